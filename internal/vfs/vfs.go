@@ -1,0 +1,79 @@
+// Package vfs is the file system as the log and history see it, small enough that a test can put
+// one in its place that crashes, tears writes or fails on demand.
+//
+// Durability follows POSIX at its weakest: what was written to a file is durable only after Sync
+// of that file returned nil, and a name that was created, renamed, linked or removed only after
+// SyncDir of its directory returned nil. A Sync that failed says nothing about what is on disk and
+// must not be tried again on that file.
+package vfs
+
+import (
+	"io"
+	"io/fs"
+)
+
+// File is an open file. ReadAt and WriteAt may be called concurrently with each other and with
+// Sync on distinct byte ranges.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+
+	// Name returns the path the file was opened with.
+	Name() string
+	// Sync makes the content and the size of the file durable (fdatasync).
+	Sync() error
+	// Preallocate reserves disk space for the first size bytes and extends the file to at least
+	// that size with zeros, so that a later write inside them does not fail for want of space.
+	// Where the file system cannot reserve, it only extends.
+	Preallocate(size int64) error
+	// Truncate sets the size.
+	Truncate(size int64) error
+	// Size returns the size in bytes.
+	Size() (int64, error)
+}
+
+// Mapper is a File whose content can be mapped into memory, read only.
+type Mapper interface {
+	File
+	// Map maps the first size bytes; size must not exceed the file's. Access to the bytes of a
+	// page that the disk fails to deliver faults (SIGBUS): read them under
+	// debug.SetPanicOnFault.
+	Map(size int64) (Mapping, error)
+}
+
+// Mapping is a read-only view of a file. It outlives the File it came from. Nobody may hold a
+// slice of Bytes when Close is called.
+type Mapping interface {
+	Bytes() []byte
+	Close() error
+}
+
+// FS is a file system. Names are paths; implementations are safe for concurrent use.
+type FS interface {
+	// Create makes a new file for reading and writing; it fails with fs.ErrExist if the name is
+	// taken.
+	Create(name string) (File, error)
+	// Open opens an existing file for reading.
+	Open(name string) (File, error)
+	// OpenWrite opens an existing file for reading and writing.
+	OpenWrite(name string) (File, error)
+	Remove(name string) error
+	// Rename moves a file, replacing newname if it exists.
+	Rename(oldname, newname string) error
+	// Link gives a file a second name; it fails with fs.ErrExist if newname is taken.
+	Link(oldname, newname string) error
+	// MkdirAll makes a directory with its parents, readable by the owner only (0700). It makes
+	// the directories durable.
+	MkdirAll(dir string) error
+	// List returns the names in a directory, sorted, without their path.
+	List(dir string) ([]string, error)
+	Stat(name string) (fs.FileInfo, error)
+	// SyncDir makes the names of a directory durable.
+	SyncDir(dir string) error
+	// Lock takes an exclusive lock on a file, made if need be, for this process until Close. It
+	// does not wait: ErrLocked if another holds it.
+	Lock(name string) (io.Closer, error)
+	// Free returns the bytes that an unprivileged process can still write below dir.
+	Free(dir string) (int64, error)
+}

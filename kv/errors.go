@@ -1,0 +1,47 @@
+package kv
+
+import "errors"
+
+// The errors of the key-value model. What they are called on the wire is decided in rpc.
+var (
+	// ErrCompacted: the revision asked for has been compacted. See also CompactedError.
+	ErrCompacted = errors.New("required revision has been compacted")
+	// ErrFutureRev: the revision asked for is above the newest.
+	ErrFutureRev = errors.New("required revision is a future revision")
+	// ErrLeaseNotFound: a put names a lease that does not exist.
+	ErrLeaseNotFound = errors.New("requested lease not found")
+	// ErrKeyNotFound: a put with IgnoreValue or IgnoreLease of a key that does not exist.
+	ErrKeyNotFound = errors.New("key not found")
+	// ErrNoSpace: the store has no room for writes.
+	ErrNoSpace = errors.New("database space exceeded")
+	// ErrTooManyRequests: the member is too far behind to take more work.
+	ErrTooManyRequests = errors.New("too many requests")
+	// ErrRequestTooLarge: a request is larger than the limit.
+	ErrRequestTooLarge = errors.New("request is too large")
+	// ErrTimeout: no outcome in time; the request may still take effect.
+	ErrTimeout = errors.New("request timed out")
+	// ErrTimeoutLeaderFailure: as ErrTimeout, and the leader changed meanwhile.
+	ErrTimeoutLeaderFailure = errors.New("request timed out, possibly due to previous leader failure")
+	// ErrTimeoutConnectionLost: as ErrTimeout, and the connection to the leader was lost.
+	ErrTimeoutConnectionLost = errors.New("request timed out, possibly due to connection lost")
+	// ErrTimeoutWaitApplied: a linearizable read waited too long for this member to apply.
+	ErrTimeoutWaitApplied = errors.New("request timed out, waiting for the applied index took too long")
+	// ErrNoLeader: the cluster has no leader now; the request had no effect.
+	ErrNoLeader = errors.New("no leader")
+	// ErrLeaderChanged: the proposal was lost with a change of leader; it had no effect.
+	ErrLeaderChanged = errors.New("leader changed")
+	// ErrStopped: the member is shutting down; the request may still take effect if it was a write.
+	ErrStopped = errors.New("server stopped")
+	// ErrCorrupt marks data on disk that fails its checksum or contradicts itself.
+	ErrCorrupt = errors.New("corrupt data")
+)
+
+// CompactedError is ErrCompacted with the revision below which history is gone.
+type CompactedError struct {
+	CompactRevision int64
+}
+
+func (e *CompactedError) Error() string { return ErrCompacted.Error() }
+
+// Is makes errors.Is(err, ErrCompacted) true.
+func (e *CompactedError) Is(target error) bool { return target == ErrCompacted }
