@@ -1,0 +1,38 @@
+# make check passes every test; the other targets are parts of it, or longer than it.
+
+GO       ?= go
+FUZZTIME ?= 1m
+
+.PHONY: build test race lint fuzz bench check crash clean
+
+build: ## bin/vigil
+	$(GO) build -o bin/ ./cmd/...
+
+test: ## unit, scenario and crash tests of the main module
+	$(GO) test ./...
+
+race: ## the same under the race detector
+	$(GO) test -race ./...
+
+lint: ## formatting, vet, staticcheck
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	for m in . test bench; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+
+check: ## everything that CI runs
+	./check
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@set -e; for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+		done; done
+
+crash: ## five thousand seeded crashes of a whole member, and fifty kills of the real process
+	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./wal ./history ./replica
+	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
+
+bench: ## Vigil beside etcd; bench/README.md tells how to read it
+	cd bench && $(GO) run .
+
+clean:
+	rm -rf bin

@@ -1,0 +1,189 @@
+package archtest
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "vigil"
+
+// rule says what one package may import: packages of this module by their path below it, and
+// modules from outside by prefix. The standard library is free. Imports of test files are held to
+// the same table plus testOnly.
+type rule struct {
+	inside  []string
+	outside []string
+	why     string // why nothing else: printed with a violation
+}
+
+const (
+	raftLib = "go.etcd.io/raft/v3"
+	apiLib  = "go.etcd.io/etcd/api/v3"
+	grpcLib = "google.golang.org/grpc"
+	pbLib   = "google.golang.org/protobuf"
+	promLib = "github.com/prometheus/client_golang"
+	sysLib  = "golang.org/x/sys"
+)
+
+// table is the import table. Keep ARCHITECTURE.md in step with it.
+var table = map[string]rule{
+	"kv":                   {why: "the vocabulary imports nothing, so that everything can import it"},
+	"internal/archtest":    {why: "it reads source files and needs none of them linked"},
+	"internal/vfs":         {outside: []string{sysLib}, why: "a leaf: files know nothing of what is in them"},
+	"internal/vfs/memfs":   {inside: []string{"internal/vfs"}, why: "a file system for tests"},
+	"internal/vfs/faultfs": {inside: []string{"internal/vfs"}, why: "a file system for tests"},
+	"wal": {inside: []string{"kv", "internal/vfs"}, outside: []string{raftLib, pbLib},
+		why: "a leaf: the log stores entries and does not know what they mean"},
+	"history": {inside: []string{"kv", "internal/vfs"},
+		why: "a leaf: it stores records in revision order and knows no index, raft or client"},
+	"mvcc/keytree":   {inside: []string{"kv"}, why: "an ordered map"},
+	"mvcc":           {inside: []string{"kv", "history", "mvcc/keytree"}, why: "it knows history and nothing above"},
+	"watch/interval": {why: "an interval index"},
+	"watch": {inside: []string{"kv", "watch/interval"},
+		why: "it declares the Source it reads from; who stores revisions is not its business"},
+	"cluster": {inside: []string{"kv"}, outside: []string{raftLib, pbLib},
+		why: "replicated state: no goroutine, clock, file or network"},
+	"raftnode": {inside: []string{"kv", "wal"}, outside: []string{raftLib, pbLib},
+		why: "it moves entries; what they mean is fsm's business"},
+	"fsm": {inside: []string{"kv", "mvcc", "history", "cluster"}, outside: []string{raftLib, pbLib},
+		why: "apply depends on (state, entry) only: no clock, network, raft node or watcher"},
+	"replica": {inside: []string{"kv", "internal/vfs", "wal", "history", "mvcc", "watch", "cluster", "raftnode", "fsm"},
+		outside: []string{raftLib, pbLib},
+		why:     "one member's pipeline knows what is below it and no RPC"},
+	"rpc/wire": {inside: []string{"kv", "watch"}, outside: []string{grpcLib, pbLib, apiLib},
+		why: "encodings of messages, no behaviour"},
+	"rpc": {inside: []string{"kv", "watch", "rpc/wire"}, outside: []string{grpcLib, pbLib, apiLib, promLib},
+		why: "services know their own consumer-side interfaces, never the member's parts: the transport and the store change without each other"},
+	"portmux": {why: "it tells HTTP/2 from HTTP/1 and knows neither's content"},
+	"httpd": {inside: []string{"kv"}, outside: []string{promLib},
+		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
+	"server": {inside: []string{"kv", "internal/vfs", "cluster", "replica", "watch", "rpc", "httpd", "portmux", "wal", "history", "mvcc", "raftnode", "fsm"},
+		outside: []string{grpcLib, promLib},
+		why:     "the only wiring"},
+	"cmd/vigil": {inside: []string{"server"}, why: "flags into server.Config, run, exit"},
+}
+
+// testOnly is what test files may import on top of their package's row.
+var testOnly = rule{
+	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "history", "wal", "mvcc", "cluster", "watch", "fsm", "raftnode"},
+	outside: []string{"github.com/cockroachdb/datadriven", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
+		sysLib, "golang.org/x/net"},
+}
+
+func TestImports(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	walk := func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			name := d.Name()
+			if path != root && (strings.HasPrefix(name, ".") || name == "testdata") {
+				return filepath.SkipDir
+			}
+			// Nested modules have a table of their own: they may import what users import.
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != root {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		pkg := filepath.ToSlash(rel)
+		seen[pkg] = true
+		for _, v := range violations(t, pkg, path) {
+			t.Error(v)
+		}
+		return nil
+	}
+	if err := filepath.WalkDir(root, walk); err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range table {
+		if !seen[pkg] {
+			t.Errorf("%s: in the import table, but there is no such package", pkg)
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d packages were found below %s", len(seen), root)
+	}
+}
+
+// violations lists what one file imports against the table.
+func violations(t *testing.T, pkg, path string) []string {
+	t.Helper()
+	r, ok := table[pkg]
+	if !ok {
+		return []string{fmt.Sprintf("%s: not in the import table (%s)", pkg, path)}
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	test := strings.HasSuffix(path, "_test.go")
+	var bad []string
+	for _, spec := range f.Imports {
+		imp, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		if !allowed(r, pkg, imp) && !(test && allowed(testOnly, pkg, imp)) {
+			bad = append(bad, fmt.Sprintf("%s imports %s (%s): %s", pkg, imp, filepath.Base(path), r.why))
+		}
+	}
+	sort.Strings(bad)
+	return bad
+}
+
+func allowed(r rule, pkg, imp string) bool {
+	if in, ok := strings.CutPrefix(imp, module+"/"); ok {
+		return in == pkg || slices.Contains(r.inside, in)
+	}
+	first, _, _ := strings.Cut(imp, "/")
+	if !strings.Contains(first, ".") {
+		return true // standard library
+	}
+	return slices.ContainsFunc(r.outside, func(p string) bool {
+		return imp == p || strings.HasPrefix(imp, p+"/")
+	})
+}
+
+// TestTableHasNoCycle keeps the table itself a layering.
+func TestTableHasNoCycle(t *testing.T) {
+	state := map[string]int{} // 1: on the path, 2: done
+	var visit func(pkg string, path []string)
+	visit = func(pkg string, path []string) {
+		switch state[pkg] {
+		case 1:
+			t.Fatalf("cycle: %s", strings.Join(append(path, pkg), " -> "))
+		case 2:
+			return
+		}
+		state[pkg] = 1
+		for _, in := range table[pkg].inside {
+			visit(in, append(path, pkg))
+		}
+		state[pkg] = 2
+	}
+	for pkg := range table {
+		visit(pkg, nil)
+	}
+}
