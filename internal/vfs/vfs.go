@@ -59,7 +59,7 @@ type FS interface {
 	// OpenWrite opens an existing file for reading and writing.
 	OpenWrite(name string) (File, error)
 	Remove(name string) error
-	// Rename moves a file, replacing newname if it exists.
+	// Rename moves a file or a directory, replacing a file that has newname.
 	Rename(oldname, newname string) error
 	// Link gives a file a second name; it fails with fs.ErrExist if newname is taken.
 	Link(oldname, newname string) error

@@ -1,0 +1,215 @@
+//go:build unix
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked reports that another open file holds the lock that was asked for.
+var ErrLocked = errors.New("locked by another process")
+
+// OS returns the file system of the operating system. Its files are Mappers. Files are made with
+// mode 0600 and are closed on exec.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+func (osFS) Create(name string) (File, error) {
+	return openOS(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+}
+
+func (osFS) Open(name string) (File, error) { return openOS(name, os.O_RDONLY) }
+
+func (osFS) OpenWrite(name string) (File, error) { return openOS(name, os.O_RDWR) }
+
+func (osFS) Remove(name string) error { return os.Remove(name) }
+
+func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+
+func (osFS) Link(oldname, newname string) error { return os.Link(oldname, newname) }
+
+func (osFS) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+
+func (osFS) List(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// MkdirAll syncs the parent of every directory it makes. The parent of dir itself is synced even if
+// dir exists, because an earlier process may have made it and died before its own sync.
+func (f osFS) MkdirAll(dir string) error {
+	dir = filepath.Clean(dir)
+	parent := filepath.Dir(dir)
+	st, err := os.Stat(dir)
+	switch {
+	case err == nil && !st.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	case err == nil:
+		if err := f.SyncDir(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if parent != dir {
+		if err := f.MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return f.SyncDir(parent)
+}
+
+func (osFS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
+
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = retryEINTR(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	if err == nil {
+		return f, nil
+	}
+	_ = f.Close() // nothing was written to it
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, &fs.PathError{Op: "lock", Path: name, Err: ErrLocked}
+	}
+	return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
+}
+
+func (osFS) Free(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Statfs(dir, &st) }); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}
+
+type osFile struct {
+	*os.File
+	raw syscall.RawConn
+}
+
+func openOS(name string, flag int) (File, error) {
+	f, err := os.OpenFile(name, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &osFile{File: f, raw: raw}, nil
+}
+
+// control runs a system call on the descriptor, which cannot be closed meanwhile.
+func (f *osFile) control(op string, call func(fd int) error) error {
+	var err error
+	cerr := f.raw.Control(func(fd uintptr) { err = retryEINTR(func() error { return call(int(fd)) }) })
+	if cerr != nil {
+		err = fs.ErrClosed
+	}
+	if err != nil {
+		return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+func (f *osFile) Sync() error { return f.control("fdatasync", fdatasync) }
+
+func (f *osFile) Preallocate(size int64) error {
+	if size <= 0 {
+		return nil
+	}
+	err := f.control("fallocate", func(fd int) error { return fallocate(fd, size) })
+	if err == nil || !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	have, err := f.Size()
+	if err != nil || have >= size {
+		return err
+	}
+	return f.Truncate(size)
+}
+
+func (f *osFile) Size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+func (f *osFile) Map(size int64) (Mapping, error) {
+	have, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size < 0 || size > have || int64(int(size)) != size {
+		return nil, &fs.PathError{Op: "mmap", Path: f.Name(),
+			Err: fmt.Errorf("%d bytes of a file of %d: %w", size, have, fs.ErrInvalid)}
+	}
+	if size == 0 {
+		return &osMapping{}, nil
+	}
+	var b []byte
+	err = f.control("mmap", func(fd int) (err error) {
+		b, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &osMapping{b: b}, nil
+}
+
+type osMapping struct{ b []byte }
+
+func (m *osMapping) Bytes() []byte { return m.b }
+
+func (m *osMapping) Close() error {
+	if m.b == nil {
+		return nil
+	}
+	b := m.b
+	m.b = nil
+	return unix.Munmap(b)
+}
+
+func retryEINTR(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

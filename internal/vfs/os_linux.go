@@ -1,0 +1,17 @@
+package vfs
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+func fdatasync(fd int) error { return unix.Fdatasync(fd) }
+
+func fallocate(fd int, size int64) error {
+	err := unix.Fallocate(fd, 0, 0, size)
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return errors.ErrUnsupported
+	}
+	return err
+}
