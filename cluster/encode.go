@@ -1,0 +1,230 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Version 1 of the record of a member:
+//
+//	version u8 = 1 | flags u8 | name | n uvarint, n peer URLs | n uvarint, n client URLs
+//
+// where a text is its length as uvarint and its bytes. A removed id has the flag removed and
+// nothing behind it.
+const (
+	recordVersion = 1
+
+	flagLearner = 1 << 0
+	flagRemoved = 1 << 1
+
+	// maxURLs bounds what a decoder allocates for a list before it has seen it.
+	maxURLs = 1 << 10
+)
+
+var errRecord = errors.New("cluster: malformed record")
+
+// Record is what is stored under an id.
+type Record struct {
+	ID    uint64
+	Value []byte
+}
+
+// Key returns the key a record is stored under: the id, big endian.
+func (r Record) Key() []byte { return binary.BigEndian.AppendUint64(nil, r.ID) }
+
+// Records returns the records that rebuild s, sorted by key.
+func (s *State) Records() []Record {
+	out := make([]Record, 0, len(s.members)+len(s.removed))
+	r := s.removed
+	for _, m := range s.members {
+		for len(r) > 0 && r[0] < m.ID {
+			out = append(out, Record{ID: r[0], Value: encodeRemoved()})
+			r = r[1:]
+		}
+		out = append(out, Record{ID: m.ID, Value: EncodeMember(m)})
+	}
+	for _, id := range r {
+		out = append(out, Record{ID: id, Value: encodeRemoved()})
+	}
+	return out
+}
+
+// Load adds the record stored under key to s. It is used to rebuild a State from nothing, before
+// anyone else holds s; keys come in any order.
+func (s *State) Load(key, value []byte) error {
+	if len(key) != 8 {
+		return fmt.Errorf("%w: key of %d bytes", errRecord, len(key))
+	}
+	id := binary.BigEndian.Uint64(key)
+	if _, found := s.find(id); found || s.Removed(id) {
+		return fmt.Errorf("%w: two records of id %x", errRecord, id)
+	}
+	m, removed, err := decodeRecord(id, value)
+	if err != nil {
+		return fmt.Errorf("member %x: %w", id, err)
+	}
+	c := Change{Op: Add, Member: m}
+	next, _, err := s.Change(c)
+	if err != nil {
+		return fmt.Errorf("member %x: %w", id, err)
+	}
+	if removed {
+		if next, _, err = next.Change(Change{Op: Remove, Member: m}); err != nil {
+			return fmt.Errorf("member %x: %w", id, err)
+		}
+	}
+	*s = *next
+	return nil
+}
+
+func encodeRemoved() []byte { return []byte{recordVersion, flagRemoved} }
+
+// EncodeMember encodes everything of m but its id.
+func EncodeMember(m Member) []byte {
+	flags := byte(0)
+	if m.Learner {
+		flags |= flagLearner
+	}
+	b := []byte{recordVersion, flags}
+	b = appendText(b, m.Name)
+	b = appendTexts(b, m.PeerURLs)
+	return appendTexts(b, m.ClientURLs)
+}
+
+// DecodeMember decodes what EncodeMember returned.
+func DecodeMember(id uint64, b []byte) (Member, error) {
+	m, removed, err := decodeRecord(id, b)
+	if err == nil && removed {
+		err = fmt.Errorf("%w: of a removed member", errRecord)
+	}
+	return m, err
+}
+
+func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
+	if len(b) < 2 {
+		return m, false, errRecord
+	}
+	if b[0] != recordVersion {
+		return m, false, fmt.Errorf("%w: version %d, this program knows %d", errRecord, b[0], recordVersion)
+	}
+	flags := b[1]
+	b = b[2:]
+	m.ID = id
+	if flags == flagRemoved {
+		if len(b) != 0 {
+			return m, false, errRecord
+		}
+		return m, true, nil
+	}
+	if flags&^flagLearner != 0 {
+		return m, false, fmt.Errorf("%w: flags %x", errRecord, flags)
+	}
+	m.Learner = flags&flagLearner != 0
+	d := reader{b: b}
+	m.Name = d.text()
+	m.PeerURLs = d.texts()
+	m.ClientURLs = d.texts()
+	if d.bad || len(d.b) != 0 {
+		return Member{}, false, errRecord
+	}
+	return m, false, nil
+}
+
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendTexts(b []byte, list []string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, s := range list {
+		b = appendText(b, s)
+	}
+	return b
+}
+
+// reader takes fields off a buffer and remembers that one was malformed.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (d *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	// The shortest form only, so that one value has one encoding.
+	if n <= 0 || n > 1 && d.b[n-1] == 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *reader) text() string {
+	n := d.uvarint()
+	if n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return ""
+	}
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
+func (d *reader) texts() []string {
+	n := d.uvarint()
+	if n > maxURLs || n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return nil
+	}
+	var list []string
+	for range n {
+		list = append(list, d.text())
+	}
+	return list
+}
+
+// EncodeConfState encodes raft's view of the membership: version u8 = 1, auto-leave u8, then
+// voters, learners, outgoing voters and next learners, each as count and ids in uvarint.
+func EncodeConfState(cs *raftpb.ConfState) []byte {
+	b := []byte{recordVersion, 0}
+	if cs.GetAutoLeave() {
+		b[1] = 1
+	}
+	for _, ids := range [][]uint64{cs.GetVoters(), cs.GetLearners(), cs.GetVotersOutgoing(), cs.GetLearnersNext()} {
+		b = binary.AppendUvarint(b, uint64(len(ids)))
+		for _, id := range ids {
+			b = binary.AppendUvarint(b, id)
+		}
+	}
+	return b
+}
+
+// DecodeConfState decodes what EncodeConfState returned.
+func DecodeConfState(b []byte) (*raftpb.ConfState, error) {
+	if len(b) < 2 || b[0] != recordVersion || b[1] > 1 {
+		return nil, fmt.Errorf("cluster: malformed configuration state")
+	}
+	cs := &raftpb.ConfState{}
+	if b[1] == 1 {
+		cs.AutoLeave = new(true)
+	}
+	d := reader{b: b[2:]}
+	for _, ids := range []*[]uint64{&cs.Voters, &cs.Learners, &cs.VotersOutgoing, &cs.LearnersNext} {
+		n := d.uvarint()
+		if n > uint64(len(d.b)) {
+			d.bad = true
+			break
+		}
+		for range n {
+			*ids = append(*ids, d.uvarint())
+		}
+	}
+	if d.bad || len(d.b) != 0 {
+		return nil, fmt.Errorf("cluster: malformed configuration state")
+	}
+	return cs, nil
+}

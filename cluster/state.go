@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// The reasons for which a change is refused.
+var (
+	// ErrIDRemoved: the id belonged to a member that was removed.
+	ErrIDRemoved = errors.New("cluster: id has been removed")
+	// ErrIDExists: there is a member of that id.
+	ErrIDExists = errors.New("cluster: id exists")
+	// ErrIDNotFound: there is no member of that id.
+	ErrIDNotFound = errors.New("cluster: id not found")
+	// ErrPeerURLExists: another member has one of the peer URLs.
+	ErrPeerURLExists = errors.New("cluster: peer url exists")
+	// ErrNotLearner: a voter cannot be promoted.
+	ErrNotLearner = errors.New("cluster: member is not a learner")
+)
+
+// Member is one member of the cluster. Its slices are never modified.
+type Member struct {
+	ID uint64
+	// Name is empty until the member has started once and said what it is called.
+	Name string
+	// PeerURLs is where other members reach it, sorted.
+	PeerURLs []string
+	// ClientURLs is where clients reach it, as the member itself said.
+	ClientURLs []string
+	// Learner is set while it receives the log and has no vote.
+	Learner bool
+}
+
+// State is the membership at one position of the log.
+type State struct {
+	members []Member // sorted by id
+	removed []uint64 // sorted
+}
+
+// Initial is the membership that a cluster begins with: every member a voter, with the ids that
+// follow from peer URLs and token. ClientURLs and ID of the members are ignored: a member
+// publishes the first itself, and the second is what this derives.
+func Initial(token string, members []Member) (*State, error) {
+	if len(members) == 0 {
+		return nil, errors.New("cluster: no members")
+	}
+	s := &State{}
+	for _, m := range members {
+		if len(m.PeerURLs) == 0 {
+			return nil, fmt.Errorf("cluster: member %q has no peer url", m.Name)
+		}
+		m.ID = MemberID(m.PeerURLs, token, 0)
+		m.PeerURLs = slices.Clone(m.PeerURLs)
+		slices.Sort(m.PeerURLs)
+		m.ClientURLs, m.Learner = nil, false
+		if m.ID == 0 {
+			return nil, fmt.Errorf("cluster: member %q: id 0 cannot be used", m.Name)
+		}
+		next, _, err := s.Change(Change{Op: Add, Member: m})
+		if err != nil {
+			return nil, fmt.Errorf("cluster: member %q: %w", m.Name, err)
+		}
+		s = next
+	}
+	return s, nil
+}
+
+// Members returns the members sorted by id. The caller must not modify it.
+func (s *State) Members() []Member { return s.members }
+
+// IDs returns the ids of the members, sorted.
+func (s *State) IDs() []uint64 {
+	ids := make([]uint64, len(s.members))
+	for i, m := range s.members {
+		ids[i] = m.ID
+	}
+	return ids
+}
+
+// Member returns the member of an id.
+func (s *State) Member(id uint64) (Member, bool) {
+	if i, ok := s.find(id); ok {
+		return s.members[i], true
+	}
+	return Member{}, false
+}
+
+// Removed reports whether the id belonged to a member that is gone.
+func (s *State) Removed(id uint64) bool {
+	_, ok := slices.BinarySearch(s.removed, id)
+	return ok
+}
+
+// Op is a kind of change.
+type Op uint8
+
+// The changes of a membership. Add, Remove, Update and Promote travel as raft configuration changes,
+// SetAttributes as an ordinary request.
+const (
+	// Add makes Member a member, a learner if it says so.
+	Add Op = iota + 1
+	// Remove makes Member.ID gone for good.
+	Remove
+	// Update replaces the peer URLs of Member.ID.
+	Update
+	// Promote makes a voter of the learner Member.ID.
+	Promote
+	// SetAttributes replaces name and client URLs of Member.ID.
+	SetAttributes
+)
+
+// Change is one change of the membership.
+type Change struct {
+	Op     Op
+	Member Member
+}
+
+// Change returns the membership after c and the record that c wrote, or s and the reason why c is
+// refused.
+func (s *State) Change(c Change) (*State, Record, error) {
+	if err := s.check(c); err != nil {
+		return s, Record{}, err
+	}
+	next := &State{members: slices.Clone(s.members), removed: s.removed}
+	i, _ := next.find(c.Member.ID)
+	switch c.Op {
+	case Add:
+		next.members = slices.Insert(next.members, i, c.Member)
+	case Remove:
+		next.members = slices.Delete(next.members, i, i+1)
+		at, _ := slices.BinarySearch(s.removed, c.Member.ID)
+		next.removed = slices.Insert(slices.Clone(s.removed), at, c.Member.ID)
+		return next, Record{ID: c.Member.ID, Value: encodeRemoved()}, nil
+	case Update:
+		next.members[i].PeerURLs = c.Member.PeerURLs
+	case Promote:
+		next.members[i].Learner = false
+	case SetAttributes:
+		next.members[i].Name, next.members[i].ClientURLs = c.Member.Name, c.Member.ClientURLs
+	}
+	return next, Record{ID: c.Member.ID, Value: EncodeMember(next.members[i])}, nil
+}
+
+func (s *State) check(c Change) error {
+	if s.Removed(c.Member.ID) {
+		return ErrIDRemoved
+	}
+	i, found := s.find(c.Member.ID)
+	if c.Op == Add {
+		if found {
+			return ErrIDExists
+		}
+		return s.checkURLs(c.Member)
+	}
+	if !found {
+		return ErrIDNotFound
+	}
+	switch c.Op {
+	case Update:
+		return s.checkURLs(c.Member)
+	case Promote:
+		if !s.members[i].Learner {
+			return ErrNotLearner
+		}
+	case Remove, SetAttributes:
+	default:
+		return fmt.Errorf("cluster: unknown change %d", c.Op)
+	}
+	return nil
+}
+
+func (s *State) checkURLs(m Member) error {
+	for _, o := range s.members {
+		if o.ID == m.ID {
+			continue
+		}
+		for _, u := range o.PeerURLs {
+			if slices.Contains(m.PeerURLs, u) {
+				return ErrPeerURLExists
+			}
+		}
+	}
+	return nil
+}
+
+func (s *State) find(id uint64) (int, bool) {
+	return slices.BinarySearchFunc(s.members, id, func(m Member, id uint64) int { return cmp.Compare(m.ID, id) })
+}
+
+// valid reports the first invariant that s breaks.
+func (s *State) valid() error {
+	owner := map[string]uint64{}
+	for i, m := range s.members {
+		if i > 0 && s.members[i-1].ID >= m.ID {
+			return fmt.Errorf("invariant 1: %x before %x", s.members[i-1].ID, m.ID)
+		}
+		if s.Removed(m.ID) {
+			return fmt.Errorf("invariant 2: %x is a member and removed", m.ID)
+		}
+		for _, u := range m.PeerURLs {
+			if o, ok := owner[u]; ok && o != m.ID {
+				return fmt.Errorf("invariant 3: %s belongs to %x and %x", u, o, m.ID)
+			}
+			owner[u] = m.ID
+		}
+	}
+	if !slices.IsSorted(s.removed) {
+		return errors.New("removed ids are not sorted")
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// The ids that a stock etcd gives to its default cluster, and to a well-known one of three.
+func TestIDsAreEtcds(t *testing.T) {
+	s, err := Initial("etcd-cluster", []Member{{Name: "default", PeerURLs: []string{"http://localhost:2380"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.IDs(), []uint64{0x8e9e05c52164694d}; !slices.Equal(got, want) {
+		t.Errorf("member ids %x, want %x", got, want)
+	}
+	if got, want := ID(s.IDs()), uint64(0xcdf818194e3a8c32); got != want {
+		t.Errorf("cluster id %x, want %x", got, want)
+	}
+
+	s, err = Initial("etcd-cluster-1", []Member{
+		{Name: "infra1", PeerURLs: []string{"http://127.0.0.1:12380"}},
+		{Name: "infra2", PeerURLs: []string{"http://127.0.0.1:22380"}},
+		{Name: "infra3", PeerURLs: []string{"http://127.0.0.1:32380"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.IDs(), []uint64{0x8211f1d0f64f3269, 0x91bc3c398fb3c146, 0xfd422379fda50e48}; !slices.Equal(got, want) {
+		t.Errorf("member ids %x, want %x", got, want)
+	}
+	if got, want := ID(s.IDs()), uint64(0xef37ad9dc622a7c4); ID([]uint64{0xfd422379fda50e48, 0x8211f1d0f64f3269, 0x91bc3c398fb3c146}) != want {
+		t.Errorf("cluster id %x, want %x", got, want)
+	}
+}
+
+func TestMemberIDIgnoresTheOrderOfURLsAndKnowsTime(t *testing.T) {
+	a := MemberID([]string{"http://a:1", "http://b:1"}, "t", 0)
+	if b := MemberID([]string{"http://b:1", "http://a:1"}, "t", 0); a != b {
+		t.Errorf("%x and %x", a, b)
+	}
+	if b := MemberID([]string{"http://a:1", "http://b:1"}, "t", 1700000000); a == b {
+		t.Error("a member added later has the same id")
+	}
+}
+
+func TestInitialRefuses(t *testing.T) {
+	for name, list := range map[string][]Member{
+		"nobody":      nil,
+		"no peer url": {{Name: "a"}},
+		"same urls":   {{Name: "a", PeerURLs: []string{"http://x:1"}}, {Name: "b", PeerURLs: []string{"http://x:1"}}},
+		"shared url":  {{Name: "a", PeerURLs: []string{"http://x:1", "http://y:1"}}, {Name: "b", PeerURLs: []string{"http://y:1"}}},
+	} {
+		if _, err := Initial("t", list); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestChangeRefuses(t *testing.T) {
+	s := &State{}
+	apply := func(c Change, want error) {
+		t.Helper()
+		next, _, err := s.Change(c)
+		if !errors.Is(err, want) {
+			t.Fatalf("%+v: %v, want %v", c, err, want)
+		}
+		if err != nil && next != s {
+			t.Fatalf("%+v: refused, and yet another state", c)
+		}
+		s = next
+	}
+	voter := Member{ID: 1, PeerURLs: []string{"http://a:1"}}
+	learner := Member{ID: 2, PeerURLs: []string{"http://b:1"}, Learner: true}
+	apply(Change{Update, voter}, ErrIDNotFound)
+	apply(Change{Add, voter}, nil)
+	apply(Change{Add, voter}, ErrIDExists)
+	apply(Change{Add, Member{ID: 3, PeerURLs: []string{"http://a:1"}}}, ErrPeerURLExists)
+	apply(Change{Promote, voter}, ErrNotLearner)
+	apply(Change{Add, learner}, nil)
+	apply(Change{Promote, learner}, nil)
+	apply(Change{Update, Member{ID: 2, PeerURLs: []string{"http://a:1"}}}, ErrPeerURLExists)
+	apply(Change{Update, Member{ID: 2, PeerURLs: []string{"http://c:1"}}}, nil)
+	apply(Change{SetAttributes, Member{ID: 2, Name: "two", ClientURLs: []string{"http://c:2"}}}, nil)
+	m, _ := s.Member(2)
+	want := Member{ID: 2, Name: "two", PeerURLs: []string{"http://c:1"}, ClientURLs: []string{"http://c:2"}}
+	if !reflect.DeepEqual(m, want) {
+		t.Errorf("%+v, want %+v", m, want)
+	}
+	apply(Change{Remove, Member{ID: 2}}, nil)
+	apply(Change{Remove, Member{ID: 2}}, ErrIDRemoved)
+	apply(Change{Add, learner}, ErrIDRemoved)
+	if _, _, err := s.Change(Change{Op(99), voter}); err == nil {
+		t.Error("an unknown change was accepted")
+	}
+}
+
+// Random changes: the invariants hold after each, an older State never changes, and the records
+// written on the way rebuild the State.
+func TestRandomChanges(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	s := &State{}
+	stored := map[string][]byte{}
+	for i := range 3000 {
+		c := Change{Op: Op(1 + rng.IntN(5)), Member: Member{
+			ID:       uint64(1 + rng.IntN(200)),
+			Name:     fmt.Sprint("m", rng.IntN(9)),
+			PeerURLs: []string{fmt.Sprint("http://p:", rng.IntN(400))},
+			Learner:  rng.IntN(2) == 0,
+		}}
+		if rng.IntN(2) == 0 {
+			c.Member.ClientURLs = []string{fmt.Sprint("http://c:", i)}
+		}
+		before := fmt.Sprintf("%+v", *s)
+		next, rec, err := s.Change(c)
+		if after := fmt.Sprintf("%+v", *s); after != before {
+			t.Fatalf("seed %d step %d: %+v changed the state it was asked of", seed, i, c)
+		}
+		if err != nil {
+			continue
+		}
+		stored[string(rec.Key())] = rec.Value
+		if err := next.valid(); err != nil {
+			t.Fatalf("seed %d step %d: %v", seed, i, err)
+		}
+		s = next
+	}
+	got := &State{}
+	for _, k := range slices.Sorted(func(yield func(string) bool) {
+		for k := range stored {
+			if !yield(k) {
+				return
+			}
+		}
+	}) {
+		if err := got.Load([]byte(k), stored[k]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, b := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", s); a != b {
+		t.Errorf("seed %d: rebuilt\n%s\nfrom\n%s", seed, a, b)
+	}
+	again := &State{}
+	for _, r := range s.Records() {
+		if err := again.Load(r.Key(), r.Value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(again.Records(), s.Records()) {
+		t.Error("Records does not rebuild the state")
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	s := &State{}
+	rec := Record{ID: 1, Value: EncodeMember(Member{PeerURLs: []string{"http://a:1"}})}
+	if err := s.Load(rec.Key(), rec.Value); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]struct{ key, value []byte }{
+		"twice":       {rec.Key(), rec.Value},
+		"short key":   {[]byte{1}, rec.Value},
+		"empty":       {Record{ID: 2}.Key(), nil},
+		"new version": {Record{ID: 2}.Key(), []byte{2, 0, 0, 0, 0}},
+		"flags":       {Record{ID: 2}.Key(), []byte{1, 8, 0, 0, 0}},
+		"trailing":    {Record{ID: 2}.Key(), append(slices.Clone(rec.Value), 0)},
+		"cut":         {Record{ID: 2}.Key(), rec.Value[:len(rec.Value)-1]},
+	} {
+		if err := s.Load(r.key, r.value); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestConfState(t *testing.T) {
+	for _, cs := range []*raftpb.ConfState{
+		{},
+		{Voters: []uint64{1}},
+		{Voters: []uint64{1, 2, 1 << 63}, Learners: []uint64{4}, VotersOutgoing: []uint64{1, 2, 3}, LearnersNext: []uint64{3}, AutoLeave: new(true)},
+	} {
+		got, err := DecodeConfState(EncodeConfState(cs))
+		if err != nil || !proto.Equal(got, cs) {
+			t.Errorf("%v: %v, %v", cs, got, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(EncodeMember(Member{Name: "a", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2", "x"}, Learner: true}))
+	f.Add(encodeRemoved())
+	f.Add(EncodeConfState(&raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{3}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := DecodeMember(7, b); err == nil {
+			if got := EncodeMember(m); !slices.Equal(got, b) {
+				t.Errorf("%x decodes to %+v, which encodes to %x", b, m, got)
+			}
+		}
+		if cs, err := DecodeConfState(b); err == nil {
+			if got := EncodeConfState(cs); !slices.Equal(got, b) {
+				t.Errorf("%x decodes to %v, which encodes to %x", b, cs, got)
+			}
+		}
+	})
+}
