@@ -1,0 +1,133 @@
+package faultfs_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"vigil/internal/vfs"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+	"vigil/internal/vfs/vfstest"
+)
+
+// Without faults it is a file system like any other.
+func TestContract(t *testing.T) {
+	for name, free := range map[string]int64{"unlimited": -1, "limited": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			vfstest.Run(t, func(*testing.T) (vfs.FS, string) {
+				f := faultfs.New(memfs.New(), nil)
+				if free >= 0 {
+					f.SetFree(free)
+				}
+				return f, "/"
+			})
+		})
+	}
+}
+
+// run does one of everything that changes the disk and returns the first error.
+func run(f vfs.FS) error {
+	var h vfs.File
+	for _, step := range []func() error{
+		func() error { return f.MkdirAll("/d") },
+		func() (err error) { h, err = f.Create("/d/a"); return err },
+		func() error { return h.Preallocate(100) },
+		func() error { _, err := h.WriteAt([]byte("0123456789"), 0); return err },
+		func() error { return h.Sync() },
+		func() error { return h.Truncate(50) },
+		func() error { return f.Link("/d/a", "/d/b") },
+		func() error { return f.Rename("/d/b", "/d/c") },
+		func() error { return f.SyncDir("/d") },
+		func() error { return f.Remove("/d/a") },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return h.Close()
+}
+
+func TestFaults(t *testing.T) {
+	quiet := faultfs.New(memfs.New(), nil)
+	if err := run(quiet); err != nil {
+		t.Fatal(err)
+	}
+	total := quiet.Count()
+	if total != 10 {
+		t.Fatalf("%d operations, want 10", total)
+	}
+	for n := int64(1); n <= total; n++ {
+		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace} {
+			f := faultfs.New(memfs.New(), faultfs.Nth(n, fault, nil))
+			want := faultfs.ErrInjected
+			if fault == faultfs.NoSpace {
+				want = syscall.ENOSPC
+			}
+			if err := run(f); !errors.Is(err, want) {
+				t.Errorf("operation %d with fault %v: error %v", n, fault, err)
+			}
+			if f.Count() != n {
+				t.Errorf("operation %d with fault %v: %d operations", n, fault, f.Count())
+			}
+		}
+	}
+}
+
+func TestWhatAFaultLeaves(t *testing.T) {
+	for fault, want := range map[faultfs.Fault]int64{faultfs.Fail: 0, faultfs.FailPersisted: 10, faultfs.ShortWrite: 5} {
+		mem := memfs.New()
+		f := faultfs.New(mem, func(op faultfs.Op, _ string) faultfs.Fault {
+			if op == faultfs.OpWrite {
+				return fault
+			}
+			return faultfs.None
+		})
+		h, err := f.Create("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := h.WriteAt(make([]byte, 10), 0)
+		if !errors.Is(err, faultfs.ErrInjected) || int64(n) != want {
+			t.Errorf("%v: wrote %d, %v", fault, n, err)
+		}
+		st, err := mem.Stat("a")
+		if err != nil || st.Size() != want {
+			t.Errorf("%v: size %d, %v; want %d", fault, st.Size(), err, want)
+		}
+	}
+}
+
+func TestSpace(t *testing.T) {
+	f := faultfs.New(memfs.New(), nil)
+	f.SetFree(100)
+	h, err := f.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(err, want error, free int64) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Fatalf("error %v, want %v", err, want)
+		}
+		if n, err := f.Free("/"); n != free || err != nil {
+			t.Fatalf("%d bytes free (%v), want %d", n, err, free)
+		}
+	}
+	check(h.Preallocate(80), nil, 20)
+	_, err = h.WriteAt(make([]byte, 80), 0)
+	check(err, nil, 20)
+	_, err = h.WriteAt(make([]byte, 30), 75)
+	check(err, syscall.ENOSPC, 20)
+	_, err = h.WriteAt(make([]byte, 25), 75)
+	check(err, nil, 0)
+	check(h.Truncate(101), syscall.ENOSPC, 0)
+	check(h.Truncate(60), nil, 40)
+	check(f.Link("a", "b"), nil, 40)
+	check(f.Rename("b", "c"), nil, 40)
+	check(f.Remove("a"), nil, 40)
+	check(f.Remove("c"), nil, 100)
+	f.SetFree(0)
+	_, err = f.Create("d")
+	check(err, nil, 0)
+}
