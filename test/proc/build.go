@@ -1,0 +1,102 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is one of the programs that the tests run.
+type Program string
+
+// The programs. Vigil is built from the module that this one is nested in, the others from the
+// stock modules.
+const (
+	Vigil   Program = "vigil"
+	Etcd    Program = "etcd"
+	Etcdctl Program = "etcdctl"
+)
+
+// Subject is the server under test: Vigil, or whatever VIGIL_SUBJECT names. With
+// VIGIL_SUBJECT=etcd every expectation is checked against the stock server, which proves the
+// tests rather than the server.
+func Subject() Program {
+	if s := os.Getenv("VIGIL_SUBJECT"); s != "" {
+		return Program(s)
+	}
+	return Vigil
+}
+
+type build struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// builds remembers, for this process, what has been built. go build itself leaves an output alone
+// that is up to date, so the processes of one test run share the work through the directory.
+var builds = map[Program]*build{Vigil: {}, Etcd: {}, Etcdctl: {}}
+
+// Path returns the executable of a program, building it if it is missing or out of date. With
+// VIGIL_RACE=1 Vigil is built with the race detector.
+func Path(t testing.TB, p Program) string {
+	t.Helper()
+	b, ok := builds[p]
+	if !ok {
+		t.Fatalf("no program is called %q", p)
+	}
+	b.once.Do(func() { b.path, b.err = compile(p) })
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return b.path
+}
+
+func compile(p Program) (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	root := filepath.Dir(strings.TrimSpace(string(out)))
+	dir := filepath.Join(root, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// One build at a time, also between the test processes that go test runs side by side.
+	lock, err := os.Create(filepath.Join(dir, ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+
+	name := filepath.Join(dir, string(p))
+	args := []string{"build"}
+	from := "./cmd/" + string(p)
+	if p == Vigil {
+		args = append(args, "-C", filepath.Dir(root))
+		if os.Getenv("VIGIL_RACE") != "" {
+			name += "-race"
+			args = append(args, "-race")
+		}
+	} else {
+		args = append(args, "-C", root)
+	}
+	args = append(args, "-buildvcs=false", "-o", name, from)
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", args...)
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return name, nil
+}

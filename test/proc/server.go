@@ -1,0 +1,268 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// startTimeout and stopTimeout bound the waiting for a condition; nothing waits this long
+	// unless something is wrong.
+	startTimeout = 30 * time.Second
+	stopTimeout  = 15 * time.Second
+	// ready is in the line that a member logs when it serves.
+	ready = "ready to serve client requests"
+)
+
+// Config says how to run a server. The zero value runs the subject with a new data directory on
+// free loopback ports.
+type Config struct {
+	Program Program
+	// DataDir is the data directory; if empty, a new one that goes with the test.
+	DataDir string
+	// Memory puts a new data directory on a memory file system where there is one: for tests
+	// whose question is not the disk.
+	Memory bool
+	// ClientPort and PeerPort are chosen if 0.
+	ClientPort, PeerPort int
+	// Advertise is the address that peers and clients are told; if empty, where the member
+	// listens. Two members with the same name and address have the same ids.
+	Advertise string
+	// Args come last on the command line and Env last in the environment.
+	Args, Env []string
+	// Wrap is a command that the server is run under, for example a tracer.
+	Wrap []string
+}
+
+// Server is a server process. Its methods are for the goroutine of the test.
+type Server struct {
+	t      testing.TB
+	cfg    Config
+	cmd    *exec.Cmd
+	log    *Log
+	exited chan struct{}
+	code   int // valid once exited is closed
+}
+
+// Start runs a server and returns when it serves clients. It is killed when the test ends; if the
+// test failed, the end of its log is shown.
+func Start(t testing.TB, c Config) *Server {
+	t.Helper()
+	if c.Program == "" {
+		c.Program = Subject()
+	}
+	if c.DataDir == "" {
+		c.DataDir = filepath.Join(tempDir(t, c.Memory), "data")
+	}
+	if c.ClientPort == 0 {
+		c.ClientPort = FreePort(t)
+	}
+	if c.PeerPort == 0 {
+		c.PeerPort = FreePort(t)
+	}
+	s := &Server{t: t, cfg: c}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", c.Program, s.log.Tail(30))
+		}
+	})
+	s.Restart()
+	return s
+}
+
+// Restart runs the server again with the same ports and data directory; it must not be running.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Launch()
+	select {
+	case <-s.log.Wait(ready):
+	case <-s.exited:
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.code, s.log.Tail(30))
+	case <-time.After(startTimeout):
+		s.t.Fatalf("%s is not ready after %s:\n%s", s.cfg.Program, startTimeout, s.log.Tail(30))
+	}
+}
+
+// Launch is Restart without the waiting.
+func (s *Server) Launch() {
+	s.t.Helper()
+	args := append(append([]string{}, s.cfg.Wrap...), Path(s.t, s.cfg.Program))
+	args = append(args, s.cfg.CommandLine()...)
+	s.log = &Log{}
+	s.cmd = exec.Command(args[0], args[1:]...)
+	s.cmd.Env = append(os.Environ(), s.cfg.Env...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	// Should this process die before its cleanups run, the server dies with it. The group lets
+	// Kill reach what a wrapper started.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	s.exited = make(chan struct{})
+	if err := s.cmd.Start(); err != nil {
+		close(s.exited)
+		s.t.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		_ = cmd.Wait()
+		s.code = cmd.ProcessState.ExitCode()
+		close(exited)
+	}(s.cmd, s.exited)
+}
+
+// CommandLine returns the command line without the program. DataDir and the ports must be set.
+func (c Config) CommandLine() []string {
+	client := fmt.Sprintf("http://127.0.0.1:%d", c.ClientPort)
+	peer := fmt.Sprintf("http://127.0.0.1:%d", c.PeerPort)
+	tellClient, tellPeer := client, peer
+	if c.Advertise != "" {
+		tellClient = "http://" + c.Advertise + ":2379"
+		tellPeer = "http://" + c.Advertise + ":2380"
+	}
+	return append([]string{
+		"--name=m1",
+		"--data-dir=" + c.DataDir,
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + tellClient,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + tellPeer,
+		"--initial-cluster=m1=" + tellPeer,
+	}, c.Args...)
+}
+
+// Kill ends the process with SIGKILL and returns when it is gone. A process that has ended is
+// left alone.
+func (s *Server) Kill() {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return
+	}
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	<-s.exited
+}
+
+// Stop ends the process with SIGTERM and returns its exit code.
+func (s *Server) Stop() int {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(stopTimeout):
+		s.t.Fatalf("%s still runs %s after SIGTERM:\n%s", s.cfg.Program, stopTimeout, s.log.Tail(30))
+	}
+	return s.code
+}
+
+// Running reports whether the process lives.
+func (s *Server) Running() bool {
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Pid returns the process id, of the wrapper if there is one.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// Log returns the output of the process since it was last started.
+func (s *Server) Log() *Log { return s.log }
+
+// DataDir returns the data directory.
+func (s *Server) DataDir() string { return s.cfg.DataDir }
+
+// Addr returns where clients connect, as host:port.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.cfg.ClientPort) }
+
+// PeerAddr returns where peers connect, as host:port.
+func (s *Server) PeerAddr() string { return fmt.Sprintf("127.0.0.1:%d", s.cfg.PeerPort) }
+
+// Dial returns a bare gRPC connection that is closed with the test.
+func (s *Server) Dial(opts ...grpc.DialOption) *grpc.ClientConn {
+	s.t.Helper()
+	opts = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30), grpc.MaxCallSendMsgSize(1<<30)),
+	}, opts...)
+	conn, err := grpc.NewClient("passthrough:///"+s.Addr(), opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Client returns a stock client that is closed with the test.
+func (s *Server) Client() *clientv3.Client {
+	s.t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{s.Addr()},
+		DialTimeout: startTimeout,
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Context returns the test's context with a deadline far beyond what any single step takes.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// lastPort spreads the ports of one process; see FreePort.
+var lastPort atomic.Uint32
+
+// FreePort returns a loopback port that nothing listens on. It stays below the range that the
+// kernel takes for outgoing connections, so that a server that is down for a moment finds its port
+// free again.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	const lo, hi = 12000, 32000
+	lastPort.CompareAndSwap(0, rand.Uint32N(hi-lo)+1)
+	for range hi - lo {
+		port := lo + int(lastPort.Add(1)%(hi-lo))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		return port
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+func tempDir(t testing.TB, memory bool) string {
+	t.Helper()
+	if memory {
+		if dir, err := os.MkdirTemp("/dev/shm", "vigil-test-"); err == nil {
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			return dir
+		}
+	}
+	return t.TempDir()
+}
