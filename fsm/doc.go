@@ -1,0 +1,25 @@
+// Package fsm is the deterministic state machine: it turns committed entries of the raft log into
+// changes of the store, and it defines what such an entry holds.
+//
+// An entry holds a group: the requests that one member had waiting when it proposed, in canonical
+// form. Whatever a request's outcome depends on beyond the state (an identity, an id, a time) was
+// decided by the proposer and is a field of the request. encode.go has the bytes.
+//
+// # What a caller must do
+//
+// One goroutine owns the Machine. It hands every committed entry to Apply, in order, and ends a run
+// of entries with Commit at the position of the last one; nothing is visible to readers, and
+// nothing survives a crash, before Commit. An error of Apply or Commit is fatal: the member must
+// stop, because it can neither skip the entry nor know what of it took effect. Only a Commit that
+// fails with kv.ErrNoSpace may be repeated. When an Outcome carries a configuration change, raft is
+// told of it and its answer goes to SetConfState before Commit.
+//
+// # Invariants
+//
+//  1. The state after an entry depends on the state before it and the entry, on nothing else: no
+//     clock, no map order, no configuration, no disk.
+//  2. One request's error touches no other request of its group and leaves no change behind.
+//  3. Records, membership, raft's configuration and the applied position are one batch of history.
+//  4. One request has one encoding: what decodes, encodes to the same bytes.
+//  5. What AppendRequest accepts, Apply decodes.
+package fsm

@@ -1,0 +1,68 @@
+package fsm
+
+import (
+	"vigil/cluster"
+	"vigil/kv"
+)
+
+// Kind says what a request asks for. The numbers are part of the log's format and never reused.
+type Kind uint8
+
+// The kinds of requests. Nested operations of a transaction use the numbers too, 0 being an
+// operation without content and KindRange occurring only there.
+const (
+	KindPut         Kind = 1
+	KindDeleteRange Kind = 2
+	KindTxn         Kind = 3
+	KindRange       Kind = 4
+	KindCompact     Kind = 5
+	// 6 to 31 are kept for the key space and leases.
+
+	KindAttributes Kind = 32
+	// 33 to 63 are kept for the cluster.
+)
+
+// Identity is on whose behalf a request is made: the user, and the revision of the permissions
+// that were checked before it was proposed. The zero value is nobody in particular.
+type Identity struct {
+	User         string
+	AuthRevision uint64
+}
+
+// Request is one request of a group: exactly one of the pointers is set.
+type Request struct {
+	Identity    Identity
+	Put         *kv.PutRequest
+	DeleteRange *kv.DeleteRangeRequest
+	Txn         *kv.TxnRequest
+	Compact     *kv.CompactRequest
+	// Attributes sets name and client URLs of the member ID; the other fields are not used.
+	Attributes *cluster.Member
+}
+
+// Kind returns what r asks for, 0 if nothing is set.
+func (r *Request) Kind() Kind {
+	switch {
+	case r.Put != nil:
+		return KindPut
+	case r.DeleteRange != nil:
+		return KindDeleteRange
+	case r.Txn != nil:
+		return KindTxn
+	case r.Compact != nil:
+		return KindCompact
+	case r.Attributes != nil:
+		return KindAttributes
+	}
+	return 0
+}
+
+// Header begins a group.
+type Header struct {
+	// Proposer is the member that proposed the group, Sequence its name for it. Sequences start
+	// at a random number whenever a member starts, so a group that a former run of the member
+	// proposed is not mistaken for one of this run.
+	Proposer, Sequence uint64
+	// Count is the number of requests.
+	Count int
+}
