@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 )
 
 var tally Tally
@@ -30,21 +31,10 @@ func del(k, end string) *pb.DeleteRangeRequest {
 	return &pb.DeleteRangeRequest{Key: []byte(k), RangeEnd: []byte(end)}
 }
 
-// op wraps a request for a transaction.
+// op wraps a request for a transaction; nil is the operation with no field set.
 func op(req any) *pb.RequestOp {
-	switch r := req.(type) {
-	case *pb.RangeRequest:
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
-	case *pb.PutRequest:
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: r}}
-	case *pb.DeleteRangeRequest:
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}
-	case *pb.TxnRequest:
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}}
-	case nil:
-		return &pb.RequestOp{}
-	}
-	panic(fmt.Sprintf("no op for a %T", req))
+	m, _ := req.(proto.Message)
+	return wrap(m)
 }
 
 func ops(reqs ...any) []*pb.RequestOp {

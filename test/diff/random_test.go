@@ -1,0 +1,168 @@
+package diff
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// setting reads a number from the environment.
+func setting(t testing.TB, name string, def uint64) uint64 {
+	s := os.Getenv(name)
+	if s == "" {
+		return def
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestGenerated runs a random list of calls: VIGIL_DIFF_CALLS of them, from VIGIL_SEED. At the
+// first difference the list so far is cut down to what is needed to see it, and saved.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	seed := setting(t, "VIGIL_SEED", uint64(time.Now().UnixNano()))
+	calls := int(setting(t, "VIGIL_DIFF_CALLS", 5000))
+	t.Logf("seed %d, %d calls", seed, calls)
+	p := NewPair(t)
+	g := &generator{rng: rand.New(rand.NewPCG(seed, 0)), rev: p.Rev}
+	var script []Call
+	for i := range calls {
+		c := NewCall(g.next())
+		script = append(script, c)
+		o, found := p.call(c)
+		g.saw(c.Req, o, p.Rev)
+		if len(found) == 0 && (i%50 == 49 || i == calls-1) {
+			found = p.Sweep()
+		}
+		if len(found) > 0 {
+			p.Close()
+			t.Errorf("seed %d: call %d differs", seed, i)
+			p.Finish(t, &tally)
+			minimal := minimise(t, script, time.Now().Add(60*time.Second))
+			t.Logf("%d calls suffice, saved as %s", len(minimal), save(t, minimal))
+			return
+		}
+	}
+	p.Finish(t, &tally)
+}
+
+// replay runs a script on a new pair of servers and returns the number of calls up to the first
+// difference, 0 if there is none.
+func replay(t testing.TB, script []Call) int {
+	p := NewPair(t)
+	defer p.Close()
+	for i, c := range script {
+		if _, found := p.call(c); len(found) > 0 {
+			return i + 1
+		}
+	}
+	if len(p.Sweep()) > 0 {
+		return len(script)
+	}
+	return 0
+}
+
+// minimise leaves calls out while what is left still shows a difference, until the deadline.
+func minimise(t testing.TB, script []Call, deadline time.Time) []Call {
+	for chunk := len(script) / 2; chunk > 0; {
+		before := len(script)
+		for at := 0; at < len(script) && time.Now().Before(deadline); {
+			try := append(append([]Call{}, script[:at]...), script[min(at+chunk, len(script)):]...)
+			if n := replay(t, try); n > 0 {
+				script = try[:n]
+			} else {
+				at += chunk
+			}
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		if chunk > 1 {
+			chunk /= 2
+		} else if len(script) == before {
+			break
+		}
+	}
+	return script
+}
+
+func save(t testing.TB, script []Call) string {
+	dir := os.Getenv("VIGIL_SCRIPTS")
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	name := filepath.Join(dir, "vigil-diff-"+strconv.FormatInt(time.Now().UnixNano(), 36)+".txt")
+	var b bytes.Buffer
+	if err := WriteScript(&b, script); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() < 8<<10 {
+		t.Logf("script:\n%s", b.Bytes())
+	}
+	return name
+}
+
+// TestScripts replays the scripts in testdata, or the one that VIGIL_SCRIPT names.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	names, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := os.Getenv("VIGIL_SCRIPT"); s != "" {
+		names = []string{s}
+	}
+	for _, name := range names {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			f, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			script, err := ReadScript(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := NewPair(t)
+			for _, c := range script {
+				p.Call(c)
+			}
+			p.Sweep()
+			p.Finish(t, &tally)
+		})
+	}
+}
+
+// TestScriptText checks that what is saved can be read back.
+func TestScriptText(t *testing.T) {
+	g := &generator{rng: rand.New(rand.NewPCG(1, 2)), rev: 50, compacted: 10}
+	var script []Call
+	for range 500 {
+		script = append(script, NewCall(g.next()))
+	}
+	script = append(script, Call{Method: "etcdserverpb.KV/Put", Raw: []byte{0, 255}})
+	var first, second bytes.Buffer
+	if err := WriteScript(&first, script); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadScript(bytes.NewReader(first.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteScript(&second, again); err != nil {
+		t.Fatal(err)
+	}
+	if first.String() != second.String() {
+		t.Fatal("a script that was written and read is another one")
+	}
+}
