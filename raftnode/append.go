@@ -1,0 +1,92 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/wal"
+)
+
+// appender is the append goroutine.
+//
+// A hard state that differs from the one before only in its commit index is not worth a write: a
+// restart raises the commit index to the state machine's position anyway, and raft finds out the
+// rest. It waits for the next append that has something to say, and for the end.
+type appender struct {
+	n *Node
+	// hard is the newest hard state, dirty whether the log has not seen it.
+	hard  *raftpb.HardState
+	dirty bool
+
+	batches []wal.Batch
+	local   []*raftpb.Message
+	remote  []*raftpb.Message
+}
+
+func (a *appender) run() {
+	var msgs []*raftpb.Message
+	for {
+		msgs = a.n.appends.take(msgs)
+		if msgs == nil {
+			break
+		}
+		if err := a.append(msgs); err != nil {
+			a.n.fail(fmt.Errorf("raft log: %w", err))
+			return
+		}
+	}
+	if a.dirty {
+		// Not synced: it saves a little work after the restart and nothing depends on it.
+		if err := a.n.cfg.Log.Append(wal.Batch{HardState: a.hard}); err != nil {
+			a.n.cfg.Logger.Warn("the last commit index was not written", "error", err)
+		}
+	}
+}
+
+// append writes a group and releases its responses.
+func (a *appender) append(msgs []*raftpb.Message) error {
+	a.batches, a.local, a.remote = a.batches[:0], a.local[:0], a.remote[:0]
+	for _, m := range msgs {
+		if m.GetSnapshot() != nil && m.GetSnapshot().GetMetadata().GetIndex() != 0 {
+			return errors.New("a snapshot arrived, and installing one is not supported")
+		}
+		must := len(m.GetEntries()) > 0
+		if m.Commit != nil {
+			next := &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+			must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()
+			a.hard, a.dirty = next, true
+		}
+		if must {
+			a.batches = append(a.batches, wal.Batch{Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
+		}
+		for _, r := range m.GetResponses() {
+			if r.GetTo() == a.n.cfg.ID {
+				a.local = append(a.local, r)
+			} else {
+				a.remote = append(a.remote, r)
+			}
+		}
+	}
+	if len(a.batches) > 0 {
+		if err := a.n.cfg.Log.Append(a.batches...); err != nil {
+			return err
+		}
+		clear(a.batches)
+	}
+	if len(a.local) > 0 {
+		a.n.inbox.put(a.local...)
+		a.n.wake()
+	}
+	a.n.send(a.remote)
+	return nil
+}
+
+func (a *appender) takeHard() *raftpb.HardState {
+	if !a.dirty {
+		return nil
+	}
+	a.dirty = false
+	return a.hard
+}

@@ -1,0 +1,33 @@
+// Package raftnode drives go.etcd.io/raft/v3 for one member: it owns the RawNode, writes its log,
+// and hands committed entries to whoever applies them. What entries mean is not its business.
+//
+// # Goroutines
+//
+// The raft goroutine is the only one that touches the RawNode. In a turn of its loop it steps what
+// came in, takes new proposals, asks for read indexes, and carries out what raft then wants done.
+// It does no I/O and never blocks on anything but new work.
+//
+// The append goroutine is the only one that writes the Log. It takes every append that waits,
+// writes them as one group with at most one sync, and only then releases their responses, in order.
+//
+// Entries to apply wait in a queue that Committed takes from. The queue is bounded by raft itself,
+// which keeps at most MaxApplying bytes of entries handed out and not yet acknowledged by Applied.
+//
+// # What a caller must do
+//
+//  1. Call Committed in a loop from one goroutine, apply what it returns in order, and give it
+//     back with Applied. The state machine's position advances with every entry, empty ones and
+//     configuration changes included.
+//  2. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
+//  3. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
+//     is never repeated.
+//
+// # Invariants
+//
+//  1. A response to an append leaves after the sync of that append and of all before it.
+//  2. Appends, and entries to apply, are processed in the order raft gave them out.
+//  3. A proposal is either handed to raft once, or reported by Dropped and never proposed.
+//  4. An index that ReadIndex returns is at least the newest index that was committed anywhere when
+//     ReadIndex was called.
+//  5. An entry is handed out for applying after it is durable here.
+package raftnode

@@ -1,0 +1,298 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// ErrStopped: the node was stopped or has failed.
+var ErrStopped = errors.New("raftnode: stopped")
+
+// Node is one member's part in raft.
+type Node struct {
+	cfg Config
+
+	appends queue // from the raft goroutine to the append goroutine
+	applies queue // from the raft goroutine to the caller of Committed
+	inbox   inbox // from everyone to the raft goroutine
+	reads   reads
+
+	// woken has room for one: whoever leaves work for the raft goroutine fills it.
+	woken chan struct{}
+
+	stop   chan struct{} // closed by Stop
+	begin  sync.Once
+	halt   sync.Once
+	dead   chan struct{} // closed when no goroutine runs the node any more
+	failed chan struct{} // closed after mu.err is set
+	mu     struct {
+		sync.Mutex
+		err error
+	}
+	wg sync.WaitGroup
+
+	// What the raft goroutine publishes for others.
+	lead      atomic.Uint64
+	term      atomic.Uint64
+	committed atomic.Uint64
+	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
+	// alone is set while this member is leader, the only voter, and has committed an entry of
+	// its term: every commit of the cluster is then made here.
+	alone atomic.Bool
+	// unacked counts the bytes that were applied since the raft goroutine was last woken for it.
+	unacked atomic.Uint64
+
+	raft raftState
+}
+
+// raftState is owned by the raft goroutine.
+type raftState struct {
+	node    *raft.RawNode
+	storage *storage
+	state   raft.StateType
+	// single is whether this member is the only voter.
+	single bool
+	// last is the last index of the log, proposed counts what is not in it yet.
+	last, proposed uint64
+	// begin is the index of the entry that begins this member's term as leader.
+	begin uint64
+	// ticks counts the ticks since the outstanding read index was asked for.
+	ticks int
+	// moved is set when raft may have something to do.
+	moved bool
+	msgs  []*raftpb.Message
+	calls []call
+	out   []*raftpb.Message
+}
+
+// New makes a node that continues where the log and the state machine are. Start begins the work.
+func New(cfg Config) (*Node, error) {
+	cfg.setDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg:    cfg,
+		woken:  make(chan struct{}, 1),
+		stop:   make(chan struct{}),
+		dead:   make(chan struct{}),
+		failed: make(chan struct{}),
+	}
+	n.appends.init()
+	n.applies.init()
+	n.reads.init()
+
+	hard := cfg.Log.HardState()
+	if hard == nil {
+		hard = &raftpb.HardState{}
+	}
+	first, last := cfg.Log.FirstIndex(), cfg.Log.LastIndex()
+	switch {
+	case cfg.Applied > last:
+		return nil, fmt.Errorf("raftnode: the state machine is at index %d and the log ends at %d", cfg.Applied, last)
+	case cfg.Applied+1 < first:
+		return nil, fmt.Errorf("raftnode: the state machine is at index %d and the log begins at %d", cfg.Applied, first)
+	case hard.GetCommit() > last:
+		return nil, fmt.Errorf("raftnode: index %d is committed and the log ends at %d", hard.GetCommit(), last)
+	}
+	hard = &raftpb.HardState{
+		Term:   new(hard.GetTerm()),
+		Vote:   new(hard.GetVote()),
+		Commit: new(max(hard.GetCommit(), cfg.Applied)),
+	}
+	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState}
+	n.raft.last = last
+	n.raft.single = single(cfg.ConfState, cfg.ID)
+	n.term.Store(hard.GetTerm())
+	n.committed.Store(hard.GetCommit())
+	return n, n.open()
+}
+
+func (n *Node) open() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = n.panicked(p)
+		}
+	}()
+	n.raft.node, err = raft.NewRawNode(&raft.Config{
+		ID:                        n.cfg.ID,
+		ElectionTick:              n.cfg.ElectionTicks,
+		HeartbeatTick:             n.cfg.HeartbeatTicks,
+		Storage:                   n.raft.storage,
+		Applied:                   n.cfg.Applied,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             n.cfg.MaxMessage,
+		MaxCommittedSizePerReady:  n.cfg.MaxApplying,
+		MaxUncommittedEntriesSize: n.cfg.MaxUncommitted,
+		MaxInflightMsgs:           512,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		Logger:                    logger{n.cfg.Logger},
+	})
+	return err
+}
+
+func single(cs *raftpb.ConfState, id uint64) bool {
+	return len(cs.GetVoters()) == 1 && cs.GetVoters()[0] == id && len(cs.GetVotersOutgoing()) == 0
+}
+
+// Start begins the work.
+func (n *Node) Start() {
+	n.begin.Do(func() {
+		n.wg.Add(2)
+		go func() {
+			defer n.wg.Done()
+			n.run()
+		}()
+		go func() {
+			defer n.wg.Done()
+			a := &appender{n: n, hard: n.raft.storage.hard}
+			a.run()
+		}()
+		go n.bury()
+	})
+}
+
+// bury releases everyone who waits for the node when its goroutines are gone.
+func (n *Node) bury() {
+	n.wg.Wait()
+	n.applies.close()
+	n.reads.close()
+	close(n.dead)
+}
+
+// Stop ends the work: the append under way is finished, Committed returns nothing more. It returns
+// when the node's goroutines are gone. It may be called more than once.
+func (n *Node) Stop() {
+	n.halt.Do(func() { close(n.stop) })
+	n.begin.Do(n.bury) // there is nothing to wait for if it never began
+	<-n.dead
+}
+
+// Failed is closed when the node cannot go on; Err says why.
+func (n *Node) Failed() <-chan struct{} { return n.failed }
+
+// Err returns why the node failed, nil if it did not.
+func (n *Node) Err() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.err
+}
+
+func (n *Node) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.err == nil {
+		n.mu.err = err
+		close(n.failed)
+	}
+}
+
+// panicked turns a panic of the library into an error. Its way to say that the log could not be
+// read is a panic too.
+func (n *Node) panicked(p any) error {
+	if err := n.raft.storage.err; err != nil {
+		return fmt.Errorf("raft log: %w", err)
+	}
+	return fmt.Errorf("raftnode: %v\n%s", p, debug.Stack())
+}
+
+// maxPeerMessages bounds the messages of other members that wait for the raft goroutine.
+const maxPeerMessages = 4096
+
+// Step takes messages from other members. What a member must not send, and what there is no room
+// for, is dropped; raft is built for that.
+func (n *Node) Step(msgs ...*raftpb.Message) {
+	n.inbox.putPeer(msgs)
+	n.wake()
+}
+
+// Wake tells the node that Proposals has something.
+func (n *Node) Wake() { n.wake() }
+
+func (n *Node) wake() {
+	select {
+	case n.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (n *Node) send(msgs []*raftpb.Message) {
+	if len(msgs) > 0 && n.cfg.Transport != nil {
+		n.cfg.Transport.Send(msgs)
+	}
+}
+
+// Committed waits for entries to apply and returns all that wait, in order; nothing after Stop or a
+// failure. dst is what the last call returned, for its memory.
+func (n *Node) Committed(dst []*raftpb.Message) []*raftpb.Message {
+	return n.applies.take(dst)
+}
+
+// Applied acknowledges what Committed returned. Raft needs to know in good time and not at once:
+// the raft goroutine is woken if much is outstanding, otherwise it learns at its next turn.
+func (n *Node) Applied(run []*raftpb.Message) {
+	urgent := false
+	var size uint64
+	for _, m := range run {
+		for _, e := range m.GetEntries() {
+			size += uint64(len(e.GetData()))
+			urgent = urgent || e.GetType() != raftpb.EntryNormal
+		}
+		n.inbox.put(m.GetResponses()...)
+	}
+	if n.unacked.Add(size) >= n.cfg.MaxApplying/4 || urgent {
+		n.unacked.Store(0)
+		n.wake()
+	}
+}
+
+// ApplyConfChange tells raft about a configuration change and returns the configuration it makes.
+func (n *Node) ApplyConfChange(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
+	c := call{cc: cc, done: make(chan *raftpb.ConfState, 1)}
+	n.inbox.call(c)
+	n.wake()
+	select {
+	case cs := <-c.done:
+		return cs, nil
+	case <-n.dead:
+		return nil, ErrStopped
+	}
+}
+
+// ProposeConfChange proposes a configuration change. No error does not mean that it is committed.
+func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) error {
+	c := call{cc: cc, propose: true, err: make(chan error, 1)}
+	n.inbox.call(c)
+	n.wake()
+	select {
+	case err := <-c.err:
+		return err
+	case <-n.dead:
+		return ErrStopped
+	}
+}
+
+// Status is what the node knows of raft.
+type Status struct {
+	Lead, Term, Committed uint64
+	// LeadSince is when Lead became known.
+	LeadSince time.Time
+}
+
+// Status returns what the node knows of raft now.
+func (n *Node) Status() Status {
+	return Status{
+		Lead:      n.lead.Load(),
+		Term:      n.term.Load(),
+		Committed: n.committed.Load(),
+		LeadSince: time.Unix(0, n.leadSince.Load()),
+	}
+}

@@ -1,0 +1,221 @@
+package raftnode
+
+import (
+	"log/slog"
+	"math"
+	"strconv"
+	"time"
+
+	"go.etcd.io/raft/v3"
+)
+
+// run is the raft goroutine.
+func (n *Node) run() {
+	defer n.appends.close()
+	defer func() {
+		if p := recover(); p != nil {
+			n.fail(n.panicked(p))
+		}
+		n.alone.Store(false)
+	}()
+	if n.raft.single {
+		// There is nobody to wait for.
+		if err := n.raft.node.Campaign(); err != nil {
+			n.cfg.Logger.Debug("campaign", "error", err)
+		}
+		n.raft.moved = true
+	}
+	for {
+		n.turn()
+		select {
+		case <-n.woken:
+		case <-n.cfg.Ticks:
+			n.raft.node.Tick()
+			n.raft.moved = true
+			n.raft.ticks++
+		case <-n.stop:
+			return
+		case <-n.failed:
+			return
+		}
+	}
+}
+
+// turn does everything there is to do.
+func (n *Node) turn() {
+	r := &n.raft
+	r.msgs, r.calls = n.inbox.take(r.msgs, r.calls)
+	for _, m := range r.msgs {
+		r.moved = true
+		// A message that raft refuses is one that came too late or from a stranger.
+		if err := r.node.Step(m); err != nil {
+			n.cfg.Logger.Debug("message refused", "type", m.GetType(), "from", m.GetFrom(), "error", err)
+		}
+	}
+	for _, c := range r.calls {
+		r.moved = true
+		n.serve(c)
+	}
+	// Carrying out what raft wants can commit entries, which makes room for proposals: what
+	// waits for that is tried again until nothing moves.
+	n.carryOut()
+	for n.propose() || n.readIndex() {
+		n.carryOut()
+	}
+}
+
+func (n *Node) serve(c call) {
+	if c.propose {
+		c.err <- n.raft.node.ProposeConfChange(c.cc)
+		return
+	}
+	cs := n.raft.node.ApplyConfChange(c.cc)
+	n.raft.single = single(cs, n.cfg.ID)
+	n.publish()
+	c.done <- cs
+}
+
+// propose hands waiting proposals to raft as far as there is room in flight.
+func (n *Node) propose() (any bool) {
+	r := &n.raft
+	if n.lead.Load() == raft.None {
+		return false
+	}
+	for {
+		leading := r.state == raft.StateLeader
+		if leading && r.last+r.proposed-n.committed.Load() >= uint64(n.cfg.MaxInFlight) {
+			return any
+		}
+		data := n.cfg.Proposals.Next()
+		if data == nil {
+			return any
+		}
+		if !leading {
+			// The message that forwards it keeps the bytes; a leader copies them into its log.
+			data = append([]byte(nil), data...)
+		}
+		if err := r.node.Propose(data); err != nil {
+			n.cfg.Logger.Debug("proposal dropped", "error", err)
+			n.cfg.Proposals.Dropped()
+			return any
+		}
+		any, r.moved = true, true
+		if leading {
+			r.proposed++
+		}
+	}
+}
+
+// carryOut hands out the work that raft wants done. Asking raft costs, so it is asked only when
+// something happened to it; and one Ready leaves nothing behind but entries to apply that did not
+// fit in.
+func (n *Node) carryOut() {
+	r := &n.raft
+	more := r.moved
+	r.moved = false
+	for more && r.node.HasReady() {
+		rd := r.node.Ready()
+		more = len(rd.CommittedEntries) > 0
+		n.handle(rd)
+	}
+}
+
+func (n *Node) handle(rd raft.Ready) {
+	r := &n.raft
+	if rd.HardState != nil {
+		n.term.Store(rd.HardState.GetTerm())
+		n.committed.Store(rd.HardState.GetCommit())
+	}
+	if len(rd.Entries) > 0 {
+		r.last = rd.Entries[len(rd.Entries)-1].GetIndex()
+		r.proposed = 0
+	}
+	if rd.SoftState != nil {
+		n.changed(rd)
+	}
+	n.publish()
+	for _, rs := range rd.ReadStates {
+		n.reads.confirmed(rs.RequestCtx, rs.Index)
+	}
+	r.out = r.out[:0]
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			n.appends.put(m)
+		case raft.LocalApplyThread:
+			n.applies.put(m)
+		default:
+			r.out = append(r.out, m)
+		}
+	}
+	n.send(r.out)
+	clear(r.out)
+}
+
+// changed notes a change of leader or of this member's part.
+func (n *Node) changed(rd raft.Ready) {
+	r := &n.raft
+	was, lead := n.lead.Load(), rd.SoftState.Lead
+	if r.state != raft.StateLeader && rd.SoftState.RaftState == raft.StateLeader {
+		r.begin = math.MaxUint64
+		for _, e := range rd.Entries {
+			if e.GetTerm() == n.term.Load() {
+				r.begin = e.GetIndex()
+				break
+			}
+		}
+	}
+	r.state = rd.SoftState.RaftState
+	if r.state != raft.StateLeader {
+		r.proposed = 0
+	}
+	if was != lead {
+		if lead != raft.None {
+			n.leadSince.Store(time.Now().UnixNano())
+		}
+		n.lead.Store(lead)
+		// Whatever was asked of the leader before may be lost.
+		n.reads.forget()
+		n.cfg.Logger.Info("raft leader changed", slog.Uint64("term", n.term.Load()), idAttr("from", was), idAttr("to", lead))
+	}
+}
+
+// publish tells readers whether they can do without asking: see Node.alone. It comes before the
+// messages that let another member become leader leave.
+func (n *Node) publish() {
+	r := &n.raft
+	alone := r.single && r.state == raft.StateLeader && n.committed.Load() >= r.begin
+	if alone != n.alone.Load() {
+		n.alone.Store(alone)
+	}
+}
+
+// readIndex asks raft for a read index if readers wait and none is outstanding, or if that took too
+// long.
+func (n *Node) readIndex() bool {
+	r := &n.raft
+	if n.lead.Load() == raft.None {
+		return false
+	}
+	if r.single && r.state == raft.StateLeader && !n.alone.Load() {
+		// Raft would answer with the commit index it restarted with. Entries behind that may
+		// be committed already, and acknowledged in a former life; the first entry of this
+		// term tells.
+		return false
+	}
+	ctx := n.reads.ask(r.ticks >= max(n.cfg.ElectionTicks/2, 1))
+	if ctx == nil {
+		return false
+	}
+	r.ticks = 0
+	r.node.ReadIndex(ctx)
+	r.moved = true
+	return true
+}
+
+func idAttr(key string, id uint64) slog.Attr {
+	if id == raft.None {
+		return slog.String(key, "none")
+	}
+	return slog.String(key, strconv.FormatUint(id, 16))
+}
