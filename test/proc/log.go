@@ -19,8 +19,8 @@ type Log struct {
 }
 
 type waiter struct {
-	text  string
-	found chan struct{}
+	enough func(written []byte) bool
+	found  chan struct{}
 }
 
 // Write appends to the log. It never fails; output above a bound is dropped.
@@ -32,7 +32,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	}
 	kept := l.mu.wait[:0]
 	for _, w := range l.mu.wait {
-		if bytes.Contains(l.mu.buf.Bytes(), []byte(w.text)) {
+		if w.enough(l.mu.buf.Bytes()) {
 			close(w.found)
 			continue
 		}
@@ -44,14 +44,23 @@ func (l *Log) Write(p []byte) (int, error) {
 
 // Wait returns a channel that is closed once text has been written.
 func (l *Log) Wait(text string) <-chan struct{} {
+	return l.wait(func(written []byte) bool { return bytes.Contains(written, []byte(text)) })
+}
+
+// Lines returns a channel that is closed once n whole lines have been written.
+func (l *Log) Lines(n int) <-chan struct{} {
+	return l.wait(func(written []byte) bool { return bytes.Count(written, []byte("\n")) >= n })
+}
+
+func (l *Log) wait(enough func([]byte) bool) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found := make(chan struct{})
-	if bytes.Contains(l.mu.buf.Bytes(), []byte(text)) {
+	if enough(l.mu.buf.Bytes()) {
 		close(found)
 		return found
 	}
-	l.mu.wait = append(l.mu.wait, waiter{text, found})
+	l.mu.wait = append(l.mu.wait, waiter{enough, found})
 	return found
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,19 +18,27 @@ type Result struct {
 	Stdout, Stderr string
 }
 
-// Run runs a program to its end, which must come within the timeout.
-func Run(t testing.TB, timeout time.Duration, env []string, name string, args ...string) Result {
+// Spec says what to run.
+type Spec struct {
+	Name  string
+	Args  []string
+	Env   []string // added to this process's
+	Stdin string
+}
+
+// Run runs a command to its end, which must come within the timeout.
+func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, s.Name, s.Args...)
 	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s.Stdin), &stdout, &stderr
+	cmd.Env = append(os.Environ(), s.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("%s %q still runs after %s\nstdout: %s\nstderr: %s", name, args, timeout, stdout.String(), stderr.String())
+		t.Fatalf("%s %q still runs after %s\nstdout: %s\nstderr: %s", s.Name, s.Args, timeout, stdout.String(), stderr.String())
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

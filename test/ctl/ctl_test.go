@@ -1,0 +1,151 @@
+// Package ctl runs transcripts of the stock etcdctl against the server under test and compares
+// what it prints to the letter. Each file of testdata has a server of its own.
+//
+// A transcript is in the format of cockroachdb/datadriven; run the test with -rewrite and
+// VIGIL_SUBJECT=etcd to record what the stock server answers. The commands:
+//
+//   - etcdctl: the first line of the input is the command line, the rest its standard input. The
+//     output is what the program wrote; after a failure, with the exit code and standard error.
+//   - watch lines=n: a command that does not end by itself; it is ended once it wrote n lines.
+//   - sh: the lines of the input are commands, run one after another, each shown with its output.
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"vigil/test/proc"
+)
+
+// timeout bounds one command.
+const timeout = 20 * time.Second
+
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := proc.Start(t, proc.Config{Memory: true, Advertise: "127.0.0.1"})
+		r := runner{etcdctl: proc.Path(t, proc.Etcdctl), server: s}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "etcdctl":
+				line, stdin, _ := strings.Cut(d.Input, "\n")
+				return r.run(t, line, stdin)
+			case "sh":
+				var out strings.Builder
+				for line := range strings.SplitSeq(d.Input, "\n") {
+					fmt.Fprintf(&out, "$ %s\n%s", line, r.run(t, line, ""))
+				}
+				return out.String()
+			case "watch":
+				var lines int
+				d.ScanArgs(t, "lines", &lines)
+				return r.watch(t, d.Input, lines)
+			}
+			t.Fatalf("%s: no command is called %q", d.Pos, d.Cmd)
+			return ""
+		})
+	})
+}
+
+type runner struct {
+	etcdctl string
+	server  *proc.Server
+}
+
+func (r runner) env() []string { return []string{"ETCDCTL_ENDPOINTS=" + r.server.Addr()} }
+
+func (r runner) run(t *testing.T, line, stdin string) string {
+	t.Helper()
+	if stdin != "" {
+		stdin += "\n\n\n" // the format takes blank lines off the end
+	}
+	res := proc.Run(t, timeout, proc.Spec{
+		Name: r.etcdctl, Args: split(t, line), Env: r.env(), Stdin: stdin,
+	})
+	out := res.Stdout
+	if res.Code != 0 {
+		out += fmt.Sprintf("exit %d\n", res.Code)
+	}
+	return normalise(out + errors(res.Stderr))
+}
+
+// errors drops the client library's own log lines.
+func errors(stderr string) string {
+	var out strings.Builder
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, `{"level":`) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// watch runs a command until it wrote a number of lines.
+func (r runner) watch(t *testing.T, line string, lines int) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	var out proc.Log
+	cmd := exec.CommandContext(ctx, r.etcdctl, split(t, line)...)
+	cmd.Env = append(cmd.Environ(), r.env()...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	select {
+	case <-out.Lines(lines):
+	case err := <-exited:
+		if ctx.Err() != nil {
+			t.Fatalf("%s: not %d lines in %s:\n%s", line, lines, timeout, out.String())
+		}
+		return normalise(out.String() + fmt.Sprintf("%v\n", err))
+	}
+	cancel()
+	<-exited
+	return normalise(out.String())
+}
+
+// varying matches what is another number at every run, or on another server.
+var varying = []struct {
+	re *regexp.Regexp
+	to string
+}{
+	{regexp.MustCompile(`"(raft_term|raftTerm|raftIndex|raftAppliedIndex|dbSize|dbSizeInUse)":[1-9]\d*`), `"$1":N`},
+	{regexp.MustCompile(`"(RaftTerm|RaftIndex)" : [1-9]\d*`), `"$1" : N`},
+	{regexp.MustCompile(`took = \S+`), `took = T`},
+	{regexp.MustCompile(`took \S+s\b`), `took T`},
+	{regexp.MustCompile(`"took":"[^"]+"`), `"took":"T"`},
+	{regexp.MustCompile(`127\.0\.0\.1:\d{5}\b`), `ENDPOINT`},
+}
+
+func normalise(s string) string {
+	for _, v := range varying {
+		s = v.re.ReplaceAllString(s, v.to)
+	}
+	return s
+}
+
+// split cuts a command line into words; quotes of either kind keep blanks together, and between
+// double quotes \x00 and the like are read as Go reads them.
+func split(t *testing.T, line string) []string {
+	t.Helper()
+	var words []string
+	for rest := strings.TrimSpace(line); rest != ""; rest = strings.TrimSpace(rest) {
+		word, tail, err := next(rest)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		words, rest = append(words, word), tail
+	}
+	return words
+}
