@@ -1,12 +1,26 @@
 package history
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"io/fs"
 	"iter"
 	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"vigil/internal/vfs"
 	"vigil/kv"
+)
+
+const (
+	defaultSegmentBytes = 64 << 20
+	minSegmentBytes     = 4 << 10
+	maxSegmentBytes     = 1 << 30
 )
 
 // Options say where a Log is and how it is kept.
@@ -27,15 +41,33 @@ type Options struct {
 	NoSync bool
 }
 
+func (o Options) withDefaults() Options {
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = defaultSegmentBytes
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Validate names every field that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.FS == nil {
+		errs = append(errs, errors.New("history: Options.FS is not set"))
+	}
+	if o.Dir == "" {
+		errs = append(errs, errors.New("history: Options.Dir is not set"))
+	}
+	if n := o.SegmentBytes; n != 0 && (n < minSegmentBytes || n > maxSegmentBytes) {
+		errs = append(errs, fmt.Errorf("history: Options.SegmentBytes is %d, not between %d and %d", n, minSegmentBytes, maxSegmentBytes))
+	}
+	return errors.Join(errs...)
+}
+
 // Applied is a position of the raft log.
 type Applied struct{ Term, Index uint64 }
-
-// Meta is a record beside the key space: a value, or its deletion, under a bucket and a key.
-type Meta struct {
-	Bucket     byte
-	Key, Value []byte
-	Deleted    bool
-}
 
 var (
 	// ErrNotFound: there is no record at that revision.
@@ -49,89 +81,189 @@ var (
 )
 
 // Log is a revision-ordered log in a directory.
-type Log struct{}
+type Log struct {
+	o      Options
+	view   atomic.Pointer[View] // what readers see; stored by the writer
+	failed chan struct{}        // closed with mu.err set
+	done   sync.WaitGroup       // the sealer and the allocator
+
+	w writer // owned by the writer goroutine
+
+	// syncMu is held by whoever syncs or seals, so that segments become durable in order. It comes
+	// before mu.
+	syncMu sync.Mutex
+
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // some field below
+		closed  bool
+		err     error        // what ended the life of the log
+		sealing *openSegment // full, no longer written to, not yet sealed
+		next    *openSegment // allocated, not yet in use
+		nextID  uint64       // of the segment to allocate after next
+		// allocate asks for next; allocErr is why the last attempt, at triedAt, failed.
+		allocate bool
+		allocErr error
+		triedAt  time.Time
+		synced   Applied
+	}
+}
+
+func newLog(o Options) *Log {
+	l := &Log{o: o.withDefaults(), failed: make(chan struct{})}
+	l.mu.changed.L = &l.mu.Mutex
+	l.w.pend.sorted = true
+	l.w.metas = metaState{}
+	return l
+}
 
 // Exists says whether dir holds a log. What a Create left behind that a crash cut short does not
 // count.
-func Exists(fs vfs.FS, dir string) (bool, error) { return false, nil }
+func Exists(fsys vfs.FS, dir string) (bool, error) {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("history: %w", err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, logSuffix) || strings.HasSuffix(name, sealedSuffix) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
 
 // Create makes a new log whose first batch holds the meta records at position first. It is durable
 // when Create returns; after a crash before that it is there whole or not at all. It fails with
 // fs.ErrExist if there is a log already.
-func Create(o Options, first Applied, meta []Meta) (*Log, error) { return nil, nil }
-
-// Open opens an existing log and recovers from a crash: what the crash left of a batch at the end is
-// cut. Anything else that is not as it was written is an error that wraps kv.ErrCorrupt. It fails
-// with fs.ErrNotExist if there is no log.
-func Open(o Options) (*Log, error) { return nil, nil }
+func Create(o Options, first Applied, meta []Meta) (*Log, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	switch ok, err := Exists(o.FS, o.Dir); {
+	case err != nil:
+		return nil, err
+	case ok:
+		return nil, fmt.Errorf("history: %s: %w", o.Dir, fs.ErrExist)
+	}
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	l := newLog(o)
+	// The first segment gets its name, and so the log begins to exist, with the first batch in it.
+	seg, err := l.prepare(1)
+	if err != nil {
+		return nil, err
+	}
+	l.w.seg = seg
+	for i := range meta {
+		if err = l.AppendMeta(meta[i]); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = l.Commit(first)
+	}
+	if err == nil {
+		err = l.finish(seg)
+	} else {
+		l.abandon(seg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.noteSynced(seg, seg.end, first)
+	l.mu.nextID = 2
+	l.start()
+	return l, nil
+}
 
 // Identity returns the ids that the log was created with.
-func (l *Log) Identity() (clusterID, memberID uint64) { return }
+func (l *Log) Identity() (clusterID, memberID uint64) { return l.o.ClusterID, l.o.MemberID }
 
 // Applied returns the position of the newest committed batch.
-func (l *Log) Applied() Applied { return Applied{} }
+func (l *Log) Applied() Applied { return l.view.Load().applied }
 
-// LastRev returns the newest committed revision; zero if no record was ever written.
-func (l *Log) LastRev() kv.Rev { return kv.Rev{} }
+// LastRev returns the newest committed revision; zero if no record was ever written. Its sub
+// revision is not known, and 0, if the record itself was reclaimed.
+func (l *Log) LastRev() kv.Rev { return l.view.Load().last }
 
 // Meta returns the live meta records of a bucket, those of the current batch included, sorted by
 // key. The slices must not be modified and stay valid. Writer only; the log must not be written
 // during the iteration.
-func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return nil }
-
-// AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
-// with only key and mod revision. rev must be above that of every record before. The log copies
-// encoded; ref is that copy, immutable and valid as long as it is referenced.
-func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, err error) {
-	return nil, nil
-}
-
-// AppendMeta adds a meta record to the current batch. The log copies it.
-func (l *Log) AppendMeta(m Meta) error { return nil }
-
-// Commit ends the current batch, which may be empty: it is written to the file in one write as the
-// outcome of the raft log up to a, and then visible to readers. It does not sync. a must not be
-// below the position before.
-//
-// It may wait for the background to seal the segment before last and to allocate the next one. An
-// error that wraps kv.ErrNoSpace means that no segment could be allocated: nothing was written, the
-// batch is still there and Commit may be called again. Every other error is final.
-func (l *Log) Commit(a Applied) error { return nil }
-
-// WriterView returns a view that also shows the records of the current batch. It is the writer's
-// and valid until the next AppendKV, Commit or WriterView.
-func (l *Log) WriterView() *View { return nil }
+func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.all(bucket) }
 
 // View returns the view of the newest committed batch. It takes no lock.
-func (l *Log) View() *View { return nil }
-
-// Sync makes everything that was committed before the call durable and returns the position that is
-// now durable. It may take as long as the disk does.
-func (l *Log) Sync() (Applied, error) { return Applied{}, nil }
-
-// Synced returns a position that is durable. It takes no I/O.
-func (l *Log) Synced() Applied { return Applied{} }
-
-// Room returns nil while there is room for writes to come: the segment behind the open one is
-// allocated, or the allocation is under way. Otherwise the error wraps kv.ErrNoSpace, or is that of
-// the allocation. Ask before taking on new writes; what is already taken on fits into the open
-// segment as long as that has place. Asking makes the log try again from time to time.
-func (l *Log) Room() error { return nil }
+func (l *Log) View() *View { return l.view.Load() }
 
 // Failed is closed when a write or a sync failed for good; Err then says why.
-func (l *Log) Failed() <-chan struct{} { return nil }
+func (l *Log) Failed() <-chan struct{} { return l.failed }
 
 // Err returns the error that ended the life of the log, nil while it lives.
-func (l *Log) Err() error { return nil }
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.err
+}
+
+// alive returns the error of an operation that needs the log to be writable.
+func (l *Log) alive() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.aliveLocked()
+}
+
+func (l *Log) aliveLocked() error {
+	if l.mu.err == nil && l.mu.closed {
+		return ErrClosed
+	}
+	return l.mu.err
+}
+
+// fail ends the life of the log, if err is the first to do so, and returns what did.
+func (l *Log) fail(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.err == nil {
+		l.mu.err = err
+		close(l.failed)
+	}
+	l.mu.changed.Broadcast()
+	return l.mu.err
+}
 
 // Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
 // and how many of them are not known to be dead.
-func (l *Log) Size() (total, live int64) { return }
+func (l *Log) Size() (total, live int64) {
+	v := l.view.Load()
+	total = int64(v.end)
+	live = total - v.open.seg.dead.Load()
+	for _, s := range v.segs {
+		n := s.size.Load()
+		total += n
+		live += n - s.dead.Load()
+	}
+	return total, max(live, 0)
+}
 
 // Dead notes that the record at rev, n encoded bytes long, is not needed any more. It is counted in
 // memory only: who calls it counts again after Open. It costs a binary search over the segments.
-func (l *Log) Dead(rev kv.Rev, n int) {}
+func (l *Log) Dead(rev kv.Rev, n int) {
+	v := l.view.Load()
+	s := v.segmentOf(rev)
+	if s == nil {
+		s = v.open.seg
+	}
+	s.dead.Add(int64(n) + recordHeaderSize)
+}
 
-// Close stops the background, syncs what was committed and closes the files. It returns the error
-// that ended the life of the log, if one did.
-func (l *Log) Close() error { return nil }
+// newSalt returns a number that nobody can guess.
+func newSalt() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // documented never to fail
+	return le.Uint64(b[:])
+}
+
+func (l *Log) path(name string) string { return filepath.Join(l.o.Dir, name) }

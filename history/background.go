@@ -1,0 +1,364 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"time"
+
+	"vigil/internal/vfs"
+)
+
+const (
+	logSuffix    = ".log"
+	sealedSuffix = ".seg"
+	tempSuffix   = ".tmp"
+
+	// allocatePause is how long after an allocation that failed the next one is tried.
+	allocatePause = time.Second
+)
+
+// start starts the background: the sealer and the allocator, each a goroutine that waits for work
+// in Log.mu until the log is closed or has failed.
+func (l *Log) start() {
+	l.mu.allocate = true
+	l.done.Go(l.sealer)
+	l.done.Go(l.allocator)
+}
+
+func (l *Log) sealer() {
+	for {
+		l.mu.Lock()
+		for l.mu.sealing == nil && l.aliveLocked() == nil {
+			l.mu.changed.Wait()
+		}
+		dead := l.aliveLocked() != nil
+		l.mu.Unlock()
+		if dead {
+			return
+		}
+		l.syncMu.Lock()
+		_ = l.sealPending() // the error is in mu.err
+		l.syncMu.Unlock()
+	}
+}
+
+// sealPending seals the segment that waits for it, if one does. syncMu is held.
+func (l *Log) sealPending() error {
+	l.mu.Lock()
+	seg, err := l.mu.sealing, l.mu.err
+	l.mu.Unlock()
+	if seg == nil || err != nil {
+		return err
+	}
+	if err := l.seal(seg); err != nil {
+		return l.fail(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.sealing = nil
+	l.mu.synced = seg.applied
+	l.mu.changed.Broadcast()
+	return nil
+}
+
+// seal writes the tables and the footer of a full segment, makes it durable, gives it the name of a
+// sealed one and lets readers go over from memory to the file.
+func (l *Log) seal(seg *openSegment) error {
+	foot := footer{
+		sparse:   seg.mem.sorted,
+		firstID:  seg.head.id,
+		lastID:   seg.head.id,
+		bodyEnd:  seg.end,
+		batches:  seg.batches,
+		records:  uint32(seg.mem.len()),
+		metas:    uint32(len(seg.metas)),
+		mains:    uint32(len(seg.mem.mains)),
+		bodySum:  seg.bodySum,
+		first:    seg.first,
+		last:     seg.last,
+		revision: seg.revision,
+		applied:  seg.applied,
+		before:   seg.before,
+		after:    seg.after,
+		live:     uint64(max(seg.bytes-seg.seg.dead.Load(), 0)),
+	}
+	b := make([]byte, 0, foot.fileSize()-int64(seg.end))
+	b = seg.mem.append(b)
+	for _, off := range seg.metas {
+		b = le.AppendUint32(b, off)
+	}
+	foot.tableSum = crc32.Update(seg.head.sum, castagnoli, b)
+	b = b[:cap(b)-footerSize]
+	b = append(b, foot.encode(seg.head.sum)...)
+	path := l.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
+		return fmt.Errorf("history: seal %s: %w", seg.path, err)
+	}
+	if err := seg.file.Truncate(foot.fileSize()); err != nil {
+		return fmt.Errorf("history: seal %s: %w", seg.path, err)
+	}
+	if err := l.syncFile(seg.file, seg.path); err != nil {
+		return err
+	}
+	if err := l.o.FS.Rename(seg.path, path); err != nil {
+		return fmt.Errorf("history: seal %s: %w", seg.path, err)
+	}
+	if err := l.syncDir(); err != nil {
+		return err
+	}
+	file, _, err := openSealed(seg.file, path)
+	if err != nil {
+		return err
+	}
+	seg.synced.Store(seg.end)
+	seg.seg.size.Store(foot.fileSize())
+	seg.seg.src.Store(&source{file: file})
+	l.o.Logger.Debug("sealed a history segment", "file", path, "records", foot.records, "bytes", foot.fileSize())
+	return nil
+}
+
+func (l *Log) syncFile(f vfs.File, path string) error {
+	if l.o.NoSync {
+		return nil
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("history: sync %s: %w", path, err)
+	}
+	return nil
+}
+
+func (l *Log) syncDir() error {
+	if l.o.NoSync {
+		return nil
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return fmt.Errorf("history: sync %s: %w", l.o.Dir, err)
+	}
+	return nil
+}
+
+func (l *Log) allocator() {
+	mu := &l.mu
+	mu.Lock()
+	defer mu.Unlock()
+	for {
+		for (!mu.allocate || mu.next != nil) && l.aliveLocked() == nil {
+			mu.changed.Wait()
+		}
+		if l.aliveLocked() != nil {
+			return
+		}
+		id := mu.nextID
+		mu.Unlock()
+		seg, err := l.prepare(id)
+		if err == nil {
+			err = l.finish(seg)
+		}
+		mu.Lock()
+		mu.allocate, mu.allocErr, mu.triedAt = false, err, time.Now()
+		if err == nil {
+			mu.next = seg
+			mu.nextID++
+		} else {
+			l.o.Logger.Warn("cannot allocate a history segment", "error", err.Error())
+		}
+		mu.changed.Broadcast()
+	}
+}
+
+// prepare makes the file of a segment under a temporary name, its space allocated and its header in
+// place.
+func (l *Log) prepare(id uint64) (*openSegment, error) {
+	temp := l.path(segmentName(id) + tempSuffix)
+	if err := l.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, l.allocationFailed(temp, err)
+	}
+	file, err := l.o.FS.Create(temp)
+	if err != nil {
+		return nil, l.allocationFailed(temp, err)
+	}
+	seg := &openSegment{
+		head:  header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: id, salt: newSalt()},
+		path:  temp,
+		file:  file,
+		alloc: l.o.SegmentBytes,
+		seg:   &segment{id: id},
+		end:   headerSize,
+	}
+	if err = file.Preallocate(seg.alloc); err == nil {
+		_, err = file.WriteAt(seg.head.encode(), 0)
+	}
+	if err != nil {
+		l.abandon(seg)
+		return nil, l.allocationFailed(temp, err)
+	}
+	seg.bodySum = seg.head.sum
+	seg.synced.Store(headerSize)
+	return seg, nil
+}
+
+// finish makes a prepared segment durable and gives it its name. From then on it must not be damaged
+// in any way: a segment with its name has a header. It abandons the segment if it fails.
+func (l *Log) finish(seg *openSegment) error {
+	path := l.path(segmentName(seg.head.id))
+	err := l.syncFile(seg.file, seg.path)
+	if err == nil {
+		err = l.o.FS.Rename(seg.path, path)
+	}
+	if err == nil {
+		seg.path = path
+		err = l.syncDir()
+	}
+	if err != nil {
+		l.abandon(seg)
+		return l.allocationFailed(path, err)
+	}
+	return nil
+}
+
+// abandon gives up a segment that nothing was committed to. What it cannot remove the next Open
+// removes.
+func (l *Log) abandon(seg *openSegment) {
+	_ = seg.file.Close()
+	_ = l.o.FS.Remove(seg.path)
+}
+
+// Room returns nil while there is room for writes to come: the segment behind the open one is
+// allocated, or the allocation is under way. Otherwise the error wraps kv.ErrNoSpace, or is that of
+// the allocation. Ask before taking on new writes; what is already taken on fits into the open
+// segment as long as that has place. Asking makes the log try again from time to time.
+func (l *Log) Room() error {
+	mu := &l.mu
+	mu.Lock()
+	defer mu.Unlock()
+	if err := l.aliveLocked(); err != nil {
+		return err
+	}
+	if mu.next != nil || mu.allocErr == nil {
+		return nil
+	}
+	if !mu.allocate && time.Since(mu.triedAt) >= allocatePause {
+		mu.allocate = true
+		mu.changed.Broadcast()
+	}
+	return mu.allocErr
+}
+
+// Sync makes everything that was committed before the call durable and returns the position that is
+// now durable. It may take as long as the disk does.
+func (l *Log) Sync() (Applied, error) {
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
+	return l.syncLocked()
+}
+
+func (l *Log) syncLocked() (Applied, error) {
+	var v *View
+	for {
+		if err := l.alive(); err != nil {
+			return Applied{}, err
+		}
+		v = l.view.Load()
+		l.mu.Lock()
+		older := l.mu.sealing != nil && l.mu.sealing != v.open
+		l.mu.Unlock()
+		if !older {
+			break
+		}
+		if err := l.sealPending(); err != nil {
+			return Applied{}, err
+		}
+	}
+	// The file of v.open stays open: only who holds syncMu seals it.
+	seg := v.open
+	if seg.synced.Load() < v.end {
+		if err := l.syncFile(seg.file, seg.path); err != nil {
+			return Applied{}, l.fail(err)
+		}
+		l.noteSynced(seg, v.end, v.applied)
+	}
+	return v.applied, nil
+}
+
+func (l *Log) noteSynced(seg *openSegment, end uint32, a Applied) {
+	seg.synced.Store(end)
+	l.mu.Lock()
+	l.mu.synced = a
+	l.mu.Unlock()
+}
+
+// Synced returns a position that is durable. It takes no I/O.
+func (l *Log) Synced() Applied {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.synced
+}
+
+// Close stops the background, syncs what was committed and closes the files. It returns the error
+// that ended the life of the log, if one did. A batch that was not committed is lost.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.mu.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.mu.closed = true
+	l.mu.changed.Broadcast()
+	l.mu.Unlock()
+	l.done.Wait()
+
+	err := l.Err()
+	if err == nil {
+		err = l.sealPending()
+	}
+	if err == nil {
+		err = l.mark()
+	}
+	if next := l.mu.next; next != nil && err == nil {
+		l.abandon(next)
+	} else if next != nil {
+		_ = next.file.Close()
+	}
+	if l.mu.sealing != nil {
+		_ = l.mu.sealing.file.Close()
+	}
+	if cerr := l.w.seg.file.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("history: close %s: %w", l.w.seg.path, cerr)
+	}
+	for _, s := range l.w.segs {
+		if src := s.src.Load(); src.file != nil {
+			src.file.release()
+		}
+	}
+	return err
+}
+
+// mark makes everything durable and adds an empty batch that says so, if the last batch does not.
+// Without it a damaged last batch would look like one that a crash tore.
+func (l *Log) mark() error {
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
+	w := &l.w
+	seg := w.seg
+	if seg.marked && seg.synced.Load() == seg.end {
+		return nil
+	}
+	if !seg.marked {
+		if err := l.syncFile(seg.file, seg.path); err != nil {
+			return l.fail(err)
+		}
+		l.noteSynced(seg, seg.end, seg.applied)
+		w.drop()
+		w.begin(0)
+		if err := l.write(w.applied); err != nil {
+			return err
+		}
+	}
+	if err := l.syncFile(seg.file, seg.path); err != nil {
+		return l.fail(err)
+	}
+	l.noteSynced(seg, seg.end, seg.applied)
+	return nil
+}

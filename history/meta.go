@@ -1,0 +1,41 @@
+package history
+
+import (
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Meta is a record beside the key space: a value, or its deletion, under a bucket and a key.
+type Meta struct {
+	Bucket     byte
+	Key, Value []byte
+	Deleted    bool
+}
+
+// metaState is what the meta records amount to: the last one of a bucket and key wins.
+type metaState map[byte]map[string][]byte
+
+// apply notes a record. It keeps m.Value.
+func (s metaState) apply(m Meta) {
+	if m.Deleted {
+		delete(s[m.Bucket], string(m.Key))
+		return
+	}
+	b := s[m.Bucket]
+	if b == nil {
+		b = map[string][]byte{}
+		s[m.Bucket] = b
+	}
+	b[string(m.Key)] = m.Value
+}
+
+func (s metaState) all(bucket byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		for _, k := range slices.Sorted(maps.Keys(s[bucket])) {
+			if !yield([]byte(k), s[bucket][k]) {
+				return
+			}
+		}
+	}
+}
