@@ -14,8 +14,8 @@ import (
 // Log is the raft log on disk. Append has one caller; everything else is called beside it.
 type Log interface {
 	HardState() *raftpb.HardState
-	FirstIndex() uint64
-	LastIndex() uint64
+	FirstIndex() (uint64, error)
+	LastIndex() (uint64, error)
 	Term(index uint64) (uint64, error)
 	Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
 	// Append writes the batches in order, as one group: all of it is durable when it returns, if

@@ -93,7 +93,14 @@ func New(cfg Config) (*Node, error) {
 	if hard == nil {
 		hard = &raftpb.HardState{}
 	}
-	first, last := cfg.Log.FirstIndex(), cfg.Log.LastIndex()
+	first, err := cfg.Log.FirstIndex()
+	if err != nil {
+		return nil, fmt.Errorf("raft log: %w", err)
+	}
+	last, err := cfg.Log.LastIndex()
+	if err != nil {
+		return nil, fmt.Errorf("raft log: %w", err)
+	}
 	switch {
 	case cfg.Applied > last:
 		return nil, fmt.Errorf("raftnode: the state machine is at index %d and the log ends at %d", cfg.Applied, last)

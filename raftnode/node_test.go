@@ -44,16 +44,16 @@ func (l *memLog) HardState() *raftpb.HardState {
 	return l.mu.hard
 }
 
-func (l *memLog) FirstIndex() uint64 {
+func (l *memLog) FirstIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.start.Index + 1
+	return l.mu.start.Index + 1, nil
 }
 
-func (l *memLog) LastIndex() uint64 {
+func (l *memLog) LastIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.start.Index + uint64(len(l.mu.ents))
+	return l.mu.start.Index + uint64(len(l.mu.ents)), nil
 }
 
 func (l *memLog) Term(i uint64) (uint64, error) {
@@ -235,7 +235,7 @@ func startMember(t *testing.T, log *memLog, change func(*Config)) *member {
 		ID:        1,
 		Log:       log,
 		ConfState: &raftpb.ConfState{Voters: []uint64{1}},
-		Applied:   log.FirstIndex() - 1,
+		Applied:   log.mu.start.Index,
 		Ticks:     ticker.C,
 		Proposals: m.source,
 		Logger:    slog.New(failing{t}),

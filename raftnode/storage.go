@@ -30,9 +30,15 @@ func (s *storage) Term(i uint64) (uint64, error) {
 	return t, s.note(err)
 }
 
-func (s *storage) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
+func (s *storage) LastIndex() (uint64, error) {
+	i, err := s.log.LastIndex()
+	return i, s.note(err)
+}
 
-func (s *storage) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil }
+func (s *storage) FirstIndex() (uint64, error) {
+	i, err := s.log.FirstIndex()
+	return i, s.note(err)
+}
 
 // Snapshot has nothing to offer until there are checkpoints; raft asks again.
 func (s *storage) Snapshot() (*raftpb.Snapshot, error) {
