@@ -1,0 +1,57 @@
+package mvcc
+
+import (
+	"fmt"
+
+	"vigil/kv"
+)
+
+// eventBytes is the size of the pieces of memory that Events copies records into.
+const eventBytes = 64 << 10
+
+// Events returns the changes of the revisions from..to in order, as far as they exist, in whole
+// revisions: at least one, and no more once their records have maxBytes. next is the revision to go
+// on with. The events own their memory.
+//
+// Errors: a *kv.CompactedError if from is below the compact revision, or one of the log.
+func (s *Store) Events(from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+	snap := s.snap.Load()
+	if from < snap.compact {
+		return nil, 0, &kv.CompactedError{CompactRevision: snap.compact}
+	}
+	to = min(to, snap.rev)
+	if from > to {
+		return nil, from, nil
+	}
+	size := 0
+	var chunk []byte
+	sc := snap.hist.Scan(kv.Rev{Main: from})
+	defer sc.Close()
+	for sc.Next() {
+		rev, data := sc.Rev(), sc.Data()
+		if rev.Main > to {
+			break
+		}
+		if size >= maxBytes && len(events) > 0 && rev.Main != events[len(events)-1].Rev.Main {
+			return events, rev.Main, nil
+		}
+		if len(data) > cap(chunk)-len(chunk) {
+			chunk = make([]byte, 0, max(len(data), min(eventBytes, max(maxBytes-size, 4<<10))))
+		}
+		start := len(chunk)
+		chunk = append(chunk, data...)
+		ev := kv.Event{Rev: rev, Delete: sc.Tombstone(), KV: chunk[start:len(chunk):len(chunk)]}
+		var rec record
+		if err := rec.decode(ev.KV); err != nil {
+			return nil, 0, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
+		}
+		ev.Key = rec.key
+		ev.Create = !ev.Delete && rec.create == rec.mod
+		events = append(events, ev)
+		size += len(data)
+	}
+	if err := sc.Err(); err != nil {
+		return nil, 0, fmt.Errorf("mvcc: reading the changes from revision %d: %w", from, err)
+	}
+	return events, to + 1, nil
+}

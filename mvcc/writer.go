@@ -1,0 +1,446 @@
+package mvcc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"vigil/history"
+	"vigil/kv"
+	"vigil/mvcc/keytree"
+)
+
+// Writer changes the store. It belongs to one goroutine. The first request opens a batch, Commit
+// ends it.
+//
+// An error that is a *FatalError is for good: every later call returns it too. What the batch had
+// done until then is never readable.
+type Writer struct {
+	s   *Store
+	log *history.Log
+
+	// The newest state, of the open batch too. Owned by the writer, the tree by the holder of the
+	// store's lock.
+	tree      *keytree.Tree[*entry]
+	rev, live int64
+	compact   int64
+	changes   int64
+
+	// open is set while a batch is: then the writer holds the store's lock.
+	open bool
+	// subs counts the changes of the request under way.
+	subs int64
+	// events is a piece of memory that the events of many batches share; those of the open one
+	// begin at first.
+	events []kv.Event
+	first  int
+	leased []LeaseChange
+	// discard is set while nobody wants to know what ranges find.
+	discard bool
+	err     error
+
+	// Working memory.
+	buf, prev []byte
+	path      []bool
+	keys      []string
+}
+
+// LeaseChange is a change of the lease that a key is attached to; 0 is none.
+type LeaseChange struct {
+	// Key aliases the key of an event.
+	Key      []byte
+	From, To int64
+}
+
+// Published is what a batch has made readable.
+type Published struct {
+	// Revision is the newest revision.
+	Revision int64
+	// Events are the changes, in order. They are immutable and may be kept.
+	Events []kv.Event
+	// Leases are the changes of lease attachments, in order; valid until the next request.
+	Leases []LeaseChange
+	// Compacted is the compact revision if the batch moved it, else 0.
+	Compacted int64
+}
+
+// eventsChunk is the number of events that memory is taken for at once.
+const eventsChunk = 128
+
+// Revision returns the newest revision, that of the open batch included.
+func (w *Writer) Revision() int64 { return w.rev }
+
+// CompactRevision returns the compact revision, that of the open batch included; -1 is none.
+func (w *Writer) CompactRevision() int64 { return w.compact }
+
+// Discard says whether the results of the requests that follow are not wanted by anyone. Ranges in
+// transactions are then not run and previous pairs not read; their results are empty. What the
+// requests do to the store is the same.
+func (w *Writer) Discard(on bool) { w.discard = on }
+
+// Put writes one key.
+//
+// Errors: kv.ErrLeaseNotFound, kv.ErrKeyNotFound, a *FatalError.
+func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error) {
+	if err := w.begin(); err != nil {
+		return kv.PutResult{}, err
+	}
+	v := w.view()
+	if err := v.checkPut(p, leases); err != nil {
+		return kv.PutResult{}, err
+	}
+	var res kv.PutResult
+	if err := w.put(p, &res); err != nil {
+		return kv.PutResult{}, w.fail("put", err)
+	}
+	w.end()
+	return res, nil
+}
+
+// DeleteRange deletes the keys of a range, as one revision.
+//
+// Errors: a *FatalError.
+func (w *Writer) DeleteRange(r *kv.DeleteRangeRequest) (kv.DeleteRangeResult, error) {
+	if err := w.begin(); err != nil {
+		return kv.DeleteRangeResult{}, err
+	}
+	var res kv.DeleteRangeResult
+	if err := w.deleteRange(r, &res); err != nil {
+		return kv.DeleteRangeResult{}, w.fail("delete range", err)
+	}
+	w.end()
+	return res, nil
+}
+
+// Txn runs a transaction, as one revision. The results of its operations carry the revisions that
+// etcd gives them; that of a nested transaction itself is 0.
+//
+// Errors: of the first check that fails, kv.ErrLeaseNotFound, kv.ErrKeyNotFound, kv.ErrFutureRev or
+// a *kv.CompactedError; a *FatalError.
+func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, error) {
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	v, ctx := w.view(), context.Background()
+	path, err := v.path(ctx, r, w.path[:0])
+	if err != nil {
+		return nil, w.fail("compare", err)
+	}
+	w.path = path
+	if _, err := v.check(r, leases, path); err != nil {
+		return nil, err
+	}
+	t := txn{w: w, ctx: ctx, path: path}
+	res, err := t.run(r)
+	if err != nil {
+		return nil, w.fail("txn", err)
+	}
+	w.end()
+	res.Revision = w.rev
+	return res, nil
+}
+
+// Compact moves the compact revision. What lies below is dropped in the background, see
+// Store.WaitTrimmed.
+//
+// Errors: a *kv.CompactedError at or below the compact revision, kv.ErrFutureRev, a *FatalError.
+func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
+	if err := w.begin(); err != nil {
+		return kv.CompactResult{}, err
+	}
+	switch {
+	case rev <= w.compact:
+		return kv.CompactResult{}, &kv.CompactedError{CompactRevision: w.compact}
+	case rev > w.rev:
+		return kv.CompactResult{}, kv.ErrFutureRev
+	}
+	m := history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(rev)}
+	if err := w.log.AppendMeta(m); err != nil {
+		return kv.CompactResult{}, w.fail("compact", err)
+	}
+	w.compact = rev
+	return kv.CompactResult{Revision: w.rev}, nil
+}
+
+// SetMeta adds a record beside the key space to the batch. The bucket must not be MetaBucket.
+func (w *Writer) SetMeta(m history.Meta) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	if err := w.log.AppendMeta(m); err != nil {
+		return w.fail("meta record", err)
+	}
+	return nil
+}
+
+// Commit ends the batch, which may be empty: it is written as the outcome of the raft log up to a
+// and then readable.
+//
+// An error that wraps kv.ErrNoSpace leaves the batch open, and Commit may be called again. Every
+// other one is a *FatalError.
+func (w *Writer) Commit(a history.Applied) (Published, error) {
+	if err := w.begin(); err != nil {
+		return Published{}, err
+	}
+	if err := w.log.Commit(a); errors.Is(err, kv.ErrNoSpace) {
+		return Published{}, err
+	} else if err != nil {
+		return Published{}, w.fail("commit", err)
+	}
+	p := Published{Revision: w.rev, Leases: w.leased}
+	p.Events = slices.Clip(w.events[w.first:])
+	old := w.s.snap.Load()
+	if w.compact != old.compact {
+		p.Compacted = w.compact
+	}
+	if w.rev != old.rev || w.compact != old.compact {
+		w.s.snap.Store(&snapshot{
+			tree: w.tree.Snapshot(), hist: w.log.View(),
+			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes,
+		})
+	}
+	w.leased = w.leased[:0]
+	w.first = len(w.events)
+	w.open = false
+	<-w.s.lock
+	if w.compact != old.compact {
+		w.s.trim.wake()
+	}
+	if w.compact != old.compact || w.changes>>12 != old.changes>>12 {
+		w.s.pins.drop(w.compact, w.changes)
+	}
+	return p, nil
+}
+
+// begin opens a batch if none is open.
+func (w *Writer) begin() error {
+	if w.err != nil {
+		return w.err
+	}
+	if !w.open {
+		w.s.lock <- struct{}{}
+		w.open = true
+	}
+	w.subs = 0
+	return nil
+}
+
+// end ends a request.
+func (w *Writer) end() {
+	if w.subs > 0 {
+		w.rev++
+		w.subs = 0
+	}
+}
+
+// fail ends the life of the writer. The batch stays open, so that nothing changes any more.
+func (w *Writer) fail(op string, err error) error {
+	w.err = &FatalError{Op: op, Err: err}
+	return w.err
+}
+
+// view returns the state that the request under way sees, valid until its next change.
+func (w *Writer) view() view {
+	v := view{s: w.s, w: w}
+	v.tree, v.rev, v.live, v.compact = w.tree.View(), w.rev, w.live, w.compact
+	if w.subs > 0 {
+		v.rev++
+	}
+	return v
+}
+
+// next returns the place of the next change.
+func (w *Writer) next() kv.Rev { return kv.Rev{Main: w.rev + 1, Sub: w.subs} }
+
+func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
+	v := w.view()
+	if w.discard {
+		return &kv.RangeResult{Revision: v.rev}, nil
+	}
+	return v.rangeKeys(context.Background(), r)
+}
+
+// put makes a put whose checks have passed.
+func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
+	rev := w.next()
+	key := str(p.Key)
+	e, known := w.tree.Get(key)
+	exists := known && e.version > 0
+	rec := record{key: p.Key, value: p.Value, create: rev.Main, mod: rev.Main, version: 1, lease: p.Lease}
+	old := int64(0)
+	if exists {
+		rec.create, rec.version, old = e.create, e.version+1, e.lease
+		if err := w.previous(p, e, &rec, res); err != nil {
+			return err
+		}
+	}
+	ref, err := w.append(rev, &rec, false)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if !known {
+			e = newEntry()
+			// The tree keeps its keys; the request's belongs to the caller.
+			w.tree.Set(strings.Clone(key), e, true)
+		} else {
+			w.tree.SetLive(key, true)
+		}
+		w.live = rev.Main
+		w.changes++
+	}
+	e.append(newRec(rev, rec.version), w.s.snap.Load().compact)
+	e.create, e.version, e.lease = rec.create, rec.version, rec.lease
+	from, to := keyAt(p.Key)
+	w.publish(kv.Event{Rev: rev, Create: rec.create == rec.mod, Key: ref[from:to:to], KV: ref}, old, rec.lease)
+	res.Revision = rev.Main
+	return nil
+}
+
+// previous reads the pair that a put replaces, as far as the put asks for it.
+func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutResult) error {
+	if p.IgnoreLease {
+		rec.lease = e.lease
+	}
+	if !p.IgnoreValue && (!p.PrevKV || w.discard) {
+		return nil
+	}
+	v := w.view()
+	s, ok := e.at(v.rev)
+	if !ok {
+		return fmt.Errorf("the index has lost the key %q: %w", p.Key, kv.ErrCorrupt)
+	}
+	dst := w.prev[:0]
+	if p.PrevKV {
+		dst = nil
+	}
+	b, err := v.record(s.rev, dst)
+	if err != nil {
+		return err
+	}
+	if p.PrevKV {
+		res.PrevKV = b
+	} else {
+		w.prev = b
+	}
+	if p.IgnoreValue {
+		var old record
+		if err := old.decode(b); err != nil {
+			return fmt.Errorf("%w at revision %d.%d: %w", err, s.rev.Main, s.rev.Sub, kv.ErrCorrupt)
+		}
+		rec.value = old.value
+	}
+	return nil
+}
+
+func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult) error {
+	from, to, single := bounds(r.Key, r.End)
+	keys := w.keys[:0]
+	if single {
+		if e, ok := w.tree.Get(from); ok && e.version > 0 {
+			keys = append(keys, from)
+		}
+	} else {
+		for it := w.tree.View().Range(from, to); it.Next(); {
+			if it.Live() {
+				keys = append(keys, it.Key())
+			}
+		}
+	}
+	defer func() {
+		clear(keys)
+		w.keys = keys[:0]
+	}()
+	if r.PrevKV && !w.discard && len(keys) > 0 {
+		v := w.view()
+		var sc scratch
+		for _, key := range keys {
+			e, _ := w.tree.Get(key)
+			s, ok := e.at(v.rev)
+			if !ok {
+				return fmt.Errorf("the index has lost the key %q: %w", key, kv.ErrCorrupt)
+			}
+			sc.hits = append(sc.hits, hit{key, s})
+		}
+		if err := v.fetch(context.Background(), &sc, &res.PrevKVs); err != nil {
+			return err
+		}
+	}
+	for _, key := range keys {
+		if err := w.delete(key); err != nil {
+			return err
+		}
+	}
+	res.Deleted = int64(len(keys))
+	res.Revision = w.rev
+	if w.subs > 0 {
+		res.Revision++
+	}
+	return nil
+}
+
+// delete deletes a key that exists.
+func (w *Writer) delete(key string) error {
+	rev := w.next()
+	rec := record{key: raw(key), mod: rev.Main}
+	ref, err := w.append(rev, &rec, true)
+	if err != nil {
+		return err
+	}
+	e, _ := w.tree.Get(key)
+	w.tree.SetLive(key, false)
+	w.live = rev.Main
+	w.changes++
+	e.append(newTombstone(rev), w.s.snap.Load().compact)
+	old := e.lease
+	e.create, e.version, e.lease = 0, 0, 0
+	from, to := keyAt(rec.key)
+	w.publish(kv.Event{Rev: rev, Delete: true, Key: ref[from:to:to], KV: ref}, old, 0)
+	return nil
+}
+
+// append writes a record.
+func (w *Writer) append(rev kv.Rev, rec *record, tombstone bool) (ref []byte, err error) {
+	if rev.Sub > maxSub {
+		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main, int64(maxSub))
+	}
+	w.buf = rec.append(w.buf[:0])
+	ref, err = w.log.AppendKV(rev, tombstone, w.buf)
+	if cap(w.buf) > maxScratch {
+		w.buf = nil
+	}
+	if err == nil {
+		w.subs++
+	}
+	return ref, err
+}
+
+// maxScratch is the size above which working memory is not kept.
+const maxScratch = 1 << 20
+
+// publish notes a change.
+func (w *Writer) publish(ev kv.Event, from, to int64) {
+	if len(w.events) == cap(w.events) {
+		batch := w.events[w.first:]
+		w.events = make([]kv.Event, len(batch), max(eventsChunk, 2*len(batch)))
+		copy(w.events, batch)
+		w.first = 0
+	}
+	w.events = append(w.events, ev)
+	if from != to {
+		w.leased = append(w.leased, LeaseChange{Key: ev.Key, From: from, To: to})
+	}
+}
+
+func encodeCompact(rev int64) []byte { return binary.AppendVarint(nil, rev) }
+
+func decodeCompact(b []byte) (int64, error) {
+	rev, n := binary.Varint(b)
+	if n <= 0 || n != len(b) || rev < 0 {
+		return 0, fmt.Errorf("mvcc: the compact revision %x: %w", b, kv.ErrCorrupt)
+	}
+	return rev, nil
+}
