@@ -1,0 +1,256 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Version is the version of the format that this package writes, and the newest it reads.
+const Version = 1
+
+const (
+	headerSize      = 4096
+	headerMagic     = "VIGILWAL"
+	groupHeaderSize = 24
+	groupAlign      = 8
+	entryHeadSize   = 24
+	hardStateSize   = 32
+	resetSize       = 24
+	// A write ends at a multiple of this, so that the kernel need not read the rest of a page of
+	// a file that is used again.
+	writeAlign = 4096
+)
+
+// The kinds of items in a group.
+const (
+	kindEntry     = 1
+	kindHardState = 2
+	kindReset     = 3
+)
+
+// The flags of an entry: which of its optional fields are present.
+const (
+	flagData = 1 << 0
+	flagType = 1 << 1
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	le         = binary.LittleEndian
+)
+
+// segmentHeader is the first block of a segment.
+type segmentHeader struct {
+	version uint32
+	id      uint64
+	owner   Identity
+	// start is the last position of the log when the segment began.
+	start Start
+	// prevEnd is where the segment before ends; 0 in the first of a log.
+	prevEnd int64
+	// hard is the hard state when the segment began.
+	hard hardState
+}
+
+// hardState is a raftpb.HardState without pointers. The zero value means none.
+type hardState struct {
+	term, vote, commit uint64
+}
+
+func (h *segmentHeader) encode() []byte {
+	b := make([]byte, headerSize)
+	copy(b, headerMagic)
+	le.PutUint32(b[8:], h.version)
+	for i, v := range []uint64{h.id, h.owner.ClusterID, h.owner.MemberID, h.start.Index, h.start.Term,
+		uint64(h.prevEnd), h.hard.term, h.hard.vote, h.hard.commit} {
+		le.PutUint64(b[16+8*i:], v)
+	}
+	le.PutUint32(b[12:], headerCRC(b))
+	return b
+}
+
+// headerCRC covers the whole block but the checksum itself. That, the magic and the place of the
+// version are the same in every version, so that a flipped bit never passes for a newer version.
+func headerCRC(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(b[:12], castagnoli), castagnoli, b[16:headerSize])
+}
+
+var errNoHeader = errors.New("no valid header")
+
+// decodeHeader returns errNoHeader for a block that is not a header, and ErrVersion, wrapped, with
+// nothing but the version and the id for one of a newer version.
+func decodeHeader(b []byte) (segmentHeader, error) {
+	var h segmentHeader
+	if len(b) < headerSize || string(b[:8]) != headerMagic || le.Uint32(b[12:]) != headerCRC(b) {
+		return h, errNoHeader
+	}
+	h.version = le.Uint32(b[8:])
+	u := func(i int) uint64 { return le.Uint64(b[16+8*i:]) }
+	h.id = u(0)
+	if h.version > Version {
+		return h, fmt.Errorf("%w: version %d, this program knows up to %d", ErrVersion, h.version, Version)
+	}
+	h.owner = Identity{u(1), u(2)}
+	h.start = Start{u(3), u(4)}
+	h.prevEnd = int64(u(5))
+	h.hard = hardState{u(6), u(7), u(8)}
+	return h, nil
+}
+
+// groupSeed is what the checksums of the groups of a segment begin with. Segment ids are never used
+// twice in a log, and seeds of ids that differ only in their lower half always differ, so what an
+// earlier use of the file left behind never has a right checksum.
+func groupSeed(owner Identity, id uint64) uint32 {
+	var b [24]byte
+	le.PutUint64(b[0:], owner.ClusterID)
+	le.PutUint64(b[8:], owner.MemberID)
+	le.PutUint64(b[16:], id)
+	return crc32.Checksum(b[:], castagnoli)
+}
+
+// groupMagic tells where a group of this segment may begin.
+func groupMagic(seed uint32) uint32 { return seed ^ 0x50524756 }
+
+// groupHeader precedes the items of a group.
+type groupHeader struct {
+	crc    uint32
+	length uint32 // of the items
+	count  uint32 // of the items
+	synced int64  // below this offset the segment was durable when the group was written
+}
+
+// groupSize is the room that a group with this many bytes of items takes.
+func groupSize(length int) int64 {
+	return (int64(groupHeaderSize) + int64(length) + groupAlign - 1) &^ (groupAlign - 1)
+}
+
+// sealGroup writes the header of a group whose items are already in b behind room for it. The
+// group will lie at offset off.
+func sealGroup(b []byte, seed uint32, off int64, count int, synced int64) {
+	le.PutUint32(b[4:], groupMagic(seed))
+	le.PutUint32(b[8:], uint32(len(b)-groupHeaderSize))
+	le.PutUint32(b[12:], uint32(count))
+	le.PutUint64(b[16:], uint64(synced))
+	le.PutUint32(b, groupCRC(b, seed, off))
+}
+
+func groupCRC(b []byte, seed uint32, off int64) uint32 {
+	var place [8]byte
+	le.PutUint64(place[:], uint64(off))
+	return crc32.Update(crc32.Update(seed, castagnoli, place[:]), castagnoli, b[4:])
+}
+
+// parseGroupHeader reads the header of a group at offset off of a segment of size bytes; false if
+// there cannot be one.
+func parseGroupHeader(b []byte, seed uint32, off, size int64) (groupHeader, bool) {
+	g := groupHeader{crc: le.Uint32(b), length: le.Uint32(b[8:]), count: le.Uint32(b[12:]), synced: int64(le.Uint64(b[16:]))}
+	ok := le.Uint32(b[4:]) == groupMagic(seed) &&
+		int64(g.length) <= size-off-groupHeaderSize &&
+		g.synced >= headerSize && g.synced <= off
+	return g, ok
+}
+
+// item is one decoded item of a group.
+type item struct {
+	kind byte
+	// for kindEntry
+	flags byte
+	typ   raftpb.EntryType
+	term  uint64
+	index uint64
+	data  []byte // aliases the input
+	// for kindHardState
+	hard hardState
+	// for kindReset
+	start Start
+}
+
+var errItem = errors.New("malformed item")
+
+// parseItem decodes the first item of b and returns its size. It allocates nothing.
+func parseItem(b []byte) (it item, size int, err error) {
+	if len(b) < entryHeadSize {
+		return it, 0, errItem
+	}
+	it.kind = b[0]
+	switch it.kind {
+	case kindEntry:
+		n := le.Uint32(b[4:])
+		it.flags, it.typ = b[1], raftpb.EntryType(b[2])
+		if b[3] != 0 || it.flags&^(flagData|flagType) != 0 || n > MaxEntryBytes ||
+			int(n) > len(b)-entryHeadSize || it.flags&flagData == 0 && n != 0 || it.flags&flagType == 0 && b[2] != 0 {
+			return it, 0, errItem
+		}
+		it.term, it.index = le.Uint64(b[8:]), le.Uint64(b[16:])
+		size = entryHeadSize + int(n)
+		it.data = b[entryHeadSize:size:size]
+		return it, size, nil
+	case kindHardState:
+		if len(b) < hardStateSize || le.Uint64(b) != kindHardState {
+			return it, 0, errItem
+		}
+		it.hard = hardState{le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
+		return it, hardStateSize, nil
+	case kindReset:
+		if le.Uint64(b) != kindReset {
+			return it, 0, errItem
+		}
+		it.start = Start{le.Uint64(b[8:]), le.Uint64(b[16:])}
+		return it, resetSize, nil
+	}
+	return it, 0, errItem
+}
+
+func appendEntry(b []byte, e *raftpb.Entry) []byte {
+	var flags byte
+	if e.Data != nil {
+		flags |= flagData
+	}
+	if e.Type != nil {
+		flags |= flagType
+	}
+	b = append(b, kindEntry, flags, byte(e.GetType()), 0)
+	b = le.AppendUint32(b, uint32(len(e.Data)))
+	b = le.AppendUint64(b, e.GetTerm())
+	b = le.AppendUint64(b, e.GetIndex())
+	return append(b, e.Data...)
+}
+
+func appendHardState(b []byte, h hardState) []byte {
+	for _, v := range [...]uint64{kindHardState, h.term, h.vote, h.commit} {
+		b = le.AppendUint64(b, v)
+	}
+	return b
+}
+
+func appendReset(b []byte, s Start) []byte {
+	for _, v := range [...]uint64{kindReset, s.Index, s.Term} {
+		b = le.AppendUint64(b, v)
+	}
+	return b
+}
+
+// entrySlab is an entry with room for its optional fields, so that decoding many costs one
+// allocation.
+type entrySlab struct {
+	entry       raftpb.Entry
+	term, index uint64
+	typ         raftpb.EntryType
+}
+
+// fill makes the slab's entry that of the item. The entry aliases the item's data.
+func (s *entrySlab) fill(it *item) *raftpb.Entry {
+	s.term, s.index, s.typ = it.term, it.index, it.typ
+	s.entry.Term, s.entry.Index = &s.term, &s.index
+	if it.flags&flagType != 0 {
+		s.entry.Type = &s.typ
+	}
+	if it.flags&flagData != 0 {
+		s.entry.Data = it.data
+	}
+	return &s.entry
+}

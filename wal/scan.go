@@ -1,0 +1,111 @@
+package wal
+
+import (
+	"bytes"
+	"io"
+
+	"vigil/internal/vfs"
+)
+
+// scanBytes is how much of a segment is read at a time.
+const scanBytes = 1 << 20
+
+// scanner reads the groups of a segment from front to back. It holds one window of the file in
+// memory, as large as the largest group but at least scanBytes.
+type scanner struct {
+	file vfs.File
+	seed uint32
+	size int64
+	buf  []byte
+	off  int64 // of buf in the file
+	n    int   // valid bytes of buf
+}
+
+func newScanner(s *segment, buf []byte) *scanner {
+	return &scanner{file: s.file, seed: s.seed, size: s.size, buf: buf}
+}
+
+// window returns the n bytes at off, which lie inside the file. They stay valid until the next call.
+func (s *scanner) window(off int64, n int) ([]byte, error) {
+	if off < s.off || off+int64(n) > s.off+int64(s.n) {
+		if want := max(n, scanBytes); len(s.buf) < want {
+			s.buf = make([]byte, want)
+		}
+		s.off, s.n = off, 0
+		m, err := s.file.ReadAt(s.buf[:min(int64(len(s.buf)), s.size-off)], off)
+		s.n = m
+		if m < n {
+			if err == nil || err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	at := int(off - s.off)
+	return s.buf[at : at+n : at+n], nil
+}
+
+// group returns the group at off and its items, or false if there is no valid one.
+func (s *scanner) group(off int64) (groupHeader, []byte, bool, error) {
+	if off+groupHeaderSize > s.size {
+		return groupHeader{}, nil, false, nil
+	}
+	b, err := s.window(off, groupHeaderSize)
+	if err != nil {
+		return groupHeader{}, nil, false, err
+	}
+	g, ok := parseGroupHeader(b, s.seed, off, s.size)
+	if !ok {
+		return g, nil, false, nil
+	}
+	b, err = s.window(off, groupHeaderSize+int(g.length))
+	if err != nil {
+		return g, nil, false, err
+	}
+	if groupCRC(b, s.seed, off) != g.crc {
+		return g, nil, false, nil
+	}
+	return g, b[groupHeaderSize:], true, nil
+}
+
+// beyond looks for valid groups anywhere behind off, where there is none. It returns where the last
+// of them ends, 0 if there are none, or, as soon as a group says so, an offset above off up to which
+// the segment was synced before that group was written.
+func (s *scanner) beyond(off int64) (synced, end int64, err error) {
+	var magic [4]byte
+	le.PutUint32(magic[:], groupMagic(s.seed))
+	bad := off
+	for off += groupAlign; off+groupHeaderSize <= s.size; {
+		n := s.off + int64(s.n) - off
+		if n < groupHeaderSize {
+			n = min(scanBytes, s.size-off)
+		}
+		b, err := s.window(off, int(n))
+		if err != nil {
+			return 0, 0, err
+		}
+		i := bytes.Index(b[4:], magic[:])
+		if i < 0 {
+			// The magic may begin in the last bytes.
+			off += max(int64(len(b)-groupHeaderSize)&^(groupAlign-1), groupAlign)
+			continue
+		}
+		off += int64(i) &^ (groupAlign - 1)
+		if i%groupAlign == 0 {
+			g, _, ok, err := s.group(off)
+			if err != nil {
+				return 0, 0, err
+			}
+			if ok && g.synced > bad {
+				return g.synced, 0, nil
+			}
+			if ok {
+				off += groupSize(int(g.length))
+				end = off
+				continue
+			}
+		}
+		off += groupAlign
+	}
+	return 0, end, nil
+}
