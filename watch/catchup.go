@@ -1,0 +1,241 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"vigil/kv"
+)
+
+// handOver is the number of watchers that a worker moves between groups at a time.
+const handOver = 1024
+
+// addPending hands a watcher that is behind, and in no list, to the workers. mu is held.
+func (h *Hub) addPending(w *watcher) {
+	h.mu.pending.add(w, inPending)
+	h.work.Signal()
+}
+
+// catchUp is a worker: it takes the scans in turn, and reads a batch for one.
+func (h *Hub) catchUp() {
+	d := deliverer{hub: h}
+	for {
+		g := h.nextScan()
+		if g == nil {
+			return
+		}
+		h.step(&d, g)
+	}
+}
+
+// nextScan waits for a scan whose turn it is and takes it; nil when the hub is closed.
+func (h *Hub) nextScan() *group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		if h.mu.closed {
+			return nil
+		}
+		h.place()
+		for len(h.mu.scans) > 0 {
+			g := h.mu.scans[0]
+			h.mu.scans = slices.Delete(h.mu.scans, 0, 1)
+			if len(g.members) == 0 {
+				continue
+			}
+			g = h.merge(g)
+			g.running = true
+			h.mu.reading++
+			if len(h.mu.scans) > 0 || len(h.mu.pending) > 0 {
+				h.work.Signal()
+			}
+			return g
+		}
+		if len(h.mu.pending) == 0 {
+			h.work.Wait()
+		}
+	}
+}
+
+// place gives pending watchers to scans that are near before them, or to new ones. mu is held.
+func (h *Hub) place() {
+	n := min(len(h.mu.pending), handOver)
+	if n == 0 {
+		return
+	}
+	some := make([]*watcher, 0, n)
+	for range n {
+		w := h.mu.pending[len(h.mu.pending)-1]
+		h.mu.pending.remove(w)
+		some = append(some, w)
+	}
+	h.mu.pending.trim()
+	slices.SortFunc(some, func(a, b *watcher) int { return cmp.Compare(a.next, b.next) })
+	var g *group
+	for _, w := range some {
+		if g == nil || w.next-g.pos > h.opt.CatchUpNear {
+			g = h.scanFor(w.next)
+		}
+		g.add(w)
+	}
+}
+
+// scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When
+// there are many scans, any that is before will do. mu is held.
+func (h *Hub) scanFor(next int64) *group {
+	var best *group
+	for _, g := range h.mu.scans {
+		if g.pos <= next && (best == nil || g.pos > best.pos) {
+			best = g
+		}
+	}
+	if best != nil && (next-best.pos <= h.opt.CatchUpNear || len(h.mu.scans)+h.mu.reading >= h.opt.CatchUpScans) {
+		return best
+	}
+	g := newGroup()
+	g.pos = next
+	h.mu.scans = append(h.mu.scans, g)
+	return g
+}
+
+// merge joins g, which is about to be read for, with the waiting scans that begin where g will soon
+// be, and returns the group that holds all. mu is held.
+func (h *Hub) merge(g *group) *group {
+	near := h.opt.CatchUpNear
+	for i := 0; i < len(h.mu.scans); {
+		o := h.mu.scans[i]
+		crowded := len(h.mu.scans)+h.mu.reading >= h.opt.CatchUpScans
+		if o.pos < g.pos || o.pos-g.pos > near && !crowded || min(len(o.members), len(g.members)) > handOver {
+			i++
+			continue
+		}
+		h.mu.scans = slices.Delete(h.mu.scans, i, i+1)
+		into, from := g, o
+		if len(o.members) > len(g.members) {
+			into, from = o, g
+		}
+		pos := g.pos
+		o.position()
+		for len(from.members) > 0 {
+			w := from.members[len(from.members)-1]
+			from.remove(w)
+			into.add(w)
+		}
+		into.pos = pos
+		g = into
+	}
+	return g
+}
+
+// step reads one batch for the scan, queues it, and hands watchers over that missed nothing.
+func (h *Hub) step(d *deliverer, g *group) {
+	pos := g.pos
+	var failure error
+	if to := h.ring.published.Load(); pos <= to {
+		events, next, err := h.src.Events(pos, to, h.opt.CatchUpBytes)
+		switch {
+		case err != nil:
+			failure = err
+		case next <= pos || next > to+1:
+			failure = fmt.Errorf("watch: the source read revisions %d..%d up to %d", pos, to, next)
+		default:
+			pos = next
+			d.read(g, newBatch(next-1, events))
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.settle(d, g)
+	if failure == nil {
+		g.pos = pos
+	} else {
+		h.fail(g, failure)
+	}
+	h.drop(g)
+	for range handOver {
+		if g.pos <= h.mu.claimed || len(g.members) == 0 {
+			break
+		}
+		w := g.members[len(g.members)-1]
+		g.remove(w)
+		if w.dead {
+			g.dead--
+			continue
+		}
+		w.next = max(w.next, g.pos)
+		h.mu.live.add(w) // W2
+		w.stream.behind--
+	}
+	g.running = false
+	h.mu.reading--
+	if len(g.members) > 0 {
+		h.mu.scans = append(h.mu.scans, g)
+	}
+}
+
+// read queues a batch for the watchers of the scan. No lock is held.
+func (d *deliverer) read(g *group, b *batch) {
+	for i := range b.events {
+		d.find(g, b, i)
+		d.hub.counts.catchUpBytes.Add(int64(len(b.events[i].KV)))
+	}
+	d.hub.counts.catchUpEvents.Add(int64(len(b.events)))
+	if len(d.touched) == 0 {
+		return
+	}
+	d.encode(b)
+	d.deliver(b, false)
+	d.wakeAll()
+}
+
+// drop removes canceled watchers from a scan when they are many. mu is held.
+func (h *Hub) drop(g *group) {
+	if g.dead*2 < len(g.members) {
+		return
+	}
+	for i := 0; i < len(g.members) && g.dead > 0; {
+		if w := g.members[i]; w.dead {
+			g.remove(w) // puts another in its slot
+			g.dead--
+		} else {
+			i++
+		}
+	}
+}
+
+// fail ends what a scan could not read for: after a compaction the watchers that needed older
+// revisions (W9), after any other error all. mu is held.
+func (h *Hub) fail(g *group, err error) {
+	if !errors.Is(err, kv.ErrCompacted) {
+		h.opt.Logger.Error("watch: cannot read history, watchers are canceled", "revision", g.pos, "watchers", len(g.members), "error", err)
+		h.cancelAll(g, func(*watcher) bool { return true }, Response{Revision: h.ring.published.Load(), Reason: ReasonHistory})
+		return
+	}
+	compacted := h.src.CompactRevision()
+	var ce *kv.CompactedError
+	if errors.As(err, &ce) {
+		compacted = max(compacted, ce.CompactRevision)
+	}
+	compacted = max(compacted, g.pos+1) // the source says so
+	g.position()
+	n := h.cancelAll(g, func(w *watcher) bool { return w.next < compacted }, Response{CompactRevision: compacted})
+	h.counts.compacted.Add(int64(n))
+	g.pos = compacted
+}
+
+// cancelAll cancels the members that which chooses and returns their number. mu is held.
+func (h *Hub) cancelAll(g *group, which func(*watcher) bool, r Response) int {
+	n := 0
+	for i := 0; i < len(g.members); {
+		w := g.members[i]
+		if w.dead || !which(w) {
+			i++
+			continue
+		}
+		h.cancel(w, r) // puts another in its slot
+		n++
+	}
+	return n
+}

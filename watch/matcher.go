@@ -1,0 +1,84 @@
+package watch
+
+// matchSlice is the number of events that are matched, or responses queued, before the matcher lets
+// others at Hub.mu.
+const matchSlice = 1024
+
+// match is the matcher: it distributes what is published to the live watchers.
+func (h *Hub) match() {
+	d := deliverer{hub: h}
+	for {
+		select {
+		case <-h.done:
+			return
+		case <-h.ring.kick:
+		}
+		for {
+			e, ok, more := h.ring.take()
+			if !ok {
+				break
+			}
+			h.distribute(&d, e)
+			if !more || d.queued >= 4*matchSlice {
+				d.wakeAll()
+			}
+			select {
+			case <-h.done:
+				return
+			default:
+			}
+		}
+	}
+}
+
+// distribute queues the events of an entry for the live watchers.
+func (h *Hub) distribute(d *deliverer, e entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.gap {
+		h.skipTo(e.last)
+		h.answerAsks()
+		return
+	}
+	h.mu.claimed = e.last
+	g := h.mu.live
+	if len(g.members) > 0 {
+		b := newBatch(e.last, e.events)
+		for i := range b.events {
+			d.find(g, b, i)
+			if i%matchSlice == matchSlice-1 {
+				h.mu.Unlock()
+				h.mu.Lock()
+			}
+		}
+		if len(d.touched) > 0 {
+			// While the lock is not held, watchers may come and go, but those that come have
+			// next > claimed (W2) and are skipped below; g stays the live group.
+			h.mu.Unlock()
+			d.encode(b)
+			h.mu.Lock()
+			d.deliver(b, true)
+			h.settle(d, g)
+		}
+	}
+	h.mu.matched = e.last
+	h.answerAsks()
+}
+
+// skipTo turns all live watchers behind, because what is needed to go on to rev is missing (W4).
+// The matcher is between batches. mu is held.
+func (h *Hub) skipTo(rev int64) {
+	g := h.mu.live
+	g.pos = h.mu.matched + 1
+	h.mu.claimed, h.mu.matched = rev, rev
+	if len(g.members) == 0 {
+		return
+	}
+	h.counts.gaps.Add(1)
+	for _, w := range g.members {
+		w.stream.behind++
+	}
+	h.mu.live = newGroup()
+	h.mu.scans = append(h.mu.scans, g)
+	h.work.Signal()
+}

@@ -1,0 +1,59 @@
+package watch
+
+import "sync/atomic"
+
+// counts are the hub's own counters.
+type counts struct {
+	progress, compacted, gaps, fellBehind  atomic.Int64
+	prevReads, catchUpEvents, catchUpBytes atomic.Int64
+}
+
+// Metrics is the state of a hub in numbers. Those that end in Total only grow.
+type Metrics struct {
+	Streams, Watchers int
+	// Behind counts the watchers that are not live, Parked those of them that wait for their client.
+	Behind, Parked int
+	// Scans counts the positions in history that are being read.
+	Scans int
+	// Published and Matched are revisions; RingBytes is what lies between them.
+	Published, Matched, RingBytes int64
+	// QueuedBytes is what all streams hold.
+	QueuedBytes int64
+	// OverflowsTotal counts how often the ring was full, GapsTotal how often all live watchers had
+	// to turn behind for that or another reason.
+	OverflowsTotal, GapsTotal int64
+	// FellBehindTotal counts the live watchers that turned behind because their stream was full.
+	FellBehindTotal int64
+	// CompactedTotal counts the watchers that compaction overtook.
+	CompactedTotal int64
+	ProgressTotal  int64
+	PrevReadsTotal int64
+	// What catch-up read from the source.
+	CatchUpEventsTotal, CatchUpBytesTotal int64
+}
+
+// Metrics returns the state of the hub in numbers. It visits every stream, not every watcher.
+func (h *Hub) Metrics() Metrics {
+	m := Metrics{
+		QueuedBytes:        h.queued.Load(),
+		GapsTotal:          h.counts.gaps.Load(),
+		FellBehindTotal:    h.counts.fellBehind.Load(),
+		CompactedTotal:     h.counts.compacted.Load(),
+		ProgressTotal:      h.counts.progress.Load(),
+		PrevReadsTotal:     h.counts.prevReads.Load(),
+		CatchUpEventsTotal: h.counts.catchUpEvents.Load(),
+		CatchUpBytesTotal:  h.counts.catchUpBytes.Load(),
+	}
+	h.mu.Lock()
+	m.Streams, m.Watchers, m.Matched = len(h.mu.streams), h.mu.watchers, h.mu.matched
+	m.Scans = len(h.mu.scans) + h.mu.reading
+	for _, s := range h.mu.streams {
+		m.Behind += s.behind
+		m.Parked += len(s.parked)
+	}
+	h.mu.Unlock()
+	h.ring.mu.Lock()
+	m.Published, m.RingBytes, m.OverflowsTotal = h.ring.published.Load(), h.ring.mu.bytes, h.ring.mu.overflows
+	h.ring.mu.Unlock()
+	return m
+}

@@ -1,0 +1,110 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Options configures a Hub. The zero value of each field means its default.
+type Options struct {
+	// RingBytes bounds what is published and not matched yet. When it would be exceeded, all live
+	// watchers turn behind. Default 16 MiB.
+	RingBytes int64
+	// StreamBytes bounds the queue of one stream. Default 4 MiB.
+	StreamBytes int64
+	// MemberBytes bounds all queues together. A stream may use its StreamBytes or one sixteenth of
+	// what is free of MemberBytes, whichever is less, so that streams that nobody reads leave room
+	// for the others. Default 64 MiB.
+	MemberBytes int64
+	// ResponseBytes and ResponseRevisions are the size up to which several revisions are merged
+	// into one response. Defaults 256 KiB and 1000.
+	ResponseBytes     int64
+	ResponseRevisions int
+	// FragmentBytes is the size above which a response is split for a watcher that asked for
+	// fragments. Default 2 MiB.
+	FragmentBytes int64
+	// NextBytes bounds what one call of Stream.Next returns, give or take one response.
+	// Default 512 KiB.
+	NextBytes int64
+	// PendingAnswers is the number of unsent answers to Create, Cancel and Refuse on one stream at
+	// which these calls begin to wait. Default 4096.
+	PendingAnswers int
+	// CatchUpWorkers is the number of goroutines that read history for watchers that are behind.
+	// Default 2.
+	CatchUpWorkers int
+	// CatchUpBytes bounds what a worker reads from the Source at once. Default 1 MiB.
+	CatchUpBytes int
+	// CatchUpScans is the number of positions in history that are read in turn; watchers behind
+	// join the nearest of them. Default 32.
+	CatchUpScans int
+	// CatchUpNear is the number of revisions within which watchers share a scan in any case.
+	// Default 4096.
+	CatchUpNear int64
+	// ProgressInterval is the time after which a watcher that asked for it is told that there was
+	// nothing to tell; up to a tenth is added at random, a stream at a time. At least 100 ms.
+	// Default 10 minutes.
+	ProgressInterval time.Duration
+	// Logger receives what an operator should know. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+const minProgressInterval = 100 * time.Millisecond
+
+// EnsureDefaults returns o with the default in place of every zero.
+func (o Options) EnsureDefaults() Options {
+	or(&o.RingBytes, 16<<20)
+	or(&o.StreamBytes, 4<<20)
+	or(&o.MemberBytes, 64<<20)
+	or(&o.ResponseBytes, 256<<10)
+	or(&o.ResponseRevisions, 1000)
+	or(&o.FragmentBytes, 2<<20)
+	or(&o.NextBytes, 512<<10)
+	or(&o.PendingAnswers, 4096)
+	or(&o.CatchUpWorkers, 2)
+	or(&o.CatchUpBytes, 1<<20)
+	or(&o.CatchUpScans, 32)
+	or(&o.CatchUpNear, 4096)
+	or(&o.ProgressInterval, 10*time.Minute)
+	or(&o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate names every field that is out of range.
+func (o Options) Validate() error {
+	o = o.EnsureDefaults()
+	var errs []error
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"RingBytes", o.RingBytes},
+		{"StreamBytes", o.StreamBytes},
+		{"MemberBytes", o.MemberBytes},
+		{"ResponseBytes", o.ResponseBytes},
+		{"ResponseRevisions", int64(o.ResponseRevisions)},
+		{"FragmentBytes", o.FragmentBytes},
+		{"NextBytes", o.NextBytes},
+		{"PendingAnswers", int64(o.PendingAnswers)},
+		{"CatchUpWorkers", int64(o.CatchUpWorkers)},
+		{"CatchUpBytes", int64(o.CatchUpBytes)},
+		{"CatchUpScans", int64(o.CatchUpScans)},
+		{"CatchUpNear", o.CatchUpNear},
+	} {
+		if f.value < 0 {
+			errs = append(errs, fmt.Errorf("watch: %s is negative: %d", f.name, f.value))
+		}
+	}
+	if o.ProgressInterval < minProgressInterval {
+		errs = append(errs, fmt.Errorf("watch: ProgressInterval %v is below %v", o.ProgressInterval, minProgressInterval))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,187 @@
+package watch
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+)
+
+// ask puts a stream on the matcher's list of those to look at after its batch. mu is held.
+func (h *Hub) ask(s *Stream) {
+	if !s.queuedAsk {
+		s.queuedAsk = true
+		h.mu.asks = append(h.mu.asks, s)
+	}
+}
+
+// answerAsks answers what waited for the matcher to come this far. The matcher is between batches.
+// mu is held.
+func (h *Hub) answerAsks() {
+	rest := h.mu.asks[:0]
+	for _, s := range h.mu.asks {
+		if s.tickDue {
+			s.tickDue = false
+			h.tick(s)
+		}
+		if s.asks > 0 && s.askRev > h.mu.matched {
+			rest = append(rest, s)
+			continue
+		}
+		s.queuedAsk = false
+		if s.asks > 0 {
+			h.answerProgress(s, s.asks)
+			s.asks = 0
+		}
+	}
+	clear(h.mu.asks[len(rest):])
+	h.mu.asks = rest
+	if len(rest) == 0 && cap(rest) > keepPeak {
+		h.mu.asks = nil
+	}
+}
+
+// answerProgress queues n notifications for all watchers of the stream, if all are in step (W6).
+// The matcher is between batches. mu is held.
+func (h *Hub) answerProgress(s *Stream, n int) {
+	if s.closed || s.active == 0 || s.behind > 0 {
+		return
+	}
+	rev := h.mu.matched
+	if s.maxStart > rev {
+		// Perhaps the watchers that start later are gone.
+		s.maxStart = 0
+		for _, w := range s.watchers {
+			if !w.dead {
+				s.maxStart = max(s.maxStart, w.start)
+			}
+		}
+		if s.maxStart > rev {
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range n {
+		if !s.mu.closed {
+			s.putProgress(InvalidID, rev)
+		}
+	}
+}
+
+// tick notifies the watchers of a stream that had no event since the last tick. The matcher is
+// between batches. mu is held.
+func (h *Hub) tick(s *Stream) {
+	if s.closed {
+		return
+	}
+	rev := h.mu.matched
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watchers {
+		if w.dead || w.flags&notify == 0 {
+			continue
+		}
+		if w.quiet && w.group == h.mu.live && w.start <= rev && w.next <= rev+1 {
+			s.putProgress(w.id, rev)
+		}
+		w.quiet = true
+	}
+}
+
+// startTicks sees to it that the stream's progress interval runs. mu is held.
+func (h *Hub) startTicks(s *Stream) {
+	s.notifies++
+	if s.tickSlot >= 0 {
+		return
+	}
+	if s.interval == 0 {
+		s.interval = h.opt.ProgressInterval + rand.N(h.opt.ProgressInterval/10)
+	}
+	s.tickAt = time.Now().Add(s.interval)
+	heap.Push(&h.mu.ticks, s)
+	if s.tickSlot == 0 {
+		select {
+		case h.tickKick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stopTicks ends the stream's progress interval. mu is held.
+func (h *Hub) stopTicks(s *Stream) {
+	if s.tickSlot >= 0 {
+		heap.Remove(&h.mu.ticks, s.tickSlot)
+	}
+}
+
+// tickLoop keeps the progress intervals of all streams.
+func (h *Hub) tickLoop() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(h.runTicks())
+		select {
+		case <-h.done:
+			return
+		case <-h.tickKick:
+		case <-timer.C:
+		}
+	}
+}
+
+// runTicks does what is due and returns the time to the next tick.
+func (h *Hub) runTicks() time.Duration {
+	for {
+		h.mu.Lock()
+		if len(h.mu.ticks) == 0 {
+			h.mu.Unlock()
+			return time.Hour
+		}
+		s := h.mu.ticks[0]
+		now := time.Now()
+		if wait := s.tickAt.Sub(now); wait > 0 {
+			h.mu.Unlock()
+			return wait
+		}
+		if s.notifies == 0 {
+			h.stopTicks(s)
+		} else {
+			s.tickAt = now.Add(s.interval)
+			heap.Fix(&h.mu.ticks, 0)
+			if h.mu.matched == h.ring.published.Load() {
+				h.tick(s)
+			} else {
+				s.tickDue = true
+				h.ask(s)
+			}
+		}
+		h.mu.Unlock()
+	}
+}
+
+// tickHeap is streams by the time of their next tick.
+type tickHeap []*Stream
+
+func (t tickHeap) Len() int           { return len(t) }
+func (t tickHeap) Less(i, j int) bool { return t[i].tickAt.Before(t[j].tickAt) }
+func (t tickHeap) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].tickSlot, t[j].tickSlot = i, j
+}
+
+// Push is for container/heap.
+func (t *tickHeap) Push(x any) {
+	s := x.(*Stream)
+	s.tickSlot = len(*t)
+	*t = append(*t, s)
+}
+
+// Pop is for container/heap.
+func (t *tickHeap) Pop() any {
+	old := *t
+	s := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	s.tickSlot = -1
+	return s
+}

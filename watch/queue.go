@@ -1,0 +1,240 @@
+package watch
+
+import (
+	"context"
+	"unsafe"
+)
+
+// run is one or more responses in a row that differ in the watch id only. The ids are in
+// Stream.mu.ids.
+type run struct {
+	rev    int64
+	events [][]byte
+	bytes  int64 // of one response on the wire
+	charge int64 // what the run counts against the budget, besides its ids
+	n      int   // ids that were not taken yet
+	more   bool  // a fragment, and not the last
+	answer *Response
+}
+
+const (
+	runSize   = int64(unsafe.Sizeof(run{}))
+	idSize    = int64(8)
+	sliceSize = int64(unsafe.Sizeof([]byte(nil)))
+	// answerSize is charged for a created or canceled response.
+	answerSize = runSize + int64(unsafe.Sizeof(Response{}))
+)
+
+// limit is how much a stream may hold now.
+func (h *Hub) limit() int64 {
+	return min(h.opt.StreamBytes, (h.opt.MemberBytes-h.queued.Load())/16)
+}
+
+// charge adds n to what the stream holds. mu is held.
+func (s *Stream) charge(n int64) {
+	s.mu.queued += n
+	s.hub.queued.Add(n)
+}
+
+// admits reports whether there is room for n more bytes; an empty stream has room for anything
+// (W8), unless a watcher waits for it to be empty. mu is held.
+func (s *Stream) admits(n int64) bool {
+	return s.mu.alone == 0 && (s.mu.queued == 0 || s.mu.queued+n <= s.hub.limit())
+}
+
+// put appends a response. mu is held.
+func (s *Stream) put(r run, id int64) {
+	r.n = 1
+	s.mu.runs = append(s.mu.runs, r)
+	s.mu.ids = append(s.mu.ids, id)
+	s.charge(r.charge + idSize)
+}
+
+// putEvents appends the chunk for the watcher, in fragments if need be, and reports whether there
+// was room; need is what it asked for. mu is held.
+func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
+	if n := len(s.mu.runs); n > s.mu.runHead {
+		// Watchers that get the same bytes one after another share a run. It costs but an id, so
+		// there is always room.
+		t := &s.mu.runs[n-1]
+		if t.rev == c.rev && len(t.events) == len(c.events) && &t.events[0] == &c.events[0] && !t.more &&
+			(w.flags&fragment == 0 || !s.splits(c)) {
+			t.n++
+			s.mu.ids = append(s.mu.ids, w.id)
+			s.charge(idSize)
+			s.servedAlone(w)
+			return 0, true
+		}
+	}
+	need = runSize + idSize + c.bytes + sliceSize*int64(len(c.events))
+	if w.alone && s.mu.queued > 0 || !w.alone && !s.admits(need) {
+		return need, false
+	}
+	s.servedAlone(w)
+	r := run{rev: c.rev, events: c.events, bytes: c.bytes + headerSize, charge: need - idSize}
+	if w.flags&fragment == 0 || !s.splits(c) {
+		s.put(r, w.id)
+		return need, true
+	}
+	for events := c.events; len(events) > 0; {
+		n, bytes := 0, int64(headerSize)
+		for n < len(events) && (n == 0 || bytes+wireSize(events[n]) < s.hub.opt.FragmentBytes) {
+			bytes += wireSize(events[n])
+			n++
+		}
+		r.events, r.bytes, r.more = events[:n:n], bytes, n < len(events)
+		r.charge = runSize + bytes + sliceSize*int64(n)
+		s.put(r, w.id)
+		events = events[n:]
+	}
+	return need, true
+}
+
+// servedAlone notes that a watcher that others may have waited for had its turn. mu is held.
+func (s *Stream) servedAlone(w *watcher) {
+	if w.alone {
+		w.alone = false
+		s.mu.alone--
+	}
+}
+
+// splits reports whether the chunk is too large for one response to a watcher with fragments.
+func (s *Stream) splits(c *chunk) bool {
+	return len(c.events) > 1 && c.bytes+headerSize >= s.hub.opt.FragmentBytes
+}
+
+// putProgress appends a progress notification, or drops it if there is no room. mu is held.
+func (s *Stream) putProgress(id, rev int64) {
+	r := run{rev: rev, bytes: headerSize, charge: runSize}
+	if s.admits(r.charge + idSize) {
+		s.put(r, id)
+		s.wakeSender()
+		s.hub.counts.progress.Add(1)
+	}
+}
+
+// putAnswer appends a created or canceled response, which is never dropped. mu is held.
+func (s *Stream) putAnswer(r Response) {
+	if s.mu.closed {
+		return
+	}
+	s.put(run{bytes: headerSize, charge: answerSize, answer: &r}, r.WatchID)
+	s.mu.answers++
+	s.wakeSender()
+}
+
+// wakeSender wakes the sender if it waits in Next. mu is held.
+func (s *Stream) wakeSender() {
+	if s.mu.waiting {
+		s.mu.waiting = false
+		s.signal()
+	}
+}
+
+// signal gives the sender a token. One that is left over from before wakes it as well.
+func (s *Stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Next appends to dst what is ready for the client, in order, and returns it. It waits until there
+// is something. It returns at most about Options.NextBytes at once, and everything that is ready
+// if that is less.
+//
+// The error is ErrClosed when the stream or the hub is closed, or that of ctx; dst is then returned
+// as it was, and calls of Create, Cancel and Refuse that wait for answers to be sent go on.
+func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
+	s.mu.Lock()
+	s.mu.gone = false
+	s.charge(-s.mu.inflight)
+	s.mu.inflight = 0
+	for {
+		resume := s.mu.resumeAt >= 0 && s.mu.queued <= s.mu.resumeAt
+		if resume {
+			s.mu.resumeAt = -1
+		}
+		n := len(dst)
+		if !s.mu.closed {
+			dst = s.take(dst)
+		}
+		s.mu.waiting = len(dst) == n && !s.mu.closed
+		waiting, closed := s.mu.waiting, s.mu.closed
+		s.mu.Unlock()
+		if resume {
+			s.hub.resume(s)
+		}
+		if closed {
+			return dst, ErrClosed
+		}
+		if !waiting {
+			return dst, nil
+		}
+		var err error
+		select {
+		case <-s.wake:
+		case <-s.done:
+			err = ErrClosed
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		s.mu.Lock()
+		if err != nil {
+			s.mu.waiting, s.mu.gone = false, true
+			s.mu.room.Broadcast()
+			s.mu.Unlock()
+			return dst, err
+		}
+	}
+}
+
+// take moves responses from the queue to dst. mu is held.
+func (s *Stream) take(dst []Response) []Response {
+	q := &s.mu
+	answers := q.answers
+	var bytes int64
+	for q.runHead < len(q.runs) && bytes < s.hub.opt.NextBytes {
+		r := &q.runs[q.runHead]
+		for r.n > 0 && bytes < s.hub.opt.NextBytes {
+			if r.answer != nil {
+				dst = append(dst, *r.answer)
+				q.answers--
+			} else {
+				dst = append(dst, Response{WatchID: q.ids[q.idHead], Revision: r.rev, Events: r.events, Fragment: r.more})
+			}
+			q.idHead++
+			r.n--
+			bytes += r.bytes
+			q.inflight += idSize
+		}
+		if r.n == 0 {
+			q.inflight += r.charge
+			*r = run{}
+			q.runHead++
+		}
+	}
+	switch {
+	case q.runHead == len(q.runs):
+		q.runs, q.runHead = reuse(q.runs, 32), 0
+		q.ids, q.idHead = reuse(q.ids, 512), 0
+	case q.runHead > len(q.runs)/2:
+		n := copy(q.runs, q.runs[q.runHead:])
+		clear(q.runs[n:])
+		q.runs, q.runHead = q.runs[:n], 0
+		n = copy(q.ids, q.ids[q.idHead:])
+		q.ids, q.idHead = q.ids[:n], 0
+	}
+	if q.answers < answers {
+		q.room.Broadcast()
+	}
+	return dst
+}
+
+// reuse empties s, and gives its memory back if it holds more than keep elements.
+func reuse[T any](s []T, keep int) []T {
+	if cap(s) > keep {
+		return nil
+	}
+	return s[:0]
+}

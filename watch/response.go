@@ -1,0 +1,64 @@
+package watch
+
+import "errors"
+
+// ErrClosed is returned by Stream.Next when the stream or its hub is closed.
+var ErrClosed = errors.New("watch: stream closed")
+
+// InvalidID is the watch id of answers that concern no single watcher: refused creates and progress
+// of a whole stream.
+const InvalidID int64 = -1
+
+// The reasons that the hub gives for refusing or canceling; clients match on the text.
+const (
+	ReasonEmptyRange  = "mvcc: watcher range is empty"
+	ReasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+	ReasonCompacted   = "etcdserver: mvcc: required revision has been compacted"
+	// ReasonHistory: the watcher's events could not be read. The log has the error.
+	ReasonHistory = "watch: history cannot be read"
+)
+
+// StreamInfo says whose stream it is, for Stats.
+type StreamInfo struct {
+	Client string // address
+	User   string // empty without authentication
+}
+
+// CreateRequest asks for a watcher. The hub copies what it keeps.
+type CreateRequest struct {
+	// ID is the watch id, unique on its stream; 0 lets the hub choose.
+	ID int64
+	// Key and End are the range as the API gives it: an empty Key is the smallest key, an empty End
+	// means the single Key, an End of one zero byte every key from Key on.
+	Key, End []byte
+	// StartRev is the first revision to watch, which may be in the future; 0 means all after the
+	// revision of the created response.
+	StartRev int64
+	// NoPut and NoDelete leave out events of the one kind.
+	NoPut, NoDelete bool
+	// PrevKV asks for the key-value pair from before each event.
+	PrevKV bool
+	// ProgressNotify asks for a notification when there was no event for a while.
+	ProgressNotify bool
+	// Fragment allows to split the events of one revision over several responses.
+	Fragment bool
+}
+
+// Response is one message to the client.
+type Response struct {
+	WatchID int64
+	// Revision is the revision for the header. With events, all that concerns the watcher up to it
+	// has been queued with or before this response. Without, in a progress notification, the same
+	// is promised. It is 0 for a watcher that compaction overtook.
+	Revision int64
+	// CompactRevision is set if the watcher is canceled because it would need an older one.
+	CompactRevision int64
+	// Created answers a create; with Canceled it was refused.
+	Created, Canceled bool
+	// Fragment says that more events of the same revision follow in the next response of the watcher.
+	Fragment bool
+	// Reason says why the watcher was refused or canceled, if the client did not ask for it.
+	Reason string
+	// Events are encoded mvccpb.Event messages in the order of history. They are shared and immutable.
+	Events [][]byte
+}

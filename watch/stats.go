@@ -1,0 +1,147 @@
+package watch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// State is what a watcher is doing.
+type State string
+
+// The states of a watcher.
+const (
+	// Live: it is given what is published.
+	Live State = "live"
+	// Future: live, and its start revision is not reached.
+	Future State = "future"
+	// Behind: history is read for it.
+	Behind State = "behind"
+	// Stalled: behind, and its client does not read fast enough for more to be read.
+	Stalled State = "stalled"
+)
+
+// Stats says who watches what and how far behind.
+type Stats struct {
+	Revision int64 // newest published
+	Matched  int64 // newest distributed to live watchers
+	Streams  []StreamStats
+}
+
+// StreamStats describes one stream.
+type StreamStats struct {
+	ID      uint64
+	Client  string
+	User    string
+	Created time.Time
+	// QueuedBytes and QueuedResponses are what the client has not been sent; bytes in flight count.
+	QueuedBytes     int64
+	QueuedResponses int
+	Watchers        []WatcherStats // by id
+}
+
+// WatcherStats describes one watcher. Key and End are as in the API.
+type WatcherStats struct {
+	ID                               int64
+	Key, End                         []byte
+	StartRev                         int64
+	NoPut, NoDelete                  bool
+	PrevKV, ProgressNotify, Fragment bool
+	State                            State
+	// Next is the first revision that was not queued for the watcher yet, Lag the number of
+	// published revisions from there on.
+	Next, Lag int64
+	// QueuedBytes is what waits for its client. Watchers of one stream share events, so the sum may
+	// be more than the stream holds.
+	QueuedBytes int64
+	// Events and Bytes are what was handed to the sender since creation.
+	Events, Bytes int64
+	Created       time.Time
+}
+
+// Stats describes every stream and watcher, streams in the order of their opening. It takes the
+// hub's lock for one stream at a time, so the streams are of slightly different moments.
+func (h *Hub) Stats() Stats {
+	h.mu.Lock()
+	st := Stats{Revision: h.ring.published.Load(), Matched: h.mu.matched}
+	streams := make([]*Stream, 0, len(h.mu.streams))
+	for _, s := range h.mu.streams {
+		streams = append(streams, s)
+	}
+	h.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *Stream) int { return cmp.Compare(a.id, b.id) })
+	for _, s := range streams {
+		if stats, ok := s.stats(); ok {
+			st.Streams = append(st.Streams, stats)
+		}
+	}
+	return st
+}
+
+func (s *Stream) stats() (StreamStats, bool) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return StreamStats{}, false
+	}
+	st := StreamStats{
+		ID: s.id, Client: s.info.Client, User: s.info.User, Created: s.created,
+		QueuedBytes: s.mu.queued, QueuedResponses: len(s.mu.ids) - s.mu.idHead,
+		Watchers: make([]WatcherStats, 0, s.active),
+	}
+	type waiting struct{ events, bytes, wire int64 }
+	queued := map[int64]waiting{}
+	at := s.mu.idHead
+	for _, r := range s.mu.runs[s.mu.runHead:] {
+		for range r.n {
+			q := queued[s.mu.ids[at]]
+			q.wire += r.bytes
+			if n := len(r.events); n > 0 {
+				q.events += int64(n)
+				q.bytes += r.bytes - headerSize
+			}
+			queued[s.mu.ids[at]] = q
+			at++
+		}
+	}
+	published := h.ring.published.Load()
+	for _, w := range s.watchers {
+		if w.dead {
+			continue
+		}
+		q := queued[w.id]
+		ws := WatcherStats{
+			ID: w.id, Key: []byte(w.key), StartRev: w.start, Created: time.Unix(0, w.created),
+			NoPut: w.flags&noPut != 0, NoDelete: w.flags&noDelete != 0, PrevKV: w.flags&prevKV != 0,
+			ProgressNotify: w.flags&notify != 0, Fragment: w.flags&fragment != 0,
+			Next: w.next, QueuedBytes: q.wire, Events: w.events - q.events, Bytes: w.bytes - q.bytes,
+		}
+		if w.flags&ranged != 0 {
+			if ws.End = []byte(w.end); w.end == "" {
+				ws.End = []byte{0}
+			}
+		}
+		switch {
+		case w.place == inParked:
+			ws.State = Stalled
+		case w.group == h.mu.live:
+			ws.State = Live
+			ws.Next = max(w.next, h.mu.matched+1)
+			if w.start > published {
+				ws.State = Future
+			}
+		default:
+			ws.State = Behind
+			if w.group != nil {
+				ws.Next = max(w.next, w.group.pos)
+			}
+		}
+		ws.Lag = max(0, published+1-ws.Next)
+		st.Watchers = append(st.Watchers, ws)
+	}
+	slices.SortFunc(st.Watchers, func(a, b WatcherStats) int { return cmp.Compare(a.ID, b.ID) })
+	return st, true
+}

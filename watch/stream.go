@@ -1,0 +1,306 @@
+package watch
+
+import (
+	"sync"
+	"time"
+)
+
+// Stream is one client's watchers and the queue of responses to it. See the package comment for who
+// may call what.
+type Stream struct {
+	hub     *Hub
+	id      uint64
+	info    StreamInfo
+	created time.Time
+	wake    chan struct{} // one token, for the sender in Next
+	done    chan struct{} // closed by Close
+
+	// Guarded by Hub.mu.
+	watchers map[int64]*watcher // also those that the hub canceled, until the client cancels them
+	peak     int                // greatest size of watchers since it was made
+	nextID   int64
+	active   int   // watchers that are not canceled
+	behind   int   // those of them that are not live
+	maxStart int64 // no active watcher starts later
+	parked   list
+	closed   bool
+	// Progress requests that wait until matched reaches askRev, and whether a tick of the progress
+	// interval waits for the matcher to be between batches. queuedAsk: the stream is in Hub.mu.asks.
+	asks      int
+	askRev    int64
+	tickDue   bool
+	queuedAsk bool
+	// The progress interval: how many watchers want it, and when the next tick is, if the stream is
+	// in Hub.mu.ticks (tickSlot >= 0).
+	notifies int
+	interval time.Duration
+	tickAt   time.Time
+	tickSlot int
+
+	mu struct {
+		sync.Mutex
+		runs     []run // runs[runHead:] are queued
+		runHead  int
+		ids      []int64 // ids[idHead:] belong to them
+		idHead   int
+		queued   int64 // bytes in the queue and in flight
+		inflight int64 // bytes that Next returned last
+		answers  int   // created and canceled responses queued
+		resumeAt int64 // watchers are parked until queued falls to this; -1 if none are
+		alone    int   // watchers whose next response is larger than the budget: all others wait for them
+		waiting  bool  // the sender waits in Next
+		gone     bool  // Next failed and was not called again
+		closed   bool
+		room     sync.Cond // on mu: answers were taken, or nobody will take any
+	}
+}
+
+// NewStream opens a stream. It must be closed.
+func (h *Hub) NewStream(info StreamInfo) *Stream {
+	s := &Stream{
+		hub: h, info: info, created: time.Now(),
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		watchers: map[int64]*watcher{}, tickSlot: -1,
+	}
+	s.mu.resumeAt = -1
+	s.mu.room.L = &s.mu.Mutex
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.nextStream++
+	s.id = h.mu.nextStream
+	if h.mu.closed {
+		s.closed, s.mu.closed = true, true
+		close(s.done)
+		return s
+	}
+	h.mu.streams[s.id] = s
+	return s
+}
+
+// answer queues a response that is neither events nor progress. Hub.mu is held or nobody cares
+// about the order.
+func (s *Stream) answer(r Response) {
+	s.mu.Lock()
+	s.putAnswer(r)
+	s.mu.Unlock()
+}
+
+// awaitRoom waits until the client has read some of the answers to it.
+func (s *Stream) awaitRoom() {
+	s.mu.Lock()
+	for s.mu.answers >= s.hub.opt.PendingAnswers && !s.mu.gone && !s.mu.closed {
+		s.mu.room.Wait()
+	}
+	s.mu.Unlock()
+}
+
+// Refuse answers a create that the caller refuses for the given reason.
+func (s *Stream) Refuse(reason string) {
+	s.awaitRoom()
+	s.refuse(reason)
+}
+
+func (s *Stream) refuse(reason string) {
+	s.answer(Response{WatchID: InvalidID, Revision: s.hub.ring.published.Load(), Created: true, Canceled: true, Reason: reason})
+}
+
+// Create adds a watcher. The outcome is a response: created, or created and canceled with
+// InvalidID and a reason; a watcher that starts below the compact revision is created and then
+// canceled.
+func (s *Stream) Create(r CreateRequest) {
+	s.awaitRoom()
+	h := s.hub
+	if r.StartRev < 0 {
+		s.refuse(ReasonCompacted)
+		return
+	}
+	w := &watcher{stream: s, id: r.ID, start: r.StartRev, created: time.Now().UnixNano(), quiet: true, flags: r.flags()}
+	w.key, w.end = r.span()
+	if w.end != "" && w.key >= w.end {
+		s.refuse(ReasonEmptyRange)
+		return
+	}
+	compacted := h.src.CompactRevision()
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if r.ID == 0 {
+		for s.watchers[s.nextID] != nil {
+			s.nextID++
+		}
+		w.id = s.nextID
+		s.nextID++
+	} else if s.watchers[r.ID] != nil {
+		s.refuse(ReasonDuplicateID)
+		return
+	}
+	s.watchers[w.id] = w
+	s.peak = max(s.peak, len(s.watchers))
+	published := h.ring.published.Load()
+	s.answer(Response{WatchID: w.id, Revision: published, Created: true})
+	if w.start != 0 && w.start <= published && w.start < compacted {
+		w.dead = true
+		s.answer(Response{WatchID: w.id, CompactRevision: compacted, Canceled: true})
+		h.counts.compacted.Add(1)
+		return
+	}
+	s.active++
+	s.maxStart = max(s.maxStart, w.start)
+	h.mu.watchers++
+	if w.flags&notify != 0 {
+		h.startTicks(s)
+	}
+	w.next = w.start
+	if w.start == 0 {
+		w.next = published + 1
+	}
+	if w.next > h.mu.claimed {
+		h.mu.live.add(w)
+		return
+	}
+	s.behind++
+	h.addPending(w)
+}
+
+// span returns the range in the hub's terms: an empty end with the flag ranged is unbounded.
+func (r *CreateRequest) span() (key, end string) {
+	key = string(r.Key)
+	if key == "" {
+		key = "\x00"
+	}
+	if len(r.End) == 1 && r.End[0] == 0 {
+		return key, ""
+	}
+	return key, string(r.End)
+}
+
+func (r *CreateRequest) flags() flags {
+	var f flags
+	for _, o := range []struct {
+		on   bool
+		flag flags
+	}{
+		{r.NoPut, noPut}, {r.NoDelete, noDelete}, {r.PrevKV, prevKV}, {r.Fragment, fragment},
+		{r.ProgressNotify, notify}, {len(r.End) > 0, ranged},
+	} {
+		if o.on {
+			f |= o.flag
+		}
+	}
+	return f
+}
+
+// Cancel ends a watcher and answers with a canceled response behind what is already queued for it.
+// An id that the stream does not know is ignored. The id of a watcher that the hub canceled is
+// known until it is canceled here.
+func (s *Stream) Cancel(id int64) {
+	s.awaitRoom()
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := s.watchers[id]
+	if w == nil || s.closed {
+		return
+	}
+	delete(s.watchers, id)
+	if len(s.watchers) == 0 && s.peak > keepPeak {
+		s.watchers, s.peak = map[int64]*watcher{}, 0
+	}
+	s.mu.Lock()
+	h.end(w)
+	s.putAnswer(Response{WatchID: id, Revision: h.ring.published.Load(), Canceled: true})
+	s.mu.Unlock()
+}
+
+// end takes a watcher out of wherever it is. Both locks are held.
+func (h *Hub) end(w *watcher) {
+	if w.dead {
+		return
+	}
+	w.dead = true
+	s := w.stream
+	s.active--
+	h.mu.watchers--
+	if w.group != h.mu.live {
+		s.behind--
+	}
+	if w.flags&notify != 0 {
+		s.notifies--
+	}
+	if w.alone {
+		w.alone = false
+		if s.mu.alone--; s.mu.alone == 0 {
+			defer h.unpark(s)
+		}
+	}
+	switch w.place {
+	case inGroup:
+		if w.group.running {
+			w.group.dead++
+		} else {
+			w.group.remove(w)
+		}
+	case inPending:
+		h.mu.pending.remove(w)
+	case inParked:
+		s.parked.remove(w)
+		s.parked.trim()
+	}
+}
+
+// Progress asks for a notification with InvalidID that holds for all watchers of the stream. It is
+// dropped if one of them is behind or waits for a future revision, and if there are none.
+func (s *Stream) Progress() {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.closed || s.active == 0 || s.behind > 0 {
+		return
+	}
+	published := h.ring.published.Load()
+	if h.mu.matched == published {
+		h.answerProgress(s, 1)
+		return
+	}
+	s.asks++
+	s.askRev = published
+	h.ask(s)
+}
+
+// Close ends the stream and its watchers. Next returns ErrClosed. It may be called from any
+// goroutine, and more than once.
+func (s *Stream) Close() {
+	const slice = 1024 // watchers ended at a time, so that the hub is not held up
+	h := s.hub
+	h.mu.Lock()
+	if s.closed {
+		h.mu.Unlock()
+		return
+	}
+	s.closed = true
+	delete(h.mu.streams, s.id)
+	h.stopTicks(s)
+	s.mu.Lock()
+	s.mu.closed = true
+	s.charge(-s.mu.queued)
+	s.mu.inflight, s.mu.runs, s.mu.ids, s.mu.answers = 0, nil, nil, 0
+	s.mu.runHead, s.mu.idHead = 0, 0
+	s.mu.room.Broadcast()
+	n := 0
+	for _, w := range s.watchers {
+		h.end(w)
+		if n++; n%slice == 0 {
+			s.mu.Unlock()
+			h.mu.Unlock()
+			h.mu.Lock()
+			s.mu.Lock()
+		}
+	}
+	s.watchers = nil
+	s.mu.Unlock()
+	h.mu.Unlock()
+	close(s.done)
+}
