@@ -1,0 +1,176 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"vigil/bench/h2"
+	"vigil/bench/wire"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+)
+
+// fakeKV answers puts; hold, if it is set, says how long each waits.
+type fakeKV struct {
+	pb.UnimplementedKVServer
+	n    atomic.Int64
+	hold func(n int64) time.Duration
+}
+
+func (f *fakeKV) Put(ctx context.Context, _ *pb.PutRequest) (*pb.PutResponse, error) {
+	n := f.n.Add(1)
+	if f.hold != nil {
+		select {
+		case <-time.After(f.hold(n)):
+		case <-ctx.Done():
+		}
+	}
+	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: n}}, nil
+}
+
+func serve(t *testing.T, f *fakeKV, conns int) Conns {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	pb.RegisterKVServer(s, f)
+	go s.Serve(lis)
+	cs, err := Dial(context.Background(), lis.Addr().String(), conns, h2.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cs.Close(); s.Stop() })
+	return cs
+}
+
+type putOp struct {
+	left  int // negative: no end
+	limit int64
+}
+
+func (p *putOp) Next(buf []byte) (string, []byte, bool) {
+	if p.left == 0 {
+		return "", nil, false
+	}
+	p.left--
+	return wire.Put, wire.AppendPut(buf, []byte("k"), []byte("v")), true
+}
+
+func (p *putOp) Check(msg []byte) error {
+	h, err := wire.ReadHeader(msg)
+	if err == nil && p.limit > 0 && h.Revision > p.limit {
+		return errors.New("that is too much")
+	}
+	return err
+}
+
+func TestClosedUntilTheOperationsEnd(t *testing.T) {
+	f := &fakeKV{}
+	begun, ended := 0, 0
+	r, err := Closed(context.Background(), serve(t, f, 3), 5, Window{
+		Begin: func() error { begun++; return nil }, End: func() error { ended++; return nil },
+	}, func(slot int) Op { return &putOp{left: slot} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = 14 * 15 / 2
+	if r.Ops != want || r.All != want || f.n.Load() != want || r.Latency.Count() != want || begun != 1 || ended != 1 {
+		t.Fatalf("%d of %d operations, server saw %d, meters %d %d", r.Ops, r.All, f.n.Load(), begun, ended)
+	}
+}
+
+func TestClosedWindow(t *testing.T) {
+	f := &fakeKV{hold: func(int64) time.Duration { return 5 * time.Millisecond }}
+	r, err := Closed(context.Background(), serve(t, f, 2), 2, Window{Warmup: 100 * time.Millisecond, Duration: 300 * time.Millisecond},
+		func(int) Op { return &putOp{left: -1} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.All != f.n.Load() || r.Ops >= r.All || r.Ops == 0 || uint64(r.Ops) != r.Latency.Count() {
+		t.Fatalf("%d of %d, server saw %d", r.Ops, r.All, f.n.Load())
+	}
+	if p := r.Latency.Quantile(0.5); p < 5*time.Millisecond {
+		t.Fatalf("median %v of calls that take 5 ms", p)
+	}
+	if per := r.PerSecond(); per > 4/0.005 {
+		t.Fatalf("%v/s with 4 in flight that take 5 ms", per)
+	}
+}
+
+func TestWrongAnswersEndARun(t *testing.T) {
+	for name, op := range map[string]*putOp{"too much": {left: -1, limit: 100}, "ended before": {left: 10}} {
+		_, err := Closed(context.Background(), serve(t, &fakeKV{}, 1), 1, Window{Duration: time.Minute}, func(int) Op { return op })
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Closed(ctx, serve(t, &fakeKV{}, 1), 1, Window{Duration: time.Minute}, func(int) Op { return &putOp{left: -1} }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	p, err := Start(serve(t, &fakeKV{}, 1), 1000, func(int) Op { return &putOp{left: -1, limit: 10} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Failed()
+	if _, err := p.Phase(context.Background(), func() error { return nil }); err == nil || !strings.Contains(err.Error(), "too much") {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := p.Stop(context.Background()); err == nil {
+		t.Fatal("a failed loop stops without an error")
+	}
+}
+
+// A stall of the server must show in the latency of every request that was due while it lasted.
+func TestOpenLoopCountsWhatAStallDelays(t *testing.T) {
+	const rate, stall = 1000, 200 * time.Millisecond
+	resume := make(chan struct{})
+	var stalled atomic.Bool
+	f := &fakeKV{}
+	f.hold = func(n int64) time.Duration {
+		if stalled.Load() {
+			<-resume
+		}
+		return 0
+	}
+	p, err := Start(serve(t, f, 2), rate, func(int) Op { return &putOp{left: -1} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r, err := p.Phase(ctx, func() error {
+		stalled.Store(true)
+		if err := p.Wait(ctx, stall); err != nil {
+			return err
+		}
+		stalled.Store(false)
+		close(resume)
+		return p.Wait(ctx, stall)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if per := r.PerSecond(); per < rate*0.8 || per > rate*1.2 {
+		t.Fatalf("%.0f/s of %d", per, rate)
+	}
+	// Half of the requests were due in the stall, evenly: a quarter waited for half of it.
+	if q := r.Latency.Quantile(0.75); q < stall/3 || r.Latency.Max() < stall*8/10 {
+		t.Fatalf("third quartile %v, max %v with a stall of %v", q, r.Latency.Max(), stall)
+	}
+	all, err := p.Stop(ctx)
+	if err != nil || all != f.n.Load() {
+		t.Fatalf("%d answered, server saw %d, %v", all, f.n.Load(), err)
+	}
+	if r.Late.Count() == 0 {
+		t.Fatal("the pacer's lateness is not recorded")
+	}
+}

@@ -1,0 +1,264 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"vigil/bench/h2"
+	"vigil/bench/hist"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxOutstanding is how many unanswered requests an open loop lets pile up before it gives up.
+const maxOutstanding = 200_000
+
+// Pacer is an open loop that runs until it is stopped: requests are due at fixed intervals and go
+// to the connections in turn. The run can be cut into phases; a request counts in the phase in
+// which it was due, whenever its answer comes.
+type Pacer struct {
+	conns Conns
+	rate  float64
+	newOp func(slot int) Op
+
+	stop   chan struct{}
+	done   chan struct{} // closed when the pacing goroutine has ended
+	failed chan struct{}
+	once   sync.Once
+	err    error // written once before failed is closed
+
+	mu struct {
+		sync.Mutex
+		free        []*shot
+		made        int
+		outstanding int
+		all         int64
+		phase       *phase
+	}
+}
+
+// phase is a part of the run. It is guarded by the pacer's mu until whole is closed.
+type phase struct {
+	began, ended time.Time
+	sent, ops    int64
+	lat, late    hist.Hist
+	whole        chan struct{} // closed when the phase is over and its last answer is there
+}
+
+func newPhase(now time.Time) *phase { return &phase{began: now, whole: make(chan struct{})} }
+
+func (ph *phase) settle() {
+	if !ph.ended.IsZero() && ph.ops == ph.sent {
+		close(ph.whole)
+	}
+}
+
+// Timed is an Op that wants to know when its next request is due, before it makes it.
+type Timed interface {
+	Due(at time.Time)
+}
+
+// shot is one request of an open loop; it is used again when it is answered.
+type shot struct {
+	p        *Pacer
+	phase    *phase
+	op       Op
+	buf      []byte
+	due      time.Time
+	method   string
+	answers  int
+	checkErr error
+}
+
+// Start begins sending rate requests a second.
+func Start(conns Conns, rate float64, newOp func(slot int) Op) (*Pacer, error) {
+	if rate <= 0 || len(conns) == 0 {
+		return nil, fmt.Errorf("open loop of %v requests a second on %d connections", rate, len(conns))
+	}
+	p := &Pacer{conns: conns, rate: rate, newOp: newOp,
+		stop: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{})}
+	p.mu.phase = newPhase(time.Now())
+	go p.run()
+	return p, nil
+}
+
+// run sends. It holds a thread of its own and sleeps in the kernel, because the runtime's timers
+// are a millisecond late on an idle processor.
+func (p *Pacer) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.done)
+	// Without it the kernel may be 50 µs late, which would still be counted as lateness.
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	start := time.Now()
+	for i := 0; ; i++ {
+		due := start.Add(time.Duration(float64(i) * float64(time.Second) / p.rate))
+		for wait := time.Until(due); wait > 0; wait = time.Until(due) {
+			ts := unix.NsecToTimespec(int64(min(wait, 20*time.Millisecond)))
+			_ = unix.Nanosleep(&ts, nil) // woken early by a signal: the loop looks again
+			select {
+			case <-p.stop:
+				return
+			case <-p.failed:
+				return
+			default:
+			}
+		}
+		select {
+		case <-p.stop:
+			return
+		case <-p.failed:
+			return
+		default:
+		}
+		if err := p.shoot(p.conns[i%len(p.conns)], due); err != nil {
+			p.fail(err)
+			return
+		}
+	}
+}
+
+func (p *Pacer) shoot(c *h2.Conn, due time.Time) error {
+	m := &p.mu
+	var s *shot
+	m.Lock()
+	if m.outstanding >= maxOutstanding {
+		m.Unlock()
+		return fmt.Errorf("%d requests are unanswered at %.0f requests/s", maxOutstanding, p.rate)
+	}
+	m.outstanding++
+	if n := len(m.free); n > 0 {
+		s, m.free = m.free[n-1], m.free[:n-1]
+	} else {
+		s = &shot{p: p, op: p.newOp(m.made)}
+		m.made++
+	}
+	s.phase = m.phase
+	s.phase.sent++
+	s.phase.late.Record(time.Since(due))
+	m.Unlock()
+	if timed, ok := s.op.(Timed); ok {
+		timed.Due(due)
+	}
+	method, msg, more := s.op.Next(s.buf[:0])
+	if !more {
+		return errors.New("the operations of an open loop ended")
+	}
+	if msg == nil {
+		msg = []byte{}
+	}
+	s.buf, s.method, s.due, s.answers, s.checkErr = msg, method, due, 0, nil
+	if _, err := c.Open(method, s, msg, true); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+func (s *shot) Message(_ time.Time, msg []byte) {
+	s.answers++
+	if s.checkErr == nil {
+		s.checkErr = s.op.Check(msg)
+	}
+}
+
+func (s *shot) End(at time.Time, st h2.Status) {
+	p := s.p
+	err := st.Err()
+	switch {
+	case err != nil:
+	case s.answers != 1:
+		err = fmt.Errorf("%d answers to one request", s.answers)
+	default:
+		err = s.checkErr
+	}
+	if err != nil {
+		p.fail(fmt.Errorf("%s: %w", s.method, err))
+	}
+	m := &p.mu
+	m.Lock()
+	defer m.Unlock()
+	m.outstanding--
+	if err != nil {
+		return
+	}
+	m.all++
+	s.phase.ops++
+	s.phase.lat.Record(at.Sub(s.due))
+	s.phase.settle()
+	m.free = append(m.free, s)
+}
+
+func (p *Pacer) fail(err error) {
+	p.once.Do(func() {
+		p.err = err
+		close(p.failed)
+	})
+}
+
+// cut ends the current phase and begins the next one.
+func (p *Pacer) cut() *phase {
+	m := &p.mu
+	m.Lock()
+	defer m.Unlock()
+	old, now := m.phase, time.Now()
+	m.phase = newPhase(now)
+	old.ended = now
+	old.settle()
+	return old
+}
+
+// result waits for the last answer of a phase that is over.
+func (p *Pacer) result(ctx context.Context, ph *phase) (*Result, error) {
+	select {
+	case <-ph.whole:
+	case <-p.failed:
+		return nil, p.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return &Result{Ops: ph.ops, All: ph.ops, Elapsed: ph.ended.Sub(ph.began), Latency: ph.lat, Late: ph.late, Offered: p.rate}, nil
+}
+
+// Phase begins a phase, lets during run, ends the phase and returns what was measured in it. What
+// came before is dropped.
+func (p *Pacer) Phase(ctx context.Context, during func() error) (*Result, error) {
+	p.cut()
+	if err := during(); err != nil {
+		return nil, err
+	}
+	return p.result(ctx, p.cut())
+}
+
+// Wait lets d pass, unless the loop fails before.
+func (p *Pacer) Wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-p.failed:
+		return p.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Failed is closed when a request failed.
+func (p *Pacer) Failed() <-chan struct{} { return p.failed }
+
+// Stop ends the sending, waits for the answers of the current phase and returns how many requests
+// were answered in all.
+func (p *Pacer) Stop(ctx context.Context) (int64, error) {
+	close(p.stop)
+	<-p.done
+	if _, err := p.result(ctx, p.cut()); err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.all, nil
+}

@@ -1,0 +1,69 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"vigil/bench/scenario"
+)
+
+func round(a, b, c float64) [][]scenario.Figure {
+	f := func(v float64) []scenario.Figure {
+		return []scenario.Figure{
+			{Name: "server CPU per put", Unit: "µs", Value: v, Better: scenario.Lower},
+			{Name: "disk", Unit: "µs", Value: 0, Beside: true},
+		}
+	}
+	return [][]scenario.Figure{f(a), f(b), f(c)}
+}
+
+func TestReport(t *testing.T) {
+	s := &Scenario{Name: "put", About: "puts"}
+	for _, r := range [][][]scenario.Figure{round(10, 20, 11), round(30, 40, 30), round(12, 24, 12)} {
+		if err := s.Add(r, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := s.Figures[0]
+	if f.Ratio.Median != 0.5 || f.Ratio.Max != 0.75 || f.Control.Median != 1 || f.Control.Max != 1.1 || f.Of[1].Median != 24 {
+		t.Fatalf("%+v", f)
+	}
+	r := &Report{Systems: []System{{Name: "one"}, {Name: "two"}, {Name: "one again"}}, Scenarios: []*Scenario{s, {Name: "bad", Error: "why"}}}
+	var text, enc bytes.Buffer
+	if err := r.Table(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"A = one", "server CPU per put", "12.0", "10.0 … 30.0", "0.50", "0.50 … 0.75", "1.00 … 1.10", "(disk)", "FAILED: why"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+	if err := r.JSON(&enc); err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Scenarios []struct {
+			Figures []struct{ Values [][]float64 }
+		}
+	}
+	if err := json.Unmarshal(enc.Bytes(), &back); err != nil || back.Scenarios[0].Figures[0].Values[1][1] != 40 {
+		t.Fatalf("%v %s", err, enc.String())
+	}
+}
+
+func TestFiguresMustAgree(t *testing.T) {
+	s := &Scenario{Name: "put"}
+	bad := round(1, 2, 3)
+	bad[1] = bad[1][:1]
+	if s.Add(bad, 0) == nil {
+		t.Fatal("a system without a figure is taken")
+	}
+	s = &Scenario{Name: "put"}
+	bad = round(1, 2, 3)
+	bad[2][0].Name = "other"
+	if s.Add(bad, 0) == nil {
+		t.Fatal("a figure under another name is taken")
+	}
+}
