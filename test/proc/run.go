@@ -24,6 +24,8 @@ type Spec struct {
 	Args  []string
 	Env   []string // added to this process's
 	Stdin string
+	// User is whom the command runs as, if not nil.
+	User *syscall.Credential
 }
 
 // Run runs a command to its end, which must come within the timeout.
@@ -35,7 +37,7 @@ func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s.Stdin), &stdout, &stderr
 	cmd.Env = append(os.Environ(), s.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: s.User}
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		t.Fatalf("%s %q still runs after %s\nstdout: %s\nstderr: %s", s.Name, s.Args, timeout, stdout.String(), stderr.String())

@@ -62,6 +62,24 @@ type Server struct {
 // test failed, the end of its log is shown.
 func Start(t testing.TB, c Config) *Server {
 	t.Helper()
+	s := newServer(t, c)
+	s.Restart()
+	return s
+}
+
+// Try is Start for a server that may refuse: nil if it exits instead of serving.
+func Try(t testing.TB, c Config) *Server {
+	t.Helper()
+	s := newServer(t, c)
+	s.Launch()
+	if !s.await() {
+		return nil
+	}
+	return s
+}
+
+func newServer(t testing.TB, c Config) *Server {
+	t.Helper()
 	if c.Program == "" {
 		c.Program = Subject()
 	}
@@ -74,14 +92,13 @@ func Start(t testing.TB, c Config) *Server {
 	if c.PeerPort == 0 {
 		c.PeerPort = FreePort(t)
 	}
-	s := &Server{t: t, cfg: c}
+	s := &Server{t: t, cfg: c, log: &Log{}}
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", c.Program, s.log.Tail(30))
 		}
 	})
-	s.Restart()
 	return s
 }
 
@@ -89,12 +106,22 @@ func Start(t testing.TB, c Config) *Server {
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Launch()
+	if !s.await() {
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.code, s.log.Tail(30))
+	}
+}
+
+// await waits until the server is ready and reports false if it exits instead.
+func (s *Server) await() bool {
+	s.t.Helper()
 	select {
 	case <-s.log.Wait(ready):
+		return true
 	case <-s.exited:
-		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.code, s.log.Tail(30))
+		return false
 	case <-time.After(startTimeout):
 		s.t.Fatalf("%s is not ready after %s:\n%s", s.cfg.Program, startTimeout, s.log.Tail(30))
+		return false
 	}
 }
 
