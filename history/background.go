@@ -351,6 +351,7 @@ func (l *Log) mark() error {
 		}
 		l.noteSynced(seg, seg.end, seg.applied)
 		w.drop()
+		w.last = l.view.Load().last
 		w.begin(0)
 		if err := l.write(w.applied); err != nil {
 			return err

@@ -272,7 +272,7 @@ func create(t testing.TB, o Options) (*Log, *model) {
 
 // TestModel writes random batches, closing and opening now and then, and compares.
 func TestModel(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(rounds(t, "VIGIL_HISTORY_MODELS", 6)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := seeded(t, seed)
 			o := testOptions(memfs.New())
@@ -315,7 +315,7 @@ func TestModel(t *testing.T) {
 						t.Fatalf("synced %v after Open, want %v", l.Synced(), b.applied)
 					}
 				}
-				if i%30 == 0 || i == 299 {
+				if i%100 == 0 || i == 299 {
 					if err := verifyLog(l, m); err != nil {
 						t.Fatal(err)
 					}

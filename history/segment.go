@@ -64,44 +64,49 @@ func sealedName(first, last uint64, generation uint32) string {
 // openSealed takes over file, whose path is path, and reads its footer. It checks everything but the
 // batches, and closes the file if it fails.
 func openSealed(file vfs.File, path string) (s *sealed, h header, err error) {
-	s = &sealed{path: path, file: file}
-	s.refs.Store(1)
-	defer func() {
-		if err != nil {
-			s.release()
-		}
-	}()
+	f := &sealed{path: path, file: file}
+	f.refs.Store(1)
+	if h, err = f.open(); err != nil {
+		f.release()
+		return nil, h, err
+	}
+	return f, h, nil
+}
+
+// open reads the ends of the file.
+func (s *sealed) open() (h header, err error) {
+	file, path := s.file, s.path
 	size, err := file.Size()
 	if err != nil {
-		return nil, h, err
+		return h, err
 	}
 	if size < headerSize+footerSize {
-		return nil, h, corrupt(path, 0, "a sealed segment of %d bytes is cut", size)
+		return h, corrupt(path, 0, "a sealed segment of %d bytes is cut", size)
 	}
 	if h, err = readHeader(file, path); err != nil {
-		return nil, h, err
+		return h, err
 	}
 	s.seed = h.sum
 	b := make([]byte, footerSize)
 	if err := readFull(file, path, b, size-footerSize); err != nil {
-		return nil, h, err
+		return h, err
 	}
 	if s.foot, err = decodeFooter(b, h.sum, size); err != nil {
-		return nil, h, corrupt(path, size-footerSize, "%v", err)
+		return h, corrupt(path, size-footerSize, "%v", err)
 	}
 	if want := sealedName(s.foot.firstID, s.foot.lastID, s.foot.generation); want != filepath.Base(path) || h.id != s.foot.firstID {
-		return nil, h, corrupt(path, 0, "the file is %s by its content", want)
+		return h, corrupt(path, 0, "the file is %s by its content", want)
 	}
 	if m, ok := file.(vfs.Mapper); ok {
 		// A file that cannot be mapped is read instead.
 		if mapping, err := m.Map(size); err == nil {
 			s.mapping, s.data, s.file = mapping, mapping.Bytes(), nil
 			if err := file.Close(); err != nil {
-				return nil, h, err
+				return h, err
 			}
 		}
 	}
-	return s, h, s.openTables()
+	return h, s.openTables()
 }
 
 func (s *sealed) openTables() (err error) {

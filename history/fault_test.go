@@ -1,0 +1,249 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+	"vigil/kv"
+)
+
+func isDead(err error) bool { return errors.Is(err, memfs.ErrDead) }
+
+// commit commits, again when there was no space.
+func commit(l *Log, a Applied) error {
+	err := l.Commit(a)
+	for range 3 {
+		if !errors.Is(err, kv.ErrNoSpace) {
+			break
+		}
+		err = l.Commit(a)
+	}
+	return err
+}
+
+// TestFaults fails every operation of a scenario in turn, in every way, and looks at what is there
+// afterwards: for the next process, and after a power loss.
+func TestFaults(t *testing.T) {
+	var m model
+	disk := faultfs.New(memfs.New(), nil)
+	if n, err := scenario(testOptions(disk), &m); err != nil || n != len(m.batches) {
+		t.Fatal(n, err)
+	}
+	ops := disk.Count()
+	stride := int64(rounds(t, "VIGIL_HISTORY_STRIDE", 3))
+	stopped, survived := 0, 0
+	for n := int64(1); n <= ops+10; n++ {
+		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace} {
+			if (n+int64(fault))%stride != 0 {
+				continue
+			}
+			var m model
+			disk := memfs.New()
+			o := testOptions(faultfs.New(disk, faultfs.Nth(n, fault, nil)))
+			durable, err := scenario(o, &m)
+			if err != nil {
+				stopped++
+				if !errors.Is(err, faultfs.ErrInjected) && !errors.Is(err, kv.ErrNoSpace) && fault != faultfs.NoSpace {
+					t.Fatalf("%v at %d: %v", fault, n, err)
+				}
+			} else {
+				survived++
+			}
+			for seed := range uint64(3) {
+				after := disk.Kill()
+				if seed > 0 {
+					after = disk.Crash(rand.New(rand.NewPCG(seed, uint64(n))))
+				}
+				if err := reopened(testOptions(after), &m, durable); err != nil {
+					t.Fatalf("%v at %d, crash %d: %v", fault, n, seed, err)
+				}
+			}
+		}
+	}
+	t.Logf("%d operations, %d runs stopped by the fault, %d went on", ops, stopped, survived)
+}
+
+// reopened opens what a scenario left, which must be a prefix of m with at least n batches, twice.
+func reopened(o Options, m *model, n int) error {
+	ok, err := Exists(o.FS, o.Dir)
+	if err != nil || !ok && n > 0 {
+		return fmt.Errorf("the log is not there: %w", err)
+	}
+	if !ok {
+		return nil
+	}
+	for range 2 {
+		l, err := Open(o)
+		if err != nil {
+			return err
+		}
+		s := lives{m: *m}
+		if n, err = s.found(l, n); err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestOpenFaults fails every operation of an Open that has all kinds of work, which must then fail
+// or succeed in full, and leave a log that opens.
+func TestOpenFaults(t *testing.T) {
+	for seed := range uint64(4) {
+		var m model
+		disk := memfs.New()
+		// The life ends in the middle, at a write or a sync, so that there is something to recover.
+		half := faultfs.Nth(40+int64(seed)*31, faultfs.FailPersisted, func(op faultfs.Op, _ string) bool { return op.Changes() })
+		durable, err := scenario(testOptions(faultfs.New(disk, half)), &m)
+		if err == nil {
+			t.Fatal("nothing failed")
+		}
+		rng := seeded(t, seed)
+		for n := int64(1); ; n++ {
+			after := disk.Crash(rng)
+			faulty := faultfs.New(after, faultfs.Nth(n, faultfs.Fault(1+n%4), nil))
+			l, err := Open(testOptions(faulty))
+			if err == nil {
+				s := lives{m: m}
+				if _, err := s.found(l, durable); err != nil && !errors.Is(err, faultfs.ErrInjected) {
+					t.Fatalf("%d: %v", n, err)
+				}
+				_ = l.Close()
+			}
+			if err := reopened(testOptions(after), &m, durable); err != nil {
+				t.Fatalf("seed %d, fault at %d: %v", seed, n, err)
+			}
+			if faulty.Count() < n {
+				break
+			}
+		}
+	}
+}
+
+// TestFailedSync sees that a sync that failed is the last one and readers go on.
+func TestFailedSync(t *testing.T) {
+	syncs := 0
+	failing := false
+	o := testOptions(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op != faultfs.OpSync || !failing {
+			return faultfs.None
+		}
+		syncs++
+		return faultfs.Fail
+	}))
+	o.SegmentBytes = 1 << 20
+	l, m := create(t, o)
+	for l.mustHaveNext() {
+	}
+	b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{1, 2}}
+	if err := appendBatch(l, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Commit(b.applied); err != nil {
+		t.Fatal(err)
+	}
+	m.batches = append(m.batches, b)
+	failing = true
+	if _, err := l.Sync(); !errors.Is(err, faultfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	<-l.Failed()
+	for range 3 {
+		if _, err := l.Sync(); !errors.Is(err, faultfs.ErrInjected) {
+			t.Fatal(err)
+		}
+		if err := l.Commit(Applied{1, 3}); !errors.Is(err, faultfs.ErrInjected) {
+			t.Fatal(err)
+		}
+	}
+	if l.Synced() != (Applied{1, 1}) {
+		t.Fatal(l.Synced())
+	}
+	if err := verify(l.View(), m.recs()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); !errors.Is(err, faultfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	if syncs != 1 {
+		t.Fatalf("%d syncs", syncs)
+	}
+}
+
+// mustHaveNext waits for the allocator and returns false.
+func (l *Log) mustHaveNext() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.mu.next == nil && l.mu.err == nil {
+		l.mu.changed.Wait()
+	}
+	return false
+}
+
+// TestNoSpace fills a disk, sees that what is there stays readable, and goes on when there is room.
+func TestNoSpace(t *testing.T) {
+	disk := faultfs.New(memfs.New(), nil)
+	o := testOptions(disk)
+	disk.SetFree(5*o.SegmentBytes + 100)
+	l, m := create(t, o)
+	rng := seeded(t, 8)
+	refused := false
+	for i := 0; ; i++ {
+		b := m.randomBatch(rng, m.last(), uint64(i)+2)
+		if err := appendBatch(l, b); err != nil {
+			t.Fatal(err)
+		}
+		err := l.Commit(b.applied)
+		if err != nil {
+			if !errors.Is(err, kv.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
+				t.Fatalf("Room: %v", err)
+			}
+			if err := verify(l.View(), m.recs()); err != nil {
+				t.Fatal(err)
+			}
+			if refused {
+				break
+			}
+			refused = true
+			disk.SetFree(3*o.SegmentBytes + 100)
+			if err = l.Commit(b.applied); err != nil {
+				t.Fatalf("Commit with room again: %v", err)
+			}
+			if err := l.Room(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.batches = append(m.batches, b)
+	}
+	if l.Err() != nil {
+		t.Fatal(l.Err())
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A full disk does not keep a log from being opened and read.
+	disk.SetFree(0)
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyLog(l, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := disk.List(o.Dir); err != nil || slices.ContainsFunc(names, func(s string) bool { return s[len(s)-4:] == tempSuffix }) {
+		t.Fatal(names, err)
+	}
+}
