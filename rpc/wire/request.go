@@ -6,13 +6,23 @@ import "vigil/kv"
 type RangeRequest struct{ kv.RangeRequest }
 
 // PutRequest is etcdserverpb.PutRequest.
-type PutRequest struct{ kv.PutRequest }
+type PutRequest struct {
+	kv.PutRequest
+	// Len is the length of the encoding in bytes, here and below.
+	Len int
+}
 
 // DeleteRangeRequest is etcdserverpb.DeleteRangeRequest.
-type DeleteRangeRequest struct{ kv.DeleteRangeRequest }
+type DeleteRangeRequest struct {
+	kv.DeleteRangeRequest
+	Len int
+}
 
 // TxnRequest is etcdserverpb.TxnRequest.
-type TxnRequest struct{ kv.TxnRequest }
+type TxnRequest struct {
+	kv.TxnRequest
+	Len int
+}
 
 // CompactionRequest is etcdserverpb.CompactionRequest.
 type CompactionRequest struct{ kv.CompactRequest }
@@ -21,13 +31,22 @@ type CompactionRequest struct{ kv.CompactRequest }
 func (m *RangeRequest) Decode(b []byte) error { return decodeRange(b, &m.RangeRequest) }
 
 // Decode implements Decoder.
-func (m *PutRequest) Decode(b []byte) error { return decodePut(b, &m.PutRequest) }
+func (m *PutRequest) Decode(b []byte) error {
+	m.Len = len(b)
+	return decodePut(b, &m.PutRequest)
+}
 
 // Decode implements Decoder.
-func (m *DeleteRangeRequest) Decode(b []byte) error { return decodeDelete(b, &m.DeleteRangeRequest) }
+func (m *DeleteRangeRequest) Decode(b []byte) error {
+	m.Len = len(b)
+	return decodeDelete(b, &m.DeleteRangeRequest)
+}
 
 // Decode implements Decoder.
-func (m *TxnRequest) Decode(b []byte) error { return decodeTxn(b, &m.TxnRequest, MaxDepth) }
+func (m *TxnRequest) Decode(b []byte) error {
+	m.Len = len(b)
+	return decodeTxn(b, &m.TxnRequest, MaxDepth)
+}
 
 // Decode implements Decoder.
 func (m *CompactionRequest) Decode(b []byte) error {

@@ -102,6 +102,28 @@ func appendHeader(b []byte, h kv.Header) []byte {
 	return appendUint(b, 4, h.Term)
 }
 
+// RecordKey returns the key of an encoded mvccpb.KeyValue, nil if there is none. It aliases b.
+func RecordKey(b []byte) (key []byte) {
+	for len(b) > 0 {
+		tag, n := takeVarint(b)
+		if n <= 0 {
+			return nil
+		}
+		b = b[n:]
+		var err error
+		if tag == 1<<3|typeBytes {
+			key, n = takeBytes(b)
+		} else {
+			n, err = skipField(tag, b)
+		}
+		if err != nil || n <= 0 {
+			return nil
+		}
+		b = b[n:]
+	}
+	return key
+}
+
 func sizeRecords(r *kv.Records) int {
 	n, from := 0, 0
 	for _, to := range r.Ends {

@@ -204,12 +204,18 @@ func TestDecodeByHand(t *testing.T) {
 
 // nest returns a transaction inside levels-1 others, in an encoding that ends in leaf.
 func nest(levels int, leaf []byte) []byte {
-	b := leaf
+	sizes := []int{len(leaf)}
 	for range levels - 1 {
-		op := append(protowire.AppendTag(nil, 4, protowire.BytesType), protowire.AppendBytes(nil, b)...)
-		b = append(protowire.AppendTag(nil, 2, protowire.BytesType), protowire.AppendBytes(nil, op)...)
+		inner := sizes[len(sizes)-1]
+		op := 1 + protowire.SizeBytes(inner)
+		sizes = append(sizes, op, 1+protowire.SizeBytes(op))
 	}
-	return b
+	var b []byte
+	for i := len(sizes) - 2; i > 0; i -= 2 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(sizes[i]))
+		b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.BytesType), uint64(sizes[i-1]))
+	}
+	return append(b, leaf...)
 }
 
 func TestDecodeDepth(t *testing.T) {
@@ -304,6 +310,17 @@ func TestEncodeRandom(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestRecordKey(t *testing.T) {
+	for seed := range uint64(200) {
+		g := newGen(seed)
+		b := g.record()
+		if got := RecordKey(b); !bytes.Equal(got, recordPB(b).Key) {
+			t.Fatalf("seed %d: key %x of %x", seed, got, b)
+		}
+		RecordKey(g.mutate(b)) // must not panic
 	}
 }
 

@@ -1,0 +1,56 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/kv"
+)
+
+// table gives each error of the member the status that clients know it by. The first row that
+// matches counts.
+var table = [...]struct{ from, to error }{
+	{kv.ErrCompacted, rpctypes.ErrGRPCCompacted},
+	{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev},
+	{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{kv.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
+	{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+	{kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
+	{kv.ErrRequestTooLarge, rpctypes.ErrGRPCRequestTooLarge},
+	{kv.ErrTimeoutLeaderFailure, rpctypes.ErrGRPCTimeoutDueToLeaderFail},
+	{kv.ErrTimeoutConnectionLost, rpctypes.ErrGRPCTimeoutDueToConnectionLost},
+	{kv.ErrTimeoutWaitApplied, rpctypes.ErrGRPCTimeoutWaitAppliedIndex},
+	{kv.ErrTimeout, rpctypes.ErrGRPCTimeout},
+	{kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+	{kv.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+	{kv.ErrStopped, rpctypes.ErrGRPCStopped},
+	{kv.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
+}
+
+// errPanic is what a client sees of a handler that panicked.
+var errPanic = status.Error(codes.Internal, "vigil: internal error, see the log of the member")
+
+// statusOf turns an error of the member into the status that the client gets; nil stays nil. An
+// error that the table does not know keeps its text and has the code Unknown.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	for i := range table {
+		if errors.Is(err, table[i].from) {
+			return table[i].to
+		}
+	}
+	return status.Error(codes.Unknown, err.Error())
+}
+
+// ErrorText returns how the API words an error of the member, which is what health checks and logs
+// should say of it.
+func ErrorText(err error) string { return rpctypes.ErrorDesc(statusOf(err)) }

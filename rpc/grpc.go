@@ -1,0 +1,417 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"vigil/rpc/wire"
+)
+
+// Server serves the API on connections. Its methods are safe for concurrent use.
+type Server struct {
+	svc     *service
+	grpc    *grpc.Server
+	health  *health.Server
+	methods map[string]*method // by full name; not changed after NewServer
+
+	stop     func() // ends the goroutine that watches for a leader
+	leaderWG sync.WaitGroup
+}
+
+// method is what a server knows about one of its methods.
+type method struct {
+	*methodMetrics
+	forLearner bool
+}
+
+// NewServer makes a server. It has a goroutine from now on: Stop must be called.
+func NewServer(c Config) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("rpc: %w", err)
+	}
+	c = c.withDefaults()
+	s := &Server{
+		svc:     &service{cfg: c, log: c.Logger, streams: newStreams()},
+		health:  health.NewServer(),
+		methods: map[string]*method{},
+	}
+	s.grpc = grpc.NewServer(s.options()...)
+	s.grpc.RegisterService(s.kvDesc(), nil)
+	s.grpc.RegisterService(s.watchDesc(), nil)
+	etcdserverpb.RegisterMaintenanceServer(s.grpc, &maintenance{svc: s.svc})
+	etcdserverpb.RegisterClusterServer(s.grpc, &clusterServer{svc: s.svc})
+	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			s.method(service, m.Name, m.IsClientStream, m.IsServerStream)
+		}
+	}
+
+	stop := make(chan struct{})
+	s.stop = sync.OnceFunc(func() { close(stop) })
+	s.leaderWG.Go(func() { s.svc.watchLeader(stop, s.setServing) })
+	return s, nil
+}
+
+func (s *Server) options() []grpc.ServerOption {
+	c := &s.svc.cfg
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(&codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(proto.Name)}),
+		grpc.UnaryInterceptor(s.interceptUnary),
+		grpc.StreamInterceptor(s.interceptStream),
+		grpc.MaxRecvMsgSize(c.MaxRequestBytes + overhead),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(c.MaxConcurrentStreams),
+		grpc.WaitForHandlers(true),
+	}
+	if c.KeepAliveMinTime > 0 {
+		opts = append(opts, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.KeepAliveMinTime}))
+	}
+	if c.KeepAliveInterval > 0 && c.KeepAliveTimeout > 0 {
+		opts = append(opts, grpc.KeepaliveParams(keepalive.ServerParameters{Time: c.KeepAliveInterval, Timeout: c.KeepAliveTimeout}))
+	}
+	return opts
+}
+
+// Serve accepts connections until the listener fails or the server stops, which is no error. It may
+// be called for several listeners, and closes them.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(l); err != nil && err != grpc.ErrServerStopped {
+		return err
+	}
+	return nil
+}
+
+// Stop refuses new calls, ends the streams and waits for the unary calls, until ctx ends; then it
+// cancels them and waits for their handlers.
+func (s *Server) Stop(ctx context.Context) {
+	s.stop()
+	s.leaderWG.Wait()
+	s.health.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	s.svc.streams.stop()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+}
+
+func (s *Server) setServing(serving bool) {
+	st := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if serving {
+		st = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	s.svc.log.Info("grpc service status changed", "service", "", "status", st.String())
+	s.health.SetServingStatus("", st)
+}
+
+func (s *Server) method(service, name string, clientStream, serverStream bool) *method {
+	full := "/" + service + "/" + name
+	if m, ok := s.methods[full]; ok {
+		return m
+	}
+	kind := "unary"
+	switch {
+	case clientStream && serverStream:
+		kind = "bidi_stream"
+	case clientStream:
+		kind = "client_stream"
+	case serverStream:
+		kind = "server_stream"
+	}
+	m := &method{methodMetrics: s.svc.cfg.Metrics.method(kind, service, name)}
+	switch {
+	case full == etcdserverpb.Maintenance_Status_FullMethodName, full == etcdserverpb.Maintenance_Snapshot_FullMethodName,
+		!strings.HasPrefix(service, "etcdserverpb."):
+		m.forLearner = true
+	}
+	s.methods[full] = m
+	return m
+}
+
+// unary runs what is common to all unary calls around one.
+func (s *Server) unary(ctx context.Context, m *method, forLearner bool, call func() (any, error)) (resp any, err error) {
+	m.started.Inc()
+	m.received.Inc()
+	start := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			resp, err = nil, s.svc.panicked(m.name, p)
+		}
+		took := time.Since(start)
+		m.ended(status.Code(err), took.Seconds())
+		if err == nil {
+			m.sent.Inc()
+		}
+		if warn := s.svc.cfg.WarnUnary; warn > 0 && took > warn {
+			s.svc.log.Warn("request stats", "start time", start, "time spent", took, "remote", remote(ctx),
+				"response type", m.name, "error", err)
+		}
+	}()
+	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {
+		return nil, err
+	}
+	return call()
+}
+
+func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	m := s.methods[info.FullMethod]
+	return s.unary(ctx, m, m.forLearner, func() (any, error) { return handler(ctx, req) })
+}
+
+// interceptStream is to all streams what unary is to unary calls.
+func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	m := s.methods[info.FullMethod]
+	m.started.Inc()
+	start := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.svc.panicked(m.name, p)
+		}
+		m.ended(status.Code(err), time.Since(start).Seconds())
+	}()
+	needsLeader, err := s.svc.admit(ss.Context(), s.svc.cfg.Metrics.stream, m.forLearner)
+	if err != nil {
+		return err
+	}
+	ctx, leave, err := s.svc.streams.join(ss.Context(), needsLeader)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return handler(srv, &serverStream{ServerStream: ss, m: m, ctx: ctx})
+}
+
+// serverStream counts messages and has a context that the server can end.
+type serverStream struct {
+	grpc.ServerStream
+	m   *method
+	ctx context.Context
+}
+
+func (ss *serverStream) Context() context.Context { return ss.ctx }
+
+func (ss *serverStream) SendMsg(m any) error {
+	err := ss.ServerStream.SendMsg(m)
+	if err == nil {
+		ss.m.sent.Inc()
+	}
+	return err
+}
+
+func (ss *serverStream) RecvMsg(m any) error {
+	err := ss.ServerStream.RecvMsg(m)
+	if err == nil {
+		ss.m.received.Inc()
+	}
+	return err
+}
+
+// Client, Recv and Send make a serverStream a watchConn.
+
+func (ss *serverStream) Client() string { return remote(ss.ctx) }
+
+func (ss *serverStream) Recv(r *wire.WatchRequest) error { return ss.RecvMsg(r) }
+
+func (ss *serverStream) Send(list []wire.WatchResponse) error {
+	for i := range list {
+		if err := ss.SendMsg(&list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func remote(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// panicked logs what a handler panicked with and returns the error for the client.
+func (s *service) panicked(where string, p any) error {
+	s.log.Error("panic in a request handler", "method", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return errPanic
+}
+
+// unaryMethod describes a method whose messages are those of package wire.
+func unaryMethod[T any, P interface {
+	*T
+	wire.Decoder
+}](s *Server, name string, forLearner func(P) bool, call func(context.Context, P) (wire.Encoder, error)) grpc.MethodDesc {
+	m := s.method(etcdserverpb.KV_ServiceDesc.ServiceName, name, false, false)
+	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		req := P(new(T))
+		if err := decode(req); err != nil {
+			return nil, err
+		}
+		return s.unary(ctx, m, forLearner(req), func() (any, error) { return call(ctx, req) })
+	}}
+}
+
+func never[T any](T) bool { return false }
+
+func (s *Server) kvDesc() *grpc.ServiceDesc {
+	svc := s.svc
+	return &grpc.ServiceDesc{
+		ServiceName: etcdserverpb.KV_ServiceDesc.ServiceName,
+		Metadata:    etcdserverpb.KV_ServiceDesc.Metadata,
+		HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{
+			unaryMethod(s, "Range", func(r *wire.RangeRequest) bool { return r.Serializable }, svc.kvRange),
+			unaryMethod(s, "Put", never, svc.kvPut),
+			unaryMethod(s, "DeleteRange", never, svc.kvDeleteRange),
+			unaryMethod(s, "Txn", never, svc.kvTxn),
+			unaryMethod(s, "Compact", never, svc.kvCompact),
+		},
+		Streams: []grpc.StreamDesc{{StreamName: "RangeStream", ServerStreams: true, Handler: func(_ any, ss grpc.ServerStream) error {
+			var r wire.RangeRequest
+			if err := ss.RecvMsg(&r); err != nil {
+				return err
+			}
+			return svc.kvRangeStream(ss.Context(), &r, func(m wire.Encoder) error { return ss.SendMsg(m) })
+		}}},
+	}
+}
+
+func (s *Server) watchDesc() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: etcdserverpb.Watch_ServiceDesc.ServiceName,
+		Metadata:    etcdserverpb.Watch_ServiceDesc.Metadata,
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, ClientStreams: true, Handler: func(_ any, ss grpc.ServerStream) error {
+			return s.svc.watch(ss.(*serverStream))
+		}}},
+	}
+}
+
+// maintenance and clusterServer answer Unimplemented to what they do not define.
+type maintenance struct {
+	etcdserverpb.UnimplementedMaintenanceServer
+	svc *service
+}
+
+func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	return m.svc.status(), nil
+}
+
+type clusterServer struct {
+	etcdserverpb.UnimplementedClusterServer
+	svc *service
+}
+
+func (c *clusterServer) MemberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	return c.svc.memberList(ctx, r)
+}
+
+// codec reads and writes the messages of package wire by their own methods and all others as
+// grpc-go does. A panic in one is an error of the call: grpc-go calls the codec outside of handlers.
+type codec struct {
+	metrics   *Metrics
+	log       *service
+	generated encoding.CodecV2
+}
+
+// shareFrom is the size from which an event is handed to the transport as it is. Copying a smaller
+// one costs less than another buffer does.
+const shareFrom = 2 << 10
+
+// Name implements encoding.CodecV2.
+func (c *codec) Name() string { return proto.Name }
+
+// Marshal implements encoding.CodecV2.
+func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, c.log.panicked(fmt.Sprintf("encoding %T", v), p)
+		}
+		c.metrics.bytesSent.Add(float64(out.Len()))
+	}()
+	switch v := v.(type) {
+	case *wire.WatchResponse:
+		for _, ev := range v.Events {
+			if len(ev) >= shareFrom {
+				return parts(v), nil
+			}
+		}
+		return whole(v), nil
+	case wire.Encoder:
+		return whole(v), nil
+	}
+	return c.generated.Marshal(v)
+}
+
+// whole is the encoding of m in one buffer, which goes back to the pool after it is sent. Small
+// buffers are not worth pooling.
+func whole(m wire.Encoder) mem.BufferSlice {
+	size := m.Size()
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		if size == 0 {
+			return nil
+		}
+		return mem.BufferSlice{mem.SliceBuffer(m.AppendTo(make([]byte, 0, size)))}
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(size)
+	*buf = m.AppendTo((*buf)[:0])
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}
+}
+
+// parts is the encoding of m with its large events by reference. They belong to the hub and are
+// never reused, so no count of references is kept.
+func parts(m *wire.WatchResponse) mem.BufferSlice {
+	list := m.Parts(make([][]byte, 0, 2*len(m.Events)+1), shareFrom)
+	out := make(mem.BufferSlice, len(list))
+	for i, p := range list {
+		out[i] = mem.SliceBuffer(p)
+	}
+	return out
+}
+
+// Unmarshal implements encoding.CodecV2. What is decoded may alias the data only if nobody reuses
+// it: buffers from a pool are copied, others are left to the garbage collector by the transport.
+func (c *codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = c.log.panicked(fmt.Sprintf("decoding %T", v), p)
+		}
+	}()
+	c.metrics.bytesReceived.Add(float64(data.Len()))
+	m, ok := v.(wire.Decoder)
+	if !ok {
+		return c.generated.Unmarshal(data, v)
+	}
+	if len(data) == 1 {
+		if b, ok := data[0].(mem.SliceBuffer); ok {
+			return m.Decode(b)
+		}
+	}
+	return m.Decode(data.Materialize())
+}

@@ -1,0 +1,138 @@
+package rpc
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+)
+
+// Metrics counts calls, messages and bytes under the names that etcd and the gRPC middlewares use.
+// It is a prometheus.Collector: register it where it shall be seen. One may serve several servers.
+type Metrics struct {
+	started, handled, received, sent *prometheus.CounterVec
+	seconds                          *prometheus.HistogramVec // nil unless extensive
+	bytesReceived, bytesSent         prometheus.Counter
+	streamFailures                   *prometheus.CounterVec
+	requests                         *prometheus.CounterVec
+	unary, stream                    *callCounters
+}
+
+// NewMetrics makes the metrics; if extensive, with a histogram of the time that calls take.
+func NewMetrics(extensive bool) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	call := []string{"grpc_type", "grpc_service", "grpc_method"}
+	m := &Metrics{
+		started:       counter("grpc_server_started_total", "Calls that were begun.", call...),
+		handled:       counter("grpc_server_handled_total", "Calls that were ended, by the code they ended with.", append(call, "grpc_code")...),
+		received:      counter("grpc_server_msg_received_total", "Messages received.", call...),
+		sent:          counter("grpc_server_msg_sent_total", "Messages sent.", call...),
+		bytesReceived: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_network_client_grpc_received_bytes_total", Help: "Bytes of messages received from clients."}),
+		bytesSent:     prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_network_client_grpc_sent_bytes_total", Help: "Bytes of messages sent to clients."}),
+		streamFailures: counter("etcd_network_server_stream_failures_total",
+			"Streams that failed other than by the client's wish.", "Type", "API"),
+		requests: counter("etcd_server_client_requests_total", "Calls by kind and by the API version that the client says it has.",
+			"type", "client_api_version"),
+	}
+	if extensive {
+		m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "grpc_server_handling_seconds", Help: "Time that calls take.", Buckets: prometheus.DefBuckets}, call)
+	}
+	m.unary = &callCounters{kind: "unary", vec: m.requests}
+	m.stream = &callCounters{kind: "stream", vec: m.requests}
+	return m
+}
+
+func (m *Metrics) all() []prometheus.Collector {
+	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests}
+	if m.seconds != nil {
+		list = append(list, m.seconds)
+	}
+	return list
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+}
+
+// methodMetrics are the counters of one method, looked up once, so that a method that was never
+// called is exported as zero and a call costs a few additions.
+type methodMetrics struct {
+	name                    string // as it is called: /service/method
+	started, received, sent prometheus.Counter
+	handled                 [codes.Unauthenticated + 1]prometheus.Counter
+	seconds                 prometheus.Observer // nil unless extensive
+}
+
+func (m *Metrics) method(kind, service, method string) *methodMetrics {
+	mm := &methodMetrics{
+		name:     "/" + service + "/" + method,
+		started:  m.started.WithLabelValues(kind, service, method),
+		received: m.received.WithLabelValues(kind, service, method),
+		sent:     m.sent.WithLabelValues(kind, service, method),
+	}
+	for code := range mm.handled {
+		mm.handled[code] = m.handled.WithLabelValues(kind, service, method, codes.Code(code).String())
+	}
+	if m.seconds != nil {
+		mm.seconds = m.seconds.WithLabelValues(kind, service, method)
+	}
+	return mm
+}
+
+// ended counts a call that ended with a code.
+func (mm *methodMetrics) ended(code codes.Code, seconds float64) {
+	if int(code) >= len(mm.handled) {
+		code = codes.Unknown
+	}
+	mm.handled[code].Inc()
+	if mm.seconds != nil {
+		mm.seconds.Observe(seconds)
+	}
+}
+
+// maxVersions is how many client versions are counted apart. A client may send any text, so
+// without a bound it could fill the memory with counters.
+const maxVersions = 64
+
+// callCounters counts calls of one kind by the version of the client.
+type callCounters struct {
+	kind string
+	vec  *prometheus.CounterVec
+	seen sync.Map // version -> prometheus.Counter
+
+	mu struct {
+		sync.Mutex
+		versions int
+	}
+}
+
+func (c *callCounters) of(version string) prometheus.Counter {
+	if n, ok := c.seen.Load(version); ok {
+		return n.(prometheus.Counter)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n, ok := c.seen.Load(version); ok {
+		return n.(prometheus.Counter)
+	}
+	if c.mu.versions == maxVersions || len(version) > maxVersions {
+		return c.vec.WithLabelValues(c.kind, "other")
+	}
+	c.mu.versions++
+	n := c.vec.WithLabelValues(c.kind, version)
+	c.seen.Store(version, n)
+	return n
+}

@@ -1,0 +1,100 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// streams knows the streams that are open, so that the server can end them: those whose clients
+// require a leader when there is none for long, all of them when it stops.
+type streams struct {
+	mu struct {
+		sync.Mutex
+		open    map[*stream]struct{}
+		stopped bool
+	}
+}
+
+// stream is one that is open.
+type stream struct {
+	cancel      context.CancelCauseFunc
+	needsLeader bool
+}
+
+func newStreams() *streams {
+	s := &streams{}
+	s.mu.open = map[*stream]struct{}{}
+	return s
+}
+
+// join adds a stream. The context it returns ends with the stream's own or when the server ends the
+// stream, and then the reason is its cause. leave must be called when the stream is over.
+func (s *streams) join(ctx context.Context, needsLeader bool) (_ context.Context, leave func(), err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	st := &stream{cancel, needsLeader}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.stopped {
+		cancel(nil)
+		return nil, nil, rpctypes.ErrGRPCStopped
+	}
+	s.mu.open[st] = struct{}{}
+	return ctx, func() {
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.mu.open, st)
+	}, nil
+}
+
+// leaderless ends the streams that need a leader.
+func (s *streams) leaderless() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.mu.open {
+		if st.needsLeader {
+			st.cancel(rpctypes.ErrGRPCNoLeader)
+		}
+	}
+}
+
+// stop ends all streams; none is let in from now on.
+func (s *streams) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.stopped = true
+	for st := range s.mu.open {
+		st.cancel(rpctypes.ErrGRPCStopped)
+	}
+}
+
+// patience is for how many election timeouts there may be no leader before streams that need one
+// are ended. New calls are refused at once, but opening a stream again costs much more than that.
+const patience = 3
+
+// watchLeader looks for a leader ten times in an election timeout until stop is closed. It tells
+// serving whether there is one, first at once and then whenever that changes.
+func (s *service) watchLeader(stop <-chan struct{}, serving func(bool)) {
+	tick := time.NewTicker(max(s.cfg.ElectionTimeout/10, time.Millisecond))
+	defer tick.Stop()
+	has := s.cfg.Member.Leader() != 0
+	serving(has)
+	lost := time.Now()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		if now := s.cfg.Member.Leader() != 0; now != has {
+			has, lost = now, time.Now()
+			serving(has)
+		}
+		if !has && time.Since(lost) >= patience*s.cfg.ElectionTimeout {
+			s.streams.leaderless()
+		}
+	}
+}
