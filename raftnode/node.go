@@ -43,6 +43,7 @@ type Node struct {
 	term      atomic.Uint64
 	committed atomic.Uint64
 	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
+	leaders   atomic.Uint64
 	// alone is set while this member is leader, the only voter, and has committed an entry of
 	// its term: every commit of the cluster is then made here.
 	alone atomic.Bool
@@ -290,8 +291,9 @@ func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) error {
 // Status is what the node knows of raft.
 type Status struct {
 	Lead, Term, Committed uint64
-	// LeadSince is when Lead became known.
-	LeadSince time.Time
+	// LeadSince is when Lead became known, LeaderChanges how often one did.
+	LeadSince     time.Time
+	LeaderChanges uint64
 }
 
 // Status returns what the node knows of raft now.
@@ -301,5 +303,7 @@ func (n *Node) Status() Status {
 		Term:      n.term.Load(),
 		Committed: n.committed.Load(),
 		LeadSince: time.Unix(0, n.leadSince.Load()),
+
+		LeaderChanges: n.leaders.Load(),
 	}
 }

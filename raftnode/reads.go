@@ -123,14 +123,23 @@ func (r *reads) close() {
 	r.mu.asked, r.mu.lost, r.mu.waiting = nil, nil, nil
 }
 
+// TryReadIndex is ReadIndex where that needs no question to anyone: this member is the leader and
+// the only voter. It does not wait.
+func (n *Node) TryReadIndex() (index uint64, ok bool) {
+	// Every commit of the cluster is made here while alone is set, and what was committed is
+	// published before anyone else can know. The order matters: alone, then committed.
+	if !n.alone.Load() {
+		return 0, false
+	}
+	return n.committed.Load(), true
+}
+
 // ReadIndex returns an index that a state machine must have reached to be as new as any was when
 // ReadIndex was called. It waits as long as there is no leader; its errors are those of ctx, and
 // ErrStopped.
 func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
-	// Every commit of the cluster is made here while alone is set, and what was committed is
-	// published before anyone else can know. The order matters: alone, then committed.
-	if n.alone.Load() {
-		return n.committed.Load(), nil
+	if index, ok := n.TryReadIndex(); ok {
+		return index, nil
 	}
 	b, first := n.reads.join()
 	if first {

@@ -172,6 +172,7 @@ func (n *Node) changed(rd raft.Ready) {
 	if was != lead {
 		if lead != raft.None {
 			n.leadSince.Store(time.Now().UnixNano())
+			n.leaders.Add(1)
 		}
 		n.lead.Store(lead)
 		// Whatever was asked of the leader before may be lost.

@@ -1,0 +1,202 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/cluster"
+	"vigil/history"
+	"vigil/kv"
+	"vigil/mvcc"
+)
+
+// The buckets of history's meta records that belong to this package, beside mvcc.MetaBucket.
+const (
+	// memberBucket holds the records of package cluster, by member id.
+	memberBucket byte = 'c'
+	// raftBucket holds raft's configuration under confKey.
+	raftBucket byte = 'r'
+)
+
+var confKey = []byte("conf")
+
+// Initial returns the meta records that a store begins with.
+func Initial(members *cluster.State, conf *raftpb.ConfState) []history.Meta {
+	var out []history.Meta
+	for _, r := range members.Records() {
+		out = append(out, history.Meta{Bucket: memberBucket, Key: r.Key(), Value: r.Value})
+	}
+	return append(out, confRecord(conf))
+}
+
+func confRecord(conf *raftpb.ConfState) history.Meta {
+	return history.Meta{Bucket: raftBucket, Key: confKey, Value: cluster.EncodeConfState(conf)}
+}
+
+// Machine is the state machine. It has one owner.
+type Machine struct {
+	store   *mvcc.Writer
+	members *cluster.State
+	conf    *raftpb.ConfState
+
+	dec     Decoder
+	results []Result
+}
+
+// Result is what one request came to: Err, or the field that matches the request. A request for
+// attributes has neither if it succeeded. Whoever is handed it owns it.
+type Result struct {
+	Put         *kv.PutResult
+	DeleteRange *kv.DeleteRangeResult
+	Txn         *kv.TxnResult
+	Compact     *kv.CompactResult
+	Err         error
+}
+
+// Outcome is what one entry came to.
+type Outcome struct {
+	// Header names the group; it is zero for an entry without content.
+	Header Header
+	// Results has one element for each request of the group, or one for a configuration change.
+	// The slice is valid until the next call of Apply.
+	Results []Result
+	// ConfChange, if set, is for raft, whose answer goes to SetConfState before Commit.
+	ConfChange *raftpb.ConfChangeV2
+}
+
+// New returns the machine whose state is in the store. log is where the store keeps its records.
+func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
+	m := &Machine{store: store.Writer(), members: &cluster.State{}}
+	for k, v := range log.Meta(memberBucket) {
+		if err := m.members.Load(k, v); err != nil {
+			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
+		}
+	}
+	for k, v := range log.Meta(raftBucket) {
+		if string(k) != string(confKey) {
+			continue
+		}
+		conf, err := cluster.DecodeConfState(v)
+		if err != nil {
+			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
+		}
+		m.conf = conf
+	}
+	if m.conf == nil {
+		return nil, fmt.Errorf("fsm: %w: the store holds no raft configuration", kv.ErrCorrupt)
+	}
+	return m, nil
+}
+
+// Members returns the membership, the open batch included. It is immutable.
+func (m *Machine) Members() *cluster.State { return m.members }
+
+// ConfState returns raft's configuration. It must not be modified.
+func (m *Machine) ConfState() *raftpb.ConfState { return m.conf }
+
+// Apply carries out one committed entry. wanted says whether anyone here waits for results of the
+// group: without, the machine may leave out what only they need. The error is fatal.
+func (m *Machine) Apply(e *raftpb.Entry, wanted func(Header) bool) (Outcome, error) {
+	var out Outcome
+	var err error
+	switch {
+	case e.GetType() == raftpb.EntryConfChangeV2:
+		out, err = m.confChange(e.GetData())
+	case e.GetType() != raftpb.EntryNormal:
+		err = fmt.Errorf("%w: entry type %v", ErrFormat, e.GetType())
+	case len(e.GetData()) > 0:
+		out, err = m.group(e.GetData(), wanted)
+	}
+	if err != nil {
+		return out, fmt.Errorf("fsm: entry %d of term %d: %w", e.GetIndex(), e.GetTerm(), err)
+	}
+	return out, nil
+}
+
+func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) {
+	h, err := m.dec.Reset(data)
+	if err != nil {
+		return Outcome{}, err
+	}
+	m.store.Discard(!wanted(h))
+	clear(m.results)
+	m.results = m.results[:0]
+	for {
+		req, err := m.dec.Next()
+		if err != nil {
+			return Outcome{}, err
+		}
+		if req == nil {
+			return Outcome{Header: h, Results: m.results}, nil
+		}
+		res := m.request(req)
+		if fatal := (*mvcc.FatalError)(nil); errors.As(res.Err, &fatal) {
+			return Outcome{}, res.Err
+		}
+		m.results = append(m.results, res)
+	}
+}
+
+// request is the one switch over what can be asked for.
+func (m *Machine) request(r *Request) (res Result) {
+	switch r.Kind() {
+	case KindPut:
+		var put kv.PutResult
+		if put, res.Err = m.store.Put(r.Put, noLeases{}); res.Err == nil {
+			res.Put = &put
+		}
+	case KindDeleteRange:
+		var del kv.DeleteRangeResult
+		if del, res.Err = m.store.DeleteRange(r.DeleteRange); res.Err == nil {
+			res.DeleteRange = &del
+		}
+	case KindTxn:
+		res.Txn, res.Err = m.store.Txn(r.Txn, noLeases{})
+	case KindCompact:
+		var c kv.CompactResult
+		if c, res.Err = m.store.Compact(r.Compact.Revision); res.Err == nil {
+			res.Compact = &c
+		}
+	case KindAttributes:
+		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
+	}
+	return res
+}
+
+// change changes the membership.
+func (m *Machine) change(c cluster.Change) error {
+	next, rec, err := m.members.Change(c)
+	if err != nil {
+		return err
+	}
+	if err := m.store.SetMeta(history.Meta{Bucket: memberBucket, Key: rec.Key(), Value: rec.Value}); err != nil {
+		return err
+	}
+	m.members = next
+	return nil
+}
+
+// SetConfState stores raft's configuration after a configuration change.
+func (m *Machine) SetConfState(conf *raftpb.ConfState) error {
+	conf = proto.Clone(conf).(*raftpb.ConfState)
+	if err := m.store.SetMeta(confRecord(conf)); err != nil {
+		return err
+	}
+	m.conf = conf
+	return nil
+}
+
+// Commit makes the outcome of the entries up to a readable, and durable as soon as the store is
+// synced or the log replayed. An error that wraps kv.ErrNoSpace changed nothing, and Commit may be
+// called again; every other one is fatal.
+func (m *Machine) Commit(a history.Applied) (mvcc.Published, error) {
+	return m.store.Commit(a)
+}
+
+// noLeases is the lease state of a store without leases.
+type noLeases struct{}
+
+func (noLeases) Exists(int64) bool { return false }

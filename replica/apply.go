@@ -1,0 +1,170 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/fsm"
+	"vigil/history"
+	"vigil/kv"
+	"vigil/mvcc"
+)
+
+// applier is the apply goroutine.
+//
+// Entries that wait together share one batch of the store, up to MaxBatchBytes: one write to the
+// file and one view for readers instead of many. Nothing is lost by it, since the entries are
+// committed and waiters of the first wait only for what is applied in memory anyway.
+type applier struct {
+	r       *Replica
+	machine *fsm.Machine
+	done    chan struct{} // closed when the goroutine is gone
+
+	// The batch under way.
+	at       history.Applied
+	bytes    int
+	requests uint64
+	groups   []*group
+	// claimed is the group of the entry under way, if its waiters are here.
+	claimed *group
+	wanted  func(fsm.Header) bool
+}
+
+func (a *applier) init(r *Replica, m *fsm.Machine) {
+	a.r, a.machine, a.done = r, m, make(chan struct{})
+	a.wanted = a.claim
+}
+
+// claim takes the group of an entry from the queue. From here on its waiters wait for this goroutine.
+func (a *applier) claim(h fsm.Header) bool {
+	a.claimed = nil
+	if h.Proposer == a.r.memberID {
+		a.claimed = a.r.queue.claim(h.Sequence)
+	}
+	return a.claimed != nil
+}
+
+func (a *applier) run() {
+	defer close(a.done)
+	var run []*raftpb.Message
+	for {
+		if run = a.r.node.Committed(run); run == nil {
+			return
+		}
+		if err := a.apply(run); err != nil {
+			// Nobody knows whether these took effect.
+			for _, g := range a.groups {
+				g.resolve(kv.ErrStopped)
+			}
+			if !errors.Is(err, errStopped) {
+				a.r.fail(err)
+			}
+			return
+		}
+		a.r.node.Applied(run)
+	}
+}
+
+// errStopped: the member was stopped while apply waited for something.
+var errStopped = errors.New("stopped")
+
+// apply carries out a run of committed entries.
+func (a *applier) apply(run []*raftpb.Message) error {
+	for _, m := range run {
+		for _, e := range m.GetEntries() {
+			if err := a.entry(e); err != nil {
+				return err
+			}
+			if a.bytes >= a.r.cfg.MaxBatchBytes {
+				if err := a.commit(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return a.commit()
+}
+
+func (a *applier) entry(e *raftpb.Entry) error {
+	if e.GetIndex() <= a.r.applied.Load() {
+		return fmt.Errorf("replica: entry %d to apply, and %d is applied", e.GetIndex(), a.r.applied.Load())
+	}
+	a.claimed = nil
+	out, err := a.machine.Apply(e, a.wanted)
+	if a.claimed != nil {
+		a.claimed.results = append(a.claimed.results, out.Results...)
+		a.groups = append(a.groups, a.claimed)
+	}
+	if err != nil {
+		return err
+	}
+	if out.ConfChange != nil {
+		conf, err := a.r.node.ApplyConfChange(out.ConfChange)
+		if err != nil {
+			return errStopped
+		}
+		if err := a.machine.SetConfState(conf); err != nil {
+			return err
+		}
+	}
+	a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
+	a.bytes += len(e.GetData())
+	a.requests += uint64(max(out.Header.Count, 1))
+	return nil
+}
+
+// commit makes the batch readable, publishes it, and tells those who wait: in this order.
+func (a *applier) commit() error {
+	if a.at.Index <= a.r.applied.Load() {
+		return nil
+	}
+	pub, err := a.commitStore()
+	if err != nil {
+		return err
+	}
+	r := a.r
+	if len(pub.Events) > 0 {
+		r.hub.Publish(pub.Revision, pub.Events)
+	}
+	r.members.Store(a.machine.Members())
+	r.applied.Store(a.at.Index)
+	r.readers.advance(a.at.Index)
+	for i, g := range a.groups {
+		for k, w := range g.waiters {
+			w.resolve(g.results[k])
+		}
+		g.release()
+		a.groups[i] = nil
+	}
+	a.groups = a.groups[:0]
+	r.trail.add(a.at.Index, a.requests, int64(a.bytes))
+	r.proposals.applied.Add(a.requests)
+	a.requests, a.bytes = 0, 0
+	return nil
+}
+
+// noSpaceRetry is how long apply waits before it asks again for room that the disk does not have.
+const noSpaceRetry = 200 * time.Millisecond
+
+// commitStore commits the batch. Entries that are committed must be applied: if the disk is full it
+// waits for room. New writes are refused meanwhile.
+func (a *applier) commitStore() (mvcc.Published, error) {
+	for waited := false; ; waited = true {
+		pub, err := a.machine.Commit(a.at)
+		if err == nil || !errors.Is(err, kv.ErrNoSpace) {
+			return pub, err
+		}
+		if !waited {
+			a.r.cfg.Logger.Warn("the disk is full: applying waits for room", slog.Any("error", err))
+		}
+		select {
+		case <-time.After(noSpaceRetry):
+		case <-a.r.stopping:
+			return pub, errStopped
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"vigil/cluster"
+	"vigil/history"
+	"vigil/internal/vfs"
+	"vigil/mvcc"
+	"vigil/raftnode"
+	"vigil/wal"
+	"vigil/watch"
+)
+
+// Config says what a member is and how it works. FS, the directories and Name are required, and
+// InitialMembers where there is no data yet; the zero value of the others is their default.
+type Config struct {
+	FS vfs.FS
+	// WALDir holds the raft log, HistoryDir the store. They are made if need be. Nothing else may
+	// use them: a caller that shares a machine locks the data directory first.
+	WALDir, HistoryDir string
+
+	// Name is the member's name, ClientURLs where clients reach it. The member publishes both to
+	// the cluster when they change.
+	Name       string
+	ClientURLs []string
+	// InitialMembers is the cluster to begin with, by name and peer URLs, and Token keeps apart
+	// clusters that begin alike. Both are used only if there is no data yet.
+	InitialMembers []cluster.Member
+	Token          string
+
+	// TickInterval is the unit of the election clock, by default 100 ms; an election starts after
+	// ElectionTicks without a leader, by default 10.
+	TickInterval  time.Duration
+	ElectionTicks int
+
+	// RequestTimeout bounds how long a request waits for its outcome; by default 5 s and two
+	// election timeouts.
+	RequestTimeout time.Duration
+	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB.
+	MaxRequestBytes int
+	// MaxGroupBytes is the size at which a group takes no more requests; by default 1 MiB. A
+	// larger request makes a group of its own.
+	MaxGroupBytes int
+	// MaxGroupRequests is the number of requests at which a group takes no more; by default 4096.
+	MaxGroupRequests int
+	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB.
+	MaxPendingBytes int64
+	// MaxInFlight bounds the groups that are proposed and not committed; by default 2. Requests
+	// beyond wait and become one larger group.
+	MaxInFlight int
+	// MaxApplyLag is the number of entries committed and not applied at which writes are refused;
+	// by default 5000.
+	MaxApplyLag uint64
+	// MaxBatchBytes is the size of entries at which the apply goroutine ends a batch of the store;
+	// by default 1 MiB. All entries that are waiting share a batch up to that.
+	MaxBatchBytes int
+
+	// SnapshotCount is the number of requests, and SnapshotBytes that of the bytes of entries,
+	// after which the store is synced and the raft log shortened; by default 10000 and 64 MiB.
+	SnapshotCount uint64
+	SnapshotBytes int64
+	// CatchUpEntries is the number of entries that are kept for members that lag, up to
+	// CatchUpBytes of them; by default 5000 and 64 MiB.
+	CatchUpEntries uint64
+	CatchUpBytes   int64
+
+	// WALSegmentBytes and HistorySegmentBytes are the sizes of segments, see wal and history.
+	WALSegmentBytes, HistorySegmentBytes int64
+	// Store and Watch are handed on; their loggers are set if they have none.
+	Store mvcc.Options
+	Watch watch.Options
+
+	// Transport carries raft messages; nil while there is one member.
+	Transport raftnode.Transport
+	// Logger takes what an operator should know; default none.
+	Logger *slog.Logger
+	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
+	NoSync bool
+}
+
+func (c Config) withDefaults() Config {
+	or(&c.TickInterval, 100*time.Millisecond)
+	or(&c.ElectionTicks, 10)
+	or(&c.RequestTimeout, 5*time.Second+2*time.Duration(c.ElectionTicks)*c.TickInterval)
+	or(&c.MaxRequestBytes, 3<<19)
+	or(&c.MaxGroupBytes, 1<<20)
+	or(&c.MaxGroupRequests, 4096)
+	or(&c.MaxPendingBytes, 64<<20)
+	or(&c.MaxInFlight, 2)
+	or(&c.MaxApplyLag, 5000)
+	or(&c.MaxBatchBytes, 1<<20)
+	or(&c.SnapshotCount, 10000)
+	or(&c.SnapshotBytes, 64<<20)
+	or(&c.CatchUpEntries, 5000)
+	or(&c.CatchUpBytes, 64<<20)
+	or(&c.Logger, slog.New(slog.DiscardHandler))
+	or(&c.Store.Logger, c.Logger)
+	or(&c.Watch.Logger, c.Logger)
+	return c
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate names every field that is wrong.
+func (c Config) Validate() error {
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("replica: "+format, args...))
+		}
+	}
+	require(c.FS != nil, "no file system")
+	require(c.WALDir != "" && c.HistoryDir != "", "no directories")
+	require(c.WALDir != c.HistoryDir, "one directory for both the raft log and the store")
+	require(c.Name != "", "no member name")
+	require(c.TickInterval >= 0, "tick interval %v", c.TickInterval)
+	require(c.ElectionTicks == 0 || c.ElectionTicks > 1, "election timeout of %d ticks", c.ElectionTicks)
+	require(c.RequestTimeout >= 0, "request timeout %v", c.RequestTimeout)
+	require(c.MaxRequestBytes >= 0, "request limit of %d bytes", c.MaxRequestBytes)
+	require(c.MaxGroupBytes >= 0, "group limit of %d bytes", c.MaxGroupBytes)
+	require(c.MaxInFlight >= 0, "%d groups in flight", c.MaxInFlight)
+	return errors.Join(errs...)
+}
+
+func (c *Config) walOptions(id wal.Identity) wal.Options {
+	return wal.Options{FS: c.FS, Dir: c.WALDir, ID: id, SegmentBytes: c.WALSegmentBytes, Logger: c.Logger, NoSync: c.NoSync}
+}
+
+func (c *Config) historyOptions(id wal.Identity) history.Options {
+	return history.Options{FS: c.FS, Dir: c.HistoryDir, SegmentBytes: c.HistorySegmentBytes,
+		ClusterID: id.ClusterID, MemberID: id.MemberID, Logger: c.Logger, NoSync: c.NoSync}
+}

@@ -1,0 +1,37 @@
+// Package replica is one member's pipeline: it turns requests into entries of the raft log, applies
+// what is committed, and answers.
+//
+// # A write
+//
+// The caller's goroutine encodes the request into the group that is being filled and waits. The
+// raft goroutine takes the group when there is room in flight: at once if nothing is under way, so a
+// lone request waits for nobody, and otherwise together with everything that came meanwhile. The
+// append goroutine makes it durable. The apply goroutine carries it out: for each run of committed
+// entries fsm.Apply, one Commit, then Publish, then the waiters.
+//
+// # A read
+//
+// A serializable one reads the store. A linearizable one first asks raft how far the cluster is and
+// waits until this member has applied that.
+//
+// # Goroutines
+//
+//	raft, append   of raftnode
+//	apply          sole user of the state machine
+//	keeper         the clock: request timeouts, failures of the parts, publishing the member's
+//	               attributes is started by it
+//	truncator      syncs the store and gives up the part of the raft log that it covers
+//
+// # Invariants
+//
+//  1. An event is readable when a watcher sees it, and a write that returned has been published:
+//     Commit, Publish, resolve, in that order. The applied position advances after Publish too, so a
+//     linearizable read that waited sees nothing that is not published.
+//  2. A request gets exactly one answer: its outcome, or an error that says whether it may still
+//     take effect. After an unknown outcome nothing is proposed again.
+//  3. Every request of a group has the same fate up to apply, and its own outcome in it.
+//  4. Memory for requests under way is bounded by MaxPendingBytes, and by MaxApplyLag entries that
+//     are committed and not applied.
+//  5. The raft log keeps every entry that the store has not made durable.
+//  6. An error of the log, the store or apply stops the member: nothing is acknowledged after it.
+package replica

@@ -1,0 +1,67 @@
+package replica
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"vigil/kv"
+)
+
+// keep is the keeper goroutine: it fails what has waited too long, and the member when one of its
+// parts has failed.
+func (r *Replica) keep(ctx context.Context) {
+	tick := time.NewTicker(r.cfg.TickInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.node.Failed():
+			r.fail(r.node.Err())
+			return
+		case <-r.disk.store.Failed():
+			r.fail(r.disk.store.Err())
+			return
+		case now := <-tick.C:
+			before := now.Add(-r.cfg.RequestTimeout)
+			for _, g := range r.queue.expire(before) {
+				g.resolve(r.timeout(g.begun))
+			}
+			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
+		}
+	}
+}
+
+// publish waits until the member can serve, makes its name and client URLs known if the cluster has
+// others, and declares the member ready.
+func (r *Replica) publish(ctx context.Context) {
+	for {
+		err := r.Linearize(ctx)
+		if err == nil {
+			m, _ := r.members.Load().Member(r.memberID)
+			if m.Name == r.cfg.Name && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
+				break
+			}
+			err = r.setAttributes(ctx)
+		}
+		if err != nil {
+			select {
+			case <-r.stopping:
+				return
+			case <-ctx.Done():
+				return
+			default:
+				r.cfg.Logger.Warn("the member's attributes are not published yet", slog.Any("error", err))
+			}
+			// Whatever stood in the way lasts longer than one try.
+			select {
+			case <-r.stopping:
+				return
+			case <-time.After(r.cfg.TickInterval):
+			}
+		}
+	}
+	close(r.ready)
+}

@@ -1,0 +1,133 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/cluster"
+	"vigil/fsm"
+	"vigil/history"
+	"vigil/kv"
+	"vigil/wal"
+)
+
+// first is the position that every member of a new cluster begins at: the store is created as the
+// outcome of an entry that nobody ever wrote, and the raft log begins behind it.
+var first = history.Applied{Term: 1, Index: 1}
+
+// disk is what a member has on disk.
+type disk struct {
+	log   *wal.WAL
+	store *history.Log
+}
+
+// openDisk opens what is there, or makes it.
+//
+// Creation makes the store first, because the raft log without it would not know who votes. A crash
+// between the two leaves a store at the first position without a log, and that is taken up here. A
+// log without a store, and a store that has moved on without a log, are the work of something else
+// and refused.
+func openDisk(c *Config) (d disk, err error) {
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	haveStore, err := history.Exists(c.FS, c.HistoryDir)
+	if err != nil {
+		return d, fmt.Errorf("replica: looking for the store: %w", err)
+	}
+	haveLog, err := wal.Exists(c.FS, c.WALDir)
+	if err != nil {
+		return d, fmt.Errorf("replica: looking for the raft log: %w", err)
+	}
+	switch {
+	case haveStore:
+		d.store, err = history.Open(c.historyOptions(wal.Identity{}))
+	case haveLog:
+		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere", c.WALDir, c.HistoryDir)
+	default:
+		d.store, err = createStore(c)
+	}
+	if err != nil {
+		return d, err
+	}
+	var id wal.Identity
+	id.ClusterID, id.MemberID = d.store.Identity()
+	switch at := d.store.Applied(); {
+	case haveLog:
+		d.log, err = wal.Open(c.walOptions(id))
+	case at == first:
+		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: first.Index, Term: first.Term})
+	default:
+		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere",
+			c.HistoryDir, at.Index, c.WALDir)
+	}
+	if err != nil {
+		return d, err
+	}
+	return d, d.agree()
+}
+
+// createStore makes the store of a new cluster.
+func createStore(c *Config) (*history.Log, error) {
+	members, err := cluster.Initial(c.Token, c.InitialMembers)
+	if err != nil {
+		return nil, err
+	}
+	id := wal.Identity{ClusterID: cluster.ID(members.IDs())}
+	for _, m := range members.Members() {
+		if m.Name == c.Name {
+			if id.MemberID != 0 {
+				return nil, fmt.Errorf("replica: two members of the initial cluster are called %q", c.Name)
+			}
+			id.MemberID = m.ID
+		}
+	}
+	if id.MemberID == 0 {
+		return nil, fmt.Errorf("replica: no member of the initial cluster is called %q", c.Name)
+	}
+	conf := &raftpb.ConfState{Voters: members.IDs()}
+	return history.Create(c.historyOptions(id), first, fsm.Initial(members, conf))
+}
+
+// agree checks that log and store belong together.
+func (d *disk) agree() error {
+	at := d.store.Applied()
+	lo, err := d.log.FirstIndex()
+	if err != nil {
+		return err
+	}
+	hi, err := d.log.LastIndex()
+	if err != nil {
+		return err
+	}
+	switch {
+	case at.Index > hi:
+		return fmt.Errorf("replica: %w: the store is at index %d and the raft log ends at %d: entries were lost that had been acknowledged", kv.ErrCorrupt, at.Index, hi)
+	case at.Index+1 < lo:
+		return fmt.Errorf("replica: %w: the store is at index %d and the raft log begins at %d: the entries between are lost", kv.ErrCorrupt, at.Index, lo)
+	}
+	term, err := d.log.Term(at.Index)
+	if err != nil {
+		return fmt.Errorf("replica: reading the term of index %d: %w", at.Index, err)
+	}
+	if term != at.Term {
+		return fmt.Errorf("replica: %w: index %d has term %d in the store and %d in the raft log", kv.ErrCorrupt, at.Index, at.Term, term)
+	}
+	return nil
+}
+
+// close closes the log before the store: what the log holds is what the store could lose.
+func (d *disk) close() error {
+	var errs []error
+	if d.log != nil {
+		errs = append(errs, d.log.Close())
+	}
+	if d.store != nil {
+		errs = append(errs, d.store.Close())
+	}
+	return errors.Join(errs...)
+}

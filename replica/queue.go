@@ -1,0 +1,309 @@
+package replica
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/fsm"
+	"vigil/kv"
+)
+
+// waiter is one request that waits for its outcome.
+//
+// The caller and whoever resolves it agree by state who was first: the caller that leaves first does
+// not touch the waiter again, the resolver that comes first sends on done. So a waiter goes back to
+// the pool only from the caller that has received.
+type waiter struct {
+	state  atomic.Uint32
+	done   chan struct{} // room for one
+	result fsm.Result    // set before done
+	begun  time.Time     // about when it came
+}
+
+const (
+	waiting uint32 = iota
+	resolved
+	left
+)
+
+var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
+
+// resolve gives w its outcome, unless the caller has left.
+func (w *waiter) resolve(res fsm.Result) {
+	if w.state.CompareAndSwap(waiting, resolved) {
+		w.result = res
+		w.done <- struct{}{}
+	}
+}
+
+// leave makes the caller's leaving known. If it fails the outcome is on its way.
+func (w *waiter) leave() bool { return w.state.CompareAndSwap(waiting, left) }
+
+// take returns the outcome after done, and w to the pool.
+func (w *waiter) take() fsm.Result {
+	res := w.result
+	w.result = fsm.Result{}
+	w.state.Store(waiting)
+	waiters.Put(w)
+	return res
+}
+
+// group is what becomes one entry.
+type group struct {
+	seq     uint64
+	buf     []byte
+	waiters []*waiter
+	// begun is when the first request came. The keeper ends a group that is still being filled
+	// at its next tick, so all its requests are about as old.
+	begun time.Time
+	// results are kept by the apply goroutine between applying and resolving.
+	results []fsm.Result
+}
+
+// keepGroup bounds the memory that a group keeps when it is used again.
+const keepGroup = 1 << 20
+
+var groups = sync.Pool{New: func() any { return new(group) }}
+
+// resolve gives every waiter of g the same error.
+func (g *group) resolve(err error) {
+	for _, w := range g.waiters {
+		w.resolve(fsm.Result{Err: err})
+	}
+}
+
+// queue collects requests into groups, and finds the group of an outcome again. It is the
+// raftnode.Proposals of the member.
+//
+// A group is filled, then full or taken, then pending until its outcome is known or too long in
+// coming.
+type queue struct {
+	member      uint64
+	maxBytes    int
+	maxRequests int
+	maxPending  int64
+	maxRequest  int
+
+	mu struct {
+		sync.Mutex
+		filling *group
+		full    []*group
+		pending map[uint64]*group
+		// bytes is the size of all of them.
+		bytes int64
+		// seq is the sequence of the newest group that was taken.
+		seq uint64
+		// count is the number of requests under way.
+		count int
+		// err is set when nothing is taken any more.
+		err error
+		// idle, if set, is closed when nothing is under way.
+		idle chan struct{}
+	}
+	// offered is what Next returned last. Owned by the raft goroutine.
+	offered *group
+
+	failed atomic.Uint64 // requests that got no outcome
+}
+
+func newQueue(c *Config, member uint64) *queue {
+	q := &queue{
+		member:      member,
+		maxBytes:    c.MaxGroupBytes,
+		maxRequests: c.MaxGroupRequests,
+		maxPending:  c.MaxPendingBytes,
+		maxRequest:  c.MaxRequestBytes,
+	}
+	q.mu.pending = map[uint64]*group{}
+	// A former run's groups may still be in the log: a random start keeps the names apart.
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	q.mu.seq = binary.LittleEndian.Uint64(b[:])
+	return q
+}
+
+// add puts a request into the group that is being filled. wake says that the raft goroutine may not
+// know that there is one.
+func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.err != nil {
+		return false, q.mu.err
+	}
+	g := q.mu.filling
+	if g == nil {
+		g = groups.Get().(*group)
+		g.buf = fsm.AppendHeader(g.buf[:0])
+		g.begun = time.Now()
+		wake = true
+	}
+	before := len(g.buf)
+	buf, err := fsm.AppendRequest(g.buf, r)
+	size := len(buf) - before
+	switch {
+	case err != nil:
+	case size > q.maxRequest:
+		err = kv.ErrRequestTooLarge
+	case q.mu.bytes+int64(size) > q.maxPending:
+		err = kv.ErrTooManyRequests
+	}
+	if err != nil {
+		g.buf = buf[:before]
+		if wake {
+			g.release()
+		}
+		return false, err
+	}
+	g.buf = buf
+	w.begun = g.begun
+	g.waiters = append(g.waiters, w)
+	q.mu.filling = g
+	q.mu.bytes += int64(size)
+	q.mu.count++
+	if len(g.buf) >= q.maxBytes || len(g.waiters) >= q.maxRequests {
+		q.end()
+	}
+	return wake, nil
+}
+
+// end lets no more requests into the group that is being filled. mu is held.
+func (q *queue) end() {
+	if q.mu.filling != nil {
+		q.mu.full = append(q.mu.full, q.mu.filling)
+		q.mu.filling = nil
+	}
+}
+
+// Next takes the oldest group for the raft goroutine.
+func (q *queue) Next() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := q.mu.filling
+	if len(q.mu.full) > 0 {
+		g = q.mu.full[0]
+		q.mu.full[0] = nil
+		q.mu.full = q.mu.full[1:]
+	} else {
+		q.mu.filling = nil
+	}
+	q.offered = g
+	if g == nil {
+		return nil
+	}
+	q.mu.seq++
+	g.seq = q.mu.seq
+	q.mu.pending[g.seq] = g
+	fsm.PutHeader(g.buf, fsm.Header{Proposer: q.member, Sequence: g.seq, Count: len(g.waiters)})
+	return g.buf
+}
+
+// Dropped fails the group that Next returned last. It has no effect and never will.
+func (q *queue) Dropped() {
+	if g := q.claim(q.offered.seq); g != nil {
+		q.failed.Add(uint64(len(g.waiters)))
+		g.resolve(kv.ErrTooManyRequests)
+	}
+}
+
+// claim takes a pending group for resolving: nobody else will. It returns nil if there is none.
+func (q *queue) claim(seq uint64) *group {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := q.mu.pending[seq]
+	if g != nil {
+		delete(q.mu.pending, seq)
+		q.forget(g)
+	}
+	return g
+}
+
+// forget ends the accounting of g. mu is held.
+func (q *queue) forget(g *group) {
+	q.mu.bytes -= int64(len(g.buf) - fsm.HeaderSize)
+	q.mu.count -= len(g.waiters)
+	if q.mu.count == 0 && q.mu.idle != nil {
+		close(q.mu.idle)
+		q.mu.idle = nil
+	}
+}
+
+// release lets the memory of a resolved group be used again. It must have had its outcome, so that
+// raft is done with the bytes: a group that timed out is left to the garbage collector.
+func (g *group) release() {
+	clear(g.waiters)
+	clear(g.results)
+	g.waiters, g.results = g.waiters[:0], g.results[:0]
+	if cap(g.buf) > keepGroup {
+		g.buf = nil
+	}
+	groups.Put(g)
+}
+
+// expire ends the group that is being filled, and takes away those that began before the time.
+func (q *queue) expire(before time.Time) []*group {
+	return q.remove(func(g *group) bool { return g.begun.Before(before) })
+}
+
+// remove ends the group that is being filled, and takes away what gone says.
+func (q *queue) remove(gone func(*group) bool) (out []*group) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.end()
+	keep := q.mu.full[:0]
+	for _, g := range q.mu.full {
+		if gone(g) {
+			out = append(out, g)
+		} else {
+			keep = append(keep, g)
+		}
+	}
+	clear(q.mu.full[len(keep):])
+	q.mu.full = keep
+	for seq, g := range q.mu.pending {
+		if gone(g) {
+			delete(q.mu.pending, seq)
+			out = append(out, g)
+		}
+	}
+	for _, g := range out {
+		q.failed.Add(uint64(len(g.waiters)))
+		q.forget(g)
+	}
+	return out
+}
+
+// refuse lets nothing in any more, and returns a channel that is closed when nothing is under way.
+func (q *queue) refuse(err error) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.err == nil {
+		q.mu.err = err
+	}
+	if q.mu.idle == nil {
+		q.mu.idle = make(chan struct{})
+	}
+	idle := q.mu.idle
+	if q.mu.count == 0 {
+		close(idle)
+		q.mu.idle = nil
+	}
+	return idle
+}
+
+// abandon fails everything that is under way.
+func (q *queue) abandon(err error) {
+	q.refuse(err)
+	for _, g := range q.remove(func(*group) bool { return true }) {
+		g.resolve(err)
+	}
+}
+
+// pending returns the number of requests under way.
+func (q *queue) pending() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.count
+}

@@ -1,0 +1,161 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"vigil/kv"
+	"vigil/raftnode"
+)
+
+// Range reads keys. Errors: those of mvcc.Store.Range; kv.ErrTimeout, kv.ErrTimeoutWaitApplied,
+// kv.ErrStopped and that of ctx.
+func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
+	if err := r.readable(ctx, req.Serializable); err != nil {
+		return nil, err
+	}
+	return r.store.Range(ctx, req)
+}
+
+// readable waits until the store may be read.
+func (r *Replica) readable(ctx context.Context, serializable bool) error {
+	select {
+	case <-r.stopping:
+		return kv.ErrStopped
+	default:
+	}
+	if serializable {
+		return ctx.Err()
+	}
+	return r.Linearize(ctx)
+}
+
+// Linearize waits until this member's state is at least as new as any member's was when it was
+// called. Errors: as Range.
+func (r *Replica) Linearize(ctx context.Context) error {
+	index, ok := r.node.TryReadIndex()
+	if !ok {
+		var err error
+		if index, err = r.readIndex(ctx); err != nil {
+			return err
+		}
+	}
+	if r.applied.Load() >= index {
+		return ctx.Err()
+	}
+	return r.waitApplied(ctx, index)
+}
+
+// readIndex asks the cluster.
+func (r *Replica) readIndex(ctx context.Context) (uint64, error) {
+	begun := time.Now()
+	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	defer cancel()
+	index, err := r.node.ReadIndex(limited)
+	switch {
+	case err == nil:
+		return index, nil
+	case errors.Is(err, raftnode.ErrStopped):
+		return 0, kv.ErrStopped
+	default:
+		return 0, r.ctxError(err, begun)
+	}
+}
+
+// waitApplied waits until the outcome of index is readable.
+func (r *Replica) waitApplied(ctx context.Context, index uint64) error {
+	w := r.readers.join(index, &r.applied)
+	if w == nil {
+		return nil
+	}
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return r.ctxError(ctx.Err(), w.since)
+	}
+}
+
+// readers are those that wait for the apply goroutine. All that wait for the same position share
+// one place.
+type readers struct {
+	mu struct {
+		sync.Mutex
+		waiting []*reader // by index
+		err     error
+	}
+}
+
+type reader struct {
+	index uint64
+	since time.Time
+	done  chan struct{}
+	err   error // set before done is closed
+}
+
+// loader is an atomic position.
+type loader interface{ Load() uint64 }
+
+// join returns what to wait on for index, nil if it is there by now.
+func (r *readers) join(index uint64, applied loader) *reader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if applied.Load() >= index {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(r.mu.waiting, index, func(w *reader, index uint64) int {
+		return int(int64(w.index - index))
+	})
+	if found {
+		return r.mu.waiting[i]
+	}
+	w := &reader{index: index, since: time.Now(), done: make(chan struct{})}
+	if r.mu.err != nil {
+		w.err = r.mu.err
+		close(w.done)
+		return w
+	}
+	r.mu.waiting = slices.Insert(r.mu.waiting, i, w)
+	return w
+}
+
+// advance lets those go that wait for index or less. The applied position was stored before.
+func (r *readers) advance(index uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for n < len(r.mu.waiting) && r.mu.waiting[n].index <= index {
+		close(r.mu.waiting[n].done)
+		n++
+	}
+	r.mu.waiting = slices.Delete(r.mu.waiting, 0, n)
+}
+
+// expire fails those that have waited since before the time.
+func (r *readers) expire(before time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.waiting = slices.DeleteFunc(r.mu.waiting, func(w *reader) bool {
+		if !w.since.Before(before) {
+			return false
+		}
+		w.err = err
+		close(w.done)
+		return true
+	})
+}
+
+// close fails everyone, and whoever comes.
+func (r *readers) close(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.err = err
+	for _, w := range r.mu.waiting {
+		w.err = err
+		close(w.done)
+	}
+	r.mu.waiting = nil
+}

@@ -1,0 +1,222 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/cluster"
+	"vigil/fsm"
+	"vigil/kv"
+	"vigil/mvcc"
+	"vigil/raftnode"
+	"vigil/watch"
+)
+
+// Replica is one member.
+type Replica struct {
+	cfg                 Config
+	clusterID, memberID uint64
+
+	disk    disk
+	store   *mvcc.Store
+	hub     *watch.Hub
+	node    *raftnode.Node
+	queue   *queue
+	applier applier
+	readers readers
+	trail   trail
+	// proposals counts what was applied.
+	proposals proposals
+
+	// members is what the apply goroutine has made of the membership.
+	members atomic.Pointer[cluster.State]
+	// applied is the position whose outcome is readable and published.
+	applied atomic.Uint64
+
+	ready    chan struct{} // closed when the member serves
+	stopping chan struct{} // closed when Stop begins, or the member fails
+	halt     sync.Once
+	failed   chan error // has room for one
+	failing  sync.Once
+	closed   chan struct{} // closed when Stop is done
+	stop     sync.Once
+	stopErr  error
+
+	cancel     context.CancelFunc // ends background work
+	background sync.WaitGroup     // keeper, publisher, truncator
+	ticker     *time.Ticker
+}
+
+// Open opens what the member has on disk, makes it where there is nothing, and rebuilds what lives
+// in memory. The member takes part in the cluster from Start on.
+func Open(c Config) (*Replica, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	d, err := openDisk(&c)
+	if err != nil {
+		return nil, err
+	}
+	r := &Replica{
+		cfg:      c,
+		disk:     d,
+		ready:    make(chan struct{}),
+		stopping: make(chan struct{}),
+		failed:   make(chan error, 1),
+		closed:   make(chan struct{}),
+	}
+	r.clusterID, r.memberID = d.store.Identity()
+	if err := r.assemble(); err != nil {
+		if r.store != nil {
+			r.store.Close()
+		}
+		d.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// assemble puts the parts above the disk together.
+func (r *Replica) assemble() error {
+	c := &r.cfg
+	var err error
+	if r.store, err = mvcc.Open(r.disk.store, c.Store); err != nil {
+		return fmt.Errorf("replica: %w", err)
+	}
+	machine, err := fsm.New(r.disk.store, r.store)
+	if err != nil {
+		return fmt.Errorf("replica: %w", err)
+	}
+	if _, ok := machine.Members().Member(r.memberID); !ok {
+		return fmt.Errorf("replica: %w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, r.memberID)
+	}
+	at := r.disk.store.Applied()
+	r.members.Store(machine.Members())
+	r.applied.Store(at.Index)
+	r.queue = newQueue(c, r.memberID)
+	r.ticker = time.NewTicker(c.TickInterval)
+	r.node, err = raftnode.New(raftnode.Config{
+		ID:            r.memberID,
+		Log:           r.disk.log,
+		ConfState:     machine.ConfState(),
+		Applied:       at.Index,
+		Ticks:         r.ticker.C,
+		ElectionTicks: c.ElectionTicks,
+		Proposals:     r.queue,
+		Transport:     c.Transport,
+		Logger:        c.Logger,
+		MaxInFlight:   c.MaxInFlight,
+	})
+	if err != nil {
+		r.ticker.Stop()
+		return fmt.Errorf("replica: %w", err)
+	}
+	r.hub = watch.New(r.store, c.Watch)
+	r.applier.init(r, machine)
+	r.trail.init(at.Index, c)
+	return nil
+}
+
+// Start lets the member take part. It is called once.
+func (r *Replica) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	r.node.Start()
+	go r.applier.run()
+	r.background.Go(func() { r.keep(ctx) })
+	r.background.Go(func() { r.truncate(ctx) })
+	r.background.Go(func() { r.publish(ctx) })
+}
+
+// Ready is closed when the member serves: it has served a linearizable read to itself, and the
+// cluster knows its name and client URLs.
+func (r *Replica) Ready() <-chan struct{} { return r.ready }
+
+// Failed gets the error that ended the member, if one does. It must be stopped then: nothing more is
+// acknowledged.
+func (r *Replica) Failed() <-chan error { return r.failed }
+
+// Stopping is closed when the member takes nothing more.
+func (r *Replica) Stopping() <-chan struct{} { return r.stopping }
+
+// fail ends the member's work. What is under way gets no outcome.
+func (r *Replica) fail(err error) {
+	r.failing.Do(func() {
+		r.cfg.Logger.Error("the member has failed", slog.Any("error", err))
+		r.refuse()
+		r.queue.abandon(kv.ErrStopped)
+		r.failed <- err
+	})
+}
+
+func (r *Replica) refuse() {
+	r.halt.Do(func() { close(r.stopping) })
+}
+
+// Stop ends the member. New requests are refused at once; those under way get their outcome, or
+// kv.ErrStopped when ctx is done before. The parts are closed in the reverse of the order in which
+// they depend on each other. The error is that of the log or the store, which may still be opened
+// again: what was acknowledged is in the log.
+func (r *Replica) Stop(ctx context.Context) error {
+	r.stop.Do(func() {
+		r.stopErr = r.shutDown(ctx)
+		close(r.closed)
+	})
+	<-r.closed
+	return r.stopErr
+}
+
+func (r *Replica) shutDown(ctx context.Context) error {
+	// Nothing comes in any more.
+	r.refuse()
+	idle := r.queue.refuse(kv.ErrStopped)
+	if r.cancel != nil {
+		select {
+		case <-idle:
+		case <-ctx.Done():
+		case <-r.node.Failed():
+		}
+	}
+	r.queue.abandon(kv.ErrStopped)
+	// The node goes first: without it nothing is committed, and no reader learns how far the
+	// cluster is. Entries it has given out are still applied.
+	r.node.Stop()
+	r.ticker.Stop()
+	if r.cancel != nil {
+		<-r.applier.done
+		// The background uses log and store.
+		r.cancel()
+		r.background.Wait()
+	}
+	r.readers.close(kv.ErrStopped)
+	// Watchers have got everything that was applied into their queues; whoever serves them has
+	// let them go before.
+	r.hub.Close()
+	r.store.Close()
+	return r.disk.close()
+}
+
+// ctxError says in our words why a wait ended.
+func (r *Replica) ctxError(err error, begun time.Time) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return r.timeout(begun)
+	}
+	return err
+}
+
+// timeout says why a request that came at begun may have had no outcome.
+func (r *Replica) timeout(begun time.Time) error {
+	st := r.node.Status()
+	// The election before the present leader began about two election timeouts before it.
+	election := time.Duration(r.cfg.ElectionTicks) * r.cfg.TickInterval
+	if st.Lead != 0 && begun.Before(st.LeadSince) && begun.After(st.LeadSince.Add(-2*election)) {
+		return kv.ErrTimeoutLeaderFailure
+	}
+	return kv.ErrTimeout
+}

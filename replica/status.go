@@ -1,0 +1,105 @@
+package replica
+
+import (
+	"context"
+	"sync/atomic"
+
+	"vigil/cluster"
+	"vigil/kv"
+	"vigil/mvcc"
+	"vigil/wal"
+	"vigil/watch"
+)
+
+// Status is what a member says about itself.
+type Status struct {
+	ClusterID, MemberID uint64
+	// Leader is the id of the leader this member knows, 0 for none.
+	Leader uint64
+	Term   uint64
+	// RaftIndex is the newest index known to be committed, Applied that whose outcome is readable.
+	RaftIndex, Applied uint64
+	// Learner is set while the member has no vote.
+	Learner bool
+	// Size is the store's size on disk, InUse the part of it that is not known to be garbage, and
+	// LogSize that of the raft log, in bytes.
+	Size, InUse, LogSize int64
+	Revision             int64
+	CompactRevision      int64
+}
+
+// Status returns the present state.
+func (r *Replica) Status() Status {
+	st := r.node.Status()
+	size, live := r.disk.store.Size()
+	self, _ := r.members.Load().Member(r.memberID)
+	return Status{
+		ClusterID:       r.clusterID,
+		MemberID:        r.memberID,
+		Leader:          st.Lead,
+		Term:            st.Term,
+		RaftIndex:       st.Committed,
+		Applied:         r.applied.Load(),
+		Learner:         self.Learner,
+		Size:            size,
+		InUse:           live,
+		LogSize:         r.disk.log.Bytes(),
+		Revision:        r.store.Revision(),
+		CompactRevision: r.store.CompactRevision(),
+	}
+}
+
+// Header says who answers now. It does not allocate.
+func (r *Replica) Header() kv.Header {
+	return kv.Header{
+		ClusterID: r.clusterID,
+		MemberID:  r.memberID,
+		Revision:  r.store.Revision(),
+		Term:      r.node.Status().Term,
+	}
+}
+
+// Members returns the members, sorted by id. The result must not be modified. Errors: as Range.
+func (r *Replica) Members(ctx context.Context, linearizable bool) ([]cluster.Member, error) {
+	if err := r.readable(ctx, !linearizable); err != nil {
+		return nil, err
+	}
+	return r.members.Load().Members(), nil
+}
+
+// Hub returns where watchers are served. It is closed by Stop.
+func (r *Replica) Hub() *watch.Hub { return r.hub }
+
+// Alone reports whether the cluster has no other member.
+func (r *Replica) Alone() bool { return len(r.members.Load().Members()) == 1 }
+
+// proposals counts requests.
+type proposals struct {
+	applied atomic.Uint64
+}
+
+// Metrics are counters and sizes of a member's parts.
+type Metrics struct {
+	// Committed and Applied are the positions of the log; Requests counts the requests that were
+	// applied since the start, Pending those under way, Failed those that got no outcome.
+	Committed, Applied, Requests, Pending, Failed uint64
+	// LeaderChanges counts how often a leader became known.
+	LeaderChanges uint64
+	WAL           wal.Metrics
+	Store         mvcc.Stats
+}
+
+// Metrics returns the present figures.
+func (r *Replica) Metrics() Metrics {
+	st := r.node.Status()
+	return Metrics{
+		Committed:     st.Committed,
+		Applied:       r.applied.Load(),
+		Requests:      r.proposals.applied.Load(),
+		Pending:       uint64(r.queue.pending()),
+		Failed:        r.queue.failed.Load(),
+		LeaderChanges: st.LeaderChanges,
+		WAL:           r.disk.log.Metrics(),
+		Store:         r.store.Stats(),
+	}
+}

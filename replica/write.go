@@ -1,0 +1,111 @@
+package replica
+
+import (
+	"context"
+	"errors"
+
+	"vigil/cluster"
+	"vigil/fsm"
+	"vigil/kv"
+)
+
+// Put writes a key. Errors: those of mvcc.Writer.Put, and of any write: kv.ErrRequestTooLarge,
+// kv.ErrTooManyRequests, kv.ErrNoSpace and kv.ErrLeaderChanged had no effect; kv.ErrTimeout and its
+// variants, kv.ErrStopped and those of ctx may still take effect.
+func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
+	res, err := r.do(ctx, &fsm.Request{Put: req})
+	return res.Put, err
+}
+
+// DeleteRange deletes the keys of a range. Errors: as Put.
+func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+	res, err := r.do(ctx, &fsm.Request{DeleteRange: req})
+	return res.DeleteRange, err
+}
+
+// Txn runs a transaction. One that only reads does not go through the log; it is linearizable
+// unless all its ranges are serializable. Errors: those of mvcc, and as Put or Range.
+func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
+	reads, serializable := readOnly(req)
+	if !reads {
+		res, err := r.do(ctx, &fsm.Request{Txn: req})
+		return res.Txn, err
+	}
+	if err := r.readable(ctx, serializable); err != nil {
+		return nil, err
+	}
+	return r.store.ReadTxn(ctx, req)
+}
+
+// Compact drops what only revisions below the one named can see. Errors: those of
+// mvcc.Writer.Compact, and as Put.
+func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
+	res, err := r.do(ctx, &fsm.Request{Compact: req})
+	if err == nil && req.Physical {
+		err = r.store.WaitTrimmed(ctx, req.Revision)
+	}
+	return res.Compact, err
+}
+
+// setAttributes tells the cluster what the member is called and where clients reach it.
+func (r *Replica) setAttributes(ctx context.Context) error {
+	_, err := r.do(ctx, &fsm.Request{Attributes: &cluster.Member{
+		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs}})
+	return err
+}
+
+// readOnly says whether a transaction has nothing but ranges in either branch, and whether all of
+// them are serializable. One without operations is both, as in etcd.
+func readOnly(req *kv.TxnRequest) (reads, serializable bool) {
+	serializable = true
+	for _, ops := range [...][]kv.Op{req.Success, req.Failure} {
+		for i := range ops {
+			if ops[i].Range == nil {
+				return false, false
+			}
+			serializable = serializable && ops[i].Range.Serializable
+		}
+	}
+	return true, serializable
+}
+
+// do proposes a request and waits for its outcome.
+func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
+	if err := r.admit(ctx); err != nil {
+		return fsm.Result{}, err
+	}
+	w := waiters.Get().(*waiter)
+	wake, err := r.queue.add(req, w)
+	if err != nil {
+		waiters.Put(w)
+		return fsm.Result{}, err
+	}
+	if wake {
+		r.node.Wake()
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if begun := w.begun; w.leave() {
+			return fsm.Result{}, r.ctxError(ctx.Err(), begun)
+		}
+		// The outcome is being handed over.
+		<-w.done
+	}
+	res := w.take()
+	return res, res.Err
+}
+
+// admit refuses early what would only make things worse.
+func (r *Replica) admit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
+		return kv.ErrTooManyRequests
+	}
+	if err := r.disk.store.Room(); err != nil && errors.Is(err, kv.ErrNoSpace) {
+		return kv.ErrNoSpace
+	}
+	return nil
+}
