@@ -116,7 +116,7 @@ func (s *sealed) check(ctx context.Context) (err error) {
 		if err != nil {
 			return corrupt(s.path, off, "%v", err)
 		}
-		sum = addSum(sum, h.sum)
+		sum = addSum(sum, b)
 		off += int64(h.length)
 	}
 	f := &s.foot

@@ -229,7 +229,7 @@ func (s *lives) write(l *Log, rng *rand.Rand) error {
 // TestCrashes runs logs through lives that end at any operation. VIGIL_HISTORY_CRASHES says how
 // many seeds, VIGIL_HISTORY_SEED where they begin.
 func TestCrashes(t *testing.T) {
-	n, from := rounds(t, "VIGIL_HISTORY_CRASHES", 60), rounds(t, "VIGIL_HISTORY_SEED", 0)
+	n, from := rounds(t, "VIGIL_HISTORY_CRASHES", 20), rounds(t, "VIGIL_HISTORY_SEED", 0)
 	var total struct{ lives, batches, lost int }
 	for seed := from; seed < from+n; seed++ {
 		s := lives{rng: rand.New(rand.NewPCG(uint64(seed), 3))}

@@ -35,7 +35,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	ops := disk.Count()
-	stride := int64(rounds(t, "VIGIL_HISTORY_STRIDE", 3))
+	stride := int64(rounds(t, "VIGIL_HISTORY_STRIDE", 11))
 	stopped, survived := 0, 0
 	for n := int64(1); n <= ops+10; n++ {
 		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace} {

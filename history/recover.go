@@ -347,7 +347,7 @@ func (r *recovery) load(seg *openSegment) error {
 		if err != nil {
 			return corrupt(seg.path, int64(start), "%v", err)
 		}
-		seg.note(&h)
+		seg.note(&h, b)
 		seg.synced.Store(max(seg.synced.Load(), h.synced))
 		r.advance(seg.head.id+1, w.last, h.revision, h.applied, h.sum)
 	}

@@ -214,23 +214,20 @@ func (s *sealed) get(i int, rev kv.Rev, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	// The checks are made on the copies: the mapping may change under us.
-	var head [recordHeaderSize]byte
-	copy(head[:], b)
-	size := recordSize(head[:])
-	if b, err = s.read(off, size, nil); err != nil {
+	if b, err = s.read(off, recordSize(b), nil); err != nil {
 		return dst, err
 	}
+	// The whole record is copied and the copy checked, since the mapping may change under us.
 	n := len(dst)
-	dst = append(dst, b[recordHeaderSize:]...)
-	sum := crc32.Update(crc32.Checksum(head[4:], castagnoli), castagnoli, dst[n:])
-	if sum != le.Uint32(head[:]) {
+	dst = append(dst, b...)
+	head := dst[n : n+recordHeaderSize]
+	if recordSize(head) != len(b) || !checkRecord(dst[n:]) {
 		return dst[:n], corrupt(s.path, off, "%v", errRecordSum)
 	}
 	if int64(le.Uint64(head[8:])) != rev.Main || int64(le.Uint32(head[16:])) != rev.Sub {
 		return dst[:n], corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
 	}
-	return dst, nil
+	return append(dst[:n], dst[n+recordHeaderSize:]...), nil
 }
 
 func (s *sealed) getFile(off int64, rev kv.Rev, dst []byte) ([]byte, error) {

@@ -200,7 +200,7 @@ func (l *Log) write(a Applied) error {
 		}
 		seg.last = w.last
 	}
-	seg.note(&h)
+	seg.note(&h, b)
 	w.applied = a
 	w.start += n
 	w.drop()
@@ -214,21 +214,19 @@ func (w *writer) drop() {
 	w.pend.sparse, w.pendLoc = reuse(w.pend.sparse), reuse(w.pendLoc)
 }
 
-// note counts a batch behind the last one.
-func (s *openSegment) note(h *batchHeader) {
+// note counts b, a batch behind the last one.
+func (s *openSegment) note(h *batchHeader, b []byte) {
 	s.marked = h.synced == s.end
 	s.end += h.length
 	s.batches++
-	s.bodySum = addSum(s.bodySum, h.sum)
+	s.bodySum = addSum(s.bodySum, b)
 	s.after = h.sum
 	s.bytes += int64(h.length) - batchHeaderSize
 	s.revision, s.applied = h.revision, h.applied
 }
 
-// addSum adds the checksum of a batch to the checksum over those of a segment.
-func addSum(body, batch uint32) uint32 {
-	return crc32.Update(body, castagnoli, le.AppendUint32(make([]byte, 0, 4), batch))
-}
+// addSum adds the checksum of b, a batch, to the checksum over those of a segment.
+func addSum(body uint32, b []byte) uint32 { return crc32.Update(body, castagnoli, b[:4]) }
 
 // reuse empties s, and lets go of it if it is large.
 func reuse[T any](s []T) []T {
