@@ -77,6 +77,13 @@ func (p *Pair) Close() {
 	p.Subject.Server.Kill()
 }
 
+// Restart kills both servers and starts them again on what they have on disk.
+func (p *Pair) Restart() {
+	p.Close()
+	p.Etcd.Server.Restart()
+	p.Subject.Server.Restart()
+}
+
 // Do makes the call of a request on both sides; see Call.
 func (p *Pair) Do(req proto.Message) Outcome { return p.Call(NewCall(req)) }
 

@@ -24,7 +24,8 @@ func setting(t testing.TB, name string, def uint64) uint64 {
 }
 
 // TestGenerated runs a random list of calls: VIGIL_DIFF_CALLS of them, from VIGIL_SEED. At the
-// first difference the list so far is cut down to what is needed to see it, and saved.
+// first difference the list so far is cut down to what is needed to see it, and saved. Twice in
+// between both servers are killed and go on from what they have on disk.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	seed := setting(t, "VIGIL_SEED", uint64(time.Now().UnixNano()))
@@ -34,6 +35,9 @@ func TestGenerated(t *testing.T) {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 0)), rev: p.Rev}
 	var script []Call
 	for i := range calls {
+		if i == calls/3 || i == calls*2/3 {
+			p.Restart()
+		}
 		c := NewCall(g.next())
 		script = append(script, c)
 		o, found := p.call(c)
@@ -45,6 +49,10 @@ func TestGenerated(t *testing.T) {
 			p.Close()
 			t.Errorf("seed %d: call %d differs", seed, i)
 			p.Finish(t, &tally)
+			if replay(t, script) == 0 {
+				t.Logf("without the restarts the %d calls show no difference; saved as %s", len(script), save(t, script))
+				return
+			}
 			minimal := minimise(t, script, time.Now().Add(60*time.Second))
 			t.Logf("%d calls suffice, saved as %s", len(minimal), save(t, minimal))
 			return

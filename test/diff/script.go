@@ -61,7 +61,7 @@ func parseCall(line string) (Call, error) {
 		return c, nil
 	}
 	if len(req) < 2 || req[0] != '{' || req[len(req)-1] != '}' {
-		return c, fmt.Errorf("%q is neither {...} nor hex:...", req)
+		return c, fmt.Errorf("%q is neither a message in braces nor hex bytes", req)
 	}
 	for name, m := range methods {
 		if m != method {
