@@ -1,0 +1,142 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// healthReply is the answer of /health.
+type healthReply struct {
+	Health string `json:"health"`
+	Reason string `json:"reason"`
+}
+
+// health answers the oldest of the health paths: one word about all, and the first reason against.
+func (h *handler) health(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	reason := h.unhealthy(r.Context(), query["exclude"], query.Get("serializable") == "true")
+	reply := healthReply{Health: "true", Reason: reason}
+	if reason != "" {
+		reply.Health = "false"
+	}
+	b, err := json.Marshal(reply)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if reason != "" {
+		h.metrics.failure.Inc()
+		h.Logger.Warn("/health error", "output", string(b), "status-code", http.StatusServiceUnavailable)
+		http.Error(w, string(b), http.StatusServiceUnavailable)
+		return
+	}
+	h.metrics.success.Inc()
+	w.Write(b)
+}
+
+// unhealthy returns why the member is not healthy, "" if it is.
+func (h *handler) unhealthy(ctx context.Context, exclude []string, serializable bool) string {
+	for _, alarm := range h.Health.Alarms() {
+		if slices.Contains(exclude, alarm) {
+			continue
+		}
+		if alarm != "NOSPACE" && alarm != "CORRUPT" {
+			alarm = "UNKNOWN"
+		}
+		return "ALARM " + alarm
+	}
+	if !serializable && h.Health.Leader() == 0 {
+		return "RAFT NO LEADER"
+	}
+	if err := h.read(ctx, serializable); err != nil {
+		return "RANGE ERROR:" + err.Error()
+	}
+	return ""
+}
+
+func (h *handler) read(ctx context.Context, serializable bool) error {
+	ctx, cancel := context.WithTimeout(ctx, h.CheckTimeout)
+	defer cancel()
+	return h.Health.Read(ctx, serializable)
+}
+
+// check is one thing that livez or readyz looks at.
+type check struct {
+	name string
+	run  func(context.Context) error
+}
+
+func (h *handler) serializableRead() check {
+	return check{"serializable_read", func(ctx context.Context) error { return h.read(ctx, true) }}
+}
+
+func (h *handler) linearizableRead() check {
+	return check{"linearizable_read", func(ctx context.Context) error { return h.read(ctx, false) }}
+}
+
+func (h *handler) noAlarm(name, alarm string) check {
+	return check{name, func(context.Context) error {
+		if slices.Contains(h.Health.Alarms(), alarm) {
+			return fmt.Errorf("alarm activated: %s", alarm)
+		}
+		return nil
+	}}
+}
+
+func (h *handler) nonLearner() check {
+	return check{"non_learner", func(context.Context) error {
+		if h.Health.IsLearner() {
+			return errors.New("not supported for learner")
+		}
+		return nil
+	}}
+}
+
+// install serves checks together at /kind, and each at /kind/name.
+func (h *handler) install(mux *http.ServeMux, kind string, checks ...check) {
+	mux.HandleFunc("/"+kind, onlyGet(func(w http.ResponseWriter, r *http.Request) {
+		exclude := r.URL.Query()["exclude"]
+		for _, name := range exclude {
+			if name != "" && !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
+				h.Logger.Warn("some health checks cannot be excluded", "missing-health-checks", name)
+			}
+		}
+		h.run(w, r, kind, slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return slices.Contains(exclude, c.name) }))
+	}))
+	for _, c := range checks {
+		mux.HandleFunc("/"+kind+"/"+c.name, onlyGet(func(w http.ResponseWriter, r *http.Request) { h.run(w, r, kind, []check{c}) }))
+	}
+}
+
+// run runs checks and answers with what came of them: all of it if one failed or the client wants to
+// see it.
+func (h *handler) run(w http.ResponseWriter, r *http.Request, kind string, checks []check) {
+	var report strings.Builder
+	ok := true
+	for _, c := range checks {
+		err := c.run(r.Context())
+		h.metrics.checked(kind, c.name, err)
+		if err != nil {
+			ok = false
+			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.name, err)
+		} else {
+			fmt.Fprintf(&report, "[+]%s ok\n", c.name)
+		}
+	}
+	if !ok {
+		h.Logger.Warn("Health check error", "path", r.URL.Path, "reason", report.String(), "status-code", http.StatusServiceUnavailable)
+		http.Error(w, report.String(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if r.URL.Query().Has("verbose") {
+		fmt.Fprint(w, report.String())
+	}
+	fmt.Fprint(w, "ok\n")
+}
