@@ -93,13 +93,13 @@ func createFirst(o *Options, start Start) error {
 
 // opening is a log that is being opened.
 type opening struct {
-	w      *WAL
-	hard   hardState
-	files  []*segment // of all ids, ascending
-	heads  []segmentHeader
-	valid  []bool // which of the heads are those of their file
-	last   int    // the last of the files that is a segment; the rest are spares
-	window []byte
+	w     *WAL
+	hard  hardState
+	files []*segment // of all ids, ascending
+	heads []segmentHeader
+	valid []bool // which of the heads are those of their file
+	last  int    // the last of the files that is a segment; the rest are spares
+	scan  scanner
 }
 
 // Open opens the log and reads all of it. A torn tail is cut off. It fails with fs.ErrNotExist if
@@ -195,7 +195,7 @@ func (p *opening) classify() error {
 	for i, s := range p.files {
 		if i > p.last && i > 0 {
 			// Groups are written only behind a durable header.
-			if _, _, ok, err := newScanner(s, p.buffer()).group(headerSize); err != nil {
+			if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
 				return err
 			} else if ok {
 				return s.corrupt(0, "the header is bad, and records follow it")
@@ -220,18 +220,11 @@ func (p *opening) classify() error {
 	return nil
 }
 
-func (p *opening) buffer() []byte {
-	if p.window == nil {
-		p.window = make([]byte, scanBytes)
-	}
-	return p.window
-}
-
 // replaySealed takes in a segment that another one follows: all of it up to where that one says it
 // ends was durable.
 func (p *opening) replaySealed(i int) error {
 	s, next := p.files[i], &p.heads[i+1]
-	sc := newScanner(s, p.buffer())
+	sc := p.scan.begin(s)
 	off := int64(headerSize)
 	for off < next.prevEnd {
 		g, items, ok, err := sc.group(off)
@@ -260,7 +253,7 @@ func (p *opening) replaySealed(i int) error {
 // replayLast takes in the last segment, cuts its torn tail and makes the rest durable.
 func (p *opening) replayLast() error {
 	w, s := p.w, p.files[p.last]
-	sc := newScanner(s, p.buffer())
+	sc := p.scan.begin(s)
 	off, synced := int64(headerSize), int64(0)
 	for {
 		g, items, ok, err := sc.group(off)
@@ -303,7 +296,7 @@ func (p *opening) settle(s *segment, synced, off, end int64) error {
 	if p.w.o.NoSync && end <= off {
 		return nil
 	}
-	sc := newScanner(s, p.buffer())
+	sc := p.scan.begin(s)
 	for at := synced; at < off; {
 		b, err := sc.window(at, int(min(scanBytes, off-at)))
 		if err != nil {

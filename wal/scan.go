@@ -11,7 +11,7 @@ import (
 const scanBytes = 1 << 20
 
 // scanner reads the groups of a segment from front to back. It holds one window of the file in
-// memory, as large as the largest group but at least scanBytes.
+// memory, as large as the largest group but at least scanBytes, if the file is.
 type scanner struct {
 	file vfs.File
 	seed uint32
@@ -21,14 +21,16 @@ type scanner struct {
 	n    int   // valid bytes of buf
 }
 
-func newScanner(s *segment, buf []byte) *scanner {
-	return &scanner{file: s.file, seed: s.seed, size: s.size, buf: buf}
+// begin points the scanner at a segment. It keeps its memory.
+func (s *scanner) begin(g *segment) *scanner {
+	*s = scanner{file: g.file, seed: g.seed, size: g.size, buf: s.buf}
+	return s
 }
 
 // window returns the n bytes at off, which lie inside the file. They stay valid until the next call.
 func (s *scanner) window(off int64, n int) ([]byte, error) {
 	if off < s.off || off+int64(n) > s.off+int64(s.n) {
-		if want := max(n, scanBytes); len(s.buf) < want {
+		if want := max(n, int(min(scanBytes, s.size))); len(s.buf) < want {
 			s.buf = make([]byte, want)
 		}
 		s.off, s.n = off, 0

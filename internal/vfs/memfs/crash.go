@@ -70,7 +70,8 @@ func (f *FS) Crash(rng *rand.Rand) *FS {
 }
 
 // Kill ends the file system as the death of the process does: the returned one has everything that
-// was written, and what was not synced is still not synced.
+// was written, and what was not synced is still not synced. It goes on in the same memory: the old one
+// cannot crash any more.
 func (f *FS) Kill() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
