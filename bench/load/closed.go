@@ -75,6 +75,9 @@ type Result struct {
 	Latency hist.Hist
 	// Late is how late the open loop's own pacer sent requests. It is part of Latency.
 	Late hist.Hist
+	// Refused is how many requests of an open loop were refused under too much load; they are not
+	// in Ops, and count as RefusedLatency in Latency.
+	Refused int64
 	// Offered is the rate an open loop was asked for.
 	Offered float64
 }

@@ -14,6 +14,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // fakeKV answers puts; hold, if it is set, says how long each waits.
@@ -21,6 +23,8 @@ type fakeKV struct {
 	pb.UnimplementedKVServer
 	n    atomic.Int64
 	hold func(n int64) time.Duration
+	// refuse, if it is set, says which are refused.
+	refuse func(n int64) bool
 }
 
 func (f *fakeKV) Put(ctx context.Context, _ *pb.PutRequest) (*pb.PutResponse, error) {
@@ -30,6 +34,9 @@ func (f *fakeKV) Put(ctx context.Context, _ *pb.PutRequest) (*pb.PutResponse, er
 		case <-time.After(f.hold(n)):
 		case <-ctx.Done():
 		}
+	}
+	if f.refuse != nil && f.refuse(n) {
+		return nil, status.Error(codes.Unknown, "etcdserver: too many requests")
 	}
 	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: n}}, nil
 }
@@ -117,7 +124,7 @@ func TestWrongAnswersEndARun(t *testing.T) {
 	if _, err := Closed(ctx, serve(t, &fakeKV{}, 1), 1, Window{Duration: time.Minute}, func(int) Op { return &putOp{left: -1} }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
-	p, err := Start(serve(t, &fakeKV{}, 1), 1000, func(int) Op { return &putOp{left: -1, limit: 10} })
+	p, err := Start(serve(t, &fakeKV{}, 1), 1000, func(int) Op { return &putOp{left: -1, limit: 10} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +134,26 @@ func TestWrongAnswersEndARun(t *testing.T) {
 	}
 	if _, err := p.Stop(context.Background()); err == nil {
 		t.Fatal("a failed loop stops without an error")
+	}
+}
+
+func TestRefusedRequestsAreCounted(t *testing.T) {
+	f := &fakeKV{}
+	f.refuse = func(n int64) bool { return n%4 == 0 }
+	p, err := Start(serve(t, f, 1), 1000, func(int) Op { return &putOp{left: -1} }, Refuses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r, err := p.Phase(ctx, func() error { return p.Wait(ctx, 300*time.Millisecond) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Refused == 0 || r.Refused*3 < r.Ops-9 || r.Refused*3 > r.Ops+9 || r.Latency.Max() < RefusedLatency || r.Latency.Quantile(0.5) >= RefusedLatency {
+		t.Fatalf("%d answered, %d refused, median %v, max %v", r.Ops, r.Refused, r.Latency.Quantile(0.5), r.Latency.Max())
+	}
+	if all, err := p.Stop(ctx); err != nil || all >= f.n.Load() {
+		t.Fatalf("%d answered of %d, %v", all, f.n.Load(), err)
 	}
 }
 
@@ -142,7 +169,7 @@ func TestOpenLoopCountsWhatAStallDelays(t *testing.T) {
 		}
 		return 0
 	}
-	p, err := Start(serve(t, f, 2), rate, func(int) Op { return &putOp{left: -1} })
+	p, err := Start(serve(t, f, 2), rate, func(int) Op { return &putOp{left: -1} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ type Pacer struct {
 	conns Conns
 	rate  float64
 	newOp func(slot int) Op
+	// refusal says which errors are a server's way to say that it cannot keep up.
+	refusal func(h2.Status) bool
 
 	stop   chan struct{}
 	done   chan struct{} // closed when the pacing goroutine has ended
@@ -45,6 +48,7 @@ type Pacer struct {
 type phase struct {
 	began, ended time.Time
 	sent, ops    int64
+	refused      int64 // part of ops
 	lat, late    hist.Hist
 	whole        chan struct{} // closed when the phase is over and its last answer is there
 }
@@ -74,12 +78,22 @@ type shot struct {
 	checkErr error
 }
 
-// Start begins sending rate requests a second.
-func Start(conns Conns, rate float64, newOp func(slot int) Op) (*Pacer, error) {
+// RefusedLatency is what a refused request counts as in the latencies: a client that has to come
+// back is worse off than one that waits.
+const RefusedLatency = 10 * time.Second
+
+// Refuses is a refusal function for servers under too much load.
+func Refuses(s h2.Status) bool {
+	return strings.Contains(s.Message, "too many requests") || strings.Contains(s.Message, "request timed out")
+}
+
+// Start begins sending rate requests a second. An error that refusal, which may be nil, accepts is
+// counted as a refused request; every other one ends the run.
+func Start(conns Conns, rate float64, newOp func(slot int) Op, refusal func(h2.Status) bool) (*Pacer, error) {
 	if rate <= 0 || len(conns) == 0 {
 		return nil, fmt.Errorf("open loop of %v requests a second on %d connections", rate, len(conns))
 	}
-	p := &Pacer{conns: conns, rate: rate, newOp: newOp,
+	p := &Pacer{conns: conns, rate: rate, newOp: newOp, refusal: refusal,
 		stop: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{})}
 	p.mu.phase = newPhase(time.Now())
 	go p.run()
@@ -168,7 +182,10 @@ func (s *shot) Message(_ time.Time, msg []byte) {
 func (s *shot) End(at time.Time, st h2.Status) {
 	p := s.p
 	err := st.Err()
+	refused := err != nil && p.refusal != nil && p.refusal(st)
 	switch {
+	case refused:
+		err = nil
 	case err != nil:
 	case s.answers != 1:
 		err = fmt.Errorf("%d answers to one request", s.answers)
@@ -185,9 +202,14 @@ func (s *shot) End(at time.Time, st h2.Status) {
 	if err != nil {
 		return
 	}
-	m.all++
 	s.phase.ops++
-	s.phase.lat.Record(at.Sub(s.due))
+	if refused {
+		s.phase.refused++
+		s.phase.lat.Record(max(at.Sub(s.due), RefusedLatency))
+	} else {
+		m.all++
+		s.phase.lat.Record(at.Sub(s.due))
+	}
 	s.phase.settle()
 	m.free = append(m.free, s)
 }
@@ -220,7 +242,7 @@ func (p *Pacer) result(ctx context.Context, ph *phase) (*Result, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return &Result{Ops: ph.ops, All: ph.ops, Elapsed: ph.ended.Sub(ph.began), Latency: ph.lat, Late: ph.late, Offered: p.rate}, nil
+	return &Result{Ops: ph.ops - ph.refused, Refused: ph.refused, All: ph.ops, Elapsed: ph.ended.Sub(ph.began), Latency: ph.lat, Late: ph.late, Offered: p.rate}, nil
 }
 
 // Phase begins a phase, lets during run, ends the phase and returns what was measured in it. What

@@ -56,7 +56,7 @@ func (e *Env) compare(ctx context.Context, rate float64, conns int, newOp func(s
 	if err != nil {
 		return nil, err
 	}
-	p, err := load.Start(cs, rate, newOp)
+	p, err := load.Start(cs, rate, newOp, load.Refuses)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func putOpen(ctx context.Context, e *Env) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
-	p, err := load.Start(cs, 1000, func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) })
+	p, err := load.Start(cs, 1000, func(slot int) load.Op { return newPutter(slot, spread, e.Params.ValueSize, fill) }, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func (m *meter) begin() error {
 
 func (m *meter) sample(pid int) {
 	defer close(m.sampled)
-	t := time.NewTicker(100 * time.Millisecond)
+	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	for {
 		// A server that has ended is reported by end.
@@ -228,6 +228,7 @@ func (e *Env) open(ctx context.Context, p *load.Pacer, per string) (*load.Result
 func rates(r *load.Result) []Figure {
 	return []Figure{
 		{Name: "offered rate", Unit: "/s", Value: r.Offered, Beside: true},
+		{Name: "refused or timed out", Unit: "%", Value: 100 * float64(r.Refused) / max(float64(r.Refused+r.Ops), 1), Better: Lower},
 		{Name: "achieved rate", Unit: "/s", Value: r.PerSecond(), Better: Higher},
 		{Name: "pacer late p99", Unit: "µs", Value: micros(r.Late.Quantile(0.99)), Beside: true},
 	}

@@ -126,7 +126,7 @@ func list(ctx context.Context, e *Env, pinned bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := load.Start(cs[1:], writes, func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) })
+	p, err := load.Start(cs[1:], writes, func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) }, load.Refuses)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := load.Start(cs[1:], rate, func(slot int) load.Op { return newPutter(slot, keys, size, fill) })
+	p, err := load.Start(cs[1:], rate, func(slot int) load.Op { return newPutter(slot, keys, size, fill) }, load.Refuses)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func fanOut(ctx context.Context, e *Env, streams, per int, rate float64) ([]Figu
 		op := newPutter(slot, 1, e.Params.ValueSize, fill)
 		op.base = base
 		return op
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
