@@ -1,14 +1,12 @@
 package fsm
 
 import (
-	"errors"
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"vigil/cluster"
-	"vigil/mvcc"
 )
 
 // A configuration change is an entry of its own kind to raft. Its context says what it means to the
@@ -68,7 +66,7 @@ func (m *Machine) confChange(data []byte) (Outcome, error) {
 	}
 	out := Outcome{Header: h, Results: []Result{{}}}
 	if err := m.change(c); err != nil {
-		if fatal := (*mvcc.FatalError)(nil); errors.As(err, &fatal) {
+		if fatal(err) {
 			return Outcome{}, err
 		}
 		out.Results[0].Err = err

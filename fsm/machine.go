@@ -133,11 +133,17 @@ func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) 
 			return Outcome{Header: h, Results: m.results}, nil
 		}
 		res := m.request(req)
-		if fatal := (*mvcc.FatalError)(nil); errors.As(res.Err, &fatal) {
+		if res.Err != nil && fatal(res.Err) {
 			return Outcome{}, res.Err
 		}
 		m.results = append(m.results, res)
 	}
+}
+
+// fatal tells the errors of the store itself from those of a request.
+func fatal(err error) bool {
+	var f *mvcc.FatalError
+	return errors.As(err, &f)
 }
 
 // request is the one switch over what can be asked for.
