@@ -30,6 +30,7 @@ const timeout = 20 * time.Second
 
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		t.Parallel()
 		s := proc.Start(t, proc.Config{Memory: true, Advertise: "127.0.0.1"})
 		r := runner{etcdctl: proc.Path(t, proc.Etcdctl), server: s}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
