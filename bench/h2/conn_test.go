@@ -296,12 +296,12 @@ func steady(n *counter) int {
 }
 
 func TestStalledClientsHoldTheServerBack(t *testing.T) {
-	addr, flooded, _ := serve(t)
 	for name, o := range map[string]Options{
 		"window": {StreamWindow: 65535, HoldStreamWindow: true},
 		"socket": {},
 	} {
 		t.Run(name, func(t *testing.T) {
+			addr, flooded, _ := serve(t)
 			c := dial(t, addr, o)
 			if name == "socket" {
 				c.Pause()
