@@ -22,6 +22,7 @@ import (
 type applier struct {
 	r       *Replica
 	machine *fsm.Machine
+	hub     publisher
 	done    chan struct{} // closed when the goroutine is gone
 
 	// The batch under way.
@@ -34,8 +35,13 @@ type applier struct {
 	wanted  func(fsm.Header) bool
 }
 
+// publisher is where events go: the hub.
+type publisher interface {
+	Publish(rev int64, events []kv.Event)
+}
+
 func (a *applier) init(r *Replica, m *fsm.Machine) {
-	a.r, a.machine, a.done = r, m, make(chan struct{})
+	a.r, a.machine, a.hub, a.done = r, m, r.hub, make(chan struct{})
 	a.wanted = a.claim
 }
 
@@ -128,7 +134,7 @@ func (a *applier) commit() error {
 	}
 	r := a.r
 	if len(pub.Events) > 0 {
-		r.hub.Publish(pub.Revision, pub.Events)
+		a.hub.Publish(pub.Revision, pub.Events)
 	}
 	r.members.Store(a.machine.Members())
 	r.applied.Store(a.at.Index)
@@ -137,7 +143,7 @@ func (a *applier) commit() error {
 		for k, w := range g.waiters {
 			w.resolve(g.results[k])
 		}
-		g.release()
+		r.queue.release(g)
 		a.groups[i] = nil
 	}
 	a.groups = a.groups[:0]

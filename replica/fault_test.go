@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestEveryOperationFailsOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 9))
-	stride := int64(3) // how many operations lie between those that fail
+	stride := int64(5) // how many operations lie between those that fail
 	if os.Getenv("VIGIL_CRASHES") != "" {
 		stride = 1
 	}
@@ -189,5 +190,50 @@ func checkAcked(t *testing.T, name string, disk *memfs.FS, acked map[int64]strin
 		if !slices.ContainsFunc(seen[rev], func(ch change) bool { return ch.Value == text }) {
 			t.Errorf("%s: revision %d was acknowledged and holds %v; the store is at %d", name, rev, seen[rev], now)
 		}
+	}
+}
+
+// The disk fills up under load. Writes are refused by name, or the member stops and says why; what
+// was acknowledged is there, reads go on while the member lives, and with room again all is well.
+func TestFullDisk(t *testing.T) {
+	for _, room := range []int64{0, 3000, 9000, 20000, 50000, 100000} {
+		t.Run(fmt.Sprint(room), func(t *testing.T) {
+			t.Parallel()
+			inner := memfs.New()
+			fs := faultfs.New(inner, nil)
+			c := faultConfig(fs)
+			r := start(t, c)
+			fs.SetFree(room)
+			acked, err := script(r, 100000)
+			switch {
+			case errors.Is(err, kv.ErrNoSpace):
+				if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l"), Serializable: true}).Count; len(acked) > 7 && got == 0 {
+					t.Error("nothing can be read")
+				}
+				fs.SetFree(1 << 40)
+				for deadline := time.Now().Add(20 * time.Second); ; {
+					more, err := script(r, 20)
+					for rev, text := range more {
+						acked[rev] = text
+					}
+					if err == nil {
+						break
+					}
+					if time.Now().After(deadline) {
+						t.Fatalf("with room again: %v", err)
+					}
+				}
+			case errors.Is(err, kv.ErrStopped):
+				if err := <-r.Failed(); !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, kv.ErrNoSpace) {
+					t.Errorf("the member failed with %v", err)
+				}
+			default:
+				t.Fatalf("a write says %v", err)
+			}
+			t.Logf("%d writes, then %v", len(acked), err)
+			fs.SetFree(1 << 40)
+			r.Stop(context.Background())
+			checkAcked(t, "afterwards", inner.Kill(), acked)
+		})
 	}
 }

@@ -29,8 +29,6 @@ const (
 	left
 )
 
-var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
-
 // resolve gives w its outcome, unless the caller has left.
 func (w *waiter) resolve(res fsm.Result) {
 	if w.state.CompareAndSwap(waiting, resolved) {
@@ -42,12 +40,11 @@ func (w *waiter) resolve(res fsm.Result) {
 // leave makes the caller's leaving known. If it fails the outcome is on its way.
 func (w *waiter) leave() bool { return w.state.CompareAndSwap(waiting, left) }
 
-// take returns the outcome after done, and w to the pool.
+// take returns the outcome after done, and makes w ready for the next request.
 func (w *waiter) take() fsm.Result {
 	res := w.result
 	w.result = fsm.Result{}
 	w.state.Store(waiting)
-	waiters.Put(w)
 	return res
 }
 
@@ -65,8 +62,6 @@ type group struct {
 
 // keepGroup bounds the memory that a group keeps when it is used again.
 const keepGroup = 1 << 20
-
-var groups = sync.Pool{New: func() any { return new(group) }}
 
 // resolve gives every waiter of g the same error.
 func (g *group) resolve(err error) {
@@ -107,6 +102,9 @@ type queue struct {
 	offered *group
 
 	failed atomic.Uint64 // requests that got no outcome
+
+	waiters sync.Pool // of *waiter
+	groups  sync.Pool // of *group
 }
 
 func newQueue(c *Config, member uint64) *queue {
@@ -118,6 +116,8 @@ func newQueue(c *Config, member uint64) *queue {
 		maxRequest:  c.MaxRequestBytes,
 	}
 	q.mu.pending = map[uint64]*group{}
+	q.waiters.New = func() any { return &waiter{done: make(chan struct{}, 1)} }
+	q.groups.New = func() any { return new(group) }
 	// A former run's groups may still be in the log: a random start keeps the names apart.
 	var b [8]byte
 	rand.Read(b[:]) // never fails
@@ -135,7 +135,7 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	}
 	g := q.mu.filling
 	if g == nil {
-		g = groups.Get().(*group)
+		g = q.groups.Get().(*group)
 		g.buf = fsm.AppendHeader(g.buf[:0])
 		g.begun = time.Now()
 		wake = true
@@ -153,7 +153,7 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	if err != nil {
 		g.buf = buf[:before]
 		if wake {
-			g.release()
+			q.release(g)
 		}
 		return false, err
 	}
@@ -232,14 +232,14 @@ func (q *queue) forget(g *group) {
 
 // release lets the memory of a resolved group be used again. It must have had its outcome, so that
 // raft is done with the bytes: a group that timed out is left to the garbage collector.
-func (g *group) release() {
+func (q *queue) release(g *group) {
 	clear(g.waiters)
 	clear(g.results)
 	g.waiters, g.results = g.waiters[:0], g.results[:0]
 	if cap(g.buf) > keepGroup {
 		g.buf = nil
 	}
-	groups.Put(g)
+	q.groups.Put(g)
 }
 
 // expire ends the group that is being filled, and takes away those that began before the time.

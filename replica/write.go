@@ -74,10 +74,10 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	if err := r.admit(ctx); err != nil {
 		return fsm.Result{}, err
 	}
-	w := waiters.Get().(*waiter)
+	w := r.queue.waiters.Get().(*waiter)
 	wake, err := r.queue.add(req, w)
 	if err != nil {
-		waiters.Put(w)
+		r.queue.waiters.Put(w)
 		return fsm.Result{}, err
 	}
 	if wake {
@@ -93,6 +93,7 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 		<-w.done
 	}
 	res := w.take()
+	r.queue.waiters.Put(w)
 	return res, res.Err
 }
 
