@@ -1,0 +1,289 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"vigil/server"
+)
+
+// options is the command line after parsing.
+type options struct {
+	config      server.Config
+	version     bool
+	logLevel    slog.Level
+	logFormat   string
+	logOutputs  []string
+	unknownVars []string // ETCD_* variables that name no flag
+}
+
+// section is a group of flags in --help.
+type section struct {
+	title string
+	flags []*option
+}
+
+// option is one flag: its etcd name, what stands for its value in --help, and its help.
+type option struct {
+	name, value, help string
+	shown             string // the default, as --help prints it
+	set               func(string) error
+	isBool            bool
+}
+
+// Set, String and IsBoolFlag make an option a flag.Value.
+func (o *option) Set(s string) error { return o.set(s) }
+func (o *option) String() string     { return o.shown }
+func (o *option) IsBoolFlag() bool   { return o.isBool }
+
+// sections binds every flag to its field of o.
+func sections(o *options) []section {
+	c := &o.config
+	d := server.Config{}.WithDefaults()
+	return []section{
+		{"Member", []*option{
+			str(&c.Name, "name", "NAME", d.Name, "name of this member for people"),
+			str(&c.DataDir, "data-dir", "DIR", "NAME.etcd", "directory of everything the member stores"),
+			str(&c.WALDir, "wal-dir", "DIR", "DATA-DIR/wal", "directory of the raft log, to put it on a disk of its own"),
+			urls(&c.ListenClientURLs, "listen-client-urls", server.DefaultClientURL, "where clients are served: http://IP:PORT or unix://PATH"),
+			urls(&c.AdvertiseClientURLs, "advertise-client-urls", "the listen URLs", "what clients are told to dial"),
+			urls(&c.ListenMetricsURLs, "listen-metrics-urls", "none", "where /metrics and the health paths are served besides the client port"),
+			urls(&c.ListenPeerURLs, "listen-peer-urls", "none", "where other members connect; a single member opens it only if told"),
+		}},
+		{"Cluster", []*option{
+			urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", server.DefaultPeerURL, "what other members are told to dial; part of the member's id"),
+			str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "this member", "members of a new cluster; read only when DATA-DIR is new"),
+			str(&c.InitialClusterState, "initial-cluster-state", "STATE", d.InitialClusterState, `"new" or "existing"`),
+			str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", d.InitialClusterToken, "tells clusters with equal URLs apart"),
+			millis(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "time between heartbeats of a leader, in milliseconds"),
+			millis(&c.ElectionTimeout, "election-timeout", d.ElectionTimeout, "time a follower waits for a leader, in milliseconds; at least 5 heartbeats"),
+		}},
+		{"Limits", []*option{
+			number(&c.MaxTxnOps, "max-txn-ops", d.MaxTxnOps, "operations in one transaction"),
+			number(&c.MaxRequestBytes, "max-request-bytes", d.MaxRequestBytes, "bytes of one request"),
+			number(&c.MaxConcurrentStreams, "max-concurrent-streams", d.MaxConcurrentStreams, "open gRPC streams of one connection"),
+			duration(&c.KeepAliveMinTime, "grpc-keepalive-min-time", d.KeepAliveMinTime, "least time between two pings of a client"),
+			duration(&c.KeepAliveInterval, "grpc-keepalive-interval", d.KeepAliveInterval, "how often an idle client is pinged"),
+			duration(&c.KeepAliveTimeout, "grpc-keepalive-timeout", d.KeepAliveTimeout, "how long a ping may stay unanswered"),
+			duration(&c.WatchProgressInterval, "watch-progress-notify-interval", d.WatchProgressInterval, "how often a quiet watcher that asked for it hears of progress"),
+		}},
+		{"Storage", []*option{
+			number(&c.SnapshotCount, "snapshot-count", d.SnapshotCount, "applied requests after which the raft log is cut"),
+			number(&c.SnapshotCatchUpEntries, "snapshot-catchup-entries", d.SnapshotCatchUpEntries, "raft entries kept behind the cut for slow members"),
+			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
+		}},
+		{"Logs and insight", []*option{
+			{name: "log-level", value: "LEVEL", shown: "info", help: "debug, info, warn or error", set: o.setLevel},
+			{name: "log-format", value: "FORMAT", shown: "json", help: "json, or console for people", set: o.setFormat},
+			{name: "log-outputs", value: "OUT,...", shown: "default", help: "stderr (default), stdout, or paths of files to append to", set: func(s string) error {
+				o.logOutputs = splitList(s)
+				return nil
+			}},
+			boolean(&c.EnablePprof, "enable-pprof", "serve profiles under /debug/pprof on the client port"),
+			boolean(&o.version, "version", "print versions and exit"),
+		}},
+	}
+}
+
+func str(p *string, name, value, shown, help string) *option {
+	return &option{name: name, value: value, shown: shown, help: help, set: func(s string) error {
+		if s == "" {
+			return errors.New("must not be empty")
+		}
+		*p = s
+		return nil
+	}}
+}
+
+func urls(p *[]string, name, shown, help string) *option {
+	return &option{name: name, value: "URL,...", shown: shown, help: help, set: func(s string) error {
+		list := splitList(s)
+		if len(list) == 0 {
+			return errors.New("needs at least one URL")
+		}
+		*p = list
+		return nil
+	}}
+}
+
+func boolean(p *bool, name, help string) *option {
+	return &option{name: name, help: help, isBool: true, set: func(s string) error {
+		v, err := strconv.ParseBool(s)
+		if err != nil {
+			return errors.New("want true or false")
+		}
+		*p = v
+		return nil
+	}}
+}
+
+func duration(p *time.Duration, name string, dflt time.Duration, help string) *option {
+	return &option{name: name, value: "DURATION", shown: dflt.String(), help: help, set: func(s string) error {
+		v, err := time.ParseDuration(s)
+		if err != nil || v <= 0 {
+			return errors.New("want a duration above 0 such as 5s or 1m30s")
+		}
+		*p = v
+		return nil
+	}}
+}
+
+func millis(p *time.Duration, name string, dflt time.Duration, help string) *option {
+	shown := strconv.FormatInt(dflt.Milliseconds(), 10)
+	return &option{name: name, value: "MS", shown: shown, help: help, set: func(s string) error {
+		v, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || v == 0 {
+			return errors.New("want a whole number of milliseconds above 0")
+		}
+		*p = time.Duration(v) * time.Millisecond
+		return nil
+	}}
+}
+
+func number[T int | uint32 | uint64](p *T, name string, dflt T, help string) *option {
+	return &option{name: name, value: "N", shown: fmt.Sprint(dflt), help: help, set: func(s string) error {
+		v, err := strconv.ParseUint(s, 10, 63)
+		if err != nil || v == 0 || uint64(T(v)) != v {
+			return fmt.Errorf("want a whole number from 1 to %d", maxOf[T]())
+		}
+		*p = T(v)
+		return nil
+	}}
+}
+
+func maxOf[T int | uint32 | uint64]() uint64 {
+	var v T
+	switch any(v).(type) {
+	case uint32:
+		return math.MaxUint32
+	default:
+		return math.MaxInt64
+	}
+}
+
+func (o *options) setLevel(s string) error {
+	switch s {
+	case "debug":
+		o.logLevel = slog.LevelDebug
+	case "info":
+		o.logLevel = slog.LevelInfo
+	case "warn":
+		o.logLevel = slog.LevelWarn
+	case "error":
+		o.logLevel = slog.LevelError
+	default:
+		return errors.New("want debug, info, warn or error")
+	}
+	return nil
+}
+
+func (o *options) setFormat(s string) error {
+	if s != "json" && s != "console" {
+		return errors.New("want json or console")
+	}
+	o.logFormat = s
+	return nil
+}
+
+func splitList(s string) []string {
+	var list []string
+	for _, part := range strings.Split(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// errUsage marks a mistake in the command line; the text names the flag.
+var errUsage = errors.New("see vigil --help")
+
+// parse reads the environment and then the arguments, which win. It returns flag.ErrHelp if help
+// was asked for.
+func parse(args, environ []string) (*options, error) {
+	o := &options{logFormat: "json", logOutputs: []string{"default"}}
+	set := flag.NewFlagSet("vigil", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	byVar := map[string]*option{}
+	for _, sec := range sections(o) {
+		for _, f := range sec.flags {
+			set.Var(f, f.name, f.help)
+			byVar["ETCD_"+strings.ToUpper(strings.ReplaceAll(f.name, "-", "_"))] = f
+		}
+	}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, "ETCD_") || value == "" {
+			continue
+		}
+		f, ok := byVar[name]
+		if !ok {
+			o.unknownVars = append(o.unknownVars, name)
+			continue
+		}
+		if err := f.set(value); err != nil {
+			return nil, fmt.Errorf("environment variable %s=%q: %w (%w)", name, value, err, errUsage)
+		}
+	}
+	slices.Sort(o.unknownVars)
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w (%w)", err, errUsage)
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("%q is not a flag (%w)", set.Arg(0), errUsage)
+	}
+	return o, nil
+}
+
+// usage writes the help text.
+func usage(w io.Writer) {
+	fmt.Fprint(w, `Vigil is a durable, watchable key-value store that speaks the etcd v3 API.
+
+Start a member with its data in ./default.etcd, serving clients on 127.0.0.1:2379:
+
+  vigil
+
+Try it from another terminal with any etcd client:
+
+  etcdctl put greeting hello
+  etcdctl get greeting
+  etcdctl watch greeting --rev=1
+
+Each flag can also be set by an environment variable: --data-dir by ETCD_DATA_DIR, and so on.
+The command line wins. A flag that is given twice has its last value.
+`)
+	for _, sec := range sections(new(options)) {
+		fmt.Fprintf(w, "\n%s:\n", sec.title)
+		for _, f := range sec.flags {
+			head := "--" + f.name
+			if f.value != "" {
+				head += " " + f.value
+			}
+			fmt.Fprintf(w, "  %-44s %s", head, f.help)
+			if f.shown != "" {
+				fmt.Fprintf(w, " (default %s)", f.shown)
+			}
+			fmt.Fprintln(w)
+		}
+	}
+}
+
+// environ returns the process environment.
+func environ() []string { return os.Environ() }
+
+// oneLine puts an error of several lines on one.
+func oneLine(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}

@@ -1,0 +1,87 @@
+// Command vigil runs one member of a Vigil cluster: a durable, watchable key-value store that
+// speaks the etcd v3 API. Run it with --help for its flags.
+//
+// Exit codes: 0 after a clean stop by SIGTERM or SIGINT, 1 if the member could not start or had to
+// stop, 2 for a mistake in the command line.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"vigil/server"
+)
+
+// stopTimeout bounds a clean stop; what is still open then is cut.
+const stopTimeout = 5 * time.Second
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	o, err := parse(args, environ())
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		usage(os.Stdout)
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "vigil:", err)
+		return 2
+	case o.version:
+		fmt.Printf("Vigil Version: %s\netcd Version: %s\nGo Version: %s\nGo OS/Arch: %s\n",
+			server.Version, server.APIVersion, server.GoVersion(), server.Platform())
+		return 0
+	}
+	if err := o.config.WithDefaults().Validate(); err != nil {
+		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
+		return 2
+	}
+	log, err := newLogger(o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vigil:", err)
+		return 1
+	}
+	o.config.Logger = log
+	for _, name := range o.unknownVars {
+		log.Warn("environment variable names no flag and has no effect", "variable", name)
+	}
+
+	// Signals are taken before the start, so that one that arrives early stops the member too.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+
+	m, err := server.Start(o.config)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
+		return 1
+	}
+	code := 0
+	select {
+	case s := <-signals:
+		log.Info("stopping", "signal", s.String())
+	case err := <-m.Failed():
+		log.Error("stopping: the member cannot go on", "error", err)
+		code = 1
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	go func() {
+		// A second signal cuts the stop short.
+		<-signals
+		cancel()
+	}()
+	if err := m.Close(ctx); err != nil {
+		log.Error("the stop was not clean; nothing that was acknowledged is lost", "error", err)
+		return 1
+	}
+	log.Info("stopped")
+	return code
+}

@@ -1,0 +1,294 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/internal/vfs"
+)
+
+// Default URLs of a member that is told none.
+const (
+	DefaultClientURL = "http://localhost:2379"
+	DefaultPeerURL   = "http://localhost:2380"
+)
+
+// Config says how a member runs. The zero value of every field stands for its default, which
+// WithDefaults fills in; Validate reports everything that is wrong at once.
+type Config struct {
+	// Name is the member's name for people. Default "default".
+	Name string
+	// DataDir holds everything the member stores. Default Name + ".etcd" in the working directory.
+	DataDir string
+	// WALDir holds the raft log instead of DataDir/wal, on another disk for instance.
+	WALDir string
+
+	// ListenClientURLs are where clients are served: http:// with an IP address or localhost,
+	// or unix://PATH. Default DefaultClientURL, bound as 127.0.0.1.
+	ListenClientURLs []string
+	// AdvertiseClientURLs are what clients are told to dial. Default: ListenClientURLs.
+	AdvertiseClientURLs []string
+	// ListenMetricsURLs serve /metrics and the health paths besides the client port.
+	ListenMetricsURLs []string
+	// ListenPeerURLs are where other members connect. A single member has nobody to wait for
+	// and opens them only if they are given; they serve /version and the health paths.
+	ListenPeerURLs []string
+	// InitialAdvertisePeerURLs are what other members are told to dial; the member's id is
+	// derived from them and the token. Default DefaultPeerURL.
+	InitialAdvertisePeerURLs []string
+	// InitialCluster lists the members of a new cluster as NAME=URL,... Default: this member.
+	InitialCluster string
+	// InitialClusterState is "new" (the default) or "existing".
+	InitialClusterState string
+	// InitialClusterToken tells clusters with equal URLs apart. Default "etcd-cluster".
+	InitialClusterToken string
+
+	// HeartbeatInterval is the raft tick, default 100 ms; ElectionTimeout is how long a
+	// follower waits for a leader, default 1 s, at least 5 heartbeats and at most 50 s.
+	HeartbeatInterval time.Duration
+	ElectionTimeout   time.Duration
+	// SnapshotCount is the number of applied requests after which the raft log is cut. Default
+	// 10,000.
+	SnapshotCount uint64
+	// SnapshotCatchUpEntries is how many entries the cut leaves for slow members. Default 5,000.
+	SnapshotCatchUpEntries uint64
+
+	// MaxTxnOps is the largest number of operations of a transaction, default 128.
+	MaxTxnOps int
+	// MaxRequestBytes is the largest request, default 1.5 MiB.
+	MaxRequestBytes int
+	// MaxConcurrentStreams is the number of gRPC streams one connection may have open, default
+	// 2^32-1.
+	MaxConcurrentStreams uint32
+	// KeepAliveMinTime is the least interval between a client's pings, default 5 s.
+	// KeepAliveInterval and KeepAliveTimeout are how often the server pings an idle client and
+	// how long it waits for the answer, default 2 h and 20 s.
+	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
+	// WatchProgressInterval is how often a watcher that asked for it hears of progress, default
+	// 10 min plus up to a tenth of jitter.
+	WatchProgressInterval time.Duration
+
+	// UnsafeNoSync leaves out fdatasync. Acknowledged writes are then lost in a power failure.
+	UnsafeNoSync bool
+	// EnablePprof serves /debug/pprof on the client port.
+	EnablePprof bool
+
+	// Logger receives the member's log. Default slog.Default().
+	Logger *slog.Logger
+	// FS is the file system that holds DataDir and WALDir. Default the machine's.
+	FS vfs.FS
+}
+
+// WithDefaults returns c with every field that is zero set to its default.
+func (c Config) WithDefaults() Config {
+	def(&c.Name, "default")
+	def(&c.DataDir, c.Name+".etcd")
+	def(&c.WALDir, filepath.Join(c.DataDir, "wal"))
+	if len(c.ListenClientURLs) == 0 {
+		c.ListenClientURLs = []string{DefaultClientURL}
+	}
+	if len(c.AdvertiseClientURLs) == 0 {
+		c.AdvertiseClientURLs = slices.Clone(c.ListenClientURLs)
+	}
+	if len(c.InitialAdvertisePeerURLs) == 0 {
+		c.InitialAdvertisePeerURLs = []string{DefaultPeerURL}
+	}
+	if c.InitialCluster == "" {
+		parts := make([]string, len(c.InitialAdvertisePeerURLs))
+		for i, u := range c.InitialAdvertisePeerURLs {
+			parts[i] = c.Name + "=" + u
+		}
+		c.InitialCluster = strings.Join(parts, ",")
+	}
+	def(&c.InitialClusterState, "new")
+	def(&c.InitialClusterToken, "etcd-cluster")
+	def(&c.HeartbeatInterval, 100*time.Millisecond)
+	def(&c.ElectionTimeout, 1000*time.Millisecond)
+	def(&c.SnapshotCount, 10_000)
+	def(&c.SnapshotCatchUpEntries, 5_000)
+	def(&c.MaxTxnOps, 128)
+	def(&c.MaxRequestBytes, 3<<19)
+	def(&c.MaxConcurrentStreams, math.MaxUint32)
+	def(&c.KeepAliveMinTime, 5*time.Second)
+	def(&c.KeepAliveInterval, 2*time.Hour)
+	def(&c.KeepAliveTimeout, 20*time.Second)
+	def(&c.WatchProgressInterval, 10*time.Minute)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.FS == nil {
+		c.FS = vfs.OS()
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every field that cannot work, in the words of the command line's flags. It
+// expects defaults to be filled in.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	listeners := []struct {
+		flag string
+		urls []string
+	}{
+		{"listen-client-urls", c.ListenClientURLs},
+		{"listen-peer-urls", c.ListenPeerURLs},
+		{"listen-metrics-urls", c.ListenMetricsURLs},
+	}
+	for _, l := range listeners {
+		for _, s := range l.urls {
+			if _, _, err := listenAddr(s); err != nil {
+				bad("--%s: %w", l.flag, err)
+			}
+		}
+	}
+	for _, s := range c.AdvertiseClientURLs {
+		if err := checkAdvertised(s); err != nil {
+			bad("--advertise-client-urls: %w", err)
+		}
+	}
+	for _, s := range c.InitialAdvertisePeerURLs {
+		if err := checkAdvertised(s); err != nil {
+			bad("--initial-advertise-peer-urls: %w", err)
+		}
+	}
+	if _, err := c.peerURLs(); err != nil {
+		bad("--initial-cluster: %w", err)
+	}
+	if c.InitialClusterState != "new" && c.InitialClusterState != "existing" {
+		bad(`--initial-cluster-state: %q is neither "new" nor "existing"`, c.InitialClusterState)
+	}
+	if c.HeartbeatInterval < time.Millisecond {
+		bad("--heartbeat-interval: %v is less than 1 ms", c.HeartbeatInterval)
+	}
+	if c.ElectionTimeout < 5*c.HeartbeatInterval {
+		bad("--election-timeout: %v must be at least 5 times --heartbeat-interval (%v)", c.ElectionTimeout, c.HeartbeatInterval)
+	}
+	if c.ElectionTimeout > 50*time.Second {
+		bad("--election-timeout: %v is more than 50 s", c.ElectionTimeout)
+	}
+	if c.MaxTxnOps < 1 {
+		bad("--max-txn-ops: %d is less than 1", c.MaxTxnOps)
+	}
+	// Requests travel in raft entries and gRPC messages whose lengths are 32-bit numbers.
+	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > 1<<30 {
+		bad("--max-request-bytes: %d is outside 1 to %d", c.MaxRequestBytes, 1<<30)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"grpc-keepalive-min-time", c.KeepAliveMinTime},
+		{"grpc-keepalive-interval", c.KeepAliveInterval},
+		{"grpc-keepalive-timeout", c.KeepAliveTimeout},
+		{"watch-progress-notify-interval", c.WatchProgressInterval},
+	} {
+		if d.value < 0 {
+			bad("--%s: %v is negative", d.flag, d.value)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// peerURLs returns this member's own URLs from InitialCluster.
+func (c Config) peerURLs() ([]string, error) {
+	members := map[string][]string{}
+	for _, part := range strings.Split(c.InitialCluster, ",") {
+		name, u, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not of the form NAME=URL", part)
+		}
+		if err := checkAdvertised(u); err != nil {
+			return nil, err
+		}
+		members[name] = append(members[name], u)
+	}
+	own, ok := members[c.Name]
+	if !ok {
+		return nil, fmt.Errorf("no member is named %q (--name) in %q", c.Name, c.InitialCluster)
+	}
+	if len(members) > 1 {
+		return nil, fmt.Errorf("names %d members; this version runs clusters of one", len(members))
+	}
+	slices.Sort(own)
+	advertised := slices.Clone(c.InitialAdvertisePeerURLs)
+	slices.Sort(advertised)
+	if !slices.Equal(own, advertised) {
+		return nil, fmt.Errorf("has %s for %q, but --initial-advertise-peer-urls has %s",
+			strings.Join(own, ","), c.Name, strings.Join(advertised, ","))
+	}
+	return own, nil
+}
+
+// listenAddr turns a listen URL into what net.Listen takes.
+func listenAddr(s string) (network, addr string, err error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "", "", fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
+	}
+	switch u.Scheme {
+	case "unix":
+		path := u.Host + u.Path
+		if path == "" {
+			return "", "", fmt.Errorf("%q names no socket file", s)
+		}
+		return "unix", path, nil
+	case "http":
+	case "https", "unixs":
+		return "", "", fmt.Errorf("%q: this version serves no TLS; use http:// or unix://", s)
+	default:
+		return "", "", fmt.Errorf("%q must start with http:// or unix://", s)
+	}
+	if u.Path != "" && u.Path != "/" {
+		return "", "", fmt.Errorf("%q must not have a path", s)
+	}
+	host, port, err := net.SplitHostPort(u.Host)
+	if err != nil || port == "" {
+		return "", "", fmt.Errorf("%q must have the form http://HOST:PORT", s)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if net.ParseIP(host) == nil {
+		return "", "", fmt.Errorf("%q must name an IP address or localhost to listen on, not %q", s, host)
+	}
+	return "tcp", net.JoinHostPort(host, port), nil
+}
+
+// checkAdvertised accepts what another program can dial.
+func checkAdvertised(s string) error {
+	u, err := url.Parse(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
+	}
+	switch u.Scheme {
+	case "unix", "unixs":
+		return nil
+	case "http", "https":
+	default:
+		return fmt.Errorf("%q must start with http://, https:// or unix://", s)
+	}
+	if u.Path != "" && u.Path != "/" {
+		return fmt.Errorf("%q must not have a path", s)
+	}
+	if _, port, err := net.SplitHostPort(u.Host); err != nil || port == "" {
+		return fmt.Errorf("%q must have the form %s://HOST:PORT", s, u.Scheme)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+)
+
+// listen opens one listener for each URL, or none: what was opened is closed if one fails.
+func listen(urls []string) (ls []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(ls)
+			ls = nil
+		}
+	}()
+	seen := map[string]bool{}
+	for _, u := range urls {
+		network, addr, err := listenAddr(u)
+		if err != nil {
+			return ls, err
+		}
+		if seen[network+addr] {
+			continue
+		}
+		seen[network+addr] = true
+		if network == "unix" {
+			if err := removeStaleSocket(addr); err != nil {
+				return ls, fmt.Errorf("listen on %s: %w", u, err)
+			}
+		}
+		l, err := net.Listen(network, addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return ls, fmt.Errorf("listen on %s: the address is in use by another program: %w", u, err)
+		}
+		if err != nil {
+			return ls, fmt.Errorf("listen on %s: %w", u, err)
+		}
+		ls = append(ls, l)
+	}
+	return ls, nil
+}
+
+// removeStaleSocket removes a socket file that nobody listens on any more, which is what a killed
+// process leaves behind.
+func removeStaleSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return errors.New("the file exists and is no socket")
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+		return syscall.EADDRINUSE
+	}
+	return os.Remove(path)
+}
+
+func closeAll(ls []net.Listener) {
+	for _, l := range ls {
+		l.Close()
+	}
+}
