@@ -122,3 +122,12 @@ func BenchmarkLinearizableGet(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPutBatch compares one batch of the store for each entry with one for all that wait.
+func BenchmarkPutBatch(b *testing.B) {
+	for _, bytes := range []int{1, 1 << 20} {
+		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
+			benchPut(b, "mem", 1000, func(c *Config) { c.MaxBatchBytes = bytes })
+		})
+	}
+}
