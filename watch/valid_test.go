@@ -1,0 +1,125 @@
+package watch
+
+import (
+	"fmt"
+	"testing"
+)
+
+// checkValid checks that the hub's books agree with each other. Nothing may be going on.
+func checkValid(t testing.TB, h *Hub) {
+	t.Helper()
+	if err := h.valid(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *Hub) valid() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	published := h.ring.published.Load()
+	if h.mu.matched != h.mu.claimed || h.mu.claimed != published {
+		return fmt.Errorf("matched %d, claimed %d, published %d", h.mu.matched, h.mu.claimed, published)
+	}
+	if n := len(h.mu.pending) + len(h.mu.scans) + h.mu.reading; n != 0 {
+		return fmt.Errorf("%d watchers pending, %d scans waiting, %d running", len(h.mu.pending), len(h.mu.scans), h.mu.reading)
+	}
+	if len(h.mu.asks) != 0 {
+		return fmt.Errorf("%d streams wait for progress", len(h.mu.asks))
+	}
+	var queued int64
+	watchers, live := 0, 0
+	for _, s := range h.mu.streams {
+		s.mu.Lock()
+		err := s.valid()
+		queued += s.mu.queued
+		s.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("stream %d: %w", s.id, err)
+		}
+		watchers += s.active
+		live += s.active - s.behind
+	}
+	if watchers != h.mu.watchers {
+		return fmt.Errorf("%d watchers counted, the streams have %d", h.mu.watchers, watchers)
+	}
+	if live != len(h.mu.live.members) {
+		return fmt.Errorf("%d watchers in the live group, the streams have %d", len(h.mu.live.members), live)
+	}
+	if got := h.queued.Load(); got != queued {
+		return fmt.Errorf("%d bytes counted, the streams hold %d", got, queued)
+	}
+	return h.mu.live.valid()
+}
+
+func (s *Stream) valid() error {
+	active, behind, notifies, alone := 0, 0, 0, 0
+	for id, w := range s.watchers {
+		if w.id != id || w.stream != s {
+			return fmt.Errorf("watcher %d is in the wrong place", id)
+		}
+		if w.dead {
+			if w.place != nowhere {
+				return fmt.Errorf("canceled watcher %d is in a list", id)
+			}
+			continue
+		}
+		active++
+		if w.flags&notify != 0 {
+			notifies++
+		}
+		if w.alone {
+			alone++
+		}
+		if w.stalled {
+			return fmt.Errorf("watcher %d is stalled outside a delivery", id)
+		}
+		switch {
+		case w.place == inGroup && w.group == s.hub.mu.live:
+		case w.place == inParked && s.parked[w.slot] == w:
+			behind++
+		default:
+			return fmt.Errorf("watcher %d is in place %d", id, w.place)
+		}
+	}
+	if active != s.active || behind != s.behind || notifies != s.notifies || alone != s.mu.alone || behind != len(s.parked) {
+		return fmt.Errorf("has %d active, %d behind, %d with progress, %d alone, %d parked; counted %d, %d, %d, %d",
+			active, behind, notifies, alone, len(s.parked), s.active, s.behind, s.notifies, s.mu.alone)
+	}
+	if behind > 0 && (s.mu.queued == 0 || s.mu.resumeAt < 0) {
+		return fmt.Errorf("W7: %d watchers parked, %d bytes queued, resume at %d", behind, s.mu.queued, s.mu.resumeAt)
+	}
+	held, ids, answers := s.mu.inflight, s.mu.idHead, 0
+	for _, r := range s.mu.runs[s.mu.runHead:] {
+		held += r.charge + idSize*int64(r.n)
+		ids += r.n
+		if r.answer != nil {
+			answers++
+		}
+	}
+	if held != s.mu.queued || ids != len(s.mu.ids) || answers != s.mu.answers {
+		return fmt.Errorf("queue holds %d bytes, %d ids, %d answers; counted %d, %d, %d", held, ids, answers, s.mu.queued, len(s.mu.ids), s.mu.answers)
+	}
+	return nil
+}
+
+func (g *group) valid() error {
+	if err := g.ranges.Valid(); err != nil {
+		return err
+	}
+	targets := map[*target]int{}
+	for i, w := range g.members {
+		if int(w.slot) != i || w.group != g || w.place != inGroup || w.target == nil || w.target.watchers[w.inTarget] != w || g.find(w) != w.target {
+			return fmt.Errorf("watcher %d of stream %d is not where it says", w.id, w.stream.id)
+		}
+		targets[w.target]++
+	}
+	for t, n := range targets {
+		if len(t.watchers) != n || t.n != 0 || t.picks != nil {
+			return fmt.Errorf("a target has %d watchers of %d, and %d events", len(t.watchers), n, t.n)
+		}
+	}
+	if len(targets) != len(g.exact)+g.ranges.Len() {
+		return fmt.Errorf("%d targets have watchers, %d exist", len(targets), len(g.exact)+g.ranges.Len())
+	}
+	return nil
+}
