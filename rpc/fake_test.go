@@ -209,6 +209,9 @@ func (f *fakeMember) Members(ctx context.Context, linearizable bool) ([]MemberIn
 		{ID: 0xa2, PeerURLs: []string{"http://b:2380"}, IsLearner: true}}, nil
 }
 
+// The hub's streams are what the service wants.
+var _ WatchStream = (*watch.Stream)(nil)
+
 // fakeHub makes watch streams that tests feed by hand.
 type fakeHub struct {
 	streams chan *fakeStream

@@ -90,7 +90,7 @@ func (k *kind) agree(t *testing.T, b []byte) {
 func TestDecodeRandom(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
-			for seed := range uint64(3000) {
+			for seed := range uint64(1000) {
 				g := newGen(seed)
 				b, err := proto.Marshal(k.fill(g))
 				if err != nil {
@@ -284,7 +284,7 @@ func encoded(t *testing.T, seed uint64, m Encoder, want proto.Message) {
 }
 
 func TestEncodeRandom(t *testing.T) {
-	for seed := range uint64(3000) {
+	for seed := range uint64(1000) {
 		g := newGen(seed)
 		h := g.header()
 		r, p, d, x, w := g.rangeResult(), g.putResult(), g.deleteResult(), g.txnResult(3), g.watchResponse()
