@@ -84,3 +84,18 @@ func TestDir(t *testing.T) {
 		t.Fatal("the probe left its file")
 	}
 }
+
+func TestBusy(t *testing.T) {
+	d, err := busy("cpu  100 20 30 99999 88888 4 5 6 7000 8000")
+	if err != nil || d != 1650*time.Millisecond {
+		t.Fatalf("%v %v", d, err)
+	}
+	for _, bad := range []string{"", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7 x"} {
+		if _, err := busy(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	if d, err := Busy(); err != nil || d <= 0 {
+		t.Fatalf("%v %v", d, err)
+	}
+}

@@ -130,7 +130,7 @@ func (c *compared) figures() []Figure {
 		Figure{Name: "RSS anonymous growth to its peak", Unit: "MiB", Value: float64(c.usage.PeakAnon-c.rssWithout) / mib, Better: Lower},
 	)
 	f = append(f, c.usage.memory()...)
-	return append(f, c.usage.disk()...)
+	return append(f, c.usage.beside()...)
 }
 
 func watchOthers(ctx context.Context, e *Env) ([]Figure, error) {

@@ -20,6 +20,7 @@ type meter struct {
 	began   time.Time
 	cpu     proc.CPU
 	own     time.Duration
+	busy    time.Duration
 	probe   *proc.DiskProbe
 	sampler chan struct{} // closed to end the sampling of memory
 	sampled chan struct{} // closed when it has ended
@@ -33,6 +34,7 @@ type usage struct {
 	Wall                time.Duration
 	CPU, User, System   time.Duration
 	Own                 time.Duration // of this process
+	Others              time.Duration // of all other processes on the machine
 	Memory              proc.Memory   // at the end
 	PeakAnon, PeakTotal int64         // highest seen in between
 	Disk                *hist.Hist
@@ -56,6 +58,9 @@ func (m *meter) begin() error {
 	m.usage = usage{}
 	go m.sample(pid)
 	m.own = proc.OwnCPU()
+	if m.busy, err = proc.Busy(); err != nil {
+		return err
+	}
 	m.began = time.Now()
 	m.cpu, err = proc.ReadCPU(pid)
 	return err
@@ -83,15 +88,17 @@ func (m *meter) sample(pid int) {
 func (m *meter) end() error {
 	now, err := proc.ReadCPU(m.e.server.PID)
 	wall, own := time.Since(m.began), proc.OwnCPU()-m.own
+	all, berr := proc.Busy()
 	close(m.sampler)
 	<-m.sampled
 	disk, derr := m.probe.Stop()
-	if err = errors.Join(err, derr); err != nil {
+	if err = errors.Join(err, derr, berr); err != nil {
 		return err
 	}
 	u := &m.usage
 	u.Wall, u.Own, u.Disk = wall, own, disk
 	u.CPU, u.User, u.System = now.Since(m.cpu)
+	u.Others = max(all-m.busy-u.CPU-own, 0)
 	u.Memory, err = proc.ReadMemory(m.e.server.PID)
 	return err
 }
@@ -161,9 +168,10 @@ func (u *usage) memory() []Figure {
 	}
 }
 
-// disk is what the probe saw meanwhile.
-func (u *usage) disk() []Figure {
+// beside is what else went on meanwhile: how much of the machine others used, and the disk.
+func (u *usage) beside() []Figure {
 	return []Figure{
+		{Name: "processors busy with other programs", Unit: "", Value: u.Others.Seconds() / u.Wall.Seconds(), Beside: true},
 		{Name: "disk probe p50", Unit: "µs", Value: micros(u.Disk.Quantile(0.5)), Beside: true},
 		{Name: "disk probe max", Unit: "µs", Value: micros(u.Disk.Max()), Beside: true},
 	}
@@ -195,7 +203,7 @@ func (e *Env) closed(ctx context.Context, conns load.Conns, inflight int, per st
 	f = append(f, m.usage.cost(per, r.Ops)...)
 	f = append(f, latencies("latency", &r.Latency)...)
 	f = append(f, m.usage.memory()...)
-	return r, append(f, m.usage.disk()...), nil
+	return r, append(f, m.usage.beside()...), nil
 }
 
 // open runs the pacer through its warm-up and one measured phase and gives its usual figures.

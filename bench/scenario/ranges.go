@@ -166,7 +166,7 @@ func list(ctx context.Context, e *Env, pinned bool) ([]Figure, error) {
 	f = append(f, latencies("put meanwhile", &r.Latency)...)
 	f = append(f, rates(r)...)
 	f = append(f, u.memory()...)
-	return append(f, u.disk()...), nil
+	return append(f, u.beside()...), nil
 }
 
 func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned bool, pages *hist.Hist) error {
@@ -289,5 +289,5 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 		{Name: "bytes", Unit: "MiB/s", Value: float64(total) / mib / u.Wall.Seconds(), Better: Higher},
 		{Name: "server CPU per MiB", Unit: "µs", Value: micros(u.CPU) / (float64(total) / mib), Better: Lower},
 	}
-	return append(append(f, u.memory()...), u.disk()...), nil
+	return append(append(f, u.memory()...), u.beside()...), nil
 }
