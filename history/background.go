@@ -309,16 +309,11 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.done.Wait()
 
-	err := l.Err()
-	if err == nil {
-		err = l.sealPending()
-	}
-	if err == nil {
-		err = l.mark()
-	}
-	if next := l.mu.next; next != nil && err == nil {
+	err := l.finalSync()
+	switch next := l.mu.next; {
+	case next != nil && err == nil:
 		l.abandon(next)
-	} else if next != nil {
+	case next != nil:
 		_ = next.file.Close()
 	}
 	if l.mu.sealing != nil {
@@ -335,11 +330,14 @@ func (l *Log) Close() error {
 	return err
 }
 
-// mark makes everything durable and adds an empty batch that says so, if the last batch does not.
-// Without it a damaged last batch would look like one that a crash tore.
-func (l *Log) mark() error {
+// finalSync makes everything durable and adds a mark, an empty batch that says so, if the last batch
+// does not. Without it a damaged last batch would look like one that a crash tore.
+func (l *Log) finalSync() error {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
+	if err := l.sealPending(); err != nil {
+		return err
+	}
 	w := &l.w
 	seg := w.seg
 	if seg.marked && seg.synced.Load() == seg.end {

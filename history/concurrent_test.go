@@ -118,7 +118,7 @@ func concurrent(t *testing.T, o Options) {
 			}
 		}
 	})
-	for main := int64(1); main <= 3000; main++ {
+	for main := int64(1); main <= 1500; main++ {
 		for sub := range main%3 + 1 {
 			rev := kv.Rev{Main: main, Sub: sub}
 			if _, err := l.AppendKV(rev, false, content(rev)); err != nil {
@@ -146,7 +146,7 @@ func concurrent(t *testing.T, o Options) {
 // TestCloseUnderReaders closes a log while it is read: reads end with the right bytes or ErrClosed.
 func TestCloseUnderReaders(t *testing.T) {
 	d, m := small(t, 9)
-	for range 20 {
+	for range 8 {
 		o := testOptions(vfs.OS())
 		o.Dir = filepath.Join(t.TempDir(), "history")
 		d.write(t, o.FS, o.Dir)

@@ -229,7 +229,7 @@ func (s *lives) write(l *Log, rng *rand.Rand) error {
 // TestCrashes runs logs through lives that end at any operation. VIGIL_HISTORY_CRASHES says how
 // many seeds, VIGIL_HISTORY_SEED where they begin.
 func TestCrashes(t *testing.T) {
-	n, from := rounds(t, "VIGIL_HISTORY_CRASHES", 20), rounds(t, "VIGIL_HISTORY_SEED", 0)
+	n, from := rounds(t, "VIGIL_HISTORY_CRASHES", 12), rounds(t, "VIGIL_HISTORY_SEED", 0)
 	var total struct{ lives, batches, lost int }
 	for seed := from; seed < from+n; seed++ {
 		s := lives{rng: rand.New(rand.NewPCG(uint64(seed), 3))}
@@ -241,55 +241,4 @@ func TestCrashes(t *testing.T) {
 		total.lost += s.stats.lost
 	}
 	t.Logf("%d lives, %d batches tried, %d unsynced ones lost", total.lives, total.batches, total.lost)
-}
-
-// scenario is a short life with seals, syncs and an open on the way. It returns how many batches are
-// durable by what the log said, and the error that stopped it.
-func scenario(o Options, m *model) (durable int, err error) {
-	rng := rand.New(rand.NewPCG(5, 5))
-	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{1, 1}}}
-	l, err := Create(o, m.batches[0].applied, m.batches[0].metas)
-	if err != nil {
-		return 0, err
-	}
-	synced := func() {
-		for i, b := range m.batches {
-			if b.applied.Index <= l.Synced().Index {
-				durable = i + 1
-			}
-		}
-	}
-	for i := range 90 {
-		b := m.randomBatch(rng, m.last(), uint64(i)+2)
-		if err = appendBatch(l, b); err != nil {
-			break
-		}
-		m.batches = append(m.batches, b)
-		if err = commit(l, b.applied); err != nil {
-			break
-		}
-		if i%20 == 7 {
-			if _, err = l.Sync(); err != nil {
-				break
-			}
-		}
-		if i == 50 {
-			synced()
-			if err = l.Close(); err != nil {
-				return durable, err
-			}
-			durable = len(m.batches)
-			if l, err = Open(o); err != nil {
-				return durable, err
-			}
-		}
-	}
-	synced()
-	if cerr := l.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		durable = len(m.batches)
-	}
-	return durable, err
 }

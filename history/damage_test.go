@@ -66,7 +66,8 @@ func (d dir) write(t testing.TB, fsys vfs.FS, name string) {
 	}
 }
 
-// small makes a small closed log with sealed segments, dense and sparse, and returns its files.
+// small makes a small closed log with sealed segments, dense and sparse, and returns its files. The
+// golden directories hold the same batches: what changes here must not change them.
 func small(t testing.TB, memberID uint64) (dir, *model) {
 	t.Helper()
 	o := testOptions(memfs.New())
@@ -123,7 +124,7 @@ func TestBitFlips(t *testing.T) {
 	if err := outcome(t, d, m); err != nil {
 		t.Fatal(err)
 	}
-	stride := rounds(t, "VIGIL_HISTORY_FLIP_STRIDE", 197)
+	stride := rounds(t, "VIGIL_HISTORY_FLIP_STRIDE", 397)
 	detected, harmless, bit := 0, 0, 0
 	for name, b := range d {
 		for i := range 8 * len(b) {
@@ -152,7 +153,7 @@ func TestBitFlips(t *testing.T) {
 // TestFlipsServed damages the records of sealed segments under an open log: a read returns the right
 // bytes or an error that names the place.
 func TestFlipsServed(t *testing.T) {
-	step := rounds(t, "VIGIL_HISTORY_SERVED_STEP", 5)
+	step := rounds(t, "VIGIL_HISTORY_SERVED_STEP", 13)
 	for _, mapped := range []bool{true, false} {
 		d, m := small(t, 9)
 		for name, b := range d {

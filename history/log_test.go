@@ -178,7 +178,7 @@ func verify(v *View, want []rec) error {
 			}
 		}
 	}
-	for n := 1; n <= 5; n += 2 {
+	for _, n := range []int{1, 4} {
 		i := 0
 		for _, p := range v.Split(n) {
 			for p.Next() {
@@ -272,7 +272,7 @@ func create(t testing.TB, o Options) (*Log, *model) {
 
 // TestModel writes random batches, closing and opening now and then, and compares.
 func TestModel(t *testing.T) {
-	for seed := range uint64(rounds(t, "VIGIL_HISTORY_MODELS", 6)) {
+	for seed := range uint64(rounds(t, "VIGIL_HISTORY_MODELS", 4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := seeded(t, seed)
 			o := testOptions(memfs.New())
@@ -454,7 +454,7 @@ func TestLargeBatch(t *testing.T) {
 	l, m := create(t, o)
 	for i := range int64(3) {
 		b := batch{applied: Applied{1, uint64(i) + 2}}
-		for sub := range int64(20000) {
+		for sub := range int64(6000) {
 			b.recs = append(b.recs, rec{kv.Rev{Main: i + 2, Sub: sub}, true, fmt.Appendf(nil, "key%d", sub)})
 		}
 		if err := appendBatch(l, b); err != nil {

@@ -148,6 +148,33 @@ func (t *table) size() int64 {
 	return int64(len(t.mains)+len(t.offs)) * 4
 }
 
+// sizeWith returns what size will return once recs were added.
+func (t *table) sizeWith(recs []entry) int64 {
+	all := int64(t.len() + len(recs))
+	if t.sorted {
+		return all * 16
+	}
+	next, subs := t.first+int64(len(t.mains)), int64(0)
+	if n := len(t.mains); n > 0 {
+		subs = int64(len(t.offs)) - int64(t.mains[n-1])
+	} else if len(recs) > 0 {
+		next = recs[0].main
+	}
+	mains := int64(len(t.mains))
+	for i := range recs {
+		switch r := &recs[i]; {
+		case r.main >= next && r.sub == 0 && r.main-next <= maxGap:
+			mains += r.main - next + 1
+			next, subs = r.main+1, 1
+		case r.main < next && int64(r.sub) == subs:
+			subs++
+		default:
+			return all * 16
+		}
+	}
+	return (mains + all) * 4
+}
+
 // append appends the encoding that fileTable reads.
 func (t *table) append(b []byte) []byte {
 	if t.sorted {

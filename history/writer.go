@@ -288,11 +288,7 @@ func (l *Log) place(n int64) error {
 // Close) was written and the segment was sealed.
 func (l *Log) need(n int64) int64 {
 	w := &l.w
-	each := 8
-	if w.seg.mem.sorted {
-		each = 16
-	}
-	tables := w.seg.mem.size() + int64(w.pend.len()*each+4*(len(w.seg.metas)+len(w.pendLoc)))
+	tables := w.seg.mem.sizeWith(w.pend.sparse) + int64(4*(len(w.seg.metas)+len(w.pendLoc)))
 	return sealedSize(int64(w.seg.end)+n+batchHeaderSize, tables)
 }
 
