@@ -501,4 +501,3 @@ func trimmed(t *testing.T, b *bed, m *model) {
 		}
 	}
 }
-

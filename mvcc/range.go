@@ -237,7 +237,11 @@ func (v *view) answer(ctx context.Context, r *kv.RangeRequest, p plan, sc *scrat
 		return nil
 	}
 	if keyOnly(r) {
-		res.KVs.Ends = make([]int, 0, len(sc.hits))
+		size := 0
+		for _, h := range sc.hits {
+			size += len(h.key) + keyOnlySize
+		}
+		res.KVs.Buf, res.KVs.Ends = make([]byte, 0, size), make([]int, 0, len(sc.hits))
 		for _, h := range sc.hits {
 			rec := record{key: raw(h.key), create: h.create, mod: h.rev.Main, version: h.version}
 			res.KVs.Buf = rec.append(res.KVs.Buf)
@@ -247,6 +251,9 @@ func (v *view) answer(ctx context.Context, r *kv.RangeRequest, p plan, sc *scrat
 	}
 	return v.fetch(ctx, sc, &res.KVs)
 }
+
+// keyOnlySize is what a record without value and lease usually takes beside its key.
+const keyOnlySize = 20
 
 // filtered reports whether the request's revision filters leave a key out.
 func filtered(r *kv.RangeRequest, s state) bool {
