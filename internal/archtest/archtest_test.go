@@ -41,6 +41,7 @@ var table = map[string]rule{
 	"internal/vfs":         {outside: []string{sysLib}, why: "a leaf: files know nothing of what is in them"},
 	"internal/vfs/memfs":   {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/faultfs": {inside: []string{"internal/vfs"}, why: "a file system for tests"},
+	"internal/vfs/vfstest": {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},
 	"wal": {inside: []string{"kv", "internal/vfs"}, outside: []string{raftLib, pbLib},
 		why: "a leaf: the log stores entries and does not know what they mean"},
 	"history": {inside: []string{"kv", "internal/vfs"},
@@ -74,7 +75,7 @@ var table = map[string]rule{
 
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
-	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "history", "wal", "mvcc", "cluster", "watch", "fsm", "raftnode"},
+	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "mvcc", "cluster", "watch", "fsm", "raftnode"},
 	outside: []string{"github.com/cockroachdb/datadriven", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }

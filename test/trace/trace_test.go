@@ -48,7 +48,7 @@ func TestSyncBeforeReply(t *testing.T) {
 	t.Logf("%d system calls", len(calls))
 	for i := range puts {
 		if err := check(calls, []byte(mark(i))); err != nil {
-			t.Errorf("put %d: %v", i, err)
+			t.Errorf("put %d: %v\n%s", i, err, story(calls, []byte(mark(i))))
 		}
 	}
 	if i := 0; !t.Failed() {
@@ -109,6 +109,10 @@ func story(calls []call, mark []byte) string {
 	m := find(calls, mark)
 	var b strings.Builder
 	for _, c := range []*call{m.request, m.write, m.sync, m.reply} {
+		if c == nil {
+			b.WriteString("  missing\n")
+			continue
+		}
 		fmt.Fprintf(&b, "  lines %d-%d: %s(%s) %d bytes = %s\n", c.entered, c.returned, c.name, c.fd, len(c.data), c.result)
 	}
 	return b.String()
