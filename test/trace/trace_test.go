@@ -73,7 +73,8 @@ func find(calls []call, mark []byte) (m moment) {
 				m.sync = c
 			}
 		default:
-			if m.request == nil || c.entered < m.request.entered {
+			// A read that another thread interrupts has its data when it returns, not before.
+			if m.request == nil || c.entered < m.request.returned {
 				continue
 			}
 			if !socket && m.write == nil && strings.Contains(c.fd, "/wal/") && bytes.Contains(c.data, mark) {
