@@ -266,7 +266,7 @@ func (c *crasher) run() {
 // what is there is the state after one of the calls.
 func TestRandomCrashes(t *testing.T) {
 	const lives = 20
-	n := crashes(t, 1000)
+	n := crashes(t, 400)
 	total := crasher{}
 	for seed := uint64(0); n > 0; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

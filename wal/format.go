@@ -112,8 +112,9 @@ func groupSeed(owner Identity, id uint64) uint32 {
 	return crc32.Checksum(b[:], castagnoli)
 }
 
-// groupMagic tells where a group of this segment may begin.
-func groupMagic(seed uint32) uint32 { return seed ^ 0x50524756 }
+// groupMagic tells where a group of this segment may begin. It is no linear function of the seed,
+// which would cancel out in the checksum that begins with the one and goes on with the other.
+func groupMagic(seed uint32) uint32 { return seed * 0x9e3779b1 }
 
 // groupHeader precedes the items of a group.
 type groupHeader struct {
@@ -138,10 +139,9 @@ func sealGroup(b []byte, seed uint32, off int64, count int, synced int64) {
 	le.PutUint32(b, groupCRC(b, seed, off))
 }
 
+// groupCRC begins with the seed and the offset, so that a group counts only where it was written.
 func groupCRC(b []byte, seed uint32, off int64) uint32 {
-	var place [8]byte
-	le.PutUint64(place[:], uint64(off))
-	return crc32.Update(crc32.Update(seed, castagnoli, place[:]), castagnoli, b[4:])
+	return crc32.Update(seed^uint32(off/groupAlign), castagnoli, b[4:])
 }
 
 // parseGroupHeader reads the header of a group at offset off of a segment of size bytes; false if
@@ -149,7 +149,7 @@ func groupCRC(b []byte, seed uint32, off int64) uint32 {
 func parseGroupHeader(b []byte, seed uint32, off, size int64) (groupHeader, bool) {
 	g := groupHeader{crc: le.Uint32(b), length: le.Uint32(b[8:]), count: le.Uint32(b[12:]), synced: int64(le.Uint64(b[16:]))}
 	ok := le.Uint32(b[4:]) == groupMagic(seed) &&
-		int64(g.length) <= size-off-groupHeaderSize &&
+		groupSize(int(g.length)) <= size-off &&
 		g.synced >= headerSize && g.synced <= off
 	return g, ok
 }

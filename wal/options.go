@@ -15,6 +15,7 @@ const (
 	defaultSegmentBytes = 64 << 20
 	defaultCacheBytes   = 16 << 20
 	minSegmentBytes     = 2 * headerSize
+	maxSegmentBytes     = 1 << 30
 
 	// MaxEntryBytes is the most data an entry may have.
 	MaxEntryBytes = 1 << 30
@@ -30,8 +31,8 @@ type Options struct {
 	Dir string
 	// ID is whose log it is. A log is opened only by who created it.
 	ID Identity
-	// SegmentBytes is the size of a segment, 64 MiB by default. A group that does not fit gets a
-	// larger segment of its own.
+	// SegmentBytes is the size of a segment, 64 MiB by default, rounded up to whole pages of 4 KiB. A
+	// group that does not fit gets a larger segment of its own.
 	SegmentBytes int64
 	// CacheBytes bounds the data of the newest entries that are kept in memory, 16 MiB by default.
 	CacheBytes int64
@@ -71,6 +72,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = defaultSegmentBytes
 	}
+	o.SegmentBytes = (o.SegmentBytes + writeAlign - 1) &^ (writeAlign - 1)
 	if o.CacheBytes == 0 {
 		o.CacheBytes = defaultCacheBytes
 	}
@@ -89,8 +91,9 @@ func (o Options) Validate() error {
 	if o.Dir == "" {
 		errs = append(errs, errors.New("wal: Dir is not set"))
 	}
-	if o.SegmentBytes != 0 && o.SegmentBytes < minSegmentBytes {
-		errs = append(errs, fmt.Errorf("wal: SegmentBytes is %d, the least is %d", o.SegmentBytes, minSegmentBytes))
+	if o.SegmentBytes != 0 && (o.SegmentBytes < minSegmentBytes || o.SegmentBytes > maxSegmentBytes) {
+		errs = append(errs, fmt.Errorf("wal: SegmentBytes is %d, it must be between %d and %d",
+			o.SegmentBytes, minSegmentBytes, int64(maxSegmentBytes)))
 	}
 	if o.CacheBytes < 0 {
 		errs = append(errs, fmt.Errorf("wal: CacheBytes is %d", o.CacheBytes))

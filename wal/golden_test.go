@@ -1,0 +1,65 @@
+package wal
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"vigil/internal/vfs/memfs"
+)
+
+var writeGolden = flag.Bool("write-golden", false, "write the golden log of the current version anew")
+
+// goldenLog makes the log that testdata has in every version of the format: truncated, overwritten,
+// with all kinds of items and a recycled spare.
+func goldenLog(t *testing.T, o Options) *tracked {
+	t.Helper()
+	l := &tracked{}
+	must(t, l.open(o))
+	must(t, l.append(Batch{HardState: hard(2, 3, 1), Entries: entries(2, 2, 12, 250), Sync: true}))
+	must(t, l.append(Batch{Entries: entries(14, 2, 12, 250), Sync: true}))
+	must(t, l.append(Batch{Snapshot: &Start{Index: 40, Term: 3}, HardState: hard(3, 0, 40)}))
+	must(t, l.truncate(41))
+	e := entries(41, 4, 4, 20)
+	e[0].Data, e[1].Data, e[2].Type = nil, []byte{}, nil
+	must(t, l.append(Batch{HardState: hard(4, 3, 42), Entries: e}, Batch{Entries: entries(44, 5, 2, 30), Sync: true}))
+	must(t, l.append(Batch{HardState: hard(5, 3, 44), Entries: entries(46, 5, 10, 300), Sync: true}))
+	must(t, l.append(Batch{HardState: hard(5, 3, 55)}))
+	return l
+}
+
+// A log that each released version of the format wrote opens, holds what was written and takes more.
+func TestGoldenLogs(t *testing.T) {
+	const dir = "testdata/v1"
+	mem := memfs.New()
+	l := goldenLog(t, testOptions(mem))
+	must(t, l.w.Close())
+	want := l.states[len(l.states)-1]
+	if *writeGolden {
+		must(t, os.MkdirAll(dir, 0o755))
+		ids, err := segmentIDs(mem, testDir)
+		must(t, err)
+		for _, id := range ids {
+			must(t, os.WriteFile(filepath.Join(dir, segmentName(id)), readBlock(t, mem, id, 0, minSegmentBytes), 0o644))
+		}
+	}
+	d := &damage{files: map[uint64][]byte{}}
+	names, err := os.ReadDir(dir)
+	must(t, err)
+	for _, n := range names {
+		id, ok := parseName(n.Name())
+		if !ok {
+			t.Fatalf("%s is not the name of a segment", n.Name())
+		}
+		if d.files[id], err = os.ReadFile(filepath.Join(dir, n.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := testOptions(d.write(t))
+	w := reopen(t, o)
+	must(t, want.matches(w))
+	must(t, w.Append(Batch{Entries: entries(56, 6, 40, 300), Sync: true}))
+	must(t, w.Close())
+	must(t, want.with([]Batch{{Entries: entries(56, 6, 40, 300)}}).matches(reopen(t, o)))
+}
