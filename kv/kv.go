@@ -116,9 +116,9 @@ const (
 	NotEqual
 )
 
-// Compare is one condition of a transaction. With an End it must hold for every key of the range,
-// and holds for a range without keys; without one, a key that does not exist has version, create
-// revision, mod revision and lease 0, and fails every comparison of values.
+// Compare is one condition of a transaction. With an End it must hold for every key of the range. A
+// key that does not exist, and likewise a range without keys, has version, create revision, mod
+// revision and lease 0, and fails every comparison of values.
 type Compare struct {
 	Key, End []byte
 	Target   CompareTarget

@@ -52,7 +52,7 @@ func TestEntry(t *testing.T) {
 					}
 				}
 				s, ok := e.at(at)
-				if ok != (want.version > 0) || ok && (s != state{want.rev, want.create, want.version}) {
+				if ok != (want.version > 0) || ok && s != state(want) {
 					t.Fatalf("at %d of %+v, compacted %d: got %+v %v, want %+v", at, all, compact, s, ok, want)
 				}
 			}

@@ -405,7 +405,7 @@ func eventsOf(t *testing.T, g gen, b *bed, m *model) {
 
 func TestRandom(t *testing.T) {
 	g := gen{seed(t)}
-	for range rounds(t, 20) {
+	for range rounds(t, 12) {
 		b := newBed(t, Options{TrimKeys: 1 + g.IntN(5), Pins: g.IntN(4) - 1, Parallel: 1 + g.IntN(4)}, 4096<<g.IntN(4))
 		m := newModel()
 		for range 60 {

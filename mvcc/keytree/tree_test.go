@@ -164,7 +164,7 @@ func TestRandom(t *testing.T) {
 		m model
 		s Snapshot[int]
 	}
-	for round := range 30 {
+	for round := range 12 {
 		space := []int{40, 400, 4000}[round%3]
 		tr, m := New[int](), model{}
 		if round%4 == 1 {
