@@ -230,6 +230,12 @@ func call(t *testing.T, s *proc.Server, path, contentType string, body []byte, e
 	}
 }
 
+// What newer versions of grpc-go answer to a unary call that has not exactly one message: there the
+// stock server says what its own version of the library does.
+var cardinality = map[string]bool{"no message": true, "half a prefix": true, "half a message": true, "two messages": true}
+
+const internal = "grpc-status=13 "
+
 // TestBrokenCalls sends gRPC requests whose framing is wrong. A stock etcd tells what to answer.
 func TestBrokenCalls(t *testing.T) {
 	t.Parallel()
@@ -267,7 +273,7 @@ func TestBrokenCalls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			want := call(t, etcd, c.path, c.contentType, c.body, c.end)
 			got := call(t, subject, c.path, c.contentType, c.body, c.end)
-			if want != got {
+			if want != got && !(got == internal && cardinality[c.name]) {
 				t.Errorf("etcd %q, got %q", want, got)
 			}
 			serves(t, subject)

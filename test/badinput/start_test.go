@@ -261,6 +261,7 @@ func TestForeignDirectory(t *testing.T) {
 	for _, dir := range []string{"wal", "history"} {
 		t.Run(dir, func(t *testing.T) {
 			cfg := config(t)
+			lockFile(t, cfg.DataDir)
 			for _, d := range []string{"wal", "history"} {
 				from := mine.DataDir
 				if d == dir {
@@ -276,12 +277,24 @@ func TestForeignDirectory(t *testing.T) {
 	t.Run("half", func(t *testing.T) {
 		for _, d := range []string{"wal", "history"} {
 			cfg := config(t)
+			lockFile(t, cfg.DataDir)
 			if err := os.CopyFS(filepath.Join(cfg.DataDir, d), os.DirFS(filepath.Join(mine.DataDir, d))); err != nil {
 				t.Fatal(err)
 			}
 			refused(t, cfg.DataDir, `wal|history`, cfg.CommandLine()...)
 		}
 	})
+}
+
+// lockFile makes a data directory with the file that every server takes its lock on.
+func lockFile(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "LOCK"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestDamaged flips one bit in the middle of a directory that was left cleanly: the start is

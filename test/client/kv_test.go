@@ -168,3 +168,27 @@ func TestNestedTxn(t *testing.T) {
 		t.Fatalf("%v", txn)
 	}
 }
+
+// TestDeleteAndIgnore deletes from a key on and puts a key behind it that is to keep its lease or
+// value, in one transaction: nobody may crash of it.
+func TestDeleteAndIgnore(t *testing.T) {
+	t.Parallel()
+	c := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true}).Client()
+	ctx := proc.Context(t)
+	for value, put := range map[string]clientv3.Op{
+		"after": clientv3.OpPut("f", "after", clientv3.WithIgnoreLease()),
+		"":      clientv3.OpPut("f", "", clientv3.WithIgnoreValue()),
+	} {
+		if _, err := c.Put(ctx, "f", "before"); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Txn(ctx).Then(clientv3.OpDelete("c", clientv3.WithFromKey()), put, clientv3.OpGet("f")).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kvs := r.Responses[2].GetResponseRange().Kvs
+		if len(kvs) != 1 || string(kvs[0].Value) != value || kvs[0].Version != 1 || kvs[0].Lease != 0 {
+			t.Errorf("the key is %v", kvs)
+		}
+	}
+}

@@ -19,8 +19,6 @@ func TestMain(m *testing.M) {
 
 // Short constructors, so that a list of calls reads as one.
 
-func put(k, v string) *pb.PutRequest { return &pb.PutRequest{Key: []byte(k), Value: []byte(v)} }
-
 func get(k string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(k)} }
 
 func scan(k, end string) *pb.RangeRequest {

@@ -120,13 +120,28 @@ func (g *generator) compare() *pb.Compare {
 	return c
 }
 
+// txnState is what the operations of one transaction must know of each other.
+type txnState struct {
+	// keys are those that no operation took yet.
+	keys []string
+	// ignoring is set once a put has ignore_value or ignore_lease, open once a delete reaches to
+	// the end of the keys. A stock etcd overlooks that such a delete overlaps a put, and crashes
+	// if the put then asks for what is deleted; so a transaction has one or the other.
+	ignoring, open bool
+}
+
+func (s *txnState) take(key *[]byte) {
+	if len(s.keys) > 0 {
+		*key, s.keys = []byte(s.keys[0]), s.keys[1:]
+	}
+}
+
 // txn makes a transaction. Keys that are put twice are mostly avoided, so that most of them pass
 // the checks: each put takes the next key of a shuffled list.
-func (g *generator) txn(depth int, keys *[]string) *pb.TxnRequest {
-	if keys == nil {
-		list := append([]string{}, genKeys...)
-		g.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		keys = &list
+func (g *generator) txn(depth int, st *txnState) *pb.TxnRequest {
+	if st == nil {
+		st = &txnState{keys: append([]string{}, genKeys...)}
+		g.rng.Shuffle(len(st.keys), func(i, j int) { st.keys[i], st.keys[j] = st.keys[j], st.keys[i] })
 	}
 	r := &pb.TxnRequest{}
 	for range g.rng.IntN(3) {
@@ -138,22 +153,11 @@ func (g *generator) txn(depth int, keys *[]string) *pb.TxnRequest {
 			case n < 4:
 				out = append(out, wrap(g.get()))
 			case n < 7:
-				p := g.put()
-				if len(*keys) > 0 && !g.one(15) {
-					p.Key, *keys = []byte((*keys)[0]), (*keys)[1:]
-				}
-				out = append(out, wrap(p))
+				out = append(out, wrap(g.txnPut(st)))
 			case n < 8:
-				d := g.del()
-				if !g.one(4) {
-					d.RangeEnd = nil
-					if len(*keys) > 0 {
-						d.Key, *keys = []byte((*keys)[0]), (*keys)[1:]
-					}
-				}
-				out = append(out, wrap(d))
+				out = append(out, wrap(g.txnDel(st)))
 			case depth > 0:
-				out = append(out, wrap(g.txn(depth-1, keys)))
+				out = append(out, wrap(g.txn(depth-1, st)))
 			}
 		}
 		return out
@@ -161,6 +165,36 @@ func (g *generator) txn(depth int, keys *[]string) *pb.TxnRequest {
 	r.Success, r.Failure = branch(), branch()
 	return r
 }
+
+func (g *generator) txnPut(st *txnState) *pb.PutRequest {
+	p := g.put()
+	if !g.one(15) {
+		st.take(&p.Key)
+	}
+	if st.open {
+		p.IgnoreValue, p.IgnoreLease = false, false
+	}
+	st.ignoring = st.ignoring || p.IgnoreValue || p.IgnoreLease
+	return p
+}
+
+func (g *generator) txnDel(st *txnState) *pb.DeleteRangeRequest {
+	d := g.del()
+	if !g.one(4) {
+		d.RangeEnd = nil
+		st.take(&d.Key)
+	}
+	if string(d.RangeEnd) == "\x00" {
+		if st.ignoring {
+			d.RangeEnd = nil
+		} else {
+			st.open = true
+		}
+	}
+	return d
+}
+
+func put(k, v string) *pb.PutRequest { return &pb.PutRequest{Key: []byte(k), Value: []byte(v)} }
 
 // wrap makes an operation of a request.
 func wrap(req proto.Message) *pb.RequestOp {

@@ -182,6 +182,9 @@ func (w *Watch) Do(req proto.Message) {
 	if w.broken {
 		return
 	}
+	if _, ok := req.(*pb.CompactionRequest); ok {
+		w.catchUp()
+	}
 	before := w.p.Rev
 	o := w.p.Do(req)
 	if c, ok := req.(*pb.CompactionRequest); ok && o.Resp != nil {
@@ -191,6 +194,34 @@ func (w *Watch) Do(req proto.Message) {
 		w.follow()
 	}
 	w.settle(NewCall(req).String(), 0)
+}
+
+// catchUp waits until no watcher is behind, so that it is determined which ones a compaction
+// overtakes. A watcher that has no events to come gives no sign of that; but etcd serves all that
+// are behind in one go, so it is enough that one more of them gets its event.
+func (w *Watch) catchUp() {
+	w.Do(put("barrier", ""))
+	if w.broken {
+		return
+	}
+	for _, j := range w.journals {
+		r := &pb.WatchCreateRequest{Key: []byte("barrier"), StartRevision: w.p.Rev}
+		if err := j.stream.Send(create(r)); err != nil {
+			j.err = err
+		}
+		if !j.until(lateAfter, func(held []*pb.WatchResponse) bool { return len(held) == 2 }) {
+			w.fail(j.name, "the event of the barrier", describe(j.held))
+			return
+		}
+		if err := j.stream.Send(cancel(j.take()[0].WatchId)); err != nil {
+			j.err = err
+		}
+		if !j.until(lateAfter, func(held []*pb.WatchResponse) bool { return len(held) == 1 }) {
+			w.fail(j.name, "the end of the barrier", describe(j.held))
+			return
+		}
+		j.take()
+	}
 }
 
 // follow brings the journal up to the newest revision.
