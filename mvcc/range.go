@@ -72,11 +72,14 @@ type scratch struct {
 	revs []kv.Rev
 }
 
+// maxHits is the number of hits above which their memory is not kept.
+const maxHits = 16 << 10
+
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // free gives sc back, unless it has grown to a size that is rarely needed.
 func (sc *scratch) free() {
-	if cap(sc.hits) > 64<<10 {
+	if cap(sc.hits) > maxHits {
 		return
 	}
 	clear(sc.hits)
@@ -230,8 +233,8 @@ func (v *view) answer(ctx context.Context, r *kv.RangeRequest, p plan, sc *scrat
 		order(&hitSort{sc.hits, p.target}, p.descend)
 	}
 	if r.Limit > 0 && int64(len(sc.hits)) > r.Limit {
-		sc.hits = sc.hits[:r.Limit]
-		res.More = true
+		clear(sc.hits[r.Limit:])
+		sc.hits, res.More = sc.hits[:r.Limit], true
 	}
 	if len(sc.hits) == 0 {
 		return nil

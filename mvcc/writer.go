@@ -204,6 +204,10 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	}
 	w.leased = w.leased[:0]
 	w.first = len(w.events)
+	if cap(w.events) > 8*eventsChunk {
+		// Batches to come shall not hold on to those of a large one.
+		w.events, w.first = nil, 0
+	}
 	w.open = false
 	<-w.s.lock
 	if w.compact != old.compact {
@@ -323,7 +327,7 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutRe
 	}
 	if p.PrevKV {
 		res.PrevKV = b
-	} else {
+	} else if cap(b) <= maxScratch {
 		w.prev = b
 	}
 	if p.IgnoreValue {
@@ -352,7 +356,10 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 	}
 	defer func() {
 		clear(keys)
-		w.keys = keys[:0]
+		w.keys = nil
+		if cap(keys) <= maxHits {
+			w.keys = keys[:0]
+		}
 	}()
 	if r.PrevKV && !w.discard && len(keys) > 0 {
 		v := w.view()
