@@ -49,6 +49,7 @@ func run(args []string) int {
 		return 1
 	}
 	o.config.Logger = log
+	reserveHeadroom()
 	for _, name := range o.unknownVars {
 		log.Warn("environment variable names no flag and has no effect", "variable", name)
 	}
