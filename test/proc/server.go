@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -95,6 +96,7 @@ func newServer(t testing.TB, c Config) *Server {
 	s := &Server{t: t, cfg: c, log: &Log{}}
 	t.Cleanup(func() {
 		s.Kill()
+		s.inspect()
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", c.Program, s.log.Tail(30))
 		}
@@ -130,6 +132,7 @@ func (s *Server) Launch() {
 	s.t.Helper()
 	args := append(append([]string{}, s.cfg.Wrap...), Path(s.t, s.cfg.Program))
 	args = append(args, s.cfg.CommandLine()...)
+	s.inspect()
 	s.log = &Log{}
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Env = append(os.Environ(), s.cfg.Env...)
@@ -147,6 +150,17 @@ func (s *Server) Launch() {
 		s.code = cmd.ProcessState.ExitCode()
 		close(exited)
 	}(s.cmd, s.exited)
+}
+
+// inspect fails the test if the log tells of what must never happen, whatever the test looks at.
+func (s *Server) inspect() {
+	s.t.Helper()
+	log := s.log.String()
+	for _, never := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
+		if at := strings.Index(log, never); at >= 0 {
+			s.t.Errorf("log of %s:\n%s", s.cfg.Program, log[at:min(at+8<<10, len(log))])
+		}
+	}
 }
 
 // CommandLine returns the command line without the program. DataDir and the ports must be set.
