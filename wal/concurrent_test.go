@@ -57,7 +57,11 @@ func TestConcurrentReads(t *testing.T) {
 					}
 				}
 			})
-			for next := uint64(1); next < 2000; {
+			done := func() bool {
+				m := w.Metrics()
+				return m.Recycled > 0 && m.DiskReads > 0 && reads.Load() > 100
+			}
+			for next := uint64(1); next < 2000 || !done(); {
 				must(t, w.Append(Batch{Entries: entries(next, 1, 8, 200), Sync: next%5 == 0}))
 				next += 8
 				last.Store(next - 1)
@@ -71,9 +75,6 @@ func TestConcurrentReads(t *testing.T) {
 			close(stop)
 			close(appended)
 			wg.Wait()
-			if m := w.Metrics(); m.Recycled == 0 || m.DiskReads == 0 || reads.Load() == 0 {
-				t.Errorf("the test tests nothing: %d reads, %+v", reads.Load(), m)
-			}
 		})
 	}
 }

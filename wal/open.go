@@ -82,13 +82,8 @@ func createFirst(o *Options, start Start) error {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	if err := o.FS.Rename(temp, segmentPath(o.Dir, 1)); err != nil {
-		return err
-	}
-	if o.NoSync {
-		return nil
-	}
-	return o.FS.SyncDir(o.Dir)
+	// Open makes the name durable.
+	return o.FS.Rename(temp, segmentPath(o.Dir, 1))
 }
 
 // opening is a log that is being opened.

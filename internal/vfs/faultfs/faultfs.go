@@ -76,10 +76,14 @@ const (
 	ShortWrite
 	// NoSpace refuses it with ENOSPC.
 	NoSpace
+	// FailLost makes a Sync fail for good: what was written before it stays readable until a crash
+	// and is not made durable by a later Sync, unless it is written again. It needs a file system
+	// that can do that, as memfs can; elsewhere, and for anything but a Sync of a file, it is Fail.
+	FailLost
 )
 
 func (f Fault) String() string {
-	return [...]string{"none", "fail", "fail persisted", "short write", "no space"}[f]
+	return [...]string{"none", "fail", "fail persisted", "short write", "no space", "fail lost"}[f]
 }
 
 // FS is a file system with faults. It is safe for concurrent use if what it was made from is.
@@ -352,7 +356,21 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-func (f *file) Sync() error { return f.fs.do(OpSync, f.Name(), f.File.Sync) }
+func (f *file) Sync() error {
+	switch fault := f.fs.enter(OpSync, f.Name()); fault {
+	case None:
+		return f.File.Sync()
+	case FailPersisted:
+		return errors.Join(f.File.Sync(), faultError(OpSync, f.Name(), fault))
+	case FailLost:
+		if l, ok := f.File.(interface{ LoseSync() error }); ok {
+			return errors.Join(l.LoseSync(), faultError(OpSync, f.Name(), fault))
+		}
+		fallthrough
+	default:
+		return faultError(OpSync, f.Name(), fault)
+	}
+}
 
 func (f *file) Preallocate(size int64) error {
 	return f.fs.do(OpPreallocate, f.Name(), func() error {

@@ -2,6 +2,7 @@ package faultfs_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"syscall"
 	"testing"
 
@@ -58,7 +59,7 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("%d operations, want 10", total)
 	}
 	for n := int64(1); n <= total; n++ {
-		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace} {
+		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost} {
 			f := faultfs.New(memfs.New(), faultfs.Nth(n, fault, nil))
 			want := faultfs.ErrInjected
 			if fault == faultfs.NoSpace {
@@ -130,4 +131,48 @@ func TestSpace(t *testing.T) {
 	f.SetFree(0)
 	_, err = f.Create("d")
 	check(err, nil, 0)
+}
+
+// After a lost sync the content is there until a crash, and a later sync brings back only what was
+// written again.
+func TestLostSync(t *testing.T) {
+	mem := memfs.New()
+	f := faultfs.New(mem, faultfs.Nth(1, faultfs.FailLost, func(op faultfs.Op, _ string) bool { return op == faultfs.OpSync }))
+	h, err := f.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(off int64) {
+		t.Helper()
+		if _, err := h.WriteAt([]byte("content"), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(0)
+	write(8192)
+	if err := h.Sync(); !errors.Is(err, faultfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	write(8192)
+	if err := errors.Join(h.Sync(), f.SyncDir("/")); err != nil {
+		t.Fatal(err)
+	}
+	read := func(f vfs.FS) string {
+		t.Helper()
+		h, err := f.Open("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 8192+7)
+		if _, err := h.ReadAt(b, 0); err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:7]) + string(b[8192:])
+	}
+	if s := read(f); s != "contentcontent" {
+		t.Fatalf("before a crash %q", s)
+	}
+	if s := read(mem.Crash(rand.New(rand.NewPCG(1, 1)))); s != "\x00\x00\x00\x00\x00\x00\x00content" {
+		t.Fatalf("after a crash %q", s)
+	}
 }

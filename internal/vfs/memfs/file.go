@@ -232,6 +232,19 @@ func (f *file) Sync() error {
 	return nil
 }
 
+// LoseSync is what a failing disk can make of a Sync: nothing becomes durable, and what was written
+// so far is never tried again. It is still read, until a crash.
+func (f *file) LoseSync() error {
+	if err := f.enter("sync", false); err != nil {
+		return err
+	}
+	defer f.leave()
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	f.c.mu.pending = nil
+	return nil
+}
+
 func (f *file) Size() (int64, error) {
 	if err := f.enter("stat", false); err != nil {
 		return 0, err
