@@ -124,7 +124,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	m.admin = httpd.Server(handler, m.log)
-	m.http = httpd.Server(withDebug(handler, m.cfg.EnablePprof), m.log)
+	m.http = httpd.Server(withDebug(handler, m.cfg.EnablePprof, m.replica.Hub()), m.log)
 	for _, l := range clients {
 		mux, err := portmux.New(l, portmux.Options{Logger: m.log})
 		if err != nil {
