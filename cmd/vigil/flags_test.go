@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	o, err := parse(
+		[]string{"--name=a", "-data-dir", "x", "--name", "b", "--unsafe-no-fsync", "--election-timeout", "2500", "--log-level=debug",
+			"--listen-client-urls", "http://127.0.0.1:1, http://127.0.0.1:2"},
+		[]string{"ETCD_NAME=env", "ETCD_MAX_TXN_OPS=7", "ETCD_FUTURE=1", "HOME=/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := o.config
+	if c.Name != "b" || c.DataDir != "x" || !c.UnsafeNoSync || c.ElectionTimeout != 2500*time.Millisecond || c.MaxTxnOps != 7 {
+		t.Errorf("%+v", c)
+	}
+	if len(c.ListenClientURLs) != 2 || c.ListenClientURLs[1] != "http://127.0.0.1:2" {
+		t.Errorf("client URLs %q", c.ListenClientURLs)
+	}
+	if o.logLevel != slog.LevelDebug {
+		t.Errorf("log level %v", o.logLevel)
+	}
+	if len(o.unknownVars) != 1 || o.unknownVars[0] != "ETCD_FUTURE" {
+		t.Errorf("unknown variables %q", o.unknownVars)
+	}
+}
+
+// TestMistakes: each names the flag or variable, and what it wants.
+func TestMistakes(t *testing.T) {
+	for _, tc := range []struct {
+		args, env []string
+		want      string
+	}{
+		{args: []string{"--nme=a"}, want: "-nme"},
+		{args: []string{"--max-txn-ops=0"}, want: "want a whole number from 1"},
+		{args: []string{"--max-concurrent-streams=4294967296"}, want: "4294967295"},
+		{args: []string{"--heartbeat-interval=1s"}, want: "milliseconds"},
+		{args: []string{"--grpc-keepalive-timeout=5"}, want: "want a duration"},
+		{args: []string{"--log-level=loud"}, want: "want debug, info, warn or error"},
+		{args: []string{"--listen-client-urls="}, want: "at least one URL"},
+		{args: []string{"--name"}, want: "needs an argument"},
+		{args: []string{"start"}, want: `"start" is not a flag`},
+		{env: []string{"ETCD_UNSAFE_NO_FSYNC=maybe"}, want: "ETCD_UNSAFE_NO_FSYNC"},
+	} {
+		_, err := parse(tc.args, tc.env)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, errUsage) {
+			t.Errorf("%q %q: %v, want %q", tc.args, tc.env, err, tc.want)
+		}
+	}
+	if _, err := parse([]string{"-h"}, nil); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: %v", err)
+	}
+}
+
+// TestUsage: every flag is in the help, with its default.
+func TestUsage(t *testing.T) {
+	var b bytes.Buffer
+	usage(&b)
+	for _, sec := range sections(new(options)) {
+		for _, f := range sec.flags {
+			if !strings.Contains(b.String(), "  --"+f.name+" ") {
+				t.Errorf("--%s is not in the help", f.name)
+			}
+		}
+	}
+}
+
+func TestLogLines(t *testing.T) {
+	var b bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{AddSource: true, ReplaceAttr: renameAttr}))
+	log.Warn("hello", "level of", "detail")
+	for _, want := range []string{`"level":"warn"`, `"ts":"20`, `"caller":"vigil/flags_test.go:`, `"msg":"hello"`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s lacks %s", b.String(), want)
+		}
+	}
+}
