@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -403,6 +404,65 @@ func TestRewrite(t *testing.T) {
 		}
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestDropCrashes ends the power at every operation of an Open that cuts a torn tail and drops two
+// segments behind it, then opens again. In the end what was cut is zeros.
+func TestDropCrashes(t *testing.T) {
+	d, m := small(t, 9)
+	open := segmentName(3)
+	b := d[open]
+	end := len(bytes.TrimRight(b, "\x00"))
+	copy(b[end+100:], "torn "+batchMagic)
+	for id := uint64(4); id <= 5; id++ {
+		h := header{version: formatVersion, clusterID: 7, memberID: 9, id: id, salt: id}
+		d[segmentName(id)] = append(h.encode(), make([]byte, minSegmentBytes-headerSize)...)
+	}
+	for n := 1; ; n++ {
+		for seed := range uint64(24) {
+			disk := memfs.New()
+			o := testOptions(disk)
+			o.SegmentBytes = minSegmentBytes
+			d.write(t, disk, o.Dir)
+			for name := range d {
+				f, err := disk.OpenWrite(filepath.Join(o.Dir, name))
+				if err == nil {
+					err = f.Sync()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := disk.SyncDir(o.Dir); err != nil {
+				t.Fatal(err)
+			}
+			s := lives{rng: seeded(t, seed), disk: disk, powerLoss: true}
+			decide, after := s.crasher(n)
+			o.FS = faultfs.New(disk, decide)
+			l, err := Open(o)
+			if err == nil {
+				if l.Close() == nil {
+					got := readDir(t, disk, o.Dir)[open]
+					if i := bytes.Index(got, []byte("torn")); i >= 0 {
+						t.Fatalf("what was cut is still there at %d", i)
+					}
+					return // n is more than all operations
+				}
+			} else if !isDead(err) {
+				t.Fatal(err)
+			}
+			o.FS = after()
+			if l, err = Open(o); err != nil {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			if err := verifyLog(l, m); err != nil {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
