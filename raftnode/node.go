@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// ErrStopped: the node was stopped or has failed.
+// ErrStopped says that the node was stopped or has failed.
 var ErrStopped = errors.New("raftnode: stopped")
 
 // Node is one member's part in raft.

@@ -40,10 +40,9 @@ func TestMain(m *testing.M) {
 
 // constant answers everything at once: what is left is the cost of the calls.
 type constant struct {
-	put   *kv.PutResult
-	get   *kv.RangeResult
-	txn   *kv.TxnResult
-	event []byte
+	put *kv.PutResult
+	get *kv.RangeResult
+	txn *kv.TxnResult
 }
 
 func (c *constant) Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error) {

@@ -89,7 +89,6 @@ func createFirst(o *Options, start Start) error {
 // opening is a log that is being opened.
 type opening struct {
 	w     *WAL
-	hard  hardState
 	files []*segment // of all ids, ascending
 	heads []segmentHeader
 	valid []bool // which of the heads are those of their file

@@ -31,7 +31,7 @@ func newBatch(last int64, events []kv.Event) *batch {
 
 // encodeEvent returns the encoded mvccpb.Event of e; prev is an encoded mvccpb.KeyValue or nil.
 func encodeEvent(e *kv.Event, prev []byte) []byte {
-	const fieldType, fieldKV, fieldPrev = 1<<3 | 0, 2<<3 | 2, 3<<3 | 2
+	const fieldType, fieldKV, fieldPrev = 1 << 3, 2<<3 | 2, 3<<3 | 2
 	n := 1 + uvarintLen(len(e.KV)) + len(e.KV)
 	if e.Delete {
 		n += 2

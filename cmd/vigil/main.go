@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -49,7 +50,8 @@ func run(args []string) int {
 		return 1
 	}
 	o.config.Logger = log
-	reserveHeadroom()
+	kept := ballast()
+	defer runtime.KeepAlive(kept)
 	for _, name := range o.unknownVars {
 		log.Warn("environment variable names no flag and has no effect", "variable", name)
 	}

@@ -8,12 +8,11 @@ import "os"
 // with a large index does not double it.
 const headroom = 64 << 20
 
-// ballast is counted as live and never touched, so it takes address space and no memory.
-var ballast []byte
-
-// reserveHeadroom gives the collector its headroom, unless the operator has set GOGC.
-func reserveHeadroom() {
-	if os.Getenv("GOGC") == "" {
-		ballast = make([]byte, headroom)
+// ballast returns bytes that count as live as long as they are kept. Nobody touches them, so they
+// take address space and no memory. It returns nil if the operator has set GOGC.
+func ballast() []byte {
+	if os.Getenv("GOGC") != "" {
+		return nil
 	}
+	return make([]byte, headroom)
 }
