@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 
@@ -12,15 +13,35 @@ import (
 // store stands, to aim at the edges.
 type generator struct {
 	rng *rand.Rand
+	// keys and ends are what ranges are made of, and limit is the largest limit of one.
+	keys, ends []string
+	limit      int64
 	// rev and compacted are the newest and the compact revision.
 	rev, compacted int64
 }
 
-var (
-	genKeys   = []string{"a", "b", "c", "d", "e", "f", "aa", "ab", "b\x00", "\x00", "\xff"}
-	genEnds   = []string{"", "", "\x00", "b", "c", "e", "g", "a\xff", "b\x00", "\xff\xff"}
-	genValues = []string{"", "1", "2", "x", "longer value", "\x00\xff"}
-)
+// narrow is a generator over few keys, so that most requests meet the same ones.
+func narrow(seed, stream uint64, rev int64) *generator {
+	return &generator{
+		rng:   rand.New(rand.NewPCG(seed, stream)),
+		keys:  []string{"a", "b", "c", "d", "e", "f", "aa", "ab", "b\x00", "\x00", "\xff"},
+		ends:  []string{"", "", "\x00", "b", "c", "e", "g", "a\xff", "b\x00", "\xff\xff"},
+		limit: 5,
+		rev:   rev,
+	}
+}
+
+// wide is a generator over n keys, so that ranges are long and the index is deep.
+func wide(seed, stream uint64, rev int64, n int) *generator {
+	g := &generator{rng: rand.New(rand.NewPCG(seed, stream)), limit: int64(n), rev: rev}
+	for i := range n {
+		g.keys = append(g.keys, fmt.Sprintf("k%05d", i))
+	}
+	g.ends = append([]string{"\x00", "k", "l"}, g.keys...)
+	return g
+}
+
+var genValues = []string{"", "1", "2", "x", "longer value", "\x00\xff"}
 
 func pick[T any](g *generator, from []T) T { return from[g.rng.IntN(len(from))] }
 
@@ -31,14 +52,14 @@ func (g *generator) key() []byte {
 	if g.one(200) {
 		return nil
 	}
-	return []byte(pick(g, genKeys))
+	return []byte(pick(g, g.keys))
 }
 
 func (g *generator) end() []byte {
 	if g.one(2) {
 		return nil
 	}
-	return []byte(pick(g, genEnds))
+	return []byte(pick(g, g.ends))
 }
 
 // revision is mostly one that can be read.
@@ -62,7 +83,7 @@ func (g *generator) get() *pb.RangeRequest {
 		r.Revision = g.revision()
 	}
 	if g.one(3) {
-		r.Limit = g.rng.Int64N(6) - 1
+		r.Limit = g.rng.Int64N(g.limit+1) - 1
 	}
 	if g.one(3) {
 		r.SortOrder = pb.RangeRequest_SortOrder(g.rng.IntN(3))
@@ -94,7 +115,13 @@ func (g *generator) put() *pb.PutRequest {
 }
 
 func (g *generator) del() *pb.DeleteRangeRequest {
-	return &pb.DeleteRangeRequest{Key: g.key(), RangeEnd: g.end(), PrevKv: g.one(2)}
+	r := &pb.DeleteRangeRequest{Key: g.key(), RangeEnd: g.end(), PrevKv: g.one(2)}
+	if g.limit > 100 && len(r.RangeEnd) > 0 && !g.one(50) {
+		// Over many keys most deletes take only some, or there are never many.
+		i := g.rng.IntN(len(g.keys))
+		r.Key, r.RangeEnd = []byte(g.keys[i]), []byte(g.keys[min(i+g.rng.IntN(30), len(g.keys)-1)])
+	}
+	return r
 }
 
 func (g *generator) compare() *pb.Compare {
@@ -140,8 +167,10 @@ func (s *txnState) take(key *[]byte) {
 // the checks: each put takes the next key of a shuffled list.
 func (g *generator) txn(depth int, st *txnState) *pb.TxnRequest {
 	if st == nil {
-		st = &txnState{keys: append([]string{}, genKeys...)}
-		g.rng.Shuffle(len(st.keys), func(i, j int) { st.keys[i], st.keys[j] = st.keys[j], st.keys[i] })
+		st = &txnState{}
+		for _, i := range g.rng.Perm(len(g.keys))[:min(len(g.keys), 11)] {
+			st.keys = append(st.keys, g.keys[i])
+		}
 	}
 	r := &pb.TxnRequest{}
 	for range g.rng.IntN(3) {

@@ -3,11 +3,9 @@ package diff
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -239,12 +237,10 @@ func watchLarge(w *Watch) {
 // TestWatchGenerated runs a random script on one stream: VIGIL_DIFF_STEPS of it, from VIGIL_SEED.
 func TestWatchGenerated(t *testing.T) {
 	t.Parallel()
-	seed := setting(t, "VIGIL_SEED", uint64(time.Now().UnixNano()))
 	steps := int(setting(t, "VIGIL_DIFF_STEPS", 1000))
-	t.Logf("seed %d, %d steps", seed, steps)
 	p := NewPair(t)
 	w := NewWatch(t, p)
-	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), rev: p.Rev}
+	g := narrow(seed(t), 1, p.Rev)
 	for range steps {
 		switch n := g.rng.IntN(100); {
 		case n < 35:
@@ -268,7 +264,7 @@ func TestWatchGenerated(t *testing.T) {
 		}
 		g.rev = p.Rev
 		if w.broken || slices.ContainsFunc(p.Differences, func(d Difference) bool { return d.Why == "" }) {
-			t.Errorf("seed %d: step %d differs", seed, w.steps)
+			t.Errorf("step %d differs", w.steps)
 			break
 		}
 	}
