@@ -242,6 +242,12 @@ func (p *Pacer) result(ctx context.Context, ph *phase) (*Result, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	// A loop that failed is over, also if a phase without a request looks whole.
+	select {
+	case <-p.failed:
+		return nil, p.err
+	default:
+	}
 	return &Result{Ops: ph.ops - ph.refused, Refused: ph.refused, All: ph.ops, Elapsed: ph.ended.Sub(ph.began), Latency: ph.lat, Late: ph.late, Offered: p.rate}, nil
 }
 
