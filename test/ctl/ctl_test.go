@@ -122,6 +122,8 @@ var varying = []struct {
 	to string
 }{
 	{regexp.MustCompile(`"(raft_term|raftTerm|raftIndex|raftAppliedIndex|dbSize|dbSizeInUse)":[1-9]\d*`), `"$1":N`},
+	// Vigil has no quota yet and says so by leaving it out.
+	{regexp.MustCompile(`"dbSizeQuota":\d+,`), ``},
 	{regexp.MustCompile(`"(RaftTerm|RaftIndex)" : [1-9]\d*`), `"$1" : N`},
 	{regexp.MustCompile(`took = \S+`), `took = T`},
 	{regexp.MustCompile(`took \S+s\b`), `took T`},
