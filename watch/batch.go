@@ -25,12 +25,44 @@ const (
 	wantPrev
 )
 
-func newBatch(last int64, events []kv.Event) *batch {
-	return &batch{last: last, events: events, want: make([]want, len(events))}
+// begin makes b the batch of events, reusing its memory.
+func (b *batch) begin(last int64, events []kv.Event) {
+	*b = batch{last: last, events: events, want: b.want[:0]}
+	if cap(b.want) < len(events) {
+		b.want = make([]want, len(events))
+		return
+	}
+	b.want = b.want[:len(events)]
+	clear(b.want)
 }
 
-// encodeEvent returns the encoded mvccpb.Event of e; prev is an encoded mvccpb.KeyValue or nil.
-func encodeEvent(e *kv.Event, prev []byte) []byte {
+// end lets go of everything but a little memory for the next batch.
+func (b *batch) end() { *b = batch{want: reuse(b.want, 4096)} }
+
+// arena is where encoded events are laid. If they all go to the same watchers, many share a block;
+// otherwise each has memory of its own, so that a queue keeps nothing alive that it is not charged
+// for.
+type arena struct {
+	block []byte
+	size  int // of a block; 0 gives each event its own
+}
+
+const arenaBlock = 64 << 10
+
+func (a *arena) alloc(n int) []byte {
+	if n > a.size/4 {
+		return make([]byte, 0, n)
+	}
+	if cap(a.block)-len(a.block) < n {
+		a.block = make([]byte, 0, a.size)
+	}
+	at := len(a.block)
+	a.block = a.block[:at+n]
+	return a.block[at : at : at+n]
+}
+
+// encode returns the encoded mvccpb.Event of e; prev is an encoded mvccpb.KeyValue or nil.
+func (a *arena) encode(e *kv.Event, prev []byte) []byte {
 	const fieldType, fieldKV, fieldPrev = 1 << 3, 2<<3 | 2, 3<<3 | 2
 	n := 1 + uvarintLen(len(e.KV)) + len(e.KV)
 	if e.Delete {
@@ -39,7 +71,7 @@ func encodeEvent(e *kv.Event, prev []byte) []byte {
 	if prev != nil {
 		n += 1 + uvarintLen(len(prev)) + len(prev)
 	}
-	b := make([]byte, 0, n)
+	b := a.alloc(n)
 	if e.Delete {
 		b = append(b, fieldType, 1)
 	}
@@ -114,7 +146,7 @@ func (v *variant) build(b *batch, t *target, f flags, o *Options) {
 	if n <= 0 {
 		return
 	}
-	if n == t.n && t.picks == nil {
+	if n == t.n && t.picks == nil && shares(n, len(b.events)) {
 		v.first, v.events = t.first, from[t.first:t.first+n:t.first+n]
 	} else {
 		v.events, v.picks = make([][]byte, 0, n), make([]int32, 0, n)
@@ -134,6 +166,9 @@ func (v *variant) build(b *batch, t *target, f flags, o *Options) {
 	}
 	v.chunks = v.split(0, o, v.chunks)
 }
+
+// shares reports whether n of all events may be a slice of the batch's array, which it keeps alive.
+func shares(n int32, all int) bool { return all <= 16 || int(n) >= all/4 }
 
 // split appends to dst the chunks of the events from the k-th on.
 func (v *variant) split(k int, o *Options, dst []chunk) []chunk {

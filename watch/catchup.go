@@ -142,7 +142,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 			failure = fmt.Errorf("watch: the source read revisions %d..%d up to %d", pos, to, next)
 		default:
 			pos = next
-			d.read(g, newBatch(next-1, events))
+			d.read(g, next-1, events)
 		}
 	}
 	h.mu.Lock()
@@ -176,13 +176,16 @@ func (h *Hub) step(d *deliverer, g *group) {
 }
 
 // read queues a batch for the watchers of the scan. No lock is held.
-func (d *deliverer) read(g *group, b *batch) {
+func (d *deliverer) read(g *group, last int64, events []kv.Event) {
+	b := &d.batch
+	b.begin(last, events)
 	for i := range b.events {
 		d.find(g, b, i)
 		d.hub.counts.catchUpBytes.Add(int64(len(b.events[i].KV)))
 	}
 	d.hub.counts.catchUpEvents.Add(int64(len(b.events)))
 	if len(d.touched) == 0 {
+		b.end()
 		return
 	}
 	d.encode(b)
@@ -219,7 +222,6 @@ func (h *Hub) fail(g *group, err error) {
 		compacted = max(compacted, ce.CompactRevision)
 	}
 	compacted = max(compacted, g.pos+1) // the source says so
-	g.position()
 	n := h.cancelAll(g, func(w *watcher) bool { return w.next < compacted }, Response{CompactRevision: compacted})
 	h.counts.compacted.Add(int64(n))
 	g.pos = compacted

@@ -9,6 +9,7 @@ import (
 // deliverer brings batches to the watchers of a group. The matcher and each worker have their own.
 type deliverer struct {
 	hub      *Hub
+	batch    batch
 	touched  []*target // targets that events of the batch fall into
 	found    []*target
 	variants [variantFlags + 1]variant
@@ -48,13 +49,17 @@ func (d *deliverer) find(g *group, b *batch, i int) {
 // encode makes the bytes of the events that somebody wants. No lock is held.
 func (d *deliverer) encode(b *batch) {
 	b.plain = make([][]byte, len(b.events))
+	var a arena
+	if len(d.touched) == 1 && len(b.events) > 1 {
+		a.size = arenaBlock
+	}
 	for i, want := range b.want {
 		if want == 0 {
 			continue
 		}
 		e := &b.events[i]
 		if want&wantPlain != 0 {
-			b.plain[i] = encodeEvent(e, nil)
+			b.plain[i] = a.encode(e, nil)
 		}
 		if want&wantPrev == 0 {
 			continue
@@ -77,11 +82,11 @@ func (d *deliverer) encode(b *batch) {
 		}
 		switch {
 		case prev != nil:
-			b.prev[i] = encodeEvent(e, prev)
+			b.prev[i] = a.encode(e, prev)
 		case b.plain[i] != nil:
 			b.prev[i] = b.plain[i]
 		default:
-			b.prev[i] = encodeEvent(e, nil)
+			b.prev[i] = a.encode(e, nil)
 		}
 	}
 	if b.prev == nil {
@@ -112,6 +117,7 @@ func (d *deliverer) deliver(b *batch, live bool) {
 		*v = variant{chunks: v.chunks[:0]}
 	}
 	clear(d.own[:cap(d.own)])
+	b.end()
 }
 
 // deliverTo queues the batch for the watchers of one target. Chunk by chunk rather than watcher by
@@ -205,13 +211,18 @@ func (d *deliverer) wakeAll() {
 // settle gives the watchers of g that did not get the batch their place: those without room are
 // parked, those whose events cannot be read are canceled. Hub.mu is held.
 func (h *Hub) settle(d *deliverer, g *group) {
+	live := g == h.mu.live
 	for i := range d.stalls {
+		if !live && i%handOver == handOver-1 {
+			h.mu.Unlock()
+			h.mu.Lock()
+		}
 		w := d.stalls[i].w
 		w.stalled = false
 		if w.dead {
 			continue
 		}
-		if g == h.mu.live {
+		if live {
 			w.stream.behind++
 			h.counts.fellBehind.Add(1)
 		}
@@ -231,7 +242,7 @@ func (h *Hub) settle(d *deliverer, g *group) {
 // park puts a watcher aside until its stream has room for need bytes. mu is held.
 //
 // W7 holds because the watcher had no room: either something is queued or in flight, and Next will
-// look at resumeAt again, or another watcher goes first, whose response will then be in flight.
+// look at resumeAt again, or another watcher goes first, whose response or cancel will be in flight.
 func (h *Hub) park(w *watcher, need int64) {
 	s := w.stream
 	s.mu.Lock()
@@ -257,10 +268,6 @@ func (h *Hub) park(w *watcher, need int64) {
 func (h *Hub) resume(s *Stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.unpark(s)
-}
-
-func (h *Hub) unpark(s *Stream) {
 	for len(s.parked) > 0 {
 		w := s.parked[len(s.parked)-1]
 		s.parked.remove(w)

@@ -43,7 +43,8 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 	h.mu.claimed = e.last
 	g := h.mu.live
 	if len(g.members) > 0 {
-		b := newBatch(e.last, e.events)
+		b := &d.batch
+		b.begin(e.last, e.events)
 		for i := range b.events {
 			d.find(g, b, i)
 			if i%matchSlice == matchSlice-1 {
@@ -59,6 +60,8 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 			h.mu.Lock()
 			d.deliver(b, true)
 			h.settle(d, g)
+		} else {
+			b.end()
 		}
 	}
 	h.mu.matched = e.last

@@ -36,10 +36,10 @@ func (s *Stream) charge(n int64) {
 	s.hub.queued.Add(n)
 }
 
-// admits reports whether there is room for n more bytes; an empty stream has room for anything
-// (W8), unless a watcher waits for it to be empty. mu is held.
-func (s *Stream) admits(n int64) bool {
-	return s.mu.alone == 0 && (s.mu.queued == 0 || s.mu.queued+n <= s.hub.limit())
+// fits reports whether there is room for n more bytes; an empty stream has room for anything (W8).
+// mu is held.
+func (s *Stream) fits(n int64) bool {
+	return s.mu.queued == 0 || s.mu.queued+n <= s.hub.limit()
 }
 
 // put appends a response. mu is held.
@@ -67,7 +67,7 @@ func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
 		}
 	}
 	need = runSize + idSize + c.bytes + sliceSize*int64(len(c.events))
-	if w.alone && s.mu.queued > 0 || !w.alone && !s.admits(need) {
+	if !s.fits(need) || s.mu.alone > 0 && !w.alone {
 		return need, false
 	}
 	s.servedAlone(w)
@@ -106,7 +106,7 @@ func (s *Stream) splits(c *chunk) bool {
 // putProgress appends a progress notification, or drops it if there is no room. mu is held.
 func (s *Stream) putProgress(id, rev int64) {
 	r := run{rev: rev, bytes: headerSize, charge: runSize}
-	if s.admits(r.charge + idSize) {
+	if s.mu.alone == 0 && s.fits(r.charge+idSize) {
 		s.put(r, id)
 		s.wakeSender()
 		s.hub.counts.progress.Add(1)

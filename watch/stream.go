@@ -215,7 +215,8 @@ func (s *Stream) Cancel(id int64) {
 	s.mu.Unlock()
 }
 
-// end takes a watcher out of wherever it is. Both locks are held.
+// end takes a watcher out of wherever it is. Both locks are held. Unless the stream ends, the caller
+// queues an answer: it makes sure of W7 if others waited for this watcher.
 func (h *Hub) end(w *watcher) {
 	if w.dead {
 		return
@@ -230,12 +231,7 @@ func (h *Hub) end(w *watcher) {
 	if w.flags&notify != 0 {
 		s.notifies--
 	}
-	if w.alone {
-		w.alone = false
-		if s.mu.alone--; s.mu.alone == 0 {
-			defer h.unpark(s)
-		}
-	}
+	s.servedAlone(w)
 	switch w.place {
 	case inGroup:
 		if w.group.running {
