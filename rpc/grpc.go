@@ -37,6 +37,9 @@ type Server struct {
 	leaderWG sync.WaitGroup
 }
 
+// connectionTimeout bounds the handshake of HTTP/2, which is the client's settings.
+const connectionTimeout = 10 * time.Second
+
 // method is what a server knows about one of its methods.
 type method struct {
 	*methodMetrics
@@ -89,6 +92,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(c.MaxConcurrentStreams),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.WaitForHandlers(true),
+		// A client that sends the preface and nothing after it is let go.
+		grpc.ConnectionTimeout(connectionTimeout),
 	}
 	if c.KeepAliveMinTime > 0 {
 		opts = append(opts, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.KeepAliveMinTime}))

@@ -42,6 +42,7 @@ var methods = map[protoreflect.FullName]string{
 	"etcdserverpb.TxnRequest":           "etcdserverpb.KV/Txn",
 	"etcdserverpb.CompactionRequest":    "etcdserverpb.KV/Compact",
 	"etcdserverpb.StatusRequest":        "etcdserverpb.Maintenance/Status",
+	"etcdserverpb.AlarmRequest":         "etcdserverpb.Maintenance/Alarm",
 	"etcdserverpb.MemberListRequest":    "etcdserverpb.Cluster/MemberList",
 	"grpc.health.v1.HealthCheckRequest": "grpc.health.v1.Health/Check",
 }

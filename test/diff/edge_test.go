@@ -119,4 +119,7 @@ func statuses(_ *testing.T, p *Pair) {
 	p.Do(&pb.StatusRequest{})
 	p.Do(&pb.MemberListRequest{})
 	p.Do(&pb.MemberListRequest{Linearizable: true})
+	p.Do(&pb.AlarmRequest{})
+	p.Do(&pb.AlarmRequest{Alarm: pb.AlarmType_NOSPACE})
+	p.Do(&pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_CORRUPT, MemberID: 1})
 }
