@@ -134,7 +134,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 	pos := g.pos
 	var failure error
 	if to := h.ring.published.Load(); pos <= to {
-		events, next, err := h.src.Events(pos, to, h.opt.CatchUpBytes)
+		events, next, err := h.src.Events(pos, to, h.batchBytes())
 		switch {
 		case err != nil:
 			failure = err
@@ -175,6 +175,12 @@ func (h *Hub) step(d *deliverer, g *group) {
 	}
 }
 
+// batchBytes is how much to read at once: what no stream has room for would be read again.
+func (h *Hub) batchBytes() int {
+	const least = 64 << 10
+	return min(h.opt.CatchUpBytes, max(least, int(h.limit())))
+}
+
 // read queues a batch for the watchers of the scan. No lock is held.
 func (d *deliverer) read(g *group, last int64, events []kv.Event) {
 	b := &d.batch
@@ -213,7 +219,7 @@ func (h *Hub) drop(g *group) {
 func (h *Hub) fail(g *group, err error) {
 	if !errors.Is(err, kv.ErrCompacted) {
 		h.opt.Logger.Error("watch: cannot read history, watchers are canceled", "revision", g.pos, "watchers", len(g.members), "error", err)
-		h.cancelAll(g, func(*watcher) bool { return true }, Response{Revision: h.ring.published.Load(), Reason: ReasonHistory})
+		h.cancelAll(g, func(*watcher) bool { return true }, Response{Revision: h.revision(), Reason: ReasonHistory})
 		return
 	}
 	compacted := h.src.CompactRevision()

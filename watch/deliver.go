@@ -233,7 +233,7 @@ func (h *Hub) settle(d *deliverer, g *group) {
 	clear(d.stalls)
 	d.stalls = d.stalls[:0]
 	for i, w := range d.failed {
-		h.cancel(w, Response{Revision: h.ring.published.Load(), Reason: ReasonHistory})
+		h.cancel(w, Response{Revision: h.revision(), Reason: ReasonHistory})
 		d.failed[i] = nil
 	}
 	d.failed = d.failed[:0]

@@ -36,8 +36,8 @@
 //	    next > claimed. So everything from its next on is still to be distributed by the matcher,
 //	    which skips revisions below next: no gap and no repeat.
 //	W3. Creation. A watcher that starts at revision 0 gets exactly what is above the revision of its
-//	    created response, which is published at that moment; the response is queued before the
-//	    watcher can be found by the matcher or a worker.
+//	    created response, which is the newest that can be read at that moment, published or not; the
+//	    response is queued before the watcher can be found by the matcher or a worker.
 //	W4. Falling behind. A live watcher turns behind with next the first revision that it was not
 //	    given: the one that did not fit, or matched+1 when the ring overflowed or a snapshot was
 //	    installed.
@@ -46,7 +46,8 @@
 //	    but the last are marked, and nothing of that watcher is between them.
 //	W6. Progress. A progress notification at revision R for a watcher is queued only when the watcher
 //	    is live and everything up to R that concerns it is queued before it. For a whole stream this
-//	    holds for every watcher of the stream.
+//	    holds for every watcher of the stream, and R is no older than what could be read when it was
+//	    asked for.
 //	W7. No stuck stream. If watchers wait for room in a stream's queue, then there is something that
 //	    its sender has not sent yet, and the sender's next call of Next lets them go on.
 //	W8. Bounds. What the queue of a stream holds is at most its budget, or one response (a revision
@@ -59,5 +60,5 @@
 //
 // Hub.mu guards the index, the watchers' places and all that decides between live and behind. Under
 // it, Stream.mu guards one queue. The ring has its own lock, the only one that Publish takes; it is
-// held for an append. The Source is never called under any of them, CompactRevision excepted.
+// held for an append. The Source's history is never read under any of them.
 package watch

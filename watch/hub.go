@@ -9,7 +9,7 @@ import (
 
 // Source is the history that the hub reads from. Its methods may be called concurrently.
 type Source interface {
-	// Revision returns the newest revision that can be read.
+	// Revision returns the newest revision that can be read. It must be cheap.
 	Revision() int64
 	// CompactRevision returns the revision below which history is gone. It must be cheap.
 	CompactRevision() int64
@@ -85,6 +85,10 @@ func (h *Hub) Publish(rev int64, events []kv.Event) { h.ring.publish(rev, events
 // Reset says that the source was replaced by one at rev without the changes up to it having been
 // published, as when a snapshot is installed. Every live watcher turns behind at its next revision.
 func (h *Hub) Reset(rev int64) { h.ring.reset(rev) }
+
+// revision returns the newest revision that a client may know of. For a moment it is ahead of what is
+// published.
+func (h *Hub) revision() int64 { return max(h.src.Revision(), h.ring.published.Load()) }
 
 // Close ends all streams and waits for the hub's goroutines, and so for calls of the source.
 func (h *Hub) Close() {

@@ -25,7 +25,7 @@ import (
 // history with compactions and snapshots, under random budgets, and compares every response with
 // the history. VIGIL_WATCH_RUNS is the number of histories, VIGIL_WATCH_SEED the seed of the first.
 func TestRandom(t *testing.T) {
-	runs, seed := 40, uint64(time.Now().UnixNano())
+	runs, seed := 25, uint64(time.Now().UnixNano())
 	if s := os.Getenv("VIGIL_WATCH_RUNS"); s != "" {
 		runs, _ = strconv.Atoi(s)
 	}

@@ -13,7 +13,7 @@ type State string
 const (
 	// Live: it is given what is published.
 	Live State = "live"
-	// Future: live, and its start revision is not reached.
+	// Future: live, and its start revision is not published yet.
 	Future State = "future"
 	// Behind: history is read for it.
 	Behind State = "behind"

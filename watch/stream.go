@@ -101,7 +101,7 @@ func (s *Stream) Refuse(reason string) {
 }
 
 func (s *Stream) refuse(reason string) {
-	s.answer(Response{WatchID: InvalidID, Revision: s.hub.ring.published.Load(), Created: true, Canceled: true, Reason: reason})
+	s.answer(Response{WatchID: InvalidID, Revision: s.hub.revision(), Created: true, Canceled: true, Reason: reason})
 }
 
 // Create adds a watcher. The outcome is a response: created, or created and canceled with
@@ -139,9 +139,9 @@ func (s *Stream) Create(r CreateRequest) {
 	}
 	s.watchers[w.id] = w
 	s.peak = max(s.peak, len(s.watchers))
-	published := h.ring.published.Load()
-	s.answer(Response{WatchID: w.id, Revision: published, Created: true})
-	if w.start != 0 && w.start <= published && w.start < compacted {
+	rev := h.revision()
+	s.answer(Response{WatchID: w.id, Revision: rev, Created: true})
+	if w.start != 0 && w.start <= rev && w.start < compacted {
 		w.dead = true
 		s.answer(Response{WatchID: w.id, CompactRevision: compacted, Canceled: true})
 		h.counts.compacted.Add(1)
@@ -155,7 +155,7 @@ func (s *Stream) Create(r CreateRequest) {
 	}
 	w.next = w.start
 	if w.start == 0 {
-		w.next = published + 1
+		w.next = rev + 1
 	}
 	if w.next > h.mu.claimed {
 		h.mu.live.add(w)
@@ -211,7 +211,7 @@ func (s *Stream) Cancel(id int64) {
 	}
 	s.mu.Lock()
 	h.end(w)
-	s.putAnswer(Response{WatchID: id, Revision: h.ring.published.Load(), Canceled: true})
+	s.putAnswer(Response{WatchID: id, Revision: h.revision(), Canceled: true})
 	s.mu.Unlock()
 }
 
@@ -256,13 +256,13 @@ func (s *Stream) Progress() {
 	if s.closed || s.active == 0 || s.behind > 0 {
 		return
 	}
-	published := h.ring.published.Load()
-	if h.mu.matched == published {
+	rev := h.revision()
+	if h.mu.matched == rev {
 		h.answerProgress(s, 1)
 		return
 	}
 	s.asks++
-	s.askRev = published
+	s.askRev = rev
 	h.ask(s)
 }
 
