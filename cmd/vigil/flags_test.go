@@ -83,3 +83,11 @@ func TestLogLines(t *testing.T) {
 		}
 	}
 }
+
+func TestGrowth(t *testing.T) {
+	for live, want := range map[uint64]int{0: mostGrowth, 1 << 20: mostGrowth, 80 << 20: 100, 100 << 20: 80, 8 << 30: leastGrowth} {
+		if got := growth(live); got != want {
+			t.Errorf("growth of %d live bytes is %d %%, want %d", live, got, want)
+		}
+	}
+}

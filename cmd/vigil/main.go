@@ -12,15 +12,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 	"time"
 
 	"vigil/server"
 )
 
-// stopTimeout bounds a clean stop; what is still open then is cut.
-const stopTimeout = 5 * time.Second
+// stopTimeout bounds the wait for requests under way at a clean stop; what is still open then is cut.
+// Scripts written for etcd expect a member to be gone within a second and a half.
+const stopTimeout = 1200 * time.Millisecond
 
 func main() {
 	os.Exit(run(os.Args[1:]))
@@ -50,8 +50,7 @@ func run(args []string) int {
 		return 1
 	}
 	o.config.Logger = log
-	kept := ballast()
-	defer runtime.KeepAlive(kept)
+	keepHeadroom()
 	for _, name := range o.unknownVars {
 		log.Warn("environment variable names no flag and has no effect", "variable", name)
 	}

@@ -1,18 +1,52 @@
 package main
 
-import "os"
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
 
-// headroom is how many bytes the heap may grow between two garbage collections beyond what the
-// collector allows by itself. Under load a member keeps little and allocates much: with a small heap
-// it would collect many times a second. Bounded bytes rather than a larger GOGC, so that a member
-// with a large index does not double it.
-const headroom = 64 << 20
+// headroom is how many bytes the heap may grow between two garbage collections. Under load a member
+// keeps little and allocates much: with the usual growth by a factor, a small heap is collected many
+// times a second, and one that holds large buffers takes their size again for garbage.
+const headroom = 80 << 20
 
-// ballast returns bytes that count as live as long as they are kept. Nobody touches them, so they
-// take address space and no memory. It returns nil if the operator has set GOGC.
-func ballast() []byte {
-	if os.Getenv("GOGC") != "" {
-		return nil
+// The growth stays within these percentages of what is live: a large index is not collected all the
+// time, and a tiny heap needs no more than this.
+const (
+	leastGrowth = 50
+	mostGrowth  = 2000
+)
+
+// keepHeadroom adjusts the collector to what is live, now and after each collection. It leaves a
+// process alone whose operator has set GOGC.
+func keepHeadroom() {
+	if os.Getenv("GOGC") == "" {
+		new(collector).adjust()
 	}
-	return make([]byte, headroom)
+}
+
+// collector is an object that nobody keeps, so each collection finds it and runs adjust.
+type collector struct {
+	percent int
+	// The runtime puts objects below 16 bytes together in blocks, which may stay reachable.
+	_ [2]uint64
+}
+
+func (c *collector) adjust() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	want := growth(live[0].Value.Uint64())
+	// Setting it stops the world for a moment: not for a trifle.
+	if diff := want - c.percent; diff > c.percent/10 || -diff > c.percent/10 {
+		debug.SetGCPercent(want)
+		c.percent = want
+	}
+	runtime.SetFinalizer(c, (*collector).adjust)
+}
+
+// growth returns the percentage by which a heap with so many live bytes may grow.
+func growth(live uint64) int {
+	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth))
 }
