@@ -390,3 +390,43 @@ func TestSharedEncoding(t *testing.T) {
 		}
 	})
 }
+
+// TestSmallShareOfBatch: a response with little of a large batch does not keep the rest alive.
+func TestSmallShareOfBatch(t *testing.T) {
+	var d deliverer
+	d.hub = &Hub{opt: Options{}.EnsureDefaults()}
+	src := newMemSource()
+	g := newGroup()
+	s := &Stream{hub: d.hub}
+	for id, key := range []string{"a", "rare"} {
+		g.add(&watcher{stream: s, id: int64(id), key: key})
+	}
+	var events []kv.Event
+	for i := range 1_000 {
+		key := "a"
+		if i == 500 {
+			key = "rare"
+		}
+		_, ev := src.commit(op{key: key})
+		events = append(events, ev...)
+	}
+	b := &d.batch
+	b.begin(src.Revision(), events)
+	for i := range b.events {
+		d.find(g, b, i)
+	}
+	d.encode(b)
+	for key, shared := range map[string]bool{"a": false, "rare": false} { // "a" has a hole, so it is a copy, too
+		var v variant
+		v.build(b, g.exact[key], 0, &d.hub.opt)
+		if got := &v.events[0] == &b.plain[v.rev(0)-2]; got != shared {
+			t.Errorf("the events of %s share the batch's slice: %v", key, got)
+		}
+	}
+	var v variant
+	few := batch{last: b.last, events: b.events[:10], plain: b.plain[:10]}
+	v.build(&few, &target{first: 3, n: 1, puts: 1}, 0, &d.hub.opt)
+	if &v.events[0] != &few.plain[3] {
+		t.Error("one event of a few is copied")
+	}
+}
