@@ -167,10 +167,27 @@ func (a *applier) commitStore() (mvcc.Published, error) {
 		if !waited {
 			a.r.cfg.Logger.Warn("the disk is full: applying waits for room", slog.Any("error", err))
 		}
+		a.expire(time.Now().Add(-a.r.cfg.RequestTimeout))
 		select {
 		case <-time.After(noSpaceRetry):
 		case <-a.r.stopping:
 			return pub, errStopped
 		}
+	}
+}
+
+// expire answers requests of the batch that began before a time and cannot be committed yet: the
+// keeper does not see them any more. They may still take effect.
+func (a *applier) expire(before time.Time) {
+	for _, g := range a.groups {
+		if len(g.waiters) == 0 || !g.begun.Before(before) {
+			continue
+		}
+		a.r.queue.failed.Add(uint64(len(g.waiters)))
+		g.resolve(a.r.timeout(g.begun))
+		// Their waiters serve other requests from now on.
+		clear(g.waiters)
+		clear(g.results)
+		g.waiters, g.results = g.waiters[:0], g.results[:0]
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -194,7 +195,8 @@ func checkAcked(t *testing.T, name string, disk *memfs.FS, acked map[int64]strin
 }
 
 // The disk fills up under load. Writes are refused by name, or the member stops and says why; what
-// was acknowledged is there, reads go on while the member lives, and with room again all is well.
+// was acknowledged is there, reads go on while the member lives, and with room again all is well. A
+// write that is on its way when the disk fills up gets an answer in time as well.
 func TestFullDisk(t *testing.T) {
 	for _, room := range []int64{0, 3000, 9000, 20000, 50000, 100000} {
 		t.Run(fmt.Sprint(room), func(t *testing.T) {
@@ -205,6 +207,10 @@ func TestFullDisk(t *testing.T) {
 			r := start(t, c)
 			fs.SetFree(room)
 			acked, err := script(r, 100000)
+			if errors.Is(err, kv.ErrTimeout) {
+				// It was on its way when the disk filled up. The next one is refused by name.
+				_, err = script(r, 1)
+			}
 			switch {
 			case errors.Is(err, kv.ErrNoSpace):
 				if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l"), Serializable: true}).Count; len(acked) > 7 && got == 0 {
@@ -235,5 +241,49 @@ func TestFullDisk(t *testing.T) {
 			r.Stop(context.Background())
 			checkAcked(t, "afterwards", inner.Kill(), acked)
 		})
+	}
+}
+
+// Many writes are on their way when the disk fills up: each gets an answer in time, those that apply
+// has taken already as well.
+func TestFullDiskAnswersInTime(t *testing.T) {
+	inner := memfs.New()
+	fs := faultfs.New(inner, nil)
+	c := faultConfig(fs)
+	c.RequestTimeout = 500 * time.Millisecond
+	r := start(t, c)
+	fs.SetFree(20000)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var timeouts atomic.Int64
+	var writers sync.WaitGroup
+	for w := range 32 {
+		writers.Go(func() {
+			for {
+				_, err := r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", w), Value: make([]byte, 100)})
+				switch {
+				case err == nil:
+				case errors.Is(err, kv.ErrTimeout):
+					timeouts.Add(1)
+					return
+				default:
+					if !errors.Is(err, kv.ErrNoSpace) && !errors.Is(err, kv.ErrStopped) {
+						t.Errorf("a write says %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	t.Logf("%d writes were on their way", timeouts.Load())
+	fs.SetFree(1 << 40)
+	if err := r.Stop(context.Background()); err != nil {
+		select {
+		case failed := <-r.Failed():
+			t.Logf("the raft log could not go on: %v", failed)
+		default:
+			t.Error(err)
+		}
 	}
 }
