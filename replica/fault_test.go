@@ -276,6 +276,9 @@ func TestFullDiskAnswersInTime(t *testing.T) {
 		})
 	}
 	writers.Wait()
+	if ctx.Err() != nil {
+		t.Error("writes waited for the disk and not for their timeout")
+	}
 	t.Logf("%d writes were on their way", timeouts.Load())
 	fs.SetFree(1 << 40)
 	if err := r.Stop(context.Background()); err != nil {
