@@ -88,6 +88,9 @@ func (m *Member) start() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := m.canStartFresh(); err != nil {
+		return err
+	}
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
 		return err
 	}
@@ -268,6 +271,19 @@ func (m *Member) replicaConfig() replica.Config {
 		Logger:          c.Logger,
 		NoSync:          c.UnsafeNoSync,
 	}
+}
+
+// canStartFresh refuses to make a new cluster for a member that was told to join one: it would serve
+// an empty store under the name of one that has data.
+func (m *Member) canStartFresh() error {
+	if m.cfg.InitialClusterState != "existing" {
+		return nil
+	}
+	_, err := m.cfg.FS.Stat(filepath.Join(m.cfg.DataDir, "history"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--initial-cluster-state=existing: %s has no data, and this version cannot join a cluster; check --data-dir, or use new", m.cfg.DataDir)
+	}
+	return err
 }
 
 // lockDataDir takes the data directory for this process. It writes nothing into a directory that

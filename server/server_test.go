@@ -166,6 +166,7 @@ func TestRefusedStart(t *testing.T) {
 		{"this version serves no TLS", Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
 		{"must name an IP address", Config{ListenClientURLs: []string{"http://example.com:2379"}}},
 		{"at least 5 times", Config{HeartbeatInterval: time.Second, ElectionTimeout: 2 * time.Second}},
+		{"cannot join a cluster", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, InitialClusterState: "existing"}},
 		{"runs clusters of one", Config{InitialCluster: "default=http://localhost:2380,b=http://localhost:2381"}},
 	} {
 		fresh := tc.c.DataDir == ""

@@ -62,7 +62,7 @@ func sections(o *options) []section {
 		{"Cluster", []*option{
 			urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", server.DefaultPeerURL, "what other members are told to dial; part of the member's id"),
 			str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "this member", "members of a new cluster; read only when DATA-DIR is new"),
-			str(&c.InitialClusterState, "initial-cluster-state", "STATE", d.InitialClusterState, `"new" or "existing"`),
+			str(&c.InitialClusterState, "initial-cluster-state", "STATE", d.InitialClusterState, `"new", or "existing" to insist on data that is already there`),
 			str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", d.InitialClusterToken, "tells clusters with equal URLs apart"),
 			millis(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "time between heartbeats of a leader, in milliseconds"),
 			millis(&c.ElectionTimeout, "election-timeout", d.ElectionTimeout, "time a follower waits for a leader, in milliseconds; at least 5 heartbeats"),
