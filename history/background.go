@@ -25,6 +25,7 @@ func (l *Log) start() {
 	l.mu.allocate = true
 	l.done.Go(l.sealer)
 	l.done.Go(l.allocator)
+	l.done.Go(l.reclaimer)
 }
 
 func (l *Log) sealer() {
@@ -60,6 +61,7 @@ func (l *Log) sealPending() error {
 	l.mu.sealing = nil
 	l.mu.synced = seg.applied
 	l.mu.changed.Broadcast()
+	defer l.kickReclaim()
 	return nil
 }
 
@@ -67,36 +69,15 @@ func (l *Log) sealPending() error {
 // sealed one and lets readers go over from memory to the file.
 func (l *Log) seal(seg *openSegment) error {
 	foot := footer{
-		sparse:   seg.mem.sorted,
 		firstID:  seg.head.id,
 		lastID:   seg.head.id,
-		bodyEnd:  seg.end,
-		batches:  seg.batches,
-		records:  uint32(seg.mem.len()),
-		metas:    uint32(len(seg.metas)),
-		mains:    uint32(len(seg.mem.mains)),
-		bodySum:  seg.bodySum,
-		first:    seg.first,
-		last:     seg.last,
 		revision: seg.revision,
 		applied:  seg.applied,
 		before:   seg.before,
 		after:    seg.after,
-		live:     uint64(max(seg.bytes-seg.seg.dead.Load(), 0)),
 	}
-	b := make([]byte, 0, foot.fileSize()-int64(seg.end))
-	b = seg.mem.append(b)
-	for _, off := range seg.metas {
-		b = le.AppendUint32(b, off)
-	}
-	foot.tableSum = crc32.Update(seg.head.sum, castagnoli, b)
-	b = b[:cap(b)-footerSize]
-	b = append(b, foot.encode(seg.head.sum)...)
 	path := l.path(sealedName(foot.firstID, foot.lastID, foot.generation))
-	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
-		return fmt.Errorf("history: seal %s: %w", seg.path, err)
-	}
-	if err := seg.file.Truncate(foot.fileSize()); err != nil {
+	if err := seg.writeTables(&foot); err != nil {
 		return fmt.Errorf("history: seal %s: %w", seg.path, err)
 	}
 	if err := l.syncFile(seg.file, seg.path); err != nil {
@@ -117,6 +98,32 @@ func (l *Log) seal(seg *openSegment) error {
 	seg.seg.src.Store(&source{file: file})
 	l.o.Logger.Debug("sealed a history segment", "file", path, "records", foot.records, "bytes", foot.fileSize())
 	return nil
+}
+
+// writeTables writes the tables and the footer behind the batches, the footer being filled in but
+// for what seg knows.
+func (seg *openSegment) writeTables(foot *footer) error {
+	foot.sparse = seg.mem.sorted
+	foot.bodyEnd = seg.end
+	foot.batches = seg.batches
+	foot.records = uint32(seg.mem.len())
+	foot.metas = uint32(len(seg.metas))
+	foot.mains = uint32(len(seg.mem.mains))
+	foot.bodySum = seg.bodySum
+	foot.first, foot.last = seg.first, seg.last
+	foot.live = uint64(seg.bytes)
+	b := make([]byte, 0, foot.fileSize()-int64(seg.end))
+	b = seg.mem.append(b)
+	for _, off := range seg.metas {
+		b = le.AppendUint32(b, off)
+	}
+	foot.tableSum = crc32.Update(seg.head.sum, castagnoli, b)
+	b = b[:cap(b)-footerSize]
+	b = append(b, foot.encode(seg.head.sum)...)
+	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
+		return err
+	}
+	return seg.file.Truncate(foot.fileSize())
 }
 
 func (l *Log) syncFile(f vfs.File, path string) error {
@@ -307,6 +314,7 @@ func (l *Log) Close() error {
 	l.mu.closed = true
 	l.mu.changed.Broadcast()
 	l.mu.Unlock()
+	l.stopReclaim()
 	l.done.Wait()
 
 	err := l.finalSync()
@@ -322,7 +330,7 @@ func (l *Log) Close() error {
 	if cerr := l.w.seg.file.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("history: close %s: %w", l.w.seg.path, cerr)
 	}
-	for _, s := range l.w.segs {
+	for _, s := range l.mu.segs {
 		if src := s.src.Load(); src.file != nil {
 			src.file.release()
 		}

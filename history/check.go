@@ -7,7 +7,7 @@ import (
 )
 
 // eachMeta calls fn with every meta record in the order they were written. fn may keep the value.
-func (s *sealed) eachMeta(fn func(Meta)) (err error) {
+func (s *sealed) eachMeta(fn func(off uint32, m Meta)) (err error) {
 	var a access
 	a.begin()
 	defer func() { err = a.end(recover(), err) }()
@@ -33,7 +33,7 @@ func (s *sealed) eachMeta(fn func(Meta)) (err error) {
 		if err != nil {
 			return corrupt(s.path, off, "%v", err)
 		}
-		fn(m)
+		fn(uint32(off), m)
 	}
 	return nil
 }
@@ -41,11 +41,20 @@ func (s *sealed) eachMeta(fn func(Meta)) (err error) {
 // Check reads every byte of the sealed segments and returns the first thing that is not as it was
 // written, as a CorruptError, or ctx's error. Reads and writes go on beside it.
 func (l *Log) Check(ctx context.Context) error {
-	for _, seg := range l.View().segs {
-		if src := seg.src.Load(); src.file != nil {
-			if err := src.file.check(ctx); err != nil {
+	for _, seg := range l.segments() {
+		for {
+			src := seg.source()
+			if src.file == nil {
+				break
+			}
+			err := src.file.check(ctx)
+			if errors.Is(err, ErrClosed) && seg.source() != src {
+				continue // it was rewritten
+			}
+			if err != nil {
 				return err
 			}
+			break
 		}
 	}
 	return nil

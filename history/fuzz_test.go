@@ -131,7 +131,7 @@ func FuzzFooter(f *testing.F) {
 		for scan.Next() {
 		}
 		_ = s.check(tContext)
-		_ = s.eachMeta(func(Meta) {})
+		_ = s.eachMeta(func(uint32, Meta) {})
 	})
 }
 

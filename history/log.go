@@ -106,12 +106,23 @@ type Log struct {
 		allocErr error
 		triedAt  time.Time
 		synced   Applied
+		// segs are the segments in front of the open one as they are now; replaced, never changed.
+		// The writer and the Views may still know those that were merged.
+		segs []*segment
 	}
+
+	// dead guards the deadSets of all segments. It comes before mu, and is never held over I/O but
+	// that of reading a table.
+	dead   sync.Mutex
+	metaAt metaIndex
+	rec    reclaim
 }
 
 func newLog(o Options) *Log {
 	l := &Log{o: o.withDefaults(), failed: make(chan struct{})}
 	l.mu.changed.L = &l.mu.Mutex
+	l.metaAt = metaIndex{newest: map[string]metaPlace{}, dead: map[uint64]int64{}}
+	l.rec.init()
 	l.w.pend.sorted = true
 	l.w.metas = metaState{}
 	return l
@@ -232,31 +243,6 @@ func (l *Log) fail(err error) error {
 	}
 	l.mu.changed.Broadcast()
 	return l.mu.err
-}
-
-// Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
-// and how many of them are not known to be dead.
-func (l *Log) Size() (total, live int64) {
-	v := l.view.Load()
-	total = int64(v.end)
-	live = total - v.open.seg.dead.Load()
-	for _, s := range v.segs {
-		n := s.size.Load()
-		total += n
-		live += n - s.dead.Load()
-	}
-	return total, max(live, 0)
-}
-
-// Dead notes that the record at rev, n encoded bytes long, is not needed any more. It is counted in
-// memory only: who calls it counts again after Open. It costs a binary search over the segments.
-func (l *Log) Dead(rev kv.Rev, n int) {
-	v := l.view.Load()
-	s := v.segmentOf(rev)
-	if s == nil {
-		s = v.open.seg
-	}
-	s.dead.Add(int64(n) + recordHeaderSize)
 }
 
 // newSalt returns a number that nobody can guess.

@@ -181,6 +181,7 @@ func verify(v *View, want []rec) error {
 	for _, n := range []int{1, 4} {
 		i := 0
 		for _, p := range v.Split(n) {
+			defer p.Close()
 			for p.Next() {
 				if i == len(want) || p.Rev() != want[i].rev || !bytes.Equal(p.Data(), want[i].data) {
 					return fmt.Errorf("split %d: record %d is %v", n, i, p.Rev())
@@ -497,16 +498,27 @@ func TestSize(t *testing.T) {
 		m.batches = append(m.batches, b)
 	}
 	total, live := l.Size()
-	if total != live || total < 200*batchHeaderSize {
+	if live > total || live < total/2 || total < 200*batchHeaderSize {
 		t.Fatal(total, live)
 	}
-	dead := 0
-	for _, r := range m.recs() {
-		l.Dead(r.rev, len(r.data))
-		dead += len(r.data) + recordHeaderSize
+	// All but the newest segments die, twice over: what is dead is counted once.
+	recs := m.recs()
+	least := int64(0)
+	var dead []DeadRecord
+	for _, r := range recs[:len(recs)/2] {
+		dead = append(dead, DeadRecord{Rev: r.rev, Tombstone: r.tombstone})
+		least += int64(len(r.data) + recordHeaderSize)
 	}
-	if _, after := l.Size(); after != live-int64(dead) {
-		t.Fatalf("live %d after %d of %d died", after, dead, live)
+	l.rec.Lock() // nothing is rewritten while this is held
+	l.rec.stopped = true
+	l.rec.Unlock()
+	for range 2 {
+		if err := l.Dead(dead); err != nil {
+			t.Fatal(err)
+		}
+		if _, after := l.Size(); after > live-least || after < live-2*least {
+			t.Fatalf("live %d after at least %d of %d died", after, least, live)
+		}
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +29,7 @@ func Open(o Options) (*Log, error) {
 	l := newLog(o)
 	r := recovery{l: l, known: o.ClusterID != 0 || o.MemberID != 0}
 	if err := r.run(); err != nil {
-		for _, s := range l.w.segs {
+		for _, s := range l.mu.segs {
 			if src := s.src.Load(); src.file != nil {
 				src.file.release()
 			}
@@ -60,7 +61,8 @@ func (r *recovery) run() error {
 		return err
 	}
 	r.nextID = 1
-	for _, f := range files.sealed {
+	sealed, obsolete := files.current()
+	for _, f := range sealed {
 		if err := r.addSealed(f); err != nil {
 			return err
 		}
@@ -69,7 +71,7 @@ func (r *recovery) run() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range files.temp {
+	for _, name := range append(files.temp, obsolete...) {
 		if err := l.o.FS.Remove(l.path(name)); err != nil {
 			return fmt.Errorf("history: remove a leftover: %w", err)
 		}
@@ -134,16 +136,23 @@ func (l *Log) list() (files, error) {
 		}
 	}
 	slices.SortFunc(f.sealed, func(a, b sealedFile) int {
-		if a.first != b.first {
-			if a.first < b.first {
-				return -1
-			}
-			return 1
-		}
-		return int(int64(b.generation) - int64(a.generation))
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last), cmp.Compare(b.generation, a.generation))
 	})
 	slices.Sort(f.logs)
 	return f, nil
+}
+
+// current returns the sealed files that count and the names of those that do not: a merged segment
+// replaces those it was made of, whose ids it covers in a higher generation.
+func (f *files) current() (sealed []sealedFile, obsolete []string) {
+	for _, s := range f.sealed {
+		if n := len(sealed); n > 0 && s.last <= sealed[n-1].last && s.generation < sealed[n-1].generation {
+			obsolete = append(obsolete, s.name)
+			continue
+		}
+		sealed = append(sealed, s)
+	}
+	return sealed, obsolete
 }
 
 func scanName(name, format string, to ...any) bool {
@@ -169,21 +178,27 @@ func (r *recovery) addSealed(f sealedFile) error {
 	seg := &segment{id: f.first, first: s.foot.first, last: s.foot.last}
 	seg.size.Store(s.foot.fileSize())
 	seg.src.Store(&source{file: s})
-	l.w.segs = append(l.w.segs, seg)
+	// Adopted at once, so that it is let go if anything fails.
+	seg.last = s.foot.last
+	if s.foot.records == 0 {
+		seg.last = l.w.last
+	}
+	fits := s.foot.records == 0 || l.w.last.Less(s.foot.first)
+	l.adopt(seg)
 	if err := r.identify(&h, path); err != nil {
 		return err
 	}
 	if s.foot.before != r.chain {
 		return corrupt(path, 0, "the segment does not continue the one before it")
 	}
-	if s.foot.records == 0 {
-		seg.last = l.w.last
-	} else if !l.w.last.Less(s.foot.first) {
+	if !fits {
 		return corrupt(path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it", s.foot.first.Main, s.foot.first.Sub)
 	}
-	l.w.lasts = append(l.w.lasts, seg.last)
 	r.advance(f.last+1, seg.last, s.foot.revision, s.foot.applied, s.foot.after)
-	return s.eachMeta(func(m Meta) { l.w.metas.apply(m) })
+	return s.eachMeta(func(_ uint32, m Meta) {
+		l.w.metas.apply(m)
+		l.metaAt.note(f.last, &m)
+	})
 }
 
 // advance notes the end of a segment.
@@ -211,7 +226,7 @@ func (r *recovery) identify(h *header, path string) error {
 // but the last one with a batch are whole and get sealed; those behind it are removed.
 func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	l := r.l
-	if len(ids) == 0 && len(l.w.segs) == 0 {
+	if len(ids) == 0 && len(l.mu.segs) == 0 {
 		return nil, corrupt(l.o.Dir, 0, "there is no segment")
 	}
 	for i, id := range ids {
@@ -234,7 +249,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 		}
 		used++
 	}
-	if used == 0 && len(l.w.segs) == 0 {
+	if used == 0 && len(l.mu.segs) == 0 {
 		return nil, corrupt(r.logs[0].path, headerSize, "there is no batch")
 	}
 	if used == 0 && len(r.logs) > 0 {

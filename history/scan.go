@@ -8,21 +8,14 @@ import (
 // larger.
 const scanWindow = 256 << 10
 
-// span is a run of records of one source.
+// span is a run of records of one source: of a segment, or of mem.
 type span struct {
 	seg  *segment
-	mem  *memory // instead of seg
-	from kv.Rev
-	// With numbered set it is the records [first, limit) instead.
-	numbered     bool
+	mem  *memory
+	from kv.Rev // those at or above
+	// With src set, to which a file in it is held, it is the records [first, limit) of it instead.
+	src          *source
 	first, limit int
-}
-
-func (s *span) source() *source {
-	if s.seg != nil {
-		return s.seg.src.Load()
-	}
-	return &source{mem: s.mem}
 }
 
 // bytes returns about how many bytes the source has.
@@ -36,6 +29,54 @@ func (s *span) bytes(v *View) int64 {
 	return int64(len(s.mem.chunks[0].buf))
 }
 
+// number finds the records of the span and holds its file.
+func (s *span) number() error {
+	if s.mem != nil {
+		s.src = &source{mem: s.mem}
+		s.first, s.limit = s.mem.ceil(s.from), s.mem.len()
+		return nil
+	}
+	return guard(func(a *access) error {
+		return s.seg.read(a, func(src *source) error {
+			s.src = src
+			s.first, s.limit = s.seg.bounds(src, s.from)
+			if src.file != nil {
+				src.file.hold()
+			}
+			return nil
+		})
+	})
+}
+
+// letGo gives back what number holds.
+func (s *span) letGo() {
+	if s.src != nil && s.src.file != nil {
+		s.src.file.release()
+	}
+	s.src = nil
+}
+
+// bounds returns the numbers that the records of s at or above from have in src. Once s was merged
+// there are others in front and behind.
+func (s *segment) bounds(src *source, from kv.Rev) (first, limit int) {
+	if from.Less(s.first) {
+		from = s.first
+	}
+	t := src.records()
+	return t.ceil(from), t.ceil(after(s.last))
+}
+
+// after returns the least revision above rev.
+func after(rev kv.Rev) kv.Rev { return kv.Rev{Main: rev.Main, Sub: rev.Sub + 1} }
+
+// guard runs fn, which reads mapped memory.
+func guard(fn func(*access) error) (err error) {
+	var a access
+	a.begin()
+	defer func() { err = a.end(recover(), err) }()
+	return fn(&a)
+}
+
 // Scanner walks over records in the order of their revisions, with a bounded buffer. It is not safe
 // for concurrent use.
 //
@@ -47,12 +88,14 @@ func (s *span) bytes(v *View) int64 {
 //	if err := s.Err(); err != nil {
 type Scanner struct {
 	spans []span // that are still to come
+	span  span   // the one under way
 	cur   *source
 	next  int // number of the next record of cur to load
 	limit int
 
 	window []byte // copy of a piece of a sealed segment
 	base   int64  // offset of the window in the file
+	path   string // of the file
 	at     []int  // where the records in the window begin, in order
 	taken  int    // how many of them were taken
 	rec    record
@@ -72,9 +115,9 @@ func (s *Scanner) Next() bool {
 				s.rec = record{}
 				return false
 			}
-			s.begin(&s.spans[0])
-			s.spans = s.spans[1:]
+			s.err = s.begin()
 		case s.next >= s.limit:
+			s.span.letGo()
 			s.cur = nil
 		case s.cur.mem != nil:
 			b := s.cur.mem.at(s.next)
@@ -83,74 +126,81 @@ func (s *Scanner) Next() bool {
 			s.last = s.rec.rev
 			return s.err == nil
 		default:
-			s.err = s.fill(s.cur.file)
+			s.err = guard(s.fill)
 		}
 	}
 	s.rec = record{}
 	return false
 }
 
-// begin starts with a span. A sealed file stays referenced by the pointer only: each fill takes and
-// gives back its own reference, so that a slow scan pins no file.
-func (s *Scanner) begin(sp *span) {
-	s.cur = sp.source()
-	if sp.numbered {
-		s.next, s.limit = sp.first, sp.limit
-		return
-	}
-	if s.cur.mem != nil {
-		s.next, s.limit = s.cur.mem.ceil(sp.from), s.cur.mem.len()
-		return
-	}
-	s.err = s.guard(s.cur.file, func(f *sealed) error {
-		s.next, s.limit = f.table.ceil(sp.from), f.table.len()
+// begin goes to the next span. A sealed file stays referenced by the pointer only, unless the span
+// holds it: each fill takes and gives back its own reference, so that a slow scan pins no file.
+func (s *Scanner) begin() error {
+	s.span, s.spans = s.spans[0], s.spans[1:]
+	sp := &s.span
+	if sp.src != nil {
+		s.cur, s.next, s.limit = sp.src, sp.first, sp.limit
 		return nil
-	})
+	}
+	if sp.mem != nil {
+		s.cur = &source{mem: sp.mem}
+		s.next, s.limit = sp.mem.ceil(sp.from), sp.mem.len()
+		return nil
+	}
+	return guard(s.find)
 }
 
-func (s *Scanner) guard(f *sealed, read func(*sealed) error) (err error) {
-	var a access
-	a.begin()
-	defer func() { err = a.end(recover(), err) }()
-	if err := a.to(f); err != nil {
-		return err
+// find looks for the records of the span that are still to come where they are now.
+func (s *Scanner) find(a *access) error {
+	from := s.span.from
+	if !s.last.Less(from) {
+		from = after(s.last)
 	}
-	return read(f)
+	return s.span.seg.read(a, func(src *source) error {
+		s.cur = src
+		s.next, s.limit = s.span.seg.bounds(src, from)
+		return nil
+	})
 }
 
 // fill copies the next records into the window.
-func (s *Scanner) fill(f *sealed) error {
-	return s.guard(f, func(f *sealed) error {
-		from := int64(f.table.offset(s.next))
-		end := int64(f.foot.bodyEnd)
-		n := s.next + 1
-		s.at = append(s.at[:0], 0)
-		for ; n < s.limit; n++ {
-			off := int64(f.table.offset(n))
-			if off <= from || off > end {
-				return corrupt(f.path, int64(f.foot.bodyEnd), "the offset tables are not in order")
-			}
-			if off-from > scanWindow {
-				break
-			}
-			s.at = append(s.at, int(off-from))
-		}
-		// The last record that begins in the window may end behind it, so its header says where
-		// the window ends.
-		b, err := f.read(from+int64(s.at[len(s.at)-1]), recordHeaderSize, nil)
-		if err != nil {
+func (s *Scanner) fill(a *access) error {
+	if a.to(s.cur.file) != nil {
+		// The file was replaced, or the log is closed.
+		if err := s.find(a); err != nil || s.cur.mem != nil || s.next >= s.limit {
 			return err
 		}
-		size := s.at[len(s.at)-1] + recordSize(b)
-		if b, err = f.read(from, size, s.window); err != nil {
-			return err
+	}
+	f := s.cur.file
+	from := int64(f.table.offset(s.next))
+	end := int64(f.foot.bodyEnd)
+	n := s.next + 1
+	s.at = append(s.at[:0], 0)
+	for ; n < s.limit; n++ {
+		off := int64(f.table.offset(n))
+		if off <= from || off > end {
+			return corrupt(f.path, int64(f.foot.bodyEnd), "the offset tables are not in order")
 		}
-		if f.data != nil {
-			b = append(s.window[:0], b...)
+		if off-from > scanWindow {
+			break
 		}
-		s.window, s.base, s.taken, s.next = b, from, 0, n
-		return nil
-	})
+		s.at = append(s.at, int(off-from))
+	}
+	// The last record that begins in the window may end behind it, so its header says where the
+	// window ends.
+	b, err := f.read(from+int64(s.at[len(s.at)-1]), recordHeaderSize, nil)
+	if err != nil {
+		return err
+	}
+	size := s.at[len(s.at)-1] + recordSize(b)
+	if b, err = f.read(from, size, s.window); err != nil {
+		return err
+	}
+	if f.data != nil {
+		b = append(s.window[:0], b...)
+	}
+	s.window, s.base, s.path, s.taken, s.next = b, from, f.path, 0, n
+	return nil
 }
 
 // fromWindow takes the next record out of the window.
@@ -165,7 +215,7 @@ func (s *Scanner) fromWindow() error {
 		err = errRecordKind
 	}
 	if err != nil {
-		return corrupt(s.cur.file.path, s.base+int64(at), "%v", err)
+		return corrupt(s.path, s.base+int64(at), "%v", err)
 	}
 	s.rec, s.last = r, r.rev
 	s.taken++
@@ -186,4 +236,10 @@ func (s *Scanner) Data() []byte { return s.rec.data }
 func (s *Scanner) Err() error { return s.err }
 
 // Close gives back what the scanner holds.
-func (s *Scanner) Close() { *s = Scanner{err: s.err} }
+func (s *Scanner) Close() {
+	s.span.letGo()
+	for i := range s.spans {
+		s.spans[i].letGo()
+	}
+	*s = Scanner{err: s.err}
+}

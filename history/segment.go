@@ -17,20 +17,61 @@ import (
 )
 
 // segment is a segment as readers see it, from the moment the first batch is written to it. Where
-// its records are read from changes once: from memory to the sealed file.
+// its records are read from changes: from memory to the sealed file, and later to the segment that
+// it was merged into.
 type segment struct {
 	id    uint64
 	first kv.Rev // of the first record; like last not set while the segment is open
 	last  kv.Rev // of the newest record in this segment or before it
 	size  atomic.Int64
-	dead  atomic.Int64
 	src   atomic.Pointer[source]
+	dead  deadSet // guarded by Log.dead
 }
 
 // source is exactly one of its fields.
 type source struct {
 	mem  *memory
 	file *sealed
+	next *segment
+}
+
+// home returns the segment that now holds what s held: s itself unless it was merged.
+func (s *segment) home() *segment {
+	for {
+		src := s.src.Load()
+		if src == nil || src.next == nil {
+			return s
+		}
+		s = src.next
+	}
+}
+
+// source returns where the records of s are now, among others if s was merged. By the time it is
+// used it may have been merged again: a file that cannot be acquired is asked for once more.
+func (s *segment) source() *source {
+	for {
+		src := s.src.Load()
+		if src.next == nil {
+			return src
+		}
+		s = src.next
+	}
+}
+
+// read calls fn with the source of s, a file being held meanwhile.
+func (s *segment) read(a *access, fn func(*source) error) error {
+	for {
+		src := s.source()
+		if src.mem != nil {
+			return fn(src)
+		}
+		if a.to(src.file) == nil {
+			return fn(src)
+		}
+		if s.source() == src {
+			return ErrClosed
+		}
+	}
 }
 
 // records returns the locator of the records.
@@ -175,6 +216,9 @@ func (s *sealed) acquire() bool {
 		}
 	}
 }
+
+// hold takes a reference beside one that the caller has.
+func (s *sealed) hold() { s.refs.Add(1) }
 
 // release gives a reference back. The error of closing the file is that of nobody's read.
 func (s *sealed) release() {

@@ -110,22 +110,27 @@ func (v *View) getMemory(rev kv.Rev, dst []byte) ([]byte, error) {
 
 // get appends the record at rev to dst.
 func (s *segment) get(a *access, rev kv.Rev, dst []byte) ([]byte, error) {
-	src := s.src.Load()
-	if src.mem != nil {
-		i := src.mem.find(rev)
+	for {
+		src := s.source()
+		if src.mem != nil {
+			i := src.mem.find(rev)
+			if i < 0 {
+				return dst, ErrNotFound
+			}
+			return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+		}
+		if err := a.to(src.file); err != nil {
+			if s.source() != src {
+				continue // it was merged in between
+			}
+			return dst, err
+		}
+		i := src.file.table.find(rev)
 		if i < 0 {
 			return dst, ErrNotFound
 		}
-		return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+		return src.file.get(i, rev, dst)
 	}
-	if err := a.to(src.file); err != nil {
-		return dst, err
-	}
-	i := src.file.table.find(rev)
-	if i < 0 {
-		return dst, ErrNotFound
-	}
-	return src.file.get(i, rev, dst)
 }
 
 // spans returns the sources of the records at and above from, in order.
@@ -133,7 +138,9 @@ func (v *View) spans(from kv.Rev) []span {
 	i := sort.Search(len(v.lasts), func(i int) bool { return !v.lasts[i].Less(from) })
 	spans := make([]span, 0, len(v.segs)-i+2)
 	for _, s := range v.segs[i:] {
-		spans = append(spans, span{seg: s, from: from})
+		if s.first != (kv.Rev{}) {
+			spans = append(spans, span{seg: s, from: from})
+		}
 	}
 	for _, m := range []*memory{&v.tail, v.pend} {
 		if m != nil && m.len() > 0 {
@@ -148,7 +155,7 @@ func (v *View) Scan(from kv.Rev) *Scanner { return &Scanner{spans: v.spans(from)
 
 // Split cuts all records of the view into at most n contiguous parts of about the same number of
 // bytes, in order. The scanners may be used each in a goroutine of its own. A part may hold part of
-// a revision.
+// a revision. The scanners hold the files they read, so they must be closed.
 func (v *View) Split(n int) []*Scanner {
 	var total int64
 	spans := v.spans(kv.Rev{})
@@ -159,16 +166,22 @@ func (v *View) Split(n int) []*Scanner {
 	var parts []*Scanner
 	part, room := &Scanner{}, target
 	for _, s := range spans {
-		src := s.source()
-		records, bytes := src.records().len(), max(s.bytes(v), 1)
-		for at := 0; at < records; {
+		if err := s.number(); err != nil {
+			part.err = err
+			break
+		}
+		records, bytes := s.limit-s.first, max(s.bytes(v), 1)
+		for at := s.first; at < s.limit; {
 			take := int((room*int64(records) + bytes - 1) / bytes)
 			if len(parts) == n-1 {
 				take = records
 			}
-			take = min(max(take, 1), records-at)
+			take = min(max(take, 1), s.limit-at)
 			cut := s
-			cut.numbered, cut.first, cut.limit = true, at, at+take
+			cut.first, cut.limit = at, at+take
+			if cut.src.file != nil {
+				cut.src.file.hold()
+			}
 			part.spans = append(part.spans, cut)
 			at += take
 			if room -= int64(take) * bytes / int64(records); room <= 0 && len(parts) < n-1 {
@@ -176,8 +189,9 @@ func (v *View) Split(n int) []*Scanner {
 				part, room = &Scanner{}, target
 			}
 		}
+		s.letGo()
 	}
-	if len(part.spans) > 0 {
+	if len(part.spans) > 0 || part.err != nil {
 		parts = append(parts, part)
 	}
 	return slices.Clip(parts)

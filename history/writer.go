@@ -193,6 +193,11 @@ func (l *Log) write(a Applied) error {
 	}
 	for _, off := range w.pendLoc {
 		seg.metas = append(seg.metas, seg.end+off)
+		if r, _, err := decodeRecord(b[off:]); err == nil {
+			if m, err := decodeMeta(r); err == nil {
+				l.metaAt.note(seg.head.id, &m)
+			}
+		}
 	}
 	if k := w.pend.sparse; len(k) > 0 {
 		if seg.first == (kv.Rev{}) {
@@ -335,8 +340,18 @@ func (l *Log) retire(s *openSegment) {
 	s.seg.size.Store(int64(s.end))
 	s.seg.first, s.seg.last = s.first, last
 	s.seg.src.Store(&source{mem: &s.mem})
-	w.segs = append(slices.Clip(w.segs), s.seg)
-	w.lasts = append(slices.Clip(w.lasts), last)
+	l.adopt(s.seg)
+}
+
+// adopt puts s behind the segments that are in front of the open one. What was merged since the last
+// time the writer takes over on this occasion.
+func (l *Log) adopt(s *segment) {
+	l.mu.segs = append(slices.Clip(l.mu.segs), s)
+	lasts := make([]kv.Rev, len(l.mu.segs))
+	for i, s := range l.mu.segs {
+		lasts[i] = s.last
+	}
+	l.w.segs, l.w.lasts = l.mu.segs, lasts
 }
 
 // allocationFailed returns the error of an allocation that failed with err: one that wraps

@@ -6,10 +6,15 @@ import (
 	"sync/atomic"
 
 	"vigil/history"
+	"vigil/kv"
 )
 
-// trimmer is the goroutine that drops from the index what a compaction has made needless. It goes
-// over the keys in slices and holds the store's lock for one slice at a time.
+// trimmer is the goroutine that drops from the index what a compaction has made needless, and tells
+// the log which records that are. It goes over the keys in slices and holds the store's lock for one
+// slice at a time.
+//
+// A record may be dropped once it is below the compact revision: what was written at the compact
+// revision itself can still be watched from there, so it stays until the next compaction.
 type trimmer struct {
 	// done is the compact revision that the index has been brought to.
 	done atomic.Int64
@@ -26,12 +31,18 @@ type trimmer struct {
 	}
 }
 
-func (t *trimmer) start(s *Store) {
+// start starts the goroutine; dead is what the log is told first.
+func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 	t.kick = make(chan struct{}, 1)
 	t.quit = make(chan struct{})
 	t.mu.advanced = make(chan struct{})
 	t.done.Store(s.snap.Load().compact)
 	t.wg.Go(func() {
+		for _, recs := range dead {
+			s.dead(recs)
+		}
+		dead = nil
+		s.roll()
 		for {
 			select {
 			case <-t.quit:
@@ -44,6 +55,7 @@ func (t *trimmer) start(s *Store) {
 				}
 				t.advance(to)
 			}
+			s.roll()
 		}
 	})
 }
@@ -97,15 +109,15 @@ func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
 
 // trimAll goes over the whole index once. It returns false if it was told to stop.
 func (s *Store) trimAll(compact int64) bool {
+	s.dropBoundary(s.trim.done.Load())
 	from := ""
 	for {
-		select {
-		case <-s.trim.quit:
+		if !s.acquire() {
 			return false
-		case s.lock <- struct{}{}:
 		}
-		next, more := s.trimSlice(from, compact)
+		next, more, dead := s.trimSlice(from, compact)
 		<-s.lock
+		s.dead(dead)
 		if !more {
 			return true
 		}
@@ -113,11 +125,76 @@ func (s *Store) trimAll(compact int64) bool {
 	}
 }
 
+// acquire takes the lock, unless the trimmer is told to stop.
+func (s *Store) acquire() bool {
+	select {
+	case <-s.trim.quit:
+		return false
+	case s.lock <- struct{}{}:
+		return true
+	}
+}
+
+// dead tells the log what it need not keep. What it cannot take note of costs space until the next
+// start.
+func (s *Store) dead(recs []history.DeadRecord) {
+	if len(recs) == 0 {
+		return
+	}
+	if err := s.log.Dead(recs); err != nil {
+		s.opts.Logger.Warn("cannot note which records are dead", "error", err.Error())
+	}
+}
+
+// dropBoundary tells the log what was kept for those who watch from the last compact revision: the
+// deletions made at it, and what was replaced within it. The index has forgotten them.
+func (s *Store) dropBoundary(compact int64) {
+	if compact <= 0 {
+		return
+	}
+	newest := map[string]history.DeadRecord{}
+	var dead []history.DeadRecord
+	sc := s.snap.Load().hist.Scan(kv.Rev{Main: compact})
+	defer sc.Close()
+	for sc.Next() && sc.Rev().Main == compact {
+		var r record
+		if r.decode(sc.Data()) != nil {
+			break
+		}
+		if old, ok := newest[string(r.key)]; ok {
+			dead = append(dead, old)
+		}
+		newest[string(r.key)] = history.DeadRecord{Rev: sc.Rev(), Tombstone: sc.Tombstone()}
+	}
+	if err := sc.Err(); err != nil {
+		s.opts.Logger.Warn("cannot read what the last compaction kept", "revision", compact, "error", err.Error())
+		return
+	}
+	for _, r := range newest {
+		if r.Tombstone {
+			dead = append(dead, r)
+		}
+	}
+	s.dead(dead)
+}
+
+// roll lets the log begin a new segment if the open one is mostly dead. Holding the lock is being the
+// writer.
+func (s *Store) roll() {
+	if !s.log.RollWanted() || !s.acquire() {
+		return
+	}
+	defer func() { <-s.lock }()
+	// An error has ended the life of the log, which the writer will find.
+	_, _ = s.log.Roll()
+}
+
 // trimSlice goes over TrimKeys keys from one on. The caller holds the lock, and so there is no open
-// batch: what it removes from the tree becomes what readers see at once.
-func (s *Store) trimSlice(from string, compact int64) (next string, more bool) {
+// batch: what it removes from the tree becomes what readers see at once. dead are the records that
+// nobody needs any more.
+func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
 	tree := s.writer.tree
-	var dead []string
+	var gone []string
 	it := tree.View().Range(from, "")
 	for n := 0; it.Next(); n++ {
 		if n == s.opts.TrimKeys {
@@ -127,20 +204,25 @@ func (s *Store) trimSlice(from string, compact int64) (next string, more bool) {
 		e := it.Value()
 		b := e.block.Load()
 		k := b.needless(compact)
+		for _, r := range b.recs[:k] {
+			if r.main < compact {
+				dead = append(dead, history.DeadRecord{Rev: r.rev(), Tombstone: r.tombstone()})
+			}
+		}
 		switch {
 		case k == int(b.n.Load()):
-			dead = append(dead, it.Key())
+			gone = append(gone, it.Key())
 		case k > 0:
 			e.block.Store(b.without(k, false))
 		}
 	}
-	for _, key := range dead {
+	for _, key := range gone {
 		tree.Delete(key)
 	}
-	if len(dead) > 0 {
+	if len(gone) > 0 {
 		snap := *s.snap.Load()
 		snap.tree = tree.Snapshot()
 		s.snap.Store(&snap)
 	}
-	return next, more
+	return next, more, dead
 }

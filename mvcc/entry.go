@@ -72,13 +72,12 @@ func newEntry() *entry {
 	return e
 }
 
-// append adds a change that follows all others, and puts it in place of what a compaction at
-// compacted, which readers know of, has made needless if a new block is due anyway. Writer only.
-func (e *entry) append(r rec, compacted int64) {
+// append adds a change that follows all others. Writer only.
+func (e *entry) append(r rec) {
 	b := e.block.Load()
 	n := b.n.Load()
 	if int(n) == len(b.recs) {
-		b = b.without(b.needless(compacted), true)
+		b = b.without(0, true)
 		if b.n.Load() == 0 {
 			b.base = r.main
 		}

@@ -29,12 +29,12 @@ func TestEntry(t *testing.T) {
 				rev := kv.Rev{Main: main, Sub: sub}
 				if version > 0 && g.IntN(5) == 0 {
 					create, version = 0, 0
-					e.append(newTombstone(rev), compact)
+					e.append(newTombstone(rev))
 				} else {
 					if version++; version == 1 {
 						create = main
 					}
-					e.append(newRec(rev, version), compact)
+					e.append(newRec(rev, version))
 				}
 				all = append(all, change{rev, create, version})
 			}
@@ -65,7 +65,7 @@ func TestEntryVersionOverflow(t *testing.T) {
 	e := newEntry()
 	e.first.base = 7
 	for i := range int64(10) {
-		e.append(newRec(kv.Rev{Main: 100 + i}, verMax-5+i), -1)
+		e.append(newRec(kv.Rev{Main: 100 + i}, verMax-5+i))
 		e.block.Load().base = 7 // of a generation whose beginning is long gone
 	}
 	for i := range int64(10) {

@@ -19,6 +19,16 @@ func (s *Store) Events(from, to int64, maxBytes int) (events []kv.Event, next in
 	if from < snap.compact {
 		return nil, 0, &kv.CompactedError{CompactRevision: snap.compact}
 	}
+	events, next, err = snap.events(from, to, maxBytes)
+	// A compaction that came meanwhile may have taken away some of what should have been found.
+	if compact := s.snap.Load().compact; from < compact {
+		return nil, 0, &kv.CompactedError{CompactRevision: compact}
+	}
+	return events, next, err
+}
+
+// events is Events, compactions aside.
+func (snap *snapshot) events(from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
 	to = min(to, snap.rev)
 	if from > to {
 		return nil, from, nil

@@ -32,6 +32,8 @@ type shard struct {
 	entries map[string]*entry
 	live    int64
 	sorted  []item
+	// dead are the records that the compaction has made needless, those of a key in their order.
+	dead []history.DeadRecord
 }
 
 // item is a key of a shard that is done.
@@ -41,11 +43,12 @@ type item struct {
 }
 
 // rebuild makes the index of the records of a view, as a compaction at compact leaves it. live is
-// the newest revision that made or deleted a key, as far as that can still be seen.
+// the newest revision that made or deleted a key, as far as that can still be seen. dead are the
+// records below the compact revision that have no place in it.
 //
 // Workers decode parts of the log side by side and deal the changes out by key; each shard takes
 // its share part by part, in order. Then the shards are sorted side by side and merged.
-func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree[*entry], live int64, err error) {
+func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree[*entry], live int64, dead [][]history.DeadRecord, err error) {
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -112,12 +115,13 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 	}
 	wg.Wait()
 	if err := failed.Load(); err != nil {
-		return nil, 0, *err
+		return nil, 0, nil, *err
 	}
 	for i := range shards {
 		live = max(live, shards[i].live)
+		dead = append(dead, shards[i].dead)
 	}
-	return merge(shards), live, nil
+	return merge(shards), live, dead, nil
 }
 
 // deal decodes a part and deals its changes out to n shards.
@@ -161,6 +165,7 @@ func (sh *shard) add(c *change, compact int64) {
 	e, ok := sh.entries[c.key]
 	if !ok {
 		if c.version == 0 && c.rec.main <= compact {
+			sh.bury(c.rec, compact)
 			return
 		}
 		e = newEntry()
@@ -170,17 +175,29 @@ func (sh *shard) add(c *change, compact int64) {
 	if c.rec.main <= compact {
 		// It is the newest change at or below the compact revision so far: nothing before it counts.
 		b := &e.first
+		if b.n.Load() > 0 {
+			sh.bury(b.recs[0], compact)
+		}
 		b.n.Store(0)
-		if c.version > 0 {
+		if c.version == 0 {
+			sh.bury(c.rec, compact)
+		} else {
 			b.base = c.create
 			b.recs[0] = c.rec
 			b.n.Store(1)
 		}
 		return
 	}
-	e.append(c.rec, compact)
+	e.append(c.rec)
 	if b := e.block.Load(); b.n.Load() == 1 {
 		b.base = c.create
+	}
+}
+
+// bury notes that r is needless, unless one may still watch from where it is.
+func (sh *shard) bury(r rec, compact int64) {
+	if r.main < compact {
+		sh.dead = append(sh.dead, history.DeadRecord{Rev: r.rev(), Tombstone: r.tombstone()})
 	}
 }
 

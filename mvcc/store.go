@@ -112,7 +112,7 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		}
 	}
 	view := log.View()
-	tree, live, err := rebuild(view, compact, o.Parallel)
+	tree, live, dead, err := rebuild(view, compact, o.Parallel)
 	if err != nil {
 		return nil, fmt.Errorf("mvcc: building the index: %w", err)
 	}
@@ -120,7 +120,7 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	s.pins.limit = max(o.Pins, 0)
 	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact}
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
-	s.trim.start(s)
+	s.trim.start(s, dead)
 	return s, nil
 }
 

@@ -296,7 +296,7 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 		w.live = rev.Main
 		w.changes++
 	}
-	e.append(newRec(rev, rec.version), w.s.snap.Load().compact)
+	e.append(newRec(rev, rec.version))
 	e.create, e.version, e.lease = rec.create, rec.version, rec.lease
 	from, to := keyAt(p.Key)
 	w.publish(kv.Event{Rev: rev, Create: rec.create == rec.mod, Key: ref[from:to:to], KV: ref}, old, rec.lease)
@@ -401,7 +401,7 @@ func (w *Writer) delete(key string) error {
 	w.tree.SetLive(key, false)
 	w.live = rev.Main
 	w.changes++
-	e.append(newTombstone(rev), w.s.snap.Load().compact)
+	e.append(newTombstone(rev))
 	old := e.lease
 	e.create, e.version, e.lease = 0, 0, 0
 	from, to := keyAt(rec.key)

@@ -1,0 +1,408 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"vigil/kv"
+)
+
+const (
+	// garbageShare is how many bytes may be dead for each one that is live before segments are
+	// rewritten, in percent. With the slack that segments have on their own it keeps the directory
+	// below 1.5 times the live bytes.
+	garbageShare = 15
+	// worthShare is the least share of a segment, in percent, that a rewrite should win.
+	worthShare = 10
+	// reclaimRate is how many bytes a second a rewrite reads and writes while nothing is urgent.
+	reclaimRate = 32 << 20
+	// reclaimPause is how long after a rewrite that failed the next one is tried.
+	reclaimPause = 10 * time.Second
+)
+
+// reclaim is the state of the reclaimer: the goroutine that rewrites segments without their dead
+// records.
+type reclaim struct {
+	sync.Mutex
+	changed sync.Cond // some field below
+	kicked  bool      // there may be something to do
+	busy    bool
+	// thorough is set while everything that can be won is wanted.
+	thorough bool
+	stopped  bool
+	// stop ends a rewrite that is under way.
+	stop  context.Context
+	end   context.CancelFunc
+	err   error // why the last rewrite failed; nil if it did not
+	stats ReclaimStats
+}
+
+// ReclaimStats count what reclaim has done since Open.
+type ReclaimStats struct {
+	// Rewrites is the number of merged segments written, Segments that of the ones they replaced.
+	Rewrites, Segments uint64
+	// Read and Written are the bytes of the files replaced and of those that replaced them.
+	Read, Written int64
+	// Failures is the number of rewrites given up.
+	Failures uint64
+	// Busy is how long rewriting took.
+	Busy time.Duration
+}
+
+// ReclaimStats returns the present counts.
+func (l *Log) ReclaimStats() ReclaimStats {
+	l.rec.Lock()
+	defer l.rec.Unlock()
+	return l.rec.stats
+}
+
+// Reclaim asks for everything to be rewritten that has dead records, now and not when it is worth
+// it, and returns.
+func (l *Log) Reclaim() {
+	l.rec.Lock()
+	l.rec.thorough = true
+	l.rec.Unlock()
+	l.kickReclaim()
+}
+
+// WaitReclaimed returns when reclaim has nothing to do. Its errors are ctx's, that of a rewrite that
+// failed, and ErrClosed.
+func (l *Log) WaitReclaimed(ctx context.Context) error {
+	r := &l.rec
+	defer context.AfterFunc(ctx, func() {
+		r.Lock()
+		defer r.Unlock()
+		r.changed.Broadcast()
+	})()
+	r.Lock()
+	defer r.Unlock()
+	for (r.kicked || r.busy) && r.err == nil && !r.stopped && ctx.Err() == nil {
+		r.changed.Wait()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case r.stopped:
+		return ErrClosed
+	}
+	return r.err
+}
+
+func (l *Log) kickReclaim() {
+	r := &l.rec
+	r.Lock()
+	defer r.Unlock()
+	r.kicked = true
+	r.changed.Broadcast()
+}
+
+func (r *reclaim) init() {
+	r.changed.L = &r.Mutex
+	r.stop, r.end = context.WithCancel(context.Background())
+}
+
+// stopReclaim makes the reclaimer end.
+func (l *Log) stopReclaim() {
+	r := &l.rec
+	r.Lock()
+	defer r.Unlock()
+	r.stopped = true
+	r.end()
+	r.changed.Broadcast()
+}
+
+// reclaimer is the goroutine.
+func (l *Log) reclaimer() {
+	r := &l.rec
+	for {
+		r.Lock()
+		r.busy = false
+		r.changed.Broadcast()
+		for !r.kicked && !r.stopped {
+			r.changed.Wait()
+		}
+		if r.stopped {
+			r.Unlock()
+			return
+		}
+		r.kicked, r.busy = false, true
+		r.Unlock()
+		for l.reclaimOnce() {
+		}
+	}
+}
+
+// reclaimOnce rewrites what is most worth it, and returns false if nothing is.
+func (l *Log) reclaimOnce() bool {
+	r := &l.rec
+	run, rate := l.pick()
+	if run == nil {
+		r.Lock()
+		defer r.Unlock()
+		r.thorough, r.err = false, nil
+		return false
+	}
+	start := time.Now()
+	merged, err := l.rewrite(r.stop, run, rate)
+	r.Lock()
+	defer r.Unlock()
+	r.err = err
+	if err == nil {
+		r.stats.Rewrites++
+		r.stats.Segments += uint64(len(run))
+		for _, s := range run {
+			r.stats.Read += s.size.Load()
+		}
+		r.stats.Written += merged.size.Load()
+		r.stats.Busy += time.Since(start)
+		return true
+	}
+	if r.stopped || l.alive() != nil {
+		r.stopped = true
+		r.changed.Broadcast()
+		return false
+	}
+	r.stats.Failures++
+	r.changed.Broadcast()
+	level := slog.LevelWarn
+	if errors.Is(err, kv.ErrCorrupt) {
+		level = slog.LevelError
+	}
+	l.o.Logger.Log(context.Background(), level, "cannot reclaim space in the history", "error", err.Error())
+	again := time.AfterFunc(reclaimPause, func() {
+		r.Lock()
+		defer r.Unlock()
+		r.err = nil
+		r.changed.Broadcast()
+	})
+	defer again.Stop()
+	for r.err != nil && !r.stopped {
+		r.changed.Wait()
+	}
+	return !r.stopped
+}
+
+// candidate is a segment as pick sees it.
+type candidate struct {
+	seg  *segment
+	size int64
+	dead int64 // that a rewrite would win
+	all  int64 // dead, whether it can be won now or not
+	ok   bool  // it is sealed and can be rewritten
+}
+
+func (c *candidate) worth() bool { return c.dead > 0 && c.dead*100 >= c.size*worthShare }
+
+// pick returns the segments to rewrite into one, neighbors all, and how many bytes a second that may
+// take; none if there is nothing worth it.
+//
+// Most is won by rewriting what holds most garbage. A tombstone can only go when no segment in front
+// holds a dead record, which could be one of its key. So when what is left is tombstones that wait
+// for a little garbage in front of them, the oldest segment with some is rewritten.
+func (l *Log) pick() ([]*segment, int64) {
+	cs, garbage, live := l.candidates()
+	share, rate := l.urgency()
+	l.rec.Lock()
+	if l.rec.thorough {
+		share, rate = 1, max(rate, 4*reclaimRate)
+	}
+	l.rec.Unlock()
+	if garbage <= live/100*share+l.o.SegmentBytes/256 {
+		return nil, 0
+	}
+	if garbage > live {
+		rate = max(rate, 4*reclaimRate)
+	}
+	best := -1
+	for i := range cs {
+		if c := &cs[i]; c.ok && c.worth() && (best < 0 || c.dead*cs[best].size > cs[best].dead*c.size) {
+			best = i
+		}
+	}
+	for i := 0; best < 0 && i < len(cs); i++ {
+		if cs[i].ok && cs[i].all > 0 {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil, 0
+	}
+	// Neighbors that are worth it as well, or next to nothing, come along.
+	from, to := best, best+1
+	room := l.o.SegmentBytes - (cs[best].size - cs[best].dead)
+	joins := func(i int) bool {
+		if i < 0 || i >= len(cs) || !cs[i].ok {
+			return false
+		}
+		left := cs[i].size - cs[i].dead
+		if left > room || !cs[i].worth() && left > l.o.SegmentBytes/16 {
+			return false
+		}
+		room -= left
+		return true
+	}
+	for grown := true; grown; {
+		grown = false
+		if joins(from - 1) {
+			from, grown = from-1, true
+		}
+		if joins(to) {
+			to, grown = to+1, true
+		}
+	}
+	run := make([]*segment, 0, to-from)
+	for _, c := range cs[from:to] {
+		run = append(run, c.seg)
+	}
+	return run, rate
+}
+
+// candidates returns the segments in front of the open one, oldest first, the bytes that are dead in
+// those that can be rewritten, and the live bytes of all.
+func (l *Log) candidates() (cs []candidate, garbage, live int64) {
+	segs := l.segments()
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	blocked := false
+	for _, s := range segs {
+		c := candidate{seg: s, size: s.size.Load()}
+		c.all = s.dead.bytes
+		c.dead = c.all
+		if blocked {
+			c.dead -= s.dead.tombs
+		}
+		if src := s.src.Load(); src.file != nil {
+			c.ok = true
+			metas := l.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
+			c.all += metas
+			c.dead += metas
+		}
+		c.all, c.dead = min(c.all, c.size), min(c.dead, c.size)
+		if c.ok {
+			garbage += c.all
+		}
+		live += c.size - c.all
+		blocked = blocked || s.dead.count > 0
+		cs = append(cs, c)
+	}
+	v := l.view.Load()
+	live += int64(v.end) - min(v.open.seg.dead.bytes, int64(v.end))
+	return cs, garbage, live
+}
+
+// urgency returns how many percent of the live bytes may be garbage and how fast it is taken away:
+// less and faster the fuller the disk is.
+func (l *Log) urgency() (share, rate int64) {
+	free, err := l.o.FS.Free(l.o.Dir)
+	if err != nil {
+		return garbageShare, reclaimRate
+	}
+	total, _ := l.Size()
+	switch {
+	case free < 4*l.o.SegmentBytes || free < total/16:
+		return 1, math.MaxInt64
+	case free < 16*l.o.SegmentBytes || free < total/4:
+		return garbageShare / 3, 4 * reclaimRate
+	default:
+		return garbageShare, reclaimRate
+	}
+}
+
+// RollWanted says whether the open segment holds so much that is dead that it should be sealed, to
+// be rewritten.
+func (l *Log) RollWanted() bool {
+	l.rec.Lock()
+	thorough := l.rec.thorough
+	l.rec.Unlock()
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	v := l.view.Load()
+	dead, size := v.open.seg.dead.bytes, int64(v.end)
+	return dead > size/2 && (thorough || dead > l.o.SegmentBytes/64)
+}
+
+// Roll goes on in a new segment if one is at hand, so that the open one can be sealed and rewritten.
+// Otherwise it does nothing and returns false. It is for the writer, between batches.
+func (l *Log) Roll() (bool, error) {
+	w := &l.w
+	if w.began || w.seg.batches == 0 {
+		return false, nil
+	}
+	l.mu.Lock()
+	ready := l.mu.sealing == nil && l.mu.next != nil
+	l.mu.Unlock()
+	if !ready {
+		return false, nil
+	}
+	if err := l.roll(); err != nil {
+		return false, err
+	}
+	l.publish()
+	return true, nil
+}
+
+// segments returns the segments in front of the open one as they are now, oldest first.
+func (l *Log) segments() []*segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.segs
+}
+
+// Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
+// and how many of them are not known to be dead.
+func (l *Log) Size() (total, live int64) {
+	v := l.view.Load()
+	segs := l.segments()
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	open := v.open.seg.dead.bytes
+	total = int64(v.end)
+	live = total - min(open, total)
+	for _, s := range segs {
+		n := s.size.Load()
+		total += n
+		dead := s.dead.bytes
+		if src := s.src.Load(); src.file != nil {
+			dead += l.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
+		}
+		live += n - min(dead, n)
+	}
+	return total, live
+}
+
+// pace spreads work over time.
+type pace struct {
+	stop  context.Context
+	rate  int64
+	start time.Time
+	done  int64
+}
+
+// wait returns when n more bytes may be handled. Its error is that of stop.
+func (p *pace) wait(n int) error {
+	if err := p.stop.Err(); err != nil {
+		return fmt.Errorf("history: reclaim: %w", err)
+	}
+	p.done += int64(n)
+	if p.rate == math.MaxInt64 {
+		return nil
+	}
+	due := time.Duration(float64(p.done) / float64(p.rate) * float64(time.Second))
+	ahead := due - time.Since(p.start)
+	if ahead < time.Millisecond {
+		return nil
+	}
+	t := time.NewTimer(ahead)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-p.stop.Done():
+		return fmt.Errorf("history: reclaim: %w", p.stop.Err())
+	}
+}

@@ -1,0 +1,426 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"vigil/kv"
+)
+
+const (
+	// mergedBatch is the size at which a batch of a merged segment ends.
+	mergedBatch = 256 << 10
+	// mergedSync is how much of a merged segment is written between syncs: the log's own syncs
+	// shall not have to wait for more than that.
+	mergedSync = 8 << 20
+)
+
+// rewriting is the making of a merged segment.
+type rewriting struct {
+	l    *Log
+	run  []*segment
+	pace pace
+
+	bits      [][]uint64 // of the dead sets, as they were at the start
+	keepTombs bool
+	tombs     []int // those that are kept though dead, by their number in the merged segment
+	count     int   // of the records in it
+	metas     map[metaRecord]bool // that are kept
+	deletions int64               // bytes of the deletions among them
+
+	out    *openSegment
+	last   *footer // of the last one of run
+	batch  []byte
+	recs   []entry  // of the batch, offsets in it
+	locs   []uint32 // of its meta records
+	synced uint32
+	buf    []byte
+}
+
+// metaRecord is where a meta record is.
+type metaRecord struct {
+	seg *segment
+	off uint32
+}
+
+// rewrite writes one segment that holds what is not dead in the sealed segments of run, neighbors
+// all, and puts it in their place. If it fails everything is as it was, or the log has failed.
+func (l *Log) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
+	w := &rewriting{l: l, run: run, pace: pace{stop: ctx, rate: rate, start: time.Now()}}
+	w.last = &run[len(run)-1].src.Load().file.foot
+	if err := w.decide(); err != nil {
+		return nil, err
+	}
+	// What made records dead must not be lost in a crash, or the log that is replayed then would
+	// meet a state from which they are missing.
+	if _, err := l.Sync(); err != nil {
+		return nil, err
+	}
+	foot, err := w.write()
+	if err == nil {
+		err = w.pace.wait(0)
+	}
+	if err != nil {
+		if w.out != nil {
+			l.abandon(w.out)
+		}
+		return nil, err
+	}
+	return w.replace(foot)
+}
+
+// decide notes what can be left out. From then on it may only become more.
+func (w *rewriting) decide() error {
+	l := w.l
+	first := w.run[0]
+	var older []*segment
+	for _, s := range l.segments() {
+		if s == first {
+			break
+		}
+		older = append(older, s)
+	}
+	l.dead.Lock()
+	for _, s := range older {
+		w.keepTombs = w.keepTombs || s.dead.count > 0
+	}
+	for _, s := range w.run {
+		w.bits = append(w.bits, slices.Clone(s.dead.bits))
+	}
+	l.dead.Unlock()
+	return w.decideMetas(older)
+}
+
+// decideMetas notes which meta records are kept: a value if it is the newest, a deletion if it is
+// the last word here and there is a value in an older segment.
+func (w *rewriting) decideMetas(older []*segment) error {
+	type found struct {
+		at   metaRecord
+		meta Meta
+	}
+	latest := map[string]found{}
+	deletions := false
+	for _, s := range w.run {
+		err := s.src.Load().file.eachMeta(func(off uint32, m Meta) {
+			m.Value = nil
+			latest[metaName(&m)] = found{metaRecord{s, off}, m}
+			deletions = deletions || m.Deleted
+		})
+		if err != nil {
+			return err
+		}
+	}
+	values := map[string]bool{}
+	if deletions {
+		for _, s := range older {
+			err := s.src.Load().file.eachMeta(func(_ uint32, m Meta) {
+				if name := metaName(&m); !m.Deleted && latest[name].meta.Deleted {
+					values[name] = true
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	w.metas = map[metaRecord]bool{}
+	x := &w.l.metaAt
+	x.Lock()
+	defer x.Unlock()
+	for name, f := range latest {
+		newest, ok := x.newest[name]
+		switch {
+		case ok && newest.id > w.last.lastID:
+		case f.meta.Deleted:
+			if values[name] {
+				w.metas[f.at] = true
+				w.deletions += int64(recordHeaderSize + metaSize(&f.meta))
+			}
+		case ok:
+			w.metas[f.at] = true
+		}
+	}
+	return nil
+}
+
+// write writes the merged segment under a temporary name, makes it durable and reads it back.
+func (w *rewriting) write() (*footer, error) {
+	l := w.l
+	first := &w.run[0].src.Load().file.foot
+	foot := &footer{firstID: first.firstID, lastID: w.last.lastID, before: first.before, after: w.last.after,
+		revision: w.last.revision, applied: w.last.applied}
+	for _, s := range w.run {
+		foot.generation = max(foot.generation, s.src.Load().file.foot.generation+1)
+	}
+	if err := w.create(foot); err != nil {
+		return nil, err
+	}
+	for i, s := range w.run {
+		if err := guard(func(a *access) error { return w.copy(a, i, s) }); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.flush(); err != nil {
+		return nil, err
+	}
+	seg := w.out
+	if err := seg.writeTables(foot); err != nil {
+		return nil, w.wrap(err)
+	}
+	if err := l.syncFile(seg.file, seg.path); err != nil {
+		return nil, err
+	}
+	return foot, nil
+}
+
+func (w *rewriting) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("history: write %s: %w", w.out.path, err)
+}
+
+// create makes the file.
+func (w *rewriting) create(foot *footer) error {
+	l := w.l
+	temp := l.path(sealedName(foot.firstID, foot.lastID, foot.generation) + tempSuffix)
+	if err := l.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("history: %w", err)
+	}
+	file, err := l.o.FS.Create(temp)
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	w.out = &openSegment{
+		head: header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: foot.firstID, salt: newSalt()},
+		path: temp, file: file, seg: &segment{id: foot.firstID}, end: headerSize,
+	}
+	if _, err = file.WriteAt(w.out.head.encode(), 0); err != nil {
+		return w.wrap(err)
+	}
+	w.out.bodySum = w.out.head.sum
+	w.batch = make([]byte, batchHeaderSize, mergedBatch+4096)
+	return nil
+}
+
+// copy copies what is kept of segment i of the run.
+func (w *rewriting) copy(a *access, i int, s *segment) error {
+	f := s.src.Load().file
+	if err := a.to(f); err != nil {
+		return err
+	}
+	dead := deadSet{bits: w.bits[i]}
+	metas := f.metas
+	end := f.foot.bodyEnd
+	for n := 0; n < f.table.len() || len(metas) > 0; {
+		off, meta := end, end
+		if n < f.table.len() {
+			off = f.table.offset(n)
+		}
+		if len(metas) > 0 {
+			meta = le.Uint32(metas)
+		}
+		if meta < off {
+			metas = metas[4:]
+			if w.metas[metaRecord{s, meta}] {
+				if err := w.add(f, meta, false); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		n++
+		if dead.has(n - 1) {
+			if !w.keepTombs {
+				continue
+			}
+			// Is it a tombstone? The kind is looked at alone, what is left out may be damaged.
+			b, err := f.read(int64(off), recordHeaderSize, nil)
+			if err != nil {
+				return err
+			}
+			if kind(b[7]>>4) != kindTombstone {
+				continue
+			}
+			w.tombs = append(w.tombs, w.count)
+		}
+		if err := w.add(f, off, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds the record at off of f to the batch.
+func (w *rewriting) add(f *sealed, off uint32, key bool) error {
+	b, err := f.read(int64(off), recordHeaderSize, nil)
+	if err != nil {
+		return err
+	}
+	size := recordSize(b)
+	if len(w.batch) > batchHeaderSize && len(w.batch)+size > mergedBatch {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if b, err = f.read(int64(off), size, w.buf); err != nil {
+		return err
+	}
+	if f.data == nil {
+		w.buf = b
+	}
+	from := len(w.batch)
+	w.batch = append(w.batch, b...)
+	r, n, err := decodeRecord(w.batch[from:])
+	if err == nil && (n != size || !checkRecord(w.batch[from:])) {
+		err = errRecordSum
+	}
+	if err == nil && key != (r.kind == kindPut || r.kind == kindTombstone) {
+		err = errRecordKind
+	}
+	if err != nil {
+		return corrupt(f.path, int64(off), "%v", err)
+	}
+	if key {
+		w.recs = append(w.recs, entry{r.rev.Main, uint32(r.rev.Sub), uint32(from)})
+		w.count++
+	} else {
+		w.locs = append(w.locs, uint32(from))
+	}
+	return nil
+}
+
+// flush writes the batch.
+func (w *rewriting) flush() error {
+	seg := w.out
+	if len(w.recs)+len(w.locs) == 0 {
+		return nil
+	}
+	n := int(align8(int64(len(w.batch))))
+	w.batch = append(w.batch, make([]byte, n-len(w.batch))...)
+	h := batchHeader{
+		length:   uint32(n),
+		prev:     seg.after,
+		records:  uint32(len(w.recs) + len(w.locs)),
+		synced:   headerSize,
+		applied:  w.last.applied,
+		revision: w.last.revision,
+	}
+	if int64(seg.end)+int64(n) > maxSegment {
+		return w.wrap(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(maxSegment)))
+	}
+	h.encode(w.batch, seg.head.sum)
+	if _, err := seg.file.WriteAt(w.batch, int64(seg.end)); err != nil {
+		return w.wrap(err)
+	}
+	for _, e := range w.recs {
+		rev := e.rev()
+		if seg.first == (kv.Rev{}) {
+			seg.first = rev
+		}
+		seg.last = rev
+		seg.mem.add(rev, seg.end+e.off)
+	}
+	for _, off := range w.locs {
+		seg.metas = append(seg.metas, seg.end+off)
+	}
+	seg.note(&h, w.batch)
+	w.batch, w.recs, w.locs = w.batch[:batchHeaderSize], w.recs[:0], w.locs[:0]
+	clear(w.batch)
+	if seg.end-w.synced >= mergedSync {
+		w.synced = seg.end
+		if err := w.l.syncFile(seg.file, seg.path); err != nil {
+			return err
+		}
+	}
+	return w.pace.wait(2 * n)
+}
+
+// replace puts the merged segment in place of those it was made of. Once it has its name it is the
+// one that counts.
+func (w *rewriting) replace(foot *footer) (*segment, error) {
+	l, seg := w.l, w.out
+	path := l.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	file, _, err := openSealed(seg.file, path)
+	if err == nil {
+		if err = file.check(w.pace.stop); err != nil {
+			file.release()
+		}
+	}
+	if err == nil {
+		if err = l.o.FS.Rename(seg.path, path); err != nil {
+			err = fmt.Errorf("history: %w", err)
+			file.release()
+		}
+	}
+	if err != nil {
+		_ = l.o.FS.Remove(seg.path)
+		return nil, err
+	}
+	if err := l.syncDir(); err != nil {
+		file.release()
+		return nil, l.fail(err) // nobody knows which of them a crash would leave
+	}
+	merged := seg.seg
+	merged.first, merged.last = foot.first, w.run[len(w.run)-1].last
+	merged.size.Store(foot.fileSize())
+	merged.src.Store(&source{file: file})
+	for _, old := range w.swap(merged) {
+		old.release()
+		// The name may come back in a crash, or stay: the next Open removes it.
+		if err := l.o.FS.Remove(old.path); err != nil {
+			l.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
+		}
+	}
+	l.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.fileSize())
+	return merged, nil
+}
+
+// swap makes readers find in merged what they look for in the segments it was made of, and returns
+// the files of these.
+func (w *rewriting) swap(merged *segment) (old []*sealed) {
+	l := w.l
+	to := merged.src.Load().file
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	mark := func(n int, tombstone bool) {
+		merged.dead.add(n, recordSpan(&to.table, n, to.foot.bodyEnd), tombstone)
+	}
+	for _, n := range w.tombs {
+		mark(n, true)
+	}
+	for i, s := range w.run {
+		from := s.src.Load().file
+		old = append(old, from)
+		// What died meanwhile. A page that cannot be read leaves it to the next start.
+		err := guard(func(a *access) error {
+			if err := a.to(from); err != nil {
+				return err
+			}
+			s.dead.since(w.bits[i], func(n int) {
+				if k := to.table.find(from.table.revAt(n)); k >= 0 {
+					b, err := to.read(int64(to.table.offset(k)), recordHeaderSize, nil)
+					mark(k, err == nil && kind(b[7]>>4) == kindTombstone)
+				}
+			})
+			return nil
+		})
+		if err != nil {
+			l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", from.path, "error", err.Error())
+		}
+		s.dead = deadSet{}
+		s.src.Store(&source{next: merged})
+	}
+	l.metaAt.clean(to.foot.firstID, to.foot.lastID, w.deletions)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.mu.segs, w.run[0])
+	segs := append(slices.Clone(l.mu.segs[:i]), merged)
+	l.mu.segs = append(segs, l.mu.segs[i+len(w.run):]...)
+	return old
+}
