@@ -92,6 +92,8 @@ type Log struct {
 	// syncMu is held by whoever syncs or seals, so that segments become durable in order. It comes
 	// before mu.
 	syncMu sync.Mutex
+	// checkpointing is held through Checkpoint, before syncMu.
+	checkpointing sync.Mutex
 
 	mu struct {
 		sync.Mutex
