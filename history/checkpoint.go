@@ -113,19 +113,16 @@ func (p *partial) clear() error {
 }
 
 // make fills the directory and makes it durable.
-//
-// One View says which files belong together. Its segments can be rewritten, and their names removed,
-// before they are linked; then a newer View says what took their place.
 func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 	for range checkpointAttempts {
-		v, err := p.sealed(ctx)
+		files, v, err := p.choose(ctx)
 		if err != nil {
 			return Checkpoint{}, err
 		}
 		if err := p.l.o.FS.MkdirAll(p.dir); err != nil {
 			return Checkpoint{}, err
 		}
-		c, ok, err := p.fill(ctx, v)
+		c, ok, err := p.fill(ctx, files, v)
 		if err == nil && ok && !p.l.o.NoSync {
 			err = p.l.o.FS.SyncDir(p.dir)
 		}
@@ -139,16 +136,34 @@ func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 	return Checkpoint{}, errors.New("the segments were rewritten again and again meanwhile; try again")
 }
 
-// sealed returns a view all of whose segments but the open one are sealed.
-func (p *partial) sealed(ctx context.Context) (*View, error) {
+// choose returns sealed files, and a view whose open segment follows the last of them.
+//
+// Files are rewritten beside this, without what a compaction has made superfluous. The view is taken
+// after the files, so that it knows of every compaction that they do; and if a segment changed hands
+// between the two, the files do not follow each other.
+func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 	l := p.l
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		v := l.view.Load()
-		if !slices.ContainsFunc(v.segs, func(s *segment) bool { return s.src.Load().file == nil }) {
-			return v, nil
+		var files []*sealed
+		next, whole := uint64(1), true
+		for _, s := range l.view.Load().segs {
+			f := s.src.Load().file
+			if f == nil {
+				whole = false
+				break
+			}
+			if len(files) > 0 && files[len(files)-1] == f {
+				continue
+			}
+			whole = whole && f.foot.firstID == next
+			next = f.foot.lastID + 1
+			files = append(files, f)
+		}
+		if v := l.view.Load(); whole && v.open.head.id == next {
+			return files, v, nil
 		}
 		l.syncMu.Lock()
 		err := l.sealPending()
@@ -157,22 +172,22 @@ func (p *partial) sealed(ctx context.Context) (*View, error) {
 			err = l.alive()
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
 
-// fill links and copies what v holds. It returns false if a segment was rewritten meanwhile.
-func (p *partial) fill(ctx context.Context, v *View) (Checkpoint, bool, error) {
+// fill links the files and copies what v shows of the open segment. It returns false if a file was
+// rewritten meanwhile.
+func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoint, bool, error) {
 	c := Checkpoint{Applied: v.applied, Revision: v.last.Main}
-	for _, s := range v.segs {
+	for _, f := range files {
 		if err := ctx.Err(); err != nil {
 			return c, false, err
 		}
-		file := s.src.Load().file
-		err := p.l.o.FS.Link(file.path, filepath.Join(p.dir, filepath.Base(file.path)))
+		err := p.l.o.FS.Link(f.path, filepath.Join(p.dir, filepath.Base(f.path)))
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !p.l.view.Load().holds(file):
+		case errors.Is(err, fs.ErrNotExist) && !p.l.view.Load().holds(f):
 			return c, false, nil
 		case errors.Is(err, syscall.EXDEV):
 			return c, false, fmt.Errorf("it must be on the file system of %s, where its segments can be linked: %w", p.l.o.Dir, err)
@@ -180,7 +195,7 @@ func (p *partial) fill(ctx context.Context, v *View) (Checkpoint, bool, error) {
 			return c, false, err
 		}
 		c.Segments++
-		c.Bytes += file.foot.fileSize()
+		c.Bytes += f.foot.fileSize()
 	}
 	n, err := p.copyOpen(ctx, v)
 	if n > 0 {
@@ -193,12 +208,7 @@ func (p *partial) fill(ctx context.Context, v *View) (Checkpoint, bool, error) {
 
 // holds says whether file is that of a segment of the view.
 func (v *View) holds(file *sealed) bool {
-	for _, s := range v.segs {
-		if s.src.Load().file == file {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.segs, func(s *segment) bool { return s.src.Load().file == file })
 }
 
 // copyOpen writes the open segment as v shows it: a sealed segment, so that not even its last batch
