@@ -292,9 +292,6 @@ func TestWrongFiles(t *testing.T) {
 		h.version = formatVersion + 1
 		copy(c[n], h.encode())
 		check("a newer version", c, ErrVersion)
-		if err := outcome(t, c, m); !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "version 1") {
-			t.Errorf("the error does not name both versions: %v", err)
-		}
 	}
 
 	c = clone()

@@ -76,7 +76,7 @@ var (
 	ErrClosed = errors.New("history: closed")
 	// ErrIdentity: the directory belongs to another cluster or member.
 	ErrIdentity = errors.New("history: the data belongs to another member")
-	// ErrVersion: the directory was written in a format that this program does not know.
+	// ErrVersion: a file is in a version of the format that this program does not read.
 	ErrVersion = errors.New("history: unknown format version")
 )
 

@@ -185,10 +185,7 @@ func readHeader(file vfs.File, path string) (header, error) {
 	if err != nil {
 		return header{}, corrupt(path, 0, "%v", err)
 	}
-	if h.version != formatVersion {
-		return header{}, fmt.Errorf("%w: %s is in version %d, this program reads version %d", ErrVersion, path, h.version, formatVersion)
-	}
-	return h, nil
+	return h, checkVersion(h.version, path)
 }
 
 // readFull fills b from off; what a file is too short for is io.ErrUnexpectedEOF.

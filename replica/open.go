@@ -43,9 +43,20 @@ func openDisk(c *Config) (d disk, err error) {
 	if err != nil {
 		return d, fmt.Errorf("replica: looking for the raft log: %w", err)
 	}
+	// The log is looked at before the store is opened, so that one of another member or in a newer
+	// format leaves the store as it is.
+	var owner wal.Identity
+	if haveLog {
+		if owner, err = wal.Peek(c.FS, c.WALDir); err != nil {
+			return d, fmt.Errorf("replica: the raft log in %s: %w", c.WALDir, err)
+		}
+	}
 	switch {
 	case haveStore:
-		d.store, err = history.Open(c.historyOptions(wal.Identity{}))
+		d.store, err = history.Open(c.historyOptions(owner))
+		if errors.Is(err, history.ErrIdentity) {
+			err = fmt.Errorf("replica: store and raft log do not belong together: %w", err)
+		}
 	case haveLog:
 		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere", c.WALDir, c.HistoryDir)
 	default:

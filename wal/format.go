@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strconv"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Version is the version of the format that this package writes, and the newest it reads.
+// Version is the version of the format that this package writes, and the newest it reads. A version is
+// that of one segment: segments of all versions from oldestVersion on may follow each other.
 const Version = 1
+
+const oldestVersion = 1
 
 const (
 	headerSize      = 4096
@@ -82,7 +86,7 @@ func headerCRC(b []byte) uint32 {
 var errNoHeader = errors.New("no valid header")
 
 // decodeHeader returns errNoHeader for a block that is not a header, and ErrVersion, wrapped, with
-// nothing but the version and the id for one of a newer version.
+// nothing but the version and the id for one of a version that this program does not read.
 func decodeHeader(b []byte) (segmentHeader, error) {
 	var h segmentHeader
 	if len(b) < headerSize || string(b[:8]) != headerMagic || le.Uint32(b[12:]) != headerCRC(b) {
@@ -91,14 +95,22 @@ func decodeHeader(b []byte) (segmentHeader, error) {
 	h.version = le.Uint32(b[8:])
 	u := func(i int) uint64 { return le.Uint64(b[16+8*i:]) }
 	h.id = u(0)
-	if h.version > Version {
-		return h, fmt.Errorf("%w: version %d, this program knows up to %d", ErrVersion, h.version, Version)
+	if h.version < oldestVersion || h.version > Version {
+		return h, fmt.Errorf("%w: it is in version %d, this program reads version %s", ErrVersion, h.version, readable())
 	}
 	h.owner = Identity{u(1), u(2)}
 	h.start = Start{u(3), u(4)}
 	h.prevEnd = int64(u(5))
 	h.hard = hardState{u(6), u(7), u(8)}
 	return h, nil
+}
+
+// readable names the versions that this program reads.
+func readable() string {
+	if oldest := oldestVersion; oldest != Version {
+		return fmt.Sprintf("%d to %d", oldest, Version)
+	}
+	return strconv.Itoa(Version)
 }
 
 // groupSeed is what the checksums of the groups of a segment begin with. Segment ids are never used

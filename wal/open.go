@@ -94,6 +94,13 @@ type opening struct {
 	valid []bool // which of the heads are those of their file
 	last  int    // the last of the files that is a segment; the rest are spares
 	scan  scanner
+	seen  seen
+}
+
+// seen counts what apply took in.
+type seen struct {
+	groups, entries int
+	first, last     uint64 // indexes of the first and last entry
 }
 
 // Open opens the log and reads all of it. A torn tail is cut off. It fails with fs.ErrNotExist if
@@ -160,21 +167,9 @@ func (p *opening) list() error {
 		}
 		s := newSegment(o, id, file, 0)
 		p.files = append(p.files, s)
-		if s.size, err = file.Size(); err != nil {
+		h, valid, err := s.readHeader(block)
+		if err != nil {
 			return err
-		}
-		var h segmentHeader
-		valid := false
-		if s.size >= headerSize {
-			if _, err := file.ReadAt(block, 0); err != nil {
-				return err
-			}
-			var herr error
-			h, herr = decodeHeader(block)
-			valid = herr != errNoHeader && h.id == id
-			if valid && herr != nil {
-				return fmt.Errorf("%s: %w", s.path, herr)
-			}
 		}
 		p.heads, p.valid = append(p.heads, h), append(p.valid, valid)
 		if valid {
@@ -184,32 +179,60 @@ func (p *opening) list() error {
 	return nil
 }
 
+// readHeader returns the header of a file and whether it is that of this segment, of this version.
+// It learns the size of the file. block is memory for one header.
+func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err error) {
+	if s.size, err = s.file.Size(); err != nil || s.size < headerSize {
+		return h, false, err
+	}
+	if _, err := s.file.ReadAt(block, 0); err != nil {
+		return h, false, err
+	}
+	h, err = decodeHeader(block)
+	switch valid = err != errNoHeader && h.id == s.id; {
+	case !valid:
+		return h, false, nil
+	case err != nil:
+		return h, false, fmt.Errorf("%s: %w", s.path, err)
+	}
+	return h, true, nil
+}
+
 // classify tells segments from spares and checks that the segments make a chain.
 func (p *opening) classify() error {
-	for i, s := range p.files {
-		if i > p.last && i > 0 {
-			// Groups are written only behind a durable header.
-			if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
-				return err
-			} else if ok {
-				return s.corrupt(0, "the header is bad, and records follow it")
-			}
-			continue
+	for i := range p.files {
+		if err := p.place(i); err != nil {
+			return err
 		}
-		if !p.valid[i] {
-			return s.corrupt(0, "the header is bad")
+	}
+	return nil
+}
+
+// place checks that a file is a spare, or a segment that belongs where it is.
+func (p *opening) place(i int) error {
+	s := p.files[i]
+	if i > p.last && i > 0 {
+		// Groups are written only behind a durable header.
+		if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
+			return err
+		} else if ok {
+			return s.corrupt(0, "the header is bad, and records follow it")
 		}
-		if i > 0 && s.id != p.files[i-1].id+1 {
-			return p.files[i-1].corrupt(p.files[i-1].size, "the segment after it, %s, is missing",
-				segmentName(p.files[i-1].id+1))
-		}
-		if owner := p.heads[i].owner; owner != p.w.o.ID {
-			return fmt.Errorf("%s: %w: it is of cluster %x, member %x, not of cluster %x, member %x", s.path,
-				ErrIdentity, owner.ClusterID, owner.MemberID, p.w.o.ID.ClusterID, p.w.o.ID.MemberID)
-		}
-		if off := p.heads[i].prevEnd; i > 0 && (off < headerSize || off > p.files[i-1].size || off%groupAlign != 0) {
-			return s.corrupt(0, "it says that the segment before it ends at %d", off)
-		}
+		return nil
+	}
+	if !p.valid[i] {
+		return s.corrupt(0, "the header is bad")
+	}
+	if i > 0 && s.id != p.files[i-1].id+1 {
+		return p.files[i-1].corrupt(p.files[i-1].size, "the segment after it, %s, is missing",
+			segmentName(p.files[i-1].id+1))
+	}
+	if owner := p.heads[i].owner; owner != p.w.o.ID {
+		return fmt.Errorf("%s: %w: it is of cluster %x, member %x, not of cluster %x, member %x", s.path,
+			ErrIdentity, owner.ClusterID, owner.MemberID, p.w.o.ID.ClusterID, p.w.o.ID.MemberID)
+	}
+	if off := p.heads[i].prevEnd; i > 0 && (off < headerSize || off > p.files[i-1].size || off%groupAlign != 0) {
+		return s.corrupt(0, "it says that the segment before it ends at %d", off)
 	}
 	return nil
 }
@@ -244,31 +267,48 @@ func (p *opening) replaySealed(i int) error {
 	return nil
 }
 
+// takeLast takes in the last segment. It returns where its groups end, up to where the last of them
+// says that they were durable, and where the valid groups of a torn tail end, 0 if there are none.
+func (p *opening) takeLast() (off, synced, end int64, err error) {
+	s := p.files[p.last]
+	if off, synced, err = p.takeGroups(s); err != nil {
+		return off, synced, 0, err
+	}
+	later, end, err := p.scan.beyond(off)
+	if err != nil {
+		return off, synced, 0, fmt.Errorf("%s: %w", s.path, err)
+	}
+	if later > off {
+		return off, synced, 0, s.corrupt(off, "a record is bad; the segment was durable up to %d", later)
+	}
+	return off, synced, end, nil
+}
+
+// takeGroups takes in the groups of a segment up to the first that is not whole.
+func (p *opening) takeGroups(s *segment) (off, synced int64, err error) {
+	sc := p.scan.begin(s)
+	for off = headerSize; ; {
+		g, items, ok, err := sc.group(off)
+		if err != nil {
+			return off, synced, fmt.Errorf("%s: %w", s.path, err)
+		}
+		if !ok {
+			return off, synced, nil
+		}
+		if err := p.apply(s, off, &g, items); err != nil {
+			return off, synced, err
+		}
+		synced, p.w.wr.clean = g.synced, g.count == 0
+		off += groupSize(int(g.length))
+	}
+}
+
 // replayLast takes in the last segment, cuts its torn tail and makes the rest durable.
 func (p *opening) replayLast() error {
 	w, s := p.w, p.files[p.last]
-	sc := p.scan.begin(s)
-	off, synced := int64(headerSize), int64(0)
-	for {
-		g, items, ok, err := sc.group(off)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.path, err)
-		}
-		if !ok {
-			break
-		}
-		if err := p.apply(s, off, &g, items); err != nil {
-			return err
-		}
-		synced, w.wr.clean = g.synced, g.count == 0
-		off += groupSize(int(g.length))
-	}
-	later, end, err := sc.beyond(off)
+	off, synced, end, err := p.takeLast()
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.path, err)
-	}
-	if later > off {
-		return s.corrupt(off, "a record is bad; the segment was durable up to %d", later)
+		return err
 	}
 	if err := p.settle(s, synced, off, end); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
@@ -324,6 +364,7 @@ func (p *opening) settle(s *segment, synced, off, end int64) error {
 func (p *opening) apply(s *segment, off int64, g *groupHeader, items []byte) error {
 	w := p.w
 	at := off + groupHeaderSize
+	p.seen.groups++
 	for range g.count {
 		it, size, err := parseItem(items)
 		if err != nil {
@@ -331,6 +372,10 @@ func (p *opening) apply(s *segment, off int64, g *groupHeader, items []byte) err
 		}
 		switch it.kind {
 		case kindEntry:
+			if p.seen.entries++; p.seen.entries == 1 {
+				p.seen.first = it.index
+			}
+			p.seen.last = it.index
 			sl := slot{term: it.term, off: at, seg: uint32(s.id), size: uint32(size), crc: itemCRC(items[:size]), flags: it.flags}
 			switch {
 			case it.index <= w.mu.start.Index:

@@ -104,8 +104,8 @@ func (o Options) Validate() error {
 var (
 	// ErrIdentity marks a log that belongs to another cluster or member.
 	ErrIdentity = errors.New("wal: the log belongs to another member")
-	// ErrVersion marks a log in a format newer than this program knows.
-	ErrVersion = errors.New("wal: the log has a newer format")
+	// ErrVersion marks a log in a version of the format that this program does not read.
+	ErrVersion = errors.New("wal: unknown format version")
 	// ErrClosed is returned by a log after Close.
 	ErrClosed = errors.New("wal: closed")
 	// ErrInvalid marks an Append that contradicts the log. Nothing was written.

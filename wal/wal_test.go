@@ -422,14 +422,27 @@ func TestIdentityAndVersion(t *testing.T) {
 			t.Errorf("as %v: %v", id, err)
 		}
 	}
-	f, err := mem.OpenWrite(segmentPath(testDir, 1))
-	must(t, err)
-	h := segmentHeader{version: Version + 1, id: 1, owner: testID}
-	_, err = f.WriteAt(h.encode(), 0)
-	must(t, err)
-	_, err = Open(o)
-	if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 2, this program knows up to 1") {
-		t.Errorf("a newer version: %v", err)
+	if id, err := Peek(mem, testDir); err != nil || id != testID {
+		t.Errorf("peek: %v %v", id, err)
+	}
+	for _, version := range []uint32{oldestVersion - 1, Version + 1} {
+		f, err := mem.OpenWrite(segmentPath(testDir, 1))
+		must(t, err)
+		h := segmentHeader{version: version, id: 1, owner: testID}
+		_, err = f.WriteAt(h.encode(), 0)
+		must(t, errors.Join(err, f.Close()))
+		before := readBlock(t, mem, 1, 0, minSegmentBytes)
+		text := fmt.Sprintf("%s: wal: unknown format version: it is in version %d, this program reads version %s", segmentName(1), version, readable())
+		_, err = Open(o)
+		if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) {
+			t.Errorf("version %d: %v", version, err)
+		}
+		if _, err := Peek(mem, testDir); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) {
+			t.Errorf("peek: version %d: %v", version, err)
+		}
+		if !bytes.Equal(before, readBlock(t, mem, 1, 0, minSegmentBytes)) {
+			t.Errorf("version %d: the file was changed", version)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ const (
 	pbLib   = "google.golang.org/protobuf"
 	promLib = "github.com/prometheus/client_golang"
 	sysLib  = "golang.org/x/sys"
+
+	cobraLib = "github.com/spf13/cobra"
+	pflagLib = "github.com/spf13/pflag"
 )
 
 // table is the import table. Keep ARCHITECTURE.md in step with it.
@@ -46,6 +49,8 @@ var table = map[string]rule{
 		why: "a leaf: the log stores entries and does not know what they mean"},
 	"history": {inside: []string{"kv", "internal/vfs"},
 		why: "a leaf: it stores records in revision order and knows no index, raft or client"},
+	"datadir": {inside: []string{"kv", "internal/vfs", "wal", "history"},
+		why: "it looks at files, through the packages that own their formats; nothing that runs is linked into an offline tool"},
 	"mvcc/keytree":   {inside: []string{"kv"}, why: "an ordered map"},
 	"mvcc":           {inside: []string{"kv", "history", "mvcc/keytree"}, why: "it knows history and nothing above"},
 	"watch/interval": {why: "an interval index"},
@@ -71,11 +76,13 @@ var table = map[string]rule{
 		outside: []string{grpcLib, promLib},
 		why:     "the only wiring"},
 	"cmd/vigil": {inside: []string{"server"}, why: "flags into server.Config, run, exit"},
+	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs"}, outside: []string{cobraLib, pflagLib},
+		why: "commands, and how their answers are printed"},
 }
 
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
-	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "mvcc", "cluster", "watch", "fsm", "raftnode"},
+	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "datadir", "mvcc", "cluster", "watch", "fsm", "raftnode"},
 	outside: []string{"github.com/cockroachdb/datadriven", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }

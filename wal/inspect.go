@@ -1,0 +1,249 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"strings"
+
+	"go.etcd.io/raft/v3"
+
+	"vigil/internal/vfs"
+)
+
+// The kinds of files that Inspect finds.
+const (
+	KindSegment   = "segment"
+	KindSpare     = "spare"     // waits to become a segment
+	KindTemporary = "temporary" // what Open removes
+)
+
+// InspectOptions say what to inspect.
+type InspectOptions struct {
+	FS  vfs.FS
+	Dir string
+	// ID is whose log it should be. The zero value takes that of the first segment whose header is
+	// good.
+	ID Identity
+}
+
+// File is what Inspect found in one file.
+type File struct {
+	Name    string
+	Kind    string
+	Version uint32 // of the format; 0 if it could not be read, or it is a spare
+	Bytes   int64
+	// Groups and Entries are how many it holds, First and Last the indexes of the first and the last
+	// entry in it.
+	Groups, Entries int
+	First, Last     uint64
+	// Torn is how many bytes of a group, and of those behind it, a crash left that were not known
+	// to be durable. Open drops them.
+	Torn int64
+	// Err is the first thing that is wrong with it: a CorruptError, or an error that wraps
+	// ErrVersion, ErrIdentity or that of the operation that failed.
+	Err error
+}
+
+// Inspection is a log as it lies on disk, looked at without changing anything. It is for one
+// goroutine.
+type Inspection struct {
+	// Bytes is the size of all files.
+	Bytes int64
+	// ID is whose log it is.
+	ID Identity
+	// First and Last are the indexes of the first and last entry that Open would find, First one above
+	// Last if there is none, and Commit is that of the last hard state. They are known when Files has
+	// ended, and mean something if no file was bad.
+	First, Last, Commit uint64
+
+	p    opening
+	out  []File
+	temp []string
+}
+
+// Inspect begins to look at the log in a directory. It fails with fs.ErrNotExist if there is none.
+func Inspect(o InspectOptions) (*Inspection, error) {
+	opts, err := Options{FS: vfs.ReadOnly(o.FS), Dir: o.Dir, ID: o.ID}.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	in := &Inspection{ID: o.ID}
+	in.p.w = &WAL{o: opts}
+	names, err := opts.FS.List(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("wal: %w", err)
+	}
+	for _, n := range names {
+		id, ok := parseName(n)
+		if !ok && !strings.HasSuffix(n, tempSuffix) {
+			continue
+		}
+		f := File{Name: n, Kind: KindSegment}
+		if st, err := opts.FS.Stat(segmentPath(o.Dir, id)); ok && err == nil {
+			f.Bytes = st.Size()
+			in.Bytes += f.Bytes
+		}
+		if !ok {
+			in.temp = append(in.temp, n)
+			continue
+		}
+		in.out = append(in.out, f)
+	}
+	if len(in.out) == 0 {
+		return nil, fmt.Errorf("wal: %s: no segments: %w", o.Dir, fs.ErrNotExist)
+	}
+	return in, nil
+}
+
+// Files looks at one file after another, reading every byte that means something, and yields what it
+// found. It ends early when ctx is done. It is called once.
+func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
+	return func(yield func(File) bool) {
+		defer func() {
+			for _, s := range in.p.files {
+				_ = s.release()
+			}
+		}()
+		if err := in.headers(); err != nil {
+			in.out[len(in.p.files)].Err = err
+			yield(in.out[len(in.p.files)])
+			return
+		}
+		for i := range in.out {
+			if ctx.Err() != nil {
+				return
+			}
+			in.look(i)
+			if !yield(in.out[i]) {
+				return
+			}
+		}
+		w := in.p.w
+		in.First, in.Last, in.Commit = w.mu.start.Index+1, w.last(), w.mu.hard.commit
+		for _, n := range in.temp {
+			if !yield(File{Name: n, Kind: KindTemporary}) {
+				return
+			}
+		}
+	}
+}
+
+// headers opens all files and reads their headers.
+func (in *Inspection) headers() error {
+	p, o := &in.p, &in.p.w.o
+	p.last = -1
+	block := make([]byte, headerSize)
+	for i := range in.out {
+		id, _ := parseName(in.out[i].Name)
+		file, err := o.FS.Open(segmentPath(o.Dir, id))
+		if err != nil {
+			return err
+		}
+		s := newSegment(o, id, file, 0)
+		h, valid, err := s.readHeader(block)
+		in.out[i].Err, in.out[i].Version = err, h.version
+		if valid && in.ID == (Identity{}) {
+			in.ID = h.owner
+		}
+		p.files, p.heads, p.valid = append(p.files, s), append(p.heads, h), append(p.valid, valid)
+		if valid || errors.Is(err, ErrVersion) {
+			p.last = i
+		}
+	}
+	o.ID = in.ID
+	for _, s := range p.files {
+		s.seed = groupSeed(in.ID, s.id)
+	}
+	return nil
+}
+
+// look takes in file i.
+func (in *Inspection) look(i int) {
+	p, f := &in.p, &in.out[i]
+	w, s := p.w, p.files[i]
+	p.seen = seen{}
+	if i > p.last {
+		f.Version, f.Kind = 0, KindSpare
+		f.Err = p.place(i)
+		return
+	}
+	if f.Err == nil {
+		f.Err = p.place(i)
+	}
+	if !p.valid[i] || errors.Is(f.Err, ErrIdentity) {
+		return
+	}
+	if i == 0 || in.out[i-1].Err != nil {
+		// Nobody knows what it should continue: believe what it says.
+		w.reset(p.heads[i].start)
+		w.mu.hard = p.heads[i].hard
+	}
+	var err error
+	switch {
+	case i == p.last:
+		var off, end int64
+		off, _, end, err = p.takeLast()
+		f.Torn = max(end-off, 0)
+		if off+groupHeaderSize <= s.size {
+			if b, err := p.scan.begin(s).window(off, groupHeaderSize); err == nil {
+				if g, ok := parseGroupHeader(b, s.seed, off, s.size); ok {
+					f.Torn = max(f.Torn, groupSize(int(g.length)))
+				}
+			}
+		}
+		if err == nil && w.mu.hard.commit > w.last() {
+			err = s.corrupt(off, "entries up to %d were committed and the log ends at %d", w.mu.hard.commit, w.last())
+		}
+	case p.valid[i+1]:
+		err = p.replaySealed(i)
+	default:
+		// Where it should end is not known.
+		_, _, err = p.takeGroups(s)
+	}
+	f.Groups, f.Entries, f.First, f.Last = p.seen.groups, p.seen.entries, p.seen.first, p.seen.last
+	if f.Err != nil || err == nil {
+		return
+	}
+	var ce *CorruptError
+	if i+1 < len(in.out) && errors.As(err, &ce) && ce.File == p.files[i+1].path {
+		// The blame of replaySealed is on the next one.
+		in.out[i+1].Err = err
+		return
+	}
+	f.Err = err
+}
+
+// Term returns the term of an entry, or of the position before the first one. It fails with
+// raft.ErrCompacted below and raft.ErrUnavailable above what there is. It may be called when Files has
+// ended.
+func (in *Inspection) Term(index uint64) (uint64, error) {
+	if len(in.p.files) == 0 {
+		return 0, raft.ErrUnavailable
+	}
+	return in.p.w.Term(index)
+}
+
+// Peek reads the headers of a log, and nothing else. It returns whose log it is by the first good one,
+// the zero value if there is none, and an error that wraps ErrVersion if a segment is in a version of the
+// format that this program does not read. It fails with fs.ErrNotExist if there is no log. It changes
+// nothing, and what it does not complain about may still be damaged.
+func Peek(fsys vfs.FS, dir string) (Identity, error) {
+	in, err := Inspect(InspectOptions{FS: fsys, Dir: dir})
+	if err != nil {
+		return Identity{}, err
+	}
+	err = in.headers()
+	for i, s := range in.p.files {
+		_ = s.release()
+		if e := in.out[i].Err; err == nil && errors.Is(e, ErrVersion) {
+			err = e
+		}
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	return in.ID, nil
+}
