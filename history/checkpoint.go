@@ -150,7 +150,7 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 		var files []*sealed
 		next, whole := uint64(1), true
 		for _, s := range l.view.Load().segs {
-			f := s.src.Load().file
+			f := s.source().file
 			if f == nil {
 				whole = false
 				break
@@ -208,7 +208,7 @@ func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoin
 
 // holds says whether file is that of a segment of the view.
 func (v *View) holds(file *sealed) bool {
-	return slices.ContainsFunc(v.segs, func(s *segment) bool { return s.src.Load().file == file })
+	return slices.ContainsFunc(v.segs, func(s *segment) bool { return s.source().file == file })
 }
 
 // copyOpen writes the open segment as v shows it: a sealed segment, so that not even its last batch
@@ -332,7 +332,7 @@ func (v *View) footer() (footer, []uint32, error) {
 		return f, nil, corrupt(seg.path, int64(at), "the batches in memory end here and not at %d", v.end)
 	}
 	f.metas = uint32(len(metas))
-	f.live = uint64(max(bytes-seg.seg.dead.Load(), 0))
+	f.live = uint64(bytes)
 	return f, metas, nil
 }
 

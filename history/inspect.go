@@ -17,7 +17,8 @@ const (
 	KindFull      = "full"      // a segment that waits for its seal
 	KindOpen      = "open"      // the segment that grows
 	KindAllocated = "allocated" // a segment without batches, prepared for later
-	KindTemporary = "temporary" // what Open removes
+	KindObsolete  = "obsolete"  // a segment that was rewritten; Open removes it
+	KindTemporary = "temporary" // an unfinished file; Open removes it
 	KindMissing   = "missing"   // segments that should be there
 )
 
@@ -67,7 +68,9 @@ type Inspection struct {
 	o     InspectOptions
 	r     recovery
 	files files
-	sizes map[string]int64
+	// obsolete files are there in addition to those that count.
+	obsolete []string
+	sizes    map[string]int64
 	// lost is set while it is not known what the next file has to follow.
 	lost bool
 }
@@ -87,11 +90,15 @@ func Inspect(o InspectOptions) (*Inspection, error) {
 	if in.files, err = in.r.l.list(); err != nil {
 		return nil, err
 	}
+	in.files.sealed, in.obsolete = in.files.current()
 	if o.SealedOnly {
-		in.files.logs, in.files.temp = nil, nil
+		in.files.logs, in.files.temp, in.obsolete = nil, nil, nil
 	}
 	for _, f := range in.files.sealed {
 		in.measure(f.name)
+	}
+	for _, name := range in.obsolete {
+		in.measure(name)
 	}
 	for _, id := range in.files.logs {
 		in.measure(segmentName(id))
@@ -125,6 +132,11 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 				return
 			}
 		}
+		for _, name := range in.obsolete {
+			if !yield(File{Name: name, Kind: KindObsolete, Bytes: in.sizes[name]}) {
+				return
+			}
+		}
 		for _, name := range in.files.temp {
 			if !yield(File{Name: name, Kind: KindTemporary, Bytes: in.sizes[name]}) {
 				return
@@ -148,7 +160,7 @@ func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
 		out.First, out.Last, out.Applied = foot.first, foot.last, foot.applied
 		err = errors.Join(in.follows(s), s.check(ctx))
 		if err == nil {
-			err = s.eachMeta(func(Meta) {})
+			err = s.eachMeta(func(uint32, Meta) {})
 		}
 		last := in.r.l.w.last
 		if foot.records > 0 {
