@@ -167,16 +167,14 @@ func (x *metaIndex) deadIn(first, last uint64) (n int64) {
 	return n
 }
 
-// clean notes that nothing is dead in the segments first to last but n bytes.
-func (x *metaIndex) clean(first, last uint64, n int64) {
+// clean notes that the segments first to last were rewritten. Deletions that had to stay do not count
+// again, or nothing would end.
+func (x *metaIndex) clean(first, last uint64) {
 	x.Lock()
 	defer x.Unlock()
 	for id := range x.dead {
 		if id >= first && id <= last {
 			delete(x.dead, id)
 		}
-	}
-	if n > 0 {
-		x.dead[last] = n
 	}
 }

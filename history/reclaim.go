@@ -32,9 +32,10 @@ type reclaim struct {
 	changed sync.Cond // some field below
 	kicked  bool      // there may be something to do
 	busy    bool
-	// thorough is set while everything that can be won is wanted.
-	thorough bool
-	stopped  bool
+	// asked counts the calls of Reclaim and done those that were served: while they differ,
+	// everything that can be won is wanted.
+	asked, done uint64
+	stopped     bool
 	// stop ends a rewrite that is under way.
 	stop  context.Context
 	end   context.CancelFunc
@@ -65,7 +66,7 @@ func (l *Log) ReclaimStats() ReclaimStats {
 // it, and returns.
 func (l *Log) Reclaim() {
 	l.rec.Lock()
-	l.rec.thorough = true
+	l.rec.asked++
 	l.rec.Unlock()
 	l.kickReclaim()
 }
@@ -140,11 +141,15 @@ func (l *Log) reclaimer() {
 // reclaimOnce rewrites what is most worth it, and returns false if nothing is.
 func (l *Log) reclaimOnce() bool {
 	r := &l.rec
-	run, rate := l.pick()
+	r.Lock()
+	asked := r.asked
+	thorough := asked != r.done
+	r.Unlock()
+	run, rate := l.pick(thorough)
 	if run == nil {
 		r.Lock()
 		defer r.Unlock()
-		r.thorough, r.err = false, nil
+		r.done, r.err = asked, nil
 		return false
 	}
 	start := time.Now()
@@ -204,15 +209,14 @@ func (c *candidate) worth() bool { return c.dead > 0 && c.dead*100 >= c.size*wor
 // Most is won by rewriting what holds most garbage. A tombstone can only go when no segment in front
 // holds a dead record, which could be one of its key. So when what is left is tombstones that wait
 // for a little garbage in front of them, the oldest segment with some is rewritten.
-func (l *Log) pick() ([]*segment, int64) {
+func (l *Log) pick(thorough bool) ([]*segment, int64) {
 	cs, garbage, live := l.candidates()
 	share, rate := l.urgency()
-	l.rec.Lock()
-	if l.rec.thorough {
-		share, rate = 1, max(rate, 4*reclaimRate)
+	allowed := live/100*share + l.o.SegmentBytes/1024
+	if thorough {
+		allowed, rate = 0, max(rate, 4*reclaimRate)
 	}
-	l.rec.Unlock()
-	if garbage <= live/100*share+l.o.SegmentBytes/256 {
+	if garbage <= allowed {
 		return nil, 0
 	}
 	if garbage > live {
@@ -317,7 +321,7 @@ func (l *Log) urgency() (share, rate int64) {
 // be rewritten.
 func (l *Log) RollWanted() bool {
 	l.rec.Lock()
-	thorough := l.rec.thorough
+	thorough := l.rec.asked != l.rec.done
 	l.rec.Unlock()
 	l.dead.Lock()
 	defer l.dead.Unlock()
@@ -326,11 +330,14 @@ func (l *Log) RollWanted() bool {
 	return dead > size/2 && (thorough || dead > l.o.SegmentBytes/64)
 }
 
-// Roll goes on in a new segment if one is at hand, so that the open one can be sealed and rewritten.
-// Otherwise it does nothing and returns false. It is for the writer, between batches.
+// Roll goes on in a new segment, so that the open one can be sealed and rewritten, unless it is empty.
+// It returns false if no new one is at hand. It is for the writer, between batches.
 func (l *Log) Roll() (bool, error) {
 	w := &l.w
-	if w.began || w.seg.batches == 0 {
+	if w.seg.batches == 0 {
+		return true, nil
+	}
+	if w.began {
 		return false, nil
 	}
 	l.mu.Lock()

@@ -27,10 +27,9 @@ type rewriting struct {
 
 	bits      [][]uint64 // of the dead sets, as they were at the start
 	keepTombs bool
-	tombs     []int // those that are kept though dead, by their number in the merged segment
-	count     int   // of the records in it
+	tombs     []int               // those that are kept though dead, by their number in the merged segment
+	count     int                 // of the records in it
 	metas     map[metaRecord]bool // that are kept
-	deletions int64               // bytes of the deletions among them
 
 	out    *openSegment
 	last   *footer // of the last one of run
@@ -138,7 +137,6 @@ func (w *rewriting) decideMetas(older []*segment) error {
 		case f.meta.Deleted:
 			if values[name] {
 				w.metas[f.at] = true
-				w.deletions += int64(recordHeaderSize + metaSize(&f.meta))
 			}
 		case ok:
 			w.metas[f.at] = true
@@ -415,7 +413,7 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 		s.dead = deadSet{}
 		s.src.Store(&source{next: merged})
 	}
-	l.metaAt.clean(to.foot.firstID, to.foot.lastID, w.deletions)
+	l.metaAt.clean(to.foot.firstID, to.foot.lastID)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()

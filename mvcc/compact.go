@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -36,12 +37,14 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 	t.kick = make(chan struct{}, 1)
 	t.quit = make(chan struct{})
 	t.mu.advanced = make(chan struct{})
-	t.done.Store(s.snap.Load().compact)
+	t.done.Store(math.MinInt64)
+	opened := s.snap.Load().compact
 	t.wg.Go(func() {
 		for _, recs := range dead {
 			s.dead(recs)
 		}
 		dead = nil
+		t.advance(opened)
 		s.roll()
 		for {
 			select {
