@@ -22,7 +22,9 @@ type trimmer struct {
 	// kick has one token when there may be something to do.
 	kick chan struct{}
 	quit chan struct{}
-	wg   sync.WaitGroup
+	// cancel ends the hash under way, when quit is closed.
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
@@ -39,6 +41,8 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 	t.mu.advanced = make(chan struct{})
 	t.done.Store(math.MinInt64)
 	opened := s.snap.Load().compact
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
 	t.wg.Go(func() {
 		for _, recs := range dead {
 			s.dead(recs)
@@ -53,6 +57,9 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 			case <-t.kick:
 			}
 			for to := s.snap.Load().compact; to > t.done.Load(); to = s.snap.Load().compact {
+				if !s.hashDue(ctx, to) || !s.hashes.wait(to, t.quit) {
+					return
+				}
 				if !s.trimAll(to) {
 					return
 				}
@@ -70,6 +77,7 @@ func (t *trimmer) stop() {
 	t.mu.Unlock()
 	if !stopped {
 		close(t.quit)
+		t.cancel()
 	}
 	t.wg.Wait()
 }

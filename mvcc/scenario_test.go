@@ -21,6 +21,7 @@ import (
 //	      [minmod=N] [maxmod=N] [mincreate=N] [maxcreate=N]
 //	compact N
 //	events FROM TO [bytes=N]
+//	hash REVISION
 //	commit, trim, reopen, stats
 //
 // and a transaction is a txn line, lines "if TARGET KEY [END] OP OPERAND", a line then, requests, a
@@ -279,6 +280,13 @@ func (sc *scenario) run(out *strings.Builder, words []string) {
 		if evs, next, err := sc.b.Events(sc.num(words[1]), sc.num(words[2]), limit); !fail(err) {
 			fmt.Fprintf(out, "events next=%d\n", next)
 			sc.events(out, evs)
+		}
+	case "hash":
+		if res, err := sc.b.HashKV(ctx, sc.num(words[1])); err != nil {
+			fmt.Fprintf(out, "hash %s: %v\n", words[1], err)
+		} else {
+			fmt.Fprintf(out, "hash %s: %d of %d compacted %d, revision %d\n", words[1], res.Hash, res.HashRevision,
+				res.CompactRevision, res.Revision)
 		}
 	case "trim":
 		if err := sc.b.WaitTrimmed(ctx, sc.b.CompactRevision()); err != nil {

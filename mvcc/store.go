@@ -69,8 +69,9 @@ type Store struct {
 	pins pins
 
 	// lock holds one token while the writer has a batch open, or the trimmer is at the index.
-	lock chan struct{}
-	trim trimmer
+	lock   chan struct{}
+	trim   trimmer
+	hashes hashes
 }
 
 // snapshot is the state at a commit. It is immutable.
@@ -120,6 +121,7 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	s.pins.limit = max(o.Pins, 0)
 	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact}
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
+	s.hashes.init()
 	s.trim.start(s, dead)
 	return s, nil
 }

@@ -38,6 +38,8 @@ type Writer struct {
 	events []kv.Event
 	first  int
 	leased []LeaseChange
+	// compactions are those of the open batch.
+	compactions []compaction
 	// discard is set while nobody wants to know what ranges find.
 	discard bool
 	err     error
@@ -161,6 +163,7 @@ func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
 	if err := w.log.AppendMeta(m); err != nil {
 		return kv.CompactResult{}, w.fail("compact", err)
 	}
+	w.compactions = append(w.compactions, compaction{prev: w.compact, rev: rev})
 	w.compact = rev
 	return kv.CompactResult{Revision: w.rev}, nil
 }
@@ -195,6 +198,8 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	old := w.s.snap.Load()
 	if w.compact != old.compact {
 		p.Compacted = w.compact
+		w.s.hashes.add(w.compactions)
+		w.compactions = w.compactions[:0]
 	}
 	if w.rev != old.rev || w.compact != old.compact {
 		w.s.snap.Store(&snapshot{
