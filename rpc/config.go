@@ -68,10 +68,11 @@ type MemberInfo struct {
 	IsLearner            bool
 }
 
-// Config says what a server serves. The zero value of every field below Member is the default.
+// Config says what a server serves. The zero value of every field from Logger on is the default.
 type Config struct {
 	KV     KV
 	Member Member
+	Hasher Hasher
 	// NewWatchStream makes the hub's side of a new watch stream.
 	NewWatchStream func(watch.StreamInfo) WatchStream
 
@@ -111,6 +112,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Member == nil {
 		errs = append(errs, errors.New("Member is missing"))
+	}
+	if c.Hasher == nil {
+		errs = append(errs, errors.New("Hasher is missing"))
 	}
 	if c.NewWatchStream == nil {
 		errs = append(errs, errors.New("NewWatchStream is missing"))

@@ -605,7 +605,7 @@ func TestSlowCallsAreLogged(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := NewServer(Config{MaxRequestBytes: -1, MaxTxnOps: -1, ElectionTimeout: -1})
-	for _, field := range []string{"KV", "Member", "NewWatchStream", "MaxRequestBytes", "MaxTxnOps", "ElectionTimeout"} {
+	for _, field := range []string{"KV", "Member", "Hasher", "NewWatchStream", "MaxRequestBytes", "MaxTxnOps", "ElectionTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
 		}

@@ -12,14 +12,14 @@ import (
 	"vigil/watch"
 )
 
-// registerMetrics fills the registry: the process, the gRPC calls, and the member under etcd's names.
-func registerMetrics(reg *prometheus.Registry, r *replica.Replica, calls prometheus.Collector) error {
-	for _, c := range []prometheus.Collector{
+// registerMetrics fills the registry: the process, the member under etcd's names, and what others
+// count for themselves.
+func registerMetrics(reg *prometheus.Registry, r *replica.Replica, others ...prometheus.Collector) error {
+	for _, c := range append([]prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		calls,
 		newMemberCollector(r),
-	} {
+	}, others...) {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("metrics: %w", err)
 		}

@@ -98,10 +98,12 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	view := &memberView{replica: m.replica, cfg: &m.cfg}
+	hashes := newHasher(m.replica)
 	rpcMetrics := rpc.NewMetrics(false)
 	m.rpc, err = rpc.NewServer(rpc.Config{
 		KV:     m.replica,
 		Member: view,
+		Hasher: hashes,
 		NewWatchStream: func(info watch.StreamInfo) rpc.WatchStream {
 			return m.replica.Hub().NewStream(info)
 		},
@@ -119,7 +121,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, rpcMetrics); err != nil {
+	if err := registerMetrics(registry, m.replica, rpcMetrics, hashes); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
