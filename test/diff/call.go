@@ -43,6 +43,7 @@ var methods = map[protoreflect.FullName]string{
 	"etcdserverpb.CompactionRequest":    "etcdserverpb.KV/Compact",
 	"etcdserverpb.StatusRequest":        "etcdserverpb.Maintenance/Status",
 	"etcdserverpb.AlarmRequest":         "etcdserverpb.Maintenance/Alarm",
+	"etcdserverpb.HashKVRequest":        "etcdserverpb.Maintenance/HashKV",
 	"etcdserverpb.MemberListRequest":    "etcdserverpb.Cluster/MemberList",
 	"grpc.health.v1.HealthCheckRequest": "grpc.health.v1.Health/Check",
 }
