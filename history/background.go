@@ -175,6 +175,22 @@ func (l *Log) allocator() {
 	}
 }
 
+// segmentSize returns how large the next segment should be: enough for some time of writing, and an
+// eighth of what is live, so that the space that is reserved ahead, and garbage that cannot be taken
+// out of the open segment, are in proportion.
+func (l *Log) segmentSize() int64 {
+	most := l.o.SegmentBytes
+	least := min(most, smallSegment)
+	if l.view.Load() == nil {
+		return least
+	}
+	_, live := l.Size()
+	l.mu.Lock()
+	rate := l.mu.rate
+	l.mu.Unlock()
+	return min(max(least, live/8, rate*int64(segmentTime/time.Second)), most)
+}
+
 // prepare makes the file of a segment under a temporary name, its space allocated and its header in
 // place.
 func (l *Log) prepare(id uint64) (*openSegment, error) {
@@ -190,7 +206,7 @@ func (l *Log) prepare(id uint64) (*openSegment, error) {
 		head:  header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: id, salt: newSalt()},
 		path:  temp,
 		file:  file,
-		alloc: l.o.SegmentBytes,
+		alloc: l.segmentSize(),
 		seg:   &segment{id: id},
 		end:   headerSize,
 	}

@@ -20,7 +20,11 @@ import (
 const (
 	defaultSegmentBytes = 64 << 20
 	minSegmentBytes     = 4 << 10
-	maxSegmentBytes     = 1 << 30
+	// smallSegment is what a segment has at least, unless SegmentBytes is less.
+	smallSegment = 4 << 20
+	// segmentTime is how long a segment should last at the rate at which the one before was filled.
+	segmentTime     = 8 * time.Second
+	maxSegmentBytes = 1 << 30
 )
 
 // Options say where a Log is and how it is kept.
@@ -29,8 +33,9 @@ type Options struct {
 	FS vfs.FS
 	// Dir is the directory of the log. Nothing else may live in it.
 	Dir string
-	// SegmentBytes is the size at which a segment is sealed; default 64 MiB, least 4 KiB, most
-	// 1 GiB. A batch larger than that gets a larger segment of its own.
+	// SegmentBytes is the most that a segment grows to before it is sealed; default 64 MiB, least
+	// 4 KiB, most 1 GiB. Segments are smaller, down to 4 MiB, while the log is small and filled
+	// slowly. A batch larger than that gets a larger segment of its own.
 	SegmentBytes int64
 	// ClusterID and MemberID are written into every segment. Open refuses a directory that carries
 	// others with ErrIdentity; if both are 0 it takes what is there.
@@ -108,6 +113,10 @@ type Log struct {
 		allocErr error
 		triedAt  time.Time
 		synced   Applied
+		// opened is when the open segment became so, rate how many bytes a second the one before
+		// took.
+		opened time.Time
+		rate   int64
 		// segs are the segments in front of the open one as they are now; replaced, never changed.
 		// The writer and the Views may still know those that were merged.
 		segs []*segment

@@ -149,7 +149,10 @@ func (l *Log) reclaimOnce() bool {
 	if run == nil {
 		r.Lock()
 		defer r.Unlock()
-		r.done, r.err = asked, nil
+		r.err = nil
+		if _, _, _, waits := l.candidates(); !waits {
+			r.done = asked
+		}
 		return false
 	}
 	start := time.Now()
@@ -210,7 +213,7 @@ func (c *candidate) worth() bool { return c.dead > 0 && c.dead*100 >= c.size*wor
 // holds a dead record, which could be one of its key. So when what is left is tombstones that wait
 // for a little garbage in front of them, the oldest segment with some is rewritten.
 func (l *Log) pick(thorough bool) ([]*segment, int64) {
-	cs, garbage, live := l.candidates()
+	cs, garbage, live, _ := l.candidates()
 	share, rate := l.urgency()
 	allowed := live/100*share + l.o.SegmentBytes/1024
 	if thorough {
@@ -268,7 +271,8 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 
 // candidates returns the segments in front of the open one, oldest first, the bytes that are dead in
 // those that can be rewritten, and the live bytes of all.
-func (l *Log) candidates() (cs []candidate, garbage, live int64) {
+// waits says whether one that waits for its seal has garbage.
+func (l *Log) candidates() (cs []candidate, garbage, live int64, waits bool) {
 	segs := l.segments()
 	l.dead.Lock()
 	defer l.dead.Unlock()
@@ -290,13 +294,14 @@ func (l *Log) candidates() (cs []candidate, garbage, live int64) {
 		if c.ok {
 			garbage += c.all
 		}
+		waits = waits || !c.ok && c.all > 0
 		live += c.size - c.all
 		blocked = blocked || s.dead.count > 0
 		cs = append(cs, c)
 	}
 	v := l.view.Load()
 	live += int64(v.end) - min(v.open.seg.dead.bytes, int64(v.end))
-	return cs, garbage, live
+	return cs, garbage, live, waits
 }
 
 // urgency returns how many percent of the live bytes may be garbage and how fast it is taken away:
@@ -318,16 +323,25 @@ func (l *Log) urgency() (share, rate int64) {
 }
 
 // RollWanted says whether the open segment holds so much that is dead that it should be sealed, to
-// be rewritten.
-func (l *Log) RollWanted() bool {
-	l.rec.Lock()
-	thorough := l.rec.asked != l.rec.done
-	l.rec.Unlock()
+// be rewritten; with any set, whether it holds something.
+func (l *Log) RollWanted(any bool) bool {
 	l.dead.Lock()
 	defer l.dead.Unlock()
 	v := l.view.Load()
 	dead, size := v.open.seg.dead.bytes, int64(v.end)
-	return dead > size/2 && (thorough || dead > l.o.SegmentBytes/64)
+	return any && dead > 0 || dead > size/2 && dead > l.o.SegmentBytes/64
+}
+
+// WaitNext returns when there is a segment at hand to go on in, and true, or when there will be none
+// soon.
+func (l *Log) WaitNext() bool {
+	mu := &l.mu
+	mu.Lock()
+	defer mu.Unlock()
+	for (mu.sealing != nil || mu.next == nil && mu.allocErr == nil) && l.aliveLocked() == nil {
+		mu.changed.Wait()
+	}
+	return mu.next != nil && l.aliveLocked() == nil
 }
 
 // Roll goes on in a new segment, so that the open one can be sealed and rewritten, unless it is empty.

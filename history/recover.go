@@ -389,10 +389,10 @@ func (r *recovery) settle(seg *openSegment, open bool) error {
 				return wrap(err)
 			}
 		}
-		if seg.alloc < r.l.o.SegmentBytes {
-			switch err := seg.file.Preallocate(r.l.o.SegmentBytes); {
+		if least := min(r.l.o.SegmentBytes, smallSegment); seg.alloc < least {
+			switch err := seg.file.Preallocate(least); {
 			case err == nil:
-				seg.alloc = r.l.o.SegmentBytes
+				seg.alloc = least
 			case !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT):
 				return wrap(err)
 			}

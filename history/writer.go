@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"vigil/internal/vfs"
 	"vigil/kv"
@@ -319,6 +320,10 @@ func (l *Log) roll() error {
 		return mu.allocErr
 	}
 	old := w.seg
+	if took := time.Since(mu.opened); !mu.opened.IsZero() {
+		mu.rate = int64(float64(old.end) / max(took.Seconds(), 0.001))
+	}
+	mu.opened = time.Now()
 	l.retire(old)
 	w.seg = mu.next
 	w.seg.before, w.seg.after = old.after, old.after

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,8 @@ import (
 type trimmer struct {
 	// done is the compact revision that the index has been brought to.
 	done atomic.Int64
+	// thorough is set when all garbage is to go.
+	thorough atomic.Bool
 	// kick has one token when there may be something to do.
 	kick chan struct{}
 	quit chan struct{}
@@ -49,7 +52,7 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 		}
 		dead = nil
 		t.advance(opened)
-		s.roll()
+		s.roll(false)
 		for {
 			select {
 			case <-t.quit:
@@ -65,7 +68,11 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 				}
 				t.advance(to)
 			}
-			s.roll()
+			thorough := t.thorough.Swap(false)
+			s.roll(thorough)
+			if thorough {
+				s.log.Reclaim()
+			}
 		}
 	})
 }
@@ -189,15 +196,36 @@ func (s *Store) dropBoundary(compact int64) {
 	s.dead(dead)
 }
 
-// roll lets the log begin a new segment if the open one is mostly dead. Holding the lock is being the
-// writer.
-func (s *Store) roll() {
-	if !s.log.RollWanted() || !s.acquire() {
-		return
+// roll lets the log begin a new segment if the open one is mostly dead, or with any set if something
+// in it is. Holding the lock is being the writer.
+func (s *Store) roll(any bool) {
+	for s.log.RollWanted(any) && s.log.WaitNext() && s.acquire() {
+		rolled, err := s.log.Roll()
+		<-s.lock
+		if rolled || err != nil {
+			return // an error has ended the life of the log, which the writer will find
+		}
 	}
-	defer func() { <-s.lock }()
-	// An error has ended the life of the log, which the writer will find.
-	_, _ = s.log.Roll()
+}
+
+// Reclaim asks for the space of everything that compaction has made needless, whether it is worth
+// the work or not, and returns.
+func (s *Store) Reclaim() {
+	s.trim.thorough.Store(true)
+	s.trim.wake()
+}
+
+// WaitReclaimed returns when a committed compaction at rev has been carried out and the space is
+// taken back, as far as it is worth it. Its errors are those of WaitTrimmed.
+func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
+	if err := s.WaitTrimmed(ctx, rev); err != nil {
+		return err
+	}
+	// That a rewrite failed is the log's to tell and to try again; the compaction stands.
+	if err := s.log.WaitReclaimed(ctx); ctx.Err() != nil || errors.Is(err, history.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // trimSlice goes over TrimKeys keys from one on. The caller holds the lock, and so there is no open

@@ -42,7 +42,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
 	res, err := r.do(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
-		err = r.store.WaitTrimmed(ctx, req.Revision)
+		err = r.store.WaitReclaimed(ctx, req.Revision)
 	}
 	return res.Compact, err
 }
