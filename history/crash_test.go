@@ -36,7 +36,12 @@ type lives struct {
 	durable   int // the first batches of m that must be there
 	committed int // the first batches of m whose Commit returned; at most one more was tried
 	powerLoss bool
-	stats     struct{ lives, batches, lost int }
+	// reclaim makes the lives compact and reclaim.
+	reclaim bool
+	stats   struct {
+		lives, batches, lost int
+		rewrites             uint64
+	}
 }
 
 // crasher makes the n-th changing operation the last one that is not done.
@@ -129,6 +134,9 @@ func (s *lives) found(l *Log, least int) (int, error) {
 		return 0, fmt.Errorf("applied %v was never committed", l.Applied())
 	}
 	prefix := model{batches: s.m.batches[:n]}
+	if s.reclaim {
+		return n, verifyLeft(l, &prefix)
+	}
 	return n, verifyLog(l, &prefix)
 }
 
@@ -171,6 +179,12 @@ func (s *lives) live(o Options, rng *rand.Rand) error {
 		s.m.batches = s.m.batches[:n]
 		s.durable, s.committed = n, n
 	}
+	if s.reclaim {
+		defer func() { s.stats.rewrites += l.ReclaimStats().Rewrites }()
+		if err := l.Dead(s.m.dead()); err != nil {
+			return err
+		}
+	}
 	err = s.write(l, rng)
 	if a := l.Synced(); a.Index > 0 {
 		s.hold(a)
@@ -202,6 +216,9 @@ func (s *lives) write(l *Log, rng *rand.Rand) error {
 	for range rng.IntN(150) {
 		index := s.m.batches[len(s.m.batches)-1].applied.Index + 1
 		b := s.m.randomBatch(rng, s.m.last(), index)
+		if s.reclaim && rng.IntN(8) == 0 {
+			b.metas = append(b.metas, s.m.compact(rng, s.m.last()))
+		}
 		if err := appendBatch(l, b); err != nil {
 			return err
 		}
@@ -211,6 +228,19 @@ func (s *lives) write(l *Log, rng *rand.Rand) error {
 			return err
 		}
 		s.committed = len(s.m.batches)
+		if s.reclaim && rng.IntN(8) == 0 {
+			if err := l.Dead(s.m.dead()); err != nil {
+				return err
+			}
+			if rng.IntN(2) == 0 {
+				l.Reclaim()
+			}
+			if rng.IntN(2) == 0 {
+				if err := l.WaitReclaimed(tContext); err != nil {
+					return err
+				}
+			}
+		}
 		if rng.IntN(12) == 0 {
 			a, err := l.Sync()
 			if err != nil {

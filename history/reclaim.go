@@ -88,10 +88,12 @@ func (l *Log) WaitReclaimed(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case r.err != nil:
+		return r.err
 	case r.stopped:
 		return ErrClosed
 	}
-	return r.err
+	return nil
 }
 
 func (l *Log) kickReclaim() {
