@@ -194,11 +194,6 @@ func (l *Log) write(a Applied) error {
 	}
 	for _, off := range w.pendLoc {
 		seg.metas = append(seg.metas, seg.end+off)
-		if r, _, err := decodeRecord(b[off:]); err == nil {
-			if m, err := decodeMeta(r); err == nil {
-				l.metaAt.note(seg.head.id, &m)
-			}
-		}
 	}
 	if k := w.pend.sparse; len(k) > 0 {
 		if seg.first == (kv.Rev{}) {
@@ -209,8 +204,21 @@ func (l *Log) write(a Applied) error {
 	seg.note(&h, b)
 	w.applied = a
 	w.start += n
+	metas := w.pendLoc
 	w.drop()
 	l.publish()
+	// Only now: what is in the index must be in what a Sync that follows makes durable.
+	for _, off := range metas {
+		r, _, err := decodeRecord(b[off:])
+		if err != nil {
+			return l.fail(corrupt(seg.path, int64(off), "%v", err))
+		}
+		m, err := decodeMeta(r)
+		if err != nil {
+			return l.fail(corrupt(seg.path, int64(off), "%v", err))
+		}
+		l.metaAt.note(seg.head.id, &m)
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"vigil/cluster"
+	"vigil/history"
 	"vigil/kv"
 	"vigil/mvcc"
 	"vigil/wal"
@@ -87,6 +88,7 @@ type Metrics struct {
 	LeaderChanges uint64
 	WAL           wal.Metrics
 	Store         mvcc.Stats
+	Reclaim       history.ReclaimStats
 }
 
 // Metrics returns the present figures.
@@ -101,5 +103,6 @@ func (r *Replica) Metrics() Metrics {
 		LeaderChanges: st.LeaderChanges,
 		WAL:           r.disk.log.Metrics(),
 		Store:         r.store.Stats(),
+		Reclaim:       r.disk.store.ReclaimStats(),
 	}
 }

@@ -47,6 +47,10 @@ func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.Comp
 	return res.Compact, err
 }
 
+// Reclaim asks for the disk space of everything that compaction has made needless, and returns. It is
+// this member's alone.
+func (r *Replica) Reclaim() { r.store.Reclaim() }
+
 // setAttributes tells the cluster what the member is called and where clients reach it.
 func (r *Replica) setAttributes(ctx context.Context) error {
 	_, err := r.do(ctx, &fsm.Request{Attributes: &cluster.Member{

@@ -43,6 +43,8 @@ type Member interface {
 	Leader() uint64
 	IsLearner() bool
 	Status() Status
+	// Reclaim asks for the disk space of everything that compaction has made needless.
+	Reclaim()
 	// Members lists the cluster; if linearizable, as of a moment after the call began.
 	Members(ctx context.Context, linearizable bool) ([]MemberInfo, error)
 }

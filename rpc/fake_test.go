@@ -184,7 +184,9 @@ type fakeMember struct {
 	kv      *fakeKV
 	leader  atomic.Uint64
 	learner atomic.Bool
-	fail    atomic.Pointer[error]
+	// reclaimed counts the calls of Reclaim.
+	reclaimed atomic.Int32
+	fail      atomic.Pointer[error]
 }
 
 func (f *fakeMember) Header() kv.Header {
@@ -195,6 +197,7 @@ func (f *fakeMember) Header() kv.Header {
 
 func (f *fakeMember) Leader() uint64  { return f.leader.Load() }
 func (f *fakeMember) IsLearner() bool { return f.learner.Load() }
+func (f *fakeMember) Reclaim()        { f.reclaimed.Add(1) }
 
 func (f *fakeMember) Status() Status {
 	return Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,

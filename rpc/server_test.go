@@ -319,7 +319,15 @@ func TestMaintenanceAndCluster(t *testing.T) {
 			{ID: 0xa1, Name: "one", PeerURLs: []string{"http://a:2380"}, ClientURLs: []string{"http://a:2379"}},
 			{ID: 0xa2, PeerURLs: []string{"http://b:2380"}, IsLearner: true}}})
 
-	if _, err := f.Maintenance.Defragment(t.Context(), &etcdserverpb.DefragmentRequest{}); status.Code(err) != codes.Unimplemented {
+	defrag, err := f.Maintenance.Defragment(t.Context(), &etcdserverpb.DefragmentRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, defrag, &etcdserverpb.DefragmentResponse{})
+	if n := f.member.reclaimed.Load(); n != 1 {
+		t.Errorf("reclaim was asked for %d times", n)
+	}
+	if _, err := f.Maintenance.MoveLeader(t.Context(), &etcdserverpb.MoveLeaderRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("error %v", err)
 	}
 	if _, err := f.Cluster.MemberAdd(t.Context(), &etcdserverpb.MemberAddRequest{}); status.Code(err) != codes.Unimplemented {

@@ -17,6 +17,7 @@ type memberView struct {
 }
 
 func (v *memberView) Header() kv.Header { return v.replica.Header() }
+func (v *memberView) Reclaim()          { v.replica.Reclaim() }
 func (v *memberView) Leader() uint64    { return v.replica.Status().Leader }
 func (v *memberView) IsLearner() bool   { return v.replica.Status().Learner }
 

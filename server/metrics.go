@@ -100,6 +100,12 @@ func newMemberCollector(r *replica.Replica) *memberCollector {
 	counter("vigil_watch_compacted_total", "Watchers canceled because compaction overtook them.", func(s *scrape) float64 { return float64(s.hub.CompactedTotal) })
 	counter("vigil_watch_catchup_bytes_total", "Bytes of history read for watchers that were behind.", func(s *scrape) float64 { return float64(s.hub.CatchUpBytesTotal) })
 
+	counter("vigil_history_rewrites_total", "Merged segments of the history written to take space back.", func(s *scrape) float64 { return float64(s.metrics.Reclaim.Rewrites) })
+	counter("vigil_history_rewrite_failures_total", "Rewrites of the history given up.", func(s *scrape) float64 { return float64(s.metrics.Reclaim.Failures) })
+	counter("vigil_history_rewritten_bytes_total", "Bytes of the merged segments written.", func(s *scrape) float64 { return float64(s.metrics.Reclaim.Written) })
+	counter("vigil_history_reclaimed_bytes_total", "Bytes that merged segments are smaller than what they replaced.", func(s *scrape) float64 { return float64(s.metrics.Reclaim.Read - s.metrics.Reclaim.Written) })
+	counter("vigil_history_rewrite_seconds_total", "Time spent on rewriting the history.", func(s *scrape) float64 { return s.metrics.Reclaim.Busy.Seconds() })
+
 	counter("etcd_disk_wal_write_bytes_total", "Bytes written to the raft log.", func(s *scrape) float64 { return float64(s.metrics.WAL.WrittenBytes) })
 	gauge("vigil_wal_retained_bytes", "Size of the raft log that is kept.", func(s *scrape) float64 { return float64(s.status.LogSize) })
 	counter("vigil_requests_applied_total", "Requests applied since the start; several share a raft entry.", func(s *scrape) float64 { return float64(s.metrics.Requests) })
