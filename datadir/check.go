@@ -11,7 +11,6 @@ import (
 
 	"vigil/history"
 	"vigil/internal/vfs"
-	"vigil/kv"
 	"vigil/wal"
 )
 
@@ -349,19 +348,5 @@ func (c *Check) agree() error {
 	if len(c.report.Damages) > 0 {
 		return nil
 	}
-	at := h.Applied
-	switch {
-	case at.Index > w.Last:
-		return fmt.Errorf("%w: the store is at index %d and the raft log ends at %d: entries were lost that had been acknowledged", kv.ErrCorrupt, at.Index, w.Last)
-	case at.Index+1 < w.First:
-		return fmt.Errorf("%w: the store is at index %d and the raft log begins at %d: the entries between are lost", kv.ErrCorrupt, at.Index, w.First)
-	}
-	term, err := w.Term(at.Index)
-	if err != nil {
-		return fmt.Errorf("reading the term of index %d: %w", at.Index, err)
-	}
-	if term != at.Term {
-		return fmt.Errorf("%w: index %d has term %d in the store and %d in the raft log", kv.ErrCorrupt, at.Index, at.Term, term)
-	}
-	return nil
+	return w.Covers(wal.Start{Index: h.Applied.Index, Term: h.Applied.Term})
 }

@@ -9,7 +9,6 @@ import (
 	"vigil/cluster"
 	"vigil/fsm"
 	"vigil/history"
-	"vigil/kv"
 	"vigil/wal"
 )
 
@@ -69,17 +68,18 @@ func openDisk(c *Config) (d disk, err error) {
 	id.ClusterID, id.MemberID = d.store.Identity()
 	switch at := d.store.Applied(); {
 	case haveLog:
-		d.log, err = wal.Open(c.walOptions(id))
+		o := c.walOptions(id)
+		o.Applied = wal.Start{Index: at.Index, Term: at.Term}
+		if d.log, err = wal.Open(o); err != nil {
+			err = fmt.Errorf("replica: %w", err)
+		}
 	case at == first:
 		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: first.Index, Term: first.Term})
 	default:
 		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere",
 			c.HistoryDir, at.Index, c.WALDir)
 	}
-	if err != nil {
-		return d, err
-	}
-	return d, d.agree()
+	return d, err
 }
 
 // createStore makes the store of a new cluster.
@@ -102,33 +102,6 @@ func createStore(c *Config) (*history.Log, error) {
 	}
 	conf := &raftpb.ConfState{Voters: members.IDs()}
 	return history.Create(c.historyOptions(id), first, fsm.Initial(members, conf))
-}
-
-// agree checks that log and store belong together.
-func (d *disk) agree() error {
-	at := d.store.Applied()
-	lo, err := d.log.FirstIndex()
-	if err != nil {
-		return err
-	}
-	hi, err := d.log.LastIndex()
-	if err != nil {
-		return err
-	}
-	switch {
-	case at.Index > hi:
-		return fmt.Errorf("replica: %w: the store is at index %d and the raft log ends at %d: entries were lost that had been acknowledged", kv.ErrCorrupt, at.Index, hi)
-	case at.Index+1 < lo:
-		return fmt.Errorf("replica: %w: the store is at index %d and the raft log begins at %d: the entries between are lost", kv.ErrCorrupt, at.Index, lo)
-	}
-	term, err := d.log.Term(at.Index)
-	if err != nil {
-		return fmt.Errorf("replica: reading the term of index %d: %w", at.Index, err)
-	}
-	if term != at.Term {
-		return fmt.Errorf("replica: %w: index %d has term %d in the store and %d in the raft log", kv.ErrCorrupt, at.Index, at.Term, term)
-	}
-	return nil
 }
 
 // close closes the log before the store: what the log holds is what the store could lose.

@@ -49,6 +49,7 @@ type Replica struct {
 
 	cancel     context.CancelFunc // ends background work
 	background sync.WaitGroup     // keeper, publisher, truncator
+	errands    errands
 	ticker     *time.Ticker
 }
 
@@ -195,6 +196,7 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		r.background.Wait()
 	}
 	r.readers.close(kv.ErrStopped)
+	r.errands.end()
 	// Watchers have got everything that was applied into their queues; whoever serves them has
 	// let them go before.
 	r.hub.Close()

@@ -8,8 +8,6 @@ import (
 	"iter"
 	"strings"
 
-	"go.etcd.io/raft/v3"
-
 	"vigil/internal/vfs"
 )
 
@@ -216,15 +214,9 @@ func (in *Inspection) look(i int) {
 	f.Err = err
 }
 
-// Term returns the term of an entry, or of the position before the first one. It fails with
-// raft.ErrCompacted below and raft.ErrUnavailable above what there is. It may be called when Files has
-// ended.
-func (in *Inspection) Term(index uint64) (uint64, error) {
-	if len(in.p.files) == 0 {
-		return 0, raft.ErrUnavailable
-	}
-	return in.p.w.Term(index)
-}
+// Covers returns the error by which Open would refuse the log for Options.Applied. It may be called when
+// Files has ended.
+func (in *Inspection) Covers(at Start) error { return in.p.w.covers(at) }
 
 // Peek reads the headers of a log, and nothing else. It returns whose log it is by the first good one,
 // the zero value if there is none, and an error that wraps ErrVersion if a segment is in a version of the

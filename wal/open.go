@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"vigil/internal/vfs"
+	"vigil/kv"
 )
 
 const createName = "create" + tempSuffix
@@ -104,8 +105,8 @@ type seen struct {
 }
 
 // Open opens the log and reads all of it. A torn tail is cut off. It fails with fs.ErrNotExist if
-// there is no log, and with errors wrapping ErrIdentity, ErrVersion or kv.ErrCorrupt; then nothing
-// was changed.
+// there is no log, and with errors wrapping ErrIdentity, ErrVersion or kv.ErrCorrupt (also if it does not
+// fit Options.Applied); then nothing was changed.
 func Open(o Options) (*WAL, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -307,6 +308,9 @@ func (p *opening) takeGroups(s *segment) (off, synced int64, err error) {
 func (p *opening) replayLast() error {
 	w, s := p.w, p.files[p.last]
 	off, synced, end, err := p.takeLast()
+	if err == nil {
+		err = w.covers(w.o.Applied)
+	}
 	if err != nil {
 		return err
 	}
@@ -319,6 +323,27 @@ func (p *opening) replayLast() error {
 	}
 	w.mu.durable = place{s.id, w.wr.synced}
 	return nil
+}
+
+// covers checks that the log holds a position or begins right behind it, unless at is zero. Files that
+// are lost, or took each other's place, at the end of the log look like spares: only this tells.
+func (w *WAL) covers(at Start) error {
+	first, last := w.mu.start.Index+1, w.last()
+	switch {
+	case at == (Start{}):
+		return nil
+	case at.Index > last:
+		return fmt.Errorf("%w: the store is at index %d and the raft log ends at %d: entries were lost that had been acknowledged",
+			kv.ErrCorrupt, at.Index, last)
+	case at.Index+1 < first:
+		return fmt.Errorf("%w: the store is at index %d and the raft log begins at %d: the entries between are lost",
+			kv.ErrCorrupt, at.Index, first)
+	}
+	term, err := w.Term(at.Index)
+	if err == nil && term != at.Term {
+		err = fmt.Errorf("%w: index %d has term %d in the store and %d in the raft log", kv.ErrCorrupt, at.Index, at.Term, term)
+	}
+	return err
 }
 
 // settle makes the last segment durable up to off, and destroys the valid groups of a torn tail up to

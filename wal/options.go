@@ -38,6 +38,9 @@ type Options struct {
 	CacheBytes int64
 	// Logger gets what happens at open and in the background. The default drops it.
 	Logger *slog.Logger
+	// Applied is the position that whoever applies the log has durably reached; the zero value means
+	// none. Open refuses a log that does not hold it or begin right behind it.
+	Applied Start
 	// NoSync leaves out every sync: a crash of the machine may lose or destroy the log.
 	NoSync bool
 }

@@ -62,7 +62,7 @@ var table = map[string]rule{
 		why: "it moves entries; what they mean is fsm's business"},
 	"fsm": {inside: []string{"kv", "mvcc", "history", "cluster"}, outside: []string{raftLib, pbLib},
 		why: "apply depends on (state, entry) only: no clock, network, raft node or watcher"},
-	"replica": {inside: []string{"kv", "internal/vfs", "wal", "history", "mvcc", "watch", "cluster", "raftnode", "fsm"},
+	"replica": {inside: []string{"kv", "internal/vfs", "wal", "history", "datadir", "mvcc", "watch", "cluster", "raftnode", "fsm"},
 		outside: []string{raftLib, pbLib},
 		why:     "one member's pipeline knows what is below it and no RPC"},
 	"rpc/wire": {inside: []string{"kv", "watch"}, outside: []string{grpcLib, pbLib, apiLib},

@@ -1,0 +1,66 @@
+package replica
+
+import (
+	"context"
+	"sync"
+
+	"vigil/datadir"
+	"vigil/history"
+	"vigil/kv"
+)
+
+// errands are calls from outside that use the disk and that Stop must wait for.
+type errands struct {
+	mu struct {
+		sync.Mutex
+		stopped bool
+	}
+	running sync.WaitGroup
+}
+
+// begin returns false if nothing may begin any more. Otherwise the caller calls running.Done.
+func (e *errands) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.stopped {
+		return false
+	}
+	e.running.Add(1)
+	return true
+}
+
+// end waits until nothing is running and lets nothing begin.
+func (e *errands) end() {
+	e.mu.Lock()
+	e.mu.stopped = true
+	e.mu.Unlock()
+	e.running.Wait()
+}
+
+// Checkpoint makes dir, which must not exist yet, a checkpoint: a directory laid out like a data
+// directory, with the store as it is at some moment of the call, membership and all, and without a raft
+// log. It takes links and at most one segment of space, must be on the file system of the store, and
+// delays no write. What it returns says which position and revision it holds. The errors are those of
+// history.Log.Checkpoint and kv.ErrStopped; none of them harms the member.
+func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoint, error) {
+	if !r.errands.begin() {
+		return history.Checkpoint{}, kv.ErrStopped
+	}
+	defer r.errands.running.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-r.stopping:
+			cancel(kv.ErrStopped)
+		case <-done:
+		}
+	}()
+	c, err := r.disk.store.Checkpoint(ctx, dir, datadir.HistoryName)
+	if err != nil && context.Cause(ctx) == kv.ErrStopped {
+		err = kv.ErrStopped
+	}
+	return c, err
+}
