@@ -169,11 +169,32 @@ func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
 		in.r.advance(f.last+1, last, foot.revision, foot.applied, foot.after)
 		in.note()
 		in.lost = false
+		out.Err = in.pinpoint(first(err))
 	} else {
 		in.r.nextID, in.lost = f.last+1, true
+		out.Err = in.pinpoint(err)
 	}
-	out.Err = first(err)
 	return append(before, out)
+}
+
+// pinpoint makes an error about a file more exact.
+func (in *Inspection) pinpoint(err error) error {
+	var c *CorruptError
+	if !errors.As(err, &c) {
+		return err
+	}
+	file, oerr := in.r.l.o.FS.Open(c.File)
+	if oerr != nil {
+		return err
+	}
+	defer file.Close()
+	seed := uint32(0)
+	if b := make([]byte, headerSize); readFull(file, c.File, b, 0) == nil {
+		if h, err := decodeHeader(b); err == nil {
+			seed = h.sum
+		}
+	}
+	return pinpoint(file, seed, err)
 }
 
 // first returns the first of joined errors.
@@ -291,7 +312,7 @@ func (in *Inspection) logs() []File {
 			f.Kind = KindOpen
 		}
 		in.r.nextID = id + 1
-		f.Err = err
+		f.Err = in.pinpoint(err)
 		out = append(out, f)
 	}
 	for i := range out {

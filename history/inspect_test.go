@@ -217,3 +217,43 @@ func TestInspectFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestInspectPinpoints flips bits and looks whether the error names the very byte.
+func TestInspectPinpoints(t *testing.T) {
+	d, _ := small(t, 9)
+	exact, near := 0, 0
+	for _, n := range d.names() {
+		for bit := 5; bit < 8*len(d[n]); bit += 173 {
+			d[n][bit/8] ^= 1 << (bit % 8)
+			_, files := inspect(t, d, InspectOptions{})
+			d[n][bit/8] ^= 1 << (bit % 8)
+			var c *CorruptError
+			switch {
+			case files[n].Err == nil:
+			case !errors.As(files[n].Err, &c) || c.Offset > int64(bit/8):
+				t.Fatalf("%s byte %d: %v", n, bit/8, files[n].Err)
+			case c.Offset == int64(bit/8) && strings.Contains(c.Reason, fmt.Sprintf("bit %d is flipped", bit%8)):
+				exact++
+			default:
+				near++
+			}
+		}
+	}
+	if t.Logf("%d exact, %d not", exact, near); exact < 15*near {
+		t.Errorf("%d exact, %d not", exact, near)
+	}
+	// Several bits of one record: it is the record that is named.
+	c := d.clone()
+	n := sealedName(1, 1, 0)
+	_, files := inspect(t, c, InspectOptions{})
+	if files[n].Err != nil {
+		t.Fatal(files[n].Err)
+	}
+	at := strings.Index(string(c[n]), "record 20 ")
+	copy(c[n][at+10:], "yyyy")
+	_, files = inspect(t, c, InspectOptions{})
+	var ce *CorruptError
+	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-recordHeaderSize) || !strings.Contains(ce.Reason, "first bad one") {
+		t.Errorf("damage at %d: %v", at+10, files[n].Err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 
+	"vigil/internal/bitflip"
 	"vigil/internal/vfs"
 )
 
@@ -115,6 +116,7 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 				return
 			}
 			in.look(i)
+			in.out[i].Err = in.pinpoint(i, in.out[i].Err)
 			if !yield(in.out[i]) {
 				return
 			}
@@ -170,6 +172,9 @@ func (in *Inspection) look(i int) {
 	}
 	if f.Err == nil {
 		f.Err = p.place(i)
+		if i > 0 && s.id != p.files[i-1].id+1 && p.valid[i] {
+			f.Err = nil // said of the one before
+		}
 	}
 	if !p.valid[i] || errors.Is(f.Err, ErrIdentity) {
 		return
@@ -195,6 +200,10 @@ func (in *Inspection) look(i int) {
 		if err == nil && w.mu.hard.commit > w.last() {
 			err = s.corrupt(off, "entries up to %d were committed and the log ends at %d", w.mu.hard.commit, w.last())
 		}
+	case p.files[i+1].id != s.id+1:
+		if _, _, err = p.takeGroups(s); err == nil {
+			err = p.place(i + 1)
+		}
 	case p.valid[i+1]:
 		err = p.replaySealed(i)
 	default:
@@ -212,6 +221,62 @@ func (in *Inspection) look(i int) {
 		return
 	}
 	f.Err = err
+}
+
+// pinpoint makes the error about a damaged group or header more exact, if one flipped bit explains it.
+func (in *Inspection) pinpoint(i int, err error) error {
+	var c *CorruptError
+	s := in.p.files[i]
+	if !errors.As(err, &c) || c.File != s.path || s.size < headerSize {
+		return err
+	}
+	sc := in.p.scan.begin(s)
+	var b []byte
+	var want, got uint32
+	sum, from := int64(12), func(at int) int64 { return int64(at) }
+	if c.Offset == 0 {
+		block, rerr := sc.window(0, headerSize)
+		if rerr != nil {
+			return err
+		}
+		// The checksum lies inside of what it covers.
+		b = append(append(b, block[:12]...), block[16:]...)
+		want, got = le.Uint32(block[12:]), headerCRC(block)
+		from = func(at int) int64 {
+			if at >= 12 {
+				at += 4
+			}
+			return int64(at)
+		}
+	} else {
+		if c.Offset%groupAlign != 0 || c.Offset+groupHeaderSize > s.size {
+			return err
+		}
+		head, rerr := sc.window(c.Offset, groupHeaderSize)
+		if rerr != nil {
+			return err
+		}
+		length := le.Uint32(head[8:])
+		if int64(length) > min(bitflip.Limit, s.size-c.Offset-groupHeaderSize) {
+			return err
+		}
+		group, rerr := sc.window(c.Offset, groupHeaderSize+int(length))
+		if rerr != nil {
+			return err
+		}
+		b, want, got = group[4:], le.Uint32(group), groupCRC(group, s.seed, c.Offset)
+		sum, from = c.Offset, func(at int) int64 { return c.Offset + 4 + int64(at) }
+	}
+	exact := func(at int64, bit int) error {
+		return &CorruptError{File: c.File, Offset: at, Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
+	}
+	switch bit := bitflip.Find(b, got, want); {
+	case bit >= 0:
+		return exact(from(bit/8), bit)
+	case bit != bitflip.None:
+		return exact(sum+int64((-1-bit)/8), -1-bit)
+	}
+	return err
 }
 
 // Covers returns the error by which Open would refuse the log for Options.Applied. It may be called when

@@ -67,7 +67,13 @@ func checkCommand() *cobra.Command {
 
 func check(c *cobra.Command, o datadir.Options, out format) error {
 	cannot := func(err error) error { return &exit{exitUsage, err} }
+	ch, err := datadir.Open(o)
+	if err != nil {
+		return cannot(err)
+	}
+	// Nothing was read yet but names.
 	locks := []string{filepath.Join(o.Dir, datadir.LockName)}
+	// A history or wal directory has the lock beside it.
 	if base := filepath.Base(o.Dir); base == datadir.HistoryName || base == datadir.WALName {
 		locks = append(locks, filepath.Join(filepath.Dir(o.Dir), datadir.LockName))
 	}
@@ -87,10 +93,6 @@ func check(c *cobra.Command, o datadir.Options, out format) error {
 		if held {
 			return cannot(fmt.Errorf("a running member has %s open; stop it, check a checkpoint or a copy, or use --live to check the sealed segments only", o.Dir))
 		}
-	}
-	ch, err := datadir.Open(o)
-	if err != nil {
-		return cannot(err)
 	}
 	progress := newProgress(c.ErrOrStderr(), ch.Bytes)
 	for f := range ch.Files(c.Context()) {
@@ -140,10 +142,10 @@ func printReport(w io.Writer, r *datadir.Report, out format) error {
 		what += ", sealed segments only"
 	}
 	fmt.Fprintf(w, "%s (%s)\n", r.Dir, what)
-	if r.Cluster != "" {
+	if r.Cluster != "" && r.Cluster != "0" {
 		fmt.Fprintf(w, "cluster %s, member %s\n", r.Cluster, r.Member)
 	}
-	if r.Kind != datadir.KindWAL {
+	if r.Kind != datadir.KindWAL && !r.Live {
 		fmt.Fprintf(w, "store: revision %d, the outcome of the raft log up to term %d, index %d\n", r.Revision, r.Term, r.Index)
 	}
 	if r.LastIndex > 0 {
