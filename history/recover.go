@@ -325,7 +325,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 		seg.dirty = seg.alloc
 		return nil
 	}
-	const step = 1 << 20
+	step := max(min(1<<20, seg.alloc-int64(seg.end)), 1)
 	zero := make([]byte, step)
 	buf := make([]byte, step+batchHeaderSize)
 	for off := int64(seg.end); off < seg.alloc; off += step {
@@ -333,7 +333,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 		if err := readFull(seg.file, seg.path, b, off); err != nil {
 			return err
 		}
-		own := b[:min(step, len(b))]
+		own := b[:min(step, int64(len(b)))]
 		if bytes.Equal(own, zero[:len(own)]) {
 			continue
 		}
@@ -345,7 +345,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 			}
 			from := at + i - 4
 			at += i + 1
-			if from < 0 || from >= step || (off+int64(from))%8 != 0 {
+			if from < 0 || int64(from) >= step || (off+int64(from))%8 != 0 {
 				continue
 			}
 			found, err := r.proof(seg, b[from:], off+int64(from))

@@ -300,6 +300,9 @@ func TestEveryFlippedBit(t *testing.T) {
 	bit, total := rand.IntN(step), 0
 	for _, name := range files.names() {
 		bits := 8 * len(files[name])
+		if step == 1 {
+			t.Logf("%s: %d bits", name, bits)
+		}
 		for ; bit < bits && !t.Failed(); bit += step {
 			jobs <- job{name, bit}
 			total++
