@@ -305,6 +305,69 @@ func TestHashOvertaken(t *testing.T) {
 	b.close(t)
 }
 
+// TestHashBesideWriter hashes the newest revision again and again while the writer writes and
+// compacts, the trimmer trims and the log rewrites its segments, and compares what came out with the
+// model.
+func TestHashBesideWriter(t *testing.T) {
+	g := gen{seed(t)}
+	b := newBed(t, Options{TrimKeys: 3}, 4096)
+	m := newModel()
+	stop, results := make(chan struct{}), make(chan []kv.HashResult)
+	go func() {
+		var all []kv.HashResult
+		defer func() { results <- all }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			res, err := b.Hash(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n := len(all); n == 0 || all[n-1] != res {
+				all = append(all, res)
+			}
+		}
+	}()
+	for range rounds(t, 300) {
+		for range 1 + g.IntN(8) {
+			step(t, g, b, m)
+		}
+		b.commit(t)
+		if g.IntN(4) == 0 {
+			// Let the background come by.
+			if err := b.WaitTrimmed(t.Context(), m.compact); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(stop)
+	all := <-results
+	if len(all) < 10 {
+		t.Fatalf("only %d hashes", len(all))
+	}
+	for range 60 {
+		res := all[g.IntN(len(all))]
+		h := newHashModel()
+		for _, c := range m.changes {
+			if c.rev.Main <= res.Revision {
+				h.add(c)
+			}
+		}
+		if h.losesPut(res.CompactRevision) {
+			continue
+		}
+		h.compactTo(res.CompactRevision)
+		if want := h.sum(res.CompactRevision, res.HashRevision, h.keep(res.HashRevision, false)); res.Hash != want {
+			t.Fatalf("%+v, want %d", res, want)
+		}
+	}
+	b.close(t)
+}
+
 // TestHashManyCompactions leaves ten hashes of many compactions behind, also when they come faster
 // than they can be hashed.
 func TestHashManyCompactions(t *testing.T) {
