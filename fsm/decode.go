@@ -29,6 +29,7 @@ type Decoder struct {
 	compares   arena[kv.Compare]
 	compact    kv.CompactRequest
 	attributes cluster.Member
+	alarm      kv.AlarmChange
 }
 
 // Reset begins with a group and returns its header.
@@ -94,6 +95,11 @@ func (d *Decoder) Next() (*Request, error) {
 		}
 		d.b, d.attributes = nil, m
 		d.req.Attributes = &d.attributes
+	case KindAlarm:
+		d.alarm = kv.AlarmChange{Clear: d.flags(flagClear) != 0}
+		d.alarm.Alarm.Type = kv.AlarmType(d.enum())
+		d.alarm.Alarm.MemberID = d.uvarint()
+		d.req.Alarm = &d.alarm
 	default:
 		return nil, fmt.Errorf("%w: request kind %d", ErrFormat, kind)
 	}

@@ -29,6 +29,7 @@ import (
 //	op       kind u8 | body, nothing for kind 0
 //	compact  flags u8: 1 physical | revision varint
 //	attrs    member id uvarint | member record of package cluster
+//	alarm    flags u8: 1 clear | type varint | member id uvarint
 const (
 	magic0, magic1 = 'V', 'G'
 	version        = 1
@@ -57,6 +58,8 @@ const (
 	flagOptions      = 1 << 3
 
 	flagPhysical = 1 << 0
+
+	flagClear = 1 << 0
 )
 
 var (
@@ -103,6 +106,10 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 	case KindAttributes:
 		b = binary.AppendUvarint(b, r.Attributes.ID)
 		b = append(b, cluster.EncodeMember(cluster.Member{Name: r.Attributes.Name, ClientURLs: r.Attributes.ClientURLs})...)
+	case KindAlarm:
+		b = append(b, flag(flagClear, r.Alarm.Clear))
+		b = binary.AppendVarint(b, int64(r.Alarm.Alarm.Type))
+		b = binary.AppendUvarint(b, r.Alarm.Alarm.MemberID)
 	default:
 		return dst, errors.New("fsm: empty request")
 	}

@@ -74,6 +74,8 @@ func TestGolden(t *testing.T) {
 		"delete":   {DeleteRange: &kv.DeleteRangeRequest{Key: []byte("a"), End: []byte("b"), PrevKV: true}},
 		"compact":  {Compact: &kv.CompactRequest{Revision: 300, Physical: true}},
 		"identity": {Identity: Identity{User: "root", AuthRevision: 7}, Put: &kv.PutRequest{Key: []byte("k")}},
+		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
+		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
 		"attrs":    {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
 		"txn": {Txn: &kv.TxnRequest{
 			Compare: []kv.Compare{
@@ -285,7 +287,7 @@ func (g generator) request() *Request {
 	if g.bool() {
 		r.Identity = Identity{User: string(g.bytes()), AuthRevision: g.Uint64N(1 << 40)}
 	}
-	switch g.IntN(5) {
+	switch g.IntN(6) {
 	case 0:
 		r.Put = g.put()
 	case 1:
@@ -299,6 +301,8 @@ func (g generator) request() *Request {
 		for range g.IntN(3) {
 			r.Attributes.ClientURLs = append(r.Attributes.ClientURLs, string(g.bytes()))
 		}
+	case 5:
+		r.Alarm = &kv.AlarmChange{Alarm: kv.Alarm{MemberID: g.Uint64N(3), Type: kv.AlarmType(g.IntN(5) - 1)}, Clear: g.IntN(3) > 0}
 	}
 	return r
 }

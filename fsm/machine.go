@@ -41,18 +41,21 @@ type Machine struct {
 	store   *mvcc.Writer
 	members *cluster.State
 	conf    *raftpb.ConfState
+	alarms  []kv.Alarm // sorted; replaced, never modified
 
 	dec     Decoder
 	results []Result
 }
 
 // Result is what one request came to: Err, or the field that matches the request. A request for
-// attributes has neither if it succeeded. Whoever is handed it owns it.
+// attributes has neither if it succeeded, nor does one for an alarm that changes nothing. Whoever is
+// handed it owns it.
 type Result struct {
 	Put         *kv.PutResult
 	DeleteRange *kv.DeleteRangeResult
 	Txn         *kv.TxnResult
 	Compact     *kv.CompactResult
+	Alarm       *kv.Alarm
 	Err         error
 }
 
@@ -88,7 +91,7 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	if m.conf == nil {
 		return nil, fmt.Errorf("fsm: %w: the store holds no raft configuration", kv.ErrCorrupt)
 	}
-	return m, nil
+	return m, m.loadAlarms(log)
 }
 
 // Members returns the membership, the open batch included. It is immutable.
@@ -132,7 +135,13 @@ func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) 
 		if req == nil {
 			return Outcome{Header: h, Results: m.results}, nil
 		}
-		res := m.request(req)
+		var res Result
+		if len(m.alarms) > 0 {
+			res.Err = m.refusal(h.Proposer, req)
+		}
+		if res.Err == nil {
+			res = m.request(req)
+		}
 		if res.Err != nil && fatal(res.Err) {
 			return Outcome{}, res.Err
 		}
@@ -168,6 +177,8 @@ func (m *Machine) request(r *Request) (res Result) {
 		}
 	case KindAttributes:
 		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
+	case KindAlarm:
+		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
 	}
 	return res
 }

@@ -19,7 +19,8 @@ const (
 	// 6 to 31 are kept for the key space and leases.
 
 	KindAttributes Kind = 32
-	// 33 to 63 are kept for the cluster.
+	KindAlarm      Kind = 33
+	// 34 to 63 are kept for the cluster.
 )
 
 // Identity is on whose behalf a request is made: the user, and the revision of the permissions
@@ -38,6 +39,8 @@ type Request struct {
 	Compact     *kv.CompactRequest
 	// Attributes sets name and client URLs of the member ID; the other fields are not used.
 	Attributes *cluster.Member
+	// Alarm raises or clears an alarm.
+	Alarm *kv.AlarmChange
 }
 
 // Kind returns what r asks for, 0 if nothing is set.
@@ -53,6 +56,8 @@ func (r *Request) Kind() Kind {
 		return KindCompact
 	case r.Attributes != nil:
 		return KindAttributes
+	case r.Alarm != nil:
+		return KindAlarm
 	}
 	return 0
 }

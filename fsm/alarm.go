@@ -1,0 +1,115 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"vigil/history"
+	"vigil/kv"
+)
+
+// alarmBucket holds a record for each active alarm: the type as u32 and the member id as u64, both
+// big endian, to a version byte. A cleared alarm is deleted.
+const (
+	alarmBucket  byte = 'a'
+	alarmVersion byte = 1
+	alarmKeySize      = 4 + 8
+)
+
+// maxAlarms bounds the alarms that are active at once. The API lets a client raise any number under
+// any name; a cluster of a few members has a few.
+const maxAlarms = 1 << 10
+
+func alarmRecord(c kv.AlarmChange) history.Meta {
+	k := binary.BigEndian.AppendUint32(nil, uint32(c.Alarm.Type))
+	m := history.Meta{Bucket: alarmBucket, Key: binary.BigEndian.AppendUint64(k, c.Alarm.MemberID), Deleted: c.Clear}
+	if !c.Clear {
+		m.Value = []byte{alarmVersion}
+	}
+	return m
+}
+
+func parseAlarm(key, value []byte) (kv.Alarm, error) {
+	if len(key) != alarmKeySize || len(value) != 1 || value[0] != alarmVersion {
+		return kv.Alarm{}, fmt.Errorf("fsm: %w: alarm record %x of %x", kv.ErrCorrupt, value, key)
+	}
+	return kv.Alarm{
+		Type:     kv.AlarmType(binary.BigEndian.Uint32(key)),
+		MemberID: binary.BigEndian.Uint64(key[4:]),
+	}, nil
+}
+
+// Alarms returns the active alarms, the open batch included, by type and member. The slice is never
+// modified.
+func (m *Machine) Alarms() []kv.Alarm { return m.alarms }
+
+func (m *Machine) loadAlarms(log *history.Log) error {
+	for k, v := range log.Meta(alarmBucket) {
+		a, err := parseAlarm(k, v)
+		if err != nil {
+			return err
+		}
+		m.alarms = append(m.alarms, a)
+	}
+	slices.SortFunc(m.alarms, kv.Alarm.Compare)
+	return nil
+}
+
+// changeAlarm raises or clears an alarm. It returns the alarm if it is active now that it was
+// raised, or was active before it was cleared.
+func (m *Machine) changeAlarm(c kv.AlarmChange) (*kv.Alarm, error) {
+	i, active := slices.BinarySearchFunc(m.alarms, c.Alarm, kv.Alarm.Compare)
+	switch {
+	case c.Alarm.Type == kv.AlarmNone, c.Clear && !active:
+		return nil, nil
+	case !c.Clear && active:
+		return &c.Alarm, nil
+	case !c.Clear && len(m.alarms) >= maxAlarms:
+		return nil, kv.ErrTooManyRequests
+	}
+	if err := m.store.SetMeta(alarmRecord(c)); err != nil {
+		return nil, err
+	}
+	next := slices.Clone(m.alarms)
+	if c.Clear {
+		next = slices.Delete(next, i, i+1)
+	} else {
+		next = slices.Insert(next, i, c.Alarm)
+	}
+	m.alarms = next
+	return &c.Alarm, nil
+}
+
+// refusal returns the error of a request that the active alarms forbid, nil if they do not.
+//
+// While any member is short of space nothing may be added. CORRUPT stops the member that it names: what
+// that member proposes may rest on damaged data. An alarm of member 0 is one of every member.
+func (m *Machine) refusal(proposer uint64, r *Request) error {
+	corrupt, noSpace := false, false
+	for _, a := range m.alarms {
+		corrupt = corrupt || a.Type == kv.AlarmCorrupt && (a.MemberID == proposer || a.MemberID == 0)
+		noSpace = noSpace || a.Type == kv.AlarmNoSpace
+	}
+	switch {
+	case corrupt && r.touchesKeys():
+		return kv.ErrCorrupt
+	case noSpace && r.Grows():
+		return kv.ErrNoSpace
+	}
+	return nil
+}
+
+// touchesKeys says whether r reads or changes the key space.
+func (r *Request) touchesKeys() bool {
+	return r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.Compact != nil
+}
+
+// Grows says whether r may add to the key space: a put, and a transaction with a put in any branch.
+// Everything else goes on while there is no space.
+func (r *Request) Grows() bool { return r.Put != nil || r.Txn != nil && txnGrows(r.Txn) }
+
+func txnGrows(t *kv.TxnRequest) bool {
+	grows := func(op kv.Op) bool { return op.Put != nil || op.Txn != nil && txnGrows(op.Txn) }
+	return slices.ContainsFunc(t.Success, grows) || slices.ContainsFunc(t.Failure, grows)
+}
