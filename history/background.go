@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vigil/internal/vfs"
+	"vigil/kv"
 )
 
 const (
@@ -23,6 +24,7 @@ const (
 // in Log.mu until the log is closed or has failed.
 func (l *Log) start() {
 	l.mu.allocate = true
+	l.noteRoomLocked()
 	l.done.Go(l.sealer)
 	l.done.Go(l.allocator)
 	l.done.Go(l.reclaimer)
@@ -151,26 +153,22 @@ func (l *Log) allocator() {
 	mu.Lock()
 	defer mu.Unlock()
 	for {
-		for (!mu.allocate || mu.next != nil) && l.aliveLocked() == nil {
+		for (!mu.allocate || mu.next != nil && mu.reserve != nil) && l.aliveLocked() == nil {
 			mu.changed.Wait()
 		}
 		if l.aliveLocked() != nil {
 			return
 		}
-		id := mu.nextID
-		mu.Unlock()
-		seg, err := l.prepare(id)
-		if err == nil {
-			err = l.finish(seg)
-		}
-		mu.Lock()
+		known := mu.allocErr != nil
+		err := l.allocateLocked()
 		mu.allocate, mu.allocErr, mu.triedAt = false, err, time.Now()
-		if err == nil {
-			mu.next = seg
-			mu.nextID++
-		} else {
-			l.o.Logger.Warn("cannot allocate a history segment", "error", err.Error())
+		switch {
+		case err != nil && !known:
+			l.o.Logger.Warn("cannot allocate a history segment ahead: what adds to the store is refused until there is room", "error", err.Error())
+		case err == nil && known:
+			l.o.Logger.Info("there is room for history segments again")
 		}
+		l.noteRoomLocked()
 		mu.changed.Broadcast()
 	}
 }
@@ -191,6 +189,53 @@ func (l *Log) segmentSize() int64 {
 	return min(max(least, live/8, rate*int64(segmentTime/time.Second)), most)
 }
 
+// allocateLocked makes what is missing of the next segment and the reserve. mu is given up meanwhile.
+func (l *Log) allocateLocked() error {
+	mu := &l.mu
+	for {
+		if mu.next == nil {
+			if err := l.allocateNextLocked(); err != nil {
+				return err
+			}
+		}
+		var err error
+		if mu.reserve == nil {
+			var file vfs.File
+			mu.Unlock()
+			file, err = l.makeReserve()
+			mu.Lock()
+			mu.reserve = file
+		}
+		// The writer may have taken next meanwhile.
+		if mu.next != nil || l.aliveLocked() != nil {
+			return err
+		}
+	}
+}
+
+func (l *Log) allocateNextLocked() error {
+	mu := &l.mu
+	id, waited := mu.nextID, mu.waited
+	mu.Unlock()
+	seg, err := l.prepare(id)
+	if errors.Is(err, kv.ErrNoSpace) && waited {
+		if last, serr := l.spendReserve(id); serr != nil || last != nil {
+			seg, err = last, serr
+		}
+	}
+	if err == nil {
+		err = l.finish(seg)
+	}
+	mu.Lock()
+	if err != nil {
+		return err
+	}
+	mu.next, mu.waited = seg, false
+	mu.nextID++
+	mu.changed.Broadcast()
+	return nil
+}
+
 // prepare makes the file of a segment under a temporary name, its space allocated and its header in
 // place.
 func (l *Log) prepare(id uint64) (*openSegment, error) {
@@ -202,15 +247,21 @@ func (l *Log) prepare(id uint64) (*openSegment, error) {
 	if err != nil {
 		return nil, l.allocationFailed(temp, err)
 	}
+	return l.beginSegment(id, temp, file, l.segmentSize())
+}
+
+// beginSegment sees that the file, whose name is temp, has size bytes, and writes the header.
+func (l *Log) beginSegment(id uint64, temp string, file vfs.File, size int64) (*openSegment, error) {
 	seg := &openSegment{
 		head:  header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: id, salt: newSalt()},
 		path:  temp,
 		file:  file,
-		alloc: l.segmentSize(),
+		alloc: size,
 		seg:   &segment{id: id},
 		end:   headerSize,
 	}
-	if err = file.Preallocate(seg.alloc); err == nil {
+	err := file.Preallocate(seg.alloc)
+	if err == nil {
 		_, err = file.WriteAt(seg.head.encode(), 0)
 	}
 	if err != nil {
@@ -246,27 +297,6 @@ func (l *Log) finish(seg *openSegment) error {
 func (l *Log) abandon(seg *openSegment) {
 	_ = seg.file.Close()
 	_ = l.o.FS.Remove(seg.path)
-}
-
-// Room returns nil while there is room for writes to come: the segment behind the open one is
-// allocated, or the allocation is under way. Otherwise the error wraps kv.ErrNoSpace, or is that of
-// the allocation. Ask before taking on new writes; what is already taken on fits into the open
-// segment as long as that has place. Asking makes the log try again from time to time.
-func (l *Log) Room() error {
-	mu := &l.mu
-	mu.Lock()
-	defer mu.Unlock()
-	if err := l.aliveLocked(); err != nil {
-		return err
-	}
-	if mu.next != nil || mu.allocErr == nil {
-		return nil
-	}
-	if !mu.allocate && time.Since(mu.triedAt) >= allocatePause {
-		mu.allocate = true
-		mu.changed.Broadcast()
-	}
-	return mu.allocErr
 }
 
 // Sync makes everything that was committed before the call durable and returns the position that is
@@ -328,6 +358,7 @@ func (l *Log) Close() error {
 		return ErrClosed
 	}
 	l.mu.closed = true
+	l.noteRoomLocked()
 	l.mu.changed.Broadcast()
 	l.mu.Unlock()
 	l.stopReclaim()
@@ -342,6 +373,9 @@ func (l *Log) Close() error {
 	}
 	if l.mu.sealing != nil {
 		_ = l.mu.sealing.file.Close()
+	}
+	if l.mu.reserve != nil {
+		_ = l.mu.reserve.Close()
 	}
 	if cerr := l.w.seg.file.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("history: close %s: %w", l.w.seg.path, cerr)

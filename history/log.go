@@ -89,6 +89,8 @@ var (
 type Log struct {
 	o      Options
 	view   atomic.Pointer[View] // what readers see; stored by the writer
+	roomy  atomic.Bool          // Room has nothing to say
+	left   atomic.Int64         // of the open segment's file
 	failed chan struct{}        // closed with mu.err set
 	done   sync.WaitGroup       // the sealer and the allocator
 
@@ -108,8 +110,11 @@ type Log struct {
 		sealing *openSegment // full, no longer written to, not yet sealed
 		next    *openSegment // allocated, not yet in use
 		nextID  uint64       // of the segment to allocate after next
-		// allocate asks for next; allocErr is why the last attempt, at triedAt, failed.
+		reserve vfs.File     // allocated, see reserve.go
+		// allocate asks for next and reserve, waited says that the writer cannot go on without
+		// next; allocErr is why the last attempt, at triedAt, failed.
 		allocate bool
+		waited   bool
 		allocErr error
 		triedAt  time.Time
 		synced   Applied
@@ -251,6 +256,7 @@ func (l *Log) fail(err error) error {
 	if l.mu.err == nil {
 		l.mu.err = err
 		close(l.failed)
+		l.noteRoomLocked()
 	}
 	l.mu.changed.Broadcast()
 	return l.mu.err

@@ -122,6 +122,7 @@ func (l *Log) list() (files, error) {
 		var s sealedFile
 		var id uint64
 		switch {
+		case name == reserveName:
 		case strings.HasSuffix(name, tempSuffix):
 			f.temp = append(f.temp, name)
 		case scanName(name, "%016x-%016x-%08x.seg", &s.first, &s.last, &s.generation) && sealedName(s.first, s.last, s.generation) == name:

@@ -31,13 +31,15 @@ type rewriting struct {
 	count     int                 // of the records in it
 	metas     map[metaRecord]bool // that are kept
 
-	out    *openSegment
-	last   *footer // of the last one of run
-	batch  []byte
-	recs   []entry  // of the batch, offsets in it
-	locs   []uint32 // of its meta records
-	synced uint32
-	buf    []byte
+	out *openSegment
+	// reserved says that out is made of the reserve.
+	reserved bool
+	last     *footer // of the last one of run
+	batch    []byte
+	recs     []entry  // of the batch, offsets in it
+	locs     []uint32 // of its meta records
+	synced   uint32
+	buf      []byte
 }
 
 // metaRecord is where a meta record is.
@@ -59,6 +61,11 @@ func (l *Log) rewrite(ctx context.Context, run []*segment, rate int64) (*segment
 	if _, err := l.Sync(); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if w.reserved {
+			l.refillReserve()
+		}
+	}()
 	foot, err := w.write()
 	if err == nil {
 		err = w.pace.wait(0)
@@ -192,6 +199,29 @@ func (w *rewriting) create(foot *footer) error {
 	file, err := l.o.FS.Create(temp)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
+	}
+	// All of the space before anything is written: on a full disk the reserve is what there is.
+	size := int64(0)
+	for _, s := range w.run {
+		size += s.size.Load()
+	}
+	if err := file.Preallocate(min(size, l.o.SegmentBytes)); outOfSpace(err) {
+		_ = file.Close()
+		if err := l.o.FS.Remove(temp); err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		reserve, ok, rerr := l.takeReserve(temp)
+		if rerr != nil {
+			return rerr
+		}
+		if !ok {
+			return fmt.Errorf("history: allocate %s: %w: %w", temp, kv.ErrNoSpace, err)
+		}
+		file, w.reserved = reserve, true
+	} else if err != nil {
+		_ = file.Close()
+		_ = l.o.FS.Remove(temp)
+		return fmt.Errorf("history: allocate %s: %w", temp, err)
 	}
 	w.out = &openSegment{
 		head: header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: foot.firstID, salt: newSalt()},

@@ -261,6 +261,7 @@ func (l *Log) publish() {
 		open:    w.seg,
 		end:     w.seg.end,
 	})
+	l.left.Store(w.seg.alloc - int64(w.seg.end))
 }
 
 // WriterView returns a view that also shows the records of the current batch. It is the writer's
@@ -315,7 +316,7 @@ func (l *Log) roll() error {
 		mu.changed.Wait()
 	}
 	if mu.next == nil {
-		mu.allocate, mu.allocErr = true, nil
+		mu.allocate, mu.allocErr, mu.waited = true, nil, true
 		mu.changed.Broadcast()
 	}
 	for mu.next == nil && mu.allocErr == nil && mu.err == nil && !mu.closed {
@@ -336,7 +337,7 @@ func (l *Log) roll() error {
 	w.seg = mu.next
 	w.seg.before, w.seg.after = old.after, old.after
 	w.inSeg = false
-	mu.next = nil
+	mu.next, mu.waited = nil, false
 	mu.sealing = old
 	mu.allocate = true
 	mu.changed.Broadcast()
@@ -370,8 +371,10 @@ func (l *Log) adopt(s *segment) {
 // allocationFailed returns the error of an allocation that failed with err: one that wraps
 // kv.ErrNoSpace and leaves the log alive if that is what it was.
 func (l *Log) allocationFailed(path string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if outOfSpace(err) {
 		return fmt.Errorf("history: allocate %s: %w: %w", path, kv.ErrNoSpace, err)
 	}
 	return l.fail(fmt.Errorf("history: allocate %s: %w", path, err))
 }
+
+func outOfSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

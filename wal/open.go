@@ -318,6 +318,7 @@ func (p *opening) replayLast() error {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	w.wr.active, w.wr.off, w.wr.synced = s, off, off
+	w.left.Store(s.size - off)
 	if w.o.NoSync {
 		w.wr.synced = headerSize
 	}

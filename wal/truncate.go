@@ -25,6 +25,7 @@ func (w *WAL) TruncateBefore(index uint64) error {
 			w.truncating.err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
 		}
 		if recycled {
+			w.short.Store(nil)
 			w.stats.recycled.Add(1)
 		} else {
 			w.stats.removed.Add(1)

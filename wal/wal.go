@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/kv"
 )
 
 // keepBuffer is the largest write buffer that is kept between appends.
@@ -24,7 +28,7 @@ type WAL struct {
 		off    int64 // where the next group goes
 		synced int64 // below this the active segment is durable
 		clean  bool  // the last group only says that all before it is durable
-		halved bool  // this segment is half full, and a spare has been asked for
+		asked  bool  // a spare has been asked for since this segment was begun
 		buf    []byte
 		locs   []loc // of the entries in buf, in order
 		err    error // set when the log takes nothing more
@@ -52,6 +56,10 @@ type WAL struct {
 		err error // set when segments can be taken away no more
 	}
 	background sync.WaitGroup
+	// short is why there is no spare, if that is for want of space; left is about what the active
+	// segment has room for.
+	short atomic.Pointer[error]
+	left  atomic.Int64
 	// run starts the step that makes a spare. Tests put a synchronous one in its place.
 	run   func(step func())
 	stats stats
@@ -119,6 +127,7 @@ func (w *WAL) Append(batches ...Batch) error {
 	}
 	w.publish(batches)
 	w.wr.off += size
+	w.left.Store(w.wr.active.size - w.wr.off)
 	w.wr.clean = false
 	if p.sync {
 		w.settled()
@@ -247,7 +256,7 @@ func (w *WAL) roll() error {
 	w.mu.segs = append(w.mu.segs, next)
 	w.mu.durable = place{next.id, headerSize}
 	w.mu.Unlock()
-	w.wr.active, w.wr.off, w.wr.synced, w.wr.halved = next, headerSize, headerSize, false
+	w.wr.active, w.wr.off, w.wr.synced, w.wr.asked = next, headerSize, headerSize, false
 	w.stats.rolled.Add(1)
 	return nil
 }
@@ -363,17 +372,55 @@ func (w *WAL) publish(batches []Batch) {
 	w.shrinkCache()
 }
 
-// prepare has a spare made in the background when the active segment is half full.
+// prepare has a spare made in the background as soon as a segment is begun: if there is no space for
+// one, that is known while nearly all of this segment is left for what was taken on.
 func (w *WAL) prepare() {
-	if w.wr.halved || w.wr.off < w.wr.active.size/2 {
+	if w.wr.asked {
 		return
 	}
-	w.wr.halved = true
-	w.run(func() {
-		if err := w.spares.prepare(); err != nil {
-			w.o.Logger.Warn("preparing a segment of the raft log failed; it is tried again when it is needed", "err", err)
+	w.wr.asked = true
+	w.run(func() { _ = w.PrepareSpare() })
+}
+
+// PrepareSpare makes a spare if there is none, which may take as long as the disk does. It is done in
+// the background when a segment is begun; if there was no space then, it is for the caller to try
+// again. It must not be called beside Close.
+func (w *WAL) PrepareSpare() error {
+	err := w.spares.prepare()
+	switch was := w.short.Load(); {
+	case err == nil:
+		if w.short.Swap(nil) != nil {
+			w.o.Logger.Info("there is room for segments of the raft log again")
 		}
-	})
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		err = fmt.Errorf("wal: prepare a segment: %w: %w", kv.ErrNoSpace, err)
+		w.short.Store(&err)
+		if was == nil {
+			w.o.Logger.Warn("cannot allocate a segment of the raft log ahead: what adds to the store is refused until there is room", "error", err.Error())
+		}
+	default:
+		w.o.Logger.Warn("preparing a segment of the raft log failed; it is tried again when it is needed", "error", err.Error())
+	}
+	return err
+}
+
+// Room returns nil while there is room for more: the segment behind the active one is there, or there
+// was no want of space when one was last asked for. Otherwise the error wraps kv.ErrNoSpace. What
+// was taken on before has nearly a whole segment. It costs an atomic load.
+func (w *WAL) Room() error {
+	if p := w.short.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// RoomToFree is Room for requests that are few and small: a quarter of a segment will do.
+func (w *WAL) RoomToFree() error {
+	err := w.Room()
+	if err != nil && w.left.Load() >= w.o.SegmentBytes/4 {
+		return nil
+	}
+	return err
 }
 
 // Close makes everything durable, says so on disk, and closes the files. Reads fail after it.

@@ -155,11 +155,22 @@ func (f *osFile) Preallocate(size int64) error {
 	if err == nil || !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
+	// A file system without fallocate gives blocks to what is written.
 	have, err := f.Size()
 	if err != nil || have >= size {
 		return err
 	}
-	return f.Truncate(size)
+	zero := make([]byte, min(size-have, 1<<20))
+	for off := have; off < size; off += int64(len(zero)) {
+		if _, err := f.WriteAt(zero[:min(int64(len(zero)), size-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *osFile) DropCache(off, n int64) error {
+	return f.control("fadvise", func(fd int) error { return dropCache(fd, off, n) })
 }
 
 func (f *osFile) Size() (int64, error) {

@@ -25,7 +25,8 @@ type File interface {
 	Sync() error
 	// Preallocate reserves disk space for the first size bytes and extends the file to at least
 	// that size with zeros, so that a later write inside them does not fail for want of space.
-	// Where the file system cannot reserve, it only extends.
+	// A file system that cannot reserve gets the zeros written. One that does not overwrite in
+	// place may run out of space all the same.
 	Preallocate(size int64) error
 	// Truncate sets the size.
 	Truncate(size int64) error
@@ -40,6 +41,14 @@ type Mapper interface {
 	// page that the disk fails to deliver faults (SIGBUS): read them under
 	// debug.SetPanicOnFault.
 	Map(size int64) (Mapping, error)
+}
+
+// CacheDropper is a File that may be cached in memory by the operating system.
+type CacheDropper interface {
+	File
+	// DropCache lets go of what is cached of n bytes at off (all the rest if n is 0), except what
+	// was not written yet and what is mapped.
+	DropCache(off, n int64) error
 }
 
 // Mapping is a read-only view of a file. It outlives the File it came from. Nobody may hold a

@@ -1,0 +1,157 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"vigil/internal/vfs"
+	"vigil/kv"
+)
+
+// The reserve is a file of one segment's size, allocated and never written, that stays in the
+// directory over restarts. It is what can still be made when the disk is full:
+//
+//   - the segment behind the open one, if batches that must be applied do not fit any more (the
+//     allocator turns the reserve into it when the writer waits), or
+//   - the output of whoever rewrites segments, which needs space before it gives any back:
+//     takeReserve, if a file of its own cannot be allocated.
+//
+// While the next segment or the reserve is missing for want of space, Room refuses what would add to
+// the store; RoomToFree goes on taking what makes it smaller, as long as there is something left for
+// it. The allocator tries again from time to time and so everything comes back by itself.
+
+// reserveName is the file. It has a name that no segment has, so that a version that does not know
+// it only warns.
+const reserveName = "reserve"
+
+// takeReserve makes the reserve a file of that name, which the directory must not have, and hands it
+// out open: the first SegmentBytes are allocated and zero. It returns false if there is no reserve
+// now.
+//
+// It is for a rewriter whose own allocation failed with kv.ErrNoSpace. The name should be one with
+// tempSuffix until the output is whole, so that a crash leaves nothing behind but a reserve that is
+// to be made again. When the rewriter has removed its input it calls refillReserve; until then new
+// puts are refused.
+func (l *Log) takeReserve(path string) (vfs.File, bool, error) {
+	l.mu.Lock()
+	file := l.mu.reserve
+	l.mu.reserve = nil
+	l.noteRoomLocked()
+	l.mu.Unlock()
+	if file == nil {
+		return nil, false, nil
+	}
+	if err := l.o.FS.Rename(l.path(reserveName), path); err != nil {
+		_ = file.Close()
+		return nil, false, l.fail(fmt.Errorf("history: take the reserve: %w", err))
+	}
+	return file, true, nil
+}
+
+// refillReserve has the reserve made again if it is missing, in the background.
+func (l *Log) refillReserve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.reserve == nil {
+		l.mu.allocate = true
+		l.mu.changed.Broadcast()
+	}
+}
+
+// makeReserve opens the reserve that an earlier life left, or makes one.
+func (l *Log) makeReserve() (vfs.File, error) {
+	path := l.path(reserveName)
+	file, err := l.o.FS.OpenWrite(path)
+	if err == nil {
+		if size, serr := file.Size(); serr != nil || size != l.o.SegmentBytes {
+			// Of another segment size, or cut short by a crash.
+			_ = file.Close()
+			err = fs.ErrNotExist
+			if rerr := l.o.FS.Remove(path); rerr != nil {
+				err = rerr
+			}
+		}
+	}
+	made := errors.Is(err, fs.ErrNotExist)
+	if made {
+		file, err = l.o.FS.Create(path)
+	}
+	if err != nil {
+		return nil, l.allocationFailed(path, err)
+	}
+	// One that was there may have lost its space to a crash before it was durable.
+	if err = file.Preallocate(l.o.SegmentBytes); err == nil && made {
+		if err = l.syncFile(file, path); err == nil {
+			err = l.syncDir()
+		}
+	}
+	if err != nil {
+		_ = file.Close()
+		file = nil
+		_ = l.o.FS.Remove(path) // gives back what was allocated of it
+		return nil, l.allocationFailed(path, err)
+	}
+	return file, nil
+}
+
+// spendReserve makes the reserve the segment id.
+func (l *Log) spendReserve(id uint64) (*openSegment, error) {
+	temp := l.path(segmentName(id) + tempSuffix)
+	file, ok, err := l.takeReserve(temp)
+	if err != nil || !ok {
+		return nil, err
+	}
+	l.o.Logger.Warn("the disk is full: the reserve becomes a history segment", "segment", segmentName(id))
+	return l.beginSegment(id, temp, file, l.o.SegmentBytes)
+}
+
+// Room returns nil while there is room for what adds to the store: the segment behind the open one
+// and the reserve are there, or are being made. Otherwise the error wraps kv.ErrNoSpace, or is that
+// of the allocation. Ask before taking on new writes; what is already taken on fits into the open
+// segment as long as that has place. Asking makes the log try again from time to time. It takes no
+// lock while there is room.
+func (l *Log) Room() error {
+	if l.roomy.Load() {
+		return nil
+	}
+	mu := &l.mu
+	mu.Lock()
+	defer mu.Unlock()
+	if err := l.aliveLocked(); err != nil {
+		return err
+	}
+	if mu.allocErr == nil || mu.next != nil && mu.reserve != nil {
+		return nil
+	}
+	if !mu.allocate && time.Since(mu.triedAt) >= allocatePause {
+		mu.allocate = true
+		mu.changed.Broadcast()
+	}
+	return mu.allocErr
+}
+
+// RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
+// small themselves: there is room for them while the next segment or the reserve is there, or the
+// open segment has a quarter of SegmentBytes left.
+func (l *Log) RoomToFree() error {
+	err := l.Room()
+	if err == nil || !errors.Is(err, kv.ErrNoSpace) {
+		return err
+	}
+	l.mu.Lock()
+	more := l.mu.next != nil || l.mu.reserve != nil
+	l.mu.Unlock()
+	if more || l.left.Load() >= l.o.SegmentBytes/4 {
+		return nil
+	}
+	return err
+}
+
+// noteRoomLocked notes whether Room has nothing to say. It follows every change of what Room looks
+// at.
+func (l *Log) noteRoomLocked() {
+	mu := &l.mu
+	l.roomy.Store(mu.err == nil && !mu.closed && (mu.allocErr == nil || mu.next != nil && mu.reserve != nil))
+}

@@ -1,0 +1,206 @@
+package history
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+	"vigil/kv"
+)
+
+// await waits until ok says so, looking whenever something in l.mu changed.
+func (l *Log) await(ok func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !ok() && l.mu.err == nil {
+		l.mu.changed.Wait()
+	}
+}
+
+// retry has the allocator try again now rather than when the pause is over.
+func (l *Log) retry() error {
+	l.mu.Lock()
+	l.mu.allocate, l.mu.triedAt = true, time.Time{}
+	l.mu.changed.Broadcast()
+	for l.mu.allocate && (l.mu.next == nil || l.mu.reserve == nil) && l.mu.err == nil {
+		l.mu.changed.Wait()
+	}
+	l.mu.Unlock()
+	return l.Room()
+}
+
+// fill commits small batches until ok says that it is enough, or Commit fails.
+func fill(t *testing.T, l *Log, m *model, rng *rand.Rand, enough func() bool) error {
+	t.Helper()
+	for !enough() {
+		b := batch{applied: Applied{1, m.batches[len(m.batches)-1].applied.Index + 1}}
+		b.recs = []rec{{rev: kv.Rev{Main: m.last().Main + 1}, data: make([]byte, 50+rng.IntN(300))}}
+		if err := appendBatch(l, b); err != nil {
+			t.Fatal(err)
+		}
+		err := commit(l, b.applied)
+		if err != nil {
+			return err
+		}
+		m.batches = append(m.batches, b)
+		// The allocator is quicker than a disk is full, in life.
+		l.await(func() bool { return !l.mu.allocate || l.mu.next != nil && l.mu.reserve != nil })
+	}
+	return nil
+}
+
+// TestReserve fills the disk, and sees in turn: puts refused and deletions not, the reserve used, all
+// refused, a restart in this state, and everything back when there is room.
+func TestReserve(t *testing.T) {
+	mem := memfs.New()
+	disk := faultfs.New(mem, nil)
+	o := testOptions(disk)
+	l, m := create(t, o)
+	rng := seeded(t, 3)
+	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	if err := l.Room(); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetFree(0)
+
+	// The next segment is used, and there is none behind it.
+	if err := fill(t, l, m, rng, func() bool { return l.Room() != nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	first := l.w.seg.head.id
+	if err := fill(t, l, m, rng, func() bool {
+		if err := l.RoomToFree(); err != nil {
+			t.Fatalf("with the reserve there: %v", err)
+		}
+		return l.w.seg.head.id != first
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := l.hasReserve(); ok {
+		t.Fatal("the segment was not made of the reserve")
+	}
+	// A part of the last segment is for what makes room, and all of it for what was taken on.
+	if err := l.RoomToFree(); err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(t, l, m, rng, func() bool { return l.RoomToFree() != nil }); err != nil {
+		t.Fatal(err)
+	}
+	if left := o.SegmentBytes - int64(l.View().end); left > o.SegmentBytes/4 || left < o.SegmentBytes/16 {
+		t.Errorf("%d bytes are left when deletions are refused", left)
+	}
+	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
+		t.Fatal(err)
+	}
+
+	// Restart while it is full.
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyLog(l, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	// Room for a segment is not room for the reserve too.
+	disk.SetFree(o.SegmentBytes)
+	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if err := l.RoomToFree(); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetFree(o.SegmentBytes)
+	if err := l.retry(); err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := l.hasReserve(); !ok {
+		t.Fatal("no reserve")
+	}
+
+	// It stays over a restart, even on a disk that is full.
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetFree(o.SegmentBytes)
+	if l, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	if err := verifyLog(l, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *Log) hasReserve() (bool, error) {
+	_, err := l.o.FS.Stat(l.path(reserveName))
+	return err == nil, err
+}
+
+// The reserve is handed out whole to a rewriter, and made again when it says so.
+func TestTakeReserve(t *testing.T) {
+	disk := faultfs.New(memfs.New(), nil)
+	o := testOptions(disk)
+	l, _ := create(t, o)
+	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	disk.SetFree(0)
+	path := l.path("output" + tempSuffix)
+	file, ok, err := l.takeReserve(path)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if size, err := file.Size(); size != o.SegmentBytes || err != nil {
+		t.Fatal(size, err)
+	}
+	if _, err := file.WriteAt(make([]byte, 100), o.SegmentBytes-100); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := l.takeReserve(path); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	l.refillReserve()
+	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if err := errors.Join(file.Close(), o.FS.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	l.refillReserve()
+	l.await(func() bool { return l.mu.reserve != nil })
+	if err := l.retry(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A crash leaves the output, which goes, and no reserve, which is made again; and a file of
+	// another size is none.
+	if f, err := o.FS.OpenWrite(l.path(reserveName)); err != nil || f.Truncate(5) != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetFree(10 * o.SegmentBytes)
+	l.await(func() bool { return l.mu.reserve != nil })
+	if size, err := l.mu.reserve.Size(); size != o.SegmentBytes || err != nil {
+		t.Fatal(size, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
