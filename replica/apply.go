@@ -137,6 +137,9 @@ func (a *applier) commit() error {
 		a.hub.Publish(pub.Revision, pub.Events)
 	}
 	r.members.Store(a.machine.Members())
+	if list := a.machine.Alarms(); len(list) > 0 || len(r.ActiveAlarms()) > 0 {
+		r.storeAlarms(list)
+	}
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)
 	for i, g := range a.groups {

@@ -68,6 +68,14 @@ type Config struct {
 	CatchUpEntries uint64
 	CatchUpBytes   int64
 
+	// QuotaBytes is the size of live data at which the member raises the alarm NOSPACE, which stops
+	// puts in the whole cluster; 0 or less means none.
+	QuotaBytes int64
+	// ScrubBytesPerSecond is how fast the store is read over and over to find damage, ScrubPause how
+	// long the scrubber rests between two rounds, by default an hour. 0 or less means no scrubbing.
+	ScrubBytesPerSecond int64
+	ScrubPause          time.Duration
+
 	// WALSegmentBytes and HistorySegmentBytes are the sizes of segments, see wal and history.
 	WALSegmentBytes, HistorySegmentBytes int64
 	// Store and Watch are handed on; their loggers are set if they have none.
@@ -97,6 +105,7 @@ func (c Config) withDefaults() Config {
 	or(&c.SnapshotBytes, 64<<20)
 	or(&c.CatchUpEntries, 5000)
 	or(&c.CatchUpBytes, 64<<20)
+	or(&c.ScrubPause, time.Hour)
 	or(&c.Logger, slog.New(slog.DiscardHandler))
 	or(&c.Store.Logger, c.Logger)
 	or(&c.Watch.Logger, c.Logger)

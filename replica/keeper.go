@@ -30,6 +30,7 @@ func (r *Replica) keep(ctx context.Context) {
 				g.resolve(r.timeout(g.begun))
 			}
 			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
+			r.sampleSpace()
 		}
 	}
 }

@@ -17,7 +17,8 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if err := r.readable(ctx, req.Serializable); err != nil {
 		return nil, err
 	}
-	return r.store.Range(ctx, req)
+	res, err := r.store.Range(ctx, req)
+	return res, r.unreadable(err)
 }
 
 // readable waits until the store may be read.

@@ -30,11 +30,14 @@ type Replica struct {
 	applier applier
 	readers readers
 	trail   trail
+	space   space
 	// proposals counts what was applied.
 	proposals proposals
 
 	// members is what the apply goroutine has made of the membership.
 	members atomic.Pointer[cluster.State]
+	// alarms are the active ones, likewise.
+	alarms atomic.Pointer[[]kv.Alarm]
 	// applied is the position whose outcome is readable and published.
 	applied atomic.Uint64
 
@@ -48,7 +51,7 @@ type Replica struct {
 	stopErr  error
 
 	cancel     context.CancelFunc // ends background work
-	background sync.WaitGroup     // keeper, publisher, truncator
+	background sync.WaitGroup     // keeper, publisher, truncator, guard, scrubber
 	errands    errands
 	ticker     *time.Ticker
 }
@@ -99,6 +102,8 @@ func (r *Replica) assemble() error {
 	}
 	at := r.disk.store.Applied()
 	r.members.Store(machine.Members())
+	r.storeAlarms(machine.Alarms())
+	r.space.init()
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
 	r.ticker = time.NewTicker(c.TickInterval)
@@ -118,7 +123,7 @@ func (r *Replica) assemble() error {
 		r.ticker.Stop()
 		return fmt.Errorf("replica: %w", err)
 	}
-	r.hub = watch.New(r.store, c.Watch)
+	r.hub = watch.New(source{r.store, r}, c.Watch)
 	r.applier.init(r, machine)
 	r.trail.init(at.Index, c)
 	return nil
@@ -133,6 +138,10 @@ func (r *Replica) Start() {
 	r.background.Go(func() { r.keep(ctx) })
 	r.background.Go(func() { r.truncate(ctx) })
 	r.background.Go(func() { r.publish(ctx) })
+	r.background.Go(func() { r.guard(ctx) })
+	if r.cfg.ScrubBytesPerSecond > 0 {
+		r.background.Go(func() { r.scrub(ctx) })
+	}
 }
 
 // Ready is closed when the member serves: it has served a linearizable read to itself, and the

@@ -80,7 +80,7 @@ func (r *Replica) truncate(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.trail.wake:
-			if err := r.shorten(); err != nil {
+			if err := r.shorten(false); err != nil {
 				r.fail(err)
 				return
 			}
@@ -88,13 +88,18 @@ func (r *Replica) truncate(ctx context.Context) {
 	}
 }
 
-// shorten makes the store durable and gives up the part of the log that it covers.
-func (r *Replica) shorten() error {
+// shorten makes the store durable and gives up the part of the log that it covers: all of it if the
+// disk is full and there is nobody else who may need it.
+func (r *Replica) shorten(full bool) error {
 	synced, err := r.disk.store.Sync()
 	if err != nil {
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}
-	cut := r.trail.keep(synced.Index, r.cfg.CatchUpEntries, r.cfg.CatchUpBytes)
+	entries, bytes := r.cfg.CatchUpEntries, r.cfg.CatchUpBytes
+	if full && r.Alone() {
+		entries, bytes = 0, 0
+	}
+	cut := r.trail.keep(synced.Index, entries, bytes)
 	if cut == 0 {
 		return nil
 	}

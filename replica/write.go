@@ -34,7 +34,8 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	if err := r.readable(ctx, serializable); err != nil {
 		return nil, err
 	}
-	return r.store.ReadTxn(ctx, req)
+	res, err := r.store.ReadTxn(ctx, req)
+	return res, r.unreadable(err)
 }
 
 // Compact drops what only revisions below the one named can see. Errors: those of
@@ -75,7 +76,7 @@ func readOnly(req *kv.TxnRequest) (reads, serializable bool) {
 
 // do proposes a request and waits for its outcome.
 func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
-	if err := r.admit(ctx); err != nil {
+	if err := r.admit(ctx, req); err != nil {
 		return fsm.Result{}, err
 	}
 	w := r.queue.waiters.Get().(*waiter)
@@ -101,15 +102,24 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	return res, res.Err
 }
 
-// admit refuses early what would only make things worse.
-func (r *Replica) admit(ctx context.Context) error {
+// admit refuses early what would only make things worse. Nothing here is a matter of the state
+// machine: what is refused is not proposed.
+func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
 		return kv.ErrTooManyRequests
 	}
-	if err := r.disk.store.Room(); err != nil && errors.Is(err, kv.ErrNoSpace) {
+	roomy := r.disk.store.Room() == nil && r.disk.log.Room() == nil
+	if roomy && !r.space.over.Load() {
+		return nil
+	}
+	if req.Grows() {
+		return kv.ErrNoSpace
+	}
+	// What gives space back goes on, out of what is kept for it.
+	if !roomy && (errors.Is(r.disk.store.RoomToFree(), kv.ErrNoSpace) || errors.Is(r.disk.log.RoomToFree(), kv.ErrNoSpace)) {
 		return kv.ErrNoSpace
 	}
 	return nil

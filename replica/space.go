@@ -1,0 +1,244 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"vigil/fsm"
+	"vigil/kv"
+	"vigil/mvcc"
+)
+
+const (
+	// clearPercent is the part of the quota below which the alarm is cleared. The gap keeps a member
+	// whose data is about as large as the quota from raising and clearing by turns.
+	clearPercent = 90
+	// prepareInterval is how often a segment of the raft log is tried for while the disk is full.
+	prepareInterval = time.Second
+)
+
+// space is what the member knows about its room.
+type space struct {
+	// over says that the live bytes of the store have reached the quota.
+	over atomic.Bool
+	// wake has room for one: the guard has something to do.
+	wake chan struct{}
+	// damage has room for one: data on disk that cannot be read. Further damage that is found while
+	// one waits is counted and in the log, and raises the same alarm.
+	damage  chan error
+	damaged atomic.Uint64
+	logged  atomic.Int64 // when damage that a read met was last logged, unix nanoseconds
+	// scrubbed are the bytes that the scrubber read, rounds how often it came to the end.
+	scrubbed, rounds atomic.Uint64
+}
+
+func (s *space) init() {
+	s.wake = make(chan struct{}, 1)
+	s.damage = make(chan error, 1)
+}
+
+// sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
+// is refused and what is not follows the disk within that time.
+func (r *Replica) sampleSpace() {
+	_, live := r.disk.store.Size()
+	r.space.over.Store(r.cfg.QuotaBytes > 0 && live >= r.cfg.QuotaBytes)
+	// Asking makes the store try again to allocate.
+	_ = r.disk.store.Room()
+	if r.disk.log.Room() != nil || r.alarmDue(live) != nil {
+		select {
+		case r.space.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// alarmDue returns the change that the alarm for want of space needs, nil for none.
+func (r *Replica) alarmDue(live int64) *kv.AlarmChange {
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
+	quota := r.cfg.QuotaBytes
+	switch raised := r.alarmed(own); {
+	case !raised && quota > 0 && live >= quota:
+		return &kv.AlarmChange{Alarm: own}
+	case raised && (quota <= 0 || live < quota/100*clearPercent):
+		return &kv.AlarmChange{Alarm: own, Clear: true}
+	}
+	return nil
+}
+
+func (r *Replica) alarmed(a kv.Alarm) bool {
+	_, ok := slices.BinarySearchFunc(*r.alarms.Load(), a, kv.Alarm.Compare)
+	return ok
+}
+
+// guard is the guard goroutine: it does what takes time about space and damage, and proposes this
+// member's alarms.
+func (r *Replica) guard(ctx context.Context) {
+	var prepared time.Time
+	corrupt := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.stopping:
+			return
+		case <-r.space.damage:
+			corrupt = true
+		case <-r.space.wake:
+		}
+		if r.disk.log.Room() != nil && time.Since(prepared) >= prepareInterval {
+			if r.disk.log.PrepareSpare() != nil {
+				// A segment that nobody needs any more does as well.
+				if err := r.shorten(true); err != nil {
+					r.fail(err)
+					return
+				}
+			}
+			prepared = time.Now()
+		}
+		_, live := r.disk.store.Size()
+		if c := r.alarmDue(live); c != nil {
+			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
+		}
+		if corrupt {
+			own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
+			corrupt = !r.alarmed(own) && !r.proposeAlarm(ctx, &kv.AlarmChange{Alarm: own})
+			if corrupt {
+				r.noteDamage(nil) // tried again
+			}
+		}
+	}
+}
+
+// proposeAlarm reports whether the cluster knows.
+func (r *Replica) proposeAlarm(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	defer cancel()
+	_, err := r.ChangeAlarm(ctx, *c)
+	attrs = append(attrs, slog.String("alarm", alarmName(c.Alarm.Type)))
+	switch {
+	case err != nil:
+		r.cfg.Logger.Debug("alarm not changed yet", append(attrs, slog.Any("error", err))...)
+		// What stands in the way lasts longer than one try.
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.cfg.TickInterval):
+		}
+	case c.Clear:
+		r.cfg.Logger.Info("the cause of an alarm is gone: cleared it", attrs...)
+	default:
+		r.cfg.Logger.Warn("raised an alarm", attrs...)
+	}
+	return err == nil
+}
+
+func alarmName(t kv.AlarmType) string {
+	if t == kv.AlarmNoSpace {
+		return "NOSPACE"
+	}
+	return "CORRUPT"
+}
+
+// noteDamage tells the guard about data that cannot be read.
+func (r *Replica) noteDamage(err error) {
+	select {
+	case r.space.damage <- err:
+	default:
+	}
+}
+
+// unreadable marks what a read of the store failed with as damage, counts it and has the alarm raised,
+// if it is that; other errors are returned as they are.
+func (r *Replica) unreadable(err error) error {
+	if err == nil || !damage(err) {
+		return err
+	}
+	r.space.damaged.Add(1)
+	// A client may ask for the same again and again.
+	if last, now := r.space.logged.Load(), time.Now().UnixNano(); now-last >= int64(time.Second) && r.space.logged.CompareAndSwap(last, now) {
+		r.logDamage(err)
+	}
+	r.noteDamage(err)
+	return kv.ErrCorrupt
+}
+
+func (r *Replica) logDamage(err error) {
+	r.cfg.Logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
+}
+
+// damage tells what is wrong with the data on disk from other errors of a read.
+func damage(err error) bool {
+	var path *fs.PathError
+	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, syscall.EIO) || errors.As(err, &path) && !errors.Is(err, fs.ErrClosed)
+}
+
+// source is the store as the hub reads it.
+type source struct {
+	*mvcc.Store
+	r *Replica
+}
+
+func (s source) Events(from, to int64, maxBytes int) ([]kv.Event, int64, error) {
+	events, next, err := s.Store.Events(from, to, maxBytes)
+	return events, next, s.r.unreadable(err)
+}
+
+func (s source) Get(key []byte, rev int64) ([]byte, error) {
+	b, err := s.Store.Get(key, rev)
+	return b, s.r.unreadable(err)
+}
+
+// scrub is the scrubber goroutine.
+func (r *Replica) scrub(ctx context.Context) {
+	s := r.disk.store.NewScrubber(r.cfg.ScrubBytesPerSecond)
+	for {
+		res, err := s.Next(ctx)
+		if err != nil {
+			return
+		}
+		if res.File != "" {
+			r.space.scrubbed.Add(uint64(res.Bytes))
+			if res.Damage != nil {
+				r.space.damaged.Add(1)
+				r.logDamage(res.Damage)
+				r.noteDamage(res.Damage)
+			}
+			continue
+		}
+		r.space.rounds.Add(1)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(r.cfg.ScrubPause):
+		}
+	}
+}
+
+// Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the
+// call began. The slice must not be modified. Errors: as Range.
+func (r *Replica) Alarms(ctx context.Context) ([]kv.Alarm, error) {
+	if err := r.readable(ctx, false); err != nil {
+		return nil, err
+	}
+	return r.ActiveAlarms(), nil
+}
+
+func (r *Replica) storeAlarms(list []kv.Alarm) { r.alarms.Store(&list) }
+
+// ActiveAlarms is Alarms as far as this member knows. It answers at once.
+func (r *Replica) ActiveAlarms() []kv.Alarm { return *r.alarms.Load() }
+
+// ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was
+// raised, or was active before it was cleared, and otherwise nil. Errors: as Put.
+func (r *Replica) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
+	res, err := r.do(ctx, &fsm.Request{Alarm: &c})
+	return res.Alarm, err
+}
+
+// Quota returns the most live bytes that the store may have, 0 for any number.
+func (r *Replica) Quota() int64 { return max(r.cfg.QuotaBytes, 0) }
