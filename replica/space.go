@@ -58,6 +58,12 @@ func (r *Replica) sampleSpace() {
 	}
 }
 
+// diskFull says that there is no room for what adds to the store, but for what is kept for requests
+// that give space back.
+func (r *Replica) diskFull() bool {
+	return errors.Is(r.disk.store.Room(), kv.ErrNoSpace) || r.disk.log.Room() != nil
+}
+
 // alarmDue returns the change that the alarm for want of space needs, nil for none.
 func (r *Replica) alarmDue(live int64) *kv.AlarmChange {
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
@@ -239,6 +245,3 @@ func (r *Replica) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm,
 	res, err := r.do(ctx, &fsm.Request{Alarm: &c})
 	return res.Alarm, err
 }
-
-// Quota returns the most live bytes that the store may have, 0 for any number.
-func (r *Replica) Quota() int64 { return max(r.cfg.QuotaBytes, 0) }

@@ -86,9 +86,14 @@ type Metrics struct {
 	Committed, Applied, Requests, Pending, Failed uint64
 	// LeaderChanges counts how often a leader became known.
 	LeaderChanges uint64
-	WAL           wal.Metrics
-	Store         mvcc.Stats
-	Reclaim       history.ReclaimStats
+	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
+	// Damaged counts how often it or a read met data that cannot be read.
+	Scrubbed, ScrubRounds, Damaged uint64
+	// DiskFull is set while puts are refused for want of space on the disk.
+	DiskFull bool
+	WAL      wal.Metrics
+	Store    mvcc.Stats
+	Reclaim  history.ReclaimStats
 }
 
 // Metrics returns the present figures.
@@ -101,6 +106,10 @@ func (r *Replica) Metrics() Metrics {
 		Pending:       uint64(r.queue.pending()),
 		Failed:        r.queue.failed.Load(),
 		LeaderChanges: st.LeaderChanges,
+		Scrubbed:      r.space.scrubbed.Load(),
+		ScrubRounds:   r.space.rounds.Load(),
+		Damaged:       r.space.damaged.Load(),
+		DiskFull:      r.diskFull(),
 		WAL:           r.disk.log.Metrics(),
 		Store:         r.store.Stats(),
 		Reclaim:       r.disk.store.ReclaimStats(),

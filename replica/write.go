@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"vigil/cluster"
 	"vigil/fsm"
@@ -111,15 +112,19 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
 		return kv.ErrTooManyRequests
 	}
-	roomy := r.disk.store.Room() == nil && r.disk.log.Room() == nil
-	if roomy && !r.space.over.Load() {
+	if list := r.ActiveAlarms(); len(list) > 0 && req.Grows() && slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type == kv.AlarmNoSpace }) {
+		// Apply would refuse it, and the log would grow by it.
+		return kv.ErrNoSpace
+	}
+	full := r.diskFull()
+	if !full && !r.space.over.Load() {
 		return nil
 	}
 	if req.Grows() {
 		return kv.ErrNoSpace
 	}
 	// What gives space back goes on, out of what is kept for it.
-	if !roomy && (errors.Is(r.disk.store.RoomToFree(), kv.ErrNoSpace) || errors.Is(r.disk.log.RoomToFree(), kv.ErrNoSpace)) {
+	if full && (errors.Is(r.disk.store.RoomToFree(), kv.ErrNoSpace) || errors.Is(r.disk.log.RoomToFree(), kv.ErrNoSpace)) {
 		return kv.ErrNoSpace
 	}
 	return nil

@@ -4,15 +4,45 @@ import (
 	"context"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"vigil/kv"
 )
 
-// Alarm lists alarms and disarms them. A member raises none yet, so the list is empty and there is
-// nothing to disarm; raising one by hand is not supported.
-func (m *maintenance) Alarm(_ context.Context, r *etcdserverpb.AlarmRequest) (*etcdserverpb.AlarmResponse, error) {
-	if r.Action == etcdserverpb.AlarmRequest_ACTIVATE {
-		return nil, status.Error(codes.Unimplemented, "method Alarm does not raise alarms")
+// Alarm lists alarms, raises one or clears one. None stands for every type where alarms are listed and
+// for nothing where they are raised or cleared; the member matters only there, and need not exist. An
+// alarm is in the answer if it is active now that it was raised, or was so before it was cleared.
+func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (*etcdserverpb.AlarmResponse, error) {
+	alarms := m.svc.cfg.Alarms
+	res := &etcdserverpb.AlarmResponse{}
+	asked := kv.Alarm{MemberID: r.MemberID, Type: kv.AlarmType(r.Alarm)}
+	switch r.Action {
+	case etcdserverpb.AlarmRequest_GET:
+		list, err := alarms.Alarms(ctx)
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		for _, a := range list {
+			if asked.Type == kv.AlarmNone || asked.Type == a.Type {
+				res.Alarms = append(res.Alarms, alarmPB(a))
+			}
+		}
+	case etcdserverpb.AlarmRequest_ACTIVATE, etcdserverpb.AlarmRequest_DEACTIVATE:
+		got, err := alarms.ChangeAlarm(ctx, kv.AlarmChange{Alarm: asked, Clear: r.Action == etcdserverpb.AlarmRequest_DEACTIVATE})
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		if got != nil {
+			res.Alarms = append(res.Alarms, alarmPB(*got))
+		}
 	}
-	return &etcdserverpb.AlarmResponse{Header: headerPB(m.svc.cfg.Member.Header())}, nil
+	// The head last: it is at least as new as the answer.
+	res.Header = headerPB(m.svc.cfg.Member.Header())
+	return res, nil
 }
+
+func alarmPB(a kv.Alarm) *etcdserverpb.AlarmMember {
+	return &etcdserverpb.AlarmMember{MemberID: a.MemberID, Alarm: etcdserverpb.AlarmType(a.Type)}
+}
+
+// AlarmName returns what the API calls an alarm.
+func AlarmName(t kv.AlarmType) string { return etcdserverpb.AlarmType(t).String() }

@@ -103,6 +103,10 @@ func (s *tickStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Re
 	}
 }
 
+func (constant) Alarms(context.Context) ([]kv.Alarm, error) { return nil, nil }
+
+func (constant) ChangeAlarm(context.Context, kv.AlarmChange) (*kv.Alarm, error) { return nil, nil }
+
 type tickKV struct {
 	constant
 	*ticking
@@ -137,7 +141,7 @@ func benchServer() {
 	for id := range int64(watchersPerStream) {
 		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: [][]byte{ev}})
 	}
-	s, err := NewServer(Config{KV: k, Member: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
+	s, err := NewServer(Config{KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
 		st := &tickStream{t: k.ticking, wake: make(chan struct{}, 1)}
 		k.mu.Lock()
 		defer k.mu.Unlock()

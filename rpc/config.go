@@ -58,8 +58,17 @@ type Status struct {
 	DBSize, DBSizeInUse, DBSizeQuota int64
 	// RaftIndex is the commit index.
 	RaftIndex, RaftAppliedIndex uint64
-	// Errors has a line for each alarm; that there is no leader is added by this package.
-	Errors []string
+	// Alarms are the active ones.
+	Alarms []kv.Alarm
+}
+
+// Alarms is what the maintenance service asks about alarms. Errors are kv's.
+type Alarms interface {
+	// Alarms lists the active alarms as of a moment after the call began.
+	Alarms(context.Context) ([]kv.Alarm, error)
+	// ChangeAlarm raises or clears an alarm. The result is nil if there was nothing to do: an alarm
+	// that was not active was cleared, or one of no type named.
+	ChangeAlarm(context.Context, kv.AlarmChange) (*kv.Alarm, error)
 }
 
 // MemberInfo is one member of the cluster. One that never started has no name and client URLs.
@@ -75,6 +84,7 @@ type Config struct {
 	KV     KV
 	Member Member
 	Hasher Hasher
+	Alarms Alarms
 	// NewWatchStream makes the hub's side of a new watch stream.
 	NewWatchStream func(watch.StreamInfo) WatchStream
 
@@ -117,6 +127,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Hasher == nil {
 		errs = append(errs, errors.New("Hasher is missing"))
+	}
+	if c.Alarms == nil {
+		errs = append(errs, errors.New("Alarms is missing"))
 	}
 	if c.NewWatchStream == nil {
 		errs = append(errs, errors.New("NewWatchStream is missing"))

@@ -187,6 +187,37 @@ type fakeMember struct {
 	// reclaimed counts the calls of Reclaim.
 	reclaimed atomic.Int32
 	fail      atomic.Pointer[error]
+
+	mu     sync.Mutex
+	alarms []kv.Alarm
+}
+
+// Alarms and ChangeAlarm keep one alarm of a type.
+func (f *fakeMember) Alarms(context.Context) ([]kv.Alarm, error) {
+	if err := f.fail.Load(); err != nil {
+		return nil, *err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.alarms), nil
+}
+
+func (f *fakeMember) ChangeAlarm(_ context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
+	if err := f.fail.Load(); err != nil {
+		return nil, *err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.Index(f.alarms, c.Alarm)
+	switch {
+	case c.Clear && i < 0:
+		return nil, nil
+	case c.Clear:
+		f.alarms = slices.Delete(f.alarms, i, i+1)
+	case i < 0:
+		f.alarms = append(f.alarms, c.Alarm)
+	}
+	return &c.Alarm, nil
 }
 
 func (f *fakeMember) Header() kv.Header {
@@ -201,7 +232,13 @@ func (f *fakeMember) Reclaim()        { f.reclaimed.Add(1) }
 
 func (f *fakeMember) Status() Status {
 	return Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,
-		RaftIndex: 12, RaftAppliedIndex: 11, Errors: []string{"memberID:161 alarm:NOSPACE "}}
+		RaftIndex: 12, RaftAppliedIndex: 11, Alarms: f.list()}
+}
+
+func (f *fakeMember) list() []kv.Alarm {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.alarms)
 }
 
 func (f *fakeMember) Members(ctx context.Context, linearizable bool) ([]MemberInfo, error) {
@@ -296,7 +333,7 @@ func start(t testing.TB, change func(*Config)) *fixture {
 	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)}, log: &logBuffer{}}
 	f.member = &fakeMember{kv: f.kv}
 	f.member.leader.Store(0xa1)
-	c := Config{KV: f.kv, Member: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
+	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
 	if change != nil {
 		change(&c)
 	}

@@ -32,7 +32,9 @@ func (s *service) status() *etcdserverpb.StatusResponse {
 	if res.Leader == 0 {
 		res.Errors = append(res.Errors, ErrorText(kv.ErrNoLeader))
 	}
-	res.Errors = append(res.Errors, st.Errors...)
+	for _, a := range st.Alarms {
+		res.Errors = append(res.Errors, alarmPB(a).String())
+	}
 	return res
 }
 

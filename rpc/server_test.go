@@ -293,6 +293,8 @@ func TestRangeStream(t *testing.T) {
 
 func TestMaintenanceAndCluster(t *testing.T) {
 	f := start(t, nil)
+	f.member.alarms = []kv.Alarm{{MemberID: 161, Type: kv.AlarmNoSpace}}
+	line := (&etcdserverpb.AlarmMember{MemberID: 161, Alarm: etcdserverpb.AlarmType_NOSPACE}).String()
 	st, err := f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -300,13 +302,13 @@ func TestMaintenanceAndCluster(t *testing.T) {
 	want := &etcdserverpb.StatusResponse{
 		Header:  &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: 1, RaftTerm: 7},
 		Version: "3.7.3", StorageVersion: "3.7.0", DbSize: 4096, DbSizeInUse: 100, DbSizeQuota: 2 << 30, Leader: 0xa1,
-		RaftIndex: 12, RaftAppliedIndex: 11, RaftTerm: 7, Errors: []string{"memberID:161 alarm:NOSPACE "}, DowngradeInfo: &etcdserverpb.DowngradeInfo{}}
+		RaftIndex: 12, RaftAppliedIndex: 11, RaftTerm: 7, Errors: []string{line}, DowngradeInfo: &etcdserverpb.DowngradeInfo{}}
 	wantEqual(t, st, want)
 	f.member.leader.Store(0)
 	if st, err = f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	want.Leader, want.Errors = 0, []string{"etcdserver: no leader", "memberID:161 alarm:NOSPACE "}
+	want.Leader, want.Errors = 0, []string{"etcdserver: no leader", line}
 	wantEqual(t, st, want)
 
 	list, err := f.Cluster.MemberList(t.Context(), &etcdserverpb.MemberListRequest{Linearizable: true})

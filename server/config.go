@@ -61,6 +61,14 @@ type Config struct {
 	// SnapshotCatchUpEntries is how many entries the cut leaves for slow members. Default 5,000.
 	SnapshotCatchUpEntries uint64
 
+	// QuotaBackendBytes is the size of live data at which puts are refused until there is less; 0 is
+	// 2 GiB, negative means none.
+	QuotaBackendBytes int64
+	// ScrubBytesPerSecond is how fast stored data is read over and over to find damage, default 8
+	// MiB; negative means not at all. ScrubPause is the rest between two rounds, default 1 h.
+	ScrubBytesPerSecond int64
+	ScrubPause          time.Duration
+
 	// MaxTxnOps is the largest number of operations of a transaction, default 128.
 	MaxTxnOps int
 	// MaxRequestBytes is the largest request, default 1.5 MiB.
@@ -114,6 +122,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.ElectionTimeout, 1000*time.Millisecond)
 	def(&c.SnapshotCount, 10_000)
 	def(&c.SnapshotCatchUpEntries, 5_000)
+	def(&c.QuotaBackendBytes, 2<<30)
+	def(&c.ScrubBytesPerSecond, 8<<20)
+	def(&c.ScrubPause, time.Hour)
 	def(&c.MaxTxnOps, 128)
 	def(&c.MaxRequestBytes, 3<<19)
 	def(&c.MaxConcurrentStreams, math.MaxUint32)
@@ -198,6 +209,7 @@ func (c Config) Validate() error {
 		{"grpc-keepalive-interval", c.KeepAliveInterval},
 		{"grpc-keepalive-timeout", c.KeepAliveTimeout},
 		{"watch-progress-notify-interval", c.WatchProgressInterval},
+		{"scrub-pause", c.ScrubPause},
 	} {
 		if d.value < 0 {
 			bad("--%s: %v is negative", d.flag, d.value)

@@ -21,8 +21,14 @@ func (v *memberView) Reclaim()          { v.replica.Reclaim() }
 func (v *memberView) Leader() uint64    { return v.replica.Status().Leader }
 func (v *memberView) IsLearner() bool   { return v.replica.Status().Learner }
 
-// Alarms lists the active alarms. A single member without a quota raises none.
-func (v *memberView) Alarms() []string { return nil }
+// Alarms lists the active alarms by name, for the health checks.
+func (v *memberView) Alarms() []string {
+	var names []string
+	for _, a := range v.replica.ActiveAlarms() {
+		names = append(names, rpc.AlarmName(a.Type))
+	}
+	return names
+}
 
 // Read reads a key that need not exist, for the health checks.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
@@ -40,6 +46,8 @@ func (v *memberView) Status() rpc.Status {
 		StorageVersion:   apiStorageVersion,
 		DBSize:           s.Size,
 		DBSizeInUse:      s.InUse,
+		DBSizeQuota:      v.cfg.QuotaBackendBytes,
+		Alarms:           v.replica.ActiveAlarms(),
 		RaftIndex:        s.RaftIndex,
 		RaftAppliedIndex: s.Applied,
 	}

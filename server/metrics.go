@@ -8,17 +8,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"vigil/replica"
+	"vigil/rpc"
 	"vigil/wal"
 	"vigil/watch"
 )
 
 // registerMetrics fills the registry: the process, the member under etcd's names, and what others
 // count for themselves.
-func registerMetrics(reg *prometheus.Registry, r *replica.Replica, others ...prometheus.Collector) error {
+func registerMetrics(reg *prometheus.Registry, r *replica.Replica, quota int64, others ...prometheus.Collector) error {
 	for _, c := range append([]prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newMemberCollector(r),
+		newMemberCollector(r, quota),
 	}, others...) {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("metrics: %w", err)
@@ -42,18 +43,24 @@ type memberCollector struct {
 	constant []prometheus.Metric
 	fsync    *prometheus.Desc
 	walWrite *prometheus.Desc
+	alarms   *prometheus.Desc
+	quota    int64
 }
 
 // scrape is what one scrape reads, once.
 type scrape struct {
 	status  replica.Status
 	metrics replica.Metrics
+	quota   int64
 	hub     watch.Metrics
 }
 
-func newMemberCollector(r *replica.Replica) *memberCollector {
+func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	c := &memberCollector{
 		replica: r,
+		quota:   quota,
+		alarms: prometheus.NewDesc("etcd_debugging_server_alarms",
+			"1 for each active alarm.", []string{"server_id", "alarm_type"}, nil),
 		fsync: prometheus.NewDesc("etcd_disk_wal_fsync_duration_seconds",
 			"Time that making a group of the raft log durable takes.", nil, nil),
 		walWrite: prometheus.NewDesc("etcd_disk_wal_write_duration_seconds",
@@ -82,6 +89,12 @@ func newMemberCollector(r *replica.Replica) *memberCollector {
 	gauge("etcd_server_proposals_applied_total", "Index of the newest applied raft entry.", func(s *scrape) float64 { return float64(s.metrics.Applied) })
 	gauge("etcd_server_proposals_pending", "Requests whose outcome is awaited.", func(s *scrape) float64 { return float64(s.metrics.Pending) })
 	counter("etcd_server_proposals_failed_total", "Requests that got no outcome.", func(s *scrape) float64 { return float64(s.metrics.Failed) })
+
+	gauge("etcd_server_quota_backend_bytes", "Live bytes at which puts are refused.", func(s *scrape) float64 { return float64(s.quota) })
+	counter("vigil_scrub_read_bytes_total", "Bytes of sealed segments that the scrubber read.", func(s *scrape) float64 { return float64(s.metrics.Scrubbed) })
+	counter("vigil_scrub_rounds_total", "Times the scrubber read everything.", func(s *scrape) float64 { return float64(s.metrics.ScrubRounds) })
+	counter("vigil_damage_found_total", "Times a read or the scrubber met damaged data on disk.", func(s *scrape) float64 { return float64(s.metrics.Damaged) })
+	gauge("vigil_disk_full", "Whether puts are refused for want of space on the disk.", func(s *scrape) float64 { return oneIf(s.metrics.DiskFull) })
 
 	gauge("etcd_mvcc_db_total_size_in_bytes", "Size of the history on disk.", func(s *scrape) float64 { return float64(s.status.Size) })
 	gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Part of the history that is not known to be garbage.", func(s *scrape) float64 { return float64(s.status.InUse) })
@@ -128,16 +141,20 @@ func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- c.fsync
 	ch <- c.walWrite
+	ch <- c.alarms
 }
 
 // Collect implements prometheus.Collector.
 func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
-	s := &scrape{status: c.replica.Status(), metrics: c.replica.Metrics(), hub: c.replica.Hub().Metrics()}
+	s := &scrape{quota: c.quota, status: c.replica.Status(), metrics: c.replica.Metrics(), hub: c.replica.Hub().Metrics()}
 	for _, r := range c.readings {
 		ch <- prometheus.MustNewConstMetric(r.desc, r.kind, r.value(s))
 	}
 	for _, m := range c.constant {
 		ch <- m
+	}
+	for _, a := range c.replica.ActiveAlarms() {
+		ch <- prometheus.MustNewConstMetric(c.alarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), rpc.AlarmName(a.Type))
 	}
 	ch <- histogram(c.fsync, s.metrics.WAL.Syncs)
 	ch <- histogram(c.walWrite, s.metrics.WAL.Writes)

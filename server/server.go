@@ -104,6 +104,7 @@ func (m *Member) start() (err error) {
 		KV:     m.replica,
 		Member: view,
 		Hasher: hashes,
+		Alarms: m.replica,
 		NewWatchStream: func(info watch.StreamInfo) rpc.WatchStream {
 			return m.replica.Hub().NewStream(info)
 		},
@@ -121,7 +122,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, rpcMetrics, hashes); err != nil {
+	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
@@ -140,6 +141,7 @@ func (m *Member) start() (err error) {
 
 	// From here on nothing fails, and the listeners belong to those who serve on them.
 	opened = nil
+	m.logQuota()
 	m.replica.Start()
 	for _, l := range others {
 		m.serve(func() error { return m.admin.Serve(l) })
@@ -269,9 +271,28 @@ func (m *Member) replicaConfig() replica.Config {
 		MaxRequestBytes: c.MaxRequestBytes,
 		SnapshotCount:   c.SnapshotCount,
 		CatchUpEntries:  c.SnapshotCatchUpEntries,
+		QuotaBytes:      max(c.QuotaBackendBytes, 0),
 		Watch:           watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10},
 		Logger:          c.Logger,
 		NoSync:          c.UnsafeNoSync,
+
+		ScrubBytesPerSecond: max(c.ScrubBytesPerSecond, 0),
+		ScrubPause:          c.ScrubPause,
+	}
+}
+
+// maxQuota is the largest quota that etcd suggests; people who run both look for the line.
+const maxQuota = 8 << 30
+
+func (m *Member) logQuota() {
+	switch quota := m.cfg.QuotaBackendBytes; {
+	case quota < 0:
+		m.log.Info("disabled backend quota", "quota-size-bytes", quota)
+	default:
+		if quota > maxQuota {
+			m.log.Warn("quota exceeds the maximum value", "quota-size-bytes", quota, "quota-maximum-size-bytes", int64(maxQuota))
+		}
+		m.log.Info("enabled backend quota", "quota-size-bytes", quota)
 	}
 }
 

@@ -79,6 +79,9 @@ func sections(o *options) []section {
 		{"Storage", []*option{
 			number(&c.SnapshotCount, "snapshot-count", d.SnapshotCount, "applied requests after which the raft log is cut"),
 			number(&c.SnapshotCatchUpEntries, "snapshot-catchup-entries", d.SnapshotCatchUpEntries, "raft entries kept behind the cut for slow members"),
+			quota(&c.QuotaBackendBytes, d.QuotaBackendBytes),
+			rate(&c.ScrubBytesPerSecond, d.ScrubBytesPerSecond),
+			duration(&c.ScrubPause, "scrub-pause", d.ScrubPause, "rest between two rounds of reading"),
 			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
 		}},
 		{"Logs and insight", []*option{
@@ -147,6 +150,34 @@ func millis(p *time.Duration, name string, dflt time.Duration, help string) *opt
 		*p = time.Duration(v) * time.Millisecond
 		return nil
 	}}
+}
+
+// quota takes etcd's values: 0 is the default, and a negative number means none.
+func quota(p *int64, dflt int64) *option {
+	return &option{name: "quota-backend-bytes", value: "BYTES", shown: fmt.Sprint(dflt),
+		help: "live data at which puts are refused until there is less; negative for no quota", set: func(s string) error {
+			v, err := strconv.ParseInt(s, 10, 64)
+			if err != nil {
+				return errors.New("want a whole number of bytes")
+			}
+			*p = v
+			return nil
+		}}
+}
+
+// rate is 0 for never, which Config says with a negative number.
+func rate(p *int64, dflt int64) *option {
+	return &option{name: "scrub-bytes-per-second", value: "BYTES", shown: fmt.Sprint(dflt),
+		help: "how fast stored data is read over and over to find damage; 0 for never", set: func(s string) error {
+			v, err := strconv.ParseInt(s, 10, 64)
+			if err != nil || v < 0 {
+				return errors.New("want a whole number of bytes from 0")
+			}
+			if *p = v; v == 0 {
+				*p = -1
+			}
+			return nil
+		}}
 }
 
 func number[T int | uint32 | uint64](p *T, name string, dflt T, help string) *option {
