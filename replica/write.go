@@ -112,7 +112,7 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
 		return kv.ErrTooManyRequests
 	}
-	if list := r.ActiveAlarms(); len(list) > 0 && req.Grows() && slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type == kv.AlarmNoSpace }) {
+	if list := r.ActiveAlarms(); len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace }) {
 		// Apply would refuse it, and the log would grow by it.
 		return kv.ErrNoSpace
 	}
