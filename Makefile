@@ -3,7 +3,7 @@
 GO       ?= go
 FUZZTIME ?= 1m
 
-.PHONY: build test race lint fuzz bench check crash clean
+.PHONY: build test race lint fuzz bench check crash damage clean
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -30,6 +30,10 @@ fuzz: ## every fuzz target for FUZZTIME each
 crash: ## five thousand seeded crashes of a whole member, and fifty kills of the real process
 	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./wal ./history ./replica
 	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
+
+damage: ## every single bit of a small data directory, and its files cut at every length
+	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./wal ./replica
+	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./history
 
 bench: ## Vigil beside etcd; bench/README.md tells how to read it
 	cd bench && $(GO) run .
