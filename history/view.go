@@ -1,6 +1,7 @@
 package history
 
 import (
+	"math"
 	"slices"
 	"sort"
 
@@ -51,7 +52,13 @@ func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
 
 // GetMany appends the records at revs, in the order given, to out. On an error out holds the records
 // before the one that failed. Revisions that are near each other cost less.
-func (v *View) GetMany(revs []kv.Rev, out *kv.Records) (err error) {
+func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
+	return v.GetSome(revs, math.MaxInt, out)
+}
+
+// GetSome is GetMany that stops early, with at least one record more, when out.Buf has come to size
+// bytes.
+func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (err error) {
 	var a access
 	a.begin()
 	start := len(out.Buf)
@@ -70,7 +77,9 @@ func (v *View) GetMany(revs []kv.Rev, out *kv.Records) (err error) {
 			return err
 		}
 		out.Close()
-		start = len(out.Buf)
+		if start = len(out.Buf); start >= size {
+			break
+		}
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package kv
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The errors of the key-value model. What they are called on the wire is decided in rpc.
 var (
@@ -35,6 +38,16 @@ var (
 	// ErrCorrupt marks data on disk that fails its checksum or contradicts itself.
 	ErrCorrupt = errors.New("corrupt data")
 )
+
+// TooLargeError says that a result is larger than any answer can be.
+type TooLargeError struct {
+	// Size is the size in bytes that the result had come to, Limit the largest.
+	Size, Limit int64
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the result is larger than the largest answer (%d vs. %d bytes)", e.Size, e.Limit)
+}
 
 // CompactedError is ErrCompacted with the revision below which history is gone.
 type CompactedError struct {

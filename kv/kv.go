@@ -73,6 +73,9 @@ type RangeRequest struct {
 	// Serializable allows an answer from this member's state without asking the cluster how new
 	// that is.
 	Serializable bool
+	// NoCount says that nobody looks at the count, which may then be anything. It is no part of
+	// the API.
+	NoCount bool
 }
 
 // PutRequest writes one key.
@@ -151,19 +154,60 @@ type CompactRequest struct {
 	Physical bool
 }
 
-// Records is a list of encoded mvccpb.KeyValue messages, laid end to end in one buffer so that a
-// result of any length costs few allocations. The zero value is an empty list.
+// Records is a list of encoded mvccpb.KeyValue messages. They are laid end to end in one buffer, so
+// that a result costs few allocations, or if there are many, in pieces. The zero value is an empty
+// list.
 type Records struct {
 	// Buf holds the encodings one after another.
 	Buf []byte
 	// Ends holds, for each record, the offset in Buf behind its last byte.
 	Ends []int
+	// Long, if it is set, holds the records, and Buf and Ends are empty.
+	Long *LongRecords
+}
+
+// LongRecords is a list of records in memory that is lent: whoever has it at last gives every piece
+// back, or else says that the pieces are lost.
+type LongRecords struct {
+	// Pieces, put together, are the records framed as the elements of field 2 of a message, which
+	// they are in a RangeResponse: the byte 0x12, the length as a varint, the encoding. A record may
+	// go from one piece into the next.
+	Pieces []*[]byte
+	// Bytes is the sum of the pieces' lengths, N the number of records.
+	Bytes, N int
+	// Last is the key of the last record.
+	Last string
+	// Lender takes the pieces back.
+	Lender Lender
+}
+
+// Lender is where the memory of a long list comes from. It is safe for concurrent use.
+type Lender interface {
+	// Return takes back a piece that nobody uses any more.
+	Return(piece *[]byte)
+	// Abandon says that whatever was not given back is left to the garbage collector.
+	Abandon()
+	// Held is how many bytes the lender counts as lent; 0 if the list is too short to be counted.
+	Held() int64
 }
 
 // Len returns the number of records.
-func (r *Records) Len() int { return len(r.Ends) }
+func (r *Records) Len() int {
+	if r.Long != nil {
+		return r.Long.N
+	}
+	return len(r.Ends)
+}
 
-// At returns the encoding of record i. It aliases Buf.
+// Size returns the number of bytes that the records take, roughly.
+func (r *Records) Size() int {
+	if r.Long != nil {
+		return r.Long.Bytes
+	}
+	return len(r.Buf)
+}
+
+// At returns the encoding of record i, which aliases Buf. The list must not be a long one.
 func (r *Records) At(i int) []byte {
 	from := 0
 	if i > 0 {

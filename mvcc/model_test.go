@@ -352,6 +352,13 @@ func (m *model) compactTo(rev int64) error {
 
 func plainKVs(r kv.Records) ([]modelKV, error) {
 	var out []modelKV
+	if r.Long != nil {
+		short, err := shorten(r.Long)
+		if err != nil {
+			return nil, err
+		}
+		r = short
+	}
 	for i := range r.Len() {
 		k, err := plainKV(r.At(i))
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"sync"
 
@@ -14,17 +13,19 @@ import (
 
 // Range reads the keys of a range at a revision.
 //
-// Errors: a *kv.CompactedError, also when a compaction overtakes the read; kv.ErrFutureRev; ctx's;
-// or one of the log.
+// Errors: a *kv.CompactedError, also when a compaction overtakes the read; kv.ErrFutureRev;
+// a *kv.TooLargeError; ctx's; or one of the log.
 func (s *Store) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
+	sc := getScratch()
+	defer sc.free()
 	for {
-		v := s.read()
-		res, err := v.rangeKeys(ctx, r)
-		if err != errAgain {
-			return res, err
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		v := sc.begin(s)
+		res, err := v.rangeKeys(ctx, r, sc)
+		if again, err := sc.again(ctx, err); !again {
+			if err != nil {
+				return nil, err
+			}
+			return res, nil
 		}
 	}
 }
@@ -66,30 +67,47 @@ func planOf(r *kv.RangeRequest) plan {
 // from the answer too.
 func keyOnly(r *kv.RangeRequest) bool { return r.KeysOnly && r.Sort != kv.SortByValue }
 
-// scratch is the working memory of a range.
+// scratch is the working memory of a read.
 type scratch struct {
+	view view // what it reads
+	loan loan
 	hits []hit
 	revs []kv.Rev
+	recs kv.Records // records on their way into pieces
 }
 
-// maxHits is the number of hits above which their memory is not kept.
-const maxHits = 16 << 10
+// maxHits is the number of hits, and maxKept that of bytes of records, above which their memory is
+// not kept.
+const (
+	maxHits = 16 << 10
+	maxKept = 1 << 20
+)
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// free gives sc back, unless it has grown to a size that is rarely needed.
+func getScratch() *scratch { return scratches.Get().(*scratch) }
+
+// free ends a read and gives sc back, unless it has grown to a size that is rarely needed.
 func (sc *scratch) free() {
-	if cap(sc.hits) > maxHits {
+	sc.loan.end()
+	sc.view, sc.loan = view{}, loan{}
+	if cap(sc.hits) > maxHits || cap(sc.recs.Buf) > maxKept {
 		return
 	}
-	clear(sc.hits)
-	sc.hits, sc.revs = sc.hits[:0], sc.revs[:0]
+	sc.reset()
 	scratches.Put(sc)
 }
 
+// reset forgets the keys that were found.
+func (sc *scratch) reset() {
+	clear(sc.hits)
+	sc.hits, sc.revs = sc.hits[:0], sc.revs[:0]
+}
+
 // rangeKeys is Range on one state. It returns errAgain if the state can no longer be read though
-// the request asked for the newest revision.
-func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
+// the request asked for the newest revision, and ration.ErrFull if there is no memory for the result
+// now.
+func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (*kv.RangeResult, error) {
 	at, err := v.resolve(r.Revision)
 	if err != nil {
 		return nil, err
@@ -104,25 +122,20 @@ func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResu
 		}
 		return &kv.RangeResult{Revision: v.rev, Count: n}, nil
 	}
-	p := planOf(r)
-	sc := scratches.Get().(*scratch)
-	defer sc.free()
-	total, err := v.find(ctx, r, at, p.find, sc)
-	if err == nil {
-		err = v.overtaken(at, r.Revision)
+	sc.reset()
+	f := finder{v: v, r: r, at: at, plan: planOf(r), sc: sc, res: &kv.RangeResult{Revision: v.rev}}
+	f.out.init(v.loan, &f.res.KVs, sc)
+	err = f.find(ctx)
+	// What a compaction has made unreadable is no fault of the log, and what was read without a
+	// complaint is incomplete.
+	if over := v.overtaken(at, r.Revision); over != nil {
+		err = over
 	}
 	if err != nil {
 		return nil, err
 	}
-	res := &kv.RangeResult{Revision: v.rev, Count: total}
-	if err := v.answer(ctx, r, p, sc, res); err != nil {
-		// What the compaction has made unreadable is no fault of the log.
-		if over := v.overtaken(at, r.Revision); over != nil {
-			err = over
-		}
-		return nil, err
-	}
-	return res, nil
+	f.out.finish()
+	return f.res, nil
 }
 
 // overtaken is Store.overtaken for a reader; nothing overtakes the writer.
@@ -131,45 +144,6 @@ func (v *view) overtaken(at, asked int64) error {
 		return nil
 	}
 	return v.s.overtaken(at, asked)
-}
-
-// find collects the first limit keys of the range, all if limit is 0, and counts all of them.
-func (v *view) find(ctx context.Context, r *kv.RangeRequest, at int64, limit int, sc *scratch) (total int64, err error) {
-	from, to, single := bounds(r.Key, r.End)
-	if single {
-		if e, ok := v.tree.Get(from); ok {
-			if s, ok := e.at(at); ok {
-				sc.hits = append(sc.hits, hit{from, s})
-			}
-		}
-		return int64(len(sc.hits)), nil
-	}
-	current := at >= v.live
-	it := v.tree.Range(from, to)
-	for i := 0; it.Next(); i++ {
-		if err := alive(ctx, i); err != nil {
-			return 0, err
-		}
-		if current && !it.Live() {
-			continue
-		}
-		s, ok := it.Value().at(at)
-		if !ok {
-			continue
-		}
-		if len(sc.hits) == limit && limit > 0 {
-			if current && v.w == nil {
-				v.s.pins.add(v)
-			}
-			if n, ok := v.rank(from, to, at); ok {
-				return n, nil
-			}
-			n, err := v.visit(ctx, it.Key(), to, at)
-			return int64(len(sc.hits)) + n, err
-		}
-		sc.hits = append(sc.hits, hit{it.Key(), s})
-	}
-	return int64(len(sc.hits)), nil
 }
 
 // count counts the keys of a range at a revision.
@@ -215,49 +189,6 @@ func (v *view) visit(ctx context.Context, from, to string, at int64) (n int64, e
 	return n, nil
 }
 
-// answer filters, sorts and cuts what was found, and fills in the records.
-func (v *view) answer(ctx context.Context, r *kv.RangeRequest, p plan, sc *scratch, res *kv.RangeResult) error {
-	byVersion := p.sort && p.target == kv.SortByVersion
-	if byVersion || keyOnly(r) {
-		if err := v.complete(sc.hits); err != nil {
-			return err
-		}
-	}
-	if p.filter {
-		sc.hits = slices.DeleteFunc(sc.hits, func(h hit) bool { return filtered(r, h.state) })
-	}
-	if p.sort && p.target == kv.SortByValue {
-		return v.answerByValue(ctx, r, p, sc, res)
-	}
-	if p.sort {
-		order(&hitSort{sc.hits, p.target}, p.descend)
-	}
-	if r.Limit > 0 && int64(len(sc.hits)) > r.Limit {
-		clear(sc.hits[r.Limit:])
-		sc.hits, res.More = sc.hits[:r.Limit], true
-	}
-	if len(sc.hits) == 0 {
-		return nil
-	}
-	if keyOnly(r) {
-		size := 0
-		for _, h := range sc.hits {
-			size += len(h.key) + keyOnlySize
-		}
-		res.KVs.Buf, res.KVs.Ends = make([]byte, 0, size), make([]int, 0, len(sc.hits))
-		for _, h := range sc.hits {
-			rec := record{key: raw(h.key), create: h.create, mod: h.rev.Main, version: h.version}
-			res.KVs.Buf = rec.append(res.KVs.Buf)
-			res.KVs.Close()
-		}
-		return nil
-	}
-	return v.fetch(ctx, sc, &res.KVs)
-}
-
-// keyOnlySize is what a record without value and lease usually takes beside its key.
-const keyOnlySize = 20
-
 // filtered reports whether the request's revision filters leave a key out.
 func filtered(r *kv.RangeRequest, s state) bool {
 	return r.MaxModRevision != 0 && s.rev.Main > r.MaxModRevision ||
@@ -289,64 +220,6 @@ func (v *view) decode(rev kv.Rev, rec *record) error {
 	}
 	if err := rec.decode(b); err != nil {
 		return fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
-	}
-	return nil
-}
-
-// fetchKeys is the number of records that are read between two looks at the context.
-const fetchKeys = 512
-
-// fetch reads the records of the hits in their order.
-func (v *view) fetch(ctx context.Context, sc *scratch, out *kv.Records) error {
-	for _, h := range sc.hits {
-		sc.revs = append(sc.revs, h.rev)
-	}
-	out.Ends = make([]int, 0, len(sc.revs))
-	hist := v.records()
-	for revs := sc.revs; len(revs) > 0; {
-		n := min(len(revs), fetchKeys)
-		if out.Len() == 0 && len(revs) > 8 {
-			// A few tell how much room the others will take.
-			n = 4
-		}
-		if err := hist.GetMany(revs[:n], out); err != nil {
-			return fmt.Errorf("mvcc: reading %d records: %w", len(revs), err)
-		}
-		revs = revs[n:]
-		if len(revs) > 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			out.Buf = slices.Grow(out.Buf, min(len(revs), 8*fetchKeys)*len(out.Buf)/out.Len()*9/8)
-		}
-	}
-	return nil
-}
-
-// answerByValue reads all records to sort by value, and then keeps those that the limit leaves.
-func (v *view) answerByValue(ctx context.Context, r *kv.RangeRequest, p plan, sc *scratch, res *kv.RangeResult) error {
-	var all kv.Records
-	if err := v.fetch(ctx, sc, &all); err != nil {
-		return err
-	}
-	recs := make([]record, all.Len())
-	for i := range recs {
-		if err := recs[i].decode(all.At(i)); err != nil {
-			rev := sc.revs[i]
-			return fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
-		}
-	}
-	order(valueSort(recs), p.descend)
-	if r.Limit > 0 && int64(len(recs)) > r.Limit {
-		recs = recs[:r.Limit]
-		res.More = true
-	}
-	for i := range recs {
-		if r.KeysOnly {
-			recs[i].value = nil
-		}
-		res.KVs.Buf = recs[i].append(res.KVs.Buf)
-		res.KVs.Close()
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"vigil/history"
 	"vigil/kv"
 	"vigil/mvcc/keytree"
+	"vigil/ration"
 )
 
 // MetaBucket is the bucket of history's meta records that belongs to this package.
@@ -32,6 +33,10 @@ type Options struct {
 	Pins int
 	// Parallel is the number of goroutines that Open works with; default GOMAXPROCS.
 	Parallel int
+	// Ranges lends the memory of results. If it is set, Range and ReadTxn may return long lists
+	// (kv.LongRecords), whose pieces must be given back, and may have to wait for memory. Default
+	// none: all results lie in one buffer.
+	Ranges *ration.Budget
 }
 
 // Validate says everything that is wrong with the options.
@@ -65,8 +70,9 @@ type Store struct {
 	writer *Writer
 
 	// snap is what readers see. Stored by the holder of lock only.
-	snap atomic.Pointer[snapshot]
-	pins pins
+	snap   atomic.Pointer[snapshot]
+	pins   pins
+	places places
 
 	// lock holds one token while the writer has a batch open, or the trimmer is at the index.
 	lock   chan struct{}
@@ -220,6 +226,8 @@ type view struct {
 	// w is set if this is the writer's own: then the records are those of its batch too, and no
 	// compaction can come between.
 	w *Writer
+	// loan is where results get their memory, nil for the heap.
+	loan *loan
 }
 
 // records returns the records of the state.

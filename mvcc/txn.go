@@ -22,31 +22,34 @@ var errReadOnly = errors.New("mvcc: a read-only transaction with a write")
 //
 // Errors: as Range; and one of its own if the branch that is taken holds a write.
 func (s *Store) ReadTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
+	sc := getScratch()
+	defer sc.free()
 	for {
-		v := s.read()
-		res, err := v.readTxn(ctx, r)
-		if err != errAgain {
-			return res, err
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		v := sc.begin(s)
+		res, err := v.readTxn(ctx, r, sc)
+		if again, err := sc.again(ctx, err); !again {
+			if err != nil {
+				return nil, err
+			}
+			return res, nil
 		}
 	}
 }
 
-func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
+func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest, sc *scratch) (*kv.TxnResult, error) {
 	path, err := v.path(ctx, r, nil)
-	if err != nil {
-		return nil, err
+	// A compaction that came between may have hidden keys from the compares, or made their records
+	// unreadable.
+	if over := v.overtaken(v.rev, 0); over != nil {
+		err = over
 	}
-	// A compaction that came between may have hidden keys from the compares.
-	if err := v.overtaken(v.rev, 0); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if _, err := v.check(r, nil, path); err != nil {
 		return nil, err
 	}
-	t := txn{v: v, ctx: ctx, path: path}
+	t := txn{v: v, sc: sc, ctx: ctx, path: path}
 	res, err := t.run(r)
 	if err != nil {
 		return nil, err
@@ -243,6 +246,7 @@ func (v *view) checkPut(p *kv.PutRequest, leases LeaseChecker) error {
 type txn struct {
 	// v is the state that a read-only transaction reads, w the writer of any other.
 	v    *view
+	sc   *scratch
 	w    *Writer
 	ctx  context.Context
 	path []bool
@@ -268,7 +272,7 @@ func (t *txn) do(op *kv.Op, res *kv.OpResult) (err error) {
 	switch {
 	case op.Range != nil:
 		if t.w == nil {
-			res.Range, err = t.v.rangeKeys(t.ctx, op.Range)
+			res.Range, err = t.v.rangeKeys(t.ctx, op.Range, t.sc)
 			return err
 		}
 		res.Range, err = t.w.rangeKeys(op.Range)

@@ -265,11 +265,13 @@ func (w *Writer) view() view {
 func (w *Writer) next() kv.Rev { return kv.Rev{Main: w.rev + 1, Sub: w.subs} }
 
 func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
-	v := w.view()
+	sc := getScratch()
+	defer sc.free()
+	sc.view = w.view()
 	if w.discard {
-		return &kv.RangeResult{Revision: v.rev}, nil
+		return &kv.RangeResult{Revision: sc.view.rev}, nil
 	}
-	return v.rangeKeys(context.Background(), r)
+	return sc.view.rangeKeys(context.Background(), r, sc)
 }
 
 // put makes a put whose checks have passed.
@@ -377,7 +379,9 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 			}
 			sc.hits = append(sc.hits, hit{key, s})
 		}
-		if err := v.fetch(context.Background(), &sc, &res.PrevKVs); err != nil {
+		var out gather
+		out.init(nil, &res.PrevKVs, &sc)
+		if err := out.fetch(context.Background(), v.records(), hitRevs(&sc)); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vigil/kv"
+	"vigil/ration"
 	"vigil/watch"
 )
 
@@ -87,6 +88,9 @@ type Config struct {
 	Alarms Alarms
 	// NewWatchStream makes the hub's side of a new watch stream.
 	NewWatchStream func(watch.StreamInfo) WatchStream
+
+	// Ranges is the budget from which KV takes the memory of large results; default none.
+	Ranges *ration.Budget
 
 	Logger  *slog.Logger
 	Metrics *Metrics

@@ -43,6 +43,9 @@ func statusOf(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
 	}
+	if large := (*kv.TooLargeError)(nil); errors.As(err, &large) {
+		return status.Errorf(codes.ResourceExhausted, "grpc: trying to send message larger than max (%d vs. %d)", large.Size, large.Limit)
+	}
 	for i := range table {
 		if errors.Is(err, table[i].from) {
 			return table[i].to

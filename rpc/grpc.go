@@ -53,7 +53,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.withDefaults()
 	s := &Server{
-		svc:     &service{cfg: c, log: c.Logger, streams: newStreams()},
+		svc:     &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime},
 		health:  health.NewServer(),
 		methods: map[string]*method{},
 	}
@@ -107,7 +107,7 @@ func (s *Server) options() []grpc.ServerOption {
 // Serve accepts connections until the listener fails or the server stops, which is no error. It may
 // be called for several listeners, and closes them.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(l); err != nil && err != grpc.ErrServerStopped {
+	if err := s.grpc.Serve(listener{l}); err != nil && err != grpc.ErrServerStopped {
 		return err
 	}
 	return nil
@@ -373,6 +373,16 @@ func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
 			}
 		}
 		return whole(v), nil
+	case *heavy:
+		pool := mem.DefaultBufferPool()
+		buf := pool.Get(v.Size())
+		*buf = v.AppendTo((*buf)[:0])
+		return mem.BufferSlice{mem.NewBuffer(buf, v.sending)}, nil
+	case wire.Long:
+		if list := v.Pieces(nil); list != nil {
+			return pieces(list), nil
+		}
+		return whole(v), nil
 	case wire.Encoder:
 		return whole(v), nil
 	}
@@ -402,6 +412,19 @@ func parts(m *wire.WatchResponse) mem.BufferSlice {
 	out := make(mem.BufferSlice, len(list))
 	for i, p := range list {
 		out[i] = mem.SliceBuffer(p)
+	}
+	return out
+}
+
+// pieces is an encoding of which some parts are lent. They go back one by one as they are sent.
+func pieces(list []wire.Piece) mem.BufferSlice {
+	out := make(mem.BufferSlice, len(list))
+	for i, p := range list {
+		if pool, ok := p.Lender.(mem.BufferPool); ok {
+			out[i] = mem.NewBuffer(p.Data, pool)
+		} else {
+			out[i] = mem.SliceBuffer(*p.Data)
+		}
 	}
 	return out
 }

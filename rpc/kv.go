@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"time"
 
 	"vigil/kv"
 	"vigil/rpc/wire"
@@ -14,6 +15,8 @@ type service struct {
 	cfg     Config
 	log     *slog.Logger
 	streams *streams
+	// sendTime is how long a client may take for a large answer while others wait.
+	sendTime func(bytes int64) time.Duration
 }
 
 // header is the head of a response that was made at a revision.
@@ -30,6 +33,9 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	res, err := s.cfg.KV.Range(ctx, &r.RangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
+	}
+	if res.KVs.Long != nil {
+		s.lent(ctx, res)
 	}
 	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, nil
 }
@@ -59,7 +65,7 @@ func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, nil
+	return s.weigh(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf)), nil
 }
 
 func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, error) {
@@ -76,7 +82,12 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return &wire.TxnResponse{Header: s.header(res.Revision), Result: res}, nil
+	ranges, bytes := contents(res, nil)
+	m := &wire.TxnResponse{Header: s.header(res.Revision), Result: res}
+	if s.lent(ctx, ranges...) {
+		return m, nil
+	}
+	return s.weigh(ctx, m, bytes), nil
 }
 
 func (s *service) kvCompact(ctx context.Context, r *wire.CompactionRequest) (wire.Encoder, error) {
@@ -119,7 +130,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 				req.Revision = newest
 			}
 			// The cluster has been asked how new the store must be; the rest is of that state.
-			req.Serializable = true
+			req.Serializable, req.NoCount = true, true
 		}
 		n := int64(res.KVs.Len())
 		left -= n
@@ -127,13 +138,23 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 		last := !res.More || limited && left <= 0 || n == 0
 		if last {
 			res.Count = count
+		} else {
+			req.Key, size = behind(&res.KVs), nextChunk(size, res.KVs.Size(), s.cfg.MaxRequestBytes)
 		}
+		// What is sent is no longer ours.
+		s.lent(ctx, res)
 		if err := send(&wire.RangeStreamResponse{Header: s.header(newest), Result: res, Last: last}); err != nil || last {
 			return err
 		}
-		req.Key = append(bytes.Clone(wire.RecordKey(res.KVs.At(int(n)-1))), 0)
-		size = nextChunk(size, len(res.KVs.Buf), s.cfg.MaxRequestBytes)
 	}
+}
+
+// behind returns the least key behind the last one of a list.
+func behind(r *kv.Records) []byte {
+	if r.Long != nil {
+		return []byte(r.Long.Last + "\x00")
+	}
+	return append(bytes.Clone(wire.RecordKey(r.At(r.Len()-1))), 0)
 }
 
 // nextChunk returns how many keys the next chunk should have if the last one of size keys took that

@@ -15,6 +15,7 @@ type Metrics struct {
 	bytesReceived, bytesSent         prometheus.Counter
 	streamFailures                   *prometheus.CounterVec
 	requests                         *prometheus.CounterVec
+	rangeCut                         prometheus.Counter
 	unary, stream                    *callCounters
 }
 
@@ -36,6 +37,8 @@ func NewMetrics(extensive bool) *Metrics {
 		requests: counter("etcd_server_client_requests_total", "Calls by kind and by the API version that the client says it has.",
 			"type", "client_api_version"),
 	}
+	m.rangeCut = prometheus.NewCounter(prometheus.CounterOpts{Name: "vigil_range_clients_cut_total",
+		Help: "Connections closed because the client did not take a large answer while others waited for its memory."})
 	if extensive {
 		m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "grpc_server_handling_seconds", Help: "Time that calls take.", Buckets: prometheus.DefBuckets}, call)
@@ -46,7 +49,7 @@ func NewMetrics(extensive bool) *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests}
+	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut}
 	if m.seconds != nil {
 		list = append(list, m.seconds)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"vigil/internal/vfs"
+	"vigil/ration"
 )
 
 // Default URLs of a member that is told none.
@@ -73,6 +74,10 @@ type Config struct {
 	MaxTxnOps int
 	// MaxRequestBytes is the largest request, default 1.5 MiB.
 	MaxRequestBytes int
+	// MaxRangeBytesInFlight is the memory, in bytes, that results of more than 1 MiB may take together
+	// while they are made and sent; those for which there is no room wait. A single result that is
+	// larger has all of it for itself. Default 256 MiB, at least 4 MiB.
+	MaxRangeBytesInFlight int64
 	// MaxConcurrentStreams is the number of gRPC streams one connection may have open, default
 	// 2^32-1.
 	MaxConcurrentStreams uint32
@@ -127,6 +132,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.ScrubPause, time.Hour)
 	def(&c.MaxTxnOps, 128)
 	def(&c.MaxRequestBytes, 3<<19)
+	def(&c.MaxRangeBytesInFlight, ration.DefaultLimit)
 	def(&c.MaxConcurrentStreams, math.MaxUint32)
 	def(&c.KeepAliveMinTime, 5*time.Second)
 	def(&c.KeepAliveInterval, 2*time.Hour)
@@ -200,6 +206,9 @@ func (c Config) Validate() error {
 	// Requests travel in raft entries and gRPC messages whose lengths are 32-bit numbers.
 	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > 1<<30 {
 		bad("--max-request-bytes: %d is outside 1 to %d", c.MaxRequestBytes, 1<<30)
+	}
+	if c.MaxRangeBytesInFlight < ration.MinLimit {
+		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight, ration.MinLimit)
 	}
 	for _, d := range []struct {
 		flag  string

@@ -33,7 +33,9 @@ import (
 	"vigil/cluster"
 	"vigil/httpd"
 	"vigil/internal/vfs"
+	"vigil/mvcc"
 	"vigil/portmux"
+	"vigil/ration"
 	"vigil/replica"
 	"vigil/rpc"
 	"vigil/watch"
@@ -44,6 +46,7 @@ type Member struct {
 	cfg      Config
 	log      *slog.Logger
 	lock     io.Closer
+	ranges   *ration.Budget
 	replica  *replica.Replica
 	rpc      *rpc.Server
 	muxes    []*portmux.Mux
@@ -94,6 +97,9 @@ func (m *Member) start() (err error) {
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
 		return err
 	}
+	if m.ranges, err = ration.New(m.cfg.MaxRangeBytesInFlight); err != nil {
+		return err
+	}
 	if m.replica, err = replica.Open(m.replicaConfig()); err != nil {
 		return err
 	}
@@ -108,6 +114,7 @@ func (m *Member) start() (err error) {
 		NewWatchStream: func(info watch.StreamInfo) rpc.WatchStream {
 			return m.replica.Hub().NewStream(info)
 		},
+		Ranges:               m.ranges,
 		Logger:               m.log,
 		Metrics:              rpcMetrics,
 		MaxRequestBytes:      m.cfg.MaxRequestBytes,
@@ -122,7 +129,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes); err != nil {
+	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
@@ -272,6 +279,7 @@ func (m *Member) replicaConfig() replica.Config {
 		SnapshotCount:   c.SnapshotCount,
 		CatchUpEntries:  c.SnapshotCatchUpEntries,
 		QuotaBytes:      max(c.QuotaBackendBytes, 0),
+		Store:           mvcc.Options{Ranges: m.ranges},
 		Watch:           watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10},
 		Logger:          c.Logger,
 		NoSync:          c.UnsafeNoSync,

@@ -70,6 +70,7 @@ func sections(o *options) []section {
 		{"Limits", []*option{
 			number(&c.MaxTxnOps, "max-txn-ops", d.MaxTxnOps, "operations in one transaction"),
 			number(&c.MaxRequestBytes, "max-request-bytes", d.MaxRequestBytes, "bytes of one request"),
+			number(&c.MaxRangeBytesInFlight, "max-range-bytes-in-flight", d.MaxRangeBytesInFlight, "memory of the large results of reads that are under way, in bytes"),
 			number(&c.MaxConcurrentStreams, "max-concurrent-streams", d.MaxConcurrentStreams, "open gRPC streams of one connection"),
 			duration(&c.KeepAliveMinTime, "grpc-keepalive-min-time", d.KeepAliveMinTime, "least time between two pings of a client"),
 			duration(&c.KeepAliveInterval, "grpc-keepalive-interval", d.KeepAliveInterval, "how often an idle client is pinged"),
@@ -180,7 +181,7 @@ func rate(p *int64, dflt int64) *option {
 		}}
 }
 
-func number[T int | uint32 | uint64](p *T, name string, dflt T, help string) *option {
+func number[T int | int64 | uint32 | uint64](p *T, name string, dflt T, help string) *option {
 	return &option{name: name, value: "N", shown: fmt.Sprint(dflt), help: help, set: func(s string) error {
 		v, err := strconv.ParseUint(s, 10, 63)
 		if err != nil || v == 0 || uint64(T(v)) != v {
@@ -191,7 +192,7 @@ func number[T int | uint32 | uint64](p *T, name string, dflt T, help string) *op
 	}}
 }
 
-func maxOf[T int | uint32 | uint64]() uint64 {
+func maxOf[T int | int64 | uint32 | uint64]() uint64 {
 	var v T
 	switch any(v).(type) {
 	case uint32:

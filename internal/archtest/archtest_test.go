@@ -53,7 +53,8 @@ var table = map[string]rule{
 	"datadir": {inside: []string{"kv", "internal/vfs", "wal", "history"},
 		why: "it looks at files, through the packages that own their formats; nothing that runs is linked into an offline tool"},
 	"mvcc/keytree":   {inside: []string{"kv"}, why: "an ordered map"},
-	"mvcc":           {inside: []string{"kv", "history", "mvcc/keytree"}, why: "it knows history and nothing above"},
+	"ration":         {why: "memory and a limit: it knows nothing of what is in the memory"},
+	"mvcc":           {inside: []string{"kv", "history", "mvcc/keytree", "ration"}, why: "it knows history and nothing above"},
 	"watch/interval": {why: "an interval index"},
 	"watch": {inside: []string{"kv", "watch/interval"},
 		why: "it declares the Source it reads from; who stores revisions is not its business"},
@@ -68,12 +69,12 @@ var table = map[string]rule{
 		why:     "one member's pipeline knows what is below it and no RPC"},
 	"rpc/wire": {inside: []string{"kv", "watch"}, outside: []string{grpcLib, pbLib, apiLib},
 		why: "encodings of messages, no behaviour"},
-	"rpc": {inside: []string{"kv", "watch", "rpc/wire"}, outside: []string{grpcLib, pbLib, apiLib, promLib},
+	"rpc": {inside: []string{"kv", "watch", "rpc/wire", "ration"}, outside: []string{grpcLib, pbLib, apiLib, promLib},
 		why: "services know their own consumer-side interfaces, never the member's parts: the transport and the store change without each other"},
 	"portmux": {why: "it tells HTTP/2 from HTTP/1 and knows neither's content"},
 	"httpd": {inside: []string{"kv"}, outside: []string{promLib},
 		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
-	"server": {inside: []string{"kv", "internal/vfs", "cluster", "replica", "watch", "rpc", "httpd", "portmux", "wal", "history", "mvcc", "raftnode", "fsm"},
+	"server": {inside: []string{"kv", "internal/vfs", "cluster", "replica", "watch", "rpc", "httpd", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration"},
 		outside: []string{grpcLib, promLib},
 		why:     "the only wiring"},
 	"cmd/vigil": {inside: []string{"server"}, why: "flags into server.Config, run, exit"},
@@ -83,7 +84,7 @@ var table = map[string]rule{
 
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
-	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "datadir", "mvcc", "cluster", "watch", "fsm", "raftnode"},
+	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "datadir", "mvcc", "cluster", "watch", "fsm", "raftnode", "ration"},
 	outside: []string{"github.com/cockroachdb/datadriven", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }

@@ -118,8 +118,8 @@ func recordPB(b []byte) *mvccpb.KeyValue {
 
 func recordsPB(r *kv.Records) []*mvccpb.KeyValue {
 	var list []*mvccpb.KeyValue
-	for i := range r.Len() {
-		list = append(list, recordPB(r.At(i)))
+	for _, b := range listed(r) {
+		list = append(list, recordPB(b))
 	}
 	return list
 }
@@ -305,7 +305,44 @@ func (g gen) records() kv.Records {
 }
 
 func (g gen) rangeResult() *kv.RangeResult {
-	return &kv.RangeResult{Revision: g.number(), KVs: g.records(), Count: g.number(), More: g.flag()}
+	r := &kv.RangeResult{Revision: g.number(), KVs: g.records(), Count: g.number(), More: g.flag()}
+	if g.IntN(3) == 0 && r.KVs.Len() > 0 {
+		r.KVs = g.lengthen(&r.KVs)
+	}
+	return r
+}
+
+// lengthen makes a long list of a short one, in pieces of any size.
+func (g gen) lengthen(r *kv.Records) kv.Records {
+	var all []byte
+	for i := range r.Len() {
+		all = appendBytes(all, 2, r.At(i))
+	}
+	l := &kv.LongRecords{Bytes: len(all), N: r.Len()}
+	for len(all) > 0 {
+		p := all[:1+g.IntN(len(all))]
+		l.Pieces, all = append(l.Pieces, &p), all[len(p):]
+	}
+	return kv.Records{Long: l}
+}
+
+// listed returns the records of a list, long or not.
+func listed(r *kv.Records) (list [][]byte) {
+	if r.Long == nil {
+		for i := range r.Len() {
+			list = append(list, r.At(i))
+		}
+		return list
+	}
+	var all []byte
+	for _, p := range r.Long.Pieces {
+		all = append(all, *p...)
+	}
+	for len(all) > 0 {
+		b, n := takeBytes(all[1:])
+		list, all = append(list, b), all[1+n:]
+	}
+	return list
 }
 
 func (g gen) putResult() *kv.PutResult {

@@ -125,6 +125,9 @@ func RecordKey(b []byte) (key []byte) {
 }
 
 func sizeRecords(r *kv.Records) int {
+	if r.Long != nil {
+		return r.Long.Bytes
+	}
 	n, from := 0, 0
 	for _, to := range r.Ends {
 		n += 1 + sizeBytes(to-from)
@@ -134,6 +137,12 @@ func sizeRecords(r *kv.Records) int {
 }
 
 func appendRecords(b []byte, field int, r *kv.Records) []byte {
+	if r.Long != nil {
+		for _, p := range r.Long.Pieces {
+			b = append(b, *p...)
+		}
+		return b
+	}
 	from := 0
 	for _, to := range r.Ends {
 		b = appendBytes(b, field, r.Buf[from:to])

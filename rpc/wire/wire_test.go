@@ -267,6 +267,17 @@ func encoded(t *testing.T, seed uint64, m Encoder, want proto.Message) {
 	if !ok || len(b) != m.Size() {
 		t.Fatalf("seed %d: %d bytes were appended, size is %d", seed, len(b), m.Size())
 	}
+	if m, ok := m.(Long); ok {
+		if list := m.Pieces(nil); list != nil {
+			var all []byte
+			for _, p := range list {
+				all = append(all, *p.Data...)
+			}
+			if !bytes.Equal(all, b) {
+				t.Fatalf("seed %d: the pieces are not the whole", seed)
+			}
+		}
+	}
 	back := want.ProtoReflect().New().Interface()
 	if err := proto.Unmarshal(b, back); err != nil {
 		t.Fatalf("seed %d: %v\n%x", seed, err, b)

@@ -1,0 +1,328 @@
+package ration
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newBudget(t testing.TB, limit int64) *Budget {
+	t.Helper()
+	b, err := New(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// pieces takes n pieces one after another.
+func pieces(l *Lease, n int, expect int64) (list []*[]byte, err error) {
+	for range n {
+		p, err := l.Piece(expect)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// take is pieces for an answer that does not have to wait.
+func take(t testing.TB, l *Lease, n int) []*[]byte {
+	t.Helper()
+	list, err := pieces(l, n, int64(n)*PieceSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func wantHeld(t testing.TB, b *Budget, want int64) {
+	t.Helper()
+	if got := b.Stats().Held; got != want {
+		t.Fatalf("%d bytes are held, want %d", got, want)
+	}
+}
+
+func TestNew(t *testing.T) {
+	for _, limit := range []int64{-1, 0, MinLimit - 1} {
+		if _, err := New(limit); err == nil {
+			t.Errorf("a limit of %d is accepted", limit)
+		}
+	}
+}
+
+// TestSmall: what is small is not counted, and passes a line of those who wait.
+func TestSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(t, MinLimit)
+		big := b.Lease()
+		list := take(t, big, MinLimit/PieceSize)
+		if !big.Settle() {
+			t.Fatal("a large answer is not counted")
+		}
+		waiter := b.Lease()
+		if _, err := pieces(waiter, 10, 0); err != ErrFull {
+			t.Fatalf("error %v", err)
+		}
+		go func() {
+			if err := waiter.Wait(context.Background()); err != nil {
+				t.Error(err)
+			}
+			waiter.Abandon()
+		}()
+		synctest.Wait()
+		if s := b.Stats(); s.Waiting != 1 || s.Held != MinLimit {
+			t.Fatalf("%+v", s)
+		}
+		small := b.Lease()
+		kept := take(t, small, FreeSize/PieceSize)
+		if small.Settle() || small.Held() != 0 {
+			t.Fatal("a small answer is counted")
+		}
+		for _, p := range kept {
+			small.Return(p)
+		}
+		wantHeld(t, b, MinLimit)
+		for _, p := range list {
+			big.Return(p)
+		}
+		synctest.Wait()
+		wantHeld(t, b, 0)
+		if s := b.Stats(); s.Waiting != 0 || s.Waits != 1 || s.GaveUp != 0 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// TestLargerThanLimit: an answer above the limit waits until it is alone and is then made.
+func TestLargerThanLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(t, MinLimit)
+		first := b.Lease()
+		list := take(t, first, 5)
+		first.Settle()
+		const n = 3 * MinLimit / PieceSize
+		huge := b.Lease()
+		if _, err := pieces(huge, n, 3*MinLimit); err != ErrFull {
+			t.Fatalf("error %v", err)
+		}
+		alone := false
+		go func() {
+			if err := huge.Wait(context.Background()); err != nil {
+				t.Error(err)
+			}
+			alone = true
+		}()
+		for _, p := range list {
+			synctest.Wait()
+			if alone {
+				t.Fatal("admitted beside another")
+			}
+			first.Return(p)
+		}
+		synctest.Wait()
+		list = take(t, huge, n)
+		huge.Settle()
+		wantHeld(t, b, 3*MinLimit)
+		other := b.Lease()
+		if _, err := pieces(other, 5, 0); err != ErrFull {
+			t.Fatalf("beside one above the limit: %v", err)
+		}
+		for _, p := range list {
+			huge.Return(p)
+		}
+		wantHeld(t, b, 0)
+		take(t, other, 5)
+		other.Abandon()
+		wantHeld(t, b, 0)
+	})
+}
+
+// TestOrder: those who wait are served in the order in which they came, also one who had to come back
+// because it had asked for too little.
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(t, MinLimit)
+		first := b.Lease()
+		list := take(t, first, MinLimit/PieceSize)
+		first.Settle()
+		var order []int
+		var mu sync.Mutex
+		for i := range 3 {
+			go func() {
+				l := b.Lease()
+				if _, err := pieces(l, 10, 10*PieceSize); err != ErrFull {
+					t.Errorf("%d: %v", i, err)
+				}
+				for n := range 2 {
+					if err := l.Wait(context.Background()); err != nil {
+						t.Error(err)
+					}
+					if i == 0 && n == 0 {
+						// It turns out to need nearly everything.
+						if _, err := pieces(l, 15, 0); err != ErrFull {
+							t.Errorf("grown beside others: %v", err)
+						}
+						continue
+					}
+					break
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				l.Abandon()
+			}()
+			synctest.Wait()
+		}
+		for _, p := range list {
+			first.Return(p)
+			synctest.Wait()
+		}
+		if len(order) != 3 || order[0] != 0 || order[1] != 1 || order[2] != 2 {
+			t.Fatalf("served as %v", order)
+		}
+		wantHeld(t, b, 0)
+	})
+}
+
+// TestForce: an answer that did not ask counts, and others wait for it.
+func TestForce(t *testing.T) {
+	b := newBudget(t, MinLimit)
+	f := b.Force(3 * MinLimit)
+	wantHeld(t, b, 3*MinLimit)
+	l := b.Lease()
+	if _, err := pieces(l, 5, 0); err != ErrFull {
+		t.Fatal(err)
+	}
+	f.Sent(MinLimit)
+	wantHeld(t, b, 2*MinLimit)
+	f.Abandon()
+	f.Sent(MinLimit)
+	f.Abandon()
+	wantHeld(t, b, 0)
+}
+
+// TestRandom runs many answers at once, of which some are given up while they wait, are built or are
+// sent. All end, the limit holds, and nothing is left behind.
+func TestRandom(t *testing.T) {
+	seed := rand.Uint64()
+	if env := os.Getenv("VIGIL_SEED"); env != "" {
+		var err error
+		if seed, err = strconv.ParseUint(env, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("VIGIL_SEED=%d", seed)
+	const limit = 8 << 20
+	for round := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBudget(t, limit)
+			var wg sync.WaitGroup
+			var settled, gaveUp atomic.Int64
+			for i := range uint64(60) {
+				rng := rand.New(rand.NewPCG(seed+round, i))
+				wg.Go(func() {
+					for range 4 {
+						if answer(t, b, rng) {
+							settled.Add(1)
+						} else {
+							gaveUp.Add(1)
+						}
+					}
+				})
+			}
+			done := make(chan struct{})
+			go func() { wg.Wait(); close(done) }()
+			for running := true; running; {
+				select {
+				case <-done:
+					running = false
+				case <-time.After(time.Millisecond):
+					b.mu.Lock()
+					held, queue := b.mu.held, len(b.mu.queue)
+					b.mu.Unlock()
+					if held > 12<<20 {
+						t.Errorf("%d bytes are held", held)
+					}
+					if queue > 0 && held == 0 {
+						t.Error("somebody waits for nothing")
+					}
+				}
+			}
+			if settled.Load() == 0 || gaveUp.Load() == 0 {
+				t.Errorf("%d answers, %d given up", settled.Load(), gaveUp.Load())
+			}
+			if s := b.Stats(); s.Held != 0 || s.Waiting != 0 {
+				t.Errorf("at the end: %+v", s)
+			}
+		})
+	}
+}
+
+// answer makes and sends one answer of up to 12 MiB with more or less of an idea how large it will be.
+func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
+	n := 1 + rng.IntN(48)
+	if rng.IntN(2) == 0 {
+		n = 1 + rng.IntN(8)
+	}
+	expect := [...]int64{0, int64(n) * PieceSize, int64(n) * PieceSize / 2, int64(n) * PieceSize * 3}[rng.IntN(4)]
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rng.IntN(400))*time.Millisecond)
+	defer cancel()
+	l := b.Lease()
+	var list []*[]byte
+	for tries := 0; ; tries++ {
+		var err error
+		if list, err = pieces(l, n, expect); err == nil {
+			break
+		}
+		if err != ErrFull {
+			t.Error(err)
+		}
+		if tries > 20 {
+			t.Errorf("began %d times to make %d pieces", tries, n)
+		}
+		if err := l.Wait(ctx); err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			if l.Held() != 0 {
+				t.Error("who gave up holds something")
+			}
+			return false
+		}
+		time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
+	}
+	if rng.IntN(8) == 0 { // the read fails
+		l.Drop()
+		l.Abandon()
+		return false
+	}
+	if counted := l.Settle(); counted != (l.Held() > 0) || counted != (n*PieceSize > FreeSize) {
+		t.Errorf("%d pieces, counted %v, held %d", n, counted, l.Held())
+	}
+	seen := map[*[]byte]bool{}
+	lost := rng.IntN(6) == 0
+	for i, p := range list {
+		if seen[p] || len(*p) != PieceSize {
+			t.Error("a piece is lent twice or cut")
+		}
+		seen[p] = true
+		if lost && i >= n/2 { // the connection ends
+			l.Abandon()
+		}
+		l.Return(p)
+		time.Sleep(time.Duration(rng.IntN(2)) * time.Millisecond)
+	}
+	if l.Held() != 0 {
+		t.Error("sent and still held")
+	}
+	return true
+}
