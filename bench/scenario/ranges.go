@@ -19,10 +19,13 @@ func rangeScenarios() []Scenario {
 		{"range-500", "linearizable ranges of 500 keys out of 100,000, 10 connections, 20 in flight", rangeSome},
 		{"count-100k", "counts of 100,000 keys, 10 connections, 20 in flight", countAll},
 		{"list-paged", "2 million x scale keys in pages of 500 at a pinned revision, with 1,000 puts/s going on", func(ctx context.Context, e *Env) ([]Figure, error) {
-			return list(ctx, e, true)
+			return list(ctx, e, true, false)
 		}},
-		{"list-paged-newest", "the same, each page at the newest revision", func(ctx context.Context, e *Env) ([]Figure, error) {
-			return list(ctx, e, false)
+		{"list-paged-churn", "the same, the writes making and deleting keys in between", func(ctx context.Context, e *Env) ([]Figure, error) {
+			return list(ctx, e, true, true)
+		}},
+		{"list-paged-newest", "2 million x scale keys in pages of 500 with 1,000 puts/s going on, each page at the newest revision", func(ctx context.Context, e *Env) ([]Figure, error) {
+			return list(ctx, e, false, false)
 		}},
 		{"range-huge", "1 GiB x scale by unary ranges of five clients at once", rangeHuge},
 	}
@@ -111,8 +114,25 @@ func overKeys(ctx context.Context, e *Env, keys int, per string, newOp func(slot
 	return f, err
 }
 
+// churner makes a key between those that are there, and deletes it with its next request.
+type churner struct {
+	putter
+	made bool
+}
+
+func (c *churner) Next(buf []byte) (string, []byte, bool) {
+	c.made = !c.made
+	if !c.made {
+		return wire.DeleteRange, wire.AppendDelete(buf, c.key, nil), true
+	}
+	i := c.rng.IntN(c.keys)
+	c.key = append(appendKey(c.key[:0], i), "/churn"...)
+	c.fill.fill(c.value, uint64(i))
+	return wire.Put, wire.AppendPut(buf, c.key, c.value), true
+}
+
 // list reads everything page by page, again and again, while others write.
-func list(ctx context.Context, e *Env, pinned bool) ([]Figure, error) {
+func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	const page, writes = 500, 1000
 	keys := e.Params.scaled(2_000_000, 10_000)
 	fill := newFiller(e.Params.ValueSize)
@@ -126,7 +146,13 @@ func list(ctx context.Context, e *Env, pinned bool) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := load.Start(cs[1:], writes, func(slot int) load.Op { return newPutter(slot, keys, e.Params.ValueSize, fill) }, load.Refuses)
+	p, err := load.Start(cs[1:], writes, func(slot int) load.Op {
+		p := newPutter(slot, keys, e.Params.ValueSize, fill)
+		if churn {
+			return &churner{putter: *p}
+		}
+		return p
+	}, load.Refuses)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +167,7 @@ func list(ctx context.Context, e *Env, pinned bool) ([]Figure, error) {
 			return err
 		}
 		for began := time.Now(); lists == 0 || time.Since(began) < e.Params.Duration; lists++ {
-			if err := listOnce(ctx, cs[0], keys, page, pinned, &pages); err != nil {
+			if err := listOnce(ctx, cs[0], keys, page, pinned, churn, &pages); err != nil {
 				return err
 			}
 		}
@@ -169,8 +195,8 @@ func list(ctx context.Context, e *Env, pinned bool) ([]Figure, error) {
 	return append(f, u.beside()...), nil
 }
 
-func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned bool, pages *hist.Hist) error {
-	from, seen, rev := append([]byte(nil), allKeys...), 0, int64(0)
+func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned, churn bool, pages *hist.Hist) error {
+	from, seen, rev, first := append([]byte(nil), allKeys...), 0, int64(0), keys
 	var last, buf []byte
 	for {
 		q := wire.RangeRequest{Key: from, End: allKeysEnd, Limit: int64(page)}
@@ -197,6 +223,12 @@ func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned bool, page
 		})
 		if err != nil {
 			return err
+		}
+		if churn && seen == 0 {
+			// How many there are besides is known to the first page alone.
+			if keys = int(a.Count); keys < first {
+				return fmt.Errorf("page counts %d keys of %d that are always there", keys, first)
+			}
 		}
 		if a.Count != int64(keys-seen) {
 			return fmt.Errorf("page counts %d keys, %d are left", a.Count, keys-seen)
