@@ -389,3 +389,118 @@ func endOf(end []byte) string {
 	_, to, _ := bounds([]byte("k"), end)
 	return to
 }
+
+// TestReadsBesideReclaim reads, at the newest and at older revisions, while compactions follow each
+// other closely and everything that they made needless is rewritten away: a read gives what was there
+// or fails as compacted.
+func TestReadsBesideReclaim(t *testing.T) {
+	b := newBed(t, Options{}, 1<<16)
+	budget, err := ration.New(4 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.opts.Ranges = budget
+	b.reopen(t) // the log is read by one store only: that which tells it what is dead
+	rng := seed(t)
+	const keys = 60
+	// Every key is put in each revision, with the revision as its value.
+	write := func() int64 {
+		w := b.Writer()
+		var ops []kv.Op
+		value := make([]byte, 1+rng.IntN(2000))
+		for i := range keys {
+			v := append(fmt.Appendf(nil, "%d ", w.Revision()+1), value...)
+			ops = append(ops, kv.Op{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "%03d", i), Value: v}})
+		}
+		if _, err := w.Txn(&kv.TxnRequest{Success: ops}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return w.Revision()
+	}
+	write()
+	b.commit(t)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	counts := map[string]int{}
+	for i := range uint64(4) {
+		rng := rand.New(rand.NewPCG(rng.Uint64(), i))
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				r := &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Sort: kv.SortTarget(rng.IntN(5)), Order: kv.SortOrder(rng.IntN(3))}
+				newest := b.Revision()
+				if rng.IntN(3) > 0 {
+					r.Revision = max(newest-rng.Int64N(4), 2)
+				}
+				var res *kv.RangeResult
+				var err error
+				if rng.IntN(2) == 0 {
+					res, err = b.Range(t.Context(), r)
+				} else {
+					first := []byte("000")
+					txn := &kv.TxnRequest{Compare: []kv.Compare{{Key: first, Target: kv.CompareValue, Result: kv.Greater, Value: []byte("0")}},
+						Success: []kv.Op{{Range: r}}}
+					var tr *kv.TxnResult
+					if tr, err = b.ReadTxn(t.Context(), txn); err == nil {
+						if !tr.Succeeded {
+							t.Error("the compare failed")
+							continue
+						}
+						res = tr.Responses[0].Range
+					}
+				}
+				what := "read"
+				switch {
+				case errors.Is(err, kv.ErrCompacted) && r.Revision > 0:
+					what = "compacted"
+				case err != nil:
+					t.Errorf("at %d: %v", r.Revision, err)
+				default:
+					at := r.Revision
+					if at == 0 {
+						at = res.Revision
+					}
+					kvs, err := plainKVs(res.KVs)
+					if err != nil || len(kvs) != keys || res.Count != keys {
+						t.Errorf("at %d: %d keys, count %d, %v", at, len(kvs), res.Count, err)
+					}
+					for _, k := range kvs {
+						var rev int64
+						if fmt.Sscan(k.Value, &rev); rev != at || k.Mod != at {
+							t.Errorf("at %d: %s is of revision %d", at, k.Key, k.Mod)
+						}
+					}
+				}
+				mu.Lock()
+				counts[what]++
+				mu.Unlock()
+			}
+		})
+	}
+	for range rounds(t, 60) {
+		rev := write()
+		if rng.IntN(2) == 0 {
+			if _, err := b.Writer().Compact(rev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.commit(t)
+		b.log.Reclaim()
+	}
+	if err := b.log.WaitReclaimed(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(done)
+	wg.Wait()
+	st := b.log.ReclaimStats()
+	t.Logf("%v; %+v", counts, st)
+	if held := budget.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
+	b.close(t)
+}
