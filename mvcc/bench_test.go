@@ -9,6 +9,7 @@ import (
 	"vigil/history"
 	"vigil/internal/vfs"
 	"vigil/kv"
+	"vigil/ration"
 )
 
 const benchKeys = 100_000
@@ -138,6 +139,27 @@ func BenchmarkRead(b *testing.B) {
 			}
 		})
 	}
+	b.Run("range500/lent", func(b *testing.B) {
+		budget, err := ration.New(ration.DefaultLimit)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := Open(s.log, Options{Ranges: budget})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		b.ReportAllocs()
+		for b.Loop() {
+			res, err := s.Range(ctx, &kv.RangeRequest{Key: benchKey(rng.IntN(benchKeys / 2)), End: end, Limit: 500})
+			if err != nil || res.KVs.Long.N != 500 {
+				b.Fatal(err, res)
+			}
+			for _, p := range res.KVs.Long.Pieces {
+				res.KVs.Long.Lender.Return(p)
+			}
+		}
+	})
 	b.Run("paged", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
