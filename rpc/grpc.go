@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -216,14 +217,15 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 		return err
 	}
 	defer leave()
-	return handler(srv, &serverStream{ServerStream: ss, m: m, ctx: ctx})
+	return handler(srv, &serverStream{ServerStream: ss, m: m, ctx: ctx, bytesSent: s.svc.cfg.Metrics.bytesSent})
 }
 
 // serverStream counts messages and has a context that the server can end.
 type serverStream struct {
 	grpc.ServerStream
-	m   *method
-	ctx context.Context
+	m         *method
+	ctx       context.Context
+	bytesSent prometheus.Counter
 }
 
 func (ss *serverStream) Context() context.Context { return ss.ctx }
@@ -251,10 +253,22 @@ func (ss *serverStream) Client() string { return remote(ss.ctx) }
 func (ss *serverStream) Recv(r *wire.WatchRequest) error { return ss.RecvMsg(r) }
 
 func (ss *serverStream) Send(list []wire.WatchResponse) error {
-	for i := range list {
-		if err := ss.SendMsg(&list[i]); err != nil {
-			return err
+	sent, bytes := 0, 0
+	defer func() {
+		ss.m.sent.Add(float64(sent))
+		ss.bytesSent.Add(float64(bytes))
+	}()
+	for len(list) > 0 {
+		messages := encodeWatch(list)
+		for i := range messages {
+			n := messages[i].buffers.Len() // sending frees them
+			if err := ss.ServerStream.SendMsg(&messages[i]); err != nil {
+				return err
+			}
+			sent++
+			bytes += n
 		}
+		list = list[len(messages):]
 	}
 	return nil
 }
@@ -350,15 +364,14 @@ type codec struct {
 	generated encoding.CodecV2
 }
 
-// shareFrom is the size from which an event is handed to the transport as it is. Copying a smaller
-// one costs no more than another buffer does.
-const shareFrom = 2 << 10
-
 // Name implements encoding.CodecV2.
 func (c *codec) Name() string { return proto.Name }
 
 // Marshal implements encoding.CodecV2.
 func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
+	if m, ok := v.(*watchMessage); ok {
+		return m.buffers, nil // who made it counts the bytes
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, c.log.panicked(fmt.Sprintf("encoding %T", v), p)
@@ -366,13 +379,6 @@ func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
 		c.metrics.bytesSent.Add(float64(out.Len()))
 	}()
 	switch v := v.(type) {
-	case *wire.WatchResponse:
-		for _, ev := range v.Events {
-			if len(ev) >= shareFrom {
-				return parts(v), nil
-			}
-		}
-		return whole(v), nil
 	case *heavy:
 		pool := mem.DefaultBufferPool()
 		buf := pool.Get(v.Size())
@@ -403,17 +409,6 @@ func whole(m wire.Encoder) mem.BufferSlice {
 	buf := pool.Get(size)
 	*buf = m.AppendTo((*buf)[:0])
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}
-}
-
-// parts is the encoding of m with its large events by reference. They belong to the hub and are
-// never reused, so no count of references is kept.
-func parts(m *wire.WatchResponse) mem.BufferSlice {
-	list := m.Parts(make([][]byte, 0, 2*len(m.Events)+1), shareFrom)
-	out := make(mem.BufferSlice, len(list))
-	for i, p := range list {
-		out[i] = mem.SliceBuffer(p)
-	}
-	return out
 }
 
 // pieces is an encoding of which some parts are lent. They go back one by one as they are sent.

@@ -275,6 +275,7 @@ func TestProgressWaitsForMatcher(t *testing.T) {
 		s.Create(CreateRequest{Key: []byte("k"), ProgressNotify: true})
 		synctest.Wait()
 		put("2")
+		synctest.Wait() // the matcher waits for the previous value
 		put("3")
 		s.Progress()
 		synctest.Wait()
@@ -366,8 +367,8 @@ func TestSharedEncoding(t *testing.T) {
 		for v := range 2 {
 			rev, events := src.commit(op{key: "k", value: fmt.Sprint(v)})
 			h.Publish(rev, events)
+			synctest.Wait()
 		}
-		synctest.Wait()
 		var first, second [6]*byte
 		for i, s := range streams {
 			rs, err := s.Next(t.Context(), nil)

@@ -1,12 +1,20 @@
 package watch
 
+import "vigil/kv"
+
 // matchSlice is the number of events that are matched, or responses queued, before the matcher lets
 // others at Hub.mu.
 const matchSlice = 1024
 
+// mergeBytes is the size up to which what waits in the ring is distributed as one batch: enough to
+// make responses few, and little beside what a stream may hold.
+const mergeBytes = 64 << 10
+
 // match is the matcher: it distributes what is published to the live watchers.
 func (h *Hub) match() {
 	d := deliverer{hub: h}
+	p := newPacer(h.opt.ResponseTime, h.opt.GatherTime)
+	var merged []kv.Event
 	for {
 		select {
 		case <-h.done:
@@ -14,18 +22,20 @@ func (h *Hub) match() {
 		case <-h.ring.kick:
 		}
 		for {
-			e, ok, more := h.ring.take()
+			e, ok, more := h.ring.take(&merged, mergeBytes)
 			if !ok {
 				break
 			}
 			h.distribute(&d, e)
-			if !more || d.queued >= 4*matchSlice {
-				d.wakeAll()
+			clear(merged)
+			merged = reuse(merged, matchSlice)
+			if more && d.queued < 4*matchSlice {
+				continue
 			}
-			select {
-			case <-h.done:
+			p.add(d.queued)
+			d.wakeAll()
+			if !p.pause(h.ring.urgent, h.done) {
 				return
-			default:
 			}
 		}
 	}

@@ -28,6 +28,10 @@ type Options struct {
 	// NextBytes bounds what one call of Stream.Next returns, give or take one response.
 	// Default 512 KiB.
 	NextBytes int64
+	// After the matcher has queued many responses it waits for further events to share the next
+	// ones: ResponseTime for each, default 6 µs, which is a few times what sending a small one takes
+	// a core; at most GatherTime, default 8 ms. Less than a millisecond is not waited for.
+	ResponseTime, GatherTime time.Duration
 	// PendingAnswers is the number of unsent answers to Create, Cancel and Refuse on one stream at
 	// which these calls begin to wait. Default 4096.
 	PendingAnswers int
@@ -61,6 +65,8 @@ func (o Options) EnsureDefaults() Options {
 	or(&o.ResponseRevisions, 1000)
 	or(&o.FragmentBytes, 2<<20)
 	or(&o.NextBytes, 512<<10)
+	or(&o.ResponseTime, 6*time.Microsecond)
+	or(&o.GatherTime, 8*time.Millisecond)
 	or(&o.PendingAnswers, 4096)
 	or(&o.CatchUpWorkers, 2)
 	or(&o.CatchUpBytes, 1<<20)
@@ -98,6 +104,8 @@ func (o Options) Validate() error {
 		{"CatchUpBytes", int64(o.CatchUpBytes)},
 		{"CatchUpScans", int64(o.CatchUpScans)},
 		{"CatchUpNear", o.CatchUpNear},
+		{"ResponseTime", int64(o.ResponseTime)},
+		{"GatherTime", int64(o.GatherTime)},
 	} {
 		if f.value < 0 {
 			errs = append(errs, fmt.Errorf("watch: %s is negative: %d", f.name, f.value))

@@ -21,8 +21,8 @@ type entry struct {
 // replaced by a gap.
 type ring struct {
 	limit int64
-	// kick wakes the matcher; it holds one token.
-	kick chan struct{}
+	// kick wakes the matcher, urgent ends its pause because much waits; they hold one token each.
+	kick, urgent chan struct{}
 	// published is written under mu, and so never ahead of entries for a reader who holds mu.
 	published atomic.Int64
 
@@ -37,7 +37,7 @@ type ring struct {
 
 func (r *ring) init(limit, published int64) {
 	r.limit = limit
-	r.kick = make(chan struct{}, 1)
+	r.kick, r.urgent = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.published.Store(published)
 }
 
@@ -65,8 +65,12 @@ func (r *ring) publish(rev int64, events []kv.Event) {
 		r.append(e)
 	}
 	r.published.Store(rev)
+	much := r.mu.bytes > r.limit/4
 	r.mu.Unlock()
-	r.wake()
+	signal(r.kick)
+	if much {
+		signal(r.urgent)
+	}
 }
 
 // reset drops what waits and begins again behind rev.
@@ -75,12 +79,13 @@ func (r *ring) reset(rev int64) {
 	r.replace(rev)
 	r.published.Store(rev)
 	r.mu.Unlock()
-	r.wake()
+	signal(r.kick)
 }
 
-func (r *ring) wake() {
+// signal puts a token into c unless it is full.
+func signal(c chan<- struct{}) {
 	select {
-	case r.kick <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -103,20 +108,41 @@ func (r *ring) append(e entry) {
 	r.mu.bytes += e.bytes
 }
 
-// take removes the oldest entry; more says whether others wait.
-func (r *ring) take() (e entry, ok, more bool) {
+// take removes the oldest entry, and those that follow as long as all have at most maxBytes together:
+// they become one, whose events are in buf. more says whether others wait.
+func (r *ring) take(buf *[]kv.Event, maxBytes int64) (e entry, ok, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.head == len(r.mu.entries) {
 		return entry{}, false, false
 	}
-	e = r.mu.entries[r.mu.head]
-	r.mu.entries[r.mu.head] = entry{}
-	r.mu.head++
-	r.mu.bytes -= e.bytes
+	e = r.pop()
+	for taken := 1; !e.gap && r.mu.head < len(r.mu.entries); taken++ {
+		next := &r.mu.entries[r.mu.head]
+		if e.bytes+next.bytes > maxBytes {
+			break
+		}
+		if taken == 1 {
+			*buf = append((*buf)[:0], e.events...)
+		}
+		*buf = append(*buf, next.events...)
+		e.events = *buf
+		e.bytes += next.bytes
+		e.last = next.last
+		r.pop()
+	}
 	more = r.mu.head < len(r.mu.entries)
 	if !more {
 		r.mu.entries, r.mu.head = r.mu.entries[:0], 0
 	}
 	return e, true, more
+}
+
+// pop removes the oldest entry; there is one. mu is held.
+func (r *ring) pop() entry {
+	e := r.mu.entries[r.mu.head]
+	r.mu.entries[r.mu.head] = entry{}
+	r.mu.head++
+	r.mu.bytes -= e.bytes
+	return e
 }

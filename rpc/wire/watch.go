@@ -195,7 +195,7 @@ const eventsField = 11
 
 // Size implements Encoder.
 func (m *WatchResponse) Size() int {
-	n := m.sizeFront()
+	n := m.SizeFront()
 	for _, ev := range m.Events {
 		n += 1 + sizeBytes(len(ev))
 	}
@@ -204,7 +204,7 @@ func (m *WatchResponse) Size() int {
 
 // AppendTo implements Encoder.
 func (m *WatchResponse) AppendTo(b []byte) []byte {
-	b = m.appendFront(b)
+	b = m.AppendFront(b)
 	for _, ev := range m.Events {
 		b = appendBytes(b, eventsField, ev)
 	}
@@ -214,16 +214,32 @@ func (m *WatchResponse) AppendTo(b []byte) []byte {
 // Parts appends to dst slices that, end to end, are the encoding. Events of at least share bytes
 // are among them as they are, not copied; the rest is in memory of its own.
 func (m *WatchResponse) Parts(dst [][]byte, share int) [][]byte {
-	own := m.sizeFront()
-	for _, ev := range m.Events {
-		own += 1 + sizeVarint(uint64(len(ev)))
+	b := m.AppendFront(make([]byte, 0, m.SizeFront()+sizeEventParts(m.Events, share)))
+	return appendEventParts(dst, b, m.Events, share)
+}
+
+// EventParts is the part of Parts that follows the front. It depends on nothing but the events, so
+// responses that differ in nothing else but what is in front may share it.
+func EventParts(dst, events [][]byte, share int) [][]byte {
+	return appendEventParts(dst, make([]byte, 0, sizeEventParts(events, share)), events, share)
+}
+
+// sizeEventParts is how much memory appendEventParts needs in b.
+func sizeEventParts(events [][]byte, share int) int {
+	n := 0
+	for _, ev := range events {
+		n += 1 + sizeVarint(uint64(len(ev)))
 		if len(ev) < share {
-			own += len(ev)
+			n += len(ev)
 		}
 	}
-	b := m.appendFront(make([]byte, 0, own))
+	return n
+}
+
+// appendEventParts appends to dst what is in b, followed by the events.
+func appendEventParts(dst [][]byte, b []byte, events [][]byte, share int) [][]byte {
 	from := 0
-	for _, ev := range m.Events {
+	for _, ev := range events {
 		b = appendLen(b, eventsField, len(ev))
 		if len(ev) < share {
 			b = append(b, ev...)
@@ -238,8 +254,8 @@ func (m *WatchResponse) Parts(dst [][]byte, share int) [][]byte {
 	return dst
 }
 
-// sizeFront returns the size of everything before the events.
-func (m *WatchResponse) sizeFront() int {
+// SizeFront returns the size of everything before the events.
+func (m *WatchResponse) SizeFront() int {
 	n := 1 + sizeBytes(sizeHeader(m.Header)) + sizeUint(uint64(m.WatchID)) + sizeBool(m.Created) +
 		sizeBool(m.Canceled) + sizeUint(uint64(m.CompactRevision)) + sizeBool(m.Fragment)
 	if m.Reason != "" {
@@ -248,7 +264,8 @@ func (m *WatchResponse) sizeFront() int {
 	return n
 }
 
-func (m *WatchResponse) appendFront(b []byte) []byte {
+// AppendFront appends everything before the events.
+func (m *WatchResponse) AppendFront(b []byte) []byte {
 	b = appendHeader(b, m.Header)
 	b = appendUint(b, 2, uint64(m.WatchID))
 	b = appendBool(b, 3, m.Created)

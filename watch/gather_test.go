@@ -1,0 +1,125 @@
+package watch
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// gathering is a hub with watchers of one key on one stream, in a bubble of fake time.
+type gathering struct {
+	t     *testing.T
+	src   *memSource
+	hub   *Hub
+	s     *Stream
+	began time.Time
+}
+
+func gather(t *testing.T, watchers int, o Options, run func(*gathering)) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gathering{t: t, src: newMemSource()}
+		g.hub = New(g.src, o)
+		defer g.hub.Close()
+		g.s = g.hub.NewStream(StreamInfo{})
+		for range watchers {
+			g.s.Create(CreateRequest{Key: []byte("k")})
+		}
+		g.responses(0)
+		g.began = time.Now()
+		run(g)
+		checkValid(t, g.hub)
+	})
+}
+
+func (g *gathering) put(value string) {
+	rev, events := g.src.commit(op{key: "k", value: value})
+	g.hub.Publish(rev, events)
+	synctest.Wait()
+}
+
+// responses takes what is queued: the number of responses, all of which have so many events.
+func (g *gathering) responses(events int) int {
+	g.t.Helper()
+	synctest.Wait()
+	n := 0
+	for len(g.s.mu.ids) > g.s.mu.idHead {
+		rs, err := g.s.Next(g.t.Context(), nil)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		for _, r := range rs {
+			if len(r.Events) != events {
+				g.t.Fatalf("%d events in a response, want %d", len(r.Events), events)
+			}
+		}
+		n += len(rs)
+	}
+	return n
+}
+
+func (g *gathering) want(responses, events int) {
+	g.t.Helper()
+	if n := g.responses(events); n != responses {
+		g.t.Fatalf("%v: %d responses, want %d", time.Since(g.began), n, responses)
+	}
+}
+
+// TestGather: what comes soon after much fan-out shares a response; nothing else waits.
+func TestGather(t *testing.T) {
+	gather(t, 1000, Options{}, func(g *gathering) {
+		g.put("1")
+		g.want(1000, 1) // at once
+		g.put("2")
+		g.put("3")
+		g.want(0, 0)
+		time.Sleep(6 * time.Millisecond)
+		g.want(1000, 2)
+		time.Sleep(6 * time.Millisecond)
+		g.put("4")
+		g.want(1000, 1)
+	})
+}
+
+// TestGatherBounded: no fan-out is so large that an event waits for longer than the bound.
+func TestGatherBounded(t *testing.T) {
+	gather(t, 5000, Options{GatherTime: 3 * time.Millisecond}, func(g *gathering) {
+		for range 3 {
+			g.put("1")
+			g.want(5000, 1)
+			g.put("2")
+			g.put("3")
+			time.Sleep(3 * time.Millisecond)
+			g.want(5000, 2)
+			time.Sleep(3 * time.Millisecond)
+		}
+	})
+}
+
+// TestGatherNotForFew: with little fan-out each event goes at once.
+func TestGatherNotForFew(t *testing.T) {
+	gather(t, 3, Options{}, func(g *gathering) {
+		for range 50 {
+			g.put("1")
+			g.want(3, 1)
+		}
+		if d := time.Since(g.began); d != 0 {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+// TestGatherEndsWhenMuchWaits: the ring does not overflow because the matcher waits.
+func TestGatherEndsWhenMuchWaits(t *testing.T) {
+	gather(t, 1000, Options{RingBytes: 4000}, func(g *gathering) {
+		g.put("1")
+		g.want(1000, 1)
+		g.put(strings.Repeat("v", 500))
+		g.want(0, 0)
+		g.put(strings.Repeat("v", 500))
+		g.want(1000, 2)
+		if d := time.Since(g.began); d != 0 {
+			t.Errorf("took %v", d)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package watch
+
+import "time"
+
+// pacer decides when the matcher pauses so that what is published meanwhile shares responses.
+//
+// A response costs the member about the same whether it has one event or ten: most of it is the
+// transport's work for a message and for waking a stream. So each response that was queued counts as
+// a little work to be done by others, and while there is more of that than leastPause the matcher
+// waits until it should be done. An event that comes after less fan-out than that, or after a while
+// without any, is never held up.
+type pacer struct {
+	cost, limit time.Duration // of a response, of a pause
+	until       time.Time     // when what was queued should be sent
+	timer       *time.Timer
+}
+
+// leastPause is what timers can keep.
+const leastPause = time.Millisecond
+
+func newPacer(cost, limit time.Duration) *pacer {
+	p := &pacer{cost: cost, limit: limit, timer: time.NewTimer(time.Hour)}
+	p.timer.Stop()
+	return p
+}
+
+// add says that so many responses were queued.
+func (p *pacer) add(responses int) {
+	if responses == 0 || p.limit < leastPause {
+		return
+	}
+	now := time.Now()
+	if p.until.Before(now) {
+		p.until = now
+	}
+	p.until = p.until.Add(time.Duration(responses) * p.cost)
+	if most := now.Add(p.limit); p.until.After(most) {
+		p.until = most
+	}
+}
+
+// pause waits as long as it should, or until there is a token in urgent. It returns false if done is
+// closed.
+func (p *pacer) pause(urgent, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return false
+	default:
+	}
+	if p.until.IsZero() {
+		return true
+	}
+	left := time.Until(p.until)
+	if left < leastPause {
+		return true
+	}
+	p.timer.Reset(left)
+	defer p.timer.Stop()
+	select {
+	case <-p.timer.C:
+	case <-urgent:
+	case <-done:
+		return false
+	}
+	return true
+}
