@@ -22,10 +22,12 @@ func gather(t *testing.T, watchers int, o Options, run func(*gathering)) {
 		g.hub = New(g.src, o)
 		defer g.hub.Close()
 		g.s = g.hub.NewStream(StreamInfo{})
-		for range watchers {
+		for i := range watchers {
 			g.s.Create(CreateRequest{Key: []byte("k")})
+			if i%1000 == 999 || i == watchers-1 {
+				g.responses(0)
+			}
 		}
-		g.responses(0)
 		g.began = time.Now()
 		run(g)
 		checkValid(t, g.hub)
@@ -43,7 +45,12 @@ func (g *gathering) responses(events int) int {
 	g.t.Helper()
 	synctest.Wait()
 	n := 0
-	for len(g.s.mu.ids) > g.s.mu.idHead {
+	queued := func() bool {
+		g.s.mu.Lock()
+		defer g.s.mu.Unlock()
+		return len(g.s.mu.ids) > g.s.mu.idHead
+	}
+	for queued() {
 		rs, err := g.s.Next(g.t.Context(), nil)
 		if err != nil {
 			g.t.Fatal(err)

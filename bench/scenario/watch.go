@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -161,10 +162,11 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 	return append(f, u.beside()...), nil
 }
 
-// watchMemory measures what streams and watchers cost when nothing happens. Memory is read after a
-// pause in which a number of puts on another key have let the garbage collector run.
+// watchMemory measures what streams and watchers cost when nothing happens. Between collections a
+// heap grows by garbage up to a bound; memory is read when gets, which leave nothing behind, have
+// brought it there.
 func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
-	const streams, per, conns = 1000, 100, 20
+	const streams, per, conns, keys = 1000, 100, 20, 100
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
@@ -172,18 +174,35 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	settle := func() (proc.Memory, error) {
-		if err := e.history(ctx, 20_000, 100, e.Params.ValueSize, newFiller(e.Params.ValueSize)); err != nil {
-			return proc.Memory{}, err
+	gc, err := e.dial(ctx, conns, h2.Options{})
+	if err != nil {
+		return nil, err
+	}
+	fill := newFiller(e.Params.ValueSize)
+	if err := e.load(ctx, keys, e.Params.ValueSize, fill); err != nil {
+		return nil, err
+	}
+	settle := func() (m proc.Memory, err error) {
+		const gets, rounds, still = 20_000, 12, 2
+		for i, same := 0, 0; i < rounds && same < still; i++ {
+			var left atomic.Int64
+			left.Store(gets)
+			_, err = load.Closed(ctx, gc, 5, load.Window{}, func(slot int) load.Op {
+				return limited{&getter{keys: keys, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}, &left}
+			})
+			if err != nil {
+				return m, err
+			}
+			before := m.Anon
+			if m, err = proc.ReadMemory(e.server.PID); err != nil {
+				return m, err
+			}
+			same++
+			if d := m.Anon - before; d > mib || d < -mib {
+				same = 0
+			}
 		}
-		t := time.NewTimer(e.Params.Duration)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return proc.Memory{}, ctx.Err()
-		}
-		return proc.ReadMemory(e.server.PID)
+		return m, nil
 	}
 	none, err := settle()
 	if err != nil {
