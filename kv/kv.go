@@ -279,3 +279,10 @@ type Event struct {
 	// the mod revision of a deletion. It is immutable and may be kept.
 	KV []byte
 }
+
+// EventBuffer is memory that a reader of events uses again from call to call. The zero value is empty.
+// The events of one call are valid until the next.
+type EventBuffer struct {
+	Events []Event
+	Data   []byte
+}

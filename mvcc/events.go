@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"fmt"
+	"unsafe"
 
 	"vigil/kv"
 )
@@ -9,17 +10,36 @@ import (
 // eventBytes is the size of the pieces of memory that Events copies records into.
 const eventBytes = 64 << 10
 
+// mostKept is the most memory, in bytes, that is kept in a buffer for the next call.
+const mostKept = 1 << 20
+
+// keepEvents leaves in buf what the next call may use.
+func keepEvents(buf *kv.EventBuffer, events []kv.Event, chunk []byte) {
+	*buf = kv.EventBuffer{}
+	if cap(events)*int(unsafe.Sizeof(kv.Event{})) <= mostKept {
+		buf.Events = events
+	}
+	if cap(chunk) <= mostKept {
+		buf.Data = chunk
+	}
+}
+
 // Events returns the changes of the revisions from..to in order, as far as they exist, in whole
 // revisions: at least one, and no more once their records have maxBytes. next is the revision to go
 // on with. The events own their memory.
 //
 // Errors: a *kv.CompactedError if from is below the compact revision, or one of the log.
 func (s *Store) Events(from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+	return s.EventsIn(nil, from, to, maxBytes)
+}
+
+// EventsIn is Events with the events in buf, unless that is nil: they are valid until its next use.
+func (s *Store) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
 	snap := s.snap.Load()
 	if from < snap.compact {
 		return nil, 0, &kv.CompactedError{CompactRevision: snap.compact}
 	}
-	events, next, err = snap.events(from, to, maxBytes)
+	events, next, err = snap.events(from, to, maxBytes, buf)
 	// A compaction that came meanwhile may have taken away some of what should have been found.
 	if compact := s.snap.Load().compact; from < compact {
 		return nil, 0, &kv.CompactedError{CompactRevision: compact}
@@ -28,13 +48,20 @@ func (s *Store) Events(from, to int64, maxBytes int) (events []kv.Event, next in
 }
 
 // events is Events, compactions aside.
-func (snap *snapshot) events(from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+func (snap *snapshot) events(from, to int64, maxBytes int, buf *kv.EventBuffer) (events []kv.Event, next int64, err error) {
 	to = min(to, snap.rev)
 	if from > to {
 		return nil, from, nil
 	}
-	size := 0
+	size, piece := 0, eventBytes
 	var chunk []byte
+	if buf != nil {
+		events, chunk = buf.Events[:0], buf.Data[:0]
+		if maxBytes <= mostKept/2 {
+			piece = maxBytes + eventBytes // so that the next call needs no other
+		}
+		defer func() { keepEvents(buf, events, chunk) }()
+	}
 	sc := snap.hist.Scan(kv.Rev{Main: from})
 	defer sc.Close()
 	for sc.Next() {
@@ -46,7 +73,7 @@ func (snap *snapshot) events(from, to int64, maxBytes int) (events []kv.Event, n
 			return events, rev.Main, nil
 		}
 		if len(data) > cap(chunk)-len(chunk) {
-			chunk = make([]byte, 0, max(len(data), min(eventBytes, max(maxBytes-size, 4<<10))))
+			chunk = make([]byte, 0, max(len(data), min(piece, max(maxBytes-size, 4<<10))))
 		}
 		start := len(chunk)
 		chunk = append(chunk, data...)

@@ -372,8 +372,12 @@ func eventsOf(t *testing.T, g gen, b *bed, m *model) {
 	limit := g.IntN(400)
 	var all []event
 	next := from
+	var buf *kv.EventBuffer
+	if g.IntN(2) == 0 {
+		buf = &kv.EventBuffer{}
+	}
 	for first := true; next <= min(to, m.rev); first = false {
-		evs, n, err := b.Events(next, to, limit)
+		evs, n, err := b.EventsIn(buf, next, to, limit)
 		if from < m.compact {
 			var ce *kv.CompactedError
 			if !first || !errors.As(err, &ce) || ce.CompactRevision != m.compact {

@@ -88,6 +88,9 @@ type Config struct {
 	// WatchProgressInterval is how often a watcher that asked for it hears of progress, default
 	// 10 min plus up to a tenth of jitter.
 	WatchProgressInterval time.Duration
+	// MaxWatchersPerStream is the number of watchers on one stream at which further ones are refused,
+	// default 1,000,000.
+	MaxWatchersPerStream int
 
 	// UnsafeNoSync leaves out fdatasync. Acknowledged writes are then lost in a power failure.
 	UnsafeNoSync bool
@@ -138,6 +141,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.KeepAliveInterval, 2*time.Hour)
 	def(&c.KeepAliveTimeout, 20*time.Second)
 	def(&c.WatchProgressInterval, 10*time.Minute)
+	def(&c.MaxWatchersPerStream, 1_000_000)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -209,6 +213,12 @@ func (c Config) Validate() error {
 	}
 	if c.MaxRangeBytesInFlight < ration.MinLimit {
 		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight, ration.MinLimit)
+	}
+	if c.MaxWatchersPerStream < 1 {
+		bad("--max-watchers-per-stream: %d is below 1", c.MaxWatchersPerStream)
+	}
+	if d := c.WatchProgressInterval; d >= 0 && d < 100*time.Millisecond {
+		bad("--watch-progress-notify-interval: %v is below 100ms", d)
 	}
 	for _, d := range []struct {
 		flag  string

@@ -280,9 +280,10 @@ func (m *Member) replicaConfig() replica.Config {
 		CatchUpEntries:  c.SnapshotCatchUpEntries,
 		QuotaBytes:      max(c.QuotaBackendBytes, 0),
 		Store:           mvcc.Options{Ranges: m.ranges},
-		Watch:           watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10},
-		Logger:          c.Logger,
-		NoSync:          c.UnsafeNoSync,
+		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10,
+			StreamWatchers: c.MaxWatchersPerStream},
+		Logger: c.Logger,
+		NoSync: c.UnsafeNoSync,
 
 		ScrubBytesPerSecond: max(c.ScrubBytesPerSecond, 0),
 		ScrubPause:          c.ScrubPause,

@@ -201,7 +201,7 @@ type rangeSource struct {
 
 func (s *rangeSource) Revision() int64 { return s.last }
 
-func (s *rangeSource) Events(from, to int64, maxBytes int) ([]kv.Event, int64, error) {
+func (s *rangeSource) EventsIn(_ *kv.EventBuffer, from, to int64, maxBytes int) ([]kv.Event, int64, error) {
 	n := min(int64(maxBytes/len(s.kv)+1), to+1-from)
 	events := make([]kv.Event, n)
 	buf := make([]byte, int(n)*len(s.kv))

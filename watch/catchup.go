@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"vigil/kv"
@@ -27,6 +28,8 @@ func (h *Hub) catchUp() {
 			return
 		}
 		h.step(&d, g)
+		// There may be much more to read, and what clients wait for goes first.
+		runtime.Gosched()
 	}
 }
 
@@ -134,7 +137,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 	pos := g.pos
 	var failure error
 	if to := h.ring.published.Load(); pos <= to {
-		events, next, err := h.src.Events(pos, to, h.batchBytes())
+		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes())
 		switch {
 		case err != nil:
 			failure = err

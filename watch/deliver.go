@@ -10,7 +10,8 @@ import (
 type deliverer struct {
 	hub      *Hub
 	batch    batch
-	touched  []*target // targets that events of the batch fall into
+	events   kv.EventBuffer // of a worker
+	touched  []*target      // targets that events of the batch fall into
 	found    []*target
 	variants [variantFlags + 1]variant
 	own      []chunk
@@ -99,13 +100,12 @@ func (d *deliverer) encode(b *batch) {
 func (d *deliverer) deliver(b *batch, live bool) {
 	before := d.queued
 	for _, t := range d.touched {
-		d.deliverTo(t, b)
+		d.deliverTo(t, b, live)
 		t.clear()
-		if live && d.queued-before >= matchSlice {
+		if live && d.queued-before >= d.hub.opt.slice {
 			before = d.queued
 			d.release()
-			d.hub.mu.Unlock()
-			d.hub.mu.Lock()
+			d.hub.yield()
 		}
 	}
 	d.release()
@@ -121,14 +121,20 @@ func (d *deliverer) deliver(b *batch, live bool) {
 }
 
 // deliverTo queues the batch for the watchers of one target. Chunk by chunk rather than watcher by
-// watcher, so that watchers of one stream share a run.
-func (d *deliverer) deliverTo(t *target, b *batch) {
+// watcher, so that watchers of one stream share a run. The group is running: while Hub.mu is let go
+// watchers may join the target, but they have next > b.last (W2), and none leaves it.
+func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 	for i := range d.variants {
 		d.variants[i].built = false
 	}
 	more := 1
 	for k := 0; k < more; k++ {
-		for _, w := range t.watchers {
+		for i := 0; i < len(t.watchers); i++ {
+			if live && (i+1)%d.hub.opt.slice == 0 {
+				d.release()
+				d.hub.yield()
+			}
+			w := t.watchers[i]
 			if w.next > b.last {
 				continue
 			}
@@ -213,9 +219,8 @@ func (d *deliverer) wakeAll() {
 func (h *Hub) settle(d *deliverer, g *group) {
 	live := g == h.mu.live
 	for i := range d.stalls {
-		if !live && i%handOver == handOver-1 {
-			h.mu.Unlock()
-			h.mu.Lock()
+		if (i+1)%h.opt.slice == 0 {
+			h.yield()
 		}
 		w := d.stalls[i].w
 		w.stalled = false

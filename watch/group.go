@@ -5,7 +5,10 @@ import "vigil/watch/interval"
 // group is a set of watchers that are found by key: all live ones, or those that one scan of
 // history serves.
 //
-// The live group is guarded by Hub.mu, and so is a scan that waits its turn. While a worker runs a
+// The live group is guarded by Hub.mu, and so is a scan that waits its turn. While the matcher delivers
+// to the live group (running is set), watchers may join it, and those that are canceled stay until it
+// drops them.
+// While a worker runs a
 // scan (running is set), the worker owns it, changes watchers' places in it only under Hub.mu, and
 // nobody else touches it beyond running and dead; watchers that are canceled meanwhile stay until
 // the worker drops them.

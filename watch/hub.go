@@ -13,11 +13,12 @@ type Source interface {
 	Revision() int64
 	// CompactRevision returns the revision below which history is gone. It must be cheap.
 	CompactRevision() int64
-	// Events returns the events of the revisions from..to in order, at least one revision whole and
+	// EventsIn returns the events of the revisions from..to in order, at least one revision whole and
 	// further whole ones up to about maxBytes, and the revision that the next call should start
 	// from, at most to+1. It fails with an error that is kv.ErrCompacted if from is below the
-	// compact revision. The hub keeps the events no longer than it takes to copy them.
-	Events(from, to int64, maxBytes int) (events []kv.Event, next int64, err error)
+	// compact revision. The hub copies what it needs of them: they are valid until the next call with
+	// the same buf, which the source may use as it likes.
+	EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error)
 	// Get returns the encoded mvccpb.KeyValue of key as it was at rev, nil if there was none. It
 	// fails with an error that is kv.ErrCompacted if rev is below the compact revision.
 	Get(key []byte, rev int64) ([]byte, error)
@@ -44,8 +45,10 @@ type Hub struct {
 		nextStream uint64
 		watchers   int
 
-		// live holds the live watchers. Only the matcher replaces it.
+		// live holds the live watchers. Only the matcher replaces it. gone are those that were
+		// canceled while the matcher delivers to it.
 		live             *group
+		gone             []*watcher
 		claimed, matched int64
 
 		pending list     // watchers that wait for a worker to give them a scan

@@ -2,9 +2,8 @@ package watch
 
 import "vigil/kv"
 
-// matchSlice is the number of events that are matched, or responses queued, before the matcher lets
-// others at Hub.mu.
-const matchSlice = 1024
+// mostUnwoken is the number of responses that may be queued before their streams are woken.
+const mostUnwoken = 4096
 
 // mergeBytes is the size up to which what waits in the ring is distributed as one batch: enough to
 // make responses few, and little beside what a stream may hold.
@@ -28,8 +27,8 @@ func (h *Hub) match() {
 			}
 			h.distribute(&d, e)
 			clear(merged)
-			merged = reuse(merged, matchSlice)
-			if more && d.queued < 4*matchSlice {
+			merged = reuse(merged, 1024)
+			if more && d.queued < mostUnwoken {
 				continue
 			}
 			p.add(d.queued)
@@ -57,9 +56,8 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 		b.begin(e.last, e.events)
 		for i := range b.events {
 			d.find(g, b, i)
-			if i%matchSlice == matchSlice-1 {
-				h.mu.Unlock()
-				h.mu.Lock()
+			if (i+1)%h.opt.slice == 0 {
+				h.yield()
 			}
 		}
 		if len(d.touched) > 0 {
@@ -68,7 +66,10 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 			h.mu.Unlock()
 			d.encode(b)
 			h.mu.Lock()
+			g.running = true
 			d.deliver(b, true)
+			g.running = false
+			h.dropGone(g)
 			h.settle(d, g)
 		} else {
 			b.end()
@@ -76,6 +77,26 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 	}
 	h.mu.matched = e.last
 	h.answerAsks()
+}
+
+// yield lets others at the hub. mu is held, and no Stream.mu.
+func (h *Hub) yield() {
+	h.mu.Unlock()
+	h.mu.Lock()
+}
+
+// dropGone removes from the live group the watchers that were canceled while it was delivered to. mu
+// is held.
+func (h *Hub) dropGone(g *group) {
+	for i, w := range h.mu.gone {
+		g.remove(w)
+		g.dead--
+		h.mu.gone[i] = nil
+		if (i+1)%h.opt.slice == 0 {
+			h.yield()
+		}
+	}
+	h.mu.gone = reuse(h.mu.gone, keepPeak)
 }
 
 // skipTo turns all live watchers behind, because what is needed to go on to rev is missing (W4).

@@ -16,7 +16,7 @@ type Options struct {
 	StreamBytes int64
 	// MemberBytes bounds all queues together. A stream may use its StreamBytes or one sixteenth of
 	// what is free of MemberBytes, whichever is less, so that streams that nobody reads leave room
-	// for the others. Default 64 MiB.
+	// for the others. Default 32 MiB.
 	MemberBytes int64
 	// ResponseBytes and ResponseRevisions are the size up to which several revisions are merged
 	// into one response. Defaults 256 KiB and 1000.
@@ -38,7 +38,8 @@ type Options struct {
 	// CatchUpWorkers is the number of goroutines that read history for watchers that are behind.
 	// Default 2.
 	CatchUpWorkers int
-	// CatchUpBytes bounds what a worker reads from the Source at once. Default 1 MiB.
+	// CatchUpBytes bounds what a worker reads from the Source at once, and delivers before others have
+	// their turn at the processor. Default 256 KiB.
 	CatchUpBytes int
 	// CatchUpScans is the number of positions in history that are read in turn; watchers behind
 	// join the nearest of them. Default 32.
@@ -46,12 +47,19 @@ type Options struct {
 	// CatchUpNear is the number of revisions within which watchers share a scan in any case.
 	// Default 4096.
 	CatchUpNear int64
+	// StreamWatchers is the number of watchers on one stream at which further creates are refused,
+	// default 1,000,000, and StreamWatcherBytes bounds their memory: 400 bytes each and their keys,
+	// default 512 MiB. Watchers that the hub canceled count until the client cancels them.
+	StreamWatchers     int
+	StreamWatcherBytes int64
 	// ProgressInterval is the time after which a watcher that asked for it is told that there was
 	// nothing to tell; up to a tenth is added at random, a stream at a time. At least 100 ms.
 	// Default 10 minutes.
 	ProgressInterval time.Duration
 	// Logger receives what an operator should know. Default: nothing is logged.
 	Logger *slog.Logger
+
+	slice int // watchers or events that are dealt with before the hub's lock is let go; default 1024
 }
 
 const minProgressInterval = 100 * time.Millisecond
@@ -60,7 +68,7 @@ const minProgressInterval = 100 * time.Millisecond
 func (o Options) EnsureDefaults() Options {
 	or(&o.RingBytes, 16<<20)
 	or(&o.StreamBytes, 4<<20)
-	or(&o.MemberBytes, 64<<20)
+	or(&o.MemberBytes, 32<<20)
 	or(&o.ResponseBytes, 256<<10)
 	or(&o.ResponseRevisions, 1000)
 	or(&o.FragmentBytes, 2<<20)
@@ -69,9 +77,12 @@ func (o Options) EnsureDefaults() Options {
 	or(&o.GatherTime, 8*time.Millisecond)
 	or(&o.PendingAnswers, 4096)
 	or(&o.CatchUpWorkers, 2)
-	or(&o.CatchUpBytes, 1<<20)
+	or(&o.CatchUpBytes, 256<<10)
 	or(&o.CatchUpScans, 32)
 	or(&o.CatchUpNear, 4096)
+	or(&o.StreamWatchers, 1_000_000)
+	or(&o.StreamWatcherBytes, 512<<20)
+	or(&o.slice, 1024)
 	or(&o.ProgressInterval, 10*time.Minute)
 	or(&o.Logger, slog.New(slog.DiscardHandler))
 	return o
@@ -104,6 +115,8 @@ func (o Options) Validate() error {
 		{"CatchUpBytes", int64(o.CatchUpBytes)},
 		{"CatchUpScans", int64(o.CatchUpScans)},
 		{"CatchUpNear", o.CatchUpNear},
+		{"StreamWatchers", int64(o.StreamWatchers)},
+		{"StreamWatcherBytes", o.StreamWatcherBytes},
 		{"ResponseTime", int64(o.ResponseTime)},
 		{"GatherTime", int64(o.GatherTime)},
 	} {

@@ -65,6 +65,7 @@ func randomOptions(rng *rand.Rand) Options {
 		CatchUpBytes:      int(between(rng, 100, 5_000)),
 		CatchUpScans:      int(between(rng, 1, 8)),
 		CatchUpNear:       between(rng, 1, 50),
+		slice:             int(between(rng, 1, 20)),
 		ResponseTime:      time.Duration(between(rng, 0, 3_000)) * time.Microsecond,
 		GatherTime:        time.Duration(between(rng, 1, 50)) * time.Millisecond,
 		ProgressInterval:  time.Duration(between(rng, 100, 1_000)) * time.Millisecond,

@@ -16,6 +16,9 @@ const (
 	ReasonCompacted   = "etcdserver: mvcc: required revision has been compacted"
 	// ReasonHistory: the watcher's events could not be read. The log has the error.
 	ReasonHistory = "watch: history cannot be read"
+	// ReasonTooMany, ReasonTooLarge: see Options.StreamWatchers. The limit and what to do follow.
+	ReasonTooMany  = "watch: too many watchers on the stream"
+	ReasonTooLarge = "watch: the watchers of the stream take too much memory"
 )
 
 // StreamInfo says whose stream it is, for Stats.

@@ -115,7 +115,8 @@ func keyIn(encoded []byte, key string) []byte {
 	return encoded[i : i+len(key)]
 }
 
-func (s *memSource) Events(from, to int64, maxBytes int) ([]kv.Event, int64, error) {
+// EventsIn spoils what it returned last in the same buffer.
+func (s *memSource) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) ([]kv.Event, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.onRead != nil {
@@ -127,7 +128,13 @@ func (s *memSource) Events(from, to int64, maxBytes int) ([]kv.Event, int64, err
 	if from < s.mu.compact {
 		return nil, 0, &kv.CompactedError{CompactRevision: s.mu.compact}
 	}
-	var events []kv.Event
+	for _, e := range buf.Events {
+		for i := range e.KV {
+			e.KV[i] = 0xee
+		}
+	}
+	clear(buf.Events)
+	events := buf.Events[:0]
 	n, rev := 0, from
 	for ; rev <= to; rev++ {
 		if rev < 2 {
@@ -147,6 +154,7 @@ func (s *memSource) Events(from, to int64, maxBytes int) ([]kv.Event, int64, err
 			events = append(events, e)
 		}
 	}
+	buf.Events = events
 	return events, rev, nil
 }
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -18,6 +19,7 @@ type Stream struct {
 	// Guarded by Hub.mu.
 	watchers map[int64]*watcher // also those that the hub canceled, until the client cancels them
 	peak     int                // greatest size of watchers since it was made
+	held     int64              // memory of watchers, about
 	nextID   int64
 	active   int   // watchers that are not canceled
 	behind   int   // those of them that are not live
@@ -127,6 +129,14 @@ func (s *Stream) Create(r CreateRequest) {
 	if s.closed {
 		return
 	}
+	if len(s.watchers) >= h.opt.StreamWatchers {
+		s.refuse(fmt.Sprintf("%s (limit %d): cancel some or open another stream", ReasonTooMany, h.opt.StreamWatchers))
+		return
+	}
+	if s.held+w.size() > h.opt.StreamWatcherBytes {
+		s.refuse(fmt.Sprintf("%s (limit %d bytes): cancel some or open another stream", ReasonTooLarge, h.opt.StreamWatcherBytes))
+		return
+	}
 	if r.ID == 0 {
 		for s.watchers[s.nextID] != nil {
 			s.nextID++
@@ -138,6 +148,7 @@ func (s *Stream) Create(r CreateRequest) {
 		return
 	}
 	s.watchers[w.id] = w
+	s.held += w.size()
 	s.peak = max(s.peak, len(s.watchers))
 	rev := h.revision()
 	s.answer(Response{WatchID: w.id, Revision: rev, Created: true})
@@ -206,6 +217,7 @@ func (s *Stream) Cancel(id int64) {
 		return
 	}
 	delete(s.watchers, id)
+	s.held -= w.size()
 	if len(s.watchers) == 0 && s.peak > keepPeak {
 		s.watchers, s.peak = map[int64]*watcher{}, 0
 	}
@@ -234,8 +246,11 @@ func (h *Hub) end(w *watcher) {
 	s.servedAlone(w)
 	switch w.place {
 	case inGroup:
-		if w.group.running {
-			w.group.dead++
+		if g := w.group; g.running {
+			g.dead++
+			if g == h.mu.live {
+				h.mu.gone = append(h.mu.gone, w)
+			}
 		} else {
 			w.group.remove(w)
 		}
@@ -269,7 +284,6 @@ func (s *Stream) Progress() {
 // Close ends the stream and its watchers. Next returns ErrClosed. It may be called from any
 // goroutine, and more than once.
 func (s *Stream) Close() {
-	const slice = 1024 // watchers ended at a time, so that the hub is not held up
 	h := s.hub
 	h.mu.Lock()
 	if s.closed {
@@ -288,7 +302,7 @@ func (s *Stream) Close() {
 	n := 0
 	for _, w := range s.watchers {
 		h.end(w)
-		if n++; n%slice == 0 {
+		if n++; n%h.opt.slice == 0 {
 			s.mu.Unlock()
 			h.mu.Unlock()
 			h.mu.Lock()

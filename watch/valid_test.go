@@ -48,12 +48,17 @@ func (h *Hub) valid() error {
 	if got := h.queued.Load(); got != queued {
 		return fmt.Errorf("%d bytes counted, the streams hold %d", got, queued)
 	}
+	if n := len(h.mu.gone) + h.mu.live.dead; n != 0 || h.mu.live.running {
+		return fmt.Errorf("the live group is being delivered to, or has %d canceled watchers", n)
+	}
 	return h.mu.live.valid()
 }
 
 func (s *Stream) valid() error {
 	active, behind, notifies, alone := 0, 0, 0, 0
+	size := int64(0)
 	for id, w := range s.watchers {
+		size += w.size()
 		if w.id != id || w.stream != s {
 			return fmt.Errorf("watcher %d is in the wrong place", id)
 		}
@@ -80,6 +85,9 @@ func (s *Stream) valid() error {
 		default:
 			return fmt.Errorf("watcher %d is in place %d", id, w.place)
 		}
+	}
+	if size != s.held {
+		return fmt.Errorf("watchers of %d bytes, counted %d", size, s.held)
 	}
 	if active != s.active || behind != s.behind || notifies != s.notifies || alone != s.mu.alone || behind != len(s.parked) {
 		return fmt.Errorf("has %d active, %d behind, %d with progress, %d alone, %d parked; counted %d, %d, %d, %d",

@@ -54,6 +54,12 @@ type watcher struct {
 	stalled bool
 }
 
+// watcherSize is about what a watcher takes besides its keys, its places in maps and lists included.
+const watcherSize = 400
+
+// size is about what the watcher takes.
+func (w *watcher) size() int64 { return int64(watcherSize + len(w.key) + len(w.end)) }
+
 // list is an unordered set of watchers that remember their slot in it.
 type list []*watcher
 

@@ -75,6 +75,7 @@ func sections(o *options) []section {
 			duration(&c.KeepAliveMinTime, "grpc-keepalive-min-time", d.KeepAliveMinTime, "least time between two pings of a client"),
 			duration(&c.KeepAliveInterval, "grpc-keepalive-interval", d.KeepAliveInterval, "how often an idle client is pinged"),
 			duration(&c.KeepAliveTimeout, "grpc-keepalive-timeout", d.KeepAliveTimeout, "how long a ping may stay unanswered"),
+			number(&c.MaxWatchersPerStream, "max-watchers-per-stream", d.MaxWatchersPerStream, "watchers on one stream (not in etcd)"),
 			duration(&c.WatchProgressInterval, "watch-progress-notify-interval", d.WatchProgressInterval, "how often a quiet watcher that asked for it hears of progress"),
 		}},
 		{"Storage", []*option{
