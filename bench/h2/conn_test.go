@@ -73,12 +73,40 @@ func serve(t *testing.T) (addr string, flooded *counter, stop func()) {
 }
 
 type counter struct {
-	mu sync.Mutex
-	n  int
+	mu      sync.Mutex
+	n       int
+	reached map[int]chan struct{} // closed when n is there
 }
 
-func (c *counter) add(n int) { c.mu.Lock(); c.n += n; c.mu.Unlock() }
-func (c *counter) get() int  { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
+func (c *counter) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += n
+	for at, ch := range c.reached {
+		if c.n >= at {
+			close(ch)
+			delete(c.reached, at)
+		}
+	}
+}
+
+// await waits until the counter has reached at.
+func (c *counter) await(at int) {
+	c.mu.Lock()
+	if c.n >= at {
+		c.mu.Unlock()
+		return
+	}
+	if c.reached == nil {
+		c.reached = map[int]chan struct{}{}
+	}
+	ch := make(chan struct{})
+	c.reached[at] = ch
+	c.mu.Unlock()
+	<-ch
+}
+
+func (c *counter) get() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
 
 // record keeps what a handler was told.
 type record struct {
@@ -283,15 +311,21 @@ func TestCancelAndClose(t *testing.T) {
 	}
 }
 
-// steady waits until n has stopped moving.
-func steady(n *counter) int {
+// steady waits until n has moved, and then does not while the server answers many calls on another
+// connection.
+func steady(t *testing.T, n *counter, addr string) int {
+	n.await(1)
+	other := dial(t, addr, Options{})
 	for last := -1; ; {
 		now := n.get()
 		if now == last {
 			return now
 		}
 		last = now
-		time.Sleep(200 * time.Millisecond)
+		for range 300 {
+			_, err := other.Call(t.Context(), "/t/echo", []byte("x"))
+			must(t, err)
+		}
 	}
 }
 
@@ -310,7 +344,7 @@ func TestStalledClientsHoldTheServerBack(t *testing.T) {
 			_, err := c.Open("/t/flood", r, nil, true)
 			must(t, err)
 			must(t, c.Flush())
-			before := steady(flooded)
+			before := steady(t, flooded, addr)
 			if name == "window" {
 				if n := before * 32 << 10; n > 1<<20 {
 					t.Fatalf("server sent %d bytes into a window of 64 KiB", n)
@@ -318,9 +352,7 @@ func TestStalledClientsHoldTheServerBack(t *testing.T) {
 				return
 			}
 			c.Resume()
-			for flooded.get() < before+1000 {
-				time.Sleep(time.Millisecond)
-			}
+			flooded.await(before + 1000)
 		})
 	}
 }

@@ -22,7 +22,7 @@ type DiskProbe struct {
 	err error
 }
 
-// StartDiskProbe begins probing the file system of dir, once per pause.
+// StartDiskProbe begins probing the file system of dir: once at least, and then once per pause.
 func StartDiskProbe(dir string, pause time.Duration) (*DiskProbe, error) {
 	p := &DiskProbe{path: filepath.Join(dir, "disk-probe"), stop: make(chan struct{}), done: make(chan struct{})}
 	f, err := os.OpenFile(p.path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
@@ -37,11 +37,6 @@ func StartDiskProbe(dir string, pause time.Duration) (*DiskProbe, error) {
 		defer tick.Stop()
 		block := make([]byte, 4096)
 		for i := 0; ; i++ {
-			select {
-			case <-p.stop:
-				return
-			case <-tick.C:
-			}
 			began := time.Now()
 			if _, p.err = f.WriteAt(block, int64(i%256)*int64(len(block))); p.err != nil {
 				return
@@ -50,6 +45,11 @@ func StartDiskProbe(dir string, pause time.Duration) (*DiskProbe, error) {
 				return
 			}
 			p.lat.Record(time.Since(began))
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+			}
 		}
 	}()
 	return p, nil

@@ -75,7 +75,6 @@ func TestDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
 	h, err := p.Stop()
 	if err != nil || h.Count() == 0 {
 		t.Fatalf("%d probes, %v", h.Count(), err)

@@ -11,6 +11,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,17 +112,24 @@ func (e *Env) Close() error {
 	}
 }
 
-// start starts the server on this run's data and waits until it answers.
+// start starts the server on this run's data and waits until it answers. Another program may take a
+// port between its choice and the server's use of it: then others are chosen.
 func (e *Env) start(ctx context.Context) error {
-	s, err := e.Launcher.Start(e.Build, target.Config{Dir: e.Dir, Profile: e.ProfileTo != "", Args: e.Args})
-	if err != nil {
-		return err
-	}
-	e.server = s
+	const attempts = 5
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	_, err = s.Ready(ctx)
-	return err
+	for i := 1; ; i++ {
+		s, err := e.Launcher.Start(e.Build, target.Config{Dir: e.Dir, Profile: e.ProfileTo != "", Args: e.Args})
+		if err != nil {
+			return err
+		}
+		e.server = s
+		if _, err = s.Ready(ctx); !errors.Is(err, target.ErrPortTaken) || i == attempts {
+			return err
+		}
+		e.server = nil
+		e.Note("%v; trying others", err)
+	}
 }
 
 // stop ends the server and the connections in the middle of a run.

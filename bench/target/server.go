@@ -51,6 +51,9 @@ type Server struct {
 	}
 }
 
+// ErrPortTaken is why a server ended while starting: somebody else took a port that was free before.
+var ErrPortTaken = errors.New("port taken by another program")
+
 // Start starts a server on free ports. It does not wait until the server answers.
 func (l *Launcher) Start(b *Build, c Config) (*Server, error) {
 	client, err := freeAddr()
@@ -139,7 +142,11 @@ func (s *Server) Ready(ctx context.Context) (time.Time, error) {
 		}
 		select {
 		case <-s.exited:
-			return time.Time{}, fmt.Errorf("%s ended while starting: %w\n%s", s.Build.Name, s.exitErr(), s.LogTail())
+			tail := s.LogTail()
+			if strings.Contains(tail, syscall.EADDRINUSE.Error()) {
+				return time.Time{}, fmt.Errorf("%s: %s or %s: %w", s.Build.Name, s.Addr, s.peer, ErrPortTaken)
+			}
+			return time.Time{}, fmt.Errorf("%s ended while starting: %w\n%s", s.Build.Name, s.exitErr(), tail)
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("%s does not answer (%w): last %w\n%s", s.Build.Name, ctx.Err(), last, s.LogTail())
 		case <-time.After(2 * time.Millisecond):

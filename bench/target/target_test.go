@@ -1,9 +1,34 @@
 package target
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
+
+// TestPortTaken: a server that cannot have its port is told from one that fails in another way.
+func TestPortTaken(t *testing.T) {
+	l, err := NewLauncher("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for says, taken := range map[string]bool{"listen tcp 127.0.0.1:1: bind: address already in use": true, "no such file": false} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "server")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+says+"' >&2\nexit 1\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Start(&Build{Name: "x", Path: path}, Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Ready(t.Context()); err == nil || errors.Is(err, ErrPortTaken) != taken {
+			t.Errorf("%q: %v", says, err)
+		}
+	}
+}
 
 func TestHas(t *testing.T) {
 	b := &Build{help: "Usage:\n  --name 'default'\n  --log-level string  x\n  --pre-vote\n  --quota='1'\n  --last"}
