@@ -172,6 +172,13 @@ func watchStalled(ctx context.Context, e *Env, socket bool) ([]Figure, error) {
 		return nil, err
 	}
 	fill := newFiller(e.Params.ValueSize)
+	gc, err := e.dial(ctx, 20, h2.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.settle(ctx, gc); err != nil { // the growth of memory is a figure
+		return nil, err
+	}
 	var wc load.Conns
 	c, err := e.compare(ctx, rate, 20, func(slot int) load.Op { return newPutter(slot, 100, e.Params.ValueSize, fill) }, condition{
 		begin: func(ctx context.Context) (err error) {

@@ -11,6 +11,7 @@ import (
 
 	"vigil/bench/h2"
 	"vigil/bench/load"
+	"vigil/bench/proc"
 	"vigil/bench/wire"
 )
 
@@ -233,4 +234,45 @@ func (e *Env) exactly(ctx context.Context, c *h2.Conn, from, writes int64) error
 		return fmt.Errorf("%d writes were acknowledged, the revision moved by %d", writes, now-from)
 	}
 	return nil
+}
+
+// absent reads a key that does not exist.
+type absent struct{}
+
+func (absent) Next(buf []byte) (string, []byte, bool) {
+	r := wire.RangeRequest{Key: []byte("absent")}
+	return wire.Range, r.Append(buf), true
+}
+
+func (absent) Check(msg []byte) error {
+	var a wire.RangeAnswer
+	err := a.Read(msg, nil)
+	if err == nil && a.Keys != 0 {
+		err = fmt.Errorf("a key that nobody wrote exists")
+	}
+	return err
+}
+
+// settle brings the server's memory to where its collector keeps it when nothing more is live: between
+// collections a heap grows by garbage up to a bound. It does gets, which leave nothing behind, until
+// the resident memory stands still or for long enough.
+func (e *Env) settle(ctx context.Context, cs load.Conns) (m proc.Memory, err error) {
+	const gets, rounds, still = 20_000, 12, 2
+	for i, same := 0, 0; i < rounds && same < still; i++ {
+		var left atomic.Int64
+		left.Store(gets)
+		_, err = load.Closed(ctx, cs, 5, load.Window{}, func(int) load.Op { return limited{absent{}, &left} })
+		if err != nil {
+			return m, err
+		}
+		before := m.Anon
+		if m, err = proc.ReadMemory(e.server.PID); err != nil {
+			return m, err
+		}
+		same++
+		if d := m.Anon - before; d > mib || d < -mib {
+			same = 0
+		}
+	}
+	return m, nil
 }

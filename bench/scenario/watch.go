@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -162,11 +161,9 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 	return append(f, u.beside()...), nil
 }
 
-// watchMemory measures what streams and watchers cost when nothing happens. Between collections a
-// heap grows by garbage up to a bound; memory is read when gets, which leave nothing behind, have
-// brought it there.
+// watchMemory measures what streams and watchers cost when nothing happens.
 func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
-	const streams, per, conns, keys = 1000, 100, 20, 100
+	const streams, per, conns = 1000, 100, 20
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
@@ -178,32 +175,7 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	fill := newFiller(e.Params.ValueSize)
-	if err := e.load(ctx, keys, e.Params.ValueSize, fill); err != nil {
-		return nil, err
-	}
-	settle := func() (m proc.Memory, err error) {
-		const gets, rounds, still = 20_000, 12, 2
-		for i, same := 0, 0; i < rounds && same < still; i++ {
-			var left atomic.Int64
-			left.Store(gets)
-			_, err = load.Closed(ctx, gc, 5, load.Window{}, func(slot int) load.Op {
-				return limited{&getter{keys: keys, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}, &left}
-			})
-			if err != nil {
-				return m, err
-			}
-			before := m.Anon
-			if m, err = proc.ReadMemory(e.server.PID); err != nil {
-				return m, err
-			}
-			same++
-			if d := m.Anon - before; d > mib || d < -mib {
-				same = 0
-			}
-		}
-		return m, nil
-	}
+	settle := func() (proc.Memory, error) { return e.settle(ctx, gc) }
 	none, err := settle()
 	if err != nil {
 		return nil, err
