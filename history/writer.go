@@ -377,4 +377,6 @@ func (l *Log) allocationFailed(path string, err error) error {
 	return l.fail(fmt.Errorf("history: allocate %s: %w", path, err))
 }
 
-func outOfSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func outOfSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"vigil/history"
 	"vigil/kv"
@@ -60,6 +61,7 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 			case <-t.kick:
 			}
 			for to := s.snap.Load().compact; to > t.done.Load(); to = s.snap.Load().compact {
+				began := time.Now()
 				if !s.hashDue(ctx, to) || !s.hashes.wait(to, t.quit) {
 					return
 				}
@@ -67,6 +69,9 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 					return
 				}
 				t.advance(to)
+				total, live := s.log.Size()
+				s.opts.Logger.Info("finished scheduled compaction", "compact-revision", to, "took", time.Since(began).String(),
+					"size", total, "size-in-use", live)
 			}
 			thorough := t.thorough.Swap(false)
 			s.roll(thorough)
