@@ -62,6 +62,8 @@ var table = map[string]rule{
 		why: "replicated state: no goroutine, clock, file or network"},
 	"raftnode": {inside: []string{"kv", "wal"}, outside: []string{raftLib, pbLib},
 		why: "it moves entries; what they mean is fsm's business"},
+	"peer": {outside: []string{raftLib, pbLib, promLib, sysLib},
+		why: "a leaf: it carries messages between members and knows nothing of what is in them"},
 	"fsm": {inside: []string{"kv", "mvcc", "history", "cluster"}, outside: []string{raftLib, pbLib},
 		why: "apply depends on (state, entry) only: no clock, network, raft node or watcher"},
 	"replica": {inside: []string{"kv", "internal/vfs", "wal", "history", "datadir", "mvcc", "watch", "cluster", "raftnode", "fsm"},

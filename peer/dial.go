@@ -1,0 +1,149 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// dialMember opens a stream to a member: at the URL that worked last, or else at any other.
+func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, error) {
+	urls := p.urls()
+	if len(urls) == 0 {
+		return nil, fmt.Errorf("member %x has no peer URL", p.id)
+	}
+	t.mu.Lock()
+	h := t.helloLocked(k, p.id)
+	t.mu.Unlock()
+	var errs []error
+	for i, u := range urls {
+		l, err := t.o.dialer(k).dial(ctx, u, &h, &p.stats.sentBytes, &p.stats.receivedBytes)
+		if err == nil {
+			if i > 0 {
+				p.mu.Lock()
+				p.mu.good += i
+				p.mu.Unlock()
+			}
+			return l, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// helloLocked is what this member says of itself.
+func (t *Transport) helloLocked(k kind, to uint64) hello {
+	return hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: k, cluster: t.o.ClusterID, from: t.o.MemberID,
+		to: to, index: t.mu.index, version: t.o.Version, urls: t.mu.self}
+}
+
+func (o *Options) dialer(k kind) *dialer {
+	limits := linkLimits{dead: o.DeadAfter, write: o.DeadAfter, ping: o.PingInterval}
+	if k == kindBulk {
+		limits.write = o.BulkStall // a receiver that is slow and gives signs of life is not dead
+	}
+	return &dialer{tls: o.ClientTLS, timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
+		limits: limits, limit: max(o.MaxCallBytes+requestHeader, maxFrame)}
+}
+
+// dialer makes connections and goes through the handshake on them.
+type dialer struct {
+	tls                func() *tls.Config
+	timeout, handshake time.Duration
+	limits             linkLimits
+	limit              int
+}
+
+func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received *atomic.Uint64) (*link, error) {
+	to, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	nd := net.Dialer{Timeout: d.timeout, KeepAliveConfig: keepAlive}
+	conn, err := nd.DialContext(ctx, to.network, to.addr)
+	if err != nil {
+		return nil, err
+	}
+	tune(conn, d.limits.write)
+	l, err := d.greet(ctx, conn, to, h, sent, received)
+	if err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	return l, nil
+}
+
+func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, sent, received *atomic.Uint64) (*link, error) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(d.handshake)); err != nil {
+		return nil, err
+	}
+	if to.secure {
+		c, err := d.secure(ctx, conn, to)
+		if err != nil {
+			return nil, err
+		}
+		conn = c
+	}
+	if _, err := conn.Write(h.encode()); err != nil {
+		return nil, err
+	}
+	g := greet(conn)
+	body, err := readSealed(g.br)
+	if err != nil {
+		return nil, fmt.Errorf("no answer to the handshake: %w", err)
+	}
+	r, err := decodeReply(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.check(h, &r); err != nil {
+		return nil, err
+	}
+	return g.open(identity{r.cluster, r.member, r.version}, d.limits, d.limit, sent, received)
+}
+
+func (d *dialer) secure(ctx context.Context, conn net.Conn, to target) (net.Conn, error) {
+	var config *tls.Config
+	if d.tls != nil {
+		config = d.tls()
+	}
+	if config == nil {
+		return nil, errors.New("no certificates are configured for https peer URLs")
+	}
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName = to.host
+		if to.host == "" {
+			config.ServerName = "localhost" // a unix socket
+		}
+	}
+	c := tls.Client(conn, config)
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return c, nil
+}
+
+// check compares what the other side says of itself with who was meant.
+func (d *dialer) check(h *hello, r *reply) error {
+	switch {
+	case h.cluster != 0 && r.cluster != h.cluster && r.code != CodeCluster:
+		return refuse(CodeCluster, "it belongs to cluster %x, this member to %x", r.cluster, h.cluster)
+	case r.code != 0:
+		return fmt.Errorf("refused: %w", &Error{Code: r.code, Text: r.text, remote: true})
+	case h.to != 0 && r.member != h.to:
+		return refuse(CodeMember, "it is member %x, not %x", r.member, h.to)
+	case r.protocol < h.minProtocol || r.protocol > h.maxProtocol:
+		return refuse(CodeVersion, "it chose version %d of the protocol, offered were %d to %d", r.protocol, h.minProtocol, h.maxProtocol)
+	}
+	return nil
+}

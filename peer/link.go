@@ -1,0 +1,191 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// link is a connection behind the handshake. One goroutine reads it; any may write.
+type link struct {
+	conn net.Conn
+	in   frames // owned by the goroutine that reads
+	// other is what the other side said in the handshake.
+	other  identity
+	limits linkLimits
+	began  time.Time
+	// sent and received count bytes; they are the peer's, or nobody's.
+	sent, received *atomic.Uint64
+
+	write struct {
+		sync.Mutex
+		buf []byte
+	}
+	down struct {
+		sync.Once
+		done chan struct{}
+		err  error // valid when done is closed
+	}
+}
+
+// identity is what a side of a handshake says of itself.
+type identity struct {
+	cluster, member uint64
+	version         string
+}
+
+type linkLimits struct {
+	// dead and write are how long a read or a write may take before the link ends.
+	dead, write time.Duration
+	ping        time.Duration
+}
+
+// idleReader sets the deadline of each read, once the handshake is over.
+type idleReader struct {
+	conn net.Conn
+	dead time.Duration // 0 during the handshake, which has one deadline for all
+	n    *atomic.Uint64
+}
+
+func (r *idleReader) Read(b []byte) (int, error) {
+	if r.dead > 0 {
+		if err := r.conn.SetReadDeadline(time.Now().Add(r.dead)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := r.conn.Read(b)
+	if r.n != nil {
+		r.n.Add(uint64(n))
+	}
+	return n, err
+}
+
+// greeted is a connection during the handshake.
+type greeted struct {
+	conn net.Conn
+	idle *idleReader
+	br   *bufio.Reader
+}
+
+func greet(conn net.Conn) *greeted {
+	idle := &idleReader{conn: conn}
+	return &greeted{conn: conn, idle: idle, br: bufio.NewReaderSize(idle, maxFrame+frameHeader)}
+}
+
+// open ends the handshake: from now on the link's own deadlines hold.
+func (g *greeted) open(other identity, limits linkLimits, limit int, sent, received *atomic.Uint64) (*link, error) {
+	if err := g.conn.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	g.idle.dead, g.idle.n = limits.dead, received
+	l := &link{conn: g.conn, in: frames{r: g.br, limit: limit}, other: other, limits: limits, began: time.Now(), sent: sent, received: received}
+	l.down.done = make(chan struct{})
+	return l, nil
+}
+
+// send writes frames that were put together already.
+func (l *link) send(b []byte) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	return l.sendLocked(b)
+}
+
+// sendLocked gives each part of a long write its own time.
+func (l *link) sendLocked(b []byte) error {
+	for len(b) > 0 {
+		if err := l.conn.SetWriteDeadline(time.Now().Add(l.limits.write)); err != nil {
+			return err
+		}
+		n, err := l.conn.Write(b[:min(len(b), 2*maxFrame)])
+		l.sent.Add(uint64(n))
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// sendFrame writes one small frame.
+func (l *link) sendFrame(t frameType, payload []byte) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	l.write.buf = appendFrame(l.write.buf[:0], t, 0, payload)
+	return l.sendLocked(l.write.buf)
+}
+
+// end closes the link for a reason; only the first one counts.
+func (l *link) end(err error) {
+	l.down.Do(func() {
+		l.down.err = err
+		l.conn.Close()
+		close(l.down.done)
+	})
+}
+
+// tell says why and closes the link.
+func (l *link) tell(e *Error) {
+	l.sendFrame(frameClose, encodeReason(e))
+	l.end(e)
+}
+
+// reason waits for the end of the link and says why it ended.
+func (l *link) reason() error {
+	<-l.down.done
+	return l.down.err
+}
+
+// pulse gives signs of life until the link or ctx ends. Those of the side that dialed ask for an
+// answer, which tells the round trip.
+func (l *link) pulse(ctx context.Context, t frameType) {
+	tick := time.NewTicker(l.limits.ping)
+	defer tick.Stop()
+	var payload []byte
+	for {
+		if t == framePing {
+			payload = le.AppendUint64(payload[:0], uint64(time.Since(l.began)))
+		}
+		if err := l.sendFrame(t, payload); err != nil {
+			l.end(err)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-l.down.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// common deals with frames that every stream has. It returns false for all others.
+func (l *link) common(t frameType, payload []byte, rtt *roundTrips) (bool, error) {
+	switch t {
+	case frameAlive:
+		return true, nil
+	case framePing:
+		return true, l.sendFrame(framePong, payload)
+	case framePong:
+		if len(payload) != 8 {
+			return true, refuse(CodeMalformed, "pong of %d bytes", len(payload))
+		}
+		if now, then := time.Since(l.began), le.Uint64(payload); rtt != nil && then <= uint64(now) {
+			rtt.observe(now - time.Duration(then))
+		}
+		return true, nil
+	case frameClose:
+		e, err := decodeReason(payload)
+		if err == nil && e == nil {
+			err = refuse(CodeMalformed, "closed without a reason")
+		}
+		if err != nil {
+			return true, err
+		}
+		return true, e
+	}
+	return false, nil
+}

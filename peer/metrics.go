@@ -1,0 +1,184 @@
+package peer
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// stats are the counters of one member's streams, in both directions.
+type stats struct {
+	sentBytes, receivedBytes      atomic.Uint64 // of all streams
+	sent, received                atomic.Uint64 // raft messages
+	dropped                       atomic.Uint64 // raft messages
+	sendFailures, receiveFailures atomic.Uint64
+	connects, disconnects         atomic.Uint64
+	rtt                           roundTrips
+
+	bulkSentBytes, bulkReceivedBytes atomic.Uint64
+	bulkSending, bulkReceiving       atomic.Int64
+	bulkSent, bulkReceived           transfers
+}
+
+// Histogram counts durations. Its buckets are not cumulative; their upper bounds are those that
+// Bounds returns, and the last one has none.
+type Histogram struct {
+	First   time.Duration // the first bound; each is twice the one before
+	Buckets []uint64
+	Sum     time.Duration
+}
+
+// Bounds returns the upper bounds of the buckets but the last.
+func (h Histogram) Bounds() []time.Duration {
+	out := make([]time.Duration, len(h.Buckets)-1)
+	for i := range out {
+		out[i] = h.First << i
+	}
+	return out
+}
+
+// Count returns how many durations were counted.
+func (h Histogram) Count() (n uint64) {
+	for _, b := range h.Buckets {
+		n += b
+	}
+	return n
+}
+
+// The bounds are etcd's.
+const (
+	firstRoundTrip = 100 * time.Microsecond
+	firstTransfer  = 100 * time.Millisecond
+)
+
+type roundTrips struct {
+	last    atomic.Int64
+	sum     atomic.Int64
+	buckets [17]atomic.Uint64
+}
+
+func (r *roundTrips) observe(d time.Duration) {
+	r.last.Store(int64(d))
+	observe(r.buckets[:], &r.sum, firstRoundTrip, d)
+}
+
+// transfers counts bulk transfers.
+type transfers struct {
+	ok, failed atomic.Uint64
+	sum        atomic.Int64
+	buckets    [11]atomic.Uint64 // of those that succeeded
+}
+
+func (t *transfers) ended(err error, d time.Duration) {
+	if err != nil {
+		t.failed.Add(1)
+		return
+	}
+	t.ok.Add(1)
+	observe(t.buckets[:], &t.sum, firstTransfer, d)
+}
+
+func observe(buckets []atomic.Uint64, sum *atomic.Int64, first, d time.Duration) {
+	i := 0
+	for i < len(buckets)-1 && d > first<<i {
+		i++
+	}
+	buckets[i].Add(1)
+	sum.Add(int64(d))
+}
+
+func read(buckets []atomic.Uint64, sum *atomic.Int64, first time.Duration) Histogram {
+	h := Histogram{First: first, Sum: time.Duration(sum.Load()), Buckets: make([]uint64, len(buckets))}
+	for i := range buckets {
+		h.Buckets[i] = buckets[i].Load()
+	}
+	return h
+}
+
+// Transfers are the bulk transfers with one member in one direction.
+type Transfers struct {
+	Bytes      uint64 // of data, also of transfers that failed or are under way
+	UnderWay   int
+	OK, Failed uint64
+	Seconds    Histogram // of those that succeeded
+}
+
+// Status is what is known of one other member's streams. Counts are since the member became known.
+type Status struct {
+	ID uint64
+	// Connected is since when messages can be sent to it; zero if they cannot.
+	Connected time.Time
+	// Version is the version of the member's program as it said last; empty if never.
+	Version string
+	// RoundTrip is the last one measured, 0 if none was.
+	RoundTrip time.Duration
+
+	SentBytes, ReceivedBytes       uint64 // of all streams
+	SentMessages, ReceivedMessages uint64
+	DroppedMessages                uint64
+	QueuedBytes, QueuedMessages    int
+	SendFailures, ReceiveFailures  uint64
+	Connects, Disconnects          uint64
+	RoundTrips                     Histogram
+
+	Sent, Received Transfers
+}
+
+// Status returns what is known of every other member, by id.
+func (t *Transport) Status() []Status {
+	t.mu.Lock()
+	var all []*remote
+	for _, p := range t.mu.members {
+		all = append(all, p)
+	}
+	t.mu.Unlock()
+	out := make([]Status, 0, len(all))
+	for _, p := range all {
+		out = append(out, p.status())
+	}
+	slices.SortFunc(out, func(a, b Status) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+func (p *remote) status() Status {
+	s := &p.stats
+	out := Status{
+		ID: p.id, RoundTrip: time.Duration(s.rtt.last.Load()),
+		SentBytes: s.sentBytes.Load(), ReceivedBytes: s.receivedBytes.Load(),
+		SentMessages: s.sent.Load(), ReceivedMessages: s.received.Load(), DroppedMessages: s.dropped.Load(),
+		SendFailures: s.sendFailures.Load(), ReceiveFailures: s.receiveFailures.Load(),
+		Connects: s.connects.Load(), Disconnects: s.disconnects.Load(),
+		RoundTrips: read(s.rtt.buckets[:], &s.rtt.sum, firstRoundTrip),
+		Sent:       readTransfers(&s.bulkSent, &s.bulkSentBytes, &s.bulkSending),
+		Received:   readTransfers(&s.bulkReceived, &s.bulkReceivedBytes, &s.bulkReceiving),
+	}
+	out.QueuedBytes, out.QueuedMessages = p.queue.waiting()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out.Connected, out.Version = p.mu.since, p.mu.version
+	return out
+}
+
+func readTransfers(t *transfers, bytes *atomic.Uint64, underWay *atomic.Int64) Transfers {
+	return Transfers{Bytes: bytes.Load(), UnderWay: int(underWay.Load()), OK: t.ok.Load(), Failed: t.failed.Load(),
+		Seconds: read(t.buckets[:], &t.sum, firstTransfer)}
+}
+
+// Refused returns how many connections were refused, by reason, and how many are waiting for their
+// handshake to end.
+func (t *Transport) Refused() (byReason map[string]uint64, pending int) {
+	byReason = map[string]uint64{}
+	for c := range t.refused {
+		name := "no handshake"
+		if c > 0 {
+			name = Code(c).Error()
+		}
+		byReason[name] = t.refused[c].Load()
+	}
+	return byReason, t.pending.count()
+}

@@ -1,0 +1,124 @@
+package peer
+
+import (
+	"sync"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// queue holds the messages that wait for one member, in two lanes.
+type queue struct {
+	maxBytes, maxMessages int
+	// woken has room for one: put fills it.
+	woken chan struct{}
+
+	mu struct {
+		sync.Mutex
+		open    bool
+		control []*raftpb.Message
+		log     []*raftpb.Message
+		// bytes and count are of the log lane, what was taken and not released included.
+		bytes, count int
+	}
+}
+
+func newQueue(maxBytes, maxMessages int) *queue {
+	return &queue{maxBytes: maxBytes, maxMessages: maxMessages, woken: make(chan struct{}, 1)}
+}
+
+// inLogLane tells which lane a message takes.
+func inLogLane(t raftpb.MessageType) bool { return t == raftpb.MsgApp || t == raftpb.MsgProp }
+
+// size estimates what a message keeps alive, and takes on the wire, without encoding it.
+func size(m *raftpb.Message) int {
+	n := 64 + len(m.GetContext())
+	for _, e := range m.GetEntries() {
+		n += 32 + len(e.GetData())
+	}
+	return n
+}
+
+// put adds a message and returns how many were dropped for it or with it, and whether a message of
+// the log lane was among them. What is dropped of the log lane is the newest, so that the receiver
+// gets a prefix; of the control lane the oldest, since newer ones make up for them.
+func (q *queue) put(m *raftpb.Message) (dropped int, lost bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	log := inLogLane(m.GetType())
+	switch {
+	case !q.mu.open:
+		return 1, log
+	case log:
+		n := size(m)
+		// One message always fits, whatever its size.
+		if q.mu.count > 0 && q.mu.bytes+n > q.maxBytes || q.mu.count >= q.maxMessages {
+			return 1, true
+		}
+		q.mu.bytes += n
+		q.mu.count++
+		q.mu.log = append(q.mu.log, m)
+	default:
+		if len(q.mu.control) >= q.maxMessages {
+			dropped = (len(q.mu.control) + 1) / 2
+			n := copy(q.mu.control, q.mu.control[dropped:])
+			clear(q.mu.control[n:])
+			q.mu.control = q.mu.control[:n]
+		}
+		q.mu.control = append(q.mu.control, m)
+	}
+	select {
+	case q.woken <- struct{}{}:
+	default:
+	}
+	return dropped, false
+}
+
+// takeControl swaps the control lane for an empty slice.
+func (q *queue) takeControl(into []*raftpb.Message) []*raftpb.Message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := q.mu.control
+	q.mu.control = into[:0]
+	return out
+}
+
+// takeLog swaps the log lane for an empty slice. What it returns counts until release.
+func (q *queue) takeLog(into []*raftpb.Message) []*raftpb.Message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := q.mu.log
+	q.mu.log = into[:0]
+	return out
+}
+
+// release says that messages of the log lane were written.
+func (q *queue) release(bytes, count int) {
+	if count == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.bytes -= bytes
+	q.mu.count -= count
+}
+
+// setOpen lets messages in, or drops all that are there and those to come. It returns how many it
+// dropped, taken ones of the log lane included, and whether one of the log lane was among them.
+func (q *queue) setOpen(open bool) (dropped int, lost bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.open = open
+	if open {
+		return 0, false
+	}
+	dropped, lost = len(q.mu.control)+q.mu.count, q.mu.count > 0
+	q.mu.control, q.mu.log, q.mu.bytes, q.mu.count = nil, nil, 0, 0
+	return dropped, lost
+}
+
+// waiting returns what waits, for the metrics.
+func (q *queue) waiting() (bytes, messages int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.bytes, q.mu.count + len(q.mu.control)
+}
