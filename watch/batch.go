@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"sort"
 
@@ -61,6 +62,9 @@ func (a *arena) alloc(n int) []byte {
 	return a.block[at : at : at+n]
 }
 
+// largeEvent is the size from which memory is not cleared before it is filled.
+const largeEvent = 32 << 10
+
 // encode returns the encoded mvccpb.Event of e; prev is an encoded mvccpb.KeyValue or nil.
 func (a *arena) encode(e *kv.Event, prev []byte) []byte {
 	const fieldType, fieldKV, fieldPrev = 1 << 3, 2<<3 | 2, 3<<3 | 2
@@ -71,12 +75,25 @@ func (a *arena) encode(e *kv.Event, prev []byte) []byte {
 	if prev != nil {
 		n += 1 + uvarintLen(len(prev)) + len(prev)
 	}
-	b := a.alloc(n)
+	var b []byte
+	if n < largeEvent {
+		b = a.alloc(n)
+	} else {
+		var room [2 + 2*(1+binary.MaxVarintLen64)]byte
+		b = room[:0]
+	}
 	if e.Delete {
 		b = append(b, fieldType, 1)
 	}
 	b = append(b, fieldKV)
 	b = binary.AppendUvarint(b, uint64(len(e.KV)))
+	if n >= largeEvent {
+		at := len(b)
+		if prev != nil {
+			b = binary.AppendUvarint(append(b, fieldPrev), uint64(len(prev)))
+		}
+		return bytes.Join([][]byte{b[:at], e.KV, b[at:], prev}, nil)
+	}
 	b = append(b, e.KV...)
 	if prev != nil {
 		b = append(b, fieldPrev)

@@ -50,7 +50,7 @@ func (h *Hub) nextScan() *group {
 			}
 			g = h.merge(g)
 			g.running = true
-			h.mu.reading++
+			h.mu.reading = append(h.mu.reading, g)
 			if len(h.mu.scans) > 0 || len(h.mu.pending) > 0 {
 				h.work.Signal()
 			}
@@ -94,7 +94,7 @@ func (h *Hub) scanFor(next int64) *group {
 			best = g
 		}
 	}
-	if best != nil && (next-best.pos <= h.opt.CatchUpNear || len(h.mu.scans)+h.mu.reading >= h.opt.CatchUpScans) {
+	if best != nil && (next-best.pos <= h.opt.CatchUpNear || len(h.mu.scans)+len(h.mu.reading) >= h.opt.CatchUpScans) {
 		return best
 	}
 	g := newGroup()
@@ -109,7 +109,7 @@ func (h *Hub) merge(g *group) *group {
 	near := h.opt.CatchUpNear
 	for i := 0; i < len(h.mu.scans); {
 		o := h.mu.scans[i]
-		crowded := len(h.mu.scans)+h.mu.reading >= h.opt.CatchUpScans
+		crowded := len(h.mu.scans)+len(h.mu.reading) >= h.opt.CatchUpScans
 		if o.pos < g.pos || o.pos-g.pos > near && !crowded || min(len(o.members), len(g.members)) > handOver {
 			i++
 			continue
@@ -172,7 +172,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 		w.stream.behind--
 	}
 	g.running = false
-	h.mu.reading--
+	h.mu.reading = slices.DeleteFunc(h.mu.reading, func(o *group) bool { return o == g })
 	if len(g.members) > 0 {
 		h.mu.scans = append(h.mu.scans, g)
 	}

@@ -53,7 +53,7 @@ type Hub struct {
 
 		pending list     // watchers that wait for a worker to give them a scan
 		scans   []*group // scans that wait for a worker, in turn
-		reading int      // scans that workers run
+		reading []*group // scans that workers run
 		asks    []*Stream
 		ticks   tickHeap
 	}

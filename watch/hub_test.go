@@ -341,6 +341,9 @@ func TestStalledStreamsLeaveRoom(t *testing.T) {
 			t.Errorf("the reader has seen %d of 1000 events", seen)
 		}
 		m := h.Metrics()
+		if m.Lag < 500 || m.Lag > 1000 {
+			t.Errorf("the largest lag is %d of 1000", m.Lag)
+		}
 		if m.Parked != 2000 || m.FellBehindTotal != 2000 {
 			t.Errorf("%d watchers parked, %d fell behind, want the 2000 that nobody reads", m.Parked, m.FellBehindTotal)
 		}

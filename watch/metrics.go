@@ -13,6 +13,8 @@ type Metrics struct {
 	Streams, Watchers int
 	// Behind counts the watchers that are not live, Parked those of them that wait for their client.
 	Behind, Parked int
+	// Lag is the largest number of published revisions that a watcher was not given.
+	Lag int64
 	// Scans counts the positions in history that are being read.
 	Scans int
 	// Published and Matched are revisions; RingBytes is what lies between them.
@@ -32,7 +34,8 @@ type Metrics struct {
 	CatchUpEventsTotal, CatchUpBytesTotal int64
 }
 
-// Metrics returns the state of the hub in numbers. It visits every stream, not every watcher.
+// Metrics returns the state of the hub in numbers. It visits every stream, and the watchers that wait
+// for their client or for a worker, not the others.
 func (h *Hub) Metrics() Metrics {
 	m := Metrics{
 		QueuedBytes:        h.queued.Load(),
@@ -46,14 +49,24 @@ func (h *Hub) Metrics() Metrics {
 	}
 	h.mu.Lock()
 	m.Streams, m.Watchers, m.Matched = len(h.mu.streams), h.mu.watchers, h.mu.matched
-	m.Scans = len(h.mu.scans) + h.mu.reading
+	m.Scans = len(h.mu.scans) + len(h.mu.reading)
+	lowest := h.mu.pending.lowest(h.mu.matched + 1)
 	for _, s := range h.mu.streams {
 		m.Behind += s.behind
 		m.Parked += len(s.parked)
+		lowest = s.parked.lowest(lowest)
+	}
+	for _, list := range [][]*group{h.mu.scans, h.mu.reading} {
+		for _, g := range list {
+			if len(g.members) > 0 {
+				lowest = min(lowest, g.pos)
+			}
+		}
 	}
 	h.mu.Unlock()
 	h.ring.mu.Lock()
 	m.Published, m.RingBytes, m.OverflowsTotal = h.ring.published.Load(), h.ring.mu.bytes, h.ring.mu.overflows
 	h.ring.mu.Unlock()
+	m.Lag = max(0, m.Published+1-lowest)
 	return m
 }

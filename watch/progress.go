@@ -48,8 +48,10 @@ func (h *Hub) answerProgress(s *Stream, n int) {
 	}
 	rev := h.mu.matched
 	if s.maxStart > rev {
-		// Perhaps the watchers that start later are gone.
-		s.maxStart = 0
+		if !s.maxGone {
+			return
+		}
+		s.maxStart, s.maxGone = 0, false
 		for _, w := range s.watchers {
 			if !w.dead {
 				s.maxStart = max(s.maxStart, w.start)

@@ -72,12 +72,14 @@ func (h *Hub) Stats() Stats {
 	slices.SortFunc(streams, func(a, b *Stream) int { return cmp.Compare(a.id, b.id) })
 	for _, s := range streams {
 		if stats, ok := s.stats(); ok {
+			slices.SortFunc(stats.Watchers, func(a, b WatcherStats) int { return cmp.Compare(a.ID, b.ID) })
 			st.Streams = append(st.Streams, stats)
 		}
 	}
 	return st
 }
 
+// stats describes the stream, its watchers in no order.
 func (s *Stream) stats() (StreamStats, bool) {
 	h := s.hub
 	h.mu.Lock()
@@ -142,6 +144,5 @@ func (s *Stream) stats() (StreamStats, bool) {
 		ws.Lag = max(0, published+1-ws.Next)
 		st.Watchers = append(st.Watchers, ws)
 	}
-	slices.SortFunc(st.Watchers, func(a, b WatcherStats) int { return cmp.Compare(a.ID, b.ID) })
 	return st, true
 }

@@ -24,6 +24,7 @@ type Stream struct {
 	active   int   // watchers that are not canceled
 	behind   int   // those of them that are not live
 	maxStart int64 // no active watcher starts later
+	maxGone  bool  // perhaps none starts then any more
 	parked   list
 	closed   bool
 	// Progress requests that wait until matched reaches askRev, and whether a tick of the progress
@@ -236,6 +237,7 @@ func (h *Hub) end(w *watcher) {
 	w.dead = true
 	s := w.stream
 	s.active--
+	s.maxGone = s.maxGone || w.start == s.maxStart
 	h.mu.watchers--
 	if w.group != h.mu.live {
 		s.behind--

@@ -20,8 +20,8 @@ func (h *Hub) valid() error {
 	if h.mu.matched != h.mu.claimed || h.mu.claimed != published {
 		return fmt.Errorf("matched %d, claimed %d, published %d", h.mu.matched, h.mu.claimed, published)
 	}
-	if n := len(h.mu.pending) + len(h.mu.scans) + h.mu.reading; n != 0 {
-		return fmt.Errorf("%d watchers pending, %d scans waiting, %d running", len(h.mu.pending), len(h.mu.scans), h.mu.reading)
+	if n := len(h.mu.pending) + len(h.mu.scans) + len(h.mu.reading); n != 0 {
+		return fmt.Errorf("%d watchers pending, %d scans waiting, %d running", len(h.mu.pending), len(h.mu.scans), len(h.mu.reading))
 	}
 	if len(h.mu.asks) != 0 {
 		return fmt.Errorf("%d streams wait for progress", len(h.mu.asks))
@@ -56,7 +56,7 @@ func (h *Hub) valid() error {
 
 func (s *Stream) valid() error {
 	active, behind, notifies, alone := 0, 0, 0, 0
-	size := int64(0)
+	size, most := int64(0), int64(0)
 	for id, w := range s.watchers {
 		size += w.size()
 		if w.id != id || w.stream != s {
@@ -69,6 +69,7 @@ func (s *Stream) valid() error {
 			continue
 		}
 		active++
+		most = max(most, w.start)
 		if w.flags&notify != 0 {
 			notifies++
 		}
@@ -85,6 +86,9 @@ func (s *Stream) valid() error {
 		default:
 			return fmt.Errorf("watcher %d is in place %d", id, w.place)
 		}
+	}
+	if s.maxStart != most && !(s.maxGone && s.maxStart > most) {
+		return fmt.Errorf("the latest start is %d, counted %d", most, s.maxStart)
 	}
 	if size != s.held {
 		return fmt.Errorf("watchers of %d bytes, counted %d", size, s.held)

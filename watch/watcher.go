@@ -77,6 +77,14 @@ func (l *list) remove(w *watcher) {
 	w.place = nowhere
 }
 
+// lowest returns the smallest next of the watchers, at most rev.
+func (l list) lowest(rev int64) int64 {
+	for _, w := range l {
+		rev = min(rev, w.next)
+	}
+	return rev
+}
+
 // trim gives back the memory of a list that was long and is empty.
 func (l *list) trim() {
 	if len(*l) == 0 && cap(*l) > 64 {
