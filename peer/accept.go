@@ -340,7 +340,7 @@ func (t *Transport) ended(p *remote, k kind, err error) {
 	if e := (*Error)(nil); errors.As(err, &e) && e.Code != CodeReplaced {
 		level = slog.LevelWarn
 	}
-	if err != io.EOF {
+	if err != io.EOF && !errors.Is(err, CodeReplaced) {
 		p.stats.receiveFailures.Add(1)
 	}
 	p.noteRefusal(err)

@@ -35,7 +35,8 @@
 //  5. A bulk transfer is whole or an error, on both sides: the reader returns io.EOF only after the
 //     trailer with the right length and checksum, and the sender returns nil only after the receiver
 //     has.
-//  6. A stream that is silent for DeadAfter is closed: no read or write waits longer for the network.
+//  6. A stream that is silent for DeadAfter is closed: no read waits longer for the network, and no
+//     write but that of a bulk transfer, which waits for a slow receiver up to BulkStall.
 //  7. No memory is taken for a number that was read before the number was bounded; connections that
 //     have not finished the handshake are at most MaxPending, and a member has at most one stream of
 //     each kind in each direction.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -232,7 +233,40 @@ func TestNewerMembershipIsLearned(t *testing.T) {
 	until(t, "it is refused", func() bool { n, _ := b.Refused(); return n[CodeUnknown.Error()] > 0 })
 }
 
-// A member that was removed while it is connected hears of it at once, and from nobody else's claim.
+// A program of another cluster on a reused address stops nobody by calling it removed.
+func TestStrangersClaimOfRemoval(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer l.Close()
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			readSealed(conn)
+			conn.Write((&reply{code: CodeRemoved, cluster: 0xc2, member: 0xb, text: "go away"}).encode())
+			conn.Close()
+		}
+	})
+	a := newMember(t, 0xa)
+	a.SetMembers(1, []Member{{0xb, []string{"http://" + l.Addr().String()}}}, nil)
+	a.start(t)
+	until(t, "the line", func() bool {
+		return len(a.logs.lines("failed to connect to peer", "wrong cluster: it belongs to cluster c2, this member to c1")) == 1
+	})
+	select {
+	case <-a.Removed():
+		t.Error("it was believed")
+	default:
+	}
+}
+
+// A member that was removed while it is connected hears of it at once.
 func TestRemovedMemberIsTold(t *testing.T) {
 	a, b := pair(t)
 	up(t, a, b)

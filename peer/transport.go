@@ -318,7 +318,8 @@ func (t *Transport) wasRemoved(by uint64, e *Error) {
 	})
 }
 
-// Close ends all streams and listeners and waits for their goroutines, receivers included.
+// Close ends all streams and listeners and waits for their goroutines, calls of the receivers and of
+// the sources of bulk transfers included.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	t.mu.closed = true
