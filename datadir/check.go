@@ -29,7 +29,7 @@ const (
 	KindWAL        = "wal"
 )
 
-// ErrNotDataDir: the directory is none that this program knows.
+// ErrNotDataDir is the error of a directory that is none that this program knows.
 var ErrNotDataDir = errors.New("not a data directory")
 
 // Options say what to check.

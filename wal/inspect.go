@@ -233,7 +233,8 @@ func (in *Inspection) pinpoint(i int, err error) error {
 	sc := in.p.scan.begin(s)
 	var b []byte
 	var want, got uint32
-	sum, from := int64(12), func(at int) int64 { return int64(at) }
+	var sum int64
+	var from func(at int) int64
 	if c.Offset == 0 {
 		block, rerr := sc.window(0, headerSize)
 		if rerr != nil {
@@ -241,7 +242,7 @@ func (in *Inspection) pinpoint(i int, err error) error {
 		}
 		// The checksum lies inside of what it covers.
 		b = append(append(b, block[:12]...), block[16:]...)
-		want, got = le.Uint32(block[12:]), headerCRC(block)
+		want, got, sum = le.Uint32(block[12:]), headerCRC(block), 12
 		from = func(at int) int64 {
 			if at >= 12 {
 				at += 4
