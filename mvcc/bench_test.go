@@ -163,7 +163,22 @@ func BenchmarkRead(b *testing.B) {
 	b.Run("paged", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := benchPages(ctx, s, prefix, end); err != nil {
+			if err := benchPages(ctx, s, prefix, end, 0); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(benchKeys/500), "ns/page")
+	})
+	b.Run("paged/unpinned", func(b *testing.B) {
+		s, err := Open(s.log, Options{Pins: -1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		b.ReportAllocs()
+		for b.Loop() {
+			s.places = places{}
+			if err := benchPages(ctx, s, prefix, end, old); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -171,9 +186,9 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// benchPages lists the range in pages of 500, with the revision of the first one.
-func benchPages(ctx context.Context, s *Store, from, end []byte) error {
-	r := &kv.RangeRequest{Key: from, End: end, Limit: 500}
+// benchPages lists the range in pages of 500 at a revision, or that of the first page.
+func benchPages(ctx context.Context, s *Store, from, end []byte, at int64) error {
+	r := &kv.RangeRequest{Key: from, End: end, Limit: 500, Revision: at}
 	for {
 		res, err := s.Range(ctx, r)
 		if err != nil {
@@ -186,7 +201,9 @@ func benchPages(ctx context.Context, s *Store, from, end []byte) error {
 		if err := last.decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
 			return err
 		}
-		r.Key, r.Revision = append(last.key, 0), res.Revision
+		if r.Key = append(last.key, 0); r.Revision == 0 {
+			r.Revision = res.Revision
+		}
 	}
 }
 

@@ -326,3 +326,46 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 	}
 	return true
 }
+
+// TestGiveUp: when the head of the line goes away, whoever fits is admitted at once.
+func TestGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(t, MinLimit)
+		first := b.Lease()
+		take(t, first, 10)
+		ctx, cancel := context.WithCancel(context.Background())
+		admitted := false
+		for i, n := range []int{10, 5} {
+			go func() {
+				l := b.Lease()
+				if _, err := pieces(l, n, int64(n)*PieceSize); err != ErrFull {
+					t.Errorf("%d pieces: %v", n, err)
+				}
+				if i == 0 {
+					if err := l.Wait(ctx); !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					return
+				}
+				if err := l.Wait(context.Background()); err != nil {
+					t.Error(err)
+				}
+				admitted = true
+				l.Abandon()
+			}()
+			synctest.Wait()
+		}
+		if admitted {
+			t.Fatal("somebody passed the head of the line")
+		}
+		cancel()
+		synctest.Wait()
+		if !admitted {
+			t.Fatal("one that fits waits for nobody")
+		}
+		first.Abandon()
+		if s := b.Stats(); s.Held != 0 || s.Waiting != 0 || s.Waits != 2 || s.GaveUp != 1 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
