@@ -59,7 +59,7 @@ func (l *Lease) Charge(n, expect int64) error { return l.grow(n, expect) }
 func (l *Lease) grow(n, expect int64) error {
 	need := l.used + n
 	if need > FreeSize && need > l.reserved {
-		if expect <= need {
+		if expect < need {
 			// Nothing better is known. Asking for the double keeps beginning anew rare.
 			expect = 2 * need
 		}
