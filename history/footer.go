@@ -36,7 +36,7 @@ type footer struct {
 	// chain the segments.
 	before, after uint32
 	tableSum      uint32
-	// live is how many bytes of records were not known to be dead.
+	// live is how many bytes of records there were when the footer was written.
 	live uint64
 }
 
