@@ -192,20 +192,27 @@ func (l *Log) segmentSize() int64 {
 // allocateLocked makes what is missing of the next segment and the reserve. mu is given up meanwhile.
 func (l *Log) allocateLocked() error {
 	mu := &l.mu
+	reserve := func(get func() (vfs.File, error)) (err error) {
+		if mu.reserve == nil {
+			var file vfs.File
+			mu.Unlock()
+			file, err = get()
+			mu.Lock()
+			mu.reserve = file
+		}
+		return err
+	}
+	// The one that an earlier life left needs no space.
+	if err := reserve(l.openReserve); err != nil {
+		return err
+	}
 	for {
 		if mu.next == nil {
 			if err := l.allocateNextLocked(); err != nil {
 				return err
 			}
 		}
-		var err error
-		if mu.reserve == nil {
-			var file vfs.File
-			mu.Unlock()
-			file, err = l.makeReserve()
-			mu.Lock()
-			mu.reserve = file
-		}
+		err := reserve(l.makeReserve)
 		// The writer may have taken next meanwhile.
 		if mu.next != nil || l.aliveLocked() != nil {
 			return err

@@ -60,36 +60,49 @@ func (l *Log) refillReserve() {
 	}
 }
 
-// makeReserve opens the reserve that an earlier life left, or makes one.
-func (l *Log) makeReserve() (vfs.File, error) {
+// openReserve opens the reserve that an earlier life left, whole. It returns nil if there is none.
+func (l *Log) openReserve() (vfs.File, error) {
 	path := l.path(reserveName)
 	file, err := l.o.FS.OpenWrite(path)
-	if err == nil {
-		if size, serr := file.Size(); serr != nil || size != l.o.SegmentBytes {
-			// Of another segment size, or cut short by a crash.
-			_ = file.Close()
-			err = fs.ErrNotExist
-			if rerr := l.o.FS.Remove(path); rerr != nil {
-				err = rerr
-			}
-		}
-	}
-	made := errors.Is(err, fs.ErrNotExist)
-	if made {
-		file, err = l.o.FS.Create(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, l.allocationFailed(path, err)
 	}
-	// One that was there may have lost its space to a crash before it was durable.
-	if err = file.Preallocate(l.o.SegmentBytes); err == nil && made {
-		if err = l.syncFile(file, path); err == nil {
-			err = l.syncDir()
+	size, err := file.Size()
+	if err == nil && size == l.o.SegmentBytes {
+		// It may have lost its space to a crash before it was durable.
+		if err = file.Preallocate(size); err == nil {
+			return file, nil
 		}
+	}
+	// One of another segment size, one that a crash cut short, or holes: it is made again.
+	_ = file.Close()
+	if rerr := l.o.FS.Remove(path); rerr != nil {
+		err = rerr
+	}
+	if err != nil && !outOfSpace(err) {
+		return nil, l.allocationFailed(path, err)
+	}
+	return nil, nil
+}
+
+// makeReserve makes the reserve. There is none.
+func (l *Log) makeReserve() (vfs.File, error) {
+	path := l.path(reserveName)
+	file, err := l.o.FS.Create(path)
+	if err != nil {
+		return nil, l.allocationFailed(path, err)
+	}
+	if err = file.Preallocate(l.o.SegmentBytes); err == nil {
+		err = l.syncFile(file, path)
+	}
+	if err == nil {
+		err = l.syncDir()
 	}
 	if err != nil {
 		_ = file.Close()
-		file = nil
 		_ = l.o.FS.Remove(path) // gives back what was allocated of it
 		return nil, l.allocationFailed(path, err)
 	}
