@@ -31,7 +31,8 @@ type rewriting struct {
 	count     int                 // of the records in it
 	metas     map[metaRecord]bool // that are kept
 
-	out *openSegment
+	out  *openSegment
+	size int64 // about what out will have
 	// reserved says that out is made of the reserve.
 	reserved bool
 	last     *footer // of the last one of run
@@ -96,6 +97,7 @@ func (w *rewriting) decide() error {
 	}
 	for _, s := range w.run {
 		w.bits = append(w.bits, slices.Clone(s.dead.bits))
+		w.size += max(s.size.Load()-s.dead.bytes, headerSize+footerSize)
 	}
 	l.dead.Unlock()
 	return w.decideMetas(older)
@@ -201,11 +203,7 @@ func (w *rewriting) create(foot *footer) error {
 		return fmt.Errorf("history: %w", err)
 	}
 	// All of the space before anything is written: on a full disk the reserve is what there is.
-	size := int64(0)
-	for _, s := range w.run {
-		size += s.size.Load()
-	}
-	if err := file.Preallocate(min(size, l.o.SegmentBytes)); outOfSpace(err) {
+	if err := file.Preallocate(min(w.size, l.o.SegmentBytes)); outOfSpace(err) {
 		_ = file.Close()
 		if err := l.o.FS.Remove(temp); err != nil {
 			return fmt.Errorf("history: %w", err)

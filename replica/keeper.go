@@ -38,6 +38,8 @@ func (r *Replica) keep(ctx context.Context) {
 // publish waits until the member can serve, makes its name and client URLs known if the cluster has
 // others, and declares the member ready.
 func (r *Replica) publish(ctx context.Context) {
+	// Nothing is taken on before it is known whether there is room.
+	r.disk.store.WaitNext()
 	for {
 		err := r.Linearize(ctx)
 		if err == nil {

@@ -212,6 +212,17 @@ func (s *Server) Stop() int {
 	return s.code
 }
 
+// Wait waits until the process ends by itself and returns its exit code.
+func (s *Server) Wait() int {
+	s.t.Helper()
+	select {
+	case <-s.exited:
+	case <-time.After(startTimeout):
+		s.t.Fatalf("%s still runs:\n%s", s.cfg.Program, s.log.Tail(30))
+	}
+	return s.code
+}
+
 // Running reports whether the process lives.
 func (s *Server) Running() bool {
 	select {

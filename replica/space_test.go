@@ -1,0 +1,228 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+	"vigil/kv"
+)
+
+// await polls for what the keeper and the guard do at their ticks.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+func fillTo(t *testing.T, r *Replica, want error) (n int) {
+	t.Helper()
+	for ; ; n++ {
+		_, err := r.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%04d", n), Value: make([]byte, 200)})
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// The alarm comes with the quota and goes with the data, over a restart too; what makes room is let
+// through, and an operator may disarm.
+func TestQuota(t *testing.T) {
+	disk := memfs.New()
+	c := config(disk)
+	c.QuotaBytes = 100_000
+	r := start(t, c)
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
+	if n := fillTo(t, r, kv.ErrNoSpace); n < 300 {
+		t.Errorf("refused after %d puts", n)
+	}
+	await(t, "the alarm", func() bool { return len(r.ActiveAlarms()) == 1 && r.ActiveAlarms()[0] == own })
+	if got := r.Status(); got.InUse < c.QuotaBytes {
+		t.Errorf("%d bytes are live, the quota is %d", got.InUse, c.QuotaBytes)
+	}
+
+	// It is refused while there is the alarm, by whoever reads the log too.
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, c)
+	if list, err := r.Alarms(t.Context()); err != nil || len(list) != 1 || list[0] != own {
+		t.Fatalf("after a restart: %v, %v", list, err)
+	}
+	put := kv.Op{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}}
+	if _, err := r.Txn(t.Context(), &kv.TxnRequest{Compare: []kv.Compare{{Key: []byte("k")}}, Failure: []kv.Op{put}}); !errors.Is(err, kv.ErrNoSpace) {
+		t.Errorf("a transaction with a put: %v", err)
+	}
+
+	// Disarmed by hand it comes back, as nothing has changed.
+	if got, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil || got == nil {
+		t.Fatal(got, err)
+	}
+	await(t, "the alarm again", func() bool { return r.alarmed(own) })
+
+	// A little less is not enough, much less is.
+	if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}); err != nil {
+		t.Fatal(err)
+	}
+	if !r.alarmed(own) {
+		t.Error("cleared before compaction")
+	}
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "no alarm", func() bool { return !r.alarmed(own) })
+	if live := r.Status().InUse; live >= c.QuotaBytes*clearPercent/100 {
+		t.Errorf("cleared with %d live bytes", live)
+	}
+	mustPut(t, r, "k", "v")
+	// Alarms of others are for others.
+	other := kv.Alarm{MemberID: 5, Type: kv.AlarmNoSpace}
+	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: other}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) {
+		t.Errorf("with another member's alarm: %v", err)
+	}
+}
+
+// The hysteresis, without a clock: raised at the quota, cleared below nine tenths of it, and neither
+// in between.
+func TestAlarmDue(t *testing.T) {
+	r := &Replica{memberID: 3}
+	own := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}
+	for _, c := range []struct {
+		quota, live int64
+		raised      bool
+		want        string
+	}{
+		{1000, 999, false, ""}, {1000, 1000, false, "raise"}, {1000, 5000, true, ""},
+		{1000, 900, true, ""}, {1000, 899, true, "clear"}, {1000, 899, false, ""},
+		{0, 1 << 40, false, ""}, {0, 1 << 40, true, "clear"}, {-1, 0, true, "clear"},
+	} {
+		r.cfg.QuotaBytes = c.quota
+		list := []kv.Alarm{{MemberID: 2, Type: kv.AlarmNoSpace}, {MemberID: 3, Type: kv.AlarmCorrupt}}
+		if c.raised {
+			list = []kv.Alarm{list[0], own, list[1]}
+		}
+		r.storeAlarms(list)
+		got := ""
+		if ch := r.alarmDue(c.live); ch != nil {
+			if got = "raise"; ch.Clear {
+				got = "clear"
+			}
+			if ch.Alarm != own {
+				t.Errorf("%+v: %+v", c, ch)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// While the disk is full puts are refused and deletions are not, and nothing is to be disarmed.
+func TestFullDiskLetsDeletionsThrough(t *testing.T) {
+	fs := faultfs.New(memfs.New(), nil)
+	c := config(fs)
+	c.WALSegmentBytes, c.HistorySegmentBytes = 64<<10, 32<<10
+	r := start(t, c)
+	mustPut(t, r, "k", "v")
+	await(t, "room", func() bool { return !r.diskFull() })
+	fs.SetFree(0)
+	n := fillTo(t, r, kv.ErrNoSpace)
+	if n == 0 {
+		t.Fatal("nothing was written")
+	}
+	for i := range 10 {
+		if res, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%04d", i)}); err != nil || res.Deleted != 1 {
+			t.Fatalf("deletion %d: %+v, %v", i, res, err)
+		}
+	}
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.ActiveAlarms()) != 0 {
+		t.Errorf("alarms %v", r.ActiveAlarms())
+	}
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) && err != nil {
+		t.Error(err)
+	}
+	fs.SetFree(1 << 30)
+	await(t, "room again", func() bool {
+		_, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")})
+		return err == nil
+	})
+}
+
+// The scrubber and a read find damage: it is not served, counted, and alarmed once.
+func TestDamageIsAlarmed(t *testing.T) {
+	disk := memfs.New()
+	c := config(disk)
+	c.HistorySegmentBytes = 4 << 10
+	c.ScrubBytesPerSecond, c.ScrubPause = 1<<30, time.Millisecond
+	r := start(t, c)
+	for i := range 200 {
+		mustPut(t, r, fmt.Sprintf("k%03d", i), fmt.Sprintf("%0200d", i))
+	}
+	var file string
+	await(t, "a sealed segment", func() bool {
+		names, err := disk.List(c.HistoryDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			if len(n) > 20 && n[len(n)-4:] == ".seg" {
+				file = c.HistoryDir + "/" + n
+				return true
+			}
+		}
+		return false
+	})
+	await(t, "a round", func() bool { return r.Metrics().ScrubRounds > 0 })
+	f, err := disk.OpenWrite(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), 1500); err != nil {
+		t.Fatal(err)
+	}
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
+	await(t, "the alarm", func() bool { return r.alarmed(own) })
+	if m := r.Metrics(); m.Damaged == 0 || m.Scrubbed == 0 {
+		t.Errorf("%+v", m)
+	}
+	bad := 0
+	for i := range 200 {
+		res, err := r.Range(t.Context(), &kv.RangeRequest{Key: fmt.Appendf(nil, "k%03d", i)})
+		switch {
+		case err == nil && res.Count == 1:
+		case errors.Is(err, kv.ErrCorrupt):
+			bad++
+		default:
+			t.Fatalf("key %d: %v", i, err)
+		}
+	}
+	if bad > 10 { // a mapping of this disk keeps the old bytes
+		t.Errorf("%d keys cannot be read", bad)
+	}
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrCorrupt) {
+		t.Error(err)
+	}
+	// Disarmed without a repair it comes back.
+	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the alarm again", func() bool { return r.alarmed(own) })
+	r.Stop(context.Background())
+}
