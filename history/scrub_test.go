@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,9 +111,9 @@ func TestScrubFindsEveryFlip(t *testing.T) {
 func TestScrubReadError(t *testing.T) {
 	d, _ := small(t, 9)
 	mem := memfs.New()
-	bad := false
+	var bad atomic.Bool
 	o := testOptions(faultfs.New(mem, func(op faultfs.Op, name string) faultfs.Fault {
-		if bad && op == faultfs.OpRead {
+		if bad.Load() && op == faultfs.OpRead {
 			return faultfs.Fail
 		}
 		return faultfs.None
@@ -125,13 +126,13 @@ func TestScrubReadError(t *testing.T) {
 	defer l.Close()
 	s := l.NewScrubber(1 << 40)
 	round(t, s)
-	bad = true
+	bad.Store(true)
 	for _, res := range round(t, s) {
 		if err := res.Damage; !errors.Is(err, faultfs.ErrInjected) || !strings.Contains(err.Error(), res.File) || !strings.Contains(err.Error(), "offset") {
 			t.Error(err)
 		}
 	}
-	bad = false
+	bad.Store(false)
 	for _, res := range round(t, s) {
 		if res.Damage != nil {
 			t.Error(res.Damage)
