@@ -103,29 +103,29 @@ func (l *Log) seal(seg *openSegment) error {
 }
 
 // writeTables writes the tables and the footer behind the batches, the footer being filled in but
-// for what seg knows.
-func (seg *openSegment) writeTables(foot *footer) error {
-	foot.sparse = seg.mem.sorted
-	foot.bodyEnd = seg.end
-	foot.batches = seg.batches
-	foot.records = uint32(seg.mem.len())
-	foot.metas = uint32(len(seg.metas))
-	foot.mains = uint32(len(seg.mem.mains))
-	foot.bodySum = seg.bodySum
-	foot.first, foot.last = seg.first, seg.last
-	foot.live = uint64(seg.bytes)
-	b := make([]byte, 0, foot.fileSize()-int64(seg.end))
-	b = seg.mem.append(b)
-	for _, off := range seg.metas {
+// for what s knows.
+func (s *openSegment) writeTables(foot *footer) error {
+	foot.sparse = s.mem.sorted
+	foot.bodyEnd = s.end
+	foot.batches = s.batches
+	foot.records = uint32(s.mem.len())
+	foot.metas = uint32(len(s.metas))
+	foot.mains = uint32(len(s.mem.mains))
+	foot.bodySum = s.bodySum
+	foot.first, foot.last = s.first, s.last
+	foot.live = uint64(s.bytes)
+	b := make([]byte, 0, foot.fileSize()-int64(s.end))
+	b = s.mem.append(b)
+	for _, off := range s.metas {
 		b = le.AppendUint32(b, off)
 	}
-	foot.tableSum = crc32.Update(seg.head.sum, castagnoli, b)
+	foot.tableSum = crc32.Update(s.head.sum, castagnoli, b)
 	b = b[:cap(b)-footerSize]
-	b = append(b, foot.encode(seg.head.sum)...)
-	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
+	b = append(b, foot.encode(s.head.sum)...)
+	if _, err := s.file.WriteAt(b, int64(s.end)); err != nil {
 		return err
 	}
-	return seg.file.Truncate(foot.fileSize())
+	return s.file.Truncate(foot.fileSize())
 }
 
 func (l *Log) syncFile(f vfs.File, path string) error {
