@@ -356,24 +356,51 @@ func (l *Log) Synced() Applied {
 	return l.mu.synced
 }
 
-// Close stops the background, syncs what was committed and closes the files. It returns the error
-// that ended the life of the log, if one did. A batch that was not committed is lost.
-func (l *Log) Close() error {
+// Retire ends writing and the background, without a sync: another log takes the place of this one.
+// Reads go on until Close, and no name in the directory is used any more, so that it may be renamed
+// or removed. The writer must be idle. Everything that would write returns ErrClosed from now on.
+func (l *Log) Retire() {
 	l.mu.Lock()
 	if l.mu.closed {
 		l.mu.Unlock()
+		return
+	}
+	l.mu.closed, l.mu.retired = true, true
+	l.noteRoomLocked()
+	l.mu.changed.Broadcast()
+	l.mu.Unlock()
+	l.stopReclaim()
+	l.done.Wait()
+	// Whoever began before has the directory's names in hand.
+	l.checkpointing.Lock()
+	defer l.checkpointing.Unlock()
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
+}
+
+// Close stops the background, syncs what was committed and closes the files. It returns the error
+// that ended the life of the log, if one did. A batch that was not committed is lost. Of a log that
+// was retired it closes the files only.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	retired := l.mu.retired
+	if l.mu.closed && !retired {
+		l.mu.Unlock()
 		return ErrClosed
 	}
-	l.mu.closed = true
+	l.mu.closed, l.mu.retired = true, false
 	l.noteRoomLocked()
 	l.mu.changed.Broadcast()
 	l.mu.Unlock()
 	l.stopReclaim()
 	l.done.Wait()
 
-	err := l.finalSync()
+	err := error(nil)
+	if !retired {
+		err = l.finalSync()
+	}
 	switch next := l.mu.next; {
-	case next != nil && err == nil:
+	case next != nil && err == nil && !retired:
 		l.abandon(next)
 	case next != nil:
 		_ = next.file.Close()

@@ -58,6 +58,9 @@ func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, er
 	}
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()
+	if err := l.alive(); err != nil {
+		return wrap(err)
+	}
 	switch _, err := l.o.FS.Stat(dir); {
 	case err == nil:
 		return wrap(fs.ErrExist)

@@ -106,6 +106,7 @@ type Log struct {
 		sync.Mutex
 		changed sync.Cond // some field below
 		closed  bool
+		retired bool         // closed, but for the files
 		err     error        // what ended the life of the log
 		sealing *openSegment // full, no longer written to, not yet sealed
 		next    *openSegment // allocated, not yet in use

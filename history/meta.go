@@ -30,6 +30,18 @@ func (s metaState) apply(m Meta) {
 	b[string(m.Key)] = m.Value
 }
 
+// AllMeta returns the live meta records of all buckets, those of the current batch included, in no
+// order. The values must not be modified and stay valid. Writer only.
+func (l *Log) AllMeta() []Meta {
+	var out []Meta
+	for bucket, records := range l.w.metas {
+		for k, v := range records {
+			out = append(out, Meta{Bucket: bucket, Key: []byte(k), Value: v})
+		}
+	}
+	return out
+}
+
 func (s metaState) all(bucket byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		for _, k := range slices.Sorted(maps.Keys(s[bucket])) {

@@ -103,6 +103,20 @@ type Scanner struct {
 	err    error
 }
 
+// Hold returns a Scanner over the records at and above from that holds the files it will read: what
+// a compaction that comes later makes needless is still found. The space of files that are replaced
+// meanwhile is not given back before Close.
+func (v *View) Hold(from kv.Rev) (*Scanner, error) {
+	s := &Scanner{spans: v.spans(from)}
+	for i := range s.spans {
+		if err := s.spans[i].number(); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
 // Next goes to the next record. It returns false at the end or on an error.
 func (s *Scanner) Next() bool {
 	for s.err == nil {

@@ -64,8 +64,35 @@ func (s *Store) HashKV(ctx context.Context, revision int64) (kv.HashResult, erro
 // HashKV.
 func (s *Store) Hash(ctx context.Context) (kv.HashResult, error) { return s.hashNow(ctx, 0) }
 
+// HashAt returns what HashKV would return for a revision if the compact revision were the one given,
+// which must be at or above the present one and at most the revision; -1 or 0 is none. So stores
+// that have come to different compactions can be compared. Its cost is that of HashKV.
+//
+// Errors: a *kv.CompactedError if the store has been compacted above that compact revision,
+// kv.ErrFutureRev, and as HashKV.
+func (s *Store) HashAt(ctx context.Context, revision, compact int64) (uint32, error) {
+	res, err := s.hash(ctx, func(snap *snapshot) (lower, at int64, err error) {
+		switch {
+		case max(snap.compact, 0) > max(compact, 0):
+			err = &kv.CompactedError{CompactRevision: snap.compact}
+		case revision > snap.rev || compact > revision:
+			err = kv.ErrFutureRev
+		}
+		return compact, revision, err
+	})
+	return res.Hash, err
+}
+
 // hashNow computes a hash on the present state.
 func (s *Store) hashNow(ctx context.Context, revision int64) (kv.HashResult, error) {
+	return s.hash(ctx, func(snap *snapshot) (lower, at int64, err error) {
+		at, err = snap.hashRevision(revision)
+		return snap.compact, at, err
+	})
+}
+
+// hash computes a hash on the present state, of the records that which chooses.
+func (s *Store) hash(ctx context.Context, which func(*snapshot) (lower, at int64, err error)) (kv.HashResult, error) {
 	select {
 	case s.hashes.slot <- struct{}{}:
 		defer func() { <-s.hashes.slot }()
@@ -76,11 +103,11 @@ func (s *Store) hashNow(ctx context.Context, revision int64) (kv.HashResult, err
 	}
 	snap := s.hashes.hold(s)
 	defer s.hashes.release()
-	at, err := snap.hashRevision(revision)
+	lower, at, err := which(snap)
 	if err != nil {
 		return kv.HashResult{}, err
 	}
-	h := hashing{snap: snap, lower: snap.compact, at: at, limit: s.hashes.states}
+	h := hashing{snap: snap, lower: lower, at: at, limit: s.hashes.states}
 	sum, err := h.run(ctx)
 	if err != nil {
 		return kv.HashResult{}, err

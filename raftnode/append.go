@@ -1,9 +1,9 @@
 package raftnode
 
 import (
-	"errors"
 	"fmt"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/wal"
@@ -20,9 +20,10 @@ type appender struct {
 	hard  *raftpb.HardState
 	dirty bool
 
-	batches []wal.Batch
-	local   []*raftpb.Message
-	remote  []*raftpb.Message
+	batches  []wal.Batch
+	installs []*raftpb.Snapshot
+	local    []*raftpb.Message
+	remote   []*raftpb.Message
 }
 
 func (a *appender) run() {
@@ -47,19 +48,21 @@ func (a *appender) run() {
 
 // append writes a group and releases its responses.
 func (a *appender) append(msgs []*raftpb.Message) error {
-	a.batches, a.local, a.remote = a.batches[:0], a.local[:0], a.remote[:0]
+	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0], a.remote[:0], a.installs[:0]
 	for _, m := range msgs {
-		if m.GetSnapshot() != nil && m.GetSnapshot().GetMetadata().GetIndex() != 0 {
-			return errors.New("a snapshot arrived, and installing one is not supported")
+		var start *wal.Start
+		if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
+			start = &wal.Start{Index: s.GetMetadata().GetIndex(), Term: s.GetMetadata().GetTerm()}
+			a.installs = append(a.installs, s)
 		}
-		must := len(m.GetEntries()) > 0
+		must := len(m.GetEntries()) > 0 || start != nil
 		if m.Commit != nil {
 			next := &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 			must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()
 			a.hard, a.dirty = next, true
 		}
 		if must {
-			a.batches = append(a.batches, wal.Batch{Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
+			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
 		}
 		for _, r := range m.GetResponses() {
 			if r.GetTo() == a.n.cfg.ID {
@@ -74,6 +77,13 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 			return err
 		}
 		clear(a.batches)
+	}
+	// The log begins behind the snapshot now, for good: a restart installs it if this process does
+	// not come to it. It goes behind what is still to be applied, and before raft hears of it, and
+	// so before all that comes after it.
+	for i, s := range a.installs {
+		a.n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
+		a.installs[i] = nil
 	}
 	if len(a.local) > 0 {
 		a.n.inbox.put(a.local...)

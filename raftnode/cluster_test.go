@@ -24,8 +24,10 @@ type network struct {
 		sync.Mutex
 		rng   *rand.Rand
 		nodes map[uint64]*Node
-		side  map[uint64]int
-		loss  float64
+		// members are those that snapshots are brought to.
+		members map[uint64]*member
+		side    map[uint64]int
+		loss    float64
 	}
 }
 

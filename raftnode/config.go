@@ -38,6 +38,16 @@ type Transport interface {
 	Send(msgs []*raftpb.Message)
 }
 
+// Snapshots brings other members up to date whose next entries are not in the log any more.
+type Snapshots interface {
+	// Position returns the index that the state machine has come to. Whatever Send sends is the
+	// state at that index or a later one. It is called on the raft goroutine and must not block.
+	Position() uint64
+	// Send takes a MsgSnap to another member. It does not block: the state is brought there aside,
+	// with the position it really has, and Node.ReportSnapshot says once how that ended.
+	Send(m *raftpb.Message)
+}
+
 // Config says how a Node works. ID, Log, ConfState, Proposals and Ticks are required.
 type Config struct {
 	ID        uint64
@@ -55,6 +65,8 @@ type Config struct {
 	Proposals Proposals
 	// Transport may be nil while there is one member.
 	Transport Transport
+	// Snapshots may be nil: then a member that lags behind the log stays there.
+	Snapshots Snapshots
 	// Logger takes changes of leadership at info, and the library's own lines at debug. Default
 	// none.
 	Logger *slog.Logger

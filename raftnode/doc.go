@@ -18,9 +18,20 @@
 //  1. Call Committed in a loop from one goroutine, apply what it returns in order, and give it
 //     back with Applied. The state machine's position advances with every entry, empty ones and
 //     configuration changes included.
-//  2. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
-//  3. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
+//  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
+//     one that was kept for InstallSnapshot, and go on behind the snapshot's position.
+//  3. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
+//  4. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
 //     is never repeated.
+//
+// # Snapshots
+//
+// A snapshot has no data here. One that raft wants sent is handed to Snapshots, which sends the state
+// as it is by then and reports. A receiver keeps the state aside until it is whole, verified and
+// durable, and only then calls InstallSnapshot. If raft accepts it, the append goroutine lets the log
+// begin behind its position, and this write decides: from then on the state that is kept aside is the
+// member's, whoever carries it out, the caller of Committed in its turn or the next start. Entries that
+// were handed out before are applied before, on the state that is given up.
 //
 // # Invariants
 //
@@ -30,4 +41,6 @@
 //  4. An index that ReadIndex returns is at least the newest index that was committed anywhere when
 //     ReadIndex was called.
 //  5. An entry is handed out for applying after it is durable here.
+//  6. A snapshot is handed out for applying after the log's beginning behind it is durable, after all
+//     entries that were handed out before raft accepted it, and before all that follow it.
 package raftnode

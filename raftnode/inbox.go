@@ -1,19 +1,25 @@
 package raftnode
 
 import (
+	"slices"
 	"sync"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// call asks the raft goroutine for something that is no message: to apply a configuration change,
-// or to propose one.
+// call asks the raft goroutine for something that is no message of raft: to apply a configuration
+// change, to propose one, to take a snapshot, or with report set to hear how one was sent.
 type call struct {
 	cc      raftpb.ConfChangeI
 	propose bool
 	done    chan *raftpb.ConfState
 	err     chan error
+
+	snap  *raftpb.Message
+	taken chan bool
+
+	report func(*raft.RawNode)
 }
 
 // inbox collects what the raft goroutine has to step.
@@ -23,6 +29,8 @@ type inbox struct {
 		msgs  []*raftpb.Message
 		peer  int // how many of msgs came from other members
 		calls []call
+		// unreachable are members that messages to were lost.
+		unreachable []uint64
 	}
 }
 
@@ -41,7 +49,7 @@ func (i *inbox) putPeer(msgs []*raftpb.Message) {
 		case i.mu.peer >= maxPeerMessages:
 			return
 		case raft.IsLocalMsg(t) || raft.IsLocalMsgTarget(m.GetFrom()) || t == raftpb.MsgSnap:
-			// Only the storage of this member speaks so, and snapshots have no receiver yet.
+			// Only the storage of this member speaks so, and a snapshot comes with its state.
 		default:
 			i.mu.msgs = append(i.mu.msgs, m)
 			i.mu.peer++
@@ -53,6 +61,27 @@ func (i *inbox) call(c call) {
 	i.mu.Lock()
 	i.mu.calls = append(i.mu.calls, c)
 	i.mu.Unlock()
+}
+
+// lost notes that messages to a member were lost.
+func (i *inbox) lost(id uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !slices.Contains(i.mu.unreachable, id) {
+		i.mu.unreachable = append(i.mu.unreachable, id)
+	}
+}
+
+// takeLost returns the members that messages to were lost.
+func (i *inbox) takeLost() []uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.mu.unreachable) == 0 {
+		return nil
+	}
+	out := i.mu.unreachable
+	i.mu.unreachable = nil
+	return out
 }
 
 // take returns everything that waits, and keeps the memory of what it returned last.

@@ -64,6 +64,8 @@ type raftState struct {
 	last, proposed uint64
 	// begin is the index of the entry that begins this member's term as leader.
 	begin uint64
+	// restored is the index of the last snapshot that raft accepted.
+	restored uint64
 	// ticks counts the ticks since the outstanding read index was asked for.
 	ticks int
 	// moved is set when raft may have something to do.
@@ -115,7 +117,7 @@ func New(cfg Config) (*Node, error) {
 		Vote:   new(hard.GetVote()),
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
 	}
-	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState}
+	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots}
 	n.raft.last = last
 	n.raft.single = single(cfg.ConfState, cfg.ID)
 	n.term.Store(hard.GetTerm())

@@ -101,6 +101,9 @@ func (l *memLog) Append(batches ...wal.Batch) error {
 	}
 	l.mu.groups = append(l.mu.groups, append([]wal.Batch(nil), batches...))
 	for _, b := range batches {
+		if b.Snapshot != nil {
+			l.mu.start, l.mu.ents = *b.Snapshot, nil
+		}
 		if b.HardState != nil {
 			l.mu.hard = b.HardState
 		}
@@ -109,6 +112,16 @@ func (l *memLog) Append(batches ...wal.Batch) error {
 		}
 	}
 	return nil
+}
+
+// truncate gives up the entries up to index.
+func (l *memLog) truncate(index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := int(index - l.mu.start.Index); index > l.mu.start.Index && n <= len(l.mu.ents) {
+		l.mu.start = wal.Start{Index: index, Term: l.mu.ents[n-1].GetTerm()}
+		l.mu.ents = append([]*raftpb.Entry(nil), l.mu.ents[n:]...)
+	}
 }
 
 func (l *memLog) groups() [][]wal.Batch {
@@ -168,6 +181,9 @@ type member struct {
 		sync.Mutex
 		applied []string
 		index   uint64
+		// aside is a state that was received, and installs counts those that were installed.
+		aside    []string
+		installs int
 	}
 	moved sync.Cond
 }
@@ -185,6 +201,16 @@ func (m *member) apply() {
 			return
 		}
 		for _, msg := range run {
+			if s := msg.GetSnapshot(); s != nil {
+				m.mu.Lock()
+				if s.GetMetadata().GetIndex() <= m.mu.index {
+					panic(fmt.Sprintf("a snapshot at %d behind entry %d", s.GetMetadata().GetIndex(), m.mu.index))
+				}
+				m.mu.index, m.mu.applied = s.GetMetadata().GetIndex(), m.mu.aside
+				m.mu.installs++
+				m.mu.Unlock()
+				m.moved.Broadcast()
+			}
 			for _, e := range msg.GetEntries() {
 				if e.GetType() == raftpb.EntryConfChangeV2 {
 					var cc raftpb.ConfChangeV2

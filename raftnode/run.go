@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 // run is the raft goroutine.
@@ -52,6 +53,10 @@ func (n *Node) turn() {
 			n.cfg.Logger.Debug("message refused", "type", m.GetType(), "from", m.GetFrom(), "error", err)
 		}
 	}
+	for _, id := range n.inbox.takeLost() {
+		r.moved = true
+		r.node.ReportUnreachable(id)
+	}
 	for _, c := range r.calls {
 		r.moved = true
 		n.serve(c)
@@ -65,14 +70,25 @@ func (n *Node) turn() {
 }
 
 func (n *Node) serve(c call) {
-	if c.propose {
+	switch {
+	case c.report != nil:
+		c.report(n.raft.node)
+	case c.snap != nil:
+		n.takeSnapshot(c)
+	case c.propose:
 		c.err <- n.raft.node.ProposeConfChange(c.cc)
-		return
+	default:
+		cs := n.raft.node.ApplyConfChange(c.cc)
+		n.configured(cs)
+		n.publish()
+		c.done <- cs
 	}
-	cs := n.raft.node.ApplyConfChange(c.cc)
+}
+
+// configured notes the configuration.
+func (n *Node) configured(cs *raftpb.ConfState) {
+	n.raft.storage.conf = cs
 	n.raft.single = single(cs, n.cfg.ID)
-	n.publish()
-	c.done <- cs
 }
 
 // propose hands waiting proposals to raft as far as there is room in flight.
@@ -126,6 +142,11 @@ func (n *Node) handle(rd raft.Ready) {
 		n.term.Store(rd.HardState.GetTerm())
 		n.committed.Store(rd.HardState.GetCommit())
 	}
+	if s := rd.Snapshot; !raft.IsEmptySnap(s) {
+		r.restored = s.GetMetadata().GetIndex()
+		r.last, r.proposed = r.restored, 0
+		n.configured(s.GetMetadata().GetConfState())
+	}
 	if len(rd.Entries) > 0 {
 		r.last = rd.Entries[len(rd.Entries)-1].GetIndex()
 		r.proposed = 0
@@ -139,11 +160,13 @@ func (n *Node) handle(rd raft.Ready) {
 	}
 	r.out = r.out[:0]
 	for _, m := range rd.Messages {
-		switch m.GetTo() {
-		case raft.LocalAppendThread:
+		switch {
+		case m.GetTo() == raft.LocalAppendThread:
 			n.appends.put(m)
-		case raft.LocalApplyThread:
+		case m.GetTo() == raft.LocalApplyThread:
 			n.applies.put(m)
+		case m.GetType() == raftpb.MsgSnap:
+			n.cfg.Snapshots.Send(m)
 		default:
 			r.out = append(r.out, m)
 		}

@@ -11,7 +11,10 @@ import (
 type storage struct {
 	log  Log
 	hard *raftpb.HardState
+	// conf is the newest configuration that was applied.
 	conf *raftpb.ConfState
+	// snapshots may be nil.
+	snapshots Snapshots
 	// err is the first error of the log itself: raft panics on it, this says why.
 	err error
 }
@@ -40,9 +43,20 @@ func (s *storage) FirstIndex() (uint64, error) {
 	return i, s.note(err)
 }
 
-// Snapshot has nothing to offer until there are checkpoints; raft asks again.
+// Snapshot returns where the state machine is, without data: who sends the snapshot takes the state
+// as it is then, which is the same or a later one, and tells the receiver its true position. What raft
+// makes of the answer is only how far the receiver will be at least.
 func (s *storage) Snapshot() (*raftpb.Snapshot, error) {
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
+	if s.snapshots == nil {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	index := s.snapshots.Position()
+	term, err := s.Term(index)
+	if err != nil || index == 0 {
+		// The state machine is on its way to a snapshot of its own.
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: &term, ConfState: s.conf}}, nil
 }
 
 func (s *storage) note(err error) error {

@@ -57,6 +57,8 @@ type Inspection struct {
 	// Last if there is none, and Commit is that of the last hard state. They are known when Files has
 	// ended, and mean something if no file was bad.
 	First, Last, Commit uint64
+	// Start is the position that the log begins behind, known at the same time.
+	Start Start
 
 	p    opening
 	out  []File
@@ -123,6 +125,7 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 		}
 		w := in.p.w
 		in.First, in.Last, in.Commit = w.mu.start.Index+1, w.last(), w.mu.hard.commit
+		in.Start = w.mu.start
 		for _, n := range in.temp {
 			if !yield(File{Name: n, Kind: KindTemporary}) {
 				return

@@ -1,0 +1,58 @@
+package raftnode
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// InstallSnapshot gives raft a MsgSnap whose state is whole, verified and durable aside. If raft
+// accepts it, the snapshot comes out of Committed in its turn, or the member fails. If not, because
+// the member has come as far by itself or the sender's term is over, nothing comes of it and the state
+// may be thrown away. The error is ErrStopped, or that of a message that is none: then it is not known
+// whether raft has accepted it, and the state must stay for the next start.
+func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
+	if s := m.GetSnapshot(); m.GetType() != raftpb.MsgSnap || raft.IsEmptySnap(s) || m.GetTo() != n.cfg.ID || m.GetFrom() == 0 || m.GetTerm() == 0 {
+		return false, fmt.Errorf("raftnode: %v from %x to %x is no snapshot for %x", m.GetType(), m.GetFrom(), m.GetTo(), n.cfg.ID)
+	}
+	c := call{snap: m, taken: make(chan bool, 1)}
+	n.inbox.call(c)
+	n.wake()
+	select {
+	case accepted = <-c.taken:
+		return accepted, nil
+	case <-n.dead:
+		return false, ErrStopped
+	}
+}
+
+// takeSnapshot steps a snapshot and tells whether raft accepted it.
+func (n *Node) takeSnapshot(c call) {
+	r := &n.raft
+	n.carryOut()
+	r.restored = 0
+	if err := r.node.Step(c.snap); err != nil {
+		n.cfg.Logger.Debug("snapshot refused", "from", c.snap.GetFrom(), "error", err)
+	}
+	r.moved = true
+	n.carryOut()
+	c.taken <- r.restored == c.snap.GetSnapshot().GetMetadata().GetIndex()
+}
+
+// ReportSnapshot says how the snapshot ended that Snapshots was given for a member: ok if the member
+// has installed it, or does not need it.
+func (n *Node) ReportSnapshot(id uint64, ok bool) {
+	status := raft.SnapshotFinish
+	if !ok {
+		status = raft.SnapshotFailure
+	}
+	n.inbox.call(call{report: func(rn *raft.RawNode) { rn.ReportSnapshot(id, status) }})
+	n.wake()
+}
+
+// ReportUnreachable says that messages to a member were lost.
+func (n *Node) ReportUnreachable(id uint64) {
+	n.inbox.lost(id)
+	n.wake()
+}
