@@ -324,7 +324,7 @@ func (t *Transport) attend(p *remote, in *inbound, l *link, k kind) {
 		err = t.receiveBulk(p, l)
 	}
 	if e := (*Error)(nil); errors.As(err, &e) && !e.remote && e.Code != CodeReplaced {
-		l.tell(e)
+		l.giveUp(e)
 	}
 	l.end(err)
 	wg.Wait()

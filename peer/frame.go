@@ -239,7 +239,7 @@ func (f *frames) frame() (frameType, byte, []byte, error) {
 }
 
 // keepPartial is how much memory a reader keeps for the next split payload.
-const keepPartial = 1 << 20
+const keepPartial = 4 << 20
 
 // release gives up what the last call returned.
 func (f *frames) release() {

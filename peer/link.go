@@ -3,6 +3,7 @@ package peer
 import (
 	"bufio"
 	"context"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -126,9 +127,29 @@ func (l *link) end(err error) {
 	})
 }
 
-// tell says why and closes the link.
+// grace is how long a side that closes a stream leaves the other one to read why. Closing at once could
+// reset the connection, which overtakes the reason.
+func (l *link) grace() time.Duration { return min(l.limits.dead, time.Second) }
+
+// tell says why, lets the other side close the link, and closes it if it does not. Another goroutine
+// reads the link.
 func (l *link) tell(e *Error) {
-	l.sendFrame(frameClose, encodeReason(e))
+	if l.sendFrame(frameClose, encodeReason(e)) == nil {
+		timer := time.NewTimer(l.grace())
+		defer timer.Stop()
+		select {
+		case <-l.down.done:
+		case <-timer.C:
+		}
+	}
+	l.end(e)
+}
+
+// giveUp is tell for the goroutine that reads the link.
+func (l *link) giveUp(e *Error) {
+	if l.sendFrame(frameClose, encodeReason(e)) == nil && l.conn.SetReadDeadline(time.Now().Add(l.grace())) == nil {
+		_, _ = io.Copy(io.Discard, l.conn)
+	}
 	l.end(e)
 }
 

@@ -159,8 +159,9 @@ func (t *Transport) Start(r Receivers) error {
 	return nil
 }
 
-// SetMembers replaces the membership by the one at a raft index. This member may be among them; its
-// URLs are what others are told to dial. Streams of those that are not there any more end.
+// SetMembers replaces the membership by the one that the change at a raft index made; removed are all
+// ids that ever were members and are not any more. This member may be among the members; its URLs are
+// what others are told to dial. Streams of those that are not there any more end.
 func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
