@@ -47,8 +47,9 @@ type load struct {
 	}
 	events []write // the watcher's until it is done
 
-	stop    context.CancelFunc
-	working sync.WaitGroup
+	// The writers end first, so that the watcher can have everything.
+	stopWriting, stopWatching context.CancelFunc
+	writing, watching         sync.WaitGroup
 }
 
 func dial(t testing.TB, s *proc.Server) *clientv3.Client {
@@ -69,16 +70,17 @@ func dial(t testing.TB, s *proc.Server) *clientv3.Client {
 }
 
 func startLoad(t *testing.T, s *proc.Server, writers int) *load {
-	ctx, stop := context.WithCancel(t.Context())
-	l := &load{t: t, stop: stop}
+	ctx, stopWriting := context.WithCancel(t.Context())
+	watchCtx, stopWatching := context.WithCancel(t.Context())
+	l := &load{t: t, stopWriting: stopWriting, stopWatching: stopWatching}
 	l.value.Store(4 << 10)
 	l.keys.Store(50)
 	for w := range writers {
 		c := dial(t, s)
-		l.working.Go(func() { l.write(ctx, c, w) })
+		l.writing.Go(func() { l.write(ctx, c, w) })
 	}
 	c := dial(t, s)
-	l.working.Go(func() { l.watch(ctx, c) })
+	l.watching.Go(func() { l.watch(watchCtx, c) })
 	return l
 }
 
@@ -171,15 +173,22 @@ func (l *load) awaitAcks(what string, n int64) time.Duration {
 	return await(l.t, what, func() bool { return l.acked.Load() >= target })
 }
 
-// finish ends the load at a revision that the watcher must reach, and checks what was recorded: every
-// acknowledged write is an event at its revision, revisions have no gap, and the store holds what the
-// events say.
-func (l *load) finish(c *clientv3.Client, last int64) {
+// finish ends the load and checks what was recorded: every acknowledged write is an event at its
+// revision, revisions have no gap, and the store holds what the events say.
+func (l *load) finish(c *clientv3.Client) {
 	t := l.t
 	t.Helper()
-	await(t, "the watcher has everything", func() bool { return l.seen.Load() >= last })
-	l.stop()
-	l.working.Wait()
+	l.stopWriting()
+	l.writing.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	end, err := c.Put(ctx, "end", "end")
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the watcher has everything", func() bool { return l.seen.Load() >= end.Header.Revision })
+	l.stopWatching()
+	l.watching.Wait()
 	for i, text := range l.mu.other {
 		if i < 10 {
 			t.Errorf("an answer that nobody should get: %s", text)
@@ -214,8 +223,6 @@ func (l *load) finish(c *clientv3.Client, last int64) {
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
 	for key, e := range newest {
 		r, err := c.Get(ctx, key, clientv3.WithRev(rev))
 		if err != nil {
