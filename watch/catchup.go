@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"vigil/kv"
 )
@@ -22,9 +23,10 @@ func (h *Hub) addPending(w *watcher) {
 // catchUp is a worker: it takes the scans in turn, and reads a batch for one.
 func (h *Hub) catchUp() {
 	d := deliverer{hub: h}
+	p := newPacer(0, mostRest)
 	for {
-		g := h.nextScan()
-		if g == nil {
+		g := h.nextScan(p)
+		if g == nil || !p.pause(nil, h.done) {
 			return
 		}
 		h.step(&d, g)
@@ -33,8 +35,32 @@ func (h *Hub) catchUp() {
 	}
 }
 
-// nextScan waits for a scan whose turn it is and takes it; nil when the hub is closed.
-func (h *Hub) nextScan() *group {
+const (
+	// mostRest is the longest that workers rest after a batch.
+	mostRest = 50 * time.Millisecond
+	// quietAfter is how long nobody must have written for workers not to rest.
+	quietAfter = 100 * time.Millisecond
+)
+
+// rest decides when workers go on after so many bytes were read and delivered: at once if nobody writes,
+// otherwise when that is in keeping with the rates of the options. mu is held.
+func (h *Hub) rest(read, delivered int64) {
+	now := time.Now()
+	if published := h.ring.published.Load(); published != h.mu.seen {
+		h.mu.seen, h.mu.seenAt = published, now
+	}
+	if now.Sub(h.mu.seenAt) > quietAfter {
+		return
+	}
+	seconds := max(float64(read)/float64(h.opt.CatchUpReadRate), float64(delivered)/float64(h.opt.CatchUpSendRate))
+	p := pacer{limit: mostRest, until: h.mu.restUntil}
+	p.extend(time.Duration(seconds * float64(time.Second)))
+	h.mu.restUntil = p.until
+}
+
+// nextScan waits for a scan whose turn it is and takes it; nil when the hub is closed. p is told when to
+// read.
+func (h *Hub) nextScan(p *pacer) *group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
@@ -50,6 +76,7 @@ func (h *Hub) nextScan() *group {
 			}
 			g = h.merge(g)
 			g.running = true
+			p.until = h.mu.restUntil
 			h.mu.reading = append(h.mu.reading, g)
 			if len(h.mu.scans) > 0 || len(h.mu.pending) > 0 {
 				h.work.Signal()
@@ -136,8 +163,10 @@ func (h *Hub) merge(g *group) *group {
 func (h *Hub) step(d *deliverer, g *group) {
 	pos := g.pos
 	var failure error
+	var read int64
+	d.bytes = 0
 	if to := h.ring.published.Load(); pos <= to {
-		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes())
+		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes(len(g.members)))
 		switch {
 		case err != nil:
 			failure = err
@@ -145,7 +174,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 			failure = fmt.Errorf("watch: the source read revisions %d..%d up to %d", pos, to, next)
 		default:
 			pos = next
-			d.read(g, next-1, events)
+			read = d.read(g, next-1, events)
 		}
 	}
 	h.mu.Lock()
@@ -176,30 +205,34 @@ func (h *Hub) step(d *deliverer, g *group) {
 	if len(g.members) > 0 {
 		h.mu.scans = append(h.mu.scans, g)
 	}
+	h.rest(read, d.bytes)
 }
 
-// batchBytes is how much to read at once: what no stream has room for would be read again.
-func (h *Hub) batchBytes() int {
+// batchBytes is how much to read at once for so many watchers: what no stream has room for would be read
+// again, and what goes to many is much to send.
+func (h *Hub) batchBytes(watchers int) int {
 	const least = 64 << 10
-	return min(h.opt.CatchUpBytes, max(least, int(h.limit())))
+	return min(h.opt.CatchUpBytes, max(least, min(int(h.limit()), 4*h.opt.CatchUpBytes/max(watchers, 1))))
 }
 
-// read queues a batch for the watchers of the scan. No lock is held.
-func (d *deliverer) read(g *group, last int64, events []kv.Event) {
+// read queues a batch for the watchers of the scan and returns its size. No lock is held.
+func (d *deliverer) read(g *group, last int64, events []kv.Event) (bytes int64) {
 	b := &d.batch
 	b.begin(last, events)
 	for i := range b.events {
 		d.find(g, b, i)
-		d.hub.counts.catchUpBytes.Add(int64(len(b.events[i].KV)))
+		bytes += int64(len(b.events[i].KV))
 	}
+	d.hub.counts.catchUpBytes.Add(bytes)
 	d.hub.counts.catchUpEvents.Add(int64(len(b.events)))
 	if len(d.touched) == 0 {
 		b.end()
-		return
+		return bytes
 	}
 	d.encode(b)
 	d.deliver(b, false)
 	d.wakeAll()
+	return bytes
 }
 
 // drop removes canceled watchers from a scan when they are many. mu is held.

@@ -20,6 +20,7 @@ type deliverer struct {
 	cur      *Stream   // its mu is held
 	wake     []*Stream // to be woken
 	queued   int       // responses since the last wakeAll
+	bytes    int64     // of all responses
 }
 
 // stall is a watcher whose queue had no room.
@@ -188,6 +189,7 @@ func (d *deliverer) push(w *watcher, c *chunk) {
 		return
 	}
 	d.queued++
+	d.bytes += c.bytes
 	w.events += int64(len(c.events))
 	w.bytes += c.bytes
 	w.quiet = false

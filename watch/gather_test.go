@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +131,47 @@ func TestGatherEndsWhenMuchWaits(t *testing.T) {
 			t.Errorf("took %v", d)
 		}
 	})
+}
+
+// TestCatchUpRests: while somebody writes, history is read no faster than the rate; otherwise at once.
+func TestCatchUpRests(t *testing.T) {
+	for _, writes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newMemSource()
+			for range 1000 {
+				src.commit(op{key: "k", value: strings.Repeat("v", 1000)})
+			}
+			h := New(src, Options{CatchUpBytes: 64 << 10, CatchUpReadRate: 1 << 20})
+			defer h.Close()
+			s := h.NewStream(StreamInfo{})
+			defer s.Close()
+			ctx, stop := context.WithCancel(t.Context())
+			var writer sync.WaitGroup
+			writer.Go(func() {
+				for writes && ctx.Err() == nil {
+					rev, events := src.commit(op{key: "other"})
+					h.Publish(rev, events)
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+			defer writer.Wait()
+			defer stop()
+			time.Sleep(time.Second) // without writes, nobody has written for long
+			began := time.Now()
+			s.Create(CreateRequest{Key: []byte("k"), StartRev: 2})
+			for seen := 0; seen < 1000; {
+				rs, err := s.Next(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rs {
+					seen += len(r.Events)
+				}
+			}
+			// A megabyte in pieces of 64 KiB, each with a rest of at most mostRest.
+			if took := time.Since(began); writes && took < 10*mostRest || !writes && took > mostRest {
+				t.Errorf("took %v with writes: %v", took, writes)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package watch
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"vigil/kv"
 )
@@ -54,8 +55,12 @@ type Hub struct {
 		pending list     // watchers that wait for a worker to give them a scan
 		scans   []*group // scans that wait for a worker, in turn
 		reading []*group // scans that workers run
-		asks    []*Stream
-		ticks   tickHeap
+		// restUntil is when workers that have delivered much while others wrote go on.
+		restUntil time.Time
+		seen      int64     // newest published revision when a worker looked last
+		seenAt    time.Time // when it was seen first
+		asks      []*Stream
+		ticks     tickHeap
 	}
 }
 
@@ -71,7 +76,7 @@ func New(src Source, o Options) *Hub {
 	h.work.L = &h.mu.Mutex
 	h.mu.streams = map[uint64]*Stream{}
 	h.mu.live = newGroup()
-	h.mu.claimed, h.mu.matched = rev, rev
+	h.mu.claimed, h.mu.matched, h.mu.seen = rev, rev, rev
 	h.finished.Go(h.match)
 	h.finished.Go(h.tickLoop)
 	for range h.opt.CatchUpWorkers {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 )
 
@@ -41,6 +42,10 @@ type Options struct {
 	// CatchUpBytes bounds what a worker reads from the Source at once, and delivers before others have
 	// their turn at the processor. Default 256 KiB.
 	CatchUpBytes int
+	// CatchUpReadRate and CatchUpSendRate are the bytes a second that workers read and queue together
+	// while there are writes, so that these find a free processor. Defaults 256 MiB, and 128 MiB for
+	// each processor that Go may use.
+	CatchUpReadRate, CatchUpSendRate int64
 	// CatchUpScans is the number of positions in history that are read in turn; watchers behind
 	// join the nearest of them. Default 32.
 	CatchUpScans int
@@ -78,6 +83,8 @@ func (o Options) EnsureDefaults() Options {
 	or(&o.PendingAnswers, 4096)
 	or(&o.CatchUpWorkers, 2)
 	or(&o.CatchUpBytes, 256<<10)
+	or(&o.CatchUpReadRate, 256<<20)
+	or(&o.CatchUpSendRate, int64(runtime.GOMAXPROCS(0))*(128<<20))
 	or(&o.CatchUpScans, 32)
 	or(&o.CatchUpNear, 4096)
 	or(&o.StreamWatchers, 1_000_000)
@@ -113,6 +120,8 @@ func (o Options) Validate() error {
 		{"PendingAnswers", int64(o.PendingAnswers)},
 		{"CatchUpWorkers", int64(o.CatchUpWorkers)},
 		{"CatchUpBytes", int64(o.CatchUpBytes)},
+		{"CatchUpReadRate", o.CatchUpReadRate},
+		{"CatchUpSendRate", o.CatchUpSendRate},
 		{"CatchUpScans", int64(o.CatchUpScans)},
 		{"CatchUpNear", o.CatchUpNear},
 		{"StreamWatchers", int64(o.StreamWatchers)},

@@ -63,6 +63,8 @@ func randomOptions(rng *rand.Rand) Options {
 		NextBytes:         between(rng, 100, 5_000),
 		CatchUpWorkers:    int(between(rng, 1, 4)),
 		CatchUpBytes:      int(between(rng, 100, 5_000)),
+		CatchUpReadRate:   between(rng, 100_000, 1<<30),
+		CatchUpSendRate:   between(rng, 100_000, 1<<30),
 		CatchUpScans:      int(between(rng, 1, 8)),
 		CatchUpNear:       between(rng, 1, 50),
 		slice:             int(between(rng, 1, 20)),
