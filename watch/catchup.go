@@ -23,7 +23,7 @@ func (h *Hub) addPending(w *watcher) {
 // catchUp is a worker: it takes the scans in turn, and reads a batch for one.
 func (h *Hub) catchUp() {
 	d := deliverer{hub: h}
-	p := newPacer(0, mostRest)
+	p := newPacer(0, 0)
 	for {
 		g := h.nextScan(p)
 		if g == nil || !p.pause(nil, h.done) {
@@ -38,6 +38,8 @@ func (h *Hub) catchUp() {
 const (
 	// mostRest is the longest that workers rest after a batch.
 	mostRest = 50 * time.Millisecond
+	// mostLate is how much of the time that they overslept they may make up for.
+	mostLate = 5 * time.Millisecond
 	// quietAfter is how long nobody must have written for workers not to rest.
 	quietAfter = 100 * time.Millisecond
 )
@@ -53,9 +55,15 @@ func (h *Hub) rest(read, delivered int64) {
 		return
 	}
 	seconds := max(float64(read)/float64(h.opt.CatchUpReadRate), float64(delivered)/float64(h.opt.CatchUpSendRate))
-	p := pacer{limit: mostRest, until: h.mu.restUntil}
-	p.extend(time.Duration(seconds * float64(time.Second)))
-	h.mu.restUntil = p.until
+	until := h.mu.restUntil
+	if late := now.Add(-mostLate); until.Before(late) {
+		until = late
+	}
+	until = until.Add(time.Duration(seconds * float64(time.Second)))
+	if most := now.Add(mostRest); until.After(most) {
+		until = most
+	}
+	h.mu.restUntil = until
 }
 
 // nextScan waits for a scan whose turn it is and takes it; nil when the hub is closed. p is told when to

@@ -25,18 +25,15 @@ func newPacer(cost, limit time.Duration) *pacer {
 }
 
 // add says that so many responses were queued.
-func (p *pacer) add(responses int) { p.extend(time.Duration(responses) * p.cost) }
-
-// extend says that others have work for d.
-func (p *pacer) extend(d time.Duration) {
-	if d <= 0 || p.limit < leastPause {
+func (p *pacer) add(responses int) {
+	if responses == 0 || p.limit < leastPause {
 		return
 	}
 	now := time.Now()
 	if p.until.Before(now) {
 		p.until = now
 	}
-	p.until = p.until.Add(d)
+	p.until = p.until.Add(time.Duration(responses) * p.cost)
 	if most := now.Add(p.limit); p.until.After(most) {
 		p.until = most
 	}
