@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -72,7 +71,7 @@ func TestProgressFlood(t *testing.T) {
 		if q := h.Metrics().QueuedBytes; q > 10_000 {
 			t.Errorf("%d bytes queued", q)
 		}
-		rev, events := src.commit(op{key: "k", value: fmt.Sprint("v")})
+		rev, events := src.commit(op{key: "k", value: "v"})
 		h.Publish(rev, events)
 		synctest.Wait()
 		for seen := 0; seen == 0; {
