@@ -26,9 +26,10 @@ type link struct {
 		buf []byte
 	}
 	down struct {
-		sync.Once
-		done chan struct{}
-		err  error // valid when done is closed
+		why  sync.Once
+		err  error // set by why
+		shut sync.Once
+		done chan struct{} // closed by shut, after why
 	}
 }
 
@@ -118,10 +119,13 @@ func (l *link) sendFrame(t frameType, payload []byte) error {
 	return l.sendLocked(l.write.buf)
 }
 
-// end closes the link for a reason; only the first one counts.
+// blame says why the link is about to end; only the first reason counts.
+func (l *link) blame(err error) { l.down.why.Do(func() { l.down.err = err }) }
+
+// end closes the link for a reason.
 func (l *link) end(err error) {
-	l.down.Do(func() {
-		l.down.err = err
+	l.blame(err)
+	l.down.shut.Do(func() {
 		l.conn.Close()
 		close(l.down.done)
 	})
@@ -134,6 +138,7 @@ func (l *link) grace() time.Duration { return min(l.limits.dead, time.Second) }
 // tell says why, lets the other side close the link, and closes it if it does not. Another goroutine
 // reads the link.
 func (l *link) tell(e *Error) {
+	l.blame(e)
 	if l.sendFrame(frameClose, encodeReason(e)) == nil {
 		timer := time.NewTimer(l.grace())
 		defer timer.Stop()
@@ -147,6 +152,7 @@ func (l *link) tell(e *Error) {
 
 // giveUp is tell for the goroutine that reads the link.
 func (l *link) giveUp(e *Error) {
+	l.blame(e)
 	if l.sendFrame(frameClose, encodeReason(e)) == nil && l.conn.SetReadDeadline(time.Now().Add(l.grace())) == nil {
 		_, _ = io.Copy(io.Discard, l.conn)
 	}

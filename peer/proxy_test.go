@@ -27,8 +27,9 @@ type proxy struct {
 	// at which the connection ends. 0 for never.
 	flip, cutAt atomic.Int64
 
-	mu   sync.Mutex
-	live map[net.Conn]struct{}
+	mu     sync.Mutex
+	closed bool
+	live   map[net.Conn]struct{}
 }
 
 func newProxy(t *testing.T, url string) *proxy {
@@ -42,6 +43,9 @@ func newProxy(t *testing.T, url string) *proxy {
 	p.wg.Go(p.run)
 	t.Cleanup(func() {
 		l.Close()
+		p.mu.Lock()
+		p.closed = true
+		p.mu.Unlock()
 		p.reset()
 		p.wg.Wait()
 	})
@@ -65,7 +69,12 @@ func (p *proxy) run() {
 			continue
 		}
 		p.mu.Lock()
-		p.live[in], p.live[out] = struct{}{}, struct{}{}
+		if p.closed {
+			in.Close()
+			out.Close()
+		} else {
+			p.live[in], p.live[out] = struct{}{}, struct{}{}
+		}
 		p.mu.Unlock()
 		p.seen.Add(1)
 		p.wg.Go(func() { p.pipe(out, in, true) })
