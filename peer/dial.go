@@ -81,7 +81,8 @@ func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received 
 }
 
 func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, sent, received *atomic.Uint64) (*link, error) {
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	raw := conn
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(d.handshake)); err != nil {
 		return nil, err

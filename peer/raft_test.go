@@ -2,7 +2,6 @@ package peer
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -195,5 +194,5 @@ func TestRaftOverFaultyConnections(t *testing.T) {
 	if n := len(slices.Compact(once)); n != len(want) {
 		t.Errorf("%d of %d were applied more than once", len(want)-n, len(want))
 	}
-	t.Log(fmt.Sprintf("%d proposed, %d applied", number, len(want)))
+	t.Logf("%d proposed, %d applied", number, len(want))
 }
