@@ -28,6 +28,7 @@ func (l *Log) start() {
 	l.done.Go(l.sealer)
 	l.done.Go(l.allocator)
 	l.done.Go(l.reclaimer)
+	l.done.Go(l.fitter)
 }
 
 func (l *Log) sealer() {
@@ -153,7 +154,7 @@ func (l *Log) allocator() {
 	mu.Lock()
 	defer mu.Unlock()
 	for {
-		for (!mu.allocate || mu.next != nil && mu.reserve != nil) && l.aliveLocked() == nil {
+		for (!mu.allocate || mu.fitting || mu.next != nil && mu.reserve != nil) && l.aliveLocked() == nil {
 			mu.changed.Wait()
 		}
 		if l.aliveLocked() != nil {
@@ -173,32 +174,17 @@ func (l *Log) allocator() {
 	}
 }
 
-// segmentSize returns how large the next segment should be: enough for some time of writing, and an
-// eighth of what is live, so that the space that is reserved ahead, and garbage that cannot be taken
-// out of the open segment, are in proportion.
-func (l *Log) segmentSize() int64 {
-	most := l.o.SegmentBytes
-	least := min(most, smallSegment)
-	if l.view.Load() == nil {
-		return least
-	}
-	_, live := l.Size()
-	l.mu.Lock()
-	rate := l.mu.rate
-	l.mu.Unlock()
-	return min(max(least, live/8, rate*int64(segmentTime/time.Second)), most)
-}
-
 // allocateLocked makes what is missing of the next segment and the reserve. mu is given up meanwhile.
 func (l *Log) allocateLocked() error {
 	mu := &l.mu
-	reserve := func(get func() (vfs.File, error)) (err error) {
+	reserve := func(get func() (vfs.File, int64, error)) (err error) {
 		if mu.reserve == nil {
 			var file vfs.File
+			var size int64
 			mu.Unlock()
-			file, err = get()
+			file, size, err = get()
 			mu.Lock()
-			mu.reserve = file
+			mu.reserve, mu.reserveSize = file, size
 		}
 		return err
 	}

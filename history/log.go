@@ -20,11 +20,7 @@ import (
 const (
 	defaultSegmentBytes = 64 << 20
 	minSegmentBytes     = 4 << 10
-	// smallSegment is what a segment has at least, unless SegmentBytes is less.
-	smallSegment = 4 << 20
-	// segmentTime is how long a segment should last at the rate at which the one before was filled.
-	segmentTime     = 8 * time.Second
-	maxSegmentBytes = 1 << 30
+	maxSegmentBytes     = 1 << 30
 )
 
 // Options say where a Log is and how it is kept.
@@ -112,6 +108,9 @@ type Log struct {
 		next    *openSegment // allocated, not yet in use
 		nextID  uint64       // of the segment to allocate after next
 		reserve vfs.File     // allocated, see reserve.go
+		// reserveSize is its size; fitting is set while next and reserve must stay, see fit.go.
+		reserveSize int64
+		fitting     bool
 		// allocate asks for next and reserve, waited says that the writer cannot go on without
 		// next; allocErr is why the last attempt, at triedAt, failed.
 		allocate bool
@@ -119,10 +118,6 @@ type Log struct {
 		allocErr error
 		triedAt  time.Time
 		synced   Applied
-		// opened is when the open segment became so, rate how many bytes a second the one before
-		// took.
-		opened time.Time
-		rate   int64
 		// segs are the segments in front of the open one as they are now; replaced, never changed.
 		// The writer and the Views may still know those that were merged.
 		segs []*segment
@@ -133,6 +128,8 @@ type Log struct {
 	dead   sync.Mutex
 	metaAt metaIndex
 	rec    reclaim
+	// appended counts the bytes of batches, rate those of a second of late.
+	appended, rate atomic.Int64
 }
 
 func newLog(o Options) *Log {

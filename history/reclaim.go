@@ -227,6 +227,16 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 	if garbage > live {
 		rate = max(rate, 4*reclaimRate)
 	}
+	// On a full disk the reserve is all that there is to write to.
+	size := l.mergedSize()
+	if rate == math.MaxInt64 {
+		l.mu.Lock()
+		size = min(size, l.mu.reserveSize)
+		l.mu.Unlock()
+		for i := range cs {
+			cs[i].ok = cs[i].ok && cs[i].size-cs[i].dead <= size
+		}
+	}
 	best := -1
 	for i := range cs {
 		if c := &cs[i]; c.ok && c.worth() && (best < 0 || c.dead*cs[best].size > cs[best].dead*c.size) {
@@ -243,13 +253,13 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 	}
 	// Neighbors that are worth it as well, or next to nothing, come along.
 	from, to := best, best+1
-	room := l.o.SegmentBytes - (cs[best].size - cs[best].dead)
+	room := size - (cs[best].size - cs[best].dead)
 	joins := func(i int) bool {
 		if i < 0 || i >= len(cs) || !cs[i].ok {
 			return false
 		}
 		left := cs[i].size - cs[i].dead
-		if left > room || !cs[i].worth() && left > l.o.SegmentBytes/16 {
+		if left > room || !cs[i].worth() && left > size/8 {
 			return false
 		}
 		room -= left

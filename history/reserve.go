@@ -10,7 +10,7 @@ import (
 	"vigil/kv"
 )
 
-// The reserve is a file of one segment's size, allocated and never written, that stays in the
+// The reserve is a file of the size of a segment, allocated and never written, that stays in the
 // directory over restarts. It is what can still be made when the disk is full:
 //
 //   - the segment behind the open one, if batches that must be applied do not fit any more (the
@@ -27,27 +27,30 @@ import (
 const reserveName = "reserve"
 
 // takeReserve makes the reserve a file of that name, which the directory must not have, and hands it
-// out open: the first SegmentBytes are allocated and zero. It returns false if there is no reserve
+// out open, with its size: that much is allocated and zero. It returns no file if there is no reserve
 // now.
 //
 // It is for a rewriter whose own allocation failed with kv.ErrNoSpace. The name should be one with
 // tempSuffix until the output is whole, so that a crash leaves nothing behind but a reserve that is
 // to be made again. When the rewriter has removed its input it calls refillReserve; until then new
 // puts are refused.
-func (l *Log) takeReserve(path string) (vfs.File, bool, error) {
+func (l *Log) takeReserve(path string) (vfs.File, int64, error) {
 	l.mu.Lock()
-	file := l.mu.reserve
+	for l.mu.fitting {
+		l.mu.changed.Wait()
+	}
+	file, size := l.mu.reserve, l.mu.reserveSize
 	l.mu.reserve = nil
 	l.noteRoomLocked()
 	l.mu.Unlock()
 	if file == nil {
-		return nil, false, nil
+		return nil, 0, nil
 	}
 	if err := l.o.FS.Rename(l.path(reserveName), path); err != nil {
 		_ = file.Close()
-		return nil, false, l.fail(fmt.Errorf("history: take the reserve: %w", err))
+		return nil, 0, l.fail(fmt.Errorf("history: take the reserve: %w", err))
 	}
-	return file, true, nil
+	return file, size, nil
 }
 
 // refillReserve has the reserve made again if it is missing, in the background.
@@ -61,20 +64,20 @@ func (l *Log) refillReserve() {
 }
 
 // openReserve opens the reserve that an earlier life left, whole. It returns nil if there is none.
-func (l *Log) openReserve() (vfs.File, error) {
+func (l *Log) openReserve() (vfs.File, int64, error) {
 	path := l.path(reserveName)
 	file, err := l.o.FS.OpenWrite(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, l.allocationFailed(path, err)
+		return nil, 0, l.allocationFailed(path, err)
 	}
 	size, err := file.Size()
-	if err == nil && size == l.o.SegmentBytes {
+	if err == nil && size >= min(l.o.SegmentBytes, smallSegment) && size <= l.o.SegmentBytes {
 		// It may have lost its space to a crash before it was durable.
 		if err = file.Preallocate(size); err == nil {
-			return file, nil
+			return file, size, nil
 		}
 	}
 	// One of another segment size, one that a crash cut short, or holes: it is made again.
@@ -83,19 +86,20 @@ func (l *Log) openReserve() (vfs.File, error) {
 		err = rerr
 	}
 	if err != nil && !outOfSpace(err) {
-		return nil, l.allocationFailed(path, err)
+		return nil, 0, l.allocationFailed(path, err)
 	}
-	return nil, nil
+	return nil, 0, nil
 }
 
 // makeReserve makes the reserve. There is none.
-func (l *Log) makeReserve() (vfs.File, error) {
+func (l *Log) makeReserve() (vfs.File, int64, error) {
 	path := l.path(reserveName)
+	size := l.segmentSize()
 	file, err := l.o.FS.Create(path)
 	if err != nil {
-		return nil, l.allocationFailed(path, err)
+		return nil, 0, l.allocationFailed(path, err)
 	}
-	if err = file.Preallocate(l.o.SegmentBytes); err == nil {
+	if err = file.Preallocate(size); err == nil {
 		err = l.syncFile(file, path)
 	}
 	if err == nil {
@@ -104,20 +108,20 @@ func (l *Log) makeReserve() (vfs.File, error) {
 	if err != nil {
 		_ = file.Close()
 		_ = l.o.FS.Remove(path) // gives back what was allocated of it
-		return nil, l.allocationFailed(path, err)
+		return nil, 0, l.allocationFailed(path, err)
 	}
-	return file, nil
+	return file, size, nil
 }
 
 // spendReserve makes the reserve the segment id.
 func (l *Log) spendReserve(id uint64) (*openSegment, error) {
 	temp := l.path(segmentName(id) + tempSuffix)
-	file, ok, err := l.takeReserve(temp)
-	if err != nil || !ok {
+	file, size, err := l.takeReserve(temp)
+	if err != nil || file == nil {
 		return nil, err
 	}
 	l.o.Logger.Warn("the disk is full: the reserve becomes a history segment", "segment", segmentName(id))
-	return l.beginSegment(id, temp, file, l.o.SegmentBytes)
+	return l.beginSegment(id, temp, file, size)
 }
 
 // Room returns nil while there is room for what adds to the store: the segment behind the open one

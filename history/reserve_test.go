@@ -159,9 +159,9 @@ func TestTakeReserve(t *testing.T) {
 	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
 	disk.SetFree(0)
 	path := l.path("output" + tempSuffix)
-	file, ok, err := l.takeReserve(path)
-	if err != nil || !ok {
-		t.Fatal(ok, err)
+	file, size, err := l.takeReserve(path)
+	if err != nil || file == nil || size != o.SegmentBytes {
+		t.Fatal(file, size, err)
 	}
 	if size, err := file.Size(); size != o.SegmentBytes || err != nil {
 		t.Fatal(size, err)
@@ -169,8 +169,8 @@ func TestTakeReserve(t *testing.T) {
 	if _, err := file.WriteAt(make([]byte, 100), o.SegmentBytes-100); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := l.takeReserve(path); ok || err != nil {
-		t.Fatal(ok, err)
+	if file, _, err := l.takeReserve(path); file != nil || err != nil {
+		t.Fatal(file, err)
 	}
 	l.refillReserve()
 	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {

@@ -208,11 +208,17 @@ func (w *rewriting) create(foot *footer) error {
 		if err := l.o.FS.Remove(temp); err != nil {
 			return fmt.Errorf("history: %w", err)
 		}
-		reserve, ok, rerr := l.takeReserve(temp)
+		reserve, size, rerr := l.takeReserve(temp)
 		if rerr != nil {
 			return rerr
 		}
-		if !ok {
+		if reserve == nil || size < w.size {
+			if reserve != nil {
+				// It does not suffice: what there is is given back, to be made again.
+				_ = reserve.Close()
+				_ = l.o.FS.Remove(temp)
+				l.refillReserve()
+			}
 			return fmt.Errorf("history: allocate %s: %w: %w", temp, kv.ErrNoSpace, err)
 		}
 		file, w.reserved = reserve, true
@@ -397,6 +403,9 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 	merged.src.Store(&source{file: file})
 	for _, old := range w.swap(merged) {
 		old.release()
+		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
+		// error means that the log is being closed: the next Open removes what is left.
+		_ = w.pace.wait(int(old.foot.fileSize()))
 		// The name may come back in a crash, or stay: the next Open removes it.
 		if err := l.o.FS.Remove(old.path); err != nil {
 			l.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"vigil/internal/vfs"
 	"vigil/kv"
@@ -204,6 +203,7 @@ func (l *Log) write(a Applied) error {
 	seg.note(&h, b)
 	w.applied = a
 	w.start += n
+	l.appended.Add(int64(n))
 	metas := w.pendLoc
 	w.drop()
 	l.publish()
@@ -319,7 +319,7 @@ func (l *Log) roll() error {
 		mu.allocate, mu.allocErr, mu.waited = true, nil, true
 		mu.changed.Broadcast()
 	}
-	for mu.next == nil && mu.allocErr == nil && mu.err == nil && !mu.closed {
+	for (mu.next == nil && mu.allocErr == nil || mu.fitting) && mu.err == nil && !mu.closed {
 		mu.changed.Wait()
 	}
 	if err := l.aliveLocked(); err != nil {
@@ -329,10 +329,6 @@ func (l *Log) roll() error {
 		return mu.allocErr
 	}
 	old := w.seg
-	if took := time.Since(mu.opened); !mu.opened.IsZero() {
-		mu.rate = int64(float64(old.end) / max(took.Seconds(), 0.001))
-	}
-	mu.opened = time.Now()
 	l.retire(old)
 	w.seg = mu.next
 	w.seg.before, w.seg.after = old.after, old.after

@@ -1,0 +1,94 @@
+package history
+
+import (
+	"time"
+)
+
+// What is allocated ahead, the next segment and the reserve, and what is dead in the open segment,
+// which cannot be taken out of it, shall be in proportion to what is live and to how fast it grows.
+// So segments are small while the log is small and slow, and what was allocated in busier times is
+// cut when they are over.
+
+const (
+	// smallSegment is what a segment has at least, unless Options.SegmentBytes is less.
+	smallSegment = 4 << 20
+	// segmentTime is how long a segment should last at the present rate.
+	segmentTime = 8 * time.Second
+	// fitPause is how often the rate is measured.
+	fitPause = time.Second
+)
+
+// mergedSize returns how large a merged segment should be: an eighth of what is live, at most
+// Options.SegmentBytes.
+func (l *Log) mergedSize() int64 {
+	most := l.o.SegmentBytes
+	least := min(most, smallSegment)
+	if l.view.Load() == nil {
+		return least
+	}
+	_, live := l.Size()
+	return min(max(least, live/8), most)
+}
+
+// segmentSize returns how large the next segment should be: that, or enough for some time of writing.
+func (l *Log) segmentSize() int64 {
+	return min(max(l.mergedSize(), l.rate.Load()*int64(segmentTime/time.Second)), l.o.SegmentBytes)
+}
+
+// fitter is the goroutine that measures the rate and cuts what was allocated for a higher one.
+func (l *Log) fitter() {
+	tick := time.NewTicker(fitPause)
+	defer tick.Stop()
+	before := l.appended.Load()
+	for {
+		select {
+		case <-l.rec.stop.Done():
+			return
+		case <-tick.C:
+		}
+		now := l.appended.Load()
+		// It rises at once and falls by half a second.
+		l.rate.Store(max((now-before)*int64(time.Second/fitPause), l.rate.Load()/2))
+		before = now
+		l.fit()
+	}
+}
+
+// fit cuts the next segment and the reserve if they are more than twice as large as they should be,
+// and lets the reserve grow if it is less than half of that.
+func (l *Log) fit() {
+	size := l.segmentSize()
+	mu := &l.mu
+	mu.Lock()
+	defer mu.Unlock()
+	next, reserve := mu.next, mu.reserve
+	cutNext := next != nil && next.alloc > 2*size
+	cutReserve := reserve != nil && mu.reserveSize > 2*size
+	grow := reserve != nil && 2*mu.reserveSize < size && mu.allocErr == nil
+	if mu.fitting || l.aliveLocked() != nil || !cutNext && !cutReserve && !grow {
+		return
+	}
+	// Nobody takes them meanwhile.
+	mu.fitting = true
+	mu.Unlock()
+	var nextErr, reserveErr error
+	if cutNext {
+		nextErr = next.file.Truncate(size)
+	}
+	switch {
+	case cutReserve:
+		reserveErr = reserve.Truncate(size)
+	case grow:
+		reserveErr = reserve.Preallocate(size)
+	}
+	mu.Lock()
+	// What could not be cut stays as it is, and one that could not grow is still the smaller one.
+	if cutNext && nextErr == nil {
+		next.alloc = size
+	}
+	if (cutReserve || grow) && reserveErr == nil {
+		mu.reserveSize = size
+	}
+	mu.fitting = false
+	mu.changed.Broadcast()
+}

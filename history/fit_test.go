@@ -1,0 +1,75 @@
+package history
+
+import (
+	"testing"
+
+	"vigil/internal/vfs/memfs"
+)
+
+// What is allocated ahead is large while much is written, is cut when that is over, and grows again.
+func TestFit(t *testing.T) {
+	o := testOptions(memfs.New())
+	o.SegmentBytes = 32 << 20
+	l, m := create(t, o)
+	ahead := func() (next, reserve int64) {
+		t.Helper()
+		l.await(func() bool { return l.mu.next != nil && l.mu.reserve != nil && !l.mu.fitting })
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		next, reserve = l.mu.next.alloc, l.mu.reserveSize
+		for _, f := range []struct {
+			size interface{ Size() (int64, error) }
+			want int64
+		}{{l.mu.next.file, next}, {l.mu.reserve, reserve}} {
+			if n, err := f.size.Size(); err != nil || n != f.want {
+				t.Fatalf("a file of %d bytes, noted are %d: %v", n, f.want, err)
+			}
+		}
+		return next, reserve
+	}
+	want := func(what string, size int64) {
+		t.Helper()
+		if next, reserve := ahead(); next != size || reserve != size {
+			t.Fatalf("%s: the next segment has %d bytes, the reserve %d, want %d", what, next, reserve, size)
+		}
+	}
+	want("at first", smallSegment)
+	l.rate.Store(100 << 20)
+	l.fit()
+	if next, reserve := ahead(); next != smallSegment || reserve != o.SegmentBytes {
+		t.Fatalf("in a hurry: the next segment has %d bytes, the reserve %d", next, reserve)
+	}
+	dead := garbage(t, l, m)
+	if ok, err := l.Roll(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	l.rate.Store(100 << 20)
+	want("in a hurry", o.SegmentBytes)
+	l.rate.Store(0)
+	l.fit()
+	want("when it is over", smallSegment)
+	// The one that was cut is as good as any.
+	l.WaitNext()
+	if ok, err := l.Roll(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	more := garbage(t, l, m)
+	if err := l.Dead(append(dead, more...)); err != nil {
+		t.Fatal(err)
+	}
+	waitReclaimed(t, l)
+	if err := verifyLeft(l, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := verifyLeft(l, m); err != nil {
+		t.Fatal(err)
+	}
+}
