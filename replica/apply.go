@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -33,6 +34,8 @@ type applier struct {
 	// claimed is the group of the entry under way, if its waiters are here.
 	claimed *group
 	wanted  func(fsm.Header) bool
+	// removal is the goroutine that closes and removes a store that a snapshot replaced.
+	removal sync.WaitGroup
 }
 
 // publisher is where events go: the hub.
@@ -81,6 +84,14 @@ var errStopped = errors.New("stopped")
 // apply carries out a run of committed entries.
 func (a *applier) apply(run []*raftpb.Message) error {
 	for _, m := range run {
+		if s := m.GetSnapshot(); s != nil {
+			if err := a.commit(); err != nil {
+				return err
+			}
+			if err := a.install(s); err != nil {
+				return err
+			}
+		}
 		for _, e := range m.GetEntries() {
 			if err := a.entry(e); err != nil {
 				return err

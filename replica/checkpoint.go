@@ -58,7 +58,9 @@ func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoin
 		case <-done:
 		}
 	}()
-	c, err := r.disk.store.Checkpoint(ctx, dir, datadir.HistoryName)
+	c, err := onHome(ctx, r, func(h *home) (history.Checkpoint, error) {
+		return h.log.Checkpoint(ctx, dir, datadir.HistoryName)
+	})
 	if err != nil && context.Cause(ctx) == kv.ErrStopped {
 		err = kv.ErrStopped
 	}

@@ -84,10 +84,35 @@ type Config struct {
 
 	// Transport carries raft messages; nil while there is one member.
 	Transport raftnode.Transport
+	// SnapshotTransport brings snapshots to other members; nil while there is one member.
+	SnapshotTransport SnapshotTransport
+	// SnapshotBytesPerSecond bounds what each snapshot is sent with; 0 means no bound.
+	SnapshotBytesPerSecond int64
+	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
+	MaxSnapshots int
+	// SnapshotLogBytes is how large the raft log may grow while it is kept for members that a
+	// snapshot is sent to, by default 512 MiB: with the entries behind the snapshot they need no
+	// other.
+	SnapshotLogBytes int64
+	// SnapshotOfferTimeout bounds how long a receiver may take to say what it has, which is about the
+	// time to read its whole store; by default 5 minutes.
+	SnapshotOfferTimeout time.Duration
+
+	// Joining, if set, is the cluster that the member is to become part of, in place of
+	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
+	// hold comes in a snapshot.
+	Joining *Joining
 	// Logger takes what an operator should know; default none.
 	Logger *slog.Logger
 	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
 	NoSync bool
+}
+
+// Joining says which member of which existing cluster a new member is.
+type Joining struct {
+	ClusterID, MemberID uint64
+	// Members are those of the cluster, with their ids, this one among them.
+	Members []cluster.Member
 }
 
 func (c Config) withDefaults() Config {
@@ -105,6 +130,9 @@ func (c Config) withDefaults() Config {
 	or(&c.SnapshotBytes, 64<<20)
 	or(&c.CatchUpEntries, 5000)
 	or(&c.CatchUpBytes, 64<<20)
+	or(&c.MaxSnapshots, 2)
+	or(&c.SnapshotLogBytes, 512<<20)
+	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
 	or(&c.Logger, slog.New(slog.DiscardHandler))
 	or(&c.Store.Logger, c.Logger)

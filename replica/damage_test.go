@@ -112,8 +112,8 @@ type holding struct {
 
 // holdingOf reads what an open member holds.
 func holdingOf(r *Replica) (*holding, error) {
-	h := &holding{applied: r.disk.store.Applied(), hard: r.disk.log.HardState()}
-	s := r.disk.store.View().Scan(kv.Rev{})
+	h := &holding{applied: r.now().log.Applied(), hard: r.raftLog.HardState()}
+	s := r.now().log.View().Scan(kv.Rev{})
 	defer s.Close()
 	for s.Next() {
 		h.records = append(h.records, fmt.Sprint(s.Rev(), s.Tombstone(), string(s.Data())))
@@ -122,17 +122,17 @@ func holdingOf(r *Replica) (*holding, error) {
 		return nil, s.Err()
 	}
 	for bucket := range 256 {
-		for k, v := range r.disk.store.Meta(byte(bucket)) {
+		for k, v := range r.now().log.Meta(byte(bucket)) {
 			h.metas = append(h.metas, fmt.Sprintf("%d %x=%x", bucket, k, v))
 		}
 	}
-	lo, err := r.disk.log.FirstIndex()
+	lo, err := r.raftLog.FirstIndex()
 	if err != nil {
 		return nil, err
 	}
-	hi, err := r.disk.log.LastIndex()
+	hi, err := r.raftLog.LastIndex()
 	if err == nil && hi >= lo {
-		h.entries, err = r.disk.log.Entries(lo, hi+1, 1<<30)
+		h.entries, err = r.raftLog.Entries(lo, hi+1, 1<<30)
 	}
 	return h, err
 }

@@ -13,7 +13,7 @@ func (r *Replica) HashKV(ctx context.Context, revision int64) (kv.HashResult, er
 	if err := r.readable(ctx, true); err != nil {
 		return kv.HashResult{}, err
 	}
-	return r.store.HashKV(ctx, revision)
+	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.HashKV(ctx, revision) })
 }
 
 // Hash returns the checksum over all that this member's key space holds now. Errors: as HashKV.
@@ -21,5 +21,5 @@ func (r *Replica) Hash(ctx context.Context) (kv.HashResult, error) {
 	if err := r.readable(ctx, true); err != nil {
 		return kv.HashResult{}, err
 	}
-	return r.store.Hash(ctx)
+	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.Hash(ctx) })
 }

@@ -21,8 +21,8 @@ func (r *Replica) keep(ctx context.Context) {
 		case <-r.node.Failed():
 			r.fail(r.node.Err())
 			return
-		case <-r.disk.store.Failed():
-			r.fail(r.disk.store.Err())
+		case <-r.now().log.Failed():
+			r.fail(r.now().log.Err())
 			return
 		case now := <-tick.C:
 			before := now.Add(-r.cfg.RequestTimeout)
@@ -39,7 +39,7 @@ func (r *Replica) keep(ctx context.Context) {
 // others, and declares the member ready.
 func (r *Replica) publish(ctx context.Context) {
 	// Nothing is taken on before it is known whether there is room.
-	r.disk.store.WaitNext()
+	r.now().log.WaitNext()
 	for {
 		err := r.Linearize(ctx)
 		if err == nil {

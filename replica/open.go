@@ -34,6 +34,9 @@ func openDisk(c *Config) (d disk, err error) {
 			d.close()
 		}
 	}()
+	if err := settleSnapshot(c); err != nil {
+		return d, err
+	}
 	haveStore, err := history.Exists(c.FS, c.HistoryDir)
 	if err != nil {
 		return d, fmt.Errorf("replica: looking for the store: %w", err)
@@ -73,8 +76,8 @@ func openDisk(c *Config) (d disk, err error) {
 		if d.log, err = wal.Open(o); err != nil {
 			err = fmt.Errorf("replica: %w", err)
 		}
-	case at == first:
-		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: first.Index, Term: first.Term})
+	case at == first, at == history.Applied{}:
+		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})
 	default:
 		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere",
 			c.HistoryDir, at.Index, c.WALDir)
@@ -82,8 +85,23 @@ func openDisk(c *Config) (d disk, err error) {
 	return d, err
 }
 
-// createStore makes the store of a new cluster.
+// createStore makes the store of a member without data: that of a new cluster, or an empty one for a
+// member that joins. That one is at no position at all, in front of everything, so that the first that
+// it gets is a snapshot; who is a member it knows only to find them.
 func createStore(c *Config) (*history.Log, error) {
+	if j := c.Joining; j != nil {
+		members := &cluster.State{}
+		for _, m := range j.Members {
+			if err := members.Load(cluster.Record{ID: m.ID}.Key(), cluster.EncodeMember(m)); err != nil {
+				return nil, fmt.Errorf("replica: the cluster to join: %w", err)
+			}
+		}
+		if _, ok := members.Member(j.MemberID); !ok || j.ClusterID == 0 {
+			return nil, fmt.Errorf("replica: member %x is not in the cluster %x that it is to join", j.MemberID, j.ClusterID)
+		}
+		id := wal.Identity{ClusterID: j.ClusterID, MemberID: j.MemberID}
+		return history.Create(c.historyOptions(id), history.Applied{}, fsm.Initial(members, &raftpb.ConfState{}))
+	}
 	members, err := cluster.Initial(c.Token, c.InitialMembers)
 	if err != nil {
 		return nil, err

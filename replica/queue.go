@@ -275,6 +275,20 @@ func (q *queue) remove(gone func(*group) bool) (out []*group) {
 	return out
 }
 
+// overtaken takes away the groups that were proposed: a snapshot has jumped over entries, and nobody
+// knows whether theirs are among them.
+func (q *queue) overtaken() (out []*group) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for seq, g := range q.mu.pending {
+		delete(q.mu.pending, seq)
+		q.failed.Add(uint64(len(g.waiters)))
+		q.forget(g)
+		out = append(out, g)
+	}
+	return out
+}
+
 // refuse lets nothing in any more, and returns a channel that is closed when nothing is under way.
 func (q *queue) refuse(err error) <-chan struct{} {
 	q.mu.Lock()

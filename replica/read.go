@@ -17,7 +17,7 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if err := r.readable(ctx, req.Serializable); err != nil {
 		return nil, err
 	}
-	res, err := r.store.Range(ctx, req)
+	res, err := onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 	return res, r.unreadable(err)
 }
 

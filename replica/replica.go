@@ -11,9 +11,11 @@ import (
 
 	"vigil/cluster"
 	"vigil/fsm"
+	"vigil/history"
 	"vigil/kv"
 	"vigil/mvcc"
 	"vigil/raftnode"
+	"vigil/wal"
 	"vigil/watch"
 )
 
@@ -22,8 +24,9 @@ type Replica struct {
 	cfg                 Config
 	clusterID, memberID uint64
 
-	disk    disk
-	store   *mvcc.Store
+	raftLog *wal.WAL
+	// home is the store as it is until a snapshot replaces it. Only the apply goroutine does.
+	home    atomic.Pointer[home]
 	hub     *watch.Hub
 	node    *raftnode.Node
 	queue   *queue
@@ -33,6 +36,9 @@ type Replica struct {
 	space   space
 	// proposals counts what was applied.
 	proposals proposals
+	// sending and receiving are the two ends of snapshots.
+	sending   sending
+	receiving receiving
 
 	// members is what the apply goroutine has made of the membership.
 	members atomic.Pointer[cluster.State]
@@ -69,16 +75,16 @@ func Open(c Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg:      c,
-		disk:     d,
+		raftLog:  d.log,
 		ready:    make(chan struct{}),
 		stopping: make(chan struct{}),
 		failed:   make(chan error, 1),
 		closed:   make(chan struct{}),
 	}
 	r.clusterID, r.memberID = d.store.Identity()
-	if err := r.assemble(); err != nil {
-		if r.store != nil {
-			r.store.Close()
+	if err := r.assemble(d.store); err != nil {
+		if h := r.now(); h != nil {
+			h.store.Close()
 		}
 		d.close()
 		return nil, err
@@ -87,20 +93,14 @@ func Open(c Config) (*Replica, error) {
 }
 
 // assemble puts the parts above the disk together.
-func (r *Replica) assemble() error {
+func (r *Replica) assemble(log *history.Log) error {
 	c := &r.cfg
-	var err error
-	if r.store, err = mvcc.Open(r.disk.store, c.Store); err != nil {
-		return fmt.Errorf("replica: %w", err)
-	}
-	machine, err := fsm.New(r.disk.store, r.store)
+	h, machine, err := r.build(log)
 	if err != nil {
-		return fmt.Errorf("replica: %w", err)
+		return err
 	}
-	if _, ok := machine.Members().Member(r.memberID); !ok {
-		return fmt.Errorf("replica: %w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, r.memberID)
-	}
-	at := r.disk.store.Applied()
+	r.home.Store(h)
+	at := log.Applied()
 	r.members.Store(machine.Members())
 	r.storeAlarms(machine.Alarms())
 	r.space.init()
@@ -109,13 +109,14 @@ func (r *Replica) assemble() error {
 	r.ticker = time.NewTicker(c.TickInterval)
 	r.node, err = raftnode.New(raftnode.Config{
 		ID:            r.memberID,
-		Log:           r.disk.log,
+		Log:           r.raftLog,
 		ConfState:     machine.ConfState(),
 		Applied:       at.Index,
 		Ticks:         r.ticker.C,
 		ElectionTicks: c.ElectionTicks,
 		Proposals:     r.queue,
 		Transport:     c.Transport,
+		Snapshots:     r.snapshots(),
 		Logger:        c.Logger,
 		MaxInFlight:   c.MaxInFlight,
 	})
@@ -123,10 +124,31 @@ func (r *Replica) assemble() error {
 		r.ticker.Stop()
 		return fmt.Errorf("replica: %w", err)
 	}
-	r.hub = watch.New(source{r.store, r}, c.Watch)
+	r.hub = watch.New(source{r}, c.Watch)
 	r.applier.init(r, machine)
+	r.sending.init()
+	r.receiving.init()
 	r.trail.init(at.Index, c)
 	return nil
+}
+
+// build makes a home of a log, and reads the state machine in it.
+func (r *Replica) build(log *history.Log) (*home, *fsm.Machine, error) {
+	store, err := mvcc.Open(log, r.cfg.Store)
+	if err != nil {
+		return nil, nil, fmt.Errorf("replica: %w", err)
+	}
+	machine, err := fsm.New(log, store)
+	if err == nil {
+		if _, ok := machine.Members().Member(r.memberID); !ok {
+			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, r.memberID)
+		}
+	}
+	if err != nil {
+		store.Close()
+		return nil, nil, fmt.Errorf("replica: %w", err)
+	}
+	return newHome(log, store), machine, nil
 }
 
 // Start lets the member take part. It is called once.
@@ -200,17 +222,22 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	r.ticker.Stop()
 	if r.cancel != nil {
 		<-r.applier.done
+		r.applier.removal.Wait()
 		// The background uses log and store.
 		r.cancel()
 		r.background.Wait()
 	}
 	r.readers.close(kv.ErrStopped)
+	r.sending.end()
+	r.receiving.end()
 	r.errands.end()
 	// Watchers have got everything that was applied into their queues; whoever serves them has
 	// let them go before.
 	r.hub.Close()
-	r.store.Close()
-	return r.disk.close()
+	h := r.now()
+	h.store.Close()
+	d := disk{log: r.raftLog, store: h.log}
+	return d.close()
 }
 
 // ctxError says in our words why a wait ended.

@@ -12,7 +12,6 @@ import (
 
 	"vigil/fsm"
 	"vigil/kv"
-	"vigil/mvcc"
 )
 
 const (
@@ -46,11 +45,11 @@ func (s *space) init() {
 // sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
 // is refused and what is not follows the disk within that time.
 func (r *Replica) sampleSpace() {
-	_, live := r.disk.store.Size()
+	_, live := r.now().log.Size()
 	r.space.over.Store(r.cfg.QuotaBytes > 0 && live >= r.cfg.QuotaBytes)
 	// Asking makes the store try again to allocate.
-	_ = r.disk.store.Room()
-	if r.disk.log.Room() != nil || r.alarmDue(live) != nil {
+	_ = r.now().log.Room()
+	if r.raftLog.Room() != nil || r.alarmDue(live) != nil {
 		select {
 		case r.space.wake <- struct{}{}:
 		default:
@@ -61,7 +60,7 @@ func (r *Replica) sampleSpace() {
 // diskFull says that there is no room for what adds to the store, but for what is kept for requests
 // that give space back.
 func (r *Replica) diskFull() bool {
-	return errors.Is(r.disk.store.Room(), kv.ErrNoSpace) || r.disk.log.Room() != nil
+	return errors.Is(r.now().log.Room(), kv.ErrNoSpace) || r.raftLog.Room() != nil
 }
 
 // alarmDue returns the change that the alarm for want of space needs, nil for none.
@@ -97,8 +96,8 @@ func (r *Replica) guard(ctx context.Context) {
 			corrupt = true
 		case <-r.space.wake:
 		}
-		if r.disk.log.Room() != nil && time.Since(prepared) >= prepareInterval {
-			if r.disk.log.PrepareSpare() != nil {
+		if r.raftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
+			if r.raftLog.PrepareSpare() != nil {
 				// A segment that nobody needs any more does as well.
 				if err := r.shorten(true); err != nil {
 					r.fail(err)
@@ -107,7 +106,7 @@ func (r *Replica) guard(ctx context.Context) {
 			}
 			prepared = time.Now()
 		}
-		_, live := r.disk.store.Size()
+		_, live := r.now().log.Size()
 		if c := r.alarmDue(live); c != nil {
 			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
 		}
@@ -184,28 +183,44 @@ func damage(err error) bool {
 }
 
 // source is the store as the hub reads it.
-type source struct {
-	*mvcc.Store
-	r *Replica
-}
+type source struct{ r *Replica }
 
-func (s source) Events(from, to int64, maxBytes int) ([]kv.Event, int64, error) {
-	events, next, err := s.Store.Events(from, to, maxBytes)
+func (s source) Revision() int64        { return s.r.now().store.Revision() }
+func (s source) CompactRevision() int64 { return s.r.now().store.CompactRevision() }
+
+func (s source) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+	events, err = onHome(context.Background(), s.r, func(h *home) (ev []kv.Event, err error) {
+		ev, next, err = h.store.EventsIn(buf, from, to, maxBytes)
+		return ev, err
+	})
 	return events, next, s.r.unreadable(err)
 }
 
 func (s source) Get(key []byte, rev int64) ([]byte, error) {
-	b, err := s.Store.Get(key, rev)
+	b, err := onHome(context.Background(), s.r, func(h *home) ([]byte, error) { return h.store.Get(key, rev) })
 	return b, s.r.unreadable(err)
 }
 
 // scrub is the scrubber goroutine.
 func (r *Replica) scrub(ctx context.Context) {
-	s := r.disk.store.NewScrubber(r.cfg.ScrubBytesPerSecond)
+	h := r.now()
+	s := h.log.NewScrubber(r.cfg.ScrubBytesPerSecond)
 	for {
+		if now := r.now(); now != h {
+			h, s = now, now.log.NewScrubber(r.cfg.ScrubBytesPerSecond)
+		}
 		res, err := s.Next(ctx)
 		if err != nil {
 			return
+		}
+		if h.isRetired() {
+			// Its names may be those of other files by now.
+			select {
+			case <-h.replaced:
+			case <-ctx.Done():
+				return
+			}
+			continue
 		}
 		if res.File != "" {
 			r.space.scrubbed.Add(uint64(res.Bytes))

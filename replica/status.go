@@ -32,7 +32,7 @@ type Status struct {
 // Status returns the present state.
 func (r *Replica) Status() Status {
 	st := r.node.Status()
-	size, live := r.disk.store.Size()
+	size, live := r.now().log.Size()
 	self, _ := r.members.Load().Member(r.memberID)
 	return Status{
 		ClusterID:       r.clusterID,
@@ -44,9 +44,9 @@ func (r *Replica) Status() Status {
 		Learner:         self.Learner,
 		Size:            size,
 		InUse:           live,
-		LogSize:         r.disk.log.Bytes(),
-		Revision:        r.store.Revision(),
-		CompactRevision: r.store.CompactRevision(),
+		LogSize:         r.raftLog.Bytes(),
+		Revision:        r.now().store.Revision(),
+		CompactRevision: r.now().store.CompactRevision(),
 	}
 }
 
@@ -55,7 +55,7 @@ func (r *Replica) Header() kv.Header {
 	return kv.Header{
 		ClusterID: r.clusterID,
 		MemberID:  r.memberID,
-		Revision:  r.store.Revision(),
+		Revision:  r.now().store.Revision(),
 		Term:      r.node.Status().Term,
 	}
 }
@@ -89,6 +89,7 @@ type Metrics struct {
 	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
 	// Damaged counts how often it or a read met data that cannot be read.
 	Scrubbed, ScrubRounds, Damaged uint64
+	Snapshots                      SnapshotStats
 	// DiskFull is set while puts are refused for want of space on the disk.
 	DiskFull bool
 	WAL      wal.Metrics
@@ -109,9 +110,10 @@ func (r *Replica) Metrics() Metrics {
 		Scrubbed:      r.space.scrubbed.Load(),
 		ScrubRounds:   r.space.rounds.Load(),
 		Damaged:       r.space.damaged.Load(),
+		Snapshots:     r.snapshotStats(),
 		DiskFull:      r.diskFull(),
-		WAL:           r.disk.log.Metrics(),
-		Store:         r.store.Stats(),
-		Reclaim:       r.disk.store.ReclaimStats(),
+		WAL:           r.raftLog.Metrics(),
+		Store:         r.now().store.Stats(),
+		Reclaim:       r.now().log.ReclaimStats(),
 	}
 }

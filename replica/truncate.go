@@ -91,19 +91,23 @@ func (r *Replica) truncate(ctx context.Context) {
 // shorten makes the store durable and gives up the part of the log that it covers: all of it if the
 // disk is full and there is nobody else who may need it.
 func (r *Replica) shorten(full bool) error {
-	synced, err := r.disk.store.Sync()
+	h := r.now()
+	synced, err := h.log.Sync()
 	if err != nil {
+		if h.isRetired() {
+			return nil // the log begins behind the snapshot that replaces it
+		}
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}
 	entries, bytes := r.cfg.CatchUpEntries, r.cfg.CatchUpBytes
 	if full && r.Alone() {
 		entries, bytes = 0, 0
 	}
-	cut := r.trail.keep(synced.Index, entries, bytes)
+	cut := r.sending.limit(r.trail.keep(synced.Index, entries, bytes), r.cfg.SnapshotLogBytes, r.raftLog.Bytes())
 	if cut == 0 {
 		return nil
 	}
-	if err := r.disk.log.TruncateBefore(cut + 1); err != nil {
+	if err := r.raftLog.TruncateBefore(cut + 1); err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
 	r.cfg.Logger.Debug("raft log shortened", slog.Uint64("synced", synced.Index), slog.Uint64("first", cut+1))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"vigil/cluster"
 	"vigil/fsm"
 	"vigil/kv"
@@ -35,7 +37,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	if err := r.readable(ctx, serializable); err != nil {
 		return nil, err
 	}
-	res, err := r.store.ReadTxn(ctx, req)
+	res, err := onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
 	return res, r.unreadable(err)
 }
 
@@ -44,14 +46,14 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
 	res, err := r.do(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
-		err = r.store.WaitReclaimed(ctx, req.Revision)
+		_, err = onHome(ctx, r, func(h *home) (struct{}, error) { return struct{}{}, h.store.WaitReclaimed(ctx, req.Revision) })
 	}
 	return res.Compact, err
 }
 
 // Reclaim asks for the disk space of everything that compaction has made needless, and returns. It is
 // this member's alone.
-func (r *Replica) Reclaim() { r.store.Reclaim() }
+func (r *Replica) Reclaim() { r.now().store.Reclaim() }
 
 // setAttributes tells the cluster what the member is called and where clients reach it.
 func (r *Replica) setAttributes(ctx context.Context) error {
@@ -124,8 +126,14 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 		return kv.ErrNoSpace
 	}
 	// What gives space back goes on, out of what is kept for it.
-	if full && (errors.Is(r.disk.store.RoomToFree(), kv.ErrNoSpace) || errors.Is(r.disk.log.RoomToFree(), kv.ErrNoSpace)) {
+	if full && (errors.Is(r.now().log.RoomToFree(), kv.ErrNoSpace) || errors.Is(r.raftLog.RoomToFree(), kv.ErrNoSpace)) {
 		return kv.ErrNoSpace
 	}
 	return nil
 }
+
+// Step takes raft messages from other members; see raftnode.Node.Step.
+func (r *Replica) Step(msgs ...*raftpb.Message) { r.node.Step(msgs...) }
+
+// ReportUnreachable says that messages to a member were lost.
+func (r *Replica) ReportUnreachable(id uint64) { r.node.ReportUnreachable(id) }

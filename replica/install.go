@@ -1,0 +1,229 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/history"
+	"vigil/internal/vfs"
+	"vigil/wal"
+)
+
+// The names beside the store's directory, behind its name. DESIGN.md says how they replace each other.
+const (
+	// incomingSuffix: a state that is being received, or what an offer has put aside.
+	incomingSuffix = ".incoming"
+	// readyFormat: a state that is whole and durable, with its term and index.
+	readyFormat = ".snapshot-%016x-%016x"
+	// oldSuffix: the store that was replaced.
+	oldSuffix = ".old"
+	// partialSuffix: what a checkpoint is called before it is whole.
+	partialSuffix = incomingSuffix + ".checkpoint.tmp"
+)
+
+func (c *Config) readyDir(at history.Applied) string {
+	return c.HistoryDir + fmt.Sprintf(readyFormat, at.Term, at.Index)
+}
+
+func (c *Config) syncParent() error {
+	if c.NoSync {
+		return nil
+	}
+	return c.FS.SyncDir(filepath.Dir(filepath.Clean(c.HistoryDir)))
+}
+
+// removeDir removes a directory of files, if it is there.
+func (c *Config) removeDir(dir string) error {
+	names, err := c.FS.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, name := range append(names, "") {
+		if err == nil {
+			err = c.FS.Remove(filepath.Join(dir, name))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("replica: %w", err)
+	}
+	return nil
+}
+
+// dropIncoming removes a state that was received. One that was ready loses its name first, durably:
+// it must never be taken for one that was decided on.
+func (c *Config) dropIncoming(dir string) error {
+	if incoming := c.HistoryDir + incomingSuffix; dir != incoming {
+		if err := c.removeDir(incoming); err != nil {
+			return err
+		}
+		if err := c.FS.Rename(dir, incoming); err != nil {
+			return err
+		}
+		if err := c.syncParent(); err != nil {
+			return err
+		}
+		dir = incoming
+	}
+	return c.removeDir(dir)
+}
+
+// swap puts the state in dir in the place of the store. Every step may be the last before a crash, and
+// all of it be done again.
+func (c *Config) swap(dir string) error {
+	old := c.HistoryDir + oldSuffix
+	switch _, err := c.FS.Stat(c.HistoryDir); {
+	case err == nil:
+		if err := c.removeDir(old); err != nil {
+			return err
+		}
+		if err := c.FS.Rename(c.HistoryDir, old); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := c.FS.Rename(dir, c.HistoryDir); err != nil {
+		return err
+	}
+	return c.syncParent()
+}
+
+// settleSnapshot finds out what a former run has left beside the store. A state that is ready was decided
+// on if the raft log begins behind it: then it becomes the store. Everything else is removed.
+func settleSnapshot(c *Config) error {
+	dir, base := filepath.Split(filepath.Clean(c.HistoryDir))
+	names, err := c.FS.List(filepath.Clean(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("replica: %w", err)
+	}
+	var rest []string
+	for _, name := range names {
+		suffix, ok := strings.CutPrefix(name, base)
+		if !ok || suffix == "" {
+			continue
+		}
+		var at history.Applied
+		if n, err := fmt.Sscanf(suffix, readyFormat, &at.Term, &at.Index); err == nil && n == 2 && c.readyDir(at) == filepath.Join(dir, name) {
+			if err := settleReady(c, at); err != nil {
+				return fmt.Errorf("replica: the snapshot %s: %w", filepath.Join(dir, name), err)
+			}
+		}
+		switch suffix {
+		case incomingSuffix, partialSuffix, oldSuffix:
+			rest = append(rest, filepath.Join(dir, name))
+		}
+	}
+	if ok, err := history.Exists(c.FS, c.HistoryDir); !ok || err != nil {
+		return err // nothing is removed that may be all there is
+	}
+	for _, dir := range append(rest, c.HistoryDir+incomingSuffix) {
+		if err := c.removeDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func settleReady(c *Config, at history.Applied) error {
+	start, err := logStart(c.FS, c.WALDir)
+	if err != nil {
+		return err
+	}
+	if start != (wal.Start{Index: at.Index, Term: at.Term}) {
+		return c.dropIncoming(c.readyDir(at))
+	}
+	c.Logger.Info("installing the snapshot that the last run had accepted", slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
+	return c.swap(c.readyDir(at))
+}
+
+// logStart returns the position that the raft log begins behind, the zero one if there is none.
+func logStart(fsys vfs.FS, dir string) (wal.Start, error) {
+	in, err := wal.Inspect(wal.InspectOptions{FS: fsys, Dir: dir})
+	if errors.Is(err, fs.ErrNotExist) {
+		return wal.Start{}, nil
+	}
+	if err != nil {
+		return wal.Start{}, err
+	}
+	for f := range in.Files(context.Background()) {
+		if f.Err != nil {
+			return wal.Start{}, f.Err
+		}
+	}
+	return in.Start, nil
+}
+
+// install replaces the state machine by the one of a snapshot. The raft log begins behind it by now, so
+// there is no way back: every error is fatal, and the next start goes on.
+func (a *applier) install(s *raftpb.Snapshot) error {
+	r := a.r
+	began := time.Now()
+	at := history.Applied{Term: s.GetMetadata().GetTerm(), Index: s.GetMetadata().GetIndex()}
+	fail := func(err error) error {
+		return fmt.Errorf("replica: installing the snapshot at index %d: %w", at.Index, err)
+	}
+	old := r.now()
+	a.removal.Wait() // of what the last snapshot replaced
+	close(old.retired)
+	old.store.Close()
+	old.log.Retire()
+	if err := r.cfg.swap(r.cfg.readyDir(at)); err != nil {
+		return fail(err)
+	}
+	log, err := history.Open(r.cfg.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID}))
+	if err != nil {
+		return fail(err)
+	}
+	if got := log.Applied(); got != at {
+		return fail(errors.Join(fmt.Errorf("the store is at index %d of term %d", got.Index, got.Term), log.Close()))
+	}
+	h, machine, err := r.build(log)
+	if err != nil {
+		return fail(errors.Join(err, log.Close()))
+	}
+	// From here on the new state is what everyone sees. Watchers hear of it when it can be read, and
+	// whoever waits for the position after that.
+	a.machine, a.at = machine, at
+	r.home.Store(h)
+	close(old.replaced)
+	r.members.Store(machine.Members())
+	r.storeAlarms(machine.Alarms())
+	r.hub.Reset(h.store.Revision())
+	r.applied.Store(at.Index)
+	r.readers.advance(at.Index)
+	for _, g := range r.queue.overtaken() {
+		g.resolve(r.timeout(g.begun))
+	}
+	r.receiving.done(at)
+	r.cfg.Logger.Info("installed a snapshot", slog.Uint64("index", at.Index), slog.Int64("revision", h.store.Revision()),
+		slog.Int64("compact-revision", h.store.CompactRevision()), slog.Duration("took", time.Since(began)))
+	a.removal.Go(func() {
+		err := errors.Join(old.log.Close(), r.cfg.removeDir(r.cfg.HistoryDir+oldSuffix))
+		if err != nil {
+			r.cfg.Logger.Warn("the store that a snapshot replaced is not gone yet; the next start removes it", slog.Any("error", err))
+		}
+	})
+	return nil
+}
+
+// done tells who waits that a snapshot is installed.
+func (c *receiving) done(at history.Applied) {
+	c.installed.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.done != nil && c.mu.waiting == at {
+		close(c.mu.done)
+		c.mu.done = nil
+	}
+}
