@@ -169,6 +169,62 @@ func TestNewerStreamReplacesOlder(t *testing.T) {
 	}
 }
 
+// The older of two streams of a member is over, its last message delivered, before the newer begins.
+func TestOlderStreamEndsFirst(t *testing.T) {
+	a, b := newMember(t, 0xa), newMember(t, 0xb)
+	know(1, a, b)
+	b.sink.gate = make(chan struct{})
+	deliver := sync.OnceFunc(func() { close(b.sink.gate) })
+	defer deliver()
+	b.start(t)
+	dial := func() (*link, error) {
+		h := a.hello(kindMessages, b.id)
+		var s stats
+		return a.o.dialer(kindMessages).dial(t.Context(), b.url, &h, &s.sentBytes, &s.receivedBytes)
+	}
+	older, err := dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer older.end(ErrClosed)
+	beat, err := appendMessage(nil, frameControl, msg(raftpb.MsgHeartbeat, a.id, b.id, 1))
+	if err == nil {
+		err = older.send(beat)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.remote(a.id)
+	p.mu.Lock()
+	in := p.mu.in[kindMessages]
+	p.mu.Unlock()
+	open := make(chan struct{})
+	go func() {
+		defer close(open)
+		newer, err := dial()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		newer.end(ErrClosed)
+	}()
+	until(t, "the older one is closed", func() bool {
+		_, _, err := older.in.next()
+		return err != nil
+	})
+	select {
+	case <-open:
+		t.Error("the newer one was opened while the older one delivers")
+	default:
+	}
+	deliver()
+	<-open
+	<-in.done
+	if len(b.sink.all()) != 1 {
+		t.Error("the last message of the older one was lost")
+	}
+}
+
 // Many goroutines send while connections break and members change; the race detector watches.
 func TestEverythingAtOnce(t *testing.T) {
 	a, b, p := throughProxy(t)
