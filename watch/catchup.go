@@ -39,10 +39,14 @@ const (
 	// mostRest is the longest that workers rest after a batch.
 	mostRest = 50 * time.Millisecond
 	// mostLate is how much of the time that they overslept they may make up for.
-	mostLate = 5 * time.Millisecond
+	mostLate = 25 * time.Millisecond
 	// quietAfter is how long nobody must have written for workers not to rest.
 	quietAfter = 100 * time.Millisecond
 )
+
+// near reports whether a scan is so near the newest revision that it is not history that it reads but
+// what clients were too slow for. mu is held.
+func (h *Hub) near(g *group) bool { return h.ring.published.Load()-g.pos <= h.opt.CatchUpNear }
 
 // rest decides when workers go on after so many bytes were read and delivered: at once if nobody writes,
 // otherwise when that is in keeping with the rates of the options. mu is held.
@@ -84,7 +88,9 @@ func (h *Hub) nextScan(p *pacer) *group {
 			}
 			g = h.merge(g)
 			g.running = true
-			p.until = h.mu.restUntil
+			if p.until = h.mu.restUntil; h.near(g) {
+				p.until = time.Time{}
+			}
 			h.mu.reading = append(h.mu.reading, g)
 			if len(h.mu.scans) > 0 || len(h.mu.pending) > 0 {
 				h.work.Signal()
@@ -213,7 +219,9 @@ func (h *Hub) step(d *deliverer, g *group) {
 	if len(g.members) > 0 {
 		h.mu.scans = append(h.mu.scans, g)
 	}
-	h.rest(read, d.bytes)
+	if !h.near(g) {
+		h.rest(read, d.bytes)
+	}
 }
 
 // batchBytes is how much to read at once for so many watchers: what no stream has room for would be read

@@ -141,7 +141,7 @@ func TestCatchUpRests(t *testing.T) {
 			for range 1000 {
 				src.commit(op{key: "k", value: strings.Repeat("v", 1000)})
 			}
-			h := New(src, Options{CatchUpBytes: 64 << 10, CatchUpReadRate: 1 << 20})
+			h := New(src, Options{CatchUpBytes: 64 << 10, CatchUpReadRate: 1 << 20, CatchUpNear: 1})
 			defer h.Close()
 			s := h.NewStream(StreamInfo{})
 			defer s.Close()

@@ -43,7 +43,8 @@ type Options struct {
 	// their turn at the processor. Default 256 KiB.
 	CatchUpBytes int
 	// CatchUpReadRate and CatchUpSendRate are the bytes a second that workers read and queue together
-	// while there are writes, so that these find a free processor. Defaults 256 MiB, and 128 MiB for
+	// while there are writes, so that these find a free processor. Watchers less than CatchUpNear behind
+	// are served without delay. Defaults 256 MiB, and 128 MiB for
 	// each processor that Go may use.
 	CatchUpReadRate, CatchUpSendRate int64
 	// CatchUpScans is the number of positions in history that are read in turn; watchers behind
