@@ -94,6 +94,9 @@ func (s *State) Removed(id uint64) bool {
 	return ok
 }
 
+// RemovedIDs returns the ids of members that are gone, sorted. The caller must not modify it.
+func (s *State) RemovedIDs() []uint64 { return s.removed }
+
 // Op is a kind of change.
 type Op uint8
 

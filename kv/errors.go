@@ -35,6 +35,28 @@ var (
 	ErrLeaderChanged = errors.New("leader changed")
 	// ErrStopped: the member is shutting down; the request may still take effect if it was a write.
 	ErrStopped = errors.New("server stopped")
+	// ErrNotLeader: only the leader can do this.
+	ErrNotLeader = errors.New("not leader")
+	// ErrUnhealthy: too few members are connected for long enough to change the membership.
+	ErrUnhealthy = errors.New("unhealthy cluster")
+	// ErrNotEnoughStarted: after the change too few members would have been started.
+	ErrNotEnoughStarted = errors.New("not enough started members")
+	// ErrMemberNotFound: there is no member of that id, or not any more.
+	ErrMemberNotFound = errors.New("member not found")
+	// ErrMemberExists: there is a member of that id.
+	ErrMemberExists = errors.New("member exists")
+	// ErrPeerURLExists: another member has one of the peer URLs.
+	ErrPeerURLExists = errors.New("peer URL exists")
+	// ErrNotLearner: only a learner can be promoted.
+	ErrNotLearner = errors.New("member is not a learner")
+	// ErrLearnerNotReady: the learner lags too far behind to become a voter.
+	ErrLearnerNotReady = errors.New("learner is not in sync with the leader")
+	// ErrTooManyLearners: there are as many learners as are allowed.
+	ErrTooManyLearners = errors.New("too many learners")
+	// ErrBadTransferee: leadership cannot go to that member.
+	ErrBadTransferee = errors.New("bad leader transferee")
+	// ErrTransferTimeout: the other member did not become leader in time.
+	ErrTransferTimeout = errors.New("leader transfer timed out")
 	// ErrCorrupt marks data on disk that fails its checksum or contradicts itself.
 	ErrCorrupt = errors.New("corrupt data")
 )

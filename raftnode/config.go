@@ -25,11 +25,13 @@ type Log interface {
 
 // Proposals is where the node takes its proposals from, on the raft goroutine.
 type Proposals interface {
-	// Next returns what to propose next, nil if there is nothing. The node is done with the bytes
-	// when it calls Next again, or Dropped.
-	Next() []byte
+	// Next returns what to propose next in a term, nil if there is nothing. The node is done with the
+	// bytes when it calls Next again, or Dropped.
+	Next(term uint64) []byte
 	// Dropped says that what Next returned last was not proposed and never will be.
 	Dropped()
+	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
+	Outstanding(term uint64) int
 }
 
 // Transport carries messages to other members. Send does not block: what cannot be sent is dropped,
@@ -79,8 +81,9 @@ type Config struct {
 	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
 	// default 64 MiB. Proposals beyond are dropped.
 	MaxUncommitted uint64
-	// MaxInFlight bounds the entries a leader has proposed and not yet committed, in number;
-	// default 2. More waits in Proposals, where it becomes one larger entry.
+	// MaxInFlight bounds the entries a leader has proposed and not yet committed, and the own
+	// proposals of any member among several that have no outcome, in number; default 2. More waits
+	// in Proposals, where it becomes one larger entry.
 	MaxInFlight int
 }
 

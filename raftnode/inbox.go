@@ -9,17 +9,25 @@ import (
 )
 
 // call asks the raft goroutine for something that is no message of raft: to apply a configuration
-// change, to propose one, to take a snapshot, or with report set to hear how one was sent.
+// change, to propose one, to take a snapshot, or with report set to do something with the RawNode.
 type call struct {
 	cc      raftpb.ConfChangeI
 	propose bool
 	done    chan *raftpb.ConfState
-	err     chan error
+	// proposed answers propose.
+	proposed chan proposed
 
 	snap  *raftpb.Message
 	taken chan bool
 
+	// report, if set, is all there is to the call.
 	report func(*raft.RawNode)
+}
+
+// proposed is what came of a configuration change.
+type proposed struct {
+	term uint64
+	err  error
 }
 
 // inbox collects what the raft goroutine has to step.

@@ -15,6 +15,9 @@ import (
 // ErrStopped says that the node was stopped or has failed.
 var ErrStopped = errors.New("raftnode: stopped")
 
+// ErrNotNow says that there is no leader, or that leadership is being handed over.
+var ErrNotNow = errors.New("raftnode: nothing can be proposed now")
+
 // Node is one member's part in raft.
 type Node struct {
 	cfg Config
@@ -47,6 +50,8 @@ type Node struct {
 	// alone is set while this member is leader, the only voter, and has committed an entry of
 	// its term: every commit of the cluster is then made here.
 	alone atomic.Bool
+	// among is set while there are other members that vote or learn.
+	among atomic.Bool
 	// unacked counts the bytes that were applied since the raft goroutine was last woken for it.
 	unacked atomic.Uint64
 
@@ -68,6 +73,12 @@ type raftState struct {
 	restored uint64
 	// ticks counts the ticks since the outstanding read index was asked for.
 	ticks int
+	// forward bounds what this member has proposed beside others.
+	forward forwarding
+	// transferring is set from the wish to hand leadership over until raft says that it is over.
+	transferring bool
+	// held are proposals of other members that could not be taken at once.
+	held []*raftpb.Message
 	// moved is set when raft may have something to do.
 	moved bool
 	msgs  []*raftpb.Message
@@ -112,14 +123,21 @@ func New(cfg Config) (*Node, error) {
 	case hard.GetCommit() > last:
 		return nil, fmt.Errorf("raftnode: index %d is committed and the log ends at %d", hard.GetCommit(), last)
 	}
+	lastTerm, err := cfg.Log.Term(last)
+	if err != nil {
+		return nil, fmt.Errorf("raft log: %w", err)
+	}
 	hard = &raftpb.HardState{
-		Term:   new(hard.GetTerm()),
+		// A new log begins behind an entry of term 1 that no leader wrote. No election may be held
+		// in that term, or the entries of its leader would not be told from that one.
+		Term:   new(max(hard.GetTerm(), lastTerm)),
 		Vote:   new(hard.GetVote()),
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
 	}
 	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots}
 	n.raft.last = last
 	n.raft.single = single(cfg.ConfState, cfg.ID)
+	n.among.Store(!n.raft.single)
 	n.term.Store(hard.GetTerm())
 	n.committed.Store(hard.GetCommit())
 	return n, n.open()
@@ -277,16 +295,18 @@ func (n *Node) ApplyConfChange(cc raftpb.ConfChangeI) (*raftpb.ConfState, error)
 	}
 }
 
-// ProposeConfChange proposes a configuration change. No error does not mean that it is committed.
-func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) error {
-	c := call{cc: cc, propose: true, err: make(chan error, 1)}
+// ProposeConfChange proposes a configuration change and returns the term it was proposed in. No error
+// does not mean that it is committed: raft lets one through at a time. ErrNotNow means that nothing
+// was proposed.
+func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error) {
+	c := call{cc: cc, propose: true, proposed: make(chan proposed, 1)}
 	n.inbox.call(c)
 	n.wake()
 	select {
-	case err := <-c.err:
-		return err
+	case p := <-c.proposed:
+		return p.term, p.err
 	case <-n.dead:
-		return ErrStopped
+		return 0, ErrStopped
 	}
 }
 

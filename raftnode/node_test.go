@@ -146,7 +146,9 @@ type source struct {
 	buf []byte
 }
 
-func (s *source) Next() []byte {
+func (s *source) Outstanding(uint64) int { return 0 }
+
+func (s *source) Next(uint64) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mu.waiting) == 0 {
@@ -310,7 +312,7 @@ func TestSingleVoterLeadsAtOnceAndCommits(t *testing.T) {
 			t.Errorf("it took %v", time.Since(start))
 		}
 		st := m.Status()
-		if st.Lead != 1 || st.Term != 1 || st.Committed != m.index() {
+		if st.Lead != 1 || st.Term != 2 || st.Committed != m.index() {
 			t.Errorf("status %+v, applied %d", st, m.index())
 		}
 	})
@@ -517,8 +519,9 @@ func TestConfChangeReachesRaftBeforeItIsAcknowledged(t *testing.T) {
 		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), nil)
 		synctest.Wait()
 		add := func(id uint64) error {
-			return m.ProposeConfChange(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{
+			_, err := m.ProposeConfChange(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{
 				Type: raftpb.ConfChangeAddLearnerNode.Enum(), NodeId: new(id)}}})
+			return err
 		}
 		for id := uint64(2); id < 5; id++ {
 			if err := add(id); err != nil {

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
@@ -34,6 +35,7 @@ func (n *Node) run() {
 			n.raft.node.Tick()
 			n.raft.moved = true
 			n.raft.ticks++
+			n.raft.forward.tick(n)
 		case <-n.stop:
 			return
 		case <-n.failed:
@@ -48,6 +50,13 @@ func (n *Node) turn() {
 	r.msgs, r.calls = n.inbox.take(r.msgs, r.calls)
 	for _, m := range r.msgs {
 		r.moved = true
+		if m.GetType() == raftpb.MsgProp {
+			n.takeForwarded(m)
+			continue
+		}
+		if m.GetType() == raftpb.MsgTransferLeader {
+			r.transferring = true
+		}
 		// A message that raft refuses is one that came too late or from a stranger.
 		if err := r.node.Step(m); err != nil {
 			n.cfg.Logger.Debug("message refused", "type", m.GetType(), "from", m.GetFrom(), "error", err)
@@ -61,6 +70,7 @@ func (n *Node) turn() {
 		r.moved = true
 		n.serve(c)
 	}
+	n.retryHeld()
 	// Carrying out what raft wants can commit entries, which makes room for proposals: what
 	// waits for that is tried again until nothing moves.
 	n.carryOut()
@@ -76,7 +86,11 @@ func (n *Node) serve(c call) {
 	case c.snap != nil:
 		n.takeSnapshot(c)
 	case c.propose:
-		c.err <- n.raft.node.ProposeConfChange(c.cc)
+		p := proposed{term: n.raft.node.BasicStatus().HardState.GetTerm()}
+		if err := n.raft.node.ProposeConfChange(c.cc); err != nil {
+			p.err = fmt.Errorf("%w: %w", ErrNotNow, err)
+		}
+		c.proposed <- p
 	default:
 		cs := n.raft.node.ApplyConfChange(c.cc)
 		n.configured(cs)
@@ -89,20 +103,24 @@ func (n *Node) serve(c call) {
 func (n *Node) configured(cs *raftpb.ConfState) {
 	n.raft.storage.conf = cs
 	n.raft.single = single(cs, n.cfg.ID)
+	n.among.Store(!n.raft.single)
 }
 
 // propose hands waiting proposals to raft as far as there is room in flight.
 func (n *Node) propose() (any bool) {
 	r := &n.raft
-	if n.lead.Load() == raft.None {
+	if n.lead.Load() == raft.None || n.handingOver() {
 		return false
 	}
+	term := n.term.Load()
 	for {
 		leading := r.state == raft.StateLeader
-		if leading && r.last+r.proposed-n.committed.Load() >= uint64(n.cfg.MaxInFlight) {
+		// What other members forward counts for them: a leader that is busy with that must not be
+		// kept from proposing its own.
+		if (!leading || r.last+r.proposed-n.committed.Load() >= uint64(n.cfg.MaxInFlight)) && (r.single || !r.forward.room(n, term)) {
 			return any
 		}
-		data := n.cfg.Proposals.Next()
+		data := n.cfg.Proposals.Next(term)
 		if data == nil {
 			return any
 		}
@@ -168,6 +186,9 @@ func (n *Node) handle(rd raft.Ready) {
 		case m.GetType() == raftpb.MsgSnap:
 			n.cfg.Snapshots.Send(m)
 		default:
+			if m.GetType() == raftpb.MsgProp {
+				n.stamp(m)
+			}
 			r.out = append(r.out, m)
 		}
 	}

@@ -31,6 +31,10 @@ type applier struct {
 	bytes    int
 	requests uint64
 	groups   []*group
+	// term is that of the newest entry.
+	term uint64
+	// confs are the groups of configuration changes in the run under way.
+	confs []*group
 	// claimed is the group of the entry under way, if its waiters are here.
 	claimed *group
 	wanted  func(fsm.Header) bool
@@ -46,6 +50,7 @@ type publisher interface {
 func (a *applier) init(r *Replica, m *fsm.Machine) {
 	a.r, a.machine, a.hub, a.done = r, m, r.hub, make(chan struct{})
 	a.wanted = a.claim
+	a.term = r.now().log.Applied().Term
 }
 
 // claim takes the group of an entry from the queue. From here on its waiters wait for this goroutine.
@@ -66,7 +71,7 @@ func (a *applier) run() {
 		}
 		if err := a.apply(run); err != nil {
 			// Nobody knows whether these took effect.
-			for _, g := range a.groups {
+			for _, g := range append(a.groups, a.confs...) {
 				g.resolve(kv.ErrStopped)
 			}
 			if !errors.Is(err, errStopped) {
@@ -75,6 +80,12 @@ func (a *applier) run() {
 			return
 		}
 		a.r.node.Applied(run)
+		// Only now, because raft refuses the next one until it knows that this one is applied.
+		for i, g := range a.confs {
+			g.waiters[0].resolve(g.results[0])
+			a.confs[i] = nil
+		}
+		a.confs = a.confs[:0]
 	}
 }
 
@@ -110,11 +121,24 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	if e.GetIndex() <= a.r.applied.Load() {
 		return fmt.Errorf("replica: entry %d to apply, and %d is applied", e.GetIndex(), a.r.applied.Load())
 	}
+	if e.GetTerm() > a.term {
+		a.term = e.GetTerm()
+		if a.r.queue.requeue(a.term) {
+			a.r.node.Wake()
+		}
+	}
 	a.claimed = nil
 	out, err := a.machine.Apply(e, a.wanted)
+	if e.GetType() != raftpb.EntryNormal {
+		a.claim(out.Header)
+	}
 	if a.claimed != nil {
 		a.claimed.results = append(a.claimed.results, out.Results...)
-		a.groups = append(a.groups, a.claimed)
+		if a.claimed.conf {
+			a.confs = append(a.confs, a.claimed)
+		} else {
+			a.groups = append(a.groups, a.claimed)
+		}
 	}
 	if err != nil {
 		return err
@@ -147,7 +171,10 @@ func (a *applier) commit() error {
 	if len(pub.Events) > 0 {
 		a.hub.Publish(pub.Revision, pub.Events)
 	}
-	r.members.Store(a.machine.Members())
+	if m := a.machine.Members(); m != r.members.Load() {
+		r.members.Store(m)
+		r.membersChanged(a.at.Index)
+	}
 	if list := a.machine.Alarms(); len(list) > 0 || len(r.ActiveAlarms()) > 0 {
 		r.storeAlarms(list)
 	}
@@ -159,6 +186,10 @@ func (a *applier) commit() error {
 		}
 		r.queue.release(g)
 		a.groups[i] = nil
+	}
+	if len(a.groups) > 0 && r.node.Among() && r.queue.waits() {
+		// Their places are free.
+		r.node.Wake()
 	}
 	a.groups = a.groups[:0]
 	r.trail.add(a.at.Index, a.requests, int64(a.bytes))

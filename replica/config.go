@@ -15,6 +15,14 @@ import (
 	"vigil/watch"
 )
 
+// Peers is what knows how to reach the other members. Its methods do not block.
+type Peers interface {
+	// SetMembers tells the membership as of a position of the log, at the start and after changes.
+	SetMembers(index uint64, members *cluster.State)
+	// ConnectedSince returns since when messages can be sent to a member, zero if they cannot.
+	ConnectedSince(id uint64) time.Time
+}
+
 // Config says what a member is and how it works. FS, the directories and Name are required, and
 // InitialMembers where there is no data yet; the zero value of the others is their default.
 type Config struct {
@@ -102,6 +110,14 @@ type Config struct {
 	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
 	// hold comes in a snapshot.
 	Joining *Joining
+	// Peers is told the membership; nil only where there never are other members.
+	Peers Peers
+	// ForceNewCluster makes this member the only one of its cluster, with all the data it has.
+	ForceNewCluster bool
+	// LaxReconfig leaves out the checks that a change of the membership keeps a quorum of members
+	// that are there. MaxLearners bounds the learners; by default 1.
+	LaxReconfig bool
+	MaxLearners int
 	// Logger takes what an operator should know; default none.
 	Logger *slog.Logger
 	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
@@ -134,6 +150,7 @@ func (c Config) withDefaults() Config {
 	or(&c.SnapshotLogBytes, 512<<20)
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
+	or(&c.MaxLearners, 1)
 	or(&c.Logger, slog.New(slog.DiscardHandler))
 	or(&c.Store.Logger, c.Logger)
 	or(&c.Watch.Logger, c.Logger)

@@ -30,7 +30,8 @@
 //     Commit, Publish, resolve, in that order. The applied position advances after Publish too, so a
 //     linearizable read that waited sees nothing that is not published.
 //  2. A request gets exactly one answer: its outcome, or an error that says whether it may still
-//     take effect. After an unknown outcome nothing is proposed again.
+//     take effect. It is proposed again only when it is known to have had no effect: an entry of a
+//     later term was applied and it was not.
 //  3. Every request of a group has the same fate up to apply, and its own outcome in it.
 //  4. Memory for requests under way is bounded by MaxPendingBytes, and by MaxApplyLag entries that
 //     are committed and not applied.

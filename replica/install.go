@@ -194,10 +194,11 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	}
 	// From here on the new state is what everyone sees. Watchers hear of it when it can be read, and
 	// whoever waits for the position after that.
-	a.machine, a.at = machine, at
+	a.machine, a.at, a.term = machine, at, max(a.term, at.Term)
 	r.home.Store(h)
 	close(old.replaced)
 	r.members.Store(machine.Members())
+	r.membersChanged(at.Index)
 	r.storeAlarms(machine.Alarms())
 	r.hub.Reset(h.store.Revision())
 	r.applied.Store(at.Index)

@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,7 +61,14 @@ type group struct {
 	begun time.Time
 	// results are kept by the apply goroutine between applying and resolving.
 	results []fsm.Result
+	// term is the one the group was proposed in, 0 while it is not.
+	term uint64
+	// conf is set for a configuration change, which is not proposed by way of Next.
+	conf bool
 }
+
+// errLost is the result of a configuration change that was proposed and never takes effect.
+var errLost = errors.New("lost with its leader")
 
 // keepGroup bounds the memory that a group keeps when it is used again.
 const keepGroup = 1 << 20
@@ -91,6 +101,12 @@ type queue struct {
 		bytes int64
 		// seq is the sequence of the newest group that was taken.
 		seq uint64
+		// term is the newest one in which a group was proposed, out the number of groups that were
+		// proposed in it by way of Next and are pending.
+		term uint64
+		out  int
+		// applied is the newest term of which an entry was applied.
+		applied uint64
 		// count is the number of requests under way.
 		count int
 		// err is set when nothing is taken any more.
@@ -178,7 +194,7 @@ func (q *queue) end() {
 }
 
 // Next takes the oldest group for the raft goroutine.
-func (q *queue) Next() []byte {
+func (q *queue) Next(term uint64) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := q.mu.filling
@@ -194,7 +210,11 @@ func (q *queue) Next() []byte {
 		return nil
 	}
 	q.mu.seq++
-	g.seq = q.mu.seq
+	g.seq, g.term = q.mu.seq, term
+	if q.mu.term != term {
+		q.mu.term, q.mu.out = term, 0
+	}
+	q.mu.out++
 	q.mu.pending[g.seq] = g
 	fsm.PutHeader(g.buf, fsm.Header{Proposer: q.member, Sequence: g.seq, Count: len(g.waiters)})
 	return g.buf
@@ -214,10 +234,98 @@ func (q *queue) claim(seq uint64) *group {
 	defer q.mu.Unlock()
 	g := q.mu.pending[seq]
 	if g != nil {
-		delete(q.mu.pending, seq)
+		q.settle(g)
 		q.forget(g)
 	}
 	return g
+}
+
+// settle takes a group out of pending. mu is held.
+func (q *queue) settle(g *group) {
+	delete(q.mu.pending, g.seq)
+	if !g.conf && g.term == q.mu.term {
+		q.mu.out--
+	}
+}
+
+// Outstanding returns how many groups that Next handed out for a term are pending.
+func (q *queue) Outstanding(term uint64) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.term != term {
+		return 0
+	}
+	return q.mu.out
+}
+
+// register names a configuration change: what PutHeader needs, and the group that its outcome comes to.
+func (q *queue) register(w *waiter) (fsm.Header, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.err != nil {
+		return fsm.Header{}, q.mu.err
+	}
+	q.mu.seq++
+	g := &group{seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), waiters: []*waiter{w}, begun: time.Now(), conf: true}
+	w.begun = g.begun
+	q.mu.pending[g.seq] = g
+	q.mu.count++
+	return fsm.Header{Proposer: q.member, Sequence: g.seq, Count: 1}, nil
+}
+
+// proposed notes the term in which a configuration change was proposed.
+func (q *queue) proposed(seq, term uint64) {
+	q.mu.Lock()
+	g := q.mu.pending[seq]
+	lost := g != nil && q.mu.applied > term
+	switch {
+	case lost:
+		q.settle(g)
+		q.forget(g)
+	case g != nil:
+		g.term = term
+	}
+	q.mu.Unlock()
+	if lost {
+		g.resolve(errLost)
+	}
+}
+
+// requeue is told that an entry of a term is being applied. A group that was proposed in an earlier term
+// and is not applied by now never will be: it is proposed again, before what came later. It reports
+// whether there was one.
+func (q *queue) requeue(term uint64) (again bool) {
+	var lost []*group
+	q.mu.Lock()
+	q.mu.applied = term
+	var back []*group
+	for _, g := range q.mu.pending {
+		switch {
+		case g.term == 0 || g.term >= term:
+		case g.conf:
+			q.settle(g)
+			q.forget(g)
+			lost = append(lost, g)
+		default:
+			q.settle(g)
+			g.term = 0
+			back = append(back, g)
+		}
+	}
+	slices.SortFunc(back, func(a, b *group) int { return cmp.Compare(int64(a.seq-b.seq), 0) })
+	q.mu.full = append(back, q.mu.full...)
+	q.mu.Unlock()
+	for _, g := range lost {
+		g.resolve(errLost)
+	}
+	return len(back) > 0
+}
+
+// waits reports whether there are groups to propose.
+func (q *queue) waits() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.filling != nil || len(q.mu.full) > 0
 }
 
 // forget ends the accounting of g. mu is held.
@@ -235,7 +343,7 @@ func (q *queue) forget(g *group) {
 func (q *queue) release(g *group) {
 	clear(g.waiters)
 	clear(g.results)
-	g.waiters, g.results = g.waiters[:0], g.results[:0]
+	g.waiters, g.results, g.term = g.waiters[:0], g.results[:0], 0
 	if cap(g.buf) > keepGroup {
 		g.buf = nil
 	}
@@ -262,9 +370,9 @@ func (q *queue) remove(gone func(*group) bool) (out []*group) {
 	}
 	clear(q.mu.full[len(keep):])
 	q.mu.full = keep
-	for seq, g := range q.mu.pending {
+	for _, g := range q.mu.pending {
 		if gone(g) {
-			delete(q.mu.pending, seq)
+			q.settle(g)
 			out = append(out, g)
 		}
 	}
@@ -280,8 +388,8 @@ func (q *queue) remove(gone func(*group) bool) (out []*group) {
 func (q *queue) overtaken() (out []*group) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for seq, g := range q.mu.pending {
-		delete(q.mu.pending, seq)
+	for _, g := range q.mu.pending {
+		q.settle(g)
 		q.failed.Add(uint64(len(g.waiters)))
 		q.forget(g)
 		out = append(out, g)

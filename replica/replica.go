@@ -47,6 +47,8 @@ type Replica struct {
 	// applied is the position whose outcome is readable and published.
 	applied atomic.Uint64
 
+	removed  chan struct{} // closed when the member has applied its own removal
+	confs    chan struct{} // has room for one: a change of the membership is under way
 	ready    chan struct{} // closed when the member serves
 	stopping chan struct{} // closed when Stop begins, or the member fails
 	halt     sync.Once
@@ -107,10 +109,12 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
 	r.ticker = time.NewTicker(c.TickInterval)
+	r.removed = make(chan struct{})
+	r.confs = make(chan struct{}, 1)
 	r.node, err = raftnode.New(raftnode.Config{
 		ID:            r.memberID,
 		Log:           r.raftLog,
-		ConfState:     machine.ConfState(),
+		ConfState:     r.confState(machine.ConfState()),
 		Applied:       at.Index,
 		Ticks:         r.ticker.C,
 		ElectionTicks: c.ElectionTicks,
@@ -140,7 +144,9 @@ func (r *Replica) build(log *history.Log) (*home, *fsm.Machine, error) {
 	}
 	machine, err := fsm.New(log, store)
 	if err == nil {
-		if _, ok := machine.Members().Member(r.memberID); !ok {
+		if machine.Members().Removed(r.memberID) {
+			err = fmt.Errorf("%w: member %x", ErrRemoved, r.memberID)
+		} else if _, ok := machine.Members().Member(r.memberID); !ok {
 			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, r.memberID)
 		}
 	}
@@ -155,6 +161,9 @@ func (r *Replica) build(log *history.Log) (*home, *fsm.Machine, error) {
 func (r *Replica) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
+	if n := r.cfg.Peers; n != nil {
+		n.SetMembers(r.applied.Load(), r.members.Load())
+	}
 	r.node.Start()
 	go r.applier.run()
 	r.background.Go(func() { r.keep(ctx) })
@@ -253,8 +262,16 @@ func (r *Replica) timeout(begun time.Time) error {
 	st := r.node.Status()
 	// The election before the present leader began about two election timeouts before it.
 	election := time.Duration(r.cfg.ElectionTicks) * r.cfg.TickInterval
-	if st.Lead != 0 && begun.Before(st.LeadSince) && begun.After(st.LeadSince.Add(-2*election)) {
+	switch {
+	case st.Lead == 0:
+	case begun.Before(st.LeadSince) && begun.After(st.LeadSince.Add(-2*election)):
 		return kv.ErrTimeoutLeaderFailure
+	case st.Lead == r.memberID:
+		if members := r.members.Load().Members(); r.connected(members, begun) < len(members)/2+1 {
+			return kv.ErrTimeoutConnectionLost
+		}
+	case !r.connectedTo(st.Lead, begun):
+		return kv.ErrTimeoutConnectionLost
 	}
 	return kv.ErrTimeout
 }

@@ -146,7 +146,7 @@ func TestEmptyMemberJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lead.node.ProposeConfChange(cc); err != nil {
+	if _, err := lead.node.ProposeConfChange(cc); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the member is known", func() bool { _, ok := lead.members.Load().Member(m.ID); return ok })

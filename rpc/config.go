@@ -72,6 +72,17 @@ type Alarms interface {
 	ChangeAlarm(context.Context, kv.AlarmChange) (*kv.Alarm, error)
 }
 
+// Cluster changes the membership and moves leadership. Errors are kv's.
+type Cluster interface {
+	// AddMember returns the new member and all of them, the others all of them.
+	AddMember(ctx context.Context, peerURLs []string, learner bool) (MemberInfo, []MemberInfo, error)
+	RemoveMember(ctx context.Context, id uint64) ([]MemberInfo, error)
+	UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]MemberInfo, error)
+	PromoteMember(ctx context.Context, id uint64) ([]MemberInfo, error)
+	// MoveLeader returns when the member leads.
+	MoveLeader(ctx context.Context, to uint64) error
+}
+
 // MemberInfo is one member of the cluster. One that never started has no name and client URLs.
 type MemberInfo struct {
 	ID                   uint64
@@ -84,8 +95,10 @@ type MemberInfo struct {
 type Config struct {
 	KV     KV
 	Member Member
-	Hasher Hasher
-	Alarms Alarms
+	// Cluster may be nil; then its calls answer Unimplemented.
+	Cluster Cluster
+	Hasher  Hasher
+	Alarms  Alarms
 	// NewWatchStream makes the hub's side of a new watch stream.
 	NewWatchStream func(watch.StreamInfo) WatchStream
 

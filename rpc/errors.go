@@ -28,6 +28,19 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 	{kv.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
 	{kv.ErrStopped, rpctypes.ErrGRPCStopped},
+	{kv.ErrNotLeader, rpctypes.ErrGRPCNotLeader},
+	{kv.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy},
+	// etcd sends this one without its code.
+	{kv.ErrNotEnoughStarted, status.Error(codes.Unknown, rpctypes.ErrMemberNotEnoughStarted.Error())},
+	{kv.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
+	{kv.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
+	{kv.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
+	{kv.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner},
+	{kv.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady},
+	{kv.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
+	{kv.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee},
+	// Not in etcd's table of statuses either.
+	{kv.ErrTransferTimeout, status.Error(codes.Unknown, "etcdserver: request timed out, leader transfer took too long")},
 	{kv.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
 }
 

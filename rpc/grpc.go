@@ -337,7 +337,7 @@ func (s *Server) watchDesc() *grpc.ServiceDesc {
 	}
 }
 
-// maintenance and clusterServer answer Unimplemented to what they do not define.
+// maintenance answers Unimplemented to what it does not define.
 type maintenance struct {
 	etcdserverpb.UnimplementedMaintenanceServer
 	svc *service
@@ -345,15 +345,6 @@ type maintenance struct {
 
 func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
 	return m.svc.status(), nil
-}
-
-type clusterServer struct {
-	etcdserverpb.UnimplementedClusterServer
-	svc *service
-}
-
-func (c *clusterServer) MemberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
-	return c.svc.memberList(ctx, r)
 }
 
 // codec reads and writes the messages of package wire by their own methods and all others as

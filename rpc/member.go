@@ -44,10 +44,17 @@ func (s *service) memberList(ctx context.Context, r *etcdserverpb.MemberListRequ
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	res := &etcdserverpb.MemberListResponse{Header: headerPB(s.header(0))}
-	for _, m := range members {
-		res.Members = append(res.Members, &etcdserverpb.Member{
-			ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.IsLearner})
+	return &etcdserverpb.MemberListResponse{Header: headerPB(s.header(0)), Members: membersPB(members)}, nil
+}
+
+func memberPB(m MemberInfo) *etcdserverpb.Member {
+	return &etcdserverpb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.IsLearner}
+}
+
+func membersPB(members []MemberInfo) []*etcdserverpb.Member {
+	out := make([]*etcdserverpb.Member, len(members))
+	for i, m := range members {
+		out[i] = memberPB(m)
 	}
-	return res, nil
+	return out
 }

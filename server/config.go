@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"vigil/cluster"
 	"vigil/internal/vfs"
 	"vigil/ration"
 )
@@ -39,16 +40,28 @@ type Config struct {
 	AdvertiseClientURLs []string
 	// ListenMetricsURLs serve /metrics and the health paths besides the client port.
 	ListenMetricsURLs []string
-	// ListenPeerURLs are where other members connect. A single member has nobody to wait for
-	// and opens them only if they are given; they serve /version and the health paths.
+	// ListenPeerURLs are where other members connect, http:// or https:// with an IP address or
+	// localhost, unix:// or unixs://PATH; they serve /version, /members and the health paths too. A
+	// member of several listens on DefaultPeerURL by default, a single one nowhere: it has nobody to
+	// wait for, and refuses to add a member.
 	ListenPeerURLs []string
 	// InitialAdvertisePeerURLs are what other members are told to dial; the member's id is
 	// derived from them and the token. Default DefaultPeerURL.
 	InitialAdvertisePeerURLs []string
-	// InitialCluster lists the members of a new cluster as NAME=URL,... Default: this member.
+	// InitialCluster lists the members of the cluster as NAME=URL,..., a name once for each of its
+	// URLs. Default: this member. It is used while there is no data.
 	InitialCluster string
-	// InitialClusterState is "new" (the default) or "existing".
+	// InitialClusterState is "new" (the default), or "existing" for a member that was added to a
+	// cluster.
 	InitialClusterState string
+	// PeerTLS are the certificates of the streams between members.
+	PeerTLS TLS
+	// ForceNewCluster makes this member the only one of its cluster, with all its data.
+	ForceNewCluster bool
+	// LaxReconfig leaves out the checks that keep a change of the membership from losing quorum.
+	LaxReconfig bool
+	// MaxLearners is the number of learners there may be, default 1.
+	MaxLearners int
 	// InitialClusterToken tells clusters with equal URLs apart. Default "etcd-cluster".
 	InitialClusterToken string
 
@@ -114,6 +127,9 @@ func (c Config) WithDefaults() Config {
 	if len(c.AdvertiseClientURLs) == 0 {
 		c.AdvertiseClientURLs = slices.Clone(c.ListenClientURLs)
 	}
+	if len(c.ListenPeerURLs) == 0 && (c.InitialClusterState == "existing" || namesSeveral(c.InitialCluster)) {
+		c.ListenPeerURLs = []string{DefaultPeerURL}
+	}
 	if len(c.InitialAdvertisePeerURLs) == 0 {
 		c.InitialAdvertisePeerURLs = []string{DefaultPeerURL}
 	}
@@ -134,6 +150,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.ScrubBytesPerSecond, 8<<20)
 	def(&c.ScrubPause, time.Hour)
 	def(&c.MaxTxnOps, 128)
+	def(&c.MaxLearners, 1)
+	def(&c.PeerTLS.Validity, 365*24*time.Hour)
 	def(&c.MaxRequestBytes, 3<<19)
 	def(&c.MaxRangeBytesInFlight, ration.DefaultLimit)
 	def(&c.MaxConcurrentStreams, math.MaxUint32)
@@ -174,8 +192,14 @@ func (c Config) Validate() error {
 	}
 	for _, l := range listeners {
 		for _, s := range l.urls {
-			if _, _, err := listenAddr(s); err != nil {
+			_, _, secure, err := listenAddr(s)
+			switch {
+			case err != nil:
 				bad("--%s: %w", l.flag, err)
+			case secure && l.flag != "listen-peer-urls":
+				bad("--%s: %q: this version serves clients no TLS; use http:// or unix://", l.flag, s)
+			case secure && !c.PeerTLS.serves():
+				bad("--%s: %q needs --peer-cert-file and --peer-key-file, or --peer-auto-tls", l.flag, s)
 			}
 		}
 	}
@@ -189,8 +213,17 @@ func (c Config) Validate() error {
 			bad("--initial-advertise-peer-urls: %w", err)
 		}
 	}
-	if _, err := c.peerURLs(); err != nil {
+	if _, _, err := c.initialMembers(); err != nil {
 		bad("--initial-cluster: %w", err)
+	}
+	if err := c.PeerTLS.validate(); err != nil {
+		bad("%w", err)
+	}
+	if c.MaxLearners < 1 {
+		bad("--max-learners: %d is less than 1", c.MaxLearners)
+	}
+	if c.ForceNewCluster && c.InitialClusterState == "existing" {
+		bad("--force-new-cluster: not together with --initial-cluster-state=existing: it uses the data that is there")
 	}
 	if c.InitialClusterState != "new" && c.InitialClusterState != "existing" {
 		bad(`--initial-cluster-state: %q is neither "new" nor "existing"`, c.InitialClusterState)
@@ -237,69 +270,94 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// peerURLs returns this member's own URLs from InitialCluster.
-func (c Config) peerURLs() ([]string, error) {
-	members := map[string][]string{}
+// namesSeveral reports whether an initial cluster has more than one member.
+func namesSeveral(s string) bool {
+	first := ""
+	for i, part := range strings.Split(s, ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if i == 0 {
+			first = name
+		}
+		if name != first {
+			return true
+		}
+	}
+	return false
+}
+
+// initialMembers returns the members that InitialCluster lists, by name, and the URLs of this one.
+func (c Config) initialMembers() (members []cluster.Member, own []string, err error) {
+	owner := map[string]string{}
 	for _, part := range strings.Split(c.InitialCluster, ",") {
 		name, u, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" {
-			return nil, fmt.Errorf("%q is not of the form NAME=URL", part)
+			return nil, nil, fmt.Errorf("%q is not of the form NAME=URL", part)
 		}
 		if err := checkAdvertised(u); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		members[name] = append(members[name], u)
+		if by, ok := owner[u]; ok {
+			return nil, nil, fmt.Errorf("%s is listed twice, for %q and %q: each member needs a URL of its own", u, by, name)
+		}
+		owner[u] = name
+		i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.Name == name })
+		if i < 0 {
+			i = len(members)
+			members = append(members, cluster.Member{Name: name})
+		}
+		members[i].PeerURLs = append(members[i].PeerURLs, u)
 	}
-	own, ok := members[c.Name]
-	if !ok {
-		return nil, fmt.Errorf("no member is named %q (--name) in %q", c.Name, c.InitialCluster)
+	for i := range members {
+		slices.Sort(members[i].PeerURLs)
+		if members[i].Name == c.Name {
+			own = members[i].PeerURLs
+		}
 	}
-	if len(members) > 1 {
-		return nil, fmt.Errorf("names %d members; this version runs clusters of one", len(members))
+	if own == nil {
+		return nil, nil, fmt.Errorf("no member is named %q (--name) in %q", c.Name, c.InitialCluster)
 	}
-	slices.Sort(own)
 	advertised := slices.Clone(c.InitialAdvertisePeerURLs)
 	slices.Sort(advertised)
 	if !slices.Equal(own, advertised) {
-		return nil, fmt.Errorf("has %s for %q, but --initial-advertise-peer-urls has %s",
+		return nil, nil, fmt.Errorf("has %s for %q, but --initial-advertise-peer-urls has %s",
 			strings.Join(own, ","), c.Name, strings.Join(advertised, ","))
 	}
-	return own, nil
+	return members, own, nil
 }
 
 // listenAddr turns a listen URL into what net.Listen takes.
-func listenAddr(s string) (network, addr string, err error) {
+func listenAddr(s string) (network, addr string, secure bool, err error) {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "", "", fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
+		return "", "", false, fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
 	}
 	switch u.Scheme {
-	case "unix":
+	case "unix", "unixs":
 		path := u.Host + u.Path
 		if path == "" {
-			return "", "", fmt.Errorf("%q names no socket file", s)
+			return "", "", false, fmt.Errorf("%q names no socket file", s)
 		}
-		return "unix", path, nil
+		return "unix", path, u.Scheme == "unixs", nil
 	case "http":
-	case "https", "unixs":
-		return "", "", fmt.Errorf("%q: this version serves no TLS; use http:// or unix://", s)
+	case "https":
+		secure = true
 	default:
-		return "", "", fmt.Errorf("%q must start with http:// or unix://", s)
+		return "", "", false, fmt.Errorf("%q must start with http://, https:// or unix://", s)
 	}
 	if u.Path != "" && u.Path != "/" {
-		return "", "", fmt.Errorf("%q must not have a path", s)
+		return "", "", false, fmt.Errorf("%q must not have a path", s)
 	}
 	host, port, err := net.SplitHostPort(u.Host)
 	if err != nil || port == "" {
-		return "", "", fmt.Errorf("%q must have the form http://HOST:PORT", s)
+		return "", "", false, fmt.Errorf("%q must have the form %s://HOST:PORT", s, u.Scheme)
 	}
 	if host == "localhost" {
 		host = "127.0.0.1"
 	}
 	if net.ParseIP(host) == nil {
-		return "", "", fmt.Errorf("%q must name an IP address or localhost to listen on, not %q", s, host)
+		return "", "", false, fmt.Errorf("%q must name an IP address or localhost to listen on, not %q", s, host)
 	}
-	return "tcp", net.JoinHostPort(host, port), nil
+	return "tcp", net.JoinHostPort(host, port), secure, nil
 }
 
 // checkAdvertised accepts what another program can dial.

@@ -19,7 +19,7 @@ func listen(urls []string) (ls []net.Listener, err error) {
 	}()
 	seen := map[string]bool{}
 	for _, u := range urls {
-		network, addr, err := listenAddr(u)
+		network, addr, _, err := listenAddr(u)
 		if err != nil {
 			return ls, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"vigil/cluster"
 	"vigil/httpd"
 	"vigil/kv"
 	"vigil/replica"
@@ -12,6 +13,7 @@ import (
 
 // memberView shows the replica to the services, in their words.
 type memberView struct {
+	m       *Member
 	replica *replica.Replica
 	cfg     *Config
 }
@@ -54,15 +56,51 @@ func (v *memberView) Status() rpc.Status {
 }
 
 func (v *memberView) Members(ctx context.Context, linearizable bool) ([]rpc.MemberInfo, error) {
-	members, err := v.replica.Members(ctx, linearizable)
+	return infos(v.replica.Members(ctx, linearizable))
+}
+
+// infos says members in the words of the services.
+func infos(members []cluster.Member, err error) ([]rpc.MemberInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]rpc.MemberInfo, len(members))
+	out := make([]rpc.MemberInfo, len(members))
 	for i, m := range members {
-		infos[i] = rpc.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.Learner}
+		out[i] = info(m)
 	}
-	return infos, nil
+	return out, nil
+}
+
+func info(m cluster.Member) rpc.MemberInfo {
+	return rpc.MemberInfo{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.Learner}
+}
+
+func (v *memberView) AddMember(ctx context.Context, peerURLs []string, learner bool) (rpc.MemberInfo, []rpc.MemberInfo, error) {
+	if len(v.m.peers) == 0 {
+		return rpc.MemberInfo{}, nil, errors.New("this member listens for no others: start it with --listen-peer-urls, and update its peer URLs if those it advertises are others")
+	}
+	m, all, err := v.replica.AddMember(ctx, peerURLs, learner)
+	if err != nil {
+		return rpc.MemberInfo{}, nil, err
+	}
+	list, err := infos(all, nil)
+	return info(m), list, err
+}
+
+func (v *memberView) RemoveMember(ctx context.Context, id uint64) ([]rpc.MemberInfo, error) {
+	return infos(v.replica.RemoveMember(ctx, id))
+}
+
+func (v *memberView) UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]rpc.MemberInfo, error) {
+	return infos(v.replica.UpdateMember(ctx, id, peerURLs))
+}
+
+func (v *memberView) PromoteMember(ctx context.Context, id uint64) ([]rpc.MemberInfo, error) {
+	return infos(v.m.promote(ctx, id))
+}
+
+func (v *memberView) MoveLeader(ctx context.Context, to uint64) error {
+	return v.replica.MoveLeader(ctx, to)
 }
 
 func versions() httpd.Versions {

@@ -25,15 +25,17 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/cluster"
 	"vigil/httpd"
 	"vigil/internal/vfs"
 	"vigil/mvcc"
+	"vigil/peer"
 	"vigil/portmux"
 	"vigil/ration"
 	"vigil/replica"
@@ -51,13 +53,25 @@ type Member struct {
 	rpc      *rpc.Server
 	muxes    []*portmux.Mux
 	http     *http.Server // the client port
-	admin    *http.Server // the metrics and peer listeners
-	serving  sync.WaitGroup
-	starting context.CancelFunc // ends the wait for a leader
+	admin    *http.Server // the metrics listeners
+	peerHTTP *http.Server // HTTP on the peer listeners
+	network  network
+	peerTLS  *certificates
+	peers    []peerListener
+	// transport is closed by close.
+	transport *peer.Transport
+	serving   sync.WaitGroup
+	starting  context.CancelFunc // ends the wait for a leader
 
 	failed  chan error // has room for one
 	closing sync.Once
 	err     error
+}
+
+// peerListener is one of the peer URLs.
+type peerListener struct {
+	l      net.Listener
+	secure bool
 }
 
 // Start starts a member and returns when it has opened its data. It serves clients as soon as it has
@@ -86,12 +100,25 @@ func (m *Member) start() (err error) {
 	if err != nil {
 		return err
 	}
-	others, err := listen(append(append([]string(nil), m.cfg.ListenMetricsURLs...), m.cfg.ListenPeerURLs...))
+	others, err := listen(m.cfg.ListenMetricsURLs)
 	opened = append(opened, others...)
 	if err != nil {
 		return err
 	}
-	if err := m.canStartFresh(); err != nil {
+	for _, u := range m.cfg.ListenPeerURLs {
+		ls, err := listen([]string{u})
+		opened = append(opened, ls...)
+		if err != nil {
+			return err
+		}
+		_, _, secure, _ := listenAddr(u)
+		m.peers = append(m.peers, peerListener{ls[0], secure})
+	}
+	if err := m.openPeerTLS(); err != nil {
+		return err
+	}
+	members, join, err := m.origin()
+	if err != nil {
 		return err
 	}
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
@@ -100,17 +127,32 @@ func (m *Member) start() (err error) {
 	if m.ranges, err = ration.New(m.cfg.MaxRangeBytesInFlight); err != nil {
 		return err
 	}
-	if m.replica, err = replica.Open(m.replicaConfig()); err != nil {
+	rc := m.replicaConfig()
+	rc.InitialMembers, rc.Joining = members, join
+	if m.replica, err = replica.Open(rc); err != nil {
 		return err
 	}
-	view := &memberView{replica: m.replica, cfg: &m.cfg}
+	if err := m.openTransport(); err != nil {
+		return err
+	}
+	if len(m.peers) == 0 && !m.replica.Alone() {
+		// The membership says that there are others, the configuration does not.
+		ls, err := listen([]string{DefaultPeerURL})
+		opened = append(opened, ls...)
+		if err != nil {
+			return fmt.Errorf("this member is one of several and --listen-peer-urls is not given: %w", err)
+		}
+		m.peers = append(m.peers, peerListener{l: ls[0]})
+	}
+	view := &memberView{m: m, replica: m.replica, cfg: &m.cfg}
 	hashes := newHasher(m.replica)
 	rpcMetrics := rpc.NewMetrics(false)
 	m.rpc, err = rpc.NewServer(rpc.Config{
-		KV:     m.replica,
-		Member: view,
-		Hasher: hashes,
-		Alarms: m.replica,
+		KV:      m.replica,
+		Member:  view,
+		Cluster: view,
+		Hasher:  hashes,
+		Alarms:  m.replica,
 		NewWatchStream: func(info watch.StreamInfo) rpc.WatchStream {
 			return m.replica.Hub().NewStream(info)
 		},
@@ -129,7 +171,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}); err != nil {
+	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport)); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
@@ -137,6 +179,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	m.admin = httpd.Server(handler, m.log)
+	m.peerHTTP = httpd.Server(m.withMembers(handler), m.log)
 	m.http = httpd.Server(withDebug(handler, m.cfg.EnablePprof, m.replica.Hub()), m.log)
 	for _, l := range clients {
 		mux, err := portmux.New(l, portmux.Options{Logger: m.log})
@@ -150,6 +193,9 @@ func (m *Member) start() (err error) {
 	opened = nil
 	m.logQuota()
 	m.replica.Start()
+	if err := m.servePeers(); err != nil {
+		return err
+	}
 	for _, l := range others {
 		m.serve(func() error { return m.admin.Serve(l) })
 	}
@@ -157,6 +203,7 @@ func (m *Member) start() (err error) {
 	m.starting = cancel
 	m.serving.Go(func() { m.serveClients(ctx, clients) })
 	m.serving.Go(func() { m.forwardFailure(ctx) })
+	m.serving.Go(func() { m.watchRemoval(ctx) })
 	return nil
 }
 
@@ -232,11 +279,16 @@ func (m *Member) close(ctx context.Context) error {
 	if m.starting != nil {
 		m.starting()
 	}
+	// Leadership goes while everything works, so that the cluster is without a leader for a round trip
+	// and not for an election timeout.
+	if m.replica != nil && m.starting != nil {
+		m.replica.HandOver(ctx)
+	}
 	// Clients first: they get answers from a pipeline that still works.
 	if m.rpc != nil {
 		m.rpc.Stop(ctx)
 	}
-	for _, s := range []*http.Server{m.http, m.admin} {
+	for _, s := range []*http.Server{m.http, m.admin, m.peerHTTP} {
 		if s != nil && s.Shutdown(ctx) != nil {
 			s.Close()
 		}
@@ -244,7 +296,17 @@ func (m *Member) close(ctx context.Context) error {
 	for _, mux := range m.muxes {
 		errs = append(errs, ignoreClosed(mux.Close()))
 	}
+	if m.transport != nil {
+		// A snapshot that is being received ends with its stream.
+		m.transport.Close()
+	}
 	if m.replica != nil {
+		if !m.replica.Alone() {
+			// What has no outcome by now gets none: nobody is reached any more.
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			cancel()
+		}
 		errs = append(errs, m.replica.Stop(ctx))
 	}
 	m.serving.Wait()
@@ -264,14 +326,12 @@ func ignoreClosed(err error) error {
 
 func (m *Member) replicaConfig() replica.Config {
 	c := &m.cfg
-	urls, _ := c.peerURLs() // Validate has seen to the error
 	return replica.Config{
 		FS:              c.FS,
 		WALDir:          c.WALDir,
 		HistoryDir:      filepath.Join(c.DataDir, "history"),
 		Name:            c.Name,
 		ClientURLs:      c.AdvertiseClientURLs,
-		InitialMembers:  []cluster.Member{{Name: c.Name, PeerURLs: urls}},
 		Token:           c.InitialClusterToken,
 		TickInterval:    c.HeartbeatInterval,
 		ElectionTicks:   int(c.ElectionTimeout / c.HeartbeatInterval),
@@ -282,6 +342,13 @@ func (m *Member) replicaConfig() replica.Config {
 		Store:           mvcc.Options{Ranges: m.ranges},
 		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10,
 			StreamWatchers: c.MaxWatchersPerStream},
+		Transport:         &m.network,
+		SnapshotTransport: &m.network,
+		Peers:             &m.network,
+		ForceNewCluster:   c.ForceNewCluster,
+		LaxReconfig:       c.LaxReconfig,
+		MaxLearners:       c.MaxLearners,
+
 		Logger: c.Logger,
 		NoSync: c.UnsafeNoSync,
 
@@ -305,17 +372,26 @@ func (m *Member) logQuota() {
 	}
 }
 
-// canStartFresh refuses to make a new cluster for a member that was told to join one: it would serve
-// an empty store under the name of one that has data.
-func (m *Member) canStartFresh() error {
-	if m.cfg.InitialClusterState != "existing" {
-		return nil
+// openPeerTLS reads the certificates of the streams between members, and makes one if that is wanted.
+func (m *Member) openPeerTLS() error {
+	c := m.cfg.PeerTLS
+	if c.Auto && c.CertFile == "" {
+		var hosts []string
+		for _, s := range append(append([]string(nil), m.cfg.ListenPeerURLs...), m.cfg.InitialAdvertisePeerURLs...) {
+			if u, err := url.Parse(s); err == nil && u.Hostname() != "" && !slices.Contains(hosts, u.Hostname()) {
+				hosts = append(hosts, u.Hostname())
+			}
+		}
+		var err error
+		if c.CertFile, c.KeyFile, err = selfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, c.Validity); err != nil {
+			return fmt.Errorf("--peer-auto-tls: %w", err)
+		}
 	}
-	_, err := m.cfg.FS.Stat(filepath.Join(m.cfg.DataDir, "history"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("--initial-cluster-state=existing: %s has no data, and this version cannot join a cluster; check --data-dir, or use new", m.cfg.DataDir)
+	var err error
+	if m.peerTLS, err = newCertificates(c, m.log); err != nil {
+		return fmt.Errorf("certificates of peers: %w", err)
 	}
-	return err
+	return nil
 }
 
 // lockDataDir takes the data directory for this process. It writes nothing into a directory that

@@ -163,11 +163,11 @@ func TestRefusedStart(t *testing.T) {
 		{"in use by another program", Config{ListenClientURLs: []string{"http://" + l.Addr().String()}}},
 		{"in use by another program", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, ListenMetricsURLs: []string{"http://" + l.Addr().String()}}},
 		{"of an etcd member", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, DataDir: etcdDir}},
-		{"this version serves no TLS", Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
+		{"serves clients no TLS", Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
 		{"must name an IP address", Config{ListenClientURLs: []string{"http://example.com:2379"}}},
 		{"at least 5 times", Config{HeartbeatInterval: time.Second, ElectionTimeout: 2 * time.Second}},
-		{"cannot join a cluster", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, InitialClusterState: "existing"}},
-		{"runs clusters of one", Config{InitialCluster: "default=http://localhost:2380,b=http://localhost:2381"}},
+		{"names no other member to join", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, InitialClusterState: "existing"}},
+		{"listed twice", Config{InitialCluster: "default=http://localhost:2380,b=http://localhost:2380"}},
 	} {
 		fresh := tc.c.DataDir == ""
 		if fresh {

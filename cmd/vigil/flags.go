@@ -57,15 +57,40 @@ func sections(o *options) []section {
 			urls(&c.ListenClientURLs, "listen-client-urls", server.DefaultClientURL, "where clients are served: http://IP:PORT or unix://PATH"),
 			urls(&c.AdvertiseClientURLs, "advertise-client-urls", "the listen URLs", "what clients are told to dial"),
 			urls(&c.ListenMetricsURLs, "listen-metrics-urls", "none", "where /metrics and the health paths are served besides the client port"),
-			urls(&c.ListenPeerURLs, "listen-peer-urls", "none", "where other members connect; a single member opens it only if told"),
+			urls(&c.ListenPeerURLs, "listen-peer-urls", "none", "where other members connect: http://IP:PORT, https://IP:PORT or unix://PATH; a single member opens it only if told"),
 		}},
 		{"Cluster", []*option{
 			urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", server.DefaultPeerURL, "what other members are told to dial; part of the member's id"),
-			str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "this member", "members of a new cluster; read only when DATA-DIR is new"),
-			str(&c.InitialClusterState, "initial-cluster-state", "STATE", d.InitialClusterState, `"new", or "existing" to insist on data that is already there`),
+			str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "this member", "all members of the cluster; read only when DATA-DIR is new"),
+			str(&c.InitialClusterState, "initial-cluster-state", "STATE", d.InitialClusterState, `"new", or "existing" for a member that was added to a cluster`),
 			str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", d.InitialClusterToken, "tells clusters with equal URLs apart"),
+			not(&c.LaxReconfig, "strict-reconfig-check", "refuse changes of the membership that would lose quorum"),
+			number(&c.MaxLearners, "max-learners", d.MaxLearners, "learners there may be"),
+			boolean(&c.ForceNewCluster, "force-new-cluster", "disaster recovery: make this member the only one, with all its data"),
+			boolean(new(bool), "pre-vote", "accepted; elections always begin with a pre-vote"),
 			millis(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "time between heartbeats of a leader, in milliseconds"),
 			millis(&c.ElectionTimeout, "election-timeout", d.ElectionTimeout, "time a follower waits for a leader, in milliseconds; at least 5 heartbeats"),
+		}},
+		{"Security between members", []*option{
+			str(&c.PeerTLS.CertFile, "peer-cert-file", "FILE", "none", "certificate that is shown to other members"),
+			str(&c.PeerTLS.KeyFile, "peer-key-file", "FILE", "none", "its key"),
+			str(&c.PeerTLS.ClientCertFile, "peer-client-cert-file", "FILE", "--peer-cert-file", "another certificate for connections to other members"),
+			str(&c.PeerTLS.ClientKeyFile, "peer-client-key-file", "FILE", "--peer-key-file", "its key"),
+			str(&c.PeerTLS.TrustedCAFile, "peer-trusted-ca-file", "FILE", "none", "authorities whose certificates are believed"),
+			boolean(&c.PeerTLS.ClientCertAuth, "peer-client-cert-auth", "require a certificate of members that connect"),
+			list(&c.PeerTLS.AllowedCN, "peer-cert-allowed-cn", "CN,...", "common names, one of which the certificate of a member that connects must have"),
+			list(&c.PeerTLS.AllowedHostname, "peer-cert-allowed-hostname", "HOST,...", "host names, one of which it must be valid for"),
+			str(&c.PeerTLS.CRLFile, "peer-crl-file", "FILE", "none", "list of revoked certificates"),
+			boolean(&c.PeerTLS.Auto, "peer-auto-tls", "encrypt with a certificate made at the first start, and believe every one"),
+			boolean(new(bool), "peer-skip-client-san-verification", "accepted; the names in a certificate are not compared with addresses"),
+			{name: "self-signed-cert-validity", value: "YEARS", shown: "1", help: "years that a certificate made here is valid", set: func(s string) error {
+				v, err := strconv.ParseUint(s, 10, 8)
+				if err != nil || v == 0 {
+					return errors.New("want a whole number of years from 1 to 255")
+				}
+				c.PeerTLS.Validity = time.Duration(v) * 365 * 24 * time.Hour
+				return nil
+			}},
 		}},
 		{"Limits", []*option{
 			number(&c.MaxTxnOps, "max-txn-ops", d.MaxTxnOps, "operations in one transaction"),
@@ -116,6 +141,25 @@ func urls(p *[]string, name, shown, help string) *option {
 			return errors.New("needs at least one URL")
 		}
 		*p = list
+		return nil
+	}}
+}
+
+func list(p *[]string, name, value, help string) *option {
+	return &option{name: name, value: value, help: help, set: func(s string) error {
+		*p = splitList(s)
+		return nil
+	}}
+}
+
+// not is a flag that is on by default: p is set when it is off.
+func not(p *bool, name, help string) *option {
+	return &option{name: name, shown: "true", help: help, isBool: true, set: func(s string) error {
+		v, err := strconv.ParseBool(s)
+		if err != nil {
+			return errors.New("want true or false")
+		}
+		*p = !v
 		return nil
 	}}
 }

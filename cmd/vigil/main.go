@@ -1,7 +1,7 @@
 // Command vigil runs one member of a Vigil cluster: a durable, watchable key-value store that
 // speaks the etcd v3 API. Run it with --help for its flags.
 //
-// Exit codes: 0 after a clean stop by SIGTERM or SIGINT, 1 if the member could not start or had to
+// Exit codes: 0 after a clean stop by SIGTERM or SIGINT, or by removal from the cluster, 1 if the member could not start or had to
 // stop, 2 for a mistake in the command line.
 package main
 
@@ -70,6 +70,11 @@ func run(args []string) int {
 	case s := <-signals:
 		log.Info("stopping", "signal", s.String())
 	case err := <-m.Failed():
+		if errors.Is(err, server.ErrRemoved) {
+			// As asked for. A supervisor should not start it again.
+			log.Info("stopping", "reason", err.Error())
+			break
+		}
 		log.Error("stopping: the member cannot go on", "error", err)
 		code = 1
 	}

@@ -1,0 +1,91 @@
+package raftnode
+
+import (
+	"errors"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// A proposal that is forwarded carries the term in which it was made, in a field that raft does not
+// use there, and is taken only by the leader of that term. So an entry of a later term settles what
+// became of it: what the log does not hold in front of that entry is never going to be in it.
+
+// stamp marks a proposal for the leader of the present term.
+func (n *Node) stamp(m *raftpb.Message) { m.LogTerm = new(n.term.Load()) }
+
+// takeForwarded steps a proposal of another member.
+func (n *Node) takeForwarded(m *raftpb.Message) {
+	st := n.raft.node.BasicStatus()
+	if st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm() {
+		n.cfg.Logger.Debug("proposal for another term dropped", "from", m.GetFrom(), "term", m.GetLogTerm())
+		return
+	}
+	if len(n.raft.held) == 0 {
+		err := n.raft.node.Step(m)
+		if !errors.Is(err, raft.ErrProposalDropped) {
+			return
+		}
+	}
+	// Leadership is being handed over, or too much is uncommitted. Both end.
+	if len(n.raft.held) < maxPeerMessages {
+		n.raft.held = append(n.raft.held, m)
+	}
+}
+
+// retryHeld tries again what could not be taken.
+func (n *Node) retryHeld() {
+	if len(n.raft.held) == 0 {
+		return
+	}
+	list := n.raft.held
+	n.raft.held = nil
+	for _, m := range list {
+		n.takeForwarded(m)
+	}
+	n.raft.moved = true
+}
+
+// handingOver reports whether leadership is being handed over, so that raft would drop proposals.
+func (n *Node) handingOver() bool {
+	r := &n.raft
+	if r.transferring {
+		st := r.node.BasicStatus()
+		r.transferring = st.RaftState == raft.StateLeader && st.LeadTransferee != raft.None
+	}
+	return r.transferring
+}
+
+// forwarding bounds the proposals of this member that have no outcome yet. One that got lost keeps its
+// place only until there was no outcome of any for half an election timeout.
+type forwarding struct {
+	term uint64
+	// seen is the number outstanding at the last tick, still since how many ticks it is unchanged.
+	seen, still int
+	// lost are those that are given up.
+	lost int
+}
+
+// room reports whether another proposal may be handed out in a term.
+func (f *forwarding) room(n *Node, term uint64) bool {
+	out := n.cfg.Proposals.Outstanding(term)
+	if f.term != term {
+		*f = forwarding{term: term}
+	}
+	f.lost = min(f.lost, out)
+	return out-f.lost < n.cfg.MaxInFlight
+}
+
+func (f *forwarding) tick(n *Node) {
+	if n.raft.single {
+		return
+	}
+	out := n.cfg.Proposals.Outstanding(n.term.Load())
+	if out != f.seen || out == 0 {
+		f.seen, f.still = out, 0
+		return
+	}
+	if f.still++; f.still >= max(n.cfg.ElectionTicks/2, 1) {
+		f.lost, f.still = out, 0
+	}
+}

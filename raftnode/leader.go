@@ -1,0 +1,77 @@
+package raftnode
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// Progress is how far the leader knows another member, or itself, to be.
+type Progress struct {
+	// Match is the last index of the member's log that is known to be the leader's.
+	Match   uint64
+	Learner bool
+	// Active is set if it was heard of since about an election timeout.
+	Active bool
+}
+
+// ask runs a function on the raft goroutine, which must not block.
+func (n *Node) ask(f func(*raft.RawNode)) error {
+	done := make(chan struct{})
+	n.inbox.call(call{report: func(rn *raft.RawNode) {
+		f(rn)
+		close(done)
+	}})
+	n.wake()
+	select {
+	case <-done:
+		return nil
+	case <-n.dead:
+		return ErrStopped
+	}
+}
+
+// Progress returns how far each member is, if this one is the leader, and nil otherwise.
+func (n *Node) Progress() (map[uint64]Progress, error) {
+	var out map[uint64]Progress
+	err := n.ask(func(rn *raft.RawNode) {
+		if rn.BasicStatus().RaftState == raft.StateLeader {
+			out = n.progress(rn)
+		}
+	})
+	return out, err
+}
+
+func (n *Node) progress(rn *raft.RawNode) map[uint64]Progress {
+	out := map[uint64]Progress{}
+	rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
+		out[id] = Progress{Match: pr.Match, Learner: typ == raft.ProgressTypeLearner, Active: pr.RecentActive || id == n.cfg.ID}
+	})
+	return out
+}
+
+// TransferLeader begins to hand leadership over to a voter, 0 for the one that is farthest, if this
+// member leads. It returns whom it chose, 0 if there is nobody or this is not the leader. Proposals wait
+// until raft has given up, after an election timeout, or there is another leader.
+func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
+	err = n.ask(func(rn *raft.RawNode) {
+		if rn.BasicStatus().RaftState != raft.StateLeader {
+			return
+		}
+		var best uint64
+		for id, p := range n.progress(rn) {
+			switch {
+			case p.Learner || id == n.cfg.ID || to != 0 && id != to || to == 0 && !p.Active:
+			case chosen == 0 || p.Match > best || p.Match == best && id < chosen:
+				chosen, best = id, p.Match
+			}
+		}
+		if chosen != 0 {
+			rn.TransferLeader(chosen)
+			n.raft.transferring = true
+		}
+	})
+	return chosen, err
+}
+
+// Among reports whether there are other members, so that a proposal may wait for an outcome of another.
+func (n *Node) Among() bool { return n.among.Load() }

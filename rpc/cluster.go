@@ -1,0 +1,133 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// clusterServer changes the membership. The heads of its answers have no revision.
+type clusterServer struct {
+	etcdserverpb.UnimplementedClusterServer
+	svc *service
+}
+
+var errNoCluster = status.Error(codes.Unimplemented, "this member's cluster cannot be changed")
+
+func (c *clusterServer) cluster() (Cluster, error) {
+	if c.svc.cfg.Cluster == nil {
+		return nil, errNoCluster
+	}
+	return c.svc.cfg.Cluster, nil
+}
+
+func (c *clusterServer) header() *etcdserverpb.ResponseHeader { return headerPB(c.svc.header(0)) }
+
+func (c *clusterServer) MemberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	return c.svc.memberList(ctx, r)
+}
+
+func (c *clusterServer) MemberAdd(ctx context.Context, r *etcdserverpb.MemberAddRequest) (*etcdserverpb.MemberAddResponse, error) {
+	cl, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	if !peerURLs(r.PeerURLs) {
+		return nil, rpctypes.ErrGRPCMemberBadURLs
+	}
+	m, all, err := cl.AddMember(ctx, slices.Clone(r.PeerURLs), r.IsLearner)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.MemberAddResponse{Header: c.header(), Member: memberPB(m), Members: membersPB(all)}, nil
+}
+
+func (c *clusterServer) MemberRemove(ctx context.Context, r *etcdserverpb.MemberRemoveRequest) (*etcdserverpb.MemberRemoveResponse, error) {
+	cl, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	all, err := cl.RemoveMember(ctx, r.ID)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.MemberRemoveResponse{Header: c.header(), Members: membersPB(all)}, nil
+}
+
+// MemberUpdate refuses URLs that nobody can dial, which etcd takes and then fails on.
+func (c *clusterServer) MemberUpdate(ctx context.Context, r *etcdserverpb.MemberUpdateRequest) (*etcdserverpb.MemberUpdateResponse, error) {
+	cl, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	if !peerURLs(r.PeerURLs) {
+		return nil, rpctypes.ErrGRPCMemberBadURLs
+	}
+	all, err := cl.UpdateMember(ctx, r.ID, slices.Clone(r.PeerURLs))
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.MemberUpdateResponse{Header: c.header(), Members: membersPB(all)}, nil
+}
+
+func (c *clusterServer) MemberPromote(ctx context.Context, r *etcdserverpb.MemberPromoteRequest) (*etcdserverpb.MemberPromoteResponse, error) {
+	cl, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	all, err := cl.PromoteMember(ctx, r.ID)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.MemberPromoteResponse{Header: c.header(), Members: membersPB(all)}, nil
+}
+
+// MoveLeader is answered by the leader only, without a head.
+func (m *maintenance) MoveLeader(ctx context.Context, r *etcdserverpb.MoveLeaderRequest) (*etcdserverpb.MoveLeaderResponse, error) {
+	cl := m.svc.cfg.Cluster
+	if cl == nil {
+		return nil, errNoCluster
+	}
+	if m.svc.cfg.Member.Leader() != m.svc.cfg.Member.Header().MemberID {
+		return nil, rpctypes.ErrGRPCNotLeader
+	}
+	if err := cl.MoveLeader(ctx, r.TargetID); err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.MoveLeaderResponse{}, nil
+}
+
+// maxPeerURLs bounds the URLs of one member, as the handshake between members does.
+const maxPeerURLs = 16
+
+// peerURLs reports whether others can dial all of a member's URLs.
+func peerURLs(urls []string) bool {
+	if len(urls) == 0 || len(urls) > maxPeerURLs {
+		return false
+	}
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		if err != nil || len(s) > 512 {
+			return false
+		}
+		switch u.Scheme {
+		case "http", "https":
+			if _, _, err := net.SplitHostPort(u.Host); err != nil || u.Path != "" {
+				return false
+			}
+		case "unix", "unixs":
+			if u.Host+u.Path == "" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}

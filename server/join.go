@@ -1,0 +1,203 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/cluster"
+	"vigil/history"
+	"vigil/peer"
+	"vigil/replica"
+)
+
+var le = binary.LittleEndian
+
+const (
+	// askTimeout bounds the question to one member what the cluster is.
+	askTimeout = 3 * time.Second
+	// freshTimeout bounds how long the member that is asked waits to know the newest.
+	freshTimeout = 1500 * time.Millisecond
+	// maxRecords bounds the records of a membership that are taken from others.
+	maxRecords = 1 << 12
+)
+
+// describeCluster answers callMembers: version u8 = 1, the records of the membership as id u64, length
+// u32 and value, little endian. The records hold removed ids too.
+func (m *Member) describeCluster(ctx context.Context) []byte {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	// Without a leader what this member knows must do.
+	_ = m.replica.Linearize(ctx)
+	b := []byte{1}
+	for _, r := range m.replica.Membership().Records() {
+		b = le.AppendUint64(b, r.ID)
+		b = le.AppendUint32(b, uint32(len(r.Value)))
+		b = append(b, r.Value...)
+	}
+	return b
+}
+
+var errDescription = errors.New("malformed membership")
+
+func decodeCluster(b []byte) (*cluster.State, error) {
+	if len(b) == 0 || b[0] != 1 {
+		return nil, errDescription
+	}
+	s := &cluster.State{}
+	for n, rest := 0, b[1:]; len(rest) > 0; n++ {
+		if len(rest) < 12 || n >= maxRecords {
+			return nil, errDescription
+		}
+		id, size := le.Uint64(rest), int(le.Uint32(rest[8:]))
+		if rest = rest[12:]; size > len(rest) {
+			return nil, errDescription
+		}
+		if err := s.Load(cluster.Record{ID: id}.Key(), rest[:size]); err != nil {
+			return nil, err
+		}
+		rest = rest[size:]
+	}
+	return s, nil
+}
+
+// askCluster asks the other members of the initial cluster, all at once, what the cluster is, and returns
+// the first answer.
+func (m *Member) askCluster(members []cluster.Member) (id uint64, s *cluster.State, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	type answer struct {
+		id  uint64
+		s   *cluster.State
+		err error
+	}
+	client := peer.Client{Version: Version, TLS: m.peerTLS.client}
+	asked := 0
+	answers := make(chan answer, 64)
+	for _, o := range members {
+		if o.Name == m.cfg.Name {
+			continue
+		}
+		for _, u := range o.PeerURLs {
+			if asked == cap(answers) {
+				break
+			}
+			asked++
+			go func() {
+				a, err := client.Call(ctx, u, callMembers, nil)
+				if err != nil {
+					answers <- answer{err: err}
+					return
+				}
+				s, err := decodeCluster(a.Payload)
+				if err != nil {
+					err = fmt.Errorf("%s: %w", u, err)
+				}
+				answers <- answer{a.ClusterID, s, err}
+			}()
+		}
+	}
+	var errs []error
+	for range asked {
+		a := <-answers
+		if a.err == nil {
+			return a.id, a.s, nil
+		}
+		errs = append(errs, a.err)
+	}
+	return 0, nil, errors.Join(errs...)
+}
+
+// origin says what a member without data begins with: the members of a new cluster, or the cluster it
+// joins. It writes nothing.
+func (m *Member) origin() (members []cluster.Member, join *replica.Joining, err error) {
+	c := &m.cfg
+	members, _, err = c.initialMembers()
+	if err != nil {
+		return nil, nil, err
+	}
+	have, err := history.Exists(c.FS, filepath.Join(c.DataDir, "history"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("data directory %s: %w", c.DataDir, err)
+	}
+	switch {
+	case have:
+		return members, nil, nil
+	case c.ForceNewCluster:
+		return nil, nil, fmt.Errorf("--force-new-cluster: %s has no data to keep; check --data-dir", c.DataDir)
+	case c.InitialClusterState == "existing":
+		join, err = m.join(members)
+		return nil, join, err
+	case len(members) > 1:
+		return members, nil, m.notYetStarted(members)
+	}
+	return members, nil, nil
+}
+
+// notYetStarted refuses to make a member again that the cluster knows as started: its data is lost, and
+// with it its vote and what it acknowledged.
+func (m *Member) notYetStarted(members []cluster.Member) error {
+	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
+	if err != nil {
+		return fmt.Errorf("--initial-cluster: %w", err)
+	}
+	_, known, err := m.askCluster(members)
+	if err != nil {
+		return nil // nobody is there yet
+	}
+	for _, x := range all.Members() {
+		if x.Name != m.cfg.Name {
+			continue
+		}
+		if k, ok := known.Member(x.ID); ok && len(k.ClientURLs) > 0 || known.Removed(x.ID) {
+			return fmt.Errorf("member %x has already been bootstrapped and %s has no data: remove it from the cluster, add it again and start it with --initial-cluster-state=existing, or check --data-dir", x.ID, m.cfg.DataDir)
+		}
+	}
+	return nil
+}
+
+// join finds out from the members of the initial cluster which cluster this member was added to.
+func (m *Member) join(members []cluster.Member) (*replica.Joining, error) {
+	if len(members) < 2 {
+		return nil, errors.New("--initial-cluster-state=existing: --initial-cluster names no other member to join")
+	}
+	id, known, err := m.askCluster(members)
+	if err != nil {
+		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs: %w", err)
+	}
+	wrong := func(format string, args ...any) error {
+		var list []string
+		for _, k := range known.Members() {
+			list = append(list, fmt.Sprintf("%x=%s", k.ID, strings.Join(k.PeerURLs, ",")))
+		}
+		return fmt.Errorf("--initial-cluster does not match cluster %x, whose members are %s: %s", id, strings.Join(list, " "), fmt.Sprintf(format, args...))
+	}
+	if a, b := len(known.Members()), len(members); a != b {
+		return nil, wrong("member count is unequal: it has %d members and --initial-cluster names %d", a, b)
+	}
+	var self cluster.Member
+	for _, k := range known.Members() {
+		i := slices.IndexFunc(members, func(x cluster.Member) bool { return slices.Equal(x.PeerURLs, k.PeerURLs) })
+		if i < 0 {
+			return nil, wrong("no match found for existing member %x", k.ID)
+		}
+		if members[i].Name == m.cfg.Name {
+			self = k
+		}
+		if k.Name != "" && k.Name != members[i].Name {
+			return nil, wrong("member %x is called %q and not %q", k.ID, k.Name, members[i].Name)
+		}
+	}
+	if self.ID == 0 {
+		return nil, wrong("it has no member at the URLs of %q; add it first", m.cfg.Name)
+	}
+	if len(self.ClientURLs) > 0 {
+		return nil, fmt.Errorf("member %x of cluster %x has been started before and %s has no data: remove it and add it again, it must not vote without what it acknowledged", self.ID, id, m.cfg.DataDir)
+	}
+	return &replica.Joining{ClusterID: id, MemberID: self.ID, Members: known.Members()}, nil
+}

@@ -1,0 +1,254 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/cluster"
+	"vigil/kv"
+	"vigil/peer"
+	"vigil/replica"
+)
+
+// network shows the transport to the replica. The transport is made when the replica has said whose it
+// is, and before the replica starts.
+type network struct {
+	t atomic.Pointer[peer.Transport]
+}
+
+func (n *network) Send(msgs []*raftpb.Message) {
+	if t := n.t.Load(); t != nil {
+		t.Send(msgs)
+	}
+}
+
+func (n *network) SetMembers(index uint64, members *cluster.State) {
+	t := n.t.Load()
+	if t == nil {
+		return
+	}
+	var list []peer.Member
+	for _, m := range members.Members() {
+		list = append(list, peer.Member{ID: m.ID, URLs: m.PeerURLs})
+	}
+	t.SetMembers(index, list, members.RemovedIDs())
+}
+
+// Call and SendBulk carry snapshots.
+
+func (n *network) Call(ctx context.Context, to uint64, kind uint8, payload []byte) ([]byte, error) {
+	if t := n.t.Load(); t != nil {
+		return t.Call(ctx, to, kind, payload)
+	}
+	return nil, peer.ErrClosed
+}
+
+func (n *network) SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error {
+	if t := n.t.Load(); t != nil {
+		return t.SendBulk(ctx, to, meta, r)
+	}
+	return peer.ErrClosed
+}
+
+func (n *network) ConnectedSince(id uint64) time.Time {
+	if t := n.t.Load(); t != nil {
+		for _, s := range t.Status() {
+			if s.ID == id {
+				return s.Connected
+			}
+		}
+	}
+	return time.Time{}
+}
+
+// openTransport makes the transport of the member.
+func (m *Member) openTransport() error {
+	h := m.replica.Header()
+	self, _ := m.replica.Membership().Member(h.MemberID)
+	o := peer.Options{
+		ClusterID: h.ClusterID,
+		MemberID:  h.MemberID,
+		Version:   Version,
+		PeerURLs:  self.PeerURLs,
+		HTTP:      true,
+		Logger:    m.log,
+		ClientTLS: m.peerTLS.client,
+		// A message has an entry at least, and one of the largest request may be alone in it.
+		MaxMessageBytes: max(64<<20, m.cfg.MaxRequestBytes+(8<<20)),
+	}
+	if m.cfg.PeerTLS.serves() {
+		o.ServerTLS = m.peerTLS.server
+	}
+	t, err := peer.New(o)
+	if err != nil {
+		return err
+	}
+	m.transport = t
+	m.network.t.Store(t)
+	return nil
+}
+
+// The calls that members make. Those from peer.OpenCalls on are answered to anyone who reaches the
+// peer port.
+const (
+	// callPromote asks the leader to promote a learner: id u64, answered by a refusal.
+	callPromote = replica.CallSnapshotOffer + 1
+	// callMembers asks for the membership, see join.go.
+	callMembers = peer.OpenCalls
+)
+
+// peerCalls answers other members.
+type peerCalls struct{ m *Member }
+
+func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, payload []byte) ([]byte, error) {
+	switch kind {
+	case replica.CallSnapshotOffer:
+		return c.m.replica.OfferSnapshot(ctx, from.Member, payload)
+	case callPromote:
+		if len(payload) != 8 {
+			return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("promotion of an id of %d bytes", len(payload))}
+		}
+		_, err := c.m.replica.PromoteMember(ctx, le.Uint64(payload))
+		return encodeRefusal(err), nil
+	case callMembers:
+		return c.m.describeCluster(ctx), nil
+	}
+	return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d", kind)}
+}
+
+// refusals are the errors of a promotion that keep their identity on the way. Their places are part of
+// the protocol.
+var refusals = [...]error{1: kv.ErrNotLeader, 2: kv.ErrMemberNotFound, 3: kv.ErrNotLearner, 4: kv.ErrLearnerNotReady,
+	5: kv.ErrNotEnoughStarted, 6: kv.ErrUnhealthy, 7: kv.ErrTimeout, 8: kv.ErrTimeoutLeaderFailure, 9: kv.ErrTimeoutConnectionLost, 10: kv.ErrStopped}
+
+// encodeRefusal is the number of a refusal, 0 for none, or 255 and a text.
+func encodeRefusal(err error) []byte {
+	if err == nil {
+		return []byte{0}
+	}
+	for i, r := range refusals {
+		if r != nil && errors.Is(err, r) {
+			return []byte{byte(i)}
+		}
+	}
+	return append([]byte{255}, err.Error()...)
+}
+
+func decodeRefusal(b []byte) error {
+	switch {
+	case len(b) == 0:
+		return errors.New("the leader gave an empty answer")
+	case b[0] == 0:
+		return nil
+	case int(b[0]) < len(refusals):
+		return refusals[b[0]]
+	}
+	return fmt.Errorf("the leader says: %q", b[1:])
+}
+
+// promote promotes a learner here or, because only the leader can, there.
+func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second+2*m.cfg.ElectionTimeout)
+	defer cancel()
+	for {
+		members, err := m.replica.PromoteMember(ctx, id)
+		if !errors.Is(err, kv.ErrNotLeader) {
+			return members, err
+		}
+		if leader := m.replica.Status().Leader; leader != 0 {
+			var answer []byte
+			answer, err = m.transport.Call(ctx, leader, callPromote, le.AppendUint64(nil, id))
+			if err == nil {
+				err = decodeRefusal(answer)
+				if err == nil {
+					// What this member answers must be as new.
+					return m.replica.Members(ctx, true)
+				}
+				if !errors.Is(err, kv.ErrNotLeader) {
+					return nil, err
+				}
+			}
+		}
+		select {
+		case <-time.After(m.cfg.HeartbeatInterval):
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil, kv.ErrTimeout
+			}
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// servePeers accepts what other members open.
+func (m *Member) servePeers() error {
+	for _, p := range m.peers {
+		if p.secure {
+			m.serve(func() error { return m.transport.ServeTLS(p.l) })
+		} else {
+			m.serve(func() error { return m.transport.Serve(p.l) })
+		}
+	}
+	if len(m.peers) > 0 {
+		m.serve(func() error { return m.peerHTTP.Serve(m.transport.HTTP()) })
+	}
+	return m.transport.Start(peer.Receivers{Raft: m.replica, Calls: peerCalls{m}, Bulk: m.replica})
+}
+
+// watchRemoval ends the member a while after it was removed, which it learns by itself or from others.
+func (m *Member) watchRemoval(ctx context.Context) {
+	select {
+	case <-m.replica.Removed():
+		// Who asked for it gets the answer, and the others hear that it is committed.
+		select {
+		case <-time.After(m.cfg.ElectionTimeout):
+		case <-ctx.Done():
+			return
+		}
+	case <-m.transport.Removed():
+	case <-ctx.Done():
+		return
+	}
+	m.log.Warn("this member was removed from the cluster: stopping", "local-member-id", fmt.Sprintf("%x", m.replica.Header().MemberID))
+	m.fail(ErrRemoved)
+}
+
+// ErrRemoved is what Failed receives when the member was removed from its cluster.
+var ErrRemoved = replica.ErrRemoved
+
+// withMembers puts /members in front of a handler, as programs that look at etcd's peer port know it.
+func (m *Member) withMembers(next http.Handler) http.Handler {
+	type member struct {
+		ID         uint64   `json:"id"`
+		PeerURLs   []string `json:"peerURLs"`
+		IsLearner  bool     `json:"isLearner,omitempty"`
+		Name       string   `json:"name,omitempty"`
+		ClientURLs []string `json:"clientURLs,omitempty"`
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/members", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("X-Etcd-Cluster-ID", strconv.FormatUint(m.replica.Header().ClusterID, 16))
+		list := []member{}
+		for _, x := range m.replica.Membership().Members() {
+			list = append(list, member{x.ID, x.PeerURLs, x.Learner, x.Name, x.ClientURLs})
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(list)
+	})
+	mux.Handle("/", next)
+	return mux
+}
