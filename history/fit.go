@@ -18,7 +18,7 @@ const (
 	fitPause = time.Second
 )
 
-// mergedSize returns how large a merged segment should be: an eighth of what is live, at most
+// mergedSize returns how large a merged segment should be: a sixteenth of what is live, at most
 // Options.SegmentBytes.
 func (l *Log) mergedSize() int64 {
 	most := l.o.SegmentBytes
@@ -27,7 +27,7 @@ func (l *Log) mergedSize() int64 {
 		return least
 	}
 	_, live := l.Size()
-	return min(max(least, live/8), most)
+	return min(max(least, live/16), most)
 }
 
 // segmentSize returns how large the next segment should be: that, or enough for some time of writing.
@@ -39,7 +39,7 @@ func (l *Log) segmentSize() int64 {
 func (l *Log) fitter() {
 	tick := time.NewTicker(fitPause)
 	defer tick.Stop()
-	before := l.appended.Load()
+	before, last := l.appended.Load(), int64(0)
 	for {
 		select {
 		case <-l.rec.stop.Done():
@@ -47,23 +47,23 @@ func (l *Log) fitter() {
 		case <-tick.C:
 		}
 		now := l.appended.Load()
-		// It rises at once and falls by half a second.
-		l.rate.Store(max((now-before)*int64(time.Second/fitPause), l.rate.Load()/2))
-		before = now
+		rate := (now - before) * int64(time.Second/fitPause)
+		l.rate.Store(max(rate, last))
+		before, last = now, rate
 		l.fit()
 	}
 }
 
-// fit cuts the next segment and the reserve if they are more than twice as large as they should be,
-// and lets the reserve grow if it is less than half of that.
+// fit cuts the next segment and the reserve if they are much larger than they should be, and lets the
+// reserve grow if it is much smaller.
 func (l *Log) fit() {
 	size := l.segmentSize()
 	mu := &l.mu
 	mu.Lock()
 	defer mu.Unlock()
 	next, reserve := mu.next, mu.reserve
-	cutNext := next != nil && next.alloc > 2*size
-	cutReserve := reserve != nil && mu.reserveSize > 2*size
+	cutNext := next != nil && next.alloc > size+size/4
+	cutReserve := reserve != nil && mu.reserveSize > size+size/4
 	grow := reserve != nil && 2*mu.reserveSize < size && mu.allocErr == nil
 	if mu.fitting || l.aliveLocked() != nil || !cutNext && !cutReserve && !grow {
 		return

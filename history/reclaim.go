@@ -344,9 +344,10 @@ func (l *Log) RollWanted(any bool) bool {
 	return any && dead > 0 || dead > size/2 && dead > l.o.SegmentBytes/64
 }
 
-// WaitNext returns when there is a segment at hand to go on in, and true, or when there will be none
-// soon.
+// WaitNext returns when there is a segment at hand to go on in, no larger than it should be by now,
+// and true, or when there will be none soon.
 func (l *Log) WaitNext() bool {
+	l.fit()
 	mu := &l.mu
 	mu.Lock()
 	defer mu.Unlock()
