@@ -107,7 +107,6 @@ func settleSnapshot(c *Config) error {
 	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	var rest []string
 	for _, name := range names {
 		suffix, ok := strings.CutPrefix(name, base)
 		if !ok || suffix == "" {
@@ -119,16 +118,12 @@ func settleSnapshot(c *Config) error {
 				return fmt.Errorf("replica: the snapshot %s: %w", filepath.Join(dir, name), err)
 			}
 		}
-		switch suffix {
-		case incomingSuffix, partialSuffix, oldSuffix:
-			rest = append(rest, filepath.Join(dir, name))
-		}
 	}
 	if ok, err := history.Exists(c.FS, c.HistoryDir); !ok || err != nil {
 		return err // nothing is removed that may be all there is
 	}
-	for _, dir := range append(rest, c.HistoryDir+incomingSuffix) {
-		if err := c.removeDir(dir); err != nil {
+	for _, suffix := range []string{incomingSuffix, partialSuffix, oldSuffix} {
+		if err := c.removeDir(c.HistoryDir + suffix); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,8 @@ type mesh struct {
 	sent []int64
 	last struct{ header, body []byte }
 	keep bool
+	// noOffer: whoever is asked what it has says that it has nothing.
+	noOffer bool
 }
 
 func newMesh() *mesh { return &mesh{members: map[uint64]*Replica{}, cut: map[uint64]bool{}} }
@@ -83,6 +85,12 @@ func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) (
 	to := e.net.connected(e.id.Load(), id)
 	if to == nil || kind != CallSnapshotOffer {
 		return nil, errCut
+	}
+	e.net.mu.Lock()
+	nothing := e.net.noOffer
+	e.net.mu.Unlock()
+	if nothing {
+		return answer{}.encode(), nil
 	}
 	return to.OfferSnapshot(ctx, e.id.Load(), payload)
 }
@@ -197,6 +205,28 @@ func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 		r.Stop(ctx)
 	})
 	return r
+}
+
+// restart stops a member and starts it again; between changes its disk meanwhile.
+func (g *group3) restart(r *Replica, between func(c *Config)) *Replica {
+	g.t.Helper()
+	for i, m := range g.list {
+		if m != r {
+			continue
+		}
+		if err := r.Stop(g.t.Context()); err != nil {
+			g.t.Fatal(err)
+		}
+		disk, c := g.fs[i], g.cfg[i]
+		if between != nil {
+			between(&c)
+		}
+		g.list = append(g.list[:i], g.list[i+1:]...)
+		g.fs, g.cfg, g.ends = append(g.fs[:i], g.fs[i+1:]...), append(g.cfg[:i], g.cfg[i+1:]...), append(g.ends[:i], g.ends[i+1:]...)
+		return g.add(disk, c)
+	}
+	g.t.Fatal("no such member")
+	return nil
 }
 
 func (g *group3) ready(r *Replica) {

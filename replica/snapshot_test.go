@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
 
 	"vigil/cluster"
 	"vigil/fsm"
+	"vigil/history"
 	"vigil/kv"
+	"vigil/mvcc"
+	"vigil/wal"
 )
 
 // junk is a value that no two puts share.
@@ -74,17 +78,7 @@ func TestLaggingMemberIsSentWhatItLacks(t *testing.T) {
 	}
 	tidy(t, r.cfg.FS, r.cfg)
 	// What was received is there after a restart.
-	for i, m := range g.list {
-		if m != r {
-			continue
-		}
-		if err := r.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r = g.add(g.fs[i], g.cfg[i])
-		g.list = append(g.list[:i], g.list[i+1:]...)
-		break
-	}
+	r = g.restart(r, nil)
 	g.ready(r)
 	g.put("after", nil)
 	g.caughtUp(r)
@@ -93,7 +87,7 @@ func TestLaggingMemberIsSentWhatItLacks(t *testing.T) {
 func TestMemberBelowTheCompactionIsSentEverything(t *testing.T) {
 	g := startGroup(t, nil)
 	for i := range 300 {
-		g.put(fmt.Sprintf("k%d", i%100), junk(100))
+		g.put(fmt.Sprintf("k%d", i), junk(10_000)) // several batches and segments
 	}
 	r := g.other()
 	g.lag(r, 50)
@@ -122,17 +116,31 @@ func TestMemberWithAnotherHistoryIsSentEverything(t *testing.T) {
 	}
 	r := g.other()
 	g.lag(r, 50)
-	// As if apply had gone astray there: nothing else runs while it is cut off.
-	w := r.now().store.Writer()
-	if _, err := w.Put(&kv.PutRequest{Key: []byte("k1"), Value: []byte("astray")}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Commit(r.now().log.Applied()); err != nil {
-		t.Fatal(err)
-	}
+	// As if apply had gone astray there.
+	r = g.restart(r, func(c *Config) {
+		o := c.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID})
+		log, err := history.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := mvcc.Open(log, mvcc.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = store.Writer().Put(&kv.PutRequest{Key: []byte("k1"), Value: []byte("astray")}, nil); err == nil {
+			_, err = store.Writer().Commit(log.Applied())
+		}
+		store.Close()
+		if err := errors.Join(err, log.Close()); err != nil {
+			t.Fatal(err)
+		}
+	})
 	g.net.setCut(r.memberID, false)
 	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
 	g.caughtUp(r)
+	if g.leader().snapshotStats().SentFull == 0 {
+		t.Errorf("%+v", g.leader().snapshotStats())
+	}
 }
 
 func TestEmptyMemberJoins(t *testing.T) {

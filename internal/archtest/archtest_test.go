@@ -86,7 +86,7 @@ var table = map[string]rule{
 
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
-	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "datadir", "mvcc", "cluster", "watch", "fsm", "raftnode", "ration"},
+	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "datadir", "mvcc", "cluster", "watch", "fsm", "raftnode", "ration", "peer"},
 	outside: []string{"github.com/cockroachdb/datadriven", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }

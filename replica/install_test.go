@@ -1,0 +1,411 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+	"vigil/kv"
+	"vigil/watch"
+)
+
+// parcel is a snapshot, ready to be received by a member that is stopped, and what to expect of it.
+type parcel struct {
+	image  *memfs.FS // the member's disk
+	cfg    Config
+	from   uint64
+	header snapshotHeader
+	body   []byte
+	before uint64 // the position of the member
+	old    kv.HashResult
+	new    kv.HashResult
+}
+
+// newParcel makes a member lag and packs what it lacks, or everything.
+func newParcel(t *testing.T, full bool) *parcel {
+	g := startGroup(t, func(_ int, c *Config) { c.HistorySegmentBytes = 16 << 10 })
+	for i := range 150 {
+		g.put(fmt.Sprintf("k%d", i%50), junk(300))
+	}
+	r := g.other()
+	g.lag(r, 300)
+	lead := g.leader()
+	if full {
+		if _, err := lead.Compact(t.Context(), &kv.CompactRequest{Revision: lead.Status().Revision - 20}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &parcel{from: lead.memberID}
+	for i, m := range g.list {
+		if m == r {
+			p.cfg = g.cfg[i]
+		}
+	}
+	rev := r.Status().Revision
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	p.old, err = r.HashKV(t.Context(), rev)
+	must(err)
+	p.before = r.applied.Load()
+	must(r.Stop(t.Context()))
+	p.image = copyFS(t, r.cfg.FS, "data/wal", "data/history")
+	p.cfg.Transport, p.cfg.SnapshotTransport = nil, nil
+
+	store := lead.now().store
+	cut, err := store.Cut(t.Context())
+	must(err)
+	p.header = snapshotHeader{cluster: lead.clusterID, term: lead.node.Status().Term, at: cut.Applied, revision: cut.Revision, compact: cut.Compact}
+	if !full {
+		p.header.incremental, p.header.base = true, rev
+		p.header.hash, err = store.HashAt(t.Context(), rev, cut.Compact)
+		must(err)
+	}
+	sc, err := cut.Records(p.header.base + 1)
+	must(err)
+	defer sc.Close()
+	p.body, err = io.ReadAll(&encoder{sc: sc, meta: cut.Meta})
+	must(err)
+	p.new, err = lead.HashKV(t.Context(), cut.Revision)
+	must(err)
+	return p
+}
+
+// deliver hands the parcel to a member.
+func (p *parcel) deliver(r *Replica) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	b, err := r.OfferSnapshot(ctx, p.from, offer{index: p.header.at.Index, compact: p.header.compact}.encode())
+	if err != nil {
+		return err
+	}
+	a, err := decodeAnswer(b)
+	if err != nil {
+		return err
+	}
+	if a.have != p.header.incremental || a.have && (a.revision != p.header.base || a.hash != p.header.hash) {
+		return fmt.Errorf("it offers %+v for %+v", a, p.header)
+	}
+	return r.ReceiveBulk(ctx, p.from, p.header.encode(), bytes.NewReader(p.body))
+}
+
+// check opens what is left on a disk: the old state, or the new one.
+func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
+	c := p.cfg
+	c.FS = disk
+	r, err := Open(c)
+	if err != nil {
+		return false, fmt.Errorf("open: %w", err)
+	}
+	defer r.Stop(context.Background())
+	r.Start()
+	names, err := disk.List(filepath.Dir(c.HistoryDir))
+	if err != nil || fmt.Sprint(names) != "[history wal]" {
+		return false, fmt.Errorf("left beside the store: %v, %v", names, err)
+	}
+	want := p.old
+	switch index := r.applied.Load(); index {
+	case p.before:
+	case p.header.at.Index:
+		want, installed = p.new, true
+	default:
+		return false, fmt.Errorf("at index %d, neither %d nor %d", index, p.before, p.header.at.Index)
+	}
+	match := func(want kv.HashResult) error {
+		got, err := r.HashKV(context.Background(), want.HashRevision)
+		if err != nil || got.Hash != want.Hash || got.Revision != want.HashRevision {
+			return fmt.Errorf("hash %+v, %v, want %+v", got, err, want)
+		}
+		return nil
+	}
+	if err := match(want); err != nil {
+		return installed, err
+	}
+	if again {
+		if err := p.deliver(r); err != nil && !installed {
+			return installed, fmt.Errorf("delivered again: %w", err)
+		}
+		return installed, match(p.new)
+	}
+	return installed, nil
+}
+
+// The receiver crashes, or an operation of its disk fails, at every single operation from the offer to
+// the removal of the old store. The next start finds the old state or the new one, whole, and nothing
+// beside it; and once the sender was told that it was installed, it is the new one.
+func TestReceiverCrashesAnywhere(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for _, full := range []bool{false, true} {
+		p := newParcel(t, full)
+		for mode, name := range []string{"power loss", "kill", "fail"} {
+			t.Run(fmt.Sprintf("full=%v/%s", full, name), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, uint64(mode)))
+				step := int64(1)
+				if testing.Short() {
+					step = 7
+				}
+				olds, news := 0, 0
+				for n := int64(1); ; n += step {
+					disk := copyFS(t, p.image, "data/wal", "data/history")
+					var armed atomic.Bool
+					var count atomic.Int64
+					var once sync.Once
+					var after *memfs.FS
+					c := p.cfg
+					c.FS = faultfs.New(disk, func(op faultfs.Op, _ string) faultfs.Fault {
+						if !armed.Load() || !op.Changes() || count.Add(1) != n {
+							return faultfs.None
+						}
+						once.Do(func() {
+							switch mode {
+							case 0:
+								after = disk.Crash(rng)
+							case 1:
+								after = disk.Kill()
+							}
+						})
+						return faultfs.Fail
+					})
+					r, err := Open(c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Start()
+					armed.Store(true)
+					told := p.deliver(r)
+					stopErr := r.Stop(context.Background())
+					once.Do(func() {})
+					if after == nil {
+						after = disk.Kill()
+					}
+					installed, err := p.check(after, n%5 == 0)
+					if err != nil {
+						t.Fatalf("operation %d: %v (told %v, %v)", n, err, told, stopErr)
+					}
+					if told == nil && !installed {
+						t.Fatalf("operation %d: the sender was told that it is installed, and the old state is there", n)
+					}
+					if installed {
+						news++
+					} else {
+						olds++
+					}
+					if count.Load() < n {
+						break
+					}
+				}
+				t.Logf("%d old, %d new", olds, news)
+				if olds == 0 || news == 0 {
+					t.Errorf("%d old, %d new", olds, news)
+				}
+			})
+		}
+	}
+}
+
+// follow watches everything from a revision on and checks that no revision is missing or twice, until
+// it was canceled, has come to the revision in target, or ctx ends.
+func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (seen map[int64][]change, last watch.Response, err error) {
+	seen = map[int64][]change{}
+	s := r.Hub().NewStream(watch.StreamInfo{})
+	defer s.Close()
+	s.Create(watch.CreateRequest{Key: []byte{0}, End: []byte{0}, StartRev: from})
+	newest := from - 1
+	var buf []watch.Response
+	for {
+		if to := target.Load(); to > 0 && newest >= to {
+			return seen, last, nil
+		}
+		if buf, err = s.Next(ctx, buf[:0]); err != nil {
+			return seen, last, err
+		}
+		for _, last = range buf {
+			if last.Canceled {
+				return seen, last, nil
+			}
+			before := newest
+			for _, b := range last.Events {
+				var ev mvccpb.Event
+				if err := proto.Unmarshal(b, &ev); err != nil {
+					return seen, last, err
+				}
+				rev := ev.Kv.ModRevision
+				if rev <= before || rev < newest || rev > newest+1 {
+					return seen, last, fmt.Errorf("event of revision %d behind one of %d", rev, newest)
+				}
+				newest = rev
+				seen[rev] = append(seen[rev], changeOf(ev.Kv, ev.Type == mvccpb.Event_DELETE))
+			}
+		}
+	}
+}
+
+// Watchers and readers of a member go on while snapshots replace its store: no event is missing,
+// twice or another than at the leader, no read fails, and nothing goes back.
+func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		t.Run(fmt.Sprintf("full=%v", full), func(t *testing.T) {
+			g := startGroup(t, nil)
+			for i := range 50 {
+				g.put(fmt.Sprintf("k%d", i), junk(100))
+			}
+			r := g.other()
+			g.caughtUp(r)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			var target atomic.Int64
+			type result struct {
+				from int64
+				seen map[int64][]change
+			}
+			var mu sync.Mutex
+			var results []result
+			var wg sync.WaitGroup
+			observe := func(from int64) {
+				wg.Go(func() {
+					seen, last, err := follow(ctx, r, from, &target)
+					if err != nil || last.Canceled {
+						t.Errorf("watcher from %d: %v, %+v", from, err, last)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					results = append(results, result{from, seen})
+				})
+			}
+			for range 4 {
+				observe(r.Status().Revision + 1)
+				observe(2)
+			}
+			observe(r.Status().Revision + 150) // in the future
+			reading, done := context.WithCancel(ctx)
+			defer done()
+			var reads, hashes atomic.Int64
+			for range 3 {
+				wg.Go(func() {
+					last := int64(0)
+					for reading.Err() == nil {
+						res, err := r.Range(ctx, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Serializable: true})
+						if err != nil || res.Revision < last {
+							t.Errorf("read: %v, or at %d after %d", err, res.Revision, last)
+							return
+						}
+						if res.Count != int64(res.KVs.Len()) || res.Count < 50 {
+							t.Errorf("%d of %d keys", res.KVs.Len(), res.Count)
+						}
+						last = res.Revision
+						reads.Add(1)
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			wg.Go(func() {
+				for i := 0; reading.Err() == nil; i++ {
+					if _, err := r.HashKV(ctx, 0); err != nil {
+						t.Errorf("hash: %v", err)
+						return
+					}
+					if _, err := r.Checkpoint(ctx, fmt.Sprintf("copy%d", i)); err != nil {
+						t.Errorf("checkpoint: %v", err)
+						return
+					}
+					hashes.Add(1)
+					time.Sleep(5 * time.Millisecond)
+				}
+			})
+			g.net.mu.Lock()
+			if full {
+				// As if it had lost its store's hash: it has nothing to offer.
+				g.net.noOffer = true
+			}
+			g.net.mu.Unlock()
+			for round := range uint64(3) {
+				g.lag(r, 100)
+				observe(r.Status().Revision + 1)
+				observe(2)
+				g.net.setCut(r.memberID, false)
+				await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > round })
+				g.caughtUp(r)
+				for i := range 20 { // live again
+					g.put(fmt.Sprintf("live%d", i), junk(20))
+				}
+				observe(r.Status().Revision + 1)
+			}
+			g.caughtUp(r)
+			newest := g.put("last", nil)
+			target.Store(newest)
+			g.put("wake", nil) // who has seen all by now looks at the target
+			done()
+			wg.Wait()
+			model, err := watchFrom(g.leader(), 2, newest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, res := range results {
+				for _, rev := range slices.Sorted(maps.Keys(model)) {
+					if rev >= res.from && rev <= newest && !slices.Equal(res.seen[rev], model[rev]) {
+						t.Errorf("the watcher from %d saw %v at %d, want %v", res.from, res.seen[rev], rev, model[rev])
+						break
+					}
+				}
+			}
+			t.Logf("%d watchers to revision %d, %d reads, %d hashes and checkpoints", len(results), newest, reads.Load(), hashes.Load())
+		})
+	}
+}
+
+// A live watcher that a compaction has overtaken while the member was away is told so.
+func TestWatcherOvertakenByASnapshot(t *testing.T) {
+	g := startGroup(t, nil)
+	for i := range 20 {
+		g.put(fmt.Sprintf("k%d", i), junk(100))
+	}
+	r := g.other()
+	g.caughtUp(r)
+	var never atomic.Int64
+	type end struct {
+		seen map[int64][]change
+		last watch.Response
+		err  error
+	}
+	ended := make(chan end, 1)
+	before := r.Status().Revision
+	go func() {
+		seen, last, err := follow(t.Context(), r, 2, &never)
+		ended <- end{seen, last, err}
+	}()
+	await(t, "the watcher", func() bool { m := r.Hub().Metrics(); return m.Watchers > 0 && m.Behind == 0 })
+	g.lag(r, 50)
+	lead := g.leader()
+	compact := lead.Status().Revision - 5
+	if _, err := lead.Compact(t.Context(), &kv.CompactRequest{Revision: compact}); err != nil {
+		t.Fatal(err)
+	}
+	g.net.setCut(r.memberID, false)
+	e := <-ended
+	if e.err != nil || !e.last.Canceled || e.last.CompactRevision != compact {
+		t.Errorf("%+v, %v, want canceled at %d", e.last, e.err, compact)
+	}
+	if len(e.seen) != int(before-1) {
+		t.Errorf("%d revisions seen, %d there were", len(e.seen), before-1)
+	}
+	g.caughtUp(r)
+}
