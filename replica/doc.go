@@ -23,6 +23,9 @@
 //	guard          raises and clears the member's alarms, sees to room in the raft log
 //	scrubber       reads the store over and over to find damage
 //	truncator      syncs the store and gives up the part of the raft log that it covers
+//	senders        one for each snapshot that is being sent
+//
+// A snapshot is received on the goroutine that brings it (ReceiveBulk), and installed by apply.
 //
 // # Invariants
 //
@@ -37,4 +40,6 @@
 //     are committed and not applied.
 //  5. The raft log keeps every entry that the store has not made durable.
 //  6. An error of the log, the store or apply stops the member: nothing is acknowledged after it.
+//  7. A snapshot replaces the store whole or not at all, whenever the member crashes. For those who
+//     read and watch it is one step forward, as if the entries had been applied.
 package replica

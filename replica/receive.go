@@ -291,12 +291,12 @@ type incoming struct {
 	meta []history.Meta
 	conf *raftpb.ConfState
 
-	pending        int // bytes since the last batch
-	bytes          int64
-	records        uint64
-	mu             sync.Mutex
-	log            *history.Log
-	closed, sealed bool
+	pending int // bytes since the last batch
+	bytes   int64
+	records uint64
+	mu      sync.Mutex
+	log     *history.Log
+	closed  bool
 }
 
 // add takes an item.
