@@ -55,3 +55,74 @@ func TestGolden(t *testing.T) {
 		}
 	}
 }
+
+// merged returns a directory whose segments were rewritten.
+func merged(t *testing.T) (dir, *model) {
+	t.Helper()
+	o := testOptions(memfs.New())
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	if err := l.Dead(garbage(t, l, m)); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return readDir(t, o.FS, o.Dir), m
+}
+
+// TestGoldenMerged does the same with segments that were rewritten.
+func TestGoldenMerged(t *testing.T) {
+	d, m := merged(t)
+	if os.Getenv("VIGIL_HISTORY_GOLDEN") != "" {
+		name, err := filepath.Abs("testdata/merged-v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(name); err != nil {
+			t.Fatal(err)
+		}
+		d.write(t, vfs.OS(), name)
+	}
+	dirs, err := filepath.Glob("testdata/merged-v*")
+	if err != nil || len(dirs) != formatVersion {
+		t.Fatal(dirs, err)
+	}
+	for _, name := range dirs {
+		o := testOptions(memfs.New())
+		o.SegmentBytes = minSegmentBytes
+		image := readDir(t, vfs.OS(), name)
+		image.write(t, o.FS, o.Dir)
+		rewritten := 0
+		for file := range image {
+			var f sealedFile
+			if scanName(file, "%016x-%016x-%08x.seg", &f.first, &f.last, &f.generation) && f.generation > 0 && f.last > f.first {
+				rewritten++
+			}
+		}
+		if rewritten == 0 {
+			t.Fatalf("%s holds no merged segment", name)
+		}
+		l, err := Open(o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := verifyLeft(l, m); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		// They can be merged on.
+		if err := l.Dead(append(m.dead(), garbage(t, l, m)...)); err != nil {
+			t.Fatal(err)
+		}
+		l.Reclaim()
+		waitReclaimed(t, l)
+		if err := verifyLeft(l, m); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
