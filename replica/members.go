@@ -109,6 +109,10 @@ func (r *Replica) RemoveMember(ctx context.Context, id uint64) ([]cluster.Member
 			return nil, r.refused("remove", id, kv.ErrUnhealthy)
 		}
 	}
+	if id == r.memberID {
+		// A leader that is removed leaves the others to wait for an election.
+		r.HandOver(ctx)
+	}
 	return r.reconfigure(ctx, cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}})
 }
 
@@ -283,7 +287,8 @@ func (r *Replica) HandOver(ctx context.Context) {
 	if r.node.Status().Lead != r.memberID {
 		return
 	}
-	if voters, _ := split(r.members.Load()); len(voters) < 2 {
+	members := r.members.Load()
+	if voters, _ := split(members); len(voters) < 2 || members.Removed(r.memberID) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval)
