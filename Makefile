@@ -3,7 +3,7 @@
 GO       ?= go
 FUZZTIME ?= 1m
 
-.PHONY: build test race lint fuzz bench check crash damage clean
+.PHONY: build test race lint fuzz bench check crash damage clean cluster
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -37,6 +37,9 @@ damage: ## every single bit of a small data directory, and its files cut at ever
 
 bench: ## Vigil beside etcd; bench/README.md tells how to read it
 	cd bench && $(GO) run .
+
+cluster: build ## three members on loopback until Ctrl-C; data in ./cluster.data
+	scripts/cluster.sh
 
 clean:
 	rm -rf bin

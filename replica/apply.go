@@ -144,7 +144,11 @@ func (a *applier) entry(e *raftpb.Entry) error {
 		return err
 	}
 	if out.ConfChange != nil {
-		conf, err := a.r.node.ApplyConfChange(out.ConfChange)
+		cc := out.ConfChange
+		if a.r.forcing.Load() {
+			cc = nothingFor(a.r.memberID)
+		}
+		conf, err := a.r.node.ApplyConfChange(cc)
 		if err != nil {
 			return errStopped
 		}

@@ -42,6 +42,9 @@ func (r *Replica) publish(ctx context.Context) {
 	r.now().log.WaitNext()
 	for {
 		err := r.Linearize(ctx)
+		if err == nil && r.forcing.Load() {
+			err = r.beAlone(ctx)
+		}
 		if err == nil {
 			m, _ := r.members.Load().Member(r.memberID)
 			if m.Name == r.cfg.Name && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {

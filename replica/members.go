@@ -26,6 +26,12 @@ const settled = 5 * time.Second
 // nothing any more.
 func (r *Replica) Removed() <-chan struct{} { return r.removed }
 
+// NoteRemoved says that other members told of this one's removal, which it may never apply: they do not
+// send it anything any more.
+func (r *Replica) NoteRemoved() {
+	r.toldOnce.Do(func() { close(r.told) })
+}
+
 // Membership returns the membership as of the last entry applied here.
 func (r *Replica) Membership() *cluster.State { return r.members.Load() }
 
@@ -224,7 +230,10 @@ func (r *Replica) reconfigure(ctx context.Context, c cluster.Change) ([]cluster.
 		default:
 			r.cfg.Logger.Info("applied a configuration change through raft", hexID("local-member-id", r.memberID),
 				slog.String("raft-conf-change", opNames[c.Op]), hexID("raft-conf-change-node-id", c.Member.ID))
-			return r.members.Load().Members(), nil
+			// One that was told of its own removal has not applied it.
+			return slices.DeleteFunc(slices.Clone(r.members.Load().Members()), func(m cluster.Member) bool {
+				return c.Op == cluster.Remove && m.ID == c.Member.ID
+			}), nil
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, r.ctxError(err, begun)
@@ -252,16 +261,23 @@ func (r *Replica) proposeChange(ctx context.Context, c cluster.Change) (fsm.Resu
 		r.queue.claim(h.Sequence)
 		return fsm.Result{}, err
 	}
+	var told <-chan struct{}
+	if c.Op == cluster.Remove && c.Member.ID == r.memberID {
+		told = r.told
+	}
 	select {
 	case <-w.done:
+		return w.take(), nil
+	case <-told:
 	case <-ctx.Done():
-		if w.leave() {
-			r.queue.claim(h.Sequence)
-			return fsm.Result{}, ctx.Err()
-		}
-		<-w.done
+		err = ctx.Err()
 	}
-	return w.take(), nil
+	if !w.leave() {
+		<-w.done
+		return w.take(), nil
+	}
+	r.queue.claim(h.Sequence)
+	return fsm.Result{}, err
 }
 
 // MoveLeader hands leadership over to a voter and waits until that one leads. Errors: kv.ErrNotLeader,
@@ -329,14 +345,6 @@ func (r *Replica) handOver(ctx context.Context, to uint64) error {
 	r.cfg.Logger.Info("leadership transfer finished", hexID("local-member-id", r.memberID), hexID("transferee-member-id", chosen),
 		slog.Duration("took", time.Since(begun)))
 	return nil
-}
-
-// confState is raft's configuration to begin with.
-func (r *Replica) confState(stored *raftpb.ConfState) *raftpb.ConfState {
-	if !r.cfg.ForceNewCluster {
-		return stored
-	}
-	return &raftpb.ConfState{Voters: []uint64{r.memberID}}
 }
 
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprintf("%x", id)) }

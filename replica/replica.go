@@ -47,7 +47,10 @@ type Replica struct {
 	// applied is the position whose outcome is readable and published.
 	applied atomic.Uint64
 
+	forcing  atomic.Bool   // the member is becoming the only one, see force.go
 	removed  chan struct{} // closed when the member has applied its own removal
+	told     chan struct{} // closed when others say that it was removed
+	toldOnce sync.Once
 	confs    chan struct{} // has room for one: a change of the membership is under way
 	ready    chan struct{} // closed when the member serves
 	stopping chan struct{} // closed when Stop begins, or the member fails
@@ -109,7 +112,7 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
 	r.ticker = time.NewTicker(c.TickInterval)
-	r.removed = make(chan struct{})
+	r.removed, r.told = make(chan struct{}), make(chan struct{})
 	r.confs = make(chan struct{}, 1)
 	r.node, err = raftnode.New(raftnode.Config{
 		ID:            r.memberID,

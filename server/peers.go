@@ -215,6 +215,7 @@ func (m *Member) watchRemoval(ctx context.Context) {
 			return
 		}
 	case <-m.transport.Removed():
+		m.replica.NoteRemoved()
 	case <-ctx.Done():
 		return
 	}

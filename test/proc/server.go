@@ -38,6 +38,9 @@ type Config struct {
 	// Memory puts a new data directory on a memory file system where there is one: for tests
 	// whose question is not the disk.
 	Memory bool
+	// Name is the member's name, m1 if empty, and InitialCluster the members of the cluster, by
+	// default this one alone.
+	Name, InitialCluster string
 	// ClientPort and PeerPort are chosen if 0.
 	ClientPort, PeerPort int
 	// Advertise is the address that peers and clients are told; if empty, where the member
@@ -66,6 +69,12 @@ func Start(t testing.TB, c Config) *Server {
 	s := newServer(t, c)
 	s.Restart()
 	return s
+}
+
+// New prepares a server without running it: Launch or Restart do.
+func New(t testing.TB, c Config) *Server {
+	t.Helper()
+	return newServer(t, c)
 }
 
 // Try is Start for a server that may refuse: nil if it exits instead of serving.
@@ -172,14 +181,21 @@ func (c Config) CommandLine() []string {
 		tellClient = "http://" + c.Advertise + ":2379"
 		tellPeer = "http://" + c.Advertise + ":2380"
 	}
+	name, members := c.Name, c.InitialCluster
+	if name == "" {
+		name = "m1"
+	}
+	if members == "" {
+		members = name + "=" + tellPeer
+	}
 	return append([]string{
-		"--name=m1",
+		"--name=" + name,
 		"--data-dir=" + c.DataDir,
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + tellClient,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + tellPeer,
-		"--initial-cluster=m1=" + tellPeer,
+		"--initial-cluster=" + members,
 	}, c.Args...)
 }
 
@@ -210,6 +226,30 @@ func (s *Server) Stop() int {
 		s.t.Fatalf("%s still runs %s after SIGTERM:\n%s", s.cfg.Program, stopTimeout, s.log.Tail(30))
 	}
 	return s.code
+}
+
+// SetArgs replaces Config.Args for the next start.
+func (s *Server) SetArgs(args ...string) { s.cfg.Args = args }
+
+// Ready waits until a server that was launched serves.
+func (s *Server) Ready() {
+	s.t.Helper()
+	if !s.await() {
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.code, s.log.Tail(30))
+	}
+}
+
+// Pause stops the process with SIGSTOP and Resume lets it go on.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume undoes Pause.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // Wait waits until the process ends by itself and returns its exit code.
@@ -318,3 +358,6 @@ func tempDir(t testing.TB, memory bool) string {
 	}
 	return t.TempDir()
 }
+
+// Dir returns a directory that goes with the test, on a memory file system where there is one.
+func Dir(t testing.TB) string { return tempDir(t, true) }

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Runs three members on loopback, clients on ports 2379, 22379 and 32379, and prefixes each line of their
+# logs with the member's name. Ctrl-C ends them; the data stays in DIR (default ./cluster.data) and the
+# next run goes on with it.
+#
+#   scripts/cluster.sh [DIR] [FLAG...]       flags go to every member
+#
+# VIGIL is the program, by default bin/vigil, which `make build` makes. PORT moves the ports: the clients'
+# are PORT, PORT+20000 and PORT+30000, those of members one above.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir=${1:-cluster.data}
+shift || true
+vigil=${VIGIL:-bin/vigil}
+port=${PORT:-2379}
+
+ports=("$port" "$((port + 20000))" "$((port + 30000))")
+members=
+for i in 0 1 2; do
+	members+=${members:+,}m$((i + 1))=http://127.0.0.1:$((ports[i] + 1))
+done
+
+mkdir -p "$dir"
+pids=()
+stop() {
+	trap '' INT TERM
+	kill -TERM "${pids[@]}" 2>/dev/null || true
+	wait
+	exit 0
+}
+trap stop INT TERM
+
+for i in 0 1 2; do
+	name=m$((i + 1))
+	client=http://127.0.0.1:${ports[i]}
+	peer=http://127.0.0.1:$((ports[i] + 1))
+	"$vigil" --name=$name --data-dir="$dir/$name" \
+		--listen-client-urls="$client" --advertise-client-urls="$client" \
+		--listen-peer-urls="$peer" --initial-advertise-peer-urls="$peer" \
+		--initial-cluster="$members" --initial-cluster-token=local \
+		--log-format=console "$@" > >(trap '' INT; exec sed -u "s/^/$name | /") 2>&1 &
+	pids+=($!)
+done
+echo "clients: export ETCDCTL_ENDPOINTS=127.0.0.1:${ports[0]},127.0.0.1:${ports[1]},127.0.0.1:${ports[2]}"
+echo "members: m1 is process ${pids[0]}, m2 ${pids[1]}, m3 ${pids[2]}; Ctrl-C ends them"
+wait -n || true
+# A member that ends by itself, or is killed to see what happens, leaves the others running.
+wait

@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vigil/test/proc"
+)
+
+// healthy waits until the membership may be changed, which needs connections that are some seconds old.
+func (g *group) healthy(change func() error) {
+	g.t.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = change(); err == nil || err.Error() != rpctypes.ErrUnhealthy.Error() {
+			break
+		}
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *group) add(at *member, name string, learner bool) *member {
+	g.t.Helper()
+	m := g.configure(name)
+	add := at.client.MemberAdd
+	if learner {
+		add = at.client.MemberAddAsLearner
+	}
+	g.healthy(func() error { _, err := add(proc.Context(g.t), []string{m.peerURL}); return err })
+	return m
+}
+
+// A cluster grows by a learner that is promoted and shrinks by its leader, while clients write.
+func TestGrowAndShrink(t *testing.T) {
+	g := start(t, 3)
+	w := g.write()
+	w.more(100)
+	four := g.add(g.list[0], "m4", true)
+	g.join(four)
+	id := four.id(g)
+	if _, err := four.client.Get(proc.Context(t), "k"); err == nil || !strings.Contains(err.Error(), "rpc not supported for learner") {
+		t.Errorf("a linearizable read at a learner: %v", err)
+	}
+	if _, err := four.client.Get(proc.Context(t), "k", clientv3.WithSerializable()); err != nil {
+		t.Errorf("a serializable read at a learner: %v", err)
+	}
+	// At a member that does not lead: it asks the leader.
+	at := g.others(g.leader())[0]
+	for {
+		_, err := at.client.MemberPromote(proc.Context(t), id)
+		if err == nil {
+			break
+		}
+		if !strings.Contains(err.Error(), "can only promote a learner member which is in sync with leader") {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.more(100)
+	lead := g.leader()
+	leadID := lead.id(g)
+	g.healthy(func() error { _, err := lead.client.MemberRemove(proc.Context(t), leadID); return err })
+	if code := lead.Wait(); code != 0 {
+		t.Errorf("the member that was removed ended with %d:\n%s", code, lead.Log().Tail(5))
+	}
+	g.drop(lead)
+	w.more(100)
+	w.check()
+	g.agree()
+	// It stays away.
+	if proc.Subject() == proc.Vigil {
+		lead.Launch()
+		lead.Wait()
+		if log := lead.Log().String(); !strings.Contains(log, "removed from") {
+			t.Errorf("the member that was removed starts again:\n%s", log)
+		}
+	}
+}
+
+// A member that lost its disk does not come back under its old identity, but as a new one.
+func TestReplaceMemberWithoutItsDisk(t *testing.T) {
+	g := start(t, 3)
+	w := g.write()
+	w.more(100)
+	lost := g.others(g.leader())[0]
+	id := lost.id(g)
+	lost.Kill()
+	if err := os.RemoveAll(lost.DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	lost.Launch()
+	if code := lost.Wait(); code == 0 || !strings.Contains(lost.Log().String(), "has already been bootstrapped") {
+		t.Errorf("exit code %d:\n%s", code, lost.Log().Tail(3))
+	}
+	at := g.leader()
+	g.healthy(func() error { _, err := at.client.MemberRemove(proc.Context(t), id); return err })
+	g.drop(lost)
+	g.join(g.add(at, "m4", false))
+	w.more(100)
+	w.check()
+	g.agree()
+}
+
+// One member is kept with all data when the others are gone for good, and the cluster grows again.
+func TestForceNewCluster(t *testing.T) {
+	g := start(t, 3)
+	w := g.write()
+	w.more(100)
+	w.check()
+	g.agree()
+	keep := g.list[0]
+	hash, err := keep.client.HashKV(proc.Context(t), keep.Addr(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range g.list {
+		m.Kill()
+	}
+	g.list = []*member{keep}
+	args := slices.Clone(keep.cfg.Args)
+	keep.SetArgs(append(slices.Clone(args), "--force-new-cluster")...)
+	keep.Restart()
+	check := func() {
+		t.Helper()
+		g.until("a single member", func() bool {
+			members, err := keep.client.MemberList(proc.Context(t))
+			return err == nil && len(members.Members) == 1
+		})
+		now, err := keep.client.HashKV(proc.Context(t), keep.Addr(), hash.Header.Revision)
+		if err != nil || now.Hash != hash.Hash {
+			t.Errorf("%v, %v: the data changed", now, err)
+		}
+	}
+	check()
+	g.put(keep, "after", "x")
+	keep.Kill()
+	keep.SetArgs(args...)
+	keep.Restart()
+	check()
+	g.join(g.add(keep, "m5", false))
+	g.agree()
+}
+
+// Who does not belong to a cluster is refused with one line.
+func TestRefusals(t *testing.T) {
+	if proc.Subject() != proc.Vigil {
+		t.Skip("the words are ours")
+	}
+	g := start(t, 3)
+	at := g.list[0]
+	four := g.add(at, "m4", false)
+	all := g.initialCluster()
+	fresh := func(change func(*proc.Config)) *proc.Server {
+		c := four.cfg
+		c.DataDir = filepath.Join(dir(t), "m4")
+		c.InitialCluster = all + ",m4=" + four.peerURL
+		c.Args = []string{"--initial-cluster-state=existing"}
+		change(&c)
+		s := proc.New(t, c)
+		s.Launch()
+		return s
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*proc.Config)
+		want   string
+	}{
+		{"too few members", func(c *proc.Config) { c.InitialCluster = "m1=" + at.peerURL + ",m4=" + four.peerURL }, "member count is unequal"},
+		{"another URL", func(c *proc.Config) {
+			c.InitialCluster = strings.Replace(c.InitialCluster, g.list[1].peerURL, "http://127.0.0.1:1", 1)
+		}, "no match found for existing member"},
+		{"another name", func(c *proc.Config) { c.InitialCluster = strings.Replace(c.InitialCluster, "m2=", "m9=", 1) }, `is called "m2" and not "m9"`},
+		{"not added", func(c *proc.Config) {
+			c.Name = "m2"
+			c.Args = append(c.Args, "--initial-advertise-peer-urls="+g.list[1].peerURL)
+		}, "has been started before"},
+		{"nobody there", func(c *proc.Config) { c.InitialCluster = "m1=http://127.0.0.1:1,m4=" + four.peerURL }, "could not retrieve cluster information"},
+		{"a URL twice", func(c *proc.Config) { c.InitialCluster = "m1=" + four.peerURL + ",m4=" + four.peerURL }, "is listed twice"},
+		{"no such name", func(c *proc.Config) { c.InitialCluster = all }, `no member is named "m4"`},
+		{"certificates without files", func(c *proc.Config) { c.Args = append(c.Args, "--peer-cert-file=x") }, "--peer-cert-file and --peer-key-file go together"},
+	} {
+		t.Run(strings.ReplaceAll(tc.name, " ", "-"), func(t *testing.T) {
+			s := fresh(tc.change)
+			if code := s.Wait(); code == 0 {
+				t.Error("exit code 0")
+			}
+			log := s.Log().String()
+			if !strings.Contains(log, tc.want) || strings.Count(strings.TrimSpace(log), "\n") != 0 {
+				t.Errorf("want one line with %q:\n%s", tc.want, log)
+			}
+			if _, err := os.Stat(s.DataDir()); err == nil {
+				t.Error("something was written")
+			}
+		})
+	}
+	// Another token makes another cluster: it never gets a leader out of these members, and both say why.
+	c := g.list[1].cfg
+	c.DataDir = filepath.Join(dir(t), "other")
+	c.InitialCluster = all
+	c.Args = []string{"--initial-cluster-token=other"}
+	g.list[1].Kill()
+	s := proc.New(t, c)
+	s.Launch()
+	g.until("a line on both sides", func() bool {
+		return strings.Contains(s.Log().String(), "wrong cluster") && strings.Contains(at.Log().String(), "wrong cluster")
+	})
+	s.Kill()
+	g.list[1].Restart()
+	g.agree()
+}
