@@ -21,7 +21,7 @@ type proposals struct {
 	waiting [][]byte
 }
 
-func (p *proposals) Next() []byte {
+func (p *proposals) Next(uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiting) == 0 {
@@ -31,6 +31,8 @@ func (p *proposals) Next() []byte {
 	p.waiting = p.waiting[1:]
 	return next
 }
+
+func (p *proposals) Outstanding(uint64) int { return 0 }
 
 func (p *proposals) Dropped() {}
 
