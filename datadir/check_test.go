@@ -18,8 +18,12 @@ var id = wal.Identity{ClusterID: 0xc1, MemberID: 0x11}
 // makeStore makes a store at an index, with one batch.
 func makeStore(t *testing.T, mem *memfs.FS, dir string, index uint64, id wal.Identity) {
 	t.Helper()
-	l, err := history.Create(history.Options{FS: mem, Dir: dir, SegmentBytes: 4 << 10, ClusterID: id.ClusterID, MemberID: id.MemberID},
-		history.Applied{Term: 1, Index: index}, nil)
+	makeStoreAt(t, mem, dir, history.Applied{Term: 1, Index: index}, id)
+}
+
+func makeStoreAt(t *testing.T, mem *memfs.FS, dir string, at history.Applied, id wal.Identity) {
+	t.Helper()
+	l, err := history.Create(history.Options{FS: mem, Dir: dir, SegmentBytes: 4 << 10, ClusterID: id.ClusterID, MemberID: id.MemberID}, at, nil)
 	if err == nil {
 		err = l.Close()
 	}
@@ -63,12 +67,23 @@ func TestHalves(t *testing.T) {
 	}{
 		{"both", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 9, id) }, "d", datadir.KindDataDir, ""},
 		{"the log ahead", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 12, id) }, "d", datadir.KindDataDir, "begins at 13"},
+		{"the log ahead, by a snapshot that the next start installs", func(m *memfs.FS) {
+			makeStore(t, m, "d/history", 9, id)
+			makeStore(t, m, datadir.SnapshotName("d/history", 1, 12), 12, id)
+			makeLog(t, m, "d/wal", 12, id)
+		}, "d", datadir.KindDataDir, ""},
+		{"the log ahead, and another snapshot", func(m *memfs.FS) {
+			makeStore(t, m, "d/history", 9, id)
+			makeStore(t, m, datadir.SnapshotName("d/history", 1, 11), 11, id)
+			makeLog(t, m, "d/wal", 12, id)
+		}, "d", datadir.KindDataDir, "begins at 13"},
 		{"the log behind", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 5, id) }, "d", datadir.KindDataDir, "ends at 5"},
 		{"of two members", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 9, other) }, "d", datadir.KindDataDir, "member 12"},
 		{"the log alone", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d", datadir.KindDataDir, "does not exist"},
 		{"the store alone", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d", datadir.KindCheckpoint, ""},
 		{"the store alone, once open", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); lock(t, m, "d") }, "d", datadir.KindDataDir, "no raft log"},
 		{"a first start that was cut short", func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); lock(t, m, "d") }, "d", datadir.KindDataDir, ""},
+		{"a first start to join that was cut short", func(m *memfs.FS) { makeStoreAt(t, m, "d/history", history.Applied{}, id); lock(t, m, "d") }, "d", datadir.KindDataDir, ""},
 		{"just the store", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d/history", datadir.KindHistory, ""},
 		{"just the log", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d/wal", datadir.KindWAL, ""},
 		{"a stray name", func(m *memfs.FS) {

@@ -12,17 +12,17 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/datadir"
 	"vigil/history"
 	"vigil/internal/vfs"
 	"vigil/wal"
 )
 
-// The names beside the store's directory, behind its name. DESIGN.md says how they replace each other.
+// The names beside the store's directory, behind its name, and the one of datadir.SnapshotName: a state that
+// is whole and durable. DESIGN.md says how they replace each other.
 const (
 	// incomingSuffix: a state that is being received, or what an offer has put aside.
 	incomingSuffix = ".incoming"
-	// readyFormat: a state that is whole and durable, with its term and index.
-	readyFormat = ".snapshot-%016x-%016x"
 	// oldSuffix: the store that was replaced.
 	oldSuffix = ".old"
 	// partialSuffix: what a checkpoint is called before it is whole.
@@ -30,7 +30,7 @@ const (
 )
 
 func (c *Config) readyDir(at history.Applied) string {
-	return c.HistoryDir + fmt.Sprintf(readyFormat, at.Term, at.Index)
+	return datadir.SnapshotName(c.HistoryDir, at.Term, at.Index)
 }
 
 func (c *Config) syncParent() error {
@@ -113,7 +113,7 @@ func settleSnapshot(c *Config) error {
 			continue
 		}
 		var at history.Applied
-		if n, err := fmt.Sscanf(suffix, readyFormat, &at.Term, &at.Index); err == nil && n == 2 && c.readyDir(at) == filepath.Join(dir, name) {
+		if n, err := fmt.Sscanf(suffix, ".snapshot-%x-%x", &at.Term, &at.Index); err == nil && n == 2 && filepath.Clean(c.readyDir(at)) == filepath.Join(dir, name) {
 			if err := settleReady(c, at); err != nil {
 				return fmt.Errorf("replica: the snapshot %s: %w", filepath.Join(dir, name), err)
 			}

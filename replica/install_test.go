@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/history"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 	"vigil/kv"
@@ -222,6 +224,129 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 	}
 }
 
+// decided makes a disk as a crash leaves it between the decision and the swap.
+func (p *parcel) decided(t *testing.T) *memfs.FS {
+	t.Helper()
+	disk := copyFS(t, p.image, "data/wal", "data/history")
+	c := p.cfg
+	c.FS = faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpRename && name == c.HistoryDir {
+			return faultfs.Fail
+		}
+		return faultfs.None
+	})
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Start()
+	if err := p.deliver(r); !errors.Is(err, kv.ErrStopped) {
+		t.Fatalf("told %v", err)
+	}
+	if err := <-r.Failed(); !errors.Is(err, faultfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	_ = r.Stop(context.Background())
+	return disk.Kill()
+}
+
+// Once decided, a snapshot is installed by the next start, however often that crashes.
+func TestStartInstallsWhatWasDecided(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 9))
+	for _, full := range []bool{false, true} {
+		p := newParcel(t, full)
+		image := p.decided(t)
+		ready := p.cfg.readyDir(p.header.at)
+		for n := int64(1); ; n++ {
+			disk := copyFS(t, image, "data/wal", "data/history", ready)
+			var count atomic.Int64
+			var once sync.Once
+			var after *memfs.FS
+			c := p.cfg
+			c.FS = faultfs.New(disk, func(op faultfs.Op, _ string) faultfs.Fault {
+				if !op.Changes() || count.Add(1) != n {
+					return faultfs.None
+				}
+				once.Do(func() { after = disk.Crash(rng) })
+				return faultfs.Fail
+			})
+			if r, err := Open(c); err == nil {
+				_ = r.Stop(context.Background())
+			}
+			once.Do(func() {})
+			if after == nil {
+				after = disk.Kill()
+			}
+			installed, err := p.check(after, n%7 == 0)
+			if err != nil || !installed {
+				t.Fatalf("full %v, operation %d: installed %v, %v", full, n, installed, err)
+			}
+			if count.Load() < n {
+				t.Logf("full %v: %d operations", full, n-1)
+				break
+			}
+		}
+	}
+	// One that was not decided on is removed, and the raft log of a damaged disk decides nothing.
+	p := newParcel(t, false)
+	disk := copyFS(t, p.decided(t), "data/wal", "data/history", p.cfg.readyDir(p.header.at))
+	other := p.cfg.readyDir(history.Applied{Term: p.header.at.Term, Index: p.header.at.Index + 1})
+	if err := disk.Rename(p.cfg.readyDir(p.header.at), other); err != nil {
+		t.Fatal(err)
+	}
+	c := p.cfg
+	c.FS = disk
+	if _, err := Open(c); !errors.Is(err, kv.ErrCorrupt) {
+		t.Errorf("without the snapshot that it needs: %v", err)
+	}
+}
+
+// A member that is stopped in the middle of receiving stops at once and is as before at its next start.
+func TestStopWhileReceiving(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		p := newParcel(t, full)
+		disk := copyFS(t, p.image, "data/wal", "data/history")
+		c := p.cfg
+		c.FS = disk
+		r, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Start()
+		if _, err := r.OfferSnapshot(t.Context(), p.from, offer{index: p.header.at.Index, compact: p.header.compact}.encode()); err != nil {
+			t.Fatal(err)
+		}
+		pr, pw := io.Pipe()
+		told := make(chan error, 1)
+		go func() { told <- r.ReceiveBulk(context.Background(), p.from, p.header.encode(), pr) }()
+		if _, err := pw.Write(p.body[:len(p.body)/2]); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.ReceiveBulk(t.Context(), p.from, p.header.encode(), bytes.NewReader(p.body)); err != errReceiving {
+			t.Errorf("a second transfer: %v", err)
+		}
+		if _, err := r.OfferSnapshot(t.Context(), p.from, offer{}.encode()); err != errReceiving {
+			t.Errorf("an offer meanwhile: %v", err)
+		}
+		if err := r.Stop(t.Context()); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		after := disk.Kill() // what is still to be written is not
+		go func() {
+			_, _ = pw.Write(p.body[len(p.body)/2:])
+			pw.Close()
+		}()
+		if err := <-told; err == nil {
+			t.Error("it was received by a member that is gone")
+		}
+		if installed, err := p.check(after, true); installed || err != nil {
+			t.Errorf("installed %v, %v", installed, err)
+		}
+	}
+}
+
 // follow watches everything from a revision on and checks that no revision is missing or twice, until
 // it was canceled, has come to the revision in target, or ctx ends.
 func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (seen map[int64][]change, last watch.Response, err error) {
@@ -264,7 +389,7 @@ func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (
 func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		t.Run(fmt.Sprintf("full=%v", full), func(t *testing.T) {
-			g := startGroup(t, nil)
+			g := startGroup(t, func(_ int, c *Config) { c.ScrubBytesPerSecond, c.ScrubPause = 1<<30, time.Millisecond })
 			for i := range 50 {
 				g.put(fmt.Sprintf("k%d", i), junk(100))
 			}
@@ -366,6 +491,9 @@ func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 						break
 					}
 				}
+			}
+			if n := r.Metrics().Damaged; n > 0 {
+				t.Errorf("damage was met %d times", n)
 			}
 			t.Logf("%d watchers to revision %d, %d reads, %d hashes and checkpoints", len(results), newest, reads.Load(), hashes.Load())
 		})
