@@ -74,8 +74,13 @@ func (r *Replica) connected(members []cluster.Member, since time.Time) (n int) {
 // kv.ErrUnhealthy, and as Put.
 func (r *Replica) AddMember(ctx context.Context, peerURLs []string, learner bool) (cluster.Member, []cluster.Member, error) {
 	m := cluster.Member{PeerURLs: slices.Sorted(slices.Values(peerURLs)), Learner: learner}
-	m.ID = cluster.MemberID(m.PeerURLs, "", time.Now().Unix())
 	members := r.members.Load()
+	for added := time.Now().Unix(); ; added++ {
+		// One that was added and removed within a second had the id that this one would get.
+		if m.ID = cluster.MemberID(m.PeerURLs, "", added); m.ID != 0 && !members.Removed(m.ID) {
+			break
+		}
+	}
 	voters, learners := split(members)
 	if learner && len(learners) >= r.cfg.MaxLearners {
 		// What is wrong with the member itself goes first.

@@ -72,8 +72,6 @@ type certificates struct {
 	mu struct {
 		sync.Mutex
 		stamp          []stamp
-		checked        time.Time
-		asked          bool
 		serverC, dialC *tls.Config
 	}
 }
@@ -83,9 +81,6 @@ type stamp struct {
 	size int64
 	mod  time.Time
 }
-
-// checkFiles is how often the files are looked at.
-const checkFiles = time.Second
 
 // newCertificates reads the files once, so that what is wrong with them is found at the start.
 func newCertificates(c TLS, log *slog.Logger) (*certificates, error) {
@@ -106,14 +101,10 @@ func (s *certificates) files() []string {
 	return out
 }
 
-// refresh reads the files if they have changed. After an error what was read before stays in use.
+// refresh reads the files if they have changed, which it looks at for each connection. After an error what was read before stays in use.
 func (s *certificates) refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.asked && time.Since(s.mu.checked) < checkFiles {
-		return nil
-	}
-	s.mu.checked, s.mu.asked = time.Now(), true
 	var now []stamp
 	for _, f := range s.files() {
 		i, err := os.Stat(f)

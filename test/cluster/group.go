@@ -32,12 +32,19 @@ type group struct {
 	t    *testing.T
 	list []*member
 	args []string
+	// secure is set if members speak TLS.
+	secure bool
 }
 
 // start runs a new cluster of n members and waits until all serve.
 func start(t *testing.T, n int, args ...string) *group {
 	t.Helper()
-	g := &group{t: t, args: args}
+	return run(&group{t: t, args: args}, n)
+}
+
+func run(g *group, n int) *group {
+	t := g.t
+	t.Helper()
 	for i := range n {
 		g.list = append(g.list, g.configure(fmt.Sprintf("m%d", i+1)))
 	}
@@ -56,6 +63,10 @@ func (g *group) configure(name string) *member {
 	peer := proc.FreePort(g.t)
 	m := &member{name: name, peerURL: fmt.Sprintf("http://127.0.0.1:%d", peer)}
 	m.cfg = proc.Config{Name: name, Memory: true, PeerPort: peer, ClientPort: proc.FreePort(g.t), DataDir: filepath.Join(dir(g.t), name), Args: g.args}
+	if g.secure {
+		m.peerURL = strings.Replace(m.peerURL, "http:", "https:", 1)
+		m.cfg.Args = append([]string{"--listen-peer-urls=" + m.peerURL, "--initial-advertise-peer-urls=" + m.peerURL}, g.args...)
+	}
 	return m
 }
 
