@@ -1,0 +1,275 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// violations collects what must not be; the first ones say enough.
+type violations []string
+
+func (v *violations) add(format string, args ...any) {
+	if len(*v) < 50 {
+		*v = append(*v, fmt.Sprintf(format, args...))
+	}
+}
+
+// check compares what clients were told with the history, all of which must be known:
+//
+//  1. revisions follow each other, and versions and creation revisions are those of the events before;
+//  2. an acknowledged write is what happened at its revision, and nothing happened that no client did,
+//     or twice;
+//  3. a read, also the one of a transaction whose condition failed, found what was there at the revision
+//     that it says;
+//  4. revisions agree with the clock: what was called after another operation returned, or after an event
+//     was seen, is not before it, and nothing was seen before it was called;
+//  5. for each key alone, there is an order of the operations that explains their answers (see model.go).
+//
+// It gives unknown outcomes the revision that the history knows.
+func check(h *history, ops []op, patience time.Duration) violations {
+	var v violations
+	t := h.timeline()
+	checkHistory(&v, h)
+	revs := attribute(&v, h, ops)
+	checkReads(&v, t, ops)
+	checkOrder(&v, h, ops, revs)
+	checkLinearizable(&v, h, ops, revs, patience)
+	return v
+}
+
+func checkHistory(v *violations, h *history) {
+	now := map[string]item{}
+	for k, i := range h.Start {
+		now[k] = i
+	}
+	for n, r := range h.Revs {
+		rev := h.Base + 1 + int64(n)
+		if len(r.Events) == 0 {
+			v.add("nothing happened at revision %d", rev)
+		}
+		for _, e := range r.Events {
+			before, was := now[e.Key]
+			switch {
+			case e.Mod != rev:
+				v.add("an event of revision %d says %d: %v", rev, e.Mod, e)
+			case e.Deleted && (!was || e.Version != 0):
+				v.add("a deletion of nothing at revision %d: %v", rev, e)
+			case !e.Deleted && was && (e.Create != before.Create || e.Version != before.Version+1),
+				!e.Deleted && !was && (e.Create != rev || e.Version != 1):
+				v.add("at revision %d %v follows %v", rev, e, before)
+			}
+			if e.Deleted {
+				delete(now, e.Key)
+			} else {
+				now[e.Key] = e.item
+			}
+		}
+	}
+}
+
+// attribute finds the operation behind each revision and returns the revision of each write that took
+// effect, also of those whose outcome the client was not told, by index; 0 if it did not, or if a deletion
+// of unknown outcome cannot be told from another.
+func attribute(v *violations, h *history, ops []op) []int64 {
+	revs := make([]int64, len(ops))
+	byRev := map[int64]*op{}
+	byValue := map[string]int{}
+	deletes := map[string][]*op{} // of unknown outcome
+	for n := range ops {
+		o := &ops[n]
+		if !o.writes() {
+			continue
+		}
+		if o.Kind != del {
+			byValue[o.Value] = n
+		} else if o.Outcome == unknown {
+			deletes[o.Key] = append(deletes[o.Key], o)
+		}
+		if o.Outcome == acked && o.wrote() {
+			revs[n] = o.Rev
+			if other := byRev[o.Rev]; other != nil {
+				v.add("revision %d was acknowledged twice: %v; %v", o.Rev, o, other)
+			}
+			byRev[o.Rev] = o
+			r := h.at(o.Rev)
+			if r == nil {
+				v.add("an acknowledged write is lost: the history ends at %d: %v", h.last(), o)
+			} else if !o.explains(r.Events) {
+				v.add("an acknowledged write is lost: at revision %d there is %v: %v", o.Rev, r.Events, o)
+			}
+		}
+	}
+	for n, r := range h.Revs {
+		rev := h.Base + 1 + int64(n)
+		if byRev[rev] != nil || len(r.Events) == 0 {
+			continue // compared above
+		}
+		first := r.Events[0]
+		if first.Deleted {
+			all := deletes[first.Key]
+			if i := slices.IndexFunc(all, func(o *op) bool { return o.Call <= r.Seen }); i < 0 {
+				v.add("nobody did what happened at revision %d: %v", rev, r.Events)
+			} else {
+				deletes[first.Key] = slices.Delete(all, i, i+1)
+			}
+			continue
+		}
+		i, ok := byValue[first.Value]
+		switch {
+		case !ok:
+			v.add("nobody did what happened at revision %d: %v", rev, r.Events)
+		case ops[i].Outcome != unknown:
+			v.add("revision %d is by an operation that was told otherwise: %v: %v", rev, r.Events, &ops[i])
+		case revs[i] != 0:
+			v.add("revisions %d and %d are both by %v", revs[i], rev, &ops[i])
+		case !ops[i].explains(r.Events):
+			v.add("revision %d is not what was asked for: %v: %v", rev, r.Events, &ops[i])
+		default:
+			revs[i] = rev
+		}
+	}
+	return revs
+}
+
+// explains reports whether the events are those of the operation.
+func (o *op) explains(events []event) bool {
+	keys := o.keys()
+	if len(keys) != len(events) {
+		return false
+	}
+	for n, e := range events {
+		if e.Key != keys[n] || e.Deleted != (o.Kind == del) || !e.Deleted && e.Value != o.Value {
+			return false
+		}
+	}
+	return true
+}
+
+func checkReads(v *violations, t *timeline, ops []op) {
+	for n := range ops {
+		o := &ops[n]
+		if o.Outcome != acked {
+			continue
+		}
+		rev := o.Rev
+		if o.Kind == pinned {
+			rev = o.Expect
+		}
+		if o.wrote() {
+			rev-- // what a write found was there before it
+		}
+		if rev > t.h.last() {
+			v.add("it saw a revision that does not exist: %v", o)
+			continue
+		}
+		if rev < t.h.Base {
+			if o.linearizable() {
+				v.add("it saw a revision from before it was called: %v", o)
+			}
+			continue
+		}
+		switch o.Kind {
+		case get:
+			compare(v, o, t.one(o.Key, rev))
+		case scan, local, pinned:
+			compare(v, o, t.states(rev))
+		case cas:
+			was, _ := t.state(o.Key, rev)
+			if o.Done != (was.Mod == o.Expect) {
+				v.add("the condition was judged wrongly, %v was there: %v", was, o)
+			} else if !o.Done {
+				compare(v, o, t.one(o.Key, rev))
+			}
+		case del:
+			if _, ok := t.state(o.Key, rev); ok != (o.Deleted == 1) {
+				v.add("the number of deleted keys is wrong: %v", o)
+			}
+		}
+	}
+}
+
+func (t *timeline) one(key string, rev int64) []item {
+	if i, ok := t.state(key, rev); ok {
+		return []item{i}
+	}
+	return nil
+}
+
+func compare(v *violations, o *op, want []item) {
+	if !slices.Equal(o.Found, want) {
+		v.add("it found what was not there, want %s: %v", brief(want), o)
+	}
+}
+
+// checkOrder compares revisions with the clock.
+func checkOrder(v *violations, h *history, ops []op, revs []int64) {
+	// The moments at which a revision was known to exist, in order.
+	type moment struct {
+		at  time.Duration
+		rev int64
+		by  *op
+	}
+	var known []moment
+	called := map[int64]*op{}
+	for n := range ops {
+		o := &ops[n]
+		if o.Outcome == acked && o.Kind != pinned {
+			known = append(known, moment{o.Ret, o.Rev, o})
+		}
+		if revs[n] != 0 {
+			called[revs[n]] = o
+		}
+	}
+	for n, r := range h.Revs {
+		known = append(known, moment{r.Seen, h.Base + 1 + int64(n), nil})
+	}
+	slices.SortFunc(known, func(a, b moment) int { return int(a.at - b.at) })
+	order := make([]int, len(ops))
+	for n := range order {
+		order[n] = n
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(ops[a].Call - ops[b].Call) })
+	floor := moment{rev: h.Base}
+	next := 0
+	for _, n := range order {
+		o := &ops[n]
+		for ; next < len(known) && known[next].at < o.Call; next++ {
+			if known[next].rev > floor.rev {
+				floor = known[next]
+			}
+		}
+		rev, least := o.Rev, floor.rev
+		if revs[n] != 0 {
+			rev, least = revs[n], floor.rev+1
+		} else if o.Outcome != acked {
+			continue
+		}
+		if o.linearizable() && rev < least {
+			v.add("stale: revision %d was known at %v (by %v): %v", floor.rev, floor.at, floor.by, o)
+		}
+		if w := called[rev]; w != nil && o.Outcome == acked && w.Call > o.Ret {
+			v.add("it saw revision %d before that was asked for by %v: %v", rev, w, o)
+		}
+	}
+}
+
+// checkLocal checks what serializable reads promise: the revision that one run of a member shows never
+// goes back. What they found is part of check.
+func checkLocal(ops []op) violations {
+	var v violations
+	type process struct{ member, run, client int }
+	newest := map[process]*op{}
+	for n := range ops {
+		o := &ops[n]
+		if o.Outcome != acked || o.Kind != local {
+			continue
+		}
+		p := process{o.Member, o.Run, o.Client}
+		if before := newest[p]; before != nil && before.Ret < o.Call && o.Rev < before.Rev {
+			v.add("member %d went back: %v after %v", o.Member, o, before)
+		}
+		newest[p] = o
+	}
+	return v
+}

@@ -1,0 +1,277 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vigil/test/link"
+	"vigil/test/proc"
+)
+
+// fault is something that goes wrong while clients run. Afterwards the run heals the network, resumes and
+// restarts members, and waits until all serve; what a fault did beyond that it undoes itself.
+type fault struct {
+	name string
+	// short says that the fault is part of the short run.
+	short  bool
+	inject func(*run)
+}
+
+// faults are all there are, in the order of a run.
+var faults = []fault{
+	{"kill the leader", true, func(r *run) {
+		r.kill(r.leader())
+		r.recover()
+	}},
+	{"kill a follower", false, func(r *run) {
+		r.kill(r.follower())
+		r.hold(time.Second)
+	}},
+	{"kill all", false, func(r *run) {
+		for _, s := range r.slots {
+			r.kill(s)
+		}
+	}},
+	{"stop the leader", false, func(r *run) {
+		r.stop(r.leader())
+		r.recover()
+	}},
+	{"pause the leader", true, func(r *run) {
+		lead := r.leader()
+		r.pause(lead)
+		r.recover()
+		r.hold(time.Second)
+		r.resume(lead)
+		r.hold(time.Second)
+	}},
+	{"pause a follower", false, func(r *run) {
+		r.pause(r.follower())
+		r.hold(2 * time.Second)
+	}},
+	{"pause all", false, func(r *run) {
+		for _, s := range r.slots {
+			r.pause(s)
+		}
+		r.hold(2 * time.Second)
+	}},
+	{"partition the leader", true, func(r *run) {
+		r.cut(r.leader(), true, true, link.Rule{Stall: true})
+		r.recover()
+		r.hold(time.Second)
+	}},
+	{"partition a follower", false, func(r *run) {
+		r.cut(r.follower(), true, true, link.Rule{Stall: true})
+		r.hold(4 * time.Second)
+	}},
+	{"partition everybody", false, func(r *run) {
+		for _, s := range r.slots {
+			r.cut(s, true, true, link.Rule{Stall: true})
+		}
+		r.hold(3 * time.Second)
+	}},
+	{"the leader is not heard", true, func(r *run) {
+		r.cut(r.leader(), true, false, link.Rule{Stall: true})
+		r.recover()
+		r.hold(time.Second)
+	}},
+	{"the leader does not hear", false, func(r *run) {
+		r.cut(r.leader(), false, true, link.Rule{Stall: true})
+		r.recover()
+		r.hold(time.Second)
+	}},
+	{"one link is cut", false, func(r *run) {
+		a := r.leader()
+		b := r.others(a)[0]
+		r.net.Set(a.node, b.node, link.Rule{Stall: true})
+		r.net.Set(b.node, a.node, link.Rule{Stall: true})
+		r.hold(4 * time.Second)
+	}},
+	{"a slow network that resets", true, func(r *run) {
+		for _, s := range r.slots {
+			r.cut(s, true, true, link.Rule{Delay: 5 * time.Millisecond, Jitter: 60 * time.Millisecond})
+		}
+		for range 8 {
+			a := r.slots[r.rng.IntN(len(r.slots))]
+			b := r.others(a)[r.rng.IntN(len(r.slots)-1)]
+			r.net.Reset(a.node, b.node)
+			r.hold(300 * time.Millisecond)
+		}
+	}},
+	{"a narrow network", false, func(r *run) {
+		for _, s := range r.slots {
+			r.cut(s, true, true, link.Rule{Rate: 100 << 10})
+		}
+		r.hold(3 * time.Second)
+	}},
+	{"a leader that stutters", false, func(r *run) {
+		lead := r.leader()
+		for range 8 {
+			r.pause(lead)
+			r.hold(250 * time.Millisecond)
+			r.resume(lead)
+			r.hold(100 * time.Millisecond)
+		}
+	}},
+	{"a slow disk", false, slowDisk},
+	{"rolling restart", true, func(r *run) {
+		for _, s := range r.slots {
+			r.stop(s)
+			r.progress(20)
+			r.launch(s)
+			r.serving(s)
+		}
+	}},
+	{"rolling kill", false, func(r *run) {
+		for _, s := range r.slots {
+			r.kill(s)
+			r.progress(20)
+			r.launch(s)
+			r.serving(s)
+		}
+	}},
+	{"a snapshot for a member that was away", true, func(r *run) {
+		s := r.follower()
+		if r.rng.IntN(2) == 0 {
+			r.kill(s)
+		} else {
+			r.cut(s, true, true, link.Rule{Stall: true})
+		}
+		r.away()
+	}},
+	{"a snapshot, and its receiver is killed", false, func(r *run) {
+		s := r.follower()
+		r.kill(s)
+		r.away()
+		r.launch(s)
+		r.hold(time.Duration(r.rng.Int64N(int64(400 * time.Millisecond))))
+		r.kill(s)
+	}},
+	{"move the leader", false, func(r *run) {
+		for range 3 {
+			lead := r.leader()
+			to := r.others(lead)[r.rng.IntN(len(r.slots)-1)]
+			ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Second)
+			_, err := lead.client.MoveLeader(ctx, to.id)
+			cancel()
+			if err != nil {
+				r.t.Logf("moving the leader: %v", err)
+			}
+			r.progress(20)
+		}
+	}},
+	{"replace a member", true, func(r *run) {
+		s := r.slots[r.rng.IntN(len(r.slots))]
+		r.kill(s)
+		r.remove(s)
+		r.progress(20)
+		r.add(s, false)
+		r.serving(s)
+	}},
+	{"remove the leader", false, func(r *run) {
+		s := r.leader()
+		r.remove(s)
+		s.Wait() // a removed member stops by itself
+		s.up = false
+		r.recover()
+		r.add(s, false)
+		r.serving(s)
+	}},
+	{"a learner takes a member's place", true, func(r *run) {
+		s := r.spare
+		r.add(s, true)
+		r.promote(s)
+		r.serving(s)
+		r.opens(s)
+		r.progress(50)
+		r.spare = r.slots[r.rng.IntN(len(r.slots))]
+		r.closes(r.spare)
+		r.remove(r.spare)
+		r.spare.Wait()
+		r.spare.up = false
+		r.recover()
+	}},
+	{"compaction, and a member is killed", true, func(r *run) {
+		for n := range 6 {
+			r.compact()
+			switch n {
+			case 1:
+				r.kill(r.slots[r.rng.IntN(len(r.slots))])
+			case 3:
+				r.recover()
+			}
+			r.progress(30)
+		}
+	}},
+	{"two things at once", false, func(r *run) {
+		quick := []func(*slot){
+			r.kill,
+			r.pause,
+			func(s *slot) { r.cut(s, true, true, link.Rule{Stall: true}) },
+			func(s *slot) { r.cut(s, r.rng.IntN(2) == 0, true, link.Rule{Stall: true}) },
+			func(s *slot) {
+				r.cut(s, true, true, link.Rule{Delay: 100 * time.Millisecond, Jitter: 300 * time.Millisecond})
+			},
+		}
+		for _, n := range rand.New(rand.NewPCG(r.rng.Uint64(), 0)).Perm(len(r.slots))[:2] {
+			quick[r.rng.IntN(len(quick))](r.slots[n])
+			r.hold(time.Duration(r.rng.Int64N(int64(time.Second))))
+		}
+		r.hold(2 * time.Second)
+	}},
+}
+
+// slowDisk lets each sync of a member take a quarter of a second, by a tracer.
+func slowDisk(r *run) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		r.t.Log("no slow disk: strace is not installed")
+		return
+	}
+	s := r.slots[r.rng.IntN(len(r.slots))]
+	cmd := exec.CommandContext(r.t.Context(), strace, "-f", "-qq", "-o", "/dev/null", "-p", strconv.Itoa(s.Pid()),
+		"-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=250000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.hold(4 * time.Second)
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Wait()
+}
+
+// away waits until the others have written so much that they no longer have the log of it.
+func (r *run) away() {
+	r.t.Helper()
+	r.progress(3 * snapshotCount)
+}
+
+// compact compacts at a revision that every watcher of all keys may be behind.
+func (r *run) compact() {
+	r.t.Helper()
+	rev := r.all.last() - r.rng.Int64N(20)
+	r.compacted.Store(max(r.compacted.Load(), rev))
+	ctx, cancel := context.WithTimeout(r.t.Context(), opTimeout)
+	defer cancel()
+	opts := []clientv3.CompactOption{}
+	if r.rng.IntN(2) == 0 {
+		opts = append(opts, clientv3.WithCompactPhysical())
+	}
+	able := r.able()
+	if _, err := able[r.rng.IntN(len(able))].client.Compact(ctx, rev, opts...); err != nil {
+		r.t.Logf("compacting at %d: %v", rev, err)
+	}
+}
+
+// installed is what a member logs when it has taken a snapshot.
+func installed() string {
+	if proc.Subject() == proc.Vigil {
+		return `"installed a snapshot"`
+	}
+	return `"applied snapshot"`
+}

@@ -1,0 +1,300 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vigil/test/proc"
+)
+
+const (
+	members = 3
+	// snapshotCount and catchUp let members need snapshots early.
+	snapshotCount = 300
+	catchUp       = 20
+	// searching bounds the search for an order of the operations on one key.
+	searching = time.Minute
+)
+
+// run is a cluster with its clients and watchers.
+type run struct {
+	*group
+	began    time.Time
+	rec      recorder
+	all      sharedHistory
+	clients  []*client // that ask for linearizable reads and write
+	readers  []*client // of serializable reads
+	last     *client   // of the run itself
+	watchers []*watcher
+	ended    []record           // of watchers that have ended
+	at       map[*slot]*watcher // watchers of all keys that stay at a member
+	acks     atomic.Int64
+	// pending are writes of unknown outcome of former rounds that may still take effect.
+	pending []op
+	// compacted is the highest revision that was asked to be compacted.
+	compacted atomic.Int64
+	failed    struct {
+		sync.Mutex
+		v violations
+	}
+	figures map[string]*figures
+	counts  map[string]int
+	faults  int
+}
+
+// figures are those of all rounds of a fault.
+type figures struct {
+	rounds, ops int
+	took, gap   time.Duration // the longest ones
+}
+
+func newRun(t *testing.T, seed uint64) *run {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	r := &run{began: time.Now(), at: map[*slot]*watcher{}, figures: map[string]*figures{}, counts: map[string]int{}}
+	r.group = newGroup(t, rng, members, fmt.Sprintf("--snapshot-count=%d", snapshotCount), fmt.Sprintf("--snapshot-catchup-entries=%d", catchUp),
+		"--watch-progress-notify-interval=1s")
+	everybody := append(slices.Clone(r.slots), r.spare)
+	var endpoints []string
+	for _, s := range everybody {
+		endpoints = append(endpoints, s.endpoint())
+	}
+
+	r.last = r.newClient(nil, endpoints...)
+	first := r.last.do(t.Context(), put, keys[0])
+	if first.Outcome != acked {
+		t.Fatalf("the first write: %s", first.Err)
+	}
+	r.rec.take()
+	r.all.h = &history{Base: first.Rev, Start: map[string]item{keys[0]: {keys[0], first.Value, first.Rev, first.Rev, 1}}}
+
+	for _, s := range everybody {
+		r.clients = append(r.clients, r.newClient(s, s.endpoint()), r.newClient(s, s.endpoint()))
+		r.readers = append(r.readers, r.newClient(s, s.endpoint()))
+	}
+	for _, s := range r.slots {
+		r.opens(s)
+	}
+	r.clients = append(r.clients, r.newClient(nil, endpoints...))
+	r.addWatcher(&watcher{all: &r.all}, "all keys at one member after the other", "", "", endpoints...)
+	slices.Reverse(endpoints)
+	r.clients = append(r.clients, r.newClient(nil, endpoints...))
+	r.addWatcher(&watcher{}, "some keys at one member after the other", "k/b", "k/e", endpoints...)
+	t.Cleanup(func() {
+		for _, w := range r.watchers {
+			w.stop()
+			<-w.done
+		}
+	})
+	return r
+}
+
+func (r *run) clock() time.Duration { return time.Since(r.began) }
+
+func (r *run) fork() *rand.Rand { return rand.New(rand.NewPCG(r.rng.Uint64(), r.rng.Uint64())) }
+
+func (r *run) dial(endpoints ...string) *clientv3.Client {
+	c, err := dial(endpoints...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (r *run) newClient(s *slot, endpoints ...string) *client {
+	c := &client{Client: r.dial(endpoints...), id: len(r.clients) + len(r.readers) + 1, member: -1, slot: s, clock: r.clock, rng: r.fork(),
+		rec: &r.rec, acks: &r.acks, seen: map[string]int64{}}
+	if s != nil {
+		c.member = s.n
+	}
+	return c
+}
+
+// opens begins to ask a member that has come to an empty slot.
+func (r *run) opens(s *slot) {
+	s.voter.Store(true)
+	r.at[s] = r.addWatcher(&watcher{all: &r.all}, "all keys at "+s.node, "", "", s.endpoint())
+}
+
+// closes undoes opens before the slot becomes empty.
+func (r *run) closes(s *slot) {
+	s.voter.Store(false)
+	w := r.at[s]
+	w.stop()
+	<-w.done
+	w.r.Partial = true
+	r.ended = append(r.ended, w.r)
+	r.watchers = slices.DeleteFunc(r.watchers, func(o *watcher) bool { return o == w })
+}
+
+func (r *run) addWatcher(w *watcher, name, from, to string, endpoints ...string) *watcher {
+	w.r = record{Name: name, From: from, To: to, Next: r.all.last() + 1}
+	w.clock, w.rng, w.done = r.clock, r.fork(), make(chan struct{})
+	for _, e := range endpoints {
+		w.clients = append(w.clients, r.dial(e))
+	}
+	w.failed = func(format string, args ...any) {
+		r.failed.Lock()
+		defer r.failed.Unlock()
+		r.failed.v.add(format, args...)
+	}
+	ctx, stop := context.WithCancel(r.t.Context())
+	w.stop = stop
+	r.watchers = append(r.watchers, w)
+	go w.run(ctx)
+	return w
+}
+
+// hold lets the clients go on for a while.
+func (r *run) hold(d time.Duration) { time.Sleep(d) }
+
+// progress waits for n more acknowledged writes.
+func (r *run) progress(n int64) {
+	r.t.Helper()
+	from := r.acks.Load()
+	r.until("acknowledged writes", func() (bool, any) { return r.acks.Load() >= from+n, r.acks.Load() - from })
+}
+
+// recover waits until writes go on, whatever was under way when it is called.
+func (r *run) recover() {
+	r.t.Helper()
+	r.progress(int64(len(r.clients)) + 20)
+}
+
+// round lets clients run, injects a fault, heals it, lets the clients end, and checks everything.
+func (r *run) round(f fault) {
+	r.t.Helper()
+	began := r.clock()
+	ctx, stop := context.WithCancel(r.t.Context())
+	defer stop()
+	var working sync.WaitGroup
+	for _, c := range r.clients {
+		working.Go(func() { c.work(ctx, strong) })
+	}
+	for _, c := range r.readers {
+		working.Go(func() { c.work(ctx, weak) })
+	}
+	r.progress(50)
+	injected := r.clock()
+	f.inject(r)
+	r.heal()
+	r.progress(50)
+	over := r.clock()
+	stop()
+	working.Wait()
+	end := r.settle()
+	ops, h := r.rec.take(), r.all.take(end)
+	r.sum(f, ops, began, injected, over)
+	if v := r.check(h, ops); len(v) > 0 {
+		r.t.Fatalf("%s: %d violations:\n%s", f.name, len(v), strings.Join(v, "\n"))
+	}
+}
+
+// settle writes a last time, and waits until all members and watchers have that. It returns its revision.
+// A write whose client has given up may come behind it: that is of the next round.
+func (r *run) settle() int64 {
+	r.t.Helper()
+	var end op
+	r.until("a last write", func() (bool, any) {
+		end = r.last.do(r.t.Context(), put, keys[r.rng.IntN(len(keys))])
+		return end.Outcome == acked, end.Err
+	})
+	r.agree(end.Rev)
+	r.until("the watchers have everything", func() (bool, any) {
+		if r.all.last() < end.Rev {
+			return false, fmt.Sprintf("all are at %d or below, not at %d", r.all.last(), end.Rev)
+		}
+		for _, w := range r.watchers {
+			if last := r.all.newest(&w.sharedRecord, end.Rev); !w.has(last) {
+				return false, fmt.Sprintf("%s is at %d, not at %d", w.r.Name, w.resume()-1, last)
+			}
+		}
+		return true, nil
+	})
+	return end.Rev
+}
+
+// check checks a round.
+func (r *run) check(h *history, ops []op) violations {
+	late := r.clock() - time.Minute
+	all := append(slices.Clone(r.pending), ops...)
+	v := check(h, all, searching)
+	r.pending = slices.DeleteFunc(all, func(o op) bool {
+		return !o.writes() || o.Outcome != unknown || o.Call < late || happened(h, &o)
+	})
+	v = append(v, checkLocal(ops)...)
+	t := h.timeline()
+	records := r.ended
+	r.ended = nil
+	for _, w := range r.watchers {
+		records = append(records, w.take(h.last()))
+	}
+	for n := range records {
+		for _, m := range records[n].Told {
+			r.counts["events told"] += len(m.Events)
+			if len(m.Events) == 0 {
+				r.counts["notifications of progress and compaction"]++
+			}
+		}
+		v = append(v, checkWatch(h, t, &records[n], r.compacted.Load())...)
+	}
+	r.failed.Lock()
+	defer r.failed.Unlock()
+	return append(v, r.failed.v...)
+}
+
+// happened reports whether a write of unknown outcome is in the history.
+func happened(h *history, o *op) bool {
+	return o.Kind != del && slices.ContainsFunc(h.Revs, func(r revision) bool {
+		return slices.ContainsFunc(r.Events, func(e event) bool { return e.Value == o.Value })
+	})
+}
+
+// sum adds a round to the figures.
+func (r *run) sum(f fault, ops []op, began, injected, over time.Duration) {
+	s := r.figures[f.name]
+	if s == nil {
+		s = &figures{}
+		r.figures[f.name] = s
+	}
+	var acks []time.Duration
+	for _, o := range ops {
+		r.counts[string(o.Kind)+", "+string(o.Outcome)]++
+		if o.writes() && o.Outcome == acked && o.Ret >= injected && o.Ret <= over {
+			acks = append(acks, o.Ret)
+		}
+	}
+	slices.Sort(acks)
+	gap, before := time.Duration(0), injected
+	for _, at := range append(acks, over) {
+		gap, before = max(gap, at-before), at
+	}
+	r.faults++
+	s.rounds, s.ops = s.rounds+1, s.ops+len(ops)
+	s.took, s.gap = max(s.took, r.clock()-began), max(s.gap, gap)
+	r.t.Logf("%-42s %6d operations in %5.1fs, longest time without a write %5.2fs, revision %d",
+		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.h.Base)
+}
+
+// report logs what was done.
+func (r *run) report() {
+	r.t.Logf("%s: %d faults in %v, %d snapshots installed, no violation", proc.Subject(), r.faults, r.clock().Round(time.Second), r.count(installed()))
+	for _, k := range slices.Sorted(maps.Keys(r.counts)) {
+		r.t.Logf("%9d %s", r.counts[k], k)
+	}
+	for _, f := range faults {
+		if s := r.figures[f.name]; s != nil {
+			r.t.Logf("%-42s %3d times, %7d operations, longest time without a write %5.2fs", f.name, s.rounds, s.ops, s.gap.Seconds())
+		}
+	}
+}

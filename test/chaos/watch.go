@@ -1,0 +1,172 @@
+package chaos
+
+import (
+	"sort"
+	"sync"
+	"time"
+)
+
+// told is what a watcher was told by one message.
+type told struct {
+	At time.Duration
+	// Rev is the revision of a progress notification, or from which a watch can go on after a
+	// compaction; in both cases there are no events.
+	Rev       int64
+	Compacted bool
+	Events    []event
+	// Before are the former values, by event, if the watcher asked for them.
+	Before []*item
+}
+
+// record is what one watcher was told since its last check.
+type record struct {
+	Name string
+	// From and To bound the keys, all if To is empty.
+	From, To string
+	// Next is the revision from which the watcher expects events.
+	Next int64
+	// Partial is set if the watcher ended before the history did.
+	Partial bool
+	Told    []told
+}
+
+func (r *record) in(key string) bool { return r.To == "" || r.From <= key && key < r.To }
+
+// checkWatch compares what a watcher was told with the history, whole: the events are those of the
+// history and of the watched keys, in its order, once each and without a gap, those of a revision in one
+// message, also across connections; and after a notification of progress nothing up to its revision
+// comes. Compacted is the highest revision that anybody asked to compact.
+func checkWatch(h *history, t *timeline, r *record, compacted int64) violations {
+	var v violations
+	var want []event
+	for n := range h.Revs {
+		for _, e := range h.Revs[n].Events {
+			if e.Mod >= r.Next && r.in(e.Key) {
+				want = append(want, e)
+			}
+		}
+	}
+	if r.Next <= h.Base {
+		v.add("%s: it expects revision %d, the history begins behind %d", r.Name, r.Next, h.Base)
+		return v
+	}
+	next, progress := 0, r.Next-1
+	for _, m := range r.Told {
+		switch {
+		case m.Compacted:
+			if m.Rev > compacted {
+				v.add("%s: it was told at %v that %d is compacted, which nobody asked for", r.Name, m.At, m.Rev)
+			}
+			if m.Rev <= progress {
+				v.add("%s: it was told at %v that what it asked for is compacted, but it was at %d and only %d is", r.Name, m.At, progress, m.Rev)
+			}
+			next += sort.Search(len(want)-next, func(i int) bool { return want[next+i].Mod >= m.Rev })
+			progress = max(progress, m.Rev-1)
+			continue
+		case len(m.Events) == 0:
+			if next < len(want) && want[next].Mod <= m.Rev {
+				v.add("%s: not bookmarkable: progress %d at %v, but %v was not sent", r.Name, m.Rev, m.At, want[next])
+			}
+			if m.Rev > h.last() {
+				v.add("%s: progress %d at %v, the history ends at %d", r.Name, m.Rev, m.At, h.last())
+			}
+			progress = max(progress, m.Rev)
+			continue
+		}
+		for n, e := range m.Events {
+			if e.Mod <= progress {
+				v.add("%s: not ordered or not unique: %v at %v, after %d", r.Name, e, m.At, progress)
+				return v
+			}
+			if next == len(want) || want[next] != e {
+				var due any = "nothing"
+				if next < len(want) {
+					due = want[next]
+				}
+				v.add("%s: not reliable: %v at %v, where %v was due", r.Name, e, m.At, due)
+				return v
+			}
+			next++
+			if n < len(m.Before) {
+				checkBefore(&v, t, r, e, m.Before[n], compacted)
+			}
+		}
+		last := m.Events[len(m.Events)-1].Mod
+		if next < len(want) && want[next].Mod == last {
+			v.add("%s: not atomic: revision %d was sent in parts at %v", r.Name, last, m.At)
+		}
+		progress = max(progress, last)
+	}
+	if next < len(want) && !r.Partial {
+		v.add("%s: not reliable: %d events were never sent, from %v on", r.Name, len(want)-next, want[next])
+	}
+	return v
+}
+
+// checkBefore checks the former value of an event; it may be missing if it was compacted.
+func checkBefore(v *violations, t *timeline, r *record, e event, got *item, compacted int64) {
+	want, ok := t.state(e.Key, e.Mod-1)
+	switch {
+	case got == nil && ok && e.Mod-1 >= compacted, got != nil && (!ok || *got != want):
+		v.add("%s: before %v there was %v, not %v", r.Name, e, want, got)
+	}
+}
+
+// sharedRecord is a record that a watcher adds to.
+type sharedRecord struct {
+	mu     sync.Mutex
+	r      record
+	newest int64 // revision of the newest event or notification
+}
+
+func (s *sharedRecord) add(m told) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.r.Told = append(s.r.Told, m)
+	rev := m.Rev
+	switch {
+	case m.Compacted:
+		rev--
+	case len(m.Events) > 0:
+		rev = m.Events[len(m.Events)-1].Mod
+	}
+	s.newest = max(s.newest, rev)
+}
+
+// resume returns the revision from which to watch.
+func (s *sharedRecord) resume() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.newest+1, s.r.Next)
+}
+
+// has reports whether the watcher was told of a revision or a later one.
+func (s *sharedRecord) has(rev int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest >= rev
+}
+
+// take returns what was told up to a revision, and goes on behind that.
+func (s *sharedRecord) take(last int64) record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, after := s.r, s.r
+	before.Told, after.Told, after.Next = nil, nil, last+1
+	for _, m := range s.r.Told {
+		n := sort.Search(len(m.Events), func(i int) bool { return m.Events[i].Mod > last })
+		switch {
+		case len(m.Events) == 0 && (m.Rev <= last || m.Compacted && m.Rev == last+1), len(m.Events) > 0 && n == len(m.Events):
+			before.Told = append(before.Told, m)
+		case n == 0:
+			after.Told = append(after.Told, m)
+		default:
+			a, b := m, m
+			a.Events, b.Events = m.Events[:n], m.Events[n:]
+			a.Before, b.Before = m.Before[:n], m.Before[n:]
+			before.Told, after.Told = append(before.Told, a), append(after.Told, b)
+		}
+	}
+	s.r = after
+	return before
+}
