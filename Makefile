@@ -2,8 +2,9 @@
 
 GO       ?= go
 FUZZTIME ?= 1m
+VIGIL_SOAK ?= 30m
 
-.PHONY: build test race lint fuzz bench check crash damage clean cluster
+.PHONY: build test race lint fuzz bench check crash damage soak clean cluster
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -34,6 +35,9 @@ crash: ## five thousand seeded crashes of a whole member, and fifty kills of the
 damage: ## every single bit of a small data directory, and its files cut at every length
 	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./wal ./replica
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./history
+
+soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
+	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
 
 bench: ## Vigil beside etcd; bench/README.md tells how to read it
 	cd bench && $(GO) run .
