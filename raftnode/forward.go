@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"errors"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -21,16 +22,27 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 		n.cfg.Logger.Debug("proposal for another term dropped", "from", m.GetFrom(), "term", m.GetLogTerm())
 		return
 	}
-	if len(n.raft.held) == 0 {
+	conf := slices.ContainsFunc(m.GetEntries(), isConfChange)
+	if len(n.raft.held) == 0 && !(conf && n.confPending(st)) {
 		err := n.raft.node.Step(m)
+		n.raft.confStepped = n.raft.confStepped || conf && err == nil
 		if !errors.Is(err, raft.ErrProposalDropped) {
 			return
 		}
 	}
-	// Leadership is being handed over, or too much is uncommitted. Both end.
+	// Leadership is being handed over, too much is uncommitted, or a configuration change is under way.
+	// All of it ends.
 	if len(n.raft.held) < maxPeerMessages {
 		n.raft.held = append(n.raft.held, m)
 	}
+}
+
+func isConfChange(e *raftpb.Entry) bool { return e.GetType() != raftpb.EntryNormal }
+
+// confPending reports whether raft would replace a configuration change by an empty entry, because it does
+// not know the one before to be applied. Whoever proposed it would wait in vain.
+func (n *Node) confPending(st raft.BasicStatus) bool {
+	return st.RaftState == raft.StateLeader && (n.raft.confStepped || n.raft.lastConf > st.Applied)
 }
 
 // retryHeld tries again what could not be taken.

@@ -77,6 +77,10 @@ type raftState struct {
 	forward forwarding
 	// transferring is set from the wish to hand leadership over until raft says that it is over.
 	transferring bool
+	// lastConf is the index at which the log last had a configuration change, or may have had one;
+	// confStepped is set while one is on its way into the log.
+	lastConf    uint64
+	confStepped bool
 	// held are proposals of other members that could not be taken at once.
 	held []*raftpb.Message
 	// moved is set when raft may have something to do.

@@ -86,9 +86,14 @@ func (n *Node) serve(c call) {
 	case c.snap != nil:
 		n.takeSnapshot(c)
 	case c.propose:
-		p := proposed{term: n.raft.node.BasicStatus().HardState.GetTerm()}
-		if err := n.raft.node.ProposeConfChange(c.cc); err != nil {
+		st := n.raft.node.BasicStatus()
+		p := proposed{term: st.HardState.GetTerm()}
+		if n.confPending(st) {
+			p.err = fmt.Errorf("%w: another configuration change is under way", ErrNotNow)
+		} else if err := n.raft.node.ProposeConfChange(c.cc); err != nil {
 			p.err = fmt.Errorf("%w: %w", ErrNotNow, err)
+		} else {
+			n.raft.confStepped = true
 		}
 		c.proposed <- p
 	default:
@@ -165,6 +170,12 @@ func (n *Node) handle(rd raft.Ready) {
 		r.last, r.proposed = r.restored, 0
 		n.configured(s.GetMetadata().GetConfState())
 	}
+	r.confStepped = false
+	for _, e := range rd.Entries {
+		if isConfChange(e) {
+			r.lastConf = e.GetIndex()
+		}
+	}
 	if len(rd.Entries) > 0 {
 		r.last = rd.Entries[len(rd.Entries)-1].GetIndex()
 		r.proposed = 0
@@ -205,6 +216,8 @@ func (n *Node) changed(rd raft.Ready) {
 		for _, e := range rd.Entries {
 			if e.GetTerm() == n.term.Load() {
 				r.begin = e.GetIndex()
+				// Raft takes what it finds in the log for configuration changes.
+				r.lastConf = max(r.lastConf, r.begin-1)
 				break
 			}
 		}

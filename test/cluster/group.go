@@ -29,7 +29,7 @@ type member struct {
 
 // group is a cluster.
 type group struct {
-	t    *testing.T
+	t    testing.TB
 	list []*member
 	args []string
 	// secure is set if members speak TLS.
@@ -37,7 +37,7 @@ type group struct {
 }
 
 // start runs a new cluster of n members and waits until all serve.
-func start(t *testing.T, n int, args ...string) *group {
+func start(t testing.TB, n int, args ...string) *group {
 	t.Helper()
 	return run(&group{t: t, args: args}, n)
 }
@@ -269,4 +269,4 @@ func (w *writers) check() {
 	}
 }
 
-func dir(t *testing.T) string { return proc.Dir(t) }
+func dir(t testing.TB) string { return proc.Dir(t) }
