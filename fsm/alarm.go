@@ -100,14 +100,18 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	return nil
 }
 
-// touchesKeys says whether r reads or changes the key space.
+// touchesKeys says whether r reads or changes the key space, or grants a lease, which etcd refuses with
+// it.
 func (r *Request) touchesKeys() bool {
-	return r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.Compact != nil
+	return r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.Compact != nil ||
+		r.LeaseGrant != nil || r.LeaseRevoke != nil || r.LeaseExpire != nil
 }
 
-// Grows says whether r may add to the key space: a put, and a transaction with a put in any branch.
-// Everything else goes on while there is no space.
-func (r *Request) Grows() bool { return r.Put != nil || r.Txn != nil && txnGrows(r.Txn) }
+// Grows says whether r may add to the key space or to the leases: a put, a grant, and a transaction with
+// a put in any branch. Everything else goes on while there is no space.
+func (r *Request) Grows() bool {
+	return r.Put != nil || r.LeaseGrant != nil || r.Txn != nil && txnGrows(r.Txn)
+}
 
 func txnGrows(t *kv.TxnRequest) bool {
 	grows := func(op kv.Op) bool { return op.Put != nil || op.Txn != nil && txnGrows(op.Txn) }

@@ -30,6 +30,7 @@ type Decoder struct {
 	compact    kv.CompactRequest
 	attributes cluster.Member
 	alarm      kv.AlarmChange
+	leases     leaseRequests
 }
 
 // Reset begins with a group and returns its header.
@@ -87,6 +88,8 @@ func (d *Decoder) Next() (*Request, error) {
 	case KindCompact:
 		d.compact = kv.CompactRequest{Physical: d.flags(flagPhysical) != 0, Revision: d.varint()}
 		d.req.Compact = &d.compact
+	case KindLeaseGrant, KindLeaseRevoke, KindLeaseCheckpoint, KindLeaseExpire:
+		d.readLease(kind)
 	case KindAttributes:
 		id := d.uvarint()
 		m, err := cluster.DecodeMember(id, d.b)

@@ -28,6 +28,10 @@ import (
 //	compare  target varint | result varint | key bytes | end bytes | number varint, or value bytes
 //	op       kind u8 | body, nothing for kind 0
 //	compact  flags u8: 1 physical | revision varint
+//	grant    id varint | ttl varint
+//	revoke   id varint
+//	checkpt  term uvarint | n uvarint, n times id varint | granted uvarint | remaining varint
+//	expire   term uvarint | n uvarint, n times id varint | granted uvarint
 //	attrs    member id uvarint | member record of package cluster
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
 const (
@@ -103,6 +107,8 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 	case KindCompact:
 		b = append(b, flag(flagPhysical, r.Compact.Physical))
 		b = binary.AppendVarint(b, r.Compact.Revision)
+	case KindLeaseGrant, KindLeaseRevoke, KindLeaseCheckpoint, KindLeaseExpire:
+		b = appendLease(b, r)
 	case KindAttributes:
 		b = binary.AppendUvarint(b, r.Attributes.ID)
 		b = append(b, cluster.EncodeMember(cluster.Member{Name: r.Attributes.Name, ClientURLs: r.Attributes.ClientURLs})...)

@@ -77,6 +77,11 @@ func TestGolden(t *testing.T) {
 		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
 		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
 		"attrs":    {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
+		"grant":    {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
+		"revoke":   {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
+		"left": {LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: 3, Checkpoints: []kv.LeaseCheckpoint{
+			{LeaseRef: kv.LeaseRef{ID: 1, Granted: 300}, Remaining: 59}, {LeaseRef: kv.LeaseRef{ID: 2, Granted: 301}}}}},
+		"expire": {LeaseExpire: &kv.LeaseExpireRequest{Term: 3, Leases: []kv.LeaseRef{{ID: 1, Granted: 300}, {ID: 2, Granted: 301}}}},
 		"txn": {Txn: &kv.TxnRequest{
 			Compare: []kv.Compare{
 				{Key: []byte("k"), Target: kv.CompareMod, Result: kv.Equal, Number: 5},
@@ -287,7 +292,9 @@ func (g generator) request() *Request {
 	if g.bool() {
 		r.Identity = Identity{User: string(g.bytes()), AuthRevision: g.Uint64N(1 << 40)}
 	}
-	switch g.IntN(6) {
+	switch g.IntN(10) {
+	case 6, 7, 8, 9:
+		g.lease(r)
 	case 0:
 		r.Put = g.put()
 	case 1:

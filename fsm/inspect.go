@@ -8,6 +8,7 @@ import (
 	"vigil/cluster"
 	"vigil/history"
 	"vigil/kv"
+	"vigil/lease"
 )
 
 // Read returns the membership and raft's configuration that the meta records of a store tell, which
@@ -24,6 +25,8 @@ func Read(meta []history.Meta) (*cluster.State, *raftpb.ConfState, error) {
 			conf, err = cluster.DecodeConfState(m.Value)
 		case m.Bucket == alarmBucket:
 			_, err = parseAlarm(m.Key, m.Value)
+		case m.Bucket == leaseBucket:
+			_, err = lease.ParseRecord(m.Key, m.Value)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)

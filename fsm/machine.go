@@ -42,6 +42,7 @@ type Machine struct {
 	members *cluster.State
 	conf    *raftpb.ConfState
 	alarms  []kv.Alarm // sorted; replaced, never modified
+	leases  leases
 
 	dec     Decoder
 	results []Result
@@ -56,6 +57,7 @@ type Result struct {
 	Txn         *kv.TxnResult
 	Compact     *kv.CompactResult
 	Alarm       *kv.Alarm
+	Lease       *kv.LeaseResult
 	Err         error
 }
 
@@ -91,7 +93,10 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	if m.conf == nil {
 		return nil, fmt.Errorf("fsm: %w: the store holds no raft configuration", kv.ErrCorrupt)
 	}
-	return m, m.loadAlarms(log)
+	if err := m.loadAlarms(log); err != nil {
+		return nil, err
+	}
+	return m, m.leases.load(log, store)
 }
 
 // Members returns the membership, the open batch included. It is immutable.
@@ -105,6 +110,7 @@ func (m *Machine) ConfState() *raftpb.ConfState { return m.conf }
 func (m *Machine) Apply(e *raftpb.Entry, wanted func(Header) bool) (Outcome, error) {
 	var out Outcome
 	var err error
+	m.leases.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
 	switch {
 	case e.GetType() == raftpb.EntryConfChangeV2:
 		out, err = m.confChange(e.GetData())
@@ -160,7 +166,7 @@ func (m *Machine) request(r *Request) (res Result) {
 	switch r.Kind() {
 	case KindPut:
 		var put kv.PutResult
-		if put, res.Err = m.store.Put(r.Put, noLeases{}); res.Err == nil {
+		if put, res.Err = m.store.Put(r.Put, m.leases.state); res.Err == nil {
 			res.Put = &put
 		}
 	case KindDeleteRange:
@@ -169,17 +175,20 @@ func (m *Machine) request(r *Request) (res Result) {
 			res.DeleteRange = &del
 		}
 	case KindTxn:
-		res.Txn, res.Err = m.store.Txn(r.Txn, noLeases{})
+		res.Txn, res.Err = m.store.Txn(r.Txn, m.leases.state)
 	case KindCompact:
 		var c kv.CompactResult
 		if c, res.Err = m.store.Compact(r.Compact.Revision); res.Err == nil {
 			res.Compact = &c
 		}
+	case KindLeaseGrant, KindLeaseRevoke, KindLeaseCheckpoint, KindLeaseExpire:
+		res.Lease, res.Err = m.lease(r)
 	case KindAttributes:
 		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
 	case KindAlarm:
 		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
 	}
+	m.leases.follow(m.store)
 	return res
 }
 
@@ -210,10 +219,9 @@ func (m *Machine) SetConfState(conf *raftpb.ConfState) error {
 // synced or the log replayed. An error that wraps kv.ErrNoSpace changed nothing, and Commit may be
 // called again; every other one is fatal.
 func (m *Machine) Commit(a history.Applied) (mvcc.Published, error) {
-	return m.store.Commit(a)
+	p, err := m.store.Commit(a)
+	if err == nil {
+		m.leases.followed = 0
+	}
+	return p, err
 }
-
-// noLeases is the lease state of a store without leases.
-type noLeases struct{}
-
-func (noLeases) Exists(int64) bool { return false }

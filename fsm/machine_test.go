@@ -97,10 +97,13 @@ func (b *box) commit() mvcc.Published {
 func (b *box) dump() string {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "applied", b.log.Applied(), "revision", b.store.Revision(), "compact", b.store.CompactRevision())
-	for _, bucket := range []byte{memberBucket, raftBucket, alarmBucket, mvcc.MetaBucket} {
+	for _, bucket := range []byte{memberBucket, raftBucket, alarmBucket, leaseBucket, mvcc.MetaBucket} {
 		for k, v := range b.log.Meta(bucket) {
 			fmt.Fprintf(&out, "%c %x %x\n", bucket, k, v)
 		}
+	}
+	for _, l := range b.m.Leases().All() {
+		fmt.Fprintf(&out, "%+v %q\n", l, b.m.Leases().Keys(l.ID))
 	}
 	evs, next, err := b.store.Events(max(b.store.CompactRevision(), 2), b.store.Revision(), 1<<30)
 	if b.store.Revision() > 1 && (err != nil || next != b.store.Revision()+1) {
@@ -242,6 +245,10 @@ func TestStateDependsOnEntriesOnly(t *testing.T) {
 				r = put("k", "v")
 			case r.Compact != nil:
 				r.Compact.Revision = a.m.store.Revision() - rng.Int64N(20)
+			case r.LeaseGrant != nil && rng.IntN(2) == 0:
+				r.LeaseGrant.TTL = rng.Int64N(100)
+			case r.LeaseCheckpoint != nil || r.LeaseExpire != nil:
+				aim(rng, a.m, r)
 			case r.Attributes != nil:
 				r.Attributes.ID = a.m.Members().IDs()[0]
 			case r.Put != nil && rng.IntN(2) == 0:

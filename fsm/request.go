@@ -16,7 +16,12 @@ const (
 	KindTxn         Kind = 3
 	KindRange       Kind = 4
 	KindCompact     Kind = 5
-	// 6 to 31 are kept for the key space and leases.
+
+	KindLeaseGrant      Kind = 6
+	KindLeaseRevoke     Kind = 7
+	KindLeaseCheckpoint Kind = 8
+	KindLeaseExpire     Kind = 9
+	// 10 to 31 are kept for the key space and leases.
 
 	KindAttributes Kind = 32
 	KindAlarm      Kind = 33
@@ -37,6 +42,12 @@ type Request struct {
 	DeleteRange *kv.DeleteRangeRequest
 	Txn         *kv.TxnRequest
 	Compact     *kv.CompactRequest
+
+	LeaseGrant      *kv.LeaseGrantRequest
+	LeaseRevoke     *kv.LeaseRevokeRequest
+	LeaseCheckpoint *kv.LeaseCheckpointRequest
+	LeaseExpire     *kv.LeaseExpireRequest
+
 	// Attributes sets name and client URLs of the member ID; the other fields are not used.
 	Attributes *cluster.Member
 	// Alarm raises or clears an alarm.
@@ -54,6 +65,14 @@ func (r *Request) Kind() Kind {
 		return KindTxn
 	case r.Compact != nil:
 		return KindCompact
+	case r.LeaseGrant != nil:
+		return KindLeaseGrant
+	case r.LeaseRevoke != nil:
+		return KindLeaseRevoke
+	case r.LeaseCheckpoint != nil:
+		return KindLeaseCheckpoint
+	case r.LeaseExpire != nil:
+		return KindLeaseExpire
 	case r.Attributes != nil:
 		return KindAttributes
 	case r.Alarm != nil:

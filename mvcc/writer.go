@@ -117,6 +117,29 @@ func (w *Writer) DeleteRange(r *kv.DeleteRangeRequest) (kv.DeleteRangeResult, er
 	return res, nil
 }
 
+// DeleteKeys deletes keys, in the order given and as one revision; those that do not exist are passed
+// over.
+//
+// Errors: a *FatalError.
+func (w *Writer) DeleteKeys(keys []string) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if e, ok := w.tree.Get(key); ok && e.version > 0 {
+			if err := w.delete(key); err != nil {
+				return w.fail("delete", err)
+			}
+		}
+	}
+	w.end()
+	return nil
+}
+
+// Leases returns the changes of lease attachments in the open batch so far, in order; valid until the
+// next request.
+func (w *Writer) Leases() []LeaseChange { return w.leased }
+
 // Txn runs a transaction, as one revision. The results of its operations carry the revisions that
 // etcd gives them; that of a nested transaction itself is 0.
 //

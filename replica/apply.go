@@ -182,6 +182,7 @@ func (a *applier) commit() error {
 	if list := a.machine.Alarms(); len(list) > 0 || len(r.ActiveAlarms()) > 0 {
 		r.storeAlarms(list)
 	}
+	a.followLeases()
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)
 	for i, g := range a.groups {

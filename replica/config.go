@@ -106,6 +106,12 @@ type Config struct {
 	// time to read its whole store; by default 5 minutes.
 	SnapshotOfferTimeout time.Duration
 
+	// Calls carries what is asked of the leader about leases; nil while there is one member.
+	Calls Caller
+	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
+	// 5 minutes.
+	LeaseCheckpointInterval time.Duration
+
 	// Joining, if set, is the cluster that the member is to become part of, in place of
 	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
 	// hold comes in a snapshot.
@@ -150,6 +156,7 @@ func (c Config) withDefaults() Config {
 	or(&c.SnapshotLogBytes, 512<<20)
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
+	or(&c.LeaseCheckpointInterval, 5*time.Minute)
 	or(&c.MaxLearners, 1)
 	or(&c.Logger, slog.New(slog.DiscardHandler))
 	or(&c.Store.Logger, c.Logger)

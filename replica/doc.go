@@ -20,6 +20,7 @@
 //	apply          sole user of the state machine
 //	keeper         the clock: request timeouts, failures of the parts, publishing the member's
 //	               attributes is started by it
+//	lessor         proposes the end of leases while this member leads
 //	guard          raises and clears the member's alarms, sees to room in the raft log
 //	scrubber       reads the store over and over to find damage
 //	truncator      syncs the store and gives up the part of the raft log that it covers

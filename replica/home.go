@@ -6,6 +6,7 @@ import (
 
 	"vigil/history"
 	"vigil/kv"
+	"vigil/lease"
 	"vigil/mvcc"
 )
 
@@ -14,13 +15,15 @@ import (
 type home struct {
 	log   *history.Log
 	store *mvcc.Store
+	// leases are those of the state machine, to be read.
+	leases *lease.State
 	// retired is closed when nothing is written here any more, replaced when another home serves.
 	// Readers go on in between, and behind it until the log is closed.
 	retired, replaced chan struct{}
 }
 
-func newHome(log *history.Log, store *mvcc.Store) *home {
-	return &home{log: log, store: store, retired: make(chan struct{}), replaced: make(chan struct{})}
+func newHome(log *history.Log, store *mvcc.Store, leases *lease.State) *home {
+	return &home{log: log, store: store, leases: leases, retired: make(chan struct{}), replaced: make(chan struct{})}
 }
 
 func (h *home) isRetired() bool {

@@ -39,6 +39,8 @@ type Replica struct {
 	// sending and receiving are the two ends of snapshots.
 	sending   sending
 	receiving receiving
+	// lessor counts the time of leases while this member leads.
+	lessor lessor
 
 	// members is what the apply goroutine has made of the membership.
 	members atomic.Pointer[cluster.State]
@@ -62,7 +64,7 @@ type Replica struct {
 	stopErr  error
 
 	cancel     context.CancelFunc // ends background work
-	background sync.WaitGroup     // keeper, publisher, truncator, guard, scrubber
+	background sync.WaitGroup     // keeper, publisher, truncator, guard, lessor, scrubber
 	errands    errands
 	ticker     *time.Ticker
 }
@@ -109,6 +111,7 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.members.Store(machine.Members())
 	r.storeAlarms(machine.Alarms())
 	r.space.init()
+	r.lessor.init(c)
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
 	r.ticker = time.NewTicker(c.TickInterval)
@@ -157,7 +160,7 @@ func (r *Replica) build(log *history.Log) (*home, *fsm.Machine, error) {
 		store.Close()
 		return nil, nil, fmt.Errorf("replica: %w", err)
 	}
-	return newHome(log, store), machine, nil
+	return newHome(log, store, machine.Leases()), machine, nil
 }
 
 // Start lets the member take part. It is called once.
@@ -173,6 +176,7 @@ func (r *Replica) Start() {
 	r.background.Go(func() { r.truncate(ctx) })
 	r.background.Go(func() { r.publish(ctx) })
 	r.background.Go(func() { r.guard(ctx) })
+	r.background.Go(func() { r.expireLeases(ctx) })
 	if r.cfg.ScrubBytesPerSecond > 0 {
 		r.background.Go(func() { r.scrub(ctx) })
 	}

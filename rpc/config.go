@@ -99,6 +99,8 @@ type Config struct {
 	Cluster Cluster
 	Hasher  Hasher
 	Alarms  Alarms
+	// Leases may be nil; then there is no such service.
+	Leases Leases
 	// NewWatchStream makes the hub's side of a new watch stream.
 	NewWatchStream func(watch.StreamInfo) WatchStream
 

@@ -17,6 +17,8 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev},
 	{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+	{kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
 	{kv.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
 	{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
 	{kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},

@@ -63,6 +63,9 @@ func NewServer(c Config) (*Server, error) {
 	s.grpc.RegisterService(s.watchDesc(), nil)
 	etcdserverpb.RegisterMaintenanceServer(s.grpc, &maintenance{svc: s.svc})
 	etcdserverpb.RegisterClusterServer(s.grpc, &clusterServer{svc: s.svc})
+	if c.Leases != nil {
+		etcdserverpb.RegisterLeaseServer(s.grpc, &leaseServer{svc: s.svc})
+	}
 	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	for service, info := range s.grpc.GetServiceInfo() {

@@ -113,6 +113,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 	switch kind {
 	case replica.CallSnapshotOffer:
 		return c.m.replica.OfferSnapshot(ctx, from.Member, payload)
+	case replica.CallLease:
+		return c.m.replica.AnswerLease(ctx, payload)
 	case callPromote:
 		if len(payload) != 8 {
 			return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("promotion of an id of %d bytes", len(payload))}

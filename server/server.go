@@ -153,6 +153,7 @@ func (m *Member) start() (err error) {
 		Cluster: view,
 		Hasher:  hashes,
 		Alarms:  m.replica,
+		Leases:  m.replica,
 		NewWatchStream: func(info watch.StreamInfo) rpc.WatchStream {
 			return m.replica.Hub().NewStream(info)
 		},
@@ -171,7 +172,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport)); err != nil {
+	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica)); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
@@ -345,6 +346,7 @@ func (m *Member) replicaConfig() replica.Config {
 		Transport:         &m.network,
 		SnapshotTransport: &m.network,
 		Peers:             &m.network,
+		Calls:             &m.network,
 		ForceNewCluster:   c.ForceNewCluster,
 		LaxReconfig:       c.LaxReconfig,
 		MaxLearners:       c.MaxLearners,

@@ -1,0 +1,190 @@
+package fsm
+
+import (
+	"encoding/binary"
+
+	"vigil/history"
+	"vigil/kv"
+	"vigil/lease"
+	"vigil/mvcc"
+)
+
+// leaseBucket holds the records of package lease.
+const leaseBucket byte = 'l'
+
+// leases is the part of the machine that leases are.
+type leases struct {
+	state *lease.State
+	// at is the entry under way.
+	at history.Applied
+	// followed is how many attachments of the open batch the state knows.
+	followed int
+}
+
+func (l *leases) load(log *history.Log, store *mvcc.Store) error {
+	l.state = lease.New()
+	for k, v := range log.Meta(leaseBucket) {
+		rec, err := lease.ParseRecord(k, v)
+		if err != nil {
+			return err
+		}
+		l.state.Load(rec)
+	}
+	if l.state.Len() > 0 {
+		l.state.AttachAll(store.Leased())
+	}
+	return nil
+}
+
+// follow tells the state what requests have attached. It must know before the next request: that may be
+// the end of the lease.
+func (l *leases) follow(store *mvcc.Writer) {
+	changes := store.Leases()
+	for _, c := range changes[l.followed:] {
+		l.state.Attach(c.Key, c.From, c.To)
+	}
+	l.followed = len(changes)
+}
+
+// Leases returns the leases. Goroutines that do not apply may use what lease.State has for them; they see
+// what is applied, which may be a moment before it is readable.
+func (m *Machine) Leases() *lease.State { return m.leases.state }
+
+// lease carries out a request about leases. What only the leader may ask for has no effect, and the error
+// kv.ErrLeaderChanged, if the entry is one of another term than the leader was in.
+func (m *Machine) lease(r *Request) (*kv.LeaseResult, error) {
+	s := m.leases.state
+	res := &kv.LeaseResult{}
+	switch {
+	case r.LeaseGrant != nil:
+		l, err := s.Grant(*r.LeaseGrant, m.leases.at.Index)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.storeLease(l); err != nil {
+			return nil, err
+		}
+		res.ID, res.TTL = l.ID, l.TTL
+	case r.LeaseRevoke != nil:
+		id := r.LeaseRevoke.ID
+		if !s.Exists(id) {
+			return nil, kv.ErrLeaseNotFound
+		}
+		if err := m.endLease(id); err != nil {
+			return nil, err
+		}
+		res.Ended = 1
+	case r.LeaseCheckpoint != nil:
+		if r.LeaseCheckpoint.Term != m.leases.at.Term {
+			return nil, kv.ErrLeaderChanged
+		}
+		for _, c := range r.LeaseCheckpoint.Checkpoints {
+			if l, changed := s.Checkpoint(c); changed {
+				if err := m.storeLease(l); err != nil {
+					return nil, err
+				}
+			}
+		}
+	case r.LeaseExpire != nil:
+		if r.LeaseExpire.Term != m.leases.at.Term {
+			return nil, kv.ErrLeaderChanged
+		}
+		for _, ref := range r.LeaseExpire.Leases {
+			if s.Has(ref) {
+				if err := m.endLease(ref.ID); err != nil {
+					return nil, err
+				}
+				res.Ended++
+			}
+		}
+	}
+	res.Revision = m.store.Revision()
+	return res, nil
+}
+
+func (m *Machine) storeLease(l lease.Lease) error {
+	k, v := l.Record()
+	return m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: k, Value: v})
+}
+
+// endLease deletes the keys of a lease, in order and as one revision, and the lease.
+func (m *Machine) endLease(id int64) error {
+	if err := m.store.DeleteKeys(m.leases.state.Keys(id)); err != nil {
+		return err
+	}
+	if err := m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: lease.Key(id), Deleted: true}); err != nil {
+		return err
+	}
+	m.leases.state.Remove(id)
+	return nil
+}
+
+// leaseRequests is the memory of a decoder for requests about leases.
+type leaseRequests struct {
+	grant      kv.LeaseGrantRequest
+	revoke     kv.LeaseRevokeRequest
+	checkpoint kv.LeaseCheckpointRequest
+	expire     kv.LeaseExpireRequest
+}
+
+func appendLease(b []byte, r *Request) []byte {
+	switch {
+	case r.LeaseGrant != nil:
+		b = binary.AppendVarint(b, r.LeaseGrant.ID)
+		return binary.AppendVarint(b, r.LeaseGrant.TTL)
+	case r.LeaseRevoke != nil:
+		return binary.AppendVarint(b, r.LeaseRevoke.ID)
+	case r.LeaseCheckpoint != nil:
+		b = binary.AppendUvarint(b, r.LeaseCheckpoint.Term)
+		b = binary.AppendUvarint(b, uint64(len(r.LeaseCheckpoint.Checkpoints)))
+		for _, c := range r.LeaseCheckpoint.Checkpoints {
+			b = appendLeaseRef(b, c.LeaseRef)
+			b = binary.AppendVarint(b, c.Remaining)
+		}
+		return b
+	default:
+		b = binary.AppendUvarint(b, r.LeaseExpire.Term)
+		b = binary.AppendUvarint(b, uint64(len(r.LeaseExpire.Leases)))
+		for _, ref := range r.LeaseExpire.Leases {
+			b = appendLeaseRef(b, ref)
+		}
+		return b
+	}
+}
+
+func appendLeaseRef(b []byte, r kv.LeaseRef) []byte {
+	b = binary.AppendVarint(b, r.ID)
+	return binary.AppendUvarint(b, r.Granted)
+}
+
+func (d *Decoder) readLease(kind Kind) {
+	l := &d.leases
+	switch kind {
+	case KindLeaseGrant:
+		l.grant = kv.LeaseGrantRequest{ID: d.varint(), TTL: d.varint()}
+		d.req.LeaseGrant = &l.grant
+	case KindLeaseRevoke:
+		l.revoke = kv.LeaseRevokeRequest{ID: d.varint()}
+		d.req.LeaseRevoke = &l.revoke
+	case KindLeaseCheckpoint:
+		l.checkpoint = kv.LeaseCheckpointRequest{Term: d.uvarint()}
+		for range d.count() {
+			l.checkpoint.Checkpoints = append(l.checkpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: d.leaseRef(), Remaining: d.varint()})
+			if d.bad {
+				return
+			}
+		}
+		d.req.LeaseCheckpoint = &l.checkpoint
+	case KindLeaseExpire:
+		l.expire = kv.LeaseExpireRequest{Term: d.uvarint()}
+		for range d.count() {
+			l.expire.Leases = append(l.expire.Leases, d.leaseRef())
+			if d.bad {
+				return
+			}
+		}
+		d.req.LeaseExpire = &l.expire
+	}
+}
+
+func (d *Decoder) leaseRef() kv.LeaseRef { return kv.LeaseRef{ID: d.varint(), Granted: d.uvarint()} }

@@ -1,0 +1,127 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/kv"
+)
+
+// Leases is what the lease service asks of the member. Errors are kv's.
+type Leases interface {
+	// GrantLease makes a lease, and chooses its id if that is 0.
+	GrantLease(context.Context, kv.LeaseGrantRequest) (kv.LeaseResult, error)
+	// RevokeLease ends a lease with its keys.
+	RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error)
+	// KeepAlive returns the TTL that a lease has from now on.
+	KeepAlive(ctx context.Context, id int64) (ttl int64, err error)
+	// TimeToLive tells about a lease, with its keys if asked for.
+	TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error)
+	// LeaseIDs lists the leases that the member knows of. It answers at once.
+	LeaseIDs() []int64
+}
+
+// leaseServer answers with a TTL of 0 to a lease that is kept alive and does not exist, of -1 to one that is
+// asked for.
+type leaseServer struct {
+	etcdserverpb.UnimplementedLeaseServer
+	svc *service
+}
+
+func (l *leaseServer) LeaseGrant(ctx context.Context, r *etcdserverpb.LeaseGrantRequest) (*etcdserverpb.LeaseGrantResponse, error) {
+	res, err := l.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{ID: r.ID, TTL: r.TTL})
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.LeaseGrantResponse{Header: headerPB(l.svc.header(res.Revision)), ID: res.ID, TTL: res.TTL}, nil
+}
+
+func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
+	res, err := l.svc.cfg.Leases.RevokeLease(ctx, r.ID)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.LeaseRevokeResponse{Header: headerPB(l.svc.header(res.Revision))}, nil
+}
+
+func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
+	s, err := l.svc.cfg.Leases.TimeToLive(ctx, r.ID, r.Keys)
+	if errors.Is(err, kv.ErrLeaseNotFound) {
+		s, err = kv.LeaseStatus{TTL: -1}, nil
+	}
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: headerPB(l.svc.cfg.Member.Header()), ID: r.ID, TTL: s.TTL, GrantedTTL: s.Granted}
+	for _, k := range s.Keys {
+		res.Keys = append(res.Keys, []byte(k))
+	}
+	return res, nil
+}
+
+func (l *leaseServer) LeaseLeases(context.Context, *etcdserverpb.LeaseLeasesRequest) (*etcdserverpb.LeaseLeasesResponse, error) {
+	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(l.svc.cfg.Member.Header())}
+	for _, id := range l.svc.cfg.Leases.LeaseIDs() {
+		res.Leases = append(res.Leases, &etcdserverpb.LeaseStatus{ID: id})
+	}
+	return res, nil
+}
+
+// LeaseKeepAlive answers one request after another. It works on a goroutine of its own, because the
+// transport cannot interrupt a Recv but by the end of the handler, and the handler must be able to end
+// when the server wants it to.
+func (l *leaseServer) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveServer) error {
+	ctx := stream.Context()
+	ended := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				ended <- l.svc.panicked(etcdserverpb.Lease_LeaseKeepAlive_FullMethodName, p)
+			}
+		}()
+		ended <- l.keepAlive(ctx, stream)
+	}()
+	select {
+	case err := <-ended:
+		if ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
+	}
+	if cause := context.Cause(ctx); status.Code(cause) != codes.Unknown {
+		return cause
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+func (l *leaseServer) keepAlive(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveServer) error {
+	failed := func(op string, err error) error {
+		if ctx.Err() == nil {
+			l.svc.cfg.Metrics.streamFailures.WithLabelValues(op, "lease-keepalive").Inc()
+		}
+		return err
+	}
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return failed("receive", err)
+		}
+		// The head first: its revision must not be above one at which the lease is gone.
+		res := &etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, Header: headerPB(l.svc.cfg.Member.Header())}
+		res.TTL, err = l.svc.cfg.Leases.KeepAlive(ctx, r.ID)
+		if err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
+			return statusOf(err)
+		}
+		if err := stream.Send(res); err != nil {
+			return failed("send", err)
+		}
+	}
+}
