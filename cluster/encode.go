@@ -12,13 +12,14 @@ import (
 //
 //	version u8 = 1 | flags u8 | name | n uvarint, n peer URLs | n uvarint, n client URLs
 //
-// where a text is its length as uvarint and its bytes. A removed id has the flag removed and
-// nothing behind it.
+// where a text is its length as uvarint and its bytes. With the flag level, the level follows as uvarint.
+// A removed id has the flag removed and nothing behind it.
 const (
 	recordVersion = 1
 
 	flagLearner = 1 << 0
 	flagRemoved = 1 << 1
+	flagLevel   = 1 << 2
 
 	// maxURLs bounds what a decoder allocates for a list before it has seen it.
 	maxURLs = 1 << 10
@@ -88,10 +89,17 @@ func EncodeMember(m Member) []byte {
 	if m.Learner {
 		flags |= flagLearner
 	}
+	if m.Level != 0 {
+		flags |= flagLevel
+	}
 	b := []byte{recordVersion, flags}
 	b = appendText(b, m.Name)
 	b = appendTexts(b, m.PeerURLs)
-	return appendTexts(b, m.ClientURLs)
+	b = appendTexts(b, m.ClientURLs)
+	if m.Level != 0 {
+		b = binary.AppendUvarint(b, m.Level)
+	}
+	return b
 }
 
 // DecodeMember decodes what EncodeMember returned.
@@ -119,7 +127,7 @@ func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
 		}
 		return m, true, nil
 	}
-	if flags&^flagLearner != 0 {
+	if flags&^(flagLearner|flagLevel) != 0 {
 		return m, false, fmt.Errorf("%w: flags %x", errRecord, flags)
 	}
 	m.Learner = flags&flagLearner != 0
@@ -127,6 +135,10 @@ func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
 	m.Name = d.text()
 	m.PeerURLs = d.texts()
 	m.ClientURLs = d.texts()
+	if flags&flagLevel != 0 {
+		m.Level = d.uvarint()
+		d.bad = d.bad || m.Level == 0
+	}
 	if d.bad || len(d.b) != 0 {
 		return Member{}, false, errRecord
 	}

@@ -30,6 +30,8 @@ type Member struct {
 	PeerURLs []string
 	// ClientURLs is where clients reach it, as the member itself said.
 	ClientURLs []string
+	// Level is which kinds of requests the member knows, as it said itself; 0 if it has said nothing.
+	Level uint64
 	// Learner is set while it receives the log and has no vote.
 	Learner bool
 }
@@ -55,7 +57,7 @@ func Initial(token string, members []Member) (*State, error) {
 		m.ID = MemberID(m.PeerURLs, token, 0)
 		m.PeerURLs = slices.Clone(m.PeerURLs)
 		slices.Sort(m.PeerURLs)
-		m.ClientURLs, m.Learner = nil, false
+		m.ClientURLs, m.Learner, m.Level = nil, false, 0
 		if m.ID == 0 {
 			return nil, fmt.Errorf("cluster: member %q: id 0 cannot be used", m.Name)
 		}
@@ -97,6 +99,22 @@ func (s *State) Removed(id uint64) bool {
 // RemovedIDs returns the ids of members that are gone, sorted. The caller must not modify it.
 func (s *State) RemovedIDs() []uint64 { return s.removed }
 
+// Level returns the level of requests that may be proposed: every member that has ever served knows them.
+// Those that have not are left out: they say what they know before they take part, and one that knows less
+// is refused. So the level of a cluster does not fall.
+func (s *State) Level() uint64 {
+	level := uint64(0)
+	for _, m := range s.members {
+		if m.Level == 0 && len(m.ClientURLs) == 0 {
+			continue
+		}
+		if own := max(m.Level, 1); level == 0 || own < level {
+			level = own
+		}
+	}
+	return max(level, 1)
+}
+
 // Op is a kind of change.
 type Op uint8
 
@@ -111,7 +129,7 @@ const (
 	Update
 	// Promote makes a voter of the learner Member.ID.
 	Promote
-	// SetAttributes replaces name and client URLs of Member.ID.
+	// SetAttributes replaces name, client URLs and level of Member.ID.
 	SetAttributes
 )
 
@@ -142,7 +160,7 @@ func (s *State) Change(c Change) (*State, Record, error) {
 	case Promote:
 		next.members[i].Learner = false
 	case SetAttributes:
-		next.members[i].Name, next.members[i].ClientURLs = c.Member.Name, c.Member.ClientURLs
+		next.members[i].Name, next.members[i].ClientURLs, next.members[i].Level = c.Member.Name, c.Member.ClientURLs, c.Member.Level
 	}
 	return next, Record{ID: c.Member.ID, Value: EncodeMember(next.members[i])}, nil
 }

@@ -111,7 +111,7 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = appendLease(b, r)
 	case KindAttributes:
 		b = binary.AppendUvarint(b, r.Attributes.ID)
-		b = append(b, cluster.EncodeMember(cluster.Member{Name: r.Attributes.Name, ClientURLs: r.Attributes.ClientURLs})...)
+		b = append(b, cluster.EncodeMember(cluster.Member{Name: r.Attributes.Name, ClientURLs: r.Attributes.ClientURLs, Level: r.Attributes.Level})...)
 	case KindAlarm:
 		b = append(b, flag(flagClear, r.Alarm.Clear))
 		b = binary.AppendVarint(b, int64(r.Alarm.Alarm.Type))

@@ -304,7 +304,7 @@ func (g generator) request() *Request {
 	case 3:
 		r.Compact = &kv.CompactRequest{Revision: g.int(), Physical: g.bool()}
 	case 4:
-		r.Attributes = &cluster.Member{ID: g.Uint64(), Name: string(g.bytes())}
+		r.Attributes = &cluster.Member{ID: g.Uint64(), Name: string(g.bytes()), Level: g.Uint64() % 3}
 		for range g.IntN(3) {
 			r.Attributes.ClientURLs = append(r.Attributes.ClientURLs, string(g.bytes()))
 		}

@@ -28,6 +28,11 @@ const (
 	// 34 to 63 are kept for the cluster.
 )
 
+// Level is which kinds of requests, and fields of them, this program knows. It grows by one with each
+// version that brings new ones; these are proposed only when cluster.State.Level has come to it, so that
+// members can be upgraded one after the other.
+const Level uint64 = 1
+
 // Identity is on whose behalf a request is made: the user, and the revision of the permissions
 // that were checked before it was proposed. The zero value is nobody in particular.
 type Identity struct {
@@ -48,7 +53,7 @@ type Request struct {
 	LeaseCheckpoint *kv.LeaseCheckpointRequest
 	LeaseExpire     *kv.LeaseExpireRequest
 
-	// Attributes sets name and client URLs of the member ID; the other fields are not used.
+	// Attributes sets name, client URLs and level of the member ID; the other fields are not used.
 	Attributes *cluster.Member
 	// Alarm raises or clears an alarm.
 	Alarm *kv.AlarmChange

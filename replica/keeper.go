@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"vigil/fsm"
 	"vigil/kv"
 )
 
@@ -47,7 +48,7 @@ func (r *Replica) publish(ctx context.Context) {
 		}
 		if err == nil {
 			m, _ := r.members.Load().Member(r.memberID)
-			if m.Name == r.cfg.Name && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
+			if m.Name == r.cfg.Name && m.Level == fsm.Level && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
 				break
 			}
 			err = r.setAttributes(ctx)

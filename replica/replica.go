@@ -150,7 +150,9 @@ func (r *Replica) build(log *history.Log) (*home, *fsm.Machine, error) {
 	}
 	machine, err := fsm.New(log, store)
 	if err == nil {
-		if machine.Members().Removed(r.memberID) {
+		if level := machine.Members().Level(); level > fsm.Level {
+			err = fmt.Errorf("the cluster uses requests of level %d and this version of the program knows %d: run the version that was used before, or a newer one", level, fsm.Level)
+		} else if machine.Members().Removed(r.memberID) {
 			err = fmt.Errorf("%w: member %x", ErrRemoved, r.memberID)
 		} else if _, ok := machine.Members().Member(r.memberID); !ok {
 			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, r.memberID)

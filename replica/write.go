@@ -58,7 +58,7 @@ func (r *Replica) Reclaim() { r.now().store.Reclaim() }
 // setAttributes tells the cluster what the member is called and where clients reach it.
 func (r *Replica) setAttributes(ctx context.Context) error {
 	_, err := r.do(ctx, &fsm.Request{Attributes: &cluster.Member{
-		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs}})
+		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs, Level: fsm.Level}})
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"vigil/cluster"
+	"vigil/fsm"
 	"vigil/history"
 	"vigil/peer"
 	"vigil/replica"
@@ -169,6 +170,9 @@ func (m *Member) join(members []cluster.Member) (*replica.Joining, error) {
 	id, known, err := m.askCluster(members)
 	if err != nil {
 		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs: %w", err)
+	}
+	if level := known.Level(); level > fsm.Level {
+		return nil, fmt.Errorf("cluster %x uses requests of level %d and this version of the program knows %d: run the version that its members run", id, level, fsm.Level)
 	}
 	wrong := func(format string, args ...any) error {
 		var list []string

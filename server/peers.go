@@ -11,12 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/cluster"
 	"vigil/kv"
 	"vigil/peer"
 	"vigil/replica"
+	"vigil/rpc"
 )
 
 // network shows the transport to the replica. The transport is made when the replica has said whose it
@@ -164,6 +166,11 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 	for {
 		members, err := m.replica.PromoteMember(ctx, id)
 		if !errors.Is(err, kv.ErrNotLeader) {
+			if err == nil {
+				m.promotions.ok.Inc()
+			} else {
+				m.promotions.failed.WithLabelValues(rpc.ErrorText(err)).Inc()
+			}
 			return members, err
 		}
 		if leader := m.replica.Status().Leader; leader != 0 {
@@ -188,6 +195,19 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 			}
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// promotions counts what this member, as the leader, was asked to promote.
+type promotions struct {
+	ok     prometheus.Counter
+	failed *prometheus.CounterVec
+}
+
+func newPromotions() promotions {
+	return promotions{
+		prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_learner_promote_successes", Help: "Learners promoted while this member led."}),
+		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_server_learner_promote_failures", Help: "Promotions refused while this member led."}, []string{"Reason"}),
 	}
 }
 

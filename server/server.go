@@ -45,19 +45,20 @@ import (
 
 // Member is a running member.
 type Member struct {
-	cfg      Config
-	log      *slog.Logger
-	lock     io.Closer
-	ranges   *ration.Budget
-	replica  *replica.Replica
-	rpc      *rpc.Server
-	muxes    []*portmux.Mux
-	http     *http.Server // the client port
-	admin    *http.Server // the metrics listeners
-	peerHTTP *http.Server // HTTP on the peer listeners
-	network  network
-	peerTLS  *certificates
-	peers    []peerListener
+	cfg        Config
+	log        *slog.Logger
+	lock       io.Closer
+	ranges     *ration.Budget
+	replica    *replica.Replica
+	rpc        *rpc.Server
+	muxes      []*portmux.Mux
+	http       *http.Server // the client port
+	admin      *http.Server // the metrics listeners
+	peerHTTP   *http.Server // HTTP on the peer listeners
+	network    network
+	peerTLS    *certificates
+	peers      []peerListener
+	promotions promotions
 	// transport is closed by close.
 	transport *peer.Transport
 	serving   sync.WaitGroup
@@ -81,7 +82,7 @@ func Start(c Config) (*Member, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m := &Member{cfg: c, log: c.Logger, failed: make(chan error, 1)}
+	m := &Member{cfg: c, log: c.Logger, failed: make(chan error, 1), promotions: newPromotions()}
 	if err := m.start(); err != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -123,6 +124,11 @@ func (m *Member) start() (err error) {
 	}
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
 		return err
+	}
+	if a := m.peerTLS.auto; a != nil {
+		if err := a.keep(); err != nil {
+			return fmt.Errorf("--peer-auto-tls: %w", err)
+		}
 	}
 	if m.ranges, err = ration.New(m.cfg.MaxRangeBytesInFlight); err != nil {
 		return err
@@ -172,7 +178,7 @@ func (m *Member) start() (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica)); err != nil {
+	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica), m.promotions.ok, m.promotions.failed); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
@@ -377,6 +383,7 @@ func (m *Member) logQuota() {
 // openPeerTLS reads the certificates of the streams between members, and makes one if that is wanted.
 func (m *Member) openPeerTLS() error {
 	c := m.cfg.PeerTLS
+	var auto *selfSigned
 	if c.Auto && c.CertFile == "" {
 		var hosts []string
 		for _, s := range append(append([]string(nil), m.cfg.ListenPeerURLs...), m.cfg.InitialAdvertisePeerURLs...) {
@@ -385,12 +392,12 @@ func (m *Member) openPeerTLS() error {
 			}
 		}
 		var err error
-		if c.CertFile, c.KeyFile, err = selfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, c.Validity); err != nil {
+		if auto, err = newSelfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, c.Validity); err != nil {
 			return fmt.Errorf("--peer-auto-tls: %w", err)
 		}
 	}
 	var err error
-	if m.peerTLS, err = newCertificates(c, m.log); err != nil {
+	if m.peerTLS, err = newCertificates(c, auto, m.log); err != nil {
 		return fmt.Errorf("certificates of peers: %w", err)
 	}
 	return nil

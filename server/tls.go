@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -66,8 +65,9 @@ func (c *TLS) validate() error {
 
 // certificates makes configurations of TLS out of the files, again when these have changed.
 type certificates struct {
-	c   TLS
-	log *slog.Logger
+	c    TLS
+	auto *selfSigned // of TLS.Auto without a CertFile, or nil
+	log  *slog.Logger
 
 	mu struct {
 		sync.Mutex
@@ -83,8 +83,8 @@ type stamp struct {
 }
 
 // newCertificates reads the files once, so that what is wrong with them is found at the start.
-func newCertificates(c TLS, log *slog.Logger) (*certificates, error) {
-	s := &certificates{c: c, log: log}
+func newCertificates(c TLS, auto *selfSigned, log *slog.Logger) (*certificates, error) {
+	s := &certificates{c: c, auto: auto, log: log}
 	if !c.serves() && c.TrustedCAFile == "" && c.ClientCertFile == "" {
 		return s, nil
 	}
@@ -127,6 +127,14 @@ func (s *certificates) refresh() error {
 func (s *certificates) load() (server, client *tls.Config, err error) {
 	c := &s.c
 	server, client = &tls.Config{MinVersion: tls.VersionTLS12}, &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.auto != nil {
+		pair, err := s.auto.load()
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", s.auto.certFile, err)
+		}
+		server.Certificates = []tls.Certificate{pair}
+		client.Certificates = server.Certificates
+	}
 	if c.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {
@@ -230,21 +238,29 @@ func (s *certificates) client() *tls.Config {
 	return c
 }
 
-// selfSigned makes the certificate of Auto in a directory, unless there is one, and returns its files.
-func selfSigned(dir string, hosts []string, validity time.Duration) (certFile, keyFile string, err error) {
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
-		return certFile, keyFile, nil
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", "", fmt.Errorf("%s: %w", certFile, err)
+// selfSigned is the certificate of Auto.
+type selfSigned struct {
+	certFile, keyFile string
+	cert, key         []byte // PEM, if they are not in the files yet
+}
+
+// newSelfSigned finds the certificate in a directory, or makes one without writing it.
+func newSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSigned, error) {
+	s := &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
+	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+	switch {
+	case err == nil && time.Now().Before(pair.Leaf.NotAfter):
+		return s, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", s.certFile, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"vigil"}},
@@ -262,21 +278,33 @@ func selfSigned(dir string, hosts []string, validity time.Duration) (certFile, k
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", err
+	s.cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	s.key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return s, nil
+}
+
+// load returns the certificate and its key.
+func (s *selfSigned) load() (tls.Certificate, error) {
+	if s.cert != nil {
+		return tls.X509KeyPair(s.cert, s.key)
 	}
-	var c, k bytes.Buffer
-	pem.Encode(&c, &pem.Block{Type: "CERTIFICATE", Bytes: der})
-	pem.Encode(&k, &pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return tls.LoadX509KeyPair(s.certFile, s.keyFile)
+}
+
+// keep writes what is not in the files.
+func (s *selfSigned) keep() error {
+	if s.cert == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(s.certFile), 0o700); err != nil {
+		return err
+	}
 	// The key first: the certificate makes them a pair.
-	if err := os.WriteFile(keyFile, k.Bytes(), 0o600); err != nil {
-		return "", "", err
-	}
-	return certFile, keyFile, os.WriteFile(certFile, c.Bytes(), 0o600)
+	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600), os.WriteFile(s.certFile, s.cert, 0o600))
 }
