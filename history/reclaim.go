@@ -334,14 +334,21 @@ func (l *Log) urgency() (share, rate int64) {
 	}
 }
 
-// RollWanted says whether the open segment holds so much that is dead that it should be sealed, to
-// be rewritten; with any set, whether it holds something.
+// RollWanted says whether the open segment wastes so much that it should be sealed, and rewritten
+// perhaps: what is dead in it, and what was allocated for it in busier times. With any set, it says
+// whether something in it is dead.
 func (l *Log) RollWanted(any bool) bool {
+	size := l.segmentSize()
+	_, live := l.Size()
 	l.dead.Lock()
-	defer l.dead.Unlock()
 	v := l.view.Load()
-	dead, size := v.open.seg.dead.bytes, int64(v.end)
-	return any && dead > 0 || dead > size/2 && dead > l.o.SegmentBytes/64
+	dead := v.open.seg.dead.bytes
+	l.dead.Unlock()
+	waste := dead
+	if alloc, err := v.open.file.Size(); err == nil {
+		waste += max(alloc-int64(v.end)-size, 0)
+	}
+	return any && dead > 0 || waste > live/16 && waste > l.o.SegmentBytes/64
 }
 
 // WaitNext returns when there is a segment at hand to go on in, no larger than it should be by now,
