@@ -84,11 +84,12 @@ func (m *Machine) changeAlarm(c kv.AlarmChange) (*kv.Alarm, error) {
 // refusal returns the error of a request that the active alarms forbid, nil if they do not.
 //
 // While any member is short of space nothing may be added. CORRUPT stops the member that it names: what
-// that member proposes may rest on damaged data. An alarm of member 0 is one of every member.
+// that member proposes may rest on damaged data. One of member 0 says that members differ and nobody
+// knows which of them is wrong; it stops none.
 func (m *Machine) refusal(proposer uint64, r *Request) error {
 	corrupt, noSpace := false, false
 	for _, a := range m.alarms {
-		corrupt = corrupt || a.Type == kv.AlarmCorrupt && (a.MemberID == proposer || a.MemberID == 0)
+		corrupt = corrupt || a.Type == kv.AlarmCorrupt && a.MemberID == proposer
 		noSpace = noSpace || a.Type == kv.AlarmNoSpace
 	}
 	switch {

@@ -51,6 +51,14 @@ func (h *hashes) notifyLocked() {
 	h.mu.changed = make(chan struct{})
 }
 
+// CompactionHashes returns the hashes that compactions have left and that are remembered, oldest first:
+// those that HashKV answers at once. It asks for none that is still due.
+func (s *Store) CompactionHashes() []kv.HashResult {
+	s.hashes.mu.Lock()
+	defer s.hashes.mu.Unlock()
+	return slices.Clone(s.hashes.mu.known)
+}
+
 // find returns the hash that the compaction at a revision left behind; or, if it is still due, a
 // channel that is closed when something has changed.
 func (h *hashes) find(revision int64) (res kv.HashResult, due <-chan struct{}, found bool) {

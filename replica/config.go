@@ -84,6 +84,13 @@ type Config struct {
 	ScrubBytesPerSecond int64
 	ScrubPause          time.Duration
 
+	// CompareInterval is how often the leader compares the data of all members, by default 10 minutes;
+	// CompareCompactionsInterval how often the hashes that compactions have left, by default a minute.
+	// Negative means never. Comparing takes at most a fiftieth of the time, however large the data are.
+	CompareInterval, CompareCompactionsInterval time.Duration
+	// NoInitialCheck leaves out comparing with other members before the member serves.
+	NoInitialCheck bool
+
 	// WALSegmentBytes and HistorySegmentBytes are the sizes of segments, see wal and history.
 	WALSegmentBytes, HistorySegmentBytes int64
 	// Store and Watch are handed on; their loggers are set if they have none.
@@ -92,7 +99,8 @@ type Config struct {
 
 	// Transport carries raft messages; nil while there is one member.
 	Transport raftnode.Transport
-	// SnapshotTransport brings snapshots to other members; nil while there is one member.
+	// SnapshotTransport brings snapshots to other members and asks them for hashes; nil while there is one
+	// member.
 	SnapshotTransport SnapshotTransport
 	// SnapshotBytesPerSecond bounds what each snapshot is sent with; 0 means no bound.
 	SnapshotBytesPerSecond int64
@@ -157,6 +165,8 @@ func (c Config) withDefaults() Config {
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
 	or(&c.LeaseCheckpointInterval, 5*time.Minute)
+	or(&c.CompareInterval, 10*time.Minute)
+	or(&c.CompareCompactionsInterval, time.Minute)
 	or(&c.MaxLearners, 1)
 	or(&c.Logger, slog.New(slog.DiscardHandler))
 	or(&c.Store.Logger, c.Logger)

@@ -70,5 +70,9 @@ func (r *Replica) publish(ctx context.Context) {
 			}
 		}
 	}
+	if err := r.initialCheck(ctx); err != nil {
+		r.fail(err)
+		return
+	}
 	close(r.ready)
 }

@@ -83,6 +83,9 @@ var errCut = errors.New("the member is cut off")
 
 func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) ([]byte, error) {
 	to := e.net.connected(e.id.Load(), id)
+	if to != nil && kind == CallHash {
+		return to.AnswerHash(ctx, payload)
+	}
 	if to == nil || kind != CallSnapshotOffer {
 		return nil, errCut
 	}

@@ -12,13 +12,24 @@ import (
 )
 
 // Range reads keys. Errors: those of mvcc.Store.Range; kv.ErrTimeout, kv.ErrTimeoutWaitApplied,
-// kv.ErrStopped and that of ctx.
+// kv.ErrStopped and that of ctx; kv.ErrCorrupt also while the member is not trusted, see Untrusted.
 func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
+	if err := r.trusted(); err != nil {
+		return nil, err
+	}
 	if err := r.readable(ctx, req.Serializable); err != nil {
 		return nil, err
 	}
 	res, err := onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 	return res, r.unreadable(err)
+}
+
+// trusted refuses what reads keys while this member's data are known to be wrong.
+func (r *Replica) trusted() error {
+	if r.consistency.untrusted.Load() {
+		return kv.ErrCorrupt
+	}
+	return nil
 }
 
 // readable waits until the store may be read.

@@ -34,6 +34,8 @@ type Replica struct {
 	readers readers
 	trail   trail
 	space   space
+	// consistency is how this member compares with others.
+	consistency consistency
 	// proposals counts what was applied.
 	proposals proposals
 	// sending and receiving are the two ends of snapshots.
@@ -64,7 +66,7 @@ type Replica struct {
 	stopErr  error
 
 	cancel     context.CancelFunc // ends background work
-	background sync.WaitGroup     // keeper, publisher, truncator, guard, lessor, scrubber
+	background sync.WaitGroup     // keeper, publisher, truncator, guard, lessor, scrubber, comparer
 	errands    errands
 	ticker     *time.Ticker
 }
@@ -109,6 +111,7 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.home.Store(h)
 	at := log.Applied()
 	r.members.Store(machine.Members())
+	r.consistency.init()
 	r.storeAlarms(machine.Alarms())
 	r.space.init()
 	r.lessor.init(c)
@@ -179,6 +182,9 @@ func (r *Replica) Start() {
 	r.background.Go(func() { r.publish(ctx) })
 	r.background.Go(func() { r.guard(ctx) })
 	r.background.Go(func() { r.expireLeases(ctx) })
+	if r.cfg.SnapshotTransport != nil {
+		r.background.Go(func() { r.compare(ctx) })
+	}
 	if r.cfg.ScrubBytesPerSecond > 0 {
 		r.background.Go(func() { r.scrub(ctx) })
 	}

@@ -249,7 +249,10 @@ func (r *Replica) Alarms(ctx context.Context) ([]kv.Alarm, error) {
 	return r.ActiveAlarms(), nil
 }
 
-func (r *Replica) storeAlarms(list []kv.Alarm) { r.alarms.Store(&list) }
+func (r *Replica) storeAlarms(list []kv.Alarm) {
+	r.alarms.Store(&list)
+	r.consistency.name(r.alarmed(kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}), r.space.damaged.Load() > 0)
+}
 
 // ActiveAlarms is Alarms as far as this member knows. It answers at once.
 func (r *Replica) ActiveAlarms() []kv.Alarm { return *r.alarms.Load() }

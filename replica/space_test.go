@@ -100,6 +100,7 @@ func TestQuota(t *testing.T) {
 // in between.
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
+	r.consistency.init()
 	own := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}
 	for _, c := range []struct {
 		quota, live int64

@@ -89,7 +89,10 @@ type Metrics struct {
 	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
 	// Damaged counts how often it or a read met data that cannot be read.
 	Scrubbed, ScrubRounds, Damaged uint64
-	Snapshots                      SnapshotStats
+	// Comparisons counts how often this member, leading, has compared the data of all; Differences how
+	// often it found some that differ.
+	Comparisons, Differences uint64
+	Snapshots                SnapshotStats
 	// DiskFull is set while puts are refused for want of space on the disk.
 	DiskFull bool
 	WAL      wal.Metrics
@@ -110,6 +113,8 @@ func (r *Replica) Metrics() Metrics {
 		Scrubbed:      r.space.scrubbed.Load(),
 		ScrubRounds:   r.space.rounds.Load(),
 		Damaged:       r.space.damaged.Load(),
+		Comparisons:   r.consistency.rounds.Load(),
+		Differences:   r.consistency.differences.Load(),
 		Snapshots:     r.snapshotStats(),
 		DiskFull:      r.diskFull(),
 		WAL:           r.raftLog.Metrics(),

@@ -34,6 +34,9 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 		res, err := r.do(ctx, &fsm.Request{Txn: req})
 		return res.Txn, err
 	}
+	if err := r.trusted(); err != nil {
+		return nil, err
+	}
 	if err := r.readable(ctx, serializable); err != nil {
 		return nil, err
 	}

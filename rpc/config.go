@@ -101,7 +101,8 @@ type Config struct {
 	Alarms  Alarms
 	// Leases may be nil; then there is no such service.
 	Leases Leases
-	// NewWatchStream makes the hub's side of a new watch stream.
+	// NewWatchStream makes the hub's side of a new watch stream. One whose Next returns kv.ErrCorrupt
+	// is refused.
 	NewWatchStream func(watch.StreamInfo) WatchStream
 
 	// Ranges is the budget from which KV takes the memory of large results; default none.

@@ -258,7 +258,7 @@ type fakeHub struct {
 }
 
 func (h *fakeHub) NewStream(info watch.StreamInfo) WatchStream {
-	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000), closed: make(chan struct{})}
+	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000), fail: make(chan error, 1), closed: make(chan struct{})}
 	h.streams <- s
 	return s
 }
@@ -269,6 +269,7 @@ type fakeStream struct {
 	in     chan any // watch.CreateRequest, int64 (cancel), string (progress)
 	out    chan []watch.Response
 	closed chan struct{}
+	fail   chan error  // what Next returns
 	panics atomic.Bool // Create panics
 }
 
@@ -289,6 +290,8 @@ func (s *fakeStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Re
 			return nil, watch.ErrClosed
 		}
 		return append(dst, list...), nil
+	case err := <-s.fail:
+		return nil, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

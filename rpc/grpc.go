@@ -117,6 +117,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
+// EndStreams ends the streams that are open, with the status that stands for an error of kv.
+func (s *Server) EndStreams(err error) { s.svc.streams.end(statusOf(err)) }
+
 // Stop refuses new calls, ends the streams and waits for the unary calls, until ctx ends; then it
 // cancels them and waits for their handlers.
 func (s *Server) Stop(ctx context.Context) {

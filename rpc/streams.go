@@ -61,6 +61,15 @@ func (s *streams) leaderless() {
 	}
 }
 
+// end ends the streams that are open with a status.
+func (s *streams) end(status error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.mu.open {
+		st.cancel(status)
+	}
+}
+
 // stop ends all streams; none is let in from now on.
 func (s *streams) stop() {
 	s.mu.Lock()

@@ -108,6 +108,9 @@ func (s *service) watchEnd(conn watchConn, ctx context.Context, err error) error
 	if errors.Is(err, watch.ErrClosed) && ctx.Err() == nil {
 		return rpctypes.ErrGRPCStopped
 	}
+	if errors.Is(err, kv.ErrCorrupt) {
+		return rpctypes.ErrGRPCCorrupt
+	}
 	cause := context.Cause(ctx)
 	var received errReceive
 	switch {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/kv"
 	"vigil/watch"
 )
 
@@ -153,6 +154,25 @@ func TestWatchEnds(t *testing.T) {
 		close(hub.out)
 		_, err := stream.Recv()
 		wantStatus(t, err, rpctypes.ErrGRPCStopped)
+		within(t, hub.closed)
+	})
+	t.Run("server ends all", func(t *testing.T) {
+		stream, hub := openWatch(t, f, t.Context())
+		f.EndStreams(kv.ErrCorrupt)
+		_, err := stream.Recv()
+		wantStatus(t, err, rpctypes.ErrGRPCCorrupt)
+		within(t, hub.closed)
+		// Those that come later are let in.
+		ctx, cancel := context.WithCancel(t.Context())
+		_, hub = openWatch(t, f, ctx)
+		cancel()
+		within(t, hub.closed)
+	})
+	t.Run("hub refuses", func(t *testing.T) {
+		stream, hub := openWatch(t, f, t.Context())
+		hub.fail <- kv.ErrCorrupt
+		_, err := stream.Recv()
+		wantStatus(t, err, rpctypes.ErrGRPCCorrupt)
 		within(t, hub.closed)
 	})
 	t.Run("deadline", func(t *testing.T) {

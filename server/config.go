@@ -83,6 +83,14 @@ type Config struct {
 	ScrubBytesPerSecond int64
 	ScrubPause          time.Duration
 
+	// CorruptCheckInterval is how often the leader compares the data of all members, default 10 min;
+	// CompactHashCheckInterval how often the hashes that compactions have left, default 1 min. Negative
+	// means never.
+	CorruptCheckInterval, CompactHashCheckInterval time.Duration
+	// NoInitialCorruptCheck leaves out comparing with other members before clients are served,
+	// NoCompactHashCheck comparing the hashes of compactions.
+	NoInitialCorruptCheck, NoCompactHashCheck bool
+
 	// MaxTxnOps is the largest number of operations of a transaction, default 128.
 	MaxTxnOps int
 	// MaxRequestBytes is the largest request, default 1.5 MiB.
@@ -149,6 +157,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.QuotaBackendBytes, 2<<30)
 	def(&c.ScrubBytesPerSecond, 8<<20)
 	def(&c.ScrubPause, time.Hour)
+	def(&c.CorruptCheckInterval, 10*time.Minute)
+	def(&c.CompactHashCheckInterval, time.Minute)
 	def(&c.MaxTxnOps, 128)
 	def(&c.MaxLearners, 1)
 	def(&c.PeerTLS.Validity, 365*24*time.Hour)
@@ -160,6 +170,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.KeepAliveTimeout, 20*time.Second)
 	def(&c.WatchProgressInterval, 10*time.Minute)
 	def(&c.MaxWatchersPerStream, 1_000_000)
+	if c.NoCompactHashCheck {
+		c.CompactHashCheckInterval = -1
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

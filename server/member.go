@@ -23,10 +23,15 @@ func (v *memberView) Reclaim()          { v.replica.Reclaim() }
 func (v *memberView) Leader() uint64    { return v.replica.Status().Leader }
 func (v *memberView) IsLearner() bool   { return v.replica.Status().Learner }
 
-// Alarms lists the active alarms by name, for the health checks.
+// Alarms lists the active alarms by name, for the health checks. That another member is corrupt does not
+// make this one unhealthy; it is there to serve.
 func (v *memberView) Alarms() []string {
 	var names []string
+	self := v.replica.Header().MemberID
 	for _, a := range v.replica.ActiveAlarms() {
+		if a.Type == kv.AlarmCorrupt && a.MemberID != self && a.MemberID != 0 {
+			continue
+		}
 		names = append(names, rpc.AlarmName(a.Type))
 	}
 	return names

@@ -103,6 +103,8 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	counter("vigil_snapshot_installed_total", "Snapshots that replaced the store.", func(s *scrape) float64 { return float64(s.metrics.Snapshots.Installed) })
 	counter("vigil_snapshot_receive_failures_total", "Snapshots that did not arrive whole.", func(s *scrape) float64 { return float64(s.metrics.Snapshots.ReceiveFailures) })
 	counter("vigil_snapshot_received_bytes_total", "Bytes of snapshots received.", func(s *scrape) float64 { return float64(s.metrics.Snapshots.ReceivedBytes) })
+	counter("vigil_consistency_checks_total", "Times this member, leading, compared the data of all members.", func(s *scrape) float64 { return float64(s.metrics.Comparisons) })
+	counter("vigil_consistency_differences_total", "Times it found members whose data differ.", func(s *scrape) float64 { return float64(s.metrics.Differences) })
 	gauge("vigil_disk_full", "Whether puts are refused for want of space on the disk.", func(s *scrape) float64 { return oneIf(s.metrics.DiskFull) })
 
 	gauge("etcd_mvcc_db_total_size_in_bytes", "Size of the history on disk.", func(s *scrape) float64 { return float64(s.status.Size) })

@@ -117,6 +117,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 		return c.m.replica.OfferSnapshot(ctx, from.Member, payload)
 	case replica.CallLease:
 		return c.m.replica.AnswerLease(ctx, payload)
+	case replica.CallHash:
+		return c.m.replica.AnswerHash(ctx, payload)
 	case callPromote:
 		if len(payload) != 8 {
 			return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("promotion of an id of %d bytes", len(payload))}

@@ -154,15 +154,13 @@ func (m *Member) start() (err error) {
 	hashes := newHasher(m.replica)
 	rpcMetrics := rpc.NewMetrics(false)
 	m.rpc, err = rpc.NewServer(rpc.Config{
-		KV:      m.replica,
-		Member:  view,
-		Cluster: view,
-		Hasher:  hashes,
-		Alarms:  m.replica,
-		Leases:  m.replica,
-		NewWatchStream: func(info watch.StreamInfo) rpc.WatchStream {
-			return m.replica.Hub().NewStream(info)
-		},
+		KV:                   m.replica,
+		Member:               view,
+		Cluster:              view,
+		Hasher:               hashes,
+		Alarms:               m.replica,
+		Leases:               m.replica,
+		NewWatchStream:       m.newWatchStream,
 		Ranges:               m.ranges,
 		Logger:               m.log,
 		Metrics:              rpcMetrics,
@@ -211,6 +209,7 @@ func (m *Member) start() (err error) {
 	m.serving.Go(func() { m.serveClients(ctx, clients) })
 	m.serving.Go(func() { m.forwardFailure(ctx) })
 	m.serving.Go(func() { m.watchRemoval(ctx) })
+	m.serving.Go(func() { m.watchTrust(ctx) })
 	return nil
 }
 
@@ -359,6 +358,10 @@ func (m *Member) replicaConfig() replica.Config {
 
 		Logger: c.Logger,
 		NoSync: c.UnsafeNoSync,
+
+		CompareInterval:            c.CorruptCheckInterval,
+		CompareCompactionsInterval: c.CompactHashCheckInterval,
+		NoInitialCheck:             c.NoInitialCorruptCheck,
 
 		ScrubBytesPerSecond: max(c.ScrubBytesPerSecond, 0),
 		ScrubPause:          c.ScrubPause,

@@ -109,6 +109,9 @@ func sections(o *options) []section {
 			quota(&c.QuotaBackendBytes, d.QuotaBackendBytes),
 			rate(&c.ScrubBytesPerSecond, d.ScrubBytesPerSecond),
 			duration(&c.ScrubPause, "scrub-pause", d.ScrubPause, "rest between two rounds of reading"),
+			orNever(&c.CorruptCheckInterval, "corrupt-check-time", d.CorruptCheckInterval, "how often the leader compares the data of all members; 0 for never"),
+			duration(&c.CompactHashCheckInterval, "compact-hash-check-time", d.CompactHashCheckInterval, "how often the leader compares the hashes that compactions have left"),
+			gates(c),
 			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
 		}},
 		{"Logs and insight", []*option{
@@ -184,6 +187,45 @@ func duration(p *time.Duration, name string, dflt time.Duration, help string) *o
 		*p = v
 		return nil
 	}}
+}
+
+// orNever is a duration of which 0 means never, which Config says with a negative one.
+func orNever(p *time.Duration, name string, dflt time.Duration, help string) *option {
+	return &option{name: name, value: "DURATION", shown: dflt.String(), help: help, set: func(s string) error {
+		v, err := time.ParseDuration(s)
+		if err != nil || v < 0 {
+			return errors.New("want a duration such as 5s or 1m30s, or 0")
+		}
+		if *p = v; v == 0 {
+			*p = -1
+		}
+		return nil
+	}}
+}
+
+// gates takes etcd's feature gates. Two of them are switches here, and on unless told.
+func gates(c *server.Config) *option {
+	known := []string{"AllAlpha", "AllBeta", "CompactHashCheck", "FastLeaseKeepAlive", "InitialCorruptCheck", "LeaseCheckpoint",
+		"LeaseCheckpointPersist", "PriorityRequest", "SetMemberLocalAddr", "StopGRPCServiceOnDefrag", "TxnModeWriteWithSharedBuffer"}
+	return &option{name: "feature-gates", value: "NAME=BOOL,...", shown: "InitialCorruptCheck=true,CompactHashCheck=true",
+		help: "compare with other members before serving; compare the hashes of compactions; etcd's other gates are accepted and have no effect",
+		set: func(s string) error {
+			for _, part := range splitList(s) {
+				name, value, _ := strings.Cut(part, "=")
+				on, err := strconv.ParseBool(value)
+				switch {
+				case !slices.Contains(known, name):
+					return fmt.Errorf("no feature gate is called %q", name)
+				case err != nil:
+					return fmt.Errorf("%s: want true or false", name)
+				case name == "InitialCorruptCheck":
+					c.NoInitialCorruptCheck = !on
+				case name == "CompactHashCheck":
+					c.NoCompactHashCheck = !on
+				}
+			}
+			return nil
+		}}
 }
 
 func millis(p *time.Duration, name string, dflt time.Duration, help string) *option {

@@ -44,6 +44,10 @@ func TestMistakes(t *testing.T) {
 		{args: []string{"--max-concurrent-streams=4294967296"}, want: "4294967295"},
 		{args: []string{"--heartbeat-interval=1s"}, want: "milliseconds"},
 		{args: []string{"--grpc-keepalive-timeout=5"}, want: "want a duration"},
+		{args: []string{"--corrupt-check-time=-1s"}, want: "or 0"},
+		{args: []string{"--compact-hash-check-time=0"}, want: "above 0"},
+		{args: []string{"--feature-gates=InitialCorruptCheck=maybe"}, want: "InitialCorruptCheck: want true or false"},
+		{args: []string{"--feature-gates=InitialCorruptCheck=true,Flux=true"}, want: `no feature gate is called "Flux"`},
 		{args: []string{"--log-level=loud"}, want: "want debug, info, warn or error"},
 		{args: []string{"--listen-client-urls="}, want: "at least one URL"},
 		{args: []string{"--name"}, want: "needs an argument"},
@@ -57,6 +61,28 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := parse([]string{"-h"}, nil); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)
+	}
+}
+
+func TestComparisonsOfMembers(t *testing.T) {
+	for _, c := range []struct {
+		args              []string
+		state, compaction time.Duration
+		noInitial         bool
+	}{
+		{nil, 10 * time.Minute, time.Minute, false},
+		{[]string{"--corrupt-check-time=0", "--compact-hash-check-time=5s"}, -1, 5 * time.Second, false},
+		{[]string{"--corrupt-check-time=1h", "--feature-gates=CompactHashCheck=false,LeaseCheckpoint=true"}, time.Hour, -1, false},
+		{[]string{"--feature-gates=InitialCorruptCheck=false"}, 10 * time.Minute, time.Minute, true},
+		{[]string{"--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true"}, 10 * time.Minute, time.Minute, false},
+	} {
+		o, err := parse(c.args, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := o.config.WithDefaults(); d.CorruptCheckInterval != c.state || d.CompactHashCheckInterval != c.compaction || d.NoInitialCorruptCheck != c.noInitial {
+			t.Errorf("%q: %v, %v, %v", c.args, d.CorruptCheckInterval, d.CompactHashCheckInterval, d.NoInitialCorruptCheck)
+		}
 	}
 }
 
