@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -239,8 +240,30 @@ func (s *Server) Ready() {
 	}
 }
 
-// Pause stops the process with SIGSTOP and Resume lets it go on.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+// Pause stops the process with SIGSTOP and returns when none of its threads runs any more, which may be a
+// while after the signal was sent. Resume lets it go on.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	for end := time.Now().Add(stopTimeout); !s.paused(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s still runs %s after SIGSTOP", s.cfg.Program, stopTimeout)
+		}
+	}
+}
+
+// paused reports whether all threads are stopped.
+func (s *Server) paused() bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Pid()))
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		// The state comes behind the name, which is in parentheses.
+		if i := bytes.LastIndexByte(b, ')'); err == nil && (i < 0 || !bytes.HasPrefix(b[i:], []byte(") T"))) {
+			return false
+		}
+	}
+	return len(stats) > 0
+}
 
 // Resume undoes Pause.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
