@@ -327,6 +327,11 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 		}
 		reading <- err
 	}()
+	await(t, "the reader waits for the index", func() bool {
+		r.readers.mu.Lock()
+		defer r.readers.mu.Unlock()
+		return len(r.readers.mu.waiting) > 0
+	})
 	g.lag(r, 50) // cuts it off altogether
 	select {
 	case err := <-waiting:
@@ -337,8 +342,9 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 	g.net.drop = nil
 	g.net.mu.Unlock()
 	g.net.setCut(r.memberID, false)
-	// The patience of requests is a minute, that of the test less.
 	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	// The patience of requests is a minute, that of the test less.
+	await(t, "the answers", func() bool { return len(waiting) == 1 && len(reading) == 1 })
 	if err := <-waiting; err != kv.ErrTimeout && err != kv.ErrTimeoutLeaderFailure {
 		t.Errorf("the put: %v", err)
 	}
