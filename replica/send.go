@@ -31,6 +31,9 @@ type SnapshotTransport interface {
 const (
 	// progressInterval is how often a transfer that goes on for long says how far it is.
 	progressInterval = 5 * time.Second
+	// minPause and maxPause bound the pause after an attempt that failed.
+	minPause = 50 * time.Millisecond
+	maxPause = time.Minute
 	// cutAttempts is how often a state is cut anew because of a compaction in between.
 	cutAttempts = 5
 )
@@ -45,6 +48,8 @@ type sending struct {
 		// to are the members that a snapshot is sent to, with the position that it was cut at, 0
 		// while it was not.
 		to map[uint64]uint64
+		// after is when the next attempt may begin, for members that the last one failed for.
+		after map[uint64]time.Time
 	}
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -56,23 +61,31 @@ type sending struct {
 }
 
 func (s *sending) init() {
-	s.mu.to = map[uint64]uint64{}
+	s.mu.to, s.mu.after = map[uint64]uint64{}, map[uint64]time.Time{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
-// begin starts a transfer to a member, unless one is under way or there are too many.
-func (s *sending) begin(to uint64, most int, run func(ctx context.Context)) bool {
+// begin starts a transfer to a member, unless one is under way, there are too many, or the last one failed
+// a short time ago: the pause is as long as the attempt was, so that no more than half of the time goes
+// into what is in vain.
+func (s *sending) begin(to uint64, most int, run func(ctx context.Context) error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, busy := s.mu.to[to]; busy || s.mu.ended || len(s.mu.to) >= most {
+	began := time.Now()
+	if _, busy := s.mu.to[to]; busy || s.mu.ended || len(s.mu.to) >= most || began.Before(s.mu.after[to]) {
 		return false
 	}
 	s.mu.to[to] = 0
+	delete(s.mu.after, to)
 	s.wg.Go(func() {
-		run(s.ctx)
+		err := run(s.ctx)
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.mu.to, to)
-		s.mu.Unlock()
+		if err != nil {
+			now := time.Now()
+			s.mu.after[to] = now.Add(min(max(now.Sub(began), minPause), maxPause))
+		}
 	})
 	return true
 }
@@ -122,7 +135,7 @@ func (s snapshotSender) Position() uint64 { return s.r.applied.Load() }
 
 func (s snapshotSender) Send(m *raftpb.Message) {
 	r, to := s.r, m.GetTo()
-	begun := r.sending.begin(to, r.cfg.MaxSnapshots, func(ctx context.Context) {
+	begun := r.sending.begin(to, r.cfg.MaxSnapshots, func(ctx context.Context) error {
 		err := r.sendSnapshot(ctx, m)
 		if err != nil {
 			r.sending.failed.Add(1)
@@ -130,6 +143,7 @@ func (s snapshotSender) Send(m *raftpb.Message) {
 			r.node.ReportUnreachable(to)
 		}
 		r.node.ReportSnapshot(to, err == nil)
+		return err
 	})
 	if !begun {
 		// Raft asks again.

@@ -11,10 +11,10 @@ func TestSending(t *testing.T) {
 	var s sending
 	s.init()
 	defer s.end()
-	let := map[uint64]chan struct{}{}
+	let := map[uint64]chan error{}
 	begin := func(to uint64) bool {
-		c := make(chan struct{})
-		ok := s.begin(to, 2, func(context.Context) { <-c })
+		c := make(chan error, 1)
+		ok := s.begin(to, 2, func(context.Context) error { return <-c })
 		if ok {
 			let[to] = c
 		}
@@ -42,6 +42,12 @@ func TestSending(t *testing.T) {
 	if !begin(3) {
 		t.Error("there is room for another")
 	}
+	let[1] <- errCut
+	await(t, "the end of another", func() bool { return s.limit(100, 10, 5) == 100 })
+	if begin(1) {
+		t.Error("an attempt that failed is repeated at once")
+	}
+	await(t, "the next attempt", func() bool { return begin(1) })
 	close(let[1])
 	close(let[3])
 	s.end()
