@@ -69,13 +69,10 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	}
 	members[2] = begin(2)
 	<-members[2].replica.Ready()
-	for end := time.Now().Add(30 * time.Second); members[2].replica.Status().Revision < rev; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); members[2].replica.Status().Revision < rev || members[2].replica.Metrics().Snapshots.Installed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("at revision %d, want %d", members[2].replica.Status().Revision, rev)
+			t.Fatalf("at revision %d, want %d; %+v", members[2].replica.Status().Revision, rev, members[2].replica.Metrics().Snapshots)
 		}
-	}
-	if s := members[2].replica.Metrics().Snapshots; s.Installed == 0 {
-		t.Errorf("%+v", s)
 	}
 	want, err := members[0].replica.HashKV(t.Context(), rev)
 	if err != nil {
