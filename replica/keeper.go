@@ -28,12 +28,21 @@ func (r *Replica) keep(ctx context.Context) {
 		case now := <-tick.C:
 			before := now.Add(-r.cfg.RequestTimeout)
 			for _, g := range r.queue.expire(before) {
-				g.resolve(r.timeout(g.begun))
+				g.resolve(r.expired(g))
 			}
 			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
 			r.sampleSpace()
 		}
 	}
+}
+
+// expired says why a group had no outcome in time. One that never was proposed because there is no leader
+// ends as a call does whose own time is up, as in etcd.
+func (r *Replica) expired(g *group) error {
+	if g.term == 0 && r.node.Status().Lead == 0 {
+		return context.DeadlineExceeded
+	}
+	return r.timeout(g.begun)
 }
 
 // publish waits until the member can serve, makes its name and client URLs known if the cluster has

@@ -10,6 +10,11 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"vigil/test/proc"
 )
 
@@ -186,5 +191,50 @@ func TestPausedLeader(t *testing.T) {
 	for i := range 20 {
 		g.put(lead, fmt.Sprintf("n%d", i), "x")
 	}
+	g.agree()
+}
+
+// A member without the others answers what it can answer alone, and the rest with the error that says
+// why, and goes on by itself when one comes back.
+func TestNoQuorum(t *testing.T) {
+	g := start(t, 3)
+	alone := g.list[0]
+	g.put(alone, "k", "v")
+	for _, m := range g.list[1:] {
+		m.Kill()
+	}
+	g.until("member without a leader", func() bool {
+		st := g.status(alone)
+		return st != nil && st.Leader == 0
+	})
+	ctx := clientv3.WithRequireLeader(proc.Context(t))
+	if _, err := alone.client.Get(ctx, "k"); err == nil || !strings.Contains(err.Error(), "etcdserver: no leader") {
+		t.Errorf("a read that requires a leader: %v", err)
+	}
+	if res, err := alone.client.Get(proc.Context(t), "k", clientv3.WithSerializable()); err != nil || len(res.Kvs) != 1 {
+		t.Errorf("a serializable read: %v, %v", res, err)
+	}
+	// Side by side: each takes as long as requests may.
+	kv := pb.NewKVClient(alone.Dial())
+	puts, reads := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := kv.Put(proc.Context(t), &pb.PutRequest{Key: []byte("k"), Value: []byte("w")})
+		puts <- err
+	}()
+	go func() {
+		_, err := kv.Range(proc.Context(t), &pb.RangeRequest{Key: []byte("k")})
+		reads <- err
+	}()
+	// The write was never proposed; then it is the member's own deadline that the client is told.
+	if err := <-puts; status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "desc = context deadline exceeded") {
+		t.Errorf("a write without a quorum: %v", err)
+	}
+	if err := <-reads; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "etcdserver: request timed out") {
+		t.Errorf("a read without a quorum: %v", err)
+	}
+	g.list[1].Launch()
+	g.put(alone, "k", "x")
+	g.list[2].Restart()
+	g.list[1].Ready()
 	g.agree()
 }
