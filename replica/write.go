@@ -14,7 +14,8 @@ import (
 
 // Put writes a key. Errors: those of mvcc.Writer.Put, and of any write: kv.ErrRequestTooLarge,
 // kv.ErrTooManyRequests, kv.ErrNoSpace and kv.ErrLeaderChanged had no effect; kv.ErrTimeout and its
-// variants, kv.ErrStopped and those of ctx may still take effect.
+// variants, kv.ErrStopped and those of ctx may still take effect. A request that could not be proposed in
+// time because there is no leader ends with context.DeadlineExceeded.
 func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
 	res, err := r.do(ctx, &fsm.Request{Put: req})
 	return res.Put, err
