@@ -8,6 +8,8 @@
 //     output is what the program wrote; after a failure, with the exit code and standard error.
 //   - watch lines=n: a command that does not end by itself; it is ended once it wrote n lines.
 //   - raise member=id alarm=name: raises an alarm.
+//   - LEASE1, LEASE2 and so on stand for the ids of leases that were granted, in the order of their
+//     granting.
 //   - sh: the lines of the input are commands, run one after another, each shown with its output.
 package ctl
 
@@ -34,7 +36,7 @@ func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		t.Parallel()
 		s := proc.Start(t, proc.Config{Memory: true, Advertise: "127.0.0.1"})
-		r := runner{etcdctl: proc.Path(t, proc.Etcdctl), server: s}
+		r := &runner{etcdctl: proc.Path(t, proc.Etcdctl), server: s}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "etcdctl":
@@ -69,23 +71,24 @@ func TestTranscripts(t *testing.T) {
 type runner struct {
 	etcdctl string
 	server  *proc.Server
+	leases  []string // the ids that the server chose, in hexadecimal
 }
 
-func (r runner) env() []string { return []string{"ETCDCTL_ENDPOINTS=" + r.server.Addr()} }
+func (r *runner) env() []string { return []string{"ETCDCTL_ENDPOINTS=" + r.server.Addr()} }
 
-func (r runner) run(t *testing.T, line, stdin string) string {
+func (r *runner) run(t *testing.T, line, stdin string) string {
 	t.Helper()
 	if stdin != "" {
 		stdin += "\n\n\n" // the format takes blank lines off the end
 	}
 	res := proc.Run(t, timeout, proc.Spec{
-		Name: r.etcdctl, Args: split(t, line), Env: r.env(), Stdin: stdin,
+		Name: r.etcdctl, Args: split(t, r.known(line)), Env: r.env(), Stdin: stdin,
 	})
 	out := res.Stdout
 	if res.Code != 0 {
 		out += fmt.Sprintf("exit %d\n", res.Code)
 	}
-	return normalise(out + errors(res.Stderr))
+	return normalise(r.named(out + errors(res.Stderr)))
 }
 
 // errors drops the client library's own log lines.
@@ -100,12 +103,12 @@ func errors(stderr string) string {
 }
 
 // watch runs a command until it wrote a number of lines.
-func (r runner) watch(t *testing.T, line string, lines int) string {
+func (r *runner) watch(t *testing.T, line string, lines int) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	var out proc.Log
-	cmd := exec.CommandContext(ctx, r.etcdctl, split(t, line)...)
+	cmd := exec.CommandContext(ctx, r.etcdctl, split(t, r.known(line))...)
 	cmd.Env = append(cmd.Environ(), r.env()...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -120,11 +123,11 @@ func (r runner) watch(t *testing.T, line string, lines int) string {
 		if ctx.Err() != nil {
 			t.Fatalf("%s: not %d lines in %s:\n%s", line, lines, timeout, out.String())
 		}
-		return normalise(out.String() + fmt.Sprintf("%v\n", err))
+		return normalise(r.named(out.String() + fmt.Sprintf("%v\n", err)))
 	}
 	cancel()
 	<-exited
-	return normalise(out.String())
+	return normalise(r.named(out.String()))
 }
 
 // varying matches what is another number at every run, or on another server.
@@ -135,6 +138,8 @@ var varying = []struct {
 	{regexp.MustCompile(`"(raft_term|raftTerm|raftIndex|raftAppliedIndex|dbSize|dbSizeInUse)":[1-9]\d*`), `"$1":N`},
 	// The text form of a message has one blank or two between fields, by the build of the program.
 	{regexp.MustCompile(`memberID:(\d+) +alarm:`), `memberID:$1 alarm:`},
+	{regexp.MustCompile(`remaining\(\d+s\)`), `remaining(Ns)`},
+	{regexp.MustCompile(`"ttl":\d+,"granted-ttl"`), `"ttl":N,"granted-ttl"`},
 	{regexp.MustCompile(`"(RaftTerm|RaftIndex)" : [1-9]\d*`), `"$1" : N`},
 	{regexp.MustCompile(`took = \S+`), `took = T`},
 	{regexp.MustCompile(`took \S+s\b`), `took T`},

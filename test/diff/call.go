@@ -36,16 +36,20 @@ type Call struct {
 
 // methods names the method that each request message belongs to.
 var methods = map[protoreflect.FullName]string{
-	"etcdserverpb.RangeRequest":         "etcdserverpb.KV/Range",
-	"etcdserverpb.PutRequest":           "etcdserverpb.KV/Put",
-	"etcdserverpb.DeleteRangeRequest":   "etcdserverpb.KV/DeleteRange",
-	"etcdserverpb.TxnRequest":           "etcdserverpb.KV/Txn",
-	"etcdserverpb.CompactionRequest":    "etcdserverpb.KV/Compact",
-	"etcdserverpb.StatusRequest":        "etcdserverpb.Maintenance/Status",
-	"etcdserverpb.AlarmRequest":         "etcdserverpb.Maintenance/Alarm",
-	"etcdserverpb.HashKVRequest":        "etcdserverpb.Maintenance/HashKV",
-	"etcdserverpb.MemberListRequest":    "etcdserverpb.Cluster/MemberList",
-	"grpc.health.v1.HealthCheckRequest": "grpc.health.v1.Health/Check",
+	"etcdserverpb.RangeRequest":           "etcdserverpb.KV/Range",
+	"etcdserverpb.PutRequest":             "etcdserverpb.KV/Put",
+	"etcdserverpb.DeleteRangeRequest":     "etcdserverpb.KV/DeleteRange",
+	"etcdserverpb.TxnRequest":             "etcdserverpb.KV/Txn",
+	"etcdserverpb.CompactionRequest":      "etcdserverpb.KV/Compact",
+	"etcdserverpb.LeaseGrantRequest":      "etcdserverpb.Lease/LeaseGrant",
+	"etcdserverpb.LeaseRevokeRequest":     "etcdserverpb.Lease/LeaseRevoke",
+	"etcdserverpb.LeaseTimeToLiveRequest": "etcdserverpb.Lease/LeaseTimeToLive",
+	"etcdserverpb.LeaseLeasesRequest":     "etcdserverpb.Lease/LeaseLeases",
+	"etcdserverpb.StatusRequest":          "etcdserverpb.Maintenance/Status",
+	"etcdserverpb.AlarmRequest":           "etcdserverpb.Maintenance/Alarm",
+	"etcdserverpb.HashKVRequest":          "etcdserverpb.Maintenance/HashKV",
+	"etcdserverpb.MemberListRequest":      "etcdserverpb.Cluster/MemberList",
+	"grpc.health.v1.HealthCheckRequest":   "grpc.health.v1.Health/Check",
 }
 
 // NewCall makes the call of a request message.

@@ -84,6 +84,7 @@ func compare(want Outcome, wantIDs ids, got Outcome, gotIDs ids) []Field {
 
 func compareMessages(out []Field, path string, want proto.Message, wantIDs ids, got proto.Message, gotIDs ids) []Field {
 	c := comparer{wantIDs: wantIDs, gotIDs: gotIDs, out: out}
+	alike(want, got)
 	c.messages(path, want.ProtoReflect(), got.ProtoReflect())
 	return c.out
 }
