@@ -86,6 +86,9 @@ func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) (
 	if to != nil && kind == CallHash {
 		return to.AnswerHash(ctx, payload)
 	}
+	if to != nil && kind == CallLease {
+		return to.AnswerLease(ctx, payload)
+	}
 	if to == nil || kind != CallSnapshotOffer {
 		return nil, errCut
 	}
@@ -191,7 +194,7 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 	g.t.Helper()
 	e := &end{net: g.net}
-	c.Transport, c.SnapshotTransport = e, e
+	c.Transport, c.SnapshotTransport, c.Calls = e, e, e
 	r, err := Open(c)
 	if err != nil {
 		g.t.Fatal(err)
