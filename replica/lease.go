@@ -21,7 +21,7 @@ type Caller interface {
 }
 
 // CallLease is the kind of the call that AnswerLease answers.
-const CallLease uint8 = 16
+const CallLease uint8 = 4
 
 // minLeaseTTL is the least TTL that is granted: a lease must outlive an election. In seconds.
 func (r *Replica) minLeaseTTL() int64 {
