@@ -198,7 +198,7 @@ func (t *timeline) one(key string, rev int64) []item {
 
 func compare(v *violations, o *op, want []item) {
 	if !slices.Equal(o.Found, want) {
-		v.add("it found what was not there, want %s: %v", brief(want), o)
+		v.add("it found what was not there, want %v: %v", want, o)
 	}
 }
 

@@ -113,7 +113,11 @@ func (c *client) do(ctx context.Context, k kind, key string) op {
 		o.Run = int(c.slot.run.Load())
 	}
 	c.made++
-	o.Value = fmt.Sprintf("%d-%d%s", c.id, c.made, strings.Repeat(".", c.rng.IntN(200)))
+	pad := c.rng.IntN(200)
+	if c.rng.IntN(20) == 0 {
+		pad *= 200
+	}
+	o.Value = fmt.Sprintf("%d-%d%s", c.id, c.made, strings.Repeat(".", pad))
 	var err error
 	o.Call = c.clock()
 	switch k {

@@ -3,9 +3,6 @@ package chaos
 import (
 	"context"
 	"math/rand/v2"
-	"os/exec"
-	"strconv"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,9 +43,26 @@ var faults = []fault{
 		lead := r.leader()
 		r.pause(lead)
 		r.recover()
-		r.hold(time.Second)
+		r.hold(time.Duration(r.rng.Int64N(int64(time.Second))))
+		// These are in its sockets when it goes on.
+		wait := r.probe(lead)
+		r.progress(20)
+		r.resume(lead)
+		wait()
+		r.hold(500 * time.Millisecond)
+	}},
+	{"pause the leader, and it goes on cut off", true, func(r *run) {
+		lead := r.leader()
+		r.pause(lead)
+		r.recover()
+		r.cut(lead, true, true, link.Rule{Stall: true})
+		wait := r.probe(lead)
+		r.progress(20)
+		// It does not know yet that it leads no more, and hears it from nobody.
 		r.resume(lead)
 		r.hold(time.Second)
+		r.net.Heal()
+		wait()
 	}},
 	{"pause a follower", false, func(r *run) {
 		r.pause(r.follower())
@@ -75,7 +89,7 @@ var faults = []fault{
 		}
 		r.hold(3 * time.Second)
 	}},
-	{"the leader is not heard", true, func(r *run) {
+	{"the leader is not heard", false, func(r *run) {
 		r.cut(r.leader(), true, false, link.Rule{Stall: true})
 		r.recover()
 		r.hold(time.Second)
@@ -84,6 +98,11 @@ var faults = []fault{
 		r.cut(r.leader(), false, true, link.Rule{Stall: true})
 		r.recover()
 		r.hold(time.Second)
+	}},
+	{"a follower is heard or hears, not both", false, func(r *run) {
+		hears := r.rng.IntN(2) == 0
+		r.cut(r.follower(), !hears, hears, link.Rule{Stall: true})
+		r.hold(4 * time.Second)
 	}},
 	{"one link is cut", false, func(r *run) {
 		a := r.leader()
@@ -119,6 +138,7 @@ var faults = []fault{
 		}
 	}},
 	{"a slow disk", false, slowDisk},
+	{"a full disk", false, fullDisk},
 	{"rolling restart", true, func(r *run) {
 		for _, s := range r.slots {
 			r.stop(s)
@@ -152,6 +172,19 @@ var faults = []fault{
 		r.hold(time.Duration(r.rng.Int64N(int64(400 * time.Millisecond))))
 		r.kill(s)
 	}},
+	{"a slow snapshot, and its sender is killed", false, func(r *run) {
+		s := r.follower()
+		r.kill(s)
+		r.away()
+		r.cut(s, false, true, link.Rule{Rate: 300 << 10})
+		r.launch(s)
+		r.hold(time.Duration(r.rng.Int64N(int64(2 * time.Second))))
+		if lead := r.leader(); lead != s {
+			r.kill(lead)
+		}
+		r.net.Heal()
+		r.recover()
+	}},
 	{"move the leader", false, func(r *run) {
 		for range 3 {
 			lead := r.leader()
@@ -172,6 +205,19 @@ var faults = []fault{
 		r.progress(20)
 		r.add(s, false)
 		r.serving(s)
+	}},
+	{"replace a member, and the leader is killed", false, func(r *run) {
+		s := r.follower()
+		r.kill(s)
+		r.remove(s)
+		r.away()
+		r.add(s, false)
+		r.hold(time.Duration(r.rng.Int64N(int64(500 * time.Millisecond))))
+		lead := r.others(s)[r.rng.IntN(len(r.slots)-1)]
+		r.kill(lead)
+		r.hold(time.Second)
+		r.launch(lead)
+		r.recover()
 	}},
 	{"remove the leader", false, func(r *run) {
 		s := r.leader()
@@ -224,25 +270,6 @@ var faults = []fault{
 		}
 		r.hold(2 * time.Second)
 	}},
-}
-
-// slowDisk lets each sync of a member take a quarter of a second, by a tracer.
-func slowDisk(r *run) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		r.t.Log("no slow disk: strace is not installed")
-		return
-	}
-	s := r.slots[r.rng.IntN(len(r.slots))]
-	cmd := exec.CommandContext(r.t.Context(), strace, "-f", "-qq", "-o", "/dev/null", "-p", strconv.Itoa(s.Pid()),
-		"-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=250000")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.hold(4 * time.Second)
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	_ = cmd.Wait()
 }
 
 // away waits until the others have written so much that they no longer have the log of it.

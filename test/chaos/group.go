@@ -40,6 +40,8 @@ type slot struct {
 	id     uint64
 	paused bool
 	up     bool
+	// mounted is set if the slot has a file system of its own.
+	mounted bool
 	// voter is set while clients are to ask the member.
 	voter atomic.Bool
 }
@@ -54,6 +56,7 @@ type group struct {
 	t     *testing.T
 	rng   *rand.Rand
 	dir   string // of the data and logs
+	keep  string // see kept
 	net   *link.Network
 	slots []*slot // members now
 	spare *slot   // a place for one more
@@ -70,6 +73,7 @@ func newGroup(t *testing.T, rng *rand.Rand, members int, args ...string) *group 
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.client.Close() })
+		g.mount(s)
 		if n == members {
 			g.spare = s
 		} else {
@@ -95,13 +99,15 @@ func (g *group) initialCluster() string {
 	return strings.Join(parts, ",")
 }
 
+func (g *group) dataDir(s *slot) string { return filepath.Join(g.dir, s.node, s.name()) }
+
 func (g *group) logFile(s *slot) string { return filepath.Join(g.dir, s.name()+".log") }
 
 // place runs a new member, with an empty disk, in a slot.
 func (g *group) place(s *slot, cluster, state string) {
 	g.t.Helper()
 	s.Server = proc.New(g.t, proc.Config{
-		Name: s.name(), InitialCluster: cluster, DataDir: filepath.Join(g.dir, s.name()),
+		Name: s.name(), InitialCluster: cluster, DataDir: g.dataDir(s),
 		ClientPort: s.clientPort, PeerPort: s.peerPort,
 		Args: append([]string{"--initial-advertise-peer-urls=" + s.peerURL, "--initial-cluster-state=" + state,
 			"--log-outputs=stderr," + g.logFile(s)}, g.args...),
@@ -319,7 +325,7 @@ func (g *group) add(s *slot, learner bool) {
 		}
 		return err
 	})
-	if err := os.RemoveAll(filepath.Join(g.dir, s.name())); err != nil {
+	if err := os.RemoveAll(g.dataDir(s)); err != nil {
 		g.t.Fatal(err)
 	}
 	s.life++
@@ -381,12 +387,23 @@ func (g *group) count(text string) (n int) {
 	return n
 }
 
+// kept returns the directory of what is kept of a failed test.
+func (g *group) kept() (string, error) {
+	if g.keep == "" {
+		var err error
+		if g.keep, err = os.MkdirTemp("", "vigil-chaos-"); err != nil {
+			return "", err
+		}
+	}
+	return g.keep, nil
+}
+
 // keepLogs saves the logs of all members if the test failed.
 func (g *group) keepLogs() {
 	if !g.t.Failed() {
 		return
 	}
-	dir, err := os.MkdirTemp("", "vigil-chaos-")
+	dir, err := g.kept()
 	if err != nil {
 		g.t.Log(err)
 		return
@@ -401,5 +418,5 @@ func (g *group) keepLogs() {
 			g.t.Log(err)
 		}
 	}
-	g.t.Logf("rules of the network: %v; the members' logs are in %s", g.net, dir)
+	g.t.Logf("rules of the network: %v; logs and records are in %s", g.net, dir)
 }

@@ -14,6 +14,13 @@ type event struct {
 	Deleted bool
 }
 
+func (e event) String() string {
+	if e.Deleted {
+		return fmt.Sprintf("[%s deleted at %d]", e.Key, e.Mod)
+	}
+	return e.item.String()
+}
+
 // revision is all that happened at one revision.
 type revision struct {
 	// Seen is when the first watcher was told.

@@ -65,7 +65,7 @@ var model = porcupine.Model{
 		if i.op == nil {
 			return fmt.Sprintf("at first %v", i.init.item)
 		}
-		return fmt.Sprintf("%s %.12q expect %d: %s at %d, done %t, %s", i.Kind, i.Value, i.Expect, i.Outcome, max(i.rev, i.Rev), i.Done, brief(i.Found))
+		return fmt.Sprintf("%s %.12q expect %d: %s at %d, done %t, %v", i.Kind, i.Value, i.Expect, i.Outcome, max(i.rev, i.Rev), i.Done, i.Found)
 	},
 }
 

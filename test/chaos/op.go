@@ -59,15 +59,11 @@ type op struct {
 
 func (o *op) String() string {
 	return fmt.Sprintf("client %d at member %d: %s %s%s=%.20q expect %d, called %v returned %v: %s %s at revision %d, done %t, deleted %d, found %v",
-		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, brief(o.Found))
+		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found)
 }
 
-func brief(items []item) string {
-	s := ""
-	for _, i := range items {
-		s += fmt.Sprintf("[%s=%.20q created %d, modified %d, version %d]", i.Key, i.Value, i.Create, i.Mod, i.Version)
-	}
-	return s
+func (i item) String() string {
+	return fmt.Sprintf("[%s=%.20q created %d, modified %d, version %d]", i.Key, i.Value, i.Create, i.Mod, i.Version)
 }
 
 // keys returns the keys that the operation puts or deletes if it takes effect.

@@ -2,9 +2,12 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +38,7 @@ type run struct {
 	clients  []*client // that ask for linearizable reads and write
 	readers  []*client // of serializable reads
 	last     *client   // of the run itself
+	ids      int       // of clients so far
 	watchers []*watcher
 	ended    []record           // of watchers that have ended
 	at       map[*slot]*watcher // watchers of all keys that stay at a member
@@ -112,12 +116,27 @@ func (r *run) dial(endpoints ...string) *clientv3.Client {
 }
 
 func (r *run) newClient(s *slot, endpoints ...string) *client {
-	c := &client{Client: r.dial(endpoints...), id: len(r.clients) + len(r.readers) + 1, member: -1, slot: s, clock: r.clock, rng: r.fork(),
+	return r.clientOn(r.dial(endpoints...), s)
+}
+
+func (r *run) clientOn(conn *clientv3.Client, s *slot) *client {
+	r.ids++
+	c := &client{Client: conn, id: r.ids, member: -1, slot: s, clock: r.clock, rng: r.fork(),
 		rec: &r.rec, acks: &r.acks, seen: map[string]int64{}}
 	if s != nil {
 		c.member = s.n
 	}
 	return c
+}
+
+// probe sends a member reads that were not called before now, and returns what waits for their end.
+func (r *run) probe(s *slot) (wait func()) {
+	var reading sync.WaitGroup
+	for n := range 2 * len(keys) {
+		c := r.clientOn(s.client, s)
+		reading.Go(func() { c.do(r.t.Context(), get, keys[n%len(keys)]) })
+	}
+	return reading.Wait
 }
 
 // opens begins to ask a member that has come to an empty slot.
@@ -229,7 +248,7 @@ func (r *run) check(h *history, ops []op) violations {
 	late := r.clock() - time.Minute
 	all := append(slices.Clone(r.pending), ops...)
 	v := check(h, all, searching)
-	r.pending = slices.DeleteFunc(all, func(o op) bool {
+	r.pending = slices.DeleteFunc(slices.Clone(all), func(o op) bool {
 		return !o.writes() || o.Outcome != unknown || o.Call < late || happened(h, &o)
 	})
 	v = append(v, checkLocal(ops)...)
@@ -250,7 +269,26 @@ func (r *run) check(h *history, ops []op) violations {
 	}
 	r.failed.Lock()
 	defer r.failed.Unlock()
-	return append(v, r.failed.v...)
+	if v = append(v, r.failed.v...); len(v) > 0 {
+		r.save("history.json", h)
+		r.save("operations.json", all)
+		r.save("watchers.json", records)
+	}
+	return v
+}
+
+// save keeps a record of a round that failed.
+func (r *run) save(name string, what any) {
+	dir, err := r.kept()
+	if err == nil {
+		var b []byte
+		if b, err = json.MarshalIndent(what, "", " "); err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
+		}
+	}
+	if err != nil {
+		r.t.Log(err)
+	}
 }
 
 // happened reports whether a write of unknown outcome is in the history.
