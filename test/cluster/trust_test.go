@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vigil/test/proc"
@@ -127,4 +129,74 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 	w.check()
 	g.agree()
 	t.Logf("counted to %d; reads by member: %d, %d, %d", acked.Load(), reads[0].Load(), reads[1].Load(), reads[2].Load())
+}
+
+// A leader without a quorum lets no lease expire, and the time without one is not counted: who keeps a lease
+// alive as soon as that is possible again has not lost it. A leader that was paused for longer than the lease
+// has, lets nothing expire that others have kept alive meanwhile.
+func TestLeasesWithoutTheLeader(t *testing.T) {
+	g := start(t, 3)
+	ctx := proc.Context(t)
+	const ttl = 2 * time.Second
+	lead := g.leader()
+	lease, err := lead.client.Grant(ctx, int64(ttl/time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lead.client.Put(ctx, "leased", "v", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	there := func(m *member) bool {
+		res, err := m.client.Get(ctx, "leased", clientv3.WithSerializable())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(res.Kvs) == 1
+	}
+	kept := func(m *member) {
+		t.Helper()
+		g.until("the lease to be kept alive", func() bool {
+			one, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := m.client.KeepAliveOnce(one, lease.ID)
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				t.Fatal("the lease is gone")
+			}
+			return err == nil
+		})
+	}
+	rest := g.others(lead)
+	for _, m := range rest {
+		m.Pause()
+	}
+	for over := time.Now().Add(2 * ttl); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
+		if !there(lead) {
+			t.Fatal("a lease has expired without a quorum")
+		}
+	}
+	for _, m := range rest {
+		m.Resume()
+	}
+	kept(lead)
+	for range 2 {
+		lead = g.leader()
+		rest = g.others(lead)
+		kept(lead)
+		lead.Pause()
+		for over := time.Now().Add(2 * ttl); time.Now().Before(over); {
+			kept(rest[0])
+			if !there(rest[1]) {
+				t.Fatal("a lease that is kept alive has expired")
+			}
+		}
+		lead.Resume()
+		for over := time.Now().Add(ttl); time.Now().Before(over); {
+			kept(rest[0])
+			if !there(rest[1]) {
+				t.Fatal("the leader that was paused let a lease expire that was kept alive")
+			}
+		}
+	}
+	g.until("the end of the lease", func() bool { return !there(g.list[0]) && !there(g.list[1]) && !there(g.list[2]) })
+	g.agree()
 }
