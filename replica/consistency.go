@@ -18,6 +18,9 @@ const (
 	// compareRest is how many times as long as a comparison took there is none after it: so reading
 	// the whole store takes at most a fiftieth of the time, however large it is.
 	compareRest = 50
+	// undecidedInterval is how soon members that differ are compared again if nobody can tell who is wrong:
+	// one that could not be asked may be back.
+	undecidedInterval = 30 * time.Second
 	// initialCheckTimeout bounds how long a start waits for others to compare with.
 	initialCheckTimeout = 10 * time.Second
 )
@@ -32,8 +35,8 @@ type consistency struct {
 	// rounds counts comparisons of the newest state, differences those that found members to differ.
 	rounds, differences atomic.Uint64
 
-	// untrusted is set while CORRUPT names this member and damage on disk is not why: what it holds can
-	// be read and is wrong.
+	// untrusted is set while CORRUPT names this member, there are others, and damage on disk is not why:
+	// what it holds can be read and is wrong.
 	untrusted atomic.Bool
 	mu        struct {
 		sync.Mutex
@@ -99,14 +102,15 @@ func (r *Replica) compare(ctx context.Context) {
 		case <-full.C:
 		}
 		began := time.Now()
-		if r.node.Status().Lead == r.memberID {
-			r.compareAsLeader(ctx, compactions)
-		}
-		rest := compareRest * time.Since(began)
+		undecided := r.node.Status().Lead == r.memberID && r.compareAsLeader(ctx, compactions)
 		if compactions {
 			quick.Reset(r.cfg.CompareCompactionsInterval)
-		} else {
-			full.Reset(max(r.cfg.CompareInterval, rest))
+		}
+		if next := r.cfg.CompareInterval; next > 0 && (undecided || !compactions) {
+			if undecided {
+				next = min(next, undecidedInterval)
+			}
+			full.Reset(max(next, compareRest*time.Since(began)))
 		}
 	}
 }
@@ -121,13 +125,16 @@ func every(d time.Duration) *time.Timer {
 	return t
 }
 
-func (r *Replica) compareAsLeader(ctx context.Context, compactions bool) {
+// compareAsLeader reports whether members differ and nobody can tell who is wrong.
+func (r *Replica) compareAsLeader(ctx context.Context, compactions bool) (undecided bool) {
 	if compactions && !r.compactionsDiffer(ctx) {
-		return
+		return false
 	}
-	if err := r.compareState(ctx); err != nil && ctx.Err() == nil {
+	undecided, err := r.compareState(ctx)
+	if err != nil && ctx.Err() == nil {
 		r.cfg.Logger.Warn("comparing members failed; it is tried again", slog.Any("error", err))
 	}
+	return undecided
 }
 
 // others returns the ids of all members, of the voters, and how many members beside this one there are.
@@ -143,14 +150,15 @@ func (r *Replica) others() (voters, members []uint64, n int) {
 	return voters, members, n
 }
 
-// compareState compares the newest state of all members, and has the alarms raised and cleared that follow.
+// compareState compares the newest state of all members, has the alarms raised and cleared that follow, and
+// reports what compareAsLeader does.
 // What differs is looked at twice, so that nobody is named for what was about to be replaced.
-func (r *Replica) compareState(ctx context.Context) error {
+func (r *Replica) compareState(ctx context.Context) (undecided bool, err error) {
 	none := func([]finding) bool { return false }
 	voters, members, n := r.others()
 	if n == 0 {
 		r.clearStale(ctx, members)
-		return nil
+		return false, nil
 	}
 	known := func(f finding) bool { return r.alarmed(kv.Alarm{MemberID: f.id, Type: kv.AlarmCorrupt}) }
 	look := func() (hashQuestion, verdict, error) {
@@ -160,13 +168,13 @@ func (r *Replica) compareState(ctx context.Context) error {
 	began := time.Now()
 	q, v, err := look()
 	if err != nil {
-		return err
+		return false, err
 	}
 	r.consistency.rounds.Add(1)
 	if len(v.differ) > 0 {
 		first := v
 		if q, v, err = look(); err != nil {
-			return err
+			return false, err
 		}
 		v.differ = slices.DeleteFunc(v.differ, func(f finding) bool {
 			return !slices.ContainsFunc(first.differ, func(b finding) bool { return b.id == f.id })
@@ -192,9 +200,12 @@ func (r *Replica) compareState(ctx context.Context) error {
 	default:
 		r.consistency.differences.Add(1)
 		log.Error("members differ and there is no majority to judge by: all go on", slog.String("hashes", list(v.differ)))
-		r.proposeAlarm(ctx, &kv.AlarmChange{Alarm: kv.Alarm{Type: kv.AlarmCorrupt}})
+		if nobody := (kv.Alarm{Type: kv.AlarmCorrupt}); !r.alarmed(nobody) {
+			r.proposeAlarm(ctx, &kv.AlarmChange{Alarm: nobody})
+		}
+		return true, nil
 	}
-	return nil
+	return false, nil
 }
 
 // list says what members have, for people.

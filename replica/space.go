@@ -251,7 +251,9 @@ func (r *Replica) Alarms(ctx context.Context) ([]kv.Alarm, error) {
 
 func (r *Replica) storeAlarms(list []kv.Alarm) {
 	r.alarms.Store(&list)
-	r.consistency.name(r.alarmed(kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}), r.space.damaged.Load() > 0)
+	named := r.alarmed(kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt})
+	// Alone it differs from nobody.
+	r.consistency.name(named && !r.Alone(), r.space.damaged.Load() > 0)
 }
 
 // ActiveAlarms is Alarms as far as this member knows. It answers at once.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"vigil/cluster"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 	"vigil/kv"
@@ -101,6 +102,7 @@ func TestQuota(t *testing.T) {
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
 	r.consistency.init()
+	r.members.Store(&cluster.State{})
 	own := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}
 	for _, c := range []struct {
 		quota, live int64

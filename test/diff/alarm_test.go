@@ -8,7 +8,8 @@ import (
 
 // TestAlarms compares what alarms list, and what they refuse. The alarm NOSPACE is of members that do
 // not exist, since a member of Vigil clears its own when there is space; CORRUPT is of the member
-// itself and of none, since it stops only the member that it names.
+// itself, since it stops only the member that it names. etcd's of member 0, which says that members differ and
+// nobody knows which is wrong, stops all of them; Vigil, which compares members unasked, goes on.
 func TestAlarms(t *testing.T) {
 	p := NewPair(t)
 	alarm := func(action pb.AlarmRequest_AlarmAction, typ pb.AlarmType, member uint64) {
@@ -51,7 +52,7 @@ func TestAlarms(t *testing.T) {
 	for _, a := range []struct {
 		typ    pb.AlarmType
 		member uint64
-	}{{noSpace, 5}, {noSpace, 0}, {corrupt, self}, {corrupt, 0}, {77, 9}, {none, 5}} {
+	}{{noSpace, 5}, {noSpace, 0}, {corrupt, self}, {77, 9}, {none, 5}} {
 		alarm(raise, a.typ, a.member)
 		alarm(raise, a.typ, a.member)
 		everything()
