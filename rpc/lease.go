@@ -116,8 +116,10 @@ func (l *leaseServer) keepAlive(ctx context.Context, stream etcdserverpb.Lease_L
 		}
 		// The head first: its revision must not be above one at which the lease is gone.
 		res := &etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, Header: headerPB(l.svc.cfg.Member.Header())}
-		res.TTL, err = l.svc.cfg.Leases.KeepAlive(ctx, r.ID)
-		if err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
+		switch ttl, err := l.svc.cfg.Leases.KeepAlive(ctx, r.ID); {
+		case err == nil:
+			res.TTL = ttl
+		case !errors.Is(err, kv.ErrLeaseNotFound):
 			return statusOf(err)
 		}
 		if err := stream.Send(res); err != nil {
