@@ -127,7 +127,7 @@ type leaseAnswer struct {
 // askLease asks the leader, which may be this member, until there is an answer.
 func (r *Replica) askLease(ctx context.Context, op leaseOp, id int64) (leaseAnswer, error) {
 	if op == leaseRenew {
-		if ttl, ok := r.renewAlone(id); ok {
+		if ttl, ok := r.renewNow(id); ok {
 			return leaseAnswer{ttl: ttl}, nil
 		}
 	}
@@ -173,27 +173,31 @@ func definite(err error) bool {
 	return errors.Is(err, kv.ErrNoSpace) || errors.Is(err, kv.ErrTooManyRequests) || errors.Is(err, kv.ErrCorrupt)
 }
 
-// renewAlone renews a lease if nothing has to be asked or waited for.
-func (r *Replica) renewAlone(id int64) (ttl int64, ok bool) {
-	index, ok := r.node.TryReadIndex()
-	if !ok || r.applied.Load() < index {
-		return 0, false
+// renewNow renews a lease if nothing has to be asked or waited for: this member leads alone, or a quorum
+// has just said that it leads, and it has applied everything that is committed.
+func (r *Replica) renewNow(id int64) (ttl int64, ok bool) {
+	index, alone := r.node.TryReadIndex()
+	if !alone {
+		// Nobody can have applied, and told a client of, more than the leader knows to be committed.
+		index = r.node.Status().Committed
 	}
-	rec, ok := r.now().leases.Lookup(id)
-	if !ok {
+	if r.applied.Load() < index {
 		return 0, false
 	}
 	l := &r.lessor
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.term == 0 || l.mu.term != r.leads() {
+	if l.mu.term == 0 || l.mu.term != r.leads() || !alone && l.now() >= l.mu.sure {
 		return 0, false
 	}
 	if _, mark := l.mu.timers.Marked(id); mark != 0 || !l.mu.timers.Renew(id, l.now()) {
 		return 0, false
 	}
-	l.renewed.Add(1)
-	return rec.TTL, true
+	rec, ok := r.now().leases.Lookup(id)
+	if ok {
+		l.renewed.Add(1)
+	}
+	return rec.TTL, ok
 }
 
 // leaseHere answers as the leader. kv.ErrNotLeader: this member is not, or cannot say yet.
@@ -211,13 +215,14 @@ func (r *Replica) leaseHere(ctx context.Context, op leaseOp, id int64) (leaseAns
 		if err := r.Linearize(ctx); err != nil {
 			return leaseAnswer{}, err
 		}
-		rec, _ := r.now().leases.Lookup(id)
 		l.mu.Lock()
 		if l.mu.term != term || r.leads() != term {
 			l.mu.Unlock()
 			return leaseAnswer{}, kv.ErrNotLeader
 		}
 		now := l.now()
+		l.mu.sure = max(l.mu.sure, asked+r.cfg.TickInterval)
+		rec, _ := r.now().leases.Lookup(id)
 		deadline, ending, ok := l.mu.timers.Get(id)
 		ref, mark := l.mu.timers.Marked(id)
 		a := leaseAnswer{ttl: rec.TTL, granted: rec.TTL, index: r.applied.Load()}
@@ -295,7 +300,16 @@ func (r *Replica) AnswerLease(ctx context.Context, payload []byte) ([]byte, erro
 	if len(payload) != leaseCallSize || payload[0] != byte(leaseRenew) && payload[0] != byte(leaseLeft) {
 		return nil, fmt.Errorf("replica: malformed call about a lease of %d bytes", len(payload))
 	}
-	a, err := r.leaseHere(ctx, leaseOp(payload[0]), int64(binary.LittleEndian.Uint64(payload[1:])))
+	op, id := leaseOp(payload[0]), int64(binary.LittleEndian.Uint64(payload[1:]))
+	var a leaseAnswer
+	var err error
+	done := false
+	if op == leaseRenew {
+		a.ttl, done = r.renewNow(id)
+	}
+	if !done {
+		a, err = r.leaseHere(ctx, op, id)
+	}
 	outcome := leaseOK
 	switch {
 	case errors.Is(err, kv.ErrLeaseNotFound):

@@ -226,10 +226,15 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	for _, r := range others {
 		await(t, "what is left to be taken back", func() bool { l, _ := r.now().leases.Lookup(2); return l.Remaining == 0 })
 	}
+	// It comes back by a snapshot, with the leases and what is attached to them.
+	g.lag(lead, 2000)
 	g.net.setCut(lead.memberID, false)
 	await(t, "the old leader to know", func() bool { return !has(lead, 1) })
 	if ttl, err := lead.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
 		t.Errorf("keep-alive on the old leader: %d, %v", ttl, err)
+	}
+	if got := lead.now().leases.Keys(2); !slices.Equal(got, []string{"b"}) || lead.receiving.installed.Load() == 0 {
+		t.Errorf("after %d snapshots the keys are %q", lead.receiving.installed.Load(), got)
 	}
 }
 

@@ -33,6 +33,10 @@ type lessor struct {
 		// demoted is closed when the term of counting ends; settled, when something has become of
 		// leases that were due: then it is replaced.
 		demoted, settled chan struct{}
+		// sure is until when this member need not ask whether it still leads: one tick from when a
+		// quorum was last asked. Another member is not elected that soon after, unless leadership is
+		// handed over, which this one takes part in.
+		sure time.Duration
 		// clock is what counted until last.
 		clock time.Duration
 		last  time.Time
@@ -62,7 +66,7 @@ func (l *lessor) tick() time.Duration {
 // stop ends the term of counting. mu is held.
 func (l *lessor) stop() {
 	if l.mu.term != 0 {
-		l.mu.term, l.mu.timers = 0, nil
+		l.mu.term, l.mu.timers, l.mu.sure = 0, nil, 0
 		close(l.mu.demoted)
 	}
 }
