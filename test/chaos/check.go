@@ -246,7 +246,11 @@ func checkOrder(v *violations, h *history, ops []op, revs []int64) {
 			continue
 		}
 		if o.linearizable() && rev < least {
-			v.add("stale: revision %d was known at %v (by %v): %v", floor.rev, floor.at, floor.by, o)
+			by := "a watcher"
+			if floor.by != nil {
+				by = floor.by.String()
+			}
+			v.add("stale: revision %d was known at %v, by %s: %v", floor.rev, floor.at, by, o)
 		}
 		if w := called[rev]; w != nil && o.Outcome == acked && w.Call > o.Ret {
 			v.add("it saw revision %d before that was asked for by %v: %v", rev, w, o)

@@ -40,7 +40,8 @@ func (g *group) mount(s *slot) {
 func fullDisk(r *run) {
 	s := r.slots[r.rng.IntN(len(r.slots))]
 	if !s.mounted || proc.Subject() != proc.Vigil {
-		return // a stock etcd stops, and keeps its alarm
+		r.skipped = true // a stock etcd stops, and keeps its alarm
+		return
 	}
 	name := filepath.Join(r.dir, s.node, "foreign")
 	f, err := os.Create(name)
@@ -70,6 +71,7 @@ func slowDisk(r *run) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		r.t.Log("no slow disk: strace is not installed")
+		r.skipped = true
 		return
 	}
 	slow := r.slots

@@ -54,6 +54,8 @@ type run struct {
 	figures map[string]*figures
 	counts  map[string]int
 	faults  int
+	// skipped is set by a fault that cannot be injected here.
+	skipped bool
 }
 
 // figures are those of all rounds of a fault.
@@ -205,6 +207,7 @@ func (r *run) round(f fault) {
 	}
 	r.progress(50)
 	injected := r.clock()
+	r.skipped = false
 	f.inject(r)
 	r.heal()
 	r.progress(50)
@@ -300,6 +303,10 @@ func happened(h *history, o *op) bool {
 
 // sum adds a round to the figures.
 func (r *run) sum(f fault, ops []op, began, injected, over time.Duration) {
+	if r.skipped {
+		r.t.Logf("%s: not here", f.name)
+		return
+	}
 	s := r.figures[f.name]
 	if s == nil {
 		s = &figures{}
