@@ -69,6 +69,7 @@ func TestSoak(t *testing.T) {
 		list = faults
 	}
 	r := newRun(t, seed(t))
+	r.soak = true
 	for r.clock() < length {
 		for _, n := range r.rng.Perm(len(list)) {
 			if r.clock() < length {

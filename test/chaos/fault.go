@@ -3,6 +3,8 @@ package chaos
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -278,21 +280,67 @@ func (r *run) away() {
 	r.progress(3 * snapshotCount)
 }
 
-// compact compacts at a revision that every watcher of all keys may be behind.
+// compact compacts at a revision that every watcher of all keys may be behind, at a member that is able to.
 func (r *run) compact() {
 	r.t.Helper()
-	rev := r.all.last() - r.rng.Int64N(20)
-	r.compacted.Store(max(r.compacted.Load(), rev))
-	ctx, cancel := context.WithTimeout(r.t.Context(), opTimeout)
+	able := r.able()
+	if err := r.compactAt(r.t.Context(), able[r.rng.IntN(len(able))].client, r.rng); err != nil {
+		r.t.Logf("compacting: %v", err)
+	}
+}
+
+func (r *run) compactAt(ctx context.Context, c *clientv3.Client, rng *rand.Rand) error {
+	rev := r.all.last() - rng.Int64N(20)
+	for {
+		was := r.compacted.Load()
+		if was >= rev || r.compacted.CompareAndSwap(was, rev) {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	opts := []clientv3.CompactOption{}
-	if r.rng.IntN(2) == 0 {
+	if rng.IntN(2) == 0 {
 		opts = append(opts, clientv3.WithCompactPhysical())
 	}
-	able := r.able()
-	if _, err := able[r.rng.IntN(len(able))].client.Compact(ctx, rev, opts...); err != nil {
-		r.t.Logf("compacting at %d: %v", rev, err)
+	_, err := c.Compact(ctx, rev, opts...)
+	return err
+}
+
+// disturb adds to what else goes wrong in a round of a soak: connections between members that are reset,
+// compaction, both or neither. It says which.
+func (r *run) disturb(ctx context.Context, working *sync.WaitGroup) string {
+	again := func(most time.Duration, rng *rand.Rand, do func(*rand.Rand)) {
+		working.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Duration(rng.Int64N(int64(most)))):
+					do(rng)
+				}
+			}
+		})
 	}
+	said := ""
+	if r.rng.IntN(3) == 0 {
+		said += ", resets"
+		var nodes []string
+		for _, s := range append(slices.Clone(r.slots), r.spare) {
+			nodes = append(nodes, s.node)
+		}
+		again(600*time.Millisecond, r.fork(), func(rng *rand.Rand) {
+			pair := rng.Perm(len(nodes))[:2]
+			r.net.Reset(nodes[pair[0]], nodes[pair[1]])
+		})
+	}
+	if r.rng.IntN(3) == 0 {
+		said += ", compaction"
+		again(time.Second, r.fork(), func(rng *rand.Rand) {
+			_ = r.compactAt(ctx, r.last.Client, rng) // not everywhere and always there is somebody to do it
+		})
+	}
+	return said
 }
 
 // installed is what a member logs when it has taken a snapshot.

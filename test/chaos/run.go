@@ -56,6 +56,8 @@ type run struct {
 	faults  int
 	// skipped is set by a fault that cannot be injected here.
 	skipped bool
+	// soak adds disturbances to the faults.
+	soak bool
 }
 
 // figures are those of all rounds of a fault.
@@ -206,6 +208,10 @@ func (r *run) round(f fault) {
 		working.Go(func() { c.work(ctx, weak) })
 	}
 	r.progress(50)
+	also := ""
+	if r.soak {
+		also = r.disturb(ctx, &working)
+	}
 	injected := r.clock()
 	r.skipped = false
 	f.inject(r)
@@ -216,9 +222,9 @@ func (r *run) round(f fault) {
 	working.Wait()
 	end := r.settle()
 	ops, h := r.rec.take(), r.all.take(end)
-	r.sum(f, ops, began, injected, over)
+	r.sum(f, also, ops, began, injected, over)
 	if v := r.check(h, ops); len(v) > 0 {
-		r.t.Fatalf("%s: %d violations:\n%s", f.name, len(v), strings.Join(v, "\n"))
+		r.t.Fatalf("%s%s: %d violations:\n%s", f.name, also, len(v), strings.Join(v, "\n"))
 	}
 }
 
@@ -302,7 +308,7 @@ func happened(h *history, o *op) bool {
 }
 
 // sum adds a round to the figures.
-func (r *run) sum(f fault, ops []op, began, injected, over time.Duration) {
+func (r *run) sum(f fault, also string, ops []op, began, injected, over time.Duration) {
 	if r.skipped {
 		r.t.Logf("%s: not here", f.name)
 		return
@@ -327,8 +333,8 @@ func (r *run) sum(f fault, ops []op, began, injected, over time.Duration) {
 	r.faults++
 	s.rounds, s.ops = s.rounds+1, s.ops+len(ops)
 	s.took, s.gap = max(s.took, r.clock()-began), max(s.gap, gap)
-	r.t.Logf("%-42s %6d operations in %5.1fs, longest time without a write %5.2fs, revision %d",
-		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.h.Base)
+	r.t.Logf("%-42s %6d operations in %5.1fs, longest time without a write %5.2fs, revision %d%s",
+		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.h.Base, also)
 }
 
 // report logs what was done.
