@@ -73,5 +73,14 @@ func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
 	return chosen, err
 }
 
+// TakeLeadership asks the leader to hand over to this member, if it follows one.
+func (n *Node) TakeLeadership() error {
+	return n.ask(func(rn *raft.RawNode) {
+		if rn.BasicStatus().RaftState == raft.StateFollower {
+			rn.TransferLeader(n.cfg.ID)
+		}
+	})
+}
+
 // Among reports whether there are other members, so that a proposal may wait for an outcome of another.
 func (n *Node) Among() bool { return n.among.Load() }

@@ -157,8 +157,13 @@ func TestMembershipChanges(t *testing.T) {
 		t.Errorf("removal of one that is gone: %v", err)
 	}
 	lead := g.leader()
-	if _, err := lead.RemoveMember(ctx, lead.memberID); err != nil {
-		t.Errorf("removal of the leader by itself: %v", err)
+	by := g.other()
+	term := by.node.Status().Term
+	if _, err := by.RemoveMember(ctx, lead.memberID); err != nil {
+		t.Errorf("removal of the leader: %v", err)
+	}
+	if st := by.node.Status(); st.Lead != by.memberID || st.Term != term+1 {
+		t.Errorf("the member that was asked to remove the leader did not take over: %+v", st)
 	}
 	select {
 	case <-lead.Removed():

@@ -120,9 +120,13 @@ func (r *Replica) RemoveMember(ctx context.Context, id uint64) ([]cluster.Member
 			return nil, r.refused("remove", id, kv.ErrUnhealthy)
 		}
 	}
-	if id == r.memberID {
+	if lead := r.node.Status().Lead; known && lead == id {
 		// A leader that is removed leaves the others to wait for an election.
-		r.HandOver(ctx)
+		if id == r.memberID {
+			r.HandOver(ctx)
+		} else if self, _ := members.Member(r.memberID); !self.Learner {
+			r.takeOver(ctx)
+		}
 	}
 	return r.reconfigure(ctx, cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}})
 }
@@ -336,9 +340,32 @@ func (r *Replica) handOver(ctx context.Context, to uint64) error {
 		return kv.ErrUnhealthy
 	}
 	r.cfg.Logger.Info("leadership transfer starting", hexID("local-member-id", r.memberID), hexID("transferee-member-id", chosen))
+	if err := r.awaitLeader(ctx, chosen); err != nil {
+		return err
+	}
+	r.cfg.Logger.Info("leadership transfer finished", hexID("local-member-id", r.memberID), hexID("transferee-member-id", chosen),
+		slog.Duration("took", time.Since(begun)))
+	return nil
+}
+
+// takeOver has the leader hand over to this member, if that can be done soon.
+func (r *Replica) takeOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval)
+	defer cancel()
+	err := r.node.TakeLeadership()
+	if err == nil {
+		err = r.awaitLeader(ctx, r.memberID)
+	}
+	if err != nil {
+		r.cfg.Logger.Warn("leadership was not taken over", slog.Any("error", err))
+	}
+}
+
+// awaitLeader waits until a member leads, as far as this one knows.
+func (r *Replica) awaitLeader(ctx context.Context, id uint64) error {
 	tick := time.NewTicker(pollLeader)
 	defer tick.Stop()
-	for r.node.Status().Lead != chosen {
+	for r.node.Status().Lead != id {
 		select {
 		case <-ctx.Done():
 			return kv.ErrTransferTimeout
@@ -347,8 +374,6 @@ func (r *Replica) handOver(ctx context.Context, to uint64) error {
 		case <-tick.C:
 		}
 	}
-	r.cfg.Logger.Info("leadership transfer finished", hexID("local-member-id", r.memberID), hexID("transferee-member-id", chosen),
-		slog.Duration("took", time.Since(begun)))
 	return nil
 }
 
