@@ -83,5 +83,10 @@ func (r *Replica) publish(ctx context.Context) {
 		r.fail(err)
 		return
 	}
+	select {
+	case <-r.stopping:
+		return
+	default:
+	}
 	close(r.ready)
 }
