@@ -19,7 +19,7 @@ func newLeaseCollector(r *replica.Replica) *leaseCollector {
 		granted: desc("etcd_debugging_lease_granted_total", "Leases granted."),
 		revoked: desc("etcd_debugging_lease_revoked_total", "Leases revoked, the expired ones among them."),
 		renewed: desc("etcd_debugging_lease_renewed_total", "Keep-alives that this member has granted as the leader."),
-		expired: desc("etcd_server_lease_expired_total", "Leases that this member has let expire as the leader."),
+		expired: desc("etcd_debugging_server_lease_expired_total", "Leases that this member has let expire as the leader."),
 		ttls:    desc("etcd_debugging_lease_ttl_total", "Times to live of the leases granted, in seconds."),
 		leases:  desc("vigil_leases", "Leases that there are."),
 	}

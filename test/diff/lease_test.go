@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,6 +156,39 @@ func TestLeaseEnds(t *testing.T) {
 	p.keepAlive(1, 3)
 	p.Do(&pb.LeaseLeasesRequest{})
 	p.Finish(t, &Tally{})
+
+	// Both count the same under the same names.
+	var counted [2]string
+	for deadline := time.Now().Add(callTimeout); ; time.Sleep(50 * time.Millisecond) {
+		counted = [2]string{leaseMetrics(t, p.Etcd), leaseMetrics(t, p.Subject)}
+		if counted[0] == counted[1] && strings.Contains(counted[0], "etcd_debugging_server_lease_expired_total 3\n") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("etcd counts\n%s\nand the subject\n%s", counted[0], counted[1])
+		}
+	}
+}
+
+// leaseMetrics returns what a server counts about leases.
+func leaseMetrics(t *testing.T, s *Side) string {
+	t.Helper()
+	res, err := http.Get("http://" + s.Server.Addr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(body)) {
+		if strings.HasPrefix(line, "etcd_debugging_lease_") || strings.HasPrefix(line, "etcd_debugging_server_lease_") || strings.HasPrefix(line, "# TYPE etcd_debugging_lease_") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
 }
 
 // TestLeasesGenerated compares random calls about a few leases and keys.
