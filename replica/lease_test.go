@@ -305,3 +305,36 @@ func TestStorm(t *testing.T) {
 		t.Errorf("%d keys, %+v", count(t, r), s)
 	}
 }
+
+func FuzzLeaseAnswer(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(make([]byte, leaseAnswerSize))
+	f.Add(append([]byte{leaseNotLeader}, make([]byte, leaseAnswerSize-1)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if a, err := decodeLeaseAnswer(b); err == nil && (len(b) != leaseAnswerSize || b[0] != leaseOK) || err != nil && a != (leaseAnswer{}) {
+			t.Errorf("%x is %+v, %v", b, a, err)
+		}
+	})
+}
+
+func TestLeaseCallsAreChecked(t *testing.T) {
+	r := start(t, config(memfs.New()))
+	mustGrant(t, r, 1, 50)
+	good := encodeLeaseCall(leaseRenew, 1)
+	for name, b := range map[string][]byte{"empty": nil, "short": good[:8], "long": append(slices.Clone(good), 0), "unknown": encodeLeaseCall(9, 1)} {
+		if answer, err := r.AnswerLease(t.Context(), b); err == nil {
+			t.Errorf("%s: %x", name, answer)
+		}
+	}
+	for _, op := range []leaseOp{leaseRenew, leaseLeft} {
+		for id, want := range map[int64]error{1: nil, 2: kv.ErrLeaseNotFound} {
+			b, err := r.AnswerLease(t.Context(), encodeLeaseCall(op, id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := decodeLeaseAnswer(b); err != want || want == nil && a.ttl < 49 {
+				t.Errorf("call %d about %d: %+v, %v", op, id, a, err)
+			}
+		}
+	}
+}
