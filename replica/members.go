@@ -152,6 +152,9 @@ func (r *Replica) PromoteMember(ctx context.Context, id uint64) ([]cluster.Membe
 	if !ok {
 		return nil, kv.ErrMemberNotFound
 	}
+	if m, ok := r.members.Load().Member(id); ok && !m.Learner {
+		return nil, kv.ErrNotLearner // however far behind it is
+	}
 	// In sync is who has nine tenths of the leader's log.
 	if own := progress[r.memberID].Match; float64(p.Match) < 0.9*float64(own) {
 		r.cfg.Logger.Warn("rejecting promote learner: learner is not ready", hexID("learner-id", id),
