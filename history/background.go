@@ -59,12 +59,12 @@ func (l *Log) sealPending() error {
 	if err := l.seal(seg); err != nil {
 		return l.fail(err)
 	}
+	defer l.kickReclaim() // when mu is free again: rec comes before it
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.sealing = nil
 	l.mu.synced = seg.applied
 	l.mu.changed.Broadcast()
-	defer l.kickReclaim()
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 )
 
 // reclaim is the state of the reclaimer: the goroutine that rewrites segments without their dead
-// records.
+// records. Its lock comes before Log.mu, and is not held over anything long.
 type reclaim struct {
 	sync.Mutex
 	changed sync.Cond // some field below
@@ -149,10 +149,11 @@ func (l *Log) reclaimOnce() bool {
 	r.Unlock()
 	run, rate := l.pick(thorough)
 	if run == nil {
+		_, _, _, waits := l.candidates()
 		r.Lock()
 		defer r.Unlock()
 		r.err = nil
-		if _, _, _, waits := l.candidates(); !waits {
+		if !waits {
 			r.done = asked
 		}
 		return false
