@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"vigil/kv"
@@ -95,7 +94,7 @@ func TestCut(t *testing.T) {
 	}
 	for _, bad := range []record{{key: []byte("k"), mod: 5, create: 6, version: 1}, {key: []byte("k"), mod: 4, create: 4, version: 1}, {key: []byte("k"), mod: 5, create: 5}} {
 		if CheckRecord(kv.Rev{Main: 5}, false, bad.append(nil)) == nil {
-			t.Error(fmt.Sprintf("%+v at revision 5 is taken", bad))
+			t.Errorf("%+v at revision 5 is taken", bad)
 		}
 	}
 	b.close(t)

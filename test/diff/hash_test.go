@@ -138,9 +138,7 @@ func TestHashGenerated(t *testing.T) {
 			continue
 		}
 		revs := []int64{0, g.rev, g.rev + 1, g.compacted - 1, g.compacted, g.compacted + 1, g.revision()}
-		for _, rev := range compactions[max(len(compactions)-12, 0):] {
-			revs = append(revs, rev)
-		}
+		revs = append(revs, compactions[max(len(compactions)-12, 0):]...)
 		for _, rev := range revs {
 			p.Do(&pb.HashKVRequest{Revision: rev})
 		}
