@@ -286,11 +286,16 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 // those that can be rewritten, and the live bytes of all.
 // waits says whether one that waits for its seal has garbage.
 func (l *Log) candidates() (cs []candidate, garbage, live int64, waits bool) {
+	v := l.view.Load()
 	segs := l.segments()
 	l.dead.Lock()
 	defer l.dead.Unlock()
 	blocked := false
 	for _, s := range segs {
+		if s == v.open.seg {
+			waits = s.dead.count > 0
+			continue // it has been handed to the sealer since the view was taken
+		}
 		c := candidate{seg: s, size: s.size.Load()}
 		c.all = s.dead.bytes
 		c.dead = c.all
@@ -312,7 +317,6 @@ func (l *Log) candidates() (cs []candidate, garbage, live int64, waits bool) {
 		blocked = blocked || s.dead.count > 0
 		cs = append(cs, c)
 	}
-	v := l.view.Load()
 	live += int64(v.end) - min(v.open.seg.dead.bytes, int64(v.end))
 	return cs, garbage, live, waits
 }
@@ -406,6 +410,9 @@ func (l *Log) Size() (total, live int64) {
 	total = int64(v.end)
 	live = total - min(open, total)
 	for _, s := range segs {
+		if s == v.open.seg {
+			continue // it has been handed to the sealer since the view was taken
+		}
 		n := s.size.Load()
 		total += n
 		dead := s.dead.bytes

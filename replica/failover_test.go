@@ -158,6 +158,7 @@ func TestMembershipChanges(t *testing.T) {
 	}
 	lead := g.leader()
 	by := g.other()
+	g.caughtUp(by)
 	term := by.node.Status().Term
 	if _, err := by.RemoveMember(ctx, lead.memberID); err != nil {
 		t.Errorf("removal of the leader: %v", err)

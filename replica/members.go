@@ -351,13 +351,22 @@ func (r *Replica) handOver(ctx context.Context, to uint64) error {
 	return nil
 }
 
+// takeOverAttempts is how often a leader is asked to hand over. It gives up an attempt after an election
+// timeout, if this member was not up to date in time.
+const takeOverAttempts = 3
+
 // takeOver has the leader hand over to this member, if that can be done soon.
 func (r *Replica) takeOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval)
-	defer cancel()
-	err := r.node.TakeLeadership()
-	if err == nil {
-		err = r.awaitLeader(ctx, r.memberID)
+	var err error
+	for range takeOverAttempts {
+		attempt, cancel := context.WithTimeout(ctx, time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval)
+		if err = r.node.TakeLeadership(); err == nil {
+			err = r.awaitLeader(attempt, r.memberID)
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
 	}
 	if err != nil {
 		r.cfg.Logger.Warn("leadership was not taken over", slog.Any("error", err))
