@@ -178,6 +178,9 @@ func (l *Log) allocator() {
 func (l *Log) allocateLocked() error {
 	mu := &l.mu
 	reserve := func(get func() (vfs.File, int64, error)) (err error) {
+		for mu.fitting {
+			mu.changed.Wait()
+		}
 		if mu.reserve == nil {
 			var file vfs.File
 			var size int64

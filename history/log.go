@@ -108,7 +108,8 @@ type Log struct {
 		next    *openSegment // allocated, not yet in use
 		nextID  uint64       // of the segment to allocate after next
 		reserve vfs.File     // allocated, see reserve.go
-		// reserveSize is its size; fitting is set while next and reserve must stay, see fit.go.
+		// reserveSize is its size; fitting is set while next and reserve must stay, see fit.go and
+		// takeReserve.
 		reserveSize int64
 		fitting     bool
 		// allocate asks for next and reserve, waited says that the writer cannot go on without

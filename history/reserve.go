@@ -40,13 +40,21 @@ func (l *Log) takeReserve(path string) (vfs.File, int64, error) {
 		l.mu.changed.Wait()
 	}
 	file, size := l.mu.reserve, l.mu.reserveSize
+	if file == nil {
+		l.mu.Unlock()
+		return nil, 0, nil
+	}
+	// The allocator must not take the file for a reserve while it still has the name of one.
+	l.mu.fitting = true
 	l.mu.reserve = nil
 	l.noteRoomLocked()
 	l.mu.Unlock()
-	if file == nil {
-		return nil, 0, nil
-	}
-	if err := l.o.FS.Rename(l.path(reserveName), path); err != nil {
+	err := l.o.FS.Rename(l.path(reserveName), path)
+	l.mu.Lock()
+	l.mu.fitting = false
+	l.mu.changed.Broadcast()
+	l.mu.Unlock()
+	if err != nil {
 		_ = file.Close()
 		return nil, 0, l.fail(fmt.Errorf("history: take the reserve: %w", err))
 	}

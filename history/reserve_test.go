@@ -3,6 +3,7 @@ package history
 import (
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -201,6 +202,51 @@ func TestTakeReserve(t *testing.T) {
 		t.Fatal(size, err)
 	}
 	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// While a rewriter takes the reserve, the allocator must not take the same file for a reserve that an
+// earlier life left: the next one to need it would find a file that is somebody else's.
+func TestTakeReserveAlone(t *testing.T) {
+	var l *Log
+	touched := make(chan struct{}, 1)
+	taking := false
+	disk := faultfs.New(memfs.New(), nil)
+	o := testOptions(disk)
+	reserve := filepath.Join(o.Dir, reserveName)
+	o.FS = faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		switch {
+		case op == faultfs.OpRename && name == reserve && !taking:
+			taking = true
+			l.refillReserve()
+			select {
+			case <-touched:
+				t.Error("the allocator opens the reserve while it is handed out")
+			case <-time.After(50 * time.Millisecond): // it waits, as it should
+			}
+		case op == faultfs.OpOpenWrite && name == reserve:
+			select {
+			case touched <- struct{}{}:
+			default:
+			}
+		}
+		return faultfs.None
+	})
+	l, _ = create(t, o)
+	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	select {
+	case <-touched: // it looked for one when it began
+	default:
+	}
+	disk.SetFree(0)
+	file, _, err := l.takeReserve(l.path("output" + tempSuffix))
+	if err != nil || file == nil || !taking {
+		t.Fatal(file, err, taking)
+	}
+	disk.SetFree(10 * o.SegmentBytes)
+	l.await(func() bool { return l.mu.reserve != nil })
+	if err := errors.Join(file.Close(), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
