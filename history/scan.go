@@ -37,14 +37,16 @@ func (s *span) number() error {
 		return nil
 	}
 	return guard(func(a *access) error {
-		return s.seg.read(a, func(src *source) error {
-			s.src = src
-			s.first, s.limit = s.seg.bounds(src, s.from)
-			if src.file != nil {
-				src.file.hold()
-			}
-			return nil
-		})
+		src, err := s.seg.acquire(a)
+		if err != nil {
+			return err
+		}
+		s.src = src
+		s.first, s.limit = s.seg.bounds(src, s.from)
+		if src.file != nil {
+			src.file.hold()
+		}
+		return nil
 	})
 }
 
@@ -170,11 +172,12 @@ func (s *Scanner) find(a *access) error {
 	if !s.last.Less(from) {
 		from = after(s.last)
 	}
-	return s.span.seg.read(a, func(src *source) error {
+	src, err := s.span.seg.acquire(a)
+	if err == nil {
 		s.cur = src
 		s.next, s.limit = s.span.seg.bounds(src, from)
-		return nil
-	})
+	}
+	return err
 }
 
 // fill copies the next records into the window.

@@ -58,18 +58,15 @@ func (s *segment) source() *source {
 	}
 }
 
-// read calls fn with the source of s, a file being held meanwhile.
-func (s *segment) read(a *access, fn func(*source) error) error {
+// acquire returns the source of s, a file being held by a. Its error is ErrClosed.
+func (s *segment) acquire(a *access) (*source, error) {
 	for {
 		src := s.source()
-		if src.mem != nil {
-			return fn(src)
-		}
-		if a.to(src.file) == nil {
-			return fn(src)
+		if src.mem != nil || a.to(src.file) == nil {
+			return src, nil
 		}
 		if s.source() == src {
-			return ErrClosed
+			return nil, ErrClosed
 		}
 	}
 }

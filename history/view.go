@@ -119,27 +119,18 @@ func (v *View) getMemory(rev kv.Rev, dst []byte) ([]byte, error) {
 
 // get appends the record at rev to dst.
 func (s *segment) get(a *access, rev kv.Rev, dst []byte) ([]byte, error) {
-	for {
-		src := s.source()
-		if src.mem != nil {
-			i := src.mem.find(rev)
-			if i < 0 {
-				return dst, ErrNotFound
-			}
-			return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
-		}
-		if err := a.to(src.file); err != nil {
-			if s.source() != src {
-				continue // it was merged in between
-			}
-			return dst, err
-		}
-		i := src.file.table.find(rev)
-		if i < 0 {
-			return dst, ErrNotFound
-		}
-		return src.file.get(i, rev, dst)
+	src, err := s.acquire(a)
+	if err != nil {
+		return dst, err
 	}
+	i := src.records().find(rev)
+	if i < 0 {
+		return dst, ErrNotFound
+	}
+	if src.mem != nil {
+		return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+	}
+	return src.file.get(i, rev, dst)
 }
 
 // spans returns the sources of the records at and above from, in order.
