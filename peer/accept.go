@@ -92,7 +92,7 @@ func (t *Transport) handle(conn net.Conn, place *list.Element) {
 	g, h, err := t.hear(conn)
 	if err == errHTTP {
 		t.pending.remove(place)
-		if !stop() || !t.http.give(&sniffed{Conn: conn, r: g.br}) {
+		if !stop() || !t.http.Give(&sniffed{Conn: conn, r: g.br}) {
 			conn.Close()
 		}
 		return

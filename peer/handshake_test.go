@@ -376,7 +376,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	if a.Start(a.recv) == nil {
 		t.Error("started twice")
 	}
-	for url, ok := range map[string]bool{"http://h:1": true, "https://[::1]:2/": true, "unix:///tmp/x": true, "unixs://x": true,
+	for url, ok := range map[string]bool{"http://h:1": true, "https://[::1]:2/": true, "unix:///peer.sock": true, "unixs://x": true,
 		"http://h": false, "http://:1": false, "http://h:1/p": false, "h:1": false, "": false, "unix://": false, "http://" + strings.Repeat("h", maxURL) + ":1": false} {
 		if _, err := parseURL(url); (err == nil) != ok {
 			t.Errorf("%q: %v", url, err)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/portmux"
 )
 
 // Raft takes what other members' raft says. Neither method may block, and both may be called while
@@ -70,7 +72,7 @@ type Transport struct {
 	wg        sync.WaitGroup
 	receivers Receivers // set by Start, read only after it
 	log       lines
-	http      *listener
+	http      *portmux.Listener
 	removed   chan struct{} // closed by wasRemoved
 	told      sync.Once
 	pending   pending
@@ -131,7 +133,7 @@ func New(o Options) (*Transport, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	t := &Transport{o: o, http: newListener(), removed: make(chan struct{})}
+	t := &Transport{o: o, http: portmux.NewListener(peerPort{}), removed: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.mu.self = slices.Clone(o.PeerURLs)
 	t.mu.members = map[uint64]*remote{}

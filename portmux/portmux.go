@@ -48,7 +48,7 @@ func (o *Options) Validate() error {
 type Mux struct {
 	o            Options
 	root         net.Listener
-	http1, http2 *listener
+	http1, http2 *Listener
 	wg           sync.WaitGroup // a goroutine per undecided connection
 	done         chan struct{}  // closed by Close
 
@@ -73,7 +73,7 @@ func New(l net.Listener, o Options) (*Mux, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Mux{o: o, root: l, http1: newListener(l.Addr()), http2: newListener(l.Addr()), done: make(chan struct{})}
+	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()), done: make(chan struct{})}
 	m.mu.pending = list.New()
 	return m, nil
 }
@@ -159,7 +159,7 @@ func (m *Mux) begin(conn net.Conn) bool {
 		if err != nil {
 			conn.Close()
 			m.o.Logger.Debug("rejected connection on client endpoint", "remote", conn.RemoteAddr().String(), "error", err)
-		} else if !decided.to.give(decided) {
+		} else if !decided.to.Give(decided) {
 			conn.Close()
 		}
 		m.mu.Lock()
@@ -196,7 +196,7 @@ func (m *Mux) decide(conn net.Conn) (*prefixed, error) {
 type prefixed struct {
 	net.Conn
 	first []byte // owned by whoever reads
-	to    *listener
+	to    *Listener
 }
 
 func (c *prefixed) Read(b []byte) (int, error) {
@@ -208,22 +208,24 @@ func (c *prefixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// listener is one of the two that users see.
-type listener struct {
+// Listener is a net.Listener that is handed its connections.
+type Listener struct {
 	addr  net.Addr
 	conns chan net.Conn
 	done  chan struct{}
 	close func()
 }
 
-func newListener(addr net.Addr) *listener {
-	l := &listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+// NewListener makes a Listener whose address is addr.
+func NewListener(addr net.Addr) *Listener {
+	l := &Listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 	l.close = sync.OnceFunc(func() { close(l.done) })
 	return l
 }
 
-// give hands over a connection; false if nobody will take it.
-func (l *listener) give(c net.Conn) bool {
+// Give waits until Accept takes the connection. It returns false, and the connection stays the
+// caller's, once the listener is closed.
+func (l *Listener) Give(c net.Conn) bool {
 	select {
 	case l.conns <- c:
 		return true
@@ -232,7 +234,8 @@ func (l *listener) give(c net.Conn) bool {
 	}
 }
 
-func (l *listener) Accept() (net.Conn, error) {
+// Accept implements net.Listener. After Close its error wraps net.ErrClosed.
+func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -241,9 +244,11 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) Addr() net.Addr { return l.addr }
+// Addr implements net.Listener.
+func (l *Listener) Addr() net.Addr { return l.addr }
 
-func (l *listener) Close() error {
+// Close implements net.Listener. It may be called more than once.
+func (l *Listener) Close() error {
 	l.close()
 	return nil
 }
