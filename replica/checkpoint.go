@@ -18,6 +18,22 @@ type errands struct {
 	running sync.WaitGroup
 }
 
+// errand begins a call from outside that uses the disk. It returns a context that ends, with
+// kv.ErrStopped for its cause, when the member stops, and what to call at the end. Its error is
+// kv.ErrStopped.
+func (r *Replica) errand(ctx context.Context) (context.Context, func(), error) {
+	if !r.errands.begin() {
+		return nil, nil, kv.ErrStopped
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := r.onStop(func() { cancel(kv.ErrStopped) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+		r.errands.running.Done()
+	}, nil
+}
+
 // begin returns false if nothing may begin any more. Otherwise the caller calls running.Done.
 func (e *errands) begin() bool {
 	e.mu.Lock()
@@ -43,21 +59,11 @@ func (e *errands) end() {
 // delays no write. What it returns says which position and revision it holds. The errors are those of
 // history.Log.Checkpoint and kv.ErrStopped; none of them harms the member.
 func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoint, error) {
-	if !r.errands.begin() {
-		return history.Checkpoint{}, kv.ErrStopped
+	ctx, done, err := r.errand(ctx)
+	if err != nil {
+		return history.Checkpoint{}, err
 	}
-	defer r.errands.running.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-r.stopping:
-			cancel(kv.ErrStopped)
-		case <-done:
-		}
-	}()
+	defer done()
 	c, err := onHome(ctx, r, func(h *home) (history.Checkpoint, error) {
 		return h.log.Checkpoint(ctx, dir, datadir.HistoryName)
 	})

@@ -101,21 +101,11 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 		return nil, errReceiving
 	}
 	defer r.receiving.free()
-	if !r.errands.begin() {
-		return nil, kv.ErrStopped
+	ctx, done, err := r.errand(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer r.errands.running.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-r.stopping:
-			cancel(kv.ErrStopped)
-		case <-done:
-		}
-	}()
+	defer done()
 
 	dir := r.cfg.HistoryDir + incomingSuffix
 	r.receiving.base = nil
