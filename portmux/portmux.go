@@ -156,15 +156,16 @@ func (m *Mux) begin(conn net.Conn) bool {
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
 		decided, err := m.decide(conn)
+		// Before it is handed over: then it is no longer ours to close.
+		m.mu.Lock()
+		m.mu.pending.Remove(e) // does nothing if it was evicted
+		m.mu.Unlock()
 		if err != nil {
 			conn.Close()
 			m.o.Logger.Debug("rejected connection on client endpoint", "remote", conn.RemoteAddr().String(), "error", err)
 		} else if !decided.to.Give(decided) {
 			conn.Close()
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.mu.pending.Remove(e) // does nothing if it was evicted
 	})
 	return true
 }
