@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,72 +12,6 @@ import (
 	"vigil/fsm"
 	"vigil/kv"
 )
-
-// waiter is one request that waits for its outcome.
-//
-// The caller and whoever resolves it agree by state who was first: the caller that leaves first does
-// not touch the waiter again, the resolver that comes first sends on done. So a waiter goes back to
-// the pool only from the caller that has received.
-type waiter struct {
-	state  atomic.Uint32
-	done   chan struct{} // room for one
-	result fsm.Result    // set before done
-	begun  time.Time     // about when it came
-}
-
-const (
-	waiting uint32 = iota
-	resolved
-	left
-)
-
-// resolve gives w its outcome, unless the caller has left.
-func (w *waiter) resolve(res fsm.Result) {
-	if w.state.CompareAndSwap(waiting, resolved) {
-		w.result = res
-		w.done <- struct{}{}
-	}
-}
-
-// leave makes the caller's leaving known. If it fails the outcome is on its way.
-func (w *waiter) leave() bool { return w.state.CompareAndSwap(waiting, left) }
-
-// take returns the outcome after done, and makes w ready for the next request.
-func (w *waiter) take() fsm.Result {
-	res := w.result
-	w.result = fsm.Result{}
-	w.state.Store(waiting)
-	return res
-}
-
-// group is what becomes one entry.
-type group struct {
-	seq     uint64
-	buf     []byte
-	waiters []*waiter
-	// begun is when the first request came. The keeper ends a group that is still being filled
-	// at its next tick, so all its requests are about as old.
-	begun time.Time
-	// results are kept by the apply goroutine between applying and resolving.
-	results []fsm.Result
-	// term is the one the group was proposed in, 0 while it is not.
-	term uint64
-	// conf is set for a configuration change, which is not proposed by way of Next.
-	conf bool
-}
-
-// errLost is the result of a configuration change that was proposed and never takes effect.
-var errLost = errors.New("lost with its leader")
-
-// keepGroup bounds the memory that a group keeps when it is used again.
-const keepGroup = 1 << 20
-
-// resolve gives every waiter of g the same error.
-func (g *group) resolve(err error) {
-	for _, w := range g.waiters {
-		w.resolve(fsm.Result{Err: err})
-	}
-}
 
 // queue collects requests into groups, and finds the group of an outcome again. It is the
 // raftnode.Proposals of the member.

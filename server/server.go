@@ -21,26 +21,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
-	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/httpd"
-	"vigil/internal/vfs"
-	"vigil/mvcc"
 	"vigil/peer"
 	"vigil/portmux"
 	"vigil/ration"
 	"vigil/replica"
 	"vigil/rpc"
-	"vigil/watch"
 )
 
 // Member is a running member.
@@ -328,102 +321,4 @@ func ignoreClosed(err error) error {
 		return nil
 	}
 	return err
-}
-
-func (m *Member) replicaConfig() replica.Config {
-	c := &m.cfg
-	return replica.Config{
-		FS:              c.FS,
-		WALDir:          c.WALDir,
-		HistoryDir:      filepath.Join(c.DataDir, "history"),
-		Name:            c.Name,
-		ClientURLs:      c.AdvertiseClientURLs,
-		Token:           c.InitialClusterToken,
-		TickInterval:    c.HeartbeatInterval,
-		ElectionTicks:   int(c.ElectionTimeout / c.HeartbeatInterval),
-		MaxRequestBytes: c.MaxRequestBytes,
-		SnapshotCount:   c.SnapshotCount,
-		CatchUpEntries:  c.SnapshotCatchUpEntries,
-		QuotaBytes:      max(c.QuotaBackendBytes, 0),
-		Store:           mvcc.Options{Ranges: m.ranges},
-		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10,
-			StreamWatchers: c.MaxWatchersPerStream},
-		Transport:         &m.network,
-		SnapshotTransport: &m.network,
-		Peers:             &m.network,
-		Calls:             &m.network,
-		ForceNewCluster:   c.ForceNewCluster,
-		LaxReconfig:       c.LaxReconfig,
-		MaxLearners:       c.MaxLearners,
-
-		Logger: c.Logger,
-		NoSync: c.UnsafeNoSync,
-
-		CompareInterval:            c.CorruptCheckInterval,
-		CompareCompactionsInterval: c.CompactHashCheckInterval,
-		NoInitialCheck:             c.NoInitialCorruptCheck,
-
-		ScrubBytesPerSecond: max(c.ScrubBytesPerSecond, 0),
-		ScrubPause:          c.ScrubPause,
-	}
-}
-
-// maxQuota is the largest quota that etcd suggests; people who run both look for the line.
-const maxQuota = 8 << 30
-
-func (m *Member) logQuota() {
-	switch quota := m.cfg.QuotaBackendBytes; {
-	case quota < 0:
-		m.log.Info("disabled backend quota", "quota-size-bytes", quota)
-	default:
-		if quota > maxQuota {
-			m.log.Warn("quota exceeds the maximum value", "quota-size-bytes", quota, "quota-maximum-size-bytes", int64(maxQuota))
-		}
-		m.log.Info("enabled backend quota", "quota-size-bytes", quota)
-	}
-}
-
-// openPeerTLS reads the certificates of the streams between members, and makes one if that is wanted.
-func (m *Member) openPeerTLS() error {
-	c := m.cfg.PeerTLS
-	var auto *selfSigned
-	if c.Auto && c.CertFile == "" {
-		var hosts []string
-		for _, s := range append(append([]string(nil), m.cfg.ListenPeerURLs...), m.cfg.InitialAdvertisePeerURLs...) {
-			if u, err := url.Parse(s); err == nil && u.Hostname() != "" && !slices.Contains(hosts, u.Hostname()) {
-				hosts = append(hosts, u.Hostname())
-			}
-		}
-		var err error
-		if auto, err = newSelfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, c.Validity); err != nil {
-			return fmt.Errorf("--peer-auto-tls: %w", err)
-		}
-	}
-	var err error
-	if m.peerTLS, err = newCertificates(c, auto, m.log); err != nil {
-		return fmt.Errorf("certificates of peers: %w", err)
-	}
-	return nil
-}
-
-// lockDataDir takes the data directory for this process. It writes nothing into a directory that
-// something else has filled.
-func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
-	switch _, err := fsys.Stat(filepath.Join(dir, "member")); {
-	case err == nil:
-		return nil, fmt.Errorf("data directory %s holds the data of an etcd member; choose another --data-dir", dir)
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("data directory %s: %w", dir, err)
-	}
-	if err := fsys.MkdirAll(dir); err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", dir, err)
-	}
-	lock, err := fsys.Lock(filepath.Join(dir, "LOCK"))
-	if errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("data directory %s is in use by another process", dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", dir, err)
-	}
-	return lock, nil
 }

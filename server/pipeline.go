@@ -1,0 +1,63 @@
+package server
+
+import (
+	"path/filepath"
+
+	"vigil/mvcc"
+	"vigil/replica"
+	"vigil/watch"
+)
+
+// replicaConfig says how the configuration of the member becomes that of its pipeline.
+func (m *Member) replicaConfig() replica.Config {
+	c := &m.cfg
+	return replica.Config{
+		FS:              c.FS,
+		WALDir:          c.WALDir,
+		HistoryDir:      filepath.Join(c.DataDir, "history"),
+		Name:            c.Name,
+		ClientURLs:      c.AdvertiseClientURLs,
+		Token:           c.InitialClusterToken,
+		TickInterval:    c.HeartbeatInterval,
+		ElectionTicks:   int(c.ElectionTimeout / c.HeartbeatInterval),
+		MaxRequestBytes: c.MaxRequestBytes,
+		SnapshotCount:   c.SnapshotCount,
+		CatchUpEntries:  c.SnapshotCatchUpEntries,
+		QuotaBytes:      max(c.QuotaBackendBytes, 0),
+		Store:           mvcc.Options{Ranges: m.ranges},
+		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10,
+			StreamWatchers: c.MaxWatchersPerStream},
+		Transport:         &m.network,
+		SnapshotTransport: &m.network,
+		Peers:             &m.network,
+		Calls:             &m.network,
+		ForceNewCluster:   c.ForceNewCluster,
+		LaxReconfig:       c.LaxReconfig,
+		MaxLearners:       c.MaxLearners,
+
+		Logger: c.Logger,
+		NoSync: c.UnsafeNoSync,
+
+		CompareInterval:            c.CorruptCheckInterval,
+		CompareCompactionsInterval: c.CompactHashCheckInterval,
+		NoInitialCheck:             c.NoInitialCorruptCheck,
+
+		ScrubBytesPerSecond: max(c.ScrubBytesPerSecond, 0),
+		ScrubPause:          c.ScrubPause,
+	}
+}
+
+// maxQuota is the largest quota that etcd suggests; people who run both look for the line.
+const maxQuota = 8 << 30
+
+func (m *Member) logQuota() {
+	switch quota := m.cfg.QuotaBackendBytes; {
+	case quota < 0:
+		m.log.Info("disabled backend quota", "quota-size-bytes", quota)
+	default:
+		if quota > maxQuota {
+			m.log.Warn("quota exceeds the maximum value", "quota-size-bytes", quota, "quota-maximum-size-bytes", int64(maxQuota))
+		}
+		m.log.Info("enabled backend quota", "quota-size-bytes", quota)
+	}
+}
