@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"vigil/cluster"
+	"vigil/compactor"
 	"vigil/internal/vfs"
 	"vigil/ration"
 )
@@ -91,6 +92,10 @@ type Config struct {
 	// NoCompactHashCheck comparing the hashes of compactions.
 	NoInitialCorruptCheck, NoCompactHashCheck bool
 
+	// AutoCompactionMode and AutoCompactionRetention say what history to keep, see compactor.Parse: a
+	// time ("periodic", the default) or a number of revisions ("revision"). Default all of it.
+	AutoCompactionMode, AutoCompactionRetention string
+
 	// MaxTxnOps is the largest number of operations of a transaction, default 128.
 	MaxTxnOps int
 	// MaxRequestBytes is the largest request, default 1.5 MiB.
@@ -159,6 +164,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.ScrubPause, time.Hour)
 	def(&c.CorruptCheckInterval, 10*time.Minute)
 	def(&c.CompactHashCheckInterval, time.Minute)
+	def(&c.AutoCompactionMode, string(compactor.Periodic))
+	def(&c.AutoCompactionRetention, "0")
 	def(&c.MaxTxnOps, 128)
 	def(&c.MaxLearners, 1)
 	def(&c.PeerTLS.Validity, 365*24*time.Hour)
@@ -249,6 +256,9 @@ func (c Config) Validate() error {
 	}
 	if c.ElectionTimeout > 50*time.Second {
 		bad("--election-timeout: %v is more than 50 s", c.ElectionTimeout)
+	}
+	if _, err := compactor.Parse(c.AutoCompactionMode, c.AutoCompactionRetention); err != nil {
+		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
 	}
 	if c.MaxTxnOps < 1 {
 		bad("--max-txn-ops: %d is less than 1", c.MaxTxnOps)

@@ -203,6 +203,7 @@ func (m *Member) start() (err error) {
 	m.serving.Go(func() { m.forwardFailure(ctx) })
 	m.serving.Go(func() { m.watchRemoval(ctx) })
 	m.serving.Go(func() { m.watchTrust(ctx) })
+	m.serving.Go(func() { m.compact(ctx) })
 	return nil
 }
 
