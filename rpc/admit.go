@@ -23,11 +23,17 @@ func (s *service) admit(ctx context.Context, calls *callCounters, forLearner boo
 		return false, rpctypes.ErrGRPCInvalidClientAPIVersion
 	}
 	calls.of(version).Inc()
-	if v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey); len(v) > 0 && v[0] == rpctypes.MetadataHasLeader {
-		if s.cfg.Member.Leader() == 0 {
-			return true, rpctypes.ErrGRPCNoLeader
-		}
-		return true, nil
+	if !requiresLeader(ctx) {
+		return false, nil
 	}
-	return false, nil
+	if s.cfg.Member.Leader() == 0 {
+		return true, rpctypes.ErrGRPCNoLeader
+	}
+	return true, nil
+}
+
+// requiresLeader is whether the client asked to be refused by a member that knows no leader.
+func requiresLeader(ctx context.Context) bool {
+	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
+	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 }

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	"vigil/rpc/wire"
@@ -65,9 +64,11 @@ func NewServer(c Config) (*Server, error) {
 	etcdserverpb.RegisterClusterServer(s.grpc, &clusterServer{svc: s.svc})
 	if c.Leases != nil {
 		etcdserverpb.RegisterLeaseServer(s.grpc, &leaseServer{svc: s.svc})
+		s.grpc.RegisterService(s.svc.lockDesc(), nil)
+		s.grpc.RegisterService(s.svc.electionDesc(), nil)
 	}
 	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
-	reflection.Register(s.grpc)
+	s.registerReflection()
 	for service, info := range s.grpc.GetServiceInfo() {
 		for _, m := range info.Methods {
 			s.method(service, m.Name, m.IsClientStream, m.IsServerStream)
@@ -166,7 +167,7 @@ func (s *Server) method(service, name string, clientStream, serverStream bool) *
 	m := &method{methodMetrics: s.svc.cfg.Metrics.method(kind, service, name)}
 	switch {
 	case full == etcdserverpb.Maintenance_Status_FullMethodName, full == etcdserverpb.Maintenance_Snapshot_FullMethodName,
-		!strings.HasPrefix(service, "etcdserverpb."):
+		strings.HasPrefix(service, "grpc."):
 		m.forLearner = true
 	}
 	s.methods[full] = m
