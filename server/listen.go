@@ -1,16 +1,21 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // listen opens one listener for each URL, or none: what was opened is closed if one fails.
-func listen(urls []string) (ls []net.Listener, err error) {
+func (c *Config) listen(urls []string) (ls []net.Listener, err error) {
+	lc := net.ListenConfig{Control: c.controlSocket}
 	defer func() {
 		if err != nil {
 			closeAll(ls)
@@ -32,7 +37,7 @@ func listen(urls []string) (ls []net.Listener, err error) {
 				return ls, fmt.Errorf("listen on %s: %w", u, err)
 			}
 		}
-		l, err := net.Listen(network, addr)
+		l, err := lc.Listen(context.Background(), network, addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return ls, fmt.Errorf("listen on %s: the address is in use by another program: %w", u, err)
 		}
@@ -42,6 +47,25 @@ func listen(urls []string) (ls []net.Listener, err error) {
 		ls = append(ls, l)
 	}
 	return ls, nil
+}
+
+// controlSocket sets what was asked for on a socket before it is bound.
+func (c *Config) controlSocket(network, _ string, conn syscall.RawConn) error {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	var errs []error
+	if err := conn.Control(func(fd uintptr) {
+		if c.SocketReuseAddress {
+			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+		}
+		if c.SocketReusePort {
+			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+		}
+	}); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
 }
 
 // removeStaleSocket removes a socket file that nobody listens on any more, which is what a killed

@@ -81,9 +81,6 @@ func info(m cluster.Member) rpc.MemberInfo {
 }
 
 func (v *memberView) AddMember(ctx context.Context, peerURLs []string, learner bool) (rpc.MemberInfo, []rpc.MemberInfo, error) {
-	if len(v.m.peers) == 0 {
-		return rpc.MemberInfo{}, nil, errors.New("this member listens for no others: start it with --listen-peer-urls, and update its peer URLs if those it advertises are others")
-	}
 	m, all, err := v.replica.AddMember(ctx, peerURLs, learner)
 	if err != nil {
 		return rpc.MemberInfo{}, nil, err

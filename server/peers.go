@@ -87,12 +87,12 @@ func (m *Member) openPeerTLS() error {
 			}
 		}
 		var err error
-		if auto, err = newSelfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, c.Validity); err != nil {
+		if auto, err = newSelfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, m.cfg.SelfSignedValidity); err != nil {
 			return fmt.Errorf("--peer-auto-tls: %w", err)
 		}
 	}
 	var err error
-	if m.peerTLS, err = newCertificates(c, auto, m.log); err != nil {
+	if m.peerTLS, err = newCertificates(c, m.cfg.tlsSettings(), auto, m.log); err != nil {
 		return fmt.Errorf("certificates of peers: %w", err)
 	}
 	return nil
@@ -248,9 +248,7 @@ func (m *Member) servePeers() error {
 			m.serve(func() error { return m.transport.Serve(p.l) })
 		}
 	}
-	if len(m.peers) > 0 {
-		m.serve(func() error { return m.peerHTTP.Serve(m.transport.HTTP()) })
-	}
+	m.serve(func() error { return m.peerHTTP.Serve(m.transport.HTTP()) })
 	return m.transport.Start(peer.Receivers{Raft: m.replica, Calls: peerCalls{m}, Bulk: m.replica})
 }
 

@@ -89,18 +89,18 @@ func Start(c Config) (*Member, error) {
 func (m *Member) start() (err error) {
 	var opened []net.Listener // not yet owned by a server
 	defer func() { closeAll(opened) }()
-	clients, err := listen(m.cfg.ListenClientURLs)
+	clients, err := m.cfg.listen(m.cfg.ListenClientURLs)
 	opened = append(opened, clients...)
 	if err != nil {
 		return err
 	}
-	others, err := listen(m.cfg.ListenMetricsURLs)
+	others, err := m.cfg.listen(m.cfg.ListenMetricsURLs)
 	opened = append(opened, others...)
 	if err != nil {
 		return err
 	}
 	for _, u := range m.cfg.ListenPeerURLs {
-		ls, err := listen([]string{u})
+		ls, err := m.cfg.listen([]string{u})
 		opened = append(opened, ls...)
 		if err != nil {
 			return err
@@ -134,18 +134,9 @@ func (m *Member) start() (err error) {
 	if err := m.openTransport(); err != nil {
 		return err
 	}
-	if len(m.peers) == 0 && !m.replica.Alone() {
-		// The membership says that there are others, the configuration does not.
-		ls, err := listen([]string{DefaultPeerURL})
-		opened = append(opened, ls...)
-		if err != nil {
-			return fmt.Errorf("this member is one of several and --listen-peer-urls is not given: %w", err)
-		}
-		m.peers = append(m.peers, peerListener{l: ls[0]})
-	}
 	view := &memberView{m: m, replica: m.replica, cfg: &m.cfg}
 	hashes := newHasher(m.replica)
-	rpcMetrics := rpc.NewMetrics(false)
+	rpcMetrics := rpc.NewMetrics(m.cfg.ExtensiveMetrics)
 	m.rpc, err = rpc.NewServer(rpc.Config{
 		KV:                   m.replica,
 		Member:               view,
@@ -164,6 +155,7 @@ func (m *Member) start() (err error) {
 		KeepAliveMinTime:     m.cfg.KeepAliveMinTime,
 		KeepAliveInterval:    m.cfg.KeepAliveInterval,
 		KeepAliveTimeout:     m.cfg.KeepAliveTimeout,
+		WarnUnary:            m.cfg.WarnUnaryDuration,
 	})
 	if err != nil {
 		return err

@@ -29,6 +29,9 @@ func member(t *testing.T, c Config) (*Member, string) {
 		c.ListenClientURLs = []string{"http://127.0.0.1:0"}
 		c.AdvertiseClientURLs = []string{DefaultClientURL}
 	}
+	if len(c.ListenPeerURLs) == 0 {
+		c.ListenPeerURLs = []string{"http://127.0.0.1:0"}
+	}
 	c.Logger = slog.New(slog.DiscardHandler)
 	m, err := Start(c)
 	if err != nil {
@@ -173,6 +176,9 @@ func TestRefusedStart(t *testing.T) {
 		if fresh {
 			tc.c.DataDir = filepath.Join(t.TempDir(), "m.etcd")
 		}
+		if len(tc.c.ListenPeerURLs) == 0 {
+			tc.c.ListenPeerURLs = free
+		}
 		tc.c.Logger = slog.New(slog.DiscardHandler)
 		m, err := Start(tc.c)
 		if err == nil {
@@ -193,7 +199,7 @@ func TestRefusedStart(t *testing.T) {
 func TestLock(t *testing.T) {
 	m, _ := member(t, Config{})
 	_, err := Start(Config{DataDir: m.cfg.DataDir, ListenClientURLs: []string{"http://127.0.0.1:0"},
-		AdvertiseClientURLs: []string{DefaultClientURL}, Logger: m.log})
+		ListenPeerURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL}, Logger: m.log})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Fatalf("second start: %v", err)
 	}

@@ -1,21 +1,13 @@
 package server
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -37,35 +29,39 @@ type TLS struct {
 	AllowedCN, AllowedHostname []string
 	// CRLFile lists certificates that were revoked.
 	CRLFile string
-	// Auto makes a certificate that nobody can check, for Validity, and believes every one: it hides
-	// the traffic and keeps nobody out.
-	Auto     bool
-	Validity time.Duration
+	// SkipClientSAN leaves out comparing the addresses in the certificate of those who connect, if it
+	// has any, with where they connect from.
+	SkipClientSAN bool
+	// Auto makes a certificate that nobody can check, and believes every one: it hides the traffic and
+	// keeps nobody out.
+	Auto bool
 }
 
 // serves reports whether there is a certificate for listeners, or there will be.
 func (c *TLS) serves() bool { return c.CertFile != "" || c.Auto }
 
-// validate reports what cannot work, in the words of the flags of peers.
-func (c *TLS) validate() error {
+// validate reports what cannot work, in the words of the flags. Those of files begin with files, those
+// of checks with checks.
+func (c *TLS) validate(files, checks string) error {
 	var errs []error
-	bad := func(cond bool, text string) {
+	bad := func(cond bool, format string, prefix string) {
 		if cond {
-			errs = append(errs, errors.New(text))
+			errs = append(errs, fmt.Errorf(format, prefix))
 		}
 	}
-	bad((c.CertFile == "") != (c.KeyFile == ""), "--peer-cert-file and --peer-key-file go together")
-	bad((c.ClientCertFile == "") != (c.ClientKeyFile == ""), "--peer-client-cert-file and --peer-client-key-file go together")
-	bad(len(c.AllowedCN) > 0 && len(c.AllowedHostname) > 0, "--peer-cert-allowed-cn and --peer-cert-allowed-hostname exclude each other")
-	bad(c.ClientCertAuth && c.TrustedCAFile == "" && !c.Auto, "--peer-client-cert-auth needs --peer-trusted-ca-file")
-	bad((len(c.AllowedCN) > 0 || len(c.AllowedHostname) > 0 || c.CRLFile != "") && !c.ClientCertAuth && c.TrustedCAFile == "",
-		"--peer-cert-allowed-cn, --peer-cert-allowed-hostname and --peer-crl-file need --peer-trusted-ca-file")
+	bad((c.CertFile == "") != (c.KeyFile == ""), "--%[1]scert-file and --%[1]skey-file go together", files)
+	bad((c.ClientCertFile == "") != (c.ClientKeyFile == ""), "--%[1]sclient-cert-file and --%[1]sclient-key-file go together", files)
+	names := len(c.AllowedCN) + len(c.AllowedHostname)
+	bad(len(c.AllowedCN) > 0 && len(c.AllowedHostname) > 0, "--%[1]s-cert-allowed-cn and --%[1]s-cert-allowed-hostname exclude each other", checks)
+	bad(names > 0 && !c.ClientCertAuth && c.TrustedCAFile == "", "--%[1]s-cert-allowed-cn and --%[1]s-cert-allowed-hostname need certificates to be asked for: "+
+		"give the file of the trusted authorities", checks)
 	return errors.Join(errs...)
 }
 
 // certificates makes configurations of TLS out of the files, again when these have changed.
 type certificates struct {
 	c    TLS
+	base *tls.Config // what does not come from files
 	auto *selfSigned // of TLS.Auto without a CertFile, or nil
 	log  *slog.Logger
 
@@ -83,8 +79,8 @@ type stamp struct {
 }
 
 // newCertificates reads the files once, so that what is wrong with them is found at the start.
-func newCertificates(c TLS, auto *selfSigned, log *slog.Logger) (*certificates, error) {
-	s := &certificates{c: c, auto: auto, log: log}
+func newCertificates(c TLS, base *tls.Config, auto *selfSigned, log *slog.Logger) (*certificates, error) {
+	s := &certificates{c: c, base: base, auto: auto, log: log}
 	if !c.serves() && c.TrustedCAFile == "" && c.ClientCertFile == "" {
 		return s, nil
 	}
@@ -126,7 +122,7 @@ func (s *certificates) refresh() error {
 
 func (s *certificates) load() (server, client *tls.Config, err error) {
 	c := &s.c
-	server, client = &tls.Config{MinVersion: tls.VersionTLS12}, &tls.Config{MinVersion: tls.VersionTLS12}
+	server, client = s.base.Clone(), s.base.Clone()
 	if s.auto != nil {
 		pair, err := s.auto.load()
 		if err != nil {
@@ -232,79 +228,8 @@ func (s *certificates) server() *tls.Config { c, _ := s.get(); return c }
 func (s *certificates) client() *tls.Config {
 	if !s.c.serves() && s.c.TrustedCAFile == "" && s.c.ClientCertFile == "" {
 		// The authorities of the system.
-		return &tls.Config{MinVersion: tls.VersionTLS12}
+		return s.base.Clone()
 	}
 	_, c := s.get()
 	return c
-}
-
-// selfSigned is the certificate of Auto.
-type selfSigned struct {
-	certFile, keyFile string
-	cert, key         []byte // PEM, if they are not in the files yet
-}
-
-// newSelfSigned finds the certificate in a directory, or makes one without writing it.
-func newSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSigned, error) {
-	s := &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
-	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
-	switch {
-	case err == nil && time.Now().Before(pair.Leaf.NotAfter):
-		return s, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %w", s.certFile, err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
-	t := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"vigil"}},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(validity),
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-	}
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			t.IPAddresses = append(t.IPAddresses, ip)
-		} else {
-			t.DNSNames = append(t.DNSNames, h)
-		}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	s.cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	s.key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	return s, nil
-}
-
-// load returns the certificate and its key.
-func (s *selfSigned) load() (tls.Certificate, error) {
-	if s.cert != nil {
-		return tls.X509KeyPair(s.cert, s.key)
-	}
-	return tls.LoadX509KeyPair(s.certFile, s.keyFile)
-}
-
-// keep writes what is not in the files.
-func (s *selfSigned) keep() error {
-	if s.cert == nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(s.certFile), 0o700); err != nil {
-		return err
-	}
-	// The key first: the certificate makes them a pair.
-	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600), os.WriteFile(s.certFile, s.cert, 0o600))
 }

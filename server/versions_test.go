@@ -61,7 +61,7 @@ func TestOtherVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := contents(t, dir)
-			m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"},
+			m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
 				AdvertiseClientURLs: []string{DefaultClientURL}, Logger: slog.New(slog.DiscardHandler)})
 			if err == nil {
 				stop(t, m)

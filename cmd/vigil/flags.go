@@ -2,13 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
-	"fmt"
-	"io"
-	"log/slog"
-	"math"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,12 +11,16 @@ import (
 
 // options is the command line after parsing.
 type options struct {
-	config      server.Config
-	version     bool
-	logLevel    slog.Level
-	logFormat   string
-	logOutputs  []string
+	config     server.Config
+	log        logging
+	gates      gates
+	memoryLock bool
+	configFile string
+	version    bool
+
+	sections    []section
 	unknownVars []string // ETCD_* variables that name no flag
+	unusedKeys  []string // keys of the configuration file that old versions of etcd had
 }
 
 // section is a group of flags in --help.
@@ -32,378 +29,185 @@ type section struct {
 	flags []*option
 }
 
-// option is one flag: its etcd name, what stands for its value in --help, and its help.
-type option struct {
-	name, value, help string
-	shown             string // the default, as --help prints it
-	set               func(string) error
-	isBool            bool
-}
-
-// Set, String and IsBoolFlag make an option a flag.Value.
-func (o *option) Set(s string) error { return o.set(s) }
-func (o *option) String() string     { return o.shown }
-func (o *option) IsBoolFlag() bool   { return o.isBool }
-
-// sections binds every flag to its field of o.
-func sections(o *options) []section {
+// newOptions binds every flag to its field of what it returns.
+func newOptions() *options {
+	o := &options{log: logging{level: "info", format: "json", outputs: []string{"default"}, rotation: defaultRotation}}
 	c := &o.config
-	d := server.Config{}.WithDefaults()
-	return []section{
-		{"Member", []*option{
-			str(&c.Name, "name", "NAME", d.Name, "name of this member for people"),
-			str(&c.DataDir, "data-dir", "DIR", "NAME.etcd", "directory of everything the member stores"),
-			str(&c.WALDir, "wal-dir", "DIR", "DATA-DIR/wal", "directory of the raft log, to put it on a disk of its own"),
-			urls(&c.ListenClientURLs, "listen-client-urls", server.DefaultClientURL, "where clients are served: http://IP:PORT or unix://PATH"),
-			urls(&c.AdvertiseClientURLs, "advertise-client-urls", "the listen URLs", "what clients are told to dial"),
-			urls(&c.ListenMetricsURLs, "listen-metrics-urls", "none", "where /metrics and the health paths are served besides the client port"),
-			urls(&c.ListenPeerURLs, "listen-peer-urls", "none", "where other members connect: http://IP:PORT, https://IP:PORT or unix://PATH; a single member opens it only if told"),
-		}},
-		{"Cluster", []*option{
-			urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", server.DefaultPeerURL, "what other members are told to dial; part of the member's id"),
-			str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "this member", "all members of the cluster; read only when DATA-DIR is new"),
-			str(&c.InitialClusterState, "initial-cluster-state", "STATE", d.InitialClusterState, `"new", or "existing" for a member that was added to a cluster`),
-			str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", d.InitialClusterToken, "tells clusters with equal URLs apart"),
-			not(&c.LaxReconfig, "strict-reconfig-check", "refuse changes of the membership that would lose quorum"),
-			number(&c.MaxLearners, "max-learners", d.MaxLearners, "learners there may be"),
-			boolean(&c.ForceNewCluster, "force-new-cluster", "disaster recovery: make this member the only one, with all its data"),
-			boolean(new(bool), "pre-vote", "accepted; elections always begin with a pre-vote"),
-			millis(&c.HeartbeatInterval, "heartbeat-interval", d.HeartbeatInterval, "time between heartbeats of a leader, in milliseconds"),
-			millis(&c.ElectionTimeout, "election-timeout", d.ElectionTimeout, "time a follower waits for a leader, in milliseconds; at least 5 heartbeats"),
-		}},
-		{"Security between members", []*option{
-			str(&c.PeerTLS.CertFile, "peer-cert-file", "FILE", "none", "certificate that is shown to other members"),
-			str(&c.PeerTLS.KeyFile, "peer-key-file", "FILE", "none", "its key"),
-			str(&c.PeerTLS.ClientCertFile, "peer-client-cert-file", "FILE", "--peer-cert-file", "another certificate for connections to other members"),
-			str(&c.PeerTLS.ClientKeyFile, "peer-client-key-file", "FILE", "--peer-key-file", "its key"),
-			str(&c.PeerTLS.TrustedCAFile, "peer-trusted-ca-file", "FILE", "none", "authorities whose certificates are believed"),
-			boolean(&c.PeerTLS.ClientCertAuth, "peer-client-cert-auth", "require a certificate of members that connect"),
-			list(&c.PeerTLS.AllowedCN, "peer-cert-allowed-cn", "CN,...", "common names, one of which the certificate of a member that connects must have"),
-			list(&c.PeerTLS.AllowedHostname, "peer-cert-allowed-hostname", "HOST,...", "host names, one of which it must be valid for"),
-			str(&c.PeerTLS.CRLFile, "peer-crl-file", "FILE", "none", "list of revoked certificates"),
-			boolean(&c.PeerTLS.Auto, "peer-auto-tls", "encrypt with a certificate made at the first start, and believe every one"),
-			boolean(new(bool), "peer-skip-client-san-verification", "accepted; the names in a certificate are not compared with addresses"),
-			{name: "self-signed-cert-validity", value: "YEARS", shown: "1", help: "years that a certificate made here is valid", set: func(s string) error {
-				v, err := strconv.ParseUint(s, 10, 8)
-				if err != nil || v == 0 {
-					return errors.New("want a whole number of years from 1 to 255")
-				}
-				c.PeerTLS.Validity = time.Duration(v) * 365 * 24 * time.Hour
-				return nil
-			}},
-		}},
-		{"Limits", []*option{
-			number(&c.MaxTxnOps, "max-txn-ops", d.MaxTxnOps, "operations in one transaction"),
-			number(&c.MaxRequestBytes, "max-request-bytes", d.MaxRequestBytes, "bytes of one request"),
-			number(&c.MaxRangeBytesInFlight, "max-range-bytes-in-flight", d.MaxRangeBytesInFlight, "memory of the large results of reads that are under way, in bytes"),
-			number(&c.MaxConcurrentStreams, "max-concurrent-streams", d.MaxConcurrentStreams, "open gRPC streams of one connection"),
-			duration(&c.KeepAliveMinTime, "grpc-keepalive-min-time", d.KeepAliveMinTime, "least time between two pings of a client"),
-			duration(&c.KeepAliveInterval, "grpc-keepalive-interval", d.KeepAliveInterval, "how often an idle client is pinged"),
-			duration(&c.KeepAliveTimeout, "grpc-keepalive-timeout", d.KeepAliveTimeout, "how long a ping may stay unanswered"),
-			number(&c.MaxWatchersPerStream, "max-watchers-per-stream", d.MaxWatchersPerStream, "watchers on one stream (not in etcd)"),
-			duration(&c.WatchProgressInterval, "watch-progress-notify-interval", d.WatchProgressInterval, "how often a quiet watcher that asked for it hears of progress"),
-		}},
-		{"Storage", []*option{
-			number(&c.SnapshotCount, "snapshot-count", d.SnapshotCount, "applied requests after which the raft log is cut"),
-			number(&c.SnapshotCatchUpEntries, "snapshot-catchup-entries", d.SnapshotCatchUpEntries, "raft entries kept behind the cut for slow members"),
-			quota(&c.QuotaBackendBytes, d.QuotaBackendBytes),
-			str(&c.AutoCompactionMode, "auto-compaction-mode", "MODE", d.AutoCompactionMode, `what old history is: "periodic" or "revision"`),
-			str(&c.AutoCompactionRetention, "auto-compaction-retention", "KEEP", d.AutoCompactionRetention,
-				"history to keep: hours or a duration such as 90m if periodic, a number of revisions otherwise; 0 for all of it"),
-			rate(&c.ScrubBytesPerSecond, d.ScrubBytesPerSecond),
-			duration(&c.ScrubPause, "scrub-pause", d.ScrubPause, "rest between two rounds of reading"),
-			orNever(&c.CorruptCheckInterval, "corrupt-check-time", d.CorruptCheckInterval, "how often the leader compares the data of all members; 0 for never"),
-			duration(&c.CompactHashCheckInterval, "compact-hash-check-time", d.CompactHashCheckInterval, "how often the leader compares the hashes that compactions have left"),
-			gates(c),
-			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
-		}},
-		{"Logs and insight", []*option{
-			{name: "log-level", value: "LEVEL", shown: "info", help: "debug, info, warn or error", set: o.setLevel},
-			{name: "log-format", value: "FORMAT", shown: "json", help: "json, or console for people", set: o.setFormat},
-			{name: "log-outputs", value: "OUT,...", shown: "default", help: "stderr (default), stdout, or paths of files to append to", set: func(s string) error {
-				o.logOutputs = splitList(s)
-				return nil
-			}},
-			boolean(&c.EnablePprof, "enable-pprof", "serve profiles under /debug/pprof on the client port"),
+	o.sections = []section{
+		{"General", []*option{
+			str(&o.configFile, "config-file", "FILE", "a configuration file in YAML with etcd's keys; the environment and the command line win over it"),
 			boolean(&o.version, "version", "print versions and exit"),
 		}},
+		{"Member", memberFlags(o)},
+		{"Clustering", clusterFlags(c)},
+		{"Security", securityFlags(c)},
+		{"Auth", []*option{
+			needed(str(&c.Auth.Token, "auth-token", "KIND", `tokens of users: "simple", or "jwt" with its options: jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=DURATION`)),
+			number(&c.Auth.BcryptCost, "bcrypt-cost", "cost of hashing a password, 4 to 31; each step doubles the time"),
+			in(time.Second, &c.Auth.TokenTTL, "auth-token-ttl", "SECONDS", "how long a simple token is valid that is not used", 1<<31),
+		}},
+		{"Profiling and Monitoring", monitoringFlags(c)},
+		{"Logging", loggingFlags(o)},
+		{"Distributed tracing", []*option{
+			boolean(&c.Tracing.Enabled, "enable-distributed-tracing", "export spans by OpenTelemetry's protocol"),
+			str(&c.Tracing.Address, "distributed-tracing-address", "HOST:PORT", "the collector of spans"),
+			str(&c.Tracing.ServiceName, "distributed-tracing-service-name", "NAME", "name of the service in them, the same at all members"),
+			str(&c.Tracing.InstanceID, "distributed-tracing-instance-id", "ID", "name of this member in them, another at each"),
+			numberFrom(0, &c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "traces of a million that are exported if they begin here"),
+		}},
+		{"Features", featureFlags(o)},
+		{"Unsafe", []*option{
+			boolean(&c.ForceNewCluster, "force-new-cluster", "disaster recovery: make this member the only one, with all its data"),
+			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
+		}},
+	}
+	return o
+}
+
+// each calls f with every option.
+func (o *options) each(f func(*option)) {
+	for _, s := range o.sections {
+		for _, opt := range s.flags {
+			f(opt)
+		}
 	}
 }
 
-func str(p *string, name, value, shown, help string) *option {
-	return &option{name: name, value: value, shown: shown, help: help, set: func(s string) error {
-		if s == "" {
-			return errors.New("must not be empty")
-		}
-		*p = s
-		return nil
-	}}
+func memberFlags(o *options) []*option {
+	c := &o.config
+	const whenIdle = "; 0 leaves it to the transport"
+	return []*option{
+		needed(str(&c.Name, "name", "NAME", "name of this member for people")),
+		by("NAME.etcd", str(&c.DataDir, "data-dir", "DIR", "directory of everything the member stores")),
+		by("DATA-DIR/wal", str(&c.WALDir, "wal-dir", "DIR", "directory of the raft log, to put it on a disk of its own")),
+		numberFrom(0, &c.SnapshotCount, "snapshot-count", "applied requests after which the raft log is cut"),
+		number(&c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "raft entries kept behind the cut for slow members"),
+		in(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1<<32),
+		in(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1<<32),
+		unused("bool", "initial-election-tick-advance", "true", "a single member stands for election at once, one of several waits a whole election timeout"),
+		needed(urls(&c.ListenPeerURLs, "listen-peer-urls", "where other members connect: http://IP:PORT, https://IP:PORT, unix://PATH or unixs://PATH")),
+		needed(urls(&c.ListenClientURLs, "listen-client-urls", "where clients are served, likewise: gRPC, and HTTP unless --listen-client-http-urls has it")),
+		urls(&c.ListenClientHTTPURLs, "listen-client-http-urls", "where HTTP is served to clients, and nothing else"),
+		unused("number", "max-snapshots", "5", "there are no snapshot files to keep"),
+		unused("number", "max-wals", "5", "the raft log keeps what is needed and uses its files again"),
+		boolean(&o.memoryLock, "memory-mlock", "keep the process's memory from being swapped out; needs the right to lock memory"),
+		signed(&c.QuotaBackendBytes, "quota-backend-bytes", "BYTES", "live data at which puts are refused until there is less; 0 for the default, negative for no quota"),
+		unused("TYPE", "backend-bbolt-freelist-type", "map", "the store has no such list"),
+		unused("duration", "backend-batch-interval", "0s", "a write is as durable as the raft log when it is acknowledged, and the store needs no commits"),
+		unused("number", "backend-batch-limit", "0", "the store needs no commits"),
+		number(&c.MaxTxnOps, "max-txn-ops", "operations in one transaction"),
+		number(&c.MaxRequestBytes, "max-request-bytes", "bytes of one request"),
+		number(&c.MaxRangeBytesInFlight, "max-range-bytes-in-flight", "memory of the large results of reads that are under way, in bytes (not in etcd)"),
+		numberFrom(0, &c.MaxConcurrentStreams, "max-concurrent-streams", "open gRPC streams of one connection"),
+		orNever(&c.KeepAliveMinTime, "grpc-keepalive-min-time", "least time between two pings of a client"+whenIdle),
+		orNever(&c.KeepAliveInterval, "grpc-keepalive-interval", "how often an idle client is pinged"+whenIdle),
+		orNever(&c.KeepAliveTimeout, "grpc-keepalive-timeout", "how long a ping may stay unanswered"+whenIdle),
+		boolean(&c.SocketReusePort, "socket-reuse-port", "let other programs listen on the same ports (SO_REUSEPORT)"),
+		boolean(&c.SocketReuseAddress, "socket-reuse-address", "listen on a port of which old connections linger (SO_REUSEADDR)"),
+		not(&c.NoGRPCGateway, "enable-grpc-gateway", "serve the API in JSON over HTTP, too"),
+		unused("duration", "raft-read-timeout", "5s", "members tell by signs of life within 4 s that a connection is dead"),
+		unused("duration", "raft-write-timeout", "5s", "members tell by signs of life within 4 s that a connection is dead"),
+		gateFlag(o),
+	}
 }
 
-func urls(p *[]string, name, shown, help string) *option {
-	return &option{name: name, value: "URL,...", shown: shown, help: help, set: func(s string) error {
-		list := splitList(s)
-		if len(list) == 0 {
-			return errors.New("needs at least one URL")
-		}
-		*p = list
-		return nil
-	}}
+func clusterFlags(c *server.Config) []*option {
+	d := &c.Discovery
+	insecure := not(&d.TLS, "discovery-insecure-transport", "connect to the registry without TLS")
+	password := str(&d.Password, "discovery-password", "PASSWORD", "its password")
+	user := str(&d.User, "discovery-user", "USER", "user of the registry, NAME or NAME:PASSWORD")
+	password.secret, user.secret = true, true
+	return []*option{
+		needed(urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", "what other members are told to dial; part of the member's id")),
+		by("this member", str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "all members of the cluster; read only when DATA-DIR is new")),
+		oneOf(&c.InitialClusterState, "initial-cluster-state", `"new", or "existing" for a member that was added to a cluster; read only when DATA-DIR is new`, "new", "existing"),
+		needed(str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", "tells clusters with equal URLs apart")),
+		by("the listen URLs", urls(&c.AdvertiseClientURLs, "advertise-client-urls", "what clients are told to dial")),
+		str(&d.Token, "discovery-token", "TOKEN", "find the members of a new cluster by this token in a registry, which is another cluster"),
+		list(&d.Endpoints, "discovery-endpoints", "HOST:PORT,...", "where the registry is"),
+		duration(&d.DialTimeout, "discovery-dial-timeout", "how long connecting to it may take"),
+		duration(&d.RequestTimeout, "discovery-request-timeout", "how long a request to it may take"),
+		duration(&d.KeepAliveTime, "discovery-keepalive-time", "how often it is pinged"),
+		duration(&d.KeepAliveTimeout, "discovery-keepalive-timeout", "how long a ping may stay unanswered"),
+		insecure,
+		boolean(&d.InsecureSkipVerify, "discovery-insecure-skip-tls-verify", "believe every certificate of the registry"),
+		file(&d.CertFile, "discovery-cert", "certificate that is shown to the registry"),
+		file(&d.KeyFile, "discovery-key", "its key"),
+		file(&d.CAFile, "discovery-cacert", "authorities whose certificates are believed"),
+		user,
+		password,
+		{name: "discovery-fallback", value: "WHAT", noEffect: "a member that finds no cluster always exits", get: func() string { return "exit" },
+			set: func(s string) error {
+				if s != "exit" {
+					return errors.New("want exit: there is no proxy")
+				}
+				return nil
+			}},
+		str(&d.SRV, "discovery-srv", "DOMAIN", "find the members of a new cluster by the SRV records of a DNS domain"),
+		str(&d.SRVName, "discovery-srv-name", "SUFFIX", "end of the names of the services that are asked for"),
+		not(&c.LaxReconfig, "strict-reconfig-check", "refuse changes of the membership that would lose quorum"),
+		unused("bool", "pre-vote", "true", "elections always begin with a pre-vote"),
+		str(&c.AutoCompactionRetention, "auto-compaction-retention", "N", "history that automatic compaction leaves: hours or a duration, or revisions; 0 for none"),
+		oneOf(&c.AutoCompactionMode, "auto-compaction-mode", `"periodic" compacts by time, "revision" by number`, "periodic", "revision"),
+		unused("STAGE", "v2-deprecation", "write-only", "there is no v2 store"),
+	}
 }
 
-func list(p *[]string, name, value, help string) *option {
-	return &option{name: name, value: value, help: help, set: func(s string) error {
-		*p = splitList(s)
-		return nil
-	}}
+func monitoringFlags(c *server.Config) []*option {
+	return []*option{
+		boolean(&c.EnablePprof, "enable-pprof", "serve profiles under /debug/pprof on the client port"),
+		{name: "metrics", value: "LEVEL", help: `"extensive" exports how long gRPC calls take, too`,
+			set: func(s string) error {
+				if s != "basic" && s != "extensive" {
+					return errors.New("want basic or extensive")
+				}
+				c.ExtensiveMetrics = s == "extensive"
+				return nil
+			},
+			get: func() string {
+				if c.ExtensiveMetrics {
+					return "extensive"
+				}
+				return "basic"
+			}},
+		urls(&c.ListenMetricsURLs, "listen-metrics-urls", "where /metrics and the health paths are served besides the client port; https:// by the certificates of clients"),
+	}
 }
 
-// not is a flag that is on by default: p is set when it is off.
-func not(p *bool, name, help string) *option {
-	return &option{name: name, shown: "true", help: help, isBool: true, set: func(s string) error {
-		v, err := strconv.ParseBool(s)
-		if err != nil {
-			return errors.New("want true or false")
-		}
-		*p = !v
-		return nil
-	}}
+func featureFlags(o *options) []*option {
+	c := &o.config
+	return []*option{
+		orNever(&c.CorruptCheckInterval, "corrupt-check-time", "how often the leader compares the data of all members; 0 for never"),
+		duration(&c.CompactHashCheckInterval, "compact-hash-check-time", "how often the leader compares the hashes that compactions have left"),
+		unused("number", "compaction-batch-limit", "1000", "compaction works in slices of bounded time"),
+		unused("duration", "compaction-sleep-interval", "0s", "compaction works in slices of bounded time"),
+		orDefault(&c.WatchProgressInterval, "watch-progress-notify-interval", "how often a quiet watcher that asked for it hears of progress"),
+		number(&c.MaxWatchersPerStream, "max-watchers-per-stream", "watchers on one stream (not in etcd)"),
+		orDefault(&c.WarnApplyDuration, "warning-apply-duration", "how long applying a request may take before that is logged"),
+		unused("number", "bootstrap-defrag-threshold-megabytes", "0", "space is reclaimed all the time"),
+		number(&c.MaxLearners, "max-learners", "learners there may be"),
+		unused("duration", "downgrade-check-time", "5s", "nothing has to be checked periodically"),
+		scrubRate(&c.ScrubBytesPerSecond),
+		duration(&c.ScrubPause, "scrub-pause", "rest between two rounds of that (not in etcd)"),
+	}
 }
 
-func boolean(p *bool, name, help string) *option {
-	return &option{name: name, help: help, isBool: true, set: func(s string) error {
-		v, err := strconv.ParseBool(s)
-		if err != nil {
-			return errors.New("want true or false")
-		}
-		*p = v
-		return nil
-	}}
-}
-
-func duration(p *time.Duration, name string, dflt time.Duration, help string) *option {
-	return &option{name: name, value: "DURATION", shown: dflt.String(), help: help, set: func(s string) error {
-		v, err := time.ParseDuration(s)
-		if err != nil || v <= 0 {
-			return errors.New("want a duration above 0 such as 5s or 1m30s")
-		}
-		*p = v
-		return nil
-	}}
-}
-
-// orNever is a duration of which 0 means never, which Config says with a negative one.
-func orNever(p *time.Duration, name string, dflt time.Duration, help string) *option {
-	return &option{name: name, value: "DURATION", shown: dflt.String(), help: help, set: func(s string) error {
-		v, err := time.ParseDuration(s)
+// scrubRate is 0 for never, which Config says with a negative number.
+func scrubRate(p *int64) *option {
+	o := signed(p, "scrub-bytes-per-second", "BYTES", "how fast stored data is read over and over to find damage; 0 for never (not in etcd)")
+	o.set = func(s string) error {
+		v, err := strconv.ParseInt(s, 0, 64)
 		if err != nil || v < 0 {
-			return errors.New("want a duration such as 5s or 1m30s, or 0")
+			return errors.New("want a whole number of bytes from 0")
 		}
 		if *p = v; v == 0 {
 			*p = -1
 		}
 		return nil
-	}}
-}
-
-// gates takes etcd's feature gates. Two of them are switches here, and on unless told.
-func gates(c *server.Config) *option {
-	known := []string{"AllAlpha", "AllBeta", "CompactHashCheck", "FastLeaseKeepAlive", "InitialCorruptCheck", "LeaseCheckpoint",
-		"LeaseCheckpointPersist", "PriorityRequest", "SetMemberLocalAddr", "StopGRPCServiceOnDefrag", "TxnModeWriteWithSharedBuffer"}
-	return &option{name: "feature-gates", value: "NAME=BOOL,...", shown: "InitialCorruptCheck=true,CompactHashCheck=true",
-		help: "compare with other members before serving; compare the hashes of compactions; etcd's other gates are accepted and have no effect",
-		set: func(s string) error {
-			for _, part := range splitList(s) {
-				name, value, _ := strings.Cut(part, "=")
-				on, err := strconv.ParseBool(value)
-				switch {
-				case !slices.Contains(known, name):
-					return fmt.Errorf("no feature gate is called %q", name)
-				case err != nil:
-					return fmt.Errorf("%s: want true or false", name)
-				case name == "InitialCorruptCheck":
-					c.NoInitialCorruptCheck = !on
-				case name == "CompactHashCheck":
-					c.NoCompactHashCheck = !on
-				}
-			}
-			return nil
-		}}
-}
-
-func millis(p *time.Duration, name string, dflt time.Duration, help string) *option {
-	shown := strconv.FormatInt(dflt.Milliseconds(), 10)
-	return &option{name: name, value: "MS", shown: shown, help: help, set: func(s string) error {
-		v, err := strconv.ParseUint(s, 10, 32)
-		if err != nil || v == 0 {
-			return errors.New("want a whole number of milliseconds above 0")
-		}
-		*p = time.Duration(v) * time.Millisecond
-		return nil
-	}}
-}
-
-// quota takes etcd's values: 0 is the default, and a negative number means none.
-func quota(p *int64, dflt int64) *option {
-	return &option{name: "quota-backend-bytes", value: "BYTES", shown: fmt.Sprint(dflt),
-		help: "live data at which puts are refused until there is less; negative for no quota", set: func(s string) error {
-			v, err := strconv.ParseInt(s, 10, 64)
-			if err != nil {
-				return errors.New("want a whole number of bytes")
-			}
-			*p = v
-			return nil
-		}}
-}
-
-// rate is 0 for never, which Config says with a negative number.
-func rate(p *int64, dflt int64) *option {
-	return &option{name: "scrub-bytes-per-second", value: "BYTES", shown: fmt.Sprint(dflt),
-		help: "how fast stored data is read over and over to find damage; 0 for never", set: func(s string) error {
-			v, err := strconv.ParseInt(s, 10, 64)
-			if err != nil || v < 0 {
-				return errors.New("want a whole number of bytes from 0")
-			}
-			if *p = v; v == 0 {
-				*p = -1
-			}
-			return nil
-		}}
-}
-
-func number[T int | int64 | uint32 | uint64](p *T, name string, dflt T, help string) *option {
-	return &option{name: name, value: "N", shown: fmt.Sprint(dflt), help: help, set: func(s string) error {
-		v, err := strconv.ParseUint(s, 10, 63)
-		if err != nil || v == 0 || uint64(T(v)) != v {
-			return fmt.Errorf("want a whole number from 1 to %d", maxOf[T]())
-		}
-		*p = T(v)
-		return nil
-	}}
-}
-
-func maxOf[T int | int64 | uint32 | uint64]() uint64 {
-	var v T
-	switch any(v).(type) {
-	case uint32:
-		return math.MaxUint32
-	default:
-		return math.MaxInt64
 	}
+	o.get = func() string { return strconv.FormatInt(max(*p, 0), 10) }
+	return o
 }
-
-func (o *options) setLevel(s string) error {
-	switch s {
-	case "debug":
-		o.logLevel = slog.LevelDebug
-	case "info":
-		o.logLevel = slog.LevelInfo
-	case "warn":
-		o.logLevel = slog.LevelWarn
-	case "error":
-		o.logLevel = slog.LevelError
-	default:
-		return errors.New("want debug, info, warn or error")
-	}
-	return nil
-}
-
-func (o *options) setFormat(s string) error {
-	if s != "json" && s != "console" {
-		return errors.New("want json or console")
-	}
-	o.logFormat = s
-	return nil
-}
-
-func splitList(s string) []string {
-	var list []string
-	for _, part := range strings.Split(s, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			list = append(list, part)
-		}
-	}
-	return list
-}
-
-// errUsage marks a mistake in the command line; the text names the flag.
-var errUsage = errors.New("see vigil --help")
-
-// parse reads the environment and then the arguments, which win. It returns flag.ErrHelp if help
-// was asked for.
-func parse(args, environ []string) (*options, error) {
-	o := &options{logFormat: "json", logOutputs: []string{"default"}}
-	set := flag.NewFlagSet("vigil", flag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	byVar := map[string]*option{}
-	for _, sec := range sections(o) {
-		for _, f := range sec.flags {
-			set.Var(f, f.name, f.help)
-			byVar["ETCD_"+strings.ToUpper(strings.ReplaceAll(f.name, "-", "_"))] = f
-		}
-	}
-	for _, kv := range environ {
-		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, "ETCD_") || value == "" {
-			continue
-		}
-		f, ok := byVar[name]
-		if !ok {
-			o.unknownVars = append(o.unknownVars, name)
-			continue
-		}
-		if err := f.set(value); err != nil {
-			return nil, fmt.Errorf("environment variable %s=%q: %w (%w)", name, value, err, errUsage)
-		}
-	}
-	slices.Sort(o.unknownVars)
-	if err := set.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w (%w)", err, errUsage)
-	}
-	if set.NArg() > 0 {
-		return nil, fmt.Errorf("%q is not a flag (%w)", set.Arg(0), errUsage)
-	}
-	return o, nil
-}
-
-// usage writes the help text.
-func usage(w io.Writer) {
-	fmt.Fprint(w, `Vigil is a durable, watchable key-value store that speaks the etcd v3 API.
-
-Start a member with its data in ./default.etcd, serving clients on 127.0.0.1:2379:
-
-  vigil
-
-Try it from another terminal with any etcd client:
-
-  etcdctl put greeting hello
-  etcdctl get greeting
-  etcdctl watch greeting --rev=1
-
-Each flag can also be set by an environment variable: --data-dir by ETCD_DATA_DIR, and so on.
-The command line wins. A flag that is given twice has its last value.
-`)
-	for _, sec := range sections(new(options)) {
-		fmt.Fprintf(w, "\n%s:\n", sec.title)
-		for _, f := range sec.flags {
-			head := "--" + f.name
-			if f.value != "" {
-				head += " " + f.value
-			}
-			fmt.Fprintf(w, "  %-44s %s", head, f.help)
-			if f.shown != "" {
-				fmt.Fprintf(w, " (default %s)", f.shown)
-			}
-			fmt.Fprintln(w)
-		}
-	}
-}
-
-// environ returns the process environment.
-func environ() []string { return os.Environ() }
 
 // oneLine puts an error of several lines on one.
 func oneLine(err error) string {

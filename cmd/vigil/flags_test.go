@@ -25,8 +25,8 @@ func TestParse(t *testing.T) {
 	if len(c.ListenClientURLs) != 2 || c.ListenClientURLs[1] != "http://127.0.0.1:2" {
 		t.Errorf("client URLs %q", c.ListenClientURLs)
 	}
-	if o.logLevel != slog.LevelDebug {
-		t.Errorf("log level %v", o.logLevel)
+	if o.log.level != "debug" {
+		t.Errorf("log level %v", o.log.level)
 	}
 	if len(o.unknownVars) != 1 || o.unknownVars[0] != "ETCD_FUTURE" {
 		t.Errorf("unknown variables %q", o.unknownVars)
@@ -39,7 +39,7 @@ func TestMistakes(t *testing.T) {
 		args, env []string
 		want      string
 	}{
-		{args: []string{"--nme=a"}, want: "-nme"},
+		{args: []string{"--nme=a"}, want: "there is no flag --nme; did you mean --name?"},
 		{args: []string{"--max-txn-ops=0"}, want: "want a whole number from 1"},
 		{args: []string{"--max-concurrent-streams=4294967296"}, want: "4294967295"},
 		{args: []string{"--heartbeat-interval=1s"}, want: "milliseconds"},
@@ -48,8 +48,8 @@ func TestMistakes(t *testing.T) {
 		{args: []string{"--compact-hash-check-time=0"}, want: "above 0"},
 		{args: []string{"--feature-gates=InitialCorruptCheck=maybe"}, want: "InitialCorruptCheck: want true or false"},
 		{args: []string{"--feature-gates=InitialCorruptCheck=true,Flux=true"}, want: `no feature gate is called "Flux"`},
-		{args: []string{"--log-level=loud"}, want: "want debug, info, warn or error"},
-		{args: []string{"--listen-client-urls="}, want: "at least one URL"},
+		{args: []string{"--log-level=loud"}, want: "want debug, info, warn, error, dpanic, panic or fatal"},
+		{args: []string{"--listen-client-urls="}, want: "must not be empty"},
 		{args: []string{"--name"}, want: "needs an argument"},
 		{args: []string{"start"}, want: `"start" is not a flag`},
 		{env: []string{"ETCD_UNSAFE_NO_FSYNC=maybe"}, want: "ETCD_UNSAFE_NO_FSYNC"},
@@ -90,13 +90,22 @@ func TestComparisonsOfMembers(t *testing.T) {
 func TestUsage(t *testing.T) {
 	var b bytes.Buffer
 	usage(&b)
-	for _, sec := range sections(new(options)) {
-		for _, f := range sec.flags {
-			if !strings.Contains(b.String(), "  --"+f.name+" ") {
-				t.Errorf("--%s is not in the help", f.name)
+	o := newOptions()
+	o.config = o.config.WithDefaults()
+	o.each(func(opt *option) {
+		if !strings.Contains(b.String(), "\n  --"+opt.name) {
+			t.Errorf("--%s is not in the help", opt.name)
+		}
+		if d := opt.preset(); d != "" && !strings.Contains(b.String(), "(default "+d+")") {
+			t.Errorf("the default of --%s is not in the help", opt.name)
+		}
+		// What the help shows can be given.
+		if d := opt.get(); d != "" {
+			if err := opt.set(d); err != nil || opt.get() != d {
+				t.Errorf("--%s=%s, its default: %v, and it is %s", opt.name, d, err, opt.get())
 			}
 		}
-	}
+	})
 }
 
 func TestLogLines(t *testing.T) {

@@ -27,32 +27,44 @@ func main() {
 }
 
 func run(args []string) int {
+	show, format := len(args) > 0 && args[0] == "config", ""
+	if show {
+		var err error
+		if format, args, err = splitFormat(args[1:]); err != nil {
+			return mistake(err)
+		}
+	}
 	o, err := parse(args, environ())
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		usage(os.Stdout)
 		return 0
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "vigil:", err)
-		return 2
 	case o.version:
 		fmt.Printf("Vigil Version: %s\netcd Version: %s\nGo Version: %s\nGo OS/Arch: %s\n",
 			server.Version, server.APIVersion, server.GoVersion(), server.Platform())
 		return 0
+	case err != nil:
+		return mistake(err)
+	case show:
+		if err := o.printEffective(os.Stdout, format); err != nil {
+			fmt.Fprintln(os.Stderr, "vigil:", err)
+			return 1
+		}
+		return 0
 	}
-	if err := o.config.WithDefaults().Validate(); err != nil {
-		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
-		return 2
-	}
-	log, err := newLogger(o)
+	log, err := newLogger(&o.log)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vigil:", err)
 		return 1
 	}
 	o.config.Logger = log
 	keepHeadroom()
-	for _, name := range o.unknownVars {
-		log.Warn("environment variable names no flag and has no effect", "variable", name)
+	o.logNotes(log)
+	if o.memoryLock {
+		if err := lockMemory(); err != nil {
+			fmt.Fprintln(os.Stderr, "vigil: --memory-mlock:", err)
+			return 1
+		}
 	}
 
 	// Signals are taken before the start, so that one that arrives early stops the member too.
@@ -91,4 +103,10 @@ func run(args []string) int {
 	}
 	log.Info("stopped")
 	return code
+}
+
+// mistake tells what is wrong with the configuration.
+func mistake(err error) int {
+	fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
+	return 2
 }

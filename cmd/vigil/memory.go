@@ -1,11 +1,22 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+
+	"golang.org/x/sys/unix"
 )
+
+// lockMemory keeps the pages of the process in memory from their first use on.
+func lockMemory() error {
+	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
+		return fmt.Errorf("lock memory: %w (give the process the capability IPC_LOCK, or raise ulimit -l)", err)
+	}
+	return nil
+}
 
 // headroom is how many bytes the heap may grow between two garbage collections. Under load a member
 // keeps little and allocates much: with the usual growth by a factor, a small heap is collected many

@@ -37,6 +37,7 @@ const (
 
 	cobraLib = "github.com/spf13/cobra"
 	pflagLib = "github.com/spf13/pflag"
+	yamlLib  = "go.yaml.in/yaml/v3"
 )
 
 // table is the import table. Keep ARCHITECTURE.md in step with it.
@@ -83,9 +84,9 @@ var table = map[string]rule{
 	"httpd": {inside: []string{"kv"}, outside: []string{promLib},
 		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
 	"server": {inside: []string{"kv", "internal/vfs", "cluster", "replica", "watch", "rpc", "httpd", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor"},
-		outside: []string{grpcLib, promLib, raftLib},
+		outside: []string{grpcLib, promLib, raftLib, sysLib},
 		why:     "the only wiring"},
-	"cmd/vigil": {inside: []string{"server"}, why: "flags into server.Config, run, exit"},
+	"cmd/vigil": {inside: []string{"server"}, outside: []string{yamlLib, sysLib}, why: "flags, environment and file into server.Config, run, exit"},
 	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs"}, outside: []string{cobraLib, pflagLib},
 		why: "commands, and how their answers are printed"},
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+)
+
+// masked stands for a value that is not shown.
+const masked = "(hidden)"
+
+// setting is one line of the effective configuration.
+type setting struct {
+	Flag   string `json:"flag"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+	// NoEffect is why it changes nothing.
+	NoEffect string `json:"noEffect,omitempty"`
+}
+
+// effective lists what the configuration comes to, in the order of --help.
+func (o *options) effective() []setting {
+	var all []setting
+	o.each(func(opt *option) {
+		if opt.name == "version" {
+			return
+		}
+		value := opt.get()
+		if opt.secret && value != "" {
+			value = masked
+		}
+		all = append(all, setting{opt.name, value, opt.origin.String(), opt.noEffect})
+	})
+	return all
+}
+
+// attrs is the effective configuration as one group of a log line.
+func (o *options) attrs() slog.Attr {
+	var attrs []any
+	for _, s := range o.effective() {
+		attrs = append(attrs, slog.String(s.Flag, s.Value))
+	}
+	return slog.Group("configuration", attrs...)
+}
+
+// logNotes logs the effective configuration, and what was set and changes nothing.
+func (o *options) logNotes(log *slog.Logger) {
+	log.Info("effective configuration", o.attrs())
+	o.each(func(opt *option) {
+		if opt.noEffect != "" && opt.origin.kind != "" {
+			log.Info("flag changes nothing", "flag", opt.name, "from", opt.origin.String(), "reason", opt.noEffect)
+		}
+	})
+	for name := range o.gates {
+		if why := knownGates[name]; why != "" {
+			log.Info("feature gate changes nothing", "feature-gate", name, "reason", why)
+		}
+	}
+	for _, key := range o.unusedKeys {
+		log.Warn("key of the configuration file changes nothing", "key", key)
+	}
+	for _, name := range o.unknownVars {
+		log.Warn("environment variable names no flag and has no effect", "variable", name)
+	}
+}
+
+// splitFormat takes -w or --write-out out of the arguments of vigil config.
+func splitFormat(args []string) (format string, rest []string, err error) {
+	format = "simple"
+	for i := 0; i < len(args); i++ {
+		name, value, has := strings.Cut(args[i], "=")
+		if name != "-w" && name != "--write-out" && name != "-write-out" {
+			rest = append(rest, args[i])
+			continue
+		}
+		if !has {
+			if i++; i == len(args) {
+				return "", nil, fmt.Errorf("flag %s needs an argument: simple or json", name)
+			}
+			value = args[i]
+		}
+		format = value
+	}
+	if format != "simple" && format != "json" {
+		return "", nil, errors.New("-w: want simple or json")
+	}
+	return format, rest, nil
+}
+
+// printEffective writes the effective configuration.
+func (o *options) printEffective(w io.Writer, format string) error {
+	all := o.effective()
+	if format == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FLAG\tVALUE\tFROM")
+	for _, s := range all {
+		from := s.Origin
+		if s.NoEffect != "" && s.Origin != "default" {
+			from += " (no effect: " + s.NoEffect + ")"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Flag, s.Value, from)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxConfigFile bounds a configuration file, in bytes.
+const maxConfigFile = 1 << 20
+
+// groupKeys are the keys of etcd's configuration file that stand for a group of flags, with those of the
+// group. A key that is not here is the name of its flag.
+var groupKeys = map[string]map[string]string{
+	"client-transport-security": {
+		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file", "client-key-file": "client-key-file",
+		"client-cert-auth": "client-cert-auth", "trusted-ca-file": "trusted-ca-file", "auto-tls": "auto-tls",
+		"allowed-hostname": "client-cert-allowed-hostname", "crl-file": "client-crl-file",
+	},
+	"peer-transport-security": {
+		"cert-file": "peer-cert-file", "key-file": "peer-key-file", "client-cert-file": "peer-client-cert-file", "client-key-file": "peer-client-key-file",
+		"client-cert-auth": "peer-client-cert-auth", "trusted-ca-file": "peer-trusted-ca-file", "auto-tls": "peer-auto-tls",
+		"allowed-cn": "peer-cert-allowed-cn", "allowed-hostname": "peer-cert-allowed-hostname", "crl-file": "peer-crl-file",
+		"skip-client-san-verification": "peer-skip-client-san-verification",
+	},
+	"socket-options":   {"reuse-port": "socket-reuse-port", "reuse-address": "socket-reuse-address"},
+	"discovery-config": {"token": "discovery-token", "client": "discovery-config.client"},
+	"discovery-config.client": {
+		"endpoints": "discovery-endpoints", "dial-timeout": "discovery-dial-timeout", "request-timeout": "discovery-request-timeout",
+		"keepalive-time": "discovery-keepalive-time", "keepalive-timeout": "discovery-keepalive-timeout",
+		"secure": "discovery-config.client.secure", "auth": "discovery-config.client.auth",
+	},
+	"discovery-config.client.secure": {
+		"cert": "discovery-cert", "key": "discovery-key", "cacert": "discovery-cacert",
+		"insecure-transport": "discovery-insecure-transport", "insecure-skip-tls-verify": "discovery-insecure-skip-tls-verify",
+	},
+	"discovery-config.client.auth": {"username": "discovery-user", "password": "discovery-password"},
+}
+
+// oldKeys are in the configuration files that etcd ships as an example, and mean nothing to it.
+var oldKeys = []string{"discovery", "discovery-fallback", "discovery-proxy", "enable-v2", "proxy", "proxy-dial-timeout", "proxy-failure-wait",
+	"proxy-read-timeout", "proxy-refresh-interval", "proxy-write-timeout"}
+
+// file reads the configuration file.
+func (p *parser) file(path string) {
+	root, err := readYAML(path)
+	if err != nil {
+		p.fail(fmt.Errorf("--config-file: %w", err))
+		return
+	}
+	if root != nil {
+		p.mapping(path, root, nil)
+	}
+}
+
+// readYAML returns the mapping that a file holds, nil if it is empty.
+func readYAML(path string) (*yaml.Node, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxConfigFile {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), maxConfigFile)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+		return nil, nil
+	}
+	if root := doc.Content[0]; root.Kind == yaml.MappingNode {
+		return root, nil
+	}
+	return nil, fmt.Errorf("%s:%d: want keys and values", path, doc.Content[0].Line)
+}
+
+// mapping sets the options that a mapping has values for. names says which flags its keys are; nil is
+// the whole file.
+func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
+	seen := map[string]int{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, value := m.Content[i].Value, m.Content[i+1]
+		where := fmt.Sprintf("%s:%d", path, m.Content[i].Line)
+		if first := seen[key]; first > 0 {
+			p.fail(fmt.Errorf("%s: %s is set already in line %d", where, key, first))
+			continue
+		}
+		seen[key] = m.Content[i].Line
+		name := key
+		if names != nil {
+			name = names[key]
+		}
+		o, group := p.byName[name], groupKeys[name]
+		switch {
+		case value.Tag == "!!null":
+		case names == nil && slices.Contains(oldKeys, key):
+			p.o.unusedKeys = append(p.o.unusedKeys, where+": "+key)
+		case group != nil && value.Kind == yaml.MappingNode:
+			p.mapping(path, value, group)
+		case group != nil:
+			p.fail(fmt.Errorf("%s: %s: want keys and values", where, key))
+		case o == nil || name == "config-file" || name == "version" || strings.Contains(name, "."):
+			p.fail(fmt.Errorf("%s: there is no key %s", where, key))
+		default:
+			text, err := scalar(o, value)
+			if err != nil {
+				p.fail(fmt.Errorf("%s: %s: %w", where, key, err))
+				continue
+			}
+			p.set(o, []string{text}, origin{"file", where})
+		}
+	}
+}
+
+// scalar is a value of the file as the command line would have it.
+func scalar(o *option, v *yaml.Node) (string, error) {
+	switch v.Kind {
+	case yaml.ScalarNode:
+		if o.isBool {
+			var b bool
+			if err := v.Decode(&b); err != nil {
+				return "", errors.New("want true or false")
+			}
+			return strconv.FormatBool(b), nil
+		}
+		if _, err := strconv.ParseInt(v.Value, 10, 64); err == nil && o.nanoseconds {
+			return v.Value + "ns", nil
+		}
+		return v.Value, nil
+	case yaml.SequenceNode:
+		var parts []string
+		for _, e := range v.Content {
+			if e.Kind != yaml.ScalarNode {
+				return "", fmt.Errorf("line %d: want a list of plain values", e.Line)
+			}
+			parts = append(parts, e.Value)
+		}
+		return strings.Join(parts, ","), nil
+	}
+	return "", errors.New("want a plain value")
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// errUsage marks a mistake in the configuration; the text names the flag, the variable or the line.
+var errUsage = errors.New("see vigil --help")
+
+// parse reads the configuration file, the environment and the arguments, each of which wins over the one
+// before it. Its error names every mistake; it is flag.ErrHelp if help was asked for.
+func parse(args, environ []string) (*options, error) {
+	p := &parser{o: newOptions(), byName: map[string]*option{}, byVar: map[string]*option{}}
+	p.o.each(func(opt *option) { p.byName[opt.name], p.byVar[opt.variable()] = opt, opt })
+	given, err := p.arguments(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil, err
+	}
+	p.fail(err)
+	vars := p.environment(environ)
+	if path := last(given["config-file"], vars["config-file"]); path != "" {
+		p.file(path)
+	}
+	for name, values := range vars {
+		opt := p.byName[name]
+		p.set(opt, values, origin{"environment", opt.variable()})
+	}
+	for name, values := range given {
+		p.set(p.byName[name], values, origin{kind: "flag"})
+	}
+	p.o.config = p.o.config.WithDefaults()
+	p.fail(p.o.log.validate())
+	p.fail(p.o.config.Validate())
+	if len(p.errs) > 0 {
+		slices.SortFunc(p.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return p.o, fmt.Errorf("%w (%w)", errors.Join(p.errs...), errUsage)
+	}
+	return p.o, nil
+}
+
+// parser collects what is wrong.
+type parser struct {
+	o             *options
+	byName, byVar map[string]*option
+	errs          []error
+}
+
+func (p *parser) fail(err error) {
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+}
+
+// last is the last value of the first list that has one.
+func last(lists ...[]string) string {
+	for _, l := range lists {
+		if len(l) > 0 {
+			return l[len(l)-1]
+		}
+	}
+	return ""
+}
+
+// set sets an option to the last of the values that one source has for it.
+func (p *parser) set(o *option, values []string, from origin) {
+	value := last(values)
+	if o.joins {
+		value = strings.Join(values, ",")
+	}
+	if err := o.set(value); err != nil {
+		shown := fmt.Sprintf("%q", value)
+		if o.secret {
+			shown = masked
+		}
+		where := "--" + o.name + "=" + shown
+		switch from.kind {
+		case "environment":
+			where = from.where + "=" + shown
+		case "file":
+			where = from.where + ": " + o.name + ": " + shown
+		}
+		p.fail(fmt.Errorf("%s: %w", where, err))
+		return
+	}
+	o.origin = from
+}
+
+// arguments splits the command line into flags and their values: --flag=value, --flag value, and --flag
+// alone for what is true or false, with one dash or two.
+func (p *parser) arguments(args []string) (map[string][]string, error) {
+	given := map[string][]string{}
+	var errs []error
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		name, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
+		switch {
+		case !strings.HasPrefix(arg, "-") || name == "":
+			errs = append(errs, fmt.Errorf("%q is not a flag", arg))
+			continue
+		case name == "help" || name == "h":
+			return nil, flag.ErrHelp
+		}
+		o := p.byName[name]
+		switch {
+		case o == nil:
+			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, p.similar(name)))
+			// What follows is its value, most likely.
+			if !has && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				args = args[1:]
+			}
+			continue
+		case has:
+		case o.isBool:
+			value = "true"
+		case len(args) == 0:
+			errs = append(errs, fmt.Errorf("flag --%s needs an argument", name))
+			continue
+		default:
+			value, args = args[0], args[1:]
+		}
+		given[name] = append(given[name], value)
+	}
+	return given, errors.Join(errs...)
+}
+
+// similar suggests the flag that was meant.
+func (p *parser) similar(name string) string {
+	best, least := "", 4
+	p.o.each(func(o *option) {
+		if d := distance(name, o.name); d < least {
+			best, least = o.name, d
+		}
+	})
+	if best == "" {
+		return ""
+	}
+	return "; did you mean --" + best + "?"
+}
+
+// distance is the number of letters to insert, delete or replace between two words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// environment finds the variables of flags. One that is empty is none.
+func (p *parser) environment(environ []string) map[string][]string {
+	given := map[string][]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, "ETCD_") || value == "" {
+			continue
+		}
+		switch o, ok := p.byVar[name]; {
+		case ok:
+			given[o.name] = []string{value}
+		case name != "ETCD_UNSUPPORTED_ARCH":
+			p.o.unknownVars = append(p.o.unknownVars, name)
+		}
+	}
+	slices.Sort(p.o.unknownVars)
+	return given
+}
+
+// environ returns the process environment.
+func environ() []string { return os.Environ() }

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"vigil/compactor"
+	"vigil/ration"
+)
+
+// Validate reports every field that cannot work, in the words of the command line's flags. It
+// expects defaults to be filled in.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	for _, l := range []struct {
+		flag  string
+		urls  []string
+		certs *TLS
+		names string
+	}{
+		{"listen-client-urls", c.ListenClientURLs, &c.ClientTLS, ""},
+		{"listen-client-http-urls", c.ListenClientHTTPURLs, &c.ClientTLS, ""},
+		{"listen-metrics-urls", c.ListenMetricsURLs, &c.ClientTLS, ""},
+		{"listen-peer-urls", c.ListenPeerURLs, &c.PeerTLS, "peer-"},
+	} {
+		for _, s := range l.urls {
+			_, _, secure, err := listenAddr(s)
+			switch {
+			case err != nil:
+				bad("--%s: %w", l.flag, err)
+			case secure && l.certs == &c.ClientTLS:
+				bad("--%s: %q: this version serves clients no TLS; use http:// or unix://", l.flag, s)
+			case secure && !l.certs.serves():
+				bad("--%s: %q needs --%[3]scert-file and --%[3]skey-file, or --%[3]sauto-tls", l.flag, s, l.names)
+			}
+		}
+	}
+	for _, s := range c.AdvertiseClientURLs {
+		if err := checkAdvertised(s); err != nil {
+			bad("--advertise-client-urls: %w", err)
+		}
+	}
+	for _, s := range c.InitialAdvertisePeerURLs {
+		if err := checkAdvertised(s); err != nil {
+			bad("--initial-advertise-peer-urls: %w", err)
+		}
+	}
+	if c.InitialCluster != "" || !c.Discovery.wanted() {
+		if _, _, err := c.initialMembers(); err != nil {
+			bad("--initial-cluster: %w", err)
+		}
+	}
+	errs = append(errs, c.validateTLS(), c.Discovery.validate(c.InitialCluster), c.Auth.validate(), c.Tracing.validate())
+	if _, err := compactor.Parse(c.AutoCompactionMode, c.AutoCompactionRetention); err != nil {
+		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
+	}
+	if c.MaxLearners < 1 {
+		bad("--max-learners: %d is less than 1", c.MaxLearners)
+	}
+	if c.ForceNewCluster && c.InitialClusterState == "existing" {
+		bad("--force-new-cluster: not together with --initial-cluster-state=existing: it uses the data that is there")
+	}
+	if c.InitialClusterState != "new" && c.InitialClusterState != "existing" {
+		bad(`--initial-cluster-state: %q is neither "new" nor "existing"`, c.InitialClusterState)
+	}
+	if c.HeartbeatInterval < time.Millisecond {
+		bad("--heartbeat-interval: %v is less than 1 ms", c.HeartbeatInterval)
+	}
+	if c.ElectionTimeout < 5*c.HeartbeatInterval {
+		bad("--election-timeout: %v must be at least 5 times --heartbeat-interval (%v)", c.ElectionTimeout, c.HeartbeatInterval)
+	}
+	if c.ElectionTimeout > 50*time.Second {
+		bad("--election-timeout: %v is more than 50 s", c.ElectionTimeout)
+	}
+	if c.MaxTxnOps < 1 {
+		bad("--max-txn-ops: %d is less than 1", c.MaxTxnOps)
+	}
+	// Requests travel in raft entries and gRPC messages whose lengths are 32-bit numbers.
+	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > 1<<30 {
+		bad("--max-request-bytes: %d is outside 1 to %d", c.MaxRequestBytes, 1<<30)
+	}
+	if c.MaxRangeBytesInFlight < ration.MinLimit {
+		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight, ration.MinLimit)
+	}
+	if c.MaxWatchersPerStream < 1 {
+		bad("--max-watchers-per-stream: %d is below 1", c.MaxWatchersPerStream)
+	}
+	if d := c.WatchProgressInterval; d < 100*time.Millisecond {
+		bad("--watch-progress-notify-interval: %v is below 100ms", d)
+	}
+	if c.ScrubPause < 0 {
+		bad("--scrub-pause: %v is negative", c.ScrubPause)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// selfSigned is the certificate of Auto.
+type selfSigned struct {
+	certFile, keyFile string
+	cert, key         []byte // PEM, if they are not in the files yet
+}
+
+// newSelfSigned finds the certificate in a directory, or makes one without writing it.
+func newSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSigned, error) {
+	s := &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
+	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+	switch {
+	case err == nil && time.Now().Before(pair.Leaf.NotAfter):
+		return s, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", s.certFile, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"vigil"}},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(validity),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, h)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	s.cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	s.key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return s, nil
+}
+
+// load returns the certificate and its key.
+func (s *selfSigned) load() (tls.Certificate, error) {
+	if s.cert != nil {
+		return tls.X509KeyPair(s.cert, s.key)
+	}
+	return tls.LoadX509KeyPair(s.certFile, s.keyFile)
+}
+
+// keep writes what is not in the files.
+func (s *selfSigned) keep() error {
+	if s.cert == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(s.certFile), 0o700); err != nil {
+		return err
+	}
+	// The key first: the certificate makes them a pair.
+	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600), os.WriteFile(s.certFile, s.cert, 0o600))
+}
