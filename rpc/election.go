@@ -243,7 +243,7 @@ func (l line) observeLeader(ctx context.Context, tell func(int64, *mvccpb.KeyVal
 	if leader == nil {
 		r := watch.CreateRequest{Key: l.prefix, End: prefixEnd(l.prefix), StartRev: revision + 1, NoDelete: true}
 		err := l.svc.follow(ctx, r, func(res *watch.Response) (bool, error) {
-			ev, err := event(res.Events[0])
+			ev, err := decodeEvent(res.Events[0])
 			if err == nil {
 				leader, revision = ev.Kv, ev.Kv.ModRevision
 			}
@@ -258,7 +258,7 @@ func (l line) observeLeader(ctx context.Context, tell func(int64, *mvccpb.KeyVal
 	}
 	return l.svc.follow(ctx, watch.CreateRequest{Key: leader.Key, StartRev: revision + 1}, func(res *watch.Response) (bool, error) {
 		for _, b := range res.Events {
-			ev, err := event(b)
+			ev, err := decodeEvent(b)
 			if err != nil || ev.Type == mvccpb.Event_DELETE {
 				return false, err
 			}
@@ -270,7 +270,7 @@ func (l line) observeLeader(ctx context.Context, tell func(int64, *mvccpb.KeyVal
 	})
 }
 
-func event(b []byte) (*mvccpb.Event, error) {
+func decodeEvent(b []byte) (*mvccpb.Event, error) {
 	ev := &mvccpb.Event{}
 	return ev, proto.Unmarshal(b, ev)
 }
