@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/kv"
 )
@@ -30,6 +31,7 @@ type Decoder struct {
 	compact    kv.CompactRequest
 	attributes cluster.Member
 	alarm      kv.AlarmChange
+	auth       kv.AuthRequest
 	leases     leaseRequests
 }
 
@@ -73,8 +75,8 @@ func (d *Decoder) Next() (*Request, error) {
 		return nil, fmt.Errorf("%w: request flags %x", ErrFormat, flags)
 	}
 	if flags&flagIdentity != 0 {
-		d.req.Identity = Identity{User: string(d.bytes()), AuthRevision: d.uvarint()}
-		if d.req.Identity == (Identity{}) {
+		d.req.Identity = auth.Identity{User: string(d.bytes()), Revision: d.uvarint()}
+		if d.req.Identity == (auth.Identity{}) {
 			return nil, fmt.Errorf("%w: empty identity", ErrFormat)
 		}
 	}
@@ -103,6 +105,8 @@ func (d *Decoder) Next() (*Request, error) {
 		d.alarm.Alarm.Type = kv.AlarmType(d.enum())
 		d.alarm.Alarm.MemberID = d.uvarint()
 		d.req.Alarm = &d.alarm
+	case KindAuth:
+		d.readAuth()
 	default:
 		return nil, fmt.Errorf("%w: request kind %d", ErrFormat, kind)
 	}

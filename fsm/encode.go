@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/kv"
 )
@@ -34,6 +35,8 @@ import (
 //	expire   term uvarint | n uvarint, n times id varint | granted uvarint
 //	attrs    member id uvarint | member record of package cluster
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
+//	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token bytes |
+//	         revision uvarint | permission type varint | key bytes | end bytes
 const (
 	magic0, magic1 = 'V', 'G'
 	version        = 1
@@ -64,6 +67,8 @@ const (
 	flagPhysical = 1 << 0
 
 	flagClear = 1 << 0
+
+	flagNoPassword = 1 << 0
 )
 
 var (
@@ -89,10 +94,10 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 	start := len(dst)
 	kind := r.Kind()
 	b := append(dst, 0, 0, 0, 0, byte(kind), 0)
-	if r.Identity != (Identity{}) {
+	if r.Identity != (auth.Identity{}) {
 		b[start+5] = flagIdentity
 		b = appendBytes(b, r.Identity.User)
-		b = binary.AppendUvarint(b, r.Identity.AuthRevision)
+		b = binary.AppendUvarint(b, r.Identity.Revision)
 	}
 	switch kind {
 	case KindPut:
@@ -116,6 +121,8 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = append(b, flag(flagClear, r.Alarm.Clear))
 		b = binary.AppendVarint(b, int64(r.Alarm.Alarm.Type))
 		b = binary.AppendUvarint(b, r.Alarm.Alarm.MemberID)
+	case KindAuth:
+		b = appendAuth(b, r.Auth)
 	default:
 		return dst, errors.New("fsm: empty request")
 	}

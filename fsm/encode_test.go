@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/kv"
 )
@@ -73,7 +74,7 @@ func TestGolden(t *testing.T) {
 		"ignore":   {Put: &kv.PutRequest{Key: []byte("k"), IgnoreValue: true, IgnoreLease: true}},
 		"delete":   {DeleteRange: &kv.DeleteRangeRequest{Key: []byte("a"), End: []byte("b"), PrevKV: true}},
 		"compact":  {Compact: &kv.CompactRequest{Revision: 300, Physical: true}},
-		"identity": {Identity: Identity{User: "root", AuthRevision: 7}, Put: &kv.PutRequest{Key: []byte("k")}},
+		"identity": {Identity: auth.Identity{User: "root", Revision: 7}, Put: &kv.PutRequest{Key: []byte("k")}},
 		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
 		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
 		"attrs":    {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
@@ -81,7 +82,11 @@ func TestGolden(t *testing.T) {
 		"revoke":   {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
 		"left": {LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: 3, Checkpoints: []kv.LeaseCheckpoint{
 			{LeaseRef: kv.LeaseRef{ID: 1, Granted: 300}, Remaining: 59}, {LeaseRef: kv.LeaseRef{ID: 2, Granted: 301}}}}},
-		"expire": {LeaseExpire: &kv.LeaseExpireRequest{Term: 3, Leases: []kv.LeaseRef{{ID: 1, Granted: 300}, {ID: 2, Granted: 301}}}},
+		"expire":  {LeaseExpire: &kv.LeaseExpireRequest{Term: 3, Leases: []kv.LeaseRef{{ID: 1, Granted: 300}, {ID: 2, Granted: 301}}}},
+		"adduser": {Identity: auth.Identity{User: "root", Revision: 7}, Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "alice", Hash: "JDJh", NoPassword: true}},
+		"permit": {Auth: &kv.AuthRequest{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{
+			Type: kv.PermitReadWrite, Key: []byte("a"), End: []byte("b")}}},
+		"token": {Auth: &kv.AuthRequest{Op: kv.Authenticate, User: "alice", Token: "abcdefgh", Revision: 300}},
 		"txn": {Txn: &kv.TxnRequest{
 			Compare: []kv.Compare{
 				{Key: []byte("k"), Target: kv.CompareMod, Result: kv.Equal, Number: 5},
@@ -290,9 +295,13 @@ func (g generator) ops(depth int) []kv.Op {
 func (g generator) request() *Request {
 	r := &Request{}
 	if g.bool() {
-		r.Identity = Identity{User: string(g.bytes()), AuthRevision: g.Uint64N(1 << 40)}
+		r.Identity = auth.Identity{User: string(g.bytes()), Revision: g.Uint64N(1 << 40)}
 	}
-	switch g.IntN(10) {
+	switch g.IntN(11) {
+	case 10:
+		r.Auth = &kv.AuthRequest{Op: kv.AuthOp(1 + g.IntN(int(kv.RoleRevokePermission))), User: string(g.bytes()), Role: string(g.bytes()),
+			Hash: string(g.bytes()), NoPassword: g.bool(), Token: string(g.bytes()), Revision: g.Uint64(),
+			Permission: kv.Permission{Type: kv.PermissionType(int32(g.Uint32())), Key: g.bytes(), End: g.bytes()}}
 	case 6, 7, 8, 9:
 		g.lease(r)
 	case 0:

@@ -35,5 +35,8 @@ func Read(meta []history.Meta) (*cluster.State, *raftpb.ConfState, error) {
 	if conf == nil {
 		return nil, nil, fmt.Errorf("fsm: %w: there is no raft configuration", kv.ErrCorrupt)
 	}
+	if _, err := ReadAuth(meta); err != nil {
+		return nil, nil, err
+	}
 	return members, conf, nil
 }

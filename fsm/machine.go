@@ -43,6 +43,7 @@ type Machine struct {
 	conf    *raftpb.ConfState
 	alarms  []kv.Alarm // sorted; replaced, never modified
 	leases  leases
+	auth    authority
 
 	dec     Decoder
 	results []Result
@@ -58,6 +59,7 @@ type Result struct {
 	Compact     *kv.CompactResult
 	Alarm       *kv.Alarm
 	Lease       *kv.LeaseResult
+	Auth        *kv.AuthResult
 	Err         error
 }
 
@@ -70,6 +72,9 @@ type Outcome struct {
 	Results []Result
 	// ConfChange, if set, is for raft, whose answer goes to SetConfState before Commit.
 	ConfChange *raftpb.ConfChangeV2
+	// Tokens are those that were issued, which every member has to know. The slice is valid until the
+	// next call of Apply.
+	Tokens []Token
 }
 
 // New returns the machine whose state is in the store. log is where the store keeps its records.
@@ -96,7 +101,14 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	if err := m.loadAlarms(log); err != nil {
 		return nil, err
 	}
-	return m, m.leases.load(log, store)
+	if err := m.auth.load(log); err != nil {
+		return nil, err
+	}
+	if err := m.leases.load(log, store); err != nil {
+		return nil, err
+	}
+	m.auth.keys = m.leases.state.Each
+	return m, nil
 }
 
 // Members returns the membership, the open batch included. It is immutable.
@@ -133,17 +145,21 @@ func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) 
 	m.store.Discard(!wanted(h))
 	clear(m.results)
 	m.results = m.results[:0]
+	m.auth.tokens = m.auth.tokens[:0]
 	for {
 		req, err := m.dec.Next()
 		if err != nil {
 			return Outcome{}, err
 		}
 		if req == nil {
-			return Outcome{Header: h, Results: m.results}, nil
+			return Outcome{Header: h, Results: m.results, Tokens: m.auth.tokens}, nil
 		}
 		var res Result
 		if len(m.alarms) > 0 {
 			res.Err = m.refusal(h.Proposer, req)
+		}
+		if res.Err == nil && m.auth.state.Enabled() {
+			res.Err = m.authorize(req)
 		}
 		if res.Err == nil {
 			res = m.request(req)
@@ -187,6 +203,8 @@ func (m *Machine) request(r *Request) (res Result) {
 		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
 	case KindAlarm:
 		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
+	case KindAuth:
+		res.Auth, res.Err = m.changeAuth(r.Auth)
 	}
 	m.leases.follow(m.store)
 	return res

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/kv"
 )
@@ -26,23 +27,23 @@ const (
 	KindAttributes Kind = 32
 	KindAlarm      Kind = 33
 	// 34 to 63 are kept for the cluster.
+
+	// KindAuth is known from LevelAuth on.
+	KindAuth Kind = 64
 )
 
 // Level is which kinds of requests, and fields of them, this program knows. It grows by one with each
 // version that brings new ones; these are proposed only when cluster.State.Level has come to it, so that
 // members can be upgraded one after the other.
-const Level uint64 = 1
+const Level uint64 = 2
 
-// Identity is on whose behalf a request is made: the user, and the revision of the permissions
-// that were checked before it was proposed. The zero value is nobody in particular.
-type Identity struct {
-	User         string
-	AuthRevision uint64
-}
+// LevelAuth is the level from which on there are users and roles.
+const LevelAuth uint64 = 2
 
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
-	Identity    Identity
+	// Identity is on whose behalf the request is made: nobody in particular if it is zero.
+	Identity    auth.Identity
 	Put         *kv.PutRequest
 	DeleteRange *kv.DeleteRangeRequest
 	Txn         *kv.TxnRequest
@@ -57,6 +58,8 @@ type Request struct {
 	Attributes *cluster.Member
 	// Alarm raises or clears an alarm.
 	Alarm *kv.AlarmChange
+	// Auth changes users and roles, or issues a token.
+	Auth *kv.AuthRequest
 }
 
 // Kind returns what r asks for, 0 if nothing is set.
@@ -82,6 +85,8 @@ func (r *Request) Kind() Kind {
 		return KindAttributes
 	case r.Alarm != nil:
 		return KindAlarm
+	case r.Auth != nil:
+		return KindAuth
 	}
 	return 0
 }

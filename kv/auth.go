@@ -1,0 +1,112 @@
+package kv
+
+import "errors"
+
+// The errors of authentication and authorization.
+var (
+	// ErrRootUserNotExist: auth cannot be enabled without a user root.
+	ErrRootUserNotExist = errors.New("root user does not exist")
+	// ErrRootRoleNotExist: auth cannot be enabled while the user root has not the role root.
+	ErrRootRoleNotExist = errors.New("root user does not have root role")
+	// ErrUserExists: there is a user of that name.
+	ErrUserExists = errors.New("user name already exists")
+	// ErrUserEmpty: a user has no name, or a request that needs a user comes from nobody.
+	ErrUserEmpty = errors.New("user name is empty")
+	// ErrUserNotFound: there is no user of that name.
+	ErrUserNotFound = errors.New("user name not found")
+	// ErrRoleExists: there is a role of that name.
+	ErrRoleExists = errors.New("role name already exists")
+	// ErrRoleNotFound: there is no role of that name.
+	ErrRoleNotFound = errors.New("role name not found")
+	// ErrRoleEmpty: a role has no name.
+	ErrRoleEmpty = errors.New("role name is empty")
+	// ErrAuthFailed: the user does not exist, has no password, or has another one.
+	ErrAuthFailed = errors.New("authentication failed, invalid user ID or password")
+	// ErrNoPasswordUser: a password was given for a user without one, or a hash that is none.
+	ErrNoPasswordUser = errors.New("authentication failed, password was given for no password user")
+	// ErrPermissionNotGiven: a grant names no permission.
+	ErrPermissionNotGiven = errors.New("permission not given")
+	// ErrPermissionDenied: the user may not do this.
+	ErrPermissionDenied = errors.New("permission denied")
+	// ErrRoleNotGranted: the user does not have the role.
+	ErrRoleNotGranted = errors.New("role is not granted to the user")
+	// ErrPermissionNotGranted: the role does not have the permission.
+	ErrPermissionNotGranted = errors.New("permission is not granted to the role")
+	// ErrAuthNotEnabled: nobody can authenticate while auth is not enabled.
+	ErrAuthNotEnabled = errors.New("authentication is not enabled")
+	// ErrAuthOldRevision: users or roles have changed since the request was checked; it had no effect.
+	ErrAuthOldRevision = errors.New("revision of auth store is old")
+	// ErrInvalidAuthToken: the token is unknown, has expired or is not signed as it should be.
+	ErrInvalidAuthToken = errors.New("invalid auth token")
+	// ErrInvalidAuthMgmt: the change would lock everyone out, or the permission is no range.
+	ErrInvalidAuthMgmt = errors.New("invalid auth management")
+	// ErrNotCapable: not all members know this kind of request yet.
+	ErrNotCapable = errors.New("not capable")
+)
+
+// PermissionType is what a permission allows. The numbers are those of the API.
+type PermissionType int32
+
+// The permissions of the API.
+const (
+	PermitRead PermissionType = iota
+	PermitWrite
+	PermitReadWrite
+)
+
+// Permission allows something on the keys of [Key, End); the range is read as in RangeRequest.
+type Permission struct {
+	Type     PermissionType
+	Key, End []byte
+}
+
+// AuthOp says what an AuthRequest asks for. The numbers are part of the log's format and never reused.
+type AuthOp uint8
+
+// The changes of users and roles.
+const (
+	AuthEnable AuthOp = iota + 1
+	AuthDisable
+	// Authenticate issues a token.
+	Authenticate
+	UserAdd
+	UserDelete
+	UserChangePassword
+	UserGrantRole
+	UserRevokeRole
+	RoleAdd
+	RoleDelete
+	RoleGrantPermission
+	RoleRevokePermission
+)
+
+// AuthRequest changes users and roles, or issues a token. It never holds a password.
+type AuthRequest struct {
+	Op AuthOp
+	// User and Role are the names that the request is about; not every kind has both.
+	User, Role string
+	// Hash is the bcrypt hash of the password of UserAdd and UserChangePassword, in base64.
+	Hash string
+	// NoPassword makes the user of UserAdd one that can only be named by a certificate.
+	NoPassword bool
+	// Permission is granted by RoleGrantPermission; RoleRevokePermission looks at its range only.
+	Permission Permission
+	// Token is the first part of the token that Authenticate issues, Revision the auth revision at
+	// which the password was checked.
+	Token    string
+	Revision uint64
+}
+
+// AuthResult answers an AuthRequest.
+type AuthResult struct {
+	// Revision is the newest revision of the store, which the request does not change.
+	Revision int64
+	// Token is what Authenticate has issued.
+	Token string
+}
+
+// AuthStatus is whether auth is enabled, and the revision of users and roles.
+type AuthStatus struct {
+	Enabled  bool
+	Revision uint64
+}
