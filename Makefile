@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
 
-.PHONY: build test race lint fuzz bench check crash damage soak clean cluster
+.PHONY: build test race lint fuzz bench check crash damage soak kubernetes clean cluster
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -17,7 +17,7 @@ race: ## the same under the race detector
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . test bench; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . test bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 check: ## everything that CI runs
 	./check
@@ -38,6 +38,9 @@ damage: ## every single bit of a small data directory, and its files cut at ever
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
+
+kubernetes: ## Kubernetes on Vigil: its own tests of its storage; takes minutes to build
+	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...
 
 bench: ## Vigil beside etcd; bench/README.md tells how to read it
 	cd bench && $(GO) run .

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -49,26 +50,33 @@ var builds = map[Program]*build{Vigil: {}, Etcd: {}, Etcdctl: {}}
 // taken from there.
 func Path(t testing.TB, p Program) string {
 	t.Helper()
+	path, err := Build(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Build is Path for where there is no test at hand.
+func Build(p Program) (string, error) {
 	b, ok := builds[p]
 	if !ok {
-		t.Fatalf("no program is called %q", p)
+		return "", fmt.Errorf("no program is called %q", p)
 	}
 	if given := os.Getenv("VIGIL_BINARY"); p == Vigil && given != "" {
-		return given
+		return given, nil
 	}
 	b.once.Do(func() { b.path, b.err = compile(p) })
-	if b.err != nil {
-		t.Fatal(b.err)
-	}
-	return b.path
+	return b.path, b.err
 }
 
 func compile(p Program) (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("go env GOMOD: %w", err)
+	// Where this file lies tells where the module does, whatever module and directory the caller is in.
+	_, file, _, _ := runtime.Caller(0)
+	if !filepath.IsAbs(file) {
+		return "", fmt.Errorf("%s: the place of the sources is not known; build without -trimpath", file)
 	}
-	root := filepath.Dir(strings.TrimSpace(string(out)))
+	root := filepath.Dir(filepath.Dir(file))
 	dir := filepath.Join(root, "bin")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
