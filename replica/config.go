@@ -39,6 +39,9 @@ type Config struct {
 	// clusters that begin alike. Both are used only if there is no data yet.
 	InitialMembers []cluster.Member
 	Token          string
+	// UnsharedNames says that other members call those of InitialMembers differently. The state that all
+	// begin with has no names then; each member publishes its own.
+	UnsharedNames bool
 
 	// TickInterval is the unit of the election clock, by default 100 ms; an election starts after
 	// ElectionTicks without a leader, by default 10.

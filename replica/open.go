@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -117,6 +118,15 @@ func createStore(c *Config) (*history.Log, error) {
 	}
 	if id.MemberID == 0 {
 		return nil, fmt.Errorf("replica: no member of the initial cluster is called %q", c.Name)
+	}
+	if c.UnsharedNames {
+		list := slices.Clone(c.InitialMembers)
+		for i := range list {
+			list[i].Name = ""
+		}
+		if members, err = cluster.Initial(c.Token, list); err != nil {
+			return nil, err
+		}
 	}
 	conf := &raftpb.ConfState{Voters: members.IDs()}
 	return history.Create(c.historyOptions(id), first, fsm.Initial(members, conf))

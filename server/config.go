@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"vigil/discovery"
 	"vigil/internal/vfs"
 )
 
@@ -46,8 +47,9 @@ type Config struct {
 	// InitialClusterState is "new" (the default), or "existing" for a member that was added to a
 	// cluster.
 	InitialClusterState string
-	// Discovery finds the other members of a new cluster.
-	Discovery Discovery
+	// Discovery finds the members of a new cluster in place of InitialCluster. The token of a registry takes the
+	// place of InitialClusterToken.
+	Discovery discovery.Config
 	// ForceNewCluster makes this member the only one of its cluster, with all its data.
 	ForceNewCluster bool
 	// LaxReconfig leaves out the checks that keep a change of the membership from losing quorum.

@@ -29,8 +29,15 @@ func (c Config) WithDefaults() Config {
 	if len(c.InitialAdvertisePeerURLs) == 0 {
 		c.InitialAdvertisePeerURLs = []string{DefaultPeerURL}
 	}
-	c.Discovery = c.Discovery.withDefaults()
-	if c.InitialCluster == "" && !c.Discovery.wanted() {
+	c.Discovery = c.Discovery.WithDefaults()
+	if c.Discovery.Registry() {
+		c.InitialClusterToken = c.Discovery.Token
+	}
+	if c.Discovery.SRV != "" && c.PeerTLS.TrustedCAFile == "" {
+		// As etcd has it: without an authority of its own, a domain vouches for its members.
+		def(&c.PeerTLS.ServerName, c.Discovery.SRV)
+	}
+	if c.InitialCluster == "" && !c.Discovery.Wanted() {
 		parts := make([]string, len(c.InitialAdvertisePeerURLs))
 		for i, u := range c.InitialAdvertisePeerURLs {
 			parts[i] = c.Name + "=" + u

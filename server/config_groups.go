@@ -36,61 +36,6 @@ func (a Auth) validate() error {
 	return errors.Join(errs...)
 }
 
-// Discovery finds the other members of a new cluster: in a registry, which is another cluster, or in
-// DNS. The zero value is none.
-type Discovery struct {
-	// Token names the new cluster in the registry, and Endpoints are where the registry is.
-	Token     string
-	Endpoints []string
-	// DialTimeout bounds making a connection to it, default 2 s, RequestTimeout a request, default 5 s.
-	// KeepAliveTime is how often it is pinged, default 2 s, and KeepAliveTimeout how long the answer may
-	// take, default 6 s.
-	DialTimeout, RequestTimeout, KeepAliveTime, KeepAliveTimeout time.Duration
-	// TLS encrypts these connections; CertFile and KeyFile are shown to the registry, whose certificate
-	// must be of an authority in CAFile, by default of one that the system knows, unless
-	// InsecureSkipVerify believes every one.
-	TLS                       bool
-	CertFile, KeyFile, CAFile string
-	InsecureSkipVerify        bool
-	// User may be NAME:PASSWORD.
-	User, Password string
-
-	// SRV is a DNS domain whose SRV records name the members, and SRVName ends the names of the
-	// services that are asked for.
-	SRV, SRVName string
-}
-
-// wanted reports whether the members are to be found.
-func (d *Discovery) wanted() bool { return len(d.Endpoints) > 0 || d.SRV != "" }
-
-func (d Discovery) withDefaults() Discovery {
-	def(&d.DialTimeout, 2*time.Second)
-	def(&d.RequestTimeout, 5*time.Second)
-	def(&d.KeepAliveTime, 2*time.Second)
-	def(&d.KeepAliveTimeout, 6*time.Second)
-	return d
-}
-
-func (d *Discovery) validate(initialCluster string) error {
-	var errs []error
-	bad := func(cond bool, text string) {
-		if cond {
-			errs = append(errs, errors.New(text))
-		}
-	}
-	ways := 0
-	for _, set := range []bool{initialCluster != "", len(d.Endpoints) > 0, d.SRV != ""} {
-		if set {
-			ways++
-		}
-	}
-	bad(ways > 1, "--initial-cluster, --discovery-endpoints and --discovery-srv exclude each other")
-	bad((d.Token != "") != (len(d.Endpoints) > 0), "--discovery-token and --discovery-endpoints go together")
-	bad(d.SRVName != "" && d.SRV == "", "--discovery-srv-name needs --discovery-srv")
-	bad((d.CertFile == "") != (d.KeyFile == ""), "--discovery-cert and --discovery-key go together")
-	return errors.Join(errs...)
-}
-
 // Tracing exports spans by OpenTelemetry's protocol.
 type Tracing struct {
 	Enabled bool

@@ -8,19 +8,19 @@ import (
 	"vigil/cluster"
 )
 
-// initialMembers returns the members that InitialCluster lists, by name, and the URLs of this one.
-func (c Config) initialMembers() (members []cluster.Member, own []string, err error) {
+// initialMembers returns the members that InitialCluster lists, by name.
+func (c Config) initialMembers() (members []cluster.Member, err error) {
 	owner := map[string]string{}
 	for _, part := range strings.Split(c.InitialCluster, ",") {
 		name, u, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" {
-			return nil, nil, fmt.Errorf("%q is not of the form NAME=URL", part)
+			return nil, fmt.Errorf("%q is not of the form NAME=URL", part)
 		}
 		if err := checkAdvertised(u); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if by, ok := owner[u]; ok {
-			return nil, nil, fmt.Errorf("%s is listed twice, for %q and %q: each member needs a URL of its own", u, by, name)
+			return nil, fmt.Errorf("%s is listed twice, for %q and %q: each member needs a URL of its own", u, by, name)
 		}
 		owner[u] = name
 		i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.Name == name })
@@ -32,18 +32,6 @@ func (c Config) initialMembers() (members []cluster.Member, own []string, err er
 	}
 	for i := range members {
 		slices.Sort(members[i].PeerURLs)
-		if members[i].Name == c.Name {
-			own = members[i].PeerURLs
-		}
 	}
-	if own == nil {
-		return nil, nil, fmt.Errorf("no member is named %q (--name) in %q", c.Name, c.InitialCluster)
-	}
-	advertised := slices.Clone(c.InitialAdvertisePeerURLs)
-	slices.Sort(advertised)
-	if !slices.Equal(own, advertised) {
-		return nil, nil, fmt.Errorf("has %s for %q, but --initial-advertise-peer-urls has %s",
-			strings.Join(own, ","), c.Name, strings.Join(advertised, ","))
-	}
-	return members, own, nil
+	return members, nil
 }

@@ -48,12 +48,12 @@ func (c Config) Validate() error {
 			bad("--initial-advertise-peer-urls: %w", err)
 		}
 	}
-	if c.InitialCluster != "" || !c.Discovery.wanted() {
-		if _, _, err := c.initialMembers(); err != nil {
+	if c.InitialCluster != "" || !c.Discovery.Wanted() {
+		if _, err := c.initialMembers(); err != nil {
 			bad("--initial-cluster: %w", err)
 		}
 	}
-	errs = append(errs, c.validateTLS(), c.Discovery.validate(c.InitialCluster), c.Auth.validate(), c.Tracing.validate())
+	errs = append(errs, c.validateTLS(), c.validateDiscovery(), c.Auth.validate(), c.Tracing.validate())
 	if _, err := compactor.Parse(c.AutoCompactionMode, c.AutoCompactionRetention); err != nil {
 		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
 	}

@@ -69,8 +69,8 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 
 // askCluster asks the other members of the initial cluster, all at once, what the cluster is, and returns
 // the first answer.
-func (m *Member) askCluster(members []cluster.Member) (id uint64, s *cluster.State, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+func (m *Member) askCluster(ctx context.Context, members []cluster.Member) (id uint64, s *cluster.State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	type answer struct {
 		id  uint64
@@ -116,38 +116,42 @@ func (m *Member) askCluster(members []cluster.Member) (id uint64, s *cluster.Sta
 
 // origin says what a member without data begins with: the members of a new cluster, or the cluster it
 // joins. It writes nothing.
-func (m *Member) origin() (members []cluster.Member, join *replica.Joining, err error) {
+func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *replica.Joining, err error) {
 	c := &m.cfg
-	members, _, err = c.initialMembers()
-	if err != nil {
-		return nil, nil, err
-	}
 	have, err := history.Exists(c.FS, filepath.Join(c.DataDir, "history"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("data directory %s: %w", c.DataDir, err)
 	}
 	switch {
+	case have && c.Discovery.Wanted():
+		m.log.Warn("discovery token is ignored since cluster already initialized; valid logs are found", "wal-dir", c.WALDir)
+		return nil, nil, nil
 	case have:
-		return members, nil, nil
+		return nil, nil, nil
 	case c.ForceNewCluster:
 		return nil, nil, fmt.Errorf("--force-new-cluster: %s has no data to keep; check --data-dir", c.DataDir)
+	}
+	members, before, err := m.find(ctx)
+	switch {
+	case err != nil:
+		return nil, nil, err
 	case c.InitialClusterState == "existing":
-		join, err = m.join(members)
+		join, err = m.join(ctx, members)
 		return nil, join, err
-	case len(members) > 1:
-		return members, nil, m.notYetStarted(members)
+	case len(members) > 1 && before:
+		return members, nil, m.notYetStarted(ctx, members)
 	}
 	return members, nil, nil
 }
 
 // notYetStarted refuses to make a member again that the cluster knows as started: its data is lost, and
 // with it its vote and what it acknowledged.
-func (m *Member) notYetStarted(members []cluster.Member) error {
+func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) error {
 	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
 	if err != nil {
 		return fmt.Errorf("--initial-cluster: %w", err)
 	}
-	_, known, err := m.askCluster(members)
+	_, known, err := m.askCluster(ctx, members)
 	if err != nil {
 		return nil // nobody is there yet
 	}
@@ -163,11 +167,11 @@ func (m *Member) notYetStarted(members []cluster.Member) error {
 }
 
 // join finds out from the members of the initial cluster which cluster this member was added to.
-func (m *Member) join(members []cluster.Member) (*replica.Joining, error) {
+func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.Joining, error) {
 	if len(members) < 2 {
 		return nil, errors.New("--initial-cluster-state=existing: --initial-cluster names no other member to join")
 	}
-	id, known, err := m.askCluster(members)
+	id, known, err := m.askCluster(ctx, members)
 	if err != nil {
 		return nil, fmt.Errorf("cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs: %w", err)
 	}
@@ -193,7 +197,7 @@ func (m *Member) join(members []cluster.Member) (*replica.Joining, error) {
 		if members[i].Name == m.cfg.Name {
 			self = k
 		}
-		if k.Name != "" && k.Name != members[i].Name {
+		if k.Name != "" && k.Name != members[i].Name && m.cfg.Discovery.SRV == "" {
 			return nil, wrong("member %x is called %q and not %q", k.ID, k.Name, members[i].Name)
 		}
 	}

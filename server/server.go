@@ -70,13 +70,17 @@ type peerListener struct {
 
 // Start starts a member and returns when it has opened its data. It serves clients as soon as it has
 // a leader, which it says in its log.
-func Start(c Config) (*Member, error) {
+func Start(c Config) (*Member, error) { return StartContext(context.Background(), c) }
+
+// StartContext is Start that gives up when ctx ends, which matters to a member that waits for others to be
+// found by discovery. Later ctx has no meaning.
+func StartContext(ctx context.Context, c Config) (*Member, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	m := &Member{cfg: c, log: c.Logger, failed: make(chan error, 1), promotions: newPromotions()}
-	if err := m.start(); err != nil {
+	if err := m.start(ctx); err != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		return nil, errors.Join(err, m.Close(ctx))
@@ -86,7 +90,7 @@ func Start(c Config) (*Member, error) {
 
 // start opens everything in the order of dependence: addresses first, because a port in use must
 // leave no trace; then the lock, the data and the services.
-func (m *Member) start() (err error) {
+func (m *Member) start(ctx context.Context) (err error) {
 	var opened []net.Listener // not yet owned by a server
 	defer func() { closeAll(opened) }()
 	clients, err := m.cfg.listen(m.cfg.ListenClientURLs)
@@ -111,7 +115,7 @@ func (m *Member) start() (err error) {
 	if err := m.openPeerTLS(); err != nil {
 		return err
 	}
-	members, join, err := m.origin()
+	members, join, err := m.origin(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,6 +132,7 @@ func (m *Member) start() (err error) {
 	}
 	rc := m.replicaConfig()
 	rc.InitialMembers, rc.Joining = members, join
+	rc.UnsharedNames = m.cfg.Discovery.SRV != ""
 	if m.replica, err = replica.Open(rc); err != nil {
 		return err
 	}
@@ -189,7 +194,7 @@ func (m *Member) start() (err error) {
 	for _, l := range others {
 		m.serve(func() error { return m.admin.Serve(l) })
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
 	m.serving.Go(func() { m.serveClients(ctx, clients) })
 	m.serving.Go(func() { m.forwardFailure(ctx) })

@@ -27,6 +27,9 @@ type TLS struct {
 	// AllowedCN and AllowedHostname, if set, are what the certificate of those who connect must have
 	// one of.
 	AllowedCN, AllowedHostname []string
+	// ServerName is what the certificate of a server that is dialed must be valid for, by default the host of its
+	// URL.
+	ServerName string
 	// CRLFile lists certificates that were revoked.
 	CRLFile string
 	// SkipClientSAN leaves out comparing the addresses in the certificate of those who connect, if it
@@ -123,6 +126,7 @@ func (s *certificates) refresh() error {
 func (s *certificates) load() (server, client *tls.Config, err error) {
 	c := &s.c
 	server, client = s.base.Clone(), s.base.Clone()
+	client.ServerName = c.ServerName
 	if s.auto != nil {
 		pair, err := s.auto.load()
 		if err != nil {
@@ -228,7 +232,9 @@ func (s *certificates) server() *tls.Config { c, _ := s.get(); return c }
 func (s *certificates) client() *tls.Config {
 	if !s.c.serves() && s.c.TrustedCAFile == "" && s.c.ClientCertFile == "" {
 		// The authorities of the system.
-		return s.base.Clone()
+		t := s.base.Clone()
+		t.ServerName = s.c.ServerName
+		return t
 	}
 	_, c := s.get()
 	return c

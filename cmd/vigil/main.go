@@ -72,7 +72,13 @@ func run(args []string) int {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
-	m, err := server.Start(o.config)
+	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	m, err := server.StartContext(starting, o.config)
+	started()
+	if err != nil && starting.Err() != nil && errors.Is(err, context.Canceled) {
+		log.Info("stopped while the member was starting")
+		return 0
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
 		return 1

@@ -40,8 +40,9 @@ type Config struct {
 	// whose question is not the disk.
 	Memory bool
 	// Name is the member's name, m1 if empty, and InitialCluster the members of the cluster, by
-	// default this one alone.
+	// default this one alone; Discover leaves it out, for a member that finds them.
 	Name, InitialCluster string
+	Discover             bool
 	// ClientPort and PeerPort are chosen if 0.
 	ClientPort, PeerPort int
 	// Advertise is the address that peers and clients are told; if empty, where the member
@@ -189,15 +190,18 @@ func (c Config) CommandLine() []string {
 	if members == "" {
 		members = name + "=" + tellPeer
 	}
-	return append([]string{
+	args := []string{
 		"--name=" + name,
 		"--data-dir=" + c.DataDir,
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + tellClient,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + tellPeer,
-		"--initial-cluster=" + members,
-	}, c.Args...)
+	}
+	if !c.Discover {
+		args = append(args, "--initial-cluster="+members)
+	}
+	return append(args, c.Args...)
 }
 
 // Kill ends the process with SIGKILL and returns when it is gone. A process that has ended is

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/cluster"
+	"vigil/discovery"
+)
+
+// resolveTimeout bounds finding out whether two lists of URLs lead to the same addresses.
+const resolveTimeout = 30 * time.Second
+
+func (c *Config) validateDiscovery() error {
+	ways := 0
+	for _, used := range []bool{c.InitialCluster != "", c.Discovery.SRV != "", c.Discovery.Registry()} {
+		if used {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return errors.New(`multiple discovery or bootstrap flags are set. Choose one of "initial-cluster", "discovery-endpoints" or "discovery-srv"`)
+	}
+	return c.Discovery.Validate()
+}
+
+// find returns the members of the cluster that a member without data belongs to: those that are configured, or found
+// by discovery. before is false if this member cannot have been started as one of them.
+func (m *Member) find(ctx context.Context) (members []cluster.Member, before bool, err error) {
+	c := &m.cfg
+	before = true
+	switch {
+	case c.Discovery.Registry() && c.InitialClusterState == "existing":
+		return nil, false, errors.New("discovery URL should not be set when joining existing initial cluster")
+	case c.Discovery.Registry():
+		if members, before, err = m.register(ctx); err != nil {
+			return nil, false, err
+		}
+	case c.Discovery.SRV != "":
+		if c.InitialCluster, err = discovery.Lookup(ctx, m.discovery(), c.Name, c.InitialAdvertisePeerURLs); err != nil {
+			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s: %w", c.Discovery.SRV, err)
+		}
+		if members, err = c.initialMembers(); err != nil {
+			return nil, false, fmt.Errorf("error setting up initial cluster: --discovery-srv=%s has %s: %w", c.Discovery.SRV, c.InitialCluster, err)
+		}
+	default:
+		if members, err = c.initialMembers(); err != nil {
+			return nil, false, fmt.Errorf("--initial-cluster: %w", err)
+		}
+	}
+	return members, before, c.checkOwn(ctx, members)
+}
+
+func (m *Member) discovery() discovery.Config {
+	d := m.cfg.Discovery
+	d.Logger = m.log
+	return d
+}
+
+// register finds the members by the registry, as one of them.
+func (m *Member) register(ctx context.Context) (members []cluster.Member, before bool, err error) {
+	c := &m.cfg
+	m.log.Info("Bootstrapping cluster using v3 discovery.")
+	urls := slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
+	var self []string
+	for _, u := range urls {
+		self = append(self, c.Name+"="+u)
+	}
+	c.InitialCluster, before, err = discovery.Join(ctx, m.discovery(), cluster.MemberID(urls, c.InitialClusterToken, 0), strings.Join(self, ","))
+	if err != nil {
+		return nil, false, fmt.Errorf("failed to join discovery cluster (%w)", err)
+	}
+	if members, err = c.initialMembers(); err != nil {
+		return nil, false, fmt.Errorf("discovery cluster %s: %w", c.InitialCluster, err)
+	}
+	return members, before, nil
+}
+
+// checkOwn looks for this member in the list, and compares what the list has for it with what others are told to dial:
+// the same URLs, or URLs that lead to the same addresses.
+func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
+	i := slices.IndexFunc(members, func(x cluster.Member) bool { return x.Name == c.Name })
+	if i < 0 {
+		return fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q", c.Name, c.InitialCluster)
+	}
+	listed, advertised := members[i].PeerURLs, slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
+	if c.InitialClusterState == "existing" || slices.Equal(listed, advertised) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	a, err := resolve(ctx, listed)
+	b, berr := resolve(ctx, advertised)
+	if err = errors.Join(err, berr); err == nil && slices.Equal(a, b) {
+		return nil
+	}
+	mismatch := fmt.Errorf("--initial-cluster: has %s for %q, but --initial-advertise-peer-urls has %s",
+		strings.Join(listed, ","), c.Name, strings.Join(advertised, ","))
+	if err != nil {
+		return fmt.Errorf("%w (%w)", mismatch, err)
+	}
+	return mismatch
+}
+
+// resolve replaces the host of each URL by its first address.
+func resolve(ctx context.Context, urls []string) ([]string, error) {
+	var out []string
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, err
+		}
+		if host := u.Hostname(); host != "" && u.Port() != "" {
+			ip, err := discovery.Address(ctx, net.DefaultResolver, host)
+			if err != nil {
+				return nil, err
+			}
+			s = u.Scheme + "://" + net.JoinHostPort(ip, u.Port())
+		}
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out, nil
+}
