@@ -87,8 +87,11 @@ func (j *joiner) join(ctx context.Context, self string) (initial string, before 
 			}
 		}
 		j.log.Info("found all needed peers from discovery service", "cluster-size", size, "found-peers", len(list.peers))
-		initial, err = list.initialCluster(size)
-		return initial, before, err
+		if initial, err = list.initialCluster(size); err != nil {
+			return "", before, err
+		}
+		j.log.Info("discovery joined cluster successfully", "cluster", initial)
+		return initial, before, nil
 	}
 }
 

@@ -26,13 +26,15 @@ func Lookup(ctx context.Context, c Config, name string, advertised []string) (st
 		if c.SRVName != "" {
 			kind.service += "-" + c.SRVName
 		}
+		log := c.Logger.With("service-scheme", kind.scheme, "service-name", kind.service, "server-name", name,
+			"discovery-srv", c.SRV, "advertise-peer-urls", advertised)
 		found, err := c.members(ctx, kind.service, kind.scheme, name, advertised)
 		if err != nil {
 			err = fmt.Errorf("error querying DNS SRV records for _%s %w", kind.service, err)
 			errs = append(errs, err)
+			log = log.With("error", err)
 		}
-		c.Logger.Info("get cluster for "+kind.service+" SRV", "service-scheme", kind.scheme, "service-name", kind.service, "server-name", name,
-			"discovery-srv", c.SRV, "advertise-peer-urls", advertised, "found-cluster", found, "error", err)
+		log.Info("get cluster for "+kind.service+" SRV", "found-cluster", found)
 		list = append(list, found...)
 	}
 	if len(list) == 0 {
