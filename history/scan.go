@@ -1,6 +1,8 @@
 package history
 
 import (
+	"slices"
+
 	"vigil/kv"
 )
 
@@ -117,6 +119,18 @@ func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 		}
 	}
 	return s, nil
+}
+
+// Twin returns another Scanner over the same records, which holds the same files and must be closed too.
+// s must come from Hold and not have begun.
+func (s *Scanner) Twin() *Scanner {
+	t := &Scanner{spans: slices.Clone(s.spans)}
+	for _, sp := range t.spans {
+		if sp.src != nil && sp.src.file != nil {
+			sp.src.file.hold()
+		}
+	}
+	return t
 }
 
 // Next goes to the next record. It returns false at the end or on an error.

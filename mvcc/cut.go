@@ -20,6 +20,7 @@ type Cut struct {
 	Meta []history.Meta
 
 	s    *Store
+	snap *snapshot
 	view *history.View
 }
 
@@ -36,7 +37,7 @@ func (s *Store) Cut(ctx context.Context) (*Cut, error) {
 	}
 	// No batch is open, and holding the lock is being the writer.
 	snap, view := s.snap.Load(), s.log.View()
-	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.AllMeta(), s: s, view: view}, nil
+	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.AllMeta(), s: s, snap: snap, view: view}, nil
 }
 
 // Records returns a scanner over the records at and above a revision, which holds the files that it
@@ -66,6 +67,11 @@ func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
 		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.version, r.create, rev.Main, rev.Sub)
 	}
 	return nil
+}
+
+// CompactRecord returns the meta record of a compact revision.
+func CompactRecord(revision int64) history.Meta {
+	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(revision)}
 }
 
 // CompactRevision returns the compact revision that meta records tell, -1 for none.

@@ -182,8 +182,7 @@ func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
 	case rev > w.rev:
 		return kv.CompactResult{}, kv.ErrFutureRev
 	}
-	m := history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(rev)}
-	if err := w.log.AppendMeta(m); err != nil {
+	if err := w.log.AppendMeta(CompactRecord(rev)); err != nil {
 		return kv.CompactResult{}, w.fail("compact", err)
 	}
 	w.compactions = append(w.compactions, compaction{prev: w.compact, rev: rev})

@@ -1,0 +1,217 @@
+package boltfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Plan is what counting a file has come to.
+type Plan struct {
+	pages, root uint64
+}
+
+// Size is how many bytes the file will have.
+func (p Plan) Size() int64 { return int64(p.pages) * PageSize }
+
+// Builder lays out a file. It is used twice with the same content: a first one made by Count finds out
+// how large the file will be, which is written in its first page, and a second one made by Write writes
+// it. It is for one goroutine.
+//
+//	b.Bucket("a"); b.Put(k, v); b.Put(k, v); b.Bucket("b"); ...; plan, err := b.Finish()
+type Builder struct {
+	out  io.Writer // nil to count
+	plan Plan
+	next uint64 // the page that is made next
+	// levels are the pages of the bucket under way that are being filled, the leaf first.
+	levels  []page
+	name    string
+	began   bool
+	last    []byte // the last key
+	buckets []bucket
+	buf     []byte
+	err     error
+}
+
+type bucket struct {
+	name string
+	root uint64
+}
+
+// page is a page that is being filled.
+type page struct {
+	branch bool
+	elems  []element
+	data   []byte // keys and values; not kept while counting
+	size   int    // of the elements and data
+	first  []byte // the first key
+}
+
+type element struct {
+	key, value int // lengths; a branch has no value
+	flags      uint32
+	child      uint64
+}
+
+// Count returns a Builder that only counts.
+func Count() *Builder { return newBuilder(nil, Plan{}) }
+
+// Write returns a Builder that writes what one that counted has come to.
+func Write(out io.Writer, p Plan) *Builder { return newBuilder(out, p) }
+
+func newBuilder(out io.Writer, p Plan) *Builder {
+	b := &Builder{out: out, plan: p, next: 3}
+	if out == nil {
+		return b
+	}
+	for id := range uint64(2) {
+		m := meta{pageSize: PageSize, root: p.root, freelist: 2, pages: p.pages, txid: id}
+		b.buf = m.append(b.buf[:0], id)
+		b.emit(1)
+	}
+	b.buf = appendPageHeader(b.buf[:0], 2, flagFreelist, 0, 0)
+	b.emit(1)
+	return b
+}
+
+// emit writes buf, filled up to a number of pages.
+func (b *Builder) emit(pages int) {
+	b.buf = append(b.buf, make([]byte, pages*PageSize-len(b.buf))...)
+	if b.err == nil {
+		_, b.err = b.out.Write(b.buf)
+	}
+	if cap(b.buf) > 64*PageSize {
+		b.buf = nil
+	}
+}
+
+// Bucket ends the bucket under way and begins another.
+func (b *Builder) Bucket(name string) error {
+	b.end()
+	b.name, b.began, b.last = name, true, nil
+	return b.err
+}
+
+// Put adds a pair to the bucket under way. Keys must come in ascending order. It keeps neither.
+func (b *Builder) Put(key, value []byte) error {
+	switch {
+	case b.err != nil:
+	case !b.began:
+		b.err = errors.New("boltfile: no bucket has begun")
+	case len(key) == 0 || b.last != nil && bytes.Compare(b.last, key) >= 0:
+		b.err = fmt.Errorf("boltfile: bucket %q: the key %q cannot follow %q", b.name, key, b.last)
+	default:
+		b.add(0, key, value, element{})
+		b.last = append(b.last[:0], key...)
+	}
+	return b.err
+}
+
+// add puts an element into the page of a level that is being filled. One that does not fit ends it.
+func (b *Builder) add(level int, key, value []byte, e element) {
+	if level == len(b.levels) {
+		b.levels = append(b.levels, page{branch: level > 0})
+	}
+	e.key, e.value = len(key), len(value)
+	size := elementSize + len(key) + len(value)
+	if p := &b.levels[level]; len(p.elems) > 0 && pageHeaderSize+p.size+size > PageSize {
+		b.flush(level)
+	}
+	p := &b.levels[level]
+	if len(p.elems) == 0 {
+		p.first = append(p.first[:0], key...)
+	}
+	p.elems = append(p.elems, e)
+	p.size += size
+	if b.out != nil {
+		p.data = append(append(p.data, key...), value...)
+	}
+}
+
+// flush ends the page of a level and tells the level above.
+func (b *Builder) flush(level int) {
+	child, first := b.write(&b.levels[level])
+	b.add(level+1, first, nil, element{child: child})
+	p := &b.levels[level]
+	data := p.data[:0]
+	if cap(data) > 16*PageSize {
+		data = nil
+	}
+	*p = page{branch: p.branch, elems: p.elems[:0], data: data, first: p.first[:0]}
+}
+
+// write gives a page its number and writes it.
+func (b *Builder) write(p *page) (id uint64, first []byte) {
+	n := max((pageHeaderSize+p.size+PageSize-1)/PageSize, 1)
+	id = b.next
+	b.next += uint64(n)
+	if b.out == nil {
+		return id, p.first
+	}
+	flags := uint16(flagLeaf)
+	if p.branch {
+		flags = flagBranch
+	}
+	b.buf = appendPageHeader(b.buf[:0], id, flags, uint16(len(p.elems)), uint32(n-1))
+	at := 0
+	for i, e := range p.elems {
+		// Where the data lie, counted from the element itself.
+		pos := uint32((len(p.elems)-i)*elementSize + at)
+		if p.branch {
+			b.buf = le.AppendUint32(b.buf, pos)
+			b.buf = le.AppendUint32(b.buf, uint32(e.key))
+			b.buf = le.AppendUint64(b.buf, e.child)
+		} else {
+			b.buf = le.AppendUint32(b.buf, e.flags)
+			b.buf = le.AppendUint32(b.buf, pos)
+			b.buf = le.AppendUint32(b.buf, uint32(e.key))
+			b.buf = le.AppendUint32(b.buf, uint32(e.value))
+		}
+		at += e.key + e.value
+	}
+	b.buf = append(b.buf, p.data...)
+	b.emit(n)
+	return id, p.first
+}
+
+// close writes what is left of a tree and returns its root.
+func (b *Builder) close() uint64 {
+	if len(b.levels) == 0 {
+		b.levels = append(b.levels, page{})
+	}
+	for level := 0; ; level++ {
+		if level == len(b.levels)-1 {
+			root, _ := b.write(&b.levels[level])
+			b.levels = b.levels[:0]
+			return root
+		}
+		b.flush(level)
+	}
+}
+
+func (b *Builder) end() {
+	if b.began && b.err == nil {
+		b.buckets = append(b.buckets, bucket{b.name, b.close()})
+	}
+	b.began = false
+}
+
+// Finish ends the file. Of a Builder that counts it returns the plan; one that writes fails if it was
+// not told what was counted.
+func (b *Builder) Finish() (Plan, error) {
+	b.end()
+	slices.SortFunc(b.buckets, func(x, y bucket) int { return strings.Compare(x.name, y.name) })
+	for _, c := range b.buckets {
+		header := le.AppendUint64(nil, c.root)
+		b.add(0, []byte(c.name), le.AppendUint64(header, 0), element{flags: elementBucket})
+	}
+	p := Plan{root: b.close()}
+	p.pages = b.next
+	if b.err == nil && b.out != nil && p != b.plan {
+		b.err = fmt.Errorf("boltfile: the file has come to %d pages, and %d were counted", p.pages, b.plan.pages)
+	}
+	return p, b.err
+}

@@ -1,0 +1,117 @@
+package boltfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+)
+
+const (
+	magic   = 0xED0CDAED
+	version = 2
+
+	// PageSize is that of the files that are written. Files that are read say their own.
+	PageSize = 4096
+
+	pageHeaderSize   = 16
+	elementSize      = 16 // of leaf and branch pages alike
+	metaSize         = 64
+	bucketHeaderSize = 16
+
+	flagBranch   = 0x01
+	flagLeaf     = 0x02
+	flagMeta     = 0x04
+	flagFreelist = 0x10
+
+	// elementBucket marks a leaf element whose value is the header of a bucket.
+	elementBucket = 0x01
+
+	minPageSize = 512
+	maxPageSize = 64 << 10
+)
+
+var le = binary.LittleEndian
+
+// ErrCorrupt is what errors.Is finds in every error about the content of a file.
+var ErrCorrupt = errors.New("damaged database file")
+
+// CorruptError says where a file is not what it should be.
+type CorruptError struct {
+	// Offset is where in the file the damaged page begins.
+	Offset int64
+	Reason string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%s: offset %d: %s", ErrCorrupt, e.Offset, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+func corrupt(off int64, format string, args ...any) error {
+	return &CorruptError{Offset: off, Reason: fmt.Sprintf(format, args...)}
+}
+
+// meta is the content of the first two pages.
+type meta struct {
+	pageSize uint32
+	root     uint64
+	freelist uint64
+	// pages is how many pages the file has; it may be longer.
+	pages uint64
+	txid  uint64
+}
+
+// append appends the encoding of a meta page, header and all.
+func (m *meta) append(b []byte, id uint64) []byte {
+	b = appendPageHeader(b, id, flagMeta, 0, 0)
+	from := len(b)
+	b = le.AppendUint32(b, magic)
+	b = le.AppendUint32(b, version)
+	b = le.AppendUint32(b, m.pageSize)
+	b = le.AppendUint32(b, 0)
+	b = le.AppendUint64(b, m.root)
+	b = le.AppendUint64(b, 0) // sequence of the root bucket
+	b = le.AppendUint64(b, m.freelist)
+	b = le.AppendUint64(b, m.pages)
+	b = le.AppendUint64(b, m.txid)
+	return le.AppendUint64(b, metaSum(b[from:]))
+}
+
+func metaSum(b []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return h.Sum64()
+}
+
+var (
+	errMetaMagic = errors.New("this is not a database file")
+	errMetaSum   = errors.New("the checksum of the meta page does not match")
+)
+
+// decodeMeta decodes what lies behind the header of a meta page.
+func decodeMeta(b []byte) (meta, error) {
+	if len(b) < metaSize || le.Uint32(b) != magic {
+		return meta{}, errMetaMagic
+	}
+	if le.Uint64(b[56:]) != metaSum(b[:56]) {
+		return meta{}, errMetaSum
+	}
+	if v := le.Uint32(b[4:]); v != version {
+		return meta{}, fmt.Errorf("version %d of the format is not known", v)
+	}
+	m := meta{pageSize: le.Uint32(b[8:]), root: le.Uint64(b[16:]), freelist: le.Uint64(b[32:]), pages: le.Uint64(b[40:]), txid: le.Uint64(b[48:])}
+	if s := m.pageSize; s < minPageSize || s > maxPageSize || s&(s-1) != 0 {
+		return meta{}, fmt.Errorf("pages of %d bytes", s)
+	}
+	return m, nil
+}
+
+func appendPageHeader(b []byte, id uint64, flags, count uint16, overflow uint32) []byte {
+	b = le.AppendUint64(b, id)
+	b = le.AppendUint16(b, flags)
+	b = le.AppendUint16(b, count)
+	return le.AppendUint32(b, overflow)
+}
