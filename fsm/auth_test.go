@@ -133,7 +133,7 @@ func TestAuthInMeta(t *testing.T) {
 	if made := AuthMeta(s); len(made) != 4 {
 		t.Errorf("records %+v", made)
 	}
-	if _, _, err := Read(meta); err != nil {
+	if _, err := Read(meta); err != nil {
 		t.Error(err)
 	}
 	for i := range meta {
@@ -141,7 +141,7 @@ func TestAuthInMeta(t *testing.T) {
 			meta[i].Value = meta[i].Value[:1]
 		}
 	}
-	if _, _, err := Read(meta); !errors.Is(err, kv.ErrCorrupt) {
+	if _, err := Read(meta); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("a damaged user: %v", err)
 	}
 }

@@ -2,41 +2,71 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/history"
 	"vigil/kv"
 	"vigil/lease"
 )
 
-// Read returns the membership and raft's configuration that the meta records of a store tell, which
-// may come from elsewhere: it fails where New would.
-func Read(meta []history.Meta) (*cluster.State, *raftpb.ConfState, error) {
-	members := &cluster.State{}
-	var conf *raftpb.ConfState
+// Contents is everything that a store holds beside the key space.
+type Contents struct {
+	Members *cluster.State
+	Conf    *raftpb.ConfState
+	Alarms  []kv.Alarm    // sorted
+	Leases  []lease.Lease // in the order of the meta records
+	Auth    *auth.State
+}
+
+// Read returns what the meta records of a store tell, which may come from elsewhere: it fails where New
+// would.
+func Read(meta []history.Meta) (*Contents, error) {
+	c := &Contents{Members: &cluster.State{}}
 	for _, m := range meta {
 		var err error
 		switch {
 		case m.Bucket == memberBucket:
-			err = members.Load(m.Key, m.Value)
+			err = c.Members.Load(m.Key, m.Value)
 		case m.Bucket == raftBucket && string(m.Key) == string(confKey):
-			conf, err = cluster.DecodeConfState(m.Value)
+			c.Conf, err = cluster.DecodeConfState(m.Value)
 		case m.Bucket == alarmBucket:
-			_, err = parseAlarm(m.Key, m.Value)
+			var a kv.Alarm
+			a, err = parseAlarm(m.Key, m.Value)
+			c.Alarms = append(c.Alarms, a)
 		case m.Bucket == leaseBucket:
-			_, err = lease.ParseRecord(m.Key, m.Value)
+			var l lease.Lease
+			l, err = lease.ParseRecord(m.Key, m.Value)
+			c.Leases = append(c.Leases, l)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
+			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
 		}
 	}
-	if conf == nil {
-		return nil, nil, fmt.Errorf("fsm: %w: there is no raft configuration", kv.ErrCorrupt)
+	if c.Conf == nil {
+		return nil, fmt.Errorf("fsm: %w: there is no raft configuration", kv.ErrCorrupt)
 	}
-	if _, err := ReadAuth(meta); err != nil {
-		return nil, nil, err
+	slices.SortFunc(c.Alarms, kv.Alarm.Compare)
+	var err error
+	c.Auth, err = ReadAuth(meta)
+	return c, err
+}
+
+// Records returns the meta records that tell it.
+func (c *Contents) Records() []history.Meta {
+	out := Initial(c.Members, c.Conf)
+	for _, a := range c.Alarms {
+		out = append(out, alarmRecord(kv.AlarmChange{Alarm: a}))
 	}
-	return members, conf, nil
+	for i := range c.Leases {
+		k, v := c.Leases[i].Record()
+		out = append(out, history.Meta{Bucket: leaseBucket, Key: k, Value: v})
+	}
+	if c.Auth != nil {
+		out = append(out, AuthMeta(c.Auth)...)
+	}
+	return out
 }

@@ -280,7 +280,7 @@ func TestLeaseRecordsAreChecked(t *testing.T) {
 	if _, err := New(b.log, b.store); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("a damaged record: %v", err)
 	}
-	if _, _, err := Read(b.log.AllMeta()); !errors.Is(err, kv.ErrCorrupt) {
+	if _, err := Read(b.log.AllMeta()); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("a damaged record, read: %v", err)
 	}
 }

@@ -319,14 +319,14 @@ func (in *incoming) add(it *item) error {
 // finish checks that the state is what the header says, and makes it durable, under a name that says
 // its position.
 func (in *incoming) finish(r *Replica) error {
-	members, conf, err := fsm.Read(in.meta)
+	contents, err := fsm.Read(in.meta)
 	if err != nil {
 		return badStream("%v", err)
 	}
-	if _, ok := members.Member(r.memberID); !ok {
+	if _, ok := contents.Members.Member(r.memberID); !ok {
 		return fmt.Errorf("replica: member %x is not in the membership of the snapshot", r.memberID)
 	}
-	in.conf = conf
+	in.conf = contents.Conf
 	compact, err := mvcc.CompactRevision(in.meta)
 	if err != nil || compact != in.h.compact {
 		return badStream("compact revision %d, announced %d (%v)", compact, in.h.compact, err)

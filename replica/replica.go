@@ -39,7 +39,9 @@ type Replica struct {
 	// proposals counts what was applied.
 	proposals proposals
 	// sending and receiving are the two ends of snapshots.
-	sending   sending
+	sending sending
+	// backups holds a token for each backup under way.
+	backups   chan struct{}
 	receiving receiving
 	// lessor counts the time of leases while this member leads.
 	lessor lessor
@@ -83,6 +85,7 @@ func Open(c Config) (*Replica, error) {
 		return nil, err
 	}
 	r := &Replica{
+		backups:  make(chan struct{}, maxBackups),
 		cfg:      c,
 		raftLog:  d.log,
 		ready:    make(chan struct{}),

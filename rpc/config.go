@@ -98,7 +98,9 @@ type Config struct {
 	// Cluster may be nil; then its calls answer Unimplemented.
 	Cluster Cluster
 	Hasher  Hasher
-	Alarms  Alarms
+	// Snapshots may be nil; then there are none.
+	Snapshots Snapshots
+	Alarms    Alarms
 	// Leases may be nil; then there is no such service.
 	Leases Leases
 	// NewWatchStream makes the hub's side of a new watch stream. One whose Next returns kv.ErrCorrupt

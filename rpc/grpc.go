@@ -53,7 +53,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.withDefaults()
 	s := &Server{
-		svc:     &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime},
+		svc:     &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime, snapshotPatience: snapshotPatience},
 		health:  health.NewServer(),
 		methods: map[string]*method{},
 	}

@@ -15,6 +15,8 @@ type service struct {
 	cfg     Config
 	log     *slog.Logger
 	streams *streams
+	// snapshotPatience is how long a client may take for a piece of a snapshot.
+	snapshotPatience time.Duration
 	// sendTime is how long a client may take for a large answer while others wait.
 	sendTime func(bytes int64) time.Duration
 }

@@ -105,6 +105,20 @@ func (v *memberView) MoveLeader(ctx context.Context, to uint64) error {
 	return v.replica.MoveLeader(ctx, to)
 }
 
+// Snapshot implements rpc.Snapshots.
+func (v *memberView) Snapshot(ctx context.Context) (rpc.Snapshot, error) {
+	b, err := v.replica.Backup(ctx, apiStorageVersion, apiClusterVersion)
+	if err != nil {
+		return nil, err
+	}
+	return backup{b}, nil
+}
+
+// backup is a backup in the words of the services.
+type backup struct{ *replica.Backup }
+
+func (backup) Version() string { return apiStorageVersion }
+
 func versions() httpd.Versions {
 	return httpd.Versions{Server: APIVersion, Cluster: apiClusterVersion, Storage: apiStorageVersion, Vigil: Version}
 }

@@ -147,6 +147,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		Member:               view,
 		Cluster:              view,
 		Hasher:               hashes,
+		Snapshots:            view,
 		Alarms:               m.replica,
 		Leases:               m.replica,
 		NewWatchStream:       m.newWatchStream,

@@ -9,9 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"go.etcd.io/etcd/api/v3/authpb"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"vigil/kv"
 	"vigil/snapshot/boltfile"
@@ -67,12 +65,13 @@ func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	var users authority
 	for _, b := range f.buckets {
 		if b.Name == bucketKey {
 			continue
 		}
 		err := f.db.ForEach(b, func(k, v []byte) error {
-			if err := f.State.take(b.Name, k, v); err != nil {
+			if err := f.State.take(&users, b.Name, k, v); err != nil {
 				return fmt.Errorf("%w: bucket %s, key %q: %w", ErrCorrupt, b.Name, k, err)
 			}
 			return nil
@@ -80,6 +79,9 @@ func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	if f.State.Auth, err = users.state(); err != nil {
+		return nil, fmt.Errorf("%w: users and roles: %w", ErrCorrupt, err)
 	}
 	return f, nil
 }
@@ -134,7 +136,7 @@ func checkHash(r io.ReaderAt, size int64, progress func(int64)) error {
 }
 
 // take reads a pair of one of the buckets beside that of the records.
-func (s *State) take(bucket string, k, v []byte) (err error) {
+func (s *State) take(users *authority, bucket string, k, v []byte) (err error) {
 	switch bucket + "/" + string(k) {
 	case bucketMeta + "/" + keyIndex:
 		s.Index, err = parseNumber(v)
@@ -153,10 +155,10 @@ func (s *State) take(bucket string, k, v []byte) (err error) {
 		s.ClusterVersion = string(v)
 		return nil
 	case bucketAuth + "/" + keyAuthEnabled:
-		s.Auth.Enabled = bytes.Equal(v, []byte{1})
+		users.enabled = bytes.Equal(v, []byte{1})
 		return nil
 	case bucketAuth + "/" + keyAuthRevision:
-		s.Auth.Revision, err = parseNumber(v)
+		users.revision, err = parseNumber(v)
 		return err
 	}
 	switch bucket {
@@ -169,24 +171,9 @@ func (s *State) take(bucket string, k, v []byte) (err error) {
 		s.Alarms = append(s.Alarms, a)
 		return err
 	case bucketUsers:
-		u := &authpb.User{}
-		s.Auth.Users = append(s.Auth.Users, u)
-		return message(k, v, u, func() []byte { return u.Name })
+		return users.user(k, v)
 	case bucketRoles:
-		r := &authpb.Role{}
-		s.Auth.Roles = append(s.Auth.Roles, r)
-		return message(k, v, r, func() []byte { return r.Name })
-	}
-	return nil
-}
-
-// message reads a message that is stored under its name.
-func message(key, value []byte, m proto.Message, name func() []byte) error {
-	if err := proto.Unmarshal(value, m); err != nil {
-		return err
-	}
-	if !bytes.Equal(name(), key) {
-		return fmt.Errorf("it is of %q", name())
+		return users.role(k, v)
 	}
 	return nil
 }

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"strconv"
 
-	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/kv"
 	"vigil/lease"
@@ -57,19 +57,12 @@ type State struct {
 	StorageVersion, ClusterVersion string
 	Leases                         []lease.Lease
 	Alarms                         []kv.Alarm
-	Auth                           Auth
+	// Auth is users and roles; nil writes none.
+	Auth *auth.State
 
 	// Conf and Members are not read from files: a cluster that begins from one has its own.
 	Conf    *raftpb.ConfState
 	Members *cluster.State
-}
-
-// Auth is the state of authentication in etcd's own form.
-type Auth struct {
-	Enabled  bool
-	Revision uint64
-	Users    []*authpb.User
-	Roles    []*authpb.Role
 }
 
 const (

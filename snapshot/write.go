@@ -6,8 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
+	"vigil/auth"
 	"vigil/kv"
 	"vigil/lease"
 	"vigil/snapshot/boltfile"
@@ -141,10 +140,6 @@ func (s *State) pairs() ([]bucketPairs, error) {
 			err = fmt.Errorf("snapshot: bucket %s, key %q: %w", at.name, key, e)
 		}
 	}
-	message := func(key []byte, m proto.Message) {
-		v, e := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-		put(string(key), v, e)
-	}
 
 	bucket(bucketMeta)
 	if s.Index > 0 {
@@ -192,20 +187,26 @@ func (s *State) pairs() ([]bucketPairs, error) {
 			put(memberKey(id), []byte("removed"), nil)
 		}
 	}
+	users := s.Auth
+	if users == nil {
+		users = auth.New()
+	}
 	bucket(bucketAuth)
 	enabled := []byte{0}
-	if s.Auth.Enabled {
+	if users.Enabled() {
 		enabled[0] = 1
 	}
 	put(keyAuthEnabled, enabled, nil)
-	put(keyAuthRevision, number(s.Auth.Revision), nil)
+	put(keyAuthRevision, number(users.Revision()), nil)
 	bucket(bucketUsers)
-	for _, u := range s.Auth.Users {
-		message(u.Name, u)
+	for _, u := range users.Users() {
+		v, e := userValue(&u)
+		put(u.Name, v, e)
 	}
 	bucket(bucketRoles)
-	for _, r := range s.Auth.Roles {
-		message(r.Name, r)
+	for _, r := range users.Roles() {
+		v, e := roleValue(&r)
+		put(r.Name, v, e)
 	}
 	for _, b := range list {
 		slices.SortFunc(b.pairs, func(x, y pair) int { return bytes.Compare(x.key, y.key) })

@@ -72,7 +72,10 @@ var table = map[string]rule{
 		why: "it carries messages between members and knows nothing of what is in them"},
 	"fsm": {inside: []string{"kv", "mvcc", "history", "cluster", "lease", "auth"}, outside: []string{raftLib, pbLib},
 		why: "apply depends on (state, entry) only: no clock, network, raft node or watcher"},
-	"replica": {inside: []string{"kv", "internal/vfs", "wal", "history", "datadir", "mvcc", "watch", "cluster", "lease", "raftnode", "fsm"},
+	"snapshot/boltfile": {why: "pages, keys and values: what they mean is the business of snapshot"},
+	"snapshot": {inside: []string{"kv", "cluster", "lease", "auth", "snapshot/boltfile"}, outside: []string{raftLib, apiLib, pbLib},
+		why: "a file format: where a state comes from and goes to is not its business"},
+	"replica": {inside: []string{"snapshot", "kv", "internal/vfs", "wal", "history", "datadir", "mvcc", "watch", "cluster", "lease", "raftnode", "fsm"},
 		outside: []string{raftLib, pbLib},
 		why:     "one member's pipeline knows what is below it and no RPC"},
 	"rpc/wire": {inside: []string{"kv", "watch"}, outside: []string{grpcLib, pbLib, apiLib},
@@ -96,7 +99,7 @@ var table = map[string]rule{
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
 	inside: []string{"kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "history", "wal", "datadir", "mvcc", "cluster", "watch", "fsm", "raftnode", "ration", "peer", "rpc/lockpb"},
-	outside: []string{"github.com/cockroachdb/datadriven", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
+	outside: []string{"github.com/cockroachdb/datadriven", "go.etcd.io/bbolt", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }
 
