@@ -1,17 +1,23 @@
-// Package portmux lets HTTP/2 and HTTP/1 share one listener. The first bytes of a connection decide:
-// the preface that every HTTP/2 client sends first, or anything else.
+// Package portmux lets gRPC, HTTP/2 and HTTP/1, with TLS and without, share one listener. The first bytes
+// of a connection decide: a TLS handshake, the preface that every HTTP/2 client sends first, or anything
+// else; with Options.SplitHTTP2 also the first request.
 //
-//  1. Nothing is lost: whoever gets a connection reads it from its first byte.
+//  1. Nothing is lost: whoever gets a connection reads it from its first byte behind the TLS handshake.
 //  2. A connection that does not say enough before Options.Timeout is closed; so is the oldest
-//     undecided one when there are more than Options.MaxPending. Undecided connections delay nobody.
-//  3. After Close has returned no goroutine of this package is left, and every connection that was
+//     undecided one, its TLS handshake included, when there are more than Options.MaxPending. Undecided
+//     connections delay nobody.
+//  3. TLS where there is none, and none where there must be, ends the connection at its first byte, with
+//     a line in the log. There are at most 10 such lines a second.
+//  4. After Close has returned no goroutine of this package is left, and every connection that was
 //     not handed over is closed.
 //
-// What is neither protocol goes where HTTP/1 goes, which has an answer for it.
+// What is neither protocol goes where HTTP/1 goes, which has an answer for it. A connection that is
+// handed over and speaks TLS has a method ConnectionState, as *tls.Conn does.
 package portmux
 
 import (
 	"container/list"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,15 +26,19 @@ import (
 	"time"
 )
 
-// preface is what an HTTP/2 client sends first.
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
 // Options configures a Mux. The zero value of each field means its default.
 type Options struct {
 	// Timeout is how long a connection may take to say what it is, default 10 s.
 	Timeout time.Duration
 	// MaxPending is how many connections may be undecided at once, default 4096.
 	MaxPending int
+	// TLS says how handshakes are made, for each connection anew; nil if there is no TLS. RefusePlain
+	// lets no others in.
+	TLS         func() *tls.Config
+	RefusePlain bool
+	// SplitHTTP2 gives HTTP/2 connections whose first request is not gRPC to where HTTP/1 goes. A
+	// connection without a request is a gRPC one.
+	SplitHTTP2 bool
 	Logger     *slog.Logger
 }
 
@@ -37,6 +47,9 @@ func (o *Options) Validate() error {
 	var errs []error
 	if o.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Timeout is %v", o.Timeout))
+	}
+	if o.RefusePlain && o.TLS == nil {
+		errs = append(errs, errors.New("RefusePlain without TLS lets nobody in"))
 	}
 	if o.MaxPending < 0 {
 		errs = append(errs, fmt.Errorf("MaxPending is %d", o.MaxPending))
@@ -51,11 +64,14 @@ type Mux struct {
 	http1, http2 *Listener
 	wg           sync.WaitGroup // a goroutine per undecided connection
 	done         chan struct{}  // closed by Close
+	lines        lines
 
 	mu struct {
 		sync.Mutex
 		pending *list.List // of net.Conn, the oldest first
-		closed  bool
+		// known are the connections that are HTTP/2 and have made no request yet.
+		known  map[net.Conn]struct{}
+		closed bool
 	}
 }
 
@@ -74,7 +90,7 @@ func New(l net.Listener, o Options) (*Mux, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{o: o, root: l, http1: NewListener(l.Addr()), http2: NewListener(l.Addr()), done: make(chan struct{})}
-	m.mu.pending = list.New()
+	m.mu.pending, m.mu.known = list.New(), map[net.Conn]struct{}{}
 	return m, nil
 }
 
@@ -126,6 +142,9 @@ func (m *Mux) Close() error {
 	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
 		e.Value.(net.Conn).Close()
 	}
+	for c := range m.mu.known {
+		c.Close()
+	}
 	m.mu.Unlock()
 	err := m.root.Close()
 	m.http1.Close()
@@ -155,101 +174,24 @@ func (m *Mux) begin(conn net.Conn) bool {
 	}
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
-		decided, err := m.decide(conn)
+		c, to, err := m.decide(conn)
+		if err == nil && to == m.http2 && m.o.SplitHTTP2 {
+			to, err = m.split(conn, e, c)
+		}
 		// Before it is handed over: then it is no longer ours to close.
 		m.mu.Lock()
 		m.mu.pending.Remove(e) // does nothing if it was evicted
+		delete(m.mu.known, conn)
 		m.mu.Unlock()
+		if err == nil {
+			err = conn.SetDeadline(time.Time{})
+		}
 		if err != nil {
 			conn.Close()
-			m.o.Logger.Debug("rejected connection on client endpoint", "remote", conn.RemoteAddr().String(), "error", err)
-		} else if !decided.to.Give(decided) {
+			m.logRejected(conn, err)
+		} else if !to.Give(c.conn()) {
 			conn.Close()
 		}
 	})
 	return true
-}
-
-// decide reads from a connection until it is clear what it is.
-func (m *Mux) decide(conn net.Conn) (*prefixed, error) {
-	if err := conn.SetDeadline(time.Now().Add(m.o.Timeout)); err != nil {
-		return nil, err
-	}
-	buf := make([]byte, len(preface))
-	n := 0
-	for n < len(preface) && string(buf[:n]) == preface[:n] {
-		k, err := conn.Read(buf[n:])
-		if n += k; k == 0 && err != nil {
-			return nil, fmt.Errorf("after %d bytes: %w", n, err)
-		}
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil, err
-	}
-	to := m.http1
-	if string(buf[:n]) == preface {
-		to = m.http2
-	}
-	return &prefixed{Conn: conn, first: buf[:n], to: to}, nil
-}
-
-// prefixed is a connection of which the first bytes have been read already.
-type prefixed struct {
-	net.Conn
-	first []byte // owned by whoever reads
-	to    *Listener
-}
-
-func (c *prefixed) Read(b []byte) (int, error) {
-	if len(c.first) == 0 {
-		return c.Conn.Read(b)
-	}
-	n := copy(b, c.first)
-	c.first = c.first[n:]
-	return n, nil
-}
-
-// Listener is a net.Listener that is handed its connections.
-type Listener struct {
-	addr  net.Addr
-	conns chan net.Conn
-	done  chan struct{}
-	close func()
-}
-
-// NewListener makes a Listener whose address is addr.
-func NewListener(addr net.Addr) *Listener {
-	l := &Listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.done) })
-	return l
-}
-
-// Give waits until Accept takes the connection. It returns false, and the connection stays the
-// caller's, once the listener is closed.
-func (l *Listener) Give(c net.Conn) bool {
-	select {
-	case l.conns <- c:
-		return true
-	case <-l.done:
-		return false
-	}
-}
-
-// Accept implements net.Listener. After Close its error wraps net.ErrClosed.
-func (l *Listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, fmt.Errorf("accept %v: %w", l.addr, net.ErrClosed)
-	}
-}
-
-// Addr implements net.Listener.
-func (l *Listener) Addr() net.Addr { return l.addr }
-
-// Close implements net.Listener. It may be called more than once.
-func (l *Listener) Close() error {
-	l.close()
-	return nil
 }

@@ -102,7 +102,6 @@ func TestDecides(t *testing.T) {
 		{"1", "POST /v3/kv/put HTTP/1.1\r\n\r\n"},
 		{"1", "PRI * HTTP/1.1\r\n\r\n"},
 		{"1", "PUT"},
-		{"1", "\x16\x03\x01\x02\x00"},
 		{"1", "\x00"},
 		{"1", preface[:len(preface)-1] + "x"},
 		{"1", strings.ToLower(preface)},

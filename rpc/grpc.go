@@ -89,6 +89,7 @@ const streamWorkers = 512
 func (s *Server) options() []grpc.ServerOption {
 	c := &s.svc.cfg
 	opts := []grpc.ServerOption{
+		grpc.Creds(handshaken{}),
 		grpc.ForceServerCodecV2(&codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(proto.Name)}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),

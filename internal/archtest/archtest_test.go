@@ -85,7 +85,7 @@ var table = map[string]rule{
 	"rpc": {inside: []string{"kv", "watch", "rpc/wire", "rpc/lockpb", "ration"}, outside: []string{grpcLib, pbLib, apiLib, promLib},
 		why: "services know their own consumer-side interfaces, never the member's parts: the transport and the store change without each other"},
 	"discovery": {outside: []string{apiLib, grpcLib}, why: "it finds the members of a cluster to be made, and knows none of this one's parts"},
-	"portmux":   {why: "it tells HTTP/2 from HTTP/1 and knows neither's content"},
+	"portmux":   {outside: []string{"golang.org/x/net"}, why: "it tells protocols apart and knows nothing of what they carry"},
 	"httpd": {inside: []string{"kv"}, outside: []string{promLib},
 		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
 	"server": {inside: []string{"kv", "internal/vfs", "cluster", "replica", "watch", "rpc", "httpd", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor", "discovery"},

@@ -1,0 +1,170 @@
+package portmux
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// preface is what an HTTP/2 client sends first.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// handshakeRecord is the first byte of a TLS connection. No request begins with it.
+const handshakeRecord = 0x16
+
+var (
+	errPlain = errors.New("first record does not look like a TLS handshake: this address speaks TLS only")
+	errTLS   = errors.New("a TLS handshake: this address speaks no TLS")
+)
+
+// decide reads from a connection until it is clear what it is.
+func (m *Mux) decide(conn net.Conn) (*prefixed, *Listener, error) {
+	if err := conn.SetDeadline(time.Now().Add(m.o.Timeout)); err != nil {
+		return nil, nil, err
+	}
+	c := &prefixed{Conn: conn, first: make([]byte, 0, len(preface))}
+	if err := c.sniff(); err != nil {
+		return c, nil, err
+	}
+	switch begins := c.first[0] == handshakeRecord; {
+	case begins && m.o.TLS == nil:
+		return c, nil, errTLS
+	case !begins && m.o.RefusePlain:
+		return c, nil, errPlain
+	case begins:
+		secure := tls.Server(c, m.o.TLS())
+		ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
+		defer cancel()
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return c, nil, &handshakeError{secure.ConnectionState(), err}
+		}
+		state := secure.ConnectionState()
+		c = &prefixed{Conn: secure, state: &state, first: make([]byte, 0, len(preface))}
+		if err := c.sniff(); err != nil {
+			return c, nil, err
+		}
+	}
+	if string(c.first) == preface {
+		return c, m.http2, nil
+	}
+	return c, m.http1, nil
+}
+
+// sniff reads until what was read is the preface of HTTP/2 or cannot become it.
+func (c *prefixed) sniff() error {
+	for len(c.first) < len(preface) && string(c.first) == preface[:len(c.first)] {
+		n, err := c.Conn.Read(c.first[len(c.first):len(preface)])
+		if c.first = c.first[:len(c.first)+n]; n == 0 && err != nil {
+			if len(c.first) == 0 {
+				return errSilent{err}
+			}
+			return fmt.Errorf("after %d bytes: %w", len(c.first), err)
+		}
+	}
+	return nil
+}
+
+// errSilent is the error of a connection that said nothing.
+type errSilent struct{ error }
+
+func (e errSilent) Unwrap() error { return e.error }
+
+// handshakeError is a TLS handshake that failed, with what it came to.
+type handshakeError struct {
+	state tls.ConnectionState
+	err   error
+}
+
+func (e *handshakeError) Error() string { return e.err.Error() }
+func (e *handshakeError) Unwrap() error { return e.err }
+
+// prefixed is a connection of which the first bytes have been read already.
+type prefixed struct {
+	net.Conn
+	first []byte               // owned by whoever reads
+	state *tls.ConnectionState // of TLS, nil without
+}
+
+func (c *prefixed) Read(b []byte) (int, error) {
+	if len(c.first) == 0 {
+		return c.Conn.Read(b)
+	}
+	n := copy(b, c.first)
+	c.first = c.first[n:]
+	return n, nil
+}
+
+// conn is what is handed over.
+func (c *prefixed) conn() net.Conn {
+	if c.state == nil {
+		return c
+	}
+	return &secured{c}
+}
+
+// secured is a prefixed connection with TLS.
+type secured struct{ *prefixed }
+
+// ConnectionState is that of the handshake.
+func (c *secured) ConnectionState() tls.ConnectionState { return *c.state }
+
+// logRejected tells why a connection was closed. One that left by itself, or said nothing, is not worth
+// a warning: so do programs that look whether the port is open.
+func (m *Mux) logRejected(conn net.Conn, err error) {
+	level := slog.LevelWarn
+	silent := errSilent{}
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &silent) {
+		level = slog.LevelDebug
+	}
+	if !m.o.Logger.Enabled(context.Background(), level) {
+		return
+	}
+	dropped, ok := m.lines.take(time.Now())
+	if !ok {
+		return
+	}
+	attrs := []slog.Attr{slog.String("remote-addr", conn.RemoteAddr().String())}
+	if h := (*handshakeError)(nil); errors.As(err, &h) {
+		attrs = append(attrs, slog.String("server-name", h.state.ServerName))
+		if len(h.state.PeerCertificates) > 0 {
+			cert := h.state.PeerCertificates[0]
+			attrs = append(attrs, slog.Any("ip-addresses", cert.IPAddresses), slog.Any("dns-names", cert.DNSNames))
+		}
+	}
+	if dropped > 0 {
+		attrs = append(attrs, slog.Int("lines-left-out", dropped))
+	}
+	m.o.Logger.LogAttrs(context.Background(), level, "rejected connection on client endpoint", append(attrs, slog.String("error", err.Error()))...)
+}
+
+// lines bounds how many lines are logged, to maxLines a second.
+type lines struct {
+	mu      sync.Mutex
+	second  time.Time
+	written int
+	dropped int
+}
+
+const maxLines = 10
+
+// take reports whether a line may be logged, and how many were not since the last one that was.
+func (l *lines) take(now time.Time) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.second) >= time.Second {
+		l.second, l.written = now, 0
+	}
+	if l.written == maxLines {
+		l.dropped++
+		return 0, false
+	}
+	l.written++
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
+}
