@@ -97,10 +97,17 @@ func Handler(c Config) (http.Handler, error) {
 	return mux, nil
 }
 
-// Server returns a server for a handler with bounds on what a client may make it wait for and keep.
+// Server returns a server for a handler with bounds on what a client may make it wait for and keep. It
+// speaks HTTP/2 too. Connections come to it with their TLS handshake, if any, behind them and tell of it
+// by a method TLSState.
 func Server(h http.Handler, logger *slog.Logger) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h,
+		Handler:           withTLS(h),
+		ConnContext:       noteTLS,
+		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,

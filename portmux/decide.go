@@ -111,8 +111,9 @@ func (c *prefixed) conn() net.Conn {
 // secured is a prefixed connection with TLS.
 type secured struct{ *prefixed }
 
-// ConnectionState is that of the handshake.
-func (c *secured) ConnectionState() tls.ConnectionState { return *c.state }
+// TLSState is that of the handshake. net/http would serve no HTTP/2 on a connection with a method
+// ConnectionState that is no *tls.Conn.
+func (c *secured) TLSState() *tls.ConnectionState { return c.state }
 
 // logRejected tells why a connection was closed. One that left by itself, or said nothing, is not worth
 // a warning: so do programs that look whether the port is open.

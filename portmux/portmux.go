@@ -12,7 +12,7 @@
 //     not handed over is closed.
 //
 // What is neither protocol goes where HTTP/1 goes, which has an answer for it. A connection that is
-// handed over and speaks TLS has a method ConnectionState, as *tls.Conn does.
+// handed over and speaks TLS has a method TLSState() *tls.ConnectionState.
 package portmux
 
 import (

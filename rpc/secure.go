@@ -10,7 +10,7 @@ import (
 )
 
 // secured is a connection whose TLS handshake is over.
-type secured interface{ ConnectionState() tls.ConnectionState }
+type secured interface{ TLSState() *tls.ConnectionState }
 
 // handshaken are the credentials of a server whose connections come to it with their TLS handshake, if
 // any, behind them. Handlers find what came of it as the AuthInfo of their peer: credentials.TLSInfo, or
@@ -30,7 +30,7 @@ func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 		inner = c.Conn
 	}
 	if c, ok := inner.(secured); ok {
-		return conn, credentials.TLSInfo{State: c.ConnectionState(),
+		return conn, credentials.TLSInfo{State: *c.TLSState(),
 			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 	}
 	return conn, plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil

@@ -31,8 +31,6 @@ func (c Config) Validate() error {
 			switch {
 			case err != nil:
 				bad("--%s: %w", l.flag, err)
-			case secure && l.certs == &c.ClientTLS:
-				bad("--%s: %q: this version serves clients no TLS; use http:// or unix://", l.flag, s)
 			case secure && !l.certs.serves():
 				bad("--%s: %q needs --%[3]scert-file and --%[3]skey-file, or --%[3]sauto-tls", l.flag, s, l.names)
 			}

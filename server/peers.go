@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -73,29 +70,6 @@ func (n *network) ConnectedSince(id uint64) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// openPeerTLS reads the certificates of the streams between members, and makes one if that is wanted.
-func (m *Member) openPeerTLS() error {
-	c := m.cfg.PeerTLS
-	var auto *selfSigned
-	if c.Auto && c.CertFile == "" {
-		var hosts []string
-		for _, s := range append(append([]string(nil), m.cfg.ListenPeerURLs...), m.cfg.InitialAdvertisePeerURLs...) {
-			if u, err := url.Parse(s); err == nil && u.Hostname() != "" && !slices.Contains(hosts, u.Hostname()) {
-				hosts = append(hosts, u.Hostname())
-			}
-		}
-		var err error
-		if auto, err = newSelfSigned(filepath.Join(m.cfg.DataDir, "fixtures", "peer"), hosts, m.cfg.SelfSignedValidity); err != nil {
-			return fmt.Errorf("--peer-auto-tls: %w", err)
-		}
-	}
-	var err error
-	if m.peerTLS, err = newCertificates(c, m.cfg.tlsSettings(), auto, m.log); err != nil {
-		return fmt.Errorf("certificates of peers: %w", err)
-	}
-	return nil
 }
 
 // openTransport makes the transport of the member.

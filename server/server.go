@@ -30,7 +30,6 @@ import (
 
 	"vigil/httpd"
 	"vigil/peer"
-	"vigil/portmux"
 	"vigil/ration"
 	"vigil/replica"
 	"vigil/rpc"
@@ -44,11 +43,12 @@ type Member struct {
 	ranges     *ration.Budget
 	replica    *replica.Replica
 	rpc        *rpc.Server
-	muxes      []*portmux.Mux
-	http       *http.Server // the client port
-	admin      *http.Server // the metrics listeners
+	doors      []*door
+	http       *http.Server // HTTP at the doors of clients
+	admin      *http.Server // and at those for metrics
 	peerHTTP   *http.Server // HTTP on the peer listeners
 	network    network
+	clientTLS  *certificates
 	peerTLS    *certificates
 	peers      []peerListener
 	promotions promotions
@@ -93,13 +93,10 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 func (m *Member) start(ctx context.Context) (err error) {
 	var opened []net.Listener // not yet owned by a server
 	defer func() { closeAll(opened) }()
-	clients, err := m.cfg.listen(m.cfg.ListenClientURLs)
-	opened = append(opened, clients...)
-	if err != nil {
-		return err
+	m.doors, err = m.cfg.openDoors()
+	for _, d := range m.doors {
+		opened = append(opened, d.l)
 	}
-	others, err := m.cfg.listen(m.cfg.ListenMetricsURLs)
-	opened = append(opened, others...)
 	if err != nil {
 		return err
 	}
@@ -112,7 +109,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		_, _, secure, _ := listenAddr(u)
 		m.peers = append(m.peers, peerListener{ls[0], secure})
 	}
-	if err := m.openPeerTLS(); err != nil {
+	if err := m.openTLS(); err != nil {
 		return err
 	}
 	members, join, err := m.origin(ctx)
@@ -122,10 +119,8 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
 		return err
 	}
-	if a := m.peerTLS.auto; a != nil {
-		if err := a.keep(); err != nil {
-			return fmt.Errorf("--peer-auto-tls: %w", err)
-		}
+	if err := m.keepCertificates(); err != nil {
+		return err
 	}
 	if m.ranges, err = ration.New(m.cfg.MaxRangeBytesInFlight); err != nil {
 		return err
@@ -177,12 +172,10 @@ func (m *Member) start(ctx context.Context) (err error) {
 	m.admin = httpd.Server(handler, m.log)
 	m.peerHTTP = httpd.Server(m.withMembers(handler), m.log)
 	m.http = httpd.Server(withDebug(handler, m.cfg.EnablePprof, m.replica.Hub()), m.log)
-	for _, l := range clients {
-		mux, err := portmux.New(l, portmux.Options{Logger: m.log})
-		if err != nil {
+	for _, d := range m.doors {
+		if err := d.openMux(m.clientTLS, m.log); err != nil {
 			return err
 		}
-		m.muxes = append(m.muxes, mux)
 	}
 
 	// From here on nothing fails, and the listeners belong to those who serve on them.
@@ -192,38 +185,15 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.servePeers(); err != nil {
 		return err
 	}
-	for _, l := range others {
-		m.serve(func() error { return m.admin.Serve(l) })
-	}
+	m.serveMetrics()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
-	m.serving.Go(func() { m.serveClients(ctx, clients) })
+	m.serving.Go(func() { m.serveClients(ctx) })
 	m.serving.Go(func() { m.forwardFailure(ctx) })
 	m.serving.Go(func() { m.watchRemoval(ctx) })
 	m.serving.Go(func() { m.watchTrust(ctx) })
 	m.serving.Go(func() { m.compact(ctx) })
 	return nil
-}
-
-// serveClients waits until the member can answer and then lets clients in.
-func (m *Member) serveClients(ctx context.Context, clients []net.Listener) {
-	select {
-	case <-m.replica.Ready():
-	case <-m.replica.Stopping():
-		return
-	case <-ctx.Done():
-		return
-	}
-	for i, mux := range m.muxes {
-		m.serve(mux.Serve)
-		m.serve(func() error { return m.rpc.Serve(mux.HTTP2()) })
-		m.serve(func() error { return m.http.Serve(mux.HTTP1()) })
-		m.log.Info("serving client traffic", "address", clients[i].Addr().String())
-	}
-	h := m.replica.Header()
-	m.log.Info("ready to serve client requests",
-		"cluster-id", fmt.Sprintf("%x", h.ClusterID), "member-id", fmt.Sprintf("%x", h.MemberID),
-		"name", m.cfg.Name, "data-dir", m.cfg.DataDir, "revision", h.Revision)
 }
 
 // serve runs one accept loop. A listener that fails while the member runs ends the member: a member
@@ -255,15 +225,6 @@ func (m *Member) fail(err error) {
 // Failed receives the error after which the member cannot go on. Close it then.
 func (m *Member) Failed() <-chan error { return m.failed }
 
-// ClientAddrs returns the addresses that clients are served on.
-func (m *Member) ClientAddrs() []net.Addr {
-	var addrs []net.Addr
-	for _, mux := range m.muxes {
-		addrs = append(addrs, mux.HTTP2().Addr())
-	}
-	return addrs
-}
-
 // Close stops the member: it refuses new requests, finishes those under way until ctx ends, and
 // closes everything in the reverse of the order in which it was opened. The error is that of the
 // data; what was acknowledged is on disk in any case.
@@ -291,8 +252,10 @@ func (m *Member) close(ctx context.Context) error {
 			s.Close()
 		}
 	}
-	for _, mux := range m.muxes {
-		errs = append(errs, ignoreClosed(mux.Close()))
+	for _, d := range m.doors {
+		if d.mux != nil {
+			errs = append(errs, ignoreClosed(d.mux.Close()))
+		}
 	}
 	if m.transport != nil {
 		// A snapshot that is being received ends with its stream.

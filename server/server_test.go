@@ -166,7 +166,7 @@ func TestRefusedStart(t *testing.T) {
 		{"in use by another program", Config{ListenClientURLs: []string{"http://" + l.Addr().String()}}},
 		{"in use by another program", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, ListenMetricsURLs: []string{"http://" + l.Addr().String()}}},
 		{"of an etcd member", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, DataDir: etcdDir}},
-		{"serves clients no TLS", Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
+		{"needs --cert-file and --key-file", Config{ListenClientURLs: []string{"https://127.0.0.1:0"}}},
 		{"must name an IP address", Config{ListenClientURLs: []string{"http://example.com:2379"}}},
 		{"at least 5 times", Config{HeartbeatInterval: time.Second, ElectionTimeout: 2 * time.Second}},
 		{"names no other member to join", Config{ListenClientURLs: free, AdvertiseClientURLs: advertise, InitialClusterState: "existing"}},

@@ -4,6 +4,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // tlsVersions are those that may be asked for, by etcd's names; none is the transport's choice.
@@ -59,4 +63,66 @@ func (c *Config) validateTLS() error {
 		errs = append(errs, errors.New("--cipher-suites: those of TLS 1.3 cannot be chosen, and --tls-min-version leaves no other"))
 	}
 	return errors.Join(errs...)
+}
+
+// openTLS reads the certificates, and makes those that are to be made.
+func (m *Member) openTLS() (err error) {
+	c := &m.cfg
+	clients := slices.Concat(c.ListenClientURLs, c.ListenClientHTTPURLs, c.ListenMetricsURLs, c.AdvertiseClientURLs)
+	if m.clientTLS, err = m.certificates("", "client", c.ClientTLS, clients); err != nil {
+		return err
+	}
+	m.peerTLS, err = m.certificates("peer-", "peer", c.PeerTLS, slices.Concat(c.ListenPeerURLs, c.InitialAdvertisePeerURLs))
+	return err
+}
+
+// certificates opens those of one kind of connections, whose flags begin with prefix.
+func (m *Member) certificates(prefix, kind string, c TLS, urls []string) (*certificates, error) {
+	var auto *selfSigned
+	var err error
+	switch {
+	case c.Auto && c.CertFile != "":
+		m.log.Warn("a certificate is given: none is made", "flag", prefix+"auto-tls")
+	case c.Auto:
+		dir := filepath.Join(m.cfg.DataDir, "fixtures", kind)
+		if auto, err = newSelfSigned(dir, hosts(urls), m.cfg.SelfSignedValidity); err != nil {
+			return nil, fmt.Errorf("--%sauto-tls: %w", prefix, err)
+		}
+	}
+	settings := m.cfg.tlsSettings()
+	if kind == "client" {
+		settings.NextProtos = []string{"h2", "http/1.1"}
+	}
+	s, err := newCertificates(c, settings, auto, m.log)
+	if err != nil {
+		return nil, fmt.Errorf("certificates of %ss: %w", kind, err)
+	}
+	for _, u := range urls {
+		if c.CertFile != "" && (strings.HasPrefix(u, "http://") || strings.HasPrefix(u, "unix://")) {
+			m.log.Warn("there are certificates, and this URL does not use them", "kind", kind, "url", u)
+		}
+	}
+	return s, nil
+}
+
+// keepCertificates writes those that were made.
+func (m *Member) keepCertificates() error {
+	for prefix, s := range map[string]*certificates{"": m.clientTLS, "peer-": m.peerTLS} {
+		if s.auto != nil {
+			if err := s.auto.keep(); err != nil {
+				return fmt.Errorf("--%sauto-tls: %w", prefix, err)
+			}
+		}
+	}
+	return nil
+}
+
+// hosts are the host names in URLs, each once.
+func hosts(urls []string) (names []string) {
+	for _, s := range urls {
+		if u, err := url.Parse(s); err == nil && u.Hostname() != "" && !slices.Contains(names, u.Hostname()) {
+			names = append(names, u.Hostname())
+		}
+	}
+	return names
 }
