@@ -44,6 +44,7 @@ replace (
 )
 
 require (
+	go.etcd.io/etcd/server/v3 v3.7.3
 	k8s.io/apiextensions-apiserver v0.0.0
 	k8s.io/apiserver v0.37.1
 	k8s.io/kubernetes v1.37.1

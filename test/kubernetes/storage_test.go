@@ -11,6 +11,7 @@ import (
 
 	"vigil/test/proc"
 
+	_ "go.etcd.io/etcd/server/v3/embed"
 	// The packages whose tests are run, so that go.mod and go.sum have what those tests need.
 	_ "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	_ "k8s.io/apiextensions-apiserver/pkg/registry/customresource"

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -56,12 +55,10 @@ type Config struct {
 
 // Server is a server process. Its methods are for the goroutine of the test.
 type Server struct {
-	t      testing.TB
-	cfg    Config
-	cmd    *exec.Cmd
-	log    *Log
-	exited chan struct{}
-	code   int // valid once exited is closed
+	t   testing.TB
+	cfg Config
+	// process is nil until the first launch.
+	process *Process
 }
 
 // Start runs a server and returns when it serves clients. It is killed when the test ends; if the
@@ -104,12 +101,12 @@ func newServer(t testing.TB, c Config) *Server {
 	if c.PeerPort == 0 {
 		c.PeerPort = FreePort(t)
 	}
-	s := &Server{t: t, cfg: c, log: &Log{}}
+	s := &Server{t: t, cfg: c}
 	t.Cleanup(func() {
 		s.Kill()
 		s.inspect()
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", c.Program, s.log.Tail(30))
+		if t.Failed() && s.process != nil {
+			t.Logf("log of %s:\n%s", c.Program, s.Log().Tail(30))
 		}
 	})
 	return s
@@ -120,7 +117,7 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Launch()
 	if !s.await() {
-		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.code, s.log.Tail(30))
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.process.Code(), s.Log().Tail(30))
 	}
 }
 
@@ -128,12 +125,12 @@ func (s *Server) Restart() {
 func (s *Server) await() bool {
 	s.t.Helper()
 	select {
-	case <-s.log.Wait(ready):
+	case <-s.Log().Wait(ready):
 		return true
-	case <-s.exited:
+	case <-s.process.Exited():
 		return false
 	case <-time.After(startTimeout):
-		s.t.Fatalf("%s is not ready after %s:\n%s", s.cfg.Program, startTimeout, s.log.Tail(30))
+		s.t.Fatalf("%s is not ready after %s:\n%s", s.cfg.Program, startTimeout, s.Log().Tail(30))
 		return false
 	}
 }
@@ -144,29 +141,20 @@ func (s *Server) Launch() {
 	args := append(append([]string{}, s.cfg.Wrap...), Path(s.t, s.cfg.Program))
 	args = append(args, s.cfg.CommandLine()...)
 	s.inspect()
-	s.log = &Log{}
-	s.cmd = exec.Command(args[0], args[1:]...)
-	s.cmd.Env = append(os.Environ(), s.cfg.Env...)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	// Should this process die before its cleanups run, the server dies with it. The group lets
-	// Kill reach what a wrapper started.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	s.exited = make(chan struct{})
-	if err := s.cmd.Start(); err != nil {
-		close(s.exited)
+	p, err := Launch(args, s.cfg.Env)
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	go func(cmd *exec.Cmd, exited chan struct{}) {
-		_ = cmd.Wait()
-		s.code = cmd.ProcessState.ExitCode()
-		close(exited)
-	}(s.cmd, s.exited)
+	s.process = p
 }
 
 // inspect fails the test if the log tells of what must never happen, whatever the test looks at.
 func (s *Server) inspect() {
 	s.t.Helper()
-	log := s.log.String()
+	if s.process == nil {
+		return
+	}
+	log := s.Log().String()
 	for _, never := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
 		if at := strings.Index(log, never); at >= 0 {
 			s.t.Errorf("log of %s:\n%s", s.cfg.Program, log[at:min(at+8<<10, len(log))])
@@ -207,30 +195,21 @@ func (c Config) CommandLine() []string {
 // Kill ends the process with SIGKILL and returns when it is gone. A process that has ended is
 // left alone.
 func (s *Server) Kill() {
-	if s.cmd == nil || s.cmd.Process == nil {
-		return
+	if s.process != nil {
+		s.process.Kill()
 	}
-	select {
-	case <-s.exited:
-		return
-	default:
-	}
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
-	<-s.exited
 }
 
 // Stop ends the process with SIGTERM and returns its exit code.
 func (s *Server) Stop() int {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
+	s.signal(syscall.SIGTERM)
 	select {
-	case <-s.exited:
+	case <-s.process.Exited():
 	case <-time.After(stopTimeout):
-		s.t.Fatalf("%s still runs %s after SIGTERM:\n%s", s.cfg.Program, stopTimeout, s.log.Tail(30))
+		s.t.Fatalf("%s still runs %s after SIGTERM:\n%s", s.cfg.Program, stopTimeout, s.Log().Tail(30))
 	}
-	return s.code
+	return s.process.Code()
 }
 
 // SetArgs replaces Config.Args for the next start.
@@ -240,7 +219,7 @@ func (s *Server) SetArgs(args ...string) { s.cfg.Args = args }
 func (s *Server) Ready() {
 	s.t.Helper()
 	if !s.await() {
-		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.code, s.log.Tail(30))
+		s.t.Fatalf("%s exited with %d before it was ready:\n%s", s.cfg.Program, s.process.Code(), s.Log().Tail(30))
 	}
 }
 
@@ -274,7 +253,7 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := s.process.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -283,17 +262,17 @@ func (s *Server) signal(sig syscall.Signal) {
 func (s *Server) Wait() int {
 	s.t.Helper()
 	select {
-	case <-s.exited:
+	case <-s.process.Exited():
 	case <-time.After(startTimeout):
-		s.t.Fatalf("%s still runs:\n%s", s.cfg.Program, s.log.Tail(30))
+		s.t.Fatalf("%s still runs:\n%s", s.cfg.Program, s.Log().Tail(30))
 	}
-	return s.code
+	return s.process.Code()
 }
 
 // Running reports whether the process lives.
 func (s *Server) Running() bool {
 	select {
-	case <-s.exited:
+	case <-s.process.Exited():
 		return false
 	default:
 		return true
@@ -301,10 +280,10 @@ func (s *Server) Running() bool {
 }
 
 // Pid returns the process id, of the wrapper if there is one.
-func (s *Server) Pid() int { return s.cmd.Process.Pid }
+func (s *Server) Pid() int { return s.process.Pid() }
 
 // Log returns the output of the process since it was last started.
-func (s *Server) Log() *Log { return s.log }
+func (s *Server) Log() *Log { return s.process.Log() }
 
 // DataDir returns the data directory.
 func (s *Server) DataDir() string { return s.cfg.DataDir }

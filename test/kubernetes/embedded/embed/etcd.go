@@ -2,10 +2,8 @@ package embed
 
 import (
 	"fmt"
-	"os/exec"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"vigil/test/proc"
@@ -22,10 +20,8 @@ const (
 type Etcd struct {
 	Server *Server
 
-	cmd     *exec.Cmd
-	log     *proc.Log
+	process *proc.Process
 	closing atomic.Bool
-	exited  chan struct{}
 	err     chan error
 }
 
@@ -44,49 +40,41 @@ func StartEtcd(c *Config) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Etcd{
-		cmd:    exec.Command(path, c.commandLine()...),
-		log:    &proc.Log{},
-		exited: make(chan struct{}),
-		err:    make(chan error, 1),
+	process, err := proc.Launch(append([]string{path}, c.commandLine()...), nil)
+	if err != nil {
+		return nil, err
 	}
+	e := &Etcd{process: process, err: make(chan error, 1)}
 	e.Server = &Server{etcd: e}
 	for _, u := range c.AdvertiseClientUrls {
 		e.Server.cluster.clientURLs = append(e.Server.cluster.clientURLs, u.String())
 	}
-	e.cmd.Stdout, e.cmd.Stderr = e.log, e.log
-	// Should the test process die before it closes the server, the server dies with it.
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := e.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go e.wait()
+	go e.report()
 	select {
-	case <-e.log.Wait(ready):
+	case <-process.Log().Wait(ready):
 		return e, nil
-	case <-e.exited:
-		return nil, fmt.Errorf("%s ended before it was ready: %s\n%s", path, e.cmd.ProcessState, e.log.Tail(30))
+	case <-process.Exited():
+		return nil, fmt.Errorf("%s ended before it was ready: %s\n%s", path, process.State(), process.Log().Tail(30))
 	case <-time.After(startTimeout):
 		e.Close()
-		return nil, fmt.Errorf("%s is not ready after %s:\n%s", path, startTimeout, e.log.Tail(30))
+		return nil, fmt.Errorf("%s is not ready after %s:\n%s", path, startTimeout, process.Log().Tail(30))
 	}
 }
 
-// wait reports how the process ended, and ends with it.
-func (e *Etcd) wait() {
-	_ = e.cmd.Wait()
-	if at := strings.Index(e.log.String(), "panic:"); at >= 0 || !e.closing.Load() {
-		e.err <- fmt.Errorf("the server ended: %s\n%s", e.cmd.ProcessState, e.log.Tail(50))
+// report waits for the end of the process and tells of a bad one.
+func (e *Etcd) report() {
+	<-e.process.Exited()
+	log := e.process.Log()
+	if strings.Contains(log.String(), "panic:") || !e.closing.Load() {
+		e.err <- fmt.Errorf("the server ended: %s\n%s", e.process.State(), log.Tail(50))
 	}
 	close(e.err)
-	close(e.exited)
 }
 
 // Close kills the process and returns when it is gone.
 func (e *Etcd) Close() {
 	e.closing.Store(true)
-	_ = e.cmd.Process.Kill()
-	<-e.exited
+	e.process.Kill()
 }
 
 // Err returns a channel that has an error if the process failed, and is closed when it is gone.
