@@ -39,7 +39,7 @@ damage: ## every single bit of a small data directory, and its files cut at ever
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
 
-kubernetes: ## Kubernetes on Vigil: its own tests of its storage; takes minutes to build
+kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API server; takes minutes to build
 	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...
 
 bench: ## Vigil beside etcd; bench/README.md tells how to read it
