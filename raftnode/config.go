@@ -63,6 +63,9 @@ type Config struct {
 	// ElectionTicks is the election timeout in ticks, default 10; a heartbeat is sent every
 	// HeartbeatTicks, default 1.
 	ElectionTicks, HeartbeatTicks int
+	// NoPreVote lets a member that hears of no leader stand for election without asking before whether it could
+	// win. One that was cut off then ends the term of a leader that works.
+	NoPreVote bool
 
 	Proposals Proposals
 	// Transport may be nil while there is one member.

@@ -84,3 +84,18 @@ func (n *Node) TakeLeadership() error {
 
 // Among reports whether there are other members, so that a proposal may wait for an outcome of another.
 func (n *Node) Among() bool { return n.among.Load() }
+
+// AdvanceElection lets the clock of the next election jump ahead by ticks, if this member hears of no leader. It
+// reports whether it did.
+func (n *Node) AdvanceElection(ticks int) (advanced bool, err error) {
+	err = n.ask(func(rn *raft.RawNode) {
+		if st := rn.BasicStatus(); st.RaftState != raft.StateFollower || st.Lead != raft.None {
+			return
+		}
+		for range ticks {
+			rn.Tick()
+		}
+		advanced = true
+	})
+	return advanced, err
+}

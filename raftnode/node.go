@@ -165,7 +165,7 @@ func (n *Node) open() (err error) {
 		MaxUncommittedEntriesSize: n.cfg.MaxUncommitted,
 		MaxInflightMsgs:           512,
 		CheckQuorum:               true,
-		PreVote:                   true,
+		PreVote:                   !n.cfg.NoPreVote,
 		Logger:                    logger{n.cfg.Logger},
 	})
 	return err

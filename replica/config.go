@@ -47,6 +47,9 @@ type Config struct {
 	// ElectionTicks without a leader, by default 10.
 	TickInterval  time.Duration
 	ElectionTicks int
+	// NoPreVote is raftnode.Config.NoPreVote. NoElectionAdvance leaves a member that starts and finds others, and no
+	// leader among them, to wait for a whole election timeout.
+	NoPreVote, NoElectionAdvance bool
 
 	// RequestTimeout bounds how long a request waits for its outcome; by default 5 s and two
 	// election timeouts.

@@ -130,6 +130,7 @@ func (r *Replica) assemble(log *history.Log) error {
 		Applied:       at.Index,
 		Ticks:         r.ticker.C,
 		ElectionTicks: c.ElectionTicks,
+		NoPreVote:     c.NoPreVote,
 		Proposals:     r.queue,
 		Transport:     c.Transport,
 		Snapshots:     r.snapshots(),
@@ -183,6 +184,9 @@ func (r *Replica) Start() {
 	r.background.Go(func() { r.keep(ctx) })
 	r.background.Go(func() { r.truncate(ctx) })
 	r.background.Go(func() { r.publish(ctx) })
+	if !r.cfg.NoElectionAdvance && r.cfg.Peers != nil {
+		r.background.Go(func() { r.advanceElection(ctx) })
+	}
 	r.background.Go(func() { r.guard(ctx) })
 	r.background.Go(func() { r.expireLeases(ctx) })
 	if r.cfg.SnapshotTransport != nil {

@@ -63,6 +63,10 @@ type Config struct {
 	// follower waits for a leader, default 1 s, at least 5 heartbeats and at most 50 s.
 	HeartbeatInterval time.Duration
 	ElectionTimeout   time.Duration
+	// NoPreVote lets a member stand for election without asking before whether it could win: one that was cut off
+	// then disturbs a leader that works. NoInitialElectionTickAdvance makes a member that starts among others without a leader wait
+	// for a whole ElectionTimeout.
+	NoPreVote, NoInitialElectionTickAdvance bool
 	// SnapshotCount is the number of applied requests after which the raft log is cut. Default
 	// 10,000.
 	SnapshotCount uint64

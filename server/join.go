@@ -24,17 +24,22 @@ const (
 	askTimeout = 3 * time.Second
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
+	// askNow is the payload of callMembers by a member of a new cluster, whose members may all be waiting for each
+	// other.
+	askNow = 1
 	// maxRecords bounds the records of a membership that are taken from others.
 	maxRecords = 1 << 12
 )
 
 // describeCluster answers callMembers: version u8 = 1, the records of the membership as id u64, length
 // u32 and value, little endian. The records hold removed ids too.
-func (m *Member) describeCluster(ctx context.Context) []byte {
+func (m *Member) describeCluster(ctx context.Context, now bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
 	// Without a leader what this member knows must do.
-	_ = m.replica.Linearize(ctx)
+	if !now || m.replica.Status().Leader != 0 {
+		_ = m.replica.Linearize(ctx)
+	}
 	b := []byte{1}
 	for _, r := range m.replica.Membership().Records() {
 		b = le.AppendUint64(b, r.ID)
@@ -69,7 +74,7 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 
 // askCluster asks the other members of the initial cluster, all at once, what the cluster is, and returns
 // the first answer.
-func (m *Member) askCluster(ctx context.Context, members []cluster.Member) (id uint64, s *cluster.State, err error) {
+func (m *Member) askCluster(ctx context.Context, members []cluster.Member, payload ...byte) (id uint64, s *cluster.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	type answer struct {
@@ -90,7 +95,7 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member) (id u
 			}
 			asked++
 			go func() {
-				a, err := client.Call(ctx, u, callMembers, nil)
+				a, err := client.Call(ctx, u, callMembers, payload)
 				if err != nil {
 					answers <- answer{err: err}
 					return
@@ -151,7 +156,7 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 	if err != nil {
 		return fmt.Errorf("--initial-cluster: %w", err)
 	}
-	_, known, err := m.askCluster(ctx, members)
+	_, known, err := m.askCluster(ctx, members, askNow)
 	if err != nil {
 		return nil // nobody is there yet
 	}

@@ -104,7 +104,8 @@ func (m *Member) openTransport() error {
 const (
 	// callPromote asks the leader to promote a learner: id u64, answered by a refusal.
 	callPromote = replica.CallSnapshotOffer + 1
-	// callMembers asks for the membership, see join.go.
+	// callMembers asks for the membership, see join.go. With a payload of askNow a member that has no leader answers
+	// what it knows.
 	callMembers = peer.OpenCalls
 )
 
@@ -126,7 +127,7 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 		_, err := c.m.replica.PromoteMember(ctx, le.Uint64(payload))
 		return encodeRefusal(err), nil
 	case callMembers:
-		return c.m.describeCluster(ctx), nil
+		return c.m.describeCluster(ctx, len(payload) == 1 && payload[0] == askNow), nil
 	}
 	return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d", kind)}
 }
