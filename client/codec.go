@@ -1,0 +1,42 @@
+package client
+
+import (
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec for everything that is not hot
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// codec sends hot messages by their own encoding and all others as generated.
+type codec struct{ generated encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
+
+// Name is that of the format, which is the same.
+func (codec) Name() string { return "proto" }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	switch m := v.(type) {
+	case *cold:
+		m.encoded = true
+		return c.generated.Marshal(m.Message)
+	case request:
+		return m.marshal()
+	}
+	return c.generated.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if m, ok := v.(response); ok {
+		return unmarshal(data, m)
+	}
+	return c.generated.Unmarshal(data, v)
+}
+
+// cold is a request in the generated form.
+type cold struct {
+	once
+	proto.Message
+}

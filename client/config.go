@@ -1,0 +1,218 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Defaults of Config.
+const (
+	DefaultDialTimeout      = 5 * time.Second
+	DefaultKeepAlive        = 10 * time.Second
+	DefaultKeepAliveTimeout = 5 * time.Second
+	DefaultMaxSendBytes     = 2 << 20
+	DefaultMaxReceiveBytes  = math.MaxInt32
+	DefaultMaxAttempts      = 12
+	DefaultWatchBuffer      = 4 << 20
+)
+
+// Config says how to reach a cluster. Only Endpoints must be set; the zero value of the rest is its default.
+type Config struct {
+	// Endpoints are where members serve clients: host:port, http://host:port, https://host:port, unix:///path
+	// or unixs:///path. All of them use TLS or none does: https and unixs ask for it, and so does setting TLS or
+	// TLSFiles. One member is enough to begin with if SyncInterval is set or Sync called.
+	Endpoints []string
+	// SyncInterval is how often the list of members is asked for and added to Endpoints. 0 means never, because
+	// what members advertise need not be reachable from here.
+	SyncInterval time.Duration
+
+	// TLS is used as it is. TLSFiles is read again when its files change. Only one may be set.
+	TLS      *tls.Config
+	TLSFiles TLSFiles
+
+	// Username and Password are exchanged for a token when one is needed.
+	Username, Password string
+	// Token returns a token, of an identity provider for instance, instead. It is asked again before the token
+	// expires and when a server refuses it.
+	Token func(context.Context) (Token, error)
+
+	// DialTimeout is how long a call waits for any member to be reachable before it fails with ErrUnreachable.
+	DialTimeout time.Duration
+	// KeepAlive is how long a connection is silent before the member is asked for a sign of life, at least
+	// 10s, and KeepAliveTimeout how long it may take to give one before the connection is given up.
+	KeepAlive, KeepAliveTimeout time.Duration
+	// MaxSendBytes and MaxReceiveBytes are the sizes of the largest messages.
+	MaxSendBytes, MaxReceiveBytes int
+	// MaxAttempts is how often a call is tried in all before its error is returned. Reads are tried again
+	// whenever another attempt may help, writes only if it is certain that they were not applied.
+	// Between two attempts there is a pause that doubles from 25ms to 1s, with jitter.
+	MaxAttempts int
+	// WatchBuffer is how many bytes of events wait for a watcher's reader; see Watcher.
+	WatchBuffer int
+
+	// Namespace is put before every key and removed from every answer; see Client.In.
+	Namespace string
+
+	// Logger gets what happens to connections and tokens, never keys, values or secrets. Default: nothing.
+	Logger *slog.Logger
+	// Hooks are told what happens, for metrics and traces.
+	Hooks Hooks
+	// DialOptions are added to those of the client, for a proxy or for grpc's own instrumentation.
+	DialOptions []grpc.DialOption
+}
+
+// Token is what proves who a client is.
+type Token struct {
+	Value string
+	// Expires is when it stops being valid; zero if that is not known.
+	Expires time.Time
+}
+
+func (c *Config) setDefaults() {
+	def(&c.DialTimeout, DefaultDialTimeout)
+	def(&c.KeepAlive, DefaultKeepAlive)
+	def(&c.KeepAliveTimeout, DefaultKeepAliveTimeout)
+	def(&c.MaxSendBytes, DefaultMaxSendBytes)
+	def(&c.MaxReceiveBytes, DefaultMaxReceiveBytes)
+	def(&c.MaxAttempts, DefaultMaxAttempts)
+	def(&c.WatchBuffer, DefaultWatchBuffer)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports everything that is wrong.
+func (c *Config) Validate() error {
+	var wrong []error
+	bad := func(format string, args ...any) { wrong = append(wrong, invalid(format, args...)) }
+	if len(c.Endpoints) == 0 {
+		bad("no endpoint: give at least one, such as 127.0.0.1:2379")
+	}
+	var plain, secure string
+	for _, s := range c.Endpoints {
+		e, err := parseEndpoint(s)
+		switch {
+		case err != nil:
+			wrong = append(wrong, err)
+		case e.scheme == schemeSecure:
+			secure = s
+		case e.scheme == schemePlain:
+			plain = s
+		}
+	}
+	switch {
+	case plain != "" && secure != "":
+		bad("endpoint %q is without TLS and %q with: use one or the other", plain, secure)
+	case plain != "" && (c.TLS != nil || c.TLSFiles.set()):
+		bad("endpoint %q is without TLS, but TLS is configured: write https:// or unixs://, or leave TLS out", plain)
+	}
+	if c.TLS != nil && c.TLSFiles.set() {
+		bad("TLS and TLSFiles are both set: use one")
+	}
+	wrong = append(wrong, c.TLSFiles.validate()...)
+	if c.Token != nil && c.Username != "" {
+		bad("Token and Username are both set: use one")
+	}
+	if c.Username == "" && c.Password != "" {
+		bad("Password is set and Username is not")
+	}
+	for name, d := range map[string]time.Duration{"SyncInterval": c.SyncInterval, "DialTimeout": c.DialTimeout, "KeepAlive": c.KeepAlive, "KeepAliveTimeout": c.KeepAliveTimeout} {
+		if d < 0 {
+			bad("%s is %v: it cannot be negative", name, d)
+		}
+	}
+	for name, n := range map[string]int{"MaxSendBytes": c.MaxSendBytes, "MaxReceiveBytes": c.MaxReceiveBytes, "MaxAttempts": c.MaxAttempts, "WatchBuffer": c.WatchBuffer} {
+		if n < 0 {
+			bad("%s is %d: it cannot be negative", name, n)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// secure reports whether connections use TLS. The configuration is valid.
+func (c *Config) secure() bool {
+	if c.TLS != nil || c.TLSFiles.set() {
+		return true
+	}
+	e, _ := parseEndpoint(c.Endpoints[0])
+	return e.scheme == schemeSecure
+}
+
+// scheme is what an endpoint says about TLS.
+type scheme uint8
+
+const (
+	schemeNone scheme = iota
+	schemePlain
+	schemeSecure
+)
+
+// endpoint is where a member serves.
+type endpoint struct {
+	scheme scheme
+	// network and address are for net.Dial, host for the certificate.
+	network, address, host string
+}
+
+func parseEndpoint(s string) (endpoint, error) {
+	kind, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		if path, isUnix := strings.CutPrefix(s, "unix:"); isUnix {
+			kind, rest = "unix", path
+		} else {
+			kind, rest = "", s
+		}
+	}
+	e := endpoint{network: "tcp", address: strings.TrimSuffix(rest, "/")}
+	switch kind {
+	case "":
+	case "http":
+		e.scheme = schemePlain
+	case "https":
+		e.scheme = schemeSecure
+	case "unix":
+		e.scheme, e.network, e.address, e.host = schemePlain, "unix", rest, "localhost"
+	case "unixs":
+		e.scheme, e.network, e.address, e.host = schemeSecure, "unix", rest, "localhost"
+	default:
+		return e, invalid("endpoint %q: scheme %q is not one of http, https, unix, unixs", s, kind)
+	}
+	if e.network == "unix" {
+		if e.address == "" {
+			return e, invalid("endpoint %q has no path", s)
+		}
+		return e, nil
+	}
+	host, port, err := net.SplitHostPort(e.address)
+	if err != nil {
+		return e, invalid("endpoint %q: %v; want host:port", s, err)
+	}
+	if port == "" {
+		return e, invalid("endpoint %q has no port", s)
+	}
+	e.host = host
+	return e, nil
+}
+
+// String returns the address without what it says about TLS, by which a member is known.
+func (e endpoint) String() string {
+	if e.network == "unix" {
+		return "unix:" + e.address
+	}
+	return e.address
+}

@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+)
+
+var (
+	rangeMethod        = read("KV", "Range", "get")
+	serializableMethod = read("KV", "Range", "get").anyone()
+	putMethod          = write("KV", "Put", "put")
+	deleteMethod       = write("KV", "DeleteRange", "delete")
+	txnMethod          = write("KV", "Txn", "txn")
+	readTxnMethod      = read("KV", "Txn", "txn")
+	compactMethod      = write("KV", "Compact", "compact")
+)
+
+func getRequest(key string, opts []GetOption) *rangeRequest {
+	r := &rangeRequest{key: key}
+	for _, o := range opts {
+		o.applyGet(r)
+	}
+	return r
+}
+
+func (r *rangeRequest) method() *method {
+	if r.serializable {
+		return &serializableMethod
+	}
+	return &rangeMethod
+}
+
+// Get reads a key, or several with a RangeOption. A key that is not there is no error: GetResponse.KV is nil. The
+// whole answer comes in one message; for more than a few thousand keys use List.
+func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetResponse, error) {
+	r := getRequest(key, opts)
+	if key == "" && r.end == "" {
+		return nil, emptyKey(&rangeMethod)
+	}
+	c.place(&r.key, &r.end)
+	resp := new(GetResponse)
+	if err := c.call(ctx, r.method(), key, r, resp); err != nil {
+		return nil, err
+	}
+	c.strip(resp.KVs)
+	return resp, nil
+}
+
+// Count returns the number of keys without reading them.
+func (c *Client) Count(ctx context.Context, key string, opts ...GetOption) (int64, error) {
+	r, err := c.Get(ctx, key, append(opts[:len(opts):len(opts)], WithCountOnly())...)
+	if err != nil {
+		return 0, err
+	}
+	return r.Count, nil
+}
+
+// Put writes a key. After an error that matches ErrUncertain it may have been written.
+func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (*PutResponse, error) {
+	r := putRequest{key: key, value: value}
+	for _, o := range opts {
+		o.applyPut(&r)
+	}
+	if key == "" {
+		return nil, emptyKey(&putMethod)
+	}
+	if c.ns != "" {
+		r.key = c.ns + key
+	}
+	resp := new(plainPut)
+	var err error
+	if r.prevKV {
+		err = c.call(ctx, &putMethod, key, &r, &resp.PutResponse)
+		c.stripOne(resp.PrevKV)
+	} else {
+		err = c.call(ctx, &putMethod, key, &r, resp)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &resp.PutResponse, nil
+}
+
+// Delete deletes a key, or several with a RangeOption. Deleting what is not there is no error. After an error
+// that matches ErrUncertain it may have been deleted.
+func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (*DeleteResponse, error) {
+	r := &deleteRequest{key: key}
+	for _, o := range opts {
+		o.applyDelete(r)
+	}
+	if key == "" && r.end == "" {
+		return nil, emptyKey(&deleteMethod)
+	}
+	c.place(&r.key, &r.end)
+	resp := new(DeleteResponse)
+	if err := c.call(ctx, &deleteMethod, key, r, resp); err != nil {
+		return nil, err
+	}
+	c.strip(resp.PrevKVs)
+	return resp, nil
+}
+
+// CompactOption is an option of Compact.
+type CompactOption interface {
+	applyCompact(*etcdserverpb.CompactionRequest)
+}
+
+type compactOption func(*etcdserverpb.CompactionRequest)
+
+func (o compactOption) applyCompact(r *etcdserverpb.CompactionRequest) { o(r) }
+
+// WithPhysical makes Compact return only when the space has been freed.
+func WithPhysical() CompactOption {
+	return compactOption(func(r *etcdserverpb.CompactionRequest) { r.Physical = true })
+}
+
+// Compact gives up what was superseded before revision, of all keys of the store whatever the namespace.
+func (c *Client) Compact(ctx context.Context, revision int64, opts ...CompactOption) (Header, error) {
+	r := &etcdserverpb.CompactionRequest{Revision: revision}
+	for _, o := range opts {
+		o.applyCompact(r)
+	}
+	var resp etcdserverpb.CompactionResponse
+	err := c.call(ctx, &compactMethod, "", &cold{Message: r}, &resp)
+	return header(resp.Header), err
+}
+
+func header(h *etcdserverpb.ResponseHeader) Header {
+	return Header{h.GetClusterId(), h.GetMemberId(), h.GetRevision(), h.GetRaftTerm()}
+}
+
+// emptyKey is what a server says to an empty key. With a namespace it would be a key that is not the caller's.
+func emptyKey(m *method) error {
+	return &Error{Op: m.op, Code: codes.InvalidArgument, Text: ErrEmptyKey.Error(), kind: ErrEmptyKey}
+}

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+)
+
+// LeaseID names a lease. 0 means none.
+type LeaseID int64
+
+var (
+	grantMethod  = write("Lease", "LeaseGrant", "grant lease")
+	revokeMethod = write("Lease", "LeaseRevoke", "revoke lease")
+	ttlMethod    = read("Lease", "LeaseTimeToLive", "time to live of lease")
+	leasesMethod = read("Lease", "LeaseLeases", "list leases")
+	keepMethod   = read("Lease", "LeaseKeepAlive", "keep lease alive")
+)
+
+// GrantResponse is the answer of Grant.
+type GrantResponse struct {
+	Header Header
+	ID     LeaseID
+	// TTL is how long the lease lives without being kept alive; it may be more than was asked for.
+	TTL time.Duration
+}
+
+// GrantOption is an option of Grant.
+type GrantOption interface {
+	applyGrant(*etcdserverpb.LeaseGrantRequest)
+}
+
+type grantOption func(*etcdserverpb.LeaseGrantRequest)
+
+func (o grantOption) applyGrant(r *etcdserverpb.LeaseGrantRequest) { o(r) }
+
+// WithLeaseID asks for a lease with this id; ErrLeaseExists if there is one.
+func WithLeaseID(id LeaseID) GrantOption {
+	return grantOption(func(r *etcdserverpb.LeaseGrantRequest) { r.ID = int64(id) })
+}
+
+// Grant makes a lease that lives for ttl, rounded up to seconds, unless it is kept alive; package lease does
+// that. After an error that matches ErrUncertain there may be one that nobody knows; it ends by itself.
+func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
+	r := &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)}
+	for _, o := range opts {
+		o.applyGrant(r)
+	}
+	resp, err := ask[etcdserverpb.LeaseGrantResponse](ctx, c, &grantMethod, "", r)
+	if err != nil {
+		return nil, err
+	}
+	return &GrantResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), TTL: seconds(resp.TTL)}, nil
+}
+
+func seconds(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(min(n, most)) * time.Second
+}
+
+// Revoke ends a lease and deletes its keys. ErrLeaseNotFound if there is none.
+func (c *Client) Revoke(ctx context.Context, id LeaseID) (Header, error) {
+	resp, err := ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "", &etcdserverpb.LeaseRevokeRequest{ID: int64(id)})
+	return header(resp.GetHeader()), err
+}
+
+// TimeToLiveResponse is the answer of TimeToLive.
+type TimeToLiveResponse struct {
+	Header Header
+	ID     LeaseID
+	// Remaining is how long the lease lives if it is not kept alive, negative if there is no such lease;
+	// Granted is what it was granted.
+	Remaining, Granted time.Duration
+	// Keys are those attached, if they were asked for. The namespace is removed from those that have it.
+	Keys []string
+}
+
+// TimeToLive tells how long a lease has left, and its keys if they are asked for.
+func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeToLiveResponse, error) {
+	resp, err := ask[etcdserverpb.LeaseTimeToLiveResponse](ctx, c, &ttlMethod, "", &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(id), Keys: keys})
+	if err != nil {
+		return nil, err
+	}
+	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: seconds(resp.TTL), Granted: seconds(resp.GrantedTTL)}
+	for _, k := range resp.Keys {
+		out.Keys = append(out.Keys, strings.TrimPrefix(string(k), c.ns))
+	}
+	return out, nil
+}
+
+// Leases returns the ids of all leases.
+func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
+	resp, err := ask[etcdserverpb.LeaseLeasesResponse](ctx, c, &leasesMethod, "", &etcdserverpb.LeaseLeasesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var ids []LeaseID
+	for _, l := range resp.Leases {
+		ids = append(ids, LeaseID(l.ID))
+	}
+	return ids, nil
+}
+
+// KeepAliveOnce makes a lease live for its whole time again and returns that time. ErrLeaseNotFound if there
+// is none.
+func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := attempts{c: c, m: &keepMethod}
+	for {
+		s, err := c.openKeepAlives(ctx, &a)
+		if err != nil {
+			return 0, err
+		}
+		_ = s.Send(id) // Recv tells why it failed
+		ka, err := s.Recv()
+		if err == nil && ka.TTL <= 0 {
+			return 0, &Error{Op: keepMethod.op, Member: a.where(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
+		}
+		if err == nil {
+			return ka.TTL, nil
+		}
+		if err := a.failed(ctx, err, true); err != nil {
+			return 0, err
+		}
+	}
+}

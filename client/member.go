@@ -1,0 +1,305 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// idleAfter is when a connection that nobody uses is closed.
+	idleAfter = 30 * time.Second
+	// suspectFor is how long a member that said it has no leader is left alone. Members that say so on
+	// grpc.health.v1 are left until they say otherwise.
+	suspectFor = 3 * time.Second
+	// Windows of flow control. That of a stream bounds what a watcher on a stream of its own can have on its
+	// way while nobody reads; they are fixed, so that gRPC need not probe for them.
+	streamWindow     = 1 << 20
+	connectionWindow = 16 << 20
+)
+
+// member is one endpoint and the connection to it.
+type member struct {
+	endpoint endpoint
+	name     string
+	core     *core
+	conn     *grpc.ClientConn
+	gone     context.CancelFunc // ends tend
+	// seed tells that it was configured rather than discovered. Owned by the pool's lock.
+	seed bool
+
+	state    atomic.Uint32 // a MemberState
+	suspect  atomic.Bool   // see suspectFor
+	pinned   atomic.Bool   // a client made by At uses it
+	noStream atomic.Bool   // it has no RangeStream
+	mu       struct {
+		sync.Mutex
+		err    error
+		sick   map[*func()]struct{} // called when the member turns sick
+		wanted bool
+		want   chan struct{} // closed and replaced when wanted changes
+	}
+}
+
+func newMember(c *core, e endpoint) (*member, error) {
+	m := &member{endpoint: e, name: e.String(), core: c}
+	m.mu.want = make(chan struct{})
+	m.mu.sick = map[*func()]struct{}{}
+	cfg := &c.cfg
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(c.creds),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, e.network, e.address)
+		}),
+		grpc.WithAuthority(e.authority()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c.codec), grpc.MaxCallSendMsgSize(cfg.MaxSendBytes), grpc.MaxCallRecvMsgSize(cfg.MaxReceiveBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.KeepAlive, Timeout: cfg.KeepAliveTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 2 * DefaultDialTimeout,
+		}),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connectionWindow),
+		grpc.WithIdleTimeout(idleAfter),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+	}
+	conn, err := grpc.NewClient("passthrough:///"+e.authority(), append(opts, cfg.DialOptions...)...)
+	if err != nil {
+		return nil, invalid("endpoint %s: %v", m.name, err)
+	}
+	m.conn = conn
+	ctx, cancel := context.WithCancel(c.ctx)
+	m.gone = cancel
+	c.tasks.Go(func() { m.tend(ctx) })
+	return m, nil
+}
+
+func (e endpoint) authority() string {
+	if e.network == "unix" {
+		return e.host
+	}
+	return e.address
+}
+
+// close ends the connection and everything on it.
+func (m *member) close() {
+	m.gone()
+	_ = m.conn.Close()
+}
+
+// usable reports whether calls should go here.
+func (m *member) usable() bool {
+	return MemberState(m.state.Load()) == MemberReady && !m.suspect.Load()
+}
+
+// connected reports whether calls can go here.
+func (m *member) connected() bool {
+	s := MemberState(m.state.Load())
+	return s == MemberReady || s == MemberSick
+}
+
+// want says whether the connection is to be kept and its health watched.
+func (m *member) want(wanted bool) {
+	m.mu.Lock()
+	if m.mu.wanted != wanted {
+		m.mu.wanted = wanted
+		close(m.mu.want)
+		m.mu.want = make(chan struct{})
+	}
+	m.mu.Unlock()
+	if wanted {
+		m.conn.Connect()
+	}
+}
+
+func (m *member) isWanted() (bool, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.wanted, m.mu.want
+}
+
+func (m *member) lastError() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.err
+}
+
+// set changes the state and tells whoever waits for a member.
+func (m *member) set(s MemberState, err error) {
+	m.mu.Lock()
+	m.mu.err = err
+	m.mu.Unlock()
+	old := MemberState(m.state.Swap(uint32(s)))
+	if old == s {
+		return
+	}
+	if s == MemberSick {
+		m.turnedSick()
+	}
+	m.core.pool.broadcast()
+	m.core.cfg.Logger.Debug("member changed", "endpoint", m.name, "state", s.String(), "error", err)
+	if h := m.core.cfg.Hooks.Member; h != nil {
+		h(m.name, s, err)
+	}
+}
+
+// onSick has f called when the member turns sick. The function it returns ends that.
+func (m *member) onSick(f func()) (forget func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.sick[&f] = struct{}{}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.mu.sick, &f)
+	}
+}
+
+func (m *member) turnedSick() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for f := range m.mu.sick {
+		(*f)()
+	}
+}
+
+// doubt leaves the member alone for a while.
+func (m *member) doubt(err error) {
+	if m.suspect.Swap(true) {
+		return
+	}
+	m.core.cfg.Logger.Info("leaving a member for a while", "endpoint", m.name, "error", err)
+	if h := m.core.cfg.Hooks.Member; h != nil {
+		h(m.name, MemberSick, err)
+	}
+	m.turnedSick()
+	m.core.pool.broadcast()
+	time.AfterFunc(suspectFor, func() {
+		m.suspect.Store(false)
+		m.core.pool.broadcast()
+	})
+}
+
+// tend follows the state of the connection.
+func (m *member) tend(ctx context.Context) {
+	for ctx.Err() == nil {
+		s := m.conn.GetState()
+		switch s {
+		case connectivity.Idle:
+			m.set(MemberIdle, m.lastError())
+		case connectivity.Connecting:
+			m.set(MemberConnecting, m.lastError())
+		case connectivity.TransientFailure:
+			m.set(MemberFailed, m.whyNot(ctx))
+		case connectivity.Ready:
+			m.set(MemberReady, nil)
+			m.ready(ctx)
+			continue
+		case connectivity.Shutdown:
+			return
+		}
+		m.conn.WaitForStateChange(ctx, s)
+	}
+}
+
+// whyNot returns why the connection could not be made, which gRPC tells to calls only.
+func (m *member) whyNot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := healthpb.NewHealthClient(m.conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	if status.Code(err) != codes.Unavailable {
+		return m.lastError() // it has changed meanwhile
+	}
+	text := status.Convert(err).Message()
+	for _, noise := range []string{"connection error: desc = ", "last connection error: "} {
+		text = strings.ReplaceAll(text, noise, "")
+	}
+	return errors.New(strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`))
+}
+
+// ready watches the member's health while it is connected and wanted.
+func (m *member) ready(ctx context.Context) {
+	for {
+		wanted, changed := m.isWanted()
+		if !wanted {
+			if !m.stays(ctx, changed) {
+				return
+			}
+			continue
+		}
+		hctx, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(ctx, cancel)
+		ended := make(chan struct{})
+		m.core.tasks.Go(func() {
+			defer close(ended)
+			m.health(hctx)
+		})
+		still := m.stays(ctx, changed)
+		stop()
+		cancel()
+		<-ended
+		if !still {
+			return
+		}
+	}
+}
+
+// stays waits until the connection is lost, and then returns false, or changed is closed.
+func (m *member) stays(ctx context.Context, changed <-chan struct{}) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost := make(chan struct{})
+	m.core.tasks.Go(func() {
+		m.conn.WaitForStateChange(ctx, connectivity.Ready)
+		close(lost)
+	})
+	select {
+	case <-lost:
+		return false
+	case <-changed:
+		cancel()
+		<-lost
+		return true
+	}
+}
+
+// health follows what the member says on grpc.health.v1. One that does not speak it is taken as healthy.
+func (m *member) health(ctx context.Context) {
+	for ctx.Err() == nil {
+		stream, err := healthpb.NewHealthClient(m.conn).Watch(ctx, &healthpb.HealthCheckRequest{})
+		for err == nil {
+			var r *healthpb.HealthCheckResponse
+			if r, err = stream.Recv(); err != nil {
+				break
+			}
+			if r.Status == healthpb.HealthCheckResponse_NOT_SERVING {
+				m.set(MemberSick, errors.New("the member says that it does not serve"))
+			} else {
+				m.set(MemberReady, nil)
+			}
+		}
+		if status.Code(err) == codes.Unimplemented {
+			<-ctx.Done()
+			return
+		}
+		// A connection that is lost ends ctx; anything else is tried again.
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package client
+
+// Options are typed by the calls that take them, so that one which has no meaning does not compile.
+
+// GetOption is an option of Get, List and OpGet.
+type GetOption interface{ applyGet(*rangeRequest) }
+
+// PutOption is an option of Put and OpPut.
+type PutOption interface{ applyPut(*putRequest) }
+
+// DeleteOption is an option of Delete and OpDelete.
+type DeleteOption interface{ applyDelete(*deleteRequest) }
+
+// WatchOption is an option of Watch.
+type WatchOption interface{ applyWatch(*watchSpec) }
+
+// CmpOption is an option of conditions.
+type CmpOption interface{ applyCmp(*Cmp) }
+
+// RangeOption makes a call about several keys instead of one.
+type RangeOption interface {
+	GetOption
+	DeleteOption
+	WatchOption
+	CmpOption
+}
+
+// PrevKVOption is what WithPrevKV returns.
+type PrevKVOption interface {
+	PutOption
+	DeleteOption
+	WatchOption
+}
+
+type getOption func(*rangeRequest)
+
+func (o getOption) applyGet(r *rangeRequest) { o(r) }
+
+type putOption func(*putRequest)
+
+func (o putOption) applyPut(r *putRequest) { o(r) }
+
+type watchOption func(*watchSpec)
+
+func (o watchOption) applyWatch(s *watchSpec) { o(s) }
+
+// The end of a range from a key on, and the smallest key.
+const (
+	toTheEnd = "\x00"
+	smallest = "\x00"
+)
+
+// extent is a RangeOption: where a range that begins at a key ends.
+type extent func(key string) (end string)
+
+func (o extent) applyGet(r *rangeRequest)     { r.end = o(r.key) }
+func (o extent) applyDelete(r *deleteRequest) { r.end = o(r.key) }
+func (o extent) applyWatch(s *watchSpec)      { s.end = o(s.key) }
+func (o extent) applyCmp(c *Cmp)              { c.end = o(c.key) }
+
+// WithPrefix means all keys that begin with the key, and with an empty key all keys.
+func WithPrefix() RangeOption { return extent(PrefixEnd) }
+
+// WithFromKey means the key and all behind it.
+func WithFromKey() RangeOption { return extent(func(string) string { return toTheEnd }) }
+
+// WithRange means the keys from the key up to end, without end.
+func WithRange(end string) RangeOption { return extent(func(string) string { return end }) }
+
+// PrefixEnd returns the end of the range of all keys that begin with prefix.
+func PrefixEnd(prefix string) string {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if c := prefix[i]; c < 0xff {
+			return prefix[:i] + string([]byte{c + 1})
+		}
+	}
+	return toTheEnd
+}
+
+// place puts the namespace before a key and a range.
+func (c *Client) place(key, end *string) {
+	if c.ns == "" {
+		if *key == "" && *end != "" {
+			*key = smallest
+		}
+		return
+	}
+	*key = c.ns + *key
+	switch *end {
+	case "":
+	case toTheEnd:
+		*end = PrefixEnd(c.ns)
+	default:
+		*end = c.ns + *end
+	}
+}
+
+// strip removes the namespace from keys.
+func (c *Client) strip(kvs []KeyValue) {
+	if c.ns != "" {
+		for i := range kvs {
+			kvs[i].Key = kvs[i].Key[min(len(c.ns), len(kvs[i].Key)):]
+		}
+	}
+}
+
+func (c *Client) stripOne(kv *KeyValue) {
+	if kv != nil {
+		kv.Key = kv.Key[min(len(c.ns), len(kv.Key)):]
+	}
+}
+
+// WithLimit returns at most n keys; GetResponse.More tells if there are more. 0 means all.
+func WithLimit(n int64) GetOption { return getOption(func(r *rangeRequest) { r.limit = n }) }
+
+// WithRevision reads the store as it was at a revision. If that has been compacted the error matches
+// ErrCompacted, and ErrFutureRevision if it is still to come.
+func WithRevision(rev int64) GetOption { return getOption(func(r *rangeRequest) { r.revision = rev }) }
+
+// WithSerializable lets the member answer from what it has, without asking the others: faster, available
+// without a leader, and possibly old. The client reads from one member as long as it can, so while it does, answers
+// do not go back in time.
+func WithSerializable() GetOption { return getOption(func(r *rangeRequest) { r.serializable = true }) }
+
+// WithKeysOnly leaves values out.
+func WithKeysOnly() GetOption { return getOption(func(r *rangeRequest) { r.keysOnly = true }) }
+
+// WithCountOnly asks for GetResponse.Count alone.
+func WithCountOnly() GetOption { return getOption(func(r *rangeRequest) { r.countOnly = true }) }
+
+// SortOrder is an order of keys.
+type SortOrder uint8
+
+// The orders.
+const (
+	SortNone SortOrder = iota
+	SortAscend
+	SortDescend
+)
+
+// SortTarget is what keys are ordered by.
+type SortTarget uint8
+
+// The targets.
+const (
+	SortByKey SortTarget = iota
+	SortByVersion
+	SortByCreateRevision
+	SortByModRevision
+	SortByValue
+)
+
+// WithSort orders the keys; with WithLimit the first in that order are returned.
+func WithSort(by SortTarget, order SortOrder) GetOption {
+	return getOption(func(r *rangeRequest) { r.target, r.order = by, order })
+}
+
+// WithModRevisions leaves out keys last changed below least or above most; 0 means no bound. Count counts them.
+func WithModRevisions(least, most int64) GetOption {
+	return getOption(func(r *rangeRequest) { r.minMod, r.maxMod = least, most })
+}
+
+// WithCreateRevisions leaves out keys created below least or above most; 0 means no bound. Count counts them.
+func WithCreateRevisions(least, most int64) GetOption {
+	return getOption(func(r *rangeRequest) { r.minCreate, r.maxCreate = least, most })
+}
+
+// WithLease attaches the key to a lease: it is deleted when the lease ends. Without it a put detaches the key
+// from the lease it had.
+func WithLease(id LeaseID) PutOption { return putOption(func(r *putRequest) { r.lease = id }) }
+
+// WithIgnoreValue keeps the value of the key, which must be there; the given one must be empty.
+func WithIgnoreValue() PutOption { return putOption(func(r *putRequest) { r.ignoreValue = true }) }
+
+// WithIgnoreLease keeps the lease of the key, which must be there.
+func WithIgnoreLease() PutOption { return putOption(func(r *putRequest) { r.ignoreLease = true }) }
+
+type prevKV struct{}
+
+func (prevKV) applyPut(r *putRequest)       { r.prevKV = true }
+func (prevKV) applyDelete(r *deleteRequest) { r.prevKV = true }
+func (prevKV) applyWatch(s *watchSpec)      { s.prevKV = true }
+
+// WithPrevKV asks for the key as it was before.
+func WithPrevKV() PrevKVOption { return prevKV{} }

@@ -1,0 +1,218 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// settle is how long a choice waits for members that are being connected if only a sick one is at hand.
+const settle = 300 * time.Millisecond
+
+// pool is the members and which of them is used. One is used for everything until it is sick or lost, so a
+// client has one connection, and what it reads never goes back in time because another member is behind.
+type pool struct {
+	core    *core
+	current atomic.Pointer[member]
+	mu      struct {
+		sync.Mutex
+		members []*member // in random order
+		changed chan struct{}
+		closed  bool
+	}
+}
+
+func newPool(c *core) *pool {
+	p := &pool{core: c}
+	p.mu.changed = make(chan struct{})
+	return p
+}
+
+// broadcast wakes whoever waits for a change.
+func (p *pool) broadcast() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.mu.changed)
+	p.mu.changed = make(chan struct{})
+}
+
+// list returns the members, and a channel that is closed at the next change.
+func (p *pool) list() ([]*member, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.mu.members), p.mu.changed
+}
+
+// add adds endpoints that are not there yet, and without keep removes discovered ones that are not among them.
+func (p *pool) add(list []endpoint, seed bool) error {
+	p.mu.Lock()
+	var gone []*member
+	if !seed {
+		p.mu.members = slices.DeleteFunc(p.mu.members, func(m *member) bool {
+			listed := slices.ContainsFunc(list, func(e endpoint) bool { return e.String() == m.name })
+			if listed || m.seed {
+				return false
+			}
+			gone = append(gone, m)
+			return true
+		})
+	}
+	var failed []error
+	for _, e := range list {
+		i := slices.IndexFunc(p.mu.members, func(m *member) bool { return m.name == e.String() })
+		if i >= 0 || p.mu.closed {
+			continue
+		}
+		m, err := newMember(p.core, e)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		m.seed = seed
+		p.mu.members = slices.Insert(p.mu.members, rand.IntN(len(p.mu.members)+1), m)
+	}
+	p.mu.Unlock()
+	for _, m := range gone {
+		p.current.CompareAndSwap(m, nil)
+		m.close()
+	}
+	p.broadcast()
+	return errors.Join(failed...)
+}
+
+// find returns the member of an endpoint, which is added if there is none.
+func (p *pool) find(e endpoint) (*member, error) {
+	if err := p.add([]endpoint{e}, true); err != nil {
+		return nil, err
+	}
+	list, _ := p.list()
+	for _, m := range list {
+		if m.name == e.String() {
+			return m, nil
+		}
+	}
+	return nil, ErrClosed
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	list := p.mu.members
+	p.mu.members, p.mu.closed = nil, true
+	p.mu.Unlock()
+	for _, m := range list {
+		m.close()
+	}
+	p.broadcast()
+}
+
+// pick returns the member to use, waiting for one up to the dial timeout. avoid is one that was not good, or nil.
+// pin, if not nil, is the only one that may be used.
+func (p *pool) pick(ctx context.Context, pin, avoid *member) (*member, error) {
+	if pin == nil {
+		if m := p.current.Load(); m != nil && m != avoid && m.usable() {
+			return m, nil
+		}
+	} else if pin.connected() {
+		return pin, nil
+	}
+	return p.search(ctx, pin, avoid)
+}
+
+func (p *pool) search(ctx context.Context, pin, avoid *member) (*member, error) {
+	began := time.Now()
+	timer := time.NewTimer(p.core.cfg.DialTimeout)
+	defer timer.Stop()
+	var soon <-chan time.Time
+	for {
+		list, changed := p.list()
+		if pin != nil {
+			list = []*member{pin}
+		}
+		for _, m := range list {
+			m.want(true)
+		}
+		m, good := best(list, avoid)
+		if m != nil && (good || pin != nil || time.Since(began) >= settle || !slices.ContainsFunc(list, (*member).pending)) {
+			if pin == nil {
+				p.use(m)
+			}
+			return m, nil
+		}
+		if m != nil && soon == nil {
+			soon = time.After(settle)
+		}
+		select {
+		case <-changed:
+		case <-soon:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-p.core.ctx.Done():
+			return nil, ErrClosed
+		case <-timer.C:
+			if m != nil {
+				continue
+			}
+			return nil, unreachable(list)
+		}
+	}
+}
+
+// pending reports whether it is not yet known if the member can be reached.
+func (m *member) pending() bool {
+	s := MemberState(m.state.Load())
+	return s == MemberIdle || s == MemberConnecting
+}
+
+// best returns the member to use of those that are connected; good tells that it is healthy and not the one
+// to avoid.
+func best(list []*member, avoid *member) (m *member, good bool) {
+	rank := func(m *member) int {
+		switch {
+		case !m.connected():
+			return 9
+		case m.usable() && m != avoid:
+			return 0
+		case m != avoid:
+			return 1
+		case m.usable():
+			return 2
+		}
+		return 3
+	}
+	for _, x := range list {
+		if r := rank(x); r < 9 && (m == nil || r < rank(m)) {
+			m = x
+		}
+	}
+	return m, m != nil && rank(m) == 0
+}
+
+// use makes m the current member and lets go of the others.
+func (p *pool) use(m *member) {
+	if old := p.current.Swap(m); old == m {
+		return
+	}
+	p.core.cfg.Logger.Info("using member", "endpoint", m.name)
+	list, _ := p.list()
+	for _, o := range list {
+		if o != m && !o.pinned.Load() {
+			o.want(false)
+		}
+	}
+}
+
+func unreachable(list []*member) error {
+	e := &UnreachableError{}
+	for _, m := range list {
+		err := m.lastError()
+		if err == nil {
+			err = errors.New("no answer yet")
+		}
+		e.Endpoints, e.Errors = append(e.Endpoints, m.name), append(e.Errors, err)
+	}
+	return e
+}

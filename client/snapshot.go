@@ -1,0 +1,130 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+)
+
+// ErrSnapshotDamaged means that the bytes of a snapshot do not have the checksum that the member sent behind them.
+var ErrSnapshotDamaged = errors.New("the snapshot was damaged on its way")
+
+var snapshotDesc = &grpc.StreamDesc{StreamName: "Snapshot", ServerStreams: true}
+
+// Snapshot is a copy of a member's store while it is read: a database file of etcd's format followed by its
+// SHA-256, as restoring it expects. Reading ends with io.EOF only if it came whole and the checksum is right.
+type Snapshot struct {
+	// Size is the number of bytes in all, with the checksum.
+	Size int64
+	// Version is that of the member's storage, empty if the member does not tell.
+	Version string
+	// Member is the endpoint it is read from.
+	Member string
+
+	cancel context.CancelFunc
+	stream grpc.ClientStream
+	rest   []byte
+	left   uint64
+	sum    hash.Hash
+	tail   []byte // the last bytes read, which are the checksum if there are no more
+	err    error
+}
+
+// Snapshot begins to copy the store of the member that is asked; see At. It must be closed. A copy that
+// breaks off is not continued: it would be of another revision.
+func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := attempts{c: c, m: &snapshotMethod}
+	for {
+		s, err := openSnapshot(ctx, &a)
+		if err == nil {
+			s.cancel = cancel
+			return s, nil
+		}
+		if err := a.failed(ctx, err, false); err != nil {
+			cancel()
+			return nil, err
+		}
+	}
+}
+
+func openSnapshot(ctx context.Context, a *attempts) (*Snapshot, error) {
+	octx, err := a.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := a.at.conn.NewStream(octx, snapshotDesc, a.m.name)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(&etcdserverpb.SnapshotRequest{}); err != nil && err != io.EOF {
+		return nil, err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	s := &Snapshot{stream: stream, Member: a.at.name, sum: sha256.New()}
+	var first etcdserverpb.SnapshotResponse
+	if err := stream.RecvMsg(&first); err != nil {
+		return nil, err
+	}
+	s.Size = int64(first.RemainingBytes) + int64(len(first.Blob))
+	s.Version = first.Version
+	s.take(&first)
+	return s, nil
+}
+
+// take adds a piece. The checksum is held back from being summed, as far as it may be one.
+func (s *Snapshot) take(r *etcdserverpb.SnapshotResponse) {
+	s.rest, s.left = r.Blob, r.RemainingBytes
+	s.tail = append(s.tail, r.Blob...)
+	if n := len(s.tail) - sha256.Size; n > 0 {
+		s.sum.Write(s.tail[:n])
+		s.tail = append(s.tail[:0], s.tail[n:]...)
+	}
+}
+
+// Read implements io.Reader.
+func (s *Snapshot) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 && s.err == nil {
+		var r etcdserverpb.SnapshotResponse
+		err := s.stream.RecvMsg(&r)
+		switch {
+		case err == nil:
+			s.take(&r)
+		case err == io.EOF:
+			s.err = s.complete()
+		default:
+			s.err = explain(s.stream.Context(), snapshotMethod.op, "", s.Member, err)
+		}
+	}
+	if len(s.rest) == 0 {
+		return 0, s.err
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+func (s *Snapshot) complete() error {
+	if s.left != 0 {
+		return fmt.Errorf("snapshot from %s: %w: %d bytes are missing", s.Member, io.ErrUnexpectedEOF, s.left)
+	}
+	if !bytes.Equal(s.tail, s.sum.Sum(nil)) {
+		return fmt.Errorf("snapshot from %s: %w", s.Member, ErrSnapshotDamaged)
+	}
+	return io.EOF
+}
+
+// Close ends the copying.
+func (s *Snapshot) Close() error {
+	s.cancel()
+	return nil
+}

@@ -1,0 +1,245 @@
+package client
+
+import "context"
+
+// Cmp is a condition of a transaction.
+type Cmp struct {
+	key, end string
+	target   cmpTarget
+	result   cmpResult
+	number   int64
+	value    []byte
+}
+
+type cmpTarget uint8
+
+const (
+	cmpVersion cmpTarget = iota
+	cmpCreate
+	cmpMod
+	cmpValue
+	cmpLease
+)
+
+type cmpResult uint8
+
+const (
+	cmpEqual cmpResult = iota
+	cmpGreater
+	cmpLess
+	cmpNotEqual
+)
+
+// Number is a number of a key that a condition is about. A key that is not there has 0.
+type Number struct{ c Cmp }
+
+// Bytes is the value of a key that a condition is about. Of a key that is not there no condition holds.
+type Bytes struct{ c Cmp }
+
+func number(target cmpTarget, key string, opts []CmpOption) Number {
+	n := Number{Cmp{key: key, target: target}}
+	for _, o := range opts {
+		o.applyCmp(&n.c)
+	}
+	return n
+}
+
+// Version is the number of changes of a key since it came to be. With a RangeOption a condition must hold
+// for every key there is in the range; the same goes for the others.
+func Version(key string, opts ...CmpOption) Number { return number(cmpVersion, key, opts) }
+
+// CreateRevision is the revision at which a key came to be.
+func CreateRevision(key string, opts ...CmpOption) Number { return number(cmpCreate, key, opts) }
+
+// ModRevision is the revision of the last change of a key.
+func ModRevision(key string, opts ...CmpOption) Number { return number(cmpMod, key, opts) }
+
+// Lease is the lease of a key.
+func Lease(key string, opts ...CmpOption) Number { return number(cmpLease, key, opts) }
+
+// Value is the value of a key.
+func Value(key string, opts ...CmpOption) Bytes { return Bytes{number(cmpValue, key, opts).c} }
+
+func (n Number) is(r cmpResult, v int64) Cmp {
+	n.c.result, n.c.number = r, v
+	return n.c
+}
+
+// Equal holds if the number is v.
+func (n Number) Equal(v int64) Cmp { return n.is(cmpEqual, v) }
+
+// NotEqual holds if the number is not v.
+func (n Number) NotEqual(v int64) Cmp { return n.is(cmpNotEqual, v) }
+
+// Greater holds if the number is above v.
+func (n Number) Greater(v int64) Cmp { return n.is(cmpGreater, v) }
+
+// Less holds if the number is below v.
+func (n Number) Less(v int64) Cmp { return n.is(cmpLess, v) }
+
+func (n Bytes) is(r cmpResult, v []byte) Cmp {
+	n.c.result, n.c.value = r, v
+	return n.c
+}
+
+// Equal holds if the value is v.
+func (n Bytes) Equal(v []byte) Cmp { return n.is(cmpEqual, v) }
+
+// NotEqual holds if the value is not v.
+func (n Bytes) NotEqual(v []byte) Cmp { return n.is(cmpNotEqual, v) }
+
+// Greater holds if the value is behind v in the order of bytes.
+func (n Bytes) Greater(v []byte) Cmp { return n.is(cmpGreater, v) }
+
+// Less holds if the value is before v in the order of bytes.
+func (n Bytes) Less(v []byte) Cmp { return n.is(cmpLess, v) }
+
+// Exists holds if the key is there.
+func Exists(key string) Cmp { return Version(key).Greater(0) }
+
+// Missing holds if the key is not there.
+func Missing(key string) Cmp { return Version(key).Equal(0) }
+
+// Op is an operation of a transaction.
+type Op struct {
+	get    *rangeRequest
+	put    *putRequest
+	delete *deleteRequest
+	txn    *txnRequest
+}
+
+// OpGet reads in a transaction; see Client.Get.
+func OpGet(key string, opts ...GetOption) Op { return Op{get: getRequest(key, opts)} }
+
+// OpPut writes in a transaction; see Client.Put.
+func OpPut(key string, value []byte, opts ...PutOption) Op {
+	r := &putRequest{key: key, value: value}
+	for _, o := range opts {
+		o.applyPut(r)
+	}
+	return Op{put: r}
+}
+
+// OpDelete deletes in a transaction; see Client.Delete.
+func OpDelete(key string, opts ...DeleteOption) Op {
+	r := &deleteRequest{key: key}
+	for _, o := range opts {
+		o.applyDelete(r)
+	}
+	return Op{delete: r}
+}
+
+// OpTxn is a transaction in a transaction. Its conditions are decided by the state before the whole.
+func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
+	return Op{txn: &txnRequest{compare: conditions, success: then, fail: otherwise}}
+}
+
+// Txn is a transaction being built: c.Txn(ctx).If(...).Then(...).Else(...).Commit(). It is not safe for
+// concurrent use.
+type Txn struct {
+	c   *Client
+	ctx context.Context
+	r   txnRequest
+}
+
+// Txn begins a transaction.
+func (c *Client) Txn(ctx context.Context) *Txn { return &Txn{c: c, ctx: ctx} }
+
+// If adds conditions. All must hold for the Then branch to be taken; without any it is.
+func (t *Txn) If(conditions ...Cmp) *Txn {
+	t.r.compare = append(t.r.compare, conditions...)
+	return t
+}
+
+// Then adds operations that are done if all conditions hold.
+func (t *Txn) Then(ops ...Op) *Txn {
+	t.r.success = append(t.r.success, ops...)
+	return t
+}
+
+// Else adds operations that are done otherwise.
+func (t *Txn) Else(ops ...Op) *Txn {
+	t.r.fail = append(t.r.fail, ops...)
+	return t
+}
+
+// Commit does it. After an error that matches ErrUncertain it may have been done; a transaction that only
+// reads is tried again instead.
+func (t *Txn) Commit() (*TxnResponse, error) {
+	c := t.c
+	r := c.placeTxn(&t.r)
+	m := &txnMethod
+	if r.readOnly() {
+		m = &readTxnMethod
+	}
+	resp := new(TxnResponse)
+	if err := c.call(t.ctx, m, "", r, resp); err != nil {
+		return nil, err
+	}
+	c.stripTxn(resp)
+	return resp, nil
+}
+
+func (r *txnRequest) readOnly() bool {
+	for _, list := range [2][]Op{r.success, r.fail} {
+		for _, op := range list {
+			if op.put != nil || op.delete != nil || op.txn != nil && !op.txn.readOnly() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// placeTxn returns a transaction with the namespace put before all keys; what was given stays as it is, since
+// operations may be used again.
+func (c *Client) placeTxn(r *txnRequest) *txnRequest {
+	out := &txnRequest{compare: make([]Cmp, len(r.compare)), success: c.placeOps(r.success), fail: c.placeOps(r.fail)}
+	for i, cmp := range r.compare {
+		c.place(&cmp.key, &cmp.end)
+		out.compare[i] = cmp
+	}
+	return out
+}
+
+func (c *Client) placeOps(list []Op) []Op {
+	out := make([]Op, len(list))
+	for i, op := range list {
+		switch {
+		case op.get != nil:
+			get := *op.get
+			c.place(&get.key, &get.end)
+			op.get = &get
+		case op.put != nil && c.ns != "":
+			put := *op.put
+			put.key = c.ns + put.key
+			op.put = &put
+		case op.delete != nil:
+			del := *op.delete
+			c.place(&del.key, &del.end)
+			op.delete = &del
+		case op.txn != nil:
+			op.txn = c.placeTxn(op.txn)
+		}
+		out[i] = op
+	}
+	return out
+}
+
+func (c *Client) stripTxn(r *TxnResponse) {
+	if c.ns == "" {
+		return
+	}
+	for _, op := range r.Responses {
+		switch {
+		case op.Get != nil:
+			c.strip(op.Get.KVs)
+		case op.Put != nil:
+			c.stripOne(op.Put.PrevKV)
+		case op.Delete != nil:
+			c.strip(op.Delete.PrevKVs)
+		case op.Txn != nil:
+			c.stripTxn(op.Txn)
+		}
+	}
+}

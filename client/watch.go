@@ -1,0 +1,430 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"unsafe"
+)
+
+// watchSpec is what a watcher watches and how.
+type watchSpec struct {
+	key, end        string
+	start           int64
+	progress        bool
+	noPut, noDelete bool
+	prevKV          bool
+	buffer          int
+	lagError        bool
+	requireLeader   bool
+}
+
+// FromRevision begins a watch at a revision: its events are the first, if there are any. Without it a watch begins
+// with what happens after it was created. If the revision has been compacted the watch ends with a
+// CompactedError; one that is still to come is waited for.
+func FromRevision(rev int64) WatchOption { return watchOption(func(s *watchSpec) { s.start = rev }) }
+
+// WithoutPuts leaves puts out.
+func WithoutPuts() WatchOption { return watchOption(func(s *watchSpec) { s.noPut = true }) }
+
+// WithoutDeletes leaves deletions out.
+func WithoutDeletes() WatchOption { return watchOption(func(s *watchSpec) { s.noDelete = true }) }
+
+// WithProgress delivers a Batch without events from time to time while there are none, so that a reader knows
+// how far it is.
+func WithProgress() WatchOption { return watchOption(func(s *watchSpec) { s.progress = true }) }
+
+// WithBuffer sets how many bytes of events may wait for the reader, instead of Config.WatchBuffer.
+func WithBuffer(bytes int) WatchOption { return watchOption(func(s *watchSpec) { s.buffer = bytes }) }
+
+// WithLagError ends the watch with a LagError when its buffer is full, instead of keeping events on the server
+// until they are read.
+func WithLagError() WatchOption { return watchOption(func(s *watchSpec) { s.lagError = true }) }
+
+// WithRequireLeader ends the watch with ErrNoLeader when no member has a leader. Without it the watch goes on at a
+// member that has one, as soon as there is.
+func WithRequireLeader() WatchOption {
+	return watchOption(func(s *watchSpec) { s.requireLeader = true })
+}
+
+// Batch is what became known at once: the events of one revision or of several, always whole, in order.
+type Batch struct {
+	// Revision is how far the watch is: all events up to it, and of it, have been delivered.
+	Revision int64
+	// Events is empty if the batch only tells progress.
+	Events []Event
+
+	size int
+}
+
+// Watcher delivers the changes of a key or a range, exactly once and in order. Nothing is lost in silence: if
+// something cannot be delivered, the iteration ends with the reason.
+//
+// When its member is lost or has no leader, the watcher goes on at another one from the revision behind the last that
+// it has received. It ends with an error when that is impossible (CompactedError, ErrClusterChanged,
+// ErrRolledBack), when the server ends or refuses it (CanceledError, with the meaning found by errors.Is), when its
+// context ends, and on WithLagError and WithRequireLeader.
+//
+// Events that nobody reads wait in a buffer of bounded size, to which one batch is added whatever its size if it is
+// empty. When it is full, the watcher leaves the stream that it shares with others, so that none of them waits; when
+// half of it has been read, it goes on, on a stream of its own that is read no faster than the watcher, so what is not
+// read stays with the server. It returns to the shared stream with the next connection.
+//
+// One goroutine at a time may iterate. Leaving a loop and beginning another goes on where the first stopped.
+// A watcher lives until its context ends or Close is called, read or not.
+type Watcher struct {
+	c       *Client
+	ctx     context.Context
+	spec    watchSpec
+	ready   chan struct{} // holds an element when the reader should look
+	room    chan struct{} // holds an element when the stream of a single watcher should look
+	created chan struct{} // closed when the server has answered, or at the end
+	done    chan struct{} // closed at the end
+	stream  *watchStream  // guarded by watches.mu; nil while set aside or at the end
+	rest    []Event       // of the batch that Events is in; owned by the reader
+
+	mu struct {
+		sync.Mutex
+		queue   []Batch
+		head    int // of the queue
+		bytes   int // in the queue
+		aside   bool
+		asked   bool // for progress
+		header  Header
+		known   bool  // header is set: it was created once
+		next    int64 // what to resume from, 0 if that is whatever comes
+		seen    int64 // the highest revision of an event
+		store   int64 // the highest revision that the store is known to have had
+		part    []Event
+		partLen int
+		renewed int // tokens tried without success
+		ended   bool
+		err     error       // why, nil if it was closed
+		trouble error       // why it is not connected
+		detach  func() bool // forgets the context
+	}
+}
+
+// Watch watches a key, or several with a RangeOption. It does not wait; what goes wrong comes with the events.
+func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Watcher {
+	w := &Watcher{c: c, ctx: ctx, spec: watchSpec{key: key, buffer: c.core.cfg.WatchBuffer},
+		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), created: make(chan struct{}), done: make(chan struct{})}
+	for _, o := range opts {
+		o.applyWatch(&w.spec)
+	}
+	s := &w.spec
+	empty := key == "" && s.end == ""
+	c.place(&s.key, &s.end)
+	w.mu.next = s.start
+	switch {
+	case empty:
+		w.finish(&Error{Op: watchMethod.op, Text: ErrEmptyKey.Error(), kind: ErrEmptyKey})
+	case s.end != "" && s.end != toTheEnd && s.end <= s.key:
+		w.finish(invalid("watch of %q up to %q: the range is empty", key, s.end))
+	case s.start < 0:
+		w.finish(invalid("watch from revision %d: it cannot be negative", s.start))
+	case s.buffer < 0:
+		w.finish(invalid("watch with a buffer of %d bytes: it cannot be negative", s.buffer))
+	default:
+		detach := context.AfterFunc(ctx, func() { w.finish(context.Cause(ctx)) })
+		w.mu.Lock()
+		w.mu.detach = detach
+		w.mu.Unlock()
+		c.core.watch.attach(w, false)
+	}
+	return w
+}
+
+// Close ends the watcher. An iteration that is under way ends without an error.
+func (w *Watcher) Close() { w.finish(nil) }
+
+// Created waits until the server has created the watcher and returns the header of its answer: without
+// FromRevision the watcher delivers everything above its revision. If the watch was refused it returns why.
+func (w *Watcher) Created(ctx context.Context) (Header, error) {
+	select {
+	case <-w.created:
+	case <-ctx.Done():
+		return Header{}, context.Cause(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.known {
+		return w.mu.header, nil
+	}
+	if w.mu.err == nil {
+		return Header{}, ErrClosed
+	}
+	return Header{}, w.mu.err
+}
+
+// Err returns why the watcher has ended, nil if it has not or was closed.
+func (w *Watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.err
+}
+
+// Done returns a channel that is closed when the watcher has ended. Events that came before can still be read.
+func (w *Watcher) Done() <-chan struct{} { return w.done }
+
+// WatchStatus is the state of a watcher.
+type WatchStatus struct {
+	// Next is the revision that the watcher goes on from if it has to, 0 before it was created.
+	Next int64
+	// Queued is the number of bytes that wait for the reader.
+	Queued int
+	// SetAside tells that its buffer was full and has not been read half yet.
+	SetAside bool
+	// Trouble is why it is not connected, nil if it is.
+	Trouble error
+}
+
+// Status returns the state of the watcher.
+func (w *Watcher) Status() WatchStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return WatchStatus{Next: w.mu.next, Queued: w.mu.bytes, SetAside: w.mu.aside, Trouble: w.mu.trouble}
+}
+
+// RequestProgress asks the server how far it is. When all watchers of the stream have caught up, a Batch without
+// events and with that revision is delivered. A server that cannot answer at once does not answer at all, so
+// whoever waits for one asks again after a while.
+func (w *Watcher) RequestProgress() {
+	w.mu.Lock()
+	w.mu.asked = true
+	w.mu.Unlock()
+	w.c.core.watch.progress(w)
+}
+
+// Events iterates over the events. An error comes alone and is the last.
+func (w *Watcher) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			for len(w.rest) > 0 {
+				ev := w.rest[0]
+				w.rest = w.rest[1:]
+				if !yield(ev, nil) {
+					return
+				}
+			}
+			b, more, err := w.pop()
+			if err != nil {
+				yield(Event{}, err)
+			}
+			if !more {
+				return
+			}
+			w.rest = b.Events
+		}
+	}
+}
+
+// Batches iterates over the events as they come, and over progress. An error comes alone and is the last.
+func (w *Watcher) Batches() iter.Seq2[Batch, error] {
+	return func(yield func(Batch, error) bool) {
+		if n := len(w.rest); n > 0 {
+			b := Batch{Revision: w.rest[n-1].KV.ModRevision, Events: w.rest}
+			w.rest = nil
+			if !yield(b, nil) {
+				return
+			}
+		}
+		for {
+			b, more, err := w.pop()
+			if err != nil {
+				yield(Batch{}, err)
+			}
+			if !more || !yield(b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// pop waits for the next batch. more is false at the end.
+func (w *Watcher) pop() (b Batch, more bool, err error) {
+	for {
+		w.mu.Lock()
+		if w.mu.head < len(w.mu.queue) {
+			b = w.mu.queue[w.mu.head]
+			w.mu.queue[w.mu.head] = Batch{}
+			if w.mu.head++; w.mu.head == len(w.mu.queue) {
+				w.mu.queue, w.mu.head = w.mu.queue[:0], 0
+			}
+			w.mu.bytes -= b.size
+			low := w.mu.bytes <= w.spec.buffer/2
+			resume := w.mu.aside && low
+			w.mu.Unlock()
+			if low {
+				signal(w.room)
+			}
+			if resume {
+				w.c.core.watch.resume(w)
+			}
+			return b, true, nil
+		}
+		ended, err := w.mu.ended, w.mu.err
+		w.mu.Unlock()
+		if ended {
+			return Batch{}, false, err
+		}
+		select {
+		case <-w.ready:
+		case <-w.done:
+		}
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// finish ends the watcher, with an error or without. It must not be called with a lock held.
+func (w *Watcher) finish(err error) {
+	w.mu.Lock()
+	if w.mu.ended {
+		w.mu.Unlock()
+		return
+	}
+	w.mu.ended, w.mu.err = true, err
+	if !w.mu.known {
+		close(w.created)
+	}
+	w.mu.part = nil
+	close(w.done)
+	detach := w.mu.detach
+	w.mu.Unlock()
+	if detach != nil {
+		detach()
+	}
+	w.c.core.watch.leave(w)
+}
+
+const eventSize = int(unsafe.Sizeof(Event{}))
+
+// outcome is what became of a message for a watcher.
+type outcome uint8
+
+const (
+	taken outcome = iota
+	// full: the buffer has no room. Nothing of the message was taken.
+	full
+)
+
+// take adds the events of a message to the queue. Part of a revision is kept back until the rest has come.
+// If there is no room the watcher is set aside, unless the stream waits.
+func (w *Watcher) take(r *watchResponse, waits bool) outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.ended || w.mu.aside {
+		return taken
+	}
+	events, size := r.events, r.size+len(r.events)*eventSize
+	if w.mu.head < len(w.mu.queue) && w.mu.bytes+w.mu.partLen+size > w.spec.buffer {
+		if !waits {
+			w.mu.aside, w.mu.part, w.mu.partLen = true, nil, 0
+		}
+		return full
+	}
+	if n := len(w.c.ns); n > 0 {
+		for i := range events {
+			w.c.stripOne(&events[i].KV)
+			w.c.stripOne(events[i].PrevKV)
+		}
+	}
+	if w.mu.part != nil {
+		events, size = append(w.mu.part, events...), size+w.mu.partLen
+		w.mu.part, w.mu.partLen = nil, 0
+	}
+	for len(events) > 0 && events[0].KV.ModRevision <= w.mu.seen {
+		events = events[1:] // it has been delivered before
+	}
+	if n := len(events); r.fragment && n > 0 {
+		// The last revision may go on in the next message.
+		cut := n - 1
+		for cut > 0 && events[cut-1].KV.ModRevision == events[n-1].KV.ModRevision {
+			cut--
+		}
+		w.mu.part, w.mu.partLen = events[cut:], size
+		if cut > 0 {
+			// What is kept back counts once more with the rest of it; that errs on the safe side.
+			w.mu.part = append([]Event(nil), events[cut:]...)
+		}
+		events = events[:cut]
+	}
+	if len(events) == 0 {
+		return taken
+	}
+	last := events[len(events)-1].KV.ModRevision
+	w.mu.seen, w.mu.store = last, max(w.mu.store, last)
+	w.mu.next = max(w.mu.next, last+1)
+	w.add(Batch{Revision: last, Events: events, size: size})
+	return taken
+}
+
+// add puts a batch into the queue; the lock is held.
+func (w *Watcher) add(b Batch) {
+	if w.mu.head > 0 && len(w.mu.queue) == cap(w.mu.queue) {
+		n := copy(w.mu.queue, w.mu.queue[w.mu.head:])
+		clear(w.mu.queue[n:])
+		w.mu.queue, w.mu.head = w.mu.queue[:n], 0
+	}
+	w.mu.queue = append(w.mu.queue, b)
+	w.mu.bytes += b.size
+	signal(w.ready)
+}
+
+// reached notes that all events up to a revision have come.
+func (w *Watcher) reached(rev int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.ended || w.mu.aside || w.mu.part != nil || rev < w.mu.next-1 {
+		return
+	}
+	w.mu.next, w.mu.store = rev+1, max(w.mu.store, rev)
+	if !w.mu.asked && !w.spec.progress {
+		return
+	}
+	w.mu.asked = false
+	if n := len(w.mu.queue); n > w.mu.head && len(w.mu.queue[n-1].Events) == 0 {
+		w.mu.queue[n-1].Revision = rev
+		return
+	}
+	w.add(Batch{Revision: rev, size: int(unsafe.Sizeof(Batch{}))})
+}
+
+// start notes that the server has created the watcher. behind tells that the member does not know of revisions
+// that there have been.
+func (w *Watcher) start(h Header) (behind bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.trouble, w.mu.renewed = nil, 0
+	if w.mu.ended {
+		return false, nil
+	}
+	if !w.mu.known {
+		w.mu.known, w.mu.header, w.mu.store = true, h, h.Revision
+		close(w.created)
+		if w.mu.next == 0 {
+			w.mu.next = h.Revision + 1
+		}
+		return false, nil
+	}
+	if h.ClusterID != w.mu.header.ClusterID {
+		return false, ErrClusterChanged
+	}
+	behind = h.Revision < w.mu.store
+	w.mu.store = max(w.mu.store, h.Revision)
+	return behind, nil
+}
+
+// resumeFrom returns the revision that a stream is to create the watcher with. What is half received is forgotten.
+func (w *Watcher) resumeFrom() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.part, w.mu.partLen = nil, 0
+	return w.mu.next
+}

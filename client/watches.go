@@ -1,0 +1,218 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// watches is the watchers of a client and the streams they are on.
+//
+// Locks are taken in the order watches.mu, watchStream.mu, Watcher.mu.
+type watches struct {
+	core *core
+	mu   struct {
+		sync.Mutex
+		shared map[string]*watchStream
+		all    map[*Watcher]struct{}
+		closed bool
+	}
+}
+
+func newWatches(c *core) *watches {
+	r := &watches{core: c}
+	r.mu.shared = map[string]*watchStream{}
+	r.mu.all = map[*Watcher]struct{}{}
+	return r
+}
+
+// attach puts a watcher on a stream: the one it shares with all that have the same metadata and member, or one
+// of its own.
+func (r *watches) attach(w *Watcher, alone bool) {
+	r.mu.Lock()
+	closed := r.mu.closed
+	if !closed {
+		r.place(w, alone)
+	}
+	r.mu.Unlock()
+	if closed {
+		w.finish(ErrClosed)
+	}
+}
+
+// place is attach with the lock held.
+func (r *watches) place(w *Watcher, alone bool) {
+	w.mu.Lock()
+	ended := w.mu.ended
+	w.mu.Unlock()
+	if ended {
+		delete(r.mu.all, w)
+		return
+	}
+	r.mu.all[w] = struct{}{}
+	md, _ := metadata.FromOutgoingContext(w.ctx)
+	key := streamKey(w.c, md)
+	s := r.mu.shared[key]
+	if alone || s == nil {
+		s = newWatchStream(r, w.c, md, alone)
+		if !alone {
+			s.key = key
+			r.mu.shared[key] = s
+		}
+		r.core.tasks.Go(s.run)
+	}
+	w.stream = s
+	s.add(w)
+}
+
+func streamKey(c *Client, md metadata.MD) string {
+	var b strings.Builder
+	if c.pin != nil {
+		fmt.Fprintf(&b, "%q", c.pin.name)
+	}
+	names := make([]string, 0, len(md))
+	for name := range md {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(&b, " %q=%q", name, md[name])
+	}
+	return b.String()
+}
+
+// leave takes a watcher that has ended off its stream.
+func (r *watches) leave(w *Watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.all, w)
+	r.remove(w)
+}
+
+// remove takes a watcher off its stream, which ends if it was the last; the lock is held.
+func (r *watches) remove(w *Watcher) {
+	s := w.stream
+	if s == nil {
+		return
+	}
+	w.stream = nil
+	if s.remove(w) {
+		r.end(s)
+	}
+}
+
+// end ends a stream; the lock is held.
+func (r *watches) end(s *watchStream) {
+	if r.mu.shared[s.key] == s {
+		delete(r.mu.shared, s.key)
+	}
+	s.cancel()
+}
+
+// setAside takes a watcher whose buffer is full off the shared stream.
+func (r *watches) setAside(w *Watcher, at string) {
+	r.core.cfg.Logger.Info("set a watcher aside that is not read fast enough", "buffer", w.spec.buffer)
+	if h := r.core.cfg.Hooks.Watch; h != nil {
+		h(WatchChange{Kind: WatchSetAside, Member: at, Watchers: 1})
+	}
+	if w.spec.lagError {
+		w.finish(&LagError{Revision: w.resumeFrom()})
+		return
+	}
+	r.mu.Lock()
+	r.remove(w)
+	r.mu.Unlock()
+	r.resume(w) // it may have been read meanwhile
+}
+
+// resume puts a watcher that was set aside on a stream of its own if half of its buffer has been read.
+func (r *watches) resume(w *Watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed || w.stream != nil {
+		return
+	}
+	w.mu.Lock()
+	ready := w.mu.aside && w.mu.bytes <= w.spec.buffer/2
+	if ready {
+		w.mu.aside = false
+	}
+	w.mu.Unlock()
+	if ready {
+		r.place(w, true)
+	}
+}
+
+// isolate gives every watcher of a stream one of its own, to find out which of them it is that breaks it.
+func (r *watches) isolate(list []*Watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range list {
+		if w.stream != nil && !r.mu.closed {
+			r.remove(w)
+			r.place(w, true)
+		}
+	}
+}
+
+// rejoin puts the watcher of a stream of its own, which has ended, on the shared one.
+func (r *watches) rejoin(s *watchStream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range s.watchers() {
+		if w.stream == s && !r.mu.closed {
+			r.remove(w)
+			r.place(w, false)
+		}
+	}
+}
+
+// progress sends a watcher's request for progress.
+func (r *watches) progress(w *Watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.stream != nil {
+		w.stream.askProgress()
+	}
+}
+
+func (r *watches) close() {
+	r.mu.Lock()
+	r.mu.closed = true
+	var list []*Watcher
+	for w := range r.mu.all {
+		list = append(list, w)
+	}
+	r.mu.Unlock()
+	for _, w := range list {
+		w.finish(ErrClosed)
+	}
+}
+
+// rolledBack finds out whether the store has lost revisions or only the member is behind, and ends the watcher if
+// it has. The question is a transaction without operations, for which nobody needs permission.
+func (r *watches) rolledBack(w *Watcher) {
+	ctx, cancel := context.WithCancel(r.core.ctx)
+	defer cancel()
+	stop := context.AfterFunc(w.ctx, cancel)
+	defer stop()
+	w.mu.Lock()
+	seen, cluster := w.mu.store, w.mu.header.ClusterID
+	w.mu.Unlock()
+	any := &Client{core: r.core}
+	resp, err := any.Txn(ctx).Commit()
+	switch {
+	case err != nil && !errors.Is(err, context.Canceled):
+		r.core.cfg.Logger.Warn("cannot tell whether the store was rolled back", "seen", seen, "error", err)
+	case err != nil:
+	case resp.Header.ClusterID != cluster:
+		w.finish(ErrClusterChanged)
+	case resp.Header.Revision < seen:
+		w.finish(fmt.Errorf("%w: it was at %d and is at %d", ErrRolledBack, seen, resp.Header.Revision))
+	}
+}
