@@ -75,7 +75,8 @@ func openSnapshot(ctx context.Context, a *attempts) (*Snapshot, error) {
 	if err := stream.RecvMsg(&first); err != nil {
 		return nil, err
 	}
-	s.Size = int64(first.RemainingBytes) + int64(len(first.Blob))
+	// The member counts the bytes without the checksum.
+	s.Size = int64(first.RemainingBytes) + int64(len(first.Blob)) + sha256.Size
 	s.Version = first.Version
 	s.take(&first)
 	return s, nil
