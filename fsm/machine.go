@@ -47,6 +47,7 @@ type Machine struct {
 
 	dec     Decoder
 	results []Result
+	observe func(*Request, *Result)
 }
 
 // Result is what one request came to: Err, or the field that matches the request. A request for
@@ -111,6 +112,10 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	return m, nil
 }
 
+// Observe has f told of each request as soon as it is carried out: the machine has no clock, and whoever
+// wants to know how long requests take must see them end. f must not keep what it is given.
+func (m *Machine) Observe(f func(*Request, *Result)) { m.observe = f }
+
 // Members returns the membership, the open batch included. It is immutable.
 func (m *Machine) Members() *cluster.State { return m.members }
 
@@ -168,6 +173,9 @@ func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) 
 			return Outcome{}, res.Err
 		}
 		m.results = append(m.results, res)
+		if m.observe != nil {
+			m.observe(req, &m.results[len(m.results)-1])
+		}
 	}
 }
 

@@ -76,6 +76,8 @@ type RangeRequest struct {
 	// NoCount says that nobody looks at the count, which may then be anything. It is no part of
 	// the API.
 	NoCount bool
+	// Steps is set if the request took long, as in the other requests.
+	Steps *Steps
 }
 
 // PutRequest writes one key.
@@ -87,6 +89,8 @@ type PutRequest struct {
 	PrevKV bool
 	// IgnoreValue keeps the key's value and IgnoreLease its lease; the key must exist.
 	IgnoreValue, IgnoreLease bool
+
+	Steps *Steps
 }
 
 // DeleteRangeRequest deletes the keys of [Key, End); the range is read as in RangeRequest.
@@ -94,6 +98,8 @@ type DeleteRangeRequest struct {
 	Key, End []byte
 	// PrevKV asks for the deleted key-value pairs.
 	PrevKV bool
+
+	Steps *Steps
 }
 
 // CompareTarget is the field of a key that a Compare looks at. The numbers are those of the API.
@@ -145,6 +151,8 @@ type Op struct {
 type TxnRequest struct {
 	Compare          []Compare
 	Success, Failure []Op
+
+	Steps *Steps
 }
 
 // CompactRequest drops what only revisions below Revision can see.
@@ -152,6 +160,8 @@ type CompactRequest struct {
 	Revision int64
 	// Physical asks for the answer only when the space is reclaimed.
 	Physical bool
+
+	Steps *Steps
 }
 
 // Records is a list of encoded mvccpb.KeyValue messages. They are laid end to end in one buffer, so

@@ -69,6 +69,8 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 					return
 				}
 				t.advance(to)
+				s.counts.trims.Observe(time.Since(began))
+				s.counts.lastTrimmed.Store(time.Now().Unix())
 				total, live := s.log.Size()
 				s.opts.Logger.Info("finished scheduled compaction", "compact-revision", to, "took", time.Since(began).String(),
 					"size", total, "size-in-use", live)
@@ -138,8 +140,11 @@ func (s *Store) trimAll(compact int64) bool {
 		if !s.acquire() {
 			return false
 		}
+		began := time.Now()
 		next, more, dead := s.trimSlice(from, compact)
 		<-s.lock
+		s.counts.slices.Observe(time.Since(began))
+		s.counts.dropped.Add(uint64(len(dead)))
 		s.dead(dead)
 		if !more {
 			return true

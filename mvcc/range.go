@@ -25,6 +25,7 @@ func (s *Store) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult,
 			if err != nil {
 				return nil, err
 			}
+			s.counts.ranges.Add(1)
 			return res, nil
 		}
 	}

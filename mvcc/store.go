@@ -78,6 +78,7 @@ type Store struct {
 	lock   chan struct{}
 	trim   trimmer
 	hashes hashes
+	counts counts
 }
 
 // snapshot is the state at a commit. It is immutable.
@@ -128,6 +129,7 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact}
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()
+	s.counts.init()
 	s.trim.start(s, dead)
 	return s, nil
 }

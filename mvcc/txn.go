@@ -54,6 +54,7 @@ func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest, sc *scratch) (*kv.
 	if err != nil {
 		return nil, err
 	}
+	v.s.counts.add(tally{ranges: t.ranges})
 	res.Revision = v.rev
 	return res, nil
 }
@@ -250,6 +251,8 @@ type txn struct {
 	w    *Writer
 	ctx  context.Context
 	path []bool
+	// ranges counts those of a read-only transaction.
+	ranges uint64
 }
 
 // run runs the operations of r and of those nested in it.
@@ -272,6 +275,7 @@ func (t *txn) do(op *kv.Op, res *kv.OpResult) (err error) {
 	switch {
 	case op.Range != nil:
 		if t.w == nil {
+			t.ranges++
 			res.Range, err = t.v.rangeKeys(t.ctx, op.Range, t.sc)
 			return err
 		}

@@ -38,6 +38,8 @@ type Writer struct {
 	events []kv.Event
 	first  int
 	leased []LeaseChange
+	// tally is what the request under way has done.
+	tally tally
 	// compactions are those of the open batch.
 	compactions []compaction
 	// discard is set while nobody wants to know what ranges find.
@@ -130,6 +132,7 @@ func (w *Writer) DeleteKeys(keys []string) error {
 			if err := w.delete(key); err != nil {
 				return w.fail("delete", err)
 			}
+			w.tally.deletes++
 		}
 	}
 	w.end()
@@ -255,7 +258,7 @@ func (w *Writer) begin() error {
 		w.s.lock <- struct{}{}
 		w.open = true
 	}
-	w.subs = 0
+	w.subs, w.tally = 0, tally{}
 	return nil
 }
 
@@ -265,6 +268,7 @@ func (w *Writer) end() {
 		w.rev++
 		w.subs = 0
 	}
+	w.s.counts.add(w.tally)
 }
 
 // fail ends the life of the writer. The batch stays open, so that nothing changes any more.
@@ -287,6 +291,7 @@ func (w *Writer) view() view {
 func (w *Writer) next() kv.Rev { return kv.Rev{Main: w.rev + 1, Sub: w.subs} }
 
 func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
+	w.tally.ranges++
 	sc := getScratch()
 	defer sc.free()
 	sc.view = w.view()
@@ -330,6 +335,8 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	from, to := keyAt(p.Key)
 	w.publish(kv.Event{Rev: rev, Create: rec.create == rec.mod, Key: ref[from:to:to], KV: ref}, old, rec.lease)
 	res.Revision = rev.Main
+	w.tally.puts++
+	w.s.counts.putBytes.Add(uint64(len(rec.key) + len(rec.value)))
 	return nil
 }
 
@@ -412,6 +419,7 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 			return err
 		}
 	}
+	w.tally.deletes++
 	res.Deleted = int64(len(keys))
 	res.Revision = w.rev
 	if w.subs > 0 {

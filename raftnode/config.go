@@ -66,6 +66,9 @@ type Config struct {
 	// NoPreVote lets a member that hears of no leader stand for election without asking before whether it could
 	// win. One that was cut off then ends the term of a leader that works.
 	NoPreVote bool
+	// TickInterval is how long a tick is, if it is known: a leader that sends its heartbeats more than
+	// two of their intervals apart then says so.
+	TickInterval time.Duration
 
 	Proposals Proposals
 	// Transport may be nil while there is one member.

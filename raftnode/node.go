@@ -47,6 +47,7 @@ type Node struct {
 	committed atomic.Uint64
 	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
 	leaders   atomic.Uint64
+	late      atomic.Uint64 // heartbeats
 	// alone is set while this member is leader, the only voter, and has committed an entry of
 	// its term: every commit of the cluster is then made here.
 	alone atomic.Bool
@@ -73,6 +74,8 @@ type raftState struct {
 	restored uint64
 	// ticks counts the ticks since the outstanding read index was asked for.
 	ticks int
+	// ticked is when the last tick was taken.
+	ticked time.Time
 	// forward bounds what this member has proposed beside others.
 	forward forwarding
 	// transferring is set from the wish to hand leadership over until raft says that it is over.
@@ -321,6 +324,9 @@ type Status struct {
 	LeadSince     time.Time
 	LeaderChanges uint64
 }
+
+// LateHeartbeats returns how often this member, leading, sent heartbeats too far apart.
+func (n *Node) LateHeartbeats() uint64 { return n.late.Load() }
 
 // Status returns what the node knows of raft now.
 func (n *Node) Status() Status {

@@ -32,6 +32,7 @@ func (n *Node) run() {
 		select {
 		case <-n.woken:
 		case <-n.cfg.Ticks:
+			n.punctual(time.Now())
 			n.raft.node.Tick()
 			n.raft.moved = true
 			n.raft.ticks++
@@ -42,6 +43,18 @@ func (n *Node) run() {
 			return
 		}
 	}
+}
+
+// punctual notes that it ticks, and tells if a leader's heartbeats come late for that.
+func (n *Node) punctual(now time.Time) {
+	r := &n.raft
+	gap, most := now.Sub(r.ticked), 2*time.Duration(n.cfg.HeartbeatTicks)*n.cfg.TickInterval
+	if r.state == raft.StateLeader && !r.single && most > 0 && gap > most && !r.ticked.IsZero() {
+		n.late.Add(1)
+		n.cfg.Logger.Warn("leader failed to send out heartbeat on time; it gets too little processor time, or was stopped",
+			"expected-duration", most, "exceeded-duration", gap-most)
+	}
+	r.ticked = now
 }
 
 // turn does everything there is to do.

@@ -38,6 +38,8 @@ type applier struct {
 	// claimed is the group of the entry under way, if its waiters are here.
 	claimed *group
 	wanted  func(fsm.Header) bool
+	// began is when the request under way began.
+	began time.Time
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
 	removal sync.WaitGroup
 }
@@ -50,6 +52,7 @@ type publisher interface {
 func (a *applier) init(r *Replica, m *fsm.Machine) {
 	a.r, a.machine, a.hub, a.done = r, m, r.hub, make(chan struct{})
 	a.wanted = a.claim
+	m.Observe(a.observe)
 	a.term = r.now().log.Applied().Term
 }
 
@@ -59,7 +62,21 @@ func (a *applier) claim(h fsm.Header) bool {
 	if h.Proposer == a.r.memberID {
 		a.claimed = a.r.queue.claim(h.Sequence)
 	}
+	if a.claimed != nil {
+		a.claimed.marks.committed = a.began.Sub(a.claimed.begun)
+	}
 	return a.claimed != nil
+}
+
+// observe is told by the state machine that a request is carried out.
+func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
+	now := time.Now()
+	took := now.Sub(a.began)
+	a.began = now
+	a.r.timings.applied.observe(req.Kind(), res.Err, took)
+	if warn := a.r.cfg.WarnApply; warn > 0 && took > warn {
+		a.r.slowApply("", describe(req), describeResult(res), took, res.Err)
+	}
 }
 
 func (a *applier) run() {
@@ -82,7 +99,7 @@ func (a *applier) run() {
 		a.r.node.Applied(run)
 		// Only now, because raft refuses the next one until it knows that this one is applied.
 		for i, g := range a.confs {
-			g.waiters[0].resolve(g.results[0])
+			g.waiters[0].resolve(g.results[0], g.marks)
 			a.confs[i] = nil
 		}
 		a.confs = a.confs[:0]
@@ -127,7 +144,7 @@ func (a *applier) entry(e *raftpb.Entry) error {
 			a.r.node.Wake()
 		}
 	}
-	a.claimed = nil
+	a.claimed, a.began = nil, time.Now()
 	out, err := a.machine.Apply(e, a.wanted)
 	if e.GetType() != raftpb.EntryNormal {
 		a.claim(out.Header)
@@ -167,11 +184,12 @@ func (a *applier) commit() error {
 	if a.at.Index <= a.r.applied.Load() {
 		return nil
 	}
+	r, began := a.r, time.Now()
 	pub, err := a.commitStore()
 	if err != nil {
 		return err
 	}
-	r := a.r
+	r.timings.commits.Observe(time.Since(began))
 	if len(pub.Events) > 0 {
 		a.hub.Publish(pub.Revision, pub.Events)
 	}
@@ -186,8 +204,9 @@ func (a *applier) commit() error {
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)
 	for i, g := range a.groups {
+		g.marks.applied = time.Since(g.begun)
 		for k, w := range g.waiters {
-			w.resolve(g.results[k])
+			w.resolve(g.results[k], g.marks)
 		}
 		r.queue.release(g)
 		a.groups[i] = nil

@@ -54,6 +54,10 @@ type Config struct {
 	// RequestTimeout bounds how long a request waits for its outcome; by default 5 s and two
 	// election timeouts.
 	RequestTimeout time.Duration
+	// WarnApply is how long carrying out a request, or a read altogether, may take before a line about it
+	// is logged, by default 100 ms; negative means never. A request that took longer than NoteSteps, by
+	// default 150 ms, gets its Steps set.
+	WarnApply, NoteSteps time.Duration
 	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB.
 	MaxRequestBytes int
 	// MaxGroupBytes is the size at which a group takes no more requests; by default 1 MiB. A
@@ -155,6 +159,8 @@ func (c Config) withDefaults() Config {
 	or(&c.TickInterval, 100*time.Millisecond)
 	or(&c.ElectionTicks, 10)
 	or(&c.RequestTimeout, 5*time.Second+2*time.Duration(c.ElectionTicks)*c.TickInterval)
+	or(&c.WarnApply, 100*time.Millisecond)
+	or(&c.NoteSteps, 150*time.Millisecond)
 	or(&c.MaxRequestBytes, 3<<19)
 	or(&c.MaxGroupBytes, 1<<20)
 	or(&c.MaxGroupRequests, 4096)

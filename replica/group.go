@@ -17,7 +17,8 @@ type waiter struct {
 	state  atomic.Uint32
 	done   chan struct{} // room for one
 	result fsm.Result    // set before done
-	begun  time.Time     // about when it came
+	marks  milestones    // set before done
+	begun  time.Time     // when its group began, which is about when it came
 }
 
 const (
@@ -27,9 +28,9 @@ const (
 )
 
 // resolve gives w its outcome, unless the caller has left.
-func (w *waiter) resolve(res fsm.Result) {
+func (w *waiter) resolve(res fsm.Result, marks milestones) {
 	if w.state.CompareAndSwap(waiting, resolved) {
-		w.result = res
+		w.result, w.marks = res, marks
 		w.done <- struct{}{}
 	}
 }
@@ -53,6 +54,7 @@ type group struct {
 	// begun is when the first request came. The keeper ends a group that is still being filled
 	// at its next tick, so all its requests are about as old.
 	begun time.Time
+	marks milestones
 	// results are kept by the apply goroutine between applying and resolving.
 	results []fsm.Result
 	// term is the one the group was proposed in, 0 while it is not.
@@ -70,6 +72,6 @@ const keepGroup = 1 << 20
 // resolve gives every waiter of g the same error.
 func (g *group) resolve(err error) {
 	for _, w := range g.waiters {
-		w.resolve(fsm.Result{Err: err})
+		w.resolve(fsm.Result{Err: err}, g.marks)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // mvcc.Store.HashKV. It asks nobody else, and works aside from what clients read and write.
 // Errors: those of mvcc.Store.HashKV, kv.ErrStopped.
 func (r *Replica) HashKV(ctx context.Context, revision int64) (kv.HashResult, error) {
-	if err := r.readable(ctx, true); err != nil {
+	if _, err := r.readable(ctx, true); err != nil {
 		return kv.HashResult{}, err
 	}
 	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.HashKV(ctx, revision) })
@@ -18,7 +18,7 @@ func (r *Replica) HashKV(ctx context.Context, revision int64) (kv.HashResult, er
 
 // Hash returns the checksum over all that this member's key space holds now. Errors: as HashKV.
 func (r *Replica) Hash(ctx context.Context) (kv.HashResult, error) {
-	if err := r.readable(ctx, true); err != nil {
+	if _, err := r.readable(ctx, true); err != nil {
 		return kv.HashResult{}, err
 	}
 	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.Hash(ctx) })

@@ -163,6 +163,8 @@ func logStart(fsys vfs.FS, dir string) (wal.Start, error) {
 // there is no way back: every error is fatal, and the next start goes on.
 func (a *applier) install(s *raftpb.Snapshot) error {
 	r := a.r
+	r.receiving.installing.Store(true)
+	defer r.receiving.installing.Store(false)
 	began := time.Now()
 	at := history.Applied{Term: s.GetMetadata().GetTerm(), Index: s.GetMetadata().GetIndex()}
 	fail := func(err error) error {
@@ -189,6 +191,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	}
 	// From here on the new state is what everyone sees. Watchers hear of it when it can be read, and
 	// whoever waits for the position after that.
+	machine.Observe(a.observe)
 	a.machine, a.at, a.term = machine, at, max(a.term, at.Term)
 	r.home.Store(h)
 	close(old.replaced)

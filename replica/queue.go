@@ -86,7 +86,7 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	if g == nil {
 		g = q.groups.Get().(*group)
 		g.buf = fsm.AppendHeader(g.buf[:0])
-		g.begun = time.Now()
+		g.begun, g.marks = time.Now(), milestones{}
 		wake = true
 	}
 	before := len(g.buf)
@@ -144,6 +144,7 @@ func (q *queue) Next(term uint64) []byte {
 	}
 	q.mu.seq++
 	g.seq, g.term = q.mu.seq, term
+	g.marks.proposed = time.Since(g.begun)
 	if q.mu.term != term {
 		q.mu.term, q.mu.out = term, 0
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"vigil/fsm"
 	"vigil/kv"
 	"vigil/raftnode"
 )
@@ -17,11 +18,29 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if err := r.trusted(); err != nil {
 		return nil, err
 	}
-	if err := r.readable(ctx, req.Serializable); err != nil {
-		return nil, err
+	start := time.Now()
+	ready, err := r.readable(ctx, req.Serializable)
+	var res *kv.RangeResult
+	took := ready
+	if err == nil {
+		res, err = onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
+		err = r.unreadable(err)
+		took = time.Since(start)
+		r.timings.ranges[succeeded(err)].Observe(took - ready)
 	}
-	res, err := onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
-	return res, r.unreadable(err)
+	r.timings.requests.observe(fsm.KindRange, err, took)
+	if took > r.cfg.NoteSteps {
+		req.Steps = readSteps(ready, took)
+	}
+	if warn := r.cfg.WarnApply; warn > 0 && took > warn {
+		r.slowApply("read-only range ", req.Describe(), describeRange(res), took, err)
+	}
+	return res, err
+}
+
+// readSteps are the steps of a read that took so long, ready of it until the store might be read.
+func readSteps(ready, took time.Duration) *kv.Steps {
+	return &kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
 }
 
 // trusted refuses what reads keys while this member's data are known to be wrong.
@@ -32,41 +51,56 @@ func (r *Replica) trusted() error {
 	return nil
 }
 
-// readable waits until the store may be read.
-func (r *Replica) readable(ctx context.Context, serializable bool) error {
+// readable waits until the store may be read. waited is 0 unless it had to.
+func (r *Replica) readable(ctx context.Context, serializable bool) (waited time.Duration, err error) {
 	select {
 	case <-r.stopping:
-		return kv.ErrStopped
+		return 0, kv.ErrStopped
 	default:
 	}
 	if serializable {
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
-	return r.Linearize(ctx)
+	return r.linearize(ctx)
 }
 
 // Linearize waits until this member's state is at least as new as any member's was when it was
 // called. Errors: as Range.
 func (r *Replica) Linearize(ctx context.Context) error {
-	index, ok := r.node.TryReadIndex()
-	if !ok {
-		var err error
-		if index, err = r.readIndex(ctx); err != nil {
-			return err
-		}
-	}
-	if r.applied.Load() >= index {
-		return ctx.Err()
-	}
-	return r.waitApplied(ctx, index)
+	_, err := r.linearize(ctx)
+	return err
 }
 
-// readIndex asks the cluster.
-func (r *Replica) readIndex(ctx context.Context) (uint64, error) {
+// linearize is Linearize; waited is 0 unless it had to wait.
+func (r *Replica) linearize(ctx context.Context) (waited time.Duration, err error) {
+	index, ok := r.node.TryReadIndex()
+	if ok && r.applied.Load() >= index {
+		return 0, ctx.Err()
+	}
 	begun := time.Now()
+	if !ok {
+		if index, err = r.readIndex(ctx, begun); err != nil {
+			r.timings.failedReadIndexes.Add(1)
+			return time.Since(begun), err
+		}
+	}
+	if err = ctx.Err(); r.applied.Load() < index {
+		err = r.waitApplied(ctx, index)
+	}
+	return time.Since(begun), err
+}
+
+// slowReadIndex is how long the answer of the cluster may take before it is counted as slow, as in etcd.
+const slowReadIndex = 500 * time.Millisecond
+
+// readIndex asks the cluster.
+func (r *Replica) readIndex(ctx context.Context, begun time.Time) (uint64, error) {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
 	index, err := r.node.ReadIndex(limited)
+	if time.Since(begun) > slowReadIndex {
+		r.timings.slowReadIndexes.Add(1)
+	}
 	switch {
 	case err == nil:
 		return index, nil

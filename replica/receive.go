@@ -44,6 +44,7 @@ type receiving struct {
 		done    chan struct{}
 	}
 	received, installed, failed, bytes atomic.Uint64
+	installing                         atomic.Bool
 }
 
 // base is a copy of the store that lies aside, for a member to say what it lacks.

@@ -38,6 +38,7 @@ type Replica struct {
 	consistency consistency
 	// proposals counts what was applied.
 	proposals proposals
+	timings   timings
 	// sending and receiving are the two ends of snapshots.
 	sending sending
 	// backups holds a token for each backup under way.
@@ -117,6 +118,7 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.consistency.init()
 	r.storeAlarms(machine.Alarms())
 	r.space.init()
+	r.timings.init()
 	r.lessor.init(c)
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
@@ -129,6 +131,7 @@ func (r *Replica) assemble(log *history.Log) error {
 		ConfState:     r.confState(machine.ConfState()),
 		Applied:       at.Index,
 		Ticks:         r.ticker.C,
+		TickInterval:  c.TickInterval,
 		ElectionTicks: c.ElectionTicks,
 		NoPreVote:     c.NoPreVote,
 		Proposals:     r.queue,

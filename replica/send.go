@@ -271,8 +271,9 @@ type SnapshotStats struct {
 	// Sending is how many are being sent now.
 	Sending int
 	// Received counts those that arrived whole, Installed those of them that were needed, and
-	// ReceiveFailures the others; ReceivedBytes includes all.
+	// ReceiveFailures the others; ReceivedBytes includes all. Installing is set while the store is replaced.
 	Received, Installed, ReceiveFailures, ReceivedBytes uint64
+	Installing                                          bool
 }
 
 func (r *Replica) snapshotStats() SnapshotStats {
@@ -284,5 +285,6 @@ func (r *Replica) snapshotStats() SnapshotStats {
 		SentFull: s.full.Load(), SentIncremental: s.part.Load(), SendFailures: s.failed.Load(), SentBytes: s.bytes.Load(),
 		Sending:  sending,
 		Received: c.received.Load(), Installed: c.installed.Load(), ReceiveFailures: c.failed.Load(), ReceivedBytes: c.bytes.Load(),
+		Installing: c.installing.Load(),
 	}
 }

@@ -243,7 +243,7 @@ func (r *Replica) scrub(ctx context.Context) {
 // Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the
 // call began. The slice must not be modified. Errors: as Range.
 func (r *Replica) Alarms(ctx context.Context) ([]kv.Alarm, error) {
-	if err := r.readable(ctx, false); err != nil {
+	if _, err := r.readable(ctx, false); err != nil {
 		return nil, err
 	}
 	return r.ActiveAlarms(), nil

@@ -62,7 +62,7 @@ func (r *Replica) Header() kv.Header {
 
 // Members returns the members, sorted by id. The result must not be modified. Errors: as Range.
 func (r *Replica) Members(ctx context.Context, linearizable bool) ([]cluster.Member, error) {
-	if err := r.readable(ctx, !linearizable); err != nil {
+	if _, err := r.readable(ctx, !linearizable); err != nil {
 		return nil, err
 	}
 	return r.members.Load().Members(), nil
@@ -84,8 +84,9 @@ type Metrics struct {
 	// Committed and Applied are the positions of the log; Requests counts the requests that were
 	// applied since the start, Pending those under way, Failed those that got no outcome.
 	Committed, Applied, Requests, Pending, Failed uint64
-	// LeaderChanges counts how often a leader became known.
-	LeaderChanges uint64
+	// LeaderChanges counts how often a leader became known, LateHeartbeats how often this member, leading,
+	// sent heartbeats too far apart.
+	LeaderChanges, LateHeartbeats uint64
 	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
 	// Damaged counts how often it or a read met data that cannot be read.
 	Scrubbed, ScrubRounds, Damaged uint64
@@ -97,6 +98,7 @@ type Metrics struct {
 	DiskFull bool
 	WAL      wal.Metrics
 	Store    mvcc.Stats
+	Counts   mvcc.Counts
 	Reclaim  history.ReclaimStats
 }
 
@@ -109,16 +111,17 @@ func (r *Replica) Metrics() Metrics {
 		Requests:      r.proposals.applied.Load(),
 		Pending:       uint64(r.queue.pending()),
 		Failed:        r.queue.failed.Load(),
-		LeaderChanges: st.LeaderChanges,
-		Scrubbed:      r.space.scrubbed.Load(),
-		ScrubRounds:   r.space.rounds.Load(),
-		Damaged:       r.space.damaged.Load(),
-		Comparisons:   r.consistency.rounds.Load(),
-		Differences:   r.consistency.differences.Load(),
-		Snapshots:     r.snapshotStats(),
-		DiskFull:      r.diskFull(),
-		WAL:           r.raftLog.Metrics(),
-		Store:         r.now().store.Stats(),
-		Reclaim:       r.now().log.ReclaimStats(),
+		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
+		Scrubbed:    r.space.scrubbed.Load(),
+		ScrubRounds: r.space.rounds.Load(),
+		Damaged:     r.space.damaged.Load(),
+		Comparisons: r.consistency.rounds.Load(),
+		Differences: r.consistency.differences.Load(),
+		Snapshots:   r.snapshotStats(),
+		DiskFull:    r.diskFull(),
+		WAL:         r.raftLog.Metrics(),
+		Store:       r.now().store.Stats(),
+		Counts:      r.now().store.Counts(),
+		Reclaim:     r.now().log.ReclaimStats(),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -38,11 +39,22 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	if err := r.trusted(); err != nil {
 		return nil, err
 	}
-	if err := r.readable(ctx, serializable); err != nil {
-		return nil, err
+	start := time.Now()
+	ready, err := r.readable(ctx, serializable)
+	var res *kv.TxnResult
+	if err == nil {
+		res, err = onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
+		err = r.unreadable(err)
 	}
-	res, err := onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
-	return res, r.unreadable(err)
+	took := time.Since(start)
+	r.timings.requests.observe(readTxn, err, took)
+	if took > r.cfg.NoteSteps {
+		req.Steps = readSteps(ready, took)
+	}
+	if warn := r.cfg.WarnApply; warn > 0 && took > warn {
+		r.slowApply("read-only txn ", req.Describe(), describeTxn(res), took, err)
+	}
+	return res, err
 }
 
 // Compact drops what only revisions below the one named can see. Errors: those of
@@ -86,6 +98,7 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	if err := r.admit(ctx, req); err != nil {
 		return fsm.Result{}, err
 	}
+	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)
 	wake, err := r.queue.add(req, w)
 	if err != nil {
@@ -95,18 +108,32 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	if wake {
 		r.node.Wake()
 	}
+	begun := w.begun
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		if begun := w.begun; w.leave() {
-			return fsm.Result{}, r.ctxError(ctx.Err(), begun)
+		if w.leave() {
+			err := r.ctxError(ctx.Err(), begun)
+			r.known(req, start, begun, milestones{}, err)
+			return fsm.Result{}, err
 		}
 		// The outcome is being handed over.
 		<-w.done
 	}
+	marks := w.marks
 	res := w.take()
 	r.queue.waiters.Put(w)
+	r.known(req, start, begun, marks, res.Err)
 	return res, res.Err
+}
+
+// known counts a write whose outcome is known now.
+func (r *Replica) known(req *fsm.Request, start, begun time.Time, marks milestones, err error) {
+	took := time.Since(start)
+	r.timings.requests.observe(req.Kind(), err, took)
+	if took > r.cfg.NoteSteps {
+		setSteps(req, marks.steps(begun, start, start.Add(took)))
+	}
 }
 
 // admit refuses early what would only make things worse. Nothing here is a matter of the state

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"runtime/debug"
@@ -53,7 +54,8 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.withDefaults()
 	s := &Server{
-		svc:     &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime, snapshotPatience: snapshotPatience},
+		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime, snapshotPatience: snapshotPatience,
+			tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		health:  health.NewServer(),
 		methods: map[string]*method{},
 	}
@@ -176,7 +178,7 @@ func (s *Server) method(service, name string, clientStream, serverStream bool) *
 }
 
 // unary runs what is common to all unary calls around one.
-func (s *Server) unary(ctx context.Context, m *method, forLearner bool, call func() (any, error)) (resp any, err error) {
+func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool, call func() (any, error)) (resp any, err error) {
 	m.started.Inc()
 	m.received.Inc()
 	start := time.Now()
@@ -189,9 +191,11 @@ func (s *Server) unary(ctx context.Context, m *method, forLearner bool, call fun
 		if err == nil {
 			m.sent.Inc()
 		}
-		if warn := s.svc.cfg.WarnUnary; warn > 0 && took > warn {
-			s.svc.log.Warn("request stats", "start time", start, "time spent", took, "remote", remote(ctx),
-				"response type", m.name, "error", err)
+		switch warn := s.svc.cfg.WarnUnary; {
+		case warn > 0 && took > warn:
+			s.svc.tell(ctx, slog.LevelWarn, m.name, req, resp, start, took, err)
+		case s.svc.tellAll:
+			s.svc.tell(ctx, slog.LevelDebug, m.name, req, resp, start, took, err)
 		}
 	}()
 	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {
@@ -202,7 +206,7 @@ func (s *Server) unary(ctx context.Context, m *method, forLearner bool, call fun
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m := s.methods[info.FullMethod]
-	return s.unary(ctx, m, m.forLearner, func() (any, error) { return handler(ctx, req) })
+	return s.unary(ctx, m, req, m.forLearner, func() (any, error) { return handler(ctx, req) })
 }
 
 // interceptStream is to all streams what unary is to unary calls.
@@ -305,7 +309,7 @@ func unaryMethod[T any, P interface {
 		if err := decode(req); err != nil {
 			return nil, err
 		}
-		return s.unary(ctx, m, forLearner(req), func() (any, error) { return call(ctx, req) })
+		return s.unary(ctx, m, req, forLearner(req), func() (any, error) { return call(ctx, req) })
 	}}
 }
 

@@ -19,6 +19,8 @@ type service struct {
 	snapshotPatience time.Duration
 	// sendTime is how long a client may take for a large answer while others wait.
 	sendTime func(bytes int64) time.Duration
+	// tellAll is set if every unary call is told to the log.
+	tellAll bool
 }
 
 // header is the head of a response that was made at a revision.

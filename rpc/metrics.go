@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 )
 
@@ -16,6 +17,8 @@ type Metrics struct {
 	streamFailures                   *prometheus.CounterVec
 	requests                         *prometheus.CounterVec
 	rangeCut                         prometheus.Counter
+	watching                         watchMetrics
+	snapshots                        prometheus.Histogram
 	unary, stream                    *callCounters
 }
 
@@ -39,6 +42,9 @@ func NewMetrics(extensive bool) *Metrics {
 	}
 	m.rangeCut = prometheus.NewCounter(prometheus.CounterOpts{Name: "vigil_range_clients_cut_total",
 		Help: "Connections closed because the client did not take a large answer while others waited for its memory."})
+	m.watching = newWatchMetrics()
+	m.snapshots = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "etcd_disk_backend_snapshot_duration_seconds",
+		Help: "Time that clients take to fetch a snapshot.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 17)})
 	if extensive {
 		m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "grpc_server_handling_seconds", Help: "Time that calls take.", Buckets: prometheus.DefBuckets}, call)
@@ -49,7 +55,8 @@ func NewMetrics(extensive bool) *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut}
+	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut, m.snapshots}
+	list = append(list, m.watching.all()...)
 	if m.seconds != nil {
 		list = append(list, m.seconds)
 	}
@@ -77,6 +84,7 @@ type methodMetrics struct {
 	started, received, sent prometheus.Counter
 	handled                 [codes.Unauthenticated + 1]prometheus.Counter
 	seconds                 prometheus.Observer // nil unless extensive
+	all                     prometheus.Observer // of these calls, whether extensive or not; nil but for some
 }
 
 func (m *Metrics) method(kind, service, method string) *methodMetrics {
@@ -92,6 +100,9 @@ func (m *Metrics) method(kind, service, method string) *methodMetrics {
 	if m.seconds != nil {
 		mm.seconds = m.seconds.WithLabelValues(kind, service, method)
 	}
+	if mm.name == etcdserverpb.Maintenance_Snapshot_FullMethodName {
+		mm.all = m.snapshots
+	}
 	return mm
 }
 
@@ -103,6 +114,9 @@ func (mm *methodMetrics) ended(code codes.Code, seconds float64) {
 	mm.handled[code].Inc()
 	if mm.seconds != nil {
 		mm.seconds.Observe(seconds)
+	}
+	if mm.all != nil && code == codes.OK {
+		mm.all.Observe(seconds)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -64,7 +65,9 @@ func (s *service) watch(conn watchConn) (err error) {
 		for i := range batch {
 			out = append(out, response(head, &batch[i]))
 		}
+		began := time.Now()
 		err = conn.Send(out)
+		s.cfg.Metrics.watching.sent(out, time.Since(began))
 		clear(batch) // what was sent must not be kept alive by a stream that is quiet now
 		clear(out)
 		if err != nil {

@@ -20,7 +20,10 @@ func registerMetrics(reg *prometheus.Registry, r *replica.Replica, quota int64, 
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newMemberCollector(r, quota),
-	}, others...) {
+		newTimingCollector(r),
+		newOSCollector(),
+		knownPeers{r},
+	}, append(withoutCounterpart(), others...)...) {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("metrics: %w", err)
 		}
@@ -90,6 +93,9 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	gauge("etcd_server_proposals_pending", "Requests whose outcome is awaited.", func(s *scrape) float64 { return float64(s.metrics.Pending) })
 	counter("etcd_server_proposals_failed_total", "Requests that got no outcome.", func(s *scrape) float64 { return float64(s.metrics.Failed) })
 
+	counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this member, leading, sent too late.", func(s *scrape) float64 { return float64(s.metrics.LateHeartbeats) })
+	gauge("etcd_server_snapshot_apply_in_progress_total", "Whether the member is replacing its store by a snapshot.", func(s *scrape) float64 { return oneIf(s.metrics.Snapshots.Installing) })
+
 	gauge("etcd_server_quota_backend_bytes", "Live bytes at which puts are refused.", func(s *scrape) float64 { return float64(s.quota) })
 	counter("vigil_scrub_read_bytes_total", "Bytes of sealed segments that the scrubber read.", func(s *scrape) float64 { return float64(s.metrics.Scrubbed) })
 	counter("vigil_scrub_rounds_total", "Times the scrubber read everything.", func(s *scrape) float64 { return float64(s.metrics.ScrubRounds) })
@@ -116,6 +122,7 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	gauge("etcd_debugging_mvcc_watch_stream_total", "Open watch streams.", func(s *scrape) float64 { return float64(s.hub.Streams) })
 	gauge("etcd_debugging_mvcc_watcher_total", "Watchers.", func(s *scrape) float64 { return float64(s.hub.Watchers) })
 	gauge("etcd_debugging_mvcc_slow_watcher_total", "Watchers that are not live.", func(s *scrape) float64 { return float64(s.hub.Behind) })
+	gauge("etcd_debugging_mvcc_pending_events_total", "Events that wait to be sent to watchers.", func(s *scrape) float64 { return float64(s.hub.QueuedEvents) })
 	gauge("vigil_watch_stalled_watchers", "Watchers that wait for their client to read.", func(s *scrape) float64 { return float64(s.hub.Parked) })
 	gauge("vigil_watch_largest_lag_revisions", "Published revisions that the watcher farthest behind was not given.", func(s *scrape) float64 { return float64(s.hub.Lag) })
 	gauge("vigil_watch_queued_bytes", "Bytes queued for all watch streams.", func(s *scrape) float64 { return float64(s.hub.QueuedBytes) })
@@ -131,7 +138,7 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	counter("vigil_history_reclaimed_bytes_total", "Bytes that merged segments are smaller than what they replaced.", func(s *scrape) float64 { return float64(s.metrics.Reclaim.Read - s.metrics.Reclaim.Written) })
 	counter("vigil_history_rewrite_seconds_total", "Time spent on rewriting the history.", func(s *scrape) float64 { return s.metrics.Reclaim.Busy.Seconds() })
 
-	counter("etcd_disk_wal_write_bytes_total", "Bytes written to the raft log.", func(s *scrape) float64 { return float64(s.metrics.WAL.WrittenBytes) })
+	gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the raft log.", func(s *scrape) float64 { return float64(s.metrics.WAL.WrittenBytes) })
 	gauge("vigil_wal_retained_bytes", "Size of the raft log that is kept.", func(s *scrape) float64 { return float64(s.status.LogSize) })
 	counter("vigil_requests_applied_total", "Requests applied since the start; several share a raft entry.", func(s *scrape) float64 { return float64(s.metrics.Requests) })
 
@@ -168,12 +175,12 @@ func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, a := range c.replica.ActiveAlarms() {
 		ch <- prometheus.MustNewConstMetric(c.alarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), rpc.AlarmName(a.Type))
 	}
-	ch <- histogram(c.fsync, s.metrics.WAL.Syncs)
-	ch <- histogram(c.walWrite, s.metrics.WAL.Writes)
+	ch <- latencyHistogram(c.fsync, s.metrics.WAL.Syncs)
+	ch <- latencyHistogram(c.walWrite, s.metrics.WAL.Writes)
 }
 
-// histogram turns the log's own counts into cumulative buckets.
-func histogram(desc *prometheus.Desc, l wal.Latency) prometheus.Metric {
+// latencyHistogram turns the log's own counts into cumulative buckets.
+func latencyHistogram(desc *prometheus.Desc, l wal.Latency) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	var sum uint64
 	for i, bound := range wal.LatencyBounds() {

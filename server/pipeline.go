@@ -23,6 +23,8 @@ func (m *Member) replicaConfig() replica.Config {
 		NoPreVote:         c.NoPreVote,
 		NoElectionAdvance: c.NoInitialElectionTickAdvance,
 		MaxRequestBytes:   c.MaxRequestBytes,
+		WarnApply:         c.WarnApplyDuration,
+		NoteSteps:         c.WarnUnaryDuration / 2,
 		SnapshotCount:     c.SnapshotCount,
 		CatchUpEntries:    c.SnapshotCatchUpEntries,
 		QuotaBytes:        max(c.QuotaBackendBytes, 0),

@@ -162,7 +162,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica), m.promotions.ok, m.promotions.failed); err != nil {
+	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica), features(&m.cfg), m.promotions.ok, m.promotions.failed); err != nil {
 		return err
 	}
 	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})

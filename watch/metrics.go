@@ -19,8 +19,8 @@ type Metrics struct {
 	Scans int
 	// Published and Matched are revisions; RingBytes is what lies between them.
 	Published, Matched, RingBytes int64
-	// QueuedBytes is what all streams hold.
-	QueuedBytes int64
+	// QueuedBytes is what all streams hold, QueuedEvents the events in it, once for each watcher.
+	QueuedBytes, QueuedEvents int64
 	// OverflowsTotal counts how often the ring was full, GapsTotal how often all live watchers had
 	// to turn behind for that or another reason.
 	OverflowsTotal, GapsTotal int64
@@ -51,7 +51,9 @@ func (h *Hub) Metrics() Metrics {
 	m.Streams, m.Watchers, m.Matched = len(h.mu.streams), h.mu.watchers, h.mu.matched
 	m.Scans = len(h.mu.scans) + len(h.mu.reading)
 	lowest := h.mu.pending.lowest(h.mu.matched + 1)
+	streams := make([]*Stream, 0, len(h.mu.streams))
 	for _, s := range h.mu.streams {
+		streams = append(streams, s)
 		m.Behind += s.behind
 		m.Parked += len(s.parked)
 		lowest = s.parked.lowest(lowest)
@@ -64,6 +66,9 @@ func (h *Hub) Metrics() Metrics {
 		}
 	}
 	h.mu.Unlock()
+	for _, s := range streams {
+		m.QueuedEvents += s.queuedEvents()
+	}
 	h.ring.mu.Lock()
 	m.Published, m.RingBytes, m.OverflowsTotal = h.ring.published.Load(), h.ring.mu.bytes, h.ring.mu.overflows
 	h.ring.mu.Unlock()

@@ -36,6 +36,16 @@ func (s *Stream) charge(n int64) {
 	s.hub.queued.Add(n)
 }
 
+// queuedEvents returns how many events wait, once for each watcher.
+func (s *Stream) queuedEvents() (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := s.mu.runHead; i < len(s.mu.runs); i++ {
+		n += int64(s.mu.runs[i].n) * int64(len(s.mu.runs[i].events))
+	}
+	return n
+}
+
 // fits reports whether there is room for n more bytes; an empty stream has room for anything (W8).
 // mu is held.
 func (s *Stream) fits(n int64) bool {

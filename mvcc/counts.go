@@ -1,0 +1,71 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/histogram"
+)
+
+// counts are what a store has done since it was opened. Counting takes no lock.
+type counts struct {
+	ranges, puts, deletes, txns atomic.Uint64
+	putBytes                    atomic.Uint64
+
+	dropped       atomic.Uint64
+	lastTrimmed   atomic.Int64 // unix seconds
+	slices, trims *histogram.Histogram
+}
+
+// The bounds are those of etcd's metrics.
+func (c *counts) init() {
+	c.slices = histogram.New(500*time.Microsecond, 14)
+	c.trims = histogram.New(100*time.Millisecond, 14)
+}
+
+// Counts are what a store has done since it was opened.
+type Counts struct {
+	// Ranges, Puts and Deletes count operations, those in transactions among them; Txns the
+	// transactions of more than one operation.
+	Ranges, Puts, Deletes, Txns uint64
+	// PutBytes are the keys and values put.
+	PutBytes uint64
+	// DroppedRecords counts what trimming after compactions has dropped from the index. LastTrimmed is
+	// when it was done last, zero if never. Slices is how long the writer was kept waiting at a time, Trims
+	// how long all of it took.
+	DroppedRecords uint64
+	LastTrimmed    time.Time
+	Slices, Trims  histogram.Snapshot
+}
+
+// Counts returns the present figures.
+func (s *Store) Counts() Counts {
+	c := &s.counts
+	out := Counts{
+		Ranges: c.ranges.Load(), Puts: c.puts.Load(), Deletes: c.deletes.Load(), Txns: c.txns.Load(),
+		PutBytes:       c.putBytes.Load(),
+		DroppedRecords: c.dropped.Load(), Slices: c.slices.Read(), Trims: c.trims.Read(),
+	}
+	if at := c.lastTrimmed.Load(); at != 0 {
+		out.LastTrimmed = time.Unix(at, 0)
+	}
+	return out
+}
+
+// tally is what one request has done.
+type tally struct{ ranges, puts, deletes uint64 }
+
+// add counts what a request has done.
+func (c *counts) add(t tally) {
+	for _, n := range []struct {
+		counter *atomic.Uint64
+		by      uint64
+	}{{&c.ranges, t.ranges}, {&c.puts, t.puts}, {&c.deletes, t.deletes}} {
+		if n.by > 0 {
+			n.counter.Add(n.by)
+		}
+	}
+	if t.ranges+t.puts+t.deletes > 1 {
+		c.txns.Add(1)
+	}
+}

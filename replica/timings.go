@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"vigil/fsm"
+	"vigil/internal/histogram"
+	"vigil/kv"
+)
+
+// timings are how long things took. Counting takes no lock.
+type timings struct {
+	// requests are those of clients here, from when they came until their outcome was known; applied is
+	// what the state machine did, whoever asked for it.
+	requests, applied outcomes
+	// ranges are reads of keys, without the waiting before them; commits the batches of the store.
+	ranges  [2]*histogram.Histogram
+	commits *histogram.Histogram
+
+	slowApplies, slowReadIndexes, failedReadIndexes atomic.Uint64
+}
+
+// readTxn stands beside the kinds of requests for a transaction that is not proposed.
+const readTxn = fsm.Kind(64)
+
+// outcomes has a histogram for each kind of request and for whether it succeeded.
+type outcomes [readTxn + 1][2]*histogram.Histogram
+
+func (o *outcomes) init(first time.Duration, bounds int) {
+	for i := range o {
+		o[i] = [2]*histogram.Histogram{histogram.New(first, bounds), histogram.New(first, bounds)}
+	}
+}
+
+func (o *outcomes) observe(k fsm.Kind, err error, took time.Duration) {
+	o[k][succeeded(err)].Observe(took)
+}
+
+func succeeded(err error) int {
+	if err == nil {
+		return 1
+	}
+	return 0
+}
+
+// The bounds are those of etcd's metrics.
+func (t *timings) init() {
+	t.requests.init(time.Millisecond, 14)
+	t.applied.init(100*time.Microsecond, 20)
+	for i := range t.ranges {
+		t.ranges[i] = histogram.New(100*time.Microsecond, 20)
+	}
+	t.commits = histogram.New(time.Millisecond, 14)
+}
+
+// OutcomeTimes are the times that requests of a kind took which came out alike.
+type OutcomeTimes struct {
+	// Kind is what etcd calls them in its metrics.
+	Kind      string
+	Succeeded bool
+	Times     histogram.Snapshot
+}
+
+// Timings is how long things took since the start.
+type Timings struct {
+	// Requests were asked for by clients of this member, Applied are the entries' requests. What has not
+	// occurred is left out.
+	Requests, Applied []OutcomeTimes
+	// Ranges are reads of keys, by whether they succeeded.
+	Ranges [2]histogram.Snapshot
+	// Commits are batches written to the store.
+	Commits histogram.Snapshot
+	// SlowApplies counts requests that took longer than Config.WarnApply, SlowReadIndexes and
+	// FailedReadIndexes linearizable reads for which the cluster took long to answer, or did not.
+	SlowApplies, SlowReadIndexes, FailedReadIndexes uint64
+}
+
+// Timings returns the present figures.
+func (r *Replica) Timings() Timings {
+	t := &r.timings
+	return Timings{
+		Requests:          t.requests.read(),
+		Applied:           t.applied.read(),
+		Ranges:            [2]histogram.Snapshot{t.ranges[0].Read(), t.ranges[1].Read()},
+		Commits:           t.commits.Read(),
+		SlowApplies:       t.slowApplies.Load(),
+		SlowReadIndexes:   t.slowReadIndexes.Load(),
+		FailedReadIndexes: t.failedReadIndexes.Load(),
+	}
+}
+
+func (o *outcomes) read() (out []OutcomeTimes) {
+	for k := range o {
+		name := fsm.Kind(k).String()
+		if fsm.Kind(k) == readTxn {
+			name = "ReadonlyTxn"
+		}
+		for ok, h := range o[k] {
+			if s := h.Read(); s.Count() > 0 {
+				out = append(out, OutcomeTimes{Kind: name, Succeeded: ok == 1, Times: s})
+			}
+		}
+	}
+	return out
+}
+
+// slowApply tells of a request that took long to carry out. etcd's name for the line is kept, and that it
+// says the same of reads.
+func (r *Replica) slowApply(prefix, request, response string, took time.Duration, err error) {
+	r.timings.slowApplies.Add(1)
+	r.cfg.Logger.Warn("apply request took too long", "took", took, "expected-duration", r.cfg.WarnApply,
+		"prefix", prefix, "request", request, "response", response, slog.Any("error", err))
+}
+
+// milestones are moments in the life of a group, counted from when it began; 0 if it did not come so far.
+type milestones struct {
+	proposed, committed, applied time.Duration
+}
+
+// steps says how long the steps of a write took that came at start, is known at end, and was in a group
+// which began at begun.
+func (m milestones) steps(begun, start, end time.Time) kv.Steps {
+	var out kv.Steps
+	at := start.Sub(begun)
+	for _, s := range []struct {
+		name string
+		till time.Duration
+	}{{"propose", m.proposed}, {"commit", m.committed}, {"apply", m.applied}} {
+		if s.till == 0 {
+			continue
+		}
+		out = append(out, kv.Step{Name: s.name, Took: max(s.till-at, 0)})
+		at = max(at, s.till)
+	}
+	return append(out, kv.Step{Name: "wait", Took: max(end.Sub(begun)-at, 0)})
+}
+
+// setSteps puts the steps where the one who asked finds them.
+func setSteps(r *fsm.Request, s kv.Steps) {
+	switch {
+	case r.Put != nil:
+		r.Put.Steps = &s
+	case r.DeleteRange != nil:
+		r.DeleteRange.Steps = &s
+	case r.Txn != nil:
+		r.Txn.Steps = &s
+	case r.Compact != nil:
+		r.Compact.Steps = &s
+	}
+}
