@@ -73,7 +73,7 @@ func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	now := time.Now()
 	took := now.Sub(a.began)
 	a.began = now
-	a.r.timings.applied.observe(req.Kind(), res.Err, took)
+	a.r.timings.applied.observe(classOf(req), res.Err, took)
 	if warn := a.r.cfg.WarnApply; warn > 0 && took > warn {
 		a.r.slowApply("", describe(req), describeResult(res), took, res.Err)
 	}

@@ -19,7 +19,7 @@ func describe(r *fsm.Request) string {
 	case r.Compact != nil:
 		return r.Compact.Describe()
 	}
-	return r.Kind().String()
+	return classNames[classOf(r)]
 }
 
 // describeResult says for the log how large a result is.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"vigil/fsm"
 	"vigil/kv"
 	"vigil/raftnode"
 )
@@ -28,7 +27,7 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 		took = time.Since(start)
 		r.timings.ranges[succeeded(err)].Observe(took - ready)
 	}
-	r.timings.requests.observe(fsm.KindRange, err, took)
+	r.timings.requests.observe(readRange, err, took)
 	if took > r.cfg.NoteSteps {
 		req.Steps = readSteps(ready, took)
 	}

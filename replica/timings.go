@@ -22,11 +22,8 @@ type timings struct {
 	slowApplies, slowReadIndexes, failedReadIndexes atomic.Uint64
 }
 
-// readTxn stands beside the kinds of requests for a transaction that is not proposed.
-const readTxn = fsm.Kind(64)
-
-// outcomes has a histogram for each kind of request and for whether it succeeded.
-type outcomes [readTxn + 1][2]*histogram.Histogram
+// outcomes has a histogram for each class of requests and for whether they succeeded.
+type outcomes [classes][2]*histogram.Histogram
 
 func (o *outcomes) init(first time.Duration, bounds int) {
 	for i := range o {
@@ -34,8 +31,8 @@ func (o *outcomes) init(first time.Duration, bounds int) {
 	}
 }
 
-func (o *outcomes) observe(k fsm.Kind, err error, took time.Duration) {
-	o[k][succeeded(err)].Observe(took)
+func (o *outcomes) observe(c class, err error, took time.Duration) {
+	o[c][succeeded(err)].Observe(took)
 }
 
 func succeeded(err error) int {
@@ -92,14 +89,10 @@ func (r *Replica) Timings() Timings {
 }
 
 func (o *outcomes) read() (out []OutcomeTimes) {
-	for k := range o {
-		name := fsm.Kind(k).String()
-		if fsm.Kind(k) == readTxn {
-			name = "ReadonlyTxn"
-		}
-		for ok, h := range o[k] {
+	for c := range o {
+		for ok, h := range o[c] {
 			if s := h.Read(); s.Count() > 0 {
-				out = append(out, OutcomeTimes{Kind: name, Succeeded: ok == 1, Times: s})
+				out = append(out, OutcomeTimes{Kind: classNames[c], Succeeded: ok == 1, Times: s})
 			}
 		}
 	}

@@ -130,7 +130,7 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 // known counts a write whose outcome is known now.
 func (r *Replica) known(req *fsm.Request, start, begun time.Time, marks milestones, err error) {
 	took := time.Since(start)
-	r.timings.requests.observe(req.Kind(), err, took)
+	r.timings.requests.observe(classOf(req), err, took)
 	if took > r.cfg.NoteSteps {
 		setSteps(req, marks.steps(begun, start, start.Add(took)))
 	}
