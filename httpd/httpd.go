@@ -1,10 +1,13 @@
-// Package httpd is what a member says over plain HTTP: health, version and metrics, under the paths
-// and with the answers of etcd. It sees the member through the interface Health.
+// Package httpd is what a member says over plain HTTP: health, version, metrics and what debugging needs,
+// under the paths and with the answers of etcd. It sees the member through the interface Health.
 //
-//  1. Only GET has an answer on the health and version paths, others get 405; unknown paths 404.
+//  1. Only GET has an answer on the paths of health, version and variables, others get 405; unknown
+//     paths 404.
 //  2. A check asks the member when it is asked itself: nothing is cached, and a check that takes
 //     longer than Config.CheckTimeout has failed.
 //  3. The text of a failed check is that of the API's error.
+//  4. Clients get past the lists of hosts and origins before any path is looked at. The metrics and peer
+//     listeners have no such lists, and neither the gateway nor debugging.
 package httpd
 
 import (
@@ -42,12 +45,29 @@ type Versions struct {
 	Vigil string `json:"vigil"`
 }
 
-// Config says what is served. Logger and CheckTimeout may be zero.
+// Config says what is served. The zero value of every field behind Registry means its default.
 type Config struct {
 	Health   Health
 	Versions func() Versions
 	// Registry is what /metrics shows; the metrics of this package are added to it.
 	Registry *prometheus.Registry
+
+	// Gateway serves everything below /v3/; nil if there is none.
+	Gateway http.Handler
+	// CertNamesUsers is whether the name in a client's certificate stands for a user, which it does not
+	// for requests to the gateway, so those are refused. Default never.
+	CertNamesUsers func() bool
+	// CORS are the origins that a browser may send requests from, HostWhitelist the names that a request
+	// without TLS may be for. An empty list, or one with "*", is all.
+	CORS, HostWhitelist []string
+
+	// Vars are what /debug/vars shows beside the variables of the process.
+	Vars func() map[string]any
+	// Watchers answers /debug/watch, if it is set; Profiles serves /debug/pprof/, Traces
+	// /debug/requests and /debug/events.
+	Watchers         http.Handler
+	Profiles, Traces bool
+
 	// CheckTimeout bounds a read of a health check, default 7 s: what a request may take.
 	CheckTimeout time.Duration
 	Logger       *slog.Logger
@@ -71,35 +91,94 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Handler serves the paths. It is made once a member and used on all its listeners: its metrics can
-// be registered only once.
-func Handler(c Config) (http.Handler, error) {
+// gatewayPrefix is where Config.Gateway is served.
+const gatewayPrefix = "/v3/"
+
+// Handlers are what is served on the three kinds of listeners of a member.
+type Handlers struct {
+	// Client serves everything.
+	Client http.Handler
+	// Metrics serves the health paths and /metrics.
+	Metrics http.Handler
+	// Peer serves the health paths and /version.
+	Peer http.Handler
+}
+
+// New makes the handlers of a member. It is called once: its metrics can be registered only once.
+func New(c Config) (*Handlers, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("httpd: %w", err)
 	}
-	if c.CheckTimeout == 0 {
-		c.CheckTimeout = 7 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c = c.withDefaults()
 	m := newMetrics()
 	if err := c.Registry.Register(m); err != nil {
 		return nil, fmt.Errorf("httpd: %w", err)
 	}
 	h := &handler{Config: c, metrics: m}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/health", onlyGet(h.health))
-	mux.HandleFunc("/version", onlyGet(h.version))
-	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(c.Registry, promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{})))
-	h.install(mux, "livez", h.serializableRead())
-	h.install(mux, "readyz", h.noAlarm("data_corruption", "CORRUPT"), h.serializableRead(), h.linearizableRead(), h.nonLearner())
-	return mux, nil
+	client, simple, metrics, peer := http.NewServeMux(), http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
+	client.Handle("/", bodyless(simple))
+	for _, mux := range []*http.ServeMux{simple, metrics, peer} {
+		mux.HandleFunc("/health", onlyGet(h.health))
+		h.install(mux, "livez", h.serializableRead())
+		h.install(mux, "readyz", h.noAlarm("data_corruption", "CORRUPT"), h.serializableRead(), h.linearizableRead(), h.nonLearner())
+	}
+	show := promhttp.InstrumentMetricHandler(c.Registry, promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{}))
+	for _, mux := range []*http.ServeMux{simple, metrics} {
+		mux.Handle("/metrics", show)
+	}
+	for _, mux := range []*http.ServeMux{simple, peer} {
+		mux.HandleFunc("/version", onlyGet(h.version))
+	}
+	simple.HandleFunc("/debug/vars", onlyGet(h.vars))
+	if c.Watchers != nil {
+		simple.Handle("/debug/watch", c.Watchers)
+	}
+	if c.Profiles {
+		installProfiles(client)
+	}
+	if c.Traces {
+		installTraces(simple)
+	}
+	if c.Gateway != nil {
+		client.Handle(gatewayPrefix, c.Gateway)
+	}
+	return &Handlers{Client: &access{&h.Config, client}, Metrics: bodyless(metrics), Peer: bodyless(peer)}, nil
+}
+
+// bodyTimeout is how long a body may take to come that nobody wants.
+const bodyTimeout = time.Minute
+
+// bodyless is for handlers that read no bodies and do not take long: the server reads what there is of a
+// body when they are done.
+func bodyless(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			// Not all writers have a connection behind them.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c Config) withDefaults() Config {
+	if c.CheckTimeout == 0 {
+		c.CheckTimeout = 7 * time.Second
+	}
+	if c.CertNamesUsers == nil {
+		c.CertNamesUsers = func() bool { return false }
+	}
+	if c.Vars == nil {
+		c.Vars = func() map[string]any { return nil }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
 }
 
 // Server returns a server for a handler with bounds on what a client may make it wait for and keep. It
 // speaks HTTP/2 too. Connections come to it with their TLS handshake, if any, behind them and tell of it
-// by a method TLSState.
+// by a method TLSState. A handler that reads bodies bounds their time itself.
 func Server(h http.Handler, logger *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -109,9 +188,8 @@ func Server(h http.Handler, logger *slog.Logger) *http.Server {
 		ConnContext:       noteTLS,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    http.DefaultMaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
@@ -121,6 +199,7 @@ type handler struct {
 	metrics *metrics
 }
 
+// onlyGet refuses other methods.
 func onlyGet(f http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

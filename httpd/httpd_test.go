@@ -40,12 +40,12 @@ func (f *fakeMember) Read(ctx context.Context, serializable bool) error {
 
 func newHandler(t *testing.T, f *fakeMember) http.Handler {
 	t.Helper()
-	h, err := Handler(Config{Health: f, Registry: prometheus.NewRegistry(), CheckTimeout: 20 * time.Millisecond,
+	h, err := New(Config{Health: f, Registry: prometheus.NewRegistry(), CheckTimeout: 20 * time.Millisecond,
 		Versions: func() Versions { return Versions{"3.7.3", "3.7.0", "3.7.0", "0.1"} }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	return h.Client
 }
 
 func do(h http.Handler, method, path string) *httptest.ResponseRecorder {
@@ -139,7 +139,7 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := Handler(Config{CheckTimeout: -1})
+	_, err := New(Config{CheckTimeout: -1})
 	for _, field := range []string{"Health", "Versions", "Registry", "CheckTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
@@ -165,7 +165,7 @@ func TestServer(t *testing.T) {
 	go func() {
 		io.WriteString(c, "GET /health HTTP/1.1\r\nX: ")
 		chunk := strings.Repeat("x", 1<<10)
-		for range 1 << 10 {
+		for range 2 << 10 {
 			if _, err := io.WriteString(c, chunk); err != nil {
 				return
 			}

@@ -138,6 +138,9 @@ type Config struct {
 // overhead is what a message may have on top of the largest request.
 const overhead = 512 << 10
 
+// MaxMessageBytes is the largest message that a server takes whose Config.MaxRequestBytes is that.
+func MaxMessageBytes(maxRequestBytes int) int { return maxRequestBytes + overhead }
+
 // Validate says every field that is wrong.
 func (c *Config) Validate() error {
 	var errs []error

@@ -95,7 +95,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(&codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(proto.Name)}),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),
-		grpc.MaxRecvMsgSize(c.MaxRequestBytes + overhead),
+		grpc.MaxRecvMsgSize(MaxMessageBytes(c.MaxRequestBytes)),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(c.MaxConcurrentStreams),
 		grpc.NumStreamWorkers(streamWorkers),

@@ -83,7 +83,7 @@ func (d *door) traffic() string {
 func (m *Member) serveMetrics() {
 	for _, d := range m.doors {
 		if d.metrics {
-			m.serveHTTP(d, m.admin)
+			m.serveHTTP(d, m.web.admin)
 		}
 	}
 }
@@ -104,6 +104,9 @@ func (m *Member) serveClients(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	if m.web.inside != nil {
+		m.serve(func() error { return m.rpc.Serve(m.web.inside) })
+	}
 	for _, d := range m.doors {
 		switch {
 		case d.metrics:
@@ -112,12 +115,12 @@ func (m *Member) serveClients(ctx context.Context) {
 			m.serve(d.mux.Serve)
 			m.serve(func() error { return m.rpc.Serve(d.mux.HTTP2()) })
 			if d.http {
-				m.serve(func() error { return m.http.Serve(d.mux.HTTP1()) })
+				m.serve(func() error { return m.web.client.Serve(d.mux.HTTP1()) })
 			} else {
 				d.mux.HTTP1().Close()
 			}
 		default:
-			m.serveHTTP(d, m.http)
+			m.serveHTTP(d, m.web.client)
 		}
 		if d.plain {
 			m.log.Info("serving client traffic insecurely", "traffic", d.traffic(), "address", d.l.Addr().String())

@@ -223,7 +223,7 @@ func (m *Member) servePeers() error {
 			m.serve(func() error { return m.transport.Serve(p.l) })
 		}
 	}
-	m.serve(func() error { return m.peerHTTP.Serve(m.transport.HTTP()) })
+	m.serve(func() error { return m.web.peer.Serve(m.transport.HTTP()) })
 	return m.transport.Start(peer.Receivers{Raft: m.replica, Calls: peerCalls{m}, Bulk: m.replica})
 }
 

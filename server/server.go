@@ -28,7 +28,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/httpd"
 	"vigil/peer"
 	"vigil/ration"
 	"vigil/replica"
@@ -44,9 +43,7 @@ type Member struct {
 	replica    *replica.Replica
 	rpc        *rpc.Server
 	doors      []*door
-	http       *http.Server // HTTP at the doors of clients
-	admin      *http.Server // and at those for metrics
-	peerHTTP   *http.Server // HTTP on the peer listeners
+	web        web
 	network    network
 	clientTLS  *certificates
 	peerTLS    *certificates
@@ -165,13 +162,9 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica), features(&m.cfg), m.promotions.ok, m.promotions.failed); err != nil {
 		return err
 	}
-	handler, err := httpd.Handler(httpd.Config{Health: view, Versions: versions, Registry: registry, Logger: m.log})
-	if err != nil {
+	if err := m.openWeb(view, registry); err != nil {
 		return err
 	}
-	m.admin = httpd.Server(handler, m.log)
-	m.peerHTTP = httpd.Server(m.withMembers(handler), m.log)
-	m.http = httpd.Server(withDebug(handler, m.cfg.EnablePprof, m.replica.Hub()), m.log)
 	for _, d := range m.doors {
 		if err := d.openMux(m.clientTLS, m.log); err != nil {
 			return err
@@ -247,11 +240,7 @@ func (m *Member) close(ctx context.Context) error {
 	if m.rpc != nil {
 		m.rpc.Stop(ctx)
 	}
-	for _, s := range []*http.Server{m.http, m.admin, m.peerHTTP} {
-		if s != nil && s.Shutdown(ctx) != nil {
-			s.Close()
-		}
-	}
+	m.web.stop(ctx)
 	for _, d := range m.doors {
 		if d.mux != nil {
 			errs = append(errs, ignoreClosed(d.mux.Close()))

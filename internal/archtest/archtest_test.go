@@ -34,6 +34,8 @@ const (
 	promLib = "github.com/prometheus/client_golang"
 	sysLib  = "golang.org/x/sys"
 
+	gatewayLib  = "github.com/grpc-ecosystem/grpc-gateway/v2"
+	netLib      = "golang.org/x/net"
 	genprotoLib = "google.golang.org/genproto/googleapis/api"
 
 	cobraLib = "github.com/spf13/cobra"
@@ -87,10 +89,12 @@ var table = map[string]rule{
 	"rpc": {inside: []string{"kv", "watch", "rpc/wire", "rpc/lockpb", "ration"}, outside: []string{grpcLib, pbLib, apiLib, promLib},
 		why: "services know their own consumer-side interfaces, never the member's parts: the transport and the store change without each other"},
 	"discovery": {outside: []string{apiLib, grpcLib}, why: "it finds the members of a cluster to be made, and knows none of this one's parts"},
-	"portmux":   {outside: []string{"golang.org/x/net"}, why: "it tells protocols apart and knows nothing of what they carry"},
-	"httpd": {inside: []string{"kv"}, outside: []string{promLib},
+	"portmux":   {outside: []string{netLib}, why: "it tells protocols apart and knows nothing of what they carry"},
+	"gateway": {inside: []string{"rpc/lockpb"}, outside: []string{grpcLib, pbLib, apiLib, genprotoLib, gatewayLib, netLib},
+		why: "a client of the services: what it may do is decided there"},
+	"httpd": {inside: []string{"kv"}, outside: []string{promLib, netLib},
 		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
-	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "cluster", "replica", "watch", "rpc", "httpd", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor", "discovery"},
+	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "cluster", "replica", "watch", "rpc", "httpd", "gateway", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor", "discovery"},
 		outside: []string{grpcLib, promLib, raftLib, sysLib},
 		why:     "the only wiring"},
 	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"server"},

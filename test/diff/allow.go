@@ -30,6 +30,23 @@ var Allowed = []Deviation{
 		Got:  regexp.MustCompile(`^"(memberID:\d+ {1,2})?alarm:\w+"$`),
 		Why:  "the text form of a message has one blank or two between fields, by the build of the program",
 	},
+	{
+		Call: regexp.MustCompile(`^HTTP (peer )?GET /version$`),
+		Path: regexp.MustCompile(`^body$`),
+		Got:  regexp.MustCompile(`"storage":"3\.7\.0","vigil":"[^"]+"}$`),
+		Why:  "the version of the program is told beside that of the API",
+	},
+	{
+		Call: regexp.MustCompile(`^HTTP peer GET /(health|livez)$`),
+		Why:  "the health paths are served to peers, too",
+	},
+	{
+		Call: regexp.MustCompile(`^HTTP .*"bad\.example"`),
+		Path: regexp.MustCompile(`^body$`),
+		Want: regexp.MustCompile(`the Host header was unrecognized`),
+		Got:  regexp.MustCompile(`the Host header was unrecognized`),
+		Why:  "what to do about it is said in other words",
+	},
 }
 
 // explain returns the reason why a difference is accepted, or "".

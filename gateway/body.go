@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+)
+
+// bodyTimeout is how long the next bytes of a body that must come may take.
+const bodyTimeout = time.Minute
+
+// body is what a client sends, within bounds.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+	limit   int64
+	left    int64 // until the message is too large
+	endless bool
+}
+
+func newBody(w http.ResponseWriter, r *http.Request, limit int64) *body {
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit, left: limit}
+	if r.Body != http.NoBody {
+		// For one that nobody reads, which the server does in the end.
+		b.extend()
+	}
+	return b
+}
+
+// extend gives the client more time. Where there is no deadline to set, there is no connection to wait on.
+func (b *body) extend() { _ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) }
+
+// open lets the client take its time between messages, and have answers in between. Not all kinds of
+// connections can, and those that cannot behave as if it had not been called.
+func (b *body) open() {
+	b.endless = true
+	_ = b.control.SetReadDeadline(time.Time{})
+	_ = b.control.EnableFullDuplex()
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	// One byte more than there may be tells a body that ends there from one that does not.
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	if !b.endless {
+		b.extend()
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		// The connection is read further to notice that the client goes away.
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	if int64(n) > b.left {
+		b.left = 0
+		return 0, fmt.Errorf("the request has a message of more than %d bytes", b.limit)
+	}
+	b.left -= int64(n)
+	return n, err
+}
+
+// bounded gives each message that it decodes a limit of its own, and encodes without blanks, of which
+// protojson has some in every other build.
+type bounded struct{ runtime.Marshaler }
+
+// Marshal implements runtime.Marshaler.
+func (m *bounded) Marshal(v any) ([]byte, error) {
+	b, err := m.Marshaler.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	out := bytes.NewBuffer(make([]byte, 0, len(b)))
+	if err := json.Compact(out, b); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// NewDecoder implements runtime.Marshaler.
+func (m *bounded) NewDecoder(r io.Reader) runtime.Decoder {
+	dec := m.Marshaler.NewDecoder(r)
+	b, ok := r.(*body)
+	if !ok {
+		return dec
+	}
+	return runtime.DecoderFunc(func(v any) error {
+		b.left = b.limit
+		return dec.Decode(v)
+	})
+}

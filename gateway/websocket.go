@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/websocket"
+)
+
+// A request that asks for a WebSocket is served as a POST whose body is what the client sends and whose
+// answer comes back line by line, a message each. That is how a browser, which cannot read an answer while
+// it still sends a request, opens a watch or keeps a lease alive. The token comes as the subprotocol
+// "Bearer, TOKEN" or as the cookie token, because a browser lets nobody set other headers.
+
+func wantsWebSocket(r *http.Request) bool {
+	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
+		httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket")
+}
+
+func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	websocket.Server{
+		// Any origin: who may ask is decided by the token.
+		Handshake: func(c *websocket.Config, r *http.Request) error {
+			c.Protocol = nil
+			if strings.HasPrefix(r.Header.Get("Sec-WebSocket-Protocol"), "Bearer") {
+				c.Protocol = []string{"Bearer"}
+			}
+			return nil
+		},
+		Handler: func(ws *websocket.Conn) { g.converse(ws, r) },
+	}.ServeHTTP(w, r)
+}
+
+// converse serves a WebSocket until the call is over or the client is gone.
+func (g *gateway) converse(ws *websocket.Conn, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	in, out := io.Pipe()
+	defer in.Close()
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), in)
+	if err != nil {
+		return
+	}
+	post.Host, post.RemoteAddr = r.Host, r.RemoteAddr
+	for _, name := range []string{"Origin", "Referer"} {
+		if v := r.Header.Get(name); v != "" {
+			post.Header.Set(name, v)
+		}
+	}
+	if token, ok := bearer(r); ok {
+		post.Header.Set("Authorization", token)
+	}
+	go func() {
+		// The handler ends when the client does: nobody would read its answers.
+		_, err := io.Copy(out, ws)
+		out.CloseWithError(err) // io.EOF if err is nil
+		cancel()
+	}()
+	lines := &lines{ws: ws, header: http.Header{}}
+	b := newBody(lines, post, g.MaxBodyBytes)
+	b.endless = true
+	post.Body = b
+	g.mux.ServeHTTP(lines, post)
+	lines.end()
+}
+
+// bearer returns the value of the header Authorization that a client meant to send.
+func bearer(r *http.Request) (string, bool) {
+	token, ok := "", false
+	if p := r.Header.Get("Sec-WebSocket-Protocol"); p != "" {
+		ok = true
+		if _, t, found := strings.Cut(p, "Bearer,"); found {
+			token = "Bearer " + strings.Trim(t, " ")
+		}
+	}
+	if c, err := r.Cookie("token"); err == nil {
+		return "Bearer " + c.Value, true
+	}
+	return token, ok
+}
+
+// lines sends each line of an answer as a message.
+type lines struct {
+	ws     *websocket.Conn
+	header http.Header
+	rest   []byte
+}
+
+// Header implements http.ResponseWriter.
+func (l *lines) Header() http.Header { return l.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (l *lines) WriteHeader(int) {}
+
+// Flush implements http.Flusher.
+func (l *lines) Flush() {}
+
+// Write implements http.ResponseWriter.
+func (l *lines) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 {
+			return len(b), nil
+		}
+		if i > 0 {
+			if _, err := l.ws.Write(l.rest[:i]); err != nil {
+				return 0, err
+			}
+		}
+		l.rest = l.rest[i+1:]
+	}
+}
+
+// end sends what no line ended.
+func (l *lines) end() {
+	if len(l.rest) > 0 {
+		_, _ = l.ws.Write(l.rest)
+	}
+}

@@ -1,0 +1,79 @@
+package httpd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// access decides who may ask at all, before any path is looked at: a browser that was led here by a name
+// that is not the member's (DNS rebinding), a page of another origin, and a client that believes that its
+// certificate says who it is where that does not count.
+type access struct {
+	*Config
+	next http.Handler
+}
+
+// oldGatewayPrefix is where clients of etcd 3.3 look for the gateway.
+const oldGatewayPrefix = "/v3beta/"
+
+const commonNameIgnored = "CommonName of client sending a request against gateway will be ignored and not used as expected"
+
+// ServeHTTP implements http.Handler.
+func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if rest, ok := strings.CutPrefix(r.URL.Path, oldGatewayPrefix); ok {
+		r.URL.Path = gatewayPrefix + rest
+	}
+	if r.TLS == nil {
+		if host := hostname(r); !allows(a.HostWhitelist, host) {
+			a.Logger.Warn("rejecting HTTP request to prevent DNS rebinding attacks", "host", host)
+			http.Error(w, fmt.Sprintf("\nThis is not a name that the member is known by: the Host header was unrecognized.\n\n"+
+				"A page in a browser could have been led here under a name of its own (DNS rebinding, CVE-2018-5702).\n"+
+				"Use TLS, or list the name: --host-whitelist %q\n", host), http.StatusMisdirectedRequest)
+			return
+		}
+	} else if a.Gateway != nil && strings.HasPrefix(r.URL.Path, gatewayPrefix) && hasCommonName(r.TLS) && a.CertNamesUsers() {
+		http.Error(w, commonNameIgnored, http.StatusBadRequest)
+		return
+	}
+	if allows(a.CORS, "*") {
+		allowOrigin(w, "*")
+	} else if origin := r.Header.Get("Origin"); allows(a.CORS, origin) {
+		allowOrigin(w, origin)
+	}
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	a.next.ServeHTTP(w, r)
+}
+
+// allows reports whether a list has a name or everything; an empty one has everything.
+func allows(list []string, name string) bool {
+	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, name)
+}
+
+func allowOrigin(w http.ResponseWriter, origin string) {
+	h := w.Header()
+	h.Add("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
+	h.Add("Access-Control-Allow-Origin", origin)
+	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
+}
+
+// hostname is the name that a request is for, without the port.
+func hostname(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.Host); err == nil {
+		return host
+	}
+	return r.Host
+}
+
+func hasCommonName(state *tls.ConnectionState) bool {
+	return slices.ContainsFunc(state.VerifiedChains, func(chain []*x509.Certificate) bool {
+		return len(chain) > 0 && chain[0].Subject.CommonName != ""
+	})
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"vigil/gateway"
+	"vigil/httpd"
+	"vigil/portmux"
+	"vigil/rpc"
+)
+
+// web is what a member serves over plain HTTP, and what it needs for that.
+type web struct {
+	client *http.Server // beside gRPC, or where only HTTP is served
+	admin  *http.Server // the metrics listeners
+	peer   *http.Server // HTTP on the peer listeners
+
+	// The gateway is a client of the member itself, over connections that no other program sees. They have
+	// no TLS, so nobody is on them but whom a request's token names.
+	inside *portmux.Listener
+	conn   *grpc.ClientConn
+}
+
+// bodyFactor is how much larger than the largest message its JSON may be: base64 makes four bytes of three,
+// names and escapes the rest.
+const bodyFactor = 4
+
+func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
+	c := httpd.Config{
+		Health: view, Versions: versions, Registry: registry, Logger: m.log,
+		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
+		Vars: m.vars, Watchers: watchersHandler(m.replica.Hub()),
+		CheckTimeout: 5*time.Second + 2*m.cfg.ElectionTimeout,
+	}
+	verbose := m.log.Enabled(context.Background(), slog.LevelDebug)
+	c.Profiles, c.Traces = m.cfg.EnablePprof || verbose, verbose
+	if !m.cfg.NoGRPCGateway {
+		var err error
+		if c.Gateway, err = m.openGateway(); err != nil {
+			return err
+		}
+	}
+	h, err := httpd.New(c)
+	if err != nil {
+		return err
+	}
+	m.web.client = httpd.Server(h.Client, m.log)
+	m.web.admin = httpd.Server(h.Metrics, m.log)
+	m.web.peer = httpd.Server(m.withMembers(h.Peer), m.log)
+	return nil
+}
+
+func (m *Member) openGateway() (http.Handler, error) {
+	inside := portmux.NewListener(insideAddr{})
+	conn, err := grpc.NewClient("passthrough:///this member",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			if !inside.Give(insideConn{theirs}) {
+				return nil, fmt.Errorf("the member stops: %w", net.ErrClosed)
+			}
+			return ours, nil
+		}))
+	if err != nil {
+		return nil, err
+	}
+	m.web.inside, m.web.conn = inside, conn
+	return gateway.Handler(gateway.Config{Conn: conn, MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
+}
+
+// maxMessage is the largest message that gRPC can frame.
+const maxMessage = 1<<31 - 1
+
+// insideConn is the member's end of a connection of the gateway.
+type insideConn struct{ net.Conn }
+
+// RemoteAddr is what logs and lists of watchers show for a client of the gateway.
+func (insideConn) RemoteAddr() net.Addr { return insideAddr{} }
+
+type insideAddr struct{}
+
+func (insideAddr) Network() string { return "inside" }
+func (insideAddr) String() string  { return "gateway" }
+
+// stop ends the servers, and then the gateway's connection, on which nothing is under way any more.
+func (w *web) stop(ctx context.Context) {
+	for _, s := range []*http.Server{w.client, w.admin, w.peer} {
+		if s != nil && s.Shutdown(ctx) != nil {
+			s.Close()
+		}
+	}
+	if w.conn != nil {
+		w.conn.Close()
+		w.inside.Close()
+	}
+}
+
+// vars are what /debug/vars shows, under the names that etcd has for them.
+func (m *Member) vars() map[string]any {
+	s := m.replica.Status()
+	role := "StateFollower"
+	if s.Leader == s.MemberID {
+		role = "StateLeader"
+	}
+	out := map[string]any{"raft.status": struct {
+		ID      string `json:"id"`
+		Term    uint64 `json:"term"`
+		Commit  uint64 `json:"commit"`
+		Lead    string `json:"lead"`
+		State   string `json:"raftState"`
+		Applied uint64 `json:"applied"`
+	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied}}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
+		out["file_descriptor_limit"] = limit.Cur
+	}
+	return out
+}
