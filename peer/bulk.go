@@ -253,6 +253,12 @@ type bulkReader struct {
 	err    error // io.EOF when the transfer is whole
 }
 
+// Close implements io.Closer.
+func (b *bulkReader) Close() error {
+	b.l.end(ErrClosed)
+	return nil
+}
+
 // next returns the next frame that is no sign of life.
 func (b *bulkReader) next() (frameType, []byte, error) {
 	for {

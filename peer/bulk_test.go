@@ -23,7 +23,7 @@ type delivery struct {
 // keeping makes b keep what arrives.
 func keeping(b *member) chan delivery {
 	got := make(chan delivery, 10)
-	b.recv.Bulk = bulkFunc(func(_ context.Context, from uint64, meta []byte, r io.Reader) error {
+	b.recv.Bulk = bulkFunc(func(_ context.Context, from uint64, meta []byte, r io.ReadCloser) error {
 		data, err := io.ReadAll(r)
 		got <- delivery{from, string(meta), data, err}
 		return err
@@ -137,7 +137,7 @@ func TestBulkErrors(t *testing.T) {
 	got := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, meta []byte, r io.Reader) error {
+	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, meta []byte, r io.ReadCloser) error {
 		switch string(meta) {
 		case "cancel":
 			if _, err := r.Read(make([]byte, 1)); err != nil {
@@ -192,7 +192,7 @@ func TestBulkBackPressure(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
 	entered := make(chan struct{}, 1)
-	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, _ []byte, r io.Reader) error {
+	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
 		entered <- struct{}{}
 		<-gate
 		return errors.New("too late")
@@ -222,7 +222,7 @@ func TestBulkBackPressure(t *testing.T) {
 func TestBulkPauses(t *testing.T) {
 	a, b := pairBulk(t)
 	pause := a.o.DeadAfter + a.o.DeadAfter/4 // what is tested is that such a time is waited
-	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, _ []byte, r io.Reader) error {
+	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
 		_, err := io.Copy(io.Discard, r)
 		time.Sleep(pause)
 		return err
@@ -249,7 +249,7 @@ func pairBulk(t *testing.T) (a, b *member) {
 	return a, b
 }
 
-func discard(_ context.Context, _ uint64, _ []byte, r io.Reader) error {
+func discard(_ context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
 	_, err := io.Copy(io.Discard, r)
 	return err
 }

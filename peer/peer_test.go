@@ -390,7 +390,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			})
-			m.recv.Bulk = bulkFunc(func(ctx context.Context, _ uint64, _ []byte, r io.Reader) error {
+			m.recv.Bulk = bulkFunc(func(ctx context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
 				_, err := io.Copy(io.Discard, r)
 				return err
 			})
@@ -445,8 +445,8 @@ func (f callFunc) ServeCall(ctx context.Context, from Caller, kind uint8, payloa
 	return f(ctx, from, kind, payload)
 }
 
-type bulkFunc func(ctx context.Context, from uint64, meta []byte, r io.Reader) error
+type bulkFunc func(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
 
-func (f bulkFunc) ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.Reader) error {
+func (f bulkFunc) ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error {
 	return f(ctx, from, meta, r)
 }

@@ -48,9 +48,10 @@ const OpenCalls = 0x80
 // BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all that
 // was sent has arrived and its checksum is right, and an error if that does not come to pass. A nil
 // result before io.EOF was seen fails the transfer; an error is told to the sender. ctx ends when the
-// Transport is closed. There is no r after the return.
+// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under way. There is no r after
+// the return.
 type BulkReceiver interface {
-	ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.Reader) error
+	ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
 }
 
 // Receivers are who takes what arrives. Raft is required; what comes for another one that is nil is

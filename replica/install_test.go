@@ -45,6 +45,7 @@ func newParcel(t *testing.T, full bool) *parcel {
 		g.put(fmt.Sprintf("k%d", i%50), junk(300))
 	}
 	r := g.other()
+	g.caughtUp(r) // what it is to have is not on its way any more
 	g.lag(r, 300)
 	lead := g.leader()
 	if full {
@@ -107,7 +108,7 @@ func (p *parcel) deliver(r *Replica) error {
 	if a.have != p.header.incremental || a.have && (a.revision != p.header.base || a.hash != p.header.hash) {
 		return fmt.Errorf("it offers %+v for %+v", a, p.header)
 	}
-	return r.ReceiveBulk(ctx, p.from, p.header.encode(), bytes.NewReader(p.body))
+	return r.ReceiveBulk(ctx, p.from, p.header.encode(), io.NopCloser(bytes.NewReader(p.body)))
 }
 
 // check opens what is left on a disk: the old state, or the new one.
@@ -325,7 +326,7 @@ func TestStopWhileReceiving(t *testing.T) {
 		if _, err := pw.Write(p.body[:len(p.body)/2]); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.ReceiveBulk(t.Context(), p.from, p.header.encode(), bytes.NewReader(p.body)); err != errReceiving {
+		if err := r.ReceiveBulk(t.Context(), p.from, p.header.encode(), io.NopCloser(bytes.NewReader(p.body))); err != errReceiving {
 			t.Errorf("a second transfer: %v", err)
 		}
 		if _, err := r.OfferSnapshot(t.Context(), p.from, offer{}.encode()); err != errReceiving {

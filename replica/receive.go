@@ -39,6 +39,9 @@ type receiving struct {
 		ended bool
 		// in is the state that is being received.
 		in *incoming
+		// stream is where it comes from, while it does, and term the one in which the sender leads.
+		stream io.Closer
+		term   uint64
 		// waiting is the position that raft has accepted; done is closed when it is installed.
 		waiting history.Applied
 		done    chan struct{}
@@ -66,6 +69,13 @@ func (c *receiving) take() bool {
 }
 
 func (c *receiving) free() { <-c.slot }
+
+// from notes where a state comes from, nil when it comes no more.
+func (c *receiving) from(stream io.Closer, term uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.stream, c.mu.term = stream, term
+}
 
 // end closes what is being received, so that nothing is written any more.
 func (c *receiving) end() {
@@ -98,15 +108,15 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 	if err != nil {
 		return nil, err
 	}
-	if !r.receiving.take() {
-		return nil, errReceiving
-	}
-	defer r.receiving.free()
 	ctx, done, err := r.errand(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	if !r.receiving.take() && !r.supersede(ctx, from) {
+		return nil, errReceiving
+	}
+	defer r.receiving.free()
 
 	dir := r.cfg.HistoryDir + incomingSuffix
 	r.receiving.base = nil
@@ -133,13 +143,38 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 	return answer{have: true, revision: cp.Revision, hash: hash}.encode(), nil
 }
 
+// supersede ends the transfer of a former leader for from, which leads now, and takes its place. The former one may be
+// gone without a word: it would be some seconds until its connection is taken for dead, in which this member may be the one that
+// is missing for a quorum.
+func (r *Replica) supersede(ctx context.Context, from uint64) bool {
+	c := &r.receiving
+	st := r.node.Status()
+	c.mu.Lock()
+	stream := c.mu.stream
+	if st.Lead != from || c.mu.term >= st.Term {
+		stream = nil
+	}
+	c.mu.Unlock()
+	if stream == nil {
+		return false
+	}
+	_ = stream.Close()
+	select {
+	case c.slot <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // ReceiveBulk takes a snapshot that a leader sends: it builds the state in a directory beside the store,
 // checks it, makes it durable, and returns nil when it serves, or raft has no need of it. Then a new
 // attempt is not needed either. After an error what was received is gone, unless the member is
 // stopping: then the next start finds out. One snapshot is received at a time.
 //
-// Close the connection that stream comes from before Stop: it is not interrupted otherwise.
-func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.Reader) error {
+// Close the connection that stream comes from before Stop: it is not interrupted otherwise. It is closed here when another
+// leader is about to send a snapshot.
+func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
 	h, err := decodeSnapshotHeader(meta)
 	if err == nil && h.cluster != r.clusterID {
 		err = fmt.Errorf("replica: a snapshot of cluster %x for a member of %x", h.cluster, r.clusterID)
@@ -155,7 +190,9 @@ func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, str
 	log := r.cfg.Logger.With(memberAttr(from), slog.Uint64("index", h.at.Index), slog.Int64("revision", h.revision))
 	began := time.Now()
 	log.Info("receiving a snapshot", slog.Bool("incremental", h.incremental), slog.Int64("from-revision", h.base))
+	r.receiving.from(stream, h.term)
 	in, err := r.receive(from, &h, stream, log)
+	r.receiving.from(nil, 0)
 	if err != nil {
 		r.receiving.failed.Add(1)
 		log.Warn("receiving a snapshot failed", slog.Any("error", err))

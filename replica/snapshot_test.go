@@ -352,3 +352,50 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 	}
 	g.caughtUp(r)
 }
+
+// A leader that is gone without a word, in the middle of a snapshot, does not keep the next one from sending its own.
+func TestSnapshotOfAFormerLeader(t *testing.T) {
+	g := startGroup(t, nil)
+	g.put("k", []byte("v"))
+	former := g.leader()
+	st := former.node.Status()
+	h := snapshotHeader{cluster: former.clusterID, term: st.Term, at: history.Applied{Term: st.Term, Index: st.Committed + 100}, revision: 2}
+	offered := func(to, from *Replica) error {
+		_, err := to.OfferSnapshot(t.Context(), from.memberID, offer{index: h.at.Index}.encode())
+		return err
+	}
+	// To both others: one of them is the next leader.
+	told := map[*Replica]chan error{}
+	for _, r := range g.list {
+		if r == former {
+			continue
+		}
+		pr, pw := io.Pipe()
+		end := make(chan error, 1)
+		told[r] = end
+		go func() { end <- r.ReceiveBulk(t.Context(), former.memberID, h.encode(), pr) }()
+		if _, err := pw.Write([]byte{0}); err != nil { // it is being read
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { pw.Close() })
+		if err := offered(r, former); err != errReceiving {
+			t.Errorf("another snapshot of the same leader: %v", err)
+		}
+	}
+	g.net.setCut(former.memberID, true)
+	next := g.leader()
+	for r, end := range told {
+		if r == next {
+			continue
+		}
+		if err := offered(r, former); err != errReceiving {
+			t.Errorf("another snapshot of the former leader: %v", err)
+		}
+		if err := offered(r, next); err != nil {
+			t.Errorf("a snapshot of the new leader: %v", err)
+		}
+		if err := <-end; err == nil {
+			t.Error("the former leader's snapshot was taken")
+		}
+	}
+}

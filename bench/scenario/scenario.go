@@ -56,6 +56,7 @@ func All() []Scenario {
 	all = append(all, kvScenarios()...)
 	all = append(all, rangeScenarios()...)
 	all = append(all, upkeepScenarios()...)
+	all = append(all, memberScenarios()...)
 	all = append(all, watchScenarios()...)
 	return append(all, isolationScenarios()...)
 }
@@ -90,6 +91,8 @@ type Env struct {
 	Note func(format string, args ...any)
 
 	server *target.Server
+	// others are further members of server's cluster.
+	others []*target.Server
 	conns  []load.Conns
 }
 
@@ -99,17 +102,21 @@ func (e *Env) Close() error {
 		cs.Close()
 	}
 	e.conns = nil
-	if e.server == nil {
-		return nil
+	all := e.others
+	if e.server != nil {
+		all = append(all, e.server)
 	}
-	s := e.server
-	e.server = nil
-	select {
-	case <-s.Exited():
-		return fmt.Errorf("%s ended during the run:\n%s", s.Build.Name, s.LogTail())
-	default:
-		return s.Stop()
+	e.server, e.others = nil, nil
+	var errs []error
+	for _, s := range all {
+		select {
+		case <-s.Exited():
+			errs = append(errs, fmt.Errorf("%s ended during the run:\n%s", s.Build.Name, s.LogTail()))
+		default:
+			errs = append(errs, s.Stop())
+		}
 	}
+	return errors.Join(errs...)
 }
 
 // start starts the server on this run's data and waits until it answers. Another program may take a

@@ -24,6 +24,11 @@ type Config struct {
 	Dir string
 	// Profile turns the profiling endpoints on.
 	Profile bool
+	// Seat, if not nil, makes the server a member of several; Cluster lists all of them, and Existing says that they
+	// run already.
+	Seat     *Seat
+	Cluster  string
+	Existing bool
 	// Args are further flags. Like all others, one that the binary does not know is left out.
 	Args []string
 }
@@ -51,11 +56,36 @@ type Server struct {
 	}
 }
 
+// Seat is a member's name and addresses.
+type Seat struct {
+	Name, Client, Peer string
+}
+
+// Seats chooses free addresses for n members, and returns them with the list that --initial-cluster takes.
+func Seats(n int) (seats []*Seat, cluster string, err error) {
+	var parts []string
+	for i := range n {
+		s := &Seat{Name: fmt.Sprintf("m%d", i+1)}
+		if s.Client, err = freeAddr(); err != nil {
+			return nil, "", err
+		}
+		if s.Peer, err = freeAddr(); err != nil {
+			return nil, "", err
+		}
+		seats = append(seats, s)
+		parts = append(parts, s.Name+"=http://"+s.Peer)
+	}
+	return seats, strings.Join(parts, ","), nil
+}
+
 // ErrPortTaken is why a server ended while starting: somebody else took a port that was free before.
 var ErrPortTaken = errors.New("port taken by another program")
 
 // Start starts a server on free ports. It does not wait until the server answers.
 func (l *Launcher) Start(b *Build, c Config) (*Server, error) {
+	if c.Seat != nil {
+		return l.start(b, c, c.Seat.Client, c.Seat.Peer)
+	}
 	client, err := freeAddr()
 	if err != nil {
 		return nil, err
@@ -86,13 +116,20 @@ func (l *Launcher) start(b *Build, c Config, client, peer string) (*Server, erro
 		return nil, err
 	}
 	defer log.Close()
+	name, cluster, state := "bench", "bench=http://"+peer, "new"
+	if c.Seat != nil {
+		name, cluster = c.Seat.Name, c.Cluster
+	}
+	if c.Existing {
+		state = "existing"
+	}
 	args := []string{
-		"--name=bench", "--data-dir=" + s.DataDir, "--log-level=warn",
+		"--name=" + name, "--data-dir=" + s.DataDir, "--log-level=warn",
 		"--listen-client-urls=http://" + client, "--advertise-client-urls=http://" + client,
 		"--listen-peer-urls=http://" + peer, "--initial-advertise-peer-urls=http://" + peer,
-		"--initial-cluster=bench=http://" + peer,
+		"--initial-cluster=" + cluster, "--initial-cluster-state=" + state,
 		"--quota-backend-bytes=68719476736",
-		// A single member need not wait a whole election timeout; its restart is a figure.
+		// A member need not wait a whole election timeout; its restart is a figure.
 		"--initial-election-tick-advance=true",
 	}
 	if c.Profile {
@@ -237,3 +274,6 @@ func freeAddr() (string, error) {
 	defer l.Close()
 	return l.Addr().String(), nil
 }
+
+// Seat returns the member's place in its cluster, and the list of all.
+func (s *Server) Seat() (seat *Seat, cluster string) { return s.config.Seat, s.config.Cluster }

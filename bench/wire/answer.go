@@ -192,6 +192,7 @@ type StatusAnswer struct {
 	Header              Header
 	Version             string
 	DBSize, DBSizeInUse int64
+	Leader              uint64
 }
 
 // Read walks a StatusResponse.
@@ -205,6 +206,8 @@ func (a *StatusAnswer) Read(b []byte) error {
 			a.Version = string(p)
 		case 3:
 			a.DBSize = int64(v)
+		case 4:
+			a.Leader = v
 		case 9:
 			a.DBSizeInUse = int64(v)
 		}

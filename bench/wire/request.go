@@ -17,6 +17,9 @@ const (
 	Watch       = "/etcdserverpb.Watch/Watch"
 	Status      = "/etcdserverpb.Maintenance/Status"
 	Defragment  = "/etcdserverpb.Maintenance/Defragment"
+
+	MemberAdd    = "/etcdserverpb.Cluster/MemberAdd"
+	MemberRemove = "/etcdserverpb.Cluster/MemberRemove"
 )
 
 func varint(b []byte, field int, v uint64) []byte {
@@ -151,3 +154,9 @@ func AppendWatchCancel(b []byte, id int64) []byte {
 
 // AppendWatchProgress adds the WatchRequest that asks for progress to b.
 func AppendWatchProgress(b []byte) []byte { return present(b, 3, nil) }
+
+// AppendMemberAdd appends a MemberAddRequest.
+func AppendMemberAdd(b []byte, peerURL string) []byte { return bytesField(b, 1, []byte(peerURL)) }
+
+// AppendMemberRemove appends a MemberRemoveRequest.
+func AppendMemberRemove(b []byte, id uint64) []byte { return varint(b, 1, id) }

@@ -38,6 +38,8 @@ func TestRequestsDecode(t *testing.T) {
 	same(t, AppendPut(nil, k, v), &pb.PutRequest{}, &pb.PutRequest{Key: k, Value: v})
 	same(t, AppendDelete(nil, k, []byte{0}), &pb.DeleteRangeRequest{}, &pb.DeleteRangeRequest{Key: k, RangeEnd: []byte{0}})
 	same(t, AppendCompact(nil, 9, true), &pb.CompactionRequest{}, &pb.CompactionRequest{Revision: 9, Physical: true})
+	same(t, AppendMemberAdd(nil, "http://a:1"), &pb.MemberAddRequest{}, &pb.MemberAddRequest{PeerURLs: []string{"http://a:1"}})
+	same(t, AppendMemberRemove(nil, 1<<63), &pb.MemberRemoveRequest{}, &pb.MemberRemoveRequest{ID: 1 << 63})
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: k, Value: v}}}
 	for _, rev := range []int64{0, 12345} {
 		same(t, AppendUpdateTxn([]byte{}, k, v, rev), &pb.TxnRequest{}, &pb.TxnRequest{
@@ -117,8 +119,8 @@ func TestOtherAnswers(t *testing.T) {
 		t.Fatalf("%+v %v", h, err)
 	}
 	var st StatusAnswer
-	if err := st.Read(marshal(t, &pb.StatusResponse{Header: header(6), Version: "3.7.3", DbSize: 10, DbSizeInUse: 9})); err != nil ||
-		st.Version != "3.7.3" || st.DBSize != 10 || st.DBSizeInUse != 9 {
+	if err := st.Read(marshal(t, &pb.StatusResponse{Header: header(6), Version: "3.7.3", DbSize: 10, DbSizeInUse: 9, Leader: 7})); err != nil ||
+		st.Version != "3.7.3" || st.DBSize != 10 || st.DBSizeInUse != 9 || st.Leader != 7 {
 		t.Fatalf("%+v %v", st, err)
 	}
 	kvs := someKVs(3, 10)
