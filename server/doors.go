@@ -133,6 +133,7 @@ func (m *Member) serveClients(ctx context.Context) {
 	m.log.Info("ready to serve client requests",
 		"cluster-id", fmt.Sprintf("%x", h.ClusterID), "member-id", fmt.Sprintf("%x", h.MemberID),
 		"name", m.cfg.Name, "data-dir", m.cfg.DataDir, "revision", h.Revision)
+	close(m.served)
 }
 
 // ClientAddrs returns the addresses that clients are served on by gRPC.

@@ -24,7 +24,7 @@ func (m *Member) replicaConfig() replica.Config {
 		NoElectionAdvance: c.NoInitialElectionTickAdvance,
 		MaxRequestBytes:   c.MaxRequestBytes,
 		WarnApply:         c.WarnApplyDuration,
-		NoteSteps:         c.WarnUnaryDuration / 2,
+		NoteSteps:         max(c.WarnUnaryDuration/2, 1),
 		SnapshotCount:     c.SnapshotCount,
 		CatchUpEntries:    c.SnapshotCatchUpEntries,
 		QuotaBytes:        max(c.QuotaBackendBytes, 0),

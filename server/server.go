@@ -54,7 +54,8 @@ type Member struct {
 	serving   sync.WaitGroup
 	starting  context.CancelFunc // ends the wait for a leader
 
-	failed  chan error // has room for one
+	served  chan struct{} // closed when clients are served
+	failed  chan error    // has room for one
 	closing sync.Once
 	err     error
 }
@@ -76,7 +77,7 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m := &Member{cfg: c, log: c.Logger, failed: make(chan error, 1), promotions: newPromotions()}
+	m := &Member{cfg: c, log: c.Logger, served: make(chan struct{}), failed: make(chan error, 1), promotions: newPromotions()}
 	if err := m.start(ctx); err != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

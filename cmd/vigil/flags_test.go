@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -106,17 +105,6 @@ func TestUsage(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestLogLines(t *testing.T) {
-	var b bytes.Buffer
-	log := slog.New(slog.NewJSONHandler(&b, &slog.HandlerOptions{AddSource: true, ReplaceAttr: renameAttr}))
-	log.Warn("hello", "level of", "detail")
-	for _, want := range []string{`"level":"warn"`, `"ts":"20`, `"caller":"vigil/flags_test.go:`, `"msg":"hello"`} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%s lacks %s", b.String(), want)
-		}
-	}
 }
 
 func TestGrowth(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"vigil/server"
 )
 
@@ -52,11 +54,12 @@ func run(args []string) int {
 		}
 		return 0
 	}
-	log, err := newLogger(&o.log)
+	out, log, err := openLog(&o.log)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "vigil:", err)
+		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
 		return 1
 	}
+	reopenLog(out, log)
 	o.config.Logger = log
 	keepHeadroom()
 	o.logNotes(log)
@@ -83,6 +86,8 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
 		return 1
 	}
+	telling, told := context.WithCancel(context.Background())
+	go tellSystemd(telling, m, log)
 	code := 0
 	select {
 	case s := <-signals:
@@ -96,6 +101,8 @@ func run(args []string) int {
 		log.Error("stopping: the member cannot go on", "error", err)
 		code = 1
 	}
+	told()
+	notify(log, daemon.SdNotifyStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	go func() {

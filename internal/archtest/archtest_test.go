@@ -34,8 +34,11 @@ const (
 	promLib = "github.com/prometheus/client_golang"
 	sysLib  = "golang.org/x/sys"
 
-	gatewayLib  = "github.com/grpc-ecosystem/grpc-gateway/v2"
-	netLib      = "golang.org/x/net"
+	gatewayLib    = "github.com/grpc-ecosystem/grpc-gateway/v2"
+	netLib        = "golang.org/x/net"
+	systemdLib    = "github.com/coreos/go-systemd/v22"
+	lumberjackLib = "gopkg.in/natefinch/lumberjack.v2"
+
 	genprotoLib = "google.golang.org/genproto/googleapis/api"
 
 	cobraLib = "github.com/spf13/cobra"
@@ -52,7 +55,9 @@ var table = map[string]rule{
 	"internal/vfs/faultfs": {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/vfstest": {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},
 	"internal/histogram":   {why: "arithmetic on durations"},
-	"internal/bitflip":     {why: "arithmetic on checksums"},
+	"internal/logline": {outside: []string{systemdLib, lumberjackLib},
+		why: "the process's log: what is worth a line is not its business"},
+	"internal/bitflip": {why: "arithmetic on checksums"},
 	"wal": {inside: []string{"kv", "internal/vfs", "internal/bitflip"}, outside: []string{raftLib, pbLib},
 		why: "a leaf: the log stores entries and does not know what they mean"},
 	"history": {inside: []string{"kv", "internal/vfs", "internal/bitflip"},
@@ -99,7 +104,7 @@ var table = map[string]rule{
 		why:     "the only wiring"},
 	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"server"},
 		why: "a library for programs: nothing of the server is linked into them, and metrics and traces go through its own hooks"},
-	"cmd/vigil": {inside: []string{"server"}, outside: []string{yamlLib, sysLib}, why: "flags, environment and file into server.Config, run, exit"},
+	"cmd/vigil": {inside: []string{"server", "internal/logline"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib}, why: "flags, environment and file into server.Config, run, exit"},
 	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs"}, outside: []string{cobraLib, pflagLib},
 		why: "commands, and how their answers are printed"},
 }

@@ -1,0 +1,59 @@
+package operate
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"vigil/test/proc"
+)
+
+// TestSystemd: a member says that it serves when it does, feeds the watchdog, and says that it stops.
+func TestSystemd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	next := func() string {
+		t.Helper()
+		b := make([]byte, 100)
+		if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := l.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	s := proc.New(t, proc.Config{Program: proc.Vigil, Memory: true, Env: []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=300000"}})
+	s.Launch()
+	if got := next(); got != "READY=1" {
+		t.Fatalf("first %q", got)
+	}
+	// It serves now, and not only soon.
+	if _, err := s.Client().Put(proc.Context(t), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got := next(); got != "WATCHDOG=1" {
+			t.Fatalf("then %q", got)
+		}
+	}
+	if code := s.Stop(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for {
+		switch got := next(); got {
+		case "WATCHDOG=1":
+			continue
+		case "STOPPING=1":
+			return
+		default:
+			t.Fatalf("last %q", got)
+		}
+	}
+}
