@@ -70,3 +70,6 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 	}
 	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: seconds(k.resp.ttl)}, nil
 }
+
+// Leave says that the member does not answer, so that it is left alone for a while.
+func (k *KeepAlives) Leave(why error) { k.member.doubt(why) }

@@ -102,9 +102,11 @@ var table = map[string]rule{
 	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "cluster", "replica", "watch", "rpc", "httpd", "gateway", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor", "discovery"},
 		outside: []string{grpcLib, promLib, raftLib, sysLib},
 		why:     "the only wiring"},
-	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"server"},
+	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"internal/onemember"},
 		why: "a library for programs: nothing of the server is linked into them, and metrics and traces go through its own hooks"},
-	"cmd/vigil": {inside: []string{"server", "internal/logline"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib}, why: "flags, environment and file into server.Config, run, exit"},
+	"client/lease":       {inside: []string{"client"}, tests: []string{"internal/onemember"}, why: "it is written as a user of the library could"},
+	"internal/onemember": {inside: []string{"server"}, why: "a server for the tests of packages that know none"},
+	"cmd/vigil":          {inside: []string{"server", "internal/logline"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib}, why: "flags, environment and file into server.Config, run, exit"},
 	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs"}, outside: []string{cobraLib, pflagLib},
 		why: "commands, and how their answers are printed"},
 }

@@ -1,0 +1,127 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"vigil/client"
+)
+
+// Why a lease counts as lost, for errors.Is.
+var (
+	// ErrGone means that the server has no such lease: it expired or was revoked.
+	ErrGone = errors.New("the lease is gone")
+	// ErrUnconfirmed means that no keep-alive was answered in time, so the lease may have expired.
+	ErrUnconfirmed = errors.New("the lease may have expired: no keep-alive was answered in time")
+	// ErrReleased means that this program stopped keeping the lease alive or revoked it.
+	ErrReleased = errors.New("the lease was released")
+)
+
+// State is what is known of a lease.
+type State uint8
+
+// The states of a lease.
+const (
+	// Alive means that the lease lives, and nothing is overdue.
+	Alive State = iota
+	// Late means that the lease lives, but a keep-alive has not been answered yet that should have been.
+	Late
+	// Lost means that the lease is gone or may be; it is the last state.
+	Lost
+)
+
+// String returns the state in a word.
+func (s State) String() string { return [...]string{"alive", "late", "lost"}[s] }
+
+// Status is the state of a lease with what led to it.
+type Status struct {
+	State State
+	// Reason is the last error while the state is Late, and that of Err when it is Lost. It is nil if nothing
+	// is known but that no answer has come.
+	Reason error
+	// Confirmed is when the last keep-alive that was answered was sent, and Deadline until when the lease
+	// lives for certain.
+	Confirmed, Deadline time.Time
+}
+
+// Lease is a lease that a Keeper keeps alive. It is safe for concurrent use.
+type Lease struct {
+	k    *Keeper
+	id   client.LeaseID
+	lost chan struct{}
+
+	// The rest is guarded by Keeper.mu.
+	ttl       time.Duration
+	confirmed time.Time
+	due       time.Time // when the next keep-alive is to be sent
+	asked     time.Time // when the one was sent that is not answered; zero if there is none
+	at        int       // in the queue; -1 if not
+	err       error
+}
+
+// ID returns the id, for client.WithLease.
+func (l *Lease) ID() client.LeaseID { return l.id }
+
+// TTL returns the time to live.
+func (l *Lease) TTL() time.Duration {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	return l.ttl
+}
+
+// Lost returns a channel that is closed when the lease is gone, may be, or is not kept alive any more.
+func (l *Lease) Lost() <-chan struct{} { return l.lost }
+
+// Err returns why the lease counts as lost, nil while it does not.
+func (l *Lease) Err() error {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	return l.err
+}
+
+// Status returns the state.
+func (l *Lease) Status() Status {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	s := Status{Confirmed: l.confirmed, Deadline: l.deadline()}
+	switch {
+	case l.err != nil:
+		s.State, s.Reason = Lost, l.err
+	case time.Since(l.confirmed) > l.ttl/2:
+		s.State, s.Reason = Late, l.k.mu.trouble
+	}
+	return s
+}
+
+// Release stops keeping the lease alive: it and its keys stay until its time has passed.
+func (l *Lease) Release() { l.k.lose(l, ErrReleased) }
+
+// Revoke ends the lease and deletes its keys. One that is gone already is no error.
+func (l *Lease) Revoke(ctx context.Context) error {
+	l.Release()
+	_, err := l.k.c.Revoke(ctx, l.id)
+	if errors.Is(err, client.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// deadline is until when the lease lives; the lock is held.
+func (l *Lease) deadline() time.Time { return l.confirmed.Add(l.ttl) }
+
+// wake is when something is to be done about the lease; the lock is held.
+func (l *Lease) wake() time.Time {
+	if d := l.deadline(); l.due.IsZero() || d.Before(l.due) {
+		return d
+	}
+	return l.due
+}
+
+func unconfirmed(why error) error {
+	if why == nil {
+		return ErrUnconfirmed
+	}
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, why)
+}
