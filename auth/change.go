@@ -53,7 +53,7 @@ func (c *change) make(r *kv.AuthRequest) error {
 		return c.enable()
 	case kv.AuthDisable:
 		if c.enabled {
-			c.enabled, c.since, c.changed = false, c.revision+1, true
+			c.enabled, c.disabled, c.changed = false, c.revision+1, true
 		}
 		return nil
 	case kv.UserAdd:

@@ -15,7 +15,7 @@ type Table uint8
 // The tables of records.
 const (
 	// TableSettings has one record, under settingsKey: version u8 | flags u8: 1 enabled | revision
-	// uvarint | since uvarint.
+	// uvarint | disabled uvarint.
 	TableSettings Table = iota
 	// TableUsers has a record for each user under its name: version u8 | flags u8: 1 no password | since
 	// uvarint | hash bytes | n uvarint, n role names.
@@ -61,7 +61,7 @@ func (s *State) settings() Record {
 		flags = flagEnabled
 	}
 	b := binary.AppendUvarint([]byte{recordVersion, flags}, s.revision)
-	return Record{Table: TableSettings, Key: settingsKey, Value: binary.AppendUvarint(b, s.since)}
+	return Record{Table: TableSettings, Key: settingsKey, Value: binary.AppendUvarint(b, s.disabled)}
 }
 
 func (u *User) record() Record {
@@ -104,7 +104,7 @@ func Load(records func(yield func(Record) bool)) (*State, error) {
 		switch r.Table {
 		case TableSettings:
 			flags := d.byte()
-			s.enabled, s.revision, s.since = flags&flagEnabled != 0, d.uvarint(), d.uvarint()
+			s.enabled, s.revision, s.disabled = flags&flagEnabled != 0, d.uvarint(), d.uvarint()
 			d.bad = d.bad || flags&^flagEnabled != 0 || string(r.Key) != string(settingsKey)
 		case TableUsers:
 			flags := d.byte()

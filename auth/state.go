@@ -53,10 +53,10 @@ type State struct {
 	enabled bool
 	// revision counts the changes, from 1.
 	revision uint64
-	// since is the revision at which auth was disabled last: who authenticated before did so in vain.
-	since uint64
-	users map[string]*account
-	roles map[string]*Role
+	// disabled is the revision at which auth was disabled last: who authenticated before did so in vain.
+	disabled uint64
+	users    map[string]*account
+	roles    map[string]*Role
 }
 
 // New returns the state of a cluster in which nothing was said about users yet.
@@ -104,6 +104,21 @@ func (s *State) User(name string) (User, bool) {
 		return a.User, true
 	}
 	return User{}, false
+}
+
+// See returns a user as one who shows a token now.
+func (s *State) See(name string) (kv.Seen, bool) {
+	a := s.users[name]
+	if a == nil {
+		return kv.Seen{}, false
+	}
+	return kv.Seen{User: name, Since: a.Since, Disabled: s.disabled}, true
+}
+
+// Still says whether a user who was seen is the same as then.
+func (s *State) Still(seen kv.Seen) bool {
+	now, ok := s.See(seen.User)
+	return ok && s.enabled && now == seen
 }
 
 // Role returns a role. The role root has the permission to everything.

@@ -55,9 +55,10 @@ type authority struct {
 	tokens []Token
 }
 
-// Token is a token that was issued to a user.
+// Token is a token that was issued, and to whom.
 type Token struct {
-	Token, User string
+	Token string
+	kv.Seen
 }
 
 func (a *authority) load(log *history.Log) (err error) {
@@ -79,25 +80,30 @@ func (a *authority) load(log *history.Log) (err error) {
 // Auth returns users and roles, the open batch included. It is immutable.
 func (m *Machine) Auth() *auth.State { return m.auth.state }
 
-// authorize says why auth, which is enabled, forbids a request. What is asked for by members, and not by
-// clients, is not listed with a check here; clients' requests that no check depends on the state for were
-// checked before they were proposed.
-func (m *Machine) authorize(r *Request) error {
-	s := m.auth.state
+// Authorize says why auth forbids somebody a request. What members ask for and not
+// clients, and what is for root alone or for everyone and touches no keys, was checked before it was
+// proposed if it had to be.
+func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) error {
+	if !s.Enabled() {
+		return nil
+	}
 	switch r.Kind() {
 	case KindPut:
-		return s.Put(r.Identity, r.Put, m.auth.keys)
+		return s.Put(id, r.Put, keys)
 	case KindDeleteRange:
-		return s.DeleteRange(r.Identity, r.DeleteRange)
+		return s.DeleteRange(id, r.DeleteRange)
 	case KindTxn:
-		return s.Txn(r.Identity, r.Txn, m.auth.keys)
+		return s.Txn(id, r.Txn, keys)
 	case KindLeaseRevoke:
-		return s.WriteLease(r.Identity, r.LeaseRevoke.ID, m.auth.keys)
-	case KindAuth:
-		if r.Auth.Op == kv.Authenticate {
-			return nil // whoever asks has shown a password
+		if id == (auth.Identity{}) {
+			return kv.ErrUserEmpty
 		}
-		return s.Admin(r.Identity)
+		return s.WriteLease(id, r.LeaseRevoke.ID, keys)
+	case KindAuth:
+		if r.NeedsIdentity() {
+			return s.Admin(id)
+		}
+		return nil
 	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm:
 		return nil
 	}
@@ -112,7 +118,8 @@ func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, error) {
 		}
 		// The position makes it unique, and tells members how far they must be to know it.
 		res.Token = fmt.Sprintf("%s.%d", r.Token, m.leases.at.Index)
-		m.auth.tokens = append(m.auth.tokens, Token{Token: res.Token, User: r.User})
+		seen, _ := m.auth.state.See(r.User)
+		m.auth.tokens = append(m.auth.tokens, Token{Token: res.Token, Seen: seen})
 		return res, nil
 	}
 	next, records, err := m.auth.state.Change(r)

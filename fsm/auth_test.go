@@ -105,7 +105,7 @@ func TestTokensAreIssued(t *testing.T) {
 		return change(kv.AuthRequest{Op: kv.Authenticate, User: user, Token: "abc", Revision: rev})
 	}
 	out := b.entry(raftpb.EntryNormal, group(t, Header{}, ask("alice", rev), ask("alice", rev-1), ask("bob", rev)), false)
-	if len(out.Tokens) != 1 || out.Tokens[0] != (Token{Token: "abc.3", User: "alice"}) || out.Results[0].Auth.Token != "abc.3" {
+	if len(out.Tokens) != 1 || out.Tokens[0].Token != "abc.3" || !b.m.Auth().Still(out.Tokens[0].Seen) || out.Results[0].Auth.Token != "abc.3" {
 		t.Errorf("tokens %+v", out.Tokens)
 	}
 	if !errors.Is(out.Results[1].Err, kv.ErrAuthOldRevision) || !errors.Is(out.Results[2].Err, kv.ErrAuthFailed) {

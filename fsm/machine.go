@@ -163,8 +163,8 @@ func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) 
 		if len(m.alarms) > 0 {
 			res.Err = m.refusal(h.Proposer, req)
 		}
-		if res.Err == nil && m.auth.state.Enabled() {
-			res.Err = m.authorize(req)
+		if res.Err == nil {
+			res.Err = Authorize(m.auth.state, req.Identity, req, m.auth.keys)
 		}
 		if res.Err == nil {
 			res = m.request(req)

@@ -91,6 +91,17 @@ func (r *Request) Kind() Kind {
 	return 0
 }
 
+// NeedsIdentity says whether apply looks at who makes a request.
+func (r *Request) NeedsIdentity() bool {
+	switch r.Kind() {
+	case KindPut, KindDeleteRange, KindTxn, KindLeaseRevoke:
+		return true
+	case KindAuth:
+		return r.Auth.Op != kv.Authenticate // a password was shown
+	}
+	return false
+}
+
 // Header begins a group.
 type Header struct {
 	// Proposer is the member that proposed the group, Sequence its name for it. Sequences start

@@ -40,6 +40,8 @@ type applier struct {
 	wanted  func(fsm.Header) bool
 	// began is when the request under way began.
 	began time.Time
+	// tokens are those that the batch has issued.
+	tokens []fsm.Token
 	// removal is the goroutine that closes and removes a store that a snapshot replaced.
 	removal sync.WaitGroup
 }
@@ -160,6 +162,7 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	if err != nil {
 		return err
 	}
+	a.tokens = append(a.tokens, out.Tokens...)
 	if out.ConfChange != nil {
 		cc := out.ConfChange
 		if a.r.forcing.Load() {
@@ -185,6 +188,8 @@ func (a *applier) commit() error {
 		return nil
 	}
 	r, began := a.r, time.Now()
+	users := a.machine.Auth()
+	usersChanged := r.auth.restrict(users)
 	pub, err := a.commitStore()
 	if err != nil {
 		return err
@@ -201,6 +206,13 @@ func (a *applier) commit() error {
 		r.storeAlarms(list)
 	}
 	a.followLeases()
+	for _, t := range a.tokens {
+		r.auth.tokens.Add(t.Token, t.Seen)
+	}
+	a.tokens = a.tokens[:0]
+	if usersChanged {
+		r.auth.announce(users)
+	}
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)
 	for i, g := range a.groups {

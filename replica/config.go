@@ -142,6 +142,12 @@ type Config struct {
 	// that are there. MaxLearners bounds the learners; by default 1.
 	LaxReconfig bool
 	MaxLearners int
+	// JWT signs and verifies tokens; nil if they are simple ones, which are valid for TokenTTL after their
+	// last use, by default 5 minutes. BcryptCost is the cost of hashing a password, default 10.
+	JWT        JWT
+	TokenTTL   time.Duration
+	BcryptCost int
+
 	// Logger takes what an operator should know; default none.
 	Logger *slog.Logger
 	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.

@@ -193,8 +193,13 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	// whoever waits for the position after that.
 	machine.Observe(a.observe)
 	a.machine, a.at, a.term = machine, at, max(a.term, at.Term)
+	a.tokens = a.tokens[:0]
+	usersChanged := r.auth.restrict(machine.Auth())
 	r.home.Store(h)
 	close(old.replaced)
+	if usersChanged {
+		r.auth.announce(machine.Auth())
+	}
 	r.members.Store(machine.Members())
 	r.membersChanged(at.Index)
 	r.storeAlarms(machine.Alarms())

@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"vigil/auth"
 	"vigil/fsm"
 	"vigil/kv"
 	"vigil/lease"
@@ -32,6 +34,9 @@ func (r *Replica) minLeaseTTL() int64 {
 // GrantLease makes a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge,
 // and as Put.
 func (r *Replica) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
+	if err := r.RequireUser(ctx); err != nil {
+		return kv.LeaseResult{}, err
+	}
 	choose := req.ID == 0
 	req.TTL = max(req.TTL, r.minLeaseTTL())
 	for {
@@ -52,6 +57,9 @@ func (r *Replica) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.
 
 // RevokeLease ends a lease and deletes its keys, as one revision. Errors: kv.ErrLeaseNotFound, and as Put.
 func (r *Replica) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
+	if err := r.RequireUser(ctx); err != nil {
+		return kv.LeaseResult{}, err
+	}
 	res, err := r.do(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
 	if err != nil {
 		return kv.LeaseResult{}, err
@@ -62,6 +70,14 @@ func (r *Replica) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, er
 // KeepAlive gives a lease its whole TTL again, and returns it in seconds. Errors: kv.ErrLeaseNotFound,
 // kv.ErrNoLeader, and as Range.
 func (r *Replica) KeepAlive(ctx context.Context, id int64) (int64, error) {
+	if r.AuthEnabled() {
+		err := r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+			return s.WriteLease(who, id, r.now().leases.Each)
+		}))
+		if err != nil {
+			return 0, err
+		}
+	}
 	a, err := r.askLease(ctx, leaseRenew, id)
 	return a.ttl, err
 }
@@ -69,6 +85,9 @@ func (r *Replica) KeepAlive(ctx context.Context, id int64) (int64, error) {
 // TimeToLive says how long a lease has left, and which keys are attached to it if they are wanted. Errors:
 // as KeepAlive.
 func (r *Replica) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
+	if err := r.RequireUser(ctx); err != nil {
+		return kv.LeaseStatus{}, err
+	}
 	a, err := r.askLease(ctx, leaseLeft, id)
 	if err != nil {
 		return kv.LeaseStatus{}, err
@@ -82,14 +101,33 @@ func (r *Replica) TimeToLive(ctx context.Context, id int64, keys bool) (kv.Lease
 			}
 		}
 		s.Keys = r.now().leases.Keys(id)
+		err := r.secure(ctx, somebody(func(state *auth.State, who auth.Identity) error {
+			return state.ReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
+		}))
+		if err != nil {
+			return kv.LeaseStatus{}, err
+		}
 	}
 	return s, nil
 }
 
 // LeaseIDs returns the ids of all leases that this member knows of: on the leader those that end first
-// come first.
-func (r *Replica) LeaseIDs() []int64 {
-	all := r.now().leases.All()
+// come first. Whoever asks must be allowed to read the keys of all of them. Errors: those of
+// auth.State.ReadLease, kv.ErrInvalidAuthToken, and as Range.
+func (r *Replica) LeaseIDs(ctx context.Context) ([]int64, error) {
+	leases := r.now().leases
+	all := leases.All()
+	err := r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+		for i := range all {
+			if err := s.ReadLease(who, all[i].ID, leases.Each); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if err != nil {
+		return nil, err
+	}
 	l := &r.lessor
 	l.mu.Lock()
 	if t := l.mu.timers; t != nil {
@@ -106,7 +144,7 @@ func (r *Replica) LeaseIDs() []int64 {
 	for i := range all {
 		ids[i] = all[i].ID
 	}
-	return ids
+	return ids, nil
 }
 
 // leaseOp is what can be asked of the leader about a lease.

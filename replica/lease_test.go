@@ -53,7 +53,7 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 		mustAttach(t, r, fmt.Sprintf("a%d", i), 1)
 		mustAttach(t, r, fmt.Sprintf("b%d", i), 2)
 	}
-	if got := r.LeaseIDs(); !slices.Equal(got, []int64{1, 2}) {
+	if got, _ := r.LeaseIDs(t.Context()); !slices.Equal(got, []int64{1, 2}) {
 		t.Errorf("leases %d", got)
 	}
 	await(t, "end of a lease", func() bool { return count(t, r) == 5 })
@@ -73,7 +73,7 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 	if err != nil || s.Granted != 100 || s.TTL > 99 || s.TTL < 90 || len(s.Keys) != 5 {
 		t.Errorf("after a crash: %+v, %v", s, err)
 	}
-	if got := r.LeaseIDs(); !slices.Equal(got, []int64{2}) {
+	if got, _ := r.LeaseIDs(t.Context()); !slices.Equal(got, []int64{2}) {
 		t.Errorf("leases %d", got)
 	}
 	// What was said to be left is taken back by the keep-alive before its answer.
@@ -181,7 +181,7 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		if _, err := r.KeepAlive(t.Context(), 77); !errors.Is(err, kv.ErrLeaseNotFound) {
 			t.Errorf("keep-alive of a stranger: %v", err)
 		}
-		if got := r.LeaseIDs(); r == lead && !slices.Equal(got, []int64{1, 2}) {
+		if got, _ := r.LeaseIDs(t.Context()); r == lead && !slices.Equal(got, []int64{1, 2}) {
 			t.Errorf("leases %d", got)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"vigil/auth"
 	"vigil/kv"
 	"vigil/raftnode"
 )
@@ -22,7 +23,10 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	var res *kv.RangeResult
 	took := ready
 	if err == nil {
-		res, err = onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
+		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.Read(id, req.Key, req.End) },
+			func() (*kv.RangeResult, error) {
+				return onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
+			})
 		err = r.unreadable(err)
 		took = time.Since(start)
 		r.timings.ranges[succeeded(err)].Observe(took - ready)

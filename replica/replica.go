@@ -47,6 +47,9 @@ type Replica struct {
 	// lessor counts the time of leases while this member leads.
 	lessor lessor
 
+	// auth is who may do what, and the tokens of this member's clients.
+	auth authority
+
 	// members is what the apply goroutine has made of the membership.
 	members atomic.Pointer[cluster.State]
 	// alarms are the active ones, likewise.
@@ -115,6 +118,9 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.home.Store(h)
 	at := log.Applied()
 	r.members.Store(machine.Members())
+	if err := r.auth.init(c, machine.Auth()); err != nil {
+		return fmt.Errorf("replica: %w", err)
+	}
 	r.consistency.init()
 	r.storeAlarms(machine.Alarms())
 	r.space.init()

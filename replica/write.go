@@ -8,13 +8,14 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/fsm"
 	"vigil/kv"
 )
 
 // Put writes a key. Errors: those of mvcc.Writer.Put, and of any write: kv.ErrRequestTooLarge,
-// kv.ErrTooManyRequests, kv.ErrNoSpace and kv.ErrLeaderChanged had no effect; kv.ErrTimeout and its
+// kv.ErrTooManyRequests, kv.ErrNoSpace, kv.ErrLeaderChanged and those of auth had no effect; kv.ErrTimeout and its
 // variants, kv.ErrStopped and those of ctx may still take effect. A request that could not be proposed in
 // time because there is no leader ends with context.DeadlineExceeded.
 func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
@@ -43,7 +44,10 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	ready, err := r.readable(ctx, serializable)
 	var res *kv.TxnResult
 	if err == nil {
-		res, err = onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
+		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.Txn(id, req, r.now().leases.Each) },
+			func() (*kv.TxnResult, error) {
+				return onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
+			})
 		err = r.unreadable(err)
 	}
 	took := time.Since(start)
@@ -97,6 +101,12 @@ func readOnly(req *kv.TxnRequest) (reads, serializable bool) {
 func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
 	if err := r.admit(ctx, req); err != nil {
 		return fsm.Result{}, err
+	}
+	if r.AuthEnabled() && req.NeedsIdentity() {
+		var err error
+		if req.Identity, err = r.signer(ctx, req); err != nil {
+			return fsm.Result{}, err
+		}
 	}
 	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)

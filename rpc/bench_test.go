@@ -93,7 +93,10 @@ func (t *ticking) tick() {
 func (s *tickStream) Create(watch.CreateRequest) {}
 func (s *tickStream) Cancel(int64)               {}
 func (s *tickStream) Progress()                  {}
-func (s *tickStream) Close()                     {}
+func (s *tickStream) Refuse(string)              {}
+func (s *tickStream) Revoke(func(key, end []byte) string) {
+}
+func (s *tickStream) Close() {}
 func (s *tickStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error) {
 	select {
 	case <-s.wake:

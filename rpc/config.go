@@ -31,6 +31,10 @@ type WatchStream interface {
 	Create(watch.CreateRequest)
 	Cancel(id int64)
 	Progress()
+	// Refuse answers a create that was refused for a reason. It is called by whoever calls Create.
+	Refuse(reason string)
+	// Revoke cancels the watchers for whose range refuse returns a reason. Anyone may call it.
+	Revoke(refuse func(key, end []byte) (reason string))
 	// Next waits until there are responses, or the context ends, and appends what is ready to dst.
 	Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error)
 	Close()
@@ -103,6 +107,10 @@ type Config struct {
 	Alarms    Alarms
 	// Leases may be nil; then there is no such service.
 	Leases Leases
+	// Auth may be nil; then there are no users, and everyone may do everything.
+	Auth Auth
+	// CertificateUsers makes the common name of a client's certificate its user, if it shows no token.
+	CertificateUsers bool
 	// NewWatchStream makes the hub's side of a new watch stream. One whose Next returns kv.ErrCorrupt
 	// is refused.
 	NewWatchStream func(watch.StreamInfo) WatchStream

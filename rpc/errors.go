@@ -44,6 +44,26 @@ var table = [...]struct{ from, to error }{
 	// Not in etcd's table of statuses either.
 	{kv.ErrTransferTimeout, status.Error(codes.Unknown, "etcdserver: request timed out, leader transfer took too long")},
 	{kv.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
+	{kv.ErrPermissionDenied, rpctypes.ErrGRPCPermissionDenied},
+	{kv.ErrInvalidAuthToken, rpctypes.ErrGRPCInvalidAuthToken},
+	{kv.ErrAuthOldRevision, rpctypes.ErrGRPCAuthOldRevision},
+	{kv.ErrAuthFailed, rpctypes.ErrGRPCAuthFailed},
+	{kv.ErrAuthNotEnabled, rpctypes.ErrGRPCAuthNotEnabled},
+	{kv.ErrUserEmpty, rpctypes.ErrGRPCUserEmpty},
+	{kv.ErrUserExists, rpctypes.ErrGRPCUserAlreadyExist},
+	{kv.ErrUserNotFound, rpctypes.ErrGRPCUserNotFound},
+	{kv.ErrRoleEmpty, rpctypes.ErrGRPCRoleEmpty},
+	{kv.ErrRoleExists, rpctypes.ErrGRPCRoleAlreadyExist},
+	{kv.ErrRoleNotFound, rpctypes.ErrGRPCRoleNotFound},
+	{kv.ErrRoleNotGranted, rpctypes.ErrGRPCRoleNotGranted},
+	{kv.ErrPermissionNotGiven, rpctypes.ErrGRPCPermissionNotGiven},
+	{kv.ErrPermissionNotGranted, rpctypes.ErrGRPCPermissionNotGranted},
+	{kv.ErrRootUserNotExist, rpctypes.ErrGRPCRootUserNotExist},
+	{kv.ErrRootRoleNotExist, rpctypes.ErrGRPCRootRoleNotExist},
+	{kv.ErrInvalidAuthMgmt, rpctypes.ErrGRPCInvalidAuthMgmt},
+	{kv.ErrNotCapable, rpctypes.ErrGRPCNotCapable},
+	// Not in etcd's table of statuses either.
+	{kv.ErrNoPasswordUser, status.Error(codes.Unknown, "auth: authentication failed, password was given for no password user")},
 }
 
 // errPanic is what a client sees of a handler that panicked.

@@ -279,9 +279,12 @@ func (s *fakeStream) Create(r watch.CreateRequest) {
 	}
 	s.in <- r
 }
-func (s *fakeStream) Cancel(id int64) { s.in <- id }
-func (s *fakeStream) Progress()       { s.in <- "progress" }
-func (s *fakeStream) Close()          { close(s.closed) }
+func (s *fakeStream) Cancel(id int64)      { s.in <- id }
+func (s *fakeStream) Progress()            { s.in <- "progress" }
+func (s *fakeStream) Refuse(reason string) { s.in <- "refuse " + reason }
+func (s *fakeStream) Revoke(func(key, end []byte) string) {
+}
+func (s *fakeStream) Close() { close(s.closed) }
 
 func (s *fakeStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error) {
 	select {

@@ -34,8 +34,8 @@ type Server struct {
 	health  *health.Server
 	methods map[string]*method // by full name; not changed after NewServer
 
-	stop     func() // ends the goroutine that watches for a leader
-	leaderWG sync.WaitGroup
+	stop     func() // ends the goroutines that watch for a leader and for changes of users
+	watching sync.WaitGroup
 }
 
 // connectionTimeout bounds the handshake of HTTP/2, which is the client's settings.
@@ -45,9 +45,10 @@ const connectionTimeout = 10 * time.Second
 type method struct {
 	*methodMetrics
 	forLearner bool
+	rule       access
 }
 
-// NewServer makes a server. It has a goroutine from now on: Stop must be called.
+// NewServer makes a server. It has goroutines from now on: Stop must be called.
 func NewServer(c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
@@ -59,6 +60,7 @@ func NewServer(c Config) (*Server, error) {
 		health:  health.NewServer(),
 		methods: map[string]*method{},
 	}
+	s.svc.guards.init()
 	s.grpc = grpc.NewServer(s.options()...)
 	s.grpc.RegisterService(s.kvDesc(), nil)
 	s.grpc.RegisterService(s.watchDesc(), nil)
@@ -68,6 +70,9 @@ func NewServer(c Config) (*Server, error) {
 		etcdserverpb.RegisterLeaseServer(s.grpc, &leaseServer{svc: s.svc})
 		s.grpc.RegisterService(s.svc.lockDesc(), nil)
 		s.grpc.RegisterService(s.svc.electionDesc(), nil)
+	}
+	if c.Auth != nil {
+		etcdserverpb.RegisterAuthServer(s.grpc, &authServer{svc: s.svc})
 	}
 	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
 	s.registerReflection()
@@ -79,7 +84,10 @@ func NewServer(c Config) (*Server, error) {
 
 	stop := make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(stop) })
-	s.leaderWG.Go(func() { s.svc.watchLeader(stop, s.setServing) })
+	s.watching.Go(func() { s.svc.watchLeader(stop, s.setServing) })
+	if c.Auth != nil {
+		s.watching.Go(func() { s.svc.reviewAll(stop) })
+	}
 	return s, nil
 }
 
@@ -128,7 +136,7 @@ func (s *Server) EndStreams(err error) { s.svc.streams.end(statusOf(err)) }
 // cancels them and waits for their handlers.
 func (s *Server) Stop(ctx context.Context) {
 	s.stop()
-	s.leaderWG.Wait()
+	s.watching.Wait()
 	s.health.Shutdown()
 	done := make(chan struct{})
 	go func() {
@@ -167,7 +175,7 @@ func (s *Server) method(service, name string, clientStream, serverStream bool) *
 	case serverStream:
 		kind = "server_stream"
 	}
-	m := &method{methodMetrics: s.svc.cfg.Metrics.method(kind, service, name)}
+	m := &method{methodMetrics: s.svc.cfg.Metrics.method(kind, service, name), rule: rules[full]}
 	switch {
 	case full == etcdserverpb.Maintenance_Status_FullMethodName, full == etcdserverpb.Maintenance_Snapshot_FullMethodName,
 		strings.HasPrefix(service, "grpc."):
@@ -178,7 +186,7 @@ func (s *Server) method(service, name string, clientStream, serverStream bool) *
 }
 
 // unary runs what is common to all unary calls around one.
-func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool, call func() (any, error)) (resp any, err error) {
+func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool, call func(context.Context) (any, error)) (resp any, err error) {
 	m.started.Inc()
 	m.received.Inc()
 	start := time.Now()
@@ -201,12 +209,18 @@ func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool,
 	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {
 		return nil, err
 	}
-	return call()
+	if s.svc.enabled() {
+		ctx = s.svc.withCredentials(ctx)
+	}
+	if err := s.svc.authorize(ctx, &m.rule, req); err != nil {
+		return nil, err
+	}
+	return call(ctx)
 }
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m := s.methods[info.FullMethod]
-	return s.unary(ctx, m, req, m.forLearner, func() (any, error) { return handler(ctx, req) })
+	return s.unary(ctx, m, req, m.forLearner, func(ctx context.Context) (any, error) { return handler(ctx, req) })
 }
 
 // interceptStream is to all streams what unary is to unary calls.
@@ -229,6 +243,13 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 		return err
 	}
 	defer leave()
+	if s.svc.cfg.Auth != nil {
+		// Auth may be enabled before the stream ends.
+		ctx = s.svc.withCredentials(ctx)
+	}
+	if err := s.svc.authorize(ctx, &m.rule, nil); err != nil {
+		return err
+	}
 	return handler(srv, &serverStream{ServerStream: ss, m: m, ctx: ctx, bytesSent: s.svc.cfg.Metrics.bytesSent})
 }
 
@@ -309,7 +330,7 @@ func unaryMethod[T any, P interface {
 		if err := decode(req); err != nil {
 			return nil, err
 		}
-		return s.unary(ctx, m, req, forLearner(req), func() (any, error) { return call(ctx, req) })
+		return s.unary(ctx, m, req, forLearner(req), func(ctx context.Context) (any, error) { return call(ctx, req) })
 	}}
 }
 

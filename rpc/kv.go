@@ -17,6 +17,7 @@ type service struct {
 	streams *streams
 	// snapshotPatience is how long a client may take for a piece of a snapshot.
 	snapshotPatience time.Duration
+	guards           guards
 	// sendTime is how long a client may take for a large answer while others wait.
 	sendTime func(bytes int64) time.Duration
 	// tellAll is set if every unary call is told to the log.

@@ -23,7 +23,7 @@ type Leases interface {
 	// TimeToLive tells about a lease, with its keys if asked for.
 	TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error)
 	// LeaseIDs lists the leases that the member knows of. It answers at once.
-	LeaseIDs() []int64
+	LeaseIDs(context.Context) ([]int64, error)
 }
 
 // leaseServer answers with a TTL of 0 to a lease that is kept alive and does not exist, of -1 to one that is
@@ -64,9 +64,13 @@ func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.Lease
 	return res, nil
 }
 
-func (l *leaseServer) LeaseLeases(context.Context, *etcdserverpb.LeaseLeasesRequest) (*etcdserverpb.LeaseLeasesResponse, error) {
+func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (*etcdserverpb.LeaseLeasesResponse, error) {
+	ids, err := l.svc.cfg.Leases.LeaseIDs(ctx)
+	if err != nil {
+		return nil, statusOf(err)
+	}
 	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(l.svc.cfg.Member.Header())}
-	for _, id := range l.svc.cfg.Leases.LeaseIDs() {
+	for _, id := range ids {
 		res.Leases = append(res.Leases, &etcdserverpb.LeaseStatus{ID: id})
 	}
 	return res, nil

@@ -51,7 +51,7 @@ func (f *fakeLeases) TimeToLive(_ context.Context, id int64, keys bool) (kv.Leas
 	return s, f.err
 }
 
-func (f *fakeLeases) LeaseIDs() []int64 { return []int64{5, -3} }
+func (f *fakeLeases) LeaseIDs(context.Context) ([]int64, error) { return []int64{5, -3}, nil }
 
 func leases(t *testing.T, f *fakeLeases) (*fixture, etcdserverpb.LeaseClient) {
 	t.Helper()

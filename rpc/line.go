@@ -123,7 +123,7 @@ func (s *service) remove(ctx context.Context, key []byte) (*kv.DeleteRangeResult
 // follow watches until next says that it is enough. The error is kv.ErrCompacted if the watcher's
 // beginning is gone, a status, or that of next.
 func (s *service) follow(ctx context.Context, r watch.CreateRequest, next func(*watch.Response) (more bool, err error)) error {
-	hub := s.cfg.NewWatchStream(watch.StreamInfo{Client: remote(ctx)})
+	hub := s.watchStream(ctx, remote(ctx))
 	defer hub.Close()
 	hub.Create(r)
 	var batch []watch.Response

@@ -41,7 +41,7 @@ func (e errReceive) Unwrap() error { return e.error }
 func (s *service) watch(conn watchConn) (err error) {
 	ctx, cancel := context.WithCancelCause(conn.Context())
 	defer cancel(nil)
-	hub := s.cfg.NewWatchStream(watch.StreamInfo{Client: conn.Client()})
+	hub := s.watchStream(conn.Context(), conn.Client())
 	defer hub.Close()
 	go func() {
 		defer func() {

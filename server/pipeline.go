@@ -38,6 +38,8 @@ func (m *Member) replicaConfig() replica.Config {
 		ForceNewCluster:   c.ForceNewCluster,
 		LaxReconfig:       c.LaxReconfig,
 		MaxLearners:       c.MaxLearners,
+		TokenTTL:          c.Auth.TokenTTL,
+		BcryptCost:        c.Auth.BcryptCost,
 
 		Logger: c.Logger,
 		NoSync: c.UnsafeNoSync,

@@ -110,6 +110,10 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.openTLS(); err != nil {
 		return err
 	}
+	jwt, err := m.openTokens()
+	if err != nil {
+		return err
+	}
 	members, join, err := m.origin(ctx)
 	if err != nil {
 		return err
@@ -124,6 +128,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		return err
 	}
 	rc := m.replicaConfig()
+	rc.JWT = jwt
 	rc.InitialMembers, rc.Joining = members, join
 	rc.UnsharedNames = m.cfg.Discovery.SRV != ""
 	if m.replica, err = replica.Open(rc); err != nil {
@@ -143,6 +148,8 @@ func (m *Member) start(ctx context.Context) (err error) {
 		Snapshots:            view,
 		Alarms:               m.replica,
 		Leases:               m.replica,
+		Auth:                 m.replica,
+		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,
 		NewWatchStream:       m.newWatchStream,
 		Ranges:               m.ranges,
 		Logger:               m.log,

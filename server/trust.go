@@ -25,7 +25,10 @@ type refusedStream struct{}
 func (refusedStream) Create(watch.CreateRequest) {}
 func (refusedStream) Cancel(int64)               {}
 func (refusedStream) Progress()                  {}
+func (refusedStream) Refuse(string)              {}
 func (refusedStream) Close()                     {}
+func (refusedStream) Revoke(func(key, end []byte) string) {
+}
 func (refusedStream) Next(_ context.Context, dst []watch.Response) ([]watch.Response, error) {
 	return dst, kv.ErrCorrupt
 }

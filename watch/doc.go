@@ -21,6 +21,8 @@
 //     until the next call. When sending fails or the client is gone, call Stream.Close.
 //   - Call Create, Cancel, Refuse and Progress of one stream from one goroutine: their order is the
 //     order of the answers. They wait while very many answers are unsent.
+//   - Call Revoke from anywhere when the rights of a client have changed; a create that is decided on
+//     at the same time is the caller's to keep apart from it.
 //   - Treat the bytes of Response.Events as immutable; they are shared between streams.
 //
 // # Invariants

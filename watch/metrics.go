@@ -5,6 +5,7 @@ import "sync/atomic"
 // counts are the hub's own counters.
 type counts struct {
 	progress, compacted, gaps, fellBehind  atomic.Int64
+	revoked                                atomic.Int64
 	prevReads, catchUpEvents, catchUpBytes atomic.Int64
 }
 
@@ -28,6 +29,8 @@ type Metrics struct {
 	FellBehindTotal int64
 	// CompactedTotal counts the watchers that compaction overtook.
 	CompactedTotal int64
+	// RevokedTotal counts the watchers whose user lost the right to what they watch.
+	RevokedTotal   int64
 	ProgressTotal  int64
 	PrevReadsTotal int64
 	// What catch-up read from the source.
@@ -42,6 +45,7 @@ func (h *Hub) Metrics() Metrics {
 		GapsTotal:          h.counts.gaps.Load(),
 		FellBehindTotal:    h.counts.fellBehind.Load(),
 		CompactedTotal:     h.counts.compacted.Load(),
+		RevokedTotal:       h.counts.revoked.Load(),
 		ProgressTotal:      h.counts.progress.Load(),
 		PrevReadsTotal:     h.counts.prevReads.Load(),
 		CatchUpEventsTotal: h.counts.catchUpEvents.Load(),

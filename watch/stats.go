@@ -116,16 +116,12 @@ func (s *Stream) stats() (StreamStats, bool) {
 		}
 		q := queued[w.id]
 		ws := WatcherStats{
-			ID: w.id, Key: []byte(w.key), StartRev: w.start, Created: time.Unix(0, w.created),
+			ID: w.id, StartRev: w.start, Created: time.Unix(0, w.created),
 			NoPut: w.flags&noPut != 0, NoDelete: w.flags&noDelete != 0, PrevKV: w.flags&prevKV != 0,
 			ProgressNotify: w.flags&notify != 0, Fragment: w.flags&fragment != 0,
 			Next: w.next, QueuedBytes: q.wire, Events: w.events - q.events, Bytes: w.bytes - q.bytes,
 		}
-		if w.flags&ranged != 0 {
-			if ws.End = []byte(w.end); w.end == "" {
-				ws.End = []byte{0}
-			}
-		}
+		ws.Key, ws.End = w.asked()
 		switch {
 		case w.place == inParked:
 			ws.State = Stalled

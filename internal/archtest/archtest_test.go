@@ -41,6 +41,9 @@ const (
 
 	genprotoLib = "google.golang.org/genproto/googleapis/api"
 
+	jwtLib    = "github.com/golang-jwt/jwt/v5"
+	cryptoLib = "golang.org/x/crypto"
+
 	cobraLib = "github.com/spf13/cobra"
 	pflagLib = "github.com/spf13/pflag"
 	yamlLib  = "go.yaml.in/yaml/v3"
@@ -74,7 +77,10 @@ var table = map[string]rule{
 		why: "replicated state: no goroutine, clock, file or network"},
 	"compactor": {inside: []string{"kv"}, why: "when to compact, at which revision: how that is done and who leads it is told"},
 	"auth":      {inside: []string{"kv"}, why: "replicated state: who may do what follows from users and roles, not from a clock, a token or a connection"},
-	"lease":     {inside: []string{"kv"}, why: "replicated state and arithmetic on times: no goroutine, clock, file or network"},
+	"auth/token": {inside: []string{"kv", "auth"}, outside: []string{jwtLib},
+		why: "tokens: it knows who they name and not what those may do"},
+	"auth/password": {inside: []string{"kv"}, outside: []string{cryptoLib}, why: "hashing, a few at a time"},
+	"lease":         {inside: []string{"kv"}, why: "replicated state and arithmetic on times: no goroutine, clock, file or network"},
 	"raftnode": {inside: []string{"kv", "wal"}, outside: []string{raftLib, pbLib},
 		why: "it moves entries; what they mean is fsm's business"},
 	"peer": {inside: []string{"portmux"}, outside: []string{raftLib, pbLib, promLib, sysLib},
@@ -84,7 +90,7 @@ var table = map[string]rule{
 	"snapshot/boltfile": {why: "pages, keys and values: what they mean is the business of snapshot"},
 	"snapshot": {inside: []string{"kv", "cluster", "lease", "auth", "snapshot/boltfile"}, outside: []string{raftLib, apiLib, pbLib},
 		why: "a file format: where a state comes from and goes to is not its business"},
-	"replica": {inside: []string{"snapshot", "kv", "internal/vfs", "internal/histogram", "wal", "history", "datadir", "mvcc", "watch", "cluster", "lease", "raftnode", "fsm"},
+	"replica": {inside: []string{"snapshot", "kv", "internal/vfs", "internal/histogram", "wal", "history", "datadir", "mvcc", "watch", "cluster", "lease", "auth", "auth/token", "auth/password", "raftnode", "fsm"},
 		outside: []string{raftLib, pbLib},
 		why:     "one member's pipeline knows what is below it and no RPC"},
 	"rpc/wire": {inside: []string{"kv", "watch"}, outside: []string{grpcLib, pbLib, apiLib},
@@ -99,7 +105,7 @@ var table = map[string]rule{
 		why: "a client of the services: what it may do is decided there"},
 	"httpd": {inside: []string{"kv"}, outside: []string{promLib, netLib},
 		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
-	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "cluster", "replica", "watch", "rpc", "httpd", "gateway", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor", "discovery"},
+	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "cluster", "replica", "watch", "rpc", "httpd", "gateway", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "auth/token", "peer", "compactor", "discovery"},
 		outside: []string{grpcLib, promLib, raftLib, sysLib},
 		why:     "the only wiring"},
 	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"internal/onemember"},

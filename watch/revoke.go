@@ -1,0 +1,45 @@
+package watch
+
+// Revoke cancels the watchers for whose range refuse returns a reason, behind what is already queued for
+// them. It may be called from any goroutine, and does not wait for the client. Watchers that are created
+// meanwhile may be left out.
+func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
+	h := s.hub
+	h.mu.Lock()
+	all := make([]*watcher, 0, s.active)
+	for _, w := range s.watchers {
+		if !w.dead {
+			all = append(all, w)
+		}
+	}
+	h.mu.Unlock()
+	for _, w := range all {
+		// The range of a watcher does not change.
+		reason := refuse(w.asked())
+		if reason == "" {
+			continue
+		}
+		h.mu.Lock()
+		if !w.dead && !s.closed {
+			s.mu.Lock()
+			h.end(w)
+			s.putAnswer(Response{WatchID: w.id, Revision: h.revision(), Canceled: true, Reason: reason})
+			s.mu.Unlock()
+			h.counts.revoked.Add(1)
+		}
+		h.mu.Unlock()
+	}
+}
+
+// asked returns the range of a watcher as it was asked for.
+func (w *watcher) asked() (key, end []byte) {
+	key = []byte(w.key)
+	switch {
+	case w.flags&ranged == 0:
+	case w.end == "":
+		end = []byte{0}
+	default:
+		end = []byte(w.end)
+	}
+	return key, end
+}
