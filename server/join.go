@@ -164,11 +164,25 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 		if x.Name != m.cfg.Name {
 			continue
 		}
-		if k, ok := known.Member(x.ID); ok && len(k.ClientURLs) > 0 || known.Removed(x.ID) {
-			return fmt.Errorf("member %x has already been bootstrapped and %s has no data: remove it from the cluster, add it again and start it with --initial-cluster-state=existing, or check --data-dir", x.ID, m.cfg.DataDir)
+		k, ok := known.Member(x.ID)
+		switch {
+		case ok && len(k.ClientURLs) > 0:
+			return fmt.Errorf("member %x has already been bootstrapped and %s has no data: check --data-dir, or %s", x.ID, m.cfg.DataDir, m.replace(k))
+		case known.Removed(x.ID):
+			return fmt.Errorf("member %x has already been bootstrapped, and was removed from the cluster: run %s and start it with --initial-cluster-state=existing", x.ID, m.add(x))
 		}
 	}
 	return nil
+}
+
+// replace says what to do about a member that lost its data.
+func (m *Member) replace(x cluster.Member) string {
+	return fmt.Sprintf("if its disk is lost, so that it must not vote any more, run `etcdctl member remove %x` and %s at another member, and start it with --initial-cluster-state=existing",
+		x.ID, m.add(x))
+}
+
+func (m *Member) add(x cluster.Member) string {
+	return fmt.Sprintf("`etcdctl member add %s --peer-urls=%s`", m.cfg.Name, strings.Join(x.PeerURLs, ","))
 }
 
 // join finds out from the members of the initial cluster which cluster this member was added to.
@@ -210,7 +224,7 @@ func (m *Member) join(ctx context.Context, members []cluster.Member) (*replica.J
 		return nil, wrong("it has no member at the URLs of %q; add it first", m.cfg.Name)
 	}
 	if len(self.ClientURLs) > 0 {
-		return nil, fmt.Errorf("member %x of cluster %x has been started before and %s has no data: remove it and add it again, it must not vote without what it acknowledged", self.ID, id, m.cfg.DataDir)
+		return nil, fmt.Errorf("member %x of cluster %x has been started before and %s has no data: check --data-dir, or %s", self.ID, id, m.cfg.DataDir, m.replace(self))
 	}
 	return &replica.Joining{ClusterID: id, MemberID: self.ID, Members: known.Members()}, nil
 }

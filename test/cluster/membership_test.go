@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +89,8 @@ func TestGrowAndShrink(t *testing.T) {
 	}
 }
 
-// A member that lost its disk does not come back under its old identity, but as a new one.
+// A member that lost its disk does not come back under its old identity, but as a new one. What it says is the way there:
+// the commands are run as they stand.
 func TestReplaceMemberWithoutItsDisk(t *testing.T) {
 	g := start(t, 3)
 	w := g.write()
@@ -102,9 +106,29 @@ func TestReplaceMemberWithoutItsDisk(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, lost.Log().Tail(3))
 	}
 	at := g.leader()
-	g.healthy(func() error { _, err := at.client.MemberRemove(proc.Context(t), id); return err })
-	g.drop(lost)
-	g.join(g.add(at, "m4", false))
+	said := regexp.MustCompile("`etcdctl (member [^`]*)`").FindAllStringSubmatch(lost.Log().String(), -1)
+	if want := fmt.Sprintf("member remove %x", id); len(said) != 2 || said[0][1] != want || !strings.HasPrefix(said[1][1], "member add "+lost.name+" ") {
+		t.Fatalf("it says %q", said)
+	}
+	for _, command := range said {
+		g.healthy(func() error {
+			args := append(strings.Fields(command[1]), "--endpoints="+at.Addr())
+			res := proc.Run(t, 20*time.Second, proc.Spec{Name: proc.Path(t, proc.Etcdctl), Args: args})
+			if strings.Contains(res.Stderr, "unhealthy cluster") {
+				return rpctypes.ErrUnhealthy
+			}
+			if res.Code != 0 {
+				return errors.New(res.Stderr)
+			}
+			t.Logf("etcdctl %s:\n%s", command[1], res.Stdout)
+			return nil
+		})
+	}
+	lost.SetArgs(append(slices.Clone(g.args), "--initial-cluster-state=existing")...)
+	lost.Restart()
+	if again := lost.id(g); again == id {
+		t.Error("it came back as the member that it was")
+	}
 	w.more(100)
 	w.check()
 	g.agree()
