@@ -58,6 +58,8 @@ type Config struct {
 	// is logged, by default 100 ms; negative means never. A request that took longer than NoteSteps, by
 	// default 150 ms, gets its Steps set.
 	WarnApply, NoteSteps time.Duration
+	// Tracer is told the steps of requests, if it is set.
+	Tracer Tracer
 	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB.
 	MaxRequestBytes int
 	// MaxGroupBytes is the size at which a group takes no more requests; by default 1 MiB. A

@@ -32,8 +32,8 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 		r.timings.ranges[succeeded(err)].Observe(took - ready)
 	}
 	r.timings.requests.observe(readRange, err, took)
-	if took > r.cfg.NoteSteps {
-		req.Steps = readSteps(ready, took)
+	if r.wanted(ctx, took) {
+		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
 	if warn := r.cfg.WarnApply; warn > 0 && took > warn {
 		r.slowApply("read-only range ", req.Describe(), describeRange(res), took, err)
@@ -42,8 +42,10 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 }
 
 // readSteps are the steps of a read that took so long, ready of it until the store might be read.
-func readSteps(ready, took time.Duration) *kv.Steps {
-	return &kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
+func (r *Replica) readSteps(ctx context.Context, start time.Time, ready, took time.Duration) *kv.Steps {
+	steps := kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
+	r.trace(ctx, start, steps)
+	return &steps
 }
 
 // trusted refuses what reads keys while this member's data are known to be wrong.

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -128,6 +129,31 @@ func (m milestones) steps(begun, start, end time.Time) kv.Steps {
 		at = max(at, s.till)
 	}
 	return append(out, kv.Step{Name: "wait", Took: max(end.Sub(begun)-at, 0)})
+}
+
+// Tracer exports spans.
+type Tracer interface {
+	// Traced reports whether ctx is within a span that is exported.
+	Traced(ctx context.Context) bool
+	// Span exports something that was done within the span of ctx.
+	Span(ctx context.Context, name string, start, end time.Time)
+}
+
+// wanted reports whether anyone wants to know the steps of a request that took so long.
+func (r *Replica) wanted(ctx context.Context, took time.Duration) bool {
+	return took > r.cfg.NoteSteps || r.cfg.Tracer != nil && r.cfg.Tracer.Traced(ctx)
+}
+
+// trace exports the steps of a request that came at start.
+func (r *Replica) trace(ctx context.Context, start time.Time, steps kv.Steps) {
+	if r.cfg.Tracer == nil || !r.cfg.Tracer.Traced(ctx) {
+		return
+	}
+	for _, s := range steps {
+		end := start.Add(s.Took)
+		r.cfg.Tracer.Span(ctx, s.Name, start, end)
+		start = end
+	}
 }
 
 // setSteps puts the steps where the one who asked finds them.

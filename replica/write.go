@@ -52,8 +52,8 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	}
 	took := time.Since(start)
 	r.timings.requests.observe(readTxn, err, took)
-	if took > r.cfg.NoteSteps {
-		req.Steps = readSteps(ready, took)
+	if r.wanted(ctx, took) {
+		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
 	if warn := r.cfg.WarnApply; warn > 0 && took > warn {
 		r.slowApply("read-only txn ", req.Describe(), describeTxn(res), took, err)
@@ -124,7 +124,7 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	case <-ctx.Done():
 		if w.leave() {
 			err := r.ctxError(ctx.Err(), begun)
-			r.known(req, start, begun, milestones{}, err)
+			r.known(ctx, req, start, begun, milestones{}, err)
 			return fsm.Result{}, err
 		}
 		// The outcome is being handed over.
@@ -133,16 +133,18 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	marks := w.marks
 	res := w.take()
 	r.queue.waiters.Put(w)
-	r.known(req, start, begun, marks, res.Err)
+	r.known(ctx, req, start, begun, marks, res.Err)
 	return res, res.Err
 }
 
 // known counts a write whose outcome is known now.
-func (r *Replica) known(req *fsm.Request, start, begun time.Time, marks milestones, err error) {
+func (r *Replica) known(ctx context.Context, req *fsm.Request, start, begun time.Time, marks milestones, err error) {
 	took := time.Since(start)
 	r.timings.requests.observe(classOf(req), err, took)
-	if took > r.cfg.NoteSteps {
-		setSteps(req, marks.steps(begun, start, start.Add(took)))
+	if r.wanted(ctx, took) {
+		steps := marks.steps(begun, start, start.Add(took))
+		setSteps(req, steps)
+		r.trace(ctx, start, steps)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/grpc/stats"
+
 	"vigil/kv"
 	"vigil/ration"
 	"vigil/watch"
@@ -120,6 +122,8 @@ type Config struct {
 
 	Logger  *slog.Logger
 	Metrics *Metrics
+	// Stats is told of every call by the transport, if it is set.
+	Stats stats.Handler
 
 	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
 	// be half a MiB larger before the transport refuses it.

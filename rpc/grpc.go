@@ -111,6 +111,9 @@ func (s *Server) options() []grpc.ServerOption {
 		// A client that sends the preface and nothing after it is let go.
 		grpc.ConnectionTimeout(connectionTimeout),
 	}
+	if c.Stats != nil {
+		opts = append(opts, grpc.StatsHandler(c.Stats))
+	}
 	if c.KeepAliveMinTime > 0 {
 		opts = append(opts, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.KeepAliveMinTime}))
 	}

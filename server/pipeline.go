@@ -24,6 +24,7 @@ func (m *Member) replicaConfig() replica.Config {
 		NoElectionAdvance: c.NoInitialElectionTickAdvance,
 		MaxRequestBytes:   c.MaxRequestBytes,
 		WarnApply:         c.WarnApplyDuration,
+		Tracer:            m.spans(),
 		NoteSteps:         max(c.WarnUnaryDuration/2, 1),
 		SnapshotCount:     c.SnapshotCount,
 		CatchUpEntries:    c.SnapshotCatchUpEntries,

@@ -28,6 +28,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigil/internal/tracing"
 	"vigil/peer"
 	"vigil/ration"
 	"vigil/replica"
@@ -49,6 +50,7 @@ type Member struct {
 	peerTLS    *certificates
 	peers      []peerListener
 	promotions promotions
+	tracer     *tracing.Tracer // nil unless wanted
 	// transport is closed by close.
 	transport *peer.Transport
 	serving   sync.WaitGroup
@@ -127,6 +129,9 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if m.ranges, err = ration.New(m.cfg.MaxRangeBytesInFlight); err != nil {
 		return err
 	}
+	if err := m.openTracing(ctx); err != nil {
+		return err
+	}
 	rc := m.replicaConfig()
 	rc.JWT = jwt
 	rc.InitialMembers, rc.Joining = members, join
@@ -162,6 +167,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		KeepAliveInterval:    m.cfg.KeepAliveInterval,
 		KeepAliveTimeout:     m.cfg.KeepAliveTimeout,
 		WarnUnary:            m.cfg.WarnUnaryDuration,
+		Stats:                m.callStats(),
 	})
 	if err != nil {
 		return err
@@ -268,6 +274,7 @@ func (m *Member) close(ctx context.Context) error {
 		errs = append(errs, m.replica.Stop(ctx))
 	}
 	m.serving.Wait()
+	errs = append(errs, m.closeTracing(ctx))
 	// The lock last: until then the files are in use.
 	if m.lock != nil {
 		errs = append(errs, m.lock.Close())

@@ -38,6 +38,7 @@ const (
 	netLib        = "golang.org/x/net"
 	systemdLib    = "github.com/coreos/go-systemd/v22"
 	lumberjackLib = "gopkg.in/natefinch/lumberjack.v2"
+	otelLib       = "go.opentelemetry.io"
 
 	genprotoLib = "google.golang.org/genproto/googleapis/api"
 
@@ -60,6 +61,7 @@ var table = map[string]rule{
 	"internal/histogram":   {why: "arithmetic on durations"},
 	"internal/logline": {outside: []string{systemdLib, lumberjackLib},
 		why: "the process's log: what is worth a line is not its business"},
+	"internal/tracing": {outside: []string{otelLib, grpcLib}, why: "spans and where they go: what is worth one is not its business"},
 	"internal/bitflip": {why: "arithmetic on checksums"},
 	"wal": {inside: []string{"kv", "internal/vfs", "internal/bitflip"}, outside: []string{raftLib, pbLib},
 		why: "a leaf: the log stores entries and does not know what they mean"},
@@ -106,6 +108,7 @@ var table = map[string]rule{
 	"httpd": {inside: []string{"kv"}, outside: []string{promLib, netLib},
 		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
 	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "cluster", "replica", "watch", "rpc", "httpd", "gateway", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "auth/token", "peer", "compactor", "discovery"},
+	"server": {inside: []string{"kv", "internal/vfs", "internal/histogram", "internal/tracing", "cluster", "replica", "watch", "rpc", "httpd", "gateway", "portmux", "wal", "history", "mvcc", "raftnode", "fsm", "ration", "peer", "compactor", "discovery"},
 		outside: []string{grpcLib, promLib, raftLib, sysLib},
 		why:     "the only wiring"},
 	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"internal/onemember"},

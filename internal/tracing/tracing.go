@@ -1,0 +1,97 @@
+// Package tracing exports spans of requests by OpenTelemetry's protocol, to a collector that is told to it.
+//
+//		t, err := tracing.Open(ctx, tracing.Config{Address: "localhost:4317", SamplingRate: 1000})
+//		grpc.NewServer(grpc.StatsHandler(t.Handler()))
+//		if t.Traced(ctx) {
+//			t.Span(ctx, "commit", start, end)
+//		}
+//		err = t.Close(ctx)
+//
+//	 1. A trace that a client began and has sampled is exported; of others SamplingRate in a million are.
+//	 2. Nobody waits for the collector: spans are sent in batches in the background, and dropped when too
+//	    many wait.
+//	 3. A call that is not exported costs Traced a look into its context.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/stats"
+)
+
+// perMillion is the unit of Config.SamplingRate.
+const perMillion = 1_000_000
+
+// Config says what is exported and where to.
+type Config struct {
+	// Address is the collector's, HOST:PORT. It is spoken to without TLS, as etcd does.
+	Address string
+	// ServiceName is the same at all members, InstanceID another at each; it may be empty.
+	ServiceName, InstanceID string
+	// SamplingRate is how many of a million traces that begin here are exported.
+	SamplingRate int
+}
+
+// Tracer exports spans. Its methods are safe for concurrent use.
+type Tracer struct {
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+}
+
+// Open begins to export. The collector need not be there.
+func Open(ctx context.Context, c Config) (*Tracer, error) {
+	if c.SamplingRate < 0 || c.SamplingRate > perMillion {
+		return nil, fmt.Errorf("tracing: a sampling rate of %d in a million", c.SamplingRate)
+	}
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(c.Address))
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	attributes := []attribute.KeyValue{attribute.String("service.name", c.ServiceName)}
+	if c.InstanceID != "" {
+		attributes = append(attributes, attribute.String("service.instance.id", c.InstanceID))
+	}
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(resource.NewSchemaless(attributes...)),
+		sdk.WithSampler(sdk.ParentBased(sampler(c.SamplingRate))))
+	return &Tracer{provider: p, tracer: p.Tracer("vigil")}, nil
+}
+
+func sampler(rate int) sdk.Sampler {
+	if rate == 0 {
+		return sdk.NeverSample()
+	}
+	return sdk.TraceIDRatioBased(float64(rate) / perMillion)
+}
+
+// Handler makes a span of each call of a gRPC server, within the trace that the client tells, if any.
+func (t *Tracer) Handler() stats.Handler {
+	return otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(t.provider),
+		otelgrpc.WithPropagators(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})))
+}
+
+// Traced reports whether ctx is within a span that is exported.
+func (t *Tracer) Traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+
+// Span exports something that was done within the span of ctx.
+func (t *Tracer) Span(ctx context.Context, name string, start, end time.Time) {
+	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(start))
+	span.End(trace.WithTimestamp(end))
+}
+
+// Close sends what waits, until ctx ends.
+func (t *Tracer) Close(ctx context.Context) error {
+	if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	return nil
+}

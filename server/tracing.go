@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/stats"
+
+	"vigil/internal/tracing"
+	"vigil/replica"
+)
+
+// openTracing begins to export spans, if that is wanted.
+func (m *Member) openTracing(ctx context.Context) error {
+	c := &m.cfg.Tracing
+	if !c.Enabled {
+		return nil
+	}
+	t, err := tracing.Open(ctx, tracing.Config{Address: c.Address, ServiceName: c.ServiceName, InstanceID: c.InstanceID, SamplingRate: c.SamplingRate})
+	if err != nil {
+		return fmt.Errorf("--enable-distributed-tracing: %w", err)
+	}
+	m.tracer = t
+	m.log.Info("distributed tracing enabled", "address", c.Address, "service-name", c.ServiceName,
+		"service-instance-id", c.InstanceID, "sampling-rate", c.SamplingRate)
+	return nil
+}
+
+// spans is what the pipeline tells its steps, nil if nobody wants to know them.
+func (m *Member) spans() replica.Tracer {
+	if m.tracer == nil {
+		return nil
+	}
+	return m.tracer
+}
+
+// callStats is what the transport tells its calls, likewise.
+func (m *Member) callStats() stats.Handler {
+	if m.tracer == nil {
+		return nil
+	}
+	return m.tracer.Handler()
+}
+
+// lastSpans is how long the end of a member may take for spans that are not sent yet.
+const lastSpans = 300 * time.Millisecond
+
+func (m *Member) closeTracing(ctx context.Context) error {
+	if m.tracer == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSpans)
+	defer cancel()
+	return m.tracer.Close(ctx)
+}
