@@ -1,0 +1,262 @@
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"vigil/client"
+	"vigil/client/mirror"
+)
+
+func number(kv client.KeyValue) (int, error) { return strconv.Atoi(string(kv.Value)) }
+
+func start[T any](t *testing.T, cfg mirror.Config[T]) *mirror.Mirror[T] {
+	t.Helper()
+	m, err := mirror.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func put(t *testing.T, c *client.Client, key, value string) int64 {
+	t.Helper()
+	r, err := c.Put(t.Context(), key, []byte(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Header.Revision
+}
+
+func at[T any](t *testing.T, m *mirror.Mirror[T], rev int64) *mirror.View[T] {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	v, err := m.At(ctx, rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func keys[T any](items func(func(*mirror.Item[T]) bool)) (keys []string) {
+	for it := range items {
+		keys = append(keys, it.Key)
+	}
+	return keys
+}
+
+func TestMirror(t *testing.T) {
+	c := connect(t)
+	put(t, c, "n/1", "10")
+	put(t, c, "n/2", "x")
+	put(t, c, "other", "1")
+	odd := func(it *mirror.Item[int]) []string {
+		if it.Value%2 == 1 {
+			return []string{"odd", "number"}
+		}
+		return []string{"even", "number"}
+	}
+	var changes []mirror.Change[int] // read after At: what OnChange does comes after the view, so see below
+	done := make(chan struct{}, 100)
+	m := start(t, mirror.Config[int]{Client: c, Key: "n/", Decode: number, Indexes: map[string]func(*mirror.Item[int]) []string{"parity": odd},
+		OnChange: func(ch mirror.Change[int]) { changes = append(changes, ch); done <- struct{}{} }})
+	<-m.Ready()
+	first := m.View()
+	if first.Len() != 2 {
+		t.Fatal(first.Len())
+	}
+	if it, ok := first.Get("n/1"); !ok || it.Value != 10 || it.Err != nil || it.Version != 1 || it.ModRevision != it.CreateRevision {
+		t.Errorf("%+v", it)
+	}
+	if it, ok := first.Get("n/2"); !ok || it.Value != 0 || !errors.Is(it.Err, strconv.ErrSyntax) {
+		t.Errorf("one that cannot be decoded: %+v", it)
+	}
+	if _, ok := first.Get("other"); ok {
+		t.Error("a key outside")
+	}
+	put(t, c, "n/2", "7")
+	put(t, c, "n/3", "8")
+	if _, err := c.Delete(t.Context(), "n/1"); err != nil {
+		t.Fatal(err)
+	}
+	rev := put(t, c, "other", "2")
+	v := at(t, m, rev) // by asking for progress: nothing of the range changed then
+	if got := keys(v.All()); !slices.Equal(got, []string{"n/2", "n/3"}) {
+		t.Error(got)
+	}
+	if got := keys(v.Find("parity", "odd")); !slices.Equal(got, []string{"n/2"}) {
+		t.Error(got)
+	}
+	if got := keys(v.Find("parity", "number")); !slices.Equal(got, []string{"n/2", "n/3"}) {
+		t.Error(got)
+	}
+	if got := keys(v.From("n/3")); !slices.Equal(got, []string{"n/3"}) {
+		t.Error(got)
+	}
+	if got := keys(v.Prefix("n/2")); !slices.Equal(got, []string{"n/2"}) {
+		t.Error(got)
+	}
+	if got := keys(first.All()); !slices.Equal(got, []string{"n/1", "n/2"}) || first.Revision() >= v.Revision() {
+		t.Errorf("an old view changed: %q", got)
+	}
+	for range 5 {
+		<-done
+	}
+	var told []string
+	for _, ch := range changes {
+		s := ch.Key() + " "
+		if ch.Old != nil {
+			s += fmt.Sprint(ch.Old.Value)
+		}
+		if s += ">"; ch.New != nil {
+			s += fmt.Sprint(ch.New.Value)
+		}
+		told = append(told, s)
+	}
+	if want := []string{"n/1 >10", "n/2 >0", "n/2 0>7", "n/3 >8", "n/1 10>"}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+	if s := m.Status(); !s.Ready || s.Lists != 1 || s.Keys != 2 || s.Revision < rev || s.Trouble != nil || time.Since(s.Current) > time.Minute {
+		t.Errorf("%+v", s)
+	}
+	m.Close()
+	if err := m.Err(); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.At(t.Context(), rev+1000); err == nil {
+		t.Error("waited for a view of a closed mirror")
+	}
+}
+
+// TestChanges: applied to an empty map, changes give the view, whatever is missed by one who is slow.
+func TestChanges(t *testing.T) {
+	c := connect(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	m := start(t, mirror.Config[int]{Client: c, Decode: number})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	type result struct {
+		got  map[string]int
+		n    int
+		last error
+	}
+	follow := func(slow bool, until <-chan int64) <-chan result {
+		out := make(chan result, 1)
+		go func() {
+			r := result{got: map[string]int{}}
+			for ch, err := range m.Changes(ctx) {
+				if err != nil {
+					r.last = err
+					break
+				}
+				r.n++
+				old, had := r.got[ch.Key()]
+				if had != (ch.Old != nil) || had && old != ch.Old.Value {
+					t.Errorf("%q: had %d, change is from %+v", ch.Key(), old, ch.Old)
+				}
+				if ch.New == nil {
+					delete(r.got, ch.Key())
+				} else {
+					r.got[ch.Key()] = ch.New.Value
+				}
+				if slow && r.n == 1 {
+					<-until
+				}
+			}
+			out <- r
+		}()
+		return out
+	}
+	until := make(chan int64)
+	put(t, c, "first", "1")
+	fast, slow := follow(false, nil), follow(true, until)
+	var rev int64
+	for i := range 3000 {
+		key := fmt.Sprint("k", rng.IntN(50))
+		if rng.IntN(4) == 0 {
+			r, err := c.Delete(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rev = r.Header.Revision
+		} else {
+			rev = put(t, c, key, fmt.Sprint(i))
+		}
+	}
+	v := at(t, m, rev)
+	want := map[string]int{}
+	for it := range v.All() {
+		want[it.Key] = it.Value
+	}
+	close(until)
+	// Both have come to the end when a key that is written last has reached them.
+	late := make(chan result, 1)
+	go func() {
+		r := result{got: map[string]int{}}
+		for ch, err := range m.Changes(ctx) {
+			if err != nil {
+				break
+			}
+			r.got[ch.Key()] = ch.New.Value
+			if r.n++; r.n == len(want) {
+				break
+			}
+		}
+		late <- r
+	}()
+	if r := <-late; !maps.Equal(r.got, want) {
+		t.Errorf("one that began late has %v, want %v", r.got, want)
+	}
+	m.Close()
+	for name, ch := range map[string]<-chan result{"fast": fast, "slow": slow} {
+		if r := <-ch; !maps.Equal(r.got, want) || r.last != nil {
+			t.Errorf("the %s one has %v (%d changes, %v), want %v", name, r.got, r.n, r.last, want)
+		} else if name == "slow" && r.n > 200 {
+			t.Errorf("the slow one was told %d changes", r.n)
+		}
+	}
+	cancel(reason)
+	for _, err := range m.Changes(ctx) {
+		if err != nil && !errors.Is(err, reason) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEnds(t *testing.T) {
+	c := connect(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	m, err := mirror.Follow(ctx, c, "", mirror.String)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reason := errors.New("enough")
+	cancel(reason)
+	<-m.Done()
+	if !errors.Is(m.Err(), reason) {
+		t.Error(m.Err())
+	}
+	short, cancelShort := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancelShort()
+	if _, err := m.At(short, 1<<40); err == nil {
+		t.Error("it waited for nothing")
+	}
+	if _, err := mirror.Follow[string](ctx, c, "", nil); err == nil {
+		t.Error("no decoder")
+	}
+	if _, err := mirror.Follow(ctx, nil, "", mirror.String); err == nil {
+		t.Error("no client")
+	}
+}
