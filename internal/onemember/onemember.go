@@ -35,7 +35,7 @@ func run(m *testing.M, endpoint *string) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	s, err := server.Start(server.Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"},
+	s, err := server.Start(server.Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
 		UnsafeNoSync: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return 0, err

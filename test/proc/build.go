@@ -17,13 +17,18 @@ import (
 // Program is one of the programs that the tests run.
 type Program string
 
-// The programs. Vigil is built from the module that this one is nested in, the others from the
-// stock modules.
+// The programs. Those of Vigil are built from the module that this one is nested in, the others from
+// the stock modules.
 const (
-	Vigil   Program = "vigil"
-	Etcd    Program = "etcd"
-	Etcdctl Program = "etcdctl"
+	Vigil    Program = "vigil"
+	Vigilctl Program = "vigilctl"
+	Follow   Program = "follow" // an example
+	Etcd     Program = "etcd"
+	Etcdctl  Program = "etcdctl"
 )
+
+// ours are the packages of Vigil's programs.
+var ours = map[Program]string{Vigil: "./cmd/vigil", Vigilctl: "./cmd/vigilctl", Follow: "./examples/follow"}
 
 // Subject is the server under test: Vigil, or whatever VIGIL_SUBJECT names. With
 // VIGIL_SUBJECT=etcd every expectation is checked against the stock server, which proves the
@@ -43,11 +48,11 @@ type build struct {
 
 // builds remembers, for this process, what has been built. go build itself leaves an output alone
 // that is up to date, so the processes of one test run share the work through the directory.
-var builds = map[Program]*build{Vigil: {}, Etcd: {}, Etcdctl: {}}
+var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Etcd: {}, Etcdctl: {}}
 
 // Path returns the executable of a program, building it if it is missing or out of date. With
-// VIGIL_RACE=1 Vigil is built with the race detector; with VIGIL_BINARY it is not built at all but
-// taken from there.
+// VIGIL_RACE=1 Vigil's are built with the race detector; with VIGIL_BINARY the server is not built at
+// all but taken from there.
 func Path(t testing.TB, p Program) string {
 	t.Helper()
 	path, err := Build(p)
@@ -93,14 +98,15 @@ func compile(p Program) (string, error) {
 
 	name := filepath.Join(dir, string(p))
 	args := []string{"build"}
-	from := "./cmd/" + string(p)
-	if p == Vigil {
+	from, own := ours[p]
+	if own {
 		args = append(args, "-C", filepath.Dir(root))
 		if os.Getenv("VIGIL_RACE") != "" {
 			name += "-race"
 			args = append(args, "-race")
 		}
 	} else {
+		from = "./cmd/" + string(p)
 		args = append(args, "-C", root)
 	}
 	args = append(args, "-buildvcs=false", "-o", name, from)

@@ -1,0 +1,158 @@
+// Package mirror_test follows a store with client/mirror through everything that can interrupt it.
+package mirror_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vigil/test/link"
+	"vigil/test/proc"
+)
+
+// rounds is how often the program is run; VIGIL_ROUNDS overrides it.
+func rounds(t *testing.T, n int) int {
+	if s := os.Getenv("VIGIL_ROUNDS"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// TestFollow runs the example program while the member is killed, the network cut and the history compacted. The
+// copy that its output describes must be the store's in the end.
+func TestFollow(t *testing.T) {
+	for _, p := range []proc.Program{proc.Vigil, proc.Etcd} {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			f := &follow{T: t, server: proc.Start(t, proc.Config{Program: p, Memory: true}), net: link.New(t), left: "program"}
+			f.addr = f.net.Node("member", f.server.Addr())
+			f.stock = f.server.Client()
+			for i := range rounds(t, 4) {
+				f.round(uint64(i))
+			}
+		})
+	}
+}
+
+type follow struct {
+	*testing.T
+	server *proc.Server
+	net    *link.Network
+	stock  *clientv3.Client // not through the network
+	addr   string
+	left   string // name of the program on the network
+}
+
+func (f *follow) round(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	prefix := fmt.Sprintf("round/%d/", seed)
+	ctx := proc.Context(f.T)
+	end := int64(0)
+	write := func(n int) {
+		for range n {
+			key := prefix + fmt.Sprint(rng.IntN(30))
+			var err error
+			if rng.IntN(4) == 0 {
+				_, err = f.stock.Delete(ctx, key)
+			} else {
+				var r *clientv3.PutResponse
+				if r, err = f.stock.Put(ctx, key, fmt.Sprint(rng.Uint32())); err == nil {
+					end = r.Header.Revision
+				}
+			}
+			if err != nil {
+				f.Fatalf("round %d: %v", seed, err)
+			}
+		}
+	}
+	write(20)
+	program, err := proc.Launch([]string{proc.Path(f.T, proc.Follow), f.addr, prefix}, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer program.Kill()
+	f.net.Runs(f.left, program.Pid())
+	if rng.IntN(3) > 0 {
+		<-program.Log().Lines(1) // else what follows happens before it has begun
+	}
+	steps := []func(){
+		func() { // the network is cut, and what is missed is compacted away
+			f.net.Set(f.left, "member", link.Rule{Stall: true})
+			f.net.Reset(f.left, "member")
+			write(40)
+			if _, err := f.stock.Compact(ctx, end); err != nil {
+				f.Fatalf("round %d: compact: %v", seed, err)
+			}
+			write(5)
+			f.net.Heal()
+		},
+		func() { // the member is killed
+			f.server.Kill()
+			f.server.Restart()
+			write(10)
+		},
+		func() { // connections are lost again and again
+			for range 5 {
+				write(3)
+				f.net.Reset(f.left, "member")
+			}
+		},
+	}
+	rng.Shuffle(len(steps), func(i, j int) { steps[i], steps[j] = steps[j], steps[i] })
+	for _, step := range steps {
+		write(10)
+		step()
+	}
+	// What comes last in the store and in the order of keys comes last in the output.
+	last := prefix + "~"
+	if _, err := f.stock.Put(ctx, last, "end"); err != nil {
+		f.Fatal(err)
+	}
+	select {
+	case <-program.Log().Wait(fmt.Sprintf("%q = %q\n", last, "end")):
+	case <-program.Exited():
+		f.Fatalf("round %d: the program ended: %s", seed, program.Log().Tail(10))
+	case <-time.After(40 * time.Second):
+		f.Fatalf("round %d: the program does not come to the end: %s", seed, program.Log().Tail(10))
+	}
+	want := map[string]string{}
+	r, err := f.stock.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, kv := range r.Kvs {
+		want[string(kv.Key)] = string(kv.Value)
+	}
+	if got := f.replay(program.Log().String()); !maps.Equal(got, want) {
+		f.Fatalf("round %d: the copy is %v\nthe store has %v", seed, got, want)
+	}
+}
+
+// replay applies the lines of the program.
+func (f *follow) replay(output string) map[string]string {
+	got := map[string]string{}
+	for line := range strings.Lines(output) {
+		var key, value string
+		if _, err := fmt.Sscanf(line, "%q = %q\n", &key, &value); err == nil {
+			got[key] = value
+		} else if _, err := fmt.Sscanf(line, "%q is gone\n", &key); err == nil {
+			if _, had := got[key]; !had {
+				f.Fatalf("the program was told that %q is gone, which it did not have", key)
+			}
+			delete(got, key)
+		} else {
+			f.Fatalf("the program wrote %q", line)
+		}
+	}
+	return got
+}
