@@ -102,13 +102,15 @@ func leaderOf(t *testing.T, members []*proc.Server) (leader *proc.Server) {
 	return leader
 }
 
-// load creates objects one after the other, whatever happens to the store, and watches them.
+// load creates objects one after the other, whatever happens to the store, and watches them in two ways: by
+// a watcher that begins again where it was if it is cut off, and by a single watch.
 type load struct {
 	maps    corev1.ConfigMapInterface
 	stop    context.CancelFunc
 	writer  chan struct{} // closed when the writer has ended
 	watcher *retry.RetryWatcher
 	watched chan struct{} // closed when the reader of the watch has ended
+	single  watch.Interface
 
 	mu struct {
 		sync.Mutex
@@ -134,6 +136,10 @@ func startLoad(t *testing.T, s *apiServer) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if l.single, err = l.maps.Watch(t.Context(), meta.ListOptions{ResourceVersion: list.ResourceVersion}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.single.Stop)
 	go l.read()
 	go l.write(ctx)
 	return l
@@ -224,5 +230,10 @@ func (l *load) finish(t *testing.T) {
 			t.Fatalf("event %d of the watch is %q", i, e)
 		}
 	}
-	t.Logf("%d objects were acknowledged and are there, the watch saw each once and in order; %d attempts failed meanwhile", created, failed)
+	for i, e := range events(t, l.single, len(list.Items)) {
+		if e != fmt.Sprint("ADDED n", i) {
+			t.Fatalf("event %d of the single watch is %q", i, e)
+		}
+	}
+	t.Logf("%d objects were acknowledged and are there, watches saw each once and in order without an end; %d attempts failed meanwhile", created, failed)
 }
