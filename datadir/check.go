@@ -123,9 +123,10 @@ type Check struct {
 	noLog error
 }
 
-// created is the position of a store that was created and has no raft log yet, of a member that joins
-// it is none: a crash in the middle of the first start leaves it, and the next start completes it.
-var created = history.Applied{Term: 1, Index: 1}
+// First is the position of a store that was created and has no raft log yet, of a member that joins
+// it is none: a crash in the middle of the first start leaves it, and so does a restore; the next start
+// completes it. Every member of a new cluster begins there.
+var First = history.Applied{Term: 1, Index: 1}
 
 // Open finds out what is in a directory. It fails with fs.ErrNotExist or ErrNotDataDir if there is
 // nothing to check.
@@ -330,7 +331,7 @@ func (c *Check) Report() *Report {
 		r.FirstIndex, r.LastIndex, r.Commit = w.First, w.Last, w.Commit
 	}
 	switch {
-	case c.noLog != nil && c.history.Applied != created && c.history.Applied != (history.Applied{}):
+	case c.noLog != nil && c.history.Applied != First && c.history.Applied != (history.Applied{}):
 		c.bad(c.walDir(), c.noLog)
 	case c.history != nil && c.wal != nil:
 		c.bad(c.walDir(), c.agree())

@@ -55,6 +55,11 @@ func Read(meta []history.Meta) (*Contents, error) {
 	return c, err
 }
 
+// NoAlarm returns the meta record by which an alarm is gone.
+func NoAlarm(a kv.Alarm) history.Meta {
+	return alarmRecord(kv.AlarmChange{Alarm: a, Clear: true})
+}
+
 // Records returns the meta records that tell it.
 func (c *Contents) Records() []history.Meta {
 	out := Initial(c.Members, c.Conf)

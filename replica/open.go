@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/cluster"
+	"vigil/datadir"
 	"vigil/fsm"
 	"vigil/history"
 	"vigil/wal"
@@ -15,7 +16,7 @@ import (
 
 // first is the position that every member of a new cluster begins at: the store is created as the
 // outcome of an entry that nobody ever wrote, and the raft log begins behind it.
-var first = history.Applied{Term: 1, Index: 1}
+var first = datadir.First
 
 // disk is what a member has on disk.
 type disk struct {

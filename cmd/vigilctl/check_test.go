@@ -63,7 +63,7 @@ func dataDir(t *testing.T) (dir, checkpoint string) {
 }
 
 // snapshot is the content of all files below a directory.
-func snapshot(t *testing.T, dir string) string {
+func content(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -83,10 +83,10 @@ func snapshot(t *testing.T, dir string) string {
 // command runs vigilctl, which must not change dir.
 func command(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	before := snapshot(t, dir)
+	before := content(t, dir)
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, &out, &errs)
-	if snapshot(t, dir) != before {
+	if content(t, dir) != before {
 		t.Errorf("%q changed the directory", args)
 	}
 	return code, out.String(), errs.String()

@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(checkCommand())
+	root.AddCommand(checkCommand(), snapshotCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -117,7 +117,12 @@ var table = map[string]rule{
 	"examples/follow":    {inside: []string{"client", "client/mirror"}, why: "an example is a program of a user"},
 	"internal/onemember": {inside: []string{"server"}, why: "a server for the tests of packages that know none"},
 	"cmd/vigil":          {inside: []string{"server", "internal/logline"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib}, why: "flags, environment and file into server.Config, run, exit"},
-	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs"}, outside: []string{cobraLib, pflagLib},
+	"restore/etcdwal": {inside: []string{"internal/vfs"}, outside: []string{raftLib, pbLib},
+		why: "a foreign format: what entries mean is the business of restore"},
+	"restore": {inside: []string{"kv", "internal/vfs", "history", "datadir", "mvcc", "cluster", "auth", "fsm", "snapshot", "rpc/wire", "restore/etcdwal"},
+		outside: []string{raftLib, pbLib, apiLib},
+		why:     "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
+	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore"}, outside: []string{cobraLib, pflagLib, "github.com/schollz/progressbar/v3"},
 		why: "commands, and how their answers are printed"},
 }
 

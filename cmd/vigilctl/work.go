@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// workInterval is how often a line tells how far work has come where there is no terminal.
+const workInterval = 10 * time.Second
+
+// work tells how far something is that may take long: a bar on a terminal, a line now and then elsewhere.
+type work struct {
+	w    io.Writer
+	bar  *progressbar.ProgressBar // nil where there is no terminal
+	what string
+	said time.Time
+}
+
+func newWork(w io.Writer) *work { return &work{w: w, said: time.Now()} }
+
+// show tells how many bytes of how many are done.
+func (p *work) show(what string, done, total int64) {
+	if !isTerminal(p.w) {
+		if now := time.Now(); now.Sub(p.said) >= workInterval {
+			p.said = now
+			fmt.Fprintf(p.w, "%s: %s of %s\n", what, size(done), size(total))
+		}
+		return
+	}
+	if p.bar == nil || what != p.what {
+		p.end()
+		p.what = what
+		p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(what),
+			progressbar.OptionShowBytes(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+	_ = p.bar.Set64(min(done, total)) // what cannot be shown is not shown
+}
+
+// end takes the bar away.
+func (p *work) end() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		p.bar = nil
+	}
+}

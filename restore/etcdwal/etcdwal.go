@@ -1,0 +1,315 @@
+// Package etcdwal reads the raft log of an etcd member that is not running: the entries behind a
+// position. It is for one purpose, to complete a database with what had not reached it when the member
+// ended, and reads nothing else of the log.
+//
+// A log is a directory of files that follow each other. A file is a sequence of frames, each a length,
+// a record and padding; the checksums of all records of the log are chained. docs/formats/etcd-snapshot.md
+// has the bytes.
+//
+// # Invariants
+//
+//  1. Nothing is written or locked.
+//  2. An entry is returned only if its record and everything in front of it in its file has a good
+//     checksum, and if it follows the entry before it.
+//  3. What a crash tore off the end of the last file is left out. Anything else that is wrong is an error
+//     that names the file and the offset.
+package etcdwal
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"path/filepath"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/vfs"
+)
+
+// The types of records.
+const (
+	typeMetadata = 1 + iota
+	typeEntry
+	typeState
+	typeCRC
+	typeSnapshot
+)
+
+const (
+	frameSize = 8
+	// sector is what a disk writes whole: of a torn record, whole sectors are still zero.
+	sector = 512
+	// maxRecord bounds a record. Requests of etcd are far smaller.
+	maxRecord = 1 << 28
+	// maxBytes bounds the entries that are kept. A member writes its database ten times a second.
+	maxBytes = 1 << 30
+)
+
+// ErrCorrupt is what errors.Is finds in every error about the content of a log.
+var ErrCorrupt = errors.New("damaged raft log")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Log is what was read.
+type Log struct {
+	// Entries follow each other, the first behind the position that was asked for.
+	Entries []*raftpb.Entry
+	// Torn is how many bytes at the end a crash has left of a record.
+	Torn int64
+}
+
+// reader is a reading under way.
+type reader struct {
+	after uint64
+	log   Log
+	bytes int
+	// first is the index of the first entry of the files that were read, 0 before there is one.
+	first uint64
+	crc   uint32
+}
+
+// Read reads the entries behind an index. A log that ends in front of it has none; one that begins
+// behind it is an error.
+func Read(fsys vfs.FS, dir string, after uint64) (*Log, error) {
+	files, err := choose(fsys, dir, after)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{after: after}
+	for i, name := range files {
+		if err := r.file(fsys, filepath.Join(dir, name), i == 0, i == len(files)-1); err != nil {
+			return nil, err
+		}
+	}
+	if r.first > after+1 {
+		return nil, fmt.Errorf("%w: %s: it begins at index %d and the database ends at %d: what is in between is missing", ErrCorrupt, dir, r.first, after)
+	}
+	return &r.log, nil
+}
+
+// choose returns the files that may hold entries behind an index, in order.
+func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	var next uint64
+	for _, name := range names {
+		var seq, index uint64
+		if n, err := fmt.Sscanf(name, "%016x-%016x.wal", &seq, &index); n != 2 || err != nil || name != fmt.Sprintf("%016x-%016x.wal", seq, index) {
+			continue // what is prepared for later, or was put aside
+		}
+		switch {
+		case index <= after+1:
+			files = files[:0]
+		case len(files) == 0:
+			return nil, fmt.Errorf("%w: %s: the first file begins at index %d and the database ends at %d: what is in between is missing", ErrCorrupt, dir, index, after)
+		case seq != next:
+			return nil, fmt.Errorf("%w: %s: the file in front of %s is missing", ErrCorrupt, dir, name)
+		}
+		files, next = append(files, name), seq+1
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%w: there is no file of it in %s", ErrCorrupt, dir)
+	}
+	return files, nil
+}
+
+// file reads one file. The first one says itself what its chain of checksums begins with.
+func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 1<<20)
+	off := int64(0)
+	for {
+		bad := func(format string, args ...any) error {
+			return fmt.Errorf("%w: %s: offset %d: %s", ErrCorrupt, path, off, fmt.Sprintf(format, args...))
+		}
+		b, n, err := frame(in, size-off)
+		if err != nil && err != errFrame {
+			return fmt.Errorf("%s: offset %d: %w", path, off, err)
+		}
+		if n == 0 && err == nil {
+			if off == 0 {
+				return bad("it has no record")
+			}
+			return nil
+		}
+		if err == nil {
+			err = r.record(b, first && off == 0, off == 0)
+		}
+		switch {
+		case err == nil:
+			off += n
+		case last && off > 0 && torn(b, off+frameSize):
+			r.log.Torn = size - off
+			return nil
+		default:
+			return bad("%v", err)
+		}
+	}
+}
+
+// errFrame: a frame does not fit into the file.
+var errFrame = errors.New("a record is longer than the file")
+
+// frame reads a frame and returns its record, and how long the frame is: 0 at the end.
+func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
+	if left < frameSize {
+		return nil, 0, nil
+	}
+	var head [frameSize]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return nil, 0, err
+	}
+	field := binary.LittleEndian.Uint64(head[:])
+	if field == 0 {
+		return nil, 0, nil // space that is prepared for records to come
+	}
+	size, pad := int64(field&^(0xff<<56)), int64(0)
+	if field>>63 != 0 {
+		pad = int64(field >> 56 & 7)
+	}
+	if size > maxRecord || size+pad > left-frameSize {
+		return nil, 0, errFrame
+	}
+	b = make([]byte, size+pad)
+	if _, err := io.ReadFull(in, b); err != nil {
+		return nil, 0, err
+	}
+	return b[:size], frameSize + size + pad, nil
+}
+
+// torn reports whether a record, which begins at an offset of the file, is what a crash has left of one:
+// a sector of it was never written.
+func torn(b []byte, off int64) bool {
+	if b == nil {
+		return true // it goes beyond the end of the file, which is only prepared after its head is written
+	}
+	for len(b) > 0 {
+		n := min(int(sector-off%sector), len(b))
+		zero := true
+		for _, c := range b[:n] {
+			zero = zero && c == 0
+		}
+		if zero {
+			return true
+		}
+		b, off = b[n:], off+int64(n)
+	}
+	return false
+}
+
+// record takes a record. Of a file the first one says what the checksum was at its beginning; that of
+// the first file is believed.
+func (r *reader) record(b []byte, believe, begins bool) error {
+	typ, sum, data, err := parse(b)
+	if err != nil {
+		return err
+	}
+	if begins && typ != typeCRC {
+		return errors.New("a file does not begin with a checksum")
+	}
+	if typ == typeCRC {
+		if !believe && sum != r.crc {
+			return errors.New("it does not follow what is in front of it")
+		}
+		r.crc = sum
+		return nil
+	}
+	crc := crc32.Update(r.crc, castagnoli, data)
+	if crc != sum {
+		return fmt.Errorf("checksum %08x of a record, which says %08x", crc, sum)
+	}
+	r.crc = crc
+	switch typ {
+	case typeEntry:
+		var e raftpb.Entry
+		if err := proto.Unmarshal(data, &e); err != nil {
+			return err
+		}
+		return r.entry(&e, len(data))
+	case typeMetadata, typeState, typeSnapshot:
+		return nil
+	}
+	return fmt.Errorf("a record of the unknown type %d", typ)
+}
+
+// entry takes an entry. One at an index that was there before replaces it, and all behind it.
+func (r *reader) entry(e *raftpb.Entry, size int) error {
+	index := e.GetIndex()
+	if r.first == 0 || index < r.first {
+		r.first = index
+	}
+	if index <= r.after {
+		r.log.Entries = r.log.Entries[:0]
+		return nil
+	}
+	at := index - r.after - 1
+	if have := uint64(len(r.log.Entries)); at > have && (have > 0 || r.first <= r.after) {
+		return fmt.Errorf("entry %d follows entry %d", index, r.after+have)
+	} else if at > have {
+		return nil // Read says that the log begins too late
+	}
+	if r.bytes += size; r.bytes > maxBytes {
+		return fmt.Errorf("more than %d bytes of entries are not in the database", maxBytes)
+	}
+	r.log.Entries = append(r.log.Entries[:at], e)
+	return nil
+}
+
+// The fields of a record.
+const (
+	fieldType = 1 + iota
+	fieldCRC
+	fieldData
+)
+
+var errRecord = errors.New("malformed record")
+
+// parse reads a record.
+func parse(b []byte) (typ uint64, crc uint32, data []byte, err error) {
+	for len(b) > 0 {
+		num, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0, 0, nil, errRecord
+		}
+		b = b[n:]
+		switch {
+		case wire == protowire.VarintType:
+			v, n := protowire.ConsumeVarint(b)
+			if n < 0 {
+				return 0, 0, nil, errRecord
+			}
+			b = b[n:]
+			switch num {
+			case fieldType:
+				typ = v
+			case fieldCRC:
+				crc = uint32(v)
+			}
+		case wire == protowire.BytesType && num == fieldData:
+			v, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return 0, 0, nil, errRecord
+			}
+			data, b = v, b[n:]
+		default:
+			return 0, 0, nil, errRecord
+		}
+	}
+	return typ, crc, data, nil
+}
