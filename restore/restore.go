@@ -138,7 +138,7 @@ func newBuilder(ctx context.Context, o *Options) (*builder, error) {
 
 // build fills the store.
 func (b *builder) build() error {
-	src, err := open(b.o)
+	src, err := open(b.ctx, b.o)
 	if err != nil {
 		return err
 	}
@@ -187,9 +187,6 @@ func (b *builder) record(rev kv.Rev, tombstone bool, data []byte) error {
 		return nil
 	}
 	b.pending = 0
-	if err := b.ctx.Err(); err != nil {
-		return err
-	}
 	return b.log.Commit(history.Applied{})
 }
 

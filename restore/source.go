@@ -35,13 +35,13 @@ type source struct {
 }
 
 // open opens a backup, and checks as much of it as is read before anything is built.
-func open(o *Options) (*source, error) {
+func open(ctx context.Context, o *Options) (*source, error) {
 	st, err := o.FS.Stat(o.Source)
 	if err != nil {
 		return nil, err
 	}
 	if !st.IsDir() {
-		return openFile(o, o.Source, o.SkipHash)
+		return openFile(ctx, o, o.Source, o.SkipHash)
 	}
 	exists := func(name string) bool {
 		_, err := o.FS.Stat(filepath.Join(o.Source, name))
@@ -49,14 +49,14 @@ func open(o *Options) (*source, error) {
 	}
 	switch {
 	case exists(memberDir):
-		return openEtcd(o)
+		return openEtcd(ctx, o)
 	case exists(datadir.HistoryName):
 		return nil, fmt.Errorf("%s is the data directory of a Vigil member: copy it while the member is stopped, or take a snapshot with vigilctl snapshot save", o.Source)
 	}
 	return nil, fmt.Errorf("%s is a directory without %s: it is not the data directory of an etcd member", o.Source, etcdDB)
 }
 
-func openFile(o *Options, path string, skipHash bool) (*source, error) {
+func openFile(ctx context.Context, o *Options, path string, skipHash bool) (*source, error) {
 	f, err := o.FS.Open(path)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func openFile(o *Options, path string, skipHash bool) (*source, error) {
 		if skipHash {
 			total = s.size
 		}
-		s.db, err = snapshot.Open(f, s.size, snapshot.Options{SkipHash: skipHash, Progress: o.progress("reading "+filepath.Base(path), total)})
+		s.db, err = snapshot.Open(interruptible{ctx, f}, s.size, snapshot.Options{SkipHash: skipHash, Progress: o.progress("reading "+filepath.Base(path), total)})
 	}
 	if err != nil {
 		s.close()
@@ -77,6 +77,20 @@ func openFile(o *Options, path string, skipHash bool) (*source, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
+}
+
+// interruptible is a file whose reads fail when a context is done.
+type interruptible struct {
+	ctx  context.Context
+	file vfs.File
+}
+
+// ReadAt implements io.ReaderAt.
+func (r interruptible) ReadAt(b []byte, off int64) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.file.ReadAt(b, off)
 }
 
 // progress returns what adds up the bytes that are done of something.
@@ -92,14 +106,14 @@ func (o *Options) progress(what string, total int64) func(int64) {
 }
 
 // openEtcd opens the database of an etcd member and what of its raft log has not reached it.
-func openEtcd(o *Options) (*source, error) {
+func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	path := filepath.Join(o.Source, etcdDB)
 	if held, err := vfs.Locked(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	} else if held {
 		return nil, fmt.Errorf("%s is in use: stop the etcd member, or take a snapshot of it with etcdctl snapshot save and restore that", path)
 	}
-	s, err := openFile(o, path, true)
+	s, err := openFile(ctx, o, path, true)
 	if err != nil {
 		return nil, err
 	}

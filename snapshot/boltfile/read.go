@@ -2,6 +2,7 @@ package boltfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -50,31 +51,37 @@ func Open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
 
 // open finds the meta page that counts: the newer one of those that are whole.
 func (f *File) open() error {
-	b := make([]byte, pageHeaderSize+metaSize)
-	try := func(off int64) (meta, error) {
-		if off+int64(len(b)) > f.size {
-			return meta{}, errMetaMagic
-		}
-		if _, err := f.r.ReadAt(b, off); err != nil {
-			return meta{}, err
-		}
-		return decodeMeta(b[pageHeaderSize:])
-	}
-	first, err := try(0)
+	first, err := f.metaAt(0)
 	if err == nil {
 		f.meta = first
-		if second, err := try(int64(first.pageSize)); err == nil && second.pageSize == first.pageSize && second.txid > first.txid {
+		if second, err := f.metaAt(int64(first.pageSize)); err == nil && second.pageSize == first.pageSize && second.txid > first.txid {
 			f.meta = second
 		}
 		return nil
 	}
-	for size := int64(minPageSize); size <= maxPageSize; size *= 2 {
-		if m, err2 := try(size); err2 == nil && int64(m.pageSize) == size {
+	for size := int64(minPageSize); size <= maxPageSize && errors.Is(err, ErrCorrupt); size *= 2 {
+		if m, err := f.metaAt(size); err == nil && int64(m.pageSize) == size {
 			f.meta = m
 			return nil
 		}
 	}
-	return corrupt(0, "%v", err)
+	return err
+}
+
+// metaAt reads the meta page at an offset.
+func (f *File) metaAt(off int64) (meta, error) {
+	b := make([]byte, pageHeaderSize+metaSize)
+	if off+int64(len(b)) > f.size {
+		return meta{}, corrupt(off, "%v", errMetaMagic)
+	}
+	if err := f.fill(b, off); err != nil {
+		return meta{}, err
+	}
+	m, err := decodeMeta(b[pageHeaderSize:])
+	if err != nil {
+		err = corrupt(off, "%v", err)
+	}
+	return m, err
 }
 
 // Size is how many bytes of the file count, -1 for too many. It may be longer.
