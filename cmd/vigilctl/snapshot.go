@@ -17,7 +17,7 @@ func snapshotCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(snapshotStatusCommand(), snapshotRestoreCommand())
+	c.AddCommand(snapshotSaveCommand(), snapshotStatusCommand(), snapshotRestoreCommand())
 	return c
 }
 

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"vigil/client"
+)
+
+const snapshotSaveHelp = `Copy the whole state of one member into a file: keys with all revisions that are
+not compacted, leases, users and roles, as of one moment of the call. The member
+goes on serving; a learner, and a member without a leader, give what they have.
+
+The file is in etcd's format: vigilctl and etcdutl check and restore it. It gets
+its name when it is whole, compared with the checksum that the member sends, and
+on disk. Who can read it can read everything in it; it is made for its owner only.
+
+Each flag can be given as an environment variable too: VIGILCTL_ENDPOINTS, or
+ETCDCTL_ENDPOINTS, and so on.`
+
+// connection is the flags that say how to reach a member.
+type connection struct {
+	endpoints      []string
+	user, password string
+	cfg            client.Config
+}
+
+func (c *connection) addTo(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&c.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "the member to ask, `HOST:PORT` or a URL")
+	flags.StringVar(&c.cfg.TLSFiles.CA, "cacert", "", "verify the member's certificate with this `FILE` of authorities")
+	flags.StringVar(&c.cfg.TLSFiles.Cert, "cert", "", "identify with this certificate `FILE`")
+	flags.StringVar(&c.cfg.TLSFiles.Key, "key", "", "the `FILE` with the key of --cert")
+	flags.BoolVar(&c.cfg.TLSFiles.InsecureSkipVerify, "insecure-skip-tls-verify", false, "accept any certificate of the member, for tests")
+	flags.StringVar(&c.user, "user", "", "the user, `NAME[:PASSWORD]`")
+	flags.StringVar(&c.password, "password", "", "the password of --user")
+	flags.DurationVar(&c.cfg.DialTimeout, "dial-timeout", 2*time.Second, "how long the member may take to be reached")
+}
+
+// fromEnvironment sets the flags that were not given and whose environment variable is set.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		for _, prefix := range []string{"VIGILCTL_", "ETCDCTL_"} {
+			name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+			v, ok := os.LookupEnv(name)
+			if !ok || f.Changed || err != nil {
+				continue
+			}
+			if e := flags.Set(f.Name, v); e != nil {
+				err = fmt.Errorf("%s: %w", name, e)
+			}
+		}
+	})
+	return err
+}
+
+// open returns a client of the one member.
+func (c *connection) open() (*client.Client, error) {
+	if len(c.endpoints) != 1 {
+		return nil, fmt.Errorf("snapshot must be requested to one selected node, not multiple %v", c.endpoints)
+	}
+	c.cfg.Endpoints = c.endpoints
+	c.cfg.Username, c.cfg.Password = c.user, c.password
+	if name, password, ok := strings.Cut(c.user, ":"); ok && c.password == "" {
+		c.cfg.Username, c.cfg.Password = name, password
+	}
+	if c.cfg.Username != "" && c.cfg.Password == "" {
+		return nil, errors.New("--user without a password: give --password or --user NAME:PASSWORD")
+	}
+	return client.New(c.cfg)
+}
+
+func snapshotSaveCommand() *cobra.Command {
+	var conn connection
+	c := &cobra.Command{
+		Use:     "save FILE",
+		Short:   "Copy the state of one member into a file",
+		Long:    snapshotSaveHelp,
+		Example: "  vigilctl snapshot save backup.db --endpoints 10.0.0.1:2379",
+		Args:    exactlyOne("snapshot save"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := fromEnvironment(c.Flags()); err != nil {
+				return err
+			}
+			cl, err := conn.open()
+			if err != nil {
+				return err
+			}
+			defer cl.Close()
+			return save(c, cl, args[0])
+		},
+	}
+	conn.addTo(c.Flags())
+	return c
+}
+
+// save copies a snapshot into a file.
+func save(c *cobra.Command, cl *client.Client, path string) error {
+	s, err := cl.Snapshot(c.Context())
+	if err != nil {
+		return &exit{exitFailure, interrupted(c, err)}
+	}
+	defer s.Close()
+	p := newWork(c.ErrOrStderr())
+	var done int64
+	err = writeFile(path, s, func(n int) {
+		done += int64(n)
+		p.show("fetching "+path, done, s.Size)
+	})
+	p.end()
+	if err != nil {
+		return &exit{exitFailure, interrupted(c, err)}
+	}
+	fmt.Fprintf(c.OutOrStdout(), "Snapshot saved at %s\n", path)
+	if s.Version != "" {
+		fmt.Fprintf(c.OutOrStdout(), "Server version %s\n", s.Version)
+	}
+	return nil
+}
+
+// interrupted says in short that somebody has interrupted the command, if that is what an error comes from.
+func interrupted(c *cobra.Command, err error) error {
+	if c.Context().Err() != nil && errors.Is(c.Context().Err(), context.Canceled) {
+		return errors.New("interrupted; nothing was saved")
+	}
+	return err
+}
+
+// writeFile gives all that r has the name path, durably and at once; until then, and after an error, there
+// is what was there before.
+func writeFile(path string, r io.Reader, progress func(n int)) error {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(f, counting{r, progress}); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names of a directory durable, where the system can.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+// counting tells how much was read.
+type counting struct {
+	r    io.Reader
+	told func(n int)
+}
+
+func (c counting) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.told(n)
+	return n, err
+}
