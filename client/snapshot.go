@@ -43,7 +43,12 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := attempts{c: c, m: &snapshotMethod}
 	for {
-		s, err := openSnapshot(ctx, &a)
+		octx, err := a.next(ctx)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		s, err := openSnapshot(octx, &a)
 		if err == nil {
 			s.cancel = cancel
 			return s, nil
@@ -56,11 +61,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 func openSnapshot(ctx context.Context, a *attempts) (*Snapshot, error) {
-	octx, err := a.next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := a.at.conn.NewStream(octx, snapshotDesc, a.m.name)
+	stream, err := a.at.conn.NewStream(ctx, snapshotDesc, a.m.name)
 	if err != nil {
 		return nil, err
 	}
