@@ -143,7 +143,7 @@ func (t *Transport) hear(conn net.Conn) (*greeted, hello, error) {
 				g.conn = plain.Conn // where it understands the answer
 				return g, hello{}, refuse(CodeMalformed, "it speaks no TLS: an https peer URL is needed")
 			}
-			return g, hello{}, fmt.Errorf("TLS handshake: %w", err)
+			return g, hello{}, fmt.Errorf("%w: %w", errHandshakeTLS, err)
 		}
 	}
 	first, err := g.br.Peek(1)
@@ -186,7 +186,7 @@ func (t *Transport) reject(g *greeted, h hello, err error) {
 	}
 	e := (*Error)(nil)
 	level := slog.LevelWarn
-	what := "connection"
+	what := failureClass(err)
 	if errors.As(err, &e) {
 		t.refused[min(e.Code, CodeClosing)].Add(1)
 		what = fmt.Sprintf("code %d", e.Code)

@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+var errHandshakeTLS = errors.New("TLS handshake")
+
 // dialMember opens a stream to a member: at the URL that worked last, or else at any other.
 func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, error) {
 	urls := p.urls()
@@ -129,7 +131,7 @@ func (d *dialer) secure(ctx context.Context, conn net.Conn, to target) (net.Conn
 	}
 	c := tls.Client(conn, config)
 	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("TLS handshake: %w", err)
+		return nil, fmt.Errorf("%w: %w", errHandshakeTLS, err)
 	}
 	return c, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -417,5 +418,23 @@ func failureKey(id uint64, err error) lineKey {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return lineKey{id, fmt.Sprintf("code %d", e.Code)}
 	}
-	return lineKey{id, "dial"}
+	return lineKey{id, "dial: " + failureClass(err)}
+}
+
+// failureClass tells failures apart that call for something else to be done: one that lasts must not keep the next one out of
+// the log.
+func failureClass(err error) string {
+	var errno syscall.Errno
+	var timeout net.Error
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "EOF"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, errHandshakeTLS):
+		return "TLS"
+	}
+	return "other"
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"vigil/cluster"
@@ -20,8 +21,9 @@ import (
 var le = binary.LittleEndian
 
 const (
-	// askTimeout bounds the question to one member what the cluster is.
-	askTimeout = 3 * time.Second
+	// askTimeout bounds finding out from other members what the cluster is, askInterval is between two attempts.
+	askTimeout  = 3 * time.Second
+	askInterval = 100 * time.Millisecond
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
 	// askNow is the payload of callMembers by a member of a new cluster, whose members may all be waiting for each
@@ -72,11 +74,33 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 	return s, nil
 }
 
-// askCluster asks the other members of the initial cluster, all at once, what the cluster is, and returns
-// the first answer.
+// askCluster asks the other members of the initial cluster what the cluster is, and returns the first answer. It asks again for a
+// while if there was none; with askNow, only if one of them seems to be there.
 func (m *Member) askCluster(ctx context.Context, members []cluster.Member, payload ...byte) (id uint64, s *cluster.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	for {
+		id, s, errs := m.askAll(ctx, members, payload)
+		if s != nil {
+			return id, s, nil
+		}
+		if ctx.Err() == nil || err == nil {
+			err = errors.Join(errs...) // what came before the end of the time says more than that
+		}
+		absent := func(e error) bool { return errors.Is(e, syscall.ECONNREFUSED) }
+		if len(payload) > 0 && !slices.ContainsFunc(errs, func(e error) bool { return !absent(e) }) {
+			return 0, nil, err
+		}
+		select {
+		case <-time.After(askInterval):
+		case <-ctx.Done():
+			return 0, nil, err
+		}
+	}
+}
+
+// askAll asks them once, all at a time.
+func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload []byte) (id uint64, s *cluster.State, errs []error) {
 	type answer struct {
 		id  uint64
 		s   *cluster.State
@@ -108,7 +132,6 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member, paylo
 			}()
 		}
 	}
-	var errs []error
 	for range asked {
 		a := <-answers
 		if a.err == nil {
@@ -116,7 +139,7 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member, paylo
 		}
 		errs = append(errs, a.err)
 	}
-	return 0, nil, errors.Join(errs...)
+	return 0, nil, errs
 }
 
 // origin says what a member without data begins with: the members of a new cluster, or the cluster it
