@@ -2,15 +2,10 @@ package server
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"slices"
 	"sync"
-	"time"
 )
 
 // TLS names the certificates of one kind of connection. Files are read again when they have changed:
@@ -27,8 +22,8 @@ type TLS struct {
 	// AllowedCN and AllowedHostname, if set, are what the certificate of those who connect must have
 	// one of.
 	AllowedCN, AllowedHostname []string
-	// ServerName is what the certificate of a server that is dialed must be valid for, by default the host of its
-	// URL.
+	// ServerName is what the certificate of a server that is dialed must be valid for, by default the
+	// host of its URL.
 	ServerName string
 	// CRLFile lists certificates that were revoked.
 	CRLFile string
@@ -61,7 +56,8 @@ func (c *TLS) validate(files, checks string) error {
 	return errors.Join(errs...)
 }
 
-// certificates makes configurations of TLS out of the files, again when these have changed.
+// certificates makes configurations of TLS out of the files, again when these have changed. Its methods
+// are safe for concurrent use.
 type certificates struct {
 	c    TLS
 	base *tls.Config // what does not come from files
@@ -70,172 +66,93 @@ type certificates struct {
 
 	mu struct {
 		sync.Mutex
-		stamp          []stamp
+		sources        []*source
+		have           loaded
 		serverC, dialC *tls.Config
 	}
-}
-
-// stamp tells whether a file has changed.
-type stamp struct {
-	size int64
-	mod  time.Time
 }
 
 // newCertificates reads the files once, so that what is wrong with them is found at the start.
 func newCertificates(c TLS, base *tls.Config, auto *selfSigned, log *slog.Logger) (*certificates, error) {
 	s := &certificates{c: c, base: base, auto: auto, log: log}
-	if !c.serves() && c.TrustedCAFile == "" && c.ClientCertFile == "" {
-		return s, nil
+	s.mu.sources = s.mu.have.sources(&c, auto)
+	if err := s.refresh(); err != nil {
+		return nil, err
 	}
-	return s, s.refresh()
+	return s, nil
 }
 
-func (s *certificates) files() []string {
-	var out []string
-	for _, f := range []string{s.c.CertFile, s.c.KeyFile, s.c.ClientCertFile, s.c.ClientKeyFile, s.c.TrustedCAFile, s.c.CRLFile} {
-		if f != "" {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// refresh reads the files if they have changed, which it looks at for each connection. After an error what was read before stays in use.
+// refresh reads the files that have changed. What could not be read stays as it was, and is tried again
+// when its files change again; the error is that of this time.
 func (s *certificates) refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var now []stamp
-	for _, f := range s.files() {
-		i, err := os.Stat(f)
-		if err != nil {
-			return err
-		}
-		now = append(now, stamp{i.Size(), i.ModTime()})
+	var errs []error
+	changed := s.mu.serverC == nil
+	for _, f := range s.mu.sources {
+		fresh, err := f.read()
+		changed = changed || fresh
+		errs = append(errs, err)
 	}
-	if s.mu.serverC != nil && slices.Equal(now, s.mu.stamp) {
-		return nil
+	if changed {
+		s.mu.serverC, s.mu.dialC = s.serverConfig(), s.dialConfig()
 	}
-	server, client, err := s.load()
-	if err != nil {
-		return err
-	}
-	s.mu.serverC, s.mu.dialC, s.mu.stamp = server, client, now
-	return nil
+	return errors.Join(errs...)
 }
 
-func (s *certificates) load() (server, client *tls.Config, err error) {
-	c := &s.c
-	server, client = s.base.Clone(), s.base.Clone()
-	client.ServerName = c.ServerName
-	if s.auto != nil {
-		pair, err := s.auto.load()
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", s.auto.certFile, err)
-		}
-		server.Certificates = []tls.Certificate{pair}
-		client.Certificates = server.Certificates
-	}
-	if c.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s and %s: %w", c.CertFile, c.KeyFile, err)
-		}
-		server.Certificates = []tls.Certificate{pair}
-		client.Certificates = server.Certificates
-	}
-	if c.ClientCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s and %s: %w", c.ClientCertFile, c.ClientKeyFile, err)
-		}
-		client.Certificates = []tls.Certificate{pair}
-	}
-	if c.TrustedCAFile != "" {
-		b, err := os.ReadFile(c.TrustedCAFile)
-		if err != nil {
-			return nil, nil, err
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(b) {
-			return nil, nil, fmt.Errorf("%s holds no certificate", c.TrustedCAFile)
-		}
-		server.ClientCAs, client.RootCAs = pool, pool
-	}
-	if c.ClientCertAuth || c.TrustedCAFile != "" {
-		// As etcd has it: an authority that is named is asked.
-		server.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	if c.Auto && c.TrustedCAFile == "" {
-		client.InsecureSkipVerify = true
-		server.ClientAuth = tls.NoClientCert
-	}
-	revoked, err := c.revoked()
-	if err != nil {
-		return nil, nil, err
-	}
-	server.VerifyConnection = func(st tls.ConnectionState) error { return c.admit(st, revoked) }
-	return server, client, nil
-}
-
-// revoked returns the serial numbers that the list has.
-func (c *TLS) revoked() (map[string]bool, error) {
-	if c.CRLFile == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(c.CRLFile)
-	if err != nil {
-		return nil, err
-	}
-	if block, _ := pem.Decode(b); block != nil {
-		b = block.Bytes
-	}
-	list, err := x509.ParseRevocationList(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.CRLFile, err)
-	}
-	out := map[string]bool{}
-	for _, e := range list.RevokedCertificateEntries {
-		out[e.SerialNumber.String()] = true
-	}
-	return out, nil
-}
-
-// admit decides about a certificate that is valid.
-func (c *TLS) admit(st tls.ConnectionState, revoked map[string]bool) error {
-	if len(st.PeerCertificates) == 0 {
-		return nil // required or not: crypto/tls has seen to that
-	}
-	cert := st.PeerCertificates[0]
-	switch {
-	case revoked[cert.SerialNumber.String()]:
-		return fmt.Errorf("certificate %s of %q was revoked", cert.SerialNumber, cert.Subject.CommonName)
-	case len(c.AllowedCN) > 0 && !slices.Contains(c.AllowedCN, cert.Subject.CommonName):
-		return fmt.Errorf("common name %q is not allowed", cert.Subject.CommonName)
-	case len(c.AllowedHostname) > 0 && !slices.ContainsFunc(c.AllowedHostname, func(h string) bool { return cert.VerifyHostname(h) == nil }):
-		return fmt.Errorf("certificate of %q has none of the names that are allowed", cert.Subject.CommonName)
-	}
-	return nil
-}
+// server and client are what connections that are accepted, and dialed, use now.
+func (s *certificates) server() *tls.Config { c, _ := s.get(); return c }
+func (s *certificates) client() *tls.Config { _, c := s.get(); return c }
 
 func (s *certificates) get() (server, client *tls.Config) {
 	if err := s.refresh(); err != nil {
-		s.log.Warn("the certificates cannot be read again, those read before stay in use", "error", err)
+		s.log.Warn("files of certificates cannot be read again: what was read before stays in use", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.serverC, s.mu.dialC
 }
 
-// server and client are what connections that are accepted, and dialed, use now.
-func (s *certificates) server() *tls.Config { c, _ := s.get(); return c }
+func (s *certificates) dialConfig() *tls.Config {
+	t := s.base.Clone()
+	t.NextProtos = nil
+	t.ServerName = s.c.ServerName
+	t.RootCAs = s.mu.have.pool
+	// Nobody can check what others made for themselves.
+	t.InsecureSkipVerify = s.auto != nil && s.c.TrustedCAFile == ""
+	for _, pair := range []*tls.Certificate{s.mu.have.clientPair, s.mu.have.pair} {
+		if pair != nil {
+			t.Certificates = []tls.Certificate{*pair}
+			break
+		}
+	}
+	return t
+}
 
-func (s *certificates) client() *tls.Config {
-	if !s.c.serves() && s.c.TrustedCAFile == "" && s.c.ClientCertFile == "" {
-		// The authorities of the system.
-		t := s.base.Clone()
-		t.ServerName = s.c.ServerName
+func (s *certificates) serverConfig() *tls.Config {
+	t := s.base.Clone()
+	if s.mu.have.pair != nil {
+		t.Certificates = []tls.Certificate{*s.mu.have.pair}
+	}
+	if s.c.ClientCertAuth || s.c.TrustedCAFile != "" {
+		// As etcd has it: an authority that is named is asked.
+		t.ClientAuth = tls.RequireAndVerifyClientCert
+		t.ClientCAs = s.mu.have.pool
+	}
+	revoked := s.mu.have.revoked
+	t.VerifyConnection = func(st tls.ConnectionState) error { return s.c.admit(st, revoked) }
+	if s.c.SkipClientSAN {
 		return t
 	}
-	_, c := s.get()
-	return c
+	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		one := t.Clone()
+		one.VerifyConnection = func(st tls.ConnectionState) error {
+			if err := s.c.admit(st, revoked); err != nil || len(st.PeerCertificates) == 0 {
+				return err
+			}
+			return checkOrigin(hello.Context(), st.PeerCertificates[0], hello.Conn.RemoteAddr())
+		}
+		return one, nil
+	}
+	return t
 }

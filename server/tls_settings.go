@@ -92,6 +92,7 @@ func (m *Member) certificates(prefix, kind string, c TLS, urls []string) (*certi
 	settings := m.cfg.tlsSettings()
 	if kind == "client" {
 		settings.NextProtos = []string{"h2", "http/1.1"}
+		c.SkipClientSAN = true // as etcd has it: clients come from anywhere
 	}
 	s, err := newCertificates(c, settings, auto, m.log)
 	if err != nil {

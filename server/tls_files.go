@@ -1,0 +1,141 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// loaded is what the files of certificates hold.
+type loaded struct {
+	pair, clientPair *tls.Certificate
+	pool             *x509.CertPool
+	revoked          map[string]bool // by serial number
+}
+
+// source is one file, or two that belong together.
+type source struct {
+	files []string
+	load  func() error
+	// tried is set once load was called, and stamp is of the files before the last time.
+	tried bool
+	stamp []stamp
+}
+
+// stamp tells whether a file is another than before, or has been written to.
+type stamp struct {
+	inode           uint64
+	size            int64
+	modified, moved time.Time
+}
+
+// stampOf is zero for a file that is not there, of which load will tell.
+func stampOf(file string) stamp {
+	i, err := os.Stat(file)
+	if err != nil {
+		return stamp{}
+	}
+	s := stamp{size: i.Size(), modified: i.ModTime()}
+	if sys, ok := i.Sys().(*syscall.Stat_t); ok {
+		s.inode, s.moved = sys.Ino, time.Unix(sys.Ctim.Unix())
+	}
+	return s
+}
+
+// read loads the files if they have changed, and reports whether it did.
+func (f *source) read() (bool, error) {
+	now := make([]stamp, len(f.files))
+	for i, name := range f.files {
+		now[i] = stampOf(name)
+	}
+	if f.tried && slices.Equal(now, f.stamp) {
+		return false, nil
+	}
+	f.tried, f.stamp = true, now
+	if err := f.load(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// sources are those that a configuration names, each of which loads its part of l.
+func (l *loaded) sources(c *TLS, auto *selfSigned) (list []*source) {
+	add := func(load func() error, files ...string) {
+		if files[0] != "" {
+			list = append(list, &source{files: files, load: load})
+		}
+	}
+	if auto != nil {
+		list = append(list, &source{load: func() error {
+			pair, err := auto.load()
+			if err != nil {
+				return fmt.Errorf("%s: %w", auto.certFile, err)
+			}
+			l.pair = &pair
+			return nil
+		}})
+	}
+	add(func() error { return loadPair(&l.pair, c.CertFile, c.KeyFile) }, c.CertFile, c.KeyFile)
+	add(func() error { return loadPair(&l.clientPair, c.ClientCertFile, c.ClientKeyFile) }, c.ClientCertFile, c.ClientKeyFile)
+	add(func() error { return loadPool(&l.pool, c.TrustedCAFile) }, c.TrustedCAFile)
+	add(func() error { return loadRevoked(&l.revoked, c.CRLFile) }, c.CRLFile)
+	return list
+}
+
+func loadPair(into **tls.Certificate, cert, key string) error {
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", cert, key, err)
+	}
+	*into = &pair
+	return nil
+}
+
+func loadPool(into **x509.CertPool, file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return fmt.Errorf("%s holds no certificate", file)
+	}
+	*into = pool
+	return nil
+}
+
+// loadRevoked reads lists of revoked certificates, one in DER or any number in PEM.
+func loadRevoked(into *map[string]bool, file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	revoked := map[string]bool{}
+	add := func(der []byte) error {
+		list, err := x509.ParseRevocationList(der)
+		if err != nil {
+			return fmt.Errorf("%s holds no list of revoked certificates: %w", file, err)
+		}
+		for _, e := range list.RevokedCertificateEntries {
+			revoked[e.SerialNumber.String()] = true
+		}
+		return nil
+	}
+	block, rest := pem.Decode(b)
+	if block == nil {
+		err = add(b)
+	}
+	for ; block != nil && err == nil; block, rest = pem.Decode(rest) {
+		err = add(block.Bytes)
+	}
+	if err != nil {
+		return err
+	}
+	*into = revoked
+	return nil
+}
