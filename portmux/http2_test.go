@@ -2,8 +2,6 @@ package portmux
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -54,10 +52,9 @@ func splitServers(t *testing.T, o Options) string {
 // bodies; a gRPC connection that waits before its first call is one too.
 func TestSplitsHTTP2(t *testing.T) {
 	addr := splitServers(t, Options{})
-	client := &http.Client{Transport: &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, addr)
-	}}}
+	var p http.Protocols
+	p.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: &p}}
 	defer client.CloseIdleConnections()
 	for i := range 50 {
 		body := bytes.Repeat([]byte("x"), i*1000)

@@ -16,7 +16,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -202,13 +201,10 @@ func TestOnePort(t *testing.T) {
 			}{
 				{"HTTP/1.1", "http://" + s.Addr(), &http.Transport{}, 1},
 				{"HTTP/1.1 in TLS", "https://" + s.Addr(), &http.Transport{TLSClientConfig: ca.Client("")}, 1},
-				{"h2 in TLS", "https://" + s.Addr(), &http2.Transport{TLSClientConfig: ca.Client("")}, 2},
+				{"h2 in TLS", "https://" + s.Addr(), &http.Transport{TLSClientConfig: ca.Client(""), Protocols: only(false)}, 2},
 				{"either in TLS", "https://" + s.Addr(), &http.Transport{TLSClientConfig: ca.Client(""), ForceAttemptHTTP2: true}, 2},
-				{"h2c", "http://" + s.Addr(), &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-					var d net.Dialer
-					return d.DialContext(ctx, network, addr)
-				}}, 2},
-				{"metrics in TLS", fmt.Sprintf("https://127.0.0.1:%d", metrics), &http2.Transport{TLSClientConfig: ca.Client("")}, 2},
+				{"h2c", "http://" + s.Addr(), &http.Transport{Protocols: only(true)}, 2},
+				{"metrics in TLS", fmt.Sprintf("https://127.0.0.1:%d", metrics), &http.Transport{TLSClientConfig: ca.Client(""), Protocols: only(false)}, 2},
 			} {
 				client := &http.Client{Transport: c.tr}
 				res, err := client.Get(c.url + "/health")
@@ -227,6 +223,14 @@ func TestOnePort(t *testing.T) {
 			}
 		})
 	}
+}
+
+// only is HTTP/2 alone, without TLS or with it.
+func only(plain bool) *http.Protocols {
+	var p http.Protocols
+	p.SetUnencryptedHTTP2(plain)
+	p.SetHTTP2(!plain)
+	return &p
 }
 
 // TestWrongScheme: TLS to a plain port and the reverse fail at once, and the log tells.
