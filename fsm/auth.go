@@ -104,7 +104,7 @@ func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) erro
 			return s.Admin(id)
 		}
 		return nil
-	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm:
+	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion:
 		return nil
 	}
 	return kv.ErrPermissionDenied

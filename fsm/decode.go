@@ -31,6 +31,7 @@ type Decoder struct {
 	compact    kv.CompactRequest
 	attributes cluster.Member
 	alarm      kv.AlarmChange
+	version    kv.VersionChange
 	auth       kv.AuthRequest
 	leases     leaseRequests
 }
@@ -105,6 +106,8 @@ func (d *Decoder) Next() (*Request, error) {
 		d.alarm.Alarm.Type = kv.AlarmType(d.enum())
 		d.alarm.Alarm.MemberID = d.uvarint()
 		d.req.Alarm = &d.alarm
+	case KindVersion:
+		d.readVersionChange()
 	case KindAuth:
 		d.readAuth()
 	default:

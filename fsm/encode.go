@@ -35,6 +35,7 @@ import (
 //	expire   term uvarint | n uvarint, n times id varint | granted uvarint
 //	attrs    member id uvarint | member record of package cluster
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
+//	version  op u8: 1 begin a downgrade, 2 end it, 3 set the version | major uvarint | minor uvarint
 //	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token bytes |
 //	         revision uvarint | permission type varint | key bytes | end bytes
 const (
@@ -121,6 +122,8 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = append(b, flag(flagClear, r.Alarm.Clear))
 		b = binary.AppendVarint(b, int64(r.Alarm.Alarm.Type))
 		b = binary.AppendUvarint(b, r.Alarm.Alarm.MemberID)
+	case KindVersion:
+		b = appendVersionChange(b, r.Version)
 	case KindAuth:
 		b = appendAuth(b, r.Auth)
 	default:

@@ -77,6 +77,8 @@ func TestGolden(t *testing.T) {
 		"identity": {Identity: auth.Identity{User: "root", Revision: 7}, Put: &kv.PutRequest{Key: []byte("k")}},
 		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
 		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
+		"down":     {Version: &kv.VersionChange{Op: kv.DowngradeBegin, Version: kv.Version{Major: 3, Minor: 6}}},
+		"stay":     {Version: &kv.VersionChange{Op: kv.DowngradeEnd}},
 		"attrs":    {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
 		"grant":    {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
 		"revoke":   {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
@@ -297,7 +299,9 @@ func (g generator) request() *Request {
 	if g.bool() {
 		r.Identity = auth.Identity{User: string(g.bytes()), Revision: g.Uint64N(1 << 40)}
 	}
-	switch g.IntN(11) {
+	switch g.IntN(12) {
+	case 11:
+		r.Version = &kv.VersionChange{Op: kv.VersionOp(1 + g.IntN(3)), Version: kv.Version{Major: g.Uint32(), Minor: uint32(g.IntN(9))}}
 	case 10:
 		r.Auth = &kv.AuthRequest{Op: kv.AuthOp(1 + g.IntN(int(kv.RoleRevokePermission))), User: string(g.bytes()), Role: string(g.bytes()),
 			Hash: string(g.bytes()), NoPassword: g.bool(), Token: string(g.bytes()), Revision: g.Uint64(),

@@ -37,6 +37,8 @@ func Read(meta []history.Meta) (*Contents, error) {
 			var a kv.Alarm
 			a, err = parseAlarm(m.Key, m.Value)
 			c.Alarms = append(c.Alarms, a)
+		case m.Bucket == versionBucket:
+			_, err = parseVersions(m.Key, m.Value)
 		case m.Bucket == leaseBucket:
 			var l lease.Lease
 			l, err = lease.ParseRecord(m.Key, m.Value)

@@ -38,12 +38,13 @@ func confRecord(conf *raftpb.ConfState) history.Meta {
 
 // Machine is the state machine. It has one owner.
 type Machine struct {
-	store   *mvcc.Writer
-	members *cluster.State
-	conf    *raftpb.ConfState
-	alarms  []kv.Alarm // sorted; replaced, never modified
-	leases  leases
-	auth    authority
+	store    *mvcc.Writer
+	members  *cluster.State
+	conf     *raftpb.ConfState
+	alarms   []kv.Alarm // sorted; replaced, never modified
+	versions kv.Versions
+	leases   leases
+	auth     authority
 
 	dec     Decoder
 	results []Result
@@ -51,7 +52,7 @@ type Machine struct {
 }
 
 // Result is what one request came to: Err, or the field that matches the request. A request for
-// attributes has neither if it succeeded, nor does one for an alarm that changes nothing. Whoever is
+// attributes or a version has neither if it succeeded, nor does one for an alarm that changes nothing. Whoever is
 // handed it owns it.
 type Result struct {
 	Put         *kv.PutResult
@@ -100,6 +101,9 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 		return nil, fmt.Errorf("fsm: %w: the store holds no raft configuration", kv.ErrCorrupt)
 	}
 	if err := m.loadAlarms(log); err != nil {
+		return nil, err
+	}
+	if err := m.loadVersions(log); err != nil {
 		return nil, err
 	}
 	if err := m.auth.load(log); err != nil {
@@ -211,6 +215,8 @@ func (m *Machine) request(r *Request) (res Result) {
 		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
 	case KindAlarm:
 		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
+	case KindVersion:
+		res.Err = m.changeVersion(*r.Version)
 	case KindAuth:
 		res.Auth, res.Err = m.changeAuth(r.Auth)
 	}

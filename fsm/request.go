@@ -26,7 +26,9 @@ const (
 
 	KindAttributes Kind = 32
 	KindAlarm      Kind = 33
-	// 34 to 63 are kept for the cluster.
+	// KindVersion is known from LevelVersions on.
+	KindVersion Kind = 34
+	// 35 to 63 are kept for the cluster.
 
 	// KindAuth is known from LevelAuth on.
 	KindAuth Kind = 64
@@ -39,6 +41,9 @@ const Level uint64 = 2
 
 // LevelAuth is the level from which on there are users and roles.
 const LevelAuth uint64 = 2
+
+// LevelVersions is the level from which on the cluster can speak another level of the API.
+const LevelVersions uint64 = 2
 
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
@@ -58,6 +63,8 @@ type Request struct {
 	Attributes *cluster.Member
 	// Alarm raises or clears an alarm.
 	Alarm *kv.AlarmChange
+	// Version changes the level of the API that the cluster speaks.
+	Version *kv.VersionChange
 	// Auth changes users and roles, or issues a token.
 	Auth *kv.AuthRequest
 }
@@ -85,6 +92,8 @@ func (r *Request) Kind() Kind {
 		return KindAttributes
 	case r.Alarm != nil:
 		return KindAlarm
+	case r.Version != nil:
+		return KindVersion
 	case r.Auth != nil:
 		return KindAuth
 	}

@@ -205,6 +205,9 @@ func (a *applier) commit() error {
 	if list := a.machine.Alarms(); len(list) > 0 || len(r.ActiveAlarms()) > 0 {
 		r.storeAlarms(list)
 	}
+	if v := a.machine.Versions(); v != r.Versions() {
+		r.storeVersions(v)
+	}
 	a.followLeases()
 	for _, t := range a.tokens {
 		r.auth.tokens.Add(t.Token, t.Seen)

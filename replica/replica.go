@@ -54,6 +54,8 @@ type Replica struct {
 	members atomic.Pointer[cluster.State]
 	// alarms are the active ones, likewise.
 	alarms atomic.Pointer[[]kv.Alarm]
+	// versions is which level of the API the cluster speaks, likewise.
+	versions atomic.Pointer[kv.Versions]
 	// applied is the position whose outcome is readable and published.
 	applied atomic.Uint64
 
@@ -123,6 +125,7 @@ func (r *Replica) assemble(log *history.Log) error {
 	}
 	r.consistency.init()
 	r.storeAlarms(machine.Alarms())
+	r.storeVersions(machine.Versions())
 	r.space.init()
 	r.timings.init()
 	r.lessor.init(c)
@@ -198,6 +201,7 @@ func (r *Replica) Start() {
 	}
 	r.background.Go(func() { r.guard(ctx) })
 	r.background.Go(func() { r.expireLeases(ctx) })
+	r.background.Go(func() { r.followVersion(ctx) })
 	if r.cfg.SnapshotTransport != nil {
 		r.background.Go(func() { r.compare(ctx) })
 	}

@@ -107,6 +107,8 @@ type Config struct {
 	// Snapshots may be nil; then there are none.
 	Snapshots Snapshots
 	Alarms    Alarms
+	// Versions may be nil; then there is no downgrade.
+	Versions Versions
 	// Leases may be nil; then there is no such service.
 	Leases Leases
 	// Auth may be nil; then there are no users, and everyone may do everything.

@@ -64,6 +64,10 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrNotCapable, rpctypes.ErrGRPCNotCapable},
 	// Not in etcd's table of statuses either.
 	{kv.ErrNoPasswordUser, status.Error(codes.Unknown, "auth: authentication failed, password was given for no password user")},
+	{kv.ErrDowngradeTarget, rpctypes.ErrGRPCInvalidDowngradeTargetVersion},
+	{kv.ErrDowngradeInProcess, rpctypes.ErrGRPCDowngradeInProcess},
+	{kv.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade},
+	{kv.ErrVersionUnknown, status.Error(codes.Unknown, "etcdserver: cluster version not found during downgrade")},
 }
 
 // errPanic is what a client sees of a handler that panicked.

@@ -29,6 +29,11 @@ func (s *service) status() *etcdserverpb.StatusResponse {
 		StorageVersion:   st.StorageVersion,
 		DowngradeInfo:    &etcdserverpb.DowngradeInfo{},
 	}
+	if v := s.cfg.Versions; v != nil {
+		if target := v.Versions().Target; target != (kv.Version{}) {
+			res.DowngradeInfo.Enabled, res.DowngradeInfo.TargetVersion = true, target.Full()
+		}
+	}
 	if res.Leader == 0 {
 		res.Errors = append(res.Errors, ErrorText(kv.ErrNoLeader))
 	}

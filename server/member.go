@@ -51,7 +51,7 @@ func (v *memberView) Status() rpc.Status {
 	s := v.replica.Status()
 	return rpc.Status{
 		Version:          APIVersion,
-		StorageVersion:   apiStorageVersion,
+		StorageVersion:   v.replica.Versions().Cluster.Full(),
 		DBSize:           s.Size,
 		DBSizeInUse:      s.InUse,
 		DBSizeQuota:      v.cfg.QuotaBackendBytes,
@@ -108,18 +108,24 @@ func (v *memberView) MoveLeader(ctx context.Context, to uint64) error {
 
 // Snapshot implements rpc.Snapshots.
 func (v *memberView) Snapshot(ctx context.Context) (rpc.Snapshot, error) {
-	b, err := v.replica.Backup(ctx, apiStorageVersion, apiClusterVersion)
+	level := v.replica.Versions().Cluster.Full()
+	b, err := v.replica.Backup(ctx, level, level)
 	if err != nil {
 		return nil, err
 	}
-	return backup{b}, nil
+	return backup{b, level}, nil
 }
 
 // backup is a backup in the words of the services.
-type backup struct{ *replica.Backup }
+type backup struct {
+	*replica.Backup
+	version string
+}
 
-func (backup) Version() string { return apiStorageVersion }
+func (b backup) Version() string { return b.version }
 
-func versions() httpd.Versions {
-	return httpd.Versions{Server: APIVersion, Cluster: apiClusterVersion, Storage: apiStorageVersion, Vigil: Version}
+// versions are what /version tells. The data goes with the level that the cluster speaks.
+func (v *memberView) versions() httpd.Versions {
+	level := v.replica.Versions().Cluster.Full()
+	return httpd.Versions{Server: APIVersion, Cluster: level, Storage: level, Vigil: Version}
 }

@@ -47,6 +47,7 @@ type memberCollector struct {
 	fsync    *prometheus.Desc
 	walWrite *prometheus.Desc
 	alarms   *prometheus.Desc
+	version  *prometheus.Desc
 	quota    int64
 }
 
@@ -64,6 +65,8 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 		quota:   quota,
 		alarms: prometheus.NewDesc("etcd_debugging_server_alarms",
 			"1 for each active alarm.", []string{"server_id", "alarm_type"}, nil),
+		version: prometheus.NewDesc("etcd_cluster_version",
+			"Level of the etcd API that the cluster speaks.", []string{"cluster_version"}, nil),
 		fsync: prometheus.NewDesc("etcd_disk_wal_fsync_duration_seconds",
 			"Time that making a group of the raft log durable takes.", nil, nil),
 		walWrite: prometheus.NewDesc("etcd_disk_wal_write_duration_seconds",
@@ -143,7 +146,6 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	counter("vigil_requests_applied_total", "Requests applied since the start; several share a raft entry.", func(s *scrape) float64 { return float64(s.metrics.Requests) })
 
 	constant("etcd_server_version", "Level of the etcd API that is served.", "server_version", APIVersion)
-	constant("etcd_cluster_version", "Level of the etcd API that the cluster serves.", "cluster_version", "3.7")
 	constant("etcd_server_go_version", "Go version the server was built with.", "server_go_version", runtime.Version())
 	constant("etcd_server_id", "Id of the member in hexadecimal.", "server_id", fmt.Sprintf("%x", r.Header().MemberID))
 	constant("vigil_build_info", "Version and source revision of this program.", "version", Version, "revision", commit())
@@ -161,6 +163,7 @@ func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.fsync
 	ch <- c.walWrite
 	ch <- c.alarms
+	ch <- c.version
 }
 
 // Collect implements prometheus.Collector.
@@ -175,6 +178,7 @@ func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, a := range c.replica.ActiveAlarms() {
 		ch <- prometheus.MustNewConstMetric(c.alarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), rpc.AlarmName(a.Type))
 	}
+	ch <- prometheus.MustNewConstMetric(c.version, prometheus.GaugeValue, 1, c.replica.Versions().Cluster.String())
 	ch <- latencyHistogram(c.fsync, s.metrics.WAL.Syncs)
 	ch <- latencyHistogram(c.walWrite, s.metrics.WAL.Writes)
 }

@@ -152,6 +152,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		Hasher:               hashes,
 		Snapshots:            view,
 		Alarms:               m.replica,
+		Versions:             m.replica,
 		Leases:               m.replica,
 		Auth:                 m.replica,
 		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,

@@ -8,12 +8,9 @@ import (
 // Version is Vigil's own version.
 const Version = "0.1.0"
 
-// The level of the etcd API that is served. Clients switch features on and off by it.
-const (
-	APIVersion        = "3.7.3"
-	apiClusterVersion = "3.7.0"
-	apiStorageVersion = "3.7.0"
-)
+// APIVersion is the level of the etcd API that is served: kv.APIVersion with a patch version. Clients
+// switch features on and off by it.
+const APIVersion = "3.7.3"
 
 // GoVersion returns the version of the Go toolchain the program was built with.
 func GoVersion() string { return runtime.Version() }

@@ -37,7 +37,7 @@ const bodyFactor = 4
 
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
 	c := httpd.Config{
-		Health: view, Versions: versions, Registry: registry, Logger: m.log,
+		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
 		Vars: m.vars, Watchers: watchersHandler(m.replica.Hub()),
 		CheckTimeout: 5*time.Second + 2*m.cfg.ElectionTimeout,
