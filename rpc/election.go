@@ -36,12 +36,6 @@ func (s *service) electionDesc() *grpc.ServiceDesc {
 	}.describe(lockpb.Election)
 }
 
-// candidate is a key in the line of an election. It is what it was as long as its create revision is rev.
-type candidate struct {
-	key        []byte
-	rev, lease int64
-}
-
 // campaign waits until the caller's key is first in line. The head of the answer is that of the moment when
 // it joined the line.
 func (s *service) campaign(ctx context.Context, in, out *dynamicpb.Message) error {
@@ -89,7 +83,7 @@ func (l line) campaign(ctx context.Context, c *candidate, value []byte) (revisio
 		c.rev = own.CreateRevision
 		if !bytes.Equal(own.Value, value) {
 			if _, err := s.change(ctx, c, value); err != nil {
-				l.giveUp(ctx, c)
+				l.leave(ctx, c)
 				return 0, err
 			}
 		}
@@ -97,20 +91,11 @@ func (l line) campaign(ctx context.Context, c *candidate, value []byte) (revisio
 	if err := l.awaitTurn(ctx, c.rev-1); err != nil {
 		// Whoever is cut off by an error may come back and find its place.
 		if ctx.Err() != nil {
-			l.giveUp(ctx, c)
+			l.leave(ctx, c)
 		}
 		return 0, err
 	}
 	return res.Revision, nil
-}
-
-// giveUp takes a candidate out of the line. If that fails, the key goes with its lease.
-func (l line) giveUp(ctx context.Context, c *candidate) {
-	ctx, cancel := l.svc.cleanUp(ctx)
-	defer cancel()
-	if _, err := l.svc.withdraw(ctx, c); err != nil {
-		l.svc.log.Warn("failed to delete the key of a candidate that has left", "key", string(c.key), "error", err)
-	}
 }
 
 // change gives a candidate another value, if it is still in line.
@@ -123,23 +108,6 @@ func (s *service) change(ctx context.Context, c *candidate, value []byte) (revis
 		return 0, errNotElected
 	}
 	return res.Revision, nil
-}
-
-// withdraw deletes a candidate's key, if it is still in line.
-func (s *service) withdraw(ctx context.Context, c *candidate) (revision int64, err error) {
-	res, err := s.txn(ctx, c.only(kv.Op{Delete: &kv.DeleteRangeRequest{Key: c.key}}))
-	if err != nil {
-		return 0, err
-	}
-	return res.Revision, nil
-}
-
-// only does something if the candidate is still in line.
-func (c *candidate) only(op kv.Op) *kv.TxnRequest {
-	return &kv.TxnRequest{
-		Compare: []kv.Compare{{Key: c.key, Target: kv.CompareCreate, Result: kv.Equal, Number: c.rev}},
-		Success: []kv.Op{op},
-	}
 }
 
 // candidateOf reads what campaign has returned.

@@ -35,6 +35,38 @@ func (s *service) line(name []byte) line {
 // key is where whoever holds the lease waits.
 func (l line) key(lease int64) []byte { return fmt.Appendf(bytes.Clone(l.prefix), "%x", lease) }
 
+// candidate is a key in a line. It is the one that it was as long as its create revision is rev.
+type candidate struct {
+	key        []byte
+	rev, lease int64
+}
+
+// only does something if the candidate is still in line.
+func (c *candidate) only(op kv.Op) *kv.TxnRequest {
+	return &kv.TxnRequest{
+		Compare: []kv.Compare{{Key: c.key, Target: kv.CompareCreate, Result: kv.Equal, Number: c.rev}},
+		Success: []kv.Op{op},
+	}
+}
+
+// withdraw deletes a candidate's key, if it is still in line.
+func (s *service) withdraw(ctx context.Context, c *candidate) (revision int64, err error) {
+	res, err := s.txn(ctx, c.only(kv.Op{Delete: &kv.DeleteRangeRequest{Key: c.key}}))
+	if err != nil {
+		return 0, err
+	}
+	return res.Revision, nil
+}
+
+// leave takes a candidate out of the line whose client has gone. If that fails, the key goes with its lease.
+func (l line) leave(ctx context.Context, c *candidate) {
+	ctx, cancel := l.svc.cleanUp(ctx)
+	defer cancel()
+	if _, err := l.svc.withdraw(ctx, c); err != nil {
+		l.svc.log.Warn("failed to delete the key of a waiter that has left", "key", string(c.key), "error", err)
+	}
+}
+
 // first asks for the key that is first in line.
 func (l line) first() *kv.RangeRequest {
 	return &kv.RangeRequest{Key: l.prefix, End: prefixEnd(l.prefix), Sort: kv.SortByCreate, Order: kv.SortAscend, Limit: 1, NoCount: true}

@@ -72,28 +72,19 @@ func (l line) lock(ctx context.Context, key []byte, lease int64) (revision int64
 		return res.Revision, nil
 	}
 	if err := l.awaitTurn(ctx, created-1); err != nil {
-		l.leave(ctx, key)
+		l.leave(ctx, &candidate{key: key, rev: created})
 		return 0, err
 	}
 	// The lease may have ended meanwhile.
 	got, err := l.svc.get(ctx, &kv.RangeRequest{Key: key, KeysOnly: true, NoCount: true})
 	if err != nil {
-		l.leave(ctx, key)
+		l.leave(ctx, &candidate{key: key, rev: created})
 		return 0, err
 	}
 	if got.KVs.Len() == 0 {
 		return 0, errSessionExpired
 	}
 	return got.Revision, nil
-}
-
-// leave takes a key out of the line. If that fails, the key goes with its lease.
-func (l line) leave(ctx context.Context, key []byte) {
-	ctx, cancel := l.svc.cleanUp(ctx)
-	defer cancel()
-	if _, err := l.svc.remove(ctx, key); err != nil {
-		l.svc.log.Warn("failed to delete the key of a waiter for a lock that has left", "key", string(key), "error", err)
-	}
 }
 
 // unlock deletes the key that lock has returned, or any other.

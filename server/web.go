@@ -40,7 +40,8 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
 		Vars: m.vars, Watchers: watchersHandler(m.replica.Hub()),
-		CheckTimeout: 5*time.Second + 2*m.cfg.ElectionTimeout,
+		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.AuthEnabled() },
+		CheckTimeout:   5*time.Second + 2*m.cfg.ElectionTimeout,
 	}
 	verbose := m.log.Enabled(context.Background(), slog.LevelDebug)
 	c.Profiles, c.Traces = m.cfg.EnablePprof || verbose, verbose
