@@ -1,0 +1,49 @@
+package concurrency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"vigil/client"
+)
+
+// ErrBarrierHeld means that somebody holds the barrier already.
+var ErrBarrierHeld = errors.New("somebody holds the barrier already")
+
+// Barrier holds up those who wait until it is released.
+type Barrier struct {
+	c   *client.Client
+	key string
+}
+
+// NewBarrier names a barrier: the key that is there while it holds.
+func NewBarrier(c *client.Client, key string) *Barrier { return &Barrier{c, key} }
+
+// Hold sets it up. With client.WithLease it is released when the lease ends.
+func (b *Barrier) Hold(ctx context.Context, opts ...client.PutOption) error {
+	r, err := b.c.Txn(ctx).If(client.Missing(b.key)).Then(client.OpPut(b.key, nil, opts...)).Commit()
+	if err == nil && !r.Succeeded {
+		err = fmt.Errorf("%w: %q", ErrBarrierHeld, b.key)
+	}
+	return err
+}
+
+// Release lets those who wait go on, whoever holds it.
+func (b *Barrier) Release(ctx context.Context) error {
+	_, err := b.c.Delete(ctx, b.key)
+	return err
+}
+
+// Wait waits until the barrier is not held.
+func (b *Barrier) Wait(ctx context.Context) error {
+	for {
+		r, err := b.c.Get(ctx, b.key, client.WithKeysOnly())
+		if err != nil || r.KV() == nil {
+			return causeOf(ctx, err)
+		}
+		if err := gone(ctx, b.c, b.key, r.Header.Revision+1); err != nil {
+			return err
+		}
+	}
+}

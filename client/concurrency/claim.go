@@ -1,0 +1,177 @@
+package concurrency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"vigil/client"
+)
+
+// claim is a key of a session in a queue of keys: it has its turn when none that it waits for was created before it.
+type claim struct {
+	s    *Session
+	key  string
+	free func()
+	rev  int64 // create revision, the place in the queue
+
+	over   context.Context // ends when the claim is or may be lost, or is given up
+	cancel context.CancelCauseFunc
+	done   sync.WaitGroup
+}
+
+// errReleased ends a claim that its owner gives up.
+var errReleased = errors.New("it was released")
+
+// join puts a new key below name into the queue.
+func join(ctx context.Context, s *Session, name string, value []byte) (*claim, error) {
+	q := &claim{s: s}
+	q.key, q.free = s.key(name)
+	if err := q.create(ctx, value); err != nil {
+		if errors.Is(err, client.ErrUncertain) {
+			err = errors.Join(err, q.remove(ctx))
+		}
+		q.free()
+		return nil, err
+	}
+	q.over, q.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	q.done.Go(func() { q.cancel(q.ends()) })
+	return q, nil
+}
+
+// create writes the key. Nobody else writes it, so an attempt whose outcome is unknown is repeated.
+func (q *claim) create(ctx context.Context, value []byte) error {
+	for {
+		r, err := q.s.c.Txn(ctx).If(client.Missing(q.key)).
+			Then(client.OpPut(q.key, value, client.WithLease(q.s.Lease()))).
+			Else(client.OpGet(q.key)).Commit()
+		switch {
+		case errors.Is(err, client.ErrLeaseNotFound):
+			return fmt.Errorf("session %x: %w: %w", int64(q.s.Lease()), ErrLost, err)
+		case errors.Is(err, client.ErrUncertain) && ctx.Err() == nil:
+			continue
+		case err != nil:
+			return err
+		case r.Succeeded:
+			q.rev = r.Header.Revision
+			return nil
+		}
+		kv := r.Responses[0].Get.KV()
+		if kv.Lease != q.s.Lease() {
+			return fmt.Errorf("%q is there already, with another lease", q.key)
+		}
+		q.rev = kv.CreateRevision
+		return nil
+	}
+}
+
+// ends waits until the claim is over and says why.
+func (q *claim) ends() error {
+	ctx, stop := until(q.over, q.s.Lost(), q.s.lost)
+	defer stop()
+	for rev := q.rev; ; {
+		if err := gone(ctx, q.s.c, q.key, rev+1); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			return fmt.Errorf("%w: %q cannot be watched: %w", ErrLost, q.key, err)
+		}
+		r, err := q.s.c.Get(ctx, q.key, client.WithKeysOnly())
+		if err != nil {
+			return fmt.Errorf("%w: %q cannot be read: %w", ErrLost, q.key, err)
+		}
+		if kv := r.KV(); kv == nil || kv.CreateRevision != q.rev {
+			return fmt.Errorf("%w: %q was deleted", ErrLost, q.key)
+		}
+		rev = r.Header.Revision
+	}
+}
+
+// turn waits until no key below name is there that was created before this one.
+func (q *claim) turn(ctx context.Context, name string) error {
+	ctx, stop := until(ctx, q.over.Done(), func() error { return context.Cause(q.over) })
+	defer stop()
+	for {
+		before, rev, err := q.before(ctx, name)
+		if err != nil || before == "" {
+			return err
+		}
+		if err := gone(ctx, q.s.c, before, rev+1); err != nil {
+			return err
+		}
+	}
+}
+
+// before returns the key below name that was created last before this one, empty if there is none, and the revision at
+// which that is so.
+func (q *claim) before(ctx context.Context, name string) (key string, rev int64, err error) {
+	r, err := q.s.c.Txn(ctx).If(client.CreateRevision(q.key).Equal(q.rev)).
+		Then(client.OpGet(name+"/", client.WithPrefix(), client.WithKeysOnly(), client.WithLimit(1),
+			client.WithSort(client.SortByCreateRevision, client.SortDescend), client.WithCreateRevisions(0, q.rev-1))).Commit()
+	switch {
+	case err != nil:
+		return "", 0, causeOf(ctx, err)
+	case !r.Succeeded:
+		return "", 0, fmt.Errorf("%w: %q was deleted", ErrLost, q.key)
+	}
+	if kv := r.Responses[0].Get.KV(); kv != nil {
+		return kv.Key, r.Header.Revision, nil
+	}
+	return "", r.Header.Revision, nil
+}
+
+// gone waits until a key has been deleted at a revision or later, or that revision compacted: the caller looks again.
+func gone(ctx context.Context, c *client.Client, key string, rev int64) error {
+	w := c.Watch(ctx, key, client.FromRevision(rev), client.WithoutPuts())
+	defer w.Close()
+	for _, err := range w.Events() {
+		if errors.Is(err, client.ErrCompacted) {
+			return nil
+		}
+		return causeOf(ctx, err)
+	}
+	return context.Cause(ctx)
+}
+
+// causeOf says why a context ended rather than that it did.
+func causeOf(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// leave gives the claim up and deletes its key. If it was lost before, the error matches ErrLost.
+func (q *claim) leave(ctx context.Context) error {
+	q.cancel(errReleased)
+	q.done.Wait()
+	err := q.remove(ctx)
+	q.free()
+	if cause := context.Cause(q.over); err == nil && errors.Is(cause, ErrLost) {
+		return cause
+	}
+	return err
+}
+
+// remove deletes the key, for some time also when the context has ended.
+func (q *claim) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.s.lease.TTL())
+	defer cancel()
+	for {
+		_, err := q.s.c.Delete(ctx, q.key)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, client.ErrUncertain) || ctx.Err() != nil {
+			return fmt.Errorf("%q stays until its session ends: %w", q.key, err)
+		}
+	}
+}
+
+// held returns nil while the claim is.
+func (q *claim) held() error {
+	if q.over.Err() == nil {
+		return nil
+	}
+	return context.Cause(q.over)
+}
