@@ -70,9 +70,11 @@ func (g gen) cmp() (Cmp, *pb.Compare) {
 	c.number = g.number()
 	m.TargetUnion = map[cmpTarget]func() *pb.Compare{
 		cmpVersion: func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_Version{Version: c.number}} },
-		cmpCreate:  func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_CreateRevision{CreateRevision: c.number}} },
-		cmpMod:     func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_ModRevision{ModRevision: c.number}} },
-		cmpLease:   func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_Lease{Lease: c.number}} },
+		cmpCreate: func() *pb.Compare {
+			return &pb.Compare{TargetUnion: &pb.Compare_CreateRevision{CreateRevision: c.number}}
+		},
+		cmpMod:   func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_ModRevision{ModRevision: c.number}} },
+		cmpLease: func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_Lease{Lease: c.number}} },
 	}[c.target]().TargetUnion
 	return c, m
 }

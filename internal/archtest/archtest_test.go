@@ -113,6 +113,7 @@ var table = map[string]rule{
 	"client": {outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"internal/onemember"},
 		why: "a library for programs: nothing of the server is linked into them, and metrics and traces go through its own hooks"},
 	"client/lease":       {inside: []string{"client"}, tests: []string{"internal/onemember"}, why: "it is written as a user of the library could"},
+	"client/concurrency": {inside: []string{"client", "client/lease"}, tests: []string{"internal/onemember"}, why: "it is written as a user of the library could"},
 	"client/mirror":      {inside: []string{"client"}, outside: []string{"github.com/tidwall/btree"}, tests: []string{"internal/onemember"}, why: "it is written as a user of the library could"},
 	"examples/follow":    {inside: []string{"client", "client/mirror"}, why: "an example is a program of a user"},
 	"internal/onemember": {inside: []string{"server"}, why: "a server for the tests of packages that know none"},
