@@ -97,7 +97,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveWebSocket(w, r)
 		return
 	}
-	if r.ContentLength > g.MaxBodyBytes {
+	stream := streaming[r.URL.Path]
+	if !stream && r.ContentLength > g.MaxBodyBytes {
 		// The rest of the body is not worth reading.
 		w.Header().Set("Connection", "close")
 		runtime.HTTPError(r.Context(), g.mux, g.outbound, w, r, status.Errorf(codes.ResourceExhausted,
@@ -105,7 +106,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := newBody(w, r, g.MaxBodyBytes)
-	if streaming[r.URL.Path] {
+	if stream {
 		b.open()
 	}
 	r.Body = b

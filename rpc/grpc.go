@@ -193,6 +193,10 @@ func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool,
 	m.started.Inc()
 	m.received.Inc()
 	start := time.Now()
+	if s.svc.tellAll {
+		end := traced(ctx, m.name)
+		defer func() { end(err) }()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			resp, err = nil, s.svc.panicked(m.name, p)
@@ -231,6 +235,10 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 	m := s.methods[info.FullMethod]
 	m.started.Inc()
 	start := time.Now()
+	if s.svc.tellAll {
+		end := traced(ss.Context(), m.name)
+		defer func() { end(err) }()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.svc.panicked(m.name, p)

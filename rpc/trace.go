@@ -1,0 +1,24 @@
+package rpc
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"golang.org/x/net/trace"
+)
+
+// traced begins the record of a call for /debug/requests and returns what ends it. It is for members whose
+// log is verbose: a record costs more than most calls.
+func traced(ctx context.Context, method string) (end func(error)) {
+	service := strings.TrimPrefix(path.Dir(method), "/")
+	tr := trace.New("grpc.Recv."+service[strings.LastIndexByte(service, '.')+1:], method)
+	tr.LazyPrintf("from %s", remote(ctx))
+	return func(err error) {
+		if err != nil {
+			tr.LazyPrintf("%v", err)
+			tr.SetError()
+		}
+		tr.Finish()
+	}
+}

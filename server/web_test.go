@@ -1,0 +1,260 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/net/websocket"
+)
+
+func postJSON(t *testing.T, url string, body io.Reader) (int, string) {
+	t.Helper()
+	res, err := http.Post(url, "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// endless is a body without an end.
+type endless struct{ first string }
+
+func (e *endless) Read(b []byte) (int, error) {
+	n := copy(b, e.first)
+	e.first = e.first[n:]
+	for i := n; i < len(b); i++ {
+		b[i] = ' '
+	}
+	return len(b), nil
+}
+
+// TestGatewayBounds: bodies that are too large, or never end, cost little and are answered.
+func TestGatewayBounds(t *testing.T) {
+	_, addr := member(t, Config{UnsafeNoSync: true, MaxRequestBytes: 1 << 10})
+	url := "http://" + addr
+	limit := bodyFactor * (1<<10 + 512<<10)
+	for _, c := range []struct {
+		body io.Reader
+		code int
+		want string
+	}{
+		{strings.NewReader(`{"key":"` + strings.Repeat("a", limit) + `"}`), 429, `"code":8`},
+		{&endless{`{"key":"` + strings.Repeat("a", 100)}, 400, fmt.Sprintf("more than %d bytes", limit)},
+		{&endless{`[`}, 400, fmt.Sprintf("more than %d bytes", limit)},
+		// The message is whole; what comes behind it is read for a while.
+		{&endless{`{"key":"aaaa"}`}, 200, `"header"`},
+	} {
+		code, body := postJSON(t, url+"/v3/kv/range", c.body)
+		if code != c.code || !strings.Contains(body, c.want) {
+			t.Errorf("%d %s, want %d %s", code, body, c.code, c.want)
+		}
+	}
+	// The bound is on each message of a stream.
+	var many bytes.Buffer
+	for range 3 * limit / (16 << 10) {
+		fmt.Fprintf(&many, `{"ID":"1","unknown":"%s"}`, strings.Repeat("x", 16<<10))
+	}
+	code, body := postJSON(t, url+"/v3/lease/keepalive", &many)
+	if n := strings.Count(body, "result"); code != 200 || n != 3*limit/(16<<10) {
+		t.Errorf("%d, %d answers", code, n)
+	}
+}
+
+// TestGatewayConversation: a client sends a message when it has the answer to the one before, over HTTP/1.1
+// and over a WebSocket.
+func TestGatewayConversation(t *testing.T) {
+	_, addr := member(t, Config{UnsafeNoSync: true})
+	cc := dial(t, addr)
+	if _, err := pb.NewLeaseClient(cc).LeaseGrant(timeout(t), &pb.LeaseGrantRequest{ID: 7, TTL: 100}); err != nil {
+		t.Fatal(err)
+	}
+	check := func(line string) {
+		t.Helper()
+		var m struct{ Result struct{ ID, TTL string } }
+		if err := json.Unmarshal([]byte(line), &m); err != nil || m.Result.ID != "7" || m.Result.TTL != "100" {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprintf(c, "POST /v3/lease/keepalive HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\n", addr)
+	const message = `{"ID":"7"}`
+	send := func() { fmt.Fprintf(c, "%x\r\n%s\r\n", len(message), message) }
+	send()
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		if i > 0 {
+			send()
+		}
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(line)
+	}
+	fmt.Fprint(c, "0\r\n\r\n")
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v behind the last answer", rest, err)
+	}
+
+	ws, err := websocket.Dial("ws://"+addr+"/v3/lease/keepalive", "", "http://elsewhere.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.SetDeadline(time.Now().Add(time.Minute))
+	for range 3 {
+		if err := websocket.Message.Send(ws, message); err != nil {
+			t.Fatal(err)
+		}
+		var line string
+		if err := websocket.Message.Receive(ws, &line); err != nil {
+			t.Fatal(err)
+		}
+		check(line)
+	}
+	ws.Close()
+
+	// A watch over a WebSocket ends with it.
+	m, addr := member(t, Config{UnsafeNoSync: true})
+	ws, err = websocket.Dial("ws://"+addr+"/v3/watch", "Bearer", "http://elsewhere.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.SetDeadline(time.Now().Add(time.Minute))
+	if err := websocket.Message.Send(ws, `{"create_request":{"key":"aw=="}}`); err != nil {
+		t.Fatal(err)
+	}
+	var line string
+	if err := websocket.Message.Receive(ws, &line); err != nil || !strings.Contains(line, `"created":true`) {
+		t.Fatal(line, err)
+	}
+	if n := m.replica.Hub().Metrics().Watchers; n != 1 {
+		t.Errorf("%d watchers", n)
+	}
+	ws.Close()
+	for end := time.Now().Add(time.Minute); m.replica.Hub().Metrics().Watchers != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the watcher outlives its WebSocket")
+		}
+	}
+}
+
+// TestGatewayEndsWithItsClient: who goes away while it waits for a lock takes its key along.
+func TestGatewayEndsWithItsClient(t *testing.T) {
+	_, addr := member(t, Config{UnsafeNoSync: true})
+	cc := dial(t, addr)
+	if code, body := postJSON(t, "http://"+addr+"/v3/lock/lock", strings.NewReader(`{"name":"bA=="}`)); code != 200 {
+		t.Fatal(code, body)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v3/lock/lock", strings.NewReader(`{"name":"bA=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := http.DefaultClient.Do(req)
+		ended <- err
+	}()
+	waiters := func(want int64) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			res, err := pb.NewKVClient(cc).Range(t.Context(), &pb.RangeRequest{Key: []byte("l/"), RangeEnd: []byte("l0"), CountOnly: true})
+			if err == nil && res.Count == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%v, %v, want %d", res, err, want)
+			}
+		}
+	}
+	waiters(2)
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("answered")
+	}
+	waiters(1)
+}
+
+// TestSplitHTTP: HTTP on ports of its own, and what the ports for metrics do not serve.
+func TestSplitHTTP(t *testing.T) {
+	free := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return "http://" + l.Addr().String()
+	}
+	web, metrics := free(), free()
+	_, addr := member(t, Config{UnsafeNoSync: true, ListenClientHTTPURLs: []string{web}, ListenMetricsURLs: []string{metrics}})
+	for _, c := range []struct {
+		url  string
+		code int
+	}{
+		{web + "/health", 200}, {web + "/version", 200}, {web + "/metrics", 200}, {web + "/debug/vars", 200}, {web + "/debug/pprof/", 404}, {web + "/debug/requests", 404},
+		{metrics + "/health", 200}, {metrics + "/readyz", 200}, {metrics + "/metrics", 200}, {metrics + "/version", 404}, {metrics + "/v3/kv/range", 404}, {metrics + "/debug/vars", 404},
+	} {
+		if code, body := get(t, c.url); code != c.code {
+			t.Errorf("%s: %d %s, want %d", c.url, code, body, c.code)
+		}
+	}
+	if code, body := postJSON(t, web+"/v3/kv/range", strings.NewReader(`{"key":"aw=="}`)); code != 200 {
+		t.Error(code, body)
+	}
+	if _, err := http.Get("http://" + addr + "/health"); err == nil {
+		t.Error("HTTP is served at the port of gRPC")
+	}
+	if _, err := pb.NewKVClient(dial(t, addr)).Range(timeout(t), &pb.RangeRequest{Key: []byte("k")}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDebugRequests: a member with a verbose log records calls.
+func TestDebugRequests(t *testing.T) {
+	log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	m, err := Start(Config{DataDir: t.TempDir() + "/m.etcd", UnsafeNoSync: true, Logger: log,
+		ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs: []string{"http://127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, m)
+	<-m.replica.Ready()
+	addr := m.ClientAddrs()[0].String()
+	if _, err := pb.NewKVClient(dial(t, addr)).Range(timeout(t), &pb.RangeRequest{}); err == nil {
+		t.Error("a range without a key")
+	}
+	code, body := get(t, "http://"+addr+"/debug/requests?fam=grpc.Recv.KV&b=0&exp=1")
+	if code != 200 || !strings.Contains(body, "/etcdserverpb.KV/Range") || !strings.Contains(body, "key is not provided") {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, _ := get(t, "http://"+addr+"/debug/pprof/"); code != 200 {
+		t.Errorf("/debug/pprof/: %d", code)
+	}
+}
