@@ -25,7 +25,11 @@ const (
 	Follow   Program = "follow" // an example
 	Etcd     Program = "etcd"
 	Etcdctl  Program = "etcdctl"
+	Etcdutl  Program = "etcdutl"
 )
+
+// stock are the packages of stock programs that can be built as they are.
+var stock = map[Program]string{Etcdutl: "go.etcd.io/etcd/etcdutl/v3"}
 
 // ours are the packages of Vigil's programs.
 var ours = map[Program]string{Vigil: "./cmd/vigil", Vigilctl: "./cmd/vigilctl", Follow: "./examples/follow"}
@@ -48,7 +52,7 @@ type build struct {
 
 // builds remembers, for this process, what has been built. go build itself leaves an output alone
 // that is up to date, so the processes of one test run share the work through the directory.
-var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Etcd: {}, Etcdctl: {}}
+var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Etcd: {}, Etcdctl: {}, Etcdutl: {}}
 
 // Path returns the executable of a program, building it if it is missing or out of date. With
 // VIGIL_RACE=1 Vigil's are built with the race detector; with VIGIL_BINARY the server is not built at
@@ -106,7 +110,9 @@ func compile(p Program) (string, error) {
 			args = append(args, "-race")
 		}
 	} else {
-		from = "./cmd/" + string(p)
+		if from, own = stock[p]; !own {
+			from = "./cmd/" + string(p)
+		}
 		args = append(args, "-C", root)
 	}
 	args = append(args, "-buildvcs=false", "-o", name, from)
