@@ -155,6 +155,8 @@ func (r *Replica) hashAt(ctx context.Context, q hashQuestion) (hashAnswer, error
 	if err := r.waitApplied(waiting, q.index); err != nil {
 		return hashAnswer{kind: hashBehind}, ctx.Err()
 	}
+	began := time.Now()
+	defer func() { r.consistency.reading.Add(int64(time.Since(began))) }()
 	a, err := onHome(ctx, r, func(h *home) (hashAnswer, error) {
 		hash, err := h.store.HashAt(ctx, q.revision, q.compact)
 		switch {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// compareRest is how many times as long as a comparison took there is none after it: so reading
-	// the whole store takes at most a fiftieth of the time, however large it is.
+	// compareRest is how many times as long as this member was reading for a comparison there is none after it: so that
+	// takes at most a fiftieth of the time, however large the store is. Waiting for others costs nothing.
 	compareRest = 50
 	// undecidedInterval is how soon members that differ are compared again if nobody can tell who is wrong:
 	// one that could not be asked may be back.
@@ -32,6 +32,8 @@ var ErrInconsistent = errors.New("found data inconsistency with peers")
 type consistency struct {
 	// compacted is the newest compaction whose hashes were found equal on all members.
 	compacted int64
+	// reading is how long this member has read its store to compare it, in nanoseconds.
+	reading atomic.Int64
 	// rounds counts comparisons of the newest state, differences those that found members to differ.
 	rounds, differences atomic.Uint64
 
@@ -101,7 +103,7 @@ func (r *Replica) compare(ctx context.Context) {
 			compactions = true
 		case <-full.C:
 		}
-		began := time.Now()
+		read := r.consistency.reading.Load()
 		undecided := r.node.Status().Lead == r.memberID && r.compareAsLeader(ctx, compactions)
 		if compactions {
 			quick.Reset(r.cfg.CompareCompactionsInterval)
@@ -110,7 +112,7 @@ func (r *Replica) compare(ctx context.Context) {
 			if undecided {
 				next = min(next, undecidedInterval)
 			}
-			full.Reset(max(next, compareRest*time.Since(began)))
+			full.Reset(max(next, compareRest*time.Duration(r.consistency.reading.Load()-read)))
 		}
 	}
 }

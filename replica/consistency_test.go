@@ -79,6 +79,16 @@ func (g *group3) rounds(n uint64) {
 	await(g.t, "comparisons", func() bool { return total() >= before+n })
 }
 
+// A member that does not answer makes a comparison last longer; the pause after it is not for that.
+func TestComparingGoesOnWithoutOne(t *testing.T) {
+	g := comparing(t, nil)
+	r := g.other()
+	g.net.mu.Lock()
+	g.net.unheard = r.memberID
+	g.net.mu.Unlock()
+	g.rounds(4)
+}
+
 // A member that differs from the two others is named, stops serving, and alone.
 func TestMemberThatDiffersIsNamed(t *testing.T) {
 	for _, leads := range []bool{false, true} {

@@ -34,6 +34,8 @@ type mesh struct {
 	sent []int64
 	last struct{ header, body []byte }
 	keep bool
+	// unheard, if set, is whose answers to questions for hashes do not come.
+	unheard uint64
 	// noOffer: whoever is asked what it has says that it has nothing.
 	noOffer bool
 }
@@ -83,6 +85,17 @@ var errCut = errors.New("the member is cut off")
 
 func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) ([]byte, error) {
 	to := e.net.connected(e.id.Load(), id)
+	e.net.mu.Lock()
+	unheard := e.net.unheard == id
+	e.net.mu.Unlock()
+	if kind == CallHash && unheard {
+		// As long as a caller may be kept waiting, in short.
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+		return nil, errCut
+	}
 	if to != nil && kind == CallHash {
 		return to.AnswerHash(ctx, payload)
 	}
