@@ -101,6 +101,9 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 			name = names[key]
 		}
 		o, group := p.byName[name], groupKeys[name]
+		if strings.Contains(key, ".") {
+			group = nil // one that is inside another
+		}
 		switch {
 		case value.Tag == "!!null":
 		case names == nil && slices.Contains(oldKeys, key):
@@ -109,7 +112,7 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 			p.mapping(path, value, group)
 		case group != nil:
 			p.fail(fmt.Errorf("%s: %s: want keys and values", where, key))
-		case o == nil || name == "config-file" || name == "version" || strings.Contains(name, "."):
+		case o == nil || name == "config-file" || name == "version":
 			p.fail(fmt.Errorf("%s: there is no key %s", where, key))
 		default:
 			text, err := scalar(o, value)
