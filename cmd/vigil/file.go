@@ -131,10 +131,10 @@ func scalar(o *option, v *yaml.Node) (string, error) {
 	case yaml.ScalarNode:
 		if o.isBool {
 			var b bool
-			if err := v.Decode(&b); err != nil {
-				return "", errors.New("want true or false")
+			if v.Decode(&b) == nil { // yes and no, on and off, too
+				return strconv.FormatBool(b), nil
 			}
-			return strconv.FormatBool(b), nil
+			return v.Value, nil
 		}
 		if _, err := strconv.ParseInt(v.Value, 10, 64); err == nil && o.nanoseconds {
 			return v.Value + "ns", nil

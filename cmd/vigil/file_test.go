@@ -149,7 +149,7 @@ func TestFileMistakes(t *testing.T) {
 		{"config-file: x\n", "there is no key config-file"},
 		{"discovery-config.client: {}\n", "there is no key discovery-config.client"},
 		{"max-txn-ops: many\n", `conf.yml:1: max-txn-ops: "many": want a whole number`},
-		{"enable-pprof: maybe\n", "conf.yml:1: enable-pprof: want true or false"},
+		{"enable-pprof: maybe\n", `conf.yml:1: enable-pprof: "maybe": want true or false`},
 		{"name: {a: b}\n", "conf.yml:1: name: want a plain value"},
 		{"log-outputs: [[a]]\n", "want a list of plain values"},
 		{"- a\n- b\n", "conf.yml:1: want keys and values"},
