@@ -30,26 +30,45 @@ type Call struct {
 	Raw []byte
 	// Metadata holds keys and values in turn.
 	Metadata []string
+	// User makes the call with the token that Pair.Login got.
+	User string
 	// Options go with the call.
 	Options []grpc.CallOption
 }
 
 // methods names the method that each request message belongs to.
 var methods = map[protoreflect.FullName]string{
-	"etcdserverpb.RangeRequest":           "etcdserverpb.KV/Range",
-	"etcdserverpb.PutRequest":             "etcdserverpb.KV/Put",
-	"etcdserverpb.DeleteRangeRequest":     "etcdserverpb.KV/DeleteRange",
-	"etcdserverpb.TxnRequest":             "etcdserverpb.KV/Txn",
-	"etcdserverpb.CompactionRequest":      "etcdserverpb.KV/Compact",
-	"etcdserverpb.LeaseGrantRequest":      "etcdserverpb.Lease/LeaseGrant",
-	"etcdserverpb.LeaseRevokeRequest":     "etcdserverpb.Lease/LeaseRevoke",
-	"etcdserverpb.LeaseTimeToLiveRequest": "etcdserverpb.Lease/LeaseTimeToLive",
-	"etcdserverpb.LeaseLeasesRequest":     "etcdserverpb.Lease/LeaseLeases",
-	"etcdserverpb.StatusRequest":          "etcdserverpb.Maintenance/Status",
-	"etcdserverpb.AlarmRequest":           "etcdserverpb.Maintenance/Alarm",
-	"etcdserverpb.HashKVRequest":          "etcdserverpb.Maintenance/HashKV",
-	"etcdserverpb.MemberListRequest":      "etcdserverpb.Cluster/MemberList",
-	"grpc.health.v1.HealthCheckRequest":   "grpc.health.v1.Health/Check",
+	"etcdserverpb.RangeRequest":                    "etcdserverpb.KV/Range",
+	"etcdserverpb.PutRequest":                      "etcdserverpb.KV/Put",
+	"etcdserverpb.DeleteRangeRequest":              "etcdserverpb.KV/DeleteRange",
+	"etcdserverpb.TxnRequest":                      "etcdserverpb.KV/Txn",
+	"etcdserverpb.CompactionRequest":               "etcdserverpb.KV/Compact",
+	"etcdserverpb.LeaseGrantRequest":               "etcdserverpb.Lease/LeaseGrant",
+	"etcdserverpb.LeaseRevokeRequest":              "etcdserverpb.Lease/LeaseRevoke",
+	"etcdserverpb.LeaseTimeToLiveRequest":          "etcdserverpb.Lease/LeaseTimeToLive",
+	"etcdserverpb.LeaseLeasesRequest":              "etcdserverpb.Lease/LeaseLeases",
+	"etcdserverpb.StatusRequest":                   "etcdserverpb.Maintenance/Status",
+	"etcdserverpb.AlarmRequest":                    "etcdserverpb.Maintenance/Alarm",
+	"etcdserverpb.HashKVRequest":                   "etcdserverpb.Maintenance/HashKV",
+	"etcdserverpb.MemberListRequest":               "etcdserverpb.Cluster/MemberList",
+	"etcdserverpb.AuthEnableRequest":               "etcdserverpb.Auth/AuthEnable",
+	"etcdserverpb.AuthDisableRequest":              "etcdserverpb.Auth/AuthDisable",
+	"etcdserverpb.AuthStatusRequest":               "etcdserverpb.Auth/AuthStatus",
+	"etcdserverpb.AuthenticateRequest":             "etcdserverpb.Auth/Authenticate",
+	"etcdserverpb.AuthUserAddRequest":              "etcdserverpb.Auth/UserAdd",
+	"etcdserverpb.AuthUserGetRequest":              "etcdserverpb.Auth/UserGet",
+	"etcdserverpb.AuthUserListRequest":             "etcdserverpb.Auth/UserList",
+	"etcdserverpb.AuthUserDeleteRequest":           "etcdserverpb.Auth/UserDelete",
+	"etcdserverpb.AuthUserChangePasswordRequest":   "etcdserverpb.Auth/UserChangePassword",
+	"etcdserverpb.AuthUserGrantRoleRequest":        "etcdserverpb.Auth/UserGrantRole",
+	"etcdserverpb.AuthUserRevokeRoleRequest":       "etcdserverpb.Auth/UserRevokeRole",
+	"etcdserverpb.AuthRoleAddRequest":              "etcdserverpb.Auth/RoleAdd",
+	"etcdserverpb.AuthRoleGetRequest":              "etcdserverpb.Auth/RoleGet",
+	"etcdserverpb.AuthRoleListRequest":             "etcdserverpb.Auth/RoleList",
+	"etcdserverpb.AuthRoleDeleteRequest":           "etcdserverpb.Auth/RoleDelete",
+	"etcdserverpb.AuthRoleGrantPermissionRequest":  "etcdserverpb.Auth/RoleGrantPermission",
+	"etcdserverpb.AuthRoleRevokePermissionRequest": "etcdserverpb.Auth/RoleRevokePermission",
+	"grpc.health.v1.HealthCheckRequest":            "grpc.health.v1.Health/Check",
 }
 
 // NewCall makes the call of a request message.
@@ -67,6 +86,9 @@ func (c Call) String() string {
 	}
 	if len(c.Metadata) > 0 {
 		s += fmt.Sprintf(" metadata %q", c.Metadata)
+	}
+	if c.User != "" {
+		s += " by " + c.User
 	}
 	return s
 }

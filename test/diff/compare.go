@@ -3,6 +3,7 @@ package diff
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,9 @@ const (
 	nonzero = "nonzero"
 )
 
+// simpleToken is random, and has a position of the raft log.
+var simpleToken = regexp.MustCompile(`^[a-zA-Z]{16}\.\d+$`)
+
 // norm returns a scalar as text, with what may differ between two servers replaced by a mark.
 func (i ids) norm(fd protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	switch fd.FullName() {
@@ -43,6 +47,9 @@ func (i ids) norm(fd protoreflect.FieldDescriptor, v protoreflect.Value) string 
 		if v.String() != "0" {
 			return nonzero
 		}
+	}
+	if fd.FullName() == "etcdserverpb.AuthenticateResponse.token" && simpleToken.MatchString(v.String()) {
+		return "a token"
 	}
 	switch fd.Kind() {
 	case protoreflect.BytesKind:

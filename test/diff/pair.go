@@ -19,6 +19,7 @@ type Side struct {
 	Server *proc.Server
 	Conn   *grpc.ClientConn
 	ids    ids
+	tokens map[string]string // by user, see Login
 }
 
 // Difference is one field in which the subject's answer to a call is not the stock server's.
@@ -96,8 +97,8 @@ func (p *Pair) Call(c Call) Outcome {
 func (p *Pair) call(c Call) (want Outcome, found []Difference) {
 	var got Outcome
 	var both sync.WaitGroup
-	both.Go(func() { want = invoke(p.t.Context(), p.Etcd.Conn, c) })
-	both.Go(func() { got = invoke(p.t.Context(), p.Subject.Conn, c) })
+	both.Go(func() { want = invoke(p.t.Context(), p.Etcd.Conn, p.Etcd.as(c)) })
+	both.Go(func() { got = invoke(p.t.Context(), p.Subject.Conn, p.Subject.as(c)) })
 	both.Wait()
 	if want.Resp != nil {
 		if h := headerOf(want.Resp); h != nil {
