@@ -1,7 +1,12 @@
 package watch
 
-// Revoke cancels the watchers for whose range refuse returns a reason, behind what is already queued for
-// them. It may be called from any goroutine, and does not wait for the client. Watchers that are created
+import (
+	"cmp"
+	"slices"
+)
+
+// Revoke cancels the watchers for whose range refuse returns a reason, in the order of their ids and behind what
+// is already queued for them. It may be called from any goroutine, and does not wait for the client. Watchers that are created
 // meanwhile may be left out.
 func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 	h := s.hub
@@ -13,6 +18,7 @@ func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 		}
 	}
 	h.mu.Unlock()
+	slices.SortFunc(all, func(a, b *watcher) int { return cmp.Compare(a.id, b.id) })
 	for _, w := range all {
 		// The range of a watcher does not change.
 		reason := refuse(w.asked())

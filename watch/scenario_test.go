@@ -154,6 +154,16 @@ func (sc *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		var reason string
 		d.ScanArgs(t, "reason", &reason)
 		stream().Refuse(reason)
+	case "revoke":
+		var key, reason string
+		d.ScanArgs(t, "key", &key)
+		d.ScanArgs(t, "reason", &reason)
+		stream().Revoke(func(k, _ []byte) string {
+			if string(k) == key {
+				return reason
+			}
+			return ""
+		})
 	case "close":
 		stream().Close()
 		delete(sc.streams, name())

@@ -75,7 +75,10 @@ func Position(token string) (index uint64, ok bool) {
 		return 0, false
 	}
 	index, err := strconv.ParseUint(digits, 10, 64)
-	return index, err == nil
+	if err != nil {
+		return 0, false
+	}
+	return index, true
 }
 
 // Add makes a token known.

@@ -1,0 +1,267 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/metadata"
+)
+
+// What went wrong in etcd over the years, each as a test of its own. The matrix of all calls is compared with a
+// stock etcd elsewhere.
+
+// MemberList, Alarm, Status, the calls about leases and Compact were answered to nobody in particular, or to
+// every user.
+func TestAdvisoryCallsWithoutCheck(t *testing.T) {
+	v := newVault(t, Config{})
+	nobody, alice := timeout(t), v.as("alice")
+	lease, kv := pb.NewLeaseClient(v.cc), pb.NewKVClient(v.cc)
+	root := v.as("root")
+	if _, err := lease.LeaseGrant(root, &pb.LeaseGrantRequest{ID: 7, TTL: 60}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(root, &pb.PutRequest{Key: []byte("x"), Lease: 7}); err != nil {
+		t.Fatal(err)
+	}
+	keepAlive := func(ctx context.Context) error {
+		s, err := lease.LeaseKeepAlive(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&pb.LeaseKeepAliveRequest{ID: 7}); err != nil {
+			return err
+		}
+		_, err = s.Recv()
+		return err
+	}
+	for _, c := range []struct {
+		name  string
+		call  func(context.Context) error
+		alice string // what a user without any right to it is told; nobody is always refused
+	}{
+		{"MemberList", func(ctx context.Context) error {
+			_, err := pb.NewClusterClient(v.cc).MemberList(ctx, &pb.MemberListRequest{})
+			return err
+		}, ""},
+		{"Alarm", func(ctx context.Context) error {
+			_, err := pb.NewMaintenanceClient(v.cc).Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+			return err
+		}, denied},
+		{"Status", func(ctx context.Context) error {
+			_, err := pb.NewMaintenanceClient(v.cc).Status(ctx, &pb.StatusRequest{})
+			return err
+		}, ""},
+		{"LeaseGrant", func(ctx context.Context) error {
+			_, err := lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
+			return err
+		}, ""},
+		{"LeaseKeepAlive", keepAlive, denied},
+		{"LeaseTimeToLive", func(ctx context.Context) error {
+			_, err := lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 7, Keys: true})
+			return err
+		}, denied},
+		{"LeaseLeases", func(ctx context.Context) error {
+			_, err := lease.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+			return err
+		}, denied},
+		{"LeaseRevoke", func(ctx context.Context) error {
+			_, err := lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: 7})
+			return err
+		}, denied},
+		{"Compact", func(ctx context.Context) error {
+			_, err := kv.Compact(ctx, &pb.CompactionRequest{Revision: 1})
+			return err
+		}, denied},
+	} {
+		fails(t, c.name+" by nobody", c.call(nobody), noUser)
+		if err := c.call(alice); c.alice != "" {
+			fails(t, c.name+" by alice", err, c.alice)
+		} else if err != nil {
+			t.Errorf("%s by alice: %v", c.name, err)
+		}
+	}
+}
+
+// Transactions inside of transactions were not looked at, so everyone could do everything.
+func TestAdvisoryNestedTransactions(t *testing.T) {
+	v := newVault(t, Config{})
+	kv, alice := pb.NewKVClient(v.cc), v.as("alice")
+	v.put("x")
+	steal := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("x")}}}}}
+	spoil := &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("x")}}}}}
+	probe := &pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("a"), RangeEnd: []byte{0}, Target: pb.Compare_VERSION}}}
+	for name, r := range map[string]*pb.TxnRequest{"a read": steal, "a write that does not run": spoil, "a compare": probe} {
+		for range 3 {
+			_, err := kv.Txn(alice, r)
+			fails(t, name, err, denied)
+			r = &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}}}}
+		}
+	}
+}
+
+// The previous value of a put or a deletion, and the lease that a put attaches, were not looked at in a
+// transaction: what may only be written could be read, and another's lease be tied to one's own key.
+func TestAdvisoryPreviousValueAndLease(t *testing.T) {
+	v := newVault(t, Config{})
+	kv, alice, root := pb.NewKVClient(v.cc), v.as("alice"), v.as("root")
+	v.put("w")
+	if _, err := pb.NewLeaseClient(v.cc).LeaseGrant(root, &pb.LeaseGrantRequest{ID: 7, TTL: 60}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(root, &pb.PutRequest{Key: []byte("x"), Lease: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(alice, &pb.PutRequest{Key: []byte("w")}); err != nil {
+		t.Fatalf("what may be written: %v", err)
+	}
+	for name, op := range map[string]*pb.RequestOp{
+		"put":    {Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("w"), PrevKv: true}}},
+		"delete": {Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("w"), PrevKv: true}}},
+		"lease":  {Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a"), Lease: 7}}},
+	} {
+		_, err := kv.Txn(alice, &pb.TxnRequest{Success: []*pb.RequestOp{op}})
+		fails(t, name+" in a transaction", err, denied)
+		if p := op.GetRequestPut(); p != nil {
+			_, err = kv.Put(alice, p)
+		} else {
+			_, err = kv.DeleteRange(alice, op.GetRequestDeleteRange())
+		}
+		fails(t, name, err, denied)
+	}
+}
+
+// The right to one key was enough to watch from that key on.
+func TestAdvisoryOpenEndedWatch(t *testing.T) {
+	v := newVault(t, Config{})
+	w := v.watch(v.as("alice"))
+	for _, end := range []string{"\x00", "r\x00\x00", "s"} {
+		w.create(createKey("r", end, 0))
+		w.refused("rpc error: code = PermissionDenied desc = " + denied)
+	}
+	w.create(createKey("", "\x00", 0))
+	w.refused("rpc error: code = PermissionDenied desc = " + denied)
+	w.create(createKey("r", "", 0))
+	w.made(0)
+}
+
+// A right that is lost while a request is under way must not be used: the check before the log is not enough.
+func TestAdvisoryCheckedWhenApplied(t *testing.T) {
+	v := newVault(t, Config{})
+	alice, root := v.as("alice"), v.as("root")
+	kv, admin := pb.NewKVClient(v.cc), pb.NewAuthClient(v.cc)
+	var writers sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		writers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = kv.Put(alice, &pb.PutRequest{Key: []byte("a1")})
+				}
+			}
+		})
+	}
+	for range 50 {
+		if _, err := admin.UserRevokeRole(root, &pb.AuthUserRevokeRoleRequest{Name: "alice", Role: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		before, err := kv.Range(root, &pb.RangeRequest{Key: []byte("a1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Put(root, &pb.PutRequest{Key: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		after, err := kv.Range(root, &pb.RangeRequest{Key: []byte("a1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(after.Kvs) > 0 && (len(before.Kvs) == 0 || after.Kvs[0].ModRevision != before.Kvs[0].ModRevision) {
+			t.Fatalf("a write was applied after its right was gone: %v, %v", before, after)
+		}
+		if _, err := admin.UserGrantRole(root, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "r"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	writers.Wait()
+}
+
+// lockedBuffer is where a log is written to.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// Passwords and tokens were in logs at level debug, in slow request lines, and in the raft log.
+func TestAdvisorySecretsAreNotWritten(t *testing.T) {
+	var out lockedBuffer
+	dir := filepath.Join(t.TempDir(), "m.etcd")
+	m, err := Start(Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs: []string{"http://127.0.0.1:0"}, Auth: Auth{BcryptCost: 4}, WarnUnaryDuration: time.Nanosecond, WarnApplyDuration: time.Nanosecond,
+		Logger: slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-m.replica.Ready()
+	v := &vault{t: t, m: m, addr: m.ClientAddrs()[0].String()}
+	v.cc = dial(t, v.addr)
+	v.fill()
+	admin := pb.NewAuthClient(v.cc)
+	root := v.as("root")
+	const password, hidden, wrong = "pa55w0rd-of-eve", "pa55w0rd-of-nobody", "pa55w0rd-that-is-wrong"
+	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "eve", Password: password}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "cert", Password: hidden, Options: &authpb.UserAddOptions{NoPassword: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.UserChangePassword(root, &pb.AuthUserChangePasswordRequest{Name: "eve", Password: password + "2"}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = admin.Authenticate(timeout(t), &pb.AuthenticateRequest{Name: "eve", Password: wrong})
+	token := v.token("eve", password+"2")
+	for _, t := range []string{token, "bad" + token} {
+		_, _ = pb.NewKVClient(v.cc).Range(metadata.AppendToOutgoingContext(root, "token", t), &pb.RangeRequest{Key: []byte("x")})
+	}
+	stop(t, m)
+	secrets := []string{password, hidden, wrong, token}
+	for _, s := range secrets {
+		if strings.Contains(out.buf.String(), s) {
+			t.Errorf("the log has %q", s)
+		}
+	}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, s := range secrets[:3] {
+			if bytes.Contains(b, []byte(s)) {
+				t.Errorf("%s has %q", path, s)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
