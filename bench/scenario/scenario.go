@@ -58,6 +58,7 @@ func All() []Scenario {
 	all = append(all, upkeepScenarios()...)
 	all = append(all, memberScenarios()...)
 	all = append(all, watchScenarios()...)
+	all = append(all, clientScenarios()...)
 	return append(all, isolationScenarios()...)
 }
 
