@@ -37,7 +37,10 @@ func (m method) anyone() method {
 }
 
 // tracked is a request of which is known whether it was sent.
-type tracked interface{ sent() bool }
+type tracked interface {
+	sent() bool
+	first() *outgoing
+}
 
 // outgoing is the context of a call: the caller's, with the metadata of a pass.
 type outgoing struct {
@@ -53,13 +56,14 @@ func (o *outgoing) Value(key any) any {
 	return o.Context.Value(key)
 }
 
-// with adds a pass to a context.
-func with(ctx, pass context.Context) context.Context {
+// with adds a pass to a context. room is where the result may go.
+func with(ctx, pass context.Context, room *outgoing) context.Context {
 	if own, ok := metadata.FromOutgoingContext(ctx); ok {
 		md, _ := metadata.FromOutgoingContext(pass)
 		return metadata.NewOutgoingContext(ctx, metadata.Join(md, own))
 	}
-	return &outgoing{ctx, pass}
+	*room = outgoing{ctx, pass}
+	return room
 }
 
 // call makes a call, and tries again as far as that is safe.
@@ -80,15 +84,15 @@ func (c *Client) invoke(ctx context.Context, m *method, key string, req tracked,
 			h.EndCall(ctx, Call{Method: m.name, Member: a.where(), Attempts: a.n, Duration: time.Since(began), Err: err})
 		}()
 	}
-	for {
-		octx, e := a.next(ctx)
+	for room := req.first(); ; {
+		octx, e := a.next(ctx, room)
 		if e != nil {
 			return e
 		}
-		e = a.at.conn.Invoke(octx, m.name, req, resp)
-		if e == nil {
+		if e = a.at.conn.Invoke(octx, m.name, req, resp); e == nil {
 			return nil
 		}
+		room = new(outgoing) // gRPC may not be done with the first
 		if err := a.failed(ctx, e, req.sent()); err != nil {
 			return err
 		}
@@ -116,7 +120,7 @@ func (a *attempts) where() string {
 }
 
 // next gets a member and a pass for another attempt.
-func (a *attempts) next(ctx context.Context) (context.Context, error) {
+func (a *attempts) next(ctx context.Context, room *outgoing) (context.Context, error) {
 	core := a.c.core
 	var err error
 	if a.pass = a.given; a.pass == nil {
@@ -132,7 +136,7 @@ func (a *attempts) next(ctx context.Context) (context.Context, error) {
 	if a.m.leader {
 		md = a.pass.leader
 	}
-	return with(ctx, md), nil
+	return with(ctx, md, room), nil
 }
 
 // local words an error that came before anything was sent.

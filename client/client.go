@@ -218,5 +218,5 @@ func (c *Client) route(ctx context.Context) (*member, context.Context, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return m, with(ctx, p.plain), nil
+	return m, with(ctx, p.plain, new(outgoing)), nil
 }

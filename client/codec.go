@@ -12,8 +12,9 @@ type codec struct{ generated encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// Name is that of the format, which is the same.
-func (codec) Name() string { return "proto" }
+// Name is empty, so that calls have the plain content type of gRPC, which means protocol buffers. It is not
+// registered under a name.
+func (codec) Name() string { return "" }
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {

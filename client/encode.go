@@ -78,17 +78,33 @@ type request interface {
 	marshal() (mem.BufferSlice, error)
 }
 
-// once is embedded by requests and remembers whether gRPC has asked for the encoding, which it does only when
-// it has a stream to send it on: a request that was never encoded has reached no server.
-type once struct{ encoded bool }
+// once is embedded by requests. It remembers whether gRPC has asked for the encoding, which it does only when it
+// has a stream to send it on: a request that was never encoded has reached no server. The rest saves allocations.
+type once struct {
+	encoded bool
+	out     outgoing // the context of the first attempt
+	data    sliceBuffer
+	one     [1]mem.Buffer
+}
+
+// sliceBuffer is a mem.SliceBuffer in place.
+type sliceBuffer struct{ mem.SliceBuffer }
 
 func (o *once) sent() bool { return o.encoded }
+
+// first returns where the context of the first attempt goes.
+func (o *once) first() *outgoing { return &o.out }
 
 // buffers hands an encoding to gRPC. Its pools are not used: what is small they do not pool, and what is large
 // would be rounded up.
 func (o *once) buffers(b []byte) (mem.BufferSlice, error) {
 	o.encoded = true
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	if o.one[0] != nil {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil // an earlier attempt may still be using the place
+	}
+	o.data.SliceBuffer = b
+	o.one[0] = &o.data
+	return o.one[:], nil
 }
 
 // rangeRequest is etcdserverpb.RangeRequest.

@@ -36,7 +36,7 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 
 func (c *Client) openKeepAlives(ctx context.Context, a *attempts) (*KeepAlives, error) {
 	for {
-		octx, err := a.next(ctx)
+		octx, err := a.next(ctx, new(outgoing))
 		if err != nil {
 			return nil, err
 		}

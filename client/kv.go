@@ -59,9 +59,9 @@ func (c *Client) Count(ctx context.Context, key string, opts ...GetOption) (int6
 
 // Put writes a key. After an error that matches ErrUncertain it may have been written.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (*PutResponse, error) {
-	r := putRequest{key: key, value: value}
+	r := &putRequest{key: key, value: value}
 	for _, o := range opts {
-		o.applyPut(&r)
+		o.applyPut(r)
 	}
 	if key == "" {
 		return nil, emptyKey(&putMethod)
@@ -72,10 +72,10 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	resp := new(plainPut)
 	var err error
 	if r.prevKV {
-		err = c.call(ctx, &putMethod, key, &r, &resp.PutResponse)
+		err = c.call(ctx, &putMethod, key, r, &resp.PutResponse)
 		c.stripOne(resp.PrevKV)
 	} else {
-		err = c.call(ctx, &putMethod, key, &r, resp)
+		err = c.call(ctx, &putMethod, key, r, resp)
 	}
 	if err != nil {
 		return nil, err

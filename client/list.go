@@ -115,7 +115,7 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more bool, err error
 		m = &plain
 	}
 	a := attempts{c: l.c, m: m, key: l.key}
-	octx, err := a.next(ctx)
+	octx, err := a.next(ctx, new(outgoing))
 	if err != nil {
 		return true, err
 	}

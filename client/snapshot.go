@@ -43,7 +43,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := attempts{c: c, m: &snapshotMethod}
 	for {
-		octx, err := a.next(ctx)
+		octx, err := a.next(ctx, new(outgoing))
 		if err != nil {
 			cancel()
 			return nil, err

@@ -233,7 +233,7 @@ func (w *Watcher) lost(err error) {
 func (s *watchStream) connect(a *attempts) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	octx, err := a.next(ctx)
+	octx, err := a.next(ctx, new(outgoing))
 	if err != nil {
 		return false, err
 	}
