@@ -60,6 +60,9 @@ func (o *options) logNotes(log *slog.Logger) {
 			log.Info("feature gate changes nothing", "feature-gate", name, "reason", why)
 		}
 	}
+	for _, name := range o.goneFlags {
+		log.Warn("flag is no longer supported and changes nothing", "flag", name)
+	}
 	for _, key := range o.unusedKeys {
 		log.Warn("key of the configuration file changes nothing", "key", key)
 	}

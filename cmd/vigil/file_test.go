@@ -62,6 +62,11 @@ heartbeat-interval: 50
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
+	// What images tell of themselves is not a flag, and neither are those that etcd gave up.
+	o, err = parse([]string{"--snapshot=1", "-v"}, []string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x"})
+	if err != nil || o.version || !slices.Equal(o.unknownVars, []string{"ETCD_VERSION"}) || len(o.goneFlags) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
 	// The file may be named by the environment, too.
 	o, err = parse(nil, []string{"ETCD_CONFIG_FILE=" + path})
 	if err != nil || o.config.Name != "file" {

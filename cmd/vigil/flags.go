@@ -20,6 +20,7 @@ type options struct {
 
 	sections    []section
 	unknownVars []string // ETCD_* variables that name no flag
+	goneFlags   []string // flags that only old versions of etcd had
 	unusedKeys  []string // keys of the configuration file that old versions of etcd had
 }
 

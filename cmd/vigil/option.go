@@ -50,8 +50,12 @@ func (o origin) String() string {
 	return o.kind + " " + o.where
 }
 
-// variable is the environment variable of a flag.
+// variable is the environment variable of a flag. --version has none: images set ETCD_VERSION to tell what
+// they contain.
 func (o *option) variable() string {
+	if o.name == "version" {
+		return ""
+	}
 	return "ETCD_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
 }
 

@@ -16,7 +16,12 @@ var errUsage = errors.New("see vigil --help")
 // before it. Its error names every mistake; it is flag.ErrHelp if help was asked for.
 func parse(args, environ []string) (*options, error) {
 	p := &parser{o: newOptions(), byName: map[string]*option{}, byVar: map[string]*option{}}
-	p.o.each(func(opt *option) { p.byName[opt.name], p.byVar[opt.variable()] = opt, opt })
+	p.o.each(func(opt *option) {
+		p.byName[opt.name] = opt
+		if opt.variable() != "" {
+			p.byVar[opt.variable()] = opt
+		}
+	})
 	given, err := p.arguments(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil, err
@@ -42,6 +47,10 @@ func parse(args, environ []string) (*options, error) {
 	}
 	return p.o, nil
 }
+
+// goneFlags are those that etcd takes without a word in its help: old versions of it had them.
+var goneFlags = []string{"cluster-active-size", "cluster-remove-delay", "cluster-sync-interval", "config", "force", "max-result-buffer",
+	"max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout", "retry-interval", "snapshot", "v", "vv"}
 
 // parser collects what is wrong.
 type parser struct {
@@ -108,6 +117,9 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 		}
 		o := p.byName[name]
 		switch {
+		case o == nil && slices.Contains(goneFlags, name):
+			p.o.goneFlags = append(p.o.goneFlags, name)
+			continue
 		case o == nil:
 			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, p.similar(name)))
 			// What follows is its value, most likely.
