@@ -84,6 +84,8 @@ type Metrics struct {
 	// Committed and Applied are the positions of the log; Requests counts the requests that were
 	// applied since the start, Pending those under way, Failed those that got no outcome.
 	Committed, Applied, Requests, Pending, Failed uint64
+	// AuthRevision is that of users and roles.
+	AuthRevision uint64
 	// LeaderChanges counts how often a leader became known, LateHeartbeats how often this member, leading,
 	// sent heartbeats too far apart.
 	LeaderChanges, LateHeartbeats uint64
@@ -111,6 +113,7 @@ func (r *Replica) Metrics() Metrics {
 		Requests:      r.proposals.applied.Load(),
 		Pending:       uint64(r.queue.pending()),
 		Failed:        r.queue.failed.Load(),
+		AuthRevision:  r.auth.state.Load().Revision(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
 		Scrubbed:    r.space.scrubbed.Load(),
 		ScrubRounds: r.space.rounds.Load(),

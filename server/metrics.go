@@ -126,6 +126,8 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	gauge("etcd_debugging_mvcc_watcher_total", "Watchers.", func(s *scrape) float64 { return float64(s.hub.Watchers) })
 	gauge("etcd_debugging_mvcc_slow_watcher_total", "Watchers that are not live.", func(s *scrape) float64 { return float64(s.hub.Behind) })
 	gauge("etcd_debugging_mvcc_pending_events_total", "Events that wait to be sent to watchers.", func(s *scrape) float64 { return float64(s.hub.QueuedEvents) })
+	gauge("etcd_debugging_auth_revision", "Revision of users and roles.", func(s *scrape) float64 { return float64(s.metrics.AuthRevision) })
+
 	gauge("vigil_watch_stalled_watchers", "Watchers that wait for their client to read.", func(s *scrape) float64 { return float64(s.hub.Parked) })
 	gauge("vigil_watch_largest_lag_revisions", "Published revisions that the watcher farthest behind was not given.", func(s *scrape) float64 { return float64(s.hub.Lag) })
 	gauge("vigil_watch_queued_bytes", "Bytes queued for all watch streams.", func(s *scrape) float64 { return float64(s.hub.QueuedBytes) })

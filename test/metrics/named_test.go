@@ -19,8 +19,8 @@ import (
 // name finds the names of metrics of the server.
 var name = regexp.MustCompile(`\b(etcd|vigil|grpc|process|go|os)_[a-z0-9_]+\b`)
 
-// notMetrics look like one.
-var notMetrics = []string{"grpc_code", "grpc_method", "grpc_service", "grpc_type"}
+// notMetrics look like one: labels, and what the API server of Kubernetes exports about its store.
+var notMetrics = []string{"grpc_code", "grpc_method", "grpc_service", "grpc_type", "etcd_request_duration_seconds"}
 
 // base is the metric that a series belongs to.
 func base(all map[string]*family, series string) string {
