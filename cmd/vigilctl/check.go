@@ -40,6 +40,9 @@ const checkExample = `  vigilctl check /var/lib/vigil/infra0.etcd
   vigilctl check /var/lib/vigil/infra0.etcd --wal-dir /mnt/nvme/infra0-wal
   vigilctl check -w json /backup/infra0-checkpoint | jq .damages`
 
+// exitNotMade is the exit code of a check that could not be made.
+const exitNotMade = 2
+
 func checkCommand() *cobra.Command {
 	var out format
 	var walDir string
@@ -51,7 +54,7 @@ func checkCommand() *cobra.Command {
 		Example: checkExample,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("check takes one directory, not %d arguments; see vigilctl check --help", len(args))
+				return badArgs("check takes one directory, not %d arguments; see vigilctl check --help", len(args))
 			}
 			return nil
 		},
@@ -66,7 +69,7 @@ func checkCommand() *cobra.Command {
 }
 
 func check(c *cobra.Command, o datadir.Options, out format) error {
-	cannot := func(err error) error { return &exit{exitUsage, err} }
+	cannot := func(err error) error { return &exit{exitNotMade, err} }
 	ch, err := datadir.Open(o)
 	if err != nil {
 		return cannot(err)

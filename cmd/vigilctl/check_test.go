@@ -85,7 +85,7 @@ func command(t *testing.T, dir string, args ...string) (code int, stdout, stderr
 	t.Helper()
 	before := content(t, dir)
 	var out, errs bytes.Buffer
-	code = run(context.Background(), args, &out, &errs)
+	code = run(context.Background(), args, strings.NewReader(""), &out, &errs)
 	if content(t, dir) != before {
 		t.Errorf("%q changed the directory", args)
 	}
@@ -186,20 +186,21 @@ func TestCheckRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{[]string{"check"}, "takes one directory, not 0"},
-		{[]string{"check", "a", "b"}, "takes one directory, not 2"},
-		{[]string{"check", "-w", "xml", "a"}, `"xml".*must be table, simple or json`},
-		{[]string{"check", "--nonsense", "a"}, "nonsense"},
-		{[]string{"nonsense"}, `unknown command "nonsense"`},
-		{[]string{"check", "/does/not/exist"}, "no such file"},
-		{[]string{"check", file}, "not a data directory"},
-		{[]string{"check", empty}, "not a data directory: there is neither history nor wal in it"},
-		{[]string{"check", etcd}, "of an etcd member; use etcdutl"},
+		{[]string{"check"}, 128, "takes one directory, not 0"},
+		{[]string{"check", "a", "b"}, 128, "takes one directory, not 2"},
+		{[]string{"check", "-w", "xml", "a"}, 1, `"xml".*must be table, simple or json`},
+		{[]string{"check", "--nonsense", "a"}, 1, "nonsense"},
+		{[]string{"nonsense"}, 1, `unknown command "nonsense"`},
+		{[]string{"check", "/does/not/exist"}, 2, "no such file"},
+		{[]string{"check", file}, 2, "not a data directory"},
+		{[]string{"check", empty}, 2, "not a data directory: there is neither history nor wal in it"},
+		{[]string{"check", etcd}, 2, "of an etcd member; use etcdutl"},
 	} {
 		code, out, errs := command(t, empty, c.args...)
-		if code != 2 || out != "" || !regexp.MustCompile(c.want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
+		if code != c.code || out != "" || !regexp.MustCompile(c.want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q", c.args, code, out, errs)
 		}
 	}
@@ -207,7 +208,7 @@ func TestCheckRefuses(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	dir, _ := dataDir(t)
-	if code := run(canceled, []string{"check", dir}, &out, &errs); code != 2 || !strings.Contains(errs.String(), "interrupted") {
+	if code := run(canceled, []string{"check", dir}, strings.NewReader(""), &out, &errs); code != 2 || !strings.Contains(errs.String(), "interrupted") {
 		t.Errorf("exit code %d, %s", code, errs.String())
 	}
 }
@@ -215,7 +216,7 @@ func TestCheckRefuses(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"check", "--help"}, {"help", "check"}, {}} {
 		var out, errs bytes.Buffer
-		if code := run(context.Background(), args, &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") || errs.Len() > 0 {
+		if code := run(context.Background(), args, strings.NewReader(""), &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") || errs.Len() > 0 {
 			t.Errorf("%q: exit code %d\n%s%s", args, code, out.String(), errs.String())
 		}
 	}

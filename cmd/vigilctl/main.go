@@ -1,7 +1,8 @@
-// Command vigilctl is the tool of an operator. Run it with --help for its commands.
+// Command vigilctl talks to a cluster and looks after its members. Run it with --help for its commands.
 //
-// Exit codes: 0 if all is well, 1 if the command found or met a failure, 2 for a mistake in the command
-// line and for what could not be tried at all.
+// Exit codes are those of etcdctl: 0 if all is well, 1 if the command found or met a failure or the command line has a
+// flag or command that is not known, 2 if no connection can be configured, 3 for input that makes no sense, 4 for a
+// flag's value that is not supported, 5 if something was interrupted or is unhealthy, 128 for bad arguments.
 package main
 
 import (
@@ -14,19 +15,30 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"vigil/cmd/vigilctl/show"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
 const (
-	exitFailure = 1
-	exitUsage   = 2
+	exitFailure       = 1
+	exitBadConnection = 2
+	exitInvalidInput  = 3
+	exitBadFeature    = 4
+	exitInterrupted   = 5
+	exitBadArgs       = 128
 )
+
+// badArgs is a mistake in a command's arguments.
+func badArgs(format string, args ...any) error {
+	return &exit{exitBadArgs, fmt.Errorf(format, args...)}
+}
 
 // exit is an error with an exit code. Without an error the command has already said what there is to
 // say.
@@ -44,25 +56,24 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
+// The groups of the help.
+const (
+	groupKV      = "kv"
+	groupCluster = "cluster"
+	groupAgree   = "concurrency"
+	groupAuth    = "auth"
+	groupUtility = "utility"
+)
+
 // run carries out a command line and returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:           "vigilctl",
-		Short:         "Look after a Vigil member",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot(stdin, stdout, stderr)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.AddCommand(checkCommand(), snapshotCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
-	// What cobra refuses is a mistake in the command line.
-	code := exitUsage
+	code := exitFailure
 	var e *exit
 	if errors.As(err, &e) {
 		code = e.code
@@ -70,6 +81,44 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return code
 		}
 	}
-	fmt.Fprintln(stderr, "vigilctl:", err)
+	fmt.Fprintln(stderr, "Error:", err)
 	return code
+}
+
+// newRoot returns the command with all that are below it.
+func newRoot(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
+	a := &app{in: stdin, out: stdout, errOut: stderr}
+	root := &cobra.Command{
+		Use:   "vigilctl",
+		Short: "Talk to a Vigil or etcd cluster, and look after its members",
+		Long: `Talk to a Vigil or etcd cluster, and look after its members.
+
+Commands, flags, environment variables and output are those of etcdctl and
+etcdutl, and there are more. Each global flag can be given as an environment
+variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: a.prepare,
+	}
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	a.addTo(root.PersistentFlags())
+	complete(root, "write-out", show.Formats)
+	root.AddGroup(&cobra.Group{ID: groupKV, Title: "Keys and values:"}, &cobra.Group{ID: groupCluster, Title: "Members and their data:"},
+		&cobra.Group{ID: groupAgree, Title: "Locks and elections:"}, &cobra.Group{ID: groupAuth, Title: "Users and roles:"},
+		&cobra.Group{ID: groupUtility, Title: "Other:"})
+	root.SetHelpCommandGroupID(groupUtility)
+	root.SetCompletionCommandGroupID(groupUtility)
+	add(root, groupKV, a.getCommand(), a.putCommand(), a.delCommand(), a.compactionCommand())
+	add(root, groupCluster, checkCommand(), a.snapshotCommand())
+	return root
+}
+
+// add adds commands to a group of the help.
+func add(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
 }

@@ -8,11 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"vigil/client"
 )
@@ -23,76 +20,20 @@ goes on serving; a learner, and a member without a leader, give what they have.
 
 The file is in etcd's format: vigilctl and etcdutl check and restore it. It gets
 its name when it is whole, compared with the checksum that the member sends, and
-on disk. Who can read it can read everything in it; it is made for its owner only.
+on disk. Who can read it can read everything in it; it is made for its owner only.`
 
-Each flag can be given as an environment variable too: VIGILCTL_ENDPOINTS, or
-ETCDCTL_ENDPOINTS, and so on.`
-
-// connection is the flags that say how to reach a member.
-type connection struct {
-	endpoints      []string
-	user, password string
-	cfg            client.Config
-}
-
-func (c *connection) addTo(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&c.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "the member to ask, `HOST:PORT` or a URL")
-	flags.StringVar(&c.cfg.TLSFiles.CA, "cacert", "", "verify the member's certificate with this `FILE` of authorities")
-	flags.StringVar(&c.cfg.TLSFiles.Cert, "cert", "", "identify with this certificate `FILE`")
-	flags.StringVar(&c.cfg.TLSFiles.Key, "key", "", "the `FILE` with the key of --cert")
-	flags.BoolVar(&c.cfg.TLSFiles.InsecureSkipVerify, "insecure-skip-tls-verify", false, "accept any certificate of the member, for tests")
-	flags.StringVar(&c.user, "user", "", "the user, `NAME[:PASSWORD]`")
-	flags.StringVar(&c.password, "password", "", "the password of --user")
-	flags.DurationVar(&c.cfg.DialTimeout, "dial-timeout", 2*time.Second, "how long the member may take to be reached")
-}
-
-// fromEnvironment sets the flags that were not given and whose environment variable is set.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var err error
-	flags.VisitAll(func(f *pflag.Flag) {
-		for _, prefix := range []string{"VIGILCTL_", "ETCDCTL_"} {
-			name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-			v, ok := os.LookupEnv(name)
-			if !ok || f.Changed || err != nil {
-				continue
-			}
-			if e := flags.Set(f.Name, v); e != nil {
-				err = fmt.Errorf("%s: %w", name, e)
-			}
-		}
-	})
-	return err
-}
-
-// open returns a client of the one member.
-func (c *connection) open() (*client.Client, error) {
-	if len(c.endpoints) != 1 {
-		return nil, fmt.Errorf("snapshot must be requested to one selected node, not multiple %v", c.endpoints)
-	}
-	c.cfg.Endpoints = c.endpoints
-	c.cfg.Username, c.cfg.Password = c.user, c.password
-	if name, password, ok := strings.Cut(c.user, ":"); ok && c.password == "" {
-		c.cfg.Username, c.cfg.Password = name, password
-	}
-	if c.cfg.Username != "" && c.cfg.Password == "" {
-		return nil, errors.New("--user without a password: give --password or --user NAME:PASSWORD")
-	}
-	return client.New(c.cfg)
-}
-
-func snapshotSaveCommand() *cobra.Command {
-	var conn connection
-	c := &cobra.Command{
+func (a *app) snapshotSaveCommand() *cobra.Command {
+	return &cobra.Command{
 		Use:     "save FILE",
 		Short:   "Copy the state of one member into a file",
 		Long:    snapshotSaveHelp,
 		Example: "  vigilctl snapshot save backup.db --endpoints 10.0.0.1:2379",
 		Args:    exactlyOne("snapshot save"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := fromEnvironment(c.Flags()); err != nil {
-				return err
+			if len(a.endpoints) != 1 {
+				return badArgs("snapshot must be requested to one selected node, not multiple %v", a.endpoints)
 			}
-			cl, err := conn.open()
+			cl, err := a.connect()
 			if err != nil {
 				return err
 			}
@@ -100,8 +41,6 @@ func snapshotSaveCommand() *cobra.Command {
 			return save(c, cl, args[0])
 		},
 	}
-	conn.addTo(c.Flags())
-	return c
 }
 
 // save copies a snapshot into a file.

@@ -10,14 +10,14 @@ import (
 	"vigil/snapshot"
 )
 
-func snapshotCommand() *cobra.Command {
+func (a *app) snapshotCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot <subcommand>",
 		Short: "Take, inspect and restore backups in etcd's format",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(snapshotSaveCommand(), snapshotStatusCommand(), snapshotRestoreCommand())
+	c.AddCommand(a.snapshotSaveCommand(), snapshotStatusCommand(), snapshotRestoreCommand())
 	return c
 }
 
@@ -51,7 +51,7 @@ func snapshotStatusCommand() *cobra.Command {
 func exactlyOne(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s requires exactly one argument, not %d; see vigilctl %s --help", name, len(args), name)
+			return badArgs("%s requires exactly one argument, not %d; see vigilctl %s --help", name, len(args), name)
 		}
 		return nil
 	}

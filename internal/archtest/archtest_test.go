@@ -123,8 +123,9 @@ var table = map[string]rule{
 	"restore": {inside: []string{"kv", "internal/vfs", "history", "datadir", "mvcc", "cluster", "auth", "fsm", "snapshot", "rpc/wire", "restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
-	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore", "client"}, outside: []string{cobraLib, pflagLib, "github.com/schollz/progressbar/v3"},
-		why: "commands, and how their answers are printed"},
+	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore", "client", "cmd/vigilctl/show"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "github.com/schollz/progressbar/v3", "golang.org/x/term"},
+		why: "commands"},
+	"cmd/vigilctl/show": {outside: []string{apiLib, pbLib, "github.com/olekukonko/tablewriter"}, why: "it prints messages of the API and makes no calls"},
 }
 
 // testOnly is what test files may import on top of their package's row.

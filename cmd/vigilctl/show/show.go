@@ -1,0 +1,152 @@
+// Package show prints answers of members the way etcd's command line does, in each of its formats, so that scripts
+// written for it go on working.
+package show
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// Format is how an answer is printed. It is a pflag.Value.
+type Format string
+
+// The formats.
+const (
+	Simple   Format = "simple"
+	JSON     Format = "json"
+	Fields   Format = "fields"
+	Table    Format = "table"
+	Protobuf Format = "protobuf"
+)
+
+// Formats are all of them, in the order of the help.
+var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple), string(Table)}
+
+// UnsupportedError says that an answer cannot be printed in a format.
+type UnsupportedError struct{ Format Format }
+
+// Error names the format.
+func (e *UnsupportedError) Error() string {
+	return string(e.Format) + " not supported as output format"
+}
+
+// Answer is what a command has to print. What is nil cannot be printed that way.
+type Answer struct {
+	// Value is printed as JSON, and as protobuf if it is a message.
+	Value any
+	// Simple and Fields print for people and for scripts that read lines.
+	Simple, Fields func(p *Printer)
+	// Table returns a heading and rows.
+	Table func() (heading []string, rows [][]string)
+}
+
+// Printer prints answers.
+type Printer struct {
+	Out    io.Writer
+	Format Format
+	// Hex prints keys and values, and ids as far as etcd's command line does, in hexadecimal.
+	Hex bool
+
+	err error
+}
+
+// Print prints an answer.
+func (p *Printer) Print(a Answer) error {
+	p.err = nil
+	switch {
+	case p.Format == Simple && a.Simple != nil:
+		a.Simple(p)
+	case p.Format == Fields && a.Fields != nil:
+		a.Fields(p)
+	case p.Format == Table && a.Table != nil:
+		p.table(a.Table())
+	case p.Format == JSON && a.Value != nil:
+		b, err := json.Marshal(a.Value)
+		if err != nil {
+			return err
+		}
+		p.Printf("%s\n", b)
+	case p.Format == Protobuf:
+		m, ok := a.Value.(proto.Message)
+		if !ok {
+			return &UnsupportedError{p.Format}
+		}
+		b, err := proto.Marshal(m)
+		if err != nil {
+			return err
+		}
+		p.Printf("%s", b)
+	default:
+		return &UnsupportedError{p.Format}
+	}
+	return p.err
+}
+
+// Printf prints; the first error is that of Print.
+func (p *Printer) Printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.Out, format, args...)
+	}
+}
+
+// text returns a key or a value for a line.
+func (p *Printer) text(b []byte) string {
+	if !p.Hex {
+		return string(b)
+	}
+	var s strings.Builder
+	for _, c := range b {
+		s.WriteString(`\x`)
+		s.WriteString(hex.EncodeToString([]byte{c}))
+	}
+	return s.String()
+}
+
+// id prints a number that etcd's command line prints in hexadecimal if asked to.
+func (p *Printer) id(name string, v uint64) {
+	if p.Hex {
+		p.Printf("%q : %x\n", name, v)
+	} else {
+		p.Printf("%q : %d\n", name, v)
+	}
+}
+
+// header prints the fields of a header.
+func (p *Printer) header(h *etcdserverpb.ResponseHeader) {
+	p.id("ClusterID", h.GetClusterId())
+	p.id("MemberID", h.GetMemberId())
+	if h.GetRevision() > 0 {
+		p.Printf("\"Revision\" : %d\n", h.GetRevision())
+	}
+	p.Printf("\"RaftTerm\" : %d\n", h.GetRaftTerm())
+}
+
+// pair prints a key and its value on two lines.
+func (p *Printer) pair(kv *mvccpb.KeyValue, valueOnly bool) {
+	if !valueOnly {
+		p.Printf("%s\n", p.text(kv.GetKey()))
+	}
+	p.Printf("%s\n", p.text(kv.GetValue()))
+}
+
+// fields prints all there is of a key.
+func (p *Printer) fields(prefix string, kv *mvccpb.KeyValue) {
+	p.Printf("\"%sKey\" : %q\n", prefix, kv.GetKey())
+	p.Printf("\"%sCreateRevision\" : %d\n", prefix, kv.GetCreateRevision())
+	p.Printf("\"%sModRevision\" : %d\n", prefix, kv.GetModRevision())
+	p.Printf("\"%sVersion\" : %d\n", prefix, kv.GetVersion())
+	p.Printf("\"%sValue\" : %q\n", prefix, kv.GetValue())
+	if p.Hex {
+		p.Printf("\"%sLease\" : %016x\n", prefix, kv.GetLease())
+	} else {
+		p.Printf("\"%sLease\" : %d\n", prefix, kv.GetLease())
+	}
+}
