@@ -111,6 +111,30 @@ func (n *Network) Reset(a, b string) int {
 	})
 }
 
+// HalfClose ends the bytes from one node to another on every connection between them, while those the other way
+// go on. It returns the number of connections.
+func (n *Network) HalfClose(from, to string) (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.mu.conns {
+		c.mu.Lock()
+		// The first socket is that of the node that dialed, the second that of the other.
+		i := -1
+		switch {
+		case c.from == from && c.to == to:
+			i = 1
+		case c.from == to && c.to == from:
+			i = 0
+		}
+		if i >= 0 && i < len(c.socks) {
+			_ = c.socks[i].CloseWrite()
+			count++
+		}
+		c.mu.Unlock()
+	}
+	return count
+}
+
 func (n *Network) reset(which func(*conn) bool) int {
 	n.mu.Lock()
 	var out []*conn

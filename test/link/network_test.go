@@ -98,6 +98,18 @@ func TestRules(t *testing.T) {
 	}
 	n.Heal()
 
+	half := dial(t, addr)
+	turn(t, half)
+	if k := n.HalfClose("b", "a"); k == 0 {
+		t.Error("nothing was closed")
+	}
+	if _, err := half.Write([]byte{7}); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(half); err != nil || len(rest) != 0 {
+		t.Errorf("after half of the end: %q, %v", rest, err)
+	}
+	c = dial(t, addr)
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
