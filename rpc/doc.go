@@ -16,7 +16,10 @@
 //     not read holds up its own stream only.
 //  5. A panic in a handler fails that request or stream with code Internal, is logged with its
 //     stack, and stops there.
-//  6. After Stop has returned no handler runs.
+//  6. A method that has no rule in authorize.go is not served. While auth is enabled nobody gets further than
+//     the rule allows; what it leaves to the member reaches it with the credentials of the call in its context.
+//     A watcher is made only for who may read its range, and is looked at again whenever users or roles change.
+//  7. After Stop has returned no handler runs.
 //
 // What depends on grpc-go stands in grpc.go; everything else uses its status codes and metadata
 // only, so that another transport can be put under the services.

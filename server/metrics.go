@@ -135,6 +135,7 @@ func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
 	gauge("vigil_watch_unmatched_revisions", "Revisions published and not distributed yet.", func(s *scrape) float64 { return float64(s.hub.Published - s.hub.Matched) })
 	counter("vigil_watch_fell_behind_total", "Times a live watcher's stream was full.", func(s *scrape) float64 { return float64(s.hub.FellBehindTotal) })
 	counter("vigil_watch_compacted_total", "Watchers canceled because compaction overtook them.", func(s *scrape) float64 { return float64(s.hub.CompactedTotal) })
+	counter("vigil_watch_revoked_total", "Watchers canceled because their users lost the right to what they watched.", func(s *scrape) float64 { return float64(s.hub.RevokedTotal) })
 	counter("vigil_watch_catchup_bytes_total", "Bytes of history read for watchers that were behind.", func(s *scrape) float64 { return float64(s.hub.CatchUpBytesTotal) })
 
 	counter("vigil_history_rewrites_total", "Merged segments of the history written to take space back.", func(s *scrape) float64 { return float64(s.metrics.Reclaim.Rewrites) })
