@@ -202,18 +202,25 @@ func (p *Pair) http(port string, r Request, etcd, subject string) Answer {
 	got, errs[1] = p.Subject.Ask(p.t.Context(), subject, r)
 	<-done
 	p.Calls++
-	var found []Field
+	found := want.compare(got)
+	if w, g := errText(errs[0]), errText(errs[1]); w != g {
+		found = append(found, Field{"error", w, g})
+	}
+	p.note("HTTP "+port+r.String(), found)
+	return want
+}
+
+// compare returns what is not the same in another answer.
+func (a Answer) compare(got Answer) (found []Field) {
 	add := func(path, want, got string) {
 		if want != got {
 			found = append(found, Field{path, want, got})
 		}
 	}
-	add("error", errText(errs[0]), errText(errs[1]))
-	add("status", strconv.Itoa(want.Status), strconv.Itoa(got.Status))
-	add("headers", strings.Join(want.Headers, "\n"), strings.Join(got.Headers, "\n"))
-	add("body", want.Body, got.Body)
-	p.note("HTTP "+port+r.String(), found)
-	return want
+	add("status", strconv.Itoa(a.Status), strconv.Itoa(got.Status))
+	add("headers", strings.Join(a.Headers, "\n"), strings.Join(got.Headers, "\n"))
+	add("body", a.Body, got.Body)
+	return found
 }
 
 // errText tells only that there was an error: what it says is the client's.

@@ -6,6 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -25,9 +30,36 @@ func show(t *testing.T, r Request, a Answer) {
 	t.Logf("%-70s | %d %s", r, a.Status, body)
 }
 
+// gatewayPaths lists the paths that the API's descriptors give to methods.
+func gatewayPaths(t *testing.T) map[string]protoreflect.FullName {
+	t.Helper()
+	paths := map[string]protoreflect.FullName{}
+	for _, name := range services {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		methods := d.(protoreflect.ServiceDescriptor).Methods()
+		for i := range methods.Len() {
+			m := methods.Get(i)
+			rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
+			for _, r := range append(rule.GetAdditionalBindings(), rule) {
+				if path := r.GetPost(); path != "" {
+					paths[path] = m.FullName()
+				}
+			}
+		}
+	}
+	if len(paths) < 50 {
+		t.Fatalf("only %d paths: %v", len(paths), paths)
+	}
+	return paths
+}
+
 // TestGatewayPaths calls every path of the gateway.
 func TestGatewayPaths(t *testing.T) {
 	p := NewPair(t)
+	paths := gatewayPaths(t)
 	k, v, l := b64("k"), b64("v"), `"name":"`+b64("l")+`"`
 	for _, r := range []Request{
 		post("/v3/kv/put", `{"key":"`+k+`","value":"`+v+`"}`),
@@ -82,8 +114,31 @@ func TestGatewayPaths(t *testing.T) {
 		post("/v3/maintenance/hashkv", `{}`),
 		post("/v3/maintenance/hashkv", `{"revision":"9999"}`),
 		post("/v3/maintenance/transfer-leadership", `{"targetID":"1"}`),
+		post("/v3/maintenance/downgrade", `{"action":"VALIDATE","version":"3.6"}`),
 	} {
 		show(t, r, p.HTTP(r))
+		delete(paths, r.Path)
+	}
+	for path := range paths {
+		if !strings.HasPrefix(path, "/v3/auth/") {
+			continue
+		}
+		r := post(path, `{}`)
+		show(t, r, p.HTTP(r))
+		delete(paths, path)
+	}
+	// What these answer with is of the server's own.
+	for _, r := range []Request{post("/v3/maintenance/hash", `{}`), {Path: "/v3/maintenance/snapshot", Body: `{}`, Lines: 1}} {
+		field := map[string]string{"/v3/maintenance/hash": `"hash":`, "/v3/maintenance/snapshot": `"blob":`}[r.Path]
+		for _, s := range []*Side{p.Etcd, p.Subject} {
+			if a, err := s.Ask(t.Context(), s.Server.Addr(), r); err != nil || a.Status != 200 || !strings.Contains(a.Body, field) {
+				t.Errorf("%s: %v: %v, %v", s.Server.Addr(), r, a, err)
+			}
+		}
+		delete(paths, r.Path)
+	}
+	for path, method := range paths {
+		t.Errorf("%s (%s) is not called", path, method)
 	}
 	p.everything()
 	p.Finish(t, &tally)
