@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -47,6 +49,15 @@ func (c *Config) listen(urls []string) (ls []net.Listener, err error) {
 		ls = append(ls, l)
 	}
 	return ls, nil
+}
+
+// warnAdvertised tells of advertised URLs that lead nowhere: an address to listen on is not one to dial.
+func (m *Member) warnAdvertised() {
+	for _, s := range slices.Concat(m.cfg.AdvertiseClientURLs, m.cfg.InitialAdvertisePeerURLs) {
+		if u, err := url.Parse(s); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {
+			m.log.Warn("this URL is advertised and names no address that others could dial: give --advertise-client-urls or --initial-advertise-peer-urls", "url", s)
+		}
+	}
 }
 
 // controlSocket sets what was asked for on a socket before it is bound.

@@ -189,6 +189,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	// From here on nothing fails, and the listeners belong to those who serve on them.
 	opened = nil
 	m.logQuota()
+	m.warnAdvertised()
 	m.replica.Start()
 	if err := m.servePeers(); err != nil {
 		return err

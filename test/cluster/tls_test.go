@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"crypto/x509"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +25,7 @@ func TestPeerTLS(t *testing.T) {
 	other.Issue("member", nil)
 	somebody := ca.Issue("somebody", nil)
 	ca.Revoke("crl.der")
-	g := run(&group{t: t, secure: true, args: append(flags(ca, "member"), "--peer-cert-allowed-cn=member,somebody", "--peer-crl-file="+ca.File("crl.der"))}, 3)
+	g := run(&group{t: t, secure: true, args: append(flags(ca, "member"), "--peer-cert-allowed-cn=member,somebody,away", "--peer-crl-file="+ca.File("crl.der"))}, 3)
 	for _, m := range g.list {
 		g.put(m, m.name, "x")
 	}
@@ -44,6 +46,9 @@ func TestPeerTLS(t *testing.T) {
 	strange[2] = "--peer-trusted-ca-file=" + ca.File("authority.pem")
 	refused(strange, "unknown authority", "unknown certificate authority")
 	if proc.Subject() == proc.Vigil {
+		// A certificate that belongs to another address, for dialing.
+		ca.Issue("away", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} })
+		refused([]string{"--peer-client-cert-file=" + ca.File("away.pem"), "--peer-client-key-file=" + ca.File("away-key.pem")}, "", "bad certificate")
 		ca.Revoke("crl.der", somebody)
 		// The others have shown a line like it within the minute.
 		refused(flags(ca, "somebody"), "", "bad certificate")
