@@ -48,12 +48,7 @@ func New(cfg Config) (*Client, error) {
 	c.tokens = newTokens(c)
 	c.watch = newWatches(c)
 	client := &Client{core: c, ns: cfg.Namespace}
-	var list []endpoint
-	for _, s := range cfg.Endpoints {
-		e, _ := parseEndpoint(s) // valid
-		list = append(list, e)
-	}
-	if err := c.pool.add(list, true); err != nil {
+	if err := c.pool.add(parseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	if cfg.SyncInterval > 0 {
@@ -127,6 +122,23 @@ func (c *Client) Endpoints() []string {
 		names = append(names, m.name)
 	}
 	return names
+}
+
+// SetEndpoints replaces the configured endpoints and those found by Sync. What runs on a connection to one that is
+// gone goes on at another.
+func (c *Client) SetEndpoints(endpoints ...string) error {
+	cfg := c.core.cfg
+	cfg.Endpoints = endpoints
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	secure := cfg.secure()
+	if secure != c.core.cfg.secure() {
+		return invalid("endpoints %q: the client is configured with TLS: %v", endpoints, !secure)
+	}
+	c.core.pool.unseed()
+	list := parseAll(endpoints)
+	return errors.Join(c.core.pool.add(list, false), c.core.pool.add(list, true))
 }
 
 // Member returns the endpoint that calls go to now, empty if none is connected.

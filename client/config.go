@@ -209,6 +209,15 @@ func parseEndpoint(s string) (endpoint, error) {
 	return e, nil
 }
 
+// parseAll parses endpoints that have been validated.
+func parseAll(list []string) (out []endpoint) {
+	for _, s := range list {
+		e, _ := parseEndpoint(s)
+		out = append(out, e)
+	}
+	return out
+}
+
 // String returns the address without what it says about TLS, by which a member is known.
 func (e endpoint) String() string {
 	if e.network == "unix" {

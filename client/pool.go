@@ -47,7 +47,17 @@ func (p *pool) list() ([]*member, <-chan struct{}) {
 	return slices.Clone(p.mu.members), p.mu.changed
 }
 
-// add adds endpoints that are not there yet, and without keep removes discovered ones that are not among them.
+// unseed lets the next list of endpoints remove configured ones too, but for those that a client made by At uses.
+func (p *pool) unseed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.mu.members {
+		m.seed = m.pinned.Load()
+	}
+}
+
+// add adds endpoints that are not there yet. A list of what was discovered also removes what was discovered before and
+// is not in it.
 func (p *pool) add(list []endpoint, seed bool) error {
 	p.mu.Lock()
 	var gone []*member
@@ -64,7 +74,11 @@ func (p *pool) add(list []endpoint, seed bool) error {
 	var failed []error
 	for _, e := range list {
 		i := slices.IndexFunc(p.mu.members, func(m *member) bool { return m.name == e.String() })
-		if i >= 0 || p.mu.closed {
+		if i >= 0 {
+			p.mu.members[i].seed = p.mu.members[i].seed || seed
+			continue
+		}
+		if p.mu.closed {
 			continue
 		}
 		m, err := newMember(p.core, e)

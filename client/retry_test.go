@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -306,5 +307,66 @@ func TestHooks(t *testing.T) {
 	}
 	if len(ended) != 1 || ended[0].Attempts != 2 || ended[0].Member != f.addr || ended[0].Err != nil || ended[0].Method != "/etcdserverpb.KV/Range" || retries.Load() != 1 || members.Load() == 0 {
 		t.Errorf("%+v, %d retries, %d changes of members", ended, retries.Load(), members.Load())
+	}
+}
+
+// TestSetEndpoints: calls and watchers move to the endpoints that are set.
+func TestSetEndpoints(t *testing.T) {
+	serve := func() *fake {
+		return start(t, &fake{
+			get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+				return &pb.RangeResponse{Header: at(2)}, nil
+			},
+			watch: func(s *fakeStream) error {
+				id := s.creates(1)[0].GetWatchId()
+				if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)}, &pb.WatchResponse{WatchId: id, Header: at(2)}); err != nil {
+					return err
+				}
+				return s.hold()
+			},
+		})
+	}
+	a, b := serve(), serve()
+	c := to(t, a)
+	w := c.Watch(limited(t), "k", client.WithProgress())
+	progress := func() {
+		t.Helper()
+		for _, err := range w.Batches() {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	progress()
+	if err := c.SetEndpoints("https://" + b.addr); !errors.Is(err, client.ErrInvalid) {
+		t.Error(err)
+	}
+	if err := c.SetEndpoints(b.addr); err != nil {
+		t.Fatal(err)
+	}
+	progress() // of the new stream
+	if _, err := c.Get(t.Context(), "k"); err != nil || c.Member() != b.addr || !slices.Equal(c.Endpoints(), []string{b.addr}) {
+		t.Errorf("%v, at %s of %v", err, c.Member(), c.Endpoints())
+	}
+}
+
+// TestBadConfig: everything that is wrong is said at once, with what to do.
+func TestBadConfig(t *testing.T) {
+	_, err := client.New(client.Config{
+		Endpoints: []string{"http://a:1", "https://b:2", "ftp://c:3", "d", "unix://"},
+		TLSFiles:  client.TLSFiles{Cert: "/nowhere/cert.pem"},
+		Password:  "x", MaxAttempts: -1, DialTimeout: -time.Second,
+	})
+	if !errors.Is(err, client.ErrInvalid) {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"use one or the other", `"ftp"`, `"d"`, "no path", "both or none", "Username is not", "MaxAttempts is -1", "DialTimeout is -1s"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in\n%v", part, err)
+		}
+	}
+	if _, err := client.New(client.Config{}); err == nil || !strings.Contains(err.Error(), "no endpoint") {
+		t.Error(err)
 	}
 }
