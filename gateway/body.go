@@ -43,11 +43,14 @@ func (b *body) open() {
 	_ = b.control.EnableFullDuplex()
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. What a decoder reads ahead is within the limit too: only one that needs more
+// of the same message is refused.
 func (b *body) Read(p []byte) (int, error) {
-	// One byte more than there may be tells a body that ends there from one that does not.
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
+	full := b.left == 0
+	if full {
+		p = make([]byte, 1) // to tell a body that ends here from one that does not
+	} else if int64(len(p)) > b.left {
+		p = p[:b.left]
 	}
 	if !b.endless {
 		b.extend()
@@ -57,8 +60,7 @@ func (b *body) Read(p []byte) (int, error) {
 		// The connection is read further to notice that the client goes away.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
-	if int64(n) > b.left {
-		b.left = 0
+	if full && n > 0 {
 		return 0, fmt.Errorf("the request has a message of more than %d bytes", b.limit)
 	}
 	b.left -= int64(n)

@@ -1,4 +1,5 @@
-// Package rpc is the member's gRPC API: the services of etcdserverpb, health and reflection.
+// Package rpc is the member's gRPC API: the services of etcdserverpb, locks and elections, health and
+// reflection.
 //
 // A service decodes a request, admits it (leader required, learner, client version), validates it
 // as etcd does and with etcd's errors, hands it to the member through the interfaces of this

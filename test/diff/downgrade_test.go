@@ -12,6 +12,7 @@ func init() { methods["etcdserverpb.DowngradeRequest"] = "etcdserverpb.Maintenan
 
 // TestDowngrade: what a downgrade needs, how it shows while it is under way, and how it ends.
 func TestDowngrade(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the leader looks every five seconds")
 	}

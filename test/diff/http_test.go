@@ -58,6 +58,7 @@ func gatewayPaths(t *testing.T) map[string]protoreflect.FullName {
 
 // TestGatewayPaths calls every path of the gateway.
 func TestGatewayPaths(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	paths := gatewayPaths(t)
 	k, v, l := b64("k"), b64("v"), `"name":"`+b64("l")+`"`
@@ -149,6 +150,7 @@ const patience = 300 * time.Millisecond
 
 // TestGatewayBadInput: what is no request of the API.
 func TestGatewayBadInput(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	k := b64("k")
 	large := strings.Repeat("x", 1<<20)
@@ -215,6 +217,7 @@ func TestGatewayBadInput(t *testing.T) {
 
 // TestPlainHTTP calls what is served beside gRPC and the gateway.
 func TestPlainHTTP(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	check := func(paths ...string) {
 		for _, path := range paths {

@@ -98,6 +98,7 @@ func (p *Pair) await(key string, count int64) {
 func (p *Pair) everything() { p.Do(&pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}) }
 
 func TestLocks(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	for id := range int64(6) {
 		p.Do(grant(0x100+id, 600))
@@ -162,6 +163,7 @@ func TestLocks(t *testing.T) {
 }
 
 func TestElections(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	for id := range int64(6) {
 		p.Do(grant(0x100+id, 600))

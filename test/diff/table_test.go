@@ -30,6 +30,7 @@ var services = []protoreflect.FullName{
 
 // TestEveryMethod calls every method of every service once on both sides, and prints a table of the answers.
 func TestEveryMethod(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	p.Do(grant(0x100, 600))
 	p.Do(put("k", "v"))
@@ -210,6 +211,7 @@ func converse(ctx context.Context, conn *grpc.ClientConn, method string, req pro
 
 // TestGatewayAuth calls the paths of users and roles, and others with a token and without.
 func TestGatewayAuth(t *testing.T) {
+	t.Parallel()
 	p := NewPair(t)
 	k := b64("k")
 	all := func(list ...Request) {

@@ -67,7 +67,9 @@ func (a *Authority) issue(name string, c *x509.Certificate) (*x509.Certificate, 
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	c.Subject = pkix.Name{CommonName: name}
+	if c.Subject.CommonName == "" && c.Subject.Organization == nil {
+		c.Subject = pkix.Name{CommonName: name}
+	}
 	c.SerialNumber = big.NewInt(time.Now().UnixNano() + serials.Add(1))
 	if c.NotAfter.IsZero() {
 		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
