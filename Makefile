@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
 
-.PHONY: build test race lint fuzz bench check crash damage soak kubernetes node-client clean cluster
+.PHONY: build test race lint fuzz bench check crash damage soak kubernetes kubernetes-integration node-client clean cluster
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -41,6 +41,9 @@ soak: ## three members under every fault in turn, with clients whose records are
 
 kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API server; takes minutes to build
 	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...
+
+kubernetes-integration: ## integration tests of Kubernetes on Vigil; half an hour
+	cd test/kubernetes && VIGIL_KUBERNETES_INTEGRATION=all $(GO) test -count 1 -timeout 3h -v -run Integration ./...
 
 node-client: ## the etcd client of Node against Vigil; npm installs it
 	cd test/node && npm ci --ignore-scripts --no-audit --no-fund
