@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	retry "k8s.io/client-go/tools/watch"
 
+	"vigil/test/pki"
 	"vigil/test/proc"
 )
 
@@ -41,16 +44,20 @@ func TestStoreKilled(t *testing.T) {
 	t.Logf("killed %d times; until the store served/an object was created: %s", kills, strings.Join(downs, " "))
 }
 
-// TestLeaderKilled kills the leader of three members under an API server, and lets it come back.
+// TestLeaderKilled kills the leader of three members under an API server, and lets it come back. Everybody shows
+// certificates and asks for them.
 func TestLeaderKilled(t *testing.T) {
-	members, urls := startCluster(t, 3)
-	s := startAPIServer(t, urls)
+	authority := pki.New(t)
+	members, urls := startCluster(t, 3, authority)
+	authority.Issue("apiserver", nil)
+	s := startAPIServer(t, urls, "--etcd-cafile="+authority.File("authority.pem"),
+		"--etcd-certfile="+authority.File("apiserver.pem"), "--etcd-keyfile="+authority.File("apiserver-key.pem"))
 	load := startLoad(t, s)
 	const kills = 4
 	var downs []string
 	for range kills {
 		load.wait(t, 100)
-		leader := leaderOf(t, members)
+		leader := leaderOf(t, members, authority)
 		began := time.Now()
 		leader.Kill()
 		load.wait(t, 1)
@@ -62,14 +69,25 @@ func TestLeaderKilled(t *testing.T) {
 	t.Logf("the leader was killed %d times; until the next object was created: %s", kills, strings.Join(downs, " "))
 }
 
-// startCluster runs a store of n members and returns their addresses too.
-func startCluster(t *testing.T, n int) (members []*proc.Server, urls []string) {
+// startCluster runs a store of n members and returns their addresses too. Each has a certificate of the
+// authority, and wants one from clients and other members.
+func startCluster(t *testing.T, n int, authority *pki.Authority) (members []*proc.Server, urls []string) {
 	t.Helper()
 	var initial []string
 	configs := make([]proc.Config, n)
 	for i := range configs {
-		c := proc.Config{Name: fmt.Sprint("m", i+1), PeerPort: proc.FreePort(t)}
-		initial = append(initial, fmt.Sprintf("%s=http://127.0.0.1:%d", c.Name, c.PeerPort))
+		c := proc.Config{Name: fmt.Sprint("m", i+1), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
+		client, peer := fmt.Sprintf("https://127.0.0.1:%d", c.ClientPort), fmt.Sprintf("https://127.0.0.1:%d", c.PeerPort)
+		authority.Issue(c.Name, nil)
+		ca, cert, key := authority.File("authority.pem"), authority.File(c.Name+".pem"), authority.File(c.Name+"-key.pem")
+		c.Args = []string{
+			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+			"--trusted-ca-file=" + ca, "--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth",
+			"--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + cert, "--peer-key-file=" + key, "--peer-client-cert-auth",
+		}
+		initial = append(initial, c.Name+"="+peer)
+		urls = append(urls, client)
 		configs[i] = c
 	}
 	for _, c := range configs {
@@ -77,7 +95,6 @@ func startCluster(t *testing.T, n int) (members []*proc.Server, urls []string) {
 		m := proc.New(t, c)
 		m.Launch()
 		members = append(members, m)
-		urls = append(urls, "http://"+m.Addr())
 	}
 	for _, m := range members {
 		m.Ready()
@@ -85,12 +102,22 @@ func startCluster(t *testing.T, n int) (members []*proc.Server, urls []string) {
 	return members, urls
 }
 
-func leaderOf(t *testing.T, members []*proc.Server) (leader *proc.Server) {
+func leaderOf(t *testing.T, members []*proc.Server, authority *pki.Authority) (leader *proc.Server) {
 	t.Helper()
+	authority.Issue("tests", nil)
+	var endpoints []string
+	for _, m := range members {
+		endpoints = append(endpoints, "https://"+m.Addr())
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: authority.Client("tests"), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
 	until(t, "there is a leader", func() bool {
-		for _, m := range members {
+		for i, m := range members {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			status, err := m.Client().Status(ctx, m.Addr())
+			status, err := client.Status(ctx, endpoints[i])
 			cancel()
 			if err == nil && status.Leader == status.Header.MemberId {
 				leader = m
