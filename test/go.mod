@@ -87,8 +87,11 @@ require (
 	k8s.io/utils v0.0.0-20260108192941-914a6e750570 // indirect
 	sigs.k8s.io/yaml v1.6.0
 	vigil v0.0.0
+	vigil/test/proc v0.0.0
 )
 
 tool go.etcd.io/etcd/etcdutl/v3
 
 replace vigil => ../
+
+replace vigil/test/proc => ./proc

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	core "k8s.io/api/core/v1"
@@ -18,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	retry "k8s.io/client-go/tools/watch"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
 )
 
@@ -47,11 +47,10 @@ func TestStoreKilled(t *testing.T) {
 // TestLeaderKilled kills the leader of three members under an API server, and lets it come back. Everybody shows
 // certificates and asks for them.
 func TestLeaderKilled(t *testing.T) {
-	authority := pki.New(t)
+	authority := newAuthority(t)
 	members, urls := startCluster(t, 3, authority)
-	authority.Issue("apiserver", nil)
-	s := startAPIServer(t, urls, "--etcd-cafile="+authority.File("authority.pem"),
-		"--etcd-certfile="+authority.File("apiserver.pem"), "--etcd-keyfile="+authority.File("apiserver-key.pem"))
+	cert, key := authority.issue(t, "apiserver-etcd-client")
+	s := startAPIServer(t, urls, "--etcd-cafile="+authority.file, "--etcd-certfile="+cert, "--etcd-keyfile="+key)
 	load := startLoad(t, s)
 	const kills = 4
 	var downs []string
@@ -71,20 +70,19 @@ func TestLeaderKilled(t *testing.T) {
 
 // startCluster runs a store of n members and returns their addresses too. Each has a certificate of the
 // authority, and wants one from clients and other members.
-func startCluster(t *testing.T, n int, authority *pki.Authority) (members []*proc.Server, urls []string) {
+func startCluster(t *testing.T, n int, authority *authority) (members []*proc.Server, urls []string) {
 	t.Helper()
 	var initial []string
 	configs := make([]proc.Config, n)
 	for i := range configs {
 		c := proc.Config{Name: fmt.Sprint("m", i+1), ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)}
 		client, peer := fmt.Sprintf("https://127.0.0.1:%d", c.ClientPort), fmt.Sprintf("https://127.0.0.1:%d", c.PeerPort)
-		authority.Issue(c.Name, nil)
-		ca, cert, key := authority.File("authority.pem"), authority.File(c.Name+".pem"), authority.File(c.Name+"-key.pem")
+		cert, key := authority.issue(t, c.Name)
 		c.Args = []string{
 			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-			"--trusted-ca-file=" + ca, "--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth",
-			"--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + cert, "--peer-key-file=" + key, "--peer-client-cert-auth",
+			"--trusted-ca-file=" + authority.file, "--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth",
+			"--peer-trusted-ca-file=" + authority.file, "--peer-cert-file=" + cert, "--peer-key-file=" + key, "--peer-client-cert-auth",
 		}
 		initial = append(initial, c.Name+"="+peer)
 		urls = append(urls, client)
@@ -102,14 +100,18 @@ func startCluster(t *testing.T, n int, authority *pki.Authority) (members []*pro
 	return members, urls
 }
 
-func leaderOf(t *testing.T, members []*proc.Server, authority *pki.Authority) (leader *proc.Server) {
+func leaderOf(t *testing.T, members []*proc.Server, authority *authority) (leader *proc.Server) {
 	t.Helper()
-	authority.Issue("tests", nil)
+	certFile, keyFile := authority.issue(t, "tests")
+	tls, err := transport.TLSInfo{TrustedCAFile: authority.file, CertFile: certFile, KeyFile: keyFile}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var endpoints []string
 	for _, m := range members {
 		endpoints = append(endpoints, "https://"+m.Addr())
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: authority.Client("tests"), Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: tls, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
