@@ -82,7 +82,7 @@ func memberFlags(o *options) []*option {
 		by("NAME.etcd", str(&c.DataDir, "data-dir", "DIR", "directory of everything the member stores")),
 		by("DATA-DIR/wal", str(&c.WALDir, "wal-dir", "DIR", "directory of the raft log, to put it on a disk of its own")),
 		numberFrom(0, &c.SnapshotCount, "snapshot-count", "applied requests after which the raft log is cut"),
-		number(&c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "raft entries kept behind the cut for slow members"),
+		numberFrom(0, &c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "raft entries kept behind the cut for slow members"),
 		in(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1<<32),
 		in(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1<<32),
 		not(&c.NoInitialElectionTickAdvance, "initial-election-tick-advance", "hold the first election early when other members are there and no leader is"),
