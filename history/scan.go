@@ -2,6 +2,7 @@ package history
 
 import (
 	"slices"
+	"sync"
 
 	"vigil/kv"
 )
@@ -14,7 +15,8 @@ const scanWindow = 256 << 10
 type span struct {
 	seg  *segment
 	mem  *memory
-	from kv.Rev // those at or above
+	open *segment // the segment that mem is the memory of, if it has one
+	from kv.Rev   // those at or above
 	// With src set, to which a file in it is held, it is the records [first, limit) of it instead.
 	src          *source
 	first, limit int
@@ -91,6 +93,10 @@ func guard(fn func(*access) error) (err error) {
 //	}
 //	if err := s.Err(); err != nil {
 type Scanner struct {
+	// held is set if the scanner holds its files. Then the fields from spans to limit are guarded by mu,
+	// for Settle.
+	held  bool
+	mu    sync.Mutex
 	spans []span // that are still to come
 	span  span   // the one under way
 	cur   *source
@@ -111,7 +117,7 @@ type Scanner struct {
 // a compaction that comes later makes needless is still found. The space of files that are replaced
 // meanwhile is not given back before Close.
 func (v *View) Hold(from kv.Rev) (*Scanner, error) {
-	s := &Scanner{spans: v.spans(from)}
+	s := &Scanner{spans: v.spans(from), held: true}
 	for i := range s.spans {
 		if err := s.spans[i].number(); err != nil {
 			s.Close()
@@ -124,7 +130,7 @@ func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 // Twin returns another Scanner over the same records, which holds the same files and must be closed too.
 // s must come from Hold and not have begun.
 func (s *Scanner) Twin() *Scanner {
-	t := &Scanner{spans: slices.Clone(s.spans)}
+	t := &Scanner{spans: slices.Clone(s.spans), held: true}
 	for _, sp := range t.spans {
 		if sp.src != nil && sp.src.file != nil {
 			sp.src.file.hold()
@@ -136,31 +142,106 @@ func (s *Scanner) Twin() *Scanner {
 // Next goes to the next record. It returns false at the end or on an error.
 func (s *Scanner) Next() bool {
 	for s.err == nil {
-		switch {
-		case s.taken < len(s.at):
+		if s.taken < len(s.at) {
 			s.err = s.fromWindow()
 			return s.err == nil
-		case s.cur == nil:
-			if len(s.spans) == 0 {
-				s.rec = record{}
-				return false
-			}
-			s.err = s.begin()
-		case s.next >= s.limit:
-			s.span.letGo()
-			s.cur = nil
-		case s.cur.mem != nil:
-			b := s.cur.mem.at(s.next)
-			s.next++
-			s.rec, _, s.err = decodeRecord(b)
-			s.last = s.rec.rev
-			return s.err == nil
-		default:
-			s.err = guard(s.fill)
+		}
+		if found, more := s.step(); found || !more {
+			return found && s.err == nil
 		}
 	}
 	s.rec = record{}
 	return false
+}
+
+// step makes a step towards the next record: to the next span, or to the next window. found says that it
+// has come to a record, and more that there may be one.
+func (s *Scanner) step() (found, more bool) {
+	if s.held {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	switch {
+	case s.cur == nil:
+		if len(s.spans) == 0 {
+			s.rec = record{}
+			return false, false
+		}
+		s.err = s.begin()
+	case s.next >= s.limit:
+		s.span.letGo()
+		s.cur = nil
+	case s.cur.mem != nil:
+		b := s.cur.mem.at(s.next)
+		s.next++
+		s.rec, _, s.err = decodeRecord(b)
+		s.last = s.rec.rev
+		return true, true
+	default:
+		s.err = guard(s.fill)
+	}
+	return false, true
+}
+
+// Settle lets go of the memory of segments that have been sealed since Hold: what is still to come of
+// them is read from their files, which it then holds. It says whether some is left in memory. It is for any
+// goroutine, beside the one that scans: so that a scan that does not go on keeps no memory for long.
+func (s *Scanner) Settle() (left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.spans {
+		sp := &s.spans[i]
+		if sp.src != nil && sp.src.mem != nil && !sp.settle(sp.first) {
+			left = true
+		}
+	}
+	if s.cur != nil && s.cur.mem != nil {
+		s.span.limit = s.limit
+		if s.span.settle(s.next) {
+			s.cur, s.next, s.limit = s.span.src, s.span.first, s.span.limit
+		} else {
+			left = true
+		}
+	}
+	return left
+}
+
+// settle goes over from memory to the file of the segment, with what begins at a record. It returns false
+// if there is no such file: not yet, or not any more.
+func (sp *span) settle(from int) bool {
+	seg := sp.seg
+	if seg == nil {
+		seg = sp.open
+	}
+	if seg == nil || from >= sp.limit {
+		return false
+	}
+	revOf := func(i int) kv.Rev {
+		r, _, err := decodeRecord(sp.src.mem.at(i))
+		if err != nil {
+			return kv.Rev{}
+		}
+		return r.rev
+	}
+	first, last := revOf(from), revOf(sp.limit-1)
+	moved := false
+	_ = guard(func(a *access) error {
+		src := seg.src.Load()
+		if src == nil || src.file == nil || a.to(src.file) != nil {
+			return nil
+		}
+		t := src.records()
+		begin, end := t.ceil(first), t.ceil(after(last))
+		if end-begin != sp.limit-from {
+			return nil
+		}
+		src.file.hold()
+		sp.seg, sp.mem, sp.open = seg, nil, nil
+		sp.src, sp.first, sp.limit = src, begin, end
+		moved = true
+		return nil
+	})
+	return moved
 }
 
 // begin goes to the next span. A sealed file stays referenced by the pointer only, unless the span
@@ -268,9 +349,12 @@ func (s *Scanner) Err() error { return s.err }
 
 // Close gives back what the scanner holds.
 func (s *Scanner) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.span.letGo()
 	for i := range s.spans {
 		s.spans[i].letGo()
 	}
-	*s = Scanner{err: s.err}
+	s.span, s.spans, s.cur = span{}, nil, nil
+	s.window, s.at, s.taken, s.rec = nil, nil, 0, record{}
 }

@@ -144,7 +144,11 @@ func (v *View) spans(from kv.Rev) []span {
 	}
 	for _, m := range []*memory{&v.tail, v.pend} {
 		if m != nil && m.len() > 0 {
-			spans = append(spans, span{mem: m, from: from})
+			sp := span{mem: m, from: from}
+			if m == &v.tail && v.open != nil {
+				sp.open = v.open.seg
+			}
+			spans = append(spans, sp)
 		}
 	}
 	return spans

@@ -13,7 +13,11 @@ import (
 // out. It is gone through twice, so that whoever copies it knows beforehand what is to come, and it
 // holds the files that it reads: Close gives them back.
 type Export struct {
-	*Cut
+	// Applied, Revision, Compact and Meta are those of the Cut.
+	Applied           history.Applied
+	Revision, Compact int64
+	Meta              []history.Meta
+
 	sc *history.Scanner
 	// kept has a bit for each record below the compact revision that is on disk: whether it counts. at is
 	// how many of them the second walk has passed.
@@ -50,8 +54,10 @@ func (s *Store) Export(ctx context.Context, visit func(rev kv.Rev, tombstone boo
 		return nil, fmt.Errorf("mvcc: export: %w", err)
 	}
 	defer first.Close()
-	e := &Export{Cut: cut, sc: first.Twin()}
-	if err := e.choose(ctx, first, visit); err != nil {
+	// The cut itself is not kept: the index of its time would be with it.
+	e := &Export{Applied: cut.Applied, Revision: cut.Revision, Compact: cut.Compact, Meta: cut.Meta, sc: first.Twin()}
+	states := hashing{snap: cut.snap, lower: cut.Compact, limit: s.hashes.states}
+	if err := e.choose(ctx, first, &states, visit); err != nil {
 		e.Close()
 		return nil, err
 	}
@@ -59,8 +65,7 @@ func (s *Store) Export(ctx context.Context, visit func(rev kv.Rev, tombstone boo
 }
 
 // choose walks over the records for the first time.
-func (e *Export) choose(ctx context.Context, sc *history.Scanner, visit func(rev kv.Rev, tombstone bool, data []byte) error) error {
-	states := hashing{snap: e.snap, lower: e.Compact, limit: e.s.hashes.states}
+func (e *Export) choose(ctx context.Context, sc *history.Scanner, states *hashing, visit func(rev kv.Rev, tombstone bool, data []byte) error) error {
 	if e.Compact > 0 {
 		if err := states.gather(ctx, e.Compact); err != nil {
 			return err
@@ -127,6 +132,10 @@ func (e *Export) Data() []byte { return e.sc.Data() }
 
 // Err returns what ended the walk early, nil at its proper end.
 func (e *Export) Err() error { return e.sc.Err() }
+
+// Settle lets go of memory that has become a file meanwhile; see history.Scanner.Settle. It is for any
+// goroutine.
+func (e *Export) Settle() (left bool) { return e.sc.Settle() }
 
 // Close gives back the files.
 func (e *Export) Close() { e.sc.Close() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"vigil/fsm"
 	"vigil/kv"
@@ -11,9 +12,13 @@ import (
 	"vigil/snapshot"
 )
 
-// maxBackups bounds the backups that are under way at once. Each keeps files that reclaim has replaced
-// from going, and the open segment's records in memory.
-const maxBackups = 8
+const (
+	// maxBackups bounds the backups that are under way at once. Each keeps files from going that reclaim
+	// has replaced.
+	maxBackups = 8
+	// settleInterval is how often a backup looks whether what it has in memory is in a file by now.
+	settleInterval = time.Second
+)
 
 // Backup is the whole state of the member at one position, as a file of etcd that is not on disk: it is
 // made while it is written. It must be closed, and is for one goroutine.
@@ -21,6 +26,7 @@ type Backup struct {
 	export *mvcc.Export
 	plan   *snapshot.Plan
 	free   func()
+	closed chan struct{}
 }
 
 // Backup cuts the state. storage and cluster are the versions of etcd that the file is to name. It takes
@@ -40,7 +46,7 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 	default:
 		return nil, fmt.Errorf("%w: %d snapshots are being taken from this member", kv.ErrTooManyRequests, maxBackups)
 	}
-	b := &Backup{free: func() { <-r.backups }}
+	b := &Backup{free: func() { <-r.backups }, closed: make(chan struct{})}
 	layout := snapshot.NewLayout()
 	b.export, err = onHome(ctx, r, func(h *home) (*mvcc.Export, error) {
 		layout = snapshot.NewLayout()
@@ -56,7 +62,21 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 		}
 		return nil, err
 	}
+	go b.settle()
 	return b, nil
+}
+
+// settle sees that a backup that nobody takes keeps no segment in memory.
+func (b *Backup) settle() {
+	tick := time.NewTicker(settleInterval)
+	defer tick.Stop()
+	for b.export.Settle() {
+		select {
+		case <-tick.C:
+		case <-b.closed:
+			return
+		}
+	}
 }
 
 // finish adds to a layout what is not records.
@@ -70,6 +90,7 @@ func (b *Backup) finish(l *snapshot.Layout, storage, cluster string) error {
 		StorageVersion: storage, ClusterVersion: cluster,
 		Conf: c.Conf, Members: c.Members, Alarms: c.Alarms, Leases: c.Leases, Auth: c.Auth,
 	})
+	b.export.Meta = nil
 	return err
 }
 
@@ -84,6 +105,7 @@ func (b *Backup) Write(out io.Writer) error { return snapshot.Write(out, b.plan,
 
 // Close gives back what the backup holds.
 func (b *Backup) Close() {
+	close(b.closed)
 	if b.export != nil {
 		b.export.Close()
 	}

@@ -25,6 +25,7 @@
 //	scrubber       reads the store over and over to find damage
 //	truncator      syncs the store and gives up the part of the raft log that it covers
 //	senders        one for each snapshot that is being sent
+//	settlers       one for each backup that is under way: sees that it keeps no segment in memory
 //
 // A snapshot is received on the goroutine that brings it (ReceiveBulk), and installed by apply.
 //
