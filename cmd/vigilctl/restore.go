@@ -37,7 +37,7 @@ their watchers are told that their revision is compacted, and read anew.
 Nothing is written into a directory that is not empty, and nothing is left behind
 after an error.
 
-Exit codes: 0 restored, 1 not restored, 2 a mistake in the command line.`
+Exit codes: 0 restored, 1 not restored, 128 bad arguments.`
 
 const snapshotRestoreExample = `  vigilctl snapshot restore backup.db --data-dir /var/lib/vigil
   vigilctl snapshot restore backup.db --name m1 --data-dir m1.etcd \
@@ -88,7 +88,7 @@ func runRestore(c *cobra.Command, o restore.Options, f restoreFlags) error {
 		o.DataDir = o.Name + ".etcd"
 	}
 	if (o.BumpRevision > 0) != o.MarkCompacted {
-		return errors.New("--mark-compacted required if --bump-revision > 0")
+		return badArgs("--mark-compacted required if --bump-revision > 0")
 	}
 	var err error
 	if o.Members, err = restore.ParseMembers(f.cluster); err != nil {

@@ -40,7 +40,7 @@ func (nothing) Err() error { return nil }
 // vigilctl runs a command line.
 func vigilctl(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
-	code = run(context.Background(), args, &out, &err)
+	code = run(context.Background(), args, strings.NewReader(""), &out, &err)
 	return code, out.String(), err.String()
 }
 
@@ -60,8 +60,8 @@ func TestSnapshotStatus(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exitUsage, "snapshot status requires exactly one argument", nil},
-		{exitUsage, "must be simple, table, json or fields", []string{file, "-w", "protobuf"}},
+		{exitBadArgs, "snapshot status requires exactly one argument", nil},
+		{exitFailure, "must be simple, table, json or fields", []string{file, "-w", "protobuf"}},
 		{exitFailure, "no such file", []string{file + ".none"}},
 		{exitFailure, "is not a file", []string{filepath.Dir(file)}},
 		{exitFailure, "damaged database file", []string{"main.go"}},
@@ -93,13 +93,13 @@ func TestSnapshotRestore(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exitUsage, "snapshot restore requires exactly one argument", nil},
-		{exitUsage, "--mark-compacted required if --bump-revision > 0", []string{file, "--bump-revision", "5"}},
-		{exitUsage, "--mark-compacted required if --bump-revision > 0", []string{file, "--mark-compacted"}},
-		{exitUsage, `couldn't find local name "x"`, []string{file, "--name", "x"}},
-		{exitUsage, "they must be equal", []string{file, "--initial-advertise-peer-urls", "http://h:1"}},
-		{exitUsage, "--initial-cluster: ", []string{file, "--initial-cluster", "default"}},
-		{exitUsage, "--initial-advertise-peer-urls: URL scheme", []string{file, "--initial-advertise-peer-urls", "h:1"}},
+		{exitBadArgs, "snapshot restore requires exactly one argument", nil},
+		{exitBadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--bump-revision", "5"}},
+		{exitBadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--mark-compacted"}},
+		{exitFailure, `couldn't find local name "x"`, []string{file, "--name", "x"}},
+		{exitFailure, "they must be equal", []string{file, "--initial-advertise-peer-urls", "http://h:1"}},
+		{exitFailure, "--initial-cluster: ", []string{file, "--initial-cluster", "default"}},
+		{exitFailure, "--initial-advertise-peer-urls: URL scheme", []string{file, "--initial-advertise-peer-urls", "h:1"}},
 		{exitFailure, "not empty or could not be read", []string{file}},
 		{exitFailure, "not the data directory of an etcd member", []string{filepath.Dir(file), "--data-dir", dir + "3"}},
 	} {
@@ -121,9 +121,9 @@ func TestSnapshotSave(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exitUsage, "snapshot save requires exactly one argument", nil},
-		{exitUsage, "snapshot must be requested to one selected node, not multiple", []string{file, "--endpoints", "a:1,b:1"}},
-		{exitUsage, "--user without a password", []string{file, "--user", "root"}},
+		{exitBadArgs, "snapshot save requires exactly one argument", nil},
+		{exitBadArgs, "snapshot must be requested to one selected node, not multiple", []string{file, "--endpoints", "a:1,b:1"}},
+		{exitFailure, "a password is needed", []string{file, "--user", "root"}},
 		{exitFailure, "no member can be reached", []string{file, "--endpoints", "127.0.0.1:1", "--dial-timeout", "100ms"}},
 	} {
 		code, _, out := vigilctl(append([]string{"snapshot", "save"}, c.args...)...)
@@ -132,7 +132,7 @@ func TestSnapshotSave(t *testing.T) {
 		}
 	}
 	t.Setenv("VIGILCTL_DIAL_TIMEOUT", "soon")
-	if code, _, out := vigilctl("snapshot", "save", file); code != exitUsage || !strings.Contains(out, "VIGILCTL_DIAL_TIMEOUT") {
+	if code, _, out := vigilctl("snapshot", "save", file); code != exitFailure || !strings.Contains(out, "VIGILCTL_DIAL_TIMEOUT") {
 		t.Errorf("%d %s", code, out)
 	}
 	if names, _ := os.ReadDir(filepath.Dir(file)); len(names) > 0 {
