@@ -64,7 +64,7 @@ func newMember(c *core, e endpoint) (*member, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, e.network, e.address)
 		}),
-		grpc.WithAuthority(e.authority()),
+		grpc.WithAuthority(cfg.authority(e)),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c.codec), grpc.MaxCallSendMsgSize(cfg.MaxSendBytes), grpc.MaxCallRecvMsgSize(cfg.MaxReceiveBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.KeepAlive, Timeout: cfg.KeepAliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -77,7 +77,7 @@ func newMember(c *core, e endpoint) (*member, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 	}
-	conn, err := grpc.NewClient("passthrough:///"+e.authority(), append(opts, cfg.DialOptions...)...)
+	conn, err := grpc.NewClient("passthrough:///"+m.name, append(opts, cfg.DialOptions...)...)
 	if err != nil {
 		return nil, invalid("endpoint %s: %v", m.name, err)
 	}
@@ -88,8 +88,14 @@ func newMember(c *core, e endpoint) (*member, error) {
 	return m, nil
 }
 
-func (e endpoint) authority() string {
-	if e.network == "unix" {
+// authority is the name that the member's certificate must have, and what requests say they are for.
+func (c *Config) authority(e endpoint) string {
+	switch {
+	case c.TLS != nil && c.TLS.ServerName != "":
+		return c.TLS.ServerName
+	case c.TLSFiles.ServerName != "":
+		return c.TLSFiles.ServerName
+	case e.network == "unix":
 		return e.host
 	}
 	return e.address
@@ -228,7 +234,14 @@ func (m *member) whyNot(ctx context.Context) error {
 	for _, noise := range []string{"connection error: desc = ", "last connection error: "} {
 		text = strings.ReplaceAll(text, noise, "")
 	}
-	return errors.New(strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`))
+	text = strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`)
+	switch secure := m.core.cfg.secure(); {
+	case !secure && strings.Contains(text, "reading server preface"):
+		text += " (does the member want TLS? then write https://)"
+	case secure && strings.Contains(text, "first record does not look like a TLS handshake"):
+		text += " (the member does not speak TLS: write http:// and leave TLS out)"
+	}
+	return errors.New(text)
 }
 
 // ready watches the member's health while it is connected and wanted.
