@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/url"
 	"os"
@@ -16,27 +17,34 @@ import (
 // TestUnixSockets: clients and members may be reached by sockets in the file system; what a killed process
 // leaves there is in nobody's way.
 func TestUnixSockets(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { unixSockets(t, "unix", nil) })
+	t.Run("TLS", func(t *testing.T) {
+		unixSockets(t, "unixs", &tls.Config{InsecureSkipVerify: true}, "--auto-tls", "--peer-auto-tls")
+	})
+}
+
+func unixSockets(t *testing.T, scheme string, config *tls.Config, args ...string) {
 	dir, err := os.MkdirTemp("", "vigil") // paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	at := func(name string, i int) string {
-		return fmt.Sprintf("unix://%s", filepath.Join(dir, fmt.Sprint(name, i)))
+		return fmt.Sprintf("%s://%s", scheme, filepath.Join(dir, fmt.Sprint(name, i)))
 	}
 	var list []*proc.Server
 	members := fmt.Sprintf("m0=%s,m1=%s", at("peer", 0), at("peer", 1))
 	for i := range 2 {
-		s := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprint("m", i), Memory: true, InitialCluster: members, Args: []string{
+		s := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprint("m", i), Memory: true, InitialCluster: members, Args: append([]string{
 			"--listen-client-urls=" + at("client", i), "--advertise-client-urls=" + at("client", i),
-			"--listen-peer-urls=" + at("peer", i), "--initial-advertise-peer-urls=" + at("peer", i)}})
+			"--listen-peer-urls=" + at("peer", i), "--initial-advertise-peer-urls=" + at("peer", i)}, args...)})
 		s.Launch()
 		list = append(list, s)
 	}
 	ctx := proc.Context(t)
 	for i, s := range list {
 		s.Ready()
-		c := dial(t, at("client", i))
+		c := dial(t, at("client", i), config)
 		if _, err := c.Put(ctx, fmt.Sprint(i), "v"); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +58,7 @@ func TestUnixSockets(t *testing.T) {
 		t.Fatalf("nothing is left behind: %v", err)
 	}
 	list[0].Restart()
-	res, err := dial(t, at("client", 0)).Get(ctx, "", clientv3.WithPrefix())
+	res, err := dial(t, at("client", 0), config).Get(ctx, "", clientv3.WithPrefix())
 	if err != nil || res.Count != 2 {
 		t.Fatalf("%v, %v", res, err)
 	}
@@ -62,9 +70,9 @@ func TestUnixSockets(t *testing.T) {
 	}
 }
 
-func dial(t *testing.T, endpoint string) *clientv3.Client {
+func dial(t *testing.T, endpoint string, config *tls.Config) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
