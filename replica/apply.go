@@ -76,8 +76,8 @@ func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	took := now.Sub(a.began)
 	a.began = now
 	a.r.timings.applied.observe(classOf(req), res.Err, took)
-	if warn := a.r.cfg.WarnApply; warn > 0 && took > warn {
-		a.r.slowApply("", describe(req), describeResult(res), took, res.Err)
+	if tell, dropped := a.r.slow(took); tell {
+		a.r.tellSlow("", describe(req), describeResult(res), took, dropped, res.Err)
 	}
 }
 

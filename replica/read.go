@@ -35,8 +35,8 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if r.wanted(ctx, took) {
 		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
-	if warn := r.cfg.WarnApply; warn > 0 && took > warn {
-		r.slowApply("read-only range ", req.Describe(), describeRange(res), took, err)
+	if tell, dropped := r.slow(took); tell {
+		r.tellSlow("read-only range ", req.Describe(), describeRange(res), took, dropped, err)
 	}
 	return res, err
 }

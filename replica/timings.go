@@ -8,6 +8,7 @@ import (
 
 	"vigil/fsm"
 	"vigil/internal/histogram"
+	"vigil/internal/throttle"
 	"vigil/kv"
 )
 
@@ -19,6 +20,9 @@ type timings struct {
 	// ranges are reads of keys, without the waiting before them; commits the batches of the store.
 	ranges  [2]*histogram.Histogram
 	commits *histogram.Histogram
+
+	// slow bounds the lines about requests that take long.
+	slow *throttle.Throttle
 
 	slowApplies, slowReadIndexes, failedReadIndexes atomic.Uint64
 }
@@ -50,6 +54,7 @@ func (t *timings) init() {
 	for i := range t.ranges {
 		t.ranges[i] = histogram.New(100*time.Microsecond, 20)
 	}
+	t.slow = throttle.New(slowLines)
 	t.commits = histogram.New(time.Millisecond, 14)
 }
 
@@ -100,12 +105,28 @@ func (o *outcomes) read() (out []OutcomeTimes) {
 	return out
 }
 
-// slowApply tells of a request that took long to carry out. etcd's name for the line is kept, and that it
-// says the same of reads.
-func (r *Replica) slowApply(prefix, request, response string, took time.Duration, err error) {
+// slowLines is how many lines about requests that took long there may be in a second.
+const slowLines = 100
+
+// slow counts a request that took long, and reports whether that is to be told; dropped is how many were not
+// since the last one.
+func (r *Replica) slow(took time.Duration) (tell bool, dropped uint64) {
+	if r.cfg.WarnApply <= 0 || took <= r.cfg.WarnApply {
+		return false, 0
+	}
 	r.timings.slowApplies.Add(1)
-	r.cfg.Logger.Warn("apply request took too long", "took", took, "expected-duration", r.cfg.WarnApply,
-		"prefix", prefix, "request", request, "response", response, slog.Any("error", err))
+	return r.timings.slow.Allow(time.Now())
+}
+
+// tellSlow tells of a request that took long to carry out. etcd's name for the line is kept, and that it
+// says the same of reads.
+func (r *Replica) tellSlow(prefix, request, response string, took time.Duration, dropped uint64, err error) {
+	attrs := []any{"took", took, "expected-duration", r.cfg.WarnApply,
+		"prefix", prefix, "request", request, "response", response, slog.Any("error", err)}
+	if dropped > 0 {
+		attrs = append(attrs, "lines left out", dropped)
+	}
+	r.cfg.Logger.Warn("apply request took too long", attrs...)
 }
 
 // milestones are moments in the life of a group, counted from when it began; 0 if it did not come so far.

@@ -55,8 +55,8 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	if r.wanted(ctx, took) {
 		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
-	if warn := r.cfg.WarnApply; warn > 0 && took > warn {
-		r.slowApply("read-only txn ", req.Describe(), describeTxn(res), took, err)
+	if tell, dropped := r.slow(took); tell {
+		r.tellSlow("read-only txn ", req.Describe(), describeTxn(res), took, dropped, err)
 	}
 	return res, err
 }

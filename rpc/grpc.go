@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/throttle"
 	"vigil/rpc/wire"
 )
 
@@ -56,7 +57,7 @@ func NewServer(c Config) (*Server, error) {
 	c = c.withDefaults()
 	s := &Server{
 		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime, snapshotPatience: snapshotPatience,
-			tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
+			slow: throttle.New(slowLines), tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		health:  health.NewServer(),
 		methods: map[string]*method{},
 	}
@@ -208,9 +209,9 @@ func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool,
 		}
 		switch warn := s.svc.cfg.WarnUnary; {
 		case warn > 0 && took > warn:
-			s.svc.tell(ctx, slog.LevelWarn, m.name, req, resp, start, took, err)
+			s.svc.tellSlow(ctx, m.name, req, resp, start, took, err)
 		case s.svc.tellAll:
-			s.svc.tell(ctx, slog.LevelDebug, m.name, req, resp, start, took, err)
+			s.svc.tell(ctx, slog.LevelDebug, m.name, req, resp, start, took, err, 0)
 		}
 	}()
 	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"vigil/internal/throttle"
 	"vigil/kv"
 	"vigil/rpc/wire"
 )
@@ -20,6 +21,8 @@ type service struct {
 	guards           guards
 	// sendTime is how long a client may take for a large answer while others wait.
 	sendTime func(bytes int64) time.Duration
+	// slow bounds the lines about calls that take long.
+	slow *throttle.Throttle
 	// tellAll is set if every unary call is told to the log.
 	tellAll bool
 }

@@ -87,8 +87,18 @@ func (st *callStats) text(total time.Duration) string {
 	return b.String()
 }
 
-// tell logs what a unary call was.
-func (s *service) tell(ctx context.Context, level slog.Level, method string, req, resp any, start time.Time, took time.Duration, err error) {
+// slowLines is how many lines about calls that took long there may be in a second.
+const slowLines = 100
+
+// tellSlow logs what a call was that took long, unless many have been told of.
+func (s *service) tellSlow(ctx context.Context, method string, req, resp any, start time.Time, took time.Duration, err error) {
+	if ok, dropped := s.slow.Allow(time.Now()); ok {
+		s.tell(ctx, slog.LevelWarn, method, req, resp, start, took, err, dropped)
+	}
+}
+
+// tell logs what a unary call was. dropped is how many like it were not told.
+func (s *service) tell(ctx context.Context, level slog.Level, method string, req, resp any, start time.Time, took time.Duration, err error, dropped uint64) {
 	st := statsOf(req, resp)
 	attrs := []slog.Attr{
 		slog.Time("start time", start), slog.Duration("time spent", took), slog.String("remote", remote(ctx)),
@@ -102,6 +112,9 @@ func (s *service) tell(ctx context.Context, level slog.Level, method string, req
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	if dropped > 0 {
+		attrs = append(attrs, slog.Uint64("lines left out", dropped))
 	}
 	s.log.LogAttrs(ctx, level, "request stats", attrs...)
 }
