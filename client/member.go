@@ -238,8 +238,9 @@ func (m *member) whyNot(ctx context.Context) error {
 	switch secure := m.core.cfg.secure(); {
 	case !secure && strings.Contains(text, "reading server preface"):
 		text += " (does the member want TLS? then write https://)"
-	case secure && strings.Contains(text, "first record does not look like a TLS handshake"):
-		text += " (the member does not speak TLS: write http:// and leave TLS out)"
+	case secure && strings.Contains(text, "handshake failed") && (strings.HasSuffix(text, "EOF") ||
+		strings.Contains(text, "connection reset") || strings.Contains(text, "first record does not look like a TLS")):
+		text += " (does the member speak TLS? if not, write http:// and leave TLS out)"
 	}
 	return errors.New(text)
 }
