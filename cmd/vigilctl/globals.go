@@ -34,7 +34,6 @@ type app struct {
 	user, password, token    string
 	srvDomain, srvName       string
 	cfg                      client.Config
-	commandTimeoutWasGiven   func() bool
 }
 
 // addTo declares the global flags, which are etcdctl's.
@@ -208,4 +207,18 @@ func failed(err error) error {
 		return &exit{exitFailure, errors.New(s.Message())}
 	}
 	return &exit{exitFailure, err}
+}
+
+// long runs a command that takes as long as it needs, until it is interrupted.
+func (a *app) long(c *cobra.Command, run func(ctx context.Context, cl *client.Client) error) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	err = run(c.Context(), cl)
+	if c.Context().Err() != nil {
+		return &exit{exitInterrupted, errors.New("interrupted")}
+	}
+	return failed(err)
 }

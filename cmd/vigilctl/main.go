@@ -62,6 +62,7 @@ const (
 	groupCluster = "cluster"
 	groupAgree   = "concurrency"
 	groupAuth    = "auth"
+	groupLook    = "look"
 	groupUtility = "utility"
 )
 
@@ -107,11 +108,13 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	complete(root, "write-out", show.Formats)
 	root.AddGroup(&cobra.Group{ID: groupKV, Title: "Keys and values:"}, &cobra.Group{ID: groupCluster, Title: "Members and their data:"},
 		&cobra.Group{ID: groupAgree, Title: "Locks and elections:"}, &cobra.Group{ID: groupAuth, Title: "Users and roles:"},
+		&cobra.Group{ID: groupLook, Title: "Looking closer, and moving data:"},
 		&cobra.Group{ID: groupUtility, Title: "Other:"})
 	root.SetHelpCommandGroupID(groupUtility)
 	root.SetCompletionCommandGroupID(groupUtility)
 	add(root, groupKV, a.getCommand(), a.putCommand(), a.delCommand(), a.compactionCommand())
 	add(root, groupCluster, checkCommand(), a.snapshotCommand())
+	add(root, groupLook, a.historyCommand(), a.diffCommand(), a.treeCommand())
 	return root
 }
 

@@ -124,7 +124,7 @@ var table = map[string]rule{
 	"restore": {inside: []string{"kv", "internal/vfs", "history", "datadir", "mvcc", "cluster", "auth", "fsm", "snapshot", "rpc/wire", "restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
-	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore", "client", "cmd/vigilctl/show"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "github.com/schollz/progressbar/v3", "golang.org/x/term"},
+	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore", "client", "cmd/vigilctl/show"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "github.com/schollz/progressbar/v3", "golang.org/x/term", "github.com/rogpeppe/go-internal/diff"},
 		why: "commands"},
 	"cmd/vigilctl/show": {outside: []string{apiLib, pbLib, "github.com/olekukonko/tablewriter"}, why: "it prints messages of the API and makes no calls"},
 }

@@ -150,3 +150,9 @@ func (p *Printer) fields(prefix string, kv *mvccpb.KeyValue) {
 		p.Printf("\"%sLease\" : %d\n", prefix, kv.GetLease())
 	}
 }
+
+// Line prints one line and returns the error of it.
+func (p *Printer) Line(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.Out, format+"\n", args...)
+	return err
+}
