@@ -150,7 +150,6 @@ func TestCovers(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	s := New()
 	var perms []kv.Permission
 	for i := range 64 {
 		perms = append(perms, kv.Permission{Key: []byte{'k', byte(2 * i)}, End: []byte{'k', byte(2*i + 1)}})

@@ -17,7 +17,7 @@ import (
 	"vigil/auth"
 )
 
-// ErrVerifyOnly: this member has a public key only and cannot sign.
+// ErrVerifyOnly says that this member has a public key only and cannot sign.
 var ErrVerifyOnly = errors.New("auth: token signing attempted with verify-only key")
 
 // The claims of a token, besides the time when it expires. The names are etcd's.
