@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -56,6 +57,8 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		return err
 	}
 	m.web.client = httpd.Server(h.Client, m.log)
+	// net/http would allow 250, and takes no more than this.
+	m.web.client.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(min(m.cfg.MaxConcurrentStreams, math.MaxInt32))}
 	m.web.admin = httpd.Server(h.Metrics, m.log)
 	m.web.peer = httpd.Server(m.withMembers(h.Peer), m.log)
 	return nil
