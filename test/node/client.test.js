@@ -210,7 +210,7 @@ test('a lease that is kept alive outlives its time', async () => {
 test('lock', async () => {
 	const holder = client.lock('locks/a').ttl(5)
 	await holder.acquire()
-	await assert.rejects(client.lock('locks/a').acquire(), EtcdLockFailedError)
+	await assert.rejects(client.lock('locks/a').ttl(5).acquire(), EtcdLockFailedError)
 	await holder.release()
 	let inside = 0
 	let turns = 0
