@@ -208,22 +208,22 @@ func (s *Scanner) Settle() (left bool) {
 
 // settle goes over from memory to the file of the segment, with what begins at a record. It returns false
 // if there is no such file: not yet, or not any more.
-func (sp *span) settle(from int) bool {
-	seg := sp.seg
+func (s *span) settle(from int) bool {
+	seg := s.seg
 	if seg == nil {
-		seg = sp.open
+		seg = s.open
 	}
-	if seg == nil || from >= sp.limit {
+	if seg == nil || from >= s.limit {
 		return false
 	}
 	revOf := func(i int) kv.Rev {
-		r, _, err := decodeRecord(sp.src.mem.at(i))
+		r, _, err := decodeRecord(s.src.mem.at(i))
 		if err != nil {
 			return kv.Rev{}
 		}
 		return r.rev
 	}
-	first, last := revOf(from), revOf(sp.limit-1)
+	first, last := revOf(from), revOf(s.limit-1)
 	moved := false
 	_ = guard(func(a *access) error {
 		src := seg.src.Load()
@@ -232,12 +232,12 @@ func (sp *span) settle(from int) bool {
 		}
 		t := src.records()
 		begin, end := t.ceil(first), t.ceil(after(last))
-		if end-begin != sp.limit-from {
+		if end-begin != s.limit-from {
 			return nil
 		}
 		src.file.hold()
-		sp.seg, sp.mem, sp.open = seg, nil, nil
-		sp.src, sp.first, sp.limit = src, begin, end
+		s.seg, s.mem, s.open = seg, nil, nil
+		s.src, s.first, s.limit = src, begin, end
 		moved = true
 		return nil
 	})

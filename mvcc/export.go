@@ -121,7 +121,7 @@ func (e *Export) Next() bool {
 	return false
 }
 
-// Rev, Tombstone and Data are those of the current record, as of history.Scanner.
+// Rev returns the revision of the current record.
 func (e *Export) Rev() kv.Rev { return e.sc.Rev() }
 
 // Tombstone says whether the current record is a deletion.

@@ -113,7 +113,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	root.SetHelpCommandGroupID(groupUtility)
 	root.SetCompletionCommandGroupID(groupUtility)
 	add(root, groupKV, a.getCommand(), a.putCommand(), a.delCommand(), a.compactionCommand())
-	add(root, groupCluster, checkCommand(), a.snapshotCommand())
+	add(root, groupCluster, checkCommand(), a.snapshotCommand(), hashKVCommand())
 	add(root, groupLook, a.historyCommand(), a.diffCommand(), a.treeCommand())
 	return root
 }

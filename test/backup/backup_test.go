@@ -30,8 +30,18 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 
+	ours := run(t, proc.Vigilctl, "hashkv", file)
+	before := run(t, proc.Vigilctl, "hashkv", file, "--rev", "150", "-w", "json")
+
 	vigil := restore(t, proc.Vigilctl, proc.Vigil, file)
 	equal(t, "Vigil", dump(t, vigil, true, 1), want)
+	// etcdutl may change the file.
+	if theirs := run(t, proc.Etcdutl, "hashkv", file); ours != theirs {
+		t.Errorf("hashkv %setcdutl says %s", ours, theirs)
+	}
+	if theirs := run(t, proc.Etcdutl, "hashkv", file, "--rev", "150", "-w", "json"); before != theirs {
+		t.Errorf("hashkv --rev %setcdutl says %s", before, theirs)
+	}
 	back := save(t, vigil, "vigil.db", true)
 	own := filepath.Join(proc.Dir(t), "own.db")
 	run(t, proc.Vigilctl, "snapshot", "save", own, "--endpoints", vigil.Addr(), "--user", root)
