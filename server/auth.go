@@ -2,11 +2,28 @@ package server
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
 	"vigil/auth/token"
+	"vigil/kv"
 	"vigil/replica"
+	"vigil/rpc"
 )
+
+// forRoot lets only the role root see what tells names of keys and users, while auth is enabled. The token is in
+// the header Authorization, as for the JSON gateway.
+func (m *Member) forRoot(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given := r.Header.Get("Authorization")
+		ctx := kv.WithCredentials(r.Context(), &kv.Credentials{Token: strings.TrimPrefix(given, "Bearer "), HasToken: given != ""})
+		if err := m.replica.RequireAdmin(ctx); err != nil {
+			http.Error(w, rpc.ErrorText(err), http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
 
 // openTokens reads the keys by which tokens are signed; nil if they are simple ones.
 func (m *Member) openTokens() (replica.JWT, error) {

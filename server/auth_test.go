@@ -10,6 +10,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -384,6 +386,40 @@ func TestBadTokenOptions(t *testing.T) {
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			t.Errorf("%s: the data directory was made", token)
+		}
+	}
+}
+
+// What a member asks itself needs no user, and what tells of keys over HTTP needs root.
+func TestAuthBesideTheAPI(t *testing.T) {
+	v := newVault(t, Config{})
+	if err := v.m.Alive(timeout(t)); err != nil {
+		t.Errorf("the member does not count as alive: %v", err)
+	}
+	w := v.watch(v.as("alice"))
+	w.create(createKey("a1", "", 1))
+	w.made(1)
+	for path, want := range map[string]string{"/health": `"true"`, "/readyz?verbose": "[+]linearizable_read ok", "/metrics": "etcd_debugging_auth_revision"} {
+		if code, body := get(t, "http://"+v.addr+path); code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	for token, want := range map[string]string{"": noUser, v.token("alice", "alice"): denied, "x": invalidToken, v.token("root", "root"): `"user":"alice"`} {
+		req, err := http.NewRequestWithContext(timeout(t), http.MethodGet, "http://"+v.addr+"/debug/watch?format=json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) || (res.StatusCode == 200) != (want[0] == '"') {
+			t.Errorf("/debug/watch with %q: %d %s, %v", token, res.StatusCode, body, err)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	c := httpd.Config{
 		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
-		Vars: m.vars, Watchers: watchersHandler(m.replica.Hub()),
+		Vars: m.vars, Watchers: m.forRoot(watchersHandler(m.replica.Hub())),
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.AuthEnabled() },
 		CheckTimeout:   5*time.Second + 2*m.cfg.ElectionTimeout,
 	}
