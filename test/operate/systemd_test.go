@@ -35,10 +35,22 @@ func TestSystemd(t *testing.T) {
 		t.Fatalf("first %q", got)
 	}
 	// It serves now, and not only soon.
-	if _, err := s.Client().Put(proc.Context(t), "k", "v"); err != nil {
+	c := s.Client()
+	ctx := proc.Context(t)
+	if _, err := c.Put(ctx, "k", "v"); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
+	// The watchdog needs no user.
+	if _, err := c.UserAdd(ctx, "root", "p"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.UserGrantRole(ctx, "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 { // of which some may be from before
 		if got := next(); got != "WATCHDOG=1" {
 			t.Fatalf("then %q", got)
 		}
