@@ -99,6 +99,9 @@ func (c *Client) invoke(ctx context.Context, m *method, key string, req tracked,
 	}
 }
 
+// mostRenewals is how many tokens in a row a server may refuse before it is believed.
+const mostRenewals = 2
+
 // attempts is the state of a call that is tried until it is answered.
 type attempts struct {
 	c      *Client
@@ -172,7 +175,7 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 	}
 	if v.renew {
 		a.renews++
-		if a.given != nil || a.renews > 2 || !core.tokens.refused(a.pass) {
+		if a.given != nil || a.renews > mostRenewals || !core.tokens.refused(a.pass) {
 			return e
 		}
 	} else if !v.again || e.Uncertain || a.n >= core.cfg.MaxAttempts {

@@ -23,6 +23,8 @@ type KeepAlive struct {
 type KeepAlives struct {
 	stream grpc.ClientStream
 	member *member
+	pass   *pass
+	tokens *tokens
 	resp   leaseResponse
 }
 
@@ -42,7 +44,7 @@ func (c *Client) openKeepAlives(ctx context.Context, a *attempts) (*KeepAlives, 
 		}
 		s, err := a.at.conn.NewStream(octx, keepStream, keepMethod.name)
 		if err == nil {
-			return &KeepAlives{stream: s, member: a.at}, nil
+			return &KeepAlives{stream: s, member: a.at, pass: a.pass, tokens: c.core.tokens}, nil
 		}
 		if err := a.failed(ctx, err, false); err != nil {
 			return nil, err
@@ -63,8 +65,11 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 			err = &Error{Op: keepMethod.op, Code: codes.Unavailable, Text: "the member ended the stream"}
 		}
 		e := explain(k.stream.Context(), keepMethod.op, "", k.member.name, err)
-		if judge(e, false).sick {
+		switch v := judge(e, false); {
+		case v.sick:
 			k.member.doubt(e)
+		case v.renew:
+			k.tokens.refused(k.pass) // the next stream gets another
 		}
 		return KeepAlive{}, e
 	}

@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/metadata"
 
 	"vigil/client"
 )
@@ -387,5 +388,45 @@ func TestWatchClosed(t *testing.T) {
 	}
 	if _, err := read(c.Watch(t.Context(), "b", client.WithRange("a")), 1); !errors.Is(err, client.ErrInvalid) {
 		t.Error(err)
+	}
+}
+
+// TestWatchToken: a stream or a watcher that is refused for its token goes on with another, and one that is refused for ever
+// ends.
+func TestWatchToken(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		var valid atomic.Value
+		valid.Store("t2")
+		f := start(t, &fake{watch: func(s *fakeStream) error {
+			md, _ := metadata.FromIncomingContext(s.Context())
+			good := slices.Equal(md.Get("token"), []string{valid.Load().(string)})
+			if !good && whole {
+				return rpctypes.ErrGRPCInvalidAuthToken
+			}
+			id := s.creates(1)[0].GetWatchId()
+			if !good {
+				if err := s.send(&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: rpctypes.ErrGRPCInvalidAuthToken.Error()}); err != nil {
+					return err
+				}
+				return s.hold()
+			}
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
+				return err
+			}
+			return s.hold()
+		}})
+		var given atomic.Int64
+		c := open(t, client.Config{Endpoints: []string{f.addr}, Token: func(context.Context) (client.Token, error) {
+			return client.Token{Value: fmt.Sprint("t", given.Add(1))}, nil
+		}})
+		want(t, c.Watch(limited(t), "k"), "k@2")
+		if given.Load() != 2 {
+			t.Errorf("%d tokens", given.Load())
+		}
+		valid.Store("none")
+		hopeless := c.In("x").Watch(metadata.AppendToOutgoingContext(limited(t), "own", "stream"), "k")
+		if _, err := read(hopeless, 1); !errors.Is(err, client.ErrInvalidAuthToken) {
+			t.Errorf("whole stream %v: %v", whole, err)
+		}
 	}
 }

@@ -130,7 +130,7 @@ func (s *watchStream) send(r *watchRequest) {
 func (s *watchStream) run() {
 	defer s.cancel()
 	a := attempts{c: s.c, m: &watchMethod}
-	leaderless := 0
+	leaderless, renewed := 0, 0
 	for failures := 0; s.ctx.Err() == nil; {
 		answered, err := s.connect(&a)
 		if s.ctx.Err() != nil {
@@ -138,7 +138,7 @@ func (s *watchStream) run() {
 		}
 		e := explain(s.ctx, watchMethod.op, "", a.where(), err)
 		if answered {
-			failures, leaderless = 0, 0
+			failures, leaderless, renewed = 0, 0, 0
 		}
 		failures++
 		list := s.watchers()
@@ -147,11 +147,15 @@ func (s *watchStream) run() {
 			h(WatchChange{Kind: WatchDisconnected, Member: a.where(), Watchers: len(list), Err: e})
 		}
 		v := s.judge(e)
+		if v.renew {
+			renewed++
+			v.again = renewed <= mostRenewals && s.r.core.tokens.refused(a.pass)
+		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(list) > 1:
 			s.r.isolate(list)
 			return
-		case !v.again && !v.renew:
+		case !v.again:
 			for _, w := range list {
 				w.finish(e)
 			}
@@ -205,10 +209,6 @@ func (s *watchStream) judge(e *Error) verdict {
 	}
 	if e.kind == errMalformed {
 		v.again = false
-	}
-	if v.renew {
-		v.again = s.r.core.tokens.source != nil
-		v.renew = false
 	}
 	return v
 }
