@@ -15,7 +15,7 @@ import (
 func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	switch _, err := fsys.Stat(filepath.Join(dir, "member")); {
 	case err == nil:
-		return nil, fmt.Errorf("data directory %s holds the data of an etcd member; choose another --data-dir", dir)
+		return nil, fmt.Errorf("data directory %s holds the data of an etcd member; choose another --data-dir, which vigilctl snapshot restore can fill from it", dir)
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
