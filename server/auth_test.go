@@ -213,7 +213,8 @@ func TestWatchWhenAuthIsEnabled(t *testing.T) {
 
 // A stream lives longer than the token that it was opened with; another call with that token does not.
 func TestStreamsOutliveTokens(t *testing.T) {
-	v := newVault(t, Config{Auth: Auth{TokenTTL: 300 * time.Millisecond}})
+	t.Parallel()
+	v := newVault(t, Config{Auth: Auth{TokenTTL: 2 * time.Second}})
 	token := metadata.AppendToOutgoingContext(timeout(t), "token", v.token("alice", "alice"))
 	w := v.watch(token)
 	w.create(createKey("a", "b", 1))
@@ -237,7 +238,7 @@ func TestStreamsOutliveTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Using the token would make it last, so it is only looked at when it should be gone.
-	<-time.After(400 * time.Millisecond)
+	<-time.After(2200 * time.Millisecond)
 	_, err = pb.NewKVClient(v.cc).Range(token, &pb.RangeRequest{Key: []byte("a")})
 	fails(t, "a range with an expired token", err, invalidToken)
 	w.create(createKey("a1", "", 2))

@@ -53,8 +53,8 @@ func TestTokensAreRenewed(t *testing.T) {
 	keys := pki.New(t)
 	keys.Write("secret", []byte("a secret that is long enough for anybody"))
 	for name, args := range map[string][]string{
-		"simple": {"--auth-token-ttl=1"},
-		"jwt":    {"--auth-token=jwt,sign-method=HS256,ttl=1s,priv-key=" + keys.File("secret")},
+		"simple": {"--auth-token-ttl=2"},
+		"jwt":    {"--auth-token=jwt,sign-method=HS256,ttl=2s,priv-key=" + keys.File("secret")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +70,7 @@ func TestTokensAreRenewed(t *testing.T) {
 			}
 			put("at first")
 			events := alice.Watch(ctx, "a/", clientv3.WithPrefix())
-			lease, err := alice.Grant(ctx, 5)
+			lease, err := alice.Grant(ctx, 8)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestTokensAreRenewed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The keep-alives of a lease of 5 s come every 1.7 s: longer than the token lasts.
+			// The keep-alives of a lease of 8 s come every 2.7 s: longer than the token lasts.
 			for range 3 {
 				if a := <-alive; a == nil {
 					t.Fatal("the keep-alive has ended with the token")
