@@ -25,6 +25,7 @@
 //  4. While auth is enabled there is a user root with the role root.
 //  5. One state has one set of records: what is loaded, is stored as the same bytes.
 //
-// The rules, their order and the errors are those of etcd 3.7. In one thing they differ: a user who may
-// not change users is told so before a new password is looked at.
+// The rules, their order and the errors are those of etcd 3.7. In two things they differ: a user who may
+// not change users is told so before a new password is looked at; and permissions for one key keep the order
+// in which they were granted, which etcd mixes up where a role has more than twelve.
 package auth
