@@ -116,3 +116,29 @@ func Address(ctx context.Context, r *net.Resolver, host string) (string, error) 
 	}
 	return ips[0].String(), nil
 }
+
+// Clients returns the URLs at which the members of a cluster serve clients, as the DNS lists them: https:// URLs of the
+// records of _etcd-client-ssl._tcp, then http:// ones of _etcd-client._tcp. A suffix, if there is one, is added to these
+// names: _etcd-client-SUFFIX.
+func Clients(ctx context.Context, r *net.Resolver, domain, suffix string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, srvTimeout)
+	defer cancel()
+	var list []string
+	var errs []error
+	for _, kind := range []struct{ service, scheme string }{{"etcd-client-ssl", "https"}, {"etcd-client", "http"}} {
+		if suffix != "" {
+			kind.service += "-" + suffix
+		}
+		_, records, err := r.LookupSRV(ctx, kind.service, "tcp", domain)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("error querying DNS SRV records for _%s: %w", kind.service, err))
+		}
+		for _, rec := range records {
+			list = append(list, kind.scheme+"://"+net.JoinHostPort(strings.TrimSuffix(rec.Target, "."), strconv.Itoa(int(rec.Port))))
+		}
+	}
+	if len(errs) == 2 {
+		return nil, errors.Join(errs...)
+	}
+	return list, nil
+}

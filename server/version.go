@@ -3,14 +3,16 @@ package server
 import (
 	"runtime"
 	"runtime/debug"
+
+	"vigil/internal/release"
 )
 
 // Version is Vigil's own version.
-const Version = "0.1.0"
+const Version = release.Version
 
 // APIVersion is the level of the etcd API that is served: kv.APIVersion with a patch version. Clients
 // switch features on and off by it.
-const APIVersion = "3.7.3"
+const APIVersion = release.APIVersion
 
 // GoVersion returns the version of the Go toolchain the program was built with.
 func GoVersion() string { return runtime.Version() }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -101,18 +100,4 @@ func printTable(w io.Writer, facts []field) error {
 func centered(s string, width int) string {
 	free := width - utf8.RuneCountInString(s)
 	return strings.Repeat(" ", free/2) + s + strings.Repeat(" ", free-free/2)
-}
-
-// decimalSize prints a number of bytes as etcd's tools do, in powers of 1000.
-func decimalSize(n int64) string {
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
-	if n < 10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	e := math.Floor(math.Log(float64(n)) / math.Log(1000))
-	v := math.Floor(float64(n)/math.Pow(1000, e)*10+0.5) / 10
-	if v < 10 {
-		return fmt.Sprintf("%.1f %s", v, units[int(e)])
-	}
-	return fmt.Sprintf("%.0f %s", v, units[int(e)])
 }

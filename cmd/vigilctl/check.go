@@ -43,7 +43,7 @@ const checkExample = `  vigilctl check /var/lib/vigil/infra0.etcd
 // exitNotMade is the exit code of a check that could not be made.
 const exitNotMade = 2
 
-func checkCommand() *cobra.Command {
+func (a *app) checkCommand() *cobra.Command {
 	var out format
 	var walDir string
 	var live bool
@@ -65,6 +65,7 @@ func checkCommand() *cobra.Command {
 	c.Flags().StringVar(&walDir, "wal-dir", "", "where the raft log is, if not in `DIR`/wal")
 	c.Flags().BoolVar(&live, "live", false, "check only what never changes, while the member runs")
 	out.addTo(c.Flags())
+	c.AddCommand(a.checkPerfCommand(), a.checkScaleCommand())
 	return c
 }
 

@@ -1,23 +1,29 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/show"
+	"vigil/discovery"
 )
 
 // app is what the commands that talk to a cluster have in common: the global flags, and how to use them.
@@ -34,6 +40,10 @@ type app struct {
 	user, password, token    string
 	srvDomain, srvName       string
 	cfg                      client.Config
+	// lines reads standard input by lines, where something is asked for.
+	lines *bufio.Reader
+	// completed tells that cfg has been made of the flags.
+	completed bool
 }
 
 // addTo declares the global flags, which are etcdctl's.
@@ -44,7 +54,7 @@ func (a *app) addTo(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.debug, "debug", false, "tell on stderr what happens to connections")
 	flags.DurationVar(&a.cfg.DialTimeout, "dial-timeout", 2*time.Second, "how long members may take to be reached")
 	flags.DurationVar(&a.commandTimeout, "command-timeout", 5*time.Second, "how long a short command may take besides")
-	flags.DurationVar(&a.keepAlive, "keepalive-time", 10*time.Second, "silence after which a member is asked for a sign of life, at least 10s")
+	flags.DurationVar(&a.keepAlive, "keepalive-time", 2*time.Second, "silence after which a member is asked for a sign of life; less than 10s is 10s")
 	flags.DurationVar(&a.keepAliveWait, "keepalive-timeout", 6*time.Second, "how long it may take to give one")
 	flags.IntVar(&a.cfg.MaxSendBytes, "max-request-bytes", 0, "the largest request in `BYTES`; 0 is 2 MiB")
 	flags.IntVar(&a.cfg.MaxReceiveBytes, "max-recv-bytes", 0, "the largest answer in `BYTES`; 0 is 2 GiB")
@@ -63,31 +73,76 @@ func (a *app) addTo(flags *pflag.FlagSet) {
 
 // prepare takes what was not given on the command line from the environment.
 func (a *app) prepare(c *cobra.Command, _ []string) error {
-	return fromEnvironment(c.InheritedFlags())
+	if err := a.fromEnvironment(c.InheritedFlags()); err != nil {
+		return err
+	}
+	for _, name := range []string{"cert", "key", "cacert"} {
+		if f := c.InheritedFlags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return badArgs("empty string is passed to --%s option", name)
+		}
+	}
+	if a.debug {
+		c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+			v := f.Value.String()
+			if v != "" && slices.Contains([]string{"user", "password", "auth-jwt-token"}, f.Name) {
+				v = "(not shown)"
+			}
+			fmt.Fprintf(a.errOut, "%s=%s\n", variable("VIGILCTL_", f.Name), v)
+		})
+	}
+	return nil
 }
 
+// prefixes are those of environment variables; the first counts most.
+var prefixes = []string{"VIGILCTL_", "ETCDCTL_"}
+
+// variable returns the environment variable of a flag.
+func variable(prefix, flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// notFlags are variables with our prefixes that are no global flags.
+var notFlags = []string{"API", "WATCH_KEY", "WATCH_RANGE_END"}
+
 // fromEnvironment sets the flags that were not given and whose environment variable is set: VIGILCTL_ENDPOINTS for
-// --endpoints, or ETCDCTL_ENDPOINTS.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var err error
+// --endpoints, or ETCDCTL_ENDPOINTS. Both a flag and its variable are a mistake.
+func (a *app) fromEnvironment(flags *pflag.FlagSet) error {
+	var wrong error
+	known := map[string]bool{}
+	for _, prefix := range prefixes {
+		for _, name := range notFlags {
+			known[prefix+name] = true
+		}
+	}
 	flags.VisitAll(func(f *pflag.Flag) {
-		for _, prefix := range []string{"VIGILCTL_", "ETCDCTL_"} {
-			name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		given, taken := f.Changed, false
+		for _, prefix := range prefixes {
+			name := variable(prefix, f.Name)
+			known[name] = true
 			v, ok := os.LookupEnv(name)
-			if !ok || f.Changed || err != nil {
-				continue
-			}
-			if e := flags.Set(f.Name, v); e != nil {
-				err = fmt.Errorf("%s: %w", name, e)
+			switch {
+			case ok && given && wrong == nil:
+				wrong = fmt.Errorf("--%s is given and %s is set, too: leave one of them out", f.Name, name)
+			case v != "" && !taken && wrong == nil:
+				taken = true
+				if err := flags.Set(f.Name, v); err != nil {
+					wrong = badArgs("%s: %w", name, err)
+				}
 			}
 		}
 	})
-	return err
+	for _, env := range os.Environ() {
+		name, _, _ := strings.Cut(env, "=")
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) && !known[name] {
+			fmt.Fprintf(a.errOut, "warning: the environment variable %s is not that of any flag\n", name)
+		}
+	}
+	return wrong
 }
 
-// connect returns a client of all endpoints.
-func (a *app) connect() (*client.Client, error) {
-	if err := a.complete(); err != nil {
+// open returns a client of all endpoints. Nothing is dialed yet.
+func (a *app) open(ctx context.Context) (*client.Client, error) {
+	if err := a.complete(ctx); err != nil {
 		return nil, err
 	}
 	c, err := client.New(a.cfg)
@@ -97,39 +152,147 @@ func (a *app) connect() (*client.Client, error) {
 	return c, nil
 }
 
-// complete makes the client's configuration of the flags.
-func (a *app) complete() error {
-	cfg := &a.cfg
-	cfg.Endpoints, cfg.KeepAlive, cfg.KeepAliveTimeout = a.endpoints, max(a.keepAlive, 10*time.Second), a.keepAliveWait
-	if a.token != "" {
-		if a.user != "" || a.password != "" {
-			return badArgs("--auth-jwt-token cannot be used with --user and --password")
+// connect is open, and has the client log in if it has a password: that it is wrong has an exit code of its own.
+func (a *app) connect(ctx context.Context) (*client.Client, error) {
+	if err := a.complete(ctx); err != nil || a.cfg.Username == "" {
+		if err != nil {
+			return nil, err
 		}
-		cfg.Token = func(context.Context) (client.Token, error) { return client.Token{Value: a.token}, nil }
+		return a.open(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.DialTimeout+a.commandTimeout)
+	defer cancel()
+	c, err := client.Connect(ctx, a.cfg)
+	if err != nil {
+		return nil, &exit{exitBadConnection, failed(err)}
+	}
+	return c, nil
+}
+
+// complete makes the client's configuration of the flags.
+func (a *app) complete(ctx context.Context) error {
+	if a.completed {
 		return nil
 	}
-	cfg.Username, cfg.Password = a.user, a.password
-	if name, password, ok := strings.Cut(a.user, ":"); ok && a.password == "" {
-		cfg.Username, cfg.Password = name, password
-	} else if a.user != "" && a.password == "" {
-		password, err := a.askPassword("Password: ")
-		if err != nil {
-			return &exit{exitFailure, err}
-		}
-		cfg.Password = password
+	if err := a.addressing(ctx); err != nil {
+		return err
+	}
+	if err := a.secure(&a.cfg, a.insecure); err != nil {
+		return err
+	}
+	a.cfg.KeepAlive, a.cfg.KeepAliveTimeout = max(a.keepAlive, 10*time.Second), a.keepAliveWait
+	if a.debug {
+		a.cfg.Logger = slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	if a.token != "" {
+		a.cfg.Token = func(context.Context) (client.Token, error) { return client.Token{Value: a.token}, nil }
+	} else if err := a.identify(&a.cfg, a.user, a.password, "Password: "); err != nil {
+		return err
+	}
+	a.completed = true
+	return nil
+}
+
+// identify sets who the user is; the password is asked for if it is not given.
+func (a *app) identify(cfg *client.Config, user, password, prompt string) error {
+	if user == "" {
+		return nil
+	}
+	cfg.Username, cfg.Password = user, password
+	if password != "" {
+		return nil
+	}
+	if name, rest, ok := strings.Cut(user, ":"); ok {
+		cfg.Username, cfg.Password = name, rest
+		return nil
+	}
+	var err error
+	if cfg.Password, err = a.askPassword(prompt); err != nil {
+		return &exit{exitFailure, err}
 	}
 	return nil
 }
 
-// askPassword reads a password from the terminal, or a line from a standard input that is none.
-func (a *app) askPassword(prompt string) (string, error) {
-	if f, ok := a.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(a.errOut, prompt)
-		b, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(a.errOut)
-		return string(b), err
+// secure decides about TLS, as etcdctl does: what a URL says counts most, then that files are given.
+func (a *app) secure(cfg *client.Config, insecure bool) error {
+	all := func(prefixes ...string) bool {
+		for _, ep := range cfg.Endpoints {
+			if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(ep, p) }) {
+				return false
+			}
+		}
+		return true
 	}
-	return "", errors.New("a password is needed, and standard input is no terminal: give --password or --user NAME:PASSWORD")
+	probe := *cfg
+	probe.Endpoints, probe.Username = []string{"localhost:2379"}, ""
+	if err := probe.Validate(); err != nil {
+		return &exit{exitBadArgs, err}
+	}
+	switch files := cfg.TLSFiles != (client.TLSFiles{}); {
+	case all("http://", "unix://", "unix:"):
+		if files {
+			fmt.Fprintln(a.errOut, "warning: http:// and unix:// endpoints are talked to without TLS; the certificates that were given are not used")
+		}
+		cfg.TLSFiles = client.TLSFiles{}
+	case !files && !insecure:
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}
+
+// tlsConfig returns what other connections than those of the client use, nil for none.
+func tlsConfig(cfg *client.Config) (*tls.Config, error) {
+	f := cfg.TLSFiles
+	if cfg.TLS != nil || f == (client.TLSFiles{}) {
+		return cfg.TLS, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName, InsecureSkipVerify: f.InsecureSkipVerify}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		t.RootCAs = x509.NewCertPool()
+		t.RootCAs.AppendCertsFromPEM(pem)
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, err
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
+}
+
+// addressing finds out where the members are.
+func (a *app) addressing(ctx context.Context) error {
+	a.cfg.Endpoints = nil
+	for _, ep := range a.endpoints {
+		a.cfg.Endpoints = append(a.cfg.Endpoints, strings.TrimSpace(ep))
+	}
+	if a.srvDomain == "" {
+		return nil
+	}
+	found, err := discovery.Clients(ctx, net.DefaultResolver, a.srvDomain, a.srvName)
+	if err != nil {
+		return &exit{exitFailure, err}
+	}
+	var list []string
+	for _, ep := range found {
+		if !a.insecureSRV && strings.HasPrefix(ep, "http://") {
+			fmt.Fprintf(a.errOut, "ignoring discovered insecure endpoint %q\n", ep)
+			continue
+		}
+		list = append(list, ep)
+	}
+	if !a.insecureSRV {
+		a.cfg.TLSFiles.ServerName = a.srvDomain
+	}
+	if len(list) > 0 {
+		a.cfg.Endpoints = list
+	}
+	return nil
 }
 
 // short returns the context of a short command.
@@ -170,7 +333,7 @@ type session struct {
 
 // do runs a short command.
 func (a *app) do(c *cobra.Command, run func(s session) error) error {
-	cl, err := a.connect()
+	cl, err := a.connect(c.Context())
 	if err != nil {
 		return err
 	}
@@ -178,6 +341,16 @@ func (a *app) do(c *cobra.Command, run func(s session) error) error {
 	ctx, cancel := a.short(c)
 	defer cancel()
 	return failed(run(session{ctx, cl, cl.Conn()}))
+}
+
+// during runs a command that lasts, and decides itself what an interrupt means.
+func (a *app) during(c *cobra.Command, run func(s session) error) error {
+	cl, err := a.connect(c.Context())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return failed(run(session{c.Context(), cl, cl.Conn()}))
 }
 
 // call runs a short command that prints an answer.
@@ -211,7 +384,7 @@ func failed(err error) error {
 
 // long runs a command that takes as long as it needs, until it is interrupted.
 func (a *app) long(c *cobra.Command, run func(ctx context.Context, cl *client.Client) error) error {
-	cl, err := a.connect()
+	cl, err := a.connect(c.Context())
 	if err != nil {
 		return err
 	}

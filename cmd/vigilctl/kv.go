@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -27,8 +28,7 @@ type getFlags struct {
 	stream                         bool
 }
 
-func (f *getFlags) addTo(c *cobra.Command) {
-	flags := c.Flags()
+func (f *getFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.consistency, "consistency", "l", "l for linearizable, s for serializable: what the member has, at once")
 	flags.StringVar(&f.order, "order", "", "ASCEND or DESCEND")
 	flags.StringVar(&f.sortBy, "sort-by", "", "CREATE, KEY, MODIFY, VALUE or VERSION")
@@ -44,9 +44,6 @@ func (f *getFlags) addTo(c *cobra.Command) {
 	flags.Int64Var(&f.minMod, "min-mod-rev", 0, "leave out keys last changed before")
 	flags.Int64Var(&f.maxMod, "max-mod-rev", 0, "leave out keys last changed after")
 	flags.BoolVar(&f.stream, "stream", false, "ask for the answer in pieces, for ranges of any size")
-	for name, words := range map[string][]string{"consistency": {"l", "s"}, "order": {"ASCEND", "DESCEND"}, "sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
-		complete(c, name, words)
-	}
 }
 
 // complete has the shell offer words for a flag.
@@ -150,7 +147,10 @@ func (a *app) getCommand() *cobra.Command {
 			})
 		},
 	}
-	f.addTo(c)
+	f.flags(c.Flags())
+	for name, words := range map[string][]string{"consistency": {"l", "s"}, "order": {"ASCEND", "DESCEND"}, "sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
+		complete(c, name, words)
+	}
 	return c
 }
 
@@ -181,8 +181,7 @@ type putFlags struct {
 	prevKV, ignoreValue, ignoreLease bool
 }
 
-func (f *putFlags) addTo(c *cobra.Command) {
-	flags := c.Flags()
+func (f *putFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.lease, "lease", "0", "attach the key to this lease, an `ID` in hexadecimal")
 	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the key as it was before")
 	flags.BoolVar(&f.ignoreValue, "ignore-value", false, "keep the value that the key has")
@@ -245,15 +244,14 @@ A value that begins with a dash needs "--" before it: vigilctl put key -- -value
 			})
 		},
 	}
-	f.addTo(c)
+	f.flags(c.Flags())
 	return c
 }
 
 // delFlags are the flags of del, also inside a transaction.
 type delFlags struct{ prefix, fromKey, prevKV, isRange bool }
 
-func (f *delFlags) addTo(c *cobra.Command) {
-	flags := c.Flags()
+func (f *delFlags) flags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
 	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the keys as they were before")
 	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys behind it")
@@ -301,7 +299,7 @@ func (a *app) delCommand() *cobra.Command {
 			})
 		},
 	}
-	f.addTo(c)
+	f.flags(c.Flags())
 	return c
 }
 

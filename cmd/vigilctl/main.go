@@ -112,8 +112,12 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 		&cobra.Group{ID: groupUtility, Title: "Other:"})
 	root.SetHelpCommandGroupID(groupUtility)
 	root.SetCompletionCommandGroupID(groupUtility)
-	add(root, groupKV, a.getCommand(), a.putCommand(), a.delCommand(), a.compactionCommand())
-	add(root, groupCluster, checkCommand(), a.snapshotCommand(), hashKVCommand())
+	add(root, groupKV, a.getCommand(), a.putCommand(), a.delCommand(), a.txnCommand(), a.compactionCommand(), a.watchCommand(), a.leaseCommand())
+	add(root, groupCluster, a.memberCommand(), a.endpointCommand(), a.alarmCommand(), a.defragCommand(), a.moveLeaderCommand(), a.downgradeCommand(),
+		a.checkCommand(), a.snapshotCommand(), hashKVCommand())
+	add(root, groupAgree, a.lockCommand(), a.electCommand())
+	add(root, groupAuth, a.authCommand(), a.userCommand(), a.roleCommand())
+	add(root, groupUtility, a.makeMirrorCommand(), versionCommand(), optionsCommand(root), completionCommand())
 	add(root, groupLook, a.historyCommand(), a.diffCommand(), a.treeCommand())
 	return root
 }
@@ -124,4 +128,11 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 		c.GroupID = group
 		root.AddCommand(c)
 	}
+}
+
+// group is a command that has only others below it.
+func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c.AddCommand(commands...)
+	return c
 }

@@ -33,7 +33,7 @@ func (a *app) snapshotSaveCommand() *cobra.Command {
 			if len(a.endpoints) != 1 {
 				return badArgs("snapshot must be requested to one selected node, not multiple %v", a.endpoints)
 			}
-			cl, err := a.connect()
+			cl, err := a.connect(c.Context())
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vigil/cmd/vigilctl/show"
 	"vigil/snapshot"
 )
 
@@ -88,7 +89,7 @@ func printStatus(w io.Writer, st snapshot.Status, out backupFormat) error {
 		{"Hash", "hash", fmt.Sprintf("%x", st.Hash), st.Hash},
 		{"Revision", "revision", fmt.Sprint(st.Revision), st.Revision},
 		{"Keys", "total keys", fmt.Sprint(st.TotalKey), st.TotalKey},
-		{"Size", "total size", decimalSize(st.TotalSize), st.TotalSize},
+		{"Size", "total size", show.Size(st.TotalSize), st.TotalSize},
 		{"Version", "version", st.Version, st.Version},
 	})
 }

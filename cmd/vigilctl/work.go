@@ -46,3 +46,30 @@ func (p *work) end() {
 		p.bar = nil
 	}
 }
+
+// count tells how many of something are done.
+type count struct {
+	work
+	unit  string
+	total int64
+}
+
+func newCount(w io.Writer, what, unit string, total int64) *count {
+	return &count{work: work{w: w, what: what, said: time.Now()}, unit: unit, total: total}
+}
+
+// set tells how many are done. The caller sees to it that it is called by one goroutine at a time.
+func (p *count) set(done int64) {
+	if !isTerminal(p.w) {
+		if now := time.Now(); now.Sub(p.said) >= workInterval {
+			p.said = now
+			fmt.Fprintf(p.w, "%s: %d of %d %s\n", p.what, done, p.total, p.unit)
+		}
+		return
+	}
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(p.total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(p.what),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+	_ = p.bar.Set64(min(done, p.total)) // what cannot be shown is not shown
+}

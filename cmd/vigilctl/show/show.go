@@ -40,10 +40,16 @@ func (e *UnsupportedError) Error() string {
 
 // Answer is what a command has to print. What is nil cannot be printed that way.
 type Answer struct {
-	// Value is printed as JSON, and as protobuf if it is a message.
+	// Value is printed as JSON, and as protobuf if it is a message and Message is nil.
 	Value any
+	// Hexadecimal is printed as JSON instead when ids are to be.
+	Hexadecimal any
+	// Message is printed as protobuf.
+	Message proto.Message
 	// Simple and Fields print for people and for scripts that read lines.
 	Simple, Fields func(p *Printer)
+	// Always prints in every format.
+	Always func(p *Printer)
 	// Table returns a heading and rows.
 	Table func() (heading []string, rows [][]string)
 }
@@ -62,6 +68,8 @@ type Printer struct {
 func (p *Printer) Print(a Answer) error {
 	p.err = nil
 	switch {
+	case a.Always != nil:
+		a.Always(p)
 	case p.Format == Simple && a.Simple != nil:
 		a.Simple(p)
 	case p.Format == Fields && a.Fields != nil:
@@ -69,14 +77,21 @@ func (p *Printer) Print(a Answer) error {
 	case p.Format == Table && a.Table != nil:
 		p.table(a.Table())
 	case p.Format == JSON && a.Value != nil:
-		b, err := json.Marshal(a.Value)
+		v := a.Value
+		if p.Hex && a.Hexadecimal != nil {
+			v = a.Hexadecimal
+		}
+		b, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
 		p.Printf("%s\n", b)
 	case p.Format == Protobuf:
-		m, ok := a.Value.(proto.Message)
-		if !ok {
+		m := a.Message
+		if m == nil {
+			m, _ = a.Value.(proto.Message)
+		}
+		if m == nil {
 			return &UnsupportedError{p.Format}
 		}
 		b, err := proto.Marshal(m)
@@ -119,6 +134,15 @@ func (p *Printer) id(name string, v uint64) {
 	}
 }
 
+// lease prints the id of a lease, which is padded where it is hexadecimal.
+func (p *Printer) lease(name string, v int64) {
+	if p.Hex {
+		p.Printf("%q : %016x\n", name, v)
+	} else {
+		p.Printf("%q : %d\n", name, v)
+	}
+}
+
 // header prints the fields of a header.
 func (p *Printer) header(h *etcdserverpb.ResponseHeader) {
 	p.id("ClusterID", h.GetClusterId())
@@ -144,11 +168,7 @@ func (p *Printer) fields(prefix string, kv *mvccpb.KeyValue) {
 	p.Printf("\"%sModRevision\" : %d\n", prefix, kv.GetModRevision())
 	p.Printf("\"%sVersion\" : %d\n", prefix, kv.GetVersion())
 	p.Printf("\"%sValue\" : %q\n", prefix, kv.GetValue())
-	if p.Hex {
-		p.Printf("\"%sLease\" : %016x\n", prefix, kv.GetLease())
-	} else {
-		p.Printf("\"%sLease\" : %d\n", prefix, kv.GetLease())
-	}
+	p.lease(prefix+"Lease", kv.GetLease())
 }
 
 // Line prints one line and returns the error of it.

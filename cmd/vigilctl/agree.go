@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client"
+	"vigil/client/concurrency"
+	"vigil/cmd/vigilctl/show"
+)
+
+const lockHelp = `Wait for a lock that one holder at a time has. Without a command the key that stands for the lock is
+printed, and the lock held until the program is interrupted. With one the lock is held while the
+command runs, and the exit code is that of the command, which finds ETCD_LOCK_KEY and ETCD_LOCK_REV
+in its environment: the latter is higher for every later holder, and what the lock protects
+should refuse a lower one than it has seen.
+
+Who holds a lock and is not heard of for --ttl seconds loses it.`
+
+func (a *app) lockCommand() *cobra.Command {
+	var ttl int
+	c := &cobra.Command{
+		Use:     "lock <lockname> [exec-command arg1 arg2 ...]",
+		Short:   "Hold a lock, for the time that a command runs",
+		Long:    lockHelp,
+		Example: "  vigilctl lock backup\n  vigilctl lock backup --ttl 30 -- /usr/local/bin/backup --all",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return badArgs("lock takes a lock name argument and an optional command to execute")
+			}
+			return a.during(c, func(s session) error { return a.lock(s, args[0], args[1:], time.Duration(ttl)*time.Second) })
+		},
+	}
+	c.Flags().IntVar(&ttl, "ttl", 10, "`SECONDS` without a sign of life after which the lock is lost")
+	return c
+}
+
+// lock holds a lock while a command runs, or until the program is interrupted.
+func (a *app) lock(s session, name string, command []string, ttl time.Duration) error {
+	se, err := concurrency.NewSession(s.ctx, s.client, ttl)
+	if err != nil {
+		return err
+	}
+	defer closeSession(se)
+	held, err := concurrency.NewMutex(se, name).Lock(s.ctx)
+	if err != nil {
+		return err
+	}
+	if len(command) > 0 {
+		err = a.runLocked(held, command)
+	} else if err = a.printKey(s, held.Key(), 0); err == nil {
+		err = await(s.ctx, held, "session expired")
+	}
+	if lost := held.Unlock(context.Background()); err == nil {
+		err = lost
+	}
+	return err
+}
+
+// runLocked runs a command; the error has its exit code.
+func (a *app) runLocked(held *concurrency.Held, command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append([]string{"ETCD_LOCK_KEY=" + held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence())}, os.Environ()...)
+	cmd.Stdout, cmd.Stderr = a.out, a.errOut
+	err := cmd.Run()
+	if lost := held.Err(); lost != nil {
+		fmt.Fprintf(a.errOut, "warning: the lock was not held all the time that the command ran: %v\n", lost)
+	}
+	var status *exec.ExitError
+	if errors.As(err, &status) {
+		return &exit{status.ExitCode(), err}
+	}
+	return err
+}
+
+// await waits until the program is interrupted, and fails if what is held is lost before.
+func await(ctx context.Context, held *concurrency.Held, lost string) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-held.Lost():
+		return fmt.Errorf("%s: %w", lost, held.Err())
+	}
+}
+
+// closeSession ends a session also when the program was interrupted.
+func closeSession(se *concurrency.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = se.Close(ctx) // what cannot be given back goes with the lease
+}
+
+// printKey prints a key as it was at a revision, 0 for now.
+func (a *app) printKey(s session, key string, rev int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), a.commandTimeout)
+	defer cancel()
+	api := etcdserverpb.NewKVClient(s.conn)
+	r, err := api.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), Revision: rev})
+	if rev > 0 && err != nil && failed(err).Error() == client.ErrCompacted.Error() {
+		r, err = api.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key)})
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(r.GetKvs()) == 0 && rev == 0:
+		return fmt.Errorf("%q was deleted by somebody else", key)
+	}
+	return a.print(show.Range(r, false))
+}
+
+const electHelp = `Take part in an election: wait until nobody has the office, take it, print the key that stands for it
+and what is proposed, and keep it until the program is interrupted. With --listen, print
+who has the office, whenever that changes.`
+
+func (a *app) electCommand() *cobra.Command {
+	var listen bool
+	c := &cobra.Command{
+		Use:     "elect <election-name> [proposal]",
+		Short:   "Take part in an election, or watch one",
+		Long:    electHelp,
+		Example: "  vigilctl elect scheduler \"$HOSTNAME\"\n  vigilctl elect --listen scheduler",
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1 && len(args) != 2:
+				return badArgs("elect takes one election name argument and an optional proposal argument")
+			case len(args) == 1 && !listen:
+				return badArgs("no proposal argument but -l not set")
+			case len(args) == 2 && listen:
+				return badArgs("proposal given but -l is set")
+			}
+			return a.during(c, func(s session) error {
+				if listen {
+					return a.observe(s, args[0])
+				}
+				return a.campaign(s, args[0], args[1])
+			})
+		},
+	}
+	c.Flags().BoolVarP(&listen, "listen", "l", false, "only tell who has the office")
+	return c
+}
+
+func (a *app) observe(s session, name string) error {
+	for leader, err := range concurrency.NewElection(s.client, name).Observe(s.ctx) {
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = a.printKey(s, leader.Key, leader.Revision)
+		}
+		if err != nil {
+			return fmt.Errorf("elect: observer lost: %w", failed(err))
+		}
+	}
+	return nil
+}
+
+// electionTTL is the time to live of a candidate's session, etcdctl's.
+const electionTTL = 60 * time.Second
+
+func (a *app) campaign(s session, name, proposal string) error {
+	se, err := concurrency.NewSession(s.ctx, s.client, electionTTL)
+	if err != nil {
+		return err
+	}
+	defer closeSession(se)
+	office, err := concurrency.NewElection(s.client, name).Campaign(s.ctx, se, []byte(proposal))
+	if err != nil {
+		return err
+	}
+	if err = a.printKey(s, office.Key(), 0); err == nil {
+		err = await(s.ctx, &office.Held, "elect: session expired")
+	}
+	if lost := office.Resign(context.Background()); err == nil {
+		err = lost
+	}
+	return err
+}

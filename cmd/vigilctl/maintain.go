@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/show"
+)
+
+func (a *app) alarmCommand() *cobra.Command {
+	return group("alarm <subcommand>", "List and disarm alarms",
+		"An alarm is what a member has found and an operator must see to: NOSPACE, for which puts are refused, or\nCORRUPT. Disarm it when the reason is gone.",
+		a.alarmSubcommand("list", "List the alarms that are raised"), a.alarmSubcommand("disarm", "Disarm all alarms and print them"))
+}
+
+func (a *app) alarmSubcommand(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badArgs("alarm %s command accepts no arguments", name)
+			}
+			return a.call(c, func(s session) (show.Answer, error) {
+				api := etcdserverpb.NewMaintenanceClient(s.conn)
+				r, err := api.Alarm(s.ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
+				if err != nil || name == "list" {
+					return show.Alarms(r), err
+				}
+				return disarm(s, api, r)
+			})
+		},
+	}
+}
+
+// disarm disarms alarms one by one, as the API has it.
+func disarm(s session, api etcdserverpb.MaintenanceClient, raised *etcdserverpb.AlarmResponse) (show.Answer, error) {
+	all := &etcdserverpb.AlarmResponse{}
+	for _, m := range raised.GetAlarms() {
+		r, err := api.Alarm(s.ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: m.GetMemberID(), Alarm: m.GetAlarm()})
+		if err != nil {
+			return show.Answer{}, err
+		}
+		all.Alarms = append(all.Alarms, r.GetAlarms()...)
+	}
+	return show.Alarms(all), nil
+}
+
+const defragHelp = `Have members give back the space of what was compacted. Vigil's members do so by themselves, a little
+at a time; this asks for all of it now and blocks nobody. A member of etcd serves nothing meanwhile:
+do one after another there.`
+
+func (a *app) defragCommand() *cobra.Command {
+	var cluster bool
+	c := &cobra.Command{
+		Use:     "defrag",
+		Short:   "Give back the space of what was compacted",
+		Long:    defragHelp,
+		Example: "  vigilctl defrag --cluster",
+		RunE: func(c *cobra.Command, _ []string) error {
+			failures := 0
+			err := a.each(c, cluster, func(ep string, s session) error {
+				began := time.Now()
+				_, err := etcdserverpb.NewMaintenanceClient(s.conn).Defragment(s.ctx, &etcdserverpb.DefragmentRequest{})
+				if took := time.Since(began); err != nil {
+					fmt.Fprintf(a.errOut, "Failed to defragment etcd member[%s]. took %s. (%v)\n", ep, took, failed(err))
+					failures++
+				} else {
+					fmt.Fprintf(a.out, "Finished defragmenting etcd member[%s]. took %s\n", ep, took)
+				}
+				return nil
+			})
+			if err == nil && failures > 0 {
+				err = &exit{code: exitFailure}
+			}
+			return err
+		},
+	}
+	clusterFlag(c, &cluster)
+	return c
+}
+
+const moveLeaderHelp = `Make another member the leader, for instance before work on the machine of the present one. The
+present leader must be among --endpoints: only it can give its office away.`
+
+func (a *app) moveLeaderCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "move-leader <transferee-member-id>",
+		Short:   "Make another member the leader",
+		Long:    moveLeaderHelp,
+		Example: "  vigilctl move-leader 8e9e05c52164694d --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("move-leader command needs 1 argument")
+			}
+			to, err := strconv.ParseUint(args[0], 16, 64)
+			if err != nil {
+				return &exit{exitBadArgs, err}
+			}
+			var answer *show.Answer
+			err = a.each(c, false, func(_ string, s session) error {
+				if answer != nil {
+					return nil
+				}
+				api := etcdserverpb.NewMaintenanceClient(s.conn)
+				st, err := api.Status(s.ctx, &etcdserverpb.StatusRequest{})
+				if err != nil || st.GetHeader().GetMemberId() != st.GetLeader() {
+					return err
+				}
+				r, err := api.MoveLeader(s.ctx, &etcdserverpb.MoveLeaderRequest{TargetID: to})
+				if err == nil {
+					moved := show.MoveLeader(st.GetLeader(), to, r)
+					answer = &moved
+				}
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case answer == nil:
+				return badArgs("no leader endpoint given at %v", a.endpoints)
+			}
+			return a.print(*answer)
+		},
+	}
+}
+
+func (a *app) downgradeCommand() *cobra.Command {
+	return group("downgrade <subcommand>", "Prepare the cluster for an older version",
+		"Have the cluster speak the API of the version before, so that members of that version can take part. Validate\nfirst, enable, replace the members, and cancel if it is not to be done after all.",
+		a.downgradeSubcommand("validate <TARGET_VERSION>", "Ask whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
+		a.downgradeSubcommand("enable <TARGET_VERSION>", "Begin a downgrade", etcdserverpb.DowngradeRequest_ENABLE),
+		a.downgradeSubcommand("cancel", "End a downgrade that was begun", etcdserverpb.DowngradeRequest_CANCEL))
+}
+
+func (a *app) downgradeSubcommand(use, short string, action etcdserverpb.DowngradeRequest_DowngradeAction) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			var version string
+			if action != etcdserverpb.DowngradeRequest_CANCEL {
+				switch {
+				case len(args) < 1:
+					return badArgs("TARGET_VERSION not provided")
+				case len(args) > 1:
+					return badArgs("too many arguments")
+				case args[0] == "":
+					return badArgs("target version not provided")
+				}
+				version = args[0]
+			}
+			return a.call(c, func(s session) (show.Answer, error) {
+				r, err := etcdserverpb.NewMaintenanceClient(s.conn).Downgrade(s.ctx, &etcdserverpb.DowngradeRequest{Action: action, Version: version})
+				return show.Downgrade(c.Name(), r), err
+			})
+		},
+	}
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/client"
+)
+
+const mirrorHelp = `Copy keys to another cluster, and every change of them after that, until the command is interrupted.
+What one transaction has changed is changed by one there, if it has no more than --max-txn-ops
+operations. With --rev nothing is copied first: changes are, from that revision on.
+
+How many keys have been written is printed every 30 seconds. Leases are not copied, and neither are
+users and roles.`
+
+const mirrorExample = `  vigilctl make-mirror 10.0.1.1:2379
+  vigilctl make-mirror https://far.example.com:2379 --prefix services/ --dest-prefix copy/services/ \
+    --dest-cacert far-ca.pem --dest-user mirror:secret`
+
+// mirrorInterval is how often a number tells how far a mirror is.
+const mirrorInterval = 30 * time.Second
+
+// mirror copies keys from a cluster to another.
+type mirror struct {
+	from, to           *client.Client
+	prefix, destPrefix string
+	noDestPrefix       bool
+	rev                int64
+	maxOps             uint
+	written            atomic.Int64
+}
+
+func (a *app) makeMirrorCommand() *cobra.Command {
+	var m mirror
+	dest := client.Config{}
+	var insecure bool
+	var user, password string
+	c := &cobra.Command{
+		Use:     "make-mirror [options] <destination>",
+		Short:   "Keep a copy of keys in another cluster",
+		Long:    mirrorHelp,
+		Example: mirrorExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return badArgs("make-mirror takes one destination argument")
+			case m.noDestPrefix && m.destPrefix != "":
+				return badArgs("`--dest-prefix` and `--no-dest-prefix` cannot be set at the same time, choose one")
+			case m.maxOps == 0:
+				return badArgs("--max-txn-ops is 0: a transaction needs at least one operation")
+			}
+			if m.destPrefix == "" && !m.noDestPrefix {
+				m.destPrefix = m.prefix
+			}
+			return a.during(c, func(s session) error {
+				to, err := a.destination(dest, strings.Split(args[0], ","), insecure, user, password)
+				if err != nil {
+					return err
+				}
+				defer to.Close()
+				m.from, m.to = s.client, to
+				return a.mirror(s.ctx, &m)
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&m.prefix, "prefix", "", "only keys that begin so")
+	flags.Int64Var(&m.rev, "rev", 0, "copy changes from this revision on, and nothing that was there before")
+	flags.UintVar(&m.maxOps, "max-txn-ops", 128, "the most `OPERATIONS` of a transaction")
+	flags.StringVar(&m.destPrefix, "dest-prefix", "", "what keys there have instead of --prefix; default: the same")
+	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false, "keys there have nothing instead of --prefix")
+	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "", "identify there with this certificate `FILE`")
+	flags.StringVar(&dest.TLSFiles.Key, "dest-key", "", "the `FILE` with the key of --dest-cert")
+	flags.StringVar(&dest.TLSFiles.CA, "dest-cacert", "", "verify certificates there with this `FILE` of authorities")
+	flags.BoolVar(&insecure, "dest-insecure-transport", true, "talk without TLS there, unless a URL or certificate asks for it")
+	flags.StringVar(&user, "dest-user", "", "the user there, `NAME[:PASSWORD]`; the password is asked for if it is not given")
+	flags.StringVar(&password, "dest-password", "", "the password of --dest-user")
+	return c
+}
+
+// destination returns a client of the cluster that gets the copy.
+func (a *app) destination(cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
+	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, a.cfg.DialTimeout, a.cfg.Logger
+	cfg.KeepAlive, cfg.KeepAliveTimeout = a.cfg.KeepAlive, a.cfg.KeepAliveTimeout
+	cfg.MaxSendBytes, cfg.MaxReceiveBytes = a.cfg.MaxSendBytes, a.cfg.MaxReceiveBytes
+	if err := a.secure(&cfg, insecure); err != nil {
+		return nil, err
+	}
+	if err := a.identify(&cfg, user, password, "Destination Password: "); err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg)
+	if err != nil {
+		return nil, &exit{exitBadConnection, err}
+	}
+	return c, nil
+}
+
+func (a *app) mirror(ctx context.Context, m *mirror) error {
+	ticker := time.NewTicker(mirrorInterval)
+	defer ticker.Stop()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- m.run(ctx) }()
+	for {
+		select {
+		case <-ticker.C:
+			fmt.Fprintln(a.out, m.written.Load())
+		case err := <-ended:
+			if ctx.Err() != nil {
+				return &exit{code: exitInterrupted}
+			}
+			return err
+		}
+	}
+}
+
+// run copies what is there and then every change.
+func (m *mirror) run(ctx context.Context) error {
+	next := m.rev
+	if m.rev <= 1 {
+		l := m.from.List(ctx, m.prefix, client.WithPrefix())
+		var ops []client.Op
+		for kv, err := range l.All() {
+			if err != nil {
+				return err
+			}
+			ops = append(ops, client.OpPut(m.name(kv.Key), kv.Value))
+			if len(ops) >= int(m.maxOps) {
+				if err := m.write(ctx, ops); err != nil {
+					return err
+				}
+				ops = nil
+			}
+		}
+		if err := m.write(ctx, ops); err != nil {
+			return err
+		}
+		next = l.Revision() + 1
+	}
+	for b, err := range m.from.Watch(ctx, m.prefix, client.WithPrefix(), client.FromRevision(next)).Batches() {
+		if err != nil {
+			return err
+		}
+		if err := m.apply(ctx, b.Events); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// apply writes the events of each revision as one transaction, unless they are too many.
+func (m *mirror) apply(ctx context.Context, events []client.Event) error {
+	var ops []client.Op
+	for i, ev := range events {
+		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || len(ops) >= int(m.maxOps)) {
+			if err := m.write(ctx, ops); err != nil {
+				return err
+			}
+			ops = nil
+		}
+		if ev.Type == client.Delete {
+			ops = append(ops, client.OpDelete(m.name(ev.KV.Key)))
+		} else {
+			ops = append(ops, client.OpPut(m.name(ev.KV.Key), ev.KV.Value))
+		}
+	}
+	return m.write(ctx, ops)
+}
+
+// name returns what a key is called there.
+func (m *mirror) name(key string) string { return m.destPrefix + strings.TrimPrefix(key, m.prefix) }
+
+// uncertainAttempts is how often a write is repeated whose outcome is unknown.
+const uncertainAttempts = 10
+
+// write writes there. Doing it twice is the same as once, for nobody else writes these keys.
+func (m *mirror) write(ctx context.Context, ops []client.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	for n := 1; ; n++ {
+		_, err := m.to.Txn(ctx).Then(ops...).Commit()
+		if err == nil {
+			m.written.Add(int64(len(ops)))
+			return nil
+		}
+		if n == uncertainAttempts || ctx.Err() != nil || !errors.Is(err, client.ErrUncertain) {
+			return fmt.Errorf("destination: %w", err)
+		}
+	}
+}
