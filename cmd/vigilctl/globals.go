@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +19,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/show"
@@ -40,8 +41,6 @@ type app struct {
 	user, password, token    string
 	srvDomain, srvName       string
 	cfg                      client.Config
-	// lines reads standard input by lines, where something is asked for.
-	lines *bufio.Reader
 	// completed tells that cfg has been made of the flags.
 	completed bool
 }
@@ -126,7 +125,7 @@ func (a *app) fromEnvironment(flags *pflag.FlagSet) error {
 			case v != "" && !taken && wrong == nil:
 				taken = true
 				if err := flags.Set(f.Name, v); err != nil {
-					wrong = badArgs("%s: %w", name, err)
+					wrong = fmt.Errorf("%s: %w", name, err)
 				}
 			}
 		}
@@ -164,6 +163,9 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	defer cancel()
 	c, err := client.Connect(ctx, a.cfg)
 	if err != nil {
+		if e, ok := errors.AsType[*client.Error](err); ok {
+			err = e.GRPCStatus().Err()
+		}
 		return nil, &exit{exitBadConnection, failed(err)}
 	}
 	return c, nil
@@ -377,7 +379,7 @@ func failed(err error) error {
 		if s.Code() == codes.DeadlineExceeded && !strings.HasPrefix(s.Message(), "etcdserver:") {
 			return &exit{exitFailure, context.DeadlineExceeded}
 		}
-		return &exit{exitFailure, errors.New(s.Message())}
+		return &exit{exitFailure, rpctypes.Error(s.Err())}
 	}
 	return &exit{exitFailure, err}
 }

@@ -59,7 +59,7 @@ var (
 
 // request makes the request of the arguments.
 func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
-	if len(args) == 0 || len(args) > 2 {
+	if len(args) == 0 {
 		return nil, badArgs("get command needs one argument as key and an optional argument as range_end")
 	}
 	if f.keysOnly && f.countOnly {
@@ -84,8 +84,6 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	}
 	if r.SortTarget == etcdserverpb.RangeRequest_KEY && r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
 		r.SortOrder = etcdserverpb.RangeRequest_NONE // the order that answers have anyway
-	} else if f.sortBy != "" && r.SortTarget != etcdserverpb.RangeRequest_KEY && r.SortOrder == etcdserverpb.RangeRequest_NONE {
-		r.SortOrder = etcdserverpb.RangeRequest_ASCEND
 	}
 	if f.maxCreate > 0 && f.minCreate > f.maxCreate {
 		return nil, &exit{exitBadFeature, fmt.Errorf("--min-create-rev %d is above --max-create-rev %d", f.minCreate, f.maxCreate)}
@@ -260,7 +258,7 @@ func (f *delFlags) flags(flags *pflag.FlagSet) {
 
 // request makes the request of the arguments.
 func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, error) {
-	if len(args) == 0 || len(args) > 2 {
+	if len(args) == 0 {
 		return nil, badArgs("del command needs one argument as key and an optional argument as range_end")
 	}
 	key, end, err := span(args, f.prefix, f.fromKey)
@@ -315,7 +313,7 @@ func (a *app) compactionCommand() *cobra.Command {
 			}
 			rev, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
-				return &exit{exitFailure, fmt.Errorf("%q is not a revision: %w", args[0], err)}
+				return &exit{exitFailure, err}
 			}
 			return a.do(c, func(s session) error {
 				if _, err := etcdserverpb.NewKVClient(s.conn).Compact(s.ctx, &etcdserverpb.CompactionRequest{Revision: rev, Physical: physical}); err != nil {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -95,11 +93,9 @@ func (a *app) userAddCommand() *cobra.Command {
 // newPassword asks for a password twice, or reads a word.
 func (a *app) newPassword(user string, interactive bool) (string, error) {
 	if !interactive {
+		// Without a word the member says what it thinks of an empty password.
 		var word string
-		_, err := fmt.Fscanf(a.in, "%s", &word)
-		if err != nil && !errors.Is(err, io.EOF) && word == "" {
-			return "", nil // the server says what it thinks of an empty password
-		}
+		_, _ = fmt.Fscanf(a.in, "%s", &word)
 		return word, nil
 	}
 	first, err := a.askPassword(fmt.Sprintf("Password of %s: ", user))
@@ -119,27 +115,16 @@ func (a *app) newPassword(user string, interactive bool) (string, error) {
 	return first, nil
 }
 
-// askPassword reads a line from standard input, unseen if it is a terminal.
+// askPassword reads a password from the terminal.
 func (a *app) askPassword(prompt string) (string, error) {
 	f, ok := a.in.(*os.File)
-	if ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(a.errOut, prompt)
-		b, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(a.errOut)
-		return string(b), err
-	}
-	if a.lines == nil {
-		a.lines = bufio.NewReader(a.in)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return "", errors.New("a password is needed, and standard input is no terminal: give --password or --user NAME:PASSWORD")
 	}
 	fmt.Fprint(a.errOut, prompt)
-	line, err := a.lines.ReadString('\n')
-	if errors.Is(err, io.EOF) && line == "" {
-		return "", errors.New("standard input is no terminal and has no password: give it by a flag")
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return strings.TrimRight(line, "\r\n"), err
+	b, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(a.errOut)
+	return string(b), err
 }
 
 func (a *app) userGetCommand() *cobra.Command {

@@ -32,11 +32,20 @@ import (
 // timeout bounds one command.
 const timeout = 20 * time.Second
 
-func TestTranscripts(t *testing.T) {
+func TestTranscripts(t *testing.T) { transcripts(t, proc.Etcdctl, proc.Subject()) }
+
+// TestVigilctl has Vigil's own program say what etcdctl says, about a server of either kind.
+func TestVigilctl(t *testing.T) {
+	for _, server := range []proc.Program{proc.Vigil, proc.Etcd} {
+		t.Run(string(server), func(t *testing.T) { transcripts(t, proc.Vigilctl, server) })
+	}
+}
+
+func transcripts(t *testing.T, program, server proc.Program) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		t.Parallel()
-		s := proc.Start(t, proc.Config{Memory: true, Advertise: "127.0.0.1"})
-		r := &runner{etcdctl: proc.Path(t, proc.Etcdctl), server: s}
+		s := proc.Start(t, proc.Config{Program: server, Memory: true, Advertise: "127.0.0.1"})
+		r := &runner{etcdctl: proc.Path(t, program), server: s}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "etcdctl":
@@ -91,9 +100,10 @@ func (r *runner) run(t *testing.T, line, stdin string) string {
 	return normalise(r.named(out + errors(res.Stderr)))
 }
 
-// errors drops the client library's own log lines.
+// errors drops the client library's own log lines, and what etcdctl says about usage after an error.
 func errors(stderr string) string {
 	var out strings.Builder
+	stderr, _, _ = strings.Cut(stderr, "Usage:\n")
 	for line := range strings.Lines(stderr) {
 		if !strings.HasPrefix(line, `{"level":`) {
 			out.WriteString(line)
@@ -145,6 +155,8 @@ var varying = []struct {
 	{regexp.MustCompile(`took \S+s\b`), `took T`},
 	{regexp.MustCompile(`"took":"[^"]+"`), `"took":"T"`},
 	{regexp.MustCompile(`127\.0\.0\.1:\d{5}\b`), `ENDPOINT`},
+	// What Vigil's program tells besides.
+	{regexp.MustCompile(`(?m)^vigilctl version: .*\n`), ``},
 }
 
 func normalise(s string) string {
