@@ -130,7 +130,8 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	if c.Result, ok = compareResults[op]; !ok {
 		return nil, fmt.Errorf("malformed comparison: %s (unknown operator %s: =, !=, < and > are known)", line, op)
 	}
-	number, base := func(int64) {}, 10
+	var number func(int64)
+	base := 10
 	switch target {
 	case "val", "value":
 		c.Target, c.TargetUnion = etcdserverpb.Compare_VALUE, &etcdserverpb.Compare_Value{Value: []byte(value)}

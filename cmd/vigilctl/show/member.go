@@ -71,7 +71,7 @@ func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer 
 	}}
 }
 
-// MemberRemove, MemberUpdate and MemberPromote are the answers of what was done to a member.
+// MemberRemove is the answer of a member's removal.
 func MemberRemove(id uint64, r *etcdserverpb.MemberRemoveResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "removed from")
 }
