@@ -153,6 +153,18 @@ func (c *Config) secure() bool {
 	return e.scheme == schemeSecure
 }
 
+// SecureHTTP returns what connections that are not this package's need to speak TLS with members as the configuration
+// says, for their metrics for instance; nil if they speak it without. The files are read once.
+func (c *Config) SecureHTTP() (*tls.Config, error) {
+	switch {
+	case !c.secure():
+		return nil, nil
+	case c.TLS != nil:
+		return c.TLS.Clone(), nil
+	}
+	return c.TLSFiles.load()
+}
+
 // scheme is what an endpoint says about TLS.
 type scheme uint8
 

@@ -1,0 +1,99 @@
+package probe
+
+import (
+	"io"
+	"math"
+	"sort"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Metrics are the metrics of a member by name.
+type Metrics map[string]*dto.MetricFamily
+
+// ParseMetrics reads the text format of Prometheus.
+func ParseMetrics(r io.Reader) (Metrics, error) {
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	return p.TextToMetricFamilies(r)
+}
+
+// Value returns the sum of a counter or gauge over all labels, and whether there is such a metric.
+func (m Metrics) Value(name string) (float64, bool) {
+	f := m[name]
+	if f == nil {
+		return 0, false
+	}
+	var sum float64
+	for _, x := range f.Metric {
+		sum += x.GetCounter().GetValue() + x.GetGauge().GetValue() + x.GetUntyped().GetValue()
+	}
+	return sum, true
+}
+
+// Histogram returns a histogram, summed over all labels.
+func (m Metrics) Histogram(name string) Histogram {
+	at := map[float64]uint64{}
+	var h Histogram
+	for _, x := range m[name].GetMetric() {
+		h.Count += x.GetHistogram().GetSampleCount()
+		for _, b := range x.GetHistogram().GetBucket() {
+			if !math.IsInf(b.GetUpperBound(), 1) {
+				at[b.GetUpperBound()] += b.GetCumulativeCount()
+			}
+		}
+	}
+	for bound := range at {
+		h.Bounds = append(h.Bounds, bound)
+	}
+	sort.Float64s(h.Bounds)
+	for _, bound := range h.Bounds {
+		h.UpTo = append(h.UpTo, at[bound])
+	}
+	return h
+}
+
+// Histogram counts observations, in seconds, up to bounds: UpTo[i] of them were at most Bounds[i], and Count is all.
+type Histogram struct {
+	Bounds []float64
+	UpTo   []uint64
+	Count  uint64
+}
+
+// Since returns what came since an older reading; all of h if the member has been started again meanwhile.
+func (h Histogram) Since(old Histogram) Histogram {
+	if len(old.Bounds) != len(h.Bounds) || old.Count > h.Count {
+		return h
+	}
+	d := Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, UpTo: make([]uint64, len(h.UpTo))}
+	for i := range h.UpTo {
+		if old.UpTo[i] > h.UpTo[i] {
+			return h
+		}
+		d.UpTo[i] = h.UpTo[i] - old.UpTo[i]
+	}
+	return d
+}
+
+// Quantile estimates below what a share of the observations were, as Prometheus does: within a bucket they are taken
+// to be spread evenly. ok is false if there are none; beyond the last bound the result is that bound.
+func (h Histogram) Quantile(share float64) (seconds float64, ok bool) {
+	if h.Count == 0 || len(h.Bounds) == 0 {
+		return 0, false
+	}
+	rank := share * float64(h.Count)
+	i := sort.Search(len(h.UpTo), func(i int) bool { return float64(h.UpTo[i]) >= rank })
+	if i == len(h.UpTo) {
+		return h.Bounds[i-1], true
+	}
+	low, before := 0.0, uint64(0)
+	if i > 0 {
+		low, before = h.Bounds[i-1], h.UpTo[i-1]
+	}
+	in := float64(h.UpTo[i] - before)
+	if in == 0 {
+		return h.Bounds[i], true
+	}
+	return low + (h.Bounds[i]-low)*(rank-float64(before))/in, true
+}

@@ -1,0 +1,192 @@
+// Package probe asks members for what they tell over HTTP beside the API: metrics, watchers, the clock. Everything
+// here works with the members of etcd, as far as they have it.
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ErrNotFound says that a member has no such page.
+var ErrNotFound = errors.New("the member has no such page")
+
+// maxAnswer bounds what is read of an answer: some hundred thousand watchers.
+const maxAnswer = 256 << 20
+
+// Member is one member as seen over HTTP. It is safe for concurrent use.
+type Member struct {
+	// Endpoint is the address as it was given.
+	Endpoint string
+
+	base, token string
+	http        *http.Client
+}
+
+// New returns the member behind an endpoint of the client library, which has been validated by it. secure is nil for
+// endpoints without TLS. token is shown where a member asks who wants to know; it may be empty.
+func New(endpoint, token string, secure *tls.Config, timeout time.Duration) *Member {
+	kind, rest, ok := strings.Cut(endpoint, "://")
+	if !ok {
+		if path, unix := strings.CutPrefix(endpoint, "unix:"); unix {
+			kind, rest = "unix", path
+		} else {
+			kind, rest = "", endpoint
+		}
+	}
+	t := &http.Transport{TLSClientConfig: secure.Clone(), MaxIdleConnsPerHost: 1}
+	host := strings.TrimSuffix(rest, "/")
+	if strings.HasPrefix(kind, "unix") {
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", rest)
+		}
+		host = "localhost"
+	}
+	scheme := "http"
+	if secure != nil {
+		scheme = "https"
+	}
+	return &Member{Endpoint: endpoint, base: scheme + "://" + host, token: token, http: &http.Client{Transport: t, Timeout: timeout}}
+}
+
+// Close closes idle connections.
+func (m *Member) Close() { m.http.CloseIdleConnections() }
+
+// get reads a page.
+func (m *Member) get(ctx context.Context, path string, read func(*http.Response) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+path, nil)
+	if err != nil {
+		return err
+	}
+	if m.token != "" {
+		req.Header.Set("Authorization", m.token)
+	}
+	resp, err := m.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
+		return ErrNotFound
+	case resp.StatusCode != http.StatusOK:
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+		return fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(b)))
+	}
+	limited := &io.LimitedReader{R: resp.Body, N: maxAnswer}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{limited, resp.Body}
+	if err := read(resp); err != nil {
+		if limited.N == 0 {
+			err = fmt.Errorf("more than %d bytes", maxAnswer)
+		}
+		return fmt.Errorf("%s%s: %w", m.base, path, err)
+	}
+	return nil
+}
+
+// Metrics reads /metrics.
+func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
+	var out Metrics
+	err := m.get(ctx, "/metrics", func(r *http.Response) (err error) {
+		out, err = ParseMetrics(r.Body)
+		return err
+	})
+	return out, err
+}
+
+// Watcher is a watcher as /debug/watch tells it. Key and End are quoted where they are not empty.
+type Watcher struct {
+	Stream         uint64    `json:"stream"`
+	Watcher        int64     `json:"watcher"`
+	Client         string    `json:"client"`
+	User           string    `json:"user,omitempty"`
+	Key            string    `json:"key"`
+	End            string    `json:"range_end,omitempty"`
+	Options        []string  `json:"options,omitempty"`
+	State          string    `json:"state"`
+	StartRevision  int64     `json:"start_revision"`
+	NextRevision   int64     `json:"next_revision"`
+	Lag            int64     `json:"lag_revisions"`
+	QueuedBytes    int64     `json:"queued_bytes"`
+	DeliveredCount int64     `json:"delivered_events"`
+	DeliveredBytes int64     `json:"delivered_bytes"`
+	Created        time.Time `json:"created"`
+}
+
+// Watchers are those of a member.
+type Watchers struct {
+	Revision    int64     `json:"revision"`
+	Distributed int64     `json:"distributed_revision"`
+	Streams     int       `json:"streams"`
+	Watchers    []Watcher `json:"watchers"`
+}
+
+// Watchers reads /debug/watch, which etcd does not have: ErrNotFound.
+func (m *Member) Watchers(ctx context.Context) (*Watchers, error) {
+	w := new(Watchers)
+	err := m.get(ctx, "/debug/watch?format=json", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(w) })
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Clock is how far a member's clock is ahead of the one here: somewhere from Least to Most, which the rounding of the
+// member's answer to seconds and the round trip leave open.
+type Clock struct{ Least, Most time.Duration }
+
+// Clock asks for the time. A member without /version has no clock to ask for either.
+func (m *Member) Clock(ctx context.Context) (Clock, error) {
+	var c Clock
+	sent := time.Now()
+	err := m.get(ctx, "/version", func(r *http.Response) error {
+		came := time.Now()
+		date, err := http.ParseTime(r.Header.Get("Date"))
+		if err != nil {
+			return fmt.Errorf("header Date: %w", err)
+		}
+		c = clock(date, sent, came)
+		return nil
+	})
+	return c, err
+}
+
+// clock compares a date, cut to seconds, with when the request was sent and its answer came.
+func clock(date, sent, came time.Time) Clock {
+	// The member wrote it between the two; it was at least date and less than a second more.
+	return Clock{Least: date.Sub(came.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
+}
+
+// Off is by how much two clocks differ at least; 0 if they may agree.
+func (c Clock) Off(other Clock) time.Duration {
+	return max(0, c.Least-other.Most, other.Least-c.Most)
+}
+
+// CertificateEnd is when the first certificate that the member shows ceases to be valid. The zero time if there is no
+// TLS.
+func (m *Member) CertificateEnd(ctx context.Context) (time.Time, error) {
+	var end time.Time
+	err := m.get(ctx, "/version", func(r *http.Response) error {
+		if r.TLS == nil {
+			return nil
+		}
+		for _, c := range r.TLS.PeerCertificates {
+			if end.IsZero() || c.NotAfter.Before(end) {
+				end = c.NotAfter
+			}
+		}
+		return nil
+	})
+	return end, err
+}

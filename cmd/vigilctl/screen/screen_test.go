@@ -1,0 +1,69 @@
+package screen
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/mattn/go-runewidth"
+)
+
+var columns = []Column{{Title: "NAME", Least: 6}, {Title: "LAG", Right: true, Weight: 3}, {Title: "OPTIONS", Weight: 1}, {Title: "STATE"}}
+
+func TestTable(t *testing.T) {
+	rows := [][]string{{"a long name", "7", "prev_kv", "live"}, {"b", "1234", "", "behind"}}
+	for width, want := range map[int]string{
+		0:  "NAME          LAG  OPTIONS  STATE\na long name     7  prev_kv  live\nb            1234           behind",
+		80: "NAME          LAG  OPTIONS  STATE\na long name     7  prev_kv  live\nb            1234           behind",
+		30: "NAME      LAG  OPTIONS  STATE\na long…     7  prev_kv  live\nb        1234           behind",
+		25: "NAME          LAG  STATE\na long name     7  live\nb            1234  behind",
+		20: "NAME     LAG  STATE\na lon…     7  live\nb       1234  behind",
+		15: "NAME     STATE\na long…  live\nb        behind",
+		5:  "NAME…\na lo…\nb   …",
+	} {
+		got := strings.Join(Table(width, columns, rows), "\n")
+		if width > 0 {
+			for _, l := range strings.Split(got, "\n") {
+				if n := runewidth.StringWidth(l); n > width {
+					t.Errorf("width %d: %q takes %d", width, l, n)
+				}
+			}
+		}
+		if want != "" && got != want {
+			t.Errorf("width %d:\n%s\nwant\n%s", width, got, want)
+		}
+	}
+}
+
+func TestTableIsSafe(t *testing.T) {
+	lines := Table(0, []Column{{Title: "KEY"}}, [][]string{{"\x1b[2J\u009b1m\xff\nx"}, {"日本"}})
+	for _, l := range lines {
+		if strings.ContainsAny(l, "\x1b\n\u009b") {
+			t.Errorf("%q", l)
+		}
+	}
+	if got := Cut("日本語", 5); got != "日本…" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestScreen(t *testing.T) {
+	var b bytes.Buffer
+	s, err := Open(&b)
+	if err == nil {
+		err = s.Draw([]string{"one", "two"})
+	}
+	if err == nil {
+		err = s.Close()
+	}
+	if want := "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[Hone\x1b[K\r\ntwo\x1b[K\x1b[J\x1b[?25h\x1b[?1049l"; err != nil || b.String() != want {
+		t.Errorf("%v %q", err, b.String())
+	}
+	// No terminal, no colours.
+	if got := NewPaint(&b).In(Bad, "x"); got != "x" {
+		t.Errorf("%q", got)
+	}
+	if got := (Paint{on: true}).In(Bad, "x"); got != "\x1b[31;1mx\x1b[0m" {
+		t.Errorf("%q", got)
+	}
+}

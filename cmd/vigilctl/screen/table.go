@@ -1,0 +1,148 @@
+package screen
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// Column is a column of a table.
+type Column struct {
+	Title string
+	// Right aligns its cells at their ends.
+	Right bool
+	// Weight tells which columns go first where there is no room for all: those with the smallest. Columns of 0 stay.
+	Weight int
+	// Least is the narrowest that the text of a column of 0 may be cut to.
+	Least int
+}
+
+// gap is what stands between columns.
+const gap = "  "
+
+// Table lays out rows under titles in at most width places, 0 for as many as it takes: columns are left out where
+// they do not fit, then texts are cut. Nothing that could steer a terminal is let through.
+func Table(width int, columns []Column, rows [][]string) []string {
+	widths := make([]int, len(columns))
+	for i, c := range columns {
+		widths[i] = runewidth.StringWidth(c.Title)
+		for _, r := range rows {
+			widths[i] = max(widths[i], runewidth.StringWidth(Safe(r[i])))
+		}
+	}
+	shown := fit(width, columns, widths)
+	lines := make([]string, 0, len(rows)+1)
+	titles := make([]string, len(columns))
+	for i, c := range columns {
+		titles[i] = c.Title
+	}
+	for _, r := range append([][]string{titles}, rows...) {
+		var b strings.Builder
+		for n, i := range shown {
+			if n > 0 {
+				b.WriteString(gap)
+			}
+			cell := Cut(Safe(r[i]), widths[i])
+			pad := strings.Repeat(" ", widths[i]-runewidth.StringWidth(cell))
+			switch {
+			case columns[i].Right:
+				b.WriteString(pad + cell)
+			case n < len(shown)-1:
+				b.WriteString(cell + pad)
+			default:
+				b.WriteString(cell)
+			}
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	if width > 0 {
+		for i := range lines {
+			lines[i] = Cut(lines[i], width)
+		}
+	}
+	return lines
+}
+
+// fit returns the columns that are shown, and narrows widths.
+func fit(width int, columns []Column, widths []int) []int {
+	var shown []int
+	for i := range columns {
+		shown = append(shown, i)
+	}
+	total := func() int {
+		n := len(gap) * (len(shown) - 1)
+		for _, i := range shown {
+			n += widths[i]
+		}
+		return n
+	}
+	for width > 0 && total() > width {
+		// Texts may be cut as far as they can be before a column is given up.
+		over := total() - width
+		room := 0
+		for _, i := range shown {
+			if least := columns[i].Least; least > 0 {
+				room += max(0, widths[i]-least)
+			}
+		}
+		if room >= over {
+			break
+		}
+		first := -1
+		for n, i := range shown {
+			if columns[i].Weight > 0 && (first < 0 || columns[i].Weight < columns[shown[first]].Weight) {
+				first = n
+			}
+		}
+		if first < 0 {
+			break
+		}
+		shown = append(shown[:first], shown[first+1:]...)
+	}
+	// The widest that may be cut is cut first.
+	for width > 0 && total() > width {
+		widest := -1
+		for _, i := range shown {
+			if columns[i].Least > 0 && widths[i] > columns[i].Least && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	return shown
+}
+
+// Cut shortens a text to a number of places; what is missing shows as an ellipsis.
+func Cut(s string, width int) string {
+	if runewidth.StringWidth(s) <= width {
+		return s
+	}
+	return runewidth.Truncate(s, width, "…")
+}
+
+// Safe replaces what could steer a terminal.
+func Safe(s string) string {
+	clean := true
+	for _, r := range s {
+		if bad(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if bad(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// bad are control characters, of both sets.
+func bad(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError }

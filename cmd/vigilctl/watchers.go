@@ -1,0 +1,323 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/probe"
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/show"
+)
+
+const watchersHelp = `Show who watches what: each watcher of each member with the client's address and
+user, the keys it watches, and how far behind it is.
+
+STATE is live (gets events as they happen), behind (reads what it missed from the
+history), stalled (its client does not read, so nothing more is sent) or future
+(waits for a revision that is still to come). LAG is how many revisions it has not
+been told of, QUEUED the bytes that wait for its client, SENT the events that it
+has been given.
+
+With PREFIX only watchers of keys that begin with it are shown, those of a range
+that holds such keys included. The members are those of --endpoints; --cluster
+looks at all. On a terminal --live draws the picture again and again until Ctrl-C;
+columns that do not fit are left out, and -w json has everything.
+
+This needs Vigil: etcd does not tell who watches. With auth enabled it needs --user
+with the role root.`
+
+const watchersExample = `  vigilctl watchers --cluster
+  vigilctl watchers /registry/pods/ --sort queued --limit 20
+  vigilctl watchers --live --interval 1s
+  vigilctl watchers -w json | jq '.watchers[] | select(.lag_revisions > 1000)'`
+
+// watching is one watcher with the member that serves it.
+type watching struct {
+	Member string `json:"member"`
+	probe.Watcher
+}
+
+// watcherOrders are the orders that --sort takes; numbers begin with the largest, ages with the oldest.
+var watcherOrders = map[string]func(a, b watching) int{
+	"lag":    func(a, b watching) int { return cmp.Compare(b.Lag, a.Lag) },
+	"queued": func(a, b watching) int { return cmp.Compare(b.QueuedBytes, a.QueuedBytes) },
+	"sent":   func(a, b watching) int { return cmp.Compare(b.DeliveredCount, a.DeliveredCount) },
+	"age":    func(a, b watching) int { return a.Created.Compare(b.Created) },
+	"client": func(a, b watching) int { return cmp.Compare(a.Client, b.Client) },
+	"user":   func(a, b watching) int { return cmp.Compare(a.User, b.User) },
+	"key":    func(a, b watching) int { return cmp.Compare(a.Key, b.Key) },
+	"state":  func(a, b watching) int { return cmp.Compare(a.State, b.State) },
+	"member": func(a, b watching) int { return cmp.Compare(a.Member, b.Member) },
+}
+
+func orders() []string {
+	var list []string
+	for name := range watcherOrders {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (a *app) watchersCommand() *cobra.Command {
+	w := watchersView{looking: looking{app: a}}
+	c := &cobra.Command{
+		Use:     "watchers [options] [prefix]",
+		Short:   "Show who watches what, and how far behind",
+		Long:    watchersHelp,
+		Example: watchersExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return badArgs("watchers takes one prefix, not %d arguments", len(args))
+			}
+			if len(args) == 1 {
+				w.prefix = args[0]
+			}
+			return w.look(c)
+		},
+	}
+	w.addTo(c)
+	w.addInterval(c)
+	c.Flags().StringVar(&w.sort, "sort", "lag", "order by `FIELD`: "+strings.Join(orders(), ", "))
+	c.Flags().IntVar(&w.limit, "limit", 0, "show at most so many; 0 is all")
+	c.Flags().BoolVar(&w.live, "live", false, "on a terminal, draw again and again until Ctrl-C")
+	complete(c, "sort", orders())
+	return c
+}
+
+// watchersView shows watchers.
+type watchersView struct {
+	looking
+	prefix, sort string
+	limit        int
+	live         bool
+	format       show.Format
+}
+
+// watcherList is what was found.
+type watcherList struct {
+	Members  int        `json:"members"`
+	Streams  int        `json:"streams"`
+	Matching int        `json:"matching"`
+	Watchers []watching `json:"watchers"`
+	Failed   []unasked  `json:"failed,omitempty"`
+}
+
+// unasked is a member that gave no answer.
+type unasked struct {
+	Member string `json:"member"`
+	Reason string `json:"reason"`
+}
+
+func (w *watchersView) look(c *cobra.Command) error {
+	var err error
+	if w.format, err = w.app.formats(show.Simple, show.Table, show.JSON); err != nil {
+		return err
+	}
+	if watcherOrders[w.sort] == nil {
+		return badArgs("--sort %q: one of %s", w.sort, strings.Join(orders(), ", "))
+	}
+	if w.limit < 0 {
+		return badArgs("--limit %d: it cannot be negative", w.limit)
+	}
+	if err := w.checkInterval(); err != nil {
+		return err
+	}
+	if w.live && w.format != show.Simple {
+		return badArgs("--live is for people: it cannot be used with -w %s", w.format)
+	}
+	return w.run(c, func(ctx context.Context) error {
+		if w.format == show.Simple {
+			return w.follow(ctx, w.live, w.picture)
+		}
+		list, err := w.collect(ctx)
+		if err != nil {
+			return err
+		}
+		return w.app.print(show.Answer{Value: list, Table: func() ([]string, [][]string) { return list.table(time.Now()) }})
+	})
+}
+
+// collect asks all members. It fails only if none has answered.
+func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
+	answers := make([]*probe.Watchers, len(w.members))
+	errs := make([]error, len(w.members))
+	w.each(ctx, func(ctx context.Context, i int, m *probe.Member) { answers[i], errs[i] = m.Watchers(ctx) })
+	list := &watcherList{Watchers: []watching{}}
+	for i, m := range w.members {
+		switch {
+		case errors.Is(errs[i], probe.ErrNotFound):
+			list.Failed = append(list.Failed, unasked{m.Endpoint, "this needs Vigil: the member is an etcd, which does not tell who watches"})
+		case errs[i] != nil:
+			list.Failed = append(list.Failed, unasked{m.Endpoint, shortError(errs[i])})
+		default:
+			list.Members++
+			list.Streams += answers[i].Streams
+			for _, x := range answers[i].Watchers {
+				if watches(x, w.prefix) {
+					list.Watchers = append(list.Watchers, watching{m.Endpoint, x})
+				}
+			}
+		}
+	}
+	if list.Members == 0 && len(list.Failed) > 0 {
+		f := list.Failed[0]
+		return nil, fmt.Errorf("%s: %s", f.Member, f.Reason)
+	}
+	list.Matching = len(list.Watchers)
+	slices.SortStableFunc(list.Watchers, func(a, b watching) int {
+		return cmp.Or(watcherOrders[w.sort](a, b), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Watcher.Watcher, b.Watcher.Watcher))
+	})
+	if w.limit > 0 && len(list.Watchers) > w.limit {
+		list.Watchers = list.Watchers[:w.limit]
+	}
+	return list, nil
+}
+
+// watches tells whether a watcher's range holds a key that begins with prefix.
+func watches(x probe.Watcher, prefix string) bool {
+	key, end := unquote(x.Key), unquote(x.End)
+	switch end {
+	case "":
+		return strings.HasPrefix(key, prefix)
+	case "\x00": // from key on
+		return client.PrefixEnd(prefix) == "\x00" || key < client.PrefixEnd(prefix)
+	}
+	last := client.PrefixEnd(prefix)
+	return end > prefix && (last == "\x00" || key < last)
+}
+
+// unquote returns the bytes of a key that a member has quoted.
+func unquote(s string) string {
+	if k, err := strconv.Unquote(s); err == nil {
+		return k
+	}
+	return s
+}
+
+// what describes the keys of a watcher.
+func what(x probe.Watcher) string {
+	key, end := unquote(x.Key), unquote(x.End)
+	switch {
+	case end == "":
+		return quoted(key)
+	case (key == "" || key == "\x00") && end == "\x00":
+		return "(all keys)"
+	case end == "\x00":
+		return quoted(key) + " and behind"
+	case client.PrefixEnd(key) == end:
+		return quoted(key) + "*"
+	}
+	return quoted(key) + " to " + quoted(end)
+}
+
+var watcherColumns = []screen.Column{
+	{Title: "WATCHES", Least: 12},
+	{Title: "STATE"},
+	{Title: "LAG", Right: true},
+	{Title: "QUEUED", Right: true, Weight: 9},
+	{Title: "SENT", Right: true, Weight: 6},
+	{Title: "CLIENT", Weight: 8},
+	{Title: "USER", Weight: 5},
+	{Title: "MEMBER", Weight: 4},
+	{Title: "AGE", Right: true, Weight: 3},
+	{Title: "OPTIONS", Weight: 2},
+	{Title: "NEXT", Right: true, Weight: 1},
+}
+
+// row is the line of a watcher.
+func (x watching) row(now time.Time) []string {
+	return []string{what(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), size(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, dashText(x.User),
+		x.Member, age(now.Sub(x.Created)), dashText(strings.Join(x.Options, ",")), strconv.FormatInt(x.NextRevision, 10)}
+}
+
+func (l *watcherList) table(now time.Time) (heading []string, rows [][]string) {
+	for _, c := range watcherColumns {
+		heading = append(heading, c.Title)
+	}
+	for _, x := range l.Watchers {
+		row := x.row(now)
+		for i := range row {
+			row[i] = screen.Safe(row[i])
+		}
+		rows = append(rows, row)
+	}
+	return heading, rows
+}
+
+func (w *watchersView) picture(ctx context.Context, width int, p screen.Paint) ([]string, error) {
+	list, err := w.collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return list.draw(width, time.Now(), p), nil
+}
+
+func (l *watcherList) draw(width int, now time.Time, p screen.Paint) []string {
+	lag, queued := int64(0), int64(0)
+	for _, x := range l.Watchers {
+		lag, queued = max(lag, x.Lag), queued+x.QueuedBytes
+	}
+	shown := count(l.Matching, "watcher")
+	if len(l.Watchers) < l.Matching {
+		shown = fmt.Sprintf("%d of %s", len(l.Watchers), shown)
+	}
+	lines := flow(width, shown, count(l.Streams, "stream"), count(l.Members, "member"),
+		fmt.Sprintf("largest lag %d", lag), "queued "+size(queued))
+	for _, f := range l.Failed {
+		lines = append(lines, p.In(screen.Bad, cutLine(width, f.Member+": "+f.Reason)))
+	}
+	if len(l.Watchers) == 0 {
+		return lines
+	}
+	rows := make([][]string, len(l.Watchers))
+	for i, x := range l.Watchers {
+		rows[i] = x.row(now)
+	}
+	table := screen.Table(width, watcherColumns, rows)
+	lines = append(lines, "", p.In(screen.Bold, table[0]))
+	for i, line := range table[1:] {
+		style := screen.Plain
+		switch l.Watchers[i].State {
+		case "stalled":
+			style = screen.Bad
+		case "behind":
+			style = screen.Warn
+		}
+		lines = append(lines, p.In(style, line))
+	}
+	return lines
+}
+
+// cutLine makes a text of anybody fit.
+func cutLine(width int, s string) string {
+	s = screen.Safe(s)
+	if width > 0 {
+		s = screen.Cut(s, width)
+	}
+	return s
+}
+
+// age prints how long something has been, in the unit that matters.
+func age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
