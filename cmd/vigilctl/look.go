@@ -208,8 +208,8 @@ func (a *app) formats(list ...show.Format) (show.Format, error) {
 	return p.Format, nil
 }
 
-// count prints a number of things.
-func count(n int, thing string) string {
+// several prints a number of things.
+func several(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}

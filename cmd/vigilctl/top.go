@@ -316,7 +316,7 @@ func (r *round) draw(old *round, width int, p screen.Paint) []string {
 			rates, puts, txns = true, max(puts, *m.Puts), max(txns, *m.Txns)
 		}
 	}
-	lines := flow(width, count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.at.Format(time.TimeOnly))
+	lines := flow(width, several(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.at.Format(time.TimeOnly))
 	if rates {
 		lines = append(lines, flow(width, "a second:", perSecond(puts)+" puts", perSecond(ranges)+" ranges", perSecond(txns)+" txns", perSecond(events)+" watch events")...)
 	}

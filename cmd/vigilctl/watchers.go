@@ -40,23 +40,23 @@ const watchersExample = `  vigilctl watchers --cluster
   vigilctl watchers --live --interval 1s
   vigilctl watchers -w json | jq '.watchers[] | select(.lag_revisions > 1000)'`
 
-// watching is one watcher with the member that serves it.
-type watching struct {
+// watched is one watcher with the member that serves it.
+type watched struct {
 	Member string `json:"member"`
 	probe.Watcher
 }
 
 // watcherOrders are the orders that --sort takes; numbers begin with the largest, ages with the oldest.
-var watcherOrders = map[string]func(a, b watching) int{
-	"lag":    func(a, b watching) int { return cmp.Compare(b.Lag, a.Lag) },
-	"queued": func(a, b watching) int { return cmp.Compare(b.QueuedBytes, a.QueuedBytes) },
-	"sent":   func(a, b watching) int { return cmp.Compare(b.DeliveredCount, a.DeliveredCount) },
-	"age":    func(a, b watching) int { return a.Created.Compare(b.Created) },
-	"client": func(a, b watching) int { return cmp.Compare(a.Client, b.Client) },
-	"user":   func(a, b watching) int { return cmp.Compare(a.User, b.User) },
-	"key":    func(a, b watching) int { return cmp.Compare(a.Key, b.Key) },
-	"state":  func(a, b watching) int { return cmp.Compare(a.State, b.State) },
-	"member": func(a, b watching) int { return cmp.Compare(a.Member, b.Member) },
+var watcherOrders = map[string]func(a, b watched) int{
+	"lag":    func(a, b watched) int { return cmp.Compare(b.Lag, a.Lag) },
+	"queued": func(a, b watched) int { return cmp.Compare(b.QueuedBytes, a.QueuedBytes) },
+	"sent":   func(a, b watched) int { return cmp.Compare(b.DeliveredCount, a.DeliveredCount) },
+	"age":    func(a, b watched) int { return a.Created.Compare(b.Created) },
+	"client": func(a, b watched) int { return cmp.Compare(a.Client, b.Client) },
+	"user":   func(a, b watched) int { return cmp.Compare(a.User, b.User) },
+	"key":    func(a, b watched) int { return cmp.Compare(a.Key, b.Key) },
+	"state":  func(a, b watched) int { return cmp.Compare(a.State, b.State) },
+	"member": func(a, b watched) int { return cmp.Compare(a.Member, b.Member) },
 }
 
 func orders() []string {
@@ -105,11 +105,11 @@ type watchersView struct {
 
 // watcherList is what was found.
 type watcherList struct {
-	Members  int        `json:"members"`
-	Streams  int        `json:"streams"`
-	Matching int        `json:"matching"`
-	Watchers []watching `json:"watchers"`
-	Failed   []unasked  `json:"failed,omitempty"`
+	Members  int       `json:"members"`
+	Streams  int       `json:"streams"`
+	Matching int       `json:"matching"`
+	Watchers []watched `json:"watchers"`
+	Failed   []unasked `json:"failed,omitempty"`
 }
 
 // unasked is a member that gave no answer.
@@ -152,7 +152,7 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 	answers := make([]*probe.Watchers, len(w.members))
 	errs := make([]error, len(w.members))
 	w.each(ctx, func(ctx context.Context, i int, m *probe.Member) { answers[i], errs[i] = m.Watchers(ctx) })
-	list := &watcherList{Watchers: []watching{}}
+	list := &watcherList{Watchers: []watched{}}
 	for i, m := range w.members {
 		switch {
 		case errors.Is(errs[i], probe.ErrNotFound):
@@ -164,7 +164,7 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 			list.Streams += answers[i].Streams
 			for _, x := range answers[i].Watchers {
 				if watches(x, w.prefix) {
-					list.Watchers = append(list.Watchers, watching{m.Endpoint, x})
+					list.Watchers = append(list.Watchers, watched{m.Endpoint, x})
 				}
 			}
 		}
@@ -174,7 +174,7 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 		return nil, fmt.Errorf("%s: %s", f.Member, f.Reason)
 	}
 	list.Matching = len(list.Watchers)
-	slices.SortStableFunc(list.Watchers, func(a, b watching) int {
+	slices.SortStableFunc(list.Watchers, func(a, b watched) int {
 		return cmp.Or(watcherOrders[w.sort](a, b), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Watcher.Watcher, b.Watcher.Watcher))
 	})
 	if w.limit > 0 && len(list.Watchers) > w.limit {
@@ -235,7 +235,7 @@ var watcherColumns = []screen.Column{
 }
 
 // row is the line of a watcher.
-func (x watching) row(now time.Time) []string {
+func (x watched) row(now time.Time) []string {
 	return []string{what(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), size(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, dashText(x.User),
 		x.Member, age(now.Sub(x.Created)), dashText(strings.Join(x.Options, ",")), strconv.FormatInt(x.NextRevision, 10)}
 }
@@ -267,11 +267,11 @@ func (l *watcherList) draw(width int, now time.Time, p screen.Paint) []string {
 	for _, x := range l.Watchers {
 		lag, queued = max(lag, x.Lag), queued+x.QueuedBytes
 	}
-	shown := count(l.Matching, "watcher")
+	shown := several(l.Matching, "watcher")
 	if len(l.Watchers) < l.Matching {
 		shown = fmt.Sprintf("%d of %s", len(l.Watchers), shown)
 	}
-	lines := flow(width, shown, count(l.Streams, "stream"), count(l.Members, "member"),
+	lines := flow(width, shown, several(l.Streams, "stream"), several(l.Members, "member"),
 		fmt.Sprintf("largest lag %d", lag), "queued "+size(queued))
 	for _, f := range l.Failed {
 		lines = append(lines, p.In(screen.Bad, cutLine(width, f.Member+": "+f.Reason)))
