@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,7 @@ const (
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot(stdin, stdout, stderr)
 	root.SetArgs(args)
+	abbreviate(root, args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -84,6 +86,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	fmt.Fprintln(stderr, "Error:", err)
 	return code
+}
+
+// abbreviate lets commands be shortened as etcdctl does, but not those below check: there a word is rather a directory.
+func abbreviate(root *cobra.Command, args []string) {
+	cobra.EnablePrefixMatching = true
+	c, _, err := root.Find(args)
+	cobra.EnablePrefixMatching = err != nil || !c.HasParent() || c.Parent().Name() != "check" || slices.Contains(args, c.Name())
 }
 
 // newRoot returns the command with all that are below it.
