@@ -1,0 +1,129 @@
+package vigilctl
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vigil/test/proc"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the page with the commands")
+
+// page has the table of commands.
+const page = "../../docs/vigilctl/commands.md"
+
+// missing are the commands and flags that vigilctl does not have, and why.
+var missing = map[string]string{
+	"etcdutl defrag":  "there is nothing to defragment in a data directory: the space of what was compacted comes back while the member runs, and `vigilctl defrag` asks it for all of it",
+	"--timeout":       "how long to wait for a lock on a file of etcd; files are read without one",
+	"etcdutl migrate": "it changes the version of etcd's own files; a data directory tells its version itself, and `vigilctl snapshot restore` reads those of etcd 3.4 to 3.7",
+}
+
+func TestCommands(t *testing.T) {
+	own := helpTree(t, proc.Vigilctl)
+	var b strings.Builder
+	b.WriteString("# The commands of etcdctl and etcdutl, and vigilctl's\n\nMade by comparing the `--help` of the programs; a test fails when it is stale:\n`go test ./vigilctl -run Commands -rewrite` in `test/` writes it anew. Every flag of a command that is there is there, too, unless\nthe table says otherwise.\n")
+	for _, program := range []proc.Program{proc.Etcdctl, proc.Etcdutl} {
+		fmt.Fprintf(&b, "\n| %s | flags | vigilctl |\n|---|---|---|\n", program)
+		stock := helpTree(t, program)
+		for _, path := range slices.Sorted(maps.Keys(stock)) {
+			name := strings.TrimSpace(string(program) + " " + path)
+			fmt.Fprintf(&b, "| `%s` | %d | %s |\n", name, len(stock[path]), status(t, name, stock[path], own, path))
+		}
+	}
+	if *rewrite {
+		if err := os.MkdirAll(filepath.Dir(page), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if is, err := os.ReadFile(page); err != nil || string(is) != b.String() {
+		t.Errorf("%s is stale (%v); run the test with -rewrite", page, err)
+	}
+}
+
+// status says how vigilctl has a command, and fails the test if it lacks something without a reason.
+func status(t *testing.T, name string, flags []string, own map[string][]string, path string) string {
+	if why, ok := missing[name]; ok {
+		return "no: " + why
+	}
+	has, ok := own[path]
+	if !ok {
+		t.Errorf("%s: vigilctl does not have it", name)
+		return "no"
+	}
+	text := "the same"
+	for _, f := range flags {
+		if slices.Contains(has, f) {
+			continue
+		}
+		why, ok := missing[f]
+		if !ok {
+			t.Errorf("%s: vigilctl does not have %s", name, f)
+		}
+		text += "; not `" + f + "`: " + why
+	}
+	return text
+}
+
+var (
+	commandLine = regexp.MustCompile(`(?m)^  ([a-z][a-z0-9-]*) +\S`)
+	flagLine    = regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z0-9-]+)`)
+)
+
+// helpTree returns the commands of a program, by their --help, each with its flags. The flags that all have are those of
+// the program itself.
+func helpTree(t *testing.T, program proc.Program) map[string][]string {
+	tree := map[string][]string{}
+	run := func(args ...string) string {
+		r := proc.Run(t, time.Minute, proc.Spec{Name: proc.Path(t, program), Args: args})
+		if r.Code != 0 {
+			t.Fatalf("%s %q: %d %s", program, args, r.Code, r.Stderr)
+		}
+		return r.Stdout
+	}
+	var walk func(path []string)
+	walk = func(path []string) {
+		help := run(append(slices.Clone(path), "--help")...)
+		name := strings.Join(path, " ")
+		usage := strings.TrimSpace(string(program) + " " + name)
+		_, body, ok := strings.Cut(help, "Usage:\n")
+		if !ok || !strings.HasPrefix(strings.TrimSpace(body), usage) {
+			return // a word that only looks like a command
+		}
+		_, list, _ := strings.Cut(body, "\nFlags:\n")
+		for _, m := range flagLine.FindAllStringSubmatch(list, -1) {
+			tree[name] = append(tree[name], m[1])
+		}
+		if tree[name] == nil {
+			tree[name] = []string{}
+		}
+		if len(path) == 0 && program == proc.Etcdctl {
+			for _, m := range flagLine.FindAllStringSubmatch(run("options"), -1) {
+				tree[name] = append(tree[name], m[1])
+			}
+		}
+		if !strings.Contains(body, usage+" [command]") {
+			return
+		}
+		commands, _, _ := strings.Cut(body, "\nFlags:\n")
+		_, commands, _ = strings.Cut(commands, "\n\n")
+		for _, m := range commandLine.FindAllStringSubmatch(commands, -1) {
+			if m[1] != "help" && m[1] != string(program) {
+				walk(append(slices.Clone(path), m[1]))
+			}
+		}
+	}
+	walk(nil)
+	return tree
+}
