@@ -142,3 +142,21 @@ func TestLookup(t *testing.T) {
 		})
 	}
 }
+
+func TestClients(t *testing.T) {
+	r := zone{srv: map[string][]dnsmessage.SRVResource{
+		"_etcd-client-ssl._tcp.example.com.": {record("a.example.com.", 2379)},
+		"_etcd-client._tcp.example.com.":     {record("b.example.com.", 2380)},
+		"_etcd-client-x._tcp.example.com.":   {record("c.example.com.", 1)},
+	}}.serve(t)
+	for _, c := range []struct{ domain, suffix, want string }{
+		{"example.com", "", "https://a.example.com:2379 http://b.example.com:2380"},
+		{"example.com", "x", "http://c.example.com:1"},
+		{"example.org", "", ""},
+	} {
+		list, err := Clients(t.Context(), r, c.domain, c.suffix)
+		if got := strings.Join(list, " "); got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s %s: %q, %v", c.domain, c.suffix, got, err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package vigilctl
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"vigil/test/proc"
+)
+
+// TestWatchGoesOn kills the member of a watch again and again, with authentication on, so that the watch has to prove who
+// it is anew each time: each event must be printed once and in order.
+func TestWatchGoesOn(t *testing.T) {
+	const rounds, each = 3, 20
+	s := proc.Start(t, proc.Config{Memory: true, Args: []string{"--bcrypt-cost=4"}})
+	ctl := proc.Path(t, proc.Vigilctl)
+	run := func(args ...string) {
+		t.Helper()
+		r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: args, Env: []string{"VIGILCTL_ENDPOINTS=" + s.Addr()}})
+		if r.Code != 0 {
+			t.Fatalf("%q: %d %s", args, r.Code, r.Stderr)
+		}
+	}
+	run("user", "add", "root:pw")
+	run("auth", "enable")
+	var out proc.Log
+	watch := exec.Command(ctl, "watch", "--prefix", "w/", "--rev=1", "--user=root:pw", "--endpoints="+s.Addr())
+	watch.Stdout = &out
+	watch.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	for round := range rounds {
+		for i := range each {
+			key := fmt.Sprintf("w/%d/%d", round, i)
+			r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: []string{"put", key, "x", "--user=root:pw", "--endpoints=" + s.Addr()}})
+			if r.Code != 0 {
+				t.Fatal(r.Stderr)
+			}
+			fmt.Fprintf(&want, "PUT\n%s\nx\n", key)
+			if i == each/2 {
+				s.Kill()
+				s.Restart()
+			}
+		}
+	}
+	select {
+	case <-out.Lines(3 * rounds * each):
+	case <-time.After(untilTimeout):
+		t.Errorf("not all events are printed in %s", untilTimeout)
+	}
+	if err := watch.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = watch.Wait() // the exit code is looked at
+	if code := watch.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("exit code %d", code)
+	}
+	if out.String() != want.String() {
+		t.Errorf("printed:\n%s", out.String())
+	}
+}
