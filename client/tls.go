@@ -40,6 +40,9 @@ func (f *TLSFiles) validate() (wrong []error) {
 	return wrong
 }
 
+// Config returns what the files hold now, for connections that a program makes by itself.
+func (f *TLSFiles) Config() (*tls.Config, error) { return f.load() }
+
 func (f *TLSFiles) load() (*tls.Config, error) {
 	c := &tls.Config{ServerName: f.ServerName, InsecureSkipVerify: f.InsecureSkipVerify}
 	if f.CA != "" {

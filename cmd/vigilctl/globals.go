@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -179,7 +178,7 @@ func (a *app) complete(ctx context.Context) error {
 	if err := a.addressing(ctx); err != nil {
 		return err
 	}
-	if err := a.secure(&a.cfg, a.insecure); err != nil {
+	if err := a.secure(&a.cfg, a.insecure, "--"); err != nil {
 		return err
 	}
 	a.cfg.KeepAlive, a.cfg.KeepAliveTimeout = max(a.keepAlive, 10*time.Second), a.keepAliveWait
@@ -215,8 +214,9 @@ func (a *app) identify(cfg *client.Config, user, password, prompt string) error 
 	return nil
 }
 
-// secure decides about TLS, as etcdctl does: what a URL says counts most, then that files are given.
-func (a *app) secure(cfg *client.Config, insecure bool) error {
+// secure decides about TLS, as etcdctl does: what a URL says counts most, then that files are given. flags is what the flags
+// for them begin with.
+func (a *app) secure(cfg *client.Config, insecure bool, flags string) error {
 	all := func(prefixes ...string) bool {
 		for _, ep := range cfg.Endpoints {
 			if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(ep, p) }) {
@@ -228,7 +228,9 @@ func (a *app) secure(cfg *client.Config, insecure bool) error {
 	probe := *cfg
 	probe.Endpoints, probe.Username = []string{"localhost:2379"}, ""
 	if err := probe.Validate(); err != nil {
-		return &exit{exitBadArgs, err}
+		words := strings.NewReplacer("invalid argument: ", "", "TLSFiles: CA:", flags+"cacert:", "TLSFiles: certificate", flags+"cert: certificate",
+			"TLSFiles: Cert is", flags+"cert is", "and Key is", "and "+flags+"key is")
+		return &exit{exitBadArgs, errors.New(words.Replace(err.Error()))}
 	}
 	switch files := cfg.TLSFiles != (client.TLSFiles{}); {
 	case all("http://", "unix://", "unix:"):
@@ -244,27 +246,10 @@ func (a *app) secure(cfg *client.Config, insecure bool) error {
 
 // tlsConfig returns what other connections than those of the client use, nil for none.
 func tlsConfig(cfg *client.Config) (*tls.Config, error) {
-	f := cfg.TLSFiles
-	if cfg.TLS != nil || f == (client.TLSFiles{}) {
+	if cfg.TLS != nil || cfg.TLSFiles == (client.TLSFiles{}) {
 		return cfg.TLS, nil
 	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName, InsecureSkipVerify: f.InsecureSkipVerify}
-	if f.CA != "" {
-		pem, err := os.ReadFile(f.CA)
-		if err != nil {
-			return nil, err
-		}
-		t.RootCAs = x509.NewCertPool()
-		t.RootCAs.AppendCertsFromPEM(pem)
-	}
-	if f.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-		if err != nil {
-			return nil, err
-		}
-		t.Certificates = []tls.Certificate{pair}
-	}
-	return t, nil
+	return cfg.TLSFiles.Config()
 }
 
 // addressing finds out where the members are.

@@ -90,7 +90,7 @@ func (a *app) destination(cfg client.Config, endpoints []string, insecure bool, 
 	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, a.cfg.DialTimeout, a.cfg.Logger
 	cfg.KeepAlive, cfg.KeepAliveTimeout = a.cfg.KeepAlive, a.cfg.KeepAliveTimeout
 	cfg.MaxSendBytes, cfg.MaxReceiveBytes = a.cfg.MaxSendBytes, a.cfg.MaxReceiveBytes
-	if err := a.secure(&cfg, insecure); err != nil {
+	if err := a.secure(&cfg, insecure, "--dest-"); err != nil {
 		return nil, err
 	}
 	if err := a.identify(&cfg, user, password, "Destination Password: "); err != nil {
