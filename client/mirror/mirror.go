@@ -271,6 +271,9 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 		w.Close()
 		stop()
 	}()
+	if err := m.same(ctx, w); err != nil {
+		return err
+	}
 	for b, err := range w.Batches() {
 		if err != nil {
 			return err
@@ -299,6 +302,29 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 		m.publish(view, changes, time.Time{})
 	}
 	return errors.New("the watch ended")
+}
+
+// same sees that the watch is of the store that was listed: another may have taken its place in between. Later the
+// watcher itself does.
+func (m *Mirror[T]) same(ctx context.Context, w *client.Watcher) error {
+	h, err := w.Created(ctx)
+	rev := m.view.Load().revision
+	if err == nil && h.ClusterID == m.store && h.Revision < rev {
+		// The member is behind the one that was listed, or the store has gone back: a quorum knows.
+		var r *client.GetResponse
+		if r, err = m.cfg.Client.Get(ctx, m.cfg.Key, m.cfg.Range, client.WithCountOnly()); err == nil {
+			h = r.Header
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case h.ClusterID != m.store:
+		return client.ErrClusterChanged
+	case h.Revision < rev:
+		return client.ErrRolledBack
+	}
+	return nil
 }
 
 // ask asks the server now and then how far the watch is.

@@ -3,6 +3,7 @@ package mirror_test
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"vigil/client"
+	"vigil/client/mirror"
 	"vigil/test/link"
 	"vigil/test/proc"
 )
@@ -155,4 +158,74 @@ func (f *follow) replay(output string) map[string]string {
 		}
 	}
 	return got
+}
+
+// TestAnotherStore: when a store of an older state or of another cluster takes the place of the one that is mirrored, the
+// difference is told and the mirror goes on with it.
+func TestAnotherStore(t *testing.T) {
+	for name, samePeer := range map[string]bool{"older": true, "another cluster": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := proc.Context(t)
+			old := proc.Start(t, proc.Config{Memory: true, ClientPort: proc.FreePort(t), PeerPort: proc.FreePort(t)})
+			c, err := client.Connect(ctx, client.Config{Endpoints: []string{old.Addr()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for i := range 10 {
+				if _, err := c.Put(ctx, fmt.Sprint("k", i), []byte("old")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := mirror.Follow(ctx, c, "", mirror.String)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			before, err := m.Wait(ctx)
+			if err != nil || before.Len() != 10 {
+				t.Fatal(before, err)
+			}
+			got := map[string]string{}
+			changes, stop := iter.Pull2(m.Changes(ctx))
+			defer stop()
+			follow := func(done func() bool) {
+				t.Helper()
+				for !done() {
+					ch, err, more := changes()
+					if !more || err != nil {
+						t.Fatalf("%v; the copy is %v", err, got)
+					}
+					if ch.New == nil {
+						delete(got, ch.Key())
+					} else {
+						got[ch.Key()] = ch.New.Value
+					}
+				}
+			}
+			follow(func() bool { return len(got) == 10 })
+
+			var clientPort, peerPort int
+			if _, err := fmt.Sscanf(old.Addr()+" "+old.PeerAddr(), "127.0.0.1:%d 127.0.0.1:%d", &clientPort, &peerPort); err != nil {
+				t.Fatal(err)
+			}
+			old.Kill()
+			if !samePeer {
+				peerPort = proc.FreePort(t)
+			}
+			next := proc.Start(t, proc.Config{Memory: true, ClientPort: clientPort, PeerPort: peerPort})
+			// The first key has the revisions that it had before, and another value.
+			for _, key := range []string{"k0", "new"} {
+				if _, err := next.Client().Put(ctx, key, "new"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := map[string]string{"k0": "new", "new": "new"}
+			follow(func() bool { return maps.Equal(got, want) })
+			if s := m.Status(); s.Lists != 2 || s.Revision >= before.Revision() || s.Keys != 2 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
 }
