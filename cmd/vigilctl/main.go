@@ -128,7 +128,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	add(root, groupAuth, a.authCommand(), a.userCommand(), a.roleCommand())
 	add(root, groupUtility, a.makeMirrorCommand(), versionCommand(), optionsCommand(root), completionCommand())
 	add(root, groupLook, a.historyCommand(), a.diffCommand(), a.treeCommand())
-	add(root, groupLook, a.watchersCommand(), a.topCommand(), a.dumpCommand(), a.loadCommand())
+	add(root, groupLook, a.watchersCommand(), a.topCommand(), a.doctorCommand(), a.dumpCommand(), a.loadCommand())
 	return root
 }
 

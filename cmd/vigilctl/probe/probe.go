@@ -190,3 +190,12 @@ func (m *Member) CertificateEnd(ctx context.Context) (time.Time, error) {
 	})
 	return end, err
 }
+
+// CommandLine returns how the member was started, as far as it was by flags.
+func (m *Member) CommandLine(ctx context.Context) ([]string, error) {
+	var vars struct {
+		Line []string `json:"cmdline"`
+	}
+	err := m.get(ctx, "/debug/vars", func(r *http.Response) error { return json.NewDecoder(r.Body).Decode(&vars) })
+	return vars.Line, err
+}
