@@ -44,7 +44,7 @@ func TestVigilctl(t *testing.T) {
 func transcripts(t *testing.T, program, server proc.Program) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		t.Parallel()
-		s := proc.Start(t, proc.Config{Program: server, Memory: true, Advertise: "127.0.0.1"})
+		s := proc.Start(t, proc.Config{Program: server, Memory: true, Advertise: "127.0.0.1", Args: []string{"--bcrypt-cost=4"}})
 		r := &runner{etcdctl: proc.Path(t, program), server: s}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
