@@ -330,6 +330,9 @@ func (r *run) disturb(ctx context.Context, working *sync.WaitGroup) string {
 			nodes = append(nodes, s.node)
 		}
 		again(600*time.Millisecond, r.fork(), func(rng *rand.Rand) {
+			if r.calm.Load() {
+				return
+			}
 			pair := rng.Perm(len(nodes))[:2]
 			r.net.Reset(nodes[pair[0]], nodes[pair[1]])
 		})

@@ -61,6 +61,8 @@ type group struct {
 	slots []*slot // members now
 	spare *slot   // a place for one more
 	args  []string
+	// calm asks for connections that are left alone.
+	calm atomic.Bool
 }
 
 func newGroup(t *testing.T, rng *rand.Rand, members int, args ...string) *group {
@@ -303,6 +305,9 @@ func (g *group) remove(s *slot) {
 // add adds a new member in a slot whose process is gone, and runs it with an empty disk.
 func (g *group) add(s *slot, learner bool) {
 	g.t.Helper()
+	// Members refuse to take another in until they have all been connected for some seconds.
+	g.calm.Store(true)
+	defer g.calm.Store(false)
 	g.ask("adding to "+s.node, func(ctx context.Context, c *clientv3.Client) error {
 		list, err := c.MemberList(ctx)
 		if err != nil {

@@ -267,10 +267,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestManyWatchers: thousands of watchers share one stream.
+// TestManyWatchers: thousands of watchers share one stream. It counts goroutines, so it is alone.
 func TestManyWatchers(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {
-		t.Parallel()
 		const n = 3000
 		var streams int
 		var mu sync.Mutex
