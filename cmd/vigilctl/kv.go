@@ -258,7 +258,7 @@ func (f *delFlags) flags(flags *pflag.FlagSet) {
 
 // request makes the request of the arguments.
 func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, error) {
-	if len(args) == 0 {
+	if len(args) == 0 || len(args) > 2 {
 		return nil, badArgs("del command needs one argument as key and an optional argument as range_end")
 	}
 	key, end, err := span(args, f.prefix, f.fromKey)
