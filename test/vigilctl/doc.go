@@ -3,5 +3,6 @@
 // otherwise.
 //
 // Scripts are those of testscript. ctl is the program; ETCDCTL_ENDPOINTS names a server of the script's own. One more
-// command: "until REGEXP PROGRAM ARGUMENTS..." runs a program until its output matches.
+// command: "until REGEXP PROGRAM ARGUMENTS..." runs a program until its output matches. The conditions [vigil] and [etcd] say which server
+// it is.
 package vigilctl

@@ -57,7 +57,8 @@ func script(t *testing.T, file, bin string, server proc.Program) {
 			env.Setenv("ENDPOINT", s.Addr())
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"until": until},
+		Condition: func(name string) (bool, error) { return name == string(server), nil },
+		Cmds:      map[string]func(ts *testscript.TestScript, neg bool, args []string){"until": until},
 	})
 }
 
