@@ -187,7 +187,7 @@ func (a *app) complete(ctx context.Context) error {
 	}
 	if a.token != "" {
 		a.cfg.Token = func(context.Context) (client.Token, error) { return client.Token{Value: a.token}, nil }
-	} else if err := a.identify(&a.cfg, a.user, a.password, "Password: "); err != nil {
+	} else if err := a.identify(ctx, &a.cfg, a.user, a.password, "Password: "); err != nil {
 		return err
 	}
 	a.completed = true
@@ -195,7 +195,7 @@ func (a *app) complete(ctx context.Context) error {
 }
 
 // identify sets who the user is; the password is asked for if it is not given.
-func (a *app) identify(cfg *client.Config, user, password, prompt string) error {
+func (a *app) identify(ctx context.Context, cfg *client.Config, user, password, prompt string) error {
 	if user == "" {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (a *app) identify(cfg *client.Config, user, password, prompt string) error 
 		return nil
 	}
 	var err error
-	if cfg.Password, err = a.askPassword(prompt); err != nil {
+	if cfg.Password, err = a.askPassword(ctx, prompt); err != nil {
 		return &exit{exitFailure, err}
 	}
 	return nil

@@ -206,7 +206,9 @@ func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutReques
 	case len(args) == 2:
 		r.Value = []byte(args[1])
 	default:
-		if r.Value, err = io.ReadAll(in); err != nil || len(r.Value) == 0 {
+		if r.Value, err = io.ReadAll(in); errors.Is(err, errInputInterrupted) {
+			return nil, err
+		} else if err != nil || len(r.Value) == 0 {
 			return nil, badArgs(putArgs)
 		}
 	}
@@ -232,7 +234,7 @@ func (a *app) putCommand() *cobra.Command {
 A value that begins with a dash needs "--" before it: vigilctl put key -- -value`,
 		Example: "  vigilctl put greeting hello\n  vigilctl put config < config.json\n  vigilctl put here \"$HOSTNAME\" --lease 694d81417acd4754",
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.request(args, a.in)
+			r, err := f.request(args, interruptible{c.Context(), a.in})
 			if err != nil {
 				return err
 			}

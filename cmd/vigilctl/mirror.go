@@ -60,7 +60,7 @@ func (a *app) makeMirrorCommand() *cobra.Command {
 				m.destPrefix = m.prefix
 			}
 			return a.during(c, func(s session) error {
-				to, err := a.destination(dest, strings.Split(args[0], ","), insecure, user, password)
+				to, err := a.destination(s.ctx, dest, strings.Split(args[0], ","), insecure, user, password)
 				if err != nil {
 					return err
 				}
@@ -86,14 +86,14 @@ func (a *app) makeMirrorCommand() *cobra.Command {
 }
 
 // destination returns a client of the cluster that gets the copy.
-func (a *app) destination(cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
+func (a *app) destination(ctx context.Context, cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
 	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, a.cfg.DialTimeout, a.cfg.Logger
 	cfg.KeepAlive, cfg.KeepAliveTimeout = a.cfg.KeepAlive, a.cfg.KeepAliveTimeout
 	cfg.MaxSendBytes, cfg.MaxReceiveBytes = a.cfg.MaxSendBytes, a.cfg.MaxReceiveBytes
 	if err := a.secure(&cfg, insecure, "--dest-"); err != nil {
 		return nil, err
 	}
-	if err := a.identify(&cfg, user, password, "Destination Password: "); err != nil {
+	if err := a.identify(ctx, &cfg, user, password, "Destination Password: "); err != nil {
 		return nil, err
 	}
 	c, err := client.New(cfg)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func (a *app) txnCommand() *cobra.Command {
 			if len(args) > 0 {
 				return badArgs("txn command does not accept argument: what to do is read from standard input")
 			}
-			r, err := a.readTxn(interactive)
+			r, err := a.readTxn(c.Context(), interactive)
 			if err != nil {
 				var e *exit
 				if errors.As(err, &e) {
@@ -66,8 +67,8 @@ func (a *app) txnCommand() *cobra.Command {
 }
 
 // readTxn reads a transaction from standard input.
-func (a *app) readTxn(interactive bool) (*etcdserverpb.TxnRequest, error) {
-	in := bufio.NewReader(a.in)
+func (a *app) readTxn(ctx context.Context, interactive bool) (*etcdserverpb.TxnRequest, error) {
+	in := bufio.NewReader(interruptible{ctx, a.in})
 	ask := func(what string) {
 		if interactive {
 			fmt.Fprintln(a.out, what)

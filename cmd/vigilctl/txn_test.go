@@ -58,7 +58,7 @@ func FuzzTxn(f *testing.F) {
 	f.Add("val(\"\\x00\") < \"\"\n\nget \"a\" b --from-key\n\n\n")
 	f.Fuzz(func(t *testing.T, input string) {
 		a := &app{in: strings.NewReader(input)}
-		r, err := a.readTxn(false)
+		r, err := a.readTxn(t.Context(), false)
 		if err != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -74,7 +75,7 @@ func (a *app) userAddCommand() *cobra.Command {
 				r.Name, r.Password = name, password
 			default:
 				var err error
-				if r.Password, err = a.newPassword(args[0], interactive); err != nil {
+				if r.Password, err = a.newPassword(c.Context(), args[0], interactive); err != nil {
 					return err
 				}
 			}
@@ -91,23 +92,26 @@ func (a *app) userAddCommand() *cobra.Command {
 }
 
 // newPassword asks for a password twice, or reads a word.
-func (a *app) newPassword(user string, interactive bool) (string, error) {
+func (a *app) newPassword(ctx context.Context, user string, interactive bool) (string, error) {
 	if !interactive {
 		// Without a word the member says what it thinks of an empty password.
 		var word string
-		_, _ = fmt.Fscanf(a.in, "%s", &word)
+		_, _ = fmt.Fscanf(interruptible{ctx, a.in}, "%s", &word)
+		if ctx.Err() != nil {
+			return "", errInputInterrupted
+		}
 		return word, nil
 	}
-	first, err := a.askPassword(fmt.Sprintf("Password of %s: ", user))
+	first, err := a.askPassword(ctx, fmt.Sprintf("Password of %s: ", user))
 	if err != nil {
-		return "", badArgs("failed to ask password: %w", err)
+		return "", notAsked(err)
 	}
 	if first == "" {
 		return "", badArgs("empty password")
 	}
-	second, err := a.askPassword(fmt.Sprintf("Type password of %s again for confirmation: ", user))
+	second, err := a.askPassword(ctx, fmt.Sprintf("Type password of %s again for confirmation: ", user))
 	if err != nil {
-		return "", badArgs("failed to ask password: %w", err)
+		return "", notAsked(err)
 	}
 	if first != second {
 		return "", badArgs("given passwords are different")
@@ -115,16 +119,41 @@ func (a *app) newPassword(user string, interactive bool) (string, error) {
 	return first, nil
 }
 
+// notAsked is the error of a password that could not be asked for.
+func notAsked(err error) error {
+	if errors.Is(err, errInputInterrupted) {
+		return errInputInterrupted
+	}
+	return badArgs("failed to ask password: %w", err)
+}
+
 // askPassword reads a password from the terminal.
-func (a *app) askPassword(prompt string) (string, error) {
+func (a *app) askPassword(ctx context.Context, prompt string) (string, error) {
 	f, ok := a.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return "", errors.New("a password is needed, and standard input is no terminal: give --password or --user NAME:PASSWORD")
 	}
+	state, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		return "", err
+	}
 	fmt.Fprint(a.errOut, prompt)
-	b, err := term.ReadPassword(int(f.Fd()))
-	fmt.Fprintln(a.errOut)
-	return string(b), err
+	defer fmt.Fprintln(a.errOut)
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		b, err := term.ReadPassword(int(f.Fd()))
+		read <- line{b, err}
+	}()
+	select {
+	case l := <-read:
+		return string(l.text), l.err
+	case <-ctx.Done():
+		return "", errors.Join(errInputInterrupted, term.Restore(int(f.Fd()), state))
+	}
 }
 
 func (a *app) userGetCommand() *cobra.Command {
@@ -173,7 +202,7 @@ func (a *app) userPasswordCommand() *cobra.Command {
 			if len(args) != 1 {
 				return badArgs("user passwd command requires user name as its argument")
 			}
-			password, err := a.newPassword(args[0], interactive)
+			password, err := a.newPassword(c.Context(), args[0], interactive)
 			if err != nil {
 				return err
 			}

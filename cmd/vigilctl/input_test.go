@@ -1,0 +1,22 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestInterruptedInput: who waits for standard input is ended by an interrupt.
+func TestInterruptedInput(t *testing.T) {
+	for _, args := range [][]string{{"put", "k"}, {"txn"}, {"user", "add", "u", "--interactive=false"}} {
+		in, typed := io.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var out strings.Builder
+		if code := run(ctx, args, in, io.Discard, &out); code != exitInterrupted || out.String() != "Error: interrupted\n" {
+			t.Errorf("%q: %d %s", args, code, out.String())
+		}
+		_ = typed.Close() // nothing reads it
+	}
+}
