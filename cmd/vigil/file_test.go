@@ -81,7 +81,7 @@ func TestFile(t *testing.T) {
 name: 'a'
 data-dir:
 listen-client-urls: https://127.0.0.1:1, http://127.0.0.1:2
-log-outputs: [stderr, /tmp/x]
+log-outputs: [stderr, vigil.log]
 cipher-suites: [
   TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
   TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
@@ -116,7 +116,7 @@ peer-transport-security:
 	for what, ok := range map[string]bool{
 		"null is no value":   c.DataDir == "a.etcd",
 		"URLs":               slices.Equal(c.ListenClientURLs, []string{"https://127.0.0.1:1", "http://127.0.0.1:2"}),
-		"lists":              slices.Equal(o.log.outputs, []string{"stderr", "/tmp/x"}) && len(c.CipherSuites) == 2,
+		"lists":              slices.Equal(o.log.outputs, []string{"stderr", "vigil.log"}) && len(c.CipherSuites) == 2,
 		"booleans":           c.EnablePprof && c.LaxReconfig,
 		"nanoseconds":        c.WatchProgressInterval == 10*time.Minute,
 		"durations":          c.WarnApplyDuration == 250*time.Millisecond,

@@ -120,6 +120,7 @@ func TestLeasesOfPausedLeader(t *testing.T) {
 		_, err := lead.client.KeepAliveOnce(proc.Context(t), ids[0])
 		answer <- err
 	}()
+	// So that the question is likely to be there when it goes on; the answer must be the same if it is not.
 	time.Sleep(50 * time.Millisecond)
 	lead.Resume()
 	if err := <-answer; err == nil {
