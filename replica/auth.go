@@ -274,8 +274,10 @@ func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 		default:
 			err = r.auth.passwords.Compare(ctx, u.Hash, pass)
 		}
-		if err != nil {
+		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {
 			r.cfg.Logger.Warn("invalid authentication was requested", slog.String("user", user), slog.Any("error", err))
+		}
+		if err != nil {
 			return nil, err
 		}
 		if jwt := r.auth.jwt; jwt != nil {

@@ -14,6 +14,9 @@ import (
 // timeFormat is ISO 8601 with microseconds, as programs that read etcd's log expect.
 const timeFormat = "2006-01-02T15:04:05.999999Z0700"
 
+// MaxFields is the number of bytes of attributes after which a line takes no further one. A group is one.
+const MaxFields = 16 << 10
+
 // sink takes whole lines.
 type sink interface {
 	write(level slog.Level, line []byte)
@@ -24,8 +27,10 @@ type handler struct {
 	level   slog.Leveler
 	console bool
 	sinks   []sink
-	// mu is shared by the handlers that were made of one, so that lines come in one order everywhere.
-	mu *sync.Mutex
+	// mu is shared by the handlers that were made of one, so that lines come in one order everywhere. sites too;
+	// without it there is no bound on the number of lines.
+	mu    *sync.Mutex
+	sites *sites
 	// fields are the encoded attributes of With, within the groups opened by then, open in number; groups
 	// are opened by the next attribute.
 	fields []byte
@@ -40,6 +45,15 @@ func (h *handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.
 
 // Handle implements slog.Handler.
 func (h *handler) Handle(_ context.Context, r slog.Record) error {
+	if h.sites != nil && r.Level >= slog.LevelInfo {
+		left, ok := h.sites.take(&r)
+		if !ok {
+			return nil
+		}
+		if left > 0 {
+			r.AddAttrs(slog.Uint64("lines-left-out", left))
+		}
+	}
 	buf := buffers.Get().(*[]byte)
 	b := (*buf)[:0]
 	if h.console {
@@ -71,7 +85,7 @@ func (h *handler) appendJSON(b []byte, r *slog.Record) []byte {
 	if c := caller(r.PC); c != "" {
 		b = appendString(append(b, `,"caller":`...), c)
 	}
-	b = appendString(append(b, `,"msg":`...), r.Message)
+	b = appendString(append(b, `,"msg":`...), cutAt(r.Level).of(r.Message))
 	b = h.appendFields(b, r)
 	return append(b, '}')
 }
@@ -84,7 +98,7 @@ func (h *handler) appendConsole(b []byte, r *slog.Record) []byte {
 	if c := caller(r.PC); c != "" {
 		b = append(append(b, c...), '\t')
 	}
-	b = append(b, oneLine(r.Message)...)
+	b = append(b, oneLine(cutAt(r.Level).of(r.Message))...)
 	from := len(b)
 	if b = h.appendFields(b, r); len(b) > from {
 		// The first field brings a comma.
@@ -97,17 +111,25 @@ func (h *handler) appendConsole(b []byte, r *slog.Record) []byte {
 // appendFields appends the attributes, each behind a comma.
 func (h *handler) appendFields(b []byte, r *slog.Record) []byte {
 	b = append(b, h.fields...)
-	open := h.open
+	open, c, from := h.open, cutAt(r.Level), len(b)
 	if r.NumAttrs() > 0 {
 		for _, name := range h.groups {
-			b = append(appendKey(b, name), '{')
+			b = append(c.appendKey(b, name), '{')
 			open++
 		}
 	}
+	left := 0
 	r.Attrs(func(a slog.Attr) bool {
-		b = appendAttr(b, a)
+		if len(b)-from > MaxFields {
+			left++
+		} else {
+			b = c.appendAttr(b, a)
+		}
 		return true
 	})
+	if left > 0 {
+		b = strconv.AppendInt(c.appendKey(b, "attributes-left-out"), int64(left), 10)
+	}
 	for range open {
 		b = append(b, '}')
 	}
@@ -122,11 +144,11 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
 	c.fields, c.groups = slices.Clone(h.fields), nil
 	for _, name := range h.groups {
-		c.fields = append(appendKey(c.fields, name), '{')
+		c.fields = append(cut(MaxString).appendKey(c.fields, name), '{')
 		c.open++
 	}
 	for _, a := range attrs {
-		c.fields = appendAttr(c.fields, a)
+		c.fields = cut(MaxString).appendAttr(c.fields, a)
 	}
 	return &c
 }

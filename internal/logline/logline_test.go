@@ -199,9 +199,8 @@ func TestRotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(l.Handler())
 	for i := range 8 {
-		log.Info(fmt.Sprint(i), "fill", strings.Repeat("x", 600<<10))
+		l.handler.sinks[0].write(slog.LevelInfo, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
 		if i == 4 {
 			if err := l.Reopen(); err != nil {
 				t.Fatal(err)

@@ -88,7 +88,7 @@ func Open(c Config) (*Log, error) {
 	if c.Level == nil {
 		c.Level = slog.LevelInfo
 	}
-	l := &Log{handler: &handler{level: c.Level, console: c.Console, mu: new(sync.Mutex)}}
+	l := &Log{handler: &handler{level: c.Level, console: c.Console, mu: new(sync.Mutex), sites: newSites()}}
 	outputs := slices.Clone(c.Outputs)
 	if len(outputs) == 0 {
 		outputs = []string{Default}
