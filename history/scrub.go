@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"vigil/internal/vfs"
@@ -19,8 +21,10 @@ type Scrubber struct {
 	l    *Log
 	rate int64
 	last uint64 // the last segment that was read in this round
-	debt time.Duration
-	at   time.Time // when debt was reckoned
+	// unread counts the segments of this round that could not be read.
+	unread int
+	debt   time.Duration
+	at     time.Time // when debt was reckoned
 }
 
 // Scrubbed is what came of one segment.
@@ -28,9 +32,14 @@ type Scrubbed struct {
 	// File is the segment, and Bytes how much was read of it. File is empty at the end of a round.
 	File  string
 	Bytes int64
-	// Damage is what is wrong with the file: an error that wraps kv.ErrCorrupt, or that of a read.
-	// It names file and offset.
+	// Damage is what is wrong with the file: a failed checksum, a file that is too short or gone, or a
+	// read error of the disk. It names file and offset.
 	Damage error
+	// Unread is why the file could not be read, which says nothing about what is in it: a lack of file
+	// descriptors, say. The next round tries again.
+	Unread error
+	// Skipped is, at the end of a round, the number of segments that could not be read in it.
+	Skipped int
 }
 
 const (
@@ -47,27 +56,53 @@ func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
 
 // Next reads the next sealed segment. A result without a File says that the round is at its end; the
 // next call begins another. The error is that of ctx. A segment that was replaced meanwhile is passed
-// over.
+// over: what replaced it was read back when it was written.
 func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
-	for _, seg := range s.l.View().segs {
-		src := seg.src.Load()
-		if src.file == nil || src.file.foot.lastID <= s.last {
+	for _, seg := range s.l.segments() {
+		file := seg.src.Load().file
+		if file == nil || file.foot.lastID <= s.last {
 			continue
 		}
-		s.last = src.file.foot.lastID
-		res := Scrubbed{File: src.file.path}
+		s.last = file.foot.lastID
+		res := Scrubbed{File: file.path}
 		err := s.check(ctx, &res)
 		if cerr := ctx.Err(); cerr != nil {
 			return Scrubbed{}, cerr
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			continue
+			if !s.l.uses(file) {
+				continue
+			}
+			err = s.l.missing(file, err)
 		}
-		res.Damage = err
+		switch {
+		case err == nil:
+		case vfs.CauseOf(err) == vfs.Damage, errors.Is(err, ErrVersion): // what was written had a version that is known
+			res.Damage = err
+		default:
+			s.unread++
+			res.Unread = err
+		}
 		return res, nil
 	}
-	s.last = 0
-	return Scrubbed{}, ctx.Err()
+	end := Scrubbed{Skipped: s.unread}
+	s.last, s.unread = 0, 0
+	return end, ctx.Err()
+}
+
+// uses says whether file is that of a segment as they are now.
+func (l *Log) uses(file *sealed) bool {
+	return slices.ContainsFunc(l.segments(), func(s *segment) bool { return s.src.Load().file == file })
+}
+
+// missing returns the error of a segment whose file could not be opened because it does not exist: it
+// is damage if the directory does not have its name.
+func (l *Log) missing(file *sealed, err error) error {
+	names, lerr := l.o.FS.List(l.o.Dir)
+	if lerr != nil || slices.Contains(names, filepath.Base(file.path)) || !l.uses(file) {
+		return err
+	}
+	return corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
 }
 
 func (s *Scrubber) check(ctx context.Context, res *Scrubbed) error {

@@ -3,10 +3,12 @@ package history
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,12 +100,12 @@ func TestScrubFindsEveryFlip(t *testing.T) {
 	if err := round(t, s)[0].Damage; !errors.Is(err, kv.ErrCorrupt) {
 		t.Fatalf("cut: %v", err)
 	}
-	// One that is gone was replaced, as far as the scrubber knows.
+	// One that is gone and was not replaced is lost with the end of the process.
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
-	if all := round(t, s); len(all) != len(sealed)-1 {
-		t.Fatalf("%d segments", len(all))
+	if all := round(t, s); len(all) != len(sealed) || !errors.Is(all[0].Damage, kv.ErrCorrupt) {
+		t.Fatalf("with a file gone: %+v", all)
 	}
 }
 
@@ -166,4 +168,106 @@ func TestScrubKeepsToTheRate(t *testing.T) {
 			t.Errorf("1 MiB at 1 MiB/s took %v", took)
 		}
 	})
+}
+
+// An error that says nothing about what is in the file is not damage, and a round in which one was met
+// says so.
+func TestScrubIsNotDamage(t *testing.T) {
+	d, _ := small(t, 9)
+	mem := memfs.New()
+	var fault atomic.Int64
+	var at atomic.Int64
+	o := testOptions(faultfs.New(mem, func(op faultfs.Op, name string) faultfs.Fault {
+		if int64(op) == at.Load() && strings.HasSuffix(name, sealedSuffix) {
+			return faultfs.Fault(fault.Load())
+		}
+		return faultfs.None
+	}))
+	d.write(t, mem, o.Dir)
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := l.NewScrubber(1 << 40)
+	sealed := len(round(t, s))
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.ENOENT, syscall.EINTR, syscall.EIO} {
+		for _, op := range []faultfs.Op{faultfs.OpOpen, faultfs.OpSize, faultfs.OpRead} {
+			at.Store(int64(op))
+			fault.Store(int64(faultfs.Errno(errno)))
+			n := 0
+			for {
+				res, err := s.Next(tContext)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.File == "" {
+					if want := sealed; errno != syscall.EIO && (n != want || res.Skipped != want) {
+						t.Errorf("%v of %v: %d segments, %d skipped, want %d", errno, op, n, res.Skipped, want)
+					}
+					break
+				}
+				n++
+				if damage := errno == syscall.EIO; damage != (res.Damage != nil) || damage == (res.Unread != nil) {
+					t.Errorf("%v of %v: %+v", errno, op, res)
+				}
+			}
+			fault.Store(0)
+			for _, res := range round(t, s) {
+				if res.Damage != nil || res.Unread != nil {
+					t.Errorf("after %v of %v: %+v", errno, op, res)
+				}
+			}
+		}
+	}
+}
+
+// What was merged since the writer last began a segment is read as well.
+func TestScrubReadsMergedSegments(t *testing.T) {
+	mem := memfs.New()
+	l, m := create(t, testOptions(mem))
+	defer l.Close()
+	rng := seeded(t, 3)
+	if err := fill(t, l, m, rng, func() bool { return len(l.segments()) >= 6 }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.WaitReclaimed(tContext); err != nil {
+		t.Fatal(err)
+	}
+	// Half of the records go.
+	var dead []DeadRecord
+	for i, r := range m.recs() {
+		if i%2 == 0 {
+			dead = append(dead, DeadRecord{Rev: r.rev})
+		}
+	}
+	if err := l.Dead(dead); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	if err := l.WaitReclaimed(tContext); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	for _, s := range l.segments() {
+		if f := s.src.Load().file; f != nil {
+			want[f.path] = true
+		}
+	}
+	if l.ReclaimStats().Rewrites == 0 {
+		t.Fatal("nothing was rewritten")
+	}
+	got := map[string]bool{}
+	for _, res := range round(t, l.NewScrubber(1<<40)) {
+		if res.Damage != nil || res.Unread != nil {
+			t.Errorf("%+v", res)
+		}
+		got[res.File] = true
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("read %v of %v", got, want)
+	}
 }

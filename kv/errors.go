@@ -17,7 +17,8 @@ var (
 	ErrKeyNotFound = errors.New("key not found")
 	// ErrNoSpace: the store has no room for writes.
 	ErrNoSpace = errors.New("database space exceeded")
-	// ErrTooManyRequests: the member is too far behind to take more work.
+	// ErrTooManyRequests: the member cannot take more work now: it is too far behind, or the system has no
+	// file descriptors or no memory for it.
 	ErrTooManyRequests = errors.New("too many requests")
 	// ErrRequestTooLarge: a request is larger than the limit.
 	ErrRequestTooLarge = errors.New("request is too large")
@@ -60,6 +61,12 @@ var (
 	// ErrCorrupt marks data on disk that fails its checksum or contradicts itself.
 	ErrCorrupt = errors.New("corrupt data")
 )
+
+// Shortage reports whether err says that a resource is missing that may be there later. What failed
+// with it had no effect and may be tried again.
+func Shortage(err error) bool {
+	return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrTooManyRequests)
+}
 
 // TooLargeError says that a result is larger than any answer can be.
 type TooLargeError struct {

@@ -3,14 +3,13 @@ package replica
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"vigil/fsm"
+	"vigil/internal/vfs"
 	"vigil/kv"
 )
 
@@ -20,6 +19,8 @@ const (
 	clearPercent = 90
 	// prepareInterval is how often a segment of the raft log is tried for while the disk is full.
 	prepareInterval = time.Second
+	// scrubRetry bounds the pause after a round of the scrubber that could not read everything.
+	scrubRetry = time.Minute
 )
 
 // space is what the member knows about its room.
@@ -33,6 +34,8 @@ type space struct {
 	damage  chan error
 	damaged atomic.Uint64
 	logged  atomic.Int64 // when damage that a read met was last logged, unix nanoseconds
+	// unread is when it was last logged that a segment could not be read, likewise.
+	unread atomic.Int64
 	// scrubbed are the bytes that the scrubber read, rounds how often it came to the end.
 	scrubbed, rounds atomic.Uint64
 }
@@ -157,29 +160,32 @@ func (r *Replica) noteDamage(err error) {
 	}
 }
 
-// unreadable marks what a read of the store failed with as damage, counts it and has the alarm raised,
-// if it is that; other errors are returned as they are.
+// unreadable returns what a read of the store failed with as it is to be answered. Damage is counted and
+// has the alarm raised; a lack of resources refuses the read; other errors are returned as they are.
 func (r *Replica) unreadable(err error) error {
-	if err == nil || !damage(err) {
-		return err
+	if err == nil {
+		return nil
+	}
+	if vfs.CauseOf(err) != vfs.Damage {
+		return vfs.MarkShortage(err)
 	}
 	r.space.damaged.Add(1)
 	// A client may ask for the same again and again.
-	if last, now := r.space.logged.Load(), time.Now().UnixNano(); now-last >= int64(time.Second) && r.space.logged.CompareAndSwap(last, now) {
+	if due(&r.space.logged) {
 		r.logDamage(err)
 	}
 	r.noteDamage(err)
 	return kv.ErrCorrupt
 }
 
-func (r *Replica) logDamage(err error) {
-	r.cfg.Logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
+// due reports, once a second, that it is time for another line of the log.
+func due(last *atomic.Int64) bool {
+	was, now := last.Load(), time.Now().UnixNano()
+	return now-was >= int64(time.Second) && last.CompareAndSwap(was, now)
 }
 
-// damage tells what is wrong with the data on disk from other errors of a read.
-func damage(err error) bool {
-	var path *fs.PathError
-	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, syscall.EIO) || errors.As(err, &path) && !errors.Is(err, fs.ErrClosed)
+func (r *Replica) logDamage(err error) {
+	r.cfg.Logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
 }
 
 // source is the store as the hub reads it.
@@ -229,13 +235,22 @@ func (r *Replica) scrub(ctx context.Context) {
 				r.logDamage(res.Damage)
 				r.noteDamage(res.Damage)
 			}
+			if res.Unread != nil && due(&r.space.unread) {
+				r.cfg.Logger.Warn("the scrubber could not read a segment of the history and tries again in the next round",
+					slog.String("file", res.File), slog.Any("error", res.Unread))
+			}
 			continue
 		}
-		r.space.rounds.Add(1)
+		pause := r.cfg.ScrubPause
+		if res.Skipped > 0 {
+			pause = min(pause, scrubRetry)
+		} else {
+			r.space.rounds.Add(1)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.cfg.ScrubPause):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,4 +231,39 @@ func TestDamageIsAlarmed(t *testing.T) {
 	}
 	await(t, "the alarm again", func() bool { return r.alarmed(own) })
 	r.Stop(context.Background())
+}
+
+// A process without file descriptors, or with files that it may not open, has no damaged data: the
+// scrubber raises no alarm, and reads everything when it can.
+func TestShortageIsNoDamage(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EINTR} {
+		disk := memfs.New()
+		var failing atomic.Bool
+		var failed atomic.Int64
+		c := config(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+			if failing.Load() && op == faultfs.OpOpen && strings.HasSuffix(name, ".seg") {
+				failed.Add(1)
+				return faultfs.Errno(errno)
+			}
+			return faultfs.None
+		}))
+		c.HistorySegmentBytes = 4 << 10
+		c.ScrubBytesPerSecond, c.ScrubPause = 1<<30, time.Millisecond
+		r := start(t, c)
+		for i := range 100 {
+			mustPut(t, r, fmt.Sprintf("k%03d", i), fmt.Sprintf("%0200d", i))
+		}
+		failing.Store(true)
+		await(t, "a scrubber that opens files", func() bool { return failed.Load() > 3 })
+		failing.Store(false)
+		rounds := r.Metrics().ScrubRounds
+		await(t, "a round", func() bool { return r.Metrics().ScrubRounds > rounds })
+		mustPut(t, r, "k", "v")
+		if m := r.Metrics(); m.Damaged != 0 || len(r.ActiveAlarms()) != 0 {
+			t.Errorf("%v: damage was found %d times, alarms %v", errno, m.Damaged, r.ActiveAlarms())
+		}
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -6,6 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// damaged says whether a read that failed with errno met damage: besides EIO these are the ways in which
+// file systems and drivers report a checksum or a medium that is bad.
+func damaged(errno unix.Errno) bool {
+	switch errno {
+	case unix.EIO, unix.EUCLEAN, unix.EBADMSG, unix.ENODATA, unix.EREMOTEIO, unix.EILSEQ:
+		return true
+	}
+	return false
+}
+
 func fdatasync(fd int) error { return unix.Fdatasync(fd) }
 
 func dropCache(fd int, off, n int64) error {

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func damaged(errno unix.Errno) bool { return errno == unix.EIO }
+
 func fdatasync(fd int) error { return unix.Fsync(fd) }
 
 func dropCache(int, int64, int64) error { return errors.ErrUnsupported }

@@ -17,8 +17,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// ErrInjected is the error of a fault.
-var ErrInjected = errors.New("injected fault")
+// ErrInjected is the error of a fault that is no particular one. It is an EIO.
+var ErrInjected = fmt.Errorf("injected fault: %w", syscall.EIO)
 
 // Op is a kind of operation.
 type Op int
@@ -76,14 +76,26 @@ const (
 	ShortWrite
 	// NoSpace refuses it with ENOSPC.
 	NoSpace
+	// ShortRead reads the first half and reports io.EOF, as if the file ended there; for anything but a
+	// read it is None.
+	ShortRead
 	// FailLost makes a Sync fail for good: what was written before it stays readable until a crash
 	// and is not made durable by a later Sync, unless it is written again. It needs a file system
 	// that can do that, as memfs can; elsewhere, and for anything but a Sync of a file, it is Fail.
 	FailLost
 )
 
+// errnoFault is added to the number of an error of the operating system.
+const errnoFault = 1 << 16
+
+// Errno returns the fault that refuses an operation with an error of the operating system.
+func Errno(errno syscall.Errno) Fault { return errnoFault + Fault(errno) }
+
 func (f Fault) String() string {
-	return [...]string{"none", "fail", "fail persisted", "short write", "no space", "fail lost"}[f]
+	if f >= errnoFault {
+		return syscall.Errno(f - errnoFault).Error()
+	}
+	return [...]string{"none", "fail", "fail persisted", "short write", "no space", "short read", "fail lost"}[f]
 }
 
 // FS is a file system with faults. It is safe for concurrent use if what it was made from is.
@@ -137,7 +149,7 @@ func (f *FS) SetFree(n int64) {
 func (f *FS) do(op Op, name string, run func() error) error {
 	fault := f.enter(op, name)
 	switch fault {
-	case None:
+	case None, ShortRead:
 		return run()
 	case FailPersisted:
 		if err := run(); err != nil {
@@ -157,8 +169,11 @@ func (f *FS) enter(op Op, name string) Fault {
 
 func faultError(op Op, name string, fault Fault) error {
 	err := ErrInjected
-	if fault == NoSpace {
+	switch {
+	case fault == NoSpace:
 		err = syscall.ENOSPC
+	case fault >= errnoFault:
+		err = syscall.Errno(fault - errnoFault)
 	}
 	return &fs.PathError{Op: op.String(), Path: name, Err: err}
 }
@@ -330,20 +345,31 @@ type file struct {
 }
 
 func (f *file) ReadAt(b []byte, off int64) (n int, err error) {
-	err = f.fs.do(OpRead, f.Name(), func() (err error) {
+	switch fault := f.fs.enter(OpRead, f.Name()); {
+	case fault == None:
+		return f.File.ReadAt(b, off)
+	case fault == ShortRead && len(b) > 0:
+		if n, err = f.File.ReadAt(b[:len(b)/2], off); err == nil {
+			err = io.EOF
+		}
+		return n, err
+	case fault == FailPersisted:
 		n, err = f.File.ReadAt(b, off)
-		return err
-	})
-	return n, err
+		return n, errors.Join(err, faultError(OpRead, f.Name(), fault))
+	default:
+		return 0, faultError(OpRead, f.Name(), fault)
+	}
 }
 
 func (f *file) WriteAt(b []byte, off int64) (int, error) {
 	fault := f.fs.enter(OpWrite, f.Name())
-	if fault == Fail || fault == NoSpace {
-		return 0, faultError(OpWrite, f.Name(), fault)
-	}
-	if fault == ShortWrite {
+	switch {
+	case fault == ShortRead:
+		fault = None
+	case fault == ShortWrite:
 		b = b[:len(b)/2]
+	case fault == Fail, fault == NoSpace, fault >= errnoFault:
+		return 0, faultError(OpWrite, f.Name(), fault)
 	}
 	n := 0
 	err := f.grow(OpWrite, off+int64(len(b)), func() (err error) {
@@ -358,7 +384,7 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 
 func (f *file) Sync() error {
 	switch fault := f.fs.enter(OpSync, f.Name()); fault {
-	case None:
+	case None, ShortRead:
 		return f.File.Sync()
 	case FailPersisted:
 		return errors.Join(f.File.Sync(), faultError(OpSync, f.Name(), fault))

@@ -2,6 +2,7 @@ package faultfs_test
 
 import (
 	"errors"
+	"io"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -59,11 +60,14 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("%d operations, want 10", total)
 	}
 	for n := int64(1); n <= total; n++ {
-		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost} {
+		for _, fault := range []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.ShortWrite, faultfs.NoSpace, faultfs.FailLost, faultfs.Errno(syscall.EMFILE)} {
 			f := faultfs.New(memfs.New(), faultfs.Nth(n, fault, nil))
 			want := faultfs.ErrInjected
-			if fault == faultfs.NoSpace {
+			switch fault {
+			case faultfs.NoSpace:
 				want = syscall.ENOSPC
+			case faultfs.Errno(syscall.EMFILE):
+				want = syscall.EMFILE
 			}
 			if err := run(f); !errors.Is(err, want) {
 				t.Errorf("operation %d with fault %v: error %v", n, fault, err)
@@ -174,5 +178,21 @@ func TestLostSync(t *testing.T) {
 	}
 	if s := read(mem.Crash(rand.New(rand.NewPCG(1, 1)))); s != "\x00\x00\x00\x00\x00\x00\x00content" {
 		t.Fatalf("after a crash %q", s)
+	}
+}
+
+// A short read looks like the end of the file, and does nothing to other operations.
+func TestShortRead(t *testing.T) {
+	f := faultfs.New(memfs.New(), func(faultfs.Op, string) faultfs.Fault { return faultfs.ShortRead })
+	h, err := f.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteAt([]byte("0123456789"), 0); err != nil || h.Sync() != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 10)
+	if n, err := h.ReadAt(b, 0); n != 5 || err != io.EOF || string(b[:5]) != "01234" {
+		t.Errorf("read %q, %v", b[:n], err)
 	}
 }

@@ -1,0 +1,66 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"vigil/kv"
+)
+
+// Cause is what an error of a file operation says about the disk and the system.
+type Cause int
+
+const (
+	// Other is any other error: the operation failed, and the data are as sound as before.
+	Other Cause = iota
+	// NoSpace is a full disk or an exhausted quota.
+	NoSpace
+	// Exhausted is a lack of file descriptors or of memory.
+	Exhausted
+	// Damage is data that the disk does not deliver as they were written: a failed checksum, a file
+	// that is too short, a read error of the device.
+	Damage
+)
+
+// CauseOf classifies an error of a file operation, or of a package that read a file. It is the only
+// place that does: a lack of anything must never count as damage, or as the end of the log.
+func CauseOf(err error) Cause {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return Other
+	case errors.Is(err, kv.ErrCorrupt), errors.Is(err, io.ErrUnexpectedEOF):
+		return Damage
+	case errors.Is(err, kv.ErrNoSpace):
+		return NoSpace
+	case !errors.As(err, &errno):
+		return Other
+	}
+	switch errno {
+	case syscall.ENOSPC, syscall.EDQUOT:
+		return NoSpace
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:
+		return Exhausted
+	}
+	if damaged(errno) {
+		return Damage
+	}
+	return Other
+}
+
+// MarkShortage returns the error of an operation that lacked a resource and left everything as it was,
+// with the error that requests are refused with until the resource is there: kv.ErrNoSpace or
+// kv.ErrTooManyRequests, so that kv.Shortage is true. Other errors are returned as they are.
+//
+// An error of Sync must not be marked: after it nothing is as it was.
+func MarkShortage(err error) error {
+	switch CauseOf(err) {
+	case NoSpace:
+		return fmt.Errorf("%w: %w", kv.ErrNoSpace, err)
+	case Exhausted:
+		return fmt.Errorf("%w: %w", kv.ErrTooManyRequests, err)
+	}
+	return err
+}
