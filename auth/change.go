@@ -17,6 +17,11 @@ func (s *State) Change(r *kv.AuthRequest) (*State, []Record, error) {
 	next := *s
 	c := change{State: &next}
 	err := c.make(r)
+	for i := range c.records {
+		if err == nil && len(c.records[i].Value) > kv.MaxAuthRecordBytes {
+			err = kv.ErrAuthRecordTooLarge
+		}
+	}
 	if err != nil || !c.changed {
 		return s, nil, err
 	}
@@ -70,6 +75,8 @@ func (c *change) make(r *kv.AuthRequest) error {
 		switch {
 		case r.Role == "":
 			return kv.ErrRoleEmpty
+		case len(r.Role) > kv.MaxNameBytes:
+			return kv.ErrNameTooLong
 		case c.roles[r.Role] != nil:
 			return kv.ErrRoleExists
 		}
@@ -123,6 +130,8 @@ func (c *change) addUser(r *kv.AuthRequest) (err error) {
 	switch {
 	case r.User == "":
 		return kv.ErrUserEmpty
+	case len(r.User) > kv.MaxNameBytes:
+		return kv.ErrNameTooLong
 	case c.users[r.User] != nil:
 		return kv.ErrUserExists
 	case !r.NoPassword:

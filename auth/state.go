@@ -70,6 +70,9 @@ func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State,
 	s := New()
 	s.enabled, s.revision = enabled, max(revision, 1)
 	for _, r := range roles {
+		if len(r.Name) > kv.MaxNameBytes {
+			return nil, fmt.Errorf("auth: a role: %w", kv.ErrNameTooLong)
+		}
 		if s.roles[r.Name] != nil {
 			return nil, fmt.Errorf("auth: two roles are called %q", r.Name)
 		}
@@ -78,6 +81,9 @@ func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State,
 		s.roles[r.Name] = &r
 	}
 	for _, u := range users {
+		if len(u.Name) > kv.MaxNameBytes {
+			return nil, fmt.Errorf("auth: a user: %w", kv.ErrNameTooLong)
+		}
 		if s.users[u.Name] != nil {
 			return nil, fmt.Errorf("auth: two users are called %q", u.Name)
 		}

@@ -1,6 +1,18 @@
 package kv
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
+
+const (
+	// MaxNameBytes bounds the name of a user or a role. It is the longest key that a backup in etcd's format
+	// can hold, so etcd has no longer names either.
+	MaxNameBytes = 32768
+	// MaxAuthRecordBytes bounds what is stored of one user or one role. It is written again with each change,
+	// and a record of history has a limit.
+	MaxAuthRecordBytes = 16 << 20
+)
 
 // The errors of authentication and authorization.
 var (
@@ -40,6 +52,11 @@ var (
 	ErrInvalidAuthToken = errors.New("invalid auth token")
 	// ErrInvalidAuthMgmt: the change would lock everyone out, or the permission is no range.
 	ErrInvalidAuthMgmt = errors.New("invalid auth management")
+	// ErrNameTooLong: a user or a role is to have a name of more than MaxNameBytes.
+	ErrNameTooLong = fmt.Errorf("the name of a user or role is longer than the limit of %d bytes", MaxNameBytes)
+	// ErrAuthRecordTooLarge: the roles of a user or the permissions of a role would take more than
+	// MaxAuthRecordBytes.
+	ErrAuthRecordTooLarge = fmt.Errorf("the roles of the user or the permissions of the role take more than the limit of %d bytes; use several roles", MaxAuthRecordBytes)
 	// ErrNotCapable: not all members know this kind of request yet.
 	ErrNotCapable = errors.New("not capable")
 )

@@ -53,7 +53,7 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 		return h.store.Export(ctx, layout.Add)
 	})
 	if err == nil {
-		err = b.finish(layout, storage, cluster)
+		err = b.finish(ctx, layout, storage, cluster)
 	}
 	if err != nil {
 		b.Close()
@@ -80,12 +80,12 @@ func (b *Backup) settle() {
 }
 
 // finish adds to a layout what is not records.
-func (b *Backup) finish(l *snapshot.Layout, storage, cluster string) error {
+func (b *Backup) finish(ctx context.Context, l *snapshot.Layout, storage, cluster string) error {
 	c, err := fsm.Read(b.export.Meta)
 	if err != nil {
 		return err
 	}
-	b.plan, err = l.Finish(&snapshot.State{
+	b.plan, err = l.Finish(ctx, &snapshot.State{
 		Index: b.export.Applied.Index, Term: b.export.Applied.Term, Compact: b.export.Compact,
 		StorageVersion: storage, ClusterVersion: cluster,
 		Conf: c.Conf, Members: c.Members, Alarms: c.Alarms, Leases: c.Leases, Auth: c.Auth,

@@ -92,6 +92,9 @@ func (a *authServer) Authenticate(ctx context.Context, r *etcdserverpb.Authentic
 }
 
 func (a *authServer) UserAdd(ctx context.Context, r *etcdserverpb.AuthUserAddRequest) (*etcdserverpb.AuthUserAddResponse, error) {
+	if len(r.Name) > kv.MaxNameBytes {
+		return nil, statusOf(kv.ErrNameTooLong)
+	}
 	req := kv.AuthRequest{Op: kv.UserAdd, User: r.Name, NoPassword: r.Options.GetNoPassword()}
 	if !req.NoPassword {
 		var err error
@@ -165,6 +168,9 @@ func (a *authServer) UserRevokeRole(ctx context.Context, r *etcdserverpb.AuthUse
 }
 
 func (a *authServer) RoleAdd(ctx context.Context, r *etcdserverpb.AuthRoleAddRequest) (*etcdserverpb.AuthRoleAddResponse, error) {
+	if len(r.Name) > kv.MaxNameBytes {
+		return nil, statusOf(kv.ErrNameTooLong)
+	}
 	h, err := a.change(ctx, kv.AuthRequest{Op: kv.RoleAdd, Role: r.Name})
 	if err != nil {
 		return nil, err

@@ -2,11 +2,13 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -66,7 +68,7 @@ func write(t testing.TB, s *State, records []rec) []byte {
 			t.Fatal(err)
 		}
 	}
-	p, err := l.Finish(s)
+	p, err := l.Finish(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +114,42 @@ func everything(t testing.TB) *State {
 func history(t testing.TB) []rec {
 	t.Helper()
 	return []rec{put(t, 4, 0, "k", "v"), put(t, 9, 0, "l", ""), put(t, 10, 0, "m", "x"), put(t, 10, 1, "n", string(make([]byte, 9000))), tombstone(t, 11, 0, "k")}
+}
+
+// Users and roles with names of the largest length, and what each of many has, come back out of a file.
+func TestLongNames(t *testing.T) {
+	if kv.MaxNameBytes != boltfile.MaxKey {
+		t.Errorf("names may have %d bytes, and a file holds keys of %d", kv.MaxNameBytes, boltfile.MaxKey)
+	}
+	for _, length := range []int{2024, 2025, 4096, kv.MaxNameBytes} {
+		name := func(i int) string { return strings.Repeat("n", length-1) + string(rune('a'+i)) }
+		var users []auth.User
+		var roles []auth.Role
+		for i := range 7 {
+			users, roles = append(users, auth.User{Name: name(i), Roles: []string{name(i)}}), append(roles, auth.Role{Name: name(i)})
+		}
+		state, err := auth.Restore(false, 9, users, roles)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := write(t, &State{StorageVersion: "3.7.0", Compact: -1, Auth: state}, nil)
+		f, err := Open(bytes.NewReader(b), int64(len(b)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.State.Auth; !reflect.DeepEqual(got.Users(), state.Users()) || !reflect.DeepEqual(got.Roles(), state.Roles()) {
+			t.Errorf("names of %d bytes do not come back", length)
+		}
+	}
+}
+
+// What takes long to lay out ends with its context.
+func TestLayoutEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := NewLayout().Finish(ctx, everything(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a layout that was cancelled: %v", err)
+	}
 }
 
 // What was written is read back.
@@ -278,7 +316,7 @@ func TestErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := l.Finish(everything(t))
+	p, err := l.Finish(t.Context(), everything(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -48,13 +49,13 @@ func (l *Layout) Add(rev kv.Rev, tombstone bool, data []byte) error {
 	return l.w.put(rev, tombstone, data)
 }
 
-// Finish adds the state.
-func (l *Layout) Finish(s *State) (*Plan, error) {
+// Finish adds the state. It ends with ctx.
+func (l *Layout) Finish(ctx context.Context, s *State) (*Plan, error) {
 	pairs, err := s.pairs()
 	if err != nil {
 		return nil, err
 	}
-	plan, err := finish(l.b, pairs)
+	plan, err := finish(ctx, l.b, pairs)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func Write(out io.Writer, p *Plan, rs Records) error {
 	if err := rs.Err(); err != nil {
 		return err
 	}
-	_, err := finish(b, p.pairs)
+	_, err := finish(context.Background(), b, p.pairs)
 	return err
 }
 
@@ -103,12 +104,15 @@ func (w *records) put(rev kv.Rev, tombstone bool, data []byte) error {
 	return w.b.Put(w.key, data)
 }
 
-func finish(b *boltfile.Builder, list []bucketPairs) (boltfile.Plan, error) {
+func finish(ctx context.Context, b *boltfile.Builder, list []bucketPairs) (boltfile.Plan, error) {
 	for _, bucket := range list {
 		if err := b.Bucket(bucket.name); err != nil {
 			return boltfile.Plan{}, err
 		}
 		for _, p := range bucket.pairs {
+			if err := ctx.Err(); err != nil {
+				return boltfile.Plan{}, err
+			}
 			if err := b.Put(p.key, p.value); err != nil {
 				return boltfile.Plan{}, err
 			}

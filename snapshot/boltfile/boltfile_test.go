@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -198,6 +199,99 @@ func TestBuilt(t *testing.T) {
 		}
 		same(t, fmt.Sprintf("seed %d, changed by the library", seed), got, c)
 	}
+}
+
+// longKeys makes n keys of a length that differ in their last bytes only.
+func longKeys(n, length int) map[string]string {
+	m := map[string]string{}
+	for i := range n {
+		tail := fmt.Sprintf("%03x", i)
+		tail = tail[max(len(tail)-length, 0):]
+		m[strings.Repeat("k", length-len(tail))+tail] = fmt.Sprint(i)
+	}
+	return m
+}
+
+// TestKeysOfEveryLength: trees of keys of any length that the library takes end, have two children in every
+// branch, and the library reads and empties them.
+func TestKeysOfEveryLength(t *testing.T) {
+	lengths := []int{1, 2, 3, 100, 500, 1000, 1355, 1360, 2000, 4000, 4080, 4096, 5000, 8192, 12000, 32767, MaxKey}
+	for l := 2015; l <= 2045; l++ {
+		lengths = append(lengths, l)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 8 {
+		lengths = append(lengths, 1+r.IntN(MaxKey))
+	}
+	for _, length := range lengths {
+		for _, n := range []int{2, 3, 5, 9} {
+			checkWithLibrary(t, fmt.Sprintf("%d keys of %d bytes", n, length), content{"b": longKeys(n, length)})
+		}
+	}
+	mixed := content{"b": {}}
+	for range 300 {
+		for k, v := range longKeys(1+r.IntN(4), lengths[r.IntN(len(lengths))]) {
+			mixed["b"][k] = v
+		}
+	}
+	checkWithLibrary(t, "keys of many lengths", mixed)
+	checkWithLibrary(t, "long names of buckets", content{string(make([]byte, 3000)) + "a": {"a": "1"}, string(make([]byte, 3000)) + "b": {}, "c": {}})
+
+	b := Count()
+	_ = b.Bucket("b")
+	if err := b.Put(make([]byte, MaxKey+1), nil); err == nil {
+		t.Error("a key is taken that the library does not take")
+	}
+}
+
+// checkWithLibrary builds a file, reads it, checks it with the library, and lets the library delete every key
+// one by one: it merges pages on the way and stops at trees that it would not have built.
+func checkWithLibrary(t *testing.T, what string, c content) {
+	t.Helper()
+	b := c.build(t)
+	got, err := read(b)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	same(t, what, got, c)
+	name := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(name, 0o600, &bolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	defer func() { _ = db.Close() }()
+	err = db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			t.Errorf("%s: %v", what, err)
+		}
+		got := content{}
+		err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			m := map[string]string{}
+			got[string(name)] = m
+			return b.ForEach(func(k, v []byte) error { m[string(k)] = string(v); return nil })
+		})
+		same(t, what+", the library", got, c)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, n := range c.buckets() {
+		for _, k := range keys(c[n]) {
+			if err := db.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(n)).Delete([]byte(k)) }); err != nil {
+				t.Fatalf("%s: delete: %v", what, err)
+			}
+		}
+	}
+	_ = db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			t.Errorf("%s, emptied: %v", what, err)
+		}
+		return nil
+	})
 }
 
 // TestMisused: what a Builder is told out of order, or differently than before, is refused.

@@ -45,7 +45,7 @@ type bucket struct {
 type page struct {
 	branch bool
 	elems  []element
-	data   []byte // keys and values; not kept while counting
+	data   []byte // keys and values; those of a leaf are not kept while counting
 	size   int    // of the elements and data
 	first  []byte // the first key
 }
@@ -101,6 +101,8 @@ func (b *Builder) Put(key, value []byte) error {
 	case b.err != nil:
 	case !b.began:
 		b.err = errors.New("boltfile: no bucket has begun")
+	case len(key) > MaxKey:
+		b.err = fmt.Errorf("boltfile: bucket %q: a key of %d bytes, the limit is %d", b.name, len(key), MaxKey)
 	case len(key) == 0 || b.last != nil && bytes.Compare(b.last, key) >= 0:
 		b.err = fmt.Errorf("boltfile: bucket %q: the key %q cannot follow %q", b.name, key, b.last)
 	default:
@@ -110,15 +112,26 @@ func (b *Builder) Put(key, value []byte) error {
 	return b.err
 }
 
-// add puts an element into the page of a level that is being filled. One that does not fit ends it.
+// add puts an element into the page of a level that is being filled, and writes the page first if the
+// element does not fit.
+//
+// A branch page has at least two children, however long its keys are: with one child each, a level would
+// have as many pages as the level below it, and the library expects two. A branch page with two children
+// therefore takes a third and overflows; when a page is written its last child moves on to the next page,
+// which so begins with two.
 func (b *Builder) add(level int, key, value []byte, e element) {
 	if level == len(b.levels) {
 		b.levels = append(b.levels, page{branch: level > 0})
 	}
 	e.key, e.value = len(key), len(value)
 	size := elementSize + len(key) + len(value)
-	if p := &b.levels[level]; len(p.elems) > 0 && pageHeaderSize+p.size+size > PageSize {
-		b.flush(level)
+	if p := &b.levels[level]; pageHeaderSize+p.size+size > PageSize {
+		switch n := len(p.elems); {
+		case p.branch && n > minChildren:
+			b.flush(level, n-1)
+		case !p.branch && n > 0:
+			b.flush(level, n)
+		}
 	}
 	p := &b.levels[level]
 	if len(p.elems) == 0 {
@@ -126,21 +139,45 @@ func (b *Builder) add(level int, key, value []byte, e element) {
 	}
 	p.elems = append(p.elems, e)
 	p.size += size
-	if b.out != nil {
+	if b.out != nil || p.branch {
 		p.data = append(append(p.data, key...), value...)
 	}
 }
 
-// flush ends the page of a level and tells the level above.
-func (b *Builder) flush(level int) {
-	child, first := b.write(&b.levels[level])
-	b.add(level+1, first, nil, element{child: child})
+// flush writes the first n elements of the page of a level and adds the page to the level above. At most the
+// last element stays.
+func (b *Builder) flush(level, n int) {
 	p := &b.levels[level]
+	rest := p.cut(n)
+	child, first := b.write(p)
+	b.add(level+1, first, nil, element{child: child})
+	p = &b.levels[level]
 	data := p.data[:0]
 	if cap(data) > 16*PageSize {
 		data = nil
 	}
 	*p = page{branch: p.branch, elems: p.elems[:0], data: data, first: p.first[:0]}
+	if rest != nil {
+		b.add(level, rest.key, nil, element{child: rest.child})
+	}
+}
+
+// child is an element of a branch.
+type child struct {
+	key   []byte
+	child uint64
+}
+
+// cut takes the last element out of a branch page with more than n elements.
+func (p *page) cut(n int) *child {
+	if len(p.elems) <= n {
+		return nil
+	}
+	e := p.elems[n]
+	at := len(p.data) - e.key
+	c := &child{slices.Clone(p.data[at:]), e.child}
+	p.elems, p.data, p.size = p.elems[:n], p.data[:at], p.size-elementSize-e.key
+	return c
 }
 
 // write gives a page its number and writes it.
@@ -188,7 +225,7 @@ func (b *Builder) close() uint64 {
 			b.levels = b.levels[:0]
 			return root
 		}
-		b.flush(level)
+		b.flush(level, len(b.levels[level].elems))
 	}
 }
 

@@ -14,6 +14,12 @@ const (
 	// PageSize is that of the files that are written. Files that are read say their own.
 	PageSize = 4096
 
+	// MaxKey is the length in bytes of the longest key that the library takes.
+	MaxKey = 32768
+
+	// minChildren is how many children the library expects a branch page to have at least.
+	minChildren = 2
+
 	pageHeaderSize   = 16
 	elementSize      = 16 // of leaf and branch pages alike
 	metaSize         = 64
