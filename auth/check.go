@@ -19,7 +19,7 @@ type Identity struct {
 type Keys func(lease int64) iter.Seq[string]
 
 // Admin says why an identity may not do what only the role root may. Errors: kv.ErrUserEmpty,
-// kv.ErrUserNotFound, kv.ErrPermissionDenied.
+// kv.ErrUserNotFound, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) Admin(id Identity) error {
 	if !s.enabled {
 		return nil
@@ -30,6 +30,8 @@ func (s *State) Admin(id Identity) error {
 		return kv.ErrUserEmpty
 	case a == nil:
 		return kv.ErrUserNotFound
+	case !s.Current(id):
+		return kv.ErrAuthOldRevision
 	case !a.root:
 		return kv.ErrPermissionDenied
 	}

@@ -65,7 +65,8 @@ func New() *State {
 }
 
 // Restore returns a state of these users and roles, which come from elsewhere. Roles that a user has and
-// that do not exist are kept, as etcd keeps them. Revision 0 stands for 1.
+// that do not exist are kept, as etcd keeps them. Revision 0 stands for 1. A user without Since gets the
+// revision of the state, since it is not known when its password was set: tokens from before end.
 func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State, error) {
 	s := New()
 	s.enabled, s.revision = enabled, max(revision, 1)
@@ -86,6 +87,9 @@ func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State,
 		}
 		if s.users[u.Name] != nil {
 			return nil, fmt.Errorf("auth: two users are called %q", u.Name)
+		}
+		if u.Since == 0 {
+			u.Since = s.revision
 		}
 		u.Roles = slices.Compact(slices.Sorted(slices.Values(u.Roles)))
 		s.users[u.Name] = s.account(u)
@@ -125,6 +129,13 @@ func (s *State) See(name string) (kv.Seen, bool) {
 func (s *State) Still(seen kv.Seen) bool {
 	now, ok := s.See(seen.User)
 	return ok && s.enabled && now == seen
+}
+
+// Current says whether an identity is still the user who was identified: the user exists, and neither its
+// password was changed nor was auth disabled since.
+func (s *State) Current(id Identity) bool {
+	a := s.users[id.User]
+	return a != nil && id.Revision >= max(a.Since, s.disabled)
 }
 
 // Role returns a role. The role root has the permission to everything.

@@ -69,8 +69,9 @@ func TestAuthorize(t *testing.T) {
 		{change(kv.AuthRequest{Op: kv.AuthDisable}), kv.ErrUserEmpty},
 		{alice(change(kv.AuthRequest{Op: kv.UserAdd, User: "eve"})), kv.ErrPermissionDenied},
 		{alice(change(kv.AuthRequest{Op: kv.AuthDisable})), kv.ErrPermissionDenied},
-		{by("root", 1, change(kv.AuthRequest{Op: kv.UserDelete, User: "root"})), kv.ErrInvalidAuthMgmt},
-		{by("root", 1, change(kv.AuthRequest{Op: kv.RoleDelete, Role: "r"})), nil},
+		{by("root", 1, change(kv.AuthRequest{Op: kv.UserDelete, User: "alice"})), kv.ErrAuthOldRevision}, // before root was added
+		{by("root", 2, change(kv.AuthRequest{Op: kv.UserDelete, User: "root"})), kv.ErrInvalidAuthMgmt},
+		{by("root", 2, change(kv.AuthRequest{Op: kv.RoleDelete, Role: "r"})), nil},
 		{alice(put("a2", "v")), kv.ErrAuthOldRevision},
 		{by("alice", rev+1, put("a2", "v")), kv.ErrPermissionDenied},
 		{by("root", rev+1, change(kv.AuthRequest{Op: kv.AuthDisable})), nil},
@@ -93,6 +94,31 @@ func TestAuthorize(t *testing.T) {
 	}
 	if s := b.m.Auth(); s.Enabled() || s.Revision() != rev+2 || len(s.Users()) != 2 || len(s.Roles()) != 0 {
 		t.Errorf("after reopening: %+v", s.Records())
+	}
+}
+
+// What was asked for as a user is refused once that user was replaced, also when it was proposed before.
+func TestAuthorizeReplacedUser(t *testing.T) {
+	for name, replace := range map[string][]kv.AuthRequest{
+		"deleted and added": {{Op: kv.UserDelete, User: "alice"}, {Op: kv.UserAdd, User: "alice"}, {Op: kv.UserGrantRole, User: "alice", Role: "root"}},
+		"another password":  {{Op: kv.UserChangePassword, User: "alice"}},
+		"auth disabled":     {{Op: kv.AuthDisable}, {Op: kv.AuthEnable}},
+	} {
+		b := secured(t)
+		rev := b.m.Auth().Revision()
+		as := func(user string, rev uint64, r kv.AuthRequest) *Request { return by(user, rev, change(r)) }
+		reqs := []*Request{as("root", rev, kv.AuthRequest{Op: kv.UserGrantRole, User: "alice", Role: "root"})}
+		for _, r := range replace {
+			reqs = append(reqs, as("root", rev, r))
+		}
+		reqs = append(reqs, as("alice", rev+1, kv.AuthRequest{Op: kv.UserAdd, User: "eve"}))
+		results := b.entry(raftpb.EntryNormal, group(t, Header{}, reqs...), true).Results
+		if err := results[len(results)-1].Err; !errors.Is(err, kv.ErrAuthOldRevision) {
+			t.Errorf("%s: a request of the former user: %v", name, err)
+		}
+		if _, ok := b.m.Auth().User("eve"); ok {
+			t.Errorf("%s: the request of the former user had an effect", name)
+		}
 	}
 }
 

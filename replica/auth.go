@@ -111,9 +111,19 @@ func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c ca
 			return c, kv.ErrInvalidAuthToken
 		}
 		state := r.auth.state.Load()
+		if id.Revision > state.Revision() {
+			// Another member issued the token, and this one is behind it.
+			if err := r.Linearize(ctx); err != nil {
+				return c, err
+			}
+			state = r.auth.state.Load()
+		}
+		if !state.Current(id) || id.Revision > state.Revision() {
+			return c, kv.ErrInvalidAuthToken
+		}
 		c = caller{Identity: id, known: true}
-		seen, fresh = state.See(id.User)
-		fresh = fresh && id.Revision == state.Revision()
+		seen, _ = state.See(id.User)
+		fresh = id.Revision == state.Revision()
 	} else {
 		index, ok := token.Position(cred.Token)
 		if ok {

@@ -3,11 +3,14 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"vigil/auth"
 	"vigil/cluster"
 	"vigil/fsm"
 	"vigil/internal/vfs/memfs"
@@ -194,5 +197,41 @@ func TestNoReadOfWhatCameAfterTheRight(t *testing.T) {
 	readers.Wait()
 	if reads[0]+reads[1]+reads[2]+reads[3] == 0 {
 		t.Error("nothing was read")
+	}
+}
+
+// signed believes tokens of the form USER.REVISION.
+type signed struct{}
+
+func (signed) Sign(id auth.Identity) (string, error) {
+	return fmt.Sprintf("%s.%d", id.User, id.Revision), nil
+}
+
+func (signed) Verify(t string) (id auth.Identity, ok bool) {
+	user, revision, _ := strings.Cut(t, ".")
+	n, err := strconv.ParseUint(revision, 10, 64)
+	return auth.Identity{User: user, Revision: n}, err == nil
+}
+
+// A signed token of a revision that the cluster has not reached is refused, and so is one of a user who does not
+// exist or of before its password was set. One of an older revision names its user for what needs no key.
+func TestSignedTokens(t *testing.T) {
+	c := config(memfs.New())
+	c.BcryptCost, c.JWT = 4, signed{}
+	r := start(t, c)
+	secure(t, r)
+	now := r.auth.state.Load().Revision()
+	alice, _ := r.auth.state.Load().User("alice")
+	for token, want := range map[string]error{
+		fmt.Sprintf("root.%d", now): nil, fmt.Sprintf("root.%d", now+1): kv.ErrInvalidAuthToken, "root.18446744073709551615": kv.ErrInvalidAuthToken,
+		"root.1": kv.ErrInvalidAuthToken, "root.0": kv.ErrInvalidAuthToken, "bob.1000": kv.ErrInvalidAuthToken, fmt.Sprintf("bob.%d", now): kv.ErrInvalidAuthToken,
+		fmt.Sprintf("alice.%d", alice.Since): nil, fmt.Sprintf("alice.%d", alice.Since-1): kv.ErrInvalidAuthToken,
+	} {
+		if err := r.RequireUser(withToken(t, token)); !errors.Is(err, want) {
+			t.Errorf("token %s: %v, want %v", token, err, want)
+		}
+	}
+	if _, err := r.Range(withToken(t, fmt.Sprintf("alice.%d", alice.Since)), &kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrAuthOldRevision) {
+		t.Errorf("a read with a token of an old revision: %v", err)
 	}
 }
