@@ -277,11 +277,10 @@ func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 		switch {
 		case !state.Enabled():
 			return nil, kv.ErrAuthNotEnabled
-		case !ok:
-			err = kv.ErrAuthFailed
-		case u.NoPassword:
+		case ok && u.NoPassword:
 			err = kv.ErrNoPasswordUser
 		default:
+			// A user who does not exist has no hash, which takes as long to compare.
 			err = r.auth.passwords.Compare(ctx, u.Hash, pass)
 		}
 		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {

@@ -235,3 +235,25 @@ func TestSignedTokens(t *testing.T) {
 		t.Errorf("a read with a token of an old revision: %v", err)
 	}
 }
+
+// Logging in as a user who does not exist takes as long as with a wrong password.
+func TestUnknownUserTakesAsLong(t *testing.T) {
+	c := config(memfs.New())
+	c.BcryptCost = 9
+	r := start(t, c)
+	secure(t, r)
+	least := func(user string) time.Duration {
+		best := time.Hour
+		for range 3 {
+			began := time.Now()
+			if _, err := r.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
+				t.Fatal(err)
+			}
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	if known, unknown := least("alice"), least("bob"); unknown < known/2 {
+		t.Errorf("a user who exists is refused after %v, one who does not after %v", known, unknown)
+	}
+}

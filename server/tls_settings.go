@@ -89,6 +89,11 @@ func (m *Member) certificates(prefix, kind string, c TLS, urls []string) (*certi
 			return nil, fmt.Errorf("--%sauto-tls: %w", prefix, err)
 		}
 	}
+	if c.ClientCertAuth && c.TrustedCAFile == "" && (c.CertFile != "" || c.Auto) {
+		m.log.Warn("certificates of every authority that the system trusts are accepted, public ones included: give a file of the authorities to accept only theirs",
+			"flag", prefix+"client-cert-auth", "missing", prefix+"trusted-ca-file",
+			"effect", map[string]string{"client": "with authentication enabled, the common name of such a certificate names the user", "peer": "whoever has such a certificate may act as a member"}[kind])
+	}
 	settings := m.cfg.tlsSettings()
 	if kind == "client" {
 		settings.NextProtos = []string{"h2", "http/1.1"}

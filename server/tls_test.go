@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -147,5 +148,29 @@ func TestPartsAreReadByThemselves(t *testing.T) {
 	}
 	if _, err := newCertificates(TLS{TrustedCAFile: filepath.Join(dir, "missing")}, new(tls.Config), nil, s.log); err == nil {
 		t.Error("a missing file at the start")
+	}
+}
+
+// Who asks for certificates without naming authorities is warned: those of the system are believed then.
+func TestWarningWithoutAuthority(t *testing.T) {
+	for _, c := range []struct {
+		tls  TLS
+		want bool
+	}{
+		{TLS{Auto: true, ClientCertAuth: true}, true},
+		{TLS{Auto: true}, false},
+		{TLS{ClientCertAuth: true}, false}, // no TLS at all
+	} {
+		for _, kind := range []string{"client", "peer"} {
+			var out bytes.Buffer
+			m := &Member{log: slog.New(slog.NewTextHandler(&out, nil)), cfg: Config{DataDir: t.TempDir(), SelfSignedValidity: 1}}
+			prefix := map[string]string{"peer": "peer-"}[kind]
+			if _, err := m.certificates(prefix, kind, c.tls, []string{"https://127.0.0.1:0"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(out.String(), "missing="+prefix+"trusted-ca-file"); got != c.want {
+				t.Errorf("%+v for %ss: warned %v, want %v: %s", c.tls, kind, got, c.want, &out)
+			}
+		}
 	}
 }

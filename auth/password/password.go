@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -27,7 +29,9 @@ const (
 
 // Pool bounds how many passwords are worked on. It is safe for concurrent use.
 type Pool struct {
-	cost    int
+	cost int
+	// nobodys is a hash of no password, which takes as long to compare as one that was made here.
+	nobodys []byte
 	running chan struct{}
 	waiting chan struct{}
 }
@@ -41,7 +45,9 @@ func NewPool(cost int) (*Pool, error) {
 	if cost < MinCost || cost > MaxCost {
 		return nil, errors.New("password: cost outside the range of bcrypt")
 	}
-	return &Pool{cost: cost, running: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), waiting: make(chan struct{}, maxWaiting)}, nil
+	// 22 digits of salt and 31 of a hash that no password has, in bcrypt's alphabet.
+	nobodys := fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
+	return &Pool{cost: cost, nobodys: nobodys, running: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), waiting: make(chan struct{}, maxWaiting)}, nil
 }
 
 // run calls f when its turn has come. Errors: kv.ErrTooManyRequests, those of ctx, and f's.
@@ -75,8 +81,12 @@ func (p *Pool) Hash(ctx context.Context, password string) (string, error) {
 	return out, nil
 }
 
-// Compare returns kv.ErrAuthFailed if the hash is not one of the password.
+// Compare returns kv.ErrAuthFailed if the hash is not one of the password. Without a hash, or with a malformed
+// one, it takes as long as with one that the pool made, so that the time does not tell which users exist.
 func (p *Pool) Compare(ctx context.Context, hash []byte, password string) error {
+	if _, err := bcrypt.Cost(hash); err != nil {
+		hash = p.nobodys
+	}
 	return p.run(ctx, func() error {
 		if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil {
 			return kv.ErrAuthFailed

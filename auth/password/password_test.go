@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -51,6 +52,39 @@ func TestHashAndCompare(t *testing.T) {
 	for _, cost := range []int{-1, 1, 3, 32} {
 		if _, err := NewPool(cost); err == nil {
 			t.Errorf("cost %d", cost)
+		}
+	}
+}
+
+// Without a hash there is as much to do as with one, and no password fits.
+func TestNoHashTakesAsLong(t *testing.T) {
+	p, err := NewPool(9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := p.Hash(t.Context(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := func(hash []byte) time.Duration {
+		best := time.Hour
+		for _, password := range []string{"wrong", "", "x"} {
+			began := time.Now()
+			if err := p.Compare(t.Context(), hash, password); !errors.Is(err, kv.ErrAuthFailed) {
+				t.Errorf("hash %q: %v", hash, err)
+			}
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	known := least(hash)
+	for _, hash := range [][]byte{nil, []byte("no hash")} {
+		if took := least(hash); took < known/2 {
+			t.Errorf("hash %q: %v, and with a hash %v", hash, took, known)
 		}
 	}
 }
