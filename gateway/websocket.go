@@ -14,7 +14,8 @@ import (
 // A request that asks for a WebSocket is served as a POST whose body is what the client sends and whose
 // answer comes back line by line, a message each. That is how a browser, which cannot read an answer while
 // it still sends a request, opens a watch or keeps a lease alive. The token comes as the subprotocol
-// "Bearer, TOKEN" or as the cookie token, because a browser lets nobody set other headers.
+// "Bearer, TOKEN" or as the cookie token, because a browser lets nobody set other headers. Package httpd refuses
+// the pages of origins that are not allowed, and takes away the cookies that pages of other origins come with.
 
 func wantsWebSocket(r *http.Request) bool {
 	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
@@ -23,7 +24,7 @@ func wantsWebSocket(r *http.Request) bool {
 
 func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	websocket.Server{
-		// Any origin: who may ask is decided by the token.
+		// Any origin that came as far as this: who may ask is decided by the token.
 		Handshake: func(c *websocket.Config, r *http.Request) error {
 			c.Protocol = nil
 			if strings.HasPrefix(r.Header.Get("Sec-WebSocket-Protocol"), "Bearer") {

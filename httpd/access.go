@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
 
 // access decides who may ask at all, before any path is looked at: a browser that was led here by a name
-// that is not the member's (DNS rebinding), a page of another origin, and a client that believes that its
+// that is not the member's (DNS rebinding), a page of another origin, also over a WebSocket and with the cookies
+// of the browser's user, and a client that believes that its
 // certificate says who it is where that does not count.
 type access struct {
 	*Config
@@ -40,9 +42,19 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, commonNameIgnored, http.StatusBadRequest)
 		return
 	}
+	origin := r.Header.Get("Origin")
+	if origin != "" && !ownOrigin(origin, r.Host) {
+		if r.Header.Get("Upgrade") != "" && !allows(a.CORS, origin) {
+			// A browser asks for no permission before it opens a WebSocket.
+			http.Error(w, fmt.Sprintf("The origin %q may not open a WebSocket: list it in --cors.", origin), http.StatusForbidden)
+			return
+		}
+		// A browser adds the cookies of its user to a WebSocket that any page opens.
+		r.Header.Del("Cookie")
+	}
 	if allows(a.CORS, "*") {
 		allowOrigin(w, "*")
-	} else if origin := r.Header.Get("Origin"); allows(a.CORS, origin) {
+	} else if allows(a.CORS, origin) {
 		allowOrigin(w, origin)
 	}
 	if r.Method == http.MethodOptions {
@@ -50,6 +62,17 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.next.ServeHTTP(w, r)
+}
+
+// ownOrigin says whether a page of an origin is served by the host that the request is for. The scheme may be
+// another one, since TLS may end before the member.
+func ownOrigin(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(withoutDefaultPort(u.Scheme, u.Host), withoutDefaultPort(u.Scheme, host))
+}
+
+func withoutDefaultPort(scheme, host string) string {
+	return strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
 }
 
 // allows reports whether a list has a name or everything; an empty one has everything.

@@ -179,3 +179,47 @@ func TestServer(t *testing.T) {
 		t.Error("a deadline is missing")
 	}
 }
+
+// A page of another origin opens a WebSocket only if it is listed, and never with the cookies of the browser's user.
+func TestWebSocketOrigins(t *testing.T) {
+	var cookie string
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { cookie = r.Header.Get("Cookie") })
+	for _, c := range []struct {
+		cors    []string
+		origin  string
+		code    int
+		cookies bool
+	}{
+		{nil, "", 200, true}, {[]string{"http://good.example"}, "", 200, true},
+		{nil, "http://elsewhere.example", 200, false}, {[]string{"*"}, "http://elsewhere.example", 200, false},
+		{[]string{"http://good.example"}, "http://good.example", 200, false},
+		{[]string{"http://good.example"}, "http://elsewhere.example", 403, false},
+		{[]string{"http://good.example"}, "https://good.example", 403, false},
+		{[]string{"http://good.example"}, "null", 403, false}, {nil, "null", 200, false},
+		{[]string{"http://good.example"}, "http://member.example:2379", 200, true}, {[]string{"http://good.example"}, "https://MEMBER.example:2379", 200, true},
+		{[]string{"http://good.example"}, "http://member.example", 403, false}, {[]string{"http://good.example"}, "http://member.example:2379@evil.example", 403, false},
+		{[]string{"http://good.example"}, "%zz", 403, false},
+	} {
+		cookie = "none was seen"
+		r := httptest.NewRequest(http.MethodGet, "http://member.example:2379/v3/watch", nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		r.Header.Set("Cookie", "token=secret")
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		w := httptest.NewRecorder()
+		(&access{&Config{CORS: c.cors, Logger: slog.New(slog.DiscardHandler)}, next}).ServeHTTP(w, r)
+		if w.Code != c.code || c.code == 200 && (cookie != "") != c.cookies {
+			t.Errorf("%+v: status %d, cookie %q", c, w.Code, cookie)
+		}
+	}
+	// Requests that are no WebSocket are answered, and the browser decides who may read the answer.
+	r := httptest.NewRequest(http.MethodPost, "http://member.example/v3/kv/range", nil)
+	r.Header.Set("Origin", "http://elsewhere.example")
+	w := httptest.NewRecorder()
+	(&access{&Config{CORS: []string{"http://good.example"}}, next}).ServeHTTP(w, r)
+	if w.Code != 200 || w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a plain request of another origin: %d, %v", w.Code, w.Header())
+	}
+}

@@ -258,3 +258,45 @@ func TestDebugRequests(t *testing.T) {
 		t.Errorf("/debug/pprof/: %d", code)
 	}
 }
+
+// A page of another origin reads nothing with the cookie of the browser's user, and opens no WebSocket unless its
+// origin is listed.
+func TestWebSocketOfAnotherOrigin(t *testing.T) {
+	v := newVault(t, Config{CORS: []string{"http://good.example"}})
+	token := v.token("root", "root")
+	watch := func(origin, protocol, cookie string) (string, error) {
+		c, err := websocket.NewConfig("ws://"+v.addr+"/v3/watch", origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if protocol != "" {
+			c.Protocol = []string{protocol}
+		}
+		if cookie != "" {
+			c.Header.Set("Cookie", "token="+cookie)
+		}
+		ws, err := c.DialContext(timeout(t))
+		if err != nil {
+			return "", err
+		}
+		defer ws.Close()
+		ws.SetDeadline(time.Now().Add(time.Minute))
+		if err := websocket.Message.Send(ws, `{"create_request":{"key":"aw=="}}`); err != nil {
+			t.Fatal(err)
+		}
+		var line string
+		err = websocket.Message.Receive(ws, &line)
+		return line, err
+	}
+	for _, c := range []struct{ origin, cookie, want string }{
+		{"http://" + v.addr, token, `"created":true`},
+		{"http://good.example", token, noUser},
+	} {
+		if line, err := watch(c.origin, "", c.cookie); err != nil || !strings.Contains(line, c.want) || c.want == noUser && !strings.Contains(line, `"canceled":true`) {
+			t.Errorf("from %s: %s, %v, want %s", c.origin, line, err, c.want)
+		}
+	}
+	if line, err := watch("http://elsewhere.example", "", token); err == nil {
+		t.Errorf("from an origin that is not listed: %s", line)
+	}
+}
