@@ -22,18 +22,32 @@ func MemberID(peerURLs []string, token string, added int64) uint64 {
 	if added != 0 {
 		b = strconv.AppendInt(b, added, 10)
 	}
-	sum := sha1.Sum(b)
-	return binary.BigEndian.Uint64(sum[:8])
+	return digest(b)
 }
 
 // ID derives the id of a cluster from the ids of its initial members.
-func ID(members []uint64) uint64 {
-	ids := slices.Clone(members)
-	slices.Sort(ids)
-	b := make([]byte, 0, 8*len(ids))
-	for _, id := range ids {
+func ID(members []uint64) uint64 { return digest(appendIDs(nil, members)) }
+
+// RestoredID derives the id of a cluster that begins with a backup from the ids of its initial members and from numbers
+// that identify the content of the backup. It is another one than that of a new cluster with the same members, and than
+// that of one that begins with another backup: members that do not begin alike refuse each other.
+func RestoredID(members []uint64, content ...uint64) uint64 {
+	b := appendIDs([]byte("restored"), members)
+	for _, n := range content {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return digest(b)
+}
+
+func appendIDs(b []byte, members []uint64) []byte {
+	for _, id := range slices.Sorted(slices.Values(members)) {
 		b = binary.BigEndian.AppendUint64(b, id)
 	}
+	return b
+}
+
+// digest is the first eight bytes of a SHA-1.
+func digest(b []byte) uint64 {
 	sum := sha1.Sum(b)
 	return binary.BigEndian.Uint64(sum[:8])
 }

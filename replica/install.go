@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -96,31 +96,36 @@ func (c *Config) swap(dir string) error {
 	return c.syncParent()
 }
 
-// settleSnapshot finds out what a former run has left beside the store. A state that is ready was decided
-// on if the raft log begins behind it: then it becomes the store. Everything else is removed.
-func settleSnapshot(c *Config) error {
-	dir, base := filepath.Split(filepath.Clean(c.HistoryDir))
-	names, err := c.FS.List(filepath.Clean(dir))
-	if errors.Is(err, fs.ErrNotExist) {
+// installDecided puts a state that is ready in the place of the store, if it was decided on: the raft log begins
+// behind it. It removes nothing but a store that was replaced before.
+func installDecided(c *Config, left *datadir.Remains) error {
+	if len(left.Snapshots) == 0 || !left.Log {
 		return nil
 	}
+	start, err := logStart(c.FS, c.WALDir)
 	if err != nil {
-		return fmt.Errorf("replica: %w", err)
+		return fmt.Errorf("replica: the raft log in %s, by which a snapshot is accepted: %w", c.WALDir, err)
 	}
-	for _, name := range names {
-		suffix, ok := strings.CutPrefix(name, base)
-		if !ok || suffix == "" {
-			continue
-		}
-		var at history.Applied
-		if n, err := fmt.Sscanf(suffix, ".snapshot-%x-%x", &at.Term, &at.Index); err == nil && n == 2 && filepath.Clean(c.readyDir(at)) == filepath.Join(dir, name) {
-			if err := settleReady(c, at); err != nil {
-				return fmt.Errorf("replica: the snapshot %s: %w", filepath.Join(dir, name), err)
-			}
-		}
+	i := slices.Index(left.Snapshots, history.Applied{Term: start.Term, Index: start.Index})
+	if i < 0 {
+		return nil
 	}
-	if ok, err := history.Exists(c.FS, c.HistoryDir); !ok || err != nil {
-		return err // nothing is removed that may be all there is
+	at := left.Snapshots[i]
+	c.Logger.Info("installing the snapshot that the last run had accepted", slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
+	if err := c.swap(c.readyDir(at)); err != nil {
+		return fmt.Errorf("replica: the snapshot %s: %w", c.readyDir(at), err)
+	}
+	left.Snapshots = slices.Delete(left.Snapshots, i, i+1)
+	left.Store = true
+	return nil
+}
+
+// removeRemains removes what former runs have left next to a store that is open.
+func removeRemains(c *Config, left *datadir.Remains) error {
+	for _, at := range left.Snapshots {
+		if err := c.dropIncoming(c.readyDir(at)); err != nil {
+			return fmt.Errorf("replica: the snapshot %s: %w", c.readyDir(at), err)
+		}
 	}
 	for _, suffix := range []string{incomingSuffix, partialSuffix, oldSuffix} {
 		if err := c.removeDir(c.HistoryDir + suffix); err != nil {
@@ -128,18 +133,6 @@ func settleSnapshot(c *Config) error {
 		}
 	}
 	return nil
-}
-
-func settleReady(c *Config, at history.Applied) error {
-	start, err := logStart(c.FS, c.WALDir)
-	if err != nil {
-		return err
-	}
-	if start != (wal.Start{Index: at.Index, Term: at.Term}) {
-		return c.dropIncoming(c.readyDir(at))
-	}
-	c.Logger.Info("installing the snapshot that the last run had accepted", slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
-	return c.swap(c.readyDir(at))
 }
 
 // logStart returns the position that the raft log begins behind, the zero one if there is none.

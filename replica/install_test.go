@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -291,11 +292,32 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 			}
 		}
 	}
-	// One that was not decided on is removed, and the raft log of a damaged disk decides nothing.
+	// Another raft log, or none, decides nothing, and nothing is removed.
 	p := newParcel(t, false)
 	disk := copyFS(t, p.decided(t), "data/wal", "data/history", p.cfg.readyDir(p.header.at))
-	other := p.cfg.readyDir(history.Applied{Term: p.header.at.Term, Index: p.header.at.Index + 1})
-	if err := disk.Rename(p.cfg.readyDir(p.header.at), other); err != nil {
+	if err := disk.Rename("data/history", "data/history.old"); err != nil { // the step before the last
+		t.Fatal(err)
+	}
+	other := memberConfig(disk, 1)
+	other.HistoryDir, other.WALDir = "other/history", "other/wal"
+	if r, err := Open(other); err != nil || r.Stop(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"none", "other/wal"} {
+		c := p.cfg
+		c.FS, c.WALDir = disk, dir
+		if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "that it had") {
+			t.Errorf("with the raft log in %s: %v", dir, err)
+		}
+	}
+	if installed, err := p.check(disk.Kill(), true); err != nil || !installed {
+		t.Errorf("with its own raft log: installed %v, %v", installed, err)
+	}
+	// One that was not decided on is removed, and the raft log of a damaged disk decides nothing.
+	p = newParcel(t, false)
+	disk = copyFS(t, p.decided(t), "data/wal", "data/history", p.cfg.readyDir(p.header.at))
+	aside := p.cfg.readyDir(history.Applied{Term: p.header.at.Term, Index: p.header.at.Index + 1})
+	if err := disk.Rename(p.cfg.readyDir(p.header.at), aside); err != nil {
 		t.Fatal(err)
 	}
 	c := p.cfg

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -29,40 +30,41 @@ type disk struct {
 // Creation makes the store first, because the raft log without it would not know who votes. A crash
 // between the two leaves a store at the first position without a log, and that is taken up here. A
 // log without a store, and a store that has moved on without a log, are the work of something else
-// and refused.
+// and refused. Nothing is removed before a store and a log are open that belong together.
 func openDisk(c *Config) (d disk, err error) {
 	defer func() {
 		if err != nil {
 			d.close()
 		}
 	}()
-	if err := settleSnapshot(c); err != nil {
-		return d, err
-	}
-	haveStore, err := history.Exists(c.FS, c.HistoryDir)
+	left, err := datadir.Find(c.FS, c.HistoryDir, c.WALDir)
 	if err != nil {
-		return d, fmt.Errorf("replica: looking for the store: %w", err)
-	}
-	haveLog, err := wal.Exists(c.FS, c.WALDir)
-	if err != nil {
-		return d, fmt.Errorf("replica: looking for the raft log: %w", err)
+		return d, fmt.Errorf("replica: %w", err)
 	}
 	// The log is looked at before the store is opened, so that one of another member or in a newer
 	// format leaves the store as it is.
 	var owner wal.Identity
-	if haveLog {
+	if left.Log {
 		if owner, err = wal.Peek(c.FS, c.WALDir); err != nil {
 			return d, fmt.Errorf("replica: the raft log in %s: %w", c.WALDir, err)
 		}
 	}
+	if err := installDecided(c, &left); err != nil {
+		return d, err
+	}
 	switch {
-	case haveStore:
+	case left.Store:
 		d.store, err = history.Open(c.historyOptions(owner))
 		if errors.Is(err, history.ErrIdentity) {
 			err = fmt.Errorf("replica: store and raft log do not belong together: %w", err)
 		}
-	case haveLog:
-		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere", c.WALDir, c.HistoryDir)
+	case left.Restoring:
+		return d, fmt.Errorf("replica: %w", datadir.ErrRestoring(filepath.Dir(filepath.Clean(c.HistoryDir))))
+	case left.Log:
+		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere; start the member with the --data-dir that it had", c.WALDir, c.HistoryDir)
+	case !left.None():
+		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and next to the store's place are parts of a member that was installing a snapshot: start it with the --data-dir and the --wal-dir that it had",
+			c.HistoryDir, c.WALDir)
 	default:
 		d.store, err = createStore(c)
 	}
@@ -72,17 +74,21 @@ func openDisk(c *Config) (d disk, err error) {
 	var id wal.Identity
 	id.ClusterID, id.MemberID = d.store.Identity()
 	switch at := d.store.Applied(); {
-	case haveLog:
+	case left.Log:
 		o := c.walOptions(id)
 		o.Applied = wal.Start{Index: at.Index, Term: at.Term}
 		if d.log, err = wal.Open(o); err != nil {
 			err = fmt.Errorf("replica: %w", err)
 		}
-	case at == first, at == history.Applied{}:
-		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})
-	default:
-		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere",
+	case at != first && at != history.Applied{}, len(left.Snapshots) > 0:
+		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere; start the member with the --wal-dir that it had",
 			c.HistoryDir, at.Index, c.WALDir)
+	default:
+		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})
+	}
+	if err == nil {
+		// The store and the raft log belong together: the rest is needless.
+		err = removeRemains(c, &left)
 	}
 	return d, err
 }

@@ -6,8 +6,9 @@
 // # Invariants
 //
 //  1. A directory that has anything in it is not touched. After an error nothing is left of what was made.
-//  2. The store gets its name when it is whole and durable. A crash leaves a directory without a store,
-//     in which the next attempt begins anew.
-//  3. What members of one cluster build out of one backup is the same state at the same position.
+//  2. The store gets its name when it is whole and durable. Before that it has another name, which is there from the
+//     first step on: a member does not start next to it, and the next attempt begins anew.
+//  3. What members of one cluster build out of one backup is the same state at the same position. The id of the
+//     cluster is derived from the backup: members that do not begin alike refuse each other.
 //  4. Of a backup that is damaged nothing is built.
 package restore

@@ -22,7 +22,7 @@ import (
 )
 
 // buildName is what the store is called, in the data directory, before it is whole.
-const buildName = datadir.HistoryName + ".restoring"
+var buildName = datadir.RestoringName(datadir.HistoryName)
 
 // batchBytes is about how many bytes of records are one batch of the store.
 const batchBytes = 1 << 20
@@ -124,7 +124,6 @@ func newBuilder(ctx context.Context, o *Options) (*builder, error) {
 		return nil, fmt.Errorf("--initial-cluster: %w", err)
 	}
 	b := &builder{ctx: ctx, o: o, members: members, dirs: directories{fs: o.FS, data: o.DataDir, wal: o.WALDir}}
-	b.res.ClusterID = cluster.ID(members.IDs())
 	for _, m := range members.Members() {
 		if m.Name == o.Name {
 			b.res.MemberID = m.ID
@@ -146,6 +145,7 @@ func (b *builder) build() error {
 	if free, err := b.o.FS.Free(b.o.DataDir); err == nil && free < src.size {
 		return fmt.Errorf("%w: %s has room for %d bytes, and the backup has %d", kv.ErrNoSpace, b.o.DataDir, free, src.size)
 	}
+	b.res.ClusterID = b.clusterID(src)
 	ho := history.Options{FS: b.o.FS, Dir: b.dirs.build(), ClusterID: b.res.ClusterID, MemberID: b.res.MemberID, NoSync: b.o.NoSync}
 	if b.log, err = history.Create(ho, history.Applied{}, nil); err != nil {
 		return err
@@ -168,6 +168,16 @@ func (b *builder) build() error {
 	b.res.Alarms = c.Alarms
 	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
 	return b.finish()
+}
+
+// clusterID is one that only members have that are restored from the same backup, in the same way. One that was not
+// restored, or not to its end, begins with another id, and can neither vote among those nor lead them.
+func (b *builder) clusterID(s *source) uint64 {
+	last := s.db.State.Index
+	if n := len(s.entries); n > 0 {
+		last = s.entries[n-1].GetIndex()
+	}
+	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.State.Compact, 0)), b.o.BumpRevision)
 }
 
 // record takes a record of the backup.
@@ -259,27 +269,48 @@ func (d *directories) make() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.made = true
-		return d.fs.MkdirAll(d.data)
 	case err != nil:
 		return fmt.Errorf("data-dir %q not empty or could not be read: %w", d.data, err)
+	default:
+		names = slices.DeleteFunc(names, func(n string) bool { return n == buildName || n == "lost+found" })
+		if len(names) > 0 {
+			return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it", d.data, strings.Join(names[:min(len(names), 3)], ", "))
+		}
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return n == buildName || n == "lost+found" })
-	if len(names) > 0 {
-		return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it", d.data, strings.Join(names[:min(len(names), 3)], ", "))
+	// The name of the unfinished store comes before everything else, and stays: a member that is started here refuses to
+	// begin without data.
+	err = d.fs.MkdirAll(d.build())
+	if err == nil {
+		err = d.clearBuild()
 	}
-	return d.removeBuild()
+	if err != nil {
+		_ = d.remove() // the next attempt does
+	}
+	return err
 }
 
-// removeBuild removes a store that is not whole.
-func (d *directories) removeBuild() error {
+// clearBuild removes the files of a store that is not whole.
+func (d *directories) clearBuild() error {
 	names, err := d.fs.List(d.build())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	for _, n := range append(names, "") {
+	for _, n := range names {
 		if err == nil {
 			err = d.fs.Remove(filepath.Join(d.build(), n))
 		}
+	}
+	return err
+}
+
+// removeBuild removes a store that is not whole.
+func (d *directories) removeBuild() error {
+	err := d.clearBuild()
+	if err == nil {
+		err = d.fs.Remove(d.build())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }

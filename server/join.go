@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"vigil/cluster"
+	"vigil/datadir"
 	"vigil/fsm"
-	"vigil/history"
 	"vigil/peer"
 	"vigil/replica"
 )
@@ -142,19 +142,22 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 	return 0, nil, errs
 }
 
-// origin says what a member without data begins with: the members of a new cluster, or the cluster it
-// joins. It writes nothing.
+// origin returns what a member without data begins with: the members of a new cluster, or the cluster it
+// joins. It writes nothing. A member with any part of its data begins with that: what a snapshot was replacing when the
+// member ended is completed, and what cannot be completed is refused, where the data is opened.
 func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *replica.Joining, err error) {
 	c := &m.cfg
-	have, err := history.Exists(c.FS, filepath.Join(c.DataDir, "history"))
+	left, err := datadir.Find(c.FS, filepath.Join(c.DataDir, datadir.HistoryName), c.WALDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("data directory %s: %w", c.DataDir, err)
 	}
 	switch {
-	case have && c.Discovery.Wanted():
+	case left.Restoring && !left.Store:
+		return nil, nil, datadir.ErrRestoring(c.DataDir)
+	case !left.None() && c.Discovery.Wanted():
 		m.log.Warn("discovery token is ignored since cluster already initialized; valid logs are found", "wal-dir", c.WALDir)
 		return nil, nil, nil
-	case have:
+	case !left.None():
 		return nil, nil, nil
 	case c.ForceNewCluster:
 		return nil, nil, fmt.Errorf("--force-new-cluster: %s has no data to keep; check --data-dir", c.DataDir)
@@ -173,15 +176,19 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 }
 
 // notYetStarted refuses to make a member again that the cluster knows as started: its data is lost, and
-// with it its vote and what it acknowledged.
+// with it its vote and what it acknowledged. It refuses to begin a cluster whose members belong to another one.
 func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) error {
 	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
 	if err != nil {
 		return fmt.Errorf("--initial-cluster: %w", err)
 	}
-	_, known, err := m.askCluster(ctx, members, askNow)
+	id, known, err := m.askCluster(ctx, members, askNow)
 	if err != nil {
 		return nil // nobody is there yet
+	}
+	if begins := cluster.ID(all.IDs()); id != begins {
+		return fmt.Errorf("a member of --initial-cluster belongs to cluster %x, and %s has no data and would begin cluster %x: check --data-dir; if that cluster was restored from a backup, restore this member from the same backup, with the same --initial-cluster and --initial-cluster-token; if this member is new to it, add it with `etcdctl member add` and start it with --initial-cluster-state=existing",
+			id, m.cfg.DataDir, begins)
 	}
 	for _, x := range all.Members() {
 		if x.Name != m.cfg.Name {

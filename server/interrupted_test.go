@@ -1,0 +1,427 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"vigil/cluster"
+	"vigil/internal/vfs"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+	"vigil/kv"
+	"vigil/restore"
+)
+
+// trio is the configuration of three members on loopback, each with a file system of its own.
+type trio struct {
+	t    *testing.T
+	urls [3]string
+	fs   [3]vfs.FS
+}
+
+func newTrio(t *testing.T) *trio {
+	t.Helper()
+	c := &trio{t: t}
+	for i := range c.urls {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.urls[i] = "http://" + l.Addr().String()
+		l.Close()
+		c.fs[i] = memfs.New()
+	}
+	return c
+}
+
+func (c *trio) config(i int, fsys vfs.FS) Config {
+	var list []string
+	for j, u := range c.urls {
+		list = append(list, fmt.Sprintf("m%d=%s", j, u))
+	}
+	return Config{
+		Name: fmt.Sprintf("m%d", i), DataDir: "m.vigil", FS: fsys,
+		ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs: []string{c.urls[i]}, InitialAdvertisePeerURLs: []string{c.urls[i]}, InitialCluster: strings.Join(list, ","),
+		HeartbeatInterval: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
+		SnapshotCount: 100, SnapshotCatchUpEntries: 10,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// start starts a member, and stops it at the end of the test.
+func (c *trio) start(i int) *Member {
+	c.t.Helper()
+	m, err := Start(c.config(i, c.fs[i]))
+	if err != nil {
+		c.t.Fatalf("m%d: %v", i, err)
+	}
+	c.t.Cleanup(func() { stop(c.t, m) })
+	return m
+}
+
+// restore builds the data directory of a member out of a backup.
+func (c *trio) restore(i int, fsys vfs.FS, backup []byte) error {
+	write := func(fsys vfs.FS) error {
+		f, err := fsys.Create("backup.db")
+		if err == nil {
+			_, err = f.WriteAt(backup, 0)
+		}
+		if err == nil {
+			err = f.Sync()
+		}
+		if err == nil {
+			err = fsys.SyncDir(".")
+		}
+		return err
+	}
+	if _, err := fsys.Stat("backup.db"); err != nil {
+		if err := write(fsys); err != nil {
+			return err
+		}
+	}
+	o := restore.Options{FS: fsys, Source: "backup.db", DataDir: "m.vigil", Name: fmt.Sprintf("m%d", i), Token: "etcd-cluster", SkipHash: true}
+	for j, u := range c.urls {
+		o.Members = append(o.Members, cluster.Member{Name: fmt.Sprintf("m%d", j), PeerURLs: []string{u}})
+	}
+	_, err := restore.Run(context.Background(), o)
+	return err
+}
+
+// aBackup is the file of a member with some keys, and the revision that it ends at.
+func aBackup(t *testing.T) (file []byte, revision int64) {
+	t.Helper()
+	m, _ := member(t, Config{FS: memfs.New(), DataDir: "m"})
+	for i := range 50 {
+		if _, err := m.replica.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("v")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := m.replica.Backup(t.Context(), "3.7.0", "3.7.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	var out bytes.Buffer
+	if err := b.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), b.Revision()
+}
+
+// cutter ends a file system at its nth change: by a loss of power, the death of the process, or an error.
+type cutter struct {
+	*faultfs.FS
+	changes atomic.Int64
+	once    sync.Once
+	after   *memfs.FS
+}
+
+// The ways in which a file system ends.
+const (
+	powerLoss = iota
+	killed
+)
+
+func cutAt(disk *memfs.FS, n int64, how int, rng *rand.Rand) *cutter {
+	c := &cutter{}
+	c.FS = faultfs.New(disk, func(op faultfs.Op, _ string) faultfs.Fault {
+		if !op.Changes() || c.changes.Add(1) < n {
+			return faultfs.None
+		}
+		c.once.Do(func() {
+			if how == powerLoss {
+				c.after = disk.Crash(rng)
+			} else {
+				c.after = disk.Kill()
+			}
+		})
+		return faultfs.Fail
+	})
+	return c
+}
+
+// left returns what is on the disk afterwards, and whether it was cut.
+func (c *cutter) left(disk *memfs.FS) (*memfs.FS, bool) {
+	c.once.Do(func() {})
+	if c.after == nil {
+		return disk.Kill(), false
+	}
+	return c.after, true
+}
+
+// A restore of one of three members ends at each of its steps. The member that is started there has what was restored,
+// or refuses with the advice to restore; it never begins empty, and the other two serve the restored keys.
+func TestInterruptedRestore(t *testing.T) {
+	backup, revision := aBackup(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 41))
+	// others begins a cluster whose third member was not started yet: its data directory comes back as it was, which a
+	// member that has voted must not.
+	others := func() *trio {
+		c := newTrio(t)
+		for i := range 2 {
+			if err := c.restore(i, c.fs[i], backup); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range []*Member{c.start(0), c.start(1)} {
+			<-m.replica.Ready()
+		}
+		return c
+	}
+	for _, how := range []int{powerLoss, killed} {
+		refused, served := 0, 0
+		c := others()
+		for n := int64(1); ; n++ {
+			disk := memfs.New()
+			cut := cutAt(disk, n, how, rng)
+			cut.changes.Store(-3) // placing the backup: create, write, two syncs
+			err := c.restore(2, cut, backup)
+			after, was := cut.left(disk)
+			if !was && err != nil {
+				t.Fatal(err)
+			}
+			m, err := Start(c.config(2, after))
+			switch {
+			case err != nil:
+				refused++
+				if !strings.Contains(err.Error(), "restore") || strings.Contains(err.Error(), "member remove") {
+					t.Errorf("step %d: refused with the advice %q", n, err)
+				}
+				if !was {
+					t.Fatalf("a complete restore: %v", err)
+				}
+				if err := c.restore(2, after, backup); err != nil {
+					t.Errorf("step %d: the advice does not help: %v", n, err)
+				}
+			default:
+				served++
+				select {
+				case <-m.replica.Ready():
+					if got := m.replica.Status().Revision; got < revision {
+						t.Errorf("step %d: it serves revision %d, the backup has %d", n, got, revision)
+					}
+				case <-time.After(20 * time.Second):
+					t.Errorf("step %d: it started and serves nobody", n)
+				}
+				stop(t, m)
+				c = others()
+			}
+			if !was {
+				break
+			}
+		}
+		t.Logf("%d refused, %d served", refused, served)
+		if refused < 5 || served == 0 {
+			t.Errorf("%d refused, %d served", refused, served)
+		}
+	}
+}
+
+// A member without data cannot become part of a restored cluster, and cannot lead it, also when it starts first.
+func TestEmptyMemberIsNoPartOfARestoredCluster(t *testing.T) {
+	backup, revision := aBackup(t)
+	c := newTrio(t)
+	empty := c.start(2)
+	for i := range 2 {
+		if err := c.restore(i, c.fs[i], backup); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		m := c.start(i)
+		defer func() {
+			<-m.replica.Ready()
+			if got := m.replica.Status().Revision; got < revision {
+				t.Errorf("revision %d, the backup has %d", got, revision)
+			}
+			if a, b := m.replica.Header().ClusterID, empty.replica.Header().ClusterID; a == b {
+				t.Errorf("the restored member and the empty one are of the same cluster %x", a)
+			}
+			if empty.replica.Status().Leader != 0 {
+				t.Error("the empty member has a leader")
+			}
+		}()
+	}
+}
+
+// A member ends at each step of its first start and of its first write. The next start succeeds, and what was
+// acknowledged is there.
+func TestInterruptedFirstStart(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 33))
+	begin := func(fsys vfs.FS) (*Member, error) {
+		return Start(Config{DataDir: "m.vigil", FS: fsys, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
+			ListenPeerURLs: []string{"http://127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler)})
+	}
+	put := func(m *Member, key string) bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		_, err := m.replica.Put(ctx, &kv.PutRequest{Key: []byte(key)})
+		return err == nil
+	}
+	for _, how := range []int{powerLoss, killed} {
+		steps := int64(0)
+		for n := int64(1); ; n++ {
+			disk := memfs.New()
+			cut := cutAt(disk, n, how, rng)
+			acknowledged := false
+			m, err := begin(cut)
+			if err == nil {
+				select {
+				case <-m.replica.Ready():
+					acknowledged = put(m, "a")
+				case <-m.Failed():
+				}
+			}
+			after, was := cut.left(disk)
+			if m != nil {
+				ctx, cancel := context.WithCancel(context.Background())
+				cancel()
+				_ = m.Close(ctx)
+			}
+			if m, err = begin(after); err != nil {
+				t.Fatalf("step %d: %v", n, err)
+			}
+			<-m.replica.Ready()
+			res, err := m.replica.Range(t.Context(), &kv.RangeRequest{Key: []byte("a")})
+			if err != nil || acknowledged && res.Count == 0 {
+				t.Errorf("step %d: acknowledged %t, found %+v, %v", n, acknowledged, res, err)
+			}
+			stop(t, m)
+			if !was {
+				break
+			}
+			steps = n
+		}
+		if steps < 10 {
+			t.Errorf("only %d steps", steps)
+		}
+	}
+}
+
+// A member ends at each change of a name while it receives and installs a snapshot. The next start goes on, and it
+// catches up: nothing of an intact voter has to be thrown away.
+func TestInterruptedInstall(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 34))
+	c := newTrio(t)
+	lead, _ := c.start(0), c.start(1)
+	begin := func(fsys vfs.FS) *Member {
+		m, err := Start(c.config(2, fsys))
+		if err != nil {
+			t.Fatalf("the third member does not start: %v", err)
+		}
+		return m
+	}
+	disk := memfs.New()
+	m := begin(disk)
+	<-m.replica.Ready()
+	<-lead.replica.Ready()
+	revision := int64(0)
+	write := func() {
+		for range 250 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			res, err := lead.replica.Put(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 200)})
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision = res.Revision
+		}
+	}
+	await := func(what string, m *Member, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s; revision %d of %d, %+v", what, m.replica.Status().Revision, revision, m.replica.Metrics().Snapshots)
+			}
+		}
+	}
+	write()
+	await("it does not keep up", m, func() bool { return m.replica.Status().Revision >= revision })
+	stop(t, m)
+	moves := func(op faultfs.Op, name string) bool {
+		return op == faultfs.OpRename && strings.HasPrefix(filepath.Base(name), "history")
+	}
+	for _, how := range []int{killed, powerLoss} {
+		for _, late := range []bool{false, true} { // before the change of the name, or at the change after it
+			for n := int64(1); ; n++ {
+				write()
+				var renames atomic.Int64
+				var armed atomic.Bool
+				cut := &cutter{}
+				decide := func(op faultfs.Op, name string) faultfs.Fault {
+					if !op.Changes() {
+						return faultfs.None
+					}
+					due := armed.Load()
+					if moves(op, name) && renames.Add(1) == n {
+						due = !late
+						armed.Store(true)
+					}
+					if due {
+						cut.once.Do(func() {
+							if how == powerLoss {
+								cut.after = disk.Crash(rng)
+							} else {
+								cut.after = disk.Kill()
+							}
+						})
+						return faultfs.Fail
+					}
+					return faultfs.None
+				}
+				cut.FS = faultfs.New(disk, decide)
+				m := begin(cut)
+				installed := func() bool { return m.replica.Metrics().Snapshots.Installed > 0 }
+				failed := false
+				await("it is neither cut nor brought up", m, func() bool {
+					select {
+					case <-m.Failed():
+						failed = true
+					default:
+					}
+					return failed || armed.Load() || installed() && m.replica.Status().Revision >= revision
+				})
+				if armed.Load() && late { // the change after it may take a moment
+					for end := time.Now().Add(time.Second); !failed && !installed() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+						select {
+						case <-m.Failed():
+							failed = true
+						default:
+						}
+					}
+				}
+				after, was := cut.left(disk)
+				ctx, cancel := context.WithCancel(context.Background())
+				cancel()
+				_ = m.Close(ctx)
+				disk = after
+				m = begin(disk)
+				await("it does not catch up", m, func() bool { return m.replica.Status().Revision >= revision })
+				stop(t, m)
+				if !was {
+					if n < 3 {
+						t.Errorf("only %d changes of names", n-1)
+					}
+					break
+				}
+			}
+		}
+	}
+}
