@@ -25,7 +25,7 @@ var (
 
 // decide reads from a connection until it is clear what it is.
 func (m *Mux) decide(conn net.Conn) (*prefixed, *Listener, error) {
-	if err := conn.SetDeadline(time.Now().Add(m.o.Timeout)); err != nil {
+	if err := m.limit(conn, m.o.Timeout, drainTime); err != nil {
 		return nil, nil, err
 	}
 	c := &prefixed{Conn: conn, first: make([]byte, 0, len(preface))}

@@ -46,7 +46,7 @@ func (m *Mux) split(root net.Conn, e *list.Element, c *prefixed) (*Listener, err
 	if closed {
 		return nil, net.ErrClosed
 	}
-	if err := root.SetDeadline(time.Now().Add(sortTimeout)); err != nil {
+	if err := m.limit(root, sortTimeout, drainTime); err != nil {
 		return nil, err
 	}
 	if _, err := c.Conn.Write(serverPreface); err != nil {

@@ -8,7 +8,9 @@
 //     connections delay nobody.
 //  3. TLS where there is none, and none where there must be, ends the connection at its first byte, with
 //     a line in the log. There are at most 10 such lines a second.
-//  4. After Close has returned no goroutine of this package is left, and every connection that was
+//  4. Drain takes no new connections and loses no request: a connection to which anything was written is handed
+//     over, so that who serves it can end it in good order.
+//  5. After Close has returned no goroutine of this package is left, and every connection that was
 //     not handed over is closed.
 //
 // What is neither protocol goes where HTTP/1 goes, which has an answer for it. A connection that is
@@ -17,6 +19,7 @@ package portmux
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -70,8 +73,9 @@ type Mux struct {
 		sync.Mutex
 		pending *list.List // of net.Conn, the oldest first
 		// known are the connections that are HTTP/2 and have made no request yet.
-		known  map[net.Conn]struct{}
-		closed bool
+		known    map[net.Conn]struct{}
+		draining bool
+		closed   bool
 	}
 }
 
@@ -101,8 +105,8 @@ func (m *Mux) HTTP1() net.Listener { return m.http1 }
 // HTTP2 returns the listener that gets HTTP/2 connections.
 func (m *Mux) HTTP2() net.Listener { return m.http2 }
 
-// Serve accepts connections until Close, after which it returns nil, or until the listener fails for
-// good.
+// Serve accepts connections until Drain or Close, after which it returns nil, or until the listener fails
+// for good.
 func (m *Mux) Serve() error {
 	var delay time.Duration
 	for {
@@ -114,7 +118,7 @@ func (m *Mux) Serve() error {
 			}
 			continue
 		}
-		if m.isClosed() {
+		if m.isOver() {
 			return nil
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -131,6 +135,45 @@ func (m *Mux) Serve() error {
 	}
 }
 
+// drainTime is how long a connection may still take to say what it is when there shall be no more.
+const drainTime = 100 * time.Millisecond
+
+// Drain closes the listener and waits until every connection that is undecided is handed over or closed, or
+// ctx ends. Whoever accepts from HTTP1 and HTTP2 must do so until then.
+func (m *Mux) Drain(ctx context.Context) error {
+	m.mu.Lock()
+	m.mu.draining = true
+	now := time.Now()
+	for e := m.mu.pending.Front(); e != nil; e = e.Next() {
+		e.Value.(net.Conn).SetReadDeadline(now.Add(drainTime))
+	}
+	for c := range m.mu.known {
+		c.SetReadDeadline(now)
+	}
+	m.mu.Unlock()
+	err := m.root.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.wg.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// limit sets how long a connection may take for its next step: d, or rest while the Mux drains.
+func (m *Mux) limit(conn net.Conn, d, rest time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.draining {
+		d = min(d, rest)
+	}
+	return conn.SetDeadline(time.Now().Add(d))
+}
+
 // Close closes the listener and every connection that is undecided or not yet accepted, and waits
 // until that is done.
 func (m *Mux) Close() error {
@@ -145,25 +188,29 @@ func (m *Mux) Close() error {
 	for c := range m.mu.known {
 		c.Close()
 	}
+	drained := m.mu.draining
 	m.mu.Unlock()
 	err := m.root.Close()
+	if drained && errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
 	m.http1.Close()
 	m.http2.Close()
 	m.wg.Wait()
 	return err
 }
 
-func (m *Mux) isClosed() bool {
+func (m *Mux) isOver() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.mu.closed
+	return m.mu.closed || m.mu.draining
 }
 
 // begin starts to look at a connection; false if the Mux is closed.
 func (m *Mux) begin(conn net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.closed {
+	if m.mu.closed || m.mu.draining {
 		conn.Close()
 		return false
 	}

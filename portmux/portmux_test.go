@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -340,5 +342,91 @@ func TestRealServers(t *testing.T) {
 	f, err := http2.NewFramer(nil, r).ReadFrame()
 	if err != nil || f.Header().Type != http2.FrameSettings {
 		t.Errorf("%v, %v", f, err)
+	}
+}
+
+// TestDrain ends the accepting while connections are in every state that they can be in.
+func TestDrain(t *testing.T) {
+	root, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(root, Options{SplitHTTP2: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	var mu sync.Mutex
+	got := map[string]int{}
+	var accepting sync.WaitGroup
+	for name, l := range map[string]net.Listener{"http1": m.HTTP1(), "http2": m.HTTP2()} {
+		accepting.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				t.Cleanup(func() { c.Close() })
+				mu.Lock()
+				got[name]++
+				mu.Unlock()
+			}
+		})
+	}
+	open := func(said string) net.Conn {
+		c, err := net.Dial("tcp", root.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := c.Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	silent, half := open(""), open(preface[:10])
+	// Something was written to this one: it may have made a request, and is served.
+	promised := open(preface)
+	if _, err := io.ReadFull(promised, make([]byte, len(serverPreface))); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		m.mu.Lock()
+		n := m.mu.pending.Len()
+		m.mu.Unlock()
+		if n == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are undecided", n)
+		}
+	}
+	began := time.Now()
+	if err := m.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	for _, c := range []net.Conn{silent, half} {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if n, err := c.Read(make([]byte, 1)); err == nil || n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("an undecided connection is open: %v", err)
+		}
+	}
+	if c, err := net.Dial("tcp", root.Addr().String()); err == nil {
+		c.Close()
+		t.Error("it still listens")
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	accepting.Wait()
+	if got["http2"] != 1 || got["http1"] != 0 {
+		t.Errorf("handed over: %v", got)
 	}
 }

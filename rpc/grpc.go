@@ -35,6 +35,7 @@ type Server struct {
 	health  *health.Server
 	methods map[string]*method // by full name; not changed after NewServer
 
+	door     door
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
 	watching sync.WaitGroup
 }
@@ -127,17 +128,21 @@ func (s *Server) options() []grpc.ServerOption {
 // Serve accepts connections until the listener fails or the server stops, which is no error. It may
 // be called for several listeners, and closes them.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(listener{l}); err != nil && err != grpc.ErrServerStopped {
-		return err
+	if !s.door.open(l) {
+		return l.Close()
 	}
-	return nil
+	err := s.grpc.Serve(listener{l, &s.door})
+	if s.door.close(l) || err == grpc.ErrServerStopped {
+		return nil
+	}
+	return err
 }
 
 // EndStreams ends the streams that are open, with the status that stands for an error of kv.
 func (s *Server) EndStreams(err error) { s.svc.streams.end(statusOf(err)) }
 
-// Stop refuses new calls, ends the streams and waits for the unary calls, until ctx ends; then it
-// cancels them and waits for their handlers.
+// Stop refuses new connections and calls, ends the streams and waits for the unary calls, until ctx ends; then
+// it cancels them and waits for their handlers.
 func (s *Server) Stop(ctx context.Context) {
 	s.stop()
 	s.watching.Wait()
@@ -145,6 +150,7 @@ func (s *Server) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		s.door.shut(ctx)
 		s.grpc.GracefulStop()
 	}()
 	s.svc.streams.stop()

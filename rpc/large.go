@@ -2,9 +2,7 @@ package rpc
 
 import (
 	"context"
-	"net"
 	"runtime"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/mem"
@@ -185,69 +183,4 @@ func contents(r *kv.TxnResult, ranges []*kv.RangeResult) (_ []*kv.RangeResult, b
 		}
 	}
 	return ranges, bytes
-}
-
-// listener hands out connections that know their flights.
-type listener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &clientConn{Conn: c}, nil
-}
-
-// clientConn is a client's connection. A call finds it by the address of its peer.
-type clientConn struct {
-	net.Conn
-
-	mu struct {
-		sync.Mutex
-		flights map[*flight]struct{} // nil until there is one
-		closed  bool
-	}
-}
-
-// connAddr is the address of a connection's other end, with the connection.
-type connAddr struct {
-	net.Addr
-	conn *clientConn
-}
-
-// RemoteAddr implements net.Conn.
-func (c *clientConn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
-
-// Close implements net.Conn. What the transport had not sent, it will not.
-func (c *clientConn) Close() error {
-	err := c.Conn.Close()
-	c.mu.Lock()
-	flights := c.mu.flights
-	c.mu.flights, c.mu.closed = nil, true
-	c.mu.Unlock()
-	for f := range flights {
-		f.lost()
-	}
-	return err
-}
-
-// add keeps a flight; false if the connection is closed.
-func (c *clientConn) add(f *flight) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.closed {
-		return false
-	}
-	if c.mu.flights == nil {
-		c.mu.flights = map[*flight]struct{}{}
-	}
-	c.mu.flights[f] = struct{}{}
-	return true
-}
-
-func (c *clientConn) remove(f *flight) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.mu.flights, f)
 }

@@ -252,7 +252,13 @@ func (m *Member) close(ctx context.Context) error {
 	if m.replica != nil && m.starting != nil {
 		m.replica.HandOver(ctx)
 	}
-	// Clients first: they get answers from a pipeline that still works.
+	// Clients first: they get answers from a pipeline that still works. The doors before the services, which
+	// close what comes to them then: a client whose connection is accepted sends a request at once.
+	for _, d := range m.doors {
+		if d.mux != nil {
+			errs = append(errs, ignoreClosed(d.mux.Drain(ctx)))
+		}
+	}
 	if m.rpc != nil {
 		m.rpc.Stop(ctx)
 	}
