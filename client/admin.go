@@ -10,15 +10,8 @@ import (
 // Calls for operators return the messages of the API as they are.
 
 // ask makes a call in the generated form.
-func ask[R any, P interface {
-	*R
-	proto.Message
-}](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
-	resp := new(R)
-	if err := c.call(ctx, m, key, &cold{Message: req}, P(resp)); err != nil {
-		return nil, err
-	}
-	return resp, nil
+func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
+	return call[R](ctx, c, m, key, &cold{Message: req})
 }
 
 var (

@@ -24,12 +24,8 @@ func (c *Client) AuthStatus(ctx context.Context) (*etcdserverpb.AuthStatusRespon
 
 // Authenticate exchanges a password for a token. A client with Config.Username does it by itself.
 func (c *Client) Authenticate(ctx context.Context, user, password string) (*etcdserverpb.AuthenticateResponse, error) {
-	resp := new(etcdserverpb.AuthenticateResponse)
 	req := &cold{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
-	if err := c.invoke(ctx, &authenticateMethod, user, req, resp, newPass(Token{})); err != nil {
-		return nil, err
-	}
-	return resp, nil
+	return callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, user, req, newPass(Token{}))
 }
 
 // UserAdd adds a user with a password.

@@ -2,13 +2,7 @@ package client
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"strings"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 )
 
 // method is a call of the API.
@@ -20,14 +14,25 @@ type method struct {
 	// leader tells that it is of no use at a member without a leader. Such a member then refuses it at once,
 	// which settles that it was not applied.
 	leader bool
+	// lasting tells that it is a stream that goes on until the client ends it.
+	lasting bool
 }
 
 func read(service, name, op string) method {
-	return method{"/etcdserverpb." + service + "/" + name, op, false, true}
+	return method{name: "/etcdserverpb." + service + "/" + name, op: op, leader: true}
 }
 
 func write(service, name, op string) method {
-	return method{"/etcdserverpb." + service + "/" + name, op, true, true}
+	m := read(service, name, op)
+	m.write = true
+	return m
+}
+
+// stream makes a stream of a call that lasts.
+func stream(service, name, op string) method {
+	m := read(service, name, op)
+	m.lasting = true
+	return m
 }
 
 // anyone makes a call that also a member without a leader answers.
@@ -36,221 +41,41 @@ func (m method) anyone() method {
 	return m
 }
 
-// tracked is a request of which is known whether it was sent.
+// tracked is a request of which is known whether the last attempt has sent it.
 type tracked interface {
+	begin()
 	sent() bool
 	first() *outgoing
 }
 
-// outgoing is the context of a call: the caller's, with the metadata of a pass.
-type outgoing struct {
-	context.Context
-	pass context.Context
-}
-
-// Value implements context.Context.
-func (o *outgoing) Value(key any) any {
-	if v := o.pass.Value(key); v != nil {
-		return v
-	}
-	return o.Context.Value(key)
-}
-
-// with adds a pass to a context. room is where the result may go.
-func with(ctx, pass context.Context, room *outgoing) context.Context {
-	if own, ok := metadata.FromOutgoingContext(ctx); ok {
-		md, _ := metadata.FromOutgoingContext(pass)
-		return metadata.NewOutgoingContext(ctx, metadata.Join(md, own))
-	}
-	*room = outgoing{ctx, pass}
-	return room
-}
-
 // call makes a call, and tries again as far as that is safe.
-func (c *Client) call(ctx context.Context, m *method, key string, req tracked, resp any) error {
-	return c.invoke(ctx, m, key, req, resp, nil)
+func call[R any](ctx context.Context, c *Client, m *method, key string, req tracked) (*R, error) {
+	return callWith[R](ctx, c, m, key, req, nil)
 }
 
-// invoke is call with a given pass, or one that is got if it is nil.
-func (c *Client) invoke(ctx context.Context, m *method, key string, req tracked, resp any, given *pass) (err error) {
+// callWith is call with a given pass, or one that is got if it is nil. Each attempt has an answer of its own: what
+// came of one that failed is not part of the next one's.
+func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *pass) (resp *R, err error) {
 	h := &c.core.cfg.Hooks
 	if h.StartCall != nil {
 		ctx = h.StartCall(ctx, m.name)
 	}
-	a := attempts{c: c, m: m, key: key, given: given}
+	a := attempts{c: c, m: m, key: key, given: given, room: req.first()}
 	if h.EndCall != nil {
 		began := time.Now()
 		defer func() {
 			h.EndCall(ctx, Call{Method: m.name, Member: a.where(), Attempts: a.n, Duration: time.Since(began), Err: err})
 		}()
 	}
-	for room := req.first(); ; {
-		octx, e := a.next(ctx, room)
-		if e != nil {
-			return e
-		}
-		if e = a.at.conn.Invoke(octx, m.name, req, resp); e == nil {
-			return nil
-		}
-		room = new(outgoing) // gRPC may not be done with the first
-		if err := a.failed(ctx, e, req.sent()); err != nil {
-			return err
-		}
+	err = a.run(ctx, func(ctx context.Context) (bool, error) {
+		resp = new(R)
+		req.begin()
+		err := a.at.conn.Invoke(ctx, m.name, req, resp)
+		return req.sent(), err
+	})
+	if err != nil {
+		return nil, err
 	}
-}
-
-// mostRenewals is how many tokens in a row a server may refuse before it is believed.
-const mostRenewals = 2
-
-// attempts is the state of a call that is tried until it is answered.
-type attempts struct {
-	c      *Client
-	m      *method
-	key    string
-	given  *pass
-	pass   *pass
-	at     *member // of the last attempt
-	avoid  *member
-	n      int
-	renews int
-}
-
-func (a *attempts) where() string {
-	if a.at == nil {
-		return ""
-	}
-	return a.at.name
-}
-
-// next gets a member and a pass for another attempt.
-func (a *attempts) next(ctx context.Context, room *outgoing) (context.Context, error) {
-	core := a.c.core
-	var err error
-	if a.pass = a.given; a.pass == nil {
-		if a.pass, err = core.tokens.get(ctx); err != nil {
-			return nil, a.local(ctx, err)
-		}
-	}
-	if a.at, err = core.pool.pick(ctx, a.c.pin, a.avoid); err != nil {
-		return nil, a.local(ctx, err)
-	}
-	a.n++
-	md := a.pass.plain
-	if a.m.leader {
-		md = a.pass.leader
-	}
-	return with(ctx, md, room), nil
-}
-
-// local words an error that came before anything was sent.
-func (a *attempts) local(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
-	}
-	e := &Error{Op: a.m.op, Key: a.key, Code: codes.Unavailable, Text: err.Error(), kind: err}
-	if ctx.Err() != nil {
-		e.Code = codes.Canceled
-		if errors.Is(err, context.DeadlineExceeded) {
-			e.Code = codes.DeadlineExceeded
-		}
-	}
-	return e
-}
-
-// failed judges an error. It returns nil when it is time for another attempt.
-func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
-	core := a.c.core
-	e := explain(ctx, a.m.op, a.key, a.at.name, err)
-	v := judge(e, sent)
-	if v.sick {
-		a.at.doubt(e)
-	}
-	if v.elsewhere {
-		a.avoid = a.at
-	}
-	e.Uncertain = a.m.write && v.unknown
-	if core.ctx.Err() != nil {
-		e.kind, e.Text = ErrClosed, ErrClosed.Error()
-		return e
-	}
-	if v.renew {
-		a.renews++
-		if a.given != nil || a.renews > mostRenewals || !core.tokens.refused(a.pass) {
-			return e
-		}
-	} else if !v.again || e.Uncertain || a.n >= core.cfg.MaxAttempts {
-		return e
-	}
-	if ctx.Err() == nil {
-		timer := time.NewTimer(pause(a.n))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			if h := core.cfg.Hooks.Retry; h != nil {
-				h(a.m.name, a.at.name, a.n+1, e)
-			}
-			return nil
-		case <-ctx.Done():
-		case <-core.ctx.Done():
-		}
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		e.kind = errors.Join(cause, e.kind)
-		e.Text = cause.Error() + "; before that: " + e.Text
-	}
-	return e
-}
-
-// pause is how long to wait after the nth attempt.
-func pause(n int) time.Duration {
-	const first, most = 25 * time.Millisecond, time.Second
-	d := most
-	if n < 7 {
-		d = min(most, first<<(n-1))
-	}
-	return d/2 + rand.N(d)
-}
-
-// verdict is what follows from an error.
-type verdict struct {
-	again     bool // another attempt may help
-	elsewhere bool // at another member rather
-	sick      bool // the member is to be left alone for a while
-	renew     bool // with another token
-	unknown   bool // a write may have been applied
-}
-
-// judge says what follows from an error. sent tells whether the request may have reached the member.
-func judge(e *Error, sent bool) verdict {
-	switch kind := kinds[e.Text]; kind {
-	case nil:
-	case ErrNoLeader:
-		// Said before a request is proposed, and because calls ask for a leader.
-		return verdict{again: true, elsewhere: true, sick: true}
-	case ErrTooManyRequests:
-		return verdict{again: true, elsewhere: true}
-	case ErrLearnerUnsupported:
-		return verdict{again: true, elsewhere: true, sick: true}
-	case ErrInvalidAuthToken, ErrAuthOldRevision, ErrUserEmpty:
-		return verdict{renew: true}
-	case ErrServerStopped, ErrRequestTimeout, ErrTimeoutLeaderFailed, ErrTimeoutConnectionLost, ErrTimeoutApplying, ErrLeaderChanged:
-		return verdict{again: true, elsewhere: true, unknown: true}
-	case ErrRequestCanceled, ErrRequestDeadline:
-		return verdict{unknown: true}
-	default:
-		return verdict{}
-	}
-	switch e.Code {
-	case codes.Unavailable:
-		return verdict{again: true, elsewhere: true, unknown: sent}
-	case codes.Unauthenticated:
-		return verdict{renew: true}
-	case codes.Internal:
-		return verdict{again: strings.Contains(e.Text, "RST_STREAM"), elsewhere: true, unknown: sent}
-	case codes.ResourceExhausted:
-		return verdict{unknown: sent && !strings.Contains(e.Text, "trying to send message larger than max")}
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Aborted, codes.DataLoss:
-		return verdict{unknown: sent}
-	}
-	return verdict{}
+	a.at.release()
+	return resp, nil
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -63,7 +62,9 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = c.core.pool.pick(ctx, nil, nil); err == nil {
+	m, err := c.core.pool.pick(ctx, nil, nil)
+	if err == nil {
+		m.release()
 		_, err = c.core.tokens.get(ctx)
 	}
 	if err != nil {
@@ -79,6 +80,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.core.cancel()
+	c.core.tokens.close()
 	c.core.watch.close()
 	c.core.pool.close()
 	c.core.tasks.Wait()
@@ -108,7 +110,6 @@ func (c *Client) At(endpoint string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.pinned.Store(true)
 	d := *c
 	d.pin, d.derived = m, true
 	return &d, nil
@@ -124,8 +125,8 @@ func (c *Client) Endpoints() []string {
 	return names
 }
 
-// SetEndpoints replaces the configured endpoints and those found by Sync. What runs on a connection to one that is
-// gone goes on at another.
+// SetEndpoints replaces the configured endpoints and those found by Sync. Calls that run at one that is gone are
+// answered there; watchers and keep-alives go on at another.
 func (c *Client) SetEndpoints(endpoints ...string) error {
 	cfg := c.core.cfg
 	cfg.Endpoints = endpoints
@@ -194,41 +195,4 @@ func (c *Client) keepSynced() {
 			return
 		}
 	}
-}
-
-// Conn returns the client as a gRPC connection, for calls that this package has no method for. They go where
-// all calls go and carry the token; they are not tried again, and their errors are those of gRPC.
-func (c *Client) Conn() grpc.ClientConnInterface { return bare{c} }
-
-type bare struct{ c *Client }
-
-// Invoke implements grpc.ClientConnInterface.
-func (b bare) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	m, ctx, err := b.c.route(ctx)
-	if err != nil {
-		return err
-	}
-	return m.conn.Invoke(ctx, method, args, reply, opts...)
-}
-
-// NewStream implements grpc.ClientConnInterface.
-func (b bare) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	m, ctx, err := b.c.route(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return m.conn.NewStream(ctx, desc, method, opts...)
-}
-
-// route finds a member and a token for one attempt.
-func (c *Client) route(ctx context.Context) (*member, context.Context, error) {
-	m, err := c.core.pool.pick(ctx, c.pin, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := c.core.tokens.get(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return m, with(ctx, p.plain, new(outgoing)), nil
 }

@@ -41,7 +41,8 @@ type Config struct {
 	// Username and Password are exchanged for a token when one is needed.
 	Username, Password string
 	// Token returns a token, of an identity provider for instance, instead. It is asked again before the token
-	// expires and when a server refuses it.
+	// expires and when a server refuses it, by one goroutine at a time, and must return when its context ends. While
+	// it fails, a token that has not expired is used on.
 	Token func(context.Context) (Token, error)
 
 	// DialTimeout is how long a call waits for any member to be reachable before it fails with ErrUnreachable.

@@ -78,8 +78,8 @@ type request interface {
 	marshal() (mem.BufferSlice, error)
 }
 
-// once is embedded by requests. It remembers whether gRPC has asked for the encoding, which it does only when it
-// has a stream to send it on: a request that was never encoded has reached no server. The rest saves allocations.
+// once is embedded by requests. It remembers whether gRPC has asked for the encoding since begin, which it does only
+// when it has a stream to send it on: a request that was not encoded has reached no server. The rest saves allocations.
 type once struct {
 	encoded bool
 	out     outgoing // the context of the first attempt
@@ -91,6 +91,9 @@ type once struct {
 type sliceBuffer struct{ mem.SliceBuffer }
 
 func (o *once) sent() bool { return o.encoded }
+
+// begin begins another attempt.
+func (o *once) begin() { o.encoded = false }
 
 // first returns where the context of the first attempt goes.
 func (o *once) first() *outgoing { return &o.out }

@@ -185,19 +185,18 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	}
 	st := status.Convert(err)
 	e := &Error{Op: op, Key: key, Member: member, Code: st.Code(), Text: st.Message()}
-	e.kind = meaning(e.Text)
-	if e.kind != nil {
-		return e
-	}
-	switch {
+	ended := context.Cause(ctx)
+	switch e.kind = meaning(e.Text); {
+	case e.kind != nil && ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
+		e.kind = errors.Join(ended, e.kind)
+	case e.kind != nil:
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		e.kind, e.Text = err, err.Error()
-	case st.Code() == codes.Canceled && ctx.Err() != nil, st.Code() == codes.DeadlineExceeded && ctx.Err() != nil:
-		e.kind = context.Cause(ctx)
-	case st.Code() == codes.DeadlineExceeded:
+	case ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
+		e.kind = ended
+	case e.Code == codes.DeadlineExceeded:
+		// The member noticed the deadline, which is the caller's, first.
 		e.kind = context.DeadlineExceeded
-	case st.Code() == codes.Canceled:
-		e.kind = context.Canceled
 	default:
 		e.kind = plain(err)
 	}

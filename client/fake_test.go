@@ -20,6 +20,7 @@ type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
 	pb.UnimplementedAuthServer
+	pb.UnimplementedLeaseServer
 	addr string
 
 	put   func(context.Context, *pb.PutRequest) (*pb.PutResponse, error)
@@ -27,7 +28,15 @@ type fake struct {
 	txn   func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 	watch func(*fakeStream) error
 	login func(*pb.AuthenticateRequest) (*pb.AuthenticateResponse, error)
+	list  func(*pb.RangeRequest, pb.KV_RangeStreamServer) error
+	keep  func(pb.Lease_LeaseKeepAliveServer) error
+	// raw answers calls by their names instead, on the stream that every call is.
+	raw map[string]func(grpc.ServerStream) error
 }
+
+func (f *fake) RangeStream(r *pb.RangeRequest, s pb.KV_RangeStreamServer) error { return f.list(r, s) }
+
+func (f *fake) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error { return f.keep(s) }
 
 func (f *fake) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	return f.put(ctx, r)
@@ -103,10 +112,19 @@ func start(t *testing.T, f *fake) *fake {
 		t.Fatal(err)
 	}
 	f.addr = l.Addr().String()
-	s := grpc.NewServer()
-	pb.RegisterKVServer(s, f)
-	pb.RegisterWatchServer(s, f)
-	pb.RegisterAuthServer(s, f)
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+		name, _ := grpc.MethodFromServerStream(ss)
+		if h := f.raw[name]; h != nil {
+			return h(ss)
+		}
+		return status.Error(codes.Unimplemented, name)
+	}))
+	if f.raw == nil {
+		pb.RegisterKVServer(s, f)
+		pb.RegisterWatchServer(s, f)
+		pb.RegisterAuthServer(s, f)
+		pb.RegisterLeaseServer(s, f)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(l) })
 	t.Cleanup(func() {

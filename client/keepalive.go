@@ -3,10 +3,12 @@ package client
 import (
 	"context"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // KeepAlive is what a member answered to one keep-alive.
@@ -21,11 +23,12 @@ type KeepAlive struct {
 // ends with an error, and another is to be opened. Package lease does all that; this is what it is made of.
 // One goroutine may send while another receives.
 type KeepAlives struct {
-	stream grpc.ClientStream
-	member *member
-	pass   *pass
-	tokens *tokens
-	resp   leaseResponse
+	stream  grpc.ClientStream
+	ctx     context.Context // the caller's
+	own     context.Context // that of the stream
+	at      attempts
+	release func()
+	resp    leaseResponse
 }
 
 var keepStream = &grpc.StreamDesc{StreamName: "LeaseKeepAlive", ServerStreams: true, ClientStreams: true}
@@ -33,48 +36,88 @@ var keepStream = &grpc.StreamDesc{StreamName: "LeaseKeepAlive", ServerStreams: t
 // OpenKeepAlives opens a stream, which lasts no longer than the context. A stream that is not used any more must
 // be ended through its context.
 func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
-	return c.openKeepAlives(ctx, &attempts{c: c, m: &keepMethod})
-}
-
-func (c *Client) openKeepAlives(ctx context.Context, a *attempts) (*KeepAlives, error) {
-	for {
-		octx, err := a.next(ctx, new(outgoing))
-		if err != nil {
-			return nil, err
+	k := &KeepAlives{ctx: ctx, at: attempts{c: c, m: &keepMethod}}
+	err := k.at.run(ctx, func(octx context.Context) (sent bool, err error) {
+		var cancel context.CancelCauseFunc
+		k.own, cancel = context.WithCancelCause(octx)
+		if k.stream, err = k.at.at.conn.NewStream(k.own, keepStream, keepMethod.name); err != nil {
+			cancel(nil)
+			return false, err
 		}
-		s, err := a.at.conn.NewStream(octx, keepStream, keepMethod.name)
-		if err == nil {
-			return &KeepAlives{stream: s, member: a.at, pass: a.pass, tokens: c.core.tokens}, nil
-		}
-		if err := a.failed(ctx, err, false); err != nil {
-			return nil, err
-		}
+		at := k.at.at
+		forget := at.onLeave(func() {
+			if c.pin == nil && (!at.listed.Load() || c.core.pool.size() > 1) {
+				cancel(errLeft)
+			}
+		})
+		k.release = sync.OnceFunc(func() {
+			cancel(nil)
+			forget()
+			at.release()
+		})
+		context.AfterFunc(ctx, k.release)
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return k, nil
 }
 
 // Member is the endpoint that the stream goes to.
-func (k *KeepAlives) Member() string { return k.member.name }
+func (k *KeepAlives) Member() string { return k.at.where() }
 
 // Send asks for one keep-alive. An error says only that the stream has ended; Recv says why.
 func (k *KeepAlives) Send(id LeaseID) error { return k.stream.SendMsg(&leaseRequest{id: id}) }
 
-// Recv waits for the next answer. Answers come in the order of what was sent.
+// Recv waits for the next answer. Answers come in the order of what was sent. After an error the stream has ended;
+// Temporary reports whether another one may do better.
 func (k *KeepAlives) Recv() (KeepAlive, error) {
 	if err := k.stream.RecvMsg(&k.resp); err != nil {
-		if err == io.EOF {
-			err = &Error{Op: keepMethod.op, Code: codes.Unavailable, Text: "the member ended the stream"}
-		}
-		e := explain(k.stream.Context(), keepMethod.op, "", k.member.name, err)
-		switch v := judge(e, false); {
-		case v.sick:
-			k.member.doubt(e)
-		case v.renew:
-			k.tokens.refused(k.pass) // the next stream gets another
+		e := k.at.explain(k.ctx, ended(k.own, err))
+		k.release()
+		v := judge(e, &keepMethod, false)
+		k.at.follow(v, e)
+		if v.renew {
+			k.at.renew() // the next stream gets another token
 		}
 		return KeepAlive{}, e
 	}
 	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: seconds(k.resp.ttl)}, nil
 }
 
+// ended names why a stream that lasts has ended, where gRPC does not.
+func ended(ctx context.Context, err error) error {
+	switch {
+	case context.Cause(ctx) == errLeft:
+		return errLeft
+	case err == io.EOF:
+		return errEnded
+	}
+	return err
+}
+
+var (
+	// errLeft ends a stream whose member turned sick or is no longer among the endpoints.
+	errLeft = status.Error(codes.Unavailable, "the member is sick, or not among the endpoints any more")
+	// errEnded is a stream that the member ended without a reason.
+	errEnded = status.Error(codes.Unavailable, "the member ended the stream")
+)
+
 // Leave says that the member does not answer, so that it is left alone for a while.
-func (k *KeepAlives) Leave(why error) { k.member.doubt(why) }
+func (k *KeepAlives) Leave(why error) { k.at.at.doubt(why) }
+
+// keepAliveOnce is one keep-alive on a stream of its own.
+func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := open(ctx, a.at, keepStream, keepMethod.name, &leaseRequest{id: id})
+	if err != nil {
+		return true, 0, err
+	}
+	var resp leaseResponse
+	if err := s.RecvMsg(&resp); err != nil {
+		return true, 0, ended(ctx, err)
+	}
+	return true, seconds(resp.ttl), nil
+}

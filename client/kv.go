@@ -40,8 +40,8 @@ func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetRe
 		return nil, emptyKey(&rangeMethod)
 	}
 	c.place(&r.key, &r.end)
-	resp := new(GetResponse)
-	if err := c.call(ctx, r.method(), key, r, resp); err != nil {
+	resp, err := call[GetResponse](ctx, c, r.method(), key, r)
+	if err != nil {
 		return nil, err
 	}
 	c.strip(resp.KVs)
@@ -69,18 +69,19 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	if c.ns != "" {
 		r.key = c.ns + key
 	}
-	resp := new(plainPut)
-	var err error
-	if r.prevKV {
-		err = c.call(ctx, &putMethod, key, r, &resp.PutResponse)
-		c.stripOne(resp.PrevKV)
-	} else {
-		err = c.call(ctx, &putMethod, key, r, resp)
+	if !r.prevKV {
+		resp, err := call[plainPut](ctx, c, &putMethod, key, r)
+		if err != nil {
+			return nil, err
+		}
+		return &resp.PutResponse, nil
 	}
+	resp, err := call[PutResponse](ctx, c, &putMethod, key, r)
 	if err != nil {
 		return nil, err
 	}
-	return &resp.PutResponse, nil
+	c.stripOne(resp.PrevKV)
+	return resp, nil
 }
 
 // Delete deletes a key, or several with a RangeOption. Deleting what is not there is no error. After an error
@@ -94,8 +95,8 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (
 		return nil, emptyKey(&deleteMethod)
 	}
 	c.place(&r.key, &r.end)
-	resp := new(DeleteResponse)
-	if err := c.call(ctx, &deleteMethod, key, r, resp); err != nil {
+	resp, err := call[DeleteResponse](ctx, c, &deleteMethod, key, r)
+	if err != nil {
 		return nil, err
 	}
 	c.strip(resp.PrevKVs)
@@ -122,9 +123,8 @@ func (c *Client) Compact(ctx context.Context, revision int64, opts ...CompactOpt
 	for _, o := range opts {
 		o.applyCompact(r)
 	}
-	var resp etcdserverpb.CompactionResponse
-	err := c.call(ctx, &compactMethod, "", &cold{Message: r}, &resp)
-	return header(resp.Header), err
+	resp, err := ask[etcdserverpb.CompactionResponse](ctx, c, &compactMethod, "", r)
+	return header(resp.GetHeader()), err
 }
 
 func header(h *etcdserverpb.ResponseHeader) Header {

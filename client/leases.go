@@ -17,7 +17,7 @@ var (
 	revokeMethod = write("Lease", "LeaseRevoke", "revoke lease")
 	ttlMethod    = read("Lease", "LeaseTimeToLive", "time to live of lease")
 	leasesMethod = read("Lease", "LeaseLeases", "list leases")
-	keepMethod   = read("Lease", "LeaseKeepAlive", "keep lease alive")
+	keepMethod   = stream("Lease", "LeaseKeepAlive", "keep lease alive")
 )
 
 // GrantResponse is the answer of Grant.
@@ -106,25 +106,18 @@ func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
 
 // KeepAliveOnce makes a lease live for its whole time again and returns that time. ErrLeaseNotFound if there
 // is none.
-func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (time.Duration, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Duration, err error) {
 	a := attempts{c: c, m: &keepMethod}
-	for {
-		s, err := c.openKeepAlives(ctx, &a)
-		if err != nil {
-			return 0, err
-		}
-		_ = s.Send(id) // Recv tells why it failed
-		ka, err := s.Recv()
-		if err == nil && ka.TTL <= 0 {
-			return 0, &Error{Op: keepMethod.op, Member: a.where(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
-		}
-		if err == nil {
-			return ka.TTL, nil
-		}
-		if err := a.failed(ctx, err, true); err != nil {
-			return 0, err
-		}
+	err = a.run(ctx, func(ctx context.Context) (sent bool, err error) {
+		sent, ttl, err = a.keepAliveOnce(ctx, id)
+		return sent, err
+	})
+	if err != nil {
+		return 0, err
 	}
+	a.at.release()
+	if ttl <= 0 {
+		return 0, &Error{Op: keepMethod.op, Member: a.where(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
+	}
+	return ttl, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 var (
@@ -14,8 +15,13 @@ var (
 	rangeStreamDesc   = &grpc.StreamDesc{StreamName: "RangeStream", ServerStreams: true}
 )
 
-// pageSize is how many keys a page has.
-const pageSize = 1000
+const (
+	// firstPage is how many keys are asked for first: their answer fixes the revision of the listing.
+	firstPage = 100
+	// maxPage is how many keys a page has at most, and pageBytes how large it is meant to be.
+	maxPage   = 1000
+	pageBytes = 4 << 20
+)
 
 // Listing reads a range of any size piece by piece, all of it at one revision. It is read once, by one goroutine.
 type Listing struct {
@@ -24,22 +30,24 @@ type Listing struct {
 	r   rangeRequest
 	key string // without namespace, for errors
 
-	limited bool // r.limit counts down
+	page    int64 // how many keys the next page has at most
+	limited bool  // r.limit counts down
 	header  Header
 	count   int64
 }
 
-// List prepares to read a range. Nothing is asked until the iteration; options are those of Get, and each piece is
-// streamed if the member can, otherwise asked for in pages. Orders other than by key, and filters by revision, are
-// answered in one message.
+// List prepares to read a range. Nothing is asked until the iteration; options are those of Get. The first keys are
+// read by a call, which fixes the revision, and the rest at that revision: on a stream if the member can, otherwise
+// in pages. When the member is lost the listing goes on at another one. Orders other than by key, and filters by
+// revision, are answered in one message.
 func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listing {
-	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key}
+	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key, page: firstPage}
 	c.place(&l.r.key, &l.r.end)
 	l.limited = l.r.limit > 0
 	return l
 }
 
-// Header returns the header of the first piece: its revision is that of the whole listing unless
+// Header returns the header of the first answer: its revision is that of the whole listing unless
 // WithRevision asked for another. It is known from the first key on.
 func (l *Listing) Header() Header { return l.header }
 
@@ -47,7 +55,7 @@ func (l *Listing) Header() Header { return l.header }
 // misses nothing and repeats nothing.
 func (l *Listing) Revision() int64 { return l.r.revision }
 
-// Count returns the number of keys in the range, whatever the limit, when the end has been reached.
+// Count returns the number of keys in the range, whatever the limit. It is known from the first key on, or at the end.
 func (l *Listing) Count() int64 { return l.count }
 
 // All iterates over the keys. An error comes alone and is the last; a CompactedError means that the revision of
@@ -58,14 +66,14 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 			yield(KeyValue{}, emptyKey(&rangeMethod))
 			return
 		}
-		more, err := true, error(nil)
-		if l.plain() {
-			if more, err = l.stream(yield); !more {
-				return
+		more, err := l.next(yield)
+		streams := true
+		for more && err == nil {
+			if streams {
+				more, streams, err = l.stream(yield)
+			} else {
+				more, err = l.next(yield)
 			}
-		}
-		if err == nil {
-			err = l.pages(yield)
 		}
 		if err != nil {
 			yield(KeyValue{}, err)
@@ -82,12 +90,6 @@ func (l *Listing) plain() bool {
 
 // hand gives a piece to the caller and moves behind it. more is false if nothing else is wanted.
 func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (more bool) {
-	if l.header == (Header{}) && resp.Header != (Header{}) {
-		l.header = resp.Header
-		if l.r.revision == 0 {
-			l.r.revision = resp.Header.Revision
-		}
-	}
 	n := len(resp.KVs)
 	if n == 0 {
 		return true
@@ -102,72 +104,91 @@ func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (mor
 			return false
 		}
 	}
-	return true
+	return !l.limited || l.r.limit > 0
 }
 
-// stream reads on a stream. more tells that pages are to go on where it stopped.
-func (l *Listing) stream(yield func(KeyValue, error) bool) (more bool, err error) {
-	ctx, cancel := context.WithCancel(l.ctx)
-	defer cancel()
+// next reads a page, or everything if the answer cannot be cut. more tells that the range goes on behind it.
+func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) {
+	r, cut := l.r, l.plain()
+	r.once = once{}
+	if cut && (!l.limited || r.limit > l.page) {
+		r.limit = l.page
+	}
+	resp, err := call[GetResponse](l.ctx, l.c, r.method(), l.key, &r)
+	if err != nil {
+		return false, err
+	}
+	if l.header == (Header{}) {
+		l.header, l.count = resp.Header, resp.Count
+		if l.r.revision == 0 {
+			l.r.revision = resp.Header.Revision
+		}
+	}
+	l.page = nextPage(resp.KVs)
+	return l.hand(resp, yield) && resp.More && len(resp.KVs) > 0 && cut, nil
+}
+
+// nextPage returns how many keys a page should have to be of pageBytes, if they are like these.
+func nextPage(last []KeyValue) int64 {
+	size := 1
+	for i := range last {
+		size += len(last[i].Key) + len(last[i].Value)
+	}
+	return int64(min(max(1, len(last)*pageBytes/size), maxPage))
+}
+
+// stream reads the rest on a stream, on another one if it breaks: all of them are of one revision. more and streams
+// tell that the member has no such call and that pages are to go on.
+func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, err error) {
 	m := &rangeStreamMethod
 	if l.r.serializable {
 		plain := m.anyone()
 		m = &plain
 	}
 	a := attempts{c: l.c, m: m, key: l.key}
-	octx, err := a.next(ctx, new(outgoing))
-	if err != nil {
-		return true, err
-	}
-	if a.at.noStream.Load() {
-		return true, nil
-	}
-	s, err := a.at.conn.NewStream(octx, rangeStreamDesc, m.name)
-	if err == nil {
-		if err = s.SendMsg(&l.r); err == nil || err == io.EOF {
-			err = s.CloseSend()
+	err = a.run(l.ctx, func(ctx context.Context) (sent bool, err error) {
+		if a.at.noStream.Load() {
+			more = true
+			return false, nil
 		}
-	}
-	for err == nil {
-		var chunk rangeChunk
-		if err = s.RecvMsg(&chunk); err == nil {
-			l.count = max(l.count, chunk.Count)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s, err := open(ctx, a.at, rangeStreamDesc, m.name, &l.r)
+		for err == nil {
+			var chunk rangeChunk
+			if err = s.RecvMsg(&chunk); err != nil {
+				break
+			}
+			a.answered()
 			if !l.hand(&chunk.GetResponse, yield) {
-				return false, nil
+				return true, nil
 			}
 		}
+		switch {
+		case err == io.EOF:
+			return true, nil
+		case status.Code(err) == codes.Unimplemented:
+			a.at.noStream.Store(true)
+			more = true
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return false, false, err
 	}
-	if err == io.EOF {
-		return false, nil
-	}
-	e := explain(ctx, m.op, l.key, a.at.name, err)
-	switch v := judge(e, false); {
-	case e.Code == codes.Unimplemented:
-		a.at.noStream.Store(true)
-		return true, nil
-	case v.again || v.renew:
-		return true, nil // pages try again as any call does
-	}
-	return true, e
+	a.at.release()
+	return more, false, nil
 }
 
-// pages reads in pages.
-func (l *Listing) pages(yield func(KeyValue, error) bool) error {
-	paged := l.plain()
-	for first := true; first || !l.limited || l.r.limit > 0; first = false {
-		r := l.r
-		r.once = once{}
-		if paged && (!l.limited || r.limit > pageSize) {
-			r.limit = pageSize
-		}
-		resp := new(GetResponse)
-		if err := l.c.call(l.ctx, r.method(), l.key, &r, resp); err != nil {
-			return err
-		}
-		l.count = max(l.count, resp.Count)
-		if more := resp.More; !l.hand(resp, yield) || !more || !paged {
-			return nil
-		}
+// open begins a stream with its only request.
+func open(ctx context.Context, at *member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
+	s, err := at.conn.NewStream(ctx, desc, name)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if err := s.SendMsg(req); err != nil && err != io.EOF { // receiving tells why it has ended
+		return nil, err
+	}
+	return s, s.CloseSend()
 }

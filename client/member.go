@@ -41,13 +41,16 @@ type member struct {
 	seed bool
 
 	state    atomic.Uint32 // a MemberState
+	uses     atomic.Int64  // attempts and streams on the connection
+	listed   atomic.Bool   // it is among the endpoints
+	retired  atomic.Bool   // it is not any more, nor pinned: the connection closes when it is not used
 	suspect  atomic.Bool   // see suspectFor
 	pinned   atomic.Bool   // a client made by At uses it
 	noStream atomic.Bool   // it has no RangeStream
 	mu       struct {
 		sync.Mutex
 		err    error
-		sick   map[*func()]struct{} // called when the member turns sick
+		leave  map[*func()]struct{} // called when streams should go elsewhere
 		wanted bool
 		want   chan struct{} // closed and replaced when wanted changes
 	}
@@ -56,7 +59,7 @@ type member struct {
 func newMember(c *core, e endpoint) (*member, error) {
 	m := &member{endpoint: e, name: e.String(), core: c}
 	m.mu.want = make(chan struct{})
-	m.mu.sick = map[*func()]struct{}{}
+	m.mu.leave = map[*func()]struct{}{}
 	cfg := &c.cfg
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(c.creds),
@@ -107,6 +110,32 @@ func (m *member) close() {
 	_ = m.conn.Close()
 }
 
+// acquire keeps the connection open until release, unless the member is retired.
+func (m *member) acquire() bool {
+	m.uses.Add(1)
+	if m.retired.Load() {
+		m.release()
+		return false
+	}
+	return true
+}
+
+func (m *member) release() {
+	if m.uses.Add(-1) == 0 && m.retired.Load() {
+		m.close()
+	}
+}
+
+func (m *member) unused() bool { return m.uses.Load() == 0 }
+
+// unlisted has streams go elsewhere, and closes the connection if nothing else needs it.
+func (m *member) unlisted() {
+	m.left()
+	if m.retired.Load() && m.unused() {
+		m.close()
+	}
+}
+
 // usable reports whether calls should go here.
 func (m *member) usable() bool {
 	return MemberState(m.state.Load()) == MemberReady && !m.suspect.Load()
@@ -154,7 +183,7 @@ func (m *member) set(s MemberState, err error) {
 		return
 	}
 	if s == MemberSick {
-		m.turnedSick()
+		m.left()
 	}
 	m.core.pool.broadcast()
 	m.core.cfg.Logger.Debug("member changed", "endpoint", m.name, "state", s.String(), "error", err)
@@ -163,22 +192,25 @@ func (m *member) set(s MemberState, err error) {
 	}
 }
 
-// onSick has f called when the member turns sick. The function it returns ends that.
-func (m *member) onSick(f func()) (forget func()) {
+// onLeave has f called when the member turns sick or is not among the endpoints any more. The function it returns ends that.
+func (m *member) onLeave(f func()) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.sick[&f] = struct{}{}
+	m.mu.leave[&f] = struct{}{}
+	if !m.listed.Load() {
+		f()
+	}
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.mu.sick, &f)
+		delete(m.mu.leave, &f)
 	}
 }
 
-func (m *member) turnedSick() {
+func (m *member) left() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for f := range m.mu.sick {
+	for f := range m.mu.leave {
 		(*f)()
 	}
 }
@@ -192,7 +224,7 @@ func (m *member) doubt(err error) {
 	if h := m.core.cfg.Hooks.Member; h != nil {
 		h(m.name, MemberSick, err)
 	}
-	m.turnedSick()
+	m.left()
 	m.core.pool.broadcast()
 	time.AfterFunc(suspectFor, func() {
 		m.suspect.Store(false)

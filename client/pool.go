@@ -21,6 +21,8 @@ type pool struct {
 	mu      struct {
 		sync.Mutex
 		members []*member // in random order
+		pins    []*member // those of clients made by At, whether they are among members or not
+		retired []*member // no longer members, and perhaps in use
 		changed chan struct{}
 		closed  bool
 	}
@@ -47,17 +49,24 @@ func (p *pool) list() ([]*member, <-chan struct{}) {
 	return slices.Clone(p.mu.members), p.mu.changed
 }
 
-// unseed lets the next list of endpoints remove configured ones too, but for those that a client made by At uses.
+// size is the number of members.
+func (p *pool) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.mu.members)
+}
+
+// unseed lets the next list of endpoints remove configured ones too.
 func (p *pool) unseed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.mu.members {
-		m.seed = m.pinned.Load()
+		m.seed = false
 	}
 }
 
 // add adds endpoints that are not there yet. A list of what was discovered also removes what was discovered before and
-// is not in it.
+// is not in it: such members are asked nothing more, and their connections close when the calls on them are over.
 func (p *pool) add(list []endpoint, seed bool) error {
 	p.mu.Lock()
 	var gone []*member
@@ -81,40 +90,61 @@ func (p *pool) add(list []endpoint, seed bool) error {
 		if p.mu.closed {
 			continue
 		}
-		m, err := newMember(p.core, e)
+		m, err := p.pinned(e)
 		if err != nil {
 			failed = append(failed, err)
 			continue
 		}
 		m.seed = seed
+		m.listed.Store(true)
 		p.mu.members = slices.Insert(p.mu.members, rand.IntN(len(p.mu.members)+1), m)
+	}
+	p.mu.retired = slices.DeleteFunc(p.mu.retired, (*member).unused)
+	for _, m := range gone {
+		m.listed.Store(false)
+		if !m.pinned.Load() {
+			m.retired.Store(true)
+			p.mu.retired = append(p.mu.retired, m)
+		}
 	}
 	p.mu.Unlock()
 	for _, m := range gone {
 		p.current.CompareAndSwap(m, nil)
-		m.close()
+		m.unlisted()
 	}
 	p.broadcast()
 	return errors.Join(failed...)
 }
 
-// find returns the member of an endpoint, which is added if there is none.
-func (p *pool) find(e endpoint) (*member, error) {
-	if err := p.add([]endpoint{e}, true); err != nil {
+// pinned returns the member of an endpoint that a client made by At uses, or else a new one; the lock is held.
+func (p *pool) pinned(e endpoint) (*member, error) {
+	if i := slices.IndexFunc(p.mu.pins, func(m *member) bool { return m.name == e.String() }); i >= 0 {
+		return p.mu.pins[i], nil
+	}
+	return newMember(p.core, e)
+}
+
+// find returns the member of an endpoint for a client that asks no other. It need not be one that the pool picks.
+func (p *pool) find(e endpoint) (m *member, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		return nil, ErrClosed
+	}
+	if i := slices.IndexFunc(p.mu.members, func(m *member) bool { return m.name == e.String() }); i >= 0 {
+		m = p.mu.members[i]
+	} else if m, err = p.pinned(e); err != nil {
 		return nil, err
 	}
-	list, _ := p.list()
-	for _, m := range list {
-		if m.name == e.String() {
-			return m, nil
-		}
+	if !m.pinned.Swap(true) {
+		p.mu.pins = append(p.mu.pins, m)
 	}
-	return nil, ErrClosed
+	return m, nil
 }
 
 func (p *pool) close() {
 	p.mu.Lock()
-	list := p.mu.members
+	list := slices.Concat(p.mu.members, p.mu.pins, p.mu.retired)
 	p.mu.members, p.mu.closed = nil, true
 	p.mu.Unlock()
 	for _, m := range list {
@@ -123,11 +153,23 @@ func (p *pool) close() {
 	p.broadcast()
 }
 
-// pick returns the member to use, waiting for one up to the dial timeout. avoid is one that was not good, or nil.
-// pin, if not nil, is the only one that may be used.
+// pick returns the member to use, which is to be released, waiting for one up to the dial timeout. avoid is one that
+// was not good, or nil. pin, if not nil, is the only one that may be used.
 func (p *pool) pick(ctx context.Context, pin, avoid *member) (*member, error) {
+	for {
+		m, err := p.choose(ctx, pin, avoid)
+		if err != nil {
+			return nil, err
+		}
+		if (pin != nil || m.listed.Load()) && m.acquire() {
+			return m, nil
+		}
+	}
+}
+
+func (p *pool) choose(ctx context.Context, pin, avoid *member) (*member, error) {
 	if pin == nil {
-		if m := p.current.Load(); m != nil && m != avoid && m.usable() {
+		if m := p.current.Load(); m != nil && m != avoid && m.usable() && m.listed.Load() {
 			return m, nil
 		}
 	} else if pin.connected() {

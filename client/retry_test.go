@@ -41,7 +41,9 @@ func TestRetry(t *testing.T) {
 		{"leader changed", rpctypes.ErrGRPCLeaderChanged, false, true, true, client.ErrLeaderChanged},
 		{"unavailable", unavailable("gone fishing"), false, true, true, nil},
 		{"permission", rpctypes.ErrGRPCPermissionDenied, false, false, false, client.ErrPermissionDenied},
-		{"no space", rpctypes.ErrGRPCNoSpace, false, false, false, client.ErrNoSpace},
+		{"corrupt", rpctypes.ErrGRPCCorrupt, true, true, false, nil},
+		{"no space", rpctypes.ErrGRPCNoSpace, false, false, true, client.ErrNoSpace},
+		{"canceled at the server", rpctypes.ErrGRPCCanceled, false, true, true, client.ErrRequestCanceled},
 		{"compacted", rpctypes.ErrGRPCCompacted, false, false, false, client.ErrCompacted},
 		{"unknown", status.Error(codes.Unknown, "what?"), false, false, true, nil},
 		{"unimplemented", status.Error(codes.Unimplemented, "never heard of it"), false, false, false, nil},
@@ -71,7 +73,7 @@ func TestRetry(t *testing.T) {
 					}
 					return
 				}
-				if err == nil || calls.Load() != 1 || errors.Is(err, client.ErrUncertain) != uncertain || tc.is != nil && !errors.Is(err, tc.is) {
+				if err == nil || calls.Load() != 1 || errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUncertain) != uncertain || tc.is != nil && !errors.Is(err, tc.is) {
 					t.Errorf("%d calls, uncertain %v, %v", calls.Load(), errors.Is(err, client.ErrUncertain), err)
 				}
 				if e, ok := errors.AsType[*client.Error](err); !ok || e.Member != f.addr || e.Key != "k" || e.Text == "" {

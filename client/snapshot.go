@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -28,50 +29,44 @@ type Snapshot struct {
 	// Member is the endpoint it is read from.
 	Member string
 
-	cancel context.CancelFunc
-	stream grpc.ClientStream
-	rest   []byte
-	left   uint64
-	sum    hash.Hash
-	tail   []byte // the last bytes read, which are the checksum if there are no more
-	err    error
+	ctx     context.Context // the caller's
+	cancel  context.CancelFunc
+	release func()
+	stream  grpc.ClientStream
+	rest    []byte
+	left    uint64
+	sum     hash.Hash
+	tail    []byte // the last bytes read, which are the checksum if there are no more
+	err     error
 }
 
 // Snapshot begins to copy the store of the member that is asked; see At. It must be closed. A copy that
 // breaks off is not continued: it would be of another revision.
 func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
-	ctx, cancel := context.WithCancel(ctx)
 	a := attempts{c: c, m: &snapshotMethod}
-	for {
-		octx, err := a.next(ctx, new(outgoing))
-		if err != nil {
+	var s *Snapshot
+	err := a.run(ctx, func(octx context.Context) (sent bool, err error) {
+		octx, cancel := context.WithCancel(octx)
+		if s, err = openSnapshot(octx, a.at); err != nil {
 			cancel()
-			return nil, err
+			return true, err
 		}
-		s, err := openSnapshot(octx, &a)
-		if err == nil {
-			s.cancel = cancel
-			return s, nil
-		}
-		if err := a.failed(ctx, err, false); err != nil {
-			cancel()
-			return nil, err
-		}
-	}
-}
-
-func openSnapshot(ctx context.Context, a *attempts) (*Snapshot, error) {
-	stream, err := a.at.conn.NewStream(ctx, snapshotDesc, a.m.name)
+		s.ctx, s.cancel = ctx, cancel
+		return true, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.SendMsg(&etcdserverpb.SnapshotRequest{}); err != nil && err != io.EOF {
+	s.release = sync.OnceFunc(a.at.release)
+	return s, nil
+}
+
+func openSnapshot(ctx context.Context, at *member) (*Snapshot, error) {
+	stream, err := open(ctx, at, snapshotDesc, snapshotMethod.name, &etcdserverpb.SnapshotRequest{})
+	if err != nil {
 		return nil, err
 	}
-	if err := stream.CloseSend(); err != nil {
-		return nil, err
-	}
-	s := &Snapshot{stream: stream, Member: a.at.name, sum: sha256.New()}
+	s := &Snapshot{stream: stream, Member: at.name, sum: sha256.New()}
 	var first etcdserverpb.SnapshotResponse
 	if err := stream.RecvMsg(&first); err != nil {
 		return nil, err
@@ -104,7 +99,7 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 		case err == io.EOF:
 			s.err = s.complete()
 		default:
-			s.err = explain(s.stream.Context(), snapshotMethod.op, "", s.Member, err)
+			s.err = explain(s.ctx, snapshotMethod.op, "", s.Member, err)
 		}
 	}
 	if len(s.rest) == 0 {
@@ -128,5 +123,6 @@ func (s *Snapshot) complete() error {
 // Close ends the copying.
 func (s *Snapshot) Close() error {
 	s.cancel()
+	s.release()
 	return nil
 }

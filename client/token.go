@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +19,13 @@ const tokenKey = "token"
 type pass struct {
 	leader, plain context.Context
 	// renew is when another token should be asked for, zero if that is not known; until then the token is good.
-	renew time.Time
+	renew, expires time.Time
 }
 
+func (p *pass) fresh() bool { return p.renew.IsZero() || time.Now().Before(p.renew) }
+
 func newPass(t Token) *pass {
-	p := &pass{}
+	p := &pass{expires: t.Expires}
 	md := metadata.MD{}
 	if t.Value != "" {
 		md.Set(tokenKey, t.Value)
@@ -39,17 +42,32 @@ func newPass(t Token) *pass {
 	return p
 }
 
+// renewPause is how long a token is used on, after another could not be got.
+const renewPause = time.Second
+
 // tokens keeps the pass.
 type tokens struct {
 	core    *core
 	source  func(context.Context) (Token, error) // nil if there is none
 	current atomic.Pointer[pass]
-	turn    chan struct{} // holds one element while nobody asks the source
+	mu      struct {
+		sync.Mutex
+		asking *asking // nil while nobody asks the source
+		closed bool
+	}
+}
+
+// asking is a question to the source, the answer of which is for all calls that wait for it. It ends when none does.
+type asking struct {
+	waiting int // guarded by tokens.mu
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when pass and err are set
+	pass    *pass
+	err     error
 }
 
 func newTokens(c *core) *tokens {
-	t := &tokens{core: c, turn: make(chan struct{}, 1)}
-	t.turn <- struct{}{}
+	t := &tokens{core: c}
 	switch {
 	case c.cfg.Token != nil:
 		t.source = c.cfg.Token
@@ -63,10 +81,22 @@ func newTokens(c *core) *tokens {
 
 // get returns a pass, asking for a token if there is none or it is about to expire.
 func (t *tokens) get(ctx context.Context) (*pass, error) {
-	if p := t.current.Load(); p != nil && (p.renew.IsZero() || time.Now().Before(p.renew)) {
+	if p := t.current.Load(); p != nil && p.fresh() {
 		return p, nil
 	}
-	return t.renew(ctx)
+	t.mu.Lock()
+	ask := t.ask(ctx)
+	t.mu.Unlock()
+	if ask == nil {
+		return nil, ErrClosed
+	}
+	defer t.leave(ask)
+	select {
+	case <-ask.done:
+		return ask.pass, ask.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // refused says that a server did not take the pass, and reports whether another may help.
@@ -78,21 +108,72 @@ func (t *tokens) refused(p *pass) bool {
 	return true
 }
 
-func (t *tokens) renew(ctx context.Context) (*pass, error) {
-	select {
-	case <-t.turn:
-		defer func() { t.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+// ask asks the source, or joins those who have asked it already. It returns nil if the client is closed. The lock is
+// held.
+func (t *tokens) ask(ctx context.Context) *asking {
+	if a := t.mu.asking; a != nil {
+		a.waiting++
+		return a
 	}
-	// Somebody else may have done it.
+	if t.mu.closed {
+		return nil
+	}
+	a := &asking{waiting: 1, done: make(chan struct{})}
+	ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	t.mu.asking = a
+	t.core.tasks.Go(func() {
+		defer close(a.done)
+		defer context.AfterFunc(t.core.ctx, a.cancel)()
+		a.pass, a.err = t.renew(ctx)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.drop(a)
+	})
+	return a
+}
+
+// leave notes that a call does not wait any more.
+func (t *tokens) leave(a *asking) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.waiting--; a.waiting == 0 {
+		a.cancel()
+		t.drop(a)
+	}
+}
+
+// drop lets the next call ask again; the lock is held.
+func (t *tokens) drop(a *asking) {
+	if t.mu.asking == a {
+		t.mu.asking = nil
+	}
+}
+
+// close lets no call ask any more.
+func (t *tokens) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.closed = true
+}
+
+// renew gets a new pass. A token that is still valid is used on if there is none.
+func (t *tokens) renew(ctx context.Context) (*pass, error) {
 	old := t.current.Load()
-	if old != nil && (old.renew.IsZero() || time.Now().Before(old.renew)) {
-		return old, nil
+	if old != nil && old.fresh() {
+		return old, nil // it was renewed meanwhile
 	}
 	token, err := t.source(ctx)
 	if err != nil {
-		return nil, err
+		if old == nil || !time.Now().Before(old.expires) {
+			return nil, err
+		}
+		t.core.cfg.Logger.Warn("cannot get a new token, using the last one", "expires", old.expires, "error", err)
+		again := *old
+		again.renew = time.Now().Add(min(renewPause, time.Until(old.expires)))
+		if t.current.CompareAndSwap(old, &again) {
+			return &again, nil
+		}
+		return nil, err // the last one was refused meanwhile
 	}
 	p := newPass(token)
 	t.current.Store(p)
@@ -100,14 +181,18 @@ func (t *tokens) renew(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
+// authenticatePatience is how many times the dial timeout a password may take to be checked, while all calls wait.
+const authenticatePatience = 3
+
 // authenticate exchanges the password for a token. Where authentication is off, none is needed.
 func (t *tokens) authenticate(ctx context.Context) (Token, error) {
+	ctx, cancel := context.WithTimeout(ctx, authenticatePatience*t.core.cfg.DialTimeout)
+	defer cancel()
 	c := &Client{core: t.core}
-	var r etcdserverpb.AuthenticateResponse
 	req := &cold{Message: &etcdserverpb.AuthenticateRequest{Name: t.core.cfg.Username, Password: t.core.cfg.Password}}
-	err := c.invoke(ctx, &authenticateMethod, "", req, &r, newPass(Token{}))
+	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, "", req, newPass(Token{}))
 	if errors.Is(err, ErrAuthNotEnabled) {
 		return Token{}, nil
 	}
-	return Token{Value: r.Token}, err
+	return Token{Value: r.GetToken()}, err
 }

@@ -172,8 +172,8 @@ func (t *Txn) Commit() (*TxnResponse, error) {
 	if r.readOnly() {
 		m = &readTxnMethod
 	}
-	resp := new(TxnResponse)
-	if err := c.call(t.ctx, m, "", r, resp); err != nil {
+	resp, err := call[TxnResponse](t.ctx, c, m, "", r)
+	if err != nil {
 		return nil, err
 	}
 	c.stripTxn(resp)

@@ -148,28 +148,18 @@ func (r *watches) resume(w *Watcher) {
 	}
 }
 
-// isolate gives every watcher of a stream one of its own, to find out which of them it is that breaks it.
-func (r *watches) isolate(list []*Watcher) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, w := range list {
-		if w.stream != nil && !r.mu.closed {
-			r.remove(w)
-			r.place(w, true)
-		}
-	}
-}
-
-// rejoin puts the watcher of a stream of its own, which has ended, on the shared one.
-func (r *watches) rejoin(s *watchStream) {
+// dissolve ends a stream and takes its watchers off it, which it returns. Watchers that come later get another stream.
+func (r *watches) dissolve(s *watchStream) (list []*Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range s.watchers() {
-		if w.stream == s && !r.mu.closed {
+		if w.stream == s {
 			r.remove(w)
-			r.place(w, false)
+			list = append(list, w)
 		}
 	}
+	r.end(s)
+	return list
 }
 
 // progress sends a watcher's request for progress.

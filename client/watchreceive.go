@@ -189,7 +189,7 @@ func (e *session) decided() (id int64, d *denial) {
 func (s *watchStream) canceled(e *session, w *Watcher, r *watchResponse, created bool) error {
 	err := &CanceledError{Reason: r.reason, Created: created, kind: meaning(r.reason)}
 	again := &Error{Op: watchMethod.op, Member: e.at.name, Text: words(r.reason), kind: err.kind}
-	v := judge(again, false)
+	v := judge(again, &watchMethod, false)
 	switch {
 	case r.compact != 0 || errors.Is(err.kind, ErrCompacted):
 		w.finish(&CompactedError{Revision: r.compact})

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -13,12 +12,9 @@ import (
 )
 
 var (
-	watchMethod = read("Watch", "Watch", "watch")
+	watchMethod = stream("Watch", "Watch", "watch")
 	watchDesc   = &grpc.StreamDesc{StreamName: "Watch", ServerStreams: true, ClientStreams: true}
 )
-
-// errLeft ends a session whose member turned sick.
-var errLeft = errors.New("the member is sick")
 
 // watchStream is a stream of watchers through all its connections, each of which is a session.
 type watchStream struct {
@@ -126,59 +122,59 @@ func (s *watchStream) send(r *watchRequest) {
 	signal(s.mu.session.wake)
 }
 
-// run connects and receives until there are no watchers.
+// run serves the watchers of the stream and ends it. This is the only end of a stream: no watcher is left on one that
+// nobody serves.
 func (s *watchStream) run() {
-	defer s.cancel()
+	fate := s.serve()
+	for _, w := range s.r.dissolve(s) {
+		fate(w)
+	}
+}
+
+// serve connects and receives until there are no watchers, or until they cannot stay here. It returns what is to
+// become of each.
+func (s *watchStream) serve() (fate func(*Watcher)) {
 	a := attempts{c: s.c, m: &watchMethod}
-	leaderless, renewed := 0, 0
-	for failures := 0; s.ctx.Err() == nil; {
+	leaderless := 0
+	for failures := 0; ; {
 		answered, err := s.connect(&a)
 		if s.ctx.Err() != nil {
-			return
+			return func(w *Watcher) { w.finish(ErrClosed) }
 		}
-		e := explain(s.ctx, watchMethod.op, "", a.where(), err)
 		if answered {
-			failures, leaderless, renewed = 0, 0, 0
+			failures, leaderless = 0, 0
+			a.answered()
 		}
 		failures++
+		e := a.explain(s.ctx, err)
 		list := s.watchers()
 		s.r.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.where(), "watchers", len(list), "error", e.Text)
 		if h := s.r.core.cfg.Hooks.Watch; h != nil {
 			h(WatchChange{Kind: WatchDisconnected, Member: a.where(), Watchers: len(list), Err: e})
 		}
-		v := s.judge(e)
+		v := judge(e, &watchMethod, false)
 		if v.renew {
-			renewed++
-			v.again = renewed <= mostRenewals && s.r.core.tokens.refused(a.pass)
+			v.again = a.renew()
 		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(list) > 1:
-			s.r.isolate(list)
-			return
+			// One of them breaks the stream: each gets one of its own.
+			return func(w *Watcher) { s.r.attach(w, true) }
 		case !v.again:
-			for _, w := range list {
-				w.finish(e)
-			}
-			return
+			return func(w *Watcher) { w.finish(e) }
 		}
-		if v.sick {
-			a.at.doubt(e)
-		}
+		a.avoid = nil
+		a.follow(v, e)
 		if errors.Is(e, ErrNoLeader) {
 			if leaderless++; leaderless >= s.members() {
 				s.giveUp(list, e)
 			}
 		}
-		a.avoid = nil
-		if v.elsewhere {
-			a.avoid = a.at
-		}
 		for _, w := range list {
 			w.lost(e)
 		}
 		if s.alone && answered {
-			s.r.rejoin(s)
-			return
+			return func(w *Watcher) { s.r.attach(w, false) }
 		}
 		select {
 		case <-time.After(pause(failures)):
@@ -192,25 +188,7 @@ func (s *watchStream) members() int {
 	if s.c.pin != nil {
 		return 1
 	}
-	list, _ := s.r.core.pool.list()
-	return len(list)
-}
-
-// judge says what follows from the end of a session. A stream of watchers changes nothing, so what may help
-// is tried, except where a server means it.
-func (s *watchStream) judge(e *Error) verdict {
-	v := judge(e, false)
-	if errors.Is(e, errLeft) || errors.Is(e, io.EOF) || errors.Is(e, ErrWatchCanceled) || errors.Is(e, ErrUnreachable) {
-		v = verdict{again: true, elsewhere: true}
-	}
-	switch e.Code {
-	case codes.Canceled, codes.Unknown, codes.Internal, codes.Aborted, codes.DeadlineExceeded:
-		v = verdict{again: true, elsewhere: true, sick: v.sick}
-	}
-	if e.kind == errMalformed {
-		v.again = false
-	}
-	return v
+	return s.r.core.pool.size()
 }
 
 // giveUp ends the watchers that insist on a leader.
@@ -233,16 +211,21 @@ func (w *Watcher) lost(err error) {
 func (s *watchStream) connect(a *attempts) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	octx, err := a.next(ctx, new(outgoing))
+	octx, err := a.next(ctx)
 	if err != nil {
 		return false, err
 	}
+	defer a.at.release()
 	stream, err := a.at.conn.NewStream(octx, watchDesc, watchMethod.name)
 	if err != nil {
 		return false, err
 	}
-	if s.c.pin == nil && s.members() > 1 {
-		defer a.at.onSick(func() { cancel(errLeft) })()
+	if s.c.pin == nil {
+		defer a.at.onLeave(func() {
+			if !a.at.listed.Load() || s.members() > 1 {
+				cancel(errLeft)
+			}
+		})()
 	}
 	e := s.begin(a.at)
 	if h := s.r.core.cfg.Hooks.Watch; h != nil {
@@ -257,9 +240,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, err error) {
 	if e.expired {
 		s.r.core.tokens.refused(a.pass)
 	}
-	if ctx.Err() != nil && context.Cause(ctx) == errLeft {
-		err = errLeft
-	}
+	err = ended(ctx, err)
 	s.mu.Lock()
 	s.mu.session = nil
 	for w := range s.mu.list {

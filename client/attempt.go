@@ -1,0 +1,198 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+// mostRenewals is how many tokens in a row a server may refuse before it is believed.
+const mostRenewals = 2
+
+// attempts is the state of a call that is tried until it is answered. Every call and stream of the package goes
+// through it: next chooses member and token, judge says what follows from an error, failed acts on it.
+type attempts struct {
+	c     *Client
+	m     *method
+	key   string
+	given *pass // what to send instead of a token
+	// room is where the context of the next attempt may go.
+	room   *outgoing
+	pass   *pass
+	at     *member // of the last attempt
+	avoid  *member
+	n      int
+	renews int
+	last   error // the last error, as gRPC gave it
+}
+
+// outgoing is the context of a call: the caller's, with the metadata of a pass.
+type outgoing struct {
+	context.Context
+	pass context.Context
+}
+
+// Value implements context.Context.
+func (o *outgoing) Value(key any) any {
+	if v := o.pass.Value(key); v != nil {
+		return v
+	}
+	return o.Context.Value(key)
+}
+
+// with adds a pass to a context. room is where the result may go.
+func with(ctx, pass context.Context, room *outgoing) context.Context {
+	if own, ok := metadata.FromOutgoingContext(ctx); ok {
+		md, _ := metadata.FromOutgoingContext(pass)
+		return metadata.NewOutgoingContext(ctx, metadata.Join(md, own))
+	}
+	*room = outgoing{ctx, pass}
+	return room
+}
+
+// run makes attempts until one succeeds or its error is final. try makes one at a.at, with state of its own, and
+// reports whether the request may have reached the member. After a success the caller must release a.at when it is
+// done with it: what is received later comes on its connection.
+func (a *attempts) run(ctx context.Context, try func(ctx context.Context) (sent bool, err error)) error {
+	for {
+		octx, err := a.next(ctx)
+		if err != nil {
+			return err
+		}
+		sent, err := try(octx)
+		if err == nil {
+			return nil
+		}
+		a.at.release()
+		if err := a.failed(ctx, err, sent); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *attempts) where() string {
+	if a.at == nil {
+		return ""
+	}
+	return a.at.name
+}
+
+// next gets a member, which is to be released, and a pass for another attempt.
+func (a *attempts) next(ctx context.Context) (context.Context, error) {
+	core := a.c.core
+	var err error
+	if a.pass = a.given; a.pass == nil {
+		if a.pass, err = core.tokens.get(ctx); err != nil {
+			return nil, a.local(ctx, err)
+		}
+	}
+	at, err := core.pool.pick(ctx, a.c.pin, a.avoid)
+	if err != nil {
+		return nil, a.local(ctx, err)
+	}
+	a.at = at
+	a.n++
+	md := a.pass.plain
+	if a.m.leader {
+		md = a.pass.leader
+	}
+	room := a.room
+	if a.room = nil; room == nil { // gRPC may not be done with the last
+		room = new(outgoing)
+	}
+	return with(ctx, md, room), nil
+}
+
+// local words an error that came before anything was sent.
+func (a *attempts) local(ctx context.Context, err error) error {
+	a.last = err
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	e := &Error{Op: a.m.op, Key: a.key, Code: codes.Unavailable, Text: err.Error(), kind: err}
+	if ctx.Err() != nil {
+		e.Code = codes.Canceled
+		if errors.Is(err, context.DeadlineExceeded) {
+			e.Code = codes.DeadlineExceeded
+		}
+	}
+	return e
+}
+
+// failed acts on an error. It returns nil when it is time for another attempt.
+func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
+	core := a.c.core
+	e := a.explain(ctx, err)
+	v := judge(e, a.m, sent)
+	a.follow(v, e)
+	e.Uncertain = a.m.write && v.unknown
+	if core.ctx.Err() != nil {
+		e.kind, e.Text = ErrClosed, ErrClosed.Error()
+		a.last = ErrClosed
+		return e
+	}
+	if v.renew {
+		if !a.renew() {
+			return e
+		}
+	} else if !v.again || e.Uncertain || a.n >= core.cfg.MaxAttempts {
+		return e
+	}
+	if ctx.Err() == nil {
+		timer := time.NewTimer(pause(a.n))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			if h := core.cfg.Hooks.Retry; h != nil {
+				h(a.m.name, a.at.name, a.n+1, e)
+			}
+			return nil
+		case <-ctx.Done():
+		case <-core.ctx.Done():
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		e.kind = errors.Join(cause, e.kind)
+		e.Text = cause.Error() + "; before that: " + e.Text
+	}
+	return e
+}
+
+// explain words what gRPC returned for the last attempt.
+func (a *attempts) explain(ctx context.Context, err error) *Error {
+	a.last = err
+	return explain(ctx, a.m.op, a.key, a.where(), err)
+}
+
+// follow remembers what an error says about the member.
+func (a *attempts) follow(v verdict, e *Error) {
+	if v.sick {
+		a.at.doubt(e)
+	}
+	if v.elsewhere {
+		a.avoid = a.at
+	}
+}
+
+// renew gives up a token that was refused and reports whether another may be tried.
+func (a *attempts) renew() bool {
+	a.renews++
+	return a.given == nil && a.renews <= mostRenewals && a.c.core.tokens.refused(a.pass)
+}
+
+// answered notes that the member has answered: what fails from now on fails for the first time.
+func (a *attempts) answered() { a.n, a.renews, a.avoid = 0, 0, nil }
+
+// pause is how long to wait after the nth attempt.
+func pause(n int) time.Duration {
+	const first, most = 25 * time.Millisecond, time.Second
+	d := most
+	if n < 7 {
+		d = min(most, first<<max(0, n-1))
+	}
+	return d/2 + rand.N(d)
+}

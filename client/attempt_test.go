@@ -1,0 +1,490 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/client"
+)
+
+// answered makes a handler that gives each of the answers in turn, and the first ones, though given, fail.
+func answered(request proto.Message, failing int, answers ...proto.Message) func(grpc.ServerStream) error {
+	var n atomic.Int64
+	return func(s grpc.ServerStream) error {
+		if err := s.RecvMsg(request); err != nil {
+			return err
+		}
+		i := int(n.Add(1))
+		if err := s.SendMsg(answers[i-1]); err != nil || i > failing {
+			return err
+		}
+		return rpctypes.ErrGRPCTimeout
+	}
+}
+
+func found(keys ...string) (list []*mvccpb.KeyValue) {
+	for _, k := range keys {
+		list = append(list, &mvccpb.KeyValue{Key: []byte(k), ModRevision: 2, CreateRevision: 2, Version: 1})
+	}
+	return list
+}
+
+// TestAnswersAreNotMerged: what came of an attempt that failed is not in the answer of the next one.
+func TestAnswersAreNotMerged(t *testing.T) {
+	f := start(t, &fake{raw: map[string]func(grpc.ServerStream) error{
+		pb.KV_Range_FullMethodName: answered(new(pb.RangeRequest), 1,
+			&pb.RangeResponse{Header: at(2), Kvs: found("a"), Count: 1, More: true}, &pb.RangeResponse{Header: at(3)}),
+		pb.KV_Txn_FullMethodName: answered(new(pb.TxnRequest), 1,
+			&pb.TxnResponse{Header: at(2), Succeeded: true, Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseRange{
+				ResponseRange: &pb.RangeResponse{Kvs: found("a")}}}}},
+			&pb.TxnResponse{Header: at(3)}),
+		pb.Lease_LeaseTimeToLive_FullMethodName: answered(new(pb.LeaseTimeToLiveRequest), 1,
+			&pb.LeaseTimeToLiveResponse{Header: at(2), ID: 7, TTL: 5, Keys: [][]byte{[]byte("a")}}, &pb.LeaseTimeToLiveResponse{Header: at(3), ID: 7}),
+		pb.Cluster_MemberList_FullMethodName: answered(new(pb.MemberListRequest), 1,
+			&pb.MemberListResponse{Header: at(2), Members: []*pb.Member{{ID: 1}}}, &pb.MemberListResponse{Header: at(3), Members: []*pb.Member{{ID: 2}}}),
+	}})
+	c := to(t, f)
+	if r, err := c.Get(t.Context(), "k", client.WithPrefix()); err != nil || len(r.KVs) != 0 || r.More || r.Count != 0 || r.Header.Revision != 3 {
+		t.Errorf("get: %+v, %v", r, err)
+	}
+	if r, err := c.Txn(t.Context()).If(client.Exists("a")).Then(client.OpGet("a")).Commit(); err != nil || r.Succeeded || len(r.Responses) != 0 || r.Header.Revision != 3 {
+		t.Errorf("txn: %+v, %v", r, err)
+	}
+	if r, err := c.TimeToLive(t.Context(), 7, true); err != nil || len(r.Keys) != 0 || r.Remaining != 0 || r.Header.Revision != 3 {
+		t.Errorf("time to live: %+v, %v", r, err)
+	}
+	if r, err := c.MemberList(t.Context()); err != nil || len(r.Members) != 1 || r.Members[0].ID != 2 {
+		t.Errorf("members: %+v, %v", r, err)
+	}
+}
+
+// TestCorruptMember: a member that says that its data are wrong is left, by calls and by watchers, and writes it
+// refused are made elsewhere.
+func TestCorruptMember(t *testing.T) {
+	var bad, good atomic.Int64
+	wrong := start(t, &fake{
+		get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+			bad.Add(1)
+			return nil, rpctypes.ErrGRPCCorrupt
+		},
+		put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+			bad.Add(1)
+			return nil, rpctypes.ErrGRPCCorrupt
+		},
+		watch: func(*fakeStream) error { return rpctypes.ErrGRPCCorrupt },
+	})
+	right := start(t, &fake{
+		get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+			good.Add(1)
+			return &pb.RangeResponse{Header: at(2)}, nil
+		},
+		put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+			good.Add(1)
+			return &pb.PutResponse{Header: at(2)}, nil
+		},
+		watch: func(s *fakeStream) error {
+			id := s.creates(1)[0].GetWatchId()
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, &pb.WatchResponse{WatchId: id, Events: []*mvccpb.Event{event("k", 2)}}); err != nil {
+				return err
+			}
+			return s.hold()
+		},
+	})
+	for range 10 {
+		c := to(t, wrong, right)
+		want(t, c.Watch(limited(t), "k"), "k@2")
+		if _, err := c.Put(t.Context(), "k", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Get(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if good.Load() != 20 || bad.Load() > 10 {
+		t.Errorf("%d calls to the right member, %d to the wrong one", good.Load(), bad.Load())
+	}
+}
+
+// TestConnGoesElsewhere: what is called by Conn is answered though a learner is among the endpoints, and with a token
+// though the first one is refused; a write whose outcome is unknown is not repeated.
+func TestConnGoesElsewhere(t *testing.T) {
+	refuse := func() error { return rpctypes.ErrGRPCNotSupportedForLearner }
+	learner := start(t, &fake{
+		get:  func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) { return nil, refuse() },
+		put:  func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) { return nil, refuse() },
+		keep: func(pb.Lease_LeaseKeepAliveServer) error { return refuse() },
+		list: func(*pb.RangeRequest, pb.KV_RangeStreamServer) error { return refuse() },
+	})
+	var puts, tokens atomic.Int64
+	authentic := func(ctx context.Context) error {
+		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("token"), []string{"2"}) {
+			return rpctypes.ErrGRPCInvalidAuthToken
+		}
+		return nil
+	}
+	voter := start(t, &fake{
+		get: func(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
+			return &pb.RangeResponse{Header: at(2)}, authentic(ctx)
+		},
+		put: func(ctx context.Context, _ *pb.PutRequest) (*pb.PutResponse, error) {
+			if puts.Add(1); puts.Load() == 21 {
+				return nil, rpctypes.ErrGRPCTimeout
+			}
+			return &pb.PutResponse{Header: at(2)}, authentic(ctx)
+		},
+		keep: func(s pb.Lease_LeaseKeepAliveServer) error {
+			if err := authentic(s.Context()); err != nil {
+				return err
+			}
+			for {
+				r, err := s.Recv()
+				if err != nil {
+					return nil
+				}
+				if err := s.Send(&pb.LeaseKeepAliveResponse{ID: r.ID, TTL: 5}); err != nil {
+					return err
+				}
+			}
+		},
+		list: func(_ *pb.RangeRequest, s pb.KV_RangeStreamServer) error {
+			if err := authentic(s.Context()); err != nil {
+				return err
+			}
+			return s.Send(&pb.RangeStreamResponse{RangeResponse: &pb.RangeResponse{Header: at(2), Kvs: found("a")}})
+		},
+	})
+	ctx := limited(t)
+	for i := range 20 {
+		tokens.Store(0)
+		c := open(t, client.Config{Endpoints: []string{learner.addr, voter.addr}, Token: func(context.Context) (client.Token, error) {
+			return client.Token{Value: fmt.Sprint(tokens.Add(1))}, nil
+		}})
+		var err error
+		switch i % 4 {
+		case 0:
+			_, err = pb.NewKVClient(c.Conn()).Range(ctx, &pb.RangeRequest{Key: []byte("k")})
+		case 1:
+			puts.Store(0)
+			_, err = pb.NewKVClient(c.Conn()).Put(ctx, &pb.PutRequest{Key: []byte("k")})
+			puts.Store(20)
+			if _, err := pb.NewKVClient(c.Conn()).Put(ctx, &pb.PutRequest{Key: []byte("k")}); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCTimeout) || puts.Load() != 21 {
+				t.Errorf("%d puts, %v", puts.Load(), err)
+			}
+		case 2:
+			var s pb.Lease_LeaseKeepAliveClient
+			if s, err = pb.NewLeaseClient(c.Conn()).LeaseKeepAlive(ctx); err != nil {
+				break
+			}
+			for id := range int64(3) {
+				if err = s.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
+					break
+				}
+				var r *pb.LeaseKeepAliveResponse
+				if r, err = s.Recv(); err == nil && r.ID != id {
+					t.Errorf("lease %d for %d", r.ID, id)
+				}
+			}
+		case 3:
+			var s pb.KV_RangeStreamClient
+			if s, err = pb.NewKVClient(c.Conn()).RangeStream(ctx, &pb.RangeRequest{Key: []byte("k")}); err == nil {
+				_, err = s.Recv()
+			}
+		}
+		if err != nil {
+			t.Error(i%4, err)
+		}
+	}
+}
+
+// TestTokenSourceFails: the failure of the source is that of all calls that wait for it, at once; a token that is
+// valid is used on meanwhile; the call that asked first may end without the others.
+func TestTokenSourceFails(t *testing.T) {
+	f := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+		return &pb.RangeResponse{Header: at(2)}, nil
+	}})
+	down := errors.New("the identity provider is down")
+	const calls = 20
+	var asked atomic.Int64
+	c := open(t, client.Config{Endpoints: []string{f.addr}, Token: func(ctx context.Context) (client.Token, error) {
+		asked.Add(1)
+		select {
+		case <-time.After(300 * time.Millisecond):
+			return client.Token{}, down
+		case <-ctx.Done():
+			return client.Token{}, ctx.Err()
+		}
+	}})
+	var wg sync.WaitGroup
+	began := time.Now()
+	hasty, cancel := context.WithCancel(t.Context())
+	wg.Go(func() {
+		if _, err := c.Get(hasty, "k"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	for asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range calls {
+		wg.Go(func() {
+			if _, err := c.Get(t.Context(), "k"); !errors.Is(err, down) {
+				t.Error(err)
+			}
+		})
+	}
+	time.AfterFunc(50*time.Millisecond, cancel)
+	wg.Wait()
+	if took := time.Since(began); took > 3*time.Second || asked.Load() > 3 {
+		t.Errorf("%d calls took %v and asked %d times", calls, took, asked.Load())
+	}
+
+	var working atomic.Bool
+	working.Store(true)
+	c = open(t, client.Config{Endpoints: []string{f.addr}, Token: func(context.Context) (client.Token, error) {
+		if !working.Load() {
+			return client.Token{}, down
+		}
+		// It is to be renewed after 100 ms at the latest.
+		return client.Token{Value: "x", Expires: time.Now().Add(500 * time.Millisecond)}, nil
+	}})
+	if _, err := c.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	working.Store(false)
+	for {
+		_, err := c.Get(t.Context(), "k")
+		if valid := time.Since(began) < 450*time.Millisecond; err != nil && valid {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		if err != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestSetEndpointsDrains: a call that runs at a member that is no longer an endpoint is answered there.
+func TestSetEndpointsDrains(t *testing.T) {
+	serve := func() *fake {
+		return start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+			time.Sleep(2 * time.Millisecond)
+			return &pb.PutResponse{Header: at(2)}, nil
+		}})
+	}
+	a, b := serve(), serve()
+	c := to(t, a)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var calls atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := c.Put(t.Context(), "k", nil); err != nil {
+					t.Error(err)
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	for i := range 40 {
+		to := a
+		if i%2 == 0 {
+			to = b
+		}
+		if err := c.SetEndpoints(to.addr); err != nil {
+			t.Error(err)
+		}
+		for seen := calls.Load(); calls.Load() < seen+4 && !t.Failed(); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestAtIsApart: asking one member does not make it one that others' calls go to.
+func TestAtIsApart(t *testing.T) {
+	var foreign atomic.Int64
+	a := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+		return &pb.RangeResponse{Header: at(2)}, nil
+	}})
+	b := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+		foreign.Add(1)
+		return &pb.RangeResponse{Header: at(3)}, nil
+	}})
+	c := to(t, a)
+	one, err := c.At(b.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := one.Get(t.Context(), "k"); err != nil || r.Header.Revision != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !slices.Equal(c.Endpoints(), []string{a.addr}) {
+		t.Errorf("endpoints %v", c.Endpoints())
+	}
+	for range 5 {
+		if r, err := c.Get(t.Context(), "k"); err != nil || r.Header.Revision != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	// It becomes one when it is an endpoint, and stays reachable when it is not any more.
+	if err := c.SetEndpoints(b.addr); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Get(t.Context(), "k"); err != nil || r.Header.Revision != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := c.SetEndpoints(a.addr); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := one.Get(t.Context(), "k"); err != nil || r.Header.Revision != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := c.Get(t.Context(), "k"); err != nil || r.Header.Revision != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestListIsOfOneRevision: a listing whose stream breaks goes on at the revision it began at.
+func TestListIsOfOneRevision(t *testing.T) {
+	const keys = 300
+	name := func(i int) string { return fmt.Sprintf("k%03d", i) }
+	var rev, streams atomic.Int64
+	rev.Store(5)
+	// read answers as a store whose keys all change at each revision.
+	read := func(r *pb.RangeRequest) *pb.RangeResponse {
+		of := r.Revision
+		if of == 0 {
+			of = rev.Load()
+		}
+		resp := &pb.RangeResponse{Count: keys}
+		for i := range keys {
+			if k := name(i); k >= string(r.Key) {
+				if r.Limit > 0 && int64(len(resp.Kvs)) == r.Limit {
+					resp.More = true
+					break
+				}
+				resp.Kvs = append(resp.Kvs, &mvccpb.KeyValue{Key: []byte(k), ModRevision: of})
+			}
+		}
+		return resp
+	}
+	f := start(t, &fake{
+		get: func(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+			resp := read(r)
+			resp.Header = at(rev.Load())
+			return resp, nil
+		},
+		// As etcd does: chunks without a header before the last one.
+		list: func(r *pb.RangeRequest, s pb.KV_RangeStreamServer) error {
+			n := streams.Add(1)
+			all := read(r).Kvs
+			for len(all) > 0 {
+				part := all[:min(20, len(all))]
+				all = all[len(part):]
+				resp := &pb.RangeResponse{Kvs: part}
+				if len(all) == 0 {
+					resp.Header = &pb.ResponseHeader{Revision: rev.Load()}
+				}
+				if err := s.Send(&pb.RangeStreamResponse{RangeResponse: resp}); err != nil {
+					return err
+				}
+				if n <= 3 {
+					rev.Add(1)
+					return unavailable("broken")
+				}
+			}
+			return nil
+		},
+	})
+	for _, tc := range []struct {
+		limit int64
+		want  int
+	}{{0, keys}, {250, 250}, {120, 120}, {100, 100}, {10, 10}} {
+		streams.Store(0)
+		c := to(t, f)
+		l := c.List(limited(t), "k", client.WithPrefix(), client.WithLimit(tc.limit))
+		var got []string
+		for kv, err := range l.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kv.ModRevision != l.Revision() || l.Header().Revision != l.Revision() {
+				t.Fatalf("%s of revision %d in a listing of %d", kv.Key, kv.ModRevision, l.Revision())
+			}
+			got = append(got, kv.Key)
+		}
+		if len(got) != tc.want || l.Count() != keys {
+			t.Errorf("%d keys, want %d; count %d", len(got), tc.want, l.Count())
+		}
+		for i, k := range got {
+			if k != name(i) {
+				t.Fatalf("key %d is %s", i, k)
+			}
+		}
+	}
+}
+
+// TestWatchersOfAnEndingStream: a watcher that comes while the stream ends that it would share gets its events.
+func TestWatchersOfAnEndingStream(t *testing.T) {
+	var streams atomic.Int64
+	f := start(t, &fake{watch: func(s *fakeStream) error {
+		n := streams.Add(1)
+		for {
+			r := s.creates(1)[0]
+			if r == nil {
+				return nil
+			}
+			if string(r.Key) == "bad" {
+				if n%2 == 0 {
+					return rpctypes.ErrGRPCPermissionDenied
+				}
+				return status.Error(codes.ResourceExhausted, "too much for one stream")
+			}
+			if err := s.send(&pb.WatchResponse{WatchId: r.WatchId, Created: true, Header: at(2)}, &pb.WatchResponse{WatchId: r.WatchId, Events: []*mvccpb.Event{event(string(r.Key), 2)}}); err != nil {
+				return err
+			}
+		}
+	}})
+	c := to(t, f)
+	ctx := limited(t)
+	for round := range 100 {
+		bad := c.Watch(ctx, "bad")
+		var list []*client.Watcher
+		for i := range 20 {
+			list = append(list, c.Watch(ctx, fmt.Sprintf("k%d", i)))
+			if i%5 == 0 {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		for i, w := range list {
+			if got, err := read(w, 1); err != nil && !errors.Is(err, client.ErrPermissionDenied) {
+				t.Fatalf("round %d: watcher %d: %v, %v", round, i, got, err)
+			}
+			w.Close()
+		}
+		bad.Close()
+	}
+}

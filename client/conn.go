@@ -1,0 +1,228 @@
+package client
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+)
+
+// Conn returns the client as a gRPC connection, for calls that this package has no method for. They go where all
+// calls go, carry the token, and are tried again by the same rules: calls that only read whenever another attempt may
+// help, others if they were certainly not applied. A stream is opened again only before its first answer. Errors are
+// those of gRPC, of the last attempt; calls do not ask for a leader.
+func (c *Client) Conn() grpc.ClientConnInterface { return bare{c} }
+
+type bare struct{ c *Client }
+
+// harmless are the services and methods that change nothing, so that calling them twice is as good as once.
+var harmless = []string{
+	rangeMethod.name, rangeStreamMethod.name, watchMethod.name, keepMethod.name, ttlMethod.name, leasesMethod.name,
+	memberListMethod.name, statusMethod.name, hashMethod.name, hashKVMethod.name, snapshotMethod.name,
+	authStatusMethod.name, authenticateMethod.name, userGetMethod.name, userListMethod.name, roleGetMethod.name, roleListMethod.name,
+	"/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe", "/grpc.health.v1.Health/", "/grpc.reflection.",
+}
+
+// methodOf describes a call by its name. req is its request, nil if there may be several.
+func methodOf(name string, req any) *method {
+	m := &method{name: name, op: name, write: true}
+	if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
+		m.write = !readOnly(txn)
+	} else {
+		m.write = !slices.ContainsFunc(harmless, func(h string) bool { return strings.HasPrefix(name, h) })
+	}
+	return m
+}
+
+func readOnly(txn *etcdserverpb.TxnRequest) bool {
+	writes := func(op *etcdserverpb.RequestOp) bool {
+		return op.GetRequestRange() == nil && (op.GetRequestTxn() == nil || !readOnly(op.GetRequestTxn()))
+	}
+	return !slices.ContainsFunc(txn.GetSuccess(), writes) && !slices.ContainsFunc(txn.GetFailure(), writes)
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (b bare) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	a := attempts{c: b.c, m: methodOf(name, args)}
+	// Whether a message was sent is known if it is encoded here.
+	req, known := args.(proto.Message)
+	known = known && !slices.ContainsFunc(opts, encodes)
+	err := a.run(ctx, func(ctx context.Context) (sent bool, err error) {
+		if !known {
+			return true, a.at.conn.Invoke(ctx, name, args, reply, opts...)
+		}
+		wrapped := &cold{Message: req}
+		err = a.at.conn.Invoke(ctx, name, wrapped, reply, opts...)
+		return wrapped.sent(), err
+	})
+	return a.done(err)
+}
+
+// encodes reports whether an option chooses how messages are encoded.
+func encodes(o grpc.CallOption) bool {
+	switch o.(type) {
+	case grpc.ForceCodecCallOption, grpc.ForceCodecV2CallOption, grpc.CustomCodecCallOption:
+		return true
+	}
+	return false
+}
+
+// done ends a call: its error is the last one as gRPC gave it.
+func (a *attempts) done(err error) error {
+	if err == nil {
+		a.at.release()
+		return nil
+	}
+	return a.last
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (b bare) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s := &bareStream{ctx: ctx, desc: desc, opts: opts, a: attempts{c: b.c, m: methodOf(name, nil)}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// mostReplayed is how many messages are kept to be sent again. A stream that has sent more without an answer is not
+// opened again.
+const mostReplayed = 64
+
+// bareStream is a stream of Conn. Until its first answer it can be opened again at another member: a learner, a member
+// without a leader and one that does not take the token say so only then.
+type bareStream struct {
+	ctx  context.Context
+	desc *grpc.StreamDesc
+	opts []grpc.CallOption
+	a    attempts // owned by NewStream and then by the goroutine that receives
+	// settled tells that the stream is not opened again: it was answered, or has failed.
+	settled atomic.Bool
+	mu      struct {
+		sync.Mutex
+		stream  grpc.ClientStream
+		release func()
+		sent    []proto.Message // before the stream was settled
+		closed  bool            // and then CloseSend
+	}
+}
+
+// open makes the stream, and sends again what was sent; the lock is held.
+func (s *bareStream) open() error {
+	err := s.a.run(s.ctx, func(ctx context.Context) (sent bool, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		x, err := s.a.at.conn.NewStream(ctx, s.desc, s.a.m.name, s.opts...)
+		if err != nil {
+			cancel()
+			return false, err
+		}
+		// A stream that ends meanwhile says why when it is received from.
+		for _, m := range s.mu.sent {
+			_ = x.SendMsg(m)
+		}
+		if s.mu.closed {
+			_ = x.CloseSend()
+		}
+		at := s.a.at
+		end := sync.OnceFunc(func() {
+			cancel()
+			at.release()
+		})
+		stop := context.AfterFunc(s.ctx, end)
+		s.mu.stream, s.mu.release = x, func() {
+			stop()
+			end()
+		}
+		return true, nil
+	})
+	if err != nil {
+		s.settled.Store(true)
+		return s.a.last
+	}
+	return nil
+}
+
+func (s *bareStream) current() grpc.ClientStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.stream
+}
+
+// SendMsg implements grpc.ClientStream.
+func (s *bareStream) SendMsg(m any) error {
+	s.mu.Lock()
+	if p, ok := m.(proto.Message); !ok || len(s.mu.sent) == mostReplayed {
+		s.settled.Store(true)
+	} else if !s.settled.Load() {
+		defer s.mu.Unlock()
+		s.mu.sent = append(s.mu.sent, proto.Clone(p))
+		if err := s.mu.stream.SendMsg(m); err != io.EOF {
+			return err
+		}
+		return nil // it is sent on the next stream, or receiving tells why there is none
+	}
+	x := s.mu.stream
+	s.mu.Unlock()
+	return x.SendMsg(m)
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *bareStream) RecvMsg(m any) error {
+	for {
+		err := s.current().RecvMsg(m)
+		if err == nil {
+			s.settled.Store(true)
+			return nil
+		}
+		if err = s.lost(err); err != nil {
+			return err
+		}
+	}
+}
+
+// lost handles the end of a stream. It returns nil if there is another one.
+func (s *bareStream) lost(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.release()
+	switch {
+	case err == io.EOF:
+	case s.settled.Load():
+		e := s.a.explain(s.ctx, err)
+		v := judge(e, s.a.m, true)
+		s.a.follow(v, e)
+		if v.renew {
+			s.a.renew() // the next stream gets another token
+		}
+	case s.a.failed(s.ctx, err, len(s.mu.sent) > 0) == nil:
+		return s.open()
+	}
+	s.settled.Store(true)
+	return err
+}
+
+// CloseSend implements grpc.ClientStream.
+func (s *bareStream) CloseSend() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closed = true
+	return s.mu.stream.CloseSend()
+}
+
+// Header implements grpc.ClientStream.
+func (s *bareStream) Header() (metadata.MD, error) { return s.current().Header() }
+
+// Trailer implements grpc.ClientStream.
+func (s *bareStream) Trailer() metadata.MD { return s.current().Trailer() }
+
+// Context implements grpc.ClientStream.
+func (s *bareStream) Context() context.Context { return s.current().Context() }
