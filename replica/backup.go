@@ -23,6 +23,7 @@ const (
 // Backup is the whole state of the member at one position, as a file of etcd that is not on disk: it is
 // made while it is written. It must be closed, and is for one goroutine.
 type Backup struct {
+	r      *Replica
 	export *mvcc.Export
 	plan   *snapshot.Plan
 	free   func()
@@ -46,7 +47,7 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 	default:
 		return nil, fmt.Errorf("%w: %d snapshots are being taken from this member", kv.ErrTooManyRequests, maxBackups)
 	}
-	b := &Backup{free: func() { <-r.backups }, closed: make(chan struct{})}
+	b := &Backup{r: r, free: func() { <-r.backups }, closed: make(chan struct{})}
 	layout := snapshot.NewLayout()
 	b.export, err = onHome(ctx, r, func(h *home) (*mvcc.Export, error) {
 		layout = snapshot.NewLayout()
@@ -101,7 +102,13 @@ func (b *Backup) Size() int64 { return b.plan.Size() }
 func (b *Backup) Revision() int64 { return b.export.Revision }
 
 // Write writes the file, once. It ends at the first error of out, or of the disk.
-func (b *Backup) Write(out io.Writer) error { return snapshot.Write(out, b.plan, b.export) }
+func (b *Backup) Write(out io.Writer) error {
+	err := snapshot.Write(out, b.plan, b.export)
+	if failed := b.export.Err(); failed != nil {
+		return b.r.unreadable(failed)
+	}
+	return err
+}
 
 // Close gives back what the backup holds.
 func (b *Backup) Close() {

@@ -167,7 +167,7 @@ func (r *Replica) hashAt(ctx context.Context, q hashQuestion) (hashAnswer, error
 		}
 		return hashAnswer{hashIs, q.revision, q.compact, hash}, err
 	})
-	return a, r.unreadable(err)
+	return a, err
 }
 
 // onStop calls f when the member stops, unless the function it returns is called before.

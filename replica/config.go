@@ -122,8 +122,8 @@ type Config struct {
 	// snapshot is sent to, by default 512 MiB: with the entries behind the snapshot they need no
 	// other.
 	SnapshotLogBytes int64
-	// SnapshotOfferTimeout bounds how long a receiver may take to say what it has, which is about the
-	// time to read its whole store; by default 5 minutes.
+	// SnapshotOfferTimeout bounds how long the leader looks for what a receiver has, which is about the
+	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.
 	SnapshotOfferTimeout time.Duration
 
 	// Calls carries what is asked of the leader about leases; nil while there is one member.

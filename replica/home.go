@@ -39,13 +39,14 @@ func (h *home) isRetired() bool {
 func (r *Replica) now() *home { return r.home.Load() }
 
 // onHome reads from the present home. A read that is under way when the store is replaced and cannot
-// be finished on the old one begins again on the new one.
+// be finished on the old one begins again on the new one. Every read for somebody outside goes through here: its
+// errors are those of unreadable.
 func onHome[T any](ctx context.Context, r *Replica, read func(*home) (T, error)) (T, error) {
 	for {
 		h := r.now()
 		res, err := read(h)
 		if err == nil || !errors.Is(err, history.ErrClosed) || !h.isRetired() {
-			return res, err
+			return res, r.unreadable(err)
 		}
 		select {
 		case <-h.replaced:

@@ -38,6 +38,8 @@ type mesh struct {
 	unheard uint64
 	// noOffer: whoever is asked what it has says that it has nothing.
 	noOffer bool
+	// offering, if set, is called before a member is asked what it has; its error is the answer.
+	offering func(ctx context.Context) error
 }
 
 func newMesh() *mesh { return &mesh{members: map[uint64]*Replica{}, cut: map[uint64]bool{}} }
@@ -106,8 +108,13 @@ func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) (
 		return nil, errCut
 	}
 	e.net.mu.Lock()
-	nothing := e.net.noOffer
+	nothing, offering := e.net.noOffer, e.net.offering
 	e.net.mu.Unlock()
+	if offering != nil {
+		if err := offering(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if nothing {
 		return answer{}.encode(), nil
 	}

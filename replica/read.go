@@ -27,7 +27,6 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 			func() (*kv.RangeResult, error) {
 				return onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 			})
-		err = r.unreadable(err)
 		took = time.Since(start)
 		r.timings.ranges[succeeded(err)].Observe(took - ready)
 	}

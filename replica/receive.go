@@ -31,7 +31,8 @@ type receiving struct {
 	// slot holds a token from an offer or the begin of a transfer until what is aside is gone or
 	// installed. It guards base, and what lies in the directories beside the store.
 	slot chan struct{}
-	// base is what the last offer has put aside.
+	// base is what the last offer has put aside. It goes when no transfer follows in time: while it is there its
+	// files take space.
 	base *base
 
 	mu struct {
@@ -39,9 +40,10 @@ type receiving struct {
 		ended bool
 		// in is the state that is being received.
 		in *incoming
-		// stream is where it comes from, while it does, and term the one in which the sender leads.
-		stream io.Closer
-		term   uint64
+		// holder is what has the slot, nil while nothing has it that could be ended.
+		holder *holder
+		// expiry removes the base.
+		expiry *time.Timer
 		// waiting is the position that raft has accepted; done is closed when it is installed.
 		waiting history.Applied
 		done    chan struct{}
@@ -70,11 +72,20 @@ func (c *receiving) take() bool {
 
 func (c *receiving) free() { <-c.slot }
 
-// from notes where a state comes from, nil when it comes no more.
-func (c *receiving) from(stream io.Closer, term uint64) {
+// holder is an offer or a transfer under way.
+type holder struct {
+	// from is the leader that asked, in term; 0 if this member did not know it as one.
+	from, term uint64
+	// offering: it is an offer. Its answer means nothing to a leader that goes on to something else.
+	offering bool
+	end      func()
+}
+
+// held notes what has the slot, nil for nothing.
+func (c *receiving) held(h *holder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.stream, c.mu.term = stream, term
+	c.mu.holder = h
 }
 
 // end closes what is being received, so that nothing is written any more.
@@ -82,6 +93,9 @@ func (c *receiving) end() {
 	c.mu.Lock()
 	in := c.mu.in
 	c.mu.ended, c.mu.in = true, nil
+	if c.mu.expiry != nil {
+		c.mu.expiry.Stop()
+	}
 	c.mu.Unlock()
 	if in != nil {
 		in.abandon()
@@ -102,7 +116,9 @@ func (c *receiving) hold(in *incoming) bool {
 
 // OfferSnapshot answers a member that is about to send a snapshot (CallSnapshotOffer) with what this one has:
 // its history up to a revision, a copy of which it puts aside, and the hash of it. It takes links and the
-// time to read all records, and delays nothing else. Errors: kv.ErrStopped, those of ctx, and of the disk.
+// time to read all records, and delays nothing else. Whatever fails about that, the answer is that there is no such
+// copy, so that everything is sent: a member whose data are damaged is healed by that. Errors: kv.ErrStopped, those of
+// ctx, and that another snapshot is on its way.
 func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte) ([]byte, error) {
 	o, err := decodeOffer(payload)
 	if err != nil {
@@ -113,57 +129,123 @@ func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte
 		return nil, err
 	}
 	defer done()
-	if !r.receiving.take() && !r.supersede(ctx, from) {
-		return nil, errReceiving
+	if err := r.claim(ctx, from); err != nil {
+		return nil, err
 	}
 	defer r.receiving.free()
-
-	dir := r.cfg.HistoryDir + incomingSuffix
-	r.receiving.base = nil
-	if err := r.cfg.removeDir(dir); err != nil {
-		return nil, err
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	hold := &holder{from: from, offering: true, end: func() { cancel(errReceiving) }}
+	if st := r.node.Status(); st.Lead == from {
+		hold.term = st.Term
 	}
-	h := r.now()
-	if rev := h.store.Revision(); rev < max(o.compact, 2) || h.log.Applied().Index >= o.index {
+	r.receiving.held(hold)
+	defer r.receiving.held(nil)
+	a, err := r.offerBase(ctx, from, o)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		r.cfg.Logger.Warn("cannot offer this member's history to add a snapshot to; everything is sent", memberAttr(from), slog.Any("error", err))
 		return answer{}.encode(), nil
 	}
+	return a.encode(), nil
+}
+
+// offerBase puts a copy of the store aside if it helps.
+func (r *Replica) offerBase(ctx context.Context, from uint64, o offer) (a answer, err error) {
+	if err := r.dropBase(); err != nil {
+		return a, err
+	}
+	h := r.now()
+	if h.log.Applied().Index >= o.index {
+		return answer{ahead: true}, nil
+	}
+	if h.store.Revision() < max(o.compact, 2) {
+		return a, nil
+	}
+	dir := r.cfg.HistoryDir + incomingSuffix
 	cp, err := h.log.Checkpoint(ctx, dir, "")
 	if err != nil {
-		return nil, err
+		return a, r.noted(err)
 	}
 	hash, err := h.store.HashAt(ctx, cp.Revision, o.compact)
 	if errors.Is(err, kv.ErrCompacted) || errors.Is(err, kv.ErrFutureRev) {
 		// It has compacted what it would be compared by.
-		return answer{}.encode(), r.cfg.removeDir(dir)
+		return a, r.cfg.removeDir(dir)
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.cfg.removeDir(dir))
+		return a, errors.Join(r.noted(err), r.cfg.removeDir(dir))
 	}
-	r.receiving.base = &base{from: from, checkpoint: cp, hash: hash}
-	return answer{have: true, revision: cp.Revision, hash: hash}.encode(), nil
+	b := &base{from: from, checkpoint: cp, hash: hash}
+	r.receiving.base = b
+	r.receiving.mu.Lock()
+	r.receiving.mu.expiry = time.AfterFunc(r.cfg.SnapshotOfferTimeout, func() { r.expireBase(b) })
+	r.receiving.mu.Unlock()
+	return answer{have: true, revision: cp.Revision, hash: hash}, nil
 }
 
-// supersede ends the transfer of a former leader for from, which leads now, and takes its place. The former one may be
-// gone without a word: it would be some seconds until its connection is taken for dead, in which this member may be the one that
-// is missing for a quorum.
-func (r *Replica) supersede(ctx context.Context, from uint64) bool {
+// dropBase removes what an offer has put aside. The caller has the slot.
+func (r *Replica) dropBase() error {
+	r.takeBase()
+	return r.cfg.removeDir(r.cfg.HistoryDir + incomingSuffix)
+}
+
+// takeBase returns what an offer has put aside, nil for nothing. The caller has the slot and answers for the directory.
+func (r *Replica) takeBase() *base {
 	c := &r.receiving
+	b := c.base
+	c.base = nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.expiry != nil {
+		c.mu.expiry.Stop()
+		c.mu.expiry = nil
+	}
+	return b
+}
+
+// expireBase removes what an offer has put aside if it is still there.
+func (r *Replica) expireBase(b *base) {
+	if !r.errands.begin() {
+		return
+	}
+	defer r.errands.running.Done()
+	if !r.receiving.take() {
+		return // what has the slot removes it, or uses it
+	}
+	defer r.receiving.free()
+	if r.receiving.base != b {
+		return
+	}
+	if err := r.dropBase(); err != nil {
+		r.cfg.Logger.Warn("a copy of the store that no snapshot was added to could not be removed; the next offer or start does", slog.Any("error", err))
+	}
+}
+
+// claim takes the slot for a leader. It ends what a former leader has it for, which may be gone without a word: it would be some
+// seconds until its connection is taken for dead, in which this member may be the one that is missing for a quorum.
+// And it ends an offer of the same leader, which has given up waiting for the answer.
+func (r *Replica) claim(ctx context.Context, from uint64) error {
+	c := &r.receiving
+	if c.take() {
+		return nil
+	}
 	st := r.node.Status()
 	c.mu.Lock()
-	stream := c.mu.stream
-	if st.Lead != from || c.mu.term >= st.Term {
-		stream = nil
-	}
+	h := c.mu.holder
 	c.mu.Unlock()
-	if stream == nil {
-		return false
+	if h == nil || !(h.offering && h.from == from) && !(st.Lead == from && h.term < st.Term) {
+		return errReceiving
 	}
-	_ = stream.Close()
+	h.end()
 	select {
 	case c.slot <- struct{}{}:
-		return true
+		return nil
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
+	case <-r.stopping:
+		return kv.ErrStopped
 	}
 }
 
@@ -183,16 +265,16 @@ func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, str
 		r.receiving.failed.Add(1)
 		return err
 	}
-	if !r.receiving.take() {
-		return errReceiving
+	if err := r.claim(ctx, from); err != nil {
+		return err
 	}
 	defer r.receiving.free()
 	log := r.cfg.Logger.With(memberAttr(from), slog.Uint64("index", h.at.Index), slog.Int64("revision", h.revision))
 	began := time.Now()
 	log.Info("receiving a snapshot", slog.Bool("incremental", h.incremental), slog.Int64("from-revision", h.base))
-	r.receiving.from(stream, h.term)
+	r.receiving.held(&holder{from: from, term: h.term, end: func() { _ = stream.Close() }})
 	in, err := r.receive(from, &h, stream, log)
-	r.receiving.from(nil, 0)
+	r.receiving.held(nil)
 	if err != nil {
 		r.receiving.failed.Add(1)
 		log.Warn("receiving a snapshot failed", slog.Any("error", err))
@@ -243,13 +325,12 @@ func (r *Replica) prepare(from uint64, h *snapshotHeader) (*incoming, error) {
 	c := &r.cfg
 	o := c.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID})
 	o.Dir = c.HistoryDir + incomingSuffix
-	b := r.receiving.base
-	r.receiving.base = nil
+	b := r.takeBase()
 	in := &incoming{c: c, dir: o.Dir, h: h}
 	var err error
 	if h.incremental {
 		if b == nil || b.from != from || b.checkpoint.Revision != h.base || b.hash != h.hash || b.checkpoint.Applied.Index >= h.at.Index {
-			return nil, errors.New("replica: a snapshot from a revision that was not offered")
+			return nil, errors.Join(errors.New("replica: a snapshot from a revision that was not offered"), c.removeDir(o.Dir))
 		}
 		in.log, err = history.Open(o)
 	} else {

@@ -155,18 +155,19 @@ func memberAttr(id uint64) slog.Attr {
 	return slog.String("remote-peer-id", strconv.FormatUint(id, 16))
 }
 
-// sendSnapshot brings a member to the present state.
+// sendSnapshot brings a member to the present state. A compaction in between needs another cut. The search for a base takes
+// the time to read two stores, in which there may always be a compaction: the last attempt does without.
 func (r *Replica) sendSnapshot(ctx context.Context, m *raftpb.Message) error {
 	for attempt := 1; ; attempt++ {
-		err := r.sendCut(ctx, m)
+		err := r.sendCut(ctx, m, attempt < cutAttempts)
 		if !errors.Is(err, kv.ErrCompacted) || attempt == cutAttempts {
 			return err
 		}
 	}
 }
 
-// sendCut cuts the state, finds out what the member lacks of it, and sends that.
-func (r *Replica) sendCut(ctx context.Context, m *raftpb.Message) error {
+// sendCut cuts the state, finds out what the member lacks of it if base is set, and sends that.
+func (r *Replica) sendCut(ctx context.Context, m *raftpb.Message, base bool) error {
 	to, store := m.GetTo(), r.now().store
 	cut, err := store.Cut(ctx)
 	if err != nil {
@@ -177,12 +178,17 @@ func (r *Replica) sendCut(ctx context.Context, m *raftpb.Message) error {
 	}
 	r.sending.cut(to, cut.Applied.Index)
 	h := snapshotHeader{cluster: r.clusterID, term: m.GetTerm(), at: cut.Applied, revision: cut.Revision, compact: cut.Compact}
-	if err := r.findBase(ctx, to, store, &h); err != nil {
-		return err
+	if base {
+		if err := r.findBase(ctx, to, store, &h); errors.Is(err, errAhead) {
+			r.cfg.Logger.Info("a snapshot is not needed: the member has applied its position", memberAttr(to), slog.Uint64("index", h.at.Index))
+			return nil
+		} else if err != nil {
+			return err
+		}
 	}
 	sc, err := cut.Records(h.base + 1)
 	if err != nil {
-		return err
+		return r.noted(err)
 	}
 	defer sc.Close()
 	t := transfer{r: r, to: to, term: m.GetTerm(), ctx: ctx, began: time.Now(), said: time.Now()}
@@ -191,7 +197,8 @@ func (r *Replica) sendCut(ctx context.Context, m *raftpb.Message) error {
 	t.log = log
 	log.Info("sending a snapshot", slog.Bool("incremental", h.incremental), slog.Int64("from-revision", h.base), slog.Int64("compact-revision", h.compact))
 	if err := r.cfg.SnapshotTransport.SendBulk(ctx, to, h.encode(), e); err != nil {
-		return err
+		// What the transport says of an error of the disk is not that error.
+		return errors.Join(err, r.noted(sc.Err()))
 	}
 	if h.incremental {
 		r.sending.part.Add(1)
@@ -202,22 +209,35 @@ func (r *Replica) sendCut(ctx context.Context, m *raftpb.Message) error {
 	return nil
 }
 
+// errAhead: the member has applied what was to be sent.
+var errAhead = errors.New("replica: the member has applied the position of the snapshot")
+
 // findBase asks the member what it has. If its history is the beginning of this one, and holds all
-// that the compaction has left, only what is above it needs to be sent.
+// that the compaction has left, only what is above it needs to be sent. Without an answer in time everything is.
+// Errors: errAhead, kv.ErrCompacted, and that of ctx.
 func (r *Replica) findBase(ctx context.Context, to uint64, store *mvcc.Store, h *snapshotHeader) error {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.SnapshotOfferTimeout)
 	defer cancel()
-	b, err := r.cfg.SnapshotTransport.Call(limited, to, CallSnapshotOffer, offer{index: h.at.Index, compact: h.compact}.encode())
-	if err != nil {
-		return fmt.Errorf("replica: asking what it has: %w", err)
+	a, err := r.askOffer(limited, to, h)
+	switch {
+	case err == nil && a.ahead:
+		return errAhead
+	case err == nil && (!a.have || a.revision > h.revision || a.revision < max(h.compact, 2)):
+		return nil
 	}
-	a, err := decodeAnswer(b)
-	if err != nil || !a.have || a.revision > h.revision || a.revision < max(h.compact, 2) {
-		return err
+	var hash uint32
+	if err == nil {
+		hash, err = store.HashAt(limited, a.revision, h.compact)
+		err = r.noted(err)
 	}
-	hash, err := store.HashAt(ctx, a.revision, h.compact)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, kv.ErrCompacted):
 		return err
+	case err != nil:
+		r.cfg.Logger.Warn("cannot find out what a member lacks: it is sent everything", memberAttr(to), slog.Any("error", err))
+		return nil
 	}
 	if hash != a.hash {
 		r.cfg.Logger.Warn("a member's history differs: it is sent everything", memberAttr(to), slog.Int64("revision", a.revision),
@@ -226,6 +246,14 @@ func (r *Replica) findBase(ctx context.Context, to uint64, store *mvcc.Store, h 
 	}
 	h.incremental, h.base, h.hash = true, a.revision, a.hash
 	return nil
+}
+
+func (r *Replica) askOffer(ctx context.Context, to uint64, h *snapshotHeader) (answer, error) {
+	b, err := r.cfg.SnapshotTransport.Call(ctx, to, CallSnapshotOffer, offer{index: h.at.Index, compact: h.compact}.encode())
+	if err != nil {
+		return answer{}, fmt.Errorf("replica: asking what it has: %w", err)
+	}
+	return decodeAnswer(b)
 }
 
 // transfer is what is known of a transfer under way. It is used by the goroutine that reads.

@@ -3,7 +3,9 @@ package replica
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -160,14 +162,33 @@ func (r *Replica) noteDamage(err error) {
 	}
 }
 
-// unreadable returns what a read of the store failed with as it is to be answered. Damage is counted and
-// has the alarm raised; a lack of resources refuses the read; other errors are returned as they are.
+// errUnreadable is what callers see of an error that is about the files of this member.
+var errUnreadable = errors.New("replica: a file could not be read; the log of the member has the cause")
+
+// unreadable returns what a read of the store failed with as it is to be answered. Damage is noted; a lack of resources refuses
+// the read; what else a file operation failed with is logged, since the names of files are for nobody outside. Other
+// errors are returned as they are.
 func (r *Replica) unreadable(err error) error {
-	if err == nil {
-		return nil
+	if vfs.CauseOf(err) == vfs.Damage {
+		_ = r.noted(err)
+		return kv.ErrCorrupt
 	}
+	err = vfs.MarkShortage(err)
+	var path *fs.PathError
+	var link *os.LinkError
+	if kv.Shortage(err) || !errors.As(err, &path) && !errors.As(err, &link) {
+		return err
+	}
+	if due(&r.space.logged) {
+		r.cfg.Logger.Error("the store could not be read", slog.Any("error", err))
+	}
+	return errUnreadable
+}
+
+// noted returns an error of a read of the store. Damage is counted, logged, and has the alarm raised.
+func (r *Replica) noted(err error) error {
 	if vfs.CauseOf(err) != vfs.Damage {
-		return vfs.MarkShortage(err)
+		return err
 	}
 	r.space.damaged.Add(1)
 	// A client may ask for the same again and again.
@@ -175,7 +196,7 @@ func (r *Replica) unreadable(err error) error {
 		r.logDamage(err)
 	}
 	r.noteDamage(err)
-	return kv.ErrCorrupt
+	return err
 }
 
 // due reports, once a second, that it is time for another line of the log.
@@ -199,12 +220,12 @@ func (s source) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (eve
 		ev, next, err = h.store.EventsIn(buf, from, to, maxBytes)
 		return ev, err
 	})
-	return events, next, s.r.unreadable(err)
+	return events, next, err
 }
 
 func (s source) Get(key []byte, rev int64) ([]byte, error) {
 	b, err := onHome(context.Background(), s.r, func(h *home) ([]byte, error) { return h.store.Get(key, rev) })
-	return b, s.r.unreadable(err)
+	return b, err
 }
 
 // scrub is the scrubber goroutine.

@@ -118,6 +118,8 @@ type answer struct {
 	have     bool
 	revision int64
 	hash     uint32
+	// ahead: the receiver has applied the position of the offer, and needs nothing.
+	ahead bool
 }
 
 func (o offer) encode() []byte {
@@ -134,18 +136,21 @@ func decodeOffer(b []byte) (offer, error) {
 
 func (a answer) encode() []byte {
 	b := append(make([]byte, 0, answerSize), snapshotVersion, 0, 0, 0, 0, 0, 0, 0)
-	if a.have {
+	switch {
+	case a.have:
 		b[1] = 1
+	case a.ahead:
+		b[1] = 2
 	}
 	b = le.AppendUint64(b, uint64(a.revision))
 	return le.AppendUint64(b, uint64(a.hash))
 }
 
 func decodeAnswer(b []byte) (answer, error) {
-	if len(b) != answerSize || b[0] != snapshotVersion || b[1] > 1 {
+	if len(b) != answerSize || b[0] != snapshotVersion || b[1] > 2 {
 		return answer{}, fmt.Errorf("replica: answer %x to a snapshot offer", b[:min(len(b), answerSize)])
 	}
-	return answer{have: b[1] == 1, revision: int64(le.Uint64(b[8:])), hash: uint32(le.Uint64(b[16:]))}, nil
+	return answer{have: b[1] == 1, ahead: b[1] == 2, revision: int64(le.Uint64(b[8:])), hash: uint32(le.Uint64(b[16:]))}, nil
 }
 
 // encoder is the content of a snapshot as an io.Reader: the records, the meta records, the end.

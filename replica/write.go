@@ -48,7 +48,6 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 			func() (*kv.TxnResult, error) {
 				return onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
 			})
-		err = r.unreadable(err)
 	}
 	took := time.Since(start)
 	r.timings.requests.observe(readTxn, err, took)

@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -75,6 +77,9 @@ var table = [...]struct{ from, to error }{
 // errPanic is what a client sees of a handler that panicked.
 var errPanic = status.Error(codes.Internal, "vigil: internal error, see the log of the member")
 
+// errFile is what a client sees of an error that names a file of the member.
+var errFile = status.Error(codes.Unknown, "vigil: a file operation failed, see the log of the member")
+
 // statusOf turns an error of the member into the status that the client gets; nil stays nil. An
 // error that the table does not know keeps its text and has the code Unknown.
 func statusOf(err error) error {
@@ -91,6 +96,11 @@ func statusOf(err error) error {
 		if errors.Is(err, table[i].from) {
 			return table[i].to
 		}
+	}
+	var path *fs.PathError
+	var link *os.LinkError
+	if errors.As(err, &path) || errors.As(err, &link) {
+		return errFile
 	}
 	return status.Error(codes.Unknown, err.Error())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,9 @@ func TestErrorsReachTheClient(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCTimeout)
 	if got := ErrorText(kv.ErrTimeout); got != "etcdserver: request timed out" {
 		t.Errorf("text %q", got)
+	}
+	if err := statusOf(fmt.Errorf("reading: %w", &fs.PathError{Op: "read", Path: "/data/file", Err: errors.New("failed")})); strings.Contains(err.Error(), "/data") {
+		t.Errorf("%v", err)
 	}
 	if statusOf(nil) != nil {
 		t.Error("no error has a status")
