@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -178,14 +179,15 @@ func (c Config) withDefaults() Config {
 
 // Server returns a server for a handler with bounds on what a client may make it wait for and keep. It
 // speaks HTTP/2 too. Connections come to it with their TLS handshake, if any, behind them and tell of it
-// by a method TLSState. A handler that reads bodies bounds their time itself.
-func Server(h http.Handler, logger *slog.Logger) *http.Server {
+// by a method TLSState. callMade gets each one that brings a request. A handler that reads bodies bounds
+// their time itself.
+func Server(h http.Handler, callMade func(net.Conn), logger *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           withTLS(h),
-		ConnContext:       noteTLS,
+		Handler:           withConn(h),
+		ConnContext:       noteConn(callMade),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,

@@ -153,7 +153,7 @@ func TestServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Server(newHandler(t, &fakeMember{leader: 1}), slog.New(slog.DiscardHandler))
+	s := Server(newHandler(t, &fakeMember{leader: 1}), func(net.Conn) {}, slog.New(slog.DiscardHandler))
 	go s.Serve(l)
 	defer s.Close()
 	c, err := net.Dial("tcp", l.Addr().String())

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/portmux"
 )
 
 // Serve accepts connections until Close, after which it returns nil, or until the listener fails for
@@ -170,6 +172,7 @@ func (t *Transport) accept(g *greeted, h hello, s *stats) (*link, error) {
 	if _, err := g.conn.Write(r.encode()); err != nil {
 		return nil, err
 	}
+	portmux.CallMade(g.conn)
 	limit := t.o.MaxMessageBytes
 	if h.kind != kindMessages {
 		limit = t.o.MaxCallBytes + requestHeader

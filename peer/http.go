@@ -15,6 +15,9 @@ type sniffed struct {
 	r *bufio.Reader // owned by whoever reads; nil when it is empty
 }
 
+// NetConn returns the connection below.
+func (c *sniffed) NetConn() net.Conn { return c.Conn }
+
 func (c *sniffed) Read(b []byte) (int, error) {
 	if c.r == nil {
 		return c.Conn.Read(b)

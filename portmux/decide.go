@@ -91,6 +91,9 @@ type prefixed struct {
 	state *tls.ConnectionState // of TLS, nil without
 }
 
+// NetConn returns the connection below.
+func (c *prefixed) NetConn() net.Conn { return c.Conn }
+
 func (c *prefixed) Read(b []byte) (int, error) {
 	if len(c.first) == 0 {
 		return c.Conn.Read(b)

@@ -136,6 +136,9 @@ type unacknowledged struct {
 	done   bool
 }
 
+// NetConn returns the connection below.
+func (c *unacknowledged) NetConn() net.Conn { return c.Conn }
+
 func (c *unacknowledged) Read(b []byte) (int, error) {
 	for {
 		switch {

@@ -13,6 +13,8 @@
 //  5. After Close has returned no goroutine of this package is left, and every connection that was
 //     not handed over is closed.
 //
+// A Limit bounds how many connections there are, over several listeners.
+//
 // What is neither protocol goes where HTTP/1 goes, which has an answer for it. A connection that is
 // handed over and speaks TLS has a method TLSState() *tls.ConnectionState.
 package portmux

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"time"
 
 	"google.golang.org/grpc/stats"
@@ -126,6 +127,9 @@ type Config struct {
 	Metrics *Metrics
 	// Stats is told of every call by the transport, if it is set.
 	Stats stats.Handler
+
+	// CallMade, if it is set, gets each connection on which a client makes a call, once.
+	CallMade func(net.Conn)
 
 	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
 	// be half a MiB larger before the transport refuses it.

@@ -6,7 +6,10 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
 // door knows the listeners that are served, so that they are closed before the transport stops: it would close
@@ -97,7 +100,8 @@ func (d *door) note(c *clientConn, greets bool) {
 // listener hands out connections that know their flights.
 type listener struct {
 	net.Listener
-	door *door
+	door     *door
+	callMade func(net.Conn) // may be nil
 }
 
 // Accept implements net.Listener.
@@ -107,7 +111,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.door.accepted.Add(1)
-	return &clientConn{Conn: c, door: l.door, begun: sync.OnceFunc(l.door.accepted.Done)}, nil
+	return &clientConn{Conn: c, door: l.door, begun: sync.OnceFunc(l.door.accepted.Done), callMade: l.callMade}, nil
 }
 
 // clientConn is a client's connection. A call finds it by the address of its peer.
@@ -116,6 +120,9 @@ type clientConn struct {
 	door *door
 	// begun is called when the transport takes the connection, or closes it.
 	begun func()
+	// callMade is called for the first call.
+	callMade func(net.Conn)
+	called   atomic.Bool
 
 	mu struct {
 		sync.Mutex
@@ -154,6 +161,23 @@ func (c *clientConn) Close() error {
 		f.lost()
 	}
 	return err
+}
+
+// note remembers that a client has made a call.
+func (c *clientConn) note() {
+	if c.callMade != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
+		c.callMade(c.Conn)
+	}
+}
+
+// connOf returns the connection on which a call came, nil if that is not known.
+func connOf(ctx context.Context) *clientConn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(connAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
 }
 
 // add keeps a flight; false if the connection is closed.

@@ -131,7 +131,7 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.door.open(l) {
 		return l.Close()
 	}
-	err := s.grpc.Serve(listener{l, &s.door})
+	err := s.grpc.Serve(listener{l, &s.door, s.svc.cfg.CallMade})
 	if s.door.close(l) || err == grpc.ErrServerStopped {
 		return nil
 	}
@@ -220,6 +220,9 @@ func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool,
 			s.svc.tell(ctx, slog.LevelDebug, m.name, req, resp, start, took, err, 0)
 		}
 	}()
+	if c := connOf(ctx); c != nil {
+		c.note()
+	}
 	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {
 		return nil, err
 	}
@@ -252,6 +255,9 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 		}
 		m.ended(status.Code(err), time.Since(start).Seconds())
 	}()
+	if c := connOf(ss.Context()); c != nil {
+		c.note()
+	}
 	needsLeader, err := s.svc.admit(ss.Context(), s.svc.cfg.Metrics.stream, m.forLearner)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/peer"
 
 	"vigil/kv"
 	"vigil/ration"
@@ -75,13 +74,8 @@ func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 	if n == 0 {
 		return out
 	}
-	f := &flight{svc: s, lender: lender, remote: remote(ctx), size: n}
+	f := &flight{svc: s, lender: lender, remote: remote(ctx), size: n, conn: connOf(ctx)}
 	out.flight = f
-	if p, ok := peer.FromContext(ctx); ok {
-		if a, ok := p.Addr.(connAddr); ok {
-			f.conn = a.conn
-		}
-	}
 	runtime.AddCleanup(out, (*flight).lost, f)
 	f.timer = time.AfterFunc(time.Hour, f.look) // which must find f complete
 	f.timer.Reset(s.sendTime(n))

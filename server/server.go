@@ -30,6 +30,7 @@ import (
 
 	"vigil/internal/tracing"
 	"vigil/peer"
+	"vigil/portmux"
 	"vigil/ration"
 	"vigil/replica"
 	"vigil/rpc"
@@ -94,7 +95,9 @@ func (m *Member) start(ctx context.Context) (err error) {
 	var opened []net.Listener // not yet owned by a server
 	defer func() { closeAll(opened) }()
 	m.doors, err = m.cfg.openDoors()
+	limits := newConnLimits(m.log)
 	for _, d := range m.doors {
+		d.l = limits.of(d).Listener(d.l)
 		opened = append(opened, d.l)
 	}
 	if err != nil {
@@ -107,7 +110,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 			return err
 		}
 		_, _, secure, _ := listenAddr(u)
-		m.peers = append(m.peers, peerListener{ls[0], secure})
+		m.peers = append(m.peers, peerListener{limits.inner.Listener(ls[0]), secure})
 	}
 	if err := m.openTLS(); err != nil {
 		return err
@@ -169,6 +172,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		KeepAliveTimeout:     m.cfg.KeepAliveTimeout,
 		WarnUnary:            m.cfg.WarnUnaryDuration,
 		Stats:                m.callStats(),
+		CallMade:             portmux.CallMade,
 	})
 	if err != nil {
 		return err

@@ -56,11 +56,11 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	if err != nil {
 		return err
 	}
-	m.web.client = httpd.Server(h.Client, m.log)
+	m.web.client = httpd.Server(h.Client, portmux.CallMade, m.log)
 	// net/http would allow 250, and takes no more than this.
 	m.web.client.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(min(m.cfg.MaxConcurrentStreams, math.MaxInt32))}
-	m.web.admin = httpd.Server(h.Metrics, m.log)
-	m.web.peer = httpd.Server(m.withMembers(h.Peer), m.log)
+	m.web.admin = httpd.Server(h.Metrics, portmux.CallMade, m.log)
+	m.web.peer = httpd.Server(m.withMembers(h.Peer), portmux.CallMade, m.log)
 	return nil
 }
 

@@ -1,0 +1,42 @@
+package httpd
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// connKey is that of the connection in the context of its requests.
+type connKey struct{}
+
+// connection is what a handler sees of a connection.
+type connection struct {
+	tls      *tls.ConnectionState // nil without a handshake
+	callMade func()
+}
+
+// noteConn returns what keeps what is known of a new connection.
+func noteConn(callMade func(net.Conn)) func(context.Context, net.Conn) context.Context {
+	return func(ctx context.Context, c net.Conn) context.Context {
+		known := &connection{callMade: sync.OnceFunc(func() { callMade(c) })}
+		if s, ok := c.(interface{ TLSState() *tls.ConnectionState }); ok {
+			known.tls = s.TLSState()
+		}
+		return context.WithValue(ctx, connKey{}, known)
+	}
+}
+
+// withConn shows it to a handler.
+func withConn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*connection); ok {
+			c.callMade()
+			if c.tls != nil {
+				r.TLS = c.tls
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,181 @@
+package portmux
+
+import (
+	"container/list"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultSilence is how long a connection may be open without a call before it is closed.
+	DefaultSilence = time.Minute
+	// leastSilence is how long none is closed for the sake of others.
+	leastSilence = time.Second
+)
+
+var errTooMany = errors.New("too many connections are open")
+
+// Limit bounds the connections of several listeners together. They cost file descriptors, of which the
+// process needs some for other things.
+//
+// A connection is silent until CallMade is called for it. A silent one is closed after a while; and when
+// there is no room for a new one, the oldest silent one makes room. If there is none, the new one is closed.
+type Limit struct {
+	max     int
+	silence time.Duration
+	log     *slog.Logger
+	lines   lines
+
+	mu struct {
+		sync.Mutex
+		open   int
+		silent *list.List // of *limited, the oldest first
+	}
+}
+
+// NewLimit makes a limit of max connections. silence is how long one may be silent, 0 for the default.
+func NewLimit(max int, silence time.Duration, log *slog.Logger) *Limit {
+	if silence == 0 {
+		silence = DefaultSilence
+	}
+	l := &Limit{max: max, silence: silence, log: log}
+	l.mu.silent = list.New()
+	return l
+}
+
+// Max is the limit.
+func (l *Limit) Max() int { return l.max }
+
+// Open is how many connections there are.
+func (l *Limit) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.open
+}
+
+// Listener returns a listener whose connections count.
+func (l *Limit) Listener(root net.Listener) net.Listener { return &limitedListener{root, l} }
+
+// CallMade says that a client has made a call on a connection, which may be wrapped: whoever wraps one gives it
+// a method NetConn. It does nothing if the connection is not limited.
+func CallMade(conn net.Conn) {
+	for conn != nil {
+		if c, ok := conn.(*limited); ok {
+			c.callMade()
+			return
+		}
+		inner, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return
+		}
+		conn = inner.NetConn()
+	}
+}
+
+type limitedListener struct {
+	net.Listener
+	l *Limit
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.l.admit(conn); c != nil {
+			return c, nil
+		}
+		conn.Close()
+		if dropped, ok := l.l.lines.take(time.Now()); ok {
+			l.l.log.Warn("rejected connection", "address", l.Addr().String(), "remote-addr", conn.RemoteAddr().String(),
+				"limit", l.l.max, "lines-left-out", dropped, "error", errTooMany)
+		}
+	}
+}
+
+// admit counts a connection; nil if there is no room.
+func (l *Limit) admit(conn net.Conn) *limited {
+	c := &limited{Conn: conn, l: l, since: time.Now()}
+	l.mu.Lock()
+	if l.mu.open >= l.max {
+		e := l.mu.silent.Front()
+		if e == nil || c.since.Sub(e.Value.(*limited).since) < leastSilence {
+			l.mu.Unlock()
+			return nil
+		}
+		oldest := e.Value.(*limited)
+		l.forget(oldest)
+		l.mu.Unlock()
+		oldest.Close()
+		l.mu.Lock()
+		if l.mu.open >= l.max {
+			l.mu.Unlock()
+			return nil
+		}
+	}
+	defer l.mu.Unlock()
+	l.mu.open++
+	c.place = l.mu.silent.PushBack(c)
+	c.timer = time.AfterFunc(l.silence, c.expire)
+	return c
+}
+
+// forget takes a connection from the silent ones and reports whether it was one. mu is held.
+func (l *Limit) forget(c *limited) bool {
+	if c.place == nil {
+		return false
+	}
+	l.mu.silent.Remove(c.place)
+	c.place = nil
+	c.timer.Stop()
+	return true
+}
+
+// limited is a connection that counts.
+type limited struct {
+	net.Conn
+	l     *Limit
+	since time.Time
+	timer *time.Timer
+
+	// Guarded by l.mu.
+	place  *list.Element // nil if it is not silent
+	closed bool
+}
+
+// NetConn returns the connection below.
+func (c *limited) NetConn() net.Conn { return c.Conn }
+
+// Close implements net.Conn.
+func (c *limited) Close() error {
+	err := c.Conn.Close()
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if !c.closed {
+		c.closed = true
+		c.l.mu.open--
+		c.l.forget(c)
+	}
+	return err
+}
+
+func (c *limited) callMade() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.forget(c)
+}
+
+// expire closes a connection that was silent for too long.
+func (c *limited) expire() {
+	c.l.mu.Lock()
+	silent := c.l.forget(c)
+	c.l.mu.Unlock()
+	if silent {
+		c.Close()
+	}
+}
