@@ -323,22 +323,22 @@ func (m *member) stays(ctx context.Context, changed <-chan struct{}) bool {
 	}
 }
 
+// readiness is the service of grpc.health.v1 that says whether a member answers what needs a leader. A stock etcd
+// knows only the one without a name.
+const readiness = "readiness"
+
+var errNoService = errors.New("the member does not know this service")
+
 // health follows what the member says on grpc.health.v1. One that does not speak it is taken as healthy.
 func (m *member) health(ctx context.Context) {
+	service := readiness
 	for ctx.Err() == nil {
-		stream, err := healthpb.NewHealthClient(m.conn).Watch(ctx, &healthpb.HealthCheckRequest{})
-		for err == nil {
-			var r *healthpb.HealthCheckResponse
-			if r, err = stream.Recv(); err != nil {
-				break
-			}
-			if r.Status == healthpb.HealthCheckResponse_NOT_SERVING {
-				m.set(MemberSick, errors.New("the member says that it does not serve"))
-			} else {
-				m.set(MemberReady, nil)
-			}
-		}
-		if status.Code(err) == codes.Unimplemented {
+		err := m.followHealth(ctx, service)
+		switch {
+		case errors.Is(err, errNoService):
+			service = ""
+			continue
+		case status.Code(err) == codes.Unimplemented:
 			<-ctx.Done()
 			return
 		}
@@ -346,6 +346,29 @@ func (m *member) health(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
+		}
+	}
+}
+
+// followHealth watches one service until an error.
+func (m *member) followHealth(ctx context.Context, service string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := healthpb.NewHealthClient(m.conn).Watch(ctx, &healthpb.HealthCheckRequest{Service: service})
+	if err != nil {
+		return err
+	}
+	for {
+		r, err := stream.Recv()
+		switch {
+		case err != nil:
+			return err
+		case r.Status == healthpb.HealthCheckResponse_SERVICE_UNKNOWN && service != "":
+			return errNoService
+		case r.Status == healthpb.HealthCheckResponse_NOT_SERVING:
+			m.set(MemberSick, errors.New("the member says that it does not serve"))
+		default:
+			m.set(MemberReady, nil)
 		}
 	}
 }

@@ -61,6 +61,7 @@ func (c *constant) Header() kv.Header {
 }
 func (c *constant) Leader() uint64  { return 1 }
 func (c *constant) IsLearner() bool { return false }
+func (c *constant) Trusted() bool   { return true }
 func (c *constant) Reclaim()        {}
 func (c *constant) Status() Status  { return Status{} }
 func (c *constant) Members(context.Context, bool) ([]MemberInfo, error) {

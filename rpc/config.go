@@ -50,6 +50,9 @@ type Member interface {
 	// Leader is the id of the leader, 0 if there is none.
 	Leader() uint64
 	IsLearner() bool
+	// Trusted is false while the member refuses reads and writes because its data differ from those of the
+	// majority.
+	Trusted() bool
 	Status() Status
 	// Reclaim asks for the disk space of everything that compaction has made needless.
 	Reclaim()

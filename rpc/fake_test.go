@@ -181,9 +181,10 @@ func (f *fakeKV) Compact(ctx context.Context, r *kv.CompactRequest) (*kv.Compact
 
 // fakeMember has the ids 0xc1 and 0xa1 and, at first, a leader.
 type fakeMember struct {
-	kv      *fakeKV
-	leader  atomic.Uint64
-	learner atomic.Bool
+	kv        *fakeKV
+	leader    atomic.Uint64
+	learner   atomic.Bool
+	untrusted atomic.Bool
 	// reclaimed counts the calls of Reclaim.
 	reclaimed atomic.Int32
 	fail      atomic.Pointer[error]
@@ -228,6 +229,7 @@ func (f *fakeMember) Header() kv.Header {
 
 func (f *fakeMember) Leader() uint64  { return f.leader.Load() }
 func (f *fakeMember) IsLearner() bool { return f.learner.Load() }
+func (f *fakeMember) Trusted() bool   { return !f.untrusted.Load() }
 func (f *fakeMember) Reclaim()        { f.reclaimed.Add(1) }
 
 func (f *fakeMember) Status() Status {

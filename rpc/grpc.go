@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
@@ -32,7 +31,7 @@ import (
 type Server struct {
 	svc     *service
 	grpc    *grpc.Server
-	health  *health.Server
+	health  *healthService
 	methods map[string]*method // by full name; not changed after NewServer
 
 	door     door
@@ -59,10 +58,10 @@ func NewServer(c Config) (*Server, error) {
 	s := &Server{
 		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime, snapshotPatience: snapshotPatience,
 			slow: throttle.New(slowLines), tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
-		health:  health.NewServer(),
 		methods: map[string]*method{},
 	}
 	s.svc.guards.init()
+	s.health = newHealthService(s.svc)
 	s.grpc = grpc.NewServer(s.options()...)
 	s.grpc.RegisterService(s.kvDesc(), nil)
 	s.grpc.RegisterService(s.watchDesc(), nil)
@@ -86,7 +85,7 @@ func NewServer(c Config) (*Server, error) {
 
 	stop := make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(stop) })
-	s.watching.Go(func() { s.svc.watchLeader(stop, s.setServing) })
+	s.watching.Go(func() { s.svc.watchLeader(stop, s.health.update) })
 	if c.Auth != nil {
 		s.watching.Go(func() { s.svc.reviewAll(stop) })
 	}
@@ -160,15 +159,6 @@ func (s *Server) Stop(ctx context.Context) {
 		s.grpc.Stop()
 		<-done
 	}
-}
-
-func (s *Server) setServing(serving bool) {
-	st := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	if serving {
-		st = grpc_health_v1.HealthCheckResponse_SERVING
-	}
-	s.svc.log.Info("grpc service status changed", "service", "", "status", st.String())
-	s.health.SetServingStatus("", st)
 }
 
 func (s *Server) method(service, name string, clientStream, serverStream bool) *method {

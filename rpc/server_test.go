@@ -483,33 +483,51 @@ func TestPanicInEncoding(t *testing.T) {
 	}
 }
 
-func TestHealthFollowsTheLeader(t *testing.T) {
+// Each service of health says what it is for; watchers of one are notified.
+func TestHealth(t *testing.T) {
 	f := start(t, func(c *Config) { c.ElectionTimeout = 20 * time.Millisecond })
 	client := grpc_health_v1.NewHealthClient(f.conn)
-	w, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
+	watching := map[string]grpc_health_v1.Health_WatchClient{}
+	for _, service := range []string{"", "liveness", "readiness"} {
+		w, err := client.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil {
+			t.Fatal(err)
+		}
+		watching[service] = w
 	}
-	next := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
-		t.Helper()
-		for {
-			r, err := w.Recv()
-			if err != nil {
-				t.Fatal(err)
+	const yes, no = grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	type states map[string]grpc_health_v1.HealthCheckResponse_ServingStatus
+	last := states{}
+	for _, c := range []struct {
+		name   string
+		change func()
+		want   states
+	}{
+		{"at first", func() {}, states{"": yes, "liveness": yes, "readiness": yes}},
+		{"without a leader", func() { f.member.leader.Store(0) }, states{"": yes, "liveness": yes, "readiness": no}},
+		{"with a leader", func() { f.member.leader.Store(0xa1) }, states{"": yes, "liveness": yes, "readiness": yes}},
+		{"untrusted", func() { f.member.untrusted.Store(true) }, states{"": no, "liveness": yes, "readiness": no}},
+		{"trusted again", func() { f.member.untrusted.Store(false) }, states{"": yes, "liveness": yes, "readiness": yes}},
+		{"as a learner", func() { f.member.learner.Store(true) }, states{"": yes, "liveness": yes, "readiness": no}},
+	} {
+		c.change()
+		for service, want := range c.want {
+			// The answer to a question is that of its moment.
+			r, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+			if err != nil || r.Status != want {
+				t.Errorf("%s: service %q: %v, %v, want %v", c.name, service, r, err, want)
 			}
-			if r.Status == want {
-				return
+			if last[service] == want {
+				continue
+			}
+			last[service] = want
+			if r, err := watching[service].Recv(); err != nil || r.Status != want {
+				t.Errorf("%s: who watches service %q gets %v, %v, want %v", c.name, service, r, err, want)
 			}
 		}
 	}
-	next(grpc_health_v1.HealthCheckResponse_SERVING)
-	f.member.leader.Store(0)
-	next(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	f.member.leader.Store(0xa1)
-	next(grpc_health_v1.HealthCheckResponse_SERVING)
-	r, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil || r.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		t.Errorf("%v, %v", r, err)
+	if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "etcdserverpb.KV"}); status.Code(err) != codes.NotFound {
+		t.Errorf("a service that is not known: %v", err)
 	}
 }
 

@@ -84,13 +84,12 @@ func (s *streams) stop() {
 // are ended. New calls are refused at once, but opening a stream again costs much more than that.
 const patience = 3
 
-// watchLeader looks for a leader ten times in an election timeout until stop is closed. It tells
-// serving whether there is one, first at once and then whenever that changes.
-func (s *service) watchLeader(stop <-chan struct{}, serving func(bool)) {
+// watchLeader looks for a leader ten times in an election timeout until stop is closed, and updates the health
+// services each time.
+func (s *service) watchLeader(stop <-chan struct{}, update func()) {
 	tick := time.NewTicker(max(s.cfg.ElectionTimeout/10, time.Millisecond))
 	defer tick.Stop()
 	has := s.cfg.Member.Leader() != 0
-	serving(has)
 	lost := time.Now()
 	for {
 		select {
@@ -100,8 +99,8 @@ func (s *service) watchLeader(stop <-chan struct{}, serving func(bool)) {
 		}
 		if now := s.cfg.Member.Leader() != 0; now != has {
 			has, lost = now, time.Now()
-			serving(has)
 		}
+		update()
 		if !has && time.Since(lost) >= patience*s.cfg.ElectionTimeout {
 			s.streams.leaderless()
 		}

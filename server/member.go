@@ -23,6 +23,12 @@ func (v *memberView) Reclaim()          { v.replica.Reclaim() }
 func (v *memberView) Leader() uint64    { return v.replica.Status().Leader }
 func (v *memberView) IsLearner() bool   { return v.replica.Status().Learner }
 
+// Trusted implements rpc.Member.
+func (v *memberView) Trusted() bool {
+	wrong, _ := v.replica.Untrusted()
+	return !wrong
+}
+
 // Alarms lists the active alarms by name, for the health checks. That another member is corrupt does not
 // make this one unhealthy; it is there to serve.
 func (v *memberView) Alarms() []string {

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // member starts a member on a free port and waits until it serves.
@@ -206,4 +207,17 @@ func TestLock(t *testing.T) {
 	dir := m.cfg.DataDir
 	stop(t, m)
 	member(t, Config{DataDir: dir})
+}
+
+// A member that says that it is ready to serve says so over gRPC too, at the first question.
+func TestReadyMeansServing(t *testing.T) {
+	m, addr := member(t, Config{UnsafeNoSync: true})
+	<-m.Serving()
+	cc := dial(t, addr)
+	for _, service := range []string{"", "liveness", "readiness"} {
+		r, err := healthpb.NewHealthClient(cc).Check(timeout(t), &healthpb.HealthCheckRequest{Service: service})
+		if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("service %q: %v, %v", service, r, err)
+		}
+	}
 }

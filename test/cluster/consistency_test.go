@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"vigil/test/proc"
 )
@@ -93,6 +94,14 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 			}
 		}
 	})
+	for _, m := range g.list {
+		for service, ready := range map[string]bool{"": m != bad, "readiness": m != bad, "liveness": true} {
+			r, err := healthpb.NewHealthClient(m.client.ActiveConnection()).Check(proc.Context(t), &healthpb.HealthCheckRequest{Service: service})
+			if err != nil || r.Status == healthpb.HealthCheckResponse_SERVING != ready {
+				t.Errorf("health of %s, service %q: %v, %v", m.name, service, r, err)
+			}
+		}
+	}
 	for _, opts := range [][]clientv3.OpOption{nil, {clientv3.WithSerializable()}} {
 		if _, err := bad.client.Get(proc.Context(t), "k", opts...); !errors.Is(err, rpctypes.ErrCorrupt) {
 			t.Errorf("a read of what differs: %v", err)

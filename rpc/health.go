@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// The services of grpc.health.v1. The empty name is the one that etcd knows, and means what it means there: the
+// member serves, with a leader or without.
+const (
+	healthAll = ""
+	// healthLive is for liveness probes: the process answers, and a restart would not help it.
+	healthLive = "liveness"
+	// healthReady is for readiness probes and clients that can choose: the member answers what needs a leader.
+	healthReady = "readiness"
+)
+
+// healthService says whether the member serves. A question is answered with the state of its moment; who watches
+// is notified at the next update.
+type healthService struct {
+	*health.Server
+	svc *service
+
+	mu struct {
+		sync.Mutex
+		last map[string]bool
+	}
+}
+
+func newHealthService(svc *service) *healthService {
+	h := &healthService{Server: health.NewServer(), svc: svc}
+	h.mu.last = map[string]bool{}
+	h.update()
+	return h
+}
+
+// update looks at the member.
+func (h *healthService) update() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.svc.cfg.Member
+	trusted := m.Trusted()
+	h.set(healthAll, trusted)
+	h.set(healthLive, true)
+	h.set(healthReady, trusted && m.Leader() != 0 && !m.IsLearner())
+}
+
+// set is called with the lock held.
+func (h *healthService) set(service string, serving bool) {
+	if last, known := h.mu.last[service]; known && last == serving {
+		return
+	}
+	h.mu.last[service] = serving
+	st := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if serving {
+		st = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	h.svc.log.Info("grpc service status changed", "service", service, "status", st.String())
+	h.SetServingStatus(service, st)
+}
+
+// Check implements grpc_health_v1.HealthServer.
+func (h *healthService) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	h.update()
+	return h.Server.Check(ctx, r)
+}
+
+// List implements grpc_health_v1.HealthServer.
+func (h *healthService) List(ctx context.Context, r *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
+	h.update()
+	return h.Server.List(ctx, r)
+}
+
+// Watch implements grpc_health_v1.HealthServer.
+func (h *healthService) Watch(r *grpc_health_v1.HealthCheckRequest, s grpc_health_v1.Health_WatchServer) error {
+	h.update()
+	return h.Server.Watch(r, s)
+}
