@@ -83,7 +83,7 @@ func TestGolden(t *testing.T) {
 		"grant":    {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
 		"revoke":   {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
 		"left": {LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: 3, Checkpoints: []kv.LeaseCheckpoint{
-			{LeaseRef: kv.LeaseRef{ID: 1, Granted: 300}, Remaining: 59}, {LeaseRef: kv.LeaseRef{ID: 2, Granted: 301}}}}},
+			{LeaseRef: kv.LeaseRef{ID: 1, Granted: 300}, Remaining: 59, Since: 300}, {LeaseRef: kv.LeaseRef{ID: 2, Granted: 301}}}}},
 		"expire":  {LeaseExpire: &kv.LeaseExpireRequest{Term: 3, Leases: []kv.LeaseRef{{ID: 1, Granted: 300}, {ID: 2, Granted: 301}}}},
 		"adduser": {Identity: auth.Identity{User: "root", Revision: 7}, Auth: &kv.AuthRequest{Op: kv.UserAdd, User: "alice", Hash: "JDJh", NoPassword: true}},
 		"permit": {Auth: &kv.AuthRequest{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{

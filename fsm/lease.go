@@ -79,7 +79,7 @@ func (m *Machine) lease(r *Request) (*kv.LeaseResult, error) {
 			return nil, kv.ErrLeaderChanged
 		}
 		for _, c := range r.LeaseCheckpoint.Checkpoints {
-			if l, changed := s.Checkpoint(c); changed {
+			if l, changed := s.Checkpoint(c, m.leases.at.Index); changed {
 				if err := m.storeLease(l); err != nil {
 					return nil, err
 				}
@@ -140,6 +140,7 @@ func appendLease(b []byte, r *Request) []byte {
 		for _, c := range r.LeaseCheckpoint.Checkpoints {
 			b = appendLeaseRef(b, c.LeaseRef)
 			b = binary.AppendVarint(b, c.Remaining)
+			b = binary.AppendUvarint(b, c.Since)
 		}
 		return b
 	default:
@@ -169,7 +170,7 @@ func (d *Decoder) readLease(kind Kind) {
 	case KindLeaseCheckpoint:
 		l.checkpoint = kv.LeaseCheckpointRequest{Term: d.uvarint()}
 		for range d.count() {
-			l.checkpoint.Checkpoints = append(l.checkpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: d.leaseRef(), Remaining: d.varint()})
+			l.checkpoint.Checkpoints = append(l.checkpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: d.leaseRef(), Remaining: d.varint(), Since: d.uvarint()})
 			if d.bad {
 				return
 			}

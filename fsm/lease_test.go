@@ -28,7 +28,7 @@ func (g generator) lease(r *Request) {
 	case 2:
 		r.LeaseCheckpoint = &kv.LeaseCheckpointRequest{Term: g.Uint64N(3)}
 		for range g.IntN(3) {
-			r.LeaseCheckpoint.Checkpoints = append(r.LeaseCheckpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: ref(), Remaining: g.int()})
+			r.LeaseCheckpoint.Checkpoints = append(r.LeaseCheckpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: ref(), Remaining: g.int(), Since: g.Uint64N(30)})
 		}
 	case 3:
 		r.LeaseExpire = &kv.LeaseExpireRequest{Term: g.Uint64N(3)}
@@ -45,7 +45,7 @@ func aim(rng *rand.Rand, m *Machine, r *Request) {
 		case rng.IntN(3) > 0:
 		case r.LeaseCheckpoint != nil:
 			r.LeaseCheckpoint.Term = 1
-			r.LeaseCheckpoint.Checkpoints = append(r.LeaseCheckpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: rng.Int64N(l.TTL + 1)})
+			r.LeaseCheckpoint.Checkpoints = append(r.LeaseCheckpoint.Checkpoints, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: rng.Int64N(l.TTL + 1), Since: l.Since - uint64(rng.IntN(2))})
 		default:
 			r.LeaseExpire.Term = 1
 			r.LeaseExpire.Leases = append(r.LeaseExpire.Leases, l.LeaseRef)
@@ -113,7 +113,7 @@ func TestLeaseTermsAndLives(t *testing.T) {
 		return &Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term, Leases: []kv.LeaseRef{ref}}}
 	}
 	left := func(term uint64, ref kv.LeaseRef, remaining int64) *Request {
-		return &Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: term, Checkpoints: []kv.LeaseCheckpoint{{LeaseRef: ref, Remaining: remaining}}}}
+		return &Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: term, Checkpoints: []kv.LeaseCheckpoint{{LeaseRef: ref, Remaining: remaining, Since: ref.Granted}}}}
 	}
 	for _, r := range []*Request{expire(0, old.LeaseRef), expire(2, old.LeaseRef), left(2, old.LeaseRef, 1)} {
 		if res := one(r); !errors.Is(res.Err, kv.ErrLeaderChanged) {
@@ -127,6 +127,20 @@ func TestLeaseTermsAndLives(t *testing.T) {
 	b.reopen()
 	if l, _ := b.m.Leases().Lookup(5); l.Remaining != 30 || l.Left() != 30 {
 		t.Errorf("after a checkpoint and reopening: %+v", l)
+	}
+	// The whole TTL is given back: what was measured before has no effect any more, also after reopening.
+	one(left(1, old.LeaseRef, 0))
+	one(left(1, old.LeaseRef, 20))
+	b.commit()
+	b.reopen()
+	one(left(1, old.LeaseRef, 10))
+	now, _ := b.m.Leases().Lookup(5)
+	if now.Left() != 60 || now.Since <= old.Since {
+		t.Errorf("a checkpoint of before the whole TTL was given back: %+v", now)
+	}
+	one(&Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: 1, Checkpoints: []kv.LeaseCheckpoint{{LeaseRef: old.LeaseRef, Remaining: 40, Since: now.Since}}}})
+	if l, _ := b.m.Leases().Lookup(5); l.Left() != 40 {
+		t.Errorf("a checkpoint of after it: %+v", l)
 	}
 	one(revoke(5))
 	one(grant(5, 60))

@@ -37,6 +37,10 @@ type LeaseCheckpoint struct {
 	LeaseRef
 	// Remaining is in seconds; 0 means the whole TTL.
 	Remaining int64
+	// Since is the index of the log entry from which the time was counted: the one that granted the lease, or
+	// the last checkpoint with the whole TTL. The checkpoint has no effect if the lease counts from another
+	// one by now: the whole TTL was promised to the client meanwhile. It is not looked at if Remaining is 0.
+	Since uint64
 }
 
 // LeaseCheckpointRequest tells all members how long leases have left. It has no effect if it becomes

@@ -46,7 +46,7 @@ func TestAnotherLifeOfAnID(t *testing.T) {
 	if l, err := s.Grant(kv.LeaseGrantRequest{ID: 5, TTL: 100}, 11); err != nil || !s.Has(l.LeaseRef) || s.Has(old.LeaseRef) {
 		t.Errorf("granted again: %+v, %v", l, err)
 	}
-	if _, changed := s.Checkpoint(kv.LeaseCheckpoint{LeaseRef: old.LeaseRef, Remaining: 1}); changed {
+	if _, changed := s.Checkpoint(kv.LeaseCheckpoint{LeaseRef: old.LeaseRef, Remaining: 1, Since: old.Since}, 12); changed {
 		t.Error("a checkpoint of the old life changed the new one")
 	}
 	tm := NewTimers(0)
@@ -62,6 +62,8 @@ func never(kv.LeaseRef) bool { return false }
 func TestRecord(t *testing.T) {
 	for _, l := range []Lease{
 		{LeaseRef: kv.LeaseRef{ID: 1}},
+		{LeaseRef: kv.LeaseRef{ID: 1, Granted: 7}, TTL: 60, Remaining: 3, Since: 7},
+		{LeaseRef: kv.LeaseRef{ID: 1, Granted: 7}, TTL: 60, Remaining: 3, Since: 1 << 62},
 		{LeaseRef: kv.LeaseRef{ID: -1, Granted: 1 << 60}, TTL: kv.MaxLeaseTTL, Remaining: 3},
 	} {
 		k, v := l.Record()
@@ -126,9 +128,10 @@ func TestStateAgainstModel(t *testing.T) {
 			}
 		case n < 12:
 			l, ok := granted[id]
-			c := kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: rng.Int64N(70) - 2}
-			got, changed := s.Checkpoint(c)
-			if want := ok && c.Remaining >= 0 && c.Remaining <= l.TTL && c.Remaining != l.Remaining; changed != want {
+			c := kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: max(rng.Int64N(70)-10, -1), Since: l.Since - uint64(rng.IntN(2))}
+			got, changed := s.Checkpoint(c, uint64(i))
+			// The whole TTL can always be given back; anything less only while it counts from the same entry.
+			if want := ok && c.Remaining >= 0 && c.Remaining <= l.TTL && (c.Remaining == 0 || c.Since == l.Since && c.Remaining != l.Remaining); changed != want {
 				t.Fatalf("seed %d, step %d: checkpoint %+v of %+v: %v", seed, i, c, l, changed)
 			}
 			if changed {

@@ -18,6 +18,9 @@ type Lease struct {
 	// TTL is what was granted, Remaining what the last checkpoint says is left, 0 if there was none
 	// since the lease was kept alive; in seconds.
 	TTL, Remaining int64
+	// Since is the index of the entry from which the time counts: Granted, or the last checkpoint with the
+	// whole TTL.
+	Since uint64
 }
 
 // Left is how long the lease has when counting begins anew, in seconds.
@@ -100,14 +103,26 @@ func New() *State {
 }
 
 // The record of a lease: the id as u64, big endian, to a version byte and the TTL, the remaining TTL and
-// the index of the grant as varints.
-const recordVersion byte = 1
+// the index of the grant as varints. Version 2 has the index since which the time counts as well; version 1 is
+// for leases that count since their grant.
+const (
+	recordSinceGrant byte = 1
+	recordSinceIndex byte = 2
+)
 
 // Record returns the record of a lease.
 func (l *Lease) Record() (key, value []byte) {
-	value = binary.AppendVarint([]byte{recordVersion}, l.TTL)
+	version := recordSinceGrant
+	if l.Since != l.Granted {
+		version = recordSinceIndex
+	}
+	value = binary.AppendVarint([]byte{version}, l.TTL)
 	value = binary.AppendVarint(value, l.Remaining)
-	return Key(l.ID), binary.AppendUvarint(value, l.Granted)
+	value = binary.AppendUvarint(value, l.Granted)
+	if version == recordSinceIndex {
+		value = binary.AppendUvarint(value, l.Since)
+	}
+	return Key(l.ID), value
 }
 
 // Key returns the key of the record of a lease.
@@ -116,12 +131,12 @@ func Key(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)
 // ParseRecord reads a record. Its errors are kv.ErrCorrupt.
 func ParseRecord(key, value []byte) (Lease, error) {
 	bad := fmt.Errorf("lease: %w: record %x of %x", kv.ErrCorrupt, value, key)
-	if len(key) != 8 || len(value) == 0 || value[0] != recordVersion {
+	if len(key) != 8 || len(value) == 0 || value[0] < recordSinceGrant || value[0] > recordSinceIndex {
 		return Lease{}, bad
 	}
 	l := Lease{LeaseRef: kv.LeaseRef{ID: int64(binary.BigEndian.Uint64(key))}}
 	b := value[1:]
-	var n [3]int
+	var n [4]int
 	l.TTL, n[0] = binary.Varint(b)
 	if n[0] > 0 {
 		l.Remaining, n[1] = binary.Varint(b[n[0]:])
@@ -129,7 +144,11 @@ func ParseRecord(key, value []byte) (Lease, error) {
 	if n[1] > 0 {
 		l.Granted, n[2] = binary.Uvarint(b[n[0]+n[1]:])
 	}
-	if n[2] <= 0 || n[0]+n[1]+n[2] != len(b) || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
+	l.Since = l.Granted
+	if n[2] > 0 && value[0] == recordSinceIndex {
+		l.Since, n[3] = binary.Uvarint(b[n[0]+n[1]+n[2]:])
+	}
+	if n[2] <= 0 || n[3] < 0 || n[0]+n[1]+n[2]+n[3] != len(b) || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
 		return Lease{}, bad
 	}
 	// One lease has one record.
@@ -156,7 +175,7 @@ func (s *State) Grant(r kv.LeaseGrantRequest, index uint64) (Lease, error) {
 	case s.Exists(r.ID):
 		return Lease{}, kv.ErrLeaseExists
 	}
-	l := Lease{LeaseRef: kv.LeaseRef{ID: r.ID, Granted: index}, TTL: max(r.TTL, 0)}
+	l := Lease{LeaseRef: kv.LeaseRef{ID: r.ID, Granted: index}, TTL: max(r.TTL, 0), Since: index}
 	s.Load(l)
 	s.changes = append(s.changes, Change{Lease: l})
 	return l, nil
@@ -185,17 +204,28 @@ func (s *State) Remove(id int64) {
 	}
 }
 
-// Checkpoint notes how long a lease has left. It returns the lease, and whether it is another one now:
-// what is said of a lease that does not exist any more, or of more than its TTL, changes nothing.
-func (s *State) Checkpoint(c kv.LeaseCheckpoint) (Lease, bool) {
+// Checkpoint notes how long a lease has left, as an entry of the log says. It returns the lease, and whether
+// anything was changed: what is said of a lease that does not exist any more, of more than its TTL, or of the time
+// before the lease was given its whole TTL again changes nothing.
+func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	e := s.mu.leases[c.ID]
-	if e == nil || e.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > e.TTL || c.Remaining == e.Remaining {
+	if e == nil || e.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > e.TTL {
+		return Lease{}, false
+	}
+	next := e.Lease
+	if c.Remaining == 0 {
+		next.Since = index
+	} else if c.Since != e.Since {
+		return Lease{}, false
+	}
+	next.Remaining = c.Remaining
+	if next == e.Lease {
 		return Lease{}, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.Remaining = c.Remaining
-	return e.Lease, true
+	e.Lease = next
+	return next, true
 }
 
 // Attach notes that a key went from one lease to another; 0 is none, and one that does not exist counts

@@ -85,6 +85,46 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 	}
 }
 
+// A checkpoint that was measured before a keep-alive and arrives after it does not take back what the keep-alive
+// has promised.
+func TestCheckpointBehindKeepAlive(t *testing.T) {
+	const ttl = 1_000_000
+	fs := memfs.New()
+	c := config(fs)
+	c.LeaseCheckpointInterval = time.Hour
+	r := start(t, c)
+	mustGrant(t, r, 1, ttl)
+	var term uint64
+	var late []kv.LeaseCheckpoint
+	await(t, "a checkpoint that the lessor does not propose itself", func() bool {
+		r.lessor.mu.Lock()
+		r.lessor.mu.clock += time.Hour + time.Second
+		r.lessor.mu.Unlock()
+		term, _, late, _ = r.dueLeases(true)
+		return len(late) > 0
+	})
+	if got, err := r.KeepAlive(t.Context(), 1); err != nil || got != ttl {
+		t.Fatalf("keep-alive: %d, %v", got, err)
+	}
+	r.proposeDue(t.Context(), term, nil, late)
+	if l, _ := r.now().leases.Lookup(1); l.Left() != ttl {
+		t.Errorf("%d s were promised and are stored as %+v", ttl, l)
+	}
+	// One that was measured after the keep-alive counts, also after a restart in between.
+	r.Stop(t.Context())
+	r = start(t, c)
+	l, _ := r.now().leases.Lookup(1)
+	r.proposeDue(t.Context(), r.leads(), nil, late)
+	if got, _ := r.now().leases.Lookup(1); got.Left() != ttl {
+		t.Errorf("after a restart %+v is stored", got)
+	}
+	await(t, "a checkpoint", func() bool {
+		r.proposeDue(t.Context(), r.leads(), nil, []kv.LeaseCheckpoint{{LeaseRef: l.LeaseRef, Remaining: 600, Since: l.Since}})
+		got, _ := r.now().leases.Lookup(1)
+		return got.Remaining == 600
+	})
+}
+
 // A process that was stopped does not count that time: nobody could keep a lease alive meanwhile.
 func TestPauseDoesNotCount(t *testing.T) {
 	r := start(t, config(memfs.New()))
@@ -189,7 +229,7 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	// The leader is cut off. What it has promised last holds under the next one, and the old one ends
 	// nothing.
 	l, _ := lead.now().leases.Lookup(2)
-	left := kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 500}
+	left := kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 500, Since: l.Since}
 	if _, err := lead.do(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: lead.leads(), Checkpoints: []kv.LeaseCheckpoint{left}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -190,6 +190,11 @@ func (r *Replica) dueLeases(take bool) (term uint64, ended []kv.LeaseRef, checkp
 		keys += state.Attached(ref.ID)
 		return n >= maxExpireLeases || keys >= maxExpireKeys
 	})
+	for i := range checkpoints {
+		// A keep-alive that gets ahead of the checkpoint makes it count from before.
+		rec, _ := state.Lookup(checkpoints[i].ID)
+		checkpoints[i].Since = rec.Since
+	}
 	return l.mu.term, ended, checkpoints, more
 }
 

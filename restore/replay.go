@@ -150,7 +150,7 @@ func (r *replayer) checkpoint(in *etcdserverpb.LeaseCheckpointRequest) *kv.Lease
 	out := &kv.LeaseCheckpointRequest{Term: datadir.First.Term}
 	for _, c := range in.Checkpoints {
 		if l, ok := r.m.Leases().Lookup(c.ID); ok {
-			out.Checkpoints = append(out.Checkpoints, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: c.Remaining_TTL})
+			out.Checkpoints = append(out.Checkpoints, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: c.Remaining_TTL, Since: l.Since})
 		}
 	}
 	return out
