@@ -30,9 +30,7 @@ func (l *leases) load(log *history.Log, store *mvcc.Store) error {
 		}
 		l.state.Load(rec)
 	}
-	if l.state.Len() > 0 {
-		l.state.AttachAll(store.Leased())
-	}
+	l.state.AttachAll(store.Leased())
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,56 @@ func TestLeaseInOneGroup(t *testing.T) {
 	s := b.m.Leases()
 	if l, ok := s.Lookup(5); !ok || l.TTL != 7 || !slices.Equal(s.Keys(5), []string{"f"}) || !slices.Equal(s.Keys(6), []string{"d"}) {
 		t.Errorf("after reopening: %+v, %q, %q", l, s.Keys(5), s.Keys(6))
+	}
+}
+
+// anyLease lets puts name leases that do not exist, as keys of a restored backup do.
+type anyLease struct{}
+
+func (anyLease) Exists(int64) bool { return true }
+
+// Keys that name a lease which does not exist belong to it once its id is granted, and end with it: on a member
+// that was restarted in between as on one that was not.
+func TestLeaseOfOrphans(t *testing.T) {
+	run := func(restarts ...int) (dumps []string) {
+		b := newBox(t)
+		for i := range 30 {
+			if _, err := b.m.store.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Lease: 5}, anyLease{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.m.store.Put(&kv.PutRequest{Key: []byte("other"), Lease: 6}, anyLease{}); err != nil {
+			t.Fatal(err)
+		}
+		b.commit()
+		b.reopen() // a restored store is opened
+		for step, r := range []*Request{
+			put("k00", "free"), // has no lease any more
+			{Put: &kv.PutRequest{Key: []byte("k01"), IgnoreLease: true}},
+			{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k02")}},
+			grant(5, 60), attach("late", 5), attach("other", 5), put("k03", "free"), revoke(5), grant(5, 60), grant(6, 60), attach("again", 5), revoke(6),
+		} {
+			b.entry(raftpb.EntryNormal, group(t, Header{}, r), true)
+			b.commit()
+			if slices.Contains(restarts, step) {
+				b.reopen()
+			}
+			dumps = append(dumps, fmt.Sprintf("step %d: attached to 5 %q, to 6 %q; %s", step, b.m.Leases().Keys(5), b.m.Leases().Keys(6), b.dump()))
+		}
+		return dumps
+	}
+	want := run()
+	if !strings.Contains(want[6], `"k04"`) || !strings.Contains(want[6], `"other"`) || strings.Contains(want[6], `"k03"`) {
+		t.Errorf("attached after the grant: %s", want[6])
+	}
+	for step := range want {
+		if got := run(step); !slices.Equal(got, want) {
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("restarted after step %d:\n%s\nwithout a restart:\n%s", step, got[i], want[i])
+				}
+			}
+		}
 	}
 }
 

@@ -15,7 +15,8 @@
 //
 // # Invariants
 //
-//  1. A key is attached to the lease that its newest version names, if that lease exists, and to no other.
+//  1. A key is attached to the lease that its newest version names, if that lease exists, and to no other,
+//     whether the lease was granted before the version was written or after it.
 //  2. A record holds all of a lease but its keys, which the key space knows.
 //  3. What is said about one life of a lease (LeaseRef) has no effect on another life of the same id.
 //  4. Timers never name a lease as due before its TTL is over, counted from the last Add or Renew.

@@ -90,6 +90,9 @@ type State struct {
 	mu struct {
 		sync.RWMutex
 		leases map[int64]*entry
+		// orphans are keys that name a lease which does not exist, by its id. A backup of etcd can have such
+		// keys. They are attached when the id is granted, as they would be if the state was loaded after that.
+		orphans map[int64]*entry
 	}
 	// changes are those since the last TakeChanges. Owned by the goroutine that changes.
 	changes []Change
@@ -98,7 +101,7 @@ type State struct {
 // New returns a state without leases.
 func New() *State {
 	s := &State{}
-	s.mu.leases = map[int64]*entry{}
+	s.mu.leases, s.mu.orphans = map[int64]*entry{}, map[int64]*entry{}
 	return s
 }
 
@@ -162,7 +165,22 @@ func ParseRecord(key, value []byte) (Lease, error) {
 func (s *State) Load(l Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.leases[l.ID] = &entry{Lease: l}
+	e := s.mu.orphans[l.ID]
+	if e == nil {
+		e = &entry{}
+	}
+	e.Lease = l
+	delete(s.mu.orphans, l.ID)
+	s.mu.leases[l.ID] = e
+}
+
+// of returns the entry of an id, which may be one of orphans; nil if no key names the id and there is no lease.
+// mu is held.
+func (s *State) of(id int64) *entry {
+	if e := s.mu.leases[id]; e != nil {
+		return e
+	}
+	return s.mu.orphans[id]
 }
 
 // Grant adds a lease. Errors: kv.ErrLeaseNotFound for the id 0, kv.ErrLeaseTTLTooLarge, kv.ErrLeaseExists.
@@ -228,27 +246,33 @@ func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	return next, true
 }
 
-// Attach notes that a key went from one lease to another; 0 is none, and one that does not exist counts
-// as none. key is copied.
+// Attach notes that a key went from one lease to another; 0 is none. The lease that it goes to exists, the one
+// that it comes from may not. key is copied.
 func (s *State) Attach(key []byte, from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.mu.leases[from]; e != nil {
+	if e := s.of(from); e != nil {
 		e.detach(string(key))
+		if s.mu.orphans[from] == e && e.count() == 0 {
+			delete(s.mu.orphans, from)
+		}
 	}
 	if e := s.mu.leases[to]; e != nil {
 		e.attach(string(key))
 	}
 }
 
-// AttachAll notes the keys that have a lease when the state is loaded.
+// AttachAll notes the keys that name a lease when the state is loaded.
 func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, id := range keys {
-		if e := s.mu.leases[id]; e != nil {
-			e.attach(strings.Clone(key))
+		e := s.of(id)
+		if e == nil {
+			e = &entry{}
+			s.mu.orphans[id] = e
 		}
+		e.attach(strings.Clone(key))
 	}
 }
 
