@@ -11,7 +11,7 @@
 // of entries with Commit at the position of the last one; nothing is visible to readers, and
 // nothing survives a crash, before Commit. An error of Apply or Commit is fatal: the member must
 // stop, because it can neither skip the entry nor know what of it took effect. Only a Commit that
-// fails with kv.ErrNoSpace may be repeated. When an Outcome carries a configuration change, raft is
+// fails with a kv.Shortage may be repeated. When an Outcome carries a configuration change, raft is
 // told of it and its answer goes to SetConfState before Commit.
 //
 // # Invariants

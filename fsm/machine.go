@@ -248,7 +248,7 @@ func (m *Machine) SetConfState(conf *raftpb.ConfState) error {
 }
 
 // Commit makes the outcome of the entries up to a readable, and durable as soon as the store is
-// synced or the log replayed. An error that wraps kv.ErrNoSpace changed nothing, and Commit may be
+// synced or the log replayed. An error that is a kv.Shortage changed nothing, and Commit may be
 // called again; every other one is fatal.
 func (m *Machine) Commit(a history.Applied) (mvcc.Published, error) {
 	p, err := m.store.Commit(a)

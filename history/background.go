@@ -18,7 +18,25 @@ const (
 
 	// allocatePause is how long after an allocation that failed the next one is tried.
 	allocatePause = time.Second
+	// retryPause is how long after a step that failed for want of a resource it is tried again.
+	retryPause = 200 * time.Millisecond
+	// tries is how often a step that the writer waits for is tried before its failure ends the log,
+	// unless it fails for want of a resource, which is waited for.
+	tries = 3
 )
+
+// syncError is a sync that failed. What is on disk is unknown then, and no other sync can tell.
+type syncError struct{ err error }
+
+func (e *syncError) Error() string { return e.err.Error() }
+func (e *syncError) Unwrap() error { return e.err }
+
+// final says whether err ends the log: after a failed sync, and on damage. After any other error of an
+// operation on files, all is as it was.
+func final(err error) bool {
+	var failed *syncError
+	return errors.As(err, &failed) || vfs.CauseOf(err) == vfs.Damage
+}
 
 // start starts the background: the sealer and the allocator, each a goroutine that waits for work
 // in Log.mu until the log is closed or has failed.
@@ -43,12 +61,21 @@ func (l *Log) sealer() {
 			return
 		}
 		l.syncMu.Lock()
-		_ = l.sealPending() // the error is in mu.err
+		err := l.sealPending()
 		l.syncMu.Unlock()
+		if err != nil {
+			// It is in mu.err, or the seal is to be tried again.
+			select {
+			case <-l.rec.stop.Done():
+			case <-l.failed:
+			case <-time.After(retryPause):
+			}
+		}
 	}
 }
 
-// sealPending seals the segment that waits for it, if one does. syncMu is held.
+// sealPending seals the segment that waits for it, if one does. An error that is not in mu.err leaves it
+// waiting. syncMu is held.
 func (l *Log) sealPending() error {
 	l.mu.Lock()
 	seg, err := l.mu.sealing, l.mu.err
@@ -57,19 +84,41 @@ func (l *Log) sealPending() error {
 		return err
 	}
 	if err := l.seal(seg); err != nil {
-		return l.fail(err)
+		if final(err) {
+			return l.fail(err)
+		}
+		return l.noteSeal(vfs.MarkShortage(err))
 	}
 	defer l.kickReclaim() // when mu is free again: rec comes before it
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.sealing = nil
+	if l.mu.sealErr != nil {
+		l.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", segmentName(seg.head.id))
+	}
+	l.mu.sealing, l.mu.sealErr, l.mu.sealTries = nil, nil, 0
 	l.mu.synced = seg.applied
+	l.noteRoomLocked()
 	l.mu.changed.Broadcast()
 	return nil
 }
 
+// noteSeal notes that the segment that waits for its seal could not be sealed yet.
+func (l *Log) noteSeal(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.sealErr == nil {
+		l.o.Logger.Warn("cannot seal a history segment yet", "error", err.Error())
+	}
+	l.mu.sealErr = err
+	l.mu.sealTries++
+	l.noteRoomLocked()
+	l.mu.changed.Broadcast()
+	return err
+}
+
 // seal writes the tables and the footer of a full segment, makes it durable, gives it the name of a
-// sealed one and lets readers go over from memory to the file.
+// sealed one and lets readers go over from memory to the file. After an error that is not final it can be
+// called again, and goes on where it was.
 func (l *Log) seal(seg *openSegment) error {
 	foot := footer{
 		firstID:  seg.head.id,
@@ -80,26 +129,37 @@ func (l *Log) seal(seg *openSegment) error {
 		after:    seg.after,
 	}
 	path := l.path(sealedName(foot.firstID, foot.lastID, foot.generation))
-	if err := seg.writeTables(&foot); err != nil {
-		return fmt.Errorf("history: seal %s: %w", seg.path, err)
-	}
-	if err := l.syncFile(seg.file, seg.path); err != nil {
-		return err
-	}
-	if err := l.o.FS.Rename(seg.path, path); err != nil {
-		return fmt.Errorf("history: seal %s: %w", seg.path, err)
+	if !seg.renamed {
+		if err := seg.writeTables(&foot); err != nil {
+			return fmt.Errorf("history: seal %s: %w", seg.path, err)
+		}
+		if err := l.syncFile(seg.file, seg.path); err != nil {
+			return err
+		}
+		seg.synced.Store(seg.end)
+		if err := l.o.FS.Rename(seg.path, path); err != nil {
+			return fmt.Errorf("history: seal %s: %w", seg.path, err)
+		}
+		seg.renamed = true
 	}
 	if err := l.syncDir(); err != nil {
 		return err
 	}
-	file, _, err := openSealed(seg.file, path)
+	in := seg.file
+	if seg.reopen {
+		var err error
+		if in, err = l.o.FS.Open(path); err != nil {
+			return fmt.Errorf("history: seal %s: %w", path, err)
+		}
+	}
+	file, _, err := openSealed(in, path)
 	if err != nil {
+		seg.reopen = true
 		return err
 	}
-	seg.synced.Store(seg.end)
-	seg.seg.size.Store(foot.fileSize())
+	seg.seg.size.Store(file.foot.fileSize())
 	seg.seg.src.Store(&source{file: file})
-	l.o.Logger.Debug("sealed a history segment", "file", path, "records", foot.records, "bytes", foot.fileSize())
+	l.o.Logger.Debug("sealed a history segment", "file", path, "records", file.foot.records, "bytes", file.foot.fileSize())
 	return nil
 }
 
@@ -134,7 +194,7 @@ func (l *Log) syncFile(f vfs.File, path string) error {
 		return nil
 	}
 	if err := f.Sync(); err != nil {
-		return fmt.Errorf("history: sync %s: %w", path, err)
+		return &syncError{fmt.Errorf("history: sync %s: %w", path, err)}
 	}
 	return nil
 }
@@ -143,10 +203,15 @@ func (l *Log) syncDir() error {
 	if l.o.NoSync {
 		return nil
 	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return fmt.Errorf("history: sync %s: %w", l.o.Dir, err)
+	err := l.o.FS.SyncDir(l.o.Dir)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("history: sync %s: %w", l.o.Dir, err)
+	if vfs.CauseOf(err) == vfs.Exhausted {
+		return vfs.MarkShortage(err) // the directory could not even be opened
+	}
+	return &syncError{err}
 }
 
 func (l *Log) allocator() {
@@ -164,8 +229,10 @@ func (l *Log) allocator() {
 		err := l.allocateLocked()
 		mu.allocate, mu.allocErr, mu.triedAt = false, err, time.Now()
 		switch {
-		case err != nil && !known:
+		case kv.Shortage(err) && !known:
 			l.o.Logger.Warn("cannot allocate a history segment ahead: what adds to the store is refused until there is room", "error", err.Error())
+		case err != nil && !known:
+			l.o.Logger.Warn("cannot allocate a history segment ahead; it is tried again until it is needed", "error", err.Error())
 		case err == nil && known:
 			l.o.Logger.Info("there is room for history segments again")
 		}
@@ -417,7 +484,15 @@ func (l *Log) finalSync() error {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
 	if err := l.sealPending(); err != nil {
-		return err
+		if l.Err() != nil {
+			return err
+		}
+		// The next Open seals it.
+		if seg := l.mu.sealing; seg.synced.Load() < seg.end {
+			if err := l.syncFile(seg.file, seg.path); err != nil {
+				return l.fail(err)
+			}
+		}
 	}
 	w := &l.w
 	seg := w.seg
@@ -432,7 +507,10 @@ func (l *Log) finalSync() error {
 		w.drop()
 		w.last = l.view.Load().last
 		w.begin(0)
-		if err := l.write(w.applied); err != nil {
+		if err := l.write(w.applied); kv.Shortage(err) {
+			l.o.Logger.Warn("closing the history without a mark that its end is whole", "error", err.Error())
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

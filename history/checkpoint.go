@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"vigil/internal/vfs"
 	"vigil/kv"
 )
 
@@ -47,7 +48,7 @@ type Checkpoint struct {
 // syscall.EXDEV if it is on another file system. None of these harms the log.
 func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, err error) {
 	wrap := func(err error) (Checkpoint, error) {
-		return Checkpoint{}, fmt.Errorf("history: checkpoint %s: %w", dir, noSpace(err))
+		return Checkpoint{}, fmt.Errorf("history: checkpoint %s: %w", dir, vfs.MarkShortage(err))
 	}
 	if err := l.alive(); err != nil {
 		return wrap(err)
@@ -353,12 +354,4 @@ func (p *partial) publish(dir string) error {
 		return errors.Join(err, l.o.FS.Rename(dir, p.root))
 	}
 	return nil
-}
-
-// noSpace marks an error of a full disk as kv.ErrNoSpace.
-func noSpace(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w: %w", kv.ErrNoSpace, err)
-	}
-	return err
 }

@@ -10,8 +10,8 @@
 //
 //   - One goroutine, the writer, calls AppendKV, AppendMeta, Commit, WriterView and Meta.
 //   - Everything else may be called from any goroutine, beside the writer.
-//   - An error of AppendKV, AppendMeta or Commit other than kv.ErrNoSpace, and a closed Failed
-//     channel, end the life of the Log: reads go on, nothing more is written. The member must stop.
+//   - An error of AppendKV, AppendMeta or Commit that is no kv.Shortage, and a closed Failed channel,
+//     end the life of the Log: reads go on, nothing more is written. The member must stop.
 //   - Close comes after the last call of anything else but reads; a read that is under way when
 //     Close is called finishes or fails, and never touches memory that is gone.
 //
@@ -20,7 +20,7 @@
 //  1. A batch is atomic: after a crash either all of its records are there or none.
 //  2. What is there after a crash is a prefix of the batches that were committed.
 //  3. That prefix holds at least every batch up to the position that Sync or Synced returned.
-//  4. Segments become durable in order: nothing of segment n+1 is synced before n is sealed.
+//  4. Segments become durable in order: nothing of segment n+1 is synced before n is.
 //  5. A View never changes, but for records that Dead was told of: it shows the batches that were
 //     committed when it was taken, whole.
 //  6. Bytes that fail their checksum are never returned. The error wraps kv.ErrCorrupt and names the

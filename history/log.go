@@ -105,9 +105,12 @@ type Log struct {
 		retired bool         // closed, but for the files
 		err     error        // what ended the life of the log
 		sealing *openSegment // full, no longer written to, not yet sealed
-		next    *openSegment // allocated, not yet in use
-		nextID  uint64       // of the segment to allocate after next
-		reserve vfs.File     // allocated, see reserve.go
+		// sealErr is why the last of sealTries tries to seal it failed.
+		sealErr   error
+		sealTries int
+		next      *openSegment // allocated, not yet in use
+		nextID    uint64       // of the segment to allocate after next
+		reserve   vfs.File     // allocated, see reserve.go
 		// reserveSize is its size; fitting is set while next and reserve must stay, see fit.go and
 		// takeReserve.
 		reserveSize int64
@@ -252,6 +255,10 @@ func (l *Log) aliveLocked() error {
 func (l *Log) fail(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.failLocked(err)
+}
+
+func (l *Log) failLocked(err error) error {
 	if l.mu.err == nil {
 		l.mu.err = err
 		close(l.failed)

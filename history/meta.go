@@ -42,6 +42,30 @@ func (l *Log) AllMeta() []Meta {
 	return out
 }
 
+// CommittedMeta is AllMeta without what the current batch does.
+func (l *Log) CommittedMeta() []Meta {
+	before := map[string]*Meta{}
+	for i := range l.w.before {
+		m := &l.w.before[i]
+		if name := metaName(m); before[name] == nil {
+			before[name] = m
+		}
+	}
+	out := slices.DeleteFunc(l.AllMeta(), func(m Meta) bool { return before[metaName(&m)] != nil })
+	for _, m := range before {
+		if !m.Deleted {
+			out = append(out, *m)
+		}
+	}
+	return out
+}
+
+// current returns the record of a bucket and key, or its deletion.
+func (s metaState) current(bucket byte, key []byte) Meta {
+	v, ok := s[bucket][string(key)]
+	return Meta{Bucket: bucket, Key: slices.Clone(key), Value: v, Deleted: !ok}
+}
+
 func (s metaState) all(bucket byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		for _, k := range slices.Sorted(maps.Keys(s[bucket])) {

@@ -363,10 +363,10 @@ func (l *Log) WaitNext() bool {
 	mu := &l.mu
 	mu.Lock()
 	defer mu.Unlock()
-	for (mu.sealing != nil || mu.next == nil && mu.allocErr == nil) && l.aliveLocked() == nil {
+	for (mu.sealing != nil && mu.sealErr == nil || mu.next == nil && mu.allocErr == nil) && l.aliveLocked() == nil {
 		mu.changed.Wait()
 	}
-	return mu.next != nil && l.aliveLocked() == nil
+	return mu.sealing == nil && mu.next != nil && l.aliveLocked() == nil
 }
 
 // Roll goes on in a new segment, so that the open one can be sealed and rewritten, unless it is empty.

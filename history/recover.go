@@ -3,13 +3,12 @@ package history
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
-	"syscall"
 
+	"vigil/internal/vfs"
 	"vigil/kv"
 )
 
@@ -394,7 +393,7 @@ func (r *recovery) settle(seg *openSegment, open bool) error {
 			switch err := seg.file.Preallocate(least); {
 			case err == nil:
 				seg.alloc = least
-			case !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT):
+			case !kv.Shortage(vfs.MarkShortage(err)):
 				return wrap(err)
 			}
 		}

@@ -56,7 +56,11 @@ func (l *Log) takeReserve(path string) (vfs.File, int64, error) {
 	l.mu.Unlock()
 	if err != nil {
 		_ = file.Close()
-		return nil, 0, l.fail(fmt.Errorf("history: take the reserve: %w", err))
+		l.refillReserve()
+		if err = fmt.Errorf("history: take the reserve: %w", err); final(err) {
+			err = l.fail(err)
+		}
+		return nil, 0, err
 	}
 	return file, size, nil
 }
@@ -93,7 +97,7 @@ func (l *Log) openReserve() (vfs.File, int64, error) {
 	if rerr := l.o.FS.Remove(path); rerr != nil {
 		err = rerr
 	}
-	if err != nil && !outOfSpace(err) {
+	if err != nil && vfs.CauseOf(err) != vfs.NoSpace {
 		return nil, 0, l.allocationFailed(path, err)
 	}
 	return nil, 0, nil
@@ -133,8 +137,8 @@ func (l *Log) spendReserve(id uint64) (*openSegment, error) {
 }
 
 // Room returns nil while there is room for what adds to the store: the segment behind the open one
-// and the reserve are there, or are being made. Otherwise the error wraps kv.ErrNoSpace, or is that
-// of the allocation. Ask before taking on new writes; what is already taken on fits into the open
+// and the reserve are there, or are being made. Otherwise the error is a kv.Shortage, or another one
+// of the allocation, which is tried again. Ask before taking on new writes; what is already taken on fits into the open
 // segment as long as that has place. Asking makes the log try again from time to time. It takes no
 // lock while there is room.
 func (l *Log) Room() error {
@@ -146,6 +150,9 @@ func (l *Log) Room() error {
 	defer mu.Unlock()
 	if err := l.aliveLocked(); err != nil {
 		return err
+	}
+	if kv.Shortage(mu.sealErr) {
+		return mu.sealErr // the sealer tries again
 	}
 	if mu.allocErr == nil || mu.next != nil && mu.reserve != nil {
 		return nil
@@ -162,7 +169,7 @@ func (l *Log) Room() error {
 // open segment has a quarter of SegmentBytes left.
 func (l *Log) RoomToFree() error {
 	err := l.Room()
-	if err == nil || !errors.Is(err, kv.ErrNoSpace) {
+	if !kv.Shortage(err) {
 		return err
 	}
 	l.mu.Lock()
@@ -178,5 +185,5 @@ func (l *Log) RoomToFree() error {
 // at.
 func (l *Log) noteRoomLocked() {
 	mu := &l.mu
-	l.roomy.Store(mu.err == nil && !mu.closed && (mu.allocErr == nil || mu.next != nil && mu.reserve != nil))
+	l.roomy.Store(mu.err == nil && !mu.closed && mu.sealErr == nil && (mu.allocErr == nil || mu.next != nil && mu.reserve != nil))
 }

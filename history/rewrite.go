@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"vigil/internal/vfs"
 	"vigil/kv"
 )
 
@@ -203,7 +204,7 @@ func (w *rewriting) create(foot *footer) error {
 		return fmt.Errorf("history: %w", err)
 	}
 	// All of the space before anything is written: on a full disk the reserve is what there is.
-	if err := file.Preallocate(min(w.size, l.o.SegmentBytes)); outOfSpace(err) {
+	if err := file.Preallocate(min(w.size, l.o.SegmentBytes)); vfs.CauseOf(err) == vfs.NoSpace {
 		_ = file.Close()
 		if err := l.o.FS.Remove(temp); err != nil {
 			return fmt.Errorf("history: %w", err)
@@ -393,9 +394,12 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 		_ = l.o.FS.Remove(seg.path)
 		return nil, err
 	}
-	if err := l.syncDir(); err != nil {
+	if err := w.syncName(); err != nil {
 		file.release()
-		return nil, l.fail(err) // nobody knows which of them a crash would leave
+		if final(err) {
+			err = l.fail(err) // nobody knows which of them a crash would leave
+		}
+		return nil, err
 	}
 	merged := seg.seg
 	merged.first, merged.last = foot.first, w.run[len(w.run)-1].last
@@ -413,6 +417,23 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 	}
 	l.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.fileSize())
 	return merged, nil
+}
+
+// syncName makes the name of the merged segment durable. There is no way back from the rename, so a lack of
+// file descriptors or memory is waited for. Any other error is final, except the one that the log is being
+// closed: then the next Open finds the one name or the other.
+func (w *rewriting) syncName() error {
+	for {
+		err := w.l.syncDir()
+		if !kv.Shortage(err) {
+			return err
+		}
+		select {
+		case <-w.pace.stop.Done():
+			return fmt.Errorf("history: reclaim: %w", w.pace.stop.Err())
+		case <-time.After(retryPause):
+		}
+	}
 }
 
 // swap makes readers find in merged what they look for in the segments it was made of, and returns

@@ -1,12 +1,10 @@
 package history
 
 import (
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
 	"sync/atomic"
-	"syscall"
 
 	"vigil/internal/vfs"
 	"vigil/kv"
@@ -35,7 +33,8 @@ type writer struct {
 	last    kv.Rev   // the newest record, the current batch included
 	applied Applied
 	metas   metaState
-	view    View // what WriterView returns
+	before  []Meta // what the meta records of the current batch replace, in their order
+	view    View   // what WriterView returns
 }
 
 // openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
@@ -60,6 +59,9 @@ type openSegment struct {
 	// marked is set if the last batch says that everything before it was synced.
 	marked bool
 	dirty  int64 // used by recovery
+	// renamed says that the seal has given the file its name, and reopen that file was closed by a try
+	// to go over to it. They are guarded by Log.syncMu.
+	renamed, reopen bool
 
 	synced atomic.Uint32 // the file is durable up to here; written under Log.syncMu
 }
@@ -106,6 +108,7 @@ func (l *Log) AppendMeta(m Meta) error {
 	w.pendLoc = append(w.pendLoc, uint32(w.pos-len(b)-w.start))
 	// The state outlives the chunk, so it gets its own copy.
 	m.Value = slices.Clone(m.Value)
+	w.before = append(w.before, w.metas.current(m.Bucket, m.Key))
 	w.metas.apply(m)
 	return nil
 }
@@ -149,8 +152,8 @@ func (w *writer) begin(n int) {
 // below the position before.
 //
 // It may wait for the background to seal the segment before last and to allocate the next one. An
-// error that wraps kv.ErrNoSpace means that no segment could be allocated: nothing was written, the
-// batch is still there and Commit may be called again. Every other error is final.
+// error that is a kv.Shortage means that the batch could not be written for want of space, file
+// descriptors or memory: it is still there and Commit may be called again. Every other error is final.
 func (l *Log) Commit(a Applied) error {
 	w := &l.w
 	if err := l.alive(); err != nil {
@@ -181,7 +184,11 @@ func (l *Log) write(a Applied) error {
 	}
 	h.encode(b, seg.head.sum)
 	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
-		return l.fail(fmt.Errorf("history: write %s at offset %d: %w", seg.path, seg.end, err))
+		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.path, seg.end, err))
+		if kv.Shortage(err) {
+			return err // the next try writes to the same place
+		}
+		return l.fail(err)
 	}
 
 	if !w.inSeg {
@@ -226,6 +233,8 @@ func (l *Log) write(a Applied) error {
 func (w *writer) drop() {
 	w.pos, w.began = w.start, false
 	w.pend.sparse, w.pendLoc = reuse(w.pend.sparse), reuse(w.pendLoc)
+	clear(w.before)
+	w.before = reuse(w.before)
 }
 
 // note counts b, a batch behind the last one.
@@ -292,7 +301,10 @@ func (l *Log) place(n int64) error {
 	if need > w.seg.alloc {
 		// A batch that is larger than a segment.
 		if err := w.seg.file.Preallocate(need); err != nil {
-			return l.allocationFailed(w.seg.path, err)
+			if err = l.allocationFailed(w.seg.path, err); kv.Shortage(err) {
+				return err
+			}
+			return l.fail(err)
 		}
 		w.seg.alloc = need
 	}
@@ -307,26 +319,33 @@ func (l *Log) need(n int64) int64 {
 	return sealedSize(int64(w.seg.end)+n+batchHeaderSize, tables)
 }
 
-// roll makes the next segment the open one and leaves the old one to the sealer.
+// roll makes the next segment the open one and leaves the old one to the sealer. Its errors are those of
+// Commit.
 func (l *Log) roll() error {
 	w, mu := &l.w, &l.mu
 	mu.Lock()
 	defer mu.Unlock()
-	for mu.sealing != nil && mu.err == nil && !mu.closed {
+	for mu.sealing != nil && !kv.Shortage(mu.sealErr) && mu.sealTries < tries && mu.err == nil && !mu.closed {
 		mu.changed.Wait()
 	}
-	if mu.next == nil {
+	if mu.sealing != nil && mu.sealErr != nil {
+		return l.neededLocked(mu.sealErr)
+	}
+	for try := 0; mu.next == nil && try < tries && (try == 0 || !kv.Shortage(mu.allocErr)); try++ {
 		mu.allocate, mu.allocErr, mu.waited = true, nil, true
 		mu.changed.Broadcast()
+		for mu.next == nil && mu.allocErr == nil && mu.err == nil && !mu.closed {
+			mu.changed.Wait()
+		}
 	}
-	for (mu.next == nil && mu.allocErr == nil || mu.fitting) && mu.err == nil && !mu.closed {
+	for mu.fitting && mu.err == nil && !mu.closed {
 		mu.changed.Wait()
 	}
 	if err := l.aliveLocked(); err != nil {
 		return err
 	}
 	if mu.next == nil {
-		return mu.allocErr
+		return l.neededLocked(mu.allocErr)
 	}
 	old := w.seg
 	l.retire(old)
@@ -364,15 +383,24 @@ func (l *Log) adopt(s *segment) {
 	l.w.segs, l.w.lasts = l.mu.segs, lasts
 }
 
-// allocationFailed returns the error of an allocation that failed with err: one that wraps
-// kv.ErrNoSpace and leaves the log alive if that is what it was.
-func (l *Log) allocationFailed(path string, err error) error {
-	if outOfSpace(err) {
-		return fmt.Errorf("history: allocate %s: %w: %w", path, kv.ErrNoSpace, err)
+// neededLocked returns the error of a step that the log cannot go on without: one to wait for if it lacks a
+// resource, and otherwise the end of the log.
+func (l *Log) neededLocked(err error) error {
+	if dead := l.aliveLocked(); dead != nil {
+		return dead
 	}
-	return l.fail(fmt.Errorf("history: allocate %s: %w", path, err))
+	if kv.Shortage(err) {
+		return err
+	}
+	return l.failLocked(err)
 }
 
-func outOfSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+// allocationFailed returns the error of an allocation that failed with err. It ends the log only if that
+// is final; one for want of a resource is a kv.Shortage.
+func (l *Log) allocationFailed(path string, err error) error {
+	err = fmt.Errorf("history: allocate %s: %w", path, err)
+	if marked := vfs.MarkShortage(err); kv.Shortage(marked) || !final(err) {
+		return marked
+	}
+	return l.fail(err)
 }

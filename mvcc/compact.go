@@ -210,9 +210,12 @@ func (s *Store) dropBoundary(compact int64) {
 // in it is. Holding the lock is being the writer.
 func (s *Store) roll(any bool) {
 	for s.log.RollWanted(any) && s.log.WaitNext() && s.acquire() {
-		rolled, err := s.log.Roll()
+		rolled, err, waits := false, error(nil), s.writer.open
+		if !waits {
+			rolled, err = s.log.Roll()
+		}
 		<-s.lock
-		if rolled || err != nil {
+		if rolled || waits || err != nil {
 			return // an error has ended the life of the log, which the writer will find
 		}
 	}
@@ -238,8 +241,8 @@ func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// trimSlice goes over TrimKeys keys from one on. The caller holds the lock, and so there is no open
-// batch: what it removes from the tree becomes what readers see at once. dead are the records that
+// trimSlice goes over TrimKeys keys from one on. The caller holds the lock. What it removes from the tree
+// becomes what readers see at once, or with the batch that waits for room. dead are the records that
 // nobody needs any more.
 func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
 	tree := s.writer.tree
@@ -268,7 +271,9 @@ func (s *Store) trimSlice(from string, compact int64) (next string, more bool, d
 	for _, key := range gone {
 		tree.Delete(key)
 	}
-	if len(gone) > 0 {
+	if len(gone) > 0 && s.writer.open {
+		s.writer.stale = true // readers must not see the batch yet
+	} else if len(gone) > 0 {
 		snap := *s.snap.Load()
 		snap.tree = tree.Snapshot()
 		s.snap.Store(&snap)

@@ -35,9 +35,9 @@ func (s *Store) Cut(ctx context.Context) (*Cut, error) {
 	case <-s.trim.quit:
 		return nil, history.ErrClosed
 	}
-	// No batch is open, and holding the lock is being the writer.
+	// Holding the lock is being the writer. A batch may be open that waits for room: it is not in the cut.
 	snap, view := s.snap.Load(), s.log.View()
-	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.AllMeta(), s: s, snap: snap, view: view}, nil
+	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.CommittedMeta(), s: s, snap: snap, view: view}, nil
 }
 
 // Records returns a scanner over the records at and above a revision, which holds the files that it

@@ -74,7 +74,8 @@ type Store struct {
 	pins   pins
 	places places
 
-	// lock holds one token while the writer has a batch open, or the trimmer is at the index.
+	// lock holds one token while the writer has a batch open that does not wait for room, or the trimmer is
+	// at the index.
 	lock   chan struct{}
 	trim   trimmer
 	hashes hashes

@@ -3,7 +3,6 @@ package mvcc
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,8 +28,10 @@ type Writer struct {
 	compact   int64
 	changes   int64
 
-	// open is set while a batch is: then the writer holds the store's lock.
-	open bool
+	// open is set while a batch is. The writer holds the store's lock then, but not after a Commit that
+	// lacked room, until the next call; held says whether it does. Guarded by the store's lock, like stale,
+	// which says that the trimmer has changed the tree meanwhile and readers have not got it.
+	open, held, stale bool
 	// subs counts the changes of the request under way.
 	subs int64
 	// events is a piece of memory that the events of many batches share; those of the open one
@@ -207,13 +208,15 @@ func (w *Writer) SetMeta(m history.Meta) error {
 // Commit ends the batch, which may be empty: it is written as the outcome of the raft log up to a
 // and then readable.
 //
-// An error that wraps kv.ErrNoSpace leaves the batch open, and Commit may be called again. Every
-// other one is a *FatalError.
+// An error that is a kv.Shortage leaves the batch open, and Commit may be called again. Every other one
+// is a *FatalError.
 func (w *Writer) Commit(a history.Applied) (Published, error) {
 	if err := w.begin(); err != nil {
 		return Published{}, err
 	}
-	if err := w.log.Commit(a); errors.Is(err, kv.ErrNoSpace) {
+	if err := w.log.Commit(a); kv.Shortage(err) {
+		// What makes room shall be able to go on: the trimmer, and whoever takes a copy.
+		w.unlock()
 		return Published{}, err
 	} else if err != nil {
 		return Published{}, w.fail("commit", err)
@@ -226,7 +229,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.hashes.add(w.compactions)
 		w.compactions = w.compactions[:0]
 	}
-	if w.rev != old.rev || w.compact != old.compact {
+	if w.rev != old.rev || w.compact != old.compact || w.stale {
 		w.s.snap.Store(&snapshot{
 			tree: w.tree.Snapshot(), hist: w.log.View(),
 			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes,
@@ -238,8 +241,8 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		// Batches to come shall not hold on to those of a large one.
 		w.events, w.first = nil, 0
 	}
-	w.open = false
-	<-w.s.lock
+	w.open, w.stale = false, false
+	w.unlock()
 	if w.compact != old.compact {
 		w.s.trim.wake()
 	}
@@ -254,12 +257,17 @@ func (w *Writer) begin() error {
 	if w.err != nil {
 		return w.err
 	}
-	if !w.open {
+	if !w.held {
 		w.s.lock <- struct{}{}
-		w.open = true
+		w.held, w.open = true, true
 	}
 	w.subs, w.tally = 0, tally{}
 	return nil
+}
+
+func (w *Writer) unlock() {
+	w.held = false
+	<-w.s.lock
 }
 
 // end ends a request.

@@ -1,11 +1,14 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/kv"
 	"vigil/wal"
 )
 
@@ -33,7 +36,10 @@ func (a *appender) run() {
 		if msgs == nil {
 			break
 		}
-		if err := a.append(msgs); err != nil {
+		switch err := a.append(msgs); {
+		case errors.Is(err, ErrStopped):
+			return
+		case err != nil:
 			a.n.fail(fmt.Errorf("raft log: %w", err))
 			return
 		}
@@ -73,7 +79,7 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 		}
 	}
 	if len(a.batches) > 0 {
-		if err := a.n.cfg.Log.Append(a.batches...); err != nil {
+		if err := a.write(); err != nil {
 			return err
 		}
 		clear(a.batches)
@@ -91,6 +97,40 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 	}
 	a.n.send(a.remote)
 	return nil
+}
+
+const (
+	// appendPause is how long after an append that lacked a resource it is tried again.
+	appendPause = 200 * time.Millisecond
+	// appendTries is how often an append is tried that fails for another reason. A log that has failed
+	// returns the same error at once.
+	appendTries = 3
+)
+
+// write writes the batches. While the log lacks space, file descriptors or memory it waits: nothing is
+// acknowledged meanwhile, and the others of the cluster go on. Its error is ErrStopped or one of the log.
+func (a *appender) write() error {
+	for try := 1; ; try++ {
+		err := a.n.cfg.Log.Append(a.batches...)
+		switch {
+		case err == nil:
+			if try > 1 {
+				a.n.cfg.Logger.Info("the raft log takes entries again")
+			}
+			return nil
+		case !kv.Shortage(err) && try >= appendTries:
+			return err
+		case try == 1:
+			a.n.cfg.Logger.Warn("the raft log cannot take entries and tries again", "error", err)
+		}
+		if kv.Shortage(err) {
+			select {
+			case <-time.After(appendPause):
+			case <-a.n.stop:
+				return ErrStopped
+			}
+		}
+	}
 }
 
 func (a *appender) takeHard() *raftpb.HardState {

@@ -240,16 +240,16 @@ func (a *applier) commit() error {
 // noSpaceRetry is how long apply waits before it asks again for room that the disk does not have.
 const noSpaceRetry = 200 * time.Millisecond
 
-// commitStore commits the batch. Entries that are committed must be applied: if the disk is full it
-// waits for room. New writes are refused meanwhile.
+// commitStore commits the batch. Entries that are committed must be applied: if the disk is full, or there
+// are no file descriptors, it waits. New writes are refused meanwhile.
 func (a *applier) commitStore() (mvcc.Published, error) {
 	for waited := false; ; waited = true {
 		pub, err := a.machine.Commit(a.at)
-		if err == nil || !errors.Is(err, kv.ErrNoSpace) {
+		if !kv.Shortage(err) {
 			return pub, err
 		}
 		if !waited {
-			a.r.cfg.Logger.Warn("the disk is full: applying waits for room", slog.Any("error", err))
+			a.r.cfg.Logger.Warn("applying waits for room", slog.Any("error", err))
 		}
 		a.expire(time.Now().Add(-a.r.cfg.RequestTimeout))
 		select {

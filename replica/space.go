@@ -62,10 +62,31 @@ func (r *Replica) sampleSpace() {
 	}
 }
 
-// diskFull says that there is no room for what adds to the store, but for what is kept for requests
-// that give space back.
-func (r *Replica) diskFull() bool {
-	return errors.Is(r.now().log.Room(), kv.ErrNoSpace) || r.raftLog.Room() != nil
+// room returns why there is no room for what adds to the store, but for what is kept for requests that give
+// space back: kv.ErrNoSpace for want of space, kv.ErrTooManyRequests for want of file descriptors or
+// memory, nil while there is room.
+func (r *Replica) room() error { return firstShortage(r.now().log.Room(), r.raftLog.Room()) }
+
+// roomToFree is room for requests that give space back.
+func (r *Replica) roomToFree() error {
+	return firstShortage(r.now().log.RoomToFree(), r.raftLog.RoomToFree())
+}
+
+// diskFull says that there is no room for want of space.
+func (r *Replica) diskFull() bool { return errors.Is(r.room(), kv.ErrNoSpace) }
+
+// firstShortage returns what requests are refused with for the first shortage among errs. Another error of
+// an allocation ahead refuses nothing: it is tried again.
+func firstShortage(errs ...error) error {
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, kv.ErrNoSpace):
+			return kv.ErrNoSpace
+		case kv.Shortage(err):
+			return kv.ErrTooManyRequests
+		}
+	}
+	return nil
 }
 
 // alarmDue returns the change that the alarm for want of space needs, nil for none.

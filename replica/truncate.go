@@ -2,9 +2,12 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+
+	"vigil/history"
 )
 
 // trail remembers how many bytes of entries were applied up to which position, coarsely, and how
@@ -96,6 +99,10 @@ func (r *Replica) shorten(full bool) error {
 	if err != nil {
 		if h.isRetired() {
 			return nil // the log begins behind the snapshot that replaces it
+		}
+		if h.log.Err() == nil && !errors.Is(err, history.ErrClosed) {
+			r.cfg.Logger.Warn("the raft log cannot be shortened yet: the store cannot be synced", slog.Any("error", err))
+			return nil
 		}
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -160,18 +159,18 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 		// Apply would refuse it, and the log would grow by it.
 		return kv.ErrNoSpace
 	}
-	full := r.diskFull()
-	if !full && !r.space.over.Load() {
+	short := r.room()
+	if req.Grows() {
+		if r.space.over.Load() {
+			return kv.ErrNoSpace
+		}
+		return short
+	}
+	if short == nil {
 		return nil
 	}
-	if req.Grows() {
-		return kv.ErrNoSpace
-	}
 	// What gives space back goes on, out of what is kept for it.
-	if full && (errors.Is(r.now().log.RoomToFree(), kv.ErrNoSpace) || errors.Is(r.raftLog.RoomToFree(), kv.ErrNoSpace)) {
-		return kv.ErrNoSpace
-	}
-	return nil
+	return r.roomToFree()
 }
 
 // Step takes raft messages from other members; see raftnode.Node.Step.

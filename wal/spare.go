@@ -22,6 +22,10 @@ type spares struct {
 		sync.Mutex
 		files []*segment // of consecutive ids; the first is the next to be used
 		next  uint64     // the id of the spare to be made next
+		// renaming is a recycled segment that has its new name, but not durably; changed says that some name
+		// of the directory has changed and is not durable.
+		renaming *segment
+		changed  bool
 	}
 }
 
@@ -51,6 +55,9 @@ func (p *spares) prepare() error {
 
 // make creates the file of id next. mu is held.
 func (p *spares) make() (err error) {
+	if p.mu.renaming != nil {
+		return p.settleNames()
+	}
 	path := segmentPath(p.o.Dir, p.mu.next)
 	file, err := p.o.FS.Create(path)
 	if errors.Is(err, fs.ErrExist) {
@@ -60,7 +67,7 @@ func (p *spares) make() (err error) {
 	if err != nil {
 		return err
 	}
-	err = p.settle(file)
+	err = p.prepareFile(file)
 	if err != nil {
 		// Give the space back if that is possible; a file that stays is used by the next try.
 		_ = file.Close()
@@ -72,8 +79,8 @@ func (p *spares) make() (err error) {
 	return nil
 }
 
-// settle gives a spare its size and makes it and its name durable.
-func (p *spares) settle(file vfs.File) error {
+// prepareFile gives a spare its size and makes it and its name durable.
+func (p *spares) prepareFile(file vfs.File) error {
 	if err := file.Preallocate(p.o.SegmentBytes); err != nil {
 		return err
 	}
@@ -86,31 +93,60 @@ func (p *spares) settle(file vfs.File) error {
 	return p.o.FS.SyncDir(p.o.Dir)
 }
 
-// recycle takes a segment out of the log, durably: it becomes a spare, which it reports, if one is
-// wanted, and else goes. Nobody else uses the segment unless it is shared.
+// recycle takes a segment out of the log: it becomes a spare, which it reports, if one is wanted, and else
+// goes. Nobody else uses the segment unless it is shared. After an error the segment is where it was. Its
+// name is gone durably only when settleNames has succeeded.
 func (p *spares) recycle(s *segment, shared bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if shared || s.size != p.o.SegmentBytes || len(p.mu.files) >= maxSpares {
-		return false, errors.Join(s.release(), p.o.FS.Remove(s.path), p.syncDir())
+		if err := p.o.FS.Remove(s.path); err != nil {
+			return false, err
+		}
+		p.mu.changed = true
+		_ = s.release() // nobody reads what is closed there
+		return false, nil
 	}
-	err := p.o.FS.Rename(s.path, segmentPath(p.o.Dir, p.mu.next))
-	if err == nil {
-		err = p.syncDir()
+	if err := p.o.FS.Rename(s.path, segmentPath(p.o.Dir, p.mu.next)); err != nil {
+		return false, err
 	}
-	if err != nil {
-		return false, errors.Join(err, s.release())
-	}
-	p.mu.files = append(p.mu.files, newSegment(p.o, p.mu.next, s.file, s.size))
+	p.mu.renaming, p.mu.changed = newSegment(p.o, p.mu.next, s.file, s.size), true
 	p.mu.next++
 	return true, nil
+}
+
+// settle makes the names of the directory durable if some have changed.
+func (p *spares) settle() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settleNames()
+}
+
+// settleNames is settle. mu is held.
+func (p *spares) settleNames() error {
+	if !p.mu.changed {
+		return nil
+	}
+	if err := p.syncDir(); err != nil {
+		return err
+	}
+	p.mu.changed = false
+	if p.mu.renaming != nil {
+		p.mu.files = append(p.mu.files, p.mu.renaming)
+		p.mu.renaming = nil
+	}
+	return nil
 }
 
 func (p *spares) syncDir() error {
 	if p.o.NoSync {
 		return nil
 	}
-	return p.o.FS.SyncDir(p.o.Dir)
+	err := p.o.FS.SyncDir(p.o.Dir)
+	if vfs.CauseOf(err) == vfs.Exhausted {
+		return vfs.MarkShortage(err) // the directory could not even be opened
+	}
+	return err
 }
 
 func (p *spares) count() int {
@@ -123,9 +159,12 @@ func (p *spares) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
+	if p.mu.renaming != nil {
+		p.mu.files = append(p.mu.files, p.mu.renaming)
+	}
 	for _, s := range p.mu.files {
 		errs = append(errs, s.release())
 	}
-	p.mu.files = nil
+	p.mu.files, p.mu.renaming = nil, nil
 	return errors.Join(errs...)
 }

@@ -1,14 +1,20 @@
 package wal
 
-import "fmt"
+import (
+	"fmt"
+
+	"vigil/internal/vfs"
+	"vigil/kv"
+)
 
 // TruncateBefore gives up the entries below index, which must be at most LastIndex+1; the term of
 // the one before index stays known. Segments that are needed no more are kept as spares or removed,
 // oldest first. It may run beside Append.
 //
-// Entries given up may be there again after the log was opened anew. After an error of the file
-// system the entries are gone, but files stay where they are until the log is opened again, and
-// every later call returns the same error.
+// Entries given up may be there again after the log was opened anew. A segment that cannot be taken away
+// yet stays for the next call. The error is that of an index that is wrong, of a log that is closed, or of a
+// directory whose names could not be made durable: then files stay where they are until the log is opened
+// again, and every later call returns the same error.
 func (w *WAL) TruncateBefore(index uint64) error {
 	w.truncating.Lock()
 	defer w.truncating.Unlock()
@@ -16,22 +22,51 @@ func (w *WAL) TruncateBefore(index uint64) error {
 		return err
 	}
 	for w.truncating.err == nil {
-		seg, shared := w.unlinkOldest()
-		if seg == nil {
+		more, err := w.takeOldest()
+		if err != nil && !w.truncating.delayed && w.truncating.err == nil {
+			w.o.Logger.Warn("cannot take a segment out of the raft log yet", "error", err.Error())
+		}
+		w.truncating.delayed = err != nil
+		if !more || err != nil {
 			break
-		}
-		recycled, err := w.spares.recycle(seg, shared)
-		if err != nil {
-			w.truncating.err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
-		}
-		if recycled {
-			w.short.Store(nil)
-			w.stats.recycled.Add(1)
-		} else {
-			w.stats.removed.Add(1)
 		}
 	}
 	return w.truncating.err
+}
+
+// takeOldest takes the oldest segment out of the log if it is needed no more. It returns false if there is
+// none. A name is durably gone before the next one goes, so that a crash leaves no hole; a sync of the
+// directory that failed ends it for good.
+func (w *WAL) takeOldest() (bool, error) {
+	if err := w.spares.settle(); err != nil {
+		err = fmt.Errorf("wal: taking segments out of the log: %w", err)
+		if !kv.Shortage(err) {
+			w.truncating.err = err
+		}
+		return false, err
+	}
+	if w.spares.count() > 0 {
+		w.short.Store(nil)
+	}
+	seg, shared := w.unlinkOldest()
+	if seg == nil {
+		return false, nil
+	}
+	recycled, err := w.spares.recycle(seg, shared)
+	if err != nil {
+		w.relinkOldest(seg)
+		err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
+		if vfs.CauseOf(err) == vfs.Damage {
+			w.truncating.err = err
+		}
+		return false, err
+	}
+	if recycled {
+		w.stats.recycled.Add(1)
+	} else {
+		w.stats.removed.Add(1)
+	}
+	return true, nil
 }
 
 // dropEntries moves the start of the log to before index.
@@ -80,4 +115,11 @@ func (w *WAL) unlinkOldest() (seg *segment, shared bool) {
 	w.mu.segs[0] = nil
 	w.mu.segs = w.mu.segs[1:]
 	return seg, seg.refs.Load() > 1
+}
+
+// relinkOldest puts back what unlinkOldest took.
+func (w *WAL) relinkOldest(seg *segment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.segs = append([]*segment{seg}, w.mu.segs...)
 }

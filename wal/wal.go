@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/internal/vfs"
 	"vigil/kv"
 )
 
@@ -32,6 +32,8 @@ type WAL struct {
 		buf    []byte
 		locs   []loc // of the entries in buf, in order
 		err    error // set when the log takes nothing more
+		// next is a segment whose header is still to be written: nothing goes to the active one any more.
+		next *segment
 	}
 
 	// mu guards what readers see. It is never held across I/O.
@@ -53,7 +55,8 @@ type WAL struct {
 	// truncating is held through TruncateBefore.
 	truncating struct {
 		sync.Mutex
-		err error // set when segments can be taken away no more
+		err     error // set when segments can be taken away no more
+		delayed bool  // the last try to take one away failed
 	}
 	background sync.WaitGroup
 	// short is why there is no spare, if that is for want of space; left is about what the active
@@ -92,10 +95,10 @@ type loc struct {
 // Append writes the batches as one group: after a crash all of it is there or nothing. If a batch
 // asks for Sync, all is durable when it returns nil.
 //
-// An error wrapping ErrInvalid means that the batches contradict the log, and one wrapping ENOSPC
-// (or any other) from the allocation of a segment that there is no room for one: the log is as
-// before and may be used on. After any other error it is unknown what is on disk, and every later
-// call returns the same error. Calls are carried out one at a time.
+// An error wrapping ErrInvalid means that the batches contradict the log. A kv.Shortage means that there
+// was no space, file descriptor or memory for them. After either, and after any error of allocating a
+// segment, the log is as before and may be used on. After any other error it is unknown what is on disk,
+// and every later call returns the same error. Calls are carried out one at a time.
 func (w *WAL) Append(batches ...Batch) error {
 	w.wr.Lock()
 	defer w.wr.Unlock()
@@ -217,7 +220,7 @@ func hardOf(h *raftpb.HardState) hardState {
 
 // makeRoom sees to it that the active segment has room for a group.
 func (w *WAL) makeRoom(size int64) error {
-	if w.wr.off+size > w.wr.active.size && w.wr.off > headerSize {
+	if w.wr.next != nil || w.wr.off+size > w.wr.active.size && w.wr.off > headerSize {
 		if err := w.roll(); err != nil {
 			return err
 		}
@@ -225,7 +228,7 @@ func (w *WAL) makeRoom(size int64) error {
 	if need := w.wr.off + size; need > w.wr.active.size {
 		need = (need + writeAlign - 1) &^ (writeAlign - 1)
 		if err := w.wr.active.file.Preallocate(need); err != nil {
-			return err
+			return w.refused(fmt.Errorf("wal: a larger segment: %w", err))
 		}
 		w.wr.active.size = need
 	}
@@ -235,23 +238,28 @@ func (w *WAL) makeRoom(size int64) error {
 // roll goes on to the next segment. First all of this one is made durable, then the header of the
 // next, and only then a group may go there.
 func (w *WAL) roll() error {
-	next, err := w.spares.take()
-	if err != nil {
-		return fmt.Errorf("wal: new segment: %w", err)
+	if w.wr.next == nil {
+		next, err := w.spares.take()
+		if err != nil {
+			return w.refused(fmt.Errorf("wal: new segment: %w", err))
+		}
+		w.wr.next = next
 	}
+	next := w.wr.next
 	if w.wr.synced < w.wr.off {
 		if err := w.sync(); err != nil {
-			return errors.Join(err, next.release())
+			return err
 		}
+		w.settled()
 	}
 	w.mu.RLock()
 	h := segmentHeader{version: Version, id: next.id, owner: w.o.ID, start: Start{w.last(), w.lastTerm()},
 		prevEnd: w.wr.off, hard: w.mu.hard}
 	w.mu.RUnlock()
 	if err := w.writeHeader(next, &h); err != nil {
-		w.wr.err = err
-		return errors.Join(err, next.release())
+		return err
 	}
+	w.wr.next = nil
 	w.mu.Lock()
 	w.mu.segs = append(w.mu.segs, next)
 	w.mu.durable = place{next.id, headerSize}
@@ -263,12 +271,33 @@ func (w *WAL) roll() error {
 
 func (w *WAL) writeHeader(s *segment, h *segmentHeader) error {
 	if _, err := s.file.WriteAt(h.encode(), 0); err != nil {
-		return err
+		return w.unwritten(fmt.Errorf("wal: new segment: %w", err))
 	}
 	if w.o.NoSync {
 		return nil
 	}
-	return s.file.Sync()
+	if err := s.file.Sync(); err != nil {
+		w.wr.err = fmt.Errorf("wal: new segment: %w", err)
+	}
+	return w.wr.err
+}
+
+// unwritten returns the error of a write. If a resource was missing the next one goes to the same place, and
+// otherwise the log takes nothing more.
+func (w *WAL) unwritten(err error) error {
+	if err = w.refused(err); !kv.Shortage(err) {
+		w.wr.err = err
+	}
+	return err
+}
+
+// refused returns the error of a step that left the log as it was. If a resource was missing there is no Room
+// until PrepareSpare has succeeded.
+func (w *WAL) refused(err error) error {
+	if err = vfs.MarkShortage(err); kv.Shortage(err) {
+		w.short.Store(&err)
+	}
+	return err
 }
 
 // encode lays the group out in the buffer, zeros up to the end of the page included.
@@ -305,9 +334,9 @@ func (w *WAL) write(size int64) error {
 		w.wr.buf = nil
 	}
 	if err != nil {
-		w.wr.err = fmt.Errorf("wal: write: %w", err)
+		return w.unwritten(fmt.Errorf("wal: write: %w", err))
 	}
-	return w.wr.err
+	return nil
 }
 
 func (w *WAL) sync() error {
@@ -392,8 +421,8 @@ func (w *WAL) PrepareSpare() error {
 		if w.short.Swap(nil) != nil {
 			w.o.Logger.Info("there is room for segments of the raft log again")
 		}
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		err = fmt.Errorf("wal: prepare a segment: %w: %w", kv.ErrNoSpace, err)
+	case kv.Shortage(vfs.MarkShortage(err)):
+		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
 		w.short.Store(&err)
 		if was == nil {
 			w.o.Logger.Warn("cannot allocate a segment of the raft log ahead: what adds to the store is refused until there is room", "error", err.Error())
@@ -405,8 +434,8 @@ func (w *WAL) PrepareSpare() error {
 }
 
 // Room returns nil while there is room for more: the segment behind the active one is there, or there
-// was no want of space when one was last asked for. Otherwise the error wraps kv.ErrNoSpace. What
-// was taken on before has nearly a whole segment. It costs an atomic load.
+// was no shortage when one was last asked for. Otherwise the error is a kv.Shortage. What was
+// taken on before has nearly a whole segment. It costs an atomic load.
 func (w *WAL) Room() error {
 	if p := w.short.Load(); p != nil {
 		return *p
@@ -444,6 +473,9 @@ func (w *WAL) Close() error {
 	w.mu.closed = true
 	w.mu.segs = nil
 	w.mu.Unlock()
+	if w.wr.next != nil {
+		segs = append(segs, w.wr.next)
+	}
 	for _, s := range segs {
 		errs = append(errs, s.release())
 	}
@@ -457,11 +489,14 @@ func (w *WAL) mark() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if w.wr.clean || w.o.NoSync || w.wr.off+groupSize(0) > w.wr.active.size {
+	if w.wr.clean || w.wr.next != nil || w.o.NoSync || w.wr.off+groupSize(0) > w.wr.active.size {
 		return nil
 	}
 	w.encode(nil, plan{})
-	if err := w.write(groupSize(0)); err != nil {
+	if err := w.write(groupSize(0)); kv.Shortage(err) {
+		w.o.Logger.Warn("closing the raft log without a mark that its end is whole", "error", err.Error())
+		return nil
+	} else if err != nil {
 		return err
 	}
 	return w.sync()

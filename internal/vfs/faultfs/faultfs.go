@@ -62,6 +62,20 @@ func (o Op) Changes() bool {
 	return false
 }
 
+// Lacks reports whether the operation can fail with errno for want of a resource, nothing having
+// happened. A sync is no such operation: what it had to write is lost.
+func (o Op) Lacks(errno syscall.Errno) bool {
+	switch errno {
+	case syscall.ENOSPC, syscall.EDQUOT:
+		return o == OpCreate || o == OpRename || o == OpLink || o == OpMkdirAll || o == OpWrite || o == OpPreallocate
+	case syscall.EMFILE, syscall.ENFILE:
+		return o == OpCreate || o == OpOpen || o == OpOpenWrite || o == OpMkdirAll || o == OpList || o == OpSyncDir || o == OpLock
+	case syscall.ENOMEM:
+		return o != OpSync
+	}
+	return false
+}
+
 // Fault is what happens to an operation.
 type Fault int
 
@@ -131,6 +145,47 @@ func Nth(n int64, fault Fault, among func(op Op, name string) bool) func(Op, str
 		return None
 	}
 }
+
+// Window fails a number of operations in a row with an error of the system, those that among accepts, and
+// remembers which.
+type Window struct {
+	errno       syscall.Errno
+	first, last int64
+	among       func(op Op, name string) bool
+	seen        atomic.Int64
+	hit         atomic.Pointer[string]
+	off         atomic.Bool
+}
+
+// NewWindow returns a Window over width operations from the n-th on, from 1. A nil among accepts all.
+func NewWindow(n, width int64, errno syscall.Errno, among func(op Op, name string) bool) *Window {
+	return &Window{errno: errno, first: n, last: n + width - 1, among: among}
+}
+
+// Decide is the function for New.
+func (w *Window) Decide(op Op, name string) Fault {
+	if w.off.Load() || w.among != nil && !w.among(op, name) {
+		return None
+	}
+	n := w.seen.Add(1)
+	if n < w.first || n > w.last {
+		return None
+	}
+	what := fmt.Sprintf("%v from operation %d on, %v %s", w.errno, n, op, name)
+	w.hit.CompareAndSwap(nil, &what)
+	return Errno(w.errno)
+}
+
+// Hit says which operation was the first to fail; it is empty if none did.
+func (w *Window) Hit() string {
+	if s := w.hit.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// Close ends the window: nothing fails any more.
+func (w *Window) Close() { w.off.Store(true) }
 
 // Count returns how many operations there were so far.
 func (f *FS) Count() int64 { return f.count.Load() }
