@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,6 +81,11 @@ type dump struct {
 }
 
 func (d *dump) run(ctx context.Context, c *client.Client) error {
+	if d.path != "-" {
+		if err := checkTarget(d.path); err != nil {
+			return err
+		}
+	}
 	header, err := d.header(ctx, c)
 	if err != nil {
 		return err
@@ -110,16 +114,19 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	if err == nil {
 		err = f.Sync()
 	}
+	if err == nil {
+		err = publish(part, d.path) // still locked: no other dump may take the file over
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
+	}
+	if errors.Is(err, errIncomplete) {
+		return errors.Join(err, os.Remove(part))
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			fmt.Fprintf(d.app.errOut, "%s has %d of %d keys; run the same command to go on\n", part, w.keys, header.Keys)
 		}
-		return err
-	}
-	if err := os.Rename(part, d.path); err != nil {
 		return err
 	}
 	if err := syncDir(filepath.Dir(d.path)); err != nil {
@@ -150,7 +157,7 @@ func (d *dump) header(ctx context.Context, c *client.Client) (*dumpHeader, error
 // open opens the file, and takes over what an interrupted dump has left in it if that can be gone on with; header
 // then becomes that one's.
 func (d *dump) open(ctx context.Context, c *client.Client, part string, header *dumpHeader) (*dumpWriter, *os.File, error) {
-	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := openPart(part)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,9 +182,6 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "dump", Path: f.Name(), Err: errors.New("not a regular file")}
 	}
 	anew := func(reason string) (*dumpWriter, error) {
 		fmt.Fprintf(d.app.errOut, "%s cannot be gone on with, %s: beginning anew\n", f.Name(), reason)
@@ -224,7 +228,10 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 	return w, nil
 }
 
-// write writes the keys behind the last one.
+// errIncomplete reports a listing that lacks keys, or has too many: nothing of it can be used.
+var errIncomplete = errors.New("the dump is not complete")
+
+// write writes the keys after the last one.
 func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, header *dumpHeader) error {
 	p := newCount(d.app.errOut, "writing "+d.path, "keys", header.Keys)
 	defer p.end()
@@ -253,6 +260,9 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, heade
 			}
 			p.set(w.keys)
 		}
+	}
+	if w.keys != header.Keys {
+		return fmt.Errorf("%w: revision %d has %d keys and %d were read; run it again", errIncomplete, header.Revision, header.Keys, w.keys)
 	}
 	return nil
 }

@@ -216,6 +216,9 @@ func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
 		if got := hex.EncodeToString(d.sum.Sum(nil)); l.Keys != d.keys || l.Leases != d.leases || l.SHA256 != got {
 			return nil, nil, bad("the dump was changed: it has %d keys, %d leases and the checksum %s, the last line says %d, %d and %s", d.keys, d.leases, got, l.Keys, l.Leases, l.SHA256)
 		}
+		if d.keys != d.header.Keys {
+			return nil, nil, bad("the dump has %d keys and its first line promises %d: it is not complete, make it again", d.keys, d.header.Keys)
+		}
 		if b, err := d.r.ReadByte(); err != io.EOF {
 			return nil, nil, bad("something follows the last line: %q", b)
 		}

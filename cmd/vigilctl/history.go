@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vigil/client"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 )
 
@@ -211,9 +212,9 @@ func difference(old, new []byte) string {
 	return strings.TrimSuffix(d, "\n")
 }
 
-// isText tells whether a value can be shown as it is.
+// isText reports whether a value is UTF-8 that a terminal shows as it is.
 func isText(b []byte) bool {
-	return utf8.Valid(b) && bytes.IndexFunc(b, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }) < 0
+	return utf8.Valid(b) && bytes.IndexFunc(b, func(r rune) bool { return r != '\n' && r != '\t' && screen.Steers(r) }) < 0
 }
 
 // printable returns text as it is, and other values as the beginning of their bytes.

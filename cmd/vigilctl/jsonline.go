@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"vigil/client"
+	"vigil/cmd/vigilctl/screen"
 )
 
 // jsonKey is a key or a value in JSON: a string if it is UTF-8, otherwise an object with the bytes in base64.
+// Characters that could steer a terminal are written as \u escapes.
 type jsonKey string
 
 type jsonBytes struct {
@@ -21,7 +25,23 @@ type jsonBytes struct {
 // MarshalJSON implements json.Marshaler.
 func (k jsonKey) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(k)) {
-		return json.Marshal(string(k))
+		b, err := json.Marshal(string(k))
+		if err != nil || bytes.IndexFunc(b, screen.Steers) < 0 {
+			return b, err
+		}
+		out := make([]byte, 0, len(b)+16)
+		for _, r := range string(b) {
+			switch {
+			case !screen.Steers(r):
+				out = utf8.AppendRune(out, r)
+			case r < 0x10000:
+				out = fmt.Appendf(out, "\\u%04x", r)
+			default:
+				high, low := utf16.EncodeRune(r)
+				out = fmt.Appendf(out, "\\u%04x\\u%04x", high, low)
+			}
+		}
+		return out, nil
 	}
 	s := base64.StdEncoding.EncodeToString([]byte(k))
 	return json.Marshal(jsonBytes{&s})

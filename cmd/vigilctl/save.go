@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +27,9 @@ func (a *app) snapshotSaveCommand() *cobra.Command {
 		Example: "  vigilctl snapshot save backup.db --endpoints 10.0.0.1:2379",
 		Args:    exactlyOne("snapshot save"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkTarget(args[0]); err != nil {
+				return &exit{exitFailure, err}
+			}
 			if len(a.endpoints) != 1 {
 				return badArgs("snapshot must be requested to one selected node, not multiple %v", a.endpoints)
 			}
@@ -73,42 +73,6 @@ func interrupted(c *cobra.Command, err error) error {
 		return errors.New("interrupted; nothing was saved")
 	}
 	return err
-}
-
-// writeFile gives all that r has the name path, durably and at once; until then, and after an error, there
-// is what was there before.
-func writeFile(path string, r io.Reader, progress func(n int)) error {
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err = io.Copy(f, counting{r, progress}); err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(part, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the names of a directory durable, where the system can.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) && !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return nil
 }
 
 // counting tells how much was read.

@@ -62,7 +62,7 @@ type tree struct {
 
 // branch is a part of a key with what is below it.
 type branch struct {
-	Name     string             `json:"name"`
+	Name     jsonKey            `json:"name"`
 	Key      bool               `json:"key,omitempty"` // it is a key itself
 	Keys     int64              `json:"keys"`          // that begin with it, itself included
 	Bytes    int64              `json:"bytes,omitempty"`
@@ -73,7 +73,7 @@ type branch struct {
 func (b *branch) child(name string) *branch {
 	c := b.below[name]
 	if c == nil {
-		c = &branch{Name: name}
+		c = &branch{Name: jsonKey(name)}
 		if b.below == nil {
 			b.below = map[string]*branch{}
 		}
@@ -88,7 +88,7 @@ func (t *tree) run(ctx context.Context, c *client.Client, prefix string, p *show
 	if !t.sizes {
 		opts = append(opts, client.WithKeysOnly())
 	}
-	root := &branch{Name: prefix}
+	root := &branch{Name: jsonKey(prefix)}
 	for kv, err := range c.List(ctx, prefix, opts...).All() {
 		if err != nil {
 			return err
@@ -132,7 +132,7 @@ func (t *tree) add(root *branch, rest string, size int64) {
 
 // line describes a branch.
 func (t *tree) line(b *branch) string {
-	s := quoted(b.Name)
+	s := quoted(string(b.Name))
 	if b.Name == "" {
 		s = "(all keys)"
 	}

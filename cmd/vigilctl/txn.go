@@ -122,10 +122,15 @@ var compareResults = map[string]etcdserverpb.Compare_CompareResult{"=": etcdserv
 
 // parseCompare reads a comparison.
 func parseCompare(line string) (*etcdserverpb.Compare, error) {
-	target, rest, ok := strings.Cut(line, "(")
+	target, text, ok := strings.Cut(line, "(")
+	rest := strings.NewReader(text)
 	var key, op, value string
-	if n, err := fmt.Sscanf(rest, "%q) %s %q", &key, &op, &value); !ok || n != 3 || err != nil {
+	if n, err := fmt.Fscanf(rest, "%q) %s %q", &key, &op, &value); !ok || n != 3 || err != nil {
 		return nil, fmt.Errorf(`malformed comparison: %s; want TARGET("KEY") OPERATOR "VALUE", as in mod("name") = "7"`, line)
+	}
+	// Text after the comparison would be a condition that is not checked.
+	if extra := strings.TrimSpace(text[len(text)-rest.Len():]); extra != "" {
+		return nil, fmt.Errorf("malformed comparison: %s (unexpected %q after the value: one comparison a line)", line, extra)
 	}
 	c := &etcdserverpb.Compare{Key: []byte(key)}
 	if c.Result, ok = compareResults[op]; !ok {

@@ -44,7 +44,8 @@ func TestParseCompare(t *testing.T) {
 			t.Errorf("%s: %v, %v", line, got, err)
 		}
 	}
-	for _, line := range []string{``, `mod`, `mod("a" = "1"`, `mod("a") = 1`, `mod("a") = "x"`, `mod("a") >= "1"`, `size("a") = "1"`} {
+	for _, line := range []string{``, `mod`, `mod("a" = "1"`, `mod("a") = 1`, `mod("a") = "x"`, `mod("a") >= "1"`, `size("a") = "1"`,
+		`mod("a") = "0" && mod("b") = "77"`, `mod("a") = "0" mod("b") = "77"`, `mod("a") = "0"x`, `mod("a") = "0" "1"`, `mod("a") = "0";`} {
 		if _, err := parseCompare(line); err == nil {
 			t.Errorf("%q is taken", line)
 		}

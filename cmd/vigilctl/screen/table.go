@@ -2,6 +2,7 @@ package screen
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mattn/go-runewidth"
@@ -22,7 +23,7 @@ type Column struct {
 const gap = "  "
 
 // Table lays out rows under titles in at most width places, 0 for as many as it takes: columns are left out where
-// they do not fit, then texts are cut. Nothing that could steer a terminal is let through.
+// they do not fit, then texts are cut. Safe is applied to each cell.
 func Table(width int, columns []Column, rows [][]string) []string {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
@@ -124,25 +125,22 @@ func Cut(s string, width int) string {
 	return runewidth.Truncate(s, width, "…")
 }
 
-// Safe replaces what could steer a terminal.
+// Safe replaces the characters that Steers reports by U+FFFD.
 func Safe(s string) string {
-	clean := true
-	for _, r := range s {
-		if bad(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
+	if strings.IndexFunc(s, Steers) < 0 {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
-		if bad(r) {
+		if Steers(r) {
 			return utf8.RuneError
 		}
 		return r
 	}, s)
 }
 
-// bad are control characters, of both sets.
-func bad(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError }
+// Steers reports whether a terminal may act on a character instead of showing it: control characters of both sets
+// (ESC, and U+009B, which begins a sequence by itself), line and paragraph separators, and format characters, which
+// hide text or reverse its direction. The joiners U+200C and U+200D, which scripts and emoji need, do not count.
+func Steers(r rune) bool {
+	return r != '\u200c' && r != '\u200d' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+}
