@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,7 @@ const lockHelp = `Wait for a lock that one holder at a time has. Without a comma
 printed, and the lock held until the program is interrupted. With one the lock is held while the
 command runs, and the exit code is that of the command, which finds ETCD_LOCK_KEY and ETCD_LOCK_REV
 in its environment: the latter is higher for every later holder, and what the lock protects
-should refuse a lower one than it has seen.
+should refuse a lower one than it has seen. SIGTERM, SIGHUP and SIGINT are passed on to the command.
 
 Who holds a lock and is not heard of for --ttl seconds loses it.`
 
@@ -55,7 +57,7 @@ func (a *app) lock(s session, name string, command []string, ttl time.Duration) 
 		return err
 	}
 	if len(command) > 0 {
-		err = a.runLocked(held, command)
+		err = a.runLocked(s.ctx, held, command)
 	} else if err = a.printKey(s, held.Key(), 0); err == nil {
 		err = await(s.ctx, held, "session expired")
 	}
@@ -65,20 +67,48 @@ func (a *app) lock(s session, name string, command []string, ttl time.Duration) 
 	return err
 }
 
-// runLocked runs a command; the error has its exit code.
-func (a *app) runLocked(held *concurrency.Held, command []string) error {
+// runLocked runs a command; the error has its exit code. SIGTERM, SIGHUP and SIGINT are passed on to it: the lock is
+// held until it has ended.
+func (a *app) runLocked(ctx context.Context, held *concurrency.Held, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append([]string{"ETCD_LOCK_KEY=" + held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence())}, os.Environ()...)
-	cmd.Stdout, cmd.Stderr = a.out, a.errOut
-	err := cmd.Run()
+	// The last value of a variable counts: this lock's, not that of a lock around it.
+	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
+	cmd.Stdout, cmd.Stderr = a.out.Unwrap(), a.errOut
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)
+	defer signal.Stop(signals)
+	if ctx.Err() != nil {
+		return ctx.Err() // interrupted before the signals came here
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	for running := true; running; {
+		select {
+		case err = <-ended:
+			running = false
+		case s := <-signals:
+			// Ctrl-C reaches the whole foreground process group by itself.
+			if s != os.Interrupt || !isTerminal(os.Stdin) {
+				_ = cmd.Process.Signal(s) // it may have ended
+			}
+		}
+	}
 	if lost := held.Err(); lost != nil {
 		fmt.Fprintf(a.errOut, "warning: the lock was not held all the time that the command ran: %v\n", lost)
 	}
 	var status *exec.ExitError
-	if errors.As(err, &status) {
-		return &exit{status.ExitCode(), err}
+	if !errors.As(err, &status) {
+		return err
 	}
-	return err
+	code := status.ExitCode()
+	if w, ok := status.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		code = 128 + int(w.Signal()) // like a shell
+	}
+	return &exit{code, err}
 }
 
 // await waits until the program is interrupted, and fails if what is held is lost before.

@@ -43,7 +43,7 @@ func TestEnvironment(t *testing.T) {
 
 // TestCommandsSay: every command says what it is for, in lines that fit a terminal.
 func TestCommandsSay(t *testing.T) {
-	root := newRoot(strings.NewReader(""), os.Stdout, os.Stderr)
+	root := newRoot(strings.NewReader(""), &output{to: os.Stdout}, os.Stderr)
 	for _, c := range root.Commands() {
 		for _, c := range append(c.Commands(), c) {
 			if c.Short == "" {

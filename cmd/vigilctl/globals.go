@@ -28,8 +28,9 @@ import (
 
 // app is what the commands that talk to a cluster have in common: the global flags, and how to use them.
 type app struct {
-	in          io.Reader
-	out, errOut io.Writer
+	in     io.Reader
+	out    *output
+	errOut io.Writer
 
 	endpoints                []string
 	format                   string

@@ -69,10 +69,14 @@ const (
 
 // run carries out a command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot(stdin, stdout, stderr)
+	out := &output{to: stdout}
+	root := newRoot(stdin, out, stderr)
 	root.SetArgs(args)
 	abbreviate(root, args)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.err()
+	}
 	if err == nil {
 		return 0
 	}
@@ -96,7 +100,7 @@ func abbreviate(root *cobra.Command, args []string) {
 }
 
 // newRoot returns the command with all that are below it.
-func newRoot(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
+func newRoot(stdin io.Reader, stdout *output, stderr io.Writer) *cobra.Command {
 	a := &app{in: stdin, out: stdout, errOut: stderr}
 	root := &cobra.Command{
 		Use:   "vigilctl",

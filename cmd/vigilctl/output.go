@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
+
+	"vigil/cmd/vigilctl/screen"
 )
 
 // format is how a command prints what it found.
@@ -65,14 +67,36 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// isTerminal says whether a person may be looking at what is written to w.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
+// output is standard output. It remembers the first write that failed, so that no command reports success without its
+// answer. It is safe for concurrent use as far as the writer below it is.
+type output struct {
+	to     io.Writer
+	failed atomic.Pointer[error]
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.to.Write(b)
+	if err != nil {
+		o.failed.CompareAndSwap(nil, &err)
 	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	return n, err
+}
+
+// Unwrap returns what is written to, for package screen and for the standard output of other commands.
+func (o *output) Unwrap() io.Writer { return o.to }
+
+// err returns why the output is not complete, nil if it is.
+func (o *output) err() error {
+	if p := o.failed.Load(); p != nil {
+		return fmt.Errorf("standard output: %w", *p)
+	}
+	return nil
+}
+
+// isTerminal reports whether a person may be looking at what is written to w.
+func isTerminal(w io.Writer) bool {
+	_, _, ok := screen.Size(w)
+	return ok
 }
 
 // size prints a number of bytes for people.

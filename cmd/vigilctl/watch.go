@@ -244,6 +244,6 @@ func (a *app) runWatch(ctx context.Context, rev int64, ev *mvccpb.Event, command
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = slices.Concat(os.Environ(), []string{fmt.Sprintf("ETCD_WATCH_REVISION=%d", rev), fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.GetType()),
 		fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.GetKv().GetKey()), fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.GetKv().GetValue())})
-	cmd.Stdout, cmd.Stderr = a.out, a.errOut
+	cmd.Stdout, cmd.Stderr = a.out.Unwrap(), a.errOut
 	return cmd.Run()
 }

@@ -23,8 +23,12 @@ const (
 	Bad   Style = "31;1"
 )
 
-// Size returns the columns and lines of a terminal; ok is false if w is none.
+// Size returns the columns and lines of a terminal; ok is false if w is none. A writer that only passes on to a
+// terminal gives it by a method Unwrap.
 func Size(w io.Writer) (columns, lines int, ok bool) {
+	if o, wraps := w.(interface{ Unwrap() io.Writer }); wraps {
+		w = o.Unwrap()
+	}
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return 0, 0, false
