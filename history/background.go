@@ -238,6 +238,12 @@ func (l *Log) allocator() {
 		}
 		l.noteRoomLocked()
 		mu.changed.Broadcast()
+		if err == nil && known {
+			// What could not be rewritten for want of room may be now. rec comes before mu.
+			mu.Unlock()
+			l.kickReclaim()
+			mu.Lock()
+		}
 	}
 }
 

@@ -142,9 +142,9 @@ func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 
 // choose returns sealed files, and a view whose open segment follows the last of them.
 //
-// Files are rewritten beside this, without what a compaction has made superfluous. The view is taken
-// after the files, so that it knows of every compaction that they do; and if a segment changed hands
-// between the two, the files do not follow each other.
+// Files are rewritten beside this, without what a compaction has made superfluous. The files are those
+// of one moment, as a Hold needs them. The view is taken after them, so that it knows of every
+// compaction that they do; and if a segment was sealed between the two, they do not follow each other.
 func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 	l := p.l
 	for {
@@ -153,14 +153,11 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 		}
 		var files []*sealed
 		next, whole := uint64(1), true
-		for _, s := range l.view.Load().segs {
-			f := s.source().file
+		for _, s := range l.segments() {
+			f := s.src.Load().file
 			if f == nil {
-				whole = false
+				whole = false // it is not sealed yet, or was rewritten since
 				break
-			}
-			if len(files) > 0 && files[len(files)-1] == f {
-				continue
 			}
 			whole = whole && f.foot.firstID == next
 			next = f.foot.lastID + 1

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"iter"
 	"math/bits"
 	"slices"
 	"sync"
@@ -22,9 +23,25 @@ const deadChunk = 256
 type deadSet struct {
 	bits []uint64
 	// count and bytes are of all dead records, tombs of the tombstones among them.
-	count        int
-	bytes, tombs int64
+	count, tombs deadCount
+	// unsure says that something may be dead that is not marked, since it could not be found. Then a
+	// tombstone after it may delete a put that stays, and has to stay too, until Open begins anew.
+	unsure bool
 }
+
+// deadCount is a number of records and their bytes.
+type deadCount struct {
+	records int
+	bytes   int64
+}
+
+func (c *deadCount) add(size int64) {
+	c.records++
+	c.bytes += size
+}
+
+// shelters reports whether tombstones after the segment must stay.
+func (d *deadSet) shelters() bool { return d.count.records > 0 || d.unsure }
 
 func (d *deadSet) has(i int) bool { return i>>6 < len(d.bits) && d.bits[i>>6]&(1<<(i&63)) != 0 }
 
@@ -37,21 +54,24 @@ func (d *deadSet) add(i int, size int64, tombstone bool) {
 		d.bits = slices.Grow(d.bits, n-len(d.bits))[:n]
 	}
 	d.bits[i>>6] |= 1 << (i & 63)
-	d.count++
-	d.bytes += size
+	d.count.add(size)
 	if tombstone {
-		d.tombs += size
+		d.tombs.add(size)
 	}
 }
 
-// since calls fn with the number of every record that is dead now and is not in old.
-func (d *deadSet) since(old []uint64, fn func(i int)) {
-	for w, now := range d.bits {
-		if w < len(old) {
-			now &^= old[w]
-		}
-		for ; now != 0; now &= now - 1 {
-			fn(w<<6 + bits.TrailingZeros64(now))
+// since yields the number of every record that is dead now and is not in old.
+func (d *deadSet) since(old []uint64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w, now := range d.bits {
+			if w < len(old) {
+				now &^= old[w]
+			}
+			for ; now != 0; now &= now - 1 {
+				if !yield(w<<6 + bits.TrailingZeros64(now)) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -62,59 +82,96 @@ func (d *deadSet) since(old []uint64, fn func(i int)) {
 //
 // The caller vouches that what made them dead is committed, and that a tombstone is told only when
 // all older records of its key are.
-func (l *Log) Dead(recs []DeadRecord) error {
+//
+// What cannot be marked, since its segment cannot be read, is passed over: it stays, and all later
+// tombstones with it, until the next Open. The error is the first one met.
+func (l *Log) Dead(recs []DeadRecord) (err error) {
 	defer l.kickReclaim()
 	for len(recs) > 0 {
-		n := min(len(recs), deadChunk)
-		if err := l.markDead(recs[:n]); err != nil {
-			return err
-		}
+		n, merr := l.markDead(recs[:min(len(recs), deadChunk)])
 		recs = recs[n:]
+		if err == nil {
+			err = merr
+		}
 	}
-	return nil
+	return err
 }
 
-func (l *Log) markDead(recs []DeadRecord) error {
+// markDead marks records up to the end or the first that cannot be marked, and returns how many that
+// is, this one included.
+func (l *Log) markDead(recs []DeadRecord) (n int, err error) {
 	l.dead.Lock()
 	defer l.dead.Unlock()
 	v := l.view.Load()
-	return guard(func(a *access) error {
-		for i := range recs {
-			r := &recs[i]
-			s := v.segmentOf(r.Rev)
+	var s *segment
+	err = guard(func(a *access) error {
+		for ; n < len(recs); n++ {
+			r := &recs[n]
+			s = v.segmentOf(r.Rev)
 			if s == nil {
-				if n := v.tail.find(r.Rev); n >= 0 {
-					v.open.seg.dead.add(n, recordSpan(&v.tail, n, v.end), r.Tombstone)
-				}
+				v.open.seg.dead.mark(&v.tail, r, v.end)
 				continue
 			}
 			s = s.home()
+			if s.dead.unsure {
+				continue
+			}
 			src := s.src.Load() // reclaim, which alone merges, does so under l.dead
 			if src.mem != nil {
-				if n := src.mem.find(r.Rev); n >= 0 {
-					s.dead.add(n, recordSpan(src.mem, n, uint32(s.size.Load())), r.Tombstone)
-				}
+				s.dead.mark(src.mem, r, uint32(s.size.Load()))
 				continue
 			}
 			if err := a.to(src.file); err != nil {
 				return err
 			}
-			t := &src.file.table
-			if n := t.find(r.Rev); n >= 0 {
-				s.dead.add(n, recordSpan(t, n, src.file.foot.bodyEnd), r.Tombstone)
+			i, err := src.file.find(r.Rev)
+			if err == nil && i >= 0 {
+				err = s.dead.markFile(src.file, i, r.Tombstone)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		s.dead.unsure = true
+		n++
+	}
+	return n, err
 }
 
-// recordSpan returns about how many bytes record i takes, reading no more than the table: those up
-// to the next record, or to end.
-func recordSpan(t locator, i int, end uint32) int64 {
-	if i+1 < t.len() {
-		end = t.offset(i + 1)
+// mark marks the record of a segment in memory that ends at end.
+func (d *deadSet) mark(m *memory, r *DeadRecord, end uint32) {
+	i := m.find(r.Rev)
+	if i < 0 {
+		return
 	}
-	return max(int64(end)-int64(t.offset(i)), recordHeaderSize)
+	if i+1 < m.len() {
+		end = m.offset(i + 1)
+	}
+	d.add(i, int64(end-m.offset(i)), r.Tombstone)
+}
+
+// markFile marks record i of a file.
+func (d *deadSet) markFile(f *sealed, i int, tombstone bool) error {
+	size, err := f.span(i)
+	if err == nil {
+		d.add(i, size, tombstone)
+	}
+	return err
+}
+
+// garbage returns how many bytes of the segment are dead records and their places in the tables, and
+// how many of these are tombstones and theirs. The caller holds Log.dead.
+func (s *segment) garbage() (all, tombs int64) {
+	all, tombs = s.dead.count.bytes, s.dead.tombs.bytes
+	if f := s.src.Load().file; f != nil && f.foot.records > 0 {
+		tables := int64(len(f.table.mains) + len(f.table.offs) + len(f.table.sparse))
+		all += tables * int64(s.dead.count.records) / int64(f.foot.records)
+		tombs += tables * int64(s.dead.tombs.records) / int64(f.foot.records)
+	}
+	return all, tombs
 }
 
 // metaPlace is where the newest record of a bucket and key is.

@@ -214,10 +214,11 @@ func (c *candidate) worth() bool { return c.dead > 0 && c.dead*100 >= c.size*wor
 //
 // Most is won by rewriting what holds most garbage. A tombstone can only go when no segment in front
 // holds a dead record, which could be one of its key. So when what is left is tombstones that wait
-// for a little garbage in front of them, the oldest segment with some is rewritten.
+// for a little garbage in front of them, the oldest segment with some is rewritten. Every choice wins
+// something: rewriting ends.
 func (l *Log) pick(thorough bool) ([]*segment, int64) {
 	cs, garbage, live, _ := l.candidates()
-	share, rate := l.urgency()
+	share, rate, free := l.urgency()
 	allowed := live/100*share + l.o.SegmentBytes/1024
 	if thorough {
 		allowed, rate = 0, max(rate, 4*reclaimRate)
@@ -228,14 +229,16 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 	if garbage > live {
 		rate = max(rate, 4*reclaimRate)
 	}
-	// On a full disk the reserve is all that there is to write to.
 	size := l.mergedSize()
 	if rate == math.MaxInt64 {
+		// On a full disk the reserve is all that there is to write to, on a nearly full one a part of
+		// what is free.
 		l.mu.Lock()
-		size = min(size, l.mu.reserveSize)
+		room := max(l.mu.reserveSize, free/2)
 		l.mu.Unlock()
+		size = min(size, room)
 		for i := range cs {
-			cs[i].ok = cs[i].ok && cs[i].size-cs[i].dead <= size
+			cs[i].ok = cs[i].ok && cs[i].size-cs[i].dead <= room
 		}
 	}
 	best := -1
@@ -245,8 +248,12 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 		}
 	}
 	for i := 0; best < 0 && i < len(cs); i++ {
-		if cs[i].ok && cs[i].all > 0 {
+		switch c := &cs[i]; {
+		case c.ok && c.dead > 0:
 			best = i
+		case c.all > 0 && !thorough:
+			// What comes after it waits for it.
+			return nil, 0
 		}
 	}
 	if best < 0 {
@@ -290,52 +297,58 @@ func (l *Log) candidates() (cs []candidate, garbage, live int64, waits bool) {
 	segs := l.segments()
 	l.dead.Lock()
 	defer l.dead.Unlock()
-	blocked := false
+	// blocked says that tombstones have to wait for garbage before them, and kept that they stay.
+	blocked, kept := false, false
 	for _, s := range segs {
 		if s == v.open.seg {
-			waits = s.dead.count > 0
+			waits = waits || s.dead.count.records > 0
 			continue // it has been handed to the sealer since the view was taken
 		}
 		c := candidate{seg: s, size: s.size.Load()}
-		c.all = s.dead.bytes
-		c.dead = c.all
-		if blocked {
-			c.dead -= s.dead.tombs
+		all, tombs := s.garbage()
+		c.all, c.dead = all, all
+		kept = kept || s.dead.unsure
+		if kept {
+			c.all -= tombs
 		}
+		if blocked || kept {
+			c.dead -= tombs
+		}
+		blocked = blocked || s.dead.count.records > 0
 		if src := s.src.Load(); src.file != nil {
-			c.ok = true
+			c.ok = !s.damaged
 			metas := l.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
 			c.all += metas
 			c.dead += metas
+		} else {
+			waits = waits || c.all > 0
 		}
 		c.all, c.dead = min(c.all, c.size), min(c.dead, c.size)
 		if c.ok {
 			garbage += c.all
 		}
-		waits = waits || !c.ok && c.all > 0
 		live += c.size - c.all
-		blocked = blocked || s.dead.count > 0
 		cs = append(cs, c)
 	}
-	live += int64(v.end) - min(v.open.seg.dead.bytes, int64(v.end))
+	live += int64(v.end) - min(v.open.seg.dead.count.bytes, int64(v.end))
 	return cs, garbage, live, waits
 }
 
 // urgency returns how many percent of the live bytes may be garbage and how fast it is taken away:
-// less and faster the fuller the disk is.
-func (l *Log) urgency() (share, rate int64) {
+// less and faster the fuller the disk is. free is what is left of it.
+func (l *Log) urgency() (share, rate, free int64) {
 	free, err := l.o.FS.Free(l.o.Dir)
 	if err != nil {
-		return garbageShare, reclaimRate
+		return garbageShare, reclaimRate, 0
 	}
 	total, _ := l.Size()
 	switch {
 	case free < 4*l.o.SegmentBytes || free < total/16:
-		return 1, math.MaxInt64
+		return 1, math.MaxInt64, free
 	case free < 16*l.o.SegmentBytes || free < total/4:
-		return garbageShare / 3, 4 * reclaimRate
+		return garbageShare / 3, 4 * reclaimRate, free
 	default:
-		return garbageShare, reclaimRate
+		return garbageShare, reclaimRate, free
 	}
 }
 
@@ -347,7 +360,7 @@ func (l *Log) RollWanted(any bool) bool {
 	_, live := l.Size()
 	l.dead.Lock()
 	v := l.view.Load()
-	dead := v.open.seg.dead.bytes
+	dead := v.open.seg.dead.count.bytes
 	l.dead.Unlock()
 	waste := dead
 	if alloc, err := v.open.file.Size(); err == nil {
@@ -406,7 +419,7 @@ func (l *Log) Size() (total, live int64) {
 	segs := l.segments()
 	l.dead.Lock()
 	defer l.dead.Unlock()
-	open := v.open.seg.dead.bytes
+	open := v.open.seg.dead.count.bytes
 	total = int64(v.end)
 	live = total - min(open, total)
 	for _, s := range segs {
@@ -415,7 +428,7 @@ func (l *Log) Size() (total, live int64) {
 		}
 		n := s.size.Load()
 		total += n
-		dead := s.dead.bytes
+		dead, _ := s.garbage()
 		if src := s.src.Load(); src.file != nil {
 			dead += l.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
 		}

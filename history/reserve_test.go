@@ -1,9 +1,12 @@
 package history
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,4 +252,84 @@ func TestTakeReserveAlone(t *testing.T) {
 	if err := errors.Join(file.Close(), l.Close()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestReclaimWithoutProgress: the oldest segment with garbage is too large for what room there is, and the
+// deletions that are dead after it have to stay for as long. Reclaim rests until something has changed.
+func TestReclaimWithoutProgress(t *testing.T) {
+	var full atomic.Bool
+	var disk *faultfs.FS
+	disk = faultfs.New(memfs.New(), func(op faultfs.Op, _ string) faultfs.Fault {
+		if full.Load() && (op == faultfs.OpFree || op == faultfs.OpPreallocate) {
+			disk.SetFree(2 * minSegmentBytes) // others take what becomes free
+		}
+		return faultfs.None
+	})
+	o := testOptions(disk)
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	large := batch{applied: Applied{1, 2}}
+	for i, size := range []int{100, 10 * minSegmentBytes} {
+		large.recs = append(large.recs, rec{rev: kv.Rev{Main: 1, Sub: int64(i)}, data: make([]byte, size)})
+	}
+	large.recs[0].data[0] = 3
+	large.recs[1].data[0] = 6
+	m.batches = append(m.batches, large)
+	if err := errors.Join(appendBatch(l, large), l.Commit(large.applied)); err != nil {
+		t.Fatal(err)
+	}
+	dead := slices.DeleteFunc(churn(t, l, m), func(d DeadRecord) bool { return d.Rev == large.recs[1].rev })
+	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	full.Store(true)
+	if err := l.Dead(dead); err != nil {
+		t.Fatal(err)
+	}
+	for _, thorough := range []bool{false, true} {
+		if thorough {
+			l.Reclaim()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		for again := true; again; { // the reserve may still be being made again
+			err := l.WaitReclaimed(ctx)
+			if err != nil && !errors.Is(err, kv.ErrNoSpace) {
+				t.Fatalf("%v after %+v", err, l.ReclaimStats())
+			}
+			if again = err != nil; again {
+				l.tryAgain()
+			}
+		}
+		if st := l.ReclaimStats(); st.Rewrites == 0 || st.Rewrites > 100 {
+			t.Errorf("%+v", st)
+		}
+		if err := verifyLeft(l, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.View().segmentOf(kv.Rev{Main: 1}).home().dead.count.records == 0 {
+		t.Error("the large segment was rewritten without room for it")
+	}
+	// With room it goes on by itself.
+	before := l.ReclaimStats().Rewrites
+	full.Store(false)
+	disk.SetFree(1 << 30)
+	l.Reclaim()
+	if err := l.retry(); err != nil {
+		t.Fatal(err)
+	}
+	for l.View().segmentOf(kv.Rev{Main: 1}).home().deadRecords(l) > 0 {
+		waitReclaimed(t, l)
+	}
+	if l.ReclaimStats().Rewrites == before {
+		t.Error("nothing was rewritten when there was room")
+	}
+	if err := errors.Join(verifyLeft(l, m), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *segment) deadRecords(l *Log) int {
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	return s.dead.count.records
 }

@@ -94,11 +94,12 @@ func (w *rewriting) decide() error {
 	}
 	l.dead.Lock()
 	for _, s := range older {
-		w.keepTombs = w.keepTombs || s.dead.count > 0
+		w.keepTombs = w.keepTombs || s.dead.shelters()
 	}
 	for _, s := range w.run {
+		w.keepTombs = w.keepTombs || s.dead.unsure
 		w.bits = append(w.bits, slices.Clone(s.dead.bits))
-		w.size += max(s.size.Load()-s.dead.bytes, headerSize+footerSize)
+		w.size += max(s.size.Load()-s.dead.count.bytes, headerSize+footerSize)
 	}
 	l.dead.Unlock()
 	return w.decideMetas(older)
@@ -120,10 +121,10 @@ func (w *rewriting) decideMetas(older []*segment) error {
 			deletions = deletions || m.Deleted
 		})
 		if err != nil {
-			return err
+			return w.unreadable(s, err)
 		}
 	}
-	values := map[string]bool{}
+	values, unsure := map[string]bool{}, false
 	if deletions {
 		for _, s := range older {
 			err := s.src.Load().file.eachMeta(func(_ uint32, m Meta) {
@@ -132,7 +133,9 @@ func (w *rewriting) decideMetas(older []*segment) error {
 				}
 			})
 			if err != nil {
-				return err
+				// It may have any value: all deletions stay.
+				w.l.o.Logger.Warn("cannot tell which deletions in the history are needed", "error", err.Error())
+				unsure = true
 			}
 		}
 	}
@@ -145,7 +148,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 		switch {
 		case ok && newest.id > w.last.lastID:
 		case f.meta.Deleted:
-			if values[name] {
+			if values[name] || unsure {
 				w.metas[f.at] = true
 			}
 		case ok:
@@ -169,7 +172,7 @@ func (w *rewriting) write() (*footer, error) {
 	}
 	for i, s := range w.run {
 		if err := guard(func(a *access) error { return w.copy(a, i, s) }); err != nil {
-			return nil, err
+			return nil, w.unreadable(s, err)
 		}
 	}
 	if err := w.flush(); err != nil {
@@ -190,6 +193,17 @@ func (w *rewriting) wrap(err error) error {
 		return nil
 	}
 	return fmt.Errorf("history: write %s: %w", w.out.path, err)
+}
+
+// unreadable returns err, which copying s met. A segment that is damaged is left as it is, so that it
+// does not keep others from being rewritten again and again.
+func (w *rewriting) unreadable(s *segment, err error) error {
+	if errors.Is(err, kv.ErrCorrupt) {
+		w.l.dead.Lock()
+		defer w.l.dead.Unlock()
+		s.damaged = true
+	}
+	return err
 }
 
 // create makes the file.
@@ -246,6 +260,10 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 	if err := a.to(f); err != nil {
 		return err
 	}
+	// The dead records were found by the tables, and those that are not are found by them now.
+	if err := f.checkTables(); err != nil {
+		return err
+	}
 	dead := deadSet{bits: w.bits[i]}
 	metas := f.metas
 	end := f.foot.bodyEnd
@@ -260,7 +278,7 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 		if meta < off {
 			metas = metas[4:]
 			if w.metas[metaRecord{s, meta}] {
-				if err := w.add(f, meta, false); err != nil {
+				if err := w.add(f, -1, meta); err != nil {
 					return err
 				}
 			}
@@ -281,15 +299,15 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 			}
 			w.tombs = append(w.tombs, w.count)
 		}
-		if err := w.add(f, off, true); err != nil {
+		if err := w.add(f, n-1, off); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add adds the record at off of f to the batch.
-func (w *rewriting) add(f *sealed, off uint32, key bool) error {
+// add adds record i of f, which is at off, to the batch; -1 is a meta record.
+func (w *rewriting) add(f *sealed, i int, off uint32) error {
 	b, err := f.read(int64(off), recordHeaderSize, nil)
 	if err != nil {
 		return err
@@ -312,7 +330,8 @@ func (w *rewriting) add(f *sealed, off uint32, key bool) error {
 	if err == nil && (n != size || !checkRecord(w.batch[from:])) {
 		err = errRecordSum
 	}
-	if err == nil && key != (r.kind == kindPut || r.kind == kindTombstone) {
+	key := i >= 0
+	if err == nil && (key != (r.kind == kindPut || r.kind == kindTombstone) || key && !f.table.is(i, r.rev)) {
 		err = errRecordKind
 	}
 	if err != nil {
@@ -443,33 +462,47 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 	to := merged.src.Load().file
 	l.dead.Lock()
 	defer l.dead.Unlock()
-	mark := func(n int, tombstone bool) {
-		merged.dead.add(n, recordSpan(&to.table, n, to.foot.bodyEnd), tombstone)
-	}
-	for _, n := range w.tombs {
-		mark(n, true)
-	}
+	var late []DeadRecord // what died meanwhile
 	for i, s := range w.run {
 		from := s.src.Load().file
 		old = append(old, from)
-		// What died meanwhile. A page that cannot be read leaves it to the next start.
-		err := guard(func(a *access) error {
+		n := len(late)
+		err := guard(func(a *access) (err error) {
 			if err := a.to(from); err != nil {
 				return err
 			}
-			s.dead.since(w.bits[i], func(n int) {
-				if k := to.table.find(from.table.revAt(n)); k >= 0 {
-					b, err := to.read(int64(to.table.offset(k)), recordHeaderSize, nil)
-					mark(k, err == nil && kind(b[7]>>4) == kindTombstone)
-				}
-			})
-			return nil
+			late, err = from.records(s.dead.since(w.bits[i]), late)
+			return err
 		})
 		if err != nil {
+			late = late[:n]
 			l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", from.path, "error", err.Error())
 		}
+		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
 		s.dead = deadSet{}
 		s.src.Store(&source{next: merged})
+	}
+	err := guard(func(a *access) error {
+		a.src, a.borrowed = to, true
+		for _, k := range w.tombs {
+			if err := merged.dead.markFile(to, k, true); err != nil {
+				return err
+			}
+		}
+		for _, r := range late {
+			k := to.table.find(r.Rev)
+			if k < 0 {
+				return corrupt(to.path, int64(to.foot.bodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
+			}
+			if err := merged.dead.markFile(to, k, r.Tombstone); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		merged.dead.unsure = true
+		l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", to.path, "error", err.Error())
 	}
 	l.metaAt.clean(to.foot.firstID, to.foot.lastID)
 

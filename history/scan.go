@@ -33,28 +33,61 @@ func (s *span) bytes(v *View) int64 {
 	return int64(len(s.mem.chunks[0].buf))
 }
 
-// number finds the records of the span and holds its file.
-func (s *span) number() error {
+// take holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
+// segments before it have nothing left that it deletes: the file of one segment before a rewrite and
+// that of another after the next rewrite would show what was deleted.
+func take(spans []span) error {
+	for {
+		for i := range spans {
+			if err := spans[i].take(); err != nil {
+				letGo(spans)
+				return err
+			}
+		}
+		if !slices.ContainsFunc(spans, span.moved) {
+			return nil
+		}
+		letGo(spans)
+	}
+}
+
+// take holds the file of the span.
+func (s *span) take() error {
 	if s.mem != nil {
 		s.src = &source{mem: s.mem}
+		return nil
+	}
+	for {
+		src := s.seg.source()
+		if src.mem != nil || src.file.acquire() {
+			s.src = src
+			return nil
+		}
+		if s.seg.source() == src {
+			return ErrClosed
+		}
+	}
+}
+
+// moved reports whether the segment has another source since take.
+func (s span) moved() bool { return s.seg != nil && s.seg.source() != s.src }
+
+// number finds the records of the span, which was taken.
+func (s *span) number() error {
+	if s.mem != nil {
 		s.first, s.limit = s.mem.ceil(s.from), s.mem.len()
 		return nil
 	}
-	return guard(func(a *access) error {
-		src, err := s.seg.acquire(a)
-		if err != nil {
-			return err
+	return guard(func(a *access) (err error) {
+		if s.src.file != nil {
+			a.src, a.borrowed = s.src.file, true
 		}
-		s.src = src
-		s.first, s.limit = s.seg.bounds(src, s.from)
-		if src.file != nil {
-			src.file.hold()
-		}
-		return nil
+		s.first, s.limit, err = s.seg.bounds(s.src, s.from)
+		return err
 	})
 }
 
-// letGo gives back what number holds.
+// letGo gives back what take holds.
 func (s *span) letGo() {
 	if s.src != nil && s.src.file != nil {
 		s.src.file.release()
@@ -62,14 +95,29 @@ func (s *span) letGo() {
 	s.src = nil
 }
 
+// letGo gives back what take holds.
+func letGo(spans []span) {
+	for i := range spans {
+		spans[i].letGo()
+	}
+}
+
 // bounds returns the numbers that the records of s at or above from have in src. Once s was merged
-// there are others in front and behind.
-func (s *segment) bounds(src *source, from kv.Rev) (first, limit int) {
+// there are others before and after them.
+func (s *segment) bounds(src *source, from kv.Rev) (first, limit int, err error) {
 	if from.Less(s.first) {
 		from = s.first
 	}
-	t := src.records()
-	return t.ceil(from), t.ceil(after(s.last))
+	if src.mem != nil {
+		return src.mem.ceil(from), src.mem.ceil(after(s.last)), nil
+	}
+	if first, err = src.file.ceil(from); err != nil {
+		return 0, 0, err
+	}
+	if limit, err = src.file.ceil(after(s.last)); err != nil {
+		return 0, 0, err
+	}
+	return first, limit, nil
 }
 
 // after returns the least revision above rev.
@@ -113,11 +161,14 @@ type Scanner struct {
 	err    error
 }
 
-// Hold returns a Scanner over the records at and above from that holds the files it will read: what
-// a compaction that comes later makes needless is still found. The space of files that are replaced
-// meanwhile is not given back before Close.
+// Hold returns a Scanner over the records at and above from that holds the files it will read, as
+// they were at one moment of the call: what a compaction that comes later makes needless is still
+// found. The space of files that are replaced meanwhile is not given back before Close.
 func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 	s := &Scanner{spans: v.spans(from), held: true}
+	if err := take(s.spans); err != nil {
+		return nil, err
+	}
 	for i := range s.spans {
 		if err := s.spans[i].number(); err != nil {
 			s.Close()
@@ -230,10 +281,13 @@ func (s *span) settle(from int) bool {
 		if src == nil || src.file == nil || a.to(src.file) != nil {
 			return nil
 		}
-		t := src.records()
-		begin, end := t.ceil(first), t.ceil(after(last))
-		if end-begin != s.limit-from {
-			return nil
+		begin, err := src.file.ceil(first)
+		if err != nil {
+			return err
+		}
+		end, err := src.file.ceil(after(last))
+		if err != nil || end-begin != s.limit-from {
+			return err
 		}
 		src.file.hold()
 		s.seg, s.mem, s.open = seg, nil, nil
@@ -268,10 +322,11 @@ func (s *Scanner) find(a *access) error {
 		from = after(s.last)
 	}
 	src, err := s.span.seg.acquire(a)
-	if err == nil {
-		s.cur = src
-		s.next, s.limit = s.span.seg.bounds(src, from)
+	if err != nil {
+		return err
 	}
+	s.cur = src
+	s.next, s.limit, err = s.span.seg.bounds(src, from)
 	return err
 }
 
@@ -284,21 +339,23 @@ func (s *Scanner) fill(a *access) error {
 		}
 	}
 	f := s.cur.file
-	from := int64(f.table.offset(s.next))
-	end := int64(f.foot.bodyEnd)
+	from, err := f.recordAt(s.next)
+	if err != nil {
+		return err
+	}
 	n := s.next + 1
 	s.at = append(s.at[:0], 0)
 	for ; n < s.limit; n++ {
-		off := int64(f.table.offset(n))
-		if off <= from || off > end {
-			return corrupt(f.path, int64(f.foot.bodyEnd), "the offset tables are not in order")
+		off, err := f.recordAt(n)
+		if err != nil {
+			return err
 		}
 		if off-from > scanWindow {
 			break
 		}
 		s.at = append(s.at, int(off-from))
 	}
-	// The last record that begins in the window may end behind it, so its header says where the
+	// The last record that begins in the window may end after it, so its header says where the
 	// window ends.
 	b, err := f.read(from+int64(s.at[len(s.at)-1]), recordHeaderSize, nil)
 	if err != nil {
@@ -307,6 +364,11 @@ func (s *Scanner) fill(a *access) error {
 	size := s.at[len(s.at)-1] + recordSize(b)
 	if b, err = f.read(from, size, s.window); err != nil {
 		return err
+	}
+	for i, at := range s.at {
+		if err := f.expect(s.next+i, b[at:]); err != nil {
+			return err
+		}
 	}
 	if f.data != nil {
 		b = append(s.window[:0], b...)

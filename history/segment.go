@@ -3,7 +3,6 @@ package history
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"path/filepath"
 	"runtime"
@@ -25,7 +24,9 @@ type segment struct {
 	last  kv.Rev // of the newest record in this segment or before it
 	size  atomic.Int64
 	src   atomic.Pointer[source]
-	dead  deadSet // guarded by Log.dead
+	// Guarded by Log.dead.
+	dead    deadSet
+	damaged bool // it cannot be rewritten
 }
 
 // source is exactly one of its fields.
@@ -71,20 +72,13 @@ func (s *segment) acquire(a *access) (*source, error) {
 	}
 }
 
-// records returns the locator of the records.
-func (s *source) records() locator {
-	if s.file != nil {
-		return &s.file.table
-	}
-	return s.mem
-}
-
 // sealed is a sealed segment's file, open for reading. Readers hold a reference while they look at
 // it; the last one to let go unmaps and closes it.
 type sealed struct {
 	path    string
 	foot    footer
 	seed    uint32 // the header's checksum
+	tables  []byte // what table and metas are made of
 	table   fileTable
 	metas   []byte // offsets of the meta records, 4 bytes each
 	mapping vfs.Mapping
@@ -153,19 +147,18 @@ func (s *sealed) openTables() (err error) {
 	a.begin()
 	defer func() { err = a.end(recover(), err) }()
 	a.src, a.borrowed = s, true
-	tables := s.data
-	if tables != nil {
-		tables = tables[from : from+n]
+	if s.data != nil {
+		s.tables = s.data[from : from+n]
 	} else {
-		tables = make([]byte, n)
-		if err := readFull(s.file, s.path, tables, from); err != nil {
+		s.tables = make([]byte, n)
+		if err := readFull(s.file, s.path, s.tables, from); err != nil {
 			return err
 		}
 	}
-	if crc32.Update(s.seed, castagnoli, tables) != s.foot.tableSum {
-		return corrupt(s.path, from, "the checksum of the offset tables does not match")
+	if err := s.checkTables(); err != nil {
+		return err
 	}
-	s.table, s.metas = s.foot.table(tables)
+	s.table, s.metas = s.foot.table(s.tables)
 	return nil
 }
 
@@ -262,7 +255,7 @@ func (s *sealed) get(i int, rev kv.Rev, dst []byte) ([]byte, error) {
 	if recordSize(head) != len(b) || !checkRecord(dst[n:]) {
 		return dst[:n], corrupt(s.path, off, "%v", errRecordSum)
 	}
-	if int64(le.Uint64(head[8:])) != rev.Main || int64(le.Uint32(head[16:])) != rev.Sub {
+	if headRev(head) != rev {
 		return dst[:n], corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
 	}
 	return append(dst[:n], dst[n+recordHeaderSize:]...), nil

@@ -251,6 +251,14 @@ func (t *fileTable) revAt(i int) kv.Rev {
 	return kv.Rev{Main: t.first + int64(m), Sub: int64(i) - int64(le.Uint32(t.mains[4*m:]))}
 }
 
+// is reports whether record i is the one at rev, as far as the table says.
+func (t *fileTable) is(i int, rev kv.Rev) bool {
+	if t.sorted {
+		return t.rev(i) == rev
+	}
+	return t.find(rev) == i
+}
+
 func (t *fileTable) find(rev kv.Rev) int {
 	if t.sorted {
 		i := t.ceil(rev)

@@ -123,14 +123,20 @@ func (s *segment) get(a *access, rev kv.Rev, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	i := src.records().find(rev)
-	if i < 0 {
+	if src.mem != nil {
+		if i := src.mem.find(rev); i >= 0 {
+			return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+		}
 		return dst, ErrNotFound
 	}
-	if src.mem != nil {
-		return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+	switch i, err := src.file.find(rev); {
+	case err != nil:
+		return dst, err
+	case i < 0:
+		return dst, ErrNotFound
+	default:
+		return src.file.get(i, rev, dst)
 	}
-	return src.file.get(i, rev, dst)
 }
 
 // spans returns the sources of the records at and above from, in order.
@@ -169,6 +175,10 @@ func (v *View) Split(n int) []*Scanner {
 	target := total/int64(max(n, 1)) + 1
 	var parts []*Scanner
 	part, room := &Scanner{}, target
+	if err := take(spans); err != nil {
+		return []*Scanner{{err: err}}
+	}
+	defer letGo(spans)
 	for _, s := range spans {
 		if err := s.number(); err != nil {
 			part.err = err
@@ -193,7 +203,6 @@ func (v *View) Split(n int) []*Scanner {
 				part, room = &Scanner{}, target
 			}
 		}
-		s.letGo()
 	}
 	if len(part.spans) > 0 || part.err != nil {
 		parts = append(parts, part)
