@@ -38,8 +38,8 @@ type trimmer struct {
 	}
 }
 
-// start starts the goroutine; dead is what the log is told first.
-func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
+// start starts the goroutine.
+func (t *trimmer) start(s *Store) {
 	t.kick = make(chan struct{}, 1)
 	t.quit = make(chan struct{})
 	t.mu.advanced = make(chan struct{})
@@ -48,10 +48,6 @@ func (t *trimmer) start(s *Store, dead [][]history.DeadRecord) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
 	t.wg.Go(func() {
-		for _, recs := range dead {
-			s.dead(recs)
-		}
-		dead = nil
 		t.advance(opened)
 		s.roll(false)
 		for {
@@ -164,7 +160,7 @@ func (s *Store) acquire() bool {
 }
 
 // dead tells the log what it need not keep. What it cannot take note of costs space until the next
-// start.
+// start, and so do deletions that come after it.
 func (s *Store) dead(recs []history.DeadRecord) {
 	if len(recs) == 0 {
 		return

@@ -131,7 +131,11 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()
 	s.counts.init()
-	s.trim.start(s, dead)
+	// Before anybody asks how much of the log is in use.
+	for _, recs := range dead {
+		s.dead(recs)
+	}
+	s.trim.start(s)
 	return s, nil
 }
 
