@@ -236,21 +236,6 @@ func (t *fileTable) span(main int64) (from, to int) {
 	return min(from, to), to
 }
 
-// revAt returns the revision of record i.
-func (t *fileTable) revAt(i int) kv.Rev {
-	if t.sorted {
-		return t.rev(i)
-	}
-	// The last main revision whose first record is i or one before; those that are absent have the
-	// number of the one that follows.
-	n := len(t.mains) / 4
-	m := sort.Search(n, func(m int) bool { return int(le.Uint32(t.mains[4*m:])) > i }) - 1
-	if m < 0 {
-		return kv.Rev{}
-	}
-	return kv.Rev{Main: t.first + int64(m), Sub: int64(i) - int64(le.Uint32(t.mains[4*m:]))}
-}
-
 // is reports whether record i is the one at rev, as far as the table says.
 func (t *fileTable) is(i int, rev kv.Rev) bool {
 	if t.sorted {
