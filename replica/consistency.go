@@ -86,6 +86,7 @@ func (r *Replica) compare(ctx context.Context) {
 	defer quick.Stop()
 	yield := time.NewTicker(time.Duration(r.cfg.ElectionTicks) * r.cfg.TickInterval)
 	defer yield.Stop()
+	led := uint64(0) // the last term that this member led in
 	for {
 		compactions := false
 		select {
@@ -94,6 +95,12 @@ func (r *Replica) compare(ctx context.Context) {
 		case <-r.stopping:
 			return
 		case <-yield.C:
+			if st := r.node.Status(); st.Lead == r.memberID && st.Term > led {
+				led = st.Term
+				if r.cfg.CompareCompactionsInterval > 0 {
+					quick.Reset(time.Nanosecond) // a new leader looks at once
+				}
+			}
 			// What it proposes about leases is refused.
 			if r.alarmed(kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}) {
 				r.HandOver(ctx)
@@ -129,7 +136,7 @@ func every(d time.Duration) *time.Timer {
 
 // compareAsLeader reports whether members differ and nobody can tell who is wrong.
 func (r *Replica) compareAsLeader(ctx context.Context, compactions bool) (undecided bool) {
-	if compactions && !r.compactionsDiffer(ctx) {
+	if compactions && !r.compactionsDiffer(ctx) && !r.standingsDiffer(ctx) {
 		return false
 	}
 	undecided, err := r.compareState(ctx)
@@ -164,7 +171,7 @@ func (r *Replica) compareState(ctx context.Context) (undecided bool, err error) 
 	}
 	known := func(f finding) bool { return r.alarmed(kv.Alarm{MemberID: f.id, Type: kv.AlarmCorrupt}) }
 	look := func() (hashQuestion, verdict, error) {
-		q, found, err := r.askHashes(ctx, none)
+		q, found, err := r.askHashes(ctx, false, none)
 		return q, judge(voters, members, slices.DeleteFunc(found, known)), err
 	}
 	began := time.Now()
@@ -279,6 +286,22 @@ func (r *Replica) compactionsDiffer(ctx context.Context) bool {
 	return differ
 }
 
+// standingsDiffer reports whether a member lacks a revision that another one has had before. That costs no reading.
+func (r *Replica) standingsDiffer(ctx context.Context) bool {
+	voters, members, n := r.others()
+	if n == 0 {
+		return false
+	}
+	_, found, err := r.askHashes(ctx, true, func([]finding) bool { return false })
+	found = slices.DeleteFunc(found, func(f finding) bool { return r.alarmed(kv.Alarm{MemberID: f.id, Type: kv.AlarmCorrupt}) })
+	v := judge(voters, members, found)
+	if err != nil || len(v.differ) == 0 {
+		return false
+	}
+	r.cfg.Logger.Error("members have other revisions at the same index; comparing all they have", slog.String("revisions", list(found)))
+	return true
+}
+
 // initialCheck compares this member with those that are up, before it serves. They answer while they start
 // themselves. A majority against it is an error; anything less is left to the leader.
 func (r *Replica) initialCheck(ctx context.Context) error {
@@ -293,7 +316,7 @@ func (r *Replica) initialCheck(ctx context.Context) error {
 		return f.id != r.memberID && r.alarmed(kv.Alarm{MemberID: f.id, Type: kv.AlarmCorrupt})
 	}
 	look := func() (hashQuestion, verdict, []finding, error) {
-		q, found, err := r.askHashes(ctx, func(f []finding) bool {
+		q, found, err := r.askHashes(ctx, false, func(f []finding) bool {
 			return judge(voters, members, f).decided && slices.ContainsFunc(f, func(f finding) bool { return f.id == r.memberID })
 		})
 		found = slices.DeleteFunc(found, known)

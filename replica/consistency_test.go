@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"vigil/internal/vfs/memfs"
 	"vigil/kv"
 )
 
@@ -355,4 +356,90 @@ func TestLeaderThatIsCutOffAnswersNoReads(t *testing.T) {
 	if got := old.Status().Revision; got < rev {
 		t.Errorf("the read that waited saw revision %d, %d had been acknowledged", got, rev)
 	}
+}
+
+// emptyThird makes three members that begin at the same position, of which the third has an empty store.
+func emptyThird(t *testing.T, change func(c *Config)) (g *group3, start func(i int) *Replica) {
+	t.Helper()
+	g = &group3{t: t, net: newMesh()}
+	var disks []*memfs.FS
+	var configs []Config
+	for i := 1; i <= 3; i++ {
+		disk := memfs.New()
+		c := memberConfig(disk, i)
+		if change != nil {
+			change(&c)
+		}
+		disks, configs = append(disks, disk), append(configs, c)
+		if i == 3 {
+			continue
+		}
+		r, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := r.now().store.Writer()
+		for k := range 50 {
+			if _, err := w.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", k), Value: []byte("v")}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Commit(first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g, func(i int) *Replica { return g.add(disks[i], configs[i]) }
+}
+
+// A member that is empty where the majority has data does not serve: what it has is the beginning of what the others have, and
+// yet it lacks the rest.
+func TestEmptyMemberDoesNotServe(t *testing.T) {
+	g, start := emptyThird(t, nil)
+	start(0)
+	start(1)
+	for _, r := range g.list {
+		g.ready(r)
+	}
+	lead := g.leader()
+	r := start(2)
+	select {
+	case err := <-r.Failed():
+		if !errors.Is(err, ErrInconsistent) {
+			t.Fatal(err)
+		}
+	case <-r.Ready():
+		t.Fatal("it serves")
+	case <-time.After(60 * time.Second):
+		t.Fatal("nothing happens")
+	}
+	await(t, "the alarm", func() bool { return slices.Contains(lead.ActiveAlarms(), corrupt(r.memberID)) })
+}
+
+// An empty member that leads, because it started before the others could contradict it, is named soon.
+func TestEmptyLeaderIsNamed(t *testing.T) {
+	g, start := emptyThird(t, func(c *Config) { c.NoInitialCheck = true })
+	for i := range 3 {
+		start(i)
+	}
+	for _, r := range g.list {
+		g.ready(r)
+	}
+	empty := g.list[2]
+	if lead := g.leader(); lead != empty {
+		if err := lead.MoveLeader(t.Context(), empty.memberID); err != nil && !errors.Is(err, kv.ErrTimeout) {
+			t.Log(err) // it has given leadership away already
+		}
+	}
+	for _, r := range g.list {
+		await(t, "the alarm", func() bool { return slices.Contains(r.ActiveAlarms(), corrupt(empty.memberID)) })
+	}
+	for _, r := range g.list[:2] {
+		if list := r.ActiveAlarms(); len(list) != 1 {
+			t.Errorf("alarms %v", list)
+		}
+	}
+	await(t, "a leader with data", func() bool { return g.leader() != empty })
 }

@@ -56,11 +56,11 @@ func TestJudge(t *testing.T) {
 }
 
 func FuzzHashAnswers(f *testing.F) {
-	f.Add(hashAnswer{hashIs, 1, 2, 3}.encode())
+	f.Add(hashAnswer{hashIs, 1, 2, 3}.encode(standing{4, 5}))
 	f.Add(encodeCompactions([]kv.HashResult{{Hash: 1, HashRevision: 2, CompactRevision: -1}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := decodeHashAnswer(b); err == nil && string(a.encode()) != string(b) {
-			t.Errorf("%x is %+v, which is %x", b, a, a.encode())
+		if a, at, err := decodeHashAnswer(b); err == nil && string(a.encode(at)) != string(b) {
+			t.Errorf("%x is %+v, which is %x", b, a, a.encode(at))
 		}
 		if l, err := decodeCompactions(b); err == nil && string(encodeCompactions(l)) != string(b) {
 			t.Errorf("%x is %+v, which is %x", b, l, encodeCompactions(l))
