@@ -14,10 +14,11 @@ import (
 )
 
 const doctorHelp = `Look at every member for what is wrong or soon will be, and say what to do: whether
-they answer and agree on a leader, how many may be lost, alarms, versions, the quota,
-members that lag behind, slow disks and networks, clocks that differ, certificates
-near their end, watchers that do not keep up, compaction that does not run, and
-settings that are known to hurt. Nothing is changed.
+they answer and agree on a leader, how many may be lost, alarms, data that differ,
+versions, the quota, members that lag behind, slow disks and networks, clocks that
+differ, certificates near their end, watchers that do not keep up, compaction that
+does not run, and settings that are known to hurt. Nothing is changed. To compare
+data each member reads its store once.
 
 Each finding has a severity: critical (something does not work, or soon will not),
 warning (something will not if nobody does anything) or note. It works with members
@@ -86,6 +87,7 @@ func (l *looking) ask(ctx context.Context) *examined {
 	e := &examined{round: l.read(ctx), clocks: make([]*probe.Clock, n), lines: make([][]string, n)}
 	e.ends = slices.Grow(e.ends, n)[:n]
 	e.now = e.at
+	e.data = l.compare(ctx, e.round)
 	l.each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		if c, err := m.Clock(ctx); err == nil {
 			e.clocks[i] = &c

@@ -26,6 +26,14 @@ func wellness(t *testing.T, bad func(e *examined)) *diagnosis {
 	return e.diagnose()
 }
 
+// hold gives each member a hash.
+func hold(e *examined, hashes ...uint32) {
+	for i, h := range hashes {
+		st := e.readings[i].status
+		e.data = append(e.data, compared{later: st, hash: &etcdserverpb.HashKVResponse{Header: st.Header, Hash: h, HashRevision: 900, CompactRevision: 3}})
+	}
+}
+
 func metrics(t *testing.T, text string) probe.Metrics {
 	t.Helper()
 	m, err := probe.ParseMetrics(strings.NewReader(text))
@@ -38,6 +46,12 @@ func metrics(t *testing.T, text string) probe.Metrics {
 func TestDoctorFinds(t *testing.T) {
 	if d := wellness(t, func(*examined) {}); !d.Healthy || len(d.Findings) > 0 || len(d.Passed) != len(checks) || d.Leader != "a" {
 		t.Errorf("of a cluster that is well: %+v", d)
+	}
+	if d := wellness(t, func(e *examined) { hold(e, 7, 7, 7) }); !d.Healthy || len(d.Findings) > 0 {
+		t.Errorf("of members with the same data: %+v", d)
+	}
+	if d := wellness(t, func(e *examined) { hold(e, 7, 8, 7); e.data[1].hash.CompactRevision = 5 }); !d.Healthy {
+		t.Errorf("of members of which one has compacted meanwhile: %+v", d)
 	}
 	const slowDisk = `# TYPE etcd_disk_wal_fsync_duration_seconds histogram
 etcd_disk_wal_fsync_duration_seconds_bucket{le="0.01"} 50
@@ -65,6 +79,15 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 		{"alarms", critical, "alarm NOSPACE", func(e *examined) {
 			e.alarms = []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}
 		}},
+		{"data", critical, "b: is at revision 1 where", func(e *examined) {
+			hold(e, 7, 7, 7)
+			e.readings[1].status.Header.Revision = 1
+			e.readings[1].status.RaftAppliedIndex = 1000
+			e.data[1].later = e.readings[1].status
+		}},
+		{"data", critical, "b: its data differ from those of the majority at revision 900: hash 8 and not 7", func(e *examined) { hold(e, 7, 8, 7) }},
+		{"data", critical, "no majority of them has the same", func(e *examined) { hold(e, 7, 8, 9) }},
+		{"data", note, "could not be compared", func(e *examined) { hold(e, 7, 7, 7); e.data[1] = compared{err: &refusal{"slow"}} }},
 		{"versions", warning, "a, c: 3.7.3; b: 3.6.0", func(e *examined) { e.readings[1].status.Version = "3.6.0" }},
 		{"space", warning, "90% of the quota", func(e *examined) { e.readings[1].status.DbSize = 36; e.readings[1].status.DbSizeQuota = 40 }},
 		{"space", critical, "98% of the quota", func(e *examined) { e.readings[1].status.DbSize = 98; e.readings[1].status.DbSizeQuota = 100 }},
@@ -95,7 +118,7 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 		}},
 	} {
 		d := wellness(t, c.bad)
-		at := slices.IndexFunc(d.Findings, func(f finding) bool { return f.Check == c.check && strings.Contains(f.What, c.what) })
+		at := slices.IndexFunc(d.Findings, func(f finding) bool { return f.Check == c.check && strings.Contains(f.Member+": "+f.What, c.what) })
 		if at < 0 || d.Findings[at].Severity != c.s || d.Findings[at].Next == "" {
 			t.Errorf("%s, %q is not found in %+v", c.check, c.what, d.Findings)
 		}

@@ -64,6 +64,7 @@ type examined struct {
 	ends   []time.Time    // of certificates, by member; zero without TLS
 	lines  [][]string     // command lines, by member; nil if they are not known
 	files  []string       // --cert and --cacert
+	data   []compared     // by member
 }
 
 // checks are the parts of an examination, in the order in which they matter.
@@ -75,6 +76,7 @@ var checks = []struct {
 	{"leader", "all agree on a leader", (*examined).leading},
 	{"quorum", "enough members are there to lose one", (*examined).quorum},
 	{"alarms", "no alarm is raised", (*examined).alarmed},
+	{"data", "the members hold the same data", (*examined).agree},
 	{"versions", "all members have one version", (*examined).versions},
 	{"space", "the quota is far", (*examined).space},
 	{"lag", "no member is far behind", (*examined).lags},
