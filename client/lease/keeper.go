@@ -29,12 +29,13 @@ type Keeper struct {
 	}
 }
 
-// line is a stream. out is guarded by Keeper.mu.
+// line is a stream. out and sent are guarded by Keeper.mu.
 type line struct {
 	stream *client.KeepAlives
 	cancel context.CancelFunc
 	out    []client.LeaseID
-	wake   chan struct{} // holds an element when out is not empty
+	sent   []client.LeaseID // not answered yet, in the order of their answers
+	wake   chan struct{}    // holds an element when out is not empty
 }
 
 // NewKeeper returns a keeper, which lives until Close is called; it does not close the client.
@@ -109,7 +110,7 @@ func (k *Keeper) keep(id client.LeaseID, ttl time.Duration, confirmed time.Time)
 // confirm notes that the lease lives for ttl from a moment on; the lock is held. Keep-alives are spread a little, so
 // that leases which were made together are not kept alive together for ever.
 func (l *Lease) confirm(ttl time.Duration, at time.Time) {
-	l.ttl, l.confirmed, l.asked = ttl, at, time.Time{}
+	l.ttl, l.confirmed, l.asked, l.trouble = ttl, at, time.Time{}, nil
 	l.due = at.Add(ttl/3 - rand.N(ttl/20+1))
 }
 
@@ -182,10 +183,13 @@ func (k *Keeper) schedule() {
 
 // turn does what is due about a lease; the lock is held.
 func (k *Keeper) turn(l *Lease, now time.Time) {
-	switch x := k.mu.line; {
-	case !l.deadline().After(now):
-		k.drop(l, unconfirmed(k.mu.trouble))
+	if k.check(l, now) {
 		return
+	}
+	switch x := k.mu.line; {
+	case l.alone:
+		l.asked, l.due = now, time.Time{}
+		k.tasks.Go(func() { k.renew(l, now) })
 	case x == nil:
 		// It is asked for when there is a stream again.
 		l.due = time.Time{}
@@ -197,6 +201,39 @@ func (k *Keeper) turn(l *Lease, now time.Time) {
 		k.mu.line, l.due = nil, time.Time{}
 	default:
 		k.ask(x, l, now)
+	}
+	k.reschedule(l)
+}
+
+// check gives the lease up if its time has passed, and reports whether it is lost; the lock is held.
+func (k *Keeper) check(l *Lease, now time.Time) bool {
+	if l.err == nil && !l.deadline().After(now) {
+		k.drop(l, unconfirmed(l.why()))
+	}
+	return l.err != nil
+}
+
+// renew keeps a lease alive by a call of its own. If that works it returns to the stream.
+func (k *Keeper) renew(l *Lease, asked time.Time) {
+	k.mu.Lock()
+	ctx, cancel := context.WithDeadline(k.ctx, l.deadline())
+	k.mu.Unlock()
+	defer cancel()
+	ttl, err := k.c.KeepAliveOnce(ctx, l.id)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return
+	case errors.Is(err, client.ErrLeaseNotFound):
+		k.drop(l, ErrGone)
+		return
+	case err != nil:
+		l.trouble, l.asked = err, time.Time{}
+		l.due = time.Now().Add(l.ttl/6 + rand.N(l.ttl/6+1))
+	default:
+		l.alone = false
+		l.confirm(ttl, asked)
 	}
 	k.reschedule(l)
 }
@@ -264,10 +301,28 @@ func (k *Keeper) serve() (answered bool, err error) {
 	for {
 		a, err := stream.Recv()
 		if err != nil {
+			if !client.Temporary(err) {
+				k.isolate(x, err)
+			}
 			return answered, err
 		}
 		answered = true
-		k.answered(a)
+		k.answered(x, a)
+	}
+}
+
+// isolate takes the lease off the streams that the server has ended one for: the first that was not answered. The
+// others must not suffer for it.
+func (k *Keeper) isolate(x *line, why error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(x.sent) == 0 {
+		return
+	}
+	if l := k.mu.leases[x.sent[0]]; l != nil {
+		now := time.Now()
+		l.alone, l.trouble, l.asked, l.due = true, why, time.Time{}, now
+		k.reschedule(l)
 	}
 }
 
@@ -281,7 +336,7 @@ func (k *Keeper) begin(x *line) {
 	}
 	now := time.Now()
 	for _, l := range k.mu.leases {
-		if l.due.IsZero() || !l.asked.IsZero() {
+		if !l.alone && (l.due.IsZero() || !l.asked.IsZero()) {
 			k.ask(x, l, now)
 			k.reschedule(l)
 		}
@@ -296,6 +351,9 @@ func (k *Keeper) send(ctx context.Context, x *line) {
 		x.out = nil
 		k.mu.Unlock()
 		for _, id := range out {
+			k.mu.Lock()
+			x.sent = append(x.sent, id)
+			k.mu.Unlock()
 			if x.stream.Send(id) != nil {
 				return // receiving tells why
 			}
@@ -309,11 +367,14 @@ func (k *Keeper) send(ctx context.Context, x *line) {
 }
 
 // answered notes an answer. The time of the lease counts from when it was asked for.
-func (k *Keeper) answered(a client.KeepAlive) {
+func (k *Keeper) answered(x *line, a client.KeepAlive) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if len(x.sent) > 0 && x.sent[0] == a.ID {
+		x.sent = x.sent[1:]
+	}
 	l := k.mu.leases[a.ID]
-	if l == nil || l.asked.IsZero() {
+	if l == nil || l.asked.IsZero() || l.alone {
 		return
 	}
 	k.mu.trouble = nil

@@ -57,6 +57,8 @@ type Lease struct {
 	confirmed time.Time
 	due       time.Time // when the next keep-alive is to be sent
 	asked     time.Time // when the one was sent that is not answered; zero if there is none
+	alone     bool      // it is kept alive by calls of its own, for it has ended a stream
+	trouble   error     // why such a call failed
 	at        int       // in the queue; -1 if not
 	err       error
 }
@@ -74,10 +76,12 @@ func (l *Lease) TTL() time.Duration {
 // Lost returns a channel that is closed when the lease is gone, may be, or is not kept alive any more.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Err returns why the lease counts as lost, nil while it does not.
+// Err returns why the lease counts as lost, nil while it does not. It looks at the clock, so that it is right also
+// just after the program was stopped for a while.
 func (l *Lease) Err() error {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
+	l.k.check(l, time.Now())
 	return l.err
 }
 
@@ -86,11 +90,12 @@ func (l *Lease) Status() Status {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
 	s := Status{Confirmed: l.confirmed, Deadline: l.deadline()}
+	l.k.check(l, time.Now())
 	switch {
 	case l.err != nil:
 		s.State, s.Reason = Lost, l.err
 	case time.Since(l.confirmed) > l.ttl/2:
-		s.State, s.Reason = Late, l.k.mu.trouble
+		s.State, s.Reason = Late, l.why()
 	}
 	return s
 }
@@ -110,6 +115,14 @@ func (l *Lease) Revoke(ctx context.Context) error {
 
 // deadline is until when the lease lives; the lock is held.
 func (l *Lease) deadline() time.Time { return l.confirmed.Add(l.ttl) }
+
+// why is what keeps the lease from being kept alive, if anything is known; the lock is held.
+func (l *Lease) why() error {
+	if l.trouble != nil {
+		return l.trouble
+	}
+	return l.k.mu.trouble
+}
 
 // wake is when something is to be done about the lease; the lock is held.
 func (l *Lease) wake() time.Time {
