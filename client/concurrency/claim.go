@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"time"
 
 	"vigil/client"
 )
@@ -14,7 +16,9 @@ type claim struct {
 	s    *Session
 	key  string
 	free func()
-	rev  int64 // create revision, the place in the queue
+	rev  int64 // create revision, the place in the queue; 0 if it is not known
+	// unknown tells that an attempt to create the key was not answered, so it may be applied yet.
+	unknown bool
 
 	over   context.Context // ends when the claim is or may be lost, or is given up
 	cancel context.CancelCauseFunc
@@ -31,8 +35,9 @@ func join(ctx context.Context, s *Session, name string, value []byte) (*claim, e
 	if err := q.create(ctx, value); err != nil {
 		if errors.Is(err, client.ErrUncertain) {
 			err = errors.Join(err, q.remove(ctx))
+		} else {
+			q.free()
 		}
-		q.free()
 		return nil, err
 	}
 	q.over, q.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -40,16 +45,17 @@ func join(ctx context.Context, s *Session, name string, value []byte) (*claim, e
 	return q, nil
 }
 
-// create writes the key. Nobody else writes it, so an attempt whose outcome is unknown is repeated.
+// create writes the key. Nothing else writes it, so an attempt whose outcome is unknown is repeated.
 func (q *claim) create(ctx context.Context, value []byte) error {
-	for {
+	for n := 1; ; n++ {
 		r, err := q.s.c.Txn(ctx).If(client.Missing(q.key)).
 			Then(client.OpPut(q.key, value, client.WithLease(q.s.Lease()))).
 			Else(client.OpGet(q.key)).Commit()
+		q.unknown = q.unknown || errors.Is(err, client.ErrUncertain)
 		switch {
 		case errors.Is(err, client.ErrLeaseNotFound):
 			return fmt.Errorf("session %x: %w: %w", int64(q.s.Lease()), ErrLost, err)
-		case errors.Is(err, client.ErrUncertain) && ctx.Err() == nil:
+		case errors.Is(err, client.ErrUncertain) && client.Temporary(err) && pause(ctx, n):
 			continue
 		case err != nil:
 			return err
@@ -63,6 +69,19 @@ func (q *claim) create(ctx context.Context, value []byte) error {
 		}
 		q.rev = kv.CreateRevision
 		return nil
+	}
+}
+
+// pause waits before an attempt that follows the nth, for up to a second. It returns false if the context ended before.
+func pause(ctx context.Context, n int) bool {
+	d := min(time.Second, 25*time.Millisecond<<min(n-1, 6))
+	timer := time.NewTimer(d/2 + rand.N(d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -122,7 +141,12 @@ func (q *claim) before(ctx context.Context, name string) (key string, rev int64,
 
 // gone waits until a key has been deleted at a revision or later, or that revision compacted: the caller looks again.
 func gone(ctx context.Context, c *client.Client, key string, rev int64) error {
-	w := c.Watch(ctx, key, client.FromRevision(rev), client.WithoutPuts())
+	return changed(ctx, c, key, rev, client.WithoutPuts())
+}
+
+// changed waits until a key has changed at a revision or later, or that revision was compacted.
+func changed(ctx context.Context, c *client.Client, key string, rev int64, kind client.WatchOption) error {
+	w := c.Watch(ctx, key, client.FromRevision(rev), kind)
 	defer w.Close()
 	for _, err := range w.Events() {
 		if errors.Is(err, client.ErrCompacted) {
@@ -146,32 +170,75 @@ func (q *claim) leave(ctx context.Context) error {
 	q.cancel(errReleased)
 	q.done.Wait()
 	err := q.remove(ctx)
-	q.free()
 	if cause := context.Cause(q.over); err == nil && errors.Is(cause, ErrLost) {
 		return cause
 	}
 	return err
 }
 
-// remove deletes the key, for some time also when the context has ended.
+// remove deletes the key, for some time also when the context has ended. The name can be used again unless an attempt
+// to create or delete the key is of unknown outcome: such an attempt may be applied later, and must not meet the key
+// of another claim.
 func (q *claim) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.s.lease.TTL())
 	defer cancel()
-	for {
-		_, err := q.s.c.Delete(ctx, q.key)
-		if err == nil {
+	for n := 1; ; n++ {
+		rev, err := q.delete(ctx, q.rev)
+		switch {
+		case err == nil && q.unknown:
+			go q.sweep(rev)
 			return nil
-		}
-		if !errors.Is(err, client.ErrUncertain) || ctx.Err() != nil {
+		case err == nil:
+			if n == 1 {
+				q.free()
+			}
+			return nil
+		case !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || !pause(ctx, n):
 			return fmt.Errorf("%q stays until its session ends: %w", q.key, err)
+		}
+	}
+}
+
+// delete deletes the key if it was created at a revision, or if that is 0 by any attempt of this session, and returns
+// the revision at which it is gone.
+func (q *claim) delete(ctx context.Context, created int64) (rev int64, err error) {
+	ours := client.Lease(q.key).Equal(int64(q.s.Lease()))
+	if created != 0 {
+		ours = client.CreateRevision(q.key).Equal(created)
+	}
+	r, err := q.s.c.Txn(ctx).If(ours).Then(client.OpDelete(q.key)).Commit()
+	if err != nil {
+		return 0, err
+	}
+	return r.Header.Revision, nil
+}
+
+// sweep deletes the key of a claim that was given up, should an attempt to create it be applied only now. It ends with
+// the session.
+func (q *claim) sweep(rev int64) {
+	ctx, stop := until(context.Background(), q.s.Lost(), q.s.lost)
+	defer stop()
+	for {
+		err := changed(ctx, q.s.c, q.key, rev+1, client.WithoutDeletes())
+		if err == nil {
+			var at int64
+			if at, err = q.delete(ctx, 0); err == nil {
+				rev = at
+			}
+		}
+		if err != nil && !(client.Temporary(err) && pause(ctx, 5)) {
+			return
 		}
 	}
 }
 
 // held returns nil while the claim is.
 func (q *claim) held() error {
-	if q.over.Err() == nil {
-		return nil
+	if q.over.Err() != nil {
+		return context.Cause(q.over)
 	}
-	return context.Cause(q.over)
+	if q.s.Err() != nil { // that is known at once, the end of the claim a little later
+		return q.s.lost()
+	}
+	return nil
 }

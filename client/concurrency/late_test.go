@@ -1,0 +1,170 @@
+package concurrency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+
+	"vigil/client"
+	"vigil/client/concurrency"
+	"vigil/client/lease"
+)
+
+// late is a connection that holds back writes: the caller gets an error that leaves the outcome open, and the write is
+// made when release is called.
+type late struct {
+	armed  atomic.Int64 // how many of the next writes are held back
+	writes atomic.Int64 // that were held back
+	mu     sync.Mutex
+	held   []func() error
+}
+
+func (l *late) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if !strings.HasSuffix(method, "KV/Txn") && !strings.HasSuffix(method, "KV/DeleteRange") || l.armed.Add(-1) < 0 {
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	l.writes.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = append(l.held, func() error { return invoke(context.WithoutCancel(ctx), method, req, reply, cc, opts...) })
+	return rpctypes.ErrGRPCTimeout
+}
+
+func (l *late) release(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.held {
+		if err := f(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(l.held) == 0 {
+		t.Error("nothing was held back")
+	}
+	l.held = nil
+}
+
+func lateSession(t *testing.T, ttl time.Duration) (*late, *concurrency.Session, *concurrency.Session) {
+	t.Helper()
+	l := &late{}
+	session := func(opts ...grpc.DialOption) *concurrency.Session {
+		c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: opts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		s, err := concurrency.NewSession(t.Context(), c, ttl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		return s
+	}
+	return l, session(grpc.WithUnaryInterceptor(l.intercept)), session()
+}
+
+// TestLateUnlock: a deletion whose outcome was unknown, and which is made when the session has the lock again, does not
+// take the lock.
+func TestLateUnlock(t *testing.T) {
+	l, s, other := lateSession(t, 30*time.Second)
+	name := "late/unlock" + t.Name()
+	m := concurrency.NewMutex(s, name)
+	first, err := m.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.armed.Store(1)
+	if err := first.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := m.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.release(t)
+	if h, err := concurrency.NewMutex(other, name).TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("two have the lock: %v", err)
+		if err == nil {
+			_ = h.Unlock(t.Context())
+		}
+	}
+	if err := second.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLateLock: a lock whose creation was repeated, and is made once more when it has been given up, is nobody's.
+func TestLateLock(t *testing.T) {
+	l, s, other := lateSession(t, 60*time.Second)
+	name := "late/lock" + t.Name()
+	l.armed.Store(1)
+	h, err := concurrency.NewMutex(s, name).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.release(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	h, err = concurrency.NewMutex(other, name).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRepeatsPause: what is repeated while its outcome is unknown is repeated with pauses.
+func TestRepeatsPause(t *testing.T) {
+	l, s, _ := lateSession(t, 2*time.Second)
+	l.armed.Store(1 << 40)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := concurrency.NewMutex(s, "late/pause").Lock(ctx); !errors.Is(err, client.ErrUncertain) {
+		t.Error(err)
+	}
+	if n := l.writes.Load(); n > 30 {
+		t.Errorf("%d attempts", n)
+	}
+	l.armed.Store(0)
+}
+
+// TestLostAtOnce: what is held counts as lost as soon as its session does.
+func TestLostAtOnce(t *testing.T) {
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	k := lease.NewKeeper(c)
+	defer k.Close()
+	for range 20 {
+		l, err := k.Grant(t.Context(), 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := concurrency.NewMutex(concurrency.SessionOf(c, l), fmt.Sprintf("late/lost-%x", l.ID())).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Err(); err != nil {
+			t.Error(err)
+		}
+		l.Release()
+		if err := h.Err(); !errors.Is(err, concurrency.ErrLost) || !errors.Is(err, lease.ErrReleased) {
+			t.Errorf("just after the end of the session: %v", err)
+		}
+	}
+}
