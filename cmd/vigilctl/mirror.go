@@ -35,6 +35,24 @@ type mirror struct {
 	rev                int64
 	maxOps             uint
 	written            atomic.Int64
+	// seen is a revision there that includes all writes of the mirror whose outcome is known.
+	seen int64
+	// blind tells that the keys there may not be read.
+	blind bool
+}
+
+// batch is writes of one transaction.
+type batch struct {
+	keys []string
+	ops  []client.Op
+}
+
+func (b *batch) put(key string, value []byte) {
+	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpPut(key, value))
+}
+
+func (b *batch) delete(key string) {
+	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpDelete(key))
 }
 
 func (a *app) makeMirrorCommand() *cobra.Command {
@@ -128,20 +146,20 @@ func (m *mirror) run(ctx context.Context) error {
 	next := m.rev
 	if m.rev <= 1 {
 		l := m.from.List(ctx, m.prefix, client.WithPrefix())
-		var ops []client.Op
+		var b batch
 		for kv, err := range l.All() {
 			if err != nil {
 				return err
 			}
-			ops = append(ops, client.OpPut(m.name(kv.Key), kv.Value))
-			if len(ops) >= int(m.maxOps) {
-				if err := m.write(ctx, ops); err != nil {
+			b.put(m.name(kv.Key), kv.Value)
+			if len(b.ops) >= int(m.maxOps) {
+				if err := m.write(ctx, b); err != nil {
 					return err
 				}
-				ops = nil
+				b = batch{}
 			}
 		}
-		if err := m.write(ctx, ops); err != nil {
+		if err := m.write(ctx, b); err != nil {
 			return err
 		}
 		next = l.Revision() + 1
@@ -159,42 +177,79 @@ func (m *mirror) run(ctx context.Context) error {
 
 // apply writes the events of each revision as one transaction, unless they are too many.
 func (m *mirror) apply(ctx context.Context, events []client.Event) error {
-	var ops []client.Op
+	var b batch
 	for i, ev := range events {
-		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || len(ops) >= int(m.maxOps)) {
-			if err := m.write(ctx, ops); err != nil {
+		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || len(b.ops) >= int(m.maxOps)) {
+			if err := m.write(ctx, b); err != nil {
 				return err
 			}
-			ops = nil
+			b = batch{}
 		}
 		if ev.Type == client.Delete {
-			ops = append(ops, client.OpDelete(m.name(ev.KV.Key)))
+			b.delete(m.name(ev.KV.Key))
 		} else {
-			ops = append(ops, client.OpPut(m.name(ev.KV.Key), ev.KV.Value))
+			b.put(m.name(ev.KV.Key), ev.KV.Value)
 		}
 	}
-	return m.write(ctx, ops)
+	return m.write(ctx, b)
 }
 
 // name returns what a key is called there.
 func (m *mirror) name(key string) string { return m.destPrefix + strings.TrimPrefix(key, m.prefix) }
 
-// uncertainAttempts is how often a write is repeated whose outcome is unknown.
-const uncertainAttempts = 10
+// mirrorAttempts is how often a transaction is tried that others' writes or an unknown outcome come between.
+const mirrorAttempts = 10
 
-// write writes there. Doing it twice is the same as once, for nobody else writes these keys.
-func (m *mirror) write(ctx context.Context, ops []client.Op) error {
-	if len(ops) == 0 {
+// write writes there, under the condition that none of the keys has changed since the last write of the mirror. An
+// attempt whose outcome is unknown is repeated; should it be applied later, it does not undo what came after it.
+func (m *mirror) write(ctx context.Context, b batch) error {
+	if len(b.ops) == 0 {
 		return nil
 	}
+	pause := 25 * time.Millisecond
 	for n := 1; ; n++ {
-		_, err := m.to.Txn(ctx).Then(ops...).Commit()
-		if err == nil {
-			m.written.Add(int64(len(ops)))
-			return nil
+		r, err := m.attempt(ctx, b)
+		switch {
+		case err == nil:
+			m.seen = r.Header.Revision
+			if r.Succeeded {
+				m.written.Add(int64(len(b.ops)))
+				return nil
+			}
+			if n == mirrorAttempts {
+				return fmt.Errorf("destination: others write %s or a key next to it all the time", quoted(b.keys[0]))
+			}
+			continue // the condition is of the new revision
+		case errors.Is(err, client.ErrPermissionDenied) && !m.blind:
+			m.blind = true // conditions are reads
+			continue
+		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) || !client.Temporary(err):
+			return fmt.Errorf("destination: %w", err)
 		}
-		if n == uncertainAttempts || ctx.Err() != nil || !errors.Is(err, client.ErrUncertain) {
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		case <-ctx.Done():
 			return fmt.Errorf("destination: %w", err)
 		}
 	}
+}
+
+// attempt tries a transaction once.
+func (m *mirror) attempt(ctx context.Context, b batch) (*client.TxnResponse, error) {
+	if m.blind {
+		return m.to.Txn(ctx).Then(b.ops...).Commit()
+	}
+	if m.seen == 0 {
+		r, err := m.to.Txn(ctx).Commit()
+		if err != nil {
+			return nil, err
+		}
+		m.seen = r.Header.Revision
+	}
+	same := make([]client.Cmp, len(b.keys))
+	for i, key := range b.keys {
+		same[i] = client.ModRevision(key).Less(m.seen + 1)
+	}
+	return m.to.Txn(ctx).If(same...).Then(b.ops...).Commit()
 }

@@ -35,8 +35,7 @@ func run(m *testing.M, endpoint *string) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	s, err := server.Start(server.Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
-		UnsafeNoSync: true, Logger: slog.New(slog.DiscardHandler)})
+	s, err := start(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -45,4 +44,26 @@ func run(m *testing.M, endpoint *string) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	return code, s.Close(ctx)
+}
+
+func start(dir string) (*server.Member, error) {
+	return server.Start(server.Config{DataDir: dir, ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
+		UnsafeNoSync: true, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// Start starts a member on a free port for one test, and returns where it serves clients.
+func Start(t testing.TB) (endpoint string) {
+	t.Helper()
+	s, err := start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.ClientAddrs()[0].String()
 }

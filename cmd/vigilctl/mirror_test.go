@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+
+	"vigil/client"
+	"vigil/internal/onemember"
+)
+
+// TestLateMirror: a transaction of a mirror whose outcome was unknown, and which is made after it was repeated and
+// after later ones, undoes none of them.
+func TestLateMirror(t *testing.T) {
+	endpoint := onemember.Start(t)
+	var late []func() error
+	hold := false
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if !hold || !strings.HasSuffix(method, "KV/Txn") {
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}
+			hold = false
+			late = append(late, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+			return rpctypes.ErrGRPCTimeout
+		})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m := &mirror{to: c}
+	event := func(key, value string) client.Event {
+		return client.Event{KV: client.KeyValue{Key: key, Value: []byte(value)}}
+	}
+	write := func(held bool, events ...client.Event) {
+		t.Helper()
+		hold = held
+		if err := m.apply(t.Context(), events); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.maxOps = 128
+	write(false, event("a", "1"), event("b", "1"))
+	write(true, event("a", "2"))
+	write(true, client.Event{Type: client.Delete, KV: client.KeyValue{Key: "b"}})
+	write(true, event("c", "1"))
+	write(false, event("a", "3"))
+	write(false, event("b", "2"))
+	write(false, event("c", "2"))
+	if len(late) != 3 {
+		t.Fatalf("%d transactions were held back", len(late))
+	}
+	for _, f := range late {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, want := range map[string]string{"a": "3", "b": "2", "c": "2"} {
+		r, err := c.Get(t.Context(), key)
+		if err != nil || r.KV() == nil || string(r.KV().Value) != want {
+			t.Errorf("%s: %+v, %v, want %s", key, r.KV(), err, want)
+		}
+	}
+}
