@@ -20,9 +20,6 @@ const (
 	flagLearner = 1 << 0
 	flagRemoved = 1 << 1
 	flagLevel   = 1 << 2
-
-	// maxURLs bounds what a decoder allocates for a list before it has seen it.
-	maxURLs = 1 << 10
 )
 
 var errRecord = errors.New("cluster: malformed record")
@@ -188,7 +185,7 @@ func (d *reader) text() string {
 
 func (d *reader) texts() []string {
 	n := d.uvarint()
-	if n > maxURLs || n > uint64(len(d.b)) {
+	if n > uint64(len(d.b)) {
 		d.bad, d.b = true, nil
 		return nil
 	}

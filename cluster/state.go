@@ -21,6 +21,14 @@ var (
 	ErrNotLearner = errors.New("cluster: member is not a learner")
 )
 
+// The limits of a member. Peers tell each other the peer URLs when they connect, so package peer has the same
+// limit.
+const (
+	MaxPeerURLs     = 16
+	MaxPeerURLBytes = 512
+	MaxClientURLs   = 1 << 10
+)
+
 // Member is one member of the cluster. Its slices are never modified.
 type Member struct {
 	ID uint64
@@ -186,14 +194,35 @@ func (s *State) check(c Change) error {
 		if !s.members[i].Learner {
 			return ErrNotLearner
 		}
-	case Remove, SetAttributes:
+	case SetAttributes:
+		return CheckClientURLs(c.Member.ClientURLs)
+	case Remove:
 	default:
 		return fmt.Errorf("cluster: unknown change %d", c.Op)
 	}
 	return nil
 }
 
+// CheckClientURLs says whether a member may have these client URLs.
+func CheckClientURLs(urls []string) error {
+	if len(urls) > MaxClientURLs {
+		return fmt.Errorf("cluster: %d client urls of a member, the most is %d", len(urls), MaxClientURLs)
+	}
+	return nil
+}
+
 func (s *State) checkURLs(m Member) error {
+	if len(m.PeerURLs) > MaxPeerURLs {
+		return fmt.Errorf("cluster: %d peer urls of a member, the most is %d", len(m.PeerURLs), MaxPeerURLs)
+	}
+	for _, u := range m.PeerURLs {
+		if len(u) > MaxPeerURLBytes {
+			return fmt.Errorf("cluster: peer url of %d bytes, the most is %d", len(u), MaxPeerURLBytes)
+		}
+	}
+	if err := CheckClientURLs(m.ClientURLs); err != nil {
+		return err
+	}
 	for _, o := range s.members {
 		if o.ID == m.ID {
 			continue

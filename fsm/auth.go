@@ -126,10 +126,8 @@ func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, rec := range authMeta(records) {
-		if err := m.store.SetMeta(rec); err != nil {
-			return nil, err
-		}
+	if err := m.store.SetMeta(authMeta(records)...); err != nil {
+		return nil, err
 	}
 	m.auth.state = next
 	return res, nil

@@ -9,7 +9,8 @@
 //
 // One goroutine owns the Machine. It hands every committed entry to Apply, in order, and ends a run
 // of entries with Commit at the position of the last one; nothing is visible to readers, and
-// nothing survives a crash, before Commit. An error of Apply or Commit is fatal: the member must
+// nothing survives a crash, before Commit. If an Outcome has More set, it calls Commit at the position of the
+// entry before and hands the same entry to Apply again, until More is not set. An error of Apply or Commit is fatal: the member must
 // stop, because it can neither skip the entry nor know what of it took effect. Only a Commit that
 // fails with a kv.Shortage may be repeated. When an Outcome carries a configuration change, raft is
 // told of it and its answer goes to SetConfState before Commit.
@@ -19,7 +20,11 @@
 //  1. The state after an entry depends on the state before it and the entry, on nothing else: no
 //     clock, no map order, no configuration, no disk.
 //  2. One request's error touches no other request of its group and leaves no change behind.
-//  3. Records, membership, raft's configuration and the applied position are one batch of history.
+//  3. Records, membership, raft's configuration and the applied position are one batch of history. A batch
+//     that ends in the middle of an entry has the position of the entry before and a record of how many
+//     requests of the entry it has: each request is carried out once.
 //  4. One request has one encoding: what decodes, encodes to the same bytes.
 //  5. What AppendRequest accepts, Apply decodes.
+//  6. A request that exceeds a limit of the store is refused like any other error: see mvcc.Limits. No
+//     request, and no number of them in an entry, makes Apply or Commit fail.
 package fsm

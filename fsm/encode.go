@@ -49,8 +49,8 @@ const (
 
 	// maxDepth bounds how deep transactions nest.
 	maxDepth = 1 << 10
-	// maxRequest bounds the encoding of one request. Configured limits are far below.
-	maxRequest = 1 << 30
+	// MaxRequestBytes bounds the encoding of one request. What it puts fits into a record of the store.
+	MaxRequestBytes = 255 << 20
 )
 
 const (
@@ -130,7 +130,7 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		return dst, errors.New("fsm: empty request")
 	}
 	n := len(b) - start - 4
-	if n > maxRequest {
+	if n > MaxRequestBytes {
 		return dst, kv.ErrRequestTooLarge
 	}
 	binary.LittleEndian.PutUint32(b[start:], uint32(n))

@@ -50,54 +50,67 @@ func (m *Machine) Leases() *lease.State { return m.leases.state }
 
 // lease carries out a request about leases. What only the leader may ask for has no effect, and the error
 // kv.ErrLeaderChanged, if the entry is one of another term than the leader was in.
-func (m *Machine) lease(r *Request) (*kv.LeaseResult, error) {
+//
+// What may become large is done in parts.
+func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 	s := m.leases.state
 	res := &kv.LeaseResult{}
 	switch {
 	case r.LeaseGrant != nil:
 		l, err := s.Grant(*r.LeaseGrant, m.leases.at.Index)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if err := m.storeLease(l); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		res.ID, res.TTL = l.ID, l.TTL
 	case r.LeaseRevoke != nil:
 		id := r.LeaseRevoke.ID
 		if !s.Exists(id) {
-			return nil, kv.ErrLeaseNotFound
+			return nil, false, kv.ErrLeaseNotFound
 		}
-		if err := m.endLease(id); err != nil {
-			return nil, err
+		if more, err := m.endLease(id); more || err != nil {
+			return nil, more, err
 		}
 		res.Ended = 1
 	case r.LeaseCheckpoint != nil:
 		if r.LeaseCheckpoint.Term != m.leases.at.Term {
-			return nil, kv.ErrLeaderChanged
+			return nil, false, kv.ErrLeaderChanged
 		}
-		for _, c := range r.LeaseCheckpoint.Checkpoints {
+		list := r.LeaseCheckpoint.Checkpoints
+		for ; m.part.step < len(list); m.part.step++ {
+			c := list[m.part.step]
+			if m.full() {
+				return nil, true, nil
+			}
 			if l, changed := s.Checkpoint(c, m.leases.at.Index); changed {
 				if err := m.storeLease(l); err != nil {
-					return nil, err
+					return nil, false, err
 				}
 			}
 		}
 	case r.LeaseExpire != nil:
 		if r.LeaseExpire.Term != m.leases.at.Term {
-			return nil, kv.ErrLeaderChanged
+			return nil, false, kv.ErrLeaderChanged
 		}
-		for _, ref := range r.LeaseExpire.Leases {
-			if s.Has(ref) {
-				if err := m.endLease(ref.ID); err != nil {
-					return nil, err
-				}
-				res.Ended++
+		list := r.LeaseExpire.Leases
+		for ; m.part.step < len(list); m.part.step++ {
+			ref := list[m.part.step]
+			if !s.Has(ref) {
+				continue
 			}
+			if more, err := m.endLease(ref.ID); more || err != nil {
+				return nil, more, err
+			}
+			m.part.ended++
 		}
 	}
+	if r.LeaseExpire != nil {
+		res.Ended = m.part.ended
+	}
 	res.Revision = m.store.Revision()
-	return res, nil
+	return res, false, nil
 }
 
 func (m *Machine) storeLease(l lease.Lease) error {
@@ -105,16 +118,26 @@ func (m *Machine) storeLease(l lease.Lease) error {
 	return m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: k, Value: v})
 }
 
-// endLease deletes the keys of a lease, in order and as one revision, and the lease.
-func (m *Machine) endLease(id int64) error {
-	if err := m.store.DeleteKeys(m.leases.state.Keys(id)); err != nil {
-		return err
+// endLease deletes the keys of a lease, in order and as one revision, and the lease. It returns true if it
+// has done a part of that: the batch is large, or there are more keys than one revision can delete.
+func (m *Machine) endLease(id int64) (more bool, err error) {
+	if m.full() {
+		return true, nil
+	}
+	keys := m.leases.state.Keys(id)
+	done, err := m.store.DeleteKeys(keys)
+	if err != nil {
+		return false, err
+	}
+	if done < len(keys) {
+		m.leases.follow(m.store)
+		return true, nil
 	}
 	if err := m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: lease.Key(id), Deleted: true}); err != nil {
-		return err
+		return false, err
 	}
 	m.leases.state.Remove(id)
-	return nil
+	return false, nil
 }
 
 // leaseRequests is the memory of a decoder for requests about leases.

@@ -49,6 +49,10 @@ type Machine struct {
 	dec     Decoder
 	results []Result
 	observe func(*Request, *Result)
+	// part is the entry of which a part is carried out.
+	part part
+	// batchBytes is the size of a batch at which the rest of an entry is left to the next one.
+	batchBytes int64
 }
 
 // Result is what one request came to: Err, or the field that matches the request. A request for
@@ -70,32 +74,37 @@ type Outcome struct {
 	// Header names the group; it is zero for an entry without content.
 	Header Header
 	// Results has one element for each request of the group, or one for a configuration change.
-	// The slice is valid until the next call of Apply.
+	// The slice is valid until the next call of Apply. A part of an entry has those of its requests.
 	Results []Result
 	// ConfChange, if set, is for raft, whose answer goes to SetConfState before Commit.
 	ConfChange *raftpb.ConfChangeV2
 	// Tokens are those that were issued, which every member has to know. The slice is valid until the
 	// next call of Apply.
 	Tokens []Token
+	// More is set if requests of the entry are left because the batch is large. The batch must be committed
+	// at the position of the entry before, and Apply of the same entry then goes on.
+	More bool
 }
 
 // New returns the machine whose state is in the store. log is where the store keeps its records.
 func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
-	m := &Machine{store: store.Writer(), members: &cluster.State{}}
+	m := &Machine{store: store.Writer(), members: &cluster.State{}, batchBytes: DefaultBatchBytes}
 	for k, v := range log.Meta(memberBucket) {
 		if err := m.members.Load(k, v); err != nil {
 			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
 		}
 	}
 	for k, v := range log.Meta(raftBucket) {
-		if string(k) != string(confKey) {
-			continue
+		var err error
+		switch string(k) {
+		case string(confKey):
+			m.conf, err = cluster.DecodeConfState(v)
+		case string(partKey):
+			m.part, err = parsePart(v)
 		}
-		conf, err := cluster.DecodeConfState(v)
 		if err != nil {
 			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
 		}
-		m.conf = conf
 	}
 	if m.conf == nil {
 		return nil, fmt.Errorf("fsm: %w: the store holds no raft configuration", kv.ErrCorrupt)
@@ -138,7 +147,7 @@ func (m *Machine) Apply(e *raftpb.Entry, wanted func(Header) bool) (Outcome, err
 	case e.GetType() != raftpb.EntryNormal:
 		err = fmt.Errorf("%w: entry type %v", ErrFormat, e.GetType())
 	case len(e.GetData()) > 0:
-		out, err = m.group(e.GetData(), wanted)
+		out, err = m.group(e, wanted)
 	}
 	if err != nil {
 		return out, fmt.Errorf("fsm: entry %d of term %d: %w", e.GetIndex(), e.GetTerm(), err)
@@ -146,22 +155,40 @@ func (m *Machine) Apply(e *raftpb.Entry, wanted func(Header) bool) (Outcome, err
 	return out, nil
 }
 
-func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) {
-	h, err := m.dec.Reset(data)
+// group carries out the requests of a group, from where the last part of it ended.
+func (m *Machine) group(e *raftpb.Entry, wanted func(Header) bool) (Outcome, error) {
+	h, err := m.dec.Reset(e.GetData())
 	if err != nil {
 		return Outcome{}, err
 	}
-	m.store.Discard(!wanted(h))
+	p := &m.part
+	if p.index != e.GetIndex() {
+		p.begin(e.GetIndex())
+	}
+	if !p.underWay {
+		p.underWay, p.wanted = true, wanted(h)
+	}
+	m.store.Discard(!p.wanted)
 	clear(m.results)
 	m.results = m.results[:0]
 	m.auth.tokens = m.auth.tokens[:0]
-	for {
+	first, read := p.done, int64(0)
+	left := func() (Outcome, error) {
+		return Outcome{Header: h, Results: m.results, Tokens: m.auth.tokens, More: true}, m.leave()
+	}
+	for i := 0; ; i++ {
 		req, err := m.dec.Next()
-		if err != nil {
+		switch {
+		case err != nil:
 			return Outcome{}, err
-		}
-		if req == nil {
-			return Outcome{Header: h, Results: m.results, Tokens: m.auth.tokens}, nil
+		case req == nil && i < p.done:
+			return Outcome{}, fmt.Errorf("%w: %d requests of a group of %d are done", kv.ErrCorrupt, p.done, i)
+		case req == nil:
+			return Outcome{Header: h, Results: m.results, Tokens: m.auth.tokens}, m.endPart()
+		case i < p.done:
+			continue
+		case i > first && int64(m.store.Pending())+read >= m.batchBytes:
+			return left()
 		}
 		var res Result
 		if len(m.alarms) > 0 {
@@ -171,11 +198,16 @@ func (m *Machine) group(data []byte, wanted func(Header) bool) (Outcome, error) 
 			res.Err = Authorize(m.auth.state, req.Identity, req, m.auth.keys)
 		}
 		if res.Err == nil {
-			res = m.request(req)
+			var more bool
+			if res, more = m.request(req); more {
+				return left()
+			}
 		}
 		if res.Err != nil && fatal(res.Err) {
 			return Outcome{}, res.Err
 		}
+		p.next()
+		read += m.store.Results()
 		m.results = append(m.results, res)
 		if m.observe != nil {
 			m.observe(req, &m.results[len(m.results)-1])
@@ -189,8 +221,9 @@ func fatal(err error) bool {
 	return errors.As(err, &f)
 }
 
-// request is the one switch over what can be asked for.
-func (m *Machine) request(r *Request) (res Result) {
+// request is the one switch over what can be asked for. more is set if the request has done a part of its
+// work and is to be carried out again, in the next batch.
+func (m *Machine) request(r *Request) (res Result, more bool) {
 	switch r.Kind() {
 	case KindPut:
 		var put kv.PutResult
@@ -210,7 +243,7 @@ func (m *Machine) request(r *Request) (res Result) {
 			res.Compact = &c
 		}
 	case KindLeaseGrant, KindLeaseRevoke, KindLeaseCheckpoint, KindLeaseExpire:
-		res.Lease, res.Err = m.lease(r)
+		res.Lease, more, res.Err = m.lease(r)
 	case KindAttributes:
 		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
 	case KindAlarm:
@@ -221,7 +254,7 @@ func (m *Machine) request(r *Request) (res Result) {
 		res.Auth, res.Err = m.changeAuth(r.Auth)
 	}
 	m.leases.follow(m.store)
-	return res
+	return res, more
 }
 
 // change changes the membership.
@@ -246,6 +279,9 @@ func (m *Machine) SetConfState(conf *raftpb.ConfState) error {
 	m.conf = conf
 	return nil
 }
+
+// Pending returns the size of the open batch in bytes.
+func (m *Machine) Pending() int { return m.store.Pending() }
 
 // Commit makes the outcome of the entries up to a readable, and durable as soon as the store is
 // synced or the log replayed. An error that is a kv.Shortage changed nothing, and Commit may be

@@ -26,6 +26,8 @@ type box struct {
 	store *mvcc.Store
 	m     *Machine
 	index uint64
+
+	limits mvcc.Limits
 }
 
 func newBox(t testing.TB) *box {
@@ -47,7 +49,7 @@ func newBox(t testing.TB) *box {
 
 func (b *box) load() {
 	var err error
-	if b.store, err = mvcc.Open(b.log, mvcc.Options{}); err != nil {
+	if b.store, err = mvcc.Open(b.log, mvcc.Options{Limits: b.limits}); err != nil {
 		b.t.Fatal(err)
 	}
 	if b.m, err = New(b.log, b.store); err != nil {

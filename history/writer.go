@@ -14,6 +14,9 @@ import (
 // AppendKV returned keeps one of them from being freed.
 const chunkBytes = 512 << 10
 
+// growBytes is the size of a batch above which its buffer does not double any more when it grows.
+const growBytes = 64 << 20
+
 // writer is the state of the writer goroutine.
 type writer struct {
 	seg   *openSegment
@@ -89,6 +92,56 @@ func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, 
 	return b[recordHeaderSize:], nil
 }
 
+// MaxRecordBytes is the most data that a record holds.
+const MaxRecordBytes = maxRecord
+
+// MaxBatchBytes is the most that a batch holds: the records with RecordOverhead bytes for each, and the
+// batch's own header.
+const MaxBatchBytes = maxSegment / 2
+
+// RecordOverhead is what a record takes in a batch on top of its data.
+const RecordOverhead = recordHeaderSize
+
+// MetaBytes returns the size of the data of a meta record.
+func MetaBytes(m *Meta) int { return metaSize(m) }
+
+// Pending returns the size of the current batch, 0 if it has no record.
+func (l *Log) Pending() int {
+	if !l.w.began {
+		return 0
+	}
+	return l.w.pos - l.w.start
+}
+
+// Mark is a place in the current batch.
+type Mark struct {
+	size    int
+	records int
+	metas   int
+	last    kv.Rev
+}
+
+// Mark returns the end of the current batch, for Rewind.
+func (l *Log) Mark() Mark {
+	w := &l.w
+	return Mark{size: l.Pending(), records: w.pend.len(), metas: len(w.pendLoc), last: w.last}
+}
+
+// Rewind takes the key-value records that were added since m out of the current batch. Meanwhile there
+// must have been no Commit and no AppendMeta. References that AppendKV returned for them are no longer
+// valid.
+func (l *Log) Rewind(m Mark) {
+	w := &l.w
+	if len(w.pendLoc) != m.metas {
+		panic("history: Rewind over a meta record")
+	}
+	// The padding of a batch consists of zeros.
+	clear(w.buf[w.start+m.size : w.pos])
+	w.pos, w.began = w.start+m.size, m.size > 0
+	w.pend.sparse = w.pend.sparse[:m.records]
+	w.last = m.last
+}
+
 // AppendMeta adds a meta record to the current batch. The log copies it.
 func (l *Log) AppendMeta(m Meta) error {
 	w := &l.w
@@ -116,10 +169,10 @@ func (l *Log) AppendMeta(m Meta) error {
 // extend makes the current batch longer by a record with n bytes of data, and returns the record.
 func (w *writer) extend(n int) ([]byte, error) {
 	if n > maxRecord {
-		return nil, fmt.Errorf("history: a record of %d bytes is too large", n)
+		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, maxRecord)
 	}
-	if int64(w.pos-w.start)+int64(n) > maxSegment/2 {
-		return nil, fmt.Errorf("history: a batch of more than %d bytes is too large", maxSegment/2)
+	if int64(w.pos-w.start)+int64(n) > MaxBatchBytes {
+		return nil, fmt.Errorf("history: a batch of more than %d bytes", MaxBatchBytes)
 	}
 	n += recordHeaderSize
 	w.begin(n)
@@ -136,7 +189,8 @@ func (w *writer) begin(n int) {
 	}
 	if w.pos+n+8 > len(w.buf) {
 		batch := w.buf[w.start:w.pos]
-		w.buf = make([]byte, max(chunkBytes, 2*(len(batch)+n+8)))
+		need := len(batch) + n + 8
+		w.buf = make([]byte, max(chunkBytes, need+min(need, max(need/4, growBytes))))
 		w.pos = copy(w.buf, batch)
 		w.start = 0
 		w.inSeg = false

@@ -78,6 +78,20 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the result is larger than the largest answer (%d vs. %d bytes)", e.Size, e.Limit)
 }
 
+// LimitError says that a request is refused because it would exceed a limit of the store. It changed
+// nothing. The limits are equal on all members, so all of them refuse it.
+type LimitError struct {
+	// What is the thing that is limited, Limit how much of it there may be.
+	What  string
+	Limit int64
+	// Advice is what to do next.
+	Advice string
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("the limit for %s is %d: %s", e.What, e.Limit, e.Advice)
+}
+
 // CompactedError is ErrCompacted with the revision below which history is gone.
 type CompactedError struct {
 	CompactRevision int64

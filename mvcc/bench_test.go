@@ -223,7 +223,7 @@ func BenchmarkOpen(b *testing.B) {
 	benchCommit(b, w)
 	b.Run("rebuild", func(b *testing.B) {
 		for b.Loop() {
-			if _, _, _, err := rebuild(s.log.View(), -1, 0); err != nil {
+			if _, _, _, _, err := rebuild(s.log.View(), -1, 0); err != nil {
 				b.Fatal(err)
 			}
 		}

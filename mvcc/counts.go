@@ -53,7 +53,7 @@ func (s *Store) Counts() Counts {
 }
 
 // tally is what one request has done.
-type tally struct{ ranges, puts, deletes uint64 }
+type tally struct{ ranges, puts, deletes, putBytes uint64 }
 
 // add counts what a request has done.
 func (c *counts) add(t tally) {
@@ -64,6 +64,9 @@ func (c *counts) add(t tally) {
 		if n.by > 0 {
 			n.counter.Add(n.by)
 		}
+	}
+	if t.putBytes > 0 {
+		c.putBytes.Add(t.putBytes)
 	}
 	if t.ranges+t.puts+t.deletes > 1 {
 		c.txns.Add(1)

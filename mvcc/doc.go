@@ -30,7 +30,9 @@
 //  6. The index holds, for the compact revision c, each key's newest change at or below c unless
 //     that is a deletion, and every change above c. It may hold more for a while.
 //  7. The compact revision is -1 until the first compaction, as in etcd.
-//  8. A hash depends on the logical history, the revision and the compact revision, and on nothing that
+//  8. A request that exceeds the Limits has a *kv.LimitError and changes nothing. Whether it does depends
+//     on the state and the request only, not on whether anyone wants its results.
+//  9. A hash depends on the logical history, the revision and the compact revision, and on nothing that
 //     trimming, reclaiming or a restart changes; see HashKV.
 //
 // DESIGN.md says how these are kept.

@@ -36,6 +36,9 @@ func (f *finder) find(ctx context.Context) error {
 	v, sc := f.v, f.sc
 	from, to, single := bounds(f.r.Key, f.r.End)
 	if single {
+		if err := v.visited(1); err != nil {
+			return err
+		}
 		if e, ok := v.tree.Get(from); ok {
 			if s, ok := e.at(f.at); ok {
 				f.res.Count = 1
@@ -68,6 +71,9 @@ func (f *finder) find(ctx context.Context) error {
 			return f.rest(ctx, from, to, it.Key(), current)
 		}
 		f.res.Count++
+		if err := v.visited(1); err != nil {
+			return err
+		}
 		if f.filter && filtered(f.r, s) {
 			continue
 		}
@@ -122,6 +128,9 @@ func (f *finder) rest(ctx context.Context, from, to, next string, current bool) 
 				last = f.sc.hits[k-1].key
 			}
 			v.s.places.add(f.at, last, to, n-f.res.Count)
+		}
+		if err := v.counted(n, f.at); err != nil {
+			return err
 		}
 		f.res.Count = n
 	}

@@ -91,6 +91,10 @@ type gather struct {
 	// that nobody has asked yet.
 	full int64
 	last string // the last key
+
+	// meter, if set, limits the answer; counted is how much of kvs it knows.
+	meter   *meter
+	counted int
 }
 
 func (g *gather) init(l *loan, kvs *kv.Records, sc *scratch) {
@@ -132,7 +136,8 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 			return err
 		}
 		if g.long == nil {
-			to.Buf = slices.Grow(to.Buf, min(len(revs), 8*batchKeys)*len(to.Buf)/to.Len()*9/8)
+			// The first records may be no picture of the others: never more than twice what is there.
+			to.Buf = slices.Grow(to.Buf, min(len(revs)*len(to.Buf)/to.Len()*9/8, len(to.Buf)))
 		}
 	}
 	return nil
@@ -157,6 +162,13 @@ func (g *gather) buffer(n, size int) (*kv.Records, error) {
 
 // take takes up what was appended to the list in use.
 func (g *gather) take() error {
+	if g.meter != nil {
+		n := len(g.kvs.Buf) - g.counted
+		g.counted = len(g.kvs.Buf)
+		if err := g.meter.read(int64(n)); err != nil {
+			return err
+		}
+	}
 	if g.long != nil {
 		return g.frame(g.temp)
 	}
@@ -249,6 +261,9 @@ func (g *gather) piece() error {
 
 // charge counts memory that is needed while the answer is made.
 func (g *gather) charge(n int) error {
+	if g.meter != nil {
+		return g.meter.read(int64(n))
+	}
 	if g.loan == nil {
 		return nil
 	}

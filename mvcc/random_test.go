@@ -47,6 +47,9 @@ type bed struct {
 	opts    Options
 	seg     int64
 	applied history.Applied
+	// twin, if set, is a store whose results nobody wants. It must refuse what this one refuses.
+	twin    *bed
+	refused int
 }
 
 func newBed(t testing.TB, o Options, segment int64) *bed {
@@ -94,6 +97,22 @@ func (b *bed) commit(t testing.TB) Published {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// refuses reports whether a request that ended with err was refused for a limit. The twin makes it too.
+func (b *bed) refuses(t testing.TB, err error, again func(w *Writer) error) bool {
+	t.Helper()
+	if b.twin != nil {
+		w := b.twin.Writer()
+		w.Discard(true)
+		if terr := again(w); fmt.Sprint(terr) != fmt.Sprint(err) {
+			t.Fatalf("error %v; without results %v", err, terr)
+		}
+	}
+	if refused(err) {
+		b.refused++
+	}
+	return refused(err)
 }
 
 // gen makes random requests over few keys.
@@ -257,6 +276,9 @@ func step(t *testing.T, g gen, b *bed, m *model) {
 	case n < 8:
 		p := g.put()
 		res, err := w.Put(p, m)
+		if b.refuses(t, err, func(w *Writer) error { _, err := w.Put(p, m); return err }) {
+			return
+		}
 		var want modelPut
 		wantErr := m.checkPut(p)
 		if wantErr == nil {
@@ -269,6 +291,9 @@ func step(t *testing.T, g gen, b *bed, m *model) {
 	case n < 11:
 		d := g.delete()
 		res, err := w.DeleteRange(d)
+		if b.refuses(t, err, func(w *Writer) error { _, err := w.DeleteRange(d); return err }) {
+			return
+		}
 		tx := &modelTxn{m: m}
 		want := tx.delete(d)
 		tx.end()
@@ -277,6 +302,9 @@ func step(t *testing.T, g gen, b *bed, m *model) {
 	case n < 19:
 		r := g.txn(m.rev, 0)
 		res, err := w.Txn(r, m)
+		if b.refuses(t, err, func(w *Writer) error { _, err := w.Txn(r, m); return err }) {
+			return
+		}
 		want, wantErr := m.txn(r)
 		var got *modelResult
 		if err == nil {
@@ -289,6 +317,7 @@ func step(t *testing.T, g gen, b *bed, m *model) {
 			rev = m.rev + 1
 		}
 		_, err := w.Compact(rev)
+		b.refuses(t, err, func(w *Writer) error { _, err := w.Compact(rev); return err })
 		same(t, fmt.Sprintf("compact %d", rev), nil, err, nil, m.compactTo(rev))
 	}
 }
@@ -409,8 +438,18 @@ func eventsOf(t *testing.T, g gen, b *bed, m *model) {
 
 func TestRandom(t *testing.T) {
 	g := gen{seed(t)}
+	refused := 0
 	for range rounds(t, 12) {
-		b := newBed(t, Options{TrimKeys: 1 + g.IntN(5), Pins: g.IntN(4) - 1, Parallel: 1 + g.IntN(4)}, 4096<<g.IntN(4))
+		o := Options{TrimKeys: 1 + g.IntN(5), Pins: g.IntN(4) - 1, Parallel: 1 + g.IntN(4)}
+		limited := g.IntN(3) > 0
+		if limited {
+			o.Limits = Limits{RecordBytes: 20 + g.IntN(20), ChangeBytes: 40 + g.Int64N(200), ResultBytes: 20 + g.Int64N(400), VisitedKeys: 1 + g.Int64N(60)}
+		}
+		b := newBed(t, o, 4096<<g.IntN(4))
+		if limited {
+			o.Pins = g.IntN(4) - 1
+			b.twin = newBed(t, o, 4096<<g.IntN(4))
+		}
 		m := newModel()
 		for range 60 {
 			before := m.rev
@@ -427,6 +466,14 @@ func TestRandom(t *testing.T) {
 			}
 			compacted := m.compact
 			p := b.commit(t)
+			if b.twin != nil {
+				b.twin.commit(t)
+				reads(t, g, b.twin, m)
+				if g.IntN(10) == 0 {
+					b.twin.reopen(t)
+					leased(t, b.twin, m)
+				}
+			}
 			if got, want := plainEvents(t, p.Events), m.events(before+1, m.rev); !reflect.DeepEqual(got, want) {
 				t.Fatalf("published\n     %+v\nwant %+v", got, want)
 			}
@@ -460,6 +507,13 @@ func TestRandom(t *testing.T) {
 			}
 		}
 		b.close(t)
+		if b.twin != nil {
+			b.twin.close(t)
+		}
+		refused += b.refused
+	}
+	if refused == 0 {
+		t.Error("no request met a limit")
 	}
 }
 

@@ -116,6 +116,9 @@ func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (
 	if r.CountOnly {
 		n, err := v.count(ctx, r.Key, r.End, at)
 		if err == nil {
+			err = v.counted(n, at)
+		}
+		if err == nil {
 			err = v.overtaken(at, r.Revision)
 		}
 		if err != nil {
@@ -126,6 +129,9 @@ func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (
 	sc.reset()
 	f := finder{v: v, r: r, at: at, plan: planOf(r), sc: sc, res: &kv.RangeResult{Revision: v.rev}}
 	f.out.init(v.loan, &f.res.KVs, sc)
+	if v.w != nil {
+		f.out.meter = &v.w.meter
+	}
 	err = f.find(ctx)
 	// What a compaction has made unreadable is no fault of the log, and what was read without a
 	// complaint is incomplete.
@@ -162,6 +168,26 @@ func (v *view) count(ctx context.Context, key, end []byte, at int64) (int64, err
 		return n, nil
 	}
 	return v.visit(ctx, from, to, at)
+}
+
+// counted counts the keys that the writer has counted. How that was done may differ between members: keys
+// of the newest revision are never visited, others may be.
+func (v *view) counted(n, at int64) error {
+	if v.w == nil {
+		return nil
+	}
+	if at == v.rev {
+		n = 1
+	}
+	return v.w.meter.visit(n)
+}
+
+// visited counts keys that the writer has visited.
+func (v *view) visited(n int64) error {
+	if v.w == nil {
+		return nil
+	}
+	return v.w.meter.visit(n)
 }
 
 // rank counts the keys of [from, to) without visiting them, if there is a tree whose counts hold

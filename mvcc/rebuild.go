@@ -44,11 +44,11 @@ type item struct {
 
 // rebuild makes the index of the records of a view, as a compaction at compact leaves it. live is
 // the newest revision that made or deleted a key, as far as that can still be seen. dead are the
-// records below the compact revision that have no place in it.
+// records below the compact revision that have no place in it, largest is the size of the largest record.
 //
 // Workers decode parts of the log side by side and deal the changes out by key; each shard takes
 // its share part by part, in order. Then the shards are sorted side by side and merged.
-func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree[*entry], live int64, dead [][]history.DeadRecord, err error) {
+func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree[*entry], live, largest int64, dead [][]history.DeadRecord, err error) {
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -68,7 +68,7 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 	window := make(chan struct{}, 2*workers)
 	taken := make([]atomic.Int32, len(parts))
 	var failed atomic.Pointer[error]
-	var turn atomic.Int64
+	var turn, most atomic.Int64
 	hash := maphash.MakeSeed()
 
 	var wg sync.WaitGroup
@@ -84,7 +84,7 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 					return
 				}
 				if failed.Load() == nil {
-					d, err := deal(parts[i], workers, hash)
+					d, err := deal(parts[i], workers, hash, &most)
 					if err != nil {
 						failed.CompareAndSwap(nil, &err)
 					}
@@ -115,22 +115,29 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 	}
 	wg.Wait()
 	if err := failed.Load(); err != nil {
-		return nil, 0, nil, *err
+		return nil, 0, 0, nil, *err
 	}
 	for i := range shards {
 		live = max(live, shards[i].live)
 		dead = append(dead, shards[i].dead)
 	}
-	return merge(shards), live, dead, nil
+	return merge(shards), live, most.Load(), dead, nil
 }
 
-// deal decodes a part and deals its changes out to n shards.
-func deal(sc *history.Scanner, n int, seed maphash.Seed) ([][]change, error) {
+// deal decodes a part and deals its changes out to n shards. It raises most to the size of the largest
+// record.
+func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([][]change, error) {
 	out := make([][]change, n)
 	var arena []byte
+	largest := int64(0)
+	defer func() {
+		for was := most.Load(); was < largest && !most.CompareAndSwap(was, largest); was = most.Load() {
+		}
+	}()
 	for sc.Next() {
 		var r record
 		rev := sc.Rev()
+		largest = max(largest, int64(len(sc.Data())))
 		if err := r.decode(sc.Data()); err != nil {
 			return nil, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 		}

@@ -42,6 +42,22 @@ func (r *record) append(dst []byte) []byte {
 	return appendInt(dst, fieldLease, r.lease)
 }
 
+// size returns the size of the encoding.
+func (r *record) size() int {
+	n := 0
+	for _, b := range [...][]byte{r.key, r.value} {
+		if len(b) > 0 {
+			n += frameSize(len(b)) + len(b)
+		}
+	}
+	for _, v := range [...]int64{r.create, r.mod, r.version, r.lease} {
+		if v != 0 {
+			n += 1 + (bits.Len64(uint64(v))+6)/7
+		}
+	}
+	return n
+}
+
 func appendInt(dst []byte, field byte, v int64) []byte {
 	if v == 0 {
 		return dst

@@ -37,6 +37,8 @@ type Options struct {
 	// (kv.LongRecords), whose pieces must be given back, and may have to wait for memory. Default
 	// none: all results lie in one buffer.
 	Ranges *ration.Budget
+	// Limits bound write requests. They must be equal on all members.
+	Limits Limits
 }
 
 // Validate says everything that is wrong with the options.
@@ -47,6 +49,9 @@ func (o Options) Validate() error {
 	}
 	if o.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("mvcc: Parallel %d is negative", o.Parallel))
+	}
+	if err := o.Limits.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -121,13 +126,14 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		}
 	}
 	view := log.View()
-	tree, live, dead, err := rebuild(view, compact, o.Parallel)
+	tree, live, largest, dead, err := rebuild(view, compact, o.Parallel)
 	if err != nil {
 		return nil, fmt.Errorf("mvcc: building the index: %w", err)
 	}
 	rev := max(view.Last(), compact, 1)
 	s.pins.limit = max(o.Pins, 0)
-	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact}
+	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact, largest: largest}
+	s.writer.meter.limits = o.Limits.withDefaults()
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()
 	s.counts.init()

@@ -94,6 +94,9 @@ func branch(r *kv.TxnRequest, holds bool) []kv.Op {
 func (v *view) compare(ctx context.Context, c *kv.Compare) (bool, error) {
 	from, to, single := bounds(c.Key, c.End)
 	if single {
+		if err := v.visited(1); err != nil {
+			return false, err
+		}
 		if e, ok := v.tree.Get(from); ok {
 			if s, ok := e.at(v.rev); ok {
 				return v.compareKey(c, e, s)
@@ -112,6 +115,9 @@ func (v *view) compare(ctx context.Context, c *kv.Compare) (bool, error) {
 			continue
 		}
 		found = true
+		if err := v.visited(1); err != nil {
+			return false, err
+		}
 		if holds, err := v.compareKey(c, it.Value(), s); err != nil || !holds {
 			return false, err
 		}

@@ -39,8 +39,11 @@ type Writer struct {
 	events []kv.Event
 	first  int
 	leased []LeaseChange
-	// tally is what the request under way has done.
+	// tally is what the request under way has done, meter what of it is limited.
 	tally tally
+	meter meter
+	// largest is the size of the largest record that the store has ever had, or more.
+	largest int64
 	// compactions are those of the open batch.
 	compactions []compaction
 	// discard is set while nobody wants to know what ranges find.
@@ -81,6 +84,12 @@ func (w *Writer) Revision() int64 { return w.rev }
 // CompactRevision returns the compact revision, that of the open batch included; -1 is none.
 func (w *Writer) CompactRevision() int64 { return w.compact }
 
+// Pending returns the size of the open batch.
+func (w *Writer) Pending() int { return w.log.Pending() }
+
+// Results returns how many bytes of results the last request has, about.
+func (w *Writer) Results() int64 { return w.meter.result }
+
 // Discard says whether the results of the requests that follow are not wanted by anyone. Ranges in
 // transactions are then not run and previous pairs not read; their results are empty. What the
 // requests do to the store is the same.
@@ -88,7 +97,7 @@ func (w *Writer) Discard(on bool) { w.discard = on }
 
 // Put writes one key.
 //
-// Errors: kv.ErrLeaseNotFound, kv.ErrKeyNotFound, a *FatalError.
+// Errors: kv.ErrLeaseNotFound, kv.ErrKeyNotFound, a *kv.LimitError, a *FatalError.
 func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error) {
 	if err := w.begin(); err != nil {
 		return kv.PutResult{}, err
@@ -98,8 +107,9 @@ func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error
 		return kv.PutResult{}, err
 	}
 	var res kv.PutResult
-	if err := w.put(p, &res); err != nil {
-		return kv.PutResult{}, w.fail("put", err)
+	err := w.exactly(func() error { return w.put(p, &res) })
+	if err != nil {
+		return kv.PutResult{}, w.refuse("put", err)
 	}
 	w.end()
 	return res, nil
@@ -107,37 +117,43 @@ func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error
 
 // DeleteRange deletes the keys of a range, as one revision.
 //
-// Errors: a *FatalError.
+// Errors: a *kv.LimitError, a *FatalError.
 func (w *Writer) DeleteRange(r *kv.DeleteRangeRequest) (kv.DeleteRangeResult, error) {
 	if err := w.begin(); err != nil {
 		return kv.DeleteRangeResult{}, err
 	}
 	var res kv.DeleteRangeResult
-	if err := w.deleteRange(r, &res); err != nil {
-		return kv.DeleteRangeResult{}, w.fail("delete range", err)
+	err := w.exactly(func() error { return w.deleteRange(r, &res) })
+	if err != nil {
+		return kv.DeleteRangeResult{}, w.refuse("delete range", err)
 	}
 	w.end()
 	return res, nil
 }
 
 // DeleteKeys deletes keys, in the order given and as one revision; those that do not exist are passed
-// over.
+// over. It returns the number of keys that it has dealt with: fewer than all if one revision cannot hold
+// the deletions.
 //
 // Errors: a *FatalError.
-func (w *Writer) DeleteKeys(keys []string) error {
+func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
 	if err := w.begin(); err != nil {
-		return err
+		return 0, err
 	}
 	for _, key := range keys {
 		if e, ok := w.tree.Get(key); ok && e.version > 0 {
+			if done > 0 && w.meter.change(w.tombstoneBytes(key)) != nil {
+				break
+			}
 			if err := w.delete(key); err != nil {
-				return w.fail("delete", err)
+				return 0, w.fail("delete", err)
 			}
 			w.tally.deletes++
 		}
+		done++
 	}
 	w.end()
-	return nil
+	return done, nil
 }
 
 // Leases returns the changes of lease attachments in the open batch so far, in order; valid until the
@@ -148,7 +164,7 @@ func (w *Writer) Leases() []LeaseChange { return w.leased }
 // etcd gives them; that of a nested transaction itself is 0.
 //
 // Errors: of the first check that fails, kv.ErrLeaseNotFound, kv.ErrKeyNotFound, kv.ErrFutureRev or
-// a *kv.CompactedError; a *FatalError.
+// a *kv.CompactedError; a *kv.LimitError; a *FatalError.
 func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, error) {
 	if err := w.begin(); err != nil {
 		return nil, err
@@ -156,20 +172,46 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 	v, ctx := w.view(), context.Background()
 	path, err := v.path(ctx, r, w.path[:0])
 	if err != nil {
-		return nil, w.fail("compare", err)
+		return nil, w.refuse("compare", err)
 	}
 	w.path = path
 	if _, err := v.check(r, leases, path); err != nil {
 		return nil, err
 	}
-	t := txn{w: w, ctx: ctx, path: path}
-	res, err := t.run(r)
+	var res *kv.TxnResult
+	before := w.mark()
+	err = w.exactly(func() (err error) {
+		t := txn{w: w, ctx: ctx, path: path}
+		if res, err = t.run(r); refused(err) || err == errRough {
+			if err := w.undo(before); err != nil {
+				return err
+			}
+		}
+		return err
+	})
 	if err != nil {
-		return nil, w.fail("txn", err)
+		return nil, w.refuse("txn", err)
 	}
 	w.end()
 	res.Revision = w.rev
 	return res, nil
+}
+
+// exactly runs a request. If nobody wants its results they are estimated, and read only if the estimate
+// exceeds a limit: then run is called again. One that fails for a limit must have changed nothing.
+func (w *Writer) exactly(run func() error) error {
+	visited := w.meter.visited
+	w.meter.rough = w.discard
+	err := run()
+	if err == errRough {
+		w.meter.reset()
+		w.meter.visited = visited
+		w.discard = false
+		err = run()
+		w.discard = true
+	}
+	w.meter.rough = false
+	return err
 }
 
 // Compact moves the compact revision. What lies below is dropped in the background, see
@@ -194,13 +236,29 @@ func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
 	return kv.CompactResult{Revision: w.rev}, nil
 }
 
-// SetMeta adds a record beside the key space to the batch. The bucket must not be MetaBucket.
-func (w *Writer) SetMeta(m history.Meta) error {
+// SetMeta adds records that are not of the key space to the batch, all or none. The bucket must not be
+// MetaBucket.
+//
+// Errors: a *kv.LimitError, a *FatalError.
+func (w *Writer) SetMeta(records ...history.Meta) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
-	if err := w.log.AppendMeta(m); err != nil {
-		return w.fail("meta record", err)
+	sum := int64(0)
+	for i := range records {
+		size := history.MetaBytes(&records[i])
+		if err := w.meter.record(size); err != nil {
+			return err
+		}
+		sum += int64(size) + history.RecordOverhead
+	}
+	if err := w.meter.change(sum); err != nil {
+		return err
+	}
+	for i := range records {
+		if err := w.log.AppendMeta(records[i]); err != nil {
+			return w.fail("meta record", err)
+		}
 	}
 	return nil
 }
@@ -262,6 +320,7 @@ func (w *Writer) begin() error {
 		w.held, w.open = true, true
 	}
 	w.subs, w.tally = 0, tally{}
+	w.meter.reset()
 	return nil
 }
 
@@ -285,6 +344,15 @@ func (w *Writer) fail(op string, err error) error {
 	return w.err
 }
 
+// refuse passes on the error of a limit, which came before anything was written. Every other error ends
+// the life of the writer.
+func (w *Writer) refuse(op string, err error) error {
+	if refused(err) {
+		return err
+	}
+	return w.fail(op, err)
+}
+
 // view returns the state that the request under way sees, valid until its next change.
 func (w *Writer) view() view {
 	v := view{s: w.s, w: w}
@@ -304,9 +372,34 @@ func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
 	defer sc.free()
 	sc.view = w.view()
 	if w.discard {
-		return &kv.RangeResult{Revision: sc.view.rev}, nil
+		if ok, err := w.estimate(&sc.view, r); ok || err != nil {
+			return &kv.RangeResult{Revision: sc.view.rev}, err
+		}
 	}
 	return sc.view.rangeKeys(context.Background(), r, sc)
+}
+
+// estimate counts a range that is not run, with no less than running it would count. It returns false if
+// only running it tells.
+func (w *Writer) estimate(v *view, r *kv.RangeRequest) (bool, error) {
+	from, to, single := bounds(r.Key, r.End)
+	n, visited := int64(1), int64(1)
+	switch {
+	case single:
+	case r.Revision > 0 && r.Revision < v.rev:
+		return false, nil
+	case !r.CountOnly:
+		n = int64(v.tree.Count(from, to))
+		if find := planOf(r).find; find > 0 {
+			n = min(n, int64(find))
+		}
+		visited = n + 1
+	}
+	if err := w.meter.visit(visited); err != nil {
+		return true, err
+	}
+	// Sorting by value holds all values twice, next to the answer.
+	return true, w.meter.read(n * (3*w.largest + hitSize))
 }
 
 // put makes a put whose checks have passed.
@@ -344,7 +437,7 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	w.publish(kv.Event{Rev: rev, Create: rec.create == rec.mod, Key: ref[from:to:to], KV: ref}, old, rec.lease)
 	res.Revision = rev.Main
 	w.tally.puts++
-	w.s.counts.putBytes.Add(uint64(len(rec.key) + len(rec.value)))
+	w.tally.putBytes += uint64(len(rec.key) + len(rec.value))
 	return nil
 }
 
@@ -352,6 +445,11 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutResult) error {
 	if p.IgnoreLease {
 		rec.lease = e.lease
+	}
+	if p.PrevKV && w.discard {
+		if err := w.meter.read(w.largest); err != nil {
+			return err
+		}
 	}
 	if !p.IgnoreValue && (!p.PrevKV || w.discard) {
 		return nil
@@ -362,14 +460,17 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutRe
 		return fmt.Errorf("the index has lost the key %q: %w", p.Key, kv.ErrCorrupt)
 	}
 	dst := w.prev[:0]
-	if p.PrevKV {
+	if p.PrevKV && !w.discard {
 		dst = nil
 	}
 	b, err := v.record(s.rev, dst)
 	if err != nil {
 		return err
 	}
-	if p.PrevKV {
+	if p.PrevKV && !w.discard {
+		if err := w.meter.read(int64(len(b))); err != nil {
+			return err
+		}
 		res.PrevKV = b
 	} else if cap(b) <= maxScratch {
 		w.prev = b
@@ -386,15 +487,17 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutRe
 
 func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult) error {
 	from, to, single := bounds(r.Key, r.End)
-	keys := w.keys[:0]
+	keys, sum := w.keys[:0], int64(0)
 	if single {
 		if e, ok := w.tree.Get(from); ok && e.version > 0 {
 			keys = append(keys, from)
+			sum = w.tombstoneBytes(from)
 		}
 	} else {
-		for it := w.tree.View().Range(from, to); it.Next(); {
+		for it := w.tree.View().Range(from, to); it.Next() && sum <= w.meter.limits.ChangeBytes; {
 			if it.Live() {
 				keys = append(keys, it.Key())
+				sum += w.tombstoneBytes(it.Key())
 			}
 		}
 	}
@@ -405,7 +508,14 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 			w.keys = keys[:0]
 		}
 	}()
-	if r.PrevKV && !w.discard && len(keys) > 0 {
+	if err := w.meter.change(sum); err != nil {
+		return err
+	}
+	if r.PrevKV && w.discard {
+		if err := w.meter.read(int64(len(keys)) * w.largest); err != nil {
+			return err
+		}
+	} else if r.PrevKV && len(keys) > 0 {
 		v := w.view()
 		var sc scratch
 		for _, key := range keys {
@@ -418,6 +528,7 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 		}
 		var out gather
 		out.init(nil, &res.PrevKVs, &sc)
+		out.meter = &w.meter
 		if err := out.fetch(context.Background(), v.records(), hitRevs(&sc)); err != nil {
 			return err
 		}
@@ -462,14 +573,31 @@ func (w *Writer) append(rev kv.Rev, rec *record, tombstone bool) (ref []byte, er
 		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main, int64(maxSub))
 	}
 	w.buf = rec.append(w.buf[:0])
-	ref, err = w.log.AppendKV(rev, tombstone, w.buf)
+	size := len(w.buf)
+	if !tombstone {
+		// Deletions are checked all at once before.
+		if err = w.meter.record(size); err == nil {
+			err = w.meter.change(int64(size) + history.RecordOverhead)
+		}
+	}
+	if err == nil {
+		ref, err = w.log.AppendKV(rev, tombstone, w.buf)
+	}
 	if cap(w.buf) > maxScratch {
 		w.buf = nil
 	}
 	if err == nil {
 		w.subs++
+		w.meter.write(size)
+		w.largest = max(w.largest, int64(size))
 	}
 	return ref, err
+}
+
+// tombstoneBytes returns what the deletion of a key takes in a batch.
+func (w *Writer) tombstoneBytes(key string) int64 {
+	rec := record{key: raw(key), mod: w.rev + 1}
+	return int64(rec.size()) + history.RecordOverhead
 }
 
 // maxScratch is the size above which working memory is not kept.

@@ -78,12 +78,10 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 			}
 		}
 	}
-	if len(a.batches) > 0 {
-		if err := a.write(); err != nil {
-			return err
-		}
-		clear(a.batches)
+	if err := a.write(a.batches); err != nil {
+		return err
 	}
+	clear(a.batches)
 	// The log begins behind the snapshot now, for good: a restart installs it if this process does
 	// not come to it. It goes behind what is still to be applied, and before raft hears of it, and
 	// so before all that comes after it.
@@ -99,6 +97,48 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 	return nil
 }
 
+// write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no
+// bound of its own: a follower takes all that leaders send it.
+//
+// After a crash the log may end with any of the groups. The hard state of a batch that is divided is in its
+// last group: its commit index may be that of the last entry. No promise leaves the member before all
+// groups are durable.
+func (a *appender) write(batches []wal.Batch) error {
+	for len(batches) > 0 {
+		i, k := fit(batches, a.n.cfg.MaxGroup)
+		group := batches[:i:i]
+		if k > 0 {
+			b := &batches[i]
+			group = append(group, wal.Batch{Snapshot: b.Snapshot, Entries: b.Entries[:k:k], Sync: true})
+			*b = wal.Batch{HardState: b.HardState, Entries: b.Entries[k:], Sync: true}
+		}
+		if err := a.writeGroup(group); err != nil {
+			return err
+		}
+		batches = batches[i:]
+	}
+	return nil
+}
+
+// entryOverhead is more than what the log adds to the data of an entry.
+const entryOverhead = 32
+
+// fit returns how many batches, and how many entries of the next one, have no more than limit bytes of
+// entries, and one entry at least.
+func fit(batches []wal.Batch, limit uint64) (i, k int) {
+	size := uint64(0)
+	for i := range batches {
+		for k, e := range batches[i].Entries {
+			n := uint64(len(e.GetData())) + entryOverhead
+			if size > 0 && size+n > limit {
+				return i, k
+			}
+			size += n
+		}
+	}
+	return len(batches), 0
+}
+
 const (
 	// appendPause is how long after an append that lacked a resource it is tried again.
 	appendPause = 200 * time.Millisecond
@@ -107,11 +147,11 @@ const (
 	appendTries = 3
 )
 
-// write writes the batches. While the log lacks space, file descriptors or memory it waits: nothing is
+// writeGroup writes a group. While the log lacks space, file descriptors or memory it waits: nothing is
 // acknowledged meanwhile, and the others of the cluster go on. Its error is ErrStopped or one of the log.
-func (a *appender) write() error {
+func (a *appender) writeGroup(batches []wal.Batch) error {
 	for try := 1; ; try++ {
-		err := a.n.cfg.Log.Append(a.batches...)
+		err := a.n.cfg.Log.Append(batches...)
 		switch {
 		case err == nil:
 			if try > 1 {

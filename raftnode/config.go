@@ -87,6 +87,9 @@ type Config struct {
 	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
 	// default 64 MiB. Proposals beyond are dropped.
 	MaxUncommitted uint64
+	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB. One
+	// entry is always appended.
+	MaxGroup uint64
 	// MaxInFlight bounds the entries a leader has proposed and not yet committed, and the own
 	// proposals of any member among several that have no outcome, in number; default 2. More waits
 	// in Proposals, where it becomes one larger entry.
@@ -112,6 +115,9 @@ func (c *Config) setDefaults() {
 	if c.MaxUncommitted == 0 {
 		c.MaxUncommitted = 64 << 20
 	}
+	if c.MaxGroup == 0 {
+		c.MaxGroup = 64 << 20
+	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 2
 	}
@@ -132,6 +138,7 @@ func (c *Config) Validate() error {
 	bad(c.Ticks != nil, "no clock")
 	bad(c.HeartbeatTicks > 0, "heartbeat of %d ticks", c.HeartbeatTicks)
 	bad(c.ElectionTicks > c.HeartbeatTicks, "election of %d ticks, heartbeat of %d", c.ElectionTicks, c.HeartbeatTicks)
+	bad(c.MaxGroup <= wal.MaxGroupBytes/4, "groups of %d bytes, the most is %d", c.MaxGroup, wal.MaxGroupBytes/4)
 	bad(c.MaxInFlight > 0, "%d entries in flight", c.MaxInFlight)
 	return errors.Join(errs...)
 }

@@ -8,7 +8,8 @@
 // It does no I/O and never blocks on anything but new work.
 //
 // The append goroutine is the only one that writes the Log. It takes every append that waits,
-// writes them as one group with at most one sync, and only then releases their responses, in order.
+// writes them as one group with at most one sync, or as several if they have more than MaxGroup bytes
+// of entries, and only then releases their responses, in order.
 //
 // Entries to apply wait in a queue that Committed takes from. The queue is bounded by raft itself,
 // which keeps at most MaxApplying bytes of entries handed out and not yet acknowledged by Applied.

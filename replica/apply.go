@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,8 @@ type applier struct {
 	term uint64
 	// confs are the groups of configuration changes in the run under way.
 	confs []*group
-	// claimed is the group of the entry under way, if its waiters are here.
+	// claimed is the group of the entry under way, if its waiters are here. It is among groups or confs
+	// once all of the entry is carried out.
 	claimed *group
 	wanted  func(fsm.Header) bool
 	// began is when the request under way began.
@@ -52,11 +54,23 @@ type publisher interface {
 }
 
 func (a *applier) init(r *Replica, m *fsm.Machine) {
-	a.r, a.machine, a.hub, a.done = r, m, r.hub, make(chan struct{})
+	a.r, a.hub, a.done = r, r.hub, make(chan struct{})
 	a.wanted = a.claim
-	m.Observe(a.observe)
-	a.term = r.now().log.Applied().Term
+	a.adopt(m)
+	a.at = r.now().log.Applied()
+	a.term = a.at.Term
 }
+
+// adopt takes up a state machine.
+func (a *applier) adopt(m *fsm.Machine) {
+	a.machine = m
+	m.Observe(a.observe)
+	m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))
+}
+
+// partFactor times MaxBatchBytes is what an entry may write to a batch before the rest of it goes to the next
+// one. Most groups fill an entry of that size, and write little more than they hold: they are not divided.
+const partFactor = 4
 
 // claim takes the group of an entry from the queue. From here on its waiters wait for this goroutine.
 func (a *applier) claim(h fsm.Header) bool {
@@ -93,6 +107,9 @@ func (a *applier) run() {
 			for _, g := range append(a.groups, a.confs...) {
 				g.resolve(kv.ErrStopped)
 			}
+			if a.claimed != nil {
+				a.claimed.resolve(kv.ErrStopped)
+			}
 			if !errors.Is(err, errStopped) {
 				a.r.fail(err)
 			}
@@ -126,7 +143,7 @@ func (a *applier) apply(run []*raftpb.Message) error {
 			if err := a.entry(e); err != nil {
 				return err
 			}
-			if a.bytes >= a.r.cfg.MaxBatchBytes {
+			if max(a.bytes, a.machine.Pending()) >= a.r.cfg.MaxBatchBytes {
 				if err := a.commit(); err != nil {
 					return err
 				}
@@ -148,21 +165,27 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	}
 	a.claimed, a.began = nil, time.Now()
 	out, err := a.machine.Apply(e, a.wanted)
-	if e.GetType() != raftpb.EntryNormal {
-		a.claim(out.Header)
-	}
-	if a.claimed != nil {
-		a.claimed.results = append(a.claimed.results, out.Results...)
-		if a.claimed.conf {
-			a.confs = append(a.confs, a.claimed)
-		} else {
-			a.groups = append(a.groups, a.claimed)
+	for ; err == nil && out.More; out, err = a.machine.Apply(e, a.wanted) {
+		a.take(&out)
+		if err := a.commitPart(); err != nil {
+			return err
 		}
 	}
 	if err != nil {
 		return err
 	}
-	a.tokens = append(a.tokens, out.Tokens...)
+	if e.GetType() != raftpb.EntryNormal {
+		a.claim(out.Header)
+	}
+	a.take(&out)
+	switch g := a.claimed; {
+	case g == nil:
+	case g.conf:
+		a.confs = append(a.confs, g)
+	default:
+		a.groups = append(a.groups, g)
+	}
+	a.claimed = nil
 	if out.ConfChange != nil {
 		cc := out.ConfChange
 		if a.r.forcing.Load() {
@@ -182,11 +205,36 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	return nil
 }
 
+// take takes up what an entry, or a part of it, has come to.
+func (a *applier) take(out *fsm.Outcome) {
+	if a.claimed != nil {
+		a.claimed.results = append(a.claimed.results, out.Results...)
+	}
+	a.tokens = append(a.tokens, out.Tokens...)
+}
+
 // commit makes the batch readable, publishes it, and tells those who wait: in this order.
 func (a *applier) commit() error {
 	if a.at.Index <= a.r.applied.Load() {
 		return nil
 	}
+	return a.commitBatch()
+}
+
+// commitPart is commit in the middle of an entry: the position stays in front of it. Requests of the entry
+// that are carried out have their outcome.
+func (a *applier) commitPart() error {
+	if err := a.commitBatch(); err != nil {
+		return err
+	}
+	if g := a.claimed; g != nil {
+		g.marks.applied = time.Since(g.begun)
+		g.resolveDone()
+	}
+	return nil
+}
+
+func (a *applier) commitBatch() error {
 	r, began := a.r, time.Now()
 	users := a.machine.Auth()
 	usersChanged := r.auth.restrict(users)
@@ -220,9 +268,7 @@ func (a *applier) commit() error {
 	r.readers.advance(a.at.Index)
 	for i, g := range a.groups {
 		g.marks.applied = time.Since(g.begun)
-		for k, w := range g.waiters {
-			w.resolve(g.results[k], g.marks)
-		}
+		g.resolveDone()
 		r.queue.release(g)
 		a.groups[i] = nil
 	}
@@ -263,7 +309,11 @@ func (a *applier) commitStore() (mvcc.Published, error) {
 // expire answers requests of the batch that began before a time and cannot be committed yet: the
 // keeper does not see them any more. They may still take effect.
 func (a *applier) expire(before time.Time) {
-	for _, g := range a.groups {
+	groups := a.groups
+	if a.claimed != nil {
+		groups = append(slices.Clip(groups), a.claimed)
+	}
+	for _, g := range groups {
 		if len(g.waiters) == 0 || !g.begun.Before(before) {
 			continue
 		}

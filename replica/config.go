@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/cluster"
+	"vigil/fsm"
 	"vigil/history"
 	"vigil/internal/vfs"
 	"vigil/mvcc"
@@ -60,14 +61,16 @@ type Config struct {
 	WarnApply, NoteSteps time.Duration
 	// Tracer is told the steps of requests, if it is set.
 	Tracer Tracer
-	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB.
+	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB, at most
+	// fsm.MaxRequestBytes.
 	MaxRequestBytes int
 	// MaxGroupBytes is the size at which a group takes no more requests; by default 1 MiB. A
 	// larger request makes a group of its own.
 	MaxGroupBytes int
 	// MaxGroupRequests is the number of requests at which a group takes no more; by default 4096.
 	MaxGroupRequests int
-	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB.
+	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB, or two
+	// of the largest requests.
 	MaxPendingBytes int64
 	// MaxInFlight bounds the groups that are proposed and not committed; by default 2. Requests
 	// beyond wait and become one larger group.
@@ -75,8 +78,9 @@ type Config struct {
 	// MaxApplyLag is the number of entries committed and not applied at which writes are refused;
 	// by default 5000.
 	MaxApplyLag uint64
-	// MaxBatchBytes is the size of entries at which the apply goroutine ends a batch of the store;
-	// by default 1 MiB. All entries that are waiting share a batch up to that.
+	// MaxBatchBytes is the size of entries, or of what they write, at which the apply goroutine ends a batch
+	// of the store; by default 1 MiB. All entries that are waiting share a batch up to that. An entry that
+	// writes several times as much is divided.
 	MaxBatchBytes int
 
 	// SnapshotCount is the number of requests, and SnapshotBytes that of the bytes of entries,
@@ -172,7 +176,7 @@ func (c Config) withDefaults() Config {
 	or(&c.MaxRequestBytes, 3<<19)
 	or(&c.MaxGroupBytes, 1<<20)
 	or(&c.MaxGroupRequests, 4096)
-	or(&c.MaxPendingBytes, 64<<20)
+	or(&c.MaxPendingBytes, max(64<<20, 2*int64(c.MaxRequestBytes)))
 	or(&c.MaxInFlight, 2)
 	or(&c.MaxApplyLag, 5000)
 	or(&c.MaxBatchBytes, 1<<20)
@@ -201,6 +205,12 @@ func or[T comparable](field *T, value T) {
 	}
 }
 
+// The most that MaxGroupBytes and MaxBatchBytes may be.
+const (
+	maxGroup = 4 << 20
+	maxBatch = 64 << 20
+)
+
 // Validate names every field that is wrong.
 func (c Config) Validate() error {
 	var errs []error
@@ -216,8 +226,12 @@ func (c Config) Validate() error {
 	require(c.TickInterval >= 0, "tick interval %v", c.TickInterval)
 	require(c.ElectionTicks == 0 || c.ElectionTicks > 1, "election timeout of %d ticks", c.ElectionTicks)
 	require(c.RequestTimeout >= 0, "request timeout %v", c.RequestTimeout)
-	require(c.MaxRequestBytes >= 0, "request limit of %d bytes", c.MaxRequestBytes)
-	require(c.MaxGroupBytes >= 0, "group limit of %d bytes", c.MaxGroupBytes)
+	require(c.MaxRequestBytes >= 0 && c.MaxRequestBytes <= fsm.MaxRequestBytes, "request limit of %d bytes, the most is %d", c.MaxRequestBytes, fsm.MaxRequestBytes)
+	require(c.MaxGroupBytes >= 0 && c.MaxGroupBytes <= maxGroup, "group limit of %d bytes, the most is %d", c.MaxGroupBytes, maxGroup)
+	require(c.MaxBatchBytes >= 0 && c.MaxBatchBytes <= maxBatch, "batch limit of %d bytes, the most is %d", c.MaxBatchBytes, maxBatch)
+	if err := cluster.CheckClientURLs(c.ClientURLs); err != nil {
+		errs = append(errs, fmt.Errorf("replica: %w", err))
+	}
 	require(c.MaxInFlight >= 0, "%d groups in flight", c.MaxInFlight)
 	return errors.Join(errs...)
 }

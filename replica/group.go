@@ -72,6 +72,19 @@ const keepGroup = 1 << 20
 // resolve gives every waiter of g the same error.
 func (g *group) resolve(err error) {
 	for _, w := range g.waiters {
-		w.resolve(fsm.Result{Err: err}, g.marks)
+		if w != nil {
+			w.resolve(fsm.Result{Err: err}, g.marks)
+		}
+	}
+}
+
+// resolveDone gives the waiters of g the results that there are. A waiter that was given its result before
+// may be that of another request by now, so it is forgotten.
+func (g *group) resolveDone() {
+	for k, w := range g.waiters[:min(len(g.waiters), len(g.results))] {
+		if w != nil {
+			w.resolve(g.results[k], g.marks)
+			g.waiters[k], g.results[k] = nil, fsm.Result{}
+		}
 	}
 }

@@ -184,8 +184,8 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	}
 	// From here on the new state is what everyone sees. Watchers hear of it when it can be read, and
 	// whoever waits for the position after that.
-	machine.Observe(a.observe)
-	a.machine, a.at, a.term = machine, at, max(a.term, at.Term)
+	a.adopt(machine)
+	a.at, a.term = at, max(a.term, at.Term)
 	a.tokens = a.tokens[:0]
 	usersChanged := r.auth.restrict(machine.Auth())
 	r.home.Store(h)

@@ -94,7 +94,7 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	size := len(buf) - before
 	switch {
 	case err != nil:
-	case size > q.maxRequest:
+	case size > q.maxRequest && fromClient(r):
 		err = kv.ErrRequestTooLarge
 	case q.mu.bytes+int64(size) > q.maxPending:
 		err = kv.ErrTooManyRequests
@@ -116,6 +116,16 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 		q.end()
 	}
 	return wake, nil
+}
+
+// fromClient reports whether a client asks for r. What members ask for is bounded by themselves and goes on
+// with any limit for clients.
+func fromClient(r *fsm.Request) bool {
+	switch r.Kind() {
+	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion:
+		return false
+	}
+	return true
 }
 
 // end lets no more requests into the group that is being filled. mu is held.

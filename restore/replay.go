@@ -46,7 +46,7 @@ func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 		if err := r.entry(e); err != nil {
 			return nil, fmt.Errorf("entry %d of the raft log: %w", e.GetIndex(), err)
 		}
-		if i%256 == 255 || i == len(entries)-1 {
+		if i%256 == 255 || i == len(entries)-1 || m.Pending() >= fsm.DefaultBatchBytes {
 			if _, err := m.Commit(history.Applied{}); err != nil {
 				return nil, err
 			}
@@ -90,8 +90,16 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 		return err
 	}
 	fsm.PutHeader(group, fsm.Header{Proposer: r.proposer, Count: 1})
-	_, err = r.m.Apply(&raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}, func(fsm.Header) bool { return false })
-	return err
+	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
+	for {
+		out, err := r.m.Apply(entry, func(fsm.Header) bool { return false })
+		if err != nil || !out.More {
+			return err
+		}
+		if _, err := r.m.Commit(history.Applied{}); err != nil {
+			return err
+		}
+	}
 }
 
 // request turns a request of etcd into one of the state machine, nil if it changes nothing here.

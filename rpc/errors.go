@@ -92,6 +92,9 @@ func statusOf(err error) error {
 	if large := (*kv.TooLargeError)(nil); errors.As(err, &large) {
 		return status.Errorf(codes.ResourceExhausted, "grpc: trying to send message larger than max (%d vs. %d)", large.Size, large.Limit)
 	}
+	if limit := (*kv.LimitError)(nil); errors.As(err, &limit) {
+		return status.Error(codes.InvalidArgument, "etcdserver: "+limit.Error())
+	}
 	for i := range table {
 		if errors.Is(err, table[i].from) {
 			return table[i].to

@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"vigil/cluster"
 	"vigil/compactor"
+	"vigil/fsm"
 	"vigil/ration"
 )
+
+// maxTxnOps is the most that Config.MaxTxnOps may be.
+const maxTxnOps = 1 << 20
 
 // Validate reports every field that cannot work, in the words of the command line's flags. It
 // expects defaults to be filled in.
@@ -73,12 +78,14 @@ func (c Config) Validate() error {
 	if c.ElectionTimeout > 50*time.Second {
 		bad("--election-timeout: %v is more than 50 s", c.ElectionTimeout)
 	}
-	if c.MaxTxnOps < 1 {
-		bad("--max-txn-ops: %d is less than 1", c.MaxTxnOps)
+	if c.MaxTxnOps < 1 || c.MaxTxnOps > maxTxnOps {
+		bad("--max-txn-ops: %d is outside 1 to %d", c.MaxTxnOps, maxTxnOps)
 	}
-	// Requests travel in raft entries and gRPC messages whose lengths are 32-bit numbers.
-	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > 1<<30 {
-		bad("--max-request-bytes: %d is outside 1 to %d", c.MaxRequestBytes, 1<<30)
+	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > fsm.MaxRequestBytes {
+		bad("--max-request-bytes: %d is outside 1 to %d, which is what a record of the store holds", c.MaxRequestBytes, fsm.MaxRequestBytes)
+	}
+	if err := cluster.CheckClientURLs(c.AdvertiseClientURLs); err != nil {
+		bad("--advertise-client-urls: %v", err)
 	}
 	if c.MaxRangeBytesInFlight < ration.MinLimit {
 		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight, ration.MinLimit)

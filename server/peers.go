@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/cluster"
+	"vigil/fsm"
 	"vigil/kv"
 	"vigil/peer"
 	"vigil/replica"
@@ -84,8 +85,9 @@ func (m *Member) openTransport() error {
 		HTTP:      true,
 		Logger:    m.log,
 		ClientTLS: m.peerTLS.client,
-		// A message has an entry at least, and one of the largest request may be alone in it.
-		MaxMessageBytes: max(64<<20, m.cfg.MaxRequestBytes+(8<<20)),
+		// A message has an entry at least, and one of the largest request may be alone in it. Other members
+		// may allow larger requests than this one.
+		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,
 	}
 	if m.cfg.PeerTLS.serves() {
 		o.ServerTLS = m.peerTLS.server
