@@ -117,6 +117,8 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 		return err
 	}
 	req := r.RangeRequest
+	// What is sorted by has no meaning without an order, and the next chunk begins behind the last key of this one.
+	req.Sort, req.Order = kv.SortByKey, kv.SortNone
 	limited, left := req.Limit > 0, req.Limit
 	size := int64(firstChunk)
 	var newest, count int64
