@@ -15,15 +15,16 @@ import (
 // loan is the memory of one read that may take it from a budget.
 type loan struct {
 	budget *ration.Budget
-	lease  *ration.Lease // nil until it is needed
+	ctx    context.Context // names the holders
+	lease  *ration.Lease   // nil until it is needed
 	done   bool
 }
 
 // begin begins a read of what readers see now.
-func (sc *scratch) begin(s *Store) *view {
+func (sc *scratch) begin(ctx context.Context, s *Store) *view {
 	sc.view = s.read()
 	if s.opts.Ranges != nil {
-		sc.loan.budget = s.opts.Ranges
+		sc.loan.budget, sc.loan.ctx = s.opts.Ranges, ctx
 		sc.view.loan = &sc.loan
 	}
 	return &sc.view
@@ -190,7 +191,7 @@ func (g *gather) expect(size, n int) int64 {
 // lengthen begins to use pieces.
 func (g *gather) lengthen() error {
 	if g.loan.lease == nil {
-		g.loan.lease = g.loan.budget.Lease()
+		g.loan.lease = g.loan.budget.Lease(g.loan.ctx)
 	}
 	g.long = &kv.LongRecords{Lender: g.loan.lease}
 	if g.kvs.Len() == 0 {
@@ -268,7 +269,7 @@ func (g *gather) charge(n int) error {
 		return nil
 	}
 	if g.loan.lease == nil {
-		g.loan.lease = g.loan.budget.Lease()
+		g.loan.lease = g.loan.budget.Lease(g.loan.ctx)
 	}
 	return g.loan.lease.Charge(int64(n), 0)
 }

@@ -166,7 +166,7 @@ func TestLargeTxn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// While another holds memory it has to wait; before that it gives back what it had.
-	other := budget.Force(1 << 20)
+	other := budget.Force(t.Context(), 1<<20)
 	done := make(chan error)
 	go func() {
 		got, err := lending.ReadTxn(t.Context(), txn)
@@ -196,7 +196,7 @@ func TestLargeTxn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// And so does one whose client goes away while it waits.
-	other = budget.Force(4 << 20)
+	other = budget.Force(t.Context(), 4<<20)
 	defer other.Abandon()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

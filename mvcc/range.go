@@ -19,7 +19,7 @@ func (s *Store) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult,
 	sc := getScratch()
 	defer sc.free()
 	for {
-		v := sc.begin(s)
+		v := sc.begin(ctx, s)
 		res, err := v.rangeKeys(ctx, r, sc)
 		if again, err := sc.again(ctx, err); !again {
 			if err != nil {

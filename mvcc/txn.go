@@ -25,7 +25,7 @@ func (s *Store) ReadTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, e
 	sc := getScratch()
 	defer sc.free()
 	for {
-		v := sc.begin(s)
+		v := sc.begin(ctx, s)
 		res, err := v.readTxn(ctx, r, sc)
 		if again, err := sc.again(ctx, err); !again {
 			if err != nil {

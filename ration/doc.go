@@ -16,7 +16,9 @@
 //
 //  1. Leases that wait hold nothing, so no two can wait for each other.
 //  2. What is held is at most the limit, unless a single lease holds all of it or Force was used.
-//  3. Those who wait are served in the order in which they first had to; nobody who has not been
-//     admitted overtakes them.
-//  4. Every lease that was settled and returned, or abandoned, leaves nothing behind.
+//  3. Those who wait are served in the order in which they first had to, and nobody who has not been admitted
+//     overtakes them, but for this: an eighth of the limit is kept for answers of up to a 64th of it, which
+//     do not wait for larger ones; and who waits because its own holders have their share holds up nobody else.
+//  4. A holder has its part of the limit at most, unless it holds a single lease or Force was used.
+//  5. Every lease that was settled and returned, or abandoned, leaves nothing behind.
 package ration

@@ -12,7 +12,8 @@ var ErrFull = errors.New("ration: no room")
 
 // Lease is the memory of one answer.
 type Lease struct {
-	b *Budget
+	b       *Budget
+	holders []Holder // for whom it is
 
 	// used is the memory taken so far, pieces what of it are pieces. Owned by the builder.
 	used   int64
@@ -29,15 +30,41 @@ type Lease struct {
 	over     bool // abandoned
 }
 
-// Lease begins an answer.
-func (b *Budget) Lease() *Lease { return &Lease{b: b} }
+// Lease begins an answer for the holders that ctx names.
+func (b *Budget) Lease(ctx context.Context) *Lease { return &Lease{b: b, holders: holdersOf(ctx)} }
+
+// Holder is somebody for whom answers are made, and may have one Part of the limit in all.
+type Holder struct {
+	Key  any // comparable
+	Part int64
+}
+
+// Holders are those for whom an answer is made, a connection and a user for example. They are asked for when it
+// is no small one.
+type Holders interface {
+	Holders(context.Context) []Holder
+}
+
+type holdersKey struct{}
+
+// WithHolders returns a context for answers that are made for holders.
+func WithHolders(ctx context.Context, h Holders) context.Context {
+	return context.WithValue(ctx, holdersKey{}, h)
+}
+
+func holdersOf(ctx context.Context) []Holder {
+	if h, ok := ctx.Value(holdersKey{}).(Holders); ok {
+		return h.Holders(ctx)
+	}
+	return nil
+}
 
 // Force makes a lease of an answer of n bytes that was built without asking. It counts from now on.
-func (b *Budget) Force(n int64) *Lease {
-	l := &Lease{b: b, used: n, reserved: n, took: true}
+func (b *Budget) Force(ctx context.Context, n int64) *Lease {
+	l := &Lease{b: b, holders: holdersOf(ctx), used: n, took: true}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.held += n
+	b.change(l, n)
 	return l
 }
 
@@ -78,17 +105,16 @@ func (l *Lease) reserve(n int64) bool {
 	b := l.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	more := n - l.reserved
 	switch {
 	case b.mu.held == l.reserved && (l.reserved > 0 || len(b.mu.queue) == 0):
 		// Alone. What is larger than the limit is admitted then.
-	case b.mu.held+more > b.limit:
-		return false
 	case l.reserved == 0 && len(b.mu.queue) > 0:
 		return false // others were first
+	case !b.within(l, n) || !b.room(l, n, false):
+		return false
 	}
-	b.mu.held += more
-	l.reserved, l.took = n, true
+	b.change(l, n-l.reserved)
+	l.took = true
 	return true
 }
 
@@ -115,10 +141,9 @@ func (l *Lease) Wait(ctx context.Context) error {
 	turn := make(chan struct{})
 	begun := time.Now()
 	b.mu.Lock()
-	held := l.reserved
-	l.reserved, l.turn = 0, turn
+	b.change(l, -l.reserved)
+	l.turn = turn
 	b.enqueue(l)
-	b.mu.held -= held
 	b.serve()
 	b.mu.Unlock()
 
@@ -141,9 +166,7 @@ func (l *Lease) Wait(ctx context.Context) error {
 		b.mu.queue = slices.Delete(b.mu.queue, i, i+1)
 		b.serve() // it may have been in the way
 	} else {
-		n := l.reserved
-		l.reserved = 0
-		b.release(n)
+		b.release(l, l.reserved)
 	}
 	return err
 }
@@ -162,9 +185,7 @@ func (l *Lease) Settle() bool {
 	if keep <= FreeSize {
 		keep = 0
 	}
-	n := l.reserved - keep
-	l.reserved = keep
-	b.release(n)
+	b.release(l, l.reserved-keep)
 	return keep > 0
 }
 
@@ -182,9 +203,7 @@ func (l *Lease) Sent(n int64) {
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
 	if !l.over {
-		n = min(n, l.reserved)
-		l.reserved -= n
-		l.b.release(n)
+		l.b.release(l, min(n, l.reserved))
 	}
 }
 
@@ -196,9 +215,8 @@ func (l *Lease) Abandon() {
 	}
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
-	n := l.reserved
-	l.over, l.reserved = true, 0
-	l.b.release(n)
+	l.over = true
+	l.b.release(l, l.reserved)
 }
 
 // Held returns how many bytes are counted.

@@ -3,6 +3,7 @@ package ration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -63,12 +64,12 @@ func TestNew(t *testing.T) {
 func TestSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		big := b.Lease()
+		big := b.Lease(t.Context())
 		list := take(t, big, MinLimit/PieceSize)
 		if !big.Settle() {
 			t.Fatal("a large answer is not counted")
 		}
-		waiter := b.Lease()
+		waiter := b.Lease(t.Context())
 		if _, err := pieces(waiter, 10, 0); err != ErrFull {
 			t.Fatalf("error %v", err)
 		}
@@ -82,7 +83,7 @@ func TestSmall(t *testing.T) {
 		if s := b.Stats(); s.Waiting != 1 || s.Held != MinLimit {
 			t.Fatalf("%+v", s)
 		}
-		small := b.Lease()
+		small := b.Lease(t.Context())
 		kept := take(t, small, FreeSize/PieceSize)
 		if small.Settle() || small.Held() != 0 {
 			t.Fatal("a small answer is counted")
@@ -106,11 +107,11 @@ func TestSmall(t *testing.T) {
 func TestLargerThanLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		first := b.Lease()
+		first := b.Lease(t.Context())
 		list := take(t, first, 5)
 		first.Settle()
 		const n = 3 * MinLimit / PieceSize
-		huge := b.Lease()
+		huge := b.Lease(t.Context())
 		if _, err := pieces(huge, n, 3*MinLimit); err != ErrFull {
 			t.Fatalf("error %v", err)
 		}
@@ -132,7 +133,7 @@ func TestLargerThanLimit(t *testing.T) {
 		list = take(t, huge, n)
 		huge.Settle()
 		wantHeld(t, b, 3*MinLimit)
-		other := b.Lease()
+		other := b.Lease(t.Context())
 		if _, err := pieces(other, 5, 0); err != ErrFull {
 			t.Fatalf("beside one above the limit: %v", err)
 		}
@@ -151,14 +152,14 @@ func TestLargerThanLimit(t *testing.T) {
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		first := b.Lease()
+		first := b.Lease(t.Context())
 		list := take(t, first, MinLimit/PieceSize)
 		first.Settle()
 		var order []int
 		var mu sync.Mutex
 		for i := range 3 {
 			go func() {
-				l := b.Lease()
+				l := b.Lease(t.Context())
 				if _, err := pieces(l, 10, 10*PieceSize); err != ErrFull {
 					t.Errorf("%d: %v", i, err)
 				}
@@ -196,9 +197,9 @@ func TestOrder(t *testing.T) {
 // TestForce: an answer that did not ask counts, and others wait for it.
 func TestForce(t *testing.T) {
 	b := newBudget(t, MinLimit)
-	f := b.Force(3 * MinLimit)
+	f := b.Force(t.Context(), 3*MinLimit)
 	wantHeld(t, b, 3*MinLimit)
-	l := b.Lease()
+	l := b.Lease(t.Context())
 	if _, err := pieces(l, 5, 0); err != ErrFull {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 	expect := [...]int64{0, int64(n) * PieceSize, int64(n) * PieceSize / 2, int64(n) * PieceSize * 3}[rng.IntN(4)]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rng.IntN(400))*time.Millisecond)
 	defer cancel()
-	l := b.Lease()
+	l := b.Lease(t.Context())
 	var list []*[]byte
 	for tries := 0; ; tries++ {
 		var err error
@@ -331,13 +332,13 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		first := b.Lease()
-		take(t, first, 10)
+		first := b.Lease(t.Context())
+		take(t, first, 9)
 		ctx, cancel := context.WithCancel(context.Background())
 		admitted := false
 		for i, n := range []int{10, 5} {
 			go func() {
-				l := b.Lease()
+				l := b.Lease(t.Context())
 				if _, err := pieces(l, n, int64(n)*PieceSize); err != ErrFull {
 					t.Errorf("%d pieces: %v", n, err)
 				}
@@ -366,6 +367,84 @@ func TestGiveUp(t *testing.T) {
 		first.Abandon()
 		if s := b.Stats(); s.Held != 0 || s.Waiting != 0 || s.Waits != 2 || s.GaveUp != 1 {
 			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// holder has leases.
+type holder struct {
+	name string
+	part int64
+}
+
+func (h holder) Holders(context.Context) []Holder { return []Holder{{h.name, h.part}} }
+
+// TestShare: leases of one holder wait for each other and hold up nobody else, and a part is kept for those that
+// are small.
+func TestShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 256 << 20
+		b := newBudget(t, limit)
+		begin := func(name string, bytes int64) (*Lease, bool) {
+			l := b.Lease(WithHolders(t.Context(), holder{name, 4}))
+			if err := l.Charge(bytes, bytes); err != nil {
+				go func() {
+					_ = l.Wait(t.Context())
+				}()
+				synctest.Wait()
+				return l, l.Held() > 0
+			}
+			return l, true
+		}
+		want := func(what string, got, want bool) {
+			t.Helper()
+			if got != want {
+				t.Fatalf("%s: admitted %v, want %v (%+v)", what, got, want, b.Stats())
+			}
+		}
+		a1, ok := begin("a", 100<<20)
+		want("a single one above the share", ok, true)
+		a2, ok := begin("a", 2<<20)
+		want("another of the same holder", ok, false)
+		if b.Waiting() || !b.Waiting("a") || b.Waiting("b") {
+			t.Error("it waits for others than its holder")
+		}
+		b1, ok := begin("b", 60<<20)
+		want("one of another holder", ok, true)
+		c1, ok := begin("c", 60<<20)
+		want("one of a third", ok, true)
+		d1, ok := begin("d", 20<<20)
+		want("a large one that would use the reserve", ok, false)
+		if !b.Waiting() {
+			t.Error("it waits for nobody")
+		}
+		e1, ok := begin("e", 4<<20)
+		want("a small one", ok, true)
+		var small []*Lease
+		for range 6 { // of holders of their own
+			l, ok := begin(fmt.Sprint("small", len(small)), 4<<20)
+			want("one more small one", ok, true)
+			small = append(small, l)
+		}
+		last, ok := begin("f", 4<<20)
+		want("a small one for which there is no room in the reserve but", ok, true)
+		more, ok := begin("g", 4<<20)
+		want("a small one beyond the reserve while a large one waits", ok, false)
+		b1.Abandon()
+		synctest.Wait()
+		want("the large one", d1.Held() > 0, true)
+		want("the small one", more.Held() > 0, true)
+		want("the one of the first holder, still", a2.Held() > 0, false)
+		a1.Abandon()
+		synctest.Wait()
+		want("the one of the first holder", a2.Held() > 0, true)
+		for _, l := range append(small, a2, c1, d1, e1, last, more) {
+			l.took = true // as Wait says to whoever calls it
+			l.Abandon()
+		}
+		wantHeld(t, b, 0)
+		if len(b.mu.holders) > 0 || b.mu.small != 0 {
+			t.Errorf("%d holders and %d bytes of small leases are left", len(b.mu.holders), b.mu.small)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/peer"
+
+	"vigil/ration"
 )
 
 // door knows the listeners that are served, so that they are closed before the transport stops: it would close
@@ -97,11 +99,11 @@ func (d *door) note(c *clientConn, greets bool) {
 	d.mu.greeting[c] = struct{}{}
 }
 
-// listener hands out connections that know their flights.
+// listener hands out connections that know their clients.
 type listener struct {
 	net.Listener
-	door     *door
-	callMade func(net.Conn) // may be nil
+	svc  *service
+	door *door
 }
 
 // Accept implements net.Listener.
@@ -111,34 +113,25 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.door.accepted.Add(1)
-	return &clientConn{Conn: c, door: l.door, begun: sync.OnceFunc(l.door.accepted.Done), callMade: l.callMade}, nil
+	out := &clientConn{Conn: c, door: l.door, begun: sync.OnceFunc(l.door.accepted.Done)}
+	out.client = &client{svc: l.svc, cut: func() { out.Close() }}
+	if f := l.svc.cfg.CallMade; f != nil {
+		out.client.callMade = func() { f(c) }
+	}
+	return out, nil
 }
 
-// clientConn is a client's connection. A call finds it by the address of its peer.
+// clientConn is a client's connection.
 type clientConn struct {
 	net.Conn
-	door *door
+	client *client
+	door   *door
 	// begun is called when the transport takes the connection, or closes it.
 	begun func()
-	// callMade is called for the first call.
-	callMade func(net.Conn)
-	called   atomic.Bool
-
-	mu struct {
-		sync.Mutex
-		flights map[*flight]struct{} // nil until there is one
-		closed  bool
-	}
-}
-
-// connAddr is the address of a connection's other end, with the connection.
-type connAddr struct {
-	net.Addr
-	conn *clientConn
 }
 
 // RemoteAddr implements net.Conn.
-func (c *clientConn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
+func (c *clientConn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c.client} }
 
 // SetDeadline implements net.Conn. It is the first thing that the transport does with a connection that it has
 // decided to serve, and so to end in good order; it takes the deadline away after the handshake.
@@ -153,6 +146,83 @@ func (c *clientConn) Close() error {
 	c.begun()
 	c.door.note(c, false)
 	err := c.Conn.Close()
+	c.client.gone()
+	return err
+}
+
+// client is the one who reads the answers that are sent on a connection. A call finds it by the address of its
+// peer.
+type client struct {
+	svc *service
+	// cut ends the connection.
+	cut func()
+	// callMade, if it is set, is called for the first call.
+	callMade func()
+	called   atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		flights map[*flight]struct{} // nil until there is one
+		closed  bool
+	}
+}
+
+// clientAddr is the address of a client, with the client.
+type clientAddr struct {
+	net.Addr
+	client *client
+}
+
+// clientOf returns the client that has made a call, nil if it is not known.
+func clientOf(ctx context.Context) *client {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(clientAddr); ok {
+			return a.client
+		}
+	}
+	return nil
+}
+
+// note remembers that the client of a call has made one.
+func note(ctx context.Context) {
+	if c := clientOf(ctx); c != nil && c.callMade != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
+		c.callMade()
+	}
+}
+
+// Of the memory for large answers a connection may have a quarter and a user half.
+const (
+	connPart = 4
+	userPart = 2
+)
+
+// held is a context in which large answers count as those of the client and its user.
+func (s *service) held(ctx context.Context) context.Context {
+	if c := clientOf(ctx); c != nil && s.cfg.Ranges != nil {
+		return ration.WithHolders(ctx, c)
+	}
+	return ctx
+}
+
+// Holders implements ration.Holders.
+func (c *client) Holders(ctx context.Context) []ration.Holder {
+	list := []ration.Holder{{Key: c, Part: connPart}}
+	if user := c.svc.userOf(ctx); user != "" {
+		list = append(list, ration.Holder{Key: user, Part: userPart})
+	}
+	return list
+}
+
+// userOf returns the user who makes a call, empty if that is not known.
+func (s *service) userOf(ctx context.Context) string {
+	if !s.enabled() {
+		return ""
+	}
+	return s.cfg.Auth.User(ctx)
+}
+
+// gone ends what was to be sent to the client.
+func (c *client) gone() {
 	c.mu.Lock()
 	flights := c.mu.flights
 	c.mu.flights, c.mu.closed = nil, true
@@ -160,28 +230,10 @@ func (c *clientConn) Close() error {
 	for f := range flights {
 		f.lost()
 	}
-	return err
 }
 
-// note remembers that a client has made a call.
-func (c *clientConn) note() {
-	if c.callMade != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
-		c.callMade(c.Conn)
-	}
-}
-
-// connOf returns the connection on which a call came, nil if that is not known.
-func connOf(ctx context.Context) *clientConn {
-	if p, ok := peer.FromContext(ctx); ok {
-		if a, ok := p.Addr.(connAddr); ok {
-			return a.conn
-		}
-	}
-	return nil
-}
-
-// add keeps a flight; false if the connection is closed.
-func (c *clientConn) add(f *flight) bool {
+// add keeps a flight; false if the client is gone.
+func (c *client) add(f *flight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
@@ -194,7 +246,7 @@ func (c *clientConn) add(f *flight) bool {
 	return true
 }
 
-func (c *clientConn) remove(f *flight) {
+func (c *client) remove(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.mu.flights, f)

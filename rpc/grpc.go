@@ -56,7 +56,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.withDefaults()
 	s := &Server{
-		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendTime: sendTime, snapshotPatience: snapshotPatience,
+		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience,
 			slow: throttle.New(slowLines), tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		methods: map[string]*method{},
 	}
@@ -130,7 +130,7 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.door.open(l) {
 		return l.Close()
 	}
-	err := s.grpc.Serve(listener{l, &s.door, s.svc.cfg.CallMade})
+	err := s.grpc.Serve(listener{l, s.svc, &s.door})
 	if s.door.close(l) || err == grpc.ErrServerStopped {
 		return nil
 	}
@@ -210,9 +210,7 @@ func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool,
 			s.svc.tell(ctx, slog.LevelDebug, m.name, req, resp, start, took, err, 0)
 		}
 	}()
-	if c := connOf(ctx); c != nil {
-		c.note()
-	}
+	note(ctx)
 	if _, err := s.svc.admit(ctx, s.svc.cfg.Metrics.unary, forLearner); err != nil {
 		return nil, err
 	}
@@ -245,9 +243,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 		}
 		m.ended(status.Code(err), time.Since(start).Seconds())
 	}()
-	if c := connOf(ss.Context()); c != nil {
-		c.note()
-	}
+	note(ss.Context())
 	needsLeader, err := s.svc.admit(ss.Context(), s.svc.cfg.Metrics.stream, m.forLearner)
 	if err != nil {
 		return err

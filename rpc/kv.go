@@ -19,8 +19,8 @@ type service struct {
 	// snapshotPatience is how long a client may take for a piece of a snapshot.
 	snapshotPatience time.Duration
 	guards           guards
-	// sendTime is how long a client may take for a large answer while others wait.
-	sendTime func(bytes int64) time.Duration
+	// sendPatience is how long a client may take for a large answer while others wait.
+	sendPatience sendPatience
 	// slow bounds the lines about calls that take long.
 	slow *throttle.Throttle
 	// tellAll is set if every unary call is told to the log.
@@ -38,7 +38,7 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	if err := checkRange(&r.RangeRequest); err != nil {
 		return nil, err
 	}
-	res, err := s.cfg.KV.Range(ctx, &r.RangeRequest)
+	res, err := s.cfg.KV.Range(s.held(ctx), &r.RangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -86,7 +86,7 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 			return nil, err
 		}
 	}
-	res, err := s.cfg.KV.Txn(ctx, &r.TxnRequest)
+	res, err := s.cfg.KV.Txn(s.held(ctx), &r.TxnRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -122,6 +122,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 	limited, left := req.Limit > 0, req.Limit
 	size := int64(firstChunk)
 	var newest, count int64
+	ctx = s.held(ctx)
 	for first := true; ; first = false {
 		req.Limit = size
 		if limited {

@@ -12,28 +12,37 @@ import (
 	"vigil/rpc/wire"
 )
 
-// A client that does not take a large answer keeps its memory from others. It has sendGrace and a
-// second for each sendRate bytes; if somebody waits for memory after that, its connection is closed.
+// A client that does not take a large answer keeps its memory from others. It is looked at every lookEvery, and
+// its connection is closed when others wait for memory and the answer, in that time, has not moved at all since
+// the look before, or has moved less than slowRate for maxSlow. If only calls on the same connection wait, it
+// has ownPatience.
 const (
-	sendGrace = 30 * time.Second
-	sendRate  = 1 << 20
-	// sendAgain is how long after that it is looked at again.
-	sendAgain = time.Second
+	slowRate    = 1 << 20 // bytes a second
+	maxSlow     = 10 * time.Second
+	ownPatience = 30 * time.Second
 )
 
-func sendTime(bytes int64) time.Duration {
-	return sendGrace + time.Duration(bytes)*time.Second/sendRate
-}
+// sendPatience is how long clients have.
+type sendPatience struct{ lookEvery, maxSlow, own time.Duration }
+
+var defaultPatience = sendPatience{lookEvery: time.Second, maxSlow: maxSlow, own: ownPatience}
 
 // flight is a large answer from the moment it is complete until its memory is free again.
 type flight struct {
 	svc    *service
-	conn   *clientConn // nil if it is not known
+	client *client // nil if it is not known
+	user   any     // the holder that is its user, nil without one
 	lender kv.Lender
 	remote string
 	size   int64
-	swept  bool // owned by the timer
 	timer  *time.Timer
+
+	// Owned by the timer.
+	left  int64         // when it was last looked at
+	looks int           // since others wait
+	slow  time.Duration // for how long it was slow
+	still time.Duration // for how long it has not moved
+	swept bool
 }
 
 // sending is the transport's side of a flight: the pool to which it gives the memory.
@@ -74,12 +83,15 @@ func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 	if n == 0 {
 		return out
 	}
-	f := &flight{svc: s, lender: lender, remote: remote(ctx), size: n, conn: connOf(ctx)}
+	f := &flight{svc: s, lender: lender, remote: remote(ctx), size: n, left: n, client: clientOf(ctx)}
+	if user := s.userOf(ctx); user != "" {
+		f.user = user
+	}
 	out.flight = f
 	runtime.AddCleanup(out, (*flight).lost, f)
 	f.timer = time.AfterFunc(time.Hour, f.look) // which must find f complete
-	f.timer.Reset(s.sendTime(n))
-	if f.conn != nil && !f.conn.add(f) {
+	f.timer.Reset(s.sendPatience.lookEvery)
+	if f.client != nil && !f.client.add(f) {
 		f.lost()
 	}
 	return out
@@ -88,8 +100,8 @@ func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 // end forgets a flight whose memory is free.
 func (f *flight) end() {
 	f.timer.Stop()
-	if f.conn != nil {
-		f.conn.remove(f)
+	if f.client != nil {
+		f.client.remove(f)
 	}
 }
 
@@ -99,26 +111,49 @@ func (f *flight) lost() {
 	f.end()
 }
 
-// look is called when a client has had its time.
+// look sees how far a client has come.
 func (f *flight) look() {
-	switch {
-	case f.lender.Held() == 0:
+	left := f.lender.Held()
+	if left == 0 {
 		f.end()
 		return
-	case !f.svc.cfg.Ranges.Waiting():
+	}
+	every := f.svc.sendPatience.lookEvery
+	moved := f.left - left
+	f.left = left
+	if moved > 0 {
+		f.still = 0
+	} else {
+		f.still += every
+	}
+	others, own := f.svc.cfg.Ranges.Waiting(f.user), f.svc.cfg.Ranges.Waiting(f.client)
+	switch {
+	case !others:
+		f.looks, f.slow = 0, 0
+	case moved < int64(every.Seconds()*slowRate):
+		f.looks++
+		f.slow += every
+	default:
+		f.looks++
+		f.slow = 0
+	}
+	stuck := others && f.looks > 1 && (f.still >= every || f.slow >= f.svc.sendPatience.maxSlow) ||
+		own && f.still >= f.svc.sendPatience.own
+	switch {
+	case !stuck:
 		f.swept = false
 	case !f.swept:
 		// The transport may have dropped it; the collector would tell.
 		f.swept = true
 		runtime.GC()
-	case f.conn != nil:
+	case f.client != nil:
 		f.svc.cfg.Metrics.rangeCut.Inc()
 		f.svc.log.Warn("closing the connection of a client that does not take its answer while others wait for the memory",
-			"remote", f.remote, "answer bytes", f.size, "not taken", f.lender.Held())
-		f.conn.Close()
+			"remote", f.remote, "answer bytes", f.size, "not taken", left)
+		f.client.cut()
 		return
 	}
-	f.timer.Reset(sendAgain)
+	f.timer.Reset(every)
 }
 
 // lent prepares the long lists of an answer for sending; false if there are none.
@@ -156,7 +191,7 @@ func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) wire.Enc
 	if bytes <= ration.FreeSize || s.cfg.Ranges == nil {
 		return m
 	}
-	return &heavy{m, s.depart(ctx, forced{s.cfg.Ranges.Force(int64(m.Size()))})}
+	return &heavy{m, s.depart(ctx, forced{s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))})}
 }
 
 // contents returns the ranges of a transaction's answer and how many bytes its buffers hold.

@@ -46,7 +46,7 @@ func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResul
 	if first > 0 {
 		first++ // the key is the one behind a last one
 	}
-	l := k.budget.Lease()
+	l := k.budget.Lease(ctx)
 	for {
 		res, err := k.build(l, first, r.Limit)
 		switch {
@@ -233,8 +233,8 @@ const rangeMethod = "/etcdserverpb.KV/Range"
 // TestStalledClient: a client that does not read its answer holds its memory alone, until somebody
 // waits for that and its time is over. Then its connection is closed.
 func TestStalledClient(t *testing.T) {
-	f, budget := startLarge(t, 16<<20)
-	f.svc.sendTime = func(int64) time.Duration { return 50 * time.Millisecond }
+	f, budget := startLarge(t, 24<<20)
+	f.svc.sendPatience = sendPatience{lookEvery: 50 * time.Millisecond, maxSlow: time.Hour, own: time.Hour}
 	slow := dialRaw(t, f.addr)
 	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
 	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })
@@ -255,7 +255,7 @@ func TestStalledClient(t *testing.T) {
 		_, err := f.KV.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000})
 		done <- err
 	}()
-	eventually(t, "it waits", budget.Waiting)
+	eventually(t, "it waits", func() bool { return budget.Waiting() })
 	cancel()
 	if err := within(t, done); status.Code(err) != codes.Canceled {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestStalledClient(t *testing.T) {
 
 // TestLargeLost: answers whose call or connection ends give back what was not sent.
 func TestLargeLost(t *testing.T) {
-	f, budget := startLarge(t, 64<<20)
+	f, budget := startLarge(t, 160<<20)
 	list := &etcdserverpb.RangeRequest{Key: []byte("0"), RangeEnd: []byte{0}, Limit: 8000}
 	t.Run("reset", func(t *testing.T) {
 		c := dialRaw(t, f.addr)
