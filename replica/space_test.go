@@ -267,3 +267,39 @@ func TestShortageIsNoDamage(t *testing.T) {
 		}
 	}
 }
+
+// A member without data takes little space, also while it waits for more and after a restart.
+func TestFreshMemberIsSmall(t *testing.T) {
+	disk := memfs.New()
+	c := config(disk)
+	c.WALSegmentBytes, c.HistorySegmentBytes = 0, 0
+	for range 2 {
+		r := start(t, c)
+		for i := range 20 {
+			mustPut(t, r, fmt.Sprint("k", i), "v")
+		}
+		await(t, "what is allocated ahead", func() bool {
+			_, err := disk.Stat("data/history/reserve")
+			return err == nil && r.Metrics().WAL.Spares > 0 && r.now().log.WaitNext()
+		})
+		total := int64(0)
+		for _, dir := range []string{c.WALDir, c.HistoryDir} {
+			names, err := disk.List(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if st, err := disk.Stat(dir + "/" + name); err == nil {
+					total += st.Size()
+				}
+			}
+		}
+		if total > 20_000_000 {
+			t.Errorf("a fresh member takes %d bytes", total)
+		}
+		t.Logf("%d bytes", total)
+		if err := r.Stop(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"vigil/internal/vfs"
 	"vigil/kv"
@@ -73,7 +74,7 @@ func createFirst(o *Options, start Start) error {
 		return err
 	}
 	h := segmentHeader{version: Version, id: 1, owner: o.ID, start: start}
-	err = file.Preallocate(o.SegmentBytes)
+	err = file.Preallocate(o.leastSegment())
 	if err == nil {
 		_, err = file.WriteAt(h.encode(), 0)
 	}
@@ -115,6 +116,8 @@ func Open(o Options) (*WAL, error) {
 	w := &WAL{o: o}
 	w.run = func(step func()) { w.background.Go(step) }
 	w.spares.o = &w.o
+	w.spares.size.Store(o.leastSegment())
+	w.wr.begun = time.Now()
 	p := &opening{w: w}
 	if err := p.open(); err != nil {
 		for _, s := range p.files {
@@ -434,9 +437,10 @@ func (p *opening) keepSpares() error {
 	for _, s := range p.files[p.last+1:] {
 		err := error(nil)
 		if s.id == next && len(w.spares.mu.files) < maxSpares && s.size <= w.o.SegmentBytes {
-			err = s.file.Preallocate(w.o.SegmentBytes)
+			size := max(s.size, w.o.leastSegment())
+			err = s.file.Preallocate(size)
 			if err == nil {
-				s.size = w.o.SegmentBytes
+				s.size = size
 				w.spares.mu.files = append(w.spares.mu.files, s)
 				next++
 				continue

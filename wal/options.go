@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -16,6 +17,10 @@ const (
 	defaultCacheBytes   = 16 << 20
 	minSegmentBytes     = 2 * headerSize
 	maxSegmentBytes     = 1 << 30
+	// smallSegment is what a segment has while little is written, unless SegmentBytes is less.
+	smallSegment = 2 << 20
+	// segmentTime is how long a segment should last at the present rate.
+	segmentTime = 8 * time.Second
 
 	// MaxEntryBytes is the most data an entry may have.
 	MaxEntryBytes = 1 << 30
@@ -31,8 +36,9 @@ type Options struct {
 	Dir string
 	// ID is whose log it is. A log is opened only by who created it.
 	ID Identity
-	// SegmentBytes is the size of a segment, 64 MiB by default, rounded up to whole pages of 4 KiB. A
-	// group that does not fit gets a larger segment of its own.
+	// SegmentBytes is the most that a segment has, 64 MiB by default, rounded up to whole pages of 4 KiB.
+	// Segments are smaller, down to 2 MiB, while little is written. A group that does not fit gets a larger
+	// segment of its own.
 	SegmentBytes int64
 	// CacheBytes bounds the data of the newest entries that are kept in memory, 16 MiB by default.
 	CacheBytes int64
@@ -70,6 +76,9 @@ type Batch struct {
 	// Sync asks that all this, and everything appended before, is durable when Append returns.
 	Sync bool
 }
+
+// leastSegment is the size of the first segment and of those of a log that takes little.
+func (o *Options) leastSegment() int64 { return min(o.SegmentBytes, smallSegment) }
 
 func (o Options) withDefaults() (Options, error) {
 	if o.SegmentBytes == 0 {

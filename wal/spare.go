@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"vigil/internal/vfs"
 )
@@ -16,6 +18,8 @@ const maxSpares = 2
 // a segment is that it has no header with its own id.
 type spares struct {
 	o *Options
+	// size is that of the spares to be made.
+	size atomic.Int64
 
 	// mu is held across the I/O that makes a spare, so that ids are given out in order.
 	mu struct {
@@ -67,21 +71,22 @@ func (p *spares) make() (err error) {
 	if err != nil {
 		return err
 	}
-	err = p.prepareFile(file)
+	size := p.size.Load()
+	err = p.prepareFile(file, size)
 	if err != nil {
 		// Give the space back if that is possible; a file that stays is used by the next try.
 		_ = file.Close()
 		_ = p.o.FS.Remove(path)
 		return err
 	}
-	p.mu.files = append(p.mu.files, newSegment(p.o, p.mu.next, file, p.o.SegmentBytes))
+	p.mu.files = append(p.mu.files, newSegment(p.o, p.mu.next, file, size))
 	p.mu.next++
 	return nil
 }
 
 // prepareFile gives a spare its size and makes it and its name durable.
-func (p *spares) prepareFile(file vfs.File) error {
-	if err := file.Preallocate(p.o.SegmentBytes); err != nil {
+func (p *spares) prepareFile(file vfs.File, size int64) error {
+	if err := file.Preallocate(size); err != nil {
 		return err
 	}
 	if p.o.NoSync {
@@ -93,13 +98,28 @@ func (p *spares) prepareFile(file vfs.File) error {
 	return p.o.FS.SyncDir(p.o.Dir)
 }
 
-// recycle takes a segment out of the log: it becomes a spare, which it reports, if one is wanted, and else
-// goes. Nobody else uses the segment unless it is shared. After an error the segment is where it was. Its
+// fit chooses the size of the spares to be made: enough for segmentTime at the rate of the last segment, which
+// took n bytes in the time given. It grows at once and shrinks by halves, so that most segments that are given
+// up have the size of those that are wanted.
+func (p *spares) fit(n int64, took time.Duration) {
+	due := float64(n) * float64(segmentTime) / float64(max(took, time.Millisecond))
+	size, least := p.size.Load(), p.o.leastSegment()
+	for float64(size) < due && size < p.o.SegmentBytes {
+		size = min(2*size, p.o.SegmentBytes)
+	}
+	if float64(size) > 4*due {
+		size = max(size/2, least) &^ (writeAlign - 1)
+	}
+	p.size.Store(size)
+}
+
+// recycle takes a segment out of the log: with keep set it becomes a spare, if there are not enough, which it
+// reports, and else it goes. Nobody else uses a segment that is kept. After an error the segment is where it was. Its
 // name is gone durably only when settleNames has succeeded.
-func (p *spares) recycle(s *segment, shared bool) (bool, error) {
+func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if shared || s.size != p.o.SegmentBytes || len(p.mu.files) >= maxSpares {
+	if !keep || len(p.mu.files) >= maxSpares {
 		if err := p.o.FS.Remove(s.path); err != nil {
 			return false, err
 		}

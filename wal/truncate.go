@@ -52,7 +52,8 @@ func (w *WAL) takeOldest() (bool, error) {
 	if seg == nil {
 		return false, nil
 	}
-	recycled, err := w.spares.recycle(seg, shared)
+	// Without space for another one any size will do.
+	recycled, err := w.spares.recycle(seg, !shared && (seg.size == w.spares.size.Load() || w.short.Load() != nil))
 	if err != nil {
 		w.relinkOldest(seg)
 		err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)

@@ -34,6 +34,8 @@ type WAL struct {
 		err    error // set when the log takes nothing more
 		// next is a segment whose header is still to be written: nothing goes to the active one any more.
 		next *segment
+		// begun is when the active segment was.
+		begun time.Time
 	}
 
 	// mu guards what readers see. It is never held across I/O.
@@ -264,6 +266,9 @@ func (w *WAL) roll() error {
 	w.mu.segs = append(w.mu.segs, next)
 	w.mu.durable = place{next.id, headerSize}
 	w.mu.Unlock()
+	now := time.Now()
+	w.spares.fit(w.wr.off, now.Sub(w.wr.begun))
+	w.wr.begun = now
 	w.wr.active, w.wr.off, w.wr.synced, w.wr.asked = next, headerSize, headerSize, false
 	w.stats.rolled.Add(1)
 	return nil
@@ -443,10 +448,10 @@ func (w *WAL) Room() error {
 	return nil
 }
 
-// RoomToFree is Room for requests that are few and small: a quarter of a segment will do.
+// RoomToFree is Room for requests that are few and small: a quarter of a small segment will do.
 func (w *WAL) RoomToFree() error {
 	err := w.Room()
-	if err != nil && w.left.Load() >= w.o.SegmentBytes/4 {
+	if err != nil && w.left.Load() >= w.o.leastSegment()/4 {
 		return nil
 	}
 	return err
