@@ -14,12 +14,18 @@ import (
 //
 // where a text is its length as uvarint and its bytes. With the flag level, the level follows as uvarint.
 // A removed id has the flag removed and nothing behind it.
+//
+// What a later version has to say about a member gets a flag of its own, whose fields follow those of all lower
+// flags. This program keeps flags that it does not know, with everything after the fields that it knows: members
+// publish their attributes when they start, also while members of older versions are in the cluster, and all must
+// store the same. A field that they must understand needs a level (package fsm) first.
 const (
 	recordVersion = 1
 
 	flagLearner = 1 << 0
 	flagRemoved = 1 << 1
 	flagLevel   = 1 << 2
+	knownFlags  = flagLearner | flagRemoved | flagLevel
 )
 
 var errRecord = errors.New("cluster: malformed record")
@@ -89,14 +95,14 @@ func EncodeMember(m Member) []byte {
 	if m.Level != 0 {
 		flags |= flagLevel
 	}
-	b := []byte{recordVersion, flags}
+	b := []byte{recordVersion, flags | m.later.flags}
 	b = appendText(b, m.Name)
 	b = appendTexts(b, m.PeerURLs)
 	b = appendTexts(b, m.ClientURLs)
 	if m.Level != 0 {
 		b = binary.AppendUvarint(b, m.Level)
 	}
-	return b
+	return append(b, m.later.fields...)
 }
 
 // DecodeMember decodes what EncodeMember returned.
@@ -124,7 +130,7 @@ func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
 		}
 		return m, true, nil
 	}
-	if flags&^(flagLearner|flagLevel) != 0 {
+	if flags&flagRemoved != 0 {
 		return m, false, fmt.Errorf("%w: flags %x", errRecord, flags)
 	}
 	m.Learner = flags&flagLearner != 0
@@ -135,6 +141,9 @@ func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
 	if flags&flagLevel != 0 {
 		m.Level = d.uvarint()
 		d.bad = d.bad || m.Level == 0
+	}
+	if m.later.flags = flags &^ knownFlags; m.later.flags != 0 && len(d.b) > 0 {
+		m.later.fields, d.b = string(d.b), nil
 	}
 	if d.bad || len(d.b) != 0 {
 		return Member{}, false, errRecord

@@ -42,6 +42,14 @@ type Member struct {
 	Level uint64
 	// Learner is set while it receives the log and has no vote.
 	Learner bool
+	// later is what members of later versions have said.
+	later later
+}
+
+// later is the part of the record of a member that this program does not know.
+type later struct {
+	flags  byte
+	fields string
 }
 
 // State is the membership at one position of the log.
@@ -168,7 +176,8 @@ func (s *State) Change(c Change) (*State, Record, error) {
 	case Promote:
 		next.members[i].Learner = false
 	case SetAttributes:
-		next.members[i].Name, next.members[i].ClientURLs, next.members[i].Level = c.Member.Name, c.Member.ClientURLs, c.Member.Level
+		m := &next.members[i]
+		m.Name, m.ClientURLs, m.Level, m.later = c.Member.Name, c.Member.ClientURLs, c.Member.Level, c.Member.later
 	}
 	return next, Record{ID: c.Member.ID, Value: EncodeMember(next.members[i])}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,7 +173,7 @@ func TestLoadRefuses(t *testing.T) {
 		"short key":   {[]byte{1}, rec.Value},
 		"empty":       {Record{ID: 2}.Key(), nil},
 		"new version": {Record{ID: 2}.Key(), []byte{2, 0, 0, 0, 0}},
-		"flags":       {Record{ID: 2}.Key(), []byte{1, 8, 0, 0, 0}},
+		"flags":       {Record{ID: 2}.Key(), []byte{1, flagRemoved | 8}},
 		"trailing":    {Record{ID: 2}.Key(), append(slices.Clone(rec.Value), 0)},
 		"cut":         {Record{ID: 2}.Key(), rec.Value[:len(rec.Value)-1]},
 	} {
@@ -195,7 +196,54 @@ func TestConfState(t *testing.T) {
 	}
 }
 
+// What a later version says about a member is kept as it is: through attributes, other changes and records, and until
+// the member says something else.
+func TestLaterVersions(t *testing.T) {
+	own := Member{ID: 1, Name: "a", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2"}, Level: 2}
+	s, _, err := (&State{}).Change(Change{Add, Member{ID: 1, PeerURLs: own.PeerURLs, Learner: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range []byte{1 << 3, 1 << 7, 0xf8} {
+		for _, fields := range []string{"", "zone eu", strings.Repeat("x", 1000)} {
+			b := EncodeMember(Member{Name: "a", ClientURLs: own.ClientURLs, Level: 3})
+			b[1] |= flags
+			b = append(b, fields...)
+			said, err := DecodeMember(1, b)
+			if err != nil {
+				t.Fatalf("flags %x with %d bytes: %v", flags, len(fields), err)
+			}
+			next, _, err := s.Change(Change{SetAttributes, said})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, rec, err := next.Change(Change{Promote, Member{ID: 1}})
+			if err != nil || rec.Value[1]&^byte(knownFlags) != flags || !strings.HasSuffix(string(rec.Value), fields) {
+				t.Errorf("flags %x with %d bytes: the record is %x, %v", flags, len(fields), rec.Value, err)
+			}
+			again := &State{}
+			if err := again.Load(rec.Key(), rec.Value); err != nil || !reflect.DeepEqual(again, next) {
+				t.Errorf("flags %x with %d bytes: loaded %+v, %v", flags, len(fields), again, err)
+			}
+			if next, _, err = next.Change(Change{SetAttributes, own}); err != nil {
+				t.Fatal(err)
+			}
+			if m, _ := next.Member(1); !reflect.DeepEqual(m, own) {
+				t.Errorf("after it said something else: %+v", m)
+			}
+		}
+	}
+	for _, bad := range [][]byte{{recordVersion, flagRemoved | 1<<3}, {recordVersion, flagRemoved | flagLevel, 1}, append(EncodeMember(own), 1)} {
+		if m, err := DecodeMember(1, bad); err == nil {
+			t.Errorf("%x is %+v", bad, m)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
+	b := EncodeMember(Member{Name: "a", Level: 3})
+	b[1] |= 1 << 5
+	f.Add(append(b, "more"...))
 	f.Add(EncodeMember(Member{Name: "a", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2", "x"}, Learner: true}))
 	f.Add(encodeRemoved())
 	f.Add(EncodeConfState(&raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{3}}))

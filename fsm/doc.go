@@ -27,4 +27,9 @@
 //  5. What AppendRequest accepts, Apply decodes.
 //  6. A request that exceeds a limit of the store is refused like any other error: see mvcc.Limits. No
 //     request, and no number of them in an entry, makes Apply or Commit fail.
+//  7. The same entries have the same outcome in every version of the program, because members of two
+//     versions apply them at the same time during an upgrade. A kind of request or a field that is new is
+//     proposed, and an outcome that changes is changed, only while cluster.State.Level is at the level of
+//     the version that brought it: the level is part of the state, so all members change at the same entry.
+//     testdata/logs has what former versions made of their entries, and a test replays it.
 package fsm

@@ -117,7 +117,9 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = appendLease(b, r)
 	case KindAttributes:
 		b = binary.AppendUvarint(b, r.Attributes.ID)
-		b = append(b, cluster.EncodeMember(cluster.Member{Name: r.Attributes.Name, ClientURLs: r.Attributes.ClientURLs, Level: r.Attributes.Level})...)
+		attributes := *r.Attributes
+		attributes.PeerURLs, attributes.Learner = nil, false
+		b = append(b, cluster.EncodeMember(attributes)...)
 	case KindAlarm:
 		b = append(b, flag(flagClear, r.Alarm.Clear))
 		b = binary.AppendVarint(b, int64(r.Alarm.Alarm.Type))

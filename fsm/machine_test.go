@@ -99,7 +99,7 @@ func (b *box) commit() mvcc.Published {
 func (b *box) dump() string {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "applied", b.log.Applied(), "revision", b.store.Revision(), "compact", b.store.CompactRevision())
-	for _, bucket := range []byte{memberBucket, raftBucket, alarmBucket, leaseBucket, authBucket, userBucket, roleBucket, mvcc.MetaBucket} {
+	for _, bucket := range []byte{memberBucket, raftBucket, alarmBucket, versionBucket, leaseBucket, authBucket, userBucket, roleBucket, mvcc.MetaBucket} {
 		for k, v := range b.log.Meta(bucket) {
 			fmt.Fprintf(&out, "%c %x %x\n", bucket, k, v)
 		}

@@ -131,8 +131,8 @@ func (a *app) moveLeaderCommand() *cobra.Command {
 }
 
 func (a *app) downgradeCommand() *cobra.Command {
-	return group("downgrade <subcommand>", "Prepare the cluster for an older version",
-		"Have the cluster speak the API of the version before, so that members of that version can take part. Validate\nfirst, enable, replace the members, and cancel if it is not to be done after all.",
+	return group("downgrade <subcommand>", "Have the cluster report the API of the version before",
+		"Have the cluster report the level of etcd's API before its own: in its status, its metrics and its snapshots.\nThe programs of the members and their data stay as they are.\n\nThis does not prepare a return to an older version of Vigil. Members of an older version can be in the cluster\nuntil all members have run the newer one. From then on the log and the data hold what the older one does not\nknow, and it stops at that: return with a backup from before the upgrade.",
 		a.downgradeSubcommand("validate <TARGET_VERSION>", "Ask whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
 		a.downgradeSubcommand("enable <TARGET_VERSION>", "Begin a downgrade", etcdserverpb.DowngradeRequest_ENABLE),
 		a.downgradeSubcommand("cancel", "End a downgrade that was begun", etcdserverpb.DowngradeRequest_CANCEL))
