@@ -12,6 +12,7 @@
 //  2. An id that was removed never becomes a member again.
 //  3. No peer URL belongs to two members.
 //  4. The records of a State rebuild that State: Load(s.Records()) equals s.
+//  5. A change never takes away the last voter.
 //
 // Ids are derived the way etcd derives them, so that a cluster that is configured alike has the
 // same ids under both.

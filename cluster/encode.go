@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -70,15 +71,14 @@ func (s *State) Load(key, value []byte) error {
 	if err != nil {
 		return fmt.Errorf("member %x: %w", id, err)
 	}
-	c := Change{Op: Add, Member: m}
-	next, _, err := s.Change(c)
+	if removed {
+		at, _ := slices.BinarySearch(s.removed, id)
+		s.removed = slices.Insert(s.removed, at, id)
+		return nil
+	}
+	next, _, err := s.Change(Change{Op: Add, Member: m})
 	if err != nil {
 		return fmt.Errorf("member %x: %w", id, err)
-	}
-	if removed {
-		if next, _, err = next.Change(Change{Op: Remove, Member: m}); err != nil {
-			return fmt.Errorf("member %x: %w", id, err)
-		}
 	}
 	*s = *next
 	return nil

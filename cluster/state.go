@@ -19,6 +19,12 @@ var (
 	ErrPeerURLExists = errors.New("cluster: peer url exists")
 	// ErrNotLearner: a voter cannot be promoted.
 	ErrNotLearner = errors.New("cluster: member is not a learner")
+	// ErrLastVoter: a cluster without a voter could never commit anything again.
+	ErrLastVoter = errors.New("cluster: the last voter cannot be removed")
+	// ErrTooManyLearners: there are as many learners as the proposer allows.
+	ErrTooManyLearners = errors.New("cluster: too many learners")
+	// ErrNotEnoughStarted: fewer voters than a quorum would have been started once.
+	ErrNotEnoughStarted = errors.New("cluster: not enough started members")
 )
 
 // The limits of a member. Peers tell each other the peer URLs when they connect, so package peer has the same
@@ -149,10 +155,15 @@ const (
 	SetAttributes
 )
 
-// Change is one change of the membership.
+// Change is one change of the membership. It carries the limits of the member that proposes it: when it is
+// applied, other changes may have come first, and every member must decide alike.
 type Change struct {
 	Op     Op
 	Member Member
+	// MaxLearners bounds the learners after an Add of a learner; 0 is no bound.
+	MaxLearners uint32
+	// Strict refuses what EnoughStarted refuses.
+	Strict bool
 }
 
 // Change returns the membership after c and the record that c wrote, or s and the reason why c is
@@ -191,7 +202,13 @@ func (s *State) check(c Change) error {
 		if found {
 			return ErrIDExists
 		}
-		return s.checkURLs(c.Member)
+		if err := s.checkURLs(c.Member); err != nil {
+			return err
+		}
+		if c.Member.Learner && c.MaxLearners > 0 && len(s.members)-s.voters() >= int(c.MaxLearners) {
+			return ErrTooManyLearners
+		}
+		return s.checkStarted(c)
 	}
 	if !found {
 		return ErrIDNotFound
@@ -203,11 +220,21 @@ func (s *State) check(c Change) error {
 		if !s.members[i].Learner {
 			return ErrNotLearner
 		}
+	case Remove:
+		if !s.members[i].Learner && s.voters() == 1 {
+			return ErrLastVoter
+		}
 	case SetAttributes:
 		return CheckClientURLs(c.Member.ClientURLs)
-	case Remove:
 	default:
 		return fmt.Errorf("cluster: unknown change %d", c.Op)
+	}
+	return s.checkStarted(c)
+}
+
+func (s *State) checkStarted(c Change) error {
+	if c.Strict && !s.EnoughStarted(c) {
+		return ErrNotEnoughStarted
 	}
 	return nil
 }
@@ -218,6 +245,51 @@ func CheckClientURLs(urls []string) error {
 		return fmt.Errorf("cluster: %d client urls of a member, the most is %d", len(urls), MaxClientURLs)
 	}
 	return nil
+}
+
+// EnoughStarted reports whether a quorum of the voters after a change would have been started once. Changes
+// that leave the voters alone pass, and so does the second voter of a cluster of one.
+func (s *State) EnoughStarted(c Change) bool {
+	voters, started := 0, 0
+	for _, m := range s.members {
+		removed := c.Op == Remove && m.ID == c.Member.ID
+		if m.Learner {
+			if removed {
+				return true
+			}
+			continue
+		}
+		if !removed {
+			voters++
+		}
+		if !removed && m.Name != "" {
+			started++
+		}
+	}
+	switch c.Op {
+	case Add:
+		if c.Member.Learner || voters == 1 && started == 1 {
+			return true
+		}
+		voters++
+	case Promote:
+		voters++
+		started++
+	case Remove:
+	default:
+		return true
+	}
+	return started >= voters/2+1
+}
+
+// voters counts the members that vote.
+func (s *State) voters() (n int) {
+	for _, m := range s.members {
+		if !m.Learner {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *State) checkURLs(m Member) error {

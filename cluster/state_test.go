@@ -81,26 +81,90 @@ func TestChangeRefuses(t *testing.T) {
 	}
 	voter := Member{ID: 1, PeerURLs: []string{"http://a:1"}}
 	learner := Member{ID: 2, PeerURLs: []string{"http://b:1"}, Learner: true}
-	apply(Change{Update, voter}, ErrIDNotFound)
-	apply(Change{Add, voter}, nil)
-	apply(Change{Add, voter}, ErrIDExists)
-	apply(Change{Add, Member{ID: 3, PeerURLs: []string{"http://a:1"}}}, ErrPeerURLExists)
-	apply(Change{Promote, voter}, ErrNotLearner)
-	apply(Change{Add, learner}, nil)
-	apply(Change{Promote, learner}, nil)
-	apply(Change{Update, Member{ID: 2, PeerURLs: []string{"http://a:1"}}}, ErrPeerURLExists)
-	apply(Change{Update, Member{ID: 2, PeerURLs: []string{"http://c:1"}}}, nil)
-	apply(Change{SetAttributes, Member{ID: 2, Name: "two", ClientURLs: []string{"http://c:2"}}}, nil)
+	apply(Change{Op: Update, Member: voter}, ErrIDNotFound)
+	apply(Change{Op: Add, Member: voter}, nil)
+	apply(Change{Op: Add, Member: voter}, ErrIDExists)
+	apply(Change{Op: Add, Member: Member{ID: 3, PeerURLs: []string{"http://a:1"}}}, ErrPeerURLExists)
+	apply(Change{Op: Promote, Member: voter}, ErrNotLearner)
+	apply(Change{Op: Add, Member: learner}, nil)
+	apply(Change{Op: Promote, Member: learner}, nil)
+	apply(Change{Op: Update, Member: Member{ID: 2, PeerURLs: []string{"http://a:1"}}}, ErrPeerURLExists)
+	apply(Change{Op: Update, Member: Member{ID: 2, PeerURLs: []string{"http://c:1"}}}, nil)
+	apply(Change{Op: SetAttributes, Member: Member{ID: 2, Name: "two", ClientURLs: []string{"http://c:2"}}}, nil)
 	m, _ := s.Member(2)
 	want := Member{ID: 2, Name: "two", PeerURLs: []string{"http://c:1"}, ClientURLs: []string{"http://c:2"}}
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v, want %+v", m, want)
 	}
-	apply(Change{Remove, Member{ID: 2}}, nil)
-	apply(Change{Remove, Member{ID: 2}}, ErrIDRemoved)
-	apply(Change{Add, learner}, ErrIDRemoved)
-	if _, _, err := s.Change(Change{Op(99), voter}); err == nil {
+	apply(Change{Op: Remove, Member: Member{ID: 2}}, nil)
+	apply(Change{Op: Remove, Member: Member{ID: 2}}, ErrIDRemoved)
+	apply(Change{Op: Add, Member: learner}, ErrIDRemoved)
+	if _, _, err := s.Change(Change{Op: Op(99), Member: voter}); err == nil {
 		t.Error("an unknown change was accepted")
+	}
+}
+
+// The limits that a change carries hold against what was applied before it, whatever its proposer has seen.
+func TestChangeHoldsItsLimits(t *testing.T) {
+	started := func(id uint64) Member {
+		return Member{ID: id, Name: fmt.Sprint("m", id), PeerURLs: []string{fmt.Sprint("http://m:", id)}}
+	}
+	unstarted := func(id uint64) Member {
+		m := started(id)
+		m.Name = ""
+		return m
+	}
+	learner := func(id uint64) Member {
+		m := unstarted(id)
+		m.Learner = true
+		return m
+	}
+	of := func(members ...Member) *State {
+		s := &State{}
+		for _, m := range members {
+			next, _, err := s.Change(Change{Op: Add, Member: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s = next
+		}
+		return s
+	}
+	remove := func(id uint64) Change { return Change{Op: Remove, Member: Member{ID: id}} }
+	strict := func(c Change) Change {
+		c.Strict = true
+		return c
+	}
+	for name, c := range map[string]struct {
+		state  *State
+		change Change
+		want   error
+	}{
+		"last voter":                  {of(started(1)), remove(1), ErrLastVoter},
+		"last voter beside a learner": {of(started(1), learner(2)), remove(1), ErrLastVoter},
+		"last learner":                {of(started(1), learner(2)), remove(2), nil},
+		"one of two":                  {of(started(1), started(2)), remove(1), nil},
+		"learners at the limit":       {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 1}, ErrTooManyLearners},
+		"learners below the limit":    {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 2}, nil},
+		"learners without a limit":    {of(started(1), learner(2)), Change{Op: Add, Member: learner(3)}, nil},
+		"a voter beside learners":     {of(started(1), learner(2)), Change{Op: Add, Member: started(3), MaxLearners: 1}, nil},
+		"what is wrong with it first": {of(started(1), learner(2)), Change{Op: Add, Member: learner(2), MaxLearners: 1}, ErrIDExists},
+
+		"strict: second voter":             {of(started(1)), strict(Change{Op: Add, Member: unstarted(2)}), nil},
+		"strict: third, second unstarted":  {of(started(1), unstarted(2)), strict(Change{Op: Add, Member: unstarted(3)}), ErrNotEnoughStarted},
+		"lax: third, second unstarted":     {of(started(1), unstarted(2)), Change{Op: Add, Member: unstarted(3)}, nil},
+		"strict: fourth":                   {of(started(1), started(2), started(3)), strict(Change{Op: Add, Member: unstarted(4)}), nil},
+		"strict: sixth, two unstarted":     {of(started(1), started(2), started(3), unstarted(4), unstarted(5)), strict(Change{Op: Add, Member: unstarted(6)}), ErrNotEnoughStarted},
+		"strict: learner":                  {of(started(1), unstarted(2)), strict(Change{Op: Add, Member: learner(3)}), nil},
+		"strict: remove a started one":     {of(started(1), unstarted(2)), strict(remove(1)), ErrNotEnoughStarted},
+		"strict: remove the unstarted one": {of(started(1), unstarted(2)), strict(remove(2)), nil},
+		"strict: remove the last":          {of(started(1)), strict(remove(1)), ErrLastVoter},
+		"strict: promote":                  {of(started(1), started(2), unstarted(3), learner(4)), strict(Change{Op: Promote, Member: Member{ID: 4}}), nil},
+		"strict: promote beside unstarted": {of(started(1), unstarted(2), unstarted(3), learner(4)), strict(Change{Op: Promote, Member: Member{ID: 4}}), ErrNotEnoughStarted},
+	} {
+		if _, _, err := c.state.Change(c.change); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
 	}
 }
 
@@ -118,7 +182,7 @@ func TestRandomChanges(t *testing.T) {
 			Name:     fmt.Sprint("m", rng.IntN(9)),
 			PeerURLs: []string{fmt.Sprint("http://p:", rng.IntN(400))},
 			Learner:  rng.IntN(2) == 0,
-		}}
+		}, MaxLearners: rng.Uint32N(9), Strict: rng.IntN(8) == 0}
 		if rng.IntN(2) == 0 {
 			c.Member.ClientURLs = []string{fmt.Sprint("http://c:", i)}
 		}
@@ -133,6 +197,9 @@ func TestRandomChanges(t *testing.T) {
 		stored[string(rec.Key())] = rec.Value
 		if err := next.valid(); err != nil {
 			t.Fatalf("seed %d step %d: %v", seed, i, err)
+		}
+		if s.voters() > 0 && next.voters() == 0 {
+			t.Fatalf("seed %d step %d: invariant 5: %+v left no voter", seed, i, c)
 		}
 		s = next
 	}
@@ -200,7 +267,7 @@ func TestConfState(t *testing.T) {
 // the member says something else.
 func TestLaterVersions(t *testing.T) {
 	own := Member{ID: 1, Name: "a", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2"}, Level: 2}
-	s, _, err := (&State{}).Change(Change{Add, Member{ID: 1, PeerURLs: own.PeerURLs, Learner: true}})
+	s, _, err := (&State{}).Change(Change{Op: Add, Member: Member{ID: 1, PeerURLs: own.PeerURLs, Learner: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,11 +280,11 @@ func TestLaterVersions(t *testing.T) {
 			if err != nil {
 				t.Fatalf("flags %x with %d bytes: %v", flags, len(fields), err)
 			}
-			next, _, err := s.Change(Change{SetAttributes, said})
+			next, _, err := s.Change(Change{Op: SetAttributes, Member: said})
 			if err != nil {
 				t.Fatal(err)
 			}
-			next, rec, err := next.Change(Change{Promote, Member{ID: 1}})
+			next, rec, err := next.Change(Change{Op: Promote, Member: Member{ID: 1}})
 			if err != nil || rec.Value[1]&^byte(knownFlags) != flags || !strings.HasSuffix(string(rec.Value), fields) {
 				t.Errorf("flags %x with %d bytes: the record is %x, %v", flags, len(fields), rec.Value, err)
 			}
@@ -225,7 +292,7 @@ func TestLaterVersions(t *testing.T) {
 			if err := again.Load(rec.Key(), rec.Value); err != nil || !reflect.DeepEqual(again, next) {
 				t.Errorf("flags %x with %d bytes: loaded %+v, %v", flags, len(fields), again, err)
 			}
-			if next, _, err = next.Change(Change{SetAttributes, own}); err != nil {
+			if next, _, err = next.Change(Change{Op: SetAttributes, Member: own}); err != nil {
 				t.Fatal(err)
 			}
 			if m, _ := next.Member(1); !reflect.DeepEqual(m, own) {

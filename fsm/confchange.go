@@ -1,16 +1,25 @@
 package fsm
 
 import (
+	"encoding/binary"
 	"fmt"
 
+	"go.etcd.io/raft/v3/confchange"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
 	"vigil/cluster"
 )
 
 // A configuration change is an entry of its own kind to raft. Its context says what it means to the
-// membership: the header of a group of one, then op u8, member id u64, member record.
+// membership: the header of a group of one, then op u8, member id u64, member record. If op has the bit
+// opLimits, the limits of the proposer are before the record: strict u8, most learners u32. Numbers are big
+// endian.
+const (
+	opLimits       = 0x80
+	confLimitsSize = 1 + 4
+)
 
 // ConfChange returns the configuration change that makes c, which is one of Add, Remove, Update and
 // Promote. h names it like a group, so that whoever proposed it finds its outcome.
@@ -33,8 +42,20 @@ func ConfChange(h Header, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 	}
 	h.Count = 1
 	ctx := AppendHeader(nil)
-	ctx = append(ctx, byte(c.Op))
+	op := byte(c.Op)
+	if c.Strict || c.MaxLearners > 0 {
+		op |= opLimits
+	}
+	ctx = append(ctx, op)
 	ctx = append(ctx, cluster.Record{ID: c.Member.ID}.Key()...)
+	if op&opLimits != 0 {
+		strict := byte(0)
+		if c.Strict {
+			strict = 1
+		}
+		ctx = append(ctx, strict)
+		ctx = binary.BigEndian.AppendUint32(ctx, c.MaxLearners)
+	}
 	ctx = append(ctx, cluster.EncodeMember(c.Member)...)
 	PutHeader(ctx, h)
 	return &raftpb.ConfChangeV2{
@@ -43,18 +64,20 @@ func ConfChange(h Header, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 	}, nil
 }
 
-const confChangeHead = HeaderSize + 1 + 8
-
-// confChange applies a configuration change. One that the membership refuses never reaches raft:
-// its outcome is the refusal.
+// confChange applies a configuration change. One that the membership or raft's configuration refuses never
+// reaches raft, which would panic on some: its outcome is the refusal.
 func (m *Machine) confChange(data []byte) (Outcome, error) {
 	var cc raftpb.ConfChangeV2
 	if err := proto.Unmarshal(data, &cc); err != nil {
 		return Outcome{}, fmt.Errorf("%w: configuration change: %w", ErrFormat, err)
 	}
+	conf, refusal := nextConf(m.conf, &cc)
 	if len(cc.GetContext()) == 0 {
 		// Raft's own, to leave a joint configuration.
-		return Outcome{ConfChange: &cc}, nil
+		if refusal != nil {
+			return Outcome{}, nil
+		}
+		return Outcome{ConfChange: &cc}, m.setConf(conf)
 	}
 	h, c, err := parseConfChange(cc.GetContext())
 	if err != nil {
@@ -65,15 +88,43 @@ func (m *Machine) confChange(data []byte) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("%w: a configuration change that does not match its context", ErrFormat)
 	}
 	out := Outcome{Header: h, Results: []Result{{}}}
-	if err := m.change(c); err != nil {
-		if fatal(err) {
-			return Outcome{}, err
-		}
+	next, rec, err := m.members.Change(c)
+	if err == nil {
+		err = refusal
+	}
+	if err != nil {
 		out.Results[0].Err = err
 		return out, nil
 	}
+	if err := m.setMembers(next, rec); err != nil {
+		return Outcome{}, err
+	}
 	out.ConfChange = &cc
-	return out, nil
+	return out, m.setConf(conf)
+}
+
+// nextConf returns raft's configuration after a change, or why there is none. It depends on the
+// configuration that is stored and not on raft's own, which is ahead while a snapshot waits for its turn.
+func nextConf(conf *raftpb.ConfState, cc *raftpb.ConfChangeV2) (*raftpb.ConfState, error) {
+	// The progress of members is not looked at: any last index will do.
+	changer := confchange.Changer{Tracker: tracker.MakeProgressTracker(1, 0), LastIndex: 1}
+	cfg, progress, err := confchange.Restore(changer, conf)
+	if err != nil {
+		return nil, fmt.Errorf("fsm: raft's configuration: %w", err)
+	}
+	changer.Tracker.Config, changer.Tracker.Progress = cfg, progress
+	if cc.LeaveJoint() {
+		cfg, _, err = changer.LeaveJoint()
+	} else if autoLeave, ok := cc.EnterJoint(); ok {
+		cfg, _, err = changer.EnterJoint(autoLeave, cc.GetChanges()...)
+	} else {
+		cfg, _, err = changer.Simple(cc.GetChanges()...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fsm: raft's configuration: %w", err)
+	}
+	changer.Tracker.Config = cfg
+	return changer.Tracker.ConfState(), nil
 }
 
 func parseConfChange(ctx []byte) (Header, cluster.Change, error) {
@@ -82,16 +133,22 @@ func parseConfChange(ctx []byte) (Header, cluster.Change, error) {
 	if err != nil {
 		return h, cluster.Change{}, err
 	}
-	if h.Count != 1 || len(ctx) < confChangeHead {
+	if h.Count != 1 || len(ctx) < HeaderSize+1+8 {
 		return h, cluster.Change{}, bad
 	}
-	var id uint64
-	for _, b := range ctx[HeaderSize+1 : confChangeHead] {
-		id = id<<8 | uint64(b)
+	ctx = ctx[HeaderSize:]
+	c := cluster.Change{Op: cluster.Op(ctx[0] &^ opLimits)}
+	limits, id := ctx[0]&opLimits != 0, binary.BigEndian.Uint64(ctx[1:])
+	ctx = ctx[1+8:]
+	if limits {
+		if len(ctx) < confLimitsSize || ctx[0] > 1 {
+			return h, cluster.Change{}, bad
+		}
+		c.Strict, c.MaxLearners = ctx[0] == 1, binary.BigEndian.Uint32(ctx[1:])
+		ctx = ctx[confLimitsSize:]
 	}
-	mem, err := cluster.DecodeMember(id, ctx[confChangeHead:])
-	if err != nil {
+	if c.Member, err = cluster.DecodeMember(id, ctx); err != nil {
 		return h, cluster.Change{}, bad
 	}
-	return h, cluster.Change{Op: cluster.Op(ctx[HeaderSize]), Member: mem}, nil
+	return h, c, nil
 }

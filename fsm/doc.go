@@ -12,8 +12,8 @@
 // nothing survives a crash, before Commit. If an Outcome has More set, it calls Commit at the position of the
 // entry before and hands the same entry to Apply again, until More is not set. An error of Apply or Commit is fatal: the member must
 // stop, because it can neither skip the entry nor know what of it took effect. Only a Commit that
-// fails with a kv.Shortage may be repeated. When an Outcome carries a configuration change, raft is
-// told of it and its answer goes to SetConfState before Commit.
+// fails with a kv.Shortage may be repeated. A configuration change that an Outcome carries is handed to
+// raft before Commit.
 //
 // # Invariants
 //

@@ -29,7 +29,7 @@ import (
 // and then come entries, in groups of lines, with everything but numbers in hex:
 //
 //	entry TYPE TERM DATA
-//	conf CONFSTATE          raft's answer, after a configuration change that was accepted
+//	conf CONFSTATE          raft's configuration, after a change of it that was accepted
 //	= RESULTS STATE         digests of the results, and of the state after the commit
 //
 // Blank lines and lines with # say what the next entries are about.
@@ -153,12 +153,8 @@ func replayLog(t *testing.T, name, text string, reopen int, seen map[string]bool
 			results = digest(describeResults(out))
 			note(seen, typ, data, out)
 		case "conf":
-			conf, err := cluster.DecodeConfState(unhex(f[1]))
-			if err == nil {
-				err = b.m.SetConfState(conf)
-			}
-			if err != nil {
-				t.Fatalf("%s: line %d: %v", name, i+1, err)
+			if got := cluster.EncodeConfState(b.m.ConfState()); !bytes.Equal(got, unhex(f[1])) {
+				t.Fatalf("%s: line %d: raft's configuration is %x, want %s", name, i+1, got, f[1])
 			}
 		case "=":
 			b.commit()
@@ -233,15 +229,11 @@ type recorder struct {
 
 func (r *recorder) about(text string) { fmt.Fprintf(&r.out, "\n# %s\n", text) }
 
-func (r *recorder) add(typ raftpb.EntryType, data []byte, conf func() *raftpb.ConfState) {
+func (r *recorder) add(typ raftpb.EntryType, data []byte) {
 	fmt.Fprintf(&r.out, "entry %s 1 %x\n", typ, data)
 	out := r.entry(typ, data, true)
 	if out.ConfChange != nil {
-		c := conf()
-		if err := r.m.SetConfState(c); err != nil {
-			r.t.Fatal(err)
-		}
-		fmt.Fprintf(&r.out, "conf %x\n", cluster.EncodeConfState(c))
+		fmt.Fprintf(&r.out, "conf %x\n", cluster.EncodeConfState(r.m.ConfState()))
 	}
 	results := digest(describeResults(out))
 	r.commit()
@@ -249,15 +241,15 @@ func (r *recorder) add(typ raftpb.EntryType, data []byte, conf func() *raftpb.Co
 }
 
 func (r *recorder) group(reqs ...*Request) {
-	r.add(raftpb.EntryNormal, group(r.t, Header{Proposer: 7, Sequence: r.index}, reqs...), nil)
+	r.add(raftpb.EntryNormal, group(r.t, Header{Proposer: 7, Sequence: r.index}, reqs...))
 }
 
-func (r *recorder) change(c cluster.Change, conf *raftpb.ConfState) {
+func (r *recorder) change(c cluster.Change) {
 	cc, err := ConfChange(Header{Proposer: 7, Sequence: r.index}, c)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.add(raftpb.EntryConfChangeV2, must(proto.Marshal(cc)), func() *raftpb.ConfState { return conf })
+	r.add(raftpb.EntryConfChangeV2, must(proto.Marshal(cc)))
 }
 
 // recordLog makes a log with every kind of request, accepted and refused, and then random ones.
@@ -276,7 +268,7 @@ func recordLog(t *testing.T) []byte {
 	defer r.close()
 
 	r.about("an entry without content, and one of a new term's leader")
-	r.add(raftpb.EntryNormal, nil, nil)
+	r.add(raftpb.EntryNormal, nil)
 	r.about("attributes")
 	for _, id := range ids {
 		r.group(&Request{Attributes: &cluster.Member{ID: id, Name: "m", ClientURLs: []string{"http://c:1"}, Level: Level}})
@@ -335,14 +327,24 @@ func recordLog(t *testing.T) []byte {
 
 	r.about("membership")
 	learner := cluster.Member{ID: 0xc, PeerURLs: []string{"http://c:1"}, Learner: true}
-	r.change(cluster.Change{Op: cluster.Add, Member: learner}, &raftpb.ConfState{Voters: ids, Learners: []uint64{0xc}})
-	r.change(cluster.Change{Op: cluster.Add, Member: learner}, nil)
-	r.change(cluster.Change{Op: cluster.Update, Member: cluster.Member{ID: 0xc, PeerURLs: []string{"http://c:2"}}}, &raftpb.ConfState{Voters: ids, Learners: []uint64{0xc}})
-	r.change(cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 0xc}}, &raftpb.ConfState{Voters: append([]uint64{0xc}, ids...)})
-	r.change(cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 0xc}}, nil)
-	r.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: ids[1]}}, &raftpb.ConfState{Voters: []uint64{0xc, ids[0]}})
-	r.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: ids[1]}}, nil)
+	r.change(cluster.Change{Op: cluster.Add, Member: learner})
+	r.change(cluster.Change{Op: cluster.Add, Member: learner})
+	r.change(cluster.Change{Op: cluster.Update, Member: cluster.Member{ID: 0xc, PeerURLs: []string{"http://c:2"}}})
+	r.change(cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 0xc}})
+	r.change(cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 0xc}})
+	r.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: ids[1]}})
+	r.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: ids[1]}})
 	r.group(&Request{Attributes: &cluster.Member{ID: 0xc, Name: "c", Level: Level}})
+	for id := range uint64(2) {
+		r.change(cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 0xd0 + id, PeerURLs: []string{fmt.Sprintf("http://d:%d", id)}, Learner: true}, MaxLearners: 1})
+	}
+	for id := range uint64(3) {
+		r.change(cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 0xe0 + id, PeerURLs: []string{fmt.Sprintf("http://e:%d", id)}}, Strict: true})
+	}
+	for _, id := range []uint64{0xc, 0xe0, ids[0]} {
+		r.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}, Strict: true})
+		r.change(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}})
+	}
 
 	r.about("random requests")
 	g := generator{rand.New(rand.NewPCG(1, 1))}

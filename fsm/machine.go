@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"vigil/cluster"
 	"vigil/history"
@@ -76,7 +75,7 @@ type Outcome struct {
 	// Results has one element for each request of the group, or one for a configuration change.
 	// The slice is valid until the next call of Apply. A part of an entry has those of its requests.
 	Results []Result
-	// ConfChange, if set, is for raft, whose answer goes to SetConfState before Commit.
+	// ConfChange, if set, is for raft.
 	ConfChange *raftpb.ConfChangeV2
 	// Tokens are those that were issued, which every member has to know. The slice is valid until the
 	// next call of Apply.
@@ -257,12 +256,16 @@ func (m *Machine) request(r *Request) (res Result, more bool) {
 	return res, more
 }
 
-// change changes the membership.
+// change changes the membership by an ordinary request.
 func (m *Machine) change(c cluster.Change) error {
 	next, rec, err := m.members.Change(c)
 	if err != nil {
 		return err
 	}
+	return m.setMembers(next, rec)
+}
+
+func (m *Machine) setMembers(next *cluster.State, rec cluster.Record) error {
 	if err := m.store.SetMeta(history.Meta{Bucket: memberBucket, Key: rec.Key(), Value: rec.Value}); err != nil {
 		return err
 	}
@@ -270,9 +273,8 @@ func (m *Machine) change(c cluster.Change) error {
 	return nil
 }
 
-// SetConfState stores raft's configuration after a configuration change.
-func (m *Machine) SetConfState(conf *raftpb.ConfState) error {
-	conf = proto.Clone(conf).(*raftpb.ConfState)
+// setConf stores raft's configuration.
+func (m *Machine) setConf(conf *raftpb.ConfState) error {
 	if err := m.store.SetMeta(confRecord(conf)); err != nil {
 		return err
 	}

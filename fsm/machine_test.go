@@ -193,20 +193,31 @@ func TestConfChanges(t *testing.T) {
 	if out.Results[0].Err != nil || !proto.Equal(out.ConfChange, cc) || out.Header.Sequence != 2 {
 		t.Fatalf("outcome %+v", out)
 	}
-	conf := &raftpb.ConfState{Voters: b.m.ConfState().GetVoters(), Learners: []uint64{5}}
-	if err := b.m.SetConfState(conf); err != nil {
-		t.Fatal(err)
+	self := b.m.ConfState().GetVoters()[0]
+	if want := (&raftpb.ConfState{Voters: []uint64{self}, Learners: []uint64{5}, AutoLeave: new(false)}); !proto.Equal(b.m.ConfState(), want) {
+		t.Errorf("configuration %v, want %v", b.m.ConfState(), want)
 	}
 	b.commit()
 	if out, _ = change(cluster.Change{Op: cluster.Add, Member: learner}); out.ConfChange != nil || !errors.Is(out.Results[0].Err, cluster.ErrIDExists) {
 		t.Errorf("added twice: %+v", out)
+	}
+	for _, limited := range []struct {
+		change cluster.Change
+		want   error
+	}{
+		{cluster.Change{Op: cluster.Add, Member: cluster.Member{ID: 6, PeerURLs: []string{"http://c:1"}, Learner: true}, MaxLearners: 1}, cluster.ErrTooManyLearners},
+		{cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: self}}, cluster.ErrLastVoter},
+	} {
+		if out, _ = change(limited.change); out.ConfChange != nil || !errors.Is(out.Results[0].Err, limited.want) {
+			t.Errorf("%+v: %+v, want %v", limited.change, out, limited.want)
+		}
 	}
 	if out, _ = change(cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: 5}}); out.Results[0].Err != nil {
 		t.Errorf("promote: %+v", out)
 	}
 	b.commit()
 	b.reopen()
-	if m, ok := b.m.Members().Member(5); !ok || m.Learner || !proto.Equal(b.m.ConfState(), conf) {
+	if m, ok := b.m.Members().Member(5); !ok || m.Learner || len(b.m.ConfState().GetVoters()) != 2 {
 		t.Errorf("after reopening: %+v, %v", m, b.m.ConfState())
 	}
 	// An entry that nobody of ours can have proposed ends the member rather than meaning something.

@@ -13,7 +13,9 @@ import (
 type call struct {
 	cc      raftpb.ConfChangeI
 	propose bool
-	done    chan *raftpb.ConfState
+	// index is that of the entry of a change to apply, done is closed when it is.
+	index uint64
+	done  chan struct{}
 	// proposed answers propose.
 	proposed chan proposed
 

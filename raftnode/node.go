@@ -289,16 +289,18 @@ func (n *Node) Applied(run []*raftpb.Message) {
 	}
 }
 
-// ApplyConfChange tells raft about a configuration change and returns the configuration it makes.
-func (n *Node) ApplyConfChange(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
-	c := call{cc: cc, done: make(chan *raftpb.ConfState, 1)}
+// ApplyConfChange hands raft the configuration change of the entry at index. Raft must not have one that
+// removes the last voter. If raft has accepted a snapshot at index or later, its configuration is newer and
+// stays.
+func (n *Node) ApplyConfChange(index uint64, cc raftpb.ConfChangeI) error {
+	c := call{cc: cc, index: index, done: make(chan struct{})}
 	n.inbox.call(c)
 	n.wake()
 	select {
-	case cs := <-c.done:
-		return cs, nil
+	case <-c.done:
+		return nil
 	case <-n.dead:
-		return nil, ErrStopped
+		return ErrStopped
 	}
 }
 

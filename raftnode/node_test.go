@@ -177,9 +177,10 @@ type member struct {
 	*Node
 	log    *memLog
 	source *source
-	conf   *raftpb.ConfState
 	done   chan struct{}
-	mu     struct {
+	// gate has room for one: what is in it keeps runs from being applied.
+	gate chan struct{}
+	mu   struct {
 		sync.Mutex
 		applied []string
 		index   uint64
@@ -202,6 +203,8 @@ func (m *member) apply() {
 		if run = m.Committed(run); run == nil {
 			return
 		}
+		m.gate <- struct{}{}
+		<-m.gate
 		for _, msg := range run {
 			if s := msg.GetSnapshot(); s != nil {
 				m.mu.Lock()
@@ -219,11 +222,9 @@ func (m *member) apply() {
 					if err := unmarshal(e.GetData(), &cc); err != nil {
 						panic(err)
 					}
-					cs, err := m.ApplyConfChange(&cc)
-					if err != nil {
+					if err := m.ApplyConfChange(e.GetIndex(), &cc); err != nil {
 						return
 					}
-					m.conf = cs
 				}
 				m.mu.Lock()
 				if e.GetIndex() != m.mu.index+1 {
@@ -241,6 +242,18 @@ func (m *member) apply() {
 	}
 }
 
+// holdApplying keeps runs that are handed out from now on from being applied.
+func (m *member) holdApplying() (release func()) {
+	m.gate <- struct{}{}
+	return func() { <-m.gate }
+}
+
+// conf returns raft's configuration.
+func (m *member) conf() (cs *raftpb.ConfState) {
+	_ = m.ask(func(*raft.RawNode) { cs = m.Node.raft.storage.conf })
+	return cs
+}
+
 func (m *member) applied() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -256,7 +269,7 @@ func (m *member) index() uint64 {
 // single starts the only member of a cluster inside a synctest bubble.
 func startMember(t *testing.T, log *memLog, change func(*Config)) *member {
 	t.Helper()
-	m := &member{log: log, source: &source{}, done: make(chan struct{})}
+	m := &member{log: log, source: &source{}, done: make(chan struct{}), gate: make(chan struct{}, 1)}
 	m.moved.L = &m.mu
 	ticker := time.NewTicker(100 * time.Millisecond)
 	cfg := Config{
@@ -384,7 +397,7 @@ func TestAFailedWriteEndsTheNode(t *testing.T) {
 		if _, err := m.ReadIndex(t.Context()); !errors.Is(err, ErrStopped) {
 			t.Errorf("a read of a failed node: %v", err)
 		}
-		if _, err := m.ApplyConfChange(&raftpb.ConfChangeV2{}); !errors.Is(err, ErrStopped) {
+		if err := m.ApplyConfChange(9, &raftpb.ConfChangeV2{}); !errors.Is(err, ErrStopped) {
 			t.Errorf("a configuration change of a failed node: %v", err)
 		}
 	})
@@ -528,8 +541,8 @@ func TestConfChangeReachesRaftBeforeItIsAcknowledged(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			if got := uint64(len(m.conf.GetLearners())); got != id-1 {
-				t.Fatalf("configuration %v after adding %d: was one ignored because the one before looked unapplied?", m.conf, id)
+			if got := uint64(len(m.conf().GetLearners())); got != id-1 {
+				t.Fatalf("configuration %v after adding %d: was one ignored because the one before looked unapplied?", m.conf(), id)
 			}
 		}
 		if i, err := m.ReadIndex(t.Context()); err != nil || i != m.index() {

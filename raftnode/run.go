@@ -110,10 +110,11 @@ func (n *Node) serve(c call) {
 		}
 		c.proposed <- p
 	default:
-		cs := n.raft.node.ApplyConfChange(c.cc)
-		n.configured(cs)
-		n.publish()
-		c.done <- cs
+		if c.index > n.raft.restored {
+			n.configured(n.raft.node.ApplyConfChange(c.cc))
+			n.publish()
+		}
+		close(c.done)
 	}
 }
 

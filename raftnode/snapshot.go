@@ -31,13 +31,14 @@ func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
 func (n *Node) takeSnapshot(c call) {
 	r := &n.raft
 	n.carryOut()
-	r.restored = 0
+	before := r.restored
 	if err := r.node.Step(c.snap); err != nil {
 		n.cfg.Logger.Debug("snapshot refused", "from", c.snap.GetFrom(), "error", err)
 	}
 	r.moved = true
 	n.carryOut()
-	c.taken <- r.restored == c.snap.GetSnapshot().GetMetadata().GetIndex()
+	// Raft accepts no snapshot twice: the index of the next one is higher.
+	c.taken <- r.restored > before
 }
 
 // ReportSnapshot says how the snapshot ended that Snapshots was given for a member: ok if the member

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"vigil/wal"
 )
@@ -195,6 +196,38 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 		}
 		if _, err := n.InstallSnapshot(message(raftpb.MsgApp)); err == nil {
 			t.Error("a MsgApp was taken for a snapshot")
+		}
+	})
+}
+
+// A configuration change that was handed out before a snapshot was accepted does not change the snapshot's
+// configuration.
+func TestAConfChangeFromBeforeASnapshotLeavesItsConfigurationAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(c *Config) {
+			c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2, 3, 4}}
+		})
+		release := m.holdApplying()
+		change, err := proto.Marshal(&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{
+			Type: raftpb.ConfChangeRemoveNode.Enum(), NodeId: new(uint64(4))}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+			Index: new(uint64(1)), LogTerm: new(uint64(1)), Commit: new(uint64(2)),
+			Entries: []*raftpb.Entry{{Type: raftpb.EntryConfChangeV2.Enum(), Index: new(uint64(2)), Term: new(uint64(2)), Data: change}}})
+		synctest.Wait() // the entry waits to be applied
+		want := []uint64{1, 2, 3, 4, 5}
+		accepted, err := m.InstallSnapshot(&raftpb.Message{Type: raftpb.MsgSnap.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(10)), Term: new(uint64(2)),
+				ConfState: &raftpb.ConfState{Voters: want}}}})
+		if err != nil || !accepted {
+			t.Fatalf("accepted %v, %v", accepted, err)
+		}
+		release()
+		synctest.Wait()
+		if got := m.conf().GetVoters(); !slices.Equal(got, want) || m.index() != 10 {
+			t.Errorf("voters %d at index %d, want %d at 10", got, m.index(), want)
 		}
 	})
 }

@@ -191,12 +191,8 @@ func (a *applier) entry(e *raftpb.Entry) error {
 		if a.r.forcing.Load() {
 			cc = nothingFor(a.r.memberID)
 		}
-		conf, err := a.r.node.ApplyConfChange(cc)
-		if err != nil {
+		if err := a.r.node.ApplyConfChange(e.GetIndex(), cc); err != nil {
 			return errStopped
-		}
-		if err := a.machine.SetConfState(conf); err != nil {
-			return err
 		}
 	}
 	a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}

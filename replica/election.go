@@ -26,7 +26,7 @@ func (r *Replica) advanceElection(ctx context.Context) {
 	poll := time.NewTicker(connectInterval)
 	defer poll.Stop()
 	for time.Since(begun) < connectTimeout && r.node.Status().Lead == 0 {
-		voters, _ := split(r.members.Load())
+		voters := voters(r.members.Load())
 		if n := r.connected(voters, time.Now()); len(voters) > 1 && n > len(voters)/2 {
 			if advanced, err := r.node.AdvanceElection(ticks); err == nil && advanced {
 				r.cfg.Logger.Info("initialized peer connections; fast-forwarding election ticks", slog.Int("forward-ticks", ticks),

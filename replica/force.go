@@ -11,8 +11,8 @@ import (
 
 // A member that is to be the only one starts raft with itself as the only voter, whatever its store says,
 // so that it can commit everything its log holds: some of it may have been acknowledged, and none of it is
-// known to be lost. Configuration changes among that change the membership and not raft. Then it removes
-// the others, and promotes itself if it had no vote, by ordinary entries: with them the store has the new
+// known to be lost. Configuration changes among that change the membership and not raft. Then it promotes
+// itself if it had no vote, and removes the others, by ordinary entries: with them the store has the new
 // configuration, and later starts need no force.
 
 // confState is raft's configuration to begin with.
@@ -45,14 +45,16 @@ func (r *Replica) beAlone(ctx context.Context) error {
 	}
 }
 
-// nextForced returns a change that is missing.
+// nextForced returns a change that is missing. The promotion comes first: the last voter cannot be removed.
 func (r *Replica) nextForced() (cluster.Change, bool) {
-	var self cluster.Member
-	for _, m := range r.members.Load().Members() {
+	members := r.members.Load()
+	if self, ok := members.Member(r.memberID); ok && self.Learner {
+		return cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: r.memberID}}, true
+	}
+	for _, m := range members.Members() {
 		if m.ID != r.memberID {
 			return cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: m.ID}}, true
 		}
-		self = m
 	}
-	return cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: self.ID}}, self.Learner
+	return cluster.Change{}, false
 }

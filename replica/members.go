@@ -81,25 +81,15 @@ func (r *Replica) AddMember(ctx context.Context, peerURLs []string, learner bool
 			break
 		}
 	}
-	voters, learners := split(members)
-	if learner && len(learners) >= r.cfg.MaxLearners {
-		// What is wrong with the member itself goes first.
-		if _, _, err := members.Change(cluster.Change{Op: cluster.Add, Member: m}); err != nil {
-			return m, nil, membershipError(err)
-		}
-		return m, nil, kv.ErrTooManyLearners
+	change := r.limited(cluster.Change{Op: cluster.Add, Member: m})
+	if err := r.refuseEarly(change); err != nil {
+		return m, nil, err
 	}
-	if !r.cfg.LaxReconfig {
+	if voters := voters(members); !r.cfg.LaxReconfig && len(voters) > 1 && r.connected(voters, time.Now().Add(-settled)) < (len(voters)+1)/2+1 {
 		// The new member counts as one that is not there.
-		quorum := (len(voters)+1)/2 + 1
-		switch {
-		case !learner && started(voters) < quorum && (len(voters) != 1 || started(voters) != 1):
-			return m, nil, r.refused("add", m.ID, kv.ErrNotEnoughStarted)
-		case len(voters) > 1 && r.connected(voters, time.Now().Add(-settled)) < quorum:
-			return m, nil, r.refused("add", m.ID, kv.ErrUnhealthy)
-		}
+		return m, nil, r.refused("add", m.ID, kv.ErrUnhealthy)
 	}
-	all, err := r.reconfigure(ctx, cluster.Change{Op: cluster.Add, Member: m})
+	all, err := r.reconfigure(ctx, change)
 	return m, all, err
 }
 
@@ -108,12 +98,12 @@ func (r *Replica) AddMember(ctx context.Context, peerURLs []string, learner bool
 func (r *Replica) RemoveMember(ctx context.Context, id uint64) ([]cluster.Member, error) {
 	members := r.members.Load()
 	m, known := members.Member(id)
+	change := r.limited(cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}})
+	if err := r.refuseEarly(change); err != nil {
+		return nil, err
+	}
 	if !r.cfg.LaxReconfig && !(known && m.Learner) {
-		voters, _ := split(members)
-		rest := slices.DeleteFunc(slices.Clone(voters), func(m cluster.Member) bool { return m.ID == id })
-		if started(rest) < len(rest)/2+1 {
-			return nil, r.refused("remove", id, kv.ErrNotEnoughStarted)
-		}
+		voters := voters(members)
 		// One that is not connected is none of the quorum that is there.
 		away := id != r.memberID && r.cfg.Peers != nil && r.cfg.Peers.ConnectedSince(id).IsZero()
 		if !away && r.connected(voters, time.Now().Add(-settled))-1 < 1+(len(voters)-1)/2 {
@@ -128,7 +118,7 @@ func (r *Replica) RemoveMember(ctx context.Context, id uint64) ([]cluster.Member
 			r.takeOver(ctx)
 		}
 	}
-	return r.reconfigure(ctx, cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: id}})
+	return r.reconfigure(ctx, change)
 }
 
 // UpdateMember replaces the peer URLs of a member and returns all members. Errors: kv.ErrMemberNotFound,
@@ -161,31 +151,42 @@ func (r *Replica) PromoteMember(ctx context.Context, id uint64) ([]cluster.Membe
 			slog.Uint64("learner-match", p.Match), slog.Uint64("leader-match", own))
 		return nil, kv.ErrLearnerNotReady
 	}
-	if voters, _ := split(r.members.Load()); !r.cfg.LaxReconfig && started(voters)+1 < (len(voters)+1)/2+1 {
-		return nil, r.refused("promote", id, kv.ErrNotEnoughStarted)
+	change := r.limited(cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: id}})
+	if err := r.refuseEarly(change); err != nil {
+		return nil, err
 	}
-	return r.reconfigure(ctx, cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: id}})
+	return r.reconfigure(ctx, change)
 }
 
-func split(s *cluster.State) (voters, learners []cluster.Member) {
+// limited returns a change with the limits of this member, which hold when it is applied.
+func (r *Replica) limited(c cluster.Change) cluster.Change {
+	c.Strict = !r.cfg.LaxReconfig
+	if c.Op == cluster.Add && c.Member.Learner {
+		c.MaxLearners = uint32(r.cfg.MaxLearners)
+	}
+	return c
+}
+
+// refuseEarly spares the log a change that its limits forbid as far as this member knows. What else is wrong
+// with it is found out when it is applied: the membership here may be old.
+func (r *Replica) refuseEarly(c cluster.Change) error {
+	members := r.members.Load()
+	if c.Strict && !members.EnoughStarted(c) {
+		return r.refused(opNames[c.Op], c.Member.ID, kv.ErrNotEnoughStarted)
+	}
+	if _, _, err := members.Change(c); errors.Is(err, cluster.ErrTooManyLearners) {
+		return kv.ErrTooManyLearners
+	}
+	return nil
+}
+
+func voters(s *cluster.State) (out []cluster.Member) {
 	for _, m := range s.Members() {
-		if m.Learner {
-			learners = append(learners, m)
-		} else {
-			voters = append(voters, m)
+		if !m.Learner {
+			out = append(out, m)
 		}
 	}
-	return voters, learners
-}
-
-// started counts the members that have been started once.
-func started(members []cluster.Member) (n int) {
-	for _, m := range members {
-		if m.Name != "" {
-			n++
-		}
-	}
-	return n
+	return out
 }
 
 func (r *Replica) refused(what string, id uint64, err error) error {
@@ -201,6 +202,9 @@ func membershipError(err error) error {
 		{cluster.ErrIDExists, kv.ErrMemberExists},
 		{cluster.ErrPeerURLExists, kv.ErrPeerURLExists},
 		{cluster.ErrNotLearner, kv.ErrNotLearner},
+		{cluster.ErrTooManyLearners, kv.ErrTooManyLearners},
+		{cluster.ErrNotEnoughStarted, kv.ErrNotEnoughStarted},
+		{cluster.ErrLastVoter, kv.ErrNotEnoughStarted},
 	} {
 		if errors.Is(err, t.from) {
 			return t.to
@@ -316,7 +320,7 @@ func (r *Replica) HandOver(ctx context.Context) {
 		return
 	}
 	members := r.members.Load()
-	if voters, _ := split(members); len(voters) < 2 || members.Removed(r.memberID) {
+	if len(voters(members)) < 2 || members.Removed(r.memberID) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval)
