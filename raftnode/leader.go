@@ -57,20 +57,36 @@ func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
 		if rn.BasicStatus().RaftState != raft.StateLeader {
 			return
 		}
-		var best uint64
-		for id, p := range n.progress(rn) {
-			switch {
-			case p.Learner || id == n.cfg.ID || to != 0 && id != to || to == 0 && !p.Active:
-			case chosen == 0 || p.Match > best || p.Match == best && id < chosen:
-				chosen, best = id, p.Match
-			}
-		}
-		if chosen != 0 {
-			rn.TransferLeader(chosen)
-			n.raft.transferring = true
-		}
+		chosen = n.transfer(rn, to)
 	})
 	return chosen, err
+}
+
+// transfer begins to hand leadership over. This member leads.
+func (n *Node) transfer(rn *raft.RawNode, to uint64) (chosen uint64) {
+	var best uint64
+	for id, p := range n.progress(rn) {
+		switch {
+		case p.Learner || id == n.cfg.ID || to != 0 && id != to || to == 0 && !p.Active:
+		case chosen == 0 || p.Match > best || p.Match == best && id < chosen:
+			chosen, best = id, p.Match
+		}
+	}
+	if chosen != 0 {
+		rn.TransferLeader(chosen)
+		n.raft.transferring = true
+	}
+	return chosen
+}
+
+// retire hands leadership over if this member leads and is no voter any more. Until that has happened it goes
+// on to send entries and heartbeats. Raft's StepDownOnRemoval would end that at once: of two voters, the one that
+// is left could lack entries of this member's log, or not know that the removal is committed, and would ask for
+// a vote that it never gets.
+func (n *Node) retire() {
+	if r := &n.raft; r.state == raft.StateLeader && !r.voter && !n.handingOver() {
+		n.transfer(r.node, 0)
+	}
 }
 
 // TakeLeadership asks the leader to hand over to this member, if it follows one.

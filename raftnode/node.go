@@ -64,8 +64,8 @@ type raftState struct {
 	node    *raft.RawNode
 	storage *storage
 	state   raft.StateType
-	// single is whether this member is the only voter.
-	single bool
+	// single is whether this member is the only voter, voter whether it is one.
+	single, voter bool
 	// last is the last index of the log, proposed counts what is not in it yet.
 	last, proposed uint64
 	// begin is the index of the entry that begins this member's term as leader.
@@ -143,8 +143,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots}
 	n.raft.last = last
-	n.raft.single = single(cfg.ConfState, cfg.ID)
-	n.among.Store(!n.raft.single)
+	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
 	n.committed.Store(hard.GetCommit())
 	return n, n.open()
@@ -172,10 +171,6 @@ func (n *Node) open() (err error) {
 		Logger:                    logger{n.cfg.Logger},
 	})
 	return err
-}
-
-func single(cs *raftpb.ConfState, id uint64) bool {
-	return len(cs.GetVoters()) == 1 && cs.GetVoters()[0] == id && len(cs.GetVotersOutgoing()) == 0
 }
 
 // Start begins the work.

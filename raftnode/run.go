@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,6 +38,7 @@ func (n *Node) run() {
 			n.raft.moved = true
 			n.raft.ticks++
 			n.raft.forward.tick(n)
+			n.retire()
 		case <-n.stop:
 			return
 		case <-n.failed:
@@ -67,8 +69,13 @@ func (n *Node) turn() {
 			n.takeForwarded(m)
 			continue
 		}
-		if m.GetType() == raftpb.MsgTransferLeader {
+		switch m.GetType() {
+		case raftpb.MsgTransferLeader:
 			r.transferring = true
+		case raftpb.MsgReadIndex:
+			if n.knowsTooLittle() {
+				continue // who asks will ask again
+			}
 		}
 		// A message that raft refuses is one that came too late or from a stranger.
 		if err := r.node.Step(m); err != nil {
@@ -120,9 +127,11 @@ func (n *Node) serve(c call) {
 
 // configured notes the configuration.
 func (n *Node) configured(cs *raftpb.ConfState) {
-	n.raft.storage.conf = cs
-	n.raft.single = single(cs, n.cfg.ID)
-	n.among.Store(!n.raft.single)
+	r := &n.raft
+	r.storage.conf = cs
+	r.voter = slices.Contains(cs.GetVoters(), n.cfg.ID) || slices.Contains(cs.GetVotersOutgoing(), n.cfg.ID)
+	r.single = r.voter && len(cs.GetVoters()) == 1 && len(cs.GetVotersOutgoing()) == 0
+	n.among.Store(!r.single)
 }
 
 // propose hands waiting proposals to raft as far as there is room in flight.
@@ -269,10 +278,7 @@ func (n *Node) readIndex() bool {
 	if n.lead.Load() == raft.None {
 		return false
 	}
-	if r.single && r.state == raft.StateLeader && !n.alone.Load() {
-		// Raft would answer with the commit index it restarted with. Entries behind that may
-		// be committed already, and acknowledged in a former life; the first entry of this
-		// term tells.
+	if n.knowsTooLittle() {
 		return false
 	}
 	ctx := n.reads.ask(r.ticks >= max(n.cfg.ElectionTicks/2, 1))
@@ -283,6 +289,15 @@ func (n *Node) readIndex() bool {
 	r.node.ReadIndex(ctx)
 	r.moved = true
 	return true
+}
+
+// knowsTooLittle reports whether this member leads and raft would answer a read index at once although it may be
+// old. That is so for the only voter until it has committed an entry of its term: raft knows the commit index it
+// restarted with, and later entries may be committed already, and acknowledged before the restart. It is so for
+// a leader that was removed, too: the only voter that is left may lead by now.
+func (n *Node) knowsTooLittle() bool {
+	r := &n.raft
+	return (!r.voter || r.single && !n.alone.Load()) && r.node.BasicStatus().RaftState == raft.StateLeader
 }
 
 func idAttr(key string, id uint64) slog.Attr {

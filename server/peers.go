@@ -233,9 +233,10 @@ func (m *Member) servePeers() error {
 func (m *Member) watchRemoval(ctx context.Context) {
 	select {
 	case <-m.replica.Removed():
-		// Who asked for it gets the answer, and the others hear that it is committed.
+		// The client that asked for it gets the answer, and the others hear that it is committed. A leader
+		// hands over, which it tries again after an election timeout, and may have to vote.
 		select {
-		case <-time.After(m.cfg.ElectionTimeout):
+		case <-time.After(m.cfg.ElectionTimeout * 5 / 2):
 		case <-ctx.Done():
 			return
 		}
