@@ -22,7 +22,8 @@
 //  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
 //     one that was kept for InstallSnapshot, and go on behind the snapshot's position.
 //  3. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
-//  4. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
+//  4. Let the log give up no entry after Acknowledged.
+//  5. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
 //     is never repeated.
 //
 // # Snapshots

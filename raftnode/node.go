@@ -45,6 +45,9 @@ type Node struct {
 	lead      atomic.Uint64
 	term      atomic.Uint64
 	committed atomic.Uint64
+	// acknowledged is the index up to which raft knows that entries are applied.
+	acknowledged atomic.Uint64
+
 	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
 	leaders   atomic.Uint64
 	late      atomic.Uint64 // heartbeats
@@ -146,6 +149,7 @@ func New(cfg Config) (*Node, error) {
 	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
 	n.committed.Store(hard.GetCommit())
+	n.acknowledged.Store(cfg.Applied)
 	return n, n.open()
 }
 
@@ -283,6 +287,10 @@ func (n *Node) Applied(run []*raftpb.Message) {
 		n.wake()
 	}
 }
+
+// Acknowledged returns the index up to which raft knows that entries are applied. It may read the entries after
+// that: the log must not give them up.
+func (n *Node) Acknowledged() uint64 { return n.acknowledged.Load() }
 
 // ApplyConfChange hands raft the configuration change of the entry at index. Raft must not have one that
 // removes the last voter. If raft has accepted a snapshot at index or later, its configuration is newer and

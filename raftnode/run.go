@@ -81,6 +81,9 @@ func (n *Node) turn() {
 		if err := r.node.Step(m); err != nil {
 			n.cfg.Logger.Debug("message refused", "type", m.GetType(), "from", m.GetFrom(), "error", err)
 		}
+		if e := m.GetEntries(); m.GetType() == raftpb.MsgStorageApplyResp && len(e) > 0 {
+			n.acknowledged.Store(e[len(e)-1].GetIndex())
+		}
 	}
 	for _, id := range n.inbox.takeLost() {
 		r.moved = true

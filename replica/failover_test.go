@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -89,6 +90,41 @@ func TestHandOver(t *testing.T) {
 	}
 	if err := now.MoveLeader(t.Context(), lead.memberID); err != nil || g.leader() != lead {
 		t.Errorf("moved back: %v", err)
+	}
+}
+
+// The log is cut as short as may be after each entry while leadership goes round: an election that comes between
+// an entry and its acknowledgment finds the entry.
+func TestElectionsWhileTheLogIsCut(t *testing.T) {
+	g := startGroup(t, func(_ int, c *Config) {
+		c.MaxBatchBytes = 1
+		c.SnapshotCount, c.CatchUpEntries, c.CatchUpBytes = 1, 1, 1
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, r := range g.list {
+		for i := range 4 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = r.Put(ctx, &kv.PutRequest{Key: fmt.Appendf(nil, "%s/%d", r.cfg.Name, i), Value: make([]byte, 100)})
+				}
+			})
+		}
+	}
+	for range 40 {
+		for _, r := range g.list {
+			select {
+			case err := <-r.Failed():
+				t.Fatalf("member %s failed: %v", r.cfg.Name, err)
+			default:
+			}
+			if err := r.node.TakeLeadership(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond) // the pace of the elections
+		}
 	}
 }
 

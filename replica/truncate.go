@@ -110,7 +110,8 @@ func (r *Replica) shorten(full bool) error {
 	if full && r.Alone() {
 		entries, bytes = 0, 0
 	}
-	cut := r.sending.limit(r.trail.keep(synced.Index, entries, bytes), r.cfg.SnapshotLogBytes, r.raftLog.Bytes())
+	// Raft hears later than the store that entries are applied, and reads what it has not heard of.
+	cut := min(r.node.Acknowledged(), r.sending.limit(r.trail.keep(synced.Index, entries, bytes), r.cfg.SnapshotLogBytes, r.raftLog.Bytes()))
 	if cut == 0 {
 		return nil
 	}
