@@ -28,8 +28,9 @@ fuzz: ## every fuzz target for FUZZTIME each
 			echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
 		done; done
 
-crash: ## five thousand seeded crashes of a whole member, and fifty kills of the real process
+crash: ## five thousand seeded crashes of a whole member, five hundred stores that are copied while they crash, and fifty kills of the real process
 	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./wal ./history ./replica
+	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./mvcc
 	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
 
 damage: ## every single bit of a small data directory, and its files cut at every length

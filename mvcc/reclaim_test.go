@@ -19,6 +19,8 @@ import (
 type chronicle struct {
 	batches [][]any
 	models  []*model // after each batch
+	lag     int64    // compactions are at least that far behind
+	size    int      // of values, at most
 }
 
 // write makes up a batch and carries it out on the model.
@@ -29,7 +31,7 @@ func (c *chronicle) write(g gen, m *model) {
 		switch n := g.IntN(20); {
 		case n < 10:
 			p := g.put()
-			p.Value = bytes.Repeat(p.Value, g.IntN(60))
+			p.Value = bytes.Repeat(p.Value, g.IntN(max(c.size, 60)))
 			if req = p; m.checkPut(p) == nil {
 				tx := &modelTxn{m: m}
 				tx.put(p)
@@ -46,7 +48,7 @@ func (c *chronicle) write(g gen, m *model) {
 			req = r
 			_, _ = m.txn(r)
 		default:
-			rev := max(m.rev-g.Int64N(20), 1)
+			rev := max(m.rev-c.lag-g.Int64N(20), 1)
 			req = rev
 			_ = m.compactTo(rev)
 		}
