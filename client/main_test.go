@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,8 +24,11 @@ func connect(t *testing.T, change ...func(*client.Config)) *client.Client {
 	for _, f := range change {
 		f(&cfg)
 	}
-	return open(t, cfg).In(t.Name() + "/")
+	return open(t, cfg).In(fmt.Sprintf("%s/%d/", t.Name(), run.Add(1)))
 }
+
+// run numbers the clients, so that a test that runs again finds no keys of its own.
+var run atomic.Int64
 
 // leaky is the tests that look for goroutines at their end.
 var leaky sync.Map

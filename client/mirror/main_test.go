@@ -1,6 +1,8 @@
 package mirror_test
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"vigil/client"
@@ -24,5 +26,8 @@ func connect(t *testing.T) *client.Client {
 			t.Error(err)
 		}
 	})
-	return c.In(t.Name() + "/")
+	return c.In(fmt.Sprintf("%s/%d/", t.Name(), run.Add(1)))
 }
+
+// run numbers the clients, so that a test that runs again finds no keys of its own.
+var run atomic.Int64

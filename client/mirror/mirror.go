@@ -79,7 +79,7 @@ func Follow[T any](ctx context.Context, c *client.Client, prefix string, decode 
 	return Start(ctx, Config[T]{Client: c, Key: prefix, Decode: decode})
 }
 
-// Start begins to mirror, until the context ends or Close. It waits for nothing: see Ready.
+// Start begins to mirror, until the context ends, the client is closed, or Close. It waits for nothing: see Ready.
 func Start[T any](ctx context.Context, cfg Config[T]) (*Mirror[T], error) {
 	switch {
 	case cfg.Client == nil:
@@ -113,7 +113,7 @@ func (m *Mirror[T]) Close() {
 // Done returns a channel that is closed when the mirror has ended.
 func (m *Mirror[T]) Done() <-chan struct{} { return m.done }
 
-// Err returns why the mirror has ended: the cause of its context. It is nil before, and after Close.
+// Err returns why the mirror has ended: the cause of its context, or client.ErrClosed. It is nil before, and after Close.
 func (m *Mirror[T]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,6 +207,9 @@ func (m *Mirror[T]) run(ctx context.Context) {
 			return
 		}
 		switch {
+		case errors.Is(err, client.ErrClosed):
+			m.cancel(client.ErrClosed)
+			return
 		case errors.Is(err, client.ErrCompacted):
 			// What follows the view is gone. Items that are the same need not be decoded again.
 			listed, same = false, true

@@ -260,3 +260,40 @@ func TestEnds(t *testing.T) {
 		t.Error("no client")
 	}
 }
+
+// TestClosedClient: a mirror ends with its client, and nothing waits for it any more.
+func TestClosedClient(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		c, err := client.New(client.Config{Endpoints: []string{endpoint}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if early {
+			_ = c.Close()
+		}
+		m, err := mirror.Follow(t.Context(), c, t.Name(), mirror.String)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !early {
+			if _, err := m.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Close()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if _, err := m.At(ctx, 1<<40); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("early %v: %v", early, err)
+		}
+		cancel()
+		select {
+		case <-m.Done():
+		case <-time.After(10 * time.Second):
+			t.Error("it lives on")
+		}
+		if !errors.Is(m.Err(), client.ErrClosed) {
+			t.Error(m.Err())
+		}
+		m.Close()
+	}
+}
