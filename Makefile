@@ -33,9 +33,10 @@ crash: ## five thousand seeded crashes of a whole member, five hundred stores th
 	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./mvcc
 	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
 
-damage: ## every single bit of a small data directory, and its files cut at every length
+damage: ## every single bit of a small data directory, its files cut at every length, and calls of the client at every byte
 	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./wal ./replica
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./history
+	VIGIL_CUTS=all $(GO) test -timeout 1h -run Cut ./client
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
