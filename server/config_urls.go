@@ -5,33 +5,59 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 )
 
-// listenAddr turns a listen URL into what net.Listen takes.
-func listenAddr(s string) (network, addr string, secure bool, err error) {
-	u, err := url.Parse(s)
+// parseURL parses an address of a listener or a member. A URL of TCP has the form SCHEME://HOST:PORT and nothing
+// else: a path, a query or a user that nothing reads is a mistake.
+func parseURL(s string) (u *url.URL, host, port string, err error) {
+	u, err = url.Parse(s)
 	if err != nil {
-		return "", "", false, fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
+		return nil, "", "", fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
+	}
+	switch {
+	case u.RawQuery != "" || u.ForceQuery:
+		return nil, "", "", fmt.Errorf("%q must not have a query (?)", s)
+	case u.Fragment != "":
+		return nil, "", "", fmt.Errorf("%q must not have a fragment (#)", s)
 	}
 	switch u.Scheme {
 	case "unix", "unixs":
-		path := u.Host + u.Path
-		if path == "" {
-			return "", "", false, fmt.Errorf("%q names no socket file", s)
+		if u.Host+u.Path == "" {
+			return nil, "", "", fmt.Errorf("%q names no socket file", s)
 		}
-		return "unix", path, u.Scheme == "unixs", nil
-	case "http":
-	case "https":
-		secure = true
+		return u, "", "", nil
+	case "http", "https":
 	default:
-		return "", "", false, fmt.Errorf("%q must start with http://, https:// or unix://", s)
+		return nil, "", "", fmt.Errorf("%q must start with http://, https:// or unix://", s)
+	}
+	if u.User != nil {
+		return nil, "", "", fmt.Errorf("%q must not have a user (@)", u.Redacted())
 	}
 	if u.Path != "" && u.Path != "/" {
-		return "", "", false, fmt.Errorf("%q must not have a path", s)
+		return nil, "", "", fmt.Errorf("%q must not have a path", s)
 	}
-	host, port, err := net.SplitHostPort(u.Host)
+	host, port, err = net.SplitHostPort(u.Host)
 	if err != nil || port == "" {
-		return "", "", false, fmt.Errorf("%q must have the form %s://HOST:PORT", s, u.Scheme)
+		return nil, "", "", fmt.Errorf("%q must have the form %s://HOST:PORT", s, u.Scheme)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return nil, "", "", fmt.Errorf("%q: the port must be a number from 0 to 65535, not %s", s, port)
+	}
+	return u, host, port, nil
+}
+
+// listenAddr turns a listen URL into what net.Listen takes.
+func listenAddr(s string) (network, addr string, secure bool, err error) {
+	u, host, port, err := parseURL(s)
+	if err != nil {
+		return "", "", false, err
+	}
+	switch u.Scheme {
+	case "unix", "unixs":
+		return "unix", u.Host + u.Path, u.Scheme == "unixs", nil
+	case "https":
+		secure = true
 	}
 	if host == "localhost" {
 		host = "127.0.0.1"
@@ -44,22 +70,6 @@ func listenAddr(s string) (network, addr string, secure bool, err error) {
 
 // checkAdvertised accepts what another program can dial.
 func checkAdvertised(s string) error {
-	u, err := url.Parse(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
-	}
-	switch u.Scheme {
-	case "unix", "unixs":
-		return nil
-	case "http", "https":
-	default:
-		return fmt.Errorf("%q must start with http://, https:// or unix://", s)
-	}
-	if u.Path != "" && u.Path != "/" {
-		return fmt.Errorf("%q must not have a path", s)
-	}
-	if _, port, err := net.SplitHostPort(u.Host); err != nil || port == "" {
-		return fmt.Errorf("%q must have the form %s://HOST:PORT", s, u.Scheme)
-	}
-	return nil
+	_, _, _, err := parseURL(s)
+	return err
 }

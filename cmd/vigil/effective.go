@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -29,11 +30,7 @@ func (o *options) effective() []setting {
 		if opt.name == "version" {
 			return
 		}
-		value := opt.get()
-		if opt.secret && value != "" {
-			value = masked
-		}
-		all = append(all, setting{opt.name, value, opt.origin.String(), opt.noEffect})
+		all = append(all, setting{opt.name, opt.visible(), opt.origin.String(), opt.noEffect})
 	})
 	return all
 }
@@ -41,10 +38,40 @@ func (o *options) effective() []setting {
 // attrs is the effective configuration as one group of a log line.
 func (o *options) attrs() slog.Attr {
 	var attrs []any
-	for _, s := range o.effective() {
-		attrs = append(attrs, slog.String(s.Flag, s.Value))
-	}
+	o.each(func(opt *option) {
+		if opt.name != "version" {
+			attrs = append(attrs, slog.Any(opt.name, opt.typed()))
+		}
+	})
 	return slog.Group("configuration", attrs...)
+}
+
+// visible returns the value as people see it.
+func (opt *option) visible() string {
+	value := opt.get()
+	if opt.secret && value != "" {
+		return masked
+	}
+	return value
+}
+
+// typed returns the value as the log gives it: booleans and whole numbers by their types, all else as text.
+func (opt *option) typed() any {
+	value := opt.visible()
+	if opt.isBool {
+		if v, err := strconv.ParseBool(value); err == nil {
+			return v
+		}
+	}
+	if opt.isNumber {
+		if v, err := strconv.ParseInt(value, 0, 64); err == nil {
+			return v
+		}
+		if v, err := strconv.ParseUint(value, 0, 64); err == nil {
+			return v
+		}
+	}
+	return value
 }
 
 // logNotes logs the effective configuration, and what was set and changes nothing.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -71,8 +73,16 @@ func readYAML(path string) (*yaml.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(b, &doc); err != nil {
+	var doc, more yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(b))
+	err = documents.Decode(&doc)
+	if err == nil {
+		err = documents.Decode(&more)
+		if err == nil {
+			return nil, fmt.Errorf("%s:%d: a second document: a configuration is one document, without a line --- in it", path, more.Line)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {

@@ -63,7 +63,7 @@ heartbeat-interval: 50
 		}
 	}
 	// What images tell of themselves is not a flag, and neither are those that etcd gave up.
-	o, err = parse([]string{"--snapshot=1", "-v"}, []string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x"})
+	o, err = parse([]string{"--snapshot=1", "-v"}, []string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x", "ETCD_VERIFY=all"})
 	if err != nil || o.version || !slices.Equal(o.unknownVars, []string{"ETCD_VERSION"}) || len(o.goneFlags) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -158,6 +158,14 @@ func TestFileMistakes(t *testing.T) {
 		{"name: {a: b}\n", "conf.yml:1: name: want a plain value"},
 		{"log-outputs: [[a]]\n", "want a list of plain values"},
 		{"- a\n- b\n", "conf.yml:1: want keys and values"},
+		{"name: a\n---\nname: b\n", "conf.yml:2: a second document"},
+		{"name: a\n---\n", "a second document"},
+		{"listen-client-urls: http://127.0.0.1:99999\n", "port must be a number from 0 to 65535"},
+		{"listen-peer-urls: http://127.0.0.1:x\n", "http://127.0.0.1:x"},
+		{"advertise-client-urls: http://a:1?b=c\n", "must not have a query"},
+		{"initial-advertise-peer-urls: http://a:1#b\n", "must not have a fragment"},
+		{"initial-cluster: a=http://b:70000\n", "port must be a number from 0 to 65535"},
+		{"advertise-client-urls: http://root:pw@a:1\n", "must not have a user"},
 		{"name: [\n", "line 1"},
 		{"\tname: a\n", "cannot start any token"},
 	} {

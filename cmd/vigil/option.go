@@ -20,6 +20,7 @@ type option struct {
 	// noEffect is why the flag changes nothing: it is taken so that command lines written for etcd work.
 	noEffect string
 	isBool   bool
+	isNumber bool // a whole number: the log gives it as one
 	// nanoseconds is set if a bare number in a configuration file is one of nanoseconds.
 	nanoseconds bool
 	// secret hides the value wherever values are shown.
@@ -187,7 +188,7 @@ func durationFrom(p *time.Duration, name, help string, least time.Duration, want
 
 // in is a duration that the flag gives as a whole number of units.
 func in(unit time.Duration, p *time.Duration, name, value, help string, most uint64) *option {
-	return &option{name: name, value: value, help: help,
+	return &option{name: name, value: value, help: help, isNumber: true,
 		set: func(s string) error {
 			v, err := strconv.ParseUint(s, 0, 64)
 			if err != nil || v == 0 || v > most {
@@ -212,7 +213,7 @@ func numberFrom[T int | int64 | uint32 | uint64](least uint64, p *T, name, help 
 	if _, small := any(*p).(uint32); small {
 		most = math.MaxUint32
 	}
-	return &option{name: name, value: "N", help: help,
+	return &option{name: name, value: "N", help: help, isNumber: true,
 		set: func(s string) error {
 			v, err := strconv.ParseUint(s, 0, 64)
 			if err != nil || v < least || v > most {
@@ -226,7 +227,7 @@ func numberFrom[T int | int64 | uint32 | uint64](least uint64, p *T, name, help 
 
 // signed is a whole number that may be negative.
 func signed(p *int64, name, value, help string) *option {
-	return &option{name: name, value: value, help: help,
+	return &option{name: name, value: value, help: help, isNumber: true,
 		set: func(s string) error {
 			v, err := strconv.ParseInt(s, 0, 64)
 			if err != nil {
@@ -253,7 +254,7 @@ func unused(kind, name, dflt, why string) *option {
 		check = durationFrom(&d, name, "", 0, "want a duration such as 5s or 1m30s").set
 	case "number":
 		var n uint64
-		o.value = "N"
+		o.value, o.isNumber = "N", true
 		check = numberFrom(0, &n, name, "").set
 	default:
 		o.value = kind

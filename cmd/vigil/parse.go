@@ -176,6 +176,10 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
+// otherVars are variables of etcd that stand for no flag and have no meaning here: how strictly etcd checks itself, and
+// that it may run on a processor it was not tested on.
+var otherVars = []string{"ETCD_UNSUPPORTED_ARCH", "ETCD_VERIFY"}
+
 // environment finds the variables of flags. One that is empty is none.
 func (p *parser) environment(environ []string) map[string][]string {
 	given := map[string][]string{}
@@ -187,7 +191,7 @@ func (p *parser) environment(environ []string) map[string][]string {
 		switch o, ok := p.byVar[name]; {
 		case ok:
 			given[o.name] = []string{value}
-		case name != "ETCD_UNSUPPORTED_ARCH":
+		case !slices.Contains(otherVars, name):
 			p.o.unknownVars = append(p.o.unknownVars, name)
 		}
 	}
