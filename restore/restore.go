@@ -62,6 +62,8 @@ type Options struct {
 // Result is what was built.
 type Result struct {
 	ClusterID, MemberID uint64
+	// Members are those of the new cluster, with their ids.
+	Members []cluster.Member
 	// Index is the position of the raft log at which the backup was made.
 	Index uint64
 	// Revision is the newest revision now, Compact the compact revision, -1 for none.
@@ -124,6 +126,7 @@ func newBuilder(ctx context.Context, o *Options) (*builder, error) {
 		return nil, fmt.Errorf("--initial-cluster: %w", err)
 	}
 	b := &builder{ctx: ctx, o: o, members: members, dirs: directories{fs: o.FS, data: o.DataDir, wal: o.WALDir}}
+	b.res.Members = members.Members()
 	for _, m := range members.Members() {
 		if m.Name == o.Name {
 			b.res.MemberID = m.ID

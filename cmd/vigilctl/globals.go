@@ -360,7 +360,8 @@ func failed(err error) error {
 	}
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
 		if errors.Is(err, client.ErrUnreachable) {
-			return &exit{exitFailure, err}
+			// Scripts that were written for etcdctl look for its words.
+			return &exit{exitFailure, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)}
 		}
 		if s.Code() == codes.DeadlineExceeded && !strings.HasPrefix(s.Message(), "etcdserver:") {
 			return &exit{exitFailure, context.DeadlineExceeded}

@@ -29,7 +29,7 @@ func hashKVCommand() *cobra.Command {
 		Example: "  vigilctl hashkv backup.db --rev 1000",
 		Args:    exactlyOne("hashkv"),
 		RunE: func(c *cobra.Command, args []string) error {
-			res, err := hashKV(c, args[0], rev)
+			res, err := hashKV(c, args[0], rev, format(out))
 			if err != nil {
 				return &exit{exitFailure, err}
 			}
@@ -49,13 +49,13 @@ func hashKVCommand() *cobra.Command {
 	return c
 }
 
-func hashKV(c *cobra.Command, source string, rev int64) (res kv.HashResult, err error) {
+func hashKV(c *cobra.Command, source string, rev int64, f format) (res kv.HashResult, err error) {
 	dir, err := os.MkdirTemp("", "vigilctl-hashkv-")
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p := newWork(c.ErrOrStderr())
+	p := newWork(c.ErrOrStderr(), f)
 	defer p.end()
 	return restore.HashKV(c.Context(), restore.Options{FS: vfs.OS(), Source: filepath.Clean(source), DataDir: dir, SkipHash: true, Progress: p.show}, rev)
 }

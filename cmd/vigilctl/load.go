@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vigil/client"
+	"vigil/client/lease"
 	"vigil/cmd/vigilctl/show"
 )
 
@@ -20,7 +21,8 @@ const loadHelp = `Put the keys of a file that "dump" wrote into a cluster, with 
 The file is checked from its first to its last line before anything is written; - reads
 standard input, which is checked while it is loaded. Keys go in transactions, so that
 nobody's writes are lost. Leases are granted again, with their ids and whole TTL,
-unless they are there. Keys whose lease had ended when they were dumped are passed over.
+unless they are there, and kept alive until the load ends. Keys whose lease had ended
+when they were dumped are passed over.
 
 A key that is there with the same value and lease is passed over too, so a load that
 was interrupted is simply run again. One that is there with another value or lease is
@@ -73,7 +75,10 @@ type load struct {
 	ifMissing, overwrite, dry bool
 
 	ended map[client.LeaseID]bool // leases whose keys are passed over
-	done  loaded
+	// keeper keeps the leases of loaded keys alive until the load ends: a lease that expired meanwhile would take keys
+	// with it, and refuse those that are still to come.
+	keeper *lease.Keeper
+	done   loaded
 }
 
 // loaded counts what became of keys.
@@ -90,6 +95,8 @@ func (e *conflict) Error() string {
 
 func (l *load) run(ctx context.Context, c *client.Client) error {
 	l.ended = map[client.LeaseID]bool{}
+	l.keeper = lease.NewKeeper(c)
+	defer l.keeper.Close()
 	r := l.app.in
 	if l.path != "-" {
 		f, err := os.Open(l.path)
@@ -206,27 +213,34 @@ func (l *load) all(ctx context.Context, c *client.Client, d *dumpReader) error {
 	}
 }
 
-// lease grants a lease unless it is there.
+// lease grants a lease unless it is there, and keeps it alive.
 func (l *load) lease(ctx context.Context, c *client.Client, d *dumpLease) error {
 	id := client.LeaseID(d.ID)
 	if d.TTL == 0 {
 		l.ended[id] = true
 		return nil
 	}
-	r, err := c.TimeToLive(ctx, id, false)
-	if err != nil || r.Granted > 0 {
+	if l.dry {
+		r, err := c.TimeToLive(ctx, id, false)
+		if err == nil && r.Granted == 0 {
+			l.done.leases++
+		}
 		return err
 	}
-	if !l.dry {
-		_, err = c.Grant(ctx, time.Duration(d.TTL)*time.Second, client.WithLeaseID(id))
-		if errors.Is(err, client.ErrLeaseExists) {
-			return nil
+	for range loadTries {
+		_, err := l.keeper.Keep(ctx, id)
+		if !errors.Is(err, client.ErrLeaseNotFound) {
+			return err
+		}
+		_, err = l.keeper.Grant(ctx, time.Duration(d.TTL)*time.Second, client.WithLeaseID(id))
+		if err == nil {
+			l.done.leases++
+		}
+		if !errors.Is(err, client.ErrLeaseExists) && !errors.Is(err, client.ErrUncertain) {
+			return err
 		}
 	}
-	if err == nil {
-		l.done.leases++
-	}
-	return err
+	return fmt.Errorf("lease %016x is granted and revoked by others all the time: try again when it is not", int64(id))
 }
 
 // batch puts keys, all or none of them.

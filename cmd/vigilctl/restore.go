@@ -97,7 +97,7 @@ func runRestore(c *cobra.Command, o restore.Options, f restoreFlags) error {
 	if err := checkMember(&o, &f); err != nil {
 		return err
 	}
-	p := newWork(c.ErrOrStderr())
+	p := newWork(c.ErrOrStderr(), format(f.out))
 	o.Progress = p.show
 	res, err := restore.Run(c.Context(), o)
 	p.end()
@@ -168,6 +168,9 @@ func printRestored(w io.Writer, o *restore.Options, r *restore.Result, out backu
 
 // advise says what an operator should know about what was restored.
 func advise(w io.Writer, o *restore.Options, r *restore.Result) {
+	for _, m := range r.Members {
+		fmt.Fprintf(w, "added member %x (%s) to cluster %x: %s\n", m.ID, m.Name, r.ClusterID, strings.Join(m.PeerURLs, ","))
+	}
 	if r.Replayed > 0 {
 		fmt.Fprintf(w, "note: %d entries of the raft log had not reached the database and were applied, up to index %d\n", r.Replayed, r.Index)
 	}

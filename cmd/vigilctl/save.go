@@ -38,19 +38,19 @@ func (a *app) snapshotSaveCommand() *cobra.Command {
 				return err
 			}
 			defer cl.Close()
-			return save(c, cl, args[0])
+			return save(c, cl, args[0], format(a.format))
 		},
 	}
 }
 
 // save copies a snapshot into a file.
-func save(c *cobra.Command, cl *client.Client, path string) error {
+func save(c *cobra.Command, cl *client.Client, path string, f format) error {
 	s, err := cl.Snapshot(c.Context())
 	if err != nil {
-		return &exit{exitFailure, interrupted(c, err)}
+		return &exit{exitFailure, failed(interrupted(c, err))}
 	}
 	defer s.Close()
-	p := newWork(c.ErrOrStderr())
+	p := newWork(c.ErrOrStderr(), f)
 	var done int64
 	err = writeFile(path, s, func(n int) {
 		done += int64(n)
@@ -58,7 +58,7 @@ func save(c *cobra.Command, cl *client.Client, path string) error {
 	})
 	p.end()
 	if err != nil {
-		return &exit{exitFailure, interrupted(c, err)}
+		return &exit{exitFailure, failed(interrupted(c, err))}
 	}
 	fmt.Fprintf(c.OutOrStdout(), "Snapshot saved at %s\n", path)
 	if s.Version != "" {

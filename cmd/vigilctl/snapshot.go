@@ -38,7 +38,7 @@ func snapshotStatusCommand() *cobra.Command {
 		Example: "  vigilctl snapshot status backup.db\n  vigilctl snapshot status backup.db -w table",
 		Args:    exactlyOne("snapshot status"),
 		RunE: func(c *cobra.Command, args []string) error {
-			st, err := snapshotStatus(c, args[0])
+			st, err := snapshotStatus(c, args[0], format(out))
 			if err != nil {
 				return &exit{exitFailure, err}
 			}
@@ -58,7 +58,7 @@ func exactlyOne(name string) cobra.PositionalArgs {
 	}
 }
 
-func snapshotStatus(c *cobra.Command, name string) (snapshot.Status, error) {
+func snapshotStatus(c *cobra.Command, name string, out format) (snapshot.Status, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return snapshot.Status{}, err
@@ -71,7 +71,7 @@ func snapshotStatus(c *cobra.Command, name string) (snapshot.Status, error) {
 	if !fi.Mode().IsRegular() {
 		return snapshot.Status{}, fmt.Errorf("%s is not a file", name)
 	}
-	p := newWork(c.ErrOrStderr())
+	p := newWork(c.ErrOrStderr(), out)
 	defer p.end()
 	var done int64
 	st, err := snapshot.ReadStatus(f, fi.Size(), func(n int64) {

@@ -25,6 +25,10 @@ type watching struct {
 	interactive bool
 	// wake holds an element when there is something to send.
 	wake chan struct{}
+	// cluster is the id of the cluster that is watched, 0 before the first answer, and seen the newest revision that a
+	// header had. Owned by the goroutine of run.
+	cluster uint64
+	seen    int64
 
 	mu struct {
 		sync.Mutex
@@ -146,13 +150,44 @@ func (w *watching) stream(ctx context.Context, reached *bool) error {
 			}
 		case r := <-received:
 			*reached = true
-			if err := w.answer(ctx, r); err != nil {
+			err := w.sameStore(ctx, cl, r)
+			if err == nil {
+				err = w.answer(ctx, r)
+			}
+			if err != nil {
 				return err
 			}
 		case err := <-broken:
 			return w.brokenBy(err)
 		}
 	}
+}
+
+// sameStore ends the program if the cluster that answers is another one than before, or has lost revisions: events
+// would be missing, and nothing else would show it. A member that only lags behind the others is not rolled back.
+func (w *watching) sameStore(ctx context.Context, cl *client.Client, r *etcdserverpb.WatchResponse) error {
+	h := r.GetHeader()
+	if w.cluster == 0 {
+		w.cluster = h.GetClusterId()
+	}
+	if h.GetClusterId() != w.cluster {
+		return &exit{exitFailure, fmt.Errorf("%w: it was %x and is %x", client.ErrClusterChanged, w.cluster, h.GetClusterId())}
+	}
+	if r.GetCreated() && h.GetRevision() < w.seen {
+		ctx, cancel := context.WithTimeout(ctx, w.a.commandTimeout)
+		defer cancel()
+		now, err := cl.Txn(ctx).Commit() // linearizable, and allowed for every user
+		switch {
+		case err != nil:
+			return err
+		case now.Header.ClusterID != w.cluster:
+			return &exit{exitFailure, fmt.Errorf("%w: it was %x and is %x", client.ErrClusterChanged, w.cluster, now.Header.ClusterID)}
+		case now.Header.Revision < w.seen:
+			return &exit{exitFailure, fmt.Errorf("%w: it was at revision %d and is at %d", client.ErrRolledBack, w.seen, now.Header.Revision)}
+		}
+	}
+	w.seen = max(w.seen, h.GetRevision())
+	return nil
 }
 
 // requests returns what is to be sent.

@@ -8,18 +8,30 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// workInterval is how often a line tells how far work has come where there is no terminal.
+// workInterval is how often a line reports progress where there is no terminal.
 const workInterval = 10 * time.Second
+
+// barDelay is how long work lasts before a bar is drawn: short work leaves a terminal alone.
+const barDelay = time.Second
 
 // work tells how far something is that may take long: a bar on a terminal, a line now and then elsewhere.
 type work struct {
 	w    io.Writer
 	bar  *progressbar.ProgressBar // nil where there is no terminal
 	what string
-	said time.Time
+	// begun is when the work began, said when its progress was printed last.
+	begun, said time.Time
 }
 
-func newWork(w io.Writer) *work { return &work{w: w, said: time.Now()} }
+// newWork returns the progress of work whose result has a format: for JSON nothing is shown, since programs read both
+// streams of a terminal as one.
+func newWork(w io.Writer, f format) *work {
+	if f == formatJSON {
+		w = io.Discard
+	}
+	now := time.Now()
+	return &work{w: w, begun: now, said: now}
+}
 
 // show tells how many bytes of how many are done.
 func (p *work) show(what string, done, total int64) {
@@ -28,6 +40,9 @@ func (p *work) show(what string, done, total int64) {
 			p.said = now
 			fmt.Fprintf(p.w, "%s: %s of %s\n", what, size(done), size(total))
 		}
+		return
+	}
+	if time.Since(p.begun) < barDelay {
 		return
 	}
 	if p.bar == nil || what != p.what {
@@ -55,7 +70,9 @@ type count struct {
 }
 
 func newCount(w io.Writer, what, unit string, total int64) *count {
-	return &count{work: work{w: w, what: what, said: time.Now()}, unit: unit, total: total}
+	c := &count{work: *newWork(w, formatTable), unit: unit, total: total}
+	c.what = what
+	return c
 }
 
 // set tells how many are done. The caller sees to it that it is called by one goroutine at a time.
@@ -65,6 +82,9 @@ func (p *count) set(done int64) {
 			p.said = now
 			fmt.Fprintf(p.w, "%s: %d of %d %s\n", p.what, done, p.total, p.unit)
 		}
+		return
+	}
+	if time.Since(p.begun) < barDelay {
 		return
 	}
 	if p.bar == nil {

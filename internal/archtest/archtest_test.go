@@ -125,7 +125,7 @@ var table = map[string]rule{
 	"restore": {inside: []string{"kv", "internal/vfs", "history", "datadir", "mvcc", "cluster", "auth", "fsm", "snapshot", "rpc/wire", "restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
-	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore", "client", "client/concurrency", "discovery", "internal/release", "cmd/vigilctl/show", "cmd/vigilctl/probe", "cmd/vigilctl/screen"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "github.com/schollz/progressbar/v3", "golang.org/x/term", "github.com/rogpeppe/go-internal/diff"},
+	"cmd/vigilctl": {inside: []string{"datadir", "internal/vfs", "kv", "cluster", "snapshot", "restore", "client", "client/concurrency", "client/lease", "discovery", "internal/release", "cmd/vigilctl/show", "cmd/vigilctl/probe", "cmd/vigilctl/screen"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "github.com/schollz/progressbar/v3", "golang.org/x/term", "github.com/rogpeppe/go-internal/diff"},
 		tests: []string{"internal/onemember"}, why: "commands"},
 	"cmd/vigilctl/probe": {outside: []string{"github.com/prometheus/client_model", "github.com/prometheus/common"},
 		why: "it reads what members tell over HTTP; what follows from it is the business of the commands"},

@@ -1,8 +1,11 @@
 package vigilctl
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,5 +65,58 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 	if out.String() != want.String() {
 		t.Errorf("printed:\n%s", out.String())
+	}
+}
+
+// TestWatchOfRolledBackStore: a watch ends with an error if its member comes back with an older copy of its data,
+// instead of waiting in silence for revisions that have been once.
+func TestWatchOfRolledBackStore(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Memory: true})
+	ctl := proc.Path(t, proc.Vigilctl)
+	put := func(n int) {
+		t.Helper()
+		for i := range n {
+			r := proc.Run(t, untilTimeout, proc.Spec{Name: ctl, Args: []string{"put", fmt.Sprintf("w/%d", i), "x", "--endpoints=" + s.Addr()}})
+			if r.Code != 0 {
+				t.Fatal(r.Stderr)
+			}
+		}
+	}
+	put(3)
+	s.Stop()
+	old := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(old, os.DirFS(s.DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart()
+	var out, errOut proc.Log
+	watch := exec.Command(ctl, "watch", "--prefix", "w/", "--rev=1", "--endpoints="+s.Addr())
+	watch.Stdout, watch.Stderr = &out, &errOut
+	watch.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	put(4)
+	select {
+	case <-out.Lines(3 * 7):
+	case <-time.After(untilTimeout):
+		t.Fatalf("not all events are printed:\n%s%s", out.String(), errOut.String())
+	}
+	s.Kill()
+	if err := errors.Join(os.RemoveAll(s.DataDir()), os.CopyFS(s.DataDir(), os.DirFS(old))); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart()
+	ended := make(chan error, 1)
+	go func() { ended <- watch.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(untilTimeout):
+		_ = watch.Process.Kill()
+		t.Fatalf("the watch goes on\n%s", errOut.String())
+	}
+	if code := watch.ProcessState.ExitCode(); code != 1 || !strings.Contains(errOut.String(), "gone back to an older revision") {
+		t.Errorf("exit code %d\n%s", code, errOut.String())
 	}
 }
