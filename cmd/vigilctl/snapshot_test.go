@@ -78,7 +78,7 @@ func TestSnapshotRestore(t *testing.T) {
 	file := backupFile(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	code, out, advice := vigilctl("snapshot", "restore", file, "--data-dir", dir)
-	if code != 0 || !strings.HasPrefix(out, "restored "+dir+": member 8e9e05c52164694d of cluster cdf818194e3a8c32, revision 1, not compacted, 0 records") ||
+	if code != 0 || !strings.HasPrefix(out, "restored "+dir+": member 8e9e05c52164694d of cluster 6f6fb36f402c7d80, revision 1, not compacted, 0 records") ||
 		!strings.Contains(advice, "WARNING") || !strings.Contains(advice, "--bump-revision") {
 		t.Errorf("%d\n%s%s", code, out, advice)
 	}
