@@ -47,23 +47,23 @@ func (o *options) attrs() slog.Attr {
 }
 
 // visible returns the value as people see it.
-func (opt *option) visible() string {
-	value := opt.get()
-	if opt.secret && value != "" {
+func (o *option) visible() string {
+	value := o.get()
+	if o.secret && value != "" {
 		return masked
 	}
 	return value
 }
 
 // typed returns the value as the log gives it: booleans and whole numbers by their types, all else as text.
-func (opt *option) typed() any {
-	value := opt.visible()
-	if opt.isBool {
+func (o *option) typed() any {
+	value := o.visible()
+	if o.isBool {
 		if v, err := strconv.ParseBool(value); err == nil {
 			return v
 		}
 	}
-	if opt.isNumber {
+	if o.isNumber {
 		if v, err := strconv.ParseInt(value, 0, 64); err == nil {
 			return v
 		}
