@@ -4,7 +4,9 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"time"
 
+	"vigil/internal/vfs"
 	"vigil/kv"
 )
 
@@ -21,6 +23,20 @@ type View struct {
 	applied Applied
 	open    *openSegment // whose bytes tail is
 	end     uint32       // where the last batch ends in it
+	// patient is set for the writer's view: what it reads is needed to go on.
+	patient bool
+}
+
+// readTries is how often the writer reads what it could not read for want of memory.
+const readTries = 50
+
+// again waits and says whether a read that failed for the try-th time is to be tried again.
+func (v *View) again(try int, err error) bool {
+	if !v.patient || try >= readTries || vfs.CauseOf(err) != vfs.Exhausted {
+		return false
+	}
+	time.Sleep(retryPause)
+	return true
 }
 
 // Last returns the main revision of the newest record, 0 if no record was ever written.
@@ -47,7 +63,11 @@ func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
 			out = dst
 		}
 	}()
-	return s.get(&a, rev, dst)
+	out, err = s.get(&a, rev, dst)
+	for try := 1; err != nil && v.again(try, err); try++ {
+		out, err = s.get(&a, rev, dst)
+	}
+	return out, err
 }
 
 // GetMany appends the records at revs, in the order given, to out. On an error out holds the records
@@ -70,6 +90,9 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (err error) {
 	for _, rev := range revs {
 		if s := v.segmentOf(rev); s != nil {
 			out.Buf, err = s.get(&a, rev, out.Buf)
+			for try := 1; err != nil && v.again(try, err); try++ {
+				out.Buf, err = s.get(&a, rev, out.Buf[:start])
+			}
 		} else {
 			out.Buf, err = v.getMemory(rev, out.Buf)
 		}

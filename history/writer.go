@@ -332,6 +332,7 @@ func (l *Log) publish() {
 func (l *Log) WriterView() *View {
 	w := &l.w
 	w.view = *l.view.Load()
+	w.view.patient = true
 	if w.pend.len() > 0 {
 		w.pend.chunks = append(w.pend.chunks[:0], chunk{buf: w.buf[w.start:w.pos]})
 		w.view.pend = &w.pend

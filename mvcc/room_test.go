@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"vigil/history"
@@ -121,4 +124,55 @@ func TestFullDiskHoldsNobodyUp(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What a request needs of a file that cannot be read for want of memory is read when it can be.
+func TestApplyWaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lacking atomic.Int64
+		disk := faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+			if op == faultfs.OpMap || op == faultfs.OpRead && lacking.Add(-1) >= 0 {
+				return faultfs.Errno(syscall.ENOMEM)
+			}
+			return faultfs.None
+		})
+		log, err := history.Create(history.Options{FS: disk, Dir: "history", SegmentBytes: 16 << 10}, history.Applied{Term: 1, Index: 1}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(log, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := s.Writer()
+		for i := range 100 {
+			if _, err := w.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: make([]byte, 300)}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Commit(history.Applied{Term: 1, Index: uint64(i) + 2}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := log.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		lacking.Store(10)
+		res, err := w.Put(&kv.PutRequest{Key: []byte("k00"), IgnoreValue: true, PrevKV: true}, nil)
+		if err != nil || len(res.PrevKV) < 300 {
+			t.Errorf("a put that keeps the value: %d bytes, %v", len(res.PrevKV), err)
+		}
+		lacking.Store(10)
+		txn, err := w.Txn(&kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k"), End: []byte("k50")}}}}, nil)
+		if err != nil || txn.Responses[0].Range.Count != 50 {
+			t.Errorf("a transaction that reads: %v", err)
+		}
+		if left := lacking.Load(); left >= 0 {
+			t.Errorf("nothing was read %d times", left)
+		}
+		lacking.Store(0)
+		s.Close()
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

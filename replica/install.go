@@ -15,6 +15,7 @@ import (
 	"vigil/datadir"
 	"vigil/history"
 	"vigil/internal/vfs"
+	"vigil/kv"
 	"vigil/wal"
 )
 
@@ -78,6 +79,12 @@ func (c *Config) dropIncoming(dir string) error {
 // swap puts the state in dir in the place of the store. Every step may be the last before a crash, and
 // all of it be done again.
 func (c *Config) swap(dir string) error {
+	switch _, err := c.FS.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.syncParent() // an earlier try has come that far
+	case err != nil:
+		return err
+	}
 	old := c.HistoryDir + oldSuffix
 	switch _, err := c.FS.Stat(c.HistoryDir); {
 	case err == nil:
@@ -168,10 +175,10 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	close(old.retired)
 	old.store.Close()
 	old.log.Retire()
-	if err := r.cfg.swap(r.cfg.readyDir(at)); err != nil {
-		return fail(err)
+	log, err := a.moveIn(at)
+	if errors.Is(err, errStopped) {
+		return err
 	}
-	log, err := history.Open(r.cfg.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID}))
 	if err != nil {
 		return fail(err)
 	}
@@ -213,6 +220,33 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 		}
 	})
 	return nil
+}
+
+// moveIn puts the state that was received in the place of the store and opens it. Nothing else can be applied,
+// so a lack of space, file descriptors or memory is waited for. Its error is errStopped, or final.
+func (a *applier) moveIn(at history.Applied) (*history.Log, error) {
+	r := a.r
+	for waited := false; ; waited = true {
+		err := r.cfg.swap(r.cfg.readyDir(at))
+		if err == nil {
+			var log *history.Log
+			log, err = history.Open(r.cfg.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID}))
+			if err == nil {
+				return log, nil
+			}
+		}
+		if !kv.Shortage(vfs.MarkShortage(err)) {
+			return nil, err
+		}
+		if !waited {
+			r.cfg.Logger.Warn("installing a snapshot waits for what the system lacks", slog.Any("error", err))
+		}
+		select {
+		case <-time.After(noSpaceRetry):
+		case <-r.stopping:
+			return nil, errStopped
+		}
+	}
 }
 
 // done tells who waits that a snapshot is installed.

@@ -9,12 +9,15 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -223,6 +226,61 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 					t.Errorf("%d old, %d new", olds, news)
 				}
 			})
+		}
+	}
+}
+
+// The receiver lacks file descriptors or memory for a while, from any operation on. The snapshot may have to be
+// sent again, but the member goes on, and installs it.
+func TestReceiverOutOfDescriptors(t *testing.T) {
+	step := int64(9)
+	if os.Getenv("VIGIL_CRASHES") != "" {
+		step = 1
+	}
+	p := newParcel(t, true)
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENOMEM} {
+		for n := int64(1); ; n += step {
+			var armed atomic.Bool
+			w := faultfs.NewWindow(n, 4, errno, func(op faultfs.Op, _ string) bool { return armed.Load() && op.Lacks(errno) })
+			disk := copyFS(t, p.image, "data/wal", "data/history")
+			synctest.Test(t, func(t *testing.T) {
+				c := p.cfg
+				c.FS = faultfs.New(disk, w.Decide)
+				r, err := Open(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Start()
+				armed.Store(true)
+				told := p.deliver(r)
+				for try := 0; told != nil && try < 20; try++ {
+					if errors.Is(told, kv.ErrStopped) || errors.Is(told, kv.ErrCorrupt) {
+						break
+					}
+					time.Sleep(time.Second)
+					told = p.deliver(r)
+				}
+				if told != nil {
+					t.Errorf("%s: %v", w.Hit(), told)
+				}
+				select {
+				case err := <-r.Failed():
+					t.Errorf("%s: the member failed: %v", w.Hit(), err)
+				default:
+				}
+				if m := r.Metrics(); m.Damaged > 0 {
+					t.Errorf("%s: damage was found", w.Hit())
+				}
+				if err := r.Stop(context.Background()); err != nil {
+					t.Errorf("%s: stop: %v", w.Hit(), err)
+				}
+				if installed, err := p.check(disk.Kill(), false); err != nil || !installed {
+					t.Errorf("%s, then: installed %t, %v", w.Hit(), installed, err)
+				}
+			})
+			if w.Hit() == "" || t.Failed() {
+				break
+			}
 		}
 	}
 }

@@ -472,6 +472,10 @@ func (in *incoming) finish(r *Replica) error {
 		return err
 	}
 	ready := in.c.readyDir(in.h.at)
+	// An earlier one of this position that came to nothing and could not be removed.
+	if err := in.c.removeDir(ready); err != nil {
+		return err
+	}
 	if err := in.c.FS.Rename(in.dir, ready); err != nil {
 		return err
 	}
