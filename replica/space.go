@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -29,6 +30,9 @@ const (
 type space struct {
 	// over says that the live bytes of the store have reached the quota.
 	over atomic.Bool
+	// trim is the compact revision that the store must be brought to before its live bytes count after a
+	// start: math.MaxInt64 until it is known, 0 once they count. Stored by the keeper.
+	trim atomic.Int64
 	// wake has room for one: the guard has something to do.
 	wake chan struct{}
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
@@ -45,21 +49,50 @@ type space struct {
 func (s *space) init() {
 	s.wake = make(chan struct{}, 1)
 	s.damage = make(chan error, 1)
+	s.trim.Store(math.MaxInt64)
 }
 
 // sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
 // is refused and what is not follows the disk within that time.
 func (r *Replica) sampleSpace() {
-	_, live := r.now().log.Size()
-	r.space.over.Store(r.cfg.QuotaBytes > 0 && live >= r.cfg.QuotaBytes)
+	due := false
+	if r.counted() {
+		_, live := r.now().log.Size()
+		r.space.over.Store(r.cfg.QuotaBytes > 0 && live >= r.cfg.QuotaBytes)
+		due = r.alarmDue(live) != nil
+	}
 	// Asking makes the store try again to allocate.
 	_ = r.now().log.Room()
-	if r.raftLog.Room() != nil || r.alarmDue(live) != nil {
+	if r.raftLog.Room() != nil || due {
 		select {
 		case r.space.wake <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// counted reports whether the live bytes of the store are what the quota is about. After a start entries
+// are applied again, faster than the background carries out the compactions among them: until it has, what
+// they free counts as live. It is for the keeper.
+func (r *Replica) counted() bool {
+	trim := &r.space.trim
+	if trim.Load() == 0 {
+		return true
+	}
+	select {
+	case <-r.ready:
+	default:
+		return false
+	}
+	store := r.now().store
+	if trim.Load() == math.MaxInt64 {
+		trim.Store(store.CompactRevision())
+	}
+	if store.Stats().Trimmed < trim.Load() {
+		return false
+	}
+	trim.Store(0)
+	return true
 }
 
 // room returns why there is no room for what adds to the store, but for what is kept for requests that give
@@ -133,7 +166,7 @@ func (r *Replica) guard(ctx context.Context) {
 			prepared = time.Now()
 		}
 		_, live := r.now().log.Size()
-		if c := r.alarmDue(live); c != nil {
+		if c := r.alarmDue(live); c != nil && r.space.trim.Load() == 0 {
 			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
 		}
 		if corrupt {

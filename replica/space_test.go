@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -301,5 +303,70 @@ func TestFreshMemberIsSmall(t *testing.T) {
 		if err := r.Stop(context.Background()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// After a start the live bytes count once the compactions that were applied again are carried out: what they
+// free raises no alarm, and stops nobody.
+func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
+	c := config(memfs.New())
+	c.QuotaBytes = 100_000
+	r := start(t, c)
+	<-r.Ready()
+	await(t, "a first sample", func() bool { return r.space.trim.Load() == 0 })
+	put := func() {
+		for n := range 200 {
+			mustPut(t, r, fmt.Sprintf("k%04d", n), strings.Repeat("v", 250))
+		}
+	}
+	put()
+	// While a backup reads, the background carries out nothing.
+	reads, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	backup := make(chan error, 1)
+	go func() {
+		e, err := r.now().store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
+			once.Do(func() {
+				close(reads)
+				<-release
+			})
+			return nil
+		})
+		if err == nil {
+			e.Close()
+		}
+		backup <- err
+	}()
+	<-reads
+	res, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k0000")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: res.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	// As if this were applied again after a start.
+	r.space.trim.Store(math.MaxInt64)
+	put()
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+		t.Fatal(err)
+	}
+	if live := r.Status().InUse; live < c.QuotaBytes {
+		t.Fatalf("%d bytes are live: the test is about more than %d", live, c.QuotaBytes)
+	}
+	for range 10 {
+		r.sampleSpace()
+		if r.space.over.Load() || len(r.ActiveAlarms()) > 0 {
+			t.Fatal("what is still to be counted stops the cluster")
+		}
+	}
+	close(release)
+	if err := <-backup; err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the figure to count", func() bool { return r.space.trim.Load() == 0 })
+	r.sampleSpace()
+	if live := r.Status().InUse; live >= c.QuotaBytes || r.space.over.Load() || len(r.ActiveAlarms()) > 0 {
+		t.Errorf("%d bytes are live, over %v, alarms %v", live, r.space.over.Load(), r.ActiveAlarms())
 	}
 }
