@@ -11,6 +11,7 @@ import (
 // batch is the events of whole revisions on their way to watchers.
 type batch struct {
 	last   int64 // everything up to this revision is in the batch or was before
+	head   int64 // the newest revision of the store, for watchers that are behind; 0 for live ones
 	events []kv.Event
 	// want says for each event in which encodings somebody wants it.
 	want []want
@@ -198,7 +199,7 @@ func (v *variant) split(k int, o *Options, dst []chunk) []chunk {
 			end++
 		}
 		if k > from && (c.bytes+bytes > o.ResponseBytes || revs >= o.ResponseRevisions) {
-			c.events, c.rev = v.events[from:k:k], rev-1
+			c.events, c.rev = v.events[from:k:k], max(rev-1, v.batch.head)
 			dst = append(dst, c)
 			c, from, revs = chunk{}, k, 0
 		}
@@ -210,7 +211,7 @@ func (v *variant) split(k int, o *Options, dst []chunk) []chunk {
 		k = end
 	}
 	if k > from {
-		c.events, c.rev = v.events[from:k:k], v.batch.last
+		c.events, c.rev = v.events[from:k:k], max(v.batch.last, v.batch.head)
 		dst = append(dst, c)
 	}
 	return dst

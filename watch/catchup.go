@@ -179,6 +179,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 	var failure error
 	var read int64
 	d.bytes = 0
+	newest := h.revision()
 	if to := h.ring.published.Load(); pos <= to {
 		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes(len(g.members)))
 		switch {
@@ -188,7 +189,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 			failure = fmt.Errorf("watch: the source read revisions %d..%d up to %d", pos, to, next)
 		default:
 			pos = next
-			read = d.read(g, next-1, events)
+			read = d.read(g, next-1, newest, events)
 		}
 	}
 	h.mu.Lock()
@@ -231,10 +232,12 @@ func (h *Hub) batchBytes(watchers int) int {
 	return min(h.opt.CatchUpBytes, max(least, min(int(h.limit()), 4*h.opt.CatchUpBytes/max(watchers, 1))))
 }
 
-// read queues a batch for the watchers of the scan and returns its size. No lock is held.
-func (d *deliverer) read(g *group, last int64, events []kv.Event) (bytes int64) {
+// read queues a batch for the watchers of the scan and returns its size. newest is the revision of the store. No
+// lock is held.
+func (d *deliverer) read(g *group, last, newest int64, events []kv.Event) (bytes int64) {
 	b := &d.batch
 	b.begin(last, events)
+	b.head = newest
 	for i := range b.events {
 		d.find(g, b, i)
 		bytes += int64(len(b.events[i].KV))

@@ -436,8 +436,8 @@ func (c *client) handle(r Response) {
 	// Ordered, unique, reliable and atomic: exactly the events of the history up to the last one's
 	// revision that were not seen before.
 	last := events[len(events)-1].Kv.ModRevision
-	if r.Revision < last {
-		fail("header revision below an event")
+	if newest := c.src.Revision(); r.Revision < last || r.Revision > newest {
+		fail("header revision %d with an event of %d, the newest is %d", r.Revision, last, newest)
 	}
 	want := c.expected(w, w.pos, last)
 	if len(want) != len(events) {
@@ -453,7 +453,6 @@ func (c *client) handle(r Response) {
 		c.checkPrev(r, w, want[i], prev)
 	}
 	w.pos = last + 1
-	c.reached(r, w)
 }
 
 // reached checks that nothing at or below the response's revision is missing.

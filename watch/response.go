@@ -50,9 +50,10 @@ type CreateRequest struct {
 // Response is one message to the client.
 type Response struct {
 	WatchID int64
-	// Revision is the revision for the header. With events, all that concerns the watcher up to it
-	// has been queued with or before this response. Without, in a progress notification, the same
-	// is promised. It is 0 for a watcher that compaction overtook.
+	// Revision is the revision for the header. In a progress notification everything that concerns the
+	// watcher up to it was queued before. With events it is not below the last of them and promises nothing
+	// more: a watcher that is behind gets the newest revision of the store, from which clients compute how far
+	// behind they are. It is 0 for a watcher that compaction overtook.
 	Revision int64
 	// CompactRevision is set if the watcher is canceled because it would need an older one.
 	CompactRevision int64

@@ -311,3 +311,40 @@ func (g *generator) watchID(w *Watch) int64 {
 	slices.Sort(known) // the script depends on the seed alone
 	return pick(g, known)
 }
+
+// A watcher that begins in the past gets the newest revision of the store with every response, however far the
+// events of the response have come: clients compute from it how far behind they are.
+func TestWatchBehindHeader(t *testing.T) {
+	t.Parallel()
+	p := NewPair(t)
+	for i := range 1100 {
+		p.Do(put("a", fmt.Sprint(i)))
+	}
+	for _, s := range []*Side{p.Etcd, p.Subject} {
+		w, err := pb.NewWatchClient(s.Conn).Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		create := &pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 1}
+		if err := w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+			t.Fatal(err)
+		}
+		responses := 0
+		for last := int64(0); last < p.Rev; responses++ {
+			r, err := w.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(r.Events); n > 0 {
+				last = r.Events[n-1].Kv.ModRevision
+			}
+			if r.Header.Revision != p.Rev {
+				t.Errorf("subject %v: a response with events up to %d has the revision %d, the store is at %d", s == p.Subject, last, r.Header.Revision, p.Rev)
+			}
+		}
+		if responses < 3 {
+			t.Errorf("the events came in %d responses, which shows nothing", responses-1)
+		}
+	}
+	p.Finish(t, &tally)
+}
