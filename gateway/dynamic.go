@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -52,7 +50,7 @@ func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]stri
 	}
 	var md runtime.ServerMetadata
 	in := dynamicpb.NewMessage(m.d.Input())
-	err = m.decode(inbound, r.Body, in)
+	err = decode(inbound, r.Body, in)
 	switch {
 	case err != nil:
 	case m.d.IsStreamingServer():
@@ -81,14 +79,7 @@ func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]stri
 	runtime.HTTPError(runtime.NewServerMetadataContext(call, md), mux, outbound, w, r, err)
 }
 
-// decode reads a message, which is empty if there is no body, and what is behind it.
-func (m *method) decode(inbound runtime.Marshaler, b io.Reader, in proto.Message) error {
-	if err := inbound.NewDecoder(b).Decode(in); err != nil && !errors.Is(err, io.EOF) {
-		return status.Errorf(codes.InvalidArgument, "%v", err)
-	}
-	_, _ = io.Copy(io.Discard, b)
-	return nil
-}
+func malformed(err error) error { return status.Errorf(codes.InvalidArgument, "%v", err) }
 
 func (m *method) open(ctx context.Context, in proto.Message) (grpc.ClientStream, error) {
 	stream, err := m.g.Conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, m.full)

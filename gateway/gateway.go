@@ -2,7 +2,7 @@
 // etcd: bytes are base64, 64-bit integers are texts, fields have the names of the API, fields that are not
 // set are left out, unknown ones are ignored, and an error is its code and message.
 //
-// It is a client of the member's gRPC services, over a connection that is given to it. It has no rights of
+// It is a client of the member's gRPC services, by a way to them that is given to it. It has no rights of
 // its own: what it does, it does with the token that came with the request.
 //
 //  1. No message takes more than Config.MaxBodyBytes of memory before it is decoded, whether a request has
@@ -10,6 +10,8 @@
 //  2. A client that stops in the middle of a body is cut off after bodyTimeout. One that waits for an answer
 //     is not: a lock or a watch may take forever.
 //  3. A call ends with the request that it was made for.
+//  4. A range of more than streamFrom bytes is never in memory as JSON, and goes out as it was lent. A client
+//     that takes nothing of an answer for writeTimeout is cut off.
 package gateway
 
 import (
@@ -31,7 +33,7 @@ import (
 
 // Config says what is served.
 type Config struct {
-	// Conn leads to the services. It is the caller's, who closes it when no request is under way.
+	// Conn leads to the services. It takes a *mem.BufferSlice as the reply to a range, for the encoded answer.
 	Conn grpc.ClientConnInterface
 	// MaxBodyBytes is the largest message as JSON. A larger one has the status 429 of a message that is
 	// larger than gRPC takes, or 400 if its size is not known beforehand.
@@ -56,6 +58,12 @@ const Prefix = "/v3/"
 // streaming are the paths of which a request may hold many messages, sent as the client likes.
 var streaming = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
 
+// marshaler translates as etcd does.
+var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded{&runtime.JSONPb{
+	MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+	UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+}}}
+
 type gateway struct {
 	Config
 	mux *runtime.ServeMux
@@ -68,11 +76,7 @@ func Handler(c Config) (http.Handler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	m := &runtime.HTTPBodyMarshaler{Marshaler: &bounded{&runtime.JSONPb{
-		MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
-		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
-	}}}
-	g := &gateway{Config: c, outbound: m, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, m))}
+	g := &gateway{Config: c, outbound: marshaler, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
 	ctx := context.Background() // which nothing that is registered below looks at
 	for _, err := range []error{
 		gw.RegisterKVHandlerClient(ctx, g.mux, etcdserverpb.NewKVClient(c.Conn)),
@@ -83,6 +87,7 @@ func Handler(c Config) (http.Handler, error) {
 		gw.RegisterAuthHandlerClient(ctx, g.mux, etcdserverpb.NewAuthClient(c.Conn)),
 		g.register(lockpb.Lock),
 		g.register(lockpb.Election),
+		g.mux.HandlePath(http.MethodPost, rangePath, g.serveRange),
 	} {
 		if err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -110,5 +115,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.open()
 	}
 	r.Body = b
-	g.mux.ServeHTTP(w, r)
+	a := newAnswer(w, r)
+	defer a.end()
+	g.mux.ServeHTTP(a, r)
 }

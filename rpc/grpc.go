@@ -32,7 +32,10 @@ type Server struct {
 	svc     *service
 	grpc    *grpc.Server
 	health  *healthService
-	methods map[string]*method // by full name; not changed after NewServer
+	methods map[string]*method        // by full name; not changed after NewServer
+	inside  map[string]implementation // likewise
+	in      *Inside
+	codec   *codec
 
 	door     door
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
@@ -59,23 +62,26 @@ func NewServer(c Config) (*Server, error) {
 		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience,
 			slow: throttle.New(slowLines), tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		methods: map[string]*method{},
+		inside:  map[string]implementation{},
 	}
+	s.codec = &codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(proto.Name)}
+	s.in = newInside(s)
 	s.svc.guards.init()
 	s.health = newHealthService(s.svc)
 	s.grpc = grpc.NewServer(s.options()...)
-	s.grpc.RegisterService(s.kvDesc(), nil)
-	s.grpc.RegisterService(s.watchDesc(), nil)
-	etcdserverpb.RegisterMaintenanceServer(s.grpc, &maintenance{svc: s.svc})
-	etcdserverpb.RegisterClusterServer(s.grpc, &clusterServer{svc: s.svc})
+	s.RegisterService(s.kvDesc(), nil)
+	s.RegisterService(s.watchDesc(), nil)
+	etcdserverpb.RegisterMaintenanceServer(s, &maintenance{svc: s.svc})
+	etcdserverpb.RegisterClusterServer(s, &clusterServer{svc: s.svc})
 	if c.Leases != nil {
-		etcdserverpb.RegisterLeaseServer(s.grpc, &leaseServer{svc: s.svc})
-		s.grpc.RegisterService(s.svc.lockDesc(), nil)
-		s.grpc.RegisterService(s.svc.electionDesc(), nil)
+		etcdserverpb.RegisterLeaseServer(s, &leaseServer{svc: s.svc})
+		s.RegisterService(s.svc.lockDesc(), nil)
+		s.RegisterService(s.svc.electionDesc(), nil)
 	}
 	if c.Auth != nil {
-		etcdserverpb.RegisterAuthServer(s.grpc, &authServer{svc: s.svc})
+		etcdserverpb.RegisterAuthServer(s, &authServer{svc: s.svc})
 	}
-	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	grpc_health_v1.RegisterHealthServer(s, s.health)
 	s.registerReflection()
 	for service, info := range s.grpc.GetServiceInfo() {
 		for _, m := range info.Methods {
@@ -101,7 +107,7 @@ func (s *Server) options() []grpc.ServerOption {
 	c := &s.svc.cfg
 	opts := []grpc.ServerOption{
 		grpc.Creds(handshaken{}),
-		grpc.ForceServerCodecV2(&codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(proto.Name)}),
+		grpc.ForceServerCodecV2(s.codec),
 		grpc.UnaryInterceptor(s.interceptUnary),
 		grpc.StreamInterceptor(s.interceptStream),
 		grpc.MaxRecvMsgSize(MaxMessageBytes(c.MaxRequestBytes)),
@@ -149,8 +155,11 @@ func (s *Server) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var inside sync.WaitGroup
+		inside.Go(func() { s.in.shut(ctx) })
 		s.door.shut(ctx)
 		s.grpc.GracefulStop()
+		inside.Wait()
 	}()
 	s.svc.streams.stop()
 	select {

@@ -13,19 +13,20 @@ import (
 )
 
 // A client that does not take a large answer keeps its memory from others. It is looked at every lookEvery, and
-// its connection is closed when others wait for memory and the answer, in that time, has not moved at all since
-// the look before, or has moved less than slowRate for maxSlow. If only calls on the same connection wait, it
-// has ownPatience.
+// its connection is closed when others wait for memory and the answer has not moved at all for maxStill, or has
+// moved less than slowRate for maxSlow. If only calls on the same connection wait, it has ownPatience.
 const (
+	lookEvery   = 500 * time.Millisecond
+	maxStill    = 1500 * time.Millisecond
 	slowRate    = 1 << 20 // bytes a second
 	maxSlow     = 10 * time.Second
 	ownPatience = 30 * time.Second
 )
 
 // sendPatience is how long clients have.
-type sendPatience struct{ lookEvery, maxSlow, own time.Duration }
+type sendPatience struct{ lookEvery, maxStill, maxSlow, own time.Duration }
 
-var defaultPatience = sendPatience{lookEvery: time.Second, maxSlow: maxSlow, own: ownPatience}
+var defaultPatience = sendPatience{lookEvery, maxStill, maxSlow, ownPatience}
 
 // flight is a large answer from the moment it is complete until its memory is free again.
 type flight struct {
@@ -39,7 +40,6 @@ type flight struct {
 
 	// Owned by the timer.
 	left  int64         // when it was last looked at
-	looks int           // since others wait
 	slow  time.Duration // for how long it was slow
 	still time.Duration // for how long it has not moved
 	swept bool
@@ -118,7 +118,8 @@ func (f *flight) look() {
 		f.end()
 		return
 	}
-	every := f.svc.sendPatience.lookEvery
+	most := f.svc.sendPatience
+	every := most.lookEvery
 	moved := f.left - left
 	f.left = left
 	if moved > 0 {
@@ -129,16 +130,13 @@ func (f *flight) look() {
 	others, own := f.svc.cfg.Ranges.Waiting(f.user), f.svc.cfg.Ranges.Waiting(f.client)
 	switch {
 	case !others:
-		f.looks, f.slow = 0, 0
+		f.slow = 0
 	case moved < int64(every.Seconds()*slowRate):
-		f.looks++
 		f.slow += every
 	default:
-		f.looks++
 		f.slow = 0
 	}
-	stuck := others && f.looks > 1 && (f.still >= every || f.slow >= f.svc.sendPatience.maxSlow) ||
-		own && f.still >= f.svc.sendPatience.own
+	stuck := others && (f.still >= most.maxStill || f.slow >= most.maxSlow) || own && f.still >= most.own
 	switch {
 	case !stuck:
 		f.swept = false

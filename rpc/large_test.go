@@ -234,7 +234,7 @@ const rangeMethod = "/etcdserverpb.KV/Range"
 // waits for that and its time is over. Then its connection is closed.
 func TestStalledClient(t *testing.T) {
 	f, budget := startLarge(t, 24<<20)
-	f.svc.sendPatience = sendPatience{lookEvery: 50 * time.Millisecond, maxSlow: time.Hour, own: time.Hour}
+	f.svc.sendPatience = sendPatience{lookEvery: 50 * time.Millisecond, maxStill: 50 * time.Millisecond, maxSlow: time.Hour, own: time.Hour}
 	slow := dialRaw(t, f.addr)
 	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
 	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })

@@ -104,9 +104,6 @@ func (m *Member) serveClients(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if m.web.inside != nil {
-		m.serve(func() error { return m.rpc.Serve(m.web.inside) })
-	}
 	for _, d := range m.doors {
 		switch {
 		case d.metrics:

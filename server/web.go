@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"vigil/gateway"
 	"vigil/httpd"
@@ -25,11 +22,6 @@ type web struct {
 	client *http.Server // beside gRPC, or where only HTTP is served
 	admin  *http.Server // the metrics listeners
 	peer   *http.Server // HTTP on the peer listeners
-
-	// The gateway is a client of the member itself, over connections that no other program sees. They have
-	// no TLS, so nobody is on them but whom a request's token names.
-	inside *portmux.Listener
-	conn   *grpc.ClientConn
 }
 
 // bodyFactor is how much larger than the largest message its JSON may be: base64 makes four bytes of three,
@@ -64,50 +56,27 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	return nil
 }
 
+// openGateway makes the gateway, which calls the services without a transport. There is no TLS on the way, so
+// that nobody is on it but whom a request's token names.
 func (m *Member) openGateway() (http.Handler, error) {
-	inside := portmux.NewListener(insideAddr{})
-	conn, err := grpc.NewClient("passthrough:///this member",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			if !inside.Give(insideConn{theirs}) {
-				return nil, fmt.Errorf("the member stops: %w", net.ErrClosed)
-			}
-			return ours, nil
-		}))
+	inside := m.rpc.Inside()
+	h, err := gateway.Handler(gateway.Config{Conn: inside, MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
 	if err != nil {
 		return nil, err
 	}
-	m.web.inside, m.web.conn = inside, conn
-	return gateway.Handler(gateway.Config{Conn: conn, MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		h.ServeHTTP(w, r.WithContext(inside.WithReader(ctx, cancel)))
+	}), nil
 }
 
-// maxMessage is the largest message that gRPC can frame.
-const maxMessage = 1<<31 - 1
-
-// insideConn is the member's end of a connection of the gateway.
-type insideConn struct{ net.Conn }
-
-// RemoteAddr is what logs and lists of watchers show for a client of the gateway.
-func (insideConn) RemoteAddr() net.Addr { return insideAddr{} }
-
-type insideAddr struct{}
-
-func (insideAddr) Network() string { return "inside" }
-func (insideAddr) String() string  { return "gateway" }
-
-// stop ends the servers, and then the gateway's connection, on which nothing is under way any more.
+// stop ends the servers.
 func (w *web) stop(ctx context.Context) {
 	for _, s := range []*http.Server{w.client, w.admin, w.peer} {
 		if s != nil && s.Shutdown(ctx) != nil {
 			s.Close()
 		}
-	}
-	if w.conn != nil {
-		w.conn.Close()
-		w.inside.Close()
 	}
 }
 

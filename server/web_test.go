@@ -300,3 +300,78 @@ func TestWebSocketOfAnotherOrigin(t *testing.T) {
 		t.Errorf("from an origin that is not listed: %s", line)
 	}
 }
+
+// TestGatewayStreams: requests that stay open, which anybody may make, leave room for others, whatever the limit of
+// calls on one connection is.
+func TestGatewayStreams(t *testing.T) {
+	m, addr := member(t, Config{UnsafeNoSync: true, MaxConcurrentStreams: 20})
+	url := "http://" + addr
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 50 {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v3/watch", strings.NewReader(`{"create_request":{"key":"aw=="}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each on a connection of its own.
+		res, err := (&http.Transport{}).RoundTrip(r)
+		if err != nil {
+			t.Fatalf("watch %d: %v", i, err)
+		}
+		defer res.Body.Close()
+		if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"created":true`) {
+			t.Fatalf("watch %d: %s %v", i, line, err)
+		}
+	}
+	client := &http.Client{Timeout: 10 * time.Second}
+	res, err := client.Post(url+"/v3/kv/range", "application/json", strings.NewReader(`{"key":"aw=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	// And they end with their clients.
+	cancel()
+	for deadline := time.Now().Add(20 * time.Second); len(m.replica.Hub().Stats().Streams) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("streams are left")
+		}
+	}
+}
+
+// TestGatewaySlowReaders: answers that nobody reads stay within the limit, and their memory is free when others
+// need it.
+func TestGatewaySlowReaders(t *testing.T) {
+	const limit = 32 << 20
+	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})
+	kvs := pb.NewKVClient(dial(t, addr))
+	for i := range 24 {
+		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
+		if _, err := kvs.Put(timeout(t), put); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const body = `{"key":"aw==","range_end":"bA=="}`
+	for range 2 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	for deadline := time.Now().Add(20 * time.Second); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody reads")
+		}
+	}
+	// Who waits is served in the end: the others are cut off.
+	began := time.Now()
+	code, answer := postJSON(t, "http://"+addr+"/v3/kv/range", strings.NewReader(body))
+	if code != 200 || !strings.HasSuffix(answer, `"count":"24"}`) || !json.Valid([]byte(answer)) {
+		t.Errorf("%d, %d bytes, ends as %q", code, len(answer), answer[max(0, len(answer)-40):])
+	}
+	t.Logf("served after %v", time.Since(began))
+	if held := m.ranges.Stats().Held; held > limit {
+		t.Errorf("%d bytes are held, the limit is %d", held, limit)
+	}
+}
