@@ -156,13 +156,11 @@ func (in *Inside) keep(ctx context.Context, n int64) {
 // insideHeader is what the transport puts before an answer.
 func insideHeader() metadata.MD { return metadata.Pairs("content-type", "application/grpc") }
 
-func (in *Inside) note(opts []grpc.CallOption) {
+// heads fills in what the transport tells of a call that was answered.
+func heads(opts []grpc.CallOption) {
 	for _, o := range opts {
-		switch o := o.(type) {
-		case grpc.HeaderCallOption:
+		if o, ok := o.(grpc.HeaderCallOption); ok {
 			*o.HeaderAddr = insideHeader()
-		case grpc.TrailerCallOption:
-			*o.TrailerAddr = metadata.MD{}
 		}
 	}
 }
@@ -196,7 +194,6 @@ func (in *Inside) Invoke(caller context.Context, method string, args, reply any,
 		return err
 	}
 	defer end()
-	in.note(opts)
 	res, err := m.unary.Handler(m.on, ctx, func(into any) error { return in.arrives(req, into) }, in.s.interceptUnary)
 	if err != nil {
 		return outcome(caller, err)
@@ -205,6 +202,7 @@ func (in *Inside) Invoke(caller context.Context, method string, args, reply any,
 	if err != nil {
 		return outcome(caller, err)
 	}
+	heads(opts)
 	return in.answered(caller, data, reply)
 }
 
@@ -221,7 +219,7 @@ func encodeArgs(args any) ([]byte, error) {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	m, ok := in.s.inside[method]
 	if !ok || m.stream == nil {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
@@ -230,7 +228,6 @@ func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method s
 	if err != nil {
 		return nil, err
 	}
-	in.note(opts)
 	st := &insideStream{in: in, caller: caller, ctx: ctx, up: make(chan []byte), down: make(chan mem.BufferSlice), done: make(chan struct{})}
 	go func() {
 		info := &grpc.StreamServerInfo{FullMethod: method, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams}
@@ -243,19 +240,50 @@ func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method s
 
 // insideStream is the caller's end of a stream.
 type insideStream struct {
-	in     *Inside
-	caller context.Context
-	ctx    context.Context // ends with the call
-	up     chan []byte
-	down   chan mem.BufferSlice
-	sent   sync.Once     // closes up
-	done   chan struct{} // closed when the service has ended the call
-	err    error         // of the service; not changed after done is closed
+	in            *Inside
+	caller        context.Context
+	ctx           context.Context // ends with the call
+	up            chan []byte
+	down          chan mem.BufferSlice
+	sent          sync.Once       // closes up
+	first         mem.BufferSlice // an answer that Header has met; owned by who receives
+	waits, headed bool
+	done          chan struct{} // closed when the service has ended the call
+	err           error         // of the service; not changed after done is closed
 }
 
-func (st *insideStream) Header() (metadata.MD, error) { return insideHeader(), nil }
-func (st *insideStream) Trailer() metadata.MD         { return metadata.MD{} }
-func (st *insideStream) Context() context.Context     { return st.caller }
+func (st *insideStream) Trailer() metadata.MD     { return metadata.MD{} }
+func (st *insideStream) Context() context.Context { return st.caller }
+
+// Header implements grpc.ClientStream. There is one as soon as there is an answer.
+func (st *insideStream) Header() (metadata.MD, error) {
+	if !st.headed {
+		data, err := st.next()
+		if err == io.EOF {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		st.first, st.waits, st.headed = data, true, true
+	}
+	return insideHeader(), nil
+}
+
+// next waits for an answer or the end.
+func (st *insideStream) next() (mem.BufferSlice, error) {
+	select {
+	case data := <-st.down:
+		return data, nil
+	case <-st.done:
+	case <-st.caller.Done():
+		return nil, status.FromContextError(st.caller.Err()).Err()
+	}
+	if st.err == nil {
+		return nil, io.EOF
+	}
+	return nil, outcome(st.caller, st.err)
+}
 
 // CloseSend implements grpc.ClientStream.
 func (st *insideStream) CloseSend() error {
@@ -281,17 +309,15 @@ func (st *insideStream) SendMsg(m any) error {
 
 // RecvMsg implements grpc.ClientStream.
 func (st *insideStream) RecvMsg(m any) error {
-	select {
-	case data := <-st.down:
-		return st.in.answered(st.caller, data, m)
-	case <-st.done:
-	case <-st.caller.Done():
-		return status.FromContextError(st.caller.Err()).Err()
+	data := st.first
+	if !st.waits {
+		var err error
+		if data, err = st.next(); err != nil {
+			return err
+		}
 	}
-	if st.err == nil {
-		return io.EOF
-	}
-	return outcome(st.caller, st.err)
+	st.first, st.waits, st.headed = nil, false, true
+	return st.in.answered(st.caller, data, m)
 }
 
 // insideServer is the service's end of a stream.
