@@ -488,3 +488,82 @@ func TestWatchersOfAnEndingStream(t *testing.T) {
 		bad.Close()
 	}
 }
+
+// TestGoesBack: after its member was restarted a client goes back to it, with its watchers and keep-alives, and no call
+// fails.
+func TestGoesBack(t *testing.T) {
+	var leader atomic.Pointer[string] // the member that has none
+	none := ""
+	leader.Store(&none)
+	serve := func() *fake {
+		f := &fake{}
+		refused := func() error {
+			if *leader.Load() == f.addr {
+				return rpctypes.ErrGRPCNoLeader
+			}
+			return nil
+		}
+		f.get = func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+			return &pb.RangeResponse{Header: at(2)}, refused()
+		}
+		f.watch = func(s *fakeStream) error {
+			if err := refused(); err != nil {
+				return err
+			}
+			id := s.creates(1)[0].GetWatchId()
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)}, &pb.WatchResponse{WatchId: id, Header: at(2)}); err != nil {
+				return err
+			}
+			return s.hold()
+		}
+		return start(t, f)
+	}
+	a, b := serve(), serve()
+	connected := make(chan string, 100)
+	c := open(t, client.Config{Endpoints: []string{a.addr, b.addr}, Hooks: client.Hooks{Watch: func(w client.WatchChange) {
+		if w.Kind == client.WatchConnected {
+			connected <- w.Member
+		}
+	}}})
+	w := c.Watch(limited(t), "k", client.WithProgress())
+	arrives := func(where string) {
+		t.Helper()
+		for {
+			select {
+			case got := <-connected:
+				if got == where || where == "" {
+					return
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("the watcher does not come to %s", where)
+			}
+		}
+	}
+	arrives("")
+	home := c.Member()
+	other := a.addr
+	if home == other {
+		other = b.addr
+	}
+	client.GoHome(c) // it is there
+	leader.Store(&home)
+	if _, err := c.Get(t.Context(), "k"); err != nil || c.Member() != other {
+		t.Fatalf("%v, at %s", err, c.Member())
+	}
+	arrives(other)
+	client.GoHome(c) // it is doubtful
+	leader.Store(&none)
+	for end := time.Now().Add(10 * time.Second); c.Member() != home && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		client.GoHome(c)
+		if _, err := c.Get(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Member() != home {
+		t.Fatalf("it stays at %s", c.Member())
+	}
+	arrives(home)
+	if w.Err() != nil {
+		t.Error(w.Err())
+	}
+}

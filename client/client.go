@@ -50,6 +50,7 @@ func New(cfg Config) (*Client, error) {
 	if err := c.pool.add(parseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
+	c.tasks.Go(c.pool.balance)
 	if cfg.SyncInterval > 0 {
 		c.tasks.Go(client.keepSynced)
 	}

@@ -98,8 +98,8 @@ func ended(ctx context.Context, err error) error {
 }
 
 var (
-	// errLeft ends a stream whose member turned sick or is no longer among the endpoints.
-	errLeft = status.Error(codes.Unavailable, "the member is sick, or not among the endpoints any more")
+	// errLeft ends a stream whose member turned sick, is not among the endpoints any more, or is not preferred.
+	errLeft = status.Error(codes.Unavailable, "the client left the member")
 	// errEnded is a stream that the member ended without a reason.
 	errEnded = status.Error(codes.Unavailable, "the member ended the stream")
 )

@@ -192,7 +192,8 @@ func (m *member) set(s MemberState, err error) {
 	}
 }
 
-// onLeave has f called when the member turns sick or is not among the endpoints any more. The function it returns ends that.
+// onLeave has f called when streams should leave the member: it turns sick, is not among the endpoints any more, or
+// the preferred one is back. The function it returns ends that.
 func (m *member) onLeave(f func()) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,20 +10,28 @@ import (
 	"time"
 )
 
+const (
+	// homeEvery is how often, on average, a client looks whether it can go back to the member that it prefers, and
+	// steady how long that must have been healthy.
+	homeEvery = time.Minute
+	steady    = 2 * time.Second
+)
+
 // settle is how long a choice waits for members that are being connected if only a sick one is at hand.
 const settle = 300 * time.Millisecond
 
-// pool is the members and which of them is used. One is used for everything until it is sick or lost, so a
-// client has one connection, and what it reads never goes back in time because another member is behind.
+// pool is the members and which of them is used. One is used for everything until it is sick or lost, or the preferred
+// one is back, so a client has one connection, and what it reads does not go back and forth in time between members.
 type pool struct {
 	core    *core
 	current atomic.Pointer[member]
 	mu      struct {
 		sync.Mutex
-		members []*member // in random order
+		members []*member // the first one used, others before and behind it at random; the first is home
 		pins    []*member // those of clients made by At, whether they are among members or not
 		retired []*member // no longer members, and perhaps in use
 		changed chan struct{}
+		begun   bool // one has been used
 		closed  bool
 	}
 }
@@ -253,12 +261,75 @@ func (p *pool) use(m *member) {
 		return
 	}
 	p.core.cfg.Logger.Info("using member", "endpoint", m.name)
+	p.begin(m)
 	list, _ := p.list()
 	for _, o := range list {
 		if o != m && !o.pinned.Load() {
 			o.want(false)
 		}
 	}
+}
+
+// begin makes the first member that is used the preferred one. Members added later take that place by chance, so that
+// clients spread evenly.
+func (p *pool) begin(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.mu.members, m); i >= 0 && !p.mu.begun {
+		p.mu.begun = true
+		p.mu.members[0], p.mu.members[i] = m, p.mu.members[0]
+	}
+}
+
+// balance takes the client back to the preferred member from time to time. Otherwise all clients would end at the
+// members that were restarted first, when they are restarted one after the other.
+func (p *pool) balance() {
+	for {
+		select {
+		case <-time.After(homeEvery/2 + rand.N(homeEvery)):
+			p.goHome(steady)
+		case <-p.core.ctx.Done():
+			return
+		}
+	}
+}
+
+// goHome moves to the preferred member if that is healthy for a while. Calls that run are answered where they are.
+func (p *pool) goHome(healthy time.Duration) {
+	list, _ := p.list()
+	at := p.current.Load()
+	if len(list) < 2 || at == nil || at == list[0] || !at.usable() {
+		return
+	}
+	home := list[0]
+	home.want(true)
+	ctx, cancel := context.WithTimeout(p.core.ctx, p.core.cfg.DialTimeout)
+	defer cancel()
+	for !home.usable() && ctx.Err() == nil {
+		_, changed := p.list()
+		if home.usable() {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	select {
+	case <-time.After(healthy):
+	case <-p.core.ctx.Done():
+	}
+	if !home.usable() || !home.listed.Load() || !p.current.CompareAndSwap(at, home) {
+		if home != p.current.Load() && !home.pinned.Load() {
+			home.want(false)
+		}
+		return
+	}
+	p.core.cfg.Logger.Info("back at the preferred member", "endpoint", home.name, "from", at.name)
+	if !at.pinned.Load() {
+		at.want(false)
+	}
+	at.left()
 }
 
 func unreachable(list []*member) error {
