@@ -240,6 +240,8 @@ type Client struct {
 	Version string
 	// TLS is asked for each connection to an https or unixs URL.
 	TLS func() *tls.Config
+	// LocalAddr is as in Options.
+	LocalAddr string
 	// MaxCallBytes bounds the payload of a call and of its answer, default 1 MiB.
 	MaxCallBytes int
 }
@@ -253,7 +255,7 @@ type Answer struct {
 
 // Call makes one call on a connection of its own, like Transport.Call.
 func (c *Client) Call(ctx context.Context, url string, kind uint8, payload []byte) (Answer, error) {
-	o := Options{MaxCallBytes: c.MaxCallBytes, ClientTLS: c.TLS}
+	o := Options{MaxCallBytes: c.MaxCallBytes, ClientTLS: c.TLS, LocalAddr: c.LocalAddr}
 	o.setDefaults()
 	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, cluster: c.ClusterID, from: c.MemberID, version: c.Version}
 	return callURL(ctx, o.dialer(kindCall), &h, url, kind, payload, o.MaxCallBytes)

@@ -48,13 +48,14 @@ func (o *Options) dialer(k kind) *dialer {
 	if k == kindBulk {
 		limits.write = o.BulkStall // a receiver that is slow and gives signs of life is not dead
 	}
-	return &dialer{tls: o.ClientTLS, timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
+	return &dialer{tls: o.ClientTLS, local: net.ParseIP(o.LocalAddr), timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
 		limits: limits, limit: max(o.MaxCallBytes+requestHeader, maxFrame)}
 }
 
 // dialer makes connections and goes through the handshake on them.
 type dialer struct {
 	tls                func() *tls.Config
+	local              net.IP // nil: the system chooses
 	timeout, handshake time.Duration
 	limits             linkLimits
 	limit              int
@@ -66,6 +67,9 @@ func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received 
 		return nil, err
 	}
 	nd := net.Dialer{Timeout: d.timeout, KeepAliveConfig: keepAlive}
+	if d.local != nil && to.network == "tcp" {
+		nd.LocalAddr = &net.TCPAddr{IP: d.local}
+	}
 	conn, err := nd.DialContext(ctx, to.network, to.addr)
 	if err != nil {
 		return nil, err

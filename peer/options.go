@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"time"
 )
@@ -31,6 +32,9 @@ type Options struct {
 	// dialed to an https or unixs URL, so that certificates can be changed while they are in use.
 	// What they return is not modified. A ServerTLS config must not offer h2.
 	ServerTLS, ClientTLS func() *tls.Config
+	// LocalAddr is the IP address that connections to other members come from, for members whose certificates or
+	// firewalls name one of several. Empty: the system chooses.
+	LocalAddr string
 	// HTTP says that the listener which HTTP returns will be used. Otherwise what does not speak
 	// this package's protocol is refused.
 	HTTP bool
@@ -107,6 +111,7 @@ func (o *Options) Validate() error {
 	need(c.ClusterID != 0, "ClusterID is 0")
 	need(c.MemberID != 0, "MemberID is 0")
 	need(len(c.Version) <= maxVersion, "Version has %d bytes, the most is %d", len(c.Version), maxVersion)
+	need(c.LocalAddr == "" || net.ParseIP(c.LocalAddr) != nil, "LocalAddr %q is no IP address", c.LocalAddr)
 	if err := checkURLs(c.PeerURLs); err != nil {
 		errs = append(errs, fmt.Errorf("peer: PeerURLs: %w", err))
 	}

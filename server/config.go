@@ -88,6 +88,9 @@ type Config struct {
 	// NoInitialCorruptCheck leaves out comparing with other members before clients are served,
 	// NoCompactHashCheck comparing the hashes of compactions.
 	NoInitialCorruptCheck, NoCompactHashCheck bool
+	// SetMemberLocalAddr makes connections to other members come from the first IP address of
+	// InitialAdvertisePeerURLs that is neither a loopback nor an unspecified one.
+	SetMemberLocalAddr bool
 
 	// ClientTLS and PeerTLS are the certificates of the connections of clients and of those between
 	// members.

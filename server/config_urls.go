@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 )
@@ -72,4 +73,21 @@ func listenAddr(s string) (network, addr string, secure bool, err error) {
 func checkAdvertised(s string) error {
 	_, _, _, err := parseURL(s)
 	return err
+}
+
+// peerLocalAddr returns the IP address that connections to other members come from, empty if the system chooses it.
+func (c *Config) peerLocalAddr() string {
+	if !c.SetMemberLocalAddr {
+		return ""
+	}
+	for _, s := range c.InitialAdvertisePeerURLs {
+		_, host, _, err := parseURL(s)
+		if err != nil {
+			continue
+		}
+		if ip, err := netip.ParseAddr(host); err == nil && !ip.IsLoopback() && !ip.IsUnspecified() {
+			return ip.String()
+		}
+	}
+	return ""
 }

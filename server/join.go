@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +26,9 @@ const (
 	// askTimeout bounds finding out from other members what the cluster is, askInterval is between two attempts.
 	askTimeout  = 3 * time.Second
 	askInterval = 100 * time.Millisecond
+	// closedRounds is how often the others are asked before a connection that each time is closed without an answer counts
+	// as absence.
+	closedRounds = 3
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
 	// askNow is the payload of callMembers by a member of a new cluster, whose members may all be waiting for each
@@ -75,11 +80,11 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 }
 
 // askCluster asks the other members of the initial cluster what the cluster is, and returns the first answer. It asks again for a
-// while if there was none; with askNow, only if one of them seems to be there.
+// while if there was none; with askNow, only as long as one of them seems to be there.
 func (m *Member) askCluster(ctx context.Context, members []cluster.Member, payload ...byte) (id uint64, s *cluster.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	for {
+	for round := 1; ; round++ {
 		id, s, errs := m.askAll(ctx, members, payload)
 		if s != nil {
 			return id, s, nil
@@ -87,8 +92,8 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member, paylo
 		if ctx.Err() == nil || err == nil {
 			err = errors.Join(errs...) // what came before the end of the time says more than that
 		}
-		absent := func(e error) bool { return errors.Is(e, syscall.ECONNREFUSED) }
-		if len(payload) > 0 && !slices.ContainsFunc(errs, func(e error) bool { return !absent(e) }) {
+		present := func(e error) bool { return !absent(e, round >= closedRounds) }
+		if len(payload) > 0 && !slices.ContainsFunc(errs, present) {
 			return 0, nil, err
 		}
 		select {
@@ -99,6 +104,22 @@ func (m *Member) askCluster(ctx context.Context, members []cluster.Member, paylo
 	}
 }
 
+// absent reports whether an error says that no member is at an address. A port that refuses connections and a name that
+// does not exist say so at once. A proxy or a mesh accepts for a member that has not started, and closes; a member that
+// restarts does so too, so that a closed connection, like other failures of the name or the route, counts only if it
+// happens again. Silence is not absence: a member that starts accepts connections before it answers.
+func absent(err error, again bool) bool {
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return true
+	case errors.As(err, &name):
+		return name.IsNotFound || again && !name.IsTimeout
+	}
+	return again && slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ENETUNREACH},
+		func(target error) bool { return errors.Is(err, target) })
+}
+
 // askAll asks them once, all at a time.
 func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload []byte) (id uint64, s *cluster.State, errs []error) {
 	type answer struct {
@@ -106,7 +127,7 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 		s   *cluster.State
 		err error
 	}
-	client := peer.Client{Version: Version, TLS: m.peerTLS.client}
+	client := peer.Client{Version: Version, TLS: m.peerTLS.client, LocalAddr: m.cfg.peerLocalAddr()}
 	asked := 0
 	answers := make(chan answer, 64)
 	for _, o := range members {

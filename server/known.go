@@ -45,7 +45,7 @@ func features(c *Config) prometheus.Collector {
 		{"FastLeaseKeepAlive", "BETA", true},
 		{"InitialCorruptCheck", "ALPHA", !c.NoInitialCorruptCheck},
 		{"LeaseCheckpoint", "ALPHA", true}, {"LeaseCheckpointPersist", "ALPHA", true},
-		{"PriorityRequest", "ALPHA", false}, {"SetMemberLocalAddr", "ALPHA", false},
+		{"PriorityRequest", "ALPHA", false}, {"SetMemberLocalAddr", "ALPHA", c.SetMemberLocalAddr},
 		{"StopGRPCServiceOnDefrag", "ALPHA", false}, {"TxnModeWriteWithSharedBuffer", "BETA", true},
 	} {
 		g.WithLabelValues(f.name, f.stage).Set(oneIf(f.on))

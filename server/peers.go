@@ -85,12 +85,20 @@ func (m *Member) openTransport() error {
 		HTTP:      true,
 		Logger:    m.log,
 		ClientTLS: m.peerTLS.client,
+		LocalAddr: m.cfg.peerLocalAddr(),
 		// A message has an entry at least, and one of the largest request may be alone in it. Other members
 		// may allow larger requests than this one.
 		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,
 	}
 	if m.cfg.PeerTLS.serves() {
 		o.ServerTLS = m.peerTLS.server
+	}
+	switch {
+	case o.LocalAddr != "":
+		m.log.Info("connections to other members come from one address", "local-address", o.LocalAddr)
+	case m.cfg.SetMemberLocalAddr:
+		m.log.Warn("--feature-gates=SetMemberLocalAddr=true has no effect: --initial-advertise-peer-urls has no IP address but loopback or unspecified ones",
+			"initial-advertise-peer-urls", m.cfg.InitialAdvertisePeerURLs)
 	}
 	t, err := peer.New(o)
 	if err != nil {

@@ -22,15 +22,15 @@ var knownGates = map[string]string{
 	"LeaseCheckpoint":              "the remaining time of leases is always replicated",
 	"LeaseCheckpointPersist":       "the remaining time of leases is always replicated",
 	"PriorityRequest":              "the end of leases is not held up by other requests",
-	"SetMemberLocalAddr":           "the system chooses the address that connections come from",
+	"SetMemberLocalAddr":           "",
 	"StopGRPCServiceOnDefrag":      "defragmentation stops nothing",
 	"TxnModeWriteWithSharedBuffer": "there is no such buffer",
 }
 
-// gateFlag takes etcd's feature gates. Two of them are switches here, and on unless told.
+// gateFlag takes etcd's feature gates. Three of them are switches here, of which InitialCorruptCheck and CompactHashCheck are on by default.
 func gateFlag(o *options) *option {
 	return &option{name: "feature-gates", value: "NAME=BOOL,...", joins: true,
-		help: "InitialCorruptCheck: compare with other members before serving; CompactHashCheck: compare the hashes of compactions; etcd's other gates are taken and change nothing",
+		help: "InitialCorruptCheck: compare with other members before serving; CompactHashCheck: compare the hashes of compactions; SetMemberLocalAddr: connect to members from the first address of --initial-advertise-peer-urls; etcd's other gates are taken and change nothing",
 		set: func(s string) error {
 			next := gates{}
 			for _, part := range splitList(s) {
@@ -66,4 +66,5 @@ func (g gates) apply(c *server.Config) {
 	off := func(name string) bool { on, set := g[name]; return set && !on }
 	c.NoInitialCorruptCheck = off("InitialCorruptCheck")
 	c.NoCompactHashCheck = off("CompactHashCheck")
+	c.SetMemberLocalAddr = g["SetMemberLocalAddr"]
 }

@@ -15,7 +15,7 @@ import (
 
 const mirrorHelp = `Copy keys to another cluster, and every change of them after that, until the command is interrupted.
 What one transaction has changed is changed by one there, if it has no more than --max-txn-ops
-operations. With --rev nothing is copied first: changes are, from that revision on.
+operations and 512 KiB. With --rev nothing is copied first: changes are, from that revision on.
 
 How many keys have been written is printed every 30 seconds. Leases are not copied, and neither are
 users and roles.`
@@ -43,15 +43,26 @@ type mirror struct {
 
 // batch is writes of one transaction.
 type batch struct {
-	keys []string
-	ops  []client.Op
+	keys  []string
+	ops   []client.Op
+	bytes int // of keys, in conditions and writes, and of values
 }
 
+// mirrorBytes bounds a transaction with more than one operation: members take requests of 1.5 MiB by default.
+const mirrorBytes = 512 << 10
+
 func (b *batch) put(key string, value []byte) {
+	b.bytes += 2*len(key) + len(value)
 	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpPut(key, value))
 }
 
+// full reports whether an operation of a size does not fit any more.
+func (b *batch) full(maxOps uint, size int) bool {
+	return len(b.ops) > 0 && (uint(len(b.ops)) >= maxOps || b.bytes+size > mirrorBytes)
+}
+
 func (b *batch) delete(key string) {
+	b.bytes += 2 * len(key)
 	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpDelete(key))
 }
 
@@ -151,13 +162,13 @@ func (m *mirror) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.put(m.name(kv.Key), kv.Value)
-			if len(b.ops) >= int(m.maxOps) {
+			if b.full(m.maxOps, 2*len(kv.Key)+len(kv.Value)) {
 				if err := m.write(ctx, b); err != nil {
 					return err
 				}
 				b = batch{}
 			}
+			b.put(m.name(kv.Key), kv.Value)
 		}
 		if err := m.write(ctx, b); err != nil {
 			return err
@@ -179,7 +190,7 @@ func (m *mirror) run(ctx context.Context) error {
 func (m *mirror) apply(ctx context.Context, events []client.Event) error {
 	var b batch
 	for i, ev := range events {
-		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || len(b.ops) >= int(m.maxOps)) {
+		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || b.full(m.maxOps, 2*len(ev.KV.Key)+len(ev.KV.Value))) {
 			if err := m.write(ctx, b); err != nil {
 				return err
 			}

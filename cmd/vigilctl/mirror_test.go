@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,5 +65,53 @@ func TestLateMirror(t *testing.T) {
 		if err != nil || r.KV() == nil || string(r.KV().Value) != want {
 			t.Errorf("%s: %+v, %v, want %s", key, r.KV(), err, want)
 		}
+	}
+}
+
+// TestMirrorLargeValues: transactions are bounded in bytes too, for what is copied and for what one revision changes.
+func TestMirrorLargeValues(t *testing.T) {
+	c, err := client.New(client.Config{Endpoints: []string{onemember.Start(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const keys = 100
+	value := make([]byte, 27<<10)
+	for n := range keys {
+		if _, err := c.Put(t.Context(), fmt.Sprintf("from/%03d", n), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Put(t.Context(), "from/large", make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m := &mirror{from: c, to: c, prefix: "from/", destPrefix: "to/", maxOps: 128}
+	ended := make(chan error, 1)
+	go func() { ended <- m.run(ctx) }()
+	w := c.Watch(ctx, "to/", client.WithPrefix(), client.FromRevision(1))
+	seen := 0
+	for ev, err := range w.Events() {
+		if err != nil {
+			t.Fatal(err, <-ended)
+		}
+		if seen++; ev.KV.Key == "to/large" {
+			break
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if seen != keys+1 {
+		t.Errorf("%d keys were copied", seen)
+	}
+	// A revision with more than a transaction may hold.
+	var events []client.Event
+	for n := range keys {
+		events = append(events, client.Event{KV: client.KeyValue{Key: fmt.Sprintf("from/%03d", n), Value: value, ModRevision: 5000}})
+	}
+	if err := m.apply(t.Context(), events); err != nil {
+		t.Error(err)
 	}
 }
