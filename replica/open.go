@@ -73,6 +73,10 @@ func openDisk(c *Config) (d disk, err error) {
 	}
 	var id wal.Identity
 	id.ClusterID, id.MemberID = d.store.Identity()
+	if c.ForceNewCluster && d.store.Applied() == (history.Applied{}) {
+		return d, fmt.Errorf("replica: --force-new-cluster: member %x was added to cluster %x and has received no data yet: there is nothing to keep; force another member, or restore a backup",
+			id.MemberID, id.ClusterID)
+	}
 	switch at := d.store.Applied(); {
 	case left.Log:
 		o := c.walOptions(id)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"vigil/cluster"
@@ -179,6 +180,34 @@ func TestEmptyMemberJoins(t *testing.T) {
 	g.ready(r)
 	g.put("after", nil)
 	g.caughtUp(r)
+}
+
+// A member that has joined and received nothing is not made a cluster of its own: it would be an empty one under the id of the
+// cluster that it was added to.
+func TestForcedJoinerWithoutData(t *testing.T) {
+	c := memberConfig(newDisk(), 4)
+	c.InitialMembers = nil
+	c.Joining = &Joining{ClusterID: 7, MemberID: 4, Members: []cluster.Member{
+		{ID: 3, PeerURLs: []string{"http://127.0.0.1:20003"}}, {ID: 4, PeerURLs: []string{"http://127.0.0.1:20004"}}}}
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.Joining, c.ForceNewCluster = nil, true
+	if r, err := Open(c); err == nil || !strings.Contains(err.Error(), "--force-new-cluster: member 4 was added to cluster 7 and has received no data") {
+		if err == nil {
+			r.Stop(t.Context())
+		}
+		t.Errorf("forced: %v", err)
+	}
+	c.ForceNewCluster = false
+	if r, err = Open(c); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop(t.Context())
 }
 
 // flip is a reader one of whose bits is wrong.

@@ -37,11 +37,7 @@ func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 		return nil, err
 	}
 	r := replayer{m: m}
-	for _, a := range m.Alarms() {
-		if a.Type == kv.AlarmCorrupt {
-			r.proposer = a.MemberID
-		}
-	}
+	r.heedAlarms()
 	for i, e := range entries {
 		if err := r.entry(e); err != nil {
 			return nil, fmt.Errorf("entry %d of the raft log: %w", e.GetIndex(), err)
@@ -72,6 +68,16 @@ type replayer struct {
 	proposer uint64
 }
 
+// heedAlarms sets the proposer by the alarms that are active.
+func (r *replayer) heedAlarms() {
+	r.proposer = 0
+	for _, a := range r.m.Alarms() {
+		if a.Type == kv.AlarmCorrupt {
+			r.proposer = a.MemberID
+		}
+	}
+}
+
 // entry applies an entry. What the request comes to does not matter; what the store comes to does.
 func (r *replayer) entry(e *raftpb.Entry) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
@@ -93,13 +99,20 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
 	for {
 		out, err := r.m.Apply(entry, func(fsm.Header) bool { return false })
-		if err != nil || !out.More {
+		if err != nil {
 			return err
+		}
+		if !out.More {
+			break
 		}
 		if _, err := r.m.Commit(history.Applied{}); err != nil {
 			return err
 		}
 	}
+	if req.Alarm != nil {
+		r.heedAlarms()
+	}
+	return nil
 }
 
 // request turns a request of etcd into one of the state machine, nil if it changes nothing here.

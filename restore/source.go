@@ -121,7 +121,20 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	if wal == "" {
 		wal = filepath.Join(o.Source, etcdWAL)
 	}
-	log, err := etcdwal.Read(o.FS, wal, s.db.State.Index)
+	// A snapshot of another member that was accepted, and not moved to the database's place, is the newer database.
+	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.State.Index)
+	if err == nil && accepted > 0 {
+		old := s
+		s, err = openAccepted(ctx, o, accepted, old.db.State.Index)
+		old.close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	var log *etcdwal.Log
+	if err == nil {
+		log, err = etcdwal.Read(o.FS, wal, s.db.State.Index)
+	}
 	if err != nil {
 		s.close()
 		if errors.Is(err, fs.ErrNotExist) {
@@ -130,6 +143,21 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 		return nil, err
 	}
 	s.entries, s.torn = log.Entries, log.Torn
+	return s, nil
+}
+
+// openAccepted opens the database of a snapshot that the member had accepted when it ended.
+func openAccepted(ctx context.Context, o *Options, index, have uint64) (*source, error) {
+	path := filepath.Join(o.Source, memberDir, "snap", fmt.Sprintf("%016x.snap.db", index))
+	s, err := openFile(ctx, o, path, true)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("the raft log has accepted a snapshot at index %d, the database is at %d, and %s is missing: restore from another member", index, have, path)
+	case err != nil:
+		return nil, err
+	}
+	// Entries that change nothing may not be counted in it.
+	s.db.State.Index = max(s.db.State.Index, index)
 	return s, nil
 }
 

@@ -156,9 +156,11 @@ func parseLease(key, value []byte) (lease.Lease, error) {
 	switch {
 	case !bytes.Equal(key, lease.Key(l.ID)) || l.ID == 0:
 		return l, fmt.Errorf("it is of the lease %x", l.ID)
-	case l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL:
-		return l, fmt.Errorf("TTL %d s, of which %d s are left", l.TTL, l.Remaining)
+	case l.TTL < 0 || l.TTL > kv.MaxLeaseTTL:
+		return l, fmt.Errorf("TTL %d s, the limit is %d s", l.TTL, int64(kv.MaxLeaseTTL))
 	}
+	// etcd checks neither bound of what is left, and no lease is worth a backup.
+	l.Remaining = min(max(l.Remaining, 0), l.TTL)
 	return l, nil
 }
 

@@ -116,6 +116,17 @@ func history(t testing.TB) []rec {
 	return []rec{put(t, 4, 0, "k", "v"), put(t, 9, 0, "l", ""), put(t, 10, 0, "m", "x"), put(t, 10, 1, "n", string(make([]byte, 9000))), tombstone(t, 11, 0, "k")}
 }
 
+// A lease that has more left than it was granted, as etcd lets it, is restored with what it was granted.
+func TestLeaseWithTooMuchLeft(t *testing.T) {
+	for left, want := range map[int64]int64{61: 60, 60: 60, 59: 59, -1: 0} {
+		l := lease.Lease{LeaseRef: kv.LeaseRef{ID: 5}, TTL: 60, Remaining: left}
+		got, err := parseLease(lease.Key(5), appendLease(nil, &l))
+		if err != nil || got.TTL != 60 || got.Remaining != want {
+			t.Errorf("%d s left: %+v, %v", left, got, err)
+		}
+	}
+}
+
 // Users and roles with names of the largest length, and what each of many has, come back out of a file.
 func TestLongNames(t *testing.T) {
 	if kv.MaxNameBytes != boltfile.MaxKey {

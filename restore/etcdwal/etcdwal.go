@@ -11,8 +11,8 @@
 //  1. Nothing is written or locked.
 //  2. An entry is returned only if its record and everything in front of it in its file has a good
 //     checksum, and if it follows the entry before it.
-//  3. What a crash tore off the end of the last file is left out. Anything else that is wrong is an error
-//     that names the file and the offset.
+//  3. What a crash tore off the end of the last file is left out, if the file proves it: see tail.go. Anything else
+//     that is wrong is an error that names the file and the offset.
 package etcdwal
 
 import (
@@ -42,8 +42,6 @@ const (
 
 const (
 	frameSize = 8
-	// sector is what a disk writes whole: of a torn record, whole sectors are still zero.
-	sector = 512
 	// maxRecord bounds a record. Requests of etcd are far smaller.
 	maxRecord = 1 << 28
 	// maxBytes bounds the entries that are kept. A member writes its database ten times a second.
@@ -65,6 +63,12 @@ type Log struct {
 
 // reader is a reading under way.
 type reader struct {
+	// snapshots: only the positions of snapshots and what is committed are read, not entries.
+	snapshots bool
+	accepted  []uint64
+	committed uint64
+	last      uint64 // the index of the last entry
+
 	after uint64
 	log   Log
 	bytes int
@@ -73,18 +77,40 @@ type reader struct {
 	crc   uint32
 }
 
+// Accepted returns the index of the newest snapshot that the member has received and accepted, 0 if it is not above after. The
+// database at an index below it is an old one: the state of the snapshot was to take its place.
+func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
+	r := &reader{snapshots: true, after: after}
+	if _, err := r.files(fsys, dir); err != nil {
+		return 0, err
+	}
+	newest := uint64(0)
+	for _, index := range r.accepted {
+		// One that is not committed was never part of the state.
+		if index > after && index <= r.committed {
+			newest = max(newest, index)
+		}
+	}
+	return newest, nil
+}
+
+// files reads the files that may hold entries behind the index.
+func (r *reader) files(fsys vfs.FS, dir string) (*reader, error) {
+	files, err := choose(fsys, dir, r.after)
+	for i, name := range files {
+		if err == nil {
+			err = r.file(fsys, filepath.Join(dir, name), i == 0, i == len(files)-1)
+		}
+	}
+	return r, err
+}
+
 // Read reads the entries behind an index. A log that ends in front of it has none; one that begins
 // behind it is an error.
 func Read(fsys vfs.FS, dir string, after uint64) (*Log, error) {
-	files, err := choose(fsys, dir, after)
+	r, err := (&reader{after: after}).files(fsys, dir)
 	if err != nil {
 		return nil, err
-	}
-	r := &reader{after: after}
-	for i, name := range files {
-		if err := r.file(fsys, filepath.Join(dir, name), i == 0, i == len(files)-1); err != nil {
-			return nil, err
-		}
 	}
 	if r.first > after+1 {
 		return nil, fmt.Errorf("%w: %s: it begins at index %d and the database ends at %d: what is in between is missing", ErrCorrupt, dir, r.first, after)
@@ -136,7 +162,8 @@ func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 	off := int64(0)
 	for {
 		bad := func(format string, args ...any) error {
-			return fmt.Errorf("%w: %s: offset %d: %s", ErrCorrupt, path, off, fmt.Sprintf(format, args...))
+			return fmt.Errorf("%w: %s: offset %d: %s: if the etcd member starts, let it repair its log and take a snapshot with etcdctl snapshot save; otherwise restore from another member",
+				ErrCorrupt, path, off, fmt.Sprintf(format, args...))
 		}
 		b, n, err := frame(in, size-off)
 		if err != nil && err != errFrame {
@@ -146,20 +173,30 @@ func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 			if off == 0 {
 				return bad("it has no record")
 			}
-			return nil
+			empty, err := empty(in)
+			if err == nil && !empty {
+				err = bad("bytes follow the end of the records")
+			}
+			return err
 		}
 		if err == nil {
 			err = r.record(b, first && off == 0, off == 0)
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			off += n
-		case last && off > 0 && torn(b, off+frameSize):
-			r.log.Torn = size - off
-			return nil
-		default:
-			return bad("%v", err)
+			continue
 		}
+		if last && off > 0 {
+			proven, rerr := torn(f, in, off, size)
+			if rerr != nil {
+				return fmt.Errorf("%s: offset %d: %w", path, off, rerr)
+			}
+			if proven {
+				r.log.Torn = size - off
+				return nil
+			}
+		}
+		return bad("%v", err)
 	}
 }
 
@@ -175,13 +212,9 @@ func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return nil, 0, err
 	}
-	field := binary.LittleEndian.Uint64(head[:])
-	if field == 0 {
+	size, pad := lengths(head[:])
+	if head == ([frameSize]byte{}) {
 		return nil, 0, nil // space that is prepared for records to come
-	}
-	size, pad := int64(field&^(0xff<<56)), int64(0)
-	if field>>63 != 0 {
-		pad = int64(field >> 56 & 7)
 	}
 	if size > maxRecord || size+pad > left-frameSize {
 		return nil, 0, errFrame
@@ -193,24 +226,13 @@ func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
 	return b[:size], frameSize + size + pad, nil
 }
 
-// torn reports whether a record, which begins at an offset of the file, is what a crash has left of one:
-// a sector of it was never written.
-func torn(b []byte, off int64) bool {
-	if b == nil {
-		return true // it goes beyond the end of the file, which is only prepared after its head is written
+// lengths are those of a record and of the padding behind it, by the head of a frame.
+func lengths(head []byte) (size, pad int64) {
+	field := binary.LittleEndian.Uint64(head)
+	if field>>63 != 0 {
+		pad = int64(field >> 56 & 7)
 	}
-	for len(b) > 0 {
-		n := min(int(sector-off%sector), len(b))
-		zero := true
-		for _, c := range b[:n] {
-			zero = zero && c == 0
-		}
-		if zero {
-			return true
-		}
-		b, off = b[n:], off+int64(n)
-	}
-	return false
+	return int64(field &^ (0xff << 56)), pad
 }
 
 // record takes a record. Of a file the first one says what the checksum was at its beginning; that of
@@ -241,8 +263,27 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		if err := proto.Unmarshal(data, &e); err != nil {
 			return err
 		}
+		if r.last = e.GetIndex(); r.snapshots {
+			return nil
+		}
 		return r.entry(&e, len(data))
-	case typeMetadata, typeState, typeSnapshot:
+	case typeState:
+		if !r.snapshots {
+			return nil
+		}
+		var st raftpb.HardState
+		if err := proto.Unmarshal(data, &st); err != nil {
+			return err
+		}
+		r.committed = st.GetCommit()
+		return nil
+	case typeSnapshot:
+		index, err := snapshotIndex(data)
+		if index > r.last { // otherwise the member has made it, of what it had applied
+			r.accepted = append(r.accepted, index)
+		}
+		return err
+	case typeMetadata:
 		return nil
 	}
 	return fmt.Errorf("a record of the unknown type %d", typ)
@@ -269,6 +310,22 @@ func (r *reader) entry(e *raftpb.Entry, size int) error {
 	}
 	r.log.Entries = append(r.log.Entries[:at], e)
 	return nil
+}
+
+// snapshotIndex returns the index of a snapshot record: its field 1.
+func snapshotIndex(b []byte) (index uint64, err error) {
+	for len(b) > 0 {
+		num, wire, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return 0, errRecord
+		}
+		if num == 1 && wire == protowire.VarintType {
+			_, _, k := protowire.ConsumeTag(b)
+			index, _ = protowire.ConsumeVarint(b[k:])
+		}
+		b = b[n:]
+	}
+	return index, nil
 }
 
 // The fields of a record.

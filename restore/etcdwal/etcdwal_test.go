@@ -198,6 +198,105 @@ func TestTornAndDamaged(t *testing.T) {
 	}
 }
 
+// A flipped bit in the length of any record is damage, wherever the longer record ends; entries are never left out for it.
+func TestFlippedLengths(t *testing.T) {
+	var l log
+	l.cut(0)
+	const n = 100
+	var heads []int
+	for i := uint64(1); i <= n; i++ {
+		if i%12 == 0 || i >= n-1 {
+			heads = append(heads, l.at.Len())
+		}
+		l.entry(t, 2, i)
+	}
+	name := fmt.Sprintf("%016x-%016x.wal", 0, 0)
+	all := l.at.Bytes()
+	for _, fill := range []int{0, 4096} {
+		for _, at := range heads {
+			for bit := range 64 {
+				bad := bytes.Clone(all)
+				bad[at+bit/8] ^= 1 << (bit % 8)
+				got, err := read(t, map[string][]byte{name: bad}, fill, 0)
+				if err == nil && len(got.Entries) != n || err != nil && !errors.Is(err, ErrCorrupt) {
+					t.Fatalf("bit %d of the length at %d, %d bytes prepared: %d of %d entries, torn %d, %v", bit, at, fill, len(got.Entries), n, got.Torn, err)
+				}
+			}
+		}
+	}
+	// A sector of zeros that records follow is damage: nothing proves that they were not acknowledged.
+	bad := bytes.Clone(all)
+	clear(bad[2*sector : 3*sector])
+	if got, err := read(t, map[string][]byte{name: bad}, 4096, 0); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a sector in the middle: %+v, %v", got, err)
+	}
+	// The same at the end was torn, in the first sector of the last record or in a later one.
+	big, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(2)), Index: new(uint64(n + 1)), Data: bytes.Repeat([]byte("y"), 5*sector)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := l.at.Len()
+	l.record(typeEntry, big)
+	all = l.at.Bytes()
+	for from := (begin + frameSize) / sector * sector; from < len(all); from += sector {
+		bad := bytes.Clone(all)
+		clear(bad[max(from, begin+frameSize):min(from+sector, len(all))])
+		got, err := read(t, map[string][]byte{name: bad}, 4096, 0)
+		if err != nil || len(got.Entries) != n || got.Torn == 0 {
+			t.Errorf("torn at %d of %d: %v, %+v", from, len(all), err, got)
+		}
+	}
+}
+
+// A snapshot that was received and accepted is found; one that is not committed, or that the database has, is not.
+func TestAccepted(t *testing.T) {
+	snapshot := func(index uint64) []byte {
+		b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), index)
+		return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), 2)
+	}
+	state := func(commit uint64) []byte {
+		b, err := proto.Marshal(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: &commit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, c := range []struct {
+		after, snapshot, commit, want uint64
+	}{{3, 40, 40, 40}, {3, 40, 39, 0}, {40, 40, 40, 0}, {50, 40, 60, 0}, {2, 3, 3, 0}} {
+		var l log
+		l.cut(0)
+		l.record(typeSnapshot, snapshot(0))
+		for i := uint64(1); i <= 3; i++ {
+			l.entry(t, 2, i)
+		}
+		l.record(typeSnapshot, snapshot(c.snapshot))
+		l.record(typeState, state(c.commit))
+		l.entry(t, 2, c.snapshot+1)
+		fsys := memfs.New()
+		if err := fsys.MkdirAll("wal"); err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range l.bytes() {
+			f, err := fsys.Create("wal/" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt(b, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A snapshot at 3 is the member's own: it has that entry.
+		if got, err := Accepted(fsys, "wal", c.after); err != nil || got != c.want {
+			t.Errorf("%+v: %d, %v", c, got, err)
+		}
+		got, err := Read(fsys, "wal", max(c.after, c.want))
+		if c.want > 0 && (err != nil || len(got.Entries) != 1) {
+			t.Errorf("behind the snapshot: %+v, %v", got, err)
+		}
+	}
+}
+
 func entriesOf(l *Log) []*raftpb.Entry {
 	if l == nil {
 		return nil

@@ -1,0 +1,123 @@
+package etcdwal
+
+import (
+	"bufio"
+	"errors"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"vigil/internal/vfs"
+)
+
+// A crash tears the record that was being written: sectors of it were never written and are zero, or the file ends
+// within it, since a file grows beyond what was prepared only by a record that is written. Neither is proof alone: a
+// flipped bit in the length of a sound record makes it reach over what follows, into the prepared zeros or beyond the
+// file. A record has its length twice, in front of it and by its own fields. So it is torn if both agree, or the
+// fields are in what is missing, and nothing but zeros follows it.
+
+// sector is what a disk writes whole.
+const sector = 512
+
+// torn reports whether the frame at an offset, behind which in is unless it is longer than the file, is proven to be what
+// a crash has left of a record. The frame is the last thing that was read.
+func torn(f vfs.File, in *bufio.Reader, off, size int64) (bool, error) {
+	var head [frameSize]byte
+	if _, err := f.ReadAt(head[:], off); err != nil {
+		return false, err
+	}
+	length, pad := lengths(head[:])
+	if length > maxRecord || pad != (frameSize-length%frameSize)%frameSize {
+		return false, nil
+	}
+	cut := length+pad > size-off-frameSize
+	b := make([]byte, min(length+pad, size-off-frameSize))
+	if _, err := f.ReadAt(b, off+frameSize); err != nil && (err != io.EOF || len(b) > 0) {
+		return false, err
+	}
+	missing := zeroSector(b[:min(length, int64(len(b)))], off+frameSize)
+	if missing != 0 {
+		own, err := ownLength(b)
+		if err == errRecord || err == nil && own != length || err == io.ErrUnexpectedEOF && !cut {
+			return false, nil
+		}
+	}
+	if cut {
+		return true, nil
+	}
+	if missing < 0 {
+		return false, nil
+	}
+	return empty(in)
+}
+
+// zeroSector returns which sector of a record at an offset of the file is all zeros, -1 for none.
+func zeroSector(b []byte, off int64) int {
+	for i := 0; len(b) > 0; i++ {
+		n := min(int(sector-off%sector), len(b))
+		zero := true
+		for _, c := range b[:n] {
+			zero = zero && c == 0
+		}
+		if zero {
+			return i
+		}
+		b, off = b[n:], off+int64(n)
+	}
+	return -1
+}
+
+// ownLength returns how long a record is by its fields, up to the end of its data. It fails with io.ErrUnexpectedEOF if the
+// fields are cut, and with errRecord if they are no record's.
+func ownLength(b []byte) (int64, error) {
+	all := int64(len(b))
+	for {
+		num, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0, endOr(n)
+		}
+		if num > fieldData || num < fieldData && wire != protowire.VarintType || num == fieldData && wire != protowire.BytesType {
+			return 0, errRecord
+		}
+		b = b[n:]
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return 0, endOr(n)
+		}
+		b = b[n:]
+		if num == fieldData {
+			if v > maxRecord {
+				return 0, errRecord
+			}
+			return all - int64(len(b)) + int64(v), nil
+		}
+	}
+}
+
+// endOr returns io.ErrUnexpectedEOF for a field that is cut, and errRecord for one that is malformed.
+func endOr(n int) error {
+	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return errRecord
+}
+
+// empty reports whether only zeros are left.
+func empty(in *bufio.Reader) (bool, error) {
+	for {
+		if _, err := in.Peek(1); err == io.EOF {
+			return true, nil
+		} else if err != nil {
+			return false, err
+		}
+		b, _ := in.Peek(in.Buffered())
+		for _, c := range b {
+			if c != 0 {
+				return false, nil
+			}
+		}
+		if _, err := in.Discard(len(b)); err != nil {
+			return false, err
+		}
+	}
+}
