@@ -8,6 +8,7 @@ import (
 	"iter"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"vigil/history"
 	"vigil/internal/vfs"
@@ -71,6 +72,8 @@ type File struct {
 	// Torn is how many bytes the next start cuts because a crash tore them.
 	Torn   int64   `json:"torn,omitempty"`
 	Damage *Damage `json:"damage,omitempty"`
+	// Unread is why the file could not be read, which says nothing about what is in it.
+	Unread string `json:"unread,omitempty"`
 }
 
 // Damage is what is wrong with a file or a directory.
@@ -105,10 +108,12 @@ type Report struct {
 	Bytes   int64    `json:"bytes"`
 	Torn    int64    `json:"torn,omitempty"`
 	Damages []Damage `json:"damages"`
+	// Unread are the files and directories that could not be read: whether they are damaged is not known.
+	Unread []Damage `json:"unread,omitempty"`
 }
 
-// OK says that nothing is damaged.
-func (r *Report) OK() bool { return len(r.Damages) == 0 }
+// OK says that everything was read and nothing is damaged.
+func (r *Report) OK() bool { return len(r.Damages)+len(r.Unread) == 0 }
 
 // Check is a check under way. It is for one goroutine.
 type Check struct {
@@ -215,12 +220,24 @@ func anySuffix(names []string, suffixes ...string) bool {
 	return false
 }
 
-// bad notes an error as damage; false if there is none.
+// bad notes an error as damage, or that something could not be read; false if there is none.
 func (c *Check) bad(path string, err error) bool {
-	if err != nil {
+	switch {
+	case err == nil:
+		return false
+	case unread(err):
+		c.report.Unread = append(c.report.Unread, Damage{Path: path, Reason: err.Error()})
+	default:
 		c.report.Damages = append(c.report.Damages, *damage(path, err))
 	}
-	return err != nil
+	return true
+}
+
+// unread says that err kept a file from being read and is about the system and not about the file: missing
+// rights, file descriptors or memory.
+func unread(err error) bool {
+	var errno syscall.Errno
+	return vfs.CauseOf(err) != vfs.Damage && errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // damage turns an error about a file into what is reported.
@@ -288,7 +305,19 @@ func (c *Check) add(f File) File {
 	if f.Damage != nil {
 		c.report.Damages = append(c.report.Damages, *f.Damage)
 	}
+	if f.Unread != "" {
+		c.report.Unread = append(c.report.Unread, Damage{Path: f.Path, Reason: f.Unread})
+	}
 	return f
+}
+
+// judge notes what is wrong with a file.
+func (f *File) judge(err error) {
+	if unread(err) {
+		f.Unread = err.Error()
+		return
+	}
+	f.Damage = damage(f.Path, err)
 }
 
 func fromHistory(dir string, f *history.File) File {
@@ -296,8 +325,9 @@ func fromHistory(dir string, f *history.File) File {
 	out := File{
 		Path: path, Store: HistoryName, Kind: f.Kind, Version: f.Version, Bytes: f.Bytes,
 		Batches: f.Batches, Records: f.Records + f.Metas, First: f.First.Main, Last: f.Last.Main,
-		Torn: f.Torn, Damage: damage(path, f.Err),
+		Torn: f.Torn,
 	}
+	out.judge(f.Err)
 	switch {
 	case f.FirstID != f.LastID:
 		out.Segments = fmt.Sprintf("%x-%x", f.FirstID, f.LastID)
@@ -309,12 +339,14 @@ func fromHistory(dir string, f *history.File) File {
 
 func fromWAL(dir string, f *wal.File) File {
 	path := filepath.Join(dir, f.Name)
-	return File{
+	out := File{
 		Path: path, Store: WALName, Kind: f.Kind, Version: f.Version, Bytes: f.Bytes,
 		Segments: strings.TrimLeft(strings.TrimSuffix(f.Name, ".wal"), "0"),
 		Batches:  f.Groups, Records: f.Entries, First: int64(f.First), Last: int64(f.Last),
-		Torn: f.Torn, Damage: damage(path, f.Err),
+		Torn: f.Torn,
 	}
+	out.judge(f.Err)
+	return out
 }
 
 // Report returns what Files came to, and whether store and raft log belong together.
@@ -352,7 +384,7 @@ func (c *Check) agree() error {
 		return fmt.Errorf("the raft log is of cluster %x, member %x, and the store of cluster %x, member %x",
 			w.ID.ClusterID, w.ID.MemberID, h.ClusterID, h.MemberID)
 	}
-	if len(c.report.Damages) > 0 {
+	if !c.report.OK() {
 		return nil
 	}
 	err := w.Covers(wal.Start{Index: h.Applied.Index, Term: h.Applied.Term})

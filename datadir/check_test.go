@@ -5,10 +5,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"vigil/datadir"
 	"vigil/history"
+	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 	"vigil/wal"
 )
@@ -124,5 +126,54 @@ func lock(t *testing.T, mem *memfs.FS, dir string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A file that cannot be read for a reason that is not its own is not called damaged, and neither is anything
+// that follows from it; and as long as it cannot be read the check is not made.
+func TestUnreadIsNotDamage(t *testing.T) {
+	mem := memfs.New()
+	makeStore(t, mem, "data/history", 1, id)
+	makeLog(t, mem, "data/wal", 1, id)
+	unread := 0
+	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+		for n := int64(1); ; n++ {
+			w := faultfs.NewWindow(n, 1, errno, func(op faultfs.Op, _ string) bool {
+				return op == faultfs.OpOpen || op == faultfs.OpRead || op == faultfs.OpSize || op == faultfs.OpList
+			})
+			ch, err := datadir.Open(datadir.Options{FS: faultfs.New(mem, w.Decide), Dir: "data"})
+			if err != nil {
+				if !errors.Is(err, errno) {
+					t.Errorf("%s: %v", w.Hit(), err)
+				}
+				continue
+			}
+			for range ch.Files(t.Context()) {
+			}
+			r := ch.Report()
+			if len(r.Damages) > 0 {
+				t.Errorf("%s: damages %v", w.Hit(), r.Damages)
+			}
+			unread += len(r.Unread)
+			if w.Hit() == "" {
+				break
+			}
+		}
+		for _, op := range []faultfs.Op{faultfs.OpOpen, faultfs.OpRead} {
+			for _, suffix := range []string{".log", ".wal"} {
+				disk := faultfs.New(mem, func(o faultfs.Op, name string) faultfs.Fault {
+					if o == op && strings.HasSuffix(name, suffix) {
+						return faultfs.Errno(errno)
+					}
+					return faultfs.None
+				})
+				if r := check(t, datadir.Options{FS: disk, Dir: "data"}); r.OK() || len(r.Damages) > 0 {
+					t.Errorf("%v of all %v of %s: damages %v, unread %v", errno, op, suffix, r.Damages, r.Unread)
+				}
+			}
+		}
+	}
+	if unread == 0 {
+		t.Error("everything could be read")
 	}
 }

@@ -152,8 +152,8 @@ func (in *Inspection) headers() error {
 			in.ID = h.owner
 		}
 		p.files, p.heads, p.valid = append(p.files, s), append(p.heads, h), append(p.valid, valid)
-		if valid || errors.Is(err, ErrVersion) {
-			p.last = i
+		if valid || err != nil {
+			p.last = i // of a file whose header could not be read it is not known that it is a spare
 		}
 	}
 	o.ID = in.ID

@@ -34,6 +34,9 @@ is none. The command refuses then; stop the member, or check a checkpoint or a
 copy of the disk. --live checks at least the sealed segments of the store, which
 hold all but the newest data and never change.
 
+A file that could not be read for want of rights or file descriptors, say, is
+named too. It is not damage, and the check was not made in full.
+
 Exit codes: 0 nothing is damaged, 1 something is, 2 the check could not be made.`
 
 const checkExample = `  vigilctl check /var/lib/vigil/infra0.etcd
@@ -115,8 +118,11 @@ func check(c *cobra.Command, o datadir.Options, out format) error {
 			return cannot(errors.New("a member has begun to use the directory meanwhile; stop it and check again"))
 		}
 	}
-	if !r.OK() {
+	switch {
+	case len(r.Damages) > 0:
 		return &exit{code: exitFailure}
+	case len(r.Unread) > 0:
+		return cannot(fmt.Errorf("%d files could not be read; whether they are damaged is not known", len(r.Unread)))
 	}
 	return nil
 }
@@ -136,6 +142,9 @@ func printReport(w io.Writer, r *datadir.Report, out format) error {
 	}
 	for i := range r.Damages {
 		fmt.Fprintf(w, "DAMAGED %s\n", r.Damages[i].String())
+	}
+	for i := range r.Unread {
+		fmt.Fprintf(w, "UNREAD %s: %s\n", r.Unread[i].Path, r.Unread[i].Reason)
 	}
 	if out == formatSimple {
 		return nil
@@ -162,6 +171,9 @@ func printReport(w io.Writer, r *datadir.Report, out format) error {
 	if n := len(r.Damages); n > 0 {
 		verdict = fmt.Sprintf("%d damaged", n)
 	}
+	if n := len(r.Unread); n > 0 {
+		verdict += fmt.Sprintf(", %d not read", n)
+	}
 	_, err := fmt.Fprintf(w, "%d files, %s: %s\n", len(r.Files), size(r.Bytes), verdict)
 	return err
 }
@@ -176,6 +188,8 @@ func row(r *datadir.Report, f *datadir.File) []string {
 	switch {
 	case f.Damage != nil:
 		state = fmt.Sprintf("damaged at %d", f.Damage.Offset)
+	case f.Unread != "":
+		state = "not read"
 	case f.Torn > 0:
 		state = fmt.Sprintf("torn, %d bytes", f.Torn)
 	}
