@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,8 @@ const (
 	Vigil    Program = "vigil"
 	Vigilctl Program = "vigilctl"
 	Follow   Program = "follow" // an example
+	Previous Program = "vigil-previous"
+	Next     Program = "vigil-next" // see versions.go
 	Etcd     Program = "etcd"
 	Etcdctl  Program = "etcdctl"
 	Etcdutl  Program = "etcdutl"
@@ -52,7 +55,7 @@ type build struct {
 
 // builds remembers, for this process, what has been built. go build itself leaves an output alone
 // that is up to date, so the processes of one test run share the work through the directory.
-var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Etcd: {}, Etcdctl: {}, Etcdutl: {}}
+var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Previous: {}, Next: {}, Etcd: {}, Etcdctl: {}, Etcdutl: {}}
 
 // Path returns the executable of a program, building it if it is missing or out of date. With
 // VIGIL_RACE=1 Vigil's are built with the race detector; with VIGIL_BINARY the server is not built at
@@ -79,13 +82,21 @@ func Build(p Program) (string, error) {
 	return b.path, b.err
 }
 
-func compile(p Program) (string, error) {
+// sources returns the directory of the module that this one is nested in, "" if it is not known.
+func sources() string {
 	// Where this file lies tells where the module does, whatever module and directory the caller is in.
 	_, file, _, _ := runtime.Caller(0)
 	if !filepath.IsAbs(file) {
-		return "", fmt.Errorf("%s: the place of the sources is not known; build without -trimpath", file)
+		return ""
 	}
-	root := filepath.Dir(filepath.Dir(file))
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+func compile(p Program) (string, error) {
+	if sources() == "" {
+		return "", errors.New("the place of the sources is not known; build without -trimpath")
+	}
+	root := filepath.Join(sources(), "test")
 	dir := filepath.Join(root, "bin")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -103,13 +114,21 @@ func compile(p Program) (string, error) {
 	name := filepath.Join(dir, string(p))
 	args := []string{"build"}
 	from, own := ours[p]
-	if own {
+	switch {
+	case p == Previous || p == Next:
+		var done func()
+		if args, done, err = otherVersion(p, filepath.Dir(root), dir); err != nil {
+			return "", err
+		}
+		defer done()
+		from = ours[Vigil]
+	case own:
 		args = append(args, "-C", filepath.Dir(root))
 		if os.Getenv("VIGIL_RACE") != "" {
 			name += "-race"
 			args = append(args, "-race")
 		}
-	} else {
+	default:
 		if from, own = stock[p]; !own {
 			from = "./cmd/" + string(p)
 		}

@@ -215,6 +215,9 @@ func (s *Server) Stop() int {
 // SetArgs replaces Config.Args for the next start.
 func (s *Server) SetArgs(args ...string) { s.cfg.Args = args }
 
+// SetProgram has the next launch run another program.
+func (s *Server) SetProgram(p Program) { s.cfg.Program = p }
+
 // Ready waits until a server that was launched serves.
 func (s *Server) Ready() {
 	s.t.Helper()

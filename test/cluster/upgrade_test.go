@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vigil/test/proc"
+)
+
+// upgrade has a member run another version.
+func (g *group) upgrade(m *member, p proc.Program) {
+	g.t.Helper()
+	if code := m.Stop(); code != 0 {
+		g.t.Fatalf("%s: exit code %d", m.name, code)
+	}
+	m.SetProgram(p)
+	m.Launch()
+	g.serving(m)
+}
+
+// A cluster goes from the version before to this one and to the next, member by member and back in the middle, while
+// clients write. Members of two versions apply the same entries to the same data; what a version brought is used once
+// all members have run it, and nothing that was acknowledged is lost.
+func TestRollingUpgrade(t *testing.T) {
+	onlyVigil(t)
+	t.Log("the previous version is built from", proc.DescribePrevious())
+	g := &group{t: t}
+	for i := range 3 {
+		m := g.configure(fmt.Sprintf("m%d", i+1))
+		m.cfg.Program = proc.Previous
+		g.list = append(g.list, m)
+	}
+	for _, m := range g.list {
+		m.cfg.InitialCluster = g.initialCluster()
+		m.Server = proc.New(t, m.cfg)
+		m.Launch()
+	}
+	for _, m := range g.list {
+		g.serving(m)
+	}
+	w := g.write()
+	lease, err := g.list[0].client.Grant(proc.Context(t), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(after string) {
+		t.Helper()
+		w.more(50)
+		for _, m := range g.list {
+			ctx := proc.Context(t)
+			key := fmt.Sprintf("upgrade/%s/%s", after, m.name)
+			if _, err := m.client.Put(ctx, key, after, clientv3.WithLease(lease.ID)); err != nil {
+				t.Fatalf("%s: put at %s: %v", after, m.name, err)
+			}
+			if _, err := m.client.KeepAliveOnce(ctx, lease.ID); err != nil {
+				t.Fatalf("%s: keep-alive at %s: %v", after, m.name, err)
+			}
+			if _, err := m.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(key), "=", 1)).Then(clientv3.OpDelete(key), clientv3.OpPut("k", after)).Commit(); err != nil {
+				t.Fatalf("%s: transaction at %s: %v", after, m.name, err)
+			}
+		}
+	}
+	check("at first")
+	for i, m := range g.list {
+		g.upgrade(m, proc.Vigil)
+		check("with " + m.name + " of this version")
+		_, err := m.client.RoleAdd(proc.Context(t), fmt.Sprint("r", i))
+		if err != nil && rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCNotCapable) {
+			t.Errorf("a role while members of two versions are there: %v", err)
+		}
+	}
+	g.until("what this version knows", func() bool {
+		_, err := g.list[0].client.RoleAdd(proc.Context(t), "late")
+		return err == nil || errors.Is(err, rpctypes.ErrRoleAlreadyExist)
+	})
+	// The next one is tried at one member, given up, and then brought to all.
+	g.upgrade(g.list[0], proc.Next)
+	check("with one of the next version")
+	g.upgrade(g.list[0], proc.Vigil)
+	check("back from the next version")
+	for _, m := range g.list {
+		g.upgrade(m, proc.Next)
+		check("with " + m.name + " of the next version")
+	}
+	w.check()
+	g.agree()
+}
