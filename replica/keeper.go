@@ -16,14 +16,18 @@ func (r *Replica) keep(ctx context.Context) {
 	tick := time.NewTicker(r.cfg.TickInterval)
 	defer tick.Stop()
 	for {
+		log := r.now().log
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.node.Failed():
 			r.fail(r.node.Err())
 			return
-		case <-r.now().log.Failed():
-			r.fail(r.now().log.Err())
+		case <-log.Failed():
+			if log != r.now().log {
+				continue // another store has taken its place since
+			}
+			r.fail(log.Err())
 			return
 		case now := <-tick.C:
 			before := now.Add(-r.cfg.RequestTimeout)
