@@ -194,3 +194,73 @@ func (l *Log) tryAgain() {
 	l.rec.err = nil
 	l.rec.changed.Broadcast()
 }
+
+// TestMetaDeletionStays: while an older segment cannot be searched for the value of a meta record, its
+// deletion stays, and what comes after that segment is rewritten all the same.
+func TestMetaDeletionStays(t *testing.T) {
+	o := testOptions(memfs.New())
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	write := func(b batch) {
+		b.applied = Applied{1, m.batches[len(m.batches)-1].applied.Index + 1}
+		m.batches = append(m.batches, b)
+		if err := errors.Join(appendBatch(l, b), l.Commit(b.applied)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pad := func(n int) {
+		for range n {
+			write(batch{recs: []rec{{rev: kv.Rev{Main: m.last().Main + 1}, data: make([]byte, 200)}}})
+		}
+	}
+	name := Meta{Bucket: 2, Key: []byte("k"), Value: []byte("v")}
+	write(batch{metas: []Meta{name}})
+	pad(30)
+	name.Value, name.Deleted = nil, true
+	write(batch{metas: []Meta{name}})
+	last := m.last()
+	pad(30)
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	first := l.segments()[0].source().file
+	flip := func() {
+		for i := 0; i < len(first.metas); i += 4 {
+			first.data[le.Uint32(first.metas[i:])+recordHeaderSize] ^= 1
+		}
+	}
+	flip()
+	at := l.View().segmentOf(last)
+	if at == l.segments()[0] || l.View().segmentOf(kv.Rev{Main: last.Main + 1}) != at {
+		t.Fatal("the deletion is not in a later segment")
+	}
+	// All is dead next to the deletion, as far as it may be.
+	var dead []DeadRecord
+	for _, r := range m.recs() {
+		if l.View().segmentOf(r.rev) == at {
+			dead = append(dead, DeadRecord{Rev: r.rev})
+		}
+	}
+	if err := l.Dead(dead); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	err := l.WaitReclaimed(t.Context())
+	for errors.Is(err, kv.ErrCorrupt) && l.ReclaimStats().Failures < 3 {
+		l.tryAgain()
+		err = l.WaitReclaimed(t.Context())
+	}
+	if err != nil || at.home() == at {
+		t.Fatalf("the segment of the deletion was not rewritten: %v, %+v", err, l.ReclaimStats())
+	}
+	flip()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(verifyMeta(l, m.meta()), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
