@@ -241,11 +241,17 @@ func (l *Log) pick(thorough bool) ([]*segment, int64) {
 			cs[i].ok = cs[i].ok && cs[i].size-cs[i].dead <= room
 		}
 	}
-	best := -1
+	best, waiting := -1, int64(0)
 	for i := range cs {
+		if cs[i].ok {
+			waiting += cs[i].all - cs[i].dead
+		}
 		if c := &cs[i]; c.ok && c.worth() && (best < 0 || c.dead*cs[best].size > cs[best].dead*c.size) {
 			best = i
 		}
+	}
+	if best < 0 && waiting <= garbage/2 && !thorough {
+		return nil, 0 // a little everywhere
 	}
 	for i := 0; best < 0 && i < len(cs); i++ {
 		switch c := &cs[i]; {

@@ -333,3 +333,40 @@ func (s *segment) deadRecords(l *Log) int {
 	defer l.dead.Unlock()
 	return s.dead.count.records
 }
+
+// TestReclaimThinGarbage: on a nearly full disk too, segments of which each has only a little garbage are not
+// rewritten one after the other for the little that it wins, unless all is asked for.
+func TestReclaimThinGarbage(t *testing.T) {
+	disk := faultfs.New(memfs.New(), nil)
+	o := testOptions(disk)
+	o.SegmentBytes = 64 << 10
+	l, m := create(t, o)
+	if err := fill(t, l, m, seeded(t, 11), func() bool { return len(m.recs()) == 2500 }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	disk.SetFree(3 * o.SegmentBytes)
+	for i, r := range m.recs() {
+		if i%20 != 0 {
+			continue
+		}
+		if err := l.Dead([]DeadRecord{{Rev: r.rev}}); err != nil {
+			t.Fatal(err)
+		}
+		waitReclaimed(t, l)
+	}
+	if st := l.ReclaimStats(); st.Rewrites > 0 {
+		t.Errorf("%+v", st)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if st := l.ReclaimStats(); st.Rewrites == 0 {
+		t.Error("nothing was rewritten when all was asked for")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
