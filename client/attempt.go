@@ -131,8 +131,6 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 	a.follow(v, e)
 	e.Uncertain = a.m.write && v.unknown
 	if core.ctx.Err() != nil {
-		e.kind, e.Text = ErrClosed, ErrClosed.Error()
-		a.last = ErrClosed
 		return e
 	}
 	if v.renew {
@@ -165,7 +163,12 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 // explain words what gRPC returned for the last attempt.
 func (a *attempts) explain(ctx context.Context, err error) *Error {
 	a.last = err
-	return explain(ctx, a.m.op, a.key, a.where(), err)
+	e := explain(ctx, a.m.op, a.key, a.where(), err)
+	if a.c.core.ctx.Err() != nil {
+		a.last = ErrClosed
+		e.kind, e.Text = ErrClosed, ErrClosed.Error()
+	}
+	return e
 }
 
 // follow remembers what an error says about the member.

@@ -567,3 +567,32 @@ func TestGoesBack(t *testing.T) {
 		t.Error(w.Err())
 	}
 }
+
+// TestTemporary: which errors are about the call, and which may pass.
+func TestTemporary(t *testing.T) {
+	for _, tc := range []struct {
+		err       error
+		temporary bool
+	}{
+		{rpctypes.ErrGRPCTimeout, true},
+		{rpctypes.ErrGRPCNoLeader, true},
+		{rpctypes.ErrGRPCInvalidAuthToken, true},
+		{unavailable("gone"), true},
+		{rpctypes.ErrGRPCPermissionDenied, false},
+		{rpctypes.ErrGRPCNoSpace, false},
+		{rpctypes.ErrGRPCRequestTooLarge, false},
+	} {
+		f := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) { return nil, tc.err }})
+		c := open(t, client.Config{Endpoints: []string{f.addr}, MaxAttempts: 1})
+		if _, err := c.Put(t.Context(), "k", nil); client.Temporary(err) != tc.temporary {
+			t.Errorf("%v: temporary %v", err, !tc.temporary)
+		}
+		_ = c.Close()
+		if _, err := c.Put(t.Context(), "k", nil); !errors.Is(err, client.ErrClosed) || client.Temporary(err) {
+			t.Errorf("closed: %v", err)
+		}
+	}
+	if client.Temporary(context.Canceled) || client.Temporary(nil) {
+		t.Error("errors of others")
+	}
+}

@@ -14,9 +14,10 @@
 //     go on from.
 //  2. No buffer grows without bound. A watcher that is not read leaves its events with the server.
 //  3. No write is made twice. One that got no answer fails with ErrUncertain; only what is certain not to have
-//     been applied is tried again. Reads are tried again, a bounded number of times.
+//     been applied is tried again. Reads are tried again, a bounded number of times; an answer is that of one
+//     attempt, and a listing is of one revision.
 //  4. What a client reads does not go back in time while its member lasts: all calls go to one member until
-//     that is lost, says that it does not serve, or has no leader; then to another.
+//     that is lost, says that it does not serve, or has no leader; then to another, and back when it is healthy.
 //  5. Every call takes a context and ends with it. Close ends everything and leaves nothing running.
 //
 // Errors are found with errors.Is and errors.As: what a server says is in the list of Err variables; an Error has the

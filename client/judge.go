@@ -82,7 +82,7 @@ func judgeCall(e *Error, sent bool) verdict {
 // that the same call may succeed later; other errors are about the call itself.
 func Temporary(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	if !ok {
+	if !ok || errors.Is(e, ErrClosed) {
 		return false
 	}
 	v := judge(e, &method{lasting: true}, false)

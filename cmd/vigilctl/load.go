@@ -260,7 +260,7 @@ func (l *load) batch(ctx context.Context, c *client.Client, keys []dumpKey) erro
 	for range loadTries {
 		r, err := c.Txn(ctx).If(conditions...).Then(then...).Else(gets...).Commit()
 		switch {
-		case errors.Is(err, client.ErrUncertain) && ctx.Err() == nil:
+		case errors.Is(err, client.ErrUncertain) && client.Temporary(err) && ctx.Err() == nil:
 			continue // if it was done, the keys are found there
 		case err != nil:
 			return err
