@@ -204,6 +204,8 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 		return "", o.Dir, nil
 	case exists("member"):
 		return "", "", fmt.Errorf("%s is %w of Vigil but of an etcd member; use etcdutl", o.Dir, ErrNotDataDir)
+	case exists(RestoringName(HistoryName)):
+		return "", "", fmt.Errorf("%w: %w", ErrNotDataDir, ErrRestoring(o.Dir))
 	default:
 		return "", "", fmt.Errorf("%s is %w: there is neither %s nor %s in it", o.Dir, ErrNotDataDir, HistoryName, WALName)
 	}

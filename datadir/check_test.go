@@ -110,6 +110,12 @@ func TestHalves(t *testing.T) {
 	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "none"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
+	if err := mem.MkdirAll("interrupted/" + datadir.RestoringName(datadir.HistoryName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "interrupted"}); !errors.Is(err, datadir.ErrNotDataDir) || !strings.Contains(err.Error(), "restore was interrupted") {
+		t.Error(err)
+	}
 	if err := mem.MkdirAll("empty"); err != nil {
 		t.Fatal(err)
 	}
