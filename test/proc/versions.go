@@ -61,7 +61,7 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		to := filepath.Join(dir, string(p)+"-"+strings.ReplaceAll(file, "/", "-"))
+		to := filepath.Join(dir, string(p)+"-"+strings.ReplaceAll(file, "/", "-")+".overlay") // no Go file, or it would belong to a package
 		overlay.Replace[filepath.Join(root, file)] = to
 		return os.WriteFile(to, []byte(text), 0o644)
 	}
