@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"vigil/internal/vfs/memfs"
@@ -111,5 +112,31 @@ func TestBackupBounds(t *testing.T) {
 	}
 	if _, err := r.Backup(t.Context(), "", ""); !errors.Is(err, kv.ErrStopped) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// Users and roles may have the longest names that there are, and the member can still be backed up; longer names are
+// refused without a trace.
+func TestBackupOfLongNames(t *testing.T) {
+	r := start(t, config(memfs.New()))
+	name := func(i, n int) string { return strings.Repeat("n", n-1) + string(rune('a'+i)) }
+	for i := range 3 {
+		for _, n := range []int{2025, kv.MaxNameBytes} {
+			changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: name(i, n)})
+			changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.UserAdd, User: name(i, n), NoPassword: true})
+		}
+	}
+	for _, req := range []kv.AuthRequest{{Op: kv.RoleAdd, Role: name(0, kv.MaxNameBytes+1)}, {Op: kv.UserAdd, User: name(0, kv.MaxNameBytes+1)}} {
+		if _, err := r.ChangeAuth(t.Context(), &req); !errors.Is(err, kv.ErrNameTooLong) {
+			t.Errorf("a name of %d bytes: %v", kv.MaxNameBytes+1, err)
+		}
+	}
+	b, err := r.Backup(t.Context(), "3.7.0", "3.7.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if state, _ := readBackup(t, b); len(state.Auth.Users()) != 6 || len(state.Auth.Roles()) != 6 || b.Size() > 1<<20 {
+		t.Errorf("%d users and %d roles in %d bytes", len(state.Auth.Users()), len(state.Auth.Roles()), b.Size())
 	}
 }
