@@ -179,9 +179,12 @@ func (d *Decoder) bytes() []byte {
 }
 
 // count reads the length of a list whose elements take at least one byte each.
-func (d *Decoder) count() int {
+func (d *Decoder) count() int { return d.countOf(1) }
+
+// countOf reads the length of a list whose elements take at least size bytes each.
+func (d *Decoder) countOf(size int) int {
 	n := d.uvarint()
-	if n > uint64(len(d.b)) {
+	if n > uint64(len(d.b)/size) {
 		d.fail()
 		return 0
 	}
@@ -232,7 +235,8 @@ func (d *Decoder) readTxn(depth int) *kv.TxnRequest {
 		return nil
 	}
 	r := d.txn.next()
-	n := d.count()
+	// Target, result, two lengths, and a number or another length.
+	n := d.countOf(5)
 	r.Compare = d.compares.next(n)
 	for i := range r.Compare {
 		c := &r.Compare[i]

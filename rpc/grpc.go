@@ -346,6 +346,9 @@ func unaryMethod[T any, P interface {
 	m := s.method(etcdserverpb.KV_ServiceDesc.ServiceName, name, false, false)
 	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		req := P(new(T))
+		if txn, ok := any(req).(*wire.TxnRequest); ok {
+			txn.LimitOps(s.svc.cfg.MaxTxnOps)
+		}
 		if err := decode(req); err != nil {
 			return nil, err
 		}

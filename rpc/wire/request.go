@@ -22,7 +22,13 @@ type DeleteRangeRequest struct {
 type TxnRequest struct {
 	kv.TxnRequest
 	Len int
+	// maxOps bounds what is decoded of one level.
+	maxOps int
 }
+
+// LimitOps lets Decode stop after n+1 compares, or operations of a branch, on each level. Such a request
+// cannot be carried out.
+func (m *TxnRequest) LimitOps(n int) { m.maxOps = n }
 
 // CompactionRequest is etcdserverpb.CompactionRequest.
 type CompactionRequest struct{ kv.CompactRequest }
@@ -45,7 +51,7 @@ func (m *DeleteRangeRequest) Decode(b []byte) error {
 // Decode implements Decoder.
 func (m *TxnRequest) Decode(b []byte) error {
 	m.Len = len(b)
-	return decodeTxn(b, &m.TxnRequest, MaxDepth)
+	return decodeTxn(b, &m.TxnRequest, MaxDepth, m.maxOps)
 }
 
 // Decode implements Decoder.

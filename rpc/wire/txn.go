@@ -3,8 +3,9 @@ package wire
 import "vigil/kv"
 
 // decodeTxn merges an encoding into m. depth is how many levels of messages may follow, this one
-// included.
-func decodeTxn(b []byte, m *kv.TxnRequest, depth int) error {
+// included. Of more than maxOps compares or operations on one level only the first maxOps+1 are decoded: a
+// request is refused for them, and an empty one takes 50 times its bytes in memory. 0 is no limit.
+func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 	if depth--; depth < 0 {
 		return ErrTooDeep
 	}
@@ -18,14 +19,14 @@ func decodeTxn(b []byte, m *kv.TxnRequest, depth int) error {
 		switch tag {
 		case 1<<3 | typeBytes:
 			var body []byte
-			if body, n = takeBytes(b); n > 0 {
+			if body, n = takeBytes(b); n > 0 && !beyond(len(m.Compare), maxOps) {
 				m.Compare = append(m.Compare, kv.Compare{})
 				err = decodeCompare(body, &m.Compare[len(m.Compare)-1], depth)
 			}
 		case 2<<3 | typeBytes:
-			m.Success, n, err = decodeOp(b, m.Success, depth)
+			m.Success, n, err = decodeOp(b, m.Success, depth, maxOps)
 		case 3<<3 | typeBytes:
-			m.Failure, n, err = decodeOp(b, m.Failure, depth)
+			m.Failure, n, err = decodeOp(b, m.Failure, depth, maxOps)
 		default:
 			n, err = skipField(tag, b)
 		}
@@ -40,11 +41,17 @@ func decodeTxn(b []byte, m *kv.TxnRequest, depth int) error {
 	return nil
 }
 
+// beyond reports whether a list of n elements is too long already.
+func beyond(n, maxOps int) bool { return maxOps > 0 && n > maxOps }
+
 // decodeOp appends one RequestOp to ops.
-func decodeOp(b []byte, ops []kv.Op, depth int) ([]kv.Op, int, error) {
+func decodeOp(b []byte, ops []kv.Op, depth, maxOps int) ([]kv.Op, int, error) {
 	body, taken := takeBytes(b)
 	if taken <= 0 {
 		return ops, 0, ErrInvalid
+	}
+	if beyond(len(ops), maxOps) {
+		return ops, taken, nil
 	}
 	if depth--; depth < 0 {
 		return ops, 0, ErrTooDeep
@@ -62,7 +69,7 @@ func decodeOp(b []byte, ops []kv.Op, depth int) ([]kv.Op, int, error) {
 		switch tag {
 		case 1<<3 | typeBytes, 2<<3 | typeBytes, 3<<3 | typeBytes, 4<<3 | typeBytes:
 			if inner, n = takeBytes(body); n > 0 {
-				err = decodeUnion(tag>>3, inner, op, depth)
+				err = decodeUnion(tag>>3, inner, op, depth, maxOps)
 			}
 		default:
 			n, err = skipField(tag, body)
@@ -79,7 +86,7 @@ func decodeOp(b []byte, ops []kv.Op, depth int) ([]kv.Op, int, error) {
 }
 
 // decodeUnion merges one member of the oneof into op; another member that was there is dropped.
-func decodeUnion(field uint64, b []byte, op *kv.Op, depth int) error {
+func decodeUnion(field uint64, b []byte, op *kv.Op, depth, maxOps int) error {
 	if field != 4 && depth < 1 {
 		return ErrTooDeep
 	}
@@ -103,7 +110,7 @@ func decodeUnion(field uint64, b []byte, op *kv.Op, depth int) error {
 		if op.Txn == nil {
 			*op = kv.Op{Txn: new(kv.TxnRequest)}
 		}
-		return decodeTxn(b, op.Txn, depth)
+		return decodeTxn(b, op.Txn, depth, maxOps)
 	}
 }
 

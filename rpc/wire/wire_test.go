@@ -2,8 +2,10 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -371,3 +373,38 @@ func FuzzDecodeDelete(f *testing.F)  { fuzz(f, 2) }
 func FuzzDecodeTxn(f *testing.F)     { fuzz(f, 3) }
 func FuzzDecodeCompact(f *testing.F) { fuzz(f, 4) }
 func FuzzDecodeWatch(f *testing.F)   { fuzz(f, 5) }
+
+// TestDecodeStopsAtTheLimit: a level with too many compares or operations takes no more memory than one that
+// is just too long, and is still refused for what it is.
+func TestDecodeStopsAtTheLimit(t *testing.T) {
+	const most = 128
+	for field, list := range map[byte]func(*kv.TxnRequest) int{
+		1: func(r *kv.TxnRequest) int { return len(r.Compare) },
+		2: func(r *kv.TxnRequest) int { return len(r.Success) },
+		3: func(r *kv.TxnRequest) int { return len(r.Failure) },
+	} {
+		level := bytes.Repeat([]byte{field<<3 | typeBytes, 0}, 1<<20)
+		nested := append(binary.AppendUvarint([]byte{4<<3 | typeBytes}, uint64(len(level))), level...)
+		outer := binary.AppendUvarint([]byte{2<<3 | typeBytes}, uint64(len(nested)))
+		for depth, b := range [][]byte{level, append(outer, nested...)} {
+			var m TxnRequest
+			m.LimitOps(most)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if err := m.Decode(b); err != nil {
+				t.Fatal(err)
+			}
+			runtime.ReadMemStats(&after)
+			r := &m.TxnRequest
+			if depth > 0 {
+				r = r.Success[0].Txn
+			}
+			if n := list(r); n != most+1 {
+				t.Errorf("field %d, depth %d: %d elements decoded, want %d", field, depth, n, most+1)
+			}
+			if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+				t.Errorf("field %d, depth %d: %d bytes of memory for %d", field, depth, n, len(b))
+			}
+		}
+	}
+}
