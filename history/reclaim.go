@@ -418,6 +418,9 @@ func (l *Log) segments() []*segment {
 	return l.mu.segs
 }
 
+// Appended returns how many bytes were written to the segments since the log was opened.
+func (l *Log) Appended() int64 { return l.appended.Load() }
+
 // Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
 // and how many of them are not known to be dead.
 func (l *Log) Size() (total, live int64) {

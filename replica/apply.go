@@ -239,6 +239,9 @@ func (a *applier) commitBatch() error {
 		return err
 	}
 	r.timings.commits.Observe(time.Since(began))
+	if a.claimed == nil {
+		r.queue.applying.Store(0)
+	}
 	if len(pub.Events) > 0 {
 		a.hub.Publish(pub.Revision, pub.Events)
 	}

@@ -59,6 +59,8 @@ type group struct {
 	results []fsm.Result
 	// term is the one the group was proposed in, 0 while it is not.
 	term uint64
+	// cost is what the requests add to the store, in bytes.
+	cost int64
 	// conf is set for a configuration change, which is not proposed by way of Next.
 	conf bool
 }

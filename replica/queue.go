@@ -30,8 +30,8 @@ type queue struct {
 		filling *group
 		full    []*group
 		pending map[uint64]*group
-		// bytes is the size of all of them.
-		bytes int64
+		// bytes is the size of all of them, cost what they add to the store.
+		bytes, cost int64
 		// seq is the sequence of the newest group that was taken.
 		seq uint64
 		// term is the newest one in which a group was proposed, out the number of groups that were
@@ -51,6 +51,8 @@ type queue struct {
 	offered *group
 
 	failed atomic.Uint64 // requests that got no outcome
+	// applying is what the requests add to the store that apply has taken and not committed.
+	applying atomic.Int64
 
 	waiters sync.Pool // of *waiter
 	groups  sync.Pool // of *group
@@ -74,9 +76,10 @@ func newQueue(c *Config, member uint64) *queue {
 	return q
 }
 
-// add puts a request into the group that is being filled. wake says that the raft goroutine may not
-// know that there is one.
-func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
+// add puts a request into the group that is being filled. The request adds cost bytes to the store; left
+// returns the room for that and all that is waiting. wake says that the raft goroutine may not know that
+// there is a group.
+func (q *queue) add(r *fsm.Request, w *waiter, cost int64, left func() int64) (wake bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
@@ -86,7 +89,7 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	if g == nil {
 		g = q.groups.Get().(*group)
 		g.buf = fsm.AppendHeader(g.buf[:0])
-		g.begun, g.marks = time.Now(), milestones{}
+		g.begun, g.marks, g.cost = time.Now(), milestones{}, 0
 		wake = true
 	}
 	before := len(g.buf)
@@ -96,6 +99,8 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	case err != nil:
 	case size > q.maxRequest && fromClient(r):
 		err = kv.ErrRequestTooLarge
+	case cost > 0 && q.mu.cost+cost > left():
+		err = kv.ErrNoSpace
 	case q.mu.bytes+int64(size) > q.maxPending:
 		err = kv.ErrTooManyRequests
 	}
@@ -111,6 +116,8 @@ func (q *queue) add(r *fsm.Request, w *waiter) (wake bool, err error) {
 	g.waiters = append(g.waiters, w)
 	q.mu.filling = g
 	q.mu.bytes += int64(size)
+	q.mu.cost += cost
+	g.cost += cost
 	q.mu.count++
 	if len(g.buf) >= q.maxBytes || len(g.waiters) >= q.maxRequests {
 		q.end()
@@ -167,17 +174,20 @@ func (q *queue) Next(term uint64) []byte {
 // Dropped fails the group that Next returned last. It has no effect and never will.
 func (q *queue) Dropped() {
 	if g := q.claim(q.offered.seq); g != nil {
+		q.applying.Add(-g.cost)
 		q.failed.Add(uint64(len(g.waiters)))
 		g.resolve(kv.ErrTooManyRequests)
 	}
 }
 
-// claim takes a pending group for resolving: nobody else will. It returns nil if there is none.
+// claim takes a pending group for resolving: nobody else will. It returns nil if there is none. What the group
+// adds to the store counts as being applied.
 func (q *queue) claim(seq uint64) *group {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := q.mu.pending[seq]
 	if g != nil {
+		q.applying.Add(g.cost)
 		q.settle(g)
 		q.forget(g)
 	}
@@ -275,6 +285,7 @@ func (q *queue) waits() bool {
 // forget ends the accounting of g. mu is held.
 func (q *queue) forget(g *group) {
 	q.mu.bytes -= int64(len(g.buf) - fsm.HeaderSize)
+	q.mu.cost -= g.cost
 	q.mu.count -= len(g.waiters)
 	if q.mu.count == 0 && q.mu.idle != nil {
 		close(q.mu.idle)

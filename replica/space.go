@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vigil/fsm"
+	"vigil/history"
 	"vigil/internal/vfs"
 	"vigil/kv"
 )
@@ -33,6 +34,10 @@ type space struct {
 	// trim is the compact revision that the store must be brought to before its live bytes count after a
 	// start: math.MaxInt64 until it is known, 0 once they count. Stored by the keeper.
 	trim atomic.Int64
+	// sample is the size of the live data at the last tick.
+	sample atomic.Pointer[sizeSample]
+	// crossing is the size of live data when a request was last refused because it would cross the quota.
+	crossing atomic.Int64
 	// wake has room for one: the guard has something to do.
 	wake chan struct{}
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
@@ -55,14 +60,14 @@ func (s *space) init() {
 // sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
 // is refused and what is not follows the disk within that time.
 func (r *Replica) sampleSpace() {
-	due := false
+	log, due := r.now().log, false
 	if r.counted() {
-		_, live := r.now().log.Size()
+		live := r.sampleSize(log).live
 		r.space.over.Store(r.cfg.QuotaBytes > 0 && live >= r.cfg.QuotaBytes)
 		due = r.alarmDue(live) != nil
 	}
 	// Asking makes the store try again to allocate.
-	_ = r.now().log.Room()
+	_ = log.Room()
 	if r.raftLog.Room() != nil || due {
 		select {
 		case r.space.wake <- struct{}{}:
@@ -93,6 +98,43 @@ func (r *Replica) counted() bool {
 	}
 	trim.Store(0)
 	return true
+}
+
+// sizeSample is what a store held at a moment.
+type sizeSample struct {
+	log            *history.Log
+	live, appended int64
+}
+
+func (r *Replica) sampleSize(log *history.Log) *sizeSample {
+	s := &sizeSample{log: log, appended: log.Appended()}
+	_, s.live = log.Size()
+	r.space.sample.Store(s)
+	return s
+}
+
+// quotaLeft returns how many bytes may be added before the quota is reached. What was written since the last
+// tick counts in full.
+func (r *Replica) quotaLeft() int64 {
+	if r.cfg.QuotaBytes <= 0 {
+		return math.MaxInt64
+	}
+	// A batch that is committed meanwhile counts twice, and not never.
+	applying := r.queue.applying.Load()
+	if r.space.trim.Load() != 0 {
+		return r.cfg.QuotaBytes - applying // what the store holds does not count yet
+	}
+	log, s := r.now().log, r.space.sample.Load()
+	if s == nil || s.log != log {
+		s = r.sampleSize(log)
+	}
+	return r.cfg.QuotaBytes - s.live - (log.Appended() - s.appended) - applying
+}
+
+// noteCrossing notes that a request was refused for the quota.
+func (r *Replica) noteCrossing() {
+	_, live := r.now().log.Size()
+	r.space.crossing.Store(live)
 }
 
 // room returns why there is no room for what adds to the store, but for what is kept for requests that give
@@ -126,8 +168,14 @@ func firstShortage(errs ...error) error {
 func (r *Replica) alarmDue(live int64) *kv.AlarmChange {
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
 	quota := r.cfg.QuotaBytes
+	// The last bytes below the quota are never used if requests are larger. Below the size at which the alarm is
+	// cleared it is not raised: one request was too large, others are not.
+	full := quota
+	if at := r.space.crossing.Load(); at >= quota/100*clearPercent {
+		full = min(full, at)
+	}
 	switch raised := r.alarmed(own); {
-	case !raised && quota > 0 && live >= quota:
+	case !raised && quota > 0 && live >= full:
 		return &kv.AlarmChange{Alarm: own}
 	case raised && (quota <= 0 || live < quota/100*clearPercent):
 		return &kv.AlarmChange{Alarm: own, Clear: true}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -108,8 +109,12 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	}
 	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)
-	wake, err := r.queue.add(req, w)
+	cost := req.Cost()
+	wake, err := r.queue.add(req, w, cost, r.quotaLeft)
 	if err != nil {
+		if errors.Is(err, kv.ErrNoSpace) {
+			r.noteCrossing()
+		}
 		r.queue.waiters.Put(w)
 		return fsm.Result{}, err
 	}
