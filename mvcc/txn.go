@@ -281,6 +281,9 @@ func (t *txn) do(op *kv.Op, res *kv.OpResult) (err error) {
 	switch {
 	case op.Range != nil:
 		if t.w == nil {
+			if err := t.ctx.Err(); err != nil {
+				return err
+			}
 			t.ranges++
 			res.Range, err = t.v.rangeKeys(t.ctx, op.Range, t.sc)
 			return err
