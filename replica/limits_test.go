@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
+	"vigil/cluster"
 	"vigil/fsm"
 	"vigil/history"
 	"vigil/internal/vfs/memfs"
@@ -96,5 +98,35 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 	got := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}})
 	if got.Revision != want.Revision || got.Count != want.Count || string(got.KVs.Buf) != string(want.KVs.Buf) {
 		t.Errorf("after a crash %d keys at revision %d, want %d at %d", got.Count, got.Revision, want.Count, want.Revision)
+	}
+}
+
+// TestLimitForClientsOnly: a small limit for the requests of clients keeps no member from publishing itself,
+// and no lease from ending. A large one leaves room for the largest request.
+func TestLimitForClientsOnly(t *testing.T) {
+	c := config(memfs.New())
+	c.MaxRequestBytes = 50
+	c.ClientURLs = []string{"http://localhost:2379", "http://a.name.that.is.longer.than.the.limit.for.requests:2379"}
+	r := start(t, c)
+	for id := range int64(20) {
+		mustGrant(t, r, id+1, 1)
+	}
+	await(t, "the end of the leases", func() bool { return r.now().leases.Len() == 0 })
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: make([]byte, 50)}); !errors.Is(err, kv.ErrRequestTooLarge) {
+		t.Error(err)
+	}
+	large := Config{MaxRequestBytes: fsm.MaxRequestBytes}.withDefaults()
+	if large.MaxPendingBytes < fsm.MaxRequestBytes {
+		t.Errorf("requests of %d bytes, and room for %d", large.MaxRequestBytes, large.MaxPendingBytes)
+	}
+	for name, bad := range map[string]Config{
+		"request limit": {MaxRequestBytes: fsm.MaxRequestBytes + 1},
+		"group limit":   {MaxGroupBytes: maxGroup + 1},
+		"batch limit":   {MaxBatchBytes: maxBatch + 1},
+		"client urls":   {ClientURLs: make([]string, cluster.MaxClientURLs+1)},
+	} {
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -40,6 +40,8 @@ func TestMistakes(t *testing.T) {
 	}{
 		{args: []string{"--nme=a"}, want: "there is no flag --nme; did you mean --name?"},
 		{args: []string{"--max-txn-ops=0"}, want: "want a whole number from 1"},
+		{args: []string{"--max-txn-ops=1048577"}, want: "--max-txn-ops: 1048577 is outside 1 to 1048576"},
+		{args: []string{"--max-request-bytes=267386881"}, want: "--max-request-bytes: 267386881 is outside 1 to 267386880"},
 		{args: []string{"--max-concurrent-streams=4294967296"}, want: "4294967295"},
 		{args: []string{"--heartbeat-interval=1s"}, want: "milliseconds"},
 		{args: []string{"--grpc-keepalive-timeout=5"}, want: "want a duration"},
