@@ -121,7 +121,7 @@ func (r *Replica) quotaLeft() int64 {
 	}
 	// A batch that is committed meanwhile counts twice, and not never.
 	applying := r.queue.applying.Load()
-	if r.space.trim.Load() != 0 {
+	if store := r.now().store; r.space.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision() {
 		return r.cfg.QuotaBytes - applying // what the store holds does not count yet
 	}
 	log, s := r.now().log, r.space.sample.Load()
