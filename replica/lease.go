@@ -172,7 +172,6 @@ func (r *Replica) askLease(ctx context.Context, op leaseOp, id int64) (leaseAnsw
 	begun := time.Now()
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
-	leaderless := false
 	for {
 		select {
 		case <-r.stopping:
@@ -182,7 +181,6 @@ func (r *Replica) askLease(ctx context.Context, op leaseOp, id int64) (leaseAnsw
 		var a leaseAnswer
 		err := kv.ErrNotLeader
 		lead := r.node.Status().Lead
-		leaderless = lead == 0
 		switch {
 		case lead == r.memberID:
 			a, err = r.leaseHere(limited, op, id)
@@ -198,7 +196,8 @@ func (r *Replica) askLease(ctx context.Context, op leaseOp, id int64) (leaseAnsw
 			switch {
 			case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return leaseAnswer{}, ctx.Err()
-			case leaderless:
+			case r.node.Status().Lead == 0:
+				// Also if there was one when it was asked: it may be this member, cut off.
 				return leaseAnswer{}, kv.ErrNoLeader
 			}
 			return leaseAnswer{}, r.timeout(begun)

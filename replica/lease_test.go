@@ -378,3 +378,29 @@ func TestLeaseCallsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A keep-alive that finds the leader cut off from the others, before it knows that itself, ends like one that
+// finds no leader: clients close the channels of callers that require a leader on that error only.
+func TestKeepAliveWithoutALeader(t *testing.T) {
+	g := startGroup(t, func(_ int, c *Config) { c.RequestTimeout = 3 * time.Second })
+	lead := g.leader()
+	mustGrant(t, lead, 5, 60)
+	for _, r := range g.list {
+		g.caughtUp(r)
+	}
+	for _, r := range g.list {
+		g.net.setCut(r.memberID, true)
+	}
+	var wg sync.WaitGroup
+	for _, r := range g.list {
+		wg.Go(func() {
+			if r == lead {
+				time.Sleep(r.cfg.TickInterval) // as long as the word of a quorum may be good
+			}
+			if _, err := r.KeepAlive(t.Context(), 5); !errors.Is(err, kv.ErrNoLeader) {
+				t.Errorf("member %s: %v, want %v", r.cfg.Name, err, kv.ErrNoLeader)
+			}
+		})
+	}
+	wg.Wait()
+}
