@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -129,19 +130,21 @@ func (r *Replica) waitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// readers are those that wait for the apply goroutine. All that wait for the same position share
-// one place.
+// readers are those that wait for the apply goroutine. All that wait for the same position and came between
+// the same two calls of expire share one place.
 type readers struct {
 	mu struct {
 		sync.Mutex
-		waiting []*reader // by index
+		waiting []*reader // by index, and by age for the same one
+		round   uint64    // counts the calls of expire
 		err     error
 	}
 }
 
 type reader struct {
 	index uint64
-	since time.Time
+	since time.Time // when the first of those that share it came
+	round uint64
 	done  chan struct{}
 	err   error // set before done is closed
 }
@@ -156,13 +159,12 @@ func (r *readers) join(index uint64, applied loader) *reader {
 	if applied.Load() >= index {
 		return nil
 	}
-	i, found := slices.BinarySearchFunc(r.mu.waiting, index, func(w *reader, index uint64) int {
-		return int(int64(w.index - index))
-	})
-	if found {
-		return r.mu.waiting[i]
+	// The last place of the index is the youngest.
+	i, _ := slices.BinarySearchFunc(r.mu.waiting, index+1, func(w *reader, index uint64) int { return cmp.Compare(w.index, index) })
+	if i > 0 && r.mu.waiting[i-1].index == index && r.mu.waiting[i-1].round == r.mu.round {
+		return r.mu.waiting[i-1]
 	}
-	w := &reader{index: index, since: time.Now(), done: make(chan struct{})}
+	w := &reader{index: index, since: time.Now(), round: r.mu.round, done: make(chan struct{})}
 	if r.mu.err != nil {
 		w.err = r.mu.err
 		close(w.done)
@@ -184,10 +186,11 @@ func (r *readers) advance(index uint64) {
 	r.mu.waiting = slices.Delete(r.mu.waiting, 0, n)
 }
 
-// expire fails those that have waited since before the time.
+// expire fails those that have waited since before the time. It is called regularly.
 func (r *readers) expire(before time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.mu.round++
 	r.mu.waiting = slices.DeleteFunc(r.mu.waiting, func(w *reader) bool {
 		if !w.since.Before(before) {
 			return false
