@@ -45,11 +45,23 @@ func (n *Node) confPending(st raft.BasicStatus) bool {
 	return st.RaftState == raft.StateLeader && (n.raft.confStepped || n.raft.lastConf > st.Applied)
 }
 
-// retryHeld tries again what could not be taken.
+// room is what taking a proposal depends on: raft frees what was uncommitted when it is applied.
+type room struct {
+	acknowledged, term uint64
+	state              raft.StateType
+	handingOver        bool
+}
+
+// retryHeld tries again what could not be taken, if anything has changed: raft logs each that it drops.
 func (n *Node) retryHeld() {
 	if len(n.raft.held) == 0 {
 		return
 	}
+	now := room{n.acknowledged.Load(), n.term.Load(), n.raft.state, n.handingOver()}
+	if now == n.raft.heldAt {
+		return
+	}
+	n.raft.heldAt = now
 	list := n.raft.held
 	n.raft.held = nil
 	for _, m := range list {

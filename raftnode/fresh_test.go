@@ -28,6 +28,14 @@ func (s *sent) Send(msgs []*raftpb.Message) {
 	s.msgs = append(s.msgs, msgs...)
 }
 
+func (s *sent) take() []*raftpb.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.msgs
+	s.msgs = nil
+	return out
+}
+
 func (s *sent) of(t raftpb.MessageType) (out []*raftpb.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

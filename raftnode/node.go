@@ -89,6 +89,8 @@ type raftState struct {
 	confStepped bool
 	// held are proposals of other members that could not be taken at once.
 	held []*raftpb.Message
+	// heldAt is the room there was when they were tried last.
+	heldAt room
 	// moved is set when raft may have something to do.
 	moved bool
 	msgs  []*raftpb.Message
