@@ -17,7 +17,10 @@ type Log interface {
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
 	Term(index uint64) (uint64, error)
+	// Entries may read files, Cached and Outline do not: see wal.WAL.
 	Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
+	Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
+	Outline(lo, hi uint64) ([]*raftpb.Entry, error)
 	// Append writes the batches in order, as one group: all of it is durable when it returns, if
 	// one of the batches asks for it.
 	Append(batches ...wal.Batch) error

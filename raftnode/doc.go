@@ -7,6 +7,9 @@
 // came in, takes new proposals, asks for read indexes, and carries out what raft then wants done.
 // It does no I/O and never blocks on anything but new work.
 //
+// The fetch goroutine reads the entries that the Log does not have in memory, for members that lag and for
+// applying. The raft goroutine makes raft ask again when they are there.
+//
 // The append goroutine is the only one that writes the Log. It takes every append that waits,
 // writes them as one group with at most one sync, or as several if they have more than MaxGroup bytes
 // of entries, and only then releases their responses, in order.

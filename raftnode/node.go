@@ -26,6 +26,7 @@ type Node struct {
 	applies queue // from the raft goroutine to the caller of Committed
 	inbox   inbox // from everyone to the raft goroutine
 	reads   reads
+	fetcher fetcher
 
 	// woken has room for one: whoever leaves work for the raft goroutine fills it.
 	woken chan struct{}
@@ -58,6 +59,9 @@ type Node struct {
 	among atomic.Bool
 	// unacked counts the bytes that were applied since the raft goroutine was last woken for it.
 	unacked atomic.Uint64
+	// eager is set while raft has handed out fewer entries than there are: it hands out no more before these
+	// are acknowledged.
+	eager atomic.Bool
 
 	raft raftState
 }
@@ -114,6 +118,7 @@ func New(cfg Config) (*Node, error) {
 	n.appends.init()
 	n.applies.init()
 	n.reads.init()
+	n.fetcher.init(&n.cfg)
 
 	hard := cfg.Log.HardState()
 	if hard == nil {
@@ -146,7 +151,7 @@ func New(cfg Config) (*Node, error) {
 		Vote:   new(hard.GetVote()),
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
 	}
-	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots}
+	n.raft.storage = &storage{log: cfg.Log, hard: hard, conf: cfg.ConfState, snapshots: cfg.Snapshots, fetcher: &n.fetcher}
 	n.raft.last = last
 	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
@@ -176,13 +181,14 @@ func (n *Node) open() (err error) {
 		PreVote:                   !n.cfg.NoPreVote,
 		Logger:                    logger{n.cfg.Logger},
 	})
+	n.raft.storage.node = n.raft.node
 	return err
 }
 
 // Start begins the work.
 func (n *Node) Start() {
 	n.begin.Do(func() {
-		n.wg.Add(2)
+		n.wg.Add(3)
 		go func() {
 			defer n.wg.Done()
 			n.run()
@@ -191,6 +197,10 @@ func (n *Node) Start() {
 			defer n.wg.Done()
 			a := &appender{n: n, hard: n.raft.storage.hard}
 			a.run()
+		}()
+		go func() {
+			defer n.wg.Done()
+			n.fetch()
 		}()
 		go n.bury()
 	})
@@ -284,7 +294,7 @@ func (n *Node) Applied(run []*raftpb.Message) {
 		}
 		n.inbox.put(m.GetResponses()...)
 	}
-	if n.unacked.Add(size) >= n.cfg.MaxApplying/4 || urgent {
+	if n.unacked.Add(size) >= n.cfg.MaxApplying/4 || urgent || n.eager.Load() {
 		n.unacked.Store(0)
 		n.wake()
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,11 @@ type memLog struct {
 		read   error // of the next Entries
 	}
 	gate chan struct{} // if not nil, an Append waits for a value or its close
+	// uncached: no entry is in memory. disk, if not nil, makes Entries wait for a value or its close.
+	uncached bool
+	// oldOnDisk is the index from which on entries are in memory.
+	oldOnDisk uint64
+	disk      chan struct{}
 }
 
 func newMemLog(start wal.Start) *memLog {
@@ -70,14 +76,43 @@ func (l *memLog) Term(i uint64) (uint64, error) {
 	return l.mu.ents[i-l.mu.start.Index-1].GetTerm(), nil
 }
 
+func (l *memLog) Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lo <= l.mu.start.Index || !l.uncached && l.mu.read == nil && lo >= l.oldOnDisk {
+		return l.entries(lo, hi, maxBytes)
+	}
+	return nil, nil
+}
+
+func (l *memLog) Outline(lo, hi uint64) ([]*raftpb.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ents, err := l.entries(lo, hi, math.MaxUint64)
+	for i, e := range ents {
+		ents[i] = &raftpb.Entry{Index: e.Index, Term: e.Term, Type: e.Type}
+	}
+	return ents, err
+}
+
 func (l *memLog) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	if l.disk != nil {
+		<-l.disk
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.read != nil {
 		return nil, l.mu.read
 	}
-	if lo <= l.mu.start.Index {
+	return l.entries(lo, hi, maxBytes)
+}
+
+func (l *memLog) entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	switch {
+	case lo <= l.mu.start.Index:
 		return nil, raft.ErrCompacted
+	case hi > l.mu.start.Index+uint64(len(l.mu.ents))+1:
+		return nil, raft.ErrUnavailable
 	}
 	var out []*raftpb.Entry
 	var size uint64

@@ -15,6 +15,7 @@ import (
 // run is the raft goroutine.
 func (n *Node) run() {
 	defer n.appends.close()
+	defer n.fetcher.close()
 	defer func() {
 		if p := recover(); p != nil {
 			n.fail(n.panicked(p))
@@ -39,6 +40,7 @@ func (n *Node) run() {
 			n.raft.ticks++
 			n.raft.forward.tick(n)
 			n.retire()
+			n.fetcher.tick(n.cfg.ElectionTicks)
 		case <-n.stop:
 			return
 		case <-n.failed:
@@ -93,6 +95,7 @@ func (n *Node) turn() {
 		r.moved = true
 		n.serve(c)
 	}
+	n.takeFetched()
 	n.retryHeld()
 	// Carrying out what raft wants can commit entries, which makes room for proposals: what
 	// waits for that is tried again until nothing moves.
@@ -179,7 +182,12 @@ func (n *Node) carryOut() {
 	more := r.moved
 	r.moved = false
 	for more && r.node.HasReady() {
+		r.storage.handingOut, r.storage.short = true, false
 		rd := r.node.Ready()
+		r.storage.handingOut = false
+		if len(rd.CommittedEntries) > 0 {
+			n.eager.Store(r.storage.short)
+		}
 		more = len(rd.CommittedEntries) > 0
 		n.handle(rd)
 	}

@@ -76,7 +76,9 @@ func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
 		for id := uint64(1); id <= 3; id++ {
 			post := &courier{net: net, id: id, sent: &sent}
 			net.mu.Lock()
-			m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(c *Config) {
+			log := newMemLog(wal.Start{Index: 1, Term: 1})
+			log.uncached = rng.IntN(2) == 0
+			m := startMember(t, log, func(c *Config) {
 				c.ID = id
 				c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
 				c.Transport = port{net, id}

@@ -15,6 +15,12 @@ type storage struct {
 	conf *raftpb.ConfState
 	// snapshots may be nil.
 	snapshots Snapshots
+	// fetcher reads what is not in memory.
+	fetcher *fetcher
+	// node is raft itself, once it exists.
+	node *raft.RawNode
+	// handingOut is set while raft looks for entries to apply, short if it found fewer than there are.
+	handingOut, short bool
 	// err is the first error of the log itself: raft panics on it, this says why.
 	err error
 }
@@ -23,8 +29,18 @@ func (s *storage) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return s.hard, s.conf, nil
 }
 
+// Entries reads no file. Raft takes fewer entries than it asked for, also none, for all that there are: it does
+// not send or hand out more, and is made to ask again when they have been read.
 func (s *storage) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
-	ents, err := s.log.Entries(lo, hi, maxBytes)
+	ents, err := s.log.Cached(lo, hi, maxBytes)
+	switch {
+	case err != nil || len(ents) > 0:
+	case !s.handingOut && s.node.BasicStatus().RaftState != raft.StateLeader:
+		// Before it stands for election raft looks for configuration changes, and needs an answer.
+		ents, err = s.log.Outline(lo, hi)
+	default:
+		ents, s.short = s.fetcher.get(lo, hi, maxBytes)
+	}
 	return ents, s.note(err)
 }
 

@@ -130,6 +130,23 @@ func TestAgainstMemoryStorage(t *testing.T) {
 				if err != werr || !sameEntries(got, want) {
 					t.Fatalf("seed %d: Entries(%d, %d, %d):%s, %v, want%s, %v", seed, lo, hi, limit, describe(got), err, describe(want), werr)
 				}
+				cached, err := w.Cached(lo, hi, limit)
+				if err != werr || len(cached) > 0 && !sameEntries(cached, want) {
+					t.Fatalf("seed %d: Cached(%d, %d, %d):%s, %v, want%s or nothing, %v", seed, lo, hi, limit, describe(cached), err, describe(want), werr)
+				}
+				outline, err := w.Outline(lo, hi)
+				if err != werr {
+					t.Fatalf("seed %d: Outline(%d, %d): %v, want %v", seed, lo, hi, err, werr)
+				}
+				for i, e := range outline {
+					if i >= len(want) {
+						break
+					}
+					o := want[i]
+					if e.GetIndex() != o.GetIndex() || e.GetTerm() != o.GetTerm() || e.GetType() != o.GetType() {
+						t.Fatalf("seed %d: Outline(%d, %d): %v, want %v", seed, lo, hi, e, o)
+					}
+				}
 			case 4:
 				i := first - min(first, 2) + rng.Uint64N(last-first+4)
 				want, werr := m.Term(i)

@@ -405,7 +405,7 @@ func (p *opening) apply(s *segment, off int64, g *groupHeader, items []byte) err
 				p.seen.first = it.index
 			}
 			p.seen.last = it.index
-			sl := slot{term: it.term, off: at, seg: uint32(s.id), size: uint32(size), crc: itemCRC(items[:size]), flags: it.flags}
+			sl := slot{term: it.term, off: at, seg: uint32(s.id), size: uint32(size), crc: itemCRC(items[:size]), flags: it.flags, typ: byte(it.typ)}
 			switch {
 			case it.index <= w.mu.start.Index:
 				// It replaced entries of segments that are gone. Then the entry before the first

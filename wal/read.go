@@ -128,23 +128,13 @@ func (w *WAL) Term(index uint64) (uint64, error) {
 // raft.ErrUnavailable if an entry is not there, and with a CorruptError if one on disk is bad.
 func (w *WAL) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	w.mu.RLock()
-	switch {
-	case w.mu.closed:
+	if err := w.holds(lo, hi); err != nil || lo == hi {
 		w.mu.RUnlock()
-		return nil, ErrClosed
-	case lo <= w.mu.start.Index:
-		w.mu.RUnlock()
-		return nil, raft.ErrCompacted
-	case lo > hi || hi > w.last()+1:
-		w.mu.RUnlock()
-		return nil, raft.ErrUnavailable
-	case lo == hi:
-		w.mu.RUnlock()
-		return nil, nil
+		return nil, err
 	}
 	hi = w.limit(lo, hi, maxBytes)
 	ents := make([]*raftpb.Entry, hi-lo)
-	cached := w.last() + 1 - uint64(w.mu.cache.len())
+	cached := w.cachedFrom()
 	for i := max(lo, cached); i < hi; i++ {
 		ents[i-lo] = *w.mu.cache.at(int(i - cached))
 	}
@@ -167,6 +157,60 @@ func (w *WAL) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	}
 	return ents, nil
 }
+
+// Cached is Entries without reading a file: it returns nothing if the entry at lo is not in memory.
+func (w *WAL) Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	cached := w.cachedFrom()
+	if err := w.holds(lo, hi); err != nil || lo == hi || lo < cached {
+		return nil, err
+	}
+	ents := make([]*raftpb.Entry, w.limit(lo, hi, maxBytes)-lo)
+	for i := range ents {
+		ents[i] = *w.mu.cache.at(int(lo-cached) + i)
+	}
+	return ents, nil
+}
+
+// Outline returns the entries from lo up to but not including hi without their data, as many from the first on
+// as one answer has room for. It reads no file.
+func (w *WAL) Outline(lo, hi uint64) ([]*raftpb.Entry, error) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if err := w.holds(lo, hi); err != nil {
+		return nil, err
+	}
+	ents := make([]*raftpb.Entry, min(hi-lo, outlineEntries))
+	for i := range ents {
+		index := lo + uint64(i)
+		s := w.slot(index)
+		ents[i] = &raftpb.Entry{Index: &index, Term: new(s.term)}
+		if s.flags&flagType != 0 {
+			ents[i].Type = raftpb.EntryType(s.typ).Enum()
+		}
+	}
+	return ents, nil
+}
+
+// outlineEntries bounds one answer of Outline.
+const outlineEntries = 4096
+
+// holds says why the entries from lo up to but not including hi cannot be read. mu is held.
+func (w *WAL) holds(lo, hi uint64) error {
+	switch {
+	case w.mu.closed:
+		return ErrClosed
+	case lo <= w.mu.start.Index:
+		return raft.ErrCompacted
+	case lo > hi || hi > w.last()+1:
+		return raft.ErrUnavailable
+	}
+	return nil
+}
+
+// cachedFrom returns the index of the first entry in memory. mu is held.
+func (w *WAL) cachedFrom() uint64 { return w.last() + 1 - uint64(w.mu.cache.len()) }
 
 // limit returns the index behind the last entry that fits. mu is held.
 func (w *WAL) limit(lo, hi, maxBytes uint64) uint64 {

@@ -84,6 +84,7 @@ type slot struct {
 	size  uint32 // with its head
 	crc   uint32 // of the item
 	flags byte
+	typ   byte // of the entry
 }
 
 // loc is the part of a slot that encoding finds out.
@@ -398,7 +399,7 @@ func (w *WAL) publish(batches []Batch) {
 			l := locs[0]
 			locs = locs[1:]
 			w.put(e.GetIndex(), slot{term: e.GetTerm(), off: w.wr.off + int64(l.at), seg: uint32(w.wr.active.id),
-				size: l.size, crc: l.crc, flags: l.flags})
+				size: l.size, crc: l.crc, flags: l.flags, typ: byte(e.GetType())})
 			w.mu.cache.push(e)
 			w.mu.cacheBytes += int64(l.size)
 		}
