@@ -253,7 +253,8 @@ func TestUnknownUserTakesAsLong(t *testing.T) {
 		}
 		return best
 	}
-	if known, unknown := least("alice"), least("bob"); unknown < known/2 {
+	// Without the work of a hash it would be ten thousand times as fast; other programs disturb the figures less.
+	if known, unknown := least("alice"), least("bob"); unknown < known/10 {
 		t.Errorf("a user who exists is refused after %v, one who does not after %v", known, unknown)
 	}
 }

@@ -83,7 +83,8 @@ func TestNoHashTakesAsLong(t *testing.T) {
 	}
 	known := least(hash)
 	for _, hash := range [][]byte{nil, []byte("no hash")} {
-		if took := least(hash); took < known/2 {
+		// Without the work of a hash it would be ten thousand times as fast; other programs disturb the figures less.
+		if took := least(hash); took < known/10 {
 			t.Errorf("hash %q: %v, and with a hash %v", hash, took, known)
 		}
 	}
