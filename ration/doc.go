@@ -9,6 +9,7 @@
 //
 //   - The one who builds: Lease; Piece and Charge while building, from one goroutine; Settle at the
 //     end. After ErrFull: Wait, which takes all pieces back, and begin again. Instead of Settle: Abandon.
+//     Or Take, for an answer whose size is known.
 //   - The one who sends: Return for each piece, in any order and from any goroutine. If pieces were
 //     lost on the way, Abandon, after which Return does no more than to pool the piece.
 //

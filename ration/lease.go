@@ -59,6 +59,21 @@ func holdersOf(ctx context.Context) []Holder {
 	return nil
 }
 
+// Take waits until there is room for an answer of n bytes, which is then built without pieces. It counts until
+// Abandon, or Sent for all of it. The error is ctx's.
+func (b *Budget) Take(ctx context.Context, n int64) (*Lease, error) {
+	l := b.Lease(ctx)
+	for {
+		err := l.Charge(n, n)
+		if err != ErrFull {
+			return l, err
+		}
+		if err := l.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // Force makes a lease of an answer of n bytes that was built without asking. It counts from now on.
 func (b *Budget) Force(ctx context.Context, n int64) *Lease {
 	l := &Lease{b: b, holders: holdersOf(ctx), used: n, took: true}

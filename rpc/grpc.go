@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"vigil/internal/throttle"
 	"vigil/rpc/wire"
@@ -59,7 +60,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	c = c.withDefaults()
 	s := &Server{
-		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience,
+		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
 			slow: throttle.New(slowLines), tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		methods: map[string]*method{},
 		inside:  map[string]implementation{},
@@ -74,7 +75,7 @@ func NewServer(c Config) (*Server, error) {
 	etcdserverpb.RegisterMaintenanceServer(s, &maintenance{svc: s.svc})
 	etcdserverpb.RegisterClusterServer(s, &clusterServer{svc: s.svc})
 	if c.Leases != nil {
-		etcdserverpb.RegisterLeaseServer(s, &leaseServer{svc: s.svc})
+		s.RegisterService(s.leaseDesc(), &leaseServer{svc: s.svc})
 		s.RegisterService(s.svc.lockDesc(), nil)
 		s.RegisterService(s.svc.electionDesc(), nil)
 	}
@@ -354,6 +355,22 @@ func unaryMethod[T any, P interface {
 		}
 		return s.unary(ctx, m, req, forLearner(req), func(ctx context.Context) (any, error) { return call(ctx, req) })
 	}}
+}
+
+// generatedMethod is the handler of a method whose request is a generated message, and whose answer may be any that
+// the codec knows.
+func generatedMethod[T any, P interface {
+	*T
+	protoreflect.ProtoMessage
+}](s *Server, service, name string, call func(context.Context, P) (any, error)) grpc.MethodHandler {
+	m := s.method(service, name, false, false)
+	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		req := P(new(T))
+		if err := decode(req); err != nil {
+			return nil, err
+		}
+		return s.unary(ctx, m, req, m.forLearner, func(ctx context.Context) (any, error) { return call(ctx, req) })
+	}
 }
 
 func never[T any](T) bool { return false }

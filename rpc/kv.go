@@ -18,7 +18,10 @@ type service struct {
 	streams *streams
 	// snapshotPatience is how long a client may take for a piece of a snapshot.
 	snapshotPatience time.Duration
-	guards           guards
+	// snapshotYield is how long it may when others want one.
+	snapshotYield time.Duration
+	snapshots     snapshotsSent
+	guards        guards
 	// sendPatience is how long a client may take for a large answer while others wait.
 	sendPatience sendPatience
 	// slow bounds the lines about calls that take long.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"vigil/kv"
 	"vigil/ration"
@@ -190,6 +191,35 @@ func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) wire.Enc
 		return m
 	}
 	return &heavy{m, s.depart(ctx, forced{s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))})}
+}
+
+// reserve waits for the memory of an answer of about n bytes that is to be built of messages which are generated. What
+// it returns makes the answer one that counts until it is sent.
+func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message) any, err error) {
+	if n <= ration.FreeSize || s.cfg.Ranges == nil {
+		return func(m proto.Message) any { return m }, nil
+	}
+	lease, err := s.cfg.Ranges.Take(s.held(ctx), n)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return func(m proto.Message) any { return &heavy{generated{m}, s.depart(ctx, forced{lease})} }, nil
+}
+
+// generated is a generated message as an Encoder.
+type generated struct{ proto.Message }
+
+// Size implements wire.Encoder.
+func (g generated) Size() int { return proto.Size(g.Message) }
+
+// AppendTo implements wire.Encoder. A message whose texts are not UTF-8 is an empty answer; none of those that are
+// made here has one.
+func (g generated) AppendTo(b []byte) []byte {
+	out, err := proto.MarshalOptions{}.MarshalAppend(b, g.Message)
+	if err != nil {
+		return b
+	}
+	return out
 }
 
 // contents returns the ranges of a transaction's answer and how many bytes its buffers hold.

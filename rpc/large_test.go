@@ -322,3 +322,51 @@ func TestTooLarge(t *testing.T) {
 	err := statusOf(fmt.Errorf("reading: %w", &kv.TooLargeError{Size: 5, Limit: 4}))
 	wantStatus(t, err, status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (5 vs. 4)"))
 }
+
+// TestLargeLeases: the keys of a lease, and the leases, count as a range does until they are sent.
+func TestLargeLeases(t *testing.T) {
+	budget, err := ration.New(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := &largeLeases{fakeLeases: &fakeLeases{}}
+	for i := range 100 {
+		leases.keys = append(leases.keys, strings.Repeat(string(rune('a'+i%26)), 100<<10))
+	}
+	f := start(t, func(c *Config) { c.Leases, c.Ranges = leases, budget })
+	lease := etcdserverpb.NewLeaseClient(f.conn)
+	ask := func(c *rawClient, stream uint32) {
+		c.ask(t, stream, "/etcdserverpb.Lease/LeaseTimeToLive", &etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true})
+	}
+	c := dialRaw(t, f.addr)
+	ask(c, 1)
+	eventually(t, "it is held", func() bool { return budget.Stats().Held > 15<<20 })
+	// Another of that connection waits for its share.
+	ask(c, 3)
+	eventually(t, "it waits", func() bool { return budget.Stats().Waiting == 1 })
+	c.Close()
+	returned(t, budget)
+	res, err := lease.LeaseTimeToLive(t.Context(), &etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true}, grpc.MaxCallRecvMsgSize(1<<30))
+	if err != nil || len(res.Keys) != 100 || string(res.Keys[99]) != leases.keys[99] {
+		t.Fatalf("%d keys, %v", len(res.GetKeys()), err)
+	}
+	all, err := lease.LeaseLeases(t.Context(), &etcdserverpb.LeaseLeasesRequest{}, grpc.MaxCallRecvMsgSize(1<<30))
+	if err != nil || len(all.Leases) != 1<<17 {
+		t.Fatalf("%d leases, %v", len(all.GetLeases()), err)
+	}
+	returned(t, budget)
+}
+
+// largeLeases has one lease with keys, and many others.
+type largeLeases struct {
+	*fakeLeases
+	keys []string
+}
+
+func (l *largeLeases) TimeToLive(context.Context, int64, bool) (kv.LeaseStatus, error) {
+	return kv.LeaseStatus{TTL: 1, Granted: 2, Keys: l.keys}, nil
+}
+
+func (l *largeLeases) LeaseIDs(context.Context) ([]int64, error) {
+	return make([]int64, 1<<17), nil
+}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -49,31 +51,61 @@ func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevo
 	return &etcdserverpb.LeaseRevokeResponse{Header: headerPB(l.svc.header(res.Revision))}, nil
 }
 
-func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
-	s, err := l.svc.cfg.Leases.TimeToLive(ctx, r.ID, r.Keys)
-	if errors.Is(err, kv.ErrLeaseNotFound) {
-		s, err = kv.LeaseStatus{TTL: -1}, nil
+// leaseDesc describes the service. Two answers may be as large as a range and are made like one.
+func (s *Server) leaseDesc() *grpc.ServiceDesc {
+	desc := etcdserverpb.Lease_ServiceDesc
+	desc.Methods = slices.Clone(desc.Methods)
+	for i := range desc.Methods {
+		switch m := &desc.Methods[i]; m.MethodName {
+		case "LeaseTimeToLive":
+			m.Handler = generatedMethod(s, desc.ServiceName, m.MethodName, s.svc.leaseTimeToLive)
+		case "LeaseLeases":
+			m.Handler = generatedMethod(s, desc.ServiceName, m.MethodName, s.svc.leaseLeases)
+		}
 	}
-	if err != nil {
-		return nil, statusOf(err)
-	}
-	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: headerPB(l.svc.cfg.Member.Header()), ID: r.ID, TTL: s.TTL, GrantedTTL: s.Granted}
-	for _, k := range s.Keys {
-		res.Keys = append(res.Keys, []byte(k))
-	}
-	return res, nil
+	return &desc
 }
 
-func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (*etcdserverpb.LeaseLeasesResponse, error) {
-	ids, err := l.svc.cfg.Leases.LeaseIDs(ctx)
+// leaseOverhead is about how much memory a key, or a lease, takes in an answer beyond its text.
+const leaseOverhead = 64
+
+func (s *service) leaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (any, error) {
+	st, err := s.cfg.Leases.TimeToLive(ctx, r.ID, r.Keys)
+	if errors.Is(err, kv.ErrLeaseNotFound) {
+		st, err = kv.LeaseStatus{TTL: -1}, nil
+	}
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(l.svc.cfg.Member.Header())}
+	n := int64(len(st.Keys)) * leaseOverhead
+	for _, k := range st.Keys {
+		n += 2 * int64(len(k)) // as a message, and encoded
+	}
+	send, err := s.reserve(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: headerPB(s.cfg.Member.Header()), ID: r.ID, TTL: st.TTL, GrantedTTL: st.Granted}
+	for _, k := range st.Keys {
+		res.Keys = append(res.Keys, []byte(k))
+	}
+	return send(res), nil
+}
+
+func (s *service) leaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
+	ids, err := s.cfg.Leases.LeaseIDs(ctx)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	send, err := s.reserve(ctx, int64(len(ids))*2*leaseOverhead)
+	if err != nil {
+		return nil, err
+	}
+	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(s.cfg.Member.Header())}
 	for _, id := range ids {
 		res.Leases = append(res.Leases, &etcdserverpb.LeaseStatus{ID: id})
 	}
-	return res, nil
+	return send(res), nil
 }
 
 // LeaseKeepAlive answers one request after another. It works on a goroutine of its own, because the

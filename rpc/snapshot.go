@@ -6,6 +6,8 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -37,9 +39,62 @@ const (
 	// snapshotPatience is how long a client may take for one of them. While it takes none, its snapshot
 	// keeps space on disk from being given back.
 	snapshotPatience = 10 * time.Minute
+	// snapshotYield is how long it may when another client wants a snapshot and there are as many as may be.
+	snapshotYield = 10 * time.Second
 )
 
-var errSnapshotStalled = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended: nothing of it was taken for %v", snapshotPatience)
+var (
+	errSnapshotStalled = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended: nothing of it was taken for %v", snapshotPatience)
+	errSnapshotYields  = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended for another: nothing of it was taken for %v", snapshotYield)
+)
+
+// snapshotsSent are the snapshots under way.
+type snapshotsSent struct {
+	mu struct {
+		sync.Mutex
+		senders map[*snapshotSender]struct{}
+	}
+}
+
+func (l *snapshotsSent) add(s *snapshotSender) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.senders == nil {
+		l.mu.senders = map[*snapshotSender]struct{}{}
+	}
+	l.mu.senders[s] = struct{}{}
+}
+
+func (l *snapshotsSent) remove(s *snapshotSender) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.senders, s)
+}
+
+// makeRoom ends the snapshot of which nothing was taken for the longest time, if that is longer than after, and
+// waits until it is gone. It reports whether there was one.
+func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool {
+	l.mu.Lock()
+	var victim *snapshotSender
+	for s := range l.mu.senders {
+		if victim == nil || s.taken.Load() < victim.taken.Load() {
+			victim = s
+		}
+	}
+	if victim == nil || time.Since(time.Unix(0, victim.taken.Load())) < after {
+		l.mu.Unlock()
+		return false
+	}
+	delete(l.mu.senders, victim) // nobody else waits for its place
+	l.mu.Unlock()
+	victim.end(errSnapshotYields)
+	select {
+	case <-victim.gone:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 // Snapshot sends the member's state as a file of etcd, and behind it the SHA-256 of the file.
 //
@@ -52,6 +107,9 @@ func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss etcdserverpb.
 	ctx, cancel := context.WithCancelCause(ss.Context())
 	defer cancel(nil)
 	snap, err := m.svc.cfg.Snapshots.Snapshot(ctx)
+	if errors.Is(err, kv.ErrTooManyRequests) && m.svc.snapshots.makeRoom(ctx, m.svc.snapshotYield) {
+		snap, err = m.svc.cfg.Snapshots.Snapshot(ctx)
+	}
 	if err != nil {
 		return m.snapshotStatus(ctx, err)
 	}
@@ -62,10 +120,15 @@ func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss etcdserverpb.
 		stream: ss, left: snap.Size(), version: snap.Version(), hash: sha256.New(),
 		patience: m.svc.snapshotPatience,
 		stalled:  time.AfterFunc(m.svc.snapshotPatience, func() { cancel(errSnapshotStalled) }),
+		end:      cancel, gone: make(chan struct{}),
 	}
+	s.taken.Store(began.UnixNano())
+	m.svc.snapshots.add(s)
 	sent := make(chan error, 1)
 	go func() {
+		defer close(s.gone)
 		defer snap.Close()
+		defer m.svc.snapshots.remove(s)
 		defer s.stalled.Stop()
 		defer func() {
 			if p := recover(); p != nil {
@@ -107,6 +170,9 @@ type snapshotSender struct {
 	hash     hash.Hash
 	patience time.Duration
 	stalled  *time.Timer
+	taken    atomic.Int64 // when something was taken last, in ns since 1970
+	end      context.CancelCauseFunc
+	gone     chan struct{} // closed when its place is free
 }
 
 func (s *snapshotSender) send(snap Snapshot) error {
@@ -154,6 +220,7 @@ func (s *snapshotSender) message(blob []byte) error {
 	err := s.stream.Send(&etcdserverpb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
 	if err == nil {
 		s.stalled.Reset(s.patience)
+		s.taken.Store(time.Now().UnixNano())
 	}
 	return err
 }

@@ -22,6 +22,7 @@ type fakeSnapshots struct {
 	size  int
 	err   error
 	begin error
+	most  int64 // how many may be open, 0 for any
 	open  atomic.Int64
 }
 
@@ -29,7 +30,10 @@ func (f *fakeSnapshots) Snapshot(context.Context) (Snapshot, error) {
 	if f.begin != nil {
 		return nil, f.begin
 	}
-	f.open.Add(1)
+	if n := f.open.Add(1); f.most > 0 && n > f.most {
+		f.open.Add(-1)
+		return nil, kv.ErrTooManyRequests
+	}
 	return &fakeSnapshot{f}, nil
 }
 
@@ -170,4 +174,29 @@ func TestSnapshotEnds(t *testing.T) {
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("the server has stopped: %v", err)
 	}
+}
+
+// TestSnapshotYields: clients that take nothing do not keep others from their snapshots.
+func TestSnapshotYields(t *testing.T) {
+	s := &fakeSnapshots{size: 64 << 20, most: 3}
+	f := start(t, func(c *Config) { c.Snapshots = s })
+	f.svc.snapshotYield = time.Hour
+	for range s.most {
+		if _, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all are open", func() bool { return s.open.Load() == s.most })
+	another := func() error {
+		st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
+		if err == nil {
+			_, err = st.Recv()
+		}
+		return err
+	}
+	if err := another(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more than there may be: %v", err)
+	}
+	f.svc.snapshotYield = 50 * time.Millisecond
+	eventually(t, "one makes room", func() bool { return another() == nil })
 }
