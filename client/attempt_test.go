@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -594,5 +596,36 @@ func TestTemporary(t *testing.T) {
 	}
 	if client.Temporary(context.Canceled) || client.Temporary(nil) {
 		t.Error("errors of others")
+	}
+}
+
+// TestReadiness: a member that is not ready is left, as Vigil says it with a service for readiness, and etcd with the
+// empty one.
+func TestReadiness(t *testing.T) {
+	for _, services := range [][]string{{"", "readiness"}, {""}} {
+		serve := func() *fake {
+			f := &fake{health: health.NewServer(), get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+				return &pb.RangeResponse{Header: at(2)}, nil
+			}}
+			for _, s := range services {
+				f.health.SetServingStatus(s, healthpb.HealthCheckResponse_SERVING)
+			}
+			return start(t, f)
+		}
+		a, b := serve(), serve()
+		c := to(t, a, b)
+		if _, err := c.Get(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		bad, good := a, b
+		if c.Member() == b.addr {
+			bad, good = b, a
+		}
+		bad.health.SetServingStatus(services[len(services)-1], healthpb.HealthCheckResponse_NOT_SERVING)
+		for end := time.Now().Add(10 * time.Second); c.Member() != good.addr; time.Sleep(5 * time.Millisecond) {
+			if _, err := c.Get(t.Context(), "k"); err != nil || time.Now().After(end) {
+				t.Fatalf("services %q: %v, at %s", services, err, c.Member())
+			}
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"vigil/client"
@@ -30,6 +32,8 @@ type fake struct {
 	login func(*pb.AuthenticateRequest) (*pb.AuthenticateResponse, error)
 	list  func(*pb.RangeRequest, pb.KV_RangeStreamServer) error
 	keep  func(pb.Lease_LeaseKeepAliveServer) error
+	// health is registered if it is set.
+	health *health.Server
 	// raw answers calls by their names instead, on the stream that every call is.
 	raw map[string]func(grpc.ServerStream) error
 }
@@ -119,6 +123,9 @@ func start(t *testing.T, f *fake) *fake {
 		}
 		return status.Error(codes.Unimplemented, name)
 	}))
+	if f.health != nil {
+		healthpb.RegisterHealthServer(s, f.health)
+	}
 	if f.raw == nil {
 		pb.RegisterKVServer(s, f)
 		pb.RegisterWatchServer(s, f)
