@@ -3,5 +3,5 @@
 // long another client's calls take meanwhile. It holds only tests.
 //
 // With VIGIL_ABUSE=compare each attack is also made on a stock etcd, and its figures are logged next to ours;
-// nothing is expected of them. With VIGIL_ABUSE=long attacks last longer.
+// nothing is expected of them.
 package abuse
