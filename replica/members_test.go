@@ -136,7 +136,9 @@ func (e *end) SendBulk(ctx context.Context, id uint64, meta []byte, r io.Reader)
 	}
 	var body bytes.Buffer
 	pr, pw := io.Pipe()
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		buf := make([]byte, 10_000)
 		for {
 			k, err := r.Read(buf)
@@ -160,6 +162,7 @@ func (e *end) SendBulk(ctx context.Context, id uint64, meta []byte, r io.Reader)
 	}()
 	err := to.ReceiveBulk(ctx, e.id.Load(), meta, pr)
 	pr.CloseWithError(errCut)
+	<-ended // the reader is the caller's again
 	if keep && err == nil {
 		e.net.mu.Lock()
 		e.net.last.header, e.net.last.body = bytes.Clone(meta), body.Bytes()
