@@ -208,7 +208,7 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 		return nil // nobody is there yet
 	}
 	if begins := cluster.ID(all.IDs()); id != begins {
-		return fmt.Errorf("a member of --initial-cluster belongs to cluster %x, and %s has no data and would begin cluster %x: check --data-dir; if that cluster was restored from a backup, restore this member from the same backup, with the same --initial-cluster and --initial-cluster-token; if this member is new to it, add it with `etcdctl member add` and start it with --initial-cluster-state=existing",
+		return fmt.Errorf("a member of --initial-cluster belongs to cluster %x, and %s has no data and would begin cluster %x: check --data-dir and --initial-cluster-token; if that cluster was restored from a backup, restore this member from the same backup, with the same --initial-cluster and --initial-cluster-token; if this member is new to it, add it with `etcdctl member add` and start it with --initial-cluster-state=existing",
 			id, m.cfg.DataDir, begins)
 	}
 	for _, x := range all.Members() {

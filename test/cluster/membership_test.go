@@ -231,7 +231,7 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	// Another token makes another cluster: it never gets a leader out of these members, and both say why.
+	// Another token makes another cluster: a member of it refuses to begin it among these members.
 	c := g.list[1].cfg
 	c.DataDir = filepath.Join(dir(t), "other")
 	c.InitialCluster = all
@@ -239,6 +239,23 @@ func TestRefusals(t *testing.T) {
 	g.list[1].Kill()
 	s := proc.New(t, c)
 	s.Launch()
+	if code := s.Wait(); code == 0 || !strings.Contains(s.Log().String(), "check --data-dir and --initial-cluster-token") {
+		t.Errorf("another token: exit code %d:\n%s", code, s.Log())
+	}
+	if _, err := os.Stat(s.DataDir()); err == nil {
+		t.Error("another token: something was written")
+	}
+	// One that began it before they were there never gets a leader out of them, and both sides say why.
+	g.list[0].Kill()
+	g.list[2].Kill()
+	s = proc.New(t, c)
+	s.Launch()
+	g.until("the beginning of another cluster", func() bool {
+		_, err := os.Stat(filepath.Join(c.DataDir, "wal"))
+		return err == nil
+	})
+	g.list[0].Launch()
+	g.list[2].Launch()
 	g.until("a line on both sides", func() bool {
 		return strings.Contains(s.Log().String(), "wrong cluster") && strings.Contains(at.Log().String(), "wrong cluster")
 	})
