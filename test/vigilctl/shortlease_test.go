@@ -1,6 +1,8 @@
 package vigilctl
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vigil/test/proc"
 )
@@ -27,17 +31,31 @@ func TestLoadShortLeases(t *testing.T) {
 		}
 		return string(out)
 	}
-	// Leases of 2 seconds, the shortest that a member grants.
+	// A lease of 2 seconds, the shortest that a member grants, kept alive until the dump is made.
 	const keys = 150
 	file := filepath.Join(t.TempDir(), "d.jsonl")
-	id := strings.Fields(ctl("lease", "grant", "2"))[1]
+	c := s.Client()
+	granted, err := c.Grant(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprintf("%x", int64(granted.ID))
+	ctx, stop := context.WithCancel(t.Context())
+	alive, err := c.KeepAlive(ctx, granted.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for range alive {
+		}
+	}()
 	for n := range keys {
-		ctl("put", "k/"+strconv.Itoa(1000+n), "v", "--lease="+id)
-		if n%10 == 9 {
-			ctl("lease", "keep-alive", "--once", id)
+		if _, err := c.Put(ctx, "k/"+strconv.Itoa(1000+n), "v", clientv3.WithLease(granted.ID)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	ctl("dump", "k/", file)
+	stop()
 	ctl("lease", "revoke", id)
 	b, err := os.ReadFile(file)
 	if err != nil {
