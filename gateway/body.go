@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -14,13 +15,18 @@ import (
 // bodyTimeout is how long the next bytes of a body that must come may take.
 const bodyTimeout = time.Minute
 
-// body is what a client sends, within bounds.
+// body is what a client sends, within bounds. Who reads it may go on when the request is over, and meets its end.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	limit   int64
 	left    int64 // until the message is too large
 	endless bool
+
+	mu struct {
+		sync.Mutex
+		over bool // the connection is another request's, or nobody's
+	}
 }
 
 func newBody(w http.ResponseWriter, r *http.Request, limit int64) *body {
@@ -33,13 +39,29 @@ func newBody(w http.ResponseWriter, r *http.Request, limit int64) *body {
 }
 
 // extend gives the client more time. Where there is no deadline to set, there is no connection to wait on.
-func (b *body) extend() { _ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) }
+func (b *body) extend() { b.setDeadline(time.Now().Add(bodyTimeout)) }
+
+// setDeadline bounds reading from the connection; without effect once the request is over.
+func (b *body) setDeadline(t time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.mu.over {
+		_ = b.control.SetReadDeadline(t)
+	}
+}
+
+// end is called when the handler returns: the server panics if its connection is used after that.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.over = true
+}
 
 // open lets the client take its time between messages, and have answers in between. Not all kinds of
 // connections can, and those that cannot behave as if it had not been called.
 func (b *body) open() {
 	b.endless = true
-	_ = b.control.SetReadDeadline(time.Time{})
+	b.setDeadline(time.Time{})
 	_ = b.control.EnableFullDuplex()
 }
 
@@ -58,7 +80,7 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		// The connection is read further to notice that the client goes away.
-		_ = b.control.SetReadDeadline(time.Time{})
+		b.setDeadline(time.Time{})
 	}
 	if full && n > 0 {
 		return 0, fmt.Errorf("the request has a message of more than %d bytes", b.limit)

@@ -111,6 +111,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := newBody(w, r, g.MaxBodyBytes)
+	defer b.end()
 	if stream {
 		b.open()
 	}

@@ -375,3 +375,66 @@ func TestGatewaySlowReaders(t *testing.T) {
 		t.Errorf("%d bytes are held, the limit is %d", held, limit)
 	}
 }
+
+// TestGatewayVanishedClients: watches end with their clients, and what still reads from a client when its request is
+// over does the server no harm.
+func TestGatewayVanishedClients(t *testing.T) {
+	m, addr := member(t, Config{UnsafeNoSync: true})
+	const create = `{"create_request":{"key":"aw=="}}`
+	streams := func(n int, what string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); len(m.replica.Hub().Stats().Streams) != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %d streams, want %d", what, len(m.replica.Hub().Stats().Streams), n)
+			}
+		}
+	}
+	for _, linger := range []int{-1, 0} { // closed, and reset
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v3/watch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(create), create)
+		streams(1, "in the middle of a body")
+		c.(*net.TCPConn).SetLinger(linger)
+		c.Close()
+		streams(0, "its client has gone")
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	h2 := &http.Transport{Protocols: &protocols}
+	defer h2.CloseIdleConnections()
+	open := func(timeout string) (*http.Response, io.Closer) {
+		in, out := io.Pipe()
+		r, err := http.NewRequest(http.MethodPost, "http://"+addr+"/v3/watch", in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if timeout != "" {
+			r.Header.Set("Grpc-Timeout", timeout)
+		}
+		go out.Write([]byte(create))
+		res, err := h2.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, out
+	}
+	res, out := open("")
+	streams(1, "over HTTP/2")
+	res.Body.Close()
+	streams(0, "it was reset")
+	out.Close()
+	// The call ends, and the body does not.
+	for range 10 {
+		res, out := open("20m")
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		out.Close()
+	}
+	streams(0, "after their time")
+	if code, _ := get(t, "http://"+addr+"/health"); code != http.StatusOK {
+		t.Errorf("/health: %d", code)
+	}
+}
