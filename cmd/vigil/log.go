@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"google.golang.org/grpc/grpclog"
@@ -85,8 +86,19 @@ func openLog(l *logging) (*logline.Log, *slog.Logger, error) {
 	slog.SetDefault(log)
 	// The transport's own lines are about connections that clients have broken; its calls have lines of
 	// their own.
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, slog.NewLogLogger(out.Handler(), slog.LevelWarn).Writer()))
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, libraryLines{log}))
 	return out, log, nil
+}
+
+// libraryLines takes in the lines of libraries, each DATE TIME ERROR: TEXT. The text, which a client may have chosen,
+// and the time are in an attribute: lines are counted by their messages.
+type libraryLines struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (l libraryLines) Write(b []byte) (int, error) {
+	_, text, _ := strings.Cut(string(b), ": ")
+	l.log.Warn("the transport or the gateway reports an error", "error", strings.TrimSpace(text))
+	return len(b), nil
 }
 
 // reopenLog opens the files of the log anew at each SIGHUP, which is how programs that rotate logs ask for

@@ -115,6 +115,16 @@ func TestBoundedNumber(t *testing.T) {
 	if n := len(h.sites.mu.credits); n > maxSites+1 {
 		t.Errorf("%d places are kept", n)
 	}
+	// Nor are later ones held to account for them.
+	now = now.Add(time.Minute)
+	out.Reset()
+	for i := range MaxBurst {
+		wrap(fmt.Sprint(i, " is another beginning"))
+		wrap("a place that has logged nothing")
+	}
+	if n := strings.Count(out.String(), "a place that has"); n != MaxBurst {
+		t.Errorf("%d lines of a place that came after many", n)
+	}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -38,6 +38,7 @@ type sites struct {
 	mu struct {
 		sync.Mutex
 		credits map[site]*credit
+		swept   time.Time
 	}
 }
 
@@ -54,6 +55,9 @@ func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.mu.credits[at]
+	if c == nil && len(s.mu.credits) >= maxSites {
+		s.sweep(now)
+	}
 	if c == nil && len(s.mu.credits) >= maxSites {
 		at = site{} // shared by all that are too many
 		c = s.mu.credits[at]
@@ -72,4 +76,18 @@ func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 	c.lines--
 	dropped, c.dropped = c.dropped, 0
 	return dropped, true
+}
+
+// sweep forgets the sites that have logged nothing for so long that they are as good as new, once a second at
+// most. mu is held.
+func (s *sites) sweep(now time.Time) {
+	if d := now.Sub(s.mu.swept); d >= 0 && d < time.Second {
+		return
+	}
+	s.mu.swept = now
+	for at, c := range s.mu.credits {
+		if c.dropped == 0 && now.Sub(c.at) >= MaxBurst/MaxRate*time.Second {
+			delete(s.mu.credits, at)
+		}
+	}
 }

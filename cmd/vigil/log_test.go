@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestLibraryLines: what libraries log is bounded though each line begins with the time and ends with what a client
+// has sent.
+func TestLibraryLines(t *testing.T) {
+	file := t.TempDir() + "/log"
+	_, log, err := openLog(&logging{outputs: []string{file}, level: "info", rotation: defaultRotation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := libraryLines{log}
+	for i := range 1000 {
+		lines.Write(fmt.Appendf(nil, "2026/11/22 10:%02d:%02d ERROR: Failed to decode request: text %d: of a client\n", i/60, i%60, i))
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), "Failed to decode"); n < 50 || n > 200 {
+		t.Errorf("%d lines", n)
+	}
+	if !strings.Contains(string(b), `"error":"Failed to decode request: text 7: of a client"`) {
+		t.Errorf("%.500s", b)
+	}
+}
