@@ -126,12 +126,17 @@ type Check struct {
 	report  Report
 	// noLog is why there is no raft log although there should be one.
 	noLog error
+	// started says that the member has had a raft log.
+	started bool
 }
 
 // First is the position of a store that was created and has no raft log yet, of a member that joins
 // it is none: a crash in the middle of the first start leaves it, and so does a restore; the next start
 // completes it. Every member of a new cluster begins there.
 var First = history.Applied{Term: 1, Index: 1}
+
+// Unstarted reports whether a store at a position may be that of a member which has had no raft log yet.
+func Unstarted(at history.Applied) bool { return at == First || at == history.Applied{} }
 
 // Open finds out what is in a directory. It fails with fs.ErrNotExist or ErrNotDataDir if there is
 // nothing to check.
@@ -182,6 +187,7 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 		return "", "", err
 	}
 	lock, store, log := exists(LockName), exists(HistoryName), exists(WALName) || o.WALDir != ""
+	c.started = exists(StartedName(HistoryName))
 	if o.WALDir == "" {
 		walDir = filepath.Join(o.Dir, WALName)
 	} else {
@@ -189,7 +195,7 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 	}
 	historyDir = filepath.Join(o.Dir, HistoryName)
 	switch {
-	case store && !log && !lock:
+	case store && !log && !lock && !c.started:
 		c.report.Kind = KindCheckpoint
 		return historyDir, "", nil
 	case store || exists(WALName):
@@ -365,7 +371,7 @@ func (c *Check) Report() *Report {
 		r.FirstIndex, r.LastIndex, r.Commit = w.First, w.Last, w.Commit
 	}
 	switch {
-	case c.noLog != nil && c.history.Applied != First && c.history.Applied != (history.Applied{}):
+	case c.noLog != nil && (c.started || !Unstarted(c.history.Applied)):
 		c.bad(c.walDir(), c.noLog)
 	case c.history != nil && c.wal != nil:
 		c.bad(c.walDir(), c.agree())

@@ -85,6 +85,11 @@ func TestHalves(t *testing.T) {
 		{"the store alone", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d", datadir.KindCheckpoint, ""},
 		{"the store alone, once open", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); lock(t, m, "d") }, "d", datadir.KindDataDir, "no raft log"},
 		{"a first start that was cut short", func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); lock(t, m, "d") }, "d", datadir.KindDataDir, ""},
+		{"a new store whose raft log is elsewhere", func(m *memfs.FS) { makeStore(t, m, "d/history", 1, id); started(t, m, "d") }, "d", datadir.KindDataDir, "no raft log"},
+		{"a new store to join whose raft log is elsewhere", func(m *memfs.FS) {
+			makeStoreAt(t, m, "d/history", history.Applied{}, id)
+			started(t, m, "d")
+		}, "d", datadir.KindDataDir, "no raft log"},
 		{"a first start to join that was cut short", func(m *memfs.FS) { makeStoreAt(t, m, "d/history", history.Applied{}, id); lock(t, m, "d") }, "d", datadir.KindDataDir, ""},
 		{"just the store", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d/history", datadir.KindHistory, ""},
 		{"just the log", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d/wal", datadir.KindWAL, ""},
@@ -121,6 +126,18 @@ func TestHalves(t *testing.T) {
 	}
 	if _, err := datadir.Open(datadir.Options{FS: mem, Dir: "empty"}); !errors.Is(err, datadir.ErrNotDataDir) {
 		t.Error(err)
+	}
+}
+
+// started marks the store as one whose member has had a raft log.
+func started(t *testing.T, mem *memfs.FS, dir string) {
+	t.Helper()
+	f, err := mem.Create(datadir.StartedName(filepath.Join(dir, datadir.HistoryName)))
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -19,12 +19,21 @@ const restoringSuffix = ".restoring"
 // RestoringName returns the name of a store while a restore builds it.
 func RestoringName(store string) string { return store + restoringSuffix }
 
+// startedSuffix follows the name of a store whose member has had a raft log.
+const startedSuffix = ".started"
+
+// StartedName returns the name, next to that of a store, of the empty file that says that its member has had a raft
+// log. A store at the position that it was made at does not say so itself.
+func StartedName(store string) string { return store + startedSuffix }
+
 // Remains are the parts of a member that its directories hold.
 type Remains struct {
 	// Store and Log: there is a store, a raft log, whatever their state.
 	Store, Log bool
 	// Restoring: a restore has begun to build the store and has not finished.
 	Restoring bool
+	// Started: the member has had a raft log, and may have voted.
+	Started bool
 	// Snapshots are the positions of the received snapshots next to the store that are whole.
 	Snapshots []history.Applied
 	// Aside are the other names next to the store that begin with its name and a dot: what a replacement of the
@@ -34,7 +43,7 @@ type Remains struct {
 
 // None reports whether nothing of a member is there.
 func (r *Remains) None() bool {
-	return !r.Store && !r.Log && !r.Restoring && len(r.Snapshots) == 0 && len(r.Aside) == 0
+	return !r.Store && !r.Log && !r.Restoring && !r.Started && len(r.Snapshots) == 0 && len(r.Aside) == 0
 }
 
 // Find looks for the parts of a member, given the directories of its store and of its raft log. It only reads names.
@@ -61,6 +70,8 @@ func Find(fsys vfs.FS, store, log string) (r Remains, err error) {
 		switch {
 		case suffix == restoringSuffix:
 			r.Restoring = true
+		case suffix == startedSuffix:
+			r.Started = true
 		case err == nil && n == 2 && SnapshotName(base, at.Term, at.Index) == name:
 			r.Snapshots = append(r.Snapshots, at)
 		default:

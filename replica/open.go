@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -27,10 +28,11 @@ type disk struct {
 
 // openDisk opens what is there, or makes it.
 //
-// Creation makes the store first, because the raft log without it would not know who votes. A crash
-// between the two leaves a store at the first position without a log, and that is taken up here. A
-// log without a store, and a store that has moved on without a log, are the work of something else
-// and refused. Nothing is removed before a store and a log are open that belong together.
+// Creation makes the store first, because the raft log without it would not know who votes, then the log, then
+// a mark that says so. A crash before the mark leaves a store at the first position with or without a log, and that is
+// taken up here: such a member has neither voted nor acknowledged anything. A log without a store, and a store that has
+// moved on or is marked without a log, are the work of something else and refused. Nothing is removed before a store
+// and a log are open that belong together.
 func openDisk(c *Config) (d disk, err error) {
 	defer func() {
 		if err != nil {
@@ -62,6 +64,9 @@ func openDisk(c *Config) (d disk, err error) {
 		return d, fmt.Errorf("replica: %w", datadir.ErrRestoring(filepath.Dir(filepath.Clean(c.HistoryDir))))
 	case left.Log:
 		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere; start the member with the --data-dir that it had", c.WALDir, c.HistoryDir)
+	case left.Started:
+		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and the file %s says that a member has run here: start it with the --data-dir and the --wal-dir that it had; if its data is lost, remove all of the data directory and replace the member",
+			c.HistoryDir, c.WALDir, datadir.StartedName(c.HistoryDir))
 	case !left.None():
 		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and next to the store's place are parts of a member that was installing a snapshot: start it with the --data-dir and the --wal-dir that it had",
 			c.HistoryDir, c.WALDir)
@@ -84,17 +89,42 @@ func openDisk(c *Config) (d disk, err error) {
 		if d.log, err = wal.Open(o); err != nil {
 			err = fmt.Errorf("replica: %w", err)
 		}
-	case at != first && at != history.Applied{}, len(left.Snapshots) > 0:
+	case left.Started && datadir.Unstarted(at):
+		return d, fmt.Errorf("replica: the store in %s is new, there is no raft log in %s, and the file %s says that the member has had one, by which it may have voted: the log is lost or elsewhere; start the member with the --wal-dir that it had; if the log is lost, restore the member from a backup, or remove it from the cluster and add it again with an empty data directory",
+			c.HistoryDir, c.WALDir, datadir.StartedName(c.HistoryDir))
+	case !datadir.Unstarted(at), len(left.Snapshots) > 0:
 		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere; start the member with the --wal-dir that it had",
 			c.HistoryDir, at.Index, c.WALDir)
 	default:
 		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})
+	}
+	if err == nil && datadir.Unstarted(d.store.Applied()) {
+		err = markStarted(c)
 	}
 	if err == nil {
 		// The store and the raft log belong together: the rest is needless.
 		err = removeRemains(c, &left)
 	}
 	return d, err
+}
+
+// markStarted makes durable that the member has had a raft log, before it does anything with it. It does so again where
+// the mark is there already: a process that was killed may not have made it durable.
+func markStarted(c *Config) error {
+	file, err := c.FS.Create(datadir.StartedName(c.HistoryDir))
+	switch {
+	case err == nil:
+		err = file.Close()
+	case errors.Is(err, fs.ErrExist):
+		err = nil
+	}
+	if err == nil {
+		err = c.syncParent()
+	}
+	if err != nil {
+		return fmt.Errorf("replica: marking the store in %s as one with a raft log: %w", c.HistoryDir, err)
+	}
+	return nil
 }
 
 // createStore makes the store of a member without data: that of a new cluster, or an empty one for a

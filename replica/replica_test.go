@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vigil/cluster"
+	"vigil/datadir"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -314,6 +315,60 @@ func TestOpenRefuses(t *testing.T) {
 	r = start(t, c)
 	if got := mustRange(t, r, &kv.RangeRequest{Key: []byte("k"), End: []byte("l")}).Count; got != 50 {
 		t.Errorf("%d keys after all that", got)
+	}
+}
+
+// A new store, of a member that begins or joins, that has had a raft log is refused without it; one that has not is taken
+// up, and so is one with its log that an older version has left without the mark.
+func TestTheRaftLogOfANewStore(t *testing.T) {
+	members := []cluster.Member{{ID: 1, Name: "a", PeerURLs: []string{"http://a:1"}}, {ID: 2, PeerURLs: []string{"http://b:1"}}}
+	for name, joining := range map[string]*Joining{"begin": nil, "join": {ClusterID: 7, MemberID: 2, Members: members}} {
+		t.Run(name, func(t *testing.T) {
+			c := config(memfs.New())
+			c.Joining = joining
+			mark := datadir.StartedName(c.HistoryDir)
+			open := func(c Config) error {
+				d, err := openDisk(&c)
+				return errors.Join(err, d.close())
+			}
+			marked := func() bool {
+				_, err := c.FS.Stat(mark)
+				return err == nil
+			}
+			if err := open(c); err != nil || !marked() {
+				t.Fatalf("marked %t, %v", marked(), err)
+			}
+			other := c
+			other.WALDir = "elsewhere"
+			if err := open(other); err == nil || !strings.Contains(err.Error(), "no raft log in elsewhere") || !strings.Contains(err.Error(), c.HistoryDir) {
+				t.Errorf("with another raft log: %v", err)
+			}
+			if err := open(c); err != nil {
+				t.Error(err)
+			}
+			if err := c.FS.Remove(mark); err != nil { // an older version
+				t.Fatal(err)
+			}
+			if err := open(c); err != nil || !marked() {
+				t.Errorf("marked %t, %v", marked(), err)
+			}
+			// Without the store the mark begins nothing new.
+			if err := c.FS.Rename(c.HistoryDir, "away"); err != nil {
+				t.Fatal(err)
+			}
+			if err := open(other); err == nil || !strings.Contains(err.Error(), mark) {
+				t.Errorf("without a store: %v", err)
+			}
+			if err := c.FS.Rename("away", c.HistoryDir); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.FS.Remove(mark); err != nil {
+				t.Fatal(err)
+			}
+			if err := open(other); err != nil {
+				t.Errorf("a first start that was cut short: %v", err)
+			}
+		})
 	}
 }
 

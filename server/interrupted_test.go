@@ -72,21 +72,8 @@ func (c *trio) start(i int) *Member {
 
 // restore builds the data directory of a member out of a backup.
 func (c *trio) restore(i int, fsys vfs.FS, backup []byte) error {
-	write := func(fsys vfs.FS) error {
-		f, err := fsys.Create("backup.db")
-		if err == nil {
-			_, err = f.WriteAt(backup, 0)
-		}
-		if err == nil {
-			err = f.Sync()
-		}
-		if err == nil {
-			err = fsys.SyncDir(".")
-		}
-		return err
-	}
 	if _, err := fsys.Stat("backup.db"); err != nil {
-		if err := write(fsys); err != nil {
+		if err := place(fsys, "backup.db", backup); err != nil {
 			return err
 		}
 	}
@@ -95,6 +82,21 @@ func (c *trio) restore(i int, fsys vfs.FS, backup []byte) error {
 		o.Members = append(o.Members, cluster.Member{Name: fmt.Sprintf("m%d", j), PeerURLs: []string{u}})
 	}
 	_, err := restore.Run(context.Background(), o)
+	return err
+}
+
+// place writes a file, durably.
+func place(fsys vfs.FS, name string, content []byte) error {
+	f, err := fsys.Create(name)
+	if err == nil {
+		_, err = f.WriteAt(content, 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = fsys.SyncDir(".")
+	}
 	return err
 }
 
@@ -257,16 +259,42 @@ func TestEmptyMemberIsNoPartOfARestoredCluster(t *testing.T) {
 	}
 }
 
-// A member ends at each step of its first start and of its first write. The next start succeeds, and what was
-// acknowledged is there.
+// A member ends at each step of its first start and of its first write. If it came far enough to vote, a start with
+// another directory for the raft log is refused and names both. The next start succeeds, and what was acknowledged is
+// there.
 func TestInterruptedFirstStart(t *testing.T) {
+	backup, _ := aBackup(t)
+	for _, restored := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restored=%t", restored), func(t *testing.T) {
+			var before func(fsys vfs.FS)
+			if restored {
+				before = func(fsys vfs.FS) {
+					const name, url = "default", "http://127.0.0.1:2380"
+					err := place(fsys, "backup.db", backup)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, err = restore.Run(t.Context(), restore.Options{FS: fsys, Source: "backup.db", DataDir: "m.vigil", Name: name, Token: "etcd-cluster",
+						Members: []cluster.Member{{Name: name, PeerURLs: []string{url}}}, SkipHash: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			testInterruptedFirstStart(t, before)
+		})
+	}
+}
+
+func testInterruptedFirstStart(t *testing.T, before func(vfs.FS)) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 33))
-	begin := func(fsys vfs.FS) (*Member, error) {
-		return Start(Config{DataDir: "m.vigil", FS: fsys, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
+	beginWith := func(fsys vfs.FS, wal string) (*Member, error) {
+		return Start(Config{DataDir: "m.vigil", WALDir: wal, FS: fsys, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
 			ListenPeerURLs: []string{"http://127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler)})
 	}
+	begin := func(fsys vfs.FS) (*Member, error) { return beginWith(fsys, "") }
 	put := func(m *Member, key string) bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -274,12 +302,16 @@ func TestInterruptedFirstStart(t *testing.T) {
 		return err == nil
 	}
 	for _, how := range []int{powerLoss, killed} {
-		steps := int64(0)
+		steps, refused := int64(0), 0
 		for n := int64(1); ; n++ {
 			disk := memfs.New()
+			if before != nil {
+				before(disk)
+			}
 			cut := cutAt(disk, n, how, rng)
 			acknowledged := false
 			m, err := begin(cut)
+			voted := err == nil
 			if err == nil {
 				select {
 				case <-m.replica.Ready():
@@ -292,6 +324,20 @@ func TestInterruptedFirstStart(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
 				cancel()
 				_ = m.Close(ctx)
+			}
+			if voted {
+				refused++
+				w, err := beginWith(after, "elsewhere")
+				if err == nil {
+					t.Errorf("step %d: it had started, and starts with another raft log", n)
+					stop(t, w)
+					break
+				}
+				for _, part := range []string{"m.vigil/history", "elsewhere", "--wal-dir that it had"} {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("step %d: %q does not say %q", n, err, part)
+					}
+				}
 			}
 			if m, err = begin(after); err != nil {
 				t.Fatalf("step %d: %v", n, err)
@@ -307,8 +353,8 @@ func TestInterruptedFirstStart(t *testing.T) {
 			}
 			steps = n
 		}
-		if steps < 10 {
-			t.Errorf("only %d steps", steps)
+		if steps < 10 || refused < 3 {
+			t.Errorf("only %d steps, %d of them refused", steps, refused)
 		}
 	}
 }
