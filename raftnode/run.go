@@ -205,6 +205,10 @@ func (n *Node) handle(rd raft.Ready) {
 		n.configured(s.GetMetadata().GetConfState())
 	}
 	r.confStepped = false
+	if len(rd.Entries) > 0 {
+		// They replace what the log has from there on.
+		r.lastConf = min(r.lastConf, rd.Entries[0].GetIndex()-1)
+	}
 	for _, e := range rd.Entries {
 		if isConfChange(e) {
 			r.lastConf = e.GetIndex()
