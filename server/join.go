@@ -34,8 +34,9 @@ const (
 	// askNow is the payload of callMembers by a member of a new cluster, whose members may all be waiting for each
 	// other.
 	askNow = 1
-	// maxRecords bounds the records of a membership that are taken from others.
-	maxRecords = 1 << 12
+	// maxMembers bounds the members that are taken from others. The ids that were removed have no other bound than the size
+	// of a call: a cluster keeps all of them.
+	maxMembers = 1 << 12
 )
 
 // describeCluster answers callMembers: version u8 = 1, the records of the membership as id u64, length
@@ -63,11 +64,17 @@ func decodeCluster(b []byte) (*cluster.State, error) {
 		return nil, errDescription
 	}
 	s := &cluster.State{}
-	for n, rest := 0, b[1:]; len(rest) > 0; n++ {
-		if len(rest) < 12 || n >= maxRecords {
+	last := uint64(0)
+	for rest := b[1:]; len(rest) > 0; {
+		if len(rest) < 12 || len(s.Members()) >= maxMembers {
 			return nil, errDescription
 		}
 		id, size := le.Uint64(rest), int(le.Uint32(rest[8:]))
+		// They are sorted, so that each is added at the end.
+		if id <= last {
+			return nil, errDescription
+		}
+		last = id
 		if rest = rest[12:]; size > len(rest) {
 			return nil, errDescription
 		}

@@ -47,6 +47,30 @@ func FuzzDecodeCluster(f *testing.F) {
 	})
 }
 
+// A cluster keeps the ids of all members that were ever removed. They keep nobody from joining.
+func TestManyRemovedMembersAreDescribed(t *testing.T) {
+	s, err := cluster.Initial("t", []cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := cluster.Change{Op: cluster.Add, Member: cluster.Member{PeerURLs: []string{"http://b:1"}}}
+	for range 5000 {
+		add.Member.ID += 1 << 50
+		for _, c := range []cluster.Change{add, {Op: cluster.Remove, Member: cluster.Member{ID: add.Member.ID}}} {
+			if s, _, err = s.Change(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got, err := decodeCluster(describe(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.IDs(), got.IDs()) || !slices.Equal(s.RemovedIDs(), got.RemovedIDs()) {
+		t.Errorf("%d members, %d removed", len(got.IDs()), len(got.RemovedIDs()))
+	}
+}
+
 func TestRefusalsKeepTheirIdentity(t *testing.T) {
 	for _, err := range append([]error{nil}, refusals[1:]...) {
 		if got := decodeRefusal(encodeRefusal(err)); got != err {
