@@ -127,7 +127,7 @@ func (s *State) RemovedIDs() []uint64 { return s.removed }
 func (s *State) Level() uint64 {
 	level := uint64(0)
 	for _, m := range s.members {
-		if m.Level == 0 && len(m.ClientURLs) == 0 {
+		if !m.served() {
 			continue
 		}
 		if own := max(m.Level, 1); level == 0 || own < level {
@@ -247,6 +247,10 @@ func CheckClientURLs(urls []string) error {
 	return nil
 }
 
+// served reports whether the member has said something of itself. Names do not tell: which ones the first members begin
+// with depends on how each member has found the others.
+func (m *Member) served() bool { return m.Level != 0 || len(m.ClientURLs) > 0 }
+
 // EnoughStarted reports whether a quorum of the voters after a change would have been started once. Changes
 // that leave the voters alone pass, and so does the second voter of a cluster of one.
 func (s *State) EnoughStarted(c Change) bool {
@@ -262,7 +266,7 @@ func (s *State) EnoughStarted(c Change) bool {
 		if !removed {
 			voters++
 		}
-		if !removed && m.Name != "" {
+		if !removed && m.served() {
 			started++
 		}
 	}

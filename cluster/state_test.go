@@ -107,11 +107,11 @@ func TestChangeRefuses(t *testing.T) {
 // The limits that a change carries hold against what was applied before it, whatever its proposer has seen.
 func TestChangeHoldsItsLimits(t *testing.T) {
 	started := func(id uint64) Member {
-		return Member{ID: id, Name: fmt.Sprint("m", id), PeerURLs: []string{fmt.Sprint("http://m:", id)}}
+		return Member{ID: id, Name: fmt.Sprint("m", id), PeerURLs: []string{fmt.Sprint("http://m:", id)}, ClientURLs: []string{"http://c:1"}}
 	}
 	unstarted := func(id uint64) Member {
 		m := started(id)
-		m.Name = ""
+		m.Name, m.ClientURLs = "", nil
 		return m
 	}
 	learner := func(id uint64) Member {
@@ -326,4 +326,38 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Members of a new cluster may begin with the names of the others or without: what is decided about changes is the
+// same on both.
+func TestStrictChangesAreDecidedWithoutNames(t *testing.T) {
+	members := []Member{{Name: "a", PeerURLs: []string{"http://a:1"}}, {Name: "b", PeerURLs: []string{"http://b:1"}}, {Name: "c", PeerURLs: []string{"http://c:1"}}}
+	named, err := Initial("t", members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range members {
+		members[i].Name = ""
+	}
+	unnamed, err := Initial("t", members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := Change{Op: Add, Member: Member{ID: 4, PeerURLs: []string{"http://d:1"}}, Strict: true}
+	for i := 0; ; i++ {
+		_, _, with := named.Change(add)
+		_, _, without := unnamed.Change(add)
+		if (with == nil) != (without == nil) {
+			t.Errorf("%d of 3 have started: %v with names, %v without", i, with, without)
+		}
+		if i == len(members) {
+			return
+		}
+		says := Change{Op: SetAttributes, Member: Member{ID: named.IDs()[i], Name: "x", ClientURLs: []string{"http://c:1"}}}
+		for _, s := range []**State{&named, &unnamed} {
+			if *s, _, err = (*s).Change(says); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
