@@ -33,7 +33,7 @@ func join(ctx context.Context, s *Session, name string, value []byte) (*claim, e
 	q := &claim{s: s}
 	q.key, q.free = s.key(name)
 	if err := q.create(ctx, value); err != nil {
-		if errors.Is(err, client.ErrUncertain) {
+		if q.unknown { // an attempt may have created the key, also if the last one did not
 			err = errors.Join(err, q.remove(ctx))
 		} else {
 			q.free()

@@ -168,3 +168,57 @@ func TestLostAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestLockGivenUpAfterUnknown: a key that an attempt of unknown outcome has created is deleted also if a later attempt
+// has failed for another reason.
+func TestLockGivenUpAfterUnknown(t *testing.T) {
+	for name, then := range map[string]func(context.Context) error{
+		"deadline": func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
+		"refused": func(context.Context) error { return rpctypes.ErrGRPCRequestTooLarge },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, other := lateSession(t, 30*time.Second)
+			var txns atomic.Int64
+			c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					if strings.HasSuffix(method, "KV/Txn") {
+						switch txns.Add(1) {
+						case 1:
+							if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+								return err
+							}
+							return rpctypes.ErrGRPCTimeout
+						case 2:
+							return then(ctx)
+						}
+					}
+					return invoke(ctx, method, req, reply, cc, opts...)
+				})}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			s, err := concurrency.NewSession(t.Context(), c, 30*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close(context.Background()) }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			lock := "late/given-up/" + name
+			if _, err := concurrency.NewMutex(s, lock).Lock(ctx); err == nil {
+				t.Fatal("the lock was taken")
+			}
+			h, err := concurrency.NewMutex(other, lock).TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
