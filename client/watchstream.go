@@ -137,7 +137,7 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 	a := attempts{c: s.c, m: &watchMethod}
 	leaderless := 0
 	for failures := 0; ; {
-		answered, err := s.connect(&a)
+		answered, on, err := s.connect(&a)
 		if s.ctx.Err() != nil {
 			return func(w *Watcher) { w.finish(ErrClosed) }
 		}
@@ -157,11 +157,17 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 			v.again = a.renew()
 		}
 		switch {
-		case e.Code == codes.ResourceExhausted && e.kind == nil && len(list) > 1:
+		case e.Code == codes.ResourceExhausted && e.kind == nil && len(on) > 1:
 			// One of them breaks the stream: each gets one of its own.
 			return func(w *Watcher) { s.r.attach(w, true) }
 		case !v.again:
-			return func(w *Watcher) { w.finish(e) }
+			return func(w *Watcher) {
+				if on == nil || on[w] {
+					w.finish(e)
+				} else {
+					s.r.attach(w, false) // it came later: the error may be about others
+				}
+			}
 		}
 		a.avoid = nil
 		a.follow(v, e)
@@ -207,18 +213,19 @@ func (w *Watcher) lost(err error) {
 	w.mu.trouble = err
 }
 
-// connect opens a session and receives until it ends. answered tells that the server said anything.
-func (s *watchStream) connect(a *attempts) (answered bool, err error) {
+// connect opens a session and receives until it ends. answered tells that the server said anything, and on holds the
+// watchers that it was asked for; it is nil if there was no session.
+func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	octx, err := a.next(ctx)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	defer a.at.release()
 	stream, err := a.at.conn.NewStream(octx, watchDesc, watchMethod.name)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	if s.c.pin == nil {
 		defer a.at.onLeave(func() {
@@ -243,13 +250,14 @@ func (s *watchStream) connect(a *attempts) (answered bool, err error) {
 	err = ended(ctx, err)
 	s.mu.Lock()
 	s.mu.session = nil
+	on = make(map[*Watcher]bool, len(s.mu.list))
 	for w := range s.mu.list {
-		s.mu.list[w] = 0
+		s.mu.list[w], on[w] = 0, true
 	}
 	s.mu.Unlock()
 	cancel(nil)
 	<-sending
-	return answered, err
+	return answered, on, err
 }
 
 // begin makes a session and asks for all watchers.
