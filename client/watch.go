@@ -101,6 +101,7 @@ type Watcher struct {
 		ended   bool
 		err     error       // why, nil if it was closed
 		trouble error       // why it is not connected
+		asking  bool        // whether the store was rolled back
 		detach  func() bool // forgets the context
 	}
 }
@@ -397,7 +398,7 @@ func (w *Watcher) reached(rev int64) {
 }
 
 // start notes that the server has created the watcher. behind tells that the member does not know of revisions
-// that there have been.
+// that there have been, and that nothing finds out yet whether they are lost.
 func (w *Watcher) start(h Header) (behind bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -416,9 +417,17 @@ func (w *Watcher) start(h Header) (behind bool, err error) {
 	if h.ClusterID != w.mu.header.ClusterID {
 		return false, ErrClusterChanged
 	}
-	behind = h.Revision < w.mu.store
+	behind = h.Revision < w.mu.store && !w.mu.asking
+	w.mu.asking = w.mu.asking || behind
 	w.mu.store = max(w.mu.store, h.Revision)
 	return behind, nil
+}
+
+// checked notes that nothing finds out any more whether the store was rolled back.
+func (w *Watcher) checked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.asking = false
 }
 
 // resumeFrom returns the revision that a stream is to create the watcher with. What is half received is forgotten.

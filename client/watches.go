@@ -1,12 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -185,24 +186,46 @@ func (r *watches) close() {
 }
 
 // rolledBack finds out whether the store has lost revisions or only the member is behind, and ends the watcher if
-// it has. The question is a transaction without operations, for which nobody needs permission.
+// it has. The question is a linearizable read of a key that is watched: a watcher needs no other permission. It is
+// asked until it is answered, because a watcher that waits for revisions that have been would miss them.
 func (r *watches) rolledBack(w *Watcher) {
 	ctx, cancel := context.WithCancel(r.core.ctx)
 	defer cancel()
 	stop := context.AfterFunc(w.ctx, cancel)
 	defer stop()
-	w.mu.Lock()
-	seen, cluster := w.mu.store, w.mu.header.ClusterID
-	w.mu.Unlock()
+	defer w.checked()
 	any := &Client{core: r.core}
-	resp, err := any.Txn(ctx).Commit()
-	switch {
-	case err != nil && !errors.Is(err, context.Canceled):
+	key := cmp.Or(w.spec.key, "\x00")
+	for n := 1; ; n++ {
+		w.mu.Lock()
+		ended, seen, cluster := w.mu.ended, w.mu.store, w.mu.header.ClusterID
+		w.mu.Unlock()
+		if ended {
+			return
+		}
+		resp, err := any.Get(ctx, key, WithKeysOnly())
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && resp.Header.ClusterID != cluster:
+			w.finish(ErrClusterChanged)
+			return
+		case err == nil && resp.Header.Revision < seen:
+			w.finish(fmt.Errorf("%w: it was at %d and is at %d", ErrRolledBack, seen, resp.Header.Revision))
+			return
+		case err == nil:
+			return
+		}
 		r.core.cfg.Logger.Warn("cannot tell whether the store was rolled back", "seen", seen, "error", err)
-	case err != nil:
-	case resp.Header.ClusterID != cluster:
-		w.finish(ErrClusterChanged)
-	case resp.Header.Revision < seen:
-		w.finish(fmt.Errorf("%w: it was at %d and is at %d", ErrRolledBack, seen, resp.Header.Revision))
+		if !Temporary(err) {
+			return
+		}
+		select {
+		case <-time.After(pause(n)):
+		case <-w.done:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }

@@ -13,7 +13,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"vigil/client"
 )
@@ -284,8 +286,8 @@ func TestAnotherCluster(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var streams atomic.Int64
 			f := start(t, &fake{
-				txn: func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
-					return &pb.TxnResponse{Header: tc.then}, nil
+				get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+					return &pb.RangeResponse{Header: tc.then}, nil
 				},
 				watch: func(s *fakeStream) error {
 					id := s.creates(1)[0].GetWatchId()
@@ -304,6 +306,75 @@ func TestAnotherCluster(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestMemberBehind: a watch goes on at a member that is behind the others, also if it takes the member some time to
+// find out how far they are. A read without consensus says nothing about that.
+func TestMemberBehind(t *testing.T) {
+	var streams, reads atomic.Int64
+	f := start(t, &fake{
+		// As etcd and Vigil answer a transaction without operations.
+		txn: func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+			return &pb.TxnResponse{Header: at(5)}, nil
+		},
+		get: func(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+			reads.Add(1)
+			if r.Serializable || string(r.Key) != "k" || len(r.RangeEnd) > 0 {
+				return nil, status.Error(codes.PermissionDenied, rpctypes.ErrPermissionDenied.Error())
+			}
+			return &pb.RangeResponse{Header: at(60)}, nil
+		},
+		watch: func(s *fakeStream) error {
+			id := s.creates(1)[0].GetWatchId()
+			if streams.Add(1) == 1 {
+				if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(50)}); err != nil {
+					return err
+				}
+				return unavailable("stopped")
+			}
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(5)}); err != nil {
+				return err
+			}
+			for end := time.Now().Add(5 * time.Second); reads.Load() == 0 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			if err := s.send(&pb.WatchResponse{WatchId: id, Header: at(61), Events: []*mvccpb.Event{event("k", 61)}}); err != nil {
+				return err
+			}
+			return s.hold()
+		}})
+	want(t, to(t, f).Watch(limited(t), "k", client.WithPrefix()), "k@61")
+}
+
+// TestRolledBackIsAskedAgain: a watch whose member is behind is not left without an answer whether the store was
+// rolled back, when the question fails for a while.
+func TestRolledBackIsAskedAgain(t *testing.T) {
+	var streams, reads atomic.Int64
+	f := start(t, &fake{
+		get: func(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+			if reads.Add(1) <= 3 {
+				return nil, rpctypes.ErrGRPCTimeout
+			}
+			return &pb.RangeResponse{Header: at(5)}, nil
+		},
+		watch: func(s *fakeStream) error {
+			id := s.creates(1)[0].GetWatchId()
+			rev := int64(5)
+			if streams.Add(1) == 1 {
+				rev = 50
+			}
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(rev)}); err != nil {
+				return err
+			}
+			if rev == 50 {
+				return unavailable("restored")
+			}
+			return s.hold()
+		}})
+	c := open(t, client.Config{Endpoints: []string{f.addr}, MaxAttempts: 2})
+	if _, err := read(c.Watch(limited(t), "k"), 1); !errors.Is(err, client.ErrRolledBack) {
+		t.Error(err)
 	}
 }
 

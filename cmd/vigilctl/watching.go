@@ -176,7 +176,8 @@ func (w *watching) sameStore(ctx context.Context, cl *client.Client, r *etcdserv
 	if r.GetCreated() && h.GetRevision() < w.seen {
 		ctx, cancel := context.WithTimeout(ctx, w.a.commandTimeout)
 		defer cancel()
-		now, err := cl.Txn(ctx).Commit() // linearizable, and allowed for every user
+		// A linearizable read, which a member that lags behind answers late. Who watches a key may read it.
+		now, err := cl.Get(ctx, w.someKey(), client.WithKeysOnly())
 		switch {
 		case err != nil:
 			return err
@@ -188,6 +189,18 @@ func (w *watching) sameStore(ctx context.Context, cl *client.Client, r *etcdserv
 	}
 	w.seen = max(w.seen, h.GetRevision())
 	return nil
+}
+
+// someKey returns a key that is watched.
+func (w *watching) someKey() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.mu.watches {
+		if key := one.create.GetKey(); !one.over && len(key) > 0 {
+			return string(key)
+		}
+	}
+	return "\x00"
 }
 
 // requests returns what is to be sent.
