@@ -35,6 +35,13 @@ func (s *Store) Cut(ctx context.Context) (*Cut, error) {
 	case <-s.trim.quit:
 		return nil, history.ErrClosed
 	}
+	s.cuts.RLock()
+	defer s.cuts.RUnlock()
+	select {
+	case <-s.trim.quit:
+		return nil, history.ErrClosed // the log may be closed at any time
+	default:
+	}
 	// Holding the lock is being the writer. A batch may be open that waits for room: it is not in the cut.
 	snap, view := s.snap.Load(), s.log.View()
 	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.CommittedMeta(), s: s, snap: snap, view: view}, nil

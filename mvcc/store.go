@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -81,7 +82,9 @@ type Store struct {
 
 	// lock holds one token while the writer has a batch open that does not wait for room, or the trimmer is
 	// at the index.
-	lock   chan struct{}
+	lock chan struct{}
+	// cuts is held by Cut while it reads what belongs to the writer of the log; Close waits for it.
+	cuts   sync.RWMutex
 	trim   trimmer
 	hashes hashes
 	counts counts
@@ -145,8 +148,12 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close stops the background. Reads may go on until the log is closed.
-func (s *Store) Close() { s.trim.stop() }
+// Close stops the background. Reads may go on until the log is closed, but no Cut is made any more.
+func (s *Store) Close() {
+	s.trim.stop()
+	s.cuts.Lock()
+	defer s.cuts.Unlock()
+}
 
 // Writer returns the one writer.
 func (s *Store) Writer() *Writer { return s.writer }
