@@ -22,6 +22,8 @@ type body struct {
 	limit   int64
 	left    int64 // until the message is too large
 	endless bool
+	single  bool // ends after a message although the client's side stays open
+	decoded bool // a message
 
 	mu struct {
 		sync.Mutex
@@ -68,6 +70,9 @@ func (b *body) open() {
 // Read implements io.Reader. What a decoder reads ahead is within the limit too: only one that needs more
 // of the same message is refused.
 func (b *body) Read(p []byte) (int, error) {
+	if b.single && b.decoded {
+		return 0, io.EOF
+	}
 	full := b.left == 0
 	if full {
 		p = make([]byte, 1) // to tell a body that ends here from one that does not
@@ -115,6 +120,8 @@ func (m *bounded) NewDecoder(r io.Reader) runtime.Decoder {
 	}
 	return runtime.DecoderFunc(func(v any) error {
 		b.left = b.limit
-		return dec.Decode(v)
+		err := dec.Decode(v)
+		b.decoded = true
+		return err
 	})
 }

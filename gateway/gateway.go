@@ -10,8 +10,8 @@
 //  2. A client that stops in the middle of a body is cut off after bodyTimeout. One that waits for an answer
 //     is not: a lock or a watch may take forever.
 //  3. A call ends with the request that it was made for.
-//  4. A range of more than streamFrom bytes is never in memory as JSON, and goes out as it was lent. A client
-//     that takes nothing of an answer for writeTimeout is cut off.
+//  4. A range of more than streamFrom bytes is never in memory as JSON, and goes out as it was lent; over a
+//     WebSocket in frames of frameSize bytes. A client that takes nothing of an answer for writeTimeout is cut off.
 package gateway
 
 import (

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -12,8 +11,9 @@ import (
 )
 
 // A request that asks for a WebSocket is served as a POST whose body is what the client sends and whose
-// answer comes back line by line, a message each. That is how a browser, which cannot read an answer while
-// it still sends a request, opens a watch or keeps a lease alive. The token comes as the subprotocol
+// answer comes back line by line, a message each. A method that takes one request is called with the first
+// message, and the WebSocket ends with the answer. That is how a browser, which cannot read an answer while it
+// still sends a request, opens a watch or keeps a lease alive. The token comes as the subprotocol
 // "Bearer, TOKEN" or as the cookie token, because a browser lets nobody set other headers. Package httpd refuses
 // the pages of origins that are not allowed, and takes away the cookies that pages of other origins come with.
 
@@ -23,6 +23,9 @@ func wantsWebSocket(r *http.Request) bool {
 }
 
 func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	h := &hijacking{ResponseWriter: w, ctx: ctx}
 	websocket.Server{
 		// Any origin that came as far as this: who may ask is decided by the token.
 		Handshake: func(c *websocket.Config, r *http.Request) error {
@@ -32,14 +35,15 @@ func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 			}
 			return nil
 		},
-		Handler: func(ws *websocket.Conn) { g.converse(ws, r) },
-	}.ServeHTTP(w, r)
+		Handler: func(ws *websocket.Conn) {
+			defer h.sock.end()
+			g.converse(ctx, cancel, ws, h.sock, r)
+		},
+	}.ServeHTTP(h, r)
 }
 
-// converse serves a WebSocket until the call is over or the client is gone.
-func (g *gateway) converse(ws *websocket.Conn, r *http.Request) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+// converse serves a WebSocket until the call is over or the client is gone, when it cancels ctx.
+func (g *gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
 	in, out := io.Pipe()
 	defer in.Close()
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL.String(), in)
@@ -61,12 +65,12 @@ func (g *gateway) converse(ws *websocket.Conn, r *http.Request) {
 		out.CloseWithError(err) // io.EOF if err is nil
 		cancel()
 	}()
-	lines := &lines{ws: ws, header: http.Header{}}
+	lines := &lines{sock: sock, header: http.Header{}}
 	b := newBody(lines, post, g.MaxBodyBytes)
-	b.endless = true
+	b.endless, b.single = true, !streaming[post.URL.Path]
 	post.Body = b
 	g.mux.ServeHTTP(lines, post)
-	lines.end()
+	_ = lines.end() // if it fails the client is gone
 }
 
 // bearer returns the value of the header Authorization that a client meant to send.
@@ -82,44 +86,4 @@ func bearer(r *http.Request) (string, bool) {
 		return "Bearer " + c.Value, true
 	}
 	return token, ok
-}
-
-// lines sends each line of an answer as a message.
-type lines struct {
-	ws     *websocket.Conn
-	header http.Header
-	rest   []byte
-}
-
-// Header implements http.ResponseWriter.
-func (l *lines) Header() http.Header { return l.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (l *lines) WriteHeader(int) {}
-
-// Flush implements http.Flusher.
-func (l *lines) Flush() {}
-
-// Write implements http.ResponseWriter.
-func (l *lines) Write(b []byte) (int, error) {
-	l.rest = append(l.rest, b...)
-	for {
-		i := bytes.IndexByte(l.rest, '\n')
-		if i < 0 {
-			return len(b), nil
-		}
-		if i > 0 {
-			if _, err := l.ws.Write(l.rest[:i]); err != nil {
-				return 0, err
-			}
-		}
-		l.rest = l.rest[i+1:]
-	}
-}
-
-// end sends what no line ended.
-func (l *lines) end() {
-	if len(l.rest) > 0 {
-		_, _ = l.ws.Write(l.rest)
-	}
 }

@@ -438,3 +438,152 @@ func TestGatewayVanishedClients(t *testing.T) {
 		t.Errorf("/health: %d", code)
 	}
 }
+
+// wsRange asks for a range over a WebSocket, and returns the connection below it too.
+func wsRange(t *testing.T, addr, body string) (*websocket.Conn, net.Conn) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	config, err := websocket.NewConfig("ws://"+addr+"/v3/kv/range", "http://elsewhere.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := websocket.NewClient(config, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := websocket.Message.Send(ws, body); err != nil {
+		t.Fatal(err)
+	}
+	return ws, c
+}
+
+// TestWebSocketSlowReaders: large answers over WebSockets are within the limit too, and those that are not read make
+// room.
+func TestWebSocketSlowReaders(t *testing.T) {
+	const limit = 32 << 20
+	m, addr := member(t, Config{UnsafeNoSync: true, MaxRangeBytesInFlight: limit})
+	kvs := pb.NewKVClient(dial(t, addr))
+	for i := range 24 {
+		put := &pb.PutRequest{Key: fmt.Appendf(nil, "k%02d", i), Value: bytes.Repeat([]byte{byte(i)}, 1<<20)}
+		if _, err := kvs.Put(timeout(t), put); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const body = `{"key":"aw==","range_end":"bA=="}`
+	for range 3 {
+		wsRange(t, addr, body)
+	}
+	for deadline := time.Now().Add(20 * time.Second); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is held for answers")
+		}
+	}
+	// A client that reads gets the answer whole.
+	ws, _ := wsRange(t, addr, body)
+	ws.SetDeadline(time.Now().Add(time.Minute))
+	var answer []byte
+	for !bytes.HasSuffix(answer, []byte(`"count":"24"}`)) {
+		b := make([]byte, 1<<20)
+		n, err := ws.Read(b) // of any frame
+		if err != nil {
+			t.Fatalf("%v after %d bytes", err, len(answer))
+		}
+		answer = append(answer, b[:n]...)
+	}
+	if !json.Valid(answer) {
+		t.Errorf("%d bytes that are no JSON", len(answer))
+	}
+	if held := m.ranges.Stats().Held; held > limit {
+		t.Errorf("%d bytes are held, the limit is %d", held, limit)
+	}
+	// A small one is one frame.
+	ws, _ = wsRange(t, addr, `{"key":"ew=="}`)
+	var line string
+	if err := websocket.Message.Receive(ws, &line); err != nil || !strings.HasPrefix(line, `{"header":{`) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestGatewayCounts: calls through the gateway are counted and logged as others are.
+func TestGatewayCounts(t *testing.T) {
+	var log lockedBuffer
+	m, err := Start(Config{DataDir: t.TempDir() + "/m.etcd", UnsafeNoSync: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		WarnUnaryDuration: time.Nanosecond, ListenClientURLs: []string{"http://127.0.0.1:0"}, AdvertiseClientURLs: []string{DefaultClientURL},
+		ListenPeerURLs: []string{"http://127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, m) })
+	<-m.replica.Ready()
+	url := "http://" + m.ClientAddrs()[0].String()
+	r, err := http.NewRequestWithContext(timeout(t), http.MethodPost, url+"/v3/kv/put", strings.NewReader(`{"key":"aw==","value":"dg=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Grpc-Metadata-Client-Api-Version", "3.7")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if code, body := postJSON(t, url+"/v3/kv/range", strings.NewReader(`{}`)); code != 400 {
+		t.Errorf("%d %s", code, body)
+	}
+	_, metrics := get(t, url+"/metrics")
+	for _, want := range []string{
+		`grpc_server_started_total{grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`grpc_server_handled_total{grpc_code="InvalidArgument",grpc_method="Range",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`grpc_server_msg_received_total{grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`grpc_server_msg_sent_total{grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1`,
+		`etcd_server_client_requests_total{client_api_version="3.7",type="unary"} 1`,
+		`etcd_server_client_requests_total{client_api_version="unknown",type="unary"} 1`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("no metric %s", want)
+		}
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if s := log.buf.String(); strings.Count(s, `msg="request stats"`) != 2 || !strings.Contains(s, `remote=gateway "response type"=/etcdserverpb.KV/Put`) {
+		t.Errorf("logged:\n%s", s)
+	}
+}
+
+// TestGatewayWatchOfLargeValues: the memory of a large answer of a stream counts until the next one, not until the
+// stream ends.
+func TestGatewayWatchOfLargeValues(t *testing.T) {
+	m, addr := member(t, Config{UnsafeNoSync: true, MaxRequestBytes: 4 << 20})
+	kvs := pb.NewKVClient(dial(t, addr))
+	c := &http.Client{Transport: &http.Transport{}}
+	res, err := c.Post("http://"+addr+"/v3/watch", "application/json", strings.NewReader(`{"create_request":{"key":"aw=="}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"created":true`) {
+		t.Fatal(line, err)
+	}
+	for range 8 {
+		if _, err := kvs.Put(timeout(t), &pb.PutRequest{Key: []byte("k"), Value: make([]byte, 3<<20)}); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := lines.ReadString('\n'); err != nil || len(line) < 4<<20 {
+			t.Fatal(len(line), err)
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		held := m.ranges.Stats().Held
+		if held == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are held for a stream of which everything was read", held)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// writeTimeout is how long a client may take for writeSize bytes of an answer.
+	writeTimeout = 30 * time.Second
+	writeSize    = 64 << 10
+)
+
+// pace gives each piece of an answer a deadline, until a context ends.
+type pace struct {
+	deadline func(time.Time) error // of the connection's writes
+	stop     func() bool
+
+	mu struct {
+		sync.Mutex
+		over bool
+	}
+}
+
+func (p *pace) begin(ctx context.Context, deadline func(time.Time) error) {
+	p.deadline = deadline
+	p.stop = context.AfterFunc(ctx, p.cut)
+}
+
+// cut ends a write that is under way.
+func (p *pace) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mu.over {
+		p.mu.over = true
+		_ = p.deadline(time.Unix(1, 0))
+	}
+}
+
+// limit sets the time for the next piece, and reports whether there is to be one. Where there is no deadline to
+// set, there is no connection.
+func (p *pace) limit() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.over {
+		return false
+	}
+	_ = p.deadline(time.Now().Add(writeTimeout))
+	return true
+}
+
+// unlimit takes the deadline away: HTTP/2 ends a stream at one even when nothing is written.
+func (p *pace) unlimit() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mu.over {
+		_ = p.deadline(time.Time{})
+	}
+}
+
+// write writes piece by piece. What is written when the context has ended is dropped without an error, which would
+// be worth a line in the log.
+func (p *pace) write(b []byte, piece func([]byte) (int, error)) (n int, err error) {
+	defer p.unlimit()
+	for {
+		if !p.limit() {
+			return n + len(b), nil
+		}
+		k, err := piece(b[:min(len(b), writeSize)])
+		n += k
+		if b = b[k:]; err != nil || len(b) == 0 {
+			return n, err
+		}
+	}
+}
+
+// end gives the connection up. There is no deadline from then on.
+func (p *pace) end() {
+	p.stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.over = true
+}

@@ -1,0 +1,147 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// frameSize is the size in bytes from which a message goes out in several frames. A message of one frame has to be
+// in memory as a whole.
+const frameSize = 1 << 20
+
+// The first byte of a frame of RFC 6455.
+const (
+	frameText  = 0x1 // of the first frame of a message, 0 of the others
+	frameFinal = 0x80
+)
+
+// maxFrameHead is the most bytes before the payload of a frame of the server: two, and eight for the length.
+const maxFrameHead = 10
+
+// socket is the connection of a WebSocket, written piece by piece, each with a deadline. Each Write is a whole frame.
+type socket struct {
+	net.Conn
+	pace
+	writing sync.Mutex // so that no frame is within another
+}
+
+// Write implements net.Conn.
+func (s *socket) Write(b []byte) (int, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.write(b, s.Conn.Write)
+}
+
+// hijacking is a ResponseWriter whose connection is a socket once it is hijacked.
+type hijacking struct {
+	http.ResponseWriter
+	ctx  context.Context // that ends the writes
+	sock *socket         // nil before
+}
+
+// Hijack implements http.Hijacker.
+func (h *hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.sock = &socket{Conn: c}
+	h.sock.begin(h.ctx, c.SetWriteDeadline)
+	return h.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(h.sock)), nil
+}
+
+// lines sends each line of an answer as a message, in frames of up to frameSize bytes.
+type lines struct {
+	sock   *socket
+	header http.Header
+	frame  []byte // room for the head of a frame, and the payload so far; nil if there is none
+	begun  bool   // a message of which frames were sent
+}
+
+// Header implements http.ResponseWriter.
+func (l *lines) Header() http.Header { return l.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (l *lines) WriteHeader(int) {}
+
+// Flush implements http.Flusher.
+func (l *lines) Flush() {}
+
+// Write implements http.ResponseWriter.
+func (l *lines) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		part := b[:min(len(b), frameSize-l.payload())]
+		i := bytes.IndexByte(part, '\n')
+		if i >= 0 {
+			part = part[:i]
+		}
+		l.add(part)
+		b = b[len(part):]
+		var err error
+		switch {
+		case i >= 0:
+			b = b[1:]
+			err = l.end()
+		case l.payload() == frameSize:
+			err = l.send(0)
+		}
+		if err != nil {
+			return n - len(b), err
+		}
+	}
+	return n, nil
+}
+
+// payload is the size in bytes of what waits for the rest of its frame.
+func (l *lines) payload() int { return max(0, len(l.frame)-maxFrameHead) }
+
+func (l *lines) add(b []byte) {
+	if l.frame == nil {
+		l.frame = make([]byte, maxFrameHead, maxFrameHead+len(b))
+	}
+	l.frame = append(l.frame, b...)
+}
+
+// end sends the rest of a message. Empty lines are none.
+func (l *lines) end() error {
+	if l.payload() == 0 && !l.begun {
+		return nil
+	}
+	return l.send(frameFinal)
+}
+
+// send sends a frame.
+func (l *lines) send(final byte) error {
+	l.add(nil)
+	n := l.payload()
+	head := make([]byte, 2, maxFrameHead)
+	head[0] = final
+	if !l.begun {
+		head[0] |= frameText
+	}
+	switch {
+	case n <= 125:
+		head[1] = byte(n)
+	case n <= 1<<16-1:
+		head[1] = 126
+		head = binary.BigEndian.AppendUint16(head, uint16(n))
+	default:
+		head[1] = 127
+		head = binary.BigEndian.AppendUint64(head, uint64(n))
+	}
+	b := l.frame[maxFrameHead-len(head):]
+	copy(b, head)
+	_, err := l.sock.Write(b)
+	l.begun = final == 0
+	l.frame = l.frame[:maxFrameHead]
+	if cap(l.frame) > writeSize && final != 0 {
+		l.frame = nil // the next one may come late
+	}
+	return err
+}
