@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -77,7 +79,7 @@ func (in *Inside) WithReader(ctx context.Context, cut func()) context.Context {
 }
 
 // begin begins a call: it returns the context for the services, and what must be called at the end.
-func (in *Inside) begin(ctx context.Context) (context.Context, func(), error) {
+func (in *Inside) begin(ctx context.Context, method string, m implementation) (context.Context, func(error), error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.mu.stopped {
@@ -92,11 +94,30 @@ func (in *Inside) begin(ctx context.Context) (context.Context, func(), error) {
 	ctx = metadata.NewOutgoingContext(metadata.NewIncomingContext(ctx, md), nil)
 	ctx, cancel := context.WithCancel(peer.NewContext(ctx, &peer.Peer{Addr: from}))
 	release := context.AfterFunc(in.ctx, cancel)
-	return ctx, func() {
+	ctx, ended := in.note(ctx, method, m)
+	return ctx, func(err error) {
 		release()
+		ended(outcome(ctx, err))
 		cancel()
 		in.mu.calls.Done()
 	}, nil
+}
+
+// note reports a call to Config.Stats, as the transport does; the returned function reports its end.
+func (in *Inside) note(ctx context.Context, method string, m implementation) (context.Context, func(error)) {
+	h := in.s.svc.cfg.Stats
+	if h == nil {
+		return ctx, func(error) {}
+	}
+	ctx = h.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: method})
+	began := &stats.Begin{BeginTime: time.Now()}
+	if m.stream != nil {
+		began.IsClientStream, began.IsServerStream = m.stream.ClientStreams, m.stream.ServerStreams
+	}
+	h.HandleRPC(ctx, began)
+	return ctx, func(err error) {
+		h.HandleRPC(ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
+	}
 }
 
 // shut refuses further calls and waits for those under way, which it ends when ctx does.
@@ -119,38 +140,45 @@ func (in *Inside) arrives(b []byte, into any) error {
 	return nil
 }
 
-// answered decodes an answer for whoever has called.
-func (in *Inside) answered(ctx context.Context, data mem.BufferSlice, into any) error {
+// answered decodes an answer for the caller. The memory of a large one counts until release is called or ctx ends.
+func (in *Inside) answered(ctx context.Context, data mem.BufferSlice, into any) (release func(), err error) {
+	release = func() {}
 	if raw, ok := into.(*mem.BufferSlice); ok {
 		*raw = data
-		return nil
+		return release, nil
 	}
 	defer data.Free()
 	m, ok := into.(proto.Message)
 	if !ok {
-		return status.Errorf(codes.Internal, "an answer into %T", into)
+		return release, status.Errorf(codes.Internal, "an answer into %T", into)
 	}
-	in.keep(ctx, int64(data.Len()))
+	release = in.keep(ctx, int64(data.Len()))
 	if err := proto.Unmarshal(data.Materialize(), m); err != nil {
-		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+		return release, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
-	return nil
+	return release, nil
 }
 
 // copies is how often the memory of an answer is needed to decode it and to encode it as JSON.
 const copies = 4
 
-// keep counts the memory of a large answer that is decoded, until the caller's context ends.
-func (in *Inside) keep(ctx context.Context, n int64) {
+// keep counts the memory of a large answer that is decoded, until release is called or the caller's context ends.
+func (in *Inside) keep(ctx context.Context, n int64) (release func()) {
 	svc := in.s.svc
 	if n <= ration.FreeSize || svc.cfg.Ranges == nil {
-		return
+		return func() {}
 	}
 	if c, ok := ctx.Value(readerKey{}).(*client); ok {
 		ctx = peer.NewContext(ctx, &peer.Peer{Addr: clientAddr{insideAddr{}, c}})
 	}
 	out := svc.depart(ctx, forced{svc.cfg.Ranges.Force(svc.held(ctx), copies*n)})
-	context.AfterFunc(ctx, func() { out.flight.lost() })
+	lost := func() { out.flight.lost() } // refers to out, which must not be collected before
+	stop := context.AfterFunc(ctx, lost)
+	return func() {
+		if stop() {
+			lost()
+		}
+	}
 }
 
 // insideHeader is what the transport puts before an answer.
@@ -180,7 +208,7 @@ func outcome(ctx context.Context, err error) error {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (in *Inside) Invoke(caller context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (in *Inside) Invoke(caller context.Context, method string, args, reply any, opts ...grpc.CallOption) (err error) {
 	m, ok := in.s.inside[method]
 	if !ok || m.unary == nil {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
@@ -189,11 +217,11 @@ func (in *Inside) Invoke(caller context.Context, method string, args, reply any,
 	if err != nil {
 		return err
 	}
-	ctx, end, err := in.begin(caller)
+	ctx, end, err := in.begin(caller, method, m)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { end(err) }()
 	res, err := m.unary.Handler(m.on, ctx, func(into any) error { return in.arrives(req, into) }, in.s.interceptUnary)
 	if err != nil {
 		return outcome(caller, err)
@@ -203,7 +231,8 @@ func (in *Inside) Invoke(caller context.Context, method string, args, reply any,
 		return outcome(caller, err)
 	}
 	heads(opts)
-	return in.answered(caller, data, reply)
+	_, err = in.answered(caller, data, reply)
+	return err
 }
 
 func encodeArgs(args any) ([]byte, error) {
@@ -224,16 +253,16 @@ func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method s
 	if !ok || m.stream == nil {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
-	ctx, end, err := in.begin(caller)
+	ctx, end, err := in.begin(caller, method, m)
 	if err != nil {
 		return nil, err
 	}
-	st := &insideStream{in: in, caller: caller, ctx: ctx, up: make(chan []byte), down: make(chan mem.BufferSlice), done: make(chan struct{})}
+	st := &insideStream{in: in, caller: caller, ctx: ctx, release: func() {}, up: make(chan []byte), down: make(chan mem.BufferSlice), done: make(chan struct{})}
 	go func() {
 		info := &grpc.StreamServerInfo{FullMethod: method, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams}
 		st.err = in.s.interceptStream(m.on, insideServer{st}, info, m.stream.Handler)
 		close(st.done)
-		end()
+		end(st.err)
 	}()
 	return st, nil
 }
@@ -248,6 +277,7 @@ type insideStream struct {
 	sent          sync.Once       // closes up
 	first         mem.BufferSlice // an answer that Header has met; owned by who receives
 	waits, headed bool
+	release       func()        // the memory of the last answer; owned by who receives
 	done          chan struct{} // closed when the service has ended the call
 	err           error         // of the service; not changed after done is closed
 }
@@ -308,16 +338,17 @@ func (st *insideStream) SendMsg(m any) error {
 }
 
 // RecvMsg implements grpc.ClientStream.
-func (st *insideStream) RecvMsg(m any) error {
+func (st *insideStream) RecvMsg(m any) (err error) {
+	st.release() // the last answer is sent
 	data := st.first
 	if !st.waits {
-		var err error
 		if data, err = st.next(); err != nil {
 			return err
 		}
 	}
 	st.first, st.waits, st.headed = nil, false, true
-	return st.in.answered(st.caller, data, m)
+	st.release, err = st.in.answered(st.caller, data, m)
+	return err
 }
 
 // insideServer is the service's end of a stream.

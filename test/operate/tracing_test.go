@@ -2,7 +2,9 @@ package operate
 
 import (
 	"context"
+	"encoding/hex"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +88,18 @@ func TestTracing(t *testing.T) {
 	if _, err := c.Get(ctx, "k"); err != nil {
 		t.Fatal(err)
 	}
+	// A call through the gateway, within a trace of its client.
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr()+"/v3/kv/deleterange", strings.NewReader(`{"key":"aw=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const traceID = "0af7651916cd43dd8448eb211c80319c"
+	r.Header.Set("Grpc-Metadata-Traceparent", "00-"+traceID+"-b7ad6b7169203331-01")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
 	if code := s.Stop(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
@@ -94,10 +108,17 @@ func TestTracing(t *testing.T) {
 	for name, want := range map[string][]string{
 		"etcdserverpb.KV/Put":   {"propose", "commit", "apply", "wait"},
 		"etcdserverpb.KV/Range": {"agree", "read"},
+
+		"etcdserverpb.KV/DeleteRange": {"propose", "commit", "apply", "wait"},
 	} {
 		if found, names := got.children(name); !found || !slices.Equal(names, want) {
 			t.Errorf("%s: found %v, within it %q, want %q", name, found, names, want)
 		}
+	}
+	if !slices.ContainsFunc(got.list, func(sp *trace.Span) bool {
+		return sp.Name == "etcdserverpb.KV/DeleteRange" && hex.EncodeToString(sp.TraceId) == traceID && sp.Kind == trace.Span_SPAN_KIND_SERVER
+	}) {
+		t.Error("the call through the gateway is not in its client's trace")
 	}
 	if !strings.Contains(got.service, "service.name=store;") || !strings.Contains(got.service, "service.instance.id=m1;") {
 		t.Errorf("resource %q", got.service)
