@@ -259,6 +259,46 @@ func TestEmptyMemberIsNoPartOfARestoredCluster(t *testing.T) {
 	}
 }
 
+// A member of a restored cluster that has lost its data, and with them what it acknowledged, is refused, also if it was
+// restored again.
+func TestMemberOfARestoredClusterThatLostItsData(t *testing.T) {
+	backup, _ := aBackup(t)
+	c := newTrio(t)
+	var members []*Member
+	for i := range 3 {
+		if err := c.restore(i, c.fs[i], backup); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		members = append(members, c.start(i))
+	}
+	lost, err := Start(c.config(2, c.fs[2]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range append(members, lost) {
+		<-m.replica.Ready()
+	}
+	stop(t, lost)
+	for _, again := range []bool{false, true} {
+		c.fs[2] = memfs.New()
+		if again {
+			if err := c.restore(2, c.fs[2], backup); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := Start(c.config(2, c.fs[2]))
+		if err == nil {
+			stop(t, m)
+			t.Fatalf("restored again: %t: it starts", again)
+		}
+		if !strings.Contains(err.Error(), "member remove") || strings.Contains(err.Error(), "restore this member") {
+			t.Errorf("restored again: %t: %v", again, err)
+		}
+	}
+}
+
 // A member ends at each step of its first start and of its first write. If it came far enough to vote, a start with
 // another directory for the raft log is refused and names both. The next start succeeds, and what was acknowledged is
 // there.

@@ -16,6 +16,7 @@ import (
 	"vigil/cluster"
 	"vigil/datadir"
 	"vigil/fsm"
+	"vigil/history"
 	"vigil/peer"
 	"vigil/replica"
 )
@@ -182,6 +183,8 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 	switch {
 	case left.Restoring && !left.Store:
 		return nil, nil, datadir.ErrRestoring(c.DataDir)
+	case left.Store && !left.Log && !left.Started:
+		return nil, nil, m.notStartedSince(ctx)
 	case !left.None() && c.Discovery.Wanted():
 		m.log.Warn("discovery token is ignored since cluster already initialized; valid logs are found", "wal-dir", c.WALDir)
 		return nil, nil, nil
@@ -204,7 +207,8 @@ func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *re
 }
 
 // notYetStarted refuses to make a member again that the cluster knows as started: its data is lost, and
-// with it its vote and what it acknowledged. It refuses to begin a cluster whose members belong to another one.
+// with it its vote and what it acknowledged. That comes first: such a member must not be restored from a backup either. It
+// refuses to begin a cluster whose members belong to another one.
 func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) error {
 	all, err := cluster.Initial(m.cfg.InitialClusterToken, members)
 	if err != nil {
@@ -213,10 +217,6 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 	id, known, err := m.askCluster(ctx, members, askNow)
 	if err != nil {
 		return nil // nobody is there yet
-	}
-	if begins := cluster.ID(all.IDs()); id != begins {
-		return fmt.Errorf("a member of --initial-cluster belongs to cluster %x, and %s has no data and would begin cluster %x: check --data-dir and --initial-cluster-token; if that cluster was restored from a backup, restore this member from the same backup, with the same --initial-cluster and --initial-cluster-token; if this member is new to it, add it with `etcdctl member add` and start it with --initial-cluster-state=existing",
-			id, m.cfg.DataDir, begins)
 	}
 	for _, x := range all.Members() {
 		if x.Name != m.cfg.Name {
@@ -228,6 +228,47 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 			return fmt.Errorf("member %x has already been bootstrapped and %s has no data: check --data-dir, or %s", x.ID, m.cfg.DataDir, m.replace(k))
 		case known.Removed(x.ID):
 			return fmt.Errorf("member %x has already been bootstrapped, and was removed from the cluster: run %s and start it with --initial-cluster-state=existing", x.ID, m.add(x))
+		}
+	}
+	if begins := cluster.ID(all.IDs()); id != begins {
+		return fmt.Errorf("a member of --initial-cluster belongs to cluster %x, and %s has no data and would begin cluster %x: check --data-dir and --initial-cluster-token; if that cluster was restored from a backup, restore this member from the same backup, with the same --initial-cluster and --initial-cluster-token; if this member is new to it, add it with `etcdctl member add` and start it with --initial-cluster-state=existing",
+			id, m.cfg.DataDir, begins)
+	}
+	return nil
+}
+
+// notStartedSince refuses to start a member out of a backup that its cluster, made of the same backup, knows as started: it
+// has voted and acknowledged in that cluster, of which the backup knows nothing.
+func (m *Member) notStartedSince(ctx context.Context) error {
+	c := &m.cfg
+	members, err := c.initialMembers()
+	if err != nil || len(members) < 2 || c.Discovery.Wanted() || c.ForceNewCluster {
+		return nil // it knows of nobody to ask
+	}
+	all, err := cluster.Initial(c.InitialClusterToken, members)
+	if err != nil {
+		return nil
+	}
+	id, known, err := m.askCluster(ctx, members, askNow)
+	if err != nil {
+		return nil // nobody is there yet
+	}
+	for _, x := range all.Members() {
+		if k, ok := known.Member(x.ID); x.Name != c.Name || !known.Removed(x.ID) && (!ok || len(k.ClientURLs) == 0) {
+			continue
+		}
+		store, err := history.Inspect(history.InspectOptions{FS: c.FS, Dir: filepath.Join(c.DataDir, datadir.HistoryName)})
+		if err != nil {
+			return fmt.Errorf("data directory %s: %w", c.DataDir, err)
+		}
+		for range store.Files(ctx) {
+			if store.ClusterID != 0 {
+				break
+			}
+		}
+		if store.ClusterID == id {
+			return fmt.Errorf("member %x has already been started in cluster %x, and %s is as a restore has left it: what the member has acknowledged since is not in it; check --data-dir, or remove the directory, run `etcdctl member remove %x` and %s at another member, and start it with --initial-cluster-state=existing",
+				x.ID, id, c.DataDir, x.ID, m.add(x))
 		}
 	}
 	return nil
