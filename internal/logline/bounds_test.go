@@ -16,12 +16,12 @@ type texts struct{ Name string }
 // TestBoundedLine logs texts of any size in every way that a line can hold one.
 func TestBoundedLine(t *testing.T) {
 	huge := map[string]string{
-		"plain":   strings.Repeat("x", 4<<20),
-		"escaped": strings.Repeat("\x00", 4<<20),
-		"runes":   strings.Repeat("€", 1<<20),
-		"invalid": strings.Repeat("\xff", 1<<20),
-		"quotes":  strings.Repeat(`"\`, 1<<20),
-		"lines":   strings.Repeat("\n", 1<<20),
+		"plain":   strings.Repeat("x", 256<<10),
+		"escaped": strings.Repeat("\x00", 256<<10),
+		"runes":   strings.Repeat("€", 64<<10),
+		"invalid": strings.Repeat("\xff", 64<<10),
+		"quotes":  strings.Repeat(`"\`, 64<<10),
+		"lines":   strings.Repeat("\n", 64<<10),
 	}
 	for kind, s := range huge {
 		many := make([]any, 0, 2000)
