@@ -2,12 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 
 	"vigil/client"
+	"vigil/client/lease"
+	"vigil/internal/onemember"
 )
 
 // written is a small dump.
@@ -132,5 +140,52 @@ func TestApart(t *testing.T) {
 		if got := apart(c.in); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.in, got, c.want)
 		}
+	}
+}
+
+// TestLoadWaits: a load goes on when members do not answer for a while, and what it has written then it finds there. It
+// does not ask all the time meanwhile, and says so if nothing is known in the end.
+func TestLoadWaits(t *testing.T) {
+	endpoint := onemember.Start(t)
+	var until atomic.Pointer[time.Time]
+	var calls atomic.Int64
+	c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			calls.Add(1)
+			if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+				return err
+			}
+			if time.Now().Before(*until.Load()) && (strings.HasSuffix(method, "KV/Txn") || strings.HasSuffix(method, "LeaseGrant")) {
+				return rpctypes.ErrGRPCTimeout
+			}
+			return nil
+		})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := &load{ended: map[client.LeaseID]bool{}, keeper: lease.NewKeeper(c)}
+	defer l.keeper.Close()
+	soon := time.Now().Add(700 * time.Millisecond)
+	until.Store(&soon)
+	if err := l.lease(t.Context(), c, &dumpLease{ID: 77, TTL: 60}); err != nil {
+		t.Fatal(err)
+	}
+	keys := []dumpKey{{Key: "a", Value: "1", keyInfo: keyInfo{Lease: 77}}, {Key: "b", Value: "2"}}
+	if err := l.batch(t.Context(), c, keys); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.done; n.same != 2 || n.put != 0 {
+		t.Errorf("%+v", n)
+	}
+	if n := calls.Load(); n > 20 {
+		t.Errorf("%d calls", n)
+	}
+	never := time.Now().Add(time.Hour)
+	until.Store(&never)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := l.batch(ctx, c, []dumpKey{{Key: "c"}}); !errors.Is(err, client.ErrUncertain) || !strings.Contains(err.Error(), "unknown") {
+		t.Error(err)
 	}
 }

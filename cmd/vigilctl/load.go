@@ -37,7 +37,8 @@ const loadExample = `  vigilctl load backup.jsonl --dry-run
 const (
 	loadKeys  = 100
 	loadBytes = 512 << 10
-	// loadTries is how often one transaction is tried when others write its keys at the same time.
+	// loadTries is how often one transaction is tried when others write its keys at the same time, or its outcome is
+	// unknown.
 	loadTries = 20
 )
 
@@ -227,16 +228,18 @@ func (l *load) lease(ctx context.Context, c *client.Client, d *dumpLease) error 
 		}
 		return err
 	}
-	for range loadTries {
+	for n := range loadTries {
 		_, err := l.keeper.Keep(ctx, id)
 		if !errors.Is(err, client.ErrLeaseNotFound) {
 			return err
 		}
 		_, err = l.keeper.Grant(ctx, time.Duration(d.TTL)*time.Second, client.WithLeaseID(id))
-		if err == nil {
+		switch {
+		case err == nil:
 			l.done.leases++
-		}
-		if !errors.Is(err, client.ErrLeaseExists) && !errors.Is(err, client.ErrUncertain) {
+			return nil
+		case errors.Is(err, client.ErrLeaseExists):
+		case !l.again(ctx, n, err):
 			return err
 		}
 	}
@@ -257,11 +260,13 @@ func (l *load) batch(ctx context.Context, c *client.Client, keys []dumpKey) erro
 		puts = nil
 	}
 	n, conditions, then := loaded{put: int64(len(keys))}, missing, puts
-	for range loadTries {
+	for try := range loadTries {
 		r, err := c.Txn(ctx).If(conditions...).Then(then...).Else(gets...).Commit()
 		switch {
-		case errors.Is(err, client.ErrUncertain) && client.Temporary(err) && ctx.Err() == nil:
+		case err != nil && l.again(ctx, try, err):
 			continue // if it was done, the keys are found there
+		case errors.Is(err, client.ErrUncertain):
+			return fmt.Errorf("the outcome for %s and what follows is unknown: %w", quoted(string(keys[0].Key)), err)
 		case err != nil:
 			return err
 		case r.Succeeded:
@@ -273,6 +278,20 @@ func (l *load) batch(ctx context.Context, c *client.Client, keys []dumpKey) erro
 		}
 	}
 	return fmt.Errorf("others change %s and what follows all the time: try again when they do not", quoted(string(keys[0].Key)))
+}
+
+// again reports whether the nth attempt, counted from 0, is to be repeated because its outcome is unknown, and waits
+// before it: 25 ms at first and a second at most, some 15 seconds for all.
+func (l *load) again(ctx context.Context, n int, err error) bool {
+	if !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || n == loadTries-1 {
+		return false
+	}
+	select {
+	case <-time.After(min(time.Second, 25*time.Millisecond<<min(n, 6))):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // decide compares keys with those that are there, and returns what is to be done if that does not change.
