@@ -23,7 +23,8 @@ const lockHelp = `Wait for a lock that one holder at a time has. Without a comma
 printed, and the lock held until the program is interrupted. With one the lock is held while the
 command runs, and the exit code is that of the command, which finds ETCD_LOCK_KEY and ETCD_LOCK_REV
 in its environment: the latter is higher for every later holder, and what the lock protects
-should refuse a lower one than it has seen. SIGTERM, SIGHUP and SIGINT are passed on to the command.
+should refuse a lower one than it has seen. SIGTERM, SIGHUP and SIGINT are passed on to the command
+(SIGHUP not under nohup).
 
 Who holds a lock and is not heard of for --ttl seconds loses it.`
 
@@ -75,7 +76,7 @@ func (a *app) runLocked(ctx context.Context, held *concurrency.Held, command []s
 	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
 	cmd.Stdout, cmd.Stderr = a.out.Unwrap(), a.errOut
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)
+	signal.Notify(signals, heeded(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
 	defer signal.Stop(signals)
 	if ctx.Err() != nil {
 		return ctx.Err() // interrupted before the signals came here

@@ -21,10 +21,16 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
+}
+
+// heeded returns those of some signals that are to be caught: SIGHUP is not if nohup has it ignored.
+func heeded(list ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(list, func(s os.Signal) bool { return s == syscall.SIGHUP && signal.Ignored(s) })
 }
 
 const (
