@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -196,6 +197,9 @@ func TestMembershipChanges(t *testing.T) {
 	by := g.other()
 	g.caughtUp(by)
 	term := by.node.Status().Term
+	// Nothing here tells a member that it was removed: it knows if its own answer was needed to commit that.
+	third := g.list[slices.IndexFunc(g.list, func(r *Replica) bool { return r != by && r != lead && r.memberID != m.ID })]
+	g.net.setCut(third.memberID, true)
 	if _, err := by.RemoveMember(ctx, lead.memberID); err != nil {
 		t.Errorf("removal of the leader: %v", err)
 	}
@@ -207,6 +211,7 @@ func TestMembershipChanges(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("the leader does not know that it was removed")
 	}
+	g.net.setCut(third.memberID, false)
 	g.net.setCut(lead.memberID, true)
 	g.net.setCut(m.ID, true)
 	g.put("after", nil)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,6 +210,12 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 	}
 	for _, r := range g.list {
 		g.ready(r)
+	}
+	// A strict change counts the members that have said something of themselves.
+	for _, r := range g.list {
+		await(t, "members that have started", func() bool {
+			return !slices.ContainsFunc(r.members.Load().Members(), func(m cluster.Member) bool { return m.Level == 0 })
+		})
 	}
 	return g
 }

@@ -145,24 +145,39 @@ func changesFromAll(t *testing.T, lax bool) {
 
 	removed := make([]error, len(g.list))
 	stop, stopped := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
 	for i, r := range g.list {
 		wg.Go(func() {
 			_, removed[i] = r.RemoveMember(t.Context(), r.memberID)
 			check("remove itself", removed[i])
 		})
-		go func() {
-			select {
-			case <-r.Removed():
-			case <-stop.Done():
-				return
+		watching.Go(func() {
+			// As a server does: it stops when others say that it was removed, and a while after it knows by itself,
+			// so that the others hear what is committed.
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			known := time.Time{}
+			for {
+				select {
+				case <-tick.C:
+				case <-stop.Done():
+					return
+				}
+				told := slices.ContainsFunc(g.list, func(o *Replica) bool { return o != r && o.members.Load().Removed(r.memberID) })
+				if known.IsZero() && r.members.Load().Removed(r.memberID) {
+					known = time.Now()
+				}
+				if told || !known.IsZero() && time.Since(known) > time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval*5/2 {
+					r.NoteRemoved()
+					g.net.setCut(r.memberID, true)
+					return
+				}
 			}
-			// As a server does, so that the others hear what is committed.
-			time.Sleep(time.Duration(r.cfg.ElectionTicks) * r.cfg.TickInterval)
-			g.net.setCut(r.memberID, true)
-		}()
+		})
 	}
 	wg.Wait()
 	stopped()
+	watching.Wait()
 	var left []*Replica
 	for i, r := range g.list {
 		select {
