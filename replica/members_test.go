@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/cluster"
+	"vigil/datadir"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 	"vigil/kv"
@@ -369,6 +370,7 @@ func tidy(t testing.TB, disk vfs.FS, c Config) {
 	var names []string
 	ok := func() bool {
 		names, _ = disk.List(filepath.Dir(c.HistoryDir))
+		names = slices.DeleteFunc(names, func(n string) bool { return n == filepath.Base(datadir.StartedName(c.HistoryDir)) })
 		return fmt.Sprint(names) == "[history wal]"
 	}
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
