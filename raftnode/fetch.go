@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/kv"
 )
 
 // fetcher reads entries that are only on disk, on a goroutine of its own: the raft goroutine must not wait for a
@@ -185,7 +188,17 @@ func (n *Node) fetch() {
 		if !ok {
 			return
 		}
-		if err := n.fetcher.read(index); err != nil {
+		err := n.fetcher.read(index)
+		if kv.Shortage(err) {
+			n.cfg.Logger.Warn("the raft log cannot be read and is tried again", "error", err)
+			select {
+			case <-time.After(appendPause):
+				continue
+			case <-n.stop:
+				return
+			}
+		}
+		if err != nil {
 			n.fail(fmt.Errorf("raft log: %w", err))
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/kv"
 	"vigil/wal"
 )
 
@@ -180,4 +181,27 @@ func TestFetcherAgreesWithTheLog(t *testing.T) {
 	if err := f.read(1 << 40); err != nil {
 		t.Errorf("what is not there was read: %v", err)
 	}
+}
+
+// A lack of memory that reading the log meets ends nothing: it is read again.
+func TestFetchWaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newMemLog(wal.Start{Index: 1, Term: 1})
+		m := startMember(t, log, func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{c.ID}} })
+		time.Sleep(time.Second)
+		log.fail(nil, fmt.Errorf("read: %w", kv.ErrTooManyRequests))
+		m.propose("an entry that is only on disk when it is applied")
+		time.Sleep(3 * time.Second)
+		if n := len(m.applied()); n != 0 {
+			t.Fatalf("%d entries are applied without having been read", n)
+		}
+		if err := m.Err(); err != nil {
+			t.Fatal(err)
+		}
+		log.fail(nil, nil)
+		time.Sleep(time.Second)
+		if n := len(m.applied()); n != 1 {
+			t.Errorf("%d entries are applied, want 1", n)
+		}
+	})
 }

@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/vfs"
 )
 
 const (
@@ -153,7 +155,7 @@ func (w *WAL) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 		_ = r.seg.release()
 	}
 	if err != nil {
-		return nil, err
+		return nil, vfs.MarkShortage(err)
 	}
 	return ents, nil
 }
