@@ -312,11 +312,16 @@ func (l *Log) prepare(id uint64) (*openSegment, error) {
 	if err := l.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, l.allocationFailed(temp, err)
 	}
-	file, err := l.o.FS.Create(temp)
-	if err != nil {
-		return nil, l.allocationFailed(temp, err)
+	for size := l.segmentSize(); ; size = smaller(size) {
+		file, err := l.o.FS.Create(temp)
+		if err != nil {
+			return nil, l.allocationFailed(temp, err)
+		}
+		seg, err := l.beginSegment(id, temp, file, size)
+		if err == nil || smaller(size) < l.leastSize() || !errors.Is(err, kv.ErrNoSpace) {
+			return seg, err
+		}
 	}
-	return l.beginSegment(id, temp, file, l.segmentSize())
 }
 
 // beginSegment sees that the file, whose name is temp, has size bytes, and writes the header.

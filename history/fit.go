@@ -18,6 +18,13 @@ const (
 	fitPause = time.Second
 )
 
+// smaller is the size to try next for what does not fit on the disk: what reclaim has given back may be a
+// little less than it took.
+func smaller(size int64) int64 { return size / 4 * 3 }
+
+// leastSize is the least size of what is allocated ahead.
+func (l *Log) leastSize() int64 { return min(l.o.SegmentBytes, smallSegment) / 2 }
+
 // mergedSize returns how large a merged segment should be: a sixteenth of what is live, at most
 // Options.SegmentBytes.
 func (l *Log) mergedSize() int64 {

@@ -86,7 +86,7 @@ func (l *Log) openReserve() (vfs.File, int64, error) {
 		return nil, 0, l.allocationFailed(path, err)
 	}
 	size, err := file.Size()
-	if err == nil && size >= min(l.o.SegmentBytes, smallSegment) && size <= l.o.SegmentBytes {
+	if err == nil && size >= l.leastSize() && size <= l.o.SegmentBytes {
 		// It may have lost its space to a crash before it was durable.
 		if err = file.Preallocate(size); err == nil {
 			return file, size, nil
@@ -106,12 +106,19 @@ func (l *Log) openReserve() (vfs.File, int64, error) {
 // makeReserve makes the reserve. There is none.
 func (l *Log) makeReserve() (vfs.File, int64, error) {
 	path := l.path(reserveName)
-	size := l.segmentSize()
 	file, err := l.o.FS.Create(path)
 	if err != nil {
 		return nil, 0, l.allocationFailed(path, err)
 	}
-	if err = file.Preallocate(size); err == nil {
+	size := l.segmentSize()
+	err = file.Preallocate(size)
+	for smaller(size) >= l.leastSize() && vfs.CauseOf(err) == vfs.NoSpace {
+		size = smaller(size)
+		if err = file.Truncate(0); err == nil { // gives back what was allocated of it
+			err = file.Preallocate(size)
+		}
+	}
+	if err == nil {
 		err = l.syncFile(file, path)
 	}
 	if err == nil {
@@ -166,7 +173,7 @@ func (l *Log) Room() error {
 
 // RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
 // small themselves: there is room for them while the next segment or the reserve is there, or the
-// open segment has a quarter of SegmentBytes left.
+// open segment has a quarter of a small segment left.
 func (l *Log) RoomToFree() error {
 	err := l.Room()
 	if !kv.Shortage(err) {
@@ -175,7 +182,7 @@ func (l *Log) RoomToFree() error {
 	l.mu.Lock()
 	more := l.mu.next != nil || l.mu.reserve != nil
 	l.mu.Unlock()
-	if more || l.left.Load() >= l.o.SegmentBytes/4 {
+	if more || l.left.Load() >= min(l.o.SegmentBytes, smallSegment)/4 {
 		return nil
 	}
 	return err

@@ -103,21 +103,40 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 // After a crash the log may end with any of the groups. The hard state of a batch that is divided is in its
 // last group: its commit index may be that of the last entry. No promise leaves the member before all
 // groups are durable.
+//
+// On a full disk a group may be too large for what is left, and its entries are not: then groups are smaller.
 func (a *appender) write(batches []wal.Batch) error {
+	limit := a.n.cfg.MaxGroup
 	for len(batches) > 0 {
-		i, k := fit(batches, a.n.cfg.MaxGroup)
+		i, k := fit(batches, limit)
 		group := batches[:i:i]
 		if k > 0 {
 			b := &batches[i]
 			group = append(group, wal.Batch{Snapshot: b.Snapshot, Entries: b.Entries[:k:k], Sync: true})
-			*b = wal.Batch{HardState: b.HardState, Entries: b.Entries[k:], Sync: true}
 		}
-		if err := a.writeGroup(group); err != nil {
+		err := a.writeGroup(group, entries(group) > 1)
+		if kv.Shortage(err) {
+			limit /= 2
+			continue
+		}
+		if err != nil {
 			return err
+		}
+		if k > 0 {
+			b := &batches[i]
+			*b = wal.Batch{HardState: b.HardState, Entries: b.Entries[k:], Sync: true}
 		}
 		batches = batches[i:]
 	}
 	return nil
+}
+
+// entries returns how many entries batches have.
+func entries(batches []wal.Batch) (n int) {
+	for i := range batches {
+		n += len(batches[i].Entries)
+	}
+	return n
 }
 
 // entryOverhead is more than what the log adds to the data of an entry.
@@ -147,9 +166,10 @@ const (
 	appendTries = 3
 )
 
-// writeGroup writes a group. While the log lacks space, file descriptors or memory it waits: nothing is
-// acknowledged meanwhile, and the others of the cluster go on. Its error is ErrStopped or one of the log.
-func (a *appender) writeGroup(batches []wal.Batch) error {
+// writeGroup writes a group. While the log lacks space, file descriptors or memory it waits, unless the group can be
+// divided: nothing is acknowledged meanwhile, and the others of the cluster go on. Its error is ErrStopped or one of
+// the log, a kv.Shortage for a group that is to be divided.
+func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
 	for try := 1; ; try++ {
 		err := a.n.cfg.Log.Append(batches...)
 		switch {
@@ -158,7 +178,7 @@ func (a *appender) writeGroup(batches []wal.Batch) error {
 				a.n.cfg.Logger.Info("the raft log takes entries again")
 			}
 			return nil
-		case !kv.Shortage(err) && try >= appendTries:
+		case !kv.Shortage(err) && try >= appendTries, kv.Shortage(err) && divisible:
 			return err
 		case try == 1:
 			a.n.cfg.Logger.Warn("the raft log cannot take entries and tries again", "error", err)

@@ -9,11 +9,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/vfs/memfs"
+	"vigil/kv"
 	"vigil/wal"
 )
 
 // TestAppendsAreCut: however much waits, no group has more entries than MaxGroup, all of it arrives, and the
-// log that a crash leaves between two groups has no commit index beyond its end.
+// log that a crash leaves between two groups has no commit index beyond its end. A group for which there is no
+// space is divided.
 func TestAppendsAreCut(t *testing.T) {
 	for range 60 {
 		seed := rand.Uint64()
@@ -82,6 +84,9 @@ func (l *checkedLog) Append(batches ...wal.Batch) error {
 	}
 	if n > 1 && size > l.limit {
 		return fmt.Errorf("a group of %d bytes in %d entries, the most is %d", size, n, l.limit)
+	}
+	if n > 1 && rand.IntN(4) == 0 {
+		return fmt.Errorf("a larger segment: %w", kv.ErrNoSpace) // there is room for fewer
 	}
 	if err := l.WAL.Append(batches...); err != nil {
 		return err

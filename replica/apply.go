@@ -70,7 +70,7 @@ func (a *applier) adopt(m *fsm.Machine) {
 
 // partFactor times MaxBatchBytes is what an entry may write to a batch before the rest of it goes to the next
 // one. Most groups fill an entry of that size, and write little more than they hold: they are not divided.
-const partFactor = 4
+const partFactor = 2
 
 // claim takes the group of an entry from the queue. From here on its waiters wait for this goroutine.
 func (a *applier) claim(h fsm.Header) bool {
@@ -140,6 +140,12 @@ func (a *applier) apply(run []*raftpb.Message) error {
 			}
 		}
 		for _, e := range m.GetEntries() {
+			if a.bytes > 0 && a.bytes+len(e.GetData()) > a.r.cfg.MaxBatchBytes {
+				// On a full disk a large batch may not fit into a segment.
+				if err := a.commit(); err != nil {
+					return err
+				}
+			}
 			if err := a.entry(e); err != nil {
 				return err
 			}

@@ -236,8 +236,14 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// smallSegment is the size of a segment of the raft log that has room for the largest entry of requests.
+func (c *Config) smallSegment() int64 {
+	return min(max(2<<20, int64(c.MaxGroupBytes)+int64(c.MaxRequestBytes)+64<<10), 1<<30)
+}
+
 func (c *Config) walOptions(id wal.Identity) wal.Options {
-	return wal.Options{FS: c.FS, Dir: c.WALDir, ID: id, SegmentBytes: c.WALSegmentBytes, Logger: c.Logger, NoSync: c.NoSync}
+	return wal.Options{FS: c.FS, Dir: c.WALDir, ID: id, SegmentBytes: c.WALSegmentBytes, SmallSegmentBytes: c.smallSegment(),
+		Logger: c.Logger, NoSync: c.NoSync}
 }
 
 func (c *Config) historyOptions(id wal.Identity) history.Options {

@@ -19,6 +19,8 @@ type waiter struct {
 	result fsm.Result    // set before done
 	marks  milestones    // set before done
 	begun  time.Time     // when its group began, which is about when it came
+	size   int           // of its request in the group
+	grows  bool          // its request adds to the store
 }
 
 const (

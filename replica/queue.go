@@ -47,6 +47,8 @@ type queue struct {
 		// idle, if set, is closed when nothing is under way.
 		idle chan struct{}
 	}
+	// room returns why there is no room for what adds to the store.
+	room func() error
 	// offered is what Next returned last. Owned by the raft goroutine.
 	offered *group
 
@@ -66,6 +68,7 @@ func newQueue(c *Config, member uint64) *queue {
 		maxPending:  c.MaxPendingBytes,
 		maxRequest:  c.MaxRequestBytes,
 	}
+	q.room = func() error { return nil }
 	q.mu.pending = map[uint64]*group{}
 	q.waiters.New = func() any { return &waiter{done: make(chan struct{}, 1)} }
 	q.groups.New = func() any { return new(group) }
@@ -112,7 +115,7 @@ func (q *queue) add(r *fsm.Request, w *waiter, cost int64, left func() int64) (w
 		return false, err
 	}
 	g.buf = buf
-	w.begun = g.begun
+	w.begun, w.size, w.grows = g.begun, size, cost > 0
 	g.waiters = append(g.waiters, w)
 	q.mu.filling = g
 	q.mu.bytes += int64(size)
@@ -147,6 +150,9 @@ func (q *queue) end() {
 func (q *queue) Next(term uint64) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if err := q.room(); err != nil {
+		q.turnAway(err)
+	}
 	g := q.mu.filling
 	if len(q.mu.full) > 0 {
 		g = q.mu.full[0]
@@ -169,6 +175,36 @@ func (q *queue) Next(term uint64) []byte {
 	q.mu.pending[g.seq] = g
 	fsm.PutHeader(g.buf, fsm.Header{Proposer: q.member, Sequence: g.seq, Count: len(g.waiters)})
 	return g.buf
+}
+
+// turnAway refuses the requests that add to the store and wait to be proposed: they came while there was room, and
+// would use up what is left for those that free space. mu is held.
+func (q *queue) turnAway(err error) {
+	q.end()
+	q.mu.full = slices.DeleteFunc(q.mu.full, func(g *group) bool {
+		if g.cost == 0 {
+			return false
+		}
+		// Raft may know the bytes of a group that is proposed again.
+		rest := &group{buf: slices.Clone(g.buf[:fsm.HeaderSize]), begun: g.begun, marks: g.marks}
+		from := fsm.HeaderSize
+		for _, w := range g.waiters {
+			to := from + w.size
+			if w.grows {
+				q.failed.Add(1)
+				w.resolve(fsm.Result{Err: err}, g.marks)
+			} else {
+				rest.buf = append(rest.buf, g.buf[from:to]...)
+				rest.waiters = append(rest.waiters, w)
+			}
+			from = to
+		}
+		q.mu.bytes += int64(len(rest.buf) - fsm.HeaderSize)
+		q.mu.count += len(rest.waiters)
+		q.forget(g)
+		*g = *rest
+		return len(g.waiters) == 0
+	})
 }
 
 // Dropped fails the group that Next returned last. It has no effect and never will.

@@ -92,7 +92,7 @@ func (r *Replica) truncate(ctx context.Context) {
 }
 
 // shorten makes the store durable and gives up the part of the log that it covers: all of it if the
-// disk is full and there is nobody else who may need it.
+// disk is full, and there is nobody else who may need it or no room for what frees space.
 func (r *Replica) shorten(full bool) error {
 	h := r.now()
 	synced, err := h.log.Sync()
@@ -107,7 +107,7 @@ func (r *Replica) shorten(full bool) error {
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}
 	entries, bytes := r.cfg.CatchUpEntries, r.cfg.CatchUpBytes
-	if full && r.Alone() {
+	if full && (r.Alone() || r.raftLog.RoomToFree() != nil) {
 		entries, bytes = 0, 0
 	}
 	// Raft hears later than the store that entries are applied, and reads what it has not heard of.

@@ -17,7 +17,7 @@ const (
 	defaultCacheBytes   = 16 << 20
 	minSegmentBytes     = 2 * headerSize
 	maxSegmentBytes     = 1 << 30
-	// smallSegment is what a segment has while little is written, unless SegmentBytes is less.
+	// smallSegment is the default of Options.SmallSegmentBytes.
 	smallSegment = 2 << 20
 	// segmentTime is how long a segment should last at the present rate.
 	segmentTime = 8 * time.Second
@@ -37,9 +37,12 @@ type Options struct {
 	// ID is whose log it is. A log is opened only by who created it.
 	ID Identity
 	// SegmentBytes is the most that a segment has, 64 MiB by default, rounded up to whole pages of 4 KiB.
-	// Segments are smaller, down to 2 MiB, while little is written. A group that does not fit gets a larger
+	// Segments are smaller, down to SmallSegmentBytes, while little is written. A group that does not fit gets a larger
 	// segment of its own.
 	SegmentBytes int64
+	// SmallSegmentBytes is what a segment has while little is written, 2 MiB by default, unless SegmentBytes is
+	// less. A full disk has no space for a larger one, so it should have room for the largest entry.
+	SmallSegmentBytes int64
 	// CacheBytes bounds the data of the newest entries that are kept in memory, 16 MiB by default.
 	CacheBytes int64
 	// Logger gets what happens at open and in the background. The default drops it.
@@ -78,13 +81,18 @@ type Batch struct {
 }
 
 // leastSegment is the size of the first segment and of those of a log that takes little.
-func (o *Options) leastSegment() int64 { return min(o.SegmentBytes, smallSegment) }
+func (o *Options) leastSegment() int64 {
+	return min(o.SegmentBytes, (o.SmallSegmentBytes+writeAlign-1)&^(writeAlign-1))
+}
 
 func (o Options) withDefaults() (Options, error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = defaultSegmentBytes
 	}
 	o.SegmentBytes = (o.SegmentBytes + writeAlign - 1) &^ (writeAlign - 1)
+	if o.SmallSegmentBytes == 0 {
+		o.SmallSegmentBytes = smallSegment
+	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = defaultCacheBytes
 	}
@@ -106,6 +114,9 @@ func (o Options) Validate() error {
 	if o.SegmentBytes != 0 && (o.SegmentBytes < minSegmentBytes || o.SegmentBytes > maxSegmentBytes) {
 		errs = append(errs, fmt.Errorf("wal: SegmentBytes is %d, it must be between %d and %d",
 			o.SegmentBytes, minSegmentBytes, int64(maxSegmentBytes)))
+	}
+	if n := o.SmallSegmentBytes; n != 0 && (n < minSegmentBytes || n > maxSegmentBytes) {
+		errs = append(errs, fmt.Errorf("wal: SmallSegmentBytes is %d, it must be between %d and %d", n, minSegmentBytes, int64(maxSegmentBytes)))
 	}
 	if o.CacheBytes < 0 {
 		errs = append(errs, fmt.Errorf("wal: CacheBytes is %d", o.CacheBytes))

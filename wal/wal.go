@@ -65,6 +65,8 @@ type WAL struct {
 	// segment has room for.
 	short atomic.Pointer[error]
 	left  atomic.Int64
+	// starved is set while the last group was refused for want of a resource.
+	starved atomic.Bool
 	// run starts the step that makes a spare. Tests put a synchronous one in its place.
 	run   func(step func())
 	stats stats
@@ -120,12 +122,15 @@ func (w *WAL) Append(batches ...Batch) error {
 	}
 	size := groupSize(p.length)
 	if err := w.makeRoom(size); err != nil {
+		w.starved.Store(kv.Shortage(err))
 		return err
 	}
 	w.encode(batches, p)
 	if err := w.write(size); err != nil {
+		w.starved.Store(kv.Shortage(err))
 		return err
 	}
+	w.starved.Store(false)
 	if p.sync {
 		if err := w.sync(); err != nil {
 			return err
@@ -449,10 +454,11 @@ func (w *WAL) Room() error {
 	return nil
 }
 
-// RoomToFree is Room for requests that are few and small: a quarter of a small segment will do.
+// RoomToFree is Room for requests that are few and small: a quarter of a small segment will do, unless a group
+// that was refused is to come before them.
 func (w *WAL) RoomToFree() error {
 	err := w.Room()
-	if err != nil && w.left.Load() >= w.o.leastSegment()/4 {
+	if err != nil && !w.starved.Load() && w.left.Load() >= w.o.leastSegment()/4 {
 		return nil
 	}
 	return err
