@@ -131,6 +131,7 @@ func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
 // trimAll goes over the whole index once. It returns false if it was told to stop.
 func (s *Store) trimAll(compact int64) bool {
 	s.dropBoundary(s.trim.done.Load())
+	p := s.newPace()
 	from := ""
 	for {
 		if !s.acquire() {
@@ -145,6 +146,7 @@ func (s *Store) trimAll(compact int64) bool {
 		if !more {
 			return true
 		}
+		p.pause()
 		from = next
 	}
 }

@@ -17,8 +17,8 @@ import (
 // long.
 const hashStates = 1 << 20
 
-// hashPause is how many bytes of records are hashed between two looks at the context.
-const hashPause = 1 << 20
+// hashPause is how many bytes of records are hashed between two looks at the context and the time.
+const hashPause = 64 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -107,7 +107,7 @@ func (s *Store) hash(ctx context.Context, which func(*snapshot) (lower, at int64
 	if err != nil {
 		return kv.HashResult{}, err
 	}
-	h := hashing{snap: snap, lower: lower, at: at, limit: s.hashes.states}
+	h := hashing{pace: s.newPace(), snap: snap, lower: lower, at: at, limit: s.hashes.states}
 	sum, err := h.run(ctx)
 	if err != nil {
 		return kv.HashResult{}, err
@@ -132,6 +132,7 @@ func (snap *snapshot) hashRevision(revision int64) (int64, error) {
 // hashing is one computation of a hash. The snapshot may be newer than what is hashed, as long as
 // neither the index nor the history has lost anything that lower and at need.
 type hashing struct {
+	*pace
 	snap *snapshot
 	// lower is the compact revision, at the revision to hash.
 	lower, at int64
@@ -143,6 +144,14 @@ type hashing struct {
 	states    []rec
 	scattered bool
 	limit     int
+}
+
+// alive is alive with rests.
+func (h *hashing) alive(ctx context.Context, i int) error {
+	if i&1023 == 1023 {
+		h.pause()
+	}
+	return alive(ctx, i)
 }
 
 // run computes the hash.
@@ -172,6 +181,7 @@ func (h *hashing) run(ctx context.Context) (uint32, error) {
 			break
 		}
 		if left -= len(data) + 64; left < 0 {
+			h.pause()
 			if err := ctx.Err(); err != nil {
 				return 0, err
 			}
@@ -207,7 +217,7 @@ func (h *hashing) gather(ctx context.Context, at int64) error {
 	n := 0
 	h.states = make([]rec, 0, min(h.snap.tree.Len(), h.limit))
 	for it := h.snap.tree.Range("", ""); it.Next(); n++ {
-		if err := alive(ctx, n); err != nil {
+		if err := h.alive(ctx, n); err != nil {
 			return err
 		}
 		recs := it.Value().block.Load().list()
@@ -249,7 +259,7 @@ func (h *hashing) isState(key []byte, rev kv.Rev, at int64) bool {
 func (h *hashing) keepsAny(ctx context.Context) (bool, error) {
 	n := 0
 	for it := h.snap.tree.Range("", ""); it.Next(); n++ {
-		if err := alive(ctx, n); err != nil {
+		if err := h.alive(ctx, n); err != nil {
 			return false, err
 		}
 		recs := it.Value().block.Load().list()
