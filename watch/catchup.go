@@ -16,7 +16,12 @@ const handOver = 1024
 
 // addPending hands a watcher that is behind, and in no list, to the workers. mu is held.
 func (h *Hub) addPending(w *watcher) {
-	h.mu.pending.add(w, inPending)
+	s := w.stream
+	s.pending.add(w, inPending)
+	if !s.queued {
+		s.queued = true
+		h.mu.waiting = append(h.mu.waiting, s)
+	}
 	h.work.Signal()
 }
 
@@ -81,8 +86,7 @@ func (h *Hub) nextScan(p *pacer) *group {
 		}
 		h.place()
 		for len(h.mu.scans) > 0 {
-			g := h.mu.scans[0]
-			h.mu.scans = slices.Delete(h.mu.scans, 0, 1)
+			g := h.takeScan()
 			if len(g.members) == 0 {
 				continue
 			}
@@ -92,12 +96,12 @@ func (h *Hub) nextScan(p *pacer) *group {
 				p.until = time.Time{}
 			}
 			h.mu.reading = append(h.mu.reading, g)
-			if len(h.mu.scans) > 0 || len(h.mu.pending) > 0 {
+			if len(h.mu.scans) > 0 || len(h.mu.waiting) > 0 {
 				h.work.Signal()
 			}
 			return g
 		}
-		if len(h.mu.pending) == 0 {
+		if len(h.mu.waiting) == 0 {
 			h.work.Wait()
 		}
 	}
@@ -105,42 +109,47 @@ func (h *Hub) nextScan(p *pacer) *group {
 
 // place gives pending watchers to scans that are near before them, or to new ones. mu is held.
 func (h *Hub) place() {
-	n := min(len(h.mu.pending), handOver)
-	if n == 0 {
-		return
+	var some []*watcher
+	for len(some) < handOver && len(h.mu.waiting) > 0 {
+		s := h.mu.waiting[0]
+		h.mu.waiting[0] = nil
+		h.mu.waiting = h.mu.waiting[1:]
+		for range min(len(s.pending), placeAtOnce) {
+			w := s.pending[len(s.pending)-1]
+			s.pending.remove(w)
+			some = append(some, w)
+		}
+		if s.queued = len(s.pending) > 0; s.queued {
+			h.mu.waiting = append(h.mu.waiting, s)
+		}
+		s.pending.trim()
 	}
-	some := make([]*watcher, 0, n)
-	for range n {
-		w := h.mu.pending[len(h.mu.pending)-1]
-		h.mu.pending.remove(w)
-		some = append(some, w)
-	}
-	h.mu.pending.trim()
 	slices.SortFunc(some, func(a, b *watcher) int { return cmp.Compare(a.next, b.next) })
 	var g *group
 	for _, w := range some {
-		if g == nil || w.next-g.pos > h.opt.CatchUpNear {
-			g = h.scanFor(w.next)
+		if only := h.alone(w.stream); g == nil || g.only != only || w.next-g.pos > h.opt.CatchUpNear {
+			g = h.scanFor(w.next, only)
 		}
 		g.add(w)
 	}
 }
 
 // scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When
-// there are many scans, any that is before will do. mu is held.
-func (h *Hub) scanFor(next int64) *group {
+// there are many scans, any that is before will do. only is the stream that it is for, nil if it is for many.
+// mu is held.
+func (h *Hub) scanFor(next int64, only *Stream) *group {
 	var best *group
 	for _, g := range h.mu.scans {
-		if g.pos <= next && (best == nil || g.pos > best.pos) {
+		if g.only == only && g.pos <= next && (best == nil || g.pos > best.pos) {
 			best = g
 		}
 	}
-	if best != nil && (next-best.pos <= h.opt.CatchUpNear || len(h.mu.scans)+len(h.mu.reading) >= h.opt.CatchUpScans) {
+	if best != nil && (next-best.pos <= h.opt.CatchUpNear || h.crowded(only)) {
 		return best
 	}
 	g := newGroup()
 	g.pos = next
-	h.mu.scans = append(h.mu.scans, g)
+	h.addScan(g, only)
 	return g
 }
 
@@ -150,8 +159,7 @@ func (h *Hub) merge(g *group) *group {
 	near := h.opt.CatchUpNear
 	for i := 0; i < len(h.mu.scans); {
 		o := h.mu.scans[i]
-		crowded := len(h.mu.scans)+len(h.mu.reading) >= h.opt.CatchUpScans
-		if o.pos < g.pos || o.pos-g.pos > near && !crowded || min(len(o.members), len(g.members)) > handOver {
+		if o.only != g.only || o.pos < g.pos || o.pos-g.pos > near && !h.crowded(g.only) || min(len(o.members), len(g.members)) > handOver {
 			i++
 			continue
 		}
@@ -178,7 +186,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 	pos := g.pos
 	var failure error
 	var read int64
-	d.bytes = 0
+	d.bytes, d.only, d.onlyBytes = 0, g.only, 0
 	newest := h.revision()
 	if to := h.ring.published.Load(); pos <= to {
 		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes(len(g.members)))
@@ -217,6 +225,7 @@ func (h *Hub) step(d *deliverer, g *group) {
 	}
 	g.running = false
 	h.mu.reading = slices.DeleteFunc(h.mu.reading, func(o *group) bool { return o == g })
+	h.charge(g, read, d.onlyBytes)
 	if len(g.members) > 0 {
 		h.mu.scans = append(h.mu.scans, g)
 	}

@@ -21,6 +21,9 @@ type deliverer struct {
 	wake     []*Stream // to be woken
 	queued   int       // responses since the last wakeAll
 	bytes    int64     // of all responses
+	// only is the stream that a worker's scan is for, nil for several, and onlyBytes are those of its responses.
+	only      *Stream
+	onlyBytes int64
 }
 
 // stall is a watcher whose queue had no room.
@@ -190,6 +193,9 @@ func (d *deliverer) push(w *watcher, c *chunk) {
 	}
 	d.queued++
 	d.bytes += c.bytes
+	if s == d.only {
+		d.onlyBytes += c.bytes
+	}
 	w.events += int64(len(c.events))
 	w.bytes += c.bytes
 	w.quiet = false

@@ -57,6 +57,8 @@
 //	    budget, give or take one response a stream. The ring holds at most its budget, or nothing.
 //	W9. A watcher whose next is compacted before it could be read is canceled with the compact
 //	    revision: it is never silently moved on.
+//	W10. Fairness. The scans that serve one stream alone have together no more turns, by their cost,
+//	    than any scan that serves others. Of equal ones the scan that has waited longest is next.
 //
 // # Locks
 //

@@ -19,6 +19,10 @@ type group struct {
 	peak    int // greatest size of exact since it was made
 	ranges  interval.Tree[*target]
 	members list
+	// only is the stream that a scan serves, nil if it serves all those with few watchers behind; turns is what
+	// its turns have cost. Unused in the live group.
+	only  *Stream
+	turns *turns
 
 	// Guarded by Hub.mu.
 	running bool

@@ -52,9 +52,10 @@ type Hub struct {
 		gone             []*watcher
 		claimed, matched int64
 
-		pending list     // watchers that wait for a worker to give them a scan
-		scans   []*group // scans that wait for a worker, in turn
-		reading []*group // scans that workers run
+		waiting []*Stream // streams with pending watchers, in turn
+		scans   []*group  // scans that wait for a worker, those of equal cost in turn
+		reading []*group  // scans that workers run
+		spent   int64     // what the turns of a scan would have cost that had always been there
 		// restUntil is when workers that have delivered much while others wrote go on.
 		restUntil time.Time
 		seen      int64     // newest published revision when a worker looked last

@@ -113,6 +113,6 @@ func (h *Hub) skipTo(rev int64) {
 		w.stream.behind++
 	}
 	h.mu.live = newGroup()
-	h.mu.scans = append(h.mu.scans, g)
+	h.addScan(g, nil)
 	h.work.Signal()
 }

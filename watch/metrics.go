@@ -54,13 +54,13 @@ func (h *Hub) Metrics() Metrics {
 	h.mu.Lock()
 	m.Streams, m.Watchers, m.Matched = len(h.mu.streams), h.mu.watchers, h.mu.matched
 	m.Scans = len(h.mu.scans) + len(h.mu.reading)
-	lowest := h.mu.pending.lowest(h.mu.matched + 1)
+	lowest := h.mu.matched + 1
 	streams := make([]*Stream, 0, len(h.mu.streams))
 	for _, s := range h.mu.streams {
 		streams = append(streams, s)
 		m.Behind += s.behind
 		m.Parked += len(s.parked)
-		lowest = s.parked.lowest(lowest)
+		lowest = s.parked.lowest(s.pending.lowest(lowest))
 	}
 	for _, list := range [][]*group{h.mu.scans, h.mu.reading} {
 		for _, g := range list {

@@ -26,7 +26,12 @@ type Stream struct {
 	maxStart int64 // no active watcher starts later
 	maxGone  bool  // perhaps none starts then any more
 	parked   list
-	closed   bool
+	// pending are watchers that wait for a worker to give them a scan; queued: the stream is in Hub.mu.waiting.
+	pending list
+	queued  bool
+	// turns is what catch-up has cost for the scans that are the stream's alone.
+	turns  turns
+	closed bool
 	// Progress requests that wait until matched reaches askRev, and whether a tick of the progress
 	// interval waits for the matcher to be between batches. queuedAsk: the stream is in Hub.mu.asks.
 	asks      int
@@ -257,7 +262,7 @@ func (h *Hub) end(w *watcher) {
 			w.group.remove(w)
 		}
 	case inPending:
-		h.mu.pending.remove(w)
+		s.pending.remove(w)
 	case inParked:
 		s.parked.remove(w)
 		s.parked.trim()

@@ -20,8 +20,8 @@ func (h *Hub) valid() error {
 	if h.mu.matched != h.mu.claimed || h.mu.claimed != published {
 		return fmt.Errorf("matched %d, claimed %d, published %d", h.mu.matched, h.mu.claimed, published)
 	}
-	if n := len(h.mu.pending) + len(h.mu.scans) + len(h.mu.reading); n != 0 {
-		return fmt.Errorf("%d watchers pending, %d scans waiting, %d running", len(h.mu.pending), len(h.mu.scans), len(h.mu.reading))
+	if n := len(h.mu.waiting) + len(h.mu.scans) + len(h.mu.reading); n != 0 {
+		return fmt.Errorf("%d streams with watchers pending, %d scans waiting, %d running", len(h.mu.waiting), len(h.mu.scans), len(h.mu.reading))
 	}
 	if len(h.mu.asks) != 0 {
 		return fmt.Errorf("%d streams wait for progress", len(h.mu.asks))
@@ -75,6 +75,9 @@ func (s *Stream) valid() error {
 		}
 		if w.alone {
 			alone++
+		}
+		if s.queued || len(s.pending) > 0 {
+			return fmt.Errorf("%d watchers are pending", len(s.pending))
 		}
 		if w.stalled {
 			return fmt.Errorf("watcher %d is stalled outside a delivery", id)

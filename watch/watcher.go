@@ -21,7 +21,7 @@ type place uint8
 const (
 	nowhere   place = iota // canceled
 	inGroup                // watcher.group: live, or behind and being read for
-	inPending              // Hub.mu.pending: behind, waiting for a worker
+	inPending              // Stream.pending: behind, waiting for a worker
 	inParked               // Stream.parked: behind, waiting for room in the queue
 )
 
@@ -37,7 +37,7 @@ type watcher struct {
 
 	// Guarded by Hub.mu. next is read without it by whoever owns the group.
 	place    place
-	slot     int32 // in group.members, Hub.mu.pending or Stream.parked
+	slot     int32 // in group.members, Stream.pending or Stream.parked
 	inTarget int32 // in target.watchers
 	next     int64 // see doc.go; in a group, the greater of this and the group's position counts
 	group    *group
