@@ -10,8 +10,11 @@ import (
 )
 
 const (
-	// DefaultSilence is how long a connection may be open without a call before it is closed.
+	// DefaultSilence is how long a connection may be open without a call before it is closed, if there are many such.
 	DefaultSilence = time.Minute
+	// Of the limit, one sparePart may be silent for as long as it likes, but no more than mostSpare connections.
+	sparePart = 4
+	mostSpare = 256
 	// leastSilence is how long none is closed for the sake of others.
 	leastSilence = time.Second
 )
@@ -21,10 +24,12 @@ var errTooMany = errors.New("too many connections are open")
 // Limit bounds the connections of several listeners together. They cost file descriptors, of which the
 // process needs some for other things.
 //
-// A connection is silent until CallMade is called for it. A silent one is closed after a while; and when
+// A connection is silent until CallMade is called for it. So are some of clients that mean no harm, which connect to
+// every member and call one. If there are more than a few, those that are silent for a while are closed; and when
 // there is no room for a new one, the oldest silent one makes room. If there is none, the new one is closed.
 type Limit struct {
 	max     int
+	spare   int
 	silence time.Duration
 	log     *slog.Logger
 	lines   lines
@@ -41,7 +46,7 @@ func NewLimit(max int, silence time.Duration, log *slog.Logger) *Limit {
 	if silence == 0 {
 		silence = DefaultSilence
 	}
-	l := &Limit{max: max, silence: silence, log: log}
+	l := &Limit{max: max, spare: min(max/sparePart, mostSpare), silence: silence, log: log}
 	l.mu.silent = list.New()
 	return l
 }
@@ -170,9 +175,14 @@ func (c *limited) callMade() {
 	c.l.forget(c)
 }
 
-// expire closes a connection that was silent for too long.
+// expire closes a connection that was silent for too long, if there are many such.
 func (c *limited) expire() {
 	c.l.mu.Lock()
+	if c.place != nil && c.l.mu.silent.Len() <= c.l.spare {
+		c.timer.Reset(c.l.silence)
+		c.l.mu.Unlock()
+		return
+	}
 	silent := c.l.forget(c)
 	c.l.mu.Unlock()
 	if silent {

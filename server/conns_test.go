@@ -1,16 +1,59 @@
 package server
 
-import "testing"
+import (
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"vigil/portmux"
+)
 
 func TestShareConns(t *testing.T) {
 	for _, c := range []struct {
-		files          uint64
-		clients, inner int
+		files                     uint64
+		clients, members, metrics int
 	}{
-		{0, 16, 16}, {200, 34, 16}, {256, 90, 16}, {1024, 672, 96}, {20000, 13976, 1024}, {1 << 20, 785408, 1024}, {1<<64 - 1, 805305344, 1024},
+		{0, 16, 16, 8}, {200, 26, 16, 8}, {256, 82, 16, 8}, {1024, 624, 96, 48}, {20000, 13720, 1024, 256},
+		{1 << 20, 785152, 1024, 256}, {1<<64 - 1, 805305088, 1024, 256},
 	} {
-		if clients, inner := shareConns(c.files); clients != c.clients || inner != c.inner {
-			t.Errorf("of %d: %d and %d, want %d and %d", c.files, clients, inner, c.clients, c.inner)
+		if clients, members, metrics := shareConns(c.files); clients != c.clients || members != c.members || metrics != c.metrics {
+			t.Errorf("of %d: %d, %d and %d, want %d, %d and %d", c.files, clients, members, metrics, c.clients, c.members, c.metrics)
 		}
 	}
+}
+
+// TestConnectionsOfMembers: those who hold all connections to metrics, or of clients, keep no member out.
+func TestConnectionsOfMembers(t *testing.T) {
+	l := newConnLimits(slog.New(slog.DiscardHandler))
+	// Fewer than there are, so that a test can hold them all.
+	held := portmux.NewLimit(4, time.Hour, slog.New(slog.DiscardHandler))
+	for _, d := range []*door{{metrics: true}, {grpc: true}} {
+		if l.of(d) == l.members {
+			t.Fatalf("%+v takes connections of members", d)
+		}
+	}
+	l.metrics = held
+	root, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	metrics, members := l.of(&door{metrics: true}).Listener(root), l.members.Listener(root)
+	accept := func(from net.Listener) net.Conn {
+		c, err := net.Dial("tcp", root.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		s, err := from.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for range held.Max() {
+		portmux.CallMade(accept(metrics))
+	}
+	accept(members)
 }

@@ -110,7 +110,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 			return err
 		}
 		_, _, secure, _ := listenAddr(u)
-		m.peers = append(m.peers, peerListener{limits.inner.Listener(ls[0]), secure})
+		m.peers = append(m.peers, peerListener{limits.members.Listener(ls[0]), secure})
 	}
 	if err := m.openTLS(); err != nil {
 		return err
