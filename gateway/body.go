@@ -118,9 +118,15 @@ func (m *bounded) NewDecoder(r io.Reader) runtime.Decoder {
 	if !ok {
 		return dec
 	}
-	return runtime.DecoderFunc(func(v any) error {
+	return runtime.DecoderFunc(func(v any) (err error) {
+		// Of streams the messages are decoded on a goroutine that nobody else looks after.
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic in the decoder: %v", p)
+			}
+		}()
 		b.left = b.limit
-		err := dec.Decode(v)
+		err = dec.Decode(v)
 		b.decoded = true
 		return err
 	})
