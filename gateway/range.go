@@ -23,7 +23,7 @@ import (
 const (
 	rangePath = "/v3/kv/range"
 	// streamFrom is the size in bytes of an encoded answer from which it is translated key by key.
-	streamFrom = 1 << 20
+	streamFrom = 64 << 10
 )
 
 // serveRange does what is generated for other methods, but keeps a large answer in the memory in which it was

@@ -166,7 +166,10 @@ func TestLargeTxn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// While another holds memory it has to wait; before that it gives back what it had.
-	other := budget.Force(t.Context(), 1<<20)
+	other, err := budget.Force(t.Context(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan error)
 	go func() {
 		got, err := lending.ReadTxn(t.Context(), txn)
@@ -196,7 +199,9 @@ func TestLargeTxn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// And so does one whose client goes away while it waits.
-	other = budget.Force(t.Context(), 4<<20)
+	if other, err = budget.Force(t.Context(), 4<<20); err != nil {
+		t.Fatal(err)
+	}
 	defer other.Abandon()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

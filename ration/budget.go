@@ -10,8 +10,9 @@ import (
 const (
 	// PieceSize is the size of a piece in bytes.
 	PieceSize = 256 << 10
-	// FreeSize is the size in bytes up to which an answer is not counted and never waits.
-	FreeSize = 1 << 20
+	// FreeSize is the size in bytes up to which an answer is not counted and never waits. A client may have any
+	// number of calls under way, so it is not much more than what a call takes without its answer.
+	FreeSize = 64 << 10
 	// Of the limit, one reservePart is for answers of up to one smallPart.
 	reservePart = 8
 	smallPart   = 64
@@ -36,7 +37,8 @@ type Budget struct {
 		tickets uint64
 		waits   uint64
 		waited  time.Duration
-		denied  uint64 // that went away before it was their turn
+		denied  uint64    // that went away before it was their turn
+		refused time.Time // when Force was refused last
 	}
 }
 
@@ -73,11 +75,14 @@ func (b *Budget) Stats() Stats {
 	return Stats{Limit: b.limit, Held: b.mu.held, Waiting: len(b.mu.queue), Waits: b.mu.waits, GaveUp: b.mu.denied, Waited: b.mu.waited}
 }
 
+// refusedFor is how long those who were refused by Force count as waiting: they come back, or others like them.
+const refusedFor = 5 * time.Second
+
 // Waiting reports whether leases are in line for memory that anybody holds, or for that of one of some holders.
 func (b *Budget) Waiting(holders ...any) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.pressed {
+	if b.mu.pressed || time.Since(b.mu.refused) < refusedFor {
 		return true
 	}
 	for _, l := range b.mu.queue {

@@ -16,7 +16,8 @@
 // # Invariants
 //
 //  1. Leases that wait hold nothing, so no two can wait for each other.
-//  2. What is held is at most the limit, unless a single lease holds all of it or Force was used.
+//  2. What is held is at most the limit, unless a single lease holds all of it or Force was used, and then at most
+//     twice that.
 //  3. Those who wait are served in the order in which they first had to, and nobody who has not been admitted
 //     overtakes them, but for this: an eighth of the limit is kept for answers of up to a 64th of it, which
 //     do not wait for larger ones; and who waits because its own holders have their share holds up nobody else.

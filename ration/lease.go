@@ -74,13 +74,18 @@ func (b *Budget) Take(ctx context.Context, n int64) (*Lease, error) {
 	}
 }
 
-// Force makes a lease of an answer of n bytes that was built without asking. It counts from now on.
-func (b *Budget) Force(ctx context.Context, n int64) *Lease {
+// Force makes a lease of an answer of n bytes that was built without asking. It counts from now on. ErrFull if others
+// hold so much that there would be more than twice the limit.
+func (b *Budget) Force(ctx context.Context, n int64) (*Lease, error) {
 	l := &Lease{b: b, holders: holdersOf(ctx), used: n, took: true}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.mu.held > 0 && b.mu.held+n > 2*b.limit {
+		b.mu.refused = time.Now()
+		return nil, ErrFull
+	}
 	b.change(l, n)
-	return l
+	return l, nil
 }
 
 // Piece returns the next piece, of length PieceSize and with any content. expect is the size in bytes

@@ -84,12 +84,11 @@ func TestSmall(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		small := b.Lease(t.Context())
-		kept := take(t, small, FreeSize/PieceSize)
+		if err := small.Charge(FreeSize, 0); err != nil {
+			t.Fatal(err)
+		}
 		if small.Settle() || small.Held() != 0 {
 			t.Fatal("a small answer is counted")
-		}
-		for _, p := range kept {
-			small.Return(p)
 		}
 		wantHeld(t, b, MinLimit)
 		for _, p := range list {
@@ -197,7 +196,10 @@ func TestOrder(t *testing.T) {
 // TestForce: an answer that did not ask counts, and others wait for it.
 func TestForce(t *testing.T) {
 	b := newBudget(t, MinLimit)
-	f := b.Force(t.Context(), 3*MinLimit)
+	f, err := b.Force(t.Context(), 3*MinLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
 	wantHeld(t, b, 3*MinLimit)
 	l := b.Lease(t.Context())
 	if _, err := pieces(l, 5, 0); err != ErrFull {
@@ -205,6 +207,13 @@ func TestForce(t *testing.T) {
 	}
 	f.Sent(MinLimit)
 	wantHeld(t, b, 2*MinLimit)
+	// No more than twice the limit, and who was refused counts as one who waits.
+	if _, err := b.Force(t.Context(), 1); err != ErrFull {
+		t.Errorf("more than twice the limit: %v", err)
+	}
+	if !b.Waiting() {
+		t.Error("who was refused does not count")
+	}
 	f.Abandon()
 	f.Sent(MinLimit)
 	f.Abandon()

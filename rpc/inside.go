@@ -152,7 +152,9 @@ func (in *Inside) answered(ctx context.Context, data mem.BufferSlice, into any) 
 	if !ok {
 		return release, status.Errorf(codes.Internal, "an answer into %T", into)
 	}
-	release = in.keep(ctx, int64(data.Len()))
+	if release, err = in.keep(ctx, int64(data.Len())); err != nil {
+		return release, err
+	}
 	if err := proto.Unmarshal(data.Materialize(), m); err != nil {
 		return release, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
@@ -163,22 +165,26 @@ func (in *Inside) answered(ctx context.Context, data mem.BufferSlice, into any) 
 const copies = 4
 
 // keep counts the memory of a large answer that is decoded, until release is called or the caller's context ends.
-func (in *Inside) keep(ctx context.Context, n int64) (release func()) {
+func (in *Inside) keep(ctx context.Context, n int64) (release func(), err error) {
 	svc := in.s.svc
 	if n <= ration.FreeSize || svc.cfg.Ranges == nil {
-		return func() {}
+		return func() {}, nil
 	}
 	if c, ok := ctx.Value(readerKey{}).(*client); ok {
 		ctx = peer.NewContext(ctx, &peer.Peer{Addr: clientAddr{insideAddr{}, c}})
 	}
-	out := svc.depart(ctx, forced{svc.cfg.Ranges.Force(svc.held(ctx), copies*n)})
+	lease, err := svc.cfg.Ranges.Force(svc.held(ctx), copies*n)
+	if err != nil {
+		return func() {}, svc.dropped(ctx, n)
+	}
+	out := svc.depart(ctx, forced{lease})
 	lost := func() { out.flight.lost() } // refers to out, which must not be collected before
 	stop := context.AfterFunc(ctx, lost)
 	return func() {
 		if stop() {
 			lost()
 		}
-	}
+	}, nil
 }
 
 // insideHeader is what the transport puts before an answer.

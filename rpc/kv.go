@@ -62,7 +62,7 @@ func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, 
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return &wire.PutResponse{Header: s.header(res.Revision), Result: res}, nil
+	return s.weigh(ctx, &wire.PutResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKV))
 }
 
 func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest) (wire.Encoder, error) {
@@ -76,7 +76,7 @@ func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return s.weigh(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf)), nil
+	return s.weigh(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf))
 }
 
 func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, error) {
@@ -98,7 +98,7 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 	if s.lent(ctx, ranges...) {
 		return m, nil
 	}
-	return s.weigh(ctx, m, bytes), nil
+	return s.weigh(ctx, m, bytes)
 }
 
 func (s *service) kvCompact(ctx context.Context, r *wire.CompactionRequest) (wire.Encoder, error) {

@@ -186,11 +186,22 @@ func (f forced) Return(b *[]byte) {
 }
 
 // weigh counts an answer that holds that many bytes of records in buffers of its own.
-func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) wire.Encoder {
+func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.Encoder, error) {
 	if bytes <= ration.FreeSize || s.cfg.Ranges == nil {
-		return m
+		return m, nil
 	}
-	return &heavy{m, s.depart(ctx, forced{s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))})}
+	lease, err := s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))
+	if err != nil {
+		return nil, s.dropped(ctx, int64(bytes))
+	}
+	return &heavy{m, s.depart(ctx, forced{lease})}, nil
+}
+
+// dropped is the status of a call whose answer of n bytes is dropped because answers that clients do not take have too
+// much memory already. What it asked for may have been done.
+func (s *service) dropped(ctx context.Context, n int64) error {
+	s.log.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", remote(ctx), "answer bytes", n)
+	return statusOf(kv.ErrTimeout)
 }
 
 // reserve waits for the memory of an answer of about n bytes that is to be built of messages which are generated. What

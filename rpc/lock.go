@@ -81,7 +81,11 @@ func (l line) lock(ctx context.Context, key []byte, lease int64) (revision int64
 		l.leave(ctx, &candidate{key: key, rev: created})
 		return 0, err
 	}
-	if got.KVs.Len() == 0 {
+	record, err := l.svc.firstKV(got) // which gives its memory back
+	if err != nil {
+		return 0, err
+	}
+	if record == nil {
 		return 0, errSessionExpired
 	}
 	return got.Revision, nil

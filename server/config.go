@@ -120,7 +120,7 @@ type Config struct {
 	MaxTxnOps int
 	// MaxRequestBytes is the largest request, default 1.5 MiB.
 	MaxRequestBytes int
-	// MaxRangeBytesInFlight is the memory, in bytes, that results of more than 1 MiB may take together
+	// MaxRangeBytesInFlight is the memory, in bytes, that results of more than 64 KiB may take together
 	// while they are made and sent; those for which there is no room wait. A single result that is
 	// larger has all of it for itself. Default 256 MiB, at least 4 MiB.
 	MaxRangeBytesInFlight int64

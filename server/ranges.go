@@ -15,7 +15,7 @@ var rangeMetrics = []struct {
 	kind  prometheus.ValueType
 	value func(*ration.Stats) float64
 }{
-	{rangeDesc("bytes_in_flight", "Memory of results of more than 1 MiB that are being made or sent."),
+	{rangeDesc("bytes_in_flight", "Memory of results of more than 64 KiB that are being made or sent."),
 		prometheus.GaugeValue, func(s *ration.Stats) float64 { return float64(s.Held) }},
 	{rangeDesc("bytes_in_flight_limit", "What these results may take together, --max-range-bytes-in-flight."),
 		prometheus.GaugeValue, func(s *ration.Stats) float64 { return float64(s.Limit) }},
