@@ -233,7 +233,7 @@ func (s *State) check(c Change) error {
 }
 
 func (s *State) checkStarted(c Change) error {
-	if c.Strict && !s.EnoughStarted(c) {
+	if c.Strict && !s.enoughStarted(c, (*Member).served) {
 		return ErrNotEnoughStarted
 	}
 	return nil
@@ -251,9 +251,16 @@ func CheckClientURLs(urls []string) error {
 // with depends on how each member has found the others.
 func (m *Member) served() bool { return m.Level != 0 || len(m.ClientURLs) > 0 }
 
-// EnoughStarted reports whether a quorum of the voters after a change would have been started once. Changes
+// EnoughNamed reports whether a change may be proposed: whether a quorum of the voters after it would have a name, or
+// have been started. It is weaker than what holds when the change is applied. Like etcd, it leaves first members that
+// have not started to the check of connections, whose error says more.
+func (s *State) EnoughNamed(c Change) bool {
+	return s.enoughStarted(c, func(m *Member) bool { return m.Name != "" || m.served() })
+}
+
+// enoughStarted reports whether a quorum of the voters after a change would count as started. Changes
 // that leave the voters alone pass, and so does the second voter of a cluster of one.
-func (s *State) EnoughStarted(c Change) bool {
+func (s *State) enoughStarted(c Change, counts func(*Member) bool) bool {
 	voters, started := 0, 0
 	for _, m := range s.members {
 		removed := c.Op == Remove && m.ID == c.Member.ID
@@ -266,7 +273,7 @@ func (s *State) EnoughStarted(c Change) bool {
 		if !removed {
 			voters++
 		}
-		if !removed && m.served() {
+		if !removed && counts(&m) {
 			started++
 		}
 	}

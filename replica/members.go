@@ -171,7 +171,7 @@ func (r *Replica) limited(c cluster.Change) cluster.Change {
 // with it is found out when it is applied: the membership here may be old.
 func (r *Replica) refuseEarly(c cluster.Change) error {
 	members := r.members.Load()
-	if c.Strict && !members.EnoughStarted(c) {
+	if c.Strict && !members.EnoughNamed(c) {
 		return r.refused(opNames[c.Op], c.Member.ID, kv.ErrNotEnoughStarted)
 	}
 	if _, _, err := members.Change(c); errors.Is(err, cluster.ErrTooManyLearners) {
