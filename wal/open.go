@@ -441,7 +441,7 @@ func (p *opening) keepSpares() error {
 			err = s.file.Preallocate(size)
 			if err == nil {
 				s.size = size
-				w.spares.mu.files = append(w.spares.mu.files, s)
+				w.spares.keep(append(w.spares.mu.files, s))
 				next++
 				continue
 			}

@@ -20,6 +20,8 @@ type spares struct {
 	o *Options
 	// size is that of the spares to be made.
 	size atomic.Int64
+	// ready is len(mu.files), for readers that must not wait for a disk.
+	ready atomic.Int64
 
 	// mu is held across the I/O that makes a spare, so that ids are given out in order.
 	mu struct {
@@ -43,7 +45,7 @@ func (p *spares) take() (*segment, error) {
 		}
 	}
 	s := p.mu.files[0]
-	p.mu.files = p.mu.files[1:]
+	p.keep(p.mu.files[1:])
 	return s, nil
 }
 
@@ -79,7 +81,7 @@ func (p *spares) make() (err error) {
 		_ = p.o.FS.Remove(path)
 		return err
 	}
-	p.mu.files = append(p.mu.files, newSegment(p.o, p.mu.next, file, size))
+	p.keep(append(p.mu.files, newSegment(p.o, p.mu.next, file, size)))
 	p.mu.next++
 	return nil
 }
@@ -152,7 +154,7 @@ func (p *spares) settleNames() error {
 	}
 	p.mu.changed = false
 	if p.mu.renaming != nil {
-		p.mu.files = append(p.mu.files, p.mu.renaming)
+		p.keep(append(p.mu.files, p.mu.renaming))
 		p.mu.renaming = nil
 	}
 	return nil
@@ -169,11 +171,13 @@ func (p *spares) syncDir() error {
 	return err
 }
 
-func (p *spares) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.mu.files)
+// keep replaces the spares that are ready. mu is held.
+func (p *spares) keep(files []*segment) {
+	p.mu.files = files
+	p.ready.Store(int64(len(files)))
 }
+
+func (p *spares) count() int { return int(p.ready.Load()) }
 
 func (p *spares) close() error {
 	p.mu.Lock()
@@ -185,6 +189,7 @@ func (p *spares) close() error {
 	for _, s := range p.mu.files {
 		errs = append(errs, s.release())
 	}
-	p.mu.files, p.mu.renaming = nil, nil
+	p.keep(nil)
+	p.mu.renaming = nil
 	return errors.Join(errs...)
 }
