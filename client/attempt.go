@@ -24,6 +24,7 @@ type attempts struct {
 	room   *outgoing
 	pass   *pass
 	at     *member // of the last attempt
+	turns  uint64  // of at when it was chosen
 	avoid  *member
 	n      int
 	renews int
@@ -94,7 +95,7 @@ func (a *attempts) next(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return nil, a.local(ctx, err)
 	}
-	a.at = at
+	a.at, a.turns = at, at.turns.Load()
 	a.n++
 	md := a.pass.plain
 	if a.m.leader {

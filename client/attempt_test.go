@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -627,5 +628,90 @@ func TestReadiness(t *testing.T) {
 				t.Fatalf("services %q: %v, at %s", services, err, c.Member())
 			}
 		}
+	}
+}
+
+// TestLeavesWhileOpening: a watch leaves a member that turned sick while its stream was being opened.
+func TestLeavesWhileOpening(t *testing.T) {
+	serve := func() *fake {
+		f := &fake{health: health.NewServer(), watch: func(s *fakeStream) error {
+			id := s.creates(1)[0].GetWatchId()
+			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(2)}); err != nil {
+				return err
+			}
+			return s.hold()
+		}}
+		f.health.SetServingStatus("readiness", healthpb.HealthCheckResponse_SERVING)
+		return start(t, f)
+	}
+	fakes := map[string]*fake{}
+	for range 2 {
+		f := serve()
+		fakes[f.addr] = f
+	}
+	opening, opened := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	sick, connected := make(chan string, 10), make(chan string, 10)
+	cfg := client.Config{DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			s, err := streamer(ctx, desc, cc, method, opts...)
+			if strings.HasSuffix(method, "/Watch") && strings.Contains(method, "etcdserverpb") {
+				once.Do(func() {
+					close(opening)
+					<-opened
+				})
+			}
+			return s, err
+		})}, Hooks: client.Hooks{
+		Member: func(name string, s client.MemberState, _ error) {
+			if s == client.MemberSick {
+				sick <- name
+			}
+		},
+		Watch: func(w client.WatchChange) {
+			if w.Kind == client.WatchConnected {
+				connected <- w.Member
+			}
+		}}}
+	for addr := range fakes {
+		cfg.Endpoints = append(cfg.Endpoints, addr)
+	}
+	c := open(t, cfg)
+	w := c.Watch(limited(t), "k")
+	defer w.Close()
+	<-opening
+	first := c.Member()
+	fakes[first].health.SetServingStatus("readiness", healthpb.HealthCheckResponse_NOT_SERVING)
+	if name := <-sick; name != first {
+		t.Fatalf("%s is sick, not %s", name, first)
+	}
+	close(opened)
+	for {
+		select {
+		case where := <-connected:
+			if where != first {
+				return
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the watch stays at the sick member")
+		}
+	}
+}
+
+// TestOneConnection: a client that has looked for another member, and found none, keeps one connection.
+func TestOneConnection(t *testing.T) {
+	var calls atomic.Int64
+	f := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+		if calls.Add(1) == 1 {
+			return nil, rpctypes.ErrGRPCRequestTooManyRequests
+		}
+		return &pb.PutResponse{Header: at(2)}, nil
+	}})
+	c := open(t, client.Config{Endpoints: []string{f.addr, "127.0.0.1:1", "127.0.0.1:2"}})
+	if _, err := c.Put(t.Context(), "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := client.Wanted(c); n != 1 {
+		t.Errorf("%d members are wanted", n)
 	}
 }

@@ -45,7 +45,7 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 			return false, err
 		}
 		at := k.at.at
-		forget := at.onLeave(func() {
+		forget := at.onLeave(k.at.turns, func() {
 			if c.pin == nil && (!at.listed.Load() || c.core.pool.size() > 1) {
 				cancel(errLeft)
 			}

@@ -47,6 +47,7 @@ type member struct {
 	suspect  atomic.Bool   // see suspectFor
 	pinned   atomic.Bool   // a client made by At uses it
 	noStream atomic.Bool   // it has no RangeStream
+	turns    atomic.Uint64 // how often streams were to go elsewhere
 	mu       struct {
 		sync.Mutex
 		err    error
@@ -193,12 +194,12 @@ func (m *member) set(s MemberState, err error) {
 }
 
 // onLeave has f called when streams should leave the member: it turns sick, is not among the endpoints any more, or
-// the preferred one is back. The function it returns ends that.
-func (m *member) onLeave(f func()) (forget func()) {
+// the preferred one is back, now or since turns was read. The function it returns ends that.
+func (m *member) onLeave(turns uint64, f func()) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.leave[&f] = struct{}{}
-	if !m.listed.Load() {
+	if !m.listed.Load() || m.turns.Load() != turns {
 		f()
 	}
 	return func() {
@@ -211,6 +212,7 @@ func (m *member) onLeave(f func()) (forget func()) {
 func (m *member) left() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.turns.Add(1)
 	for f := range m.mu.leave {
 		(*f)()
 	}

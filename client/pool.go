@@ -257,11 +257,12 @@ func best(list []*member, avoid *member) (m *member, good bool) {
 
 // use makes m the current member and lets go of the others.
 func (p *pool) use(m *member) {
-	if old := p.current.Swap(m); old == m {
-		return
+	if old := p.current.Swap(m); old != m {
+		p.core.cfg.Logger.Info("using member", "endpoint", m.name)
+		p.begin(m)
+	} else if !m.usable() {
+		return // another one is still wanted
 	}
-	p.core.cfg.Logger.Info("using member", "endpoint", m.name)
-	p.begin(m)
 	list, _ := p.list()
 	for _, o := range list {
 		if o != m && !o.pinned.Load() {

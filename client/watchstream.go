@@ -228,7 +228,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 		return false, nil, err
 	}
 	if s.c.pin == nil {
-		defer a.at.onLeave(func() {
+		defer a.at.onLeave(a.turns, func() {
 			if !a.at.listed.Load() || s.members() > 1 {
 				cancel(errLeft)
 			}
