@@ -407,7 +407,7 @@ func TestWrongFiles(t *testing.T) {
 	for _, n := range names {
 		size := len(files[n])
 		for _, at := range append(seq(0, size, stride), 1, 63, 64, 4095, 4096, size-1) {
-			if at < size {
+			if at >= 0 && at < size {
 				c := files.clone()
 				c[n] = c[n][:at]
 				try("cut", fmt.Sprintf("%s cut to %d of %d bytes", n, at, size), c)
