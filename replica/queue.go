@@ -79,10 +79,10 @@ func newQueue(c *Config, member uint64) *queue {
 	return q
 }
 
-// add puts a request into the group that is being filled. The request adds cost bytes to the store; left
-// returns the room for that and all that is waiting. wake says that the raft goroutine may not know that
+// add puts a request into the group that is being filled. The request adds cost bytes to the store; room
+// reports whether there is room for that and all that is waiting. wake says that the raft goroutine may not know that
 // there is a group.
-func (q *queue) add(r *fsm.Request, w *waiter, cost int64, left func() int64) (wake bool, err error) {
+func (q *queue) add(r *fsm.Request, w *waiter, cost int64, room func(int64) bool) (wake bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
@@ -102,7 +102,7 @@ func (q *queue) add(r *fsm.Request, w *waiter, cost int64, left func() int64) (w
 	case err != nil:
 	case size > q.maxRequest && fromClient(r):
 		err = kv.ErrRequestTooLarge
-	case cost > 0 && q.mu.cost+cost > left():
+	case cost > 0 && !room(q.mu.cost+cost):
 		err = kv.ErrNoSpace
 	case q.mu.bytes+int64(size) > q.maxPending:
 		err = kv.ErrTooManyRequests

@@ -125,7 +125,7 @@ func (l *errnoLife) run() (err error) {
 				return err
 			}
 		case 25:
-			l.r.Reclaim()
+			step = func() error { return l.r.Reclaim(ctx) }
 		case 30:
 			n := 0
 			step = func() error {

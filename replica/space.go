@@ -29,8 +29,6 @@ const (
 
 // space is what the member knows about its room.
 type space struct {
-	// over says that the live bytes of the store have reached the quota.
-	over atomic.Bool
 	// trim is the compact revision that the store must be brought to before its live bytes count after a
 	// start: math.MaxInt64 until it is known, 0 once they count. Stored by the keeper.
 	trim atomic.Int64
@@ -38,6 +36,8 @@ type space struct {
 	sample atomic.Pointer[sizeSample]
 	// crossing is the size of live data when a request was last refused because it would cross the quota.
 	crossing atomic.Int64
+	// refusal is there while requests that were refused for it wait for the guard to raise the alarm.
+	refusal atomic.Pointer[refusal]
 	// wake has room for one: the guard has something to do.
 	wake chan struct{}
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
@@ -51,6 +51,9 @@ type space struct {
 	scrubbed, rounds atomic.Uint64
 }
 
+// refusal is that of requests which would cross the quota. done is closed when the alarm was raised, or could not be.
+type refusal struct{ done chan struct{} }
+
 func (s *space) init() {
 	s.wake = make(chan struct{}, 1)
 	s.damage = make(chan error, 1)
@@ -62,17 +65,19 @@ func (s *space) init() {
 func (r *Replica) sampleSpace() {
 	log, due := r.now().log, false
 	if r.counted() {
-		live := r.sampleSize(log).live
-		r.space.over.Store(r.cfg.QuotaBytes > 0 && live >= r.cfg.QuotaBytes)
-		due = r.alarmDue(live) != nil
+		due = r.alarmDue(r.sampleSize(log).live, false) != nil
 	}
 	// Asking makes the store try again to allocate.
 	_ = log.Room()
 	if r.raftLog.Room() != nil || due {
-		select {
-		case r.space.wake <- struct{}{}:
-		default:
-		}
+		r.wakeGuard()
+	}
+}
+
+func (r *Replica) wakeGuard() {
+	select {
+	case r.space.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -113,28 +118,55 @@ func (r *Replica) sampleSize(log *history.Log) *sizeSample {
 	return s
 }
 
+// quotaHolds reports whether the quota has room for n bytes. Nothing is refused by the sample of a tick: what compaction
+// has freed since then counts.
+func (r *Replica) quotaHolds(n int64) bool {
+	return n <= r.quotaLeft(false) || n <= r.quotaLeft(true)
+}
+
 // quotaLeft returns how many bytes may be added before the quota is reached. What was written since the last
-// tick counts in full.
-func (r *Replica) quotaLeft() int64 {
+// sample counts in full.
+func (r *Replica) quotaLeft(fresh bool) int64 {
 	if r.cfg.QuotaBytes <= 0 {
 		return math.MaxInt64
 	}
 	// A batch that is committed meanwhile counts twice, and not never.
 	applying := r.queue.applying.Load()
-	if store := r.now().store; r.space.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision() {
+	if r.untrimmed() {
 		return r.cfg.QuotaBytes - applying // what the store holds does not count yet
 	}
 	log, s := r.now().log, r.space.sample.Load()
-	if s == nil || s.log != log {
+	if fresh || s == nil || s.log != log {
 		s = r.sampleSize(log)
 	}
 	return r.cfg.QuotaBytes - s.live - (log.Appended() - s.appended) - applying
 }
 
-// noteCrossing notes that a request was refused for the quota.
-func (r *Replica) noteCrossing() {
+// untrimmed reports whether the live bytes of the store do not count for the quota yet; see counted.
+func (r *Replica) untrimmed() bool {
+	store := r.now().store
+	return r.space.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision()
+}
+
+// awaitAlarm has the alarm raised for a request that the quota has no room for, and returns when that was done or
+// tried: a client that was refused finds the alarm.
+func (r *Replica) awaitAlarm(ctx context.Context) {
 	_, live := r.now().log.Size()
 	r.space.crossing.Store(live)
+	fresh := &refusal{done: make(chan struct{})}
+	s := fresh
+	for !r.space.refusal.CompareAndSwap(nil, fresh) {
+		if s = r.space.refusal.Load(); s != nil {
+			break
+		}
+		s = fresh
+	}
+	r.wakeGuard()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	case <-r.stopping:
+	}
 }
 
 // room returns why there is no room for what adds to the store, but for what is kept for requests that give
@@ -164,23 +196,29 @@ func firstShortage(errs ...error) error {
 	return nil
 }
 
-// alarmDue returns the change that the alarm for want of space needs, nil for none.
-func (r *Replica) alarmDue(live int64) *kv.AlarmChange {
+// alarmDue returns the change that the alarm for want of space needs, nil for none; refused says that a request was
+// refused because it would cross the quota. A member whose data have grown to the quota without a refusal, by what
+// others wrote, raises the alarm only if no other member has: writes are stopped by any. The alarm is cleared when the
+// data have really become less, and not because the request that was refused was large.
+func (r *Replica) alarmDue(live int64, refused bool) *kv.AlarmChange {
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
 	quota := r.cfg.QuotaBytes
-	// The last bytes below the quota are never used if requests are larger. Below the size at which the alarm is
-	// cleared it is not raised: one request was too large, others are not.
 	full := quota
-	if at := r.space.crossing.Load(); at >= quota/100*clearPercent {
+	if at := r.space.crossing.Load(); at > 0 {
 		full = min(full, at)
 	}
 	switch raised := r.alarmed(own); {
-	case !raised && quota > 0 && live >= full:
+	case !raised && quota > 0 && (refused || live >= quota && !r.anyNoSpace()):
 		return &kv.AlarmChange{Alarm: own}
-	case raised && (quota <= 0 || live < quota/100*clearPercent):
+	case raised && (quota <= 0 || live < full/100*clearPercent):
 		return &kv.AlarmChange{Alarm: own, Clear: true}
 	}
 	return nil
+}
+
+// anyNoSpace reports whether any member has raised the alarm for want of space.
+func (r *Replica) anyNoSpace() bool {
+	return slices.ContainsFunc(r.ActiveAlarms(), func(a kv.Alarm) bool { return a.Type == kv.AlarmNoSpace })
 }
 
 func (r *Replica) alarmed(a kv.Alarm) bool {
@@ -203,6 +241,14 @@ func (r *Replica) guard(ctx context.Context) {
 			corrupt = true
 		case <-r.space.wake:
 		}
+		refusal := r.space.refusal.Swap(nil)
+		_, live := r.now().log.Size()
+		if c := r.alarmDue(live, refusal != nil); c != nil && (refusal != nil || r.space.trim.Load() == 0) {
+			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
+		}
+		if refusal != nil {
+			close(refusal.done)
+		}
 		if r.raftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
 			if r.raftLog.PrepareSpare() != nil {
 				// A segment that nobody needs any more does as well.
@@ -212,10 +258,6 @@ func (r *Replica) guard(ctx context.Context) {
 				}
 			}
 			prepared = time.Now()
-		}
-		_, live := r.now().log.Size()
-		if c := r.alarmDue(live); c != nil && r.space.trim.Load() == 0 {
-			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
 		}
 		if corrupt {
 			own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}

@@ -53,7 +53,9 @@ func TestQuota(t *testing.T) {
 	if n := fillTo(t, r, kv.ErrNoSpace); n < 300 {
 		t.Errorf("refused after %d puts", n)
 	}
-	await(t, "the alarm", func() bool { return len(r.ActiveAlarms()) == 1 && r.ActiveAlarms()[0] == own })
+	if list := r.ActiveAlarms(); len(list) != 1 || list[0] != own {
+		t.Errorf("a put was refused, and the alarms are %v", list)
+	}
 	// The put that was refused would have crossed the quota. Tables come when a segment is sealed.
 	if got := r.Status().InUse; got > c.QuotaBytes+c.QuotaBytes/20 || got < c.QuotaBytes-400 {
 		t.Errorf("%d bytes are live, the quota is %d", got, c.QuotaBytes)
@@ -79,7 +81,9 @@ func TestQuota(t *testing.T) {
 	if n := fillTo(t, r, kv.ErrNoSpace); n > 1 {
 		t.Errorf("refused after %d puts", n)
 	}
-	await(t, "the alarm again", func() bool { return r.alarmed(own) })
+	if !r.alarmed(own) {
+		t.Error("a put was refused again, and there is no alarm")
+	}
 
 	// A little less is not enough, much less is.
 	if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}); err != nil {
@@ -126,6 +130,17 @@ func TestQuotaCountsRequests(t *testing.T) {
 			t.Errorf("%s as large as the quota: %v", what, err)
 		}
 	}
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
+	for range 3 { // it does not clear itself: the data have not become less
+		r.sampleSpace()
+		if !r.alarmed(own) {
+			t.Error("no alarm of the requests that were refused")
+		}
+		time.Sleep(r.cfg.TickInterval)
+	}
+	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+		t.Fatal(err)
+	}
 	mustPut(t, r, "small", "1") // there is room for others
 	var wg sync.WaitGroup
 	var refused atomic.Int64
@@ -144,34 +159,40 @@ func TestQuotaCountsRequests(t *testing.T) {
 	if live := r.Status().InUse; live > c.QuotaBytes+c.QuotaBytes/20 || live < c.QuotaBytes-50_000 || refused.Load() == 0 {
 		t.Errorf("%d bytes are live, %d requests were refused", live, refused.Load())
 	}
-	fillTo(t, r, kv.ErrNoSpace)
-	await(t, "the alarm", func() bool { return len(r.ActiveAlarms()) == 1 })
+	if !r.alarmed(own) {
+		t.Error("requests were refused, and there is no alarm")
+	}
 }
 
-// The hysteresis, without a clock: raised at the quota, cleared below nine tenths of it, and neither
-// in between.
+// When the alarm is raised and cleared, without a clock: by a refusal or at the quota, cleared below nine tenths of what
+// there was then, and neither in between.
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
 	r.consistency.init()
 	r.members.Store(&cluster.State{})
-	own := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}
+	own, other := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}, kv.Alarm{MemberID: 2, Type: kv.AlarmNoSpace}
 	for _, c := range []struct {
-		quota, live int64
-		raised      bool
-		want        string
+		quota, live, crossing int64
+		refused               bool
+		raised                []kv.Alarm
+		want                  string
 	}{
-		{1000, 999, false, ""}, {1000, 1000, false, "raise"}, {1000, 5000, true, ""},
-		{1000, 900, true, ""}, {1000, 899, true, "clear"}, {1000, 899, false, ""},
-		{0, 1 << 40, false, ""}, {0, 1 << 40, true, "clear"}, {-1, 0, true, "clear"},
+		{1000, 999, 0, false, nil, ""}, {1000, 1000, 0, false, nil, "raise"}, {1000, 5000, 0, false, []kv.Alarm{own}, ""},
+		{1000, 900, 0, false, []kv.Alarm{own}, ""}, {1000, 899, 0, false, []kv.Alarm{own}, "clear"}, {1000, 899, 0, false, nil, ""},
+		{0, 1 << 40, 0, false, nil, ""}, {0, 1 << 40, 0, false, []kv.Alarm{own}, "clear"}, {-1, 0, 0, false, []kv.Alarm{own}, "clear"},
+		// With the alarm of another member there are no puts any more, but for those under way.
+		{1000, 1000, 0, false, []kv.Alarm{other}, ""}, {1000, 899, 0, false, []kv.Alarm{other, own}, "clear"},
+		// Any refusal raises it, and what was refused at less than nine tenths must become less than that.
+		{1000, 950, 950, true, nil, "raise"}, {1000, 300, 300, true, nil, "raise"}, {1000, 300, 300, true, []kv.Alarm{own}, ""},
+		{1000, 300, 300, false, []kv.Alarm{own}, ""}, {1000, 269, 300, false, []kv.Alarm{own}, "clear"}, {1000, 899, 5000, false, []kv.Alarm{own}, "clear"},
+		// Disarmed by hand, it waits for the next refusal.
+		{1000, 950, 950, false, nil, ""},
 	} {
 		r.cfg.QuotaBytes = c.quota
-		list := []kv.Alarm{{MemberID: 2, Type: kv.AlarmNoSpace}, {MemberID: 3, Type: kv.AlarmCorrupt}}
-		if c.raised {
-			list = []kv.Alarm{list[0], own, list[1]}
-		}
-		r.storeAlarms(list)
+		r.space.crossing.Store(c.crossing)
+		r.storeAlarms(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
 		got := ""
-		if ch := r.alarmDue(c.live); ch != nil {
+		if ch := r.alarmDue(c.live, c.refused); ch != nil {
 			if got = "raise"; ch.Clear {
 				got = "clear"
 			}
@@ -411,7 +432,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	}
 	for range 10 {
 		r.sampleSpace()
-		if r.space.over.Load() || len(r.ActiveAlarms()) > 0 {
+		if !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
 			t.Fatal("what is still to be counted stops the cluster")
 		}
 	}
@@ -421,7 +442,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	}
 	await(t, "the figure to count", func() bool { return r.space.trim.Load() == 0 })
 	r.sampleSpace()
-	if live := r.Status().InUse; live >= c.QuotaBytes || r.space.over.Load() || len(r.ActiveAlarms()) > 0 {
-		t.Errorf("%d bytes are live, over %v, alarms %v", live, r.space.over.Load(), r.ActiveAlarms())
+	if live := r.Status().InUse; live >= c.QuotaBytes || !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
+		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.quotaLeft(true), r.ActiveAlarms())
 	}
 }

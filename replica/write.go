@@ -70,9 +70,15 @@ func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.Comp
 	return res.Compact, err
 }
 
-// Reclaim asks for the disk space of everything that compaction has made needless, and returns. It is
-// this member's alone.
-func (r *Replica) Reclaim() { r.now().store.Reclaim() }
+// Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts as
+// free: the space itself comes back in the background. It is this member's alone. Errors: those of ctx, kv.ErrStopped.
+func (r *Replica) Reclaim(ctx context.Context) error {
+	_, err := onHome(ctx, r, func(h *home) (struct{}, error) {
+		h.store.Reclaim()
+		return struct{}{}, h.store.WaitTrimmed(ctx, h.store.CompactRevision())
+	})
+	return err
+}
 
 // setAttributes tells the cluster what the member is called and where clients reach it.
 func (r *Replica) setAttributes(ctx context.Context) error {
@@ -110,12 +116,12 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)
 	cost := req.Cost()
-	wake, err := r.queue.add(req, w, cost, r.quotaLeft)
+	wake, err := r.queue.add(req, w, cost, r.quotaHolds)
 	if err != nil {
-		if errors.Is(err, kv.ErrNoSpace) {
-			r.noteCrossing()
-		}
 		r.queue.waiters.Put(w)
+		if errors.Is(err, kv.ErrNoSpace) {
+			r.awaitAlarm(ctx)
+		}
 		return fsm.Result{}, err
 	}
 	if wake {
@@ -165,14 +171,8 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 		return kv.ErrNoSpace
 	}
 	short := r.room()
-	if req.Grows() {
-		if r.space.over.Load() {
-			return kv.ErrNoSpace
-		}
+	if short == nil || req.Grows() {
 		return short
-	}
-	if short == nil {
-		return nil
 	}
 	// What gives space back goes on, out of what is kept for it.
 	return r.roomToFree()

@@ -59,11 +59,11 @@ func (c *constant) Compact(context.Context, *kv.CompactRequest) (*kv.CompactResu
 func (c *constant) Header() kv.Header {
 	return kv.Header{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Revision: 1 << 20, Term: 2}
 }
-func (c *constant) Leader() uint64  { return 1 }
-func (c *constant) IsLearner() bool { return false }
-func (c *constant) Trusted() bool   { return true }
-func (c *constant) Reclaim()        {}
-func (c *constant) Status() Status  { return Status{} }
+func (c *constant) Leader() uint64                { return 1 }
+func (c *constant) IsLearner() bool               { return false }
+func (c *constant) Trusted() bool                 { return true }
+func (c *constant) Reclaim(context.Context) error { return nil }
+func (c *constant) Status() Status                { return Status{} }
 func (c *constant) Members(context.Context, bool) ([]MemberInfo, error) {
 	return nil, nil
 }

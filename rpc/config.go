@@ -54,8 +54,9 @@ type Member interface {
 	// majority.
 	Trusted() bool
 	Status() Status
-	// Reclaim asks for the disk space of everything that compaction has made needless.
-	Reclaim()
+	// Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts
+	// as free.
+	Reclaim(ctx context.Context) error
 	// Members lists the cluster; if linearizable, as of a moment after the call began.
 	Members(ctx context.Context, linearizable bool) ([]MemberInfo, error)
 }

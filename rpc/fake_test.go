@@ -230,7 +230,10 @@ func (f *fakeMember) Header() kv.Header {
 func (f *fakeMember) Leader() uint64  { return f.leader.Load() }
 func (f *fakeMember) IsLearner() bool { return f.learner.Load() }
 func (f *fakeMember) Trusted() bool   { return !f.untrusted.Load() }
-func (f *fakeMember) Reclaim()        { f.reclaimed.Add(1) }
+func (f *fakeMember) Reclaim(context.Context) error {
+	f.reclaimed.Add(1)
+	return nil
+}
 
 func (f *fakeMember) Status() Status {
 	return Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,

@@ -18,10 +18,10 @@ type memberView struct {
 	cfg     *Config
 }
 
-func (v *memberView) Header() kv.Header { return v.replica.Header() }
-func (v *memberView) Reclaim()          { v.replica.Reclaim() }
-func (v *memberView) Leader() uint64    { return v.replica.Status().Leader }
-func (v *memberView) IsLearner() bool   { return v.replica.Status().Learner }
+func (v *memberView) Header() kv.Header                 { return v.replica.Header() }
+func (v *memberView) Reclaim(ctx context.Context) error { return v.replica.Reclaim(ctx) }
+func (v *memberView) Leader() uint64                    { return v.replica.Status().Leader }
+func (v *memberView) IsLearner() bool                   { return v.replica.Status().Learner }
 
 // Trusted implements rpc.Member.
 func (v *memberView) Trusted() bool {
