@@ -143,7 +143,9 @@ func (n *Node) configured(cs *raftpb.ConfState) {
 // propose hands waiting proposals to raft as far as there is room in flight.
 func (n *Node) propose() (any bool) {
 	r := &n.raft
-	if n.lead.Load() == raft.None || n.handingOver() {
+	// A leader that was removed gets no entries into its log any more: what it is asked for waits for the end of its
+	// leadership, or of the member.
+	if n.lead.Load() == raft.None || n.handingOver() || r.state == raft.StateLeader && !r.voter {
 		return false
 	}
 	term := n.term.Load()
