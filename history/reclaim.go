@@ -147,9 +147,10 @@ func (l *Log) reclaimOnce() bool {
 	asked := r.asked
 	thorough := asked != r.done
 	r.Unlock()
-	run, rate := l.pick(thorough)
+	cs, garbage, live, waits := l.candidates()
+	run, rate := l.pick(cs, garbage, live, thorough)
 	if run == nil {
-		_, _, _, waits := l.candidates()
+		// By what pick has seen: a segment that was sealed since is for the next time, which is thorough as well.
 		r.Lock()
 		defer r.Unlock()
 		r.err = nil
@@ -209,15 +210,14 @@ type candidate struct {
 
 func (c *candidate) worth() bool { return c.dead > 0 && c.dead*100 >= c.size*worthShare }
 
-// pick returns the segments to rewrite into one, neighbors all, and how many bytes a second that may
+// pick returns which of the candidates to rewrite into one, neighbors all, and how many bytes a second that may
 // take; none if there is nothing worth it.
 //
 // Most is won by rewriting what holds most garbage. A tombstone can only go when no segment in front
 // holds a dead record, which could be one of its key. So when what is left is tombstones that wait
 // for a little garbage in front of them, the oldest segment with some is rewritten. Every choice wins
 // something: rewriting ends.
-func (l *Log) pick(thorough bool) ([]*segment, int64) {
-	cs, garbage, live, _ := l.candidates()
+func (l *Log) pick(cs []candidate, garbage, live int64, thorough bool) ([]*segment, int64) {
 	share, rate, free := l.urgency()
 	allowed := live/100*share + l.o.SegmentBytes/1024
 	if thorough {
