@@ -56,7 +56,11 @@ func TestLockExcludes(t *testing.T) {
 					try, cancel = context.WithCancel(ctx)
 				}
 				got, err := invokeDynamic(try, cc, lockpb.Lock, "Lock", "name", []byte("l"), "lease", lease)
-				late := try.Err() != nil || status.Code(err) == codes.DeadlineExceeded
+				// On a busy machine the member may notice the end of the time before the client does, and say so in
+				// its own words.
+				end, _ := try.Deadline()
+				late := try.Err() != nil || status.Code(err) == codes.DeadlineExceeded ||
+					err != nil && time.Until(end) < time.Second && strings.Contains(err.Error(), "timed out")
 				cancel()
 				if err != nil && !late {
 					t.Errorf("lock: %v", err)
