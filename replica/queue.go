@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
@@ -82,11 +83,16 @@ func newQueue(c *Config, member uint64) *queue {
 // add puts a request into the group that is being filled. The request adds cost bytes to the store; room
 // reports whether there is room for that and all that is waiting. wake says that the raft goroutine may not know that
 // there is a group.
-func (q *queue) add(r *fsm.Request, w *waiter, cost int64, room func(int64) bool) (wake bool, err error) {
+func (q *queue) add(ctx context.Context, r *fsm.Request, w *waiter, cost int64, room func(int64) bool) (wake bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
 		return false, q.mu.err
+	}
+	// Here and not before: what a client asks for after it has given up a request must come after that one, or
+	// without it.
+	if err := ctx.Err(); err != nil {
+		return false, err
 	}
 	g := q.mu.filling
 	if g == nil {

@@ -116,7 +116,7 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)
 	cost := req.Cost()
-	wake, err := r.queue.add(req, w, cost, r.quotaHolds)
+	wake, err := r.queue.add(ctx, req, w, cost, r.quotaHolds)
 	if err != nil {
 		r.queue.waiters.Put(w)
 		if errors.Is(err, kv.ErrNoSpace) {
