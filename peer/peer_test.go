@@ -210,12 +210,18 @@ func (m *member) about(id uint64) Status {
 	return Status{}
 }
 
-// hangUp ends the stream of messages that another member has opened.
-func (m *member) hangUp(id uint64) {
+// hangUp ends the stream of messages that another member has opened. The other member may count as connected before
+// this one has registered the stream.
+func (m *member) hangUp(t *testing.T, id uint64) {
+	t.Helper()
 	p := m.remote(id)
-	p.mu.Lock()
-	l := p.mu.in[kindMessages].link
-	p.mu.Unlock()
+	var l *link
+	until(t, fmt.Sprintf("%x has a stream of %x", m.id, id), func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		l = p.mu.in[kindMessages].link
+		return l != nil
+	})
 	l.end(io.EOF)
 }
 
@@ -295,7 +301,7 @@ func TestControlPassesLog(t *testing.T) {
 	p := newProxy(t, b.url)
 	p.rate(1 << 20) // bytes a second: the message takes seconds, its heartbeat must not
 	a.SetMembers(2, []Member{{b.id, []string{p.url}}}, nil)
-	b.hangUp(a.id) // so that it dials again, through the proxy
+	b.hangUp(t, a.id) // so that it dials again, through the proxy
 	until(t, "connected through the proxy", func() bool { return p.conns() > 0 && !a.about(b.id).Connected.IsZero() })
 	const large = 8 << 20
 	a.send(app(a.id, b.id, 1, large))
