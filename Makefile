@@ -29,13 +29,13 @@ fuzz: ## every fuzz target for FUZZTIME each
 		done; done
 
 crash: ## five thousand seeded crashes of a whole member, five hundred stores that are copied while they crash, and fifty kills of the real process
-	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./wal ./history ./replica
-	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./mvcc
+	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./internal/store/wal ./internal/store/history ./internal/member/replica
+	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./internal/store/mvcc
 	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
 
 damage: ## every single bit of a small data directory, its files cut at every length, and calls of the client at every byte
-	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./wal ./replica
-	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./history
+	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./internal/store/wal ./internal/member/replica
+	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./internal/store/history
 	VIGIL_CUTS=all $(GO) test -timeout 1h -run Cut ./client
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK

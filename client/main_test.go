@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"vigil/client"
-	"vigil/internal/onemember"
+	"vigil/server/servertest"
 )
 
 // endpoint is where a member serves, for the examples and for what needs no other kind of server.
 var endpoint string
 
-func TestMain(m *testing.M) { onemember.Run(m, &endpoint) }
+func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
 
 func connect(t *testing.T, change ...func(*client.Config)) *client.Client {
 	t.Helper()

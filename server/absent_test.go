@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"vigil/cluster"
+	"vigil/internal/state/cluster"
 )
 
 // TestNewClusterBehindProxies: addresses that accept and close, or do not exist, are those of members that have not

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"vigil/kv"
+	"vigil/internal/kv"
 )
 
 // Serving is closed when clients are served, which is when there is a leader.

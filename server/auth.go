@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"strings"
 
-	"vigil/auth/token"
-	"vigil/kv"
-	"vigil/replica"
-	"vigil/rpc"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/kv"
+	"vigil/internal/member/replica"
+	"vigil/internal/state/auth/token"
 )
 
 // forRoot lets only the role root see what tells names of keys and users, while auth is enabled. The token is in

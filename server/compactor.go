@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 
-	"vigil/compactor"
-	"vigil/kv"
-	"vigil/replica"
+	"vigil/internal/kv"
+	"vigil/internal/member/compactor"
+	"vigil/internal/member/replica"
 )
 
 // compactable is the replica as a compactor sees it.

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"vigil/discovery"
+	"vigil/internal/member/discovery"
 	"vigil/internal/vfs"
 )
 

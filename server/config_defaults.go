@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"vigil/internal/store/ration"
 	"vigil/internal/vfs"
-	"vigil/ration"
 )
 
 // WithDefaults returns c with every field that is zero set to its default.

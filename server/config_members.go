@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"vigil/cluster"
+	"vigil/internal/state/cluster"
 )
 
 // initialMembers returns the members that InitialCluster lists, by name.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"vigil/cluster"
-	"vigil/compactor"
-	"vigil/fsm"
-	"vigil/ration"
+	"vigil/internal/member/compactor"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/ration"
 )
 
 // maxTxnOps is the most that Config.MaxTxnOps may be.

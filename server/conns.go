@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"syscall"
 
-	"vigil/portmux"
+	"vigil/internal/portmux"
 )
 
 // connLimits is the limit of connections, which follows from that of file descriptors. Clients, members and those who

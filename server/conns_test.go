@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"vigil/portmux"
+	"vigil/internal/portmux"
 )
 
 func TestShareConns(t *testing.T) {

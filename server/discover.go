@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"vigil/cluster"
-	"vigil/discovery"
+	"vigil/internal/member/discovery"
+	"vigil/internal/state/cluster"
 )
 
 // resolveTimeout bounds finding out whether two lists of URLs lead to the same addresses.

@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 
-	"vigil/portmux"
+	"vigil/internal/portmux"
 )
 
 // door is an address that clients connect to.

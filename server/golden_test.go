@@ -16,12 +16,12 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"vigil/cluster"
-	"vigil/datadir"
+	"vigil/internal/kv"
+	"vigil/internal/member/replica"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/state/cluster"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
-	"vigil/kv"
-	"vigil/replica"
 )
 
 var writeGolden = flag.Bool("write-golden", false, "write the golden data directories of the current versions anew")

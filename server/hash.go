@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/kv"
-	"vigil/replica"
+	"vigil/internal/kv"
+	"vigil/internal/member/replica"
 )
 
 // hasher is the replica's hashes with their times measured. It is a prometheus.Collector.

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"vigil/cluster"
+	"vigil/internal/kv"
+	"vigil/internal/offline/restore"
+	"vigil/internal/state/cluster"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
-	"vigil/kv"
-	"vigil/restore"
 )
 
 // trio is the configuration of three members on loopback, each with a file system of its own.

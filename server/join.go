@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"vigil/cluster"
-	"vigil/datadir"
-	"vigil/fsm"
-	"vigil/history"
-	"vigil/peer"
-	"vigil/replica"
+	"vigil/internal/member/peer"
+	"vigil/internal/member/replica"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
 )
 
 var le = binary.LittleEndian

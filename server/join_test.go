@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"vigil/cluster"
-	"vigil/kv"
+	"vigil/internal/kv"
+	"vigil/internal/state/cluster"
 )
 
 func describe(s *cluster.State) []byte {

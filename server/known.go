@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/replica"
+	"vigil/internal/member/replica"
 )
 
 var knownPeersDesc = prometheus.NewDesc("etcd_network_known_peers", "1 for each member of the cluster, this one among them.",

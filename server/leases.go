@@ -3,7 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/replica"
+	"vigil/internal/member/replica"
 )
 
 // leaseCollector exports what the replica counts about leases.

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"vigil/rpc/lockpb"
+	"vigil/internal/edge/rpc/lockpb"
 )
 
 // invokeDynamic calls a method of lockpb with pairs of a field and a value.

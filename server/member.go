@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"vigil/cluster"
-	"vigil/httpd"
-	"vigil/kv"
-	"vigil/replica"
-	"vigil/rpc"
+	"vigil/internal/edge/httpd"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/kv"
+	"vigil/internal/member/replica"
+	"vigil/internal/state/cluster"
 )
 
 // memberView shows the replica to the services, in their words.

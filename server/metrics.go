@@ -7,10 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"vigil/replica"
-	"vigil/rpc"
-	"vigil/wal"
-	"vigil/watch"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/member/replica"
+	"vigil/internal/store/wal"
+	"vigil/internal/store/watch"
 )
 
 // registerMetrics fills the registry: the process, the member under etcd's names, and what others

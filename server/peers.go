@@ -14,12 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/raft/v3/raftpb"
 
-	"vigil/cluster"
-	"vigil/fsm"
-	"vigil/kv"
-	"vigil/peer"
-	"vigil/replica"
-	"vigil/rpc"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/kv"
+	"vigil/internal/member/peer"
+	"vigil/internal/member/replica"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
 )
 
 // network shows the transport to the replica. The transport is made when the replica has said whose it

@@ -3,9 +3,9 @@ package server
 import (
 	"path/filepath"
 
-	"vigil/mvcc"
-	"vigil/replica"
-	"vigil/watch"
+	"vigil/internal/member/replica"
+	"vigil/internal/store/mvcc"
+	"vigil/internal/store/watch"
 )
 
 // replicaConfig says how the configuration of the member becomes that of its pipeline.

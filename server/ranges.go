@@ -3,7 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/ration"
+	"vigil/internal/store/ration"
 )
 
 // rangeCollector exports the state of the budget for large results.

@@ -28,12 +28,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigil/internal/edge/rpc"
+	"vigil/internal/member/peer"
+	"vigil/internal/member/replica"
+	"vigil/internal/portmux"
+	"vigil/internal/store/ration"
 	"vigil/internal/tracing"
-	"vigil/peer"
-	"vigil/portmux"
-	"vigil/ration"
-	"vigil/replica"
-	"vigil/rpc"
 )
 
 // Member is a running member.

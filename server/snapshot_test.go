@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"vigil/kv"
+	"vigil/internal/kv"
 )
 
 // Whole members on loopback: one is stopped, the others write more than their raft logs keep, and it is

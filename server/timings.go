@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/internal/histogram"
-	"vigil/mvcc"
-	"vigil/replica"
+	"vigil/internal/member/replica"
+	"vigil/internal/store/mvcc"
 )
 
 // timingCollector exports how long things took, and what the store has done, under etcd's names.

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"vigil/rpc/lockpb"
+	"vigil/internal/edge/rpc/lockpb"
 )
 
 // openMethods need no user.

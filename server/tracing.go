@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/grpc/stats"
 
+	"vigil/internal/member/replica"
 	"vigil/internal/tracing"
-	"vigil/replica"
 )
 
 // openTracing begins to export spans, if that is wanted.

@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 
-	"vigil/kv"
-	"vigil/rpc"
-	"vigil/watch"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/kv"
+	"vigil/internal/store/watch"
 )
 
 // A member whose data are known to differ from those of the others answers no question about keys: the

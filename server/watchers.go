@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"vigil/watch"
+	"vigil/internal/store/watch"
 )
 
 // watcherView is one watcher as /debug/watch shows it. Keys are quoted, because they are bytes.

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
-	"vigil/gateway"
-	"vigil/httpd"
-	"vigil/portmux"
-	"vigil/rpc"
+	"vigil/internal/edge/gateway"
+	"vigil/internal/edge/httpd"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/portmux"
 )
 
 // web is what a member serves over plain HTTP, and what it needs for that.

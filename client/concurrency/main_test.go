@@ -3,10 +3,10 @@ package concurrency_test
 import (
 	"testing"
 
-	"vigil/internal/onemember"
+	"vigil/server/servertest"
 )
 
 // endpoint is where a member serves.
 var endpoint string
 
-func TestMain(m *testing.M) { onemember.Run(m, &endpoint) }
+func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }

@@ -8,12 +8,12 @@ import (
 
 	"vigil/client"
 	"vigil/client/lease"
-	"vigil/internal/onemember"
+	"vigil/server/servertest"
 )
 
 var endpoint string
 
-func TestMain(m *testing.M) { onemember.Run(m, &endpoint) }
+func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
 
 func keeper(t *testing.T) (*client.Client, *lease.Keeper) {
 	t.Helper()

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"vigil/client"
-	"vigil/internal/onemember"
+	"vigil/server/servertest"
 )
 
 // endpoint is where a member serves.
 var endpoint string
 
-func TestMain(m *testing.M) { onemember.Run(m, &endpoint) }
+func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
 
 // connect returns a client whose keys are those of the test.
 func connect(t *testing.T) *client.Client {

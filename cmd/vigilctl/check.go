@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vigil/datadir"
+	"vigil/internal/offline/datadir"
 	"vigil/internal/vfs"
 )
 

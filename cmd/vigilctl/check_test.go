@@ -15,11 +15,11 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"vigil/datadir"
-	"vigil/history"
+	"vigil/internal/kv"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/store/history"
+	"vigil/internal/store/wal"
 	"vigil/internal/vfs"
-	"vigil/kv"
-	"vigil/wal"
 )
 
 // dataDir makes a small data directory and a checkpoint of its store.

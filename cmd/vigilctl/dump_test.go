@@ -15,7 +15,7 @@ import (
 
 	"vigil/client"
 	"vigil/client/lease"
-	"vigil/internal/onemember"
+	"vigil/server/servertest"
 )
 
 // written is a small dump.
@@ -146,7 +146,7 @@ func TestApart(t *testing.T) {
 // TestLoadWaits: a load goes on when members do not answer for a while, and what it has written then it finds there. It
 // does not ask all the time meanwhile, and says so if nothing is known in the end.
 func TestLoadWaits(t *testing.T) {
-	endpoint := onemember.Start(t)
+	endpoint := servertest.Start(t)
 	var until atomic.Pointer[time.Time]
 	var calls atomic.Int64
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(

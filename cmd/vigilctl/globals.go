@@ -23,7 +23,7 @@ import (
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/show"
-	"vigil/discovery"
+	"vigil/internal/member/discovery"
 )
 
 // app is what the commands that talk to a cluster have in common: the global flags, and how to use them.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vigil/internal/kv"
+	"vigil/internal/offline/restore"
 	"vigil/internal/vfs"
-	"vigil/kv"
-	"vigil/restore"
 )
 
 const hashKVHelp = `Print the hash of the history in a backup: what endpoint hashkv prints for a member

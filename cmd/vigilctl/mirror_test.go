@@ -11,13 +11,13 @@ import (
 	"google.golang.org/grpc"
 
 	"vigil/client"
-	"vigil/internal/onemember"
+	"vigil/server/servertest"
 )
 
 // TestLateMirror: a transaction of a mirror whose outcome was unknown, and which is made after it was repeated and
 // after later ones, undoes none of them.
 func TestLateMirror(t *testing.T) {
-	endpoint := onemember.Start(t)
+	endpoint := servertest.Start(t)
 	var late []func() error
 	hold := false
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(
@@ -70,7 +70,7 @@ func TestLateMirror(t *testing.T) {
 
 // TestMirrorLargeValues: transactions are bounded in bytes too, for what is copied and for what one revision changes.
 func TestMirrorLargeValues(t *testing.T) {
-	c, err := client.New(client.Config{Endpoints: []string{onemember.Start(t)}})
+	c, err := client.New(client.Config{Endpoints: []string{servertest.Start(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}

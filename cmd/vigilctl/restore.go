@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vigil/cluster"
+	"vigil/internal/kv"
+	"vigil/internal/offline/restore"
+	"vigil/internal/state/cluster"
 	"vigil/internal/vfs"
-	"vigil/kv"
-	"vigil/restore"
 )
 
 const snapshotRestoreHelp = `Build the data directory of a member of a new cluster out of a backup.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vigil/cmd/vigilctl/show"
-	"vigil/snapshot"
+	"vigil/internal/offline/snapshot"
 )
 
 func (a *app) snapshotCommand() *cobra.Command {

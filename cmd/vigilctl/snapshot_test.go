@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"vigil/cmd/vigilctl/show"
-	"vigil/snapshot"
+	"vigil/internal/offline/snapshot"
 )
 
 // backupFile makes a file of an empty store.

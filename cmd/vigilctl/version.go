@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vigil/internal/kv"
 	"vigil/internal/release"
-	"vigil/kv"
 )
 
 func versionCommand() *cobra.Command {

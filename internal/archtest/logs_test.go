@@ -28,10 +28,10 @@ var isLogger = regexp.MustCompile(`(?i)(log|logger|slog)$`)
 
 // wrappers pass on messages of which the test sees the origin, or that come from a library.
 var wrappers = map[string]string{
-	"peer/transport.go:line":    "its callers are looked at",
-	"raftnode/logger.go:log":    "begins with raft:",
-	"raftnode/logger.go:logf":   "begins with raft:",
-	"discovery/registry.go:add": "errors of this package",
+	"internal/member/peer/transport.go:line":    "its callers are looked at",
+	"internal/member/raftnode/logger.go:log":    "begins with raft:",
+	"internal/member/raftnode/logger.go:logf":   "begins with raft:",
+	"internal/member/discovery/registry.go:add": "errors of this package",
 }
 
 // printed are the files of the server that write elsewhere than to the log.
@@ -119,7 +119,7 @@ func TestLogCalls(t *testing.T) {
 
 // ofMember reports whether a package is part of a member: what clients and tools print is theirs.
 func ofMember(dir string) bool {
-	for _, p := range []string{"client", "cmd/vigilctl", "examples", "bench", "test", "restore", "scripts", "internal/archtest", "internal/onemember"} {
+	for _, p := range []string{"client", "cmd/vigilctl", "examples", "bench", "test", "internal/offline/restore", "scripts", "internal/archtest", "server/servertest"} {
 		if dir == p || strings.HasPrefix(dir, p+"/") {
 			return false
 		}

@@ -6,7 +6,7 @@ import (
 	"io"
 	"syscall"
 
-	"vigil/kv"
+	"vigil/internal/kv"
 )
 
 // Cause is what an error of a file operation says about the disk and the system.

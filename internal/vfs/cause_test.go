@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"vigil/internal/kv"
 	"vigil/internal/vfs"
-	"vigil/kv"
 )
 
 func TestCause(t *testing.T) {

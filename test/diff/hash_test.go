@@ -15,7 +15,7 @@ import (
 // expects is what a stock etcd answers; -rewrite records that.
 func TestHashScenario(t *testing.T) {
 	p := NewPair(t)
-	datadriven.RunTest(t, "../../mvcc/testdata/hash.txt", func(t *testing.T, d *datadriven.TestData) string {
+	datadriven.RunTest(t, "../../internal/store/mvcc/testdata/hash.txt", func(t *testing.T, d *datadriven.TestData) string {
 		text := d.Cmd
 		for _, a := range d.CmdArgs {
 			text += " " + a.String()

@@ -1,0 +1,122 @@
+// Package gateway serves the gRPC API as JSON over HTTP, under the paths below /v3/ and with the answers of
+// etcd: bytes are base64, 64-bit integers are texts, fields have the names of the API, fields that are not
+// set are left out, unknown ones are ignored, and an error is its code and message.
+//
+// It is a client of the member's gRPC services, by a way to them that is given to it. It has no rights of
+// its own: what it does, it does with the token that came with the request.
+//
+//  1. No message takes more than Config.MaxBodyBytes of memory before it is decoded, whether a request has
+//     one or a stream of them.
+//  2. A client that stops in the middle of a body is cut off after bodyTimeout. One that waits for an answer
+//     is not: a lock or a watch may take forever.
+//  3. A call ends with the request that it was made for.
+//  4. A range of more than streamFrom bytes is never in memory as JSON, and goes out as it was lent; over a
+//     WebSocket in frames of frameSize bytes. A client that takes nothing of an answer for writeTimeout is cut off.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"vigil/internal/edge/rpc/lockpb"
+)
+
+// Config says what is served.
+type Config struct {
+	// Conn leads to the services. It takes a *mem.BufferSlice as the reply to a range, for the encoded answer.
+	Conn grpc.ClientConnInterface
+	// MaxBodyBytes is the largest message as JSON. A larger one has the status 429 of a message that is
+	// larger than gRPC takes, or 400 if its size is not known beforehand.
+	MaxBodyBytes int64
+}
+
+// Validate says every field that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Conn == nil {
+		errs = append(errs, errors.New("Conn is missing"))
+	}
+	if c.MaxBodyBytes < 1 {
+		errs = append(errs, fmt.Errorf("MaxBodyBytes is %d", c.MaxBodyBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// Prefix is where all paths are.
+const Prefix = "/v3/"
+
+// streaming are the paths of which a request may hold many messages, sent as the client likes.
+var streaming = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
+
+// marshaler translates as etcd does.
+var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded{&runtime.JSONPb{
+	MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+	UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+}}}
+
+type gateway struct {
+	Config
+	mux *runtime.ServeMux
+	// outbound encodes answers that the mux does not make.
+	outbound runtime.Marshaler
+}
+
+// Handler serves the paths below Prefix. It also speaks WebSocket on them; see websocket.go.
+func Handler(c Config) (http.Handler, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g := &gateway{Config: c, outbound: marshaler, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
+	ctx := context.Background() // which nothing that is registered below looks at
+	for _, err := range []error{
+		gw.RegisterKVHandlerClient(ctx, g.mux, etcdserverpb.NewKVClient(c.Conn)),
+		gw.RegisterWatchHandlerClient(ctx, g.mux, etcdserverpb.NewWatchClient(c.Conn)),
+		gw.RegisterLeaseHandlerClient(ctx, g.mux, etcdserverpb.NewLeaseClient(c.Conn)),
+		gw.RegisterClusterHandlerClient(ctx, g.mux, etcdserverpb.NewClusterClient(c.Conn)),
+		gw.RegisterMaintenanceHandlerClient(ctx, g.mux, etcdserverpb.NewMaintenanceClient(c.Conn)),
+		gw.RegisterAuthHandlerClient(ctx, g.mux, etcdserverpb.NewAuthClient(c.Conn)),
+		g.register(lockpb.Lock),
+		g.register(lockpb.Election),
+		g.mux.HandlePath(http.MethodPost, rangePath, g.serveRange),
+	} {
+		if err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	}
+	return g, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if wantsWebSocket(r) {
+		g.serveWebSocket(w, r)
+		return
+	}
+	stream := streaming[r.URL.Path]
+	if !stream && r.ContentLength > g.MaxBodyBytes {
+		// The rest of the body is not worth reading.
+		w.Header().Set("Connection", "close")
+		runtime.HTTPError(r.Context(), g.mux, g.outbound, w, r, status.Errorf(codes.ResourceExhausted,
+			"the request has a body of %d bytes, more than %d", r.ContentLength, g.MaxBodyBytes))
+		return
+	}
+	b := newBody(w, r, g.MaxBodyBytes)
+	defer b.end()
+	if stream {
+		b.open()
+	}
+	r.Body = b
+	a := newAnswer(w, r)
+	defer a.end()
+	g.mux.ServeHTTP(a, r)
+}

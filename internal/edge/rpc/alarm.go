@@ -1,0 +1,48 @@
+package rpc
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/internal/kv"
+)
+
+// Alarm lists alarms, raises one or clears one. None stands for every type where alarms are listed and
+// for nothing where they are raised or cleared; the member matters only there, and need not exist. An
+// alarm is in the answer if it is active now that it was raised, or was so before it was cleared.
+func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (*etcdserverpb.AlarmResponse, error) {
+	alarms := m.svc.cfg.Alarms
+	res := &etcdserverpb.AlarmResponse{}
+	asked := kv.Alarm{MemberID: r.MemberID, Type: kv.AlarmType(r.Alarm)}
+	switch r.Action {
+	case etcdserverpb.AlarmRequest_GET:
+		list, err := alarms.Alarms(ctx)
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		for _, a := range list {
+			if asked.Type == kv.AlarmNone || asked.Type == a.Type {
+				res.Alarms = append(res.Alarms, alarmPB(a))
+			}
+		}
+	case etcdserverpb.AlarmRequest_ACTIVATE, etcdserverpb.AlarmRequest_DEACTIVATE:
+		got, err := alarms.ChangeAlarm(ctx, kv.AlarmChange{Alarm: asked, Clear: r.Action == etcdserverpb.AlarmRequest_DEACTIVATE})
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		if got != nil {
+			res.Alarms = append(res.Alarms, alarmPB(*got))
+		}
+	}
+	// The head last: it is at least as new as the answer.
+	res.Header = headerPB(m.svc.cfg.Member.Header())
+	return res, nil
+}
+
+func alarmPB(a kv.Alarm) *etcdserverpb.AlarmMember {
+	return &etcdserverpb.AlarmMember{MemberID: a.MemberID, Alarm: etcdserverpb.AlarmType(a.Type)}
+}
+
+// AlarmName returns what the API calls an alarm.
+func AlarmName(t kv.AlarmType) string { return etcdserverpb.AlarmType(t).String() }

@@ -1,0 +1,145 @@
+package rpc
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"vigil/internal/edge/rpc/lockpb"
+)
+
+// need is what a method asks of whoever calls it while auth is enabled. The zero value lets nobody in, with
+// auth or without: a method that nobody has thought about is not served.
+type need uint8
+
+const (
+	_ need = iota
+	// open: everyone may call it, with any token or none.
+	open
+	// decided: who may depends on what is asked for, and the member decides about each part of it.
+	decided
+	// anyUser: whoever is identified may.
+	anyUser
+	// rootOnly: whoever has the role root may.
+	rootOnly
+)
+
+// access is the rule of one method.
+type access struct {
+	need need
+	// of, if it is set, says what this request needs instead.
+	of func(request any) need
+	// valid, if it is set, is what clients are told first.
+	valid func(request any) error
+}
+
+// rules has every method that is served, as etcd has it.
+var rules = map[string]access{
+	etcdserverpb.KV_Range_FullMethodName:       {need: decided},
+	etcdserverpb.KV_RangeStream_FullMethodName: {need: decided},
+	etcdserverpb.KV_Put_FullMethodName:         {need: decided},
+	etcdserverpb.KV_DeleteRange_FullMethodName: {need: decided},
+	etcdserverpb.KV_Txn_FullMethodName:         {need: decided},
+	etcdserverpb.KV_Compact_FullMethodName:     {need: rootOnly},
+
+	etcdserverpb.Watch_Watch_FullMethodName: {need: decided},
+
+	etcdserverpb.Lease_LeaseGrant_FullMethodName:      {need: decided},
+	etcdserverpb.Lease_LeaseRevoke_FullMethodName:     {need: decided},
+	etcdserverpb.Lease_LeaseKeepAlive_FullMethodName:  {need: decided},
+	etcdserverpb.Lease_LeaseTimeToLive_FullMethodName: {need: decided},
+	etcdserverpb.Lease_LeaseLeases_FullMethodName:     {need: decided},
+
+	etcdserverpb.Cluster_MemberAdd_FullMethodName: {need: rootOnly, valid: func(r any) error {
+		if !peerURLs(r.(*etcdserverpb.MemberAddRequest).PeerURLs) {
+			return rpctypes.ErrGRPCMemberBadURLs
+		}
+		return nil
+	}},
+	etcdserverpb.Cluster_MemberRemove_FullMethodName:  {need: rootOnly},
+	etcdserverpb.Cluster_MemberUpdate_FullMethodName:  {need: rootOnly},
+	etcdserverpb.Cluster_MemberList_FullMethodName:    {need: anyUser},
+	etcdserverpb.Cluster_MemberPromote_FullMethodName: {need: rootOnly},
+
+	etcdserverpb.Maintenance_Alarm_FullMethodName: {of: func(r any) need {
+		if r.(*etcdserverpb.AlarmRequest).Action == etcdserverpb.AlarmRequest_GET {
+			return anyUser
+		}
+		return rootOnly
+	}},
+	etcdserverpb.Maintenance_Status_FullMethodName:     {need: anyUser},
+	etcdserverpb.Maintenance_Defragment_FullMethodName: {need: rootOnly},
+	etcdserverpb.Maintenance_Hash_FullMethodName:       {need: rootOnly},
+	etcdserverpb.Maintenance_HashKV_FullMethodName:     {need: rootOnly},
+	etcdserverpb.Maintenance_Snapshot_FullMethodName:   {need: rootOnly},
+	etcdserverpb.Maintenance_MoveLeader_FullMethodName: {need: rootOnly},
+	etcdserverpb.Maintenance_Downgrade_FullMethodName:  {need: rootOnly},
+
+	etcdserverpb.Auth_AuthEnable_FullMethodName:           {need: decided},
+	etcdserverpb.Auth_AuthDisable_FullMethodName:          {need: decided},
+	etcdserverpb.Auth_AuthStatus_FullMethodName:           {need: decided},
+	etcdserverpb.Auth_Authenticate_FullMethodName:         {need: open},
+	etcdserverpb.Auth_UserAdd_FullMethodName:              {need: decided},
+	etcdserverpb.Auth_UserGet_FullMethodName:              {need: decided},
+	etcdserverpb.Auth_UserList_FullMethodName:             {need: decided},
+	etcdserverpb.Auth_UserDelete_FullMethodName:           {need: decided},
+	etcdserverpb.Auth_UserChangePassword_FullMethodName:   {need: decided},
+	etcdserverpb.Auth_UserGrantRole_FullMethodName:        {need: decided},
+	etcdserverpb.Auth_UserRevokeRole_FullMethodName:       {need: decided},
+	etcdserverpb.Auth_RoleAdd_FullMethodName:              {need: decided},
+	etcdserverpb.Auth_RoleGet_FullMethodName:              {need: decided},
+	etcdserverpb.Auth_RoleList_FullMethodName:             {need: decided},
+	etcdserverpb.Auth_RoleDelete_FullMethodName:           {need: decided},
+	etcdserverpb.Auth_RoleGrantPermission_FullMethodName:  {need: decided},
+	etcdserverpb.Auth_RoleRevokePermission_FullMethodName: {need: decided},
+
+	// These are done with the calls above, on behalf of the same user.
+	"/" + string(lockpb.Lock.FullName()) + "/Lock":         {need: decided},
+	"/" + string(lockpb.Lock.FullName()) + "/Unlock":       {need: decided},
+	"/" + string(lockpb.Election.FullName()) + "/Campaign": {need: decided},
+	"/" + string(lockpb.Election.FullName()) + "/Proclaim": {need: decided},
+	"/" + string(lockpb.Election.FullName()) + "/Leader":   {need: decided},
+	"/" + string(lockpb.Election.FullName()) + "/Observe":  {need: decided},
+	"/" + string(lockpb.Election.FullName()) + "/Resign":   {need: decided},
+
+	// What is served tells nothing about what is stored.
+	grpc_health_v1.Health_Check_FullMethodName:                       {need: open},
+	grpc_health_v1.Health_List_FullMethodName:                        {need: open},
+	grpc_health_v1.Health_Watch_FullMethodName:                       {need: open},
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {need: open},
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {need: open},
+}
+
+// enabled says whether anybody has to be asked who it is.
+func (s *service) enabled() bool { return s.cfg.Auth != nil && s.cfg.Auth.AuthEnabled() }
+
+// authorize decides whether a call is let in, as far as its method says. request is nil for a stream, whose
+// requests are still to come. ctx has the credentials of the call.
+func (s *service) authorize(ctx context.Context, rule *access, request any) error {
+	if rule.need == 0 && rule.of == nil {
+		return rpctypes.ErrGRPCPermissionDenied
+	}
+	if !s.enabled() {
+		return nil
+	}
+	if rule.valid != nil {
+		if err := rule.valid(request); err != nil {
+			return err
+		}
+	}
+	n := rule.need
+	if rule.of != nil {
+		n = rule.of(request)
+	}
+	switch n {
+	case open, decided:
+		return nil
+	case anyUser:
+		return statusOf(s.cfg.Auth.RequireUser(ctx))
+	case rootOnly:
+		return statusOf(s.cfg.Auth.RequireAdmin(ctx))
+	}
+	return rpctypes.ErrGRPCPermissionDenied
+}

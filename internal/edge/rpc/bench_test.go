@@ -1,0 +1,324 @@
+package rpc
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/watch"
+)
+
+// The benchmarks of whole calls measure the CPU that the server takes, so it runs in a process of
+// its own: this program again, with serverEnv set. It answers every line on its standard input with
+// the nanoseconds of CPU that it has used.
+const serverEnv = "VIGIL_RPC_BENCH_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serverEnv) != "" {
+		benchServer()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// constant answers everything at once: what is left is the cost of the calls.
+type constant struct {
+	put *kv.PutResult
+	get *kv.RangeResult
+	txn *kv.TxnResult
+}
+
+func (c *constant) Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error) {
+	return c.get, nil
+}
+func (c *constant) Put(context.Context, *kv.PutRequest) (*kv.PutResult, error) { return c.put, nil }
+func (c *constant) DeleteRange(context.Context, *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+	return &kv.DeleteRangeResult{}, nil
+}
+func (c *constant) Txn(context.Context, *kv.TxnRequest) (*kv.TxnResult, error) { return c.txn, nil }
+func (c *constant) Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error) {
+	return &kv.CompactResult{}, nil
+}
+func (c *constant) Header() kv.Header {
+	return kv.Header{ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Revision: 1 << 20, Term: 2}
+}
+func (c *constant) Leader() uint64                { return 1 }
+func (c *constant) IsLearner() bool               { return false }
+func (c *constant) Trusted() bool                 { return true }
+func (c *constant) Reclaim(context.Context) error { return nil }
+func (c *constant) Status() Status                { return Status{} }
+func (c *constant) Members(context.Context, bool) ([]MemberInfo, error) {
+	return nil, nil
+}
+
+// ticking sends one event to every stream each time the benchmark asks for it with a put.
+type ticking struct {
+	mu     sync.Mutex
+	batch  []watch.Response
+	wakers map[*tickStream]struct{}
+}
+
+type tickStream struct {
+	t    *ticking
+	wake chan struct{}
+}
+
+func (t *ticking) tick() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s := range t.wakers {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *tickStream) Create(watch.CreateRequest) {}
+func (s *tickStream) Cancel(int64)               {}
+func (s *tickStream) Progress()                  {}
+func (s *tickStream) Refuse(string)              {}
+func (s *tickStream) Revoke(func(key, end []byte) string) {
+}
+func (s *tickStream) Close() {}
+func (s *tickStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error) {
+	select {
+	case <-s.wake:
+		return append(dst, s.t.batch...), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (constant) Alarms(context.Context) ([]kv.Alarm, error) { return nil, nil }
+
+func (constant) ChangeAlarm(context.Context, kv.AlarmChange) (*kv.Alarm, error) { return nil, nil }
+
+type tickKV struct {
+	constant
+	*ticking
+}
+
+func (k *tickKV) DeleteRange(ctx context.Context, r *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+	k.tick()
+	return k.constant.DeleteRange(ctx, r)
+}
+
+func (k *tickKV) Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return &kv.CompactResult{Revision: int64(len(k.wakers))}, nil
+}
+
+// watchersPerStream is how many watchers each stream of the watch benchmark has.
+const watchersPerStream = 10
+
+func benchServer() {
+	// The collector runs when the heap has grown by a fixed number of bytes, as in a program that
+	// bounds its garbage instead of keeping it in proportion to a small heap.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(192 << 20)
+	record := encode(&mvccpb.KeyValue{Key: make([]byte, 32), Value: make([]byte, 256), CreateRevision: 1 << 19, ModRevision: 1 << 20, Version: 3})
+	k := &tickKV{ticking: &ticking{wakers: map[*tickStream]struct{}{}}}
+	k.put = &kv.PutResult{Revision: 1 << 20}
+	k.get = &kv.RangeResult{Revision: 1 << 20, Count: 1, KVs: kv.Records{Buf: record, Ends: []int{len(record)}}}
+	k.txn = &kv.TxnResult{Revision: 1 << 20, Succeeded: true, Responses: []kv.OpResult{{Put: k.put}}}
+	ev := append([]byte{0x12}, byte(len(record)&0x7f|0x80), byte(len(record)>>7))
+	ev = append(ev, record...)
+	for id := range int64(watchersPerStream) {
+		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: [][]byte{ev}})
+	}
+	s, err := NewServer(Config{KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
+		st := &tickStream{t: k.ticking, wake: make(chan struct{}, 1)}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.wakers[st] = struct{}{}
+		return st
+	}})
+	if err != nil {
+		panic(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr())
+	go s.Serve(l)
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			panic(err)
+		}
+		fmt.Println(u.Utime.Nano() + u.Stime.Nano())
+	}
+}
+
+// benchClient starts a server process and returns connections to it and a clock of its CPU.
+func benchClient(b *testing.B, conns int) (list []*grpc.ClientConn, cpu func() time.Duration) {
+	b.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), serverEnv+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	line := func() string {
+		if !lines.Scan() {
+			b.Fatal("the server process has ended")
+		}
+		return strings.TrimSpace(lines.Text())
+	}
+	addr := line()
+	for range conns {
+		c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	b.Cleanup(func() {
+		for _, c := range list {
+			c.Close()
+		}
+		in.Close()
+		cmd.Wait()
+	})
+	return list, func() time.Duration {
+		if _, err := fmt.Fprintln(in); err != nil {
+			b.Fatal(err)
+		}
+		n, err := strconv.ParseInt(line(), 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(n)
+	}
+}
+
+// BenchmarkCall: 100 connections with 10 calls under way on each.
+func BenchmarkCall(b *testing.B) {
+	key, value := make([]byte, 32), make([]byte, 256)
+	put := &etcdserverpb.PutRequest{Key: key, Value: value}
+	get := &etcdserverpb.RangeRequest{Key: key}
+	txn := &etcdserverpb.TxnRequest{
+		Compare: []*etcdserverpb.Compare{{Key: key, Target: etcdserverpb.Compare_MOD, TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 1 << 20}}},
+		Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}},
+		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: get}}}}
+	for _, c := range []struct {
+		name string
+		call func(context.Context, etcdserverpb.KVClient) error
+	}{
+		{"put", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Put(ctx, put); return err }},
+		{"range", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Range(ctx, get); return err }},
+		{"txn", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Txn(ctx, txn); return err }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			conns, cpu := benchClient(b, 100)
+			var left atomic.Int64
+			run := func(n int64) {
+				left.Store(n)
+				var wg sync.WaitGroup
+				for _, conn := range conns {
+					client := etcdserverpb.NewKVClient(conn)
+					for range 10 {
+						wg.Go(func() {
+							for left.Add(-1) >= 0 {
+								if err := c.call(b.Context(), client); err != nil {
+									b.Error(err)
+									return
+								}
+							}
+						})
+					}
+				}
+				wg.Wait()
+			}
+			run(10000)
+			before := cpu()
+			b.ResetTimer()
+			run(int64(b.N))
+			b.StopTimer()
+			b.ReportMetric(float64(cpu()-before)/float64(b.N)/1e3, "server-µs/op")
+		})
+	}
+}
+
+// BenchmarkEvent: 100 streams of 10 watchers, all of which get one event at a time; the operation is
+// the delivery of one event.
+func BenchmarkEvent(b *testing.B) {
+	conns, cpu := benchClient(b, 100)
+	var got sync.WaitGroup
+	for _, conn := range conns {
+		s, err := etcdserverpb.NewWatchClient(conn).Watch(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Send(create("k")); err != nil {
+			b.Fatal(err)
+		}
+		go func() {
+			for {
+				if _, err := s.Recv(); err != nil {
+					return
+				}
+				got.Done()
+			}
+		}()
+	}
+	client := etcdserverpb.NewKVClient(conns[0])
+	// Streams open in their own time. The head of a compaction's answer says how many there are.
+	for opened := int64(0); opened < int64(len(conns)); {
+		r, err := client.Compact(b.Context(), &etcdserverpb.CompactionRequest{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		opened = r.Header.Revision
+	}
+	tick := func() {
+		got.Add(len(conns) * watchersPerStream)
+		if _, err := client.DeleteRange(b.Context(), &etcdserverpb.DeleteRangeRequest{Key: []byte("tick")}); err != nil {
+			b.Fatal(err)
+		}
+		got.Wait()
+	}
+	tick()
+	rounds := max(b.N/(len(conns)*watchersPerStream), 1)
+	before := cpu()
+	b.ResetTimer()
+	for range rounds {
+		tick()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(cpu()-before)/float64(rounds*len(conns)*watchersPerStream)/1e3, "server-µs/op")
+}

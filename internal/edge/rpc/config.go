@@ -1,0 +1,220 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/stats"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/ration"
+	"vigil/internal/store/watch"
+)
+
+// KV is what the KV service asks of the member. The calls of one client may come in any order and
+// at once. A call returns when its outcome is known or its context ends; errors are kv's.
+type KV interface {
+	Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error)
+	Put(context.Context, *kv.PutRequest) (*kv.PutResult, error)
+	DeleteRange(context.Context, *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error)
+	Txn(context.Context, *kv.TxnRequest) (*kv.TxnResult, error)
+	Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error)
+}
+
+// WatchStream is the hub's side of one watch stream. Next is called by one goroutine, Create,
+// Cancel and Progress by another, Close once and last by the first; after Close the other three
+// may still be called and must do nothing.
+type WatchStream interface {
+	// Create, Cancel and Progress do not fail: what there is to say comes out of Next, in order.
+	Create(watch.CreateRequest)
+	Cancel(id int64)
+	Progress()
+	// Refuse answers a create that was refused for a reason. It is called by whoever calls Create.
+	Refuse(reason string)
+	// Revoke cancels the watchers for whose range refuse returns a reason. Anyone may call it.
+	Revoke(refuse func(key, end []byte) (reason string))
+	// Next waits until there are responses, or the context ends, and appends what is ready to dst.
+	Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error)
+	Close()
+}
+
+// Member tells about the member itself. Its methods but Members answer at once.
+type Member interface {
+	// Header is the head of a response as of now.
+	Header() kv.Header
+	// Leader is the id of the leader, 0 if there is none.
+	Leader() uint64
+	IsLearner() bool
+	// Trusted is false while the member refuses reads and writes because its data differ from those of the
+	// majority.
+	Trusted() bool
+	Status() Status
+	// Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts
+	// as free.
+	Reclaim(ctx context.Context) error
+	// Members lists the cluster; if linearizable, as of a moment after the call began.
+	Members(ctx context.Context, linearizable bool) ([]MemberInfo, error)
+}
+
+// Status is what the member says of itself beyond the head of a response.
+type Status struct {
+	// Version is the level of the API, StorageVersion that of the data.
+	Version, StorageVersion string
+	// DBSize is the size of the history on disk, DBSizeInUse the part of it that is live,
+	// DBSizeQuota the limit, all in bytes.
+	DBSize, DBSizeInUse, DBSizeQuota int64
+	// RaftIndex is the commit index.
+	RaftIndex, RaftAppliedIndex uint64
+	// Alarms are the active ones.
+	Alarms []kv.Alarm
+}
+
+// Alarms is what the maintenance service asks about alarms. Errors are kv's.
+type Alarms interface {
+	// Alarms lists the active alarms as of a moment after the call began.
+	Alarms(context.Context) ([]kv.Alarm, error)
+	// ChangeAlarm raises or clears an alarm. The result is nil if there was nothing to do: an alarm
+	// that was not active was cleared, or one of no type named.
+	ChangeAlarm(context.Context, kv.AlarmChange) (*kv.Alarm, error)
+}
+
+// Cluster changes the membership and moves leadership. Errors are kv's.
+type Cluster interface {
+	// AddMember returns the new member and all of them, the others all of them.
+	AddMember(ctx context.Context, peerURLs []string, learner bool) (MemberInfo, []MemberInfo, error)
+	RemoveMember(ctx context.Context, id uint64) ([]MemberInfo, error)
+	UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]MemberInfo, error)
+	PromoteMember(ctx context.Context, id uint64) ([]MemberInfo, error)
+	// MoveLeader returns when the member leads.
+	MoveLeader(ctx context.Context, to uint64) error
+}
+
+// MemberInfo is one member of the cluster. One that never started has no name and client URLs.
+type MemberInfo struct {
+	ID                   uint64
+	Name                 string
+	PeerURLs, ClientURLs []string
+	IsLearner            bool
+}
+
+// Config says what a server serves. The zero value of every field from Logger on is the default.
+type Config struct {
+	KV     KV
+	Member Member
+	// Cluster may be nil; then its calls answer Unimplemented.
+	Cluster Cluster
+	Hasher  Hasher
+	// Snapshots may be nil; then there are none.
+	Snapshots Snapshots
+	Alarms    Alarms
+	// Versions may be nil; then there is no downgrade.
+	Versions Versions
+	// Leases may be nil; then there is no such service.
+	Leases Leases
+	// Auth may be nil; then there are no users, and everyone may do everything.
+	Auth Auth
+	// CertificateUsers makes the common name of a client's certificate its user, if it shows no token.
+	CertificateUsers bool
+	// NewWatchStream makes the hub's side of a new watch stream. One whose Next returns kv.ErrCorrupt
+	// is refused.
+	NewWatchStream func(watch.StreamInfo) WatchStream
+
+	// Ranges is the budget from which KV takes the memory of large results; default none.
+	Ranges *ration.Budget
+
+	Logger  *slog.Logger
+	Metrics *Metrics
+	// Stats is told of every call by the transport, if it is set.
+	Stats stats.Handler
+
+	// CallMade, if it is set, gets each connection on which a client makes a call, once.
+	CallMade func(net.Conn)
+
+	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
+	// be half a MiB larger before the transport refuses it.
+	MaxRequestBytes int
+	// MaxTxnOps is the largest number of operations on one level of a transaction, default 128.
+	MaxTxnOps int
+	// MaxConcurrentStreams is the largest number of calls at once on a connection, default no limit.
+	MaxConcurrentStreams uint32
+	// ElectionTimeout is how long a follower waits before it stands for election, default 1 s.
+	// Streams that require a leader end when there has been none for three times as long.
+	ElectionTimeout time.Duration
+	// WarnUnary is how long a unary call may take before a line about it is logged, default 300 ms;
+	// negative means never.
+	WarnUnary time.Duration
+
+	// KeepAliveMinTime is the shortest interval of a client's pings, default 5 s; KeepAliveInterval
+	// after how much silence the server pings, default 2 h; KeepAliveTimeout how long it waits for
+	// the answer, default 20 s. A negative value leaves the matter to the transport.
+	KeepAliveMinTime  time.Duration
+	KeepAliveInterval time.Duration
+	KeepAliveTimeout  time.Duration
+}
+
+// overhead is what a message may have on top of the largest request.
+const overhead = 512 << 10
+
+// MaxMessageBytes is the largest message that a server takes whose Config.MaxRequestBytes is that.
+func MaxMessageBytes(maxRequestBytes int) int { return maxRequestBytes + overhead }
+
+// Validate says every field that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.KV == nil {
+		errs = append(errs, errors.New("KV is missing"))
+	}
+	if c.Member == nil {
+		errs = append(errs, errors.New("Member is missing"))
+	}
+	if c.Hasher == nil {
+		errs = append(errs, errors.New("Hasher is missing"))
+	}
+	if c.Alarms == nil {
+		errs = append(errs, errors.New("Alarms is missing"))
+	}
+	if c.NewWatchStream == nil {
+		errs = append(errs, errors.New("NewWatchStream is missing"))
+	}
+	if c.MaxRequestBytes < 0 || c.MaxRequestBytes > math.MaxInt32-overhead {
+		errs = append(errs, fmt.Errorf("MaxRequestBytes is %d", c.MaxRequestBytes))
+	}
+	if c.MaxTxnOps < 0 {
+		errs = append(errs, fmt.Errorf("MaxTxnOps is %d", c.MaxTxnOps))
+	}
+	if c.ElectionTimeout < 0 {
+		errs = append(errs, fmt.Errorf("ElectionTimeout is %v", c.ElectionTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults returns c with every zero field set.
+func (c Config) withDefaults() Config {
+	set(&c.MaxRequestBytes, 1536<<10)
+	set(&c.MaxTxnOps, 128)
+	set(&c.MaxConcurrentStreams, math.MaxUint32)
+	set(&c.ElectionTimeout, time.Second)
+	set(&c.WarnUnary, 300*time.Millisecond)
+	set(&c.KeepAliveMinTime, 5*time.Second)
+	set(&c.KeepAliveInterval, 2*time.Hour)
+	set(&c.KeepAliveTimeout, 20*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(false)
+	}
+	return c
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,47 @@
+package rpc
+
+import (
+	"context"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"vigil/internal/kv"
+)
+
+// gatewayKey is in the metadata of calls that the JSON gateway makes for others.
+const gatewayKey = "grpcgateway-accept"
+
+// withCredentials returns a context that knows what the client of a call shows of itself: a token, or else
+// the certificate of its connection if those name users here. The gateway's connection is not the client's.
+func (s *service) withCredentials(ctx context.Context) context.Context {
+	c := &kv.Credentials{}
+	v := metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameGRPC)
+	if len(v) == 0 {
+		v = metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)
+	}
+	switch {
+	case len(v) > 0:
+		c.Token, c.HasToken = strings.TrimPrefix(v[0], "Bearer "), true
+	case s.cfg.CertificateUsers && len(metadata.ValueFromIncomingContext(ctx, gatewayKey)) == 0:
+		c.CommonName, c.HasCertificate = commonName(ctx)
+	}
+	return kv.WithCredentials(ctx, c)
+}
+
+// commonName returns the common name of the certificate with which a client has opened its connection, if
+// that was verified.
+func commonName(ctx context.Context) (name string, ok bool) {
+	p, known := peer.FromContext(ctx)
+	if !known {
+		return "", false
+	}
+	info, is := p.AuthInfo.(credentials.TLSInfo)
+	if !is || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return "", false
+	}
+	return info.State.VerifiedChains[0][0].Subject.CommonName, true
+}

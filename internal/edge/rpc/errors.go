@@ -1,0 +1,113 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/kv"
+)
+
+// table gives each error of the member the status that clients know it by. The first row that
+// matches counts.
+var table = [...]struct{ from, to error }{
+	{kv.ErrCompacted, rpctypes.ErrGRPCCompacted},
+	{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev},
+	{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+	{kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+	{kv.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
+	{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+	{kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
+	{kv.ErrRequestTooLarge, rpctypes.ErrGRPCRequestTooLarge},
+	{kv.ErrTimeoutLeaderFailure, rpctypes.ErrGRPCTimeoutDueToLeaderFail},
+	{kv.ErrTimeoutConnectionLost, rpctypes.ErrGRPCTimeoutDueToConnectionLost},
+	{kv.ErrTimeoutWaitApplied, rpctypes.ErrGRPCTimeoutWaitAppliedIndex},
+	{kv.ErrTimeout, rpctypes.ErrGRPCTimeout},
+	{kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+	{kv.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
+	{kv.ErrStopped, rpctypes.ErrGRPCStopped},
+	{kv.ErrNotLeader, rpctypes.ErrGRPCNotLeader},
+	{kv.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy},
+	// etcd sends this one without its code.
+	{kv.ErrNotEnoughStarted, status.Error(codes.Unknown, rpctypes.ErrMemberNotEnoughStarted.Error())},
+	{kv.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
+	{kv.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
+	{kv.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
+	{kv.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner},
+	{kv.ErrLearnerNotReady, rpctypes.ErrGRPCLearnerNotReady},
+	{kv.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
+	{kv.ErrBadTransferee, rpctypes.ErrGRPCBadLeaderTransferee},
+	// Not in etcd's table of statuses either.
+	{kv.ErrTransferTimeout, status.Error(codes.Unknown, "etcdserver: request timed out, leader transfer took too long")},
+	{kv.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
+	{kv.ErrPermissionDenied, rpctypes.ErrGRPCPermissionDenied},
+	{kv.ErrInvalidAuthToken, rpctypes.ErrGRPCInvalidAuthToken},
+	{kv.ErrAuthOldRevision, rpctypes.ErrGRPCAuthOldRevision},
+	{kv.ErrAuthFailed, rpctypes.ErrGRPCAuthFailed},
+	{kv.ErrAuthNotEnabled, rpctypes.ErrGRPCAuthNotEnabled},
+	{kv.ErrUserEmpty, rpctypes.ErrGRPCUserEmpty},
+	{kv.ErrUserExists, rpctypes.ErrGRPCUserAlreadyExist},
+	{kv.ErrUserNotFound, rpctypes.ErrGRPCUserNotFound},
+	{kv.ErrRoleEmpty, rpctypes.ErrGRPCRoleEmpty},
+	{kv.ErrRoleExists, rpctypes.ErrGRPCRoleAlreadyExist},
+	{kv.ErrRoleNotFound, rpctypes.ErrGRPCRoleNotFound},
+	{kv.ErrRoleNotGranted, rpctypes.ErrGRPCRoleNotGranted},
+	{kv.ErrPermissionNotGiven, rpctypes.ErrGRPCPermissionNotGiven},
+	{kv.ErrPermissionNotGranted, rpctypes.ErrGRPCPermissionNotGranted},
+	{kv.ErrRootUserNotExist, rpctypes.ErrGRPCRootUserNotExist},
+	{kv.ErrRootRoleNotExist, rpctypes.ErrGRPCRootRoleNotExist},
+	{kv.ErrInvalidAuthMgmt, rpctypes.ErrGRPCInvalidAuthMgmt},
+	{kv.ErrNotCapable, rpctypes.ErrGRPCNotCapable},
+	{kv.ErrNameTooLong, status.Error(codes.InvalidArgument, "vigil: "+kv.ErrNameTooLong.Error())},
+	{kv.ErrAuthRecordTooLarge, status.Error(codes.ResourceExhausted, "vigil: "+kv.ErrAuthRecordTooLarge.Error())},
+	// Not in etcd's table of statuses either.
+	{kv.ErrNoPasswordUser, status.Error(codes.Unknown, "auth: authentication failed, password was given for no password user")},
+	{kv.ErrDowngradeTarget, rpctypes.ErrGRPCInvalidDowngradeTargetVersion},
+	{kv.ErrDowngradeInProcess, rpctypes.ErrGRPCDowngradeInProcess},
+	{kv.ErrNoDowngrade, rpctypes.ErrGRPCNoInflightDowngrade},
+	{kv.ErrVersionUnknown, status.Error(codes.Unknown, "etcdserver: cluster version not found during downgrade")},
+}
+
+// errPanic is what a client sees of a handler that panicked.
+var errPanic = status.Error(codes.Internal, "vigil: internal error, see the log of the member")
+
+// errFile is what a client sees of an error that names a file of the member.
+var errFile = status.Error(codes.Unknown, "vigil: a file operation failed, see the log of the member")
+
+// statusOf turns an error of the member into the status that the client gets; nil stays nil. An
+// error that the table does not know keeps its text and has the code Unknown.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	if large := (*kv.TooLargeError)(nil); errors.As(err, &large) {
+		return status.Errorf(codes.ResourceExhausted, "grpc: trying to send message larger than max (%d vs. %d)", large.Size, large.Limit)
+	}
+	if limit := (*kv.LimitError)(nil); errors.As(err, &limit) {
+		return status.Error(codes.InvalidArgument, "etcdserver: "+limit.Error())
+	}
+	for i := range table {
+		if errors.Is(err, table[i].from) {
+			return table[i].to
+		}
+	}
+	var path *fs.PathError
+	var link *os.LinkError
+	if errors.As(err, &path) || errors.As(err, &link) {
+		return errFile
+	}
+	return status.Error(codes.Unknown, err.Error())
+}
+
+// ErrorText returns how the API words an error of the member, which is what health checks and logs
+// should say of it.
+func ErrorText(err error) string { return rpctypes.ErrorDesc(statusOf(err)) }

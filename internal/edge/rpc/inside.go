@@ -1,0 +1,394 @@
+package rpc
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/store/ration"
+)
+
+// Inside is a way to the services for the program itself: a grpc.ClientConnInterface without a transport. Calls
+// have no limit on their number and no connection in common, and an answer is not copied on its way.
+//
+// As the reply to Invoke it also takes a *mem.BufferSlice, for the encoded answer as the services have made it.
+// Each of its buffers must be freed; the memory of a large answer counts as in use until then.
+type Inside struct {
+	s *Server
+
+	mu struct {
+		sync.Mutex
+		stopped bool
+		calls   sync.WaitGroup
+	}
+	ctx  context.Context // ends calls that take too long when the server stops
+	stop context.CancelFunc
+}
+
+// implementation is a method with what it is called on.
+type implementation struct {
+	on     any
+	unary  *grpc.MethodDesc
+	stream *grpc.StreamDesc
+}
+
+// RegisterService implements grpc.ServiceRegistrar: services are served by the transport, and inside.
+func (s *Server) RegisterService(d *grpc.ServiceDesc, on any) {
+	s.grpc.RegisterService(d, on)
+	for i := range d.Methods {
+		s.inside["/"+d.ServiceName+"/"+d.Methods[i].MethodName] = implementation{on: on, unary: &d.Methods[i]}
+	}
+	for i := range d.Streams {
+		s.inside["/"+d.ServiceName+"/"+d.Streams[i].StreamName] = implementation{on: on, stream: &d.Streams[i]}
+	}
+}
+
+// Inside returns the way to the services that takes no transport. Calls are refused once the server stops.
+func (s *Server) Inside() *Inside { return s.in }
+
+func newInside(s *Server) *Inside {
+	in := &Inside{s: s}
+	in.ctx, in.stop = context.WithCancel(context.Background())
+	return in
+}
+
+// insideAddr is what logs and lists of watchers show for a client of the gateway.
+type insideAddr struct{}
+
+func (insideAddr) Network() string { return "inside" }
+func (insideAddr) String() string  { return "gateway" }
+
+type readerKey struct{}
+
+// WithReader returns a context for calls through Inside whose answers go on to a reader. cut is called if it does
+// not take a large one while others wait for the memory.
+func (in *Inside) WithReader(ctx context.Context, cut func()) context.Context {
+	return context.WithValue(ctx, readerKey{}, &client{svc: in.s.svc, cut: cut})
+}
+
+// begin begins a call: it returns the context for the services, and what must be called at the end.
+func (in *Inside) begin(ctx context.Context, method string, m implementation) (context.Context, func(error), error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.mu.stopped {
+		return nil, nil, rpctypes.ErrGRPCStopped
+	}
+	in.mu.calls.Add(1)
+	var from net.Addr = insideAddr{}
+	if c, ok := ctx.Value(readerKey{}).(*client); ok {
+		from = clientAddr{from, c}
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	ctx = metadata.NewOutgoingContext(metadata.NewIncomingContext(ctx, md), nil)
+	ctx, cancel := context.WithCancel(peer.NewContext(ctx, &peer.Peer{Addr: from}))
+	release := context.AfterFunc(in.ctx, cancel)
+	ctx, ended := in.note(ctx, method, m)
+	return ctx, func(err error) {
+		release()
+		ended(outcome(ctx, err))
+		cancel()
+		in.mu.calls.Done()
+	}, nil
+}
+
+// note reports a call to Config.Stats, as the transport does; the returned function reports its end.
+func (in *Inside) note(ctx context.Context, method string, m implementation) (context.Context, func(error)) {
+	h := in.s.svc.cfg.Stats
+	if h == nil {
+		return ctx, func(error) {}
+	}
+	ctx = h.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: method})
+	began := &stats.Begin{BeginTime: time.Now()}
+	if m.stream != nil {
+		began.IsClientStream, began.IsServerStream = m.stream.ClientStreams, m.stream.ServerStreams
+	}
+	h.HandleRPC(ctx, began)
+	return ctx, func(err error) {
+		h.HandleRPC(ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
+	}
+}
+
+// shut refuses further calls and waits for those under way, which it ends when ctx does.
+func (in *Inside) shut(ctx context.Context) {
+	in.mu.Lock()
+	in.mu.stopped = true
+	in.mu.Unlock()
+	defer context.AfterFunc(ctx, in.stop)()
+	in.mu.calls.Wait()
+}
+
+// arrives decodes what the other side has encoded.
+func (in *Inside) arrives(b []byte, into any) error {
+	if most := MaxMessageBytes(in.s.svc.cfg.MaxRequestBytes); len(b) > most {
+		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", len(b), most)
+	}
+	if err := in.s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, into); err != nil {
+		return status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
+	}
+	return nil
+}
+
+// answered decodes an answer for the caller. The memory of a large one counts until release is called or ctx ends.
+func (in *Inside) answered(ctx context.Context, data mem.BufferSlice, into any) (release func(), err error) {
+	release = func() {}
+	if raw, ok := into.(*mem.BufferSlice); ok {
+		*raw = data
+		return release, nil
+	}
+	defer data.Free()
+	m, ok := into.(proto.Message)
+	if !ok {
+		return release, status.Errorf(codes.Internal, "an answer into %T", into)
+	}
+	if release, err = in.keep(ctx, int64(data.Len())); err != nil {
+		return release, err
+	}
+	if err := proto.Unmarshal(data.Materialize(), m); err != nil {
+		return release, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	return release, nil
+}
+
+// copies is how often the memory of an answer is needed to decode it and to encode it as JSON.
+const copies = 4
+
+// keep counts the memory of a large answer that is decoded, until release is called or the caller's context ends.
+func (in *Inside) keep(ctx context.Context, n int64) (release func(), err error) {
+	svc := in.s.svc
+	if n <= ration.FreeSize || svc.cfg.Ranges == nil {
+		return func() {}, nil
+	}
+	if c, ok := ctx.Value(readerKey{}).(*client); ok {
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: clientAddr{insideAddr{}, c}})
+	}
+	lease, err := svc.cfg.Ranges.Force(svc.held(ctx), copies*n)
+	if err != nil {
+		return func() {}, svc.dropped(ctx, n)
+	}
+	out := svc.depart(ctx, forced{lease})
+	lost := func() { out.flight.lost() } // refers to out, which must not be collected before
+	stop := context.AfterFunc(ctx, lost)
+	return func() {
+		if stop() {
+			lost()
+		}
+	}, nil
+}
+
+// insideHeader is what the transport puts before an answer.
+func insideHeader() metadata.MD { return metadata.Pairs("content-type", "application/grpc") }
+
+// heads fills in what the transport tells of a call that was answered.
+func heads(opts []grpc.CallOption) {
+	for _, o := range opts {
+		if o, ok := o.(grpc.HeaderCallOption); ok {
+			*o.HeaderAddr = insideHeader()
+		}
+	}
+}
+
+// outcome is the error that a client of the transport would see.
+func outcome(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil {
+		err = status.FromContextError(cause).Err()
+	}
+	if _, ok := status.FromError(err); !ok {
+		err = status.FromContextError(err).Err()
+	}
+	return err
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (in *Inside) Invoke(caller context.Context, method string, args, reply any, opts ...grpc.CallOption) (err error) {
+	m, ok := in.s.inside[method]
+	if !ok || m.unary == nil {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	req, err := encodeArgs(args)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := in.begin(caller, method, m)
+	if err != nil {
+		return err
+	}
+	defer func() { end(err) }()
+	res, err := m.unary.Handler(m.on, ctx, func(into any) error { return in.arrives(req, into) }, in.s.interceptUnary)
+	if err != nil {
+		return outcome(caller, err)
+	}
+	data, err := in.s.codec.Marshal(res)
+	if err != nil {
+		return outcome(caller, err)
+	}
+	heads(opts)
+	_, err = in.answered(caller, data, reply)
+	return err
+}
+
+func encodeArgs(args any) ([]byte, error) {
+	m, ok := args.(proto.Message)
+	if !ok {
+		return nil, status.Errorf(codes.Internal, "a request of type %T", args)
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+	}
+	return b, nil
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	m, ok := in.s.inside[method]
+	if !ok || m.stream == nil {
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	ctx, end, err := in.begin(caller, method, m)
+	if err != nil {
+		return nil, err
+	}
+	st := &insideStream{in: in, caller: caller, ctx: ctx, release: func() {}, up: make(chan []byte), down: make(chan mem.BufferSlice), done: make(chan struct{})}
+	go func() {
+		info := &grpc.StreamServerInfo{FullMethod: method, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams}
+		st.err = in.s.interceptStream(m.on, insideServer{st}, info, m.stream.Handler)
+		close(st.done)
+		end(st.err)
+	}()
+	return st, nil
+}
+
+// insideStream is the caller's end of a stream.
+type insideStream struct {
+	in            *Inside
+	caller        context.Context
+	ctx           context.Context // ends with the call
+	up            chan []byte
+	down          chan mem.BufferSlice
+	sent          sync.Once       // closes up
+	first         mem.BufferSlice // an answer that Header has met; owned by who receives
+	waits, headed bool
+	release       func()        // the memory of the last answer; owned by who receives
+	done          chan struct{} // closed when the service has ended the call
+	err           error         // of the service; not changed after done is closed
+}
+
+func (st *insideStream) Trailer() metadata.MD     { return metadata.MD{} }
+func (st *insideStream) Context() context.Context { return st.caller }
+
+// Header implements grpc.ClientStream. There is one as soon as there is an answer.
+func (st *insideStream) Header() (metadata.MD, error) {
+	if !st.headed {
+		data, err := st.next()
+		if err == io.EOF {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		st.first, st.waits, st.headed = data, true, true
+	}
+	return insideHeader(), nil
+}
+
+// next waits for an answer or the end.
+func (st *insideStream) next() (mem.BufferSlice, error) {
+	select {
+	case data := <-st.down:
+		return data, nil
+	case <-st.done:
+	case <-st.caller.Done():
+		return nil, status.FromContextError(st.caller.Err()).Err()
+	}
+	if st.err == nil {
+		return nil, io.EOF
+	}
+	return nil, outcome(st.caller, st.err)
+}
+
+// CloseSend implements grpc.ClientStream.
+func (st *insideStream) CloseSend() error {
+	st.sent.Do(func() { close(st.up) })
+	return nil
+}
+
+// SendMsg implements grpc.ClientStream.
+func (st *insideStream) SendMsg(m any) error {
+	b, err := encodeArgs(m)
+	if err != nil {
+		return err
+	}
+	select {
+	case st.up <- b:
+		return nil
+	case <-st.done:
+		return io.EOF
+	case <-st.ctx.Done():
+		return io.EOF
+	}
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (st *insideStream) RecvMsg(m any) (err error) {
+	st.release() // the last answer is sent
+	data := st.first
+	if !st.waits {
+		if data, err = st.next(); err != nil {
+			return err
+		}
+	}
+	st.first, st.waits, st.headed = nil, false, true
+	st.release, err = st.in.answered(st.caller, data, m)
+	return err
+}
+
+// insideServer is the service's end of a stream.
+type insideServer struct{ st *insideStream }
+
+func (ss insideServer) SetHeader(metadata.MD) error  { return nil }
+func (ss insideServer) SendHeader(metadata.MD) error { return nil }
+func (ss insideServer) SetTrailer(metadata.MD)       {}
+func (ss insideServer) Context() context.Context     { return ss.st.ctx }
+
+// SendMsg implements grpc.ServerStream.
+func (ss insideServer) SendMsg(m any) error {
+	data, err := ss.st.in.s.codec.Marshal(m)
+	if err != nil {
+		return err
+	}
+	select {
+	case ss.st.down <- data:
+		return nil
+	case <-ss.st.ctx.Done():
+		data.Free()
+		return status.FromContextError(ss.st.ctx.Err()).Err()
+	}
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (ss insideServer) RecvMsg(m any) error {
+	select {
+	case b, ok := <-ss.st.up:
+		if !ok {
+			return io.EOF
+		}
+		return ss.st.in.arrives(b, m)
+	case <-ss.st.ctx.Done(): // also when the handler is over
+		return status.FromContextError(ss.st.ctx.Err()).Err()
+	}
+}

@@ -1,0 +1,254 @@
+package rpc
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/kv"
+	"vigil/internal/store/ration"
+)
+
+// A client that does not take a large answer keeps its memory from others. It is looked at every lookEvery, and
+// its connection is closed when others wait for memory and the answer has not moved at all for maxStill, or has
+// moved less than slowRate for maxSlow. If only calls on the same connection wait, it has ownPatience.
+const (
+	lookEvery   = 500 * time.Millisecond
+	maxStill    = 1500 * time.Millisecond
+	slowRate    = 1 << 20 // bytes a second
+	maxSlow     = 10 * time.Second
+	ownPatience = 30 * time.Second
+)
+
+// sendPatience is how long clients have.
+type sendPatience struct{ lookEvery, maxStill, maxSlow, own time.Duration }
+
+var defaultPatience = sendPatience{lookEvery, maxStill, maxSlow, ownPatience}
+
+// flight is a large answer from the moment it is complete until its memory is free again.
+type flight struct {
+	svc    *service
+	client *client // nil if it is not known
+	user   any     // the holder that is its user, nil without one
+	lender kv.Lender
+	remote string
+	size   int64
+	timer  *time.Timer
+
+	// Owned by the timer.
+	left  int64         // when it was last looked at
+	slow  time.Duration // for how long it was slow
+	still time.Duration // for how long it has not moved
+	swept bool
+}
+
+// sending is the transport's side of a flight: the pool to which it gives the memory.
+//
+// The transport may drop what it was to send, when a call ends at an unlucky moment or with the
+// connection, and say nothing. The connection knows its flights for that; and when the collector
+// finds that nothing refers to a sending, the flight is over too. That is why a flight does not refer
+// to it.
+type sending struct {
+	lender kv.Lender
+	flight *flight // nil for an answer that is not counted
+}
+
+// Get implements mem.BufferPool. Nobody asks.
+func (s *sending) Get(n int) *[]byte {
+	b := make([]byte, n)
+	return &b
+}
+
+// Put implements mem.BufferPool.
+func (s *sending) Put(b *[]byte) {
+	s.lender.Return(b)
+	if s.flight != nil && s.lender.Held() == 0 {
+		s.flight.end()
+	}
+}
+
+// Return, Abandon and Held make it a kv.Lender.
+
+func (s *sending) Return(b *[]byte) { s.Put(b) }
+func (s *sending) Abandon()         { s.lender.Abandon() }
+func (s *sending) Held() int64      { return s.lender.Held() }
+
+// depart begins to send what a lender has lent.
+func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
+	out := &sending{lender: lender}
+	n := lender.Held()
+	if n == 0 {
+		return out
+	}
+	f := &flight{svc: s, lender: lender, remote: remote(ctx), size: n, left: n, client: clientOf(ctx)}
+	if user := s.userOf(ctx); user != "" {
+		f.user = user
+	}
+	out.flight = f
+	runtime.AddCleanup(out, (*flight).lost, f)
+	f.timer = time.AfterFunc(time.Hour, f.look) // which must find f complete
+	f.timer.Reset(s.sendPatience.lookEvery)
+	if f.client != nil && !f.client.add(f) {
+		f.lost()
+	}
+	return out
+}
+
+// end forgets a flight whose memory is free.
+func (f *flight) end() {
+	f.timer.Stop()
+	if f.client != nil {
+		f.client.remove(f)
+	}
+}
+
+// lost ends a flight whose memory will not come back.
+func (f *flight) lost() {
+	f.lender.Abandon()
+	f.end()
+}
+
+// look sees how far a client has come.
+func (f *flight) look() {
+	left := f.lender.Held()
+	if left == 0 {
+		f.end()
+		return
+	}
+	most := f.svc.sendPatience
+	every := most.lookEvery
+	moved := f.left - left
+	f.left = left
+	if moved > 0 {
+		f.still = 0
+	} else {
+		f.still += every
+	}
+	others, own := f.svc.cfg.Ranges.Waiting(f.user), f.svc.cfg.Ranges.Waiting(f.client)
+	switch {
+	case !others:
+		f.slow = 0
+	case moved < int64(every.Seconds()*slowRate):
+		f.slow += every
+	default:
+		f.slow = 0
+	}
+	stuck := others && (f.still >= most.maxStill || f.slow >= most.maxSlow) || own && f.still >= most.own
+	switch {
+	case !stuck:
+		f.swept = false
+	case !f.swept:
+		// The transport may have dropped it; the collector would tell.
+		f.swept = true
+		runtime.GC()
+	case f.client != nil:
+		f.svc.cfg.Metrics.rangeCut.Inc()
+		f.svc.log.Warn("closing the connection of a client that does not take its answer while others wait for the memory",
+			"remote", f.remote, "answer bytes", f.size, "not taken", left)
+		f.client.cut()
+		return
+	}
+	f.timer.Reset(every)
+}
+
+// lent prepares the long lists of an answer for sending; false if there are none.
+func (s *service) lent(ctx context.Context, lists ...*kv.RangeResult) bool {
+	var out *sending
+	for _, r := range lists {
+		if l := r.KVs.Long; l != nil {
+			if out == nil {
+				out = s.depart(ctx, l.Lender) // one answer has one lender
+			}
+			l.Lender = out
+		}
+	}
+	return out != nil
+}
+
+// heavy is an answer that was made without asking for memory, because apply cannot wait. It counts
+// until it is sent.
+type heavy struct {
+	wire.Encoder
+	*sending
+}
+
+// forced is the lender of one buffer.
+type forced struct{ *ration.Lease }
+
+// Return implements kv.Lender.
+func (f forced) Return(b *[]byte) {
+	mem.DefaultBufferPool().Put(b)
+	f.Abandon() // there is only one
+}
+
+// weigh counts an answer that holds that many bytes of records in buffers of its own.
+func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.Encoder, error) {
+	if bytes <= ration.FreeSize || s.cfg.Ranges == nil {
+		return m, nil
+	}
+	lease, err := s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))
+	if err != nil {
+		return nil, s.dropped(ctx, int64(bytes))
+	}
+	return &heavy{m, s.depart(ctx, forced{lease})}, nil
+}
+
+// dropped is the status of a call whose answer of n bytes is dropped because answers that clients do not take have too
+// much memory already. What it asked for may have been done.
+func (s *service) dropped(ctx context.Context, n int64) error {
+	s.log.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", remote(ctx), "answer bytes", n)
+	return statusOf(kv.ErrTimeout)
+}
+
+// reserve waits for the memory of an answer of about n bytes that is to be built of messages which are generated. What
+// it returns makes the answer one that counts until it is sent.
+func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message) any, err error) {
+	if n <= ration.FreeSize || s.cfg.Ranges == nil {
+		return func(m proto.Message) any { return m }, nil
+	}
+	lease, err := s.cfg.Ranges.Take(s.held(ctx), n)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return func(m proto.Message) any { return &heavy{generated{m}, s.depart(ctx, forced{lease})} }, nil
+}
+
+// generated is a generated message as an Encoder.
+type generated struct{ proto.Message }
+
+// Size implements wire.Encoder.
+func (g generated) Size() int { return proto.Size(g.Message) }
+
+// AppendTo implements wire.Encoder. A message whose texts are not UTF-8 is an empty answer; none of those that are
+// made here has one.
+func (g generated) AppendTo(b []byte) []byte {
+	out, err := proto.MarshalOptions{}.MarshalAppend(b, g.Message)
+	if err != nil {
+		return b
+	}
+	return out
+}
+
+// contents returns the ranges of a transaction's answer and how many bytes its buffers hold.
+func contents(r *kv.TxnResult, ranges []*kv.RangeResult) (_ []*kv.RangeResult, bytes int) {
+	for i := range r.Responses {
+		switch op := &r.Responses[i]; {
+		case op.Range != nil:
+			ranges = append(ranges, op.Range)
+			bytes += len(op.Range.KVs.Buf)
+		case op.Put != nil:
+			bytes += len(op.Put.PrevKV)
+		case op.Delete != nil:
+			bytes += len(op.Delete.PrevKVs.Buf)
+		case op.Txn != nil:
+			var n int
+			ranges, n = contents(op.Txn, ranges)
+			bytes += n
+		}
+	}
+	return ranges, bytes
+}

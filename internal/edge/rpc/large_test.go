@@ -1,0 +1,372 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"net"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/ration"
+)
+
+// largeKV answers every range with as many keys as its limit says, of 1 KiB, in pieces of a budget,
+// and every transaction with one that it made without asking.
+type largeKV struct {
+	*fakeKV
+	budget *ration.Budget
+}
+
+var largeValue = bytes.Repeat([]byte("v"), 1<<10)
+
+func largeRecord(i int64) []byte {
+	return encode(&mvccpb.KeyValue{Key: fmt.Appendf(nil, "%08d", i), Value: largeValue, ModRevision: i + 1})
+}
+
+func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
+	var first int64
+	fmt.Sscan(strings.TrimLeft(strings.TrimRight(string(r.Key), "\x00"), "0"), &first)
+	if first > 0 {
+		first++ // the key is the one behind a last one
+	}
+	l := k.budget.Lease(ctx)
+	for {
+		res, err := k.build(l, first, r.Limit)
+		switch {
+		case err == nil:
+			l.Settle()
+			return res, nil
+		case err != ration.ErrFull:
+			return nil, err
+		}
+		if err := l.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (k *largeKV) build(l *ration.Lease, first, n int64) (*kv.RangeResult, error) {
+	long := &kv.LongRecords{N: int(n), Lender: l, Last: fmt.Sprintf("%08d", first+n-1)}
+	var all []byte
+	for i := range n {
+		b := largeRecord(first + i)
+		all = append(binary.AppendUvarint(append(all, 0x12), uint64(len(b))), b...)
+	}
+	long.Bytes = len(all)
+	for len(all) > 0 {
+		p, err := l.Piece(int64(long.Bytes))
+		if err != nil {
+			return nil, err
+		}
+		*p = (*p)[:copy(*p, all)]
+		long.Pieces, all = append(long.Pieces, p), all[len(*p):]
+	}
+	return &kv.RangeResult{Revision: 9, Count: 1 << 20, More: first+n < 20000, KVs: kv.Records{Long: long}}, nil
+}
+
+func (k *largeKV) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
+	res := &kv.RangeResult{Revision: 9}
+	for i := range int64(8000) {
+		res.KVs.Buf = append(res.KVs.Buf, largeRecord(i)...)
+		res.KVs.Close()
+	}
+	return &kv.TxnResult{Revision: 9, Responses: []kv.OpResult{{Range: res}}}, nil
+}
+
+var largeTxn = &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{
+	{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: &etcdserverpb.RangeRequest{Key: []byte("0")}}}}}
+
+func startLarge(t testing.TB, limit int64) (*fixture, *ration.Budget) {
+	t.Helper()
+	budget, err := ration.New(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, func(c *Config) {
+		c.KV, c.Ranges = &largeKV{c.KV.(*fakeKV), budget}, budget
+	})
+	return f, budget
+}
+
+func returned(t testing.TB, b *ration.Budget) {
+	t.Helper()
+	eventually(t, "everything is given back", func() bool { s := b.Stats(); return s.Held == 0 && s.Waiting == 0 })
+}
+
+// TestLargeAnswers: many clients ask for more than the budget holds; all get what they asked for, and
+// everything is given back.
+func TestLargeAnswers(t *testing.T) {
+	f, budget := startLarge(t, 16<<20)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			n := int64(100 + 3000*i)
+			var opts []grpc.CallOption
+			if i == 3 {
+				opts = append(opts, grpc.UseCompressor(gzip.Name))
+			}
+			res, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: n}, opts...)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if res.Count != 1<<20 || res.Header.Revision != 9 || int64(len(res.Kvs)) != n {
+				t.Errorf("%d keys of %d, count %d", len(res.Kvs), n, res.Count)
+			}
+			for i, got := range res.Kvs {
+				if got.ModRevision != int64(i)+1 || !bytes.Equal(got.Value, largeValue) {
+					t.Errorf("key %d is %q", i, got.Key)
+					return
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		res, err := f.KV.Txn(t.Context(), largeTxn)
+		if err != nil || len(res.Responses[0].GetResponseRange().Kvs) != 8000 {
+			t.Errorf("the transaction: %v", err)
+		}
+	})
+	wg.Wait()
+	returned(t, budget)
+}
+
+// TestLargeStream: a streamed range holds the memory of its chunks only.
+func TestLargeStream(t *testing.T) {
+	f, budget := startLarge(t, 16<<20)
+	stream, err := f.KV.RangeStream(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), RangeEnd: []byte{0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, most := int64(0), int64(0)
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, budget.Stats().Held)
+		for _, got := range m.RangeResponse.Kvs {
+			if n++; got.ModRevision != n {
+				t.Fatalf("key %q is the %dth", got.Key, n)
+			}
+		}
+		if m.RangeResponse.Header != nil {
+			break
+		}
+	}
+	if n < 20000 || most > 10<<20 {
+		t.Errorf("%d keys, up to %d bytes were held", n, most)
+	}
+	returned(t, budget)
+}
+
+// rawClient is an HTTP/2 client that asks and does not read on.
+type rawClient struct {
+	net.Conn
+	fr *http2.Framer
+}
+
+// ask sends a call on a stream; nothing opens the window of 64 KiB that it begins with.
+func (c *rawClient) ask(t testing.TB, stream uint32, method string, m proto.Message) {
+	t.Helper()
+	var head bytes.Buffer
+	enc := hpack.NewEncoder(&head)
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}} {
+		if err := enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := encodeAny(t, m)
+	err := errors.Join(
+		c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head.Bytes(), EndHeaders: true}),
+		c.fr.WriteData(stream, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func encodeAny(t testing.TB, m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func dialRaw(t testing.TB, addr string) *rawClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	c := &rawClient{conn, http2.NewFramer(conn, conn)}
+	if err := c.fr.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const rangeMethod = "/etcdserverpb.KV/Range"
+
+// TestStalledClient: a client that does not read its answer holds its memory alone, until somebody
+// waits for that and its time is over. Then its connection is closed.
+func TestStalledClient(t *testing.T) {
+	f, budget := startLarge(t, 24<<20)
+	f.svc.sendPatience = sendPatience{lookEvery: 50 * time.Millisecond, maxStill: 50 * time.Millisecond, maxSlow: time.Hour, own: time.Hour}
+	slow := dialRaw(t, f.addr)
+	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
+	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })
+
+	// Those for whom there is room pass, and it stays connected.
+	for range 20 {
+		if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 2000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := budget.Stats().Held; held < 10<<20 {
+		t.Fatalf("%d bytes are held by who does not read", held)
+	}
+	// One that gives up leaves the line.
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := f.KV.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000})
+		done <- err
+	}()
+	eventually(t, "it waits", func() bool { return budget.Waiting() })
+	cancel()
+	if err := within(t, done); status.Code(err) != codes.Canceled {
+		t.Fatal(err)
+	}
+	eventually(t, "it has left", func() bool { return !budget.Waiting() })
+
+	// The patient one is served at the expense of the slow one.
+	go func() {
+		_, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000})
+		done <- err
+	}()
+	if err := within(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(f.log.String(), "closing the connection of a client that does not take its answer") {
+		t.Error("nothing is said of it")
+	}
+	returned(t, budget)
+}
+
+// TestLargeLost: answers whose call or connection ends give back what was not sent.
+func TestLargeLost(t *testing.T) {
+	f, budget := startLarge(t, 160<<20)
+	list := &etcdserverpb.RangeRequest{Key: []byte("0"), RangeEnd: []byte{0}, Limit: 8000}
+	t.Run("reset", func(t *testing.T) {
+		c := dialRaw(t, f.addr)
+		for i := range uint32(4) {
+			c.ask(t, 2*i+1, rangeMethod, list)
+		}
+		eventually(t, "they are held", func() bool { return budget.Stats().Held > 30<<20 })
+		for i := range uint32(4) {
+			if err := c.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel); err != nil {
+				t.Fatal(err)
+			}
+		}
+		returned(t, budget)
+	})
+	t.Run("closed", func(t *testing.T) {
+		c := dialRaw(t, f.addr)
+		c.ask(t, 1, rangeMethod, list)
+		c.ask(t, 3, "/etcdserverpb.KV/RangeStream", list)
+		c.ask(t, 5, "/etcdserverpb.KV/Txn", largeTxn)
+		eventually(t, "they are held", func() bool { return budget.Stats().Held > 15<<20 })
+		c.Close()
+		returned(t, budget)
+	})
+	t.Run("canceled", func(t *testing.T) {
+		// At every moment of the call.
+		for i := range 60 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*300*time.Microsecond)
+			_, err := f.KV.Range(ctx, list)
+			cancel()
+			if err != nil && status.Code(err) != codes.DeadlineExceeded {
+				t.Fatal(err)
+			}
+		}
+		// What the transport lost without a word comes back with the connection.
+		f.conn.Close()
+		returned(t, budget)
+	})
+}
+
+func TestTooLarge(t *testing.T) {
+	err := statusOf(fmt.Errorf("reading: %w", &kv.TooLargeError{Size: 5, Limit: 4}))
+	wantStatus(t, err, status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (5 vs. 4)"))
+}
+
+// TestLargeLeases: the keys of a lease, and the leases, count as a range does until they are sent.
+func TestLargeLeases(t *testing.T) {
+	budget, err := ration.New(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := &largeLeases{fakeLeases: &fakeLeases{}}
+	for i := range 100 {
+		leases.keys = append(leases.keys, strings.Repeat(string(rune('a'+i%26)), 100<<10))
+	}
+	f := start(t, func(c *Config) { c.Leases, c.Ranges = leases, budget })
+	lease := etcdserverpb.NewLeaseClient(f.conn)
+	ask := func(c *rawClient, stream uint32) {
+		c.ask(t, stream, "/etcdserverpb.Lease/LeaseTimeToLive", &etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true})
+	}
+	c := dialRaw(t, f.addr)
+	ask(c, 1)
+	eventually(t, "it is held", func() bool { return budget.Stats().Held > 15<<20 })
+	// Another of that connection waits for its share.
+	ask(c, 3)
+	eventually(t, "it waits", func() bool { return budget.Stats().Waiting == 1 })
+	c.Close()
+	returned(t, budget)
+	res, err := lease.LeaseTimeToLive(t.Context(), &etcdserverpb.LeaseTimeToLiveRequest{ID: 1, Keys: true}, grpc.MaxCallRecvMsgSize(1<<30))
+	if err != nil || len(res.Keys) != 100 || string(res.Keys[99]) != leases.keys[99] {
+		t.Fatalf("%d keys, %v", len(res.GetKeys()), err)
+	}
+	all, err := lease.LeaseLeases(t.Context(), &etcdserverpb.LeaseLeasesRequest{}, grpc.MaxCallRecvMsgSize(1<<30))
+	if err != nil || len(all.Leases) != 1<<17 {
+		t.Fatalf("%d leases, %v", len(all.GetLeases()), err)
+	}
+	returned(t, budget)
+}
+
+// largeLeases has one lease with keys, and many others.
+type largeLeases struct {
+	*fakeLeases
+	keys []string
+}
+
+func (l *largeLeases) TimeToLive(context.Context, int64, bool) (kv.LeaseStatus, error) {
+	return kv.LeaseStatus{TTL: 1, Granted: 2, Keys: l.keys}, nil
+}
+
+func (l *largeLeases) LeaseIDs(context.Context) ([]int64, error) {
+	return make([]int64, 1<<17), nil
+}

@@ -1,0 +1,165 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/kv"
+)
+
+// Leases is what the lease service asks of the member. Errors are kv's.
+type Leases interface {
+	// GrantLease makes a lease, and chooses its id if that is 0.
+	GrantLease(context.Context, kv.LeaseGrantRequest) (kv.LeaseResult, error)
+	// RevokeLease ends a lease with its keys.
+	RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error)
+	// KeepAlive returns the TTL that a lease has from now on.
+	KeepAlive(ctx context.Context, id int64) (ttl int64, err error)
+	// TimeToLive tells about a lease, with its keys if asked for.
+	TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error)
+	// LeaseIDs lists the leases that the member knows of. It answers at once.
+	LeaseIDs(context.Context) ([]int64, error)
+}
+
+// leaseServer answers with a TTL of 0 to a lease that is kept alive and does not exist, of -1 to one that is
+// asked for.
+type leaseServer struct {
+	etcdserverpb.UnimplementedLeaseServer
+	svc *service
+}
+
+func (l *leaseServer) LeaseGrant(ctx context.Context, r *etcdserverpb.LeaseGrantRequest) (*etcdserverpb.LeaseGrantResponse, error) {
+	res, err := l.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{ID: r.ID, TTL: r.TTL})
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.LeaseGrantResponse{Header: headerPB(l.svc.header(res.Revision)), ID: res.ID, TTL: res.TTL}, nil
+}
+
+func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
+	res, err := l.svc.cfg.Leases.RevokeLease(ctx, r.ID)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.LeaseRevokeResponse{Header: headerPB(l.svc.header(res.Revision))}, nil
+}
+
+// leaseDesc describes the service. Two answers may be as large as a range and are made like one.
+func (s *Server) leaseDesc() *grpc.ServiceDesc {
+	desc := etcdserverpb.Lease_ServiceDesc
+	desc.Methods = slices.Clone(desc.Methods)
+	for i := range desc.Methods {
+		switch m := &desc.Methods[i]; m.MethodName {
+		case "LeaseTimeToLive":
+			m.Handler = generatedMethod(s, desc.ServiceName, m.MethodName, s.svc.leaseTimeToLive)
+		case "LeaseLeases":
+			m.Handler = generatedMethod(s, desc.ServiceName, m.MethodName, s.svc.leaseLeases)
+		}
+	}
+	return &desc
+}
+
+// leaseOverhead is about how much memory a key, or a lease, takes in an answer beyond its text.
+const leaseOverhead = 64
+
+func (s *service) leaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (any, error) {
+	st, err := s.cfg.Leases.TimeToLive(ctx, r.ID, r.Keys)
+	if errors.Is(err, kv.ErrLeaseNotFound) {
+		st, err = kv.LeaseStatus{TTL: -1}, nil
+	}
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	n := int64(len(st.Keys)) * leaseOverhead
+	for _, k := range st.Keys {
+		n += 2 * int64(len(k)) // as a message, and encoded
+	}
+	send, err := s.reserve(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: headerPB(s.cfg.Member.Header()), ID: r.ID, TTL: st.TTL, GrantedTTL: st.Granted}
+	for _, k := range st.Keys {
+		res.Keys = append(res.Keys, []byte(k))
+	}
+	return send(res), nil
+}
+
+func (s *service) leaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
+	ids, err := s.cfg.Leases.LeaseIDs(ctx)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	send, err := s.reserve(ctx, int64(len(ids))*2*leaseOverhead)
+	if err != nil {
+		return nil, err
+	}
+	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(s.cfg.Member.Header())}
+	for _, id := range ids {
+		res.Leases = append(res.Leases, &etcdserverpb.LeaseStatus{ID: id})
+	}
+	return send(res), nil
+}
+
+// LeaseKeepAlive answers one request after another. It works on a goroutine of its own, because the
+// transport cannot interrupt a Recv but by the end of the handler, and the handler must be able to end
+// when the server wants it to.
+func (l *leaseServer) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveServer) error {
+	ctx := stream.Context()
+	ended := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				ended <- l.svc.panicked(etcdserverpb.Lease_LeaseKeepAlive_FullMethodName, p)
+			}
+		}()
+		ended <- l.keepAlive(ctx, stream)
+	}()
+	select {
+	case err := <-ended:
+		if ctx.Err() == nil {
+			return err
+		}
+	case <-ctx.Done():
+	}
+	if cause := context.Cause(ctx); status.Code(cause) != codes.Unknown {
+		return cause
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+func (l *leaseServer) keepAlive(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveServer) error {
+	failed := func(op string, err error) error {
+		if ctx.Err() == nil {
+			l.svc.cfg.Metrics.streamFailures.WithLabelValues(op, "lease-keepalive").Inc()
+		}
+		return err
+	}
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return failed("receive", err)
+		}
+		// The head first: its revision must not be above one at which the lease is gone.
+		res := &etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, Header: headerPB(l.svc.cfg.Member.Header())}
+		switch ttl, err := l.svc.cfg.Leases.KeepAlive(ctx, r.ID); {
+		case err == nil:
+			res.TTL = ttl
+		case !errors.Is(err, kv.ErrLeaseNotFound):
+			return statusOf(err)
+		}
+		if err := stream.Send(res); err != nil {
+			return failed("send", err)
+		}
+	}
+}

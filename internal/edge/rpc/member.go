@@ -1,0 +1,65 @@
+package rpc
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/internal/kv"
+)
+
+func headerPB(h kv.Header) *etcdserverpb.ResponseHeader {
+	return &etcdserverpb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.Term}
+}
+
+// status answers Maintenance.Status.
+func (s *service) status() *etcdserverpb.StatusResponse {
+	h, st := s.cfg.Member.Header(), s.cfg.Member.Status()
+	res := &etcdserverpb.StatusResponse{
+		Header:           headerPB(h),
+		Version:          st.Version,
+		DbSize:           st.DBSize,
+		DbSizeInUse:      st.DBSizeInUse,
+		DbSizeQuota:      st.DBSizeQuota,
+		Leader:           s.cfg.Member.Leader(),
+		RaftIndex:        st.RaftIndex,
+		RaftTerm:         h.Term,
+		RaftAppliedIndex: st.RaftAppliedIndex,
+		IsLearner:        s.cfg.Member.IsLearner(),
+		StorageVersion:   st.StorageVersion,
+		DowngradeInfo:    &etcdserverpb.DowngradeInfo{},
+	}
+	if v := s.cfg.Versions; v != nil {
+		if target := v.Versions().Target; target != (kv.Version{}) {
+			res.DowngradeInfo.Enabled, res.DowngradeInfo.TargetVersion = true, target.Full()
+		}
+	}
+	if res.Leader == 0 {
+		res.Errors = append(res.Errors, ErrorText(kv.ErrNoLeader))
+	}
+	for _, a := range st.Alarms {
+		res.Errors = append(res.Errors, alarmPB(a).String())
+	}
+	return res
+}
+
+// memberList answers Cluster.MemberList, whose header has no revision.
+func (s *service) memberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
+	members, err := s.cfg.Member.Members(ctx, r.Linearizable)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &etcdserverpb.MemberListResponse{Header: headerPB(s.header(0)), Members: membersPB(members)}, nil
+}
+
+func memberPB(m MemberInfo) *etcdserverpb.Member {
+	return &etcdserverpb.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, IsLearner: m.IsLearner}
+}
+
+func membersPB(members []MemberInfo) []*etcdserverpb.Member {
+	out := make([]*etcdserverpb.Member, len(members))
+	for i, m := range members {
+		out[i] = memberPB(m)
+	}
+	return out
+}

@@ -1,0 +1,226 @@
+package rpc
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/kv"
+)
+
+// Snapshots makes copies of the member's whole state. Errors are kv's.
+type Snapshots interface {
+	// Snapshot cuts the state; ctx bounds the call and not what follows.
+	Snapshot(ctx context.Context) (Snapshot, error)
+}
+
+// Snapshot is a copy in the form of a file of etcd. It is for one goroutine.
+type Snapshot interface {
+	// Version is the storage version that the file names, Size how many bytes it has.
+	Version() string
+	Size() int64
+	// Write writes the file, once, until out fails.
+	Write(out io.Writer) error
+	Close()
+}
+
+const (
+	// snapshotChunk is how much of a snapshot goes into a message, as in etcd.
+	snapshotChunk = 32 << 10
+	// snapshotPatience is how long a client may take for one of them. While it takes none, its snapshot
+	// keeps space on disk from being given back.
+	snapshotPatience = 10 * time.Minute
+	// snapshotYield is how long it may when another client wants a snapshot and there are as many as may be.
+	snapshotYield = 10 * time.Second
+)
+
+var (
+	errSnapshotStalled = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended: nothing of it was taken for %v", snapshotPatience)
+	errSnapshotYields  = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended for another: nothing of it was taken for %v", snapshotYield)
+)
+
+// snapshotsSent are the snapshots under way.
+type snapshotsSent struct {
+	mu struct {
+		sync.Mutex
+		senders map[*snapshotSender]struct{}
+	}
+}
+
+func (l *snapshotsSent) add(s *snapshotSender) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.senders == nil {
+		l.mu.senders = map[*snapshotSender]struct{}{}
+	}
+	l.mu.senders[s] = struct{}{}
+}
+
+func (l *snapshotsSent) remove(s *snapshotSender) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.senders, s)
+}
+
+// makeRoom ends the snapshot of which nothing was taken for the longest time, if that is longer than after, and
+// waits until it is gone. It reports whether there was one.
+func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool {
+	l.mu.Lock()
+	var victim *snapshotSender
+	for s := range l.mu.senders {
+		if victim == nil || s.taken.Load() < victim.taken.Load() {
+			victim = s
+		}
+	}
+	if victim == nil || time.Since(time.Unix(0, victim.taken.Load())) < after {
+		l.mu.Unlock()
+		return false
+	}
+	delete(l.mu.senders, victim) // nobody else waits for its place
+	l.mu.Unlock()
+	victim.end(errSnapshotYields)
+	select {
+	case <-victim.gone:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Snapshot sends the member's state as a file of etcd, and behind it the SHA-256 of the file.
+//
+// A message may wait for the client for as long as the client likes, so another goroutine sends. It ends
+// soon after this one, which ends the stream.
+func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss etcdserverpb.Maintenance_SnapshotServer) error {
+	if m.svc.cfg.Snapshots == nil {
+		return status.Error(codes.Unimplemented, "this member sends no snapshots")
+	}
+	ctx, cancel := context.WithCancelCause(ss.Context())
+	defer cancel(nil)
+	snap, err := m.svc.cfg.Snapshots.Snapshot(ctx)
+	if errors.Is(err, kv.ErrTooManyRequests) && m.svc.snapshots.makeRoom(ctx, m.svc.snapshotYield) {
+		snap, err = m.svc.cfg.Snapshots.Snapshot(ctx)
+	}
+	if err != nil {
+		return m.snapshotStatus(ctx, err)
+	}
+	log := m.svc.log.With("total-bytes", snap.Size(), "storage-version", snap.Version(), "remote", remote(ctx))
+	log.Info("sending database snapshot to client")
+	began := time.Now()
+	s := &snapshotSender{
+		stream: ss, left: snap.Size(), version: snap.Version(), hash: sha256.New(),
+		patience: m.svc.snapshotPatience,
+		stalled:  time.AfterFunc(m.svc.snapshotPatience, func() { cancel(errSnapshotStalled) }),
+		end:      cancel, gone: make(chan struct{}),
+	}
+	s.taken.Store(began.UnixNano())
+	m.svc.snapshots.add(s)
+	sent := make(chan error, 1)
+	go func() {
+		defer close(s.gone)
+		defer snap.Close()
+		defer m.svc.snapshots.remove(s)
+		defer s.stalled.Stop()
+		defer func() {
+			if p := recover(); p != nil {
+				sent <- m.svc.panicked("sending a snapshot", p)
+			}
+		}()
+		sent <- s.send(snap)
+	}()
+	select {
+	case err = <-sent:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		log.Warn("sending database snapshot to client failed", "took", time.Since(began), "error", err)
+		return m.snapshotStatus(ctx, err)
+	}
+	log.Info("successfully sent database snapshot to client", "took", time.Since(began))
+	return nil
+}
+
+// snapshotStatus turns an error into the status that the client gets. What ended the context counts.
+func (m *maintenance) snapshotStatus(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, kv.ErrStopped)) {
+		err = cause
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return statusOf(err)
+}
+
+// snapshotSender cuts a file into messages. It is an io.Writer.
+type snapshotSender struct {
+	stream   etcdserverpb.Maintenance_SnapshotServer
+	version  string
+	left     int64
+	buf      []byte
+	hash     hash.Hash
+	patience time.Duration
+	stalled  *time.Timer
+	taken    atomic.Int64 // when something was taken last, in ns since 1970
+	end      context.CancelCauseFunc
+	gone     chan struct{} // closed when its place is free
+}
+
+func (s *snapshotSender) send(snap Snapshot) error {
+	s.buf = make([]byte, 0, snapshotChunk)
+	if err := snap.Write(s); err != nil {
+		return err
+	}
+	if len(s.buf) > 0 {
+		if err := s.chunk(); err != nil {
+			return err
+		}
+	}
+	return s.message(s.hash.Sum(nil))
+}
+
+// Write implements io.Writer.
+func (s *snapshotSender) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		k := min(len(b), snapshotChunk-len(s.buf))
+		s.buf = append(s.buf, b[:k]...)
+		b = b[k:]
+		if len(s.buf) == snapshotChunk {
+			if err := s.chunk(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// chunk sends what is in the buffer.
+func (s *snapshotSender) chunk() error {
+	_, _ = s.hash.Write(s.buf) // documented never to fail
+	s.left -= int64(len(s.buf))
+	if err := s.message(s.buf); err != nil {
+		return err
+	}
+	// Sending has encoded it: the transport has a copy.
+	s.buf = s.buf[:0]
+	return nil
+}
+
+func (s *snapshotSender) message(blob []byte) error {
+	err := s.stream.Send(&etcdserverpb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
+	if err == nil {
+		s.stalled.Reset(s.patience)
+		s.taken.Store(time.Now().UnixNano())
+	}
+	return err
+}

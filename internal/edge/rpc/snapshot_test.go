@@ -1,0 +1,202 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/kv"
+)
+
+// fakeSnapshots are of size bytes; writing fails with err behind them, or panics.
+type fakeSnapshots struct {
+	size  int
+	err   error
+	begin error
+	most  int64 // how many may be open, 0 for any
+	open  atomic.Int64
+}
+
+func (f *fakeSnapshots) Snapshot(context.Context) (Snapshot, error) {
+	if f.begin != nil {
+		return nil, f.begin
+	}
+	if n := f.open.Add(1); f.most > 0 && n > f.most {
+		f.open.Add(-1)
+		return nil, kv.ErrTooManyRequests
+	}
+	return &fakeSnapshot{f}, nil
+}
+
+type fakeSnapshot struct{ f *fakeSnapshots }
+
+func (s *fakeSnapshot) Version() string { return "3.7.0" }
+func (s *fakeSnapshot) Size() int64     { return int64(s.f.size) }
+func (s *fakeSnapshot) Close()          { s.f.open.Add(-1) }
+
+func (s *fakeSnapshot) Write(out io.Writer) error {
+	for b := content(s.f.size); len(b) > 0; {
+		n := min(len(b), 5000)
+		if _, err := out.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	if errors.Is(s.f.err, errPanic) {
+		panic("on purpose")
+	}
+	return s.f.err
+}
+
+func content(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * 7)
+	}
+	return b
+}
+
+// fetch takes a whole snapshot.
+func fetch(t *testing.T, f *fixture) (body []byte, messages int, err error) {
+	t.Helper()
+	st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for left := int64(-1); ; messages++ {
+		r, err := st.Recv()
+		if err != nil {
+			return body, messages, err
+		}
+		if left >= 0 && int64(len(r.Blob)) != sha256.Size && left-int64(len(r.Blob)) != int64(r.RemainingBytes) {
+			t.Errorf("%d bytes were to come, %d come and %d are said to remain", left, len(r.Blob), r.RemainingBytes)
+		}
+		left = int64(r.RemainingBytes)
+		if r.Version != "3.7.0" || len(r.Blob) > snapshotChunk {
+			t.Errorf("version %q, %d bytes", r.Version, len(r.Blob))
+		}
+		body = append(body, r.Blob...)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	s := &fakeSnapshots{}
+	f := start(t, func(c *Config) { c.Snapshots = s })
+	for _, size := range []int{0, 4096, snapshotChunk, 10*snapshotChunk + 512} {
+		s.size = size
+		body, messages, err := fetch(t, f)
+		want := content(size)
+		sum := sha256.Sum256(want)
+		if err != io.EOF || !bytes.Equal(body, append(want, sum[:]...)) || messages != (size+snapshotChunk-1)/snapshotChunk+1 {
+			t.Errorf("%d bytes: %d in %d messages, %v", size, len(body), messages, err)
+		}
+	}
+	// A learner answers too.
+	f.member.learner.Store(true)
+	if _, _, err := fetch(t, f); err != io.EOF {
+		t.Errorf("a learner: %v", err)
+	}
+	eventually(t, "all are closed", func() bool { return s.open.Load() == 0 })
+}
+
+func TestSnapshotFails(t *testing.T) {
+	own := errors.New("disk on fire")
+	for _, c := range []struct {
+		begin, err error
+		code       codes.Code
+		text       string
+	}{
+		{err: own, code: codes.Unknown, text: "disk on fire"},
+		{err: errPanic, code: codes.Internal, text: "vigil: internal error, see the log of the member"},
+		{begin: kv.ErrTooManyRequests, code: codes.ResourceExhausted, text: "etcdserver: too many requests"},
+		{begin: kv.ErrStopped, code: codes.Unavailable, text: "etcdserver: server stopped"},
+	} {
+		s := &fakeSnapshots{size: 70000, err: c.err, begin: c.begin}
+		f := start(t, func(cfg *Config) { cfg.Snapshots = s })
+		_, _, err := fetch(t, f)
+		if status.Code(err) != c.code || status.Convert(err).Message() != c.text {
+			t.Errorf("%v", err)
+		}
+		eventually(t, "it is closed", func() bool { return s.open.Load() == 0 })
+	}
+	f := start(t, nil)
+	if _, _, err := fetch(t, f); status.Code(err) != codes.Unimplemented {
+		t.Error(err)
+	}
+}
+
+// A client that takes nothing is let go, and so is one that goes away, and all when the server stops. The
+// snapshot is closed each time.
+func TestSnapshotEnds(t *testing.T) {
+	s := &fakeSnapshots{size: 64 << 20} // more than the transport takes on its own
+	f := start(t, func(c *Config) { c.Snapshots = s })
+	f.svc.snapshotPatience = 50 * time.Millisecond
+	st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is open", func() bool { return s.open.Load() == 1 })
+	eventually(t, "it is closed", func() bool { return s.open.Load() == 0 })
+	for err == nil {
+		_, err = st.Recv()
+	}
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the client that took nothing: %v", err)
+	}
+
+	f.svc.snapshotPatience = snapshotPatience
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err = f.Maintenance.Snapshot(ctx, &etcdserverpb.SnapshotRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next is open", func() bool { return s.open.Load() == 1 })
+	cancel()
+	eventually(t, "the next is closed", func() bool { return s.open.Load() == 0 })
+
+	if st, err = f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the last is open", func() bool { return s.open.Load() == 1 })
+	f.Stop(t.Context())
+	eventually(t, "the last is closed", func() bool { return s.open.Load() == 0 })
+	for err == nil {
+		_, err = st.Recv()
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("the server has stopped: %v", err)
+	}
+}
+
+// TestSnapshotYields: clients that take nothing do not keep others from their snapshots.
+func TestSnapshotYields(t *testing.T) {
+	s := &fakeSnapshots{size: 64 << 20, most: 3}
+	f := start(t, func(c *Config) { c.Snapshots = s })
+	f.svc.snapshotYield = time.Hour
+	for range s.most {
+		if _, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all are open", func() bool { return s.open.Load() == s.most })
+	another := func() error {
+		st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
+		if err == nil {
+			_, err = st.Recv()
+		}
+		return err
+	}
+	if err := another(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more than there may be: %v", err)
+	}
+	f.svc.snapshotYield = 50 * time.Millisecond
+	eventually(t, "one makes room", func() bool { return another() == nil })
+}

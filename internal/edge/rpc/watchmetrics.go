@@ -1,0 +1,53 @@
+package rpc
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigil/internal/edge/rpc/wire"
+)
+
+// watchMetrics count what the senders of watch streams do, by what they send.
+type watchMetrics struct {
+	events                              prometheus.Counter
+	delivery, event, progress, controls prometheus.Histogram
+}
+
+func newWatchMetrics() watchMetrics {
+	seconds := func(what, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "etcd_debugging_server_watch_send_loop_" + what + "_seconds",
+			Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)})
+	}
+	return watchMetrics{
+		events:   prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_debugging_mvcc_events_total", Help: "Events sent to watchers."}),
+		delivery: seconds("watch_stream_duration", "Time that handing a batch of events to the transport takes."),
+		event:    seconds("watch_stream_duration_per_event", "The same, for each event of the batch."),
+		progress: seconds("progress_duration", "Time that handing progress notifications to the transport takes."),
+		controls: seconds("control_stream_duration", "Time that handing created and canceled responses to the transport takes."),
+	}
+}
+
+func (m *watchMetrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.events, m.delivery, m.event, m.progress, m.controls}
+}
+
+// sent counts a batch of responses that the transport took that long to take. A batch counts as what
+// is most in it: events before answers, and these before progress.
+func (m *watchMetrics) sent(batch []wire.WatchResponse, took time.Duration) {
+	events, answers := 0, false
+	for i := range batch {
+		events += len(batch[i].Events)
+		answers = answers || batch[i].Created || batch[i].Canceled
+	}
+	switch {
+	case events > 0:
+		m.events.Add(float64(events))
+		m.delivery.Observe(took.Seconds())
+		m.event.Observe(took.Seconds() / float64(events))
+	case answers:
+		m.controls.Observe(took.Seconds())
+	default:
+		m.progress.Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,121 @@
+package wire
+
+import "vigil/internal/kv"
+
+// Piece is a part of an encoding: bytes of its own, or a piece of a long list of records.
+type Piece struct {
+	Data *[]byte
+	// Lender is to get Data back when it was sent; nil if Data is left to the garbage collector.
+	Lender kv.Lender
+}
+
+// Long is a message that may hold long lists of records.
+type Long interface {
+	Encoder
+	// Pieces appends to list the parts that, put together, are the encoding, with the pieces of long
+	// lists as they are. It returns nil if there is no long list: then AppendTo is to be used.
+	Pieces(list []Piece) []Piece
+}
+
+// Pieces implements Long.
+func (m *RangeResponse) Pieces(list []Piece) []Piece {
+	if m.Result.KVs.Long == nil {
+		return nil
+	}
+	c := cutter{list: list}
+	c.appendRange(m.Header, m.Result)
+	return c.end()
+}
+
+// Pieces implements Long.
+func (m *RangeStreamResponse) Pieces(list []Piece) []Piece {
+	if m.Result.KVs.Long == nil {
+		return nil
+	}
+	c := cutter{list: list}
+	c.b = appendLen(c.b, 1, m.inner())
+	if m.Last {
+		c.appendRange(m.Header, m.Result)
+	} else {
+		c.cut(m.Result.KVs.Long)
+	}
+	return c.end()
+}
+
+// Pieces implements Long.
+func (m *TxnResponse) Pieces(list []Piece) []Piece {
+	if !longTxn(m.Result) {
+		return nil
+	}
+	c := cutter{list: list}
+	c.appendTxn(m.Header, m.Result)
+	return c.end()
+}
+
+func longTxn(r *kv.TxnResult) bool {
+	for i := range r.Responses {
+		switch op := &r.Responses[i]; {
+		case op.Range != nil && op.Range.KVs.Long != nil, op.Txn != nil && longTxn(op.Txn):
+			return true
+		}
+	}
+	return false
+}
+
+// cutter appends an encoding with long lists cut out.
+type cutter struct {
+	list []Piece
+	b    []byte // what comes next
+}
+
+// cut ends the bytes so far and appends the pieces of a list.
+func (c *cutter) cut(l *kv.LongRecords) {
+	c.own()
+	for _, p := range l.Pieces {
+		c.list = append(c.list, Piece{Data: p, Lender: l.Lender})
+	}
+}
+
+func (c *cutter) own() {
+	if len(c.b) > 0 {
+		b := c.b
+		c.list, c.b = append(c.list, Piece{Data: &b}), nil
+	}
+}
+
+func (c *cutter) end() []Piece {
+	c.own()
+	return c.list
+}
+
+// The methods below append what the functions of the same name do.
+
+func (c *cutter) appendRange(h kv.Header, r *kv.RangeResult) {
+	if r.KVs.Long == nil {
+		c.b = appendRange(c.b, h, r)
+		return
+	}
+	c.b = appendHeader(c.b, h)
+	c.cut(r.KVs.Long)
+	c.b = appendBool(c.b, 3, r.More)
+	c.b = appendUint(c.b, 4, uint64(r.Count))
+}
+
+func (c *cutter) appendTxn(h kv.Header, r *kv.TxnResult) {
+	c.b = appendHeader(c.b, h)
+	c.b = appendBool(c.b, 2, r.Succeeded)
+	for i := range r.Responses {
+		op := &r.Responses[i]
+		c.b = appendLen(c.b, 3, sizeOp(op))
+		switch {
+		case op.Range != nil:
+			c.b = appendLen(c.b, 1, sizeUnion(op))
+			c.appendRange(kv.Header{Revision: op.Range.Revision}, op.Range)
+		case op.Txn != nil:
+			c.b = appendLen(c.b, 4, sizeUnion(op))
+			c.appendTxn(kv.Header{}, op.Txn)
+		default:
+			c.b = appendOp(c.b, op)
+		}
+	}
+}

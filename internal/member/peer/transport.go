@@ -1,0 +1,440 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/portmux"
+)
+
+// Raft takes what other members' raft says. Neither method may block, and both may be called while
+// Send is.
+type Raft interface {
+	// Step takes messages that arrived. The slice is used again; the messages are the receiver's.
+	Step(msgs ...*raftpb.Message)
+	// ReportUnreachable says that a MsgApp or MsgProp to a member was lost on this side.
+	ReportUnreachable(id uint64)
+}
+
+// Caller is who makes a call.
+type Caller struct {
+	// Member is the id of a member of this cluster, 0 for anyone else who reaches the peer port: a
+	// member that is about to join, for example.
+	Member uint64
+	// Addr is where the call comes from.
+	Addr string
+}
+
+// CallServer answers calls. ServeCall is called concurrently, at most MaxCalls times for a member;
+// ctx ends when the caller stops waiting, its stream ends, or the Transport is closed.
+type CallServer interface {
+	ServeCall(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error)
+}
+
+// OpenCalls is the lowest kind of call that those who are no members may make.
+const OpenCalls = 0x80
+
+// BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all that
+// was sent has arrived and its checksum is right, and an error if that does not come to pass. A nil
+// result before io.EOF was seen fails the transfer; an error is told to the sender. ctx ends when the
+// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under way. There is no r after
+// the return.
+type BulkReceiver interface {
+	ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
+}
+
+// Receivers are who takes what arrives. Raft is required; what comes for another one that is nil is
+// refused.
+type Receivers struct {
+	Raft  Raft
+	Calls CallServer
+	Bulk  BulkReceiver
+}
+
+// maxLearned bounds the members that are known from their own handshake only.
+const maxLearned = 16
+
+// Transport is one member's end of all its streams.
+type Transport struct {
+	o         Options
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	receivers Receivers // set by Start, read only after it
+	log       lines
+	http      *portmux.Listener
+	removed   chan struct{} // closed by wasRemoved
+	told      sync.Once
+	pending   pending
+	refused   [CodeClosing + 1]atomic.Uint64 // connections refused, by code
+	strangers stats                          // what belongs to no member
+
+	mu struct {
+		sync.Mutex
+		started, closed bool
+		self            []string // what others are told to dial
+		index           uint64   // of the membership
+		members         map[uint64]*remote
+		removed         map[uint64]bool
+		singles         int // calls of one connection each that are under way
+		closers         map[io.Closer]struct{}
+	}
+}
+
+// remote is another member.
+type remote struct {
+	t      *Transport
+	id     uint64
+	ctx    context.Context // ends when the member is given up
+	cancel context.CancelFunc
+	queue  *queue
+	kicked chan struct{} // has room for one
+	stats  stats
+	calls  caller
+
+	mu struct {
+		sync.Mutex
+		urls []string // of the membership
+		// learned are URLs that the member itself told, when it knew a newer membership: that of
+		// learnedAt. known is false if it is in no membership of ours.
+		learned   []string
+		learnedAt uint64
+		known     bool
+		good      int // index of the URL that worked last
+
+		in      [lastKind + 1]*inbound
+		link    *link // of the messages to it, nil while there is none
+		since   time.Time
+		version string // of the member's program, as it said last
+		sending bool   // a bulk transfer to it is under way
+	}
+}
+
+// inbound is a stream that a member has opened.
+type inbound struct {
+	conn net.Conn
+	link *link         // nil until the handshake is over
+	done chan struct{} // closed when its goroutine has ended
+}
+
+// New makes a Transport that sends and accepts nothing until Start.
+func New(o Options) (*Transport, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.setDefaults()
+	t := &Transport{o: o, http: portmux.NewListener(peerPort{}), removed: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.mu.self = slices.Clone(o.PeerURLs)
+	t.mu.members = map[uint64]*remote{}
+	t.mu.removed = map[uint64]bool{}
+	t.mu.closers = map[io.Closer]struct{}{}
+	t.pending.init(o.MaxPending)
+	return t, nil
+}
+
+// Start begins to dial and to accept.
+func (t *Transport) Start(r Receivers) error {
+	if r.Raft == nil {
+		return errors.New("peer: no receiver of raft messages")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.closed || t.mu.started {
+		return ErrClosed
+	}
+	t.receivers = r
+	t.mu.started = true
+	for _, p := range t.mu.members {
+		t.wg.Go(p.run)
+	}
+	return nil
+}
+
+// SetMembers replaces the membership by the one that the change at a raft index made; removed are all
+// ids that ever were members and are not any more. This member may be among the members; its URLs are
+// what others are told to dial. Streams of those that are not there any more end.
+func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.closed {
+		return
+	}
+	t.mu.index = index
+	for _, id := range removed {
+		t.mu.removed[id] = true
+	}
+	keep := map[uint64]bool{}
+	for _, m := range members {
+		if m.ID == t.o.MemberID {
+			t.mu.self = slices.Clone(m.URLs)
+			continue
+		}
+		keep[m.ID] = true
+		p := t.mu.members[m.ID]
+		if p == nil {
+			p = t.addRemoteLocked(m.ID)
+		}
+		p.set(m.URLs)
+	}
+	for id, p := range t.mu.members {
+		switch {
+		case keep[id]:
+		case t.mu.removed[id]:
+			t.giveUpLocked(p, refuse(CodeRemoved, "member %x was removed from the cluster", id))
+		case !p.isLearned(index):
+			t.giveUpLocked(p, refuse(CodeUnknown, "member %x is no member of the cluster", id))
+		}
+	}
+}
+
+func (t *Transport) addRemoteLocked(id uint64) *remote {
+	p := &remote{t: t, id: id, queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1)}
+	p.ctx, p.cancel = context.WithCancel(t.ctx)
+	p.calls.p = p
+	t.mu.members[id] = p
+	if t.mu.started {
+		t.wg.Go(p.run)
+	}
+	return p
+}
+
+// giveUpLocked ends all streams with a member and tells it why.
+func (t *Transport) giveUpLocked(p *remote, why *Error) {
+	delete(t.mu.members, p.id)
+	links := p.links()
+	t.wg.Go(func() {
+		var wg sync.WaitGroup
+		for _, l := range links {
+			wg.Go(func() { l.tell(why) })
+		}
+		wg.Wait()
+		p.cancel()
+	})
+}
+
+// links returns the open streams of messages and calls, in both directions.
+func (p *remote) links() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*link
+	if p.mu.link != nil {
+		out = append(out, p.mu.link)
+	}
+	for _, in := range p.mu.in {
+		if in != nil && in.link != nil {
+			out = append(out, in.link)
+		}
+	}
+	return out
+}
+
+// set takes the URLs of the membership. New ones are tried at once.
+func (p *remote) set(urls []string) {
+	p.mu.Lock()
+	changed := !slices.Equal(p.mu.urls, urls)
+	p.mu.urls, p.mu.known = slices.Clone(urls), true
+	if changed {
+		p.mu.learned, p.mu.good = nil, 0
+	}
+	p.mu.Unlock()
+	if changed {
+		p.kick()
+	}
+}
+
+// isLearned says that the member told of itself at a newer membership than the one at index, so that
+// its absence there means nothing yet.
+func (p *remote) isLearned(index uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.learnedAt > index
+}
+
+// kick ends the wait before the next dial.
+func (p *remote) kick() {
+	select {
+	case p.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// urls returns what to dial, the one that worked last first.
+func (p *remote) urls() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := slices.Clone(p.mu.urls)
+	for _, u := range p.mu.learned {
+		if !slices.Contains(all, u) {
+			all = append(all, u)
+		}
+	}
+	if n := len(all); n > 0 {
+		all = slices.Concat(all[p.mu.good%n:], all[:p.mu.good%n])
+	}
+	return all
+}
+
+// Send hands messages to the streams of their receivers. What cannot be sent is dropped.
+func (t *Transport) Send(msgs []*raftpb.Message) {
+	for _, m := range msgs {
+		p := t.remote(m.GetTo())
+		switch {
+		case p == nil:
+			t.strangers.dropped.Add(1)
+		case !remoteTypes[m.GetType()]:
+			t.log.line(t.o.Logger, slog.LevelError, lineKey{p.id, m.GetType().String()}, "raft message of a type that members do not send each other",
+				hexID("to", p.id), slog.String("type", m.GetType().String()))
+			p.drop(1, false)
+		default:
+			p.drop(p.queue.put(m))
+		}
+	}
+}
+
+func (t *Transport) remote(id uint64) *remote {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.mu.started {
+		return nil
+	}
+	return t.mu.members[id]
+}
+
+// Removed is closed when another member says that this one was removed from the cluster.
+func (t *Transport) Removed() <-chan struct{} { return t.removed }
+
+func (t *Transport) wasRemoved(by uint64, e *Error) {
+	t.told.Do(func() {
+		t.o.Logger.Error("this member was removed from the cluster", hexID("local-member-id", t.o.MemberID), hexID("remote-peer-id", by), slog.Any("error", e))
+		close(t.removed)
+	})
+}
+
+// Close ends all streams and listeners and waits for their goroutines, calls of the receivers and of
+// the sources of bulk transfers included.
+func (t *Transport) Close() {
+	t.mu.Lock()
+	t.mu.closed = true
+	closers := t.mu.closers
+	t.mu.closers = nil
+	t.mu.Unlock()
+	t.cancel()
+	for c := range closers {
+		c.Close()
+	}
+	t.http.Close()
+	t.wg.Wait()
+}
+
+// connected notes that the stream of messages to the member is open.
+func (p *remote) connected(l *link) {
+	p.mu.Lock()
+	p.mu.link, p.mu.since, p.mu.version = l, time.Now(), l.other.version
+	p.mu.Unlock()
+	p.stats.connects.Add(1)
+	p.t.log.forget(p.id)
+	p.t.o.Logger.Info("connected to peer", hexID("remote-peer-id", p.id), slog.String("remote-addr", l.conn.RemoteAddr().String()),
+		slog.String("remote-version", l.other.version))
+}
+
+func (p *remote) disconnected(err error) {
+	p.mu.Lock()
+	p.mu.link, p.mu.since = nil, time.Time{}
+	p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return
+	}
+	p.stats.disconnects.Add(1)
+	p.noteRefusal(err)
+	// What the kernel had taken is lost too, and nobody counts that.
+	p.t.receivers.Raft.ReportUnreachable(p.id)
+	p.t.o.Logger.Warn("lost connection to peer", hexID("remote-peer-id", p.id), slog.Any("error", err))
+}
+
+func hexID(key string, id uint64) slog.Attr { return slog.String(key, strconv.FormatUint(id, 16)) }
+
+// lineKey tells lines apart that may repeat with every attempt.
+type lineKey struct {
+	id   uint64
+	what string
+}
+
+// lines keeps a line that repeats from filling the log: it is shown once a minute.
+type lines struct {
+	mu struct {
+		sync.Mutex
+		last map[lineKey]time.Time
+	}
+}
+
+const (
+	repeatAfter = time.Minute
+	maxLines    = 256
+)
+
+func (l *lines) line(to *slog.Logger, level slog.Level, key lineKey, msg string, attrs ...slog.Attr) {
+	now := time.Now()
+	l.mu.Lock()
+	last, seen := l.mu.last[key]
+	if seen = seen && now.Sub(last) < repeatAfter; !seen {
+		if l.mu.last == nil || len(l.mu.last) >= maxLines {
+			l.mu.last = map[lineKey]time.Time{}
+		}
+		l.mu.last[key] = now
+	}
+	l.mu.Unlock()
+	if seen {
+		level = slog.LevelDebug
+	}
+	to.LogAttrs(context.Background(), level, msg, attrs...)
+}
+
+// forget lets a member's lines appear again.
+func (l *lines) forget(id uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.mu.last {
+		if k.id == id {
+			delete(l.mu.last, k)
+		}
+	}
+}
+
+// failureKey is the same for failures that a reader would call the same.
+func failureKey(id uint64, err error) lineKey {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return lineKey{id, fmt.Sprintf("code %d", e.Code)}
+	}
+	return lineKey{id, "dial: " + failureClass(err)}
+}
+
+// failureClass tells failures apart that call for something else to be done: one that lasts must not keep the next one out of
+// the log.
+func failureClass(err error) string {
+	var errno syscall.Errno
+	var timeout net.Error
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "EOF"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, errHandshakeTLS):
+		return "TLS"
+	}
+	return "other"
+}

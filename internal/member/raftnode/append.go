@@ -1,0 +1,202 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/wal"
+)
+
+// appender is the append goroutine.
+//
+// A hard state that differs from the one before only in its commit index is not worth a write: a
+// restart raises the commit index to the state machine's position anyway, and raft finds out the
+// rest. It waits for the next append that has something to say, and for the end.
+type appender struct {
+	n *Node
+	// hard is the newest hard state, dirty whether the log has not seen it.
+	hard  *raftpb.HardState
+	dirty bool
+
+	batches  []wal.Batch
+	installs []*raftpb.Snapshot
+	local    []*raftpb.Message
+	remote   []*raftpb.Message
+}
+
+func (a *appender) run() {
+	var msgs []*raftpb.Message
+	for {
+		msgs = a.n.appends.take(msgs)
+		if msgs == nil {
+			break
+		}
+		switch err := a.append(msgs); {
+		case errors.Is(err, ErrStopped):
+			return
+		case err != nil:
+			a.n.fail(fmt.Errorf("raft log: %w", err))
+			return
+		}
+	}
+	if a.dirty {
+		// Not synced: it saves a little work after the restart and nothing depends on it.
+		if err := a.n.cfg.Log.Append(wal.Batch{HardState: a.hard}); err != nil {
+			a.n.cfg.Logger.Warn("the last commit index was not written", "error", err)
+		}
+	}
+}
+
+// append writes a group and releases its responses.
+func (a *appender) append(msgs []*raftpb.Message) error {
+	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0], a.remote[:0], a.installs[:0]
+	for _, m := range msgs {
+		var start *wal.Start
+		if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
+			start = &wal.Start{Index: s.GetMetadata().GetIndex(), Term: s.GetMetadata().GetTerm()}
+			a.installs = append(a.installs, s)
+		}
+		must := len(m.GetEntries()) > 0 || start != nil
+		if m.Commit != nil {
+			next := &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+			must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()
+			a.hard, a.dirty = next, true
+		}
+		if must {
+			a.batches = append(a.batches, wal.Batch{Snapshot: start, Entries: m.GetEntries(), HardState: a.takeHard(), Sync: true})
+		}
+		for _, r := range m.GetResponses() {
+			if r.GetTo() == a.n.cfg.ID {
+				a.local = append(a.local, r)
+			} else {
+				a.remote = append(a.remote, r)
+			}
+		}
+	}
+	if err := a.write(a.batches); err != nil {
+		return err
+	}
+	clear(a.batches)
+	// The log begins behind the snapshot now, for good: a restart installs it if this process does
+	// not come to it. It goes behind what is still to be applied, and before raft hears of it, and
+	// so before all that comes after it.
+	for i, s := range a.installs {
+		a.n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
+		a.installs[i] = nil
+	}
+	if len(a.local) > 0 {
+		a.n.inbox.put(a.local...)
+		a.n.wake()
+	}
+	a.n.send(a.remote)
+	return nil
+}
+
+// write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no
+// bound of its own: a follower takes all that leaders send it.
+//
+// After a crash the log may end with any of the groups. The hard state of a batch that is divided is in its
+// last group: its commit index may be that of the last entry. No promise leaves the member before all
+// groups are durable.
+//
+// On a full disk a group may be too large for what is left, and its entries are not: then groups are smaller.
+func (a *appender) write(batches []wal.Batch) error {
+	limit := a.n.cfg.MaxGroup
+	for len(batches) > 0 {
+		i, k := fit(batches, limit)
+		group := batches[:i:i]
+		if k > 0 {
+			b := &batches[i]
+			group = append(group, wal.Batch{Snapshot: b.Snapshot, Entries: b.Entries[:k:k], Sync: true})
+		}
+		err := a.writeGroup(group, entries(group) > 1)
+		if kv.Shortage(err) {
+			limit /= 2
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if k > 0 {
+			b := &batches[i]
+			*b = wal.Batch{HardState: b.HardState, Entries: b.Entries[k:], Sync: true}
+		}
+		batches = batches[i:]
+	}
+	return nil
+}
+
+// entries returns how many entries batches have.
+func entries(batches []wal.Batch) (n int) {
+	for i := range batches {
+		n += len(batches[i].Entries)
+	}
+	return n
+}
+
+// entryOverhead is more than what the log adds to the data of an entry.
+const entryOverhead = 32
+
+// fit returns how many batches, and how many entries of the next one, have no more than limit bytes of
+// entries, and one entry at least.
+func fit(batches []wal.Batch, limit uint64) (i, k int) {
+	size := uint64(0)
+	for i := range batches {
+		for k, e := range batches[i].Entries {
+			n := uint64(len(e.GetData())) + entryOverhead
+			if size > 0 && size+n > limit {
+				return i, k
+			}
+			size += n
+		}
+	}
+	return len(batches), 0
+}
+
+const (
+	// appendPause is how long after an append that lacked a resource it is tried again.
+	appendPause = 200 * time.Millisecond
+	// appendTries is how often an append is tried that fails for another reason. A log that has failed
+	// returns the same error at once.
+	appendTries = 3
+)
+
+// writeGroup writes a group. While the log lacks space, file descriptors or memory it waits, unless the group can be
+// divided: nothing is acknowledged meanwhile, and the others of the cluster go on. Its error is ErrStopped or one of
+// the log, a kv.Shortage for a group that is to be divided.
+func (a *appender) writeGroup(batches []wal.Batch, divisible bool) error {
+	for try := 1; ; try++ {
+		err := a.n.cfg.Log.Append(batches...)
+		switch {
+		case err == nil:
+			if try > 1 {
+				a.n.cfg.Logger.Info("the raft log takes entries again")
+			}
+			return nil
+		case !kv.Shortage(err) && try >= appendTries, kv.Shortage(err) && divisible:
+			return err
+		case try == 1:
+			a.n.cfg.Logger.Warn("the raft log cannot take entries and tries again", "error", err)
+		}
+		if kv.Shortage(err) {
+			select {
+			case <-time.After(appendPause):
+			case <-a.n.stop:
+				return ErrStopped
+			}
+		}
+	}
+}
+
+func (a *appender) takeHard() *raftpb.HardState {
+	if !a.dirty {
+		return nil
+	}
+	a.dirty = false
+	return a.hard
+}

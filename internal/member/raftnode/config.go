@@ -1,0 +1,147 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/store/wal"
+)
+
+// Log is the raft log on disk. Append has one caller; everything else is called beside it.
+type Log interface {
+	HardState() *raftpb.HardState
+	FirstIndex() (uint64, error)
+	LastIndex() (uint64, error)
+	Term(index uint64) (uint64, error)
+	// Entries may read files, Cached and Outline do not: see wal.WAL.
+	Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
+	Cached(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error)
+	Outline(lo, hi uint64) ([]*raftpb.Entry, error)
+	// Append writes the batches in order, as one group: all of it is durable when it returns, if
+	// one of the batches asks for it.
+	Append(batches ...wal.Batch) error
+}
+
+// Proposals is where the node takes its proposals from, on the raft goroutine.
+type Proposals interface {
+	// Next returns what to propose next in a term, nil if there is nothing. The node is done with the
+	// bytes when it calls Next again, or Dropped.
+	Next(term uint64) []byte
+	// Dropped says that what Next returned last was not proposed and never will be.
+	Dropped()
+	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
+	Outstanding(term uint64) int
+}
+
+// Transport carries messages to other members. Send does not block: what cannot be sent is dropped,
+// raft sends it again. It is called from two goroutines.
+type Transport interface {
+	Send(msgs []*raftpb.Message)
+}
+
+// Snapshots brings other members up to date whose next entries are not in the log any more.
+type Snapshots interface {
+	// Position returns the index that the state machine has come to. Whatever Send sends is the
+	// state at that index or a later one. It is called on the raft goroutine and must not block.
+	Position() uint64
+	// Send takes a MsgSnap to another member. It does not block: the state is brought there aside,
+	// with the position it really has, and Node.ReportSnapshot says once how that ended.
+	Send(m *raftpb.Message)
+}
+
+// Config says how a Node works. ID, Log, ConfState, Proposals and Ticks are required.
+type Config struct {
+	ID        uint64
+	Log       Log
+	ConfState *raftpb.ConfState
+	// Applied is the position of the state machine.
+	Applied uint64
+
+	// Ticks is the node's clock: it counts elections and heartbeats in them.
+	Ticks <-chan time.Time
+	// ElectionTicks is the election timeout in ticks, default 10; a heartbeat is sent every
+	// HeartbeatTicks, default 1.
+	ElectionTicks, HeartbeatTicks int
+	// NoPreVote lets a member that hears of no leader stand for election without asking before whether it could
+	// win. One that was cut off then ends the term of a leader that works.
+	NoPreVote bool
+	// TickInterval is how long a tick is, if it is known: a leader that sends its heartbeats more than
+	// two of their intervals apart then says so.
+	TickInterval time.Duration
+
+	Proposals Proposals
+	// Transport may be nil while there is one member.
+	Transport Transport
+	// Snapshots may be nil: then a member that lags behind the log stays there.
+	Snapshots Snapshots
+	// Logger takes changes of leadership at info, and the library's own lines at debug. Default
+	// none.
+	Logger *slog.Logger
+
+	// MaxMessage bounds the entries of one message to another member, in bytes; default 1 MiB.
+	MaxMessage uint64
+	// MaxApplying bounds the entries handed out for applying and not yet acknowledged, in bytes;
+	// default 16 MiB. One entry is always handed out.
+	MaxApplying uint64
+	// MaxUncommitted bounds the entries a leader has proposed and not yet committed, in bytes;
+	// default 64 MiB. Proposals beyond are dropped.
+	MaxUncommitted uint64
+	// MaxGroup bounds the entries that are appended to the log at once, in bytes; default 64 MiB. One
+	// entry is always appended.
+	MaxGroup uint64
+	// MaxInFlight bounds the entries a leader has proposed and not yet committed, and the own
+	// proposals of any member among several that have no outcome, in number; default 2. More waits
+	// in Proposals, where it becomes one larger entry.
+	MaxInFlight int
+}
+
+func (c *Config) setDefaults() {
+	if c.ElectionTicks == 0 {
+		c.ElectionTicks = 10
+	}
+	if c.HeartbeatTicks == 0 {
+		c.HeartbeatTicks = 1
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MaxMessage == 0 {
+		c.MaxMessage = 1 << 20
+	}
+	if c.MaxApplying == 0 {
+		c.MaxApplying = 16 << 20
+	}
+	if c.MaxUncommitted == 0 {
+		c.MaxUncommitted = 64 << 20
+	}
+	if c.MaxGroup == 0 {
+		c.MaxGroup = 64 << 20
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = 2
+	}
+}
+
+// Validate names every field that is wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("raftnode: "+format, args...))
+		}
+	}
+	bad(c.ID != 0, "no member id")
+	bad(c.Log != nil, "no log")
+	bad(c.ConfState != nil, "no configuration")
+	bad(c.Proposals != nil, "no proposals")
+	bad(c.Ticks != nil, "no clock")
+	bad(c.HeartbeatTicks > 0, "heartbeat of %d ticks", c.HeartbeatTicks)
+	bad(c.ElectionTicks > c.HeartbeatTicks, "election of %d ticks, heartbeat of %d", c.ElectionTicks, c.HeartbeatTicks)
+	bad(c.MaxGroup <= wal.MaxGroupBytes/4, "groups of %d bytes, the most is %d", c.MaxGroup, wal.MaxGroupBytes/4)
+	bad(c.MaxInFlight > 0, "%d entries in flight", c.MaxInFlight)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,90 @@
+package raftnode
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/store/wal"
+)
+
+// threeMembers runs three members with a network that loses nothing, in a bubble of synctest.
+func threeMembers(t *testing.T, edit func(*Config)) (*network, []*member) {
+	net := &network{}
+	net.mu.rng = rand.New(rand.NewPCG(1, 2))
+	net.mu.nodes = map[uint64]*Node{}
+	net.mu.side = map[uint64]int{}
+	var members []*member
+	for id := uint64(1); id <= 3; id++ {
+		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(c *Config) {
+			c.ID = id
+			c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
+			c.Transport = port{net, id}
+			edit(c)
+		})
+		members = append(members, m)
+		net.mu.Lock()
+		net.mu.nodes[id] = m.Node
+		net.mu.Unlock()
+	}
+	return net, members
+}
+
+func TestAdvanceElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, members := threeMembers(t, func(*Config) {})
+		// No member stands for election within the election timeout, of 10 ticks.
+		if did, err := members[1].AdvanceElection(20); err != nil || !did {
+			t.Fatal(did, err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		for _, m := range members {
+			if st := m.Status(); st.Lead != 2 {
+				t.Errorf("half an election timeout after the start: %+v", st)
+			}
+		}
+		before := members[0].Status().Term
+		for _, m := range members {
+			if did, err := m.AdvanceElection(20); err != nil || did {
+				t.Error(did, err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if st := members[0].Status(); st.Term != before || st.Lead != 2 {
+			t.Errorf("with a leader, the clock jumped: %+v", st)
+		}
+	})
+}
+
+// A member that was cut off disturbs the leader only if it does not ask first.
+func TestPreVote(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			net, members := threeMembers(t, func(c *Config) { c.NoPreVote = without })
+			time.Sleep(5 * time.Second)
+			lead := members[0].Status().Lead
+			before := members[0].Status().Term
+			cut := members[lead%3]
+			if lead == 0 || before == 0 {
+				t.Fatalf("%+v", members[0].Status())
+			}
+			net.mu.Lock()
+			net.mu.side[lead%3+1] = 1
+			net.mu.Unlock()
+			time.Sleep(10 * time.Second)
+			if st := cut.Status(); (st.Term > before) != without || st.Lead != 0 {
+				t.Errorf("cut off, without pre-vote %v: %+v, term %d before", without, st, before)
+			}
+			net.mu.Lock()
+			clear(net.mu.side)
+			net.mu.Unlock()
+			time.Sleep(10 * time.Second)
+			if st := members[0].Status(); (st.Term > before) != without || st.Lead == 0 {
+				t.Errorf("healed, without pre-vote %v: %+v, term %d before", without, st, before)
+			}
+		})
+	}
+}

@@ -1,0 +1,227 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/kv"
+)
+
+// fetcher reads entries that are only on disk, on a goroutine of its own: the raft goroutine must not wait for a
+// disk. What it asks for it gets in a later turn. Entries are read in chunks, and the chunk after one that is
+// used is read ahead.
+type fetcher struct {
+	log Log
+	// chunkBytes is the size of a chunk, keepBytes that of all that are kept. An entry may be larger.
+	chunkBytes, keepBytes uint64
+
+	mu struct {
+		sync.Mutex
+		wanted  []uint64 // where chunks begin that are to be read, the one that is being read first
+		chunks  []*chunk // by their last use
+		bytes   uint64
+		arrived bool // a read has ended since arrivals was called
+		ticks   int
+		closed  bool
+	}
+	// ready is signaled when wanted stops being empty, or closed is set.
+	ready sync.Cond
+}
+
+// chunk is a sequence of entries.
+type chunk struct {
+	ents  []*raftpb.Entry
+	bytes uint64
+	used  int // the tick of its last use
+}
+
+// keepChunks are kept whatever their size: the one that is used, and the one that was read ahead.
+const keepChunks = 2
+
+func (f *fetcher) init(c *Config) {
+	f.log = c.Log
+	f.chunkBytes, f.keepBytes = max(c.MaxMessage, c.MaxApplying/4), 2*c.MaxApplying
+	f.ready.L = &f.mu
+}
+
+// get returns the entries from lo up to but not including hi, as many from the first on as are there and encode
+// to at most maxBytes, but at least one if it is there. short says that one is missing, which is being read.
+func (f *fetcher) get(lo, hi, maxBytes uint64) (ents []*raftpb.Entry, short bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var size uint64
+	for lo < hi {
+		c := f.find(lo)
+		if c == nil {
+			f.want(lo)
+			return ents, true
+		}
+		first := c.ents[0].GetIndex()
+		if next := first + uint64(len(c.ents)); next < hi && f.find(next) == nil {
+			f.want(next)
+		}
+		for _, e := range c.ents[lo-first:] {
+			if size += uint64(proto.Size(e)); lo == hi || len(ents) > 0 && size > maxBytes {
+				return ents, false
+			}
+			ents = append(ents, e)
+			lo++
+		}
+	}
+	return ents, false
+}
+
+// find returns the chunk with an entry, as the log has it now. mu is held.
+func (f *fetcher) find(index uint64) *chunk {
+	for i := len(f.mu.chunks) - 1; i >= 0; i-- {
+		c := f.mu.chunks[i]
+		first, last := c.ents[0].GetIndex(), c.ents[len(c.ents)-1]
+		if index < first || index > last.GetIndex() {
+			continue
+		}
+		// The entries before one of the same index and term are the same.
+		if term, err := f.log.Term(last.GetIndex()); err != nil || term != last.GetTerm() {
+			f.drop(i)
+			continue
+		}
+		c.used = f.mu.ticks
+		f.mu.chunks = append(slices.Delete(f.mu.chunks, i, i+1), c)
+		return c
+	}
+	return nil
+}
+
+// want asks for the chunk that begins at an index. mu is held.
+func (f *fetcher) want(index uint64) {
+	if !slices.Contains(f.mu.wanted, index) {
+		f.mu.wanted = append(f.mu.wanted, index)
+		f.ready.Signal()
+	}
+}
+
+// drop forgets a chunk. mu is held.
+func (f *fetcher) drop(i int) {
+	f.mu.bytes -= f.mu.chunks[i].bytes
+	f.mu.chunks = slices.Delete(f.mu.chunks, i, i+1)
+}
+
+// arrivals reports whether a read has ended since the last call.
+func (f *fetcher) arrivals() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	arrived := f.mu.arrived
+	f.mu.arrived = false
+	return arrived
+}
+
+// tick forgets what was not used for so many ticks.
+func (f *fetcher) tick(most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.ticks++
+	for len(f.mu.chunks) > 0 && f.mu.ticks-f.mu.chunks[0].used > most {
+		f.drop(0)
+	}
+}
+
+func (f *fetcher) close() {
+	f.mu.Lock()
+	f.mu.closed = true
+	f.mu.Unlock()
+	f.ready.Broadcast()
+}
+
+// next waits for something to read.
+func (f *fetcher) next() (index uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.mu.wanted) == 0 && !f.mu.closed {
+		f.ready.Wait()
+	}
+	if f.mu.closed {
+		return 0, false
+	}
+	return f.mu.wanted[0], true
+}
+
+// read reads a chunk. Entries that are not there any more are no error: raft finds that out itself.
+func (f *fetcher) read(index uint64) error {
+	last, err := f.log.LastIndex()
+	var ents []*raftpb.Entry
+	if err == nil && index <= last {
+		ents, err = f.log.Entries(index, last+1, f.chunkBytes)
+	}
+	if err != nil && !errors.Is(err, raft.ErrCompacted) && !errors.Is(err, raft.ErrUnavailable) {
+		return err
+	}
+	c := &chunk{ents: ents}
+	for _, e := range ents {
+		c.bytes += uint64(proto.Size(e))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.wanted = f.mu.wanted[1:]
+	f.mu.arrived = true
+	if len(ents) == 0 {
+		return nil
+	}
+	c.used = f.mu.ticks
+	f.mu.chunks = append(f.mu.chunks, c)
+	f.mu.bytes += c.bytes
+	for f.mu.bytes > f.keepBytes && len(f.mu.chunks) > keepChunks {
+		f.drop(0)
+	}
+	return nil
+}
+
+// fetch is the fetch goroutine.
+func (n *Node) fetch() {
+	for {
+		index, ok := n.fetcher.next()
+		if !ok {
+			return
+		}
+		err := n.fetcher.read(index)
+		if kv.Shortage(err) {
+			n.cfg.Logger.Warn("the raft log cannot be read and is tried again", "error", err)
+			select {
+			case <-time.After(appendPause):
+				continue
+			case <-n.stop:
+				return
+			}
+		}
+		if err != nil {
+			n.fail(fmt.Errorf("raft log: %w", err))
+			return
+		}
+		n.wake()
+	}
+}
+
+// takeFetched lets raft try again what it lacked entries for.
+func (n *Node) takeFetched() {
+	r := &n.raft
+	if !n.fetcher.arrivals() {
+		return
+	}
+	r.moved = true // entries to apply
+	st := r.node.BasicStatus()
+	if st.RaftState != raft.StateLeader {
+		return
+	}
+	// Raft sends entries to a member when it hears from it. Of one that it has heard from of late, another answer
+	// to a heartbeat tells it nothing else.
+	for id, p := range n.progress(r.node) {
+		if id != n.cfg.ID && p.Active && p.Match < r.last {
+			_ = r.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: &n.cfg.ID, Term: new(st.HardState.GetTerm())})
+		}
+	}
+}

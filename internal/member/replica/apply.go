@@ -1,0 +1,332 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+)
+
+// applier is the apply goroutine.
+//
+// Entries that wait together share one batch of the store, up to MaxBatchBytes: one write to the
+// file and one view for readers instead of many. Nothing is lost by it, since the entries are
+// committed and waiters of the first wait only for what is applied in memory anyway.
+type applier struct {
+	r       *Replica
+	machine *fsm.Machine
+	hub     publisher
+	done    chan struct{} // closed when the goroutine is gone
+
+	// The batch under way.
+	at       history.Applied
+	bytes    int
+	requests uint64
+	groups   []*group
+	// term is that of the newest entry.
+	term uint64
+	// confs are the groups of configuration changes in the run under way.
+	confs []*group
+	// claimed is the group of the entry under way, if its waiters are here. It is among groups or confs
+	// once all of the entry is carried out.
+	claimed *group
+	wanted  func(fsm.Header) bool
+	// began is when the request under way began.
+	began time.Time
+	// tokens are those that the batch has issued.
+	tokens []fsm.Token
+	// removal is the goroutine that closes and removes a store that a snapshot replaced.
+	removal sync.WaitGroup
+}
+
+// publisher is where events go: the hub.
+type publisher interface {
+	Publish(rev int64, events []kv.Event)
+}
+
+func (a *applier) init(r *Replica, m *fsm.Machine) {
+	a.r, a.hub, a.done = r, r.hub, make(chan struct{})
+	a.wanted = a.claim
+	a.adopt(m)
+	a.at = r.now().log.Applied()
+	a.term = a.at.Term
+}
+
+// adopt takes up a state machine.
+func (a *applier) adopt(m *fsm.Machine) {
+	a.machine = m
+	m.Observe(a.observe)
+	m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))
+}
+
+// partFactor times MaxBatchBytes is what an entry may write to a batch before the rest of it goes to the next
+// one. Most groups fill an entry of that size, and write little more than they hold: they are not divided.
+const partFactor = 2
+
+// claim takes the group of an entry from the queue. From here on its waiters wait for this goroutine.
+func (a *applier) claim(h fsm.Header) bool {
+	a.claimed = nil
+	if h.Proposer == a.r.memberID {
+		a.claimed = a.r.queue.claim(h.Sequence)
+	}
+	if a.claimed != nil {
+		a.claimed.marks.committed = a.began.Sub(a.claimed.begun)
+	}
+	return a.claimed != nil
+}
+
+// observe is told by the state machine that a request is carried out.
+func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
+	now := time.Now()
+	took := now.Sub(a.began)
+	a.began = now
+	a.r.timings.applied.observe(classOf(req), res.Err, took)
+	if tell, dropped := a.r.slow(took); tell {
+		a.r.tellSlow("", describe(req), describeResult(res), took, dropped, res.Err)
+	}
+}
+
+func (a *applier) run() {
+	defer close(a.done)
+	var run []*raftpb.Message
+	for {
+		if run = a.r.node.Committed(run); run == nil {
+			return
+		}
+		if err := a.apply(run); err != nil {
+			// Nobody knows whether these took effect.
+			for _, g := range append(a.groups, a.confs...) {
+				g.resolve(kv.ErrStopped)
+			}
+			if a.claimed != nil {
+				a.claimed.resolve(kv.ErrStopped)
+			}
+			if !errors.Is(err, errStopped) {
+				a.r.fail(err)
+			}
+			return
+		}
+		a.r.node.Applied(run)
+		// Only now, because raft refuses the next one until it knows that this one is applied.
+		for i, g := range a.confs {
+			g.waiters[0].resolve(g.results[0], g.marks)
+			a.confs[i] = nil
+		}
+		a.confs = a.confs[:0]
+	}
+}
+
+// errStopped: the member was stopped while apply waited for something.
+var errStopped = errors.New("stopped")
+
+// apply carries out a run of committed entries.
+func (a *applier) apply(run []*raftpb.Message) error {
+	for _, m := range run {
+		if s := m.GetSnapshot(); s != nil {
+			if err := a.commit(); err != nil {
+				return err
+			}
+			if err := a.install(s); err != nil {
+				return err
+			}
+		}
+		for _, e := range m.GetEntries() {
+			if a.bytes > 0 && a.bytes+len(e.GetData()) > a.r.cfg.MaxBatchBytes {
+				// On a full disk a large batch may not fit into a segment.
+				if err := a.commit(); err != nil {
+					return err
+				}
+			}
+			if err := a.entry(e); err != nil {
+				return err
+			}
+			if max(a.bytes, a.machine.Pending()) >= a.r.cfg.MaxBatchBytes {
+				if err := a.commit(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return a.commit()
+}
+
+func (a *applier) entry(e *raftpb.Entry) error {
+	if e.GetIndex() <= a.r.applied.Load() {
+		return fmt.Errorf("replica: entry %d to apply, and %d is applied", e.GetIndex(), a.r.applied.Load())
+	}
+	if e.GetTerm() > a.term {
+		a.term = e.GetTerm()
+		if a.r.queue.requeue(a.term) {
+			a.r.node.Wake()
+		}
+	}
+	a.claimed, a.began = nil, time.Now()
+	out, err := a.machine.Apply(e, a.wanted)
+	for ; err == nil && out.More; out, err = a.machine.Apply(e, a.wanted) {
+		a.take(&out)
+		if err := a.commitPart(); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if e.GetType() != raftpb.EntryNormal {
+		a.claim(out.Header)
+	}
+	a.take(&out)
+	switch g := a.claimed; {
+	case g == nil:
+	case g.conf:
+		a.confs = append(a.confs, g)
+	default:
+		a.groups = append(a.groups, g)
+	}
+	a.claimed = nil
+	if out.ConfChange != nil {
+		cc := out.ConfChange
+		if a.r.forcing.Load() {
+			cc = nothingFor(a.r.memberID)
+		}
+		if err := a.r.node.ApplyConfChange(e.GetIndex(), cc); err != nil {
+			return errStopped
+		}
+	}
+	a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
+	a.bytes += len(e.GetData())
+	a.requests += uint64(max(out.Header.Count, 1))
+	return nil
+}
+
+// take takes up what an entry, or a part of it, has come to.
+func (a *applier) take(out *fsm.Outcome) {
+	if a.claimed != nil {
+		a.claimed.results = append(a.claimed.results, out.Results...)
+	}
+	a.tokens = append(a.tokens, out.Tokens...)
+}
+
+// commit makes the batch readable, publishes it, and tells those who wait: in this order.
+func (a *applier) commit() error {
+	if a.at.Index <= a.r.applied.Load() {
+		return nil
+	}
+	return a.commitBatch()
+}
+
+// commitPart is commit in the middle of an entry: the position stays in front of it. Requests of the entry
+// that are carried out have their outcome.
+func (a *applier) commitPart() error {
+	if err := a.commitBatch(); err != nil {
+		return err
+	}
+	if g := a.claimed; g != nil {
+		g.marks.applied = time.Since(g.begun)
+		g.resolveDone()
+	}
+	return nil
+}
+
+func (a *applier) commitBatch() error {
+	r, began := a.r, time.Now()
+	users := a.machine.Auth()
+	usersChanged := r.auth.restrict(users)
+	pub, err := a.commitStore()
+	if err != nil {
+		return err
+	}
+	r.timings.commits.Observe(time.Since(began))
+	if a.claimed == nil {
+		r.queue.applying.Store(0)
+	}
+	if len(pub.Events) > 0 {
+		a.hub.Publish(pub.Revision, pub.Events)
+	}
+	if m := a.machine.Members(); m != r.members.Load() {
+		r.members.Store(m)
+		r.membersChanged(a.at.Index)
+	}
+	if list := a.machine.Alarms(); len(list) > 0 || len(r.ActiveAlarms()) > 0 {
+		r.storeAlarms(list)
+	}
+	if v := a.machine.Versions(); v != r.Versions() {
+		r.storeVersions(v)
+	}
+	a.followLeases()
+	for _, t := range a.tokens {
+		r.auth.tokens.Add(t.Token, t.Seen)
+	}
+	a.tokens = a.tokens[:0]
+	if usersChanged {
+		r.auth.announce(users)
+	}
+	r.applied.Store(a.at.Index)
+	r.readers.advance(a.at.Index)
+	for i, g := range a.groups {
+		g.marks.applied = time.Since(g.begun)
+		g.resolveDone()
+		r.queue.release(g)
+		a.groups[i] = nil
+	}
+	if len(a.groups) > 0 && r.node.Among() && r.queue.waits() {
+		// Their places are free.
+		r.node.Wake()
+	}
+	a.groups = a.groups[:0]
+	r.trail.add(a.at.Index, a.requests, int64(a.bytes))
+	r.proposals.applied.Add(a.requests)
+	a.requests, a.bytes = 0, 0
+	return nil
+}
+
+// noSpaceRetry is how long apply waits before it asks again for room that the disk does not have.
+const noSpaceRetry = 200 * time.Millisecond
+
+// commitStore commits the batch. Entries that are committed must be applied: if the disk is full, or there
+// are no file descriptors, it waits. New writes are refused meanwhile.
+func (a *applier) commitStore() (mvcc.Published, error) {
+	for waited := false; ; waited = true {
+		pub, err := a.machine.Commit(a.at)
+		if !kv.Shortage(err) {
+			return pub, err
+		}
+		if !waited {
+			a.r.cfg.Logger.Warn("applying waits for room", slog.Any("error", err))
+		}
+		a.expire(time.Now().Add(-a.r.cfg.RequestTimeout))
+		select {
+		case <-time.After(noSpaceRetry):
+		case <-a.r.stopping:
+			return pub, errStopped
+		}
+	}
+}
+
+// expire answers requests of the batch that began before a time and cannot be committed yet: the
+// keeper does not see them any more. They may still take effect.
+func (a *applier) expire(before time.Time) {
+	groups := a.groups
+	if a.claimed != nil {
+		groups = append(slices.Clip(groups), a.claimed)
+	}
+	for _, g := range groups {
+		if len(g.waiters) == 0 || !g.begun.Before(before) {
+			continue
+		}
+		a.r.queue.failed.Add(uint64(len(g.waiters)))
+		g.resolve(a.r.timeout(g.begun))
+		// Their waiters serve other requests from now on.
+		clear(g.waiters)
+		clear(g.results)
+		g.waiters, g.results = g.waiters[:0], g.results[:0]
+	}
+}

@@ -1,0 +1,407 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/auth/password"
+	"vigil/internal/state/auth/token"
+	"vigil/internal/state/fsm"
+)
+
+// JWT issues and verifies tokens that are signed.
+type JWT interface {
+	Sign(auth.Identity) (string, error)
+	Verify(token string) (auth.Identity, bool)
+}
+
+// authority is what this member knows about who its clients are.
+type authority struct {
+	// state is the one by which reads are decided: never older than the data that can be read.
+	state atomic.Pointer[auth.State]
+	// tokens are the simple ones, jwt is nil if there are no others.
+	tokens    *token.Simple
+	jwt       JWT
+	passwords *password.Pool
+
+	mu struct {
+		sync.Mutex
+		changed chan struct{} // closed when state is another one
+	}
+}
+
+func (a *authority) init(c *Config, state *auth.State) (err error) {
+	a.tokens, a.jwt = token.NewSimple(c.TokenTTL), c.JWT
+	a.mu.changed = make(chan struct{})
+	a.state.Store(state)
+	a.passwords, err = password.NewPool(c.BcryptCost)
+	return err
+}
+
+// restrict makes a state the one by which reads are decided. It is called before the batch that it came with
+// can be read: what somebody has just lost the right to see must not be seen.
+func (a *authority) restrict(state *auth.State) (changed bool) {
+	return a.state.Swap(state) != state
+}
+
+// announce tells those who wait for a change, after the batch can be read.
+func (a *authority) announce(state *auth.State) {
+	if !state.Enabled() {
+		a.tokens.Clear()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(a.mu.changed)
+	a.mu.changed = make(chan struct{})
+}
+
+// AuthEnabled says whether calls need credentials.
+func (r *Replica) AuthEnabled() bool { return r.auth.state.Load().Enabled() }
+
+// AuthChanged returns a channel that is closed when users or roles have changed since the call.
+func (r *Replica) AuthChanged() <-chan struct{} {
+	a := &r.auth
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mu.changed
+}
+
+// caller is who makes a call, as far as credentials tell.
+type caller struct {
+	auth.Identity
+	// known: somebody was identified, whoever that is. member: it is this member itself.
+	known, member bool
+}
+
+// identify looks at the credentials of a call. The only errors are kv.ErrInvalidAuthToken and those of
+// waiting.
+func (r *Replica) identify(ctx context.Context) (c caller, err error) {
+	cred := kv.CredentialsOf(ctx)
+	switch {
+	case cred == nil:
+		return c, nil
+	case cred.Member:
+		return caller{known: true, member: true}, nil
+	case cred.HasToken:
+		return r.identifyToken(ctx, cred)
+	case cred.HasCertificate:
+		c.User, c.Revision, c.known = cred.CommonName, r.auth.state.Load().Revision(), true
+	}
+	return c, nil
+}
+
+func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c caller, err error) {
+	if seen := cred.Seen.Load(); seen != nil {
+		state := r.auth.state.Load()
+		if !state.Still(*seen) {
+			return c, kv.ErrInvalidAuthToken
+		}
+		return caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()}, known: true}, nil
+	}
+	var seen kv.Seen
+	fresh := true
+	if jwt := r.auth.jwt; jwt != nil {
+		id, ok := jwt.Verify(cred.Token)
+		if !ok {
+			return c, kv.ErrInvalidAuthToken
+		}
+		state := r.auth.state.Load()
+		if id.Revision > state.Revision() {
+			// Another member issued the token, and this one is behind it.
+			if err := r.Linearize(ctx); err != nil {
+				return c, err
+			}
+			state = r.auth.state.Load()
+		}
+		if !state.Current(id) || id.Revision > state.Revision() {
+			return c, kv.ErrInvalidAuthToken
+		}
+		c = caller{Identity: id, known: true}
+		seen, _ = state.See(id.User)
+		fresh = id.Revision == state.Revision()
+	} else {
+		index, ok := token.Position(cred.Token)
+		if ok {
+			ok, err = r.reaches(ctx, index)
+		}
+		if err != nil {
+			return c, err
+		}
+		state := r.auth.state.Load()
+		if ok {
+			seen, ok = r.auth.tokens.Use(cred.Token)
+		}
+		if !ok || !state.Still(seen) {
+			return c, kv.ErrInvalidAuthToken
+		}
+		c = caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()}, known: true}
+	}
+	if fresh {
+		cred.Seen.Store(&seen)
+	}
+	return c, nil
+}
+
+// reaches waits until this member has applied an entry that was applied elsewhere before the call began;
+// false if there is no such entry.
+func (r *Replica) reaches(ctx context.Context, index uint64) (bool, error) {
+	if r.applied.Load() >= index {
+		return true, nil
+	}
+	if err := r.Linearize(ctx); err != nil {
+		return false, err
+	}
+	return r.applied.Load() >= index, nil
+}
+
+// secure asks a rule about whoever makes a call, by what is applied here.
+func (r *Replica) secure(ctx context.Context, rule func(*auth.State, caller) error) error {
+	state := r.auth.state.Load()
+	if !state.Enabled() {
+		return nil
+	}
+	c, err := r.identify(ctx)
+	if err != nil || c.member {
+		return err
+	}
+	return rule(state, c)
+}
+
+// somebody makes a rule for those who were identified.
+func somebody(rule func(*auth.State, auth.Identity) error) func(*auth.State, caller) error {
+	return func(s *auth.State, c caller) error {
+		if !c.known {
+			return kv.ErrUserEmpty
+		}
+		return rule(s, c.Identity)
+	}
+}
+
+// RequireUser says why a call is refused that is for every user. Errors: kv.ErrUserEmpty,
+// kv.ErrInvalidAuthToken, and as Range.
+func (r *Replica) RequireUser(ctx context.Context) error {
+	return r.secure(ctx, somebody(func(*auth.State, auth.Identity) error { return nil }))
+}
+
+// RequireAdmin says why a call is refused that is for the role root. Errors: those of auth.State.Admin,
+// kv.ErrInvalidAuthToken, and as Range.
+func (r *Replica) RequireAdmin(ctx context.Context) error {
+	return r.secure(ctx, func(s *auth.State, c caller) error { return s.Admin(c.Identity) })
+}
+
+// MayWatch says why whoever opened a stream may not watch [key, end) now. Errors: those of auth.State.Read,
+// kv.ErrInvalidAuthToken, and as Range.
+func (r *Replica) MayWatch(ctx context.Context, key, end []byte) error {
+	return r.secure(ctx, func(s *auth.State, c caller) error { return s.Read(c.Identity, key, end) })
+}
+
+// User returns the name of whoever makes a call, empty if nobody knows.
+func (r *Replica) User(ctx context.Context) string {
+	if !r.AuthEnabled() {
+		return ""
+	}
+	c, err := r.identify(ctx)
+	if err != nil {
+		return ""
+	}
+	return c.User
+}
+
+// asReader runs a read that auth must allow, on data that are not newer than the permissions. It must not be
+// called before what it reads may be read.
+func asReader[T any](ctx context.Context, r *Replica, allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
+	state := r.auth.state.Load()
+	if !state.Enabled() {
+		return read()
+	}
+	c, err := r.identify(ctx)
+	if err != nil {
+		return res, err
+	}
+	if c.member {
+		return read()
+	}
+	if err := allowed(state, c.Identity); err != nil {
+		return res, err
+	}
+	if res, err = read(); err != nil {
+		return res, err
+	}
+	if state.Revision() != r.auth.state.Load().Revision() {
+		// What was read may be newer than the right to read it.
+		var none T
+		return none, kv.ErrAuthOldRevision
+	}
+	return res, nil
+}
+
+// signer returns on whose behalf a request is made. What apply would refuse is not proposed; but this member
+// may be behind, so that a refusal counts only once it has caught up.
+func (r *Replica) signer(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
+	if id, err := r.mayPropose(ctx, req); err == nil {
+		return id, nil
+	}
+	if err := r.Linearize(ctx); err != nil {
+		return auth.Identity{}, err
+	}
+	return r.mayPropose(ctx, req)
+}
+
+func (r *Replica) mayPropose(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
+	state := r.auth.state.Load()
+	if !state.Enabled() {
+		return auth.Identity{}, nil
+	}
+	c, err := r.identify(ctx)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	return c.Identity, fsm.Authorize(state, c.Identity, req, r.now().leases.Each)
+}
+
+// Authenticate issues a token for a password. Errors: kv.ErrAuthNotEnabled, kv.ErrAuthFailed,
+// kv.ErrNoPasswordUser, and as Put.
+func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.AuthResult, error) {
+	if err := r.Linearize(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		state := r.auth.state.Load()
+		u, ok := state.User(user)
+		var err error
+		switch {
+		case !state.Enabled():
+			return nil, kv.ErrAuthNotEnabled
+		case ok && u.NoPassword:
+			err = kv.ErrNoPasswordUser
+		default:
+			// A user who does not exist has no hash, which takes as long to compare.
+			err = r.auth.passwords.Compare(ctx, u.Hash, pass)
+		}
+		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {
+			r.cfg.Logger.Warn("invalid authentication was requested", slog.String("user", user), slog.Any("error", err))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if jwt := r.auth.jwt; jwt != nil {
+			t, err := jwt.Sign(auth.Identity{User: user, Revision: state.Revision()})
+			if err != nil {
+				return nil, err
+			}
+			if r.auth.state.Load().Revision() != state.Revision() {
+				continue
+			}
+			return &kv.AuthResult{Revision: r.Header().Revision, Token: t}, nil
+		}
+		res, err := r.do(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, Token: token.NewPrefix(), Revision: state.Revision()}})
+		if err == nil || !errors.Is(err, kv.ErrAuthOldRevision) {
+			return res.Auth, err
+		}
+		// Users or roles have changed while the password was looked at.
+	}
+}
+
+// HashPassword returns the hash of a new password, for those who may set one. Errors: those of RequireAdmin,
+// and of password.Pool.
+func (r *Replica) HashPassword(ctx context.Context, pass string) (string, error) {
+	if err := r.RequireAdmin(ctx); err != nil {
+		return "", err
+	}
+	return r.auth.passwords.Hash(ctx, pass)
+}
+
+// ChangeAuth changes users or roles. Errors: those of auth.State.Change and Admin, kv.ErrNotCapable, and as
+// Put.
+func (r *Replica) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.AuthResult, error) {
+	if r.members.Load().Level() < fsm.LevelAuth {
+		return nil, kv.ErrNotCapable
+	}
+	res, err := r.do(ctx, &fsm.Request{Auth: req})
+	return res.Auth, err
+}
+
+// readAuth returns users and roles as of a moment after the call began, to those whom a rule allows it.
+func (r *Replica) readAuth(ctx context.Context, rule func(*auth.State, auth.Identity) error) (*auth.State, error) {
+	if err := r.Linearize(ctx); err != nil {
+		return nil, err
+	}
+	state := r.auth.state.Load()
+	if !state.Enabled() {
+		return state, nil
+	}
+	c, err := r.identify(ctx)
+	if err == nil {
+		err = rule(state, c.Identity)
+	}
+	return state, err
+}
+
+// AuthStatus says whether auth is enabled. Everyone may ask, but not with a token that is not valid. Errors:
+// kv.ErrInvalidAuthToken, and as Range.
+func (r *Replica) AuthStatus(ctx context.Context) (kv.AuthStatus, error) {
+	s, err := r.readAuth(ctx, func(*auth.State, auth.Identity) error { return nil })
+	if err != nil {
+		return kv.AuthStatus{}, err
+	}
+	return s.Status(), nil
+}
+
+// UserRoles returns the roles of a user. Errors: kv.ErrUserNotFound, those of auth.State.ReadUser, and as
+// AuthStatus.
+func (r *Replica) UserRoles(ctx context.Context, user string) ([]string, error) {
+	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.ReadUser(id, user) })
+	if err != nil {
+		return nil, err
+	}
+	u, ok := s.User(user)
+	if !ok {
+		return nil, kv.ErrUserNotFound
+	}
+	return u.Roles, nil
+}
+
+// RolePermissions returns the permissions of a role. Errors: kv.ErrRoleNotFound, those of
+// auth.State.ReadRole, and as AuthStatus.
+func (r *Replica) RolePermissions(ctx context.Context, role string) ([]kv.Permission, error) {
+	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.ReadRole(id, role) })
+	if err != nil {
+		return nil, err
+	}
+	got, ok := s.Role(role)
+	if !ok {
+		return nil, kv.ErrRoleNotFound
+	}
+	return got.Permissions, nil
+}
+
+// Users lists the users. Errors: those of auth.State.Admin, and as AuthStatus.
+func (r *Replica) Users(ctx context.Context) ([]string, error) {
+	s, err := r.readAuth(ctx, (*auth.State).Admin)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, u := range s.Users() {
+		names = append(names, u.Name)
+	}
+	return names, nil
+}
+
+// Roles lists the roles. Errors: as Users.
+func (r *Replica) Roles(ctx context.Context) ([]string, error) {
+	s, err := r.readAuth(ctx, (*auth.State).Admin)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, role := range s.Roles() {
+		names = append(names, role.Name)
+	}
+	return names, nil
+}

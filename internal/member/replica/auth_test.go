@@ -1,0 +1,260 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/vfs/memfs"
+)
+
+// withToken is the context of a call with a token.
+func withToken(t testing.TB, token string) context.Context {
+	return kv.WithCredentials(t.Context(), &kv.Credentials{Token: token, HasToken: true})
+}
+
+// login issues a token.
+func login(t testing.TB, r *Replica, user string) string {
+	t.Helper()
+	res, err := r.Authenticate(t.Context(), user, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Token
+}
+
+func changeAuth(t testing.TB, r *Replica, ctx context.Context, req kv.AuthRequest) {
+	t.Helper()
+	if _, err := r.ChangeAuth(ctx, &req); err != nil {
+		t.Fatalf("%+v: %v", req, err)
+	}
+}
+
+// secure makes the users root, and alice with the role r, and enables auth.
+func secure(t testing.TB, r *Replica) {
+	t.Helper()
+	for _, user := range []string{"root", "alice"} {
+		hash, err := r.HashPassword(t.Context(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.UserAdd, User: user, Hash: hash})
+	}
+	for _, req := range []kv.AuthRequest{
+		{Op: kv.UserGrantRole, User: "root", Role: "root"}, {Op: kv.RoleAdd, Role: "r"}, {Op: kv.UserGrantRole, User: "alice", Role: "r"},
+		{Op: kv.RoleGrantPermission, Role: "r", Permission: kv.Permission{Type: kv.PermitRead, Key: []byte("k")}}, {Op: kv.AuthEnable},
+	} {
+		changeAuth(t, r, t.Context(), req)
+	}
+}
+
+func secured(t testing.TB) *Replica {
+	c := config(memfs.New())
+	c.BcryptCost = 4
+	r := start(t, c)
+	secure(t, r)
+	return r
+}
+
+// Users are added only when every member knows what they are.
+func TestAuthNeedsAllMembers(t *testing.T) {
+	r := start(t, config(memfs.New()))
+	old := &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs, Level: fsm.LevelAuth - 1}
+	if _, err := r.do(t.Context(), &fsm.Request{Attributes: old}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ChangeAuth(t.Context(), &kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}); !errors.Is(err, kv.ErrNotCapable) {
+		t.Errorf("with a member that does not know users: %v", err)
+	}
+	old.Level = fsm.LevelAuth
+	if _, err := r.do(t.Context(), &fsm.Request{Attributes: old}); err != nil {
+		t.Fatal(err)
+	}
+	changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: "r"})
+}
+
+func TestTokens(t *testing.T) {
+	r := secured(t)
+	get := func(ctx context.Context) error {
+		_, err := r.Range(ctx, &kv.RangeRequest{Key: []byte("k")})
+		return err
+	}
+	alice := login(t, r, "alice")
+	if err := get(withToken(t, alice)); err != nil {
+		t.Fatal(err)
+	}
+	prefix, _, _ := strings.Cut(alice, ".")
+	for _, bad := range []string{"", "x", prefix, prefix + ".", prefix + ".1", prefix + ".99999999", prefix + ".-1", alice + "0", alice + ".1", "a.b.c"} {
+		began := time.Now()
+		if err := get(withToken(t, bad)); !errors.Is(err, kv.ErrInvalidAuthToken) {
+			t.Errorf("token %q: %v", bad, err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("token %q is looked for for %v", bad, took)
+		}
+	}
+	if err := get(t.Context()); !errors.Is(err, kv.ErrUserEmpty) {
+		t.Errorf("nobody: %v", err)
+	}
+	if err := get(kv.WithCredentials(t.Context(), &kv.Credentials{Member: true})); err != nil {
+		t.Errorf("the member itself: %v", err)
+	}
+	// It may read and nothing else.
+	if _, err := r.Put(kv.WithCredentials(t.Context(), &kv.Credentials{Member: true}), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrUserEmpty) {
+		t.Errorf("a put by the member itself: %v", err)
+	}
+	// What refuses a write without the log has not put it there.
+	before := r.Status().RaftIndex
+	for range 10 {
+		if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrUserEmpty) {
+			t.Fatal(err)
+		}
+		if _, err := r.Put(withToken(t, alice), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrPermissionDenied) {
+			t.Fatal(err)
+		}
+	}
+	if after := r.Status().RaftIndex; after != before {
+		t.Errorf("refused writes took the log from %d to %d", before, after)
+	}
+	stream := withToken(t, alice)
+	if err := get(stream); err != nil {
+		t.Fatal(err)
+	}
+	r.auth.tokens.Clear()
+	if err := get(withToken(t, alice)); !errors.Is(err, kv.ErrInvalidAuthToken) {
+		t.Errorf("a token that has ended: %v", err)
+	}
+	if err := get(stream); err != nil {
+		t.Errorf("a stream whose token has ended: %v", err)
+	}
+	root := withToken(t, login(t, r, "root"))
+	changeAuth(t, r, root, kv.AuthRequest{Op: kv.UserChangePassword, User: "alice"})
+	if err := get(stream); !errors.Is(err, kv.ErrInvalidAuthToken) {
+		t.Errorf("a stream whose user has another password: %v", err)
+	}
+}
+
+// What is written while a user has no right to it is never read by that user, however the reads fall.
+func TestNoReadOfWhatCameAfterTheRight(t *testing.T) {
+	r := secured(t)
+	root, alice := withToken(t, login(t, r, "root")), withToken(t, login(t, r, "alice"))
+	put := func(value string) {
+		t.Helper()
+		if _, err := r.Put(root, &kv.PutRequest{Key: []byte("k"), Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("public")
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	reads := make([]int, 4)
+	for i := range reads {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var got []kv.Records
+				if i%2 == 0 {
+					res, err := r.Range(alice, &kv.RangeRequest{Key: []byte("k"), Serializable: i == 0})
+					if err == nil {
+						got = append(got, res.KVs)
+					}
+				} else {
+					res, err := r.Txn(alice, &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k"), Serializable: i == 1}}}})
+					if err == nil {
+						got = append(got, res.Responses[0].Range.KVs)
+					}
+				}
+				for _, records := range got {
+					reads[i]++
+					if strings.Contains(string(records.At(0)), "secret") {
+						t.Error("alice has read what came after her right was gone")
+						return
+					}
+				}
+			}
+		})
+	}
+	for range 150 {
+		changeAuth(t, r, root, kv.AuthRequest{Op: kv.UserRevokeRole, User: "alice", Role: "r"})
+		put("secret")
+		put("public")
+		changeAuth(t, r, root, kv.AuthRequest{Op: kv.UserGrantRole, User: "alice", Role: "r"})
+	}
+	close(stop)
+	readers.Wait()
+	if reads[0]+reads[1]+reads[2]+reads[3] == 0 {
+		t.Error("nothing was read")
+	}
+}
+
+// signed believes tokens of the form USER.REVISION.
+type signed struct{}
+
+func (signed) Sign(id auth.Identity) (string, error) {
+	return fmt.Sprintf("%s.%d", id.User, id.Revision), nil
+}
+
+func (signed) Verify(t string) (id auth.Identity, ok bool) {
+	user, revision, _ := strings.Cut(t, ".")
+	n, err := strconv.ParseUint(revision, 10, 64)
+	return auth.Identity{User: user, Revision: n}, err == nil
+}
+
+// A signed token of a revision that the cluster has not reached is refused, and so is one of a user who does not
+// exist or of before its password was set. One of an older revision names its user for what needs no key.
+func TestSignedTokens(t *testing.T) {
+	c := config(memfs.New())
+	c.BcryptCost, c.JWT = 4, signed{}
+	r := start(t, c)
+	secure(t, r)
+	now := r.auth.state.Load().Revision()
+	alice, _ := r.auth.state.Load().User("alice")
+	for token, want := range map[string]error{
+		fmt.Sprintf("root.%d", now): nil, fmt.Sprintf("root.%d", now+1): kv.ErrInvalidAuthToken, "root.18446744073709551615": kv.ErrInvalidAuthToken,
+		"root.1": kv.ErrInvalidAuthToken, "root.0": kv.ErrInvalidAuthToken, "bob.1000": kv.ErrInvalidAuthToken, fmt.Sprintf("bob.%d", now): kv.ErrInvalidAuthToken,
+		fmt.Sprintf("alice.%d", alice.Since): nil, fmt.Sprintf("alice.%d", alice.Since-1): kv.ErrInvalidAuthToken,
+	} {
+		if err := r.RequireUser(withToken(t, token)); !errors.Is(err, want) {
+			t.Errorf("token %s: %v, want %v", token, err, want)
+		}
+	}
+	if _, err := r.Range(withToken(t, fmt.Sprintf("alice.%d", alice.Since)), &kv.RangeRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrAuthOldRevision) {
+		t.Errorf("a read with a token of an old revision: %v", err)
+	}
+}
+
+// Logging in as a user who does not exist takes as long as with a wrong password.
+func TestUnknownUserTakesAsLong(t *testing.T) {
+	c := config(memfs.New())
+	c.BcryptCost = 9
+	r := start(t, c)
+	secure(t, r)
+	least := func(user string) time.Duration {
+		best := time.Hour
+		for range 3 {
+			began := time.Now()
+			if _, err := r.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
+				t.Fatal(err)
+			}
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	// Without the work of a hash it would be ten thousand times as fast; other programs disturb the figures less.
+	if known, unknown := least("alice"), least("bob"); unknown < known/10 {
+		t.Errorf("a user who exists is refused after %v, one who does not after %v", known, unknown)
+	}
+}

@@ -1,0 +1,120 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/offline/snapshot"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/mvcc"
+)
+
+const (
+	// maxBackups bounds the backups that are under way at once. Each keeps files from going that reclaim
+	// has replaced.
+	maxBackups = 8
+	// settleInterval is how often a backup looks whether what it has in memory is in a file by now.
+	settleInterval = time.Second
+)
+
+// Backup is the whole state of the member at one position, as a file of etcd that is not on disk: it is
+// made while it is written. It must be closed, and is for one goroutine.
+type Backup struct {
+	r      *Replica
+	export *mvcc.Export
+	plan   *snapshot.Plan
+	free   func()
+	closed chan struct{}
+}
+
+// Backup cuts the state. storage and cluster are the versions of etcd that the file is to name. It takes
+// the time to read all records, beside everything else, and neither space on disk nor memory that grows
+// with the state; what follows is up to whoever takes the bytes, and to him alone. A member that is no
+// voter, has no leader or is not trusted answers too.
+//
+// Errors: ctx's, kv.ErrStopped, kv.ErrTooManyRequests while there are too many, or one of the disk.
+func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup, error) {
+	ctx, done, err := r.errand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	select {
+	case r.backups <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("%w: %d snapshots are being taken from this member", kv.ErrTooManyRequests, maxBackups)
+	}
+	b := &Backup{r: r, free: func() { <-r.backups }, closed: make(chan struct{})}
+	layout := snapshot.NewLayout()
+	b.export, err = onHome(ctx, r, func(h *home) (*mvcc.Export, error) {
+		layout = snapshot.NewLayout()
+		return h.store.Export(ctx, layout.Add)
+	})
+	if err == nil {
+		err = b.finish(ctx, layout, storage, cluster)
+	}
+	if err != nil {
+		b.Close()
+		if context.Cause(ctx) == kv.ErrStopped {
+			err = kv.ErrStopped
+		}
+		return nil, err
+	}
+	go b.settle()
+	return b, nil
+}
+
+// settle sees that a backup that nobody takes keeps no segment in memory.
+func (b *Backup) settle() {
+	tick := time.NewTicker(settleInterval)
+	defer tick.Stop()
+	for b.export.Settle() {
+		select {
+		case <-tick.C:
+		case <-b.closed:
+			return
+		}
+	}
+}
+
+// finish adds to a layout what is not records.
+func (b *Backup) finish(ctx context.Context, l *snapshot.Layout, storage, cluster string) error {
+	c, err := fsm.Read(b.export.Meta)
+	if err != nil {
+		return err
+	}
+	b.plan, err = l.Finish(ctx, &snapshot.State{
+		Index: b.export.Applied.Index, Term: b.export.Applied.Term, Compact: b.export.Compact,
+		StorageVersion: storage, ClusterVersion: cluster,
+		Conf: c.Conf, Members: c.Members, Alarms: c.Alarms, Leases: c.Leases, Auth: c.Auth,
+	})
+	b.export.Meta = nil
+	return err
+}
+
+// Size is how many bytes the file has.
+func (b *Backup) Size() int64 { return b.plan.Size() }
+
+// Revision is the newest revision in it.
+func (b *Backup) Revision() int64 { return b.export.Revision }
+
+// Write writes the file, once. It ends at the first error of out, or of the disk.
+func (b *Backup) Write(out io.Writer) error {
+	err := snapshot.Write(out, b.plan, b.export)
+	if failed := b.export.Err(); failed != nil {
+		return b.r.unreadable(failed)
+	}
+	return err
+}
+
+// Close gives back what the backup holds.
+func (b *Backup) Close() {
+	close(b.closed)
+	if b.export != nil {
+		b.export.Close()
+	}
+	b.free()
+}

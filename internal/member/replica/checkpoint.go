@@ -1,0 +1,74 @@
+package replica
+
+import (
+	"context"
+	"sync"
+
+	"vigil/internal/kv"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/store/history"
+)
+
+// errands are calls from outside that use the disk and that Stop must wait for.
+type errands struct {
+	mu struct {
+		sync.Mutex
+		stopped bool
+	}
+	running sync.WaitGroup
+}
+
+// errand begins a call from outside that uses the disk. It returns a context that ends, with
+// kv.ErrStopped for its cause, when the member stops, and what to call at the end. Its error is
+// kv.ErrStopped.
+func (r *Replica) errand(ctx context.Context) (context.Context, func(), error) {
+	if !r.errands.begin() {
+		return nil, nil, kv.ErrStopped
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := r.onStop(func() { cancel(kv.ErrStopped) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+		r.errands.running.Done()
+	}, nil
+}
+
+// begin returns false if nothing may begin any more. Otherwise the caller calls running.Done.
+func (e *errands) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.stopped {
+		return false
+	}
+	e.running.Add(1)
+	return true
+}
+
+// end waits until nothing is running and lets nothing begin.
+func (e *errands) end() {
+	e.mu.Lock()
+	e.mu.stopped = true
+	e.mu.Unlock()
+	e.running.Wait()
+}
+
+// Checkpoint makes dir, which must not exist yet, a checkpoint: a directory laid out like a data
+// directory, with the store as it is at some moment of the call, membership and all, and without a raft
+// log. It takes links and at most one segment of space, must be on the file system of the store, and
+// delays no write. What it returns says which position and revision it holds. The errors are those of
+// history.Log.Checkpoint and kv.ErrStopped; none of them harms the member.
+func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoint, error) {
+	ctx, done, err := r.errand(ctx)
+	if err != nil {
+		return history.Checkpoint{}, err
+	}
+	defer done()
+	c, err := onHome(ctx, r, func(h *home) (history.Checkpoint, error) {
+		return h.log.Checkpoint(ctx, dir, datadir.HistoryName)
+	})
+	if err != nil && context.Cause(ctx) == kv.ErrStopped {
+		err = kv.ErrStopped
+	}
+	return c, err
+}

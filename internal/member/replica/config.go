@@ -1,0 +1,252 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"vigil/internal/member/raftnode"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+	"vigil/internal/store/wal"
+	"vigil/internal/store/watch"
+	"vigil/internal/vfs"
+)
+
+// Peers is what knows how to reach the other members. Its methods do not block.
+type Peers interface {
+	// SetMembers tells the membership as of a position of the log, at the start and after changes.
+	SetMembers(index uint64, members *cluster.State)
+	// ConnectedSince returns since when messages can be sent to a member, zero if they cannot.
+	ConnectedSince(id uint64) time.Time
+}
+
+// Config says what a member is and how it works. FS, the directories and Name are required, and
+// InitialMembers where there is no data yet; the zero value of the others is their default.
+type Config struct {
+	FS vfs.FS
+	// WALDir holds the raft log, HistoryDir the store. They are made if need be. Nothing else may
+	// use them: a caller that shares a machine locks the data directory first.
+	WALDir, HistoryDir string
+
+	// Name is the member's name, ClientURLs where clients reach it. The member publishes both to
+	// the cluster when they change.
+	Name       string
+	ClientURLs []string
+	// InitialMembers is the cluster to begin with, by name and peer URLs, and Token keeps apart
+	// clusters that begin alike. Both are used only if there is no data yet.
+	InitialMembers []cluster.Member
+	Token          string
+	// UnsharedNames says that other members call those of InitialMembers differently. The state that all
+	// begin with has no names then; each member publishes its own.
+	UnsharedNames bool
+
+	// TickInterval is the unit of the election clock, by default 100 ms; an election starts after
+	// ElectionTicks without a leader, by default 10.
+	TickInterval  time.Duration
+	ElectionTicks int
+	// NoPreVote is raftnode.Config.NoPreVote. NoElectionAdvance leaves a member that starts and finds others, and no
+	// leader among them, to wait for a whole election timeout.
+	NoPreVote, NoElectionAdvance bool
+
+	// RequestTimeout bounds how long a request waits for its outcome; by default 5 s and two
+	// election timeouts.
+	RequestTimeout time.Duration
+	// WarnApply is how long carrying out a request, or a read altogether, may take before a line about it
+	// is logged, by default 100 ms; negative means never. A request that took longer than NoteSteps, by
+	// default 150 ms, gets its Steps set.
+	WarnApply, NoteSteps time.Duration
+	// Tracer is told the steps of requests, if it is set.
+	Tracer Tracer
+	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB, at most
+	// fsm.MaxRequestBytes.
+	MaxRequestBytes int
+	// MaxGroupBytes is the size at which a group takes no more requests; by default 1 MiB. A
+	// larger request makes a group of its own.
+	MaxGroupBytes int
+	// MaxGroupRequests is the number of requests at which a group takes no more; by default 4096.
+	MaxGroupRequests int
+	// MaxPendingBytes bounds the requests that wait for their outcome, encoded; by default 64 MiB, or two
+	// of the largest requests.
+	MaxPendingBytes int64
+	// MaxInFlight bounds the groups that are proposed and not committed; by default 2. Requests
+	// beyond wait and become one larger group.
+	MaxInFlight int
+	// MaxApplyLag is the number of entries committed and not applied at which writes are refused;
+	// by default 5000.
+	MaxApplyLag uint64
+	// MaxBatchBytes is the size of entries, or of what they write, at which the apply goroutine ends a batch
+	// of the store; by default 1 MiB. All entries that are waiting share a batch up to that. An entry that
+	// writes several times as much is divided.
+	MaxBatchBytes int
+
+	// SnapshotCount is the number of requests, and SnapshotBytes that of the bytes of entries,
+	// after which the store is synced and the raft log shortened; by default 10000 and 64 MiB.
+	SnapshotCount uint64
+	SnapshotBytes int64
+	// CatchUpEntries is the number of entries that are kept for members that lag, up to
+	// CatchUpBytes of them; by default 5000 and 64 MiB.
+	CatchUpEntries uint64
+	CatchUpBytes   int64
+
+	// QuotaBytes is the size of live data at which the member raises the alarm NOSPACE, which stops
+	// puts in the whole cluster; 0 or less means none.
+	QuotaBytes int64
+	// ScrubBytesPerSecond is how fast the store is read over and over to find damage, ScrubPause how
+	// long the scrubber rests between two rounds, by default an hour. 0 or less means no scrubbing.
+	ScrubBytesPerSecond int64
+	ScrubPause          time.Duration
+
+	// CompareInterval is how often the leader compares the data of all members, by default 10 minutes;
+	// CompareCompactionsInterval how often the hashes that compactions have left, by default a minute.
+	// Negative means never. Comparing takes at most a fiftieth of the time, however large the data are.
+	CompareInterval, CompareCompactionsInterval time.Duration
+	// NoInitialCheck leaves out comparing with other members before the member serves.
+	NoInitialCheck bool
+
+	// WALSegmentBytes and HistorySegmentBytes are the sizes of segments, see wal and history.
+	WALSegmentBytes, HistorySegmentBytes int64
+	// Store and Watch are handed on; their loggers are set if they have none.
+	Store mvcc.Options
+	Watch watch.Options
+
+	// Transport carries raft messages; nil while there is one member.
+	Transport raftnode.Transport
+	// SnapshotTransport brings snapshots to other members and asks them for hashes; nil while there is one
+	// member.
+	SnapshotTransport SnapshotTransport
+	// SnapshotBytesPerSecond bounds what each snapshot is sent with; 0 means no bound.
+	SnapshotBytesPerSecond int64
+	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
+	MaxSnapshots int
+	// SnapshotLogBytes is how large the raft log may grow while it is kept for members that a
+	// snapshot is sent to, by default 512 MiB: with the entries behind the snapshot they need no
+	// other.
+	SnapshotLogBytes int64
+	// SnapshotOfferTimeout bounds how long the leader looks for what a receiver has, which is about the
+	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.
+	SnapshotOfferTimeout time.Duration
+
+	// Calls carries what is asked of the leader about leases; nil while there is one member.
+	Calls Caller
+	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
+	// 5 minutes.
+	LeaseCheckpointInterval time.Duration
+
+	// Joining, if set, is the cluster that the member is to become part of, in place of
+	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
+	// hold comes in a snapshot.
+	Joining *Joining
+	// Peers is told the membership; nil only where there never are other members.
+	Peers Peers
+	// ForceNewCluster makes this member the only one of its cluster, with all the data it has.
+	ForceNewCluster bool
+	// LaxReconfig leaves out the checks that a change of the membership keeps a quorum of members
+	// that are there. MaxLearners bounds the learners; by default 1.
+	LaxReconfig bool
+	MaxLearners int
+	// JWT signs and verifies tokens; nil if they are simple ones, which are valid for TokenTTL after their
+	// last use, by default 5 minutes. BcryptCost is the cost of hashing a password, default 10.
+	JWT        JWT
+	TokenTTL   time.Duration
+	BcryptCost int
+
+	// Logger takes what an operator should know; default none.
+	Logger *slog.Logger
+	// NoSync leaves every sync out. A crash of the machine may then lose or corrupt anything.
+	NoSync bool
+}
+
+// Joining says which member of which existing cluster a new member is.
+type Joining struct {
+	ClusterID, MemberID uint64
+	// Members are those of the cluster, with their ids, this one among them.
+	Members []cluster.Member
+}
+
+func (c Config) withDefaults() Config {
+	or(&c.TickInterval, 100*time.Millisecond)
+	or(&c.ElectionTicks, 10)
+	or(&c.RequestTimeout, 5*time.Second+2*time.Duration(c.ElectionTicks)*c.TickInterval)
+	or(&c.WarnApply, 100*time.Millisecond)
+	or(&c.NoteSteps, 150*time.Millisecond)
+	or(&c.MaxRequestBytes, 3<<19)
+	or(&c.MaxGroupBytes, 1<<20)
+	or(&c.MaxGroupRequests, 4096)
+	or(&c.MaxPendingBytes, max(64<<20, 2*int64(c.MaxRequestBytes)))
+	or(&c.MaxInFlight, 2)
+	or(&c.MaxApplyLag, 5000)
+	or(&c.MaxBatchBytes, 1<<20)
+	or(&c.SnapshotCount, 10000)
+	or(&c.SnapshotBytes, 64<<20)
+	or(&c.CatchUpEntries, 5000)
+	or(&c.CatchUpBytes, 64<<20)
+	or(&c.MaxSnapshots, 2)
+	or(&c.SnapshotLogBytes, 512<<20)
+	or(&c.SnapshotOfferTimeout, 5*time.Minute)
+	or(&c.ScrubPause, time.Hour)
+	or(&c.LeaseCheckpointInterval, 5*time.Minute)
+	or(&c.CompareInterval, 10*time.Minute)
+	or(&c.CompareCompactionsInterval, time.Minute)
+	or(&c.MaxLearners, 1)
+	or(&c.Logger, slog.New(slog.DiscardHandler))
+	or(&c.Store.Logger, c.Logger)
+	or(&c.Watch.Logger, c.Logger)
+	return c
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// The most that MaxGroupBytes and MaxBatchBytes may be.
+const (
+	maxGroup = 4 << 20
+	maxBatch = 64 << 20
+)
+
+// Validate names every field that is wrong.
+func (c Config) Validate() error {
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("replica: "+format, args...))
+		}
+	}
+	require(c.FS != nil, "no file system")
+	require(c.WALDir != "" && c.HistoryDir != "", "no directories")
+	require(c.WALDir != c.HistoryDir, "one directory for both the raft log and the store")
+	require(c.Name != "", "no member name")
+	require(c.TickInterval >= 0, "tick interval %v", c.TickInterval)
+	require(c.ElectionTicks == 0 || c.ElectionTicks > 1, "election timeout of %d ticks", c.ElectionTicks)
+	require(c.RequestTimeout >= 0, "request timeout %v", c.RequestTimeout)
+	require(c.MaxRequestBytes >= 0 && c.MaxRequestBytes <= fsm.MaxRequestBytes, "request limit of %d bytes, the most is %d", c.MaxRequestBytes, fsm.MaxRequestBytes)
+	require(c.MaxGroupBytes >= 0 && c.MaxGroupBytes <= maxGroup, "group limit of %d bytes, the most is %d", c.MaxGroupBytes, maxGroup)
+	require(c.MaxBatchBytes >= 0 && c.MaxBatchBytes <= maxBatch, "batch limit of %d bytes, the most is %d", c.MaxBatchBytes, maxBatch)
+	if err := cluster.CheckClientURLs(c.ClientURLs); err != nil {
+		errs = append(errs, fmt.Errorf("replica: %w", err))
+	}
+	require(c.MaxInFlight >= 0, "%d groups in flight", c.MaxInFlight)
+	return errors.Join(errs...)
+}
+
+// smallSegment is the size of a segment of the raft log that has room for the largest entry of requests.
+func (c *Config) smallSegment() int64 {
+	return min(max(2<<20, int64(c.MaxGroupBytes)+int64(c.MaxRequestBytes)+64<<10), 1<<30)
+}
+
+func (c *Config) walOptions(id wal.Identity) wal.Options {
+	return wal.Options{FS: c.FS, Dir: c.WALDir, ID: id, SegmentBytes: c.WALSegmentBytes, SmallSegmentBytes: c.smallSegment(),
+		Logger: c.Logger, NoSync: c.NoSync}
+}
+
+func (c *Config) historyOptions(id wal.Identity) history.Options {
+	return history.Options{FS: c.FS, Dir: c.HistoryDir, SegmentBytes: c.HistorySegmentBytes,
+		ClusterID: id.ClusterID, MemberID: id.MemberID, Logger: c.Logger, NoSync: c.NoSync}
+}

@@ -1,0 +1,25 @@
+package replica
+
+import (
+	"context"
+
+	"vigil/internal/kv"
+)
+
+// HashKV returns the checksum over this member's history up to a revision, 0 for the newest; see
+// mvcc.Store.HashKV. It asks nobody else, and works aside from what clients read and write.
+// Errors: those of mvcc.Store.HashKV, kv.ErrStopped.
+func (r *Replica) HashKV(ctx context.Context, revision int64) (kv.HashResult, error) {
+	if _, err := r.readable(ctx, true); err != nil {
+		return kv.HashResult{}, err
+	}
+	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.HashKV(ctx, revision) })
+}
+
+// Hash returns the checksum over all that this member's key space holds now. Errors: as HashKV.
+func (r *Replica) Hash(ctx context.Context) (kv.HashResult, error) {
+	if _, err := r.readable(ctx, true); err != nil {
+		return kv.HashResult{}, err
+	}
+	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.Hash(ctx) })
+}

@@ -1,0 +1,96 @@
+package replica
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+)
+
+// keep is the keeper goroutine: it fails what has waited too long, and the member when one of its
+// parts has failed.
+func (r *Replica) keep(ctx context.Context) {
+	tick := time.NewTicker(r.cfg.TickInterval)
+	defer tick.Stop()
+	for {
+		log := r.now().log
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.node.Failed():
+			r.fail(r.node.Err())
+			return
+		case <-log.Failed():
+			if log != r.now().log {
+				continue // another store has taken its place since
+			}
+			r.fail(log.Err())
+			return
+		case now := <-tick.C:
+			before := now.Add(-r.cfg.RequestTimeout)
+			for _, g := range r.queue.expire(before) {
+				g.resolve(r.expired(g))
+			}
+			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
+			r.sampleSpace()
+		}
+	}
+}
+
+// expired says why a group had no outcome in time. One that never was proposed because there is no leader
+// ends as a call does whose own time is up, as in etcd.
+func (r *Replica) expired(g *group) error {
+	if g.term == 0 && r.node.Status().Lead == 0 {
+		return context.DeadlineExceeded
+	}
+	return r.timeout(g.begun)
+}
+
+// publish waits until the member can serve, makes its name and client URLs known if the cluster has
+// others, and declares the member ready.
+func (r *Replica) publish(ctx context.Context) {
+	// Nothing is taken on before it is known whether there is room.
+	r.now().log.WaitNext()
+	for {
+		err := r.Linearize(ctx)
+		if err == nil && r.forcing.Load() {
+			err = r.beAlone(ctx)
+		}
+		if err == nil {
+			m, _ := r.members.Load().Member(r.memberID)
+			if m.Name == r.cfg.Name && m.Level == fsm.Level && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
+				break
+			}
+			err = r.setAttributes(ctx)
+		}
+		if err != nil {
+			select {
+			case <-r.stopping:
+				return
+			case <-ctx.Done():
+				return
+			default:
+				r.cfg.Logger.Warn("the member's attributes are not published yet", slog.Any("error", err))
+			}
+			// Whatever stood in the way lasts longer than one try.
+			select {
+			case <-r.stopping:
+				return
+			case <-time.After(r.cfg.TickInterval):
+			}
+		}
+	}
+	if err := r.initialCheck(ctx); err != nil {
+		r.fail(err)
+		return
+	}
+	select {
+	case <-r.stopping:
+		return
+	default:
+	}
+	close(r.ready)
+}

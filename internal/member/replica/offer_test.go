@@ -1,0 +1,283 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+)
+
+// failingDisk is a disk whose operations fail while it is active. Its files cannot be mapped, so that they are read.
+type failingDisk struct {
+	active atomic.Bool
+	fault  func(op faultfs.Op, name string) faultfs.Fault
+}
+
+func (f *failingDisk) wrap(disk *memfs.FS) *faultfs.FS {
+	return faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpMap {
+			return faultfs.Fail
+		}
+		if f.active.Load() && f.fault != nil {
+			return f.fault(op, name)
+		}
+		return faultfs.None
+	})
+}
+
+// readsFail makes reads of those files of the store fail that were written since it was opened.
+func readsFail(fault faultfs.Fault) func(op faultfs.Op, name string) faultfs.Fault {
+	return func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpRead && strings.Contains(name, "history/") && strings.HasSuffix(name, ".log.tmp") {
+			return fault
+		}
+		return faultfs.None
+	}
+}
+
+func (n *mesh) setOffering(f func(ctx context.Context) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.offering = f
+}
+
+// A member that cannot say what it has is sent everything, whatever the cause; damage is noted.
+func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault    func(op faultfs.Op, name string) faultfs.Fault // of the receiver's disk
+		offering func(ctx context.Context) error
+		damage   bool
+	}{
+		"damage": {fault: readsFail(faultfs.Errno(syscall.EIO)), damage: true},
+		"no hard links": {fault: func(op faultfs.Op, name string) faultfs.Fault {
+			if op == faultfs.OpLink {
+				return faultfs.Errno(syscall.EPERM)
+			}
+			return faultfs.None
+		}},
+		"no answer": {offering: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+		"refused":   {offering: func(ctx context.Context) error { return errors.New("unsupported") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var disks [3]failingDisk
+			g := startGroup(t, func(i int, cfg *Config) {
+				cfg.HistorySegmentBytes = 8 << 10
+				cfg.SnapshotOfferTimeout = 300 * time.Millisecond
+				disks[i-1].fault = c.fault
+				cfg.FS = disks[i-1].wrap(cfg.FS.(*memfs.FS))
+			})
+			for i := range 200 {
+				g.put(fmt.Sprintf("k%d", i), junk(300))
+			}
+			r := g.other()
+			g.caughtUp(r)
+			g.lag(r, 50)
+			disks[slices.Index(g.list, r)].active.Store(c.fault != nil)
+			g.net.setOffering(c.offering)
+			g.net.setCut(r.memberID, false)
+			await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+			// The sender counts after the receiver.
+			await(t, "everything was sent", func() bool {
+				return slices.ContainsFunc(g.list, func(o *Replica) bool { return o.snapshotStats().SentFull > 0 })
+			})
+			if found := r.Metrics().Damaged > 0; found != c.damage {
+				t.Errorf("damage was found: %t", found)
+			}
+			if c.damage {
+				await(t, "the alarm", func() bool { return slices.Contains(g.leader().ActiveAlarms(), corrupt(r.memberID)) })
+			}
+		})
+	}
+}
+
+// What an offer has put aside goes when no transfer follows, and an offer of what the member has applied says so.
+func TestOfferWithoutTransfer(t *testing.T) {
+	g := startGroup(t, func(_ int, c *Config) { c.SnapshotOfferTimeout = 50 * time.Millisecond })
+	for i := range 20 {
+		g.put(fmt.Sprintf("k%d", i), junk(300))
+	}
+	r, lead := g.other(), g.leader()
+	g.caughtUp(r)
+	ask := func(index uint64) answer {
+		t.Helper()
+		b, err := r.OfferSnapshot(t.Context(), lead.memberID, offer{index: index}.encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := decodeAnswer(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := ask(r.applied.Load() + 100); !a.have || a.ahead {
+		t.Fatalf("%+v", a)
+	}
+	aside := r.cfg.HistoryDir + incomingSuffix
+	await(t, "the removal of the copy", func() bool {
+		_, err := r.cfg.FS.Stat(aside)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if a := ask(r.applied.Load()); a.have || !a.ahead {
+		t.Errorf("an offer that is behind: %+v", a)
+	}
+	// A leader that learns so sends nothing.
+	term := lead.node.Status().Term
+	if err := lead.sendSnapshot(t.Context(), &raftpb.Message{To: &r.memberID, Term: &term}); err != nil {
+		t.Error(err)
+	}
+	if n := g.net.transfers(); len(n) > 0 {
+		t.Errorf("transfers of %d bytes to a member that has everything", n)
+	}
+}
+
+// A store that is compacted while the leader looks for what the member has is sent all the same.
+func TestCompactionDuringEveryOffer(t *testing.T) {
+	g := startGroup(t, nil)
+	for i := range 50 {
+		g.put(fmt.Sprintf("k%d", i), junk(300))
+	}
+	r := g.other()
+	g.lag(r, 50)
+	lead := g.leader()
+	var offers atomic.Int64
+	g.net.setOffering(func(ctx context.Context) error {
+		offers.Add(1)
+		res, err := lead.Put(ctx, &kv.PutRequest{Key: []byte("k")})
+		if err == nil {
+			_, err = lead.Compact(ctx, &kv.CompactRequest{Revision: res.Revision})
+		}
+		return err
+	})
+	g.net.setCut(r.memberID, false)
+	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	if n := offers.Load(); n >= 2*cutAttempts {
+		t.Errorf("%d offers", n)
+	}
+}
+
+// An offer that hashes for a former leader, or for one that has given up, does not keep out the next one.
+func TestOfferOfAFormerLeader(t *testing.T) {
+	g := startGroup(t, nil)
+	g.put("k", []byte("v"))
+	r, lead := g.other(), g.leader()
+	term := r.node.Status().Term
+	busy := func(h holder) (ended chan struct{}) {
+		ended = make(chan struct{})
+		if !r.receiving.take() {
+			t.Fatal("the slot is taken")
+		}
+		h.end = func() {
+			close(ended)
+			r.receiving.held(nil)
+			r.receiving.free()
+		}
+		r.receiving.held(&h)
+		return ended
+	}
+	offered := func() error {
+		_, err := r.OfferSnapshot(t.Context(), lead.memberID, offer{index: 1 << 40}.encode())
+		return err
+	}
+	for _, h := range []holder{
+		{from: 7, term: term - 1, offering: true},
+		{from: 7, offering: true},
+		{from: lead.memberID, term: term, offering: true},
+	} {
+		ended := busy(h)
+		if err := offered(); err != nil {
+			t.Errorf("%+v: %v", h, err)
+		}
+		select {
+		case <-ended:
+		default:
+			t.Errorf("%+v goes on", h)
+		}
+	}
+	busy(holder{from: lead.memberID, term: term})
+	if err := offered(); err != errReceiving {
+		t.Errorf("during a transfer of the same leader: %v", err)
+	}
+	r.receiving.free()
+}
+
+// Every read for somebody outside notes damage, and none says the name of a file.
+func TestReadsNoteDamageAndHideFiles(t *testing.T) {
+	for _, damage := range []bool{true, false} {
+		fault := faultfs.Errno(syscall.EACCES)
+		if damage {
+			fault = faultfs.Errno(syscall.EIO)
+		}
+		f := failingDisk{fault: readsFail(fault)}
+		c := config(f.wrap(memfs.New()))
+		c.HistorySegmentBytes = 4 << 10
+		c.ScrubBytesPerSecond = 0
+		r := start(t, c)
+		for i := range 200 {
+			mustPut(t, r, fmt.Sprintf("k%03d", i), fmt.Sprintf("%0200d", i))
+		}
+		sealed := func() (n int) {
+			names, err := c.FS.List(c.HistoryDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if strings.HasSuffix(name, ".seg") {
+					n++
+				}
+			}
+			return n
+		}
+		await(t, "sealed segments", func() bool { return sealed() > 5 })
+		backup, err := r.Backup(t.Context(), "3.7.0", "3.7.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer backup.Close()
+		f.active.Store(true)
+		for name, read := range map[string]func() error{
+			"hashkv": func() error { _, err := r.HashKV(t.Context(), 0); return err },
+			"hash":   func() error { _, err := r.Hash(t.Context()); return err },
+			"backup": func() error {
+				b, err := r.Backup(t.Context(), "3.7.0", "3.7.0")
+				if err == nil {
+					defer b.Close()
+					err = b.Write(io.Discard)
+				}
+				return err
+			},
+			"a backup under way": func() error { return backup.Write(io.Discard) },
+		} {
+			before := r.Metrics().Damaged
+			err := read()
+			switch found := r.Metrics().Damaged > before; {
+			case err == nil:
+				t.Errorf("%s: no error", name)
+			case strings.Contains(err.Error(), "history/"):
+				t.Errorf("%s: the error names a file: %v", name, err)
+			case damage && (!found || !errors.Is(err, kv.ErrCorrupt)):
+				t.Errorf("%s: %v, counted: %t", name, err, found)
+			case !damage && found:
+				t.Errorf("%s: %v, counted as damage", name, err)
+			}
+		}
+		if damage {
+			await(t, "the alarm", func() bool { return r.alarmed(corrupt(r.memberID)) })
+		}
+		f.active.Store(false)
+		_ = r.Stop(context.Background())
+	}
+}

@@ -1,0 +1,186 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/offline/datadir"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/store/wal"
+)
+
+// first is the position that every member of a new cluster begins at: the store is created as the
+// outcome of an entry that nobody ever wrote, and the raft log begins behind it.
+var first = datadir.First
+
+// disk is what a member has on disk.
+type disk struct {
+	log   *wal.WAL
+	store *history.Log
+}
+
+// openDisk opens what is there, or makes it.
+//
+// Creation makes the store first, because the raft log without it would not know who votes, then the log, then
+// a mark that says so. A crash before the mark leaves a store at the first position with or without a log, and that is
+// taken up here: such a member has neither voted nor acknowledged anything. A log without a store, and a store that has
+// moved on or is marked without a log, are the work of something else and refused. Nothing is removed before a store
+// and a log are open that belong together.
+func openDisk(c *Config) (d disk, err error) {
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	left, err := datadir.Find(c.FS, c.HistoryDir, c.WALDir)
+	if err != nil {
+		return d, fmt.Errorf("replica: %w", err)
+	}
+	// The log is looked at before the store is opened, so that one of another member or in a newer
+	// format leaves the store as it is.
+	var owner wal.Identity
+	if left.Log {
+		if owner, err = wal.Peek(c.FS, c.WALDir); err != nil {
+			return d, fmt.Errorf("replica: the raft log in %s: %w", c.WALDir, err)
+		}
+	}
+	if err := installDecided(c, &left); err != nil {
+		return d, err
+	}
+	switch {
+	case left.Store:
+		d.store, err = history.Open(c.historyOptions(owner))
+		if errors.Is(err, history.ErrIdentity) {
+			err = fmt.Errorf("replica: store and raft log do not belong together: %w", err)
+		}
+	case left.Restoring:
+		return d, fmt.Errorf("replica: %w", datadir.ErrRestoring(filepath.Dir(filepath.Clean(c.HistoryDir))))
+	case left.Log:
+		return d, fmt.Errorf("replica: there is a raft log in %s and no store in %s: the store is lost or elsewhere; start the member with the --data-dir that it had", c.WALDir, c.HistoryDir)
+	case left.Started:
+		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and the file %s says that a member has run here: start it with the --data-dir and the --wal-dir that it had; if its data is lost, remove all of the data directory and replace the member",
+			c.HistoryDir, c.WALDir, datadir.StartedName(c.HistoryDir))
+	case !left.None():
+		return d, fmt.Errorf("replica: there is neither a store in %s nor a raft log in %s, and next to the store's place are parts of a member that was installing a snapshot: start it with the --data-dir and the --wal-dir that it had",
+			c.HistoryDir, c.WALDir)
+	default:
+		d.store, err = createStore(c)
+	}
+	if err != nil {
+		return d, err
+	}
+	var id wal.Identity
+	id.ClusterID, id.MemberID = d.store.Identity()
+	if c.ForceNewCluster && d.store.Applied() == (history.Applied{}) {
+		return d, fmt.Errorf("replica: --force-new-cluster: member %x was added to cluster %x and has received no data yet: there is nothing to keep; force another member, or restore a backup",
+			id.MemberID, id.ClusterID)
+	}
+	switch at := d.store.Applied(); {
+	case left.Log:
+		o := c.walOptions(id)
+		o.Applied = wal.Start{Index: at.Index, Term: at.Term}
+		if d.log, err = wal.Open(o); err != nil {
+			err = fmt.Errorf("replica: %w", err)
+		}
+	case left.Started && datadir.Unstarted(at):
+		return d, fmt.Errorf("replica: the store in %s is new, there is no raft log in %s, and the file %s says that the member has had one, by which it may have voted: the log is lost or elsewhere; start the member with the --wal-dir that it had; if the log is lost, restore the member from a backup, or remove it from the cluster and add it again with an empty data directory",
+			c.HistoryDir, c.WALDir, datadir.StartedName(c.HistoryDir))
+	case !datadir.Unstarted(at), len(left.Snapshots) > 0:
+		return d, fmt.Errorf("replica: the store in %s is at index %d and there is no raft log in %s: the log is lost or elsewhere; start the member with the --wal-dir that it had",
+			c.HistoryDir, at.Index, c.WALDir)
+	default:
+		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})
+	}
+	if err == nil && datadir.Unstarted(d.store.Applied()) {
+		err = markStarted(c)
+	}
+	if err == nil {
+		// The store and the raft log belong together: the rest is needless.
+		err = removeRemains(c, &left)
+	}
+	return d, err
+}
+
+// markStarted makes durable that the member has had a raft log, before it does anything with it. It does so again where
+// the mark is there already: a process that was killed may not have made it durable.
+func markStarted(c *Config) error {
+	file, err := c.FS.Create(datadir.StartedName(c.HistoryDir))
+	switch {
+	case err == nil:
+		err = file.Close()
+	case errors.Is(err, fs.ErrExist):
+		err = nil
+	}
+	if err == nil {
+		err = c.syncParent()
+	}
+	if err != nil {
+		return fmt.Errorf("replica: marking the store in %s as one with a raft log: %w", c.HistoryDir, err)
+	}
+	return nil
+}
+
+// createStore makes the store of a member without data: that of a new cluster, or an empty one for a
+// member that joins. That one is at no position at all, in front of everything, so that the first that
+// it gets is a snapshot; who is a member it knows only to find them.
+func createStore(c *Config) (*history.Log, error) {
+	if j := c.Joining; j != nil {
+		members := &cluster.State{}
+		for _, m := range j.Members {
+			if err := members.Load(cluster.Record{ID: m.ID}.Key(), cluster.EncodeMember(m)); err != nil {
+				return nil, fmt.Errorf("replica: the cluster to join: %w", err)
+			}
+		}
+		if _, ok := members.Member(j.MemberID); !ok || j.ClusterID == 0 {
+			return nil, fmt.Errorf("replica: member %x is not in the cluster %x that it is to join", j.MemberID, j.ClusterID)
+		}
+		id := wal.Identity{ClusterID: j.ClusterID, MemberID: j.MemberID}
+		return history.Create(c.historyOptions(id), history.Applied{}, fsm.Initial(members, &raftpb.ConfState{}))
+	}
+	members, err := cluster.Initial(c.Token, c.InitialMembers)
+	if err != nil {
+		return nil, err
+	}
+	id := wal.Identity{ClusterID: cluster.ID(members.IDs())}
+	for _, m := range members.Members() {
+		if m.Name == c.Name {
+			if id.MemberID != 0 {
+				return nil, fmt.Errorf("replica: two members of the initial cluster are called %q", c.Name)
+			}
+			id.MemberID = m.ID
+		}
+	}
+	if id.MemberID == 0 {
+		return nil, fmt.Errorf("replica: no member of the initial cluster is called %q", c.Name)
+	}
+	if c.UnsharedNames {
+		list := slices.Clone(c.InitialMembers)
+		for i := range list {
+			list[i].Name = ""
+		}
+		if members, err = cluster.Initial(c.Token, list); err != nil {
+			return nil, err
+		}
+	}
+	conf := &raftpb.ConfState{Voters: members.IDs()}
+	return history.Create(c.historyOptions(id), first, fsm.Initial(members, conf))
+}
+
+// close closes the log before the store: what the log holds is what the store could lose.
+func (d *disk) close() error {
+	var errs []error
+	if d.log != nil {
+		errs = append(errs, d.log.Close())
+	}
+	if d.store != nil {
+		errs = append(errs, d.store.Close())
+	}
+	return errors.Join(errs...)
+}

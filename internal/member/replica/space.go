@@ -1,0 +1,447 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/vfs"
+)
+
+const (
+	// clearPercent is the part of the quota below which the alarm is cleared. The gap keeps a member
+	// whose data is about as large as the quota from raising and clearing by turns.
+	clearPercent = 90
+	// prepareInterval is how often a segment of the raft log is tried for while the disk is full.
+	prepareInterval = time.Second
+	// scrubRetry bounds the pause after a round of the scrubber that could not read everything.
+	scrubRetry = time.Minute
+)
+
+// space is what the member knows about its room.
+type space struct {
+	// trim is the compact revision that the store must be brought to before its live bytes count after a
+	// start: math.MaxInt64 until it is known, 0 once they count. Stored by the keeper.
+	trim atomic.Int64
+	// sample is the size of the live data at the last tick.
+	sample atomic.Pointer[sizeSample]
+	// crossing is the size of live data when a request was last refused because it would cross the quota.
+	crossing atomic.Int64
+	// refusal is there while requests that were refused for it wait for the guard to raise the alarm.
+	refusal atomic.Pointer[refusal]
+	// wake has room for one: the guard has something to do.
+	wake chan struct{}
+	// damage has room for one: data on disk that cannot be read. Further damage that is found while
+	// one waits is counted and in the log, and raises the same alarm.
+	damage  chan error
+	damaged atomic.Uint64
+	logged  atomic.Int64 // when damage that a read met was last logged, unix nanoseconds
+	// unread is when it was last logged that a segment could not be read, likewise.
+	unread atomic.Int64
+	// scrubbed are the bytes that the scrubber read, rounds how often it came to the end.
+	scrubbed, rounds atomic.Uint64
+}
+
+// refusal is that of requests which would cross the quota. done is closed when the alarm was raised, or could not be.
+type refusal struct{ done chan struct{} }
+
+func (s *space) init() {
+	s.wake = make(chan struct{}, 1)
+	s.damage = make(chan error, 1)
+	s.trim.Store(math.MaxInt64)
+}
+
+// sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
+// is refused and what is not follows the disk within that time.
+func (r *Replica) sampleSpace() {
+	log, due := r.now().log, false
+	if r.counted() {
+		due = r.alarmDue(r.sampleSize(log).live, false) != nil
+	}
+	// Asking makes the store try again to allocate.
+	_ = log.Room()
+	if r.raftLog.Room() != nil || due {
+		r.wakeGuard()
+	}
+}
+
+func (r *Replica) wakeGuard() {
+	select {
+	case r.space.wake <- struct{}{}:
+	default:
+	}
+}
+
+// counted reports whether the live bytes of the store are what the quota is about. After a start entries
+// are applied again, faster than the background carries out the compactions among them: until it has, what
+// they free counts as live. It is for the keeper.
+func (r *Replica) counted() bool {
+	trim := &r.space.trim
+	if trim.Load() == 0 {
+		return true
+	}
+	select {
+	case <-r.ready:
+	default:
+		return false
+	}
+	store := r.now().store
+	if trim.Load() == math.MaxInt64 {
+		trim.Store(store.CompactRevision())
+	}
+	if store.Stats().Trimmed < trim.Load() {
+		return false
+	}
+	trim.Store(0)
+	return true
+}
+
+// sizeSample is what a store held at a moment.
+type sizeSample struct {
+	log            *history.Log
+	live, appended int64
+}
+
+func (r *Replica) sampleSize(log *history.Log) *sizeSample {
+	s := &sizeSample{log: log, appended: log.Appended()}
+	_, s.live = log.Size()
+	r.space.sample.Store(s)
+	return s
+}
+
+// quotaHolds reports whether the quota has room for n bytes. Nothing is refused by the sample of a tick: what compaction
+// has freed since then counts.
+func (r *Replica) quotaHolds(n int64) bool {
+	return n <= r.quotaLeft(false) || n <= r.quotaLeft(true)
+}
+
+// quotaLeft returns how many bytes may be added before the quota is reached. What was written since the last
+// sample counts in full.
+func (r *Replica) quotaLeft(fresh bool) int64 {
+	if r.cfg.QuotaBytes <= 0 {
+		return math.MaxInt64
+	}
+	// A batch that is committed meanwhile counts twice, and not never.
+	applying := r.queue.applying.Load()
+	if r.untrimmed() {
+		return r.cfg.QuotaBytes - applying // what the store holds does not count yet
+	}
+	log, s := r.now().log, r.space.sample.Load()
+	if fresh || s == nil || s.log != log {
+		s = r.sampleSize(log)
+	}
+	return r.cfg.QuotaBytes - s.live - (log.Appended() - s.appended) - applying
+}
+
+// untrimmed reports whether the live bytes of the store do not count for the quota yet; see counted.
+func (r *Replica) untrimmed() bool {
+	store := r.now().store
+	return r.space.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision()
+}
+
+// awaitAlarm has the alarm raised for a request that the quota has no room for, and returns when that was done or
+// tried: a client that was refused finds the alarm.
+func (r *Replica) awaitAlarm(ctx context.Context) {
+	_, live := r.now().log.Size()
+	r.space.crossing.Store(live)
+	fresh := &refusal{done: make(chan struct{})}
+	s := fresh
+	for !r.space.refusal.CompareAndSwap(nil, fresh) {
+		if s = r.space.refusal.Load(); s != nil {
+			break
+		}
+		s = fresh
+	}
+	r.wakeGuard()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	case <-r.stopping:
+	}
+}
+
+// room returns why there is no room for what adds to the store, but for what is kept for requests that give
+// space back: kv.ErrNoSpace for want of space, kv.ErrTooManyRequests for want of file descriptors or
+// memory, nil while there is room.
+func (r *Replica) room() error { return firstShortage(r.now().log.Room(), r.raftLog.Room()) }
+
+// roomToFree is room for requests that give space back.
+func (r *Replica) roomToFree() error {
+	return firstShortage(r.now().log.RoomToFree(), r.raftLog.RoomToFree())
+}
+
+// diskFull says that there is no room for want of space.
+func (r *Replica) diskFull() bool { return errors.Is(r.room(), kv.ErrNoSpace) }
+
+// firstShortage returns what requests are refused with for the first shortage among errs. Another error of
+// an allocation ahead refuses nothing: it is tried again.
+func firstShortage(errs ...error) error {
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, kv.ErrNoSpace):
+			return kv.ErrNoSpace
+		case kv.Shortage(err):
+			return kv.ErrTooManyRequests
+		}
+	}
+	return nil
+}
+
+// alarmDue returns the change that the alarm for want of space needs, nil for none; refused says that a request was
+// refused because it would cross the quota. A member whose data have grown to the quota without a refusal, by what
+// others wrote, raises the alarm only if no other member has: writes are stopped by any. The alarm is cleared when the
+// data have really become less, and not because the request that was refused was large.
+func (r *Replica) alarmDue(live int64, refused bool) *kv.AlarmChange {
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
+	quota := r.cfg.QuotaBytes
+	full := quota
+	if at := r.space.crossing.Load(); at > 0 {
+		full = min(full, at)
+	}
+	switch raised := r.alarmed(own); {
+	case !raised && quota > 0 && (refused || live >= quota && !r.anyNoSpace()):
+		return &kv.AlarmChange{Alarm: own}
+	case raised && (quota <= 0 || live < full/100*clearPercent):
+		return &kv.AlarmChange{Alarm: own, Clear: true}
+	}
+	return nil
+}
+
+// anyNoSpace reports whether any member has raised the alarm for want of space.
+func (r *Replica) anyNoSpace() bool {
+	return slices.ContainsFunc(r.ActiveAlarms(), func(a kv.Alarm) bool { return a.Type == kv.AlarmNoSpace })
+}
+
+func (r *Replica) alarmed(a kv.Alarm) bool {
+	_, ok := slices.BinarySearchFunc(*r.alarms.Load(), a, kv.Alarm.Compare)
+	return ok
+}
+
+// guard is the guard goroutine: it does what takes time about space and damage, and proposes this
+// member's alarms.
+func (r *Replica) guard(ctx context.Context) {
+	var prepared time.Time
+	corrupt := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.stopping:
+			return
+		case <-r.space.damage:
+			corrupt = true
+		case <-r.space.wake:
+		}
+		refusal := r.space.refusal.Swap(nil)
+		_, live := r.now().log.Size()
+		if c := r.alarmDue(live, refusal != nil); c != nil && (refusal != nil || r.space.trim.Load() == 0) {
+			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
+		}
+		if refusal != nil {
+			close(refusal.done)
+		}
+		if r.raftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
+			if r.raftLog.PrepareSpare() != nil {
+				// A segment that nobody needs any more does as well.
+				if err := r.shorten(true); err != nil {
+					r.fail(err)
+					return
+				}
+			}
+			prepared = time.Now()
+		}
+		if corrupt {
+			own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
+			corrupt = !r.alarmed(own) && !r.proposeAlarm(ctx, &kv.AlarmChange{Alarm: own})
+			if corrupt {
+				r.noteDamage(nil) // tried again
+			}
+		}
+	}
+}
+
+// proposeAlarm reports whether the cluster knows.
+func (r *Replica) proposeAlarm(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	defer cancel()
+	_, err := r.ChangeAlarm(ctx, *c)
+	attrs = append(attrs, slog.String("alarm", alarmName(c.Alarm.Type)))
+	switch {
+	case err != nil:
+		r.cfg.Logger.Debug("alarm not changed yet", append(attrs, slog.Any("error", err))...)
+		// What stands in the way lasts longer than one try.
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.cfg.TickInterval):
+		}
+	case c.Clear:
+		r.cfg.Logger.Info("the cause of an alarm is gone: cleared it", attrs...)
+	default:
+		r.cfg.Logger.Warn("raised an alarm", attrs...)
+	}
+	return err == nil
+}
+
+func alarmName(t kv.AlarmType) string {
+	if t == kv.AlarmNoSpace {
+		return "NOSPACE"
+	}
+	return "CORRUPT"
+}
+
+// noteDamage tells the guard about data that cannot be read.
+func (r *Replica) noteDamage(err error) {
+	select {
+	case r.space.damage <- err:
+	default:
+	}
+}
+
+// errUnreadable is what callers see of an error that is about the files of this member.
+var errUnreadable = errors.New("replica: a file could not be read; the log of the member has the cause")
+
+// unreadable returns what a read of the store failed with as it is to be answered. Damage is noted; a lack of resources refuses
+// the read; what else a file operation failed with is logged, since the names of files are for nobody outside. Other
+// errors are returned as they are.
+func (r *Replica) unreadable(err error) error {
+	if vfs.CauseOf(err) == vfs.Damage {
+		_ = r.noted(err)
+		return kv.ErrCorrupt
+	}
+	err = vfs.MarkShortage(err)
+	var path *fs.PathError
+	var link *os.LinkError
+	if kv.Shortage(err) || !errors.As(err, &path) && !errors.As(err, &link) {
+		return err
+	}
+	if due(&r.space.logged) {
+		r.cfg.Logger.Error("the store could not be read", slog.Any("error", err))
+	}
+	return errUnreadable
+}
+
+// noted returns an error of a read of the store. Damage is counted, logged, and has the alarm raised.
+func (r *Replica) noted(err error) error {
+	if vfs.CauseOf(err) != vfs.Damage {
+		return err
+	}
+	r.space.damaged.Add(1)
+	// A client may ask for the same again and again.
+	if due(&r.space.logged) {
+		r.logDamage(err)
+	}
+	r.noteDamage(err)
+	return err
+}
+
+// due reports, once a second, that it is time for another line of the log.
+func due(last *atomic.Int64) bool {
+	was, now := last.Load(), time.Now().UnixNano()
+	return now-was >= int64(time.Second) && last.CompareAndSwap(was, now)
+}
+
+func (r *Replica) logDamage(err error) {
+	r.cfg.Logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
+}
+
+// source is the store as the hub reads it.
+type source struct{ r *Replica }
+
+func (s source) Revision() int64        { return s.r.now().store.Revision() }
+func (s source) CompactRevision() int64 { return s.r.now().store.CompactRevision() }
+
+func (s source) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
+	events, err = onHome(context.Background(), s.r, func(h *home) (ev []kv.Event, err error) {
+		ev, next, err = h.store.EventsIn(buf, from, to, maxBytes)
+		return ev, err
+	})
+	return events, next, err
+}
+
+func (s source) Get(key []byte, rev int64) ([]byte, error) {
+	b, err := onHome(context.Background(), s.r, func(h *home) ([]byte, error) { return h.store.Get(key, rev) })
+	return b, err
+}
+
+// scrub is the scrubber goroutine.
+func (r *Replica) scrub(ctx context.Context) {
+	h := r.now()
+	s := h.log.NewScrubber(r.cfg.ScrubBytesPerSecond)
+	for {
+		if now := r.now(); now != h {
+			h, s = now, now.log.NewScrubber(r.cfg.ScrubBytesPerSecond)
+		}
+		res, err := s.Next(ctx)
+		if err != nil {
+			return
+		}
+		if h.isRetired() {
+			// Its names may be those of other files by now.
+			select {
+			case <-h.replaced:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		if res.File != "" {
+			r.space.scrubbed.Add(uint64(res.Bytes))
+			if res.Damage != nil {
+				r.space.damaged.Add(1)
+				r.logDamage(res.Damage)
+				r.noteDamage(res.Damage)
+			}
+			if res.Unread != nil && due(&r.space.unread) {
+				r.cfg.Logger.Warn("the scrubber could not read a segment of the history and tries again in the next round",
+					slog.String("file", res.File), slog.Any("error", res.Unread))
+			}
+			continue
+		}
+		pause := r.cfg.ScrubPause
+		if res.Skipped > 0 {
+			pause = min(pause, scrubRetry)
+		} else {
+			r.space.rounds.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the
+// call began. The slice must not be modified. Errors: as Range.
+func (r *Replica) Alarms(ctx context.Context) ([]kv.Alarm, error) {
+	if _, err := r.readable(ctx, false); err != nil {
+		return nil, err
+	}
+	return r.ActiveAlarms(), nil
+}
+
+func (r *Replica) storeAlarms(list []kv.Alarm) {
+	r.alarms.Store(&list)
+	named := r.alarmed(kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt})
+	// Alone it differs from nobody.
+	r.consistency.name(named && !r.Alone(), r.space.damaged.Load() > 0)
+}
+
+// ActiveAlarms is Alarms as far as this member knows. It answers at once.
+func (r *Replica) ActiveAlarms() []kv.Alarm { return *r.alarms.Load() }
+
+// ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was
+// raised, or was active before it was cleared, and otherwise nil. Errors: as Put.
+func (r *Replica) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
+	res, err := r.do(ctx, &fsm.Request{Alarm: &c})
+	return res.Alarm, err
+}

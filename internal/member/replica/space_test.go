@@ -1,0 +1,448 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/cluster"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+)
+
+// await polls for what the keeper and the guard do at their ticks.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+func fillTo(t *testing.T, r *Replica, want error) (n int) {
+	t.Helper()
+	for ; ; n++ {
+		_, err := r.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%04d", n), Value: make([]byte, 200)})
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// The alarm comes with the quota and goes with the data, over a restart too; what makes room is let
+// through, and an operator may disarm.
+func TestQuota(t *testing.T) {
+	disk := memfs.New()
+	c := config(disk)
+	c.QuotaBytes = 100_000
+	r := start(t, c)
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
+	if n := fillTo(t, r, kv.ErrNoSpace); n < 300 {
+		t.Errorf("refused after %d puts", n)
+	}
+	if list := r.ActiveAlarms(); len(list) != 1 || list[0] != own {
+		t.Errorf("a put was refused, and the alarms are %v", list)
+	}
+	// The put that was refused would have crossed the quota. Tables come when a segment is sealed.
+	if got := r.Status().InUse; got > c.QuotaBytes+c.QuotaBytes/20 || got < c.QuotaBytes-400 {
+		t.Errorf("%d bytes are live, the quota is %d", got, c.QuotaBytes)
+	}
+
+	// It is refused while there is the alarm, by whoever reads the log too.
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, c)
+	if list, err := r.Alarms(t.Context()); err != nil || len(list) != 1 || list[0] != own {
+		t.Fatalf("after a restart: %v, %v", list, err)
+	}
+	put := kv.Op{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}}
+	if _, err := r.Txn(t.Context(), &kv.TxnRequest{Compare: []kv.Compare{{Key: []byte("k")}}, Failure: []kv.Op{put}}); !errors.Is(err, kv.ErrNoSpace) {
+		t.Errorf("a transaction with a put: %v", err)
+	}
+
+	// Disarmed by hand it comes back with the next request that the quota has no room for.
+	if got, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil || got == nil {
+		t.Fatal(got, err)
+	}
+	if n := fillTo(t, r, kv.ErrNoSpace); n > 1 {
+		t.Errorf("refused after %d puts", n)
+	}
+	if !r.alarmed(own) {
+		t.Error("a put was refused again, and there is no alarm")
+	}
+
+	// A little less is not enough, much less is.
+	if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}); err != nil {
+		t.Fatal(err)
+	}
+	if !r.alarmed(own) {
+		t.Error("cleared before compaction")
+	}
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "no alarm", func() bool { return !r.alarmed(own) })
+	if live := r.Status().InUse; live >= c.QuotaBytes*clearPercent/100 {
+		t.Errorf("cleared with %d live bytes", live)
+	}
+	mustPut(t, r, "k", "v")
+	// Alarms of others are for others.
+	other := kv.Alarm{MemberID: 5, Type: kv.AlarmNoSpace}
+	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: other}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) {
+		t.Errorf("with another member's alarm: %v", err)
+	}
+}
+
+// The quota is compared with what there will be: the request that comes and all that are under way count.
+func TestQuotaCountsRequests(t *testing.T) {
+	c := config(memfs.New())
+	c.QuotaBytes = 400_000
+	r := start(t, c)
+	large := make([]byte, 500_000)
+	for what, do := range map[string]func() error{
+		"a put": func() error {
+			_, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("large"), Value: large})
+			return err
+		},
+		"a transaction": func() error {
+			_, err := r.Txn(t.Context(), &kv.TxnRequest{Failure: []kv.Op{{Txn: &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: []byte("large"), Value: large}}}}}}})
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, kv.ErrNoSpace) {
+			t.Errorf("%s as large as the quota: %v", what, err)
+		}
+	}
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
+	for range 3 { // it does not clear itself: the data have not become less
+		r.sampleSpace()
+		if !r.alarmed(own) {
+			t.Error("no alarm of the requests that were refused")
+		}
+		time.Sleep(r.cfg.TickInterval)
+	}
+	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, r, "small", "1") // there is room for others
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for i := range 100 {
+		wg.Go(func() {
+			_, err := r.Put(t.Context(), &kv.PutRequest{Key: fmt.Append(nil, "k", i), Value: large[:20_000]})
+			switch {
+			case errors.Is(err, kv.ErrNoSpace):
+				refused.Add(1)
+			case err != nil:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if live := r.Status().InUse; live > c.QuotaBytes+c.QuotaBytes/20 || live < c.QuotaBytes-50_000 || refused.Load() == 0 {
+		t.Errorf("%d bytes are live, %d requests were refused", live, refused.Load())
+	}
+	if !r.alarmed(own) {
+		t.Error("requests were refused, and there is no alarm")
+	}
+}
+
+// When the alarm is raised and cleared, without a clock: by a refusal or at the quota, cleared below nine tenths of what
+// there was then, and neither in between.
+func TestAlarmDue(t *testing.T) {
+	r := &Replica{memberID: 3}
+	r.consistency.init()
+	r.members.Store(&cluster.State{})
+	own, other := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}, kv.Alarm{MemberID: 2, Type: kv.AlarmNoSpace}
+	for _, c := range []struct {
+		quota, live, crossing int64
+		refused               bool
+		raised                []kv.Alarm
+		want                  string
+	}{
+		{1000, 999, 0, false, nil, ""}, {1000, 1000, 0, false, nil, "raise"}, {1000, 5000, 0, false, []kv.Alarm{own}, ""},
+		{1000, 900, 0, false, []kv.Alarm{own}, ""}, {1000, 899, 0, false, []kv.Alarm{own}, "clear"}, {1000, 899, 0, false, nil, ""},
+		{0, 1 << 40, 0, false, nil, ""}, {0, 1 << 40, 0, false, []kv.Alarm{own}, "clear"}, {-1, 0, 0, false, []kv.Alarm{own}, "clear"},
+		// With the alarm of another member there are no puts any more, but for those under way.
+		{1000, 1000, 0, false, []kv.Alarm{other}, ""}, {1000, 899, 0, false, []kv.Alarm{other, own}, "clear"},
+		// Any refusal raises it, and what was refused at less than nine tenths must become less than that.
+		{1000, 950, 950, true, nil, "raise"}, {1000, 300, 300, true, nil, "raise"}, {1000, 300, 300, true, []kv.Alarm{own}, ""},
+		{1000, 300, 300, false, []kv.Alarm{own}, ""}, {1000, 269, 300, false, []kv.Alarm{own}, "clear"}, {1000, 899, 5000, false, []kv.Alarm{own}, "clear"},
+		// Disarmed by hand, it waits for the next refusal.
+		{1000, 950, 950, false, nil, ""},
+	} {
+		r.cfg.QuotaBytes = c.quota
+		r.space.crossing.Store(c.crossing)
+		r.storeAlarms(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
+		got := ""
+		if ch := r.alarmDue(c.live, c.refused); ch != nil {
+			if got = "raise"; ch.Clear {
+				got = "clear"
+			}
+			if ch.Alarm != own {
+				t.Errorf("%+v: %+v", c, ch)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// While the disk is full puts are refused and deletions are not, and nothing is to be disarmed.
+func TestFullDiskLetsDeletionsThrough(t *testing.T) {
+	fs := faultfs.New(memfs.New(), nil)
+	c := config(fs)
+	c.WALSegmentBytes, c.HistorySegmentBytes = 64<<10, 32<<10
+	r := start(t, c)
+	mustPut(t, r, "k", "v")
+	await(t, "room", func() bool { return !r.diskFull() })
+	fs.SetFree(0)
+	n := fillTo(t, r, kv.ErrNoSpace)
+	if n == 0 {
+		t.Fatal("nothing was written")
+	}
+	for i := range 10 {
+		if res, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%04d", i)}); err != nil || res.Deleted != 1 {
+			t.Fatalf("deletion %d: %+v, %v", i, res, err)
+		}
+	}
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.ActiveAlarms()) != 0 {
+		t.Errorf("alarms %v", r.ActiveAlarms())
+	}
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) && err != nil {
+		t.Error(err)
+	}
+	fs.SetFree(1 << 30)
+	await(t, "room again", func() bool {
+		_, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")})
+		return err == nil
+	})
+}
+
+// The scrubber and a read find damage: it is not served, counted, and alarmed once.
+func TestDamageIsAlarmed(t *testing.T) {
+	disk := memfs.New()
+	c := config(disk)
+	c.HistorySegmentBytes = 4 << 10
+	c.ScrubBytesPerSecond, c.ScrubPause = 1<<30, time.Millisecond
+	r := start(t, c)
+	for i := range 200 {
+		mustPut(t, r, fmt.Sprintf("k%03d", i), fmt.Sprintf("%0200d", i))
+	}
+	var file string
+	await(t, "a sealed segment", func() bool {
+		names, err := disk.List(c.HistoryDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			if len(n) > 20 && n[len(n)-4:] == ".seg" {
+				file = c.HistoryDir + "/" + n
+				return true
+			}
+		}
+		return false
+	})
+	await(t, "a round", func() bool { return r.Metrics().ScrubRounds > 0 })
+	f, err := disk.OpenWrite(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), 1500); err != nil {
+		t.Fatal(err)
+	}
+	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
+	await(t, "the alarm", func() bool { return r.alarmed(own) })
+	if m := r.Metrics(); m.Damaged == 0 || m.Scrubbed == 0 {
+		t.Errorf("%+v", m)
+	}
+	bad := 0
+	for i := range 200 {
+		res, err := r.Range(t.Context(), &kv.RangeRequest{Key: fmt.Appendf(nil, "k%03d", i)})
+		switch {
+		case err == nil && res.Count == 1:
+		case errors.Is(err, kv.ErrCorrupt):
+			bad++
+		default:
+			t.Fatalf("key %d: %v", i, err)
+		}
+	}
+	if bad > 10 { // a mapping of this disk keeps the old bytes
+		t.Errorf("%d keys cannot be read", bad)
+	}
+	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrCorrupt) {
+		t.Error(err)
+	}
+	// Disarmed without a repair it comes back.
+	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the alarm again", func() bool { return r.alarmed(own) })
+	r.Stop(context.Background())
+}
+
+// A process without file descriptors, or with files that it may not open, has no damaged data: the
+// scrubber raises no alarm, and reads everything when it can.
+func TestShortageIsNoDamage(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EINTR} {
+		disk := memfs.New()
+		var failing atomic.Bool
+		var failed atomic.Int64
+		c := config(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+			if failing.Load() && op == faultfs.OpOpen && strings.HasSuffix(name, ".seg") {
+				failed.Add(1)
+				return faultfs.Errno(errno)
+			}
+			return faultfs.None
+		}))
+		c.HistorySegmentBytes = 4 << 10
+		c.ScrubBytesPerSecond, c.ScrubPause = 1<<30, time.Millisecond
+		r := start(t, c)
+		for i := range 100 {
+			mustPut(t, r, fmt.Sprintf("k%03d", i), fmt.Sprintf("%0200d", i))
+		}
+		failing.Store(true)
+		await(t, "a scrubber that opens files", func() bool { return failed.Load() > 3 })
+		failing.Store(false)
+		rounds := r.Metrics().ScrubRounds
+		await(t, "a round", func() bool { return r.Metrics().ScrubRounds > rounds })
+		mustPut(t, r, "k", "v")
+		if m := r.Metrics(); m.Damaged != 0 || len(r.ActiveAlarms()) != 0 {
+			t.Errorf("%v: damage was found %d times, alarms %v", errno, m.Damaged, r.ActiveAlarms())
+		}
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A member without data takes little space, also while it waits for more and after a restart.
+func TestFreshMemberIsSmall(t *testing.T) {
+	disk := memfs.New()
+	c := config(disk)
+	c.WALSegmentBytes, c.HistorySegmentBytes = 0, 0
+	for range 2 {
+		r := start(t, c)
+		for i := range 20 {
+			mustPut(t, r, fmt.Sprint("k", i), "v")
+		}
+		await(t, "what is allocated ahead", func() bool {
+			_, err := disk.Stat("data/history/reserve")
+			return err == nil && r.Metrics().WAL.Spares > 0 && r.now().log.WaitNext()
+		})
+		total := int64(0)
+		for _, dir := range []string{c.WALDir, c.HistoryDir} {
+			names, err := disk.List(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if st, err := disk.Stat(dir + "/" + name); err == nil {
+					total += st.Size()
+				}
+			}
+		}
+		if total > 20_000_000 {
+			t.Errorf("a fresh member takes %d bytes", total)
+		}
+		t.Logf("%d bytes", total)
+		if err := r.Stop(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// After a start the live bytes count once the compactions that were applied again are carried out: what they
+// free raises no alarm, and stops nobody.
+func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
+	c := config(memfs.New())
+	c.QuotaBytes = 100_000
+	r := start(t, c)
+	<-r.Ready()
+	await(t, "a first sample", func() bool { return r.space.trim.Load() == 0 })
+	put := func() {
+		for n := range 200 {
+			mustPut(t, r, fmt.Sprintf("k%04d", n), strings.Repeat("v", 250))
+		}
+	}
+	put()
+	// While a backup reads, the background carries out nothing.
+	reads, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	backup := make(chan error, 1)
+	go func() {
+		e, err := r.now().store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
+			once.Do(func() {
+				close(reads)
+				<-release
+			})
+			return nil
+		})
+		if err == nil {
+			e.Close()
+		}
+		backup <- err
+	}()
+	<-reads
+	res, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k0000")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: res.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	// As if this were applied again after a start.
+	r.space.trim.Store(math.MaxInt64)
+	put()
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
+		t.Fatal(err)
+	}
+	// The keeper may have taken the first compaction for the last one that was applied again.
+	last := r.now().store.CompactRevision()
+	await(t, "the keeper to wait for the last compaction", func() bool {
+		if r.space.trim.Load() == last {
+			return true
+		}
+		r.space.trim.Store(math.MaxInt64)
+		return false
+	})
+	if live := r.Status().InUse; live < c.QuotaBytes {
+		t.Fatalf("%d bytes are live: the test is about more than %d", live, c.QuotaBytes)
+	}
+	for range 10 {
+		r.sampleSpace()
+		if !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
+			t.Fatal("what is still to be counted stops the cluster")
+		}
+	}
+	close(release)
+	if err := <-backup; err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the figure to count", func() bool { return r.space.trim.Load() == 0 })
+	r.sampleSpace()
+	if live := r.Status().InUse; live >= c.QuotaBytes || !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
+		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.quotaLeft(true), r.ActiveAlarms())
+	}
+}

@@ -1,0 +1,130 @@
+package replica
+
+import (
+	"context"
+	"sync/atomic"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/cluster"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+	"vigil/internal/store/wal"
+	"vigil/internal/store/watch"
+)
+
+// Status is what a member says about itself.
+type Status struct {
+	ClusterID, MemberID uint64
+	// Leader is the id of the leader this member knows, 0 for none.
+	Leader uint64
+	Term   uint64
+	// RaftIndex is the newest index known to be committed, Applied that whose outcome is readable.
+	RaftIndex, Applied uint64
+	// Learner is set while the member has no vote.
+	Learner bool
+	// Size is the store's size on disk, InUse the part of it that is not known to be garbage, and
+	// LogSize that of the raft log, in bytes.
+	Size, InUse, LogSize int64
+	Revision             int64
+	CompactRevision      int64
+}
+
+// Status returns the present state.
+func (r *Replica) Status() Status {
+	st := r.node.Status()
+	size, live := r.now().log.Size()
+	self, _ := r.members.Load().Member(r.memberID)
+	return Status{
+		ClusterID:       r.clusterID,
+		MemberID:        r.memberID,
+		Leader:          st.Lead,
+		Term:            st.Term,
+		RaftIndex:       st.Committed,
+		Applied:         r.applied.Load(),
+		Learner:         self.Learner,
+		Size:            size,
+		InUse:           live,
+		LogSize:         r.raftLog.Bytes(),
+		Revision:        r.now().store.Revision(),
+		CompactRevision: r.now().store.CompactRevision(),
+	}
+}
+
+// Header says who answers now. It does not allocate.
+func (r *Replica) Header() kv.Header {
+	return kv.Header{
+		ClusterID: r.clusterID,
+		MemberID:  r.memberID,
+		Revision:  r.now().store.Revision(),
+		Term:      r.node.Status().Term,
+	}
+}
+
+// Members returns the members, sorted by id. The result must not be modified. Errors: as Range.
+func (r *Replica) Members(ctx context.Context, linearizable bool) ([]cluster.Member, error) {
+	if _, err := r.readable(ctx, !linearizable); err != nil {
+		return nil, err
+	}
+	return r.members.Load().Members(), nil
+}
+
+// Hub returns where watchers are served. It is closed by Stop.
+func (r *Replica) Hub() *watch.Hub { return r.hub }
+
+// Alone reports whether the cluster has no other member.
+func (r *Replica) Alone() bool { return len(r.members.Load().Members()) == 1 }
+
+// proposals counts requests.
+type proposals struct {
+	applied atomic.Uint64
+}
+
+// Metrics are counters and sizes of a member's parts.
+type Metrics struct {
+	// Committed and Applied are the positions of the log; Requests counts the requests that were
+	// applied since the start, Pending those under way, Failed those that got no outcome.
+	Committed, Applied, Requests, Pending, Failed uint64
+	// AuthRevision is that of users and roles.
+	AuthRevision uint64
+	// LeaderChanges counts how often a leader became known, LateHeartbeats how often this member, leading,
+	// sent heartbeats too far apart.
+	LeaderChanges, LateHeartbeats uint64
+	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
+	// Damaged counts how often it or a read met data that cannot be read.
+	Scrubbed, ScrubRounds, Damaged uint64
+	// Comparisons counts how often this member, leading, has compared the data of all; Differences how
+	// often it found some that differ.
+	Comparisons, Differences uint64
+	Snapshots                SnapshotStats
+	// DiskFull is set while puts are refused for want of space on the disk.
+	DiskFull bool
+	WAL      wal.Metrics
+	Store    mvcc.Stats
+	Counts   mvcc.Counts
+	Reclaim  history.ReclaimStats
+}
+
+// Metrics returns the present figures.
+func (r *Replica) Metrics() Metrics {
+	st := r.node.Status()
+	return Metrics{
+		Committed:     st.Committed,
+		Applied:       r.applied.Load(),
+		Requests:      r.proposals.applied.Load(),
+		Pending:       uint64(r.queue.pending()),
+		Failed:        r.queue.failed.Load(),
+		AuthRevision:  r.auth.state.Load().Revision(),
+		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
+		Scrubbed:    r.space.scrubbed.Load(),
+		ScrubRounds: r.space.rounds.Load(),
+		Damaged:     r.space.damaged.Load(),
+		Comparisons: r.consistency.rounds.Load(),
+		Differences: r.consistency.differences.Load(),
+		Snapshots:   r.snapshotStats(),
+		DiskFull:    r.diskFull(),
+		WAL:         r.raftLog.Metrics(),
+		Store:       r.now().store.Stats(),
+		Counts:      r.now().store.Counts(),
+		Reclaim:     r.now().log.ReclaimStats(),
+	}
+}

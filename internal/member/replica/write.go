@@ -1,0 +1,185 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+)
+
+// Put writes a key. Errors: those of mvcc.Writer.Put, and of any write: kv.ErrRequestTooLarge,
+// kv.ErrTooManyRequests, kv.ErrNoSpace, kv.ErrLeaderChanged and those of auth had no effect; kv.ErrTimeout and its
+// variants, kv.ErrStopped and those of ctx may still take effect. A request that could not be proposed in
+// time because there is no leader ends with context.DeadlineExceeded.
+func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
+	res, err := r.do(ctx, &fsm.Request{Put: req})
+	return res.Put, err
+}
+
+// DeleteRange deletes the keys of a range. Errors: as Put.
+func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
+	res, err := r.do(ctx, &fsm.Request{DeleteRange: req})
+	return res.DeleteRange, err
+}
+
+// Txn runs a transaction. One that only reads does not go through the log; it is linearizable
+// unless all its ranges are serializable. Errors: those of mvcc, and as Put or Range.
+func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
+	reads, serializable := readOnly(req)
+	if !reads {
+		res, err := r.do(ctx, &fsm.Request{Txn: req})
+		return res.Txn, err
+	}
+	if err := r.trusted(); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	ready, err := r.readable(ctx, serializable)
+	var res *kv.TxnResult
+	if err == nil {
+		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.Txn(id, req, r.now().leases.Each) },
+			func() (*kv.TxnResult, error) {
+				return onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
+			})
+	}
+	took := time.Since(start)
+	r.timings.requests.observe(readTxn, err, took)
+	if r.wanted(ctx, took) {
+		req.Steps = r.readSteps(ctx, start, ready, took)
+	}
+	if tell, dropped := r.slow(took); tell {
+		r.tellSlow("read-only txn ", req.Describe(), describeTxn(res), took, dropped, err)
+	}
+	return res, err
+}
+
+// Compact drops what only revisions below the one named can see. Errors: those of
+// mvcc.Writer.Compact, and as Put.
+func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
+	res, err := r.do(ctx, &fsm.Request{Compact: req})
+	if err == nil && req.Physical {
+		_, err = onHome(ctx, r, func(h *home) (struct{}, error) { return struct{}{}, h.store.WaitReclaimed(ctx, req.Revision) })
+	}
+	return res.Compact, err
+}
+
+// Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts as
+// free: the space itself comes back in the background. It is this member's alone. Errors: those of ctx, kv.ErrStopped.
+func (r *Replica) Reclaim(ctx context.Context) error {
+	_, err := onHome(ctx, r, func(h *home) (struct{}, error) {
+		h.store.Reclaim()
+		return struct{}{}, h.store.WaitTrimmed(ctx, h.store.CompactRevision())
+	})
+	return err
+}
+
+// setAttributes tells the cluster what the member is called and where clients reach it.
+func (r *Replica) setAttributes(ctx context.Context) error {
+	_, err := r.do(ctx, &fsm.Request{Attributes: &cluster.Member{
+		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs, Level: fsm.Level}})
+	return err
+}
+
+// readOnly says whether a transaction has nothing but ranges in either branch, and whether all of
+// them are serializable. One without operations is both, as in etcd.
+func readOnly(req *kv.TxnRequest) (reads, serializable bool) {
+	serializable = true
+	for _, ops := range [...][]kv.Op{req.Success, req.Failure} {
+		for i := range ops {
+			if ops[i].Range == nil {
+				return false, false
+			}
+			serializable = serializable && ops[i].Range.Serializable
+		}
+	}
+	return true, serializable
+}
+
+// do proposes a request and waits for its outcome.
+func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
+	if err := r.admit(ctx, req); err != nil {
+		return fsm.Result{}, err
+	}
+	if r.AuthEnabled() && req.NeedsIdentity() {
+		var err error
+		if req.Identity, err = r.signer(ctx, req); err != nil {
+			return fsm.Result{}, err
+		}
+	}
+	start := time.Now()
+	w := r.queue.waiters.Get().(*waiter)
+	cost := req.Cost()
+	wake, err := r.queue.add(ctx, req, w, cost, r.quotaHolds)
+	if err != nil {
+		r.queue.waiters.Put(w)
+		if errors.Is(err, kv.ErrNoSpace) {
+			r.awaitAlarm(ctx)
+		}
+		return fsm.Result{}, err
+	}
+	if wake {
+		r.node.Wake()
+	}
+	begun := w.begun
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if w.leave() {
+			err := r.ctxError(ctx.Err(), begun)
+			r.known(ctx, req, start, begun, milestones{}, err)
+			return fsm.Result{}, err
+		}
+		// The outcome is being handed over.
+		<-w.done
+	}
+	marks := w.marks
+	res := w.take()
+	r.queue.waiters.Put(w)
+	r.known(ctx, req, start, begun, marks, res.Err)
+	return res, res.Err
+}
+
+// known counts a write whose outcome is known now.
+func (r *Replica) known(ctx context.Context, req *fsm.Request, start, begun time.Time, marks milestones, err error) {
+	took := time.Since(start)
+	r.timings.requests.observe(classOf(req), err, took)
+	if r.wanted(ctx, took) {
+		steps := marks.steps(begun, start, start.Add(took))
+		setSteps(req, steps)
+		r.trace(ctx, start, steps)
+	}
+}
+
+// admit refuses early what would only make things worse. Nothing here is a matter of the state
+// machine: what is refused is not proposed.
+func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
+		return kv.ErrTooManyRequests
+	}
+	if list := r.ActiveAlarms(); len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace }) {
+		// Apply would refuse it, and the log would grow by it.
+		return kv.ErrNoSpace
+	}
+	short := r.room()
+	if short == nil || req.Grows() {
+		return short
+	}
+	// What gives space back goes on, out of what is kept for it.
+	return r.roomToFree()
+}
+
+// Step takes raft messages from other members; see raftnode.Node.Step.
+func (r *Replica) Step(msgs ...*raftpb.Message) { r.node.Step(msgs...) }
+
+// ReportUnreachable says that messages to a member were lost.
+func (r *Replica) ReportUnreachable(id uint64) { r.node.ReportUnreachable(id) }

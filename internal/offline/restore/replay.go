@@ -1,0 +1,223 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/kv"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+)
+
+// A member of etcd writes its database ten times a second. What came after the last time is in its raft
+// log only, and was acknowledged. It is applied here as etcd would have when it started again: by the
+// rules of the state machine, which are etcd's.
+//
+// All that the log holds is applied, what is not known to be committed too: of a single member all of it
+// is, and of several nobody can tell, since a commit is noted with the next write. None of it was refused
+// to anyone.
+
+// replay applies entries to the store and returns what it holds besides records then.
+func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
+	store, err := mvcc.Open(b.log, mvcc.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	m, err := fsm.New(b.log, store)
+	if err != nil {
+		return nil, err
+	}
+	r := replayer{m: m}
+	r.heedAlarms()
+	for i, e := range entries {
+		if err := r.entry(e); err != nil {
+			return nil, fmt.Errorf("entry %d of the raft log: %w", e.GetIndex(), err)
+		}
+		if i%256 == 255 || i == len(entries)-1 || m.Pending() >= fsm.DefaultBatchBytes {
+			if _, err := m.Commit(history.Applied{}); err != nil {
+				return nil, err
+			}
+			if err := b.ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	b.res.Replayed = len(entries)
+	b.res.Index = entries[len(entries)-1].GetIndex()
+	b.res.Revision, b.res.Compact = store.Revision(), store.CompactRevision()
+	if b.res.Revision > maxRevision {
+		return nil, fmt.Errorf("revision %d is more than %d", b.res.Revision, int64(maxRevision))
+	}
+	return fsm.Read(b.log.AllMeta())
+}
+
+// replayer turns entries of etcd into those of the state machine.
+type replayer struct {
+	m *fsm.Machine
+	// proposer is the member that every request comes from; one with a CORRUPT alarm is refused, as etcd
+	// then refuses everybody.
+	proposer uint64
+}
+
+// heedAlarms sets the proposer by the alarms that are active.
+func (r *replayer) heedAlarms() {
+	r.proposer = 0
+	for _, a := range r.m.Alarms() {
+		if a.Type == kv.AlarmCorrupt {
+			r.proposer = a.MemberID
+		}
+	}
+}
+
+// entry applies an entry. What the request comes to does not matter; what the store comes to does.
+func (r *replayer) entry(e *raftpb.Entry) error {
+	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
+		return nil // a change of the membership, which is another one now
+	}
+	var in etcdserverpb.InternalRaftRequest
+	if proto.Unmarshal(e.GetData(), &in) != nil {
+		return nil // of the second version of the API; members of etcd 3.4 and 3.5 publish their URLs by it
+	}
+	req, err := r.request(&in)
+	if err != nil || req == nil {
+		return err
+	}
+	group, err := fsm.AppendRequest(fsm.AppendHeader(nil), req)
+	if err != nil {
+		return err
+	}
+	fsm.PutHeader(group, fsm.Header{Proposer: r.proposer, Count: 1})
+	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
+	for {
+		out, err := r.m.Apply(entry, func(fsm.Header) bool { return false })
+		if err != nil {
+			return err
+		}
+		if !out.More {
+			break
+		}
+		if _, err := r.m.Commit(history.Applied{}); err != nil {
+			return err
+		}
+	}
+	if req.Alarm != nil {
+		r.heedAlarms()
+	}
+	return nil
+}
+
+// request turns a request of etcd into one of the state machine, nil if it changes nothing here.
+func (r *replayer) request(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, error) {
+	req := &fsm.Request{}
+	if h := in.Header; h != nil {
+		req.Identity = auth.Identity{User: h.Username, Revision: h.AuthRevision}
+	}
+	switch {
+	case in.Put != nil:
+		var m wire.PutRequest
+		req.Put = &m.PutRequest
+		return req, decode(in.Put, &m)
+	case in.DeleteRange != nil:
+		var m wire.DeleteRangeRequest
+		req.DeleteRange = &m.DeleteRangeRequest
+		return req, decode(in.DeleteRange, &m)
+	case in.Txn != nil:
+		var m wire.TxnRequest
+		req.Txn = &m.TxnRequest
+		return req, decode(in.Txn, &m)
+	case in.Compaction != nil:
+		req.Compact = &kv.CompactRequest{Revision: in.Compaction.Revision}
+	case in.LeaseGrant != nil:
+		req.LeaseGrant = &kv.LeaseGrantRequest{ID: in.LeaseGrant.ID, TTL: in.LeaseGrant.TTL}
+	case in.LeaseRevoke != nil:
+		req.LeaseRevoke = &kv.LeaseRevokeRequest{ID: in.LeaseRevoke.ID}
+	case in.LeaseCheckpoint != nil:
+		req.LeaseCheckpoint = r.checkpoint(in.LeaseCheckpoint)
+	case in.Alarm != nil:
+		a := in.Alarm
+		if a.Action == etcdserverpb.AlarmRequest_GET {
+			return nil, nil
+		}
+		req.Alarm = &kv.AlarmChange{Alarm: kv.Alarm{Type: kv.AlarmType(a.Alarm), MemberID: a.MemberID},
+			Clear: a.Action == etcdserverpb.AlarmRequest_DEACTIVATE}
+	default:
+		var err error
+		if req.Auth, err = authRequest(in); req.Auth == nil || err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
+
+// decode reads a message of etcd with the decoder of the services.
+func decode(m proto.Message, into wire.Decoder) error {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return into.Decode(b)
+}
+
+func (r *replayer) checkpoint(in *etcdserverpb.LeaseCheckpointRequest) *kv.LeaseCheckpointRequest {
+	out := &kv.LeaseCheckpointRequest{Term: datadir.First.Term}
+	for _, c := range in.Checkpoints {
+		if l, ok := r.m.Leases().Lookup(c.ID); ok {
+			out.Checkpoints = append(out.Checkpoints, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: c.Remaining_TTL, Since: l.Since})
+		}
+	}
+	return out
+}
+
+var errPlainPassword = errors.New("it sets a password that is not hashed, as members before etcd 3.5 do: start the member once, so that the password reaches its database, and take a snapshot with etcdctl snapshot save")
+
+// authRequest turns a change of users and roles into one of the state machine, nil if it is none. Tokens
+// do not outlive the cluster that has issued them.
+func authRequest(in *etcdserverpb.InternalRaftRequest) (*kv.AuthRequest, error) {
+	switch {
+	case in.AuthEnable != nil:
+		return &kv.AuthRequest{Op: kv.AuthEnable}, nil
+	case in.AuthDisable != nil:
+		return &kv.AuthRequest{Op: kv.AuthDisable}, nil
+	case in.AuthUserAdd != nil:
+		u := in.AuthUserAdd
+		if u.Password != "" && u.HashedPassword == "" {
+			return nil, errPlainPassword
+		}
+		return &kv.AuthRequest{Op: kv.UserAdd, User: u.Name, Hash: u.HashedPassword, NoPassword: u.Options.GetNoPassword()}, nil
+	case in.AuthUserDelete != nil:
+		return &kv.AuthRequest{Op: kv.UserDelete, User: in.AuthUserDelete.Name}, nil
+	case in.AuthUserChangePassword != nil:
+		u := in.AuthUserChangePassword
+		if u.Password != "" && u.HashedPassword == "" {
+			return nil, errPlainPassword
+		}
+		return &kv.AuthRequest{Op: kv.UserChangePassword, User: u.Name, Hash: u.HashedPassword}, nil
+	case in.AuthUserGrantRole != nil:
+		return &kv.AuthRequest{Op: kv.UserGrantRole, User: in.AuthUserGrantRole.User, Role: in.AuthUserGrantRole.Role}, nil
+	case in.AuthUserRevokeRole != nil:
+		return &kv.AuthRequest{Op: kv.UserRevokeRole, User: in.AuthUserRevokeRole.Name, Role: in.AuthUserRevokeRole.Role}, nil
+	case in.AuthRoleAdd != nil:
+		return &kv.AuthRequest{Op: kv.RoleAdd, Role: in.AuthRoleAdd.Name}, nil
+	case in.AuthRoleDelete != nil:
+		return &kv.AuthRequest{Op: kv.RoleDelete, Role: in.AuthRoleDelete.Role}, nil
+	case in.AuthRoleGrantPermission != nil:
+		g := &kv.AuthRequest{Op: kv.RoleGrantPermission, Role: in.AuthRoleGrantPermission.Name}
+		if p := in.AuthRoleGrantPermission.Perm; p != nil {
+			g.Permission = kv.Permission{Type: kv.PermissionType(p.PermType), Key: p.Key, End: p.RangeEnd}
+		}
+		return g, nil
+	case in.AuthRoleRevokePermission != nil:
+		p := in.AuthRoleRevokePermission
+		return &kv.AuthRequest{Op: kv.RoleRevokePermission, Role: p.Role, Permission: kv.Permission{Key: p.Key, End: p.RangeEnd}}, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,186 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/offline/datadir"
+	"vigil/internal/offline/restore/etcdwal"
+	"vigil/internal/offline/snapshot"
+	"vigil/internal/state/fsm"
+	"vigil/internal/vfs"
+)
+
+// Where an etcd member keeps its data.
+const (
+	memberDir = "member"
+	etcdDB    = "member/snap/db"
+	etcdWAL   = "member/wal"
+)
+
+// source is a backup that was opened.
+type source struct {
+	path    string
+	file    vfs.File
+	size    int64
+	db      *snapshot.File
+	entries []*raftpb.Entry
+	// torn is how many bytes of the raft log a crash has left of an entry.
+	torn int64
+}
+
+// open opens a backup, and checks as much of it as is read before anything is built.
+func open(ctx context.Context, o *Options) (*source, error) {
+	st, err := o.FS.Stat(o.Source)
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		return openFile(ctx, o, o.Source, o.SkipHash)
+	}
+	exists := func(name string) bool {
+		_, err := o.FS.Stat(filepath.Join(o.Source, name))
+		return err == nil
+	}
+	switch {
+	case exists(memberDir):
+		return openEtcd(ctx, o)
+	case exists(datadir.HistoryName):
+		return nil, fmt.Errorf("%s is the data directory of a Vigil member: copy it while the member is stopped, or take a snapshot with vigilctl snapshot save", o.Source)
+	}
+	return nil, fmt.Errorf("%s is a directory without %s: it is not the data directory of an etcd member", o.Source, etcdDB)
+}
+
+func openFile(ctx context.Context, o *Options, path string, skipHash bool) (*source, error) {
+	f, err := o.FS.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{path: path, file: f}
+	if s.size, err = f.Size(); err == nil {
+		total := 2 * s.size
+		if skipHash {
+			total = s.size
+		}
+		s.db, err = snapshot.Open(interruptible{ctx, f}, s.size, snapshot.Options{SkipHash: skipHash, Progress: o.progress("reading "+filepath.Base(path), total)})
+	}
+	if err != nil {
+		s.close()
+		if errors.Is(err, snapshot.ErrNoHash) {
+			err = fmt.Errorf("%w; it is needed for a file that was copied out of a data directory, which nothing protects from damage", err)
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// interruptible is a file whose reads fail when a context is done.
+type interruptible struct {
+	ctx  context.Context
+	file vfs.File
+}
+
+// ReadAt implements io.ReaderAt.
+func (r interruptible) ReadAt(b []byte, off int64) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.file.ReadAt(b, off)
+}
+
+// progress returns what adds up the bytes that are done of something.
+func (o *Options) progress(what string, total int64) func(int64) {
+	if o.Progress == nil {
+		return nil
+	}
+	var done int64
+	return func(n int64) {
+		done += n
+		o.Progress(what, min(done, total), total)
+	}
+}
+
+// openEtcd opens the database of an etcd member and what of its raft log has not reached it.
+func openEtcd(ctx context.Context, o *Options) (*source, error) {
+	path := filepath.Join(o.Source, etcdDB)
+	if held, err := vfs.Locked(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	} else if held {
+		return nil, fmt.Errorf("%s is in use: stop the etcd member, or take a snapshot of it with etcdctl snapshot save and restore that", path)
+	}
+	s, err := openFile(ctx, o, path, true)
+	if err != nil {
+		return nil, err
+	}
+	wal := o.SourceWAL
+	if wal == "" {
+		wal = filepath.Join(o.Source, etcdWAL)
+	}
+	// A snapshot of another member that was accepted, and not moved to the database's place, is the newer database.
+	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.State.Index)
+	if err == nil && accepted > 0 {
+		old := s
+		s, err = openAccepted(ctx, o, accepted, old.db.State.Index)
+		old.close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	var log *etcdwal.Log
+	if err == nil {
+		log, err = etcdwal.Read(o.FS, wal, s.db.State.Index)
+	}
+	if err != nil {
+		s.close()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: the raft log holds what has not reached the database; say where it is with --source-wal-dir", err)
+		}
+		return nil, err
+	}
+	s.entries, s.torn = log.Entries, log.Torn
+	return s, nil
+}
+
+// openAccepted opens the database of a snapshot that the member had accepted when it ended.
+func openAccepted(ctx context.Context, o *Options, index, have uint64) (*source, error) {
+	path := filepath.Join(o.Source, memberDir, "snap", fmt.Sprintf("%016x.snap.db", index))
+	s, err := openFile(ctx, o, path, true)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("the raft log has accepted a snapshot at index %d, the database is at %d, and %s is missing: restore from another member", index, have, path)
+	case err != nil:
+		return nil, err
+	}
+	// Entries that change nothing may not be counted in it.
+	s.db.State.Index = max(s.db.State.Index, index)
+	return s, nil
+}
+
+// read reads all records of the backup into a store that is built, and returns what else there is, and
+// the compact revision.
+func (s *source) read(b *builder) (*fsm.Contents, int64, error) {
+	st := &s.db.State
+	b.res.Index, b.res.Torn = st.Index, s.torn
+	if err := s.db.Records(b.record); err != nil {
+		if errors.Is(err, context.Canceled) {
+			return nil, 0, err
+		}
+		return nil, 0, fmt.Errorf("%s: %w", s.path, err)
+	}
+	c := &fsm.Contents{Alarms: st.Alarms, Leases: st.Leases, Auth: st.Auth}
+	for i := range c.Leases {
+		c.Leases[i].Granted = datadir.First.Index
+	}
+	return c, st.Compact, nil
+}
+
+func (s *source) close() {
+	if s.file != nil {
+		_ = s.file.Close()
+	}
+}

@@ -1,0 +1,155 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/store/history"
+)
+
+// The buckets of package auth's records.
+const (
+	authBucket byte = 'h'
+	userBucket byte = 'u'
+	roleBucket byte = 'o'
+)
+
+var authBuckets = [...]byte{auth.TableSettings: authBucket, auth.TableUsers: userBucket, auth.TableRoles: roleBucket}
+
+// AuthMeta returns the meta records that hold users and roles, for a store that is made of something else.
+func AuthMeta(s *auth.State) []history.Meta { return authMeta(s.Records()) }
+
+func authMeta(records []auth.Record) []history.Meta {
+	out := make([]history.Meta, len(records))
+	for i, r := range records {
+		out[i] = history.Meta{Bucket: authBuckets[r.Table], Key: r.Key, Value: r.Value, Deleted: r.Deleted}
+	}
+	return out
+}
+
+// ReadAuth returns the users and roles that the meta records of a store tell.
+func ReadAuth(meta []history.Meta) (*auth.State, error) {
+	s, err := auth.Load(func(yield func(auth.Record) bool) {
+		for _, m := range meta {
+			for t, bucket := range authBuckets {
+				if m.Bucket == bucket && !m.Deleted && !yield(auth.Record{Table: auth.Table(t), Key: m.Key, Value: m.Value}) {
+					return
+				}
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fsm: %w", err)
+	}
+	return s, nil
+}
+
+// authority is the part of the machine that users and roles are.
+type authority struct {
+	state *auth.State
+	// keys are the machine's leases, as the authorizer wants them.
+	keys auth.Keys
+	// tokens are those that the entry under way has issued.
+	tokens []Token
+}
+
+// Token is a token that was issued, and to whom.
+type Token struct {
+	Token string
+	kv.Seen
+}
+
+func (a *authority) load(log *history.Log) (err error) {
+	a.state, err = auth.Load(func(yield func(auth.Record) bool) {
+		for t, bucket := range authBuckets {
+			for k, v := range log.Meta(bucket) {
+				if !yield(auth.Record{Table: auth.Table(t), Key: k, Value: v}) {
+					return
+				}
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("fsm: %w", err)
+	}
+	return nil
+}
+
+// Auth returns users and roles, the open batch included. It is immutable.
+func (m *Machine) Auth() *auth.State { return m.auth.state }
+
+// Authorize says why auth forbids somebody a request. What members ask for and not
+// clients, and what is for root alone or for everyone and touches no keys, was checked before it was
+// proposed if it had to be.
+func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) error {
+	if !s.Enabled() {
+		return nil
+	}
+	switch r.Kind() {
+	case KindPut:
+		return s.Put(id, r.Put, keys)
+	case KindDeleteRange:
+		return s.DeleteRange(id, r.DeleteRange)
+	case KindTxn:
+		return s.Txn(id, r.Txn, keys)
+	case KindLeaseRevoke:
+		if id == (auth.Identity{}) {
+			return kv.ErrUserEmpty
+		}
+		return s.WriteLease(id, r.LeaseRevoke.ID, keys)
+	case KindAuth:
+		if r.NeedsIdentity() {
+			return s.Admin(id)
+		}
+		return nil
+	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion:
+		return nil
+	}
+	return kv.ErrPermissionDenied
+}
+
+func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, error) {
+	res := &kv.AuthResult{Revision: m.store.Revision()}
+	if r.Op == kv.Authenticate {
+		if err := m.auth.state.Issue(r); err != nil {
+			return nil, err
+		}
+		// The position makes it unique, and tells members how far they must be to know it.
+		res.Token = fmt.Sprintf("%s.%d", r.Token, m.leases.at.Index)
+		seen, _ := m.auth.state.See(r.User)
+		m.auth.tokens = append(m.auth.tokens, Token{Token: res.Token, Seen: seen})
+		return res, nil
+	}
+	next, records, err := m.auth.state.Change(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.store.SetMeta(authMeta(records)...); err != nil {
+		return nil, err
+	}
+	m.auth.state = next
+	return res, nil
+}
+
+func appendAuth(b []byte, r *kv.AuthRequest) []byte {
+	b = append(b, byte(r.Op), flag(flagNoPassword, r.NoPassword))
+	for _, s := range [...]string{r.User, r.Role, r.Hash, r.Token} {
+		b = appendBytes(b, s)
+	}
+	b = binary.AppendUvarint(b, r.Revision)
+	b = binary.AppendVarint(b, int64(r.Permission.Type))
+	b = appendBytes(b, r.Permission.Key)
+	return appendBytes(b, r.Permission.End)
+}
+
+func (d *Decoder) readAuth() {
+	d.auth = kv.AuthRequest{Op: kv.AuthOp(d.byte()), NoPassword: d.flags(flagNoPassword) != 0,
+		User: string(d.bytes()), Role: string(d.bytes()), Hash: string(d.bytes()), Token: string(d.bytes()), Revision: d.uvarint(),
+		Permission: kv.Permission{Type: kv.PermissionType(d.enum()), Key: d.bytes(), End: d.bytes()}}
+	if d.auth.Op < kv.AuthEnable || d.auth.Op > kv.RoleRevokePermission {
+		d.fail()
+	}
+	d.req.Auth = &d.auth
+}

@@ -1,0 +1,154 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"go.etcd.io/raft/v3/confchange"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/state/cluster"
+)
+
+// A configuration change is an entry of its own kind to raft. Its context says what it means to the
+// membership: the header of a group of one, then op u8, member id u64, member record. If op has the bit
+// opLimits, the limits of the proposer are before the record: strict u8, most learners u32. Numbers are big
+// endian.
+const (
+	opLimits       = 0x80
+	confLimitsSize = 1 + 4
+)
+
+// ConfChange returns the configuration change that makes c, which is one of Add, Remove, Update and
+// Promote. h names it like a group, so that whoever proposed it finds its outcome.
+func ConfChange(h Header, c cluster.Change) (*raftpb.ConfChangeV2, error) {
+	var typ raftpb.ConfChangeType
+	switch c.Op {
+	case cluster.Add:
+		typ = raftpb.ConfChangeAddNode
+		if c.Member.Learner {
+			typ = raftpb.ConfChangeAddLearnerNode
+		}
+	case cluster.Promote:
+		typ = raftpb.ConfChangeAddNode
+	case cluster.Remove:
+		typ = raftpb.ConfChangeRemoveNode
+	case cluster.Update:
+		typ = raftpb.ConfChangeUpdateNode
+	default:
+		return nil, fmt.Errorf("fsm: %d is no configuration change", c.Op)
+	}
+	h.Count = 1
+	ctx := AppendHeader(nil)
+	op := byte(c.Op)
+	if c.Strict || c.MaxLearners > 0 {
+		op |= opLimits
+	}
+	ctx = append(ctx, op)
+	ctx = append(ctx, cluster.Record{ID: c.Member.ID}.Key()...)
+	if op&opLimits != 0 {
+		strict := byte(0)
+		if c.Strict {
+			strict = 1
+		}
+		ctx = append(ctx, strict)
+		ctx = binary.BigEndian.AppendUint32(ctx, c.MaxLearners)
+	}
+	ctx = append(ctx, cluster.EncodeMember(c.Member)...)
+	PutHeader(ctx, h)
+	return &raftpb.ConfChangeV2{
+		Changes: []*raftpb.ConfChangeSingle{{Type: typ.Enum(), NodeId: new(c.Member.ID)}},
+		Context: ctx,
+	}, nil
+}
+
+// confChange applies a configuration change. One that the membership or raft's configuration refuses never
+// reaches raft, which would panic on some: its outcome is the refusal.
+func (m *Machine) confChange(data []byte) (Outcome, error) {
+	var cc raftpb.ConfChangeV2
+	if err := proto.Unmarshal(data, &cc); err != nil {
+		return Outcome{}, fmt.Errorf("%w: configuration change: %w", ErrFormat, err)
+	}
+	conf, refusal := nextConf(m.conf, &cc)
+	if len(cc.GetContext()) == 0 {
+		// Raft's own, to leave a joint configuration.
+		if refusal != nil {
+			return Outcome{}, nil
+		}
+		return Outcome{ConfChange: &cc}, m.setConf(conf)
+	}
+	h, c, err := parseConfChange(cc.GetContext())
+	if err != nil {
+		return Outcome{}, err
+	}
+	want, err := ConfChange(h, c)
+	if err != nil || !proto.Equal(want, &cc) {
+		return Outcome{}, fmt.Errorf("%w: a configuration change that does not match its context", ErrFormat)
+	}
+	out := Outcome{Header: h, Results: []Result{{}}}
+	next, rec, err := m.members.Change(c)
+	if err == nil {
+		err = refusal
+	}
+	if err != nil {
+		out.Results[0].Err = err
+		return out, nil
+	}
+	if err := m.setMembers(next, rec); err != nil {
+		return Outcome{}, err
+	}
+	out.ConfChange = &cc
+	return out, m.setConf(conf)
+}
+
+// nextConf returns raft's configuration after a change, or why there is none. It depends on the
+// configuration that is stored and not on raft's own, which is ahead while a snapshot waits for its turn.
+func nextConf(conf *raftpb.ConfState, cc *raftpb.ConfChangeV2) (*raftpb.ConfState, error) {
+	// The progress of members is not looked at: any last index will do.
+	changer := confchange.Changer{Tracker: tracker.MakeProgressTracker(1, 0), LastIndex: 1}
+	cfg, progress, err := confchange.Restore(changer, conf)
+	if err != nil {
+		return nil, fmt.Errorf("fsm: raft's configuration: %w", err)
+	}
+	changer.Tracker.Config, changer.Tracker.Progress = cfg, progress
+	if cc.LeaveJoint() {
+		cfg, _, err = changer.LeaveJoint()
+	} else if autoLeave, ok := cc.EnterJoint(); ok {
+		cfg, _, err = changer.EnterJoint(autoLeave, cc.GetChanges()...)
+	} else {
+		cfg, _, err = changer.Simple(cc.GetChanges()...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fsm: raft's configuration: %w", err)
+	}
+	changer.Tracker.Config = cfg
+	return changer.Tracker.ConfState(), nil
+}
+
+func parseConfChange(ctx []byte) (Header, cluster.Change, error) {
+	bad := fmt.Errorf("%w: context of a configuration change", ErrFormat)
+	h, err := ParseHeader(ctx)
+	if err != nil {
+		return h, cluster.Change{}, err
+	}
+	if h.Count != 1 || len(ctx) < HeaderSize+1+8 {
+		return h, cluster.Change{}, bad
+	}
+	ctx = ctx[HeaderSize:]
+	c := cluster.Change{Op: cluster.Op(ctx[0] &^ opLimits)}
+	limits, id := ctx[0]&opLimits != 0, binary.BigEndian.Uint64(ctx[1:])
+	ctx = ctx[1+8:]
+	if limits {
+		if len(ctx) < confLimitsSize || ctx[0] > 1 {
+			return h, cluster.Change{}, bad
+		}
+		c.Strict, c.MaxLearners = ctx[0] == 1, binary.BigEndian.Uint32(ctx[1:])
+		ctx = ctx[confLimitsSize:]
+	}
+	if c.Member, err = cluster.DecodeMember(id, ctx); err != nil {
+		return h, cluster.Change{}, bad
+	}
+	return h, c, nil
+}

@@ -1,0 +1,79 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/lease"
+	"vigil/internal/store/history"
+)
+
+// Contents is everything that a store holds beside the key space.
+type Contents struct {
+	Members *cluster.State
+	Conf    *raftpb.ConfState
+	Alarms  []kv.Alarm    // sorted
+	Leases  []lease.Lease // in the order of the meta records
+	Auth    *auth.State
+}
+
+// Read returns what the meta records of a store tell, which may come from elsewhere: it fails where New
+// would.
+func Read(meta []history.Meta) (*Contents, error) {
+	c := &Contents{Members: &cluster.State{}}
+	for _, m := range meta {
+		var err error
+		switch {
+		case m.Bucket == memberBucket:
+			err = c.Members.Load(m.Key, m.Value)
+		case m.Bucket == raftBucket && string(m.Key) == string(confKey):
+			c.Conf, err = cluster.DecodeConfState(m.Value)
+		case m.Bucket == alarmBucket:
+			var a kv.Alarm
+			a, err = parseAlarm(m.Key, m.Value)
+			c.Alarms = append(c.Alarms, a)
+		case m.Bucket == versionBucket:
+			_, err = parseVersions(m.Key, m.Value)
+		case m.Bucket == leaseBucket:
+			var l lease.Lease
+			l, err = lease.ParseRecord(m.Key, m.Value)
+			c.Leases = append(c.Leases, l)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
+		}
+	}
+	if c.Conf == nil {
+		return nil, fmt.Errorf("fsm: %w: there is no raft configuration", kv.ErrCorrupt)
+	}
+	slices.SortFunc(c.Alarms, kv.Alarm.Compare)
+	var err error
+	c.Auth, err = ReadAuth(meta)
+	return c, err
+}
+
+// NoAlarm returns the meta record by which an alarm is gone.
+func NoAlarm(a kv.Alarm) history.Meta {
+	return alarmRecord(kv.AlarmChange{Alarm: a, Clear: true})
+}
+
+// Records returns the meta records that tell it.
+func (c *Contents) Records() []history.Meta {
+	out := Initial(c.Members, c.Conf)
+	for _, a := range c.Alarms {
+		out = append(out, alarmRecord(kv.AlarmChange{Alarm: a}))
+	}
+	for i := range c.Leases {
+		k, v := c.Leases[i].Record()
+		out = append(out, history.Meta{Bucket: leaseBucket, Key: k, Value: v})
+	}
+	if c.Auth != nil {
+		out = append(out, AuthMeta(c.Auth)...)
+	}
+	return out
+}

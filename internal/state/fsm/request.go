@@ -1,0 +1,122 @@
+package fsm
+
+import (
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/cluster"
+)
+
+// Kind says what a request asks for. The numbers are part of the log's format and never reused.
+type Kind uint8
+
+// The kinds of requests. Nested operations of a transaction use the numbers too, 0 being an
+// operation without content and KindRange occurring only there.
+const (
+	KindPut         Kind = 1
+	KindDeleteRange Kind = 2
+	KindTxn         Kind = 3
+	KindRange       Kind = 4
+	KindCompact     Kind = 5
+
+	KindLeaseGrant      Kind = 6
+	KindLeaseRevoke     Kind = 7
+	KindLeaseCheckpoint Kind = 8
+	KindLeaseExpire     Kind = 9
+	// 10 to 31 are kept for the key space and leases.
+
+	KindAttributes Kind = 32
+	KindAlarm      Kind = 33
+	// KindVersion is known from LevelVersions on.
+	KindVersion Kind = 34
+	// 35 to 63 are kept for the cluster.
+
+	// KindAuth is known from LevelAuth on.
+	KindAuth Kind = 64
+)
+
+// Level is which kinds of requests, and fields of them, this program knows. It grows by one with each
+// version that brings new ones; these are proposed only when cluster.State.Level has come to it, so that
+// members can be upgraded one after the other.
+const Level uint64 = 2
+
+// LevelAuth is the level from which on there are users and roles.
+const LevelAuth uint64 = 2
+
+// LevelVersions is the level from which on the cluster can speak another level of the API.
+const LevelVersions uint64 = 2
+
+// Request is one request of a group: exactly one of the pointers is set.
+type Request struct {
+	// Identity is on whose behalf the request is made: nobody in particular if it is zero.
+	Identity    auth.Identity
+	Put         *kv.PutRequest
+	DeleteRange *kv.DeleteRangeRequest
+	Txn         *kv.TxnRequest
+	Compact     *kv.CompactRequest
+
+	LeaseGrant      *kv.LeaseGrantRequest
+	LeaseRevoke     *kv.LeaseRevokeRequest
+	LeaseCheckpoint *kv.LeaseCheckpointRequest
+	LeaseExpire     *kv.LeaseExpireRequest
+
+	// Attributes sets name, client URLs and level of the member ID; the other fields are not used.
+	Attributes *cluster.Member
+	// Alarm raises or clears an alarm.
+	Alarm *kv.AlarmChange
+	// Version changes the level of the API that the cluster speaks.
+	Version *kv.VersionChange
+	// Auth changes users and roles, or issues a token.
+	Auth *kv.AuthRequest
+}
+
+// Kind returns what r asks for, 0 if nothing is set.
+func (r *Request) Kind() Kind {
+	switch {
+	case r.Put != nil:
+		return KindPut
+	case r.DeleteRange != nil:
+		return KindDeleteRange
+	case r.Txn != nil:
+		return KindTxn
+	case r.Compact != nil:
+		return KindCompact
+	case r.LeaseGrant != nil:
+		return KindLeaseGrant
+	case r.LeaseRevoke != nil:
+		return KindLeaseRevoke
+	case r.LeaseCheckpoint != nil:
+		return KindLeaseCheckpoint
+	case r.LeaseExpire != nil:
+		return KindLeaseExpire
+	case r.Attributes != nil:
+		return KindAttributes
+	case r.Alarm != nil:
+		return KindAlarm
+	case r.Version != nil:
+		return KindVersion
+	case r.Auth != nil:
+		return KindAuth
+	}
+	return 0
+}
+
+// NeedsIdentity says whether apply looks at who makes a request.
+func (r *Request) NeedsIdentity() bool {
+	switch r.Kind() {
+	case KindPut, KindDeleteRange, KindTxn, KindLeaseRevoke:
+		return true
+	case KindAuth:
+		return r.Auth.Op != kv.Authenticate // a password was shown
+	}
+	return false
+}
+
+// Header begins a group.
+type Header struct {
+	// Proposer is the member that proposed the group, Sequence its name for it. Sequences start
+	// at a random number whenever a member starts, so a group that a former run of the member
+	// proposed is not mistaken for one of this run.
+	Proposer, Sequence uint64
+	// Count is the number of requests.
+	Count int
+}

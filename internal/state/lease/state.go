@@ -1,0 +1,365 @@
+package lease
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"vigil/internal/kv"
+)
+
+// Lease is what is stored about a lease.
+type Lease struct {
+	kv.LeaseRef
+	// TTL is what was granted, Remaining what the last checkpoint says is left, 0 if there was none
+	// since the lease was kept alive; in seconds.
+	TTL, Remaining int64
+	// Since is the index of the entry from which the time counts: Granted, or the last checkpoint with the
+	// whole TTL.
+	Since uint64
+}
+
+// Left is how long the lease has when counting begins anew, in seconds.
+func (l *Lease) Left() int64 {
+	if l.Remaining > 0 {
+		return l.Remaining
+	}
+	return l.TTL
+}
+
+// entry is a lease with its keys: in few while there are few, which most leases have, and in many, if
+// it is not nil, otherwise.
+type entry struct {
+	Lease
+	few  []string
+	many map[string]struct{}
+}
+
+// fewKeys is the number of keys up to which a list is searched.
+const fewKeys = 16
+
+func (e *entry) attach(key string) {
+	switch {
+	case e.many != nil:
+		e.many[key] = struct{}{}
+	case slices.Contains(e.few, key):
+	case len(e.few) < fewKeys:
+		e.few = append(e.few, key)
+	default:
+		e.many = map[string]struct{}{key: {}}
+		for _, k := range e.few {
+			e.many[k] = struct{}{}
+		}
+		e.few = nil
+	}
+}
+
+func (e *entry) detach(key string) {
+	if e.many != nil {
+		delete(e.many, key)
+		return
+	}
+	if i := slices.Index(e.few, key); i >= 0 {
+		last := len(e.few) - 1
+		e.few[i], e.few[last] = e.few[last], ""
+		e.few = e.few[:last]
+	}
+}
+
+func (e *entry) count() int { return len(e.few) + len(e.many) }
+
+func (e *entry) keys() []string {
+	if e.many != nil {
+		return slices.Sorted(maps.Keys(e.many))
+	}
+	return slices.Sorted(slices.Values(e.few))
+}
+
+// Change is a lease that was granted or has ended.
+type Change struct {
+	Lease
+	Ended bool
+}
+
+// State is all leases with their keys. One goroutine changes it; Lookup, Keys, Each, All and Len are for any.
+type State struct {
+	mu struct {
+		sync.RWMutex
+		leases map[int64]*entry
+		// orphans are keys that name a lease which does not exist, by its id. A backup of etcd can have such
+		// keys. They are attached when the id is granted, as they would be if the state was loaded after that.
+		orphans map[int64]*entry
+	}
+	// changes are those since the last TakeChanges. Owned by the goroutine that changes.
+	changes []Change
+}
+
+// New returns a state without leases.
+func New() *State {
+	s := &State{}
+	s.mu.leases, s.mu.orphans = map[int64]*entry{}, map[int64]*entry{}
+	return s
+}
+
+// The record of a lease: the id as u64, big endian, to a version byte and the TTL, the remaining TTL and
+// the index of the grant as varints. Version 2 has the index since which the time counts as well; version 1 is
+// for leases that count since their grant.
+const (
+	recordSinceGrant byte = 1
+	recordSinceIndex byte = 2
+)
+
+// Record returns the record of a lease.
+func (l *Lease) Record() (key, value []byte) {
+	version := recordSinceGrant
+	if l.Since != l.Granted {
+		version = recordSinceIndex
+	}
+	value = binary.AppendVarint([]byte{version}, l.TTL)
+	value = binary.AppendVarint(value, l.Remaining)
+	value = binary.AppendUvarint(value, l.Granted)
+	if version == recordSinceIndex {
+		value = binary.AppendUvarint(value, l.Since)
+	}
+	return Key(l.ID), value
+}
+
+// Key returns the key of the record of a lease.
+func Key(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+
+// ParseRecord reads a record. Its errors are kv.ErrCorrupt.
+func ParseRecord(key, value []byte) (Lease, error) {
+	bad := fmt.Errorf("lease: %w: record %x of %x", kv.ErrCorrupt, value, key)
+	if len(key) != 8 || len(value) == 0 || value[0] < recordSinceGrant || value[0] > recordSinceIndex {
+		return Lease{}, bad
+	}
+	l := Lease{LeaseRef: kv.LeaseRef{ID: int64(binary.BigEndian.Uint64(key))}}
+	b := value[1:]
+	var n [4]int
+	l.TTL, n[0] = binary.Varint(b)
+	if n[0] > 0 {
+		l.Remaining, n[1] = binary.Varint(b[n[0]:])
+	}
+	if n[1] > 0 {
+		l.Granted, n[2] = binary.Uvarint(b[n[0]+n[1]:])
+	}
+	l.Since = l.Granted
+	if n[2] > 0 && value[0] == recordSinceIndex {
+		l.Since, n[3] = binary.Uvarint(b[n[0]+n[1]+n[2]:])
+	}
+	if n[2] <= 0 || n[3] < 0 || n[0]+n[1]+n[2]+n[3] != len(b) || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
+		return Lease{}, bad
+	}
+	// One lease has one record.
+	if _, again := l.Record(); string(again) != string(value) {
+		return Lease{}, bad
+	}
+	return l, nil
+}
+
+// Load adds a lease that was stored.
+func (s *State) Load(l Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.mu.orphans[l.ID]
+	if e == nil {
+		e = &entry{}
+	}
+	e.Lease = l
+	delete(s.mu.orphans, l.ID)
+	s.mu.leases[l.ID] = e
+}
+
+// of returns the entry of an id, which may be one of orphans; nil if no key names the id and there is no lease.
+// mu is held.
+func (s *State) of(id int64) *entry {
+	if e := s.mu.leases[id]; e != nil {
+		return e
+	}
+	return s.mu.orphans[id]
+}
+
+// Grant adds a lease. Errors: kv.ErrLeaseNotFound for the id 0, kv.ErrLeaseTTLTooLarge, kv.ErrLeaseExists.
+func (s *State) Grant(r kv.LeaseGrantRequest, index uint64) (Lease, error) {
+	switch {
+	case r.ID == 0:
+		return Lease{}, kv.ErrLeaseNotFound
+	case r.TTL > kv.MaxLeaseTTL:
+		return Lease{}, kv.ErrLeaseTTLTooLarge
+	case s.Exists(r.ID):
+		return Lease{}, kv.ErrLeaseExists
+	}
+	l := Lease{LeaseRef: kv.LeaseRef{ID: r.ID, Granted: index}, TTL: max(r.TTL, 0), Since: index}
+	s.Load(l)
+	s.changes = append(s.changes, Change{Lease: l})
+	return l, nil
+}
+
+// Exists says whether there is a lease. It is for the goroutine that changes the state.
+func (s *State) Exists(id int64) bool {
+	_, ok := s.mu.leases[id]
+	return ok
+}
+
+// Has says whether a lease is still in the life that r names. It is for the goroutine that changes the
+// state.
+func (s *State) Has(r kv.LeaseRef) bool {
+	e := s.mu.leases[r.ID]
+	return e != nil && e.LeaseRef == r
+}
+
+// Remove takes a lease out, and forgets what was attached to it.
+func (s *State) Remove(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.mu.leases[id]; e != nil {
+		delete(s.mu.leases, id)
+		s.changes = append(s.changes, Change{Lease: e.Lease, Ended: true})
+	}
+}
+
+// Checkpoint notes how long a lease has left, as an entry of the log says. It returns the lease, and whether
+// anything was changed: what is said of a lease that does not exist any more, of more than its TTL, or of the time
+// before the lease was given its whole TTL again changes nothing.
+func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
+	e := s.mu.leases[c.ID]
+	if e == nil || e.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > e.TTL {
+		return Lease{}, false
+	}
+	next := e.Lease
+	if c.Remaining == 0 {
+		next.Since = index
+	} else if c.Since != e.Since {
+		return Lease{}, false
+	}
+	next.Remaining = c.Remaining
+	if next == e.Lease {
+		return Lease{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.Lease = next
+	return next, true
+}
+
+// Attach notes that a key went from one lease to another; 0 is none. The lease that it goes to exists, the one
+// that it comes from may not. key is copied.
+func (s *State) Attach(key []byte, from, to int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.of(from); e != nil {
+		e.detach(string(key))
+		if s.mu.orphans[from] == e && e.count() == 0 {
+			delete(s.mu.orphans, from)
+		}
+	}
+	if e := s.mu.leases[to]; e != nil {
+		e.attach(string(key))
+	}
+}
+
+// AttachAll notes the keys that name a lease when the state is loaded.
+func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, id := range keys {
+		e := s.of(id)
+		if e == nil {
+			e = &entry{}
+			s.mu.orphans[id] = e
+		}
+		e.attach(strings.Clone(key))
+	}
+}
+
+// TakeChanges returns the leases that were granted or have ended since the last call, in order. The
+// slice is valid until the next change.
+func (s *State) TakeChanges() []Change {
+	c := s.changes
+	s.changes = s.changes[:0]
+	return c
+}
+
+// Lookup returns a lease.
+func (s *State) Lookup(id int64) (Lease, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.mu.leases[id]; e != nil {
+		return e.Lease, true
+	}
+	return Lease{}, false
+}
+
+// Keys returns the keys of a lease in order, nil if there is none.
+func (s *State) Keys(id int64) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.mu.leases[id]; e != nil {
+		return e.keys()
+	}
+	return nil
+}
+
+// Each returns the keys of a lease in any order, which costs less than Keys. Nothing may be changed
+// meanwhile.
+func (s *State) Each(id int64) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		e := s.mu.leases[id]
+		if e == nil {
+			return
+		}
+		for _, k := range e.few {
+			if !yield(k) {
+				return
+			}
+		}
+		for k := range e.many {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// Attached returns how many keys a lease has.
+func (s *State) Attached(id int64) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.mu.leases[id]; e != nil {
+		return e.count()
+	}
+	return 0
+}
+
+// All returns all leases, sorted by id.
+func (s *State) All() []Lease {
+	s.mu.RLock()
+	out := make([]Lease, 0, len(s.mu.leases))
+	for _, e := range s.mu.leases {
+		out = append(out, e.Lease)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(out, func(a, b Lease) int {
+		switch {
+		case a.ID < b.ID:
+			return -1
+		case a.ID > b.ID:
+			return 1
+		}
+		return 0
+	})
+	return out
+}
+
+// Len returns the number of leases.
+func (s *State) Len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.mu.leases)
+}

@@ -1,0 +1,354 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+const (
+	// partialSuffix is behind the name of a checkpoint that is being made.
+	partialSuffix = ".checkpoint.tmp"
+	// checkpointAttempts bounds how often segments may be rewritten under a checkpoint before it
+	// gives up. One attempt links names, which is much faster than rewriting a segment.
+	checkpointAttempts = 100
+	// checkpointWrite is how much is written between two looks at the context.
+	checkpointWrite = 1 << 20
+)
+
+// Checkpoint describes a checkpoint that was made.
+type Checkpoint struct {
+	// Applied is the position of the raft log, and Revision the newest main revision, that it holds.
+	Applied  Applied
+	Revision int64
+	// Segments is how many files it has. Bytes is their size, and Copied the part of it that takes
+	// space of its own; the rest is shared with the log.
+	Segments      int
+	Bytes, Copied int64
+}
+
+// Checkpoint makes dir a copy of the log as it is at some moment of the call: a directory, which must
+// not exist yet, that Open and Inspect read as they read that of a log. With sub set, the segments lie
+// in the subdirectory of that name. The copy is durable when Checkpoint returns nil. After an error,
+// and after a crash, there is no dir; dir with ".checkpoint.tmp" behind it may remain and is replaced
+// by the next attempt.
+//
+// Sealed segments are linked and not copied, so dir must be on the same file system as the log. What
+// was committed to the open one is copied out of memory, at most one segment; the writer waits for
+// nothing. The error wraps fs.ErrExist if dir is there, kv.ErrNoSpace if there is no room for it and
+// syscall.EXDEV if it is on another file system. None of these harms the log.
+func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, err error) {
+	wrap := func(err error) (Checkpoint, error) {
+		return Checkpoint{}, fmt.Errorf("history: checkpoint %s: %w", dir, vfs.MarkShortage(err))
+	}
+	if err := l.alive(); err != nil {
+		return wrap(err)
+	}
+	dir = filepath.Clean(dir)
+	if rel, err := filepath.Rel(l.o.Dir, dir); err == nil && filepath.IsLocal(rel) {
+		return wrap(fmt.Errorf("it would be inside the log's own directory %s", l.o.Dir))
+	}
+	l.checkpointing.Lock()
+	defer l.checkpointing.Unlock()
+	if err := l.alive(); err != nil {
+		return wrap(err)
+	}
+	switch _, err := l.o.FS.Stat(dir); {
+	case err == nil:
+		return wrap(fs.ErrExist)
+	case !errors.Is(err, fs.ErrNotExist):
+		return wrap(err)
+	}
+	p := partial{l: l, root: dir + partialSuffix}
+	p.dir = filepath.Join(p.root, sub)
+	if err := p.clear(); err != nil {
+		return wrap(err)
+	}
+	c, err = p.make(ctx)
+	if err == nil {
+		err = p.publish(dir)
+	}
+	if err != nil {
+		_ = p.clear() // what remains has a name that says so
+		return wrap(err)
+	}
+	return c, nil
+}
+
+// partial is a checkpoint that is being made.
+type partial struct {
+	l         *Log
+	root, dir string
+}
+
+// clear removes what is there, if that is a partial checkpoint and nothing else.
+func (p *partial) clear() error {
+	fsys := p.l.o.FS
+	names, err := fsys.List(p.dir)
+	if err == nil {
+		for _, name := range names {
+			if !strings.HasSuffix(name, sealedSuffix) {
+				return fmt.Errorf("%s does not belong to a checkpoint; remove it first", filepath.Join(p.dir, name))
+			}
+			if err := fsys.Remove(filepath.Join(p.dir, name)); err != nil {
+				return err
+			}
+		}
+		err = fsys.Remove(p.dir)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		if p.dir != p.root {
+			err = fsys.Remove(p.root)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// make fills the directory and makes it durable.
+func (p *partial) make(ctx context.Context) (Checkpoint, error) {
+	for range checkpointAttempts {
+		files, v, err := p.choose(ctx)
+		if err != nil {
+			return Checkpoint{}, err
+		}
+		if err := p.l.o.FS.MkdirAll(p.dir); err != nil {
+			return Checkpoint{}, err
+		}
+		c, ok, err := p.fill(ctx, files, v)
+		if err == nil && ok && !p.l.o.NoSync {
+			err = p.l.o.FS.SyncDir(p.dir)
+		}
+		if err != nil || ok {
+			return c, err
+		}
+		if err := p.clear(); err != nil {
+			return Checkpoint{}, err
+		}
+	}
+	return Checkpoint{}, errors.New("the segments were rewritten again and again meanwhile; try again")
+}
+
+// choose returns sealed files, and a view whose open segment follows the last of them.
+//
+// Files are rewritten beside this, without what a compaction has made superfluous. The files are those
+// of one moment, as a Hold needs them. The view is taken after them, so that it knows of every
+// compaction that they do; and if a segment was sealed between the two, they do not follow each other.
+func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
+	l := p.l
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		var files []*sealed
+		next, whole := uint64(1), true
+		for _, s := range l.segments() {
+			f := s.src.Load().file
+			if f == nil {
+				whole = false // it is not sealed yet, or was rewritten since
+				break
+			}
+			whole = whole && f.foot.firstID == next
+			next = f.foot.lastID + 1
+			files = append(files, f)
+		}
+		if v := l.view.Load(); whole && v.open.head.id == next {
+			return files, v, nil
+		}
+		l.syncMu.Lock()
+		err := l.sealPending()
+		l.syncMu.Unlock()
+		if err == nil {
+			err = l.alive()
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// fill links the files and copies what v shows of the open segment. It returns false if a file was
+// rewritten meanwhile.
+func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoint, bool, error) {
+	c := Checkpoint{Applied: v.applied, Revision: v.last.Main}
+	for _, f := range files {
+		if err := ctx.Err(); err != nil {
+			return c, false, err
+		}
+		err := p.l.o.FS.Link(f.path, filepath.Join(p.dir, filepath.Base(f.path)))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !p.l.view.Load().holds(f):
+			return c, false, nil
+		case errors.Is(err, syscall.EXDEV):
+			return c, false, fmt.Errorf("it must be on the file system of %s, where its segments can be linked: %w", p.l.o.Dir, err)
+		case err != nil:
+			return c, false, err
+		}
+		c.Segments++
+		c.Bytes += f.foot.fileSize()
+	}
+	n, err := p.copyOpen(ctx, v)
+	if n > 0 {
+		c.Segments++
+	}
+	c.Bytes += n
+	c.Copied = n
+	return c, err == nil, err
+}
+
+// holds says whether file is that of a segment of the view.
+func (v *View) holds(file *sealed) bool {
+	return slices.ContainsFunc(v.segs, func(s *segment) bool { return s.source().file == file })
+}
+
+// copyOpen writes the open segment as v shows it: a sealed segment, so that not even its last batch
+// can be taken for a torn one. It returns the size of the file, 0 if there is no batch to copy.
+func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
+	if v.end <= headerSize {
+		return 0, nil
+	}
+	foot, metas, err := v.footer()
+	if err != nil {
+		return 0, err
+	}
+	head := v.open.head
+	end := v.tail.append(nil)
+	for _, off := range metas {
+		end = le.AppendUint32(end, off)
+	}
+	foot.tableSum = crc32.Update(head.sum, castagnoli, end)
+	end = append(end, make([]byte, foot.fileSize()-footerSize-int64(v.end)-int64(len(end)))...)
+	end = append(end, foot.encode(head.sum)...)
+
+	file, err := p.l.o.FS.Create(filepath.Join(p.dir, sealedName(foot.firstID, foot.lastID, foot.generation)))
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if cerr := file.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := file.Preallocate(foot.fileSize()); err != nil {
+		return 0, err
+	}
+	put := func(b []byte, off int64) error {
+		for len(b) > 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(len(b), checkpointWrite)
+			if _, err := file.WriteAt(b[:n], off); err != nil {
+				return err
+			}
+			b, off = b[n:], off+int64(n)
+		}
+		return nil
+	}
+	if err := put(head.encode(), 0); err != nil {
+		return 0, err
+	}
+	for piece := range v.committed() {
+		if err := put(piece.buf, int64(piece.start)); err != nil {
+			return 0, err
+		}
+	}
+	if err := put(end, int64(v.end)); err != nil {
+		return 0, err
+	}
+	return foot.fileSize(), p.l.syncFile(file, file.Name())
+}
+
+// committed yields the batches of the open segment as they lie in memory, in pieces of many.
+func (v *View) committed() func(yield func(chunk) bool) {
+	return func(yield func(chunk) bool) {
+		for i, c := range v.tail.chunks {
+			end := v.end
+			if i+1 < len(v.tail.chunks) {
+				end = v.tail.chunks[i+1].start
+			}
+			if !yield(chunk{start: c.start, buf: c.buf[:end-c.start]}) {
+				return
+			}
+		}
+	}
+}
+
+// footer returns what the footer of the open segment would be if it ended where the view does, but
+// for the checksum of the tables, and the offsets of its meta records. It reads every batch.
+func (v *View) footer() (footer, []uint32, error) {
+	seg := v.open
+	f := footer{
+		sparse:  v.tail.sorted,
+		firstID: seg.head.id,
+		lastID:  seg.head.id,
+		bodyEnd: v.end,
+		records: uint32(v.tail.len()),
+		mains:   uint32(len(v.tail.mains)),
+		bodySum: seg.head.sum,
+		before:  seg.before,
+		after:   seg.before,
+	}
+	var metas []uint32
+	at, bytes := uint32(headerSize), int64(0)
+	for piece := range v.committed() {
+		for b := piece.buf; len(b) > 0; {
+			h, ok := decodeBatchHeader(b, int64(len(b)))
+			if !ok || piece.start > at || h.prev != f.after || !h.check(b, seg.head.sum) {
+				return f, nil, corrupt(seg.path, int64(at), "the batch is damaged in memory")
+			}
+			err := walkBatch(b, &h, func(off int, r record) error {
+				if r.kind == kindMeta || r.kind == kindMetaDeletion {
+					metas = append(metas, at+uint32(off))
+					return nil
+				}
+				if f.first == (kv.Rev{}) {
+					f.first = r.rev
+				}
+				f.last = r.rev
+				return nil
+			})
+			if err != nil {
+				return f, nil, corrupt(seg.path, int64(at), "in memory: %v", err)
+			}
+			f.batches++
+			f.bodySum = addSum(f.bodySum, b)
+			f.after, f.revision, f.applied = h.sum, h.revision, h.applied
+			bytes += int64(h.length) - batchHeaderSize
+			at, b = at+h.length, b[h.length:]
+		}
+	}
+	if at != v.end {
+		return f, nil, corrupt(seg.path, int64(at), "the batches in memory end here and not at %d", v.end)
+	}
+	f.metas = uint32(len(metas))
+	f.live = uint64(bytes)
+	return f, metas, nil
+}
+
+// publish gives the finished checkpoint its name.
+func (p *partial) publish(dir string) error {
+	l := p.l
+	if err := l.o.FS.Rename(p.root, dir); err != nil {
+		return err
+	}
+	if l.o.NoSync {
+		return nil
+	}
+	if err := l.o.FS.SyncDir(filepath.Dir(dir)); err != nil {
+		// Nobody may take it for one that lasts.
+		return errors.Join(err, l.o.FS.Rename(dir, p.root))
+	}
+	return nil
+}

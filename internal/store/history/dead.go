@@ -1,0 +1,237 @@
+package history
+
+import (
+	"iter"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"vigil/internal/kv"
+)
+
+// DeadRecord names a record that no read can see any more and no rebuild of the index needs.
+type DeadRecord struct {
+	Rev kv.Rev
+	// Tombstone is set if the record is a deletion.
+	Tombstone bool
+}
+
+// deadChunk is how many records are marked while the lock is held.
+const deadChunk = 256
+
+// deadSet says which records of a segment are dead, by their number.
+type deadSet struct {
+	bits []uint64
+	// count and bytes are of all dead records, tombs of the tombstones among them.
+	count, tombs deadCount
+	// unsure says that something may be dead that is not marked, since it could not be found. Then a
+	// tombstone after it may delete a put that stays, and has to stay too, until Open begins anew.
+	unsure bool
+}
+
+// deadCount is a number of records and their bytes.
+type deadCount struct {
+	records int
+	bytes   int64
+}
+
+func (c *deadCount) add(size int64) {
+	c.records++
+	c.bytes += size
+}
+
+// shelters reports whether tombstones after the segment must stay.
+func (d *deadSet) shelters() bool { return d.count.records > 0 || d.unsure }
+
+func (d *deadSet) has(i int) bool { return i>>6 < len(d.bits) && d.bits[i>>6]&(1<<(i&63)) != 0 }
+
+// add marks record i, size bytes long, unless it is marked.
+func (d *deadSet) add(i int, size int64, tombstone bool) {
+	if d.has(i) {
+		return
+	}
+	if n := i>>6 + 1; n > len(d.bits) {
+		d.bits = slices.Grow(d.bits, n-len(d.bits))[:n]
+	}
+	d.bits[i>>6] |= 1 << (i & 63)
+	d.count.add(size)
+	if tombstone {
+		d.tombs.add(size)
+	}
+}
+
+// since yields the number of every record that is dead now and is not in old.
+func (d *deadSet) since(old []uint64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w, now := range d.bits {
+			if w < len(old) {
+				now &^= old[w]
+			}
+			for ; now != 0; now &= now - 1 {
+				if !yield(w<<6 + bits.TrailingZeros64(now)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Dead notes that records are not needed any more; reclaim takes their space back some time. It may
+// be told the same record again, and one that is gone. It is kept in memory only: who calls it must
+// tell everything again after Open.
+//
+// The caller vouches that what made them dead is committed, and that a tombstone is told only when
+// all older records of its key are.
+//
+// What cannot be marked, since its segment cannot be read, is passed over: it stays, and all later
+// tombstones with it, until the next Open. The error is the first one met.
+func (l *Log) Dead(recs []DeadRecord) (err error) {
+	defer l.kickReclaim()
+	for len(recs) > 0 {
+		n, merr := l.markDead(recs[:min(len(recs), deadChunk)])
+		recs = recs[n:]
+		if err == nil {
+			err = merr
+		}
+	}
+	return err
+}
+
+// markDead marks records up to the end or the first that cannot be marked, and returns how many that
+// is, this one included.
+func (l *Log) markDead(recs []DeadRecord) (n int, err error) {
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	v := l.view.Load()
+	var s *segment
+	err = guard(func(a *access) error {
+		for ; n < len(recs); n++ {
+			r := &recs[n]
+			s = v.segmentOf(r.Rev)
+			if s == nil {
+				v.open.seg.dead.mark(&v.tail, r, v.end)
+				continue
+			}
+			s = s.home()
+			if s.dead.unsure {
+				continue
+			}
+			src := s.src.Load() // reclaim, which alone merges, does so under l.dead
+			if src.mem != nil {
+				s.dead.mark(src.mem, r, uint32(s.size.Load()))
+				continue
+			}
+			if err := a.to(src.file); err != nil {
+				return err
+			}
+			i, err := src.file.find(r.Rev)
+			if err == nil && i >= 0 {
+				err = s.dead.markFile(src.file, i, r.Tombstone)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.dead.unsure = true
+		n++
+	}
+	return n, err
+}
+
+// mark marks the record of a segment in memory that ends at end.
+func (d *deadSet) mark(m *memory, r *DeadRecord, end uint32) {
+	i := m.find(r.Rev)
+	if i < 0 {
+		return
+	}
+	if i+1 < m.len() {
+		end = m.offset(i + 1)
+	}
+	d.add(i, int64(end-m.offset(i)), r.Tombstone)
+}
+
+// markFile marks record i of a file.
+func (d *deadSet) markFile(f *sealed, i int, tombstone bool) error {
+	size, err := f.span(i)
+	if err == nil {
+		d.add(i, size, tombstone)
+	}
+	return err
+}
+
+// garbage returns how many bytes of the segment are dead records and their places in the tables, and
+// how many of these are tombstones and theirs. The caller holds Log.dead.
+func (s *segment) garbage() (all, tombs int64) {
+	all, tombs = s.dead.count.bytes, s.dead.tombs.bytes
+	if f := s.src.Load().file; f != nil && f.foot.records > 0 {
+		tables := int64(len(f.table.mains) + len(f.table.offs) + len(f.table.sparse))
+		all += tables * int64(s.dead.count.records) / int64(f.foot.records)
+		tombs += tables * int64(s.dead.tombs.records) / int64(f.foot.records)
+	}
+	return all, tombs
+}
+
+// metaPlace is where the newest record of a bucket and key is.
+type metaPlace struct {
+	id   uint64 // of the segment it was written to
+	size int64
+}
+
+// metaIndex knows where the newest meta records are, and how many bytes of older ones, and of
+// deletions, each segment has. It holds committed records only.
+type metaIndex struct {
+	sync.Mutex
+	newest map[string]metaPlace
+	dead   map[uint64]int64 // by segment
+}
+
+func metaName(m *Meta) string { return string(m.Bucket) + string(m.Key) }
+
+// note takes note of a record in segment id.
+func (x *metaIndex) note(id uint64, m *Meta) {
+	x.Lock()
+	defer x.Unlock()
+	name, size := metaName(m), int64(recordHeaderSize+metaSize(m))
+	if old, ok := x.newest[name]; ok {
+		x.dead[old.id] += old.size
+	}
+	if m.Deleted {
+		delete(x.newest, name)
+		x.dead[id] += size
+		return
+	}
+	x.newest[name] = metaPlace{id, size}
+}
+
+// deadIn returns the bytes that are dead in the segments first to last.
+func (x *metaIndex) deadIn(first, last uint64) (n int64) {
+	x.Lock()
+	defer x.Unlock()
+	if uint64(len(x.dead)) < last-first {
+		for id, b := range x.dead {
+			if id >= first && id <= last {
+				n += b
+			}
+		}
+		return n
+	}
+	for id := first; id <= last; id++ {
+		n += x.dead[id]
+	}
+	return n
+}
+
+// clean notes that the segments first to last were rewritten. Deletions that had to stay do not count
+// again, or nothing would end.
+func (x *metaIndex) clean(first, last uint64) {
+	x.Lock()
+	defer x.Unlock()
+	for id := range x.dead {
+		if id >= first && id <= last {
+			delete(x.dead, id)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+)
+
+// inspect looks at a directory, which must not change, and returns what it finds in its files.
+func inspect(t testing.TB, d dir, o InspectOptions) (*Inspection, map[string]File) {
+	t.Helper()
+	mem := memfs.New()
+	o.Dir = "/data/history"
+	d.write(t, mem, o.Dir)
+	o.FS = faultfs.New(mem, func(op faultfs.Op, name string) faultfs.Fault {
+		if op.Changes() || op == faultfs.OpOpenWrite || op == faultfs.OpLock {
+			t.Errorf("%v of %s", op, name)
+		}
+		return faultfs.None
+	})
+	in, err := Inspect(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]File{}
+	for f := range in.Files(tContext) {
+		all[f.Name] = f
+	}
+	return in, all
+}
+
+func (d dir) clone() dir {
+	c := dir{}
+	for n, b := range d {
+		c[n] = slices.Clone(b)
+	}
+	return c
+}
+
+func TestInspect(t *testing.T) {
+	d, m := small(t, 9)
+	in, files := inspect(t, d, InspectOptions{})
+	if in.ClusterID != 7 || in.MemberID != 9 || in.Revision != m.last().Main || in.Applied != m.batches[len(m.batches)-1].applied {
+		t.Errorf("%+v", in)
+	}
+	var bytes int64
+	records, metas, next := 0, 0, uint64(1)
+	for _, n := range d.names() {
+		f := files[n]
+		if f.Err != nil || f.Version != formatVersion || f.Torn != 0 || f.FirstID != next || f.Bytes != int64(len(d[n])) || f.Batches == 0 {
+			t.Errorf("%+v", f)
+		}
+		bytes += f.Bytes
+		records, metas, next = records+f.Records, metas+f.Metas, f.LastID+1
+	}
+	wantMetas := 0
+	for _, b := range m.batches {
+		wantMetas += len(b.metas)
+	}
+	if bytes != in.Bytes || records != len(m.recs()) || metas != wantMetas {
+		t.Errorf("%d bytes, %d records, %d metas", bytes, records, metas)
+	}
+	sealed, open := sealedName(1, 1, 0), segmentName(3)
+	if files[sealed].Kind != KindSealed || files[open].Kind != KindOpen {
+		t.Errorf("%+v", files)
+	}
+
+	// What else may lie there.
+	c := d.clone()
+	delete(c, open)
+	c[segmentName(4)+tempSuffix] = []byte("left over")
+	_, files = inspect(t, c, InspectOptions{})
+	if f := files[segmentName(4)+tempSuffix]; f.Kind != KindTemporary || f.Err != nil || len(files) != 3 {
+		t.Errorf("%+v", files)
+	}
+
+	// A torn tail.
+	c = d.clone()
+	b := c[open]
+	end := len(b)
+	for end > 0 && b[end-1] == 0 {
+		end--
+	}
+	copy(b[end+16:], "half a batch")
+	if _, files = inspect(t, c, InspectOptions{}); files[open].Err != nil || files[open].Torn < 12 || files[open].Torn > 40 {
+		t.Errorf("a torn tail: %+v", files[open])
+	}
+
+	// Damage in one file leaves the rest readable.
+	c = d.clone()
+	c[sealed][len(c[sealed])/2] ^= 1
+	c[open][headerSize+20] ^= 1
+	_, files = inspect(t, c, InspectOptions{})
+	for _, n := range d.names() {
+		ce := (*CorruptError)(nil)
+		if bad := n == sealed || n == open; bad != errors.As(files[n].Err, &ce) || bad && !strings.HasSuffix(ce.File, n) {
+			t.Errorf("%+v", files[n])
+		}
+	}
+
+	// Only what never changes.
+	if _, files = inspect(t, c, InspectOptions{SealedOnly: true}); len(files) != 2 || files[sealed].Err == nil {
+		t.Errorf("%+v", files)
+	}
+
+	if _, err := Inspect(InspectOptions{FS: memfs.New(), Dir: "/none"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestInspectWrongFiles is TestWrongFiles for Inspect: each mistake is found, and found at the file
+// that is wrong.
+func TestInspectWrongFiles(t *testing.T) {
+	d, _ := small(t, 9)
+	foreign, _ := small(t, 10)
+	twin, _ := small(t, 9)
+	s1, s2, open := sealedName(1, 1, 0), sealedName(2, 2, 0), segmentName(3)
+	for _, w := range []struct {
+		what   string
+		change func(c dir)
+		file   string
+		want   error
+		text   string
+	}{
+		{"the first removed", func(c dir) { delete(c, s1) }, segmentName(1), kv.ErrCorrupt, "missing"},
+		{"one removed", func(c dir) { delete(c, s2) }, segmentName(2), kv.ErrCorrupt, "missing"},
+		{"both removed", func(c dir) { delete(c, s1); delete(c, s2) }, sealedName(1, 2, 0), kv.ErrCorrupt, "missing"},
+		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s1, kv.ErrCorrupt, s2 + " by its content"},
+		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s2, kv.ErrCorrupt, s1 + " by its content"},
+		{"doubled", func(c dir) { c[sealedName(3, 3, 0)] = c[s1] }, sealedName(3, 3, 0), kv.ErrCorrupt, "by its content"},
+		{"the open one doubled", func(c dir) { c[segmentName(4)] = c[open] }, segmentName(4), kv.ErrCorrupt, "by its content"},
+		{"of another member", func(c dir) { c[s2] = foreign[s2] }, s2, ErrIdentity, "member a"},
+		{"the open one of another member", func(c dir) { c[open] = foreign[open] }, open, ErrIdentity, "member a"},
+		{"of a twin", func(c dir) { c[s2] = twin[s2] }, s2, kv.ErrCorrupt, "does not continue"},
+		{"of a newer version", func(c dir) {
+			h, _ := decodeHeader(c[s2])
+			h.version++
+			copy(c[s2], h.encode())
+		}, s2, ErrVersion, fmt.Sprint("version ", formatVersion+1)},
+	} {
+		c := d.clone()
+		w.change(c)
+		_, files := inspect(t, c, InspectOptions{})
+		f, ok := files[w.file]
+		if !ok || !errors.Is(f.Err, w.want) || !strings.Contains(f.Err.Error(), w.text) {
+			t.Errorf("%s: %+v", w.what, f)
+		}
+	}
+	for _, n := range d.names() {
+		for size := range len(d[n]) {
+			if size%61 != 0 && size != len(d[n])-1 {
+				continue
+			}
+			c := d.clone()
+			c[n] = c[n][:size]
+			_, files := inspect(t, c, InspectOptions{})
+			if strings.HasSuffix(n, sealedSuffix) && !errors.Is(files[n].Err, kv.ErrCorrupt) {
+				t.Errorf("%s cut to %d: %v", n, size, files[n].Err)
+			}
+		}
+	}
+}
+
+// FuzzInspect looks at any bytes under any kind of name.
+func FuzzInspect(f *testing.F) {
+	d, _ := small(f, 9)
+	for n, b := range d {
+		f.Add(b, strings.HasSuffix(n, sealedSuffix))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, sealed bool) {
+		if len(b) > 1<<16 {
+			return
+		}
+		name := segmentName(1)
+		if sealed {
+			name = sealedName(1, 1, 0)
+		}
+		_, files := inspect(t, dir{name: b}, InspectOptions{})
+		if len(files) == 0 {
+			t.Fatal("no file")
+		}
+	})
+}
+
+// What Inspect says of a directory that is not readable is the error of the operation.
+func TestInspectFaults(t *testing.T) {
+	d, _ := small(t, 9)
+	mem := memfs.New()
+	d.write(t, mem, "/h")
+	for n := int64(1); ; n++ {
+		disk := faultfs.New(mem, faultfs.Nth(n, faultfs.Fail, func(op faultfs.Op, _ string) bool { return op != faultfs.OpMap }))
+		in, err := Inspect(InspectOptions{FS: disk, Dir: "/h"})
+		bad := fmt.Sprint(err)
+		if err == nil {
+			bad = ""
+			for f := range in.Files(tContext) {
+				if f.Err != nil && !errors.Is(f.Err, kv.ErrCorrupt) {
+					bad += f.Err.Error()
+				}
+			}
+		}
+		if disk.Count() < n {
+			if n < 20 || bad != "" {
+				t.Fatal(n, bad)
+			}
+			return
+		}
+		if bad != "" && !strings.Contains(bad, faultfs.ErrInjected.Error()) {
+			t.Fatalf("fault %d: %s", n, bad)
+		}
+	}
+}
+
+// TestInspectPinpoints flips bits and looks whether the error names the very byte.
+func TestInspectPinpoints(t *testing.T) {
+	d, _ := small(t, 9)
+	exact, near := 0, 0
+	for _, n := range d.names() {
+		for bit := 5; bit < 8*len(d[n]); bit += 173 {
+			d[n][bit/8] ^= 1 << (bit % 8)
+			_, files := inspect(t, d, InspectOptions{})
+			d[n][bit/8] ^= 1 << (bit % 8)
+			var c *CorruptError
+			switch {
+			case files[n].Err == nil:
+			case !errors.As(files[n].Err, &c) || c.Offset > int64(bit/8):
+				t.Fatalf("%s byte %d: %v", n, bit/8, files[n].Err)
+			case c.Offset == int64(bit/8) && strings.Contains(c.Reason, fmt.Sprintf("bit %d is flipped", bit%8)):
+				exact++
+			default:
+				near++
+			}
+		}
+	}
+	if t.Logf("%d exact, %d not", exact, near); exact < 15*near {
+		t.Errorf("%d exact, %d not", exact, near)
+	}
+	// Several bits of one record: it is the record that is named.
+	c := d.clone()
+	n := sealedName(1, 1, 0)
+	_, files := inspect(t, c, InspectOptions{})
+	if files[n].Err != nil {
+		t.Fatal(files[n].Err)
+	}
+	at := strings.Index(string(c[n]), "record 20 ")
+	copy(c[n][at+10:], "yyyy")
+	_, files = inspect(t, c, InspectOptions{})
+	var ce *CorruptError
+	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-recordHeaderSize) || !strings.Contains(ce.Reason, "first bad one") {
+		t.Errorf("damage at %d: %v", at+10, files[n].Err)
+	}
+}

@@ -1,0 +1,515 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+const (
+	// mergedBatch is the size at which a batch of a merged segment ends.
+	mergedBatch = 256 << 10
+	// mergedSync is how much of a merged segment is written between syncs: the log's own syncs
+	// shall not have to wait for more than that.
+	mergedSync = 8 << 20
+)
+
+// rewriting is the making of a merged segment.
+type rewriting struct {
+	l    *Log
+	run  []*segment
+	pace pace
+
+	bits      [][]uint64 // of the dead sets, as they were at the start
+	keepTombs bool
+	tombs     []int               // those that are kept though dead, by their number in the merged segment
+	count     int                 // of the records in it
+	metas     map[metaRecord]bool // that are kept
+
+	out  *openSegment
+	size int64 // about what out will have
+	// reserved says that out is made of the reserve.
+	reserved bool
+	last     *footer // of the last one of run
+	batch    []byte
+	recs     []entry  // of the batch, offsets in it
+	locs     []uint32 // of its meta records
+	synced   uint32
+	buf      []byte
+}
+
+// metaRecord is where a meta record is.
+type metaRecord struct {
+	seg *segment
+	off uint32
+}
+
+// rewrite writes one segment that holds what is not dead in the sealed segments of run, neighbors
+// all, and puts it in their place. If it fails everything is as it was, or the log has failed.
+func (l *Log) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
+	w := &rewriting{l: l, run: run, pace: pace{stop: ctx, rate: rate, start: time.Now()}}
+	w.last = &run[len(run)-1].src.Load().file.foot
+	if err := w.decide(); err != nil {
+		return nil, err
+	}
+	// What made records dead must not be lost in a crash, or the log that is replayed then would
+	// meet a state from which they are missing.
+	if _, err := l.Sync(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if w.reserved {
+			l.refillReserve()
+		}
+	}()
+	foot, err := w.write()
+	if err == nil {
+		err = w.pace.wait(0)
+	}
+	if err != nil {
+		if w.out != nil {
+			l.abandon(w.out)
+		}
+		return nil, err
+	}
+	return w.replace(foot)
+}
+
+// decide notes what can be left out. From then on it may only become more.
+func (w *rewriting) decide() error {
+	l := w.l
+	first := w.run[0]
+	var older []*segment
+	for _, s := range l.segments() {
+		if s == first {
+			break
+		}
+		older = append(older, s)
+	}
+	l.dead.Lock()
+	for _, s := range older {
+		w.keepTombs = w.keepTombs || s.dead.shelters()
+	}
+	for _, s := range w.run {
+		w.keepTombs = w.keepTombs || s.dead.unsure
+		w.bits = append(w.bits, slices.Clone(s.dead.bits))
+		w.size += max(s.size.Load()-s.dead.count.bytes, headerSize+footerSize)
+	}
+	l.dead.Unlock()
+	return w.decideMetas(older)
+}
+
+// decideMetas notes which meta records are kept: a value if it is the newest, a deletion if it is
+// the last word here and there is a value in an older segment.
+func (w *rewriting) decideMetas(older []*segment) error {
+	type found struct {
+		at   metaRecord
+		meta Meta
+	}
+	latest := map[string]found{}
+	deletions := false
+	for _, s := range w.run {
+		err := s.src.Load().file.eachMeta(func(off uint32, m Meta) {
+			m.Value = nil
+			latest[metaName(&m)] = found{metaRecord{s, off}, m}
+			deletions = deletions || m.Deleted
+		})
+		if err != nil {
+			return w.unreadable(s, err)
+		}
+	}
+	values, unsure := map[string]bool{}, false
+	if deletions {
+		for _, s := range older {
+			err := s.src.Load().file.eachMeta(func(_ uint32, m Meta) {
+				if name := metaName(&m); !m.Deleted && latest[name].meta.Deleted {
+					values[name] = true
+				}
+			})
+			if err != nil {
+				// It may have any value: all deletions stay.
+				w.l.o.Logger.Warn("cannot tell which deletions in the history are needed", "error", err.Error())
+				unsure = true
+			}
+		}
+	}
+	w.metas = map[metaRecord]bool{}
+	x := &w.l.metaAt
+	x.Lock()
+	defer x.Unlock()
+	for name, f := range latest {
+		newest, ok := x.newest[name]
+		switch {
+		case ok && newest.id > w.last.lastID:
+		case f.meta.Deleted:
+			if values[name] || unsure {
+				w.metas[f.at] = true
+			}
+		case ok:
+			w.metas[f.at] = true
+		}
+	}
+	return nil
+}
+
+// write writes the merged segment under a temporary name, makes it durable and reads it back.
+func (w *rewriting) write() (*footer, error) {
+	l := w.l
+	first := &w.run[0].src.Load().file.foot
+	foot := &footer{firstID: first.firstID, lastID: w.last.lastID, before: first.before, after: w.last.after,
+		revision: w.last.revision, applied: w.last.applied}
+	for _, s := range w.run {
+		foot.generation = max(foot.generation, s.src.Load().file.foot.generation+1)
+	}
+	if err := w.create(foot); err != nil {
+		return nil, err
+	}
+	for i, s := range w.run {
+		if err := guard(func(a *access) error { return w.copy(a, i, s) }); err != nil {
+			return nil, w.unreadable(s, err)
+		}
+	}
+	if err := w.flush(); err != nil {
+		return nil, err
+	}
+	seg := w.out
+	if err := seg.writeTables(foot); err != nil {
+		return nil, w.wrap(err)
+	}
+	if err := l.syncFile(seg.file, seg.path); err != nil {
+		return nil, err
+	}
+	return foot, nil
+}
+
+func (w *rewriting) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("history: write %s: %w", w.out.path, err)
+}
+
+// unreadable returns err, which copying s met. A segment that is damaged is left as it is, so that it
+// does not keep others from being rewritten again and again.
+func (w *rewriting) unreadable(s *segment, err error) error {
+	if errors.Is(err, kv.ErrCorrupt) {
+		w.l.dead.Lock()
+		defer w.l.dead.Unlock()
+		s.damaged = true
+	}
+	return err
+}
+
+// create makes the file.
+func (w *rewriting) create(foot *footer) error {
+	l := w.l
+	temp := l.path(sealedName(foot.firstID, foot.lastID, foot.generation) + tempSuffix)
+	if err := l.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("history: %w", err)
+	}
+	file, err := l.o.FS.Create(temp)
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	// All of the space before anything is written: on a full disk the reserve is what there is.
+	if err := file.Preallocate(min(w.size, l.o.SegmentBytes)); vfs.CauseOf(err) == vfs.NoSpace {
+		_ = file.Close()
+		if err := l.o.FS.Remove(temp); err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		reserve, size, rerr := l.takeReserve(temp)
+		if rerr != nil {
+			return rerr
+		}
+		if reserve == nil || size < w.size {
+			if reserve != nil {
+				// It does not suffice: what there is is given back, to be made again.
+				_ = reserve.Close()
+				_ = l.o.FS.Remove(temp)
+				l.refillReserve()
+			}
+			return fmt.Errorf("history: allocate %s: %w: %w", temp, kv.ErrNoSpace, err)
+		}
+		file, w.reserved = reserve, true
+	} else if err != nil {
+		_ = file.Close()
+		_ = l.o.FS.Remove(temp)
+		return fmt.Errorf("history: allocate %s: %w", temp, err)
+	}
+	w.out = &openSegment{
+		head: header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: foot.firstID, salt: newSalt()},
+		path: temp, file: file, seg: &segment{id: foot.firstID}, end: headerSize,
+	}
+	if _, err = file.WriteAt(w.out.head.encode(), 0); err != nil {
+		return w.wrap(err)
+	}
+	w.out.bodySum = w.out.head.sum
+	w.batch = make([]byte, batchHeaderSize, mergedBatch+4096)
+	return nil
+}
+
+// copy copies what is kept of segment i of the run.
+func (w *rewriting) copy(a *access, i int, s *segment) error {
+	f := s.src.Load().file
+	if err := a.to(f); err != nil {
+		return err
+	}
+	// The dead records were found by the tables, and those that are not are found by them now.
+	if err := f.checkTables(); err != nil {
+		return err
+	}
+	dead := deadSet{bits: w.bits[i]}
+	metas := f.metas
+	end := f.foot.bodyEnd
+	for n := 0; n < f.table.len() || len(metas) > 0; {
+		off, meta := end, end
+		if n < f.table.len() {
+			off = f.table.offset(n)
+		}
+		if len(metas) > 0 {
+			meta = le.Uint32(metas)
+		}
+		if meta < off {
+			metas = metas[4:]
+			if w.metas[metaRecord{s, meta}] {
+				if err := w.add(f, -1, meta); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		n++
+		if dead.has(n - 1) {
+			if !w.keepTombs {
+				continue
+			}
+			// Is it a tombstone? The kind is looked at alone, what is left out may be damaged.
+			b, err := f.read(int64(off), recordHeaderSize, nil)
+			if err != nil {
+				return err
+			}
+			if kind(b[7]>>4) != kindTombstone {
+				continue
+			}
+			w.tombs = append(w.tombs, w.count)
+		}
+		if err := w.add(f, n-1, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds record i of f, which is at off, to the batch; -1 is a meta record.
+func (w *rewriting) add(f *sealed, i int, off uint32) error {
+	b, err := f.read(int64(off), recordHeaderSize, nil)
+	if err != nil {
+		return err
+	}
+	size := recordSize(b)
+	if len(w.batch) > batchHeaderSize && len(w.batch)+size > mergedBatch {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if b, err = f.read(int64(off), size, w.buf); err != nil {
+		return err
+	}
+	if f.data == nil {
+		w.buf = b
+	}
+	from := len(w.batch)
+	w.batch = append(w.batch, b...)
+	r, n, err := decodeRecord(w.batch[from:])
+	if err == nil && (n != size || !checkRecord(w.batch[from:])) {
+		err = errRecordSum
+	}
+	key := i >= 0
+	if err == nil && (key != (r.kind == kindPut || r.kind == kindTombstone) || key && !f.table.is(i, r.rev)) {
+		err = errRecordKind
+	}
+	if err != nil {
+		return corrupt(f.path, int64(off), "%v", err)
+	}
+	if key {
+		w.recs = append(w.recs, entry{r.rev.Main, uint32(r.rev.Sub), uint32(from)})
+		w.count++
+	} else {
+		w.locs = append(w.locs, uint32(from))
+	}
+	return nil
+}
+
+// flush writes the batch.
+func (w *rewriting) flush() error {
+	seg := w.out
+	if len(w.recs)+len(w.locs) == 0 {
+		return nil
+	}
+	n := int(align8(int64(len(w.batch))))
+	w.batch = append(w.batch, make([]byte, n-len(w.batch))...)
+	h := batchHeader{
+		length:   uint32(n),
+		prev:     seg.after,
+		records:  uint32(len(w.recs) + len(w.locs)),
+		synced:   headerSize,
+		applied:  w.last.applied,
+		revision: w.last.revision,
+	}
+	if int64(seg.end)+int64(n) > maxSegment {
+		return w.wrap(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(maxSegment)))
+	}
+	h.encode(w.batch, seg.head.sum)
+	if _, err := seg.file.WriteAt(w.batch, int64(seg.end)); err != nil {
+		return w.wrap(err)
+	}
+	for _, e := range w.recs {
+		rev := e.rev()
+		if seg.first == (kv.Rev{}) {
+			seg.first = rev
+		}
+		seg.last = rev
+		seg.mem.add(rev, seg.end+e.off)
+	}
+	for _, off := range w.locs {
+		seg.metas = append(seg.metas, seg.end+off)
+	}
+	seg.note(&h, w.batch)
+	w.batch, w.recs, w.locs = w.batch[:batchHeaderSize], w.recs[:0], w.locs[:0]
+	clear(w.batch)
+	if seg.end-w.synced >= mergedSync {
+		w.synced = seg.end
+		if err := w.l.syncFile(seg.file, seg.path); err != nil {
+			return err
+		}
+	}
+	return w.pace.wait(2 * n)
+}
+
+// replace puts the merged segment in place of those it was made of. Once it has its name it is the
+// one that counts.
+func (w *rewriting) replace(foot *footer) (*segment, error) {
+	l, seg := w.l, w.out
+	path := l.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	file, _, err := openSealed(seg.file, path)
+	if err == nil {
+		if err = file.check(w.pace.stop); err != nil {
+			file.release()
+		}
+	}
+	if err == nil {
+		if err = l.o.FS.Rename(seg.path, path); err != nil {
+			err = fmt.Errorf("history: %w", err)
+			file.release()
+		}
+	}
+	if err != nil {
+		_ = l.o.FS.Remove(seg.path)
+		return nil, err
+	}
+	if err := w.syncName(); err != nil {
+		file.release()
+		if final(err) {
+			err = l.fail(err) // nobody knows which of them a crash would leave
+		}
+		return nil, err
+	}
+	merged := seg.seg
+	merged.first, merged.last = foot.first, w.run[len(w.run)-1].last
+	merged.size.Store(foot.fileSize())
+	merged.src.Store(&source{file: file})
+	for _, old := range w.swap(merged) {
+		old.release()
+		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
+		// error means that the log is being closed: the next Open removes what is left.
+		_ = w.pace.wait(int(old.foot.fileSize()))
+		// The name may come back in a crash, or stay: the next Open removes it.
+		if err := l.o.FS.Remove(old.path); err != nil {
+			l.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
+		}
+	}
+	l.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.fileSize())
+	return merged, nil
+}
+
+// syncName makes the name of the merged segment durable. There is no way back from the rename, so a lack of
+// file descriptors or memory is waited for. Any other error is final, except the one that the log is being
+// closed: then the next Open finds the one name or the other.
+func (w *rewriting) syncName() error {
+	for {
+		err := w.l.syncDir()
+		if !kv.Shortage(err) {
+			return err
+		}
+		select {
+		case <-w.pace.stop.Done():
+			return fmt.Errorf("history: reclaim: %w", w.pace.stop.Err())
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// swap makes readers find in merged what they look for in the segments it was made of, and returns
+// the files of these.
+func (w *rewriting) swap(merged *segment) (old []*sealed) {
+	l := w.l
+	to := merged.src.Load().file
+	l.dead.Lock()
+	defer l.dead.Unlock()
+	var late []DeadRecord // what died meanwhile
+	for i, s := range w.run {
+		from := s.src.Load().file
+		old = append(old, from)
+		n := len(late)
+		err := guard(func(a *access) (err error) {
+			if err := a.to(from); err != nil {
+				return err
+			}
+			late, err = from.records(s.dead.since(w.bits[i]), late)
+			return err
+		})
+		if err != nil {
+			late = late[:n]
+			l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", from.path, "error", err.Error())
+		}
+		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
+		s.dead = deadSet{}
+		s.src.Store(&source{next: merged})
+	}
+	err := guard(func(a *access) error {
+		a.src, a.borrowed = to, true
+		for _, k := range w.tombs {
+			if err := merged.dead.markFile(to, k, true); err != nil {
+				return err
+			}
+		}
+		for _, r := range late {
+			k := to.table.find(r.Rev)
+			if k < 0 {
+				return corrupt(to.path, int64(to.foot.bodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
+			}
+			if err := merged.dead.markFile(to, k, r.Tombstone); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		merged.dead.unsure = true
+		l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", to.path, "error", err.Error())
+	}
+	l.metaAt.clean(to.foot.firstID, to.foot.lastID)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.mu.segs, w.run[0])
+	segs := append(slices.Clone(l.mu.segs[:i]), merged)
+	l.mu.segs = append(segs, l.mu.segs[i+len(w.run):]...)
+	return old
+}

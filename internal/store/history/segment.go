@@ -1,0 +1,342 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+// segment is a segment as readers see it, from the moment the first batch is written to it. Where
+// its records are read from changes: from memory to the sealed file, and later to the segment that
+// it was merged into.
+type segment struct {
+	id    uint64
+	first kv.Rev // of the first record; like last not set while the segment is open
+	last  kv.Rev // of the newest record in this segment or before it
+	size  atomic.Int64
+	src   atomic.Pointer[source]
+	// Guarded by Log.dead.
+	dead    deadSet
+	damaged bool // it cannot be rewritten
+}
+
+// source is exactly one of its fields.
+type source struct {
+	mem  *memory
+	file *sealed
+	next *segment
+}
+
+// home returns the segment that now holds what s held: s itself unless it was merged.
+func (s *segment) home() *segment {
+	for {
+		src := s.src.Load()
+		if src == nil || src.next == nil {
+			return s
+		}
+		s = src.next
+	}
+}
+
+// source returns where the records of s are now, among others if s was merged. By the time it is
+// used it may have been merged again: a file that cannot be acquired is asked for once more.
+func (s *segment) source() *source {
+	for {
+		src := s.src.Load()
+		if src.next == nil {
+			return src
+		}
+		s = src.next
+	}
+}
+
+// acquire returns the source of s, a file being held by a. Its error is ErrClosed.
+func (s *segment) acquire(a *access) (*source, error) {
+	for {
+		src := s.source()
+		if src.mem != nil || a.to(src.file) == nil {
+			return src, nil
+		}
+		if s.source() == src {
+			return nil, ErrClosed
+		}
+	}
+}
+
+// sealed is a sealed segment's file, open for reading. Readers hold a reference while they look at
+// it; the last one to let go unmaps and closes it.
+type sealed struct {
+	path    string
+	foot    footer
+	seed    uint32 // the header's checksum
+	tables  []byte // what table and metas are made of
+	table   fileTable
+	metas   []byte // offsets of the meta records, 4 bytes each
+	mapping vfs.Mapping
+	data    []byte   // the mapping's bytes; nil if there is no mapping, then file is read
+	file    vfs.File // nil if there is a mapping
+	refs    atomic.Int64
+}
+
+func segmentName(id uint64) string { return fmt.Sprintf("%016x.log", id) }
+
+func sealedName(first, last uint64, generation uint32) string {
+	return fmt.Sprintf("%016x-%016x-%08x.seg", first, last, generation)
+}
+
+// openSealed takes over file, whose path is path, and reads its footer. It checks everything but the
+// batches, and closes the file if it fails.
+func openSealed(file vfs.File, path string) (s *sealed, h header, err error) {
+	f := &sealed{path: path, file: file}
+	f.refs.Store(1)
+	if h, err = f.open(); err != nil {
+		f.release()
+		return nil, h, err
+	}
+	return f, h, nil
+}
+
+// open reads the ends of the file.
+func (s *sealed) open() (h header, err error) {
+	file, path := s.file, s.path
+	size, err := file.Size()
+	if err != nil {
+		return h, err
+	}
+	if size < headerSize+footerSize {
+		return h, corrupt(path, 0, "a sealed segment of %d bytes is cut", size)
+	}
+	if h, err = readHeader(file, path); err != nil {
+		return h, err
+	}
+	s.seed = h.sum
+	b := make([]byte, footerSize)
+	if err := readFull(file, path, b, size-footerSize); err != nil {
+		return h, err
+	}
+	if s.foot, err = decodeFooter(b, h.sum, size); err != nil {
+		return h, corrupt(path, size-footerSize, "%v", err)
+	}
+	if want := sealedName(s.foot.firstID, s.foot.lastID, s.foot.generation); want != filepath.Base(path) || h.id != s.foot.firstID {
+		return h, corrupt(path, 0, "the file is %s by its content", want)
+	}
+	if m, ok := file.(vfs.Mapper); ok {
+		// A file that cannot be mapped is read instead.
+		if mapping, err := m.Map(size); err == nil {
+			s.mapping, s.data, s.file = mapping, mapping.Bytes(), nil
+			if err := file.Close(); err != nil {
+				return h, err
+			}
+		}
+	}
+	return h, s.openTables()
+}
+
+func (s *sealed) openTables() (err error) {
+	from, n := int64(s.foot.bodyEnd), s.foot.tableSize()
+	var a access
+	a.begin()
+	defer func() { err = a.end(recover(), err) }()
+	a.src, a.borrowed = s, true
+	if s.data != nil {
+		s.tables = s.data[from : from+n]
+	} else {
+		s.tables = make([]byte, n)
+		if err := readFull(s.file, s.path, s.tables, from); err != nil {
+			return err
+		}
+	}
+	if err := s.checkTables(); err != nil {
+		return err
+	}
+	s.table, s.metas = s.foot.table(s.tables)
+	return nil
+}
+
+// readHeader reads the header of a segment and refuses what this program cannot read.
+func readHeader(file vfs.File, path string) (header, error) {
+	b := make([]byte, headerSize)
+	if err := readFull(file, path, b, 0); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return header{}, corrupt(path, 0, "the file is shorter than its header")
+		}
+		return header{}, err
+	}
+	h, err := decodeHeader(b)
+	if err != nil {
+		return header{}, corrupt(path, 0, "%v", err)
+	}
+	return h, checkVersion(h.version, path)
+}
+
+// readFull fills b from off; what a file is too short for is io.ErrUnexpectedEOF.
+func readFull(file vfs.File, path string, b []byte, off int64) error {
+	n, err := file.ReadAt(b, off)
+	switch {
+	case n == len(b):
+		return nil
+	case err == nil || err == io.EOF:
+		return fmt.Errorf("history: read %s at offset %d: %w", path, off+int64(n), io.ErrUnexpectedEOF)
+	default:
+		return fmt.Errorf("history: read %s at offset %d: %w", path, off, err)
+	}
+}
+
+// acquire takes a reference; false if the file is closed.
+func (s *sealed) acquire() bool {
+	for {
+		n := s.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// hold takes a reference beside one that the caller has.
+func (s *sealed) hold() { s.refs.Add(1) }
+
+// release gives a reference back. The error of closing the file is that of nobody's read.
+func (s *sealed) release() {
+	if s.refs.Add(-1) > 0 {
+		return
+	}
+	if s.mapping != nil {
+		_ = s.mapping.Close()
+	}
+	if s.file != nil {
+		_ = s.file.Close()
+	}
+}
+
+// read returns n bytes at off that lie in the body: those of the mapping, or scratch, grown if need
+// be, filled from the file.
+func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
+	if off < headerSize || off+int64(n) > int64(s.foot.bodyEnd) {
+		return nil, corrupt(s.path, off, "a record of %d bytes lies outside of the batches", n)
+	}
+	if s.data != nil {
+		return s.data[off : off+int64(n)], nil
+	}
+	if cap(scratch) < n {
+		scratch = make([]byte, n)
+	}
+	return scratch[:n], readFull(s.file, s.path, scratch[:n], off)
+}
+
+// get appends record i, which must be at rev, to dst.
+func (s *sealed) get(i int, rev kv.Rev, dst []byte) ([]byte, error) {
+	off := int64(s.table.offset(i))
+	if s.data == nil {
+		return s.getFile(off, rev, dst)
+	}
+	b, err := s.read(off, recordHeaderSize, nil)
+	if err != nil {
+		return dst, err
+	}
+	if b, err = s.read(off, recordSize(b), nil); err != nil {
+		return dst, err
+	}
+	// The whole record is copied and the copy checked, since the mapping may change under us.
+	n := len(dst)
+	dst = append(dst, b...)
+	head := dst[n : n+recordHeaderSize]
+	if recordSize(head) != len(b) || !checkRecord(dst[n:]) {
+		return dst[:n], corrupt(s.path, off, "%v", errRecordSum)
+	}
+	if headRev(head) != rev {
+		return dst[:n], corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
+	}
+	return append(dst[:n], dst[n+recordHeaderSize:]...), nil
+}
+
+func (s *sealed) getFile(off int64, rev kv.Rev, dst []byte) ([]byte, error) {
+	b, err := s.read(off, recordHeaderSize, nil)
+	if err != nil {
+		return dst, err
+	}
+	if b, err = s.read(off, recordSize(b), nil); err != nil {
+		return dst, err
+	}
+	r, size, err := decodeRecord(b)
+	if err == nil && !checkRecord(b[:size]) {
+		err = errRecordSum
+	}
+	if err != nil {
+		return dst, corrupt(s.path, off, "%v", err)
+	}
+	if r.rev != rev {
+		return dst, corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
+	}
+	return append(dst, r.data...), nil
+}
+
+// access is a stretch of reading mapped memory: begin, switch src as need be, end in a deferred
+// function with what recover returned there.
+type access struct {
+	src      *sealed // the reference held
+	borrowed bool    // src is not to be released
+	old      bool
+}
+
+func (a *access) begin() { a.old = debug.SetPanicOnFault(true) }
+
+// to makes s the source that is read, taking a reference and giving back the one before.
+func (a *access) to(s *sealed) error {
+	if a.src == s {
+		return nil
+	}
+	if !s.acquire() {
+		return ErrClosed
+	}
+	if a.src != nil {
+		a.src.release()
+	}
+	a.src = s
+	return nil
+}
+
+// end returns err, or the error that a fault of the mapping amounts to. Any other panic goes on.
+func (a *access) end(p any, err error) error {
+	debug.SetPanicOnFault(a.old)
+	src := a.src
+	if src != nil && !a.borrowed {
+		defer src.release()
+	}
+	a.src = nil
+	if p == nil {
+		return err
+	}
+	if f, ok := p.(interface {
+		runtime.Error
+		Addr() uintptr
+	}); ok && src != nil {
+		if off, ok := src.offsetOf(f.Addr()); ok {
+			return fmt.Errorf("history: read %s at offset %d: the disk did not deliver the page: %w", src.path, off, syscall.EIO)
+		}
+	}
+	panic(p)
+}
+
+// offsetOf returns the offset in the file of an address in the mapping.
+func (s *sealed) offsetOf(addr uintptr) (int64, bool) {
+	if len(s.data) == 0 {
+		return 0, false
+	}
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(s.data)))
+	if addr < base || addr-base >= uintptr(len(s.data)) {
+		return 0, false
+	}
+	return int64(addr - base), true
+}

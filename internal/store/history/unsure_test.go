@@ -1,0 +1,266 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+)
+
+// lose cuts a file that is mapped, so that its pages cannot be read, and returns what brings them back.
+func lose(t *testing.T, path string) (restore func()) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.Truncate(path, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// afterwards reclaims all that can be, and checks a log before and after a restart.
+func afterwards(t *testing.T, l *Log, m *model) {
+	t.Helper()
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if l.ReclaimStats().Rewrites == 0 {
+		t.Error("nothing was rewritten")
+	}
+	if err := verifyLeft(l, m); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(l.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyLeft(l, m); err != nil {
+		t.Error("opened again:", err)
+	}
+	// Now everything can be marked, and goes.
+	if err := l.Dead(m.dead()); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if err := verifyLeft(l, m); err != nil {
+		t.Error("marked again:", err)
+	}
+	gone := map[kv.Rev]bool{}
+	for _, d := range m.dead() {
+		gone[d.Rev] = true
+	}
+	v := l.View()
+	sc := v.Scan(kv.Rev{})
+	defer sc.Close()
+	for sc.Next() {
+		if gone[sc.Rev()] && v.segmentOf(sc.Rev()) != nil {
+			t.Errorf("the record at %v is still there", sc.Rev())
+			break
+		}
+	}
+	if err := errors.Join(sc.Err(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnmarked: records that cannot be marked, since the table of their segment cannot be read, stay, and
+// what deletes them stays too.
+func TestUnmarked(t *testing.T) {
+	o := testOptions(vfs.OS())
+	o.Dir = filepath.Join(t.TempDir(), "history")
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	dead := churn(t, l, m)
+	segs := l.segments()
+	failed := 0
+	for i, d := range dead {
+		restore := func() {}
+		if s := l.View().segmentOf(d.Rev); s == segs[2] && s.source().file != nil && s.home() == s {
+			restore = lose(t, s.source().file.path)
+		}
+		err := l.Dead(dead[i : i+1])
+		restore()
+		if err != nil {
+			failed++
+		}
+	}
+	if failed == 0 {
+		t.Fatal("everything was marked")
+	}
+	afterwards(t, l, m)
+}
+
+// TestUnmarkedInRewrite: a record dies while its segment is rewritten, and the old file cannot be read any
+// more when that is to be noted.
+func TestUnmarkedInRewrite(t *testing.T) {
+	var renamed atomic.Pointer[func()]
+	o := testOptions(faultfs.New(vfs.OS(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpRename && strings.Contains(name, sealedName(1, 1, 1)) {
+			if fn := renamed.Swap(nil); fn != nil {
+				(*fn)()
+			}
+		}
+		return faultfs.None
+	}))
+	o.Dir = filepath.Join(t.TempDir(), "history")
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	dead := churn(t, l, m)
+	first := l.segments()[0]
+	n := 0
+	for n < len(dead) && l.View().segmentOf(dead[n].Rev) == first {
+		n++
+	}
+	fn := func() {
+		if err := l.Dead(dead[1:n]); err != nil {
+			t.Error(err)
+		}
+		lose(t, l.path(sealedName(1, 1, 0)))
+	}
+	renamed.Store(&fn)
+	if err := l.Dead(dead[:1]); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	waitReclaimed(t, l)
+	if renamed.Load() != nil {
+		t.Fatal("the first segment was not rewritten alone")
+	}
+	if err := l.Dead(dead[n:]); err != nil {
+		t.Fatal(err)
+	}
+	afterwards(t, l, m)
+}
+
+// TestDamagedSegmentIsLeft: a segment that cannot be rewritten does not keep the others from it, and its
+// damage is the error of one wait.
+func TestDamagedSegmentIsLeft(t *testing.T) {
+	o := testOptions(memfs.New())
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	dead := churn(t, l, m)
+	f := l.segments()[3].source().file
+	for i := range f.table.len() {
+		f.data[int(f.table.offset(i))+recordHeaderSize] ^= 1 // all are damaged, the live ones too
+	}
+	// Not all of the damaged segment is dead.
+	var marked []DeadRecord
+	kept := false
+	for _, d := range dead {
+		if l.View().segmentOf(d.Rev) == l.segments()[3] && !kept {
+			kept = true
+			continue
+		}
+		marked = append(marked, d)
+	}
+	if err := l.Dead(marked); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	if err := l.WaitReclaimed(t.Context()); !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), f.path) {
+		t.Fatalf("waiting: %v", err)
+	}
+	l.tryAgain()
+	waitReclaimed(t, l)
+	if st := l.ReclaimStats(); st.Failures != 1 || st.Rewrites == 0 {
+		t.Errorf("%+v", st)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryAgain ends the pause after a rewrite that failed.
+func (l *Log) tryAgain() {
+	l.rec.Lock()
+	defer l.rec.Unlock()
+	l.rec.err = nil
+	l.rec.changed.Broadcast()
+}
+
+// TestMetaDeletionStays: while an older segment cannot be searched for the value of a meta record, its
+// deletion stays, and what comes after that segment is rewritten all the same.
+func TestMetaDeletionStays(t *testing.T) {
+	o := testOptions(memfs.New())
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	write := func(b batch) {
+		b.applied = Applied{1, m.batches[len(m.batches)-1].applied.Index + 1}
+		m.batches = append(m.batches, b)
+		if err := errors.Join(appendBatch(l, b), l.Commit(b.applied)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pad := func(n int) {
+		for range n {
+			write(batch{recs: []rec{{rev: kv.Rev{Main: m.last().Main + 1}, data: make([]byte, 200)}}})
+		}
+	}
+	name := Meta{Bucket: 2, Key: []byte("k"), Value: []byte("v")}
+	write(batch{metas: []Meta{name}})
+	pad(30)
+	name.Value, name.Deleted = nil, true
+	write(batch{metas: []Meta{name}})
+	last := m.last()
+	pad(30)
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	first := l.segments()[0].source().file
+	flip := func() {
+		for i := 0; i < len(first.metas); i += 4 {
+			first.data[le.Uint32(first.metas[i:])+recordHeaderSize] ^= 1
+		}
+	}
+	flip()
+	at := l.View().segmentOf(last)
+	if at == l.segments()[0] || l.View().segmentOf(kv.Rev{Main: last.Main + 1}) != at {
+		t.Fatal("the deletion is not in a later segment")
+	}
+	// All is dead next to the deletion, as far as it may be.
+	var dead []DeadRecord
+	for _, r := range m.recs() {
+		if l.View().segmentOf(r.rev) == at {
+			dead = append(dead, DeadRecord{Rev: r.rev})
+		}
+	}
+	if err := l.Dead(dead); err != nil {
+		t.Fatal(err)
+	}
+	l.Reclaim()
+	err := l.WaitReclaimed(t.Context())
+	for errors.Is(err, kv.ErrCorrupt) && l.ReclaimStats().Failures < 3 {
+		l.tryAgain()
+		err = l.WaitReclaimed(t.Context())
+	}
+	if err != nil || at.home() == at {
+		t.Fatalf("the segment of the deletion was not rewritten: %v, %+v", err, l.ReclaimStats())
+	}
+	flip()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(verifyMeta(l, m.meta()), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,234 @@
+package history
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+// View is an immutable state of a Log: the records of the batches that were committed when it was
+// taken. It is safe for concurrent use and needs no closing; it stays readable until the Log is
+// closed.
+type View struct {
+	segs  []*segment // those in front of the open one, oldest first
+	lasts []kv.Rev   // the last revision of each, at its end or before
+	tail  memory     // the open segment
+	pend  *memory    // the current batch; nil unless the view is the writer's
+
+	last    kv.Rev
+	applied Applied
+	open    *openSegment // whose bytes tail is
+	end     uint32       // where the last batch ends in it
+	// patient is set for the writer's view: what it reads is needed to go on.
+	patient bool
+}
+
+// readTries is how often the writer reads what it could not read for want of memory.
+const readTries = 50
+
+// again waits and says whether a read that failed for the try-th time is to be tried again.
+func (v *View) again(try int, err error) bool {
+	if !v.patient || try >= readTries || vfs.CauseOf(err) != vfs.Exhausted {
+		return false
+	}
+	time.Sleep(retryPause)
+	return true
+}
+
+// Last returns the main revision of the newest record, 0 if no record was ever written.
+func (v *View) Last() int64 { return v.last.Main }
+
+// LastRev returns the revision of the newest record. The sub revision is not known, and 0, if the
+// record itself was reclaimed.
+func (v *View) LastRev() kv.Rev { return v.last }
+
+// Applied returns the position of the newest batch.
+func (v *View) Applied() Applied { return v.applied }
+
+// Get appends the encoded record at rev to dst, which may be nil. ErrNotFound if there is none. The
+// bytes were checked against their checksum.
+func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
+	s := v.segmentOf(rev)
+	if s == nil {
+		return v.getMemory(rev, dst)
+	}
+	var a access
+	a.begin()
+	defer func() {
+		if err = a.end(recover(), err); err != nil {
+			out = dst
+		}
+	}()
+	out, err = s.get(&a, rev, dst)
+	for try := 1; err != nil && v.again(try, err); try++ {
+		out, err = s.get(&a, rev, dst)
+	}
+	return out, err
+}
+
+// GetMany appends the records at revs, in the order given, to out. On an error out holds the records
+// before the one that failed. Revisions that are near each other cost less.
+func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
+	return v.GetSome(revs, math.MaxInt, out)
+}
+
+// GetSome is GetMany that stops early, with at least one record more, when out.Buf has come to size
+// bytes.
+func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (err error) {
+	var a access
+	a.begin()
+	start := len(out.Buf)
+	defer func() {
+		if err = a.end(recover(), err); err != nil {
+			out.Buf = out.Buf[:start]
+		}
+	}()
+	for _, rev := range revs {
+		if s := v.segmentOf(rev); s != nil {
+			out.Buf, err = s.get(&a, rev, out.Buf)
+			for try := 1; err != nil && v.again(try, err); try++ {
+				out.Buf, err = s.get(&a, rev, out.Buf[:start])
+			}
+		} else {
+			out.Buf, err = v.getMemory(rev, out.Buf)
+		}
+		if err != nil {
+			return err
+		}
+		out.Close()
+		if start = len(out.Buf); start >= size {
+			break
+		}
+	}
+	return nil
+}
+
+// segmentOf returns the segment that holds the record at rev if there is one, nil for the open one.
+func (v *View) segmentOf(rev kv.Rev) *segment {
+	n := len(v.lasts)
+	if n == 0 || v.lasts[n-1].Less(rev) {
+		return nil
+	}
+	lo, hi := 0, n-1
+	for lo < hi {
+		mid := int(uint(lo+hi) / 2)
+		if v.lasts[mid].Less(rev) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return v.segs[lo]
+}
+
+// getMemory appends the record at rev of the open segment or the current batch. Memory needs no
+// checksum: it was filled by the writer, or by recovery, which checked it.
+func (v *View) getMemory(rev kv.Rev, dst []byte) ([]byte, error) {
+	m := &v.tail
+	i := m.find(rev)
+	if i < 0 && v.pend != nil {
+		m = v.pend
+		i = m.find(rev)
+	}
+	if i < 0 {
+		return dst, ErrNotFound
+	}
+	return append(dst, m.at(i)[recordHeaderSize:]...), nil
+}
+
+// get appends the record at rev to dst.
+func (s *segment) get(a *access, rev kv.Rev, dst []byte) ([]byte, error) {
+	src, err := s.acquire(a)
+	if err != nil {
+		return dst, err
+	}
+	if src.mem != nil {
+		if i := src.mem.find(rev); i >= 0 {
+			return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+		}
+		return dst, ErrNotFound
+	}
+	switch i, err := src.file.find(rev); {
+	case err != nil:
+		return dst, err
+	case i < 0:
+		return dst, ErrNotFound
+	default:
+		return src.file.get(i, rev, dst)
+	}
+}
+
+// spans returns the sources of the records at and above from, in order.
+func (v *View) spans(from kv.Rev) []span {
+	i := sort.Search(len(v.lasts), func(i int) bool { return !v.lasts[i].Less(from) })
+	spans := make([]span, 0, len(v.segs)-i+2)
+	for _, s := range v.segs[i:] {
+		if s.first != (kv.Rev{}) {
+			spans = append(spans, span{seg: s, from: from})
+		}
+	}
+	for _, m := range []*memory{&v.tail, v.pend} {
+		if m != nil && m.len() > 0 {
+			sp := span{mem: m, from: from}
+			if m == &v.tail && v.open != nil {
+				sp.open = v.open.seg
+			}
+			spans = append(spans, sp)
+		}
+	}
+	return spans
+}
+
+// Scan returns a Scanner over the records at and above from.
+func (v *View) Scan(from kv.Rev) *Scanner { return &Scanner{spans: v.spans(from)} }
+
+// Split cuts all records of the view into at most n contiguous parts of about the same number of
+// bytes, in order. The scanners may be used each in a goroutine of its own. A part may hold part of
+// a revision. The scanners hold the files they read, so they must be closed.
+func (v *View) Split(n int) []*Scanner {
+	var total int64
+	spans := v.spans(kv.Rev{})
+	for i := range spans {
+		total += spans[i].bytes(v)
+	}
+	target := total/int64(max(n, 1)) + 1
+	var parts []*Scanner
+	part, room := &Scanner{}, target
+	if err := take(spans); err != nil {
+		return []*Scanner{{err: err}}
+	}
+	defer letGo(spans)
+	for _, s := range spans {
+		if err := s.number(); err != nil {
+			part.err = err
+			break
+		}
+		records, bytes := s.limit-s.first, max(s.bytes(v), 1)
+		for at := s.first; at < s.limit; {
+			take := int((room*int64(records) + bytes - 1) / bytes)
+			if len(parts) == n-1 {
+				take = records
+			}
+			take = min(max(take, 1), s.limit-at)
+			cut := s
+			cut.first, cut.limit = at, at+take
+			if cut.src.file != nil {
+				cut.src.file.hold()
+			}
+			part.spans = append(part.spans, cut)
+			at += take
+			if room -= int64(take) * bytes / int64(records); room <= 0 && len(parts) < n-1 {
+				parts = append(parts, part)
+				part, room = &Scanner{}, target
+			}
+		}
+	}
+	if len(part.spans) > 0 || part.err != nil {
+		parts = append(parts, part)
+	}
+	return slices.Clip(parts)
+}

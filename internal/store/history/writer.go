@@ -1,0 +1,461 @@
+package history
+
+import (
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"sync/atomic"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+// chunkBytes is how large the pieces of memory are that records are appended to. A reference that
+// AppendKV returned keeps one of them from being freed.
+const chunkBytes = 512 << 10
+
+// growBytes is the size of a batch above which its buffer does not double any more when it grows.
+const growBytes = 64 << 20
+
+// writer is the state of the writer goroutine.
+type writer struct {
+	seg   *openSegment
+	segs  []*segment // those in front of seg; replaced, never changed, as Views share it
+	lasts []kv.Rev
+
+	// The current batch is buf[start:pos], its header not filled in yet. What lies in front of
+	// start is published and never written again; inSeg says that seg.mem already has a chunk whose
+	// continuation buf[start:] is.
+	buf        []byte
+	start, pos int
+	inSeg      bool
+	began      bool
+
+	pend    memory   // the records of the current batch, offsets counted from its start
+	pendLoc []uint32 // the meta records of the current batch, likewise
+	last    kv.Rev   // the newest record, the current batch included
+	applied Applied
+	metas   metaState
+	before  []Meta // what the meta records of the current batch replace, in their order
+	view    View   // what WriterView returns
+}
+
+// openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
+// under Log.mu, but for synced.
+type openSegment struct {
+	head  header
+	path  string
+	file  vfs.File
+	alloc int64 // the size of the file
+	seg   *segment
+
+	end           uint32 // where the next batch begins
+	mem           memory
+	metas         []uint32 // offsets of the meta records
+	batches       uint32
+	bodySum       uint32
+	before, after uint32 // as in footer
+	first, last   kv.Rev
+	bytes         int64 // of records
+	revision      int64
+	applied       Applied
+	// marked is set if the last batch says that everything before it was synced.
+	marked bool
+	dirty  int64 // used by recovery
+	// renamed says that the seal has given the file its name, and reopen that file was closed by a try
+	// to go over to it. They are guarded by Log.syncMu.
+	renamed, reopen bool
+
+	synced atomic.Uint32 // the file is durable up to here; written under Log.syncMu
+}
+
+// AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
+// with only key and mod revision. rev must be above that of every record before. The log copies
+// encoded; ref is that copy, immutable and valid as long as it is referenced.
+func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, err error) {
+	w := &l.w
+	if !w.last.Less(rev) || rev.Main <= 0 || rev.Sub < 0 || rev.Sub > 1<<31 {
+		return nil, fmt.Errorf("history: revision %d/%d cannot follow %d/%d", rev.Main, rev.Sub, w.last.Main, w.last.Sub)
+	}
+	k := kindPut
+	if tombstone {
+		k = kindTombstone
+	}
+	b, err := w.extend(len(encoded))
+	if err != nil {
+		return nil, err
+	}
+	copy(b[recordHeaderSize:], encoded)
+	putRecordHeader(b, k, rev)
+	w.pend.add(rev, uint32(w.pos-len(b)-w.start))
+	w.last = rev
+	return b[recordHeaderSize:], nil
+}
+
+// MaxRecordBytes is the most data that a record holds.
+const MaxRecordBytes = maxRecord
+
+// MaxBatchBytes is the most that a batch holds: the records with RecordOverhead bytes for each, and the
+// batch's own header.
+const MaxBatchBytes = maxSegment / 2
+
+// RecordOverhead is what a record takes in a batch on top of its data.
+const RecordOverhead = recordHeaderSize
+
+// MetaBytes returns the size of the data of a meta record.
+func MetaBytes(m *Meta) int { return metaSize(m) }
+
+// Pending returns the size of the current batch, 0 if it has no record.
+func (l *Log) Pending() int {
+	if !l.w.began {
+		return 0
+	}
+	return l.w.pos - l.w.start
+}
+
+// Mark is a place in the current batch.
+type Mark struct {
+	size    int
+	records int
+	metas   int
+	last    kv.Rev
+}
+
+// Mark returns the end of the current batch, for Rewind.
+func (l *Log) Mark() Mark {
+	w := &l.w
+	return Mark{size: l.Pending(), records: w.pend.len(), metas: len(w.pendLoc), last: w.last}
+}
+
+// Rewind takes the key-value records that were added since m out of the current batch. Meanwhile there
+// must have been no Commit and no AppendMeta. References that AppendKV returned for them are no longer
+// valid.
+func (l *Log) Rewind(m Mark) {
+	w := &l.w
+	if len(w.pendLoc) != m.metas {
+		panic("history: Rewind over a meta record")
+	}
+	// The padding of a batch consists of zeros.
+	clear(w.buf[w.start+m.size : w.pos])
+	w.pos, w.began = w.start+m.size, m.size > 0
+	w.pend.sparse = w.pend.sparse[:m.records]
+	w.last = m.last
+}
+
+// AppendMeta adds a meta record to the current batch. The log copies it.
+func (l *Log) AppendMeta(m Meta) error {
+	w := &l.w
+	if m.Deleted {
+		m.Value = nil
+	}
+	b, err := w.extend(metaSize(&m))
+	if err != nil {
+		return err
+	}
+	putMeta(b[recordHeaderSize:], &m)
+	k := kindMeta
+	if m.Deleted {
+		k = kindMetaDeletion
+	}
+	putRecordHeader(b, k, kv.Rev{})
+	w.pendLoc = append(w.pendLoc, uint32(w.pos-len(b)-w.start))
+	// The state outlives the chunk, so it gets its own copy.
+	m.Value = slices.Clone(m.Value)
+	w.before = append(w.before, w.metas.current(m.Bucket, m.Key))
+	w.metas.apply(m)
+	return nil
+}
+
+// extend makes the current batch longer by a record with n bytes of data, and returns the record.
+func (w *writer) extend(n int) ([]byte, error) {
+	if n > maxRecord {
+		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, maxRecord)
+	}
+	if int64(w.pos-w.start)+int64(n) > MaxBatchBytes {
+		return nil, fmt.Errorf("history: a batch of more than %d bytes", MaxBatchBytes)
+	}
+	n += recordHeaderSize
+	w.begin(n)
+	from := w.pos
+	w.pos += n
+	return w.buf[from:w.pos:w.pos], nil
+}
+
+// begin begins the batch if it has not begun, and sees that it has place for n more bytes and the
+// padding. References into the old buffer stay good when the batch moves to a new one.
+func (w *writer) begin(n int) {
+	if !w.began {
+		n += batchHeaderSize
+	}
+	if w.pos+n+8 > len(w.buf) {
+		batch := w.buf[w.start:w.pos]
+		need := len(batch) + n + 8
+		w.buf = make([]byte, max(chunkBytes, need+min(need, max(need/4, growBytes))))
+		w.pos = copy(w.buf, batch)
+		w.start = 0
+		w.inSeg = false
+	}
+	if !w.began {
+		w.began = true
+		w.pos = w.start + batchHeaderSize
+	}
+}
+
+// Commit ends the current batch, which may be empty: it is written to the file in one write as the
+// outcome of the raft log up to a, and then visible to readers. It does not sync. a must not be
+// below the position before.
+//
+// It may wait for the background to seal the segment before last and to allocate the next one. An
+// error that is a kv.Shortage means that the batch could not be written for want of space, file
+// descriptors or memory: it is still there and Commit may be called again. Every other error is final.
+func (l *Log) Commit(a Applied) error {
+	w := &l.w
+	if err := l.alive(); err != nil {
+		return err
+	}
+	if a.Index < w.applied.Index || a.Term < w.applied.Term {
+		return l.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
+	}
+	w.begin(0)
+	if err := l.place(align8(int64(w.pos - w.start))); err != nil {
+		return err
+	}
+	return l.write(a)
+}
+
+// write writes the current batch to the open segment, which has room for it, and publishes it.
+func (l *Log) write(a Applied) error {
+	w, seg := &l.w, l.w.seg
+	n := int(align8(int64(w.pos - w.start)))
+	b := w.buf[w.start : w.start+n]
+	h := batchHeader{
+		length:   uint32(n),
+		prev:     seg.after,
+		records:  uint32(w.pend.len() + len(w.pendLoc)),
+		synced:   seg.synced.Load(),
+		applied:  a,
+		revision: w.last.Main,
+	}
+	h.encode(b, seg.head.sum)
+	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
+		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.path, seg.end, err))
+		if kv.Shortage(err) {
+			return err // the next try writes to the same place
+		}
+		return l.fail(err)
+	}
+
+	if !w.inSeg {
+		seg.mem.chunks = append(seg.mem.chunks, chunk{start: seg.end, buf: w.buf[w.start:]})
+		w.inSeg = true
+	}
+	for _, e := range w.pend.sparse {
+		seg.mem.add(e.rev(), seg.end+e.off)
+	}
+	for _, off := range w.pendLoc {
+		seg.metas = append(seg.metas, seg.end+off)
+	}
+	if k := w.pend.sparse; len(k) > 0 {
+		if seg.first == (kv.Rev{}) {
+			seg.first = k[0].rev()
+		}
+		seg.last = w.last
+	}
+	seg.note(&h, b)
+	w.applied = a
+	w.start += n
+	l.appended.Add(int64(n))
+	metas := w.pendLoc
+	w.drop()
+	l.publish()
+	// Only now: what is in the index must be in what a Sync that follows makes durable.
+	for _, off := range metas {
+		r, _, err := decodeRecord(b[off:])
+		if err != nil {
+			return l.fail(corrupt(seg.path, int64(off), "%v", err))
+		}
+		m, err := decodeMeta(r)
+		if err != nil {
+			return l.fail(corrupt(seg.path, int64(off), "%v", err))
+		}
+		l.metaAt.note(seg.head.id, &m)
+	}
+	return nil
+}
+
+// drop empties the current batch. What it did to last and metas stays.
+func (w *writer) drop() {
+	w.pos, w.began = w.start, false
+	w.pend.sparse, w.pendLoc = reuse(w.pend.sparse), reuse(w.pendLoc)
+	clear(w.before)
+	w.before = reuse(w.before)
+}
+
+// note counts b, a batch behind the last one.
+func (s *openSegment) note(h *batchHeader, b []byte) {
+	s.marked = h.synced == s.end
+	s.end += h.length
+	s.batches++
+	s.bodySum = addSum(s.bodySum, b)
+	s.after = h.sum
+	s.bytes += int64(h.length) - batchHeaderSize
+	s.revision, s.applied = h.revision, h.applied
+}
+
+// addSum adds the checksum of b, a batch, to the checksum over those of a segment.
+func addSum(body uint32, b []byte) uint32 { return crc32.Update(body, castagnoli, b[:4]) }
+
+// reuse empties s, and lets go of it if it is large.
+func reuse[T any](s []T) []T {
+	if cap(s) > 1<<14 {
+		return nil
+	}
+	return s[:0]
+}
+
+func (l *Log) publish() {
+	w := &l.w
+	l.view.Store(&View{
+		segs:    w.segs,
+		lasts:   w.lasts,
+		tail:    w.seg.mem,
+		last:    w.last,
+		applied: w.applied,
+		open:    w.seg,
+		end:     w.seg.end,
+	})
+	l.left.Store(w.seg.alloc - int64(w.seg.end))
+}
+
+// WriterView returns a view that also shows the records of the current batch. It is the writer's
+// and valid until the next AppendKV, Commit or WriterView.
+func (l *Log) WriterView() *View {
+	w := &l.w
+	w.view = *l.view.Load()
+	w.view.patient = true
+	if w.pend.len() > 0 {
+		w.pend.chunks = append(w.pend.chunks[:0], chunk{buf: w.buf[w.start:w.pos]})
+		w.view.pend = &w.pend
+		w.view.last = w.last
+	}
+	return &w.view
+}
+
+// place sees that the open segment has room for the current batch, n bytes long.
+func (l *Log) place(n int64) error {
+	w := &l.w
+	if w.seg.batches > 0 && l.need(n) > min(l.o.SegmentBytes, w.seg.alloc) {
+		if err := l.roll(); err != nil {
+			return err
+		}
+	}
+	need := l.need(n)
+	if need > maxSegment {
+		return l.fail(fmt.Errorf("history: a batch of %d bytes is too large", n))
+	}
+	if need > w.seg.alloc {
+		// A batch that is larger than a segment.
+		if err := w.seg.file.Preallocate(need); err != nil {
+			if err = l.allocationFailed(w.seg.path, err); kv.Shortage(err) {
+				return err
+			}
+			return l.fail(err)
+		}
+		w.seg.alloc = need
+	}
+	return nil
+}
+
+// need returns the size of the open segment's file once a batch of n bytes was added, a mark (see
+// Close) was written and the segment was sealed.
+func (l *Log) need(n int64) int64 {
+	w := &l.w
+	tables := w.seg.mem.sizeWith(w.pend.sparse) + int64(4*(len(w.seg.metas)+len(w.pendLoc)))
+	return sealedSize(int64(w.seg.end)+n+batchHeaderSize, tables)
+}
+
+// roll makes the next segment the open one and leaves the old one to the sealer. Its errors are those of
+// Commit.
+func (l *Log) roll() error {
+	w, mu := &l.w, &l.mu
+	mu.Lock()
+	defer mu.Unlock()
+	for mu.sealing != nil && !kv.Shortage(mu.sealErr) && mu.sealTries < tries && mu.err == nil && !mu.closed {
+		mu.changed.Wait()
+	}
+	if mu.sealing != nil && mu.sealErr != nil {
+		return l.neededLocked(mu.sealErr)
+	}
+	for try := 0; mu.next == nil && try < tries && (try == 0 || !kv.Shortage(mu.allocErr)); try++ {
+		mu.allocate, mu.allocErr, mu.waited = true, nil, true
+		mu.changed.Broadcast()
+		for mu.next == nil && mu.allocErr == nil && mu.err == nil && !mu.closed {
+			mu.changed.Wait()
+		}
+	}
+	for mu.fitting && mu.err == nil && !mu.closed {
+		mu.changed.Wait()
+	}
+	if err := l.aliveLocked(); err != nil {
+		return err
+	}
+	if mu.next == nil {
+		return l.neededLocked(mu.allocErr)
+	}
+	old := w.seg
+	l.retire(old)
+	w.seg = mu.next
+	w.seg.before, w.seg.after = old.after, old.after
+	w.inSeg = false
+	mu.next, mu.waited = nil, false
+	mu.sealing = old
+	mu.allocate = true
+	mu.changed.Broadcast()
+	return nil
+}
+
+// retire puts a segment among those in front of the open one. It is still read from memory.
+func (l *Log) retire(s *openSegment) {
+	w := &l.w
+	last := s.last
+	if n := len(w.lasts); last == (kv.Rev{}) && n > 0 {
+		last = w.lasts[n-1]
+	}
+	s.seg.size.Store(int64(s.end))
+	s.seg.first, s.seg.last = s.first, last
+	s.seg.src.Store(&source{mem: &s.mem})
+	l.adopt(s.seg)
+}
+
+// adopt puts s behind the segments that are in front of the open one. What was merged since the last
+// time the writer takes over on this occasion.
+func (l *Log) adopt(s *segment) {
+	l.mu.segs = append(slices.Clip(l.mu.segs), s)
+	lasts := make([]kv.Rev, len(l.mu.segs))
+	for i, s := range l.mu.segs {
+		lasts[i] = s.last
+	}
+	l.w.segs, l.w.lasts = l.mu.segs, lasts
+}
+
+// neededLocked returns the error of a step that the log cannot go on without: one to wait for if it lacks a
+// resource, and otherwise the end of the log.
+func (l *Log) neededLocked(err error) error {
+	if dead := l.aliveLocked(); dead != nil {
+		return dead
+	}
+	if kv.Shortage(err) {
+		return err
+	}
+	return l.failLocked(err)
+}
+
+// allocationFailed returns the error of an allocation that failed with err. It ends the log only if that
+// is final; one for want of a resource is a kv.Shortage.
+func (l *Log) allocationFailed(path string, err error) error {
+	err = fmt.Errorf("history: allocate %s: %w", path, err)
+	if marked := vfs.MarkShortage(err); kv.Shortage(marked) || !final(err) {
+		return marked
+	}
+	return l.fail(err)
+}

@@ -1,0 +1,280 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/history"
+)
+
+// trimmer is the goroutine that drops from the index what a compaction has made needless, and tells
+// the log which records that are. It goes over the keys in slices and holds the store's lock for one
+// slice at a time.
+//
+// A record may be dropped once it is below the compact revision: what was written at the compact
+// revision itself can still be watched from there, so it stays until the next compaction.
+type trimmer struct {
+	// done is the compact revision that the index has been brought to.
+	done atomic.Int64
+	// thorough is set when all garbage is to go.
+	thorough atomic.Bool
+	// kick has one token when there may be something to do.
+	kick chan struct{}
+	quit chan struct{}
+	// cancel ends the hash under way, when quit is closed.
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		// advanced is closed and replaced when done has moved.
+		advanced chan struct{}
+		stopped  bool
+	}
+}
+
+// start starts the goroutine.
+func (t *trimmer) start(s *Store) {
+	t.kick = make(chan struct{}, 1)
+	t.quit = make(chan struct{})
+	t.mu.advanced = make(chan struct{})
+	t.done.Store(math.MinInt64)
+	opened := s.snap.Load().compact
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
+	t.wg.Go(func() {
+		t.advance(opened)
+		s.roll(false)
+		for {
+			select {
+			case <-t.quit:
+				return
+			case <-t.kick:
+			}
+			for to := s.snap.Load().compact; to > t.done.Load(); to = s.snap.Load().compact {
+				began := time.Now()
+				if !s.hashDue(ctx, to) || !s.hashes.wait(to, t.quit) {
+					return
+				}
+				if !s.trimAll(to) {
+					return
+				}
+				t.advance(to)
+				s.counts.trims.Observe(time.Since(began))
+				s.counts.lastTrimmed.Store(time.Now().Unix())
+				total, live := s.log.Size()
+				s.opts.Logger.Info("finished scheduled compaction", "compact-revision", to, "took", time.Since(began).String(),
+					"size", total, "size-in-use", live)
+			}
+			thorough := t.thorough.Swap(false)
+			s.roll(thorough)
+			if thorough {
+				s.log.Reclaim()
+			}
+		}
+	})
+}
+
+func (t *trimmer) stop() {
+	t.mu.Lock()
+	stopped := t.mu.stopped
+	t.mu.stopped = true
+	t.mu.Unlock()
+	if !stopped {
+		close(t.quit)
+		t.cancel()
+	}
+	t.wg.Wait()
+}
+
+// wake makes the trimmer look at the compact revision.
+func (t *trimmer) wake() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (t *trimmer) advance(to int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done.Store(to)
+	close(t.mu.advanced)
+	t.mu.advanced = make(chan struct{})
+}
+
+// WaitTrimmed returns when the index holds nothing any more that a committed compaction at rev has
+// made needless. Its errors are ctx's, and history.ErrClosed after Close.
+func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
+	for {
+		s.trim.mu.Lock()
+		advanced := s.trim.mu.advanced
+		s.trim.mu.Unlock()
+		if s.trim.done.Load() >= rev {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.trim.quit:
+			return history.ErrClosed
+		}
+	}
+}
+
+// trimAll goes over the whole index once. It returns false if it was told to stop.
+func (s *Store) trimAll(compact int64) bool {
+	s.dropBoundary(s.trim.done.Load())
+	p := s.newPace()
+	from := ""
+	for {
+		if !s.acquire() {
+			return false
+		}
+		began := time.Now()
+		next, more, dead := s.trimSlice(from, compact)
+		<-s.lock
+		s.counts.slices.Observe(time.Since(began))
+		s.counts.dropped.Add(uint64(len(dead)))
+		s.dead(dead)
+		if !more {
+			return true
+		}
+		p.pause()
+		from = next
+	}
+}
+
+// acquire takes the lock, unless the trimmer is told to stop.
+func (s *Store) acquire() bool {
+	select {
+	case <-s.trim.quit:
+		return false
+	case s.lock <- struct{}{}:
+		return true
+	}
+}
+
+// dead tells the log what it need not keep. What it cannot take note of costs space until the next
+// start, and so do deletions that come after it.
+func (s *Store) dead(recs []history.DeadRecord) {
+	if len(recs) == 0 {
+		return
+	}
+	if err := s.log.Dead(recs); err != nil {
+		s.opts.Logger.Warn("cannot note which records are dead", "error", err.Error())
+	}
+}
+
+// dropBoundary tells the log what was kept for those who watch from the last compact revision: the
+// deletions made at it, and what was replaced within it. The index has forgotten them.
+func (s *Store) dropBoundary(compact int64) {
+	if compact <= 0 {
+		return
+	}
+	newest := map[string]history.DeadRecord{}
+	var dead []history.DeadRecord
+	sc := s.snap.Load().hist.Scan(kv.Rev{Main: compact})
+	defer sc.Close()
+	for sc.Next() && sc.Rev().Main == compact {
+		var r record
+		if r.decode(sc.Data()) != nil {
+			break
+		}
+		if old, ok := newest[string(r.key)]; ok {
+			dead = append(dead, old)
+		}
+		newest[string(r.key)] = history.DeadRecord{Rev: sc.Rev(), Tombstone: sc.Tombstone()}
+	}
+	if err := sc.Err(); err != nil {
+		s.opts.Logger.Warn("cannot read what the last compaction kept", "revision", compact, "error", err.Error())
+		return
+	}
+	for _, r := range newest {
+		if r.Tombstone {
+			dead = append(dead, r)
+		}
+	}
+	s.dead(dead)
+}
+
+// roll lets the log begin a new segment if the open one is mostly dead, or with any set if something
+// in it is. Holding the lock is being the writer.
+func (s *Store) roll(any bool) {
+	for s.log.RollWanted(any) && s.log.WaitNext() && s.acquire() {
+		rolled, err, waits := false, error(nil), s.writer.open
+		if !waits {
+			rolled, err = s.log.Roll()
+		}
+		<-s.lock
+		if rolled || waits || err != nil {
+			return // an error has ended the life of the log, which the writer will find
+		}
+	}
+}
+
+// Reclaim asks for the space of everything that compaction has made needless, whether it is worth
+// the work or not, and returns.
+func (s *Store) Reclaim() {
+	s.trim.thorough.Store(true)
+	s.trim.wake()
+}
+
+// WaitReclaimed returns when a committed compaction at rev has been carried out and the space is
+// taken back, as far as it is worth it. Its errors are those of WaitTrimmed.
+func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
+	if err := s.WaitTrimmed(ctx, rev); err != nil {
+		return err
+	}
+	// That a rewrite failed is the log's to tell and to try again; the compaction stands.
+	if err := s.log.WaitReclaimed(ctx); ctx.Err() != nil || errors.Is(err, history.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// trimSlice goes over TrimKeys keys from one on. The caller holds the lock. What it removes from the tree
+// becomes what readers see at once, or with the batch that waits for room. dead are the records that
+// nobody needs any more.
+func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
+	tree := s.writer.tree
+	var gone []string
+	it := tree.View().Range(from, "")
+	for n := 0; it.Next(); n++ {
+		if n == s.opts.TrimKeys {
+			next, more = it.Key(), true
+			break
+		}
+		e := it.Value()
+		b := e.block.Load()
+		k := b.needless(compact)
+		for _, r := range b.recs[:k] {
+			if r.main < compact {
+				dead = append(dead, history.DeadRecord{Rev: r.rev(), Tombstone: r.tombstone()})
+			}
+		}
+		switch {
+		case k == int(b.n.Load()):
+			gone = append(gone, it.Key())
+		case k > 0:
+			e.block.Store(b.without(k, false))
+		}
+	}
+	for _, key := range gone {
+		tree.Delete(key)
+	}
+	if len(gone) > 0 && s.writer.open {
+		s.writer.stale = true // readers must not see the batch yet
+	} else if len(gone) > 0 {
+		snap := *s.snap.Load()
+		snap.tree = tree.Snapshot()
+		s.snap.Store(&snap)
+	}
+	return next, more, dead
+}

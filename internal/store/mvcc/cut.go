@@ -1,0 +1,92 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/history"
+)
+
+// Cut is the whole state as one commit left it, for a copy to be made of it: what is at the store's
+// place in the raft log, together. It is immutable, but what it holds below a compaction that comes
+// later goes away; see Records.
+type Cut struct {
+	// Applied is the position of the raft log that the state is the outcome of.
+	Applied history.Applied
+	// Revision and Compact are the newest and the compact revision, as of the Store.
+	Revision, Compact int64
+	// Meta are the meta records, in no order.
+	Meta []history.Meta
+
+	s    *Store
+	snap *snapshot
+	view *history.View
+}
+
+// Cut returns the state of the newest commit. The writer waits as long as it takes to copy a slice
+// header for each meta record. Errors: ctx's, and history.ErrClosed after Close.
+func (s *Store) Cut(ctx context.Context) (*Cut, error) {
+	select {
+	case s.lock <- struct{}{}:
+		defer func() { <-s.lock }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.trim.quit:
+		return nil, history.ErrClosed
+	}
+	s.cuts.RLock()
+	defer s.cuts.RUnlock()
+	select {
+	case <-s.trim.quit:
+		return nil, history.ErrClosed // the log may be closed at any time
+	default:
+	}
+	// Holding the lock is being the writer. A batch may be open that waits for room: it is not in the cut.
+	snap, view := s.snap.Load(), s.log.View()
+	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.CommittedMeta(), s: s, snap: snap, view: view}, nil
+}
+
+// Records returns a scanner over the records at and above a revision, which holds the files that it
+// reads and must be closed. It fails with a *kv.CompactedError if there was a compaction since the
+// cut: then records that belong to it may be gone, and another Cut is needed.
+func (c *Cut) Records(from int64) (*history.Scanner, error) {
+	sc, err := c.view.Hold(kv.Rev{Main: from})
+	if err != nil {
+		return nil, fmt.Errorf("mvcc: %w", err)
+	}
+	if now := c.s.CompactRevision(); now != c.Compact {
+		sc.Close()
+		return nil, &kv.CompactedError{CompactRevision: now}
+	}
+	return sc, nil
+}
+
+// CheckRecord says whether a record that comes from elsewhere is one that Open accepts.
+func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
+	var r record
+	switch err := r.decode(data); {
+	case err != nil:
+		return fmt.Errorf("%w at revision %d.%d", err, rev.Main, rev.Sub)
+	case rev.Main <= 0 || rev.Sub < 0 || rev.Sub > maxSub || r.mod != rev.Main:
+		return fmt.Errorf("mvcc: record of revision %d at %d.%d", r.mod, rev.Main, rev.Sub)
+	case !tombstone && (r.version <= 0 || r.create <= 0 || r.create > r.mod):
+		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.version, r.create, rev.Main, rev.Sub)
+	}
+	return nil
+}
+
+// CompactRecord returns the meta record of a compact revision.
+func CompactRecord(revision int64) history.Meta {
+	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(revision)}
+}
+
+// CompactRevision returns the compact revision that meta records tell, -1 for none.
+func CompactRevision(meta []history.Meta) (int64, error) {
+	for _, m := range meta {
+		if m.Bucket == MetaBucket && string(m.Key) == compactKey {
+			return decodeCompact(m.Value)
+		}
+	}
+	return -1, nil
+}

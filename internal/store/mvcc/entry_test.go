@@ -1,0 +1,175 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/history"
+)
+
+// TestEntry plays random lives of one key against the whole list of its changes, with compactions
+// in all three places where changes are dropped.
+func TestEntry(t *testing.T) {
+	g := gen{seed(t)}
+	type change struct {
+		rev             kv.Rev
+		create, version int64
+	}
+	for range 300 {
+		e := newEntry()
+		var all []change
+		var create, version, compact int64
+		compact = -1
+		for main := int64(2); main < 80; main += 1 + g.Int64N(3) {
+			for sub := range 1 + g.Int64N(3) {
+				rev := kv.Rev{Main: main, Sub: sub}
+				if version > 0 && g.IntN(5) == 0 {
+					create, version = 0, 0
+					e.append(newTombstone(rev))
+				} else {
+					if version++; version == 1 {
+						create = main
+					}
+					e.append(newRec(rev, version))
+				}
+				all = append(all, change{rev, create, version})
+			}
+			if g.IntN(6) == 0 {
+				compact = max(compact, main-g.Int64N(20))
+				if b := e.block.Load(); g.IntN(2) == 0 {
+					e.block.Store(b.without(b.needless(compact), false))
+				}
+			}
+			for at := max(compact, 0); at <= main+1; at++ {
+				var want change
+				for _, c := range all {
+					if c.rev.Main <= at {
+						want = c
+					}
+				}
+				s, ok := e.at(at)
+				if ok != (want.version > 0) || ok && s != state(want) {
+					t.Fatalf("at %d of %+v, compacted %d: got %+v %v, want %+v", at, all, compact, s, ok, want)
+				}
+			}
+		}
+	}
+}
+
+// TestEntryVersionOverflow: what the index cannot number any more it leaves to the record.
+func TestEntryVersionOverflow(t *testing.T) {
+	e := newEntry()
+	e.first.base = 7
+	for i := range int64(10) {
+		e.append(newRec(kv.Rev{Main: 100 + i}, verMax-5+i))
+		e.block.Load().base = 7 // of a generation whose beginning is long gone
+	}
+	for i := range int64(10) {
+		s, ok := e.at(100 + i)
+		want := int64(verMax) - 5 + i
+		if want >= verMax {
+			want = 0
+		}
+		if !ok || s.version != want || s.create != 7 {
+			t.Fatalf("change %d: %+v %v, want version %d", i, s, ok, want)
+		}
+	}
+}
+
+// TestVersionOverflow goes through the whole store: versions beyond the index's numbers are read
+// from the records, for ranges and for compares, and survive a rebuild.
+func TestVersionOverflow(t *testing.T) {
+	b := newBed(t, Options{}, 0)
+	w := b.Writer()
+	put := func() {
+		if _, err := w.Put(&kv.PutRequest{Key: []byte("k"), Value: []byte("v")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.commit(t)
+	}
+	put()
+	e, _ := b.snap.Load().tree.Get("k")
+	e.version = math.MaxUint32 - 2 // as if it had been put that often
+	for range 5 {
+		put()
+	}
+	check := func() {
+		t.Helper()
+		for _, r := range []*kv.RangeRequest{
+			{Key: []byte("k")}, {Key: []byte("k"), KeysOnly: true},
+			{Key: []byte("a"), End: []byte{0}, Sort: kv.SortByVersion, Order: kv.SortDescend},
+		} {
+			res, err := b.Range(context.Background(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kvs, err := plainKVs(res.KVs)
+			if err != nil || len(kvs) != 1 || kvs[0].Version != math.MaxUint32+3 || kvs[0].Create != 2 {
+				t.Fatalf("%+v: %+v %v", r, kvs, err)
+			}
+		}
+		txn := &kv.TxnRequest{Compare: []kv.Compare{{Key: []byte("k"), Target: kv.CompareVersion, Number: math.MaxUint32 + 3}}}
+		if res, err := b.ReadTxn(context.Background(), txn); err != nil || !res.Succeeded {
+			t.Fatalf("%+v %v", res, err)
+		}
+		if res, err := b.Writer().Txn(txn, nil); err != nil || !res.Succeeded {
+			t.Fatalf("%+v %v", res, err)
+		}
+		b.commit(t)
+	}
+	check()
+	b.reopen(t)
+	check()
+	b.close(t)
+}
+
+func TestOptionsValidate(t *testing.T) {
+	err := Options{TrimKeys: -1, Parallel: -1}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 2 {
+		t.Fatalf("two wrong fields: %v", err)
+	}
+	if _, err := Open(nil, Options{TrimKeys: -1}); err == nil {
+		t.Fatal("wrong options accepted")
+	}
+}
+
+func TestBadCompactRecord(t *testing.T) {
+	b := newBed(t, Options{}, 0)
+	if err := b.Writer().SetMeta(history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: []byte("x\xff")}); err != nil {
+		t.Fatal(err)
+	}
+	b.commit(t)
+	b.Store.Close()
+	if _, err := Open(b.log, Options{}); !errors.Is(err, kv.ErrCorrupt) {
+		t.Fatalf("a compact revision that is none: %v", err)
+	}
+	if err := b.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBadRecords(t *testing.T) {
+	good := record{key: []byte("k"), create: 2, mod: 2, version: 1}
+	noVersion := good
+	noVersion.version = 0
+	for i, enc := range [][]byte{[]byte("\xff"), noVersion.append(nil)} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			b := newBed(t, Options{}, 0)
+			if _, err := b.log.AppendKV(kv.Rev{Main: 2}, false, enc); err != nil {
+				t.Fatal(err)
+			}
+			b.commit(t)
+			b.Store.Close()
+			if _, err := Open(b.log, Options{}); !errors.Is(err, kv.ErrCorrupt) {
+				t.Fatalf("a record that is none: %v", err)
+			}
+			if err := b.log.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,297 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"vigil/internal/kv"
+)
+
+// finder answers one range request on one state.
+type finder struct {
+	v  *view
+	r  *kv.RangeRequest
+	at int64
+	plan
+	sc  *scratch
+	res *kv.RangeResult
+	out gather
+
+	// kept is the number of keys that the answer has so far, those in sc.hits included.
+	kept int64
+}
+
+const (
+	// batchKeys is how many keys are found before their records are read.
+	batchKeys = 512
+	// hitSize is the memory that a key takes while it waits to be sorted.
+	hitSize = 80
+)
+
+// find finds the keys in key order and counts them. Unless they have to be sorted it hands them on
+// in batches, so that the memory for a large answer is that of its records alone.
+func (f *finder) find(ctx context.Context) error {
+	v, sc := f.v, f.sc
+	from, to, single := bounds(f.r.Key, f.r.End)
+	if single {
+		if err := v.visited(1); err != nil {
+			return err
+		}
+		if e, ok := v.tree.Get(from); ok {
+			if s, ok := e.at(f.at); ok {
+				f.res.Count = 1
+				if !f.filter || !filtered(f.r, s) {
+					sc.hits = append(sc.hits, hit{from, s})
+				}
+			}
+		}
+		return f.answer(ctx)
+	}
+	stop := int64(f.plan.find)
+	if !f.sort {
+		stop-- // that there is one more is all that matters of it
+	}
+	current := f.at >= v.live
+	it := v.tree.Range(from, to)
+	for i := 0; it.Next(); i++ {
+		if err := alive(ctx, i); err != nil {
+			return err
+		}
+		if current && !it.Live() {
+			continue
+		}
+		s, ok := it.Value().at(f.at)
+		if !ok {
+			continue
+		}
+		if f.plan.find > 0 && f.res.Count == stop {
+			f.res.More = true
+			return f.rest(ctx, from, to, it.Key(), current)
+		}
+		f.res.Count++
+		if err := v.visited(1); err != nil {
+			return err
+		}
+		if f.filter && filtered(f.r, s) {
+			continue
+		}
+		if !f.sort && f.r.Limit > 0 && f.kept == f.r.Limit {
+			f.res.More = true // and the others are only counted
+			continue
+		}
+		sc.hits = append(sc.hits, hit{it.Key(), s})
+		f.kept++
+		if len(sc.hits) < batchKeys {
+			continue
+		}
+		if !f.sort {
+			if err := f.flush(ctx, from, to); err != nil {
+				return err
+			}
+		} else if len(sc.hits)%batchKeys == 0 {
+			if err := f.out.charge(batchKeys * hitSize); err != nil {
+				return err
+			}
+		}
+	}
+	return f.answer(ctx)
+}
+
+// answer completes the answer with the keys that were not handed on yet.
+func (f *finder) answer(ctx context.Context) error {
+	if f.sort {
+		return f.answerSorted(ctx)
+	}
+	return f.emit(ctx, f.sc.hits)
+}
+
+// rest ends a find that has come to its limit in front of a key that is there too.
+func (f *finder) rest(ctx context.Context, from, to, next string, current bool) error {
+	v := f.v
+	if !f.r.NoCount {
+		if current && v.w == nil {
+			v.s.pins.add(v)
+		}
+		n, ok := v.rank(from, to, f.at)
+		if !ok {
+			if n, ok = v.s.places.find(f.at, from, to); !ok {
+				left, err := v.visit(ctx, next, to, f.at)
+				if err != nil {
+					return err
+				}
+				n = f.res.Count + left
+			}
+			last := f.out.last
+			if k := len(f.sc.hits); k > 0 {
+				last = f.sc.hits[k-1].key
+			}
+			v.s.places.add(f.at, last, to, n-f.res.Count)
+		}
+		if err := v.counted(n, f.at); err != nil {
+			return err
+		}
+		f.res.Count = n
+	}
+	return f.answer(ctx)
+}
+
+// flush hands the keys found so far on.
+func (f *finder) flush(ctx context.Context, from, to string) error {
+	if f.out.full == 0 && f.v.loan != nil {
+		// How many keys there will be tells how much memory to ask for.
+		f.out.full = unknown
+		if n, ok := f.v.rank(from, to, f.at); ok && !f.filter {
+			if f.r.Limit > 0 {
+				n = min(n, f.r.Limit)
+			}
+			f.out.full = n
+		}
+	}
+	if err := f.emit(ctx, f.sc.hits); err != nil {
+		return err
+	}
+	clear(f.sc.hits)
+	f.sc.hits = f.sc.hits[:0]
+	return nil
+}
+
+// answerSorted sorts and cuts what was found, and reads the records.
+func (f *finder) answerSorted(ctx context.Context) error {
+	hits := f.sc.hits
+	if f.target == kv.SortByVersion {
+		if err := f.v.complete(hits); err != nil {
+			return err
+		}
+	}
+	if f.target == kv.SortByValue {
+		return f.answerByValue(ctx)
+	}
+	order(&hitSort{hits, f.target}, f.descend)
+	if f.r.Limit > 0 && int64(len(hits)) > f.r.Limit {
+		clear(hits[f.r.Limit:])
+		hits, f.res.More = hits[:f.r.Limit], true
+	}
+	f.out.full = int64(len(hits))
+	for len(hits) > 0 {
+		n := min(len(hits), batchKeys)
+		if err := f.emit(ctx, hits[:n]); err != nil {
+			return err
+		}
+		hits = hits[n:]
+	}
+	return nil
+}
+
+// emit appends the records of hits to the answer.
+func (f *finder) emit(ctx context.Context, hits []hit) error {
+	if len(hits) == 0 {
+		return nil
+	}
+	if f.out.full == 0 {
+		f.out.full = int64(len(hits))
+	}
+	f.out.last = hits[len(hits)-1].key
+	if keyOnly(f.r) {
+		return f.emitKeys(hits)
+	}
+	f.sc.revs = f.sc.revs[:0]
+	for i := range hits {
+		f.sc.revs = append(f.sc.revs, hits[i].rev)
+	}
+	return f.out.fetch(ctx, f.v.records(), f.sc.revs)
+}
+
+// keyOnlySize is what a record without value and lease usually takes beside its key.
+const keyOnlySize = 20
+
+// emitKeys appends records that only have what the index knows.
+func (f *finder) emitKeys(hits []hit) error {
+	if err := f.v.complete(hits); err != nil {
+		return err
+	}
+	size := 0
+	for i := range hits {
+		size += len(hits[i].key) + keyOnlySize
+	}
+	to, err := f.out.buffer(len(hits), size)
+	if err != nil {
+		return err
+	}
+	for i := range hits {
+		h := &hits[i]
+		rec := record{key: raw(h.key), create: h.create, mod: h.rev.Main, version: h.version}
+		to.Buf = rec.append(to.Buf)
+		to.Close()
+	}
+	return f.out.take()
+}
+
+// answerByValue reads all records to sort by value, and then keeps those that the limit leaves.
+func (f *finder) answerByValue(ctx context.Context) error {
+	var all kv.Records
+	for revs := hitRevs(f.sc); len(revs) > 0; {
+		n, was := all.Len(), len(all.Buf)
+		all.Buf = slices.Grow(all.Buf, tempSize)
+		if err := f.v.records().GetSome(revs, len(all.Buf)+tempSize, &all); err != nil {
+			return fmt.Errorf("mvcc: reading %d records: %w", len(revs), err)
+		}
+		revs = revs[all.Len()-n:]
+		// The list is kept twice while it grows.
+		if err := f.out.charge(2 * (len(all.Buf) - was)); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	recs := make([]record, all.Len())
+	for i := range recs {
+		if err := recs[i].decode(all.At(i)); err != nil {
+			rev := f.sc.revs[i]
+			return fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
+		}
+	}
+	order(valueSort(recs), f.descend)
+	if f.r.Limit > 0 && int64(len(recs)) > f.r.Limit {
+		recs = recs[:f.r.Limit]
+		f.res.More = true
+	}
+	f.out.full = int64(len(recs))
+	for len(recs) > 0 {
+		n, size := 0, 0
+		for n < len(recs) && (n == 0 || size < tempSize) {
+			if f.r.KeysOnly {
+				recs[n].value = nil
+			}
+			size += len(recs[n].key) + len(recs[n].value) + keyOnlySize
+			n++
+		}
+		to, err := f.out.buffer(n, size)
+		if err != nil {
+			return err
+		}
+		for i := range recs[:n] {
+			to.Buf = recs[i].append(to.Buf)
+			to.Close()
+		}
+		f.out.last = string(recs[n-1].key)
+		if err := f.out.take(); err != nil {
+			return err
+		}
+		recs = recs[n:]
+	}
+	return nil
+}
+
+func hitRevs(sc *scratch) []kv.Rev {
+	sc.revs = sc.revs[:0]
+	for i := range sc.hits {
+		sc.revs = append(sc.revs, sc.hits[i].rev)
+	}
+	return sc.revs
+}
+
+// frameSize returns how many bytes the head of a framed record of n bytes takes.
+func frameSize(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 }

@@ -1,0 +1,288 @@
+package mvcc
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/history"
+	"vigil/internal/store/ration"
+)
+
+// loan is the memory of one read that may take it from a budget.
+type loan struct {
+	budget *ration.Budget
+	ctx    context.Context // names the holders
+	lease  *ration.Lease   // nil until it is needed
+	done   bool
+}
+
+// begin begins a read of what readers see now.
+func (sc *scratch) begin(ctx context.Context, s *Store) *view {
+	sc.view = s.read()
+	if s.opts.Ranges != nil {
+		sc.loan.budget, sc.loan.ctx = s.opts.Ranges, ctx
+		sc.view.loan = &sc.loan
+	}
+	return &sc.view
+}
+
+// again reports whether a read that ended with err is to begin again, on a state of that moment: one
+// that was overtaken at once, one without memory for its result when there is some. It holds nothing
+// of the state it read meanwhile, for that keeps memory alive too.
+func (sc *scratch) again(ctx context.Context, err error) (bool, error) {
+	lease := sc.loan.lease
+	switch err {
+	case errAgain:
+		if lease != nil {
+			lease.Drop()
+		}
+		err = ctx.Err()
+	case ration.ErrFull:
+		sc.view = view{}
+		sc.reset()
+		err = lease.Wait(ctx)
+	case nil:
+		if lease != nil {
+			lease.Settle()
+		}
+		sc.loan.done = true
+		return false, nil
+	default:
+		return false, err
+	}
+	return err == nil, err
+}
+
+// end gives back the memory of a read that failed.
+func (l *loan) end() {
+	if l.lease != nil && !l.done {
+		l.lease.Drop()
+		l.lease.Abandon()
+	}
+}
+
+const (
+	// shortSize is the size in bytes up to which records stay in one buffer.
+	shortSize = 32 << 10
+	// tempSize is how many bytes of records are read before they are copied into pieces.
+	tempSize = 64 << 10
+	// maxResult is the largest answer that a client can be sent, in bytes.
+	maxResult = math.MaxInt32
+	// unknown is no number of keys.
+	unknown = -1
+	// frameTag is the tag of field 2, in which a response has its records.
+	frameTag = 2<<3 | 2
+)
+
+// gather collects the records of an answer: a few in one buffer, many in pieces if the read has a
+// loan. Records are read into kvs or temp and, if there are pieces, copied on from there while they
+// are in the processor's cache.
+type gather struct {
+	loan *loan
+	kvs  *kv.Records
+	temp *kv.Records
+	long *kv.LongRecords // nil while everything is in kvs
+	room []byte          // what is left of the last piece
+
+	// full is the number of keys that the answer will have, unknown if that is not known; 0 means
+	// that nobody has asked yet.
+	full int64
+	last string // the last key
+
+	// meter, if set, limits the answer; counted is how much of kvs it knows.
+	meter   *meter
+	counted int
+}
+
+func (g *gather) init(l *loan, kvs *kv.Records, sc *scratch) {
+	g.loan, g.kvs, g.temp = l, kvs, &sc.recs
+}
+
+// fetch appends the records at revs, which are in the order of the answer.
+func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) error {
+	for len(revs) > 0 {
+		to, size := g.kvs, tempSize
+		if g.long != nil {
+			to = g.temp
+			to.Buf, to.Ends = to.Buf[:0], to.Ends[:0]
+		} else {
+			if to.Ends == nil {
+				to.Ends = make([]int, 0, len(revs))
+			}
+			size += len(to.Buf)
+			if g.loan != nil {
+				size = shortSize
+			}
+		}
+		n, was := len(revs), to.Len()
+		if was == 0 && n > 8 && g.long == nil {
+			// A few tell how much room the others will take.
+			n = 4
+		}
+		if err := hist.GetSome(revs[:n], size, to); err != nil {
+			return fmt.Errorf("mvcc: reading %d records: %w", len(revs), err)
+		}
+		revs = revs[to.Len()-was:]
+		if err := g.take(); err != nil {
+			return err
+		}
+		if len(revs) == 0 {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if g.long == nil {
+			// The first records may be no picture of the others: never more than twice what is there.
+			to.Buf = slices.Grow(to.Buf, min(len(revs)*len(to.Buf)/to.Len()*9/8, len(to.Buf)))
+		}
+	}
+	return nil
+}
+
+// buffer returns the list to which n records of about size bytes in all may be appended; take must
+// follow.
+func (g *gather) buffer(n, size int) (*kv.Records, error) {
+	if g.long == nil && g.loan != nil && len(g.kvs.Buf)+size > shortSize {
+		if err := g.lengthen(); err != nil {
+			return nil, err
+		}
+	}
+	to := g.kvs
+	if g.long != nil {
+		to = g.temp
+		to.Buf, to.Ends = to.Buf[:0], to.Ends[:0]
+	}
+	to.Buf, to.Ends = slices.Grow(to.Buf, size), slices.Grow(to.Ends, n)
+	return to, nil
+}
+
+// take takes up what was appended to the list in use.
+func (g *gather) take() error {
+	if g.meter != nil {
+		n := len(g.kvs.Buf) - g.counted
+		g.counted = len(g.kvs.Buf)
+		if err := g.meter.read(int64(n)); err != nil {
+			return err
+		}
+	}
+	if g.long != nil {
+		return g.frame(g.temp)
+	}
+	if g.loan == nil || len(g.kvs.Buf) < shortSize && g.expect(len(g.kvs.Buf), len(g.kvs.Ends)) < shortSize {
+		return nil
+	}
+	return g.lengthen()
+}
+
+// expect returns the probable size of an answer of which the first n records take size bytes, 0 if
+// nothing is known.
+func (g *gather) expect(size, n int) int64 {
+	if n == 0 || g.full < int64(n) {
+		return 0
+	}
+	return int64(float64(size) / float64(n) * float64(g.full))
+}
+
+// lengthen begins to use pieces.
+func (g *gather) lengthen() error {
+	if g.loan.lease == nil {
+		g.loan.lease = g.loan.budget.Lease(g.loan.ctx)
+	}
+	g.long = &kv.LongRecords{Lender: g.loan.lease}
+	if g.kvs.Len() == 0 {
+		return nil
+	}
+	return g.frame(g.kvs)
+}
+
+// frame moves records into pieces.
+func (g *gather) frame(recs *kv.Records) error {
+	var head [1 + binary.MaxVarintLen64]byte
+	head[0] = frameTag
+	from := 0
+	for _, to := range recs.Ends {
+		b := recs.Buf[from:to]
+		from = to
+		g.long.N++
+		if size := frameSize(len(b)) + len(b); size <= len(g.room) {
+			g.room[0] = frameTag
+			n := 1 + binary.PutUvarint(g.room[1:], uint64(len(b)))
+			copy(g.room[n:], b)
+			g.room = g.room[size:]
+			g.long.Bytes += size
+			continue
+		}
+		if err := g.write(binary.AppendUvarint(head[:1], uint64(len(b)))); err != nil {
+			return err
+		}
+		if err := g.write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write appends bytes to the pieces.
+func (g *gather) write(b []byte) error {
+	g.long.Bytes += len(b)
+	for len(b) > 0 {
+		if len(g.room) == 0 {
+			if err := g.piece(); err != nil {
+				return err
+			}
+		}
+		n := copy(g.room, b)
+		b, g.room = b[n:], g.room[n:]
+	}
+	return nil
+}
+
+// piece begins another piece.
+func (g *gather) piece() error {
+	if g.long.Bytes > maxResult {
+		return &kv.TooLargeError{Size: int64(g.long.Bytes), Limit: maxResult}
+	}
+	expect := g.expect(g.long.Bytes, g.long.N)
+	if expect > 0 {
+		expect += expect/16 + ration.PieceSize
+	}
+	p, err := g.loan.lease.Piece(expect)
+	if err != nil {
+		return err
+	}
+	g.long.Pieces = append(g.long.Pieces, p)
+	g.room = *p
+	return nil
+}
+
+// charge counts memory that is needed while the answer is made.
+func (g *gather) charge(n int) error {
+	if g.meter != nil {
+		return g.meter.read(int64(n))
+	}
+	if g.loan == nil {
+		return nil
+	}
+	if g.loan.lease == nil {
+		g.loan.lease = g.loan.budget.Lease(g.loan.ctx)
+	}
+	return g.loan.lease.Charge(int64(n), 0)
+}
+
+// finish completes the answer's list.
+func (g *gather) finish() {
+	if g.long == nil {
+		return
+	}
+	if n := len(g.long.Pieces); n > 0 {
+		p := g.long.Pieces[n-1]
+		*p = (*p)[:len(*p)-len(g.room)]
+	}
+	g.long.Last = g.last
+	*g.kvs = kv.Records{Long: g.long}
+}

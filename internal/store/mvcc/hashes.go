@@ -1,0 +1,170 @@
+package mvcc
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+
+	"vigil/internal/kv"
+)
+
+// hashesKept is how many hashes of compactions are remembered, as in etcd.
+const hashesKept = 10
+
+// compaction is one that was committed: at rev, the one before it at prev.
+type compaction struct{ prev, rev int64 }
+
+// hashes are the hashes that compactions leave behind, and what keeps the trimmer from taking away
+// what a hash under way needs.
+type hashes struct {
+	// slot holds a token while HashKV computes: a second one would only take the first one's time.
+	slot chan struct{}
+	// states is hashStates, or what a test has set.
+	states int
+
+	mu struct {
+		sync.Mutex
+		// known are the hashes of the newest compactions, by revision.
+		known []kv.HashResult
+		// due are the compactions whose hash is still to be computed, oldest first.
+		due []compaction
+		// held is the compact revision of the state that HashKV is at, or free.
+		held int64
+		// changed is closed and replaced when due or held has changed.
+		changed chan struct{}
+	}
+}
+
+// free is above every compact revision.
+const free = math.MaxInt64
+
+func (h *hashes) init() {
+	h.slot = make(chan struct{}, 1)
+	h.states = hashStates
+	h.mu.held = free
+	h.mu.changed = make(chan struct{})
+}
+
+func (h *hashes) notifyLocked() {
+	close(h.mu.changed)
+	h.mu.changed = make(chan struct{})
+}
+
+// CompactionHashes returns the hashes that compactions have left and that are remembered, oldest first:
+// those that HashKV answers at once. It asks for none that is still due.
+func (s *Store) CompactionHashes() []kv.HashResult {
+	s.hashes.mu.Lock()
+	defer s.hashes.mu.Unlock()
+	return slices.Clone(s.hashes.mu.known)
+}
+
+// find returns the hash that the compaction at a revision left behind; or, if it is still due, a
+// channel that is closed when something has changed.
+func (h *hashes) find(revision int64) (res kv.HashResult, due <-chan struct{}, found bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, res := range h.mu.known {
+		if res.HashRevision == revision {
+			return res, nil, true
+		}
+	}
+	for _, c := range h.mu.due {
+		if c.rev == revision {
+			return res, h.mu.changed, false
+		}
+	}
+	return res, nil, false
+}
+
+// hold returns the newest snapshot and keeps the trimmer from going beyond its compact revision
+// until release. The caller has the slot.
+func (h *hashes) hold(s *Store) *snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	snap := s.snap.Load()
+	h.mu.held = snap.compact
+	return snap
+}
+
+func (h *hashes) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.held = free
+	h.notifyLocked()
+}
+
+// add makes the hashes of compactions due. It is called before they are readable, so that the
+// trimmer cannot begin with one without finding it here.
+func (h *hashes) add(list []compaction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.due = append(h.mu.due, list...)
+	if n := len(h.mu.due) - hashesKept; n > 0 {
+		// Their hashes would be forgotten at once.
+		h.mu.due = slices.Delete(h.mu.due, 0, n)
+		h.notifyLocked()
+	}
+}
+
+// next returns the oldest compaction at or below a revision whose hash is due.
+func (h *hashes) next(to int64) (compaction, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.mu.due) == 0 || h.mu.due[0].rev > to {
+		return compaction{}, false
+	}
+	return h.mu.due[0], true
+}
+
+// done takes a compaction out of those that are due, and keeps its hash if there is one.
+func (h *hashes) done(c compaction, res *kv.HashResult) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.due = slices.DeleteFunc(h.mu.due, func(d compaction) bool { return d == c })
+	if res != nil {
+		h.mu.known = append(h.mu.known, *res)
+		h.mu.known = slices.Delete(h.mu.known, 0, max(len(h.mu.known)-hashesKept, 0))
+	}
+	h.notifyLocked()
+}
+
+// wait returns when no hash under way needs what a compaction at a revision makes needless. It
+// returns false if quit was closed before.
+func (h *hashes) wait(to int64, quit <-chan struct{}) bool {
+	for {
+		h.mu.Lock()
+		held, changed := h.mu.held, h.mu.changed
+		h.mu.Unlock()
+		if held >= to {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-quit:
+			return false
+		}
+	}
+}
+
+// hashDue computes the hashes of the compactions up to a revision that are due. It runs before
+// anything is trimmed for them. It returns false if ctx ended.
+func (s *Store) hashDue(ctx context.Context, to int64) bool {
+	for {
+		c, ok := s.hashes.next(to)
+		if !ok {
+			return true
+		}
+		h := hashing{pace: s.newPace(), snap: s.snap.Load(), lower: c.prev, at: c.rev, compacting: true, limit: s.hashes.states}
+		sum, err := h.run(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
+			s.opts.Logger.Warn("no hash for a compaction", "compact-revision", c.rev, "error", err)
+			s.hashes.done(c, nil)
+		default:
+			s.hashes.done(c, &kv.HashResult{Hash: sum, HashRevision: c.rev, CompactRevision: c.prev})
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package mvcc
+
+import (
+	"errors"
+	"fmt"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/history"
+)
+
+// Limits bound what one write request may do. They decide the outcome of requests, so they must be equal
+// on all members: programs use the default, tests may set others.
+type Limits struct {
+	// RecordBytes bounds a record: a key with its value, or a meta record. Default 256 MiB less 1 byte,
+	// which is what history holds.
+	RecordBytes int
+	// ChangeBytes bounds the records of one revision, and the meta records of one request. Default
+	// 512 MiB.
+	ChangeBytes int64
+	// ResultBytes bounds what the ranges of a transaction read, and the previous pairs that a request
+	// asks for. Default 256 MiB.
+	ResultBytes int64
+	// VisitedKeys bounds the keys that the ranges and compares of a transaction visit. Default 1,048,576.
+	VisitedKeys int64
+}
+
+// The default limits.
+const (
+	MaxRecordBytes = history.MaxRecordBytes
+	MaxChangeBytes = 512 << 20
+	MaxResultBytes = 256 << 20
+	MaxVisitedKeys = 1 << 20
+)
+
+func (l Limits) withDefaults() Limits {
+	if l.RecordBytes == 0 {
+		l.RecordBytes = MaxRecordBytes
+	}
+	if l.ChangeBytes == 0 {
+		l.ChangeBytes = MaxChangeBytes
+	}
+	if l.ResultBytes == 0 {
+		l.ResultBytes = MaxResultBytes
+	}
+	if l.VisitedKeys == 0 {
+		l.VisitedKeys = MaxVisitedKeys
+	}
+	return l
+}
+
+func (l Limits) validate() error {
+	if l.RecordBytes < 0 || l.RecordBytes > MaxRecordBytes || l.ChangeBytes < 0 || l.ChangeBytes > MaxChangeBytes ||
+		l.ResultBytes < 0 || l.VisitedKeys < 0 {
+		return fmt.Errorf("mvcc: Limits %+v: RecordBytes is at most %d, ChangeBytes at most %d, none is negative", l, MaxRecordBytes, MaxChangeBytes)
+	}
+	return nil
+}
+
+// meter adds up what the request under way does.
+type meter struct {
+	limits  Limits
+	written int64
+	result  int64
+	visited int64
+	// rough is set while the results of ranges are estimated and not read. What is refused then is run
+	// again and read.
+	rough bool
+}
+
+// errRough: an estimate has exceeded a limit; the true number may not.
+var errRough = errors.New("mvcc: estimate above a limit")
+
+func (m *meter) reset() { *m = meter{limits: m.limits} }
+
+// record checks the size of the data of one record.
+func (m *meter) record(size int) error {
+	if size <= m.limits.RecordBytes {
+		return nil
+	}
+	return &kv.LimitError{What: "bytes of a key with its value, or of a record of the cluster", Limit: int64(m.limits.RecordBytes), Advice: "store less in it"}
+}
+
+// change checks that n bytes more of records may be written.
+func (m *meter) change(n int64) error {
+	if n <= m.limits.ChangeBytes-m.written {
+		return nil
+	}
+	return &kv.LimitError{What: "bytes that one request writes, with a record for each deleted key and a copy of each value that is kept", Limit: m.limits.ChangeBytes, Advice: "split the request"}
+}
+
+// write counts a record, which must be checked before.
+func (m *meter) write(size int) { m.written += int64(size) + history.RecordOverhead }
+
+// read counts bytes of results.
+func (m *meter) read(n int64) error {
+	m.result += n
+	if m.result <= m.limits.ResultBytes {
+		return nil
+	}
+	if m.rough {
+		return errRough
+	}
+	return &kv.LimitError{What: "bytes that one write request reads", Limit: m.limits.ResultBytes, Advice: "read less in it, or read outside of it"}
+}
+
+// visit counts visited keys. Only keys that exist at the revision of the read count: when the index
+// drops others differs between members.
+func (m *meter) visit(n int64) error {
+	m.visited += n
+	if m.visited <= m.limits.VisitedKeys {
+		return nil
+	}
+	if m.rough {
+		return errRough
+	}
+	return &kv.LimitError{What: "keys that the ranges and compares of one write transaction visit", Limit: m.limits.VisitedKeys, Advice: "read fewer keys in it, or read outside of it"}
+}
+
+// refused reports whether an error is of a limit, so that the request is taken back.
+func refused(err error) bool {
+	var limit *kv.LimitError
+	return errors.As(err, &limit)
+}

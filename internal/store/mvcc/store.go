@@ -1,0 +1,322 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"vigil/internal/kv"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/keytree"
+	"vigil/internal/store/ration"
+)
+
+// MetaBucket is the bucket of history's meta records that belongs to this package.
+const MetaBucket byte = 'm'
+
+// compactKey is the key, in MetaBucket, of the compact revision.
+const compactKey = "compact"
+
+// Options say how a Store works. The zero value is the default.
+type Options struct {
+	// Logger takes what is worth a line; default none.
+	Logger *slog.Logger
+	// TrimKeys is the number of keys that the background looks at in one go while it drops from
+	// the index what was compacted; the writer may have to wait for that long. Default 512.
+	TrimKeys int
+	// Pins is the number of older states that are kept to count the keys of the pages of a list;
+	// default 32, none if negative.
+	Pins int
+	// Parallel is the number of goroutines that Open works with; default GOMAXPROCS.
+	Parallel int
+	// Ranges lends the memory of results. If it is set, Range and ReadTxn may return long lists
+	// (kv.LongRecords), whose pieces must be given back, and may have to wait for memory. Default
+	// none: all results lie in one buffer.
+	Ranges *ration.Budget
+	// Limits bound write requests. They must be equal on all members.
+	Limits Limits
+}
+
+// Validate says everything that is wrong with the options.
+func (o Options) Validate() error {
+	var errs []error
+	if o.TrimKeys < 0 {
+		errs = append(errs, fmt.Errorf("mvcc: TrimKeys %d is negative", o.TrimKeys))
+	}
+	if o.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("mvcc: Parallel %d is negative", o.Parallel))
+	}
+	if err := o.Limits.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// FatalError is an error of the store itself and not of a request: what is on disk and what is in
+// memory may no longer agree. The member must stop.
+type FatalError struct {
+	// Op is what was being done.
+	Op  string
+	Err error
+}
+
+func (e *FatalError) Error() string { return "mvcc: " + e.Op + ": " + e.Err.Error() }
+
+func (e *FatalError) Unwrap() error { return e.Err }
+
+// Store is the key space with its history. See the package comment.
+type Store struct {
+	log    *history.Log
+	opts   Options
+	writer *Writer
+
+	// snap is what readers see. Stored by the holder of lock only.
+	snap   atomic.Pointer[snapshot]
+	pins   pins
+	places places
+
+	// lock holds one token while the writer has a batch open that does not wait for room, or the trimmer is
+	// at the index.
+	lock chan struct{}
+	// cuts is held by Cut while it reads what belongs to the writer of the log; Close waits for it.
+	cuts   sync.RWMutex
+	trim   trimmer
+	hashes hashes
+	counts counts
+}
+
+// snapshot is the state at a commit. It is immutable.
+type snapshot struct {
+	tree keytree.Snapshot[*entry]
+	hist *history.View
+	// rev is the newest revision, and live the newest one that made or deleted a key: the tree's
+	// counts hold for the revisions from live to rev.
+	rev, live int64
+	compact   int64
+	// changes counts the keys made and deleted since Open.
+	changes int64
+}
+
+// Open builds the index over the records of log and starts the background. The log must stay open
+// until Close has returned.
+func Open(log *history.Log, o Options) (*Store, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.TrimKeys == 0 {
+		o.TrimKeys = 512
+	}
+	if o.Pins == 0 {
+		o.Pins = 32
+	}
+	s := &Store{log: log, opts: o, lock: make(chan struct{}, 1)}
+	compact := int64(-1)
+	for k, v := range log.Meta(MetaBucket) {
+		if string(k) != compactKey {
+			continue
+		}
+		var err error
+		if compact, err = decodeCompact(v); err != nil {
+			return nil, err
+		}
+	}
+	view := log.View()
+	tree, live, largest, dead, err := rebuild(view, compact, o.Parallel)
+	if err != nil {
+		return nil, fmt.Errorf("mvcc: building the index: %w", err)
+	}
+	rev := max(view.Last(), compact, 1)
+	s.pins.limit = max(o.Pins, 0)
+	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact, largest: largest}
+	s.writer.meter.limits = o.Limits.withDefaults()
+	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
+	s.hashes.init()
+	s.counts.init()
+	// Before anybody asks how much of the log is in use.
+	for _, recs := range dead {
+		s.dead(recs)
+	}
+	s.trim.start(s)
+	return s, nil
+}
+
+// Close stops the background. Reads may go on until the log is closed, but no Cut is made any more.
+func (s *Store) Close() {
+	s.trim.stop()
+	s.cuts.Lock()
+	defer s.cuts.Unlock()
+}
+
+// Writer returns the one writer.
+func (s *Store) Writer() *Writer { return s.writer }
+
+// Revision returns the newest revision that readers see.
+func (s *Store) Revision() int64 { return s.snap.Load().rev }
+
+// CompactRevision returns the revision of the last compaction, -1 if there was none.
+func (s *Store) CompactRevision() int64 { return s.snap.Load().compact }
+
+// Stats are sizes of the index.
+type Stats struct {
+	// Keys is the number of keys at the newest revision, Known that of all keys that the index
+	// holds.
+	Keys, Known int
+	// Pinned is the number of older states kept for counting.
+	Pinned int
+	// Trimmed is the compact revision that the index has been brought to.
+	Trimmed int64
+}
+
+// Stats returns the present sizes.
+func (s *Store) Stats() Stats {
+	tree := s.snap.Load().tree
+	return Stats{Keys: tree.Live(), Known: tree.Len(), Pinned: s.pins.len(), Trimmed: s.trim.done.Load()}
+}
+
+// Leased returns the keys that are attached to a lease, with it, in key order. Only while the
+// writer is idle and has no batch open.
+func (s *Store) Leased() iter.Seq2[string, int64] {
+	tree := s.snap.Load().tree
+	return func(yield func(string, int64) bool) {
+		for it := tree.Range("", ""); it.Next(); {
+			if l := it.Value().lease; l != 0 && !yield(it.Key(), l) {
+				return
+			}
+		}
+	}
+}
+
+// Get returns the encoded mvccpb.KeyValue of a key as it was at a revision, nil if it did not exist.
+// A revision of 0 or less means the newest. The caller owns the result.
+//
+// Errors: a *kv.CompactedError, kv.ErrFutureRev, or one of the log.
+func (s *Store) Get(key []byte, revision int64) ([]byte, error) {
+	for {
+		v := s.read()
+		at, err := v.resolve(revision)
+		if err != nil {
+			return nil, err
+		}
+		b, err := v.get(str(key), at)
+		if err := s.overtaken(at, revision); err == errAgain {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		return b, err
+	}
+}
+
+// errAgain is what a read of the newest revision gets when a compaction above it came between: the
+// revision is no longer the newest and the read must start over.
+var errAgain = errors.New("mvcc: overtaken by a compaction")
+
+// overtaken reports whether a compaction came between that may have taken away what a reader was
+// reading at revision at. It is to be asked after the index was read.
+func (s *Store) overtaken(at, asked int64) error {
+	compact := s.snap.Load().compact
+	switch {
+	case at >= compact:
+		return nil
+	case asked > 0:
+		return &kv.CompactedError{CompactRevision: compact}
+	default:
+		return errAgain
+	}
+}
+
+// read returns what a reader sees now.
+func (s *Store) read() view {
+	snap := s.snap.Load()
+	return view{s: s, snapshot: *snap}
+}
+
+// view is a state to read: that of a snapshot, or inside the writer that of its open batch.
+type view struct {
+	s *Store
+	snapshot
+	// w is set if this is the writer's own: then the records are those of its batch too, and no
+	// compaction can come between.
+	w *Writer
+	// loan is where results get their memory, nil for the heap.
+	loan *loan
+}
+
+// records returns the records of the state.
+func (v *view) records() *history.View {
+	if v.hist == nil {
+		v.hist = v.w.log.WriterView()
+	}
+	return v.hist
+}
+
+// resolve turns the revision that a request names into the one to read.
+func (v *view) resolve(revision int64) (int64, error) {
+	if revision > v.rev {
+		return 0, kv.ErrFutureRev
+	}
+	if revision <= 0 {
+		revision = v.rev
+	}
+	if revision < v.compact {
+		return 0, &kv.CompactedError{CompactRevision: v.compact}
+	}
+	return revision, nil
+}
+
+// get returns the record of a key at a revision, nil if it does not exist.
+func (v *view) get(key string, at int64) ([]byte, error) {
+	e, ok := v.tree.Get(key)
+	if !ok {
+		return nil, nil
+	}
+	s, ok := e.at(at)
+	if !ok {
+		return nil, nil
+	}
+	return v.record(s.rev, nil)
+}
+
+// record appends a record to dst.
+func (v *view) record(rev kv.Rev, dst []byte) ([]byte, error) {
+	b, err := v.records().Get(rev, dst)
+	if err != nil {
+		return nil, fmt.Errorf("mvcc: reading revision %d.%d: %w", rev.Main, rev.Sub, err)
+	}
+	return b, nil
+}
+
+// alive returns ctx's error now and then, for loops over many keys.
+func alive(ctx context.Context, i int) error {
+	if i&1023 == 1023 {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// str is b as a string, for a lookup: it must not be kept, and b not be changed meanwhile.
+func str(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// raw is s as bytes, to be read at once.
+func raw(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// bounds turns a request's key and range end into the bounds of a range of the index. single is
+// set for the one key alone.
+func bounds(key, end []byte) (from, to string, single bool) {
+	switch {
+	case len(end) == 0:
+		return str(key), "", true
+	case len(end) == 1 && end[0] == 0:
+		return str(key), "", false
+	default:
+		return str(key), str(end), false
+	}
+}

@@ -1,0 +1,126 @@
+package wal
+
+import (
+	"fmt"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+// TruncateBefore gives up the entries below index, which must be at most LastIndex+1; the term of
+// the one before index stays known. Segments that are needed no more are kept as spares or removed,
+// oldest first. It may run beside Append.
+//
+// Entries given up may be there again after the log was opened anew. A segment that cannot be taken away
+// yet stays for the next call. The error is that of an index that is wrong, of a log that is closed, or of a
+// directory whose names could not be made durable: then files stay where they are until the log is opened
+// again, and every later call returns the same error.
+func (w *WAL) TruncateBefore(index uint64) error {
+	w.truncating.Lock()
+	defer w.truncating.Unlock()
+	if err := w.dropEntries(index); err != nil {
+		return err
+	}
+	for w.truncating.err == nil {
+		more, err := w.takeOldest()
+		if err != nil && !w.truncating.delayed && w.truncating.err == nil {
+			w.o.Logger.Warn("cannot take a segment out of the raft log yet", "error", err.Error())
+		}
+		w.truncating.delayed = err != nil
+		if !more || err != nil {
+			break
+		}
+	}
+	return w.truncating.err
+}
+
+// takeOldest takes the oldest segment out of the log if it is needed no more. It returns false if there is
+// none. A name is durably gone before the next one goes, so that a crash leaves no hole; a sync of the
+// directory that failed ends it for good.
+func (w *WAL) takeOldest() (bool, error) {
+	if err := w.spares.settle(); err != nil {
+		err = fmt.Errorf("wal: taking segments out of the log: %w", err)
+		if !kv.Shortage(err) {
+			w.truncating.err = err
+		}
+		return false, err
+	}
+	if w.spares.count() > 0 {
+		w.short.Store(nil)
+	}
+	seg, shared := w.unlinkOldest()
+	if seg == nil {
+		return false, nil
+	}
+	// Without space for another one any size will do.
+	recycled, err := w.spares.recycle(seg, !shared && (seg.size == w.spares.size.Load() || w.short.Load() != nil))
+	if err != nil {
+		w.relinkOldest(seg)
+		err = fmt.Errorf("wal: taking %s out of the log: %w", seg.path, err)
+		if vfs.CauseOf(err) == vfs.Damage {
+			w.truncating.err = err
+		}
+		return false, err
+	}
+	if recycled {
+		w.stats.recycled.Add(1)
+	} else {
+		w.stats.removed.Add(1)
+	}
+	return true, nil
+}
+
+// dropEntries moves the start of the log to before index.
+func (w *WAL) dropEntries(index uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.closed {
+		return ErrClosed
+	}
+	if last := w.last(); index > last+1 {
+		return fmt.Errorf("wal: truncate before %d of a log up to %d", index, last)
+	}
+	if index <= w.mu.start.Index+1 {
+		return nil
+	}
+	s := *w.slot(index - 1)
+	seg := w.segment(&s)
+	// The segment with the entry before index stays, because it tells that entry's term; and the
+	// ones before it may only go when that entry would be there after a crash.
+	if durable := w.mu.durable; seg.id < durable.seg || seg.id == durable.seg && s.end() <= durable.off {
+		w.mu.oldest = max(w.mu.oldest, seg.id)
+	}
+	k := int(index - 1 - w.mu.start.Index)
+	for i := range k {
+		w.mu.bytes -= int64(w.mu.slots.at(i).size)
+	}
+	uncached := w.mu.slots.len() - w.mu.cache.len()
+	for i := range k - uncached {
+		w.mu.cacheBytes -= cacheCost(*w.mu.cache.at(i))
+	}
+	w.mu.cache.popFront(max(k-uncached, 0))
+	w.mu.slots.popFront(k)
+	w.mu.start = Start{index - 1, s.term}
+	return nil
+}
+
+// unlinkOldest takes the oldest segment out of the list if it is needed no more; shared tells that a
+// read still uses it.
+func (w *WAL) unlinkOldest() (seg *segment, shared bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.mu.segs) == 0 || w.mu.segs[0].id >= w.mu.oldest {
+		return nil, false
+	}
+	seg = w.mu.segs[0]
+	w.mu.segs[0] = nil
+	w.mu.segs = w.mu.segs[1:]
+	return seg, seg.refs.Load() > 1
+}
+
+// relinkOldest puts back what unlinkOldest took.
+func (w *WAL) relinkOldest(seg *segment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.segs = append([]*segment{seg}, w.mu.segs...)
+}

@@ -1,0 +1,515 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+// keepBuffer is the largest write buffer that is kept between appends.
+const keepBuffer = 4 << 20
+
+// WAL is an open log.
+type WAL struct {
+	o Options
+
+	// wr is the appender's: Append and Close hold it, and nothing waits for it but them.
+	wr struct {
+		sync.Mutex
+		active *segment
+		off    int64 // where the next group goes
+		synced int64 // below this the active segment is durable
+		clean  bool  // the last group only says that all before it is durable
+		asked  bool  // a spare has been asked for since this segment was begun
+		buf    []byte
+		locs   []loc // of the entries in buf, in order
+		err    error // set when the log takes nothing more
+		// next is a segment whose header is still to be written: nothing goes to the active one any more.
+		next *segment
+		// begun is when the active segment was.
+		begun time.Time
+	}
+
+	// mu guards what readers see. It is never held across I/O.
+	mu struct {
+		sync.RWMutex
+		start      Start // the position before the first entry
+		slots      ring[slot]
+		cache      ring[*raftpb.Entry] // the newest entries
+		cacheBytes int64
+		bytes      int64 // the size on disk of the entries in slots
+		hard       hardState
+		segs       []*segment // consecutive ids, the active one last
+		oldest     uint64     // segments with lower ids are not needed to open the log
+		durable    place      // of the active segment
+		closed     bool
+	}
+
+	spares spares
+	// truncating is held through TruncateBefore.
+	truncating struct {
+		sync.Mutex
+		err     error // set when segments can be taken away no more
+		delayed bool  // the last try to take one away failed
+	}
+	background sync.WaitGroup
+	// short is why there is no spare, if that is for want of space; left is about what the active
+	// segment has room for.
+	short atomic.Pointer[error]
+	left  atomic.Int64
+	// starved is set while the last group was refused for want of a resource.
+	starved atomic.Bool
+	// run starts the step that makes a spare. Tests put a synchronous one in its place.
+	run   func(step func())
+	stats stats
+}
+
+// place is an offset in a segment.
+type place struct {
+	seg uint64
+	off int64
+}
+
+// slot says where an entry is on disk.
+type slot struct {
+	term  uint64
+	off   int64
+	seg   uint32 // the lower half of the segment's id
+	size  uint32 // with its head
+	crc   uint32 // of the item
+	flags byte
+	typ   byte // of the entry
+}
+
+// loc is the part of a slot that encoding finds out.
+type loc struct {
+	at    int // in the buffer
+	size  uint32
+	crc   uint32
+	flags byte
+}
+
+// Append writes the batches as one group: after a crash all of it is there or nothing. If a batch
+// asks for Sync, all is durable when it returns nil.
+//
+// An error wrapping ErrInvalid means that the batches contradict the log. A kv.Shortage means that there
+// was no space, file descriptor or memory for them. After either, and after any error of allocating a
+// segment, the log is as before and may be used on. After any other error it is unknown what is on disk,
+// and every later call returns the same error. Calls are carried out one at a time.
+func (w *WAL) Append(batches ...Batch) error {
+	w.wr.Lock()
+	defer w.wr.Unlock()
+	if w.wr.err != nil {
+		return w.wr.err
+	}
+	p, err := w.plan(batches)
+	if err != nil {
+		return err
+	}
+	if p.count == 0 {
+		if p.sync {
+			return w.flush()
+		}
+		return nil
+	}
+	size := groupSize(p.length)
+	if err := w.makeRoom(size); err != nil {
+		w.starved.Store(kv.Shortage(err))
+		return err
+	}
+	w.encode(batches, p)
+	if err := w.write(size); err != nil {
+		w.starved.Store(kv.Shortage(err))
+		return err
+	}
+	w.starved.Store(false)
+	if p.sync {
+		if err := w.sync(); err != nil {
+			return err
+		}
+	}
+	w.publish(batches)
+	w.wr.off += size
+	w.left.Store(w.wr.active.size - w.wr.off)
+	w.wr.clean = false
+	if p.sync {
+		w.settled()
+	}
+	w.prepare()
+	return nil
+}
+
+// plan is what a call of Append comes to.
+type plan struct {
+	length int // of the items
+	count  int
+	sync   bool
+}
+
+// plan checks the batches against the log and adds them up.
+func (w *WAL) plan(batches []Batch) (plan, error) {
+	w.mu.RLock()
+	start, last, term := w.mu.start, w.last(), w.lastTerm()
+	w.mu.RUnlock()
+	var p plan
+	length := int64(0)
+	for i := range batches {
+		b := &batches[i]
+		p.sync = p.sync || b.Sync
+		if b.Snapshot != nil {
+			start, last, term = *b.Snapshot, b.Snapshot.Index, b.Snapshot.Term
+			p.sync = true
+			p.count++
+			length += resetSize
+		}
+		if hardOf(b.HardState) != (hardState{}) {
+			p.count++
+			length += hardStateSize
+		}
+		for j, e := range b.Entries {
+			index := e.GetIndex()
+			switch {
+			case j == 0 && (index <= start.Index || index > last+1):
+				return p, fmt.Errorf("%w: entry %d for a log from %d to %d", ErrInvalid, index, start.Index+1, last)
+			case j > 0 && index != last+1:
+				return p, fmt.Errorf("%w: entry %d after %d", ErrInvalid, index, last)
+			case len(e.Data) > MaxEntryBytes:
+				return p, fmt.Errorf("%w: entry %d has %d bytes, the most is %d", ErrInvalid, index, len(e.Data), MaxEntryBytes)
+			case uint32(e.GetType()) > 255:
+				return p, fmt.Errorf("%w: entry %d has type %d", ErrInvalid, index, e.GetType())
+			}
+			if j == 0 && index <= last {
+				// A new suffix; the term before it is that of an entry that stays.
+				var err error
+				if term, err = w.termBefore(batches[:i], index); err != nil {
+					return p, err
+				}
+			}
+			if e.GetTerm() < term {
+				return p, fmt.Errorf("%w: entry %d has term %d after term %d", ErrInvalid, index, e.GetTerm(), term)
+			}
+			last, term = index, e.GetTerm()
+			length += entryHeadSize + int64(len(e.Data))
+		}
+		p.count += len(b.Entries)
+	}
+	if length > MaxGroupBytes {
+		return p, fmt.Errorf("%w: a group of %d bytes, the most is %d", ErrInvalid, length, int64(MaxGroupBytes))
+	}
+	p.length = int(length)
+	return p, nil
+}
+
+// termBefore returns the term of the entry before index as it is after the batches.
+func (w *WAL) termBefore(batches []Batch, index uint64) (uint64, error) {
+	for i := len(batches) - 1; i >= 0; i-- {
+		b := &batches[i]
+		if n := len(b.Entries); n > 0 && b.Entries[0].GetIndex() < index {
+			return b.Entries[index-1-b.Entries[0].GetIndex()].GetTerm(), nil
+		}
+		if b.Snapshot != nil {
+			return b.Snapshot.Term, nil
+		}
+	}
+	return w.Term(index - 1)
+}
+
+func hardOf(h *raftpb.HardState) hardState {
+	return hardState{h.GetTerm(), h.GetVote(), h.GetCommit()}
+}
+
+// makeRoom sees to it that the active segment has room for a group.
+func (w *WAL) makeRoom(size int64) error {
+	if w.wr.next != nil || w.wr.off+size > w.wr.active.size && w.wr.off > headerSize {
+		if err := w.roll(); err != nil {
+			return err
+		}
+	}
+	if need := w.wr.off + size; need > w.wr.active.size {
+		need = (need + writeAlign - 1) &^ (writeAlign - 1)
+		if err := w.wr.active.file.Preallocate(need); err != nil {
+			return w.refused(fmt.Errorf("wal: a larger segment: %w", err))
+		}
+		w.wr.active.size = need
+	}
+	return nil
+}
+
+// roll goes on to the next segment. First all of this one is made durable, then the header of the
+// next, and only then a group may go there.
+func (w *WAL) roll() error {
+	if w.wr.next == nil {
+		next, err := w.spares.take()
+		if err != nil {
+			return w.refused(fmt.Errorf("wal: new segment: %w", err))
+		}
+		w.wr.next = next
+	}
+	next := w.wr.next
+	if w.wr.synced < w.wr.off {
+		if err := w.sync(); err != nil {
+			return err
+		}
+		w.settled()
+	}
+	w.mu.RLock()
+	h := segmentHeader{version: Version, id: next.id, owner: w.o.ID, start: Start{w.last(), w.lastTerm()},
+		prevEnd: w.wr.off, hard: w.mu.hard}
+	w.mu.RUnlock()
+	if err := w.writeHeader(next, &h); err != nil {
+		return err
+	}
+	w.wr.next = nil
+	w.mu.Lock()
+	w.mu.segs = append(w.mu.segs, next)
+	w.mu.durable = place{next.id, headerSize}
+	w.mu.Unlock()
+	now := time.Now()
+	w.spares.fit(w.wr.off, now.Sub(w.wr.begun))
+	w.wr.begun = now
+	w.wr.active, w.wr.off, w.wr.synced, w.wr.asked = next, headerSize, headerSize, false
+	w.stats.rolled.Add(1)
+	return nil
+}
+
+func (w *WAL) writeHeader(s *segment, h *segmentHeader) error {
+	if _, err := s.file.WriteAt(h.encode(), 0); err != nil {
+		return w.unwritten(fmt.Errorf("wal: new segment: %w", err))
+	}
+	if w.o.NoSync {
+		return nil
+	}
+	if err := s.file.Sync(); err != nil {
+		w.wr.err = fmt.Errorf("wal: new segment: %w", err)
+	}
+	return w.wr.err
+}
+
+// unwritten returns the error of a write. If a resource was missing the next one goes to the same place, and
+// otherwise the log takes nothing more.
+func (w *WAL) unwritten(err error) error {
+	if err = w.refused(err); !kv.Shortage(err) {
+		w.wr.err = err
+	}
+	return err
+}
+
+// refused returns the error of a step that left the log as it was. If a resource was missing there is no Room
+// until PrepareSpare has succeeded.
+func (w *WAL) refused(err error) error {
+	if err = vfs.MarkShortage(err); kv.Shortage(err) {
+		w.short.Store(&err)
+	}
+	return err
+}
+
+// encode lays the group out in the buffer, zeros up to the end of the page included.
+func (w *WAL) encode(batches []Batch, p plan) {
+	b := slices.Grow(w.wr.buf[:0], groupHeaderSize+p.length+writeAlign)[:groupHeaderSize]
+	clear(b)
+	w.wr.locs = w.wr.locs[:0]
+	for i := range batches {
+		if s := batches[i].Snapshot; s != nil {
+			b = appendReset(b, *s)
+		}
+		if h := hardOf(batches[i].HardState); h != (hardState{}) {
+			b = appendHardState(b, h)
+		}
+		for _, e := range batches[i].Entries {
+			at := len(b)
+			b = appendEntry(b, e)
+			w.wr.locs = append(w.wr.locs, loc{at: at, size: uint32(len(b) - at), crc: itemCRC(b[at:]), flags: b[at+1]})
+		}
+	}
+	sealGroup(b, w.wr.active.seed, w.wr.off, p.count, w.wr.synced)
+	end := (w.wr.off + int64(len(b)) + writeAlign - 1) &^ (writeAlign - 1)
+	pad := int(min(end, w.wr.active.size) - w.wr.off - int64(len(b)))
+	w.wr.buf = append(b, make([]byte, max(pad, 0))...)
+}
+
+// write puts the buffer into the file.
+func (w *WAL) write(size int64) error {
+	begin := time.Now()
+	_, err := w.wr.active.file.WriteAt(w.wr.buf, w.wr.off)
+	w.stats.write.observe(time.Since(begin))
+	w.stats.written.Add(uint64(size))
+	if cap(w.wr.buf) > keepBuffer {
+		w.wr.buf = nil
+	}
+	if err != nil {
+		return w.unwritten(fmt.Errorf("wal: write: %w", err))
+	}
+	return nil
+}
+
+func (w *WAL) sync() error {
+	if w.o.NoSync {
+		return nil
+	}
+	begin := time.Now()
+	err := w.wr.active.file.Sync()
+	w.stats.sync.observe(time.Since(begin))
+	if err != nil {
+		w.wr.err = fmt.Errorf("wal: sync: %w", err)
+	}
+	return w.wr.err
+}
+
+// settled notes that everything written is durable. Without syncs nothing ever is.
+func (w *WAL) settled() {
+	if w.o.NoSync {
+		return
+	}
+	w.wr.synced = w.wr.off
+	w.mu.Lock()
+	w.mu.durable = place{w.wr.active.id, w.wr.off}
+	w.mu.Unlock()
+}
+
+// flush makes durable what was appended without Sync.
+func (w *WAL) flush() error {
+	if w.wr.synced == w.wr.off {
+		return nil
+	}
+	if err := w.sync(); err != nil {
+		return err
+	}
+	w.settled()
+	return nil
+}
+
+// publish lets readers see the group that lies at the end of the active segment.
+func (w *WAL) publish(batches []Batch) {
+	locs := w.wr.locs
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range batches {
+		b := &batches[i]
+		if b.Snapshot != nil {
+			w.reset(*b.Snapshot)
+			w.mu.oldest = w.wr.active.id
+		}
+		if h := hardOf(b.HardState); h != (hardState{}) {
+			w.mu.hard = h
+		}
+		for _, e := range b.Entries {
+			l := locs[0]
+			locs = locs[1:]
+			w.put(e.GetIndex(), slot{term: e.GetTerm(), off: w.wr.off + int64(l.at), seg: uint32(w.wr.active.id),
+				size: l.size, crc: l.crc, flags: l.flags, typ: byte(e.GetType())})
+			w.mu.cache.push(e)
+			w.mu.cacheBytes += int64(l.size)
+		}
+	}
+	w.shrinkCache()
+}
+
+// prepare has a spare made in the background as soon as a segment is begun: if there is no space for
+// one, that is known while nearly all of this segment is left for what was taken on.
+func (w *WAL) prepare() {
+	if w.wr.asked {
+		return
+	}
+	w.wr.asked = true
+	w.run(func() { _ = w.PrepareSpare() })
+}
+
+// PrepareSpare makes a spare if there is none, which may take as long as the disk does. It is done in
+// the background when a segment is begun; if there was no space then, it is for the caller to try
+// again. It must not be called beside Close.
+func (w *WAL) PrepareSpare() error {
+	err := w.spares.prepare()
+	switch was := w.short.Load(); {
+	case err == nil:
+		if w.short.Swap(nil) != nil {
+			w.o.Logger.Info("there is room for segments of the raft log again")
+		}
+	case kv.Shortage(vfs.MarkShortage(err)):
+		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
+		w.short.Store(&err)
+		if was == nil {
+			w.o.Logger.Warn("cannot allocate a segment of the raft log ahead: what adds to the store is refused until there is room", "error", err.Error())
+		}
+	default:
+		w.o.Logger.Warn("preparing a segment of the raft log failed; it is tried again when it is needed", "error", err.Error())
+	}
+	return err
+}
+
+// Room returns nil while there is room for more: the segment behind the active one is there, or there
+// was no shortage when one was last asked for. Otherwise the error is a kv.Shortage. What was
+// taken on before has nearly a whole segment. It costs an atomic load.
+func (w *WAL) Room() error {
+	if p := w.short.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// RoomToFree is Room for requests that are few and small: a quarter of a small segment will do, unless a group
+// that was refused is to come before them.
+func (w *WAL) RoomToFree() error {
+	err := w.Room()
+	if err != nil && !w.starved.Load() && w.left.Load() >= w.o.leastSegment()/4 {
+		return nil
+	}
+	return err
+}
+
+// Close makes everything durable, says so on disk, and closes the files. Reads fail after it.
+func (w *WAL) Close() error {
+	w.wr.Lock()
+	defer w.wr.Unlock()
+	if errors.Is(w.wr.err, ErrClosed) {
+		return nil
+	}
+	var errs []error
+	if w.wr.err == nil {
+		errs = append(errs, w.mark())
+	}
+	w.wr.err = ErrClosed
+	w.background.Wait()
+	w.truncating.Lock()
+	defer w.truncating.Unlock()
+	w.truncating.err = ErrClosed
+	w.mu.Lock()
+	segs := w.mu.segs
+	w.mu.closed = true
+	w.mu.segs = nil
+	w.mu.Unlock()
+	if w.wr.next != nil {
+		segs = append(segs, w.wr.next)
+	}
+	for _, s := range segs {
+		errs = append(errs, s.release())
+	}
+	errs = append(errs, w.spares.close())
+	return errors.Join(errs...)
+}
+
+// mark makes everything durable and writes an empty group that says so: with it, damage to the last
+// real group is told from a torn tail.
+func (w *WAL) mark() error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if w.wr.clean || w.wr.next != nil || w.o.NoSync || w.wr.off+groupSize(0) > w.wr.active.size {
+		return nil
+	}
+	w.encode(nil, plan{})
+	if err := w.write(groupSize(0)); kv.Shortage(err) {
+		w.o.Logger.Warn("closing the raft log without a mark that its end is whole", "error", err.Error())
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return w.sync()
+}

@@ -1,0 +1,313 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"vigil/internal/kv"
+)
+
+// handOver is the number of watchers that a worker moves between groups at a time.
+const handOver = 1024
+
+// addPending hands a watcher that is behind, and in no list, to the workers. mu is held.
+func (h *Hub) addPending(w *watcher) {
+	s := w.stream
+	s.pending.add(w, inPending)
+	if !s.queued {
+		s.queued = true
+		h.mu.waiting = append(h.mu.waiting, s)
+	}
+	h.work.Signal()
+}
+
+// catchUp is a worker: it takes the scans in turn, and reads a batch for one.
+func (h *Hub) catchUp() {
+	d := deliverer{hub: h}
+	p := newPacer(0, 0)
+	for {
+		g := h.nextScan(p)
+		if g == nil || !p.pause(nil, h.done) {
+			return
+		}
+		h.step(&d, g)
+		// There may be much more to read, and what clients wait for goes first.
+		runtime.Gosched()
+	}
+}
+
+const (
+	// mostRest is the longest that workers rest after a batch.
+	mostRest = 50 * time.Millisecond
+	// mostLate is how much of the time that they overslept they may make up for.
+	mostLate = 25 * time.Millisecond
+	// quietAfter is how long nobody must have written for workers not to rest.
+	quietAfter = 100 * time.Millisecond
+)
+
+// near reports whether a scan is so near the newest revision that it is not history that it reads but
+// what clients were too slow for. mu is held.
+func (h *Hub) near(g *group) bool { return h.ring.published.Load()-g.pos <= h.opt.CatchUpNear }
+
+// rest decides when workers go on after so many bytes were read and delivered: at once if nobody writes,
+// otherwise when that is in keeping with the rates of the options. mu is held.
+func (h *Hub) rest(read, delivered int64) {
+	now := time.Now()
+	if published := h.ring.published.Load(); published != h.mu.seen {
+		h.mu.seen, h.mu.seenAt = published, now
+	}
+	if now.Sub(h.mu.seenAt) > quietAfter {
+		return
+	}
+	seconds := max(float64(read)/float64(h.opt.CatchUpReadRate), float64(delivered)/float64(h.opt.CatchUpSendRate))
+	until := h.mu.restUntil
+	if late := now.Add(-mostLate); until.Before(late) {
+		until = late
+	}
+	until = until.Add(time.Duration(seconds * float64(time.Second)))
+	if most := now.Add(mostRest); until.After(most) {
+		until = most
+	}
+	h.mu.restUntil = until
+}
+
+// nextScan waits for a scan whose turn it is and takes it; nil when the hub is closed. p is told when to
+// read.
+func (h *Hub) nextScan(p *pacer) *group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		if h.mu.closed {
+			return nil
+		}
+		h.place()
+		for len(h.mu.scans) > 0 {
+			g := h.takeScan()
+			if len(g.members) == 0 {
+				continue
+			}
+			g = h.merge(g)
+			g.running = true
+			if p.until = h.mu.restUntil; h.near(g) {
+				p.until = time.Time{}
+			}
+			h.mu.reading = append(h.mu.reading, g)
+			if len(h.mu.scans) > 0 || len(h.mu.waiting) > 0 {
+				h.work.Signal()
+			}
+			return g
+		}
+		if len(h.mu.waiting) == 0 {
+			h.work.Wait()
+		}
+	}
+}
+
+// place gives pending watchers to scans that are near before them, or to new ones. mu is held.
+func (h *Hub) place() {
+	var some []*watcher
+	for len(some) < handOver && len(h.mu.waiting) > 0 {
+		s := h.mu.waiting[0]
+		h.mu.waiting[0] = nil
+		h.mu.waiting = h.mu.waiting[1:]
+		for range min(len(s.pending), placeAtOnce) {
+			w := s.pending[len(s.pending)-1]
+			s.pending.remove(w)
+			some = append(some, w)
+		}
+		if s.queued = len(s.pending) > 0; s.queued {
+			h.mu.waiting = append(h.mu.waiting, s)
+		}
+		s.pending.trim()
+	}
+	slices.SortFunc(some, func(a, b *watcher) int { return cmp.Compare(a.next, b.next) })
+	var g *group
+	for _, w := range some {
+		if only := h.alone(w.stream); g == nil || g.only != only || w.next-g.pos > h.opt.CatchUpNear {
+			g = h.scanFor(w.next, only)
+		}
+		g.add(w)
+	}
+}
+
+// scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When
+// there are many scans, any that is before will do. only is the stream that it is for, nil if it is for many.
+// mu is held.
+func (h *Hub) scanFor(next int64, only *Stream) *group {
+	var best *group
+	for _, g := range h.mu.scans {
+		if g.only == only && g.pos <= next && (best == nil || g.pos > best.pos) {
+			best = g
+		}
+	}
+	if best != nil && (next-best.pos <= h.opt.CatchUpNear || h.crowded(only)) {
+		return best
+	}
+	g := newGroup()
+	g.pos = next
+	h.addScan(g, only)
+	return g
+}
+
+// merge joins g, which is about to be read for, with the waiting scans that begin where g will soon
+// be, and returns the group that holds all. mu is held.
+func (h *Hub) merge(g *group) *group {
+	near := h.opt.CatchUpNear
+	for i := 0; i < len(h.mu.scans); {
+		o := h.mu.scans[i]
+		if o.only != g.only || o.pos < g.pos || o.pos-g.pos > near && !h.crowded(g.only) || min(len(o.members), len(g.members)) > handOver {
+			i++
+			continue
+		}
+		h.mu.scans = slices.Delete(h.mu.scans, i, i+1)
+		into, from := g, o
+		if len(o.members) > len(g.members) {
+			into, from = o, g
+		}
+		pos := g.pos
+		o.position()
+		for len(from.members) > 0 {
+			w := from.members[len(from.members)-1]
+			from.remove(w)
+			into.add(w)
+		}
+		into.pos = pos
+		g = into
+	}
+	return g
+}
+
+// step reads one batch for the scan, queues it, and hands watchers over that missed nothing.
+func (h *Hub) step(d *deliverer, g *group) {
+	pos := g.pos
+	var failure error
+	var read int64
+	d.bytes, d.only, d.onlyBytes = 0, g.only, 0
+	newest := h.revision()
+	if to := h.ring.published.Load(); pos <= to {
+		events, next, err := h.src.EventsIn(&d.events, pos, to, h.batchBytes(len(g.members)))
+		switch {
+		case err != nil:
+			failure = err
+		case next <= pos || next > to+1:
+			failure = fmt.Errorf("watch: the source read revisions %d..%d up to %d", pos, to, next)
+		default:
+			pos = next
+			read = d.read(g, next-1, newest, events)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.settle(d, g)
+	if failure == nil {
+		g.pos = pos
+	} else {
+		h.fail(g, failure)
+	}
+	h.drop(g)
+	for range handOver {
+		if g.pos <= h.mu.claimed || len(g.members) == 0 {
+			break
+		}
+		w := g.members[len(g.members)-1]
+		g.remove(w)
+		if w.dead {
+			g.dead--
+			continue
+		}
+		w.next = max(w.next, g.pos)
+		h.mu.live.add(w) // W2
+		w.stream.behind--
+	}
+	g.running = false
+	h.mu.reading = slices.DeleteFunc(h.mu.reading, func(o *group) bool { return o == g })
+	h.charge(g, read, d.onlyBytes)
+	if len(g.members) > 0 {
+		h.mu.scans = append(h.mu.scans, g)
+	}
+	if !h.near(g) {
+		h.rest(read, d.bytes)
+	}
+}
+
+// batchBytes is how much to read at once for so many watchers: what no stream has room for would be read
+// again, and what goes to many is much to send.
+func (h *Hub) batchBytes(watchers int) int {
+	const least = 64 << 10
+	return min(h.opt.CatchUpBytes, max(least, min(int(h.limit()), 4*h.opt.CatchUpBytes/max(watchers, 1))))
+}
+
+// read queues a batch for the watchers of the scan and returns its size. newest is the revision of the store. No
+// lock is held.
+func (d *deliverer) read(g *group, last, newest int64, events []kv.Event) (bytes int64) {
+	b := &d.batch
+	b.begin(last, events)
+	b.head = newest
+	for i := range b.events {
+		d.find(g, b, i)
+		bytes += int64(len(b.events[i].KV))
+	}
+	d.hub.counts.catchUpBytes.Add(bytes)
+	d.hub.counts.catchUpEvents.Add(int64(len(b.events)))
+	if len(d.touched) == 0 {
+		b.end()
+		return bytes
+	}
+	d.encode(b)
+	d.deliver(b, false)
+	d.wakeAll()
+	return bytes
+}
+
+// drop removes canceled watchers from a scan when they are many. mu is held.
+func (h *Hub) drop(g *group) {
+	if g.dead*2 < len(g.members) {
+		return
+	}
+	for i := 0; i < len(g.members) && g.dead > 0; {
+		if w := g.members[i]; w.dead {
+			g.remove(w) // puts another in its slot
+			g.dead--
+		} else {
+			i++
+		}
+	}
+}
+
+// fail ends what a scan could not read for: after a compaction the watchers that needed older
+// revisions (W9), after any other error all. mu is held.
+func (h *Hub) fail(g *group, err error) {
+	if !errors.Is(err, kv.ErrCompacted) {
+		h.opt.Logger.Error("watch: cannot read history, watchers are canceled", "revision", g.pos, "watchers", len(g.members), "error", err)
+		h.cancelAll(g, func(*watcher) bool { return true }, Response{Revision: h.revision(), Reason: ReasonHistory})
+		return
+	}
+	compacted := h.src.CompactRevision()
+	var ce *kv.CompactedError
+	if errors.As(err, &ce) {
+		compacted = max(compacted, ce.CompactRevision)
+	}
+	compacted = max(compacted, g.pos+1) // the source says so
+	n := h.cancelAll(g, func(w *watcher) bool { return w.next < compacted }, Response{CompactRevision: compacted})
+	h.counts.compacted.Add(int64(n))
+	g.pos = compacted
+}
+
+// cancelAll cancels the members that which chooses and returns their number. mu is held.
+func (h *Hub) cancelAll(g *group, which func(*watcher) bool, r Response) int {
+	n := 0
+	for i := 0; i < len(g.members); {
+		w := g.members[i]
+		if w.dead || !which(w) {
+			i++
+			continue
+		}
+		h.cancel(w, r) // puts another in its slot
+		n++
+	}
+	return n
+}

@@ -1,0 +1,155 @@
+package watch
+
+import "vigil/internal/store/watch/interval"
+
+// group is a set of watchers that are found by key: all live ones, or those that one scan of
+// history serves.
+//
+// The live group is guarded by Hub.mu, and so is a scan that waits its turn. While the matcher delivers
+// to the live group (running is set), watchers may join it, and those that are canceled stay until it
+// drops them.
+// While a worker runs a
+// scan (running is set), the worker owns it, changes watchers' places in it only under Hub.mu, and
+// nobody else touches it beyond running and dead; watchers that are canceled meanwhile stay until
+// the worker drops them.
+type group struct {
+	// pos is the first revision that a scan has not read; unused in the live group.
+	pos     int64
+	exact   map[string]*target
+	peak    int // greatest size of exact since it was made
+	ranges  interval.Tree[*target]
+	members list
+	// only is the stream that a scan serves, nil if it serves all those with few watchers behind; turns is what
+	// its turns have cost. Unused in the live group.
+	only  *Stream
+	turns *turns
+
+	// Guarded by Hub.mu.
+	running bool
+	dead    int // members canceled while running
+}
+
+// keepPeak is the size up to which an empty map is kept for reuse.
+const keepPeak = 1024
+
+func newGroup() *group { return &group{exact: map[string]*target{}} }
+
+// target is the watchers of a group that have the same range.
+type target struct {
+	watchers []*watcher
+	// How many of them want events without prev_kv, and with it for puts and for deletions.
+	plain, prevPut, prevDelete int32
+
+	// The events of the batch being matched that fall into the range: n of them, from first on
+	// without a hole, or those in picks if that is not nil. Owned by whoever matches.
+	first, n, puts int32
+	picks          []int32
+}
+
+func (g *group) add(w *watcher) {
+	t := g.find(w)
+	if t == nil {
+		t = &target{}
+		if w.flags&ranged != 0 {
+			g.ranges.Insert(w.key, w.end, t)
+		} else {
+			g.exact[w.key] = t
+			g.peak = max(g.peak, len(g.exact))
+		}
+	}
+	w.group, w.target, w.inTarget = g, t, int32(len(t.watchers))
+	t.watchers = append(t.watchers, w)
+	t.count(w, 1)
+	g.members.add(w, inGroup)
+}
+
+func (g *group) find(w *watcher) *target {
+	if w.flags&ranged == 0 {
+		return g.exact[w.key]
+	}
+	t, _ := g.ranges.Find(w.key, w.end)
+	return t
+}
+
+func (g *group) remove(w *watcher) {
+	t := w.target
+	last := t.watchers[len(t.watchers)-1]
+	t.watchers[w.inTarget], last.inTarget = last, w.inTarget
+	t.watchers[len(t.watchers)-1] = nil
+	t.watchers = t.watchers[:len(t.watchers)-1]
+	t.count(w, -1)
+	if len(t.watchers) == 0 {
+		if w.flags&ranged != 0 {
+			g.ranges.Delete(w.key, w.end)
+		} else {
+			delete(g.exact, w.key)
+			if len(g.exact) == 0 && g.peak > keepPeak { // a map never shrinks by itself
+				g.exact, g.peak = map[string]*target{}, 0
+			}
+		}
+	}
+	g.members.remove(w)
+	g.members.trim()
+	w.group, w.target = nil, nil
+}
+
+func (t *target) count(w *watcher, by int32) {
+	if w.flags&prevKV == 0 {
+		t.plain += by
+		return
+	}
+	if w.flags&noPut == 0 {
+		t.prevPut += by
+	}
+	if w.flags&noDelete == 0 {
+		t.prevDelete += by
+	}
+}
+
+// position sets each watcher's next to what it is by the group's position. Needed before the
+// position is lowered.
+func (g *group) position() {
+	for _, w := range g.members {
+		w.next = max(w.next, g.pos)
+	}
+}
+
+// lookup appends to dst the targets whose range holds key.
+func (g *group) lookup(key []byte, dst []*target) []*target {
+	if t := g.exact[string(key)]; t != nil {
+		dst = append(dst, t)
+	}
+	return g.ranges.Stab(key, dst)
+}
+
+// hit notes that event i of the batch falls into the range.
+func (t *target) hit(i int32, put bool) {
+	switch {
+	case t.n == 0:
+		t.first = i
+	case t.picks != nil:
+		t.picks = append(t.picks, i)
+	case t.first+t.n != i:
+		t.picks = make([]int32, 0, 2*t.n+2)
+		for k := range t.n {
+			t.picks = append(t.picks, t.first+k)
+		}
+		t.picks = append(t.picks, i)
+	}
+	t.n++
+	if put {
+		t.puts++
+	}
+}
+
+// pick returns the index in the batch of the k-th event that fell into the range.
+func (t *target) pick(k int32) int32 {
+	if t.picks != nil {
+		return t.picks[k]
+	}
+	return t.first + k
+}
+
+func (t *target) clear() {
+	t.first, t.n, t.puts, t.picks = 0, 0, 0, nil
+}

@@ -1,0 +1,121 @@
+package watch
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+)
+
+// Source is the history that the hub reads from. Its methods may be called concurrently.
+type Source interface {
+	// Revision returns the newest revision that can be read. It must be cheap.
+	Revision() int64
+	// CompactRevision returns the revision below which history is gone. It must be cheap.
+	CompactRevision() int64
+	// EventsIn returns the events of the revisions from..to in order, at least one revision whole and
+	// further whole ones up to about maxBytes, and the revision that the next call should start
+	// from, at most to+1. It fails with an error that is kv.ErrCompacted if from is below the
+	// compact revision. The hub copies what it needs of them: they are valid until the next call with
+	// the same buf, which the source may use as it likes.
+	EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error)
+	// Get returns the encoded mvccpb.KeyValue of key as it was at rev, nil if there was none. It
+	// fails with an error that is kv.ErrCompacted if rev is below the compact revision.
+	Get(key []byte, rev int64) ([]byte, error)
+}
+
+// Hub brings what is published to the watchers of all streams. Its methods may be called from any
+// goroutine, except where they say otherwise.
+type Hub struct {
+	src    Source
+	opt    Options
+	ring   ring
+	queued atomic.Int64 // bytes that all streams hold
+	counts counts
+
+	done     chan struct{} // closed by Close
+	finished sync.WaitGroup
+	work     sync.Cond     // on mu: there may be something for a catch-up worker
+	tickKick chan struct{} // one token: the first tick may have changed
+
+	mu struct {
+		sync.Mutex
+		closed     bool
+		streams    map[uint64]*Stream
+		nextStream uint64
+		watchers   int
+
+		// live holds the live watchers. Only the matcher replaces it. gone are those that were
+		// canceled while the matcher delivers to it.
+		live             *group
+		gone             []*watcher
+		claimed, matched int64
+
+		waiting []*Stream // streams with pending watchers, in turn
+		scans   []*group  // scans that wait for a worker, those of equal cost in turn
+		reading []*group  // scans that workers run
+		spent   int64     // what the turns of a scan would have cost that had always been there
+		// restUntil is when workers that have delivered much while others wrote go on.
+		restUntil time.Time
+		seen      int64     // newest published revision when a worker looked last
+		seenAt    time.Time // when it was seen first
+		asks      []*Stream
+		ticks     tickHeap
+	}
+}
+
+// New starts a hub that continues after the newest revision of the source. It panics if the
+// options are invalid.
+func New(src Source, o Options) *Hub {
+	if err := o.Validate(); err != nil {
+		panic(err)
+	}
+	h := &Hub{src: src, opt: o.EnsureDefaults(), done: make(chan struct{}), tickKick: make(chan struct{}, 1)}
+	rev := src.Revision()
+	h.ring.init(h.opt.RingBytes, rev)
+	h.work.L = &h.mu.Mutex
+	h.mu.streams = map[uint64]*Stream{}
+	h.mu.live = newGroup()
+	h.mu.claimed, h.mu.matched, h.mu.seen = rev, rev, rev
+	h.finished.Go(h.match)
+	h.finished.Go(h.tickLoop)
+	for range h.opt.CatchUpWorkers {
+		h.finished.Go(h.catchUp)
+	}
+	return h
+}
+
+// Publish makes the events of all revisions after the last published one up to rev known. The hub
+// keeps the slice and the events' bytes until they are delivered. It never waits for a watcher. A
+// rev that is not above the last published one is ignored.
+func (h *Hub) Publish(rev int64, events []kv.Event) { h.ring.publish(rev, events) }
+
+// Reset says that the source was replaced by one at rev without the changes up to it having been
+// published, as when a snapshot is installed. Every live watcher turns behind at its next revision.
+func (h *Hub) Reset(rev int64) { h.ring.reset(rev) }
+
+// revision returns the newest revision that a client may know of. For a moment it is ahead of what is
+// published.
+func (h *Hub) revision() int64 { return max(h.src.Revision(), h.ring.published.Load()) }
+
+// Close ends all streams and waits for the hub's goroutines, and so for calls of the source.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	if h.mu.closed {
+		h.mu.Unlock()
+		return
+	}
+	h.mu.closed = true
+	streams := make([]*Stream, 0, len(h.mu.streams))
+	for _, s := range h.mu.streams {
+		streams = append(streams, s)
+	}
+	h.work.Broadcast()
+	h.mu.Unlock()
+	close(h.done)
+	h.finished.Wait()
+	for _, s := range streams {
+		s.Close()
+	}
+}

@@ -1,0 +1,118 @@
+package watch
+
+import "vigil/internal/kv"
+
+// mostUnwoken is the number of responses that may be queued before their streams are woken.
+const mostUnwoken = 4096
+
+// mergeBytes is the size up to which what waits in the ring is distributed as one batch: enough to
+// make responses few, and little beside what a stream may hold.
+const mergeBytes = 64 << 10
+
+// match is the matcher: it distributes what is published to the live watchers.
+func (h *Hub) match() {
+	d := deliverer{hub: h}
+	p := newPacer(h.opt.ResponseTime, h.opt.GatherTime)
+	var merged []kv.Event
+	for {
+		select {
+		case <-h.done:
+			return
+		case <-h.ring.kick:
+		}
+		for {
+			e, ok, more := h.ring.take(&merged, mergeBytes)
+			if !ok {
+				break
+			}
+			h.distribute(&d, e)
+			clear(merged)
+			merged = reuse(merged, 1024)
+			if more && d.queued < mostUnwoken {
+				continue
+			}
+			p.add(d.queued)
+			d.wakeAll()
+			if !p.pause(h.ring.urgent, h.done) {
+				return
+			}
+		}
+	}
+}
+
+// distribute queues the events of an entry for the live watchers.
+func (h *Hub) distribute(d *deliverer, e entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.gap {
+		h.skipTo(e.last)
+		h.answerAsks()
+		return
+	}
+	h.mu.claimed = e.last
+	g := h.mu.live
+	if len(g.members) > 0 {
+		b := &d.batch
+		b.begin(e.last, e.events)
+		for i := range b.events {
+			d.find(g, b, i)
+			if (i+1)%h.opt.slice == 0 {
+				h.yield()
+			}
+		}
+		if len(d.touched) > 0 {
+			// While the lock is not held, watchers may come and go, but those that come have
+			// next > claimed (W2) and are skipped below; g stays the live group.
+			h.mu.Unlock()
+			d.encode(b)
+			h.mu.Lock()
+			g.running = true
+			d.deliver(b, true)
+			g.running = false
+			h.dropGone(g)
+			h.settle(d, g)
+		} else {
+			b.end()
+		}
+	}
+	h.mu.matched = e.last
+	h.answerAsks()
+}
+
+// yield lets others at the hub. mu is held, and no Stream.mu.
+func (h *Hub) yield() {
+	h.mu.Unlock()
+	h.mu.Lock()
+}
+
+// dropGone removes from the live group the watchers that were canceled while it was delivered to. mu
+// is held.
+func (h *Hub) dropGone(g *group) {
+	for i, w := range h.mu.gone {
+		g.remove(w)
+		g.dead--
+		h.mu.gone[i] = nil
+		if (i+1)%h.opt.slice == 0 {
+			h.yield()
+		}
+	}
+	h.mu.gone = reuse(h.mu.gone, keepPeak)
+}
+
+// skipTo turns all live watchers behind, because what is needed to go on to rev is missing (W4).
+// The matcher is between batches. mu is held.
+func (h *Hub) skipTo(rev int64) {
+	g := h.mu.live
+	g.pos = h.mu.matched + 1
+	h.mu.claimed, h.mu.matched = rev, rev
+	if len(g.members) == 0 {
+		return
+	}
+	h.counts.gaps.Add(1)
+	for _, w := range g.members {
+		w.stream.behind++
+	}
+	h.mu.live = newGroup()
+	h.addScan(g, nil)
+	h.work.Signal()
+}
