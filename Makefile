@@ -9,24 +9,24 @@ VIGIL_SOAK ?= 30m
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
 
-test: ## unit, scenario and crash tests of the main module
-	$(GO) test ./...
+test: ## unit, scenario and crash tests of the server, the programs and the client
+	$(GO) test ./... && $(GO) -C client test ./...
 
 race: ## the same under the race detector
-	$(GO) test -race ./...
+	$(GO) test -race ./... && $(GO) -C client test -race ./...
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . test test/proc bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client test test/proc bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 check: ## everything that CI runs
 	./check
 
 fuzz: ## every fuzz target for FUZZTIME each
-	@set -e; for p in $$($(GO) list ./...); do \
-		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-			echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
-		done; done
+	@set -e; for m in . client; do for p in $$($(GO) -C $$m list ./...); do \
+		for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "== $$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
+		done; done; done
 
 crash: ## five thousand seeded crashes of a whole member, five hundred stores that are copied while they crash, and fifty kills of the real process
 	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./internal/store/wal ./internal/store/history ./internal/member/replica
@@ -36,7 +36,7 @@ crash: ## five thousand seeded crashes of a whole member, five hundred stores th
 damage: ## every single bit of a small data directory, its files cut at every length, and calls of the client at every byte
 	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./internal/store/wal ./internal/member/replica
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./internal/store/history
-	VIGIL_CUTS=all $(GO) test -timeout 1h -run Cut ./client
+	VIGIL_CUTS=all $(GO) -C client test -timeout 1h -run Cut .
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos

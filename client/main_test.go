@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"vigil/client"
-	"vigil/server/servertest"
+	"vigil/client/internal/servertest"
 )
 
 // endpoint is where a member serves, for the examples and for what needs no other kind of server.

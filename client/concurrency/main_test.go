@@ -3,7 +3,7 @@ package concurrency_test
 import (
 	"testing"
 
-	"vigil/server/servertest"
+	"vigil/client/internal/servertest"
 )
 
 // endpoint is where a member serves.

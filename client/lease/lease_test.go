@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"vigil/client"
+	"vigil/client/internal/servertest"
 	"vigil/client/lease"
-	"vigil/server/servertest"
 )
 
 var endpoint string

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"vigil/client"
-	"vigil/server/servertest"
+	"vigil/client/internal/servertest"
 )
 
 // endpoint is where a member serves.
