@@ -14,7 +14,15 @@ import (
 	"testing"
 )
 
-const module = "vigil"
+// module is the path of the root module, as go.mod declares it.
+var module = func() string {
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		panic(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimPrefix(first, "module ")
+}()
 
 // rule says what one package may import: packages of this module by their path below it, and
 // modules from outside by prefix. The standard library is free. Imports of test files are held to

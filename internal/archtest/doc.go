@@ -1,6 +1,8 @@
-// Package archtest holds the test that keeps the import table of ARCHITECTURE.md true: which
-// package may import which, inside the module and outside of it. It has no code of its own.
+// Package archtest tests the structure of the source tree. It has no code of its own.
 //
-// A package that is not in the table fails the test, so that a new folder is a decision and not an
-// accident; so does an arrow that the table does not allow, with the reason why it is not there.
+//  1. A package imports only what the tables of ARCHITECTURE.md allow. A package that is not in the table fails the
+//     test, so a new folder is a decision; each forbidden import is reported with the reason.
+//  2. Imports between wings run one way.
+//  3. Types, packages and functions stay below limits of size, except for named exceptions.
+//  4. Every line of the member's log passes through internal/logline and begins with constant text.
 package archtest
