@@ -36,7 +36,7 @@ func (c Config) Validate() error {
 			switch {
 			case err != nil:
 				bad("--%s: %w", l.flag, err)
-			case secure && !l.certs.serves():
+			case secure && !l.certs.Serves():
 				bad("--%s: %q needs --%[3]scert-file and --%[3]skey-file, or --%[3]sauto-tls", l.flag, s, l.names)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 
+	"vigil/internal/edge/certs"
 	"vigil/internal/portmux"
 )
 
@@ -59,10 +60,10 @@ func (c *Config) openDoors() ([]*door, error) {
 }
 
 // openMux puts what tells protocols apart at a door.
-func (d *door) openMux(certs *certificates, log *slog.Logger) (err error) {
+func (d *door) openMux(store *certs.Store, log *slog.Logger) (err error) {
 	o := portmux.Options{Logger: log, SplitHTTP2: d.grpc && d.http}
 	if d.secure {
-		o.TLS, o.RefusePlain = certs.server, !d.plain
+		o.TLS, o.RefusePlain = store.Server, !d.plain
 	}
 	d.mux, err = portmux.New(d.l, o)
 	return err

@@ -84,14 +84,14 @@ func (m *Member) openTransport() error {
 		PeerURLs:  self.PeerURLs,
 		HTTP:      true,
 		Logger:    m.log,
-		ClientTLS: m.peerTLS.client,
+		ClientTLS: m.peerTLS.Client,
 		LocalAddr: m.cfg.peerLocalAddr(),
 		// A message has an entry at least, and one of the largest request may be alone in it. Other members
 		// may allow larger requests than this one.
 		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,
 	}
-	if m.cfg.PeerTLS.serves() {
-		o.ServerTLS = m.peerTLS.server
+	if m.cfg.PeerTLS.Serves() {
+		o.ServerTLS = m.peerTLS.Server
 	}
 	switch {
 	case o.LocalAddr != "":

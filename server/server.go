@@ -28,6 +28,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigil/internal/edge/certs"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
@@ -47,8 +48,8 @@ type Member struct {
 	doors      []*door
 	web        web
 	network    network
-	clientTLS  *certificates
-	peerTLS    *certificates
+	clientTLS  *certs.Store
+	peerTLS    *certs.Store
 	peers      []peerListener
 	promotions promotions
 	tracer     *tracing.Tracer // nil unless wanted
@@ -126,7 +127,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if m.lock, err = lockDataDir(m.cfg.FS, m.cfg.DataDir); err != nil {
 		return err
 	}
-	if err := m.keepCertificates(); err != nil {
+	if err := m.saveSelfSigned(); err != nil {
 		return err
 	}
 	if m.ranges, err = ration.New(m.cfg.MaxRangeBytesInFlight); err != nil {

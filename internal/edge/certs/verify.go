@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// admit decides about the certificate of somebody who connects, after crypto/tls has found it valid.
-func (c *TLS) admit(st tls.ConnectionState, revoked map[string]bool) error {
+// checkClientCert decides about a client's certificate after crypto/tls has found it valid.
+func (o *Options) checkClientCert(st tls.ConnectionState, revoked map[string]bool) error {
 	if len(st.PeerCertificates) == 0 {
-		return nil // required or not: crypto/tls has seen to that
+		return nil // crypto/tls has rejected it if one is required
 	}
 	for _, cert := range st.PeerCertificates {
 		if revoked[cert.SerialNumber.String()] {
@@ -22,17 +22,17 @@ func (c *TLS) admit(st tls.ConnectionState, revoked map[string]bool) error {
 	}
 	cert := st.PeerCertificates[0]
 	switch {
-	case len(c.AllowedCN) > 0 && !slices.Contains(c.AllowedCN, cert.Subject.CommonName):
+	case len(o.AllowedCN) > 0 && !slices.Contains(o.AllowedCN, cert.Subject.CommonName):
 		return fmt.Errorf("client certificate authentication failed: common name %q is not allowed", cert.Subject.CommonName)
-	case len(c.AllowedHostname) > 0 && !slices.ContainsFunc(c.AllowedHostname, func(h string) bool { return cert.VerifyHostname(h) == nil }):
-		return fmt.Errorf("client certificate authentication failed: that of %q has none of the names that are allowed", cert.Subject.CommonName)
+	case len(o.AllowedHostname) > 0 && !slices.ContainsFunc(o.AllowedHostname, func(h string) bool { return cert.VerifyHostname(h) == nil }):
+		return fmt.Errorf("client certificate authentication failed: the certificate of %q has none of the allowed names", cert.Subject.CommonName)
 	}
 	return nil
 }
 
-// checkOrigin compares the addresses and host names in a certificate, if it has any, with where it comes
-// from: a stolen certificate is of no use elsewhere.
-func checkOrigin(ctx context.Context, cert *x509.Certificate, from net.Addr) error {
+// checkAddress compares the addresses and host names in a certificate, if it has any, with the address of the client:
+// a stolen certificate is of no use elsewhere.
+func checkAddress(ctx context.Context, cert *x509.Certificate, from net.Addr) error {
 	tcp, ok := from.(*net.TCPAddr)
 	if !ok || len(cert.IPAddresses) == 0 && len(cert.DNSNames) == 0 {
 		return nil
@@ -43,16 +43,15 @@ func checkOrigin(ctx context.Context, cert *x509.Certificate, from net.Addr) err
 	if len(cert.DNSNames) == 0 {
 		return fmt.Errorf("certificate is valid for %v, not %v", cert.IPAddresses, tcp.IP)
 	}
-	err := comesFrom(ctx, cert.DNSNames, tcp.IP.String())
-	if err != nil {
+	if err := checkHostNames(ctx, cert.DNSNames, tcp.IP.String()); err != nil {
 		return fmt.Errorf("tls: %q does not match any of DNSNames %q (%w)", tcp.IP, cert.DNSNames, err)
 	}
 	return nil
 }
 
-// comesFrom reports whether one of the names stands for an address, in one direction of the DNS or the
-// other. Names with a wildcard are only compared with those of the address.
-func comesFrom(ctx context.Context, names []string, addr string) error {
+// checkHostNames looks for one of the names among those of an address in the DNS, and for the address among those of
+// the names. Names with a wildcard are compared only with the names of the address.
+func checkHostNames(ctx context.Context, names []string, addr string) error {
 	known, err := net.DefaultResolver.LookupAddr(ctx, addr)
 	for _, n := range known {
 		n = strings.TrimSuffix(n, ".")
@@ -75,7 +74,7 @@ func comesFrom(ctx context.Context, names []string, addr string) error {
 		}
 	}
 	if err == nil {
-		err = fmt.Errorf("it is called %q", known)
+		err = fmt.Errorf("its names are %q", known)
 	}
 	return err
 }

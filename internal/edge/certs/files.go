@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"crypto/tls"
@@ -11,30 +11,29 @@ import (
 	"time"
 )
 
-// loaded is what the files of certificates hold.
+// loaded is the content of the certificate files.
 type loaded struct {
 	pair, clientPair *tls.Certificate
 	pool             *x509.CertPool
 	revoked          map[string]bool // by serial number
 }
 
-// source is one file, or two that belong together.
+// source is one file, or a certificate and its key.
 type source struct {
 	files []string
 	load  func() error
-	// tried is set once load was called, and stamp is of the files before the last time.
-	tried bool
-	stamp []stamp
+	tried bool    // load was called
+	stamp []stamp // of the files before the last call of load
 }
 
-// stamp tells whether a file is another than before, or has been written to.
+// stamp changes when a file is replaced or written to.
 type stamp struct {
 	inode           uint64
 	size            int64
 	modified, moved time.Time
 }
 
-// stampOf is zero for a file that is not there, of which load will tell.
+// stampOf returns zero for a missing file, which load will report.
 func stampOf(file string) stamp {
 	i, err := os.Stat(file)
 	if err != nil {
@@ -47,8 +46,8 @@ func stampOf(file string) stamp {
 	return s
 }
 
-// read loads the files if they have changed, and reports whether it did.
-func (f *source) read() (bool, error) {
+// refresh loads the files if they have changed, and reports whether it did.
+func (f *source) refresh() (bool, error) {
 	now := make([]stamp, len(f.files))
 	for i, name := range f.files {
 		now[i] = stampOf(name)
@@ -63,8 +62,8 @@ func (f *source) read() (bool, error) {
 	return true, nil
 }
 
-// sources are those that a configuration names, each of which loads its part of l.
-func (l *loaded) sources(c *TLS, auto *selfSigned) (list []*source) {
+// sources returns the files that the options name. Each loads its part of l.
+func (l *loaded) sources(o *Options, auto *selfSigned) (list []*source) {
 	add := func(load func() error, files ...string) {
 		if files[0] != "" {
 			list = append(list, &source{files: files, load: load})
@@ -80,10 +79,10 @@ func (l *loaded) sources(c *TLS, auto *selfSigned) (list []*source) {
 			return nil
 		}})
 	}
-	add(func() error { return loadPair(&l.pair, c.CertFile, c.KeyFile) }, c.CertFile, c.KeyFile)
-	add(func() error { return loadPair(&l.clientPair, c.ClientCertFile, c.ClientKeyFile) }, c.ClientCertFile, c.ClientKeyFile)
-	add(func() error { return loadPool(&l.pool, c.TrustedCAFile) }, c.TrustedCAFile)
-	add(func() error { return loadRevoked(&l.revoked, c.CRLFile) }, c.CRLFile)
+	add(func() error { return loadPair(&l.pair, o.CertFile, o.KeyFile) }, o.CertFile, o.KeyFile)
+	add(func() error { return loadPair(&l.clientPair, o.ClientCertFile, o.ClientKeyFile) }, o.ClientCertFile, o.ClientKeyFile)
+	add(func() error { return loadPool(&l.pool, o.TrustedCAFile) }, o.TrustedCAFile)
+	add(func() error { return loadRevoked(&l.revoked, o.CRLFile) }, o.CRLFile)
 	return list
 }
 
@@ -109,7 +108,7 @@ func loadPool(into **x509.CertPool, file string) error {
 	return nil
 }
 
-// loadRevoked reads lists of revoked certificates, one in DER or any number in PEM.
+// loadRevoked reads revocation lists: one in DER, or any number in PEM.
 func loadRevoked(into *map[string]bool, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -1,7 +1,6 @@
-package server
+package certs
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,11 +13,11 @@ import (
 	"time"
 )
 
-// TestOrigin: a certificate that names addresses comes from one of them.
-func TestOrigin(t *testing.T) {
+// TestCheckAddress: a certificate that names addresses is accepted only from one of them.
+func TestCheckAddress(t *testing.T) {
 	here, there := net.IPv4(127, 0, 0, 1), net.IPv4(192, 0, 2, 7)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nobody is asked for names
+	cancel() // no name server is asked
 	for _, c := range []struct {
 		name string
 		cert x509.Certificate
@@ -33,22 +32,22 @@ func TestOrigin(t *testing.T) {
 		{"another address, and a name", x509.Certificate{IPAddresses: []net.IP{there}, DNSNames: []string{"*.invalid"}}, &net.TCPAddr{IP: here}, false},
 		{"a socket", x509.Certificate{IPAddresses: []net.IP{there}}, &net.UnixAddr{Name: "@"}, true},
 	} {
-		if err := checkOrigin(ctx, &c.cert, c.from); (err == nil) != c.ok {
+		if err := checkAddress(ctx, &c.cert, c.from); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
 
-// TestMadeCertificate: one that is there and valid is used again, one that has expired is not.
-func TestMadeCertificate(t *testing.T) {
+// TestSelfSignedIsReused: a stored valid certificate is used again, an expired one is not.
+func TestSelfSignedIsReused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fixtures")
 	made := func(validity time.Duration) *x509.Certificate {
 		t.Helper()
-		s, err := newSelfSigned(dir, []string{"127.0.0.1", "localhost"}, validity)
+		s, err := openSelfSigned(dir, []string{"127.0.0.1", "localhost"}, validity)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.keep(); err != nil {
+		if err := s.save(); err != nil {
 			t.Fatal(err)
 		}
 		pair, err := s.load()
@@ -70,31 +69,27 @@ func TestMadeCertificate(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfClientsAreAskedFor: making a certificate does not open what was asked to be closed.
-func TestCertificatesOfClientsAreAskedFor(t *testing.T) {
-	auto, err := newSelfSigned(t.TempDir(), nil, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestAutoKeepsClientCertAuth: a generated certificate does not disable the check of client certificates.
+func TestAutoKeepsClientCertAuth(t *testing.T) {
 	for _, c := range []struct {
-		tls  TLS
+		opts Options
 		want tls.ClientAuthType
 	}{
-		{TLS{Auto: true}, tls.NoClientCert},
-		{TLS{Auto: true, ClientCertAuth: true}, tls.RequireAndVerifyClientCert},
+		{Options{Auto: true}, tls.NoClientCert},
+		{Options{Auto: true, ClientCertAuth: true}, tls.RequireAndVerifyClientCert},
 	} {
-		s, err := newCertificates(c.tls, new(tls.Config), auto, slog.New(slog.DiscardHandler))
+		s, err := Open(Config{Options: c.opts, DataDir: t.TempDir(), SelfSignedValidity: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.server().ClientAuth; got != c.want {
-			t.Errorf("%+v: %v, want %v", c.tls, got, c.want)
+		if got := s.Server().ClientAuth; got != c.want {
+			t.Errorf("%+v: %v, want %v", c.opts, got, c.want)
 		}
 	}
 }
 
-// TestPartsAreReadByThemselves: a file that cannot be read keeps no other from being used.
-func TestPartsAreReadByThemselves(t *testing.T) {
+// TestReloadByFile: a file that cannot be read does not prevent the use of another one.
+func TestReloadByFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, b []byte) string {
 		file := filepath.Join(dir, name)
@@ -107,69 +102,70 @@ func TestPartsAreReadByThemselves(t *testing.T) {
 		return file
 	}
 	made := func() *selfSigned {
-		s, err := newSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, time.Hour)
+		s, err := openSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	one, two := made(), made()
-	c := TLS{CertFile: write("cert", one.cert), KeyFile: write("key", one.key), TrustedCAFile: write("ca", one.cert)}
+	c := Options{CertFile: write("cert", one.cert), KeyFile: write("key", one.key), TrustedCAFile: write("ca", one.cert)}
 	var log strings.Builder
-	s, err := newCertificates(c, new(tls.Config), nil, slog.New(slog.NewTextHandler(&log, nil)))
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	s, err := Open(Config{Options: c, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := s.server()
-	if s.server() != before {
-		t.Error("the configuration is made again without need")
+	before := s.Server()
+	if s.Server() != before {
+		t.Error("the configuration is built again without need")
 	}
 	write("ca", []byte("nothing"))
 	write("cert", two.cert)
 	write("key", two.key)
-	now := s.server()
+	now := s.Server()
 	if now == before || string(now.Certificates[0].Certificate[0]) == string(before.Certificates[0].Certificate[0]) {
 		t.Error("the new certificate is not used")
 	}
 	if !now.ClientCAs.Equal(before.ClientCAs) {
 		t.Error("the authorities are others")
 	}
-	if s.server(); strings.Count(log.String(), "holds no certificate") != 1 {
+	if s.Server(); strings.Count(log.String(), "holds no certificate") != 1 {
 		t.Errorf("the log: %s", log.String())
 	}
 	// A pair of which one half is there already.
 	write("cert", one.cert)
-	if got := s.server(); string(got.Certificates[0].Certificate[0]) != string(now.Certificates[0].Certificate[0]) {
+	if got := s.Server(); string(got.Certificates[0].Certificate[0]) != string(now.Certificates[0].Certificate[0]) {
 		t.Error("half a pair is used")
 	}
 	write("key", one.key)
-	if got := s.server(); string(got.Certificates[0].Certificate[0]) == string(now.Certificates[0].Certificate[0]) {
+	if got := s.Server(); string(got.Certificates[0].Certificate[0]) == string(now.Certificates[0].Certificate[0]) {
 		t.Error("the other half is not seen")
 	}
-	if _, err := newCertificates(TLS{TrustedCAFile: filepath.Join(dir, "missing")}, new(tls.Config), nil, s.log); err == nil {
+	if _, err := Open(Config{Options: Options{TrustedCAFile: filepath.Join(dir, "missing")}, Logger: logger}); err == nil {
 		t.Error("a missing file at the start")
 	}
 }
 
-// Who asks for certificates without naming authorities is warned: those of the system are believed then.
+// TestWarningWithoutAuthority: client certificates without an authority file are logged, since the authorities of the
+// system are trusted then.
 func TestWarningWithoutAuthority(t *testing.T) {
 	for _, c := range []struct {
-		tls  TLS
+		opts Options
 		want bool
 	}{
-		{TLS{Auto: true, ClientCertAuth: true}, true},
-		{TLS{Auto: true}, false},
-		{TLS{ClientCertAuth: true}, false}, // no TLS at all
+		{Options{Auto: true, ClientCertAuth: true}, true},
+		{Options{Auto: true}, false},
+		{Options{ClientCertAuth: true}, false}, // no TLS at all
 	} {
-		for _, kind := range []string{"client", "peer"} {
-			var out bytes.Buffer
-			m := &Member{log: slog.New(slog.NewTextHandler(&out, nil)), cfg: Config{DataDir: t.TempDir(), SelfSignedValidity: 1}}
-			prefix := map[string]string{"peer": "peer-"}[kind]
-			if _, err := m.certificates(prefix, kind, c.tls, []string{"https://127.0.0.1:0"}); err != nil {
+		for kind, missing := range map[Kind]string{Clients: "missing=trusted-ca-file", Peers: "missing=peer-trusted-ca-file"} {
+			var out strings.Builder
+			if _, err := Open(Config{Kind: kind, Options: c.opts, DataDir: t.TempDir(), SelfSignedValidity: 1,
+				URLs: []string{"https://127.0.0.1:0"}, Logger: slog.New(slog.NewTextHandler(&out, nil))}); err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Contains(out.String(), "missing="+prefix+"trusted-ca-file"); got != c.want {
-				t.Errorf("%+v for %ss: warned %v, want %v: %s", c.tls, kind, got, c.want, &out)
+			if got := strings.Contains(out.String(), missing); got != c.want {
+				t.Errorf("%+v for %ss: warned %v, want %v: %s", c.opts, kind, got, c.want, &out)
 			}
 		}
 	}

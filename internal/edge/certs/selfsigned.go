@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"crypto/ecdsa"
@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// selfSigned is the certificate of Auto.
+// selfSigned is the certificate of Options.Auto.
 type selfSigned struct {
 	certFile, keyFile string
-	cert, key         []byte // PEM, if they are not in the files yet
+	cert, key         []byte // PEM, if not saved yet
 }
 
-// newSelfSigned finds the certificate in a directory, or makes one without writing it.
-func newSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSigned, error) {
+// openSelfSigned finds a valid certificate in a directory, or generates one without writing it.
+func openSelfSigned(dir string, hosts []string, validity time.Duration) (*selfSigned, error) {
 	s := &selfSigned{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
 	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 	switch {
@@ -77,14 +77,14 @@ func (s *selfSigned) load() (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(s.certFile, s.keyFile)
 }
 
-// keep writes what is not in the files.
-func (s *selfSigned) keep() error {
+// save writes a generated certificate to its files.
+func (s *selfSigned) save() error {
 	if s.cert == nil {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(s.certFile), 0o700); err != nil {
 		return err
 	}
-	// The key first: the certificate makes them a pair.
+	// The certificate last: openSelfSigned takes a missing one as none.
 	return errors.Join(os.WriteFile(s.keyFile, s.key, 0o600), os.WriteFile(s.certFile, s.cert, 0o600))
 }

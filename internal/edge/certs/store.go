@@ -1,0 +1,177 @@
+package certs
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Kind
+	Options
+	Settings
+	// DataDir is the data directory of the member. A self-signed certificate is stored below it.
+	DataDir string
+	// SelfSignedValidity is how long a generated certificate is valid.
+	SelfSignedValidity time.Duration
+	// URLs are the URLs that are listened on and advertised. A generated certificate names their hosts.
+	URLs   []string
+	Logger *slog.Logger
+}
+
+// Store builds TLS configurations from certificate files, again after these have changed. Its methods are safe
+// for concurrent use.
+type Store struct {
+	c    Config
+	base *tls.Config // the part that does not come from files
+	auto *selfSigned // of Options.Auto without a CertFile, or nil
+
+	mu struct {
+		sync.Mutex
+		sources        []*source
+		loaded         loaded
+		serverC, dialC *tls.Config
+	}
+}
+
+// Open reads all files once, so that a mistake is found at the start.
+func Open(c Config) (*Store, error) {
+	s := &Store{c: c, base: c.Settings.config(c.Kind)}
+	prefix := c.flagPrefix()
+	switch {
+	case c.Auto && c.CertFile != "":
+		c.Logger.Warn("a certificate is configured: no self-signed one is generated", "flag", prefix+"auto-tls")
+	case c.Auto:
+		var err error
+		if s.auto, err = openSelfSigned(filepath.Join(c.DataDir, "fixtures", c.Kind.String()), hostNames(c.URLs), c.SelfSignedValidity); err != nil {
+			return nil, fmt.Errorf("--%sauto-tls: %w", prefix, err)
+		}
+	}
+	if c.ClientCertAuth && c.TrustedCAFile == "" && c.Serves() {
+		effect := "with authentication enabled, the common name of such a certificate names the user"
+		if c.Kind == Peers {
+			effect = "the owner of any such certificate can act as a member"
+		}
+		c.Logger.Warn("certificates of every authority that the system trusts are accepted, including public ones: set a file of authorities to accept only theirs",
+			"flag", prefix+"client-cert-auth", "missing", prefix+"trusted-ca-file", "effect", effect)
+	}
+	if c.Kind == Clients {
+		s.c.SkipClientSAN = true // like etcd: clients may connect from any address
+	}
+	s.mu.sources = s.mu.loaded.sources(&s.c.Options, s.auto)
+	if err := s.refresh(); err != nil {
+		return nil, fmt.Errorf("certificates of %ss: %w", c.Kind, err)
+	}
+	for _, u := range c.URLs {
+		if c.CertFile != "" && (strings.HasPrefix(u, "http://") || strings.HasPrefix(u, "unix://")) {
+			c.Logger.Warn("certificates are configured, but this URL does not use them", "kind", c.Kind.String(), "url", u)
+		}
+	}
+	return s, nil
+}
+
+// SaveSelfSigned writes the generated certificate, if there is one, to the data directory.
+func (s *Store) SaveSelfSigned() error {
+	if s.auto == nil {
+		return nil
+	}
+	if err := s.auto.save(); err != nil {
+		return fmt.Errorf("--%sauto-tls: %w", s.c.flagPrefix(), err)
+	}
+	return nil
+}
+
+// refresh reads changed files. A file that cannot be read keeps its previous content and is tried again after its
+// next change.
+func (s *Store) refresh() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	changed := s.mu.serverC == nil
+	for _, f := range s.mu.sources {
+		fresh, err := f.refresh()
+		changed = changed || fresh
+		errs = append(errs, err)
+	}
+	if changed {
+		s.mu.serverC, s.mu.dialC = s.serverConfig(), s.dialConfig()
+	}
+	return errors.Join(errs...)
+}
+
+// Server returns the present configuration of accepted connections.
+func (s *Store) Server() *tls.Config { c, _ := s.current(); return c }
+
+// Client returns the present configuration of dialed connections.
+func (s *Store) Client() *tls.Config { _, c := s.current(); return c }
+
+func (s *Store) current() (server, client *tls.Config) {
+	if err := s.refresh(); err != nil {
+		s.c.Logger.Warn("files of certificates cannot be read again: their previous content stays in use", "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.serverC, s.mu.dialC
+}
+
+func (s *Store) dialConfig() *tls.Config {
+	t := s.base.Clone()
+	t.NextProtos = nil
+	t.ServerName = s.c.ServerName
+	t.RootCAs = s.mu.loaded.pool
+	// A self-signed certificate cannot be verified.
+	t.InsecureSkipVerify = s.auto != nil && s.c.TrustedCAFile == ""
+	for _, pair := range []*tls.Certificate{s.mu.loaded.clientPair, s.mu.loaded.pair} {
+		if pair != nil {
+			t.Certificates = []tls.Certificate{*pair}
+			break
+		}
+	}
+	return t
+}
+
+func (s *Store) serverConfig() *tls.Config {
+	t := s.base.Clone()
+	if s.mu.loaded.pair != nil {
+		t.Certificates = []tls.Certificate{*s.mu.loaded.pair}
+	}
+	if s.c.ClientCertAuth || s.c.TrustedCAFile != "" {
+		// Like etcd: a configured authority makes client certificates mandatory.
+		t.ClientAuth = tls.RequireAndVerifyClientCert
+		t.ClientCAs = s.mu.loaded.pool
+	}
+	revoked := s.mu.loaded.revoked
+	t.VerifyConnection = func(st tls.ConnectionState) error { return s.c.checkClientCert(st, revoked) }
+	if s.c.SkipClientSAN {
+		return t
+	}
+	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		conf := t.Clone()
+		conf.VerifyConnection = func(st tls.ConnectionState) error {
+			if err := s.c.checkClientCert(st, revoked); err != nil || len(st.PeerCertificates) == 0 {
+				return err
+			}
+			return checkAddress(hello.Context(), st.PeerCertificates[0], hello.Conn.RemoteAddr())
+		}
+		return conf, nil
+	}
+	return t
+}
+
+// hostNames returns the host names in URLs, each once.
+func hostNames(urls []string) (names []string) {
+	for _, s := range urls {
+		if u, err := url.Parse(s); err == nil && u.Hostname() != "" && !slices.Contains(names, u.Hostname()) {
+			names = append(names, u.Hostname())
+		}
+	}
+	return names
+}
