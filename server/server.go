@@ -26,13 +26,10 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"vigil/internal/edge/certs"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
-	"vigil/internal/portmux"
 	"vigil/internal/store/ration"
 	"vigil/internal/tracing"
 )
@@ -146,43 +143,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.openTransport(); err != nil {
 		return err
 	}
-	view := &memberView{m: m, replica: m.replica, cfg: &m.cfg}
-	hashes := newHasher(m.replica)
-	rpcMetrics := rpc.NewMetrics(m.cfg.ExtensiveMetrics)
-	m.rpc, err = rpc.NewServer(rpc.Config{
-		KV:                   m.replica,
-		Member:               view,
-		Cluster:              view,
-		Hasher:               hashes,
-		Snapshots:            view,
-		Alarms:               m.replica,
-		Versions:             m.replica,
-		Leases:               m.replica,
-		Auth:                 m.replica,
-		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,
-		NewWatchStream:       m.newWatchStream,
-		Ranges:               m.ranges,
-		Logger:               m.log,
-		Metrics:              rpcMetrics,
-		MaxRequestBytes:      m.cfg.MaxRequestBytes,
-		MaxTxnOps:            m.cfg.MaxTxnOps,
-		MaxConcurrentStreams: m.cfg.MaxConcurrentStreams,
-		ElectionTimeout:      m.cfg.ElectionTimeout,
-		KeepAliveMinTime:     m.cfg.KeepAliveMinTime,
-		KeepAliveInterval:    m.cfg.KeepAliveInterval,
-		KeepAliveTimeout:     m.cfg.KeepAliveTimeout,
-		WarnUnary:            m.cfg.WarnUnaryDuration,
-		Stats:                m.callStats(),
-		CallMade:             portmux.CallMade,
-	})
-	if err != nil {
-		return err
-	}
-	registry := prometheus.NewRegistry()
-	if err := registerMetrics(registry, m.replica, m.cfg.QuotaBackendBytes, rpcMetrics, hashes, rangeCollector{m.ranges}, peer.NewCollector(m.transport), newLeaseCollector(m.replica), features(&m.cfg), m.promotions.ok, m.promotions.failed); err != nil {
-		return err
-	}
-	if err := m.openWeb(view, registry); err != nil {
+	if err := m.openServices(); err != nil {
 		return err
 	}
 	for _, d := range m.doors {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"runtime"
-	"runtime/debug"
 
 	"vigil/internal/release"
 )
@@ -19,18 +18,3 @@ func GoVersion() string { return runtime.Version() }
 
 // Platform returns the operating system and architecture, as "linux/amd64".
 func Platform() string { return runtime.GOOS + "/" + runtime.GOARCH }
-
-// commit returns the source revision the program was built from, "unknown" if the build did not
-// record it.
-func commit() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return "unknown"
-}

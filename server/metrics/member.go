@@ -1,0 +1,153 @@
+package metrics
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigil/internal/edge/rpc"
+	"vigil/internal/member/replica"
+	"vigil/internal/store/wal"
+)
+
+// memberState is what memberCollector reads for one scrape.
+type memberState struct {
+	replica.Status
+	replica.Metrics
+	quota int64
+}
+
+// memberCollector exports the state of the replica and of its store.
+type memberCollector struct {
+	table[*memberState]
+	replica *replica.Replica
+}
+
+func newMemberCollector(r *replica.Replica, quota int64) *memberCollector {
+	source := func() *memberState { return &memberState{r.Status(), r.Metrics(), quota} }
+	return &memberCollector{table[*memberState]{source, memberReadings}, r}
+}
+
+var memberReadings = []reading[*memberState]{
+	gauge("etcd_server_has_leader", "Whether the member knows a leader.",
+		func(s *memberState) float64 { return boolValue(s.Leader != 0) }),
+	gauge("etcd_server_is_leader", "Whether the member is the leader.",
+		func(s *memberState) float64 { return boolValue(s.Leader == s.MemberID) }),
+	gauge("etcd_server_is_learner", "Whether the member is a learner.",
+		func(s *memberState) float64 { return boolValue(s.Learner) }),
+	counter("etcd_server_leader_changes_seen_total", "Changes of leader observed.",
+		func(s *memberState) float64 { return float64(s.LeaderChanges) }),
+	gauge("etcd_server_proposals_committed_total", "Index of the newest committed raft entry.",
+		func(s *memberState) float64 { return float64(s.Committed) }),
+	gauge("etcd_server_proposals_applied_total", "Index of the newest applied raft entry.",
+		func(s *memberState) float64 { return float64(s.Metrics.Applied) }),
+	gauge("etcd_server_proposals_pending", "Requests without an outcome yet.",
+		func(s *memberState) float64 { return float64(s.Pending) }),
+	counter("etcd_server_proposals_failed_total", "Requests that ended without a known outcome.",
+		func(s *memberState) float64 { return float64(s.Failed) }),
+
+	counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this member sent too late as the leader.",
+		func(s *memberState) float64 { return float64(s.LateHeartbeats) }),
+	gauge("etcd_server_snapshot_apply_in_progress_total", "Whether the member is replacing its store with a snapshot.",
+		func(s *memberState) float64 { return boolValue(s.Snapshots.Installing) }),
+	counter("vigil_requests_applied_total", "Requests applied since the start; a raft entry contains one or several.",
+		func(s *memberState) float64 { return float64(s.Requests) }),
+	gauge("etcd_debugging_auth_revision", "Revision of users and roles.",
+		func(s *memberState) float64 { return float64(s.AuthRevision) }),
+
+	gauge("etcd_server_quota_backend_bytes", "Live bytes at which puts are rejected.",
+		func(s *memberState) float64 { return float64(s.quota) }),
+	gauge("etcd_mvcc_db_total_size_in_bytes", "Size of the history on disk.",
+		func(s *memberState) float64 { return float64(s.Size) }),
+	gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Size of the history without known garbage.",
+		func(s *memberState) float64 { return float64(s.InUse) }),
+	gauge("etcd_debugging_mvcc_keys_total", "Keys at the newest revision.",
+		func(s *memberState) float64 { return float64(s.Store.Keys) }),
+	gauge("etcd_debugging_mvcc_current_revision", "Newest revision.",
+		func(s *memberState) float64 { return float64(s.Revision) }),
+	gauge("etcd_debugging_mvcc_compact_revision", "Compact revision: older history is no longer readable.",
+		func(s *memberState) float64 { return float64(s.CompactRevision) }),
+
+	counter("vigil_scrub_read_bytes_total", "Bytes of sealed segments that the scrubber read.",
+		func(s *memberState) float64 { return float64(s.Scrubbed) }),
+	counter("vigil_scrub_rounds_total", "Completed rounds of the scrubber over all sealed segments.",
+		func(s *memberState) float64 { return float64(s.ScrubRounds) }),
+	counter("vigil_damage_found_total", "Times a read or the scrubber found damaged data on disk.",
+		func(s *memberState) float64 { return float64(s.Damaged) }),
+	counter("vigil_snapshot_sent_full_total", "Full snapshots sent to other members.",
+		func(s *memberState) float64 { return float64(s.Snapshots.SentFull) }),
+	counter("vigil_snapshot_sent_incremental_total", "Incremental snapshots sent to other members.",
+		func(s *memberState) float64 { return float64(s.Snapshots.SentIncremental) }),
+	counter("vigil_snapshot_send_failures_total", "Snapshots that could not be sent; each is retried.",
+		func(s *memberState) float64 { return float64(s.Snapshots.SendFailures) }),
+	counter("vigil_snapshot_sent_bytes_total", "Bytes of snapshots sent.",
+		func(s *memberState) float64 { return float64(s.Snapshots.SentBytes) }),
+	gauge("vigil_snapshot_sending", "Snapshots being sent.",
+		func(s *memberState) float64 { return float64(s.Snapshots.Sending) }),
+	counter("vigil_snapshot_received_total", "Snapshots received completely.",
+		func(s *memberState) float64 { return float64(s.Snapshots.Received) }),
+	counter("vigil_snapshot_installed_total", "Snapshots that replaced the store.",
+		func(s *memberState) float64 { return float64(s.Snapshots.Installed) }),
+	counter("vigil_snapshot_receive_failures_total", "Snapshots that were not received completely.",
+		func(s *memberState) float64 { return float64(s.Snapshots.ReceiveFailures) }),
+	counter("vigil_snapshot_received_bytes_total", "Bytes of snapshots received.",
+		func(s *memberState) float64 { return float64(s.Snapshots.ReceivedBytes) }),
+	counter("vigil_consistency_checks_total", "Comparisons of the data of all members by this member as the leader.",
+		func(s *memberState) float64 { return float64(s.Comparisons) }),
+	counter("vigil_consistency_differences_total", "Comparisons that found members with different data.",
+		func(s *memberState) float64 { return float64(s.Differences) }),
+	gauge("vigil_disk_full", "Whether puts are rejected for lack of disk space.",
+		func(s *memberState) float64 { return boolValue(s.DiskFull) }),
+
+	counter("vigil_history_rewrites_total", "Merged segments of the history written to reclaim space.",
+		func(s *memberState) float64 { return float64(s.Reclaim.Rewrites) }),
+	counter("vigil_history_rewrite_failures_total", "Aborted rewrites of the history.",
+		func(s *memberState) float64 { return float64(s.Reclaim.Failures) }),
+	counter("vigil_history_rewritten_bytes_total", "Bytes of merged segments written.",
+		func(s *memberState) float64 { return float64(s.Reclaim.Written) }),
+	counter("vigil_history_reclaimed_bytes_total", "Bytes of disk space reclaimed by merged segments.",
+		func(s *memberState) float64 { return float64(s.Reclaim.Read - s.Reclaim.Written) }),
+	counter("vigil_history_rewrite_seconds_total", "Time spent rewriting the history.",
+		func(s *memberState) float64 { return s.Reclaim.Busy.Seconds() }),
+	gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the raft log.",
+		func(s *memberState) float64 { return float64(s.WAL.WrittenBytes) }),
+	gauge("vigil_wal_retained_bytes", "Size of the retained raft log.",
+		func(s *memberState) float64 { return float64(s.LogSize) }),
+}
+
+var (
+	activeAlarms   = newDesc("etcd_debugging_server_alarms", "1 for each active alarm.", "server_id", "alarm_type")
+	clusterVersion = newDesc("etcd_cluster_version", "Level of the etcd API of the cluster.", "cluster_version")
+	walSync        = newDesc("etcd_disk_wal_fsync_duration_seconds", "Time to make a group of raft entries durable.")
+	walWrite       = newDesc("etcd_disk_wal_write_duration_seconds", "Time to write a group of raft entries.")
+)
+
+// Describe implements prometheus.Collector.
+func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
+	c.table.Describe(ch)
+	for _, d := range []*prometheus.Desc{activeAlarms, clusterVersion, walSync, walWrite} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.collect(ch)
+	for _, a := range c.replica.ActiveAlarms() {
+		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), rpc.AlarmName(a.Type))
+	}
+	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.Versions().Cluster.String())
+	ch <- latencyHistogram(walSync, s.WAL.Syncs)
+	ch <- latencyHistogram(walWrite, s.WAL.Writes)
+}
+
+// latencyHistogram converts the counts of the raft log into cumulative buckets.
+func latencyHistogram(desc *prometheus.Desc, l wal.Latency) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	var sum uint64
+	for i, bound := range wal.LatencyBounds() {
+		sum += l.Buckets[i]
+		buckets[bound.Seconds()] = sum
+	}
+	return prometheus.MustNewConstHistogram(desc, l.Count, l.Sum.Seconds(), buckets)
+}

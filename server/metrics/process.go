@@ -1,0 +1,51 @@
+package metrics
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"vigil/internal/release"
+)
+
+// fileDescriptors are the numbers of open files of the process, and of files that it may have open.
+type fileDescriptors struct{ used, limit uint64 }
+
+var processCollector = &table[fileDescriptors]{source: readFileDescriptors, readings: []reading[fileDescriptors]{
+	gauge("os_fd_used", "File descriptors in use.", func(f fileDescriptors) float64 { return float64(f.used) }),
+	gauge("os_fd_limit", "Limit of file descriptors of the process.", func(f fileDescriptors) float64 { return float64(f.limit) }),
+}}
+
+func readFileDescriptors() (f fileDescriptors) {
+	if d, err := os.Open("/proc/self/fd"); err == nil {
+		names, _ := d.Readdirnames(-1)
+		d.Close()
+		f.used = uint64(max(len(names)-1, 0)) // without d itself
+	}
+	var r syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) == nil {
+		f.limit = r.Cur
+	}
+	return f
+}
+
+// buildInfo returns the metrics that are constant for a process.
+func buildInfo(memberID uint64) (all []prometheus.Collector) {
+	for _, m := range []struct {
+		name, help string
+		labels     prometheus.Labels
+	}{
+		{"etcd_server_version", "Level of the etcd API that is served.", prometheus.Labels{"server_version": release.APIVersion}},
+		{"etcd_server_go_version", "Go version the server was built with.", prometheus.Labels{"server_go_version": runtime.Version()}},
+		{"etcd_server_id", "ID of the member in hexadecimal.", prometheus.Labels{"server_id": fmt.Sprintf("%x", memberID)}},
+		{"vigil_build_info", "Version and source revision of this program.", prometheus.Labels{"version": release.Version, "revision": release.SourceRevision()}},
+	} {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: m.name, Help: m.help, ConstLabels: m.labels})
+		g.Set(1)
+		all = append(all, g)
+	}
+	return all
+}
