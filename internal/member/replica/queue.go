@@ -81,9 +81,9 @@ func newQueue(c *Config, member uint64) *queue {
 }
 
 // add puts a request into the group that is being filled. The request adds cost bytes to the store; room
-// reports whether there is room for that and all that is waiting. wake says that the raft goroutine may not know that
-// there is a group.
-func (q *queue) add(ctx context.Context, r *fsm.Request, w *waiter, cost int64, room func(int64) bool) (wake bool, err error) {
+// returns why there is no room for that and all that is waiting, if there is none. wake says that the raft goroutine may
+// not know that there is a group.
+func (q *queue) add(ctx context.Context, r *fsm.Request, w *waiter, cost int64, room func(int64) error) (wake bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
@@ -108,10 +108,10 @@ func (q *queue) add(ctx context.Context, r *fsm.Request, w *waiter, cost int64, 
 	case err != nil:
 	case size > q.maxRequest && fromClient(r):
 		err = kv.ErrRequestTooLarge
-	case cost > 0 && !room(q.mu.cost+cost):
-		err = kv.ErrNoSpace
 	case q.mu.bytes+int64(size) > q.maxPending:
 		err = kv.ErrTooManyRequests
+	case cost > 0:
+		err = room(q.mu.cost + cost)
 	}
 	if err != nil {
 		g.buf = buf[:before]

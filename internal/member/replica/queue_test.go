@@ -20,7 +20,7 @@ func TestQueueTurnsAwayWithoutRoom(t *testing.T) {
 	var waiters []*waiter
 	for _, r := range []*fsm.Request{put, del, del, del, put} {
 		w := &waiter{done: make(chan struct{}, 1)}
-		if _, err := q.add(t.Context(), r, w, r.Cost(), func(int64) bool { return true }); err != nil {
+		if _, err := q.add(t.Context(), r, w, r.Cost(), func(int64) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		waiters = append(waiters, w)

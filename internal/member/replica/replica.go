@@ -131,7 +131,7 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.lessor.init(c)
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
-	r.queue.room = r.room
+	r.queue.room = func() error { return r.room(0) }
 	r.ticker = time.NewTicker(c.TickInterval)
 	r.removed, r.told = make(chan struct{}), make(chan struct{})
 	r.confs = make(chan struct{}, 1)

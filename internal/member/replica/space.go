@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -118,6 +119,18 @@ func (r *Replica) sampleSize(log *history.Log) *sizeSample {
 	return s
 }
 
+// errQuota refuses a request that would cross the quota.
+var errQuota = fmt.Errorf("replica: the quota: %w", kv.ErrNoSpace)
+
+// roomFor returns why there is no room for requests under way that add n bytes to the store and are not being applied
+// yet: errQuota, or as room.
+func (r *Replica) roomFor(n int64) error {
+	if !r.quotaHolds(n) {
+		return errQuota
+	}
+	return r.room(n + r.queue.applying.Load())
+}
+
 // quotaHolds reports whether the quota has room for n bytes. Nothing is refused by the sample of a tick: what compaction
 // has freed since then counts.
 func (r *Replica) quotaHolds(n int64) bool {
@@ -169,10 +182,31 @@ func (r *Replica) awaitAlarm(ctx context.Context) {
 	}
 }
 
-// room returns why there is no room for what adds to the store, but for what is kept for requests that give
-// space back: kv.ErrNoSpace for want of space, kv.ErrTooManyRequests for want of file descriptors or
-// memory, nil while there is room.
-func (r *Replica) room() error { return firstShortage(r.now().log.Room(), r.raftLog.Room()) }
+// room returns why there is no room for n bytes that add to the store, with all that is under way: kv.ErrNoSpace for
+// want of space, kv.ErrTooManyRequests for want of file descriptors or memory, nil while there is room. What is
+// kept for requests that give space back does not count.
+func (r *Replica) room(n int64) error {
+	log := r.now().log
+	if err := firstShortage(log.Room(), r.raftLog.Room()); err != nil {
+		return err
+	}
+	if r.fits(r.cfg.HistoryDir, n, log) && r.fits(r.cfg.WALDir, n, r.raftLog) {
+		return nil
+	}
+	return kv.ErrNoSpace
+}
+
+// fits reports whether n bytes fit into what a log has allocated, so that what is kept of it stays. More than that
+// depends on a disk that has several times as much free: what is taken on must be applied, and it is not known yet
+// whether the log can allocate it. Both logs may be on that disk, and batches leave gaps at the ends of segments.
+func (r *Replica) fits(dir string, n int64, log interface{ Allocated() (bytes, kept int64) }) bool {
+	bytes, kept := log.Allocated()
+	if n+kept <= bytes {
+		return true
+	}
+	free, err := r.cfg.FS.Free(dir)
+	return err != nil || 4*n+16*kept <= free
+}
 
 // roomToFree is room for requests that give space back.
 func (r *Replica) roomToFree() error {
@@ -180,7 +214,7 @@ func (r *Replica) roomToFree() error {
 }
 
 // diskFull says that there is no room for want of space.
-func (r *Replica) diskFull() bool { return errors.Is(r.room(), kv.ErrNoSpace) }
+func (r *Replica) diskFull() bool { return errors.Is(r.room(0), kv.ErrNoSpace) }
 
 // firstShortage returns what requests are refused with for the first shortage among errs. Another error of
 // an allocation ahead refuses nothing: it is tried again.

@@ -213,7 +213,7 @@ func TestFullDiskLetsDeletionsThrough(t *testing.T) {
 	c.WALSegmentBytes, c.HistorySegmentBytes = 64<<10, 32<<10
 	r := start(t, c)
 	mustPut(t, r, "k", "v")
-	await(t, "room", func() bool { return !r.diskFull() })
+	await(t, "what is allocated ahead", func() bool { return allocated(r) })
 	fs.SetFree(0)
 	n := fillTo(t, r, kv.ErrNoSpace)
 	if n == 0 {
@@ -445,4 +445,76 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	if live := r.Status().InUse; live >= c.QuotaBytes || !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
 		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.quotaLeft(true), r.ActiveAlarms())
 	}
+}
+
+// The disk is full and it is not known yet, because the file system takes its time. What is allocated is not used up
+// by puts, one after the other or many at once: deletions and compactions go on, over restarts too.
+func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
+	for _, size := range []int{200, 5 << 10} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			disk := memfs.New()
+			var slow atomic.Pointer[chan struct{}]
+			fs := faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+				if held := slow.Load(); held != nil && op == faultfs.OpPreallocate {
+					<-*held
+				}
+				return faultfs.None
+			})
+			c := config(fs)
+			c.RequestTimeout = 2 * time.Second
+			r := start(t, c)
+			mustPut(t, r, "old", "v")
+			await(t, "what is allocated ahead", func() bool { return allocated(r) })
+			next := 0
+			for range 3 {
+				held := make(chan struct{})
+				slow.Store(&held)
+				fs.SetFree(0)
+				var writers sync.WaitGroup
+				for w := range 8 {
+					writers.Go(func() {
+						for i := 0; ; i++ {
+							_, err := r.Put(context.Background(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d/%d", w, i), Value: make([]byte, size)})
+							if err != nil {
+								if !errors.Is(err, kv.ErrNoSpace) {
+									t.Errorf("put %d: %v", i, err)
+								}
+								return
+							}
+						}
+					})
+				}
+				writers.Wait()
+				free := func(when string) {
+					for range 4 {
+						next++
+						if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: fmt.Appendf(nil, "k%d/", next%8), End: fmt.Appendf(nil, "k%d/1", next%8)}); err != nil {
+							t.Fatalf("%s: a deletion: %v", when, err)
+						}
+					}
+					if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil && !errors.Is(err, kv.ErrCompacted) {
+						t.Fatalf("%s: a compaction: %v", when, err)
+					}
+				}
+				free("before it is known")
+				slow.Store(nil)
+				close(held)
+				free("when it is known")
+				if len(r.ActiveAlarms()) > 0 {
+					t.Fatalf("alarms %v", r.ActiveAlarms())
+				}
+				if err := r.Stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				r = start(t, c)
+				free("after a restart")
+			}
+		})
+	}
+}
+
+// allocated reports whether there is all that is allocated ahead.
+func allocated(r *Replica) bool {
+	st, err := r.cfg.FS.Stat(r.cfg.HistoryDir + "/reserve")
+	return err == nil && st.Size() > 0 && r.now().log.WaitNext() && r.Metrics().WAL.Spares > 0
 }

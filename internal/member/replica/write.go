@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -116,11 +115,12 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)
 	cost := req.Cost()
-	wake, err := r.queue.add(ctx, req, w, cost, r.quotaHolds)
+	wake, err := r.queue.add(ctx, req, w, cost, r.roomFor)
 	if err != nil {
 		r.queue.waiters.Put(w)
-		if errors.Is(err, kv.ErrNoSpace) {
+		if err == errQuota {
 			r.awaitAlarm(ctx)
+			err = kv.ErrNoSpace
 		}
 		return fsm.Result{}, err
 	}
@@ -170,7 +170,7 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 		// Apply would refuse it, and the log would grow by it.
 		return kv.ErrNoSpace
 	}
-	short := r.room()
+	short := r.room(0)
 	if short == nil || req.Grows() {
 		return short
 	}

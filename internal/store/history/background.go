@@ -301,6 +301,7 @@ func (l *Log) allocateNextLocked() error {
 	}
 	mu.next, mu.waited = seg, false
 	mu.nextID++
+	l.noteRoomLocked()
 	mu.changed.Broadcast()
 	return nil
 }

@@ -97,5 +97,6 @@ func (l *Log) fit() {
 		mu.reserveSize = size
 	}
 	mu.fitting = false
+	l.noteRoomLocked()
 	mu.changed.Broadcast()
 }

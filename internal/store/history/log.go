@@ -86,7 +86,8 @@ type Log struct {
 	o      Options
 	view   atomic.Pointer[View] // what readers see; stored by the writer
 	roomy  atomic.Bool          // Room has nothing to say
-	left   atomic.Int64         // of the open segment's file
+	left   atomic.Int64         // of the open segment's file, less what its tables will take
+	ahead  atomic.Int64         // the size of the next segment, 0 while there is none
 	failed chan struct{}        // closed with mu.err set
 	done   sync.WaitGroup       // the sealer and the allocator
 

@@ -171,9 +171,22 @@ func (l *Log) Room() error {
 	return mu.allocErr
 }
 
+// kept is how much of the last segment is for what makes the store smaller.
+func (l *Log) kept() int64 { return min(l.o.SegmentBytes, smallSegment) / 4 }
+
+// Allocated returns how many bytes fit whatever the disk has: those of the next segment, or while there is none
+// what is left of the open one. kept of them are for what makes the store smaller. The reserve does not count: a
+// rewrite may need it. It takes no lock.
+func (l *Log) Allocated() (bytes, kept int64) {
+	if bytes = l.ahead.Load(); bytes == 0 {
+		bytes = l.left.Load()
+	}
+	return bytes, l.kept()
+}
+
 // RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
-// small themselves: there is room for them while the next segment or the reserve is there, or the
-// open segment has a quarter of a small segment left.
+// small themselves: there is room for them while the next segment or the reserve is there, or half of
+// what is kept for them. The other half is for those that were taken on before.
 func (l *Log) RoomToFree() error {
 	err := l.Room()
 	if !kv.Shortage(err) {
@@ -182,15 +195,20 @@ func (l *Log) RoomToFree() error {
 	l.mu.Lock()
 	more := l.mu.next != nil || l.mu.reserve != nil
 	l.mu.Unlock()
-	if more || l.left.Load() >= min(l.o.SegmentBytes, smallSegment)/4 {
+	if more || l.left.Load() >= l.kept()/2 {
 		return nil
 	}
 	return err
 }
 
-// noteRoomLocked notes whether Room has nothing to say. It follows every change of what Room looks
-// at.
+// noteRoomLocked notes whether Room has nothing to say, and the size of the next segment. It follows every
+// change of what Room and Allocated look at.
 func (l *Log) noteRoomLocked() {
 	mu := &l.mu
+	ahead := int64(0)
+	if mu.next != nil {
+		ahead = mu.next.alloc
+	}
+	l.ahead.Store(ahead)
 	l.roomy.Store(mu.err == nil && !mu.closed && mu.sealErr == nil && (mu.allocErr == nil || mu.next != nil && mu.reserve != nil))
 }

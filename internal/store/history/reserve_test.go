@@ -68,6 +68,9 @@ func TestReserve(t *testing.T) {
 	if err := l.Room(); err != nil {
 		t.Fatal(err)
 	}
+	if n, kept := l.Allocated(); n != o.SegmentBytes || kept != o.SegmentBytes/4 {
+		t.Errorf("%d bytes are allocated, %d kept", n, kept)
+	}
 	disk.SetFree(0)
 
 	// The next segment is used, and there is none behind it.
@@ -78,6 +81,11 @@ func TestReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := l.w.seg.head.id
+	// The reserve does not count, nor do the tables that the seal will add.
+	left := func() int64 { return o.SegmentBytes - sealedSize(int64(l.View().end), l.w.seg.mem.size()) }
+	if n, _ := l.Allocated(); n > left() || n < left()-100 {
+		t.Errorf("%d bytes are allocated, %d are left", n, left())
+	}
 	if err := fill(t, l, m, rng, func() bool {
 		if err := l.RoomToFree(); err != nil {
 			t.Fatalf("with the reserve there: %v", err)

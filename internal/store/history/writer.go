@@ -324,7 +324,7 @@ func (l *Log) publish() {
 		open:    w.seg,
 		end:     w.seg.end,
 	})
-	l.left.Store(w.seg.alloc - int64(w.seg.end))
+	l.left.Store(w.seg.alloc - l.need(0))
 }
 
 // WriterView returns a view that also shows the records of the current batch. It is the writer's
@@ -410,6 +410,8 @@ func (l *Log) roll() error {
 	mu.next, mu.waited = nil, false
 	mu.sealing = old
 	mu.allocate = true
+	l.left.Store(w.seg.alloc - l.need(0))
+	l.noteRoomLocked()
 	mu.changed.Broadcast()
 	return nil
 }

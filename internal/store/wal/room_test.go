@@ -34,6 +34,9 @@ func TestRoom(t *testing.T) {
 		if err := errors.Join(w.Room(), w.RoomToFree()); err != nil {
 			t.Fatal(err)
 		}
+		if n, kept := w.Allocated(); n != o.SegmentBytes || kept != o.SegmentBytes/4 {
+			t.Errorf("%d bytes are allocated, %d kept", n, kept)
+		}
 		disk.SetFree(0)
 		for w.Room() == nil {
 			if err := add(); err != nil {
@@ -43,6 +46,9 @@ func TestRoom(t *testing.T) {
 		if err := w.Room(); !errors.Is(err, kv.ErrNoSpace) {
 			t.Fatal(err)
 		}
+		if n, _ := w.Allocated(); n != w.left.Load() {
+			t.Errorf("%d bytes are allocated, %d are left", n, w.left.Load())
+		}
 		if left := w.left.Load(); left < o.SegmentBytes*7/8 {
 			t.Errorf("%d bytes are left when it is known", left)
 		}
@@ -51,7 +57,7 @@ func TestRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if left := w.left.Load(); left > o.SegmentBytes/4 || left < o.SegmentBytes/8 {
+		if left := w.left.Load(); left > o.SegmentBytes/8 || left < o.SegmentBytes/16 {
 			t.Errorf("%d bytes are left when all is refused", left)
 		}
 		if err := w.PrepareSpare(); !errors.Is(err, kv.ErrNoSpace) {

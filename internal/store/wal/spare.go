@@ -20,8 +20,9 @@ type spares struct {
 	o *Options
 	// size is that of the spares to be made.
 	size atomic.Int64
-	// ready is len(mu.files), for readers that must not wait for a disk.
-	ready atomic.Int64
+	// ready is len(mu.files) and first the size of the first of them, 0 if there is none, for readers that must
+	// not wait for a disk.
+	ready, first atomic.Int64
 
 	// mu is held across the I/O that makes a spare, so that ids are given out in order.
 	mu struct {
@@ -175,6 +176,11 @@ func (p *spares) syncDir() error {
 func (p *spares) keep(files []*segment) {
 	p.mu.files = files
 	p.ready.Store(int64(len(files)))
+	first := int64(0)
+	if len(files) > 0 {
+		first = files[0].size
+	}
+	p.first.Store(first)
 }
 
 func (p *spares) count() int { return int(p.ready.Load()) }

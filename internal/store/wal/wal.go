@@ -454,11 +454,21 @@ func (w *WAL) Room() error {
 	return nil
 }
 
-// RoomToFree is Room for requests that are few and small: a quarter of a small segment will do, unless a group
-// that was refused is to come before them.
+// Allocated returns how many bytes fit whatever the disk has: those of the next segment, or while there is none
+// what is left of the active one. kept of them are for requests that free space. It takes no lock.
+func (w *WAL) Allocated() (bytes, kept int64) {
+	if bytes = w.spares.first.Load(); bytes == 0 {
+		bytes = w.left.Load()
+	}
+	return bytes, w.o.leastSegment() / 4
+}
+
+// RoomToFree is Room for requests that free space and are few and small: half of what is kept for them will do,
+// unless a group that was refused is to come before them.
 func (w *WAL) RoomToFree() error {
 	err := w.Room()
-	if err != nil && !w.starved.Load() && w.left.Load() >= w.o.leastSegment()/4 {
+	bytes, kept := w.Allocated()
+	if err != nil && !w.starved.Load() && bytes >= kept/2 {
 		return nil
 	}
 	return err
