@@ -122,15 +122,6 @@ func (r *Replica) sampleSize(log *history.Log) *sizeSample {
 // errQuota refuses a request that would cross the quota.
 var errQuota = fmt.Errorf("replica: the quota: %w", kv.ErrNoSpace)
 
-// roomFor returns why there is no room for requests under way that add n bytes to the store and are not being applied
-// yet: errQuota, or as room.
-func (r *Replica) roomFor(n int64) error {
-	if !r.quotaHolds(n) {
-		return errQuota
-	}
-	return r.room(n + r.queue.applying.Load())
-}
-
 // quotaHolds reports whether the quota has room for n bytes. Nothing is refused by the sample of a tick: what compaction
 // has freed since then counts.
 func (r *Replica) quotaHolds(n int64) bool {
@@ -190,7 +181,7 @@ func (r *Replica) room(n int64) error {
 	if err := firstShortage(log.Room(), r.raftLog.Room()); err != nil {
 		return err
 	}
-	if r.fits(r.cfg.HistoryDir, n, log) && r.fits(r.cfg.WALDir, n, r.raftLog) {
+	if r.cfg.fits(r.cfg.HistoryDir, n, log) && r.cfg.fits(r.cfg.WALDir, n, r.raftLog) {
 		return nil
 	}
 	return kv.ErrNoSpace
@@ -199,12 +190,12 @@ func (r *Replica) room(n int64) error {
 // fits reports whether n bytes fit into what a log has allocated, so that what is kept of it stays. More than that
 // depends on a disk that has several times as much free: what is taken on must be applied, and it is not known yet
 // whether the log can allocate it. Both logs may be on that disk, and batches leave gaps at the ends of segments.
-func (r *Replica) fits(dir string, n int64, log interface{ Allocated() (bytes, kept int64) }) bool {
+func (c *Config) fits(dir string, n int64, log interface{ Allocated() (bytes, kept int64) }) bool {
 	bytes, kept := log.Allocated()
 	if n+kept <= bytes {
 		return true
 	}
-	free, err := r.cfg.FS.Free(dir)
+	free, err := c.FS.Free(dir)
 	return err != nil || 4*n+16*kept <= free
 }
 

@@ -115,7 +115,12 @@ func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) 
 	start := time.Now()
 	w := r.queue.waiters.Get().(*waiter)
 	cost := req.Cost()
-	wake, err := r.queue.add(ctx, req, w, cost, r.roomFor)
+	wake, err := r.queue.add(ctx, req, w, cost, func(n int64) error {
+		if !r.quotaHolds(n) {
+			return errQuota
+		}
+		return r.room(n + r.queue.applying.Load())
+	})
 	if err != nil {
 		r.queue.waiters.Put(w)
 		if err == errQuota {

@@ -319,7 +319,7 @@ func (l *Log) prepare(id uint64) (*openSegment, error) {
 			return nil, l.allocationFailed(temp, err)
 		}
 		seg, err := l.beginSegment(id, temp, file, size)
-		if err == nil || smaller(size) < l.leastSize() || !errors.Is(err, kv.ErrNoSpace) {
+		if err == nil || smaller(size) < l.o.leastSize() || !errors.Is(err, kv.ErrNoSpace) {
 			return seg, err
 		}
 	}

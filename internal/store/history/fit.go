@@ -23,7 +23,7 @@ const (
 func smaller(size int64) int64 { return size / 4 * 3 }
 
 // leastSize is the least size of what is allocated ahead.
-func (l *Log) leastSize() int64 { return min(l.o.SegmentBytes, smallSegment) / 2 }
+func (o *Options) leastSize() int64 { return min(o.SegmentBytes, smallSegment) / 2 }
 
 // mergedSize returns how large a merged segment should be: a sixteenth of what is live, at most
 // Options.SegmentBytes.

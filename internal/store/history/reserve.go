@@ -86,7 +86,7 @@ func (l *Log) openReserve() (vfs.File, int64, error) {
 		return nil, 0, l.allocationFailed(path, err)
 	}
 	size, err := file.Size()
-	if err == nil && size >= l.leastSize() && size <= l.o.SegmentBytes {
+	if err == nil && size >= l.o.leastSize() && size <= l.o.SegmentBytes {
 		// It may have lost its space to a crash before it was durable.
 		if err = file.Preallocate(size); err == nil {
 			return file, size, nil
@@ -112,7 +112,7 @@ func (l *Log) makeReserve() (vfs.File, int64, error) {
 	}
 	size := l.segmentSize()
 	err = file.Preallocate(size)
-	for smaller(size) >= l.leastSize() && vfs.CauseOf(err) == vfs.NoSpace {
+	for smaller(size) >= l.o.leastSize() && vfs.CauseOf(err) == vfs.NoSpace {
 		size = smaller(size)
 		if err = file.Truncate(0); err == nil { // gives back what was allocated of it
 			err = file.Preallocate(size)
@@ -172,7 +172,7 @@ func (l *Log) Room() error {
 }
 
 // kept is how much of the last segment is for what makes the store smaller.
-func (l *Log) kept() int64 { return min(l.o.SegmentBytes, smallSegment) / 4 }
+func (o *Options) kept() int64 { return min(o.SegmentBytes, smallSegment) / 4 }
 
 // Allocated returns how many bytes fit whatever the disk has: those of the next segment, or while there is none
 // what is left of the open one. kept of them are for what makes the store smaller. The reserve does not count: a
@@ -181,7 +181,7 @@ func (l *Log) Allocated() (bytes, kept int64) {
 	if bytes = l.ahead.Load(); bytes == 0 {
 		bytes = l.left.Load()
 	}
-	return bytes, l.kept()
+	return bytes, l.o.kept()
 }
 
 // RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
@@ -195,7 +195,7 @@ func (l *Log) RoomToFree() error {
 	l.mu.Lock()
 	more := l.mu.next != nil || l.mu.reserve != nil
 	l.mu.Unlock()
-	if more || l.left.Load() >= l.kept()/2 {
+	if more || l.left.Load() >= l.o.kept()/2 {
 		return nil
 	}
 	return err
