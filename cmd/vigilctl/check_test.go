@@ -80,8 +80,8 @@ func content(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// command runs vigilctl, which must not change dir.
-func command(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
+// runUnchanged runs vigilctl, which must not change dir.
+func runUnchanged(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	before := content(t, dir)
 	var out, errs bytes.Buffer
@@ -117,15 +117,15 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	code, out, errs := command(t, dir, "check", dir)
+	code, out, errs := runUnchanged(t, dir, "check", dir)
 	wants(code, 0, out+errs, `FILE +KIND +VERSION`, `history/0000000000000001-0000000000000001-00000000.seg +sealed +1 +1 .* ok\n`,
 		`\.log +open +1`, `wal/0000000000000001.wal +segment +1`, `cluster c1, member 11`, `revision 59, .* term 2, index 59`,
 		`entries 2 to 59, committed up to 59`, `nothing is damaged\n$`)
-	code, out, errs = command(t, checkpoint, "check", checkpoint+"/")
+	code, out, errs = runUnchanged(t, checkpoint, "check", checkpoint+"/")
 	wants(code, 0, out+errs, `\(checkpoint\)`, `revision 59`)
-	code, out, _ = command(t, dir, "check", "-w", "simple", filepath.Join(dir, "wal"))
+	code, out, _ = runUnchanged(t, dir, "check", "-w", "simple", filepath.Join(dir, "wal"))
 	wants(code, 0, out, `(?m)^0000000000000001\.wal, segment, 1, 1, .*, ok$`)
-	code, out, _ = command(t, dir, "check", "--write-out=json", dir)
+	code, out, _ = runUnchanged(t, dir, "check", "--write-out=json", dir)
 	var r datadir.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Revision != 59 || r.LastIndex != 59 || len(r.Files) < 5 || r.Damages == nil {
 		t.Errorf("%d, %v:\n%s", code, err, out)
@@ -136,9 +136,9 @@ func TestCheck(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "wal"), moved); err != nil {
 		t.Fatal(err)
 	}
-	code, out, _ = command(t, dir, "check", dir)
+	code, out, _ = runUnchanged(t, dir, "check", dir)
 	wants(code, 1, out, `DAMAGED .*/wal: offset 0: there is a store and no raft log`)
-	code, out, _ = command(t, dir, "check", "--wal-dir", moved, dir)
+	code, out, _ = runUnchanged(t, dir, "check", "--wal-dir", moved, dir)
 	wants(code, 0, out, `entries 2 to 59`)
 	if err := os.Rename(moved, filepath.Join(dir, "wal")); err != nil {
 		t.Fatal(err)
@@ -148,12 +148,12 @@ func TestCheck(t *testing.T) {
 	seg, log := filepath.Join(dir, "history", "0000000000000001-0000000000000001-00000000.seg"), filepath.Join(dir, "wal", "0000000000000001.wal")
 	flip(t, seg, 1000)
 	flip(t, log, 5000)
-	code, out, errs = command(t, dir, "check", dir)
+	code, out, errs = runUnchanged(t, dir, "check", dir)
 	wants(code, 1, out, `DAMAGED `+seg+`: offset \d+: `, `DAMAGED `+log+`: offset \d+: `, `damaged at \d+\n`, `2 damaged\n$`)
 	if errs != "" {
 		t.Errorf("stderr: %s", errs)
 	}
-	code, out, _ = command(t, dir, "check", "-w", "json", dir)
+	code, out, _ = runUnchanged(t, dir, "check", "-w", "json", dir)
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || len(r.Damages) != 2 || r.Damages[0].Path != seg || r.Damages[0].Offset > 1000 {
 		t.Errorf("%d, %v:\n%s", code, err, out)
 	}
@@ -165,13 +165,13 @@ func TestCheck(t *testing.T) {
 	}
 	defer lock.Close()
 	for _, d := range []string{dir, filepath.Join(dir, "history"), filepath.Join(dir, "wal")} {
-		code, out, errs = command(t, dir, "check", d)
+		code, out, errs = runUnchanged(t, dir, "check", d)
 		wants(code, 2, errs, `a running member has .* open; .*--live`)
 		if out != "" {
 			t.Errorf("stdout: %s", out)
 		}
 	}
-	code, out, _ = command(t, dir, "check", "--live", dir)
+	code, out, _ = runUnchanged(t, dir, "check", "--live", dir)
 	wants(code, 1, out, `sealed segments only`, `DAMAGED `+seg+`: offset`, `\n\d+ files, .* 1 damaged\n$`)
 }
 
@@ -199,7 +199,7 @@ func TestCheckRefuses(t *testing.T) {
 		{[]string{"check", empty}, 2, "not a data directory: there is neither history nor wal in it"},
 		{[]string{"check", etcd}, 2, "of an etcd member; use etcdutl"},
 	} {
-		code, out, errs := command(t, empty, c.args...)
+		code, out, errs := runUnchanged(t, empty, c.args...)
 		if code != c.code || out != "" || !regexp.MustCompile(c.want).MatchString(errs) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q", c.args, code, out, errs)
 		}
@@ -218,14 +218,6 @@ func TestHelp(t *testing.T) {
 		var out, errs bytes.Buffer
 		if code := run(context.Background(), args, strings.NewReader(""), &out, &errs); code != 0 || !strings.Contains(out.String(), "Usage:") || errs.Len() > 0 {
 			t.Errorf("%q: exit code %d\n%s%s", args, code, out.String(), errs.String())
-		}
-	}
-}
-
-func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 64 << 20: "64.0 MiB", 1 << 62: "4.0 EiB"} {
-		if got := size(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"vigil/cmd/vigilctl/exit"
 )
 
 // TestInterruptedInput: who waits for standard input is ended by an interrupt.
@@ -14,7 +16,7 @@ func TestInterruptedInput(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var out strings.Builder
-		if code := run(ctx, args, in, io.Discard, &out); code != exitInterrupted || out.String() != "Error: interrupted\n" {
+		if code := run(ctx, args, in, io.Discard, &out); code != exit.Interrupted || out.String() != "Error: interrupted\n" {
 			t.Errorf("%q: %d %s", args, code, out.String())
 		}
 		_ = typed.Close() // nothing reads it

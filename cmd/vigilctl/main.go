@@ -1,8 +1,8 @@
-// Command vigilctl talks to a cluster and looks after its members. Run it with --help for its commands.
+// Command vigilctl talks to a cluster and maintains its members. Run it with --help for its commands.
 //
-// Exit codes are those of etcdctl: 0 if all is well, 1 if the command found or met a failure or the command line has a
-// flag or command that is not known, 2 if no connection can be configured, 3 for input that makes no sense, 4 for a
-// flag's value that is not supported, 5 if something was interrupted or is unhealthy, 128 for bad arguments.
+// Exit codes are those of etcdctl: 0 if all is well, 1 if the command found or met a failure or the command line has an
+// unknown flag or command, 2 if no connection can be configured, 3 for invalid input, 4 for an unsupported value of a
+// flag, 5 if the command was interrupted or something is unhealthy, 128 for bad arguments.
 package main
 
 import (
@@ -17,142 +17,99 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vigil/cmd/vigilctl/authcmd"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/clustercmd"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/doctor"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/keyview"
+	"vigil/cmd/vigilctl/kvcmd"
+	"vigil/cmd/vigilctl/loadtest"
+	"vigil/cmd/vigilctl/lockcmd"
+	"vigil/cmd/vigilctl/monitor"
+	"vigil/cmd/vigilctl/offline"
 	"vigil/cmd/vigilctl/show"
+	"vigil/cmd/vigilctl/transfer"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+	ctx, stop := signal.NotifyContext(context.Background(), cli.Signals(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// heeded returns those of some signals that are to be caught: SIGHUP is not if nohup has it ignored.
-func heeded(list ...os.Signal) []os.Signal {
-	return slices.DeleteFunc(list, func(s os.Signal) bool { return s == syscall.SIGHUP && signal.Ignored(s) })
-}
-
-const (
-	exitFailure       = 1
-	exitBadConnection = 2
-	exitInvalidInput  = 3
-	exitBadFeature    = 4
-	exitInterrupted   = 5
-	exitBadArgs       = 128
-)
-
-// badArgs is a mistake in a command's arguments.
-func badArgs(format string, args ...any) error {
-	return &exit{exitBadArgs, fmt.Errorf(format, args...)}
-}
-
-// exit is an error with an exit code. Without an error the command has already said what there is to
-// say.
-type exit struct {
-	code int
-	err  error
-}
-
-func (e *exit) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exit) Unwrap() error { return e.err }
-
-// The groups of the help.
-const (
-	groupKV      = "kv"
-	groupCluster = "cluster"
-	groupAgree   = "concurrency"
-	groupAuth    = "auth"
-	groupLook    = "look"
-	groupUtility = "utility"
-)
-
-// run carries out a command line and returns the exit code.
+// run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	out := &output{to: stdout}
-	root := newRoot(stdin, out, stderr)
+	env := &cli.Env{Stdin: stdin, Stdout: cli.NewOutput(stdout), Stderr: stderr}
+	root := newRoot(env)
 	root.SetArgs(args)
-	abbreviate(root, args)
+	setPrefixMatching(root, args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = out.err()
+		err = env.Stdout.Err()
 	}
-	if err == nil {
-		return 0
+	var e *exit.Error
+	if err != nil && !(errors.As(err, &e) && e.Err == nil) {
+		fmt.Fprintln(stderr, "Error:", err)
 	}
-	code := exitFailure
-	var e *exit
-	if errors.As(err, &e) {
-		code = e.code
-		if e.err == nil {
-			return code
-		}
-	}
-	fmt.Fprintln(stderr, "Error:", err)
-	return code
+	return exit.Code(err)
 }
 
-// abbreviate lets commands be shortened as etcdctl does, but not those below check: there a word is rather a directory.
-func abbreviate(root *cobra.Command, args []string) {
+// setPrefixMatching allows shortened commands like etcdctl, except below check, where a word is rather a directory.
+func setPrefixMatching(root *cobra.Command, args []string) {
 	cobra.EnablePrefixMatching = true
 	c, _, err := root.Find(args)
 	cobra.EnablePrefixMatching = err != nil || !c.HasParent() || c.Parent().Name() != "check" || slices.Contains(args, c.Name())
 }
 
-// newRoot returns the command with all that are below it.
-func newRoot(stdin io.Reader, stdout *output, stderr io.Writer) *cobra.Command {
-	a := &app{in: stdin, out: stdout, errOut: stderr}
+// newRoot returns the command with all its subcommands.
+func newRoot(env *cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vigilctl",
-		Short: "Talk to a Vigil or etcd cluster, and look after its members",
-		Long: `Talk to a Vigil or etcd cluster, and look after its members.
+		Short: "Talk to a Vigil or etcd cluster, and maintain its members",
+		Long: `Talk to a Vigil or etcd cluster, and maintain its members.
 
 Commands, flags, environment variables and output are those of etcdctl and
 etcdutl, and there are more. Each global flag can be given as an environment
 variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		PersistentPreRunE: a.prepare,
+		PersistentPreRunE: env.Prepare,
 	}
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	a.addTo(root.PersistentFlags())
-	complete(root, "write-out", show.Formats)
-	root.AddGroup(&cobra.Group{ID: groupKV, Title: "Keys and values:"}, &cobra.Group{ID: groupCluster, Title: "Members and their data:"},
-		&cobra.Group{ID: groupAgree, Title: "Locks and elections:"}, &cobra.Group{ID: groupAuth, Title: "Users and roles:"},
-		&cobra.Group{ID: groupLook, Title: "Looking closer, and moving data:"},
-		&cobra.Group{ID: groupUtility, Title: "Other:"})
-	root.SetHelpCommandGroupID(groupUtility)
-	root.SetCompletionCommandGroupID(groupUtility)
-	add(root, groupKV, a.getCommand(), a.putCommand(), a.delCommand(), a.txnCommand(), a.compactionCommand(), a.watchCommand(), a.leaseCommand())
-	add(root, groupCluster, a.memberCommand(), a.endpointCommand(), a.alarmCommand(), a.defragCommand(), a.moveLeaderCommand(), a.downgradeCommand(),
-		a.checkCommand(), a.snapshotCommand(), hashKVCommand())
-	add(root, groupAgree, a.lockCommand(), a.electCommand())
-	add(root, groupAuth, a.authCommand(), a.userCommand(), a.roleCommand())
-	add(root, groupUtility, a.makeMirrorCommand(), versionCommand(), optionsCommand(root), completionCommand())
-	add(root, groupLook, a.historyCommand(), a.diffCommand(), a.treeCommand())
-	add(root, groupLook, a.watchersCommand(), a.topCommand(), a.doctorCommand(), a.dumpCommand(), a.loadCommand())
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	env.AddFlags(root.PersistentFlags())
+	command.CompleteFlag(root, "write-out", show.Formats)
+
+	check := offline.Check()
+	check.AddCommand(loadtest.Perf(env), loadtest.DataScale(env))
+	snapshot := command.Group("snapshot <subcommand>", "Take, inspect and restore backups in etcd's format", "",
+		clustercmd.SnapshotSave(env), offline.SnapshotStatus(), offline.SnapshotRestore())
+	const other = "other"
+	for _, group := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"kv", "Keys and values:", []*cobra.Command{kvcmd.Get(env), kvcmd.Put(env), kvcmd.Del(env), kvcmd.Txn(env), kvcmd.Compaction(env), kvcmd.Watch(env), kvcmd.Lease(env)}},
+		{"cluster", "Members and their data:", []*cobra.Command{clustercmd.Member(env), clustercmd.Endpoint(env), clustercmd.Alarm(env), clustercmd.Defrag(env),
+			clustercmd.MoveLeader(env), clustercmd.Downgrade(env), check, snapshot, offline.HashKV()}},
+		{"concurrency", "Locks and elections:", []*cobra.Command{lockcmd.Lock(env), lockcmd.Elect(env)}},
+		{"auth", "Users and roles:", []*cobra.Command{authcmd.Auth(env), authcmd.User(env), authcmd.Role(env)}},
+		{"look", "Looking closer, and moving data:", []*cobra.Command{keyview.History(env), keyview.Diff(env), keyview.Tree(env),
+			monitor.Watchers(env), monitor.Top(env), doctor.Command(env), transfer.Dump(env), transfer.Load(env)}},
+		{other, "Other:", []*cobra.Command{transfer.MakeMirror(env), versionCommand(), optionsCommand(root), completionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID(other)
+	root.SetCompletionCommandGroupID(other)
 	return root
-}
-
-// add adds commands to a group of the help.
-func add(root *cobra.Command, group string, commands ...*cobra.Command) {
-	for _, c := range commands {
-		c.GroupID = group
-		root.AddCommand(c)
-	}
-}
-
-// group is a command that has only others below it.
-func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
-	c.AddCommand(commands...)
-	return c
 }

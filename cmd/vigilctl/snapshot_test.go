@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"vigil/cmd/vigilctl/show"
+	"vigil/cmd/vigilctl/exit"
 	"vigil/internal/offline/snapshot"
 )
 
@@ -61,11 +61,11 @@ func TestSnapshotStatus(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exitBadArgs, "snapshot status requires exactly one argument", nil},
-		{exitFailure, "must be simple, table, json or fields", []string{file, "-w", "protobuf"}},
-		{exitFailure, "no such file", []string{file + ".none"}},
-		{exitFailure, "is not a file", []string{filepath.Dir(file)}},
-		{exitFailure, "damaged database file", []string{"main.go"}},
+		{exit.BadArgs, "snapshot status requires exactly one argument", nil},
+		{exit.Failure, "must be simple, table, json or fields", []string{file, "-w", "protobuf"}},
+		{exit.Failure, "no such file", []string{file + ".none"}},
+		{exit.Failure, "is not a file", []string{filepath.Dir(file)}},
+		{exit.Failure, "damaged database file", []string{"main.go"}},
 	} {
 		code, _, out := vigilctl(append([]string{"snapshot", "status"}, c.args...)...)
 		if code != c.code || !strings.Contains(out, c.text) {
@@ -94,15 +94,15 @@ func TestSnapshotRestore(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exitBadArgs, "snapshot restore requires exactly one argument", nil},
-		{exitBadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--bump-revision", "5"}},
-		{exitBadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--mark-compacted"}},
-		{exitFailure, `couldn't find local name "x"`, []string{file, "--name", "x"}},
-		{exitFailure, "they must be equal", []string{file, "--initial-advertise-peer-urls", "http://h:1"}},
-		{exitFailure, "--initial-cluster: ", []string{file, "--initial-cluster", "default"}},
-		{exitFailure, "--initial-advertise-peer-urls: URL scheme", []string{file, "--initial-advertise-peer-urls", "h:1"}},
-		{exitFailure, "not empty or could not be read", []string{file}},
-		{exitFailure, "not the data directory of an etcd member", []string{filepath.Dir(file), "--data-dir", dir + "3"}},
+		{exit.BadArgs, "snapshot restore requires exactly one argument", nil},
+		{exit.BadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--bump-revision", "5"}},
+		{exit.BadArgs, "--mark-compacted required if --bump-revision > 0", []string{file, "--mark-compacted"}},
+		{exit.Failure, `couldn't find local name "x"`, []string{file, "--name", "x"}},
+		{exit.Failure, "they must be equal", []string{file, "--initial-advertise-peer-urls", "http://h:1"}},
+		{exit.Failure, "--initial-cluster: ", []string{file, "--initial-cluster", "default"}},
+		{exit.Failure, "--initial-advertise-peer-urls: URL scheme", []string{file, "--initial-advertise-peer-urls", "h:1"}},
+		{exit.Failure, "not empty or could not be read", []string{file}},
+		{exit.Failure, "not the data directory of an etcd member", []string{filepath.Dir(file), "--data-dir", dir + "3"}},
 	} {
 		args := append([]string{"snapshot", "restore", "--data-dir", dir}, c.args...)
 		code, _, out := vigilctl(args...)
@@ -122,10 +122,10 @@ func TestSnapshotSave(t *testing.T) {
 		text string
 		args []string
 	}{
-		{exitBadArgs, "snapshot save requires exactly one argument", nil},
-		{exitBadArgs, "snapshot must be requested to one selected node, not multiple", []string{file, "--endpoints", "a:1,b:1"}},
-		{exitFailure, "a password is needed", []string{file, "--user", "root"}},
-		{exitFailure, "no member can be reached", []string{file, "--endpoints", "127.0.0.1:1", "--dial-timeout", "100ms"}},
+		{exit.BadArgs, "snapshot save requires exactly one argument", nil},
+		{exit.BadArgs, "snapshot must be requested to one selected node, not multiple", []string{file, "--endpoints", "a:1,b:1"}},
+		{exit.Failure, "a password is needed", []string{file, "--user", "root"}},
+		{exit.Failure, "no member can be reached", []string{file, "--endpoints", "127.0.0.1:1", "--dial-timeout", "100ms"}},
 	} {
 		code, _, out := vigilctl(append([]string{"snapshot", "save"}, c.args...)...)
 		if code != c.code || !strings.Contains(out, c.text) {
@@ -133,18 +133,10 @@ func TestSnapshotSave(t *testing.T) {
 		}
 	}
 	t.Setenv("VIGILCTL_DIAL_TIMEOUT", "soon")
-	if code, _, out := vigilctl("snapshot", "save", file); code != exitFailure || !strings.Contains(out, "VIGILCTL_DIAL_TIMEOUT") {
+	if code, _, out := vigilctl("snapshot", "save", file); code != exit.Failure || !strings.Contains(out, "VIGILCTL_DIAL_TIMEOUT") {
 		t.Errorf("%d %s", code, out)
 	}
 	if names, _ := os.ReadDir(filepath.Dir(file)); len(names) > 0 {
 		t.Errorf("%v is left", names)
-	}
-}
-
-func TestDecimalSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 9: "9 B", 999: "999 B", 1000: "1.0 kB", 1500: "1.5 kB", 20480: "20 kB", 999_999: "1000 kB", 2_147_483_648: "2.1 GB"} {
-		if got := show.Size(n); got != want {
-			t.Errorf("%d is %s, want %s", n, got, want)
-		}
 	}
 }

@@ -58,6 +58,9 @@ const (
 	yamlLib  = "go.yaml.in/yaml/v3"
 )
 
+// commandsWhy is the reason why a package of vigilctl's commands imports nothing else.
+const commandsWhy = "commands: they share packages below them and never import each other"
+
 // table is the import table. Keep ARCHITECTURE.md in step with it.
 var table = map[string]rule{
 	"internal/kv":          {why: "the vocabulary imports nothing, so that everything can import it"},
@@ -137,8 +140,28 @@ var table = map[string]rule{
 	"internal/offline/restore": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/state/auth", "internal/state/fsm", "internal/offline/snapshot", "internal/edge/rpc/wire", "internal/offline/restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"internal/state/lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
-	"cmd/vigilctl": {inside: []string{"internal/offline/datadir", "internal/vfs", "internal/kv", "internal/state/cluster", "internal/offline/snapshot", "internal/offline/restore", "client", "client/concurrency", "client/lease", "internal/member/discovery", "internal/release", "cmd/vigilctl/show", "cmd/vigilctl/probe", "cmd/vigilctl/screen"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "github.com/schollz/progressbar/v3", "golang.org/x/term", "github.com/rogpeppe/go-internal/diff"},
-		tests: []string{"server/servertest"}, why: "commands"},
+	"cmd/vigilctl": {inside: []string{"cmd/vigilctl/authcmd", "cmd/vigilctl/cli", "cmd/vigilctl/clustercmd", "cmd/vigilctl/command", "cmd/vigilctl/doctor", "cmd/vigilctl/exit", "cmd/vigilctl/keyview", "cmd/vigilctl/kvcmd", "cmd/vigilctl/loadtest", "cmd/vigilctl/lockcmd", "cmd/vigilctl/monitor", "cmd/vigilctl/offline", "cmd/vigilctl/show", "cmd/vigilctl/transfer", "internal/kv", "internal/release"}, outside: []string{cobraLib},
+		tests: []string{"internal/offline/snapshot"}, why: "the list of commands"},
+	"cmd/vigilctl/authcmd":    {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/show"}, outside: []string{cobraLib, apiLib, grpcLib}, why: commandsWhy},
+	"cmd/vigilctl/clustercmd": {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/outfile", "cmd/vigilctl/progress", "cmd/vigilctl/show"}, outside: []string{cobraLib, apiLib, grpcLib}, why: commandsWhy},
+	"cmd/vigilctl/kvcmd":      {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/show"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib}, why: commandsWhy},
+	"cmd/vigilctl/lockcmd":    {inside: []string{"client", "client/concurrency", "cmd/vigilctl/cli", "cmd/vigilctl/exit", "cmd/vigilctl/show"}, outside: []string{cobraLib, apiLib, "golang.org/x/term"}, why: commandsWhy},
+	"cmd/vigilctl/loadtest":   {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/probe", "cmd/vigilctl/progress"}, outside: []string{cobraLib}, why: commandsWhy},
+	"cmd/vigilctl/transfer": {inside: []string{"client", "client/lease", "cmd/vigilctl/cli", "cmd/vigilctl/exit", "cmd/vigilctl/keytext", "cmd/vigilctl/outfile", "cmd/vigilctl/progress", "cmd/vigilctl/screen", "cmd/vigilctl/show"}, outside: []string{cobraLib},
+		tests: []string{"server/servertest"}, why: commandsWhy},
+	"cmd/vigilctl/keyview": {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/exit", "cmd/vigilctl/keytext", "cmd/vigilctl/screen", "cmd/vigilctl/show"}, outside: []string{cobraLib, "github.com/rogpeppe/go-internal/diff"}, why: commandsWhy},
+	"cmd/vigilctl/monitor": {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/keytext", "cmd/vigilctl/probe", "cmd/vigilctl/screen", "cmd/vigilctl/show", "cmd/vigilctl/survey"}, outside: []string{cobraLib}, why: commandsWhy},
+	"cmd/vigilctl/doctor":  {inside: []string{"cmd/vigilctl/cli", "cmd/vigilctl/exit", "cmd/vigilctl/probe", "cmd/vigilctl/screen", "cmd/vigilctl/show", "cmd/vigilctl/survey"}, outside: []string{cobraLib, apiLib}, why: commandsWhy},
+	"cmd/vigilctl/offline": {inside: []string{"internal/kv", "internal/vfs", "internal/state/cluster", "internal/offline/datadir", "internal/offline/snapshot", "internal/offline/restore", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/progress", "cmd/vigilctl/screen", "cmd/vigilctl/show"}, outside: []string{cobraLib, pflagLib},
+		why: "commands that read files: no connection"},
+	"cmd/vigilctl/survey": {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/exit", "cmd/vigilctl/probe"}, outside: []string{cobraLib, apiLib}, why: "it collects what members report: what follows from it is the business of the commands"},
+	"cmd/vigilctl/cli": {inside: []string{"client", "internal/member/discovery", "cmd/vigilctl/exit", "cmd/vigilctl/show"}, outside: []string{cobraLib, pflagLib, apiLib, grpcLib, "golang.org/x/term"},
+		why: "the global flags and the connection: it knows no command"},
+	"cmd/vigilctl/command":  {inside: []string{"cmd/vigilctl/exit"}, outside: []string{cobraLib}, why: "it knows no command"},
+	"cmd/vigilctl/exit":     {why: "errors with a number"},
+	"cmd/vigilctl/keytext":  {inside: []string{"client", "cmd/vigilctl/screen"}, why: "text of keys and values"},
+	"cmd/vigilctl/outfile":  {why: "files, not what is in them"},
+	"cmd/vigilctl/progress": {inside: []string{"cmd/vigilctl/screen"}, outside: []string{"github.com/schollz/progressbar/v3"}, why: "it draws"},
 	"cmd/vigilctl/probe": {outside: []string{"github.com/prometheus/client_model", "github.com/prometheus/common"},
 		why: "it reads what members tell over HTTP; what follows from it is the business of the commands"},
 	"cmd/vigilctl/screen": {outside: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}, why: "it lays out text and knows nothing of members"},

@@ -75,7 +75,8 @@ func (p *Printer) Print(a Answer) error {
 	case p.Format == Fields && a.Fields != nil:
 		a.Fields(p)
 	case p.Format == Table && a.Table != nil:
-		p.table(a.Table())
+		heading, rows := a.Table()
+		p.err = WriteTable(p.Out, heading, rows)
 	case p.Format == JSON && a.Value != nil:
 		v := a.Value
 		if p.Hex && a.Hexadecimal != nil {

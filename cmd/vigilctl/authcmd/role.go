@@ -1,0 +1,161 @@
+package authcmd
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+const roleHelp = `A role is a name for permissions, each to read, to write or to do both with a key or a range of keys.
+What users may do is what the roles that were granted to them may.`
+
+func Role(env *cli.Env) *cobra.Command {
+	return command.Group("role <subcommand>", "Roles, and what they may read and write", roleHelp,
+		named(env, "role", "add <role name>", "Make a role", "role", func(s cli.Session, name string) (show.Answer, error) {
+			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleAdd(s.Ctx, &etcdserverpb.AuthRoleAddRequest{Name: name})
+			return show.Done(r, "Role %s created", name), err
+		}),
+		named(env, "role", "delete <role name>", "Delete a role", "role", func(s cli.Session, name string) (show.Answer, error) {
+			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleDelete(s.Ctx, &etcdserverpb.AuthRoleDeleteRequest{Role: name})
+			return show.Done(r, "Role %s deleted", name), err
+		}),
+		named(env, "role", "get <role name>", "Tell what a role may do", "role", func(s cli.Session, name string) (show.Answer, error) {
+			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGet(s.Ctx, &etcdserverpb.AuthRoleGetRequest{Role: name})
+			return show.RoleGet(name, r), err
+		}),
+		listed(env, "role", "List the roles", func(s cli.Session) (show.Answer, error) {
+			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleList(s.Ctx, &etcdserverpb.AuthRoleListRequest{})
+			return show.RoleList(r), err
+		}),
+		roleGrant(env), roleRevoke(env))
+}
+
+// named is a command about a user or a role.
+func named(env *cli.Env, group, use, short, kind string, run func(s cli.Session, name string) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return exit.Usage("%s %s command requires %s name as its argument", group, c.Name(), kind)
+		}
+		return env.Call(c, func(s cli.Session) (show.Answer, error) { return run(s, args[0]) })
+	}}
+}
+
+// listed is a command without arguments.
+func listed(env *cli.Env, group, short string, run func(s cli.Session) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: short, RunE: func(c *cobra.Command, args []string) error {
+		if len(args) != 0 {
+			return exit.Usage("%s list command requires no arguments", group)
+		}
+		return env.Call(c, run)
+	}}
+}
+
+// permission is the keys that a permission is about.
+type permission struct{ prefix, fromKey bool }
+
+func (p *permission) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&p.prefix, "prefix", false, "all keys that begin with KEY")
+	c.Flags().BoolVar(&p.fromKey, "from-key", false, "KEY and all keys behind it")
+}
+
+// span returns the range. Of a prefix or beginning that is empty it is everything.
+func (p *permission) span(args []string) (key, end []byte, err error) {
+	key = []byte(args[0])
+	switch {
+	case p.prefix && p.fromKey:
+		return nil, nil, exit.Usage("--from-key and --prefix flags are mutually exclusive")
+	case len(key) == 0:
+		if p.prefix || p.fromKey {
+			end = []byte{0}
+		}
+		return []byte{0}, end, nil
+	case len(args) > 1 && p.prefix:
+		return nil, nil, exit.Usage("unexpected endkey argument with --prefix flag")
+	case len(args) > 1 && p.fromKey:
+		return nil, nil, exit.Usage("unexpected endkey argument with --from-key flag")
+	case len(args) > 1:
+		end = []byte(args[1])
+	case p.prefix:
+		end = []byte(client.PrefixEnd(args[0]))
+	case p.fromKey:
+		end = []byte{0}
+	}
+	return key, end, nil
+}
+
+func roleGrant(env *cli.Env) *cobra.Command {
+	var p permission
+	c := &cobra.Command{
+		Use:     "grant-permission [options] <role name> <permission type> <key> [endkey]",
+		Short:   "Let a role read, write or both (readwrite)",
+		Example: "  vigilctl role grant-permission web read --prefix services/web/",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) < 3 {
+				return exit.Usage("role grant command requires role name, permission type, and key [endkey] as its argument")
+			}
+			kind, err := permissionType(args[1])
+			if err != nil {
+				return err
+			}
+			key, end, err := p.span(args[2:])
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGrantPermission(s.Ctx, &etcdserverpb.AuthRoleGrantPermissionRequest{
+					Name: args[0], Perm: &authpb.Permission{PermType: kind, Key: key, RangeEnd: end}})
+				return show.Done(r, "Role %s updated", args[0]), err
+			})
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return []string{"read", "write", "readwrite"}, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	p.flags(c)
+	return c
+}
+
+func roleRevoke(env *cli.Env) *cobra.Command {
+	var p permission
+	c := &cobra.Command{
+		Use:     "revoke-permission <role name> <key> [endkey]",
+		Short:   "Take a permission from a role",
+		Example: "  vigilctl role revoke-permission web --prefix services/web/",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exit.Usage("role revoke-permission command requires role name and key [endkey] as its argument")
+			}
+			key, end, err := p.span(args[1:])
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewAuthClient(s.Conn).RoleRevokePermission(s.Ctx, &etcdserverpb.AuthRoleRevokePermissionRequest{Role: args[0], Key: key, RangeEnd: end})
+				return show.Revoked(args[0], []byte(args[1]), end, r), err
+			})
+		},
+	}
+	p.flags(c)
+	return c
+}
+
+// permissionType reads what a permission is for.
+func permissionType(word string) (authpb.Permission_Type, error) {
+	v, ok := authpb.Permission_Type_value[strings.ToUpper(word)]
+	if !ok {
+		return 0, exit.Usage("invalid permission type: %s; read, write and readwrite are known", word)
+	}
+	return authpb.Permission_Type(v), nil
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+// Session is a connection to a cluster for one command.
+type Session struct {
+	Ctx    context.Context
+	Client *client.Client
+	// Conn makes calls with the messages of the API, which package show prints.
+	Conn grpc.ClientConnInterface
+}
+
+// Timeout limits a short command.
+func (e *Env) Timeout() time.Duration { return e.CommandTimeout + e.Config.DialTimeout }
+
+// Run runs a short command.
+func (e *Env) Run(c *cobra.Command, run func(s Session) error) error {
+	return e.connected(c, func(cl *client.Client) error {
+		ctx, cancel := context.WithTimeout(c.Context(), e.Timeout())
+		defer cancel()
+		return run(Session{ctx, cl, cl.Conn()})
+	})
+}
+
+// Call runs a short command and prints its answer.
+func (e *Env) Call(c *cobra.Command, run func(s Session) (show.Answer, error)) error {
+	return e.Run(c, func(s Session) error {
+		answer, err := run(s)
+		if err != nil {
+			return err
+		}
+		return e.Print(answer)
+	})
+}
+
+// RunUntilInterrupted runs a command without a time limit. run decides what an interrupt means.
+func (e *Env) RunUntilInterrupted(c *cobra.Command, run func(s Session) error) error {
+	return e.connected(c, func(cl *client.Client) error { return run(Session{c.Context(), cl, cl.Conn()}) })
+}
+
+// RunLong runs a command without a time limit. An interrupt is an error with an exit code of its own.
+func (e *Env) RunLong(c *cobra.Command, run func(ctx context.Context, cl *client.Client) error) error {
+	return e.connected(c, func(cl *client.Client) error {
+		err := run(c.Context(), cl)
+		if c.Context().Err() != nil {
+			return ErrInterrupted
+		}
+		return err
+	})
+}
+
+func (e *Env) connected(c *cobra.Command, run func(cl *client.Client) error) error {
+	cl, err := e.Connect(c.Context())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return CallError(run(cl))
+}
+
+// CallError reduces the error of a call to the member's message, and adds an exit code.
+func CallError(err error) error {
+	var e *exit.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
+		if errors.Is(err, client.ErrUnreachable) {
+			// Scripts written for etcdctl look for its text.
+			return exit.With(exit.Failure, fmt.Errorf("%w: %w", context.DeadlineExceeded, err))
+		}
+		if s.Code() == codes.DeadlineExceeded && !strings.HasPrefix(s.Message(), "etcdserver:") {
+			return exit.With(exit.Failure, context.DeadlineExceeded)
+		}
+		return exit.With(exit.Failure, rpctypes.Error(s.Err()))
+	}
+	return exit.With(exit.Failure, err)
+}
+
+// Permanent reports whether a call would fail again.
+func Permanent(err error) bool {
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
+		return true
+	}
+	return false
+}

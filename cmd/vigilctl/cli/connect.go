@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/internal/member/discovery"
+)
+
+// minKeepAlive is the shortest interval of pings that members accept.
+const minKeepAlive = 10 * time.Second
+
+// Open returns a client of all endpoints. It dials no member yet.
+func (e *Env) Open(ctx context.Context) (*client.Client, error) {
+	if err := e.configure(ctx); err != nil {
+		return nil, err
+	}
+	c, err := client.New(e.Config)
+	if err != nil {
+		return nil, exit.With(exit.BadConnection, err)
+	}
+	return c, nil
+}
+
+// Connect is like Open, and authenticates if there is a password: a wrong password has an exit code of its own.
+func (e *Env) Connect(ctx context.Context) (*client.Client, error) {
+	if err := e.configure(ctx); err != nil {
+		return nil, err
+	}
+	if e.Config.Username == "" {
+		return e.Open(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout())
+	defer cancel()
+	c, err := client.Connect(ctx, e.Config)
+	if err != nil {
+		if e, ok := errors.AsType[*client.Error](err); ok {
+			err = e.GRPCStatus().Err()
+		}
+		return nil, exit.With(exit.BadConnection, CallError(err))
+	}
+	return c, nil
+}
+
+// configure makes the client's configuration of the flags.
+func (e *Env) configure(ctx context.Context) error {
+	if e.configured {
+		return nil
+	}
+	if err := e.setEndpoints(ctx); err != nil {
+		return err
+	}
+	if err := Secure(&e.Config, e.insecure, "--", e.Stderr); err != nil {
+		return err
+	}
+	e.Config.KeepAlive, e.Config.KeepAliveTimeout = max(e.keepAlive, minKeepAlive), e.keepAliveWait
+	if e.debug {
+		e.Config.Logger = slog.New(slog.NewTextHandler(e.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	if e.Token != "" {
+		e.Config.Token = func(context.Context) (client.Token, error) { return client.Token{Value: e.Token}, nil }
+	} else if err := e.Identify(ctx, &e.Config, e.user, e.password, "Password: "); err != nil {
+		return err
+	}
+	e.configured = true
+	return nil
+}
+
+// setEndpoints sets the members to connect to.
+func (e *Env) setEndpoints(ctx context.Context) error {
+	e.Config.Endpoints = nil
+	for _, ep := range e.Endpoints {
+		e.Config.Endpoints = append(e.Config.Endpoints, strings.TrimSpace(ep))
+	}
+	if e.srvDomain == "" {
+		return nil
+	}
+	found, err := discovery.Clients(ctx, net.DefaultResolver, e.srvDomain, e.srvName)
+	if err != nil {
+		return exit.With(exit.Failure, err)
+	}
+	var list []string
+	for _, ep := range found {
+		if !e.insecureSRV && strings.HasPrefix(ep, "http://") {
+			fmt.Fprintf(e.Stderr, "ignoring discovered insecure endpoint %q\n", ep)
+			continue
+		}
+		list = append(list, ep)
+	}
+	if !e.insecureSRV {
+		e.Config.TLSFiles.ServerName = e.srvDomain
+	}
+	if len(list) > 0 {
+		e.Config.Endpoints = list
+	}
+	return nil
+}
+
+// Identify sets the user, NAME or NAME:PASSWORD, and the password. Without a password it asks for one.
+func (e *Env) Identify(ctx context.Context, cfg *client.Config, user, password, prompt string) error {
+	if user == "" {
+		return nil
+	}
+	cfg.Username, cfg.Password = user, password
+	if password != "" {
+		return nil
+	}
+	if name, rest, ok := strings.Cut(user, ":"); ok {
+		cfg.Username, cfg.Password = name, rest
+		return nil
+	}
+	var err error
+	if cfg.Password, err = e.AskPassword(ctx, prompt); err != nil {
+		return exit.With(exit.Failure, err)
+	}
+	return nil
+}
+
+// Secure decides about TLS like etcdctl: first by the schemes of the endpoints, then by the files that are given.
+// flagPrefix begins the names of the flags in errors.
+func Secure(cfg *client.Config, insecure bool, flagPrefix string, stderr io.Writer) error {
+	all := func(prefixes ...string) bool {
+		for _, ep := range cfg.Endpoints {
+			if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(ep, p) }) {
+				return false
+			}
+		}
+		return true
+	}
+	probe := *cfg
+	probe.Endpoints, probe.Username = []string{"localhost:2379"}, ""
+	if err := probe.Validate(); err != nil {
+		fields := strings.NewReplacer("invalid argument: ", "", "TLSFiles: CA:", flagPrefix+"cacert:", "TLSFiles: certificate", flagPrefix+"cert: certificate",
+			"TLSFiles: Cert is", flagPrefix+"cert is", "and Key is", "and "+flagPrefix+"key is")
+		return exit.With(exit.BadArgs, errors.New(fields.Replace(err.Error())))
+	}
+	switch files := cfg.TLSFiles != (client.TLSFiles{}); {
+	case all("http://", "unix://", "unix:"):
+		if files {
+			fmt.Fprintln(stderr, "warning: http:// and unix:// endpoints are talked to without TLS; the certificates that were given are not used")
+		}
+		cfg.TLSFiles = client.TLSFiles{}
+	case !files && !insecure:
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}

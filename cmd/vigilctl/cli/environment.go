@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"vigil/cmd/vigilctl/exit"
+)
+
+// prefixes begin the names of environment variables; the first one wins.
+var prefixes = []string{"VIGILCTL_", "ETCDCTL_"}
+
+// notFlags are the names after a prefix that belong to no global flag.
+var notFlags = []string{"API", "WATCH_KEY", "WATCH_RANGE_END"}
+
+// variable returns the environment variable of a flag.
+func variable(prefix, flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// Getenv returns the environment variable VIGILCTL_name, or if it is empty ETCDCTL_name.
+func Getenv(name string) string {
+	for _, prefix := range prefixes {
+		if v := os.Getenv(prefix + name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Prepare sets the global flags that are not on the command line from the environment, and checks them.
+func (e *Env) Prepare(c *cobra.Command, _ []string) error {
+	if err := e.setFromEnvironment(c.InheritedFlags()); err != nil {
+		return err
+	}
+	for _, name := range []string{"cert", "key", "cacert"} {
+		if f := c.InheritedFlags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return exit.Usage("empty string is passed to --%s option", name)
+		}
+	}
+	if e.debug {
+		c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+			v := f.Value.String()
+			if v != "" && slices.Contains([]string{"user", "password", "auth-jwt-token"}, f.Name) {
+				v = "(not shown)"
+			}
+			fmt.Fprintf(e.Stderr, "%s=%s\n", variable("VIGILCTL_", f.Name), v)
+		})
+	}
+	return nil
+}
+
+// setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by VIGILCTL_ENDPOINTS or
+// ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error.
+func (e *Env) setFromEnvironment(flags *pflag.FlagSet) error {
+	var wrong error
+	known := map[string]bool{}
+	for _, prefix := range prefixes {
+		for _, name := range notFlags {
+			known[prefix+name] = true
+		}
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		given, set := f.Changed, false
+		for _, prefix := range prefixes {
+			name := variable(prefix, f.Name)
+			known[name] = true
+			v, ok := os.LookupEnv(name)
+			switch {
+			case ok && given && wrong == nil:
+				wrong = fmt.Errorf("--%s is given and %s is set, too: leave one of them out", f.Name, name)
+			case v != "" && !set && wrong == nil:
+				set = true
+				if err := flags.Set(f.Name, v); err != nil {
+					wrong = fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+	})
+	for _, env := range os.Environ() {
+		name, _, _ := strings.Cut(env, "=")
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) && !known[name] {
+			fmt.Fprintf(e.Stderr, "warning: the environment variable %s is not that of any flag\n", name)
+		}
+	}
+	return wrong
+}

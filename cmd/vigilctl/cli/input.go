@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"vigil/cmd/vigilctl/exit"
+)
+
+// ErrInterrupted reports that the user interrupted the command.
+var ErrInterrupted = exit.With(exit.Interrupted, errors.New("interrupted"))
+
+// Input returns standard input whose reads return ErrInterrupted when the context is done. A read that was interrupted
+// loses its data.
+func (e *Env) Input(ctx context.Context) io.Reader { return interruptible{ctx, e.Stdin} }
+
+type interruptible struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (i interruptible) Read(b []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	done := make(chan result, 1)
+	own := make([]byte, len(b)) // after an interrupt the caller may use b again
+	go func() {
+		n, err := i.r.Read(own)
+		done <- result{n, err}
+	}()
+	select {
+	case r := <-done:
+		return copy(b, own[:r.n]), r.err
+	case <-i.ctx.Done():
+		return 0, ErrInterrupted
+	}
+}
+
+// AskPassword reads a password from the terminal without an echo.
+func (e *Env) AskPassword(ctx context.Context, prompt string) (string, error) {
+	f, ok := e.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return "", errors.New("a password is needed, and standard input is no terminal: give --password or --user NAME:PASSWORD")
+	}
+	state, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprint(e.Stderr, prompt)
+	defer fmt.Fprintln(e.Stderr)
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		b, err := term.ReadPassword(int(f.Fd()))
+		read <- line{b, err}
+	}()
+	select {
+	case l := <-read:
+		return string(l.text), l.err
+	case <-ctx.Done():
+		return "", errors.Join(ErrInterrupted, term.Restore(int(f.Fd()), state))
+	}
+}

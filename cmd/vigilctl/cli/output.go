@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+// Output is standard output. It keeps the first error of a write, so that no command reports success without its
+// output. It is as safe for concurrent use as the writer it wraps.
+type Output struct {
+	to     io.Writer
+	failed atomic.Pointer[error]
+}
+
+// NewOutput returns an Output that writes to w.
+func NewOutput(w io.Writer) *Output { return &Output{to: w} }
+
+func (o *Output) Write(b []byte) (int, error) {
+	n, err := o.to.Write(b)
+	if err != nil {
+		o.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// Unwrap returns the writer below, for package screen and for the standard output of other programs.
+func (o *Output) Unwrap() io.Writer { return o.to }
+
+// Err returns why the output is not complete, nil if it is.
+func (o *Output) Err() error {
+	if p := o.failed.Load(); p != nil {
+		return fmt.Errorf("standard output: %w", *p)
+	}
+	return nil
+}
+
+// Printer returns the printer of the output format, which must be one of those allowed, if any are given.
+func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
+	if !slices.Contains(show.Formats, e.Format) {
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("unsupported output format %q: --write-out takes %s", e.Format, strings.Join(show.Formats, ", ")))
+	}
+	f := show.Format(e.Format)
+	if len(allowed) > 0 && !slices.Contains(allowed, f) {
+		return nil, exit.With(exit.BadFeature, &show.UnsupportedError{Format: f})
+	}
+	return &show.Printer{Out: e.Stdout, Format: f, Hex: e.hex}, nil
+}
+
+// Print prints an answer.
+func (e *Env) Print(answer show.Answer) error {
+	p, err := e.Printer()
+	if err != nil {
+		return err
+	}
+	var unsupported *show.UnsupportedError
+	if err = p.Print(answer); errors.As(err, &unsupported) {
+		return exit.With(exit.BadFeature, err)
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package clustercmd
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+func Alarm(env *cli.Env) *cobra.Command {
+	return command.Group("alarm <subcommand>", "List and disarm alarms",
+		"An alarm is what a member has found and an operator must see to: NOSPACE, for which puts are refused, or\nCORRUPT. Disarm it when the reason is gone.",
+		alarmSubcommand(env, "list", "List the alarms that are raised"), alarmSubcommand(env, "disarm", "Disarm all alarms and print them"))
+}
+
+func alarmSubcommand(env *cli.Env, name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return exit.Usage("alarm %s command accepts no arguments", name)
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				api := etcdserverpb.NewMaintenanceClient(s.Conn)
+				r, err := api.Alarm(s.Ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
+				if err != nil || name == "list" {
+					return show.Alarms(r), err
+				}
+				return disarm(s, api, r)
+			})
+		},
+	}
+}
+
+// disarm disarms alarms one by one, as the API has it.
+func disarm(s cli.Session, api etcdserverpb.MaintenanceClient, raised *etcdserverpb.AlarmResponse) (show.Answer, error) {
+	all := &etcdserverpb.AlarmResponse{}
+	for _, m := range raised.GetAlarms() {
+		r, err := api.Alarm(s.Ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: m.GetMemberID(), Alarm: m.GetAlarm()})
+		if err != nil {
+			return show.Answer{}, err
+		}
+		all.Alarms = append(all.Alarms, r.GetAlarms()...)
+	}
+	return show.Alarms(all), nil
+}
+
+const defragHelp = `Have members give back the space of what was compacted. Vigil's members do so by themselves, a little
+at a time; this asks for all of it now and blocks nobody. A member of etcd serves nothing meanwhile:
+do one after another there.`
+
+func Defrag(env *cli.Env) *cobra.Command {
+	var cluster bool
+	c := &cobra.Command{
+		Use:     "defrag",
+		Short:   "Give back the space of what was compacted",
+		Long:    defragHelp,
+		Example: "  vigilctl defrag --cluster",
+		RunE: func(c *cobra.Command, _ []string) error {
+			failures := 0
+			err := each(env, c, cluster, func(ep string, s cli.Session) error {
+				began := time.Now()
+				_, err := etcdserverpb.NewMaintenanceClient(s.Conn).Defragment(s.Ctx, &etcdserverpb.DefragmentRequest{})
+				if took := time.Since(began); err != nil {
+					fmt.Fprintf(env.Stderr, "Failed to defragment etcd member[%s]. took %s. (%v)\n", ep, took, cli.CallError(err))
+					failures++
+				} else {
+					fmt.Fprintf(env.Stdout, "Finished defragmenting etcd member[%s]. took %s\n", ep, took)
+				}
+				return nil
+			})
+			if err == nil && failures > 0 {
+				err = exit.Silent(exit.Failure)
+			}
+			return err
+		},
+	}
+	clusterFlag(c, &cluster)
+	return c
+}
+
+const moveLeaderHelp = `Make another member the leader, for instance before work on the machine of the present one. The
+present leader must be among --endpoints: only it can give its office away.`
+
+func MoveLeader(env *cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "move-leader <transferee-member-id>",
+		Short:   "Make another member the leader",
+		Long:    moveLeaderHelp,
+		Example: "  vigilctl move-leader 8e9e05c52164694d --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usage("move-leader command needs 1 argument")
+			}
+			to, err := strconv.ParseUint(args[0], 16, 64)
+			if err != nil {
+				return exit.With(exit.BadArgs, err)
+			}
+			var answer *show.Answer
+			err = each(env, c, false, func(_ string, s cli.Session) error {
+				if answer != nil {
+					return nil
+				}
+				api := etcdserverpb.NewMaintenanceClient(s.Conn)
+				st, err := api.Status(s.Ctx, &etcdserverpb.StatusRequest{})
+				if err != nil || st.GetHeader().GetMemberId() != st.GetLeader() {
+					return err
+				}
+				r, err := api.MoveLeader(s.Ctx, &etcdserverpb.MoveLeaderRequest{TargetID: to})
+				if err == nil {
+					moved := show.MoveLeader(st.GetLeader(), to, r)
+					answer = &moved
+				}
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case answer == nil:
+				return exit.Usage("no leader endpoint given at %v", env.Endpoints)
+			}
+			return env.Print(*answer)
+		},
+	}
+}
+
+func Downgrade(env *cli.Env) *cobra.Command {
+	return command.Group("downgrade <subcommand>", "Have the cluster report the API of the version before",
+		"Have the cluster report the level of etcd's API before its own: in its status, its metrics and its snapshots.\nThe programs of the members and their data stay as they are.\n\nThis does not prepare a return to an older version of Vigil. Members of an older version can be in the cluster\nuntil all members have run the newer one. From then on the log and the data hold what the older one does not\nknow, and it stops at that: return with a backup from before the upgrade.",
+		downgradeSubcommand(env, "validate <TARGET_VERSION>", "Ask whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
+		downgradeSubcommand(env, "enable <TARGET_VERSION>", "Begin a downgrade", etcdserverpb.DowngradeRequest_ENABLE),
+		downgradeSubcommand(env, "cancel", "End a downgrade that was begun", etcdserverpb.DowngradeRequest_CANCEL))
+}
+
+func downgradeSubcommand(env *cli.Env, use, short string, action etcdserverpb.DowngradeRequest_DowngradeAction) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			var version string
+			if action != etcdserverpb.DowngradeRequest_CANCEL {
+				switch {
+				case len(args) < 1:
+					return exit.Usage("TARGET_VERSION not provided")
+				case len(args) > 1:
+					return exit.Usage("too many arguments")
+				case args[0] == "":
+					return exit.Usage("target version not provided")
+				}
+				version = args[0]
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Downgrade(s.Ctx, &etcdserverpb.DowngradeRequest{Action: action, Version: version})
+				return show.Downgrade(c.Name(), r), err
+			})
+		},
+	}
+}

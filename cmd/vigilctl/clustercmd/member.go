@@ -1,0 +1,154 @@
+package clustercmd
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+const memberHelp = `List and change the members of the cluster. Ids of members are hexadecimal; list tells them.
+
+A member is added here first and started then, with the settings that add prints. Adding it as a
+learner is safer: it gets the data before it has a vote, and promote gives it one.`
+
+func Member(env *cli.Env) *cobra.Command {
+	return command.Group("member <subcommand>", "List, add, remove and change members", memberHelp,
+		memberAdd(env), memberRemove(env), memberUpdate(env), memberList(env), memberPromote(env))
+}
+
+func memberAdd(env *cli.Env) *cobra.Command {
+	var urls string
+	var learner bool
+	c := &cobra.Command{
+		Use:     "add <memberName> [options]",
+		Short:   "Add a member and print the settings for its first start",
+		Example: "  vigilctl member add infra3 --learner --peer-urls http://10.0.0.4:2380",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) < 1 {
+				return exit.Usage("member name not provided")
+			}
+			if len(args) > 1 {
+				text := "too many arguments"
+				for _, s := range args {
+					if strings.HasPrefix(strings.ToLower(s), "http") {
+						text += ", did you mean --peer-urls=" + s
+					}
+				}
+				return exit.Usage("%s", text)
+			}
+			if urls == "" {
+				return exit.Usage("member peer urls not provided")
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberAdd(s.Ctx, &etcdserverpb.MemberAddRequest{PeerURLs: strings.Split(urls, ","), IsLearner: learner})
+				return show.MemberAdd(r, args[0], urls), err
+			})
+		},
+	}
+	c.Flags().StringVar(&urls, "peer-urls", "", "where the member will be reached by the others, `URL,...`")
+	c.Flags().BoolVar(&learner, "learner", false, "add it without a vote")
+	return c
+}
+
+// memberArg reads the id of a member, the only argument.
+func memberArg(args []string) (uint64, error) {
+	if len(args) != 1 {
+		return 0, exit.Usage("member ID is not provided")
+	}
+	id, err := strconv.ParseUint(args[0], 16, 64)
+	if err != nil {
+		return 0, exit.Usage("bad member ID arg (%w), expecting ID in Hex", err)
+	}
+	return id, nil
+}
+
+func memberRemove(env *cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove <memberID>",
+		Short:   "Remove a member",
+		Example: "  vigilctl member remove 8e9e05c52164694d",
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := memberArg(args)
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx, &etcdserverpb.MemberRemoveRequest{ID: id})
+				return show.MemberRemove(id, r), err
+			})
+		},
+	}
+}
+
+func memberUpdate(env *cli.Env) *cobra.Command {
+	var urls string
+	c := &cobra.Command{
+		Use:     "update <memberID> [options]",
+		Short:   "Change a member's peer URLs",
+		Example: "  vigilctl member update 8e9e05c52164694d --peer-urls http://10.0.0.9:2380",
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := memberArg(args)
+			if err != nil {
+				return err
+			}
+			if urls == "" {
+				return exit.Usage("member peer urls not provided")
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberUpdate(s.Ctx, &etcdserverpb.MemberUpdateRequest{ID: id, PeerURLs: strings.Split(urls, ",")})
+				return show.MemberUpdate(id, r), err
+			})
+		},
+	}
+	c.Flags().StringVar(&urls, "peer-urls", "", "where the member is reached by the others, `URL,...`")
+	return c
+}
+
+func memberList(env *cli.Env) *cobra.Command {
+	var consistency string
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List the members",
+		Long:    "List the members. With -w simple there is a line for each: id, started or not, name, peer URLs, client URLs,\nlearner or not.",
+		Example: "  vigilctl member list -w table",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if consistency != "l" && consistency != "s" {
+				return exit.With(exit.BadFeature, fmt.Errorf("unknown consistency flag %q: l and s are known", consistency))
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberList(s.Ctx, &etcdserverpb.MemberListRequest{Linearizable: consistency == "l"})
+				return show.MemberList(r), err
+			})
+		},
+	}
+	c.Flags().StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable: what the member knows, at once")
+	command.CompleteFlag(c, "consistency", []string{"l", "s"})
+	return c
+}
+
+func memberPromote(env *cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "promote <memberID>",
+		Short:   "Give a learner a vote",
+		Example: "  vigilctl member promote 8e9e05c52164694d",
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := memberArg(args)
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx, &etcdserverpb.MemberPromoteRequest{ID: id})
+				return show.MemberPromote(id, r), err
+			})
+		},
+	}
+}

@@ -1,0 +1,219 @@
+package keyview
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/keytext"
+	"vigil/cmd/vigilctl/show"
+)
+
+const historyHelp = `Print every revision of a key that has not been compacted, each with what changed.
+
+What a key was at the compaction is the first that is known of it; before that
+there is nothing to read. Text is compared line by line, other values are
+shown as the bytes at the first difference. --prefix follows all keys that begin
+with KEY, in the order in which they changed.`
+
+func History(env *cli.Env) *cobra.Command {
+	var from, to int64
+	var prefix bool
+	c := &cobra.Command{
+		Use:     "history [options] <key>",
+		Short:   "Print each kept revision of a key, with the difference to the one before",
+		Long:    historyHelp,
+		Example: "  vigilctl history config/app\n  vigilctl history --prefix services/ --from 4200 -w json",
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return exit.Usage("history takes one key, not %d arguments", len(args))
+			case from < 0 || to < 0 || to > 0 && from > to:
+				return exit.Usage("--from %d and --to %d are no range of revisions", from, to)
+			}
+			p, err := env.Printer(show.Simple, show.JSON)
+			if err != nil {
+				return err
+			}
+			h := past{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p}
+			if prefix {
+				h.opts = append(h.opts, client.WithPrefix())
+			}
+			return env.RunLong(c, h.run)
+		},
+	}
+	c.Flags().Int64Var(&from, "from", 0, "the first revision; 0 is the oldest there is")
+	c.Flags().Int64Var(&to, "to", 0, "the last revision; 0 is the current one")
+	c.Flags().BoolVar(&prefix, "prefix", false, "all keys that begin with KEY")
+	return c
+}
+
+// past prints the changes of keys.
+type past struct {
+	key      string
+	opts     []client.RangeOption
+	from, to int64
+	last     map[string]client.KeyValue // what each key was
+	print    *show.Printer
+}
+
+func (h *past) run(ctx context.Context, c *client.Client) error {
+	now, err := c.Get(ctx, h.key, client.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	if h.to == 0 {
+		h.to = now.Header.Revision
+	}
+	if h.to > now.Header.Revision {
+		return fmt.Errorf("--to %d: the store is at revision %d", h.to, now.Header.Revision)
+	}
+	start := max(h.from, 1)
+	err = h.follow(ctx, c, start)
+	var gone *client.CompactedError
+	if !errors.As(err, &gone) {
+		return err
+	}
+	if gone.Revision >= h.to {
+		return fmt.Errorf("revisions up to %d have been compacted", gone.Revision)
+	}
+	if err := h.base(ctx, c, gone.Revision); err != nil {
+		return err
+	}
+	return h.follow(ctx, c, gone.Revision+1)
+}
+
+// base prints what was there at the compaction.
+func (h *past) base(ctx context.Context, c *client.Client, rev int64) error {
+	opts := []client.GetOption{client.WithRevision(rev)}
+	for _, o := range h.opts {
+		opts = append(opts, o)
+	}
+	for kv, err := range c.List(ctx, h.key, opts...).All() {
+		if err != nil {
+			return err
+		}
+		if err := h.show(client.Event{KV: kv}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow prints the changes from a revision on.
+func (h *past) follow(ctx context.Context, c *client.Client, rev int64) error {
+	opts := []client.WatchOption{client.FromRevision(rev)}
+	for _, o := range h.opts {
+		opts = append(opts, o)
+	}
+	w := c.Watch(ctx, h.key, opts...)
+	defer w.Close()
+	// The end is known by asking how far the watch is: nothing may have happened for long.
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+			w.RequestProgress()
+			select {
+			case <-time.After(pause):
+			case <-ended:
+				return
+			}
+		}
+	}()
+	for b, err := range w.Batches() {
+		if err != nil {
+			return err
+		}
+		for _, ev := range b.Events {
+			if ev.KV.ModRevision > h.to {
+				return nil
+			}
+			if err := h.show(ev); err != nil {
+				return err
+			}
+		}
+		if b.Revision >= h.to {
+			return nil
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// show prints a change.
+func (h *past) show(ev client.Event) error {
+	kv := ev.KV.Clone()
+	old, had := h.last[kv.Key]
+	if ev.Type == client.Delete {
+		delete(h.last, kv.Key)
+	} else {
+		h.last[kv.Key] = kv
+	}
+	if h.print.Format == show.JSON {
+		var value *keytext.JSON // none after a delete
+		if ev.Type != client.Delete {
+			v := keytext.JSON(kv.Value)
+			value = &v
+		}
+		b, err := json.Marshal(struct {
+			Type string       `json:"type"`
+			Key  keytext.JSON `json:"key"`
+			keytext.Metadata
+			Value *keytext.JSON `json:"value,omitempty"`
+		}{ev.Type.String(), keytext.JSON(kv.Key), keytext.MetadataOf(kv), value})
+		if err != nil {
+			return err
+		}
+		return h.print.Line("%s", b)
+	}
+	name := keytext.Quote(kv.Key)
+	switch {
+	case ev.Type == client.Delete:
+		return h.print.Line("revision %d  deleted  %s", kv.ModRevision, name)
+	case kv.Lease != 0:
+		name += fmt.Sprintf("  lease %016x", int64(kv.Lease))
+	}
+	if err := h.print.Line("revision %d  version %d  %s", kv.ModRevision, kv.Version, name); err != nil {
+		return err
+	}
+	if had && old.Version == kv.Version-1 && old.CreateRevision == kv.CreateRevision {
+		return h.print.Line("%s", difference(old.Value, kv.Value))
+	}
+	return h.print.Line("%s", indent("+", keytext.Printable(kv.Value)))
+}
+
+// difference describes how a value changed.
+func difference(old, new []byte) string {
+	switch {
+	case bytes.Equal(old, new):
+		return "  (the same value)"
+	case !keytext.IsText(old) || !keytext.IsText(new):
+		at := 0
+		for at < min(len(old), len(new)) && old[at] == new[at] {
+			at++
+		}
+		return fmt.Sprintf("  %d bytes, were %d; from byte %d on:\n- %s\n+ %s", len(new), len(old), at, keytext.Excerpt(old[at:]), keytext.Excerpt(new[at:]))
+	case !bytes.Contains(old, []byte("\n")) && !bytes.Contains(new, []byte("\n")):
+		return "- " + string(old) + "\n+ " + string(new)
+	}
+	d := string(diff.Diff("old", old, "new", new))
+	// Without the names of files, which there are none.
+	if _, rest, ok := strings.Cut(d, "\n@@"); ok {
+		d = "@@" + rest
+	}
+	return strings.TrimSuffix(d, "\n")
+}
+
+func indent(mark, text string) string {
+	return mark + " " + strings.ReplaceAll(text, "\n", "\n"+mark+" ")
+}

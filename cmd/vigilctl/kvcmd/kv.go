@@ -1,0 +1,329 @@
+package kvcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+// getFlags are the flags of get, also inside a transaction.
+type getFlags struct {
+	consistency, order, sortBy     string
+	limit, rev                     int64
+	prefix, fromKey                bool
+	keysOnly, countOnly, valueOnly bool
+	minCreate, maxCreate           int64
+	minMod, maxMod                 int64
+	stream                         bool
+}
+
+func (f *getFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.consistency, "consistency", "l", "l for linearizable, s for serializable: what the member has, at once")
+	flags.StringVar(&f.order, "order", "", "ASCEND or DESCEND")
+	flags.StringVar(&f.sortBy, "sort-by", "", "CREATE, KEY, MODIFY, VALUE or VERSION")
+	flags.Int64Var(&f.limit, "limit", 0, "the most keys to print")
+	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
+	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys behind it")
+	flags.Int64Var(&f.rev, "rev", 0, "as the store was at this revision")
+	flags.BoolVar(&f.keysOnly, "keys-only", false, "leave values out")
+	flags.BoolVar(&f.countOnly, "count-only", false, "only the number of keys; with -w fields")
+	flags.BoolVar(&f.valueOnly, "print-value-only", false, "leave keys out; with -w simple")
+	flags.Int64Var(&f.minCreate, "min-create-rev", 0, "leave out keys created before")
+	flags.Int64Var(&f.maxCreate, "max-create-rev", 0, "leave out keys created after")
+	flags.Int64Var(&f.minMod, "min-mod-rev", 0, "leave out keys last changed before")
+	flags.Int64Var(&f.maxMod, "max-mod-rev", 0, "leave out keys last changed after")
+	flags.BoolVar(&f.stream, "stream", false, "ask for the answer in pieces, for ranges of any size")
+}
+
+var (
+	sortOrders = map[string]etcdserverpb.RangeRequest_SortOrder{"": etcdserverpb.RangeRequest_NONE, "ASCEND": etcdserverpb.RangeRequest_ASCEND, "DESCEND": etcdserverpb.RangeRequest_DESCEND}
+	sortFields = map[string]etcdserverpb.RangeRequest_SortTarget{"": etcdserverpb.RangeRequest_KEY, "CREATE": etcdserverpb.RangeRequest_CREATE, "KEY": etcdserverpb.RangeRequest_KEY,
+		"MODIFY": etcdserverpb.RangeRequest_MOD, "VALUE": etcdserverpb.RangeRequest_VALUE, "VERSION": etcdserverpb.RangeRequest_VERSION}
+)
+
+// request makes the request of the arguments.
+func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
+	if len(args) == 0 {
+		return nil, exit.Usage("get command needs one argument as key and an optional argument as range_end")
+	}
+	if f.keysOnly && f.countOnly {
+		return nil, exit.Usage("`--keys-only` and `--count-only` cannot be set at the same time, choose one")
+	}
+	r := &etcdserverpb.RangeRequest{Limit: f.limit, Revision: max(f.rev, 0), KeysOnly: f.keysOnly, CountOnly: f.countOnly,
+		MinCreateRevision: f.minCreate, MaxCreateRevision: f.maxCreate, MinModRevision: f.minMod, MaxModRevision: f.maxMod}
+	var err error
+	if r.Key, r.RangeEnd, err = span(args, f.prefix, f.fromKey); err != nil {
+		return nil, err
+	}
+	if f.consistency != "l" && f.consistency != "s" {
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("unknown consistency flag %q", f.consistency))
+	}
+	r.Serializable = f.consistency == "s"
+	var known bool
+	if r.SortOrder, known = sortOrders[strings.ToUpper(f.order)]; !known {
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort order %v", f.order))
+	}
+	if r.SortTarget, known = sortFields[strings.ToUpper(f.sortBy)]; !known {
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort target %v", f.sortBy))
+	}
+	if r.SortTarget == etcdserverpb.RangeRequest_KEY && r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
+		r.SortOrder = etcdserverpb.RangeRequest_NONE // the order that answers have anyway
+	}
+	if f.maxCreate > 0 && f.minCreate > f.maxCreate {
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("--min-create-rev %d is above --max-create-rev %d", f.minCreate, f.maxCreate))
+	}
+	if f.maxMod > 0 && f.minMod > f.maxMod {
+		return nil, exit.With(exit.BadFeature, fmt.Errorf("--min-mod-rev %d is above --max-mod-rev %d", f.minMod, f.maxMod))
+	}
+	return r, nil
+}
+
+// span returns the range that arguments and flags mean. Of a prefix or a beginning that is empty it is everything.
+func span(args []string, prefix, fromKey bool) (key, end []byte, err error) {
+	if prefix && fromKey {
+		return nil, nil, exit.Usage("`--prefix` and `--from-key` cannot be set at the same time, choose one")
+	}
+	key = []byte(args[0])
+	if len(args) > 1 {
+		if prefix || fromKey {
+			return nil, nil, exit.Usage("too many arguments, only accept one argument when `--prefix` or `--from-key` is set")
+		}
+		return key, []byte(args[1]), nil
+	}
+	switch {
+	case (prefix || fromKey) && len(key) == 0:
+		return []byte{0}, []byte{0}, nil
+	case prefix:
+		return key, []byte(client.PrefixEnd(args[0])), nil
+	case fromKey:
+		return key, []byte{0}, nil
+	}
+	return key, nil, nil
+}
+
+func Get(env *cli.Env) *cobra.Command {
+	var f getFlags
+	c := &cobra.Command{
+		Use:     "get [options] <key> [range_end]",
+		Short:   "Read a key or a range of keys",
+		Example: "  vigilctl get greeting\n  vigilctl get --prefix services/ --keys-only\n  vigilctl get a b --rev 42 -w json",
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := f.request(args)
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.countOnly && env.Format != string(show.Fields):
+				return exit.Usage("--count-only is only for `--write-out=fields`")
+			case f.valueOnly && env.Format != string(show.Simple):
+				return exit.Usage("print-value-only is only for `--write-out=simple`")
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				var resp *etcdserverpb.RangeResponse
+				if f.stream {
+					resp, err = rangeStream(s, r)
+				} else {
+					resp, err = etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, r)
+				}
+				return show.Range(resp, f.valueOnly), err
+			})
+		},
+	}
+	f.flags(c.Flags())
+	for name, words := range map[string][]string{"consistency": {"l", "s"}, "order": {"ASCEND", "DESCEND"}, "sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
+		command.CompleteFlag(c, name, words)
+	}
+	return c
+}
+
+// rangeStream reads an answer in pieces and puts them together.
+func rangeStream(s cli.Session, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	stream, err := etcdserverpb.NewKVClient(s.Conn).RangeStream(s.Ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	whole := &etcdserverpb.RangeResponse{}
+	for {
+		piece, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return whole, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		kvs := append(whole.Kvs, piece.GetRangeResponse().GetKvs()...)
+		whole = piece.GetRangeResponse() // the last has header, more and count
+		whole.Kvs = kvs
+	}
+}
+
+// putFlags are the flags of put, also inside a transaction.
+type putFlags struct {
+	lease                            string
+	prevKV, ignoreValue, ignoreLease bool
+}
+
+func (f *putFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.lease, "lease", "0", "attach the key to this lease, an `ID` in hexadecimal")
+	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the key as it was before")
+	flags.BoolVar(&f.ignoreValue, "ignore-value", false, "keep the value that the key has")
+	flags.BoolVar(&f.ignoreLease, "ignore-lease", false, "keep the lease that the key has")
+}
+
+const putArgs = "put command needs 1 argument and input from stdin or 2 arguments"
+
+// request makes the request of the arguments; in is where the value is if it is not among them.
+func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutRequest, error) {
+	switch {
+	case len(args) == 0 || len(args) > 2:
+		return nil, exit.Usage(putArgs)
+	case f.ignoreValue && len(args) > 1:
+		return nil, exit.Usage("put command needs only 1 argument when 'ignore-value' is set")
+	}
+	lease, err := leaseID(f.lease)
+	if err != nil {
+		return nil, err
+	}
+	r := &etcdserverpb.PutRequest{Key: []byte(args[0]), Lease: lease, PrevKv: f.prevKV, IgnoreValue: f.ignoreValue, IgnoreLease: f.ignoreLease}
+	switch {
+	case f.ignoreValue:
+	case len(args) == 2:
+		r.Value = []byte(args[1])
+	default:
+		if r.Value, err = io.ReadAll(in); errors.Is(err, cli.ErrInterrupted) {
+			return nil, err
+		} else if err != nil || len(r.Value) == 0 {
+			return nil, exit.Usage(putArgs)
+		}
+	}
+	return r, nil
+}
+
+// leaseID reads the id of a lease.
+func leaseID(s string) (int64, error) {
+	id, err := strconv.ParseInt(s, 16, 64)
+	if err != nil {
+		return 0, exit.Usage("bad lease ID (%w), expecting ID in Hex", err)
+	}
+	return id, nil
+}
+
+func Put(env *cli.Env) *cobra.Command {
+	var f putFlags
+	c := &cobra.Command{
+		Use:   "put [options] <key> [value]",
+		Short: "Write a key",
+		Long: `Write a key. Without a value it is read from standard input, all of it.
+
+A value that begins with a dash needs "--" before it: vigilctl put key -- -value`,
+		Example: "  vigilctl put greeting hello\n  vigilctl put config < config.json\n  vigilctl put here \"$HOSTNAME\" --lease 694d81417acd4754",
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := f.request(args, env.Input(c.Context()))
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				resp, err := etcdserverpb.NewKVClient(s.Conn).Put(s.Ctx, r)
+				return show.Put(resp), err
+			})
+		},
+	}
+	f.flags(c.Flags())
+	return c
+}
+
+// delFlags are the flags of del, also inside a transaction.
+type delFlags struct{ prefix, fromKey, prevKV, isRange bool }
+
+func (f *delFlags) flags(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
+	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the keys as they were before")
+	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys behind it")
+	flags.BoolVar(&f.isRange, "range", false, "say that a range is meant, and do not wait before deleting it")
+}
+
+// request makes the request of the arguments.
+func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, error) {
+	if len(args) == 0 || len(args) > 2 {
+		return nil, exit.Usage("del command needs one argument as key and an optional argument as range_end")
+	}
+	key, end, err := span(args, f.prefix, f.fromKey)
+	if err != nil {
+		return nil, err
+	}
+	return &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: end, PrevKv: f.prevKV}, nil
+}
+
+// rangePause is how long del waits before it deletes a range that nobody said is meant.
+const rangePause = 2 * time.Second
+
+func Del(env *cli.Env) *cobra.Command {
+	var f delFlags
+	c := &cobra.Command{
+		Use:     "del [options] <key> [range_end]",
+		Short:   "Delete a key or a range of keys",
+		Example: "  vigilctl del greeting\n  vigilctl del --prefix services/old/ --prev-kv",
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := f.request(args)
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 && !f.isRange {
+				fmt.Fprintf(env.Stderr, "Warning: Keys between %q and %q will be deleted. Please interrupt the command within next 2 seconds to cancel. "+
+					"You can provide `--range` flag to avoid the delay.\n", args[0], args[1])
+				select {
+				case <-time.After(rangePause):
+				case <-c.Context().Done():
+					return exit.With(exit.Interrupted, errors.New("interrupted; nothing was deleted"))
+				}
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				resp, err := etcdserverpb.NewKVClient(s.Conn).DeleteRange(s.Ctx, r)
+				return show.Delete(resp), err
+			})
+		},
+	}
+	f.flags(c.Flags())
+	return c
+}
+
+func Compaction(env *cli.Env) *cobra.Command {
+	var physical bool
+	c := &cobra.Command{
+		Use:     "compaction [options] <revision>",
+		Short:   "Give up what was superseded before a revision",
+		Example: "  vigilctl compaction 4200 --physical",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usage("compaction command needs 1 argument")
+			}
+			rev, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil {
+				return exit.With(exit.Failure, err)
+			}
+			return env.Run(c, func(s cli.Session) error {
+				if _, err := etcdserverpb.NewKVClient(s.Conn).Compact(s.Ctx, &etcdserverpb.CompactionRequest{Revision: rev, Physical: physical}); err != nil {
+					return err
+				}
+				fmt.Fprintln(env.Stdout, "compacted revision", rev)
+				return nil
+			})
+		},
+	}
+	c.Flags().BoolVar(&physical, "physical", false, "wait until the space has been freed")
+	return c
+}

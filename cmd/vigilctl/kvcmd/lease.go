@@ -1,0 +1,217 @@
+package kvcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+const leaseHelp = `A lease is a time to live. Keys that are put with one (put --lease ID) are deleted when nobody has
+kept it alive for that time. Ids of leases are hexadecimal.`
+
+func Lease(env *cli.Env) *cobra.Command {
+	return command.Group("lease <subcommand>", "Give keys a time to live", leaseHelp,
+		leaseGrant(env), leaseRevoke(env), leaseTimeToLive(env), leaseList(env), leaseKeepAlive(env))
+}
+
+func leaseGrant(env *cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "grant <ttl>",
+		Short:   "Make a lease of so many seconds",
+		Example: "  vigilctl lease grant 60",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usage("lease grant command needs TTL argument")
+			}
+			ttl, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil {
+				return exit.Usage("bad TTL (%w)", err)
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseGrant(s.Ctx, &etcdserverpb.LeaseGrantRequest{TTL: ttl})
+				if err != nil {
+					err = fmt.Errorf("failed to grant lease (%w)", cli.CallError(err))
+				}
+				return show.Grant(r), err
+			})
+		},
+	}
+}
+
+func leaseRevoke(env *cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "revoke <leaseID>",
+		Short:   "End a lease and delete its keys",
+		Example: "  vigilctl lease revoke 694d81417acd4754",
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := leaseArg("revoke command needs 1 argument", args)
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseRevoke(s.Ctx, &etcdserverpb.LeaseRevokeRequest{ID: id})
+				if err != nil {
+					err = fmt.Errorf("failed to revoke lease (%w)", cli.CallError(err))
+				}
+				return show.Revoke(id, r), err
+			})
+		},
+	}
+}
+
+func leaseTimeToLive(env *cli.Env) *cobra.Command {
+	var keys bool
+	c := &cobra.Command{
+		Use:     "timetolive <leaseID> [options]",
+		Short:   "Tell what is left of a lease",
+		Example: "  vigilctl lease timetolive 694d81417acd4754 --keys",
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := leaseArg("timetolive command needs lease ID as argument", args)
+			if err != nil {
+				return err
+			}
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: keys})
+				return show.TimeToLive(r, keys), unconnected(err)
+			})
+		},
+	}
+	c.Flags().BoolVar(&keys, "keys", false, "tell its keys, too")
+	return c
+}
+
+func leaseList(env *cli.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all leases",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseLeases(s.Ctx, &etcdserverpb.LeaseLeasesRequest{})
+				return show.Leases(r), unconnected(err)
+			})
+		},
+	}
+}
+
+const keepAliveHelp = `Renew a lease a third of its time after it was renewed last, until it has ended or the command is
+interrupted. When a member is lost it goes on at another one.`
+
+func leaseKeepAlive(env *cli.Env) *cobra.Command {
+	var once bool
+	c := &cobra.Command{
+		Use:     "keep-alive [options] <leaseID>",
+		Short:   "Renew a lease",
+		Long:    keepAliveHelp,
+		Example: "  vigilctl lease keep-alive 694d81417acd4754\n  vigilctl lease keep-alive --once 694d81417acd4754",
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := leaseArg("keep-alive command needs lease ID as argument", args)
+			if err != nil {
+				return err
+			}
+			if once {
+				return env.Call(c, func(s cli.Session) (show.Answer, error) {
+					r, err := renew(s, id)
+					if err == nil && r.GetTTL() <= 0 {
+						err = errors.New("etcdserver: requested lease not found")
+					}
+					return show.KeepAlive(r), unconnected(err)
+				})
+			}
+			return env.RunUntilInterrupted(c, func(s cli.Session) error { return renewing(env, s, id) })
+		},
+	}
+	c.Flags().BoolVar(&once, "once", false, "renew it once and return")
+	return c
+}
+
+// leaseArg reads the id of a lease, the only argument.
+func leaseArg(want string, args []string) (int64, error) {
+	if len(args) != 1 {
+		return 0, exit.Usage("lease %s", want)
+	}
+	id, err := strconv.ParseInt(args[0], 16, 64)
+	if err != nil {
+		return 0, exit.Usage("bad lease ID arg (%w), expecting ID in Hex", err)
+	}
+	return id, nil
+}
+
+// unconnected gives an error the exit code that etcdctl has for all that may go wrong with some calls.
+func unconnected(err error) error {
+	if err == nil {
+		return nil
+	}
+	return exit.With(exit.BadConnection, cli.CallError(err))
+}
+
+// renew renews a lease once.
+func renew(s cli.Session, id int64) (*etcdserverpb.LeaseKeepAliveResponse, error) {
+	ctx, cancel := context.WithCancel(s.Ctx)
+	defer cancel()
+	stream, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseKeepAlive(ctx)
+	if err == nil {
+		if err = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: id}); err == nil {
+			return stream.Recv()
+		}
+	}
+	return nil, err
+}
+
+// renewPause is how long to wait after a renewal that failed.
+const renewPause = 500 * time.Millisecond
+
+// renewing renews a lease until it has ended.
+func renewing(env *cli.Env, s cli.Session, id int64) error {
+	// What the lease has at least is known after the first answer; until then there is time to find a member.
+	until := time.Now().Add(env.CommandTimeout + env.Config.DialTimeout)
+	for {
+		one := s
+		ctx, cancel := context.WithDeadline(s.Ctx, until)
+		one.Ctx = ctx
+		sent := time.Now()
+		r, err := renew(one, id)
+		cancel()
+		wait := renewPause
+		switch {
+		case s.Ctx.Err() != nil:
+			return exit.Silent(exit.Interrupted)
+		case err != nil && cli.Permanent(err):
+			return unconnected(err)
+		case err != nil && time.Now().After(until):
+			return leaseEnded(env, id)
+		case err != nil:
+			fmt.Fprintf(env.Stderr, "cannot renew the lease, trying again: %v\n", cli.CallError(err))
+		case r.GetTTL() <= 0:
+			return leaseEnded(env, id)
+		default:
+			if err := env.Print(show.KeepAlive(r)); err != nil {
+				return err
+			}
+			until = sent.Add(time.Duration(r.GetTTL()) * time.Second)
+			wait = max(time.Duration(r.GetTTL())*time.Second/3, renewPause)
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.Ctx.Done():
+			return exit.Silent(exit.Interrupted)
+		}
+	}
+}
+
+func leaseEnded(env *cli.Env, id int64) error {
+	if env.Format == string(show.Simple) {
+		fmt.Fprintf(env.Stdout, "lease %016x expired or revoked.\n", id)
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package kvcmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+const watchHelp = `Print the changes of a key or a range of keys as they happen, or from a revision on, each once and in
+order. When the member is lost, the watch goes on at another one where it was.
+
+What comes after -- is a command that is run for each event, with ETCD_WATCH_REVISION,
+ETCD_WATCH_EVENT_TYPE, ETCD_WATCH_KEY and ETCD_WATCH_VALUE in its environment. If it fails the watch
+ends.
+
+With -i the lines "watch [options] KEY [RANGE_END] [-- COMMAND]" and "progress" are read from standard
+input. The key may be given as ETCDCTL_WATCH_KEY, and the end of the range as ETCDCTL_WATCH_RANGE_END.`
+
+const watchExample = `  vigilctl watch --prefix services/
+  vigilctl watch config --rev 42 --prev-kv -w json
+  vigilctl watch config -- sh -c 'echo "changed at $ETCD_WATCH_REVISION"'`
+
+// watchFlags are the flags of watch, also of an interactive one.
+type watchFlags struct {
+	rev                      int64
+	prefix, prevKV, progress bool
+	interactive              bool
+}
+
+func (f *watchFlags) flags(flags *pflag.FlagSet) {
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "read what to watch from standard input")
+	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
+	flags.Int64Var(&f.rev, "rev", 0, "begin at this revision")
+	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the key as it was before, too")
+	flags.BoolVar(&f.progress, "progress-notify", false, "have the member tell how far it is while nothing happens")
+}
+
+// errWatchArgs and the others are etcdctl's words.
+var (
+	errWatchArgs     = exit.Usage("bad number of arguments")
+	errWatchConflict = exit.Usage("bad number of arguments (found conflicting environment key)")
+	errWatchCommand  = exit.Usage("bad number of arguments (found separator --, but no commands)")
+)
+
+// watchRequest is one watch and the command that is run for its events.
+type watchRequest struct {
+	create  *etcdserverpb.WatchCreateRequest
+	command []string
+}
+
+// request makes a request of words; dash is where the command begins, -1 if there is none.
+func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
+	var r watchRequest
+	if dash >= 0 {
+		r.command, args = args[dash:], args[:dash]
+		if len(r.command) == 0 {
+			return r, errWatchCommand
+		}
+	}
+	key, end := watchEnvironment()
+	switch {
+	case key == "" && end != "":
+		return r, exit.Usage("ETCDCTL_WATCH_KEY is empty but got ETCDCTL_WATCH_RANGE_END=%q", end)
+	case key != "" && len(args) > 0:
+		return r, errWatchConflict
+	case key != "" && end != "":
+		args = []string{key, end}
+	case key != "":
+		args = []string{key}
+	}
+	switch {
+	case len(args) == 0 || len(args) > 2:
+		return r, errWatchArgs
+	case len(args) == 2 && f.prefix:
+		return r, exit.Usage("`range_end` and `--prefix` are mutually exclusive")
+	}
+	r.create = &etcdserverpb.WatchCreateRequest{StartRevision: f.rev, PrevKv: f.prevKV, ProgressNotify: f.progress}
+	var err error
+	r.create.Key, r.create.RangeEnd, err = span(args, f.prefix, false)
+	return r, err
+}
+
+// watchEnvironment returns what is to be watched if the command line does not say.
+func watchEnvironment() (key, end string) {
+	return cli.Getenv("WATCH_KEY"), cli.Getenv("WATCH_RANGE_END")
+}
+
+func Watch(env *cli.Env) *cobra.Command {
+	var f watchFlags
+	c := &cobra.Command{
+		Use:     "watch [options] [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
+		Short:   "Print changes as they happen",
+		Long:    watchHelp,
+		Example: watchExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if key, end := watchEnvironment(); key == "" && end != "" {
+				return exit.Usage("ETCDCTL_WATCH_KEY is empty but got ETCDCTL_WATCH_RANGE_END=%q", end)
+			}
+			if _, err := env.Printer(); err != nil {
+				return err
+			}
+			if f.interactive {
+				return watchInteractive(c.Context(), env)
+			}
+			r, err := f.request(args, c.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			w := newWatching(env)
+			w.add(r)
+			return w.run(c.Context())
+		},
+	}
+	f.flags(c.Flags())
+	return c
+}
+
+// watchInteractive watches what lines of standard input say.
+func watchInteractive(ctx context.Context, env *cli.Env) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := newWatching(env)
+	w.interactive = true
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(ctx) }()
+	lines := make(chan string)
+	read := make(chan error, 1)
+	go func() {
+		in := bufio.NewReader(env.Stdin)
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				read <- err
+				return
+			}
+			select {
+			case lines <- strings.TrimSuffix(line, "\n"):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case line := <-lines:
+			if err := watchLine(env, w, line); err != nil {
+				return err
+			}
+		case err := <-read:
+			return exit.With(exit.InvalidInput, fmt.Errorf("error reading watch request line: %w", err))
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// watchLine does what a line says. What makes no sense is told, and ends the program only where etcdctl ends.
+func watchLine(env *cli.Env, w *watching, line string) error {
+	words, err := splitWords(line)
+	if err != nil {
+		return exit.With(exit.InvalidInput, err)
+	}
+	if len(words) == 0 {
+		fmt.Fprintf(env.Stderr, "Invalid command: %s (watch and progress supported)\n", line)
+		return nil
+	}
+	switch words[0] {
+	case "progress":
+		w.progress()
+		return nil
+	case "watch":
+	default:
+		fmt.Fprintf(env.Stderr, "Invalid command %s (only support watch)\n", line)
+		return nil
+	}
+	if key, _ := watchEnvironment(); len(words) < 2 && key == "" {
+		fmt.Fprintf(env.Stderr, "Invalid command %s (command type or key is not provided)\n", line)
+		return nil
+	}
+	var f watchFlags
+	flags := pflag.NewFlagSet("watch", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	f.flags(flags)
+	if err := flags.Parse(words[1:]); err != nil {
+		return exit.Usage("%w", err)
+	}
+	r, err := f.request(flags.Args(), flags.ArgsLenAtDash())
+	if err != nil && (errors.Is(err, errWatchArgs) || errors.Is(err, errWatchConflict) || errors.Is(err, errWatchCommand)) {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintf(env.Stderr, "Invalid command %s (%v)\n", line, err)
+		return nil
+	}
+	w.add(r)
+	return nil
+}
+
+// printWatch prints what came on a watch and runs its command for each event.
+func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse, command []string) error {
+	if len(r.GetEvents()) == 0 && !r.GetCanceled() {
+		if _, err := fmt.Fprintf(env.Stdout, "progress notify: %d\n", r.GetHeader().GetRevision()); err != nil {
+			return err
+		}
+	}
+	if err := env.Print(show.Watch(r)); err != nil {
+		return err
+	}
+	if len(command) == 0 {
+		return nil
+	}
+	for _, ev := range r.GetEvents() {
+		if err := runWatch(ctx, env, r.GetHeader().GetRevision(), ev, command); err != nil {
+			fmt.Fprintf(env.Stderr, "command %q error (%v)\n", command, err)
+			return exit.Silent(exit.Failure)
+		}
+	}
+	return nil
+}
+
+func runWatch(ctx context.Context, env *cli.Env, rev int64, ev *mvccpb.Event, command []string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = slices.Concat(os.Environ(), []string{fmt.Sprintf("ETCD_WATCH_REVISION=%d", rev), fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.GetType()),
+		fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.GetKv().GetKey()), fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.GetKv().GetValue())})
+	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.Stderr
+	return cmd.Run()
+}

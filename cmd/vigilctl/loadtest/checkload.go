@@ -1,0 +1,171 @@
+package loadtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/probe"
+	"vigil/cmd/vigilctl/progress"
+)
+
+const checkPerfHelp = `Write to the cluster for a minute, at the rate of a load, and tell whether it is fast enough: more than
+nine tenths of the rate, no write above half a second, a standard deviation of at most a tenth.
+
+  load    s     m      l      xl
+  writes  150   1000   8000   15000 a second
+  by      50    200    500    1000 clients
+
+The keys are deleted afterwards. Exit codes: 0 it passed, 1 it did not.`
+
+func Perf(env *cli.Env) *cobra.Command {
+	var f loadFlags
+	c := &cobra.Command{
+		Use:     "perf [options]",
+		Short:   "Tell whether the cluster is fast enough for a load",
+		Long:    checkPerfHelp,
+		Example: "  vigilctl check perf --load m --auto-compact",
+		RunE: func(c *cobra.Command, _ []string) error {
+			work, err := f.workload(perfLoads)
+			if err != nil {
+				return err
+			}
+			return checkPerf(c.Context(), env, f, work)
+		},
+	}
+	f.flags(c, "/etcdctl-check-perf/")
+	return c
+}
+
+func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) error {
+	l, err := newLoader(ctx, env, f, work)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	bar := progress.NewItems(env.Stderr, "checking", "s", int64(work.duration/time.Second))
+	began := time.Now()
+	o := l.run(ctx, func() { bar.Set(int64(time.Since(began) / time.Second)) })
+	bar.End()
+	if err := l.clean(ctx, env.Stdout); err != nil {
+		fmt.Fprintf(env.Stdout, "FAIL: Cleanup failed during key deletion: ERROR(%v)\n", err)
+	}
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if !o.passes(env.Stdout, work.rate) {
+		fmt.Fprintln(env.Stdout, "FAIL")
+		return exit.Silent(exit.Failure)
+	}
+	fmt.Fprintln(env.Stdout, "PASS")
+	return nil
+}
+
+// passes tells how good a cluster was at a rate, and whether that is good enough.
+func (o *outcome) passes(out io.Writer, rate int) bool {
+	o.printFailures(out)
+	ok := len(o.failures) == 0
+	verdict := func(good bool, pass, fail string, value any) {
+		if text := pass; good {
+			fmt.Fprintf(out, "PASS: "+text+"\n", value)
+		} else {
+			fmt.Fprintf(out, fail+"\n", value)
+		}
+		ok = ok && good
+	}
+	verdict(o.rate()/float64(rate) > 0.9, "Throughput is %d writes/s", "FAIL: Throughput too low: %d writes/s", int(o.rate())+1)
+	verdict(o.slowest() <= 0.5, "Slowest request took %fs", "Slowest request took too long: %fs", o.slowest())
+	verdict(o.deviation() <= 0.1, "Stddev is %fs", "Stddev too high: %fs", o.deviation())
+	return ok
+}
+
+const checkScaleHelp = `Write keys of a load as fast as it goes, and tell how much more memory the member of the first of
+--endpoints takes then.
+
+  load  s       m        l          xl
+  keys  10,000  100,000  1,000,000  3,000,000 of 1 KiB
+
+The keys are deleted afterwards. The member must serve /metrics to this machine.`
+
+func DataScale(env *cli.Env) *cobra.Command {
+	var f loadFlags
+	c := &cobra.Command{
+		Use:     "datascale [options]",
+		Short:   "Tell how much memory a load takes",
+		Long:    checkScaleHelp,
+		Example: "  vigilctl check datascale --load m --auto-compact --auto-defrag",
+		RunE: func(c *cobra.Command, _ []string) error {
+			work, err := f.workload(scaleLoads)
+			if err != nil {
+				return err
+			}
+			return checkScale(c.Context(), env, f, work)
+		},
+	}
+	f.flags(c, "/etcdctl-check-datascale/")
+	return c
+}
+
+func checkScale(ctx context.Context, env *cli.Env, f loadFlags, work workload) error {
+	l, err := newLoader(ctx, env, f, work)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	before, err := residentMemory(ctx, &env.Config)
+	if err != nil {
+		fmt.Fprintln(env.Stdout, "FAIL: Could not read process_resident_memory_bytes before the put operations.")
+		return exit.With(exit.Failure, err)
+	}
+	fmt.Fprintf(env.Stdout, "Start data scale check for work load [%d key-value pairs, %d bytes per key-value, %d concurrent clients].\n",
+		work.keys, work.keyBytes+work.valueBytes, work.clients)
+	bar := progress.NewItems(env.Stderr, "writing", "keys", int64(work.keys))
+	var done int64
+	o := l.run(ctx, func() { done++; bar.Set(done) })
+	bar.End()
+	after, err := residentMemory(context.WithoutCancel(ctx), &env.Config)
+	if cerr := l.clean(ctx, env.Stdout); cerr != nil {
+		return cerr
+	}
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		fmt.Fprintln(env.Stdout, "FAIL: Could not read process_resident_memory_bytes after the put operations.")
+		return exit.With(exit.Failure, err)
+	case len(o.failures) > 0:
+		o.printFailures(env.Stdout)
+		return exit.Silent(exit.Failure)
+	}
+	fmt.Fprintf(env.Stdout, "PASS: Approximate system memory used : %.2f MB.\n", (after-before)/(1<<20))
+	return nil
+}
+
+// metricsTimeout limits reading a member's metrics.
+const metricsTimeout = 10 * time.Second
+
+// residentMemory returns the bytes of memory of the member at the first endpoint, as its metrics report them.
+func residentMemory(ctx context.Context, cfg *client.Config) (float64, error) {
+	secure, err := cfg.SecureHTTP()
+	if err != nil {
+		return 0, err
+	}
+	m := probe.New(cfg.Endpoints[0], "", secure, metricsTimeout)
+	defer m.Close()
+	metrics, err := m.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	const name = "process_resident_memory_bytes"
+	v, ok := metrics.Value(name)
+	if !ok {
+		err = fmt.Errorf("the metrics of %s have no %s", m.Endpoint, name)
+	}
+	return v, err
+}

@@ -1,0 +1,110 @@
+// Package monitor has the commands that show what members do, redrawn on a terminal: top and watchers.
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/survey"
+)
+
+// minInterval limits the load of a picture that is redrawn.
+const minInterval = 100 * time.Millisecond
+
+// liveView is a survey that is shown as a picture.
+type liveView struct {
+	survey.Survey
+	interval time.Duration
+}
+
+// picture returns the lines of a picture, at most width wide unless that is 0.
+type picture func(ctx context.Context, width int, p screen.Paint) ([]string, error)
+
+// addFlags declares --cluster and --interval.
+func (v *liveView) addFlags(c *cobra.Command) {
+	v.AddFlags(c)
+	c.Flags().DurationVar(&v.interval, "interval", 2*time.Second, "how often to look, at least "+minInterval.String())
+}
+
+func (v *liveView) checkInterval() error {
+	if v.interval < minInterval {
+		return exit.Usage("--interval %v: at least %v", v.interval, minInterval)
+	}
+	return nil
+}
+
+// errEnded reports that the user ended a picture that is redrawn: not an error of the command.
+var errEnded = errors.New("ended")
+
+// run connects, finds the members and calls f.
+func (v *liveView) run(c *cobra.Command, f func(ctx context.Context) error) error {
+	ended := false
+	err := v.Run(c, func(ctx context.Context) error {
+		err := f(ctx)
+		ended = errors.Is(err, errEnded)
+		return err
+	})
+	if ended {
+		return nil
+	}
+	return err
+}
+
+// show prints a picture once, or if it is live and on a terminal redraws it until the user ends it.
+func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
+	out := v.Env.Stdout
+	paint := screen.NewPaint(out)
+	width, _, terminal := screen.Size(out)
+	if !live || !terminal {
+		lines, err := draw(ctx, width, paint)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(out, strings.Join(lines, "\n"))
+		return err
+	}
+	if os.Getenv("TERM") == "dumb" {
+		return errors.New("the terminal cannot be drawn on (TERM=dumb): leave --live out, or use --once")
+	}
+	s, err := screen.Open(out)
+	if err != nil {
+		return err
+	}
+	err = v.redraw(ctx, s, draw, paint)
+	err = errors.Join(err, s.Close())
+	if ctx.Err() != nil {
+		return errEnded
+	}
+	return err
+}
+
+func (v *liveView) redraw(ctx context.Context, s *screen.Screen, draw picture, paint screen.Paint) error {
+	t := time.NewTicker(v.interval)
+	defer t.Stop()
+	for {
+		width, _, _ := screen.Size(v.Env.Stdout)
+		lines, err := draw(ctx, width, paint)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.Draw(lines); err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/probe"
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/show"
+	"vigil/cmd/vigilctl/survey"
+)
+
+const topHelp = `Show what the members are doing: who leads, how far the others are behind, how many
+puts, ranges, transactions and watch events a second each has, how long its disk
+takes, and how full it is. On a terminal the picture is drawn again every
+--interval until Ctrl-C; elsewhere, and with --once, it is printed once.
+
+  LAG       entries of the raft log that the member has still to apply
+  PUT/S     puts a second that the member has applied, as every member does; RANGE/S
+            and TXN/S likewise what it has done, EVENT/S the events sent to watchers
+  FSYNC     how long the raft log takes to reach the disk: half of the times were
+            below the first number, 99 of 100 below the second; COMMIT is the same for
+            the store, APPLY for carrying out a write
+  DB, USED  the size of the store, and how much of its quota that is
+
+Rates and times are those of the last interval, times those since the start of the
+member if nothing has happened meanwhile. Columns that do not fit are left out. All
+of it works with members of etcd too.`
+
+const topExample = `  vigilctl top --cluster
+  vigilctl top --interval 500ms --endpoints a:2379,b:2379,c:2379
+  vigilctl top --once
+  vigilctl top -w json | jq '.members[].fsync_p99_seconds'`
+
+func Top(env *cli.Env) *cobra.Command {
+	t := topView{liveView: liveView{Survey: survey.Survey{Env: env}}}
+	var once bool
+	c := &cobra.Command{
+		Use:     "top [options]",
+		Short:   "Show what the members are doing, drawn again and again",
+		Long:    topHelp,
+		Example: topExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return exit.Usage("top takes no arguments, not %q", args)
+			}
+			p, err := env.Printer(show.Simple, show.JSON)
+			if err == nil {
+				err = t.checkInterval()
+			}
+			if err != nil {
+				return err
+			}
+			return t.run(c, func(ctx context.Context) error {
+				_, _, terminal := screen.Size(env.Stdout)
+				live := p.Format == show.Simple && !once && terminal
+				if !live {
+					if err := t.settle(ctx); err != nil {
+						return err
+					}
+				}
+				if p.Format == show.Simple {
+					return t.show(ctx, live, t.picture)
+				}
+				r, err := t.next(ctx)
+				if err != nil {
+					return err
+				}
+				return env.Print(show.Answer{Value: summarize(r, t.previous)})
+			})
+		},
+	}
+	t.addFlags(c)
+	c.Flags().BoolVar(&once, "once", false, "print one picture, of what happens in one interval")
+	return c
+}
+
+// topView keeps the round before, for rates.
+type topView struct {
+	liveView
+	last, previous *survey.Round
+}
+
+// settle makes a first round, so that the next one has rates.
+func (t *topView) settle(ctx context.Context) error {
+	if _, err := t.next(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(t.interval):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// next makes a round. It fails only if no member has answered the first time.
+func (t *topView) next(ctx context.Context) (*survey.Round, error) {
+	r := t.Read(ctx)
+	if t.last == nil && !r.Answered() {
+		if len(r.Readings) == 0 {
+			return nil, errors.New("no member advertises an address for clients: give --endpoints")
+		}
+		return nil, r.Readings[0].StatusErr
+	}
+	t.previous, t.last = t.last, r
+	return r, nil
+}
+
+func (t *topView) picture(ctx context.Context, width int, p screen.Paint) ([]string, error) {
+	r, err := t.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return draw(r, t.previous, width, p), nil
+}
+
+// topMember is a member for programs. What is not known is left out.
+type topMember struct {
+	Endpoint  string   `json:"endpoint"`
+	Name      string   `json:"name,omitempty"`
+	ID        string   `json:"id,omitempty"`
+	Role      string   `json:"role"`
+	Error     string   `json:"error,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	Lag       *int64   `json:"lag_entries,omitempty"`
+	Puts      *float64 `json:"puts_per_second,omitempty"`
+	Ranges    *float64 `json:"ranges_per_second,omitempty"`
+	Txns      *float64 `json:"txns_per_second,omitempty"`
+	Deletes   *float64 `json:"deletes_per_second,omitempty"`
+	Events    *float64 `json:"watch_events_per_second,omitempty"`
+	Watchers  *float64 `json:"watchers,omitempty"`
+	Fsync50   *float64 `json:"fsync_p50_seconds,omitempty"`
+	Fsync99   *float64 `json:"fsync_p99_seconds,omitempty"`
+	Apply50   *float64 `json:"apply_p50_seconds,omitempty"`
+	Apply99   *float64 `json:"apply_p99_seconds,omitempty"`
+	Commit50  *float64 `json:"commit_p50_seconds,omitempty"`
+	Commit99  *float64 `json:"commit_p99_seconds,omitempty"`
+	DB        int64    `json:"db_bytes"`
+	InUse     int64    `json:"db_in_use_bytes"`
+	Quota     int64    `json:"quota_bytes"`
+	Memory    *float64 `json:"resident_memory_bytes,omitempty"`
+	OpenFiles *float64 `json:"open_files,omitempty"`
+}
+
+// topSummary is a round for programs.
+type topSummary struct {
+	ClusterID string      `json:"cluster_id"`
+	Leader    string      `json:"leader"`
+	Term      uint64      `json:"raft_term"`
+	Revision  int64       `json:"revision"`
+	Alarms    []string    `json:"alarms"`
+	Members   []topMember `json:"members"`
+}
+
+// summary is what is known of a round.
+func summarize(r, old *survey.Round) *topSummary {
+	id, term := r.Cluster()
+	s := &topSummary{ClusterID: fmt.Sprintf("%x", id), Term: term, Revision: r.Revision(), Alarms: alarmTexts(r)}
+	if leader := r.Leader(); leader != 0 {
+		s.Leader = r.Name(leader)
+	}
+	for i := range r.Readings {
+		s.Members = append(s.Members, summarizeMember(r, i, r.Before(old, i)))
+	}
+	return s
+}
+
+// known returns what is known.
+func known[T any](v T, ok bool) *T {
+	if !ok {
+		return nil
+	}
+	return &v
+}
+
+func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
+	x := &r.Readings[i]
+	m := topMember{Endpoint: x.Endpoint, Role: x.Role(), Lag: known(r.Lag(x))}
+	switch {
+	case x.StatusErr != nil:
+		m.Error = survey.ErrorLine(x.StatusErr)
+	case x.MetricsErr != nil:
+		m.Error = "metrics: " + survey.ErrorLine(x.MetricsErr)
+	}
+	if x.Status != nil {
+		m.Name, m.ID, m.Version = r.Name(x.ID()), fmt.Sprintf("%x", x.ID()), x.Status.Version
+		m.DB, m.InUse, m.Quota = x.Status.DbSize, x.Status.DbSizeInUse, x.Quota()
+	}
+	for name, to := range map[string]**float64{survey.Puts: &m.Puts, survey.Ranges: &m.Ranges, survey.Txns: &m.Txns, survey.Deletes: &m.Deletes, survey.Events: &m.Events} {
+		*to = known(x.Rate(old, name))
+	}
+	for name, to := range map[string]**float64{survey.Watchers: &m.Watchers, survey.ResidentMemory: &m.Memory, survey.OpenFiles: &m.OpenFiles} {
+		*to = known(x.Metrics.Value(name))
+	}
+	both := func(h probe.Histogram, half, most **float64) {
+		*half, *most = known(h.Quantile(0.5)), known(h.Quantile(0.99))
+	}
+	both(x.Latency(old, survey.WALFsync), &m.Fsync50, &m.Fsync99)
+	both(x.Latency(old, survey.Apply), &m.Apply50, &m.Apply99)
+	both(x.Latency(old, survey.StoreCommit), &m.Commit50, &m.Commit99)
+	return m
+}
+
+var topColumns = []screen.Column{
+	{Title: "MEMBER", Least: 6},
+	{Title: "ROLE"},
+	{Title: "LAG", Right: true, Weight: 14},
+	{Title: "PUT/S", Right: true, Weight: 13},
+	{Title: "RANGE/S", Right: true, Weight: 11},
+	{Title: "TXN/S", Right: true, Weight: 10},
+	{Title: "EVENT/S", Right: true, Weight: 9},
+	{Title: "FSYNC 50/99%", Right: true, Weight: 12},
+	{Title: "APPLY 50/99%", Right: true, Weight: 7},
+	{Title: "COMMIT 50/99%", Right: true, Weight: 6},
+	{Title: "DB", Right: true, Weight: 5},
+	{Title: "USED", Right: true, Weight: 8},
+	{Title: "WATCHERS", Right: true, Weight: 4},
+	{Title: "MEMORY", Right: true, Weight: 3},
+	{Title: "VERSION", Weight: 2},
+	{Title: "ENDPOINT", Weight: 1},
+}
+
+// row is the line of a member.
+func (m *topMember) row(quotaUsed int64) []string {
+	rate := func(v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return screen.Rate(*v)
+	}
+	times := func(half, most *float64) string {
+		if half == nil || most == nil {
+			return "-"
+		}
+		return screen.Seconds(*half) + "/" + screen.Seconds(*most)
+	}
+	bytes := func(v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return screen.Bytes(int64(*v))
+	}
+	lag, name, watchers := "-", m.Name, "-"
+	if m.Lag != nil {
+		lag = fmt.Sprint(*m.Lag)
+	}
+	if name == "" {
+		name = m.Endpoint
+	}
+	if m.Watchers != nil {
+		watchers = fmt.Sprintf("%.0f", *m.Watchers)
+	}
+	return []string{name, m.Role, lag, rate(m.Puts), rate(m.Ranges), rate(m.Txns), rate(m.Events), times(m.Fsync50, m.Fsync99), times(m.Apply50, m.Apply99),
+		times(m.Commit50, m.Commit99), screen.Bytes(m.DB), screen.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
+}
+
+// draw lays a round out.
+func draw(r, old *survey.Round, width int, p screen.Paint) []string {
+	s := summarize(r, old)
+	leader := "no leader"
+	if s.Leader != "" {
+		leader = "leader " + s.Leader
+	}
+	var puts, ranges, txns, events float64
+	rates := false
+	for _, m := range s.Members {
+		// Every member applies every write: the sum would count them several times.
+		for _, x := range []struct {
+			v   *float64
+			sum *float64
+		}{{m.Ranges, &ranges}, {m.Events, &events}} {
+			if x.v != nil {
+				*x.sum += *x.v
+			}
+		}
+		if m.Puts != nil && m.Txns != nil {
+			rates, puts, txns = true, max(puts, *m.Puts), max(txns, *m.Txns)
+		}
+	}
+	lines := screen.Flow(width, screen.Count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.At.Format(time.TimeOnly))
+	if rates {
+		lines = append(lines, screen.Flow(width, "a second:", screen.Rate(puts)+" puts", screen.Rate(ranges)+" ranges", screen.Rate(txns)+" txns", screen.Rate(events)+" watch events")...)
+	}
+	alarms := "no alarms"
+	style := screen.Plain
+	switch {
+	case len(s.Alarms) > 0:
+		alarms, style = "ALARMS: "+strings.Join(s.Alarms, ", "), screen.Bad
+	case r.ListErr != nil:
+		alarms, style = "alarms and members are not known: "+survey.ErrorLine(r.ListErr), screen.Warn
+	}
+	lines = append(lines, p.In(style, screen.SafeLine(width, alarms)), "")
+	rows := make([][]string, len(s.Members))
+	for i := range s.Members {
+		rows[i] = s.Members[i].row(r.Readings[i].QuotaUsed())
+	}
+	table := screen.Table(width, topColumns, rows)
+	lines = append(lines, p.In(screen.Bold, table[0]))
+	for i, line := range table[1:] {
+		style := screen.Plain
+		switch s.Members[i].Role {
+		case "down", "no leader":
+			style = screen.Bad
+		case "leader":
+			style = screen.Good
+		}
+		lines = append(lines, p.In(style, line))
+	}
+	for _, m := range s.Members {
+		if m.Error != "" {
+			lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, m.Endpoint+": "+m.Error)))
+		}
+	}
+	return lines
+}
+
+// alarmTexts returns the alarms with the names of their members.
+func alarmTexts(r *survey.Round) []string {
+	list := []string{}
+	for _, a := range r.Alarms {
+		list = append(list, fmt.Sprintf("%s on %s", a.Alarm, r.Name(a.MemberID)))
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,77 @@
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/probe"
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/survey"
+)
+
+// newReading returns a reading of a member that follows member 1.
+func newReading(t *testing.T, id uint64, at time.Time, puts, fsyncs int) survey.Reading {
+	t.Helper()
+	m, err := probe.ParseMetrics(strings.NewReader(fmt.Sprintf(`# TYPE etcd_mvcc_put_total counter
+etcd_mvcc_put_total %d
+# TYPE etcd_mvcc_txn_total counter
+etcd_mvcc_txn_total 0
+# TYPE etcd_disk_wal_fsync_duration_seconds histogram
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} %d
+etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} %d
+etcd_disk_wal_fsync_duration_seconds_sum 1
+etcd_disk_wal_fsync_duration_seconds_count %d
+`, puts, fsyncs, fsyncs, fsyncs)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return survey.Reading{Endpoint: fmt.Sprintf("10.0.0.%d:2379", id), At: at, Metrics: m, Status: &etcdserverpb.StatusResponse{
+		Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: id, RaftTerm: 4, Revision: 900}, Version: "3.7.3", Leader: 1,
+		RaftIndex: 1000, RaftAppliedIndex: 1000 - 10*(id-1), DbSize: 3 << 20, DbSizeInUse: 1 << 20, DbSizeQuota: 4 << 20}}
+}
+
+func twoRounds(t *testing.T) (old, now *survey.Round) {
+	start := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	members := []*etcdserverpb.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
+	down := survey.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"), MetricsErr: errors.New("too")}
+	old = &survey.Round{At: start, Members: members, Readings: []survey.Reading{newReading(t, 1, start, 10, 0), newReading(t, 2, start, 500, 7), down}}
+	later := start.Add(2 * time.Second)
+	now = &survey.Round{At: later, Members: members, Readings: []survey.Reading{newReading(t, 1, later, 210, 100), newReading(t, 2, later, 3, 7), down},
+		Alarms: []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}}
+	return old, now
+}
+
+func TestTopPicture(t *testing.T) {
+	old, now := twoRounds(t)
+	want := `3 members  leader a  term 4  revision 900  03:04:07
+a second:  100 puts  0 ranges  0 txns  0 watch events
+ALARMS: NOSPACE on b
+
+MEMBER         ROLE      LAG  PUT/S  RANGE/S  TXN/S  EVENT/S  FSYNC 50/99%  APPLY 50/99%  COMMIT 50/99%       DB  USED  WATCHERS  MEMORY  VERSION  ENDPOINT
+a              leader      0    100        -      0        -   500µs/990µs             -              -  3.0 MiB   75%         -       -  3.7.3    10.0.0.1:2379
+b              follower   10      -        -      0        -   500µs/990µs             -              -  3.0 MiB   75%         -       -  3.7.3    10.0.0.2:2379
+10.0.0.3:2379  down        -      -        -      -        -             -             -              -      0 B     -         -       -  -        10.0.0.3:2379
+10.0.0.3:2379: connection refused`
+	if got := strings.Join(draw(now, old, 0, screen.Paint{}), "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	narrow := `3 members  leader a  term 4
+revision 900  03:04:07
+a second:  100 puts  0 ranges  0 txns
+0 watch events
+ALARMS: NOSPACE on b
+
+MEMBER         ROLE      LAG  PUT/S
+a              leader      0    100
+b              follower   10      -
+10.0.0.3:2379  down        -      -
+10.0.0.3:2379: connection refused`
+	if got := strings.Join(draw(now, old, 40, screen.Paint{}), "\n"); got != narrow {
+		t.Errorf("got\n%s\nwant\n%s", got, narrow)
+	}
+}

@@ -1,0 +1,241 @@
+package offline
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/show"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/vfs"
+)
+
+// checkHelp is the long help of check.
+const checkHelp = `Read every record of a data directory and compare it with its checksum.
+
+DIR is the --data-dir of a member that is not running, a checkpoint, a copy of
+either, or just the history or wal directory of one. Nothing is written,
+repaired or locked.
+
+What is damaged is named on a line of its own: the file, the offset where the
+first damaged piece of it begins, and the reason. Also found are files that are
+missing, doubled, swapped, cut or from another member, and a store and a raft
+log that do not belong together.
+
+"torn" is not damage: a crash left part of a write that nobody was told had
+succeeded. The number is how many bytes the next start will cut.
+
+While a member runs its files change, and a look at them would find damage that
+is none. The command refuses then; stop the member, or check a checkpoint or a
+copy of the disk. --live checks at least the sealed segments of the store, which
+hold all but the newest data and never change.
+
+A file that could not be read for want of rights or file descriptors, say, is
+named too. It is not damage, and the check was not made in full.
+
+Exit codes: 0 nothing is damaged, 1 something is, 2 the check could not be made.`
+
+const checkExample = `  vigilctl check /var/lib/vigil/infra0.etcd
+  vigilctl check /var/lib/vigil/infra0.etcd --wal-dir /mnt/nvme/infra0-wal
+  vigilctl check -w json /backup/infra0-checkpoint | jq .damages`
+
+// exitNotMade is the exit code of a check that could not be made.
+const exitNotMade = 2
+
+// Check returns the command that checks a data directory.
+func Check() *cobra.Command {
+	var out *format
+	var walDir string
+	var live bool
+	c := &cobra.Command{
+		Use:     "check DIR",
+		Short:   "Read every record of a data directory or a checkpoint and name what is damaged",
+		Long:    checkHelp,
+		Example: checkExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return exit.Usage("check takes one directory, not %d arguments; see vigilctl check --help", len(args))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return check(c, datadir.Options{FS: vfs.OS(), Dir: filepath.Clean(args[0]), WALDir: walDir, Live: live}, out)
+		},
+	}
+	c.Flags().StringVar(&walDir, "wal-dir", "", "where the raft log is, if not in `DIR`/wal")
+	c.Flags().BoolVar(&live, "live", false, "check only what never changes, while the member runs")
+	out = addFormat(c.Flags(), "how to print: table, simple (a line each, comma separated) or json", show.Table, show.Simple, show.JSON)
+	return c
+}
+
+func check(c *cobra.Command, o datadir.Options, out *format) error {
+	cannot := func(err error) error { return exit.With(exitNotMade, err) }
+	ch, err := datadir.Open(o)
+	if err != nil {
+		return cannot(err)
+	}
+	// Nothing was read yet but names.
+	locks := []string{filepath.Join(o.Dir, datadir.LockName)}
+	// A history or wal directory has the lock beside it.
+	if base := filepath.Base(o.Dir); base == datadir.HistoryName || base == datadir.WALName {
+		locks = append(locks, filepath.Join(filepath.Dir(o.Dir), datadir.LockName))
+	}
+	inUse := func() (bool, error) {
+		for _, name := range locks {
+			if held, err := vfs.Locked(name); held || err != nil {
+				return held, err
+			}
+		}
+		return false, nil
+	}
+	if !o.Live {
+		held, err := inUse()
+		if err != nil {
+			return cannot(err)
+		}
+		if held {
+			return cannot(fmt.Errorf("a running member has %s open; stop it, check a checkpoint or a copy, or use --live to check the sealed segments only", o.Dir))
+		}
+	}
+	line := newCheckLine(c.ErrOrStderr(), ch.Bytes)
+	for f := range ch.Files(c.Context()) {
+		line.add(f.Bytes)
+	}
+	line.clear()
+	if err := c.Context().Err(); err != nil {
+		return cannot(errors.New("interrupted; what was not read may be damaged"))
+	}
+	r := ch.Report()
+	if err := printReport(c.OutOrStdout(), r, out); err != nil {
+		return cannot(err)
+	}
+	if !o.Live {
+		if held, err := inUse(); err != nil || held {
+			return cannot(errors.New("a member has begun to use the directory meanwhile; stop it and check again"))
+		}
+	}
+	switch {
+	case len(r.Damages) > 0:
+		return exit.Silent(exit.Failure)
+	case len(r.Unread) > 0:
+		return cannot(fmt.Errorf("%d files could not be read; whether they are damaged is not known", len(r.Unread)))
+	}
+	return nil
+}
+
+// printReport prints what a check found.
+func printReport(w io.Writer, r *datadir.Report, out *format) error {
+	if out.Format == show.JSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(r)
+	}
+	heading := []string{"FILE", "KIND", "VERSION", "SEGMENTS", "BATCHES", "RECORDS", "BYTES", "FROM", "TO", "STATE"}
+	var rows [][]string
+	for i := range r.Files {
+		rows = append(rows, row(r, &r.Files[i]))
+	}
+	if err := out.printRows(w, heading, rows); err != nil {
+		return err
+	}
+	for i := range r.Damages {
+		fmt.Fprintf(w, "DAMAGED %s\n", r.Damages[i].String())
+	}
+	for i := range r.Unread {
+		fmt.Fprintf(w, "UNREAD %s: %s\n", r.Unread[i].Path, r.Unread[i].Reason)
+	}
+	if out.Format == show.Simple {
+		return nil
+	}
+	fmt.Fprintln(w)
+	what := r.Kind
+	if r.Live {
+		what += ", sealed segments only"
+	}
+	fmt.Fprintf(w, "%s (%s)\n", r.Dir, what)
+	if r.Cluster != "" && r.Cluster != "0" {
+		fmt.Fprintf(w, "cluster %s, member %s\n", r.Cluster, r.Member)
+	}
+	if r.Kind != datadir.KindWAL && !r.Live {
+		fmt.Fprintf(w, "store: revision %d, the outcome of the raft log up to term %d, index %d\n", r.Revision, r.Term, r.Index)
+	}
+	if r.LastIndex > 0 {
+		fmt.Fprintf(w, "raft log: entries %d to %d, committed up to %d\n", r.FirstIndex, r.LastIndex, r.Commit)
+	}
+	if r.Torn > 0 {
+		fmt.Fprintf(w, "a crash tore the tail: the next start cuts %d bytes that nobody was told were stored\n", r.Torn)
+	}
+	verdict := "nothing is damaged"
+	if n := len(r.Damages); n > 0 {
+		verdict = fmt.Sprintf("%d damaged", n)
+	}
+	if n := len(r.Unread); n > 0 {
+		verdict += fmt.Sprintf(", %d not read", n)
+	}
+	_, err := fmt.Fprintf(w, "%d files, %s: %s\n", len(r.Files), screen.Bytes(r.Bytes), verdict)
+	return err
+}
+
+// row is the line of a file.
+func row(r *datadir.Report, f *datadir.File) []string {
+	path := f.Path
+	if rel, err := filepath.Rel(r.Dir, path); err == nil && !strings.HasPrefix(rel, "..") {
+		path = rel
+	}
+	state := "ok"
+	switch {
+	case f.Damage != nil:
+		state = fmt.Sprintf("damaged at %d", f.Damage.Offset)
+	case f.Unread != "":
+		state = "not read"
+	case f.Torn > 0:
+		state = fmt.Sprintf("torn, %d bytes", f.Torn)
+	}
+	return []string{path, f.Kind, dash(int64(f.Version)), cmp.Or(f.Segments, "-"), strconv.Itoa(f.Batches), strconv.Itoa(f.Records),
+		strconv.FormatInt(f.Bytes, 10), dash(f.First), dash(f.Last), state}
+}
+
+func dash(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// checkLine is a line on a terminal with the progress of the check. Elsewhere nothing is shown.
+type checkLine struct {
+	w           io.Writer // nil if it is not a terminal
+	done, total int64
+	files       int
+}
+
+func newCheckLine(w io.Writer, total int64) *checkLine {
+	if _, _, terminal := screen.Size(w); !terminal {
+		w = nil
+	}
+	return &checkLine{w: w, total: total}
+}
+
+func (l *checkLine) add(n int64) {
+	l.done += n
+	l.files++
+	if l.w != nil {
+		fmt.Fprintf(l.w, "\r\x1b[Kchecked %d files, %s of %s", l.files, screen.Bytes(l.done), screen.Bytes(l.total))
+	}
+}
+
+func (l *checkLine) clear() {
+	if l.w != nil {
+		fmt.Fprint(l.w, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,97 @@
+package offline
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"vigil/cmd/vigilctl/show"
+)
+
+// format is the value of --write-out of a command that reads files: one of some formats of package show.
+type format struct {
+	show.Format
+	allowed []show.Format
+}
+
+// addFormat declares --write-out; the first format is the default.
+func addFormat(flags *pflag.FlagSet, usage string, allowed ...show.Format) *format {
+	f := &format{allowed[0], allowed}
+	flags.VarP(f, "write-out", "w", usage)
+	return f
+}
+
+// addFactsFormat declares --write-out of a command that prints facts.
+func addFactsFormat(flags *pflag.FlagSet) *format {
+	return addFormat(flags, "how to print: simple (a line, comma separated), table, json or fields", show.Simple, show.Table, show.JSON, show.Fields)
+}
+
+// String, Set and Type make a format a pflag.Value.
+func (f *format) String() string { return string(f.Format) }
+
+func (f *format) Set(s string) error {
+	if !slices.Contains(f.allowed, show.Format(s)) {
+		var names []string
+		for _, a := range f.allowed {
+			names = append(names, string(a))
+		}
+		last := len(names) - 1
+		return fmt.Errorf("must be %s or %s", strings.Join(names[:last], ", "), names[last])
+	}
+	f.Format = show.Format(s)
+	return nil
+}
+
+func (f *format) Type() string { return "FORMAT" }
+
+// printRows prints rows aligned under a heading, or as comma separated lines.
+func (f *format) printRows(w io.Writer, heading []string, rows [][]string) error {
+	if f.Format == show.Simple {
+		for _, r := range rows {
+			if _, err := fmt.Fprintln(w, strings.Join(r, ", ")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range append([][]string{heading}, rows...) {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}
+
+// fact is one result of a command: its name in fields, its heading in a table, its text for people and its value for
+// programs.
+type fact struct {
+	name, heading, text string
+	value               any
+}
+
+// printFacts prints facts like etcdutl, and as JSON the value that contains them.
+func (f *format) printFacts(w io.Writer, whole any, facts []fact) error {
+	heading, texts := make([]string, len(facts)), make([]string, len(facts))
+	for i, x := range facts {
+		heading[i], texts[i] = x.heading, x.text
+	}
+	switch f.Format {
+	case show.JSON:
+		return json.NewEncoder(w).Encode(whole)
+	case show.Fields:
+		for _, x := range facts {
+			if _, err := fmt.Fprintf(w, "%q : %v\n", x.name, x.value); err != nil {
+				return err
+			}
+		}
+		return nil
+	case show.Table:
+		return show.WriteTable(w, heading, [][]string{texts})
+	}
+	_, err := fmt.Fprintln(w, strings.Join(texts, ", "))
+	return err
+}

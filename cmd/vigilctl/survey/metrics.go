@@ -1,0 +1,30 @@
+package survey
+
+// The metrics that commands read. Except for those that begin with vigil_, members of etcd have them too.
+const (
+	Puts              = "etcd_mvcc_put_total"
+	Ranges            = "etcd_mvcc_range_total"
+	Txns              = "etcd_mvcc_txn_total"
+	Deletes           = "etcd_mvcc_delete_total"
+	Events            = "etcd_debugging_mvcc_events_total"
+	Watchers          = "etcd_debugging_mvcc_watcher_total"
+	SlowWatchers      = "etcd_debugging_mvcc_slow_watcher_total"
+	PendingEvents     = "etcd_debugging_mvcc_pending_events_total"
+	CurrentRevision   = "etcd_debugging_mvcc_current_revision"
+	CompactRevision   = "etcd_debugging_mvcc_compact_revision"
+	CompactedAt       = "etcd_debugging_mvcc_db_compaction_last"
+	QuotaBytes        = "etcd_server_quota_backend_bytes"
+	WALFsync          = "etcd_disk_wal_fsync_duration_seconds"
+	StoreCommit       = "etcd_disk_backend_commit_duration_seconds"
+	Apply             = "etcd_server_apply_duration_seconds"
+	PeerRoundTrip     = "etcd_network_peer_round_trip_time_seconds"
+	SlowApplies       = "etcd_server_slow_apply_total"
+	AppliedProposals  = "etcd_server_proposals_applied_total"
+	PendingProposals  = "etcd_server_proposals_pending"
+	LeaderChanges     = "etcd_server_leader_changes_seen_total"
+	OpenFiles         = "process_open_fds"
+	MaxFiles          = "process_max_fds"
+	ResidentMemory    = "process_resident_memory_bytes"
+	StartTime         = "process_start_time_seconds"
+	LargestWatcherLag = "vigil_watch_largest_lag_revisions"
+)

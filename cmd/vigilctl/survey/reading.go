@@ -1,0 +1,92 @@
+package survey
+
+import (
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/probe"
+)
+
+// Reading is what one member answered.
+type Reading struct {
+	Endpoint   string
+	At         time.Time
+	Status     *etcdserverpb.StatusResponse // nil if StatusErr is set
+	StatusErr  error
+	Metrics    probe.Metrics // nil if MetricsErr is set
+	MetricsErr error
+}
+
+// ID returns the member's ID, 0 if it did not answer.
+func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
+
+// Value returns a metric, 0 if the member does not have it.
+func (x *Reading) Value(name string) float64 {
+	v, _ := x.Metrics.Value(name)
+	return v
+}
+
+// IsVigil reports whether the member is Vigil, not etcd.
+func (x *Reading) IsVigil() bool {
+	_, ok := x.Metrics.Value(LargestWatcherLag)
+	return ok
+}
+
+// Rate returns the growth of a counter per second since an older reading; ok is false if it is not known, or if the
+// member was restarted.
+func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
+	if old == nil {
+		return 0, false
+	}
+	before, ok := old.Metrics.Value(name)
+	now, ok2 := x.Metrics.Value(name)
+	seconds := x.At.Sub(old.At).Seconds()
+	if !ok || !ok2 || now < before || seconds <= 0 {
+		return 0, false
+	}
+	return (now - before) / seconds, true
+}
+
+// Latency returns the histogram of the observations since an older reading, or of all if there was none since.
+func (x *Reading) Latency(old *Reading, name string) probe.Histogram {
+	h := x.Metrics.Histogram(name)
+	if old == nil {
+		return h
+	}
+	if d := h.Since(old.Metrics.Histogram(name)); d.Count > 0 {
+		return d
+	}
+	return h
+}
+
+// Role returns the member's role in the cluster.
+func (x *Reading) Role() string {
+	switch {
+	case x.Status == nil:
+		return "down"
+	case x.Status.IsLearner:
+		return "learner"
+	case x.Status.Leader == 0:
+		return "no leader"
+	case x.Status.Leader == x.ID():
+		return "leader"
+	}
+	return "follower"
+}
+
+// Quota returns the member's quota in bytes, 0 if it is not known.
+func (x *Reading) Quota() int64 {
+	if q := x.Status.GetDbSizeQuota(); q != 0 || x.Status == nil {
+		return q
+	}
+	return int64(x.Value(QuotaBytes)) // older than etcd 3.6
+}
+
+// QuotaUsed returns the bytes that count against the quota: live data with Vigil, the file with etcd.
+func (x *Reading) QuotaUsed() int64 {
+	if x.IsVigil() {
+		return x.Status.GetDbSizeInUse()
+	}
+	return x.Status.GetDbSize()
+}

@@ -1,0 +1,134 @@
+package survey
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/cmd/vigilctl/probe"
+)
+
+// Round is what all members answered at about the same time.
+type Round struct {
+	At       time.Time
+	Readings []Reading              // one for each member of the survey
+	Members  []*etcdserverpb.Member // as the cluster lists them; nil if no member answered
+	Alarms   []*etcdserverpb.AlarmMember
+	ListErr  error // why Members or Alarms are not known
+}
+
+// Read asks all members.
+func (s *Survey) Read(ctx context.Context) *Round {
+	r := &Round{At: time.Now(), Readings: make([]Reading, len(s.Members))}
+	listed := make(chan struct{})
+	go func() {
+		defer close(listed)
+		ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
+		defer cancel()
+		// Serializable: a member without a quorum answers too.
+		m, err := s.Client.MemberListSerializable(ctx)
+		if err != nil {
+			r.ListErr = err
+			return
+		}
+		r.Members = m.Members
+		if a, err := s.Client.Alarms(ctx); err != nil {
+			r.ListErr = err
+		} else {
+			r.Alarms = a.Alarms
+		}
+	}()
+	s.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
+		x := Reading{Endpoint: m.Endpoint}
+		x.Status, x.StatusErr = s.status(ctx, m)
+		x.Metrics, x.MetricsErr = m.Metrics(ctx)
+		x.At = time.Now()
+		r.Readings[i] = x
+	})
+	<-listed
+	return r
+}
+
+// Answered reports whether any member reported its status.
+func (r *Round) Answered() bool {
+	return slices.ContainsFunc(r.Readings, func(x Reading) bool { return x.Status != nil })
+}
+
+// Leader returns the member that most members follow, 0 if there is none.
+func (r *Round) Leader() uint64 {
+	votes := map[uint64]int{}
+	var best uint64
+	for i := range r.Readings {
+		if id := r.Readings[i].Status.GetLeader(); id != 0 {
+			votes[id]++
+			if votes[id] > votes[best] {
+				best = id
+			}
+		}
+	}
+	return best
+}
+
+// Name returns the name of a member, or its ID if it has none.
+func (r *Round) Name(id uint64) string {
+	for _, m := range r.Members {
+		if m.ID == id && m.Name != "" {
+			return m.Name
+		}
+	}
+	return fmt.Sprintf("%x", id)
+}
+
+// NameOf returns the name of the member of a reading, or its endpoint if it did not answer.
+func (r *Round) NameOf(x *Reading) string {
+	if id := x.ID(); id != 0 {
+		return r.Name(id)
+	}
+	return x.Endpoint
+}
+
+// Lag returns how many entries a member has still to apply of those that the leader has; ok is false if that is not
+// known.
+func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
+	leader := r.Leader()
+	if leader == 0 || x.Status == nil {
+		return 0, false
+	}
+	for i := range r.Readings {
+		if l := &r.Readings[i]; l.ID() == leader {
+			// They did not answer at the same instant: a follower may seem to be ahead.
+			return max(0, int64(l.Status.RaftIndex)-int64(x.Status.RaftAppliedIndex)), true
+		}
+	}
+	return 0, false
+}
+
+// Revision returns the newest revision in the headers of all answers.
+func (r *Round) Revision() int64 {
+	var rev int64
+	for i := range r.Readings {
+		rev = max(rev, r.Readings[i].Status.GetHeader().GetRevision())
+	}
+	return rev
+}
+
+// Cluster returns the cluster's ID and the newest term in the headers of all answers.
+func (r *Round) Cluster() (id uint64, term uint64) {
+	for i := range r.Readings {
+		if h := r.Readings[i].Status.GetHeader(); h != nil {
+			id, term = h.ClusterId, max(term, h.RaftTerm)
+		}
+	}
+	return id, term
+}
+
+// Before returns the reading of the same endpoint in an older round, nil if there is none with metrics.
+func (r *Round) Before(old *Round, i int) *Reading {
+	if old == nil || i >= len(old.Readings) || old.Readings[i].Endpoint != r.Readings[i].Endpoint || old.Readings[i].Metrics == nil {
+		return nil
+	}
+	return &old.Readings[i]
+}

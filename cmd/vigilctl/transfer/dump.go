@@ -1,0 +1,287 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/keytext"
+	"vigil/cmd/vigilctl/outfile"
+	"vigil/cmd/vigilctl/progress"
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/show"
+)
+
+const dumpHelp = `Write the keys that begin with a prefix into a file of JSON lines, with their leases.
+
+All of it is the store at one revision, the current one unless --rev says otherwise,
+however long it takes. Text is written as text, other keys and values in base64.
+Several prefixes may be given; none means all keys. "load" writes the file into a
+cluster again; jq and grep read it.
+
+Until it is whole the file is called FILE.part. A dump that was interrupted goes on
+where it stopped when the same command is run again, unless its revision has been
+compacted meanwhile: then it begins anew. With - the dump goes to standard output.`
+
+const dumpExample = `  vigilctl dump config/ services/ backup.jsonl
+  vigilctl dump all.jsonl
+  vigilctl dump config/ - | jq -r .key`
+
+func Dump(env *cli.Env) *cobra.Command {
+	d := dump{env: env}
+	c := &cobra.Command{
+		Use:     "dump [options] [prefix...] <file>",
+		Short:   "Write keys with their leases into a file of JSON lines",
+		Long:    dumpHelp,
+		Example: dumpExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exit.Usage("dump needs the file to write; see vigilctl dump --help")
+			}
+			if d.rev < 0 {
+				return exit.Usage("--rev %d: a revision is above 0", d.rev)
+			}
+			if _, err := env.Printer(show.Simple); err != nil {
+				return err
+			}
+			d.path = args[len(args)-1]
+			d.prefixes = apart(args[:len(args)-1])
+			return env.RunLong(c, d.run)
+		},
+	}
+	c.Flags().Int64Var(&d.rev, "rev", 0, "the revision to write; 0 is the current one")
+	return c
+}
+
+// apart sorts prefixes and leaves out those that others hold. None means all keys.
+func apart(prefixes []string) []string {
+	if len(prefixes) == 0 {
+		return []string{""}
+	}
+	list := slices.Sorted(slices.Values(prefixes))
+	out := list[:1]
+	for _, p := range list[1:] {
+		if !strings.HasPrefix(p, out[len(out)-1]) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// dump writes one file.
+type dump struct {
+	env      *cli.Env
+	path     string
+	prefixes []string
+	rev      int64
+}
+
+func (d *dump) run(ctx context.Context, c *client.Client) error {
+	if d.path != "-" {
+		if err := outfile.Check(d.path); err != nil {
+			return err
+		}
+	}
+	header, err := d.header(ctx, c)
+	if err != nil {
+		return err
+	}
+	if d.path == "-" {
+		w := newDumpWriter(d.env.Stdout)
+		if err := w.line(header); err != nil {
+			return err
+		}
+		if err := d.write(ctx, c, w, header); err != nil {
+			return err
+		}
+		return w.end()
+	}
+	part := d.path + ".part"
+	w, f, err := d.open(ctx, c, part, header)
+	if err != nil {
+		return err
+	}
+	err = d.write(ctx, c, w, header)
+	if err == nil {
+		err = w.end()
+	} else {
+		err = errors.Join(err, w.w.Flush()) // to go on from
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = outfile.Publish(part, d.path) // still locked: no other dump may take the file over
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if errors.Is(err, errIncomplete) {
+		return errors.Join(err, os.Remove(part))
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to go on\n", part, w.keys, header.Keys)
+		}
+		return err
+	}
+	if err := outfile.SyncDir(filepath.Dir(d.path)); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, screen.Count(int(w.keys), "key"), screen.Count(int(w.leases), "lease"), header.Revision)
+	return nil
+}
+
+// header asks for the revision and the number of keys.
+func (d *dump) header(ctx context.Context, c *client.Client) (*dumpHeader, error) {
+	h := &dumpHeader{Version: dumpVersion, Revision: d.rev}
+	for _, p := range d.prefixes {
+		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(h.Revision))
+		if err != nil {
+			return nil, err
+		}
+		if h.Revision == 0 {
+			h.Revision = r.Header.Revision
+		}
+		h.ClusterID = fmt.Sprintf("%x", r.Header.ClusterID)
+		h.Keys += r.Count
+		h.Prefixes = append(h.Prefixes, keytext.JSON(p))
+	}
+	return h, nil
+}
+
+// open opens the file, and takes over what an interrupted dump has left in it if that can be gone on with; header
+// then becomes that one's.
+func (d *dump) open(ctx context.Context, c *client.Client, part string, header *dumpHeader) (*dumpWriter, *os.File, error) {
+	f, err := outfile.OpenPart(part)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := d.resume(ctx, c, f, header)
+	if err == nil && w == nil {
+		if err = f.Truncate(0); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
+		}
+		w = newDumpWriter(f)
+		if err == nil {
+			err = w.line(header)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return w, f, nil
+}
+
+// resume reads what is there. It returns nil to begin anew.
+func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header *dumpHeader) (*dumpWriter, error) {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return nil, err
+	}
+	anew := func(reason string) (*dumpWriter, error) {
+		fmt.Fprintf(d.env.Stderr, "%s cannot be gone on with, %s: beginning anew\n", f.Name(), reason)
+		return nil, nil
+	}
+	r, err := newDumpReader(f)
+	if err != nil {
+		return anew(err.Error())
+	}
+	if !r.header.same(header) || d.rev != 0 && d.rev != r.header.Revision {
+		return anew("it is a dump of something else")
+	}
+	_, err = c.Get(ctx, d.prefixes[0], client.WithPrefix(), client.WithCountOnly(), client.WithRevision(r.header.Revision))
+	if errors.Is(err, client.ErrCompacted) {
+		return anew(fmt.Sprintf("revision %d has been compacted", r.header.Revision))
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := newDumpWriter(f)
+	whole := r.read
+	for {
+		key, lease, err := r.next()
+		if err != nil && !errors.Is(err, errNoEnd) {
+			return anew(err.Error())
+		}
+		if key == nil && lease == nil {
+			break // if it is whole but for its name, the last line is written again
+		}
+		whole = r.read
+		if lease != nil {
+			w.known[client.LeaseID(lease.ID)] = true
+		}
+	}
+	w.sum, w.keys, w.leases, w.last = r.sum, r.keys, r.leases, r.last
+	*header = r.header
+	if err := f.Truncate(whole); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(whole, io.SeekStart); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(d.env.Stderr, "going on with %s: %d of %d keys of revision %d are there\n", f.Name(), w.keys, header.Keys, header.Revision)
+	return w, nil
+}
+
+// errIncomplete reports a listing that lacks keys, or has too many: nothing of it can be used.
+var errIncomplete = errors.New("the dump is not complete")
+
+// write writes the keys after the last one.
+func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, header *dumpHeader) error {
+	p := progress.NewItems(d.env.Stderr, "writing "+d.path, "keys", header.Keys)
+	defer p.End()
+	for _, prefix := range d.prefixes {
+		from, end := prefix, client.PrefixEnd(prefix)
+		if w.keys > 0 && w.last >= from {
+			from = w.last + "\x00"
+		}
+		if end != "\x00" && from >= end {
+			continue
+		}
+		for kv, err := range c.List(ctx, from, client.WithRange(end), client.WithRevision(header.Revision)).All() {
+			if errors.Is(err, client.ErrCompacted) {
+				return fmt.Errorf("revision %d was compacted while it was read: run it again, or compact less often meanwhile (%w)", header.Revision, err)
+			}
+			if err != nil {
+				return err
+			}
+			if kv.Lease != 0 && !w.known[kv.Lease] {
+				if err := writeLease(ctx, c, w, kv.Lease); err != nil {
+					return err
+				}
+			}
+			if err := w.key(kv); err != nil {
+				return err
+			}
+			p.Set(w.keys)
+		}
+	}
+	if w.keys != header.Keys {
+		return fmt.Errorf("%w: revision %d has %d keys and %d were read; run it again", errIncomplete, header.Revision, header.Keys, w.keys)
+	}
+	return nil
+}
+
+// writeLease writes what is known of a lease.
+func writeLease(ctx context.Context, c *client.Client, w *dumpWriter, id client.LeaseID) error {
+	r, err := c.TimeToLive(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	l := dumpLease{ID: keytext.Lease(id)}
+	if r.Granted > 0 {
+		l.TTL, l.Remaining = int64(r.Granted.Seconds()), max(0, int64(r.Remaining.Seconds()))
+	}
+	return w.lease(l)
+}

@@ -1,0 +1,270 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/client"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/keytext"
+)
+
+const mirrorHelp = `Copy keys to another cluster, and every change of them after that, until the command is interrupted.
+What one transaction has changed is changed by one there, if it has no more than --max-txn-ops
+operations and 512 KiB. With --rev nothing is copied first: changes are, from that revision on.
+
+How many keys have been written is printed every 30 seconds. Leases are not copied, and neither are
+users and roles.`
+
+const mirrorExample = `  vigilctl make-mirror 10.0.1.1:2379
+  vigilctl make-mirror https://far.example.com:2379 --prefix services/ --dest-prefix copy/services/ \
+    --dest-cacert far-ca.pem --dest-user mirror:secret`
+
+// mirrorInterval is how often a number tells how far a mirror is.
+const mirrorInterval = 30 * time.Second
+
+// mirror copies keys from a cluster to another.
+type mirror struct {
+	from, to           *client.Client
+	prefix, destPrefix string
+	noDestPrefix       bool
+	rev                int64
+	maxOps             uint
+	written            atomic.Int64
+	// seen is a revision there that includes all writes of the mirror whose outcome is known.
+	seen int64
+	// blind tells that the keys there may not be read.
+	blind bool
+}
+
+// batch is writes of one transaction.
+type batch struct {
+	keys  []string
+	ops   []client.Op
+	bytes int // of keys, in conditions and writes, and of values
+}
+
+// mirrorBytes bounds a transaction with more than one operation: members take requests of 1.5 MiB by default.
+const mirrorBytes = 512 << 10
+
+func (b *batch) put(key string, value []byte) {
+	b.bytes += 2*len(key) + len(value)
+	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpPut(key, value))
+}
+
+// full reports whether an operation of a size does not fit any more.
+func (b *batch) full(maxOps uint, size int) bool {
+	return len(b.ops) > 0 && (uint(len(b.ops)) >= maxOps || b.bytes+size > mirrorBytes)
+}
+
+func (b *batch) delete(key string) {
+	b.bytes += 2 * len(key)
+	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpDelete(key))
+}
+
+func MakeMirror(env *cli.Env) *cobra.Command {
+	var m mirror
+	dest := client.Config{}
+	var insecure bool
+	var user, password string
+	c := &cobra.Command{
+		Use:     "make-mirror [options] <destination>",
+		Short:   "Keep a copy of keys in another cluster",
+		Long:    mirrorHelp,
+		Example: mirrorExample,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return exit.Usage("make-mirror takes one destination argument")
+			case m.noDestPrefix && m.destPrefix != "":
+				return exit.Usage("`--dest-prefix` and `--no-dest-prefix` cannot be set at the same time, choose one")
+			case m.maxOps == 0:
+				return exit.Usage("--max-txn-ops is 0: a transaction needs at least one operation")
+			}
+			if m.destPrefix == "" && !m.noDestPrefix {
+				m.destPrefix = m.prefix
+			}
+			return env.RunUntilInterrupted(c, func(s cli.Session) error {
+				to, err := destination(s.Ctx, env, dest, strings.Split(args[0], ","), insecure, user, password)
+				if err != nil {
+					return err
+				}
+				defer to.Close()
+				m.from, m.to = s.Client, to
+				return m.report(s.Ctx, env.Stdout)
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&m.prefix, "prefix", "", "only keys that begin so")
+	flags.Int64Var(&m.rev, "rev", 0, "copy changes from this revision on, and nothing that was there before")
+	flags.UintVar(&m.maxOps, "max-txn-ops", 128, "the most `OPERATIONS` of a transaction")
+	flags.StringVar(&m.destPrefix, "dest-prefix", "", "what keys there have instead of --prefix; default: the same")
+	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false, "keys there have nothing instead of --prefix")
+	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "", "identify there with this certificate `FILE`")
+	flags.StringVar(&dest.TLSFiles.Key, "dest-key", "", "the `FILE` with the key of --dest-cert")
+	flags.StringVar(&dest.TLSFiles.CA, "dest-cacert", "", "verify certificates there with this `FILE` of authorities")
+	flags.BoolVar(&insecure, "dest-insecure-transport", true, "talk without TLS there, unless a URL or certificate asks for it")
+	flags.StringVar(&user, "dest-user", "", "the user there, `NAME[:PASSWORD]`; the password is asked for if it is not given")
+	flags.StringVar(&password, "dest-password", "", "the password of --dest-user")
+	return c
+}
+
+// destination returns a client of the cluster that gets the copy.
+func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
+	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, env.Config.DialTimeout, env.Config.Logger
+	cfg.KeepAlive, cfg.KeepAliveTimeout = env.Config.KeepAlive, env.Config.KeepAliveTimeout
+	cfg.MaxSendBytes, cfg.MaxReceiveBytes = env.Config.MaxSendBytes, env.Config.MaxReceiveBytes
+	if err := cli.Secure(&cfg, insecure, "--dest-", env.Stderr); err != nil {
+		return nil, err
+	}
+	if err := env.Identify(ctx, &cfg, user, password, "Destination Password: "); err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg)
+	if err != nil {
+		return nil, exit.With(exit.BadConnection, err)
+	}
+	return c, nil
+}
+
+func (m *mirror) report(ctx context.Context, stdout io.Writer) error {
+	ticker := time.NewTicker(mirrorInterval)
+	defer ticker.Stop()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- m.run(ctx) }()
+	for {
+		select {
+		case <-ticker.C:
+			fmt.Fprintln(stdout, m.written.Load())
+		case err := <-ended:
+			if ctx.Err() != nil {
+				return exit.Silent(exit.Interrupted)
+			}
+			return err
+		}
+	}
+}
+
+// run copies what is there and then every change.
+func (m *mirror) run(ctx context.Context) error {
+	next := m.rev
+	if m.rev <= 1 {
+		l := m.from.List(ctx, m.prefix, client.WithPrefix())
+		var b batch
+		for kv, err := range l.All() {
+			if err != nil {
+				return err
+			}
+			if b.full(m.maxOps, 2*len(kv.Key)+len(kv.Value)) {
+				if err := m.write(ctx, b); err != nil {
+					return err
+				}
+				b = batch{}
+			}
+			b.put(m.name(kv.Key), kv.Value)
+		}
+		if err := m.write(ctx, b); err != nil {
+			return err
+		}
+		next = l.Revision() + 1
+	}
+	for b, err := range m.from.Watch(ctx, m.prefix, client.WithPrefix(), client.FromRevision(next)).Batches() {
+		if err != nil {
+			return err
+		}
+		if err := m.apply(ctx, b.Events); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// apply writes the events of each revision as one transaction, unless they are too many.
+func (m *mirror) apply(ctx context.Context, events []client.Event) error {
+	var b batch
+	for i, ev := range events {
+		if i > 0 && (events[i-1].KV.ModRevision != ev.KV.ModRevision || b.full(m.maxOps, 2*len(ev.KV.Key)+len(ev.KV.Value))) {
+			if err := m.write(ctx, b); err != nil {
+				return err
+			}
+			b = batch{}
+		}
+		if ev.Type == client.Delete {
+			b.delete(m.name(ev.KV.Key))
+		} else {
+			b.put(m.name(ev.KV.Key), ev.KV.Value)
+		}
+	}
+	return m.write(ctx, b)
+}
+
+// name returns what a key is called there.
+func (m *mirror) name(key string) string { return m.destPrefix + strings.TrimPrefix(key, m.prefix) }
+
+// mirrorAttempts is how often a transaction is tried that others' writes or an unknown outcome come between.
+const mirrorAttempts = 10
+
+// write writes there, under the condition that none of the keys has changed since the last write of the mirror. An
+// attempt whose outcome is unknown is repeated; should it be applied later, it does not undo what came after it.
+func (m *mirror) write(ctx context.Context, b batch) error {
+	if len(b.ops) == 0 {
+		return nil
+	}
+	pause := 25 * time.Millisecond
+	for n := 1; ; n++ {
+		r, err := m.attempt(ctx, b)
+		switch {
+		case err == nil:
+			m.seen = r.Header.Revision
+			if r.Succeeded {
+				m.written.Add(int64(len(b.ops)))
+				return nil
+			}
+			if n == mirrorAttempts {
+				return fmt.Errorf("destination: others write %s or a key next to it all the time", keytext.Quote(b.keys[0]))
+			}
+			continue // the condition is of the new revision
+		case errors.Is(err, client.ErrPermissionDenied) && !m.blind:
+			m.blind = true // conditions are reads
+			continue
+		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) || !client.Temporary(err):
+			return fmt.Errorf("destination: %w", err)
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		case <-ctx.Done():
+			return fmt.Errorf("destination: %w", err)
+		}
+	}
+}
+
+// attempt tries a transaction once.
+func (m *mirror) attempt(ctx context.Context, b batch) (*client.TxnResponse, error) {
+	if m.blind {
+		return m.to.Txn(ctx).Then(b.ops...).Commit()
+	}
+	if m.seen == 0 {
+		r, err := m.to.Txn(ctx).Commit()
+		if err != nil {
+			return nil, err
+		}
+		m.seen = r.Header.Revision
+	}
+	same := make([]client.Cmp, len(b.keys))
+	for i, key := range b.keys {
+		same[i] = client.ModRevision(key).Less(m.seen + 1)
+	}
+	return m.to.Txn(ctx).If(same...).Then(b.ops...).Commit()
+}
