@@ -220,11 +220,19 @@ func (s *sealed) release() {
 	}
 }
 
+// holds refuses n bytes at off that do not lie in the body.
+func (s *sealed) holds(off int64, n int) error {
+	if off < headerSize || off+int64(n) > int64(s.foot.bodyEnd) {
+		return corrupt(s.path, off, "a record of %d bytes lies outside of the batches", n)
+	}
+	return nil
+}
+
 // read returns n bytes at off that lie in the body: those of the mapping, or scratch, grown if need
 // be, filled from the file.
 func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
-	if off < headerSize || off+int64(n) > int64(s.foot.bodyEnd) {
-		return nil, corrupt(s.path, off, "a record of %d bytes lies outside of the batches", n)
+	if err := s.holds(off, n); err != nil {
+		return nil, err
 	}
 	if s.data != nil {
 		return s.data[off : off+int64(n)], nil
@@ -235,40 +243,42 @@ func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
 	return scratch[:n], readFull(s.file, s.path, scratch[:n], off)
 }
 
-// get appends record i, which must be at rev, to dst.
-func (s *sealed) get(i int, rev kv.Rev, dst []byte) ([]byte, error) {
+// get appends record i, which must be at rev, to dst, unless its data need more than room: then it tells how much.
+func (s *sealed) get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	off := int64(s.table.offset(i))
-	if s.data == nil {
-		return s.getFile(off, rev, dst)
-	}
 	b, err := s.read(off, recordHeaderSize, nil)
 	if err != nil {
-		return dst, err
+		return dst, 0, err
 	}
-	if b, err = s.read(off, recordSize(b), nil); err != nil {
-		return dst, err
+	size := recordSize(b)
+	if err := s.holds(off, size); err != nil {
+		return dst, 0, err
+	}
+	if need := size - recordHeaderSize; need > room {
+		return dst, need, nil
+	}
+	if b, err = s.read(off, size, nil); err != nil {
+		return dst, 0, err
+	}
+	if s.data == nil {
+		out, err = s.appendRead(b, off, rev, dst)
+		return out, 0, err
 	}
 	// The whole record is copied and the copy checked, since the mapping may change under us.
 	n := len(dst)
 	dst = append(dst, b...)
 	head := dst[n : n+recordHeaderSize]
 	if recordSize(head) != len(b) || !checkRecord(dst[n:]) {
-		return dst[:n], corrupt(s.path, off, "%v", errRecordSum)
+		return dst[:n], 0, corrupt(s.path, off, "%v", errRecordSum)
 	}
 	if headRev(head) != rev {
-		return dst[:n], corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
+		return dst[:n], 0, corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
 	}
-	return append(dst[:n], dst[n+recordHeaderSize:]...), nil
+	return append(dst[:n], dst[n+recordHeaderSize:]...), 0, nil
 }
 
-func (s *sealed) getFile(off int64, rev kv.Rev, dst []byte) ([]byte, error) {
-	b, err := s.read(off, recordHeaderSize, nil)
-	if err != nil {
-		return dst, err
-	}
-	if b, err = s.read(off, recordSize(b), nil); err != nil {
-		return dst, err
-	}
+// appendRead appends a record that was read from the file.
+func (s *sealed) appendRead(b []byte, off int64, rev kv.Rev, dst []byte) ([]byte, error) {
 	r, size, err := decodeRecord(b)
 	if err == nil && !checkRecord(b[:size]) {
 		err = errRecordSum

@@ -52,9 +52,15 @@ func (v *View) Applied() Applied { return v.applied }
 // Get appends the encoded record at rev to dst, which may be nil. ErrNotFound if there is none. The
 // bytes were checked against their checksum.
 func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
+	out, _, err = v.GetWithin(rev, math.MaxInt, dst)
+	return out, err
+}
+
+// GetWithin is Get, but a record of more than room bytes is not read. need is its size then, and 0 otherwise.
+func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	s := v.segmentOf(rev)
 	if s == nil {
-		return v.getMemory(rev, dst)
+		return v.getMemory(rev, room, dst)
 	}
 	var a access
 	a.begin()
@@ -63,22 +69,23 @@ func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
 			out = dst
 		}
 	}()
-	out, err = s.get(&a, rev, dst)
+	out, need, err = s.get(&a, rev, room, dst)
 	for try := 1; err != nil && v.again(try, err); try++ {
-		out, err = s.get(&a, rev, dst)
+		out, need, err = s.get(&a, rev, room, dst)
 	}
-	return out, err
+	return out, need, err
 }
 
 // GetMany appends the records at revs, in the order given, to out. On an error out holds the records
 // before the one that failed. Revisions that are near each other cost less.
 func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
-	return v.GetSome(revs, math.MaxInt, out)
+	_, err := v.GetSome(revs, math.MaxInt, out)
+	return err
 }
 
-// GetSome is GetMany that stops early, with at least one record more, when out.Buf has come to size
-// bytes.
-func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (err error) {
+// GetSome is GetMany that stops in front of a record with which out.Buf would have more than size bytes. need
+// is the size of that record, 0 if there is none.
+func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
 	var a access
 	a.begin()
 	start := len(out.Buf)
@@ -88,23 +95,22 @@ func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (err error) {
 		}
 	}()
 	for _, rev := range revs {
+		room := size - start
 		if s := v.segmentOf(rev); s != nil {
-			out.Buf, err = s.get(&a, rev, out.Buf)
+			out.Buf, need, err = s.get(&a, rev, room, out.Buf)
 			for try := 1; err != nil && v.again(try, err); try++ {
-				out.Buf, err = s.get(&a, rev, out.Buf[:start])
+				out.Buf, need, err = s.get(&a, rev, room, out.Buf[:start])
 			}
 		} else {
-			out.Buf, err = v.getMemory(rev, out.Buf)
+			out.Buf, need, err = v.getMemory(rev, room, out.Buf)
 		}
-		if err != nil {
-			return err
+		if err != nil || need > 0 {
+			return need, err
 		}
 		out.Close()
-		if start = len(out.Buf); start >= size {
-			break
-		}
+		start = len(out.Buf)
 	}
-	return nil
+	return 0, nil
 }
 
 // segmentOf returns the segment that holds the record at rev if there is one, nil for the open one.
@@ -125,9 +131,9 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 	return v.segs[lo]
 }
 
-// getMemory appends the record at rev of the open segment or the current batch. Memory needs no
-// checksum: it was filled by the writer, or by recovery, which checked it.
-func (v *View) getMemory(rev kv.Rev, dst []byte) ([]byte, error) {
+// getMemory appends the record at rev of the open segment or the current batch, unless it needs more than
+// room. Memory needs no checksum: it was filled by the writer, or by recovery, which checked it.
+func (v *View) getMemory(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	m := &v.tail
 	i := m.find(rev)
 	if i < 0 && v.pend != nil {
@@ -135,30 +141,37 @@ func (v *View) getMemory(rev kv.Rev, dst []byte) ([]byte, error) {
 		i = m.find(rev)
 	}
 	if i < 0 {
-		return dst, ErrNotFound
+		return dst, 0, ErrNotFound
 	}
-	return append(dst, m.at(i)[recordHeaderSize:]...), nil
+	return appendWithin(dst, m.at(i)[recordHeaderSize:], room)
 }
 
-// get appends the record at rev to dst.
-func (s *segment) get(a *access, rev kv.Rev, dst []byte) ([]byte, error) {
+func appendWithin(dst, data []byte, room int) (out []byte, need int, err error) {
+	if len(data) > room {
+		return dst, len(data), nil
+	}
+	return append(dst, data...), 0, nil
+}
+
+// get appends the record at rev to dst, unless it needs more than room.
+func (s *segment) get(a *access, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	src, err := s.acquire(a)
 	if err != nil {
-		return dst, err
+		return dst, 0, err
 	}
 	if src.mem != nil {
 		if i := src.mem.find(rev); i >= 0 {
-			return append(dst, src.mem.at(i)[recordHeaderSize:]...), nil
+			return appendWithin(dst, src.mem.at(i)[recordHeaderSize:], room)
 		}
-		return dst, ErrNotFound
+		return dst, 0, ErrNotFound
 	}
 	switch i, err := src.file.find(rev); {
 	case err != nil:
-		return dst, err
+		return dst, 0, err
 	case i < 0:
-		return dst, ErrNotFound
+		return dst, 0, ErrNotFound
 	default:
-		return src.file.get(i, rev, dst)
+		return src.file.get(i, rev, room, dst)
 	}
 }
 

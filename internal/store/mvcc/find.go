@@ -231,15 +231,21 @@ func (f *finder) emitKeys(hits []hit) error {
 // answerByValue reads all records to sort by value, and then keeps those that the limit leaves.
 func (f *finder) answerByValue(ctx context.Context) error {
 	var all kv.Records
+	need := 0 // the size of the next record, if it is large; it is counted before it is read
 	for revs := hitRevs(f.sc); len(revs) > 0; {
-		n, was := all.Len(), len(all.Buf)
-		all.Buf = slices.Grow(all.Buf, tempSize)
-		if err := f.v.records().GetSome(revs, len(all.Buf)+tempSize, &all); err != nil {
+		n, was := all.Len(), len(all.Buf)+need
+		room := max(tempSize, need)
+		all.Buf = slices.Grow(all.Buf, room)
+		next, err := f.v.records().GetSome(revs, len(all.Buf)+room, &all)
+		if err != nil {
 			return fmt.Errorf("mvcc: reading %d records: %w", len(revs), err)
 		}
 		revs = revs[all.Len()-n:]
+		if need = 0; next > tempSize {
+			need = next
+		}
 		// The list is kept twice while it grows.
-		if err := f.out.charge(2 * (len(all.Buf) - was)); err != nil {
+		if err := f.out.charge(2 * (len(all.Buf) + need - was)); err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {

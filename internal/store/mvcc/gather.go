@@ -17,7 +17,32 @@ type loan struct {
 	budget *ration.Budget
 	ctx    context.Context // names the holders
 	lease  *ration.Lease   // nil until it is needed
+	room   int             // of lease, for records that are read one after the other
 	done   bool
+}
+
+// begun returns the lease.
+func (l *loan) begun() *ration.Lease {
+	if l.lease == nil {
+		l.lease = l.budget.Lease(l.ctx)
+	}
+	return l.lease
+}
+
+// read counts the memory of a record of n bytes before it is read, unless that is little. The next one takes its
+// place. whole is what the answer will probably take with it, 0 if that is not known.
+func (l *loan) read(n int, whole int64) error {
+	if n <= max(l.room, tempSize) {
+		return nil
+	}
+	if whole > 0 {
+		whole += int64(n)
+	}
+	if err := l.begun().Charge(int64(n-l.room), whole); err != nil {
+		return err
+	}
+	l.room = n
+	return nil
 }
 
 // begin begins a read of what readers see now.
@@ -40,10 +65,11 @@ func (sc *scratch) again(ctx context.Context, err error) (bool, error) {
 		if lease != nil {
 			lease.Drop()
 		}
+		sc.loan.room = 0
 		err = ctx.Err()
 	case ration.ErrFull:
-		sc.view = view{}
-		sc.reset()
+		*sc = scratch{loan: sc.loan}
+		sc.loan.room = 0
 		err = lease.Wait(ctx)
 	case nil:
 		if lease != nil {
@@ -68,7 +94,8 @@ func (l *loan) end() {
 const (
 	// shortSize is the size in bytes up to which records stay in one buffer.
 	shortSize = 32 << 10
-	// tempSize is how many bytes of records are read before they are copied into pieces.
+	// tempSize is how many bytes of records are read before they are copied into pieces. A larger record is
+	// read once its memory is counted.
 	tempSize = 64 << 10
 	// maxResult is the largest answer that a client can be sent, in bytes.
 	maxResult = math.MaxInt32
@@ -87,6 +114,8 @@ type gather struct {
 	temp *kv.Records
 	long *kv.LongRecords // nil while everything is in kvs
 	room []byte          // what is left of the last piece
+	// begun is the size of the records up to the one that is being moved into pieces.
+	begun int
 
 	// full is the number of keys that the answer will have, unknown if that is not known; 0 means
 	// that nobody has asked yet.
@@ -104,7 +133,13 @@ func (g *gather) init(l *loan, kvs *kv.Records, sc *scratch) {
 
 // fetch appends the records at revs, which are in the order of the answer.
 func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) error {
+	need := 0 // the size of the next record, if there was no room for it
 	for len(revs) > 0 {
+		if need > 0 && g.loan != nil {
+			if err := g.admit(need); err != nil {
+				return err
+			}
+		}
 		to, size := g.kvs, tempSize
 		if g.long != nil {
 			to = g.temp
@@ -123,7 +158,8 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 			// A few tell how much room the others will take.
 			n = 4
 		}
-		if err := hist.GetSome(revs[:n], size, to); err != nil {
+		var err error
+		if need, err = hist.GetSome(revs[:n], max(size, len(to.Buf)+need), to); err != nil {
 			return fmt.Errorf("mvcc: reading %d records: %w", len(revs), err)
 		}
 		revs = revs[to.Len()-was:]
@@ -136,12 +172,22 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if g.long == nil {
+		if g.long == nil && to.Len() > 0 {
 			// The first records may be no picture of the others: never more than twice what is there.
 			to.Buf = slices.Grow(to.Buf, min(len(revs)*len(to.Buf)/to.Len()*9/8, len(to.Buf)))
 		}
 	}
 	return nil
+}
+
+// admit counts the memory for a record of n bytes, which will be in pieces.
+func (g *gather) admit(n int) error {
+	if g.long == nil {
+		if err := g.lengthen(); err != nil {
+			return err
+		}
+	}
+	return g.loan.read(n, g.whole(g.long.Bytes+frameSize(n)+n, g.long.N+1))
 }
 
 // buffer returns the list to which n records of about size bytes in all may be appended; take must
@@ -154,6 +200,9 @@ func (g *gather) buffer(n, size int) (*kv.Records, error) {
 	}
 	to := g.kvs
 	if g.long != nil {
+		if err := g.loan.read(size, g.whole(g.long.Bytes+size, g.long.N+n)); err != nil {
+			return nil, err
+		}
 		to = g.temp
 		to.Buf, to.Ends = to.Buf[:0], to.Ends[:0]
 	}
@@ -188,12 +237,22 @@ func (g *gather) expect(size, n int) int64 {
 	return int64(float64(size) / float64(n) * float64(g.full))
 }
 
+// whole returns about how much the pieces of an answer take, of which the first n records take size bytes; 0 if
+// nothing is known.
+func (g *gather) whole(size, n int) int64 {
+	switch expect := g.expect(size, n); {
+	case expect == 0:
+		return 0
+	case int64(n) == g.full:
+		return (expect + ration.PieceSize - 1) / ration.PieceSize * ration.PieceSize
+	default:
+		return expect + expect/16 + ration.PieceSize
+	}
+}
+
 // lengthen begins to use pieces.
 func (g *gather) lengthen() error {
-	if g.loan.lease == nil {
-		g.loan.lease = g.loan.budget.Lease(g.loan.ctx)
-	}
-	g.long = &kv.LongRecords{Lender: g.loan.lease}
+	g.long = &kv.LongRecords{Lender: g.loan.begun()}
 	if g.kvs.Len() == 0 {
 		return nil
 	}
@@ -209,7 +268,9 @@ func (g *gather) frame(recs *kv.Records) error {
 		b := recs.Buf[from:to]
 		from = to
 		g.long.N++
-		if size := frameSize(len(b)) + len(b); size <= len(g.room) {
+		size := frameSize(len(b)) + len(b)
+		g.begun = g.long.Bytes + size
+		if size <= len(g.room) {
 			g.room[0] = frameTag
 			n := 1 + binary.PutUvarint(g.room[1:], uint64(len(b)))
 			copy(g.room[n:], b)
@@ -247,9 +308,9 @@ func (g *gather) piece() error {
 	if g.long.Bytes > maxResult {
 		return &kv.TooLargeError{Size: int64(g.long.Bytes), Limit: maxResult}
 	}
-	expect := g.expect(g.long.Bytes, g.long.N)
+	expect := g.whole(g.begun, g.long.N)
 	if expect > 0 {
-		expect += expect/16 + ration.PieceSize
+		expect += int64(g.loan.room)
 	}
 	p, err := g.loan.lease.Piece(expect)
 	if err != nil {
@@ -268,10 +329,7 @@ func (g *gather) charge(n int) error {
 	if g.loan == nil {
 		return nil
 	}
-	if g.loan.lease == nil {
-		g.loan.lease = g.loan.budget.Lease(g.loan.ctx)
-	}
-	return g.loan.lease.Charge(int64(n), 0)
+	return g.loan.begun().Charge(int64(n), 0)
 }
 
 // finish completes the answer's list.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -258,6 +259,92 @@ func TestLargeSkewed(t *testing.T) {
 		}
 		s.Close()
 		b.close(t)
+	}
+}
+
+// TestLargeWait: a read that waits for memory has not read the records for which it waits, whatever reads them, and
+// keeps nothing that it has read before.
+func TestLargeWait(t *testing.T) {
+	const limit, size, reads = 16 << 20, 1 << 20, 40
+	for name, files := range map[string]bool{"in memory": false, "in files": true} {
+		t.Run(name, func(t *testing.T) {
+			segment := int64(0)
+			if files {
+				segment = 1 << 20
+			}
+			b := newBed(t, Options{}, segment)
+			for _, key := range []string{"a", "b", "c", "d"} {
+				n := size
+				if key == "a" {
+					n = 20 << 10
+				}
+				if _, err := b.Writer().Put(&kv.PutRequest{Key: []byte(key), Value: make([]byte, n)}, nil); err != nil {
+					t.Fatal(err)
+				}
+				b.commit(t)
+			}
+			budget, err := ration.New(limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(b.log, Options{Ranges: budget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.close(t)
+			defer s.Close()
+			all := kv.RangeRequest{Key: []byte("a"), End: []byte("z")}
+			one := kv.RangeRequest{Key: []byte("b")}
+			byValue, byVersion := all, all
+			byValue.Sort, byValue.Order = kv.SortByValue, kv.SortDescend
+			byVersion.Sort, byVersion.Order = kv.SortByVersion, kv.SortDescend
+			compare := kv.TxnRequest{Compare: []kv.Compare{{Key: []byte("c"), Target: kv.CompareValue, Result: kv.Equal}}}
+			ranges := kv.TxnRequest{Success: []kv.Op{{Range: &one}, {Range: &all}}}
+			for what, read := range map[string]func(context.Context) error{
+				"one":        func(ctx context.Context) error { _, err := s.Range(ctx, &one); return err },
+				"all":        func(ctx context.Context) error { _, err := s.Range(ctx, &all); return err },
+				"by value":   func(ctx context.Context) error { _, err := s.Range(ctx, &byValue); return err },
+				"by version": func(ctx context.Context) error { _, err := s.Range(ctx, &byVersion); return err },
+				"compare":    func(ctx context.Context) error { _, err := s.ReadTxn(ctx, &compare); return err },
+				"ranges":     func(ctx context.Context) error { _, err := s.ReadTxn(ctx, &ranges); return err },
+			} {
+				others, err := budget.Take(t.Context(), limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				for range reads {
+					wg.Go(func() {
+						if err := read(ctx); err != context.Canceled {
+							t.Errorf("%s: without memory: %v", what, err)
+						}
+					})
+				}
+				for deadline := time.Now().Add(time.Minute); budget.Stats().Waiting < reads && !t.Failed(); time.Sleep(time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("%s: %+v", what, budget.Stats())
+					}
+				}
+				runtime.ReadMemStats(&after)
+				if n := (after.TotalAlloc - before.TotalAlloc) / reads; n > 256<<10 {
+					t.Errorf("%s: each read has allocated %d bytes, and waits", what, n)
+				}
+				cancel()
+				wg.Wait()
+				others.Abandon()
+				wantHeld(t, budget)
+			}
+		})
+	}
+}
+
+func wantHeld(t *testing.T, b *ration.Budget) {
+	t.Helper()
+	if s := b.Stats(); s.Held != 0 || s.Waiting != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

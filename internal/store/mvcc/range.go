@@ -81,7 +81,7 @@ type scratch struct {
 // not kept.
 const (
 	maxHits = 16 << 10
-	maxKept = 1 << 20
+	maxKept = 2 * tempSize
 )
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}

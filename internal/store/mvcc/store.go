@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -285,9 +286,19 @@ func (v *view) get(key string, at int64) ([]byte, error) {
 	return v.record(s.rev, nil)
 }
 
-// record appends a record to dst.
+// record appends a record to dst. The error is ration.ErrFull if there is no memory for it now.
 func (v *view) record(rev kv.Rev, dst []byte) ([]byte, error) {
-	b, err := v.records().Get(rev, dst)
+	room := math.MaxInt
+	if v.loan != nil {
+		room = tempSize
+	}
+	b, need, err := v.records().GetWithin(rev, room, dst)
+	for err == nil && need > 0 {
+		if err := v.loan.read(need, 0); err != nil {
+			return nil, err
+		}
+		b, need, err = v.records().GetWithin(rev, need, dst)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("mvcc: reading revision %d.%d: %w", rev.Main, rev.Sub, err)
 	}
