@@ -15,7 +15,7 @@ import (
 // dynamicCalls implements the methods of a service that has only descriptors, by name.
 type dynamicCalls struct {
 	unary  map[protoreflect.Name]func(ctx context.Context, in, out *dynamicpb.Message) error
-	stream map[protoreflect.Name]func(ctx context.Context, in *dynamicpb.Message, send func(*dynamicpb.Message) error) error
+	stream map[protoreflect.Name]func(ctx context.Context, in *dynamicpb.Message, send func(any) error) error
 }
 
 // describe makes of them what the transport wants. It panics if a method is missing.
@@ -63,7 +63,7 @@ func (c dynamicCalls) streamDesc(m protoreflect.MethodDescriptor) grpc.StreamDes
 		if err := ss.RecvMsg(in); err != nil {
 			return err
 		}
-		return call(ss.Context(), in, func(out *dynamicpb.Message) error { return ss.SendMsg(out) })
+		return call(ss.Context(), in, ss.SendMsg)
 	}}
 }
 

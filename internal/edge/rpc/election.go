@@ -30,7 +30,7 @@ func (s *service) electionDesc() *grpc.ServiceDesc {
 		unary: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error{
 			"Campaign": s.campaign, "Proclaim": s.proclaim, "Leader": s.leader, "Resign": s.resign,
 		},
-		stream: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, func(*dynamicpb.Message) error) error{
+		stream: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, func(any) error) error{
 			"Observe": s.observe,
 		},
 	}.describe(lockpb.Election)
@@ -172,14 +172,18 @@ func (s *service) leader(ctx context.Context, in, out *dynamicpb.Message) error 
 // observe sends the leader and each of its values, then the next leader. Values and leaders that are gone
 // before they are read may be left out, the last one is not. As etcd's, it ends without an error when it
 // cannot read.
-func (s *service) observe(ctx context.Context, in *dynamicpb.Message, send func(*dynamicpb.Message) error) error {
+func (s *service) observe(ctx context.Context, in *dynamicpb.Message, send func(any) error) error {
+	uncompressed(ctx)
 	l := s.line(lockpb.Bytes(in, "name"))
 	var sendErr error
 	tell := func(revision int64, record *mvccpb.KeyValue) error {
 		out := dynamicpb.NewMessage(lockpb.Election.Methods().ByName("Observe").Output())
 		lockpb.Set(out, "header", headerPB(s.header(revision)))
 		lockpb.Set(out, "kv", record)
-		sendErr = send(out)
+		var m any
+		if m, sendErr = s.weighGenerated(ctx, out); sendErr == nil {
+			sendErr = send(m)
+		}
 		return sendErr
 	}
 	for {

@@ -16,12 +16,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
-	"google.golang.org/grpc/encoding/proto"
+	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"vigil/internal/edge/rpc/wire"
@@ -65,7 +66,7 @@ func NewServer(c Config) (*Server, error) {
 		methods: map[string]*method{},
 		inside:  map[string]implementation{},
 	}
-	s.codec = &codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(proto.Name)}
+	s.codec = &codec{metrics: c.Metrics, log: s.svc, generated: encoding.GetCodecV2(protocodec.Name)}
 	s.in = newInside(s)
 	s.svc.guards.init()
 	s.health = newHealthService(s.svc)
@@ -235,7 +236,13 @@ func (s *Server) unary(ctx context.Context, m *method, req any, forLearner bool,
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m := s.methods[info.FullMethod]
-	return s.unary(ctx, m, req, m.forLearner, func(ctx context.Context) (any, error) { return handler(ctx, req) })
+	return s.unary(ctx, m, req, m.forLearner, func(ctx context.Context) (any, error) {
+		res, err := handler(ctx, req)
+		if res, ok := res.(proto.Message); ok && err == nil {
+			return s.svc.weighGenerated(ctx, res)
+		}
+		return res, err
+	})
 }
 
 // interceptStream is to all streams what unary is to unary calls.
@@ -428,7 +435,7 @@ type codec struct {
 }
 
 // Name implements encoding.CodecV2.
-func (c *codec) Name() string { return proto.Name }
+func (c *codec) Name() string { return protocodec.Name }
 
 // Marshal implements encoding.CodecV2.
 func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
@@ -443,10 +450,7 @@ func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
 	}()
 	switch v := v.(type) {
 	case *heavy:
-		pool := mem.DefaultBufferPool()
-		buf := pool.Get(v.Size())
-		*buf = v.AppendTo((*buf)[:0])
-		return mem.BufferSlice{mem.NewBuffer(buf, v.sending)}, nil
+		return counted(v), nil
 	case wire.Long:
 		if list := v.Pieces(nil); list != nil {
 			return pieces(list), nil
@@ -454,37 +458,10 @@ func (c *codec) Marshal(v any) (out mem.BufferSlice, err error) {
 		return whole(v), nil
 	case wire.Encoder:
 		return whole(v), nil
+	case proto.Message:
+		return message(v)
 	}
 	return c.generated.Marshal(v)
-}
-
-// whole is the encoding of m in one buffer, which goes back to the pool after it is sent. Small
-// buffers are not worth pooling.
-func whole(m wire.Encoder) mem.BufferSlice {
-	size := m.Size()
-	if mem.IsBelowBufferPoolingThreshold(size) {
-		if size == 0 {
-			return nil
-		}
-		return mem.BufferSlice{mem.SliceBuffer(m.AppendTo(make([]byte, 0, size)))}
-	}
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(size)
-	*buf = m.AppendTo((*buf)[:0])
-	return mem.BufferSlice{mem.NewBuffer(buf, pool)}
-}
-
-// pieces is an encoding of which some parts are lent. They go back one by one as they are sent.
-func pieces(list []wire.Piece) mem.BufferSlice {
-	out := make(mem.BufferSlice, len(list))
-	for i, p := range list {
-		if pool, ok := p.Lender.(mem.BufferPool); ok {
-			out[i] = mem.NewBuffer(p.Data, pool)
-		} else {
-			out[i] = mem.SliceBuffer(*p.Data)
-		}
-	}
-	return out
 }
 
 // Unmarshal implements encoding.CodecV2. What is decoded may alias the data only if nobody reuses

@@ -119,6 +119,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 	if err := checkRangeStream(&r.RangeRequest); err != nil {
 		return err
 	}
+	uncompressed(ctx)
 	req := r.RangeRequest
 	// What is sorted by has no meaning without an order, and the next chunk begins behind the last key of this one.
 	req.Sort, req.Order = kv.SortByKey, kv.SortNone

@@ -5,7 +5,8 @@ import (
 	"runtime"
 	"time"
 
-	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/edge/rpc/wire"
@@ -89,6 +90,7 @@ func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 		f.user = user
 	}
 	out.flight = f
+	uncompressed(ctx)
 	runtime.AddCleanup(out, (*flight).lost, f)
 	f.timer = time.AfterFunc(time.Hour, f.look) // which must find f complete
 	f.timer.Reset(s.sendPatience.lookEvery)
@@ -96,6 +98,12 @@ func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 		f.lost()
 	}
 	return out
+}
+
+// uncompressed has the transport send what follows as it is: what it compresses it copies, and it gives the memory
+// back before the copy is sent. The head of a stream says whether its answers are compressed.
+func uncompressed(ctx context.Context) {
+	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // without a transport there is nothing to set
 }
 
 // end forgets a flight whose memory is free.
@@ -180,10 +188,7 @@ type heavy struct {
 type forced struct{ *ration.Lease }
 
 // Return implements kv.Lender.
-func (f forced) Return(b *[]byte) {
-	mem.DefaultBufferPool().Put(b)
-	f.Abandon() // there is only one
-}
+func (f forced) Return(*[]byte) { f.Abandon() } // there is only one
 
 // weigh counts an answer that holds that many bytes of records in buffers of its own.
 func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.Encoder, error) {
@@ -195,6 +200,15 @@ func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.En
 		return nil, s.dropped(ctx, int64(bytes))
 	}
 	return &heavy{m, s.depart(ctx, forced{lease})}, nil
+}
+
+// weighGenerated is weigh for a message that is generated.
+func (s *service) weighGenerated(ctx context.Context, m proto.Message) (any, error) {
+	n := proto.Size(m)
+	if n <= ration.FreeSize {
+		return m, nil
+	}
+	return s.weigh(ctx, generated{m}, n)
 }
 
 // dropped is the status of a call whose answer of n bytes is dropped because answers that clients do not take have too
@@ -215,22 +229,6 @@ func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message
 		return nil, statusOf(err)
 	}
 	return func(m proto.Message) any { return &heavy{generated{m}, s.depart(ctx, forced{lease})} }, nil
-}
-
-// generated is a generated message as an Encoder.
-type generated struct{ proto.Message }
-
-// Size implements wire.Encoder.
-func (g generated) Size() int { return proto.Size(g.Message) }
-
-// AppendTo implements wire.Encoder. A message whose texts are not UTF-8 is an empty answer; none of those that are
-// made here has one.
-func (g generated) AppendTo(b []byte) []byte {
-	out, err := proto.MarshalOptions{}.MarshalAppend(b, g.Message)
-	if err != nil {
-		return b
-	}
-	return out
 }
 
 // contents returns the ranges of a transaction's answer and how many bytes its buffers hold.

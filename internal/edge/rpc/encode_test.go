@@ -1,0 +1,41 @@
+package rpc
+
+import (
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+
+	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/kv"
+)
+
+// TestEncodedMemory: what the transport holds of an answer is not much more than the answer.
+func TestEncodedMemory(t *testing.T) {
+	c := &codec{metrics: NewMetrics(false), generated: encoding.GetCodecV2(protocodec.Name)}
+	for size := 1 << 10; size < 4<<20; size += size/4 + 1 {
+		records := kv.Records{Buf: make([]byte, size)}
+		records.Close()
+		for _, m := range []any{
+			&wire.RangeResponse{Result: &kv.RangeResult{KVs: records}},
+			&wire.PutResponse{Result: &kv.PutResult{PrevKV: records.Buf}},
+			&etcdserverpb.LeaseTimeToLiveResponse{Keys: [][]byte{records.Buf}},
+		} {
+			for range 2 { // the second one may get the buffer of the first, or of a larger one
+				data, err := c.Marshal(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held := 0
+				for _, b := range data {
+					held += cap(b.ReadOnlyData())
+				}
+				if data.Len() < size || held > 2*data.Len()+2<<10 {
+					t.Errorf("%T of %d bytes is in buffers of %d", m, data.Len(), held)
+				}
+				data.Free()
+			}
+		}
+	}
+}
