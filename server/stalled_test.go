@@ -40,11 +40,11 @@ func TestStalledCalls(t *testing.T) {
 		calls                int
 		heap                 int64 // may be more
 	}{
-		{"one of 32 KiB", "etcdserverpb.KV/Range", "identity", &pb.RangeRequest{Key: []byte("d")}, 1500, 96 << 20},
+		{"one of 32 KiB", "etcdserverpb.KV/Range", "identity", &pb.RangeRequest{Key: []byte("d")}, 1500, 256 << 20},
 		{"two of 20 KiB", "etcdserverpb.KV/Range", "identity", &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b")}, 1500, 96 << 20},
 		{"one of 1 MB", "etcdserverpb.KV/Range", "identity", one, 400, 96 << 20},
 		{"one of 1 MB, compressed", "etcdserverpb.KV/Range", "gzip", one, 400, 96 << 20},
-		{"the leader of an election, with a value of 1 MB", "v3electionpb.Election/Leader", "identity", &pb.RangeRequest{Key: []byte("e")}, 400, 96 << 20}, // as a LeaderRequest
+		{"the leader of an election, with a value of 1 MB", "v3electionpb.Election/Leader", "identity", &pb.RangeRequest{Key: []byte("e")}, 400, 256 << 20}, // as a LeaderRequest
 		{"40 of 1 MB in a transaction that writes", "etcdserverpb.KV/Txn", "identity", txn, 20, 256 << 20},
 		{"a previous value of 1 MB", "etcdserverpb.KV/Put", "identity", &pb.PutRequest{Key: []byte("b"), IgnoreValue: true, PrevKv: true}, 100, 96 << 20},
 	} {
