@@ -28,7 +28,7 @@ func (m *Member) forRoot(h http.Handler) http.Handler {
 // openTokens reads the keys by which tokens are signed; nil if they are simple ones.
 func (m *Member) openTokens() (replica.JWT, error) {
 	kind, options, _ := strings.Cut(m.cfg.Auth.Token, ",")
-	if kind != "jwt" {
+	if kind != token.KindJWT {
 		return nil, nil
 	}
 	j, unknown, err := token.ParseJWT(options)

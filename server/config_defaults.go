@@ -1,87 +1,31 @@
 package server
 
 import (
+	"cmp"
 	"log/slog"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"vigil/internal/edge/certs"
+	"vigil/internal/edge/httpd"
+	"vigil/internal/edge/rpc"
+	"vigil/internal/member/compactor"
+	"vigil/internal/member/replica"
+	"vigil/internal/state/auth/password"
+	"vigil/internal/state/auth/token"
 	"vigil/internal/store/ration"
+	"vigil/internal/store/watch"
 	"vigil/internal/vfs"
 )
 
-// WithDefaults returns c with every field that is zero set to its default.
+// WithDefaults returns c with every zero field set to its default. The default of a setting is in the package that uses the
+// setting; only what this package uses itself has its default here.
 func (c Config) WithDefaults() Config {
-	def(&c.Name, "default")
-	def(&c.DataDir, c.Name+".etcd")
-	def(&c.WALDir, filepath.Join(c.DataDir, "wal"))
-	if len(c.ListenClientURLs) == 0 {
-		c.ListenClientURLs = []string{DefaultClientURL}
-	}
-	if len(c.AdvertiseClientURLs) == 0 {
-		c.AdvertiseClientURLs = slices.Clone(c.ListenClientURLs)
-	}
-	if len(c.ListenPeerURLs) == 0 {
-		c.ListenPeerURLs = []string{DefaultPeerURL}
-	}
-	if len(c.InitialAdvertisePeerURLs) == 0 {
-		c.InitialAdvertisePeerURLs = []string{DefaultPeerURL}
-	}
-	c.Discovery = c.Discovery.WithDefaults()
-	if c.Discovery.Registry() {
-		c.InitialClusterToken = c.Discovery.Token
-	}
-	if c.Discovery.SRV != "" && c.PeerTLS.TrustedCAFile == "" {
-		// As etcd has it: without an authority of its own, a domain vouches for its members.
-		def(&c.PeerTLS.ServerName, c.Discovery.SRV)
-	}
-	if c.InitialCluster == "" && !c.Discovery.Wanted() {
-		parts := make([]string, len(c.InitialAdvertisePeerURLs))
-		for i, u := range c.InitialAdvertisePeerURLs {
-			parts[i] = c.Name + "=" + u
-		}
-		c.InitialCluster = strings.Join(parts, ",")
-	}
-	def(&c.InitialClusterState, "new")
-	def(&c.InitialClusterToken, "etcd-cluster")
-	def(&c.HeartbeatInterval, 100*time.Millisecond)
-	def(&c.ElectionTimeout, 1000*time.Millisecond)
-	def(&c.SnapshotCount, 10_000)
-	def(&c.SnapshotCatchUpEntries, 5_000)
-	def(&c.QuotaBackendBytes, 2<<30)
-	def(&c.ScrubBytesPerSecond, 8<<20)
-	def(&c.ScrubPause, time.Hour)
-	def(&c.CorruptCheckInterval, 10*time.Minute)
-	def(&c.CompactHashCheckInterval, time.Minute)
-	def(&c.MaxTxnOps, 128)
-	def(&c.MaxLearners, 1)
-	def(&c.TLSMinVersion, "TLS1.2")
-	def(&c.SelfSignedValidity, year)
-	if len(c.CORS) == 0 {
-		c.CORS = []string{"*"}
-	}
-	if len(c.HostWhitelist) == 0 {
-		c.HostWhitelist = []string{"*"}
-	}
-	c.Auth = c.Auth.withDefaults()
-	def(&c.AutoCompactionMode, "periodic")
-	def(&c.AutoCompactionRetention, "0")
-	def(&c.WarnApplyDuration, 100*time.Millisecond)
-	def(&c.WarnUnaryDuration, 300*time.Millisecond)
-	c.Tracing = c.Tracing.withDefaults()
-	def(&c.MaxRequestBytes, 3<<19)
-	def(&c.MaxRangeBytesInFlight, ration.DefaultLimit)
-	def(&c.MaxConcurrentStreams, math.MaxUint32)
-	def(&c.KeepAliveMinTime, 5*time.Second)
-	def(&c.KeepAliveInterval, 2*time.Hour)
-	def(&c.KeepAliveTimeout, 20*time.Second)
-	def(&c.WatchProgressInterval, 10*time.Minute)
-	def(&c.MaxWatchersPerStream, 1_000_000)
-	if c.NoCompactHashCheck {
-		c.CompactHashCheckInterval = -1
-	}
+	c.setMemberDefaults()
+	c.setReplicaDefaults()
+	c.setServiceDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -91,12 +35,86 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// year is the unit of the validity of certificates.
-const year = 365 * 24 * time.Hour
+// setMemberDefaults sets what this package uses: the name, the directories, and the way to the other members.
+func (c *Config) setMemberDefaults() {
+	or(&c.Name, "default")
+	or(&c.DataDir, c.Name+".etcd")
+	or(&c.WALDir, filepath.Join(c.DataDir, "wal"))
+	orList(&c.ListenClientURLs, DefaultClientURL)
+	orList(&c.AdvertiseClientURLs, c.ListenClientURLs...)
+	orList(&c.ListenPeerURLs, DefaultPeerURL)
+	orList(&c.InitialAdvertisePeerURLs, DefaultPeerURL)
+	c.Discovery = c.Discovery.WithDefaults()
+	if c.Discovery.Registry() {
+		c.InitialClusterToken = c.Discovery.Token
+	}
+	if c.Discovery.SRV != "" && c.PeerTLS.TrustedCAFile == "" {
+		// Like etcd: without an authority of its own, a domain vouches for its members.
+		or(&c.PeerTLS.ServerName, c.Discovery.SRV)
+	}
+	if c.InitialCluster == "" && !c.Discovery.Wanted() {
+		parts := make([]string, len(c.InitialAdvertisePeerURLs))
+		for i, u := range c.InitialAdvertisePeerURLs {
+			parts[i] = c.Name + "=" + u
+		}
+		c.InitialCluster = strings.Join(parts, ",")
+	}
+	or(&c.InitialClusterState, "new")
+	or(&c.InitialClusterToken, "etcd-cluster")
+}
 
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
+// setReplicaDefaults sets what the replica and its parts use.
+func (c *Config) setReplicaDefaults() {
+	r := replica.Config{}.WithDefaults()
+	or(&c.HeartbeatInterval, r.TickInterval)
+	or(&c.ElectionTimeout, time.Duration(r.ElectionTicks)*r.TickInterval)
+	or(&c.SnapshotCount, r.SnapshotCount)
+	or(&c.SnapshotCatchUpEntries, r.CatchUpEntries)
+	or(&c.QuotaBackendBytes, replica.DefaultQuotaBytes)
+	or(&c.ScrubBytesPerSecond, replica.DefaultScrubBytesPerSecond)
+	or(&c.ScrubPause, r.ScrubPause)
+	or(&c.CorruptCheckInterval, r.CompareInterval)
+	or(&c.CompactHashCheckInterval, r.CompareCompactionsInterval)
+	if c.NoCompactHashCheck {
+		c.CompactHashCheckInterval = -1
+	}
+	or(&c.MaxLearners, r.MaxLearners)
+	or(&c.WarnApplyDuration, r.WarnApply)
+	or(&c.Auth.Token, token.DefaultKind)
+	or(&c.Auth.TokenTTL, token.DefaultTTL)
+	or(&c.Auth.BcryptCost, password.DefaultCost)
+	or(&c.MaxRangeBytesInFlight, ration.DefaultLimit)
+	w := watch.Options{}.EnsureDefaults()
+	or(&c.WatchProgressInterval, w.ProgressInterval)
+	or(&c.MaxWatchersPerStream, w.StreamWatchers)
+	or(&c.AutoCompactionMode, string(compactor.DefaultMode))
+	or(&c.AutoCompactionRetention, compactor.DefaultRetention)
+}
+
+// setServiceDefaults sets what the services and connections use.
+func (c *Config) setServiceDefaults() {
+	r := rpc.Config{}.WithDefaults()
+	or(&c.MaxTxnOps, r.MaxTxnOps)
+	or(&c.MaxRequestBytes, r.MaxRequestBytes)
+	or(&c.MaxConcurrentStreams, r.MaxConcurrentStreams)
+	or(&c.WarnUnaryDuration, r.WarnUnary)
+	or(&c.KeepAliveMinTime, r.KeepAliveMinTime)
+	or(&c.KeepAliveInterval, r.KeepAliveInterval)
+	or(&c.KeepAliveTimeout, r.KeepAliveTimeout)
+	or(&c.TLSMinVersion, certs.DefaultMinVersion)
+	or(&c.SelfSignedValidity, certs.DefaultSelfSignedValidity)
+	orList(&c.CORS, httpd.Any)
+	orList(&c.HostWhitelist, httpd.Any)
+	c.Tracing.Config = c.Tracing.Config.WithDefaults()
+}
+
+// or sets a zero field.
+func or[T comparable](field *T, value T) {
+	*field = cmp.Or(*field, value)
+}
+
+func orList(field *[]string, values ...string) {
+	if len(*field) == 0 {
+		*field = slices.Clone(values)
 	}
 }

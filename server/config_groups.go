@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"vigil/internal/state/auth/password"
+	"vigil/internal/state/auth/token"
+	"vigil/internal/tracing"
 )
 
 // Auth says how users show who they are, once authentication is enabled.
@@ -18,20 +22,13 @@ type Auth struct {
 	BcryptCost int
 }
 
-func (a Auth) withDefaults() Auth {
-	def(&a.Token, "simple")
-	def(&a.TokenTTL, 300*time.Second)
-	def(&a.BcryptCost, 10)
-	return a
-}
-
 func (a Auth) validate() error {
 	var errs []error
-	if kind, _, _ := strings.Cut(a.Token, ","); kind != "simple" && kind != "jwt" {
+	if kind, _, _ := strings.Cut(a.Token, ","); kind != token.KindSimple && kind != token.KindJWT {
 		errs = append(errs, fmt.Errorf(`--auth-token: %q is neither "simple" nor "jwt,NAME=VALUE,..."`, a.Token))
 	}
-	if a.BcryptCost < 4 || a.BcryptCost > 31 {
-		errs = append(errs, fmt.Errorf("--bcrypt-cost: %d is outside 4 to 31", a.BcryptCost))
+	if a.BcryptCost < password.MinCost || a.BcryptCost > password.MaxCost {
+		errs = append(errs, fmt.Errorf("--bcrypt-cost: %d is outside %d to %d", a.BcryptCost, password.MinCost, password.MaxCost))
 	}
 	return errors.Join(errs...)
 }
@@ -39,19 +36,7 @@ func (a Auth) validate() error {
 // Tracing exports spans by OpenTelemetry's protocol.
 type Tracing struct {
 	Enabled bool
-	// Address is that of the collector, default localhost:4317.
-	Address string
-	// ServiceName is the same at all members, default "etcd", InstanceID another at each.
-	ServiceName, InstanceID string
-	// SamplingRate is how many of a million traces that begin here are exported, default 0. Those that
-	// a client began are as the client has it.
-	SamplingRate int
-}
-
-func (t Tracing) withDefaults() Tracing {
-	def(&t.Address, "localhost:4317")
-	def(&t.ServiceName, "etcd")
-	return t
+	tracing.Config
 }
 
 func (t *Tracing) validate() error {

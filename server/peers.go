@@ -174,7 +174,7 @@ func decodeRefusal(b []byte) error {
 
 // promote promotes a learner here or, because only the leader can, there.
 func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second+2*m.cfg.ElectionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout(m.cfg.ElectionTimeout))
 	defer cancel()
 	for {
 		members, err := m.replica.PromoteMember(ctx, id)

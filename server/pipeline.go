@@ -3,6 +3,7 @@ package server
 import (
 	"path/filepath"
 
+	"vigil/internal/edge/rpc"
 	"vigil/internal/member/replica"
 	"vigil/internal/store/mvcc"
 	"vigil/internal/store/watch"
@@ -30,7 +31,7 @@ func (m *Member) replicaConfig() replica.Config {
 		CatchUpEntries:    c.SnapshotCatchUpEntries,
 		QuotaBytes:        max(c.QuotaBackendBytes, 0),
 		Store:             mvcc.Options{Ranges: m.ranges},
-		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(c.MaxRequestBytes) + 512<<10,
+		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(rpc.MaxMessageBytes(c.MaxRequestBytes)),
 			StreamWatchers: c.MaxWatchersPerStream},
 		Transport:         &m.network,
 		SnapshotTransport: &m.network,

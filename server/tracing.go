@@ -17,7 +17,7 @@ func (m *Member) openTracing(ctx context.Context) error {
 	if !c.Enabled {
 		return nil
 	}
-	t, err := tracing.Open(ctx, tracing.Config{Address: c.Address, ServiceName: c.ServiceName, InstanceID: c.InstanceID, SamplingRate: c.SamplingRate})
+	t, err := tracing.Open(ctx, c.Config)
 	if err != nil {
 		return fmt.Errorf("--enable-distributed-tracing: %w", err)
 	}

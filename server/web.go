@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
@@ -14,6 +13,7 @@ import (
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
 	"vigil/internal/edge/rpc"
+	"vigil/internal/kv"
 	"vigil/internal/portmux"
 )
 
@@ -34,7 +34,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
 		Vars: m.vars, Watchers: m.forRoot(watchersHandler(m.replica.Hub())),
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.AuthEnabled() },
-		CheckTimeout:   5*time.Second + 2*m.cfg.ElectionTimeout,
+		CheckTimeout:   kv.RequestTimeout(m.cfg.ElectionTimeout),
 	}
 	verbose := m.log.Enabled(context.Background(), slog.LevelDebug)
 	c.Profiles, c.Traces = m.cfg.EnablePprof || verbose, verbose

@@ -14,6 +14,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,12 +35,20 @@ const perMillion = 1_000_000
 
 // Config says what is exported and where to.
 type Config struct {
-	// Address is the collector's, HOST:PORT. It is spoken to without TLS, as etcd does.
+	// Address is HOST:PORT of the collector, default localhost:4317. The connection has no TLS, like etcd's.
 	Address string
-	// ServiceName is the same at all members, InstanceID another at each; it may be empty.
+	// ServiceName is the same for all members, default "etcd". InstanceID is different for each member; it may be empty.
 	ServiceName, InstanceID string
-	// SamplingRate is how many of a million traces that begin here are exported.
+	// SamplingRate is how many of a million traces that begin here are exported. A trace of a client is exported if the client
+	// has sampled it.
 	SamplingRate int
+}
+
+// WithDefaults returns c with the default of every setting that has one.
+func (c Config) WithDefaults() Config {
+	c.Address = cmp.Or(c.Address, "localhost:4317")
+	c.ServiceName = cmp.Or(c.ServiceName, "etcd")
+	return c
 }
 
 // Tracer exports spans. Its methods are safe for concurrent use.
@@ -50,6 +59,7 @@ type Tracer struct {
 
 // Open begins to export. The collector need not be there.
 func Open(ctx context.Context, c Config) (*Tracer, error) {
+	c = c.WithDefaults()
 	if c.SamplingRate < 0 || c.SamplingRate > perMillion {
 		return nil, fmt.Errorf("tracing: a sampling rate of %d in a million", c.SamplingRate)
 	}

@@ -14,6 +14,9 @@ type Settings struct {
 	CipherSuites []string
 }
 
+// DefaultMinVersion is the least version that a server accepts by default.
+const DefaultMinVersion = "TLS1.2"
+
 // versions are the TLS versions by etcd's names.
 var versions = map[string]uint16{"": 0, "TLS1.2": tls.VersionTLS12, "TLS1.3": tls.VersionTLS13}
 

@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// DefaultSelfSignedValidity is how long a generated certificate is valid by default.
+const DefaultSelfSignedValidity = 365 * 24 * time.Hour
+
 // Config is what Open needs.
 type Config struct {
 	Kind

@@ -52,7 +52,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// A browser adds the cookies of its user to a WebSocket that any page opens.
 		r.Header.Del("Cookie")
 	}
-	if allows(a.CORS, "*") {
+	if allows(a.CORS, Any) {
 		allowOrigin(w, "*")
 	} else if allows(a.CORS, origin) {
 		allowOrigin(w, origin)
@@ -77,7 +77,7 @@ func withoutDefaultPort(scheme, host string) string {
 
 // allows reports whether a list has a name or everything; an empty one has everything.
 func allows(list []string, name string) bool {
-	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, name)
+	return len(list) == 0 || slices.Contains(list, Any) || slices.Contains(list, name)
 }
 
 func allowOrigin(w http.ResponseWriter, origin string) {

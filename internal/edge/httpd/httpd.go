@@ -46,6 +46,9 @@ type Versions struct {
 	Vigil string `json:"vigil"`
 }
 
+// Any in Config.CORS and Config.HostWhitelist stands for all origins and host names.
+const Any = "*"
+
 // Config says what is served. The zero value of every field behind Registry means its default.
 type Config struct {
 	Health   Health
@@ -59,7 +62,7 @@ type Config struct {
 	// for requests to the gateway, so those are refused. Default never.
 	CertNamesUsers func() bool
 	// CORS are the origins that a browser may send requests from, HostWhitelist the names that a request
-	// without TLS may be for. An empty list, or one with "*", is all.
+	// without TLS may be for. An empty list, or one with Any, is all.
 	CORS, HostWhitelist []string
 
 	// Vars are what /debug/vars shows beside the variables of the process.
@@ -69,7 +72,7 @@ type Config struct {
 	Watchers         http.Handler
 	Profiles, Traces bool
 
-	// CheckTimeout bounds a read of a health check, default 7 s: what a request may take.
+	// CheckTimeout bounds a read of a health check. It is required.
 	CheckTimeout time.Duration
 	Logger       *slog.Logger
 }
@@ -86,7 +89,7 @@ func (c *Config) Validate() error {
 	if c.Registry == nil {
 		errs = append(errs, errors.New("Registry is missing"))
 	}
-	if c.CheckTimeout < 0 {
+	if c.CheckTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("CheckTimeout is %v", c.CheckTimeout))
 	}
 	return errors.Join(errs...)
@@ -162,9 +165,6 @@ func bodyless(next http.Handler) http.Handler {
 }
 
 func (c Config) withDefaults() Config {
-	if c.CheckTimeout == 0 {
-		c.CheckTimeout = 7 * time.Second
-	}
 	if c.CertNamesUsers == nil {
 		c.CertNamesUsers = func() bool { return false }
 	}

@@ -142,7 +142,7 @@ type Config struct {
 	MaxTxnOps int
 	// MaxConcurrentStreams is the largest number of calls at once on a connection, default no limit.
 	MaxConcurrentStreams uint32
-	// ElectionTimeout is how long a follower waits before it stands for election, default 1 s.
+	// ElectionTimeout is the election timeout of the member. It is required.
 	// Streams that require a leader end when there has been none for three times as long.
 	ElectionTimeout time.Duration
 	// WarnUnary is how long a unary call may take before a line about it is logged, default 300 ms;
@@ -187,18 +187,17 @@ func (c *Config) Validate() error {
 	if c.MaxTxnOps < 0 {
 		errs = append(errs, fmt.Errorf("MaxTxnOps is %d", c.MaxTxnOps))
 	}
-	if c.ElectionTimeout < 0 {
+	if c.ElectionTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("ElectionTimeout is %v", c.ElectionTimeout))
 	}
 	return errors.Join(errs...)
 }
 
-// withDefaults returns c with every zero field set.
-func (c Config) withDefaults() Config {
-	set(&c.MaxRequestBytes, 1536<<10)
+// WithDefaults returns c with every zero field set to its default.
+func (c Config) WithDefaults() Config {
+	set(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	set(&c.MaxTxnOps, 128)
 	set(&c.MaxConcurrentStreams, math.MaxUint32)
-	set(&c.ElectionTimeout, time.Second)
 	set(&c.WarnUnary, 300*time.Millisecond)
 	set(&c.KeepAliveMinTime, 5*time.Second)
 	set(&c.KeepAliveInterval, 2*time.Hour)

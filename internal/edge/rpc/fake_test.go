@@ -344,7 +344,7 @@ func start(t testing.TB, change func(*Config)) *fixture {
 	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)}, log: &logBuffer{}}
 	f.member = &fakeMember{kv: f.kv}
 	f.member.leader.Store(0xa1)
-	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
+	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, ElectionTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
 	if change != nil {
 		change(&c)
 	}

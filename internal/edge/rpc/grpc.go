@@ -59,7 +59,7 @@ func NewServer(c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("rpc: %w", err)
 	}
-	c = c.withDefaults()
+	c = c.WithDefaults()
 	s := &Server{
 		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
 			slow: throttle.New(slowLines), tellAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},

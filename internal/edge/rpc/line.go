@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -122,7 +121,7 @@ func ended(ctx context.Context, err error) error {
 
 // cleanUp returns a context for what must be done though the call is over.
 func (s *service) cleanUp(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second+2*s.cfg.ElectionTimeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), kv.RequestTimeout(s.cfg.ElectionTimeout))
 }
 
 // get, txn and remove are the calls of the KV service, on behalf of the client of another service.

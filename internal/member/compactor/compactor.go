@@ -36,13 +36,19 @@ func (p Policy) Enabled() bool {
 	return p.Mode == Periodic && p.Period > 0 || p.Mode == Revision && p.Revisions > 0
 }
 
-// Parse reads a mode and a retention as etcd's command line has them. The empty mode is Periodic. A
+// The defaults are no automatic compaction.
+const (
+	DefaultMode      = Periodic
+	DefaultRetention = "0"
+)
+
+// Parse reads a mode and a retention as etcd's command line has them. The empty mode is DefaultMode. A
 // bare number is hours for Periodic and revisions for Revision; Periodic takes durations such as "90m"
 // too, and 0 of either stands for never.
 func Parse(mode, retention string) (Policy, error) {
 	p := Policy{Mode: Mode(mode)}
 	if mode == "" {
-		p.Mode = Periodic
+		p.Mode = DefaultMode
 	}
 	if p.Mode != Periodic && p.Mode != Revision {
 		return Policy{}, fmt.Errorf("mode %q is neither %q nor %q", mode, Periodic, Revision)

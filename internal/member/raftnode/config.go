@@ -99,9 +99,15 @@ type Config struct {
 	MaxInFlight int
 }
 
+// Defaults of fields that the users of this package need too.
+const (
+	DefaultElectionTicks = 10
+	DefaultMaxInFlight   = 2
+)
+
 func (c *Config) setDefaults() {
 	if c.ElectionTicks == 0 {
-		c.ElectionTicks = 10
+		c.ElectionTicks = DefaultElectionTicks
 	}
 	if c.HeartbeatTicks == 0 {
 		c.HeartbeatTicks = 1
@@ -122,7 +128,7 @@ func (c *Config) setDefaults() {
 		c.MaxGroup = 64 << 20
 	}
 	if c.MaxInFlight == 0 {
-		c.MaxInFlight = 2
+		c.MaxInFlight = DefaultMaxInFlight
 	}
 }
 

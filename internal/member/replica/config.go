@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -93,10 +94,11 @@ type Config struct {
 	CatchUpBytes   int64
 
 	// QuotaBytes is the size of live data at which the member raises the alarm NOSPACE, which stops
-	// puts in the whole cluster; 0 or less means none.
+	// puts in the whole cluster; 0 or less means none. A server uses DefaultQuotaBytes.
 	QuotaBytes int64
 	// ScrubBytesPerSecond is how fast the store is read over and over to find damage, ScrubPause how
-	// long the scrubber rests between two rounds, by default an hour. 0 or less means no scrubbing.
+	// long the scrubber rests between two rounds, by default an hour. 0 or less means no scrubbing. A server uses
+	// DefaultScrubBytesPerSecond.
 	ScrubBytesPerSecond int64
 	ScrubPause          time.Duration
 
@@ -160,6 +162,12 @@ type Config struct {
 	NoSync bool
 }
 
+// Defaults of a server for settings of which 0 means none.
+const (
+	DefaultQuotaBytes          = 2 << 30
+	DefaultScrubBytesPerSecond = 8 << 20
+)
+
 // Joining says which member of which existing cluster a new member is.
 type Joining struct {
 	ClusterID, MemberID uint64
@@ -167,17 +175,18 @@ type Joining struct {
 	Members []cluster.Member
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults returns c with every zero field set to its default.
+func (c Config) WithDefaults() Config {
 	or(&c.TickInterval, 100*time.Millisecond)
-	or(&c.ElectionTicks, 10)
-	or(&c.RequestTimeout, 5*time.Second+2*time.Duration(c.ElectionTicks)*c.TickInterval)
+	or(&c.ElectionTicks, raftnode.DefaultElectionTicks)
+	or(&c.RequestTimeout, kv.RequestTimeout(time.Duration(c.ElectionTicks)*c.TickInterval))
 	or(&c.WarnApply, 100*time.Millisecond)
 	or(&c.NoteSteps, 150*time.Millisecond)
-	or(&c.MaxRequestBytes, 3<<19)
+	or(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	or(&c.MaxGroupBytes, 1<<20)
 	or(&c.MaxGroupRequests, 4096)
 	or(&c.MaxPendingBytes, max(64<<20, 2*int64(c.MaxRequestBytes)))
-	or(&c.MaxInFlight, 2)
+	or(&c.MaxInFlight, raftnode.DefaultMaxInFlight)
 	or(&c.MaxApplyLag, 5000)
 	or(&c.MaxBatchBytes, 1<<20)
 	or(&c.SnapshotCount, 10000)

@@ -115,7 +115,7 @@ func TestLimitForClientsOnly(t *testing.T) {
 	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: make([]byte, 50)}); !errors.Is(err, kv.ErrRequestTooLarge) {
 		t.Error(err)
 	}
-	large := Config{MaxRequestBytes: fsm.MaxRequestBytes}.withDefaults()
+	large := Config{MaxRequestBytes: fsm.MaxRequestBytes}.WithDefaults()
 	if large.MaxPendingBytes < fsm.MaxRequestBytes {
 		t.Errorf("requests of %d bytes, and room for %d", large.MaxRequestBytes, large.MaxPendingBytes)
 	}

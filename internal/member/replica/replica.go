@@ -85,7 +85,7 @@ func Open(c Config) (*Replica, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c = c.withDefaults()
+	c = c.WithDefaults()
 	d, err := openDisk(&c)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,13 @@ const (
 	minSweep = 1 << 10
 )
 
+// The kinds of tokens.
+const (
+	KindSimple  = "simple"
+	KindJWT     = "jwt"
+	DefaultKind = KindSimple
+)
+
 // DefaultTTL is how long a simple token that is not used, and a JWT, is valid by default.
 const DefaultTTL = 5 * time.Minute
 
