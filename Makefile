@@ -33,7 +33,7 @@ crash: ## five thousand seeded crashes of a whole member, five hundred stores th
 	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./internal/store/mvcc
 	cd test && VIGIL_KILLS=50 $(GO) test -count 1 -timeout 30m -run Kill ./...
 
-damage: ## every single bit of a small data directory, its files cut at every length, and calls of the client at every byte
+damage: ## every single bit of a small data directory, its files cut at every length, and calls of the client at every byte (a snapshot at every hundredth)
 	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./internal/store/wal ./internal/member/replica
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./internal/store/history
 	VIGIL_CUTS=all $(GO) -C client test -timeout 1h -run Cut .
