@@ -1,3 +1,4 @@
+// Package authcmd has the commands for authentication, users and roles: auth, user, role.
 package authcmd
 
 import (
@@ -13,17 +14,18 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const authHelp = `Turn authentication on and off. It needs a user root with the role root: make the user first; enable
-gives it the role.`
+const authHelp = `Turn authentication on and off. It needs a user root with the role root: add the user first; enable
+grants it the role.`
 
+// Auth returns the command auth with its subcommands.
 func Auth(env *cli.Env) *cobra.Command {
 	return command.Group("auth <enable or disable>", "Turn authentication on and off", authHelp,
 		authSubcommand(env, "enable", "Turn authentication on", enable),
 		authSubcommand(env, "disable", "Turn authentication off", func(s cli.Session) (show.Answer, error) {
 			_, err := etcdserverpb.NewAuthClient(s.Conn).AuthDisable(s.Ctx, &etcdserverpb.AuthDisableRequest{})
-			return said("Authentication Disabled"), err
+			return message("Authentication Disabled"), err
 		}),
-		authSubcommand(env, "status", "Tell whether authentication is on", func(s cli.Session) (show.Answer, error) {
+		authSubcommand(env, "status", "Print whether authentication is on", func(s cli.Session) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).AuthStatus(s.Ctx, &etcdserverpb.AuthStatusRequest{})
 			return show.AuthStatus(r), err
 		}))
@@ -38,13 +40,12 @@ func authSubcommand(env *cli.Env, name, short string, run func(s cli.Session) (s
 	}}
 }
 
-// said is an answer that is the same in every format.
-func said(text string) show.Answer {
-	say := func(p *show.Printer) { p.Printf("%s\n", text) }
-	return show.Answer{Always: say}
+// message returns an answer that is the same text in every format.
+func message(text string) show.Answer {
+	return show.Answer{Always: func(p *show.Printer) { p.Printf("%s\n", text) }}
 }
 
-// enable turns authentication on, and gives root its role if that is what is missing.
+// enable turns authentication on. It creates the role root and grants it to the user root if it is missing.
 func enable(s cli.Session) (show.Answer, error) {
 	api := etcdserverpb.NewAuthClient(s.Conn)
 	_, err := api.AuthEnable(s.Ctx, &etcdserverpb.AuthEnableRequest{})
@@ -56,5 +57,5 @@ func enable(s cli.Session) (show.Answer, error) {
 			_, err = api.AuthEnable(s.Ctx, &etcdserverpb.AuthEnableRequest{})
 		}
 	}
-	return said("Authentication Enabled"), err
+	return message("Authentication Enabled"), err
 }

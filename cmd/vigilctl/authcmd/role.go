@@ -15,32 +15,33 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const roleHelp = `A role is a name for permissions, each to read, to write or to do both with a key or a range of keys.
-What users may do is what the roles that were granted to them may.`
+const roleHelp = `A role is a set of permissions, each to read, to write or to do both with a key or a range of keys.
+Users have the permissions of the roles that are granted to them.`
 
+// Role returns the command role with its subcommands.
 func Role(env *cli.Env) *cobra.Command {
-	return command.Group("role <subcommand>", "Roles, and what they may read and write", roleHelp,
-		named(env, "role", "add <role name>", "Make a role", "role", func(s cli.Session, name string) (show.Answer, error) {
+	return command.Group("role <subcommand>", "Manage roles and their permissions", roleHelp,
+		nameCommand(env, "role", "add <role name>", "Add a role", "role", func(s cli.Session, name string) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleAdd(s.Ctx, &etcdserverpb.AuthRoleAddRequest{Name: name})
 			return show.Done(r, "Role %s created", name), err
 		}),
-		named(env, "role", "delete <role name>", "Delete a role", "role", func(s cli.Session, name string) (show.Answer, error) {
+		nameCommand(env, "role", "delete <role name>", "Delete a role", "role", func(s cli.Session, name string) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleDelete(s.Ctx, &etcdserverpb.AuthRoleDeleteRequest{Role: name})
 			return show.Done(r, "Role %s deleted", name), err
 		}),
-		named(env, "role", "get <role name>", "Tell what a role may do", "role", func(s cli.Session, name string) (show.Answer, error) {
+		nameCommand(env, "role", "get <role name>", "Print the permissions of a role", "role", func(s cli.Session, name string) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleGet(s.Ctx, &etcdserverpb.AuthRoleGetRequest{Role: name})
 			return show.RoleGet(name, r), err
 		}),
-		listed(env, "role", "List the roles", func(s cli.Session) (show.Answer, error) {
+		listCommand(env, "role", "List the roles", func(s cli.Session) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).RoleList(s.Ctx, &etcdserverpb.AuthRoleListRequest{})
 			return show.RoleList(r), err
 		}),
 		roleGrant(env), roleRevoke(env))
 }
 
-// named is a command about a user or a role.
-func named(env *cli.Env, group, use, short, kind string, run func(s cli.Session, name string) (show.Answer, error)) *cobra.Command {
+// nameCommand returns a command whose only argument is the name of a user or a role.
+func nameCommand(env *cli.Env, group, use, short, kind string, run func(s cli.Session, name string) (show.Answer, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return exit.Usage("%s %s command requires %s name as its argument", group, c.Name(), kind)
@@ -49,8 +50,8 @@ func named(env *cli.Env, group, use, short, kind string, run func(s cli.Session,
 	}}
 }
 
-// listed is a command without arguments.
-func listed(env *cli.Env, group, short string, run func(s cli.Session) (show.Answer, error)) *cobra.Command {
+// listCommand returns a command that lists users or roles.
+func listCommand(env *cli.Env, group, short string, run func(s cli.Session) (show.Answer, error)) *cobra.Command {
 	return &cobra.Command{Use: "list", Short: short, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) != 0 {
 			return exit.Usage("%s list command requires no arguments", group)
@@ -59,44 +60,44 @@ func listed(env *cli.Env, group, short string, run func(s cli.Session) (show.Ans
 	}}
 }
 
-// permission is the keys that a permission is about.
-type permission struct{ prefix, fromKey bool }
+// keyRange is the flags for the keys of a permission.
+type keyRange struct{ prefix, fromKey bool }
 
-func (p *permission) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&p.prefix, "prefix", false, "all keys that begin with KEY")
-	c.Flags().BoolVar(&p.fromKey, "from-key", false, "KEY and all keys behind it")
+func (r *keyRange) addFlags(c *cobra.Command) {
+	c.Flags().BoolVar(&r.prefix, "prefix", false, "all keys with the prefix KEY")
+	c.Flags().BoolVar(&r.fromKey, "from-key", false, "KEY and all keys after it")
 }
 
-// span returns the range. Of a prefix or beginning that is empty it is everything.
-func (p *permission) span(args []string) (key, end []byte, err error) {
+// bounds returns the range: all keys if the prefix or the first key is empty.
+func (r *keyRange) bounds(args []string) (key, end []byte, err error) {
 	key = []byte(args[0])
 	switch {
-	case p.prefix && p.fromKey:
+	case r.prefix && r.fromKey:
 		return nil, nil, exit.Usage("--from-key and --prefix flags are mutually exclusive")
 	case len(key) == 0:
-		if p.prefix || p.fromKey {
+		if r.prefix || r.fromKey {
 			end = []byte{0}
 		}
 		return []byte{0}, end, nil
-	case len(args) > 1 && p.prefix:
+	case len(args) > 1 && r.prefix:
 		return nil, nil, exit.Usage("unexpected endkey argument with --prefix flag")
-	case len(args) > 1 && p.fromKey:
+	case len(args) > 1 && r.fromKey:
 		return nil, nil, exit.Usage("unexpected endkey argument with --from-key flag")
 	case len(args) > 1:
 		end = []byte(args[1])
-	case p.prefix:
+	case r.prefix:
 		end = []byte(client.PrefixEnd(args[0]))
-	case p.fromKey:
+	case r.fromKey:
 		end = []byte{0}
 	}
 	return key, end, nil
 }
 
 func roleGrant(env *cli.Env) *cobra.Command {
-	var p permission
+	var keys keyRange
 	c := &cobra.Command{
 		Use:     "grant-permission [options] <role name> <permission type> <key> [endkey]",
-		Short:   "Let a role read, write or both (readwrite)",
+		Short:   "Grant a role a permission: read, write or readwrite",
 		Example: "  vigilctl role grant-permission web read --prefix services/web/",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) < 3 {
@@ -106,7 +107,7 @@ func roleGrant(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			key, end, err := p.span(args[2:])
+			key, end, err := keys.bounds(args[2:])
 			if err != nil {
 				return err
 			}
@@ -123,21 +124,21 @@ func roleGrant(env *cli.Env) *cobra.Command {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	p.flags(c)
+	keys.addFlags(c)
 	return c
 }
 
 func roleRevoke(env *cli.Env) *cobra.Command {
-	var p permission
+	var keys keyRange
 	c := &cobra.Command{
 		Use:     "revoke-permission <role name> <key> [endkey]",
-		Short:   "Take a permission from a role",
+		Short:   "Revoke a permission of a role",
 		Example: "  vigilctl role revoke-permission web --prefix services/web/",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return exit.Usage("role revoke-permission command requires role name and key [endkey] as its argument")
 			}
-			key, end, err := p.span(args[1:])
+			key, end, err := keys.bounds(args[1:])
 			if err != nil {
 				return err
 			}
@@ -147,11 +148,11 @@ func roleRevoke(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	p.flags(c)
+	keys.addFlags(c)
 	return c
 }
 
-// permissionType reads what a permission is for.
+// permissionType parses the type of a permission.
 func permissionType(word string) (authpb.Permission_Type, error) {
 	v, ok := authpb.Permission_Type_value[strings.ToUpper(word)]
 	if !ok {

@@ -17,25 +17,26 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
+// User returns the command user with its subcommands.
 func User(env *cli.Env) *cobra.Command {
-	return command.Group("user <subcommand>", "Users, their passwords and roles", "A user logs in with a password or a certificate, and may do what the roles may that were granted to it.",
+	return command.Group("user <subcommand>", "Manage users, their passwords and roles", "A user authenticates with a password or a certificate, and has the permissions of the roles granted to it.",
 		userAdd(env),
-		named(env, "user", "delete <user name>", "Delete a user", "user", func(s cli.Session, name string) (show.Answer, error) {
+		nameCommand(env, "user", "delete <user name>", "Delete a user", "user", func(s cli.Session, name string) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).UserDelete(s.Ctx, &etcdserverpb.AuthUserDeleteRequest{Name: name})
 			return show.Done(r, "User %s deleted", name), err
 		}),
 		userGet(env),
-		listed(env, "user", "List the users", func(s cli.Session) (show.Answer, error) {
+		listCommand(env, "user", "List the users", func(s cli.Session) (show.Answer, error) {
 			r, err := etcdserverpb.NewAuthClient(s.Conn).UserList(s.Ctx, &etcdserverpb.AuthUserListRequest{})
 			return show.UserList(r), err
 		}),
 		userPassword(env),
-		userRoleCommand(env, "grant-role <user name> <role name>", "Give a user a role", "user grant command requires user name and role name as its argument",
+		changeRoleCommand(env, "grant-role <user name> <role name>", "Grant a user a role", "user grant command requires user name and role name as its argument",
 			func(s cli.Session, user, role string) (show.Answer, error) {
 				r, err := etcdserverpb.NewAuthClient(s.Conn).UserGrantRole(s.Ctx, &etcdserverpb.AuthUserGrantRoleRequest{User: user, Role: role})
 				return show.Done(r, "Role %s is granted to user %s", role, user), err
 			}),
-		userRoleCommand(env, "revoke-role <user name> <role name>", "Take a role from a user", "user revoke-role requires user name and role name as its argument",
+		changeRoleCommand(env, "revoke-role <user name> <role name>", "Revoke a role of a user", "user revoke-role requires user name and role name as its argument",
 			func(s cli.Session, user, role string) (show.Answer, error) {
 				r, err := etcdserverpb.NewAuthClient(s.Conn).UserRevokeRole(s.Ctx, &etcdserverpb.AuthUserRevokeRoleRequest{Name: user, Role: role})
 				return show.Done(r, "Role %s is revoked from user %s", role, user), err
@@ -43,10 +44,9 @@ func User(env *cli.Env) *cobra.Command {
 }
 
 const (
-	userAddHelp = `Make a user. The password is asked for twice on the terminal; for scripts it is read as a word from
-standard input with --interactive=false, or given with --new-user-password or as USER:PASSWORD,
-where others on the machine may see it. A user without a password logs in by the common name of a
-certificate.`
+	userAddHelp = `Add a user. The command asks for the password twice on the terminal. For scripts it reads a word from
+standard input with --interactive=false, or takes --new-user-password or USER:PASSWORD, which others
+on the machine may see. A user without a password authenticates by the common name of a certificate.`
 	userAddExample = `  vigilctl user add alice
   vigilctl user add bot --interactive=false < password-file
   vigilctl user add node1.example.com --no-password`
@@ -58,7 +58,7 @@ func userAdd(env *cli.Env) *cobra.Command {
 	var given string
 	c := &cobra.Command{
 		Use:     "add <user name or user:password> [options]",
-		Short:   "Make a user",
+		Short:   "Add a user",
 		Long:    userAddHelp,
 		Example: userAddExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -88,14 +88,14 @@ func userAdd(env *cli.Env) *cobra.Command {
 	}
 	c.Flags().BoolVar(&interactive, "interactive", true, interactiveUsage)
 	c.Flags().StringVar(&given, "new-user-password", "", "the `PASSWORD`")
-	c.Flags().BoolVar(&none, "no-password", false, "no password: the user logs in by a certificate's common name")
+	c.Flags().BoolVar(&none, "no-password", false, "no password: the user authenticates by a certificate's common name")
 	return c
 }
 
-// newPassword asks for a password twice, or reads a word.
+// newPassword asks for a password twice, or reads a word from standard input.
 func newPassword(ctx context.Context, env *cli.Env, user string, interactive bool) (string, error) {
 	if !interactive {
-		// Without a word the member says what it thinks of an empty password.
+		// Without a word the member decides about an empty password.
 		var word string
 		_, _ = fmt.Fscanf(env.Input(ctx), "%s", &word)
 		if ctx.Err() != nil {
@@ -105,14 +105,14 @@ func newPassword(ctx context.Context, env *cli.Env, user string, interactive boo
 	}
 	first, err := env.AskPassword(ctx, fmt.Sprintf("Password of %s: ", user))
 	if err != nil {
-		return "", notAsked(err)
+		return "", askError(err)
 	}
 	if first == "" {
 		return "", exit.Usage("empty password")
 	}
 	second, err := env.AskPassword(ctx, fmt.Sprintf("Type password of %s again for confirmation: ", user))
 	if err != nil {
-		return "", notAsked(err)
+		return "", askError(err)
 	}
 	if first != second {
 		return "", exit.Usage("given passwords are different")
@@ -120,8 +120,8 @@ func newPassword(ctx context.Context, env *cli.Env, user string, interactive boo
 	return first, nil
 }
 
-// notAsked is the error of a password that could not be asked for.
-func notAsked(err error) error {
+// askError returns the error of asking for a password.
+func askError(err error) error {
 	if errors.Is(err, cli.ErrInterrupted) {
 		return cli.ErrInterrupted
 	}
@@ -133,7 +133,7 @@ func userGet(env *cli.Env) *cobra.Command {
 	var detail bool
 	c := &cobra.Command{
 		Use:   "get <user name> [options]",
-		Short: "Tell what roles a user has",
+		Short: "Print the roles of a user",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return exit.Usage("user get command requires user name as its argument")
@@ -162,7 +162,7 @@ func userGet(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&detail, "detail", false, "tell what these roles may do, too")
+	c.Flags().BoolVar(&detail, "detail", false, "print the permissions of these roles too")
 	return c
 }
 
@@ -189,7 +189,8 @@ func userPassword(env *cli.Env) *cobra.Command {
 	return c
 }
 
-func userRoleCommand(env *cli.Env, use, short, want string, run func(s cli.Session, user, role string) (show.Answer, error)) *cobra.Command {
+// changeRoleCommand returns a command whose arguments are a user and a role.
+func changeRoleCommand(env *cli.Env, use, short, want string, run func(s cli.Session, user, role string) (show.Answer, error)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) != 2 {
 			return exit.Usage("%s", want)

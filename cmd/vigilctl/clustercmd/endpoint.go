@@ -1,3 +1,5 @@
+// Package clustercmd has the commands for members: member, endpoint, alarm, defrag, move-leader, downgrade and snapshot
+// save.
 package clustercmd
 
 import (
@@ -20,19 +22,22 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
+// Endpoint returns the command endpoint with its subcommands.
 func Endpoint(env *cli.Env) *cobra.Command {
 	var cluster bool
-	c := command.Group("endpoint <subcommand>", "Ask each member how it is", "Ask each of --endpoints, or with --cluster each member, how it is.",
+	c := command.Group("endpoint <subcommand>", "Query the state of each member", "Query the state of each of --endpoints, or with --cluster of each member.",
 		endpointHealth(env, &cluster), endpointStatus(env, &cluster), endpointHashKV(env, &cluster))
 	c.PersistentFlags().BoolVar(&cluster, "cluster", false, clusterUsage)
 	return c
 }
 
-const clusterUsage = "use the client URLs of all members that one of --endpoints knows"
+const clusterUsage = "use the client URLs of all members in the member list"
 
-func clusterFlag(c *cobra.Command, to *bool) { c.Flags().BoolVar(to, "cluster", false, clusterUsage) }
+func addClusterFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "cluster", false, clusterUsage)
+}
 
-// targets returns the endpoints to ask one by one.
+// targets returns the endpoints to query one by one.
 func targets(env *cli.Env, c *cobra.Command, cl *client.Client, cluster bool) ([]string, error) {
 	if !cluster {
 		return env.Config.Endpoints, nil
@@ -50,8 +55,8 @@ func targets(env *cli.Env, c *cobra.Command, cl *client.Client, cluster bool) ([
 	return urls, nil
 }
 
-// each runs a short command at one endpoint after the other, up to an error.
-func each(env *cli.Env, c *cobra.Command, cluster bool, run func(endpoint string, s cli.Session) error) error {
+// forEach runs a short command at one endpoint after the other, up to the first error.
+func forEach(env *cli.Env, c *cobra.Command, cluster bool, run func(endpoint string, s cli.Session) error) error {
 	cl, err := env.Connect(c.Context())
 	if err != nil {
 		return err
@@ -60,13 +65,14 @@ func each(env *cli.Env, c *cobra.Command, cluster bool, run func(endpoint string
 	targets, err := targets(env, c, cl, cluster)
 	for _, ep := range targets {
 		if err == nil {
-			err = at(env, c, cl, ep, run)
+			err = runAt(env, c, cl, ep, run)
 		}
 	}
 	return cli.CallError(err)
 }
 
-func at(env *cli.Env, c *cobra.Command, cl *client.Client, ep string, run func(endpoint string, s cli.Session) error) error {
+// runAt runs a short command at one endpoint.
+func runAt(env *cli.Env, c *cobra.Command, cl *client.Client, ep string, run func(endpoint string, s cli.Session) error) error {
 	one, err := cl.At(ep)
 	if err != nil {
 		return exit.With(exit.BadConnection, err)
@@ -83,7 +89,7 @@ Exit codes: 0 all are healthy, 1 one is not.`
 func endpointHealth(env *cli.Env, cluster *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:     "health",
-		Short:   "Tell whether members serve",
+		Short:   "Print whether members are healthy",
 		Long:    healthHelp,
 		Example: "  vigilctl endpoint health --cluster -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -101,7 +107,7 @@ func endpointHealth(env *cli.Env, cluster *bool) *cobra.Command {
 			for i, ep := range targets {
 				list[i] = show.Health{Endpoint: ep}
 				all.Go(func() {
-					err := at(env, c, cl, ep, func(_ string, s cli.Session) error { return checkHealth(s, &list[i]) })
+					err := runAt(env, c, cl, ep, func(_ string, s cli.Session) error { return checkHealth(s, &list[i]) })
 					if list[i].Health = err == nil; err != nil {
 						list[i].Error = cli.CallError(err).Error()
 					}
@@ -113,18 +119,18 @@ func endpointHealth(env *cli.Env, cluster *bool) *cobra.Command {
 	}
 }
 
-// checkHealth asks a member for a key and for alarms.
+// checkHealth reads a key and the alarms of a member.
 func checkHealth(s cli.Session, h *show.Health) error {
 	began := time.Now()
 	_, err := etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, &etcdserverpb.RangeRequest{Key: []byte("health")})
 	h.Took = time.Since(began).String()
-	// Who may not read it was told so after agreement with the others.
+	// Permission is denied only after the member has agreed with a quorum.
 	if err != nil && status.Convert(err).Message() != client.ErrPermissionDenied.Error() {
 		return err
 	}
 	r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Alarm(s.Ctx, &etcdserverpb.AlarmRequest{})
 	if err != nil {
-		return errors.New("Unable to fetch the alarm list") //nolint:staticcheck // etcdctl's words
+		return errors.New("Unable to fetch the alarm list") //nolint:staticcheck // the text of etcdctl
 	}
 	if len(r.GetAlarms()) == 0 {
 		return nil
@@ -146,29 +152,29 @@ func printHealth(env *cli.Env, list []show.Health) error {
 	if err := env.Print(show.EndpointHealth(list)); err != nil {
 		return err
 	}
-	ill := false
+	unhealthy := false
 	for _, h := range list {
 		if h.Error == "" {
 			continue
 		}
-		ill = true
+		unhealthy = true
 		if env.Format == string(show.Simple) {
 			fmt.Fprintf(env.Stderr, "%s is unhealthy: failed to commit proposal: %s\n", h.Endpoint, h.Error)
 		}
 	}
-	if ill {
+	if unhealthy {
 		return exit.With(exit.Failure, errors.New("unhealthy cluster"))
 	}
 	return nil
 }
 
-const statusHelp = `Ask each endpoint for its version, size, place in the cluster and alarms. With -w simple there is a line
+const statusHelp = `Print version, size, role in the cluster and alarms of each endpoint. With -w simple there is a line
 for each; -w table has the names of the columns.`
 
 func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:     "status",
-		Short:   "Tell version, size, leader and alarms of members",
+		Short:   "Print version, size, leader and alarms of members",
 		Long:    statusHelp,
 		Example: "  vigilctl endpoint status --cluster -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -177,19 +183,19 @@ func endpointStatus(env *cli.Env, cluster *bool) *cobra.Command {
 				r, err := etcdserverpb.NewMaintenanceClient(s.Conn).Status(s.Ctx, &etcdserverpb.StatusRequest{})
 				return show.Status{Endpoint: ep, Status: r}, err
 			})
-			return printThen(env, show.EndpointStatus(list), quiet(err))
+			return printThen(env, show.EndpointStatus(list), withoutText(err))
 		},
 	}
 }
 
-const endpointHashHelp = `Ask each endpoint for the hash of its keys with their history. Members that have the same compact
-revision must have the same hash of the same revision.`
+const endpointHashHelp = `Print the hash of the keys of each endpoint with their history. Members with the same compact revision
+must have the same hash at the same revision.`
 
 func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 	var rev int64
 	c := &cobra.Command{
 		Use:     "hashkv",
-		Short:   "Tell the hash of what members store",
+		Short:   "Print the hash of the data of members",
 		Long:    endpointHashHelp,
 		Example: "  vigilctl endpoint hashkv --cluster --rev 4200",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -205,10 +211,10 @@ func endpointHashKV(env *cli.Env, cluster *bool) *cobra.Command {
 	return c
 }
 
-// collect asks each endpoint and returns the last error, when all have been asked.
+// collect queries all endpoints and returns the last error.
 func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, list *[]T, ask func(ep string, s cli.Session) (T, error)) error {
 	var last error
-	err := each(env, c, cluster, func(ep string, s cli.Session) error {
+	err := forEach(env, c, cluster, func(ep string, s cli.Session) error {
 		v, err := ask(ep, s)
 		if err != nil {
 			last = cli.CallError(err)
@@ -224,8 +230,8 @@ func collect[T any](env *cli.Env, c *cobra.Command, cluster bool, what string, l
 	return last
 }
 
-// quiet is an exit code without words: they were said before.
-func quiet(err error) error {
+// withoutText returns the exit code alone of a failure that was printed before.
+func withoutText(err error) error {
 	var e *exit.Error
 	if errors.As(err, &e) && e.Code == exit.Failure {
 		return exit.Silent(exit.Failure)

@@ -15,9 +15,10 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
+// Alarm returns the command alarm with its subcommands.
 func Alarm(env *cli.Env) *cobra.Command {
 	return command.Group("alarm <subcommand>", "List and disarm alarms",
-		"An alarm is what a member has found and an operator must see to: NOSPACE, for which puts are refused, or\nCORRUPT. Disarm it when the reason is gone.",
+		"An alarm reports a problem of a member that an operator must solve: NOSPACE, which rejects puts, or CORRUPT.\nDisarm it when the cause is gone.",
 		alarmSubcommand(env, "list", "List the alarms that are raised"), alarmSubcommand(env, "disarm", "Disarm all alarms and print them"))
 }
 
@@ -41,7 +42,7 @@ func alarmSubcommand(env *cli.Env, name, short string) *cobra.Command {
 	}
 }
 
-// disarm disarms alarms one by one, as the API has it.
+// disarm disarms alarms one by one: the API has no request for all.
 func disarm(s cli.Session, api etcdserverpb.MaintenanceClient, raised *etcdserverpb.AlarmResponse) (show.Answer, error) {
 	all := &etcdserverpb.AlarmResponse{}
 	for _, m := range raised.GetAlarms() {
@@ -54,20 +55,21 @@ func disarm(s cli.Session, api etcdserverpb.MaintenanceClient, raised *etcdserve
 	return show.Alarms(all), nil
 }
 
-const defragHelp = `Have members give back the space of what was compacted. Vigil's members do so by themselves, a little
-at a time; this asks for all of it now and blocks nobody. A member of etcd serves nothing meanwhile:
-do one after another there.`
+const defragHelp = `Free the disk space of compacted revisions. Members of Vigil free it by themselves, a little at a time;
+this command frees all of it now, without blocking requests. A member of etcd serves no requests
+meanwhile: defragment one member after the other there.`
 
+// Defrag returns the command defrag.
 func Defrag(env *cli.Env) *cobra.Command {
 	var cluster bool
 	c := &cobra.Command{
 		Use:     "defrag",
-		Short:   "Give back the space of what was compacted",
+		Short:   "Free the disk space of compacted revisions",
 		Long:    defragHelp,
 		Example: "  vigilctl defrag --cluster",
 		RunE: func(c *cobra.Command, _ []string) error {
 			failures := 0
-			err := each(env, c, cluster, func(ep string, s cli.Session) error {
+			err := forEach(env, c, cluster, func(ep string, s cli.Session) error {
 				began := time.Now()
 				_, err := etcdserverpb.NewMaintenanceClient(s.Conn).Defragment(s.Ctx, &etcdserverpb.DefragmentRequest{})
 				if took := time.Since(began); err != nil {
@@ -84,13 +86,14 @@ func Defrag(env *cli.Env) *cobra.Command {
 			return err
 		},
 	}
-	clusterFlag(c, &cluster)
+	addClusterFlag(c, &cluster)
 	return c
 }
 
-const moveLeaderHelp = `Make another member the leader, for instance before work on the machine of the present one. The
-present leader must be among --endpoints: only it can give its office away.`
+const moveLeaderHelp = `Make another member the leader, for instance before maintenance of the leader's machine. The current
+leader must be among --endpoints: only it can transfer leadership.`
 
+// MoveLeader returns the command move-leader.
 func MoveLeader(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "move-leader <transferee-member-id>",
@@ -106,7 +109,7 @@ func MoveLeader(env *cli.Env) *cobra.Command {
 				return exit.With(exit.BadArgs, err)
 			}
 			var answer *show.Answer
-			err = each(env, c, false, func(_ string, s cli.Session) error {
+			err = forEach(env, c, false, func(_ string, s cli.Session) error {
 				if answer != nil {
 					return nil
 				}
@@ -133,12 +136,13 @@ func MoveLeader(env *cli.Env) *cobra.Command {
 	}
 }
 
+// Downgrade returns the command downgrade with its subcommands.
 func Downgrade(env *cli.Env) *cobra.Command {
-	return command.Group("downgrade <subcommand>", "Have the cluster report the API of the version before",
-		"Have the cluster report the level of etcd's API before its own: in its status, its metrics and its snapshots.\nThe programs of the members and their data stay as they are.\n\nThis does not prepare a return to an older version of Vigil. Members of an older version can be in the cluster\nuntil all members have run the newer one. From then on the log and the data hold what the older one does not\nknow, and it stops at that: return with a backup from before the upgrade.",
-		downgradeSubcommand(env, "validate <TARGET_VERSION>", "Ask whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
-		downgradeSubcommand(env, "enable <TARGET_VERSION>", "Begin a downgrade", etcdserverpb.DowngradeRequest_ENABLE),
-		downgradeSubcommand(env, "cancel", "End a downgrade that was begun", etcdserverpb.DowngradeRequest_CANCEL))
+	return command.Group("downgrade <subcommand>", "Make the cluster report the API of the previous version",
+		"Make the cluster report the level of etcd's API before its own: in its status, its metrics and its snapshots.\nThe programs of the members and their data stay as they are.\n\nThis does not prepare a return to an older version of Vigil. Members of an older version can be in the cluster\nuntil all members have run the newer one. After that the log and the data contain entries that the older\nversion does not know, and it stops at the first: return with a backup from before the upgrade.",
+		downgradeSubcommand(env, "validate <TARGET_VERSION>", "Print whether a downgrade is possible", etcdserverpb.DowngradeRequest_VALIDATE),
+		downgradeSubcommand(env, "enable <TARGET_VERSION>", "Start a downgrade", etcdserverpb.DowngradeRequest_ENABLE),
+		downgradeSubcommand(env, "cancel", "Cancel a downgrade", etcdserverpb.DowngradeRequest_CANCEL))
 }
 
 func downgradeSubcommand(env *cli.Env, use, short string, action etcdserverpb.DowngradeRequest_DowngradeAction) *cobra.Command {

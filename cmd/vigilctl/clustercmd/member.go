@@ -15,11 +15,12 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const memberHelp = `List and change the members of the cluster. Ids of members are hexadecimal; list tells them.
+const memberHelp = `List and change the members of the cluster. IDs of members are hexadecimal; list prints them.
 
-A member is added here first and started then, with the settings that add prints. Adding it as a
-learner is safer: it gets the data before it has a vote, and promote gives it one.`
+Add a member here first, and then start it with the settings that add prints. Adding it as a learner
+is safer: it receives the data before it votes, and promote makes it a voter.`
 
+// Member returns the command member with its subcommands.
 func Member(env *cli.Env) *cobra.Command {
 	return command.Group("member <subcommand>", "List, add, remove and change members", memberHelp,
 		memberAdd(env), memberRemove(env), memberUpdate(env), memberList(env), memberPromote(env))
@@ -54,12 +55,12 @@ func memberAdd(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&urls, "peer-urls", "", "where the member will be reached by the others, `URL,...`")
-	c.Flags().BoolVar(&learner, "learner", false, "add it without a vote")
+	c.Flags().StringVar(&urls, "peer-urls", "", "the peer URLs of the member, `URL,...`")
+	c.Flags().BoolVar(&learner, "learner", false, "add it as a learner, without a vote")
 	return c
 }
 
-// memberArg reads the id of a member, the only argument.
+// memberArg parses the only argument, the ID of a member.
 func memberArg(args []string) (uint64, error) {
 	if len(args) != 1 {
 		return 0, exit.Usage("member ID is not provided")
@@ -109,7 +110,7 @@ func memberUpdate(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&urls, "peer-urls", "", "where the member is reached by the others, `URL,...`")
+	c.Flags().StringVar(&urls, "peer-urls", "", "the peer URLs of the member, `URL,...`")
 	return c
 }
 
@@ -118,7 +119,7 @@ func memberList(env *cli.Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "list",
 		Short:   "List the members",
-		Long:    "List the members. With -w simple there is a line for each: id, started or not, name, peer URLs, client URLs,\nlearner or not.",
+		Long:    "List the members. With -w simple there is a line for each: ID, started or not, name, peer URLs, client URLs,\nlearner or not.",
 		Example: "  vigilctl member list -w table",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if consistency != "l" && consistency != "s" {
@@ -130,7 +131,7 @@ func memberList(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable: what the member knows, at once")
+	c.Flags().StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable: what the member knows, without asking others")
 	command.CompleteFlag(c, "consistency", []string{"l", "s"})
 	return c
 }
@@ -138,7 +139,7 @@ func memberList(env *cli.Env) *cobra.Command {
 func memberPromote(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "promote <memberID>",
-		Short:   "Give a learner a vote",
+		Short:   "Make a learner a voter",
 		Example: "  vigilctl member promote 8e9e05c52164694d",
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := memberArg(args)

@@ -18,12 +18,14 @@ import (
 
 const snapshotSaveHelp = `Copy the whole state of one member into a file: keys with all revisions that are
 not compacted, leases, users and roles, as of one moment of the call. The member
-goes on serving; a learner, and a member without a leader, give what they have.
+continues to serve; a learner, and a member without a leader, send the state
+that they have.
 
 The file is in etcd's format: vigilctl and etcdutl check and restore it. It gets
-its name when it is whole, compared with the checksum that the member sends, and
-on disk. Who can read it can read everything in it; it is made for its owner only.`
+its name when it is whole, matches the checksum that the member sends, and is on
+disk. It contains all data; only its owner can read it.`
 
+// SnapshotSave returns the command snapshot save.
 func SnapshotSave(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "save FILE",
@@ -72,7 +74,7 @@ func save(c *cobra.Command, cl *client.Client, path string, quiet bool) error {
 	return nil
 }
 
-// interrupted says in short that somebody has interrupted the command, if that is what an error comes from.
+// interrupted replaces an error that an interrupt caused by a short one.
 func interrupted(c *cobra.Command, err error) error {
 	if c.Context().Err() != nil && errors.Is(c.Context().Err(), context.Canceled) {
 		return errors.New("interrupted; nothing was saved")

@@ -1,3 +1,4 @@
+// Package kvcmd has the commands for keys and leases: get, put, del, txn, compaction, watch, lease.
 package kvcmd
 
 import (
@@ -31,22 +32,22 @@ type getFlags struct {
 	stream                         bool
 }
 
-func (f *getFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.consistency, "consistency", "l", "l for linearizable, s for serializable: what the member has, at once")
+func (f *getFlags) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.consistency, "consistency", "l", "l for linearizable, s for serializable: what the member has, without asking others")
 	flags.StringVar(&f.order, "order", "", "ASCEND or DESCEND")
 	flags.StringVar(&f.sortBy, "sort-by", "", "CREATE, KEY, MODIFY, VALUE or VERSION")
-	flags.Int64Var(&f.limit, "limit", 0, "the most keys to print")
-	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
-	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys behind it")
-	flags.Int64Var(&f.rev, "rev", 0, "as the store was at this revision")
-	flags.BoolVar(&f.keysOnly, "keys-only", false, "leave values out")
-	flags.BoolVar(&f.countOnly, "count-only", false, "only the number of keys; with -w fields")
-	flags.BoolVar(&f.valueOnly, "print-value-only", false, "leave keys out; with -w simple")
-	flags.Int64Var(&f.minCreate, "min-create-rev", 0, "leave out keys created before")
-	flags.Int64Var(&f.maxCreate, "max-create-rev", 0, "leave out keys created after")
-	flags.Int64Var(&f.minMod, "min-mod-rev", 0, "leave out keys last changed before")
-	flags.Int64Var(&f.maxMod, "max-mod-rev", 0, "leave out keys last changed after")
-	flags.BoolVar(&f.stream, "stream", false, "ask for the answer in pieces, for ranges of any size")
+	flags.Int64Var(&f.limit, "limit", 0, "the largest number of keys to print")
+	flags.BoolVar(&f.prefix, "prefix", false, "all keys with the prefix KEY")
+	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys after it")
+	flags.Int64Var(&f.rev, "rev", 0, "read the store at this revision")
+	flags.BoolVar(&f.keysOnly, "keys-only", false, "print no values")
+	flags.BoolVar(&f.countOnly, "count-only", false, "print only the number of keys; needs -w fields")
+	flags.BoolVar(&f.valueOnly, "print-value-only", false, "print no keys; needs -w simple")
+	flags.Int64Var(&f.minCreate, "min-create-rev", 0, "omit keys created before this revision")
+	flags.Int64Var(&f.maxCreate, "max-create-rev", 0, "omit keys created after this revision")
+	flags.Int64Var(&f.minMod, "min-mod-rev", 0, "omit keys last changed before this revision")
+	flags.Int64Var(&f.maxMod, "max-mod-rev", 0, "omit keys last changed after this revision")
+	flags.BoolVar(&f.stream, "stream", false, "request the answer as a stream, for ranges of any size")
 }
 
 var (
@@ -55,7 +56,7 @@ var (
 		"MODIFY": etcdserverpb.RangeRequest_MOD, "VALUE": etcdserverpb.RangeRequest_VALUE, "VERSION": etcdserverpb.RangeRequest_VERSION}
 )
 
-// request makes the request of the arguments.
+// request returns the request that flags and arguments describe.
 func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	if len(args) == 0 {
 		return nil, exit.Usage("get command needs one argument as key and an optional argument as range_end")
@@ -66,7 +67,7 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	r := &etcdserverpb.RangeRequest{Limit: f.limit, Revision: max(f.rev, 0), KeysOnly: f.keysOnly, CountOnly: f.countOnly,
 		MinCreateRevision: f.minCreate, MaxCreateRevision: f.maxCreate, MinModRevision: f.minMod, MaxModRevision: f.maxMod}
 	var err error
-	if r.Key, r.RangeEnd, err = span(args, f.prefix, f.fromKey); err != nil {
+	if r.Key, r.RangeEnd, err = keyRange(args, f.prefix, f.fromKey); err != nil {
 		return nil, err
 	}
 	if f.consistency != "l" && f.consistency != "s" {
@@ -81,7 +82,7 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 		return nil, exit.With(exit.BadFeature, fmt.Errorf("bad sort target %v", f.sortBy))
 	}
 	if r.SortTarget == etcdserverpb.RangeRequest_KEY && r.SortOrder == etcdserverpb.RangeRequest_ASCEND {
-		r.SortOrder = etcdserverpb.RangeRequest_NONE // the order that answers have anyway
+		r.SortOrder = etcdserverpb.RangeRequest_NONE // the default order
 	}
 	if f.maxCreate > 0 && f.minCreate > f.maxCreate {
 		return nil, exit.With(exit.BadFeature, fmt.Errorf("--min-create-rev %d is above --max-create-rev %d", f.minCreate, f.maxCreate))
@@ -92,8 +93,8 @@ func (f *getFlags) request(args []string) (*etcdserverpb.RangeRequest, error) {
 	return r, nil
 }
 
-// span returns the range that arguments and flags mean. Of a prefix or a beginning that is empty it is everything.
-func span(args []string, prefix, fromKey bool) (key, end []byte, err error) {
+// keyRange returns the range that arguments and flags describe: all keys if the prefix or the first key is empty.
+func keyRange(args []string, prefix, fromKey bool) (key, end []byte, err error) {
 	if prefix && fromKey {
 		return nil, nil, exit.Usage("`--prefix` and `--from-key` cannot be set at the same time, choose one")
 	}
@@ -115,6 +116,7 @@ func span(args []string, prefix, fromKey bool) (key, end []byte, err error) {
 	return key, nil, nil
 }
 
+// Get returns the command get.
 func Get(env *cli.Env) *cobra.Command {
 	var f getFlags
 	c := &cobra.Command{
@@ -143,14 +145,14 @@ func Get(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	f.flags(c.Flags())
+	f.addFlags(c.Flags())
 	for name, words := range map[string][]string{"consistency": {"l", "s"}, "order": {"ASCEND", "DESCEND"}, "sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
 		command.CompleteFlag(c, name, words)
 	}
 	return c
 }
 
-// rangeStream reads an answer in pieces and puts them together.
+// rangeStream receives an answer as a stream and joins its parts.
 func rangeStream(s cli.Session, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
 	stream, err := etcdserverpb.NewKVClient(s.Conn).RangeStream(s.Ctx, r)
 	if err != nil {
@@ -166,7 +168,7 @@ func rangeStream(s cli.Session, r *etcdserverpb.RangeRequest) (*etcdserverpb.Ran
 			return nil, err
 		}
 		kvs := append(whole.Kvs, piece.GetRangeResponse().GetKvs()...)
-		whole = piece.GetRangeResponse() // the last has header, more and count
+		whole = piece.GetRangeResponse() // the last part has header, more and count
 		whole.Kvs = kvs
 	}
 }
@@ -177,16 +179,16 @@ type putFlags struct {
 	prevKV, ignoreValue, ignoreLease bool
 }
 
-func (f *putFlags) flags(flags *pflag.FlagSet) {
+func (f *putFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.lease, "lease", "0", "attach the key to this lease, an `ID` in hexadecimal")
-	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the key as it was before")
-	flags.BoolVar(&f.ignoreValue, "ignore-value", false, "keep the value that the key has")
-	flags.BoolVar(&f.ignoreLease, "ignore-lease", false, "keep the lease that the key has")
+	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key-value pair")
+	flags.BoolVar(&f.ignoreValue, "ignore-value", false, "keep the current value of the key")
+	flags.BoolVar(&f.ignoreLease, "ignore-lease", false, "keep the current lease of the key")
 }
 
 const putArgs = "put command needs 1 argument and input from stdin or 2 arguments"
 
-// request makes the request of the arguments; in is where the value is if it is not among them.
+// request returns the request that flags and arguments describe. in has the value if the arguments do not.
 func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutRequest, error) {
 	switch {
 	case len(args) == 0 || len(args) > 2:
@@ -213,7 +215,7 @@ func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutReques
 	return r, nil
 }
 
-// leaseID reads the id of a lease.
+// leaseID parses the ID of a lease.
 func leaseID(s string) (int64, error) {
 	id, err := strconv.ParseInt(s, 16, 64)
 	if err != nil {
@@ -222,12 +224,13 @@ func leaseID(s string) (int64, error) {
 	return id, nil
 }
 
+// Put returns the command put.
 func Put(env *cli.Env) *cobra.Command {
 	var f putFlags
 	c := &cobra.Command{
 		Use:   "put [options] <key> [value]",
 		Short: "Write a key",
-		Long: `Write a key. Without a value it is read from standard input, all of it.
+		Long: `Write a key. Without a value argument the value is all of standard input.
 
 A value that begins with a dash needs "--" before it: vigilctl put key -- -value`,
 		Example: "  vigilctl put greeting hello\n  vigilctl put config < config.json\n  vigilctl put here \"$HOSTNAME\" --lease 694d81417acd4754",
@@ -242,35 +245,36 @@ A value that begins with a dash needs "--" before it: vigilctl put key -- -value
 			})
 		},
 	}
-	f.flags(c.Flags())
+	f.addFlags(c.Flags())
 	return c
 }
 
 // delFlags are the flags of del, also inside a transaction.
 type delFlags struct{ prefix, fromKey, prevKV, isRange bool }
 
-func (f *delFlags) flags(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
-	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the keys as they were before")
-	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys behind it")
-	flags.BoolVar(&f.isRange, "range", false, "say that a range is meant, and do not wait before deleting it")
+func (f *delFlags) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.prefix, "prefix", false, "all keys with the prefix KEY")
+	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key-value pairs")
+	flags.BoolVar(&f.fromKey, "from-key", false, "KEY and all keys after it")
+	flags.BoolVar(&f.isRange, "range", false, "confirm that a range is meant, and delete it without a delay")
 }
 
-// request makes the request of the arguments.
+// request returns the request that flags and arguments describe.
 func (f *delFlags) request(args []string) (*etcdserverpb.DeleteRangeRequest, error) {
 	if len(args) == 0 || len(args) > 2 {
 		return nil, exit.Usage("del command needs one argument as key and an optional argument as range_end")
 	}
-	key, end, err := span(args, f.prefix, f.fromKey)
+	key, end, err := keyRange(args, f.prefix, f.fromKey)
 	if err != nil {
 		return nil, err
 	}
 	return &etcdserverpb.DeleteRangeRequest{Key: key, RangeEnd: end, PrevKv: f.prevKV}, nil
 }
 
-// rangePause is how long del waits before it deletes a range that nobody said is meant.
+// rangePause is how long del waits before it deletes a range without --range.
 const rangePause = 2 * time.Second
 
+// Del returns the command del.
 func Del(env *cli.Env) *cobra.Command {
 	var f delFlags
 	c := &cobra.Command{
@@ -297,15 +301,16 @@ func Del(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	f.flags(c.Flags())
+	f.addFlags(c.Flags())
 	return c
 }
 
+// Compaction returns the command compaction.
 func Compaction(env *cli.Env) *cobra.Command {
 	var physical bool
 	c := &cobra.Command{
 		Use:     "compaction [options] <revision>",
-		Short:   "Give up what was superseded before a revision",
+		Short:   "Discard superseded revisions before a revision",
 		Example: "  vigilctl compaction 4200 --physical",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {

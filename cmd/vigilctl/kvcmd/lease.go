@@ -17,18 +17,19 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const leaseHelp = `A lease is a time to live. Keys that are put with one (put --lease ID) are deleted when nobody has
-kept it alive for that time. Ids of leases are hexadecimal.`
+const leaseHelp = `A lease has a time to live. Keys that are put with a lease (put --lease ID) are deleted when the lease
+expires: when it was not renewed for that time. IDs of leases are hexadecimal.`
 
+// Lease returns the command lease with its subcommands.
 func Lease(env *cli.Env) *cobra.Command {
-	return command.Group("lease <subcommand>", "Give keys a time to live", leaseHelp,
+	return command.Group("lease <subcommand>", "Manage leases, which give keys a time to live", leaseHelp,
 		leaseGrant(env), leaseRevoke(env), leaseTimeToLive(env), leaseList(env), leaseKeepAlive(env))
 }
 
 func leaseGrant(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "grant <ttl>",
-		Short:   "Make a lease of so many seconds",
+		Short:   "Grant a lease with a TTL in seconds",
 		Example: "  vigilctl lease grant 60",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -52,7 +53,7 @@ func leaseGrant(env *cli.Env) *cobra.Command {
 func leaseRevoke(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke <leaseID>",
-		Short:   "End a lease and delete its keys",
+		Short:   "Revoke a lease and delete its keys",
 		Example: "  vigilctl lease revoke 694d81417acd4754",
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := leaseArg("revoke command needs 1 argument", args)
@@ -74,7 +75,7 @@ func leaseTimeToLive(env *cli.Env) *cobra.Command {
 	var keys bool
 	c := &cobra.Command{
 		Use:     "timetolive <leaseID> [options]",
-		Short:   "Tell what is left of a lease",
+		Short:   "Print the remaining time of a lease",
 		Example: "  vigilctl lease timetolive 694d81417acd4754 --keys",
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := leaseArg("timetolive command needs lease ID as argument", args)
@@ -83,11 +84,11 @@ func leaseTimeToLive(env *cli.Env) *cobra.Command {
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseTimeToLive(s.Ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id, Keys: keys})
-				return show.TimeToLive(r, keys), unconnected(err)
+				return show.TimeToLive(r, keys), asBadConnection(err)
 			})
 		},
 	}
-	c.Flags().BoolVar(&keys, "keys", false, "tell its keys, too")
+	c.Flags().BoolVar(&keys, "keys", false, "print its keys too")
 	return c
 }
 
@@ -98,14 +99,14 @@ func leaseList(env *cli.Env) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
 				r, err := etcdserverpb.NewLeaseClient(s.Conn).LeaseLeases(s.Ctx, &etcdserverpb.LeaseLeasesRequest{})
-				return show.Leases(r), unconnected(err)
+				return show.Leases(r), asBadConnection(err)
 			})
 		},
 	}
 }
 
-const keepAliveHelp = `Renew a lease a third of its time after it was renewed last, until it has ended or the command is
-interrupted. When a member is lost it goes on at another one.`
+const keepAliveHelp = `Renew a lease each time a third of its TTL has passed, until it expires, is revoked or the command is
+interrupted. If a member fails, the command continues at another member.`
 
 func leaseKeepAlive(env *cli.Env) *cobra.Command {
 	var once bool
@@ -125,17 +126,17 @@ func leaseKeepAlive(env *cli.Env) *cobra.Command {
 					if err == nil && r.GetTTL() <= 0 {
 						err = errors.New("etcdserver: requested lease not found")
 					}
-					return show.KeepAlive(r), unconnected(err)
+					return show.KeepAlive(r), asBadConnection(err)
 				})
 			}
-			return env.RunUntilInterrupted(c, func(s cli.Session) error { return renewing(env, s, id) })
+			return env.RunUntilInterrupted(c, func(s cli.Session) error { return renewUntilEnd(env, s, id) })
 		},
 	}
 	c.Flags().BoolVar(&once, "once", false, "renew it once and return")
 	return c
 }
 
-// leaseArg reads the id of a lease, the only argument.
+// leaseArg parses the only argument, the ID of a lease.
 func leaseArg(want string, args []string) (int64, error) {
 	if len(args) != 1 {
 		return 0, exit.Usage("lease %s", want)
@@ -147,8 +148,8 @@ func leaseArg(want string, args []string) (int64, error) {
 	return id, nil
 }
 
-// unconnected gives an error the exit code that etcdctl has for all that may go wrong with some calls.
-func unconnected(err error) error {
+// asBadConnection returns an error with the exit code that etcdctl uses for any error of some calls.
+func asBadConnection(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -168,12 +169,12 @@ func renew(s cli.Session, id int64) (*etcdserverpb.LeaseKeepAliveResponse, error
 	return nil, err
 }
 
-// renewPause is how long to wait after a renewal that failed.
+// renewPause is the time to wait after a failed renewal.
 const renewPause = 500 * time.Millisecond
 
-// renewing renews a lease until it has ended.
-func renewing(env *cli.Env, s cli.Session, id int64) error {
-	// What the lease has at least is known after the first answer; until then there is time to find a member.
+// renewUntilEnd renews a lease until it ends.
+func renewUntilEnd(env *cli.Env, s cli.Session, id int64) error {
+	// The first answer gives the TTL; until then the limit is that of finding a member.
 	until := time.Now().Add(env.CommandTimeout + env.Config.DialTimeout)
 	for {
 		one := s
@@ -187,7 +188,7 @@ func renewing(env *cli.Env, s cli.Session, id int64) error {
 		case s.Ctx.Err() != nil:
 			return exit.Silent(exit.Interrupted)
 		case err != nil && cli.Permanent(err):
-			return unconnected(err)
+			return asBadConnection(err)
 		case err != nil && time.Now().After(until):
 			return leaseEnded(env, id)
 		case err != nil:

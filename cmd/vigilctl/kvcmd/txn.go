@@ -19,16 +19,17 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const txnHelp = `Compare and write as one step, read from standard input: three lists of lines, each ended by an
-empty line.
+const txnHelp = `Run a transaction that is read from standard input: three lists of lines, each terminated by an empty
+line.
 
   1. Comparisons, TARGET("KEY") OPERATOR "VALUE": the target is one of value (val), version (ver),
-     create (c), mod (m) and lease, the operator =, !=, < or >. There may be none.
-  2. Requests if all of them hold: get, put and del with the arguments and flags of these commands.
-  3. Requests if one does not.
+     create (c), mod (m) and lease, the operator =, !=, < or >. The list may be empty.
+  2. Requests to run if all comparisons are true: get, put and del with the arguments and flags of
+     these commands.
+  3. Requests to run if one is false.
 
-Nothing comes between the comparisons and the requests: that is how programs update a key that
-others write too. The first line of the output is SUCCESS or FAILURE, then come the answers.`
+The transaction is atomic: programs use it to update a key that others write too. The first line of
+the output is SUCCESS or FAILURE, followed by the answers.`
 
 const txnExample = `  vigilctl txn <<'END'
   mod("counter") = "7"
@@ -39,11 +40,12 @@ const txnExample = `  vigilctl txn <<'END'
 
   END`
 
+// Txn returns the command txn.
 func Txn(env *cli.Env) *cobra.Command {
 	var interactive bool
 	c := &cobra.Command{
 		Use:     "txn [options]",
-		Short:   "Compare and write as one step",
+		Short:   "Compare and write atomically",
 		Long:    txnHelp,
 		Example: txnExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -64,20 +66,20 @@ func Txn(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVarP(&interactive, "interactive", "i", false, "say what is to be typed next")
+	c.Flags().BoolVarP(&interactive, "interactive", "i", false, "prompt for each list")
 	return c
 }
 
 // readTxn reads a transaction from standard input.
 func readTxn(ctx context.Context, env *cli.Env, interactive bool) (*etcdserverpb.TxnRequest, error) {
 	in := bufio.NewReader(env.Input(ctx))
-	ask := func(what string) {
+	prompt := func(what string) {
 		if interactive {
 			fmt.Fprintln(env.Stdout, what)
 		}
 	}
 	r := &etcdserverpb.TxnRequest{}
-	ask("compares:")
+	prompt("compares:")
 	err := readBlock(in, func(line string) error {
 		c, err := parseCompare(line)
 		r.Compare = append(r.Compare, c)
@@ -90,7 +92,7 @@ func readTxn(ctx context.Context, env *cli.Env, interactive bool) (*etcdserverpb
 		if err != nil {
 			return nil, err
 		}
-		ask(list.what)
+		prompt(list.what)
 		err = readBlock(in, func(line string) error {
 			op, err := parseRequest(line)
 			*list.to = append(*list.to, op)
@@ -122,7 +124,7 @@ func readBlock(in *bufio.Reader, each func(line string) error) error {
 var compareResults = map[string]etcdserverpb.Compare_CompareResult{"=": etcdserverpb.Compare_EQUAL, "!=": etcdserverpb.Compare_NOT_EQUAL,
 	"<": etcdserverpb.Compare_LESS, ">": etcdserverpb.Compare_GREATER}
 
-// parseCompare reads a comparison.
+// parseCompare parses a comparison.
 func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	target, text, ok := strings.Cut(line, "(")
 	rest := strings.NewReader(text)
@@ -130,7 +132,7 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	if n, err := fmt.Fscanf(rest, "%q) %s %q", &key, &op, &value); !ok || n != 3 || err != nil {
 		return nil, fmt.Errorf(`malformed comparison: %s; want TARGET("KEY") OPERATOR "VALUE", as in mod("name") = "7"`, line)
 	}
-	// Text after the comparison would be a condition that is not checked.
+	// Text after the comparison could be a condition that would not be checked.
 	if extra := strings.TrimSpace(text[len(text)-rest.Len():]); extra != "" {
 		return nil, fmt.Errorf("malformed comparison: %s (unexpected %q after the value: one comparison a line)", line, extra)
 	}
@@ -167,7 +169,7 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 	return c, nil
 }
 
-// parseRequest reads a request: get, put or del with their flags.
+// parseRequest parses a request: get, put or del with their flags.
 func parseRequest(line string) (*etcdserverpb.RequestOp, error) {
 	words, err := splitWords(line)
 	if err != nil {
@@ -186,18 +188,18 @@ func parseRequest(line string) (*etcdserverpb.RequestOp, error) {
 		flags func(*pflag.FlagSet)
 		make  func(args []string) error
 	}{
-		"get": {get.flags, func(args []string) error {
+		"get": {get.addFlags, func(args []string) error {
 			r, err := get.request(args)
 			op.Request = &etcdserverpb.RequestOp_RequestRange{RequestRange: r}
 			return err
 		}},
-		"put": {put.flags, func(args []string) error {
-			// Standard input has the transaction.
+		"put": {put.addFlags, func(args []string) error {
+			// Standard input has the transaction, not a value.
 			r, err := put.request(args, strings.NewReader(""))
 			op.Request = &etcdserverpb.RequestOp_RequestPut{RequestPut: r}
 			return err
 		}},
-		"del": {del.flags, func(args []string) error {
+		"del": {del.addFlags, func(args []string) error {
 			r, err := del.request(args)
 			op.Request = &etcdserverpb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}
 			return err

@@ -23,11 +23,10 @@ import (
 )
 
 const watchHelp = `Print the changes of a key or a range of keys as they happen, or from a revision on, each once and in
-order. When the member is lost, the watch goes on at another one where it was.
+order. If the member fails, the watch continues at another member without a gap.
 
-What comes after -- is a command that is run for each event, with ETCD_WATCH_REVISION,
-ETCD_WATCH_EVENT_TYPE, ETCD_WATCH_KEY and ETCD_WATCH_VALUE in its environment. If it fails the watch
-ends.
+After -- follows a command to run for each event, with ETCD_WATCH_REVISION, ETCD_WATCH_EVENT_TYPE,
+ETCD_WATCH_KEY and ETCD_WATCH_VALUE in its environment. If it fails, the watch ends.
 
 With -i the lines "watch [options] KEY [RANGE_END] [-- COMMAND]" and "progress" are read from standard
 input. The key may be given as ETCDCTL_WATCH_KEY, and the end of the range as ETCDCTL_WATCH_RANGE_END.`
@@ -43,15 +42,15 @@ type watchFlags struct {
 	interactive              bool
 }
 
-func (f *watchFlags) flags(flags *pflag.FlagSet) {
-	flags.BoolVarP(&f.interactive, "interactive", "i", false, "read what to watch from standard input")
-	flags.BoolVar(&f.prefix, "prefix", false, "all keys that begin with KEY")
-	flags.Int64Var(&f.rev, "rev", 0, "begin at this revision")
-	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the key as it was before, too")
-	flags.BoolVar(&f.progress, "progress-notify", false, "have the member tell how far it is while nothing happens")
+func (f *watchFlags) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "read watch requests from standard input")
+	flags.BoolVar(&f.prefix, "prefix", false, "all keys with the prefix KEY")
+	flags.Int64Var(&f.rev, "rev", 0, "start at this revision")
+	flags.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key-value pair too")
+	flags.BoolVar(&f.progress, "progress-notify", false, "print progress notifications while there are no events")
 }
 
-// errWatchArgs and the others are etcdctl's words.
+// The texts are those of etcdctl.
 var (
 	errWatchArgs     = exit.Usage("bad number of arguments")
 	errWatchConflict = exit.Usage("bad number of arguments (found conflicting environment key)")
@@ -64,7 +63,7 @@ type watchRequest struct {
 	command []string
 }
 
-// request makes a request of words; dash is where the command begins, -1 if there is none.
+// request parses a watch request; dash is the index of the command in args, -1 without a command.
 func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 	var r watchRequest
 	if dash >= 0 {
@@ -92,15 +91,16 @@ func (f *watchFlags) request(args []string, dash int) (watchRequest, error) {
 	}
 	r.create = &etcdserverpb.WatchCreateRequest{StartRevision: f.rev, PrevKv: f.prevKV, ProgressNotify: f.progress}
 	var err error
-	r.create.Key, r.create.RangeEnd, err = span(args, f.prefix, false)
+	r.create.Key, r.create.RangeEnd, err = keyRange(args, f.prefix, false)
 	return r, err
 }
 
-// watchEnvironment returns what is to be watched if the command line does not say.
+// watchEnvironment returns the key and the end of the range from the environment.
 func watchEnvironment() (key, end string) {
 	return cli.Getenv("WATCH_KEY"), cli.Getenv("WATCH_RANGE_END")
 }
 
+// Watch returns the command watch.
 func Watch(env *cli.Env) *cobra.Command {
 	var f watchFlags
 	c := &cobra.Command{
@@ -122,20 +122,20 @@ func Watch(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			w := newWatching(env)
+			w := newWatchStream(env)
 			w.add(r)
 			return w.run(c.Context())
 		},
 	}
-	f.flags(c.Flags())
+	f.addFlags(c.Flags())
 	return c
 }
 
-// watchInteractive watches what lines of standard input say.
+// watchInteractive runs the requests that it reads from lines of standard input.
 func watchInteractive(ctx context.Context, env *cli.Env) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := newWatching(env)
+	w := newWatchStream(env)
 	w.interactive = true
 	ended := make(chan error, 1)
 	go func() { ended <- w.run(ctx) }()
@@ -159,7 +159,7 @@ func watchInteractive(ctx context.Context, env *cli.Env) error {
 	for {
 		select {
 		case line := <-lines:
-			if err := watchLine(env, w, line); err != nil {
+			if err := runLine(env, w, line); err != nil {
 				return err
 			}
 		case err := <-read:
@@ -170,8 +170,8 @@ func watchInteractive(ctx context.Context, env *cli.Env) error {
 	}
 }
 
-// watchLine does what a line says. What makes no sense is told, and ends the program only where etcdctl ends.
-func watchLine(env *cli.Env, w *watching, line string) error {
+// runLine runs the request of a line. It prints an invalid request, and returns an error only where etcdctl ends.
+func runLine(env *cli.Env, w *watchStream, line string) error {
 	words, err := splitWords(line)
 	if err != nil {
 		return exit.With(exit.InvalidInput, err)
@@ -182,7 +182,7 @@ func watchLine(env *cli.Env, w *watching, line string) error {
 	}
 	switch words[0] {
 	case "progress":
-		w.progress()
+		w.requestProgress()
 		return nil
 	case "watch":
 	default:
@@ -196,7 +196,7 @@ func watchLine(env *cli.Env, w *watching, line string) error {
 	var f watchFlags
 	flags := pflag.NewFlagSet("watch", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	f.flags(flags)
+	f.addFlags(flags)
 	if err := flags.Parse(words[1:]); err != nil {
 		return exit.Usage("%w", err)
 	}
@@ -212,7 +212,7 @@ func watchLine(env *cli.Env, w *watching, line string) error {
 	return nil
 }
 
-// printWatch prints what came on a watch and runs its command for each event.
+// printWatch prints an answer of a watch and runs the command for each event.
 func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse, command []string) error {
 	if len(r.GetEvents()) == 0 && !r.GetCanceled() {
 		if _, err := fmt.Fprintf(env.Stdout, "progress notify: %d\n", r.GetHeader().GetRevision()); err != nil {
@@ -226,7 +226,7 @@ func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse
 		return nil
 	}
 	for _, ev := range r.GetEvents() {
-		if err := runWatch(ctx, env, r.GetHeader().GetRevision(), ev, command); err != nil {
+		if err := runForEvent(ctx, env, r.GetHeader().GetRevision(), ev, command); err != nil {
 			fmt.Fprintf(env.Stderr, "command %q error (%v)\n", command, err)
 			return exit.Silent(exit.Failure)
 		}
@@ -234,7 +234,7 @@ func printWatch(ctx context.Context, env *cli.Env, r *etcdserverpb.WatchResponse
 	return nil
 }
 
-func runWatch(ctx context.Context, env *cli.Env, rev int64, ev *mvccpb.Event, command []string) error {
+func runForEvent(ctx context.Context, env *cli.Env, rev int64, ev *mvccpb.Event, command []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = slices.Concat(os.Environ(), []string{fmt.Sprintf("ETCD_WATCH_REVISION=%d", rev), fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.GetType()),
 		fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.GetKv().GetKey()), fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.GetKv().GetValue())})

@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// wordPattern finds the words of a line that is typed: quoted ones of either kind, or without blanks.
+// wordPattern matches one word of a line: in double quotes, in single quotes, or without blanks.
 var wordPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[^'"\s]\S*[^'"\s]?`)
 
-// splitWords cuts a line into words. What is between single quotes is taken as it is, and between double quotes as in Go.
+// splitWords splits a line into words. Single quotes take their content literally, double quotes like Go.
 func splitWords(line string) ([]string, error) {
 	words := wordPattern.FindAllString(line, -1)
 	for i, w := range words {

@@ -1,3 +1,5 @@
+// Package offline has the commands that read files and need no running member: check, snapshot status, snapshot restore
+// and hashkv.
 package offline
 
 import (
@@ -26,30 +28,30 @@ DIR is the --data-dir of a member that is not running, a checkpoint, a copy of
 either, or just the history or wal directory of one. Nothing is written,
 repaired or locked.
 
-What is damaged is named on a line of its own: the file, the offset where the
-first damaged piece of it begins, and the reason. Also found are files that are
-missing, doubled, swapped, cut or from another member, and a store and a raft
-log that do not belong together.
+Each damage is printed on a line of its own: the file, the offset where its first
+damaged part begins, and the reason. The check also finds files that are missing,
+duplicated, swapped, truncated or from another member, and a store and a raft log
+that do not belong together.
 
-"torn" is not damage: a crash left part of a write that nobody was told had
-succeeded. The number is how many bytes the next start will cut.
+"torn" is not damage: a crash left part of a write that was not acknowledged. The
+number is how many bytes the next start will cut.
 
-While a member runs its files change, and a look at them would find damage that
-is none. The command refuses then; stop the member, or check a checkpoint or a
-copy of the disk. --live checks at least the sealed segments of the store, which
-hold all but the newest data and never change.
+While a member runs, its files change, and a check would report damage that does
+not exist. The command returns an error then; stop the member, or check a
+checkpoint or a copy of the disk. --live checks at least the sealed segments of
+the store, which hold all but the newest data and never change.
 
-A file that could not be read for want of rights or file descriptors, say, is
-named too. It is not damage, and the check was not made in full.
+A file that could not be read, for instance without permission or for want of
+file descriptors, is printed too. It is not damage, but the check is incomplete.
 
-Exit codes: 0 nothing is damaged, 1 something is, 2 the check could not be made.`
+Exit codes: 0 no damage, 1 damage, 2 the check could not be completed.`
 
 const checkExample = `  vigilctl check /var/lib/vigil/infra0.etcd
   vigilctl check /var/lib/vigil/infra0.etcd --wal-dir /mnt/nvme/infra0-wal
   vigilctl check -w json /backup/infra0-checkpoint | jq .damages`
 
-// exitNotMade is the exit code of a check that could not be made.
-const exitNotMade = 2
+// exitIncomplete is the exit code of a check that could not be completed.
+const exitIncomplete = 2
 
 // Check returns the command that checks a data directory.
 func Check() *cobra.Command {
@@ -58,7 +60,7 @@ func Check() *cobra.Command {
 	var live bool
 	c := &cobra.Command{
 		Use:     "check DIR",
-		Short:   "Read every record of a data directory or a checkpoint and name what is damaged",
+		Short:   "Read every record of a data directory or a checkpoint and report damage",
 		Long:    checkHelp,
 		Example: checkExample,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -71,21 +73,20 @@ func Check() *cobra.Command {
 			return check(c, datadir.Options{FS: vfs.OS(), Dir: filepath.Clean(args[0]), WALDir: walDir, Live: live}, out)
 		},
 	}
-	c.Flags().StringVar(&walDir, "wal-dir", "", "where the raft log is, if not in `DIR`/wal")
-	c.Flags().BoolVar(&live, "live", false, "check only what never changes, while the member runs")
+	c.Flags().StringVar(&walDir, "wal-dir", "", "the directory of the raft log, if not `DIR`/wal")
+	c.Flags().BoolVar(&live, "live", false, "check only the files that never change, while the member runs")
 	out = addFormat(c.Flags(), "how to print: table, simple (a line each, comma separated) or json", show.Table, show.Simple, show.JSON)
 	return c
 }
 
 func check(c *cobra.Command, o datadir.Options, out *format) error {
-	cannot := func(err error) error { return exit.With(exitNotMade, err) }
+	incomplete := func(err error) error { return exit.With(exitIncomplete, err) }
 	ch, err := datadir.Open(o)
 	if err != nil {
-		return cannot(err)
+		return incomplete(err)
 	}
-	// Nothing was read yet but names.
 	locks := []string{filepath.Join(o.Dir, datadir.LockName)}
-	// A history or wal directory has the lock beside it.
+	// For a history or wal directory the lock is in its parent.
 	if base := filepath.Base(o.Dir); base == datadir.HistoryName || base == datadir.WALName {
 		locks = append(locks, filepath.Join(filepath.Dir(o.Dir), datadir.LockName))
 	}
@@ -100,10 +101,10 @@ func check(c *cobra.Command, o datadir.Options, out *format) error {
 	if !o.Live {
 		held, err := inUse()
 		if err != nil {
-			return cannot(err)
+			return incomplete(err)
 		}
 		if held {
-			return cannot(fmt.Errorf("a running member has %s open; stop it, check a checkpoint or a copy, or use --live to check the sealed segments only", o.Dir))
+			return incomplete(fmt.Errorf("a running member has %s open; stop it, check a checkpoint or a copy, or use --live to check the sealed segments only", o.Dir))
 		}
 	}
 	line := newCheckLine(c.ErrOrStderr(), ch.Bytes)
@@ -112,27 +113,27 @@ func check(c *cobra.Command, o datadir.Options, out *format) error {
 	}
 	line.clear()
 	if err := c.Context().Err(); err != nil {
-		return cannot(errors.New("interrupted; what was not read may be damaged"))
+		return incomplete(errors.New("interrupted; the files that were not read may be damaged"))
 	}
 	r := ch.Report()
 	if err := printReport(c.OutOrStdout(), r, out); err != nil {
-		return cannot(err)
+		return incomplete(err)
 	}
 	if !o.Live {
 		if held, err := inUse(); err != nil || held {
-			return cannot(errors.New("a member has begun to use the directory meanwhile; stop it and check again"))
+			return incomplete(errors.New("a member started to use the directory during the check; stop it and check again"))
 		}
 	}
 	switch {
 	case len(r.Damages) > 0:
 		return exit.Silent(exit.Failure)
 	case len(r.Unread) > 0:
-		return cannot(fmt.Errorf("%d files could not be read; whether they are damaged is not known", len(r.Unread)))
+		return incomplete(fmt.Errorf("%d files could not be read; whether they are damaged is not known", len(r.Unread)))
 	}
 	return nil
 }
 
-// printReport prints what a check found.
+// printReport prints the result of a check.
 func printReport(w io.Writer, r *datadir.Report, out *format) error {
 	if out.Format == show.JSON {
 		e := json.NewEncoder(w)
@@ -173,7 +174,7 @@ func printReport(w io.Writer, r *datadir.Report, out *format) error {
 		fmt.Fprintf(w, "raft log: entries %d to %d, committed up to %d\n", r.FirstIndex, r.LastIndex, r.Commit)
 	}
 	if r.Torn > 0 {
-		fmt.Fprintf(w, "a crash tore the tail: the next start cuts %d bytes that nobody was told were stored\n", r.Torn)
+		fmt.Fprintf(w, "a crash tore the tail: the next start cuts %d bytes that were not acknowledged\n", r.Torn)
 	}
 	verdict := "nothing is damaged"
 	if n := len(r.Damages); n > 0 {
@@ -186,7 +187,7 @@ func printReport(w io.Writer, r *datadir.Report, out *format) error {
 	return err
 }
 
-// row is the line of a file.
+// row returns the line of a file.
 func row(r *datadir.Report, f *datadir.File) []string {
 	path := f.Path
 	if rel, err := filepath.Rel(r.Dir, path); err == nil && !strings.HasPrefix(rel, "..") {

@@ -23,6 +23,7 @@ with the same history, of this program or of etcd.
 SOURCE is what snapshot restore takes. The history is laid out in a temporary
 directory, below TMPDIR if that is set, which needs the space of SOURCE.`
 
+// HashKV returns the command hashkv.
 func HashKV() *cobra.Command {
 	var out *format
 	var rev int64

@@ -24,21 +24,22 @@ import (
 const snapshotRestoreHelp = `Build the data directory of a member of a new cluster out of a backup.
 
 SOURCE is a file that snapshot save has written, of this program or of etcd 3.4 to
-3.7, or the data directory of an etcd member that is not running: then what is
-only in its raft log is restored too. Every revision that the backup holds is
-kept, and with it leases, users and roles; members are those of --initial-cluster.
+3.7, or the data directory of an etcd member that is not running: then entries
+that are only in its raft log are restored too. Every revision in the backup is
+kept, with leases, users and roles; the members are those of --initial-cluster.
 
 A cluster of several members is restored by running this once for each of them,
 with the same SOURCE, --initial-cluster and --initial-cluster-token, and with its
 own --name and --initial-advertise-peer-urls. Then start them.
 
-If the cluster replaces one that clients have used after the backup was made, its
-revisions go back: a client that has seen later ones takes what is written under
-them now for what it knows. Use --bump-revision with a number that is larger than
-the number of revisions since the backup, and --mark-compacted: then clients and
-their watchers are told that their revision is compacted, and read anew.
+If the cluster replaces one that clients used after the backup was made, its
+revisions decrease: a client that has seen later revisions mistakes new writes at
+these revisions for data that it knows. Use --bump-revision with a number larger
+than the number of revisions since the backup, and --mark-compacted: then clients
+and their watchers receive the error that their revision is compacted, and read
+the data again.
 
-Nothing is written into a directory that is not empty, and nothing is left behind
+The command writes nothing into a directory that is not empty, and leaves no files
 after an error.
 
 Exit codes: 0 restored, 1 not restored, 128 bad arguments.`
@@ -50,13 +51,14 @@ const snapshotRestoreExample = `  vigilctl snapshot restore backup.db --data-dir
       --bump-revision 1000000000 --mark-compacted
   vigilctl snapshot restore /var/lib/etcd --name m1 --data-dir /var/lib/vigil`
 
-// restoreFlags are the flags of snapshot restore that are more than options of restore.
+// restoreFlags are the flags of snapshot restore that are not options of package restore.
 type restoreFlags struct {
 	cluster, peerURLs string
 	mmap              uint64
 	out               *format
 }
 
+// SnapshotRestore returns the command snapshot restore.
 func SnapshotRestore() *cobra.Command {
 	o := restore.Options{FS: vfs.OS()}
 	var f restoreFlags
@@ -72,15 +74,15 @@ func SnapshotRestore() *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&o.DataDir, "data-dir", "", "where to build; NAME.etcd by default")
-	flags.StringVar(&o.WALDir, "wal-dir", "", "where the member will have its raft log, if not in --data-dir: it must be empty")
+	flags.StringVar(&o.DataDir, "data-dir", "", "the directory to build; default: NAME.etcd")
+	flags.StringVar(&o.WALDir, "wal-dir", "", "the directory for the raft log, if not in --data-dir: it must be empty")
 	flags.StringVar(&f.cluster, "initial-cluster", "default=http://localhost:2380", "the members of the new cluster, `NAME=URL,...`")
-	flags.StringVar(&o.Token, "initial-cluster-token", "etcd-cluster", "what keeps the new cluster apart from others with the same members")
+	flags.StringVar(&o.Token, "initial-cluster-token", "etcd-cluster", "distinguishes the new cluster from others with the same members")
 	flags.StringVar(&f.peerURLs, "initial-advertise-peer-urls", "http://localhost:2380", "the `URLS` of this member in --initial-cluster")
 	flags.StringVar(&o.Name, "name", "default", "the name of this member in --initial-cluster")
-	flags.BoolVar(&o.SkipHash, "skip-hash-check", false, "take a file without the SHA-256 behind it, or with a wrong one: one that was copied out of a data directory")
-	flags.StringVar(&o.SourceWAL, "source-wal-dir", "", "where the raft log of the etcd member is, if not in SOURCE/member/wal")
-	flags.Uint64Var(&o.BumpRevision, "bump-revision", 0, "how much to raise the newest revision by")
+	flags.BoolVar(&o.SkipHash, "skip-hash-check", false, "accept a file without a SHA-256 at its end, or with a wrong one: a copy from a data directory")
+	flags.StringVar(&o.SourceWAL, "source-wal-dir", "", "the directory of the raft log of the etcd member, if not SOURCE/member/wal")
+	flags.Uint64Var(&o.BumpRevision, "bump-revision", 0, "the number to add to the newest revision")
 	flags.BoolVar(&o.MarkCompacted, "mark-compacted", false, "compact everything up to the raised revision (required if --bump-revision > 0, disallowed otherwise)")
 	flags.Uint64Var(&f.mmap, "initial-memory-map-size", 0, "accepted for compatibility and without effect: the file is not mapped")
 	f.out = addFactsFormat(flags)
@@ -118,7 +120,7 @@ func runRestore(c *cobra.Command, o restore.Options, f restoreFlags) error {
 	return nil
 }
 
-// checkMember checks that the member is in the cluster, at the URLs that it says.
+// checkMember checks that --initial-cluster has the member with its peer URLs.
 func checkMember(o *restore.Options, f *restoreFlags) error {
 	urls, err := restore.ParseURLs(f.peerURLs)
 	if err != nil {
@@ -170,7 +172,7 @@ func printRestored(w io.Writer, o *restore.Options, r *restore.Result, out *form
 	})
 }
 
-// advise says what an operator should know about what was restored.
+// advise prints notes and warnings about the restored data for the operator.
 func advise(w io.Writer, o *restore.Options, r *restore.Result) {
 	for _, m := range r.Members {
 		fmt.Fprintf(w, "added member %x (%s) to cluster %x: %s\n", m.ID, m.Name, r.ClusterID, strings.Join(m.PeerURLs, ","))
@@ -179,7 +181,7 @@ func advise(w io.Writer, o *restore.Options, r *restore.Result) {
 		fmt.Fprintf(w, "note: %d entries of the raft log had not reached the database and were applied, up to index %d\n", r.Replayed, r.Index)
 	}
 	if r.Torn > 0 {
-		fmt.Fprintf(w, "note: a crash has left %d bytes of an entry at the end of the raft log; nobody was told that it was stored\n", r.Torn)
+		fmt.Fprintf(w, "note: a crash has left %d bytes of an entry at the end of the raft log; the entry was not acknowledged\n", r.Torn)
 	}
 	for _, a := range r.Alarms {
 		fmt.Fprintf(w, "note: the alarm %s of member %x is not restored: it is about the old cluster. A member raises its own\n", alarmNames[a.Type], a.MemberID)
@@ -188,10 +190,10 @@ func advise(w io.Writer, o *restore.Options, r *restore.Result) {
 		fmt.Fprintln(w, "note: authentication is enabled, with the users and passwords of the backup")
 	}
 	if o.BumpRevision == 0 {
-		fmt.Fprintf(w, `WARNING: the new cluster goes on at revision %d. If it replaces one that clients have used since
-the backup was made, they have seen later revisions, and will take what is written under them
-now for what they know: watches miss events and caches, those of Kubernetes too, stay stale.
-Restore once more with --bump-revision 1000000000 --mark-compacted then.
+		fmt.Fprintf(w, `WARNING: the new cluster continues at revision %d. If it replaces one that clients used after the
+backup was made, they have seen later revisions, and will mistake new writes at these revisions
+for data that they know: watches miss events and caches, those of Kubernetes too, stay stale.
+In that case restore again with --bump-revision 1000000000 --mark-compacted.
 `, r.Revision)
 	}
 }

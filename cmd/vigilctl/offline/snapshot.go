@@ -18,19 +18,20 @@ const snapshotStatusHelp = `Read a backup and print its hash, revision, number o
 
 FILE is what snapshot save has written, of this program or of etcd 3.4 to 3.7, or
 the database of an etcd member that is not running (member/snap/db). Every page
-that holds data is read and checked; what is damaged is named. The hash is the one
-that etcdutl prints, and not the SHA-256 behind the file, which restore compares.`
+that holds data is read and checked; damage is reported. The hash is the one that
+etcdutl prints, not the SHA-256 at the end of the file, which restore compares.`
 
+// SnapshotStatus returns the command snapshot status.
 func SnapshotStatus() *cobra.Command {
 	var out *format
 	c := &cobra.Command{
 		Use:     "status FILE",
-		Short:   "Read a backup and tell what it holds",
+		Short:   "Read a backup and print a summary",
 		Long:    snapshotStatusHelp,
 		Example: "  vigilctl snapshot status backup.db\n  vigilctl snapshot status backup.db -w table",
 		Args:    command.ExactlyOne("snapshot status"),
 		RunE: func(c *cobra.Command, args []string) error {
-			st, err := snapshotStatus(c, args[0], out.Format == show.JSON)
+			st, err := readStatus(c, args[0], out.Format == show.JSON)
 			if err != nil {
 				return exit.With(exit.Failure, err)
 			}
@@ -41,7 +42,8 @@ func SnapshotStatus() *cobra.Command {
 	return c
 }
 
-func snapshotStatus(c *cobra.Command, name string, quiet bool) (snapshot.Status, error) {
+// readStatus reads a backup.
+func readStatus(c *cobra.Command, name string, quiet bool) (snapshot.Status, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return snapshot.Status{}, err

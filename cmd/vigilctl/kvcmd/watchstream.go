@@ -20,71 +20,74 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// watching is a stream of watches whose answers are printed as they come: headers and all, which the client library's
-// watchers do not tell. After the loss of a member each watch goes on behind what was printed.
-type watching struct {
+// watchStream runs watches on one stream and prints their answers with the headers, which the watchers of the client
+// library do not expose. After the stream breaks, each watch resumes after the last printed revision.
+type watchStream struct {
 	env         *cli.Env
 	interactive bool
-	// wake holds an element when there is something to send.
+	// wake has an element when there is something to send.
 	wake chan struct{}
-	// cluster is the id of the cluster that is watched, 0 before the first answer, and seen the newest revision that a
-	// header had. Owned by the goroutine of run.
+	// cluster is the ID of the cluster, 0 before the first answer; seen is the newest revision in a header. Owned by the
+	// goroutine of run.
 	cluster uint64
 	seen    int64
 
 	mu struct {
 		sync.Mutex
-		watches []*oneWatch
-		asked   int // requests for progress that were not sent
+		watches  []*watchState
+		progress int // progress requests to send
 	}
 }
 
-// oneWatch is a watch. Owned by the goroutine of run but for what is set when it is made.
-type oneWatch struct {
+// watchState is one watch. Owned by the goroutine of run, except for the fields that add sets.
+type watchState struct {
 	watchRequest
-	id int64
-	// sent tells that the present stream was asked for it; known that some stream has created it.
-	sent, known, over bool
+	id      int64
+	sent    bool // the current stream has the request
+	created bool // some stream has created the watch
+	over    bool
 }
 
-func newWatching(env *cli.Env) *watching { return &watching{env: env, wake: make(chan struct{}, 1)} }
+func newWatchStream(env *cli.Env) *watchStream {
+	return &watchStream{env: env, wake: make(chan struct{}, 1)}
+}
 
 // add adds a watch; any goroutine may.
-func (w *watching) add(r watchRequest) {
+func (w *watchStream) add(r watchRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one := &oneWatch{watchRequest: r, id: int64(len(w.mu.watches)) + 1}
+	one := &watchState{watchRequest: r, id: int64(len(w.mu.watches)) + 1}
 	one.create.WatchId = one.id
 	w.mu.watches = append(w.mu.watches, one)
 	w.signal()
 }
 
-// progress asks how far the member is.
-func (w *watching) progress() {
+// requestProgress requests a progress notification.
+func (w *watchStream) requestProgress() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.asked++
+	w.mu.progress++
 	w.signal()
 }
 
-func (w *watching) signal() {
+func (w *watchStream) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// errWatchOver ends a program all whose watches the server has ended.
+// errWatchOver reports that the server canceled the watch.
 var errWatchOver = exit.With(exit.Interrupted, errors.New("watch is canceled by the server"))
 
-// retryPause is how long to wait before another member is tried.
+// retryPause is the time before another member is tried.
 const retryPause = 200 * time.Millisecond
 
-// run watches until the program is interrupted or something ends it.
-func (w *watching) run(ctx context.Context) error {
+// run watches until an interrupt or a permanent error.
+func (w *watchStream) run(ctx context.Context) error {
 	reached := false
 	for {
-		err := w.stream(ctx, &reached)
+		err := w.runStream(ctx, &reached)
 		var e *exit.Error
 		switch {
 		case errors.As(err, &e):
@@ -94,7 +97,7 @@ func (w *watching) run(ctx context.Context) error {
 		case !reached || cli.Permanent(err) || errors.Is(err, errPrint):
 			return cli.CallError(err)
 		}
-		fmt.Fprintf(w.env.Stderr, "the watch was interrupted and goes on: %v\n", cli.CallError(err))
+		fmt.Fprintf(w.env.Stderr, "the watch was interrupted and continues: %v\n", cli.CallError(err))
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
@@ -104,8 +107,9 @@ func (w *watching) run(ctx context.Context) error {
 
 var errPrint = errors.New("cannot print")
 
-// stream watches on one stream, with a client of its own so that what it proves its identity with is new, too.
-func (w *watching) stream(ctx context.Context, reached *bool) error {
+// runStream watches on one stream. A new client authenticates anew for each stream. reached becomes true with the first
+// answer.
+func (w *watchStream) runStream(ctx context.Context, reached *bool) error {
 	cl, err := w.env.Connect(ctx)
 	if err != nil {
 		if *reached && exit.Code(err) == exit.BadConnection {
@@ -145,29 +149,29 @@ func (w *watching) stream(ctx context.Context, reached *bool) error {
 	for {
 		select {
 		case <-w.wake:
-			for _, r := range w.requests() {
+			for _, r := range w.takeRequests() {
 				if err := s.Send(r); err != nil {
 					return <-broken
 				}
 			}
 		case r := <-received:
 			*reached = true
-			err := w.sameStore(ctx, cl, r)
+			err := w.checkStore(ctx, cl, r)
 			if err == nil {
-				err = w.answer(ctx, r)
+				err = w.handle(ctx, r)
 			}
 			if err != nil {
 				return err
 			}
 		case err := <-broken:
-			return w.brokenBy(err)
+			return w.streamError(err)
 		}
 	}
 }
 
-// sameStore ends the program if the cluster that answers is another one than before, or has lost revisions: events
-// would be missing, and nothing else would show it. A member that only lags behind the others is not rolled back.
-func (w *watching) sameStore(ctx context.Context, cl *client.Client, r *etcdserverpb.WatchResponse) error {
+// checkStore returns an error if another cluster answers than before, or if the cluster has lost revisions: events
+// would be missing without a sign. A member that only lags is not rolled back.
+func (w *watchStream) checkStore(ctx context.Context, cl *client.Client, r *etcdserverpb.WatchResponse) error {
 	h := r.GetHeader()
 	if w.cluster == 0 {
 		w.cluster = h.GetClusterId()
@@ -178,8 +182,8 @@ func (w *watching) sameStore(ctx context.Context, cl *client.Client, r *etcdserv
 	if r.GetCreated() && h.GetRevision() < w.seen {
 		ctx, cancel := context.WithTimeout(ctx, w.env.CommandTimeout)
 		defer cancel()
-		// A linearizable read, which a member that lags behind answers late. Who watches a key may read it.
-		now, err := cl.Get(ctx, w.someKey(), client.WithKeysOnly())
+		// A linearizable read, which waits for a member that lags. The user may read a key that it watches.
+		now, err := cl.Get(ctx, w.watchedKey(), client.WithKeysOnly())
 		switch {
 		case err != nil:
 			return err
@@ -193,8 +197,8 @@ func (w *watching) sameStore(ctx context.Context, cl *client.Client, r *etcdserv
 	return nil
 }
 
-// someKey returns a key that is watched.
-func (w *watching) someKey() string {
+// watchedKey returns one of the watched keys.
+func (w *watchStream) watchedKey() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.mu.watches {
@@ -205,8 +209,8 @@ func (w *watching) someKey() string {
 	return "\x00"
 }
 
-// requests returns what is to be sent.
-func (w *watching) requests() (list []*etcdserverpb.WatchRequest) {
+// takeRequests returns the requests to send.
+func (w *watchStream) takeRequests() (list []*etcdserverpb.WatchRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.mu.watches {
@@ -215,24 +219,24 @@ func (w *watching) requests() (list []*etcdserverpb.WatchRequest) {
 			list = append(list, &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: one.create}})
 		}
 	}
-	for ; w.mu.asked > 0; w.mu.asked-- {
+	for ; w.mu.progress > 0; w.mu.progress-- {
 		list = append(list, &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}})
 	}
 	return list
 }
 
-// broadcastID is that of progress of all watches of a stream.
+// broadcastID is the watch ID of a progress notification for all watches of a stream.
 const broadcastID = -1
 
-// answer prints an answer.
-func (w *watching) answer(ctx context.Context, r *etcdserverpb.WatchResponse) error {
+// handle prints an answer.
+func (w *watchStream) handle(ctx context.Context, r *etcdserverpb.WatchResponse) error {
 	w.mu.Lock()
 	list := slices.Clone(w.mu.watches)
 	w.mu.Unlock()
 	if r.GetWatchId() == broadcastID && !r.GetCreated() && !r.GetCanceled() {
 		for _, one := range list {
-			if one.known && !one.over {
-				if err := w.deliver(ctx, one, r); err != nil {
+			if one.created && !one.over {
+				if err := w.print(ctx, one, r); err != nil {
 					return err
 				}
 			}
@@ -241,28 +245,28 @@ func (w *watching) answer(ctx context.Context, r *etcdserverpb.WatchResponse) er
 	}
 	i := r.GetWatchId() - 1
 	if r.GetWatchId() == broadcastID {
-		// A watch that is refused has no id: it is the first that was asked for and not answered.
-		i = int64(slices.IndexFunc(list, func(one *oneWatch) bool { return one.sent && !one.known && !one.over }))
+		// A rejected watch has no ID: it is the first one that was sent and not answered.
+		i = int64(slices.IndexFunc(list, func(one *watchState) bool { return one.sent && !one.created && !one.over }))
 	}
 	if i < 0 || i >= int64(len(list)) {
 		return nil
 	}
 	one := list[i]
 	if r.GetCanceled() {
-		return w.canceled(ctx, one, r)
+		return w.cancel(ctx, one, r)
 	}
 	if r.GetCreated() {
-		one.known = true
+		one.created = true
 		if one.create.StartRevision == 0 {
 			one.create.StartRevision = r.GetHeader().GetRevision() + 1
 		}
 		return nil
 	}
-	return w.deliver(ctx, one, r)
+	return w.print(ctx, one, r)
 }
 
-// deliver prints events or progress of a watch, and remembers what comes next.
-func (w *watching) deliver(ctx context.Context, one *oneWatch, r *etcdserverpb.WatchResponse) error {
+// print prints events or progress of a watch, and sets the revision to resume at.
+func (w *watchStream) print(ctx context.Context, one *watchState, r *etcdserverpb.WatchResponse) error {
 	if err := printWatch(ctx, w.env, r, one.command); err != nil {
 		var e *exit.Error
 		if errors.As(err, &e) {
@@ -278,8 +282,8 @@ func (w *watching) deliver(ctx context.Context, one *oneWatch, r *etcdserverpb.W
 	return nil
 }
 
-// canceled tells that the server has ended a watch.
-func (w *watching) canceled(ctx context.Context, one *oneWatch, r *etcdserverpb.WatchResponse) error {
+// cancel prints that the server has canceled a watch.
+func (w *watchStream) cancel(ctx context.Context, one *watchState, r *etcdserverpb.WatchResponse) error {
 	why := r.GetCancelReason()
 	switch {
 	case r.GetCompactRevision() > 0:
@@ -287,10 +291,6 @@ func (w *watching) canceled(ctx context.Context, one *oneWatch, r *etcdserverpb.
 	case why == "":
 		why = rpctypes.ErrFutureRev.Error()
 	}
-	return w.ended(ctx, one, r, why)
-}
-
-func (w *watching) ended(ctx context.Context, one *oneWatch, r *etcdserverpb.WatchResponse, why string) error {
 	one.over = true
 	fmt.Fprintf(w.env.Stderr, "watch was canceled (%s)\n", why)
 	if err := printWatch(ctx, w.env, r, one.command); err != nil {
@@ -302,8 +302,8 @@ func (w *watching) ended(ctx context.Context, one *oneWatch, r *etcdserverpb.Wat
 	return errWatchOver
 }
 
-// brokenBy tells of a stream that ended because there is no leader, which ends watches; other reasons do not.
-func (w *watching) brokenBy(err error) error {
+// streamError returns the error of a broken stream: errWatchOver if there was no leader, unless interactive.
+func (w *watchStream) streamError(err error) error {
 	if st := status.Convert(err); st.Code() == codes.Unavailable && st.Message() == rpctypes.ErrNoLeader.Error() && !w.interactive {
 		fmt.Fprintf(w.env.Stderr, "watch was canceled (%s)\n", st.Message())
 		return errWatchOver

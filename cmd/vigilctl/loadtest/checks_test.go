@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestPasses(t *testing.T) {
+func TestVerdict(t *testing.T) {
 	steady := make([]time.Duration, 150)
 	for i := range steady {
 		steady[i] = 5 * time.Millisecond
@@ -23,7 +23,7 @@ func TestPasses(t *testing.T) {
 			"PASS: Throughput is 151 writes/s\nPASS: Slowest request took 0.005000s\nPASS: Stddev is 0.000000s\n"},
 	} {
 		var out strings.Builder
-		if ok := c.o.passes(&out, 150); out.String() != c.want || ok != !strings.Contains(strings.ReplaceAll(c.want, "Slowest request took too", "FAIL"), "FAIL") {
+		if ok := c.o.verdict(&out, 150); out.String() != c.want || ok != !strings.Contains(strings.ReplaceAll(c.want, "Slowest request took too", "FAIL"), "FAIL") {
 			t.Errorf("%v:\n%swant\n%s", ok, out.String(), c.want)
 		}
 	}

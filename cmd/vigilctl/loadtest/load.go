@@ -21,14 +21,14 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// workload is a load of check perf and check datascale. Sizes and numbers are etcdctl's, so that results compare.
+// workload is a load of check perf or check datascale. Sizes and numbers are those of etcdctl, for comparable results.
 type workload struct {
-	// rate is the writes a second, for duration; 0 means keys writes as fast as they go.
+	// rate is the number of writes per second, for duration; 0 means keys writes as fast as possible.
 	rate     int
 	duration time.Duration
 	keys     int
 	clients  int
-	// keyBytes is the length of keys behind the prefix.
+	// keyBytes is the length of keys after the prefix.
 	keyBytes, valueBytes int
 }
 
@@ -54,10 +54,10 @@ type loadFlags struct {
 	compact, defrag bool
 }
 
-func (f *loadFlags) flags(c *cobra.Command, prefix string) {
+func (f *loadFlags) addFlags(c *cobra.Command, prefix string) {
 	flags := c.Flags()
-	flags.StringVar(&f.load, "load", "s", "how much: s(mall), m(edium), l(arge) or xl(arge)")
-	flags.StringVar(&f.prefix, "prefix", prefix, "what the keys begin with; there must be none yet")
+	flags.StringVar(&f.load, "load", "s", "the size of the load: s(mall), m(edium), l(arge) or xl(arge)")
+	flags.StringVar(&f.prefix, "prefix", prefix, "the prefix of the keys that are written; no key may have it yet")
 	flags.BoolVar(&f.compact, "auto-compact", false, "compact the store afterwards")
 	flags.BoolVar(&f.defrag, "auto-defrag", false, "defragment the members of --endpoints afterwards")
 	command.CompleteFlag(c, "load", []string{"s", "m", "l", "xl"})
@@ -82,11 +82,11 @@ type loader struct {
 	env  *cli.Env
 	f    loadFlags
 	work workload
-	// clients have a connection each.
+	// clients has a connection for each client of the load.
 	clients []*client.Client
 }
 
-// newLoader connects the clients of a load, and makes sure that there is nothing that cleaning up would delete.
+// newLoader connects the clients of a load. It returns an error if there are keys that clean would delete.
 func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*loader, error) {
 	l := &loader{env: env, f: f, work: work}
 	for range work.clients {
@@ -112,21 +112,21 @@ func newLoader(ctx context.Context, env *cli.Env, f loadFlags, work workload) (*
 
 func (l *loader) close() {
 	for _, c := range l.clients {
-		_ = c.Close() // nothing is to be done about it
+		_ = c.Close()
 	}
 }
 
-// outcome is what a load has come to.
+// outcome is the result of a load.
 type outcome struct {
 	took     time.Duration
-	writes   []time.Duration // of those that succeeded
+	writes   []time.Duration // of the writes that succeeded
 	failures map[string]int
 }
 
-// rate returns the writes a second.
+// rate returns the writes per second.
 func (o *outcome) rate() float64 { return float64(len(o.writes)) / max(o.took.Seconds(), 1e-9) }
 
-// slowest and deviation return the longest time of a write, and the standard deviation, in seconds.
+// slowest returns the longest time of a write, in seconds.
 func (o *outcome) slowest() float64 {
 	if len(o.writes) == 0 {
 		return 0
@@ -134,6 +134,7 @@ func (o *outcome) slowest() float64 {
 	return slices.Max(o.writes).Seconds()
 }
 
+// deviation returns the standard deviation of the times of writes, in seconds.
 func (o *outcome) deviation() float64 {
 	if len(o.writes) == 0 {
 		return 0
@@ -149,7 +150,7 @@ func (o *outcome) deviation() float64 {
 	return math.Sqrt(squares / float64(len(o.writes)))
 }
 
-// run writes the load. progress is told of each write.
+// run writes the load and calls progress after each write.
 func (l *loader) run(ctx context.Context, progress func()) *outcome {
 	o := &outcome{failures: map[string]int{}}
 	due := make(chan struct{}, l.work.clients)
@@ -167,7 +168,7 @@ func (l *loader) run(ctx context.Context, progress func()) *outcome {
 			for range due {
 				binary.PutVarint(key, rand.Int64())
 				sent := time.Now()
-				// Writes that are under way when the time is over are waited for.
+				// A write in progress at the end of the load completes.
 				_, err := c.Put(context.WithoutCancel(ctx), l.f.prefix+string(key), value)
 				took := time.Since(sent)
 				mu.Lock()
@@ -186,10 +187,10 @@ func (l *loader) run(ctx context.Context, progress func()) *outcome {
 	return o
 }
 
-// burst is how much of what was missed may be caught up at once.
+// burst is how much time a delayed load may catch up at once.
 const burst = 10 * time.Millisecond
 
-// pace says when a write is due.
+// pace sends to due whenever a write is due.
 func (l *loader) pace(ctx context.Context, began time.Time, due chan<- struct{}) {
 	next := began
 	for n := 0; l.work.rate > 0 || n < l.work.keys; n++ {
@@ -215,14 +216,14 @@ func (l *loader) pace(ctx context.Context, began time.Time, due chan<- struct{})
 	}
 }
 
-// cleanTime bounds each step of cleaning up.
-const cleanTime = 30 * time.Second
+// cleanTimeout limits each step of cleaning up.
+const cleanTimeout = 30 * time.Second
 
 // clean deletes the keys, compacts and defragments, also after an interrupt.
 func (l *loader) clean(ctx context.Context, out io.Writer) error {
 	ctx = context.WithoutCancel(ctx)
 	step := func(run func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, cleanTime)
+		ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 		defer cancel()
 		return cli.CallError(run(ctx))
 	}
@@ -266,7 +267,7 @@ func (l *loader) clean(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// printFailures tells how many writes failed of what.
+// printFailures prints how many writes failed with each error.
 func (o *outcome) printFailures(out io.Writer) {
 	if len(o.failures) == 0 {
 		return

@@ -1,3 +1,4 @@
+// Package loadtest has the commands that write a load to a cluster: check perf and check datascale.
 package loadtest
 
 import (
@@ -15,20 +16,21 @@ import (
 	"vigil/cmd/vigilctl/progress"
 )
 
-const checkPerfHelp = `Write to the cluster for a minute, at the rate of a load, and tell whether it is fast enough: more than
-nine tenths of the rate, no write above half a second, a standard deviation of at most a tenth.
+const checkPerfHelp = `Write to the cluster for a minute, at the rate of a load, and print whether it is fast enough: more than
+90% of the rate, no write slower than 0.5 s, a standard deviation of at most 0.1 s.
 
   load    s     m      l      xl
   writes  150   1000   8000   15000 a second
   by      50    200    500    1000 clients
 
-The keys are deleted afterwards. Exit codes: 0 it passed, 1 it did not.`
+The keys are deleted afterwards. Exit codes: 0 passed, 1 failed.`
 
+// Perf returns the command check perf.
 func Perf(env *cli.Env) *cobra.Command {
 	var f loadFlags
 	c := &cobra.Command{
 		Use:     "perf [options]",
-		Short:   "Tell whether the cluster is fast enough for a load",
+		Short:   "Test whether the cluster is fast enough for a load",
 		Long:    checkPerfHelp,
 		Example: "  vigilctl check perf --load m --auto-compact",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -39,7 +41,7 @@ func Perf(env *cli.Env) *cobra.Command {
 			return checkPerf(c.Context(), env, f, work)
 		},
 	}
-	f.flags(c, "/etcdctl-check-perf/")
+	f.addFlags(c, "/etcdctl-check-perf/")
 	return c
 }
 
@@ -59,7 +61,7 @@ func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) er
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if !o.passes(env.Stdout, work.rate) {
+	if !o.verdict(env.Stdout, work.rate) {
 		fmt.Fprintln(env.Stdout, "FAIL")
 		return exit.Silent(exit.Failure)
 	}
@@ -67,11 +69,11 @@ func checkPerf(ctx context.Context, env *cli.Env, f loadFlags, work workload) er
 	return nil
 }
 
-// passes tells how good a cluster was at a rate, and whether that is good enough.
-func (o *outcome) passes(out io.Writer, rate int) bool {
+// verdict prints the results of a load at a rate, and reports whether they are good enough.
+func (o *outcome) verdict(out io.Writer, rate int) bool {
 	o.printFailures(out)
 	ok := len(o.failures) == 0
-	verdict := func(good bool, pass, fail string, value any) {
+	judge := func(good bool, pass, fail string, value any) {
 		if text := pass; good {
 			fmt.Fprintf(out, "PASS: "+text+"\n", value)
 		} else {
@@ -79,25 +81,26 @@ func (o *outcome) passes(out io.Writer, rate int) bool {
 		}
 		ok = ok && good
 	}
-	verdict(o.rate()/float64(rate) > 0.9, "Throughput is %d writes/s", "FAIL: Throughput too low: %d writes/s", int(o.rate())+1)
-	verdict(o.slowest() <= 0.5, "Slowest request took %fs", "Slowest request took too long: %fs", o.slowest())
-	verdict(o.deviation() <= 0.1, "Stddev is %fs", "Stddev too high: %fs", o.deviation())
+	judge(o.rate()/float64(rate) > 0.9, "Throughput is %d writes/s", "FAIL: Throughput too low: %d writes/s", int(o.rate())+1)
+	judge(o.slowest() <= 0.5, "Slowest request took %fs", "Slowest request took too long: %fs", o.slowest())
+	judge(o.deviation() <= 0.1, "Stddev is %fs", "Stddev too high: %fs", o.deviation())
 	return ok
 }
 
-const checkScaleHelp = `Write keys of a load as fast as it goes, and tell how much more memory the member of the first of
---endpoints takes then.
+const checkScaleHelp = `Write the keys of a load as fast as possible, and print how much more memory the member at the first
+of --endpoints uses then.
 
   load  s       m        l          xl
   keys  10,000  100,000  1,000,000  3,000,000 of 1 KiB
 
 The keys are deleted afterwards. The member must serve /metrics to this machine.`
 
+// DataScale returns the command check datascale.
 func DataScale(env *cli.Env) *cobra.Command {
 	var f loadFlags
 	c := &cobra.Command{
 		Use:     "datascale [options]",
-		Short:   "Tell how much memory a load takes",
+		Short:   "Measure how much memory a load takes",
 		Long:    checkScaleHelp,
 		Example: "  vigilctl check datascale --load m --auto-compact --auto-defrag",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -108,7 +111,7 @@ func DataScale(env *cli.Env) *cobra.Command {
 			return checkScale(c.Context(), env, f, work)
 		},
 	}
-	f.flags(c, "/etcdctl-check-datascale/")
+	f.addFlags(c, "/etcdctl-check-datascale/")
 	return c
 }
 

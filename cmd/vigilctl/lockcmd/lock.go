@@ -1,0 +1,152 @@
+// Package lockcmd has the commands lock and elect.
+package lockcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client"
+	"vigil/client/concurrency"
+	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/show"
+)
+
+const lockHelp = `Acquire a lock, which one holder at a time has. Without a command, print the key of the lock and hold
+the lock until the program is interrupted. With a command, hold the lock while the command runs, and
+exit with its exit code. The command has ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment: the
+latter is higher for every later holder, and the protected resource should reject a lower one than it
+has seen. SIGTERM, SIGHUP and SIGINT are passed on to the command (SIGHUP not under nohup).
+
+A holder that fails to renew the lock for --ttl seconds loses it.`
+
+// Lock returns the command lock.
+func Lock(env *cli.Env) *cobra.Command {
+	var ttl int
+	c := &cobra.Command{
+		Use:     "lock <lockname> [exec-command arg1 arg2 ...]",
+		Short:   "Hold a lock, for instance while a command runs",
+		Long:    lockHelp,
+		Example: "  vigilctl lock backup\n  vigilctl lock backup --ttl 30 -- /usr/local/bin/backup --all",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return exit.Usage("lock takes a lock name argument and an optional command to execute")
+			}
+			return env.RunUntilInterrupted(c, func(s cli.Session) error { return hold(env, s, args[0], args[1:], time.Duration(ttl)*time.Second) })
+		},
+	}
+	c.Flags().IntVar(&ttl, "ttl", 10, "`SECONDS` without a renewal after which the lock is lost")
+	return c
+}
+
+// hold holds a lock while a command runs, or until the program is interrupted.
+func hold(env *cli.Env, s cli.Session, name string, command []string, ttl time.Duration) error {
+	se, err := concurrency.NewSession(s.Ctx, s.Client, ttl)
+	if err != nil {
+		return err
+	}
+	defer closeSession(se)
+	held, err := concurrency.NewMutex(se, name).Lock(s.Ctx)
+	if err != nil {
+		return err
+	}
+	if len(command) > 0 {
+		err = runLocked(s.Ctx, env, held, command)
+	} else if err = printKey(env, s, held.Key(), 0); err == nil {
+		err = await(s.Ctx, held, "session expired")
+	}
+	if lost := held.Unlock(context.Background()); err == nil {
+		err = lost
+	}
+	return err
+}
+
+// runLocked runs a command; the error has its exit code. It passes SIGTERM, SIGHUP and SIGINT on to the command: the
+// lock is held until the command ends.
+func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	// The last value of a variable counts: this lock's, not that of a lock around it.
+	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
+	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.Stderr
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, cli.Signals(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
+	defer signal.Stop(signals)
+	if ctx.Err() != nil {
+		return ctx.Err() // interrupted before the signals were sent to this function
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	for running := true; running; {
+		select {
+		case err = <-ended:
+			running = false
+		case s := <-signals:
+			// The terminal sends Ctrl-C to the whole foreground process group.
+			if s != os.Interrupt || !term.IsTerminal(int(os.Stdin.Fd())) {
+				_ = cmd.Process.Signal(s) // it may have ended
+			}
+		}
+	}
+	if lost := held.Err(); lost != nil {
+		fmt.Fprintf(env.Stderr, "warning: the lock was not held all the time that the command ran: %v\n", lost)
+	}
+	var status *exec.ExitError
+	if !errors.As(err, &status) {
+		return err
+	}
+	code := status.ExitCode()
+	if w, ok := status.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		code = 128 + int(w.Signal()) // like a shell
+	}
+	return exit.With(code, err)
+}
+
+// await waits for an interrupt, and returns an error if the lock or leadership is lost before.
+func await(ctx context.Context, held *concurrency.Held, lost string) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-held.Lost():
+		return fmt.Errorf("%s: %w", lost, held.Err())
+	}
+}
+
+// closeSession closes a session, also after an interrupt.
+func closeSession(se *concurrency.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = se.Close(ctx) // after an error the lease expires
+}
+
+// printKey prints a key at a revision, 0 for the current one.
+func printKey(env *cli.Env, s cli.Session, key string, rev int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Ctx), env.CommandTimeout)
+	defer cancel()
+	api := etcdserverpb.NewKVClient(s.Conn)
+	r, err := api.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), Revision: rev})
+	if rev > 0 && err != nil && cli.CallError(err).Error() == client.ErrCompacted.Error() {
+		r, err = api.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key)})
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(r.GetKvs()) == 0 && rev == 0:
+		return fmt.Errorf("%q was deleted by somebody else", key)
+	}
+	return env.Print(show.Range(r, false))
+}
