@@ -38,7 +38,7 @@ func (v *memberView) Alarms() []string {
 		if a.Type == kv.AlarmCorrupt && a.MemberID != self && a.MemberID != 0 {
 			continue
 		}
-		names = append(names, rpc.AlarmName(a.Type))
+		names = append(names, a.Type.String())
 	}
 	return names
 }

@@ -165,7 +165,7 @@ var table = map[string]rule{
 	"cmd/vigilctl/probe": {outside: []string{"github.com/prometheus/client_model", "github.com/prometheus/common"},
 		why: "it reads what members tell over HTTP; what follows from it is the business of the commands"},
 	"cmd/vigilctl/screen": {outside: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}, why: "it lays out text and knows nothing of members"},
-	"cmd/vigilctl/show":   {outside: []string{apiLib, pbLib, "github.com/olekukonko/tablewriter"}, why: "it prints messages of the API and makes no calls"},
+	"cmd/vigilctl/show":   {inside: []string{"client"}, outside: []string{apiLib, pbLib, "github.com/olekukonko/tablewriter"}, why: "it prints messages of the API and makes no calls"},
 }
 
 // testOnly is what test files may import on top of their package's row.

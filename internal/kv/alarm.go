@@ -1,6 +1,9 @@
 package kv
 
-import "cmp"
+import (
+	"cmp"
+	"strconv"
+)
 
 // AlarmType says what is wrong with a member. The numbers are those of the API, which also takes
 // numbers that it has no name for.
@@ -12,6 +15,19 @@ const (
 	AlarmNoSpace
 	AlarmCorrupt
 )
+
+// String returns the name that the API has for a type, or its number.
+func (t AlarmType) String() string {
+	switch t {
+	case AlarmNone:
+		return "NONE"
+	case AlarmNoSpace:
+		return "NOSPACE"
+	case AlarmCorrupt:
+		return "CORRUPT"
+	}
+	return strconv.Itoa(int(t))
+}
 
 // Alarm says that something is wrong with a member, which the whole cluster knows.
 type Alarm struct {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"vigil/internal/edge/rpc"
 	"vigil/internal/member/replica"
 	"vigil/internal/store/wal"
 )
@@ -134,7 +133,7 @@ func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.collect(ch)
 	for _, a := range c.replica.ActiveAlarms() {
-		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), rpc.AlarmName(a.Type))
+		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), a.Type.String())
 	}
 	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.Versions().Cluster.String())
 	ch <- latencyHistogram(walSync, s.WAL.Syncs)

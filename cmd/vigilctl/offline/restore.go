@@ -15,7 +15,6 @@ import (
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/progress"
 	"vigil/cmd/vigilctl/show"
-	"vigil/internal/kv"
 	"vigil/internal/offline/restore"
 	"vigil/internal/state/cluster"
 	"vigil/internal/vfs"
@@ -184,7 +183,7 @@ func advise(w io.Writer, o *restore.Options, r *restore.Result) {
 		fmt.Fprintf(w, "note: a crash has left %d bytes of an entry at the end of the raft log; the entry was not acknowledged\n", r.Torn)
 	}
 	for _, a := range r.Alarms {
-		fmt.Fprintf(w, "note: the alarm %s of member %x is not restored: it is about the old cluster. A member raises its own\n", alarmNames[a.Type], a.MemberID)
+		fmt.Fprintf(w, "note: the alarm %s of member %x is not restored: it is about the old cluster. A member raises its own\n", a.Type, a.MemberID)
 	}
 	if r.AuthEnabled {
 		fmt.Fprintln(w, "note: authentication is enabled, with the users and passwords of the backup")
@@ -197,5 +196,3 @@ In that case restore again with --bump-revision 1000000000 --mark-compacted.
 `, r.Revision)
 	}
 }
-
-var alarmNames = map[kv.AlarmType]string{kv.AlarmNoSpace: "NOSPACE", kv.AlarmCorrupt: "CORRUPT"}

@@ -1,9 +1,9 @@
 package show
 
 import (
-	"bytes"
-
 	"google.golang.org/protobuf/proto"
+
+	"vigil/client"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -104,7 +104,7 @@ func permitted(key, end []byte) string {
 		return string(key)
 	}
 	text := interval(key, end)
-	if len(key) > 0 && bytes.Equal(prefixEnd(key), end) {
+	if len(key) > 0 && client.PrefixEnd(string(key)) == string(end) {
 		text += " (prefix " + string(key) + ")"
 	}
 	return text
@@ -116,18 +116,6 @@ func interval(key, end []byte) string {
 		return "[" + string(key) + ", <open ended>"
 	}
 	return "[" + string(key) + ", " + string(end) + ")"
-}
-
-// prefixEnd returns the end of the range of all keys that begin with prefix.
-func prefixEnd(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 0xff {
-			end := bytes.Clone(prefix[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return []byte{0}
 }
 
 // Revoked is the answer of a permission's revocation.

@@ -43,6 +43,3 @@ func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (
 func alarmPB(a kv.Alarm) *etcdserverpb.AlarmMember {
 	return &etcdserverpb.AlarmMember{MemberID: a.MemberID, Alarm: etcdserverpb.AlarmType(a.Type)}
 }
-
-// AlarmName returns what the API calls an alarm.
-func AlarmName(t kv.AlarmType) string { return etcdserverpb.AlarmType(t).String() }

@@ -299,7 +299,7 @@ func (r *Replica) proposeAlarm(ctx context.Context, c *kv.AlarmChange, attrs ...
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
 	_, err := r.ChangeAlarm(ctx, *c)
-	attrs = append(attrs, slog.String("alarm", alarmName(c.Alarm.Type)))
+	attrs = append(attrs, slog.String("alarm", c.Alarm.Type.String()))
 	switch {
 	case err != nil:
 		r.cfg.Logger.Debug("alarm not changed yet", append(attrs, slog.Any("error", err))...)
@@ -314,13 +314,6 @@ func (r *Replica) proposeAlarm(ctx context.Context, c *kv.AlarmChange, attrs ...
 		r.cfg.Logger.Warn("raised an alarm", attrs...)
 	}
 	return err == nil
-}
-
-func alarmName(t kv.AlarmType) string {
-	if t == kv.AlarmNoSpace {
-		return "NOSPACE"
-	}
-	return "CORRUPT"
 }
 
 // noteDamage tells the guard about data that cannot be read.
