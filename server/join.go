@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"vigil/internal/member/calls"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
 	"vigil/internal/offline/datadir"
@@ -32,7 +33,7 @@ const (
 	closedRounds = 3
 	// freshTimeout bounds how long the member that is asked waits to know the newest.
 	freshTimeout = 1500 * time.Millisecond
-	// askNow is the payload of callMembers by a member of a new cluster, whose members may all be waiting for each
+	// askNow is the payload of calls.Membership by a member of a new cluster, whose members may all be waiting for each
 	// other.
 	askNow = 1
 	// maxMembers bounds the members that are taken from others. The ids that were removed have no other bound than the size
@@ -40,7 +41,7 @@ const (
 	maxMembers = 1 << 12
 )
 
-// describeCluster answers callMembers: version u8 = 1, the records of the membership as id u64, length
+// describeCluster answers calls.Membership: version u8 = 1, the records of the membership as id u64, length
 // u32 and value, little endian. The records hold removed ids too.
 func (m *Member) describeCluster(ctx context.Context, now bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
@@ -148,7 +149,7 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 			}
 			asked++
 			go func() {
-				a, err := client.Call(ctx, u, callMembers, payload)
+				a, err := client.Call(ctx, u, calls.Membership, payload)
 				if err != nil {
 					answers <- answer{err: err}
 					return

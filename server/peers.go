@@ -16,6 +16,7 @@ import (
 
 	"vigil/internal/edge/rpc"
 	"vigil/internal/kv"
+	"vigil/internal/member/calls"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
 	"vigil/internal/state/cluster"
@@ -109,34 +110,24 @@ func (m *Member) openTransport() error {
 	return nil
 }
 
-// The calls that members make. Those from peer.OpenCalls on are answered to anyone who reaches the
-// peer port.
-const (
-	// callPromote asks the leader to promote a learner: id u64, answered by a refusal.
-	callPromote = replica.CallSnapshotOffer + 1
-	// callMembers asks for the membership, see join.go. With a payload of askNow a member that has no leader answers
-	// what it knows.
-	callMembers = peer.OpenCalls
-)
-
 // peerCalls answers other members.
 type peerCalls struct{ m *Member }
 
 func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, payload []byte) ([]byte, error) {
 	switch kind {
-	case replica.CallSnapshotOffer:
+	case calls.SnapshotOffer:
 		return c.m.replica.OfferSnapshot(ctx, from.Member, payload)
-	case replica.CallLease:
-		return c.m.replica.AnswerLease(ctx, payload)
-	case replica.CallHash:
+	case calls.Lease:
+		return c.m.replica.Leases.ServeCall(ctx, payload)
+	case calls.Hashes:
 		return c.m.replica.AnswerHash(ctx, payload)
-	case callPromote:
+	case calls.Promote:
 		if len(payload) != 8 {
 			return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("promotion of an id of %d bytes", len(payload))}
 		}
 		_, err := c.m.replica.PromoteMember(ctx, le.Uint64(payload))
 		return encodeRefusal(err), nil
-	case callMembers:
+	case calls.Membership:
 		return c.m.describeCluster(ctx, len(payload) == 1 && payload[0] == askNow), nil
 	}
 	return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d", kind)}
@@ -188,7 +179,7 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 		}
 		if leader := m.replica.Status().Leader; leader != 0 {
 			var answer []byte
-			answer, err = m.transport.Call(ctx, leader, callPromote, le.AppendUint64(nil, id))
+			answer, err = m.transport.Call(ctx, leader, calls.Promote, le.AppendUint64(nil, id))
 			if err == nil {
 				err = decodeRefusal(answer)
 				if err == nil {

@@ -21,7 +21,7 @@ func (m *Member) openServices() error {
 		Snapshots:            view,
 		Alarms:               m.replica,
 		Versions:             m.replica,
-		Leases:               m.replica,
+		Leases:               m.replica.Leases,
 		Auth:                 m.replica,
 		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,
 		NewWatchStream:       m.newWatchStream,

@@ -4,19 +4,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/internal/member/replica"
+	"vigil/internal/member/replica/lessor"
 )
 
 // leaseCollector exports the counts of leases.
 type leaseCollector struct {
-	table[replica.LeaseStats]
+	table[lessor.Stats]
 	ttls *prometheus.Desc
 }
 
 func newLeaseCollector(r *replica.Replica) *leaseCollector {
-	type stats = replica.LeaseStats
+	type stats = lessor.Stats
 	return &leaseCollector{
 		ttls: newDesc("etcd_debugging_lease_ttl_total", "Times to live of the granted leases, in seconds."),
-		table: table[stats]{source: r.LeaseStats, readings: []reading[stats]{
+		table: table[stats]{source: r.Leases.Stats, readings: []reading[stats]{
 			counter("etcd_debugging_lease_granted_total", "Leases granted.", func(s stats) float64 { return float64(s.Granted) }),
 			counter("etcd_debugging_lease_revoked_total", "Leases revoked, including expired leases.", func(s stats) float64 { return float64(s.Revoked) }),
 			counter("etcd_debugging_lease_renewed_total", "Keep-alives granted by this member as the leader.", func(s stats) float64 { return float64(s.Renewed) }),

@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"vigil/internal/member/calls"
 )
 
 // answer serves the calls that come on a stream, or just one.
@@ -62,7 +64,7 @@ func (t *Transport) acceptable(r *request, from Caller) *Error {
 	switch {
 	case len(r.payload) > t.o.MaxCallBytes:
 		return refuse(CodeTooLarge, "call of %d bytes, the most is %d", len(r.payload), t.o.MaxCallBytes)
-	case from.Member == 0 && r.kind < OpenCalls:
+	case from.Member == 0 && r.kind < calls.FirstOpen:
 		return refuse(CodeUnknown, "calls of kind %d are for members of the cluster", r.kind)
 	}
 	return nil

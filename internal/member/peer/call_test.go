@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"vigil/internal/member/calls"
 )
 
 // echo answers with who called and what.
@@ -100,11 +102,11 @@ func TestCallsOfStrangers(t *testing.T) {
 	b.start(t)
 	ctx := t.Context()
 	c := Client{Version: "stranger"}
-	got, err := c.Call(ctx, b.url, OpenCalls, []byte("who"))
+	got, err := c.Call(ctx, b.url, calls.FirstOpen, []byte("who"))
 	if err != nil || string(got.Payload) != "0/128/who" || got.ClusterID != testCluster || got.MemberID != b.id || got.Version != "test-11" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := c.Call(ctx, b.url, OpenCalls-1, nil); !errors.Is(err, CodeUnknown) || !strings.Contains(err.Error(), "for members of the cluster") {
+	if _, err := c.Call(ctx, b.url, calls.FirstOpen-1, nil); !errors.Is(err, CodeUnknown) || !strings.Contains(err.Error(), "for members of the cluster") {
 		t.Error(err)
 	}
 	got, err = a.CallURL(ctx, b.url, 1, []byte("x"))
@@ -113,18 +115,18 @@ func TestCallsOfStrangers(t *testing.T) {
 	}
 	// An id alone makes no member.
 	c = Client{MemberID: 0x77}
-	if got, err = c.Call(ctx, b.url, OpenCalls, nil); err != nil || string(got.Payload) != "0/128/" {
+	if got, err = c.Call(ctx, b.url, calls.FirstOpen, nil); err != nil || string(got.Payload) != "0/128/" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c = Client{ClusterID: 0xc2}
-	if _, err = c.Call(ctx, b.url, OpenCalls, nil); !errors.Is(err, CodeCluster) {
+	if _, err = c.Call(ctx, b.url, calls.FirstOpen, nil); !errors.Is(err, CodeCluster) {
 		t.Error(err)
 	}
-	if _, err = c.Call(ctx, "http://127.0.0.1:1", OpenCalls, nil); err == nil {
+	if _, err = c.Call(ctx, "http://127.0.0.1:1", calls.FirstOpen, nil); err == nil {
 		t.Error("nobody answered")
 	}
 	b.SetMembers(2, nil, []uint64{a.id})
-	if _, err := a.CallURL(ctx, b.url, OpenCalls, nil); !errors.Is(err, CodeRemoved) {
+	if _, err := a.CallURL(ctx, b.url, calls.FirstOpen, nil); !errors.Is(err, CodeRemoved) {
 		t.Error(err)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/member/calls"
 )
 
 // authority issues certificates.
@@ -80,7 +82,7 @@ func TestMutualTLS(t *testing.T) {
 	up(t, b, a)
 	a.send(app(a.id, b.id, 1, 1<<20), msg(raftpb.MsgHeartbeat, a.id, b.id, 2))
 	until(t, "both arrived", func() bool { return len(b.sink.all()) == 2 })
-	got, err := (&Client{TLS: func() *tls.Config { return conf }}).Call(t.Context(), b.url, OpenCalls, nil)
+	got, err := (&Client{TLS: func() *tls.Config { return conf }}).Call(t.Context(), b.url, calls.FirstOpen, nil)
 	if !errors.Is(err, CodeUnsupported) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -170,7 +172,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	b.hangUp(t, a.id)
 	until(t, "connected anew", func() bool { s := a.about(b.id); return s.Connects > before && !s.Connected.IsZero() })
 	c := Client{TLS: func() *tls.Config { return old.config("member") }}
-	if _, err := c.Call(context.Background(), b.url, OpenCalls, nil); err == nil || errors.Is(err, CodeUnsupported) {
+	if _, err := c.Call(context.Background(), b.url, calls.FirstOpen, nil); err == nil || errors.Is(err, CodeUnsupported) {
 		t.Errorf("the old authority is still trusted: %v", err)
 	}
 }

@@ -43,9 +43,6 @@ type CallServer interface {
 	ServeCall(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error)
 }
 
-// OpenCalls is the lowest kind of call that those who are no members may make.
-const OpenCalls = 0x80
-
 // BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all that
 // was sent has arrived and its checksum is right, and an error if that does not come to pass. A nil
 // result before io.EOF was seen fails the transfer; an error is told to the sender. ctx ends when the

@@ -342,6 +342,14 @@ type Status struct {
 	LeaderChanges uint64
 }
 
+// LeadTerm returns the term in which this member leads, 0 if it does not lead.
+func (n *Node) LeadTerm() uint64 {
+	if st := n.Status(); st.Lead == n.cfg.ID {
+		return st.Term
+	}
+	return 0
+}
+
 // LateHeartbeats returns how often this member, leading, sent heartbeats too far apart.
 func (n *Node) LateHeartbeats() uint64 { return n.late.Load() }
 

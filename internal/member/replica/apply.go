@@ -261,7 +261,7 @@ func (a *applier) commitBatch() error {
 	if v := a.machine.Versions(); v != r.Versions() {
 		r.storeVersions(v)
 	}
-	a.followLeases()
+	r.lessor.Follow(a.machine.Leases(), a.at.Term)
 	for _, t := range a.tokens {
 		r.auth.tokens.Add(t.Token, t.Seen)
 	}
@@ -323,7 +323,7 @@ func (a *applier) expire(before time.Time) {
 			continue
 		}
 		a.r.queue.failed.Add(uint64(len(g.waiters)))
-		g.resolve(a.r.timeout(g.begun))
+		g.resolve(a.r.TimeoutCause(g.begun))
 		// Their waiters serve other requests from now on.
 		clear(g.waiters)
 		clear(g.results)

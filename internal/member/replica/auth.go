@@ -299,7 +299,7 @@ func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			}
 			return &kv.AuthResult{Revision: r.Header().Revision, Token: t}, nil
 		}
-		res, err := r.do(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, Token: token.NewPrefix(), Revision: state.Revision()}})
+		res, err := r.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, Token: token.NewPrefix(), Revision: state.Revision()}})
 		if err == nil || !errors.Is(err, kv.ErrAuthOldRevision) {
 			return res.Auth, err
 		}
@@ -322,7 +322,7 @@ func (r *Replica) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.Auth
 	if r.members.Load().Level() < fsm.LevelAuth {
 		return nil, kv.ErrNotCapable
 	}
-	res, err := r.do(ctx, &fsm.Request{Auth: req})
+	res, err := r.Propose(ctx, &fsm.Request{Auth: req})
 	return res.Auth, err
 }
 

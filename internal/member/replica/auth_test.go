@@ -69,14 +69,14 @@ func secured(t testing.TB) *Replica {
 func TestAuthNeedsAllMembers(t *testing.T) {
 	r := start(t, config(memfs.New()))
 	old := &cluster.Member{ID: r.memberID, Name: "default", ClientURLs: r.cfg.ClientURLs, Level: fsm.LevelAuth - 1}
-	if _, err := r.do(t.Context(), &fsm.Request{Attributes: old}); err != nil {
+	if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: old}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.ChangeAuth(t.Context(), &kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}); !errors.Is(err, kv.ErrNotCapable) {
 		t.Errorf("with a member that does not know users: %v", err)
 	}
 	old.Level = fsm.LevelAuth
-	if _, err := r.do(t.Context(), &fsm.Request{Attributes: old}); err != nil {
+	if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: old}); err != nil {
 		t.Fatal(err)
 	}
 	changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.RoleAdd, Role: "r"})

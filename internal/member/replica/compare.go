@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/calls"
 )
-
-// CallHash is the kind of the call that AnswerHash answers. 2 is taken, see package server.
-const CallHash uint8 = 3
 
 const (
 	// hashCallTimeout bounds how long one member may take to read its store.
@@ -142,7 +140,7 @@ func decodeCompactions(b []byte) ([]kv.HashResult, error) {
 	return list, nil
 }
 
-// AnswerHash answers a member that compares (CallHash). It may read the whole store, beside everything
+// AnswerHash answers a member that compares (calls.Hashes). It may read the whole store, beside everything
 // else. Errors: kv.ErrStopped, those of ctx, and of the disk.
 func (r *Replica) AnswerHash(ctx context.Context, payload []byte) ([]byte, error) {
 	switch {
@@ -290,7 +288,7 @@ func (r *Replica) askHashesAt(ctx context.Context, q hashQuestion, enough func([
 				if a, err = r.hashAt(ctx, q); err != nil {
 					failed <- err
 				}
-			} else if b, e := r.cfg.SnapshotTransport.Call(ctx, m.ID, CallHash, question); e == nil {
+			} else if b, e := r.cfg.SnapshotTransport.Call(ctx, m.ID, calls.Hashes, question); e == nil {
 				a, at, err = decodeHashAnswer(b)
 			} else {
 				err = e

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/calls"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -133,7 +134,7 @@ type Config struct {
 	SnapshotOfferTimeout time.Duration
 
 	// Calls carries what is asked of the leader about leases; nil while there is one member.
-	Calls Caller
+	Calls calls.Caller
 	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
 	// 5 minutes.
 	LeaseCheckpointInterval time.Duration

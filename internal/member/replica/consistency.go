@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/calls"
 )
 
 const (
@@ -253,7 +254,7 @@ func (r *Replica) compactionsDiffer(ctx context.Context) bool {
 			continue
 		}
 		n++
-		b, err := r.cfg.SnapshotTransport.Call(ctx, id, CallHash, []byte{askCompactions})
+		b, err := r.cfg.SnapshotTransport.Call(ctx, id, calls.Hashes, []byte{askCompactions})
 		if err != nil {
 			continue
 		}

@@ -35,6 +35,9 @@ func (h *home) isRetired() bool {
 	}
 }
 
+// LeaseState returns the leases as of the applied position.
+func (r *Replica) LeaseState() *lease.State { return r.now().leases }
+
 // now returns the present home, nil before there is one.
 func (r *Replica) now() *home { return r.home.Load() }
 

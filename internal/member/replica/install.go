@@ -208,7 +208,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	r.applied.Store(at.Index)
 	r.readers.advance(at.Index)
 	for _, g := range r.queue.overtaken() {
-		g.resolve(r.timeout(g.begun))
+		g.resolve(r.TimeoutCause(g.begun))
 	}
 	r.receiving.done(at)
 	r.cfg.Logger.Info("installed a snapshot", slog.Uint64("index", at.Index), slog.Int64("revision", h.store.Revision()),

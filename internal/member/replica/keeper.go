@@ -46,7 +46,7 @@ func (r *Replica) expired(g *group) error {
 	if g.term == 0 && r.node.Status().Lead == 0 {
 		return context.DeadlineExceeded
 	}
-	return r.timeout(g.begun)
+	return r.TimeoutCause(g.begun)
 }
 
 // publish waits until the member can serve, makes its name and client URLs known if the cluster has

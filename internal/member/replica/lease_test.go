@@ -12,13 +12,12 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
-	"vigil/internal/state/lease"
 	"vigil/internal/vfs/memfs"
 )
 
 func mustGrant(t testing.TB, r *Replica, id, ttl int64) {
 	t.Helper()
-	if res, err := r.GrantLease(t.Context(), kv.LeaseGrantRequest{ID: id, TTL: ttl}); err != nil || res.ID != id || res.TTL != max(ttl, r.minLeaseTTL()) {
+	if res, err := r.Leases.GrantLease(t.Context(), kv.LeaseGrantRequest{ID: id, TTL: ttl}); err != nil || res.ID != id || res.TTL != max(ttl, r.lessor.MinTTL()) {
 		t.Fatalf("grant of %d: %+v, %v", id, res, err)
 	}
 }
@@ -32,7 +31,7 @@ func mustAttach(t testing.TB, r *Replica, key string, id int64) {
 
 // has says whether a member has a lease, by what it has applied.
 func has(r *Replica, id int64) bool {
-	_, ok := r.now().leases.Lookup(id)
+	_, ok := r.LeaseState().Lookup(id)
 	return ok
 }
 
@@ -53,148 +52,35 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 		mustAttach(t, r, fmt.Sprintf("a%d", i), 1)
 		mustAttach(t, r, fmt.Sprintf("b%d", i), 2)
 	}
-	if got, _ := r.LeaseIDs(t.Context()); !slices.Equal(got, []int64{1, 2}) {
+	if got, _ := r.Leases.LeaseIDs(t.Context()); !slices.Equal(got, []int64{1, 2}) {
 		t.Errorf("leases %d", got)
 	}
 	await(t, "end of a lease", func() bool { return count(t, r) == 5 })
 	if took := time.Since(began); took < 990*time.Millisecond {
 		t.Errorf("a lease of a second ended after %v", took)
 	}
-	if _, err := r.KeepAlive(t.Context(), 1); !errors.Is(err, kv.ErrLeaseNotFound) {
+	if _, err := r.Leases.KeepAlive(t.Context(), 1); !errors.Is(err, kv.ErrLeaseNotFound) {
 		t.Errorf("keep-alive: %v", err)
 	}
-	await(t, "checkpoint", func() bool { l, _ := r.now().leases.Lookup(2); return l.Remaining > 0 && l.Remaining < 100 })
+	await(t, "checkpoint", func() bool { l, _ := r.LeaseState().Lookup(2); return l.Remaining > 0 && l.Remaining < 100 })
 
 	crashed := fs.Crash(rand.New(rand.NewPCG(1, 2)))
 	r.Stop(t.Context())
 	c.FS = crashed
 	r = start(t, c)
-	s, err := r.TimeToLive(t.Context(), 2, true)
+	s, err := r.Leases.TimeToLive(t.Context(), 2, true)
 	if err != nil || s.Granted != 100 || s.TTL > 99 || s.TTL < 90 || len(s.Keys) != 5 {
 		t.Errorf("after a crash: %+v, %v", s, err)
 	}
-	if got, _ := r.LeaseIDs(t.Context()); !slices.Equal(got, []int64{2}) {
+	if got, _ := r.Leases.LeaseIDs(t.Context()); !slices.Equal(got, []int64{2}) {
 		t.Errorf("leases %d", got)
 	}
 	// What was said to be left is taken back by the keep-alive before its answer.
-	if ttl, err := r.KeepAlive(t.Context(), 2); err != nil || ttl != 100 {
+	if ttl, err := r.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 100 {
 		t.Errorf("keep-alive: %d, %v", ttl, err)
 	}
-	if l, _ := r.now().leases.Lookup(2); l.Remaining != 0 {
+	if l, _ := r.LeaseState().Lookup(2); l.Remaining != 0 {
 		t.Errorf("after a keep-alive: %+v", l)
-	}
-}
-
-// A checkpoint that was measured before a keep-alive and arrives after it does not take back what the keep-alive
-// has promised.
-func TestCheckpointBehindKeepAlive(t *testing.T) {
-	const ttl = 1_000_000
-	fs := memfs.New()
-	c := config(fs)
-	c.LeaseCheckpointInterval = time.Hour
-	r := start(t, c)
-	mustGrant(t, r, 1, ttl)
-	var term uint64
-	var late []kv.LeaseCheckpoint
-	await(t, "a checkpoint that the lessor does not propose itself", func() bool {
-		r.lessor.mu.Lock()
-		r.lessor.mu.clock += time.Hour + time.Second
-		r.lessor.mu.Unlock()
-		term, _, late, _ = r.dueLeases(true)
-		return len(late) > 0
-	})
-	if got, err := r.KeepAlive(t.Context(), 1); err != nil || got != ttl {
-		t.Fatalf("keep-alive: %d, %v", got, err)
-	}
-	r.proposeDue(t.Context(), term, nil, late)
-	if l, _ := r.now().leases.Lookup(1); l.Left() != ttl {
-		t.Errorf("%d s were promised and are stored as %+v", ttl, l)
-	}
-	// One that was measured after the keep-alive counts, also after a restart in between.
-	r.Stop(t.Context())
-	r = start(t, c)
-	l, _ := r.now().leases.Lookup(1)
-	r.proposeDue(t.Context(), r.leads(), nil, late)
-	if got, _ := r.now().leases.Lookup(1); got.Left() != ttl {
-		t.Errorf("after a restart %+v is stored", got)
-	}
-	await(t, "a checkpoint", func() bool {
-		r.proposeDue(t.Context(), r.leads(), nil, []kv.LeaseCheckpoint{{LeaseRef: l.LeaseRef, Remaining: 600, Since: l.Since}})
-		got, _ := r.now().leases.Lookup(1)
-		return got.Remaining == 600
-	})
-}
-
-// A process that was stopped does not count that time: nobody could keep a lease alive meanwhile.
-func TestPauseDoesNotCount(t *testing.T) {
-	r := start(t, config(memfs.New()))
-	mustGrant(t, r, 1, 50)
-	mustAttach(t, r, "k", 1)
-	r.lessor.mu.Lock()
-	r.lessor.mu.last = r.lessor.mu.last.Add(-time.Hour)
-	r.lessor.mu.Unlock()
-	looked := r.lessorTicks(t, 3)
-	if s, err := r.TimeToLive(t.Context(), 1, false); err != nil || s.TTL < 45 {
-		t.Errorf("after a pause and %d looks at the clock: %+v, %v", looked, s, err)
-	}
-}
-
-// lessorTicks waits until the lessor has looked at its clock some times.
-func (r *Replica) lessorTicks(t *testing.T, n int) int {
-	var last time.Time
-	seen := 0
-	await(t, "looks at the clock", func() bool {
-		r.lessor.mu.Lock()
-		defer r.lessor.mu.Unlock()
-		if r.lessor.mu.last != last {
-			last = r.lessor.mu.last
-			seen++
-		}
-		return seen > n
-	})
-	return seen
-}
-
-// A keep-alive of a lease whose expiry is proposed waits for what becomes of it.
-func TestKeepAliveWaitsForExpiry(t *testing.T) {
-	r := start(t, config(memfs.New()))
-	for id, survives := range map[int64]bool{1: false, 2: true} {
-		mustGrant(t, r, id, 50)
-		l := &r.lessor
-		l.mu.Lock()
-		term := l.mu.term
-		ended, _, _ := l.mu.timers.Due(l.now()+51*time.Second, func(kv.LeaseRef) bool { return false })
-		l.mu.Unlock()
-		if len(ended) != 1 || ended[0].ID != id {
-			t.Fatalf("due: %+v", ended)
-		}
-		type answer struct {
-			ttl int64
-			err error
-		}
-		got := make(chan answer, 1)
-		go func() {
-			ttl, err := r.KeepAlive(t.Context(), id)
-			got <- answer{ttl, err}
-		}()
-		r.lessorTicks(t, 5)
-		select {
-		case a := <-got:
-			t.Fatalf("an answer before the outcome: %+v", a)
-		default:
-		}
-		if survives {
-			l.mu.Lock()
-			l.mu.timers.Retry(ended[0], l.now()+time.Hour, true)
-			l.settle()
-			l.mu.Unlock()
-		} else {
-			r.proposeDue(t.Context(), term, ended, nil)
-		}
-		if a := <-got; survives && (a.err != nil || a.ttl != 50) || !survives && !errors.Is(a.err, kv.ErrLeaseNotFound) {
-			t.Errorf("lease %d: %+v", id, a)
-		}
-		r.RevokeLease(t.Context(), id)
 	}
 }
 
@@ -212,29 +98,29 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	mustAttach(t, others[0], "a", 1)
 	mustAttach(t, others[0], "b", 2)
 	for _, r := range g.list {
-		if ttl, err := r.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
+		if ttl, err := r.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
 			t.Errorf("keep-alive: %d, %v", ttl, err)
 		}
-		if s, err := r.TimeToLive(t.Context(), 2, true); err != nil || s.Granted != 1000 || s.TTL < 990 || !slices.Equal(s.Keys, []string{"b"}) {
+		if s, err := r.Leases.TimeToLive(t.Context(), 2, true); err != nil || s.Granted != 1000 || s.TTL < 990 || !slices.Equal(s.Keys, []string{"b"}) {
 			t.Errorf("time to live: %+v, %v", s, err)
 		}
-		if _, err := r.KeepAlive(t.Context(), 77); !errors.Is(err, kv.ErrLeaseNotFound) {
+		if _, err := r.Leases.KeepAlive(t.Context(), 77); !errors.Is(err, kv.ErrLeaseNotFound) {
 			t.Errorf("keep-alive of a stranger: %v", err)
 		}
-		if got, _ := r.LeaseIDs(t.Context()); r == lead && !slices.Equal(got, []int64{1, 2}) {
+		if got, _ := r.Leases.LeaseIDs(t.Context()); r == lead && !slices.Equal(got, []int64{1, 2}) {
 			t.Errorf("leases %d", got)
 		}
 	}
 
 	// The leader is cut off. What it has promised last holds under the next one, and the old one ends
 	// nothing.
-	l, _ := lead.now().leases.Lookup(2)
+	l, _ := lead.LeaseState().Lookup(2)
 	left := kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 500, Since: l.Since}
-	if _, err := lead.do(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: lead.leads(), Checkpoints: []kv.LeaseCheckpoint{left}}}); err != nil {
+	if _, err := lead.Propose(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: lead.node.LeadTerm(), Checkpoints: []kv.LeaseCheckpoint{left}}}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := others[0].KeepAlive(t.Context(), 1); err != nil {
+	if _, err := others[0].Leases.KeepAlive(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	g.net.setCut(lead.memberID, true)
@@ -243,7 +129,7 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		t.Fatal("the same leader")
 	}
 	// It counts on from what was replicated, until the lease is kept alive.
-	if s, err := others[0].TimeToLive(t.Context(), 2, false); err != nil || s.TTL > 501 || s.TTL < 490 {
+	if s, err := others[0].Leases.TimeToLive(t.Context(), 2, false); err != nil || s.TTL > 501 || s.TTL < 490 {
 		t.Errorf("time to live of 500 s under the next leader: %+v, %v", s, err)
 	}
 	await(t, "end of a lease under the next leader", func() bool { return !has(next, 1) })
@@ -255,25 +141,25 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if ttl, err := lead.KeepAlive(short, 2); err == nil {
+	if ttl, err := lead.Leases.KeepAlive(short, 2); err == nil {
 		t.Errorf("a leader that is cut off has promised %d s", ttl)
 	}
 	for _, r := range others {
-		if ttl, err := r.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
+		if ttl, err := r.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
 			t.Errorf("keep-alive under the next leader: %d, %v", ttl, err)
 		}
 	}
 	for _, r := range others {
-		await(t, "what is left to be taken back", func() bool { l, _ := r.now().leases.Lookup(2); return l.Remaining == 0 })
+		await(t, "what is left to be taken back", func() bool { l, _ := r.LeaseState().Lookup(2); return l.Remaining == 0 })
 	}
 	// It comes back by a snapshot, with the leases and what is attached to them.
 	g.lag(lead, 2000)
 	g.net.setCut(lead.memberID, false)
 	await(t, "the old leader to know", func() bool { return !has(lead, 1) })
-	if ttl, err := lead.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
+	if ttl, err := lead.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
 		t.Errorf("keep-alive on the old leader: %d, %v", ttl, err)
 	}
-	if got := lead.now().leases.Keys(2); !slices.Equal(got, []string{"b"}) || lead.receiving.installed.Load() == 0 {
+	if got := lead.LeaseState().Keys(2); !slices.Equal(got, []string{"b"}) || lead.receiving.installed.Load() == 0 {
 		t.Errorf("after %d snapshots the keys are %q", lead.receiving.installed.Load(), got)
 	}
 }
@@ -282,16 +168,17 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 func TestExpiryOfAnotherTerm(t *testing.T) {
 	r := start(t, config(memfs.New()))
 	mustGrant(t, r, 1, 50)
-	l, _ := r.now().leases.Lookup(1)
-	term := r.leads()
+	l, _ := r.LeaseState().Lookup(1)
+	term := r.node.LeadTerm()
 	for _, other := range []uint64{term - 1, term + 1} {
-		_, err := r.do(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: other, Leases: []kv.LeaseRef{l.LeaseRef}}})
+		_, err := r.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: other, Leases: []kv.LeaseRef{l.LeaseRef}}})
 		if !errors.Is(err, kv.ErrLeaderChanged) || !has(r, 1) {
 			t.Errorf("expiry of term %d in term %d: %v", other, term, err)
 		}
 	}
-	if r.proposeDue(t.Context(), term, []kv.LeaseRef{l.LeaseRef}, nil); has(r, 1) {
-		t.Error("not ended")
+	_, err := r.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term, Leases: []kv.LeaseRef{l.LeaseRef}}})
+	if err != nil || has(r, 1) {
+		t.Errorf("expiry of term %d: %v", term, err)
 	}
 }
 
@@ -315,23 +202,32 @@ func TestStorm(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Their time is over.
-	l := &r.lessor
-	l.mu.Lock()
-	leases := r.now().leases.All()
-	for i := range leases {
-		leases[i].Remaining = 1
+	if s := r.Leases.Stats(); s.Granted != uint64(n) {
+		t.Errorf("after the grants: %+v", s)
 	}
-	l.mu.timers = lease.Fill(l.interval, leases, l.now()-time.Second, 0)
-	l.mu.Unlock()
+	// They have a second left under the next leader.
+	for leases := range slices.Chunk(r.LeaseState().All(), 1000) {
+		var left []kv.LeaseCheckpoint
+		for _, l := range leases {
+			left = append(left, kv.LeaseCheckpoint{LeaseRef: l.LeaseRef, Remaining: 1, Since: l.Since})
+		}
+		if _, err := r.Propose(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: r.node.LeadTerm(), Checkpoints: left}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, c)
+	await(t, "the first lease to expire", func() bool { return r.LeaseState().Len() < n })
 	began := time.Now()
 	var took []time.Duration
-	for r.now().leases.Len() > 0 {
+	for r.LeaseState().Len() > 0 {
 		at := time.Now()
 		mustPut(t, r, "live", "x")
 		took = append(took, time.Since(at))
 		if time.Since(began) > 2*time.Minute {
-			t.Fatalf("%d leases left", r.now().leases.Len())
+			t.Fatalf("%d leases left", r.LeaseState().Len())
 		}
 	}
 	slices.Sort(took)
@@ -340,42 +236,9 @@ func TestStorm(t *testing.T) {
 	if len(took) < 100 {
 		t.Errorf("only %d puts meanwhile", len(took))
 	}
-	await(t, "count of the leases that ended", func() bool { return r.LeaseStats().Expired == uint64(n) })
-	if s := r.LeaseStats(); count(t, r) != 1 || s.Granted != uint64(n) || s.Revoked != uint64(n) {
+	await(t, "count of the leases that ended", func() bool { return r.Leases.Stats().Expired == uint64(n) })
+	if s := r.Leases.Stats(); count(t, r) != 1 || s.Revoked != uint64(n) {
 		t.Errorf("%d keys, %+v", count(t, r), s)
-	}
-}
-
-func FuzzLeaseAnswer(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(make([]byte, leaseAnswerSize))
-	f.Add(append([]byte{leaseNotLeader}, make([]byte, leaseAnswerSize-1)...))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := decodeLeaseAnswer(b); err == nil && (len(b) != leaseAnswerSize || b[0] != leaseOK) || err != nil && a != (leaseAnswer{}) {
-			t.Errorf("%x is %+v, %v", b, a, err)
-		}
-	})
-}
-
-func TestLeaseCallsAreChecked(t *testing.T) {
-	r := start(t, config(memfs.New()))
-	mustGrant(t, r, 1, 50)
-	good := encodeLeaseCall(leaseRenew, 1)
-	for name, b := range map[string][]byte{"empty": nil, "short": good[:8], "long": append(slices.Clone(good), 0), "unknown": encodeLeaseCall(9, 1)} {
-		if answer, err := r.AnswerLease(t.Context(), b); err == nil {
-			t.Errorf("%s: %x", name, answer)
-		}
-	}
-	for _, op := range []leaseOp{leaseRenew, leaseLeft} {
-		for id, want := range map[int64]error{1: nil, 2: kv.ErrLeaseNotFound} {
-			b, err := r.AnswerLease(t.Context(), encodeLeaseCall(op, id))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if a, err := decodeLeaseAnswer(b); err != want || want == nil && a.ttl < 49 {
-				t.Errorf("call %d about %d: %+v, %v", op, id, a, err)
-			}
-		}
 	}
 }
 
@@ -397,7 +260,7 @@ func TestKeepAliveWithoutALeader(t *testing.T) {
 			if r == lead {
 				time.Sleep(r.cfg.TickInterval) // as long as the word of a quorum may be good
 			}
-			if _, err := r.KeepAlive(t.Context(), 5); !errors.Is(err, kv.ErrNoLeader) {
+			if _, err := r.Leases.KeepAlive(t.Context(), 5); !errors.Is(err, kv.ErrNoLeader) {
 				t.Errorf("member %s: %v, want %v", r.cfg.Name, err, kv.ErrNoLeader)
 			}
 		})

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/calls"
 	"vigil/internal/offline/datadir"
 	"vigil/internal/state/cluster"
 	"vigil/internal/vfs"
@@ -92,7 +93,7 @@ func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) (
 	e.net.mu.Lock()
 	unheard := e.net.unheard == id
 	e.net.mu.Unlock()
-	if kind == CallHash && unheard {
+	if kind == calls.Hashes && unheard {
 		// As long as a caller may be kept waiting, in short.
 		select {
 		case <-time.After(time.Second):
@@ -100,13 +101,13 @@ func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) (
 		}
 		return nil, errCut
 	}
-	if to != nil && kind == CallHash {
+	if to != nil && kind == calls.Hashes {
 		return to.AnswerHash(ctx, payload)
 	}
-	if to != nil && kind == CallLease {
-		return to.AnswerLease(ctx, payload)
+	if to != nil && kind == calls.Lease {
+		return to.Leases.ServeCall(ctx, payload)
 	}
-	if to == nil || kind != CallSnapshotOffer {
+	if to == nil || kind != calls.SnapshotOffer {
 		return nil, errCut
 	}
 	e.net.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"vigil/internal/member/calls"
 	"vigil/internal/member/peer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/vfs/memfs"
@@ -16,7 +17,7 @@ import (
 type offers struct{ r *Replica }
 
 func (o offers) ServeCall(ctx context.Context, from peer.Caller, kind uint8, payload []byte) ([]byte, error) {
-	if kind != CallSnapshotOffer || from.Member == 0 {
+	if kind != calls.SnapshotOffer || from.Member == 0 {
 		return nil, fmt.Errorf("a call of kind %d", kind)
 	}
 	return o.r.OfferSnapshot(ctx, from.Member, payload)

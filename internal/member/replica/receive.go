@@ -114,7 +114,7 @@ func (c *receiving) hold(in *incoming) bool {
 	return true
 }
 
-// OfferSnapshot answers a member that is about to send a snapshot (CallSnapshotOffer) with what this one has:
+// OfferSnapshot answers a member that is about to send a snapshot (calls.SnapshotOffer) with what this one has:
 // its history up to a revision, a copy of which it puts aside, and the hash of it. It takes links and the
 // time to read all records, and delays nothing else. Whatever fails about that, the answer is that there is no such
 // copy, so that everything is sent: a member whose data are damaged is healed by that. Errors: kv.ErrStopped, those of

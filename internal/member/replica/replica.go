@@ -11,6 +11,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/lessor"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -44,8 +45,10 @@ type Replica struct {
 	// backups holds a token for each backup under way.
 	backups   chan struct{}
 	receiving receiving
-	// lessor counts the time of leases while this member leads.
-	lessor lessor
+	// lessor counts down the TTLs of leases while this member leads.
+	lessor *lessor.Lessor
+	// Leases serves clients that ask for leases.
+	Leases *Leases
 
 	// auth is who may do what, and the tokens of this member's clients.
 	auth authority
@@ -128,7 +131,6 @@ func (r *Replica) assemble(log *history.Log) error {
 	r.storeVersions(machine.Versions())
 	r.space.init()
 	r.timings.init()
-	r.lessor.init(c)
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
 	r.queue.room = func() error { return r.room(0) }
@@ -154,6 +156,19 @@ func (r *Replica) assemble(log *history.Log) error {
 		r.ticker.Stop()
 		return fmt.Errorf("replica: %w", err)
 	}
+	r.lessor = lessor.New(lessor.Options{
+		MemberID:           r.memberID,
+		Pipeline:           r,
+		Raft:               r.node,
+		Calls:              c.Calls,
+		Stopping:           r.stopping,
+		TickInterval:       c.TickInterval,
+		ElectionTimeout:    time.Duration(c.ElectionTicks) * c.TickInterval,
+		CheckpointInterval: c.LeaseCheckpointInterval,
+		RequestTimeout:     c.RequestTimeout,
+		Logger:             c.Logger,
+	})
+	r.Leases = &Leases{r}
 	r.hub = watch.New(source{r}, c.Watch)
 	r.applier.init(r, machine)
 	r.sending.init()
@@ -201,7 +216,7 @@ func (r *Replica) Start() {
 		r.background.Go(func() { r.advanceElection(ctx) })
 	}
 	r.background.Go(func() { r.guard(ctx) })
-	r.background.Go(func() { r.expireLeases(ctx) })
+	r.background.Go(func() { r.lessor.Run(ctx) })
 	r.background.Go(func() { r.followVersion(ctx) })
 	if r.cfg.SnapshotTransport != nil {
 		r.background.Go(func() { r.compare(ctx) })
@@ -288,13 +303,13 @@ func (r *Replica) shutDown(ctx context.Context) error {
 // ctxError says in our words why a wait ended.
 func (r *Replica) ctxError(err error, begun time.Time) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return r.timeout(begun)
+		return r.TimeoutCause(begun)
 	}
 	return err
 }
 
-// timeout says why a request that came at begun may have had no outcome.
-func (r *Replica) timeout(begun time.Time) error {
+// TimeoutCause returns the error of a request that began at a time and has had no result for too long.
+func (r *Replica) TimeoutCause(begun time.Time) error {
 	st := r.node.Status()
 	// The election before the present leader began about two election timeouts before it.
 	election := time.Duration(r.cfg.ElectionTicks) * r.cfg.TickInterval

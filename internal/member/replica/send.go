@@ -14,12 +14,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/calls"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/store/mvcc"
 )
-
-// CallSnapshotOffer is the kind of the call that OfferSnapshot answers.
-const CallSnapshotOffer uint8 = 1
 
 // SnapshotTransport reaches other members. Call asks one with a kind of call, and SendBulk sends it
 // metadata and all that r has; it returns nil after the member's ReceiveBulk has.
@@ -249,7 +247,7 @@ func (r *Replica) findBase(ctx context.Context, to uint64, store *mvcc.Store, h 
 }
 
 func (r *Replica) askOffer(ctx context.Context, to uint64, h *snapshotHeader) (answer, error) {
-	b, err := r.cfg.SnapshotTransport.Call(ctx, to, CallSnapshotOffer, offer{index: h.at.Index, compact: h.compact}.encode())
+	b, err := r.cfg.SnapshotTransport.Call(ctx, to, calls.SnapshotOffer, offer{index: h.at.Index, compact: h.compact}.encode())
 	if err != nil {
 		return answer{}, fmt.Errorf("replica: asking what it has: %w", err)
 	}

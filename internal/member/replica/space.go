@@ -460,6 +460,6 @@ func (r *Replica) ActiveAlarms() []kv.Alarm { return *r.alarms.Load() }
 // ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was
 // raised, or was active before it was cleared, and otherwise nil. Errors: as Put.
 func (r *Replica) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
-	res, err := r.do(ctx, &fsm.Request{Alarm: &c})
+	res, err := r.Propose(ctx, &fsm.Request{Alarm: &c})
 	return res.Alarm, err
 }

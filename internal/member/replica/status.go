@@ -50,6 +50,9 @@ func (r *Replica) Status() Status {
 	}
 }
 
+// Applied returns the position whose results can be read.
+func (r *Replica) Applied() uint64 { return r.applied.Load() }
+
 // Header says who answers now. It does not allocate.
 func (r *Replica) Header() kv.Header {
 	return kv.Header{

@@ -69,7 +69,7 @@ func (r *Replica) CancelDowngrade(ctx context.Context) error {
 }
 
 func (r *Replica) changeVersion(ctx context.Context, c kv.VersionChange) error {
-	_, err := r.do(ctx, &fsm.Request{Version: &c})
+	_, err := r.Propose(ctx, &fsm.Request{Version: &c})
 	return err
 }
 
@@ -85,7 +85,7 @@ func (r *Replica) followVersion(ctx context.Context) {
 		}
 		v := r.Versions()
 		next := v.Next(kv.APIVersion)
-		if next == v.Cluster || r.leads() == 0 || r.members.Load().Level() < fsm.LevelVersions {
+		if next == v.Cluster || r.node.LeadTerm() == 0 || r.members.Load().Level() < fsm.LevelVersions {
 			continue
 		}
 		if err := r.changeVersion(ctx, kv.VersionChange{Op: kv.VersionSet, Version: next}); err != nil && ctx.Err() == nil {

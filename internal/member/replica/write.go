@@ -18,13 +18,13 @@ import (
 // variants, kv.ErrStopped and those of ctx may still take effect. A request that could not be proposed in
 // time because there is no leader ends with context.DeadlineExceeded.
 func (r *Replica) Put(ctx context.Context, req *kv.PutRequest) (*kv.PutResult, error) {
-	res, err := r.do(ctx, &fsm.Request{Put: req})
+	res, err := r.Propose(ctx, &fsm.Request{Put: req})
 	return res.Put, err
 }
 
 // DeleteRange deletes the keys of a range. Errors: as Put.
 func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (*kv.DeleteRangeResult, error) {
-	res, err := r.do(ctx, &fsm.Request{DeleteRange: req})
+	res, err := r.Propose(ctx, &fsm.Request{DeleteRange: req})
 	return res.DeleteRange, err
 }
 
@@ -33,7 +33,7 @@ func (r *Replica) DeleteRange(ctx context.Context, req *kv.DeleteRangeRequest) (
 func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
 	reads, serializable := readOnly(req)
 	if !reads {
-		res, err := r.do(ctx, &fsm.Request{Txn: req})
+		res, err := r.Propose(ctx, &fsm.Request{Txn: req})
 		return res.Txn, err
 	}
 	if err := r.trusted(); err != nil {
@@ -62,7 +62,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 // Compact drops what only revisions below the one named can see. Errors: those of
 // mvcc.Writer.Compact, and as Put.
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
-	res, err := r.do(ctx, &fsm.Request{Compact: req})
+	res, err := r.Propose(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
 		_, err = onHome(ctx, r, func(h *home) (struct{}, error) { return struct{}{}, h.store.WaitReclaimed(ctx, req.Revision) })
 	}
@@ -81,7 +81,7 @@ func (r *Replica) Reclaim(ctx context.Context) error {
 
 // setAttributes tells the cluster what the member is called and where clients reach it.
 func (r *Replica) setAttributes(ctx context.Context) error {
-	_, err := r.do(ctx, &fsm.Request{Attributes: &cluster.Member{
+	_, err := r.Propose(ctx, &fsm.Request{Attributes: &cluster.Member{
 		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs, Level: fsm.Level}})
 	return err
 }
@@ -101,8 +101,8 @@ func readOnly(req *kv.TxnRequest) (reads, serializable bool) {
 	return true, serializable
 }
 
-// do proposes a request and waits for its outcome.
-func (r *Replica) do(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
+// Propose proposes a request and waits for its result. Errors: as Put.
+func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, error) {
 	if err := r.admit(ctx, req); err != nil {
 		return fsm.Result{}, err
 	}

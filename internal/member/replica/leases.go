@@ -1,0 +1,130 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"slices"
+
+	"vigil/internal/kv"
+	"vigil/internal/member/replica/lessor"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/fsm"
+)
+
+// Leases serves clients that ask for leases.
+type Leases struct{ r *Replica }
+
+// GrantLease makes a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge,
+// and as Put.
+func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
+	if err := l.r.RequireUser(ctx); err != nil {
+		return kv.LeaseResult{}, err
+	}
+	choose := req.ID == 0
+	req.TTL = max(req.TTL, l.r.lessor.MinTTL())
+	for {
+		for choose && req.ID == 0 {
+			req.ID = rand.Int64()
+		}
+		res, err := l.r.Propose(ctx, &fsm.Request{LeaseGrant: &req})
+		if choose && errors.Is(err, kv.ErrLeaseExists) {
+			req.ID = 0
+			continue
+		}
+		if err != nil {
+			return kv.LeaseResult{}, err
+		}
+		return *res.Lease, nil
+	}
+}
+
+// RevokeLease ends a lease and deletes its keys, as one revision. Errors: kv.ErrLeaseNotFound, and as Put.
+func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
+	if err := l.r.RequireUser(ctx); err != nil {
+		return kv.LeaseResult{}, err
+	}
+	res, err := l.r.Propose(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
+	if err != nil {
+		return kv.LeaseResult{}, err
+	}
+	return *res.Lease, nil
+}
+
+// KeepAlive gives a lease its whole TTL again, and returns it in seconds. Errors: kv.ErrLeaseNotFound,
+// kv.ErrNoLeader, and as Range.
+func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
+	if l.r.AuthEnabled() {
+		err := l.r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+			return s.WriteLease(who, id, l.r.LeaseState().Each)
+		}))
+		if err != nil {
+			return 0, err
+		}
+	}
+	a, err := l.r.lessor.Ask(ctx, lessor.Renew, id)
+	return a.TTL, err
+}
+
+// TimeToLive says how long a lease has left, and which keys are attached to it if they are wanted. Errors:
+// as KeepAlive.
+func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
+	if err := l.r.RequireUser(ctx); err != nil {
+		return kv.LeaseStatus{}, err
+	}
+	a, err := l.r.lessor.Ask(ctx, lessor.TimeLeft, id)
+	if err != nil {
+		return kv.LeaseStatus{}, err
+	}
+	s := kv.LeaseStatus{ID: id, TTL: a.TTL, Granted: a.Granted}
+	if keys {
+		// The keys are here, as soon as this member is as far as the leader was.
+		if l.r.applied.Load() < a.Index {
+			if err := l.r.waitApplied(ctx, a.Index); err != nil {
+				return s, err
+			}
+		}
+		s.Keys = l.r.LeaseState().Keys(id)
+		err := l.r.secure(ctx, somebody(func(state *auth.State, who auth.Identity) error {
+			return state.ReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
+		}))
+		if err != nil {
+			return kv.LeaseStatus{}, err
+		}
+	}
+	return s, nil
+}
+
+// LeaseIDs returns the ids of all leases that this member knows of: on the leader those that end first
+// come first. Whoever asks must be allowed to read the keys of all of them. Errors: those of
+// auth.State.ReadLease, kv.ErrInvalidAuthToken, and as Range.
+func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
+	leases := l.r.LeaseState()
+	all := leases.All()
+	err := l.r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+		for i := range all {
+			if err := s.ReadLease(who, all[i].ID, leases.Each); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if err != nil {
+		return nil, err
+	}
+	l.r.lessor.SortByExpiry(all)
+	ids := make([]int64, len(all))
+	for i := range all {
+		ids[i] = all[i].ID
+	}
+	return ids, nil
+}
+
+// Stats counts what happened to leases since the start.
+func (l *Leases) Stats() lessor.Stats { return l.r.lessor.Stats() }
+
+// ServeCall answers another member that asks this one, as the leader, about a lease (calls.Lease).
+func (l *Leases) ServeCall(ctx context.Context, payload []byte) ([]byte, error) {
+	return l.r.lessor.ServeCall(ctx, payload)
+}

@@ -1,0 +1,208 @@
+package lessor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/member/calls"
+	"vigil/internal/state/fsm"
+)
+
+// Ask asks the leader about a lease, and repeats that until there is an answer. The leader may be this member. Errors:
+// kv.ErrLeaseNotFound, kv.ErrNoLeader, kv.ErrStopped, that of ctx, those of a rejected request and of
+// Pipeline.TimeoutCause.
+func (l *Lessor) Ask(ctx context.Context, op Op, id int64) (Answer, error) {
+	if op == Renew {
+		if ttl, ok := l.renewNow(id); ok {
+			return Answer{TTL: ttl}, nil
+		}
+	}
+	begun := time.Now()
+	limited, cancel := context.WithTimeout(ctx, l.o.RequestTimeout)
+	defer cancel()
+	for {
+		select {
+		case <-l.o.Stopping:
+			return Answer{}, kv.ErrStopped
+		default:
+		}
+		var a Answer
+		err := kv.ErrNotLeader
+		leader := l.o.Raft.Status().Lead
+		switch {
+		case leader == l.o.MemberID:
+			a, err = l.answerAsLeader(limited, op, id)
+		case leader != 0 && l.o.Calls != nil:
+			a, err = l.askLeader(limited, leader, op, id)
+		}
+		if err == nil || errors.Is(err, kv.ErrLeaseNotFound) || errors.Is(err, kv.ErrStopped) || limited.Err() == nil && rejected(err) {
+			return a, err
+		}
+		select {
+		case <-time.After(l.o.TickInterval):
+		case <-limited.Done():
+			switch {
+			case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return Answer{}, ctx.Err()
+			case l.o.Raft.Status().Lead == 0:
+				// Also if this member knew a leader when it asked: that may be this member itself, disconnected.
+				return Answer{}, kv.ErrNoLeader
+			}
+			return Answer{}, l.o.Pipeline.TimeoutCause(begun)
+		}
+	}
+}
+
+func (l *Lessor) askLeader(ctx context.Context, leader uint64, op Op, id int64) (Answer, error) {
+	b, err := l.o.Calls.Call(ctx, leader, calls.Lease, encodeCall(op, id))
+	if err != nil {
+		return Answer{}, err
+	}
+	return decodeAnswer(b)
+}
+
+// ServeCall answers another member that takes this one for the leader (calls.Lease).
+func (l *Lessor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) {
+	op, id, err := decodeCall(payload)
+	if err != nil {
+		return nil, err
+	}
+	var a Answer
+	done := false
+	if op == Renew {
+		a.TTL, done = l.renewNow(id)
+	}
+	if !done {
+		a, err = l.answerAsLeader(ctx, op, id)
+	}
+	return encodeAnswer(a, err), nil
+}
+
+// renewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a quorum has confirmed
+// just before that it leads, and it has applied everything that is committed.
+func (l *Lessor) renewNow(id int64) (ttl int64, ok bool) {
+	index, alone := l.o.Raft.TryReadIndex()
+	if !alone {
+		// No member can have applied, and reported to a client, more than the leader knows to be committed.
+		index = l.o.Raft.Status().Committed
+	}
+	if l.o.Pipeline.Applied() < index {
+		return 0, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term == 0 || l.mu.term != l.o.Raft.LeadTerm() || !alone && l.now() >= l.mu.confirmedUntil {
+		return 0, false
+	}
+	if _, mark := l.mu.timers.Marked(id); mark != 0 || !l.mu.timers.Renew(id, l.now()) {
+		return 0, false
+	}
+	rec, ok := l.o.Pipeline.LeaseState().Lookup(id)
+	if ok {
+		l.renewed.Add(1)
+	}
+	return rec.TTL, ok
+}
+
+// answerAsLeader answers a question as the leader. kv.ErrNotLeader: this member does not lead, or cannot answer yet.
+func (l *Lessor) answerAsLeader(ctx context.Context, op Op, id int64) (Answer, error) {
+	for {
+		l.mu.Lock()
+		term, asked := l.mu.term, l.now()
+		l.mu.Unlock()
+		if term == 0 {
+			return Answer{}, kv.ErrNotLeader
+		}
+		// A quorum has to confirm that this member leads, and every lease that was granted before has to be applied. If
+		// another member has become the leader, this member learns it here.
+		if err := l.o.Pipeline.Linearize(ctx); err != nil {
+			return Answer{}, err
+		}
+		s, err := l.tryAnswer(op, id, term, asked)
+		switch {
+		case err != nil:
+			return Answer{}, err
+		case s.done:
+			return s.answer, nil
+		case s.stale:
+			continue
+		case s.settled != nil:
+			select {
+			case <-s.settled:
+			case <-s.demoted:
+			case <-ctx.Done():
+				return Answer{}, ctx.Err()
+			case <-l.o.Stopping:
+				return Answer{}, kv.ErrStopped
+			}
+			continue
+		}
+		if err := l.resetCheckpoint(ctx, term, &s); err != nil {
+			return Answer{}, err
+		}
+	}
+}
+
+// step is the outcome of one attempt to answer. If it is not done, the attempt is repeated: at once if it is stale,
+// after settled if the lease is being revoked, and otherwise after the checkpoint of the lease was reset.
+type step struct {
+	answer           Answer
+	done, stale      bool
+	settled, demoted <-chan struct{}
+	ref              kv.LeaseRef
+	mark             uint64
+}
+
+// tryAnswer answers by the timers. A quorum has confirmed after asked that this member led in term.
+func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Duration) (s step, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term != term || l.o.Raft.LeadTerm() != term {
+		return s, kv.ErrNotLeader
+	}
+	now := l.now()
+	l.mu.confirmedUntil = max(l.mu.confirmedUntil, asked+l.o.TickInterval)
+	rec, _ := l.o.Pipeline.LeaseState().Lookup(id)
+	deadline, ending, ok := l.mu.timers.Get(id)
+	s.ref, s.mark = l.mu.timers.Marked(id)
+	s.demoted = l.mu.demoted
+	s.answer = Answer{TTL: rec.TTL, Granted: rec.TTL, Index: l.o.Pipeline.Applied()}
+	switch {
+	case !ok || rec.ID == 0:
+		return s, kv.ErrLeaseNotFound
+	case now-asked >= l.o.ElectionTimeout:
+		// The confirmation is too old to promise anything.
+		s.stale = true
+	case op == TimeLeft:
+		s.answer.TTL = int64((deadline - now) / time.Second)
+		s.done = true
+	case ending:
+		s.settled = l.mu.settled
+	case s.mark == 0:
+		l.mu.timers.Renew(id, now)
+		l.renewed.Add(1)
+		s.done = true
+	}
+	return s, nil
+}
+
+// resetCheckpoint removes the replicated remaining TTL of a lease, so that the next leader does not count from what was
+// left before a renewal.
+func (l *Lessor) resetCheckpoint(ctx context.Context, term uint64, s *step) error {
+	reset := &kv.LeaseCheckpointRequest{Term: term, Checkpoints: []kv.LeaseCheckpoint{{LeaseRef: s.ref}}}
+	_, err := l.o.Pipeline.Propose(ctx, &fsm.Request{LeaseCheckpoint: reset})
+	if errors.Is(err, kv.ErrLeaderChanged) {
+		return kv.ErrNotLeader
+	}
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term == term {
+		l.mu.timers.Unmark(s.ref, s.mark)
+	}
+	return nil
+}

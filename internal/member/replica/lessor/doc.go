@@ -1,0 +1,13 @@
+// Package lessor is the leader's clock of leases: it proposes lease revocations and remaining-TTL checkpoints, and answers
+// keep-alives.
+//
+// Leases themselves are replicated state (package lease). Time is not: only the leader counts it, and what it has
+// counted survives it as checkpoints. Members that do not lead ask the leader.
+//
+// # Invariants
+//
+//  1. A lease does not expire before the TTL that any leader has promised is over.
+//  2. A TTL is promised only after a quorum has confirmed that this member leads, at most one tick ago.
+//  3. What is proposed names its term and has no effect in another one.
+//  4. Time in which this process was suspended does not count.
+package lessor

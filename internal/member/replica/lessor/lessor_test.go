@@ -1,0 +1,221 @@
+package lessor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/member/raftnode"
+	"vigil/internal/state/fsm"
+	"vigil/internal/state/lease"
+)
+
+const term = 7
+
+// fake is the pipeline and the raft node of a member that leads in one term.
+type fake struct {
+	mu     sync.Mutex
+	l      *Lessor
+	leases *lease.State
+	index  uint64
+	// alone is set if renewals need no confirmation.
+	alone bool
+}
+
+func (f *fake) LeaseState() *lease.State              { return f.leases }
+func (f *fake) Applied() uint64                       { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
+func (f *fake) Linearize(ctx context.Context) error   { return ctx.Err() }
+func (f *fake) TimeoutCause(time.Time) error          { return kv.ErrTimeout }
+func (f *fake) Status() raftnode.Status               { return raftnode.Status{Lead: 1, Term: term} }
+func (f *fake) LeadTerm() uint64                      { return term }
+func (f *fake) TryReadIndex() (index uint64, ok bool) { return 0, f.alone }
+
+// Propose applies a request at once.
+func (f *fake) Propose(_ context.Context, req *fsm.Request) (res fsm.Result, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.index++
+	switch {
+	case req.LeaseExpire != nil:
+		res.Lease = &kv.LeaseResult{}
+		for _, ref := range req.LeaseExpire.Leases {
+			if f.leases.Has(ref) {
+				f.leases.Remove(ref.ID)
+				res.Lease.Ended++
+			}
+		}
+	case req.LeaseCheckpoint != nil:
+		for _, c := range req.LeaseCheckpoint.Checkpoints {
+			f.leases.Checkpoint(c, f.index)
+		}
+	}
+	f.l.Follow(f.leases, term)
+	return res, nil
+}
+
+func (f *fake) grant(t *testing.T, id, ttl int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.index++
+	if _, err := f.leases.Grant(kv.LeaseGrantRequest{ID: id, TTL: ttl}, f.index); err != nil {
+		t.Fatal(err)
+	}
+	f.l.Follow(f.leases, term)
+}
+
+// start returns a lessor whose clock runs if run is set.
+func start(t *testing.T, run bool) (*Lessor, *fake) {
+	f := &fake{leases: lease.New(), alone: true}
+	f.l = New(Options{MemberID: 1, Pipeline: f, Raft: f, Stopping: make(chan struct{}), TickInterval: 5 * time.Millisecond,
+		ElectionTimeout: 50 * time.Millisecond, CheckpointInterval: time.Hour, RequestTimeout: 10 * time.Second,
+		Logger: slog.New(slog.DiscardHandler)})
+	f.l.Follow(f.leases, term)
+	if run {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.l.Run(ctx)
+		}()
+		t.Cleanup(func() { cancel(); <-done })
+	}
+	return f.l, f
+}
+
+// advance makes the clock count more time than has passed.
+func (l *Lessor) advance(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.clock += d
+}
+
+// awaitTicks waits until the clock has advanced n times.
+func (l *Lessor) awaitTicks(n int) {
+	var last time.Time
+	for seen := 0; seen <= n; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		if l.mu.last != last {
+			last = l.mu.last
+			seen++
+		}
+		l.mu.Unlock()
+	}
+}
+
+// A checkpoint that was measured before a keep-alive and is applied after it does not take back what the keep-alive has
+// promised.
+func TestCheckpointAfterKeepAlive(t *testing.T) {
+	const ttl = 1_000_000
+	l, f := start(t, false)
+	f.grant(t, 1, ttl)
+	l.advance(time.Hour + time.Second)
+	late := l.takeDue(true)
+	if len(late.checkpoints) != 1 || len(late.expired) != 0 {
+		t.Fatalf("due: %+v", late)
+	}
+	if a, err := l.Ask(t.Context(), Renew, 1); err != nil || a.TTL != ttl {
+		t.Fatalf("keep-alive: %+v, %v", a, err)
+	}
+	l.proposeDue(t.Context(), &late)
+	rec, _ := f.leases.Lookup(1)
+	if rec.Left() != ttl {
+		t.Errorf("%d s were promised and are stored as %+v", ttl, rec)
+	}
+	// A checkpoint that was measured after the keep-alive counts.
+	l.proposeDue(t.Context(), &due{term: term, checkpoints: []kv.LeaseCheckpoint{{LeaseRef: rec.LeaseRef, Remaining: 600, Since: rec.Since}}})
+	if got, _ := f.leases.Lookup(1); got.Remaining != 600 {
+		t.Errorf("after a checkpoint of 600 s %+v is stored", got)
+	}
+}
+
+// A process that was suspended does not count that time: its clients could not keep a lease alive.
+func TestPauseDoesNotCount(t *testing.T) {
+	l, f := start(t, true)
+	f.grant(t, 1, 50)
+	l.mu.Lock()
+	l.mu.last = l.mu.last.Add(-time.Hour)
+	l.mu.Unlock()
+	l.awaitTicks(3)
+	if a, err := l.Ask(t.Context(), TimeLeft, 1); err != nil || a.TTL < 45 {
+		t.Errorf("after a pause: %+v, %v", a, err)
+	}
+}
+
+// A keep-alive of a lease whose expiry is proposed waits for the result.
+func TestKeepAliveWaitsForExpiry(t *testing.T) {
+	l, f := start(t, true)
+	for id, survives := range map[int64]bool{1: false, 2: true} {
+		f.grant(t, id, 50)
+		l.mu.Lock()
+		ended, _, _ := l.mu.timers.Due(l.now()+51*time.Second, func(kv.LeaseRef) bool { return false })
+		l.mu.Unlock()
+		if len(ended) != 1 || ended[0].ID != id {
+			t.Fatalf("due: %+v", ended)
+		}
+		type answer struct {
+			a   Answer
+			err error
+		}
+		got := make(chan answer, 1)
+		go func() {
+			a, err := l.Ask(t.Context(), Renew, id)
+			got <- answer{a, err}
+		}()
+		l.awaitTicks(5)
+		select {
+		case a := <-got:
+			t.Fatalf("an answer before the result: %+v", a)
+		default:
+		}
+		if survives {
+			l.mu.Lock()
+			l.mu.timers.Retry(ended[0], l.now()+time.Hour, true)
+			l.wakeWaiters()
+			l.mu.Unlock()
+		} else {
+			l.proposeDue(t.Context(), &due{term: term, expired: ended})
+		}
+		if a := <-got; survives && (a.err != nil || a.a.TTL != 50) || !survives && !errors.Is(a.err, kv.ErrLeaseNotFound) {
+			t.Errorf("lease %d: %+v", id, a)
+		}
+		f.Propose(t.Context(), &fsm.Request{LeaseExpire: &kv.LeaseExpireRequest{Term: term, Leases: ended}})
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(make([]byte, answerSize))
+	f.Add(append([]byte{outcomeNotLeader}, make([]byte, answerSize-1)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if a, err := decodeAnswer(b); err == nil && (len(b) != answerSize || b[0] != outcomeOK) || err != nil && a != (Answer{}) {
+			t.Errorf("%x is %+v, %v", b, a, err)
+		}
+	})
+}
+
+func TestCallsAreChecked(t *testing.T) {
+	l, f := start(t, false)
+	f.grant(t, 1, 50)
+	good := encodeCall(Renew, 1)
+	for name, b := range map[string][]byte{"empty": nil, "short": good[:8], "long": append(slices.Clone(good), 0), "unknown": encodeCall(9, 1)} {
+		if answer, err := l.ServeCall(t.Context(), b); err == nil {
+			t.Errorf("%s: %x", name, answer)
+		}
+	}
+	for _, op := range []Op{Renew, TimeLeft} {
+		for id, want := range map[int64]error{1: nil, 2: kv.ErrLeaseNotFound} {
+			b, err := l.ServeCall(t.Context(), encodeCall(op, id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := decodeAnswer(b); err != want || want == nil && a.TTL < 49 {
+				t.Errorf("call %d about %d: %+v, %v", op, id, a, err)
+			}
+		}
+	}
+}

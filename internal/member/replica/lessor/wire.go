@@ -1,0 +1,84 @@
+package lessor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"vigil/internal/kv"
+)
+
+// Op is a question about a lease to the leader.
+type Op uint8
+
+const (
+	// Renew gives the lease its whole TTL again.
+	Renew Op = 1
+	// TimeLeft asks how long the lease has left.
+	TimeLeft Op = 2
+)
+
+// Answer is the answer of the leader.
+type Answer struct {
+	// TTL is what the lease has left, Granted what it was granted, in seconds.
+	TTL, Granted int64
+	// Index is the position that the leader had applied.
+	Index uint64
+}
+
+// The call: op u8 | id i64. The answer: outcome u8 | TTL i64 | granted i64 | index u64. Little endian.
+const (
+	callSize   = 1 + 8
+	answerSize = 1 + 3*8
+)
+
+// The outcomes. Their numbers are part of the protocol.
+const (
+	outcomeOK uint8 = iota
+	outcomeUnknownLease
+	outcomeNotLeader
+	outcomeFailed
+)
+
+var le = binary.LittleEndian
+
+func encodeCall(op Op, id int64) []byte { return le.AppendUint64([]byte{byte(op)}, uint64(id)) }
+
+func decodeCall(b []byte) (op Op, id int64, err error) {
+	if len(b) != callSize || Op(b[0]) != Renew && Op(b[0]) != TimeLeft {
+		return 0, 0, fmt.Errorf("lessor: malformed call about a lease of %d bytes", len(b))
+	}
+	return Op(b[0]), int64(le.Uint64(b[1:])), nil
+}
+
+func encodeAnswer(a Answer, err error) []byte {
+	outcome := outcomeOK
+	switch {
+	case errors.Is(err, kv.ErrLeaseNotFound):
+		outcome = outcomeUnknownLease
+	case errors.Is(err, kv.ErrNotLeader):
+		outcome = outcomeNotLeader
+	case err != nil:
+		outcome = outcomeFailed
+	}
+	b := append(make([]byte, 0, answerSize), outcome)
+	b = le.AppendUint64(b, uint64(a.TTL))
+	b = le.AppendUint64(b, uint64(a.Granted))
+	return le.AppendUint64(b, a.Index)
+}
+
+func decodeAnswer(b []byte) (a Answer, err error) {
+	if len(b) != answerSize {
+		return a, fmt.Errorf("lessor: answer about a lease of %d bytes", len(b))
+	}
+	switch b[0] {
+	case outcomeOK:
+	case outcomeUnknownLease:
+		return a, kv.ErrLeaseNotFound
+	case outcomeNotLeader:
+		return a, kv.ErrNotLeader
+	default:
+		return a, errors.New("lessor: the leader could not answer about a lease")
+	}
+	return Answer{TTL: int64(le.Uint64(b[1:])), Granted: int64(le.Uint64(b[9:])), Index: le.Uint64(b[17:])}, nil
+}
