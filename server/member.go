@@ -34,7 +34,7 @@ func (v *memberView) Trusted() bool {
 func (v *memberView) Alarms() []string {
 	var names []string
 	self := v.replica.Header().MemberID
-	for _, a := range v.replica.ActiveAlarms() {
+	for _, a := range v.replica.Alarms.Active() {
 		if a.Type == kv.AlarmCorrupt && a.MemberID != self && a.MemberID != 0 {
 			continue
 		}
@@ -61,7 +61,7 @@ func (v *memberView) Status() rpc.Status {
 		DBSize:           s.Size,
 		DBSizeInUse:      s.InUse,
 		DBSizeQuota:      v.cfg.QuotaBackendBytes,
-		Alarms:           v.replica.ActiveAlarms(),
+		Alarms:           v.replica.Alarms.Active(),
 		RaftIndex:        s.RaftIndex,
 		RaftAppliedIndex: s.Applied,
 	}

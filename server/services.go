@@ -19,7 +19,7 @@ func (m *Member) openServices() error {
 		Cluster:              view,
 		Hasher:               hashes,
 		Snapshots:            view,
-		Alarms:               m.replica,
+		Alarms:               m.replica.Alarms,
 		Versions:             m.replica,
 		Leases:               m.replica.Leases,
 		Auth:                 m.replica,

@@ -132,7 +132,7 @@ func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.collect(ch)
-	for _, a := range c.replica.ActiveAlarms() {
+	for _, a := range c.replica.Alarms.Active() {
 		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), a.Type.String())
 	}
 	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.Versions().Cluster.String())

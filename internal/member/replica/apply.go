@@ -255,8 +255,8 @@ func (a *applier) commitBatch() error {
 		r.members.Store(m)
 		r.membersChanged(a.at.Index)
 	}
-	if list := a.machine.Alarms(); len(list) > 0 || len(r.ActiveAlarms()) > 0 {
-		r.storeAlarms(list)
+	if list := a.machine.Alarms(); len(list) > 0 || len(r.Alarms.Active()) > 0 {
+		r.Alarms.publish(list)
 	}
 	if v := a.machine.Versions(); v != r.Versions() {
 		r.storeVersions(v)

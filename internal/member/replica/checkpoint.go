@@ -34,6 +34,19 @@ func (r *Replica) errand(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
+// onStop calls f when the member stops, unless the function it returns is called before.
+func (r *Replica) onStop(f func()) (forget func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-r.stopping:
+			f()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
 // begin returns false if nothing may begin any more. Otherwise the caller calls running.Done.
 func (e *errands) begin() bool {
 	e.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/audit"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -64,7 +65,7 @@ func corrupt(id uint64) kv.Alarm { return kv.Alarm{MemberID: id, Type: kv.AlarmC
 
 func (g *group3) alarms(r *Replica, want ...kv.Alarm) {
 	g.t.Helper()
-	await(g.t, fmt.Sprintf("alarms %v", want), func() bool { return slices.Equal(r.ActiveAlarms(), want) })
+	await(g.t, fmt.Sprintf("alarms %v", want), func() bool { return slices.Equal(r.Alarms.Active(), want) })
 }
 
 // rounds waits until the cluster was compared more often.
@@ -72,7 +73,7 @@ func (g *group3) rounds(n uint64) {
 	g.t.Helper()
 	total := func() (sum uint64) {
 		for _, r := range g.list {
-			sum += r.consistency.rounds.Load()
+			sum += r.audit.Stats().Rounds
 		}
 		return sum
 	}
@@ -96,7 +97,7 @@ func TestMemberThatDiffersIsNamed(t *testing.T) {
 		t.Run(fmt.Sprintf("leader=%t", leads), func(t *testing.T) {
 			g := comparing(t, nil)
 			g.rounds(2)
-			if list := g.leader().ActiveAlarms(); len(list) != 0 {
+			if list := g.leader().Alarms.Active(); len(list) != 0 {
 				t.Fatalf("alarms %v", list)
 			}
 			g.quiet()
@@ -140,7 +141,7 @@ func TestMemberThatDiffersIsNamed(t *testing.T) {
 			g.rounds(2)
 			g.alarms(r, corrupt(r.memberID))
 			// Cleared without a repair the alarm comes back.
-			if _, err := g.leader().ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: corrupt(r.memberID), Clear: true}); err != nil {
+			if _, err := g.leader().Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: corrupt(r.memberID), Clear: true}); err != nil {
 				t.Fatal(err)
 			}
 			g.alarms(r, corrupt(r.memberID))
@@ -235,7 +236,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	g.quiet()
 	g.rounds(2)
 	for _, o := range g.list {
-		if list := o.ActiveAlarms(); len(list) != 0 || o.consistency.differences.Load() != 0 {
+		if list := o.Alarms.Active(); len(list) != 0 || o.audit.Stats().Differences != 0 {
 			t.Errorf("alarms %v", list)
 		}
 	}
@@ -275,7 +276,7 @@ func TestInitialCheck(t *testing.T) {
 	again := g.again(i)
 	select {
 	case err := <-again.Failed():
-		if !errors.Is(err, ErrInconsistent) {
+		if !errors.Is(err, audit.ErrInconsistent) {
 			t.Fatal(err)
 		}
 		t.Log(err)
@@ -313,7 +314,7 @@ func (g *group3) again(i int) *Replica {
 func TestStaleAlarmsAreCleared(t *testing.T) {
 	g := comparing(t, nil)
 	for _, id := range []uint64{0, 77} {
-		if _, err := g.leader().ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: corrupt(id)}); err != nil {
+		if _, err := g.leader().Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: corrupt(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -407,7 +408,7 @@ func TestEmptyMemberDoesNotServe(t *testing.T) {
 	r := start(2)
 	select {
 	case err := <-r.Failed():
-		if !errors.Is(err, ErrInconsistent) {
+		if !errors.Is(err, audit.ErrInconsistent) {
 			t.Fatal(err)
 		}
 	case <-r.Ready():
@@ -415,7 +416,7 @@ func TestEmptyMemberDoesNotServe(t *testing.T) {
 	case <-time.After(60 * time.Second):
 		t.Fatal("nothing happens")
 	}
-	await(t, "the alarm", func() bool { return slices.Contains(lead.ActiveAlarms(), corrupt(r.memberID)) })
+	await(t, "the alarm", func() bool { return slices.Contains(lead.Alarms.Active(), corrupt(r.memberID)) })
 }
 
 // An empty member that leads, because it started before the others could contradict it, is named soon.
@@ -434,10 +435,10 @@ func TestEmptyLeaderIsNamed(t *testing.T) {
 		}
 	}
 	for _, r := range g.list {
-		await(t, "the alarm", func() bool { return slices.Contains(r.ActiveAlarms(), corrupt(empty.memberID)) })
+		await(t, "the alarm", func() bool { return slices.Contains(r.Alarms.Active(), corrupt(empty.memberID)) })
 	}
 	for _, r := range g.list[:2] {
-		if list := r.ActiveAlarms(); len(list) != 1 {
+		if list := r.Alarms.Active(); len(list) != 1 {
 			t.Errorf("alarms %v", list)
 		}
 	}

@@ -23,3 +23,13 @@ func (r *Replica) Hash(ctx context.Context) (kv.HashResult, error) {
 	}
 	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.Hash(ctx) })
 }
+
+// AnswerHash answers a member that compares (calls.Hashes). Errors: kv.ErrStopped, those of ctx, and of the disk.
+func (r *Replica) AnswerHash(ctx context.Context, payload []byte) ([]byte, error) {
+	ctx, done, err := r.errand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return r.audit.ServeCall(ctx, payload)
+}

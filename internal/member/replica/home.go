@@ -38,6 +38,15 @@ func (h *home) isRetired() bool {
 // LeaseState returns the leases as of the applied position.
 func (r *Replica) LeaseState() *lease.State { return r.now().leases }
 
+// Store returns the present store. A snapshot may replace it.
+func (r *Replica) Store() *mvcc.Store { return r.now().store }
+
+// ReadStore calls read with the present store, and again if a snapshot replaces the store meanwhile.
+func (r *Replica) ReadStore(ctx context.Context, read func(*mvcc.Store) error) error {
+	_, err := onHome(ctx, r, func(h *home) (struct{}, error) { return struct{}{}, read(h.store) })
+	return err
+}
+
 // now returns the present home, nil before there is one.
 func (r *Replica) now() *home { return r.home.Load() }
 

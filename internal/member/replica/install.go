@@ -202,7 +202,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	}
 	r.members.Store(machine.Members())
 	r.membersChanged(at.Index)
-	r.storeAlarms(machine.Alarms())
+	r.Alarms.publish(machine.Alarms())
 	r.storeVersions(machine.Versions())
 	r.hub.Reset(h.store.Revision())
 	r.applied.Store(at.Index)

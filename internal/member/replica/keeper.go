@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -83,8 +84,8 @@ func (r *Replica) publish(ctx context.Context) {
 			}
 		}
 	}
-	if err := r.initialCheck(ctx); err != nil {
-		r.fail(err)
+	if err := r.audit.CheckInitially(ctx); err != nil {
+		r.fail(fmt.Errorf("replica: %w", err))
 		return
 	}
 	select {

@@ -81,7 +81,7 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 	if keys {
 		// The keys are here, as soon as this member is as far as the leader was.
 		if l.r.applied.Load() < a.Index {
-			if err := l.r.waitApplied(ctx, a.Index); err != nil {
+			if err := l.r.WaitApplied(ctx, a.Index); err != nil {
 				return s, err
 			}
 		}

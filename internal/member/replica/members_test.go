@@ -360,8 +360,8 @@ func sameState(t testing.TB, a, b *Replica) {
 	if fmt.Sprint(ma) != fmt.Sprint(mb) {
 		t.Errorf("members %v and %v", ma, mb)
 	}
-	if fmt.Sprint(a.ActiveAlarms()) != fmt.Sprint(b.ActiveAlarms()) {
-		t.Errorf("alarms %v and %v", a.ActiveAlarms(), b.ActiveAlarms())
+	if fmt.Sprint(a.Alarms.Active()) != fmt.Sprint(b.Alarms.Active()) {
+		t.Errorf("alarms %v and %v", a.Alarms.Active(), b.Alarms.Active())
 	}
 }
 

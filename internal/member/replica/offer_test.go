@@ -97,7 +97,7 @@ func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 				t.Errorf("damage was found: %t", found)
 			}
 			if c.damage {
-				await(t, "the alarm", func() bool { return slices.Contains(g.leader().ActiveAlarms(), corrupt(r.memberID)) })
+				await(t, "the alarm", func() bool { return slices.Contains(g.leader().Alarms.Active(), corrupt(r.memberID)) })
 			}
 		})
 	}
@@ -275,7 +275,7 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 			}
 		}
 		if damage {
-			await(t, "the alarm", func() bool { return r.alarmed(corrupt(r.memberID)) })
+			await(t, "the alarm", func() bool { return r.Alarms.Raised(corrupt(r.memberID)) })
 		}
 		f.active.Store(false)
 		_ = r.Stop(context.Background())

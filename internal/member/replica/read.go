@@ -16,7 +16,7 @@ import (
 // Range reads keys. Errors: those of mvcc.Store.Range; kv.ErrTimeout, kv.ErrTimeoutWaitApplied,
 // kv.ErrStopped and that of ctx; kv.ErrCorrupt also while the member is not trusted, see Untrusted.
 func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
-	if err := r.trusted(); err != nil {
+	if err := r.trust.check(); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -46,14 +46,6 @@ func (r *Replica) readSteps(ctx context.Context, start time.Time, ready, took ti
 	steps := kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
 	r.trace(ctx, start, steps)
 	return &steps
-}
-
-// trusted refuses what reads keys while this member's data are known to be wrong.
-func (r *Replica) trusted() error {
-	if r.consistency.untrusted.Load() {
-		return kv.ErrCorrupt
-	}
-	return nil
 }
 
 // readable waits until the store may be read. waited is 0 unless it had to.
@@ -90,7 +82,7 @@ func (r *Replica) linearize(ctx context.Context) (waited time.Duration, err erro
 		}
 	}
 	if err = ctx.Err(); r.applied.Load() < index {
-		err = r.waitApplied(ctx, index)
+		err = r.WaitApplied(ctx, index)
 	}
 	return time.Since(begun), err
 }
@@ -116,8 +108,8 @@ func (r *Replica) readIndex(ctx context.Context, begun time.Time) (uint64, error
 	}
 }
 
-// waitApplied waits until the outcome of index is readable.
-func (r *Replica) waitApplied(ctx context.Context, index uint64) error {
+// WaitApplied waits until the result of an index can be read.
+func (r *Replica) WaitApplied(ctx context.Context, index uint64) error {
 	w := r.readers.join(index, &r.applied)
 	if w == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/lessor"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -35,8 +36,9 @@ type Replica struct {
 	readers readers
 	trail   trail
 	space   space
-	// consistency is how this member compares with others.
-	consistency consistency
+	// audit compares this member with others.
+	audit *audit.Auditor
+	trust trust
 	// proposals counts what was applied.
 	proposals proposals
 	timings   timings
@@ -55,8 +57,8 @@ type Replica struct {
 
 	// members is what the apply goroutine has made of the membership.
 	members atomic.Pointer[cluster.State]
-	// alarms are the active ones, likewise.
-	alarms atomic.Pointer[[]kv.Alarm]
+	// Alarms serves and changes the alarms of the cluster.
+	Alarms *Alarms
 	// versions is which level of the API the cluster speaks, likewise.
 	versions atomic.Pointer[kv.Versions]
 	// applied is the position whose outcome is readable and published.
@@ -126,8 +128,9 @@ func (r *Replica) assemble(log *history.Log) error {
 	if err := r.auth.init(c, machine.Auth()); err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
-	r.consistency.init()
-	r.storeAlarms(machine.Alarms())
+	r.trust.init()
+	r.Alarms = &Alarms{r: r}
+	r.Alarms.publish(machine.Alarms())
 	r.storeVersions(machine.Versions())
 	r.space.init()
 	r.timings.init()
@@ -169,6 +172,21 @@ func (r *Replica) assemble(log *history.Log) error {
 		Logger:             c.Logger,
 	})
 	r.Leases = &Leases{r}
+	r.audit = audit.New(audit.Options{
+		MemberID:            r.memberID,
+		Pipeline:            r,
+		Alarms:              r.Alarms,
+		Raft:                r.node,
+		Calls:               c.SnapshotTransport,
+		HandOver:            r.HandOver,
+		Ready:               r.ready,
+		Stopping:            r.stopping,
+		Interval:            c.CompareInterval,
+		CompactionsInterval: c.CompareCompactionsInterval,
+		ElectionTimeout:     time.Duration(c.ElectionTicks) * c.TickInterval,
+		NoInitialCheck:      c.NoInitialCheck,
+		Logger:              c.Logger,
+	})
 	r.hub = watch.New(source{r}, c.Watch)
 	r.applier.init(r, machine)
 	r.sending.init()
@@ -219,7 +237,7 @@ func (r *Replica) Start() {
 	r.background.Go(func() { r.lessor.Run(ctx) })
 	r.background.Go(func() { r.followVersion(ctx) })
 	if r.cfg.SnapshotTransport != nil {
-		r.background.Go(func() { r.compare(ctx) })
+		r.background.Go(func() { r.audit.Run(ctx) })
 	}
 	if r.cfg.ScrubBytesPerSecond > 0 {
 		r.background.Go(func() { r.scrub(ctx) })

@@ -183,7 +183,7 @@ func (l *errnoLife) left(disk vfs.FS) error {
 			return fmt.Errorf("key %s has %.10q, want %.10q", key, got, value)
 		}
 	}
-	if list := r.ActiveAlarms(); len(list) > 0 && l.died == nil {
+	if list := r.Alarms.Active(); len(list) > 0 && l.died == nil {
 		return fmt.Errorf("alarms %v", list)
 	}
 	return nil
@@ -230,8 +230,8 @@ func TestEveryErrorOfTheSystem(t *testing.T) {
 				default:
 					t.Errorf("%s: %v", what, err)
 				}
-				if l.r != nil && errno != syscall.EIO && (l.r.Metrics().Damaged > 0 || len(l.r.ActiveAlarms()) > 0) {
-					t.Errorf("%s: damage %d, alarms %v", what, l.r.Metrics().Damaged, l.r.ActiveAlarms())
+				if l.r != nil && errno != syscall.EIO && (l.r.Metrics().Damaged > 0 || len(l.r.Alarms.Active()) > 0) {
+					t.Errorf("%s: damage %d, alarms %v", what, l.r.Metrics().Damaged, l.r.Alarms.Active())
 				}
 				for _, after := range []*memfs.FS{disk.Crash(rand.New(rand.NewPCG(uint64(n), 1))), disk.Kill()} {
 					if err := l.left(after); err != nil {

@@ -8,12 +8,10 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"vigil/internal/kv"
-	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
 	"vigil/internal/vfs"
 )
@@ -232,23 +230,13 @@ func (r *Replica) alarmDue(live int64, refused bool) *kv.AlarmChange {
 	if at := r.space.crossing.Load(); at > 0 {
 		full = min(full, at)
 	}
-	switch raised := r.alarmed(own); {
-	case !raised && quota > 0 && (refused || live >= quota && !r.anyNoSpace()):
+	switch raised := r.Alarms.Raised(own); {
+	case !raised && quota > 0 && (refused || live >= quota && !r.Alarms.anyNoSpace()):
 		return &kv.AlarmChange{Alarm: own}
 	case raised && (quota <= 0 || live < full/100*clearPercent):
 		return &kv.AlarmChange{Alarm: own, Clear: true}
 	}
 	return nil
-}
-
-// anyNoSpace reports whether any member has raised the alarm for want of space.
-func (r *Replica) anyNoSpace() bool {
-	return slices.ContainsFunc(r.ActiveAlarms(), func(a kv.Alarm) bool { return a.Type == kv.AlarmNoSpace })
-}
-
-func (r *Replica) alarmed(a kv.Alarm) bool {
-	_, ok := slices.BinarySearchFunc(*r.alarms.Load(), a, kv.Alarm.Compare)
-	return ok
 }
 
 // guard is the guard goroutine: it does what takes time about space and damage, and proposes this
@@ -269,7 +257,7 @@ func (r *Replica) guard(ctx context.Context) {
 		refusal := r.space.refusal.Swap(nil)
 		_, live := r.now().log.Size()
 		if c := r.alarmDue(live, refusal != nil); c != nil && (refusal != nil || r.space.trim.Load() == 0) {
-			r.proposeAlarm(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
+			r.Alarms.Propose(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
 		}
 		if refusal != nil {
 			close(refusal.done)
@@ -286,34 +274,12 @@ func (r *Replica) guard(ctx context.Context) {
 		}
 		if corrupt {
 			own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
-			corrupt = !r.alarmed(own) && !r.proposeAlarm(ctx, &kv.AlarmChange{Alarm: own})
+			corrupt = !r.Alarms.Raised(own) && !r.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: own})
 			if corrupt {
 				r.noteDamage(nil) // tried again
 			}
 		}
 	}
-}
-
-// proposeAlarm reports whether the cluster knows.
-func (r *Replica) proposeAlarm(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
-	defer cancel()
-	_, err := r.ChangeAlarm(ctx, *c)
-	attrs = append(attrs, slog.String("alarm", c.Alarm.Type.String()))
-	switch {
-	case err != nil:
-		r.cfg.Logger.Debug("alarm not changed yet", append(attrs, slog.Any("error", err))...)
-		// What stands in the way lasts longer than one try.
-		select {
-		case <-ctx.Done():
-		case <-time.After(r.cfg.TickInterval):
-		}
-	case c.Clear:
-		r.cfg.Logger.Info("the cause of an alarm is gone: cleared it", attrs...)
-	default:
-		r.cfg.Logger.Warn("raised an alarm", attrs...)
-	}
-	return err == nil
 }
 
 // noteDamage tells the guard about data that cannot be read.
@@ -436,30 +402,4 @@ func (r *Replica) scrub(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the
-// call began. The slice must not be modified. Errors: as Range.
-func (r *Replica) Alarms(ctx context.Context) ([]kv.Alarm, error) {
-	if _, err := r.readable(ctx, false); err != nil {
-		return nil, err
-	}
-	return r.ActiveAlarms(), nil
-}
-
-func (r *Replica) storeAlarms(list []kv.Alarm) {
-	r.alarms.Store(&list)
-	named := r.alarmed(kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt})
-	// Alone it differs from nobody.
-	r.consistency.name(named && !r.Alone(), r.space.damaged.Load() > 0)
-}
-
-// ActiveAlarms is Alarms as far as this member knows. It answers at once.
-func (r *Replica) ActiveAlarms() []kv.Alarm { return *r.alarms.Load() }
-
-// ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was
-// raised, or was active before it was cleared, and otherwise nil. Errors: as Put.
-func (r *Replica) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
-	res, err := r.Propose(ctx, &fsm.Request{Alarm: &c})
-	return res.Alarm, err
 }

@@ -53,7 +53,7 @@ func TestQuota(t *testing.T) {
 	if n := fillTo(t, r, kv.ErrNoSpace); n < 300 {
 		t.Errorf("refused after %d puts", n)
 	}
-	if list := r.ActiveAlarms(); len(list) != 1 || list[0] != own {
+	if list := r.Alarms.Active(); len(list) != 1 || list[0] != own {
 		t.Errorf("a put was refused, and the alarms are %v", list)
 	}
 	// The put that was refused would have crossed the quota. Tables come when a segment is sealed.
@@ -66,7 +66,7 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = start(t, c)
-	if list, err := r.Alarms(t.Context()); err != nil || len(list) != 1 || list[0] != own {
+	if list, err := r.Alarms.Alarms(t.Context()); err != nil || len(list) != 1 || list[0] != own {
 		t.Fatalf("after a restart: %v, %v", list, err)
 	}
 	put := kv.Op{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}}
@@ -75,13 +75,13 @@ func TestQuota(t *testing.T) {
 	}
 
 	// Disarmed by hand it comes back with the next request that the quota has no room for.
-	if got, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil || got == nil {
+	if got, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil || got == nil {
 		t.Fatal(got, err)
 	}
 	if n := fillTo(t, r, kv.ErrNoSpace); n > 1 {
 		t.Errorf("refused after %d puts", n)
 	}
-	if !r.alarmed(own) {
+	if !r.Alarms.Raised(own) {
 		t.Error("a put was refused again, and there is no alarm")
 	}
 
@@ -89,20 +89,20 @@ func TestQuota(t *testing.T) {
 	if _, err := r.DeleteRange(t.Context(), &kv.DeleteRangeRequest{Key: []byte("k"), End: []byte("l")}); err != nil {
 		t.Fatal(err)
 	}
-	if !r.alarmed(own) {
+	if !r.Alarms.Raised(own) {
 		t.Error("cleared before compaction")
 	}
 	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "no alarm", func() bool { return !r.alarmed(own) })
+	await(t, "no alarm", func() bool { return !r.Alarms.Raised(own) })
 	if live := r.Status().InUse; live >= c.QuotaBytes*clearPercent/100 {
 		t.Errorf("cleared with %d live bytes", live)
 	}
 	mustPut(t, r, "k", "v")
 	// Alarms of others are for others.
 	other := kv.Alarm{MemberID: 5, Type: kv.AlarmNoSpace}
-	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: other}); err != nil {
+	if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: other}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) {
@@ -133,12 +133,12 @@ func TestQuotaCountsRequests(t *testing.T) {
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
 	for range 3 { // it does not clear itself: the data have not become less
 		r.sampleSpace()
-		if !r.alarmed(own) {
+		if !r.Alarms.Raised(own) {
 			t.Error("no alarm of the requests that were refused")
 		}
 		time.Sleep(r.cfg.TickInterval)
 	}
-	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+	if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, r, "small", "1") // there is room for others
@@ -159,7 +159,7 @@ func TestQuotaCountsRequests(t *testing.T) {
 	if live := r.Status().InUse; live > c.QuotaBytes+c.QuotaBytes/20 || live < c.QuotaBytes-50_000 || refused.Load() == 0 {
 		t.Errorf("%d bytes are live, %d requests were refused", live, refused.Load())
 	}
-	if !r.alarmed(own) {
+	if !r.Alarms.Raised(own) {
 		t.Error("requests were refused, and there is no alarm")
 	}
 }
@@ -168,7 +168,8 @@ func TestQuotaCountsRequests(t *testing.T) {
 // there was then, and neither in between.
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
-	r.consistency.init()
+	r.trust.init()
+	r.Alarms = &Alarms{r: r}
 	r.members.Store(&cluster.State{})
 	own, other := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}, kv.Alarm{MemberID: 2, Type: kv.AlarmNoSpace}
 	for _, c := range []struct {
@@ -190,7 +191,7 @@ func TestAlarmDue(t *testing.T) {
 	} {
 		r.cfg.QuotaBytes = c.quota
 		r.space.crossing.Store(c.crossing)
-		r.storeAlarms(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
+		r.Alarms.publish(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
 		got := ""
 		if ch := r.alarmDue(c.live, c.refused); ch != nil {
 			if got = "raise"; ch.Clear {
@@ -227,8 +228,8 @@ func TestFullDiskLetsDeletionsThrough(t *testing.T) {
 	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: r.Status().Revision}); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.ActiveAlarms()) != 0 {
-		t.Errorf("alarms %v", r.ActiveAlarms())
+	if len(r.Alarms.Active()) != 0 {
+		t.Errorf("alarms %v", r.Alarms.Active())
 	}
 	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); !errors.Is(err, kv.ErrNoSpace) && err != nil {
 		t.Error(err)
@@ -273,7 +274,7 @@ func TestDamageIsAlarmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
-	await(t, "the alarm", func() bool { return r.alarmed(own) })
+	await(t, "the alarm", func() bool { return r.Alarms.Raised(own) })
 	if m := r.Metrics(); m.Damaged == 0 || m.Scrubbed == 0 {
 		t.Errorf("%+v", m)
 	}
@@ -295,10 +296,10 @@ func TestDamageIsAlarmed(t *testing.T) {
 		t.Error(err)
 	}
 	// Disarmed without a repair it comes back.
-	if _, err := r.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
+	if _, err := r.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: own, Clear: true}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the alarm again", func() bool { return r.alarmed(own) })
+	await(t, "the alarm again", func() bool { return r.Alarms.Raised(own) })
 	r.Stop(context.Background())
 }
 
@@ -328,8 +329,8 @@ func TestShortageIsNoDamage(t *testing.T) {
 		rounds := r.Metrics().ScrubRounds
 		await(t, "a round", func() bool { return r.Metrics().ScrubRounds > rounds })
 		mustPut(t, r, "k", "v")
-		if m := r.Metrics(); m.Damaged != 0 || len(r.ActiveAlarms()) != 0 {
-			t.Errorf("%v: damage was found %d times, alarms %v", errno, m.Damaged, r.ActiveAlarms())
+		if m := r.Metrics(); m.Damaged != 0 || len(r.Alarms.Active()) != 0 {
+			t.Errorf("%v: damage was found %d times, alarms %v", errno, m.Damaged, r.Alarms.Active())
 		}
 		if err := r.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -432,7 +433,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	}
 	for range 10 {
 		r.sampleSpace()
-		if !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
+		if !r.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
 			t.Fatal("what is still to be counted stops the cluster")
 		}
 	}
@@ -442,8 +443,8 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	}
 	await(t, "the figure to count", func() bool { return r.space.trim.Load() == 0 })
 	r.sampleSpace()
-	if live := r.Status().InUse; live >= c.QuotaBytes || !r.quotaHolds(1) || len(r.ActiveAlarms()) > 0 {
-		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.quotaLeft(true), r.ActiveAlarms())
+	if live := r.Status().InUse; live >= c.QuotaBytes || !r.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
+		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.quotaLeft(true), r.Alarms.Active())
 	}
 }
 
@@ -500,8 +501,8 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 				slow.Store(nil)
 				close(held)
 				free("when it is known")
-				if len(r.ActiveAlarms()) > 0 {
-					t.Fatalf("alarms %v", r.ActiveAlarms())
+				if len(r.Alarms.Active()) > 0 {
+					t.Fatalf("alarms %v", r.Alarms.Active())
 				}
 				if err := r.Stop(t.Context()); err != nil {
 					t.Fatal(err)

@@ -36,7 +36,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 		res, err := r.Propose(ctx, &fsm.Request{Txn: req})
 		return res.Txn, err
 	}
-	if err := r.trusted(); err != nil {
+	if err := r.trust.check(); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -171,7 +171,7 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
 		return kv.ErrTooManyRequests
 	}
-	if list := r.ActiveAlarms(); len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace }) {
+	if list := r.Alarms.Active(); len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace }) {
 		// Apply would refuse it, and the log would grow by it.
 		return kv.ErrNoSpace
 	}

@@ -1,4 +1,4 @@
-package replica
+package audit
 
 import (
 	"slices"
@@ -8,8 +8,8 @@ import (
 )
 
 func TestJudge(t *testing.T) {
-	is := func(id uint64, hash uint32) finding { return finding{id, hashAnswer{hashIs, 9, 3, hash}} }
-	short := func(id uint64, rev int64) finding { return finding{id, hashAnswer{kind: hashShort, revision: rev}} }
+	is := func(id uint64, hash uint32) finding { return finding{id, answer{kindHash, 9, 3, hash}} }
+	short := func(id uint64, rev int64) finding { return finding{id, answer{kind: kindShort, revision: rev}} }
 	none := func(id uint64) finding { return finding{id: id} }
 	three, five := []uint64{1, 2, 3}, []uint64{1, 2, 3, 4, 5}
 	for _, c := range []struct {
@@ -26,8 +26,8 @@ func TestJudge(t *testing.T) {
 		{"one lacks revisions", three, three, []finding{is(1, 7), short(2, 8), is(3, 7)}, true, []uint64{2}, false},
 		{"two lack the same", three, three, []finding{is(1, 7), short(2, 8), short(3, 8)}, true, []uint64{1}, false},
 		{"one is silent", three, three, []finding{is(1, 7), none(2), is(3, 7)}, true, nil, false},
-		{"one lags", three, three, []finding{is(1, 7), {2, hashAnswer{kind: hashBehind}}, is(3, 7)}, true, nil, false},
-		{"one has compacted", three, three, []finding{is(1, 7), {2, hashAnswer{kind: hashCompacted, compact: 8}}, is(3, 7)}, true, nil, false},
+		{"one lags", three, three, []finding{is(1, 7), {2, answer{kind: kindLags}}, is(3, 7)}, true, nil, false},
+		{"one has compacted", three, three, []finding{is(1, 7), {2, answer{kind: kindCompacted, compact: 8}}, is(3, 7)}, true, nil, false},
 		{"nobody answers", three, three, []finding{is(1, 7)}, false, nil, false},
 		{"three different", three, three, []finding{is(1, 7), is(2, 8), is(3, 9)}, false, three, false},
 		{"two of three differ, one is silent", three, three, []finding{is(1, 7), is(2, 8)}, false, []uint64{1, 2}, false},
@@ -55,11 +55,11 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func FuzzHashAnswers(f *testing.F) {
-	f.Add(hashAnswer{hashIs, 1, 2, 3}.encode(standing{4, 5}))
+func FuzzAnswers(f *testing.F) {
+	f.Add(answer{kindHash, 1, 2, 3}.encode(position{4, 5}))
 	f.Add(encodeCompactions([]kv.HashResult{{Hash: 1, HashRevision: 2, CompactRevision: -1}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, at, err := decodeHashAnswer(b); err == nil && string(a.encode(at)) != string(b) {
+		if a, at, err := decodeAnswer(b); err == nil && string(a.encode(at)) != string(b) {
 			t.Errorf("%x is %+v, which is %x", b, a, a.encode(at))
 		}
 		if l, err := decodeCompactions(b); err == nil && string(encodeCompactions(l)) != string(b) {

@@ -1,0 +1,79 @@
+package replica
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+)
+
+// Alarms serves and changes the alarms of the cluster.
+type Alarms struct {
+	r *Replica
+	// active are the alarms as of the applied position, sorted by type and member. Stored by the apply goroutine.
+	active atomic.Pointer[[]kv.Alarm]
+}
+
+// Active returns the active alarms as far as this member knows, at once. The slice must not be modified.
+func (a *Alarms) Active() []kv.Alarm { return *a.active.Load() }
+
+// Raised reports whether an alarm is active as far as this member knows.
+func (a *Alarms) Raised(alarm kv.Alarm) bool {
+	_, ok := slices.BinarySearchFunc(a.Active(), alarm, kv.Alarm.Compare)
+	return ok
+}
+
+// anyNoSpace reports whether any member has raised the alarm NOSPACE.
+func (a *Alarms) anyNoSpace() bool {
+	return slices.ContainsFunc(a.Active(), func(x kv.Alarm) bool { return x.Type == kv.AlarmNoSpace })
+}
+
+// publish stores the alarms of a batch. It is called by the apply goroutine.
+func (a *Alarms) publish(list []kv.Alarm) {
+	a.active.Store(&list)
+	named := a.Raised(kv.Alarm{MemberID: a.r.memberID, Type: kv.AlarmCorrupt})
+	// A member that is alone differs from no other.
+	a.r.trust.setNamed(named && !a.r.Alone(), a.r.space.damaged.Load() > 0)
+}
+
+// Alarms returns the active alarms of all members, sorted by type and member, as of a moment after the call began. The
+// slice must not be modified. Errors: as Range.
+func (a *Alarms) Alarms(ctx context.Context) ([]kv.Alarm, error) {
+	if _, err := a.r.readable(ctx, false); err != nil {
+		return nil, err
+	}
+	return a.Active(), nil
+}
+
+// ChangeAlarm raises or clears an alarm. The result is the alarm if it is active now that it was raised, or was active
+// before it was cleared, and otherwise nil. Errors: as Put.
+func (a *Alarms) ChangeAlarm(ctx context.Context, c kv.AlarmChange) (*kv.Alarm, error) {
+	res, err := a.r.Propose(ctx, &fsm.Request{Alarm: &c})
+	return res.Alarm, err
+}
+
+// Propose changes an alarm on behalf of this member, logs that with attrs, and reports whether it was applied.
+func (a *Alarms) Propose(ctx context.Context, c *kv.AlarmChange, attrs ...any) bool {
+	ctx, cancel := context.WithTimeout(ctx, a.r.cfg.RequestTimeout)
+	defer cancel()
+	_, err := a.ChangeAlarm(ctx, *c)
+	attrs = append(attrs, slog.String("alarm", c.Alarm.Type.String()))
+	switch {
+	case err != nil:
+		a.r.cfg.Logger.Debug("alarm not changed yet", append(attrs, slog.Any("error", err))...)
+		// The reason lasts longer than one attempt.
+		select {
+		case <-ctx.Done():
+		case <-time.After(a.r.cfg.TickInterval):
+		}
+	case c.Clear:
+		a.r.cfg.Logger.Info("the cause of an alarm is gone: cleared it", attrs...)
+	default:
+		a.r.cfg.Logger.Warn("raised an alarm", attrs...)
+	}
+	return err == nil
+}
