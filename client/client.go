@@ -16,7 +16,7 @@ type Client struct {
 	// pin is the member that all calls go to, nil if any will do.
 	pin *member
 	// ns is put before keys.
-	ns string
+	ns namespace
 	// derived tells that closing it closes nothing.
 	derived bool
 }
@@ -46,13 +46,13 @@ func New(cfg Config) (*Client, error) {
 	c.pool = newPool(c)
 	c.tokens = newTokens(c)
 	c.watch = newWatches(c)
-	client := &Client{core: c, ns: cfg.Namespace}
+	client := &Client{core: c, ns: namespace(cfg.Namespace)}
 	if err := c.pool.add(parseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	c.tasks.Go(c.pool.balance)
 	if cfg.SyncInterval > 0 {
-		c.tasks.Go(client.keepSynced)
+		c.tasks.Go(func() { keepSynced(client) })
 	}
 	return client, nil
 }
@@ -92,7 +92,7 @@ func (c *Client) Close() error {
 // come without it.
 func (c *Client) In(prefix string) *Client {
 	d := *c
-	d.ns += prefix
+	d.ns += namespace(prefix)
 	d.derived = true
 	return &d
 }
@@ -180,7 +180,8 @@ func (c *Client) Sync(ctx context.Context) error {
 	return c.core.pool.add(list, false)
 }
 
-func (c *Client) keepSynced() {
+// keepSynced lists the members from time to time and adds them to the pool.
+func keepSynced(c *Client) {
 	t := time.NewTicker(c.core.cfg.SyncInterval)
 	defer t.Stop()
 	for {

@@ -39,12 +39,12 @@ func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetRe
 	if key == "" && r.end == "" {
 		return nil, emptyKey(&rangeMethod)
 	}
-	c.place(&r.key, &r.end)
+	c.ns.place(&r.key, &r.end)
 	resp, err := call[GetResponse](ctx, c, r.method(), key, r)
 	if err != nil {
 		return nil, err
 	}
-	c.strip(resp.KVs)
+	c.ns.strip(resp.KVs)
 	return resp, nil
 }
 
@@ -67,7 +67,7 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 		return nil, emptyKey(&putMethod)
 	}
 	if c.ns != "" {
-		r.key = c.ns + key
+		r.key = string(c.ns) + key
 	}
 	if !r.prevKV {
 		resp, err := call[plainPut](ctx, c, &putMethod, key, r)
@@ -80,7 +80,7 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	if err != nil {
 		return nil, err
 	}
-	c.stripOne(resp.PrevKV)
+	c.ns.stripOne(resp.PrevKV)
 	return resp, nil
 }
 
@@ -94,12 +94,12 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (
 	if key == "" && r.end == "" {
 		return nil, emptyKey(&deleteMethod)
 	}
-	c.place(&r.key, &r.end)
+	c.ns.place(&r.key, &r.end)
 	resp, err := call[DeleteResponse](ctx, c, &deleteMethod, key, r)
 	if err != nil {
 		return nil, err
 	}
-	c.strip(resp.PrevKVs)
+	c.ns.strip(resp.PrevKVs)
 	return resp, nil
 }
 

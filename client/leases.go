@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -86,7 +85,7 @@ func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeTo
 	}
 	out := &TimeToLiveResponse{Header: header(resp.Header), ID: LeaseID(resp.ID), Remaining: seconds(resp.TTL), Granted: seconds(resp.GrantedTTL)}
 	for _, k := range resp.Keys {
-		out.Keys = append(out.Keys, strings.TrimPrefix(string(k), c.ns))
+		out.Keys = append(out.Keys, c.ns.stripIfThere(k))
 	}
 	return out, nil
 }

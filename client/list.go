@@ -42,7 +42,7 @@ type Listing struct {
 // revision, are answered in one message.
 func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key, page: firstPage}
-	c.place(&l.r.key, &l.r.end)
+	c.ns.place(&l.r.key, &l.r.end)
 	l.limited = l.r.limit > 0
 	return l
 }
@@ -98,7 +98,7 @@ func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (mor
 	if l.limited {
 		l.r.limit -= int64(n)
 	}
-	l.c.strip(resp.KVs)
+	l.c.ns.strip(resp.KVs)
 	for _, kv := range resp.KVs {
 		if !yield(kv, nil) {
 			return false

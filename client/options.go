@@ -77,39 +77,6 @@ func PrefixEnd(prefix string) string {
 	return toTheEnd
 }
 
-// place puts the namespace before a key and a range.
-func (c *Client) place(key, end *string) {
-	if c.ns == "" {
-		if *key == "" && *end != "" {
-			*key = smallest
-		}
-		return
-	}
-	*key = c.ns + *key
-	switch *end {
-	case "":
-	case toTheEnd:
-		*end = PrefixEnd(c.ns)
-	default:
-		*end = c.ns + *end
-	}
-}
-
-// strip removes the namespace from keys.
-func (c *Client) strip(kvs []KeyValue) {
-	if c.ns != "" {
-		for i := range kvs {
-			kvs[i].Key = kvs[i].Key[min(len(c.ns), len(kvs[i].Key)):]
-		}
-	}
-}
-
-func (c *Client) stripOne(kv *KeyValue) {
-	if kv != nil {
-		kv.Key = kv.Key[min(len(c.ns), len(kv.Key)):]
-	}
-}
-
 // WithLimit returns at most n keys; GetResponse.More tells if there are more. 0 means all.
 func WithLimit(n int64) GetOption { return getOption(func(r *rangeRequest) { r.limit = n }) }
 

@@ -167,7 +167,7 @@ func (t *Txn) Else(ops ...Op) *Txn {
 // reads is tried again instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c
-	r := c.placeTxn(&t.r)
+	r := c.ns.txn(&t.r)
 	m := &txnMethod
 	if r.readOnly() {
 		m = &readTxnMethod
@@ -176,7 +176,7 @@ func (t *Txn) Commit() (*TxnResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.stripTxn(resp)
+	c.ns.stripTxn(resp)
 	return resp, nil
 }
 
@@ -189,57 +189,4 @@ func (r *txnRequest) readOnly() bool {
 		}
 	}
 	return true
-}
-
-// placeTxn returns a transaction with the namespace put before all keys; what was given stays as it is, since
-// operations may be used again.
-func (c *Client) placeTxn(r *txnRequest) *txnRequest {
-	out := &txnRequest{compare: make([]Cmp, len(r.compare)), success: c.placeOps(r.success), fail: c.placeOps(r.fail)}
-	for i, cmp := range r.compare {
-		c.place(&cmp.key, &cmp.end)
-		out.compare[i] = cmp
-	}
-	return out
-}
-
-func (c *Client) placeOps(list []Op) []Op {
-	out := make([]Op, len(list))
-	for i, op := range list {
-		switch {
-		case op.get != nil:
-			get := *op.get
-			c.place(&get.key, &get.end)
-			op.get = &get
-		case op.put != nil && c.ns != "":
-			put := *op.put
-			put.key = c.ns + put.key
-			op.put = &put
-		case op.delete != nil:
-			del := *op.delete
-			c.place(&del.key, &del.end)
-			op.delete = &del
-		case op.txn != nil:
-			op.txn = c.placeTxn(op.txn)
-		}
-		out[i] = op
-	}
-	return out
-}
-
-func (c *Client) stripTxn(r *TxnResponse) {
-	if c.ns == "" {
-		return
-	}
-	for _, op := range r.Responses {
-		switch {
-		case op.Get != nil:
-			c.strip(op.Get.KVs)
-		case op.Put != nil:
-			c.stripOne(op.Put.PrevKV)
-		case op.Delete != nil:
-			c.strip(op.Delete.PrevKVs)
-		case op.Txn != nil:
-			c.stripTxn(op.Txn)
-		}
-	}
 }

@@ -115,7 +115,7 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 	}
 	s := &w.spec
 	empty := key == "" && s.end == ""
-	c.place(&s.key, &s.end)
+	c.ns.place(&s.key, &s.end)
 	w.mu.next = s.start
 	switch {
 	case empty:
@@ -332,8 +332,8 @@ func (w *Watcher) take(r *watchResponse, waits bool) outcome {
 	}
 	if n := len(w.c.ns); n > 0 {
 		for i := range events {
-			w.c.stripOne(&events[i].KV)
-			w.c.stripOne(events[i].PrevKV)
+			w.c.ns.stripOne(&events[i].KV)
+			w.c.ns.stripOne(events[i].PrevKV)
 		}
 	}
 	if w.mu.part != nil {
