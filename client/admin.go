@@ -5,13 +5,15 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/client/internal/wire"
 )
 
 // Calls for operators return the messages of the API as they are.
 
 // ask makes a call in the generated form.
 func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
-	return call[R](ctx, c, m, key, &cold{Message: req})
+	return call[R](ctx, c, m, key, &wire.Generated{Message: req})
 }
 
 var (

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+
+	"vigil/client/internal/wire"
 )
 
 // mostRenewals is how many tokens in a row a server may refuse before it is believed.
@@ -21,7 +23,7 @@ type attempts struct {
 	key   string
 	given *pass // what to send instead of a token
 	// room is where the context of the next attempt may go.
-	room   *outgoing
+	room   *wire.Context
 	pass   *pass
 	at     *member // of the last attempt
 	turns  uint64  // of at when it was chosen
@@ -31,27 +33,13 @@ type attempts struct {
 	last   error // the last error, as gRPC gave it
 }
 
-// outgoing is the context of a call: the caller's, with the metadata of a pass.
-type outgoing struct {
-	context.Context
-	pass context.Context
-}
-
-// Value implements context.Context.
-func (o *outgoing) Value(key any) any {
-	if v := o.pass.Value(key); v != nil {
-		return v
-	}
-	return o.Context.Value(key)
-}
-
 // with adds a pass to a context. room is where the result may go.
-func with(ctx, pass context.Context, room *outgoing) context.Context {
+func with(ctx, pass context.Context, room *wire.Context) context.Context {
 	if own, ok := metadata.FromOutgoingContext(ctx); ok {
 		md, _ := metadata.FromOutgoingContext(pass)
 		return metadata.NewOutgoingContext(ctx, metadata.Join(md, own))
 	}
-	*room = outgoing{ctx, pass}
+	*room = wire.Context{Context: ctx, Metadata: pass}
 	return room
 }
 
@@ -103,7 +91,7 @@ func (a *attempts) next(ctx context.Context) (context.Context, error) {
 	}
 	room := a.room
 	if a.room = nil; room == nil { // gRPC may not be done with the last
-		room = new(outgoing)
+		room = new(wire.Context)
 	}
 	return with(ctx, md, room), nil
 }

@@ -5,6 +5,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client/internal/wire"
 )
 
 // AuthEnable turns authentication on. There must be a user root with the role root.
@@ -24,7 +26,7 @@ func (c *Client) AuthStatus(ctx context.Context) (*etcdserverpb.AuthStatusRespon
 
 // Authenticate exchanges a password for a token. A client with Config.Username does it by itself.
 func (c *Client) Authenticate(ctx context.Context, user, password string) (*etcdserverpb.AuthenticateResponse, error) {
-	req := &cold{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
+	req := &wire.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
 	return callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, user, req, newPass(Token{}))
 }
 

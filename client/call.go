@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"time"
+
+	"vigil/client/internal/wire"
 )
 
 // method is a call of the API.
@@ -43,9 +45,9 @@ func (m method) anyone() method {
 
 // tracked is a request of which is known whether the last attempt has sent it.
 type tracked interface {
-	begin()
-	sent() bool
-	first() *outgoing
+	Begin()
+	Sent() bool
+	First() *wire.Context
 }
 
 // call makes a call, and tries again as far as that is safe.
@@ -60,7 +62,7 @@ func callWith[R any](ctx context.Context, c *Client, m *method, key string, req 
 	if h.StartCall != nil {
 		ctx = h.StartCall(ctx, m.name)
 	}
-	a := attempts{c: c, m: m, key: key, given: given, room: req.first()}
+	a := attempts{c: c, m: m, key: key, given: given, room: req.First()}
 	if h.EndCall != nil {
 		began := time.Now()
 		defer func() {
@@ -69,9 +71,9 @@ func callWith[R any](ctx context.Context, c *Client, m *method, key string, req 
 	}
 	err = a.run(ctx, func(ctx context.Context) (bool, error) {
 		resp = new(R)
-		req.begin()
+		req.Begin()
 		err := a.at.conn.Invoke(ctx, m.name, req, resp)
-		return req.sent(), err
+		return req.Sent(), err
 	})
 	if err != nil {
 		return nil, err

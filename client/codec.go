@@ -4,7 +4,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec for everything that is not hot
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
+
+	"vigil/client/internal/wire"
 )
 
 // codec sends hot messages by their own encoding and all others as generated.
@@ -19,11 +20,11 @@ func (codec) Name() string { return "" }
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
-	case *cold:
-		m.encoded = true
+	case *wire.Generated:
+		m.Encoded()
 		return c.generated.Marshal(m.Message)
-	case request:
-		return m.marshal()
+	case wire.Request:
+		return m.Marshal()
 	}
 	return c.generated.Marshal(v)
 }
@@ -34,10 +35,4 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return unmarshal(data, m)
 	}
 	return c.generated.Unmarshal(data, v)
-}
-
-// cold is a request in the generated form.
-type cold struct {
-	once
-	proto.Message
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/client/internal/wire"
 )
 
 // Conn returns the client as a gRPC connection, for calls that this package has no method for. They go where all
@@ -58,9 +60,9 @@ func (b bare) Invoke(ctx context.Context, name string, args, reply any, opts ...
 		if !known {
 			return true, a.at.conn.Invoke(ctx, name, args, reply, opts...)
 		}
-		wrapped := &cold{Message: req}
+		wrapped := &wire.Generated{Message: req}
 		err = a.at.conn.Invoke(ctx, name, wrapped, reply, opts...)
-		return wrapped.sent(), err
+		return wrapped.Sent(), err
 	})
 	return a.done(err)
 }

@@ -1,15 +1,10 @@
 package client
 
 import (
-	"encoding/binary"
-	"errors"
-	"unsafe"
-
 	"google.golang.org/grpc/mem"
-)
 
-// errMalformed: a server sent bytes that are no encoding of the message.
-var errMalformed = errors.New("malformed message from the server")
+	"vigil/client/internal/wire"
+)
 
 // response is a message that is received. decode may keep b, which is its own.
 type response interface {
@@ -31,145 +26,45 @@ func unmarshal(data mem.BufferSlice, m response) error {
 	return m.decode(data.Materialize())
 }
 
-// fields walks the fields of a message.
-type fields struct {
-	b   []byte
-	bad bool
-	// num and typ are those of the current field; v is a number, data the content of bytes.
-	num  int
-	typ  int
-	v    uint64
-	data []byte
-}
-
-// next moves to the next field and reports false at the end or if the rest is malformed.
-func (f *fields) next() bool {
-	if len(f.b) == 0 || f.bad {
-		return false
-	}
-	tag := uint64(f.b[0])
-	if tag < 0x80 {
-		f.b = f.b[1:]
-	} else {
-		var ok bool
-		if tag, ok = f.varint(); !ok {
-			return false
-		}
-	}
-	f.num, f.typ = int(tag>>3), int(tag&7)
-	if tag>>3 == 0 || tag>>3 > 1<<29-1 {
-		f.bad = true
-		return false
-	}
-	ok := true
-	switch f.typ {
-	case typeVarint:
-		f.v, ok = f.varint()
-	case typeBytes:
-		var n uint64
-		if n, ok = f.varint(); !ok {
-			return false
-		}
-		if n > uint64(len(f.b)) {
-			f.bad = true
-			return false
-		}
-		f.data, f.b = f.b[:n:n], f.b[n:]
-	case typeFixed64:
-		ok = f.drop(8)
-	case typeFixed32:
-		ok = f.drop(4)
-	default: // groups are not in any message of the API
-		f.bad = true
-		return false
-	}
-	return ok
-}
-
-func (f *fields) varint() (uint64, bool) {
-	v, n := binary.Uvarint(f.b)
-	if n <= 0 {
-		f.bad = true
-		return 0, false
-	}
-	f.b = f.b[n:]
-	return v, true
-}
-
-func (f *fields) drop(n int) bool {
-	if len(f.b) < n {
-		f.bad = true
-		return false
-	}
-	f.b = f.b[n:]
-	return true
-}
-
-// is reports whether the current field has this number and type. One of another type is skipped, as if its
-// number were unknown.
-func (f *fields) is(num, typ int) bool { return f.num == num && f.typ == typ }
-
-// text returns bytes as a string that shares their memory. Nothing changes them: a message's buffer is
-// handed out in parts that do not overlap and cannot grow into each other.
-func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
-
-func (f *fields) err() error {
-	if f.bad {
-		return errMalformed
-	}
-	return nil
-}
-
-// count returns how many fields of bytes with this number are in b, so that memory for all is taken at once.
-func count(b []byte, num int) (n int) {
-	f := fields{b: b}
-	for f.next() {
-		if f.is(num, typeBytes) {
-			n++
-		}
-	}
-	return n
-}
-
 func (h *Header) decode(b []byte) error {
-	f := fields{b: b}
-	for f.next() {
-		if f.typ != typeVarint {
+	f := wire.Read(b)
+	for f.Next() {
+		if f.Type != wire.TypeVarint {
 			continue
 		}
-		switch f.num {
+		switch f.Num {
 		case 1:
-			h.ClusterID = f.v
+			h.ClusterID = f.Varint
 		case 2:
-			h.MemberID = f.v
+			h.MemberID = f.Varint
 		case 3:
-			h.Revision = int64(f.v)
+			h.Revision = int64(f.Varint)
 		case 4:
-			h.RaftTerm = f.v
+			h.RaftTerm = f.Varint
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 func (kv *KeyValue) decode(b []byte) error {
-	f := fields{b: b}
-	for f.next() {
+	f := wire.Read(b)
+	for f.Next() {
 		switch {
-		case f.is(1, typeBytes):
-			kv.Key = text(f.data)
-		case f.is(2, typeVarint):
-			kv.CreateRevision = int64(f.v)
-		case f.is(3, typeVarint):
-			kv.ModRevision = int64(f.v)
-		case f.is(4, typeVarint):
-			kv.Version = int64(f.v)
-		case f.is(5, typeBytes):
-			kv.Value = f.data
-		case f.is(6, typeVarint):
-			kv.Lease = LeaseID(f.v)
+		case f.Is(1, wire.TypeBytes):
+			kv.Key = wire.Text(f.Bytes)
+		case f.Is(2, wire.TypeVarint):
+			kv.CreateRevision = int64(f.Varint)
+		case f.Is(3, wire.TypeVarint):
+			kv.ModRevision = int64(f.Varint)
+		case f.Is(4, wire.TypeVarint):
+			kv.Version = int64(f.Varint)
+		case f.Is(5, wire.TypeBytes):
+			kv.Value = f.Bytes
+		case f.Is(6, wire.TypeVarint):
+			kv.Lease = LeaseID(f.Varint)
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 func decodeKV(b []byte) (*KeyValue, error) {
@@ -178,60 +73,60 @@ func decodeKV(b []byte) (*KeyValue, error) {
 }
 
 func (r *GetResponse) decode(b []byte) error {
-	f := fields{b: b}
-	if n := count(b, 2); n > 0 {
+	f := wire.Read(b)
+	if n := wire.Count(b, 2); n > 0 {
 		r.KVs = make([]KeyValue, 0, n)
 	}
-	for f.next() {
+	for f.Next() {
 		var e error
 		switch {
-		case f.is(1, typeBytes):
-			e = r.Header.decode(f.data)
-		case f.is(2, typeBytes):
+		case f.Is(1, wire.TypeBytes):
+			e = r.Header.decode(f.Bytes)
+		case f.Is(2, wire.TypeBytes):
 			r.KVs = append(r.KVs, KeyValue{})
-			e = r.KVs[len(r.KVs)-1].decode(f.data)
-		case f.is(3, typeVarint):
-			r.More = f.v != 0
-		case f.is(4, typeVarint):
-			r.Count = int64(f.v)
+			e = r.KVs[len(r.KVs)-1].decode(f.Bytes)
+		case f.Is(3, wire.TypeVarint):
+			r.More = f.Varint != 0
+		case f.Is(4, wire.TypeVarint):
+			r.Count = int64(f.Varint)
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // rangeChunk is etcdserverpb.RangeStreamResponse.
 type rangeChunk struct{ GetResponse }
 
 func (r *rangeChunk) decode(b []byte) error {
-	f := fields{b: b}
-	for f.next() {
-		if f.is(1, typeBytes) {
-			if e := r.GetResponse.decode(f.data); e != nil {
+	f := wire.Read(b)
+	for f.Next() {
+		if f.Is(1, wire.TypeBytes) {
+			if e := r.GetResponse.decode(f.Bytes); e != nil {
 				return e
 			}
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 func (r *PutResponse) decode(b []byte) error {
-	f := fields{b: b}
-	for f.next() {
+	f := wire.Read(b)
+	for f.Next() {
 		var e error
 		switch {
-		case f.is(1, typeBytes):
-			e = r.Header.decode(f.data)
-		case f.is(2, typeBytes):
-			r.PrevKV, e = decodeKV(f.data)
+		case f.Is(1, wire.TypeBytes):
+			e = r.Header.decode(f.Bytes)
+		case f.Is(2, wire.TypeBytes):
+			r.PrevKV, e = decodeKV(f.Bytes)
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // plainPut is the answer of a put that did not ask for the key before.
@@ -246,26 +141,26 @@ func (r *plainPut) decode(b []byte) error {
 }
 
 func (r *DeleteResponse) decode(b []byte) error {
-	f := fields{b: b}
-	if n := count(b, 3); n > 0 {
+	f := wire.Read(b)
+	if n := wire.Count(b, 3); n > 0 {
 		r.PrevKVs = make([]KeyValue, 0, n)
 	}
-	for f.next() {
+	for f.Next() {
 		var e error
 		switch {
-		case f.is(1, typeBytes):
-			e = r.Header.decode(f.data)
-		case f.is(2, typeVarint):
-			r.Deleted = int64(f.v)
-		case f.is(3, typeBytes):
+		case f.Is(1, wire.TypeBytes):
+			e = r.Header.decode(f.Bytes)
+		case f.Is(2, wire.TypeVarint):
+			r.Deleted = int64(f.Varint)
+		case f.Is(3, wire.TypeBytes):
 			r.PrevKVs = append(r.PrevKVs, KeyValue{})
-			e = r.PrevKVs[len(r.PrevKVs)-1].decode(f.data)
+			e = r.PrevKVs[len(r.PrevKVs)-1].decode(f.Bytes)
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // maxDepth is how deep answers of transactions may nest.
@@ -275,56 +170,56 @@ func (r *TxnResponse) decode(b []byte) error { return r.decodeAt(b, 0) }
 
 func (r *TxnResponse) decodeAt(b []byte, depth int) error {
 	if depth > maxDepth {
-		return errMalformed
+		return wire.ErrMalformed
 	}
-	f := fields{b: b}
-	if n := count(b, 3); n > 0 {
+	f := wire.Read(b)
+	if n := wire.Count(b, 3); n > 0 {
 		r.Responses = make([]OpResponse, 0, n)
 	}
-	for f.next() {
+	for f.Next() {
 		var e error
 		switch {
-		case f.is(1, typeBytes):
-			e = r.Header.decode(f.data)
-		case f.is(2, typeVarint):
-			r.Succeeded = f.v != 0
-		case f.is(3, typeBytes):
+		case f.Is(1, wire.TypeBytes):
+			e = r.Header.decode(f.Bytes)
+		case f.Is(2, wire.TypeVarint):
+			r.Succeeded = f.Varint != 0
+		case f.Is(3, wire.TypeBytes):
 			r.Responses = append(r.Responses, OpResponse{})
-			e = r.Responses[len(r.Responses)-1].decode(f.data, depth)
+			e = r.Responses[len(r.Responses)-1].decode(f.Bytes, depth)
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 func (r *OpResponse) decode(b []byte, depth int) error {
-	f := fields{b: b}
-	for f.next() {
-		if f.typ != typeBytes {
+	f := wire.Read(b)
+	for f.Next() {
+		if f.Type != wire.TypeBytes {
 			continue
 		}
 		var e error
-		switch f.num {
+		switch f.Num {
 		case 1:
 			*r = OpResponse{Get: new(GetResponse)}
-			e = r.Get.decode(f.data)
+			e = r.Get.decode(f.Bytes)
 		case 2:
 			*r = OpResponse{Put: new(PutResponse)}
-			e = r.Put.decode(f.data)
+			e = r.Put.decode(f.Bytes)
 		case 3:
 			*r = OpResponse{Delete: new(DeleteResponse)}
-			e = r.Delete.decode(f.data)
+			e = r.Delete.decode(f.Bytes)
 		case 4:
 			*r = OpResponse{Txn: new(TxnResponse)}
-			e = r.Txn.decodeAt(f.data, depth+1)
+			e = r.Txn.decodeAt(f.Bytes, depth+1)
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // watchResponse is etcdserverpb.WatchResponse.
@@ -343,55 +238,55 @@ type watchResponse struct {
 
 func (r *watchResponse) decode(b []byte) error {
 	*r = watchResponse{size: len(b)}
-	f := fields{b: b}
-	if n := count(b, 11); n > 0 {
+	f := wire.Read(b)
+	if n := wire.Count(b, 11); n > 0 {
 		r.events = make([]Event, 0, n)
 	}
-	for f.next() {
+	for f.Next() {
 		var e error
 		switch {
-		case f.is(11, typeBytes):
+		case f.Is(11, wire.TypeBytes):
 			r.events = append(r.events, Event{})
-			e = r.events[len(r.events)-1].decode(f.data)
-		case f.is(1, typeBytes):
-			e = r.header.decode(f.data)
-		case f.is(2, typeVarint):
-			r.id = int64(f.v)
-		case f.is(3, typeVarint):
-			r.created = f.v != 0
-		case f.is(4, typeVarint):
-			r.canceled = f.v != 0
-		case f.is(5, typeVarint):
-			r.compact = int64(f.v)
-		case f.is(6, typeBytes):
-			r.reason = text(f.data)
-		case f.is(7, typeVarint):
-			r.fragment = f.v != 0
+			e = r.events[len(r.events)-1].decode(f.Bytes)
+		case f.Is(1, wire.TypeBytes):
+			e = r.header.decode(f.Bytes)
+		case f.Is(2, wire.TypeVarint):
+			r.id = int64(f.Varint)
+		case f.Is(3, wire.TypeVarint):
+			r.created = f.Varint != 0
+		case f.Is(4, wire.TypeVarint):
+			r.canceled = f.Varint != 0
+		case f.Is(5, wire.TypeVarint):
+			r.compact = int64(f.Varint)
+		case f.Is(6, wire.TypeBytes):
+			r.reason = wire.Text(f.Bytes)
+		case f.Is(7, wire.TypeVarint):
+			r.fragment = f.Varint != 0
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 func (ev *Event) decode(b []byte) error {
-	f := fields{b: b}
-	for f.next() {
+	f := wire.Read(b)
+	for f.Next() {
 		var e error
 		switch {
-		case f.is(1, typeVarint):
-			ev.Type = EventType(f.v)
-		case f.is(2, typeBytes):
-			e = ev.KV.decode(f.data)
-		case f.is(3, typeBytes):
-			ev.PrevKV, e = decodeKV(f.data)
+		case f.Is(1, wire.TypeVarint):
+			ev.Type = EventType(f.Varint)
+		case f.Is(2, wire.TypeBytes):
+			e = ev.KV.decode(f.Bytes)
+		case f.Is(3, wire.TypeBytes):
+			ev.PrevKV, e = decodeKV(f.Bytes)
 		}
 		if e != nil {
 			return e
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
 // leaseResponse is etcdserverpb.LeaseKeepAliveResponse.
@@ -405,18 +300,18 @@ func (*leaseResponse) keeps() bool { return false }
 
 func (r *leaseResponse) decode(b []byte) error {
 	*r = leaseResponse{}
-	f := fields{b: b}
-	for f.next() {
+	f := wire.Read(b)
+	for f.Next() {
 		switch {
-		case f.is(1, typeBytes):
-			if e := r.header.decode(f.data); e != nil {
+		case f.Is(1, wire.TypeBytes):
+			if e := r.header.decode(f.Bytes); e != nil {
 				return e
 			}
-		case f.is(2, typeVarint):
-			r.id = LeaseID(f.v)
-		case f.is(3, typeVarint):
-			r.ttl = int64(f.v)
+		case f.Is(2, wire.TypeVarint):
+			r.id = LeaseID(f.Varint)
+		case f.Is(3, wire.TypeVarint):
+			r.ttl = int64(f.Varint)
 		}
 	}
-	return f.err()
+	return f.Err()
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+
+	"vigil/client/internal/wire"
 )
 
 // verdict is what follows from an error.
@@ -26,7 +28,7 @@ func judge(e *Error, m *method, sent bool) verdict {
 	// unless the server means the request.
 	switch e.Code {
 	case codes.Canceled, codes.Unknown, codes.Internal, codes.Aborted, codes.DeadlineExceeded:
-		v.again, v.elsewhere = e.kind != errMalformed, true
+		v.again, v.elsewhere = e.kind != wire.ErrMalformed, true
 	}
 	return v
 }

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"vigil/client/internal/wire"
 )
 
 // KeepAlive is what a member answered to one keep-alive.
@@ -68,7 +70,9 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 func (k *KeepAlives) Member() string { return k.at.where() }
 
 // Send asks for one keep-alive. An error says only that the stream has ended; Recv says why.
-func (k *KeepAlives) Send(id LeaseID) error { return k.stream.SendMsg(&leaseRequest{id: id}) }
+func (k *KeepAlives) Send(id LeaseID) error {
+	return k.stream.SendMsg(&wire.KeepAliveRequest{ID: int64(id)})
+}
 
 // Recv waits for the next answer. Answers come in the order of what was sent. After an error the stream has ended;
 // Temporary reports whether another one may do better.
@@ -111,7 +115,7 @@ func (k *KeepAlives) Leave(why error) { k.at.at.doubt(why) }
 func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := open(ctx, a.at, keepStream, keepMethod.name, &leaseRequest{id: id})
+	s, err := open(ctx, a.at, keepStream, keepMethod.name, &wire.KeepAliveRequest{ID: int64(id)})
 	if err != nil {
 		return true, 0, err
 	}

@@ -5,6 +5,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
+
+	"vigil/client/internal/wire"
 )
 
 var (
@@ -17,16 +19,16 @@ var (
 	compactMethod      = write("KV", "Compact", "compact")
 )
 
-func getRequest(key string, opts []GetOption) *rangeRequest {
-	r := &rangeRequest{key: key}
+func getRequest(key string, opts []GetOption) *wire.RangeRequest {
+	r := &wire.RangeRequest{Key: key}
 	for _, o := range opts {
 		o.applyGet(r)
 	}
 	return r
 }
 
-func (r *rangeRequest) method() *method {
-	if r.serializable {
+func getMethod(r *wire.RangeRequest) *method {
+	if r.Serializable {
 		return &serializableMethod
 	}
 	return &rangeMethod
@@ -36,11 +38,11 @@ func (r *rangeRequest) method() *method {
 // whole answer comes in one message; for more than a few thousand keys use List.
 func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetResponse, error) {
 	r := getRequest(key, opts)
-	if key == "" && r.end == "" {
+	if key == "" && r.End == "" {
 		return nil, emptyKey(&rangeMethod)
 	}
-	c.ns.place(&r.key, &r.end)
-	resp, err := call[GetResponse](ctx, c, r.method(), key, r)
+	c.ns.place(&r.Key, &r.End)
+	resp, err := call[GetResponse](ctx, c, getMethod(r), key, r)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +61,7 @@ func (c *Client) Count(ctx context.Context, key string, opts ...GetOption) (int6
 
 // Put writes a key. After an error that matches ErrUncertain it may have been written.
 func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutOption) (*PutResponse, error) {
-	r := &putRequest{key: key, value: value}
+	r := &wire.PutRequest{Key: key, Value: value}
 	for _, o := range opts {
 		o.applyPut(r)
 	}
@@ -67,9 +69,9 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 		return nil, emptyKey(&putMethod)
 	}
 	if c.ns != "" {
-		r.key = string(c.ns) + key
+		r.Key = string(c.ns) + key
 	}
-	if !r.prevKV {
+	if !r.PrevKV {
 		resp, err := call[plainPut](ctx, c, &putMethod, key, r)
 		if err != nil {
 			return nil, err
@@ -87,14 +89,14 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 // Delete deletes a key, or several with a RangeOption. Deleting what is not there is no error. After an error
 // that matches ErrUncertain it may have been deleted.
 func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (*DeleteResponse, error) {
-	r := &deleteRequest{key: key}
+	r := &wire.DeleteRequest{Key: key}
 	for _, o := range opts {
 		o.applyDelete(r)
 	}
-	if key == "" && r.end == "" {
+	if key == "" && r.End == "" {
 		return nil, emptyKey(&deleteMethod)
 	}
-	c.ns.place(&r.key, &r.end)
+	c.ns.place(&r.Key, &r.End)
 	resp, err := call[DeleteResponse](ctx, c, &deleteMethod, key, r)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"vigil/client/internal/wire"
 )
 
 var (
@@ -27,11 +29,11 @@ const (
 type Listing struct {
 	c   *Client
 	ctx context.Context
-	r   rangeRequest
+	r   wire.RangeRequest
 	key string // without namespace, for errors
 
 	page    int64 // how many keys the next page has at most
-	limited bool  // r.limit counts down
+	limited bool  // r.Limit counts down
 	header  Header
 	count   int64
 }
@@ -42,8 +44,8 @@ type Listing struct {
 // revision, are answered in one message.
 func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key, page: firstPage}
-	c.ns.place(&l.r.key, &l.r.end)
-	l.limited = l.r.limit > 0
+	c.ns.place(&l.r.Key, &l.r.End)
+	l.limited = l.r.Limit > 0
 	return l
 }
 
@@ -53,7 +55,7 @@ func (l *Listing) Header() Header { return l.header }
 
 // Revision returns the revision that is listed, 0 before the first key or the end. A watch from the next one
 // misses nothing and repeats nothing.
-func (l *Listing) Revision() int64 { return l.r.revision }
+func (l *Listing) Revision() int64 { return l.r.Revision }
 
 // Count returns the number of keys in the range, whatever the limit. It is known from the first key on, or at the end.
 func (l *Listing) Count() int64 { return l.count }
@@ -62,7 +64,7 @@ func (l *Listing) Count() int64 { return l.count }
 // the listing was compacted meanwhile.
 func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
-		if l.key == "" && l.r.end == "" {
+		if l.key == "" && l.r.End == "" {
 			yield(KeyValue{}, emptyKey(&rangeMethod))
 			return
 		}
@@ -84,8 +86,8 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 // plain reports whether the answer can be cut: in the order of keys, and without filters.
 func (l *Listing) plain() bool {
 	r := &l.r
-	ordered := r.order == SortNone || r.order == SortAscend && r.target == SortByKey
-	return ordered && r.end != "" && !r.countOnly && r.minMod == 0 && r.maxMod == 0 && r.minCreate == 0 && r.maxCreate == 0
+	ordered := SortOrder(r.Order) == SortNone || SortOrder(r.Order) == SortAscend && SortTarget(r.Target) == SortByKey
+	return ordered && r.End != "" && !r.CountOnly && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
 // hand gives a piece to the caller and moves behind it. more is false if nothing else is wanted.
@@ -94,9 +96,9 @@ func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (mor
 	if n == 0 {
 		return true
 	}
-	l.r.key = resp.KVs[n-1].Key + "\x00"
+	l.r.Key = resp.KVs[n-1].Key + "\x00"
 	if l.limited {
-		l.r.limit -= int64(n)
+		l.r.Limit -= int64(n)
 	}
 	l.c.ns.strip(resp.KVs)
 	for _, kv := range resp.KVs {
@@ -104,24 +106,24 @@ func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (mor
 			return false
 		}
 	}
-	return !l.limited || l.r.limit > 0
+	return !l.limited || l.r.Limit > 0
 }
 
 // next reads a page, or everything if the answer cannot be cut. more tells that the range goes on behind it.
 func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) {
 	r, cut := l.r, l.plain()
-	r.once = once{}
-	if cut && (!l.limited || r.limit > l.page) {
-		r.limit = l.page
+	r.Attempt = wire.Attempt{}
+	if cut && (!l.limited || r.Limit > l.page) {
+		r.Limit = l.page
 	}
-	resp, err := call[GetResponse](l.ctx, l.c, r.method(), l.key, &r)
+	resp, err := call[GetResponse](l.ctx, l.c, getMethod(&r), l.key, &r)
 	if err != nil {
 		return false, err
 	}
 	if l.header == (Header{}) {
 		l.header, l.count = resp.Header, resp.Count
-		if l.r.revision == 0 {
-			l.r.revision = resp.Header.Revision
+		if l.r.Revision == 0 {
+			l.r.Revision = resp.Header.Revision
 		}
 	}
 	l.page = nextPage(resp.KVs)
@@ -141,7 +143,7 @@ func nextPage(last []KeyValue) int64 {
 // tell that the member has no such call and that pages are to go on.
 func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, err error) {
 	m := &rangeStreamMethod
-	if l.r.serializable {
+	if l.r.Serializable {
 		plain := m.anyone()
 		m = &plain
 	}

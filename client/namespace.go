@@ -1,6 +1,10 @@
 package client
 
-import "strings"
+import (
+	"strings"
+
+	"vigil/client/internal/wire"
+)
 
 // namespace is the prefix that a client puts before the keys of its requests and removes from the keys of answers.
 type namespace string
@@ -23,37 +27,40 @@ func (ns namespace) place(key, end *string) {
 	}
 }
 
-// txn returns a copy of a transaction with the namespace before all keys. Operations may be used again, so r does not
-// change.
-func (ns namespace) txn(r *txnRequest) *txnRequest {
-	out := &txnRequest{compare: make([]Cmp, len(r.compare)), success: ns.ops(r.success), fail: ns.ops(r.fail)}
-	for i, cmp := range r.compare {
-		ns.place(&cmp.key, &cmp.end)
-		out.compare[i] = cmp
+// placeTxn returns the request for a transaction, with the namespace before all keys. Operations may be used again, so t
+// does not change.
+func (ns namespace) placeTxn(t *txn) *wire.TxnRequest {
+	out := &wire.TxnRequest{Compare: make([]wire.Compare, len(t.compare)), Success: ns.placeOps(t.success), Failure: ns.placeOps(t.fail)}
+	for i, cmp := range t.compare {
+		ns.place(&cmp.c.Key, &cmp.c.End)
+		out.Compare[i] = cmp.c
 	}
 	return out
 }
 
-func (ns namespace) ops(list []Op) []Op {
-	out := make([]Op, len(list))
+func (ns namespace) placeOps(list []Op) []wire.Op {
+	out := make([]wire.Op, len(list))
 	for i, op := range list {
 		switch {
 		case op.get != nil:
 			get := *op.get
-			ns.place(&get.key, &get.end)
-			op.get = &get
-		case op.put != nil && ns != "":
-			put := *op.put
-			put.key = string(ns) + put.key
-			op.put = &put
+			ns.place(&get.Key, &get.End)
+			out[i].Get = &get
+		case op.put != nil:
+			put := op.put
+			if ns != "" {
+				copied := *put
+				copied.Key = string(ns) + put.Key
+				put = &copied
+			}
+			out[i].Put = put
 		case op.delete != nil:
 			del := *op.delete
-			ns.place(&del.key, &del.end)
-			op.delete = &del
+			ns.place(&del.Key, &del.End)
+			out[i].Delete = &del
 		case op.txn != nil:
-			op.txn = ns.txn(op.txn)
+			out[i].Txn = ns.placeTxn(op.txn)
 		}
-		out[i] = op
 	}
 	return out
 }
@@ -74,7 +81,9 @@ func (ns namespace) stripOne(kv *KeyValue) {
 }
 
 // stripIfThere removes the namespace from a key that need not have it.
-func (ns namespace) stripIfThere(key []byte) string { return strings.TrimPrefix(string(key), string(ns)) }
+func (ns namespace) stripIfThere(key []byte) string {
+	return strings.TrimPrefix(string(key), string(ns))
+}
 
 func (ns namespace) stripTxn(r *TxnResponse) {
 	if ns == "" {

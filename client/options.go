@@ -1,15 +1,17 @@
 package client
 
+import "vigil/client/internal/wire"
+
 // Options are typed by the calls that take them, so that one which has no meaning does not compile.
 
 // GetOption is an option of Get, List and OpGet.
-type GetOption interface{ applyGet(*rangeRequest) }
+type GetOption interface{ applyGet(*wire.RangeRequest) }
 
 // PutOption is an option of Put and OpPut.
-type PutOption interface{ applyPut(*putRequest) }
+type PutOption interface{ applyPut(*wire.PutRequest) }
 
 // DeleteOption is an option of Delete and OpDelete.
-type DeleteOption interface{ applyDelete(*deleteRequest) }
+type DeleteOption interface{ applyDelete(*wire.DeleteRequest) }
 
 // WatchOption is an option of Watch.
 type WatchOption interface{ applyWatch(*watchSpec) }
@@ -32,13 +34,13 @@ type PrevKVOption interface {
 	WatchOption
 }
 
-type getOption func(*rangeRequest)
+type getOption func(*wire.RangeRequest)
 
-func (o getOption) applyGet(r *rangeRequest) { o(r) }
+func (o getOption) applyGet(r *wire.RangeRequest) { o(r) }
 
-type putOption func(*putRequest)
+type putOption func(*wire.PutRequest)
 
-func (o putOption) applyPut(r *putRequest) { o(r) }
+func (o putOption) applyPut(r *wire.PutRequest) { o(r) }
 
 type watchOption func(*watchSpec)
 
@@ -53,10 +55,10 @@ const (
 // extent is a RangeOption: where a range that begins at a key ends.
 type extent func(key string) (end string)
 
-func (o extent) applyGet(r *rangeRequest)     { r.end = o(r.key) }
-func (o extent) applyDelete(r *deleteRequest) { r.end = o(r.key) }
-func (o extent) applyWatch(s *watchSpec)      { s.end = o(s.key) }
-func (o extent) applyCmp(c *Cmp)              { c.end = o(c.key) }
+func (o extent) applyGet(r *wire.RangeRequest)     { r.End = o(r.Key) }
+func (o extent) applyDelete(r *wire.DeleteRequest) { r.End = o(r.Key) }
+func (o extent) applyWatch(s *watchSpec)           { s.end = o(s.key) }
+func (o extent) applyCmp(c *Cmp)                   { c.c.End = o(c.c.Key) }
 
 // WithPrefix means all keys that begin with the key, and with an empty key all keys.
 func WithPrefix() RangeOption { return extent(PrefixEnd) }
@@ -78,22 +80,26 @@ func PrefixEnd(prefix string) string {
 }
 
 // WithLimit returns at most n keys; GetResponse.More tells if there are more. 0 means all.
-func WithLimit(n int64) GetOption { return getOption(func(r *rangeRequest) { r.limit = n }) }
+func WithLimit(n int64) GetOption { return getOption(func(r *wire.RangeRequest) { r.Limit = n }) }
 
 // WithRevision reads the store as it was at a revision. If that has been compacted the error matches
 // ErrCompacted, and ErrFutureRevision if it is still to come.
-func WithRevision(rev int64) GetOption { return getOption(func(r *rangeRequest) { r.revision = rev }) }
+func WithRevision(rev int64) GetOption {
+	return getOption(func(r *wire.RangeRequest) { r.Revision = rev })
+}
 
 // WithSerializable lets the member answer from what it has, without asking the others: faster, available
 // without a leader, and possibly old. The client reads from one member as long as it can, so while it does, answers
 // do not go back in time.
-func WithSerializable() GetOption { return getOption(func(r *rangeRequest) { r.serializable = true }) }
+func WithSerializable() GetOption {
+	return getOption(func(r *wire.RangeRequest) { r.Serializable = true })
+}
 
 // WithKeysOnly leaves values out.
-func WithKeysOnly() GetOption { return getOption(func(r *rangeRequest) { r.keysOnly = true }) }
+func WithKeysOnly() GetOption { return getOption(func(r *wire.RangeRequest) { r.KeysOnly = true }) }
 
 // WithCountOnly asks for GetResponse.Count alone.
-func WithCountOnly() GetOption { return getOption(func(r *rangeRequest) { r.countOnly = true }) }
+func WithCountOnly() GetOption { return getOption(func(r *wire.RangeRequest) { r.CountOnly = true }) }
 
 // SortOrder is an order of keys.
 type SortOrder uint8
@@ -119,34 +125,36 @@ const (
 
 // WithSort orders the keys; with WithLimit the first in that order are returned.
 func WithSort(by SortTarget, order SortOrder) GetOption {
-	return getOption(func(r *rangeRequest) { r.target, r.order = by, order })
+	return getOption(func(r *wire.RangeRequest) { r.Target, r.Order = uint8(by), uint8(order) })
 }
 
 // WithModRevisions leaves out keys last changed below least or above most; 0 means no bound. Count counts them.
 func WithModRevisions(least, most int64) GetOption {
-	return getOption(func(r *rangeRequest) { r.minMod, r.maxMod = least, most })
+	return getOption(func(r *wire.RangeRequest) { r.MinModRevision, r.MaxModRevision = least, most })
 }
 
 // WithCreateRevisions leaves out keys created below least or above most; 0 means no bound. Count counts them.
 func WithCreateRevisions(least, most int64) GetOption {
-	return getOption(func(r *rangeRequest) { r.minCreate, r.maxCreate = least, most })
+	return getOption(func(r *wire.RangeRequest) { r.MinCreateRevision, r.MaxCreateRevision = least, most })
 }
 
 // WithLease attaches the key to a lease: it is deleted when the lease ends. Without it a put detaches the key
 // from the lease it had.
-func WithLease(id LeaseID) PutOption { return putOption(func(r *putRequest) { r.lease = id }) }
+func WithLease(id LeaseID) PutOption {
+	return putOption(func(r *wire.PutRequest) { r.Lease = int64(id) })
+}
 
 // WithIgnoreValue keeps the value of the key, which must be there; the given one must be empty.
-func WithIgnoreValue() PutOption { return putOption(func(r *putRequest) { r.ignoreValue = true }) }
+func WithIgnoreValue() PutOption { return putOption(func(r *wire.PutRequest) { r.IgnoreValue = true }) }
 
 // WithIgnoreLease keeps the lease of the key, which must be there.
-func WithIgnoreLease() PutOption { return putOption(func(r *putRequest) { r.ignoreLease = true }) }
+func WithIgnoreLease() PutOption { return putOption(func(r *wire.PutRequest) { r.IgnoreLease = true }) }
 
 type prevKV struct{}
 
-func (prevKV) applyPut(r *putRequest)       { r.prevKV = true }
-func (prevKV) applyDelete(r *deleteRequest) { r.prevKV = true }
-func (prevKV) applyWatch(s *watchSpec)      { s.prevKV = true }
+func (prevKV) applyPut(r *wire.PutRequest)       { r.PrevKV = true }
+func (prevKV) applyDelete(r *wire.DeleteRequest) { r.PrevKV = true }
+func (prevKV) applyWatch(s *watchSpec)           { s.prevKV = true }
 
 // WithPrevKV asks for the key as it was before.
 func WithPrevKV() PrevKVOption { return prevKV{} }

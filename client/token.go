@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/metadata"
+
+	"vigil/client/internal/wire"
 )
 
 const tokenKey = "token"
@@ -189,7 +191,7 @@ func (t *tokens) authenticate(ctx context.Context) (Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, authenticatePatience*t.core.cfg.DialTimeout)
 	defer cancel()
 	c := &Client{core: t.core}
-	req := &cold{Message: &etcdserverpb.AuthenticateRequest{Name: t.core.cfg.Username, Password: t.core.cfg.Password}}
+	req := &wire.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: t.core.cfg.Username, Password: t.core.cfg.Password}}
 	r, err := callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, "", req, newPass(Token{}))
 	if errors.Is(err, ErrAuthNotEnabled) {
 		return Token{}, nil

@@ -1,30 +1,26 @@
 package client
 
-import "context"
+import (
+	"context"
+
+	"vigil/client/internal/wire"
+)
 
 // Cmp is a condition of a transaction.
-type Cmp struct {
-	key, end string
-	target   cmpTarget
-	result   cmpResult
-	number   int64
-	value    []byte
-}
+type Cmp struct{ c wire.Compare }
 
-type cmpTarget uint8
-
+// The targets of conditions, with the numbers of the API.
 const (
-	cmpVersion cmpTarget = iota
+	cmpVersion uint8 = iota
 	cmpCreate
 	cmpMod
 	cmpValue
 	cmpLease
 )
 
-type cmpResult uint8
-
+// The results of conditions, with the numbers of the API.
 const (
-	cmpEqual cmpResult = iota
+	cmpEqual uint8 = iota
 	cmpGreater
 	cmpLess
 	cmpNotEqual
@@ -36,8 +32,8 @@ type Number struct{ c Cmp }
 // Bytes is the value of a key that a condition is about. Of a key that is not there no condition holds.
 type Bytes struct{ c Cmp }
 
-func number(target cmpTarget, key string, opts []CmpOption) Number {
-	n := Number{Cmp{key: key, target: target}}
+func number(target uint8, key string, opts []CmpOption) Number {
+	n := Number{Cmp{wire.Compare{Key: key, Target: target}}}
 	for _, o := range opts {
 		o.applyCmp(&n.c)
 	}
@@ -60,8 +56,8 @@ func Lease(key string, opts ...CmpOption) Number { return number(cmpLease, key, 
 // Value is the value of a key.
 func Value(key string, opts ...CmpOption) Bytes { return Bytes{number(cmpValue, key, opts).c} }
 
-func (n Number) is(r cmpResult, v int64) Cmp {
-	n.c.result, n.c.number = r, v
+func (n Number) is(r uint8, v int64) Cmp {
+	n.c.c.Result, n.c.c.Number = r, v
 	return n.c
 }
 
@@ -77,8 +73,8 @@ func (n Number) Greater(v int64) Cmp { return n.is(cmpGreater, v) }
 // Less holds if the number is below v.
 func (n Number) Less(v int64) Cmp { return n.is(cmpLess, v) }
 
-func (n Bytes) is(r cmpResult, v []byte) Cmp {
-	n.c.result, n.c.value = r, v
+func (n Bytes) is(r uint8, v []byte) Cmp {
+	n.c.c.Result, n.c.c.Value = r, v
 	return n.c
 }
 
@@ -102,10 +98,16 @@ func Missing(key string) Cmp { return Version(key).Equal(0) }
 
 // Op is an operation of a transaction.
 type Op struct {
-	get    *rangeRequest
-	put    *putRequest
-	delete *deleteRequest
-	txn    *txnRequest
+	get    *wire.RangeRequest
+	put    *wire.PutRequest
+	delete *wire.DeleteRequest
+	txn    *txn
+}
+
+// txn is a transaction before the namespace is put before its keys.
+type txn struct {
+	compare       []Cmp
+	success, fail []Op
 }
 
 // OpGet reads in a transaction; see Client.Get.
@@ -113,7 +115,7 @@ func OpGet(key string, opts ...GetOption) Op { return Op{get: getRequest(key, op
 
 // OpPut writes in a transaction; see Client.Put.
 func OpPut(key string, value []byte, opts ...PutOption) Op {
-	r := &putRequest{key: key, value: value}
+	r := &wire.PutRequest{Key: key, Value: value}
 	for _, o := range opts {
 		o.applyPut(r)
 	}
@@ -122,7 +124,7 @@ func OpPut(key string, value []byte, opts ...PutOption) Op {
 
 // OpDelete deletes in a transaction; see Client.Delete.
 func OpDelete(key string, opts ...DeleteOption) Op {
-	r := &deleteRequest{key: key}
+	r := &wire.DeleteRequest{Key: key}
 	for _, o := range opts {
 		o.applyDelete(r)
 	}
@@ -131,7 +133,7 @@ func OpDelete(key string, opts ...DeleteOption) Op {
 
 // OpTxn is a transaction in a transaction. Its conditions are decided by the state before the whole.
 func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
-	return Op{txn: &txnRequest{compare: conditions, success: then, fail: otherwise}}
+	return Op{txn: &txn{compare: conditions, success: then, fail: otherwise}}
 }
 
 // Txn is a transaction being built: c.Txn(ctx).If(...).Then(...).Else(...).Commit(). It is not safe for
@@ -139,7 +141,7 @@ func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
 type Txn struct {
 	c   *Client
 	ctx context.Context
-	r   txnRequest
+	r   txn
 }
 
 // Txn begins a transaction.
@@ -167,9 +169,9 @@ func (t *Txn) Else(ops ...Op) *Txn {
 // reads is tried again instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c
-	r := c.ns.txn(&t.r)
+	r := c.ns.placeTxn(&t.r)
 	m := &txnMethod
-	if r.readOnly() {
+	if r.ReadOnly() {
 		m = &readTxnMethod
 	}
 	resp, err := call[TxnResponse](t.ctx, c, m, "", r)
@@ -178,15 +180,4 @@ func (t *Txn) Commit() (*TxnResponse, error) {
 	}
 	c.ns.stripTxn(resp)
 	return resp, nil
-}
-
-func (r *txnRequest) readOnly() bool {
-	for _, list := range [2][]Op{r.success, r.fail} {
-		for _, op := range list {
-			if op.put != nil || op.delete != nil || op.txn != nil && !op.txn.readOnly() {
-				return false
-			}
-		}
-	}
-	return true
 }

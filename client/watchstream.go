@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+
+	"vigil/client/internal/wire"
 )
 
 var (
@@ -38,7 +40,7 @@ type session struct {
 	ids    map[int64]*Watcher // those created, or to be
 	wait   []int64            // ids not answered yet, in the order they were asked for
 	denied []*denial
-	out    []*watchRequest
+	out    []*wire.WatchRequest
 	wake   chan struct{} // holds an element when out is not empty
 	// expired tells that a watcher was refused for its token, so the next session needs another. Owned by the
 	// goroutine that receives.
@@ -81,7 +83,7 @@ func (s *watchStream) remove(w *Watcher) bool {
 	delete(s.mu.list, w)
 	if id != 0 && len(s.mu.list) > 0 {
 		delete(s.mu.session.ids, id)
-		s.send(&watchRequest{cancel: id})
+		s.send(&wire.WatchRequest{Cancel: id})
 	}
 	return len(s.mu.list) == 0
 }
@@ -100,7 +102,7 @@ func (s *watchStream) askProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.session != nil {
-		s.send(&watchRequest{})
+		s.send(&wire.WatchRequest{})
 	}
 }
 
@@ -112,12 +114,12 @@ func (s *watchStream) create(w *Watcher) {
 	s.mu.list[w] = id
 	e.ids[id] = w
 	e.wait = append(e.wait, id)
-	s.send(&watchRequest{create: &watchCreate{key: w.spec.key, end: w.spec.end, start: w.resumeFrom(), id: id,
-		progress: w.spec.progress, noPut: w.spec.noPut, noDelete: w.spec.noDelete, prevKV: w.spec.prevKV}})
+	s.send(&wire.WatchRequest{Create: &wire.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(), ID: id,
+		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV}})
 }
 
 // send queues a request; the lock is held.
-func (s *watchStream) send(r *watchRequest) {
+func (s *watchStream) send(r *wire.WatchRequest) {
 	s.mu.session.out = append(s.mu.session.out, r)
 	signal(s.mu.session.wake)
 }
@@ -274,7 +276,7 @@ func (s *watchStream) begin(at *member) *session {
 		w.mu.Unlock()
 	}
 	if asked {
-		s.send(&watchRequest{})
+		s.send(&wire.WatchRequest{})
 	}
 	return e
 }

@@ -30,7 +30,6 @@ type exception struct {
 
 // manyMethods are the types with more than maxMethods methods: folder and name.
 var manyMethods = map[string]exception{
-	"client.Client":                   {63, "the calls of the API, one method each"},
 	"cmd/vigilctl.app":                {98, "every command is a method of it; the commands become packages"},
 	"internal/member/replica.Replica": {147, "membership, transfer and comparison are not types of their own yet"},
 	"internal/store/history.Log":      {89, "allocation, reclaim and recovery are not types of their own yet"},

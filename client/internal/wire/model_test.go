@@ -1,0 +1,161 @@
+package wire
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// The model of the encodings is the generated code: it decodes what is encoded here.
+
+// gen makes random messages.
+type gen struct{ *rand.Rand }
+
+func (g gen) flag() bool { return g.IntN(2) == 0 }
+
+func (g gen) number() int64 {
+	switch g.IntN(4) {
+	case 0:
+		return 0
+	case 1:
+		return g.Int64N(300)
+	case 2:
+		return -g.Int64N(300)
+	}
+	return int64(g.Uint64())
+}
+
+func (g gen) data() []byte {
+	b := make([]byte, []int{0, 1, 3, 40, 127, 128, 300}[g.IntN(7)])
+	for i := range b {
+		b[i] = byte(g.Uint32())
+	}
+	return b
+}
+
+func (g gen) get() (*RangeRequest, *pb.RangeRequest) {
+	m := &pb.RangeRequest{Key: g.data(), RangeEnd: g.data(), Limit: g.number(), Revision: g.number(),
+		SortOrder: pb.RangeRequest_SortOrder(g.IntN(3)), SortTarget: pb.RangeRequest_SortTarget(g.IntN(5)),
+		Serializable: g.flag(), KeysOnly: g.flag(), CountOnly: g.flag(),
+		MinModRevision: g.number(), MaxModRevision: g.number(), MinCreateRevision: g.number(), MaxCreateRevision: g.number()}
+	return &RangeRequest{Key: string(m.Key), End: string(m.RangeEnd), Limit: m.Limit, Revision: m.Revision,
+		Order: uint8(m.SortOrder), Target: uint8(m.SortTarget), Serializable: m.Serializable, KeysOnly: m.KeysOnly, CountOnly: m.CountOnly,
+		MinModRevision: m.MinModRevision, MaxModRevision: m.MaxModRevision, MinCreateRevision: m.MinCreateRevision, MaxCreateRevision: m.MaxCreateRevision}, m
+}
+
+func (g gen) put() (*PutRequest, *pb.PutRequest) {
+	m := &pb.PutRequest{Key: g.data(), Value: g.data(), Lease: g.number(), PrevKv: g.flag(), IgnoreValue: g.flag(), IgnoreLease: g.flag()}
+	return &PutRequest{Key: string(m.Key), Value: m.Value, Lease: m.Lease, PrevKV: m.PrevKv, IgnoreValue: m.IgnoreValue, IgnoreLease: m.IgnoreLease}, m
+}
+
+func (g gen) del() (*DeleteRequest, *pb.DeleteRangeRequest) {
+	m := &pb.DeleteRangeRequest{Key: g.data(), RangeEnd: g.data(), PrevKv: g.flag()}
+	return &DeleteRequest{Key: string(m.Key), End: string(m.RangeEnd), PrevKV: m.PrevKv}, m
+}
+
+func (g gen) cmp() (Compare, *pb.Compare) {
+	m := &pb.Compare{Result: pb.Compare_CompareResult(g.IntN(4)), Target: pb.Compare_CompareTarget(g.IntN(5)), Key: g.data(), RangeEnd: g.data()}
+	c := Compare{Key: string(m.Key), End: string(m.RangeEnd), Result: uint8(m.Result), Target: uint8(m.Target)}
+	if c.Target == CompareValue {
+		c.Value = g.data()
+		m.TargetUnion = &pb.Compare_Value{Value: c.Value}
+		return c, m
+	}
+	c.Number = g.number()
+	m.TargetUnion = map[uint8]func() *pb.Compare{
+		0: func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_Version{Version: c.Number}} },
+		1: func() *pb.Compare {
+			return &pb.Compare{TargetUnion: &pb.Compare_CreateRevision{CreateRevision: c.Number}}
+		},
+		2: func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_ModRevision{ModRevision: c.Number}} },
+		4: func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_Lease{Lease: c.Number}} },
+	}[c.Target]().TargetUnion
+	return c, m
+}
+
+func (g gen) ops(depth int) (list []Op, m []*pb.RequestOp) {
+	for range g.IntN(4) {
+		switch k := g.IntN(4); {
+		case k == 0:
+			r, p := g.get()
+			list, m = append(list, Op{Get: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: p}})
+		case k == 1:
+			r, p := g.put()
+			list, m = append(list, Op{Put: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}})
+		case k == 2:
+			r, p := g.del()
+			list, m = append(list, Op{Delete: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: p}})
+		case depth > 0:
+			r, p := g.txn(depth - 1)
+			list, m = append(list, Op{Txn: r}), append(m, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: p}})
+		}
+	}
+	return list, m
+}
+
+func (g gen) txn(depth int) (*TxnRequest, *pb.TxnRequest) {
+	r, m := &TxnRequest{}, &pb.TxnRequest{}
+	for range g.IntN(3) {
+		c, p := g.cmp()
+		r.Compare, m.Compare = append(r.Compare, c), append(m.Compare, p)
+	}
+	r.Success, m.Success = g.ops(depth)
+	r.Failure, m.Failure = g.ops(depth)
+	return r, m
+}
+
+func (g gen) watch() (*WatchRequest, *pb.WatchRequest) {
+	switch g.IntN(3) {
+	case 0:
+		id := 1 + g.Int64N(1000)
+		return &WatchRequest{Cancel: id}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
+	case 1:
+		return &WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+	}
+	m := &pb.WatchCreateRequest{Key: g.data(), RangeEnd: g.data(), StartRevision: g.number(), ProgressNotify: g.flag(), PrevKv: g.flag(), WatchId: g.number(), Fragment: true}
+	r := &WatchCreate{Key: string(m.Key), End: string(m.RangeEnd), Start: m.StartRevision, Progress: m.ProgressNotify, PrevKV: m.PrevKv, ID: m.WatchId}
+	if r.NoPut = g.flag(); r.NoPut {
+		m.Filters = append(m.Filters, pb.WatchCreateRequest_NOPUT)
+	}
+	if r.NoDelete = g.flag(); r.NoDelete {
+		m.Filters = append(m.Filters, pb.WatchCreateRequest_NODELETE)
+	}
+	return &WatchRequest{Create: r}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: m}}
+}
+
+func TestEncode(t *testing.T) {
+	seed := rand.Uint64()
+	g := gen{rand.New(rand.NewPCG(seed, 1))}
+	for range 500 {
+		var r Request
+		var want proto.Message
+		switch g.IntN(6) {
+		case 0:
+			r, want = g.get()
+		case 1:
+			r, want = g.put()
+		case 2:
+			r, want = g.del()
+		case 3:
+			r, want = g.txn(2)
+		case 4:
+			r, want = g.watch()
+		case 5:
+			id := g.number()
+			r, want = &KeepAliveRequest{ID: id}, &pb.LeaseKeepAliveRequest{ID: id}
+		}
+		data, err := r.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := want.ProtoReflect().New().Interface()
+		if err := proto.Unmarshal(data.Materialize(), got); err != nil {
+			t.Fatalf("seed %d: %v of %v", seed, err, want)
+		}
+		if !proto.Equal(got, want) {
+			t.Fatalf("seed %d:\n%v, want\n%v", seed, got, want)
+		}
+	}
+}
