@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"vigil/client/internal/pool"
+	"vigil/client/internal/token"
 	"vigil/client/internal/wire"
 )
 
@@ -21,16 +23,16 @@ type attempts struct {
 	c     *Client
 	m     *method
 	key   string
-	given *pass // what to send instead of a token
+	given *token.Credential // what to send instead of a token
 	// room is where the context of the next attempt may go.
-	room   *wire.Context
-	pass   *pass
-	at     *member // of the last attempt
-	turns  uint64  // of at when it was chosen
-	avoid  *member
-	n      int
-	renews int
-	last   error // the last error, as gRPC gave it
+	room    *wire.Context
+	pass    *token.Credential
+	at      *pool.Member // of the last attempt
+	departs uint64       // of at when it was chosen
+	avoid   *pool.Member
+	n       int
+	renews  int
+	last    error // the last error, as gRPC gave it
 }
 
 // with adds a pass to a context. room is where the result may go.
@@ -56,7 +58,7 @@ func (a *attempts) run(ctx context.Context, try func(ctx context.Context) (sent 
 		if err == nil {
 			return nil
 		}
-		a.at.release()
+		a.at.Release()
 		if err := a.failed(ctx, err, sent); err != nil {
 			return err
 		}
@@ -67,7 +69,7 @@ func (a *attempts) where() string {
 	if a.at == nil {
 		return ""
 	}
-	return a.at.name
+	return a.at.Name()
 }
 
 // next gets a member, which is to be released, and a pass for another attempt.
@@ -75,19 +77,19 @@ func (a *attempts) next(ctx context.Context) (context.Context, error) {
 	core := a.c.core
 	var err error
 	if a.pass = a.given; a.pass == nil {
-		if a.pass, err = core.tokens.get(ctx); err != nil {
+		if a.pass, err = core.credential(ctx); err != nil {
 			return nil, a.local(ctx, err)
 		}
 	}
-	at, err := core.pool.pick(ctx, a.c.pin, a.avoid)
+	at, err := core.pick(ctx, a.c.pin, a.avoid)
 	if err != nil {
 		return nil, a.local(ctx, err)
 	}
-	a.at, a.turns = at, at.turns.Load()
+	a.at, a.departs = at, at.Departs()
 	a.n++
-	md := a.pass.plain
+	md := a.pass.Plain
 	if a.m.leader {
-		md = a.pass.leader
+		md = a.pass.Leader
 	}
 	room := a.room
 	if a.room = nil; room == nil { // gRPC may not be done with the last
@@ -112,7 +114,7 @@ func (a *attempts) local(ctx context.Context, err error) error {
 	return e
 }
 
-// failed acts on an error. It returns nil when it is time for another attempt.
+// failed acts on an error. It redeparts nil when it is time for another attempt.
 func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 	core := a.c.core
 	e := a.explain(ctx, err)
@@ -135,7 +137,7 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 		select {
 		case <-timer.C:
 			if h := core.cfg.Hooks.Retry; h != nil {
-				h(a.m.name, a.at.name, a.n+1, e)
+				h(a.m.name, a.at.Name(), a.n+1, e)
 			}
 			return nil
 		case <-ctx.Done():
@@ -163,7 +165,7 @@ func (a *attempts) explain(ctx context.Context, err error) *Error {
 // follow remembers what an error says about the member.
 func (a *attempts) follow(v verdict, e *Error) {
 	if v.sick {
-		a.at.doubt(e)
+		a.at.Suspect(e)
 	}
 	if v.elsewhere {
 		a.avoid = a.at
@@ -173,7 +175,7 @@ func (a *attempts) follow(v verdict, e *Error) {
 // renew gives up a token that was refused and reports whether another may be tried.
 func (a *attempts) renew() bool {
 	a.renews++
-	return a.given == nil && a.renews <= mostRenewals && a.c.core.tokens.refused(a.pass)
+	return a.given == nil && a.renews <= mostRenewals && a.c.core.tokens.Reject(a.pass)
 }
 
 // answered notes that the member has answered: what fails from now on fails for the first time.

@@ -548,16 +548,16 @@ func TestGoesBack(t *testing.T) {
 	if home == other {
 		other = b.addr
 	}
-	client.GoHome(c) // it is there
+	client.ReturnToPreferred(c) // it is there
 	leader.Store(&home)
 	if _, err := c.Get(t.Context(), "k"); err != nil || c.Member() != other {
 		t.Fatalf("%v, at %s", err, c.Member())
 	}
 	arrives(other)
-	client.GoHome(c) // it is doubtful
+	client.ReturnToPreferred(c) // it is doubtful
 	leader.Store(&none)
 	for end := time.Now().Add(10 * time.Second); c.Member() != home && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		client.GoHome(c)
+		client.ReturnToPreferred(c)
 		if _, err := c.Get(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/client/internal/token"
 	"vigil/client/internal/wire"
 )
 
@@ -27,7 +28,7 @@ func (c *Client) AuthStatus(ctx context.Context) (*etcdserverpb.AuthStatusRespon
 // Authenticate exchanges a password for a token. A client with Config.Username does it by itself.
 func (c *Client) Authenticate(ctx context.Context, user, password string) (*etcdserverpb.AuthenticateResponse, error) {
 	req := &wire.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
-	return callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, user, req, newPass(Token{}))
+	return callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, user, req, token.NewCredential(token.Token{}))
 }
 
 // UserAdd adds a user with a password.

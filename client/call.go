@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"vigil/client/internal/token"
 	"vigil/client/internal/wire"
 )
 
@@ -57,7 +58,7 @@ func call[R any](ctx context.Context, c *Client, m *method, key string, req trac
 
 // callWith is call with a given pass, or one that is got if it is nil. Each attempt has an answer of its own: what
 // came of one that failed is not part of the next one's.
-func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *pass) (resp *R, err error) {
+func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *token.Credential) (resp *R, err error) {
 	h := &c.core.cfg.Hooks
 	if h.StartCall != nil {
 		ctx = h.StartCall(ctx, m.name)
@@ -72,12 +73,12 @@ func callWith[R any](ctx context.Context, c *Client, m *method, key string, req 
 	err = a.run(ctx, func(ctx context.Context) (bool, error) {
 		resp = new(R)
 		req.Begin()
-		err := a.at.conn.Invoke(ctx, m.name, req, resp)
+		err := a.at.Conn().Invoke(ctx, m.name, req, resp)
 		return req.Sent(), err
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.at.release()
+	a.at.Release()
 	return resp, nil
 }

@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/credentials"
+	"vigil/client/internal/pool"
+	"vigil/client/internal/token"
 )
 
 // Client talks to a cluster. It is safe for concurrent use, and so are clients derived from it by In and At,
@@ -14,7 +15,7 @@ import (
 type Client struct {
 	core *core
 	// pin is the member that all calls go to, nil if any will do.
-	pin *member
+	pin *pool.Member
 	// ns is put before keys.
 	ns namespace
 	// derived tells that closing it closes nothing.
@@ -24,14 +25,12 @@ type Client struct {
 // core is what derived clients share.
 type core struct {
 	cfg    Config
-	creds  credentials.TransportCredentials
-	codec  codec
 	ctx    context.Context
 	cancel context.CancelFunc
 	// tasks are all goroutines.
 	tasks  sync.WaitGroup
-	pool   *pool
-	tokens *tokens
+	pool   *pool.Pool
+	tokens *token.Cache
 	watch  *watches
 }
 
@@ -42,15 +41,13 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg.setDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &core{cfg: cfg, creds: cfg.transport(), codec: newCodec(), ctx: ctx, cancel: cancel}
-	c.pool = newPool(c)
-	c.tokens = newTokens(c)
+	c := &core{cfg: cfg, ctx: ctx, cancel: cancel, pool: pool.New(cfg.pool())}
+	c.tokens = token.NewCache(c.tokenSource(), cfg.Logger)
 	c.watch = newWatches(c)
 	client := &Client{core: c, ns: namespace(cfg.Namespace)}
-	if err := c.pool.add(parseAll(cfg.Endpoints), true); err != nil {
+	if err := c.pool.Add(pool.ParseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	c.tasks.Go(c.pool.balance)
 	if cfg.SyncInterval > 0 {
 		c.tasks.Go(func() { keepSynced(client) })
 	}
@@ -63,15 +60,33 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.core.pool.pick(ctx, nil, nil)
+	m, err := c.core.pick(ctx, nil, nil)
 	if err == nil {
-		m.release()
-		_, err = c.core.tokens.get(ctx)
+		m.Release()
+		_, err = c.core.credential(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// pick returns the member to use; see pool.Pool.Pick.
+func (c *core) pick(ctx context.Context, pin, avoid *pool.Member) (*pool.Member, error) {
+	m, err := c.pool.Pick(ctx, pin, avoid)
+	if u, ok := err.(*pool.Unreachable); ok {
+		return nil, (*UnreachableError)(u)
+	}
+	return m, err
+}
+
+// credential returns the metadata of calls; see token.Cache.Get.
+func (c *core) credential(ctx context.Context) (*token.Credential, error) {
+	t, err := c.tokens.Get(ctx)
+	if err == token.ErrClosed {
+		err = ErrClosed
+	}
+	return t, err
 }
 
 // Close ends all watchers and calls, with ErrClosed, and the connections. It returns when nothing of the
@@ -81,9 +96,9 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.core.cancel()
-	c.core.tokens.close()
+	c.core.tokens.Close()
 	c.core.watch.close()
-	c.core.pool.close()
+	c.core.pool.Close()
 	c.core.tasks.Wait()
 	return nil
 }
@@ -100,14 +115,14 @@ func (c *Client) In(prefix string) *Client {
 // At returns a client all whose calls go to one member, whether it is healthy or not: for questions about
 // that member, such as Status. It fails only if the endpoint makes no sense.
 func (c *Client) At(endpoint string) (*Client, error) {
-	e, err := parseEndpoint(endpoint)
+	e, err := pool.Parse(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	if secure := c.core.cfg.secure(); e.scheme == schemeSecure && !secure || e.scheme == schemePlain && secure {
+	if secure := c.core.cfg.secure(); e.Scheme == pool.SchemeSecure && !secure || e.Scheme == pool.SchemePlain && secure {
 		return nil, invalid("endpoint %q: the client is configured with TLS: %v", endpoint, secure)
 	}
-	m, err := c.core.pool.find(e)
+	m, err := c.core.pool.Find(e)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +133,7 @@ func (c *Client) At(endpoint string) (*Client, error) {
 
 // Endpoints returns the addresses of the members that the client knows.
 func (c *Client) Endpoints() []string {
-	list, _ := c.core.pool.list()
-	var names []string
-	for _, m := range list {
-		names = append(names, m.name)
-	}
-	return names
+	return c.core.pool.Names()
 }
 
 // SetEndpoints replaces the configured endpoints and those found by Sync. Calls that run at one that is gone are
@@ -138,21 +148,21 @@ func (c *Client) SetEndpoints(endpoints ...string) error {
 	if secure != c.core.cfg.secure() {
 		return invalid("endpoints %q: the client is configured with TLS: %v", endpoints, !secure)
 	}
-	c.core.pool.unseed()
-	list := parseAll(endpoints)
-	return errors.Join(c.core.pool.add(list, false), c.core.pool.add(list, true))
+	c.core.pool.Unseed()
+	list := pool.ParseAll(endpoints)
+	return errors.Join(c.core.pool.Add(list, false), c.core.pool.Add(list, true))
 }
 
 // Member returns the endpoint that calls go to now, empty if none is connected.
 func (c *Client) Member() string {
 	m := c.pin
 	if m == nil {
-		m = c.core.pool.current.Load()
+		m = c.core.pool.Current()
 	}
-	if m == nil || !m.connected() {
+	if m == nil || !m.Connected() {
 		return ""
 	}
-	return m.name
+	return m.Name()
 }
 
 // Sync asks the cluster for its members and adds the client URLs of those that vote and have been started.
@@ -163,21 +173,21 @@ func (c *Client) Sync(ctx context.Context) error {
 		return err
 	}
 	secure := c.core.cfg.secure()
-	var list []endpoint
+	var list []pool.Endpoint
 	for _, m := range r.Members {
 		if m.IsLearner {
 			continue
 		}
 		for _, u := range m.ClientURLs {
-			e, err := parseEndpoint(u)
-			if err != nil || (e.scheme == schemeSecure) != secure {
+			e, err := pool.Parse(u)
+			if err != nil || (e.Scheme == pool.SchemeSecure) != secure {
 				c.core.cfg.Logger.Debug("left out an advertised URL", "url", u, "error", err)
 				continue
 			}
 			list = append(list, e)
 		}
 	}
-	return c.core.pool.add(list, false)
+	return c.core.pool.Add(list, false)
 }
 
 // keepSynced lists the members from time to time and adds them to the pool.

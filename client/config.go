@@ -6,11 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"net"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"vigil/client/internal/pool"
 )
 
 // Defaults of Config.
@@ -106,13 +106,13 @@ func (c *Config) Validate() error {
 	}
 	var plain, secure string
 	for _, s := range c.Endpoints {
-		e, err := parseEndpoint(s)
+		e, err := pool.Parse(s)
 		switch {
 		case err != nil:
 			wrong = append(wrong, err)
-		case e.scheme == schemeSecure:
+		case e.Scheme == pool.SchemeSecure:
 			secure = s
-		case e.scheme == schemePlain:
+		case e.Scheme == pool.SchemePlain:
 			plain = s
 		}
 	}
@@ -145,13 +145,31 @@ func (c *Config) Validate() error {
 	return errors.Join(wrong...)
 }
 
+// pool returns the configuration of the connections. Defaults are set.
+func (c *Config) pool() pool.Config {
+	serverName := c.TLSFiles.ServerName
+	if c.TLS != nil && c.TLS.ServerName != "" {
+		serverName = c.TLS.ServerName
+	}
+	return pool.Config{
+		Secure: c.secure(), Credentials: c.transport(), ServerName: serverName, Codec: newCodec(),
+		DialTimeout: c.DialTimeout, KeepAlive: c.KeepAlive, KeepAliveTimeout: c.KeepAliveTimeout,
+		MaxSendBytes: c.MaxSendBytes, MaxReceiveBytes: c.MaxReceiveBytes, DialOptions: c.DialOptions, Logger: c.Logger,
+		Changed: func(endpoint string, s pool.State, err error) {
+			if c.Hooks.Member != nil {
+				c.Hooks.Member(endpoint, MemberState(s), err)
+			}
+		},
+	}
+}
+
 // secure reports whether connections use TLS. The configuration is valid.
 func (c *Config) secure() bool {
 	if c.TLS != nil || c.TLSFiles.set() {
 		return true
 	}
-	e, _ := parseEndpoint(c.Endpoints[0])
-	return e.scheme == schemeSecure
+	e, _ := pool.Parse(c.Endpoints[0])
+	return e.Scheme == pool.SchemeSecure
 }
 
 // SecureHTTP returns what connections that are not this package's need to speak TLS with members as the configuration
@@ -164,77 +182,4 @@ func (c *Config) SecureHTTP() (*tls.Config, error) {
 		return c.TLS.Clone(), nil
 	}
 	return c.TLSFiles.load()
-}
-
-// scheme is what an endpoint says about TLS.
-type scheme uint8
-
-const (
-	schemeNone scheme = iota
-	schemePlain
-	schemeSecure
-)
-
-// endpoint is where a member serves.
-type endpoint struct {
-	scheme scheme
-	// network and address are for net.Dial, host for the certificate.
-	network, address, host string
-}
-
-func parseEndpoint(s string) (endpoint, error) {
-	kind, rest, ok := strings.Cut(s, "://")
-	if !ok {
-		if path, isUnix := strings.CutPrefix(s, "unix:"); isUnix {
-			kind, rest = "unix", path
-		} else {
-			kind, rest = "", s
-		}
-	}
-	e := endpoint{network: "tcp", address: strings.TrimSuffix(rest, "/")}
-	switch kind {
-	case "":
-	case "http":
-		e.scheme = schemePlain
-	case "https":
-		e.scheme = schemeSecure
-	case "unix":
-		e.scheme, e.network, e.address, e.host = schemePlain, "unix", rest, "localhost"
-	case "unixs":
-		e.scheme, e.network, e.address, e.host = schemeSecure, "unix", rest, "localhost"
-	default:
-		return e, invalid("endpoint %q: scheme %q is not one of http, https, unix, unixs", s, kind)
-	}
-	if e.network == "unix" {
-		if e.address == "" {
-			return e, invalid("endpoint %q has no path", s)
-		}
-		return e, nil
-	}
-	host, port, err := net.SplitHostPort(e.address)
-	if err != nil {
-		return e, invalid("endpoint %q: %v; want host:port", s, err)
-	}
-	if port == "" {
-		return e, invalid("endpoint %q has no port", s)
-	}
-	e.host = host
-	return e, nil
-}
-
-// parseAll parses endpoints that have been validated.
-func parseAll(list []string) (out []endpoint) {
-	for _, s := range list {
-		e, _ := parseEndpoint(s)
-		out = append(out, e)
-	}
-	return out
-}
-
-// String returns the address without what it says about TLS, by which a member is known.
-func (e endpoint) String() string {
-	if e.network == "unix" {
-		return "unix:" + e.address
-	}
-	return e.address
 }

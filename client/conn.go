@@ -58,10 +58,10 @@ func (b bare) Invoke(ctx context.Context, name string, args, reply any, opts ...
 	known = known && !slices.ContainsFunc(opts, encodes)
 	err := a.run(ctx, func(ctx context.Context) (sent bool, err error) {
 		if !known {
-			return true, a.at.conn.Invoke(ctx, name, args, reply, opts...)
+			return true, a.at.Conn().Invoke(ctx, name, args, reply, opts...)
 		}
 		wrapped := &wire.Generated{Message: req}
-		err = a.at.conn.Invoke(ctx, name, wrapped, reply, opts...)
+		err = a.at.Conn().Invoke(ctx, name, wrapped, reply, opts...)
 		return wrapped.Sent(), err
 	})
 	return a.done(err)
@@ -79,7 +79,7 @@ func encodes(o grpc.CallOption) bool {
 // done ends a call: its error is the last one as gRPC gave it.
 func (a *attempts) done(err error) error {
 	if err == nil {
-		a.at.release()
+		a.at.Release()
 		return nil
 	}
 	return a.last
@@ -122,7 +122,7 @@ type bareStream struct {
 func (s *bareStream) open() error {
 	err := s.a.run(s.ctx, func(ctx context.Context) (sent bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
-		x, err := s.a.at.conn.NewStream(ctx, s.desc, s.a.m.name, s.opts...)
+		x, err := s.a.at.Conn().NewStream(ctx, s.desc, s.a.m.name, s.opts...)
 		if err != nil {
 			cancel()
 			return false, err
@@ -137,7 +137,7 @@ func (s *bareStream) open() error {
 		at := s.a.at
 		end := sync.OnceFunc(func() {
 			cancel()
-			at.release()
+			at.Release()
 		})
 		stop := context.AfterFunc(s.ctx, end)
 		s.mu.stream, s.mu.release = x, func() {

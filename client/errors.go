@@ -8,12 +8,14 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"vigil/client/internal/pool"
 )
 
 // Errors of the client itself, for errors.Is.
 var (
 	// ErrClosed: the client was closed, or the watcher while somebody waited for it.
-	ErrClosed = errors.New("the client is closed")
+	ErrClosed = pool.ErrClosed
 	// ErrUnreachable: no member could be reached in time; see UnreachableError.
 	ErrUnreachable = errors.New("no member can be reached")
 	// ErrUncertain: a write was sent and no answer came, so it may have been applied or may still be. It is
@@ -27,7 +29,7 @@ var (
 	// ErrLagging: a watcher with WithLagError was not read fast enough; see LagError.
 	ErrLagging = errors.New("the watcher was not read fast enough")
 	// ErrInvalid: an argument or a setting makes no sense; nothing was sent.
-	ErrInvalid = errors.New("invalid argument")
+	ErrInvalid = pool.ErrInvalid
 )
 
 // Error is a call that failed. errors.Is finds what it means: one of the errors of this package, or

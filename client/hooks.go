@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"time"
+
+	"vigil/client/internal/pool"
 )
 
 // Hooks are functions that the client calls when something happens; each may be nil. They are called by the
@@ -36,31 +38,19 @@ type MemberState uint8
 // The states of a member.
 const (
 	// MemberIdle: not connected, and no reason to be.
-	MemberIdle MemberState = iota
+	MemberIdle = MemberState(pool.Idle)
 	// MemberConnecting: a connection is being made.
-	MemberConnecting
+	MemberConnecting = MemberState(pool.Connecting)
 	// MemberReady: connected, and the member says that it serves or says nothing.
-	MemberReady
+	MemberReady = MemberState(pool.Ready)
 	// MemberSick: connected, and the member says that it does not serve, or has no leader.
-	MemberSick
+	MemberSick = MemberState(pool.Sick)
 	// MemberFailed: the last attempt to connect failed; another will follow.
-	MemberFailed
+	MemberFailed = MemberState(pool.Failed)
 )
 
-// String returns the state in a word.
-func (s MemberState) String() string {
-	switch s {
-	case MemberIdle:
-		return "idle"
-	case MemberConnecting:
-		return "connecting"
-	case MemberReady:
-		return "ready"
-	case MemberSick:
-		return "sick"
-	}
-	return "failed"
-}
+// String returns the state as a word.
+func (s MemberState) String() string { return pool.State(s).String() }
 
 // WatchChange is what happened to watchers.
 type WatchChange struct {

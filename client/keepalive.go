@@ -42,20 +42,20 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 	err := k.at.run(ctx, func(octx context.Context) (sent bool, err error) {
 		var cancel context.CancelCauseFunc
 		k.own, cancel = context.WithCancelCause(octx)
-		if k.stream, err = k.at.at.conn.NewStream(k.own, keepStream, keepMethod.name); err != nil {
+		if k.stream, err = k.at.at.Conn().NewStream(k.own, keepStream, keepMethod.name); err != nil {
 			cancel(nil)
 			return false, err
 		}
 		at := k.at.at
-		forget := at.onLeave(k.at.turns, func() {
-			if c.pin == nil && (!at.listed.Load() || c.core.pool.size() > 1) {
+		forget := at.OnLeave(k.at.departs, func() {
+			if c.pin == nil && (!at.Listed() || c.core.pool.Size() > 1) {
 				cancel(errLeft)
 			}
 		})
 		k.release = sync.OnceFunc(func() {
 			cancel(nil)
 			forget()
-			at.release()
+			at.Release()
 		})
 		context.AfterFunc(ctx, k.release)
 		return true, nil
@@ -109,7 +109,7 @@ var (
 )
 
 // Leave says that the member does not answer, so that it is left alone for a while.
-func (k *KeepAlives) Leave(why error) { k.at.at.doubt(why) }
+func (k *KeepAlives) Leave(why error) { k.at.at.Suspect(why) }
 
 // keepAliveOnce is one keep-alive on a stream of its own.
 func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {

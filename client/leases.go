@@ -114,7 +114,7 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Durati
 	if err != nil {
 		return 0, err
 	}
-	a.at.release()
+	a.at.Release()
 	if ttl <= 0 {
 		return 0, &Error{Op: keepMethod.op, Member: a.where(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
 	}

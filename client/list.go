@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/client/internal/pool"
 	"vigil/client/internal/wire"
 )
 
@@ -149,7 +150,7 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 	}
 	a := attempts{c: l.c, m: m, key: l.key}
 	err = a.run(l.ctx, func(ctx context.Context) (sent bool, err error) {
-		if a.at.noStream.Load() {
+		if a.at.NoRangeStream() {
 			more = true
 			return false, nil
 		}
@@ -170,7 +171,7 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 		case err == io.EOF:
 			return true, nil
 		case status.Code(err) == codes.Unimplemented:
-			a.at.noStream.Store(true)
+			a.at.SetNoRangeStream()
 			more = true
 			return false, nil
 		}
@@ -179,13 +180,13 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 	if err != nil {
 		return false, false, err
 	}
-	a.at.release()
+	a.at.Release()
 	return more, false, nil
 }
 
 // open begins a stream with its only request.
-func open(ctx context.Context, at *member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
-	s, err := at.conn.NewStream(ctx, desc, name)
+func open(ctx context.Context, at *pool.Member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
+	s, err := at.Conn().NewStream(ctx, desc, name)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+
+	"vigil/client/internal/pool"
 )
 
 // ErrSnapshotDamaged means that the bytes of a snapshot do not have the checksum that the member sent behind them.
@@ -57,16 +59,16 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.release = sync.OnceFunc(a.at.release)
+	s.release = sync.OnceFunc(a.at.Release)
 	return s, nil
 }
 
-func openSnapshot(ctx context.Context, at *member) (*Snapshot, error) {
+func openSnapshot(ctx context.Context, at *pool.Member) (*Snapshot, error) {
 	stream, err := open(ctx, at, snapshotDesc, snapshotMethod.name, &etcdserverpb.SnapshotRequest{})
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{stream: stream, Member: at.name, sum: sha256.New()}
+	s := &Snapshot{stream: stream, Member: at.Name(), sum: sha256.New()}
 	var first etcdserverpb.SnapshotResponse
 	if err := stream.RecvMsg(&first); err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func (r *watches) place(w *Watcher, alone bool) {
 func streamKey(c *Client, md metadata.MD) string {
 	var b strings.Builder
 	if c.pin != nil {
-		fmt.Fprintf(&b, "%q", c.pin.name)
+		fmt.Fprintf(&b, "%q", c.pin.Name())
 	}
 	names := make([]string, 0, len(md))
 	for name := range md {

@@ -64,7 +64,7 @@ func (s *watchStream) handle(ctx context.Context, e *session, r *watchResponse) 
 func (s *watchStream) deliver(ctx context.Context, e *session, w *Watcher, r *watchResponse) {
 	for w.take(r, s.alone) == full {
 		if !s.alone {
-			s.r.setAside(w, e.at.name)
+			s.r.setAside(w, e.at.Name())
 			return
 		}
 		select {
@@ -119,7 +119,7 @@ func (s *watchStream) answered(e *session, r *watchResponse) error {
 			began = e.ids[r.id]
 			e.settled(e.wait[at])
 		} else {
-			s.r.core.cfg.Logger.Warn("a server created a watcher that was not asked for", "endpoint", e.at.name, "id", r.id)
+			s.r.core.cfg.Logger.Warn("a server created a watcher that was not asked for", "endpoint", e.at.Name(), "id", r.id)
 		}
 	}
 	type refusal struct {
@@ -188,7 +188,7 @@ func (e *session) decided() (id int64, d *denial) {
 // session, and the watcher goes on on the next.
 func (s *watchStream) canceled(e *session, w *Watcher, r *watchResponse, created bool) error {
 	err := &CanceledError{Reason: r.reason, Created: created, kind: meaning(r.reason)}
-	again := &Error{Op: watchMethod.op, Member: e.at.name, Text: words(r.reason), kind: err.kind}
+	again := &Error{Op: watchMethod.op, Member: e.at.Name(), Text: words(r.reason), kind: err.kind}
 	v := judge(again, &watchMethod, false)
 	switch {
 	case r.compact != 0 || errors.Is(err.kind, ErrCompacted):
@@ -204,7 +204,7 @@ func (s *watchStream) canceled(e *session, w *Watcher, r *watchResponse, created
 			return nil
 		}
 		w.finish(err)
-	case v.renew && s.r.core.tokens.source != nil && w.retry():
+	case v.renew && s.r.core.tokens.Renewable() && w.retry():
 		e.expired = true
 		return errToken
 	case v.again:

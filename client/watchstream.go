@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"vigil/client/internal/pool"
 	"vigil/client/internal/wire"
 )
 
@@ -35,7 +36,7 @@ type watchStream struct {
 
 // session is a connection of a watchStream. Its fields are guarded by watchStream.mu.
 type session struct {
-	at     *member
+	at     *pool.Member
 	last   int64              // the last id given
 	ids    map[int64]*Watcher // those created, or to be
 	wait   []int64            // ids not answered yet, in the order they were asked for
@@ -196,7 +197,7 @@ func (s *watchStream) members() int {
 	if s.c.pin != nil {
 		return 1
 	}
-	return s.r.core.pool.size()
+	return s.r.core.pool.Size()
 }
 
 // giveUp ends the watchers that insist on a leader.
@@ -224,21 +225,21 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	if err != nil {
 		return false, nil, err
 	}
-	defer a.at.release()
-	stream, err := a.at.conn.NewStream(octx, watchDesc, watchMethod.name)
+	defer a.at.Release()
+	stream, err := a.at.Conn().NewStream(octx, watchDesc, watchMethod.name)
 	if err != nil {
 		return false, nil, err
 	}
 	if s.c.pin == nil {
-		defer a.at.onLeave(a.turns, func() {
-			if !a.at.listed.Load() || s.members() > 1 {
+		defer a.at.OnLeave(a.departs, func() {
+			if !a.at.Listed() || s.members() > 1 {
 				cancel(errLeft)
 			}
 		})()
 	}
 	e := s.begin(a.at)
 	if h := s.r.core.cfg.Hooks.Watch; h != nil {
-		h(WatchChange{Kind: WatchConnected, Member: a.at.name, Watchers: len(s.watchers())})
+		h(WatchChange{Kind: WatchConnected, Member: a.at.Name(), Watchers: len(s.watchers())})
 	}
 	sending := make(chan struct{})
 	s.r.core.tasks.Go(func() {
@@ -247,7 +248,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	})
 	answered, err = s.receive(ctx, e, stream)
 	if e.expired {
-		s.r.core.tokens.refused(a.pass)
+		s.r.core.tokens.Reject(a.pass)
 	}
 	err = ended(ctx, err)
 	s.mu.Lock()
@@ -263,7 +264,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 }
 
 // begin makes a session and asks for all watchers.
-func (s *watchStream) begin(at *member) *session {
+func (s *watchStream) begin(at *pool.Member) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := &session{at: at, ids: map[int64]*Watcher{}, wake: make(chan struct{}, 1)}

@@ -1,0 +1,104 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+)
+
+// Errors that this package returns.
+var (
+	ErrClosed  = errors.New("the client is closed")
+	ErrInvalid = errors.New("invalid argument")
+)
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// Scheme is what an endpoint says about TLS.
+type Scheme uint8
+
+// The schemes.
+const (
+	SchemeNone Scheme = iota
+	SchemePlain
+	SchemeSecure
+)
+
+// Endpoint is the address at which a member serves clients.
+type Endpoint struct {
+	Scheme Scheme
+	// network and address are for net.Dial, host is the name in the certificate.
+	network, address, host string
+}
+
+// Parse parses host:port, http://host:port, https://host:port, unix:///path or unixs:///path.
+func Parse(s string) (Endpoint, error) {
+	kind, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		if path, isUnix := strings.CutPrefix(s, "unix:"); isUnix {
+			kind, rest = "unix", path
+		} else {
+			kind, rest = "", s
+		}
+	}
+	e := Endpoint{network: "tcp", address: strings.TrimSuffix(rest, "/")}
+	switch kind {
+	case "":
+	case "http":
+		e.Scheme = SchemePlain
+	case "https":
+		e.Scheme = SchemeSecure
+	case "unix":
+		e.Scheme, e.network, e.address, e.host = SchemePlain, "unix", rest, "localhost"
+	case "unixs":
+		e.Scheme, e.network, e.address, e.host = SchemeSecure, "unix", rest, "localhost"
+	default:
+		return e, invalid("endpoint %q: scheme %q is not one of http, https, unix, unixs", s, kind)
+	}
+	if e.network == "unix" {
+		if e.address == "" {
+			return e, invalid("endpoint %q has no path", s)
+		}
+		return e, nil
+	}
+	host, port, err := net.SplitHostPort(e.address)
+	if err != nil {
+		return e, invalid("endpoint %q: %v; want host:port", s, err)
+	}
+	if port == "" {
+		return e, invalid("endpoint %q has no port", s)
+	}
+	e.host = host
+	return e, nil
+}
+
+// ParseAll parses endpoints that are known to be valid.
+func ParseAll(list []string) (out []Endpoint) {
+	for _, s := range list {
+		e, _ := Parse(s)
+		out = append(out, e)
+	}
+	return out
+}
+
+// String returns the address without the scheme. It names the member.
+func (e Endpoint) String() string {
+	if e.network == "unix" {
+		return "unix:" + e.address
+	}
+	return e.address
+}
+
+// authority is the name that the member's certificate must have, and the host in requests.
+func (e Endpoint) authority(serverName string) string {
+	switch {
+	case serverName != "":
+		return serverName
+	case e.network == "unix":
+		return e.host
+	}
+	return e.address
+}
