@@ -173,11 +173,11 @@ func (in *Inside) keep(ctx context.Context, n int64) (release func(), err error)
 	if c, ok := ctx.Value(readerKey{}).(*client); ok {
 		ctx = peer.NewContext(ctx, &peer.Peer{Addr: clientAddr{insideAddr{}, c}})
 	}
-	lease, err := svc.cfg.Ranges.Force(svc.held(ctx), copies*n)
+	loan, err := svc.cfg.Ranges.Force(svc.held(ctx), copies*n)
 	if err != nil {
 		return func() {}, svc.dropped(ctx, n)
 	}
-	out := svc.depart(ctx, forced{lease})
+	out := svc.depart(ctx, forced{loan})
 	lost := func() { out.flight.lost() } // refers to out, which must not be collected before
 	stop := context.AfterFunc(ctx, lost)
 	return func() {

@@ -185,7 +185,7 @@ type heavy struct {
 }
 
 // forced is the lender of one buffer.
-type forced struct{ *ration.Lease }
+type forced struct{ *ration.Loan }
 
 // Return implements kv.Lender.
 func (f forced) Return(*[]byte) { f.Abandon() } // there is only one
@@ -195,11 +195,11 @@ func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.En
 	if bytes <= ration.FreeSize || s.cfg.Ranges == nil {
 		return m, nil
 	}
-	lease, err := s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))
+	loan, err := s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))
 	if err != nil {
 		return nil, s.dropped(ctx, int64(bytes))
 	}
-	return &heavy{m, s.depart(ctx, forced{lease})}, nil
+	return &heavy{m, s.depart(ctx, forced{loan})}, nil
 }
 
 // weighGenerated is weigh for a message that is generated.
@@ -224,11 +224,11 @@ func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message
 	if n <= ration.FreeSize || s.cfg.Ranges == nil {
 		return func(m proto.Message) any { return m }, nil
 	}
-	lease, err := s.cfg.Ranges.Take(s.held(ctx), n)
+	loan, err := s.cfg.Ranges.Take(s.held(ctx), n)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return func(m proto.Message) any { return &heavy{generated{m}, s.depart(ctx, forced{lease})} }, nil
+	return func(m proto.Message) any { return &heavy{generated{m}, s.depart(ctx, forced{loan})} }, nil
 }
 
 // contents returns the ranges of a transaction's answer and how many bytes its buffers hold.

@@ -46,12 +46,12 @@ func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResul
 	if first > 0 {
 		first++ // the key is the one behind a last one
 	}
-	l := k.budget.Lease(ctx)
+	l := k.budget.Borrow(ctx)
 	for {
 		res, err := k.build(l, first, r.Limit)
 		switch {
 		case err == nil:
-			l.Settle()
+			l.Finish()
 			return res, nil
 		case err != ration.ErrFull:
 			return nil, err
@@ -62,7 +62,7 @@ func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResul
 	}
 }
 
-func (k *largeKV) build(l *ration.Lease, first, n int64) (*kv.RangeResult, error) {
+func (k *largeKV) build(l *ration.Loan, first, n int64) (*kv.RangeResult, error) {
 	long := &kv.LongRecords{N: int(n), Lender: l, Last: fmt.Sprintf("%08d", first+n-1)}
 	var all []byte
 	for i := range n {

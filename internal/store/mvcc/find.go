@@ -139,7 +139,7 @@ func (f *finder) rest(ctx context.Context, from, to, next string, current bool) 
 
 // flush hands the keys found so far on.
 func (f *finder) flush(ctx context.Context, from, to string) error {
-	if f.out.full == 0 && f.v.loan != nil {
+	if f.out.full == 0 && f.v.memory != nil {
 		// How many keys there will be tells how much memory to ask for.
 		f.out.full = unknown
 		if n, ok := f.v.rank(from, to, f.at); ok && !f.filter {

@@ -12,45 +12,53 @@ import (
 	"vigil/internal/store/ration"
 )
 
-// loan is the memory of one read that may take it from a budget.
-type loan struct {
+// answerMemory is the memory of one read's answer, which it borrows from a budget.
+type answerMemory struct {
 	budget *ration.Budget
 	ctx    context.Context // names the holders
-	lease  *ration.Lease   // nil until it is needed
-	room   int             // of lease, for records that are read one after the other
+	loan   *ration.Loan    // nil until it is needed
+	room   int             // the part of loan for records that are read one after the other
 	done   bool
 }
 
-// begun returns the lease.
-func (l *loan) begun() *ration.Lease {
-	if l.lease == nil {
-		l.lease = l.budget.Lease(l.ctx)
+// borrow returns the loan.
+func (m *answerMemory) borrow() *ration.Loan {
+	if m.loan == nil {
+		m.loan = m.budget.Borrow(m.ctx)
 	}
-	return l.lease
+	return m.loan
 }
 
-// read counts the memory of a record of n bytes before it is read, unless that is little. The next one takes its
-// place. whole is what the answer will probably take with it, 0 if that is not known.
-func (l *loan) read(n int, whole int64) error {
-	if n <= max(l.room, tempSize) {
+// charge counts the memory of a record of n bytes before it is read, unless n is small. The next record uses the
+// same memory. whole is the probable size of the answer without it, 0 if unknown.
+func (m *answerMemory) charge(n int, whole int64) error {
+	if n <= max(m.room, tempSize) {
 		return nil
 	}
 	if whole > 0 {
 		whole += int64(n)
 	}
-	if err := l.begun().Charge(int64(n-l.room), whole); err != nil {
+	if err := m.borrow().Charge(int64(n-m.room), whole); err != nil {
 		return err
 	}
-	l.room = n
+	m.room = n
 	return nil
+}
+
+// abandon returns the memory of a read that failed.
+func (m *answerMemory) abandon() {
+	if m.loan != nil && !m.done {
+		m.loan.Drop()
+		m.loan.Abandon()
+	}
 }
 
 // begin begins a read of what readers see now.
 func (sc *scratch) begin(ctx context.Context, s *Store) *view {
 	sc.view = s.read()
 	if s.opts.Ranges != nil {
-		sc.loan.budget, sc.loan.ctx = s.opts.Ranges, ctx
-		sc.view.loan = &sc.loan
+		sc.memory.budget, sc.memory.ctx = s.opts.Ranges, ctx
+		sc.view.memory = &sc.memory
 	}
 	return &sc.view
 }
@@ -59,36 +67,28 @@ func (sc *scratch) begin(ctx context.Context, s *Store) *view {
 // that was overtaken at once, one without memory for its result when there is some. It holds nothing
 // of the state it read meanwhile, for that keeps memory alive too.
 func (sc *scratch) again(ctx context.Context, err error) (bool, error) {
-	lease := sc.loan.lease
+	loan := sc.memory.loan
 	switch err {
 	case errAgain:
-		if lease != nil {
-			lease.Drop()
+		if loan != nil {
+			loan.Drop()
 		}
-		sc.loan.room = 0
+		sc.memory.room = 0
 		err = ctx.Err()
 	case ration.ErrFull:
-		*sc = scratch{loan: sc.loan}
-		sc.loan.room = 0
-		err = lease.Wait(ctx)
+		*sc = scratch{memory: sc.memory}
+		sc.memory.room = 0
+		err = loan.Wait(ctx)
 	case nil:
-		if lease != nil {
-			lease.Settle()
+		if loan != nil {
+			loan.Finish()
 		}
-		sc.loan.done = true
+		sc.memory.done = true
 		return false, nil
 	default:
 		return false, err
 	}
 	return err == nil, err
-}
-
-// end gives back the memory of a read that failed.
-func (l *loan) end() {
-	if l.lease != nil && !l.done {
-		l.lease.Drop()
-		l.lease.Abandon()
-	}
 }
 
 const (
@@ -105,15 +105,15 @@ const (
 	frameTag = 2<<3 | 2
 )
 
-// gather collects the records of an answer: a few in one buffer, many in pieces if the read has a
-// loan. Records are read into kvs or temp and, if there are pieces, copied on from there while they
+// gather collects the records of an answer: a few in one buffer, many in pieces if the read may
+// borrow. Records are read into kvs or temp and, if there are pieces, copied on from there while they
 // are in the processor's cache.
 type gather struct {
-	loan *loan
-	kvs  *kv.Records
-	temp *kv.Records
-	long *kv.LongRecords // nil while everything is in kvs
-	room []byte          // what is left of the last piece
+	memory *answerMemory
+	kvs    *kv.Records
+	temp   *kv.Records
+	long   *kv.LongRecords // nil while everything is in kvs
+	room   []byte          // what is left of the last piece
 	// begun is the size of the records up to the one that is being moved into pieces.
 	begun int
 
@@ -127,15 +127,15 @@ type gather struct {
 	counted int
 }
 
-func (g *gather) init(l *loan, kvs *kv.Records, sc *scratch) {
-	g.loan, g.kvs, g.temp = l, kvs, &sc.recs
+func (g *gather) init(l *answerMemory, kvs *kv.Records, sc *scratch) {
+	g.memory, g.kvs, g.temp = l, kvs, &sc.recs
 }
 
 // fetch appends the records at revs, which are in the order of the answer.
 func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) error {
 	need := 0 // the size of the next record, if there was no room for it
 	for len(revs) > 0 {
-		if need > 0 && g.loan != nil {
+		if need > 0 && g.memory != nil {
 			if err := g.admit(need); err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 				to.Ends = make([]int, 0, len(revs))
 			}
 			size += len(to.Buf)
-			if g.loan != nil {
+			if g.memory != nil {
 				size = shortSize
 			}
 		}
@@ -187,20 +187,20 @@ func (g *gather) admit(n int) error {
 			return err
 		}
 	}
-	return g.loan.read(n, g.whole(g.long.Bytes+frameSize(n)+n, g.long.N+1))
+	return g.memory.charge(n, g.whole(g.long.Bytes+frameSize(n)+n, g.long.N+1))
 }
 
 // buffer returns the list to which n records of about size bytes in all may be appended; take must
 // follow.
 func (g *gather) buffer(n, size int) (*kv.Records, error) {
-	if g.long == nil && g.loan != nil && len(g.kvs.Buf)+size > shortSize {
+	if g.long == nil && g.memory != nil && len(g.kvs.Buf)+size > shortSize {
 		if err := g.lengthen(); err != nil {
 			return nil, err
 		}
 	}
 	to := g.kvs
 	if g.long != nil {
-		if err := g.loan.read(size, g.whole(g.long.Bytes+size, g.long.N+n)); err != nil {
+		if err := g.memory.charge(size, g.whole(g.long.Bytes+size, g.long.N+n)); err != nil {
 			return nil, err
 		}
 		to = g.temp
@@ -222,7 +222,7 @@ func (g *gather) take() error {
 	if g.long != nil {
 		return g.frame(g.temp)
 	}
-	if g.loan == nil || len(g.kvs.Buf) < shortSize && g.expect(len(g.kvs.Buf), len(g.kvs.Ends)) < shortSize {
+	if g.memory == nil || len(g.kvs.Buf) < shortSize && g.expect(len(g.kvs.Buf), len(g.kvs.Ends)) < shortSize {
 		return nil
 	}
 	return g.lengthen()
@@ -252,7 +252,7 @@ func (g *gather) whole(size, n int) int64 {
 
 // lengthen begins to use pieces.
 func (g *gather) lengthen() error {
-	g.long = &kv.LongRecords{Lender: g.loan.begun()}
+	g.long = &kv.LongRecords{Lender: g.memory.borrow()}
 	if g.kvs.Len() == 0 {
 		return nil
 	}
@@ -310,9 +310,9 @@ func (g *gather) piece() error {
 	}
 	expect := g.whole(g.begun, g.long.N)
 	if expect > 0 {
-		expect += int64(g.loan.room)
+		expect += int64(g.memory.room)
 	}
-	p, err := g.loan.lease.Piece(expect)
+	p, err := g.memory.loan.Piece(expect)
 	if err != nil {
 		return err
 	}
@@ -326,10 +326,10 @@ func (g *gather) charge(n int) error {
 	if g.meter != nil {
 		return g.meter.read(int64(n))
 	}
-	if g.loan == nil {
+	if g.memory == nil {
 		return nil
 	}
-	return g.loan.begun().Charge(int64(n), 0)
+	return g.memory.borrow().Charge(int64(n), 0)
 }
 
 // finish completes the answer's list.

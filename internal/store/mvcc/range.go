@@ -70,11 +70,11 @@ func keyOnly(r *kv.RangeRequest) bool { return r.KeysOnly && r.Sort != kv.SortBy
 
 // scratch is the working memory of a read.
 type scratch struct {
-	view view // what it reads
-	loan loan
-	hits []hit
-	revs []kv.Rev
-	recs kv.Records // records on their way into pieces
+	view   view // what it reads
+	memory answerMemory
+	hits   []hit
+	revs   []kv.Rev
+	recs   kv.Records // records on their way into pieces
 }
 
 // maxHits is the number of hits, and maxKept that of bytes of records, above which their memory is
@@ -90,8 +90,8 @@ func getScratch() *scratch { return scratches.Get().(*scratch) }
 
 // free ends a read and gives sc back, unless it has grown to a size that is rarely needed.
 func (sc *scratch) free() {
-	sc.loan.end()
-	sc.view, sc.loan = view{}, loan{}
+	sc.memory.abandon()
+	sc.view, sc.memory = view{}, answerMemory{}
 	if cap(sc.hits) > maxHits || cap(sc.recs.Buf) > maxKept {
 		return
 	}
@@ -128,7 +128,7 @@ func (v *view) rangeKeys(ctx context.Context, r *kv.RangeRequest, sc *scratch) (
 	}
 	sc.reset()
 	f := finder{v: v, r: r, at: at, plan: planOf(r), sc: sc, res: &kv.RangeResult{Revision: v.rev}}
-	f.out.init(v.loan, &f.res.KVs, sc)
+	f.out.init(v.memory, &f.res.KVs, sc)
 	if v.w != nil {
 		f.out.meter = &v.w.meter
 	}

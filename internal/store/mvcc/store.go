@@ -247,8 +247,8 @@ type view struct {
 	// w is set if this is the writer's own: then the records are those of its batch too, and no
 	// compaction can come between.
 	w *Writer
-	// loan is where results get their memory, nil for the heap.
-	loan *loan
+	// memory is the memory of results, nil for the heap.
+	memory *answerMemory
 }
 
 // records returns the records of the state.
@@ -289,12 +289,12 @@ func (v *view) get(key string, at int64) ([]byte, error) {
 // record appends a record to dst. The error is ration.ErrFull if there is no memory for it now.
 func (v *view) record(rev kv.Rev, dst []byte) ([]byte, error) {
 	room := math.MaxInt
-	if v.loan != nil {
+	if v.memory != nil {
 		room = tempSize
 	}
 	b, need, err := v.records().GetWithin(rev, room, dst)
 	for err == nil && need > 0 {
-		if err := v.loan.read(need, 0); err != nil {
+		if err := v.memory.charge(need, 0); err != nil {
 			return nil, err
 		}
 		b, need, err = v.records().GetWithin(rev, need, dst)

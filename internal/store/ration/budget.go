@@ -10,15 +10,15 @@ import (
 const (
 	// PieceSize is the size of a piece in bytes.
 	PieceSize = 256 << 10
-	// FreeSize is the size in bytes up to which an answer is not counted and never waits. A client may have any
-	// number of calls under way, so it is not much more than what a call takes without its answer.
+	// FreeSize is the size in bytes up to which an answer is not counted and never waits. A client may run any
+	// number of calls, so it is not much more than the memory of a call without its answer.
 	FreeSize = 64 << 10
 	// Of the limit, one reservePart is for answers of up to one smallPart.
 	reservePart = 8
 	smallPart   = 64
 	// MinLimit is the least limit of a Budget, in bytes.
 	MinLimit = 4 << 20
-	// DefaultLimit is the limit that a member has unless it is told another, in bytes.
+	// DefaultLimit is the limit of a member without a configured one, in bytes.
 	DefaultLimit = 256 << 20
 )
 
@@ -30,15 +30,15 @@ type Budget struct {
 	mu struct {
 		sync.Mutex
 		held    int64
-		small   int64         // what of held small leases hold
-		holders map[any]int64 // what of held is whose
-		queue   []*Lease      // those who wait, by ticket
-		pressed bool          // one of them waits for others than itself
+		small   int64         // the part of held of small loans
+		holders map[any]int64 // the part of held of each holder
+		queue   []*Loan       // waiting loans, by ticket
+		pressed bool          // one of them waits for memory of other holders
 		tickets uint64
 		waits   uint64
 		waited  time.Duration
-		denied  uint64    // that went away before it was their turn
-		refused time.Time // when Force was refused last
+		denied  uint64    // loans whose context ended before their turn
+		refused time.Time // when Force last returned ErrFull
 	}
 }
 
@@ -60,10 +60,10 @@ func New(limit int64) (*Budget, error) {
 type Stats struct {
 	// Limit is the limit, Held what of it is in use; both in bytes.
 	Limit, Held int64
-	// Waiting is the number of leases in line.
+	// Waiting is the number of waiting loans.
 	Waiting int
-	// Waits is how many leases have had to wait and are no longer in line, GaveUp how many of them
-	// ended before their turn, Waited how long all of them together have been in line.
+	// Waits is the number of loans that waited and no longer wait, GaveUp how many of them ended before their
+	// turn, Waited the total waiting time of them all.
 	Waits, GaveUp uint64
 	Waited        time.Duration
 }
@@ -75,10 +75,10 @@ func (b *Budget) Stats() Stats {
 	return Stats{Limit: b.limit, Held: b.mu.held, Waiting: len(b.mu.queue), Waits: b.mu.waits, GaveUp: b.mu.denied, Waited: b.mu.waited}
 }
 
-// refusedFor is how long those who were refused by Force count as waiting: they come back, or others like them.
+// refusedFor is how long calls that Force rejected count as waiting: they are retried, or similar calls follow.
 const refusedFor = 5 * time.Second
 
-// Waiting reports whether leases are in line for memory that anybody holds, or for that of one of some holders.
+// Waiting reports whether loans wait for memory of any holder, or for memory of one of the given holders.
 func (b *Budget) Waiting(holders ...any) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,8 +95,8 @@ func (b *Budget) Waiting(holders ...any) bool {
 	return false
 }
 
-// change adds to what a lease has reserved, or takes from it. The caller holds mu.
-func (b *Budget) change(l *Lease, n int64) {
+// adjust changes the reservation of a loan by n bytes. The caller holds mu.
+func (b *Budget) adjust(l *Loan, n int64) {
 	if n == 0 {
 		return
 	}
@@ -117,12 +117,12 @@ func (b *Budget) change(l *Lease, n int64) {
 	}
 }
 
-// small reports whether a lease of n bytes may use the reserve.
+// small reports whether a loan of n bytes may use the reserve.
 func (b *Budget) small(n int64) bool { return n <= b.limit/smallPart }
 
-// within reports whether a lease may have n bytes in all as far as its holders go: each may hold a share,
-// or one lease of any size.
-func (b *Budget) within(l *Lease, n int64) bool {
+// withinShares reports whether the shares of a loan's holders allow it n bytes in total: each holder may hold its
+// share, or one loan of any size.
+func (b *Budget) withinShares(l *Loan, n int64) bool {
 	for _, h := range l.holders {
 		if held := b.mu.holders[h.Key]; held > l.reserved && held-l.reserved+n > b.limit/h.Part {
 			return false
@@ -131,9 +131,9 @@ func (b *Budget) within(l *Lease, n int64) bool {
 	return true
 }
 
-// room reports whether there is room for a lease to have n bytes in all. If others were first, a small one
-// has the reserve only. The caller holds mu.
-func (b *Budget) room(l *Lease, n int64, others bool) bool {
+// hasRoom reports whether a loan may have n bytes in total. If others wait, a small loan may use the reserve
+// only. The caller holds mu.
+func (b *Budget) hasRoom(l *Loan, n int64, others bool) bool {
 	held := b.mu.held - l.reserved
 	switch {
 	case b.small(n) && others:
@@ -144,46 +144,46 @@ func (b *Budget) room(l *Lease, n int64, others bool) bool {
 	return !others && held+n <= b.limit-b.limit/reservePart
 }
 
-// release gives n bytes of a lease back and serves those who wait. The caller holds mu.
-func (b *Budget) release(l *Lease, n int64) {
+// release returns n bytes of a loan and admits waiting loans. The caller holds mu.
+func (b *Budget) release(l *Loan, n int64) {
 	if n != 0 {
-		b.change(l, -n)
-		b.serve()
+		b.adjust(l, -n)
+		b.admitWaiting()
 	}
 }
 
-// serve admits those in line for whom there is room. One that wants more than there may be waits until
-// it can have all of it. The caller holds mu.
-func (b *Budget) serve() {
+// admitWaiting admits the waiting loans for which there is room. A loan that wants more than the limit waits
+// until it can have all of the limit. The caller holds mu.
+func (b *Budget) admitWaiting() {
 	b.mu.pressed = false
 	for i := 0; i < len(b.mu.queue); {
 		l := b.mu.queue[i]
 		n := min(l.want, b.limit)
 		alone := b.mu.held == 0 && !b.mu.pressed
 		if !alone {
-			if !b.within(l, n) {
-				i++ // it waits for itself
+			if !b.withinShares(l, n) {
+				i++ // it waits for its own holders
 				continue
 			}
-			if !b.room(l, n, b.mu.pressed) {
+			if !b.hasRoom(l, n, b.mu.pressed) {
 				b.mu.pressed = true
 				i++
 				continue
 			}
 		}
-		b.change(l, n)
+		b.adjust(l, n)
 		b.mu.queue = slices.Delete(b.mu.queue, i, i+1)
 		close(l.turn)
 	}
 }
 
-// enqueue puts l in line at the place of its ticket. The caller holds mu.
-func (b *Budget) enqueue(l *Lease) {
+// enqueue inserts l into the queue by its ticket. The caller holds mu.
+func (b *Budget) enqueue(l *Loan) {
 	if l.ticket == 0 {
 		b.mu.tickets++
 		l.ticket = b.mu.tickets
 	}
-	i, _ := slices.BinarySearchFunc(b.mu.queue, l.ticket, func(o *Lease, t uint64) int {
+	i, _ := slices.BinarySearchFunc(b.mu.queue, l.ticket, func(o *Loan, t uint64) int {
 		if o.ticket < t {
 			return -1
 		}

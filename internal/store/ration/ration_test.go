@@ -24,7 +24,7 @@ func newBudget(t testing.TB, limit int64) *Budget {
 }
 
 // pieces takes n pieces one after another.
-func pieces(l *Lease, n int, expect int64) (list []*[]byte, err error) {
+func pieces(l *Loan, n int, expect int64) (list []*[]byte, err error) {
 	for range n {
 		p, err := l.Piece(expect)
 		if err != nil {
@@ -36,7 +36,7 @@ func pieces(l *Lease, n int, expect int64) (list []*[]byte, err error) {
 }
 
 // take is pieces for an answer that does not have to wait.
-func take(t testing.TB, l *Lease, n int) []*[]byte {
+func take(t testing.TB, l *Loan, n int) []*[]byte {
 	t.Helper()
 	list, err := pieces(l, n, int64(n)*PieceSize)
 	if err != nil {
@@ -64,12 +64,12 @@ func TestNew(t *testing.T) {
 func TestSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		big := b.Lease(t.Context())
+		big := b.Borrow(t.Context())
 		list := take(t, big, MinLimit/PieceSize)
-		if !big.Settle() {
+		if !big.Finish() {
 			t.Fatal("a large answer is not counted")
 		}
-		waiter := b.Lease(t.Context())
+		waiter := b.Borrow(t.Context())
 		if _, err := pieces(waiter, 10, 0); err != ErrFull {
 			t.Fatalf("error %v", err)
 		}
@@ -83,11 +83,11 @@ func TestSmall(t *testing.T) {
 		if s := b.Stats(); s.Waiting != 1 || s.Held != MinLimit {
 			t.Fatalf("%+v", s)
 		}
-		small := b.Lease(t.Context())
+		small := b.Borrow(t.Context())
 		if err := small.Charge(FreeSize, 0); err != nil {
 			t.Fatal(err)
 		}
-		if small.Settle() || small.Held() != 0 {
+		if small.Finish() || small.Held() != 0 {
 			t.Fatal("a small answer is counted")
 		}
 		wantHeld(t, b, MinLimit)
@@ -106,11 +106,11 @@ func TestSmall(t *testing.T) {
 func TestLargerThanLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		first := b.Lease(t.Context())
+		first := b.Borrow(t.Context())
 		list := take(t, first, 5)
-		first.Settle()
+		first.Finish()
 		const n = 3 * MinLimit / PieceSize
-		huge := b.Lease(t.Context())
+		huge := b.Borrow(t.Context())
 		if _, err := pieces(huge, n, 3*MinLimit); err != ErrFull {
 			t.Fatalf("error %v", err)
 		}
@@ -130,9 +130,9 @@ func TestLargerThanLimit(t *testing.T) {
 		}
 		synctest.Wait()
 		list = take(t, huge, n)
-		huge.Settle()
+		huge.Finish()
 		wantHeld(t, b, 3*MinLimit)
-		other := b.Lease(t.Context())
+		other := b.Borrow(t.Context())
 		if _, err := pieces(other, 5, 0); err != ErrFull {
 			t.Fatalf("beside one above the limit: %v", err)
 		}
@@ -151,14 +151,14 @@ func TestLargerThanLimit(t *testing.T) {
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		first := b.Lease(t.Context())
+		first := b.Borrow(t.Context())
 		list := take(t, first, MinLimit/PieceSize)
-		first.Settle()
+		first.Finish()
 		var order []int
 		var mu sync.Mutex
 		for i := range 3 {
 			go func() {
-				l := b.Lease(t.Context())
+				l := b.Borrow(t.Context())
 				if _, err := pieces(l, 10, 10*PieceSize); err != ErrFull {
 					t.Errorf("%d: %v", i, err)
 				}
@@ -201,7 +201,7 @@ func TestForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHeld(t, b, 3*MinLimit)
-	l := b.Lease(t.Context())
+	l := b.Borrow(t.Context())
 	if _, err := pieces(l, 5, 0); err != ErrFull {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 	expect := [...]int64{0, int64(n) * PieceSize, int64(n) * PieceSize / 2, int64(n) * PieceSize * 3}[rng.IntN(4)]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rng.IntN(400))*time.Millisecond)
 	defer cancel()
-	l := b.Lease(t.Context())
+	l := b.Borrow(t.Context())
 	var list []*[]byte
 	for tries := 0; ; tries++ {
 		var err error
@@ -315,7 +315,7 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 		l.Abandon()
 		return false
 	}
-	if counted := l.Settle(); counted != (l.Held() > 0) || counted != (n*PieceSize > FreeSize) {
+	if counted := l.Finish(); counted != (l.Held() > 0) || counted != (n*PieceSize > FreeSize) {
 		t.Errorf("%d pieces, counted %v, held %d", n, counted, l.Held())
 	}
 	seen := map[*[]byte]bool{}
@@ -341,13 +341,13 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
-		first := b.Lease(t.Context())
+		first := b.Borrow(t.Context())
 		take(t, first, 9)
 		ctx, cancel := context.WithCancel(context.Background())
 		admitted := false
 		for i, n := range []int{10, 5} {
 			go func() {
-				l := b.Lease(t.Context())
+				l := b.Borrow(t.Context())
 				if _, err := pieces(l, n, int64(n)*PieceSize); err != ErrFull {
 					t.Errorf("%d pieces: %v", n, err)
 				}
@@ -380,7 +380,7 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// holder has leases.
+// holder has loans.
 type holder struct {
 	name string
 	part int64
@@ -388,14 +388,14 @@ type holder struct {
 
 func (h holder) Holders(context.Context) []Holder { return []Holder{{h.name, h.part}} }
 
-// TestShare: leases of one holder wait for each other and hold up nobody else, and a part is kept for those that
+// TestShare: loans of one holder wait for each other and hold up nobody else, and a part is kept for those that
 // are small.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 256 << 20
 		b := newBudget(t, limit)
-		begin := func(name string, bytes int64) (*Lease, bool) {
-			l := b.Lease(WithHolders(t.Context(), holder{name, 4}))
+		begin := func(name string, bytes int64) (*Loan, bool) {
+			l := b.Borrow(WithHolders(t.Context(), holder{name, 4}))
 			if err := l.Charge(bytes, bytes); err != nil {
 				go func() {
 					_ = l.Wait(t.Context())
@@ -429,7 +429,7 @@ func TestShare(t *testing.T) {
 		}
 		e1, ok := begin("e", 4<<20)
 		want("a small one", ok, true)
-		var small []*Lease
+		var small []*Loan
 		for range 6 { // of holders of their own
 			l, ok := begin(fmt.Sprint("small", len(small)), 4<<20)
 			want("one more small one", ok, true)
@@ -453,7 +453,7 @@ func TestShare(t *testing.T) {
 		}
 		wantHeld(t, b, 0)
 		if len(b.mu.holders) > 0 || b.mu.small != 0 {
-			t.Errorf("%d holders and %d bytes of small leases are left", len(b.mu.holders), b.mu.small)
+			t.Errorf("%d holders and %d bytes of small loans are left", len(b.mu.holders), b.mu.small)
 		}
 	})
 }
