@@ -46,6 +46,7 @@ const (
 	netLib        = "golang.org/x/net"
 	systemdLib    = "github.com/coreos/go-systemd/v22"
 	lumberjackLib = "gopkg.in/natefinch/lumberjack.v2"
+	zapLib        = "go.uber.org/zap"
 	otelLib       = "go.opentelemetry.io"
 
 	genprotoLib = "google.golang.org/genproto/googleapis/api"
@@ -70,7 +71,7 @@ var table = map[string]rule{
 	"internal/vfs/faultfs": {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/vfstest": {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},
 	"internal/histogram":   {why: "arithmetic on durations"},
-	"internal/logline": {outside: []string{systemdLib, lumberjackLib},
+	"internal/logline": {outside: []string{systemdLib, lumberjackLib, zapLib},
 		why: "the process's log: what is worth a line is not its business"},
 	"internal/tracing":  {outside: []string{otelLib, grpcLib}, why: "spans and where they go: what is worth one is not its business"},
 	"internal/throttle": {why: "it counts"},

@@ -1,5 +1,5 @@
-// Package histogram counts durations in buckets whose upper bounds double, which is how etcd's metrics
-// are made. Counting takes no lock and no memory.
+// Package histogram counts durations in buckets whose upper bounds double, like etcd's metrics. Counting takes no lock and
+// allocates nothing.
 package histogram
 
 import (
@@ -15,13 +15,13 @@ type Histogram struct {
 	buckets []atomic.Uint64
 }
 
-// New returns a histogram with a number of upper bounds: first, twice that, and so on. A duration above
-// the last one is counted in a bucket of its own.
+// New returns a histogram with a number of upper bounds: first, 2*first, 4*first and so on. An additional last bucket counts
+// longer durations.
 func New(first time.Duration, bounds int) *Histogram {
 	return &Histogram{first: first, buckets: make([]atomic.Uint64, bounds+1)}
 }
 
-// Observe counts a duration. A negative one counts as 0.
+// Observe counts a duration. A negative duration counts as 0.
 func (h *Histogram) Observe(d time.Duration) {
 	d = max(d, 0)
 	i := 0
@@ -32,8 +32,7 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.sum.Add(int64(d))
 }
 
-// Read returns what was counted. Durations that are observed meanwhile may be in Sum and not in a
-// bucket, or the other way round.
+// Read returns the counts. A duration observed concurrently may be in Sum and not in a bucket, or the reverse.
 func (h *Histogram) Read() Snapshot {
 	s := Snapshot{First: h.first, Sum: time.Duration(h.sum.Load()), Buckets: make([]uint64, len(h.buckets))}
 	for i := range h.buckets {
@@ -42,15 +41,15 @@ func (h *Histogram) Read() Snapshot {
 	return s
 }
 
-// Snapshot is what a histogram has counted. Buckets are not cumulative; the upper bound of the first is
-// First, that of each other one but the last is twice that of the one before.
+// Snapshot is the state of a histogram. Buckets are not cumulative. The upper bound of the first bucket is First, the bound of
+// each further bucket but the last is twice the previous bound.
 type Snapshot struct {
 	First   time.Duration
 	Buckets []uint64
 	Sum     time.Duration
 }
 
-// Count returns how many durations were counted.
+// Count returns the number of durations.
 func (s Snapshot) Count() (n uint64) {
 	for _, b := range s.Buckets {
 		n += b
@@ -58,7 +57,7 @@ func (s Snapshot) Count() (n uint64) {
 	return n
 }
 
-// Cumulative returns, for each bound in units of unit, how many durations were not longer.
+// Cumulative returns the number of durations up to each bound, by the bound in units of unit.
 func (s Snapshot) Cumulative(unit time.Duration) map[float64]uint64 {
 	out := make(map[float64]uint64, len(s.Buckets))
 	var n uint64

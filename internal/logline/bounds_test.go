@@ -46,7 +46,7 @@ func TestBoundedLine(t *testing.T) {
 			"at error":   func(l *slog.Logger) { l.Error(s, "k", s, "k2", errors.New(s)) },
 		} {
 			for _, console := range []bool{false, true} {
-				h, out := newHandler(console)
+				h, out := testHandler(console)
 				log(slog.New(h))
 				// Escapes make six bytes of one, and the last attribute begins below MaxFields.
 				if most := 6*3*MaxErrorString + MaxFields; out.Len() > most {
@@ -62,7 +62,7 @@ func TestBoundedLine(t *testing.T) {
 		}
 	}
 	// What is cut says so, and what is not is whole.
-	h, out := newHandler(false)
+	h, out := testHandler(false)
 	slog.New(h).Warn("m", "cut", strings.Repeat("€", 1000), "whole", strings.Repeat("w", MaxString))
 	var m struct{ Cut, Whole string }
 	if err := json.Unmarshal(out.Bytes(), &m); err != nil {
@@ -75,7 +75,7 @@ func TestBoundedLine(t *testing.T) {
 
 // TestBoundedNumber logs from one place without end, and from others in between.
 func TestBoundedNumber(t *testing.T) {
-	h, out := newHandler(false)
+	h, out := testHandler(false)
 	now := time.Unix(1e9, 0)
 	h.sites = newSites()
 	h.sites.now = func() time.Time { return now }

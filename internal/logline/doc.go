@@ -1,13 +1,14 @@
-// Package logline makes the lines of the process's log and brings them where they go.
+// Package logline writes the log of the process to streams, files and systemd's journal.
 //
-// A line is what etcd's would be: a JSON object that begins with level, ts, caller and msg, or the same
-// separated by tabs for people. Durations and errors are text, times have the form of ts.
+// A line is like etcd's: a JSON object that begins with level, ts, caller and msg, or the same parts separated by tabs for people.
+// zap encodes the lines; this package bounds them, in number for each place in the code and in the size of each text. Durations
+// and errors are text, times have the form of ts.
 //
 //		log, err := logline.Open(logline.Config{Outputs: []string{"stderr", "/var/log/vigil.log"}})
 //		slog.New(log.Handler())
 //
 //	 1. A record is one Write of one whole line to each output; lines do not mix.
-//	 2. A record below the level costs no memory.
-//	 3. An output that cannot be written to loses its lines and holds nobody up.
-//	 4. After Reopen, files are the ones that their names name now: rotation by another program works.
+//	 2. A record below the level allocates nothing.
+//	 3. An output that cannot be written to loses its lines and blocks nothing.
+//	 4. After Reopen, lines go to the files that have the names now: rotation by another program works.
 package logline

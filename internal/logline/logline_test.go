@@ -15,21 +15,23 @@ import (
 	"testing"
 	"testing/slogtest"
 	"time"
+
+	"go.uber.org/zap/zapcore"
 )
 
 // lines keeps what is written.
 type lines struct{ bytes.Buffer }
 
-func (l *lines) write(_ slog.Level, line []byte) { l.Write(line) }
+func (l *lines) write(_ zapcore.Level, line []byte) { l.Write(line) }
 
-func newHandler(console bool) (*handler, *lines) {
+func testHandler(console bool) (*handler, *lines) {
 	out := &lines{}
-	return &handler{level: slog.LevelDebug, console: console, sinks: []sink{out}, mu: new(sync.Mutex)}, out
+	return newHandler(slog.LevelDebug, console, &outputs{list: []output{out}}, nil), out
 }
 
 // TestSlog holds the handler against the contract of slog.
 func TestSlog(t *testing.T) {
-	h, out := newHandler(false)
+	h, out := testHandler(false)
 	err := slogtest.TestHandler(h, func() (list []map[string]any) {
 		for line := range bytes.Lines(out.Bytes()) {
 			var m map[string]any
@@ -59,7 +61,7 @@ func TestLine(t *testing.T) {
 		r.Add(args...)
 		return r
 	}
-	h, out := newHandler(false)
+	h, out := testHandler(false)
 	for _, c := range []struct {
 		record slog.Record
 		want   string
@@ -87,7 +89,7 @@ func TestLine(t *testing.T) {
 }
 
 func TestConsole(t *testing.T) {
-	h, out := newHandler(true)
+	h, out := testHandler(true)
 	log := slog.New(h)
 	log.Info("two\nlines")
 	log.With("a", 1).Error("bad", "error", errors.New("no\nway"))
@@ -105,8 +107,7 @@ func TestConsole(t *testing.T) {
 
 // Below the level nothing is done, and a line costs no memory that is not used again.
 func TestAllocations(t *testing.T) {
-	h, _ := newHandler(false)
-	h.level, h.sinks = slog.LevelInfo, []sink{stream{io.Discard}}
+	h := newHandler(slog.LevelInfo, false, &outputs{list: []output{stream{io.Discard}}}, nil)
 	log := slog.New(h)
 	if n := testing.AllocsPerRun(100, func() { log.Debug("x") }); n != 0 {
 		t.Errorf("%v allocations for nothing", n)
@@ -117,7 +118,7 @@ func TestAllocations(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	h, out := newHandler(false)
+	h, out := testHandler(false)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		log := slog.New(h).With("writer", i)
@@ -200,7 +201,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		l.handler.sinks[0].write(slog.LevelInfo, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
+		l.out.list[0].write(zapcore.InfoLevel, fmt.Appendf(nil, "{\"msg\":\"%d\",\"fill\":\"%s\"}\n", i, strings.Repeat("x", 600<<10)))
 		if i == 4 {
 			if err := l.Reopen(); err != nil {
 				t.Fatal(err)
@@ -236,7 +237,7 @@ func TestRotation(t *testing.T) {
 func FuzzString(f *testing.F) {
 	f.Add("plain", "\x00\"\\\u2028")
 	f.Fuzz(func(t *testing.T, key, value string) {
-		h, out := newHandler(false)
+		h, out := testHandler(false)
 		slog.New(h).Info(value, key, value)
 		var m map[string]any
 		if err := json.Unmarshal(out.Bytes(), &m); err != nil || strings.Count(out.String(), "\n") != 1 {

@@ -9,13 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/coreos/go-systemd/v22/journal"
+	"go.uber.org/zap/zapcore"
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// The outputs that are no files.
+// Outputs other than files.
 const (
 	Default = "default" // Stderr
 	Stderr  = "stderr"
@@ -23,20 +23,20 @@ const (
 	Journal = "systemd/journal"
 )
 
-// Config says what is logged and where to.
+// Config is what Open needs.
 type Config struct {
-	// Level is the least severity that is logged.
-	Level slog.Leveler
-	// Console makes lines for people instead of JSON.
+	// Level is the least severity that is logged. The zero value is slog.LevelInfo.
+	Level slog.Level
+	// Console writes lines for people instead of JSON.
 	Console bool
-	// Outputs are the constants above, or paths of files to append to. None is Default.
+	// Outputs are the constants above, or paths of files to append to. An empty list is Default.
 	Outputs []string
-	// Rotation, if set, is when a file is replaced by a new one.
+	// Rotation, if set, replaces a large or old file by a new one.
 	Rotation *Rotation
 }
 
-// Rotation is when a log file is replaced by a new one, in the form of etcd's flag. Sizes are in
-// megabytes, 0 being 100, ages in days; 0 old files or days are no limit.
+// Rotation says when a log file is replaced by a new one, in the form of etcd's flag. Sizes are in megabytes, where 0 means 100,
+// and ages in days. 0 days or 0 old files mean no limit.
 type Rotation struct {
 	MaxSize    int  `json:"maxsize"`
 	MaxAge     int  `json:"maxage"`
@@ -45,7 +45,7 @@ type Rotation struct {
 	Compress   bool `json:"compress"`
 }
 
-// ParseRotation reads the form of the command line.
+// ParseRotation parses the JSON of etcd's flag.
 func ParseRotation(s string) (r Rotation, err error) {
 	d := json.NewDecoder(bytes.NewReader([]byte(s)))
 	d.DisallowUnknownFields()
@@ -58,7 +58,7 @@ func ParseRotation(s string) (r Rotation, err error) {
 	return r, nil
 }
 
-// Files are the outputs that are files.
+// Files returns the outputs that are files.
 func (c *Config) Files() (paths []string) {
 	for _, out := range c.Outputs {
 		switch out {
@@ -70,25 +70,23 @@ func (c *Config) Files() (paths []string) {
 	return paths
 }
 
-// Log is where lines go.
+// Log is a set of open outputs.
 type Log struct {
 	handler *handler
+	out     outputs
 	files   []reopener
 }
 
 // reopener is an output that is a file.
 type reopener interface {
-	sink
+	output
 	reopen() error
 	close() error
 }
 
 // Open opens the outputs.
 func Open(c Config) (*Log, error) {
-	if c.Level == nil {
-		c.Level = slog.LevelInfo
-	}
-	l := &Log{handler: &handler{level: c.Level, console: c.Console, mu: new(sync.Mutex), sites: newSites()}}
+	l := &Log{}
 	outputs := slices.Clone(c.Outputs)
 	if len(outputs) == 0 {
 		outputs = []string{Default}
@@ -104,15 +102,16 @@ func Open(c Config) (*Log, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("log output %s: %w", out, err), l.Close())
 		}
-		l.handler.sinks = append(l.handler.sinks, s)
+		l.out.list = append(l.out.list, s)
 		if f, ok := s.(reopener); ok {
 			l.files = append(l.files, f)
 		}
 	}
+	l.handler = newHandler(c.Level, c.Console, &l.out, newSites())
 	return l, nil
 }
 
-func open(out string, r *Rotation) (sink, error) {
+func open(out string, r *Rotation) (output, error) {
 	switch out {
 	case Stderr:
 		return stream{os.Stderr}, nil
@@ -124,7 +123,7 @@ func open(out string, r *Rotation) (sink, error) {
 		}
 		return toJournal{}, nil
 	}
-	// Whether it can be written to is known now, and not when it is needed.
+	// An error is reported at the start and not at the first line.
 	f := &file{path: out}
 	if err := f.reopen(); err != nil || r == nil {
 		return f, err
@@ -136,14 +135,14 @@ func open(out string, r *Rotation) (sink, error) {
 		LocalTime: r.LocalTime, Compress: r.Compress}}, nil
 }
 
-// Handler makes records lines.
+// Handler returns the handler that writes records as lines.
 func (l *Log) Handler() slog.Handler { return l.handler }
 
-// Reopen opens the files anew by their names, for a program that has moved them away. What cannot be
-// opened goes on being written where it was.
+// Reopen opens the files again by their names, after another program has moved them. If a file cannot be opened, its lines
+// continue to go to the old file.
 func (l *Log) Reopen() error {
-	l.handler.mu.Lock()
-	defer l.handler.mu.Unlock()
+	l.out.Lock()
+	defer l.out.Unlock()
 	var errs []error
 	for _, f := range l.files {
 		errs = append(errs, f.reopen())
@@ -151,10 +150,10 @@ func (l *Log) Reopen() error {
 	return errors.Join(errs...)
 }
 
-// Close closes the files. Lines to them are lost from then on.
+// Close closes the files. Later lines to them are lost.
 func (l *Log) Close() error {
-	l.handler.mu.Lock()
-	defer l.handler.mu.Unlock()
+	l.out.Lock()
+	defer l.out.Unlock()
 	var errs []error
 	for _, f := range l.files {
 		errs = append(errs, f.close())
@@ -162,18 +161,18 @@ func (l *Log) Close() error {
 	return errors.Join(errs...)
 }
 
-// stream is an output that is open anyway.
+// stream is an output that is always open.
 type stream struct{ io.Writer }
 
-func (s stream) write(_ slog.Level, line []byte) { _, _ = s.Write(line) }
+func (s stream) write(_ zapcore.Level, line []byte) { _, _ = s.Write(line) }
 
-// file is a file to append to. Guarded by the handler's lock.
+// file is a file to append to. The lock of the outputs guards it.
 type file struct {
 	path string
 	f    *os.File
 }
 
-func (f *file) write(_ slog.Level, line []byte) { _, _ = f.f.Write(line) }
+func (f *file) write(_ zapcore.Level, line []byte) { _, _ = f.f.Write(line) }
 
 func (f *file) reopen() error {
 	n, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -189,26 +188,26 @@ func (f *file) reopen() error {
 
 func (f *file) close() error { return f.f.Close() }
 
-// rotated is a file that is replaced from time to time.
+// rotated is a file that is replaced when it is large or old.
 type rotated struct{ lumberjack.Logger }
 
-func (r *rotated) write(_ slog.Level, line []byte) { _, _ = r.Write(line) }
+func (r *rotated) write(_ zapcore.Level, line []byte) { _, _ = r.Write(line) }
 
-// reopen lets go of the file; the next line opens it.
+// reopen closes the file; the next line opens it.
 func (r *rotated) reopen() error { return r.Logger.Close() }
 func (r *rotated) close() error  { return r.Logger.Close() }
 
-// toJournal is systemd's journal, with the severity beside the line.
+// toJournal is systemd's journal. The severity is a field next to the line.
 type toJournal struct{}
 
-func (toJournal) write(level slog.Level, line []byte) {
+func (toJournal) write(level zapcore.Level, line []byte) {
 	priority := journal.PriErr
 	switch {
-	case level < slog.LevelInfo:
+	case level < zapcore.InfoLevel:
 		priority = journal.PriDebug
-	case level < slog.LevelWarn:
+	case level < zapcore.WarnLevel:
 		priority = journal.PriInfo
-	case level < slog.LevelError:
+	case level < zapcore.ErrorLevel:
 		priority = journal.PriWarning
 	}
 	_ = journal.Send(string(bytes.TrimSuffix(line, []byte{'\n'})), priority, map[string]string{"SYSLOG_IDENTIFIER": "vigil"})

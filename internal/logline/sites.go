@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// MaxBurst is how many lines a place in the code may log at once.
+	// MaxBurst is the number of lines that a place in the code may log at once.
 	MaxBurst = 100
-	// MaxRate is how many lines a second it may log for ever.
+	// MaxRate is the number of lines a second that it may log continuously.
 	MaxRate = 10
 
-	// Wrappers log for many places: the beginning of the message, which no client chooses, tells them apart.
+	// Wrappers log for many places: the beginning of the message, which no client chooses, distinguishes them.
 	siteText = 24
 	maxSites = 1024
 )
@@ -23,15 +23,14 @@ type site struct {
 	text string
 }
 
-// credit is what a site may still log.
+// credit is the number of lines that a site may still log.
 type credit struct {
 	lines   float64
 	at      time.Time
-	dropped uint64 // since the last line that was let through
+	dropped uint64 // since the last logged line
 }
 
-// sites bounds how many lines each place in the code logs. What clients do makes lines, and the disk of the
-// log is finite.
+// sites limits the number of lines of each place in the code: clients can cause lines, and the disk of the log is finite.
 type sites struct {
 	now func() time.Time
 
@@ -48,7 +47,7 @@ func newSites() *sites {
 	return s
 }
 
-// take reports whether a record becomes a line, and how many of its site did not since the last one.
+// take reports whether a record is logged, and the number of dropped records of its site since the last logged record.
 func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 	at := site{r.PC, r.Message[:min(siteText, len(r.Message))]}
 	now := s.now()
@@ -59,14 +58,14 @@ func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 		s.sweep(now)
 	}
 	if c == nil && len(s.mu.credits) >= maxSites {
-		at = site{} // shared by all that are too many
+		at = site{} // shared by all sites above maxSites
 		c = s.mu.credits[at]
 	}
 	if c == nil {
 		c = &credit{lines: MaxBurst, at: now}
 		s.mu.credits[at] = c
 	}
-	// A clock that was set back gives nothing and takes nothing.
+	// A clock that is set back changes no credit.
 	c.lines = min(c.lines+max(now.Sub(c.at).Seconds(), 0)*MaxRate, MaxBurst)
 	c.at = now
 	if c.lines < 1 {
@@ -78,8 +77,7 @@ func (s *sites) take(r *slog.Record) (dropped uint64, ok bool) {
 	return dropped, true
 }
 
-// sweep forgets the sites that have logged nothing for so long that they are as good as new, once a second at
-// most. mu is held.
+// sweep removes the sites with a full credit again, at most once a second. mu is held.
 func (s *sites) sweep(now time.Time) {
 	if d := now.Sub(s.mu.swept); d >= 0 && d < time.Second {
 		return

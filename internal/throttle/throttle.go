@@ -1,5 +1,4 @@
-// Package throttle bounds how often something is told: when everything is slow, lines about it must not make
-// it slower.
+// Package throttle rate-limits repetitive log lines: when everything is slow, lines about it must not make it slower.
 package throttle
 
 import (
@@ -7,23 +6,22 @@ import (
 	"time"
 )
 
-// Throttle lets so many events through in a second. The zero value lets none; it is safe for concurrent use.
+// Throttle allows a number of events a second. The zero value allows none. It is safe for concurrent use.
 type Throttle struct {
 	perSecond int
 
 	mu struct {
 		sync.Mutex
-		since   time.Time // when the second began
+		since   time.Time // begin of the current second
 		n       int       // events in it
-		dropped uint64    // since the last one that was let through
+		dropped uint64    // since the last allowed event
 	}
 }
 
-// New returns a throttle.
+// New returns a throttle that allows perSecond events a second.
 func New(perSecond int) *Throttle { return &Throttle{perSecond: perSecond} }
 
-// Allow reports whether an event at a time is let through, and if so how many were not since the last one
-// that was.
+// Allow reports whether an event at time now is allowed, and if so the number of events dropped since the last allowed event.
 func (t *Throttle) Allow(now time.Time) (ok bool, dropped uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package tracing exports spans of requests by OpenTelemetry's protocol, to a collector that is told to it.
+// Package tracing exports spans of requests to a collector by OpenTelemetry's protocol.
 //
 //		t, err := tracing.Open(ctx, tracing.Config{Address: "localhost:4317", SamplingRate: 1000})
 //		grpc.NewServer(grpc.StatsHandler(t.Handler()))
@@ -7,10 +7,9 @@
 //		}
 //		err = t.Close(ctx)
 //
-//	 1. A trace that a client began and has sampled is exported; of others SamplingRate in a million are.
-//	 2. Nobody waits for the collector: spans are sent in batches in the background, and dropped when too
-//	    many wait.
-//	 3. A call that is not exported costs Traced a look into its context.
+//	 1. A trace that a client has begun and sampled is exported. Of the other traces, SamplingRate in a million are exported.
+//	 2. No request waits for the collector: spans are sent in batches in the background, and dropped if too many are queued.
+//	 3. For a call that is not exported, Traced costs one lookup in the context.
 package tracing
 
 import (
@@ -33,7 +32,7 @@ import (
 // perMillion is the unit of Config.SamplingRate.
 const perMillion = 1_000_000
 
-// Config says what is exported and where to.
+// Config is what Open needs.
 type Config struct {
 	// Address is HOST:PORT of the collector, default localhost:4317. The connection has no TLS, like etcd's.
 	Address string
@@ -57,7 +56,7 @@ type Tracer struct {
 	tracer   trace.Tracer
 }
 
-// Open begins to export. The collector need not be there.
+// Open begins to export. The collector need not be reachable.
 func Open(ctx context.Context, c Config) (*Tracer, error) {
 	c = c.WithDefaults()
 	if c.SamplingRate < 0 || c.SamplingRate > perMillion {
@@ -83,22 +82,22 @@ func sampler(rate int) sdk.Sampler {
 	return sdk.TraceIDRatioBased(float64(rate) / perMillion)
 }
 
-// Handler makes a span of each call of a gRPC server, within the trace that the client tells, if any.
+// Handler makes a span for each call of a gRPC server, within the client's trace if there is one.
 func (t *Tracer) Handler() stats.Handler {
 	return otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(t.provider),
 		otelgrpc.WithPropagators(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})))
 }
 
-// Traced reports whether ctx is within a span that is exported.
+// Traced reports whether ctx belongs to an exported span.
 func (t *Tracer) Traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
-// Span exports something that was done within the span of ctx.
+// Span exports a step within the span of ctx.
 func (t *Tracer) Span(ctx context.Context, name string, start, end time.Time) {
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(start))
 	span.End(trace.WithTimestamp(end))
 }
 
-// Close sends what waits, until ctx ends.
+// Close sends the queued spans, until ctx ends.
 func (t *Tracer) Close(ctx context.Context) error {
 	if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("tracing: %w", err)

@@ -1,0 +1,109 @@
+package logline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"unicode/utf8"
+)
+
+const (
+	// MaxString is the limit of a message, a key or a value of a line, in bytes, and MaxErrorString the limit in a line at level
+	// error, which may hold a stack. A longer text is cut, and its length is added.
+	MaxString      = 1 << 10
+	MaxErrorString = 8 << 10
+	// MaxFields is the number of bytes of attributes after which the other attributes of a line are left out.
+	MaxFields = 16 << 10
+)
+
+// bound limits the texts of one line.
+type bound struct {
+	text  int // limit of one text
+	bytes int // of texts so far
+}
+
+func newBound(l slog.Level) bound {
+	if l >= slog.LevelError {
+		return bound{text: MaxErrorString}
+	}
+	return bound{text: MaxString}
+}
+
+// cut returns s, or its beginning and its length.
+func (b *bound) cut(s string) string {
+	if len(s) > b.text {
+		end := b.text
+		for end > b.text-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end] + "... (" + strconv.Itoa(len(s)) + " bytes)"
+	}
+	b.bytes += len(s)
+	return s
+}
+
+// attr returns an attribute as the line has it, and false for an empty attribute, an empty group and a nil error.
+func (b *bound) attr(a slog.Attr) (slog.Attr, bool) {
+	v := a.Value.Resolve()
+	switch kind := v.Kind(); {
+	case a.Equal(slog.Attr{}), kind == slog.KindAny && v.Any() == nil && a.Key == "error":
+		return a, false
+	case kind == slog.KindGroup:
+		group := b.attrs(v.Group())
+		return slog.Attr{Key: b.cut(a.Key), Value: slog.GroupValue(group...)}, len(group) > 0
+	}
+	return slog.Attr{Key: b.cut(a.Key), Value: b.value(v)}, true
+}
+
+func (b *bound) attrs(list []slog.Attr) (out []slog.Attr) {
+	for _, a := range list {
+		if a, ok := b.attr(a); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// value returns what the line has for a value: a bounded text, or the value if zap needs no bound for it.
+func (b *bound) value(v slog.Value) slog.Value {
+	switch v.Kind() {
+	case slog.KindString:
+		return slog.StringValue(b.cut(v.String()))
+	case slog.KindAny:
+	default:
+		b.bytes += 8
+		return v
+	}
+	switch x := v.Any().(type) {
+	case nil:
+		return v
+	case error:
+		return slog.StringValue(b.cut(callText(x.Error)))
+	case json.Marshaler:
+	case fmt.Stringer:
+		return slog.StringValue(b.cut(callText(x.String)))
+	}
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v.Any()); err != nil {
+		return slog.StringValue(b.cut(fmt.Sprintf("%+v", v.Any())))
+	}
+	if buf.Len() > b.text {
+		return slog.StringValue(b.cut(buf.String()))
+	}
+	b.bytes += buf.Len()
+	return slog.AnyValue(json.RawMessage(bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})))
+}
+
+// callText calls a method of a logged value. A method that panics, as on a nil pointer, must not end the program.
+func callText(f func() string) (s string) {
+	defer func() {
+		if p := recover(); p != nil {
+			s = fmt.Sprintf("!PANIC: %v", p)
+		}
+	}()
+	return f()
+}

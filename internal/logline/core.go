@@ -1,0 +1,103 @@
+package logline
+
+import (
+	"strings"
+	"sync"
+
+	"go.uber.org/zap/buffer"
+	"go.uber.org/zap/zapcore"
+)
+
+// timeFormat is ISO 8601 with microseconds, like etcd's.
+const timeFormat = "2006-01-02T15:04:05.999999Z0700"
+
+// output takes whole lines.
+type output interface {
+	write(level zapcore.Level, line []byte)
+}
+
+// outputs get all lines in the same order.
+type outputs struct {
+	sync.Mutex
+	list []output
+}
+
+// core is a zapcore.Core that encodes a line once and writes it to all outputs.
+type core struct {
+	zapcore.Encoder
+	console bool
+	out     *outputs
+}
+
+func newCore(console bool, out *outputs) core {
+	c := zapcore.EncoderConfig{EncodeTime: zapcore.TimeEncoderOfLayout(timeFormat), EncodeDuration: zapcore.StringDurationEncoder}
+	if !console {
+		c.LevelKey, c.TimeKey, c.CallerKey, c.MessageKey = "level", "ts", "caller", "msg"
+		c.EncodeLevel, c.EncodeCaller = zapcore.LowercaseLevelEncoder, zapcore.ShortCallerEncoder
+	}
+	return core{zapcore.NewJSONEncoder(c), console, out}
+}
+
+// Enabled implements zapcore.Core.
+func (c core) Enabled(zapcore.Level) bool { return true }
+
+// With implements zapcore.Core.
+func (c core) With(fields []zapcore.Field) zapcore.Core {
+	c.Encoder = c.Clone()
+	for _, f := range fields {
+		f.AddTo(c.Encoder)
+	}
+	return c
+}
+
+// Check implements zapcore.Core.
+func (c core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, c)
+}
+
+// Write implements zapcore.Core.
+func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	line, err := c.EncodeEntry(e, fields)
+	if err != nil {
+		return err
+	}
+	if c.console {
+		line = consoleLine(e, line)
+	}
+	c.out.Lock()
+	for _, o := range c.out.list {
+		o.write(e.Level, line.Bytes())
+	}
+	c.out.Unlock()
+	line.Free()
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c core) Sync() error { return nil }
+
+var (
+	buffers  = buffer.NewPool()
+	lineEnds = strings.NewReplacer("\n", `\n`, "\r", `\r`)
+)
+
+// consoleLine returns the line for people: the parts and the fields, separated by tabs.
+func consoleLine(e zapcore.Entry, fields *buffer.Buffer) *buffer.Buffer {
+	line := buffers.Get()
+	if !e.Time.IsZero() {
+		line.AppendTime(e.Time, timeFormat)
+		line.AppendByte('\t')
+	}
+	line.AppendString(e.Level.String() + "\t")
+	if e.Caller.Defined {
+		line.AppendString(e.Caller.TrimmedPath() + "\t")
+	}
+	line.AppendString(lineEnds.Replace(e.Message))
+	if s := fields.String(); s != "{}\n" {
+		line.AppendString("\t" + s)
+	} else {
+		line.AppendByte('\n')
+	}
+	fields.Free()
+	return line
+}
