@@ -39,7 +39,6 @@ type applier struct {
 	// claimed is the group of the entry under way, if its waiters are here. It is among groups or confs
 	// once all of the entry is carried out.
 	claimed *group
-	wanted  func(fsm.Header) bool
 	// began is when the request under way began.
 	began time.Time
 	// tokens are those that the batch has issued.
@@ -55,7 +54,6 @@ type publisher interface {
 
 func (a *applier) init(r *Replica, m *fsm.Machine) {
 	a.r, a.hub, a.done = r, r.hub, make(chan struct{})
-	a.wanted = a.claim
 	a.adopt(m)
 	a.at = r.now().log.Applied()
 	a.term = a.at.Term
@@ -64,7 +62,6 @@ func (a *applier) init(r *Replica, m *fsm.Machine) {
 // adopt takes up a state machine.
 func (a *applier) adopt(m *fsm.Machine) {
 	a.machine = m
-	m.Observe(a.observe)
 	m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))
 }
 
@@ -72,19 +69,18 @@ func (a *applier) adopt(m *fsm.Machine) {
 // one. Most groups fill an entry of that size, and write little more than they hold: they are not divided.
 const partFactor = 2
 
-// claim takes the group of an entry from the queue. From here on its waiters wait for this goroutine.
-func (a *applier) claim(h fsm.Header) bool {
-	a.claimed = nil
+// claim takes the group of an entry from the queue, nil if another member or an earlier run has proposed it.
+func (a *applier) claim(h fsm.Header) *group {
 	if h.Proposer == a.r.memberID {
-		a.claimed = a.r.queue.claim(h.Sequence)
+		if g := a.r.queue.claim(h.Sequence); g != nil {
+			g.marks.committed = a.began.Sub(g.begun)
+			return g
+		}
 	}
-	if a.claimed != nil {
-		a.claimed.marks.committed = a.began.Sub(a.claimed.begun)
-	}
-	return a.claimed != nil
+	return nil
 }
 
-// observe is told by the state machine that a request is carried out.
+// observe counts and measures a request that was applied.
 func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	now := time.Now()
 	took := now.Sub(a.began)
@@ -169,21 +165,25 @@ func (a *applier) entry(e *raftpb.Entry) error {
 			a.r.node.Wake()
 		}
 	}
-	a.claimed, a.began = nil, time.Now()
-	out, err := a.machine.Apply(e, a.wanted)
-	for ; err == nil && out.More; out, err = a.machine.Apply(e, a.wanted) {
-		a.take(&out)
-		if err := a.commitPart(); err != nil {
+	a.began = time.Now()
+	open, err := a.machine.Open(e)
+	if err != nil {
+		return err
+	}
+	if a.claimed = a.claim(open.Header()); a.claimed == nil {
+		open.DiscardResults()
+	}
+	var conf *raftpb.ConfChangeV2
+	out, err := open.Next()
+	for ; err == nil && out != nil; out, err = open.Next() {
+		conf = out.ConfChange
+		if err := a.take(out); err != nil {
 			return err
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if e.GetType() != raftpb.EntryNormal {
-		a.claim(out.Header)
-	}
-	a.take(&out)
 	switch g := a.claimed; {
 	case g == nil:
 	case g.conf:
@@ -192,27 +192,35 @@ func (a *applier) entry(e *raftpb.Entry) error {
 		a.groups = append(a.groups, g)
 	}
 	a.claimed = nil
-	if out.ConfChange != nil {
-		cc := out.ConfChange
+	if conf != nil {
 		if a.r.forcing.Load() {
-			cc = nothingFor(a.r.memberID)
+			conf = nothingFor(a.r.memberID)
 		}
-		if err := a.r.node.ApplyConfChange(e.GetIndex(), cc); err != nil {
+		if err := a.r.node.ApplyConfChange(e.GetIndex(), conf); err != nil {
 			return errStopped
 		}
 	}
 	a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
 	a.bytes += len(e.GetData())
-	a.requests += uint64(max(out.Header.Count, 1))
+	a.requests += uint64(max(open.Header().Count, 1))
 	return nil
 }
 
-// take takes up what an entry, or a part of it, has come to.
-func (a *applier) take(out *fsm.Outcome) {
-	if a.claimed != nil {
-		a.claimed.results = append(a.claimed.results, out.Results...)
+// take takes what one step of an entry has come to, and commits the batch if it is full.
+func (a *applier) take(out *fsm.Outcome) error {
+	if out.BatchFull {
+		return a.commitPart()
 	}
-	a.tokens = append(a.tokens, out.Tokens...)
+	if out.Request != nil {
+		a.observe(out.Request, &out.Result)
+	}
+	if a.claimed != nil {
+		a.claimed.results = append(a.claimed.results, out.Result)
+	}
+	if out.Token != nil {
+		a.tokens = append(a.tokens, *out.Token)
+	}
+	return nil
 }
 
 // commit makes the batch readable, publishes it, and tells those who wait: in this order.

@@ -97,16 +97,23 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	}
 	fsm.PutHeader(group, fsm.Header{Proposer: r.proposer, Count: 1})
 	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
+	open, err := r.m.Open(entry)
+	if err != nil {
+		return err
+	}
+	open.DiscardResults()
 	for {
-		out, err := r.m.Apply(entry, func(fsm.Header) bool { return false })
+		out, err := open.Next()
 		if err != nil {
 			return err
 		}
-		if !out.More {
+		if out == nil {
 			break
 		}
-		if _, err := r.m.Commit(history.Applied{}); err != nil {
-			return err
+		if out.BatchFull {
+			if _, err := r.m.Commit(history.Applied{}); err != nil {
+				return err
+			}
 		}
 	}
 	if req.Alarm != nil {

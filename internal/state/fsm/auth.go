@@ -51,8 +51,6 @@ type authority struct {
 	state *auth.State
 	// keys are the machine's leases, as the authorizer wants them.
 	keys auth.Keys
-	// tokens are those that the entry under way has issued.
-	tokens []Token
 }
 
 // Token is a token that was issued, and to whom.
@@ -80,57 +78,26 @@ func (a *authority) load(log *history.Log) (err error) {
 // Auth returns users and roles, the open batch included. It is immutable.
 func (m *Machine) Auth() *auth.State { return m.auth.state }
 
-// Authorize says why auth forbids somebody a request. What members ask for and not
-// clients, and what is for root alone or for everyone and touches no keys, was checked before it was
-// proposed if it had to be.
-func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) error {
-	if !s.Enabled() {
-		return nil
-	}
-	switch r.Kind() {
-	case KindPut:
-		return s.Put(id, r.Put, keys)
-	case KindDeleteRange:
-		return s.DeleteRange(id, r.DeleteRange)
-	case KindTxn:
-		return s.Txn(id, r.Txn, keys)
-	case KindLeaseRevoke:
-		if id == (auth.Identity{}) {
-			return kv.ErrUserEmpty
-		}
-		return s.WriteLease(id, r.LeaseRevoke.ID, keys)
-	case KindAuth:
-		if r.NeedsIdentity() {
-			return s.Admin(id)
-		}
-		return nil
-	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion:
-		return nil
-	}
-	return kv.ErrPermissionDenied
-}
-
-func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, error) {
+func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, *Token, error) {
 	res := &kv.AuthResult{Revision: m.store.Revision()}
 	if r.Op == kv.Authenticate {
 		if err := m.auth.state.Issue(r); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		// The position makes it unique, and tells members how far they must be to know it.
 		res.Token = fmt.Sprintf("%s.%d", r.Token, m.leases.at.Index)
 		seen, _ := m.auth.state.See(r.User)
-		m.auth.tokens = append(m.auth.tokens, Token{Token: res.Token, Seen: seen})
-		return res, nil
+		return res, &Token{Token: res.Token, Seen: seen}, nil
 	}
 	next, records, err := m.auth.state.Change(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := m.store.SetMeta(authMeta(records)...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m.auth.state = next
-	return res, nil
+	return res, nil, nil
 }
 
 func appendAuth(b []byte, r *kv.AuthRequest) []byte {

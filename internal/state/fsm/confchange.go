@@ -64,43 +64,49 @@ func ConfChange(h Header, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 	}, nil
 }
 
-// confChange applies a configuration change. One that the membership or raft's configuration refuses never
+// openConfChange decodes a configuration change.
+func (e *Entry) openConfChange() (err error) {
+	e.kind, e.conf = entryConfChange, &raftpb.ConfChangeV2{}
+	if err := proto.Unmarshal(e.entry.GetData(), e.conf); err != nil {
+		return fmt.Errorf("%w: configuration change: %w", ErrFormat, err)
+	}
+	if len(e.conf.GetContext()) == 0 {
+		return nil // raft's own, to leave a joint configuration
+	}
+	if e.header, e.change, err = parseConfChange(e.conf.GetContext()); err != nil {
+		return err
+	}
+	want, err := ConfChange(e.header, e.change)
+	if err != nil || !proto.Equal(want, e.conf) {
+		return fmt.Errorf("%w: a configuration change that does not match its context", ErrFormat)
+	}
+	return nil
+}
+
+// applyConfChange applies a configuration change. One that the membership or raft's configuration refuses never
 // reaches raft, which would panic on some: its outcome is the refusal.
-func (m *Machine) confChange(data []byte) (Outcome, error) {
-	var cc raftpb.ConfChangeV2
-	if err := proto.Unmarshal(data, &cc); err != nil {
-		return Outcome{}, fmt.Errorf("%w: configuration change: %w", ErrFormat, err)
-	}
-	conf, refusal := nextConf(m.conf, &cc)
-	if len(cc.GetContext()) == 0 {
-		// Raft's own, to leave a joint configuration.
+func (e *Entry) applyConfChange() (*Outcome, error) {
+	m := e.m
+	conf, refusal := nextConf(m.conf, e.conf)
+	if len(e.conf.GetContext()) == 0 {
 		if refusal != nil {
-			return Outcome{}, nil
+			return nil, nil
 		}
-		return Outcome{ConfChange: &cc}, m.setConf(conf)
+	} else {
+		next, rec, err := m.members.Change(e.change)
+		if err == nil {
+			err = refusal
+		}
+		if err != nil {
+			e.outcome = Outcome{Result: Result{Err: err}}
+			return &e.outcome, nil
+		}
+		if err := m.setMembers(next, rec); err != nil {
+			return nil, err
+		}
 	}
-	h, c, err := parseConfChange(cc.GetContext())
-	if err != nil {
-		return Outcome{}, err
-	}
-	want, err := ConfChange(h, c)
-	if err != nil || !proto.Equal(want, &cc) {
-		return Outcome{}, fmt.Errorf("%w: a configuration change that does not match its context", ErrFormat)
-	}
-	out := Outcome{Header: h, Results: []Result{{}}}
-	next, rec, err := m.members.Change(c)
-	if err == nil {
-		err = refusal
-	}
-	if err != nil {
-		out.Results[0].Err = err
-		return out, nil
-	}
-	if err := m.setMembers(next, rec); err != nil {
-		return Outcome{}, err
-	}
-	out.ConfChange = &cc
-	return out, m.setConf(conf)
+	e.outcome = Outcome{ConfChange: e.conf}
+	return &e.outcome, m.setConf(conf)
 }
 
 // nextConf returns raft's configuration after a change, or why there is none. It depends on the

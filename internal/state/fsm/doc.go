@@ -7,13 +7,16 @@
 //
 // # What a caller must do
 //
-// One goroutine owns the Machine. It hands every committed entry to Apply, in order, and ends a run
-// of entries with Commit at the position of the last one; nothing is visible to readers, and
-// nothing survives a crash, before Commit. If an Outcome has More set, it calls Commit at the position of the
-// entry before and hands the same entry to Apply again, until More is not set. An error of Apply or Commit is fatal: the member must
-// stop, because it can neither skip the entry nor know what of it took effect. Only a Commit that
-// fails with a kv.Shortage may be repeated. A configuration change that an Outcome carries is handed to
-// raft before Commit.
+// One goroutine owns the Machine and applies the committed entries in order. For each entry it calls Open, then
+// Next until Next returns nil, and takes the Outcome of each step:
+//
+//   - An Outcome with BatchFull: the caller calls Commit at the position of the entry before, then Next again.
+//   - An Outcome with a configuration change: the caller gives the change to raft before Commit.
+//
+// A run of entries ends with Commit at the position of the last one. Before Commit nothing is visible to readers
+// and nothing survives a crash. An error of Open, Next or Commit is fatal: the member must stop, because it can
+// neither skip the entry nor know which part of it took effect. Only a Commit that fails with a kv.Shortage may be
+// repeated.
 //
 // # Invariants
 //
@@ -24,9 +27,9 @@
 //     that ends in the middle of an entry has the position of the entry before and a record of how many
 //     requests of the entry it has: each request is carried out once.
 //  4. One request has one encoding: what decodes, encodes to the same bytes.
-//  5. What AppendRequest accepts, Apply decodes.
-//  6. A request that exceeds a limit of the store is refused like any other error: see mvcc.Limits. No
-//     request, and no number of them in an entry, makes Apply or Commit fail.
+//  5. What AppendRequest accepts, Next decodes.
+//  6. A request that exceeds a limit of the store is rejected like any other error: see mvcc.Limits. No
+//     request, and no number of them in an entry, makes Next or Commit fail. refuse.go lists what is rejected where.
 //  7. The same entries have the same outcome in every version of the program, because members of two
 //     versions apply them at the same time during an upgrade. A kind of request or a field that is new is
 //     proposed, and an outcome that changes is changed, only while cluster.State.Level is at the level of

@@ -48,10 +48,7 @@ func (l *leases) follow(store *mvcc.Writer) {
 // what is applied, which may be a moment before it is readable.
 func (m *Machine) Leases() *lease.State { return m.leases.state }
 
-// lease carries out a request about leases. What only the leader may ask for has no effect, and the error
-// kv.ErrLeaderChanged, if the entry is one of another term than the leader was in.
-//
-// What may become large is done in parts.
+// lease applies a request about leases. What may become large is done in parts.
 func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 	s := m.leases.state
 	res := &kv.LeaseResult{}
@@ -75,9 +72,6 @@ func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 		}
 		res.Ended = 1
 	case r.LeaseCheckpoint != nil:
-		if r.LeaseCheckpoint.Term != m.leases.at.Term {
-			return nil, false, kv.ErrLeaderChanged
-		}
 		list := r.LeaseCheckpoint.Checkpoints
 		for ; m.part.step < len(list); m.part.step++ {
 			c := list[m.part.step]
@@ -91,9 +85,6 @@ func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 			}
 		}
 	case r.LeaseExpire != nil:
-		if r.LeaseExpire.Term != m.leases.at.Term {
-			return nil, false, kv.ErrLeaderChanged
-		}
 		list := r.LeaseExpire.Leases
 		for ; m.part.step < len(list); m.part.step++ {
 			ref := list[m.part.step]

@@ -171,7 +171,7 @@ func (b *box) whole(reqs ...*Request) (out []Result) {
 	data := group(b.t, Header{Proposer: 7, Sequence: b.index}, reqs...)
 	b.index++
 	for {
-		o, err := b.m.Apply(&raftpb.Entry{Term: new(uint64(1)), Index: new(b.index), Data: data}, func(Header) bool { return b.index%2 == 0 })
+		o, err := b.apply(&raftpb.Entry{Term: new(uint64(1)), Index: new(b.index), Data: data}, b.index%2 == 0)
 		if err != nil {
 			b.t.Fatal(err)
 		}

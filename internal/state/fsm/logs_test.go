@@ -176,7 +176,7 @@ func replayLog(t *testing.T, name, text string, reopen int, seen map[string]bool
 }
 
 // note says what an entry has asked for with success.
-func note(seen map[string]bool, typ raftpb.EntryType, data []byte, out Outcome) {
+func note(seen map[string]bool, typ raftpb.EntryType, data []byte, out outcome) {
 	if typ == raftpb.EntryConfChangeV2 {
 		var cc raftpb.ConfChangeV2
 		if proto.Unmarshal(data, &cc) == nil && out.ConfChange != nil {
@@ -199,7 +199,7 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func describeResults(out Outcome) string {
+func describeResults(out outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v %v %+v\n", out.Header, out.ConfChange != nil, out.Tokens)
 	for _, r := range out.Results {

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"errors"
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -45,44 +44,12 @@ type Machine struct {
 	leases   leases
 	auth     authority
 
-	dec     Decoder
-	results []Result
-	observe func(*Request, *Result)
-	// part is the entry of which a part is carried out.
+	dec   Decoder
+	entry Entry
+	// part is how much of an entry is applied.
 	part part
 	// batchBytes is the size of a batch at which the rest of an entry is left to the next one.
 	batchBytes int64
-}
-
-// Result is what one request came to: Err, or the field that matches the request. A request for
-// attributes or a version has neither if it succeeded, nor does one for an alarm that changes nothing. Whoever is
-// handed it owns it.
-type Result struct {
-	Put         *kv.PutResult
-	DeleteRange *kv.DeleteRangeResult
-	Txn         *kv.TxnResult
-	Compact     *kv.CompactResult
-	Alarm       *kv.Alarm
-	Lease       *kv.LeaseResult
-	Auth        *kv.AuthResult
-	Err         error
-}
-
-// Outcome is what one entry came to.
-type Outcome struct {
-	// Header names the group; it is zero for an entry without content.
-	Header Header
-	// Results has one element for each request of the group, or one for a configuration change.
-	// The slice is valid until the next call of Apply. A part of an entry has those of its requests.
-	Results []Result
-	// ConfChange, if set, is for raft.
-	ConfChange *raftpb.ConfChangeV2
-	// Tokens are those that were issued, which every member has to know. The slice is valid until the
-	// next call of Apply.
-	Tokens []Token
-	// More is set if requests of the entry are left because the batch is large. The batch must be committed
-	// at the position of the entry before, and Apply of the same entry then goes on.
-	More bool
 }
 
 // New returns the machine whose state is in the store. log is where the store keeps its records.
@@ -124,105 +91,16 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	return m, nil
 }
 
-// Observe has f told of each request as soon as it is carried out: the machine has no clock, and whoever
-// wants to know how long requests take must see them end. f must not keep what it is given.
-func (m *Machine) Observe(f func(*Request, *Result)) { m.observe = f }
-
 // Members returns the membership, the open batch included. It is immutable.
 func (m *Machine) Members() *cluster.State { return m.members }
 
 // ConfState returns raft's configuration. It must not be modified.
 func (m *Machine) ConfState() *raftpb.ConfState { return m.conf }
 
-// Apply carries out one committed entry. wanted says whether anyone here waits for results of the
-// group: without, the machine may leave out what only they need. The error is fatal.
-func (m *Machine) Apply(e *raftpb.Entry, wanted func(Header) bool) (Outcome, error) {
-	var out Outcome
-	var err error
-	m.leases.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
-	switch {
-	case e.GetType() == raftpb.EntryConfChangeV2:
-		out, err = m.confChange(e.GetData())
-	case e.GetType() != raftpb.EntryNormal:
-		err = fmt.Errorf("%w: entry type %v", ErrFormat, e.GetType())
-	case len(e.GetData()) > 0:
-		out, err = m.group(e, wanted)
-	}
-	if err != nil {
-		return out, fmt.Errorf("fsm: entry %d of term %d: %w", e.GetIndex(), e.GetTerm(), err)
-	}
-	return out, nil
-}
-
-// group carries out the requests of a group, from where the last part of it ended.
-func (m *Machine) group(e *raftpb.Entry, wanted func(Header) bool) (Outcome, error) {
-	h, err := m.dec.Reset(e.GetData())
-	if err != nil {
-		return Outcome{}, err
-	}
-	p := &m.part
-	if p.index != e.GetIndex() {
-		p.begin(e.GetIndex())
-	}
-	if !p.underWay {
-		p.underWay, p.wanted = true, wanted(h)
-	}
-	m.store.Discard(!p.wanted)
-	clear(m.results)
-	m.results = m.results[:0]
-	m.auth.tokens = m.auth.tokens[:0]
-	first, read := p.done, int64(0)
-	left := func() (Outcome, error) {
-		return Outcome{Header: h, Results: m.results, Tokens: m.auth.tokens, More: true}, m.leave()
-	}
-	for i := 0; ; i++ {
-		req, err := m.dec.Next()
-		switch {
-		case err != nil:
-			return Outcome{}, err
-		case req == nil && i < p.done:
-			return Outcome{}, fmt.Errorf("%w: %d requests of a group of %d are done", kv.ErrCorrupt, p.done, i)
-		case req == nil:
-			return Outcome{Header: h, Results: m.results, Tokens: m.auth.tokens}, m.endPart()
-		case i < p.done:
-			continue
-		case i > first && int64(m.store.Pending())+read >= m.batchBytes:
-			return left()
-		}
-		var res Result
-		if len(m.alarms) > 0 {
-			res.Err = m.refusal(h.Proposer, req)
-		}
-		if res.Err == nil {
-			res.Err = Authorize(m.auth.state, req.Identity, req, m.auth.keys)
-		}
-		if res.Err == nil {
-			var more bool
-			if res, more = m.request(req); more {
-				return left()
-			}
-		}
-		if res.Err != nil && fatal(res.Err) {
-			return Outcome{}, res.Err
-		}
-		p.next()
-		read += m.store.Results()
-		m.results = append(m.results, res)
-		if m.observe != nil {
-			m.observe(req, &m.results[len(m.results)-1])
-		}
-	}
-}
-
-// fatal tells the errors of the store itself from those of a request.
-func fatal(err error) bool {
-	var f *mvcc.FatalError
-	return errors.As(err, &f)
-}
-
-// request is the one switch over what can be asked for. more is set if the request has done a part of its
-// work and is to be carried out again, in the next batch.
-func (m *Machine) request(r *Request) (res Result, more bool) {
+// apply is the one switch over what can be asked for. more is set if the request has done a part of its
+// work and is to be applied again, in the next batch.
+func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
+	res := &out.Result
 	switch r.Kind() {
 	case KindPut:
 		var put kv.PutResult
@@ -244,20 +122,20 @@ func (m *Machine) request(r *Request) (res Result, more bool) {
 	case KindLeaseGrant, KindLeaseRevoke, KindLeaseCheckpoint, KindLeaseExpire:
 		res.Lease, more, res.Err = m.lease(r)
 	case KindAttributes:
-		res.Err = m.change(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
+		res.Err = m.changeMembers(cluster.Change{Op: cluster.SetAttributes, Member: *r.Attributes})
 	case KindAlarm:
 		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
 	case KindVersion:
 		res.Err = m.changeVersion(*r.Version)
 	case KindAuth:
-		res.Auth, res.Err = m.changeAuth(r.Auth)
+		res.Auth, out.Token, res.Err = m.changeAuth(r.Auth)
 	}
 	m.leases.follow(m.store)
-	return res, more
+	return more
 }
 
-// change changes the membership by an ordinary request.
-func (m *Machine) change(c cluster.Change) error {
+// changeMembers changes the membership by an ordinary request.
+func (m *Machine) changeMembers(c cluster.Change) error {
 	next, rec, err := m.members.Change(c)
 	if err != nil {
 		return err

@@ -28,6 +28,20 @@ type box struct {
 	index uint64
 
 	limits mvcc.Limits
+
+	open    *Entry // the entry that is not applied in full yet
+	results []Result
+}
+
+// outcome is what an entry has come to, or its requests that one batch holds. The slices are valid until the next
+// call of entry or apply.
+type outcome struct {
+	Header     Header
+	Results    []Result
+	ConfChange *raftpb.ConfChangeV2
+	Tokens     []Token
+	// More is set if the rest of the entry belongs to the next batch.
+	More bool
 }
 
 func newBox(t testing.TB) *box {
@@ -48,6 +62,7 @@ func newBox(t testing.TB) *box {
 }
 
 func (b *box) load() {
+	b.open = nil
 	var err error
 	if b.store, err = mvcc.Open(b.log, mvcc.Options{Limits: b.limits}); err != nil {
 		b.t.Fatal(err)
@@ -75,15 +90,46 @@ func (b *box) reopen() {
 }
 
 // entry applies one entry without committing it.
-func (b *box) entry(typ raftpb.EntryType, data []byte, wanted bool) Outcome {
+func (b *box) entry(typ raftpb.EntryType, data []byte, wanted bool) outcome {
 	b.t.Helper()
 	b.index++
-	out, err := b.m.Apply(&raftpb.Entry{Type: typ.Enum(), Term: new(uint64(1)), Index: new(b.index), Data: data},
-		func(Header) bool { return wanted })
+	out, err := b.apply(&raftpb.Entry{Type: typ.Enum(), Term: new(uint64(1)), Index: new(b.index), Data: data}, wanted)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return out
+}
+
+// apply applies an entry, or the rest of the entry of which a part is applied, until the batch is full.
+func (b *box) apply(e *raftpb.Entry, wanted bool) (out outcome, err error) {
+	if b.open == nil {
+		if b.open, err = b.m.Open(e); err != nil {
+			return out, err
+		}
+		if !wanted {
+			b.open.DiscardResults()
+		}
+	}
+	b.results = b.results[:0]
+	out.Header = b.open.Header()
+	for {
+		step, err := b.open.Next()
+		switch {
+		case err != nil || step == nil:
+			b.open, out.Results = nil, b.results
+			return out, err
+		case step.BatchFull:
+			out.Results, out.More = b.results, true
+			return out, nil
+		}
+		b.results = append(b.results, step.Result)
+		if step.ConfChange != nil {
+			out.ConfChange = step.ConfChange
+		}
+		if step.Token != nil {
+			out.Tokens = append(out.Tokens, *step.Token)
+		}
+	}
 }
 
 func (b *box) commit() mvcc.Published {
@@ -176,7 +222,7 @@ func TestEmptyEntriesAndAttributes(t *testing.T) {
 
 func TestConfChanges(t *testing.T) {
 	b := newBox(t)
-	change := func(c cluster.Change) (Outcome, *raftpb.ConfChangeV2) {
+	change := func(c cluster.Change) (outcome, *raftpb.ConfChangeV2) {
 		t.Helper()
 		cc, err := ConfChange(Header{Proposer: 1, Sequence: 2}, c)
 		if err != nil {
@@ -228,7 +274,7 @@ func TestConfChanges(t *testing.T) {
 		"old kind":                  {Type: raftpb.EntryConfChange.Enum()},
 		"not a group":               {Data: []byte("hello")},
 	} {
-		if _, err := b.m.Apply(e, func(Header) bool { return true }); err == nil {
+		if _, err := b.apply(e, true); err == nil {
 			t.Errorf("%s: applied", name)
 		}
 	}

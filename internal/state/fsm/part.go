@@ -17,8 +17,8 @@ import (
 // mvcc.Limits. The end of a lease cannot be refused: it deletes the keys in several revisions if one cannot
 // hold the deletions, and the lease exists until the last of them.
 
-// DefaultBatchBytes is the size of a batch, with the results of its requests, at which Apply leaves the
-// rest of an entry to the next batch.
+// DefaultBatchBytes is the size of a batch, with the results of its requests, at which the
+// rest of an entry is left to the next batch.
 const DefaultBatchBytes = 8 << 20
 
 // The record of an entry that is carried out in part is in raftBucket under partKey: a version byte, then
@@ -35,8 +35,6 @@ type part struct {
 	done, step int
 	// stored says that the store has the record.
 	stored bool
-	// underWay says that this process has begun with the entry, wanted whether anyone waits for results.
-	underWay, wanted bool
 	// ended is the number of leases that the request under way has ended in this process.
 	ended int
 }
@@ -85,8 +83,8 @@ func (m *Machine) endPart() error {
 	return m.store.SetMeta(history.Meta{Bucket: raftBucket, Key: partKey, Deleted: true})
 }
 
-// leave ends the batch in the middle of the entry under way.
-func (m *Machine) leave() error {
+// storePart notes in the batch how much of the entry under way is applied.
+func (m *Machine) storePart() error {
 	m.part.stored = true
 	return m.store.SetMeta(m.part.record())
 }

@@ -43,7 +43,7 @@ func TestEntryInParts(t *testing.T) {
 			crashed := false
 			for {
 				parts.m.SetBatchBytes(r.Int64N(1500))
-				out, err := parts.m.Apply(e, func(Header) bool { return r.IntN(2) == 0 })
+				out, err := parts.apply(e, r.IntN(2) == 0)
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -166,7 +166,7 @@ func TestLargeLeaseEnds(t *testing.T) {
 			b.index++
 			e := &raftpb.Entry{Term: new(uint64(1)), Index: new(b.index), Data: group(t, Header{Proposer: 1, Sequence: b.index}, reqs...)}
 			for {
-				out, err := b.m.Apply(e, func(Header) bool { return true })
+				out, err := b.apply(e, true)
 				if err != nil {
 					t.Fatal(err)
 				}
