@@ -14,13 +14,13 @@ import (
 // handOver is the number of watchers that a worker moves between groups at a time.
 const handOver = 1024
 
-// addPending hands a watcher that is behind, and in no list, to the workers. mu is held.
+// addPending gives a watcher that is behind, and in no list, to the workers. mu is held.
 func (h *Hub) addPending(w *watcher) {
 	s := w.stream
 	s.pending.add(w, inPending)
 	if !s.queued {
 		s.queued = true
-		h.mu.waiting = append(h.mu.waiting, s)
+		h.mu.pending = append(h.mu.pending, s)
 	}
 	h.work.Signal()
 }
@@ -34,28 +34,27 @@ func (h *Hub) catchUp() {
 		if g == nil || !p.pause(nil, h.done) {
 			return
 		}
-		h.step(&d, g)
-		// There may be much more to read, and what clients wait for goes first.
+		h.runTurn(&d, g)
+		// There may be much more to read, and goroutines that serve clients take precedence.
 		runtime.Gosched()
 	}
 }
 
 const (
-	// mostRest is the longest that workers rest after a batch.
+	// mostRest bounds the pause of the workers after a batch.
 	mostRest = 50 * time.Millisecond
-	// mostLate is how much of the time that they overslept they may make up for.
+	// mostLate bounds the lost time that workers make up for after a pause that was too long.
 	mostLate = 25 * time.Millisecond
-	// quietAfter is how long nobody must have written for workers not to rest.
+	// quietAfter is how long after the last write workers no longer pause.
 	quietAfter = 100 * time.Millisecond
 )
 
-// near reports whether a scan is so near the newest revision that it is not history that it reads but
-// what clients were too slow for. mu is held.
-func (h *Hub) near(g *group) bool { return h.ring.published.Load()-g.pos <= h.opt.CatchUpNear }
+// isNear reports whether a scan is so near the newest revision that its watchers only lag for a moment. mu is held.
+func (h *Hub) isNear(g *group) bool { return h.ring.published.Load()-g.pos <= h.opt.CatchUpNear }
 
-// rest decides when workers go on after so many bytes were read and delivered: at once if nobody writes,
-// otherwise when that is in keeping with the rates of the options. mu is held.
-func (h *Hub) rest(read, delivered int64) {
+// limitRate sets when workers continue after they have read and delivered these bytes: at once if there are no writes,
+// otherwise at the rates of the options. mu is held.
+func (h *Hub) limitRate(read, delivered int64) {
 	now := time.Now()
 	if published := h.ring.published.Load(); published != h.mu.seen {
 		h.mu.seen, h.mu.seenAt = published, now
@@ -75,8 +74,8 @@ func (h *Hub) rest(read, delivered int64) {
 	h.mu.restUntil = until
 }
 
-// nextScan waits for a scan whose turn it is and takes it; nil when the hub is closed. p is told when to
-// read.
+// nextScan waits for the scan whose turn is next and takes it. It returns nil when the hub is closed. It sets in p when
+// to read.
 func (h *Hub) nextScan(p *pacer) *group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,59 +83,58 @@ func (h *Hub) nextScan(p *pacer) *group {
 		if h.mu.closed {
 			return nil
 		}
-		h.place()
+		h.placePending()
 		for len(h.mu.scans) > 0 {
 			g := h.takeScan()
 			if len(g.members) == 0 {
 				continue
 			}
-			g = h.merge(g)
+			g = h.mergeScans(g)
 			g.running = true
-			if p.until = h.mu.restUntil; h.near(g) {
+			if p.until = h.mu.restUntil; h.isNear(g) {
 				p.until = time.Time{}
 			}
 			h.mu.reading = append(h.mu.reading, g)
-			if len(h.mu.scans) > 0 || len(h.mu.waiting) > 0 {
+			if len(h.mu.scans) > 0 || len(h.mu.pending) > 0 {
 				h.work.Signal()
 			}
 			return g
 		}
-		if len(h.mu.waiting) == 0 {
+		if len(h.mu.pending) == 0 {
 			h.work.Wait()
 		}
 	}
 }
 
-// place gives pending watchers to scans that are near before them, or to new ones. mu is held.
-func (h *Hub) place() {
+// placePending adds pending watchers to scans that are near before them, or to new ones. mu is held.
+func (h *Hub) placePending() {
 	var some []*watcher
-	for len(some) < handOver && len(h.mu.waiting) > 0 {
-		s := h.mu.waiting[0]
-		h.mu.waiting[0] = nil
-		h.mu.waiting = h.mu.waiting[1:]
+	for len(some) < handOver && len(h.mu.pending) > 0 {
+		s := h.mu.pending[0]
+		h.mu.pending[0] = nil
+		h.mu.pending = h.mu.pending[1:]
 		for range min(len(s.pending), placeAtOnce) {
 			w := s.pending[len(s.pending)-1]
 			s.pending.remove(w)
 			some = append(some, w)
 		}
 		if s.queued = len(s.pending) > 0; s.queued {
-			h.mu.waiting = append(h.mu.waiting, s)
+			h.mu.pending = append(h.mu.pending, s)
 		}
 		s.pending.trim()
 	}
 	slices.SortFunc(some, func(a, b *watcher) int { return cmp.Compare(a.next, b.next) })
 	var g *group
 	for _, w := range some {
-		if only := h.alone(w.stream); g == nil || g.only != only || w.next-g.pos > h.opt.CatchUpNear {
+		if only := h.ownScans(w.stream); g == nil || g.only != only || w.next-g.pos > h.opt.CatchUpNear {
 			g = h.scanFor(w.next, only)
 		}
 		g.add(w)
 	}
 }
 
-// scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When
-// there are many scans, any that is before will do. only is the stream that it is for, nil if it is for many.
-// mu is held.
+// scanFor returns the waiting scan that is nearest before next, or a new one if none is near. When there are many scans,
+// it returns the nearest one at any distance. only is the stream that the scan serves, nil if it serves many. mu is held.
 func (h *Hub) scanFor(next int64, only *Stream) *group {
 	var best *group
 	for _, g := range h.mu.scans {
@@ -153,9 +151,9 @@ func (h *Hub) scanFor(next int64, only *Stream) *group {
 	return g
 }
 
-// merge joins g, which is about to be read for, with the waiting scans that begin where g will soon
-// be, and returns the group that holds all. mu is held.
-func (h *Hub) merge(g *group) *group {
+// mergeScans joins g, whose turn is next, with the waiting scans whose position g will reach soon. It returns the group
+// that holds all their watchers. mu is held.
+func (h *Hub) mergeScans(g *group) *group {
 	near := h.opt.CatchUpNear
 	for i := 0; i < len(h.mu.scans); {
 		o := h.mu.scans[i]
@@ -181,8 +179,8 @@ func (h *Hub) merge(g *group) *group {
 	return g
 }
 
-// step reads one batch for the scan, queues it, and hands watchers over that missed nothing.
-func (h *Hub) step(d *deliverer, g *group) {
+// runTurn reads one batch for the scan, queues it, and makes the watchers live that have seen everything.
+func (h *Hub) runTurn(d *deliverer, g *group) {
 	pos := g.pos
 	var failure error
 	var read int64
@@ -197,18 +195,18 @@ func (h *Hub) step(d *deliverer, g *group) {
 			failure = fmt.Errorf("watch: the source read revisions %d..%d up to %d", pos, to, next)
 		default:
 			pos = next
-			read = d.read(g, next-1, newest, events)
+			read = d.deliverRead(g, next-1, newest, events)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.settle(d, g)
+	h.parkStalled(d, g)
 	if failure == nil {
 		g.pos = pos
 	} else {
-		h.fail(g, failure)
+		h.failScan(g, failure)
 	}
-	h.drop(g)
+	h.dropCanceled(g)
 	for range handOver {
 		if g.pos <= h.mu.claimed || len(g.members) == 0 {
 			break
@@ -225,25 +223,25 @@ func (h *Hub) step(d *deliverer, g *group) {
 	}
 	g.running = false
 	h.mu.reading = slices.DeleteFunc(h.mu.reading, func(o *group) bool { return o == g })
-	h.charge(g, read, d.onlyBytes)
+	h.chargeTurn(g, read, d.onlyBytes)
 	if len(g.members) > 0 {
 		h.mu.scans = append(h.mu.scans, g)
 	}
-	if !h.near(g) {
-		h.rest(read, d.bytes)
+	if !h.isNear(g) {
+		h.limitRate(read, d.bytes)
 	}
 }
 
-// batchBytes is how much to read at once for so many watchers: what no stream has room for would be read
-// again, and what goes to many is much to send.
+// batchBytes returns how many bytes to read at once for a number of watchers. A batch that no stream has room for would
+// be read again, and a batch for many watchers is much to send.
 func (h *Hub) batchBytes(watchers int) int {
 	const least = 64 << 10
 	return min(h.opt.CatchUpBytes, max(least, min(int(h.limit()), 4*h.opt.CatchUpBytes/max(watchers, 1))))
 }
 
-// read queues a batch for the watchers of the scan and returns its size. newest is the revision of the store. No
+// deliverRead queues a batch for the watchers of the scan and returns its size. newest is the revision of the store. No
 // lock is held.
-func (d *deliverer) read(g *group, last, newest int64, events []kv.Event) (bytes int64) {
+func (d *deliverer) deliverRead(g *group, last, newest int64, events []kv.Event) (bytes int64) {
 	b := &d.batch
 	b.begin(last, events)
 	b.head = newest
@@ -263,8 +261,8 @@ func (d *deliverer) read(g *group, last, newest int64, events []kv.Event) (bytes
 	return bytes
 }
 
-// drop removes canceled watchers from a scan when they are many. mu is held.
-func (h *Hub) drop(g *group) {
+// dropCanceled removes the canceled watchers from a scan if they are many. mu is held.
+func (h *Hub) dropCanceled(g *group) {
 	if g.dead*2 < len(g.members) {
 		return
 	}
@@ -278,9 +276,9 @@ func (h *Hub) drop(g *group) {
 	}
 }
 
-// fail ends what a scan could not read for: after a compaction the watchers that needed older
-// revisions (W9), after any other error all. mu is held.
-func (h *Hub) fail(g *group, err error) {
+// failScan cancels the watchers of a scan after an error: after a compaction those that need older revisions (W9), after
+// any other error all. mu is held.
+func (h *Hub) failScan(g *group, err error) {
 	if !errors.Is(err, kv.ErrCompacted) {
 		h.opt.Logger.Error("watch: cannot read history, watchers are canceled", "revision", g.pos, "watchers", len(g.members), "error", err)
 		h.cancelAll(g, func(*watcher) bool { return true }, Response{Revision: h.revision(), Reason: ReasonHistory})
@@ -297,7 +295,7 @@ func (h *Hub) fail(g *group, err error) {
 	g.pos = compacted
 }
 
-// cancelAll cancels the members that which chooses and returns their number. mu is held.
+// cancelAll cancels the members for which which returns true, and returns their number. mu is held.
 func (h *Hub) cancelAll(g *group, which func(*watcher) bool, r Response) int {
 	n := 0
 	for i := 0; i < len(g.members); {

@@ -6,7 +6,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// deliverer brings batches to the watchers of a group. The matcher and each worker have their own.
+// deliverer queues batches for the watchers of a group. The matcher and each worker have their own.
 type deliverer struct {
 	hub      *Hub
 	batch    batch
@@ -21,7 +21,7 @@ type deliverer struct {
 	wake     []*Stream // to be woken
 	queued   int       // responses since the last wakeAll
 	bytes    int64     // of all responses
-	// only is the stream that a worker's scan is for, nil for several, and onlyBytes are those of its responses.
+	// only is the stream that a worker's scan serves, nil for several. onlyBytes is the size of its responses.
 	only      *Stream
 	onlyBytes int64
 }
@@ -29,11 +29,11 @@ type deliverer struct {
 // stall is a watcher whose queue had no room.
 type stall struct {
 	w    *watcher
-	next int64 // first revision that it was not given
+	next int64 // first revision that was not queued for it
 	need int64 // bytes that it needed
 }
 
-// find notes the targets of g that event i of the batch falls into.
+// find records event i of the batch with the targets of g that it falls into.
 func (d *deliverer) find(g *group, b *batch, i int) {
 	e := &b.events[i]
 	d.found = g.lookup(e.Key, d.found[:0])
@@ -51,7 +51,7 @@ func (d *deliverer) find(g *group, b *batch, i int) {
 	}
 }
 
-// encode makes the bytes of the events that somebody wants. No lock is held.
+// encode encodes the events that a watcher needs. No lock is held.
 func (d *deliverer) encode(b *batch) {
 	b.plain = make([][]byte, len(b.events))
 	var a arena
@@ -79,7 +79,7 @@ func (d *deliverer) encode(b *batch) {
 			d.hub.counts.prevReads.Add(1)
 			if err != nil && !errors.Is(err, kv.ErrCompacted) {
 				d.hub.opt.Logger.Error("watch: cannot read the previous value for prev_kv", "revision", e.Rev.Main, "error", err)
-				continue // the watchers that want it fail
+				continue // the watchers that need it fail
 			}
 			if err != nil {
 				prev = nil
@@ -99,8 +99,8 @@ func (d *deliverer) encode(b *batch) {
 	}
 }
 
-// deliver queues the encoded batch for the watchers of the touched targets. For live ones Hub.mu is
-// held, and let go now and then.
+// deliver queues the encoded batch for the watchers of the touched targets. For live ones Hub.mu is held, and released
+// from time to time.
 func (d *deliverer) deliver(b *batch, live bool) {
 	before := d.queued
 	for _, t := range d.touched {
@@ -109,7 +109,7 @@ func (d *deliverer) deliver(b *batch, live bool) {
 		if live && d.queued-before >= d.hub.opt.slice {
 			before = d.queued
 			d.release()
-			d.hub.yield()
+			d.hub.yieldLock()
 		}
 	}
 	d.release()
@@ -124,9 +124,9 @@ func (d *deliverer) deliver(b *batch, live bool) {
 	b.end()
 }
 
-// deliverTo queues the batch for the watchers of one target. Chunk by chunk rather than watcher by
-// watcher, so that watchers of one stream share a run. The group is running: while Hub.mu is let go
-// watchers may join the target, but they have next > b.last (W2), and none leaves it.
+// deliverTo queues the batch for the watchers of one target. It does so chunk by chunk rather than watcher by watcher, so
+// that watchers of one stream share a run. The group is running: while Hub.mu is released, watchers may join the target,
+// but they have next > b.last (W2), and none leaves it.
 func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 	for i := range d.variants {
 		d.variants[i].built = false
@@ -136,7 +136,7 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 		for i := 0; i < len(t.watchers); i++ {
 			if live && (i+1)%d.hub.opt.slice == 0 {
 				d.release()
-				d.hub.yield()
+				d.hub.yieldLock()
 			}
 			w := t.watchers[i]
 			if w.next > b.last {
@@ -164,7 +164,7 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 	}
 }
 
-// deliverRest queues for w what it has not seen of the variant.
+// deliverRest queues the part of the variant that w has not seen.
 func (d *deliverer) deliverRest(w *watcher, v *variant) {
 	d.own = v.split(v.after(w.next), &d.hub.opt, d.own[:0])
 	for i := range d.own {
@@ -174,7 +174,7 @@ func (d *deliverer) deliverRest(w *watcher, v *variant) {
 	}
 }
 
-// push queues a chunk for w, or notes that there was no room.
+// push queues a chunk for w, or records that there was no room.
 func (d *deliverer) push(w *watcher, c *chunk) {
 	s := w.stream
 	if s != d.cur {
@@ -205,7 +205,7 @@ func (d *deliverer) push(w *watcher, c *chunk) {
 	}
 }
 
-// release lets go of the stream that is being filled.
+// release unlocks the stream that is being filled.
 func (d *deliverer) release() {
 	if d.cur != nil {
 		d.cur.mu.Unlock()
@@ -213,7 +213,7 @@ func (d *deliverer) release() {
 	}
 }
 
-// wakeAll wakes the senders of the streams that something was queued for. No Stream.mu is held.
+// wakeAll wakes the senders of the streams with new responses. No Stream.mu is held.
 func (d *deliverer) wakeAll() {
 	for i, s := range d.wake {
 		s.signal()
@@ -222,13 +222,13 @@ func (d *deliverer) wakeAll() {
 	d.wake, d.queued = d.wake[:0], 0
 }
 
-// settle gives the watchers of g that did not get the batch their place: those without room are
-// parked, those whose events cannot be read are canceled. Hub.mu is held.
-func (h *Hub) settle(d *deliverer, g *group) {
+// parkStalled parks the watchers of g that had no room for the batch, and cancels those whose events cannot be read.
+// Hub.mu is held.
+func (h *Hub) parkStalled(d *deliverer, g *group) {
 	live := g == h.mu.live
 	for i := range d.stalls {
 		if (i+1)%h.opt.slice == 0 {
-			h.yield()
+			h.yieldLock()
 		}
 		w := d.stalls[i].w
 		w.stalled = false
@@ -252,22 +252,21 @@ func (h *Hub) settle(d *deliverer, g *group) {
 	d.failed = d.failed[:0]
 }
 
-// park puts a watcher aside until its stream has room for need bytes. mu is held.
+// park parks a watcher until its stream has room for need bytes. mu is held.
 //
-// W7 holds because the watcher had no room: either something is queued or in flight, and Next will
-// look at resumeAt again, or another watcher goes first, whose response or cancel will be in flight.
+// W7 holds because the watcher had no room: either the queue is not empty, and Next checks resumeAt again, or another
+// watcher is oversized.
 func (h *Hub) park(w *watcher, need int64) {
 	s := w.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit := max(h.limit(), 0)
 	at := min(limit/2, limit-need)
-	if at < 0 && !w.alone {
-		w.alone = true
-		s.mu.alone++
+	if at < 0 {
+		s.markOversized(w)
 	}
 	at = max(at, 0)
-	if s.mu.queued <= at && (w.alone || s.mu.alone == 0) {
+	if s.mu.queued <= at && s.admits(w) {
 		h.addPending(w) // the sender was faster
 		return
 	}
@@ -277,8 +276,8 @@ func (h *Hub) park(w *watcher, need int64) {
 	}
 }
 
-// resume gives the parked watchers of a stream to the workers.
-func (h *Hub) resume(s *Stream) {
+// resumeParked gives the parked watchers of a stream to the workers.
+func (h *Hub) resumeParked(s *Stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for len(s.parked) > 0 {
@@ -299,7 +298,7 @@ func (h *Hub) cancel(w *watcher, r Response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := w.group
-	h.end(w)
+	h.endWatcher(w)
 	if w.place == inGroup {
 		g.remove(w)
 		g.dead--

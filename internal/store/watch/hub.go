@@ -15,7 +15,7 @@ type Source interface {
 	// CompactRevision returns the revision below which history is gone. It must be cheap.
 	CompactRevision() int64
 	// EventsIn returns the events of the revisions from..to in order, at least one revision whole and
-	// further whole ones up to about maxBytes, and the revision that the next call should start
+	// further whole ones up to approximately maxBytes, and the revision that the next call should start
 	// from, at most to+1. It fails with an error that is kv.ErrCompacted if from is below the
 	// compact revision. The hub copies what it needs of them: they are valid until the next call with
 	// the same buf, which the source may use as it likes.
@@ -25,8 +25,8 @@ type Source interface {
 	Get(key []byte, rev int64) ([]byte, error)
 }
 
-// Hub brings what is published to the watchers of all streams. Its methods may be called from any
-// goroutine, except where they say otherwise.
+// Hub delivers published events to the watchers of all streams. Its methods are safe for concurrent use, except where
+// they say otherwise.
 type Hub struct {
 	src    Source
 	opt    Options
@@ -46,21 +46,21 @@ type Hub struct {
 		nextStream uint64
 		watchers   int
 
-		// live holds the live watchers. Only the matcher replaces it. gone are those that were
-		// canceled while the matcher delivers to it.
+		// live holds the live watchers. Only the matcher replaces it. gone are the watchers that were canceled while the
+		// matcher delivered to it.
 		live             *group
 		gone             []*watcher
 		claimed, matched int64
 
-		waiting []*Stream // streams with pending watchers, in turn
+		pending []*Stream // streams with pending watchers, in turn
 		scans   []*group  // scans that wait for a worker, those of equal cost in turn
 		reading []*group  // scans that workers run
-		spent   int64     // what the turns of a scan would have cost that had always been there
-		// restUntil is when workers that have delivered much while others wrote go on.
+		spent   int64     // the cost of the turns of a scan that had existed from the start
+		// restUntil is when workers continue that have delivered much while there were writes.
 		restUntil time.Time
-		seen      int64     // newest published revision when a worker looked last
+		seen      int64     // newest published revision at a worker's last look
 		seenAt    time.Time // when it was seen first
-		asks      []*Stream
+		requests  []*Stream
 		ticks     tickHeap
 	}
 }
@@ -86,17 +86,16 @@ func New(src Source, o Options) *Hub {
 	return h
 }
 
-// Publish makes the events of all revisions after the last published one up to rev known. The hub
-// keeps the slice and the events' bytes until they are delivered. It never waits for a watcher. A
-// rev that is not above the last published one is ignored.
+// Publish takes the events of all revisions after the last published one up to rev. The hub keeps the slice and the
+// bytes of the events until they are delivered. It never waits for a watcher. A rev that is not above the last
+// published one is ignored.
 func (h *Hub) Publish(rev int64, events []kv.Event) { h.ring.publish(rev, events) }
 
-// Reset says that the source was replaced by one at rev without the changes up to it having been
-// published, as when a snapshot is installed. Every live watcher turns behind at its next revision.
+// Reset reports that the source was replaced by one at rev whose changes were not published, for instance because a
+// snapshot was installed. Every live watcher turns behind at its next revision.
 func (h *Hub) Reset(rev int64) { h.ring.reset(rev) }
 
-// revision returns the newest revision that a client may know of. For a moment it is ahead of what is
-// published.
+// revision returns the newest revision that a client may know of. For a moment it is above the published one.
 func (h *Hub) revision() int64 { return max(h.src.Revision(), h.ring.published.Load()) }
 
 // Close ends all streams and waits for the hub's goroutines, and so for calls of the source.

@@ -155,7 +155,7 @@ func TestCreateCancelLeaksNothing(t *testing.T) {
 		t.Errorf("left behind: %+v", m)
 	}
 	h.mu.Lock()
-	if n := len(h.mu.live.members) + len(h.mu.live.exact) + h.mu.live.ranges.Len() + len(h.mu.ticks) + len(h.mu.asks); n != 0 {
+	if n := len(h.mu.live.members) + len(h.mu.live.exact) + h.mu.live.ranges.Len() + len(h.mu.ticks) + len(h.mu.requests); n != 0 {
 		t.Errorf("%d entries left in the books", n)
 	}
 	h.mu.Unlock()
@@ -259,7 +259,7 @@ func (s *slowGet) Get(key []byte, rev int64) ([]byte, error) {
 }
 
 // TestProgressWaitsForMatcher: progress is answered at a revision that was published before it was
-// asked for, behind the events up to there; writers do not wait for a slow read of prev_kv.
+// asked for, after the events up to there; writers do not wait for a slow read of prev_kv.
 func TestProgressWaitsForMatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &slowGet{newMemSource(), make(chan struct{})}
@@ -304,7 +304,7 @@ func TestProgressWaitsForMatcher(t *testing.T) {
 	})
 }
 
-// TestStalledStreamsLeaveRoom: what many streams that nobody reads hold together stays below the
+// TestStalledStreamsLeaveRoom: what many unread streams hold together stays below the
 // member's budget, and a stream that is read still gets its share.
 func TestStalledStreamsLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestStalledStreamsLeaveRoom(t *testing.T) {
 			t.Errorf("the largest lag is %d of 1000", m.Lag)
 		}
 		if m.Parked != 2000 || m.FellBehindTotal != 2000 {
-			t.Errorf("%d watchers parked, %d fell behind, want the 2000 that nobody reads", m.Parked, m.FellBehindTotal)
+			t.Errorf("%d watchers parked, %d fell behind, want the 2000 that are not read", m.Parked, m.FellBehindTotal)
 		}
 		checkValid(t, h)
 	})

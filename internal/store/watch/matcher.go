@@ -2,14 +2,14 @@ package watch
 
 import "vigil/internal/kv"
 
-// mostUnwoken is the number of responses that may be queued before their streams are woken.
+// mostUnwoken is the number of responses that may be queued before their senders are woken.
 const mostUnwoken = 4096
 
-// mergeBytes is the size up to which what waits in the ring is distributed as one batch: enough to
-// make responses few, and little beside what a stream may hold.
+// mergeBytes is the size up to which entries of the ring are distributed as one batch. It is large enough for few
+// responses, and small compared with the budget of a stream.
 const mergeBytes = 64 << 10
 
-// match is the matcher: it distributes what is published to the live watchers.
+// match is the matcher: it distributes published events to the live watchers.
 func (h *Hub) match() {
 	d := deliverer{hub: h}
 	p := newPacer(h.opt.ResponseTime, h.opt.GatherTime)
@@ -46,7 +46,7 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 	defer h.mu.Unlock()
 	if e.gap {
 		h.skipTo(e.last)
-		h.answerAsks()
+		h.answerProgressRequests()
 		return
 	}
 	h.mu.claimed = e.last
@@ -57,50 +57,49 @@ func (h *Hub) distribute(d *deliverer, e entry) {
 		for i := range b.events {
 			d.find(g, b, i)
 			if (i+1)%h.opt.slice == 0 {
-				h.yield()
+				h.yieldLock()
 			}
 		}
 		if len(d.touched) > 0 {
-			// While the lock is not held, watchers may come and go, but those that come have
-			// next > claimed (W2) and are skipped below; g stays the live group.
+			// While the lock is not held, watchers may be created and canceled. New ones have next > claimed (W2), so
+			// they are skipped below. g stays the live group.
 			h.mu.Unlock()
 			d.encode(b)
 			h.mu.Lock()
 			g.running = true
 			d.deliver(b, true)
 			g.running = false
-			h.dropGone(g)
-			h.settle(d, g)
+			h.removeGone(g)
+			h.parkStalled(d, g)
 		} else {
 			b.end()
 		}
 	}
 	h.mu.matched = e.last
-	h.answerAsks()
+	h.answerProgressRequests()
 }
 
-// yield lets others at the hub. mu is held, and no Stream.mu.
-func (h *Hub) yield() {
+// yieldLock lets other goroutines take mu, which is held. No Stream.mu is held.
+func (h *Hub) yieldLock() {
 	h.mu.Unlock()
 	h.mu.Lock()
 }
 
-// dropGone removes from the live group the watchers that were canceled while it was delivered to. mu
-// is held.
-func (h *Hub) dropGone(g *group) {
+// removeGone removes the watchers from the live group that were canceled during a delivery. mu is held.
+func (h *Hub) removeGone(g *group) {
 	for i, w := range h.mu.gone {
 		g.remove(w)
 		g.dead--
 		h.mu.gone[i] = nil
 		if (i+1)%h.opt.slice == 0 {
-			h.yield()
+			h.yieldLock()
 		}
 	}
 	h.mu.gone = reuse(h.mu.gone, keepPeak)
 }
 
-// skipTo turns all live watchers behind, because what is needed to go on to rev is missing (W4).
-// The matcher is between batches. mu is held.
+// skipTo turns all live watchers behind, because the events up to rev are missing (W4). The matcher is between batches.
+// mu is held.
 func (h *Hub) skipTo(rev int64) {
 	g := h.mu.live
 	g.pos = h.mu.matched + 1

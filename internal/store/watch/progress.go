@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// ask puts a stream on the matcher's list of those to look at after its batch. mu is held.
-func (h *Hub) ask(s *Stream) {
+// queueProgress adds a stream to the list that the matcher works through after its batch. mu is held.
+func (h *Hub) queueProgress(s *Stream) {
 	if !s.queuedAsk {
 		s.queuedAsk = true
-		h.mu.asks = append(h.mu.asks, s)
+		h.mu.requests = append(h.mu.requests, s)
 	}
 }
 
-// answerAsks answers what waited for the matcher to come this far. The matcher is between batches.
-// mu is held.
-func (h *Hub) answerAsks() {
-	rest := h.mu.asks[:0]
-	for _, s := range h.mu.asks {
+// answerProgressRequests answers the requests whose revision is distributed. The matcher is between batches. mu is held.
+func (h *Hub) answerProgressRequests() {
+	rest := h.mu.requests[:0]
+	for _, s := range h.mu.requests {
 		if s.tickDue {
 			s.tickDue = false
 			h.tick(s)
@@ -33,15 +32,15 @@ func (h *Hub) answerAsks() {
 			s.asks = 0
 		}
 	}
-	clear(h.mu.asks[len(rest):])
-	h.mu.asks = rest
+	clear(h.mu.requests[len(rest):])
+	h.mu.requests = rest
 	if len(rest) == 0 && cap(rest) > keepPeak {
-		h.mu.asks = nil
+		h.mu.requests = nil
 	}
 }
 
-// answerProgress queues n notifications for all watchers of the stream, if all are in step (W6).
-// The matcher is between batches. mu is held.
+// answerProgress queues n notifications for the stream, if all its watchers have caught up (W6). The matcher is between
+// batches. mu is held.
 func (h *Hub) answerProgress(s *Stream, n int) {
 	if s.closed || s.active == 0 || s.behind > 0 {
 		return
@@ -70,8 +69,8 @@ func (h *Hub) answerProgress(s *Stream, n int) {
 	}
 }
 
-// tick notifies the watchers of a stream that had no event since the last tick. The matcher is
-// between batches. mu is held.
+// tick notifies the watchers of a stream that had no event since the last tick. The matcher is between batches. mu is
+// held.
 func (h *Hub) tick(s *Stream) {
 	if s.closed {
 		return
@@ -90,7 +89,7 @@ func (h *Hub) tick(s *Stream) {
 	}
 }
 
-// startTicks sees to it that the stream's progress interval runs. mu is held.
+// startTicks starts the stream's progress interval for one more watcher. mu is held.
 func (h *Hub) startTicks(s *Stream) {
 	s.notifies++
 	if s.tickSlot >= 0 {
@@ -116,7 +115,7 @@ func (h *Hub) stopTicks(s *Stream) {
 	}
 }
 
-// tickLoop keeps the progress intervals of all streams.
+// tickLoop runs the progress intervals of all streams.
 func (h *Hub) tickLoop() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -131,7 +130,7 @@ func (h *Hub) tickLoop() {
 	}
 }
 
-// runTicks does what is due and returns the time to the next tick.
+// runTicks runs the ticks that are due and returns the time until the next one.
 func (h *Hub) runTicks() time.Duration {
 	for {
 		h.mu.Lock()
@@ -154,14 +153,14 @@ func (h *Hub) runTicks() time.Duration {
 				h.tick(s)
 			} else {
 				s.tickDue = true
-				h.ask(s)
+				h.queueProgress(s)
 			}
 		}
 		h.mu.Unlock()
 	}
 }
 
-// tickHeap is streams by the time of their next tick.
+// tickHeap orders streams by the time of their next tick.
 type tickHeap []*Stream
 
 func (t tickHeap) Len() int           { return len(t) }

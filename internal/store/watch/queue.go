@@ -5,13 +5,12 @@ import (
 	"unsafe"
 )
 
-// run is one or more responses in a row that differ in the watch id only. The ids are in
-// Stream.mu.ids.
+// run holds one or more consecutive responses that differ only in the watch id. The ids are in Stream.mu.ids.
 type run struct {
 	rev    int64
 	events [][]byte
 	bytes  int64 // of one response on the wire
-	charge int64 // what the run counts against the budget, besides its ids
+	charge int64 // bytes that the run counts against the budget, without its ids
 	n      int   // ids that were not taken yet
 	more   bool  // a fragment, and not the last
 	answer *Response
@@ -25,18 +24,18 @@ const (
 	answerSize = runSize + int64(unsafe.Sizeof(Response{}))
 )
 
-// limit is how much a stream may hold now.
+// limit returns how many bytes a stream may hold now.
 func (h *Hub) limit() int64 {
 	return min(h.opt.StreamBytes, (h.opt.MemberBytes-h.queued.Load())/16)
 }
 
-// charge adds n to what the stream holds. mu is held.
+// charge adds n bytes to what the stream holds. mu is held.
 func (s *Stream) charge(n int64) {
 	s.mu.queued += n
 	s.hub.queued.Add(n)
 }
 
-// queuedEvents returns how many events wait, once for each watcher.
+// queuedEvents returns the number of queued events, counted once for each watcher.
 func (s *Stream) queuedEvents() (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,27 +59,26 @@ func (s *Stream) put(r run, id int64) {
 	s.charge(r.charge + idSize)
 }
 
-// putEvents appends the chunk for the watcher, in fragments if need be, and reports whether there
-// was room; need is what it asked for. mu is held.
+// putEvents appends the chunk for the watcher, in fragments if necessary. It reports whether there was room; need is the
+// size that must fit. mu is held.
 func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
 	if n := len(s.mu.runs); n > s.mu.runHead {
-		// Watchers that get the same bytes one after another share a run. It costs but an id, so
-		// there is always room.
+		// Watchers that get the same bytes one after another share a run. That costs only an id, so there is always room.
 		t := &s.mu.runs[n-1]
 		if t.rev == c.rev && len(t.events) == len(c.events) && &t.events[0] == &c.events[0] && !t.more &&
 			(w.flags&fragment == 0 || !s.splits(c)) {
 			t.n++
 			s.mu.ids = append(s.mu.ids, w.id)
 			s.charge(idSize)
-			s.servedAlone(w)
+			s.unmarkOversized(w)
 			return 0, true
 		}
 	}
 	need = runSize + idSize + c.bytes + sliceSize*int64(len(c.events))
-	if !s.fits(need) || s.mu.alone > 0 && !w.alone {
+	if !s.fits(need) || !s.admits(w) {
 		return need, false
 	}
-	s.servedAlone(w)
+	s.unmarkOversized(w)
 	r := run{rev: c.rev, events: c.events, bytes: c.bytes + headerSize, charge: need - idSize}
 	if w.flags&fragment == 0 || !s.splits(c) {
 		s.put(r, w.id)
@@ -100,14 +98,6 @@ func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
 	return need, true
 }
 
-// servedAlone notes that a watcher that others may have waited for had its turn. mu is held.
-func (s *Stream) servedAlone(w *watcher) {
-	if w.alone {
-		w.alone = false
-		s.mu.alone--
-	}
-}
-
 // splits reports whether the chunk is too large for one response to a watcher with fragments.
 func (s *Stream) splits(c *chunk) bool {
 	return len(c.events) > 1 && c.bytes+headerSize >= s.hub.opt.FragmentBytes
@@ -116,7 +106,7 @@ func (s *Stream) splits(c *chunk) bool {
 // putProgress appends a progress notification, or drops it if there is no room. mu is held.
 func (s *Stream) putProgress(id, rev int64) {
 	r := run{rev: rev, bytes: headerSize, charge: runSize}
-	if s.mu.alone == 0 && s.fits(r.charge+idSize) {
+	if s.mu.oversized == 0 && s.fits(r.charge+idSize) {
 		s.put(r, id)
 		s.wakeSender()
 		s.hub.counts.progress.Add(1)
@@ -141,7 +131,7 @@ func (s *Stream) wakeSender() {
 	}
 }
 
-// signal gives the sender a token. One that is left over from before wakes it as well.
+// signal gives the sender a token. A token of an earlier call wakes it as well.
 func (s *Stream) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -149,12 +139,11 @@ func (s *Stream) signal() {
 	}
 }
 
-// Next appends to dst what is ready for the client, in order, and returns it. It waits until there
-// is something. It returns at most about Options.NextBytes at once, and everything that is ready
-// if that is less.
+// Next waits until responses are queued, appends them to dst in order and returns it. It returns at most approximately
+// Options.NextBytes at once, and all queued responses if they are less.
 //
-// The error is ErrClosed when the stream or the hub is closed, or that of ctx; dst is then returned
-// as it was, and calls of Create, Cancel and Refuse that wait for answers to be sent go on.
+// The error is ErrClosed when the stream or the hub is closed, or that of ctx. dst is then returned unchanged, and calls
+// of Create, Cancel and Refuse that wait for answers to be sent continue.
 func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 	s.mu.Lock()
 	s.mu.gone = false
@@ -173,7 +162,7 @@ func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 		waiting, closed := s.mu.waiting, s.mu.closed
 		s.mu.Unlock()
 		if resume {
-			s.hub.resume(s)
+			s.hub.resumeParked(s)
 		}
 		if closed {
 			return dst, ErrClosed
@@ -241,7 +230,7 @@ func (s *Stream) take(dst []Response) []Response {
 	return dst
 }
 
-// reuse empties s, and gives its memory back if it holds more than keep elements.
+// reuse empties s, and releases its memory if it has room for more than keep elements.
 func reuse[T any](s []T, keep int) []T {
 	if cap(s) > keep {
 		return nil

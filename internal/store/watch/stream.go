@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Stream is one client's watchers and the queue of responses to it. See the package comment for who
-// may call what.
+// Stream holds the watchers of one client and the queue of responses to it. The package comment says which methods
+// may be called concurrently.
 type Stream struct {
 	hub     *Hub
 	id      uint64
@@ -17,29 +17,29 @@ type Stream struct {
 	done    chan struct{} // closed by Close
 
 	// Guarded by Hub.mu.
-	watchers map[int64]*watcher // also those that the hub canceled, until the client cancels them
+	watchers map[int64]*watcher // with those that the hub canceled, until the client cancels them
 	peak     int                // greatest size of watchers since it was made
-	held     int64              // memory of watchers, about
+	held     int64              // approximate memory of watchers
 	nextID   int64
 	active   int   // watchers that are not canceled
-	behind   int   // those of them that are not live
+	behind   int   // active watchers that are not live
 	maxStart int64 // no active watcher starts later
-	maxGone  bool  // perhaps none starts then any more
+	maxGone  bool  // the watcher that starts at maxStart may have ended
 	parked   list
-	// pending are watchers that wait for a worker to give them a scan; queued: the stream is in Hub.mu.waiting.
+	// pending are watchers that wait for a scan; queued: the stream is in Hub.mu.pending.
 	pending list
 	queued  bool
-	// turns is what catch-up has cost for the scans that are the stream's alone.
+	// turns is the cost of catch-up in the scans that serve only this stream.
 	turns  turns
 	closed bool
-	// Progress requests that wait until matched reaches askRev, and whether a tick of the progress
-	// interval waits for the matcher to be between batches. queuedAsk: the stream is in Hub.mu.asks.
+	// asks is the number of progress requests that wait until matched reaches askRev. tickDue: a tick of the progress
+	// interval waits until the matcher is between batches. queuedAsk: the stream is in Hub.mu.requests.
 	asks      int
 	askRev    int64
 	tickDue   bool
 	queuedAsk bool
-	// The progress interval: how many watchers want it, and when the next tick is, if the stream is
-	// in Hub.mu.ticks (tickSlot >= 0).
+	// The progress interval: notifies is the number of watchers with it, tickAt the time of the next tick if the stream
+	// is in Hub.mu.ticks (tickSlot >= 0).
 	notifies int
 	interval time.Duration
 	tickAt   time.Time
@@ -47,19 +47,19 @@ type Stream struct {
 
 	mu struct {
 		sync.Mutex
-		runs     []run // runs[runHead:] are queued
-		runHead  int
-		ids      []int64 // ids[idHead:] belong to them
-		idHead   int
-		queued   int64 // bytes in the queue and in flight
-		inflight int64 // bytes that Next returned last
-		answers  int   // created and canceled responses queued
-		resumeAt int64 // watchers are parked until queued falls to this; -1 if none are
-		alone    int   // watchers whose next response is larger than the budget: all others wait for them
-		waiting  bool  // the sender waits in Next
-		gone     bool  // Next failed and was not called again
-		closed   bool
-		room     sync.Cond // on mu: answers were taken, or nobody will take any
+		runs      []run // runs[runHead:] are queued
+		runHead   int
+		ids       []int64 // ids[idHead:] belong to them
+		idHead    int
+		queued    int64 // bytes in the queue and in flight
+		inflight  int64 // bytes that Next returned last
+		answers   int   // created and canceled responses queued
+		resumeAt  int64 // watchers are parked until queued falls to this value; -1 if none are
+		oversized int   // watchers with the mark of oversized.go
+		waiting   bool  // the sender waits in Next
+		gone      bool  // Next failed and was not called again
+		closed    bool
+		room      sync.Cond // on mu: answers were taken, or none will be taken
 	}
 }
 
@@ -85,15 +85,14 @@ func (h *Hub) NewStream(info StreamInfo) *Stream {
 	return s
 }
 
-// answer queues a response that is neither events nor progress. Hub.mu is held or nobody cares
-// about the order.
+// answer queues a response that is neither events nor progress. Hub.mu is held, or the order does not matter.
 func (s *Stream) answer(r Response) {
 	s.mu.Lock()
 	s.putAnswer(r)
 	s.mu.Unlock()
 }
 
-// awaitRoom waits until the client has read some of the answers to it.
+// awaitRoom waits while too many answers to the client are unsent.
 func (s *Stream) awaitRoom() {
 	s.mu.Lock()
 	for s.mu.answers >= s.hub.opt.PendingAnswers && !s.mu.gone && !s.mu.closed {
@@ -102,7 +101,7 @@ func (s *Stream) awaitRoom() {
 	s.mu.Unlock()
 }
 
-// Refuse answers a create that the caller refuses for the given reason.
+// Refuse answers a create request that the caller rejects for the given reason.
 func (s *Stream) Refuse(reason string) {
 	s.awaitRoom()
 	s.refuse(reason)
@@ -182,7 +181,7 @@ func (s *Stream) Create(r CreateRequest) {
 	h.addPending(w)
 }
 
-// span returns the range in the hub's terms: an empty end with the flag ranged is unbounded.
+// span returns the range as the hub keeps it: an empty end with the flag ranged is unbounded.
 func (r *CreateRequest) span() (key, end string) {
 	key = string(r.Key)
 	if key == "" {
@@ -210,7 +209,7 @@ func (r *CreateRequest) flags() flags {
 	return f
 }
 
-// Cancel ends a watcher and answers with a canceled response behind what is already queued for it.
+// Cancel ends a watcher and queues a canceled response after what is already queued for it.
 // An id that the stream does not know is ignored. The id of a watcher that the hub canceled is
 // known until it is canceled here.
 func (s *Stream) Cancel(id int64) {
@@ -228,14 +227,14 @@ func (s *Stream) Cancel(id int64) {
 		s.watchers, s.peak = map[int64]*watcher{}, 0
 	}
 	s.mu.Lock()
-	h.end(w)
+	h.endWatcher(w)
 	s.putAnswer(Response{WatchID: id, Revision: h.revision(), Canceled: true})
 	s.mu.Unlock()
 }
 
-// end takes a watcher out of wherever it is. Both locks are held. Unless the stream ends, the caller
-// queues an answer: it makes sure of W7 if others waited for this watcher.
-func (h *Hub) end(w *watcher) {
+// endWatcher removes a watcher from its group or list. Both locks are held. Unless the stream ends, the caller queues an
+// answer, which W7 needs if the watcher was oversized.
+func (h *Hub) endWatcher(w *watcher) {
 	if w.dead {
 		return
 	}
@@ -250,7 +249,7 @@ func (h *Hub) end(w *watcher) {
 	if w.flags&notify != 0 {
 		s.notifies--
 	}
-	s.servedAlone(w)
+	s.unmarkOversized(w)
 	switch w.place {
 	case inGroup:
 		if g := w.group; g.running {
@@ -269,8 +268,8 @@ func (h *Hub) end(w *watcher) {
 	}
 }
 
-// Progress asks for a notification with InvalidID that holds for all watchers of the stream. It is
-// dropped if one of them is behind or waits for a future revision, and if there are none.
+// Progress requests a notification with InvalidID that holds for all watchers of the stream. The request is dropped if
+// one of them is behind or waits for a future revision, or if there are none.
 func (s *Stream) Progress() {
 	h := s.hub
 	h.mu.Lock()
@@ -285,7 +284,7 @@ func (s *Stream) Progress() {
 	}
 	s.asks++
 	s.askRev = rev
-	h.ask(s)
+	h.queueProgress(s)
 }
 
 // Close ends the stream and its watchers. Next returns ErrClosed. It may be called from any
@@ -308,7 +307,7 @@ func (s *Stream) Close() {
 	s.mu.room.Broadcast()
 	n := 0
 	for _, w := range s.watchers {
-		h.end(w)
+		h.endWatcher(w)
 		if n++; n%h.opt.slice == 0 {
 			s.mu.Unlock()
 			h.mu.Unlock()

@@ -20,11 +20,11 @@ func (h *Hub) valid() error {
 	if h.mu.matched != h.mu.claimed || h.mu.claimed != published {
 		return fmt.Errorf("matched %d, claimed %d, published %d", h.mu.matched, h.mu.claimed, published)
 	}
-	if n := len(h.mu.waiting) + len(h.mu.scans) + len(h.mu.reading); n != 0 {
-		return fmt.Errorf("%d streams with watchers pending, %d scans waiting, %d running", len(h.mu.waiting), len(h.mu.scans), len(h.mu.reading))
+	if n := len(h.mu.pending) + len(h.mu.scans) + len(h.mu.reading); n != 0 {
+		return fmt.Errorf("%d streams with watchers pending, %d scans waiting, %d running", len(h.mu.pending), len(h.mu.scans), len(h.mu.reading))
 	}
-	if len(h.mu.asks) != 0 {
-		return fmt.Errorf("%d streams wait for progress", len(h.mu.asks))
+	if len(h.mu.requests) != 0 {
+		return fmt.Errorf("%d streams wait for progress", len(h.mu.requests))
 	}
 	var queued int64
 	watchers, live := 0, 0
@@ -55,7 +55,7 @@ func (h *Hub) valid() error {
 }
 
 func (s *Stream) valid() error {
-	active, behind, notifies, alone := 0, 0, 0, 0
+	active, behind, notifies, oversized := 0, 0, 0, 0
 	size, most := int64(0), int64(0)
 	for id, w := range s.watchers {
 		size += w.size()
@@ -73,8 +73,8 @@ func (s *Stream) valid() error {
 		if w.flags&notify != 0 {
 			notifies++
 		}
-		if w.alone {
-			alone++
+		if w.oversized {
+			oversized++
 		}
 		if s.queued || len(s.pending) > 0 {
 			return fmt.Errorf("%d watchers are pending", len(s.pending))
@@ -96,9 +96,9 @@ func (s *Stream) valid() error {
 	if size != s.held {
 		return fmt.Errorf("watchers of %d bytes, counted %d", size, s.held)
 	}
-	if active != s.active || behind != s.behind || notifies != s.notifies || alone != s.mu.alone || behind != len(s.parked) {
-		return fmt.Errorf("has %d active, %d behind, %d with progress, %d alone, %d parked; counted %d, %d, %d, %d",
-			active, behind, notifies, alone, len(s.parked), s.active, s.behind, s.notifies, s.mu.alone)
+	if active != s.active || behind != s.behind || notifies != s.notifies || oversized != s.mu.oversized || behind != len(s.parked) {
+		return fmt.Errorf("has %d active, %d behind, %d with progress, %d oversized, %d parked; counted %d, %d, %d, %d",
+			active, behind, notifies, oversized, len(s.parked), s.active, s.behind, s.notifies, s.mu.oversized)
 	}
 	if behind > 0 && (s.mu.queued == 0 || s.mu.resumeAt < 0) {
 		return fmt.Errorf("W7: %d watchers parked, %d bytes queued, resume at %d", behind, s.mu.queued, s.mu.resumeAt)

@@ -1,6 +1,6 @@
 package watch
 
-// flags are what a watcher wants to see and how.
+// flags are the options of a watcher.
 type flags uint8
 
 const (
@@ -9,9 +9,9 @@ const (
 	prevKV
 	fragment
 	notify
-	ranged // end is the end of a range, of an unbounded one if it is empty
+	ranged // end is the end of a range; an empty end means an unbounded range
 
-	// variantFlags are those that decide which bytes a watcher gets.
+	// variantFlags are the flags that decide which bytes a watcher gets.
 	variantFlags = noPut | noDelete | prevKV
 )
 
@@ -20,7 +20,7 @@ type place uint8
 
 const (
 	nowhere   place = iota // canceled
-	inGroup                // watcher.group: live, or behind and being read for
+	inGroup                // watcher.group: live, or behind with a scan
 	inPending              // Stream.pending: behind, waiting for a worker
 	inParked               // Stream.parked: behind, waiting for room in the queue
 )
@@ -35,7 +35,7 @@ type watcher struct {
 	created  int64 // Unix time in nanoseconds
 	flags    flags
 
-	// Guarded by Hub.mu. next is read without it by whoever owns the group.
+	// Guarded by Hub.mu. The owner of the group reads next without it.
 	place    place
 	slot     int32 // in group.members, Stream.pending or Stream.parked
 	inTarget int32 // in target.watchers
@@ -46,18 +46,18 @@ type watcher struct {
 	// Guarded by Stream.mu.
 	events, bytes int64 // queued since creation
 	quiet         bool  // no event since the last progress tick
-	alone         bool  // waits for the queue to be empty, and goes first then; see Stream.mu.alone
+	oversized     bool  // see oversized.go
 
 	// dead is set once, under both locks, and read under either: nothing may be queued any more.
 	dead bool
-	// stalled is owned by whoever delivers to the watcher: its queue had no room for this batch.
+	// stalled: the queue had no room for this batch. Owned by the goroutine that delivers to the watcher.
 	stalled bool
 }
 
-// watcherSize is about what a watcher takes besides its keys, its places in maps and lists included.
+// watcherSize is the approximate memory of a watcher without its keys, but with its places in maps and lists.
 const watcherSize = 400
 
-// size is about what the watcher takes.
+// size returns the approximate memory of the watcher.
 func (w *watcher) size() int64 { return int64(watcherSize + len(w.key) + len(w.end)) }
 
 // list is an unordered set of watchers that remember their slot in it.
@@ -85,7 +85,7 @@ func (l list) lowest(rev int64) int64 {
 	return rev
 }
 
-// trim gives back the memory of a list that was long and is empty.
+// trim releases the memory of a list that was long and is empty.
 func (l *list) trim() {
 	if len(*l) == 0 && cap(*l) > 64 {
 		*l = nil
