@@ -8,14 +8,14 @@ import (
 	"vigil/internal/kv"
 )
 
-// batch is the events of whole revisions on their way to watchers.
+// batch holds the events of whole revisions that are delivered together.
 type batch struct {
-	last   int64 // everything up to this revision is in the batch or was before
+	last   int64 // all events up to this revision are in this batch or in earlier ones
 	head   int64 // the newest revision of the store, for watchers that are behind; 0 for live ones
 	events []kv.Event
-	// want says for each event in which encodings somebody wants it.
+	// want holds for each event the encodings that a watcher needs.
 	want []want
-	// plain and prev are the encoded events, without and with prev_kv; nil where not wanted. An
+	// plain and prev are the encoded events, without and with prev_kv; nil where not needed. An
 	// event without a prev_kv has the same bytes in both.
 	plain, prev [][]byte
 }
@@ -38,12 +38,11 @@ func (b *batch) begin(last int64, events []kv.Event) {
 	clear(b.want)
 }
 
-// end lets go of everything but a little memory for the next batch.
+// end releases everything but a little memory for the next batch.
 func (b *batch) end() { *b = batch{want: reuse(b.want, 4096)} }
 
-// arena is where encoded events are laid. If they all go to the same watchers, many share a block;
-// otherwise each has memory of its own, so that a queue keeps nothing alive that it is not charged
-// for.
+// arena allocates memory for encoded events. Events that all go to the same watchers share blocks. Otherwise each event
+// has memory of its own, so that a queue keeps nothing alive that it is not charged for.
 type arena struct {
 	block []byte
 	size  int // of a block; 0 gives each event its own
@@ -112,15 +111,15 @@ func uvarintLen(n int) int {
 	return l
 }
 
-// wireSize is what an encoded event takes in a response.
+// wireSize is the size of an encoded event in a response.
 func wireSize(event []byte) int64 {
 	return int64(1 + uvarintLen(len(event)) + len(event))
 }
 
-// headerSize is about what a response takes besides its events.
+// headerSize is the approximate size of a response without its events.
 const headerSize = 48
 
-// variant is what the watchers of one target with the same flags get of a batch.
+// variant holds the events of a batch for the watchers of one target that have the same flags.
 type variant struct {
 	built  bool
 	failed bool // an event lacks its encoding
@@ -131,7 +130,7 @@ type variant struct {
 	chunks []chunk
 }
 
-// chunk is one response's worth of a variant: whole revisions.
+// chunk holds the part of a variant that one response carries: whole revisions.
 type chunk struct {
 	events [][]byte
 	bytes  int64 // on the wire, without the header
@@ -147,7 +146,7 @@ func (v *variant) rev(k int) int64 {
 	return v.batch.events[i].Rev.Main
 }
 
-// build selects from the batch what fell into t and passes the filters in f. v is empty or was used.
+// build selects the events of the batch that fall into t and pass the filters in f. It resets v.
 func (v *variant) build(b *batch, t *target, f flags, o *Options) {
 	*v = variant{built: true, batch: b, chunks: v.chunks[:0]}
 	from := b.plain
@@ -185,7 +184,7 @@ func (v *variant) build(b *batch, t *target, f flags, o *Options) {
 	v.chunks = v.split(0, o, v.chunks)
 }
 
-// shares reports whether n of all events may be a slice of the batch's array, which it keeps alive.
+// shares reports whether n of all events may be a slice of the batch's array, which the slice keeps alive.
 func shares(n int32, all int) bool { return all <= 16 || int(n) >= all/4 }
 
 // split appends to dst the chunks of the events from the k-th on.

@@ -169,7 +169,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures what apply pays, with nobody and with very many watching.
+// BenchmarkPublish measures what apply pays, without watchers and with very many.
 func BenchmarkPublish(b *testing.B) {
 	for _, watchers := range []int{0, 10_000} {
 		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {

@@ -133,7 +133,7 @@ func TestGatherEndsWhenMuchWaits(t *testing.T) {
 	})
 }
 
-// TestCatchUpRests: while somebody writes, history is read no faster than the rate; otherwise at once.
+// TestCatchUpRests: while there are writes, history is read no faster than the rate; otherwise at once.
 func TestCatchUpRests(t *testing.T) {
 	for _, writes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestCatchUpRests(t *testing.T) {
 			})
 			defer writer.Wait()
 			defer stop()
-			time.Sleep(time.Second) // without writes, nobody has written for long
+			time.Sleep(time.Second) // the last write was long ago
 			began := time.Now()
 			s.Create(CreateRequest{Key: []byte("k"), StartRev: 2})
 			for seen := 0; seen < 1000; {

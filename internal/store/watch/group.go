@@ -2,16 +2,12 @@ package watch
 
 import "vigil/internal/store/watch/interval"
 
-// group is a set of watchers that are found by key: all live ones, or those that one scan of
-// history serves.
+// group is a set of watchers that are found by key: all live watchers, or the watchers of one scan of history.
 //
-// The live group is guarded by Hub.mu, and so is a scan that waits its turn. While the matcher delivers
-// to the live group (running is set), watchers may join it, and those that are canceled stay until it
-// drops them.
-// While a worker runs a
-// scan (running is set), the worker owns it, changes watchers' places in it only under Hub.mu, and
-// nobody else touches it beyond running and dead; watchers that are canceled meanwhile stay until
-// the worker drops them.
+// The live group is guarded by Hub.mu, and so is a scan that waits for its turn. While the matcher delivers to the live
+// group (running is set), watchers may join it, and canceled watchers stay until the matcher removes them. While a
+// worker runs a scan (running is set), the worker owns it and moves its watchers only under Hub.mu. Other goroutines
+// then touch only running and dead, and canceled watchers stay until the worker removes them.
 type group struct {
 	// pos is the first revision that a scan has not read; unused in the live group.
 	pos     int64
@@ -19,8 +15,8 @@ type group struct {
 	peak    int // greatest size of exact since it was made
 	ranges  interval.Tree[*target]
 	members list
-	// only is the stream that a scan serves, nil if it serves all those with few watchers behind; turns is what
-	// its turns have cost. Unused in the live group.
+	// only is the stream that a scan serves, nil if it serves all streams with few watchers behind. turns is the cost of
+	// its turns. Unused in the live group.
 	only  *Stream
 	turns *turns
 
@@ -37,11 +33,11 @@ func newGroup() *group { return &group{exact: map[string]*target{}} }
 // target is the watchers of a group that have the same range.
 type target struct {
 	watchers []*watcher
-	// How many of them want events without prev_kv, and with it for puts and for deletions.
+	// The number of watchers without prev_kv, and with prev_kv for puts and for deletions.
 	plain, prevPut, prevDelete int32
 
-	// The events of the batch being matched that fall into the range: n of them, from first on
-	// without a hole, or those in picks if that is not nil. Owned by whoever matches.
+	// The n events of the current batch that fall into the range: consecutive from first on, or those in picks if that
+	// is not nil. Owned by the matcher or worker that owns the group.
 	first, n, puts int32
 	picks          []int32
 }
@@ -106,8 +102,7 @@ func (t *target) count(w *watcher, by int32) {
 	}
 }
 
-// position sets each watcher's next to what it is by the group's position. Needed before the
-// position is lowered.
+// position raises each watcher's next to the group's position. Needed before the position is lowered.
 func (g *group) position() {
 	for _, w := range g.members {
 		w.next = max(w.next, g.pos)
@@ -122,7 +117,7 @@ func (g *group) lookup(key []byte, dst []*target) []*target {
 	return g.ranges.Stab(key, dst)
 }
 
-// hit notes that event i of the batch falls into the range.
+// hit records that event i of the batch falls into the range.
 func (t *target) hit(i int32, put bool) {
 	switch {
 	case t.n == 0:

@@ -55,7 +55,7 @@ func TestStreamWatchers(t *testing.T) {
 	}
 }
 
-// TestProgressFlood: requests for progress that nobody reads the answers of stay within the budget, and
+// TestProgressFlood: requests for progress whose answers are not read stay within the budget, and
 // those that cannot be answered are dropped.
 func TestProgressFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,22 +12,22 @@ type counts struct {
 // Metrics is the state of a hub in numbers. Those that end in Total only grow.
 type Metrics struct {
 	Streams, Watchers int
-	// Behind counts the watchers that are not live, Parked those of them that wait for their client.
+	// Behind counts the watchers that are not live, Parked those of them whose client does not read fast enough.
 	Behind, Parked int
-	// Lag is the largest number of published revisions that a watcher was not given.
+	// Lag is the largest number of published revisions that were not queued for a watcher.
 	Lag int64
 	// Scans counts the positions in history that are being read.
 	Scans int
-	// Published and Matched are revisions; RingBytes is what lies between them.
+	// Published and Matched are revisions; RingBytes is the size of the events between them.
 	Published, Matched, RingBytes int64
-	// QueuedBytes is what all streams hold, QueuedEvents the events in it, once for each watcher.
+	// QueuedBytes is what all streams hold, QueuedEvents the number of events in it, once for each watcher.
 	QueuedBytes, QueuedEvents int64
 	// OverflowsTotal counts how often the ring was full, GapsTotal how often all live watchers had
 	// to turn behind for that or another reason.
 	OverflowsTotal, GapsTotal int64
 	// FellBehindTotal counts the live watchers that turned behind because their stream was full.
 	FellBehindTotal int64
-	// CompactedTotal counts the watchers that compaction overtook.
+	// CompactedTotal counts the watchers that were canceled because of a compaction.
 	CompactedTotal int64
 	// RevokedTotal counts the watchers whose user lost the right to what they watch.
 	RevokedTotal   int64
@@ -37,8 +37,8 @@ type Metrics struct {
 	CatchUpEventsTotal, CatchUpBytesTotal int64
 }
 
-// Metrics returns the state of the hub in numbers. It visits every stream, and the watchers that wait
-// for their client or for a worker, not the others.
+// Metrics returns the state of the hub in numbers. It visits every stream, and the watchers that are parked or pending,
+// but not the others.
 func (h *Hub) Metrics() Metrics {
 	m := Metrics{
 		QueuedBytes:        h.queued.Load(),

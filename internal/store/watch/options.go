@@ -8,64 +8,54 @@ import (
 	"time"
 )
 
-// Options configures a Hub. The zero value of each field means its default.
+// Options configures a Hub. The zero value of each field means its default; EnsureDefaults has the defaults.
 type Options struct {
-	// RingBytes bounds what is published and not matched yet. When it would be exceeded, all live
-	// watchers turn behind. Default 16 MiB.
+	// RingBytes bounds the published events that are not matched yet. When it would be exceeded, all live watchers turn
+	// behind.
 	RingBytes int64
-	// StreamBytes bounds the queue of one stream. Default 4 MiB.
+	// StreamBytes bounds the queue of one stream.
 	StreamBytes int64
-	// MemberBytes bounds all queues together. A stream may use its StreamBytes or one sixteenth of
-	// what is free of MemberBytes, whichever is less, so that streams that nobody reads leave room
-	// for the others. Default 32 MiB.
+	// MemberBytes bounds all queues together. A stream may use its StreamBytes or one sixteenth of the free part of
+	// MemberBytes, whichever is less, so that streams that are not read leave room for the others.
 	MemberBytes int64
-	// ResponseBytes and ResponseRevisions are the size up to which several revisions are merged
-	// into one response. Defaults 256 KiB and 1000.
+	// ResponseBytes and ResponseRevisions are the size up to which several revisions are merged into one response.
 	ResponseBytes     int64
 	ResponseRevisions int
-	// FragmentBytes is the size above which a response is split for a watcher that asked for
-	// fragments. Default 2 MiB.
+	// FragmentBytes is the size above which a response is split for a watcher that requested fragments.
 	FragmentBytes int64
-	// NextBytes bounds what one call of Stream.Next returns, give or take one response.
-	// Default 512 KiB.
+	// NextBytes bounds the responses that one call of Stream.Next returns, give or take one response.
 	NextBytes int64
-	// After the matcher has queued many responses it waits for further events to share the next
-	// ones: ResponseTime for each, default 6 µs, which is a few times what sending a small one takes
-	// a core; at most GatherTime, default 8 ms. Less than a millisecond is not waited for.
+	// ResponseTime is how long the matcher waits for each response that it has queued, so that further events share the
+	// next ones: a few times the processor time to send a small response. GatherTime bounds one wait. The matcher does
+	// not wait for less than a millisecond.
 	ResponseTime, GatherTime time.Duration
-	// PendingAnswers is the number of unsent answers to Create, Cancel and Refuse on one stream at
-	// which these calls begin to wait. Default 4096.
+	// PendingAnswers is the number of unsent answers to Create, Cancel and Refuse on one stream at which these calls
+	// start to wait.
 	PendingAnswers int
 	// CatchUpWorkers is the number of goroutines that read history for watchers that are behind.
-	// Default 2.
 	CatchUpWorkers int
-	// CatchUpBytes bounds what a worker reads from the Source at once, and delivers before others have
-	// their turn at the processor. Default 256 KiB.
+	// CatchUpBytes bounds what a worker reads from the Source and delivers before it yields the processor.
 	CatchUpBytes int
-	// CatchUpReadRate and CatchUpSendRate are the bytes a second that workers read and queue together
-	// while there are writes, so that these find a free processor. Watchers less than CatchUpNear behind
-	// are served without delay. Defaults 256 MiB, and 128 MiB for
-	// each processor that Go may use.
+	// CatchUpReadRate and CatchUpSendRate are the bytes a second that all workers together read and queue while there are
+	// writes, so that writes find a free processor. Watchers less than CatchUpNear behind are served without delay. The
+	// default of CatchUpSendRate is per processor that Go may use.
 	CatchUpReadRate, CatchUpSendRate int64
-	// CatchUpScans is the number of positions in history that are read in turn; watchers behind
-	// join the nearest of them. Default 32.
+	// CatchUpScans is the number of positions in history that are read in turn. Watchers behind join the nearest of them.
 	CatchUpScans int
-	// CatchUpNear is the number of revisions within which watchers share a scan in any case.
-	// Default 4096.
+	// CatchUpNear is the number of revisions within which watchers always share a scan.
 	CatchUpNear int64
-	// StreamWatchers is the number of watchers on one stream at which further creates are refused,
-	// default 1,000,000, and StreamWatcherBytes bounds their memory: 400 bytes each and their keys,
-	// default 512 MiB. Watchers that the hub canceled count until the client cancels them.
+	// StreamWatchers is the number of watchers on one stream at which further creates are rejected. StreamWatcherBytes
+	// bounds their memory: 400 bytes each and their keys. Watchers that the hub canceled count until the client cancels
+	// them.
 	StreamWatchers     int
 	StreamWatcherBytes int64
-	// ProgressInterval is the time after which a watcher that asked for it is told that there was
-	// nothing to tell; up to a tenth is added at random, a stream at a time. At least 100 ms.
-	// Default 10 minutes.
+	// ProgressInterval is how long a watcher that requested progress notifications may be idle before it receives one; up
+	// to a tenth is added at random, for each stream. At least 100 ms.
 	ProgressInterval time.Duration
-	// Logger receives what an operator should know. Default: nothing is logged.
+	// Logger receives messages for operators. By default nothing is logged.
 	Logger *slog.Logger
 
-	slice int // watchers or events that are dealt with before the hub's lock is let go; default 1024
+	slice int // watchers or events that are handled before the hub's lock is released
 }
 
 const minProgressInterval = 100 * time.Millisecond

@@ -2,20 +2,19 @@ package watch
 
 import "time"
 
-// pacer decides when the matcher pauses so that what is published meanwhile shares responses.
+// pacer decides when the matcher pauses, so that events published meanwhile share responses.
 //
-// A response costs the member about the same whether it has one event or ten: most of it is the
-// transport's work for a message and for waking a stream. So each response that was queued counts as
-// a little work to be done by others, and while there is more of that than leastPause the matcher
-// waits until it should be done. An event that comes after less fan-out than that, or after a while
-// without any, is never held up.
+// A response costs the member about the same with one event as with ten: most of it is the transport's work for a
+// message and for waking a stream. So each queued response counts as a little work for other goroutines. If that work
+// takes longer than leastPause, the matcher waits until it should be done. Events after less fan-out, or after a quiet
+// time, are never delayed.
 type pacer struct {
 	cost, limit time.Duration // of a response, of a pause
-	until       time.Time     // when what was queued should be sent
+	until       time.Time     // when the queued responses should be sent
 	timer       *time.Timer
 }
 
-// leastPause is what timers can keep.
+// leastPause is the resolution of timers.
 const leastPause = time.Millisecond
 
 func newPacer(cost, limit time.Duration) *pacer {
@@ -24,7 +23,7 @@ func newPacer(cost, limit time.Duration) *pacer {
 	return p
 }
 
-// add says that so many responses were queued.
+// add counts queued responses.
 func (p *pacer) add(responses int) {
 	if responses == 0 || p.limit < leastPause {
 		return
@@ -39,8 +38,7 @@ func (p *pacer) add(responses int) {
 	}
 }
 
-// pause waits as long as it should, or until there is a token in urgent. It returns false if done is
-// closed.
+// pause waits until p.until, or until there is a token in urgent. It returns false if done is closed.
 func (p *pacer) pause(urgent, done <-chan struct{}) bool {
 	select {
 	case <-done:

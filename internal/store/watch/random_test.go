@@ -418,7 +418,7 @@ func (c *client) handle(r Response) {
 	if r.Fragment {
 		c.total.fragments.Add(1)
 		if !w.req.Fragment {
-			fail("a fragment that nobody asked for")
+			fail("a fragment that was not requested")
 		}
 		return
 	}
@@ -428,7 +428,7 @@ func (c *client) handle(r Response) {
 	if len(events) == 0 {
 		c.total.progress.Add(1)
 		if !w.req.ProgressNotify {
-			fail("progress that nobody asked for")
+			fail("progress that was not requested")
 		}
 		c.reached(r, w)
 		return

@@ -5,8 +5,7 @@ import "errors"
 // ErrClosed is returned by Stream.Next when the stream or its hub is closed.
 var ErrClosed = errors.New("watch: stream closed")
 
-// InvalidID is the watch id of answers that concern no single watcher: refused creates and progress
-// of a whole stream.
+// InvalidID is the watch id of answers that concern no single watcher: rejected creates and progress of a whole stream.
 const InvalidID int64 = -1
 
 // The reasons that the hub gives for refusing or canceling; clients match on the text.
@@ -21,13 +20,13 @@ const (
 	ReasonTooLarge = "watch: the watchers of the stream take too much memory"
 )
 
-// StreamInfo says whose stream it is, for Stats.
+// StreamInfo describes the client of a stream, for Stats.
 type StreamInfo struct {
 	Client string // address
 	User   string // empty without authentication
 }
 
-// CreateRequest asks for a watcher. The hub copies what it keeps.
+// CreateRequest requests a watcher. The hub copies what it keeps.
 type CreateRequest struct {
 	// ID is the watch id, unique on its stream; 0 lets the hub choose.
 	ID int64
@@ -37,11 +36,11 @@ type CreateRequest struct {
 	// StartRev is the first revision to watch, which may be in the future; 0 means all after the
 	// revision of the created response.
 	StartRev int64
-	// NoPut and NoDelete leave out events of the one kind.
+	// NoPut and NoDelete leave out puts and deletions.
 	NoPut, NoDelete bool
-	// PrevKV asks for the key-value pair from before each event.
+	// PrevKV requests the key-value pair before each event.
 	PrevKV bool
-	// ProgressNotify asks for a notification when there was no event for a while.
+	// ProgressNotify requests a notification after a time without events.
 	ProgressNotify bool
 	// Fragment allows to split the events of one revision over several responses.
 	Fragment bool
@@ -50,18 +49,18 @@ type CreateRequest struct {
 // Response is one message to the client.
 type Response struct {
 	WatchID int64
-	// Revision is the revision for the header. In a progress notification everything that concerns the
-	// watcher up to it was queued before. With events it is not below the last of them and promises nothing
-	// more: a watcher that is behind gets the newest revision of the store, from which clients compute how far
-	// behind they are. It is 0 for a watcher that compaction overtook.
+	// Revision is the revision for the header. In a progress notification all events of the watcher up to it were queued
+	// before. With events it is not below the last of them and promises nothing more: a watcher that is behind gets the
+	// newest revision of the store, from which clients compute how far they are behind. It is 0 for a watcher that is
+	// canceled because of a compaction.
 	Revision int64
-	// CompactRevision is set if the watcher is canceled because it would need an older one.
+	// CompactRevision is set if the watcher is canceled because it needs an older revision.
 	CompactRevision int64
-	// Created answers a create; with Canceled it was refused.
+	// Created answers a create request; with Canceled it was rejected.
 	Created, Canceled bool
 	// Fragment says that more events of the same revision follow in the next response of the watcher.
 	Fragment bool
-	// Reason says why the watcher was refused or canceled, if the client did not ask for it.
+	// Reason says why the watcher was rejected or canceled, unless the client canceled it.
 	Reason string
 	// Events are encoded mvccpb.Event messages in the order of history. They are shared and immutable.
 	Events [][]byte

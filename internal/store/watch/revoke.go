@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Revoke cancels the watchers for whose range refuse returns a reason, in the order of their ids and behind what
-// is already queued for them. It may be called from any goroutine, and does not wait for the client. Watchers that are created
-// meanwhile may be left out.
+// Revoke cancels the watchers for whose range refuse returns a reason, in the order of their ids and after what is
+// already queued for them. It may be called from any goroutine, and does not wait for the client. Watchers that are
+// created meanwhile may be left out.
 func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 	h := s.hub
 	h.mu.Lock()
@@ -28,7 +28,7 @@ func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 		h.mu.Lock()
 		if !w.dead && !s.closed {
 			s.mu.Lock()
-			h.end(w)
+			h.endWatcher(w)
 			s.putAnswer(Response{WatchID: w.id, Revision: h.revision(), Canceled: true, Reason: reason})
 			s.mu.Unlock()
 			h.counts.revoked.Add(1)
@@ -37,7 +37,7 @@ func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 	}
 }
 
-// asked returns the range of a watcher as it was asked for.
+// asked returns the range of a watcher as it was requested.
 func (w *watcher) asked() (key, end []byte) {
 	key = []byte(w.key)
 	switch {

@@ -8,27 +8,27 @@ import (
 	"vigil/internal/kv"
 )
 
-// entry is what was published at once.
+// entry holds the events of one call of Publish.
 type entry struct {
 	last   int64 // newest revision
 	events []kv.Event
 	bytes  int64
-	// gap: everything after the entry before up to last is missing.
+	// gap: the events after the previous entry up to last are missing.
 	gap bool
 }
 
-// ring hands what is published to the matcher. It is bounded in bytes; what does not fit is
-// replaced by a gap.
+// ring passes published events to the matcher. It is bounded in bytes. When it is full, all entries are replaced by a
+// gap.
 type ring struct {
 	limit int64
-	// kick wakes the matcher, urgent ends its pause because much waits; they hold one token each.
+	// kick wakes the matcher, urgent ends its pause because the ring fills; each holds one token.
 	kick, urgent chan struct{}
-	// published is written under mu, and so never ahead of entries for a reader who holds mu.
+	// published is written under mu: a reader that holds mu never sees it ahead of entries.
 	published atomic.Int64
 
 	mu struct {
 		sync.Mutex
-		entries   []entry // entries[head:] wait
+		entries   []entry // entries[head:] are queued
 		head      int
 		bytes     int64
 		overflows int64
@@ -73,7 +73,7 @@ func (r *ring) publish(rev int64, events []kv.Event) {
 	}
 }
 
-// reset drops what waits and begins again behind rev.
+// reset drops all entries and continues after rev.
 func (r *ring) reset(rev int64) {
 	r.mu.Lock()
 	r.replace(rev)
@@ -90,7 +90,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// replace puts a gap in the place of all that waits. mu is held.
+// replace replaces all entries by a gap. mu is held.
 func (r *ring) replace(rev int64) {
 	clear(r.mu.entries)
 	r.mu.entries, r.mu.head, r.mu.bytes = r.mu.entries[:0], 0, 0
@@ -108,8 +108,8 @@ func (r *ring) append(e entry) {
 	r.mu.bytes += e.bytes
 }
 
-// take removes the oldest entry, and those that follow as long as all have at most maxBytes together:
-// they become one, whose events are in buf. more says whether others wait.
+// take removes the oldest entry, and following ones as long as all have at most maxBytes together. They become one entry,
+// whose events are in buf. more reports whether entries are left.
 func (r *ring) take(buf *[]kv.Event, maxBytes int64) (e entry, ok, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

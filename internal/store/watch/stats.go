@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// State is what a watcher is doing.
+// State is the state of a watcher.
 type State string
 
 // The states of a watcher.
 const (
-	// Live: it is given what is published.
+	// Live: it receives published events.
 	Live State = "live"
 	// Future: live, and its start revision is not published yet.
 	Future State = "future"
-	// Behind: history is read for it.
+	// Behind: it receives events from history.
 	Behind State = "behind"
-	// Stalled: behind, and its client does not read fast enough for more to be read.
+	// Stalled: behind, and its client does not read fast enough.
 	Stalled State = "stalled"
 )
 
-// Stats says who watches what and how far behind.
+// Stats describes all watchers and how far they are behind.
 type Stats struct {
 	Revision int64 // newest published
 	Matched  int64 // newest distributed to live watchers
@@ -34,7 +34,7 @@ type StreamStats struct {
 	Client  string
 	User    string
 	Created time.Time
-	// QueuedBytes and QueuedResponses are what the client has not been sent; bytes in flight count.
+	// QueuedBytes and QueuedResponses count the responses that were not sent yet; bytes in flight count.
 	QueuedBytes     int64
 	QueuedResponses int
 	Watchers        []WatcherStats // by id
@@ -51,10 +51,10 @@ type WatcherStats struct {
 	// Next is the first revision that was not queued for the watcher yet, Lag the number of
 	// published revisions from there on.
 	Next, Lag int64
-	// QueuedBytes is what waits for its client. Watchers of one stream share events, so the sum may
-	// be more than the stream holds.
+	// QueuedBytes is the size of its queued responses. Watchers of one stream share events, so the sum may be more than
+	// the stream holds.
 	QueuedBytes int64
-	// Events and Bytes are what was handed to the sender since creation.
+	// Events and Bytes count what the sender has taken since creation.
 	Events, Bytes int64
 	Created       time.Time
 }

@@ -23,8 +23,8 @@ import (
 	"fmt"
 )
 
-// Unbounded as a high bound means that the interval has no end. It can be told from every other
-// bound because a non-empty interval never ends at the empty string.
+// Unbounded as a high bound means that the interval has no end. It differs from every other bound because a non-empty
+// interval never ends at the empty string.
 const Unbounded = ""
 
 // Tree maps intervals to values. The zero value is an empty tree.
@@ -69,7 +69,7 @@ func (t *Tree[V]) Insert(lo, hi string, v V) {
 	t.root = t.insert(t.root, lo, hi, v)
 }
 
-// Delete removes the interval [lo, hi) and reports whether it was there.
+// Delete removes the interval [lo, hi) and reports whether it existed.
 func (t *Tree[V]) Delete(lo, hi string) bool {
 	was := t.n
 	t.root = t.remove(t.root, lo, hi)
@@ -183,7 +183,7 @@ func (n *node[V]) high() int {
 	return n.height
 }
 
-// update recomputes what n knows of its subtree from its children.
+// update recomputes the height and reach of n from its children.
 func (n *node[V]) update() {
 	n.height = 1 + max(n.left.high(), n.right.high())
 	n.reach = n.hi
