@@ -7,14 +7,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -26,8 +25,8 @@ import (
 )
 
 // The benchmarks of whole calls measure the CPU that the server takes, so it runs in a process of
-// its own: this program again, with serverEnv set. It answers every line on its standard input with
-// the nanoseconds of CPU that it has used.
+// its own: this program again, with serverEnv set. It answers every line on its standard input with the
+// nanoseconds of CPU and the number of allocations that it has used.
 const serverEnv = "VIGIL_RPC_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -167,12 +166,14 @@ func benchServer() {
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 			panic(err)
 		}
-		fmt.Println(u.Utime.Nano() + u.Stime.Nano())
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Println(u.Utime.Nano()+u.Stime.Nano(), m.Mallocs)
 	}
 }
 
-// benchClient starts a server process and returns connections to it and a clock of its CPU.
-func benchClient(b *testing.B, conns int) (list []*grpc.ClientConn, cpu func() time.Duration) {
+// benchClient starts a server process and returns connections to it and a function that reads its counters.
+func benchClient(b *testing.B, conns int) (list []*grpc.ClientConn, usage func() serverUsage) {
 	b.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -214,16 +215,24 @@ func benchClient(b *testing.B, conns int) (list []*grpc.ClientConn, cpu func() t
 		in.Close()
 		cmd.Wait()
 	})
-	return list, func() time.Duration {
+	return list, func() (u serverUsage) {
 		if _, err := fmt.Fprintln(in); err != nil {
 			b.Fatal(err)
 		}
-		n, err := strconv.ParseInt(line(), 10, 64)
-		if err != nil {
+		if _, err := fmt.Sscan(line(), &u.cpu, &u.allocs); err != nil {
 			b.Fatal(err)
 		}
-		return time.Duration(n)
+		return u
 	}
+}
+
+// serverUsage is what the server process has used so far.
+type serverUsage struct{ cpu, allocs int64 }
+
+// report reports the usage since an earlier one for each of n operations.
+func (u serverUsage) report(b *testing.B, since serverUsage, n int) {
+	b.ReportMetric(float64(u.cpu-since.cpu)/float64(n)/1e3, "server-µs/op")
+	b.ReportMetric(float64(u.allocs-since.allocs)/float64(n), "server-allocs/op")
 }
 
 // BenchmarkCall: 100 connections with 10 calls under way on each.
@@ -244,7 +253,7 @@ func BenchmarkCall(b *testing.B) {
 		{"txn", func(ctx context.Context, c etcdserverpb.KVClient) error { _, err := c.Txn(ctx, txn); return err }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			conns, cpu := benchClient(b, 100)
+			conns, usage := benchClient(b, 100)
 			var left atomic.Int64
 			run := func(n int64) {
 				left.Store(n)
@@ -265,11 +274,11 @@ func BenchmarkCall(b *testing.B) {
 				wg.Wait()
 			}
 			run(10000)
-			before := cpu()
+			before := usage()
 			b.ResetTimer()
 			run(int64(b.N))
 			b.StopTimer()
-			b.ReportMetric(float64(cpu()-before)/float64(b.N)/1e3, "server-µs/op")
+			usage().report(b, before, b.N)
 		})
 	}
 }
@@ -277,7 +286,7 @@ func BenchmarkCall(b *testing.B) {
 // BenchmarkEvent: 100 streams of 10 watchers, all of which get one event at a time; the operation is
 // the delivery of one event.
 func BenchmarkEvent(b *testing.B) {
-	conns, cpu := benchClient(b, 100)
+	conns, usage := benchClient(b, 100)
 	var got sync.WaitGroup
 	for _, conn := range conns {
 		s, err := etcdserverpb.NewWatchClient(conn).Watch(b.Context())
@@ -314,11 +323,11 @@ func BenchmarkEvent(b *testing.B) {
 	}
 	tick()
 	rounds := max(b.N/(len(conns)*watchersPerStream), 1)
-	before := cpu()
+	before := usage()
 	b.ResetTimer()
 	for range rounds {
 		tick()
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(cpu()-before)/float64(rounds*len(conns)*watchersPerStream)/1e3, "server-µs/op")
+	usage().report(b, before, rounds*len(conns)*watchersPerStream)
 }
