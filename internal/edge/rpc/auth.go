@@ -40,7 +40,6 @@ type Auth interface {
 
 // authServer manages users and roles. A password leaves it as a hash only.
 type authServer struct {
-	etcdserverpb.UnimplementedAuthServer
 	svc *service
 }
 

@@ -14,7 +14,6 @@ import (
 
 // clusterServer changes the membership. The heads of its answers have no revision.
 type clusterServer struct {
-	etcdserverpb.UnimplementedClusterServer
 	svc *service
 }
 

@@ -9,8 +9,7 @@ import (
 	"net"
 	"time"
 
-	"google.golang.org/grpc/stats"
-
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 	"vigil/internal/store/ration"
 	"vigil/internal/store/watch"
@@ -129,8 +128,8 @@ type Config struct {
 
 	Logger  *slog.Logger
 	Metrics *Metrics
-	// Stats is told of every call by the transport, if it is set.
-	Stats stats.Handler
+	// Stats, if set, is notified of the beginning and the end of each call.
+	Stats transport.StatsHandler
 
 	// CallMade, if it is set, gets each connection on which a client makes a call, once.
 	CallMade func(net.Conn)

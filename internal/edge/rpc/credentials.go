@@ -5,10 +5,9 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
 
@@ -35,13 +34,9 @@ func (s *service) withCredentials(ctx context.Context) context.Context {
 // commonName returns the common name of the certificate with which a client has opened its connection, if
 // that was verified.
 func commonName(ctx context.Context) (name string, ok bool) {
-	p, known := peer.FromContext(ctx)
-	if !known {
+	st := transport.TLS(ctx)
+	if st == nil || len(st.VerifiedChains) == 0 || len(st.VerifiedChains[0]) == 0 {
 		return "", false
 	}
-	info, is := p.AuthInfo.(credentials.TLSInfo)
-	if !is || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return "", false
-	}
-	return info.State.VerifiedChains[0][0].Subject.CommonName, true
+	return st.VerifiedChains[0][0].Subject.CommonName, true
 }

@@ -22,6 +22,6 @@
 //     A watcher is made only for who may read its range, and is looked at again whenever users or roles change.
 //  7. After Stop has returned no handler runs.
 //
-// What depends on grpc-go stands in grpc.go; everything else uses its status codes and metadata
-// only, so that another transport can be put under the services.
+// Services use the status codes and the metadata of grpc-go only. Its server is in package transport, so that another
+// implementation of HTTP/2 can take its place.
 package rpc

@@ -32,7 +32,7 @@ var errUnknownMethod = status.Error(codes.Unknown, "etcdserver: unknown method")
 func (m *maintenance) Downgrade(ctx context.Context, r *etcdserverpb.DowngradeRequest) (*etcdserverpb.DowngradeResponse, error) {
 	v := m.svc.cfg.Versions
 	if v == nil {
-		return m.UnimplementedMaintenanceServer.Downgrade(ctx, r)
+		return nil, status.Error(codes.Unimplemented, "method Downgrade not implemented")
 	}
 	// A level that the request changes shows in the answers to later ones.
 	now := v.Versions().Cluster

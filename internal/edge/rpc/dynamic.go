@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -18,53 +17,37 @@ type dynamicCalls struct {
 	stream map[protoreflect.Name]func(ctx context.Context, in *dynamicpb.Message, send func(any) error) error
 }
 
-// describe makes of them what the transport wants. It panics if a method is missing.
-func (c dynamicCalls) describe(sd protoreflect.ServiceDescriptor) *grpc.ServiceDesc {
-	desc := &grpc.ServiceDesc{ServiceName: string(sd.FullName()), Metadata: sd.ParentFile().Path(), HandlerType: (*any)(nil)}
+// service returns the service with these methods. It panics if one of the descriptor's methods is missing.
+func (c dynamicCalls) service(sd protoreflect.ServiceDescriptor) serviceDef {
+	d := serviceDef{name: string(sd.FullName())}
 	for i := range sd.Methods().Len() {
 		m := sd.Methods().Get(i)
-		if m.IsStreamingServer() {
-			desc.Streams = append(desc.Streams, c.streamDesc(m))
-		} else {
-			desc.Methods = append(desc.Methods, c.methodDesc(sd, m))
-		}
-	}
-	return desc
-}
-
-func (c dynamicCalls) methodDesc(sd protoreflect.ServiceDescriptor, m protoreflect.MethodDescriptor) grpc.MethodDesc {
-	call := c.unary[m.Name()]
-	if call == nil {
-		panic("rpc: no implementation of " + string(m.FullName()))
-	}
-	info := &grpc.UnaryServerInfo{FullMethod: "/" + string(sd.FullName()) + "/" + string(m.Name())}
-	return grpc.MethodDesc{MethodName: string(m.Name()), Handler: func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-		in := dynamicpb.NewMessage(m.Input())
-		if err := decode(in); err != nil {
-			return nil, err
-		}
-		return intercept(ctx, in, info, func(ctx context.Context, _ any) (any, error) {
-			out := dynamicpb.NewMessage(m.Output())
-			if err := call(ctx, in, out); err != nil {
-				return nil, err
+		e := endpoint{name: string(m.Name()), serverStreams: m.IsStreamingServer()}
+		call, stream := c.unary[m.Name()], c.stream[m.Name()]
+		switch {
+		case stream != nil && m.IsStreamingServer():
+			e.stream = func(ss *serverStream) error {
+				in := dynamicpb.NewMessage(m.Input())
+				if err := ss.RecvMsg(in); err != nil {
+					return err
+				}
+				return stream(ss.Context(), in, ss.SendMsg)
 			}
-			return out, nil
-		})
-	}}
-}
-
-func (c dynamicCalls) streamDesc(m protoreflect.MethodDescriptor) grpc.StreamDesc {
-	call := c.stream[m.Name()]
-	if call == nil {
-		panic("rpc: no implementation of " + string(m.FullName()))
-	}
-	return grpc.StreamDesc{StreamName: string(m.Name()), ServerStreams: true, Handler: func(_ any, ss grpc.ServerStream) error {
-		in := dynamicpb.NewMessage(m.Input())
-		if err := ss.RecvMsg(in); err != nil {
-			return err
+		case call != nil && !m.IsStreamingServer():
+			e.newRequest = func() any { return dynamicpb.NewMessage(m.Input()) }
+			e.unary = func(ctx context.Context, request any) (any, error) {
+				out := dynamicpb.NewMessage(m.Output())
+				if err := call(ctx, request.(*dynamicpb.Message), out); err != nil {
+					return nil, err
+				}
+				return out, nil
+			}
+		default:
+			panic("rpc: no implementation of " + string(m.FullName()))
 		}
-		return call(ss.Context(), in, ss.SendMsg)
-	}}
+		d.methods = append(d.methods, e)
+	}
+	return d
 }
 
 // uncoded returns err as the services of locks and elections answer with it. Those of etcd are clients of

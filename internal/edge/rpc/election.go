@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"vigil/internal/edge/rpc/lockpb"
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -25,7 +25,7 @@ var (
 	errNoLeaderKey   = status.Error(codes.Unknown, `"leader" field must be provided`)
 )
 
-func (s *service) electionDesc() *grpc.ServiceDesc {
+func (s *service) electionCalls() dynamicCalls {
 	return dynamicCalls{
 		unary: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error{
 			"Campaign": s.campaign, "Proclaim": s.proclaim, "Leader": s.leader, "Resign": s.resign,
@@ -33,7 +33,7 @@ func (s *service) electionDesc() *grpc.ServiceDesc {
 		stream: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, func(any) error) error{
 			"Observe": s.observe,
 		},
-	}.describe(lockpb.Election)
+	}
 }
 
 // campaign waits until the caller's key is first in line. The head of the answer is that of the moment when
@@ -173,7 +173,7 @@ func (s *service) leader(ctx context.Context, in, out *dynamicpb.Message) error 
 // before they are read may be left out, the last one is not. As etcd's, it ends without an error when it
 // cannot read.
 func (s *service) observe(ctx context.Context, in *dynamicpb.Message, send func(any) error) error {
-	uncompressed(ctx)
+	transport.SendUncompressed(ctx)
 	l := s.line(lockpb.Bytes(in, "name"))
 	var sendErr error
 	tell := func(revision int64, record *mvccpb.KeyValue) error {

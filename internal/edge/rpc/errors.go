@@ -74,9 +74,6 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrVersionUnknown, status.Error(codes.Unknown, "etcdserver: cluster version not found during downgrade")},
 }
 
-// errPanic is what a client sees of a handler that panicked.
-var errPanic = status.Error(codes.Internal, "vigil: internal error, see the log of the member")
-
 // errFile is what a client sees of an error that names a file of the member.
 var errFile = status.Error(codes.Unknown, "vigil: a file operation failed, see the log of the member")
 

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"vigil/internal/edge/rpc/transport"
 )
 
 // The services of grpc.health.v1. The empty name is the one that etcd knows, and means what it means there: the
@@ -62,20 +64,20 @@ func (h *healthService) set(service string, serving bool) {
 	h.SetServingStatus(service, st)
 }
 
-// Check implements grpc_health_v1.HealthServer.
-func (h *healthService) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	h.update()
-	return h.Server.Check(ctx, r)
-}
-
-// List implements grpc_health_v1.HealthServer.
-func (h *healthService) List(ctx context.Context, r *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
-	h.update()
-	return h.Server.List(ctx, r)
-}
-
-// Watch implements grpc_health_v1.HealthServer.
-func (h *healthService) Watch(r *grpc_health_v1.HealthCheckRequest, s grpc_health_v1.Health_WatchServer) error {
-	h.update()
-	return h.Server.Watch(r, s)
+// service returns the methods of grpc.health.v1.
+func (h *healthService) service() serviceDef {
+	return serviceDef{grpc_health_v1.Health_ServiceDesc.ServiceName, []endpoint{
+		unary("Check", func(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+			h.update()
+			return h.Check(ctx, r)
+		}),
+		unary("List", func(ctx context.Context, r *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
+			h.update()
+			return h.List(ctx, r)
+		}),
+		serverStreaming("Watch", func(r *grpc_health_v1.HealthCheckRequest, ss *serverStream) error {
+			h.update()
+			return h.Watch(r, transport.AsGenerated[grpc_health_v1.HealthCheckRequest, grpc_health_v1.HealthCheckResponse](ss))
+		}),
+	}}
 }

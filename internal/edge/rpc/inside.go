@@ -3,27 +3,23 @@ package rpc
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/store/ration"
 )
 
 // Inside is a way to the services for the program itself: a grpc.ClientConnInterface without a transport. Calls
 // have no limit on their number and no connection in common, and an answer is not copied on its way.
 //
-// As the reply to Invoke it also takes a *mem.BufferSlice, for the encoded answer as the services have made it.
+// As the reply to Invoke it also takes a *transport.Buffers, for the encoded answer as the services have made it.
 // Each of its buffers must be freed; the memory of a large answer counts as in use until then.
 type Inside struct {
 	s *Server
@@ -35,24 +31,6 @@ type Inside struct {
 	}
 	ctx  context.Context // ends calls that take too long when the server stops
 	stop context.CancelFunc
-}
-
-// implementation is a method with what it is called on.
-type implementation struct {
-	on     any
-	unary  *grpc.MethodDesc
-	stream *grpc.StreamDesc
-}
-
-// RegisterService implements grpc.ServiceRegistrar: services are served by the transport, and inside.
-func (s *Server) RegisterService(d *grpc.ServiceDesc, on any) {
-	s.grpc.RegisterService(d, on)
-	for i := range d.Methods {
-		s.inside["/"+d.ServiceName+"/"+d.Methods[i].MethodName] = implementation{on: on, unary: &d.Methods[i]}
-	}
-	for i := range d.Streams {
-		s.inside["/"+d.ServiceName+"/"+d.Streams[i].StreamName] = implementation{on: on, stream: &d.Streams[i]}
-	}
 }
 
 // Inside returns the way to the services that takes no transport. Calls are refused once the server stops.
@@ -75,26 +53,23 @@ type readerKey struct{}
 // WithReader returns a context for calls through Inside whose answers go on to a reader. cut is called if it does
 // not take a large one while others wait for the memory.
 func (in *Inside) WithReader(ctx context.Context, cut func()) context.Context {
-	return context.WithValue(ctx, readerKey{}, &client{svc: in.s.svc, cut: cut})
+	return context.WithValue(ctx, readerKey{}, transport.NewReader(cut))
 }
 
 // begin begins a call: it returns the context for the services, and what must be called at the end.
-func (in *Inside) begin(ctx context.Context, method string, m implementation) (context.Context, func(error), error) {
+func (in *Inside) begin(ctx context.Context, name string, m *method) (context.Context, func(error), error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.mu.stopped {
 		return nil, nil, rpctypes.ErrGRPCStopped
 	}
 	in.mu.calls.Add(1)
-	var from net.Addr = insideAddr{}
-	if c, ok := ctx.Value(readerKey{}).(*client); ok {
-		from = clientAddr{from, c}
-	}
+	ctx = withReader(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)
 	ctx = metadata.NewOutgoingContext(metadata.NewIncomingContext(ctx, md), nil)
-	ctx, cancel := context.WithCancel(peer.NewContext(ctx, &peer.Peer{Addr: from}))
+	ctx, cancel := context.WithCancel(ctx)
 	release := context.AfterFunc(in.ctx, cancel)
-	ctx, ended := in.note(ctx, method, m)
+	ctx, ended := transport.ReportCall(in.s.svc.cfg.Stats, ctx, name, &m.served)
 	return ctx, func(err error) {
 		release()
 		ended(outcome(ctx, err))
@@ -103,21 +78,10 @@ func (in *Inside) begin(ctx context.Context, method string, m implementation) (c
 	}, nil
 }
 
-// note reports a call to Config.Stats, as the transport does; the returned function reports its end.
-func (in *Inside) note(ctx context.Context, method string, m implementation) (context.Context, func(error)) {
-	h := in.s.svc.cfg.Stats
-	if h == nil {
-		return ctx, func(error) {}
-	}
-	ctx = h.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: method})
-	began := &stats.Begin{BeginTime: time.Now()}
-	if m.stream != nil {
-		began.IsClientStream, began.IsServerStream = m.stream.ClientStreams, m.stream.ServerStreams
-	}
-	h.HandleRPC(ctx, began)
-	return ctx, func(err error) {
-		h.HandleRPC(ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
-	}
+// withReader returns a context that names the reader of a call, if it is known, as its client.
+func withReader(ctx context.Context) context.Context {
+	c, _ := ctx.Value(readerKey{}).(*transport.Client)
+	return transport.WithClient(ctx, insideAddr{}, c)
 }
 
 // shut refuses further calls and waits for those under way, which it ends when ctx does.
@@ -134,16 +98,16 @@ func (in *Inside) arrives(b []byte, into any) error {
 	if most := MaxMessageBytes(in.s.svc.cfg.MaxRequestBytes); len(b) > most {
 		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", len(b), most)
 	}
-	if err := in.s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, into); err != nil {
+	if err := in.s.codec.Unmarshal(transport.OneBuffer(b), into); err != nil {
 		return status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
 	}
 	return nil
 }
 
 // answered decodes an answer for the caller. The memory of a large one counts until release is called or ctx ends.
-func (in *Inside) answered(ctx context.Context, data mem.BufferSlice, into any) (release func(), err error) {
+func (in *Inside) answered(ctx context.Context, data transport.Buffers, into any) (release func(), err error) {
 	release = func() {}
-	if raw, ok := into.(*mem.BufferSlice); ok {
+	if raw, ok := into.(*transport.Buffers); ok {
 		*raw = data
 		return release, nil
 	}
@@ -170,14 +134,12 @@ func (in *Inside) keep(ctx context.Context, n int64) (release func(), err error)
 	if n <= ration.FreeSize || svc.cfg.Ranges == nil {
 		return func() {}, nil
 	}
-	if c, ok := ctx.Value(readerKey{}).(*client); ok {
-		ctx = peer.NewContext(ctx, &peer.Peer{Addr: clientAddr{insideAddr{}, c}})
-	}
-	loan, err := svc.cfg.Ranges.Force(svc.held(ctx), copies*n)
+	call := withReader(ctx)
+	loan, err := svc.cfg.Ranges.Force(svc.held(call), copies*n)
 	if err != nil {
-		return func() {}, svc.dropped(ctx, n)
+		return func() {}, svc.dropped(call, n)
 	}
-	out := svc.depart(ctx, forced{loan})
+	out := svc.depart(call, forced{loan})
 	lost := func() { out.flight.lost() } // refers to out, which must not be collected before
 	stop := context.AfterFunc(ctx, lost)
 	return func() {
@@ -215,8 +177,8 @@ func outcome(ctx context.Context, err error) error {
 
 // Invoke implements grpc.ClientConnInterface.
 func (in *Inside) Invoke(caller context.Context, method string, args, reply any, opts ...grpc.CallOption) (err error) {
-	m, ok := in.s.inside[method]
-	if !ok || m.unary == nil {
+	m := in.s.methods[method]
+	if m == nil || m.unary == nil {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
 	req, err := encodeArgs(args)
@@ -228,7 +190,11 @@ func (in *Inside) Invoke(caller context.Context, method string, args, reply any,
 		return err
 	}
 	defer func() { end(err) }()
-	res, err := m.unary.Handler(m.on, ctx, func(into any) error { return in.arrives(req, into) }, in.s.interceptUnary)
+	message := m.newRequest()
+	if err := in.arrives(req, message); err != nil {
+		return outcome(caller, err)
+	}
+	res, err := m.served.Unary(ctx, message)
 	if err != nil {
 		return outcome(caller, err)
 	}
@@ -255,18 +221,17 @@ func encodeArgs(args any) ([]byte, error) {
 
 // NewStream implements grpc.ClientConnInterface.
 func (in *Inside) NewStream(caller context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	m, ok := in.s.inside[method]
-	if !ok || m.stream == nil {
+	m := in.s.methods[method]
+	if m == nil || m.stream == nil {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
 	ctx, end, err := in.begin(caller, method, m)
 	if err != nil {
 		return nil, err
 	}
-	st := &insideStream{in: in, caller: caller, ctx: ctx, release: func() {}, up: make(chan []byte), down: make(chan mem.BufferSlice), done: make(chan struct{})}
+	st := &insideStream{in: in, caller: caller, ctx: ctx, release: func() {}, up: make(chan []byte), down: make(chan transport.Buffers), done: make(chan struct{})}
 	go func() {
-		info := &grpc.StreamServerInfo{FullMethod: method, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams}
-		st.err = in.s.interceptStream(m.on, insideServer{st}, info, m.stream.Handler)
+		st.err = m.served.Stream(insideServer{st})
 		close(st.done)
 		end(st.err)
 	}()
@@ -279,9 +244,9 @@ type insideStream struct {
 	caller        context.Context
 	ctx           context.Context // ends with the call
 	up            chan []byte
-	down          chan mem.BufferSlice
-	sent          sync.Once       // closes up
-	first         mem.BufferSlice // an answer that Header has met; owned by who receives
+	down          chan transport.Buffers
+	sent          sync.Once         // closes up
+	first         transport.Buffers // an answer that Header has met; owned by who receives
 	waits, headed bool
 	release       func()        // the memory of the last answer; owned by who receives
 	done          chan struct{} // closed when the service has ended the call
@@ -307,7 +272,7 @@ func (st *insideStream) Header() (metadata.MD, error) {
 }
 
 // next waits for an answer or the end.
-func (st *insideStream) next() (mem.BufferSlice, error) {
+func (st *insideStream) next() (transport.Buffers, error) {
 	select {
 	case data := <-st.down:
 		return data, nil
@@ -360,12 +325,10 @@ func (st *insideStream) RecvMsg(m any) (err error) {
 // insideServer is the service's end of a stream.
 type insideServer struct{ st *insideStream }
 
-func (ss insideServer) SetHeader(metadata.MD) error  { return nil }
-func (ss insideServer) SendHeader(metadata.MD) error { return nil }
-func (ss insideServer) SetTrailer(metadata.MD)       {}
-func (ss insideServer) Context() context.Context     { return ss.st.ctx }
+// Context implements transport.Stream.
+func (ss insideServer) Context() context.Context { return ss.st.ctx }
 
-// SendMsg implements grpc.ServerStream.
+// SendMsg implements transport.Stream.
 func (ss insideServer) SendMsg(m any) error {
 	data, err := ss.st.in.s.codec.Marshal(m)
 	if err != nil {
@@ -380,7 +343,7 @@ func (ss insideServer) SendMsg(m any) error {
 	}
 }
 
-// RecvMsg implements grpc.ServerStream.
+// RecvMsg implements transport.Stream.
 func (ss insideServer) RecvMsg(m any) error {
 	select {
 	case b, ok := <-ss.st.up:

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 	"vigil/internal/throttle"
@@ -26,8 +27,8 @@ type service struct {
 	sendPatience sendPatience
 	// slow bounds the lines about calls that take long.
 	slow *throttle.Throttle
-	// tellAll is set if every unary call is told to the log.
-	tellAll bool
+	// logAll is set if every unary call is logged.
+	logAll bool
 }
 
 // header is the head of a response that was made at a revision.
@@ -119,7 +120,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 	if err := checkRangeStream(&r.RangeRequest); err != nil {
 		return err
 	}
-	uncompressed(ctx)
+	transport.SendUncompressed(ctx)
 	req := r.RangeRequest
 	// What is sorted by has no meaning without an order, and the next chunk begins behind the last key of this one.
 	req.Sort, req.Order = kv.SortByKey, kv.SortNone

@@ -5,10 +5,9 @@ import (
 	"runtime"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 	"vigil/internal/store/ration"
@@ -33,8 +32,9 @@ var defaultPatience = sendPatience{lookEvery, maxStill, maxSlow, ownPatience}
 // flight is a large answer from the moment it is complete until its memory is free again.
 type flight struct {
 	svc    *service
-	client *client // nil if it is not known
-	user   any     // the holder that is its user, nil without one
+	client *transport.Client // nil if it is not known
+	stop   func() bool       // ends waiting for the close of the connection; not nil if client is not
+	user   any               // the holder that is its user, nil without one
 	lender kv.Lender
 	remote string
 	size   int64
@@ -58,25 +58,19 @@ type sending struct {
 	flight *flight // nil for an answer that is not counted
 }
 
-// Get implements mem.BufferPool. Nobody asks.
-func (s *sending) Get(n int) *[]byte {
-	b := make([]byte, n)
-	return &b
-}
-
-// Put implements mem.BufferPool.
-func (s *sending) Put(b *[]byte) {
+// Return implements kv.Lender.
+func (s *sending) Return(b *[]byte) {
 	s.lender.Return(b)
 	if s.flight != nil && s.lender.Held() == 0 {
 		s.flight.end()
 	}
 }
 
-// Return, Abandon and Held make it a kv.Lender.
+// Abandon implements kv.Lender.
+func (s *sending) Abandon() { s.lender.Abandon() }
 
-func (s *sending) Return(b *[]byte) { s.Put(b) }
-func (s *sending) Abandon()         { s.lender.Abandon() }
-func (s *sending) Held() int64      { return s.lender.Held() }
+// Held implements kv.Lender.
+func (s *sending) Held() int64 { return s.lender.Held() }
 
 // depart begins to send what a lender has lent.
 func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
@@ -85,32 +79,26 @@ func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 	if n == 0 {
 		return out
 	}
-	f := &flight{svc: s, lender: lender, remote: remote(ctx), size: n, left: n, client: clientOf(ctx)}
+	f := &flight{svc: s, lender: lender, remote: transport.Remote(ctx), size: n, left: n, client: transport.ClientOf(ctx)}
 	if user := s.userOf(ctx); user != "" {
 		f.user = user
 	}
 	out.flight = f
-	uncompressed(ctx)
+	transport.SendUncompressed(ctx)
+	if f.client != nil {
+		f.stop = f.client.AfterClose(lender.Abandon)
+	}
 	runtime.AddCleanup(out, (*flight).lost, f)
 	f.timer = time.AfterFunc(time.Hour, f.look) // which must find f complete
 	f.timer.Reset(s.sendPatience.lookEvery)
-	if f.client != nil && !f.client.add(f) {
-		f.lost()
-	}
 	return out
-}
-
-// uncompressed has the transport send what follows as it is: what it compresses it copies, and it gives the memory
-// back before the copy is sent. The head of a stream says whether its answers are compressed.
-func uncompressed(ctx context.Context) {
-	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // without a transport there is nothing to set
 }
 
 // end forgets a flight whose memory is free.
 func (f *flight) end() {
 	f.timer.Stop()
 	if f.client != nil {
-		f.client.remove(f)
+		f.stop()
 	}
 }
 
@@ -157,7 +145,7 @@ func (f *flight) look() {
 		f.svc.cfg.Metrics.rangeCut.Inc()
 		f.svc.log.Warn("closing the connection of a client that does not take its answer while others wait for the memory",
 			"remote", f.remote, "answer bytes", f.size, "not taken", left)
-		f.client.cut()
+		f.client.Cut()
 		return
 	}
 	f.timer.Reset(every)
@@ -177,18 +165,11 @@ func (s *service) lent(ctx context.Context, lists ...*kv.RangeResult) bool {
 	return out != nil
 }
 
-// heavy is an answer that was made without asking for memory, because apply cannot wait. It counts
-// until it is sent.
-type heavy struct {
-	wire.Encoder
-	*sending
-}
-
 // forced is the lender of one buffer.
 type forced struct{ *ration.Loan }
 
 // Return implements kv.Lender.
-func (f forced) Return(*[]byte) { f.Abandon() } // there is only one
+func (f forced) Return(*[]byte) { f.Abandon() }
 
 // weigh counts an answer that holds that many bytes of records in buffers of its own.
 func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.Encoder, error) {
@@ -199,22 +180,22 @@ func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.En
 	if err != nil {
 		return nil, s.dropped(ctx, int64(bytes))
 	}
-	return &heavy{m, s.depart(ctx, forced{loan})}, nil
+	return &transport.Lent{Encoder: m, Lender: s.depart(ctx, forced{loan})}, nil
 }
 
-// weighGenerated is weigh for a message that is generated.
+// weighGenerated is weigh for a generated message.
 func (s *service) weighGenerated(ctx context.Context, m proto.Message) (any, error) {
 	n := proto.Size(m)
 	if n <= ration.FreeSize {
 		return m, nil
 	}
-	return s.weigh(ctx, generated{m}, n)
+	return s.weigh(ctx, transport.Generated{Message: m}, n)
 }
 
 // dropped is the status of a call whose answer of n bytes is dropped because answers that clients do not take have too
 // much memory already. What it asked for may have been done.
 func (s *service) dropped(ctx context.Context, n int64) error {
-	s.log.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", remote(ctx), "answer bytes", n)
+	s.log.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", transport.Remote(ctx), "answer bytes", n)
 	return statusOf(kv.ErrTimeout)
 }
 
@@ -228,7 +209,9 @@ func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return func(m proto.Message) any { return &heavy{generated{m}, s.depart(ctx, forced{loan})} }, nil
+	return func(m proto.Message) any {
+		return &transport.Lent{Encoder: transport.Generated{Message: m}, Lender: s.depart(ctx, forced{loan})}
+	}, nil
 }
 
 // contents returns the ranges of a transaction's answer and how many bytes its buffers hold.
@@ -249,4 +232,35 @@ func contents(r *kv.TxnResult, ranges []*kv.RangeResult) (_ []*kv.RangeResult, b
 		}
 	}
 	return ranges, bytes
+}
+
+// Of the memory for large answers a connection may have a quarter and a user half.
+const (
+	connPart = 4
+	userPart = 2
+)
+
+// held returns a context in which large answers count as those of the client and its user.
+func (s *service) held(ctx context.Context) context.Context {
+	if s.cfg.Ranges != nil && transport.ClientOf(ctx) != nil {
+		return ration.WithHolders(ctx, s)
+	}
+	return ctx
+}
+
+// Holders implements ration.Holders.
+func (s *service) Holders(ctx context.Context) []ration.Holder {
+	list := []ration.Holder{{Key: transport.ClientOf(ctx), Part: connPart}}
+	if user := s.userOf(ctx); user != "" {
+		list = append(list, ration.Holder{Key: user, Part: userPart})
+	}
+	return list
+}
+
+// userOf returns the user who makes a call, empty if that is not known.
+func (s *service) userOf(ctx context.Context) string {
+	if !s.enabled() {
+		return ""
+	}
+	return s.cfg.Auth.User(ctx)
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
 
@@ -31,7 +30,6 @@ type Leases interface {
 // leaseServer answers with a TTL of 0 to a lease that is kept alive and does not exist, of -1 to one that is
 // asked for.
 type leaseServer struct {
-	etcdserverpb.UnimplementedLeaseServer
 	svc *service
 }
 
@@ -51,26 +49,11 @@ func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevo
 	return &etcdserverpb.LeaseRevokeResponse{Header: headerPB(l.svc.header(res.Revision))}, nil
 }
 
-// leaseDesc describes the service. Two answers may be as large as a range and are made like one.
-func (s *Server) leaseDesc() *grpc.ServiceDesc {
-	desc := etcdserverpb.Lease_ServiceDesc
-	desc.Methods = slices.Clone(desc.Methods)
-	for i := range desc.Methods {
-		switch m := &desc.Methods[i]; m.MethodName {
-		case "LeaseTimeToLive":
-			m.Handler = generatedMethod(s, desc.ServiceName, m.MethodName, s.svc.leaseTimeToLive)
-		case "LeaseLeases":
-			m.Handler = generatedMethod(s, desc.ServiceName, m.MethodName, s.svc.leaseLeases)
-		}
-	}
-	return &desc
-}
-
 // leaseOverhead is about how much memory a key, or a lease, takes in an answer beyond its text.
 const leaseOverhead = 64
 
-func (s *service) leaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (any, error) {
-	st, err := s.cfg.Leases.TimeToLive(ctx, r.ID, r.Keys)
+func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTimeToLiveRequest) (any, error) {
+	st, err := l.svc.cfg.Leases.TimeToLive(ctx, r.ID, r.Keys)
 	if errors.Is(err, kv.ErrLeaseNotFound) {
 		st, err = kv.LeaseStatus{TTL: -1}, nil
 	}
@@ -81,27 +64,27 @@ func (s *service) leaseTimeToLive(ctx context.Context, r *etcdserverpb.LeaseTime
 	for _, k := range st.Keys {
 		n += 2 * int64(len(k)) // as a message, and encoded
 	}
-	send, err := s.reserve(ctx, n)
+	send, err := l.svc.reserve(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: headerPB(s.cfg.Member.Header()), ID: r.ID, TTL: st.TTL, GrantedTTL: st.Granted}
+	res := &etcdserverpb.LeaseTimeToLiveResponse{Header: headerPB(l.svc.cfg.Member.Header()), ID: r.ID, TTL: st.TTL, GrantedTTL: st.Granted}
 	for _, k := range st.Keys {
 		res.Keys = append(res.Keys, []byte(k))
 	}
 	return send(res), nil
 }
 
-func (s *service) leaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
-	ids, err := s.cfg.Leases.LeaseIDs(ctx)
+func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
+	ids, err := l.svc.cfg.Leases.LeaseIDs(ctx)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	send, err := s.reserve(ctx, int64(len(ids))*2*leaseOverhead)
+	send, err := l.svc.reserve(ctx, int64(len(ids))*2*leaseOverhead)
 	if err != nil {
 		return nil, err
 	}
-	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(s.cfg.Member.Header())}
+	res := &etcdserverpb.LeaseLeasesResponse{Header: headerPB(l.svc.cfg.Member.Header())}
 	for _, id := range ids {
 		res.Leases = append(res.Leases, &etcdserverpb.LeaseStatus{ID: id})
 	}
@@ -111,13 +94,13 @@ func (s *service) leaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRe
 // LeaseKeepAlive answers one request after another. It works on a goroutine of its own, because the
 // transport cannot interrupt a Recv but by the end of the handler, and the handler must be able to end
 // when the server wants it to.
-func (l *leaseServer) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveServer) error {
+func (l *leaseServer) LeaseKeepAlive(stream *serverStream) error {
 	ctx := stream.Context()
 	ended := make(chan error, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				ended <- l.svc.panicked(etcdserverpb.Lease_LeaseKeepAlive_FullMethodName, p)
+				ended <- transport.Recovered(l.svc.log, etcdserverpb.Lease_LeaseKeepAlive_FullMethodName, p)
 			}
 		}()
 		ended <- l.keepAlive(ctx, stream)
@@ -135,7 +118,7 @@ func (l *leaseServer) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveSer
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-func (l *leaseServer) keepAlive(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveServer) error {
+func (l *leaseServer) keepAlive(ctx context.Context, stream *serverStream) error {
 	failed := func(op string, err error) error {
 		if ctx.Err() == nil {
 			l.svc.cfg.Metrics.streamFailures.WithLabelValues(op, "lease-keepalive").Inc()
@@ -143,7 +126,8 @@ func (l *leaseServer) keepAlive(ctx context.Context, stream etcdserverpb.Lease_L
 		return err
 	}
 	for {
-		r, err := stream.Recv()
+		var r etcdserverpb.LeaseKeepAliveRequest
+		err := stream.RecvMsg(&r)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -158,7 +142,7 @@ func (l *leaseServer) keepAlive(ctx context.Context, stream etcdserverpb.Lease_L
 		case !errors.Is(err, kv.ErrLeaseNotFound):
 			return statusOf(err)
 		}
-		if err := stream.Send(res); err != nil {
+		if err := stream.SendMsg(res); err != nil {
 			return failed("send", err)
 		}
 	}

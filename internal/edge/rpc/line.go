@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -154,7 +155,7 @@ func (s *service) remove(ctx context.Context, key []byte) (*kv.DeleteRangeResult
 // follow watches until next says that it is enough. The error is kv.ErrCompacted if the watcher's
 // beginning is gone, a status, or that of next.
 func (s *service) follow(ctx context.Context, r watch.CreateRequest, next func(*watch.Response) (more bool, err error)) error {
-	hub := s.watchStream(ctx, remote(ctx))
+	hub := s.watchStream(ctx, transport.Remote(ctx))
 	defer hub.Close()
 	hub.Create(r)
 	var batch []watch.Response

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -15,10 +14,10 @@ import (
 
 var errSessionExpired = status.Error(codes.Unknown, "mutex: session is expired")
 
-func (s *service) lockDesc() *grpc.ServiceDesc {
+func (s *service) lockCalls() dynamicCalls {
 	return dynamicCalls{unary: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error{
 		"Lock": s.lock, "Unlock": s.unlock,
-	}}.describe(lockpb.Lock)
+	}}
 }
 
 // lock waits until the caller's key is first in line. A caller that goes away while it waits takes its key

@@ -12,8 +12,12 @@ func headerPB(h kv.Header) *etcdserverpb.ResponseHeader {
 	return &etcdserverpb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.Term}
 }
 
-// status answers Maintenance.Status.
-func (s *service) status() *etcdserverpb.StatusResponse {
+// maintenance is the Maintenance service.
+type maintenance struct{ svc *service }
+
+// Status reports on this member alone.
+func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	s := m.svc
 	h, st := s.cfg.Member.Header(), s.cfg.Member.Status()
 	res := &etcdserverpb.StatusResponse{
 		Header:           headerPB(h),
@@ -40,7 +44,7 @@ func (s *service) status() *etcdserverpb.StatusResponse {
 	for _, a := range st.Alarms {
 		res.Errors = append(res.Errors, alarmPB(a).String())
 	}
-	return res
+	return res, nil
 }
 
 // memberList answers Cluster.MemberList, whose header has no revision.

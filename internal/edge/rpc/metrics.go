@@ -80,7 +80,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 // methodMetrics are the counters of one method, looked up once, so that a method that was never
 // called is exported as zero and a call costs a few additions.
 type methodMetrics struct {
-	name                    string // as it is called: /service/method
+	fullName                string // /service/method
 	started, received, sent prometheus.Counter
 	handled                 [codes.Unauthenticated + 1]prometheus.Counter
 	seconds                 prometheus.Observer // nil unless extensive
@@ -89,7 +89,7 @@ type methodMetrics struct {
 
 func (m *Metrics) method(kind, service, method string) *methodMetrics {
 	mm := &methodMetrics{
-		name:     "/" + service + "/" + method,
+		fullName: "/" + service + "/" + method,
 		started:  m.started.WithLabelValues(kind, service, method),
 		received: m.received.WithLabelValues(kind, service, method),
 		sent:     m.sent.WithLabelValues(kind, service, method),
@@ -100,7 +100,7 @@ func (m *Metrics) method(kind, service, method string) *methodMetrics {
 	if m.seconds != nil {
 		mm.seconds = m.seconds.WithLabelValues(kind, service, method)
 	}
-	if mm.name == etcdserverpb.Maintenance_Snapshot_FullMethodName {
+	if mm.fullName == etcdserverpb.Maintenance_Snapshot_FullMethodName {
 		mm.all = m.snapshots
 	}
 	return mm

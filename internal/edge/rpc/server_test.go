@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
 
@@ -440,7 +441,7 @@ func TestPanicsAreContained(t *testing.T) {
 	hook := func(context.Context) error { panic("boom") }
 	f.kv.hook.Store(&hook)
 	_, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")})
-	wantStatus(t, err, errPanic)
+	wantStatus(t, err, transport.ErrPanic)
 	broken := func(context.Context) error { f.kv.fail.Store(nil); return nil }
 	f.kv.hook.Store(&broken)
 	if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")}); err != nil {
@@ -456,7 +457,7 @@ func TestPanicsAreContained(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = stream.Recv()
-	wantStatus(t, err, errPanic)
+	wantStatus(t, err, transport.ErrPanic)
 	within(t, hub.closed)
 	if log := f.log.String(); strings.Count(log, "panic in a request handler") != 2 || !strings.Contains(log, "boom") || !strings.Contains(log, "stack=") {
 		t.Errorf("log: %s", log)

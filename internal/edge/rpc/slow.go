@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 )
@@ -24,7 +25,7 @@ type callStats struct {
 // statsOf looks at a call after it has ended. Values, passwords and tokens are in none of it.
 func statsOf(req, resp any) callStats {
 	st := callStats{requests: -1, responses: -1, requestBytes: -1, responseBytes: -1}
-	if h, ok := resp.(*heavy); ok {
+	if h, ok := resp.(*transport.Lent); ok {
 		resp = h.Encoder
 	}
 	switch r := req.(type) {
@@ -90,18 +91,18 @@ func (st *callStats) text(total time.Duration) string {
 // slowLines is how many lines about calls that took long there may be in a second.
 const slowLines = 100
 
-// tellSlow logs what a call was that took long, unless many have been told of.
-func (s *service) tellSlow(ctx context.Context, method string, req, resp any, start time.Time, took time.Duration, err error) {
+// logSlowCall logs what a call was that took long, unless many have been told of.
+func (s *service) logSlowCall(ctx context.Context, method string, req, resp any, start time.Time, took time.Duration, err error) {
 	if ok, dropped := s.slow.Allow(time.Now()); ok {
-		s.tell(ctx, slog.LevelWarn, method, req, resp, start, took, err, dropped)
+		s.logCall(ctx, slog.LevelWarn, method, req, resp, start, took, err, dropped)
 	}
 }
 
-// tell logs what a unary call was. dropped is how many like it were not told.
-func (s *service) tell(ctx context.Context, level slog.Level, method string, req, resp any, start time.Time, took time.Duration, err error, dropped uint64) {
+// logCall logs what a unary call was. dropped is how many like it were not told.
+func (s *service) logCall(ctx context.Context, level slog.Level, method string, req, resp any, start time.Time, took time.Duration, err error, dropped uint64) {
 	st := statsOf(req, resp)
 	attrs := []slog.Attr{
-		slog.Time("start time", start), slog.Duration("time spent", took), slog.String("remote", remote(ctx)),
+		slog.Time("start time", start), slog.Duration("time spent", took), slog.String("remote", transport.Remote(ctx)),
 		slog.String("response type", method),
 		slog.Int64("request count", st.requests), slog.Int("request size", st.requestBytes),
 		slog.Int64("response count", st.responses), slog.Int("response size", st.responseBytes),

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
 
@@ -100,7 +101,7 @@ func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool 
 //
 // A message may wait for the client for as long as the client likes, so another goroutine sends. It ends
 // soon after this one, which ends the stream.
-func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss etcdserverpb.Maintenance_SnapshotServer) error {
+func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss *serverStream) error {
 	if m.svc.cfg.Snapshots == nil {
 		return status.Error(codes.Unimplemented, "this member sends no snapshots")
 	}
@@ -113,7 +114,7 @@ func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss etcdserverpb.
 	if err != nil {
 		return m.snapshotStatus(ctx, err)
 	}
-	log := m.svc.log.With("total-bytes", snap.Size(), "storage-version", snap.Version(), "remote", remote(ctx))
+	log := m.svc.log.With("total-bytes", snap.Size(), "storage-version", snap.Version(), "remote", transport.Remote(ctx))
 	log.Info("sending database snapshot to client")
 	began := time.Now()
 	s := &snapshotSender{
@@ -132,7 +133,7 @@ func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss etcdserverpb.
 		defer s.stalled.Stop()
 		defer func() {
 			if p := recover(); p != nil {
-				sent <- m.svc.panicked("sending a snapshot", p)
+				sent <- transport.Recovered(m.svc.log, "sending a snapshot", p)
 			}
 		}()
 		sent <- s.send(snap)
@@ -163,7 +164,7 @@ func (m *maintenance) snapshotStatus(ctx context.Context, err error) error {
 
 // snapshotSender cuts a file into messages. It is an io.Writer.
 type snapshotSender struct {
-	stream   etcdserverpb.Maintenance_SnapshotServer
+	stream   *serverStream
 	version  string
 	left     int64
 	buf      []byte
@@ -217,7 +218,7 @@ func (s *snapshotSender) chunk() error {
 }
 
 func (s *snapshotSender) message(blob []byte) error {
-	err := s.stream.Send(&etcdserverpb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
+	err := s.stream.SendMsg(&etcdserverpb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
 	if err == nil {
 		s.stalled.Reset(s.patience)
 		s.taken.Store(time.Now().UnixNano())

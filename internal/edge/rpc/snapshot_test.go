@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
 
@@ -51,7 +52,7 @@ func (s *fakeSnapshot) Write(out io.Writer) error {
 		}
 		b = b[n:]
 	}
-	if errors.Is(s.f.err, errPanic) {
+	if errors.Is(s.f.err, transport.ErrPanic) {
 		panic("on purpose")
 	}
 	return s.f.err
@@ -116,7 +117,7 @@ func TestSnapshotFails(t *testing.T) {
 		text       string
 	}{
 		{err: own, code: codes.Unknown, text: "disk on fire"},
-		{err: errPanic, code: codes.Internal, text: "vigil: internal error, see the log of the member"},
+		{err: transport.ErrPanic, code: codes.Internal, text: "vigil: internal error, see the log of the member"},
 		{begin: kv.ErrTooManyRequests, code: codes.ResourceExhausted, text: "etcdserver: too many requests"},
 		{begin: kv.ErrStopped, code: codes.Unavailable, text: "etcdserver: server stopped"},
 	} {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/trace"
+
+	"vigil/internal/edge/rpc/transport"
 )
 
 // traced begins the record of a call for /debug/requests and returns what ends it. It is for members whose
@@ -13,7 +15,7 @@ import (
 func traced(ctx context.Context, method string) (end func(error)) {
 	service := strings.TrimPrefix(path.Dir(method), "/")
 	tr := trace.New("grpc.Recv."+service[strings.LastIndexByte(service, '.')+1:], method)
-	tr.LazyPrintf("from %s", remote(ctx))
+	tr.LazyPrintf("from %s", transport.Remote(ctx))
 	return func(err error) {
 		if err != nil {
 			tr.LazyPrintf("%v", err)

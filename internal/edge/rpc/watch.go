@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
@@ -46,7 +47,7 @@ func (s *service) watch(conn watchConn) (err error) {
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				cancel(s.panicked("watch receiver", p))
+				cancel(transport.Recovered(s.log, "watch receiver", p))
 			}
 		}()
 		if err := receive(conn, hub); err != nil {

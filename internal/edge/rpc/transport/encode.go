@@ -1,76 +1,116 @@
-package rpc
+package transport
 
 import (
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/kv"
+	"vigil/internal/store/ration"
 )
 
-// shareFrom is the size from which an event is handed to the transport as it is. Copying a smaller
-// one costs no more than another buffer does.
-const shareFrom = 2 << 10
+// Buffers is an encoded message. Each buffer must be freed.
+type Buffers = mem.BufferSlice
 
-// watchMessage is an encoded WatchResponse.
-type watchMessage struct{ buffers mem.BufferSlice }
+// OneBuffer returns a message of bytes that are not reused.
+func OneBuffer(b []byte) Buffers { return Buffers{mem.SliceBuffer(b)} }
 
-// encodeWatch encodes the first responses of list: as many as have the same events, which are then
-// encoded once, or one. Watchers of one stream that get the same come one after another. Nothing that
-// is shared is from a pool, so no count of references is kept.
-func encodeWatch(list []wire.WatchResponse) []watchMessage {
-	n := 1
-	for n < len(list) && sameEvents(list[0].Events, list[n].Events) {
-		n++
+// Lent is a message whose encoded buffer is returned to a lender after it was sent.
+type Lent struct {
+	wire.Encoder
+	Lender kv.Lender
+}
+
+// maxPooled is the size in bytes up to which encoded answers are in pooled memory. Larger ones are counted.
+const maxPooled = ration.FreeSize
+
+// pool is the pool of encoded answers. Its buffers are at most twice as large as their content; those of grpc-go's own
+// pool are not: it has no size between 32 KiB and 1 MiB.
+var pool = newPool()
+
+func newPool() mem.BufferPool {
+	p, err := mem.NewBinaryTieredBufferPool(11, 12, 13, 14, 15, 16)
+	if err != nil {
+		panic(err)
 	}
-	out := make([]watchMessage, n)
-	first := &list[0]
+	return p
+}
+
+// encodeWhole encodes m into one buffer. A pooled one is returned after it was sent; others are left to the garbage
+// collector.
+func encodeWhole(m wire.Encoder) Buffers {
+	size := m.Size()
 	switch {
-	case n > 1:
-		fronts := 0
-		for i := range out {
-			fronts += list[i].SizeFront()
+	case size == 0:
+		return nil
+	case mem.IsBelowBufferPoolingThreshold(size), size > maxPooled:
+		return Buffers{mem.SliceBuffer(m.AppendTo(make([]byte, 0, size)))}
+	}
+	buf := pool.Get(size)
+	*buf = m.AppendTo((*buf)[:0])
+	return Buffers{mem.NewBuffer(buf, pool)}
+}
+
+// encodeGenerated is encodeWhole for a generated message.
+func encodeGenerated(m proto.Message) (Buffers, error) {
+	size := proto.Size(m)
+	if mem.IsBelowBufferPoolingThreshold(size) || size > maxPooled {
+		b, err := proto.Marshal(m)
+		return Buffers{mem.SliceBuffer(b)}, err
+	}
+	buf := pool.Get(size)
+	b, err := proto.MarshalOptions{}.MarshalAppend((*buf)[:0], m)
+	if err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	*buf = b
+	return Buffers{mem.NewBuffer(buf, pool)}, nil
+}
+
+// encodeLent encodes m into one buffer that returns to its lender.
+func encodeLent(m *Lent) Buffers {
+	buf := m.AppendTo(make([]byte, 0, m.Size()))
+	return Buffers{mem.NewBuffer(&buf, &lenderPool{m.Lender})}
+}
+
+// lendPieces wraps an encoding with lent pieces, which return to their lenders one by one as they are sent.
+func lendPieces(list []wire.Piece) Buffers {
+	out := make(Buffers, len(list))
+	var pool *lenderPool // mostly all pieces have the same lender
+	for i, p := range list {
+		switch {
+		case p.Lender == nil:
+			out[i] = mem.SliceBuffer(*p.Data)
+			continue
+		case pool == nil || pool.Lender != p.Lender:
+			pool = &lenderPool{p.Lender}
 		}
-		front := make([]byte, 0, fronts)
-		tail := eventBuffers(first.Events)
-		buffers := make(mem.BufferSlice, 0, n*(1+len(tail)))
-		for i := range out {
-			at, from := len(front), len(buffers)
-			front = list[i].AppendFront(front)
-			buffers = append(append(buffers, mem.SliceBuffer(front[at:len(front):len(front)])), tail...)
-			out[i].buffers = buffers[from:len(buffers):len(buffers)]
-		}
-	case hasLarge(first.Events):
-		out[0].buffers = sliceBuffers(first.Parts(make([][]byte, 0, 2*len(first.Events)+1), shareFrom))
-	default:
-		out[0].buffers = whole(first)
+		out[i] = mem.NewBuffer(p.Data, pool)
 	}
 	return out
 }
 
-// sameEvents reports whether a and b are the same slice, and not empty.
-func sameEvents(a, b [][]byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
+// lenderPool is a lender as the pool of its pieces.
+type lenderPool struct{ kv.Lender }
 
-func hasLarge(events [][]byte) bool {
-	for _, ev := range events {
-		if len(ev) >= shareFrom {
-			return true
-		}
-	}
-	return false
-}
+// Get implements mem.BufferPool. It is not called.
+func (p *lenderPool) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }
 
-func eventBuffers(events [][]byte) mem.BufferSlice {
-	n := 1
-	if hasLarge(events) {
-		n += 2 * len(events)
-	}
-	return sliceBuffers(wire.EventParts(make([][]byte, 0, n), events, shareFrom))
-}
+// Put implements mem.BufferPool.
+func (p *lenderPool) Put(b *[]byte) { p.Return(b) }
 
-// sliceBuffers hands memory to the transport that is never reused. Events belong to the hub.
-func sliceBuffers(parts [][]byte) mem.BufferSlice {
-	out := make(mem.BufferSlice, len(parts))
-	for i, p := range parts {
-		out[i] = mem.SliceBuffer(p)
+// Generated is a generated message as wire.Encoder.
+type Generated struct{ proto.Message }
+
+// Size implements wire.Encoder.
+func (g Generated) Size() int { return proto.Size(g.Message) }
+
+// AppendTo implements wire.Encoder. It panics if a text is not UTF-8; the codec recovers and returns an error.
+func (g Generated) AppendTo(b []byte) []byte {
+	out, err := proto.MarshalOptions{}.MarshalAppend(b, g.Message)
+	if err != nil {
+		panic(err)
 	}
 	return out
 }

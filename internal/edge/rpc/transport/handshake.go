@@ -1,4 +1,4 @@
-package rpc
+package transport
 
 import (
 	"context"
@@ -9,12 +9,11 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// secured is a connection whose TLS handshake is over.
+// secured is a connection after its TLS handshake.
 type secured interface{ TLSState() *tls.ConnectionState }
 
-// handshaken are the credentials of a server whose connections come to it with their TLS handshake, if
-// any, behind them. Handlers find what came of it as the AuthInfo of their peer: credentials.TLSInfo, or
-// nothing for a connection without TLS.
+// handshaken are the credentials of a server whose listeners have completed the TLS handshake, if there is one. The
+// AuthInfo of a peer is credentials.TLSInfo then, and plainInfo without TLS.
 type handshaken struct{}
 
 // plainInfo is the AuthInfo of a connection without TLS.
@@ -24,16 +23,16 @@ type plainInfo struct{ credentials.CommonAuthInfo }
 func (plainInfo) AuthType() string { return "insecure" }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	inner := conn
-	if c, ok := conn.(*clientConn); ok {
-		inner = c.Conn
+func (handshaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	inner := c
+	if own, ok := c.(*conn); ok {
+		inner = own.Conn
 	}
-	if c, ok := inner.(secured); ok {
-		return conn, credentials.TLSInfo{State: *c.TLSState(),
+	if s, ok := inner.(secured); ok {
+		return c, credentials.TLSInfo{State: *s.TLSState(),
 			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 	}
-	return conn, plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+	return c, plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

@@ -1,19 +1,22 @@
-package rpc
+package transport
 
 import (
+	"log/slog"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
 
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 )
 
-// TestEncodedMemory: what the transport holds of an answer is not much more than the answer.
+type noCounter struct{}
+
+func (noCounter) Add(float64) {}
+
+// TestEncodedMemory: the buffers of an answer are not much larger than the answer.
 func TestEncodedMemory(t *testing.T) {
-	c := &codec{metrics: NewMetrics(false), generated: encoding.GetCodecV2(protocodec.Name)}
+	c := NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter))
 	for size := 1 << 10; size < 4<<20; size += size/4 + 1 {
 		records := kv.Records{Buf: make([]byte, size)}
 		records.Close()

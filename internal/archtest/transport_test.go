@@ -1,0 +1,64 @@
+package archtest
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// grpcVocabulary are the packages of grpc-go that services may import: errors, metadata and the health service. They
+// are independent of the transport.
+var grpcVocabulary = []string{"codes", "status", "metadata", "health", "health/grpc_health_v1"}
+
+// grpcServer is the only file of internal/edge/rpc that may import grpc-go itself.
+const grpcServer = "internal/edge/rpc/transport/grpc.go"
+
+// grpcClient are files that implement or use interfaces of grpc-go's client.
+var grpcClient = map[string]string{
+	"internal/edge/rpc/inside.go": "generated code of the gateway calls services by grpc.ClientConnInterface",
+}
+
+// TestTransport keeps the services independent of the server of grpc-go, so that another transport can replace it.
+func TestTransport(t *testing.T) {
+	const root = "../.."
+	seen := false
+	for _, dir := range []string{"internal/edge/rpc", "internal/edge/rpc/wire", "internal/edge/rpc/lockpb", "internal/edge/rpc/transport"} {
+		files, err := os.ReadDir(filepath.Join(root, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			name := path.Join(dir, f.Name())
+			if f.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || grpcClient[name] != "" {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, spec := range parsed.Imports {
+				imp, _ := strconv.Unquote(spec.Path.Value)
+				sub, ok := strings.CutPrefix(imp, grpcLib)
+				sub = strings.TrimPrefix(sub, "/")
+				switch {
+				case !ok, slices.Contains(grpcVocabulary, sub):
+				case name == grpcServer:
+					seen = seen || sub == ""
+				case sub == "":
+					t.Errorf("%s imports %s: only %s may", name, imp, grpcServer)
+				case path.Dir(name) != path.Dir(grpcServer):
+					t.Errorf("%s imports %s: only package %s may", name, imp, path.Dir(grpcServer))
+				}
+			}
+		}
+	}
+	if !seen {
+		t.Errorf("%s does not import %s: the test looks at the wrong file", grpcServer, grpcLib)
+	}
+}

@@ -1,0 +1,78 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync/atomic"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// Client is the receiver of answers: a connection, or the reader of a call that was made in this process. A call finds
+// it by the address of its peer.
+type Client struct {
+	cut       func()
+	closed    context.Context // ends when the connection is closed
+	firstCall func()          // runs at the first call; nil if it is not needed
+	called    atomic.Bool
+}
+
+// NewReader returns a client for calls that are made in this process. cut ends its requests.
+func NewReader(cut func()) *Client { return &Client{cut: cut, closed: context.Background()} }
+
+// Cut closes the connection.
+func (c *Client) Cut() { c.cut() }
+
+// AfterClose runs f in its own goroutine after the connection was closed, unless stop is called before.
+func (c *Client) AfterClose(f func()) (stop func() bool) { return context.AfterFunc(c.closed, f) }
+
+// noteCall runs firstCall for the first call of a connection.
+func noteCall(ctx context.Context) {
+	if c := ClientOf(ctx); c != nil && c.firstCall != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
+		c.firstCall()
+	}
+}
+
+// clientAddr is the address of a client, with the client.
+type clientAddr struct {
+	net.Addr
+	client *Client
+}
+
+// ClientOf returns the client that makes a call, nil if it is not known.
+func ClientOf(ctx context.Context) *Client {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(clientAddr); ok {
+			return a.client
+		}
+	}
+	return nil
+}
+
+// WithClient returns the context of a call that is made in this process. c may be nil.
+func WithClient(ctx context.Context, addr net.Addr, c *Client) context.Context {
+	if c != nil {
+		addr = clientAddr{addr, c}
+	}
+	return peer.NewContext(ctx, &peer.Peer{Addr: addr})
+}
+
+// Remote returns the address of the client that makes a call, empty if it is not known.
+func Remote(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// TLS returns the TLS state of the connection of a call, nil without TLS.
+func TLS(ctx context.Context) *tls.ConnectionState {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			return &info.State
+		}
+	}
+	return nil
+}

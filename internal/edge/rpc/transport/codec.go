@@ -1,0 +1,92 @@
+package transport
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/edge/rpc/wire"
+)
+
+// Counter counts bytes.
+type Counter interface{ Add(float64) }
+
+// Codec encodes messages of package wire by their own methods, Lent and Encoded ones, and all others like grpc-go. A
+// panic in it is an error of the call: grpc-go calls the codec outside of handlers.
+type Codec struct {
+	log            *slog.Logger
+	received, sent Counter
+	generated      encoding.CodecV2
+}
+
+// NewCodec makes a codec that counts the bytes of the messages that it decodes and encodes, except Encoded ones.
+func NewCodec(log *slog.Logger, received, sent Counter) *Codec {
+	return &Codec{log, received, sent, encoding.GetCodecV2(protocodec.Name)}
+}
+
+// Name implements encoding.CodecV2.
+func (c *Codec) Name() string { return protocodec.Name }
+
+// Marshal implements encoding.CodecV2.
+func (c *Codec) Marshal(v any) (out Buffers, err error) {
+	if m, ok := v.(*Encoded); ok {
+		return m.buffers, nil // counted by the sender, once for many
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, Recovered(c.log, fmt.Sprintf("encoding %T", v), p)
+		}
+		c.sent.Add(float64(out.Len()))
+	}()
+	switch v := v.(type) {
+	case *Lent:
+		return encodeLent(v), nil
+	case wire.Long:
+		if list := v.Pieces(nil); list != nil {
+			return lendPieces(list), nil
+		}
+		return encodeWhole(v), nil
+	case wire.Encoder:
+		return encodeWhole(v), nil
+	case proto.Message:
+		return encodeGenerated(v)
+	}
+	return c.generated.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2. A decoded message may alias the data only if that is not reused: buffers from a
+// pool are copied, others are left to the garbage collector by grpc-go.
+func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = Recovered(c.log, fmt.Sprintf("decoding %T", v), p)
+		}
+	}()
+	c.received.Add(float64(data.Len()))
+	m, ok := v.(wire.Decoder)
+	if !ok {
+		return c.generated.Unmarshal(data, v)
+	}
+	if len(data) == 1 {
+		if b, ok := data[0].(mem.SliceBuffer); ok {
+			return m.Decode(b)
+		}
+	}
+	return m.Decode(data.Materialize())
+}
+
+// ErrPanic is the status of a call whose handler panicked.
+var ErrPanic = status.Error(codes.Internal, "vigil: internal error, see the log of the member")
+
+// Recovered logs a recovered panic and returns the status for the client.
+func Recovered(log *slog.Logger, where string, p any) error {
+	log.Error("panic in a request handler", "method", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return ErrPanic
+}

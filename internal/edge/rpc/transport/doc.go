@@ -1,0 +1,16 @@
+// Package transport carries the calls of clients to the services of the API. It is the only package that knows the
+// server of grpc-go: services see methods, streams, clients and messages as this package declares them, so that
+// another implementation of HTTP/2 can take its place.
+//
+//  1. A request of package wire may alias the bytes that were received, which are never reused.
+//  2. A response or message that is sent belongs to the transport from then on. Memory that a kv.Lender has lent goes
+//     back to it piece by piece, each after it was sent or dropped; a piece that is dropped without notice is left to
+//     the garbage collector together with the lender.
+//  3. Receiving is interrupted only by the end of the handler. Sending blocks while the client does not read.
+//  4. A panic while a message is encoded or decoded fails that call only.
+//  5. After Stop has returned no handler runs.
+//
+// What a call's context contains: the client's address and TLS state (Remote, TLS), the connection (ClientOf), and
+// the metadata that the client has sent, as package google.golang.org/grpc/metadata reads it. Errors are those of
+// package google.golang.org/grpc/status.
+package transport

@@ -1,0 +1,200 @@
+package transport
+
+import (
+	"context"
+	"math"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/reflect/protodesc"
+)
+
+// StatsHandler is notified of the beginning and the end of each call.
+type StatsHandler = stats.Handler
+
+// Options are what a server serves, and how.
+type Options struct {
+	Services []Service
+	Codec    *Codec
+	// MaxMessageBytes is the largest message that is received.
+	MaxMessageBytes int
+	// MaxConcurrentStreams is the largest number of concurrent calls on a connection.
+	MaxConcurrentStreams uint32
+	// KeepAliveMinTime is the shortest interval of a client's pings. The server pings a connection that was idle for
+	// KeepAliveInterval and waits KeepAliveTimeout for the answer. Values that are not positive mean the choice of
+	// the transport.
+	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
+	// Stats may be nil.
+	Stats StatsHandler
+	// CallMade, if set, receives each connection on which a client makes a call, once.
+	CallMade func(net.Conn)
+}
+
+// Server serves methods over HTTP/2 with grpc-go. Its methods are safe for concurrent use.
+type Server struct {
+	grpc      *grpc.Server
+	callMade  func(net.Conn)
+	listeners listeners
+}
+
+const (
+	// connectionTimeout bounds the handshake of HTTP/2, which is the client's settings.
+	connectionTimeout = 10 * time.Second
+	// streamWorkers is how many goroutines are kept to run handlers on. A goroutine made for a call first has to grow
+	// its stack, which is a fifth of what a call costs. Calls beyond that number get a goroutine of their own.
+	streamWorkers = 512
+)
+
+// NewServer makes a server.
+func NewServer(o Options) *Server {
+	opts := []grpc.ServerOption{
+		grpc.Creds(handshaken{}),
+		grpc.ForceServerCodecV2(o.Codec),
+		grpc.MaxRecvMsgSize(o.MaxMessageBytes),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(o.MaxConcurrentStreams),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.WaitForHandlers(true),
+		grpc.ConnectionTimeout(connectionTimeout),
+	}
+	if o.Stats != nil {
+		opts = append(opts, grpc.StatsHandler(o.Stats))
+	}
+	if o.KeepAliveMinTime > 0 {
+		opts = append(opts, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.KeepAliveMinTime}))
+	}
+	if o.KeepAliveInterval > 0 && o.KeepAliveTimeout > 0 {
+		opts = append(opts, grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepAliveInterval, Timeout: o.KeepAliveTimeout}))
+	}
+	s := &Server{grpc: grpc.NewServer(opts...), callMade: o.CallMade}
+	for i := range o.Services {
+		s.grpc.RegisterService(describe(&o.Services[i]), nil)
+	}
+	return s
+}
+
+// describe returns a service in the form of grpc-go.
+func describe(svc *Service) *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{ServiceName: svc.Name, HandlerType: (*any)(nil)}
+	for i := range svc.Methods {
+		m := &svc.Methods[i]
+		if m.Stream != nil {
+			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: m.Name, ServerStreams: m.ServerStreams, ClientStreams: m.ClientStreams,
+				Handler: func(_ any, ss grpc.ServerStream) error {
+					noteCall(ss.Context())
+					return m.Stream(ss)
+				}})
+			continue
+		}
+		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: m.Name,
+			Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				request := m.NewRequest()
+				if err := decode(request); err != nil {
+					return nil, err
+				}
+				noteCall(ctx)
+				return m.Unary(ctx, request)
+			}})
+	}
+	return desc
+}
+
+// Serve accepts connections until the listener fails or the server stops, which is no error. It may
+// be called for several listeners, and closes them.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.listeners.add(l) {
+		return l.Close()
+	}
+	err := s.grpc.Serve(listener{l, s})
+	if s.listeners.remove(l) || err == grpc.ErrServerStopped {
+		return nil
+	}
+	return err
+}
+
+// Stop rejects new connections and calls and waits for the handlers, until ctx ends; then it cancels the calls and
+// waits for their handlers.
+func (s *Server) Stop(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.listeners.close(ctx)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+}
+
+// SendUncompressed disables compression of the answers of a call. grpc-go compresses into memory of its own, and returns
+// lent memory before the compressed copy is sent. A stream must call it before its first answer.
+func SendUncompressed(ctx context.Context) {
+	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // fails for calls made in this process, which are not compressed
+}
+
+// ReportCall notifies a handler of a call that is made in this process; the returned function reports its end.
+func ReportCall(h StatsHandler, ctx context.Context, fullMethod string, m *Method) (context.Context, func(error)) {
+	if h == nil {
+		return ctx, func(error) {}
+	}
+	ctx = h.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: fullMethod})
+	began := &stats.Begin{BeginTime: time.Now(), IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams}
+	h.HandleRPC(ctx, began)
+	return ctx, func(err error) {
+		h.HandleRPC(ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
+	}
+}
+
+// Reflection returns the services by which clients ask for the given services and themselves, in both versions of the
+// protocol that are in use.
+func Reflection(services []Service, descriptors protodesc.Resolver) []Service {
+	const method = "ServerReflectionInfo"
+	names := serviceNames{grpc_reflection_v1.ServerReflection_ServiceDesc.ServiceName: {}, grpc_reflection_v1alpha.ServerReflection_ServiceDesc.ServiceName: {}}
+	for _, s := range services {
+		names[s.Name] = grpc.ServiceInfo{}
+	}
+	o := reflection.ServerOptions{Services: names, DescriptorResolver: descriptors}
+	v1, v1alpha := reflection.NewServerV1(o), reflection.NewServer(o)
+	service := func(name string, serve func(Stream) error) Service {
+		return Service{name, []Method{{Name: method, ClientStreams: true, ServerStreams: true, Stream: serve}}}
+	}
+	return []Service{
+		service(grpc_reflection_v1.ServerReflection_ServiceDesc.ServiceName, bidirectional(v1.ServerReflectionInfo)),
+		service(grpc_reflection_v1alpha.ServerReflection_ServiceDesc.ServiceName, bidirectional(v1alpha.ServerReflectionInfo)),
+	}
+}
+
+// bidirectional returns a handler in the form of generated code as one of a Method.
+func bidirectional[Request, Response any](serve func(grpc.BidiStreamingServer[Request, Response]) error) func(Stream) error {
+	return func(s Stream) error { return serve(AsGenerated[Request, Response](s)) }
+}
+
+// AsGenerated returns a stream in the form in which generated code wants it. Headers and trailers are not sent.
+func AsGenerated[Request, Response any](s Stream) *grpc.GenericServerStream[Request, Response] {
+	return &grpc.GenericServerStream[Request, Response]{ServerStream: withoutHeaders{s}}
+}
+
+// withoutHeaders is a Stream as grpc.ServerStream.
+type withoutHeaders struct{ Stream }
+
+func (withoutHeaders) SetHeader(metadata.MD) error  { return nil }
+func (withoutHeaders) SendHeader(metadata.MD) error { return nil }
+func (withoutHeaders) SetTrailer(metadata.MD)       {}
+
+// serviceNames is the list of services as package reflection wants it, without methods, which it does not use.
+type serviceNames map[string]grpc.ServiceInfo
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (n serviceNames) GetServiceInfo() map[string]grpc.ServiceInfo { return n }

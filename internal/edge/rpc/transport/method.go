@@ -1,0 +1,32 @@
+package transport
+
+import "context"
+
+// Service is a named list of methods.
+type Service struct {
+	Name    string // with its package, such as etcdserverpb.KV
+	Methods []Method
+}
+
+// Method is one method of a service: either Unary or Stream is set.
+type Method struct {
+	Name                         string
+	ClientStreams, ServerStreams bool
+
+	// NewRequest makes the message that a unary request is decoded into.
+	NewRequest func() any
+	// Unary answers a request. The message that it returns is encoded as Codec does.
+	Unary func(ctx context.Context, request any) (response any, err error)
+	// Stream serves a stream until it returns.
+	Stream func(Stream) error
+}
+
+// Stream is one stream with a client. Sending and receiving may run concurrently.
+type Stream interface {
+	// Context ends with the stream.
+	Context() context.Context
+	// SendMsg sends a message, which is encoded as Codec does.
+	SendMsg(m any) error
+	// RecvMsg decodes the next message into m. It returns io.EOF after the last one.
+	RecvMsg(m any) error
+}

@@ -1,0 +1,79 @@
+package transport
+
+import (
+	"google.golang.org/grpc/mem"
+
+	"vigil/internal/edge/rpc/wire"
+)
+
+// shareFrom is the size in bytes from which an event is sent without a copy. Copying a smaller one costs no more than
+// an additional buffer.
+const shareFrom = 2 << 10
+
+// Encoded is an encoded WatchResponse, to be sent by SendMsg.
+type Encoded struct{ buffers mem.BufferSlice }
+
+// Len returns the number of bytes. It is 0 after the message was sent.
+func (e *Encoded) Len() int { return e.buffers.Len() }
+
+// EncodeWatch encodes the first responses of list: all that have the same events, which are then encoded once, or one.
+// Watchers of one stream with the same events are next to each other in a list. Shared memory is never from a pool, so
+// no references are counted.
+func EncodeWatch(list []wire.WatchResponse) []Encoded {
+	n := 1
+	for n < len(list) && sameEvents(list[0].Events, list[n].Events) {
+		n++
+	}
+	out := make([]Encoded, n)
+	first := &list[0]
+	switch {
+	case n > 1:
+		fronts := 0
+		for i := range out {
+			fronts += list[i].SizeFront()
+		}
+		front := make([]byte, 0, fronts)
+		tail := eventBuffers(first.Events)
+		buffers := make(mem.BufferSlice, 0, n*(1+len(tail)))
+		for i := range out {
+			at, from := len(front), len(buffers)
+			front = list[i].AppendFront(front)
+			buffers = append(append(buffers, mem.SliceBuffer(front[at:len(front):len(front)])), tail...)
+			out[i].buffers = buffers[from:len(buffers):len(buffers)]
+		}
+	case hasLarge(first.Events):
+		out[0].buffers = sliceBuffers(first.Parts(make([][]byte, 0, 2*len(first.Events)+1), shareFrom))
+	default:
+		out[0].buffers = encodeWhole(first)
+	}
+	return out
+}
+
+// sameEvents reports whether a and b are the same slice, and not empty.
+func sameEvents(a, b [][]byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
+
+func hasLarge(events [][]byte) bool {
+	for _, ev := range events {
+		if len(ev) >= shareFrom {
+			return true
+		}
+	}
+	return false
+}
+
+func eventBuffers(events [][]byte) mem.BufferSlice {
+	n := 1
+	if hasLarge(events) {
+		n += 2 * len(events)
+	}
+	return sliceBuffers(wire.EventParts(make([][]byte, 0, n), events, shareFrom))
+}
+
+// sliceBuffers wraps memory that is never reused: events belong to the hub.
+func sliceBuffers(parts [][]byte) mem.BufferSlice {
+	out := make(mem.BufferSlice, len(parts))
+	for i, p := range parts {
+		out[i] = mem.SliceBuffer(p)
+	}
+	return out
+}
