@@ -51,7 +51,7 @@ node-client: ## the etcd client of Node against Vigil; npm installs it
 	cd test/node && npm ci --ignore-scripts --no-audit --no-fund
 	cd test && $(GO) test -count 1 -v ./node
 
-bench: ## Vigil beside etcd; bench/README.md tells how to read it
+bench: ## Vigil compared with etcd; bench/README.md explains the result
 	cd bench && $(GO) run .
 
 cluster: build ## three members on loopback until Ctrl-C; data in ./cluster.data

@@ -211,7 +211,7 @@ func (c *comparison) once(ctx context.Context, sc scenario.Scenario, which int, 
 	return f, err
 }
 
-// top writes what took the most time beside a profile.
+// top writes the functions with the most time, next to a profile.
 func top(ctx context.Context, binary, profile string) error {
 	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=30", binary, profile).Output()
 	if err != nil {

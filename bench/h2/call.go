@@ -25,7 +25,7 @@ func (c *Conn) Call(ctx context.Context, method string, msg []byte) ([]byte, err
 	case <-w.ended:
 	case <-ctx.Done():
 		c.Cancel(id)
-		// The reader does the rest; the connection's end is told by the next call.
+		// The reader does the rest; the next call returns the connection's error.
 		_ = c.Flush()
 		return nil, ctx.Err()
 	}

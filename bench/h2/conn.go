@@ -96,7 +96,7 @@ type Conn struct {
 		window   int64     // what the server lets us send on the connection
 		initial  int64     // what it lets us send on a new stream
 		blocked  []*stream // streams with queued data, oldest first
-		canceled []*stream // streams whose handlers wait to be told
+		canceled []*stream // streams whose handlers are to be notified
 		headers  headerEncoder
 	}
 
@@ -140,7 +140,7 @@ func (c *Conn) Close() {
 	<-c.done
 }
 
-// Done is closed when the connection has ended and every handler has been told.
+// Done is closed when the connection has ended and every handler has been notified.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err is why the connection ended, nil while it stands.

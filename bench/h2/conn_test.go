@@ -108,7 +108,7 @@ func (c *counter) await(at int) {
 
 func (c *counter) get() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
 
-// record keeps what a handler was told.
+// record stores the calls of a handler.
 type record struct {
 	mu    sync.Mutex
 	msgs  [][]byte

@@ -13,7 +13,7 @@
 //     answer, a reset, a lost connection, Close. Nothing is called after it.
 //  3. A message handed to Message is valid until that call returns.
 //  4. Open, Send, CloseSend and Cancel only queue. What a handler queued is flushed by the reader
-//     when it has handled all that one read brought; whoever calls them elsewhere calls Flush.
+//     when it has handled the data of one read; callers outside of the reader call Flush.
 //  5. The server's flow control windows are obeyed; data that does not fit waits on its stream, in
 //     order, until a window update comes.
 package h2

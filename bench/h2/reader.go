@@ -283,7 +283,7 @@ func (r *reader) endCanceled(at time.Time) {
 	}
 }
 
-// endAll tells every handler that the connection is gone. No stream can be opened meanwhile, since
+// endAll notifies every handler of the end of the connection. No stream can be opened meanwhile, since
 // the connection has its error.
 func (r *reader) endAll(at time.Time) {
 	r.endCanceled(at)

@@ -173,7 +173,7 @@ func (c *Conn) pump() {
 	m.blocked = keep
 }
 
-// remove forgets a stream, and tells the server so if reset is true. It returns nil if the stream
+// remove removes a stream, and resets it at the server if reset is true. It returns nil if the stream
 // is not there any more.
 func (c *Conn) remove(id uint32, reset bool) *stream {
 	c.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskProbe writes 4 KiB and syncs it, over and over with a pause, beside whatever else uses the
+// DiskProbe writes 4 KiB and syncs it, repeatedly with a pause, concurrently with everything else that uses the
 // file system, so that a stall of the disk is not taken for one of a server.
 type DiskProbe struct {
 	path string

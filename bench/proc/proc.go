@@ -29,7 +29,7 @@ func ReadCPU(pid int) (CPU, error) {
 	if err != nil {
 		return CPU{}, err
 	}
-	// The fields are counted from behind the command, which may hold spaces and brackets.
+	// The fields are counted after the command, which may contain spaces and brackets.
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	if len(f) < 13 {
 		return CPU{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))

@@ -54,12 +54,12 @@ type Scenario struct {
 
 // Figure has the values of one figure, by system and round.
 type Figure struct {
-	Name   string          `json:"name"`
-	Unit   string          `json:"unit"`
-	Better string          `json:"better,omitempty"`
-	Beside bool            `json:"beside,omitempty"`
-	Values [][]float64     `json:"values"`
-	Of     []stats.Summary `json:"systems"`
+	Name      string          `json:"name"`
+	Unit      string          `json:"unit"`
+	Better    string          `json:"better,omitempty"`
+	Auxiliary bool            `json:"beside,omitempty"`
+	Values    [][]float64     `json:"values"`
+	Of        []stats.Summary `json:"systems"`
 	// Ratio is the first system over the second, round by round; Control is the control over the
 	// system that it repeats.
 	Ratio   stats.Summary  `json:"ratio"`
@@ -75,7 +75,7 @@ func (s *Scenario) Add(round [][]scenario.Figure, controls int) error {
 		}
 		for j, f := range fs {
 			if s.rounds == 0 && i == 0 {
-				s.Figures = append(s.Figures, &Figure{Name: f.Name, Unit: f.Unit, Beside: f.Beside, Values: make([][]float64, len(round)),
+				s.Figures = append(s.Figures, &Figure{Name: f.Name, Unit: f.Unit, Auxiliary: f.Auxiliary, Values: make([][]float64, len(round)),
 					Better: map[scenario.Better]string{scenario.Lower: "lower", scenario.Higher: "higher"}[f.Better]})
 			}
 			if s.Figures[j].Name != f.Name {
@@ -145,7 +145,7 @@ func table(b *strings.Builder, figures []*Figure) {
 	rows := [][]string{head}
 	for _, f := range figures {
 		name := f.Name
-		if f.Beside {
+		if f.Auxiliary {
 			name = "(" + name + ")"
 		}
 		row := []string{name, f.Unit}

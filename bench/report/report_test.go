@@ -13,7 +13,7 @@ func round(a, b, c float64) [][]scenario.Figure {
 	f := func(v float64) []scenario.Figure {
 		return []scenario.Figure{
 			{Name: "server CPU per put", Unit: "µs", Value: v, Better: scenario.Lower},
-			{Name: "disk", Unit: "µs", Value: 0, Beside: true},
+			{Name: "disk", Unit: "µs", Value: 0, Auxiliary: true},
 		}
 	}
 	return [][]scenario.Figure{f(a), f(b), f(c)}

@@ -19,8 +19,8 @@ import (
 
 func clientScenarios() []Scenario {
 	return []Scenario{
-		{"client-put", "puts by 50 goroutines through one client: vigil/client beside clientv3, in turns, against one server", clientPut},
-		{"client-watch", "100 watchers of one key in one client, 300 puts/s: vigil/client beside clientv3, in turns, against one server", clientWatch},
+		{"client-put", "puts by 50 goroutines through one client: vigil/client and clientv3, in turns, against one server", clientPut},
+		{"client-watch", "100 watchers of one key in one client, 300 puts/s: vigil/client and clientv3, in turns, against one server", clientWatch},
 	}
 }
 

@@ -13,20 +13,20 @@ import (
 
 func isolationScenarios() []Scenario {
 	return []Scenario{
-		{"watch-others", "puts with 10,000 live watchers on other keys, 100 streams, beside puts without", watchOthers},
-		{"watch-stalled", "puts with 100 streams of 100 watchers on the written keys whose clients take nothing more from the stream, beside puts without", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{"watch-others", "puts with 10,000 live watchers on other keys, 100 streams, compared with puts without", watchOthers},
+		{"watch-stalled", "puts with 100 streams of 100 watchers on the written keys whose clients stop reading, compared with puts without", func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchStalled(ctx, e, false)
 		}},
 		{"watch-stalled-socket", "the same with clients that do not even read their sockets", func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchStalled(ctx, e, true)
 		}},
-		{"watch-catch-up-1", "puts while one watcher catches up from 1 million x scale revisions behind, beside puts without", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{"watch-catch-up-1", "puts while one watcher catches up from 1 million x scale revisions behind, compared with puts without", func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchCatchUp(ctx, e, 1)
 		}},
 		{"watch-catch-up-100", "the same with 100 watchers on 20 streams", func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchCatchUp(ctx, e, 100)
 		}},
-		{"watch-prev-kv", "400 puts/s of 256 KiB with one prev_kv watcher, beside puts without", watchPrevKV},
+		{"watch-prev-kv", "400 puts/s of 256 KiB with one prev_kv watcher, compared with puts without", watchPrevKV},
 	}
 }
 
@@ -130,7 +130,7 @@ func (c *compared) figures() []Figure {
 		Figure{Name: "RSS anonymous growth to its peak", Unit: "MiB", Value: float64(c.usage.PeakAnon-c.rssWithout) / mib, Better: Lower},
 	)
 	f = append(f, c.usage.memory()...)
-	return append(f, c.usage.beside()...)
+	return append(f, c.usage.auxiliary()...)
 }
 
 func watchOthers(ctx context.Context, e *Env) ([]Figure, error) {

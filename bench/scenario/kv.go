@@ -85,7 +85,7 @@ func putOpen(ctx context.Context, e *Env) ([]Figure, error) {
 	}
 	f = append(f, u.cost("put", r.Ops)...)
 	f = append(f, u.memory()...)
-	return append(f, u.beside()...), e.exactly(ctx, cs[0], from, all)
+	return append(f, u.auxiliary()...), e.exactly(ctx, cs[0], from, all)
 }
 
 func gets(ctx context.Context, e *Env, serializable bool) ([]Figure, error) {

@@ -208,7 +208,7 @@ func (e *Env) back(ctx context.Context, keys int, fill filler, had float64, star
 		Figure{Name: "leader CPU until in sync", Unit: "s", Value: m.usage.CPU.Seconds(), Better: Lower},
 	)
 	f = append(f, rates(during)...)
-	return append(f, m.usage.beside()...), nil
+	return append(f, m.usage.auxiliary()...), nil
 }
 
 // missing are the keys and revisions of both scenarios.

@@ -149,13 +149,13 @@ func perOp(d time.Duration, n int64) float64 {
 	return micros(d) / float64(n)
 }
 
-// cost is the server's processor time per thing done, and beside it the client's.
+// cost returns the processor time per operation of the server and of the client.
 func (u *usage) cost(per string, n int64) []Figure {
 	return []Figure{
 		{Name: "server CPU per " + per, Unit: "µs", Value: perOp(u.CPU, n), Better: Lower},
 		{Name: "server CPU, system part", Unit: "µs", Value: perOp(u.System, n), Better: Lower},
 		{Name: "server processors busy", Unit: "", Value: u.CPU.Seconds() / u.Wall.Seconds()},
-		{Name: "client CPU per " + per, Unit: "µs", Value: perOp(u.Own, n), Beside: true},
+		{Name: "client CPU per " + per, Unit: "µs", Value: perOp(u.Own, n), Auxiliary: true},
 	}
 }
 
@@ -168,12 +168,12 @@ func (u *usage) memory() []Figure {
 	}
 }
 
-// beside is what else went on meanwhile: how much of the machine others used, and the disk.
-func (u *usage) beside() []Figure {
+// auxiliary returns the load of the machine by other programs, and the disk probe.
+func (u *usage) auxiliary() []Figure {
 	return []Figure{
-		{Name: "processors busy with other programs", Unit: "", Value: u.Others.Seconds() / u.Wall.Seconds(), Beside: true},
-		{Name: "disk probe p50", Unit: "µs", Value: micros(u.Disk.Quantile(0.5)), Beside: true},
-		{Name: "disk probe max", Unit: "µs", Value: micros(u.Disk.Max()), Beside: true},
+		{Name: "processors busy with other programs", Unit: "", Value: u.Others.Seconds() / u.Wall.Seconds(), Auxiliary: true},
+		{Name: "disk probe p50", Unit: "µs", Value: micros(u.Disk.Quantile(0.5)), Auxiliary: true},
+		{Name: "disk probe max", Unit: "µs", Value: micros(u.Disk.Max()), Auxiliary: true},
 	}
 }
 
@@ -203,7 +203,7 @@ func (e *Env) closed(ctx context.Context, conns load.Conns, inflight int, per st
 	f = append(f, m.usage.cost(per, r.Ops)...)
 	f = append(f, latencies("latency", &r.Latency)...)
 	f = append(f, m.usage.memory()...)
-	return r, append(f, m.usage.beside()...), nil
+	return r, append(f, m.usage.auxiliary()...), nil
 }
 
 // open runs the pacer through its warm-up and one measured phase and gives its usual figures.
@@ -232,12 +232,12 @@ func (e *Env) open(ctx context.Context, p *load.Pacer, per string) (*load.Result
 	return r, &m.usage, f, nil
 }
 
-// rates tells what an open loop was asked for and what it reached, and how late it was itself.
+// rates returns the offered and achieved rate of an open loop, and the delay of its pacer.
 func rates(r *load.Result) []Figure {
 	return []Figure{
-		{Name: "offered rate", Unit: "/s", Value: r.Offered, Beside: true},
+		{Name: "offered rate", Unit: "/s", Value: r.Offered, Auxiliary: true},
 		{Name: "refused or timed out", Unit: "%", Value: 100 * float64(r.Refused) / max(float64(r.Refused+r.Ops), 1), Better: Lower},
 		{Name: "achieved rate", Unit: "/s", Value: r.PerSecond(), Better: Higher},
-		{Name: "pacer late p99", Unit: "µs", Value: micros(r.Late.Quantile(0.99)), Beside: true},
+		{Name: "pacer late p99", Unit: "µs", Value: micros(r.Late.Quantile(0.99)), Auxiliary: true},
 	}
 }

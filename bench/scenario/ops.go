@@ -41,7 +41,7 @@ func newFiller(size int) filler {
 }
 
 // fill makes the value that belongs to number i: the number, and bytes that depend on it. It is
-// shorter than 8 bytes for nobody.
+// shorter than 8 bytes for no key.
 func (f filler) fill(v []byte, i uint64) {
 	copy(v, f[i%4096:])
 	binary.BigEndian.PutUint64(v, i)
@@ -248,13 +248,13 @@ func (absent) Check(msg []byte) error {
 	var a wire.RangeAnswer
 	err := a.Read(msg, nil)
 	if err == nil && a.Keys != 0 {
-		err = fmt.Errorf("a key that nobody wrote exists")
+		err = fmt.Errorf("a key exists that was never written")
 	}
 	return err
 }
 
 // settle brings the server's memory to where its collector keeps it when nothing more is live: between
-// collections a heap grows by garbage up to a bound. It does gets, which leave nothing behind, until
+// collections a heap grows by garbage up to a bound. It does gets, which change no data, until
 // the resident memory stands still or for long enough.
 func (e *Env) settle(ctx context.Context, cs load.Conns) (m proc.Memory, err error) {
 	const gets, rounds, still = 20_000, 12, 2

@@ -192,7 +192,7 @@ func list(ctx context.Context, e *Env, pinned, churn bool) ([]Figure, error) {
 	f = append(f, latencies("put meanwhile", &r.Latency)...)
 	f = append(f, rates(r)...)
 	f = append(f, u.memory()...)
-	return append(f, u.beside()...), nil
+	return append(f, u.auxiliary()...), nil
 }
 
 func listOnce(ctx context.Context, c *h2.Conn, keys, page int, pinned, churn bool, pages *hist.Hist) error {
@@ -321,5 +321,5 @@ func rangeHuge(ctx context.Context, e *Env) ([]Figure, error) {
 		{Name: "bytes", Unit: "MiB/s", Value: float64(total) / mib / u.Wall.Seconds(), Better: Higher},
 		{Name: "server CPU per MiB", Unit: "µs", Value: micros(u.CPU) / (float64(total) / mib), Better: Lower},
 	}
-	return append(append(f, u.memory()...), u.beside()...), nil
+	return append(append(f, u.memory()...), u.auxiliary()...), nil
 }

@@ -38,9 +38,9 @@ type Figure struct {
 	Unit   string
 	Value  float64
 	Better Better
-	// Beside marks what describes the run and is no property of the server: the client's own cost,
+	// Auxiliary marks a figure that describes the run and not the server: the client's own cost,
 	// the disk.
-	Beside bool
+	Auxiliary bool
 }
 
 // Scenario is one kind of work.
@@ -88,7 +88,7 @@ type Env struct {
 	ProfileTo string
 	// Args are further flags for the server.
 	Args []string
-	// Note tells the user how the run goes.
+	// Note reports the progress of the run to the user.
 	Note func(format string, args ...any)
 
 	server *target.Server

@@ -128,7 +128,7 @@ func compaction(ctx context.Context, e *Env) ([]Figure, error) {
 	)
 	f = append(f, rates(during)...)
 	f = append(f, m.usage.memory()...)
-	return append(f, m.usage.beside()...), nil
+	return append(f, m.usage.auxiliary()...), nil
 }
 
 // compact compacts, and defragments where space does not come back without that.

@@ -101,7 +101,7 @@ func fanOut(ctx context.Context, e *Env, streams, per int, rate float64) ([]Figu
 	f = append(f, latencies("put", &r.Latency)...)
 	f = append(f, rates(r)...)
 	f = append(f, u.memory()...)
-	return append(f, u.beside()...), nil
+	return append(f, u.auxiliary()...), nil
 }
 
 func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
@@ -158,7 +158,7 @@ func watchLarge(ctx context.Context, e *Env) ([]Figure, error) {
 	f = append(f, u.cost("event", n)...)
 	f = append(f, latencies("put", &r.Latency)...)
 	f = append(f, u.memory()...)
-	return append(f, u.beside()...), nil
+	return append(f, u.auxiliary()...), nil
 }
 
 // watchMemory measures what streams and watchers cost when nothing happens.

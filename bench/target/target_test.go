@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPortTaken: a server that cannot have its port is told from one that fails in another way.
+// TestPortTaken: a server whose port is in use is distinguished from a server that fails for another reason.
 func TestPortTaken(t *testing.T) {
 	l, err := NewLauncher("")
 	if err != nil {

@@ -167,7 +167,7 @@ func statusBytes(pid int, name string) (int64, error) {
 			return n << 10, err
 		}
 	}
-	return 0, fmt.Errorf("the kernel does not tell %s", name)
+	return 0, fmt.Errorf("the kernel does not report %s", name)
 }
 
 func files(pid int) int {

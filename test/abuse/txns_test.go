@@ -53,7 +53,7 @@ func nested(op *pb.RequestOp, times int) *pb.TxnRequest {
 	return r
 }
 
-// call makes so many calls at once, whose answers nobody wants, and waits for all.
+// call makes this many concurrent calls, ignores their answers, and waits for all.
 func call(s *proc.Server, times int, r *pb.TxnRequest) {
 	var wg sync.WaitGroup
 	for range times {

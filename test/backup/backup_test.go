@@ -138,7 +138,7 @@ func TestBumpRevision(t *testing.T) {
 	}
 }
 
-// TestDamaged: a file with any damage is refused by etcdutl's rules and nothing is left behind.
+// TestDamaged: a damaged file is rejected by etcdutl's rules and no file remains.
 func TestDamaged(t *testing.T) {
 	vigil := proc.Start(t, proc.Config{Memory: true})
 	c := client(t, vigil, false)

@@ -180,7 +180,7 @@ func dump(t testing.TB, s *proc.Server, auth bool, step int64) string {
 	return b.String()
 }
 
-// events is what a watcher from a revision on is told until another.
+// events returns the events of a watcher from one revision to another.
 func events(ctx context.Context, c *clientv3.Client, from, to int64) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := c.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(from), clientv3.WithPrevKV())

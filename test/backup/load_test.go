@@ -250,7 +250,7 @@ func TestCluster(t *testing.T) {
 	}
 	voter := save(t, members[1], "voter.db", true)
 	own := filepath.Join(proc.Dir(t), "learner.db")
-	// A learner authenticates nobody, and knows the tokens that others have issued.
+	// A learner authenticates no user, and knows the tokens that others have issued.
 	name, password, _ := strings.Cut(root, ":")
 	token := must(c.Authenticate(t.Context(), name, password))(t).Token
 	r := must(client(t, learner, false).Snapshot(metadata.AppendToOutgoingContext(t.Context(), "token", token)))(t)

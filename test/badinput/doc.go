@@ -1,3 +1,3 @@
-// Package badinput gives the server what nobody should: command lines and data directories it
+// Package badinput gives the server invalid input: command lines and data directories it
 // cannot start with, and bytes on its port that are no request. It holds only tests.
 package badinput

@@ -233,7 +233,7 @@ var cardinality = map[string]bool{"no message": true, "half a prefix": true, "ha
 
 const internal = "grpc-status=13 "
 
-// TestBrokenCalls sends gRPC requests whose framing is wrong. A stock etcd tells what to answer.
+// TestBrokenCalls sends gRPC requests whose framing is wrong. A stock etcd defines the answers.
 func TestBrokenCalls(t *testing.T) {
 	t.Parallel()
 	subject := proc.Start(t, proc.Config{Memory: true})

@@ -15,7 +15,7 @@ func (v *violations) add(format string, args ...any) {
 	}
 }
 
-// check compares what clients were told with the history, all of which must be known:
+// check compares the answers to clients with the history, which must be complete:
 //
 //  1. revisions follow each other, and versions and creation revisions are those of the events before;
 //  2. an acknowledged write is what happened at its revision, and nothing happened that no client did,
@@ -68,9 +68,9 @@ func checkHistory(v *violations, h *history) {
 	}
 }
 
-// attribute finds the operation behind each revision and returns the revision of each write that took
-// effect, also of those whose outcome the client was not told, by index; 0 if it did not, or if a deletion
-// of unknown outcome cannot be told from another.
+// attribute finds the operation of each revision and returns the revision of each write that took
+// effect, also of writes with an unknown outcome, by index; 0 if it did not, or if a deletion
+// of unknown outcome cannot be distinguished from another.
 func attribute(v *violations, h *history, ops []op) []int64 {
 	revs := make([]int64, len(ops))
 	byRev := map[int64]*op{}
@@ -109,7 +109,7 @@ func attribute(v *violations, h *history, ops []op) []int64 {
 		if first.Deleted {
 			all := deletes[first.Key]
 			if i := slices.IndexFunc(all, func(o *op) bool { return o.Call <= r.Seen }); i < 0 {
-				v.add("nobody did what happened at revision %d: %v", rev, r.Events)
+				v.add("no operation made revision %d: %v", rev, r.Events)
 			} else {
 				deletes[first.Key] = slices.Delete(all, i, i+1)
 			}
@@ -118,9 +118,9 @@ func attribute(v *violations, h *history, ops []op) []int64 {
 		i, ok := byValue[first.Value]
 		switch {
 		case !ok:
-			v.add("nobody did what happened at revision %d: %v", rev, r.Events)
+			v.add("no operation made revision %d: %v", rev, r.Events)
 		case ops[i].Outcome != unknown:
-			v.add("revision %d is by an operation that was told otherwise: %v: %v", rev, r.Events, &ops[i])
+			v.add("revision %d is by an operation whose answer contradicts it: %v: %v", rev, r.Events, &ops[i])
 		case revs[i] != 0:
 			v.add("revisions %d and %d are both by %v", revs[i], rev, &ops[i])
 		case !ops[i].explains(r.Events):

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sim is a correct store in memory with clients and a watcher that record what they are told.
+// sim is a correct store in memory with clients and a watcher that record answers and events.
 type sim struct {
 	rng  *rand.Rand
 	now  time.Duration
@@ -38,7 +38,7 @@ func simulate(seed uint64, n int) *sim {
 		}
 		s.ops = append(s.ops, o)
 		if s.rng.IntN(10) == 0 {
-			s.w.Told = append(s.w.Told, told{At: s.tick(), Rev: s.h.last()})
+			s.w.Messages = append(s.w.Messages, message{At: s.tick(), Rev: s.h.last()})
 		}
 	}
 	// Let operations of different clients overlap.
@@ -92,14 +92,14 @@ func (s *sim) apply(o *op) {
 			return
 		}
 		at := s.tick()
-		m := told{At: at, Events: events}
+		m := message{At: at, Events: events}
 		for _, e := range events {
 			m.Before = append(m.Before, nil)
 			if was, ok := s.data[e.Key]; ok {
 				m.Before[len(m.Before)-1] = &was
 			}
 		}
-		s.w.Told = append(s.w.Told, m)
+		s.w.Messages = append(s.w.Messages, m)
 		for _, e := range events {
 			if s.data[e.Key] = e.item; e.Deleted {
 				delete(s.data, e.Key)
@@ -136,8 +136,8 @@ func (s *sim) op(which func(*op) bool) *op {
 // message returns the index of a random message to the watcher with at least so many events.
 func (s *sim) message(events int) int {
 	for {
-		n := len(s.w.Told)/4 + s.rng.IntN(len(s.w.Told)/2)
-		if len(s.w.Told[n].Events) >= events {
+		n := len(s.w.Messages)/4 + s.rng.IntN(len(s.w.Messages)/2)
+		if len(s.w.Messages[n].Events) >= events {
 			return n
 		}
 	}
@@ -175,16 +175,16 @@ func TestTampered(t *testing.T) {
 			r := s.h.at(o.Rev)
 			r.Events = r.Events[:1]
 		}},
-		{"a write that nobody made", "nobody", func(s *sim) {
+		{"a write without an operation", "no operation", func(s *sim) {
 			o := s.op(func(o *op) bool { return o.Kind == put && o.Outcome == acked })
 			s.ops = slices.DeleteFunc(s.ops, func(p op) bool { return p.Value == o.Value })
 		}},
-		{"a deletion that nobody made", "nobody", func(s *sim) {
+		{"a deletion without an operation", "no operation", func(s *sim) {
 			o := s.op(func(o *op) bool { return o.Kind == del && o.Outcome == acked && o.Deleted == 1 })
 			rev := o.Rev
 			s.ops = slices.DeleteFunc(s.ops, func(p op) bool { return p.Rev == rev || p.Kind == del && p.Outcome == unknown })
 		}},
-		{"a refused write that was done", "told otherwise", func(s *sim) {
+		{"a rejected write that was applied", "contradicts", func(s *sim) {
 			o := s.op(func(o *op) bool { return o.Kind == put && o.Outcome == acked })
 			o.Outcome = refused
 		}},
@@ -236,43 +236,43 @@ func TestTampered(t *testing.T) {
 		}},
 		{"a missing event", "not reliable", func(s *sim) {
 			n := s.message(1)
-			s.w.Told = slices.Delete(s.w.Told, n, n+1)
+			s.w.Messages = slices.Delete(s.w.Messages, n, n+1)
 		}},
 		{"missing last events", "never sent", func(s *sim) {
-			for len(s.w.Told[len(s.w.Told)-1].Events) == 0 {
-				s.w.Told = s.w.Told[:len(s.w.Told)-1]
+			for len(s.w.Messages[len(s.w.Messages)-1].Events) == 0 {
+				s.w.Messages = s.w.Messages[:len(s.w.Messages)-1]
 			}
-			s.w.Told = s.w.Told[:len(s.w.Told)-1]
+			s.w.Messages = s.w.Messages[:len(s.w.Messages)-1]
 		}},
 		{"a message twice", "not unique", func(s *sim) {
 			n := s.message(1)
-			s.w.Told = slices.Insert(s.w.Told, n, s.w.Told[n])
+			s.w.Messages = slices.Insert(s.w.Messages, n, s.w.Messages[n])
 		}},
 		{"two messages exchanged", "not reliable", func(s *sim) {
 			n := s.message(1)
 			m := n + 1
-			for len(s.w.Told[m].Events) == 0 {
+			for len(s.w.Messages[m].Events) == 0 {
 				m++
 			}
-			s.w.Told[n], s.w.Told[m] = s.w.Told[m], s.w.Told[n]
+			s.w.Messages[n], s.w.Messages[m] = s.w.Messages[m], s.w.Messages[n]
 		}},
 		{"a revision in two messages", "not atomic", func(s *sim) {
 			n := s.message(2)
-			a, b := s.w.Told[n], s.w.Told[n]
+			a, b := s.w.Messages[n], s.w.Messages[n]
 			a.Events, b.Events = a.Events[:1], b.Events[1:]
-			s.w.Told[n] = a
-			s.w.Told = slices.Insert(s.w.Told, n+1, b)
+			s.w.Messages[n] = a
+			s.w.Messages = slices.Insert(s.w.Messages, n+1, b)
 		}},
 		{"progress too early", "bookmarkable", func(s *sim) {
 			n := s.message(1)
-			s.w.Told = slices.Insert(s.w.Told, n, told{At: s.w.Told[n].At, Rev: s.w.Told[n].Events[0].Mod})
+			s.w.Messages = slices.Insert(s.w.Messages, n, message{At: s.w.Messages[n].At, Rev: s.w.Messages[n].Events[0].Mod})
 		}},
 		{"a former value", "before", func(s *sim) {
 			n := s.message(1)
-			s.w.Told[n].Before[0] = &item{Key: "k/a", Value: "wrong"}
+			s.w.Messages[n].Before[0] = &item{Key: "k/a", Value: "wrong"}
 		}},
-		{"a compaction that nobody asked for", "nobody asked for", func(s *sim) {
-			s.w.Told = slices.Insert(s.w.Told, 5, told{Rev: 20, Compacted: true})
+		{"a compaction that was not requested", "not requested", func(s *sim) {
+			s.w.Messages = slices.Insert(s.w.Messages, 5, message{Rev: 20, Compacted: true})
 		}},
 	}
 	for _, test := range tests {
@@ -289,7 +289,7 @@ func TestTampered(t *testing.T) {
 }
 
 // TestUncertainty checks what is no violation: a deletion of unknown outcome that explains a tombstone, a
-// write of unknown outcome that came late, and a watcher that was told of a compaction.
+// write of unknown outcome that came late, and a watcher that received a compaction.
 func TestUncertainty(t *testing.T) {
 	h := &history{Base: 1, Start: map[string]item{"k/a": {"k/a", "x", 1, 1, 1}}, Revs: []revision{
 		{30, []event{{item{Key: "k/a", Mod: 2}, true}}},
@@ -304,11 +304,11 @@ func TestUncertainty(t *testing.T) {
 	if v := check(h, ops, time.Minute); len(v) > 0 {
 		t.Error(strings.Join(v, "\n"))
 	}
-	w := record{Name: "w", Next: 2, Told: []told{{Rev: 3, Compacted: true}, {Events: h.Revs[1].Events, Before: []*item{nil}}}}
+	w := record{Name: "w", Next: 2, Messages: []message{{Rev: 3, Compacted: true}, {Events: h.Revs[1].Events, Before: []*item{nil}}}}
 	if v := checkWatch(h, h.timeline(), &w, 3); len(v) > 0 {
 		t.Error(strings.Join(v, "\n"))
 	}
 	if v := checkWatch(h, h.timeline(), &w, 2); len(v) == 0 {
-		t.Error("a compaction that nobody asked for was believed")
+		t.Error("a compaction that was not requested was accepted")
 	}
 }

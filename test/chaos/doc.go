@@ -1,4 +1,4 @@
-// Package chaos lets clients and watchers record what they are told by a cluster of real processes while
+// Package chaos runs clients and watchers that record the answers of a cluster of real processes while
 // its members are killed, paused, cut off, slowed down, replaced and brought up by snapshots, and checks the
 // records against one another.
 //
@@ -7,7 +7,7 @@
 //   - all members reach the same revision with the same hash;
 //   - the history, which the watchers of all keys agree on, explains every answer (check.go), and porcupine
 //     finds an order of the operations on each key (model.go);
-//   - every watcher was told the history of its keys: in order, once, without a gap, revisions whole, also
+//   - every watcher received the history of its keys: in order, once, without a gap, revisions whole, also
 //     across resumptions at other members, and as its notifications of progress promised (watch.go);
 //   - serializable reads show a state that there was, and never an older one from the same process.
 //

@@ -60,7 +60,7 @@ var faults = []fault{
 		r.cut(lead, true, true, link.Rule{Stall: true})
 		wait := r.probe(lead)
 		r.progress(20)
-		// It does not know yet that it leads no more, and hears it from nobody.
+		// It does not know yet that it is no longer the leader, and no message reaches it.
 		r.resume(lead)
 		r.hold(time.Second)
 		r.net.Heal()

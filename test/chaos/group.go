@@ -24,12 +24,12 @@ import (
 // patience bounds the waiting for a condition that must come.
 const patience = 60 * time.Second
 
-// slot is a place for a member: addresses that stay, and whoever is there now.
+// slot is a place for a member: fixed addresses, and the current member.
 type slot struct {
 	*proc.Server
 	n    int
 	node string // in the network
-	// peerURL is what others are told to dial: the proxy.
+	// peerURL is the advertised URL: the proxy.
 	peerURL    string
 	clientPort int
 	peerPort   int
@@ -135,7 +135,7 @@ func (g *group) kill(s *slot) {
 func (g *group) stop(s *slot) {
 	g.t.Helper()
 	if code := s.Stop(); code != 0 && proc.Subject() == proc.Vigil {
-		g.t.Errorf("%s exits with %d when it is told to stop", s.name(), code)
+		g.t.Errorf("%s exits with %d after SIGTERM", s.name(), code)
 	}
 	s.up = false
 }
@@ -172,7 +172,7 @@ func (g *group) serving(s *slot) {
 	})
 }
 
-// until waits for a condition; what it returns besides is told if it does not come.
+// until waits for a condition; the text that it returns is reported at a timeout.
 func (g *group) until(what string, done func() (bool, any)) {
 	g.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {

@@ -23,13 +23,13 @@ func (e event) String() string {
 
 // revision is all that happened at one revision.
 type revision struct {
-	// Seen is when the first watcher was told.
+	// Seen is when the first watcher received it.
 	Seen   time.Duration
 	Events []event
 }
 
-// history is every revision from one on, as the watchers of all keys saw them: the first that is told of
-// a revision adds it, and the others must be told the same.
+// history is every revision from one on, as the watchers of all keys saw them: the first watcher that receives
+// a revision adds it, and the others must receive the same.
 type history struct {
 	// Base is the revision before the first one, and Start what was there at it.
 	Base  int64
@@ -48,7 +48,7 @@ func (h *history) at(rev int64) *revision {
 	return &h.Revs[rev-h.Base-1]
 }
 
-// add takes what a watcher of all keys was told of a revision.
+// add adds the events of a revision from a watcher of all keys.
 func (h *history) add(rev int64, seen time.Duration, events []event) error {
 	switch {
 	case rev == h.last()+1:
@@ -59,7 +59,7 @@ func (h *history) add(rev int64, seen time.Duration, events []event) error {
 		return nil
 	default:
 		if known := h.at(rev).Events; !slices.Equal(known, events) {
-			return fmt.Errorf("two watchers were told different things of revision %d: %v and %v", rev, known, events)
+			return fmt.Errorf("two watchers received different events of revision %d: %v and %v", rev, known, events)
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (t *timeline) states(rev int64) (out []item) {
 	return out
 }
 
-// split cuts the history behind a revision of it. What was told before is of the first part.
+// split splits the history after one of its revisions. Earlier messages belong to the first part.
 func (h *history) split(last int64) (before, after *history) {
 	n := last - h.Base
 	before = &history{h.Base, h.Start, h.Revs[:n:n]}
@@ -138,7 +138,7 @@ func (s *sharedHistory) last() int64 {
 	return s.h.last()
 }
 
-// newest returns the revision of the newest event up to a revision that a watcher should have been told of.
+// newest returns the revision of the newest event up to a revision that a watcher should have received.
 func (s *sharedHistory) newest(w *sharedRecord, last int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *sharedHistory) newest(w *sharedRecord, last int64) int64 {
 	return 0
 }
 
-// take returns the history up to a revision that it has, and goes on behind that.
+// take returns the history up to a revision that it has, and continues after it.
 func (s *sharedHistory) take(last int64) *history {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,7 @@ const (
 	unknown outcome = "unknown" // any other error
 )
 
-// item is a key with what a read or an event tells of it.
+// item is a key with its state in a read or an event.
 type item struct {
 	Key, Value           string
 	Create, Mod, Version int64

@@ -133,7 +133,7 @@ func (r *run) clientOn(conn *clientv3.Client, s *slot) *client {
 	return c
 }
 
-// probe sends a member reads that were not called before now, and returns what waits for their end.
+// probe sends a member reads that were not called before now, and returns a function that waits for their end.
 func (r *run) probe(s *slot) (wait func()) {
 	var reading sync.WaitGroup
 	for n := range 2 * len(keys) {
@@ -229,7 +229,7 @@ func (r *run) round(f fault) {
 }
 
 // settle writes a last time, and waits until all members and watchers have that. It returns its revision.
-// A write whose client has given up may come behind it: that is of the next round.
+// A write whose client has timed out may follow it: it belongs to the next round.
 func (r *run) settle() int64 {
 	r.t.Helper()
 	var end op
@@ -268,8 +268,8 @@ func (r *run) check(h *history, ops []op) violations {
 		records = append(records, w.take(h.last()))
 	}
 	for n := range records {
-		for _, m := range records[n].Told {
-			r.counts["events told"] += len(m.Events)
+		for _, m := range records[n].Messages {
+			r.counts["events received"] += len(m.Events)
 			if len(m.Events) == 0 {
 				r.counts["notifications of progress and compaction"]++
 			}

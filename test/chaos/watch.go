@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// told is what a watcher was told by one message.
-type told struct {
+// message is one message to a watcher.
+type message struct {
 	At time.Duration
 	// Rev is the revision of a progress notification, or from which a watch can go on after a
 	// compaction; in both cases there are no events.
@@ -18,7 +18,7 @@ type told struct {
 	Before []*item
 }
 
-// record is what one watcher was told since its last check.
+// record holds the messages to one watcher since its last check.
 type record struct {
 	Name string
 	// From and To bound the keys, all if To is empty.
@@ -26,13 +26,13 @@ type record struct {
 	// Next is the revision from which the watcher expects events.
 	Next int64
 	// Partial is set if the watcher ended before the history did.
-	Partial bool
-	Told    []told
+	Partial  bool
+	Messages []message
 }
 
 func (r *record) in(key string) bool { return r.To == "" || r.From <= key && key < r.To }
 
-// checkWatch compares what a watcher was told with the history, whole: the events are those of the
+// checkWatch compares the messages to a watcher with the complete history: the events are those of the
 // history and of the watched keys, in its order, once each and without a gap, those of a revision in one
 // message, also across connections; and after a notification of progress nothing up to its revision
 // comes. Compacted is the highest revision that anybody asked to compact.
@@ -47,18 +47,18 @@ func checkWatch(h *history, t *timeline, r *record, compacted int64) violations 
 		}
 	}
 	if r.Next <= h.Base {
-		v.add("%s: it expects revision %d, the history begins behind %d", r.Name, r.Next, h.Base)
+		v.add("%s: it expects revision %d, the history begins after %d", r.Name, r.Next, h.Base)
 		return v
 	}
 	next, progress := 0, r.Next-1
-	for _, m := range r.Told {
+	for _, m := range r.Messages {
 		switch {
 		case m.Compacted:
 			if m.Rev > compacted {
-				v.add("%s: it was told at %v that %d is compacted, which nobody asked for", r.Name, m.At, m.Rev)
+				v.add("%s: it received at %v that %d is compacted, which was not requested", r.Name, m.At, m.Rev)
 			}
 			if m.Rev <= progress {
-				v.add("%s: it was told at %v that what it asked for is compacted, but it was at %d and only %d is", r.Name, m.At, progress, m.Rev)
+				v.add("%s: it received at %v that its revision is compacted, but it was at %d and only %d is", r.Name, m.At, progress, m.Rev)
 			}
 			next += sort.Search(len(want)-next, func(i int) bool { return want[next+i].Mod >= m.Rev })
 			progress = max(progress, m.Rev-1)
@@ -119,10 +119,10 @@ type sharedRecord struct {
 	newest int64 // revision of the newest event or notification
 }
 
-func (s *sharedRecord) add(m told) {
+func (s *sharedRecord) add(m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.r.Told = append(s.r.Told, m)
+	s.r.Messages = append(s.r.Messages, m)
 	rev := m.Rev
 	switch {
 	case m.Compacted:
@@ -140,31 +140,31 @@ func (s *sharedRecord) resume() int64 {
 	return max(s.newest+1, s.r.Next)
 }
 
-// has reports whether the watcher was told of a revision or a later one.
+// has reports whether the watcher received a revision or a later one.
 func (s *sharedRecord) has(rev int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest >= rev
 }
 
-// take returns what was told up to a revision, and goes on behind that.
+// take returns the messages up to a revision, and keeps the later ones.
 func (s *sharedRecord) take(last int64) record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, after := s.r, s.r
-	before.Told, after.Told, after.Next = nil, nil, last+1
-	for _, m := range s.r.Told {
+	before.Messages, after.Messages, after.Next = nil, nil, last+1
+	for _, m := range s.r.Messages {
 		n := sort.Search(len(m.Events), func(i int) bool { return m.Events[i].Mod > last })
 		switch {
 		case len(m.Events) == 0 && (m.Rev <= last || m.Compacted && m.Rev == last+1), len(m.Events) > 0 && n == len(m.Events):
-			before.Told = append(before.Told, m)
+			before.Messages = append(before.Messages, m)
 		case n == 0:
-			after.Told = append(after.Told, m)
+			after.Messages = append(after.Messages, m)
 		default:
 			a, b := m, m
 			a.Events, b.Events = m.Events[:n], m.Events[n:]
 			a.Before, b.Before = m.Before[:n], m.Before[n:]
-			before.Told, after.Told = append(before.Told, a), append(after.Told, b)
+			before.Messages, after.Messages = append(before.Messages, a), append(after.Messages, b)
 		}
 	}
 	s.r = after

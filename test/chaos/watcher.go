@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// watcher keeps a watch and records what it is told.
+// watcher keeps a watch open and records its messages.
 type watcher struct {
 	sharedRecord
 	clock func() time.Duration
@@ -20,9 +20,9 @@ type watcher struct {
 	// clients are the members it goes to, in turn. With one it leaves resuming to the client library;
 	// with several it cuts its watch now and then, and goes on at another.
 	clients []*clientv3.Client
-	// all is where a watcher of all keys tells what it sees.
+	// all is the history to which a watcher of all keys adds its events.
 	all *sharedHistory
-	// failed is told what no watcher may be told.
+	// failed reports a message that no watcher may receive.
 	failed  func(format string, args ...any)
 	resumed int
 	stop    context.CancelFunc
@@ -73,17 +73,17 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 	for r := range c.Watch(ctx, key, opts...) {
 		now := w.clock()
 		if r.CompactRevision != 0 {
-			w.add(told{At: now, Rev: r.CompactRevision, Compacted: true})
+			w.add(message{At: now, Rev: r.CompactRevision, Compacted: true})
 			return nil
 		}
 		if err := r.Err(); err != nil {
 			return err
 		}
 		if r.IsProgressNotify() {
-			w.add(told{At: now, Rev: r.Header.Revision})
+			w.add(message{At: now, Rev: r.Header.Revision})
 			continue
 		}
-		m := told{At: now}
+		m := message{At: now}
 		for _, e := range r.Events {
 			m.Events = append(m.Events, event{*itemOf(e.Kv), e.Type == clientv3.EventTypeDelete})
 			m.Before = append(m.Before, itemOf(e.PrevKv))
@@ -92,7 +92,7 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 			continue
 		}
 		if w.all != nil {
-			if err := w.tell(m); err != nil {
+			if err := w.addToHistory(m); err != nil {
 				w.failed("%s: not reliable: %v", w.r.Name, err)
 			}
 		}
@@ -101,8 +101,8 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 	return ctx.Err()
 }
 
-// tell adds a message to the history, revision by revision.
-func (w *watcher) tell(m told) error {
+// addToHistory adds a message to the history, revision by revision.
+func (w *watcher) addToHistory(m message) error {
 	for len(m.Events) > 0 {
 		rev, n := m.Events[0].Mod, 1
 		for n < len(m.Events) && m.Events[n].Mod == rev {

@@ -169,8 +169,8 @@ func TestNestedTxn(t *testing.T) {
 	}
 }
 
-// TestDeleteAndIgnore deletes from a key on and puts a key behind it that is to keep its lease or
-// value, in one transaction: nobody may crash of it.
+// TestDeleteAndIgnore deletes from a key on and puts a later key that is to keep its lease or
+// value, in one transaction: no member may crash.
 func TestDeleteAndIgnore(t *testing.T) {
 	t.Parallel()
 	c := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true}).Client()

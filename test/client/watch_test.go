@@ -50,7 +50,7 @@ func events(t *testing.T, ch clientv3.WatchChan, n int) []*clientv3.Event {
 	return out
 }
 
-// show writes events one a word: the key, and the value behind =, or a - before a deleted key.
+// show writes events one a word: the key, and the value after =, or a - before a deleted key.
 func show(list []*clientv3.Event) string {
 	var words []string
 	for _, e := range list {
@@ -243,7 +243,7 @@ func TestRequestProgress(t *testing.T) {
 		}
 		take(next(t, ch))
 	}
-	t.Logf("%d answers beside %d events", answers, n)
+	t.Logf("%d answers and %d events", answers, n)
 }
 
 // TestProgressNotify needs a server that notifies every second.

@@ -60,7 +60,7 @@ func TestAuthInACluster(t *testing.T) {
 				t.Errorf("%s, another's key at %s: %v", when, m.name, err)
 			}
 			if _, err := m.client.Get(ctx, "a0", clientv3.WithSerializable()); !errors.Is(err, rpctypes.ErrUserEmpty) {
-				t.Errorf("%s, nobody at %s: %v", when, m.name, err)
+				t.Errorf("%s, without a user at %s: %v", when, m.name, err)
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func cpuTime(t testing.TB, s *proc.Server) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Behind the name, which may hold anything: utime and stime are the fields 14 and 15.
+	// After the name, which may contain any byte: utime and stime are the fields 14 and 15.
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
 	var ticks int64
 	for _, s := range f[11:13] {

@@ -12,7 +12,7 @@ import (
 	"vigil/test/proc"
 )
 
-// TestAutoCompaction: the leader, and nobody else, forgets what is older than the retention, and the next
+// TestAutoCompaction: only the leader compacts revisions older than the retention, and the next
 // leader goes on with it.
 func TestAutoCompaction(t *testing.T) {
 	const starting = "starting auto periodic compaction"

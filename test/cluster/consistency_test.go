@@ -22,7 +22,7 @@ const (
 	unchecked = "--feature-gates=InitialCorruptCheck=false"
 )
 
-// onlyVigil: etcd compares members only if told, and all of it is about what is in the files.
+// onlyVigil: etcd compares members only with a flag, and these tests change files.
 func onlyVigil(t *testing.T) {
 	if proc.Subject() != proc.Vigil {
 		t.Skip("this is about how Vigil compares members")
@@ -188,7 +188,7 @@ func TestMemberThatDiffersDoesNotStart(t *testing.T) {
 	g.agree()
 }
 
-// Two members, and three that all differ: nobody knows who is right, and all go on.
+// Two members, and three that all differ: the correct member is unknown, and all continue.
 func TestWithoutMajorityMembersGoOn(t *testing.T) {
 	onlyVigil(t)
 	for _, n := range []int{2, 3} {

@@ -10,7 +10,7 @@ import (
 )
 
 // damage replaces bytes by others of the same length in the unsealed history of a member that does not run,
-// and makes every checksum right again: the change is one that only other members can tell. The layout is
+// and makes every checksum right again: only other members can detect the change. The layout is
 // that of docs/formats/history.md.
 func damage(t testing.TB, dataDir, old, new string) {
 	t.Helper()

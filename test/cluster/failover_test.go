@@ -225,7 +225,7 @@ func TestNoQuorum(t *testing.T) {
 		_, err := kv.Range(proc.Context(t), &pb.RangeRequest{Key: []byte("k")})
 		reads <- err
 	}()
-	// The write was never proposed; then it is the member's own deadline that the client is told.
+	// The write was never proposed; then the client receives the member's own deadline.
 	if err := <-puts; status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "desc = context deadline exceeded") {
 		t.Errorf("a write without a quorum: %v", err)
 	}

@@ -207,7 +207,7 @@ func TestRefusals(t *testing.T) {
 			c.Name = "m2"
 			c.Args = append(c.Args, "--initial-advertise-peer-urls="+g.list[1].peerURL)
 		}, "has been started before"},
-		{"nobody there", func(c *proc.Config) { c.InitialCluster = "m1=http://127.0.0.1:1,m4=" + four.peerURL }, "could not retrieve cluster information"},
+		{"no member there", func(c *proc.Config) { c.InitialCluster = "m1=http://127.0.0.1:1,m4=" + four.peerURL }, "could not retrieve cluster information"},
 		{"a URL twice", func(c *proc.Config) { c.InitialCluster = "m1=" + four.peerURL + ",m4=" + four.peerURL }, "is listed twice"},
 		{"no such name", func(c *proc.Config) { c.InitialCluster = all }, `no member is named "m4"`},
 		{"certificates without files", func(c *proc.Config) { c.Args = append(c.Args, "--peer-cert-file=x") }, "--peer-cert-file and --peer-key-file go together"},

@@ -13,7 +13,7 @@ import (
 	"vigil/test/proc"
 )
 
-// TestQuota fills a cluster to its quota again and again, as etcd's own tests do: whoever is refused finds one alarm,
+// TestQuota fills a cluster to its quota again and again, like etcd's own tests: a rejected client finds one alarm,
 // which stays until there is room and it is disarmed, and then there is room at once.
 func TestQuota(t *testing.T) {
 	const page = 4096

@@ -1,4 +1,4 @@
-// Package concurrency_test holds client/concurrency to its word against Vigil and a stock etcd, beside the package of
+// Package concurrency_test tests the promises of client/concurrency with Vigil and a stock etcd, together with the package of
 // the same name in etcd's client.
 package concurrency_test
 
@@ -128,7 +128,7 @@ func TestMutex(t *testing.T) {
 		if _, err := m.TryLock(ctx); !errors.Is(err, concurrency.ErrLocked) {
 			t.Errorf("TryLock: %v", err)
 		}
-		// One that gives up leaves no place behind.
+		// A client that gives up leaves no key.
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
 		if _, err := m.Lock(short); !errors.Is(err, context.DeadlineExceeded) {
@@ -174,7 +174,7 @@ func TestMutex(t *testing.T) {
 	})
 }
 
-// TestCutOff: who is cut off is told in time that the lock may be lost, and others get it.
+// TestCutOff: a disconnected holder is notified in time that the lock may be lost, and others get it.
 func TestCutOff(t *testing.T) {
 	each(t, func(t *testing.T, s *proc.Server) {
 		ctx := proc.Context(t)
@@ -202,7 +202,7 @@ func TestCutOff(t *testing.T) {
 		select {
 		case <-h.Lost():
 		default:
-			t.Error("another holds the lock, and the first was not told")
+			t.Error("another client holds the lock, and the first was not notified")
 		}
 		if !errors.Is(h.Err(), concurrency.ErrLost) || n.Fence() <= h.Fence() {
 			t.Error(h.Err(), n.Fence(), h.Fence())
@@ -237,7 +237,7 @@ func TestRWMutex(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		// The reader comes behind the writer who waits.
+		// The reader waits after the waiting writer.
 		for n := int64(0); n < 3; {
 			if n, err = connect(t, s.Addr()).Count(ctx, "rw/", client.WithPrefix()); err != nil {
 				t.Fatal(err)

@@ -69,7 +69,7 @@ var otherDefaults = map[string]string{
 	"wal-dir":                              "the same: a directory in --data-dir",
 	"quota-backend-bytes":                  "the same: etcd's 0 is 2 GiB",
 	"max-concurrent-streams":               "the same, written as a number",
-	"enable-grpc-gateway":                  "the same, which etcd does not tell",
+	"enable-grpc-gateway":                  "the same, which etcd does not print",
 	"feature-gates":                        "members are compared by default",
 	"corrupt-check-time":                   "members are compared by default, without stopping them",
 	"initial-cluster":                      "the same: this member",
@@ -78,9 +78,9 @@ var otherDefaults = map[string]string{
 	"peer-client-cert-file":                "the same: that of the server",
 	"peer-client-key-file":                 "the same",
 	"compaction-sleep-interval":            "changes nothing",
-	"downgrade-check-time":                 "the same, which etcd does not tell",
-	"snapshot-catchup-entries":             "the same, which etcd does not tell",
-	"bootstrap-defrag-threshold-megabytes": "the same, which etcd does not tell",
+	"downgrade-check-time":                 "the same, which etcd does not print",
+	"snapshot-catchup-entries":             "the same, which etcd does not print",
+	"bootstrap-defrag-threshold-megabytes": "the same, which etcd does not print",
 }
 
 // TestHelp compares the flags that --help of both programs has, and their defaults.
@@ -225,7 +225,7 @@ func TestConfigCommand(t *testing.T) {
 	}
 }
 
-// TestNotes: the log tells the configuration, what changes nothing, and no secret.
+// TestNotes: the log has the configuration, the flags without an effect, and no secret.
 func TestNotes(t *testing.T) {
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--max-wals=9", "--feature-gates=PriorityRequest=true", "--discovery-password=swordfish"},
 		Env: []string{"ETCD_NOTHING=1"}})
@@ -240,7 +240,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestSecondMember: one that is started without flags beside another finds its port taken, and says so.
+// TestSecondMember: a second member without flags reports that its port is in use.
 func TestSecondMember(t *testing.T) {
 	first := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	dir := filepath.Join(t.TempDir(), "data")

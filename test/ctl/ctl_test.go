@@ -155,7 +155,7 @@ var varying = []struct {
 	{regexp.MustCompile(`took \S+s\b`), `took T`},
 	{regexp.MustCompile(`"took":"[^"]+"`), `"took":"T"`},
 	{regexp.MustCompile(`127\.0\.0\.1:\d{5}\b`), `ENDPOINT`},
-	// What Vigil's program tells besides.
+	// Additional output of Vigil's program.
 	{regexp.MustCompile(`(?m)^vigilctl version: .*\n`), ``},
 }
 

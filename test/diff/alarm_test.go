@@ -9,7 +9,7 @@ import (
 // TestAlarms compares what alarms list, and what they refuse. The alarm NOSPACE is of members that do
 // not exist, since a member of Vigil clears its own when there is space; CORRUPT is of the member
 // itself, since it stops only the member that it names. etcd's of member 0, which says that members differ and
-// nobody knows which is wrong, stops all of them; Vigil, which compares members unasked, goes on.
+// the wrong one is unknown, stops all of them; Vigil, which compares members by default, continues.
 func TestAlarms(t *testing.T) {
 	p := NewPair(t)
 	alarm := func(action pb.AlarmRequest_AlarmAction, typ pb.AlarmType, member uint64) {

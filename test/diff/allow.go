@@ -34,7 +34,7 @@ var Allowed = []Deviation{
 		Call: regexp.MustCompile(`^HTTP (peer )?GET /version$`),
 		Path: regexp.MustCompile(`^body$`),
 		Got:  regexp.MustCompile(`"storage":"3\.[67]\.0","vigil":"[^"]+"}$`),
-		Why:  "the version of the program is told beside that of the API",
+		Why:  "the version of the program is returned with that of the API",
 	},
 	{
 		Call: regexp.MustCompile(`^HTTP peer GET /(health|livez)$`),

@@ -38,7 +38,7 @@ func (p *Pair) Login(user, password string) bool {
 	return ok
 }
 
-// DoAs is Do with the token of a user, of nobody if it is empty.
+// DoAs is Do with the token of a user, without a token if the name is empty.
 func (p *Pair) DoAs(user string, req proto.Message) Outcome {
 	c := NewCall(req)
 	c.User = user

@@ -114,7 +114,7 @@ func TestAuthRandom(t *testing.T) {
 	p := NewPair(t, "--bcrypt-cost", "4")
 	users, roles, keys := []string{"u", "v"}, []string{"r", "s"}, []string{"a", "b", "c", "\x00"}
 	pick := func(list []string) string { return list[rnd.IntN(len(list))] }
-	end := func() string { return []string{"", "", "d", "e", "\x00"}[rnd.IntN(5)] } // behind every key
+	end := func() string { return []string{"", "", "d", "e", "\x00"}[rnd.IntN(5)] } // after every key
 	p.Do(&pb.AuthUserAddRequest{Name: "root", Password: "root"})
 	p.Do(&pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
 	for i, u := range users {

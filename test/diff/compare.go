@@ -97,7 +97,7 @@ func compareMessages(out []Field, path string, want proto.Message, wantIDs ids, 
 }
 
 // message is an error's text. The protobuf library writes a space of either kind into its errors,
-// on purpose, so that nobody relies on them.
+// on purpose, so that no program relies on them.
 func message(o Outcome) string {
 	return strings.ReplaceAll(o.Status.Message(), "\u00a0", " ")
 }

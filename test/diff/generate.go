@@ -255,7 +255,7 @@ func (g *generator) next() proto.Message {
 	return &pb.CompactionRequest{Revision: g.revision(), Physical: g.one(2)}
 }
 
-// saw tells the generator of an answer.
+// saw passes an answer to the generator.
 func (g *generator) saw(req proto.Message, o Outcome, rev int64) {
 	g.rev = rev
 	if c, ok := req.(*pb.CompactionRequest); ok && o.Resp != nil {

@@ -125,7 +125,7 @@ func TestHashGenerated(t *testing.T) {
 			}
 			req = txn
 		default:
-			// The stock server computes the hash that a compaction leaves behind with it.
+			// The stock server computes the hash of a compaction with it.
 			req = &pb.CompactionRequest{Revision: max(g.rev-g.rng.Int64N(30), 0), Physical: true}
 		}
 		o := p.Do(req)

@@ -223,7 +223,7 @@ func (a Answer) compare(got Answer) (found []Field) {
 	return found
 }
 
-// errText tells only that there was an error: what it says is the client's.
+// errText stands for any error: its text is the client's.
 func errText(err error) string {
 	if err != nil {
 		return "error"

@@ -215,7 +215,7 @@ func TestGatewayBadInput(t *testing.T) {
 	p.Finish(t, &tally)
 }
 
-// TestPlainHTTP calls what is served beside gRPC and the gateway.
+// TestPlainHTTP calls the paths other than gRPC and the gateway.
 func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
 	p := NewPair(t)
@@ -261,7 +261,7 @@ func TestPlainHTTP(t *testing.T) {
 			}
 		}
 		if alarm == "NOSPACE" {
-			check("/health") // of several alarms, etcd tells of any
+			check("/health") // of several alarms, etcd reports any
 		}
 		check("/health?exclude=NOSPACE", "/health?exclude=CORRUPT", "/health?exclude=NOSPACE&exclude=CORRUPT", "/livez", "/readyz/data_corruption",
 			"/readyz?exclude=data_corruption", "/readyz?exclude=serializable_read&exclude=linearizable_read&exclude=non_learner")

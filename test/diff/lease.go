@@ -9,7 +9,7 @@ import (
 )
 
 // leaseSlack is by how many seconds the two sides may differ about what a lease has left: they are not
-// asked at the same moment, and full seconds are told.
+// asked at the same moment, and answers are in full seconds.
 const leaseSlack = 2
 
 // alike takes from two answers what cannot be the same: how the keys of a lease are ordered, which etcd

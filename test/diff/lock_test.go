@@ -178,7 +178,7 @@ func TestElections(t *testing.T) {
 	p.Do(name)
 	first, ok := p.Do(campaign("e", "one", 0x100)).Resp.(*epb.CampaignResponse)
 	if !ok {
-		t.Fatal("etcd: nobody is elected")
+		t.Fatal("etcd: no leader is elected")
 	}
 	p.Do(name)
 	p.Do(campaign("e", "one", 0x100))  // again
@@ -218,7 +218,7 @@ func TestElections(t *testing.T) {
 	p.Finish(t, &tally)
 }
 
-// TestObserve: the first leaders of an election as an observer is told of them.
+// TestObserve: an observer receives the first leaders of an election.
 func TestObserve(t *testing.T) {
 	p := NewPair(t)
 	for id := range int64(3) {
@@ -234,7 +234,7 @@ func TestObserve(t *testing.T) {
 		}
 		observers[s] = o
 	}
-	told := func(step string) {
+	receive := func(step string) {
 		t.Helper()
 		var out [2]Outcome
 		for i, s := range []*Side{p.Etcd, p.Subject} {
@@ -248,19 +248,19 @@ func TestObserve(t *testing.T) {
 		p.note("Election/Observe "+step, compare(out[0], p.Etcd.ids, out[1], p.Subject.ids))
 	}
 	first := p.Do(campaign("e", "one", 0x100)).Resp.(*epb.CampaignResponse)
-	told("the first leader")
+	receive("the first leader")
 	p.Do(&epb.ProclaimRequest{Leader: first.Leader, Value: []byte("uno")})
-	told("another value")
+	receive("another value")
 	p.Do(put("e/100", "by put"))
-	told("a value that was put")
+	receive("a value that was put")
 	second := p.begin(campaign("e", "two", 0x101), "e/101")
 	p.Do(&epb.ResignRequest{Leader: first.Leader})
 	second.end()
-	told("the second leader")
+	receive("the second leader")
 	p.Do(&pb.DeleteRangeRequest{Key: []byte("e/"), RangeEnd: []byte("e0")})
 	p.Do(put("other", "key"))
 	p.Do(put("e/x", "a key of no lease"))
-	told("a key that somebody put there")
+	receive("a key that somebody put there")
 	p.Finish(t, &tally)
 	for s, o := range observers {
 		// An observer who goes away.
@@ -270,7 +270,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestObserveEnds: a call for which nobody can read any more ends.
+// TestObserveEnds: a call ends when its user may no longer read.
 func TestObserveEnds(t *testing.T) {
 	p := NewPair(t)
 	for _, s := range []*Side{p.Etcd, p.Subject} {
@@ -324,7 +324,7 @@ func TestReflection(t *testing.T) {
 	}
 	linked, err := protodesc.NewFiles(set)
 	if err != nil {
-		t.Fatalf("what reflection tells cannot be linked: %v", err)
+		t.Fatalf("the files of reflection cannot be linked: %v", err)
 	}
 	for _, s := range services {
 		if _, err := linked.FindDescriptorByName(protoreflect.FullName(s.Name)); err != nil {

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// asks are those who try everything: nobody, a user without a role, one who may read and write the keys from
+// asks are the callers: no user, a user without a role, one who may read and write the keys from
 // a to b, one who may read and write all keys, and one with the role root.
 var asks = []string{"", "none", "part", "full", "root"}
 

@@ -45,7 +45,7 @@ type Pair struct {
 	t           testing.TB
 }
 
-// advertised is what both members tell the world, so that both derive the same ids.
+// advertised is the URL that both members advertise, so that both derive the same ids.
 const advertised = "127.0.0.1"
 
 // NewPair starts both servers.

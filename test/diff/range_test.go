@@ -207,7 +207,7 @@ func deletes(_ *testing.T, p *Pair) {
 	p.Do(with(del("d/", "d0"), prev))
 	p.Do(with(del("d/", "d0"), prev))
 	fill()
-	p.Do(with(del("d/", "\x00"), prev)) // from a key on: everything that the earlier groups left behind it
+	p.Do(with(del("d/", "\x00"), prev)) // from a key on: all later keys of the earlier groups
 	p.Do(scan("\x00", "\x00"))
 	fill()
 	p.Do(del("\x00", "\x00"))

@@ -173,7 +173,7 @@ func TestWatchWire(t *testing.T) {
 			_ = r.CloseSend()
 		}
 		// The end of the sending side must have arrived, or it proves nothing: a later call on
-		// the same connection is behind it.
+		// the same connection follows it.
 		p.Do(put("a", "3"))
 		p.Do(put("a", "4"))
 		for i, r := range streams {

@@ -119,7 +119,7 @@ type Watch struct {
 	p             *Pair
 	etcd, subject *inbox
 	journals      [2]*inbox
-	// journal is every event so far, as etcd's own watch from the first revision tells it.
+	// journal is every event so far, received by etcd's own watch from the first revision.
 	journal []*mvccpb.Event
 	// live holds the watchers by id. compacted holds the ids of those that a compaction canceled.
 	live      map[int64]*watcher

@@ -95,7 +95,7 @@ func list(t *testing.T, s *proc.Server) string {
 	return ""
 }
 
-// Three members that know only a token become a cluster, which then no longer needs the registry and lets nobody else in.
+// Three members that know only a token become a cluster, which then no longer needs the registry and accepts no other member.
 func TestRegistry(t *testing.T) {
 	for _, p := range []proc.Program{proc.Etcd, proc.Vigil} {
 		t.Run("kept by "+string(p), func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// A stock member and a Vigil one find the same list, whoever keeps it. What becomes of them is no cluster.
+// A stock member and a Vigil one find the same list in either registry. They do not form a cluster.
 func TestRegistryBesideStock(t *testing.T) {
 	for _, p := range []proc.Program{proc.Etcd, proc.Vigil} {
 		t.Run("kept by "+string(p), func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestRegistryWithPasswords(t *testing.T) {
 	}
 }
 
-// A member waits for a registry that is away, and for members to come, until it is told to stop.
+// A member waits for a registry that is away, and for other members, until it is stopped.
 func TestRegistryAway(t *testing.T) {
 	t.Parallel()
 	r := startRegistry(t, proc.Etcd)

@@ -138,7 +138,7 @@ func damaged(t *testing.T, damage func(*testing.T, string)) {
 		t.Errorf("status %v, %v", st, err)
 	}
 	if _, body := get(t, s, "/metrics"); strings.Contains(body, "\nvigil_damage_found_total 0\n") || !strings.Contains(body, `alarm_type="CORRUPT"`) {
-		t.Error("the metrics do not tell")
+		t.Error("the metrics do not show it")
 	}
 	if log := s.Log().String(); !strings.Contains(log, sealed[0]) || !strings.Contains(log, "offset") {
 		t.Error("the log does not name file and offset")

@@ -30,7 +30,7 @@ type write struct {
 	key, value string
 }
 
-// load is writers and a watcher that record what they are told.
+// load is writers and a watcher that record answers and events.
 type load struct {
 	t     *testing.T
 	value atomic.Int64 // the size of values
@@ -43,7 +43,7 @@ type load struct {
 	mu struct {
 		sync.Mutex
 		writes []write
-		other  []string // answers that nobody should get
+		other  []string // answers that no client should get
 	}
 	events []write // the watcher's until it is done
 
@@ -191,7 +191,7 @@ func (l *load) finish(c *clientv3.Client) {
 	l.watching.Wait()
 	for i, text := range l.mu.other {
 		if i < 10 {
-			t.Errorf("an answer that nobody should get: %s", text)
+			t.Errorf("an answer that no client should get: %s", text)
 		}
 	}
 	if n := len(l.mu.other); n > 10 {

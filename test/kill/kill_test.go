@@ -41,7 +41,7 @@ type acked struct {
 
 // state is what the writers share.
 type state struct {
-	// answers counts acknowledged writes; unknown those whose outcome was not told.
+	// answers counts acknowledged writes; unknown those without an answer.
 	answers, unknown atomic.Int64
 	mu               struct {
 		sync.Mutex
@@ -77,7 +77,7 @@ func TestKill(t *testing.T) {
 		writing.Go(func() { write(ctx, c, &st, w, done) })
 	}
 	// One watcher that leaves resuming to the client library, one that is cut off and resumes by
-	// itself at the revision behind the last event.
+	// itself at the revision after the last event.
 	auto, manual := newWatcher(t, s), newWatcher(t, s)
 	watchCtx, endWatch := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -304,7 +304,7 @@ func checkHistory(t *testing.T, history []event, writes []acked, last int64) {
 			}
 		}
 	}
-	// A transaction of two keys whose outcome nobody was told is there whole or not at all.
+	// A transaction of two keys with an unknown outcome is there whole or not at all.
 	byValue := map[string]int{}
 	for _, e := range history {
 		byValue[e.value]++

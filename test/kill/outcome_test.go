@@ -19,7 +19,7 @@ import (
 )
 
 // TestStopOutcomes stops a member by SIGTERM while clients connect and write, stock ones and bare ones of gRPC.
-// Whoever gets no answer knows that the write was not sent, or that the member did not look at it.
+// Without an answer, the write was not sent, or the member did not process it.
 func TestStopOutcomes(t *testing.T) {
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	for round := range 3 {

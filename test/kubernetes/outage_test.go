@@ -242,7 +242,7 @@ func (l *load) finish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The end of the load may have left one more that nobody was told of.
+	// The end of the load may have left one more write without an answer.
 	if n := len(list.Items); n < created || n > created+1 {
 		t.Errorf("%d objects were acknowledged, %d are there", created, n)
 	}

@@ -22,7 +22,7 @@ func read(t *testing.T, name string) []byte {
 	return b
 }
 
-// TestLeases: leases outlive the member that keeps them alive, and when nobody can be reached they are lost no later
+// TestLeases: leases outlive the member that keeps them alive, and when no member can be reached they are lost no later
 // than the server can have ended them.
 func TestLeases(t *testing.T) {
 	on(t, func(t *testing.T, p proc.Program) {

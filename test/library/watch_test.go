@@ -99,7 +99,7 @@ func TestNoQuorum(t *testing.T) {
 		if _, err := w.Created(ctx(t)); err != nil {
 			t.Fatal(err)
 		}
-		// All others stop: nobody leads. A write is either refused or uncertain, and none is made twice.
+		// All others stop: there is no leader. A write is either rejected or uncertain, and none is made twice.
 		stay := c.at(k)
 		for i, m := range c.members {
 			if i != stay {
@@ -246,7 +246,7 @@ func TestSlowReader(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	all(slow)
-	// The third was told where to go on instead, after what it had in its buffer.
+	// The third received the revision to continue from instead, after the contents of its buffer.
 	last := h.Revision
 	for b, err := range lag.Batches() {
 		if err == nil {
@@ -359,7 +359,7 @@ func TestPermissionLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		readTo(t, w, r.Header.Revision)
-		// Another role, another revision of the rights: tokens from before are old, and nobody notices.
+		// Another role, another revision of the rights: earlier tokens are outdated, without an effect on clients.
 		if _, err := root.RoleAdd(ctx(t), "other"); err != nil {
 			t.Fatal(err)
 		}

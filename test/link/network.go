@@ -75,7 +75,7 @@ func (n *Network) Node(name, target string) string {
 	return l.Addr().String()
 }
 
-// Runs tells which process a node is now.
+// Runs sets the process of a node.
 func (n *Network) Runs(name string, pid int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -306,7 +306,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// String tells the rules that are set.
+// String returns the active rules.
 func (n *Network) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

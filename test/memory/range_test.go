@@ -36,7 +36,7 @@ func anonymous(t testing.TB, pid int) int64 {
 			return n << 10
 		}
 	}
-	t.Skip("this system does not tell")
+	t.Skip("this system does not report it")
 	return 0
 }
 
@@ -101,7 +101,7 @@ func TestRanges(t *testing.T) {
 			for {
 				var n int
 				if st.RecvMsg(&n) != nil {
-					return total, nil // the size tells whether it was all
+					return total, nil // the size shows whether it was complete
 				}
 				total += n
 			}

@@ -69,7 +69,7 @@ func TestNamed(t *testing.T) {
 	}
 	for _, n := range sorted(all) {
 		if strings.HasPrefix(n, "vigil_") && !strings.Contains(observe, "`"+n+"`") {
-			t.Errorf("observe.md does not tell of %s", n)
+			t.Errorf("observe.md does not mention %s", n)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func alertExpressions(t *testing.T, path, page string) (out []string) {
 			}
 			seen[r.Alert] = true
 			if !strings.Contains(page, "\n### "+r.Alert+"\n") || r.Annotations["runbook"] != "docs/operations/observe.md#"+strings.ToLower(r.Alert) {
-				t.Errorf("nobody is told what to do about %s", r.Alert)
+				t.Errorf("observe.md has no response to %s", r.Alert)
 			}
 		}
 	}

@@ -37,11 +37,11 @@ func TestParity(t *testing.T) {
 		case g.kind != w.kind:
 			t.Errorf("%s is a %s, a %s in etcd", name, g.kind, w.kind)
 		}
-		told := false // one bucket of a histogram is enough
+		reported := false // one bucket of a histogram is enough
 		for _, series := range sorted(w.series) {
-			if !g.series[series] && !excused(name, series, used) && !(told && strings.Contains(series, "le=")) {
+			if !g.series[series] && !excused(name, series, used) && !(reported && strings.Contains(series, "le=")) {
 				t.Errorf("%s{%s is missing", name, series)
-				told = true
+				reported = true
 			}
 		}
 	}
@@ -168,6 +168,6 @@ func leader(ctx context.Context, t *testing.T, list []*proc.Server) *proc.Server
 			return s
 		}
 	}
-	t.Fatal("nobody leads")
+	t.Fatal("there is no leader")
 	return nil
 }

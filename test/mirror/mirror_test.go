@@ -150,7 +150,7 @@ func (f *follow) replay(output string) map[string]string {
 			got[key] = value
 		} else if _, err := fmt.Sscanf(line, "%q is gone\n", &key); err == nil {
 			if _, had := got[key]; !had {
-				f.Fatalf("the program was told that %q is gone, which it did not have", key)
+				f.Fatalf("the program received the deletion of %q, which it did not have", key)
 			}
 			delete(got, key)
 		} else {
@@ -161,7 +161,7 @@ func (f *follow) replay(output string) map[string]string {
 }
 
 // TestAnotherStore: when a store of an older state or of another cluster takes the place of the one that is mirrored, the
-// difference is told and the mirror goes on with it.
+// difference is reported and the mirror continues.
 func TestAnotherStore(t *testing.T) {
 	for name, samePeer := range map[string]bool{"older": true, "another cluster": false} {
 		t.Run(name, func(t *testing.T) {

@@ -185,7 +185,7 @@ test('lease', async () => {
 	assert.equal(await kv.getAll().count(), 0)
 	await assert.rejects(kv.put('late').value('x').lease(id).exec(), EtcdLeaseInvalidError)
 
-	// A lease that nobody keeps alive takes its keys with it.
+	// The keys of a lease are deleted when no client keeps it alive.
 	const watcher = await kv.watch().prefix('').create()
 	const gone = collect(watcher, 3)
 	const short = client.lease(2, { autoKeepAlive: false })

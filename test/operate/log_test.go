@@ -83,14 +83,14 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestRotatedLog: the file is replaced by the server itself when it is told how.
+// TestRotatedLog: the server rotates the file according to its flags.
 func TestRotatedLog(t *testing.T) {
 	dir := t.TempDir()
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--log-level=debug", "--log-outputs=stderr," + filepath.Join(dir, "v.log"),
 		"--enable-log-rotation", `--log-rotation-config-json={"maxsize": 1, "maxbackups": 1, "compress": false}`}})
 	c := s.Client()
 	ctx := proc.Context(t)
-	// Each of these is told in a line of its size at least, since keys are.
+	// Each of these is logged with its key in a line of at least its size.
 	key := strings.Repeat("k", 100)
 	for end := time.Now().Add(30 * time.Second); ; {
 		for range 200 {

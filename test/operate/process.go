@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// statusField returns a size in KiB that the kernel tells of a process.
+// statusField returns a size in KiB from the kernel's status of a process.
 func statusField(t testing.TB, pid int, name string) (n int) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

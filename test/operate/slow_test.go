@@ -10,7 +10,7 @@ import (
 	"vigil/test/proc"
 )
 
-// TestSlowRequests: what takes longer than it may is told with what it was and where the time went, and
+// TestSlowRequests: a slow request is logged with its content and the time of its steps, and
 // without values.
 func TestSlowRequests(t *testing.T) {
 	const secret = "hunter2hunter2"

@@ -128,7 +128,7 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// A collector that is not there costs nobody anything, least of all the stop.
+// A missing collector delays neither requests nor the stop.
 func TestTracingToNobody(t *testing.T) {
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{
 		"--enable-distributed-tracing", "--distributed-tracing-address=127.0.0.1:1", "--distributed-tracing-sampling-rate=1000000"}})

@@ -15,7 +15,7 @@ import (
 )
 
 // TestUnixSockets: clients and members may be reached by sockets in the file system; what a killed process
-// leaves there is in nobody's way.
+// leaves there does not block a start.
 func TestUnixSockets(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { unixSockets(t, "unix", nil) })
 	t.Run("TLS", func(t *testing.T) {
@@ -55,7 +55,7 @@ func unixSockets(t *testing.T, scheme string, config *tls.Config, args ...string
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(u.Path); err != nil {
-		t.Fatalf("nothing is left behind: %v", err)
+		t.Fatalf("no file remains: %v", err)
 	}
 	list[0].Restart()
 	res, err := dial(t, at("client", 0), config).Get(ctx, "", clientv3.WithPrefix())

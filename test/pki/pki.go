@@ -95,7 +95,7 @@ func (a *Authority) issue(name string, c *x509.Certificate) (*x509.Certificate, 
 	return cert, key
 }
 
-// Write writes a file. Whoever reads it meanwhile sees what was there or what will be.
+// Write writes a file. A concurrent reader sees the old or the new content.
 func (a *Authority) Write(name string, b []byte) {
 	a.t.Helper()
 	temp := a.File(name + ".tmp")

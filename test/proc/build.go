@@ -84,7 +84,7 @@ func Build(p Program) (string, error) {
 
 // sources returns the directory of the module that this one is nested in, "" if it is not known.
 func sources() string {
-	// Where this file lies tells where the module does, whatever module and directory the caller is in.
+	// The place of this file gives that of the module, whatever module and directory the caller is in.
 	_, file, _, _ := runtime.Caller(0)
 	if !filepath.IsAbs(file) {
 		return ""

@@ -51,7 +51,7 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // Code returns the exit code; the process must be gone.
 func (p *Process) Code() int { return p.cmd.ProcessState.ExitCode() }
 
-// State tells how the process ended; it must be gone.
+// State describes how the process ended; it must have exited.
 func (p *Process) State() string { return p.cmd.ProcessState.String() }
 
 // Pid returns the process id.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Result is what a command left behind.
+// Result is the outcome of a command.
 type Result struct {
 	Code           int
 	Stdout, Stderr string

@@ -44,7 +44,7 @@ type Config struct {
 	Discover             bool
 	// ClientPort and PeerPort are chosen if 0.
 	ClientPort, PeerPort int
-	// Advertise is the address that peers and clients are told; if empty, where the member
+	// Advertise is the advertised address; if empty, where the member
 	// listens. Two members with the same name and address have the same ids.
 	Advertise string
 	// Args come last on the command line and Env last in the environment.
@@ -148,7 +148,7 @@ func (s *Server) Launch() {
 	s.process = p
 }
 
-// inspect fails the test if the log tells of what must never happen, whatever the test looks at.
+// inspect fails the test if the log has a line that must never appear, in every test.
 func (s *Server) inspect() {
 	s.t.Helper()
 	if s.process == nil {
@@ -243,7 +243,7 @@ func (s *Server) paused() bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Pid()))
 	for _, name := range stats {
 		b, err := os.ReadFile(name)
-		// The state comes behind the name, which is in parentheses.
+		// The state follows the name, which is in parentheses.
 		if i := bytes.LastIndexByte(b, ')'); err == nil && (i < 0 || !bytes.HasPrefix(b[i:], []byte(") T"))) {
 			return false
 		}

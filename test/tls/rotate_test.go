@@ -83,7 +83,7 @@ func TestRotation(t *testing.T) {
 	refused(t, u, leaving)
 	seen(now)
 
-	// What cannot be read changes nothing, and is told once.
+	// An unreadable file changes nothing, and is logged once.
 	second.Write("crl.der", []byte("not a list"))
 	second.Write("server.pem", []byte("not a certificate"))
 	seen(now)

@@ -233,7 +233,7 @@ func only(plain bool) *http.Protocols {
 	return &p
 }
 
-// TestWrongScheme: TLS to a plain port and the reverse fail at once, and the log tells.
+// TestWrongScheme: TLS to a plain port and the reverse fail at once, and the log has the reason.
 func TestWrongScheme(t *testing.T) {
 	t.Parallel()
 	ca := pki.New(t)
@@ -296,7 +296,7 @@ func TestAutoTLS(t *testing.T) {
 	config := &tls.Config{RootCAs: newPool(made)}
 	works(t, "https://"+s.Addr(), config)
 	if err := refused(t, "https://"+s.Addr(), pki.New(t).Client("")); err == nil {
-		t.Error("a client believes a certificate that nobody it knows has signed")
+		t.Error("a client trusts a certificate of an unknown authority")
 	}
 	s.Stop()
 	s.Restart()
@@ -316,14 +316,14 @@ func TestSockets(t *testing.T) {
 	config := &tls.Config{InsecureSkipVerify: true} // a path is no name that a certificate could have
 	works(t, plain, nil)
 	works(t, secure, config)
-	// The file of a server that was killed is in nobody's way.
+	// The file of a killed server does not block the start.
 	s.Kill()
 	s.Restart()
 	works(t, plain, nil)
 	works(t, secure, config)
 }
 
-// TestSlowClients: handshakes and headers that never come to an end keep nobody waiting, and are ended.
+// TestSlowClients: handshakes and headers that never finish delay no other client, and are closed.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	ca := pki.New(t)

@@ -105,7 +105,7 @@ func check(calls []call, mark []byte) error {
 	return nil
 }
 
-// story tells the steps of one put for the log.
+// story describes the steps of one put for the log.
 func story(calls []call, mark []byte) string {
 	m := find(calls, mark)
 	var b strings.Builder

@@ -24,7 +24,7 @@ const page = "../../docs/vigilctl/commands.md"
 var missing = map[string]string{
 	"etcdutl defrag":  "there is nothing to defragment in a data directory: the space of what was compacted comes back while the member runs, and `vigilctl defrag` asks it for all of it",
 	"--timeout":       "how long to wait for a lock on a file of etcd; files are read without one",
-	"etcdutl migrate": "it changes the version of etcd's own files; a data directory tells its version itself, and `vigilctl snapshot restore` reads those of etcd 3.4 to 3.7",
+	"etcdutl migrate": "it changes the version of etcd's own files; every file of a data directory has its version, and `vigilctl snapshot restore` reads those of etcd 3.4 to 3.7",
 }
 
 func TestCommands(t *testing.T) {

@@ -62,7 +62,7 @@ func onTerminal(t *testing.T, columns, lines uint16, env []string, args ...strin
 	}()
 	go func() {
 		defer close(x.ended)
-		_ = x.cmd.Wait() // the exit code tells
+		_ = x.cmd.Wait() // the exit code is checked
 		<-read
 	}()
 	t.Cleanup(func() {

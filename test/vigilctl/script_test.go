@@ -78,7 +78,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		cmd := exec.Command(path, args[2:]...)
 		cmd.Dir = ts.Getenv("WORK")
 		cmd.Env = append(os.Environ(), "ETCDCTL_ENDPOINTS="+ts.Getenv("ETCDCTL_ENDPOINTS"))
-		out, _ := cmd.CombinedOutput() // the output tells
+		out, _ := cmd.CombinedOutput() // the output is compared
 		if want.Match(out) {
 			return
 		}

@@ -1,5 +1,5 @@
 // Command etcd is the stock etcd server, built from its own module so that the tests can put it
-// beside Vigil.
+// next to Vigil.
 package main
 
 import (

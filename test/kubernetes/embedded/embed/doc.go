@@ -7,5 +7,5 @@
 //
 //  1. StartEtcd returns when the process serves clients; ReadyNotify is there because the original has it.
 //  2. Close returns when the process is gone, and so does nothing to a process that has ended.
-//  3. A process that ends by itself, or whose log tells of a panic, is an error on Err.
+//  3. A process that ends by itself, or whose log has a panic, is an error on Err.
 package embed

@@ -31,7 +31,7 @@ type Server struct {
 	cluster Cluster
 }
 
-// Cluster tells of the members.
+// Cluster returns the members.
 type Cluster struct{ clientURLs []string }
 
 // StartEtcd runs a server and returns when it serves clients.
@@ -61,7 +61,7 @@ func StartEtcd(c *Config) (*Etcd, error) {
 	}
 }
 
-// report waits for the end of the process and tells of a bad one.
+// report waits for the end of the process and reports a failure.
 func (e *Etcd) report() {
 	<-e.process.Exited()
 	log := e.process.Log()
