@@ -1,3 +1,4 @@
+// Package transfer has the commands that copy keys to files and clusters: dump, load and make-mirror.
 package transfer
 
 import (
@@ -24,19 +25,20 @@ import (
 
 const dumpHelp = `Write the keys that begin with a prefix into a file of JSON lines, with their leases.
 
-All of it is the store at one revision, the current one unless --rev says otherwise,
-however long it takes. Text is written as text, other keys and values in base64.
+The file contains the store at one revision, the current one or that of --rev,
+however long the dump takes. Text is written as text, other keys and values in base64.
 Several prefixes may be given; none means all keys. "load" writes the file into a
-cluster again; jq and grep read it.
+cluster; jq and grep read it.
 
-Until it is whole the file is called FILE.part. A dump that was interrupted goes on
-where it stopped when the same command is run again, unless its revision has been
-compacted meanwhile: then it begins anew. With - the dump goes to standard output.`
+The file is named FILE.part until it is whole. To resume an interrupted dump, run the
+same command again; if its revision has been compacted meanwhile, it starts again.
+With - the dump is written to standard output.`
 
 const dumpExample = `  vigilctl dump config/ services/ backup.jsonl
   vigilctl dump all.jsonl
   vigilctl dump config/ - | jq -r .key`
 
+// Dump returns the command dump.
 func Dump(env *cli.Env) *cobra.Command {
 	d := dump{env: env}
 	c := &cobra.Command{
@@ -55,7 +57,7 @@ func Dump(env *cli.Env) *cobra.Command {
 				return err
 			}
 			d.path = args[len(args)-1]
-			d.prefixes = apart(args[:len(args)-1])
+			d.prefixes = removeNested(args[:len(args)-1])
 			return env.RunLong(c, d.run)
 		},
 	}
@@ -63,8 +65,9 @@ func Dump(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// apart sorts prefixes and leaves out those that others hold. None means all keys.
-func apart(prefixes []string) []string {
+// removeNested sorts prefixes and removes those that begin with another one. Without a prefix it returns the empty one,
+// for all keys.
+func removeNested(prefixes []string) []string {
 	if len(prefixes) == 0 {
 		return []string{""}
 	}
@@ -92,7 +95,7 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 			return err
 		}
 	}
-	header, err := d.header(ctx, c)
+	header, err := d.newHeader(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -115,13 +118,13 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	if err == nil {
 		err = w.end()
 	} else {
-		err = errors.Join(err, w.w.Flush()) // to go on from
+		err = errors.Join(err, w.w.Flush()) // to resume from
 	}
 	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = outfile.Publish(part, d.path) // still locked: no other dump may take the file over
+		err = outfile.Publish(part, d.path) // while it is locked: no other dump may use the file
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -131,7 +134,7 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to go on\n", part, w.keys, header.Keys)
+			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to resume\n", part, w.keys, header.Keys)
 		}
 		return err
 	}
@@ -142,8 +145,8 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// header asks for the revision and the number of keys.
-func (d *dump) header(ctx context.Context, c *client.Client) (*dumpHeader, error) {
+// newHeader reads the revision and the number of keys from the cluster.
+func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpHeader, error) {
 	h := &dumpHeader{Version: dumpVersion, Revision: d.rev}
 	for _, p := range d.prefixes {
 		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(h.Revision))
@@ -160,8 +163,8 @@ func (d *dump) header(ctx context.Context, c *client.Client) (*dumpHeader, error
 	return h, nil
 }
 
-// open opens the file, and takes over what an interrupted dump has left in it if that can be gone on with; header
-// then becomes that one's.
+// open opens the file of an unfinished dump, or a new one. If an interrupted dump can be resumed, header becomes its
+// header.
 func (d *dump) open(ctx context.Context, c *client.Client, part string, header *dumpHeader) (*dumpWriter, *os.File, error) {
 	f, err := outfile.OpenPart(part)
 	if err != nil {
@@ -183,26 +186,26 @@ func (d *dump) open(ctx context.Context, c *client.Client, part string, header *
 	return w, f, nil
 }
 
-// resume reads what is there. It returns nil to begin anew.
+// resume reads the file of an interrupted dump. It returns nil if the dump has to start again.
 func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header *dumpHeader) (*dumpWriter, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return nil, err
 	}
-	anew := func(reason string) (*dumpWriter, error) {
-		fmt.Fprintf(d.env.Stderr, "%s cannot be gone on with, %s: beginning anew\n", f.Name(), reason)
+	restart := func(reason string) (*dumpWriter, error) {
+		fmt.Fprintf(d.env.Stderr, "%s cannot be resumed, %s: starting again\n", f.Name(), reason)
 		return nil, nil
 	}
 	r, err := newDumpReader(f)
 	if err != nil {
-		return anew(err.Error())
+		return restart(err.Error())
 	}
 	if !r.header.same(header) || d.rev != 0 && d.rev != r.header.Revision {
-		return anew("it is a dump of something else")
+		return restart("it is a dump of other data")
 	}
 	_, err = c.Get(ctx, d.prefixes[0], client.WithPrefix(), client.WithCountOnly(), client.WithRevision(r.header.Revision))
 	if errors.Is(err, client.ErrCompacted) {
-		return anew(fmt.Sprintf("revision %d has been compacted", r.header.Revision))
+		return restart(fmt.Sprintf("revision %d has been compacted", r.header.Revision))
 	}
 	if err != nil {
 		return nil, err
@@ -212,10 +215,10 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 	for {
 		key, lease, err := r.next()
 		if err != nil && !errors.Is(err, errNoEnd) {
-			return anew(err.Error())
+			return restart(err.Error())
 		}
 		if key == nil && lease == nil {
-			break // if it is whole but for its name, the last line is written again
+			break // a whole file without its name: the last line is written again
 		}
 		whole = r.read
 		if lease != nil {
@@ -230,11 +233,11 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 	if _, err := f.Seek(whole, io.SeekStart); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(d.env.Stderr, "going on with %s: %d of %d keys of revision %d are there\n", f.Name(), w.keys, header.Keys, header.Revision)
+	fmt.Fprintf(d.env.Stderr, "resuming %s with %d of %d keys of revision %d\n", f.Name(), w.keys, header.Keys, header.Revision)
 	return w, nil
 }
 
-// errIncomplete reports a listing that lacks keys, or has too many: nothing of it can be used.
+// errIncomplete reports a listing with a wrong number of keys: the dump cannot be used.
 var errIncomplete = errors.New("the dump is not complete")
 
 // write writes the keys after the last one.
@@ -251,7 +254,7 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, heade
 		}
 		for kv, err := range c.List(ctx, from, client.WithRange(end), client.WithRevision(header.Revision)).All() {
 			if errors.Is(err, client.ErrCompacted) {
-				return fmt.Errorf("revision %d was compacted while it was read: run it again, or compact less often meanwhile (%w)", header.Revision, err)
+				return fmt.Errorf("revision %d was compacted during the dump: run it again, or compact less often meanwhile (%w)", header.Revision, err)
 			}
 			if err != nil {
 				return err
@@ -273,7 +276,7 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, heade
 	return nil
 }
 
-// writeLease writes what is known of a lease.
+// writeLease writes the line of a lease.
 func writeLease(ctx context.Context, c *client.Client, w *dumpWriter, id client.LeaseID) error {
 	r, err := c.TimeToLive(ctx, id, false)
 	if err != nil {

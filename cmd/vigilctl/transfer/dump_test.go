@@ -19,8 +19,8 @@ import (
 	"vigil/server/servertest"
 )
 
-// written is a small dump.
-func written(t testing.TB) []byte {
+// smallDump returns a dump with two keys.
+func smallDump(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := newDumpWriter(&b)
@@ -56,7 +56,7 @@ func readAll(b []byte) (keys []dumpKey, leases []dumpLease, err error) {
 }
 
 func TestDumpFile(t *testing.T) {
-	whole := written(t)
+	whole := smallDump(t)
 	keys, leases, err := readAll(whole)
 	if err != nil || len(keys) != 2 || len(leases) != 1 || leases[0] != (dumpLease{0x1234, 60, 41}) {
 		t.Fatalf("%v %v %v", keys, leases, err)
@@ -67,14 +67,14 @@ func TestDumpFile(t *testing.T) {
 	if k := keys[1]; k.Key != "a\xff" || k.Value != "\x00\xfe" || k.Lease != 0 {
 		t.Errorf("%+v", k)
 	}
-	// Cut anywhere behind the header it is not whole.
+	// Truncated anywhere after the header it is not whole.
 	head := bytes.IndexByte(whole, '\n') + 1
 	for n := head; n < len(whole); n++ {
 		if _, _, err := readAll(whole[:n]); !errors.Is(err, errNoEnd) {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
 	}
-	// Changed anywhere it is refused, but for what the header and the trailer say to people.
+	// A change anywhere between header and trailer is rejected.
 	for n := head; n < bytes.LastIndexByte(whole[:len(whole)-1], '\n'); n++ {
 		changed := bytes.Clone(whole)
 		changed[n] ^= 1
@@ -100,9 +100,9 @@ func TestBadDumps(t *testing.T) {
 		head + `{"key":5}` + "\n":      "a key or value is a string",
 		head + `{"end":true}` + "\n":   "the dump was changed",
 		head + `{"key":"","value":""}`: "not whole",
-		head + `{"key":"b","value":""}` + "\n" + `{"key":"a","value":""}` + "\n": "line 3: the key \"a\" is not behind",
+		head + `{"key":"b","value":""}` + "\n" + `{"key":"a","value":""}` + "\n": "line 3: the key \"a\" is not after",
 		head + `{"lease":"1","ttl":-1}` + "\n":                                   "TTL of -1",
-		string(written(t)) + "x":                                                 "something follows",
+		string(smallDump(t)) + "x":                                               "something follows",
 	} {
 		if _, _, err := readAll([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
@@ -111,7 +111,7 @@ func TestBadDumps(t *testing.T) {
 }
 
 func FuzzDump(f *testing.F) {
-	f.Add(written(f))
+	f.Add(smallDump(f))
 	f.Add([]byte(`{"vigil_dump":1}` + "\n" + `{"key":{"base64":"/w=="},"value":"x"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		keys, leases, err := readAll(b)
@@ -132,20 +132,20 @@ func FuzzDump(f *testing.F) {
 	})
 }
 
-func TestApart(t *testing.T) {
+func TestRemoveNested(t *testing.T) {
 	for _, c := range []struct{ in, want []string }{
 		{nil, []string{""}},
 		{[]string{"b", "a/b", "a/", "a/b", "ab"}, []string{"a/", "ab", "b"}},
 		{[]string{"x", ""}, []string{""}},
 	} {
-		if got := apart(c.in); !slices.Equal(got, c.want) {
+		if got := removeNested(c.in); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.in, got, c.want)
 		}
 	}
 }
 
-// TestLoadWaits: a load goes on when members do not answer for a while, and what it has written then it finds there. It
-// does not ask all the time meanwhile, and says so if nothing is known in the end.
+// TestLoadWaits: a load continues after a while without answers from members, and skips the keys that it wrote meanwhile.
+// It limits its calls, and reports an outcome that stays unknown.
 func TestLoadWaits(t *testing.T) {
 	endpoint := servertest.Start(t)
 	var until atomic.Pointer[time.Time]
@@ -169,11 +169,11 @@ func TestLoadWaits(t *testing.T) {
 	defer l.keeper.Close()
 	soon := time.Now().Add(700 * time.Millisecond)
 	until.Store(&soon)
-	if err := l.lease(t.Context(), c, &dumpLease{ID: 77, TTL: 60}); err != nil {
+	if err := l.grantLease(t.Context(), c, &dumpLease{ID: 77, TTL: 60}); err != nil {
 		t.Fatal(err)
 	}
 	keys := []dumpKey{{Key: "a", Value: "1", Metadata: keytext.Metadata{Lease: 77}}, {Key: "b", Value: "2"}}
-	if err := l.batch(t.Context(), c, keys); err != nil {
+	if err := l.putBatch(t.Context(), c, keys); err != nil {
 		t.Fatal(err)
 	}
 	if n := l.done; n.same != 2 || n.put != 0 {
@@ -186,7 +186,7 @@ func TestLoadWaits(t *testing.T) {
 	until.Store(&never)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := l.batch(ctx, c, []dumpKey{{Key: "c"}}); !errors.Is(err, client.ErrUncertain) || !strings.Contains(err.Error(), "unknown") {
+	if err := l.putBatch(ctx, c, []dumpKey{{Key: "c"}}); !errors.Is(err, client.ErrUncertain) || !strings.Contains(err.Error(), "unknown") {
 		t.Error(err)
 	}
 }

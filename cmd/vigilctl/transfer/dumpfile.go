@@ -15,8 +15,8 @@ import (
 	"vigil/cmd/vigilctl/keytext"
 )
 
-// A dump is a file of lines of JSON: a header, the keys in ascending order with each lease in front of its first key,
-// and a trailer.
+// A dump is a file of lines of JSON: a header, the keys in ascending order with each lease before its first key, and a
+// trailer.
 //
 //	{"vigil_dump":1,"cluster_id":"...","revision":9,"prefixes":["a/"],"keys":2}
 //	{"lease":"32695410dcc0ca06","ttl":60,"remaining":41}
@@ -27,7 +27,7 @@ import (
 // The checksum is that of all bytes before the trailer.
 const dumpVersion = 1
 
-// maxLine bounds a line: no request that a member takes has a value of that size.
+// maxLine limits a line. Members accept no value of that size.
 const maxLine = 1 << 30
 
 // dumpHeader is the first line.
@@ -36,10 +36,10 @@ type dumpHeader struct {
 	ClusterID string         `json:"cluster_id"`
 	Revision  int64          `json:"revision"`
 	Prefixes  []keytext.JSON `json:"prefixes"`
-	Keys      int64          `json:"keys"` // how many there are to come
+	Keys      int64          `json:"keys"` // the number of keys in the file
 }
 
-// same tells whether two dumps have the same content.
+// same reports whether two dumps have the same source.
 func (h *dumpHeader) same(other *dumpHeader) bool {
 	if h.Version != other.Version || h.ClusterID != other.ClusterID || len(h.Prefixes) != len(other.Prefixes) {
 		return false
@@ -52,7 +52,7 @@ func (h *dumpHeader) same(other *dumpHeader) bool {
 	return true
 }
 
-// dumpLease is the line of a lease. Of one that had ended already when its keys were read, TTL is 0.
+// dumpLease is the line of a lease. TTL is 0 if the lease ended before its keys were read.
 type dumpLease struct {
 	ID        keytext.Lease `json:"lease"`
 	TTL       int64         `json:"ttl"` // seconds
@@ -74,7 +74,7 @@ type dumpEnd struct {
 	SHA256 string `json:"sha256"`
 }
 
-// dumpWriter writes lines and counts what it has written.
+// dumpWriter writes lines, and counts keys and leases.
 type dumpWriter struct {
 	w            *bufio.Writer
 	sum          hash.Hash
@@ -119,14 +119,14 @@ func (d *dumpWriter) end() error {
 	return d.w.Flush()
 }
 
-// errNoEnd says that a dump has no trailer.
-var errNoEnd = errors.New("the dump is not whole: it has no last line; make it again, dump goes on where it stopped")
+// errNoEnd reports a dump without a trailer.
+var errNoEnd = errors.New("the dump is not whole: it has no last line; run the dump again, it resumes where it stopped")
 
 // dumpReader reads lines.
 type dumpReader struct {
 	r      *bufio.Reader
 	sum    hash.Hash
-	number int   // of the line
+	number int   // of the last line
 	read   int64 // bytes of whole lines
 	header dumpHeader
 	keys   int64
@@ -137,7 +137,7 @@ type dumpReader struct {
 // newDumpReader reads the header.
 func newDumpReader(r io.Reader) (*dumpReader, error) {
 	d := &dumpReader{r: bufio.NewReaderSize(r, 1<<20), sum: sha256.New()}
-	line, err := d.line()
+	line, err := d.readLine()
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func newDumpReader(r io.Reader) (*dumpReader, error) {
 	return d, nil
 }
 
-// line returns the next line with its end; io.EOF if there is no whole one.
-func (d *dumpReader) line() ([]byte, error) {
+// readLine returns the next line with its end, or io.EOF if there is no whole line.
+func (d *dumpReader) readLine() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := d.r.ReadSlice('\n')
@@ -176,7 +176,7 @@ func (d *dumpReader) line() ([]byte, error) {
 	}
 }
 
-// dumpLine is any line but the first.
+// dumpLine is any line except the first.
 type dumpLine struct {
 	Key       *keytext.JSON  `json:"key"`
 	Value     *keytext.JSON  `json:"value"`
@@ -194,10 +194,10 @@ type dumpLine struct {
 	SHA256 string `json:"sha256"`
 }
 
-// next returns a key or a lease; neither after the trailer, which has been compared with what was read. errNoEnd if
-// there is none.
+// next returns a key or a lease, and neither after the trailer, whose counts and checksum it verifies. Without a trailer
+// it returns errNoEnd.
 func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
-	b, err := d.line()
+	b, err := d.readLine()
 	if err == io.EOF {
 		return nil, nil, errNoEnd
 	}
@@ -233,7 +233,7 @@ func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
 			k.Lease = *l.Lease
 		}
 		if *l.Key == "" || d.keys > 0 && string(*l.Key) <= d.last {
-			return nil, nil, bad("the key %q is not behind the one before, %q", string(*l.Key), d.last)
+			return nil, nil, bad("the key %q is not after the previous key, %q", string(*l.Key), d.last)
 		}
 		d.keys++
 		d.last = string(*l.Key)

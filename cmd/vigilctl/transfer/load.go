@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,16 +24,16 @@ import (
 
 const loadHelp = `Put the keys of a file that "dump" wrote into a cluster, with their leases.
 
-The file is checked from its first to its last line before anything is written; - reads
-standard input, which is checked while it is loaded. Keys go in transactions, so that
-nobody's writes are lost. Leases are granted again, with their ids and whole TTL,
-unless they are there, and kept alive until the load ends. Keys whose lease had ended
-when they were dumped are passed over.
+The whole file is checked before any key is written; - reads standard input, which is
+checked while it is loaded. Keys are put in transactions, so that no concurrent write is
+lost. Leases that do not exist are granted with their IDs and whole TTL, and all are
+kept alive until the load ends. Keys whose lease had ended when they were dumped are
+skipped.
 
-A key that is there with the same value and lease is passed over too, so a load that
-was interrupted is simply run again. One that is there with another value or lease is
-a conflict, and stops the load: --if-missing leaves such keys as they are, --overwrite
-replaces them. Nothing is deleted. --dry-run tells what would be done.`
+A key that exists with the same value and lease is skipped too, so an interrupted load
+can be run again. A key that exists with another value or lease is a conflict, and stops
+the load: --if-missing leaves such keys unchanged, --overwrite replaces them. No key is
+deleted. --dry-run prints what would be done.`
 
 const loadExample = `  vigilctl load backup.jsonl --dry-run
   vigilctl load backup.jsonl --if-missing
@@ -42,11 +43,11 @@ const loadExample = `  vigilctl load backup.jsonl --dry-run
 const (
 	loadKeys  = 100
 	loadBytes = 512 << 10
-	// loadTries is how often one transaction is tried when others write its keys at the same time, or its outcome is
-	// unknown.
-	loadTries = 20
+	// loadAttempts is how often one transaction is tried if there are concurrent writes, or its outcome is unknown.
+	loadAttempts = 20
 )
 
+// Load returns the command load.
 func Load(env *cli.Env) *cobra.Command {
 	l := load{env: env}
 	c := &cobra.Command{
@@ -68,9 +69,9 @@ func Load(env *cli.Env) *cobra.Command {
 			return env.RunLong(c, l.run)
 		},
 	}
-	c.Flags().BoolVar(&l.ifMissing, "if-missing", false, "leave keys that are there as they are")
-	c.Flags().BoolVar(&l.overwrite, "overwrite", false, "replace keys that are there with another value or lease")
-	c.Flags().BoolVar(&l.dry, "dry-run", false, "write nothing; tell what would be done")
+	c.Flags().BoolVar(&l.ifMissing, "if-missing", false, "leave existing keys unchanged")
+	c.Flags().BoolVar(&l.overwrite, "overwrite", false, "replace existing keys with another value or lease")
+	c.Flags().BoolVar(&l.dry, "dry-run", false, "write nothing; print what would be done")
 	return c
 }
 
@@ -80,23 +81,23 @@ type load struct {
 	path                      string
 	ifMissing, overwrite, dry bool
 
-	ended map[client.LeaseID]bool // leases whose keys are passed over
-	// keeper keeps the leases of loaded keys alive until the load ends: a lease that expired meanwhile would take keys
-	// with it, and refuse those that are still to come.
+	ended map[client.LeaseID]bool // leases whose keys are skipped
+	// keeper keeps the leases of loaded keys alive until the load ends: if a lease expired meanwhile, its keys would be
+	// deleted, and puts of later keys rejected.
 	keeper *lease.Keeper
-	done   loaded
+	done   loadCounts
 }
 
-// loaded counts what became of keys.
-type loaded struct{ put, same, kept, replaced, ended, leases int64 }
+// loadCounts counts keys by what was done with them, and granted leases.
+type loadCounts struct{ put, same, kept, replaced, ended, leases int64 }
 
-func (n loaded) all() int64 { return n.put + n.same + n.kept + n.replaced + n.ended }
+func (n loadCounts) keys() int64 { return n.put + n.same + n.kept + n.replaced + n.ended }
 
-// conflict is a key that is there and differs.
+// conflict reports a key that exists with another value or lease.
 type conflict struct{ key string }
 
 func (e *conflict) Error() string {
-	return fmt.Sprintf("%s is there with another value or lease: --if-missing leaves such keys as they are, --overwrite replaces them", keytext.Quote(e.key))
+	return fmt.Sprintf("%s exists with another value or lease: --if-missing leaves such keys unchanged, --overwrite replaces them", keytext.Quote(e.key))
 }
 
 func (l *load) run(ctx context.Context, c *client.Client) error {
@@ -117,20 +118,20 @@ func (l *load) run(ctx context.Context, c *client.Client) error {
 	}
 	d, err := newDumpReader(r)
 	if err == nil {
-		err = l.all(ctx, c, d)
+		err = l.loadAll(ctx, c, d)
 	}
-	if err != nil && (ctx.Err() != nil || l.done.all() > 0) {
-		fmt.Fprintf(l.env.Stderr, "not all was loaded; until then %s. What is there is passed over when it is loaded again\n", l.told())
+	if err != nil && (ctx.Err() != nil || l.done.keys() > 0) {
+		fmt.Fprintf(l.env.Stderr, "the load is incomplete: %s. A new load skips the keys that exist\n", l.summary())
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(l.env.Stdout, "%s, revision %d: %s\n", l.path, d.header.Revision, l.told())
+	fmt.Fprintf(l.env.Stdout, "%s, revision %d: %s\n", l.path, d.header.Revision, l.summary())
 	return nil
 }
 
-// told is what was done, or would be.
-func (l *load) told() string {
+// summary returns the numbers of keys and leases.
+func (l *load) summary() string {
 	n := l.done
 	verb := ""
 	if l.dry {
@@ -140,7 +141,7 @@ func (l *load) told() string {
 	for _, x := range []struct {
 		n    int64
 		text string
-	}{{n.replaced, verb + "replaced"}, {n.same, "there already"}, {n.kept, "left as they are"}, {n.ended, "passed over, their leases had ended"}} {
+	}{{n.replaced, verb + "replaced"}, {n.same, "there already"}, {n.kept, "left unchanged"}, {n.ended, "skipped, their leases had ended"}} {
 		if x.n > 0 {
 			text += fmt.Sprintf(", %d %s", x.n, x.text)
 		}
@@ -151,7 +152,7 @@ func (l *load) told() string {
 	return text
 }
 
-// check reads the file once and goes back to its beginning.
+// check reads the file once, and seeks to its start.
 func (l *load) check(ctx context.Context, f *os.File) error {
 	if st, err := f.Stat(); err != nil {
 		return err
@@ -183,16 +184,16 @@ func (l *load) check(ctx context.Context, f *os.File) error {
 	return err
 }
 
-// all loads all keys.
-func (l *load) all(ctx context.Context, c *client.Client, d *dumpReader) error {
+// loadAll puts all keys.
+func (l *load) loadAll(ctx context.Context, c *client.Client, d *dumpReader) error {
 	p := progress.NewItems(l.env.Stderr, "loading "+l.path, "keys", d.header.Keys)
 	defer p.End()
 	var batch []dumpKey
 	bytes := 0
 	flush := func() error {
-		err := l.batch(ctx, c, batch)
+		err := l.putBatch(ctx, c, batch)
 		batch, bytes = batch[:0], 0
-		p.Set(l.done.all())
+		p.Set(l.done.keys())
 		return err
 	}
 	for {
@@ -201,7 +202,7 @@ func (l *load) all(ctx context.Context, c *client.Client, d *dumpReader) error {
 		case err != nil:
 			return err
 		case lease != nil:
-			err = l.lease(ctx, c, lease)
+			err = l.grantLease(ctx, c, lease)
 		case key == nil:
 			return flush()
 		case l.ended[client.LeaseID(key.Lease)]:
@@ -219,8 +220,8 @@ func (l *load) all(ctx context.Context, c *client.Client, d *dumpReader) error {
 	}
 }
 
-// lease grants a lease unless it is there, and keeps it alive.
-func (l *load) lease(ctx context.Context, c *client.Client, d *dumpLease) error {
+// grantLease grants a lease unless it exists, and keeps it alive.
+func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpLease) error {
 	id := client.LeaseID(d.ID)
 	if d.TTL == 0 {
 		l.ended[id] = true
@@ -233,7 +234,7 @@ func (l *load) lease(ctx context.Context, c *client.Client, d *dumpLease) error 
 		}
 		return err
 	}
-	for n := range loadTries {
+	for n := range loadAttempts {
 		_, err := l.keeper.Keep(ctx, id)
 		if !errors.Is(err, client.ErrLeaseNotFound) {
 			return err
@@ -244,19 +245,19 @@ func (l *load) lease(ctx context.Context, c *client.Client, d *dumpLease) error 
 			l.done.leases++
 			return nil
 		case errors.Is(err, client.ErrLeaseExists):
-		case !l.again(ctx, n, err):
+		case !l.waitToRetry(ctx, n, err):
 			return err
 		}
 	}
-	return fmt.Errorf("lease %016x is granted and revoked by others all the time: try again when it is not", int64(id))
+	return fmt.Errorf("lease %016x is granted and revoked concurrently again and again: try later", int64(id))
 }
 
-// batch puts keys, all or none of them.
-func (l *load) batch(ctx context.Context, c *client.Client, keys []dumpKey) error {
+// putBatch puts keys in one transaction.
+func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	// What is there is not known yet: nothing, if it is the first load.
+	// The first attempt assumes that no key exists.
 	missing, puts, gets := make([]client.Cmp, len(keys)), make([]client.Op, len(keys)), make([]client.Op, len(keys))
 	for i, k := range keys {
 		missing[i], puts[i], gets[i] = client.Missing(string(k.Key)), k.put(), client.OpGet(string(k.Key))
@@ -264,14 +265,16 @@ func (l *load) batch(ctx context.Context, c *client.Client, keys []dumpKey) erro
 	if l.dry {
 		puts = nil
 	}
-	n, conditions, then := loaded{put: int64(len(keys))}, missing, puts
-	for try := range loadTries {
+	n, conditions, then := loadCounts{put: int64(len(keys))}, missing, puts
+	var unknown error // of an attempt with an unknown outcome
+	for try := range loadAttempts {
 		r, err := c.Txn(ctx).If(conditions...).Then(then...).Else(gets...).Commit()
 		switch {
-		case err != nil && l.again(ctx, try, err):
-			continue // if it was done, the keys are found there
-		case errors.Is(err, client.ErrUncertain):
-			return fmt.Errorf("the outcome for %s and what follows is unknown: %w", keytext.Quote(string(keys[0].Key)), err)
+		case err != nil && l.waitToRetry(ctx, try, err):
+			unknown = err
+			continue // if it was applied, the next attempt finds the keys
+		case err != nil && (unknown != nil || errors.Is(err, client.ErrUncertain)):
+			return fmt.Errorf("the outcome for %s and the keys after it is unknown: %w", keytext.Quote(string(keys[0].Key)), cmp.Or(unknown, err))
 		case err != nil:
 			return err
 		case r.Succeeded:
@@ -282,13 +285,13 @@ func (l *load) batch(ctx context.Context, c *client.Client, keys []dumpKey) erro
 			return err
 		}
 	}
-	return fmt.Errorf("others change %s and what follows all the time: try again when they do not", keytext.Quote(string(keys[0].Key)))
+	return fmt.Errorf("%s and the keys after it are written concurrently again and again: try later", keytext.Quote(string(keys[0].Key)))
 }
 
-// again reports whether the nth attempt, counted from 0, is to be repeated because its outcome is unknown, and waits
-// before it: 25 ms at first and a second at most, some 15 seconds for all.
-func (l *load) again(ctx context.Context, n int, err error) bool {
-	if !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || n == loadTries-1 {
+// waitToRetry reports whether to repeat attempt n, counted from 0, because its outcome is unknown. It waits before that:
+// 25 ms at first, at most a second, about 15 seconds for all attempts.
+func (l *load) waitToRetry(ctx context.Context, n int, err error) bool {
+	if !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || n == loadAttempts-1 {
 		return false
 	}
 	select {
@@ -299,19 +302,19 @@ func (l *load) again(ctx context.Context, n int, err error) bool {
 	}
 }
 
-// decide compares keys with those that are there, and returns what is to be done if that does not change.
-func (l *load) decide(keys []dumpKey, r *client.TxnResponse) (n loaded, conditions []client.Cmp, then []client.Op, err error) {
+// decide compares keys with the existing ones. It returns the operations, and the conditions that no key has changed.
+func (l *load) decide(keys []dumpKey, r *client.TxnResponse) (n loadCounts, conditions []client.Cmp, then []client.Op, err error) {
 	for i, k := range keys {
-		there := r.Responses[i].Get.KV()
-		if there == nil {
+		existing := r.Responses[i].Get.KV()
+		if existing == nil {
 			conditions = append(conditions, client.Missing(string(k.Key)))
 			then = append(then, k.put())
 			n.put++
 			continue
 		}
-		conditions = append(conditions, client.ModRevision(string(k.Key)).Equal(there.ModRevision))
+		conditions = append(conditions, client.ModRevision(string(k.Key)).Equal(existing.ModRevision))
 		switch {
-		case bytes.Equal(there.Value, []byte(k.Value)) && there.Lease == client.LeaseID(k.Lease):
+		case bytes.Equal(existing.Value, []byte(k.Value)) && existing.Lease == client.LeaseID(k.Lease):
 			n.same++
 		case l.ifMissing:
 			n.kept++
@@ -328,12 +331,12 @@ func (l *load) decide(keys []dumpKey, r *client.TxnResponse) (n loaded, conditio
 	return n, conditions, then, nil
 }
 
-// put is the operation that puts a key.
+// put returns the operation that puts a key.
 func (k *dumpKey) put() client.Op {
 	return client.OpPut(string(k.Key), []byte(k.Value), client.WithLease(client.LeaseID(k.Lease)))
 }
 
-func (n *loaded) add(m loaded) {
+func (n *loadCounts) add(m loadCounts) {
 	n.put += m.put
 	n.same += m.same
 	n.kept += m.kept

@@ -17,21 +17,20 @@ import (
 	"vigil/cmd/vigilctl/keytext"
 )
 
-const mirrorHelp = `Copy keys to another cluster, and every change of them after that, until the command is interrupted.
-What one transaction has changed is changed by one there, if it has no more than --max-txn-ops
-operations and 512 KiB. With --rev nothing is copied first: changes are, from that revision on.
+const mirrorHelp = `Copy keys to another cluster, and then every change of them, until the command is interrupted. The
+changes of one transaction are written by one transaction, if it has at most --max-txn-ops operations
+and 512 KiB. With --rev only changes are copied, from that revision on.
 
-How many keys have been written is printed every 30 seconds. Leases are not copied, and neither are
-users and roles.`
+The number of written keys is printed every 30 seconds. Leases, users and roles are not copied.`
 
 const mirrorExample = `  vigilctl make-mirror 10.0.1.1:2379
   vigilctl make-mirror https://far.example.com:2379 --prefix services/ --dest-prefix copy/services/ \
     --dest-cacert far-ca.pem --dest-user mirror:secret`
 
-// mirrorInterval is how often a number tells how far a mirror is.
+// mirrorInterval is how often the number of written keys is printed.
 const mirrorInterval = 30 * time.Second
 
-// mirror copies keys from a cluster to another.
+// mirror copies keys from one cluster to another.
 type mirror struct {
 	from, to           *client.Client
 	prefix, destPrefix string
@@ -39,20 +38,20 @@ type mirror struct {
 	rev                int64
 	maxOps             uint
 	written            atomic.Int64
-	// seen is a revision there that includes all writes of the mirror whose outcome is known.
+	// seen is a revision of the destination that includes all writes of the mirror with a known outcome.
 	seen int64
-	// blind tells that the keys there may not be read.
+	// blind: the user may not read the keys of the destination.
 	blind bool
 }
 
-// batch is writes of one transaction.
+// batch is the writes of one transaction.
 type batch struct {
 	keys  []string
 	ops   []client.Op
 	bytes int // of keys, in conditions and writes, and of values
 }
 
-// mirrorBytes bounds a transaction with more than one operation: members take requests of 1.5 MiB by default.
+// mirrorBytes limits a transaction with more than one operation: members accept requests of 1.5 MiB by default.
 const mirrorBytes = 512 << 10
 
 func (b *batch) put(key string, value []byte) {
@@ -60,7 +59,7 @@ func (b *batch) put(key string, value []byte) {
 	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpPut(key, value))
 }
 
-// full reports whether an operation of a size does not fit any more.
+// full reports whether an operation of a size does not fit.
 func (b *batch) full(maxOps uint, size int) bool {
 	return len(b.ops) > 0 && (uint(len(b.ops)) >= maxOps || b.bytes+size > mirrorBytes)
 }
@@ -70,6 +69,7 @@ func (b *batch) delete(key string) {
 	b.keys, b.ops = append(b.keys, key), append(b.ops, client.OpDelete(key))
 }
 
+// MakeMirror returns the command make-mirror.
 func MakeMirror(env *cli.Env) *cobra.Command {
 	var m mirror
 	dest := client.Config{}
@@ -99,26 +99,26 @@ func MakeMirror(env *cli.Env) *cobra.Command {
 				}
 				defer to.Close()
 				m.from, m.to = s.Client, to
-				return m.report(s.Ctx, env.Stdout)
+				return m.runAndReport(s.Ctx, env.Stdout)
 			})
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&m.prefix, "prefix", "", "only keys that begin so")
-	flags.Int64Var(&m.rev, "rev", 0, "copy changes from this revision on, and nothing that was there before")
-	flags.UintVar(&m.maxOps, "max-txn-ops", 128, "the most `OPERATIONS` of a transaction")
-	flags.StringVar(&m.destPrefix, "dest-prefix", "", "what keys there have instead of --prefix; default: the same")
-	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false, "keys there have nothing instead of --prefix")
-	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "", "identify there with this certificate `FILE`")
+	flags.StringVar(&m.prefix, "prefix", "", "copy only keys with this prefix")
+	flags.Int64Var(&m.rev, "rev", 0, "copy only changes, from this revision on")
+	flags.UintVar(&m.maxOps, "max-txn-ops", 128, "the largest number of `OPERATIONS` in a transaction")
+	flags.StringVar(&m.destPrefix, "dest-prefix", "", "the prefix at the destination in place of --prefix; default: the same")
+	flags.BoolVar(&m.noDestPrefix, "no-dest-prefix", false, "remove --prefix from keys at the destination")
+	flags.StringVar(&dest.TLSFiles.Cert, "dest-cert", "", "identify at the destination with this certificate `FILE`")
 	flags.StringVar(&dest.TLSFiles.Key, "dest-key", "", "the `FILE` with the key of --dest-cert")
-	flags.StringVar(&dest.TLSFiles.CA, "dest-cacert", "", "verify certificates there with this `FILE` of authorities")
-	flags.BoolVar(&insecure, "dest-insecure-transport", true, "talk without TLS there, unless a URL or certificate asks for it")
-	flags.StringVar(&user, "dest-user", "", "the user there, `NAME[:PASSWORD]`; the password is asked for if it is not given")
+	flags.StringVar(&dest.TLSFiles.CA, "dest-cacert", "", "verify certificates of the destination with this `FILE` of authorities")
+	flags.BoolVar(&insecure, "dest-insecure-transport", true, "connect to the destination without TLS, unless a URL or certificate requires it")
+	flags.StringVar(&user, "dest-user", "", "the user at the destination, `NAME[:PASSWORD]`; without a password the command asks for it")
 	flags.StringVar(&password, "dest-password", "", "the password of --dest-user")
 	return c
 }
 
-// destination returns a client of the cluster that gets the copy.
+// destination returns a client of the cluster that receives the copy.
 func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints []string, insecure bool, user, password string) (*client.Client, error) {
 	cfg.Endpoints, cfg.DialTimeout, cfg.Logger = endpoints, env.Config.DialTimeout, env.Config.Logger
 	cfg.KeepAlive, cfg.KeepAliveTimeout = env.Config.KeepAlive, env.Config.KeepAliveTimeout
@@ -136,7 +136,8 @@ func destination(ctx context.Context, env *cli.Env, cfg client.Config, endpoints
 	return c, nil
 }
 
-func (m *mirror) report(ctx context.Context, stdout io.Writer) error {
+// runAndReport runs the mirror, and prints the number of written keys from time to time.
+func (m *mirror) runAndReport(ctx context.Context, stdout io.Writer) error {
 	ticker := time.NewTicker(mirrorInterval)
 	defer ticker.Stop()
 	ended := make(chan error, 1)
@@ -156,7 +157,7 @@ func (m *mirror) report(ctx context.Context, stdout io.Writer) error {
 	}
 }
 
-// run copies what is there and then every change.
+// run copies all keys and then every change.
 func (m *mirror) run(ctx context.Context) error {
 	next := m.rev
 	if m.rev <= 1 {
@@ -172,7 +173,7 @@ func (m *mirror) run(ctx context.Context) error {
 				}
 				b = batch{}
 			}
-			b.put(m.name(kv.Key), kv.Value)
+			b.put(m.destKey(kv.Key), kv.Value)
 		}
 		if err := m.write(ctx, b); err != nil {
 			return err
@@ -190,7 +191,7 @@ func (m *mirror) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// apply writes the events of each revision as one transaction, unless they are too many.
+// apply writes the events of each revision in one transaction, unless they are too large for one.
 func (m *mirror) apply(ctx context.Context, events []client.Event) error {
 	var b batch
 	for i, ev := range events {
@@ -201,22 +202,22 @@ func (m *mirror) apply(ctx context.Context, events []client.Event) error {
 			b = batch{}
 		}
 		if ev.Type == client.Delete {
-			b.delete(m.name(ev.KV.Key))
+			b.delete(m.destKey(ev.KV.Key))
 		} else {
-			b.put(m.name(ev.KV.Key), ev.KV.Value)
+			b.put(m.destKey(ev.KV.Key), ev.KV.Value)
 		}
 	}
 	return m.write(ctx, b)
 }
 
-// name returns what a key is called there.
-func (m *mirror) name(key string) string { return m.destPrefix + strings.TrimPrefix(key, m.prefix) }
+// destKey returns a key's name at the destination.
+func (m *mirror) destKey(key string) string { return m.destPrefix + strings.TrimPrefix(key, m.prefix) }
 
-// mirrorAttempts is how often a transaction is tried that others' writes or an unknown outcome come between.
+// mirrorAttempts is how often a transaction is tried if there are concurrent writes, or its outcome is unknown.
 const mirrorAttempts = 10
 
-// write writes there, under the condition that none of the keys has changed since the last write of the mirror. An
-// attempt whose outcome is unknown is repeated; should it be applied later, it does not undo what came after it.
+// write writes to the destination, on condition that no key has changed since the last write of the mirror. It repeats
+// an attempt with an unknown outcome; should that attempt be applied later, the condition rejects it.
 func (m *mirror) write(ctx context.Context, b batch) error {
 	if len(b.ops) == 0 {
 		return nil
@@ -232,11 +233,11 @@ func (m *mirror) write(ctx context.Context, b batch) error {
 				return nil
 			}
 			if n == mirrorAttempts {
-				return fmt.Errorf("destination: others write %s or a key next to it all the time", keytext.Quote(b.keys[0]))
+				return fmt.Errorf("destination: %s or a key next to it is written concurrently again and again", keytext.Quote(b.keys[0]))
 			}
-			continue // the condition is of the new revision
+			continue // with the new revision as condition
 		case errors.Is(err, client.ErrPermissionDenied) && !m.blind:
-			m.blind = true // conditions are reads
+			m.blind = true // a condition needs permission to read
 			continue
 		case n == mirrorAttempts || m.blind || !errors.Is(err, client.ErrUncertain) || !client.Temporary(err):
 			return fmt.Errorf("destination: %w", err)

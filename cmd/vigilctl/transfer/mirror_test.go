@@ -14,8 +14,8 @@ import (
 	"vigil/server/servertest"
 )
 
-// TestLateMirror: a transaction of a mirror whose outcome was unknown, and which is made after it was repeated and
-// after later ones, undoes none of them.
+// TestLateMirror: a transaction with an unknown outcome that is applied after its repetition and after later ones
+// does not undo them.
 func TestLateMirror(t *testing.T) {
 	endpoint := servertest.Start(t)
 	var late []func() error
@@ -68,7 +68,7 @@ func TestLateMirror(t *testing.T) {
 	}
 }
 
-// TestMirrorLargeValues: transactions are bounded in bytes too, for what is copied and for what one revision changes.
+// TestMirrorLargeValues: transactions are limited in bytes too, for copied keys and for the changes of one revision.
 func TestMirrorLargeValues(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{servertest.Start(t)}})
 	if err != nil {
