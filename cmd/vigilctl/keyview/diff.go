@@ -14,18 +14,19 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const diffHelp = `Compare the keys that begin with a prefix at two revisions of the store.
+const diffHelp = `Compare the keys with a prefix at two revisions of the store.
 
-A line for each key that differs: "+" for one that came, "-" for one that went,
-"~" for one that changed, with its revisions; with --values also how. Both
-revisions are read piece by piece, so a range of any size can be compared.`
+Each key that differs has a line: "+" for an added key, "-" for a deleted one,
+"~" for a changed one, with its revisions; with --values also the difference.
+Both revisions are read page by page, so a range of any size can be compared.`
 
+// Diff returns the command diff.
 func Diff(env *cli.Env) *cobra.Command {
 	var from, to int64
 	var values bool
 	c := &cobra.Command{
 		Use:     "diff [options] <prefix>",
-		Short:   "Print what differs between two revisions",
+		Short:   "Print the differences between two revisions",
 		Long:    diffHelp,
 		Example: "  vigilctl diff services/ --from 4200\n  vigilctl diff \"\" --from 4200 --to 4300 --values",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -33,9 +34,9 @@ func Diff(env *cli.Env) *cobra.Command {
 			case len(args) != 1:
 				return exit.Usage("diff takes one prefix, not %d arguments; \"\" means all keys", len(args))
 			case from <= 0:
-				return exit.Usage("--from REVISION is needed: what to compare with")
+				return exit.Usage("--from REVISION is needed: the older revision")
 			case to != 0 && to < from:
-				return exit.Usage("--from %d is behind --to %d", from, to)
+				return exit.Usage("--from %d is later than --to %d", from, to)
 			}
 			p, err := env.Printer(show.Simple, show.JSON)
 			if err != nil {
@@ -54,8 +55,7 @@ func Diff(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// compare calls found for every key of a prefix that is not the same at two revisions; nil is a key that is not
-// there.
+// compare calls found for every key of a prefix that differs between two revisions; nil is a missing key.
 func compare(ctx context.Context, c *client.Client, prefix string, from, to int64, found func(old, new *client.KeyValue) error) error {
 	if to == 0 {
 		r, err := c.Get(ctx, prefix, client.WithPrefix(), client.WithCountOnly())

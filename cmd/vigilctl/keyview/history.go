@@ -1,3 +1,4 @@
+// Package keyview has the commands that show keys now and in the past: tree, history and diff.
 package keyview
 
 import (
@@ -19,19 +20,20 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const historyHelp = `Print every revision of a key that has not been compacted, each with what changed.
+const historyHelp = `Print every revision of a key that has not been compacted, each with its change.
 
-What a key was at the compaction is the first that is known of it; before that
-there is nothing to read. Text is compared line by line, other values are
-shown as the bytes at the first difference. --prefix follows all keys that begin
-with KEY, in the order in which they changed.`
+The first known state of a key is that at the compaction; older revisions cannot be
+read. Text is compared line by line, other values are shown as the bytes at the
+first difference. --prefix prints all keys with the prefix KEY, in the order of
+their changes.`
 
+// History returns the command history.
 func History(env *cli.Env) *cobra.Command {
 	var from, to int64
 	var prefix bool
 	c := &cobra.Command{
 		Use:     "history [options] <key>",
-		Short:   "Print each kept revision of a key, with the difference to the one before",
+		Short:   "Print each kept revision of a key, with the difference to the previous one",
 		Long:    historyHelp,
 		Example: "  vigilctl history config/app\n  vigilctl history --prefix services/ --from 4200 -w json",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -45,29 +47,29 @@ func History(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := past{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p}
+			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p}
 			if prefix {
 				h.opts = append(h.opts, client.WithPrefix())
 			}
 			return env.RunLong(c, h.run)
 		},
 	}
-	c.Flags().Int64Var(&from, "from", 0, "the first revision; 0 is the oldest there is")
+	c.Flags().Int64Var(&from, "from", 0, "the first revision; 0 is the oldest available")
 	c.Flags().Int64Var(&to, "to", 0, "the last revision; 0 is the current one")
-	c.Flags().BoolVar(&prefix, "prefix", false, "all keys that begin with KEY")
+	c.Flags().BoolVar(&prefix, "prefix", false, "all keys with the prefix KEY")
 	return c
 }
 
-// past prints the changes of keys.
-type past struct {
+// keyHistory prints the changes of keys.
+type keyHistory struct {
 	key      string
 	opts     []client.RangeOption
 	from, to int64
-	last     map[string]client.KeyValue // what each key was
+	last     map[string]client.KeyValue // the previous state of each key
 	print    *show.Printer
 }
 
-func (h *past) run(ctx context.Context, c *client.Client) error {
+func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
 	now, err := c.Get(ctx, h.key, client.WithCountOnly())
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func (h *past) run(ctx context.Context, c *client.Client) error {
 		return fmt.Errorf("--to %d: the store is at revision %d", h.to, now.Header.Revision)
 	}
 	start := max(h.from, 1)
-	err = h.follow(ctx, c, start)
+	err = h.printChanges(ctx, c, start)
 	var gone *client.CompactedError
 	if !errors.As(err, &gone) {
 		return err
@@ -87,14 +89,14 @@ func (h *past) run(ctx context.Context, c *client.Client) error {
 	if gone.Revision >= h.to {
 		return fmt.Errorf("revisions up to %d have been compacted", gone.Revision)
 	}
-	if err := h.base(ctx, c, gone.Revision); err != nil {
+	if err := h.printCompacted(ctx, c, gone.Revision); err != nil {
 		return err
 	}
-	return h.follow(ctx, c, gone.Revision+1)
+	return h.printChanges(ctx, c, gone.Revision+1)
 }
 
-// base prints what was there at the compaction.
-func (h *past) base(ctx context.Context, c *client.Client, rev int64) error {
+// printCompacted prints the keys at the compact revision.
+func (h *keyHistory) printCompacted(ctx context.Context, c *client.Client, rev int64) error {
 	opts := []client.GetOption{client.WithRevision(rev)}
 	for _, o := range h.opts {
 		opts = append(opts, o)
@@ -103,22 +105,22 @@ func (h *past) base(ctx context.Context, c *client.Client, rev int64) error {
 		if err != nil {
 			return err
 		}
-		if err := h.show(client.Event{KV: kv}); err != nil {
+		if err := h.printChange(client.Event{KV: kv}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// follow prints the changes from a revision on.
-func (h *past) follow(ctx context.Context, c *client.Client, rev int64) error {
+// printChanges prints the changes from a revision on.
+func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int64) error {
 	opts := []client.WatchOption{client.FromRevision(rev)}
 	for _, o := range h.opts {
 		opts = append(opts, o)
 	}
 	w := c.Watch(ctx, h.key, opts...)
 	defer w.Close()
-	// The end is known by asking how far the watch is: nothing may have happened for long.
+	// Progress notifications show when the watch has reached the last revision: there may be no event for long.
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
@@ -139,7 +141,7 @@ func (h *past) follow(ctx context.Context, c *client.Client, rev int64) error {
 			if ev.KV.ModRevision > h.to {
 				return nil
 			}
-			if err := h.show(ev); err != nil {
+			if err := h.printChange(ev); err != nil {
 				return err
 			}
 		}
@@ -150,8 +152,8 @@ func (h *past) follow(ctx context.Context, c *client.Client, rev int64) error {
 	return context.Cause(ctx)
 }
 
-// show prints a change.
-func (h *past) show(ev client.Event) error {
+// printChange prints a change.
+func (h *keyHistory) printChange(ev client.Event) error {
 	kv := ev.KV.Clone()
 	old, had := h.last[kv.Key]
 	if ev.Type == client.Delete {
@@ -207,7 +209,7 @@ func difference(old, new []byte) string {
 		return "- " + string(old) + "\n+ " + string(new)
 	}
 	d := string(diff.Diff("old", old, "new", new))
-	// Without the names of files, which there are none.
+	// There are no file names to print.
 	if _, rest, ok := strings.Cut(d, "\n@@"); ok {
 		d = "@@" + rest
 	}

@@ -16,11 +16,12 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-const treeHelp = `Show the keys that begin with a prefix as a tree, cut at a separator.
+const treeHelp = `Show the keys with a prefix as a tree, split at a separator.
 
-Behind each branch stands how many keys are below it, and with --sizes how many
-bytes their keys and values have. Only what is shown is kept in memory.`
+After each branch follow the number of keys below it, and with --sizes the bytes of
+their keys and values. Only the branches that are shown are kept in memory.`
 
+// Tree returns the command tree.
 func Tree(env *cli.Env) *cobra.Command {
 	t := tree{}
 	c := &cobra.Command{
@@ -48,24 +49,24 @@ func Tree(env *cli.Env) *cobra.Command {
 			return env.RunLong(c, func(ctx context.Context, cl *client.Client) error { return t.run(ctx, cl, prefix, p) })
 		},
 	}
-	c.Flags().StringVar(&t.separator, "separator", "/", "what separates the parts of a key")
-	c.Flags().IntVar(&t.depth, "depth", 3, "how many levels to show")
-	c.Flags().BoolVar(&t.sizes, "sizes", false, "add up the bytes of keys and values; values are read for that")
+	c.Flags().StringVar(&t.separator, "separator", "/", "the separator of the parts of a key")
+	c.Flags().IntVar(&t.depth, "depth", 3, "the number of levels to show")
+	c.Flags().BoolVar(&t.sizes, "sizes", false, "add up the bytes of keys and values, which reads all values")
 	return c
 }
 
-// tree is how to show a tree.
+// tree is the options of a tree.
 type tree struct {
 	separator string
 	depth     int
 	sizes     bool
 }
 
-// branch is a part of a key with what is below it.
+// branch is a part of a key with the branches below it.
 type branch struct {
 	Name     keytext.JSON       `json:"name"`
-	Key      bool               `json:"key,omitempty"` // it is a key itself
-	Keys     int64              `json:"keys"`          // that begin with it, itself included
+	Key      bool               `json:"key,omitempty"` // a key ends here
+	Keys     int64              `json:"keys"`          // below it, including itself
 	Bytes    int64              `json:"bytes,omitempty"`
 	Branches []*branch          `json:"branches,omitempty"`
 	below    map[string]*branch // Branches by name
@@ -94,7 +95,7 @@ func (t *tree) run(ctx context.Context, c *client.Client, prefix string, p *show
 		if err != nil {
 			return err
 		}
-		t.add(root, strings.TrimPrefix(kv.Key, prefix), int64(len(kv.Key)+len(kv.Value)))
+		t.addKey(root, strings.TrimPrefix(kv.Key, prefix), int64(len(kv.Key)+len(kv.Value)))
 	}
 	if p.Format == show.JSON {
 		return p.Print(show.Answer{Value: root})
@@ -105,8 +106,8 @@ func (t *tree) run(ctx context.Context, c *client.Client, prefix string, p *show
 	return t.draw(root, "", p)
 }
 
-// add counts a key, of which rest is what is behind the prefix.
-func (t *tree) add(root *branch, rest string, size int64) {
+// addKey counts a key; rest is the key without the prefix.
+func (t *tree) addKey(root *branch, rest string, size int64) {
 	if !t.sizes {
 		size = 0
 	}
@@ -114,7 +115,7 @@ func (t *tree) add(root *branch, rest string, size int64) {
 	root.Bytes += size
 	at := root
 	for level := 0; level < t.depth && rest != ""; level++ {
-		// A separator in front belongs to the part behind it, as in /registry/pods.
+		// A leading separator belongs to the part after it, as in /registry/pods.
 		skip := 0
 		if strings.HasPrefix(rest, t.separator) {
 			skip = len(t.separator)
@@ -131,7 +132,7 @@ func (t *tree) add(root *branch, rest string, size int64) {
 	at.Key = at.Key || rest == ""
 }
 
-// line describes a branch.
+// line returns the text of a branch.
 func (t *tree) line(b *branch) string {
 	s := keytext.Quote(string(b.Name))
 	if b.Name == "" {
@@ -146,7 +147,7 @@ func (t *tree) line(b *branch) string {
 	return s
 }
 
-// draw prints what is below a branch.
+// draw prints the branches below a branch.
 func (t *tree) draw(b *branch, margin string, p *show.Printer) error {
 	sort.Slice(b.Branches, func(i, j int) bool { return b.Branches[i].Name < b.Branches[j].Name })
 	for i, c := range b.Branches {

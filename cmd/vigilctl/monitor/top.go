@@ -19,34 +19,35 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-const topHelp = `Show what the members are doing: who leads, how far the others are behind, how many
-puts, ranges, transactions and watch events a second each has, how long its disk
-takes, and how full it is. On a terminal the picture is drawn again every
+const topHelp = `Show the load of the members: which member is leader, how far the others lag, the
+puts, ranges, transactions and watch events per second of each member, the latency of
+its disk, and the size of its store. On a terminal the picture is redrawn every
 --interval until Ctrl-C; elsewhere, and with --once, it is printed once.
 
   LAG       entries of the raft log that the member has still to apply
-  PUT/S     puts a second that the member has applied, as every member does; RANGE/S
-            and TXN/S likewise what it has done, EVENT/S the events sent to watchers
-  FSYNC     how long the raft log takes to reach the disk: half of the times were
-            below the first number, 99 of 100 below the second; COMMIT is the same for
-            the store, APPLY for carrying out a write
-  DB, USED  the size of the store, and how much of its quota that is
+  PUT/S     puts per second that the member has applied, like every member; RANGE/S
+            and TXN/S are the requests that it served, EVENT/S the events sent to
+            watchers
+  FSYNC     latency of writing the raft log to the disk: median / 99th percentile;
+            COMMIT is the same for the store, APPLY for applying a write
+  DB, USED  the size of the store, and the used share of its quota
 
-Rates and times are those of the last interval, times those since the start of the
-member if nothing has happened meanwhile. Columns that do not fit are left out. All
-of it works with members of etcd too.`
+Rates and latencies are those of the last interval; latencies those since the start of
+the member if there were none in the interval. Columns that do not fit are omitted.
+The command works with members of etcd too.`
 
 const topExample = `  vigilctl top --cluster
   vigilctl top --interval 500ms --endpoints a:2379,b:2379,c:2379
   vigilctl top --once
   vigilctl top -w json | jq '.members[].fsync_p99_seconds'`
 
+// Top returns the command top.
 func Top(env *cli.Env) *cobra.Command {
 	t := topView{liveView: liveView{Survey: survey.Survey{Env: env}}}
 	var once bool
 	c := &cobra.Command{
 		Use:     "top [options]",
-		Short:   "Show what the members are doing, drawn again and again",
+		Short:   "Show the load of the members, redrawn regularly",
 		Long:    topHelp,
 		Example: topExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -64,14 +65,14 @@ func Top(env *cli.Env) *cobra.Command {
 				_, _, terminal := screen.Size(env.Stdout)
 				live := p.Format == show.Simple && !once && terminal
 				if !live {
-					if err := t.settle(ctx); err != nil {
+					if err := t.readFirst(ctx); err != nil {
 						return err
 					}
 				}
 				if p.Format == show.Simple {
 					return t.show(ctx, live, t.picture)
 				}
-				r, err := t.next(ctx)
+				r, err := t.readNext(ctx)
 				if err != nil {
 					return err
 				}
@@ -80,19 +81,19 @@ func Top(env *cli.Env) *cobra.Command {
 		},
 	}
 	t.addFlags(c)
-	c.Flags().BoolVar(&once, "once", false, "print one picture, of what happens in one interval")
+	c.Flags().BoolVar(&once, "once", false, "print one picture, of one interval")
 	return c
 }
 
-// topView keeps the round before, for rates.
+// topView keeps the previous round, for rates.
 type topView struct {
 	liveView
 	last, previous *survey.Round
 }
 
-// settle makes a first round, so that the next one has rates.
-func (t *topView) settle(ctx context.Context) error {
-	if _, err := t.next(ctx); err != nil {
+// readFirst makes a first round and waits for an interval, so that the next round has rates.
+func (t *topView) readFirst(ctx context.Context) error {
+	if _, err := t.readNext(ctx); err != nil {
 		return err
 	}
 	select {
@@ -103,8 +104,8 @@ func (t *topView) settle(ctx context.Context) error {
 	}
 }
 
-// next makes a round. It fails only if no member has answered the first time.
-func (t *topView) next(ctx context.Context) (*survey.Round, error) {
+// readNext makes a round. It returns an error only if no member answers the first round.
+func (t *topView) readNext(ctx context.Context) (*survey.Round, error) {
 	r := t.Read(ctx)
 	if t.last == nil && !r.Answered() {
 		if len(r.Readings) == 0 {
@@ -117,14 +118,14 @@ func (t *topView) next(ctx context.Context) (*survey.Round, error) {
 }
 
 func (t *topView) picture(ctx context.Context, width int, p screen.Paint) ([]string, error) {
-	r, err := t.next(ctx)
+	r, err := t.readNext(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return draw(r, t.previous, width, p), nil
 }
 
-// topMember is a member for programs. What is not known is left out.
+// topMember is a member as JSON. Unknown fields are omitted.
 type topMember struct {
 	Endpoint  string   `json:"endpoint"`
 	Name      string   `json:"name,omitempty"`
@@ -152,7 +153,7 @@ type topMember struct {
 	OpenFiles *float64 `json:"open_files,omitempty"`
 }
 
-// topSummary is a round for programs.
+// topSummary is a round as JSON.
 type topSummary struct {
 	ClusterID string      `json:"cluster_id"`
 	Leader    string      `json:"leader"`
@@ -162,7 +163,7 @@ type topSummary struct {
 	Members   []topMember `json:"members"`
 }
 
-// summary is what is known of a round.
+// summarize returns the summary of a round, with rates since an older one.
 func summarize(r, old *survey.Round) *topSummary {
 	id, term := r.Cluster()
 	s := &topSummary{ClusterID: fmt.Sprintf("%x", id), Term: term, Revision: r.Revision(), Alarms: alarmTexts(r)}
@@ -175,8 +176,8 @@ func summarize(r, old *survey.Round) *topSummary {
 	return s
 }
 
-// known returns what is known.
-func known[T any](v T, ok bool) *T {
+// orNil returns a pointer to a value, nil if it is not known.
+func orNil[T any](v T, ok bool) *T {
 	if !ok {
 		return nil
 	}
@@ -185,7 +186,7 @@ func known[T any](v T, ok bool) *T {
 
 func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
 	x := &r.Readings[i]
-	m := topMember{Endpoint: x.Endpoint, Role: x.Role(), Lag: known(r.Lag(x))}
+	m := topMember{Endpoint: x.Endpoint, Role: x.Role(), Lag: orNil(r.Lag(x))}
 	switch {
 	case x.StatusErr != nil:
 		m.Error = survey.ErrorLine(x.StatusErr)
@@ -197,17 +198,17 @@ func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
 		m.DB, m.InUse, m.Quota = x.Status.DbSize, x.Status.DbSizeInUse, x.Quota()
 	}
 	for name, to := range map[string]**float64{survey.Puts: &m.Puts, survey.Ranges: &m.Ranges, survey.Txns: &m.Txns, survey.Deletes: &m.Deletes, survey.Events: &m.Events} {
-		*to = known(x.Rate(old, name))
+		*to = orNil(x.Rate(old, name))
 	}
 	for name, to := range map[string]**float64{survey.Watchers: &m.Watchers, survey.ResidentMemory: &m.Memory, survey.OpenFiles: &m.OpenFiles} {
-		*to = known(x.Metrics.Value(name))
+		*to = orNil(x.Metrics.Value(name))
 	}
-	both := func(h probe.Histogram, half, most **float64) {
-		*half, *most = known(h.Quantile(0.5)), known(h.Quantile(0.99))
+	setQuantiles := func(h probe.Histogram, half, most **float64) {
+		*half, *most = orNil(h.Quantile(0.5)), orNil(h.Quantile(0.99))
 	}
-	both(x.Latency(old, survey.WALFsync), &m.Fsync50, &m.Fsync99)
-	both(x.Latency(old, survey.Apply), &m.Apply50, &m.Apply99)
-	both(x.Latency(old, survey.StoreCommit), &m.Commit50, &m.Commit99)
+	setQuantiles(x.Latency(old, survey.WALFsync), &m.Fsync50, &m.Fsync99)
+	setQuantiles(x.Latency(old, survey.Apply), &m.Apply50, &m.Apply99)
+	setQuantiles(x.Latency(old, survey.StoreCommit), &m.Commit50, &m.Commit99)
 	return m
 }
 
@@ -230,7 +231,7 @@ var topColumns = []screen.Column{
 	{Title: "ENDPOINT", Weight: 1},
 }
 
-// row is the line of a member.
+// row returns the line of a member.
 func (m *topMember) row(quotaUsed int64) []string {
 	rate := func(v *float64) string {
 		if v == nil {
@@ -264,7 +265,7 @@ func (m *topMember) row(quotaUsed int64) []string {
 		times(m.Commit50, m.Commit99), screen.Bytes(m.DB), screen.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
 }
 
-// draw lays a round out.
+// draw returns the lines of the picture of a round.
 func draw(r, old *survey.Round, width int, p screen.Paint) []string {
 	s := summarize(r, old)
 	leader := "no leader"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,22 +24,21 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-const watchersHelp = `Show who watches what: each watcher of each member with the client's address and
-user, the keys it watches, and how far behind it is.
+const watchersHelp = `Show each watcher of each member with its client's address and user, the keys it
+watches, and how far it lags.
 
-STATE is live (gets events as they happen), behind (reads what it missed from the
-history), stalled (its client does not read, so nothing more is sent) or future
-(waits for a revision that is still to come). LAG is how many revisions it has not
-been told of, QUEUED the bytes that wait for its client, SENT the events that it
-has been given.
+STATE is live (receives events as they happen), behind (reads missed events from the
+history), stalled (its client does not read, so no more events are sent) or future
+(waits for a later revision). LAG is the number of revisions that it has not received,
+QUEUED the bytes that wait for its client, SENT the events sent to it.
 
-With PREFIX only watchers of keys that begin with it are shown, those of a range
-that holds such keys included. The members are those of --endpoints; --cluster
-looks at all. On a terminal --live draws the picture again and again until Ctrl-C;
-columns that do not fit are left out, and -w json has everything.
+With PREFIX only watchers of keys with this prefix are shown, including those of a
+range that contains such keys. The members are those of --endpoints, or with --cluster
+all. On a terminal --live redraws the picture until Ctrl-C; columns that do not fit are
+omitted, and -w json has all fields.
 
-This needs Vigil: etcd does not tell who watches. With auth enabled it needs --user
-with the role root.`
+The command needs members of Vigil: etcd does not list its watchers. With auth enabled
+it needs --user with the role root.`
 
 const watchersExample = `  vigilctl watchers --cluster
   vigilctl watchers /registry/pods/ --sort queued --limit 20
@@ -51,7 +51,7 @@ type watched struct {
 	probe.Watcher
 }
 
-// watcherOrders are the orders that --sort takes; numbers begin with the largest, ages with the oldest.
+// watcherOrders are the values of --sort. Numbers sort from the largest, ages from the oldest.
 var watcherOrders = map[string]func(a, b watched) int{
 	"lag":    func(a, b watched) int { return cmp.Compare(b.Lag, a.Lag) },
 	"queued": func(a, b watched) int { return cmp.Compare(b.QueuedBytes, a.QueuedBytes) },
@@ -64,20 +64,14 @@ var watcherOrders = map[string]func(a, b watched) int{
 	"member": func(a, b watched) int { return cmp.Compare(a.Member, b.Member) },
 }
 
-func orders() []string {
-	var list []string
-	for name := range watcherOrders {
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	return list
-}
+func orderNames() []string { return slices.Sorted(maps.Keys(watcherOrders)) }
 
+// Watchers returns the command watchers.
 func Watchers(env *cli.Env) *cobra.Command {
 	w := watchersView{liveView: liveView{Survey: survey.Survey{Env: env}}}
 	c := &cobra.Command{
 		Use:     "watchers [options] [prefix]",
-		Short:   "Show who watches what, and how far behind",
+		Short:   "Show the watchers of members, and how far they lag",
 		Long:    watchersHelp,
 		Example: watchersExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -87,14 +81,14 @@ func Watchers(env *cli.Env) *cobra.Command {
 			if len(args) == 1 {
 				w.prefix = args[0]
 			}
-			return w.look(c)
+			return w.runView(c)
 		},
 	}
 	w.addFlags(c)
-	c.Flags().StringVar(&w.sort, "sort", "lag", "order by `FIELD`: "+strings.Join(orders(), ", "))
-	c.Flags().IntVar(&w.limit, "limit", 0, "show at most so many; 0 is all")
-	c.Flags().BoolVar(&w.live, "live", false, "on a terminal, draw again and again until Ctrl-C")
-	command.CompleteFlag(c, "sort", orders())
+	c.Flags().StringVar(&w.sort, "sort", "lag", "order by `FIELD`: "+strings.Join(orderNames(), ", "))
+	c.Flags().IntVar(&w.limit, "limit", 0, "the largest number of watchers to show; 0 is all")
+	c.Flags().BoolVar(&w.live, "live", false, "on a terminal, redraw until Ctrl-C")
+	command.CompleteFlag(c, "sort", orderNames())
 	return c
 }
 
@@ -106,28 +100,28 @@ type watchersView struct {
 	live         bool
 }
 
-// watcherList is what was found.
+// watcherList is the watchers of all members.
 type watcherList struct {
-	Members  int       `json:"members"`
-	Streams  int       `json:"streams"`
-	Matching int       `json:"matching"`
-	Watchers []watched `json:"watchers"`
-	Failed   []unasked `json:"failed,omitempty"`
+	Members  int            `json:"members"`
+	Streams  int            `json:"streams"`
+	Matching int            `json:"matching"`
+	Watchers []watched      `json:"watchers"`
+	Failed   []failedMember `json:"failed,omitempty"`
 }
 
-// unasked is a member that gave no answer.
-type unasked struct {
+// failedMember is a member without an answer.
+type failedMember struct {
 	Member string `json:"member"`
 	Reason string `json:"reason"`
 }
 
-func (w *watchersView) look(c *cobra.Command) error {
+func (w *watchersView) runView(c *cobra.Command) error {
 	p, err := w.Env.Printer(show.Simple, show.Table, show.JSON)
 	if err != nil {
 		return err
 	}
 	if watcherOrders[w.sort] == nil {
-		return exit.Usage("--sort %q: one of %s", w.sort, strings.Join(orders(), ", "))
+		return exit.Usage("--sort %q: one of %s", w.sort, strings.Join(orderNames(), ", "))
 	}
 	if w.limit < 0 {
 		return exit.Usage("--limit %d: it cannot be negative", w.limit)
@@ -136,7 +130,7 @@ func (w *watchersView) look(c *cobra.Command) error {
 		return err
 	}
 	if w.live && p.Format != show.Simple {
-		return exit.Usage("--live is for people: it cannot be used with -w %s", p.Format)
+		return exit.Usage("--live cannot be used with -w %s", p.Format)
 	}
 	return w.run(c, func(ctx context.Context) error {
 		if p.Format == show.Simple {
@@ -150,7 +144,7 @@ func (w *watchersView) look(c *cobra.Command) error {
 	})
 }
 
-// collect asks all members. It fails only if none has answered.
+// collect queries all members. It returns an error only if no member answers.
 func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 	answers := make([]*probe.Watchers, len(w.Members))
 	errs := make([]error, len(w.Members))
@@ -159,9 +153,9 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 	for i, m := range w.Members {
 		switch {
 		case errors.Is(errs[i], probe.ErrNotFound):
-			list.Failed = append(list.Failed, unasked{m.Endpoint, "this needs Vigil: the member is an etcd, which does not tell who watches"})
+			list.Failed = append(list.Failed, failedMember{m.Endpoint, "the member is an etcd, which does not list its watchers; this needs Vigil"})
 		case errs[i] != nil:
-			list.Failed = append(list.Failed, unasked{m.Endpoint, survey.ErrorLine(errs[i])})
+			list.Failed = append(list.Failed, failedMember{m.Endpoint, survey.ErrorLine(errs[i])})
 		default:
 			list.Members++
 			list.Streams += answers[i].Streams
@@ -186,7 +180,7 @@ func (w *watchersView) collect(ctx context.Context) (*watcherList, error) {
 	return list, nil
 }
 
-// watches tells whether a watcher's range holds a key that begins with prefix.
+// watches reports whether a watcher's range contains keys with the prefix.
 func watches(x probe.Watcher, prefix string) bool {
 	key, end := unquote(x.Key), unquote(x.End)
 	switch end {
@@ -199,7 +193,7 @@ func watches(x probe.Watcher, prefix string) bool {
 	return end > prefix && (last == "\x00" || key < last)
 }
 
-// unquote returns the bytes of a key that a member has quoted.
+// unquote returns the bytes of a key that a member quoted.
 func unquote(s string) string {
 	if k, err := strconv.Unquote(s); err == nil {
 		return k
@@ -207,8 +201,8 @@ func unquote(s string) string {
 	return s
 }
 
-// what describes the keys of a watcher.
-func what(x probe.Watcher) string {
+// describeRange returns the keys of a watcher as text.
+func describeRange(x probe.Watcher) string {
 	key, end := unquote(x.Key), unquote(x.End)
 	switch {
 	case end == "":
@@ -216,7 +210,7 @@ func what(x probe.Watcher) string {
 	case (key == "" || key == "\x00") && end == "\x00":
 		return "(all keys)"
 	case end == "\x00":
-		return keytext.Quote(key) + " and behind"
+		return keytext.Quote(key) + " and after"
 	case client.PrefixEnd(key) == end:
 		return keytext.Quote(key) + "*"
 	}
@@ -237,9 +231,9 @@ var watcherColumns = []screen.Column{
 	{Title: "NEXT", Right: true, Weight: 1},
 }
 
-// row is the line of a watcher.
+// row returns the line of a watcher.
 func (x watched) row(now time.Time) []string {
-	return []string{what(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), screen.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, cmp.Or(x.User, "-"),
+	return []string{describeRange(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), screen.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, cmp.Or(x.User, "-"),
 		x.Member, screen.Age(now.Sub(x.Created)), cmp.Or(strings.Join(x.Options, ","), "-"), strconv.FormatInt(x.NextRevision, 10)}
 }
 

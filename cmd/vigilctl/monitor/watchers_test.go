@@ -26,12 +26,12 @@ func TestWatcherRanges(t *testing.T) {
 		{"a/b", "", "a/b", "a a/ a/b", "a/b/ b"},
 		{"a/", "a0", "a/*", "a a/ a/b a/b/c", "a0 b 9"},
 		{"", "\x00", "(all keys)", "a \xff", ""},
-		{"b", "\x00", "b and behind", "b c \xff b/x", "a"},
+		{"b", "\x00", "b and after", "b c \xff b/x", "a"},
 		{"b", "d", "b to d", "b c c/", "a d e"},
 		{"a\x1b[2J", "", `"a\x1b[2J"`, "a", "b"},
 	} {
 		w := watcher(c.key, c.end)
-		if got := what(w); got != c.shown {
+		if got := describeRange(w); got != c.shown {
 			t.Errorf("%q to %q shows as %q", c.key, c.end, got)
 		}
 		for _, p := range append(strings.Fields(c.with), "") {
@@ -51,7 +51,7 @@ func TestWatcherPicture(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	behind := watcher("/registry/pods/", "/registry/pods0")
 	behind.State, behind.Lag, behind.QueuedBytes, behind.Client, behind.User, behind.Created = "behind", 4711, 3<<20, "10.0.0.7:41234", "kube", now.Add(-3*time.Hour)
-	l := watcherList{Members: 1, Streams: 1, Matching: 3, Watchers: []watched{{"10.0.0.1:2379", behind}}, Failed: []unasked{{"10.0.0.2:2379", "connection refused"}}}
+	l := watcherList{Members: 1, Streams: 1, Matching: 3, Watchers: []watched{{"10.0.0.1:2379", behind}}, Failed: []failedMember{{"10.0.0.2:2379", "connection refused"}}}
 	want := `1 of 3 watchers  1 stream  1 member  largest lag 4711  queued 3.0 MiB
 10.0.0.2:2379: connection refused
 

@@ -31,7 +31,7 @@ func TestTree(t *testing.T) {
 	tr := tree{separator: "/", depth: 2, sizes: true}
 	root := &branch{Name: "/r/"}
 	for _, rest := range []string{"pods/a", "pods/b/c/d", "pods/b/e", "x", "", "bad\x1b"} {
-		tr.add(root, rest, 10)
+		tr.addKey(root, rest, 10)
 	}
 	var b bytes.Buffer
 	p := &show.Printer{Out: &b, Format: show.Simple}
