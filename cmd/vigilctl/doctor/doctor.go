@@ -16,28 +16,28 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-const doctorHelp = `Look at every member for what is wrong or soon will be, and say what to do: whether
-they answer and agree on a leader, how many may be lost, alarms, data that differ,
-versions, the quota, members that lag behind, slow disks and networks, clocks that
-differ, certificates near their end, watchers that do not keep up, compaction that
-does not run, and settings that are known to hurt. Nothing is changed. To compare
-data each member reads its store once.
+const doctorHelp = `Check every member for problems, and print the next step for each: members that do not
+answer or disagree on a leader, a small quorum, alarms, different data or versions,
+the quota, members that lag, slow disks and networks, clocks that differ, expiring
+certificates, slow watchers, missing compaction, and harmful settings. The command
+changes nothing. To compare data each member reads its store once.
 
-Each finding has a severity: critical (something does not work, or soon will not),
-warning (something will not if nobody does anything) or note. It works with members
-of etcd too.
+Each finding has a severity: critical (something fails, or soon will), warning
+(something will fail without an action) or note. The command works with members of
+etcd too.
 
-Exit codes: 0 nothing but notes was found, 1 there is something critical or a warning.`
+Exit codes: 0 no findings except notes, 1 a warning or critical finding.`
 
 const doctorExample = `  vigilctl doctor --cluster
-  vigilctl doctor --endpoints a:2379,b:2379,c:2379 || page somebody
+  vigilctl doctor --endpoints a:2379,b:2379,c:2379 || send-alert
   vigilctl doctor -w json | jq -r '.findings[] | select(.severity == "critical").what'`
 
+// Command returns the command doctor.
 func Command(env *cli.Env) *cobra.Command {
 	l := survey.Survey{Env: env}
 	c := &cobra.Command{
 		Use:     "doctor [options]",
-		Short:   "Find what is wrong with the members, and say what to do",
+		Short:   "Find problems of the members, and the next step for each",
 		Long:    doctorHelp,
 		Example: doctorExample,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -55,7 +55,7 @@ func Command(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// diagnosis is what a doctor says.
+// diagnosis is the result of all checks.
 type diagnosis struct {
 	Healthy  bool      `json:"healthy"`
 	Cluster  string    `json:"cluster_id"`
@@ -66,7 +66,7 @@ type diagnosis struct {
 }
 
 func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) error {
-	e := ask(ctx, l)
+	e := queryMembers(ctx, l)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -84,10 +84,10 @@ func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) err
 	return err
 }
 
-// ask asks members for everything.
-func ask(ctx context.Context, l *survey.Survey) *examined {
+// queryMembers reads all that the checks need.
+func queryMembers(ctx context.Context, l *survey.Survey) *examination {
 	n := len(l.Members)
-	e := &examined{Round: l.Read(ctx), clocks: make([]*probe.Clock, n), lines: make([][]string, n)}
+	e := &examination{Round: l.Read(ctx), clocks: make([]*probe.Clock, n), lines: make([][]string, n)}
 	e.ends = slices.Grow(e.ends, n)[:n]
 	e.now = e.At
 	e.data = compareData(ctx, l, e.Round)
@@ -95,8 +95,8 @@ func ask(ctx context.Context, l *survey.Survey) *examined {
 		if c, err := m.Clock(ctx); err == nil {
 			e.clocks[i] = &c
 		}
-		e.ends[i], _ = m.CertificateEnd(ctx) // a member that cannot be reached is a finding already
-		e.lines[i], _ = m.CommandLine(ctx)   // not everybody tells it
+		e.ends[i], _ = m.CertificateEnd(ctx) // an unreachable member is a finding already
+		e.lines[i], _ = m.CommandLine(ctx)   // not every member has it
 	})
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {
@@ -106,7 +106,7 @@ func ask(ctx context.Context, l *survey.Survey) *examined {
 	return e
 }
 
-func (e *examined) diagnose() *diagnosis {
+func (e *examination) diagnose() *diagnosis {
 	id, _ := e.Cluster()
 	d := &diagnosis{Healthy: true, Cluster: fmt.Sprintf("%x", id), Members: len(e.Members)}
 	if leader := e.Leader(); leader != 0 {
@@ -124,13 +124,13 @@ func (e *examined) diagnose() *diagnosis {
 	return d
 }
 
-// draw says it to people.
+// draw returns the lines of a diagnosis.
 func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	if width <= 0 {
 		width = 100
 	}
 	var lines []string
-	say := func(indent string, style screen.Style, text string) {
+	add := func(indent string, style screen.Style, text string) {
 		for _, line := range screen.Wrap(screen.Safe(text), width-len(indent)) {
 			lines = append(lines, indent+p.In(style, line))
 		}
@@ -141,13 +141,13 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 		if f.Member != "" {
 			what = f.Member + ": " + what
 		}
-		say("", styles[f.Severity], strings.ToUpper(string(f.Severity))+"  "+what)
-		say("    ", screen.Plain, "next: "+f.Next)
+		add("", styles[f.Severity], strings.ToUpper(string(f.Severity))+"  "+what)
+		add("    ", screen.Plain, "next: "+f.Next)
 		lines = append(lines, "")
 	}
 	for _, c := range checks {
 		if slices.Contains(d.Passed, c.name) {
-			say("", screen.Plain, "ok  "+c.about)
+			add("", screen.Plain, "ok  "+c.about)
 		}
 	}
 	lines = append(lines, "")
@@ -166,7 +166,7 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	if number[note] > 0 {
 		verdict += ", " + screen.Count(number[note], "note")
 	}
-	say("", style, fmt.Sprintf("%s, %s: %s", screen.Count(d.Members, "member"), leader, verdict))
+	add("", style, fmt.Sprintf("%s, %s: %s", screen.Count(d.Members, "member"), leader, verdict))
 	return lines
 }
 

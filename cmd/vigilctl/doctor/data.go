@@ -11,16 +11,16 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-// compared is what a member said to compare its data with those of the others.
+// compared is the answers of a member for the comparison of data.
 type compared struct {
-	// hash is over its history up to the revision that all have; nil if it has not said.
+	// hash is that of its history up to the newest revision that all have; nil without an answer.
 	hash *etcdserverpb.HashKVResponse
 	err  error
-	// later is its status after the first one.
+	// later is a status after the one of the round.
 	later *etcdserverpb.StatusResponse
 }
 
-// compare asks members for hashes at the newest revision that all of them have.
+// compareData reads the hashes of members at the newest revision that all of them have.
 func compareData(ctx context.Context, l *survey.Survey, r *survey.Round) []compared {
 	out := make([]compared, len(l.Members))
 	revision, answered := int64(math.MaxInt64), 0
@@ -50,20 +50,20 @@ func compareData(ctx context.Context, l *survey.Survey, r *survey.Round) []compa
 	return out
 }
 
-const nextDiffers = "do not delete anything yet: compare vigilctl endpoint hashkv --cluster and what the members hold, and see their logs; then remove the member that is wrong, delete its data directory and add it again"
+const nextDiffers = "delete no data yet: compare vigilctl endpoint hashkv --cluster, the keys of the members and their logs; then remove the wrong member, delete its data directory and add it again"
 
-// agree compares what members hold. Those of several clusters are not compared.
-func (e *examined) agree(found report) {
+// checkData compares the data of the members of one cluster.
+func (e *examination) checkData(report reportFunc) {
 	if len(e.data) == 0 {
 		return
 	}
-	e.agreeRevisions(found)
+	e.checkRevisions(report)
 	votes, first := map[uint32]int{}, -1
 	for i := range e.data {
 		c := &e.data[i]
 		if c.hash == nil {
 			if c.err != nil {
-				found(note, e.NameOf(&e.Readings[i]), "its data could not be compared with those of the others: "+survey.ErrorLine(c.err), "look again; give a larger --command-timeout if the store is large")
+				report(note, e.NameOf(&e.Readings[i]), "its data could not be compared with those of the others: "+survey.ErrorLine(c.err), "run doctor again; use a larger --command-timeout if the store is large")
 			}
 			continue
 		}
@@ -90,24 +90,24 @@ func (e *examined) agree(found report) {
 		}
 		at = c.hash.HashRevision
 		if 2*votes[most] > len(e.data) && c.hash.Hash != most {
-			found(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.hash.Hash, most), nextDiffers)
+			report(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.hash.Hash, most), nextDiffers)
 		}
 	}
 	if 2*votes[most] <= len(e.data) {
-		found(critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers)
+		report(critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers)
 	}
 }
 
-// comparable reports whether the hashes of two members are over the same.
-func (e *examined) comparable(i, j int) bool {
+// comparable reports whether the hashes of two members are of the same range of revisions of one cluster.
+func (e *examination) comparable(i, j int) bool {
 	a, b := e.data[i].hash, e.data[j].hash
 	return a.HashRevision == b.HashRevision && a.CompactRevision == b.CompactRevision &&
 		a.GetHeader().GetClusterId() == b.GetHeader().GetClusterId()
 }
 
-// agreeRevisions finds members that have applied an entry and lack the revision that another one had by then: a hash at a
-// revision that all have says nothing about a member that is empty.
-func (e *examined) agreeRevisions(found report) {
+// checkRevisions finds members that lack a revision although they have applied the entries up to it. The hashes cannot
+// show this: they are at a revision that all members have.
+func (e *examination) checkRevisions(report reportFunc) {
 	for i := range e.data {
 		late, now := e.Readings[i].Status, e.data[i].later
 		for j := range e.data {
@@ -115,9 +115,9 @@ func (e *examined) agreeRevisions(found report) {
 			if i == j || late == nil || now == nil || had == nil || by == nil || late.GetHeader().GetClusterId() != had.GetHeader().GetClusterId() {
 				continue
 			}
-			// The index was read after the revision of the one, and before that of the other.
+			// The index was read after the revision of one member, and before that of the other.
 			if late.RaftAppliedIndex >= by.RaftAppliedIndex && now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
-				found(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
+				report(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
 					now.Header.Revision, e.NameOf(&e.Readings[j]), had.Header.Revision), nextDiffers)
 				break
 			}

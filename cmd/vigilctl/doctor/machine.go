@@ -1,0 +1,117 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"vigil/cmd/vigilctl/screen"
+	"vigil/cmd/vigilctl/survey"
+)
+
+func (e *examination) checkClocks(report reportFunc) {
+	for i := range e.clocks {
+		for j := range e.clocks[:i] {
+			if e.clocks[i] == nil || e.clocks[j] == nil {
+				continue
+			}
+			if off := e.clocks[i].Off(*e.clocks[j]); off >= clockApart {
+				report(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", off.Round(100*time.Millisecond), e.NameOf(&e.Readings[j])),
+					"check that time is synchronised on both: timedatectl. Tokens, certificates and the comparison of logs depend on it")
+			}
+		}
+	}
+}
+
+func (e *examination) checkCertificates(report reportFunc) {
+	reportExpiry := func(member, what string, end time.Time, next string) {
+		left := end.Sub(e.now)
+		switch {
+		case left <= 0:
+			report(critical, member, what+" expired on "+end.Format(time.DateOnly), next)
+		case left < certificateEnd:
+			report(critical, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next)
+		case left < certificateLow:
+			report(warning, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next)
+		}
+	}
+	for i, end := range e.ends {
+		if !end.IsZero() {
+			reportExpiry(e.NameOf(&e.Readings[i]), "its certificate", end, "replace the file of --cert-file: the member reads it without a restart")
+		}
+	}
+	for _, name := range e.files {
+		if end, err := firstExpiry(name); err == nil {
+			reportExpiry("", "the certificate in "+name, end, "replace the file")
+		}
+	}
+}
+
+// firstExpiry returns when the first of the certificates in a file expires.
+func firstExpiry(name string) (end time.Time, err error) {
+	rest, err := os.ReadFile(name)
+	for err == nil {
+		var b *pem.Block
+		if b, rest = pem.Decode(rest); b == nil {
+			break
+		}
+		if b.Type != "CERTIFICATE" {
+			continue
+		}
+		var c *x509.Certificate
+		if c, err = x509.ParseCertificate(b.Bytes); err == nil && (end.IsZero() || c.NotAfter.Before(end)) {
+			end = c.NotAfter
+		}
+	}
+	if err == nil && end.IsZero() {
+		err = fmt.Errorf("%s: no certificate", name)
+	}
+	return end, err
+}
+
+func (e *examination) checkSettings(report reportFunc) {
+	for i := range e.Readings {
+		x := &e.Readings[i]
+		name := e.NameOf(x)
+		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && open > filesHigh*most {
+			report(warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service")
+		}
+		if quota := x.Quota(); !x.IsVigil() && quota > largeQuota {
+			report(warning, name, fmt.Sprintf("a quota of %s exceeds the design limit of etcd", screen.Bytes(quota)), "use at most 8 GiB")
+		}
+		flags := flagsOf(e.lines[i])
+		if v, ok := flags["unsafe-no-fsync"]; ok && v != "false" {
+			report(critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes", "remove the flag")
+		}
+		beat, err := time.ParseDuration(flags["heartbeat-interval"] + "ms")
+		if err != nil {
+			beat = 100 * time.Millisecond
+		}
+		if election, err := time.ParseDuration(flags["election-timeout"] + "ms"); err == nil && election < 10*beat {
+			report(warning, name, fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval")
+		}
+		if v, ok := flags["pre-vote"]; ok && v == "false" {
+			report(note, name, "--pre-vote=false: a member that rejoins can replace the leader", "remove the flag")
+		}
+	}
+}
+
+// flagsOf returns the flags of a command line.
+func flagsOf(line []string) map[string]string {
+	flags := map[string]string{}
+	for i, s := range line {
+		name, ok := strings.CutPrefix(s, "-")
+		if !ok || i == 0 {
+			continue
+		}
+		name, value, given := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		if !given && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
+			value = line[i+1]
+		}
+		flags[name] = value
+	}
+	return flags
+}
