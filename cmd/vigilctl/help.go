@@ -12,7 +12,7 @@ import (
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print versions: of etcdctl that this program behaves as, of the API, and its own",
+		Short: "Print the compatible version of etcdctl, the version of the API, and its own version",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion, kv.APIVersion, release.Version)
 			return err
@@ -23,7 +23,7 @@ func versionCommand() *cobra.Command {
 func optionsCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "options",
-		Short: "Print the flags that all commands have",
+		Short: "Print the global flags",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(c.OutOrStdout(), "The following options can be passed to any command:\n\n%s", root.PersistentFlags().FlagUsages())
 			return err
@@ -31,7 +31,7 @@ func optionsCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-const completionHelp = `Print what makes a shell complete commands and flags when Tab is pressed. To have it in every shell:
+const completionHelp = `Print a script that lets a shell complete commands and flags. To load it in every shell:
 
   bash        vigilctl completion bash > /etc/bash_completion.d/vigilctl
   zsh         vigilctl completion zsh > "${fpath[1]}/_vigilctl"
@@ -41,7 +41,7 @@ const completionHelp = `Print what makes a shell complete commands and flags whe
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                   "completion [bash|zsh|fish|powershell]",
-		Short:                 "Print what makes a shell complete commands",
+		Short:                 "Print a completion script for a shell",
 		Long:                  completionHelp,
 		Example:               "  source <(vigilctl completion bash)",
 		DisableFlagsInUseLine: true,

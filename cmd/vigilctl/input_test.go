@@ -9,7 +9,7 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// TestInterruptedInput: who waits for standard input is ended by an interrupt.
+// TestInterruptedInput: an interrupt ends a command that waits for standard input.
 func TestInterruptedInput(t *testing.T) {
 	for _, args := range [][]string{{"put", "k"}, {"txn"}, {"user", "add", "u", "--interactive=false"}} {
 		in, typed := io.Pipe()

@@ -95,8 +95,8 @@ func queryMembers(ctx context.Context, l *survey.Survey) *examination {
 		if c, err := m.Clock(ctx); err == nil {
 			e.clocks[i] = &c
 		}
-		e.ends[i], _ = m.CertificateEnd(ctx) // an unreachable member is a finding already
-		e.lines[i], _ = m.CommandLine(ctx)   // not every member has it
+		e.ends[i], _ = m.CertificateExpiry(ctx) // an unreachable member is a finding already
+		e.lines[i], _ = m.CommandLine(ctx)      // not every member has it
 	})
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {

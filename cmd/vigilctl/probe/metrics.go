@@ -61,7 +61,7 @@ type Histogram struct {
 	Count  uint64
 }
 
-// Since returns what came since an older reading; all of h if the member has been started again meanwhile.
+// Since returns the observations since an older reading; all of h if the member was restarted meanwhile.
 func (h Histogram) Since(old Histogram) Histogram {
 	if len(old.Bounds) != len(h.Bounds) || old.Count > h.Count {
 		return h
@@ -76,8 +76,8 @@ func (h Histogram) Since(old Histogram) Histogram {
 	return d
 }
 
-// Quantile estimates below what a share of the observations were, as Prometheus does: within a bucket they are taken
-// to be spread evenly. ok is false if there are none; beyond the last bound the result is that bound.
+// Quantile estimates the value below which a share of the observations is. Like Prometheus it assumes an even
+// distribution within a bucket. ok is false without observations; above the last bound the result is that bound.
 func (h Histogram) Quantile(share float64) (seconds float64, ok bool) {
 	if h.Count == 0 || len(h.Bounds) == 0 {
 		return 0, false

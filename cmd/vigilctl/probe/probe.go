@@ -1,5 +1,5 @@
-// Package probe asks members for what they tell over HTTP beside the API: metrics, watchers, the clock. Everything
-// here works with the members of etcd, as far as they have it.
+// Package probe reads the pages of members over HTTP: metrics, watchers, the clock. It works with members of etcd too, as
+// far as they have these pages.
 package probe
 
 import (
@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// ErrNotFound says that a member has no such page.
+// ErrNotFound reports that a member has no such page.
 var ErrNotFound = errors.New("the member has no such page")
 
-// maxAnswer bounds what is read of an answer: some hundred thousand watchers.
+// maxAnswer limits an answer, to several hundred thousand watchers.
 const maxAnswer = 256 << 20
 
-// Member is one member as seen over HTTP. It is safe for concurrent use.
+// Member is the HTTP server of one member. It is safe for concurrent use.
 type Member struct {
-	// Endpoint is the address as it was given.
+	// Endpoint is the address that New was called with.
 	Endpoint string
 
 	base, token string
 	http        *http.Client
 }
 
-// New returns the member behind an endpoint of the client library, which has been validated by it. secure is nil for
-// endpoints without TLS. token is shown where a member asks who wants to know; it may be empty.
+// New returns the member at an endpoint that the client library has validated. secure is nil for endpoints without TLS.
+// token authenticates requests; it may be empty.
 func New(endpoint, token string, secure *tls.Config, timeout time.Duration) *Member {
 	kind, rest, ok := strings.Cut(endpoint, "://")
 	if !ok {
@@ -105,7 +105,7 @@ func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
 	return out, err
 }
 
-// Watcher is a watcher as /debug/watch tells it. Key and End are quoted where they are not empty.
+// Watcher is a watcher of /debug/watch. Key and End are quoted if they are not empty.
 type Watcher struct {
 	Stream         uint64    `json:"stream"`
 	Watcher        int64     `json:"watcher"`
@@ -124,7 +124,7 @@ type Watcher struct {
 	Created        time.Time `json:"created"`
 }
 
-// Watchers are those of a member.
+// Watchers is the watchers of a member.
 type Watchers struct {
 	Revision    int64     `json:"revision"`
 	Distributed int64     `json:"distributed_revision"`
@@ -142,40 +142,39 @@ func (m *Member) Watchers(ctx context.Context) (*Watchers, error) {
 	return w, nil
 }
 
-// Clock is how far a member's clock is ahead of the one here: somewhere from Least to Most, which the rounding of the
-// member's answer to seconds and the round trip leave open.
+// Clock is how far a member's clock is ahead of the local clock: between Least and Most. The rounding of the answer to
+// seconds and the round trip determine the difference.
 type Clock struct{ Least, Most time.Duration }
 
-// Clock asks for the time. A member without /version has no clock to ask for either.
+// Clock reads the time of the member from the header of /version.
 func (m *Member) Clock(ctx context.Context) (Clock, error) {
 	var c Clock
 	sent := time.Now()
 	err := m.get(ctx, "/version", func(r *http.Response) error {
-		came := time.Now()
+		received := time.Now()
 		date, err := http.ParseTime(r.Header.Get("Date"))
 		if err != nil {
 			return fmt.Errorf("header Date: %w", err)
 		}
-		c = clock(date, sent, came)
+		c = clock(date, sent, received)
 		return nil
 	})
 	return c, err
 }
 
-// clock compares a date, cut to seconds, with when the request was sent and its answer came.
-func clock(date, sent, came time.Time) Clock {
-	// The member wrote it between the two; it was at least date and less than a second more.
-	return Clock{Least: date.Sub(came.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
+// clock compares a date, truncated to seconds, with the times when the request was sent and the answer received.
+func clock(date, sent, received time.Time) Clock {
+	// The member wrote the date between the two: its clock was at least date and less than a second later.
+	return Clock{Least: date.Sub(received.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
 }
 
-// Off is by how much two clocks differ at least; 0 if they may agree.
+// Off returns the smallest difference of two clocks; 0 if they may agree.
 func (c Clock) Off(other Clock) time.Duration {
 	return max(0, c.Least-other.Most, other.Least-c.Most)
 }
 
-// CertificateEnd is when the first certificate that the member shows ceases to be valid. The zero time if there is no
-// TLS.
-func (m *Member) CertificateEnd(ctx context.Context) (time.Time, error) {
+// CertificateExpiry returns when the first certificate of the member's chain expires, the zero time without TLS.
+func (m *Member) CertificateExpiry(ctx context.Context) (time.Time, error) {
 	var end time.Time
 	err := m.get(ctx, "/version", func(r *http.Response) error {
 		if r.TLS == nil {
@@ -191,7 +190,7 @@ func (m *Member) CertificateEnd(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// CommandLine returns how the member was started, as far as it was by flags.
+// CommandLine returns the command line of the member's process.
 func (m *Member) CommandLine(ctx context.Context) ([]string, error) {
 	var vars struct {
 		Line []string `json:"cmdline"`

@@ -119,7 +119,7 @@ func TestPages(t *testing.T) {
 	if c, err := m.Clock(ctx); err != nil || c.Least > 0 || c.Most < 0 {
 		t.Errorf("clock: %+v %v", c, err)
 	}
-	if end, err := m.CertificateEnd(ctx); err != nil || !end.Equal(srv.Certificate().NotAfter) {
+	if end, err := m.CertificateExpiry(ctx); err != nil || !end.Equal(srv.Certificate().NotAfter) {
 		t.Errorf("certificate: %v %v", end, err)
 	}
 	plain := httptest.NewServer(http.NotFoundHandler())

@@ -1,4 +1,4 @@
-// Package screen draws what changes: pictures that take each other's place on a terminal, and tables that fit it.
+// Package screen draws on terminals: pictures that replace each other, tables that fit the width, short numbers.
 package screen
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Style is how a piece of text is shown where there are colours.
+// Style is a style of text on terminals with colours.
 type Style string
 
 // The styles.
@@ -23,8 +23,8 @@ const (
 	Bad   Style = "31;1"
 )
 
-// Size returns the columns and lines of a terminal; ok is false if w is none. A writer that only passes on to a
-// terminal gives it by a method Unwrap.
+// Size returns the columns and lines of a terminal; ok is false if w is not a terminal. A writer that wraps another one
+// returns it from a method Unwrap.
 func Size(w io.Writer) (columns, lines int, ok bool) {
 	if o, wraps := w.(interface{ Unwrap() io.Writer }); wraps {
 		w = o.Unwrap()
@@ -40,10 +40,10 @@ func Size(w io.Writer) (columns, lines int, ok bool) {
 	return columns, lines, true
 }
 
-// Paint colours texts, or leaves them.
+// Paint colours texts, or returns them unchanged.
 type Paint struct{ on bool }
 
-// NewPaint returns one that colours what goes to a terminal, unless NO_COLOR is set or the terminal is a dumb one.
+// NewPaint returns a Paint that colours output to a terminal, unless NO_COLOR is set or the terminal is dumb.
 func NewPaint(w io.Writer) Paint {
 	_, _, ok := Size(w)
 	return Paint{on: ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
@@ -57,27 +57,27 @@ func (p Paint) In(s Style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// Screen takes over a terminal until it is closed.
+// Screen occupies a terminal until it is closed.
 type Screen struct{ w io.Writer }
 
-// Open takes over a terminal: what it showed comes back with Close.
+// Open switches a terminal to an empty screen; Close restores the previous content.
 func Open(w io.Writer) (*Screen, error) {
 	_, err := io.WriteString(w, "\x1b[?1049h\x1b[?25l\x1b[2J")
 	return &Screen{w}, err
 }
 
-// Draw shows lines in place of the ones before. The last of those that do not fit are left out.
+// Draw replaces the picture. Lines that do not fit are omitted.
 func (s *Screen) Draw(lines []string) error {
 	_, height, ok := Size(s.w)
 	if ok && len(lines) > height {
 		lines = append(lines[:height-1:height-1], fmt.Sprintf("… %d more lines", len(lines)-height+1))
 	}
-	// One write, so that no half picture is seen.
+	// One write, so that no partial picture is visible.
 	_, err := io.WriteString(s.w, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }
 
-// Close gives the terminal back as it was.
+// Close restores the terminal.
 func (s *Screen) Close() error {
 	_, err := io.WriteString(s.w, "\x1b[?25h\x1b[?1049l")
 	return err

@@ -11,19 +11,19 @@ import (
 // Column is a column of a table.
 type Column struct {
 	Title string
-	// Right aligns its cells at their ends.
+	// Right aligns the cells to the right.
 	Right bool
-	// Weight tells which columns go first where there is no room for all: those with the smallest. Columns of 0 stay.
+	// Weight decides which columns are omitted first if not all fit: those with the smallest. Columns of 0 stay.
 	Weight int
-	// Least is the narrowest that the text of a column of 0 may be cut to.
+	// Least is the smallest width to which a column of weight 0 may be cut.
 	Least int
 }
 
-// gap is what stands between columns.
+// gap separates columns.
 const gap = "  "
 
-// Table lays out rows under titles in at most width places, 0 for as many as it takes: columns are left out where
-// they do not fit, then texts are cut. Safe is applied to each cell.
+// Table returns the lines of a table of at most width places, 0 for no limit: it omits columns that do not fit, and then
+// cuts texts. Each cell passes Safe.
 func Table(width int, columns []Column, rows [][]string) []string {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
@@ -32,7 +32,7 @@ func Table(width int, columns []Column, rows [][]string) []string {
 			widths[i] = max(widths[i], runewidth.StringWidth(Safe(r[i])))
 		}
 	}
-	shown := fit(width, columns, widths)
+	shown := fitColumns(width, columns, widths)
 	lines := make([]string, 0, len(rows)+1)
 	titles := make([]string, len(columns))
 	for i, c := range columns {
@@ -65,8 +65,8 @@ func Table(width int, columns []Column, rows [][]string) []string {
 	return lines
 }
 
-// fit returns the columns that are shown, and narrows widths.
-func fit(width int, columns []Column, widths []int) []int {
+// fitColumns returns the columns to show, and reduces widths.
+func fitColumns(width int, columns []Column, widths []int) []int {
 	var shown []int
 	for i := range columns {
 		shown = append(shown, i)
@@ -79,7 +79,7 @@ func fit(width int, columns []Column, widths []int) []int {
 		return n
 	}
 	for width > 0 && total() > width {
-		// Texts may be cut as far as they can be before a column is given up.
+		// Texts are cut to their smallest width before a column is omitted.
 		over := total() - width
 		room := 0
 		for _, i := range shown {
@@ -101,7 +101,7 @@ func fit(width int, columns []Column, widths []int) []int {
 		}
 		shown = append(shown[:first], shown[first+1:]...)
 	}
-	// The widest that may be cut is cut first.
+	// The widest column is cut first.
 	for width > 0 && total() > width {
 		widest := -1
 		for _, i := range shown {
@@ -117,7 +117,7 @@ func fit(width int, columns []Column, widths []int) []int {
 	return shown
 }
 
-// Cut shortens a text to a number of places; what is missing shows as an ellipsis.
+// Cut shortens a text to a number of places, with an ellipsis at the end.
 func Cut(s string, width int) string {
 	if runewidth.StringWidth(s) <= width {
 		return s
@@ -139,8 +139,8 @@ func Safe(s string) string {
 }
 
 // Steers reports whether a terminal may act on a character instead of showing it: control characters of both sets
-// (ESC, and U+009B, which begins a sequence by itself), line and paragraph separators, and format characters, which
-// hide text or reverse its direction. The joiners U+200C and U+200D, which scripts and emoji need, do not count.
+// (such as ESC, and U+009B, which starts a sequence by itself), line and paragraph separators, and format characters,
+// which hide text or reverse its direction, except the joiners U+200C and U+200D, which scripts and emoji need.
 func Steers(r rune) bool {
 	return r != '\u200c' && r != '\u200d' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }

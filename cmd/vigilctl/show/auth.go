@@ -9,27 +9,27 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// withHeader is an answer that has nothing but a header.
+// withHeader is an answer that consists of a header.
 type withHeader interface {
 	proto.Message
 	GetHeader() *etcdserverpb.ResponseHeader
 }
 
-// Done is the answer of a change of users or roles, and what people are told.
+// Done is the answer of a change of users or roles, with a text for the format simple.
 func Done(r withHeader, format string, args ...any) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) { p.Printf(format+"\n", args...) },
 		Fields: func(p *Printer) { p.header(r.GetHeader()) }}
 }
 
-// AuthStatus is whether authentication is on.
+// AuthStatus is the status of authentication.
 func AuthStatus(r *etcdserverpb.AuthStatusResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) {
 		p.Printf("Authentication Status: %t\nAuthRevision: %d\n", r.GetEnabled(), r.GetAuthRevision())
 	}}
 }
 
-// UserGet is a user's roles.
+// UserGet is the roles of a user.
 func UserGet(user string, r *etcdserverpb.AuthUserGetResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) {
 		p.Printf("User: %s\nRoles:", user)
@@ -40,12 +40,12 @@ func UserGet(user string, r *etcdserverpb.AuthUserGetResponse) Answer {
 	}}
 }
 
-// UserList are the names of all users.
+// UserList is the names of all users.
 func UserList(r *etcdserverpb.AuthUserListResponse) Answer {
 	return Answer{Value: r, Simple: names(r.GetUsers())}
 }
 
-// RoleList are the names of all roles.
+// RoleList is the names of all roles.
 func RoleList(r *etcdserverpb.AuthRoleListResponse) Answer {
 	return Answer{Value: r, Simple: names(r.GetRoles()),
 		Fields: func(p *Printer) {
@@ -66,10 +66,10 @@ func names(list []string) func(*Printer) {
 	}
 }
 
-// rootRole may do everything, without a permission that says so.
+// rootRole has all permissions without listing them.
 const rootRole = "root"
 
-// RoleGet are the permissions of a role.
+// RoleGet is the permissions of a role.
 func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) {
@@ -98,7 +98,7 @@ func RoleGet(role string, r *etcdserverpb.AuthRoleGetResponse) Answer {
 		}}
 }
 
-// permitted words the keys of a permission.
+// permitted returns the keys of a permission as text.
 func permitted(key, end []byte) string {
 	if len(end) == 0 {
 		return string(key)
@@ -110,7 +110,7 @@ func permitted(key, end []byte) string {
 	return text
 }
 
-// interval words a range.
+// interval returns a range as text.
 func interval(key, end []byte) string {
 	if string(end) == "\x00" {
 		return "[" + string(key) + ", <open ended>"
@@ -118,7 +118,7 @@ func interval(key, end []byte) string {
 	return "[" + string(key) + ", " + string(end) + ")"
 }
 
-// Revoked is the answer of a permission's revocation.
+// Revoked is the answer of revoking a permission.
 func Revoked(role string, key, end []byte, r *etcdserverpb.AuthRoleRevokePermissionResponse) Answer {
 	if len(end) == 0 {
 		return Done(r, "Permission of key %s is revoked from role %s", key, role)

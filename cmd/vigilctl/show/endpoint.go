@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Health is whether an endpoint serves.
+// Health is whether an endpoint is healthy.
 type Health struct {
 	Endpoint string `json:"endpoint"`
 	Health   bool   `json:"health"`
@@ -16,7 +16,7 @@ type Health struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// EndpointHealth is whether endpoints serve. Those that do not are left to the caller, who tells of them elsewhere.
+// EndpointHealth is the health of endpoints. In the format simple the caller prints the unhealthy ones, to stderr.
 func EndpointHealth(list []Health) Answer {
 	return Answer{Value: list,
 		Simple: func(p *Printer) {
@@ -40,7 +40,7 @@ func EndpointHealth(list []Health) Answer {
 		}}
 }
 
-// Status is what an endpoint says about itself.
+// Status is the status of an endpoint.
 type Status struct {
 	Endpoint string                       `json:"Endpoint"`
 	Status   *etcdserverpb.StatusResponse `json:"Status"`
@@ -49,7 +49,7 @@ type Status struct {
 var statusHeading = []string{"endpoint", "ID", "version", "storage version", "db size", "in use", "percentage not in use", "quota", "is leader",
 	"is learner", "raft term", "raft index", "raft applied index", "errors", "downgrade target version", "downgrade enabled"}
 
-// EndpointStatus is what endpoints say about themselves.
+// EndpointStatus is the status of endpoints.
 func EndpointStatus(list []Status) Answer {
 	var rows [][]string
 	for _, e := range list {
@@ -75,13 +75,13 @@ func EndpointStatus(list []Status) Answer {
 		}}
 }
 
-// HashKV is the hash of what an endpoint stores.
+// HashKV is the hash of the data of an endpoint.
 type HashKV struct {
 	Endpoint string                       `json:"Endpoint"`
 	HashKV   *etcdserverpb.HashKVResponse `json:"HashKV"`
 }
 
-// EndpointHashKV are the hashes of what endpoints store.
+// EndpointHashKV is the hashes of the data of endpoints.
 func EndpointHashKV(list []HashKV) Answer {
 	var rows [][]string
 	for _, h := range list {
@@ -97,7 +97,7 @@ func EndpointHashKV(list []HashKV) Answer {
 		}}
 }
 
-// Size prints a number of bytes as etcd's tools do, in powers of 1000.
+// Size returns a number of bytes like etcd's tools, in powers of 1000.
 func Size(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
 	if n < 10 {

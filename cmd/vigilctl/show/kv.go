@@ -5,7 +5,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Range is the answer of a get. valueOnly leaves keys out of the lines.
+// Range is the answer of a get. With valueOnly the format simple omits keys.
 func Range(r *etcdserverpb.RangeResponse, valueOnly bool) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) {
@@ -81,7 +81,7 @@ func Txn(r *etcdserverpb.TxnResponse) Answer {
 		}}
 }
 
-// answers returns what was answered to each request of a transaction.
+// answers returns the answer of each request of a transaction.
 func answers(r *etcdserverpb.TxnResponse) []Answer {
 	var list []Answer
 	for _, op := range r.GetResponses() {
@@ -99,7 +99,7 @@ func answers(r *etcdserverpb.TxnResponse) []Answer {
 	return list
 }
 
-// txnJSON and opJSON give the JSON of a transaction the names that etcd's command line gives it.
+// txnJSON is a transaction in JSON with the field names of etcd's command line.
 type txnJSON struct {
 	Header    *etcdserverpb.ResponseHeader `json:"header,omitempty"`
 	Succeeded bool                         `json:"succeeded,omitempty"`
@@ -129,7 +129,7 @@ func txn(r *etcdserverpb.TxnResponse) *txnJSON {
 	return t
 }
 
-// Watch is what came on a watch. Progress is told to people, too.
+// Watch is an answer of a watch.
 func Watch(r *etcdserverpb.WatchResponse) Answer {
 	return Answer{
 		Value: &struct {

@@ -2,8 +2,8 @@ package show
 
 import "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-// The JSON of leases has the header's fields beside the others, and as protobuf there is only the header: that is what
-// etcd's command line prints.
+// Like etcd's command line, leases in JSON have the fields of the header next to their own, and as protobuf only the
+// header.
 
 type leaseJSON struct {
 	*etcdserverpb.ResponseHeader
@@ -11,7 +11,7 @@ type leaseJSON struct {
 	TTL int64
 }
 
-// Grant is the answer of a lease's granting.
+// Grant is the answer of granting a lease.
 func Grant(r *etcdserverpb.LeaseGrantResponse) Answer {
 	type grantJSON struct {
 		leaseJSON
@@ -22,7 +22,7 @@ func Grant(r *etcdserverpb.LeaseGrantResponse) Answer {
 		Fields: leaseFields(r.GetHeader(), r.GetID(), r.GetTTL())}
 }
 
-// KeepAlive is the answer of a lease's keeping alive.
+// KeepAlive is the answer of renewing a lease.
 func KeepAlive(r *etcdserverpb.LeaseKeepAliveResponse) Answer {
 	return Answer{Value: &leaseJSON{r.GetHeader(), r.GetID(), r.GetTTL()}, Message: r.GetHeader(),
 		Simple: func(p *Printer) { p.Printf("lease %016x keepalived with TTL(%d)\n", r.GetID(), r.GetTTL()) },
@@ -37,7 +37,7 @@ func leaseFields(h *etcdserverpb.ResponseHeader, id, ttl int64) func(*Printer) {
 	}
 }
 
-// Revoke is the answer of a lease's revocation.
+// Revoke is the answer of revoking a lease.
 func Revoke(id int64, r *etcdserverpb.LeaseRevokeResponse) Answer {
 	return Answer{
 		Value: &struct {
@@ -47,7 +47,7 @@ func Revoke(id int64, r *etcdserverpb.LeaseRevokeResponse) Answer {
 		Fields: func(p *Printer) { p.header(r.GetHeader()) }}
 }
 
-// TimeToLive is what is known of a lease, with its keys if they were asked for.
+// TimeToLive is the state of a lease, with its keys if they were requested.
 func TimeToLive(r *etcdserverpb.LeaseTimeToLiveResponse, keys bool) Answer {
 	return Answer{
 		Value: &struct {
@@ -82,7 +82,7 @@ func TimeToLive(r *etcdserverpb.LeaseTimeToLiveResponse, keys bool) Answer {
 		}}
 }
 
-// Leases are all leases.
+// Leases is the list of all leases.
 func Leases(r *etcdserverpb.LeaseLeasesResponse) Answer {
 	type status struct {
 		ID int64 `json:"id"`

@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// hexHeader and hexMember are what JSON has with ids in hexadecimal.
+// hexHeader is a header in JSON with IDs in hexadecimal.
 type hexHeader struct {
 	ClusterID string `json:"cluster_id"`
 	MemberID  string `json:"member_id"`
@@ -16,6 +16,7 @@ type hexHeader struct {
 	RaftTerm  uint64 `json:"raft_term,omitempty"`
 }
 
+// hexMember is a member in JSON with its ID in hexadecimal.
 type hexMember struct {
 	ID         string   `json:"ID"`
 	Name       string   `json:"name,omitempty"`
@@ -44,8 +45,7 @@ func inHex(m *etcdserverpb.Member) hexMember {
 
 func hex64(v uint64) string { return strconv.FormatUint(v, 16) }
 
-// MemberAdd is the answer of a member's adding. name is what the new one is to be called; people get the settings of its
-// first start.
+// MemberAdd is the answer of adding a member. The format simple has the settings for its first start, with the name.
 func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer {
 	x := hexadecimal(r.GetHeader(), r.GetMembers())
 	added := inHex(r.GetMember())
@@ -71,17 +71,17 @@ func MemberAdd(r *etcdserverpb.MemberAddResponse, name, peerURLs string) Answer 
 	}}
 }
 
-// MemberRemove is the answer of a member's removal.
+// MemberRemove is the answer of removing a member.
 func MemberRemove(id uint64, r *etcdserverpb.MemberRemoveResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "removed from")
 }
 
-// MemberUpdate is the answer of a change of a member's peer URLs.
+// MemberUpdate is the answer of changing a member's peer URLs.
 func MemberUpdate(id uint64, r *etcdserverpb.MemberUpdateResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "updated in")
 }
 
-// MemberPromote is the answer of a learner's promotion.
+// MemberPromote is the answer of promoting a learner.
 func MemberPromote(id uint64, r *etcdserverpb.MemberPromoteResponse) Answer {
 	return memberDone(r, r.GetHeader(), r.GetMembers(), id, "promoted in")
 }
@@ -91,7 +91,7 @@ func memberDone(r any, h *etcdserverpb.ResponseHeader, members []*etcdserverpb.M
 		Simple: func(p *Printer) { p.Printf("Member %16x %s cluster %16x\n", id, done, h.GetClusterId()) }}
 }
 
-// MemberList are the members.
+// MemberList is the list of members.
 func MemberList(r *etcdserverpb.MemberListResponse) Answer {
 	var rows [][]string
 	for _, m := range r.GetMembers() {
@@ -123,7 +123,7 @@ func MemberList(r *etcdserverpb.MemberListResponse) Answer {
 		}}
 }
 
-// lines prints rows, their columns divided by commas.
+// lines prints rows with comma separated columns.
 func lines(rows [][]string) func(*Printer) {
 	return func(p *Printer) {
 		for _, r := range rows {
@@ -132,22 +132,22 @@ func lines(rows [][]string) func(*Printer) {
 	}
 }
 
-// MoveLeader is the answer of a change of leaders.
+// MoveLeader is the answer of transferring leadership.
 func MoveLeader(from, to uint64, r *etcdserverpb.MoveLeaderResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) { p.Printf("Leadership transferred from %x to %x\n", from, to) }}
 }
 
-// Downgrade is the answer of what was done about a downgrade: validate, enable or cancel.
+// Downgrade is the answer of a downgrade request; done is validate, enable or cancel.
 func Downgrade(done string, r *etcdserverpb.DowngradeResponse) Answer {
 	return Answer{Value: r, Simple: func(p *Printer) { p.Printf("Downgrade %s success, cluster version %s\n", done, r.GetVersion()) }}
 }
 
-// Alarms are the alarms that are, or were, raised.
+// Alarms is a list of alarms.
 func Alarms(r *etcdserverpb.AlarmResponse) Answer {
 	return Answer{Value: r,
 		Simple: func(p *Printer) {
 			for _, a := range r.GetAlarms() {
-				// The text form of a message leaves out what is zero.
+				// Like the text format of the message, without zero fields.
 				var words []string
 				if a.GetMemberID() != 0 {
 					words = append(words, fmt.Sprintf("memberID:%d", a.GetMemberID()))

@@ -1,5 +1,5 @@
-// Package show prints answers of members the way etcd's command line does, in each of its formats, so that scripts
-// written for it go on working.
+// Package show prints answers of members like etcd's command line, in each of its formats, so that scripts written for
+// it work.
 package show
 
 import (
@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Format is how an answer is printed. It is a pflag.Value.
+// Format is how an answer is printed.
 type Format string
 
 // The formats.
@@ -27,10 +27,10 @@ const (
 	Protobuf Format = "protobuf"
 )
 
-// Formats are all of them, in the order of the help.
+// Formats lists the formats in the order of the help.
 var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple), string(Table)}
 
-// UnsupportedError says that an answer cannot be printed in a format.
+// UnsupportedError reports an answer that cannot be printed in a format.
 type UnsupportedError struct{ Format Format }
 
 // Error names the format.
@@ -38,11 +38,11 @@ func (e *UnsupportedError) Error() string {
 	return string(e.Format) + " not supported as output format"
 }
 
-// Answer is what a command has to print. What is nil cannot be printed that way.
+// Answer is the output of a command. A format whose field is nil is not supported.
 type Answer struct {
 	// Value is printed as JSON, and as protobuf if it is a message and Message is nil.
 	Value any
-	// Hexadecimal is printed as JSON instead when ids are to be.
+	// Hexadecimal is printed as JSON instead with Printer.Hex.
 	Hexadecimal any
 	// Message is printed as protobuf.
 	Message proto.Message
@@ -58,7 +58,7 @@ type Answer struct {
 type Printer struct {
 	Out    io.Writer
 	Format Format
-	// Hex prints keys and values, and ids as far as etcd's command line does, in hexadecimal.
+	// Hex prints keys, values and the IDs that etcd's command line includes in hexadecimal.
 	Hex bool
 
 	err error
@@ -106,7 +106,7 @@ func (p *Printer) Print(a Answer) error {
 	return p.err
 }
 
-// Printf prints; the first error is that of Print.
+// Printf prints. Print returns its first error.
 func (p *Printer) Printf(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.Out, format, args...)
@@ -126,7 +126,7 @@ func (p *Printer) text(b []byte) string {
 	return s.String()
 }
 
-// id prints a number that etcd's command line prints in hexadecimal if asked to.
+// id prints a number that etcd's command line prints in hexadecimal with --hex.
 func (p *Printer) id(name string, v uint64) {
 	if p.Hex {
 		p.Printf("%q : %x\n", name, v)
@@ -135,7 +135,7 @@ func (p *Printer) id(name string, v uint64) {
 	}
 }
 
-// lease prints the id of a lease, which is padded where it is hexadecimal.
+// lease prints the ID of a lease, padded if it is hexadecimal.
 func (p *Printer) lease(name string, v int64) {
 	if p.Hex {
 		p.Printf("%q : %016x\n", name, v)
@@ -162,7 +162,7 @@ func (p *Printer) pair(kv *mvccpb.KeyValue, valueOnly bool) {
 	p.Printf("%s\n", p.text(kv.GetValue()))
 }
 
-// fields prints all there is of a key.
+// fields prints all fields of a key-value pair.
 func (p *Printer) fields(prefix string, kv *mvccpb.KeyValue) {
 	p.Printf("\"%sKey\" : %q\n", prefix, kv.GetKey())
 	p.Printf("\"%sCreateRevision\" : %d\n", prefix, kv.GetCreateRevision())
@@ -172,7 +172,7 @@ func (p *Printer) fields(prefix string, kv *mvccpb.KeyValue) {
 	p.lease(prefix+"Lease", kv.GetLease())
 }
 
-// Line prints one line and returns the error of it.
+// Line prints one line.
 func (p *Printer) Line(format string, args ...any) error {
 	_, err := fmt.Fprintf(p.Out, format+"\n", args...)
 	return err
