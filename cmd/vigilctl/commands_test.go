@@ -10,7 +10,7 @@ import (
 	"vigil/cmd/vigilctl/exit"
 )
 
-// TestShortened: commands may be shortened, but a directory is not taken for a command that loads the cluster.
+// TestShortened: commands may be shortened, but a directory below check is not mistaken for check datascale.
 func TestShortened(t *testing.T) {
 	if code, out, _ := vigilctl("vers"); code != 0 || !strings.Contains(out, "API version: 3.7\n") {
 		t.Errorf("%d %s", code, out)
@@ -43,13 +43,13 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestCommandsSay: every command says what it is for, in lines that fit a terminal.
-func TestCommandsSay(t *testing.T) {
+// TestHelpTexts: every command has a description, in lines that fit a terminal.
+func TestHelpTexts(t *testing.T) {
 	root := newRoot(&cli.Env{Stdin: strings.NewReader(""), Stdout: cli.NewOutput(os.Stdout), Stderr: os.Stderr})
 	for _, c := range root.Commands() {
 		for _, c := range append(c.Commands(), c) {
 			if c.Short == "" {
-				t.Errorf("%s says nothing", c.CommandPath())
+				t.Errorf("%s has no description", c.CommandPath())
 			}
 			for line := range strings.SplitSeq(c.Long, "\n") {
 				if len(line) > 110 {

@@ -1,5 +1,5 @@
-// Command follow prints every change of the keys that begin with a prefix, first those there are, and goes on
-// whatever happens to the members, the network and the history: follow ENDPOINT,... PREFIX
+// Command follow prints the keys with a prefix and then every change of them. It continues after failures of members and
+// the network, and after compactions: follow ENDPOINT,... PREFIX
 package main
 
 import (
@@ -30,10 +30,10 @@ func main() {
 		if err != nil {
 			return
 		}
-		if it := change.New; it != nil {
-			fmt.Printf("%q = %q\n", it.Key, it.Value)
+		if kv := change.New; kv != nil {
+			fmt.Printf("%q = %q\n", kv.Key, kv.Value)
 		} else {
-			fmt.Printf("%q is gone\n", change.Key())
+			fmt.Printf("%q was deleted\n", change.Key())
 		}
 	}
 }
