@@ -177,7 +177,7 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 // member ended is completed, and what cannot be completed is refused, where the data is opened.
 func (m *Member) origin(ctx context.Context) (members []cluster.Member, join *replica.Joining, err error) {
 	c := &m.cfg
-	left, err := datadir.Find(c.FS, filepath.Join(c.DataDir, datadir.HistoryName), c.WALDir)
+	left, err := datadir.FindRemains(c.FS, filepath.Join(c.DataDir, datadir.HistoryName), c.WALDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("data directory %s: %w", c.DataDir, err)
 	}

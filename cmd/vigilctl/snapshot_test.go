@@ -17,7 +17,7 @@ import (
 // backupFile makes a file of an empty store.
 func backupFile(t *testing.T) string {
 	t.Helper()
-	p, err := snapshot.NewLayout().Finish(t.Context(), &snapshot.State{Compact: -1, StorageVersion: "3.7.0"})
+	p, err := snapshot.NewLayout().Finish(t.Context(), &snapshot.Contents{Compact: -1, StorageVersion: "3.7.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func backupFile(t *testing.T) string {
 	return name
 }
 
-type nothing struct{ snapshot.Records }
+type nothing struct{ snapshot.RecordIterator }
 
 func (nothing) Next() bool { return false }
 func (nothing) Err() error { return nil }

@@ -188,7 +188,7 @@ func printReport(w io.Writer, r *datadir.Report, out *format) error {
 }
 
 // row returns the line of a file.
-func row(r *datadir.Report, f *datadir.File) []string {
+func row(r *datadir.Report, f *datadir.FileReport) []string {
 	path := f.Path
 	if rel, err := filepath.Rel(r.Dir, path); err == nil && !strings.HasPrefix(rel, "..") {
 		path = rel

@@ -136,7 +136,7 @@ func checkMember(o *restore.Options, f *restoreFlags) error {
 	return nil
 }
 
-func printRestored(w io.Writer, o *restore.Options, r *restore.Result, out *format) error {
+func printRestored(w io.Writer, o *restore.Options, r *restore.Summary, out *format) error {
 	if out.Format == show.Simple {
 		compact := "not compacted"
 		if r.Compact > 0 {
@@ -172,7 +172,7 @@ func printRestored(w io.Writer, o *restore.Options, r *restore.Result, out *form
 }
 
 // advise prints notes and warnings about the restored data for the operator.
-func advise(w io.Writer, o *restore.Options, r *restore.Result) {
+func advise(w io.Writer, o *restore.Options, r *restore.Summary) {
 	for _, m := range r.Members {
 		fmt.Fprintf(w, "added member %x (%s) to cluster %x: %s\n", m.ID, m.Name, r.ClusterID, strings.Join(m.PeerURLs, ","))
 	}

@@ -70,7 +70,7 @@ func (a *applier) adopt(m *fsm.Machine) {
 const partFactor = 2
 
 // claim takes the group of an entry from the queue, nil if another member or an earlier run has proposed it.
-func (a *applier) claim(h fsm.Header) *group {
+func (a *applier) claim(h fsm.GroupHeader) *group {
 	if h.Proposer == a.r.memberID {
 		if g := a.r.queue.claim(h.Sequence); g != nil {
 			g.marks.committed = a.began.Sub(g.begun)

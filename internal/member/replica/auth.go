@@ -98,7 +98,7 @@ func (r *Replica) identify(ctx context.Context) (c caller, err error) {
 func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c caller, err error) {
 	if seen := cred.Seen.Load(); seen != nil {
 		state := r.auth.state.Load()
-		if !state.Still(*seen) {
+		if !state.SameUser(*seen) {
 			return c, kv.ErrInvalidAuthToken
 		}
 		return caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()}, known: true}, nil
@@ -118,11 +118,11 @@ func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c ca
 			}
 			state = r.auth.state.Load()
 		}
-		if !state.Current(id) || id.Revision > state.Revision() {
+		if !state.IsCurrent(id) || id.Revision > state.Revision() {
 			return c, kv.ErrInvalidAuthToken
 		}
 		c = caller{Identity: id, known: true}
-		seen, _ = state.See(id.User)
+		seen, _ = state.TokenHolder(id.User)
 		fresh = id.Revision == state.Revision()
 	} else {
 		index, ok := token.Position(cred.Token)
@@ -136,7 +136,7 @@ func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c ca
 		if ok {
 			seen, ok = r.auth.tokens.Use(cred.Token)
 		}
-		if !ok || !state.Still(seen) {
+		if !ok || !state.SameUser(seen) {
 			return c, kv.ErrInvalidAuthToken
 		}
 		c = caller{Identity: auth.Identity{User: seen.User, Revision: state.Revision()}, known: true}
@@ -191,13 +191,13 @@ func (r *Replica) RequireUser(ctx context.Context) error {
 // RequireAdmin says why a call is refused that is for the role root. Errors: those of auth.State.Admin,
 // kv.ErrInvalidAuthToken, and as Range.
 func (r *Replica) RequireAdmin(ctx context.Context) error {
-	return r.secure(ctx, func(s *auth.State, c caller) error { return s.Admin(c.Identity) })
+	return r.secure(ctx, func(s *auth.State, c caller) error { return s.CheckAdmin(c.Identity) })
 }
 
 // MayWatch says why whoever opened a stream may not watch [key, end) now. Errors: those of auth.State.Read,
 // kv.ErrInvalidAuthToken, and as Range.
 func (r *Replica) MayWatch(ctx context.Context, key, end []byte) error {
-	return r.secure(ctx, func(s *auth.State, c caller) error { return s.Read(c.Identity, key, end) })
+	return r.secure(ctx, func(s *auth.State, c caller) error { return s.CheckRead(c.Identity, key, end) })
 }
 
 // User returns the name of whoever makes a call, empty if nobody knows.
@@ -355,7 +355,7 @@ func (r *Replica) AuthStatus(ctx context.Context) (kv.AuthStatus, error) {
 // UserRoles returns the roles of a user. Errors: kv.ErrUserNotFound, those of auth.State.ReadUser, and as
 // AuthStatus.
 func (r *Replica) UserRoles(ctx context.Context, user string) ([]string, error) {
-	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.ReadUser(id, user) })
+	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadUser(id, user) })
 	if err != nil {
 		return nil, err
 	}
@@ -369,7 +369,7 @@ func (r *Replica) UserRoles(ctx context.Context, user string) ([]string, error) 
 // RolePermissions returns the permissions of a role. Errors: kv.ErrRoleNotFound, those of
 // auth.State.ReadRole, and as AuthStatus.
 func (r *Replica) RolePermissions(ctx context.Context, role string) ([]kv.Permission, error) {
-	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.ReadRole(id, role) })
+	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadRole(id, role) })
 	if err != nil {
 		return nil, err
 	}
@@ -382,7 +382,7 @@ func (r *Replica) RolePermissions(ctx context.Context, role string) ([]kv.Permis
 
 // Users lists the users. Errors: those of auth.State.Admin, and as AuthStatus.
 func (r *Replica) Users(ctx context.Context) ([]string, error) {
-	s, err := r.readAuth(ctx, (*auth.State).Admin)
+	s, err := r.readAuth(ctx, (*auth.State).CheckAdmin)
 	if err != nil {
 		return nil, err
 	}
@@ -395,7 +395,7 @@ func (r *Replica) Users(ctx context.Context) ([]string, error) {
 
 // Roles lists the roles. Errors: as Users.
 func (r *Replica) Roles(ctx context.Context) ([]string, error) {
-	s, err := r.readAuth(ctx, (*auth.State).Admin)
+	s, err := r.readAuth(ctx, (*auth.State).CheckAdmin)
 	if err != nil {
 		return nil, err
 	}

@@ -82,11 +82,11 @@ func (b *Backup) settle() {
 
 // finish adds to a layout what is not records.
 func (b *Backup) finish(ctx context.Context, l *snapshot.Layout, storage, cluster string) error {
-	c, err := fsm.Read(b.export.Meta)
+	c, err := fsm.ReadContents(b.export.Meta)
 	if err != nil {
 		return err
 	}
-	b.plan, err = l.Finish(ctx, &snapshot.State{
+	b.plan, err = l.Finish(ctx, &snapshot.Contents{
 		Index: b.export.Applied.Index, Term: b.export.Applied.Term, Compact: b.export.Compact,
 		StorageVersion: storage, ClusterVersion: cluster,
 		Conf: c.Conf, Members: c.Members, Alarms: c.Alarms, Leases: c.Leases, Auth: c.Auth,

@@ -15,7 +15,7 @@ import (
 )
 
 // readBackup reads a backup with the reader of files.
-func readBackup(t *testing.T, b *Backup) (state snapshot.State, values map[string]string) {
+func readBackup(t *testing.T, b *Backup) (state snapshot.Contents, values map[string]string) {
 	t.Helper()
 	var out bytes.Buffer
 	if err := b.Write(&out); err != nil {
@@ -35,7 +35,7 @@ func readBackup(t *testing.T, b *Backup) (state snapshot.State, values map[strin
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return f.State, values
+	return f.Contents, values
 }
 
 // TestBackup: a backup is of the moment of the call, whatever is written and compacted before it is taken.

@@ -57,7 +57,7 @@ func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, err
 func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	if l.r.AuthEnabled() {
 		err := l.r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
-			return s.WriteLease(who, id, l.r.LeaseState().Each)
+			return s.CheckWriteLease(who, id, l.r.LeaseState().Each)
 		}))
 		if err != nil {
 			return 0, err
@@ -87,7 +87,7 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 		}
 		s.Keys = l.r.LeaseState().Keys(id)
 		err := l.r.secure(ctx, somebody(func(state *auth.State, who auth.Identity) error {
-			return state.ReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
+			return state.CheckReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
 		}))
 		if err != nil {
 			return kv.LeaseStatus{}, err
@@ -104,7 +104,7 @@ func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	all := leases.All()
 	err := l.r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
 		for i := range all {
-			if err := s.ReadLease(who, all[i].ID, leases.Each); err != nil {
+			if err := s.CheckReadLease(who, all[i].ID, leases.Each); err != nil {
 				return err
 			}
 		}

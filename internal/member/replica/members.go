@@ -257,7 +257,7 @@ func (r *Replica) reconfigure(ctx context.Context, c cluster.Change) ([]cluster.
 	}
 }
 
-var opNames = map[cluster.Op]string{cluster.Add: "add", cluster.Remove: "remove", cluster.Update: "update", cluster.Promote: "promote"}
+var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "remove", cluster.Update: "update", cluster.Promote: "promote"}
 
 // proposeChange proposes a change once.
 func (r *Replica) proposeChange(ctx context.Context, c cluster.Change) (fsm.Result, error) {

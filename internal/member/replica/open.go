@@ -39,7 +39,7 @@ func openDisk(c *Config) (d disk, err error) {
 			d.close()
 		}
 	}()
-	left, err := datadir.Find(c.FS, c.HistoryDir, c.WALDir)
+	left, err := datadir.FindRemains(c.FS, c.HistoryDir, c.WALDir)
 	if err != nil {
 		return d, fmt.Errorf("replica: %w", err)
 	}
@@ -142,7 +142,7 @@ func createStore(c *Config) (*history.Log, error) {
 			return nil, fmt.Errorf("replica: member %x is not in the cluster %x that it is to join", j.MemberID, j.ClusterID)
 		}
 		id := wal.Identity{ClusterID: j.ClusterID, MemberID: j.MemberID}
-		return history.Create(c.historyOptions(id), history.Applied{}, fsm.Initial(members, &raftpb.ConfState{}))
+		return history.Create(c.historyOptions(id), history.Applied{}, fsm.InitialRecords(members, &raftpb.ConfState{}))
 	}
 	members, err := cluster.Initial(c.Token, c.InitialMembers)
 	if err != nil {
@@ -170,7 +170,7 @@ func createStore(c *Config) (*history.Log, error) {
 		}
 	}
 	conf := &raftpb.ConfState{Voters: members.IDs()}
-	return history.Create(c.historyOptions(id), first, fsm.Initial(members, conf))
+	return history.Create(c.historyOptions(id), first, fsm.InitialRecords(members, conf))
 }
 
 // close closes the log before the store: what the log holds is what the store could lose.

@@ -179,7 +179,7 @@ func (q *queue) Next(term uint64) []byte {
 	}
 	q.mu.out++
 	q.mu.pending[g.seq] = g
-	fsm.PutHeader(g.buf, fsm.Header{Proposer: q.member, Sequence: g.seq, Count: len(g.waiters)})
+	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.member, Sequence: g.seq, Count: len(g.waiters)})
 	return g.buf
 }
 
@@ -255,18 +255,18 @@ func (q *queue) Outstanding(term uint64) int {
 }
 
 // register names a configuration change: what PutHeader needs, and the group that its outcome comes to.
-func (q *queue) register(w *waiter) (fsm.Header, error) {
+func (q *queue) register(w *waiter) (fsm.GroupHeader, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.err != nil {
-		return fsm.Header{}, q.mu.err
+		return fsm.GroupHeader{}, q.mu.err
 	}
 	q.mu.seq++
 	g := &group{seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), waiters: []*waiter{w}, begun: time.Now(), conf: true}
 	w.begun = g.begun
 	q.mu.pending[g.seq] = g
 	q.mu.count++
-	return fsm.Header{Proposer: q.member, Sequence: g.seq, Count: 1}, nil
+	return fsm.GroupHeader{Proposer: q.member, Sequence: g.seq, Count: 1}, nil
 }
 
 // proposed notes the term in which a configuration change was proposed.

@@ -24,7 +24,7 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	var res *kv.RangeResult
 	took := ready
 	if err == nil {
-		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.Read(id, req.Key, req.End) },
+		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, req.Key, req.End) },
 			func() (*kv.RangeResult, error) {
 				return onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 			})

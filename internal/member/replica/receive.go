@@ -438,7 +438,7 @@ func (in *incoming) add(it *item) error {
 // finish checks that the state is what the header says, and makes it durable, under a name that says
 // its position.
 func (in *incoming) finish(r *Replica) error {
-	contents, err := fsm.Read(in.meta)
+	contents, err := fsm.ReadContents(in.meta)
 	if err != nil {
 		return badStream("%v", err)
 	}

@@ -150,7 +150,7 @@ func TestEmptyMemberJoins(t *testing.T) {
 	}
 	lead := g.leader()
 	m := cluster.Member{ID: 0x4444, PeerURLs: []string{"http://127.0.0.1:20004"}}
-	cc, err := fsm.ConfChange(fsm.Header{Proposer: lead.memberID, Sequence: 1}, cluster.Change{Op: cluster.Add, Member: m})
+	cc, err := fsm.ConfChange(fsm.GroupHeader{Proposer: lead.memberID, Sequence: 1}, cluster.Change{Op: cluster.Add, Member: m})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	ready, err := r.readable(ctx, serializable)
 	var res *kv.TxnResult
 	if err == nil {
-		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.Txn(id, req, r.now().leases.Each) },
+		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.now().leases.Each) },
 			func() (*kv.TxnResult, error) {
 				return onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
 			})

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"vigil/internal/store/history"
 	"vigil/internal/store/wal"
@@ -52,69 +51,6 @@ type Options struct {
 	Live bool
 }
 
-// File is what was found in one file, or in place of one that is missing.
-type File struct {
-	// Path is that of the file.
-	Path string `json:"path"`
-	// Store is "history" or "wal", Kind what the file is there.
-	Store   string `json:"store"`
-	Kind    string `json:"kind"`
-	Version uint32 `json:"version,omitempty"`
-	Bytes   int64  `json:"bytes"`
-	// Segments are the first and last segment that the file stands for, in hexadecimal.
-	Segments string `json:"segments,omitempty"`
-	// Batches and Records are how many it holds: in the raft log groups and entries.
-	Batches int `json:"batches"`
-	Records int `json:"records"`
-	// First and Last are of revisions in the store, and of indexes in the raft log.
-	First int64 `json:"first,omitempty"`
-	Last  int64 `json:"last,omitempty"`
-	// Torn is how many bytes the next start cuts because a crash tore them.
-	Torn   int64   `json:"torn,omitempty"`
-	Damage *Damage `json:"damage,omitempty"`
-	// Unread is why the file could not be read, which says nothing about what is in it.
-	Unread string `json:"unread,omitempty"`
-}
-
-// Damage is what is wrong with a file or a directory.
-type Damage struct {
-	Path   string `json:"path"`
-	Offset int64  `json:"offset"`
-	Reason string `json:"reason"`
-}
-
-func (d *Damage) String() string {
-	return fmt.Sprintf("%s: offset %d: %s", d.Path, d.Offset, d.Reason)
-}
-
-// Report is what a check came to.
-type Report struct {
-	Dir  string `json:"dir"`
-	Kind string `json:"kind"`
-	Live bool   `json:"live,omitempty"`
-	// Cluster and Member are the ids in hexadecimal.
-	Cluster string `json:"cluster,omitempty"`
-	Member  string `json:"member,omitempty"`
-	// Revision, Term and Index are the end of the store.
-	Revision int64  `json:"revision"`
-	Term     uint64 `json:"term"`
-	Index    uint64 `json:"index"`
-	// FirstIndex, LastIndex and Commit are those of the raft log.
-	FirstIndex uint64 `json:"first_index,omitempty"`
-	LastIndex  uint64 `json:"last_index,omitempty"`
-	Commit     uint64 `json:"commit,omitempty"`
-
-	Files   []File   `json:"files"`
-	Bytes   int64    `json:"bytes"`
-	Torn    int64    `json:"torn,omitempty"`
-	Damages []Damage `json:"damages"`
-	// Unread are the files and directories that could not be read: whether they are damaged is not known.
-	Unread []Damage `json:"unread,omitempty"`
-}
-
-// OK says that everything was read and nothing is damaged.
-func (r *Report) OK() bool { return len(r.Damages)+len(r.Unread) == 0 }
-
 // Check is a check under way. It is for one goroutine.
 type Check struct {
 	// Bytes is the size of all files that will be looked at.
@@ -142,7 +78,7 @@ func Unstarted(at history.Applied) bool { return at == First || at == history.Ap
 // nothing to check.
 func Open(o Options) (*Check, error) {
 	c := &Check{o: o}
-	c.report = Report{Dir: o.Dir, Live: o.Live, Files: []File{}, Damages: []Damage{}}
+	c.report = Report{Dir: o.Dir, Live: o.Live, Files: []FileReport{}, Damages: []Damage{}}
 	historyDir, walDir, err := c.layout()
 	if err != nil {
 		return nil, err
@@ -228,47 +164,10 @@ func anySuffix(names []string, suffixes ...string) bool {
 	return false
 }
 
-// bad notes an error as damage, or that something could not be read; false if there is none.
-func (c *Check) bad(path string, err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case unread(err):
-		c.report.Unread = append(c.report.Unread, Damage{Path: path, Reason: err.Error()})
-	default:
-		c.report.Damages = append(c.report.Damages, *damage(path, err))
-	}
-	return true
-}
-
-// unread says that err kept a file from being read and is about the system and not about the file: missing
-// rights, file descriptors or memory.
-func unread(err error) bool {
-	var errno syscall.Errno
-	return vfs.CauseOf(err) != vfs.Damage && errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
-}
-
-// damage turns an error about a file into what is reported.
-func damage(path string, err error) *Damage {
-	if err == nil {
-		return nil
-	}
-	d := &Damage{Path: path, Reason: err.Error()}
-	var h *history.CorruptError
-	var w *wal.CorruptError
-	switch {
-	case errors.As(err, &h):
-		*d = Damage{h.File, h.Offset, h.Reason}
-	case errors.As(err, &w):
-		*d = Damage{w.File, w.Offset, w.Reason}
-	}
-	return d
-}
-
 // Files checks one file after another and yields what it found. It ends early when ctx is done. It is
 // called once.
-func (c *Check) Files(ctx context.Context) iter.Seq[File] {
-	return func(yield func(File) bool) {
+func (c *Check) Files(ctx context.Context) iter.Seq[FileReport] {
+	return func(yield func(FileReport) bool) {
 		if c.history != nil {
 			for f := range c.history.Files(ctx) {
 				if errors.Is(f.Err, fs.ErrNotExist) && c.o.Live {
@@ -304,57 +203,6 @@ func (c *Check) walDir() string {
 		return c.o.WALDir
 	}
 	return filepath.Join(c.o.Dir, WALName)
-}
-
-func (c *Check) add(f File) File {
-	c.report.Files = append(c.report.Files, f)
-	c.report.Bytes += f.Bytes
-	c.report.Torn += f.Torn
-	if f.Damage != nil {
-		c.report.Damages = append(c.report.Damages, *f.Damage)
-	}
-	if f.Unread != "" {
-		c.report.Unread = append(c.report.Unread, Damage{Path: f.Path, Reason: f.Unread})
-	}
-	return f
-}
-
-// judge notes what is wrong with a file.
-func (f *File) judge(err error) {
-	if unread(err) {
-		f.Unread = err.Error()
-		return
-	}
-	f.Damage = damage(f.Path, err)
-}
-
-func fromHistory(dir string, f *history.File) File {
-	path := filepath.Join(dir, f.Name)
-	out := File{
-		Path: path, Store: HistoryName, Kind: f.Kind, Version: f.Version, Bytes: f.Bytes,
-		Batches: f.Batches, Records: f.Records + f.Metas, First: f.First.Main, Last: f.Last.Main,
-		Torn: f.Torn,
-	}
-	out.judge(f.Err)
-	switch {
-	case f.FirstID != f.LastID:
-		out.Segments = fmt.Sprintf("%x-%x", f.FirstID, f.LastID)
-	case f.FirstID != 0:
-		out.Segments = fmt.Sprintf("%x", f.FirstID)
-	}
-	return out
-}
-
-func fromWAL(dir string, f *wal.File) File {
-	path := filepath.Join(dir, f.Name)
-	out := File{
-		Path: path, Store: WALName, Kind: f.Kind, Version: f.Version, Bytes: f.Bytes,
-		Segments: strings.TrimLeft(strings.TrimSuffix(f.Name, ".wal"), "0"),
-		Batches:  f.Groups, Records: f.Entries, First: int64(f.First), Last: int64(f.Last),
-		Torn: f.Torn,
-	}
-	out.judge(f.Err)
-	return out
 }
 
 // Report returns what Files came to, and whether store and raft log belong together.

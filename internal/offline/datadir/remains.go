@@ -46,8 +46,8 @@ func (r *Remains) None() bool {
 	return !r.Store && !r.Log && !r.Restoring && !r.Started && len(r.Snapshots) == 0 && len(r.Aside) == 0
 }
 
-// Find looks for the parts of a member, given the directories of its store and of its raft log. It only reads names.
-func Find(fsys vfs.FS, store, log string) (r Remains, err error) {
+// FindRemains looks for the parts of a member, given the directories of its store and of its raft log. It only reads names.
+func FindRemains(fsys vfs.FS, store, log string) (r Remains, err error) {
 	store = filepath.Clean(store)
 	if r.Store, err = history.Exists(fsys, store); err != nil {
 		return r, fmt.Errorf("looking for the store: %w", err)

@@ -57,7 +57,7 @@ func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 	if b.res.Revision > maxRevision {
 		return nil, fmt.Errorf("revision %d is more than %d", b.res.Revision, int64(maxRevision))
 	}
-	return fsm.Read(b.log.AllMeta())
+	return fsm.ReadContents(b.log.AllMeta())
 }
 
 // replayer turns entries of etcd into those of the state machine.
@@ -95,7 +95,7 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	if err != nil {
 		return err
 	}
-	fsm.PutHeader(group, fsm.Header{Proposer: r.proposer, Count: 1})
+	fsm.PutHeader(group, fsm.GroupHeader{Proposer: r.proposer, Count: 1})
 	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
 	open, err := r.m.Open(entry)
 	if err != nil {

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -59,8 +55,8 @@ type Options struct {
 	NoSync bool
 }
 
-// Result is what was built.
-type Result struct {
+// Summary is what was built.
+type Summary struct {
 	ClusterID, MemberID uint64
 	// Members are those of the new cluster, with their ids.
 	Members []cluster.Member
@@ -82,20 +78,20 @@ type Result struct {
 }
 
 // Run builds a data directory.
-func Run(ctx context.Context, o Options) (Result, error) {
+func Run(ctx context.Context, o Options) (Summary, error) {
 	b, err := newBuilder(ctx, &o)
 	if err != nil {
-		return Result{}, err
+		return Summary{}, err
 	}
 	if err := b.dirs.make(); err != nil {
-		return Result{}, err
+		return Summary{}, err
 	}
 	if err := b.build(); err != nil {
 		b.abandon()
-		return Result{}, errors.Join(err, b.dirs.remove())
+		return Summary{}, errors.Join(err, b.dirs.remove())
 	}
 	if err := b.dirs.publish(o.NoSync); err != nil {
-		return Result{}, errors.Join(err, b.dirs.remove())
+		return Summary{}, errors.Join(err, b.dirs.remove())
 	}
 	return b.res, nil
 }
@@ -106,7 +102,7 @@ type builder struct {
 	o       *Options
 	dirs    directories
 	members *cluster.State
-	res     Result
+	res     Summary
 
 	log     *history.Log
 	closed  bool
@@ -176,11 +172,11 @@ func (b *builder) build() error {
 // clusterID is one that only members have that are restored from the same backup, in the same way. One that was not
 // restored, or not to its end, begins with another id, and can neither vote among those nor lead them.
 func (b *builder) clusterID(s *source) uint64 {
-	last := s.db.State.Index
+	last := s.db.Contents.Index
 	if n := len(s.entries); n > 0 {
 		last = s.entries[n-1].GetIndex()
 	}
-	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.State.Compact, 0)), b.o.BumpRevision)
+	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.Contents.Compact, 0)), b.o.BumpRevision)
 }
 
 // record takes a record of the backup.
@@ -221,7 +217,7 @@ func (b *builder) contents(c *fsm.Contents) error {
 // finish gives the store the position that every member of a new cluster begins at, and closes it.
 func (b *builder) finish() error {
 	for _, a := range b.res.Alarms {
-		if err := b.log.AppendMeta(fsm.NoAlarm(a)); err != nil {
+		if err := b.log.AppendMeta(fsm.ClearedAlarm(a)); err != nil {
 			return err
 		}
 	}
@@ -248,92 +244,4 @@ func (b *builder) abandon() {
 		b.log.Retire()
 		_ = b.log.Close()
 	}
-}
-
-// directories are where the store is built.
-type directories struct {
-	fs        vfs.FS
-	data, wal string
-	// made says that the data directory was not there.
-	made bool
-}
-
-func (d *directories) build() string { return filepath.Join(d.data, buildName) }
-
-// make sees that there is nothing where the store is to be, and makes the data directory.
-func (d *directories) make() error {
-	if d.wal != "" {
-		names, err := d.fs.List(d.wal)
-		if err == nil && len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("wal-dir %q not empty or could not be read", d.wal)
-		}
-	}
-	names, err := d.fs.List(d.data)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		d.made = true
-	case err != nil:
-		return fmt.Errorf("data-dir %q not empty or could not be read: %w", d.data, err)
-	default:
-		names = slices.DeleteFunc(names, func(n string) bool { return n == buildName || n == "lost+found" })
-		if len(names) > 0 {
-			return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it", d.data, strings.Join(names[:min(len(names), 3)], ", "))
-		}
-	}
-	// The name of the unfinished store comes before everything else, and stays: a member that is started here refuses to
-	// begin without data.
-	err = d.fs.MkdirAll(d.build())
-	if err == nil {
-		err = d.clearBuild()
-	}
-	if err != nil {
-		_ = d.remove() // the next attempt does
-	}
-	return err
-}
-
-// clearBuild removes the files of a store that is not whole.
-func (d *directories) clearBuild() error {
-	names, err := d.fs.List(d.build())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, n := range names {
-		if err == nil {
-			err = d.fs.Remove(filepath.Join(d.build(), n))
-		}
-	}
-	return err
-}
-
-// removeBuild removes a store that is not whole.
-func (d *directories) removeBuild() error {
-	err := d.clearBuild()
-	if err == nil {
-		err = d.fs.Remove(d.build())
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// remove removes what was made.
-func (d *directories) remove() error {
-	err := d.removeBuild()
-	if err == nil && d.made {
-		err = d.fs.Remove(d.data)
-	}
-	return err
-}
-
-// publish gives the finished store its name.
-func (d *directories) publish(noSync bool) error {
-	if err := d.fs.Rename(d.build(), filepath.Join(d.data, datadir.HistoryName)); err != nil {
-		return err
-	}
-	if noSync {
-		return nil
-	}
-	return d.fs.SyncDir(d.data)
 }

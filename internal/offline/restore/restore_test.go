@@ -76,7 +76,7 @@ func backup(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 	}
-	p, err := l.Finish(t.Context(), &snapshot.State{Index: 40, Term: 3, Compact: 4, StorageVersion: "3.7.0", Auth: users,
+	p, err := l.Finish(t.Context(), &snapshot.Contents{Index: 40, Term: 3, Compact: 4, StorageVersion: "3.7.0", Auth: users,
 		Leases: []lease.Lease{{LeaseRef: kv.LeaseRef{ID: 77}, TTL: 100}}, Alarms: []kv.Alarm{{Type: kv.AlarmNoSpace, MemberID: 5}}})
 	if err != nil {
 		t.Fatal(err)

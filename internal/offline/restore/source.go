@@ -122,10 +122,10 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 		wal = filepath.Join(o.Source, etcdWAL)
 	}
 	// A snapshot of another member that was accepted, and not moved to the database's place, is the newer database.
-	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.State.Index)
+	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.Contents.Index)
 	if err == nil && accepted > 0 {
 		old := s
-		s, err = openAccepted(ctx, o, accepted, old.db.State.Index)
+		s, err = openAccepted(ctx, o, accepted, old.db.Contents.Index)
 		old.close()
 		if err != nil {
 			return nil, err
@@ -133,7 +133,7 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	}
 	var log *etcdwal.Log
 	if err == nil {
-		log, err = etcdwal.Read(o.FS, wal, s.db.State.Index)
+		log, err = etcdwal.Read(o.FS, wal, s.db.Contents.Index)
 	}
 	if err != nil {
 		s.close()
@@ -157,14 +157,14 @@ func openAccepted(ctx context.Context, o *Options, index, have uint64) (*source,
 		return nil, err
 	}
 	// Entries that change nothing may not be counted in it.
-	s.db.State.Index = max(s.db.State.Index, index)
+	s.db.Contents.Index = max(s.db.Contents.Index, index)
 	return s, nil
 }
 
 // read reads all records of the backup into a store that is built, and returns what else there is, and
 // the compact revision.
 func (s *source) read(b *builder) (*fsm.Contents, int64, error) {
-	st := &s.db.State
+	st := &s.db.Contents
 	b.res.Index, b.res.Torn = st.Index, s.torn
 	if err := s.db.Records(b.record); err != nil {
 		if errors.Is(err, context.Canceled) {

@@ -39,10 +39,10 @@ type Options struct {
 
 // File is a file that is being read. It is for one goroutine.
 type File struct {
-	db      *boltfile.File
+	db      *boltfile.Reader
 	buckets []boltfile.Bucket
-	// State is what the file holds beside its records.
-	State State
+	// Contents is what the file holds beside its records.
+	Contents Contents
 }
 
 // Open checks the hash of a file of a size, and reads everything of it but the records. Errors are those
@@ -71,7 +71,7 @@ func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 			continue
 		}
 		err := f.db.ForEach(b, func(k, v []byte) error {
-			if err := f.State.take(&users, b.Name, k, v); err != nil {
+			if err := f.Contents.take(&users, b.Name, k, v); err != nil {
 				return fmt.Errorf("%w: bucket %s, key %q: %w", ErrCorrupt, b.Name, k, err)
 			}
 			return nil
@@ -80,7 +80,7 @@ func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 			return nil, err
 		}
 	}
-	if f.State.Auth, err = users.state(); err != nil {
+	if f.Contents.Auth, err = users.state(); err != nil {
 		return nil, fmt.Errorf("%w: users and roles: %w", ErrCorrupt, err)
 	}
 	return f, nil
@@ -92,7 +92,7 @@ func open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{db: db, State: State{Compact: -1}}
+	f := &File{db: db, Contents: Contents{Compact: -1}}
 	if f.buckets, err = db.Buckets(); err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func checkHash(r io.ReaderAt, size int64, progress func(int64)) error {
 }
 
 // take reads a pair of one of the buckets beside that of the records.
-func (s *State) take(users *authority, bucket string, k, v []byte) (err error) {
+func (s *Contents) take(users *authority, bucket string, k, v []byte) (err error) {
 	switch bucket + "/" + string(k) {
 	case bucketMeta + "/" + keyIndex:
 		s.Index, err = parseNumber(v)
@@ -207,7 +207,7 @@ func (f *File) Records(fn func(rev kv.Rev, tombstone bool, data []byte) error) e
 		last = rev.Main
 		return fn(rev, tombstone, v)
 	})
-	if err == nil && raised > max(last, f.State.Compact) {
+	if err == nil && raised > max(last, f.Contents.Compact) {
 		err = fmt.Errorf("%w: bucket %s, revision %d: a record without a key that is not compacted", ErrCorrupt, bucketKey, raised)
 	}
 	return err

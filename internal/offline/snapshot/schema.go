@@ -46,8 +46,8 @@ const (
 	keyAuthRevision   = "authRevision"
 )
 
-// State is everything of a store but its records.
-type State struct {
+// Contents is everything of a store but its records.
+type Contents struct {
 	// Index and Term are the position of the raft log that the state is the outcome of. Files of etcd
 	// 3.4 do not tell the term.
 	Index, Term uint64

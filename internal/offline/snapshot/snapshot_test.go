@@ -60,7 +60,7 @@ func tombstone(t testing.TB, main, sub int64, key string) rec {
 }
 
 // write makes a file, with its hash behind it.
-func write(t testing.TB, s *State, records []rec) []byte {
+func write(t testing.TB, s *Contents, records []rec) []byte {
 	t.Helper()
 	l := NewLayout()
 	for _, r := range records {
@@ -84,7 +84,7 @@ func write(t testing.TB, s *State, records []rec) []byte {
 }
 
 // everything is a state that has something of everything.
-func everything(t testing.TB) *State {
+func everything(t testing.TB) *Contents {
 	t.Helper()
 	members, err := cluster.Initial("token", []cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}}, {Name: "b", PeerURLs: []string{"http://b:1"}}})
 	if err != nil {
@@ -101,7 +101,7 @@ func everything(t testing.TB) *State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &State{
+	return &Contents{
 		Index: 41, Term: 3, Compact: 9, StorageVersion: "3.7.0", ClusterVersion: "3.7.0",
 		Leases: []lease.Lease{
 			{LeaseRef: kv.LeaseRef{ID: 5}, TTL: 60}, {LeaseRef: kv.LeaseRef{ID: 1 << 62}, TTL: kv.MaxLeaseTTL, Remaining: 17}, {LeaseRef: kv.LeaseRef{ID: -3}, TTL: 1}},
@@ -143,12 +143,12 @@ func TestLongNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := write(t, &State{StorageVersion: "3.7.0", Compact: -1, Auth: state}, nil)
+		b := write(t, &Contents{StorageVersion: "3.7.0", Compact: -1, Auth: state}, nil)
 		f, err := Open(bytes.NewReader(b), int64(len(b)), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := f.State.Auth; !reflect.DeepEqual(got.Users(), state.Users()) || !reflect.DeepEqual(got.Roles(), state.Roles()) {
+		if got := f.Contents.Auth; !reflect.DeepEqual(got.Users(), state.Users()) || !reflect.DeepEqual(got.Roles(), state.Roles()) {
 			t.Errorf("names of %d bytes do not come back", length)
 		}
 	}
@@ -185,7 +185,7 @@ func TestWrittenIsRead(t *testing.T) {
 	if read < int64(len(b)) || read > 2*int64(len(b)) {
 		t.Errorf("%d bytes of %d were read", read, len(b))
 	}
-	st := f.State
+	st := f.Contents
 	byID := func(a, b lease.Lease) int { return int(a.ID>>32 - b.ID>>32) }
 	slices.SortFunc(st.Leases, byID)
 	slices.SortFunc(want.Leases, byID)
@@ -202,13 +202,13 @@ func TestWrittenIsRead(t *testing.T) {
 
 // A store without anything is a file too.
 func TestEmpty(t *testing.T) {
-	b := write(t, &State{Compact: -1}, nil)
+	b := write(t, &Contents{Compact: -1}, nil)
 	f, err := Open(bytes.NewReader(b), int64(len(b)), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.State.Compact != -1 || f.State.Auth.Enabled() || f.State.Auth.Revision() != 1 {
-		t.Errorf("%+v", f.State)
+	if f.Contents.Compact != -1 || f.Contents.Auth.Enabled() || f.Contents.Auth.Revision() != 1 {
+		t.Errorf("%+v", f.Contents)
 	}
 	st, err := ReadStatus(bytes.NewReader(b), int64(len(b)), nil)
 	if err != nil || st.TotalKey != 0 || st.Revision != 0 || st.TotalSize != int64(len(b)-sha256.Size) {
@@ -256,23 +256,23 @@ func raw(t testing.TB, buckets map[string][]pair) []byte {
 		}
 		return p
 	}
-	p := tell(boltfile.Count())
+	p := tell(boltfile.NewCounter())
 	var out bytes.Buffer
-	tell(boltfile.Write(&out, p))
+	tell(boltfile.NewWriter(&out, p))
 	return out.Bytes()
 }
 
-func readAll(b []byte) (State, []rec, error) {
+func readAll(b []byte) (Contents, []rec, error) {
 	f, err := Open(bytes.NewReader(b), int64(len(b)), Options{SkipHash: true})
 	if err != nil {
-		return State{}, nil, err
+		return Contents{}, nil, err
 	}
 	var got []rec
 	err = f.Records(func(rev kv.Rev, tombstone bool, data []byte) error {
 		got = append(got, rec{rev, tombstone, bytes.Clone(data)})
 		return nil
 	})
-	return f.State, got, err
+	return f.Contents, got, err
 }
 
 func key(rev kv.Rev) []byte { return appendRevision(nil, rev) }
@@ -351,7 +351,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 func FuzzOpen(f *testing.F) {
 	f.Add(write(f, everything(f), history(f)))
-	f.Add(write(f, &State{Compact: -1}, nil))
+	f.Add(write(f, &Contents{Compact: -1}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, records, err := readAll(b)
 		if err != nil && !errors.Is(err, ErrCorrupt) {

@@ -28,9 +28,9 @@ type Plan struct {
 // Size is how many bytes the file will have.
 func (p *Plan) Size() int64 { return p.plan.Size() }
 
-// Records are the records of a store, in order. Data is an encoded mvccpb.KeyValue with the key in
+// RecordIterator yields the records of a store, in order. Data is an encoded mvccpb.KeyValue with the key in
 // front, of which a deletion needs no more. It is valid until the next Next.
-type Records interface {
+type RecordIterator interface {
 	Next() bool
 	Rev() kv.Rev
 	Tombstone() bool
@@ -40,7 +40,7 @@ type Records interface {
 
 // NewLayout returns an empty layout.
 func NewLayout() *Layout {
-	b := boltfile.Count()
+	b := boltfile.NewCounter()
 	return &Layout{b: b, w: begin(b)}
 }
 
@@ -50,7 +50,7 @@ func (l *Layout) Add(rev kv.Rev, tombstone bool, data []byte) error {
 }
 
 // Finish adds the state. It ends with ctx.
-func (l *Layout) Finish(ctx context.Context, s *State) (*Plan, error) {
+func (l *Layout) Finish(ctx context.Context, s *Contents) (*Plan, error) {
 	pairs, err := s.pairs()
 	if err != nil {
 		return nil, err
@@ -63,8 +63,8 @@ func (l *Layout) Finish(ctx context.Context, s *State) (*Plan, error) {
 }
 
 // Write writes the file, with the records that the layout was told. It ends at the first error of out.
-func Write(out io.Writer, p *Plan, rs Records) error {
-	b := boltfile.Write(out, p.plan)
+func Write(out io.Writer, p *Plan, rs RecordIterator) error {
+	b := boltfile.NewWriter(out, p.plan)
 	w := begin(b)
 	for rs.Next() {
 		if err := w.put(rs.Rev(), rs.Tombstone(), rs.Data()); err != nil {
@@ -130,7 +130,7 @@ type bucketPairs struct {
 type pair struct{ key, value []byte }
 
 // pairs is the content of all buckets beside that of the records.
-func (s *State) pairs() ([]bucketPairs, error) {
+func (s *Contents) pairs() ([]bucketPairs, error) {
 	var list []bucketPairs
 	var err error
 	var at *bucketPairs

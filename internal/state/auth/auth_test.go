@@ -113,22 +113,22 @@ func TestChangesWithoutEffect(t *testing.T) {
 func TestRoles(t *testing.T) {
 	s := mustChange(t, New(), slices.Concat(user("root", "root"), role("a", perm(kv.PermitRead, "k", "")), role("b"), user("u", "b", "a"), []kv.AuthRequest{enable})...)
 	id := Identity{User: "u", Revision: s.Revision()}
-	if err := s.Read(id, []byte("k"), nil); err != nil {
+	if err := s.CheckRead(id, []byte("k"), nil); err != nil {
 		t.Fatal(err)
 	}
 	s = mustChange(t, s, kv.AuthRequest{Op: kv.RoleDelete, Role: "a"})
 	if u, _ := s.User("u"); !slices.Equal(u.Roles, []string{"b"}) {
 		t.Fatalf("roles %q", u.Roles)
 	}
-	if err := s.Read(id, []byte("k"), nil); !errors.Is(err, kv.ErrAuthOldRevision) {
+	if err := s.CheckRead(id, []byte("k"), nil); !errors.Is(err, kv.ErrAuthOldRevision) {
 		t.Fatalf("an old identity: %v", err)
 	}
 	id.Revision = s.Revision()
-	if err := s.Read(id, []byte("k"), nil); !errors.Is(err, kv.ErrPermissionDenied) {
+	if err := s.CheckRead(id, []byte("k"), nil); !errors.Is(err, kv.ErrPermissionDenied) {
 		t.Fatalf("without the role: %v", err)
 	}
 	root := Identity{User: "root", Revision: s.Revision()}
-	if err := s.Write(root, []byte("k"), []byte{0}); err != nil {
+	if err := s.CheckWrite(root, []byte("k"), []byte{0}); err != nil {
 		t.Fatal(err)
 	}
 	if r, ok := s.Role("root"); ok {
@@ -188,12 +188,12 @@ func TestTxnIsCheckedWhole(t *testing.T) {
 				for range depth {
 					op = kv.Op{Txn: wrap(op, branch)}
 				}
-				err := s.Txn(id, wrap(op, 1-branch), keys)
+				err := s.CheckTxn(id, wrap(op, 1-branch), keys)
 				if c.ok && err != nil || !c.ok && !errors.Is(err, kv.ErrPermissionDenied) {
 					t.Errorf("%s at depth %d: %v", name, depth, err)
 				}
 				// Nobody may do even what does nothing to keys only if it touches none.
-				if err := s.Txn(Identity{}, wrap(op, 1-branch), keys); name != "nothing" && !errors.Is(err, kv.ErrUserEmpty) {
+				if err := s.CheckTxn(Identity{}, wrap(op, 1-branch), keys); name != "nothing" && !errors.Is(err, kv.ErrUserEmpty) {
 					t.Errorf("%s by nobody: %v", name, err)
 				}
 			}
@@ -205,7 +205,7 @@ func TestTxnIsCheckedWhole(t *testing.T) {
 	}{{"a1", "", true}, {"a", "b", true}, {"w", "", false}, {"a", "\x00", false}} {
 		cmp := &kv.TxnRequest{Compare: []kv.Compare{{Key: []byte(c.key), End: []byte(c.end)}}}
 		for range 3 {
-			if err := s.Txn(id, cmp, keys); (err == nil) != c.ok {
+			if err := s.CheckTxn(id, cmp, keys); (err == nil) != c.ok {
 				t.Errorf("compare %q %q: %v", c.key, c.end, err)
 			}
 			cmp = &kv.TxnRequest{Success: []kv.Op{{Txn: cmp}}}
@@ -224,7 +224,7 @@ func wrap(op kv.Op, branch int) *kv.TxnRequest {
 func TestWhoIsAsked(t *testing.T) {
 	s := mustChange(t, New(), slices.Concat(user("root", "root"), role("r"), role("q"), user("u", "r"), user("admin", "root"))...)
 	for _, id := range []Identity{{}, {User: "u"}, {User: "nobody", Revision: 99}} {
-		for _, err := range []error{s.Admin(id), s.Read(id, []byte("k"), nil), s.ReadUser(id, "root"), s.ReadRole(id, "q")} {
+		for _, err := range []error{s.CheckAdmin(id), s.CheckRead(id, []byte("k"), nil), s.CheckReadUser(id, "root"), s.CheckReadRole(id, "q")} {
 			if err != nil {
 				t.Errorf("auth is not enabled: %v", err)
 			}
@@ -235,22 +235,22 @@ func TestWhoIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		err, want error
 	}{
-		{s.Admin(Identity{}), kv.ErrUserEmpty},
-		{s.Admin(Identity{User: "", Revision: rev}), kv.ErrUserEmpty},
-		{s.Admin(Identity{User: "nobody", Revision: rev}), kv.ErrUserNotFound},
-		{s.Admin(Identity{User: "u", Revision: rev}), kv.ErrPermissionDenied},
-		{s.Admin(Identity{User: "admin"}), kv.ErrAuthOldRevision},
-		{s.Admin(Identity{User: "admin", Revision: rev - 1}), nil},
-		{s.Read(Identity{User: "admin"}, []byte("k"), nil), kv.ErrUserEmpty},
-		{s.Read(Identity{User: "admin", Revision: rev - 1}, []byte("k"), nil), kv.ErrAuthOldRevision},
-		{s.Read(Identity{User: "nobody", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
-		{s.Read(Identity{User: "", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
-		{s.Read(Identity{User: "admin", Revision: rev}, []byte("k"), nil), nil},
-		{s.ReadUser(Identity{User: "u", Revision: rev}, "u"), nil},
-		{s.ReadUser(Identity{User: "u", Revision: rev}, "root"), kv.ErrPermissionDenied},
-		{s.ReadRole(Identity{User: "u", Revision: rev}, "r"), nil},
-		{s.ReadRole(Identity{User: "u", Revision: rev}, "q"), kv.ErrPermissionDenied},
-		{s.ReadRole(Identity{}, "q"), kv.ErrUserEmpty},
+		{s.CheckAdmin(Identity{}), kv.ErrUserEmpty},
+		{s.CheckAdmin(Identity{User: "", Revision: rev}), kv.ErrUserEmpty},
+		{s.CheckAdmin(Identity{User: "nobody", Revision: rev}), kv.ErrUserNotFound},
+		{s.CheckAdmin(Identity{User: "u", Revision: rev}), kv.ErrPermissionDenied},
+		{s.CheckAdmin(Identity{User: "admin"}), kv.ErrAuthOldRevision},
+		{s.CheckAdmin(Identity{User: "admin", Revision: rev - 1}), nil},
+		{s.CheckRead(Identity{User: "admin"}, []byte("k"), nil), kv.ErrUserEmpty},
+		{s.CheckRead(Identity{User: "admin", Revision: rev - 1}, []byte("k"), nil), kv.ErrAuthOldRevision},
+		{s.CheckRead(Identity{User: "nobody", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
+		{s.CheckRead(Identity{User: "", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
+		{s.CheckRead(Identity{User: "admin", Revision: rev}, []byte("k"), nil), nil},
+		{s.CheckReadUser(Identity{User: "u", Revision: rev}, "u"), nil},
+		{s.CheckReadUser(Identity{User: "u", Revision: rev}, "root"), kv.ErrPermissionDenied},
+		{s.CheckReadRole(Identity{User: "u", Revision: rev}, "r"), nil},
+		{s.CheckReadRole(Identity{User: "u", Revision: rev}, "q"), kv.ErrPermissionDenied},
+		{s.CheckReadRole(Identity{}, "q"), kv.ErrUserEmpty},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%v, want %v", c.err, c.want)
@@ -261,7 +261,7 @@ func TestWhoIsAsked(t *testing.T) {
 func TestIssue(t *testing.T) {
 	s := mustChange(t, New(), slices.Concat(user("root", "root"), []kv.AuthRequest{{Op: kv.UserAdd, User: "cert", NoPassword: true}})...)
 	ask := func(s *State, user string, rev uint64) error {
-		return s.Issue(&kv.AuthRequest{Op: kv.Authenticate, User: user, Revision: rev})
+		return s.CheckAuthenticate(&kv.AuthRequest{Op: kv.Authenticate, User: user, Revision: rev})
 	}
 	if err := ask(s, "root", s.Revision()); !errors.Is(err, kv.ErrAuthNotEnabled) {
 		t.Error(err)
@@ -346,10 +346,10 @@ func TestRandomChanges(t *testing.T) {
 			id := Identity{User: name, Revision: s.Revision()}
 			for _, k := range keys {
 				read, write := model(s, name, k)
-				if got := s.Read(id, []byte(k), nil) == nil; got != read {
+				if got := s.CheckRead(id, []byte(k), nil) == nil; got != read {
 					t.Fatalf("seed %d: %s reads %s: %v, want %v", seed, name, k, got, read)
 				}
-				if got := s.Write(id, []byte(k), nil) == nil; got != write {
+				if got := s.CheckWrite(id, []byte(k), nil) == nil; got != write {
 					t.Fatalf("seed %d: %s writes %s: %v, want %v", seed, name, k, got, write)
 				}
 			}

@@ -31,8 +31,8 @@ func (s *State) Change(r *kv.AuthRequest) (*State, []Record, error) {
 	return c.State, append(c.records, c.settings()), nil
 }
 
-// Issue says why a token may not be issued: the user must be there with the password that was checked.
-func (s *State) Issue(r *kv.AuthRequest) error {
+// CheckAuthenticate says why a token may not be issued: the user must be there with the password that was checked.
+func (s *State) CheckAuthenticate(r *kv.AuthRequest) error {
 	u := s.users[r.User]
 	switch {
 	case !s.enabled:

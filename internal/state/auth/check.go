@@ -18,9 +18,9 @@ type Identity struct {
 // Keys returns the keys that are attached to a lease, in any order; none if there is no such lease.
 type Keys func(lease int64) iter.Seq[string]
 
-// Admin says why an identity may not do what only the role root may. Errors: kv.ErrUserEmpty,
+// CheckAdmin says why an identity may not do what only the role root may. Errors: kv.ErrUserEmpty,
 // kv.ErrUserNotFound, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
-func (s *State) Admin(id Identity) error {
+func (s *State) CheckAdmin(id Identity) error {
 	if !s.enabled {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (s *State) Admin(id Identity) error {
 		return kv.ErrUserEmpty
 	case a == nil:
 		return kv.ErrUserNotFound
-	case !s.Current(id):
+	case !s.IsCurrent(id):
 		return kv.ErrAuthOldRevision
 	case !a.root:
 		return kv.ErrPermissionDenied
@@ -61,50 +61,50 @@ func (s *State) allowed(id Identity, key, end []byte, of func(*account) ranges) 
 func readable(a *account) ranges  { return a.read }
 func writeable(a *account) ranges { return a.write }
 
-// Read says why an identity may not read the keys of [key, end). Errors: kv.ErrUserEmpty,
+// CheckRead says why an identity may not read the keys of [key, end). Errors: kv.ErrUserEmpty,
 // kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
-func (s *State) Read(id Identity, key, end []byte) error {
+func (s *State) CheckRead(id Identity, key, end []byte) error {
 	return s.allowed(id, key, end, readable)
 }
 
-// Write is Read for writing, and so for deleting.
-func (s *State) Write(id Identity, key, end []byte) error {
+// CheckWrite is CheckRead for writing, and so for deleting.
+func (s *State) CheckWrite(id Identity, key, end []byte) error {
 	return s.allowed(id, key, end, writeable)
 }
 
-// Put says why an identity may not put a key. Who attaches a key to a lease must be allowed to write all
-// keys of the lease: they come to have one fate. Errors: as Read.
-func (s *State) Put(id Identity, r *kv.PutRequest, keys Keys) error {
-	if err := s.Write(id, r.Key, nil); err != nil {
+// CheckPut says why an identity may not put a key. Who attaches a key to a lease must be allowed to write all
+// keys of the lease: they come to have one fate. Errors: as CheckRead.
+func (s *State) CheckPut(id Identity, r *kv.PutRequest, keys Keys) error {
+	if err := s.CheckWrite(id, r.Key, nil); err != nil {
 		return err
 	}
 	if r.Lease != 0 {
-		if err := s.WriteLease(id, r.Lease, keys); err != nil {
+		if err := s.CheckWriteLease(id, r.Lease, keys); err != nil {
 			return err
 		}
 	}
 	if r.PrevKV {
-		return s.Read(id, r.Key, nil)
+		return s.CheckRead(id, r.Key, nil)
 	}
 	return nil
 }
 
-// DeleteRange says why an identity may not delete a range. Errors: as Read.
-func (s *State) DeleteRange(id Identity, r *kv.DeleteRangeRequest) error {
-	if err := s.Write(id, r.Key, r.End); err != nil {
+// CheckDeleteRange says why an identity may not delete a range. Errors: as CheckRead.
+func (s *State) CheckDeleteRange(id Identity, r *kv.DeleteRangeRequest) error {
+	if err := s.CheckWrite(id, r.Key, r.End); err != nil {
 		return err
 	}
 	if r.PrevKV {
-		return s.Read(id, r.Key, r.End)
+		return s.CheckRead(id, r.Key, r.End)
 	}
 	return nil
 }
 
-// Txn says why an identity may not run a transaction: everything that it holds must be allowed, whichever
-// branch will run. Errors: as Read.
-func (s *State) Txn(id Identity, r *kv.TxnRequest, keys Keys) error {
+// CheckTxn says why an identity may not run a transaction: everything that it holds must be allowed, whichever
+// branch will run. Errors: as CheckRead.
+func (s *State) CheckTxn(id Identity, r *kv.TxnRequest, keys Keys) error {
 	for i := range r.Compare {
-		if err := s.Read(id, r.Compare[i].Key, r.Compare[i].End); err != nil {
+		if err := s.CheckRead(id, r.Compare[i].Key, r.Compare[i].End); err != nil {
 			return err
 		}
 	}
@@ -121,30 +121,30 @@ func (s *State) Txn(id Identity, r *kv.TxnRequest, keys Keys) error {
 func (s *State) op(id Identity, op *kv.Op, keys Keys) error {
 	switch {
 	case op.Range != nil:
-		return s.Read(id, op.Range.Key, op.Range.End)
+		return s.CheckRead(id, op.Range.Key, op.Range.End)
 	case op.Put != nil:
-		return s.Put(id, op.Put, keys)
+		return s.CheckPut(id, op.Put, keys)
 	case op.Delete != nil:
-		return s.DeleteRange(id, op.Delete)
+		return s.CheckDeleteRange(id, op.Delete)
 	case op.Txn != nil:
-		return s.Txn(id, op.Txn, keys)
+		return s.CheckTxn(id, op.Txn, keys)
 	}
 	return nil // an operation that does nothing
 }
 
-// WriteLease says why an identity may not end a lease, or keep it: it must be allowed to write every key
-// that is attached. Errors: as Read.
-func (s *State) WriteLease(id Identity, lease int64, keys Keys) error {
-	return s.lease(id, lease, keys, s.Write)
+// CheckWriteLease says why an identity may not end a lease, or keep it: it must be allowed to write every key
+// that is attached. Errors: as CheckRead.
+func (s *State) CheckWriteLease(id Identity, lease int64, keys Keys) error {
+	return s.lease(id, lease, keys, s.CheckWrite)
 }
 
-// ReadLease says why an identity may not see the keys of a lease. Errors: as Read.
-func (s *State) ReadLease(id Identity, lease int64, keys Keys) error {
-	return s.lease(id, lease, keys, s.Read)
+// CheckReadLease says why an identity may not see the keys of a lease. Errors: as CheckRead.
+func (s *State) CheckReadLease(id Identity, lease int64, keys Keys) error {
+	return s.lease(id, lease, keys, s.CheckRead)
 }
 
 func (s *State) lease(id Identity, lease int64, keys Keys, allowed func(Identity, []byte, []byte) error) error {
-	if s.Admin(id) == nil {
+	if s.CheckAdmin(id) == nil {
 		return nil
 	}
 	for k := range keys(lease) {
@@ -155,19 +155,19 @@ func (s *State) lease(id Identity, lease int64, keys Keys, allowed func(Identity
 	return nil
 }
 
-// ReadUser says why an identity may not look at a user: everyone may look at oneself. Errors: as Admin.
-func (s *State) ReadUser(id Identity, name string) error {
-	err := s.Admin(id)
+// CheckReadUser says why an identity may not look at a user: everyone may look at oneself. Errors: as CheckAdmin.
+func (s *State) CheckReadUser(id Identity, name string) error {
+	err := s.CheckAdmin(id)
 	if name == id.User {
 		return nil
 	}
 	return err
 }
 
-// ReadRole says why an identity may not look at a role: everyone may look at the roles one has. Errors: as
-// Admin.
-func (s *State) ReadRole(id Identity, name string) error {
-	err := s.Admin(id)
+// CheckReadRole says why an identity may not look at a role: everyone may look at the roles one has. Errors: as
+// CheckAdmin.
+func (s *State) CheckReadRole(id Identity, name string) error {
+	err := s.CheckAdmin(id)
 	if a := s.users[id.User]; a != nil && slices.Contains(a.Roles, name) {
 		return nil
 	}

@@ -161,7 +161,7 @@ func BenchmarkRead(b *testing.B) {
 	id, key := Identity{User: "u", Revision: 5}, []byte{'k', 40, 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.Read(id, key, nil); err != nil {
+		if err := s.CheckRead(id, key, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

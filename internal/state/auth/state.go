@@ -116,8 +116,8 @@ func (s *State) User(name string) (User, bool) {
 	return User{}, false
 }
 
-// See returns a user as one who shows a token now.
-func (s *State) See(name string) (kv.Seen, bool) {
+// TokenHolder returns a user as one who shows a token now.
+func (s *State) TokenHolder(name string) (kv.Seen, bool) {
 	a := s.users[name]
 	if a == nil {
 		return kv.Seen{}, false
@@ -125,15 +125,15 @@ func (s *State) See(name string) (kv.Seen, bool) {
 	return kv.Seen{User: name, Since: a.Since, Disabled: s.disabled}, true
 }
 
-// Still says whether a user who was seen is the same as then.
-func (s *State) Still(seen kv.Seen) bool {
-	now, ok := s.See(seen.User)
+// SameUser says whether a user who was seen is the same as then.
+func (s *State) SameUser(seen kv.Seen) bool {
+	now, ok := s.TokenHolder(seen.User)
 	return ok && s.enabled && now == seen
 }
 
-// Current says whether an identity is still the user who was identified: the user exists, and neither its
+// IsCurrent says whether an identity is still the user who was identified: the user exists, and neither its
 // password was changed nor was auth disabled since.
-func (s *State) Current(id Identity) bool {
+func (s *State) IsCurrent(id Identity) bool {
 	a := s.users[id.User]
 	return a != nil && id.Revision >= max(a.Since, s.disabled)
 }

@@ -99,7 +99,7 @@ func TestChangeRefuses(t *testing.T) {
 	apply(Change{Op: Remove, Member: Member{ID: 2}}, nil)
 	apply(Change{Op: Remove, Member: Member{ID: 2}}, ErrIDRemoved)
 	apply(Change{Op: Add, Member: learner}, ErrIDRemoved)
-	if _, _, err := s.Change(Change{Op: Op(99), Member: voter}); err == nil {
+	if _, _, err := s.Change(Change{Op: ChangeOp(99), Member: voter}); err == nil {
 		t.Error("an unknown change was accepted")
 	}
 }
@@ -177,7 +177,7 @@ func TestRandomChanges(t *testing.T) {
 	s := &State{}
 	stored := map[string][]byte{}
 	for i := range 3000 {
-		c := Change{Op: Op(1 + rng.IntN(5)), Member: Member{
+		c := Change{Op: ChangeOp(1 + rng.IntN(5)), Member: Member{
 			ID:       uint64(1 + rng.IntN(200)),
 			Name:     fmt.Sprint("m", rng.IntN(9)),
 			PeerURLs: []string{fmt.Sprint("http://p:", rng.IntN(400))},

@@ -14,7 +14,7 @@ import (
 // request applies one request of a proposer.
 func (b *box) request(proposer uint64, r *Request) Result {
 	b.t.Helper()
-	return b.entry(raftpb.EntryNormal, group(b.t, Header{Proposer: proposer}, r), true).Results[0]
+	return b.entry(raftpb.EntryNormal, group(b.t, GroupHeader{Proposer: proposer}, r), true).Results[0]
 }
 
 func (b *box) alarm(typ kv.AlarmType, member uint64, clear bool) *kv.Alarm {

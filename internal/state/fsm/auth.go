@@ -81,12 +81,12 @@ func (m *Machine) Auth() *auth.State { return m.auth.state }
 func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, *Token, error) {
 	res := &kv.AuthResult{Revision: m.store.Revision()}
 	if r.Op == kv.Authenticate {
-		if err := m.auth.state.Issue(r); err != nil {
+		if err := m.auth.state.CheckAuthenticate(r); err != nil {
 			return nil, nil, err
 		}
 		// The position makes it unique, and tells members how far they must be to know it.
 		res.Token = fmt.Sprintf("%s.%d", r.Token, m.leases.at.Index)
-		seen, _ := m.auth.state.See(r.User)
+		seen, _ := m.auth.state.TokenHolder(r.User)
 		return res, &Token{Token: res.Token, Seen: seen}, nil
 	}
 	next, records, err := m.auth.state.Change(r)

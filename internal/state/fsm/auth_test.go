@@ -21,7 +21,7 @@ func change(r kv.AuthRequest) *Request { return &Request{Auth: &r} }
 // secured is a machine with auth enabled: root, and alice who may read and write a to b and write w.
 func secured(t testing.TB) *box {
 	b := newBox(t)
-	for i, r := range b.entry(raftpb.EntryNormal, group(t, Header{},
+	for i, r := range b.entry(raftpb.EntryNormal, group(t, GroupHeader{},
 		change(kv.AuthRequest{Op: kv.UserAdd, User: "root"}),
 		change(kv.AuthRequest{Op: kv.UserGrantRole, User: "root", Role: "root"}),
 		change(kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}),
@@ -81,7 +81,7 @@ func TestAuthorize(t *testing.T) {
 	for _, c := range cases {
 		reqs = append(reqs, c.r)
 	}
-	for i, got := range b.entry(raftpb.EntryNormal, group(t, Header{}, reqs...), true).Results {
+	for i, got := range b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, reqs...), true).Results {
 		if want := cases[i].want; !errors.Is(got.Err, want) || want == nil && got.Err != nil {
 			t.Errorf("request %d: %v, want %v", i, got.Err, want)
 		}
@@ -112,7 +112,7 @@ func TestAuthorizeReplacedUser(t *testing.T) {
 			reqs = append(reqs, as("root", rev, r))
 		}
 		reqs = append(reqs, as("alice", rev+1, kv.AuthRequest{Op: kv.UserAdd, User: "eve"}))
-		results := b.entry(raftpb.EntryNormal, group(t, Header{}, reqs...), true).Results
+		results := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, reqs...), true).Results
 		if err := results[len(results)-1].Err; !errors.Is(err, kv.ErrAuthOldRevision) {
 			t.Errorf("%s: a request of the former user: %v", name, err)
 		}
@@ -130,14 +130,14 @@ func TestTokensAreIssued(t *testing.T) {
 	ask := func(user string, rev uint64) *Request {
 		return change(kv.AuthRequest{Op: kv.Authenticate, User: user, Token: "abc", Revision: rev})
 	}
-	out := b.entry(raftpb.EntryNormal, group(t, Header{}, ask("alice", rev), ask("alice", rev-1), ask("bob", rev)), false)
-	if len(out.Tokens) != 1 || out.Tokens[0].Token != "abc.3" || !b.m.Auth().Still(out.Tokens[0].Seen) || out.Results[0].Auth.Token != "abc.3" {
+	out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, ask("alice", rev), ask("alice", rev-1), ask("bob", rev)), false)
+	if len(out.Tokens) != 1 || out.Tokens[0].Token != "abc.3" || !b.m.Auth().SameUser(out.Tokens[0].Seen) || out.Results[0].Auth.Token != "abc.3" {
 		t.Errorf("tokens %+v", out.Tokens)
 	}
 	if !errors.Is(out.Results[1].Err, kv.ErrAuthOldRevision) || !errors.Is(out.Results[2].Err, kv.ErrAuthFailed) {
 		t.Errorf("%v, %v", out.Results[1].Err, out.Results[2].Err)
 	}
-	if out := b.entry(raftpb.EntryNormal, group(t, Header{}, put("k", "v")), true); len(out.Tokens) != 0 {
+	if out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, put("k", "v")), true); len(out.Tokens) != 0 {
 		t.Errorf("tokens of another entry: %+v", out.Tokens)
 	}
 }
@@ -159,7 +159,7 @@ func TestAuthInMeta(t *testing.T) {
 	if made := AuthMeta(s); len(made) != 4 {
 		t.Errorf("records %+v", made)
 	}
-	if _, err := Read(meta); err != nil {
+	if _, err := ReadContents(meta); err != nil {
 		t.Error(err)
 	}
 	for i := range meta {
@@ -167,7 +167,7 @@ func TestAuthInMeta(t *testing.T) {
 			meta[i].Value = meta[i].Value[:1]
 		}
 	}
-	if _, err := Read(meta); !errors.Is(err, kv.ErrCorrupt) {
+	if _, err := ReadContents(meta); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("a damaged user: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ const (
 
 // ConfChange returns the configuration change that makes c, which is one of Add, Remove, Update and
 // Promote. h names it like a group, so that whoever proposed it finds its outcome.
-func ConfChange(h Header, c cluster.Change) (*raftpb.ConfChangeV2, error) {
+func ConfChange(h GroupHeader, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 	var typ raftpb.ConfChangeType
 	switch c.Op {
 	case cluster.Add:
@@ -133,7 +133,7 @@ func nextConf(conf *raftpb.ConfState, cc *raftpb.ConfChangeV2) (*raftpb.ConfStat
 	return changer.Tracker.ConfState(), nil
 }
 
-func parseConfChange(ctx []byte) (Header, cluster.Change, error) {
+func parseConfChange(ctx []byte) (GroupHeader, cluster.Change, error) {
 	bad := fmt.Errorf("%w: context of a configuration change", ErrFormat)
 	h, err := ParseHeader(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func parseConfChange(ctx []byte) (Header, cluster.Change, error) {
 		return h, cluster.Change{}, bad
 	}
 	ctx = ctx[HeaderSize:]
-	c := cluster.Change{Op: cluster.Op(ctx[0] &^ opLimits)}
+	c := cluster.Change{Op: cluster.ChangeOp(ctx[0] &^ opLimits)}
 	limits, id := ctx[0]&opLimits != 0, binary.BigEndian.Uint64(ctx[1:])
 	ctx = ctx[1+8:]
 	if limits {

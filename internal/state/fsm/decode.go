@@ -37,7 +37,7 @@ type Decoder struct {
 }
 
 // Reset begins with a group and returns its header.
-func (d *Decoder) Reset(group []byte) (Header, error) {
+func (d *Decoder) Reset(group []byte) (GroupHeader, error) {
 	h, err := ParseHeader(group)
 	if err != nil {
 		return h, err

@@ -83,7 +83,7 @@ var (
 func AppendHeader(dst []byte) []byte { return append(dst, make([]byte, HeaderSize)...) }
 
 // PutHeader writes h into the first HeaderSize bytes of a group.
-func PutHeader(group []byte, h Header) {
+func PutHeader(group []byte, h GroupHeader) {
 	group[0], group[1], group[2], group[3] = magic0, magic1, version, 0
 	binary.LittleEndian.PutUint32(group[4:], uint32(h.Count))
 	binary.LittleEndian.PutUint64(group[8:], h.Proposer)
@@ -230,20 +230,20 @@ func appendOps(b []byte, ops []kv.Op, depth int) ([]byte, error) {
 }
 
 // ParseHeader reads the header of a group.
-func ParseHeader(group []byte) (Header, error) {
+func ParseHeader(group []byte) (GroupHeader, error) {
 	if len(group) < HeaderSize || group[0] != magic0 || group[1] != magic1 {
-		return Header{}, ErrFormat
+		return GroupHeader{}, ErrFormat
 	}
 	if group[2] != version {
-		return Header{}, fmt.Errorf("%w: %d, this program knows %d", ErrVersion, group[2], version)
+		return GroupHeader{}, fmt.Errorf("%w: %d, this program knows %d", ErrVersion, group[2], version)
 	}
-	h := Header{
+	h := GroupHeader{
 		Proposer: binary.LittleEndian.Uint64(group[8:]),
 		Sequence: binary.LittleEndian.Uint64(group[16:]),
 		Count:    int(binary.LittleEndian.Uint32(group[4:])),
 	}
 	if group[3] != 0 || h.Count > (len(group)-HeaderSize)/requestHead {
-		return Header{}, ErrFormat
+		return GroupHeader{}, ErrFormat
 	}
 	return h, nil
 }

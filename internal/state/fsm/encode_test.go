@@ -19,7 +19,7 @@ import (
 )
 
 // group encodes requests the way a proposer does.
-func group(t testing.TB, h Header, reqs ...*Request) []byte {
+func group(t testing.TB, h GroupHeader, reqs ...*Request) []byte {
 	t.Helper()
 	b := AppendHeader(nil)
 	for _, r := range reqs {
@@ -34,7 +34,7 @@ func group(t testing.TB, h Header, reqs ...*Request) []byte {
 }
 
 // decodeAll decodes a group into requests that own what they hold.
-func decodeAll(b []byte) (Header, []*Request, error) {
+func decodeAll(b []byte) (GroupHeader, []*Request, error) {
 	var d Decoder
 	h, err := d.Reset(b)
 	if err != nil {
@@ -55,7 +55,7 @@ func decodeAll(b []byte) (Header, []*Request, error) {
 		if err != nil {
 			return h, nil, err
 		}
-		PutHeader(enc, Header{Count: 1})
+		PutHeader(enc, GroupHeader{Count: 1})
 		if _, err := own.Reset(enc); err != nil {
 			return h, nil, err
 		}
@@ -111,7 +111,7 @@ func TestGolden(t *testing.T) {
 			}
 			reqs = append(reqs, r)
 		}
-		b := group(t, Header{Proposer: 0x1122334455667788, Sequence: 42}, reqs...)
+		b := group(t, GroupHeader{Proposer: 0x1122334455667788, Sequence: 42}, reqs...)
 		h, back, err := decodeAll(b)
 		if err != nil {
 			d.Fatalf(t, "%v", err)
@@ -137,7 +137,7 @@ func TestEncodingRoundTrip(t *testing.T) {
 		for range g.IntN(5) {
 			reqs = append(reqs, g.request())
 		}
-		b := group(t, Header{Proposer: g.Uint64(), Sequence: g.Uint64()}, reqs...)
+		b := group(t, GroupHeader{Proposer: g.Uint64(), Sequence: g.Uint64()}, reqs...)
 		_, got, err := decodeAll(b)
 		if err != nil {
 			t.Fatalf("seed %d, group %d: %v", seed, i, err)
@@ -162,7 +162,7 @@ func TestDepthIsBounded(t *testing.T) {
 		}
 		return &Request{Txn: txn}
 	}
-	if _, _, err := decodeAll(group(t, Header{}, nest(maxDepth))); err != nil {
+	if _, _, err := decodeAll(group(t, GroupHeader{}, nest(maxDepth))); err != nil {
 		t.Errorf("depth %d: %v", maxDepth, err)
 	}
 	before := []byte("before")
@@ -176,7 +176,7 @@ func TestDepthIsBounded(t *testing.T) {
 }
 
 func TestDecoderRefuses(t *testing.T) {
-	good := group(t, Header{}, &Request{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}})
+	good := group(t, GroupHeader{}, &Request{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("v")}})
 	for name, change := range map[string]func(b []byte) []byte{
 		"magic":          func(b []byte) []byte { b[0] = 'X'; return b },
 		"reserved":       func(b []byte) []byte { b[3] = 1; return b },
@@ -203,7 +203,7 @@ func TestDecoderRefuses(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	g := generator{rand.New(rand.NewPCG(1, 2))}
 	for range 20 {
-		f.Add(group(f, Header{Proposer: 1, Sequence: 2}, g.request(), g.request()))
+		f.Add(group(f, GroupHeader{Proposer: 1, Sequence: 2}, g.request(), g.request()))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, reqs, err := decodeAll(b)

@@ -17,7 +17,7 @@ type Entry struct {
 	m     *Machine
 	entry *raftpb.Entry
 	// header is that of the group, or of the configuration change; zero for an entry without content.
-	header Header
+	header GroupHeader
 	kind   entryKind
 	// conf and change are a configuration change, as raft and as the membership know it.
 	conf   *raftpb.ConfChangeV2
@@ -92,7 +92,7 @@ func (m *Machine) Open(entry *raftpb.Entry) (*Entry, error) {
 }
 
 // Header names the group of the entry; it is zero for an entry without content.
-func (e *Entry) Header() Header { return e.header }
+func (e *Entry) Header() GroupHeader { return e.header }
 
 // DiscardResults says that no caller waits for the results: the machine may leave out what only they need. It is
 // called before the first Next.

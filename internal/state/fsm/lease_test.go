@@ -67,7 +67,7 @@ func revoke(id int64) *Request { return &Request{LeaseRevoke: &kv.LeaseRevokeReq
 // Everything about a lease may be in one group, and is in order.
 func TestLeaseInOneGroup(t *testing.T) {
 	b := newBox(t)
-	res := b.entry(raftpb.EntryNormal, group(t, Header{},
+	res := b.entry(raftpb.EntryNormal, group(t, GroupHeader{},
 		grant(5, 60), attach("b", 5), attach("a", 5), attach("c", 5), put("c", "free"), grant(5, 60), grant(6, 60), attach("d", 6),
 		&Request{Put: &kv.PutRequest{Key: []byte("d"), Value: []byte("w"), IgnoreLease: true}},
 		revoke(5), revoke(5), attach("e", 5), grant(5, 7), attach("f", 5),
@@ -126,7 +126,7 @@ func TestLeaseOfOrphans(t *testing.T) {
 			{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k02")}},
 			grant(5, 60), attach("late", 5), attach("other", 5), put("k03", "free"), revoke(5), grant(5, 60), grant(6, 60), attach("again", 5), revoke(6),
 		} {
-			b.entry(raftpb.EntryNormal, group(t, Header{}, r), true)
+			b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, r), true)
 			b.commit()
 			if slices.Contains(restarts, step) {
 				b.reopen()
@@ -155,7 +155,7 @@ func TestLeaseTermsAndLives(t *testing.T) {
 	b := newBox(t)
 	one := func(r *Request) Result {
 		t.Helper()
-		return b.entry(raftpb.EntryNormal, group(t, Header{}, r), true).Results[0]
+		return b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, r), true).Results[0]
 	}
 	one(grant(5, 60))
 	one(attach("k", 5))
@@ -213,7 +213,7 @@ func TestLeasesUnderAlarms(t *testing.T) {
 	b := newBox(t)
 	one := func(r *Request) error {
 		t.Helper()
-		return b.entry(raftpb.EntryNormal, group(t, Header{Proposer: 2}, r), true).Results[0].Err
+		return b.entry(raftpb.EntryNormal, group(t, GroupHeader{Proposer: 2}, r), true).Results[0].Err
 	}
 	one(grant(1, 60))
 	one(grant(2, 60))
@@ -303,7 +303,7 @@ func TestLeasesAgainstModel(t *testing.T) {
 				moved, keys[key] = 1, id
 			}
 		}
-		res := b.entry(raftpb.EntryNormal, group(t, Header{}, r), rng.IntN(2) == 0).Results[0]
+		res := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, r), rng.IntN(2) == 0).Results[0]
 		if !errors.Is(res.Err, want) || want == nil && res.Err != nil {
 			t.Fatalf("seed %d, step %d: %+v: %v, want %v", seed, i, r, res.Err, want)
 		}
@@ -345,7 +345,7 @@ func TestLeaseRecordsAreChecked(t *testing.T) {
 	if _, err := New(b.log, b.store); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("a damaged record: %v", err)
 	}
-	if _, err := Read(b.log.AllMeta()); !errors.Is(err, kv.ErrCorrupt) {
+	if _, err := ReadContents(b.log.AllMeta()); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("a damaged record, read: %v", err)
 	}
 }

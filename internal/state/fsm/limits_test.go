@@ -168,7 +168,7 @@ func TestLimits(t *testing.T) {
 // whole applies an entry in as many parts as it takes.
 func (b *box) whole(reqs ...*Request) (out []Result) {
 	b.t.Helper()
-	data := group(b.t, Header{Proposer: 7, Sequence: b.index}, reqs...)
+	data := group(b.t, GroupHeader{Proposer: 7, Sequence: b.index}, reqs...)
 	b.index++
 	for {
 		o, err := b.apply(&raftpb.Entry{Term: new(uint64(1)), Index: new(b.index), Data: data}, b.index%2 == 0)
@@ -203,7 +203,7 @@ func TestMemberURLLimits(t *testing.T) {
 		{urls(1, cluster.MaxPeerURLBytes), false}, {urls(1, cluster.MaxPeerURLBytes+1), true},
 	} {
 		m := cluster.Member{ID: uint64(100 + i), PeerURLs: c.urls, Learner: true}
-		cc, err := ConfChange(Header{Proposer: 7, Sequence: uint64(i)}, cluster.Change{Op: cluster.Add, Member: m})
+		cc, err := ConfChange(GroupHeader{Proposer: 7, Sequence: uint64(i)}, cluster.Change{Op: cluster.Add, Member: m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestMemberURLLimits(t *testing.T) {
 		}
 		b.commit()
 		if !c.refused {
-			cc, err := ConfChange(Header{Proposer: 7}, cluster.Change{Op: cluster.Remove, Member: m})
+			cc, err := ConfChange(GroupHeader{Proposer: 7}, cluster.Change{Op: cluster.Remove, Member: m})
 			if err != nil {
 				t.Fatal(err)
 			}

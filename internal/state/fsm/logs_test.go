@@ -82,7 +82,7 @@ func everyKind() (all []string) {
 	for k := range Kind(255) {
 		// A kind that the decoder knows says what is wrong with its body.
 		b := append(AppendHeader(nil), 2, 0, 0, 0, byte(k), 0)
-		PutHeader(b, Header{Count: 1})
+		PutHeader(b, GroupHeader{Count: 1})
 		var d Decoder
 		_, _ = d.Reset(b)
 		if _, err := d.Next(); err != nil && strings.Contains(err.Error(), fmt.Sprintf("request kind %d", k)) && !strings.Contains(err.Error(), "body") {
@@ -241,11 +241,11 @@ func (r *recorder) add(typ raftpb.EntryType, data []byte) {
 }
 
 func (r *recorder) group(reqs ...*Request) {
-	r.add(raftpb.EntryNormal, group(r.t, Header{Proposer: 7, Sequence: r.index}, reqs...))
+	r.add(raftpb.EntryNormal, group(r.t, GroupHeader{Proposer: 7, Sequence: r.index}, reqs...))
 }
 
 func (r *recorder) change(c cluster.Change) {
-	cc, err := ConfChange(Header{Proposer: 7, Sequence: r.index}, c)
+	cc, err := ConfChange(GroupHeader{Proposer: 7, Sequence: r.index}, c)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func recordLog(t *testing.T) []byte {
 	}
 	ids := members.IDs()
 	r := &recorder{box: &box{t: t, fs: memfs.New(), index: 1}}
-	meta := Initial(members, &raftpb.ConfState{Voters: ids})
+	meta := InitialRecords(members, &raftpb.ConfState{Voters: ids})
 	for _, m := range meta {
 		fmt.Fprintf(&r.out, "meta %02x %x %x\n", m.Bucket, m.Key, m.Value)
 	}

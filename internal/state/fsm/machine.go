@@ -21,8 +21,8 @@ const (
 
 var confKey = []byte("conf")
 
-// Initial returns the meta records that a store begins with.
-func Initial(members *cluster.State, conf *raftpb.ConfState) []history.Meta {
+// InitialRecords returns the meta records that a store begins with.
+func InitialRecords(members *cluster.State, conf *raftpb.ConfState) []history.Meta {
 	var out []history.Meta
 	for _, r := range members.Records() {
 		out = append(out, history.Meta{Bucket: memberBucket, Key: r.Key(), Value: r.Value})

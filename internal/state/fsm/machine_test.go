@@ -36,7 +36,7 @@ type box struct {
 // outcome is what an entry has come to, or its requests that one batch holds. The slices are valid until the next
 // call of entry or apply.
 type outcome struct {
-	Header     Header
+	Header     GroupHeader
 	Results    []Result
 	ConfChange *raftpb.ConfChangeV2
 	Tokens     []Token
@@ -52,7 +52,7 @@ func newBox(t testing.TB) *box {
 		t.Fatal(err)
 	}
 	conf := &raftpb.ConfState{Voters: members.IDs()}
-	b.log, err = history.Create(history.Options{FS: b.fs, Dir: "h", ClusterID: 1, MemberID: 2}, history.Applied{Term: 1, Index: 1}, Initial(members, conf))
+	b.log, err = history.Create(history.Options{FS: b.fs, Dir: "h", ClusterID: 1, MemberID: 2}, history.Applied{Term: 1, Index: 1}, InitialRecords(members, conf))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func put(key, value string) *Request {
 
 func TestOneErrorTouchesNoOtherRequest(t *testing.T) {
 	b := newBox(t)
-	out := b.entry(raftpb.EntryNormal, group(t, Header{Proposer: 7, Sequence: 8},
+	out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{Proposer: 7, Sequence: 8},
 		put("a", "1"),
 		&Request{Put: &kv.PutRequest{Key: []byte("b"), Lease: 5}},
 		&Request{Txn: &kv.TxnRequest{Success: []kv.Op{
@@ -180,7 +180,7 @@ func TestOneErrorTouchesNoOtherRequest(t *testing.T) {
 		&Request{Attributes: &cluster.Member{ID: 99, Name: "who"}},
 		put("d", "2"),
 	), true)
-	if out.Header != (Header{Proposer: 7, Sequence: 8, Count: 6}) {
+	if out.Header != (GroupHeader{Proposer: 7, Sequence: 8, Count: 6}) {
 		t.Errorf("header %+v", out.Header)
 	}
 	for i, want := range []error{nil, kv.ErrLeaseNotFound, kv.ErrKeyNotFound, kv.ErrFutureRev, cluster.ErrIDNotFound, nil} {
@@ -206,7 +206,7 @@ func TestEmptyEntriesAndAttributes(t *testing.T) {
 		t.Errorf("an empty entry: %+v", out)
 	}
 	id := b.m.Members().IDs()[0]
-	out := b.entry(raftpb.EntryNormal, group(t, Header{}, &Request{Attributes: &cluster.Member{ID: id, Name: "new", ClientURLs: []string{"http://a:2"}}}), true)
+	out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{}, &Request{Attributes: &cluster.Member{ID: id, Name: "new", ClientURLs: []string{"http://a:2"}}}), true)
 	if out.Results[0].Err != nil {
 		t.Fatal(out.Results[0].Err)
 	}
@@ -224,7 +224,7 @@ func TestConfChanges(t *testing.T) {
 	b := newBox(t)
 	change := func(c cluster.Change) (outcome, *raftpb.ConfChangeV2) {
 		t.Helper()
-		cc, err := ConfChange(Header{Proposer: 1, Sequence: 2}, c)
+		cc, err := ConfChange(GroupHeader{Proposer: 1, Sequence: 2}, c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func TestStateDependsOnEntriesOnly(t *testing.T) {
 			}
 			reqs = append(reqs, r)
 		}
-		data := group(t, Header{Proposer: 1, Sequence: uint64(i)}, reqs...)
+		data := group(t, GroupHeader{Proposer: 1, Sequence: uint64(i)}, reqs...)
 		results := a.entry(raftpb.EntryNormal, data, true).Results
 		for k, other := range b.entry(raftpb.EntryNormal, data, rng.IntN(2) == 0).Results {
 			if fmt.Sprint(results[k].Err) != fmt.Sprint(other.Err) {
@@ -342,7 +342,7 @@ func BenchmarkApplyPut(b *testing.B) {
 	for i := range 100 {
 		reqs = append(reqs, put(fmt.Sprintf("key-%08d", i), string(make([]byte, 256))))
 	}
-	data := group(b, Header{}, reqs...)
+	data := group(b, GroupHeader{}, reqs...)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := 0; n < b.N; n += len(reqs) {
@@ -352,7 +352,7 @@ func BenchmarkApplyPut(b *testing.B) {
 }
 
 func BenchmarkDecodeTxn(b *testing.B) {
-	data := group(b, Header{}, &Request{Txn: &kv.TxnRequest{
+	data := group(b, GroupHeader{}, &Request{Txn: &kv.TxnRequest{
 		Compare: []kv.Compare{{Key: []byte("/registry/pods/default/x"), Target: kv.CompareMod, Number: 12345}},
 		Success: []kv.Op{{Put: &kv.PutRequest{Key: []byte("/registry/pods/default/x"), Value: make([]byte, 2000)}}},
 		Failure: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("/registry/pods/default/x")}}},

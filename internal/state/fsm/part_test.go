@@ -27,7 +27,7 @@ func TestEntryInParts(t *testing.T) {
 		whole.m.SetBatchBytes(1 << 40)
 		for n := range 25 {
 			reqs := randomRequests(r)
-			data := group(t, Header{Proposer: 7, Sequence: uint64(n)}, reqs...)
+			data := group(t, GroupHeader{Proposer: 7, Sequence: uint64(n)}, reqs...)
 			wanted := r.IntN(2) == 0
 			out := whole.entry(raftpb.EntryNormal, data, wanted)
 			if out.More {
@@ -164,7 +164,7 @@ func TestLargeLeaseEnds(t *testing.T) {
 		run := func(reqs ...*Request) (results []Result) {
 			t.Helper()
 			b.index++
-			e := &raftpb.Entry{Term: new(uint64(1)), Index: new(b.index), Data: group(t, Header{Proposer: 1, Sequence: b.index}, reqs...)}
+			e := &raftpb.Entry{Term: new(uint64(1)), Index: new(b.index), Data: group(t, GroupHeader{Proposer: 1, Sequence: b.index}, reqs...)}
 			for {
 				out, err := b.apply(e, true)
 				if err != nil {
@@ -214,7 +214,7 @@ func TestLargeLeaseEnds(t *testing.T) {
 func TestMetaLimits(t *testing.T) {
 	b := newLimitedBox(t, mvcc.Limits{RecordBytes: 200, ChangeBytes: 1000})
 	before := b.dump()
-	out := b.entry(raftpb.EntryNormal, group(t, Header{Proposer: 1},
+	out := b.entry(raftpb.EntryNormal, group(t, GroupHeader{Proposer: 1},
 		&Request{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: strings.Repeat("u", 300), NoPassword: true}},
 		&Request{Attributes: &cluster.Member{ID: b.m.Members().IDs()[0], Name: strings.Repeat("n", 300)}},
 		put("k", strings.Repeat("v", 300)),

@@ -14,7 +14,7 @@ import (
 //	put, delete, transaction, compaction   mvcc.Writer: the limits of the store, leases, keys and revisions
 //	grant of a lease                       lease.State.Grant
 //	alarm, version                         Machine.changeAlarm, changeVersion
-//	users and roles, tokens                auth.State.Change, auth.State.Issue
+//	users and roles, tokens                auth.State.Change, auth.State.CheckAuthenticate
 //	membership                             cluster.State.Change, and raft's configuration by nextConf
 func (m *Machine) refusal(proposer uint64, r *Request) error {
 	if len(m.alarms) > 0 {
@@ -62,19 +62,19 @@ func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) erro
 	}
 	switch r.Kind() {
 	case KindPut:
-		return s.Put(id, r.Put, keys)
+		return s.CheckPut(id, r.Put, keys)
 	case KindDeleteRange:
-		return s.DeleteRange(id, r.DeleteRange)
+		return s.CheckDeleteRange(id, r.DeleteRange)
 	case KindTxn:
-		return s.Txn(id, r.Txn, keys)
+		return s.CheckTxn(id, r.Txn, keys)
 	case KindLeaseRevoke:
 		if id == (auth.Identity{}) {
 			return kv.ErrUserEmpty
 		}
-		return s.WriteLease(id, r.LeaseRevoke.ID, keys)
+		return s.CheckWriteLease(id, r.LeaseRevoke.ID, keys)
 	case KindAuth:
 		if r.NeedsIdentity() {
-			return s.Admin(id)
+			return s.CheckAdmin(id)
 		}
 		return nil
 	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion:

@@ -111,8 +111,8 @@ func (r *Request) NeedsIdentity() bool {
 	return false
 }
 
-// Header begins a group.
-type Header struct {
+// GroupHeader begins a group.
+type GroupHeader struct {
 	// Proposer is the member that proposed the group, Sequence its name for it. Sequences start
 	// at a random number whenever a member starts, so a group that a former run of the member
 	// proposed is not mistaken for one of this run.

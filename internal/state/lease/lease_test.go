@@ -33,7 +33,7 @@ func TestGrantRefuses(t *testing.T) {
 			t.Errorf("grant %+v: %+v, %v, want %v", c.req, l, err, c.want)
 		}
 	}
-	if got := s.TakeChanges(); len(got) != 2 || s.Len() != 2 || len(s.TakeChanges()) != 0 {
+	if got := s.TakeTransitions(); len(got) != 2 || s.Len() != 2 || len(s.TakeTransitions()) != 0 {
 		t.Errorf("changes %+v, %d leases", got, s.Len())
 	}
 }

@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"encoding/binary"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -79,8 +77,8 @@ func (e *entry) keys() []string {
 	return slices.Sorted(slices.Values(e.few))
 }
 
-// Change is a lease that was granted or has ended.
-type Change struct {
+// Transition is a lease that was granted or has ended.
+type Transition struct {
 	Lease
 	Ended bool
 }
@@ -94,8 +92,8 @@ type State struct {
 		// keys. They are attached when the id is granted, as they would be if the state was loaded after that.
 		orphans map[int64]*entry
 	}
-	// changes are those since the last TakeChanges. Owned by the goroutine that changes.
-	changes []Change
+	// transitions are those since the last TakeTransitions. Owned by the goroutine that changes.
+	transitions []Transition
 }
 
 // New returns a state without leases.
@@ -103,62 +101,6 @@ func New() *State {
 	s := &State{}
 	s.mu.leases, s.mu.orphans = map[int64]*entry{}, map[int64]*entry{}
 	return s
-}
-
-// The record of a lease: the id as u64, big endian, to a version byte and the TTL, the remaining TTL and
-// the index of the grant as varints. Version 2 has the index since which the time counts as well; version 1 is
-// for leases that count since their grant.
-const (
-	recordSinceGrant byte = 1
-	recordSinceIndex byte = 2
-)
-
-// Record returns the record of a lease.
-func (l *Lease) Record() (key, value []byte) {
-	version := recordSinceGrant
-	if l.Since != l.Granted {
-		version = recordSinceIndex
-	}
-	value = binary.AppendVarint([]byte{version}, l.TTL)
-	value = binary.AppendVarint(value, l.Remaining)
-	value = binary.AppendUvarint(value, l.Granted)
-	if version == recordSinceIndex {
-		value = binary.AppendUvarint(value, l.Since)
-	}
-	return Key(l.ID), value
-}
-
-// Key returns the key of the record of a lease.
-func Key(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
-
-// ParseRecord reads a record. Its errors are kv.ErrCorrupt.
-func ParseRecord(key, value []byte) (Lease, error) {
-	bad := fmt.Errorf("lease: %w: record %x of %x", kv.ErrCorrupt, value, key)
-	if len(key) != 8 || len(value) == 0 || value[0] < recordSinceGrant || value[0] > recordSinceIndex {
-		return Lease{}, bad
-	}
-	l := Lease{LeaseRef: kv.LeaseRef{ID: int64(binary.BigEndian.Uint64(key))}}
-	b := value[1:]
-	var n [4]int
-	l.TTL, n[0] = binary.Varint(b)
-	if n[0] > 0 {
-		l.Remaining, n[1] = binary.Varint(b[n[0]:])
-	}
-	if n[1] > 0 {
-		l.Granted, n[2] = binary.Uvarint(b[n[0]+n[1]:])
-	}
-	l.Since = l.Granted
-	if n[2] > 0 && value[0] == recordSinceIndex {
-		l.Since, n[3] = binary.Uvarint(b[n[0]+n[1]+n[2]:])
-	}
-	if n[2] <= 0 || n[3] < 0 || n[0]+n[1]+n[2]+n[3] != len(b) || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
-		return Lease{}, bad
-	}
-	// One lease has one record.
-	if _, again := l.Record(); string(again) != string(value) {
-		return Lease{}, bad
-	}
-	return l, nil
 }
 
 // Load adds a lease that was stored.
@@ -195,7 +137,7 @@ func (s *State) Grant(r kv.LeaseGrantRequest, index uint64) (Lease, error) {
 	}
 	l := Lease{LeaseRef: kv.LeaseRef{ID: r.ID, Granted: index}, TTL: max(r.TTL, 0), Since: index}
 	s.Load(l)
-	s.changes = append(s.changes, Change{Lease: l})
+	s.transitions = append(s.transitions, Transition{Lease: l})
 	return l, nil
 }
 
@@ -218,7 +160,7 @@ func (s *State) Remove(id int64) {
 	defer s.mu.Unlock()
 	if e := s.mu.leases[id]; e != nil {
 		delete(s.mu.leases, id)
-		s.changes = append(s.changes, Change{Lease: e.Lease, Ended: true})
+		s.transitions = append(s.transitions, Transition{Lease: e.Lease, Ended: true})
 	}
 }
 
@@ -276,11 +218,11 @@ func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
 	}
 }
 
-// TakeChanges returns the leases that were granted or have ended since the last call, in order. The
+// TakeTransitions returns the leases that were granted or have ended since the last call, in order. The
 // slice is valid until the next change.
-func (s *State) TakeChanges() []Change {
-	c := s.changes
-	s.changes = s.changes[:0]
+func (s *State) TakeTransitions() []Transition {
+	c := s.transitions
+	s.transitions = s.transitions[:0]
 	return c
 }
 

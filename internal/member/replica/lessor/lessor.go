@@ -123,7 +123,7 @@ func (l *Lessor) wakeWaiters() {
 // Follow takes over what a batch has changed in the leases. The apply goroutine calls it before the batch counts as
 // applied; entryTerm is the term of the batch's last entry.
 func (l *Lessor) Follow(state *lease.State, entryTerm uint64) {
-	changes := state.TakeChanges()
+	changes := state.TakeTransitions()
 	for _, c := range changes {
 		if c.Ended {
 			l.revoked.Add(1)

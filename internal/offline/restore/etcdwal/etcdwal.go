@@ -17,7 +17,6 @@ package etcdwal
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -25,7 +24,6 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/vfs"
@@ -200,41 +198,6 @@ func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 	}
 }
 
-// errFrame: a frame does not fit into the file.
-var errFrame = errors.New("a record is longer than the file")
-
-// frame reads a frame and returns its record, and how long the frame is: 0 at the end.
-func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
-	if left < frameSize {
-		return nil, 0, nil
-	}
-	var head [frameSize]byte
-	if _, err := io.ReadFull(in, head[:]); err != nil {
-		return nil, 0, err
-	}
-	size, pad := lengths(head[:])
-	if head == ([frameSize]byte{}) {
-		return nil, 0, nil // space that is prepared for records to come
-	}
-	if size > maxRecord || size+pad > left-frameSize {
-		return nil, 0, errFrame
-	}
-	b = make([]byte, size+pad)
-	if _, err := io.ReadFull(in, b); err != nil {
-		return nil, 0, err
-	}
-	return b[:size], frameSize + size + pad, nil
-}
-
-// lengths are those of a record and of the padding behind it, by the head of a frame.
-func lengths(head []byte) (size, pad int64) {
-	field := binary.LittleEndian.Uint64(head)
-	if field>>63 != 0 {
-		pad = int64(field >> 56 & 7)
-	}
-	return int64(field &^ (0xff << 56)), pad
-}
-
 // record takes a record. Of a file the first one says what the checksum was at its beginning; that of
 // the first file is believed.
 func (r *reader) record(b []byte, believe, begins bool) error {
@@ -310,63 +273,4 @@ func (r *reader) entry(e *raftpb.Entry, size int) error {
 	}
 	r.log.Entries = append(r.log.Entries[:at], e)
 	return nil
-}
-
-// snapshotIndex returns the index of a snapshot record: its field 1.
-func snapshotIndex(b []byte) (index uint64, err error) {
-	for len(b) > 0 {
-		num, wire, n := protowire.ConsumeField(b)
-		if n < 0 {
-			return 0, errRecord
-		}
-		if num == 1 && wire == protowire.VarintType {
-			_, _, k := protowire.ConsumeTag(b)
-			index, _ = protowire.ConsumeVarint(b[k:])
-		}
-		b = b[n:]
-	}
-	return index, nil
-}
-
-// The fields of a record.
-const (
-	fieldType = 1 + iota
-	fieldCRC
-	fieldData
-)
-
-var errRecord = errors.New("malformed record")
-
-// parse reads a record.
-func parse(b []byte) (typ uint64, crc uint32, data []byte, err error) {
-	for len(b) > 0 {
-		num, wire, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return 0, 0, nil, errRecord
-		}
-		b = b[n:]
-		switch {
-		case wire == protowire.VarintType:
-			v, n := protowire.ConsumeVarint(b)
-			if n < 0 {
-				return 0, 0, nil, errRecord
-			}
-			b = b[n:]
-			switch num {
-			case fieldType:
-				typ = v
-			case fieldCRC:
-				crc = uint32(v)
-			}
-		case wire == protowire.BytesType && num == fieldData:
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return 0, 0, nil, errRecord
-			}
-			data, b = v, b[n:]
-		default:
-			return 0, 0, nil, errRecord
-		}
-	}
-	return typ, crc, data, nil
 }

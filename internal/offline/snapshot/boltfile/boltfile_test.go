@@ -59,9 +59,9 @@ func (c content) tell(t testing.TB, b *Builder) Plan {
 
 func (c content) build(t testing.TB) []byte {
 	t.Helper()
-	p := c.tell(t, Count())
+	p := c.tell(t, NewCounter())
 	var out bytes.Buffer
-	c.tell(t, Write(&out, p))
+	c.tell(t, NewWriter(&out, p))
 	if int64(out.Len()) != p.Size() {
 		t.Fatalf("%d bytes were written and %d announced", out.Len(), p.Size())
 	}
@@ -237,7 +237,7 @@ func TestKeysOfEveryLength(t *testing.T) {
 	checkWithLibrary(t, "keys of many lengths", mixed)
 	checkWithLibrary(t, "long names of buckets", content{string(make([]byte, 3000)) + "a": {"a": "1"}, string(make([]byte, 3000)) + "b": {}, "c": {}})
 
-	b := Count()
+	b := NewCounter()
 	_ = b.Bucket("b")
 	if err := b.Put(make([]byte, MaxKey+1), nil); err == nil {
 		t.Error("a key is taken that the library does not take")
@@ -296,12 +296,12 @@ func checkWithLibrary(t *testing.T, what string, c content) {
 
 // TestMisused: what a Builder is told out of order, or differently than before, is refused.
 func TestMisused(t *testing.T) {
-	b := Count()
+	b := NewCounter()
 	if b.Put([]byte("a"), nil) == nil {
 		t.Error("a pair without a bucket")
 	}
 	for _, list := range [][]string{{"b", "a"}, {"a", "a"}, {""}} {
-		b := Count()
+		b := NewCounter()
 		_ = b.Bucket("x")
 		var err error
 		for _, k := range list {
@@ -312,9 +312,9 @@ func TestMisused(t *testing.T) {
 		}
 	}
 	c := content{"x": {"a": "1"}}
-	p := c.tell(t, Count())
+	p := c.tell(t, NewCounter())
 	c["x"]["b"] = string(make([]byte, 5000))
-	w := Write(&bytes.Buffer{}, p)
+	w := NewWriter(&bytes.Buffer{}, p)
 	_ = w.Bucket("x")
 	_ = w.Put([]byte("a"), make([]byte, 9000))
 	if _, err := w.Finish(); err == nil {

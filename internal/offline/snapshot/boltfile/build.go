@@ -17,8 +17,8 @@ type Plan struct {
 // Size is how many bytes the file will have.
 func (p Plan) Size() int64 { return int64(p.pages) * PageSize }
 
-// Builder lays out a file. It is used twice with the same content: a first one made by Count finds out
-// how large the file will be, which is written in its first page, and a second one made by Write writes
+// Builder lays out a file. It is used twice with the same content: a first one made by NewCounter finds out
+// how large the file will be, which is written in its first page, and a second one made by NewWriter writes
 // it. It is for one goroutine.
 //
 //	b.Bucket("a"); b.Put(k, v); b.Put(k, v); b.Bucket("b"); ...; plan, err := b.Finish()
@@ -56,11 +56,11 @@ type element struct {
 	child      uint64
 }
 
-// Count returns a Builder that only counts.
-func Count() *Builder { return newBuilder(nil, Plan{}) }
+// NewCounter returns a Builder that only counts.
+func NewCounter() *Builder { return newBuilder(nil, Plan{}) }
 
-// Write returns a Builder that writes what one that counted has come to.
-func Write(out io.Writer, p Plan) *Builder { return newBuilder(out, p) }
+// NewWriter returns a Builder that writes what one that counted has come to.
+func NewWriter(out io.Writer, p Plan) *Builder { return newBuilder(out, p) }
 
 func newBuilder(out io.Writer, p Plan) *Builder {
 	b := &Builder{out: out, plan: p, next: 3}

@@ -14,8 +14,8 @@ const (
 	maxDepth = 64
 )
 
-// File is a file to be read. It is for one goroutine.
-type File struct {
+// Reader is a file to be read. It is for one goroutine.
+type Reader struct {
 	r    io.ReaderAt
 	size int64
 	meta meta
@@ -37,8 +37,8 @@ type Bucket struct {
 
 // Open looks at the beginning of a file of a size. progress, if not nil, is told from then on how many
 // bytes were read. Errors other than those of r wrap ErrCorrupt.
-func Open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
-	f := &File{r: r, size: size, progress: progress}
+func Open(r io.ReaderAt, size int64, progress func(int64)) (*Reader, error) {
+	f := &Reader{r: r, size: size, progress: progress}
 	if err := f.open(); err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func Open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
 }
 
 // open finds the meta page that counts: the newer one of those that are whole.
-func (f *File) open() error {
+func (f *Reader) open() error {
 	first, err := f.metaAt(0)
 	if err == nil {
 		f.meta = first
@@ -69,7 +69,7 @@ func (f *File) open() error {
 }
 
 // metaAt reads the meta page at an offset.
-func (f *File) metaAt(off int64) (meta, error) {
+func (f *Reader) metaAt(off int64) (meta, error) {
 	b := make([]byte, pageHeaderSize+metaSize)
 	if off+int64(len(b)) > f.size {
 		return meta{}, corrupt(off, "%v", errMetaMagic)
@@ -85,7 +85,7 @@ func (f *File) metaAt(off int64) (meta, error) {
 }
 
 // Size is how many bytes of the file count, -1 for too many. It may be longer.
-func (f *File) Size() int64 {
+func (f *Reader) Size() int64 {
 	if f.meta.pages > 1<<62/maxPageSize {
 		return -1
 	}
@@ -93,7 +93,7 @@ func (f *File) Size() int64 {
 }
 
 // Buckets returns the buckets, by name.
-func (f *File) Buckets() ([]Bucket, error) {
+func (f *Reader) Buckets() ([]Bucket, error) {
 	var list []Bucket
 	err := f.tree(f.meta.root, nil, 0, func(off int64, flags uint32, k, v []byte) error {
 		if flags&elementBucket == 0 {
@@ -114,7 +114,7 @@ func (f *File) Buckets() ([]Bucket, error) {
 
 // ForEach calls fn with the pairs of a bucket, in order. They are valid during the call. An error of fn
 // ends it and is returned. Each bucket is read once.
-func (f *File) ForEach(b Bucket, fn func(key, value []byte) error) error {
+func (f *Reader) ForEach(b Bucket, fn func(key, value []byte) error) error {
 	each := func(off int64, flags uint32, k, v []byte) error {
 		if flags&elementBucket != 0 {
 			return corrupt(off, "there is a bucket %q in the bucket %q", short(k), b.Name)
@@ -190,7 +190,7 @@ func (p *readPage) each(after []byte, fn func(off int64, flags uint32, k, v []by
 }
 
 // read reads a page that no tree has led to yet.
-func (f *File) read(id uint64, depth int) (readPage, error) {
+func (f *Reader) read(id uint64, depth int) (readPage, error) {
 	size := uint64(f.meta.pageSize)
 	if id < 2 || id >= f.meta.pages || depth > maxDepth {
 		return readPage{}, corrupt(0, "a tree leads to page %d of %d at level %d", id, f.meta.pages, depth)
@@ -225,7 +225,7 @@ func (f *File) read(id uint64, depth int) (readPage, error) {
 	return parse(off, b)
 }
 
-func (f *File) fill(b []byte, off int64) error {
+func (f *Reader) fill(b []byte, off int64) error {
 	if _, err := f.r.ReadAt(b, off); err != nil {
 		return fmt.Errorf("offset %d: %w", off, err)
 	}
@@ -233,7 +233,7 @@ func (f *File) fill(b []byte, off int64) error {
 }
 
 // tree walks a tree whose keys must not be below least.
-func (f *File) tree(root uint64, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
+func (f *Reader) tree(root uint64, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
 	p, err := f.read(root, depth)
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (f *File) tree(root uint64, least []byte, depth int, fn func(off int64, fla
 }
 
 // branch walks the children of a branch, and sees that the keys of each are below those of the next.
-func (f *File) branch(p *readPage, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
+func (f *Reader) branch(p *readPage, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
 	if p.count == 0 {
 		return corrupt(p.off, "a branch without children")
 	}

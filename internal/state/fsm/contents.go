@@ -22,9 +22,9 @@ type Contents struct {
 	Auth    *auth.State
 }
 
-// Read returns what the meta records of a store tell, which may come from elsewhere: it fails where New
+// ReadContents returns what the meta records of a store tell, which may come from elsewhere: it fails where New
 // would.
-func Read(meta []history.Meta) (*Contents, error) {
+func ReadContents(meta []history.Meta) (*Contents, error) {
 	c := &Contents{Members: &cluster.State{}}
 	for _, m := range meta {
 		var err error
@@ -57,14 +57,14 @@ func Read(meta []history.Meta) (*Contents, error) {
 	return c, err
 }
 
-// NoAlarm returns the meta record by which an alarm is gone.
-func NoAlarm(a kv.Alarm) history.Meta {
+// ClearedAlarm returns the meta record by which an alarm is gone.
+func ClearedAlarm(a kv.Alarm) history.Meta {
 	return alarmRecord(kv.AlarmChange{Alarm: a, Clear: true})
 }
 
 // Records returns the meta records that tell it.
 func (c *Contents) Records() []history.Meta {
-	out := Initial(c.Members, c.Conf)
+	out := InitialRecords(c.Members, c.Conf)
 	for _, a := range c.Alarms {
 		out = append(out, alarmRecord(kv.AlarmChange{Alarm: a}))
 	}

@@ -1,0 +1,101 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"vigil/internal/offline/datadir"
+	"vigil/internal/vfs"
+)
+
+// directories are where the store is built.
+type directories struct {
+	fs        vfs.FS
+	data, wal string
+	// made says that the data directory was not there.
+	made bool
+}
+
+func (d *directories) build() string { return filepath.Join(d.data, buildName) }
+
+// make sees that there is nothing where the store is to be, and makes the data directory.
+func (d *directories) make() error {
+	if d.wal != "" {
+		names, err := d.fs.List(d.wal)
+		if err == nil && len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("wal-dir %q not empty or could not be read", d.wal)
+		}
+	}
+	names, err := d.fs.List(d.data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.made = true
+	case err != nil:
+		return fmt.Errorf("data-dir %q not empty or could not be read: %w", d.data, err)
+	default:
+		names = slices.DeleteFunc(names, func(n string) bool { return n == buildName || n == "lost+found" })
+		if len(names) > 0 {
+			return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it", d.data, strings.Join(names[:min(len(names), 3)], ", "))
+		}
+	}
+	// The name of the unfinished store comes before everything else, and stays: a member that is started here refuses to
+	// begin without data.
+	err = d.fs.MkdirAll(d.build())
+	if err == nil {
+		err = d.clearBuild()
+	}
+	if err != nil {
+		_ = d.remove() // the next attempt does
+	}
+	return err
+}
+
+// clearBuild removes the files of a store that is not whole.
+func (d *directories) clearBuild() error {
+	names, err := d.fs.List(d.build())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, n := range names {
+		if err == nil {
+			err = d.fs.Remove(filepath.Join(d.build(), n))
+		}
+	}
+	return err
+}
+
+// removeBuild removes a store that is not whole.
+func (d *directories) removeBuild() error {
+	err := d.clearBuild()
+	if err == nil {
+		err = d.fs.Remove(d.build())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// remove removes what was made.
+func (d *directories) remove() error {
+	err := d.removeBuild()
+	if err == nil && d.made {
+		err = d.fs.Remove(d.data)
+	}
+	return err
+}
+
+// publish gives the finished store its name.
+func (d *directories) publish(noSync bool) error {
+	if err := d.fs.Rename(d.build(), filepath.Join(d.data, datadir.HistoryName)); err != nil {
+		return err
+	}
+	if noSync {
+		return nil
+	}
+	return d.fs.SyncDir(d.data)
+}

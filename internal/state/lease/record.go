@@ -1,0 +1,64 @@
+package lease
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"vigil/internal/kv"
+)
+
+// The record of a lease: the id as u64, big endian, to a version byte and the TTL, the remaining TTL and
+// the index of the grant as varints. Version 2 has the index since which the time counts as well; version 1 is
+// for leases that count since their grant.
+const (
+	recordSinceGrant byte = 1
+	recordSinceIndex byte = 2
+)
+
+// Record returns the record of a lease.
+func (l *Lease) Record() (key, value []byte) {
+	version := recordSinceGrant
+	if l.Since != l.Granted {
+		version = recordSinceIndex
+	}
+	value = binary.AppendVarint([]byte{version}, l.TTL)
+	value = binary.AppendVarint(value, l.Remaining)
+	value = binary.AppendUvarint(value, l.Granted)
+	if version == recordSinceIndex {
+		value = binary.AppendUvarint(value, l.Since)
+	}
+	return Key(l.ID), value
+}
+
+// Key returns the key of the record of a lease.
+func Key(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+
+// ParseRecord reads a record. Its errors are kv.ErrCorrupt.
+func ParseRecord(key, value []byte) (Lease, error) {
+	bad := fmt.Errorf("lease: %w: record %x of %x", kv.ErrCorrupt, value, key)
+	if len(key) != 8 || len(value) == 0 || value[0] < recordSinceGrant || value[0] > recordSinceIndex {
+		return Lease{}, bad
+	}
+	l := Lease{LeaseRef: kv.LeaseRef{ID: int64(binary.BigEndian.Uint64(key))}}
+	b := value[1:]
+	var n [4]int
+	l.TTL, n[0] = binary.Varint(b)
+	if n[0] > 0 {
+		l.Remaining, n[1] = binary.Varint(b[n[0]:])
+	}
+	if n[1] > 0 {
+		l.Granted, n[2] = binary.Uvarint(b[n[0]+n[1]:])
+	}
+	l.Since = l.Granted
+	if n[2] > 0 && value[0] == recordSinceIndex {
+		l.Since, n[3] = binary.Uvarint(b[n[0]+n[1]+n[2]:])
+	}
+	if n[2] <= 0 || n[3] < 0 || n[0]+n[1]+n[2]+n[3] != len(b) || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
+		return Lease{}, bad
+	}
+	// One lease has one record.
+	if _, again := l.Record(); string(again) != string(value) {
+		return Lease{}, bad
+	}
+	return l, nil
+}
