@@ -32,7 +32,6 @@ type exception struct {
 var manyMethods = map[string]exception{
 	"cmd/vigilctl.app":                {98, "every command is a method of it; the commands become packages"},
 	"internal/member/replica.Replica": {147, "membership, transfer and comparison are not types of their own yet"},
-	"internal/store/history.Log":      {89, "allocation, reclaim and recovery are not types of their own yet"},
 }
 
 // largePackages are the folders with more than maxPackageLines lines.
@@ -41,7 +40,7 @@ var largePackages = map[string]exception{
 	"cmd/vigilctl":            {8600, "the commands become packages"},
 	"internal/edge/rpc":       {4530, "all services and what they share"},
 	"internal/member/replica": {6226, "membership, transfer and comparison are not packages yet"},
-	"internal/store/history":  {6560, "the format, the writer, reclaim and recovery are one package"},
+	"internal/store/history":  {6660, "the format, the writer, reclaim and recovery are one package"},
 	"internal/store/mvcc":     {4370, "index, transactions, compaction and hashes are one package"},
 }
 

@@ -41,7 +41,7 @@ func (s *sealed) eachMeta(fn func(off uint32, m Meta)) (err error) {
 // Check reads every byte of the sealed segments and returns the first thing that is not as it was
 // written, as a CorruptError, or ctx's error. Reads and writes go on beside it.
 func (l *Log) Check(ctx context.Context) error {
-	for _, seg := range l.segments() {
+	for _, seg := range l.cat.segments() {
 		for {
 			src := seg.source()
 			if src.file == nil {

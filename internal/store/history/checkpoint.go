@@ -153,7 +153,7 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 		}
 		var files []*sealed
 		next, whole := uint64(1), true
-		for _, s := range l.segments() {
+		for _, s := range l.cat.segments() {
 			f := s.src.Load().file
 			if f == nil {
 				whole = false // it is not sealed yet, or was rewritten since
@@ -163,12 +163,12 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 			next = f.foot.lastID + 1
 			files = append(files, f)
 		}
-		if v := l.view.Load(); whole && v.open.head.id == next {
+		if v := l.cat.view.Load(); whole && v.open.head.id == next {
 			return files, v, nil
 		}
-		l.syncMu.Lock()
-		err := l.sealPending()
-		l.syncMu.Unlock()
+		l.seal.syncMu.Lock()
+		err := l.seal.sealPending()
+		l.seal.syncMu.Unlock()
 		if err == nil {
 			err = l.alive()
 		}
@@ -188,7 +188,7 @@ func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoin
 		}
 		err := p.l.o.FS.Link(f.path, filepath.Join(p.dir, filepath.Base(f.path)))
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !p.l.view.Load().holds(f):
+		case errors.Is(err, fs.ErrNotExist) && !p.l.cat.view.Load().holds(f):
 			return c, false, nil
 		case errors.Is(err, syscall.EXDEV):
 			return c, false, fmt.Errorf("it must be on the file system of %s, where its segments can be linked: %w", p.l.o.Dir, err)

@@ -162,7 +162,7 @@ func quiet(t testing.TB, o Options) (*Log, *model) {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
-	for l.mu.next == nil && l.mu.err == nil {
+	for l.alloc.next == nil && l.mu.err == nil {
 		l.mu.changed.Wait()
 	}
 	l.mu.Unlock()

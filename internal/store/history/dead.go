@@ -4,7 +4,6 @@ import (
 	"iter"
 	"math/bits"
 	"slices"
-	"sync"
 
 	"vigil/internal/kv"
 )
@@ -76,19 +75,11 @@ func (d *deadSet) since(old []uint64) iter.Seq[int] {
 	}
 }
 
-// Dead notes that records are not needed any more; reclaim takes their space back some time. It may
-// be told the same record again, and one that is gone. It is kept in memory only: who calls it must
-// tell everything again after Open.
-//
-// The caller vouches that what made them dead is committed, and that a tombstone is told only when
-// all older records of its key are.
-//
-// What cannot be marked, since its segment cannot be read, is passed over: it stays, and all later
-// tombstones with it, until the next Open. The error is the first one met.
-func (l *Log) Dead(recs []DeadRecord) (err error) {
-	defer l.kickReclaim()
+// noteDead is Log.Dead.
+func (c *catalog) noteDead(recs []DeadRecord) (err error) {
+	defer c.rec.kick()
 	for len(recs) > 0 {
-		n, merr := l.markDead(recs[:min(len(recs), deadChunk)])
+		n, merr := c.markDead(recs[:min(len(recs), deadChunk)])
 		recs = recs[n:]
 		if err == nil {
 			err = merr
@@ -99,10 +90,10 @@ func (l *Log) Dead(recs []DeadRecord) (err error) {
 
 // markDead marks records up to the end or the first that cannot be marked, and returns how many that
 // is, this one included.
-func (l *Log) markDead(recs []DeadRecord) (n int, err error) {
-	l.dead.Lock()
-	defer l.dead.Unlock()
-	v := l.view.Load()
+func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	v := c.view.Load()
 	var s *segment
 	err = guard(func(a *access) error {
 		for ; n < len(recs); n++ {
@@ -116,7 +107,7 @@ func (l *Log) markDead(recs []DeadRecord) (n int, err error) {
 			if s.dead.unsure {
 				continue
 			}
-			src := s.src.Load() // reclaim, which alone merges, does so under l.dead
+			src := s.src.Load() // reclaim, which alone merges, does so under c.dead
 			if src.mem != nil {
 				s.dead.mark(src.mem, r, uint32(s.size.Load()))
 				continue
@@ -172,66 +163,4 @@ func (s *segment) garbage() (all, tombs int64) {
 		tombs += tables * int64(s.dead.tombs.records) / int64(f.foot.records)
 	}
 	return all, tombs
-}
-
-// metaPlace is where the newest record of a bucket and key is.
-type metaPlace struct {
-	id   uint64 // of the segment it was written to
-	size int64
-}
-
-// metaIndex knows where the newest meta records are, and how many bytes of older ones, and of
-// deletions, each segment has. It holds committed records only.
-type metaIndex struct {
-	sync.Mutex
-	newest map[string]metaPlace
-	dead   map[uint64]int64 // by segment
-}
-
-func metaName(m *Meta) string { return string(m.Bucket) + string(m.Key) }
-
-// note takes note of a record in segment id.
-func (x *metaIndex) note(id uint64, m *Meta) {
-	x.Lock()
-	defer x.Unlock()
-	name, size := metaName(m), int64(recordHeaderSize+metaSize(m))
-	if old, ok := x.newest[name]; ok {
-		x.dead[old.id] += old.size
-	}
-	if m.Deleted {
-		delete(x.newest, name)
-		x.dead[id] += size
-		return
-	}
-	x.newest[name] = metaPlace{id, size}
-}
-
-// deadIn returns the bytes that are dead in the segments first to last.
-func (x *metaIndex) deadIn(first, last uint64) (n int64) {
-	x.Lock()
-	defer x.Unlock()
-	if uint64(len(x.dead)) < last-first {
-		for id, b := range x.dead {
-			if id >= first && id <= last {
-				n += b
-			}
-		}
-		return n
-	}
-	for id := first; id <= last; id++ {
-		n += x.dead[id]
-	}
-	return n
-}
-
-// clean notes that the segments first to last were rewritten. Deletions that had to stay do not count
-// again, or nothing would end.
-func (x *metaIndex) clean(first, last uint64) {
-	x.Lock()
-	defer x.Unlock()
-	for id := range x.dead {
-		if id >= first && id <= last {
-			delete(x.dead, id)
-		}
-	}
 }

@@ -236,7 +236,7 @@ func TestFailedSync(t *testing.T) {
 func (l *Log) mustHaveNext() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.mu.next == nil && l.mu.err == nil {
+	for l.alloc.next == nil && l.mu.err == nil {
 		l.mu.changed.Wait()
 	}
 	return false

@@ -34,7 +34,7 @@ func (r *recovery) load(seg *openSegment) error {
 				}
 				m.Value = slices.Clone(m.Value)
 				w.metas.apply(m)
-				r.l.metaAt.note(seg.head.id, &m)
+				r.l.cat.metaAt.note(seg.head.id, &m)
 				seg.metas = append(seg.metas, at)
 				return nil
 			}

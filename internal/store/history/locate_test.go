@@ -111,7 +111,7 @@ func TestDamagedTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.stopReclaim() // what is marked here is not to go
+	l.rec.halt() // what is marked here is not to go
 	dead := []DeadRecord{}
 	for i, r := range m.recs() {
 		if i%2 == 0 {
@@ -119,7 +119,7 @@ func TestDamagedTables(t *testing.T) {
 		}
 	}
 	bytes, refused, kinds := 0, 0, map[bool]int{}
-	for _, s := range l.segments() {
+	for _, s := range l.cat.segments() {
 		src := s.src.Load()
 		if src.file == nil {
 			continue
@@ -140,10 +140,10 @@ func TestDamagedTables(t *testing.T) {
 			if err := l.Dead(dead); err != nil && !errors.Is(err, kv.ErrCorrupt) {
 				t.Fatal(err)
 			}
-			l.dead.Lock()
+			l.cat.dead.Lock()
 			s.dead = deadSet{}
-			l.dead.Unlock()
-			w := rewriting{l: l, run: []*segment{s}, bits: [][]uint64{nil}}
+			l.cat.dead.Unlock()
+			w := rewriting{r: l.rec, run: []*segment{s}, bits: [][]uint64{nil}}
 			if err := guard(func(a *access) error { return w.copy(a, 0, s) }); !errors.Is(err, kv.ErrCorrupt) {
 				t.Fatalf("byte %d of the tables of %s: rewritten, %v", i, f.path, err)
 			}
@@ -183,7 +183,7 @@ func TestDamagedMapping(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		for _, s := range l.segments() {
+		for _, s := range l.cat.segments() {
 			f := s.source().file
 			if f == nil || f.path != path {
 				continue

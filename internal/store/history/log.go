@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/vfs"
@@ -83,65 +81,30 @@ var (
 
 // Log is a revision-ordered log in a directory.
 type Log struct {
-	o      Options
-	view   atomic.Pointer[View] // what readers see; stored by the writer
-	roomy  atomic.Bool          // Room has nothing to say
-	left   atomic.Int64         // of the open segment's file, less what its tables will take
-	ahead  atomic.Int64         // the size of the next segment, 0 while there is none
-	failed chan struct{}        // closed with mu.err set
-	done   sync.WaitGroup       // the sealer and the allocator
+	*core
+	cat   *catalog
+	alloc *allocator
+	seal  *sealer
+	rec   *reclaimer
+	done  sync.WaitGroup // the goroutines
 
-	w writer // owned by the writer goroutine
+	w    writer       // owned by the writer goroutine
+	left atomic.Int64 // of the open segment's file, less what its tables will take
 
-	// syncMu is held by whoever syncs or seals, so that segments become durable in order. It comes
-	// before mu.
-	syncMu sync.Mutex
 	// checkpointing is held through Checkpoint, before syncMu.
 	checkpointing sync.Mutex
-
-	mu struct {
-		sync.Mutex
-		changed sync.Cond // some field below
-		closed  bool
-		retired bool         // closed, but for the files
-		err     error        // what ended the life of the log
-		sealing *openSegment // full, no longer written to, not yet sealed
-		// sealErr is why the last of sealTries tries to seal it failed.
-		sealErr   error
-		sealTries int
-		next      *openSegment // allocated, not yet in use
-		nextID    uint64       // of the segment to allocate after next
-		reserve   vfs.File     // allocated, see reserve.go
-		// reserveSize is its size; fitting is set while next and reserve must stay, see fit.go and
-		// takeReserve.
-		reserveSize int64
-		fitting     bool
-		// allocate asks for next and reserve, waited says that the writer cannot go on without
-		// next; allocErr is why the last attempt, at triedAt, failed.
-		allocate bool
-		waited   bool
-		allocErr error
-		triedAt  time.Time
-		synced   Applied
-		// segs are the segments in front of the open one as they are now; replaced, never changed.
-		// The writer and the Views may still know those that were merged.
-		segs []*segment
-	}
-
-	// dead guards the deadSets of all segments. It comes before mu, and is never held over I/O but
-	// that of reading a table.
-	dead   sync.Mutex
-	metaAt metaIndex
-	rec    reclaim
-	// appended counts the bytes of batches, rate those of a second of late.
-	appended, rate atomic.Int64
 }
 
 func newLog(o Options) *Log {
-	l := &Log{o: o.withDefaults(), failed: make(chan struct{})}
-	l.mu.changed.L = &l.mu.Mutex
-	l.metaAt = metaIndex{newest: map[string]metaPlace{}, dead: map[uint64]int64{}}
-	l.rec.init()
+	c, rec := newCore(o), newReclaimState()
+	cat := &catalog{core: c, rec: rec, metaAt: metaIndex{newest: map[string]metaPlace{}, dead: map[uint64]int64{}}}
+	l := &Log{
+		core:  c,
+		cat:   cat,
+		alloc: &allocator{core: c, cat: cat, rec: rec},
+		seal:  &sealer{core: c, cat: cat, rec: rec},
+	}
+	l.rec = &reclaimer{core: c, reclaimState: rec, cat: cat, alloc: l.alloc, seal: l.seal}
 	l.w.pend.sorted = true
 	l.w.metas = metaState{}
 	return l
@@ -183,7 +146,7 @@ func Create(o Options, first Applied, meta []Meta) (*Log, error) {
 	}
 	l := newLog(o)
 	// The first segment gets its name, and so the log begins to exist, with the first batch in it.
-	seg, err := l.prepare(1)
+	seg, err := l.alloc.prepare(1)
 	if err != nil {
 		return nil, err
 	}
@@ -197,15 +160,15 @@ func Create(o Options, first Applied, meta []Meta) (*Log, error) {
 		err = l.Commit(first)
 	}
 	if err == nil {
-		err = l.finish(seg)
+		err = l.alloc.finish(seg)
 	} else {
 		l.abandon(seg)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.noteSynced(seg, seg.end, first)
-	l.mu.nextID = 2
+	l.seal.noteSynced(seg, seg.end, first)
+	l.alloc.nextID = 2
 	l.start()
 	return l, nil
 }
@@ -214,11 +177,11 @@ func Create(o Options, first Applied, meta []Meta) (*Log, error) {
 func (l *Log) Identity() (clusterID, memberID uint64) { return l.o.ClusterID, l.o.MemberID }
 
 // Applied returns the position of the newest committed batch.
-func (l *Log) Applied() Applied { return l.view.Load().applied }
+func (l *Log) Applied() Applied { return l.cat.view.Load().applied }
 
 // LastRev returns the newest committed revision; zero if no record was ever written. Its sub
 // revision is not known, and 0, if the record itself was reclaimed.
-func (l *Log) LastRev() kv.Rev { return l.view.Load().last }
+func (l *Log) LastRev() kv.Rev { return l.cat.view.Load().last }
 
 // Meta returns the live meta records of a bucket, those of the current batch included, sorted by
 // key. The slices must not be modified and stay valid. Writer only; the log must not be written
@@ -226,48 +189,7 @@ func (l *Log) LastRev() kv.Rev { return l.view.Load().last }
 func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.all(bucket) }
 
 // View returns the view of the newest committed batch. It takes no lock.
-func (l *Log) View() *View { return l.view.Load() }
-
-// Failed is closed when a write or a sync failed for good; Err then says why.
-func (l *Log) Failed() <-chan struct{} { return l.failed }
-
-// Err returns the error that ended the life of the log, nil while it lives.
-func (l *Log) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.err
-}
-
-// alive returns the error of an operation that needs the log to be writable.
-func (l *Log) alive() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.aliveLocked()
-}
-
-func (l *Log) aliveLocked() error {
-	if l.mu.err == nil && l.mu.closed {
-		return ErrClosed
-	}
-	return l.mu.err
-}
-
-// fail ends the life of the log, if err is the first to do so, and returns what did.
-func (l *Log) fail(err error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failLocked(err)
-}
-
-func (l *Log) failLocked(err error) error {
-	if l.mu.err == nil {
-		l.mu.err = err
-		close(l.failed)
-		l.noteRoomLocked()
-	}
-	l.mu.changed.Broadcast()
-	return l.mu.err
-}
+func (l *Log) View() *View { return l.cat.view.Load() }
 
 // newSalt returns a number that nobody can guess.
 func newSalt() uint64 {
@@ -276,4 +198,27 @@ func newSalt() uint64 {
 	return le.Uint64(b[:])
 }
 
-func (l *Log) path(name string) string { return filepath.Join(l.o.Dir, name) }
+// Dead notes that records are not needed any more; reclaim takes their space back some time. It may
+// be told the same record again, and one that is gone. It is kept in memory only: who calls it must
+// tell everything again after Open.
+//
+// The caller vouches that what made them dead is committed, and that a tombstone is told only when
+// all older records of its key are.
+//
+// What cannot be marked, since its segment cannot be read, is passed over: it stays, and all later
+// tombstones with it, until the next Open. The error is the first one met.
+func (l *Log) Dead(recs []DeadRecord) error { return l.cat.noteDead(recs) }
+
+// Size returns the bytes that were written to the segments (allocated ones beyond that not counted),
+// and how many of them are not known to be dead.
+func (l *Log) Size() (total, live int64) { return l.cat.size() }
+
+// Appended returns how many bytes were written to the segments since the log was opened.
+func (l *Log) Appended() int64 { return l.cat.appended.Load() }
+
+// Sync makes everything that was committed before the call durable and returns the position that is
+// now durable. It may take as long as the disk does.
+func (l *Log) Sync() (Applied, error) { return l.seal.sync() }
+
+// Synced returns a position that is durable. It takes no I/O.
+func (l *Log) Synced() Applied { return l.seal.position() }

@@ -28,7 +28,7 @@ func Open(o Options) (*Log, error) {
 	l := newLog(o)
 	r := recovery{l: l, known: o.ClusterID != 0 || o.MemberID != 0}
 	if err := r.run(); err != nil {
-		for _, s := range l.mu.segs {
+		for _, s := range l.cat.segs {
 			if src := s.src.Load(); src.file != nil {
 				src.file.release()
 			}
@@ -78,8 +78,8 @@ func (r *recovery) run() error {
 	if open == nil {
 		// A crash between the seal of a segment and the first batch of the next one leaves the
 		// next one; if that is gone too, this is as good.
-		if open, err = l.prepare(r.nextID); err == nil {
-			err = l.finish(open)
+		if open, err = l.alloc.prepare(r.nextID); err == nil {
+			err = l.alloc.finish(open)
 		}
 		if err != nil {
 			return err
@@ -92,8 +92,8 @@ func (r *recovery) run() error {
 		return err
 	}
 	l.w.seg = open
-	l.noteSynced(open, open.end, l.w.applied)
-	l.mu.nextID = open.head.id + 1
+	l.seal.noteSynced(open, open.end, l.w.applied)
+	l.alloc.nextID = open.head.id + 1
 	l.publish()
 	return nil
 }
@@ -197,7 +197,7 @@ func (r *recovery) addSealed(f sealedFile) error {
 	r.advance(f.last+1, seg.last, s.foot.revision, s.foot.applied, s.foot.after)
 	return s.eachMeta(func(_ uint32, m Meta) {
 		l.w.metas.apply(m)
-		l.metaAt.note(f.last, &m)
+		l.cat.metaAt.note(f.last, &m)
 	})
 }
 
@@ -226,7 +226,7 @@ func (r *recovery) identify(h *header, path string) error {
 // but the last one with a batch are whole and get sealed; those behind it are removed.
 func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	l := r.l
-	if len(ids) == 0 && len(l.mu.segs) == 0 {
+	if len(ids) == 0 && len(l.cat.segs) == 0 {
 		return nil, corrupt(l.o.Dir, 0, "there is no segment")
 	}
 	for i, id := range ids {
@@ -249,7 +249,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 		}
 		used++
 	}
-	if used == 0 && len(l.mu.segs) == 0 {
+	if used == 0 && len(l.cat.segs) == 0 {
 		return nil, corrupt(r.logs[0].path, headerSize, "there is no batch")
 	}
 	if used == 0 && len(r.logs) > 0 {
@@ -281,7 +281,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 			return nil, err
 		}
 		l.retire(seg)
-		if err := l.seal(seg); err != nil {
+		if err := l.seal.seal(seg); err != nil {
 			return nil, err
 		}
 		r.logs = r.logs[1:]

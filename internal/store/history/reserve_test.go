@@ -27,9 +27,9 @@ func (l *Log) await(ok func() bool) {
 // retry has the allocator try again now rather than when the pause is over.
 func (l *Log) retry() error {
 	l.mu.Lock()
-	l.mu.allocate, l.mu.triedAt = true, time.Time{}
+	l.alloc.wanted, l.alloc.triedAt = true, time.Time{}
 	l.mu.changed.Broadcast()
-	for l.mu.allocate && (l.mu.next == nil || l.mu.reserve == nil) && l.mu.err == nil {
+	for l.alloc.wanted && (l.alloc.next == nil || l.alloc.reserve == nil) && l.mu.err == nil {
 		l.mu.changed.Wait()
 	}
 	l.mu.Unlock()
@@ -51,7 +51,7 @@ func fill(t *testing.T, l *Log, m *model, rng *rand.Rand, enough func() bool) er
 		}
 		m.batches = append(m.batches, b)
 		// The allocator is quicker than a disk is full, in life.
-		l.await(func() bool { return !l.mu.allocate || l.mu.next != nil && l.mu.reserve != nil })
+		l.await(func() bool { return !l.alloc.wanted || l.alloc.next != nil && l.alloc.reserve != nil })
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func TestReserve(t *testing.T) {
 	o := testOptions(disk)
 	l, m := create(t, o)
 	rng := seeded(t, 3)
-	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	if err := l.Room(); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestReserve(t *testing.T) {
 	if l, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
-	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	if err := verifyLog(l, m); err != nil {
 		t.Fatal(err)
 	}
@@ -168,10 +168,10 @@ func TestTakeReserve(t *testing.T) {
 	disk := faultfs.New(memfs.New(), nil)
 	o := testOptions(disk)
 	l, _ := create(t, o)
-	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	disk.SetFree(0)
 	path := l.path("output" + tempSuffix)
-	file, size, err := l.takeReserve(path)
+	file, size, err := l.alloc.takeReserve(path)
 	if err != nil || file == nil || size != o.SegmentBytes {
 		t.Fatal(file, size, err)
 	}
@@ -181,18 +181,18 @@ func TestTakeReserve(t *testing.T) {
 	if _, err := file.WriteAt(make([]byte, 100), o.SegmentBytes-100); err != nil {
 		t.Fatal(err)
 	}
-	if file, _, err := l.takeReserve(path); file != nil || err != nil {
+	if file, _, err := l.alloc.takeReserve(path); file != nil || err != nil {
 		t.Fatal(file, err)
 	}
-	l.refillReserve()
+	l.alloc.refillReserve()
 	if err := l.retry(); !errors.Is(err, kv.ErrNoSpace) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(file.Close(), o.FS.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
-	l.refillReserve()
-	l.await(func() bool { return l.mu.reserve != nil })
+	l.alloc.refillReserve()
+	l.await(func() bool { return l.alloc.reserve != nil })
 	if err := l.retry(); err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +208,8 @@ func TestTakeReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk.SetFree(10 * o.SegmentBytes)
-	l.await(func() bool { return l.mu.reserve != nil })
-	if size, err := l.mu.reserve.Size(); size != o.SegmentBytes || err != nil {
+	l.await(func() bool { return l.alloc.reserve != nil })
+	if size, err := l.alloc.reserve.Size(); size != o.SegmentBytes || err != nil {
 		t.Fatal(size, err)
 	}
 	if err := l.Close(); err != nil {
@@ -230,7 +230,7 @@ func TestTakeReserveAlone(t *testing.T) {
 		switch {
 		case op == faultfs.OpRename && name == reserve && !taking:
 			taking = true
-			l.refillReserve()
+			l.alloc.refillReserve()
 			select {
 			case <-touched:
 				t.Error("the allocator opens the reserve while it is handed out")
@@ -245,18 +245,18 @@ func TestTakeReserveAlone(t *testing.T) {
 		return faultfs.None
 	})
 	l, _ = create(t, o)
-	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	select {
 	case <-touched: // it looked for one when it began
 	default:
 	}
 	disk.SetFree(0)
-	file, _, err := l.takeReserve(l.path("output" + tempSuffix))
+	file, _, err := l.alloc.takeReserve(l.path("output" + tempSuffix))
 	if err != nil || file == nil || !taking {
 		t.Fatal(file, err, taking)
 	}
 	disk.SetFree(10 * o.SegmentBytes)
-	l.await(func() bool { return l.mu.reserve != nil })
+	l.await(func() bool { return l.alloc.reserve != nil })
 	if err := errors.Join(file.Close(), l.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := slices.DeleteFunc(churn(t, l, m), func(d DeadRecord) bool { return d.Rev == large.recs[1].rev })
-	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	full.Store(true)
 	if err := l.Dead(dead); err != nil {
 		t.Fatal(err)
@@ -337,8 +337,8 @@ func TestReclaimWithoutProgress(t *testing.T) {
 }
 
 func (s *segment) deadRecords(l *Log) int {
-	l.dead.Lock()
-	defer l.dead.Unlock()
+	l.cat.dead.Lock()
+	defer l.cat.dead.Unlock()
 	return s.dead.count.records
 }
 
@@ -355,7 +355,7 @@ func TestReclaimThinGarbage(t *testing.T) {
 	if _, err := l.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	l.await(func() bool { return l.mu.reserve != nil && l.mu.next != nil })
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	disk.SetFree(3 * o.SegmentBytes)
 	for i, r := range m.recs() {
 		if i%20 != 0 {

@@ -22,7 +22,7 @@ const (
 
 // rewriting is the making of a merged segment.
 type rewriting struct {
-	l    *Log
+	r    *reclaimer
 	run  []*segment
 	pace pace
 
@@ -52,20 +52,20 @@ type metaRecord struct {
 
 // rewrite writes one segment that holds what is not dead in the sealed segments of run, neighbors
 // all, and puts it in their place. If it fails everything is as it was, or the log has failed.
-func (l *Log) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
-	w := &rewriting{l: l, run: run, pace: pace{stop: ctx, rate: rate, start: time.Now()}}
+func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
+	w := &rewriting{r: r, run: run, pace: pace{stop: ctx, rate: rate, start: time.Now()}}
 	w.last = &run[len(run)-1].src.Load().file.foot
 	if err := w.decide(); err != nil {
 		return nil, err
 	}
 	// What made records dead must not be lost in a crash, or the log that is replayed then would
 	// meet a state from which they are missing.
-	if _, err := l.Sync(); err != nil {
+	if _, err := r.seal.sync(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if w.reserved {
-			l.refillReserve()
+			r.alloc.refillReserve()
 		}
 	}()
 	foot, err := w.write()
@@ -74,7 +74,7 @@ func (l *Log) rewrite(ctx context.Context, run []*segment, rate int64) (*segment
 	}
 	if err != nil {
 		if w.out != nil {
-			l.abandon(w.out)
+			r.abandon(w.out)
 		}
 		return nil, err
 	}
@@ -83,16 +83,16 @@ func (l *Log) rewrite(ctx context.Context, run []*segment, rate int64) (*segment
 
 // decide notes what can be left out. From then on it may only become more.
 func (w *rewriting) decide() error {
-	l := w.l
+	r := w.r
 	first := w.run[0]
 	var older []*segment
-	for _, s := range l.segments() {
+	for _, s := range r.cat.segments() {
 		if s == first {
 			break
 		}
 		older = append(older, s)
 	}
-	l.dead.Lock()
+	r.cat.dead.Lock()
 	for _, s := range older {
 		w.keepTombs = w.keepTombs || s.dead.shelters()
 	}
@@ -101,7 +101,7 @@ func (w *rewriting) decide() error {
 		w.bits = append(w.bits, slices.Clone(s.dead.bits))
 		w.size += max(s.size.Load()-s.dead.count.bytes, headerSize+footerSize)
 	}
-	l.dead.Unlock()
+	r.cat.dead.Unlock()
 	return w.decideMetas(older)
 }
 
@@ -134,13 +134,13 @@ func (w *rewriting) decideMetas(older []*segment) error {
 			})
 			if err != nil {
 				// It may have any value: all deletions stay.
-				w.l.o.Logger.Warn("cannot tell which deletions in the history are needed", "error", err.Error())
+				w.r.o.Logger.Warn("cannot tell which deletions in the history are needed", "error", err.Error())
 				unsure = true
 			}
 		}
 	}
 	w.metas = map[metaRecord]bool{}
-	x := &w.l.metaAt
+	x := &w.r.cat.metaAt
 	x.Lock()
 	defer x.Unlock()
 	for name, f := range latest {
@@ -160,7 +160,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 
 // write writes the merged segment under a temporary name, makes it durable and reads it back.
 func (w *rewriting) write() (*footer, error) {
-	l := w.l
+	r := w.r
 	first := &w.run[0].src.Load().file.foot
 	foot := &footer{firstID: first.firstID, lastID: w.last.lastID, before: first.before, after: w.last.after,
 		revision: w.last.revision, applied: w.last.applied}
@@ -182,7 +182,7 @@ func (w *rewriting) write() (*footer, error) {
 	if err := seg.writeTables(foot); err != nil {
 		return nil, w.wrap(err)
 	}
-	if err := l.syncFile(seg.file, seg.path); err != nil {
+	if err := r.syncFile(seg.file, seg.path); err != nil {
 		return nil, err
 	}
 	return foot, nil
@@ -199,8 +199,8 @@ func (w *rewriting) wrap(err error) error {
 // does not keep others from being rewritten again and again.
 func (w *rewriting) unreadable(s *segment, err error) error {
 	if errors.Is(err, kv.ErrCorrupt) {
-		w.l.dead.Lock()
-		defer w.l.dead.Unlock()
+		w.r.cat.dead.Lock()
+		defer w.r.cat.dead.Unlock()
 		s.damaged = true
 	}
 	return err
@@ -208,22 +208,22 @@ func (w *rewriting) unreadable(s *segment, err error) error {
 
 // create makes the file.
 func (w *rewriting) create(foot *footer) error {
-	l := w.l
-	temp := l.path(sealedName(foot.firstID, foot.lastID, foot.generation) + tempSuffix)
-	if err := l.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	r := w.r
+	temp := r.path(sealedName(foot.firstID, foot.lastID, foot.generation) + tempSuffix)
+	if err := r.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("history: %w", err)
 	}
-	file, err := l.o.FS.Create(temp)
+	file, err := r.o.FS.Create(temp)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	// All of the space before anything is written: on a full disk the reserve is what there is.
-	if err := file.Preallocate(min(w.size, l.o.SegmentBytes)); vfs.CauseOf(err) == vfs.NoSpace {
+	if err := file.Preallocate(min(w.size, r.o.SegmentBytes)); vfs.CauseOf(err) == vfs.NoSpace {
 		_ = file.Close()
-		if err := l.o.FS.Remove(temp); err != nil {
+		if err := r.o.FS.Remove(temp); err != nil {
 			return fmt.Errorf("history: %w", err)
 		}
-		reserve, size, rerr := l.takeReserve(temp)
+		reserve, size, rerr := r.alloc.takeReserve(temp)
 		if rerr != nil {
 			return rerr
 		}
@@ -231,19 +231,19 @@ func (w *rewriting) create(foot *footer) error {
 			if reserve != nil {
 				// It does not suffice: what there is is given back, to be made again.
 				_ = reserve.Close()
-				_ = l.o.FS.Remove(temp)
-				l.refillReserve()
+				_ = r.o.FS.Remove(temp)
+				r.alloc.refillReserve()
 			}
 			return fmt.Errorf("history: allocate %s: %w: %w", temp, kv.ErrNoSpace, err)
 		}
 		file, w.reserved = reserve, true
 	} else if err != nil {
 		_ = file.Close()
-		_ = l.o.FS.Remove(temp)
+		_ = r.o.FS.Remove(temp)
 		return fmt.Errorf("history: allocate %s: %w", temp, err)
 	}
 	w.out = &openSegment{
-		head: header{version: formatVersion, clusterID: l.o.ClusterID, memberID: l.o.MemberID, id: foot.firstID, salt: newSalt()},
+		head: header{version: formatVersion, clusterID: r.o.ClusterID, memberID: r.o.MemberID, id: foot.firstID, salt: newSalt()},
 		path: temp, file: file, seg: &segment{id: foot.firstID}, end: headerSize,
 	}
 	if _, err = file.WriteAt(w.out.head.encode(), 0); err != nil {
@@ -385,7 +385,7 @@ func (w *rewriting) flush() error {
 	clear(w.batch)
 	if seg.end-w.synced >= mergedSync {
 		w.synced = seg.end
-		if err := w.l.syncFile(seg.file, seg.path); err != nil {
+		if err := w.r.syncFile(seg.file, seg.path); err != nil {
 			return err
 		}
 	}
@@ -395,8 +395,8 @@ func (w *rewriting) flush() error {
 // replace puts the merged segment in place of those it was made of. Once it has its name it is the
 // one that counts.
 func (w *rewriting) replace(foot *footer) (*segment, error) {
-	l, seg := w.l, w.out
-	path := l.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	r, seg := w.r, w.out
+	path := r.path(sealedName(foot.firstID, foot.lastID, foot.generation))
 	file, _, err := openSealed(seg.file, path)
 	if err == nil {
 		if err = file.check(w.pace.stop); err != nil {
@@ -404,19 +404,19 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 		}
 	}
 	if err == nil {
-		if err = l.o.FS.Rename(seg.path, path); err != nil {
+		if err = r.o.FS.Rename(seg.path, path); err != nil {
 			err = fmt.Errorf("history: %w", err)
 			file.release()
 		}
 	}
 	if err != nil {
-		_ = l.o.FS.Remove(seg.path)
+		_ = r.o.FS.Remove(seg.path)
 		return nil, err
 	}
 	if err := w.syncName(); err != nil {
 		file.release()
 		if final(err) {
-			err = l.fail(err) // nobody knows which of them a crash would leave
+			err = r.fail(err) // nobody knows which of them a crash would leave
 		}
 		return nil, err
 	}
@@ -430,11 +430,11 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 		// error means that the log is being closed: the next Open removes what is left.
 		_ = w.pace.wait(int(old.foot.fileSize()))
 		// The name may come back in a crash, or stay: the next Open removes it.
-		if err := l.o.FS.Remove(old.path); err != nil {
-			l.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
+		if err := r.o.FS.Remove(old.path); err != nil {
+			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
 		}
 	}
-	l.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.fileSize())
+	r.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.fileSize())
 	return merged, nil
 }
 
@@ -443,7 +443,7 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 // closed: then the next Open finds the one name or the other.
 func (w *rewriting) syncName() error {
 	for {
-		err := w.l.syncDir()
+		err := w.r.syncDir()
 		if !kv.Shortage(err) {
 			return err
 		}
@@ -458,10 +458,10 @@ func (w *rewriting) syncName() error {
 // swap makes readers find in merged what they look for in the segments it was made of, and returns
 // the files of these.
 func (w *rewriting) swap(merged *segment) (old []*sealed) {
-	l := w.l
+	r := w.r
 	to := merged.src.Load().file
-	l.dead.Lock()
-	defer l.dead.Unlock()
+	r.cat.dead.Lock()
+	defer r.cat.dead.Unlock()
 	var late []DeadRecord // what died meanwhile
 	for i, s := range w.run {
 		from := s.src.Load().file
@@ -476,7 +476,7 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 		})
 		if err != nil {
 			late = late[:n]
-			l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", from.path, "error", err.Error())
+			r.o.Logger.Warn("cannot tell what is dead in a history segment", "file", from.path, "error", err.Error())
 		}
 		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
 		s.dead = deadSet{}
@@ -502,14 +502,14 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 	})
 	if err != nil {
 		merged.dead.unsure = true
-		l.o.Logger.Warn("cannot tell what is dead in a history segment", "file", to.path, "error", err.Error())
+		r.o.Logger.Warn("cannot tell what is dead in a history segment", "file", to.path, "error", err.Error())
 	}
-	l.metaAt.clean(to.foot.firstID, to.foot.lastID)
+	r.cat.metaAt.clean(to.foot.firstID, to.foot.lastID)
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.Index(l.mu.segs, w.run[0])
-	segs := append(slices.Clone(l.mu.segs[:i]), merged)
-	l.mu.segs = append(segs, l.mu.segs[i+len(w.run):]...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.cat.segs, w.run[0])
+	segs := append(slices.Clone(r.cat.segs[:i]), merged)
+	r.cat.segs = append(segs, r.cat.segs[i+len(w.run):]...)
 	return old
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"vigil/internal/vfs"
@@ -58,7 +56,7 @@ func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
 // next call begins another. The error is that of ctx. A segment that was replaced meanwhile is passed
 // over: what replaced it was read back when it was written.
 func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
-	for _, seg := range s.l.segments() {
+	for _, seg := range s.l.cat.segments() {
 		file := seg.src.Load().file
 		if file == nil || file.foot.lastID <= s.last {
 			continue
@@ -70,10 +68,10 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 			return Scrubbed{}, cerr
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			if !s.l.uses(file) {
+			if !s.l.cat.uses(file) {
 				continue
 			}
-			err = s.l.missing(file, err)
+			err = s.l.cat.missing(file, err)
 		}
 		switch {
 		case err == nil:
@@ -88,21 +86,6 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 	end := Scrubbed{Skipped: s.unread}
 	s.last, s.unread = 0, 0
 	return end, ctx.Err()
-}
-
-// uses says whether file is that of a segment as they are now.
-func (l *Log) uses(file *sealed) bool {
-	return slices.ContainsFunc(l.segments(), func(s *segment) bool { return s.src.Load().file == file })
-}
-
-// missing returns the error of a segment whose file could not be opened because it does not exist: it
-// is damage if the directory does not have its name.
-func (l *Log) missing(file *sealed, err error) error {
-	names, lerr := l.o.FS.List(l.o.Dir)
-	if lerr != nil || slices.Contains(names, filepath.Base(file.path)) || !l.uses(file) {
-		return err
-	}
-	return corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
 }
 
 func (s *Scrubber) check(ctx context.Context, res *Scrubbed) error {

@@ -228,7 +228,7 @@ func TestScrubReadsMergedSegments(t *testing.T) {
 	l, m := create(t, testOptions(mem))
 	defer l.Close()
 	rng := seeded(t, 3)
-	if err := fill(t, l, m, rng, func() bool { return len(l.segments()) >= 6 }); err != nil {
+	if err := fill(t, l, m, rng, func() bool { return len(l.cat.segments()) >= 6 }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Sync(); err != nil {
@@ -252,7 +252,7 @@ func TestScrubReadsMergedSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{}
-	for _, s := range l.segments() {
+	for _, s := range l.cat.segments() {
 		if f := s.src.Load().file; f != nil {
 			want[f.path] = true
 		}

@@ -18,7 +18,7 @@ func TestLiveSize(t *testing.T) {
 				o := testOptions(memfs.New())
 				o.SegmentBytes = 64 << 10
 				l, m := create(t, o)
-				l.stopReclaim() // sizes are compared before anything is rewritten
+				l.rec.halt() // sizes are compared before anything is rewritten
 				var dead []DeadRecord
 				for i := range 200 {
 					b := batch{applied: Applied{1, uint64(i) + 2}}

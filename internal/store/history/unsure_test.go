@@ -88,7 +88,7 @@ func TestUnmarked(t *testing.T) {
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	dead := churn(t, l, m)
-	segs := l.segments()
+	segs := l.cat.segments()
 	failed := 0
 	for i, d := range dead {
 		restore := func() {}
@@ -123,7 +123,7 @@ func TestUnmarkedInRewrite(t *testing.T) {
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	dead := churn(t, l, m)
-	first := l.segments()[0]
+	first := l.cat.segments()[0]
 	n := 0
 	for n < len(dead) && l.View().segmentOf(dead[n].Rev) == first {
 		n++
@@ -156,7 +156,7 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	dead := churn(t, l, m)
-	f := l.segments()[3].source().file
+	f := l.cat.segments()[3].source().file
 	for i := range f.table.len() {
 		f.data[int(f.table.offset(i))+recordHeaderSize] ^= 1 // all are damaged, the live ones too
 	}
@@ -164,7 +164,7 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 	var marked []DeadRecord
 	kept := false
 	for _, d := range dead {
-		if l.View().segmentOf(d.Rev) == l.segments()[3] && !kept {
+		if l.View().segmentOf(d.Rev) == l.cat.segments()[3] && !kept {
 			kept = true
 			continue
 		}
@@ -223,7 +223,7 @@ func TestMetaDeletionStays(t *testing.T) {
 	if _, err := l.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	first := l.segments()[0].source().file
+	first := l.cat.segments()[0].source().file
 	flip := func() {
 		for i := 0; i < len(first.metas); i += 4 {
 			first.data[le.Uint32(first.metas[i:])+recordHeaderSize] ^= 1
@@ -231,7 +231,7 @@ func TestMetaDeletionStays(t *testing.T) {
 	}
 	flip()
 	at := l.View().segmentOf(last)
-	if at == l.segments()[0] || l.View().segmentOf(kv.Rev{Main: last.Main + 1}) != at {
+	if at == l.cat.segments()[0] || l.View().segmentOf(kv.Rev{Main: last.Main + 1}) != at {
 		t.Fatal("the deletion is not in a later segment")
 	}
 	// All is dead next to the deletion, as far as it may be.

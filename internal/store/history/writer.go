@@ -41,7 +41,7 @@ type writer struct {
 }
 
 // openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
-// under Log.mu, but for synced.
+// under core.mu, but for synced.
 type openSegment struct {
 	head  header
 	path  string
@@ -264,7 +264,7 @@ func (l *Log) write(a Applied) error {
 	seg.note(&h, b)
 	w.applied = a
 	w.start += n
-	l.appended.Add(int64(n))
+	l.cat.appended.Add(int64(n))
 	metas := w.pendLoc
 	w.drop()
 	l.publish()
@@ -278,7 +278,7 @@ func (l *Log) write(a Applied) error {
 		if err != nil {
 			return l.fail(corrupt(seg.path, int64(off), "%v", err))
 		}
-		l.metaAt.note(seg.head.id, &m)
+		l.cat.metaAt.note(seg.head.id, &m)
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func reuse[T any](s []T) []T {
 
 func (l *Log) publish() {
 	w := &l.w
-	l.view.Store(&View{
+	l.cat.view.Store(&View{
 		segs:    w.segs,
 		lasts:   w.lasts,
 		tail:    w.seg.mem,
@@ -331,7 +331,7 @@ func (l *Log) publish() {
 // and valid until the next AppendKV, Commit or WriterView.
 func (l *Log) WriterView() *View {
 	w := &l.w
-	w.view = *l.view.Load()
+	w.view = *l.cat.view.Load()
 	w.view.patient = true
 	if w.pend.len() > 0 {
 		w.pend.chunks = append(w.pend.chunks[:0], chunk{buf: w.buf[w.start:w.pos]})
@@ -377,42 +377,42 @@ func (l *Log) need(n int64) int64 {
 // roll makes the next segment the open one and leaves the old one to the sealer. Its errors are those of
 // Commit.
 func (l *Log) roll() error {
-	w, mu := &l.w, &l.mu
-	mu.Lock()
-	defer mu.Unlock()
-	for mu.sealing != nil && !kv.Shortage(mu.sealErr) && mu.sealTries < tries && mu.err == nil && !mu.closed {
-		mu.changed.Wait()
+	w, a, s := &l.w, l.alloc, l.seal
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s.pending != nil && !kv.Shortage(s.err) && s.tries < tries && l.mu.err == nil && !l.mu.closed {
+		l.mu.changed.Wait()
 	}
-	if mu.sealing != nil && mu.sealErr != nil {
-		return l.neededLocked(mu.sealErr)
+	if s.pending != nil && s.err != nil {
+		return l.neededLocked(s.err)
 	}
-	for try := 0; mu.next == nil && try < tries && (try == 0 || !kv.Shortage(mu.allocErr)); try++ {
-		mu.allocate, mu.allocErr, mu.waited = true, nil, true
-		mu.changed.Broadcast()
-		for mu.next == nil && mu.allocErr == nil && mu.err == nil && !mu.closed {
-			mu.changed.Wait()
+	for try := 0; a.next == nil && try < tries && (try == 0 || !kv.Shortage(a.err)); try++ {
+		a.wanted, a.err, a.waited = true, nil, true
+		l.mu.changed.Broadcast()
+		for a.next == nil && a.err == nil && l.mu.err == nil && !l.mu.closed {
+			l.mu.changed.Wait()
 		}
 	}
-	for mu.fitting && mu.err == nil && !mu.closed {
-		mu.changed.Wait()
+	for a.fitting && l.mu.err == nil && !l.mu.closed {
+		l.mu.changed.Wait()
 	}
 	if err := l.aliveLocked(); err != nil {
 		return err
 	}
-	if mu.next == nil {
-		return l.neededLocked(mu.allocErr)
+	if a.next == nil {
+		return l.neededLocked(a.err)
 	}
 	old := w.seg
 	l.retire(old)
-	w.seg = mu.next
+	w.seg = a.next
 	w.seg.before, w.seg.after = old.after, old.after
 	w.inSeg = false
-	mu.next, mu.waited = nil, false
-	mu.sealing = old
-	mu.allocate = true
+	a.next, a.waited = nil, false
+	s.pending = old
+	a.wanted = true
 	l.left.Store(w.seg.alloc - l.need(0))
-	l.noteRoomLocked()
-	mu.changed.Broadcast()
+	a.noteLocked()
+	l.mu.changed.Broadcast()
 	return nil
 }
 
@@ -429,17 +429,6 @@ func (l *Log) retire(s *openSegment) {
 	l.adopt(s.seg)
 }
 
-// adopt puts s behind the segments that are in front of the open one. What was merged since the last
-// time the writer takes over on this occasion.
-func (l *Log) adopt(s *segment) {
-	l.mu.segs = append(slices.Clip(l.mu.segs), s)
-	lasts := make([]kv.Rev, len(l.mu.segs))
-	for i, s := range l.mu.segs {
-		lasts[i] = s.last
-	}
-	l.w.segs, l.w.lasts = l.mu.segs, lasts
-}
-
 // neededLocked returns the error of a step that the log cannot go on without: one to wait for if it lacks a
 // resource, and otherwise the end of the log.
 func (l *Log) neededLocked(err error) error {
@@ -452,12 +441,13 @@ func (l *Log) neededLocked(err error) error {
 	return l.failLocked(err)
 }
 
-// allocationFailed returns the error of an allocation that failed with err. It ends the log only if that
-// is final; one for want of a resource is a kv.Shortage.
-func (l *Log) allocationFailed(path string, err error) error {
-	err = fmt.Errorf("history: allocate %s: %w", path, err)
-	if marked := vfs.MarkShortage(err); kv.Shortage(marked) || !final(err) {
-		return marked
+// adopt puts s behind the segments that are in front of the open one. What was merged since the last
+// time the writer takes over on this occasion.
+func (l *Log) adopt(s *segment) {
+	l.cat.segs = append(slices.Clip(l.cat.segs), s)
+	lasts := make([]kv.Rev, len(l.cat.segs))
+	for i, s := range l.cat.segs {
+		lasts[i] = s.last
 	}
-	return l.fail(err)
+	l.w.segs, l.w.lasts = l.cat.segs, lasts
 }

@@ -13,14 +13,14 @@ func TestFit(t *testing.T) {
 	l, m := create(t, o)
 	ahead := func() (next, reserve int64) {
 		t.Helper()
-		l.await(func() bool { return l.mu.next != nil && l.mu.reserve != nil && !l.mu.fitting })
+		l.await(func() bool { return l.alloc.next != nil && l.alloc.reserve != nil && !l.alloc.fitting })
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		next, reserve = l.mu.next.alloc, l.mu.reserveSize
+		next, reserve = l.alloc.next.alloc, l.alloc.reserveSize
 		for _, f := range []struct {
 			size interface{ Size() (int64, error) }
 			want int64
-		}{{l.mu.next.file, next}, {l.mu.reserve, reserve}} {
+		}{{l.alloc.next.file, next}, {l.alloc.reserve, reserve}} {
 			if n, err := f.size.Size(); err != nil || n != f.want {
 				t.Fatalf("a file of %d bytes, noted are %d: %v", n, f.want, err)
 			}
@@ -34,8 +34,8 @@ func TestFit(t *testing.T) {
 		}
 	}
 	want("at first", smallSegment)
-	l.rate.Store(100 << 20)
-	l.fit()
+	l.cat.rate.Store(100 << 20)
+	l.alloc.fit()
 	if next, reserve := ahead(); next != smallSegment || reserve != o.SegmentBytes {
 		t.Fatalf("in a hurry: the next segment has %d bytes, the reserve %d", next, reserve)
 	}
@@ -43,10 +43,10 @@ func TestFit(t *testing.T) {
 	if ok, err := l.Roll(); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	l.rate.Store(100 << 20)
+	l.cat.rate.Store(100 << 20)
 	want("in a hurry", o.SegmentBytes)
-	l.rate.Store(0)
-	l.fit()
+	l.cat.rate.Store(0)
+	l.alloc.fit()
 	want("when it is over", smallSegment)
 	// The one that was cut is as good as any.
 	l.WaitNext()

@@ -1,0 +1,137 @@
+package history
+
+import (
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// catalog knows the segments, how much of them is dead, and how fast the log grows.
+type catalog struct {
+	*core
+	rec *reclaimState // woken when records died
+
+	view atomic.Pointer[View] // what readers see; stored by the writer
+	// appended counts the bytes of batches, rate is the recent number of them per second.
+	appended, rate atomic.Int64
+
+	// segs are the segments in front of the open one as they are now; replaced, never changed. The writer
+	// and the Views may still know those that were merged. Guarded by core.mu.
+	segs []*segment
+
+	// dead guards the deadSets of all segments. It comes before core.mu, and is never held over I/O but
+	// that of reading a table.
+	dead   sync.Mutex
+	metaAt metaIndex
+}
+
+// segments returns the segments in front of the open one as they are now, oldest first.
+func (c *catalog) segments() []*segment {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.segs
+}
+
+// size returns the bytes that were written to the segments (allocated ones beyond that not counted),
+// and how many of them are not known to be dead.
+func (c *catalog) size() (total, live int64) {
+	v := c.view.Load()
+	segs := c.segments()
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	open := v.open.seg.dead.count.bytes
+	total = int64(v.end)
+	live = total - min(open, total)
+	for _, s := range segs {
+		if s == v.open.seg {
+			continue // it has been handed to the sealer since the view was taken
+		}
+		n := s.size.Load()
+		total += n
+		dead, _ := s.garbage()
+		if src := s.src.Load(); src.file != nil {
+			dead += c.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
+		}
+		live += n - min(dead, n)
+	}
+	return total, live
+}
+
+// mergedSize returns how large a merged segment should be: a sixteenth of what is live, at most
+// Options.SegmentBytes.
+func (c *catalog) mergedSize() int64 {
+	most := c.o.SegmentBytes
+	least := min(most, smallSegment)
+	if c.view.Load() == nil {
+		return least
+	}
+	_, live := c.size()
+	return min(max(least, live/16), most)
+}
+
+// segmentSize returns how large the next segment should be: that, or enough for some time of writing.
+func (c *catalog) segmentSize() int64 {
+	return min(max(c.mergedSize(), c.rate.Load()*int64(segmentTime/time.Second)), c.o.SegmentBytes)
+}
+
+// uses says whether file is that of a segment as they are now.
+func (c *catalog) uses(file *sealed) bool {
+	return slices.ContainsFunc(c.segments(), func(s *segment) bool { return s.src.Load().file == file })
+}
+
+// missing returns the error of a segment whose file could not be opened because it does not exist: it
+// is damage if the directory does not have its name.
+func (c *catalog) missing(file *sealed, err error) error {
+	names, lerr := c.o.FS.List(c.o.Dir)
+	if lerr != nil || slices.Contains(names, filepath.Base(file.path)) || !c.uses(file) {
+		return err
+	}
+	return corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
+}
+
+// candidates returns the segments in front of the open one, oldest first, the bytes that are dead in
+// those that can be rewritten, and the live bytes of all.
+// waits says whether one that waits for its seal has garbage.
+func (c *catalog) candidates() (cs []candidate, garbage, live int64, waits bool) {
+	v := c.view.Load()
+	segs := c.segments()
+	c.dead.Lock()
+	defer c.dead.Unlock()
+	// blocked says that tombstones have to wait for garbage before them, and kept that they stay.
+	blocked, kept := false, false
+	for _, s := range segs {
+		if s == v.open.seg {
+			waits = waits || s.dead.count.records > 0
+			continue // it has been handed to the sealer since the view was taken
+		}
+		k := candidate{seg: s, size: s.size.Load()}
+		all, tombs := s.garbage()
+		k.all, k.dead = all, all
+		kept = kept || s.dead.unsure
+		if kept {
+			k.all -= tombs
+		}
+		if blocked || kept {
+			k.dead -= tombs
+		}
+		blocked = blocked || s.dead.count.records > 0
+		if src := s.src.Load(); src.file != nil {
+			k.ok = !s.damaged
+			metas := c.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
+			k.all += metas
+			k.dead += metas
+		} else {
+			waits = waits || k.all > 0
+		}
+		k.all, k.dead = min(k.all, k.size), min(k.dead, k.size)
+		if k.ok {
+			garbage += k.all
+		}
+		live += k.size - k.all
+		cs = append(cs, k)
+	}
+	live += int64(v.end) - min(v.open.seg.dead.count.bytes, int64(v.end))
+	return cs, garbage, live, waits
+}

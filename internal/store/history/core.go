@@ -1,0 +1,156 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs"
+)
+
+const (
+	logSuffix    = ".log"
+	sealedSuffix = ".seg"
+	tempSuffix   = ".tmp"
+
+	// allocatePause is how long after an allocation that failed the next one is tried.
+	allocatePause = time.Second
+	// retryPause is how long after a step that failed for want of a resource it is tried again.
+	retryPause = 200 * time.Millisecond
+	// tries is how often a step that the writer waits for is tried before its failure ends the log,
+	// unless it fails for want of a resource, which is waited for.
+	tries = 3
+)
+
+// syncError is a sync that failed. What is on disk is unknown then, and no other sync can tell.
+type syncError struct{ err error }
+
+func (e *syncError) Error() string { return e.err.Error() }
+func (e *syncError) Unwrap() error { return e.err }
+
+// final says whether err ends the log: after a failed sync, and on damage. After any other error of an
+// operation on files, all is as it was.
+func final(err error) bool {
+	var failed *syncError
+	return errors.As(err, &failed) || vfs.CauseOf(err) == vfs.Damage
+}
+
+// core is what the parts of a Log share: the options, the lock, how the log ended, and operations on
+// files whose failure may end it.
+type core struct {
+	o      Options
+	failed chan struct{} // closed with mu.err set
+	// ended is set if the log is closed or has failed.
+	ended atomic.Bool
+
+	// mu also guards fields of the allocator, the sealer and the catalog. It is never held over I/O.
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // a field that mu guards
+		closed  bool
+		retired bool  // closed, but for the files
+		err     error // what ended the life of the log
+	}
+}
+
+func newCore(o Options) *core {
+	c := &core{o: o.withDefaults(), failed: make(chan struct{})}
+	c.mu.changed.L = &c.mu.Mutex
+	return c
+}
+
+// Failed is closed when a write or a sync failed for good; Err then says why.
+func (c *core) Failed() <-chan struct{} { return c.failed }
+
+// Err returns the error that ended the life of the log, nil while it lives.
+func (c *core) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.err
+}
+
+// alive returns the error of an operation that needs the log to be writable.
+func (c *core) alive() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.aliveLocked()
+}
+
+func (c *core) aliveLocked() error {
+	if c.mu.err == nil && c.mu.closed {
+		return ErrClosed
+	}
+	return c.mu.err
+}
+
+// fail ends the life of the log, if err is the first to do so, and returns what did.
+func (c *core) fail(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failLocked(err)
+}
+
+func (c *core) failLocked(err error) error {
+	if c.mu.err == nil {
+		c.mu.err = err
+		close(c.failed)
+		c.ended.Store(true)
+	}
+	c.mu.changed.Broadcast()
+	return c.mu.err
+}
+
+// endLocked marks the log as closed; with retired set its files stay open.
+func (c *core) endLocked(retired bool) {
+	c.mu.closed, c.mu.retired = true, retired
+	c.ended.Store(true)
+	c.mu.changed.Broadcast()
+}
+
+func (c *core) path(name string) string { return filepath.Join(c.o.Dir, name) }
+
+func (c *core) syncFile(f vfs.File, path string) error {
+	if c.o.NoSync {
+		return nil
+	}
+	if err := f.Sync(); err != nil {
+		return &syncError{fmt.Errorf("history: sync %s: %w", path, err)}
+	}
+	return nil
+}
+
+func (c *core) syncDir() error {
+	if c.o.NoSync {
+		return nil
+	}
+	err := c.o.FS.SyncDir(c.o.Dir)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("history: sync %s: %w", c.o.Dir, err)
+	if vfs.CauseOf(err) == vfs.Exhausted {
+		return vfs.MarkShortage(err) // the directory could not even be opened
+	}
+	return &syncError{err}
+}
+
+// abandon gives up a segment that nothing was committed to. What it cannot remove the next Open
+// removes.
+func (c *core) abandon(seg *openSegment) {
+	_ = seg.file.Close()
+	_ = c.o.FS.Remove(seg.path)
+}
+
+// allocationFailed returns the error of an allocation that failed with err. It ends the log only if that
+// is final; one for want of a resource is a kv.Shortage.
+func (c *core) allocationFailed(path string, err error) error {
+	err = fmt.Errorf("history: allocate %s: %w", path, err)
+	if marked := vfs.MarkShortage(err); kv.Shortage(marked) || !final(err) {
+		return marked
+	}
+	return c.fail(err)
+}

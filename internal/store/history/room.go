@@ -1,0 +1,64 @@
+package history
+
+import (
+	"time"
+	"vigil/internal/kv"
+)
+
+// Room returns nil while there is room for what adds to the store: the segment behind the open one
+// and the reserve are there, or are being made. Otherwise the error is a kv.Shortage, or another one
+// of the allocation, which is tried again. Ask before taking on new writes; what is already taken on fits into the open
+// segment as long as that has place. Asking makes the log try again from time to time. It takes no
+// lock while there is room.
+func (l *Log) Room() error {
+	a, seal := l.alloc, l.seal
+	if !l.ended.Load() && !seal.stuck.Load() && !a.short.Load() {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.aliveLocked(); err != nil {
+		return err
+	}
+	if kv.Shortage(seal.err) {
+		return seal.err // the sealer tries again
+	}
+	if a.err == nil || a.next != nil && a.reserve != nil {
+		return nil
+	}
+	if !a.wanted && time.Since(a.triedAt) >= allocatePause {
+		a.wanted = true
+		l.mu.changed.Broadcast()
+	}
+	return a.err
+}
+
+// kept is how much of the last segment is for what makes the store smaller.
+func (o *Options) kept() int64 { return min(o.SegmentBytes, smallSegment) / 4 }
+
+// Allocated returns how many bytes fit whatever the disk has: those of the next segment, or while there is none
+// what is left of the open one. kept of them are for what makes the store smaller. The reserve does not count: a
+// rewrite may need it. It takes no lock.
+func (l *Log) Allocated() (bytes, kept int64) {
+	if bytes = l.alloc.ahead.Load(); bytes == 0 {
+		bytes = l.left.Load()
+	}
+	return bytes, l.o.kept()
+}
+
+// RoomToFree is Room for what makes the store smaller, such as deletions and compactions, which are
+// small themselves: there is room for them while the next segment or the reserve is there, or half of
+// what is kept for them. The other half is for those that were taken on before.
+func (l *Log) RoomToFree() error {
+	err := l.Room()
+	if !kv.Shortage(err) {
+		return err
+	}
+	l.mu.Lock()
+	more := l.alloc.next != nil || l.alloc.reserve != nil
+	l.mu.Unlock()
+	if more || l.left.Load() >= l.o.kept()/2 {
+		return nil
+	}
+	return err
+}

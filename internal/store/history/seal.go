@@ -1,0 +1,218 @@
+package history
+
+import (
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/vfs"
+)
+
+// sealer makes segments durable, in their order: it seals full ones, in a goroutine, and syncs.
+type sealer struct {
+	*core
+	cat *catalog
+	rec *reclaimState // woken when a segment was sealed
+
+	// syncMu is held over syncs and seals. It comes before core.mu.
+	syncMu sync.Mutex
+	// stuck is set while the last try to seal failed.
+	stuck atomic.Bool
+
+	// Guarded by core.mu.
+	pending *openSegment // full, no longer written to, not yet sealed
+	err     error        // why the last of tries tries to seal it failed
+	tries   int
+	synced  Applied
+}
+
+func (s *sealer) run() {
+	for {
+		s.mu.Lock()
+		for s.pending == nil && s.aliveLocked() == nil {
+			s.mu.changed.Wait()
+		}
+		dead := s.aliveLocked() != nil
+		s.mu.Unlock()
+		if dead {
+			return
+		}
+		s.syncMu.Lock()
+		err := s.sealPending()
+		s.syncMu.Unlock()
+		if err != nil {
+			// It is in mu.err, or the seal is to be tried again.
+			select {
+			case <-s.rec.stop.Done():
+			case <-s.failed:
+			case <-time.After(retryPause):
+			}
+		}
+	}
+}
+
+// sealPending seals the segment that waits for it, if one does. An error that is not in mu.err leaves it
+// waiting. syncMu is held.
+func (s *sealer) sealPending() error {
+	s.mu.Lock()
+	seg, err := s.pending, s.mu.err
+	s.mu.Unlock()
+	if seg == nil || err != nil {
+		return err
+	}
+	if err := s.seal(seg); err != nil {
+		if final(err) {
+			return s.fail(err)
+		}
+		return s.noteSeal(vfs.MarkShortage(err))
+	}
+	defer s.rec.kick() // when mu is free again: rec comes before it
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		s.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", segmentName(seg.head.id))
+	}
+	s.pending, s.err, s.tries = nil, nil, 0
+	s.stuck.Store(false)
+	s.synced = seg.applied
+	s.mu.changed.Broadcast()
+	return nil
+}
+
+// noteSeal notes that the segment that waits for its seal could not be sealed yet.
+func (s *sealer) noteSeal(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.o.Logger.Warn("cannot seal a history segment yet", "error", err.Error())
+	}
+	s.err = err
+	s.stuck.Store(true)
+	s.tries++
+	s.mu.changed.Broadcast()
+	return err
+}
+
+// seal writes the tables and the footer of a full segment, makes it durable, gives it the name of a
+// sealed one and lets readers go over from memory to the file. After an error that is not final it can be
+// called again, and goes on where it was.
+func (s *sealer) seal(seg *openSegment) error {
+	foot := footer{
+		firstID:  seg.head.id,
+		lastID:   seg.head.id,
+		revision: seg.revision,
+		applied:  seg.applied,
+		before:   seg.before,
+		after:    seg.after,
+	}
+	path := s.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	if !seg.renamed {
+		if err := seg.writeTables(&foot); err != nil {
+			return fmt.Errorf("history: seal %s: %w", seg.path, err)
+		}
+		if err := s.syncFile(seg.file, seg.path); err != nil {
+			return err
+		}
+		seg.synced.Store(seg.end)
+		if err := s.o.FS.Rename(seg.path, path); err != nil {
+			return fmt.Errorf("history: seal %s: %w", seg.path, err)
+		}
+		seg.renamed = true
+	}
+	if err := s.syncDir(); err != nil {
+		return err
+	}
+	in := seg.file
+	if seg.reopen {
+		var err error
+		if in, err = s.o.FS.Open(path); err != nil {
+			return fmt.Errorf("history: seal %s: %w", path, err)
+		}
+	}
+	file, _, err := openSealed(in, path)
+	if err != nil {
+		seg.reopen = true
+		return err
+	}
+	seg.seg.size.Store(file.foot.fileSize())
+	seg.seg.src.Store(&source{file: file})
+	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.foot.records, "bytes", file.foot.fileSize())
+	return nil
+}
+
+// writeTables writes the tables and the footer behind the batches, the footer being filled in but
+// for what s knows.
+func (s *openSegment) writeTables(foot *footer) error {
+	foot.sparse = s.mem.sorted
+	foot.bodyEnd = s.end
+	foot.batches = s.batches
+	foot.records = uint32(s.mem.len())
+	foot.metas = uint32(len(s.metas))
+	foot.mains = uint32(len(s.mem.mains))
+	foot.bodySum = s.bodySum
+	foot.first, foot.last = s.first, s.last
+	foot.live = uint64(s.bytes)
+	b := make([]byte, 0, foot.fileSize()-int64(s.end))
+	b = s.mem.append(b)
+	for _, off := range s.metas {
+		b = le.AppendUint32(b, off)
+	}
+	foot.tableSum = crc32.Update(s.head.sum, castagnoli, b)
+	b = b[:cap(b)-footerSize]
+	b = append(b, foot.encode(s.head.sum)...)
+	if _, err := s.file.WriteAt(b, int64(s.end)); err != nil {
+		return err
+	}
+	return s.file.Truncate(foot.fileSize())
+}
+
+// sync is Log.Sync.
+func (s *sealer) sync() (Applied, error) {
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	return s.syncLocked()
+}
+
+func (s *sealer) syncLocked() (Applied, error) {
+	var v *View
+	for {
+		if err := s.alive(); err != nil {
+			return Applied{}, err
+		}
+		v = s.cat.view.Load()
+		s.mu.Lock()
+		older := s.pending != nil && s.pending != v.open
+		s.mu.Unlock()
+		if !older {
+			break
+		}
+		if err := s.sealPending(); err != nil {
+			return Applied{}, err
+		}
+	}
+	// The file of v.open stays open: only who holds syncMu seals it.
+	seg := v.open
+	if seg.synced.Load() < v.end {
+		if err := s.syncFile(seg.file, seg.path); err != nil {
+			return Applied{}, s.fail(err)
+		}
+		s.noteSynced(seg, v.end, v.applied)
+	}
+	return v.applied, nil
+}
+
+func (s *sealer) noteSynced(seg *openSegment, end uint32, a Applied) {
+	seg.synced.Store(end)
+	s.mu.Lock()
+	s.synced = a
+	s.mu.Unlock()
+}
+
+// position is Log.Synced.
+func (s *sealer) position() Applied {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
