@@ -24,14 +24,14 @@ var module = func() string {
 	return strings.TrimPrefix(first, "module ")
 }()
 
-// rule says what one package may import: packages of this module by their path below it, and
-// modules from outside by prefix. The standard library is free. Imports of test files are held to
-// the same table plus testOnly.
+// A rule lists what one package may import: packages of this module by their path below it, and
+// other modules by prefix. The standard library is always allowed. Test files may also import what
+// testOnly allows.
 type rule struct {
 	inside  []string
 	outside []string
-	tests   []string // what its test files may import of this module besides
-	why     string   // why nothing else: printed with a violation
+	tests   []string // what only its test files may import of this module
+	why     string   // why it may import nothing else: printed with a violation
 }
 
 const (
@@ -62,18 +62,18 @@ const (
 // commandsWhy is the reason why a package of vigilctl's commands imports nothing else.
 const commandsWhy = "commands: they share packages below them and never import each other"
 
-// table is the import table. Keep ARCHITECTURE.md in step with it.
+// table is the import table, the same as in ARCHITECTURE.md.
 var table = map[string]rule{
 	"internal/kv":          {why: "the vocabulary imports nothing, so that everything can import it"},
 	"internal/archtest":    {why: "it reads source files and needs none of them linked"},
-	"internal/vfs":         {inside: []string{"internal/kv"}, outside: []string{sysLib}, why: "a leaf: files know nothing of what is in them, and say in the words of kv why an operation failed"},
+	"internal/vfs":         {inside: []string{"internal/kv"}, outside: []string{sysLib}, why: "a leaf: it does not interpret the content of files, and returns kv's errors"},
 	"internal/vfs/memfs":   {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/faultfs": {inside: []string{"internal/vfs"}, why: "a file system for tests"},
 	"internal/vfs/vfstest": {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},
 	"internal/histogram":   {why: "arithmetic on durations"},
 	"internal/logline": {outside: []string{systemdLib, lumberjackLib, zapLib},
-		why: "the process's log: what is worth a line is not its business"},
-	"internal/tracing":  {outside: []string{otelLib, grpcLib}, why: "spans and where they go: what is worth one is not its business"},
+		why: "the process's log: other packages decide what is logged"},
+	"internal/tracing":  {outside: []string{otelLib, grpcLib}, why: "spans and their export: other packages decide what is traced"},
 	"internal/throttle": {why: "it counts"},
 	"internal/bitflip":  {why: "arithmetic on checksums"},
 	"internal/store/wal": {inside: []string{"internal/kv", "internal/vfs", "internal/bitflip"}, outside: []string{raftLib, pbLib},
@@ -81,38 +81,38 @@ var table = map[string]rule{
 	"internal/store/history": {inside: []string{"internal/kv", "internal/vfs", "internal/bitflip"},
 		why: "a leaf: it stores records in revision order and knows no index, raft or client"},
 	"internal/offline/datadir": {inside: []string{"internal/kv", "internal/vfs", "internal/store/wal", "internal/store/history"},
-		why: "it looks at files, through the packages that own their formats; nothing that runs is linked into an offline tool"},
+		why: "it reads files through the packages that own their formats; an offline tool links no running part"},
 	"internal/store/mvcc/keytree":   {inside: []string{"internal/kv"}, why: "an ordered map"},
-	"internal/store/ration":         {why: "memory and a limit: it knows nothing of what is in the memory"},
-	"internal/store/mvcc":           {inside: []string{"internal/kv", "internal/store/history", "internal/store/mvcc/keytree", "internal/store/ration", "internal/histogram"}, why: "it knows history and nothing above"},
+	"internal/store/ration":         {why: "memory and a limit: it does not interpret the content"},
+	"internal/store/mvcc":           {inside: []string{"internal/kv", "internal/store/history", "internal/store/mvcc/keytree", "internal/store/ration", "internal/histogram"}, why: "it depends on history and on nothing above"},
 	"internal/store/watch/interval": {why: "an interval index"},
 	"internal/store/watch": {inside: []string{"internal/kv", "internal/store/watch/interval"},
-		why: "it declares the Source it reads from; who stores revisions is not its business"},
+		why: "it declares the Source it reads from and does not depend on the store"},
 	"internal/state/cluster": {inside: []string{"internal/kv"}, outside: []string{raftLib, pbLib},
 		why: "replicated state: no goroutine, clock, file or network"},
-	"internal/member/compactor": {inside: []string{"internal/kv"}, why: "when to compact, at which revision: how that is done and who leads it is told"},
-	"internal/state/auth":       {inside: []string{"internal/kv"}, why: "replicated state: who may do what follows from users and roles, not from a clock, a token or a connection"},
+	"internal/member/compactor": {inside: []string{"internal/kv"}, why: "when to compact, at which revision: its caller knows the leader and compacts"},
+	"internal/state/auth":       {inside: []string{"internal/kv"}, why: "replicated state: permissions follow from users and roles, not from a clock, a token or a connection"},
 	"internal/state/auth/token": {inside: []string{"internal/kv", "internal/state/auth"}, outside: []string{jwtLib},
-		why: "tokens: it knows who they name and not what those may do"},
+		why: "tokens: it maps them to users and does not know permissions"},
 	"internal/state/auth/password": {inside: []string{"internal/kv"}, outside: []string{cryptoLib}, why: "hashing, a few at a time"},
 	"internal/state/lease":         {inside: []string{"internal/kv"}, why: "replicated state and arithmetic on times: no goroutine, clock, file or network"},
 	"internal/member/raftnode": {inside: []string{"internal/kv", "internal/store/wal"}, outside: []string{raftLib, pbLib},
-		why: "it moves entries; what they mean is fsm's business"},
+		why: "it moves entries; fsm interprets them"},
 	"internal/member/calls": {why: "a table and an interface: what a call means is the business of the packages that make and answer it"},
 	"internal/member/peer": {inside: []string{"internal/portmux", "internal/member/calls"}, outside: []string{raftLib, pbLib, promLib, sysLib},
-		why: "it carries messages between members and knows nothing of what is in them"},
+		why: "it carries messages between members and does not interpret them"},
 	"internal/state/fsm": {inside: []string{"internal/kv", "internal/store/mvcc", "internal/store/history", "internal/state/cluster", "internal/state/lease", "internal/state/auth"}, outside: []string{raftLib, pbLib},
 		why: "apply depends on (state, entry) only: no clock, network, raft node or watcher"},
-	"internal/offline/snapshot/boltfile": {why: "pages, keys and values: what they mean is the business of snapshot"},
+	"internal/offline/snapshot/boltfile": {why: "pages, keys and values: snapshot interprets them"},
 	"internal/offline/snapshot": {inside: []string{"internal/kv", "internal/state/cluster", "internal/state/lease", "internal/state/auth", "internal/offline/snapshot/boltfile"}, outside: []string{raftLib, apiLib, pbLib},
-		why: "a file format: where a state comes from and goes to is not its business"},
+		why: "a file format: it does not depend on the source and the destination of a state"},
 	"internal/member/replica/lessor": {inside: []string{"internal/kv", "internal/state/lease", "internal/state/fsm", "internal/member/calls", "internal/member/raftnode"},
 		why: "the leader's clock: it proposes through an interface of its own and knows nothing of the replica"},
 	"internal/member/replica/audit": {inside: []string{"internal/kv", "internal/state/cluster", "internal/store/mvcc", "internal/member/calls", "internal/member/raftnode"},
 		why: "it compares stores and proposes alarms through interfaces of its own and knows nothing of the replica"},
 	"internal/member/replica": {inside: []string{"internal/member/calls", "internal/member/replica/lessor", "internal/member/replica/audit", "internal/offline/snapshot", "internal/kv", "internal/vfs", "internal/histogram", "internal/throttle", "internal/store/wal", "internal/store/history", "internal/offline/datadir", "internal/store/mvcc", "internal/store/watch", "internal/state/cluster", "internal/state/lease", "internal/state/auth", "internal/state/auth/token", "internal/state/auth/password", "internal/member/raftnode", "internal/state/fsm"},
 		outside: []string{raftLib, pbLib},
-		why:     "one member's pipeline knows what is below it and no RPC"},
+		why:     "one member's pipeline depends on the packages below it and on no RPC"},
 	"internal/edge/rpc/wire": {inside: []string{"internal/kv", "internal/store/watch"}, outside: []string{grpcLib, pbLib, apiLib},
 		why: "encodings of messages, no behaviour"},
 	"internal/release": {why: "constants"},
@@ -121,14 +121,14 @@ var table = map[string]rule{
 	"internal/edge/rpc/transport": {inside: []string{"internal/kv", "internal/edge/rpc/wire", "internal/store/ration"}, outside: []string{grpcLib, pbLib},
 		why: "it carries messages: which methods there are and what they do is the business of rpc"},
 	"internal/edge/rpc": {inside: []string{"internal/kv", "internal/throttle", "internal/store/watch", "internal/edge/rpc/wire", "internal/edge/rpc/lockpb", "internal/edge/rpc/transport", "internal/store/ration"}, outside: []string{grpcLib, pbLib, apiLib, promLib, netLib},
-		why: "services know their own consumer-side interfaces, never the member's parts: the transport and the store change without each other"},
-	"internal/member/discovery": {outside: []string{apiLib, grpcLib}, why: "it finds the members of a cluster to be made, and knows none of this one's parts"},
-	"internal/portmux":          {outside: []string{netLib}, why: "it tells protocols apart and knows nothing of what they carry"},
+		why: "services depend on interfaces that they declare, not on the member's parts: transport and store can change separately"},
+	"internal/member/discovery": {outside: []string{apiLib, grpcLib}, why: "it finds the members of a new cluster and depends on no part of this member"},
+	"internal/portmux":          {outside: []string{netLib}, why: "it recognizes protocols and does not interpret their content"},
 	"internal/edge/gateway": {inside: []string{"internal/edge/rpc/lockpb"}, outside: []string{grpcLib, pbLib, apiLib, genprotoLib, gatewayLib, netLib},
-		why: "a client of the services: what it may do is decided there"},
+		why: "a client of the services, which check its permissions"},
 	"internal/edge/certs": {why: "files and crypto/tls: who listens, dials or configures is not its business"},
 	"internal/edge/httpd": {inside: []string{"internal/kv"}, outside: []string{promLib, netLib},
-		why: "plain HTTP beside gRPC; it sees the member through its own small interface"},
+		why: "plain HTTP next to gRPC; it uses the member through a small interface that it declares"},
 	"server": {inside: []string{"server/metrics", "internal/member/calls", "internal/kv", "internal/vfs", "internal/offline/datadir", "internal/tracing", "internal/state/cluster", "internal/member/replica", "internal/store/watch", "internal/edge/rpc", "internal/edge/httpd", "internal/edge/gateway", "internal/edge/certs", "internal/portmux", "internal/store/wal", "internal/store/history", "internal/store/mvcc", "internal/member/raftnode", "internal/state/fsm", "internal/store/ration", "internal/state/auth/token", "internal/state/auth/password", "internal/member/peer", "internal/member/compactor", "internal/member/discovery", "internal/release"},
 		outside: []string{grpcLib, promLib, raftLib, sysLib}, tests: []string{"internal/offline/restore"},
 		why: "the only wiring"},
@@ -136,18 +136,18 @@ var table = map[string]rule{
 		why: "it reads what the parts count, and changes nothing"},
 	"client": {inside: []string{"client/internal/pool", "client/internal/token", "client/internal/wire"}, outside: []string{grpcLib, pbLib, apiLib}, tests: []string{"client/internal/servertest"},
 		why: "a library for programs: nothing of the server is linked into them, and metrics and traces go through its own hooks"},
-	"client/lease":               {inside: []string{"client"}, tests: []string{"client/internal/servertest"}, why: "it is written as a user of the library could"},
-	"client/concurrency":         {inside: []string{"client", "client/lease"}, tests: []string{"client/internal/servertest"}, why: "it is written as a user of the library could"},
-	"client/mirror":              {inside: []string{"client"}, outside: []string{"github.com/tidwall/btree"}, tests: []string{"client/internal/servertest"}, why: "it is written as a user of the library could"},
+	"client/lease":               {inside: []string{"client"}, tests: []string{"client/internal/servertest"}, why: "it uses only the library's public API"},
+	"client/concurrency":         {inside: []string{"client", "client/lease"}, tests: []string{"client/internal/servertest"}, why: "it uses only the library's public API"},
+	"client/mirror":              {inside: []string{"client"}, outside: []string{"github.com/tidwall/btree"}, tests: []string{"client/internal/servertest"}, why: "it uses only the library's public API"},
 	"client/internal/pool":       {outside: []string{grpcLib}, why: "connections and the choice among them: what calls carry is not its business"},
 	"client/internal/token":      {outside: []string{grpcLib, apiLib}, why: "it keeps tokens; the client obtains them"},
 	"client/internal/wire":       {outside: []string{grpcLib, pbLib, apiLib}, why: "encodings of messages, no behaviour"},
 	"client/internal/servertest": {why: "it runs the server as a process, so that the client's module needs nothing of it"},
 	"examples/follow":            {inside: []string{"client", "client/mirror"}, why: "an example is a program of a user"},
-	"server/servertest":          {inside: []string{"server"}, why: "a server for the tests of packages that know none"},
+	"server/servertest":          {inside: []string{"server"}, why: "a server for the tests of packages that depend on none"},
 	"cmd/vigil":                  {inside: []string{"server", "internal/logline"}, outside: []string{yamlLib, sysLib, systemdLib, grpcLib}, why: "flags, environment and file into server.Config, run, exit"},
 	"internal/offline/restore/etcdwal": {inside: []string{"internal/vfs"}, outside: []string{raftLib, pbLib},
-		why: "a foreign format: what entries mean is the business of restore"},
+		why: "a foreign format: restore interprets the entries"},
 	"internal/offline/restore": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/state/auth", "internal/state/fsm", "internal/offline/snapshot", "internal/edge/rpc/wire", "internal/offline/restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"internal/state/lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
@@ -174,8 +174,8 @@ var table = map[string]rule{
 	"cmd/vigilctl/outfile":  {why: "files, not what is in them"},
 	"cmd/vigilctl/progress": {inside: []string{"cmd/vigilctl/screen"}, outside: []string{"github.com/schollz/progressbar/v3"}, why: "it draws"},
 	"cmd/vigilctl/probe": {outside: []string{"github.com/prometheus/client_model", "github.com/prometheus/common"},
-		why: "it reads what members tell over HTTP; what follows from it is the business of the commands"},
-	"cmd/vigilctl/screen": {outside: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}, why: "it lays out text and knows nothing of members"},
+		why: "it reads the HTTP pages of members; the commands interpret them"},
+	"cmd/vigilctl/screen": {outside: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}, why: "it lays out text and does not depend on members"},
 	"cmd/vigilctl/show":   {inside: []string{"client"}, outside: []string{apiLib, pbLib, "github.com/olekukonko/tablewriter"}, why: "it prints messages of the API and makes no calls"},
 }
 
@@ -201,7 +201,7 @@ func TestImports(t *testing.T) {
 			if path != root && (strings.HasPrefix(name, ".") || name == "testdata") {
 				return filepath.SkipDir
 			}
-			// Other nested modules are held to nothing here: they may import what users import.
+			// Other nested modules may import what users import.
 			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != root && path != filepath.Join(root, "client") {
 				return filepath.SkipDir
 			}

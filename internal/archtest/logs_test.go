@@ -13,9 +13,8 @@ import (
 	"testing"
 )
 
-// Lines of the member's log are bounded in one place, the handler of internal/logline. That holds as long as
-// every line passes it, and as long as messages begin with words of the code: the handler tells places
-// apart by them.
+// The handler of internal/logline limits the rate of log lines for each place in the code. It sees every line only if
+// no package writes past it, and recognizes a place by the constant text at the beginning of its message.
 
 // logMethods are those of slog.Logger, with the place of the message.
 var logMethods = map[string]int{
@@ -26,15 +25,15 @@ var logMethods = map[string]int{
 
 var isLogger = regexp.MustCompile(`(?i)(log|logger|slog)$`)
 
-// wrappers pass on messages of which the test sees the origin, or that come from a library.
+// wrappers pass on messages whose callers the test checks, or messages of a library.
 var wrappers = map[string]string{
-	"internal/member/peer/transport.go:line":    "its callers are looked at",
+	"internal/member/peer/transport.go:line":    "its callers are checked",
 	"internal/member/raftnode/logger.go:log":    "begins with raft:",
 	"internal/member/raftnode/logger.go:logf":   "begins with raft:",
 	"internal/member/discovery/registry.go:add": "errors of this package",
 }
 
-// printed are the files of the server that write elsewhere than to the log.
+// printed are the packages of the server that may write to other places than the log.
 var printed = map[string]string{
 	"cmd/vigil": "the command line, before there is a log",
 }
@@ -117,7 +116,7 @@ func TestLogCalls(t *testing.T) {
 	}
 }
 
-// ofMember reports whether a package is part of a member: what clients and tools print is theirs.
+// ofMember reports whether a package is part of a member: clients and tools print their own output.
 func ofMember(dir string) bool {
 	for _, p := range []string{"client", "cmd/vigilctl", "examples", "bench", "test", "internal/offline/restore", "scripts", "internal/archtest", "server/servertest"} {
 		if dir == p || strings.HasPrefix(dir, p+"/") {

@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// wings are the parts of the house from the top down: a package imports its own wing and those after it, as far as the
-// import table allows. What is in no wing here is a leaf that everybody may use.
+// wings lists the parts of the tree from the top down: a package imports its own wing and later ones, as far as the
+// import table allows. The last one holds the small packages that every wing may use.
 var wings = []string{"cmd", "examples", "server", "client", "internal/member", "internal/offline", "internal/edge", "internal/state", "internal/store", "internal"}
 
-// maxArrows bounds the pairs of wings of which one imports the other.
+// maxArrows limits the number of pairs of wings of which one imports the other.
 const maxArrows = 33
 
 func wingOf(pkg string) int {
 	return slices.IndexFunc(wings, func(w string) bool { return pkg == w || strings.HasPrefix(pkg, w+"/") })
 }
 
-// TestWings looks for imports that run up.
+// TestWings rejects imports of a wing above.
 func TestWings(t *testing.T) {
 	type arrow struct{ from, to int }
 	arrows := map[arrow]bool{}
