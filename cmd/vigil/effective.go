@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// masked stands for a value that is not shown.
+// masked replaces a secret value.
 const masked = "(hidden)"
 
 // setting is one line of the effective configuration.
@@ -19,11 +19,11 @@ type setting struct {
 	Flag   string `json:"flag"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"`
-	// NoEffect is why it changes nothing.
+	// NoEffect is the reason if the flag has no effect.
 	NoEffect string `json:"noEffect,omitempty"`
 }
 
-// effective lists what the configuration comes to, in the order of --help.
+// effective lists the effective configuration in the order of --help.
 func (o *options) effective() []setting {
 	var all []setting
 	o.each(func(opt *option) {
@@ -35,7 +35,7 @@ func (o *options) effective() []setting {
 	return all
 }
 
-// attrs is the effective configuration as one group of a log line.
+// attrs returns the effective configuration as one group of a log line.
 func (o *options) attrs() slog.Attr {
 	var attrs []any
 	o.each(func(opt *option) {
@@ -46,7 +46,7 @@ func (o *options) attrs() slog.Attr {
 	return slog.Group("configuration", attrs...)
 }
 
-// visible returns the value as people see it.
+// visible returns the value, masked if it is secret.
 func (o *option) visible() string {
 	value := o.get()
 	if o.secret && value != "" {
@@ -55,7 +55,7 @@ func (o *option) visible() string {
 	return value
 }
 
-// typed returns the value as the log gives it: booleans and whole numbers by their types, all else as text.
+// typed returns the value for the log: booleans and whole numbers by their types, all others as text.
 func (o *option) typed() any {
 	value := o.visible()
 	if o.isBool {
@@ -74,31 +74,31 @@ func (o *option) typed() any {
 	return value
 }
 
-// logNotes logs the effective configuration, and what was set and changes nothing.
-func (o *options) logNotes(log *slog.Logger) {
+// logConfiguration logs the effective configuration, and all settings without effect.
+func (o *options) logConfiguration(log *slog.Logger) {
 	log.Info("effective configuration", o.attrs())
 	o.each(func(opt *option) {
 		if opt.noEffect != "" && opt.origin.kind != "" {
-			log.Info("flag changes nothing", "flag", opt.name, "from", opt.origin.String(), "reason", opt.noEffect)
+			log.Info("flag has no effect", "flag", opt.name, "from", opt.origin.String(), "reason", opt.noEffect)
 		}
 	})
 	for name := range o.gates {
 		if why := knownGates[name]; why != "" {
-			log.Info("feature gate changes nothing", "feature-gate", name, "reason", why)
+			log.Info("feature gate has no effect", "feature-gate", name, "reason", why)
 		}
 	}
 	for _, name := range o.goneFlags {
-		log.Warn("flag is no longer supported and changes nothing", "flag", name)
+		log.Warn("flag is no longer supported and has no effect", "flag", name)
 	}
 	for _, key := range o.unusedKeys {
-		log.Warn("key of the configuration file changes nothing", "key", key)
+		log.Warn("key of the configuration file has no effect", "key", key)
 	}
 	for _, name := range o.unknownVars {
-		log.Warn("environment variable names no flag and has no effect", "variable", name)
+		log.Warn("environment variable has no flag and no effect", "variable", name)
 	}
 }
 
-// splitFormat takes -w or --write-out out of the arguments of vigil config.
+// splitFormat separates -w or --write-out from the arguments of vigil config.
 func splitFormat(args []string) (format string, rest []string, err error) {
 	format = "simple"
 	for i := 0; i < len(args); i++ {

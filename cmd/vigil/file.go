@@ -16,8 +16,8 @@ import (
 // maxConfigFile bounds a configuration file, in bytes.
 const maxConfigFile = 1 << 20
 
-// groupKeys are the keys of etcd's configuration file that stand for a group of flags, with those of the
-// group. A key that is not here is the name of its flag.
+// groupKeys are the keys of etcd's configuration file that contain a group of keys, with the flag of each key in the group. Any
+// other key is the name of its flag.
 var groupKeys = map[string]map[string]string{
 	"client-transport-security": {
 		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file", "client-key-file": "client-key-file",
@@ -44,7 +44,7 @@ var groupKeys = map[string]map[string]string{
 	"discovery-config.client.auth": {"username": "discovery-user", "password": "discovery-password"},
 }
 
-// oldKeys are in the configuration files that etcd ships as an example, and mean nothing to it.
+// oldKeys are keys in the example configuration files of etcd that etcd ignores.
 var oldKeys = []string{"discovery", "discovery-fallback", "discovery-proxy", "enable-v2", "proxy", "proxy-dial-timeout", "proxy-failure-wait",
 	"proxy-read-timeout", "proxy-refresh-interval", "proxy-write-timeout"}
 
@@ -60,7 +60,7 @@ func (p *parser) file(path string) {
 	}
 }
 
-// readYAML returns the mapping that a file holds, nil if it is empty.
+// readYAML returns the mapping in a file, nil if the file is empty.
 func readYAML(path string) (*yaml.Node, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -94,8 +94,7 @@ func readYAML(path string) (*yaml.Node, error) {
 	return nil, fmt.Errorf("%s:%d: want keys and values", path, doc.Content[0].Line)
 }
 
-// mapping sets the options that a mapping has values for. names says which flags its keys are; nil is
-// the whole file.
+// mapping sets the options with a value in a mapping. names has the flag of each key; it is nil for the whole file.
 func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
@@ -112,7 +111,7 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 		}
 		o, group := p.byName[name], groupKeys[name]
 		if strings.Contains(key, ".") {
-			group = nil // one that is inside another
+			group = nil // only a group inside another group has such a name
 		}
 		switch {
 		case value.Tag == "!!null":
@@ -135,7 +134,7 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 	}
 }
 
-// scalar is a value of the file as the command line would have it.
+// scalar converts a value of the file to the form of the command line.
 func scalar(o *option, v *yaml.Node) (string, error) {
 	switch v.Kind {
 	case yaml.ScalarNode:

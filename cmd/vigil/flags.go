@@ -9,7 +9,7 @@ import (
 	"vigil/server"
 )
 
-// options is the command line after parsing.
+// options is the parsed command line.
 type options struct {
 	config     server.Config
 	log        logging
@@ -19,9 +19,9 @@ type options struct {
 	version    bool
 
 	sections    []section
-	unknownVars []string // ETCD_* variables that name no flag
-	goneFlags   []string // flags that only old versions of etcd had
-	unusedKeys  []string // keys of the configuration file that old versions of etcd had
+	unknownVars []string // ETCD_* variables without a flag
+	goneFlags   []string // flags of old versions of etcd
+	unusedKeys  []string // keys of the configuration file of old versions of etcd
 }
 
 // section is a group of flags in --help.
@@ -30,35 +30,35 @@ type section struct {
 	flags []*option
 }
 
-// newOptions binds every flag to its field of what it returns.
+// newOptions returns options whose flags are bound to their fields.
 func newOptions() *options {
 	o := &options{log: logging{level: "info", format: "json", outputs: []string{"default"}, rotation: defaultRotation}}
 	c := &o.config
 	o.sections = []section{
 		{"General", []*option{
-			str(&o.configFile, "config-file", "FILE", "a configuration file in YAML with etcd's keys; the environment and the command line win over it"),
+			str(&o.configFile, "config-file", "FILE", "configuration file in YAML with etcd's keys; the environment and the command line override it"),
 			boolean(&o.version, "version", "print versions and exit"),
 		}},
 		{"Member", memberFlags(o)},
 		{"Clustering", clusterFlags(c)},
 		{"Security", securityFlags(c)},
 		{"Auth", []*option{
-			needed(str(&c.Auth.Token, "auth-token", "KIND", `tokens of users: "simple", or "jwt" with its options: jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=DURATION`)),
+			nonEmpty(str(&c.Auth.Token, "auth-token", "KIND", `kind of user tokens: "simple", or "jwt" with its options: jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=DURATION`)),
 			number(&c.Auth.BcryptCost, "bcrypt-cost", "cost of hashing a password, 4 to 31; each step doubles the time"),
-			in(time.Second, &c.Auth.TokenTTL, "auth-token-ttl", "SECONDS", "how long a simple token is valid that is not used", 1<<31),
+			wholeUnits(time.Second, &c.Auth.TokenTTL, "auth-token-ttl", "SECONDS", "how long an unused simple token is valid", 1<<31),
 		}},
 		{"Profiling and Monitoring", monitoringFlags(c)},
 		{"Logging", loggingFlags(o)},
 		{"Distributed tracing", []*option{
 			boolean(&c.Tracing.Enabled, "enable-distributed-tracing", "export spans by OpenTelemetry's protocol"),
-			str(&c.Tracing.Address, "distributed-tracing-address", "HOST:PORT", "the collector of spans"),
-			str(&c.Tracing.ServiceName, "distributed-tracing-service-name", "NAME", "name of the service in them, the same at all members"),
-			str(&c.Tracing.InstanceID, "distributed-tracing-instance-id", "ID", "name of this member in them, another at each"),
-			numberFrom(0, &c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "traces of a million that are exported if they begin here"),
+			str(&c.Tracing.Address, "distributed-tracing-address", "HOST:PORT", "address of the collector of spans"),
+			str(&c.Tracing.ServiceName, "distributed-tracing-service-name", "NAME", "name of the service in spans, the same for all members"),
+			str(&c.Tracing.InstanceID, "distributed-tracing-instance-id", "ID", "name of this member in spans, different for each member"),
+			numberFrom(0, &c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "number of traces in a million that are exported, of those without a client's trace"),
 		}},
 		{"Features", featureFlags(o)},
 		{"Unsafe", []*option{
-			boolean(&c.ForceNewCluster, "force-new-cluster", "disaster recovery: make this member the only one, with all its data"),
+			boolean(&c.ForceNewCluster, "force-new-cluster", "disaster recovery: make this member the only member of its cluster, with all its data"),
 			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
 		}},
 	}
@@ -76,68 +76,68 @@ func (o *options) each(f func(*option)) {
 
 func memberFlags(o *options) []*option {
 	c := &o.config
-	const whenIdle = "; 0 leaves it to the transport"
+	const whenIdle = "; 0 for the transport's choice"
 	return []*option{
-		needed(str(&c.Name, "name", "NAME", "name of this member for people")),
-		by("NAME.etcd", str(&c.DataDir, "data-dir", "DIR", "directory of everything the member stores")),
-		by("DATA-DIR/wal", str(&c.WALDir, "wal-dir", "DIR", "directory of the raft log, to put it on a disk of its own")),
-		numberFrom(0, &c.SnapshotCount, "snapshot-count", "applied requests after which the raft log is cut"),
-		numberFrom(0, &c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "raft entries kept behind the cut for slow members"),
-		in(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1<<32),
-		in(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1<<32),
-		not(&c.NoInitialElectionTickAdvance, "initial-election-tick-advance", "hold the first election early when other members are there and no leader is"),
-		needed(urls(&c.ListenPeerURLs, "listen-peer-urls", "where other members connect: http://IP:PORT, https://IP:PORT, unix://PATH or unixs://PATH")),
-		needed(urls(&c.ListenClientURLs, "listen-client-urls", "where clients are served, likewise: gRPC, and HTTP unless --listen-client-http-urls has it")),
-		urls(&c.ListenClientHTTPURLs, "listen-client-http-urls", "where HTTP is served to clients, and nothing else"),
-		unused("number", "max-snapshots", "5", "there are no snapshot files to keep"),
-		unused("number", "max-wals", "5", "the raft log keeps what is needed and uses its files again"),
-		boolean(&o.memoryLock, "memory-mlock", "keep the process's memory from being swapped out; needs the right to lock memory"),
-		signed(&c.QuotaBackendBytes, "quota-backend-bytes", "BYTES", "live data at which puts are refused until there is less; 0 for the default, negative for no quota"),
-		unused("TYPE", "backend-bbolt-freelist-type", "map", "the store has no such list"),
-		unused("duration", "backend-batch-interval", "0s", "a write is as durable as the raft log when it is acknowledged, and the store needs no commits"),
+		nonEmpty(str(&c.Name, "name", "NAME", "human-readable name of this member")),
+		showDefault("NAME.etcd", str(&c.DataDir, "data-dir", "DIR", "directory of all data of the member")),
+		showDefault("DATA-DIR/wal", str(&c.WALDir, "wal-dir", "DIR", "directory of the raft log, for instance on a separate disk")),
+		numberFrom(0, &c.SnapshotCount, "snapshot-count", "number of applied requests after which the raft log is truncated"),
+		numberFrom(0, &c.SnapshotCatchUpEntries, "snapshot-catchup-entries", "number of raft entries kept for slow members when the raft log is truncated"),
+		wholeUnits(time.Millisecond, &c.HeartbeatInterval, "heartbeat-interval", "MS", "time between heartbeats of a leader, in milliseconds", 1<<32),
+		wholeUnits(time.Millisecond, &c.ElectionTimeout, "election-timeout", "MS", "time that a follower waits for a leader, in milliseconds; at least 5 heartbeats", 1<<32),
+		inverted(&c.NoInitialElectionTickAdvance, "initial-election-tick-advance", "start the first election early if other members are reachable and there is no leader"),
+		nonEmpty(urls(&c.ListenPeerURLs, "listen-peer-urls", "URLs to serve other members on: http://IP:PORT, https://IP:PORT, unix://PATH or unixs://PATH")),
+		nonEmpty(urls(&c.ListenClientURLs, "listen-client-urls", "URLs to serve clients on: gRPC, and HTTP unless --listen-client-http-urls is set")),
+		urls(&c.ListenClientHTTPURLs, "listen-client-http-urls", "URLs to serve clients on with HTTP only"),
+		unused("number", "max-snapshots", "5", "there are no snapshot files"),
+		unused("number", "max-wals", "5", "the raft log keeps the files that it needs, and recycles the others"),
+		boolean(&o.memoryLock, "memory-mlock", "lock the memory of the process, so that it is not swapped out; requires the right to lock memory"),
+		signed(&c.QuotaBackendBytes, "quota-backend-bytes", "BYTES", "size of live data at which puts are rejected; 0 for the default, negative for no quota"),
+		unused("TYPE", "backend-bbolt-freelist-type", "map", "the store has no free list"),
+		unused("duration", "backend-batch-interval", "0s", "the raft log makes an acknowledged write durable, and the store needs no commits"),
 		unused("number", "backend-batch-limit", "0", "the store needs no commits"),
-		number(&c.MaxTxnOps, "max-txn-ops", "operations in one transaction"),
-		number(&c.MaxRequestBytes, "max-request-bytes", "bytes of one request"),
-		number(&c.MaxRangeBytesInFlight, "max-range-bytes-in-flight", "memory of the large results of reads that are under way, in bytes (not in etcd)"),
-		numberFrom(0, &c.MaxConcurrentStreams, "max-concurrent-streams", "open gRPC streams of one connection"),
-		orNever(&c.KeepAliveMinTime, "grpc-keepalive-min-time", "least time between two pings of a client"+whenIdle),
-		orNever(&c.KeepAliveInterval, "grpc-keepalive-interval", "how often an idle client is pinged"+whenIdle),
-		orNever(&c.KeepAliveTimeout, "grpc-keepalive-timeout", "how long a ping may stay unanswered"+whenIdle),
-		boolean(&c.SocketReusePort, "socket-reuse-port", "let other programs listen on the same ports (SO_REUSEPORT)"),
-		boolean(&c.SocketReuseAddress, "socket-reuse-address", "listen on a port of which old connections linger (SO_REUSEADDR)"),
-		not(&c.NoGRPCGateway, "enable-grpc-gateway", "serve the API in JSON over HTTP, too"),
-		unused("duration", "raft-read-timeout", "5s", "members tell by signs of life within 4 s that a connection is dead"),
-		unused("duration", "raft-write-timeout", "5s", "members tell by signs of life within 4 s that a connection is dead"),
+		number(&c.MaxTxnOps, "max-txn-ops", "limit of operations in one transaction"),
+		number(&c.MaxRequestBytes, "max-request-bytes", "limit of the size of a request, in bytes"),
+		number(&c.MaxRangeBytesInFlight, "max-range-bytes-in-flight", "limit of memory for large results of concurrent reads, in bytes (not in etcd)"),
+		numberFrom(0, &c.MaxConcurrentStreams, "max-concurrent-streams", "limit of open gRPC streams of a connection"),
+		durationOrNever(&c.KeepAliveMinTime, "grpc-keepalive-min-time", "shortest time allowed between two pings of a client"+whenIdle),
+		durationOrNever(&c.KeepAliveInterval, "grpc-keepalive-interval", "interval of pings to an idle client"+whenIdle),
+		durationOrNever(&c.KeepAliveTimeout, "grpc-keepalive-timeout", "time to wait for the answer to a ping"+whenIdle),
+		boolean(&c.SocketReusePort, "socket-reuse-port", "allow other programs to listen on the same ports (SO_REUSEPORT)"),
+		boolean(&c.SocketReuseAddress, "socket-reuse-address", "listen on a port that still has old connections (SO_REUSEADDR)"),
+		inverted(&c.NoGRPCGateway, "enable-grpc-gateway", "serve the API in JSON over HTTP too"),
+		unused("duration", "raft-read-timeout", "5s", "members detect a dead connection by its missing heartbeats within 4 s"),
+		unused("duration", "raft-write-timeout", "5s", "members detect a dead connection by its missing heartbeats within 4 s"),
 		gateFlag(o),
 	}
 }
 
 func clusterFlags(c *server.Config) []*option {
 	d := &c.Discovery
-	insecure := not(&d.TLS, "discovery-insecure-transport", "connect to the registry without TLS")
-	password := str(&d.Password, "discovery-password", "PASSWORD", "its password")
+	insecure := inverted(&d.TLS, "discovery-insecure-transport", "connect to the registry without TLS")
+	password := str(&d.Password, "discovery-password", "PASSWORD", "password of that user")
 	user := str(&d.User, "discovery-user", "USER", "user of the registry, NAME or NAME:PASSWORD")
 	password.secret, user.secret = true, true
 	return []*option{
-		needed(urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", "what other members are told to dial; part of the member's id")),
-		by("this member", str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "all members of the cluster; read only when DATA-DIR is new")),
-		oneOf(&c.InitialClusterState, "initial-cluster-state", `"new", or "existing" for a member that was added to a cluster; read only when DATA-DIR is new`, "new", "existing"),
-		needed(str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", "tells clusters with equal URLs apart")),
-		by("the listen URLs", urls(&c.AdvertiseClientURLs, "advertise-client-urls", "what clients are told to dial")),
-		str(&d.Token, "discovery-token", "TOKEN", "find the members of a new cluster by this token in a registry, which is another cluster"),
-		list(&d.Endpoints, "discovery-endpoints", "HOST:PORT,...", "where the registry is"),
-		duration(&d.DialTimeout, "discovery-dial-timeout", "how long connecting to it may take"),
-		duration(&d.RequestTimeout, "discovery-request-timeout", "how long a request to it may take"),
-		duration(&d.KeepAliveTime, "discovery-keepalive-time", "how often it is pinged"),
-		duration(&d.KeepAliveTimeout, "discovery-keepalive-timeout", "how long a ping may stay unanswered"),
+		nonEmpty(urls(&c.InitialAdvertisePeerURLs, "initial-advertise-peer-urls", "URLs at which other members reach this member; part of the member's ID")),
+		showDefault("this member", str(&c.InitialCluster, "initial-cluster", "NAME=URL,...", "all members of the cluster; used only if DATA-DIR is new")),
+		oneOf(&c.InitialClusterState, "initial-cluster-state", `"new", or "existing" for a member that was added to a cluster; used only if DATA-DIR is new`, "new", "existing"),
+		nonEmpty(str(&c.InitialClusterToken, "initial-cluster-token", "TOKEN", "distinguishes clusters with equal URLs")),
+		showDefault("the listen URLs", urls(&c.AdvertiseClientURLs, "advertise-client-urls", "URLs at which clients reach this member")),
+		str(&d.Token, "discovery-token", "TOKEN", "token of a new cluster whose members find each other in a registry, which is another cluster"),
+		list(&d.Endpoints, "discovery-endpoints", "HOST:PORT,...", "addresses of the registry"),
+		duration(&d.DialTimeout, "discovery-dial-timeout", "timeout of a connection to the registry"),
+		duration(&d.RequestTimeout, "discovery-request-timeout", "timeout of a request to the registry"),
+		duration(&d.KeepAliveTime, "discovery-keepalive-time", "interval of pings to the registry"),
+		duration(&d.KeepAliveTimeout, "discovery-keepalive-timeout", "time to wait for the answer to a ping"),
 		insecure,
-		boolean(&d.InsecureSkipVerify, "discovery-insecure-skip-tls-verify", "believe every certificate of the registry"),
-		file(&d.CertFile, "discovery-cert", "certificate that is shown to the registry"),
-		file(&d.KeyFile, "discovery-key", "its key"),
-		file(&d.CAFile, "discovery-cacert", "authorities whose certificates are believed"),
+		boolean(&d.InsecureSkipVerify, "discovery-insecure-skip-tls-verify", "accept every certificate of the registry"),
+		file(&d.CertFile, "discovery-cert", "client certificate for the registry"),
+		file(&d.KeyFile, "discovery-key", "key of the client certificate for the registry"),
+		file(&d.CAFile, "discovery-cacert", "trusted certificate authorities of the registry"),
 		user,
 		password,
-		{name: "discovery-fallback", value: "WHAT", noEffect: "a member that finds no cluster always exits", get: func() string { return "exit" },
+		{name: "discovery-fallback", value: "WHAT", noEffect: "a member that finds no cluster exits", get: func() string { return "exit" },
 			set: func(s string) error {
 				if s != "exit" {
 					return errors.New("want exit: there is no proxy")
@@ -145,11 +145,11 @@ func clusterFlags(c *server.Config) []*option {
 				return nil
 			}},
 		str(&d.SRV, "discovery-srv", "DOMAIN", "find the members of a new cluster by the SRV records of a DNS domain"),
-		str(&d.SRVName, "discovery-srv-name", "SUFFIX", "end of the names of the services that are asked for"),
-		not(&c.LaxReconfig, "strict-reconfig-check", "refuse changes of the membership that would lose quorum"),
-		not(&c.NoPreVote, "pre-vote", "ask before an election whether it can be won, so that a member that was away does not disturb a leader"),
-		str(&c.AutoCompactionRetention, "auto-compaction-retention", "N", "history that automatic compaction leaves: hours or a duration, or revisions; 0 for none"),
-		oneOf(&c.AutoCompactionMode, "auto-compaction-mode", `"periodic" compacts by time, "revision" by number`, "periodic", "revision"),
+		str(&d.SRVName, "discovery-srv-name", "SUFFIX", "suffix of the service names of the SRV records"),
+		inverted(&c.LaxReconfig, "strict-reconfig-check", "reject membership changes that would lose quorum"),
+		inverted(&c.NoPreVote, "pre-vote", "hold an election only if it can be won, so that a member that was disconnected does not depose a leader"),
+		str(&c.AutoCompactionRetention, "auto-compaction-retention", "N", "history that automatic compaction keeps: hours or a duration, or a number of revisions; 0 for no automatic compaction"),
+		oneOf(&c.AutoCompactionMode, "auto-compaction-mode", `"periodic" keeps a period of history, "revision" a number of revisions`, "periodic", "revision"),
 		unused("STAGE", "v2-deprecation", "write-only", "there is no v2 store"),
 	}
 }
@@ -157,7 +157,7 @@ func clusterFlags(c *server.Config) []*option {
 func monitoringFlags(c *server.Config) []*option {
 	return []*option{
 		boolean(&c.EnablePprof, "enable-pprof", "serve profiles under /debug/pprof on the client port"),
-		{name: "metrics", value: "LEVEL", help: `"extensive" exports how long gRPC calls take, too`,
+		{name: "metrics", value: "LEVEL", help: `"extensive" exports durations of gRPC calls too`,
 			set: func(s string) error {
 				if s != "basic" && s != "extensive" {
 					return errors.New("want basic or extensive")
@@ -171,31 +171,31 @@ func monitoringFlags(c *server.Config) []*option {
 				}
 				return "basic"
 			}},
-		urls(&c.ListenMetricsURLs, "listen-metrics-urls", "where /metrics and the health paths are served besides the client port; https:// by the certificates of clients"),
+		urls(&c.ListenMetricsURLs, "listen-metrics-urls", "additional URLs for /metrics and the health paths; https:// uses the certificates for clients"),
 	}
 }
 
 func featureFlags(o *options) []*option {
 	c := &o.config
 	return []*option{
-		orNever(&c.CorruptCheckInterval, "corrupt-check-time", "how often the leader compares the data of all members; 0 for never"),
-		duration(&c.CompactHashCheckInterval, "compact-hash-check-time", "how often the leader compares the hashes that compactions have left"),
-		unused("number", "compaction-batch-limit", "1000", "compaction works in slices of bounded time"),
-		unused("duration", "compaction-sleep-interval", "0s", "compaction works in slices of bounded time"),
-		orDefault(&c.WatchProgressInterval, "watch-progress-notify-interval", "how often a quiet watcher that asked for it hears of progress"),
-		number(&c.MaxWatchersPerStream, "max-watchers-per-stream", "watchers on one stream (not in etcd)"),
-		orDefault(&c.WarnApplyDuration, "warning-apply-duration", "how long applying a request may take before that is logged"),
+		durationOrNever(&c.CorruptCheckInterval, "corrupt-check-time", "interval at which the leader compares the data of all members; 0 for never"),
+		duration(&c.CompactHashCheckInterval, "compact-hash-check-time", "interval at which the leader compares the hashes of compactions"),
+		unused("number", "compaction-batch-limit", "1000", "compaction works in slices of limited duration"),
+		unused("duration", "compaction-sleep-interval", "0s", "compaction works in slices of limited duration"),
+		durationOrDefault(&c.WatchProgressInterval, "watch-progress-notify-interval", "time after which an idle watcher that requested progress notifications receives one"),
+		number(&c.MaxWatchersPerStream, "max-watchers-per-stream", "limit of watchers on one stream (not in etcd)"),
+		durationOrDefault(&c.WarnApplyDuration, "warning-apply-duration", "time to apply a request after which the request is logged"),
 		unused("number", "bootstrap-defrag-threshold-megabytes", "0", "space is reclaimed all the time"),
-		number(&c.MaxLearners, "max-learners", "learners there may be"),
-		unused("duration", "downgrade-check-time", "5s", "nothing has to be checked periodically"),
+		number(&c.MaxLearners, "max-learners", "limit of learners in the cluster"),
+		unused("duration", "downgrade-check-time", "5s", "no periodic check is needed"),
 		scrubRate(&c.ScrubBytesPerSecond),
-		duration(&c.ScrubPause, "scrub-pause", "rest between two rounds of that (not in etcd)"),
+		duration(&c.ScrubPause, "scrub-pause", "pause between two rounds of the scrubber (not in etcd)"),
 	}
 }
 
-// scrubRate is 0 for never, which Config says with a negative number.
+// scrubRate is 0 for never. Config has a negative number for that.
 func scrubRate(p *int64) *option {
-	o := signed(p, "scrub-bytes-per-second", "BYTES", "how fast stored data is read over and over to find damage; 0 for never (not in etcd)")
+	o := signed(p, "scrub-bytes-per-second", "BYTES", "rate at which the scrubber reads stored data to find damage; 0 for no scrubber (not in etcd)")
 	o.set = func(s string) error {
 		v, err := strconv.ParseInt(s, 0, 64)
 		if err != nil || v < 0 {
@@ -210,7 +210,7 @@ func scrubRate(p *int64) *option {
 	return o
 }
 
-// oneLine puts an error of several lines on one.
+// oneLine returns the text of an error on one line.
 func oneLine(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }

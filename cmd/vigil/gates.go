@@ -9,28 +9,28 @@ import (
 	"vigil/server"
 )
 
-// gates are etcd's feature gates that were set.
+// gates are the values of etcd's feature gates.
 type gates map[string]bool
 
-// knownGates are etcd's, with the reason why most of them change nothing.
+// knownGates are etcd's feature gates, with the reason if a gate has no effect.
 var knownGates = map[string]string{
-	"AllAlpha":                     "each gate is set by itself",
-	"AllBeta":                      "each gate is set by itself",
+	"AllAlpha":                     "each gate is set separately",
+	"AllBeta":                      "each gate is set separately",
 	"CompactHashCheck":             "",
-	"FastLeaseKeepAlive":           "a leader always keeps leases alive without waiting for what is applied",
+	"FastLeaseKeepAlive":           "a leader always renews leases without waiting for pending entries",
 	"InitialCorruptCheck":          "",
-	"LeaseCheckpoint":              "the remaining time of leases is always replicated",
-	"LeaseCheckpointPersist":       "the remaining time of leases is always replicated",
-	"PriorityRequest":              "the end of leases is not held up by other requests",
+	"LeaseCheckpoint":              "the remaining TTL of leases is always replicated",
+	"LeaseCheckpointPersist":       "the remaining TTL of leases is always replicated",
+	"PriorityRequest":              "other requests do not delay the expiry of leases",
 	"SetMemberLocalAddr":           "",
 	"StopGRPCServiceOnDefrag":      "defragmentation stops nothing",
 	"TxnModeWriteWithSharedBuffer": "there is no such buffer",
 }
 
-// gateFlag takes etcd's feature gates. Three of them are switches here, of which InitialCorruptCheck and CompactHashCheck are on by default.
+// gateFlag accepts etcd's feature gates. Three of them have an effect; InitialCorruptCheck and CompactHashCheck are on by default.
 func gateFlag(o *options) *option {
 	return &option{name: "feature-gates", value: "NAME=BOOL,...", joins: true,
-		help: "InitialCorruptCheck: compare with other members before serving; CompactHashCheck: compare the hashes of compactions; SetMemberLocalAddr: connect to members from the first address of --initial-advertise-peer-urls; etcd's other gates are taken and change nothing",
+		help: "InitialCorruptCheck: compare with other members before serving; CompactHashCheck: compare the hashes of compactions; SetMemberLocalAddr: connect to members from the first address of --initial-advertise-peer-urls; etcd's other gates are accepted without effect",
 		set: func(s string) error {
 			next := gates{}
 			for _, part := range splitList(s) {

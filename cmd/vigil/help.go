@@ -10,8 +10,8 @@ func usage(w io.Writer) {
 	fmt.Fprint(w, `Vigil is a durable, watchable key-value store that speaks the etcd v3 API.
 
   vigil [flags]           run a member
-  vigil config [flags]    print the configuration that these flags, the environment and the
-                          configuration file give together, and where each value comes from
+  vigil config [flags]    print the effective configuration of these flags, the environment and the
+                          configuration file, with the origin of each value
 
 Start a member with its data in ./default.etcd, serving clients on 127.0.0.1:2379:
 
@@ -23,9 +23,10 @@ Try it from another terminal with any etcd client:
   etcdctl get greeting
   etcdctl watch greeting --rev=1
 
-Each flag can also be set by an environment variable, --data-dir by ETCD_DATA_DIR and so on, and in the
-file that --config-file names, data-dir: DIR. The command line wins over the environment and that over
-the file. A flag that is given twice has its last value; one that is true or false needs none to be true.
+Each flag can also be set by an environment variable, such as ETCD_DATA_DIR for --data-dir, and in the
+configuration file given by --config-file, such as data-dir: DIR. The command line overrides the environment,
+and the environment overrides the file. If a flag is given twice, the last value is used. A boolean flag
+without a value is true.
 `)
 	o := newOptions()
 	o.config = o.config.WithDefaults()
@@ -41,14 +42,14 @@ the file. A flag that is given twice has its last value; one that is true or fal
 			}
 			help := f.help
 			if f.noEffect != "" {
-				help = "taken, and changes nothing: " + f.noEffect
+				help = "accepted without effect: " + f.noEffect
 			}
 			fmt.Fprintf(w, "%s\n        %s\n", head, help)
 		}
 	}
 }
 
-// preset is the default as --help shows it.
+// preset returns the default that --help shows.
 func (o *option) preset() string {
 	switch d := o.get(); {
 	case o.shown != "":

@@ -15,7 +15,7 @@ import (
 	"vigil/internal/logline"
 )
 
-// logging says what is logged and where to.
+// logging is the configuration of the log.
 type logging struct {
 	level, format string
 	outputs       []string
@@ -34,23 +34,23 @@ var slogLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.Le
 func loggingFlags(o *options) []*option {
 	l := &o.log
 	return []*option{
-		{name: "logger", value: "KIND", noEffect: "there is one kind, whose lines look like those of zap", get: func() string { return "zap" },
+		{name: "logger", value: "KIND", noEffect: "zap is the only logger", get: func() string { return "zap" },
 			set: func(s string) error {
 				if s != "zap" {
 					return errors.New("want zap")
 				}
 				return nil
 			}},
-		needed(list(&l.outputs, "log-outputs", "OUT,...", "stderr (default), stdout, systemd/journal, or paths of files to append to, which SIGHUP opens anew")),
+		nonEmpty(list(&l.outputs, "log-outputs", "OUT,...", "stderr (default), stdout, systemd/journal, or paths of files to append to, which SIGHUP reopens")),
 		oneOf(&l.level, "log-level", "least severity that is logged: debug, info, warn, error, panic or fatal", levels...),
 		oneOf(&l.format, "log-format", "json, or console for people", "json", "console"),
-		boolean(&l.rotate, "enable-log-rotation", "replace the log file by a new one from time to time"),
-		str(&l.rotation, "log-rotation-config-json", "JSON", "when: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit), localtime, compress"),
-		orDefault(&o.config.WarnUnaryDuration, "warning-unary-request-duration", "how long a unary call may take before that is logged"),
+		boolean(&l.rotate, "enable-log-rotation", "replace the log file by a new one when it is large or old"),
+		str(&l.rotation, "log-rotation-config-json", "JSON", "limits of a log file: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit); localtime, compress"),
+		durationOrDefault(&o.config.WarnUnaryDuration, "warning-unary-request-duration", "duration of a unary call after which the call is logged"),
 	}
 }
 
-// config is what the flags come to.
+// config converts the flags.
 func (l *logging) config() (logline.Config, error) {
 	c := logline.Config{Level: slogLevels[l.level], Console: l.format == "console", Outputs: l.outputs}
 	r, err := logline.ParseRotation(l.rotation)
@@ -66,13 +66,13 @@ func (l *logging) config() (logline.Config, error) {
 	return c, err
 }
 
-// validate reports everything that is wrong at once.
+// validate reports all mistakes at once.
 func (l *logging) validate() error {
 	_, err := l.config()
 	return err
 }
 
-// openLog opens the process's log, and takes in what libraries log for themselves.
+// openLog opens the log of the process, and directs the lines of libraries to it.
 func openLog(l *logging) (*logline.Log, *slog.Logger, error) {
 	c, err := l.config()
 	if err != nil {
@@ -84,14 +84,13 @@ func openLog(l *logging) (*logline.Log, *slog.Logger, error) {
 	}
 	log := slog.New(out.Handler())
 	slog.SetDefault(log)
-	// The transport's own lines are about connections that clients have broken; its calls have lines of
-	// their own.
+	// The other lines of the transport are about connections broken by clients; this program logs calls itself.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, libraryLines{log}))
 	return out, log, nil
 }
 
-// libraryLines takes in the lines of libraries, each DATE TIME ERROR: TEXT. The text, which a client may have chosen,
-// and the time are in an attribute: lines are counted by their messages.
+// libraryLines receives the lines of libraries, each DATE TIME ERROR: TEXT. The text, which a client may have chosen, becomes an
+// attribute: lines are counted by their messages.
 type libraryLines struct{ log *slog.Logger }
 
 // Write implements io.Writer.
@@ -101,9 +100,8 @@ func (l libraryLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reopenLog opens the files of the log anew at each SIGHUP, which is how programs that rotate logs ask for
-// it.
-func reopenLog(out *logline.Log, log *slog.Logger) {
+// reopenOnHangup reopens the files of the log at each SIGHUP: programs that rotate logs send it.
+func reopenOnHangup(out *logline.Log, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	go func() {

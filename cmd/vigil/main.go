@@ -10,8 +10,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -20,8 +22,8 @@ import (
 	"vigil/server"
 )
 
-// stopTimeout bounds the wait for requests under way at a clean stop; what is still open then is cut.
-// Scripts written for etcd expect a member to be gone within a second and a half.
+// stopTimeout bounds the wait for pending requests at a clean stop. Connections that are still open then are closed. Scripts
+// written for etcd expect a member to exit within a second and a half.
 const stopTimeout = 1200 * time.Millisecond
 
 func main() {
@@ -43,34 +45,36 @@ func run(args []string) int {
 		return 0
 	case o.version:
 		fmt.Printf("Vigil Version: %s\netcd Version: %s\nGo Version: %s\nGo OS/Arch: %s\n",
-			server.Version, server.APIVersion, server.GoVersion(), server.Platform())
+			server.Version, server.APIVersion, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 		return 0
 	case err != nil:
 		return mistake(err)
 	case show:
 		if err := o.printEffective(os.Stdout, format); err != nil {
-			fmt.Fprintln(os.Stderr, "vigil:", err)
-			return 1
+			return failure(err)
 		}
 		return 0
 	}
+	return runMember(o)
+}
+
+// runMember runs a member until a signal or an error, and returns the exit code.
+func runMember(o *options) int {
 	out, log, err := openLog(&o.log)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
-		return 1
+		return failure(err)
 	}
-	reopenLog(out, log)
+	reopenOnHangup(out, log)
 	o.config.Logger = log
 	keepHeadroom()
-	o.logNotes(log)
+	o.logConfiguration(log)
 	if o.memoryLock {
 		if err := lockMemory(); err != nil {
-			fmt.Fprintln(os.Stderr, "vigil: --memory-mlock:", err)
-			return 1
+			return failure(fmt.Errorf("--memory-mlock: %w", err))
 		}
 	}
 
-	// Signals are taken before the start, so that one that arrives early stops the member too.
+	// Signals are received before the start, so that an early signal stops the member too.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
@@ -83,43 +87,47 @@ func run(args []string) int {
 		return 0
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
-		return 1
+		return failure(err)
 	}
-	telling, told := context.WithCancel(context.Background())
-	go tellSystemd(telling, m, log)
-	code := 0
-	select {
-	case s := <-signals:
-		log.Info("stopping", "signal", s.String())
-	case err := <-m.Failed():
-		if errors.Is(err, server.ErrRemoved) {
-			// As asked for. A supervisor should not start it again.
-			log.Info("stopping", "reason", err.Error())
-			break
-		}
-		log.Error("stopping: the member cannot go on", "error", err)
-		code = 1
-	}
-	told()
+	notifying, stopNotifying := context.WithCancel(context.Background())
+	go notifySystemd(notifying, m, log)
+	code := waitForStop(m, signals, log)
+	stopNotifying()
 	notify(log, daemon.SdNotifyStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	go func() {
-		// A second signal cuts the stop short.
+		// A second signal ends the wait for pending requests.
 		<-signals
 		cancel()
 	}()
 	if err := m.Close(ctx); err != nil {
-		log.Error("the stop was not clean; nothing that was acknowledged is lost", "error", err)
+		log.Error("the stop was not clean; no acknowledged write is lost", "error", err)
 		return 1
 	}
 	log.Info("stopped")
 	return code
 }
 
-// mistake tells what is wrong with the configuration.
-func mistake(err error) int {
-	fmt.Fprintln(os.Stderr, "vigil:", oneLine(err))
-	return 2
+// waitForStop waits for a signal or a failure of the member, and returns the exit code.
+func waitForStop(m *server.Member, signals <-chan os.Signal, log *slog.Logger) int {
+	select {
+	case s := <-signals:
+		log.Info("stopping", "signal", s.String())
+	case err := <-m.Failed():
+		if errors.Is(err, server.ErrRemoved) {
+			// An operator requested this: a supervisor should not start the member again.
+			log.Info("stopping", "reason", err.Error())
+			return 0
+		}
+		log.Error("stopping: the member cannot go on", "error", err)
+		return 1
+	}
+	return 0
 }
+
+// mistake reports an error in the configuration, failure any other error. They return the exit code.
+func mistake(err error) int { printError(err); return 2 }
+func failure(err error) int { printError(err); return 1 }
+
+func printError(err error) { fmt.Fprintln(os.Stderr, "vigil:", oneLine(err)) }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockMemory keeps the pages of the process in memory from their first use on.
+// lockMemory locks the pages of the process in memory, from their first use.
 func lockMemory() error {
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 		return fmt.Errorf("lock memory: %w (give the process the capability IPC_LOCK, or raise ulimit -l)", err)
@@ -18,30 +18,29 @@ func lockMemory() error {
 	return nil
 }
 
-// headroom is how many bytes the heap may grow between two garbage collections. Under load a member
-// keeps little and allocates much: with the usual growth by a factor, a small heap is collected many
-// times a second, and one that holds large buffers takes their size again for garbage.
+// headroom is the number of bytes by which the heap may grow between two garbage collections. Under load a member allocates much
+// and keeps little: with the usual growth by a factor, a small heap is collected many times a second, and a heap with large
+// buffers grows by their size.
 const headroom = 80 << 20
 
-// The growth stays within these percentages of what is live: a large index is not collected all the
-// time, and a tiny heap needs no more than this.
+// The growth in percent of the live heap is limited: a large index is not collected continuously, and a tiny heap needs no larger
+// growth.
 const (
 	leastGrowth = 50
 	mostGrowth  = 2000
 )
 
-// keepHeadroom adjusts the collector to what is live, now and after each collection. It leaves a
-// process alone whose operator has set GOGC.
+// keepHeadroom adjusts the garbage collector to the live heap, now and after each collection, unless the operator has set GOGC.
 func keepHeadroom() {
 	if os.Getenv("GOGC") == "" {
 		new(collector).adjust()
 	}
 }
 
-// collector is an object that nobody keeps, so each collection finds it and runs adjust.
+// collector is an unreferenced object, so that each collection runs its finalizer.
 type collector struct {
 	percent int
-	// The runtime puts objects below 16 bytes together in blocks, which may stay reachable.
+	// The runtime combines objects below 16 bytes in blocks, which may stay reachable.
 	_ [2]uint64
 }
 
@@ -49,7 +48,7 @@ func (c *collector) adjust() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	want := growth(live[0].Value.Uint64())
-	// Setting it stops the world for a moment: not for a trifle.
+	// A new percentage stops the world for a moment, so that small changes are skipped.
 	if diff := want - c.percent; diff > c.percent/10 || -diff > c.percent/10 {
 		debug.SetGCPercent(want)
 		c.percent = want

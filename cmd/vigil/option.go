@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// option is one flag, by etcd's name. It is bound to a field, which set changes and get reads.
+// option is a flag, by etcd's name. It is bound to a field, which set changes and get reads.
 type option struct {
 	name string
-	// value stands for the value in --help, and help says what it does.
+	// value is the placeholder of the value in --help, and help the description.
 	value, help string
-	// shown is the default in --help if get does not tell, such as one that depends on other flags.
+	// shown is the default in --help if it is not the result of get, because it depends on other flags for instance.
 	shown string
-	// noEffect is why the flag changes nothing: it is taken so that command lines written for etcd work.
+	// noEffect is the reason why the flag changes nothing: it is accepted so that command lines written for etcd work.
 	noEffect string
 	isBool   bool
-	isNumber bool // a whole number: the log gives it as one
-	// nanoseconds is set if a bare number in a configuration file is one of nanoseconds.
+	isNumber bool // a whole number, and a number in the log
+	// nanoseconds is set if a plain number in a configuration file is a number of nanoseconds.
 	nanoseconds bool
-	// secret hides the value wherever values are shown.
+	// secret hides the value in all output.
 	secret bool
-	// joins is set if the values of a flag that is given several times are one list.
+	// joins is set if several values of a flag are joined to one list.
 	joins bool
 
 	set func(string) error
@@ -34,7 +34,7 @@ type option struct {
 	origin origin
 }
 
-// origin is where the value of an option comes from.
+// origin is the source of the value of an option.
 type origin struct {
 	kind  string // "default", "file", "environment" or "flag"
 	where string // FILE:LINE, or the variable
@@ -51,8 +51,7 @@ func (o origin) String() string {
 	return o.kind + " " + o.where
 }
 
-// variable is the environment variable of a flag. --version has none: images set ETCD_VERSION to tell what
-// they contain.
+// variable is the environment variable of a flag. --version has none: container images set ETCD_VERSION to their content.
 func (o *option) variable() string {
 	if o.name == "version" {
 		return ""
@@ -60,29 +59,41 @@ func (o *option) variable() string {
 	return "ETCD_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
 }
 
-func str(p *string, name, value, help string) *option {
+// bind makes an option of a field. parse checks and converts a value, show is its inverse.
+func bind[T any](p *T, name, value, help string, parse func(string) (T, error), show func(T) string) *option {
 	return &option{name: name, value: value, help: help,
-		set: func(s string) error { *p = s; return nil },
-		get: func() string { return *p }}
+		set: func(s string) error {
+			v, err := parse(s)
+			if err == nil {
+				*p = v
+			}
+			return err
+		},
+		get: func() string { return show(*p) }}
+}
+
+// text is the parse and the show of a string.
+func text(s string) string { return s }
+
+func str(p *string, name, value, help string) *option {
+	return bind(p, name, value, help, func(s string) (string, error) { return s, nil }, text)
 }
 
 // file is a str that names a file or directory.
 func file(p *string, name, help string) *option { return str(p, name, "FILE", help) }
 
-// oneOf is a str of which only some values are known.
+// oneOf is a str with a list of known values.
 func oneOf(p *string, name, help string, known ...string) *option {
-	o := str(p, name, strings.ToUpper(name[strings.LastIndexByte(name, '-')+1:]), help)
-	o.set = func(s string) error {
+	value := strings.ToUpper(name[strings.LastIndexByte(name, '-')+1:])
+	return bind(p, name, value, help, func(s string) (string, error) {
 		if !slices.Contains(known, s) {
-			return fmt.Errorf("want %s", alternatives(known))
+			return "", fmt.Errorf("want %s", alternatives(known))
 		}
-		*p = s
-		return nil
-	}
-	return o
+		return s, nil
+	}, text)
 }
 
-// alternatives are words as a sentence has them.
+// alternatives joins words for a sentence.
 func alternatives(words []string) string {
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
 	last := len(words) - 1
@@ -93,15 +104,14 @@ func alternatives(words []string) string {
 }
 
 func list(p *[]string, name, value, help string) *option {
-	return &option{name: name, value: value, help: help,
-		set: func(s string) error { *p = splitList(s); return nil },
-		get: func() string { return strings.Join(*p, ",") }}
+	return bind(p, name, value, help, func(s string) ([]string, error) { return splitList(s), nil },
+		func(v []string) string { return strings.Join(v, ",") })
 }
 
 func urls(p *[]string, name, help string) *option { return list(p, name, "URL,...", help) }
 
-// needed makes an option refuse an empty value.
-func needed(o *option) *option {
+// nonEmpty makes an option reject an empty value.
+func nonEmpty(o *option) *option {
 	set := o.set
 	o.set = func(s string) error {
 		if strings.Trim(s, ", ") == "" {
@@ -112,27 +122,26 @@ func needed(o *option) *option {
 	return o
 }
 
-// by says what an option has by default.
-func by(shown string, o *option) *option {
+// showDefault sets the default that --help shows.
+func showDefault(shown string, o *option) *option {
 	o.shown = shown
 	return o
 }
 
 func boolean(p *bool, name, help string) *option {
-	return &option{name: name, help: help, isBool: true,
-		set: func(s string) (err error) { *p, err = parseBool(s); return err },
-		get: func() string { return strconv.FormatBool(*p) }}
+	o := bind(p, name, "", help, parseBool, strconv.FormatBool)
+	o.isBool = true
+	return o
 }
 
-// not is a flag that is on by default: p is set when it is off.
-func not(p *bool, name, help string) *option {
-	return &option{name: name, help: help, isBool: true,
-		set: func(s string) error {
-			v, err := parseBool(s)
-			*p = !v
-			return err
-		},
-		get: func() string { return strconv.FormatBool(!*p) }}
+// inverted is a flag of which the field has the opposite value.
+func inverted(p *bool, name, help string) *option {
+	o := bind(p, name, "", help, func(s string) (bool, error) {
+		v, err := parseBool(s)
+		return !v, err
+	}, func(v bool) string { return strconv.FormatBool(!v) })
+	o.isBool = true
+	return o
 }
 
 func parseBool(s string) (bool, error) {
@@ -143,18 +152,18 @@ func parseBool(s string) (bool, error) {
 	return v, nil
 }
 
-// duration is one above 0.
+// duration is a duration above 0.
 func duration(p *time.Duration, name, help string) *option {
 	return durationFrom(p, name, help, 1, "want a duration above 0 such as 5s or 1m30s")
 }
 
-// orDefault is a duration of which 0 is the default.
-func orDefault(p *time.Duration, name, help string) *option {
+// durationOrDefault is a duration of which 0 means the default.
+func durationOrDefault(p *time.Duration, name, help string) *option {
 	return durationFrom(p, name, help, 0, "want a duration such as 5s or 1m30s, or 0 for the default")
 }
 
-// orNever is a duration of which 0 means never, which the field says with a negative one.
-func orNever(p *time.Duration, name, help string) *option {
+// durationOrNever is a duration of which 0 means never. The field has a negative duration for that.
+func durationOrNever(p *time.Duration, name, help string) *option {
 	o := durationFrom(p, name, help, 0, "want a duration such as 5s or 1m30s, or 0")
 	set, get := o.set, o.get
 	o.set = func(s string) error {
@@ -174,36 +183,35 @@ func orNever(p *time.Duration, name, help string) *option {
 }
 
 func durationFrom(p *time.Duration, name, help string, least time.Duration, want string) *option {
-	return &option{name: name, value: "DURATION", help: help, nanoseconds: true,
-		set: func(s string) error {
-			v, err := time.ParseDuration(s)
-			if err != nil || v < least {
-				return errors.New(want)
-			}
-			*p = v
-			return nil
-		},
-		get: func() string { return p.String() }}
+	o := bind(p, name, "DURATION", help, func(s string) (time.Duration, error) {
+		v, err := time.ParseDuration(s)
+		if err != nil || v < least {
+			return 0, errors.New(want)
+		}
+		return v, nil
+	}, time.Duration.String)
+	o.nanoseconds = true
+	return o
 }
 
-// in is a duration that the flag gives as a whole number of units.
-func in(unit time.Duration, p *time.Duration, name, value, help string, most uint64) *option {
-	return &option{name: name, value: value, help: help, isNumber: true,
-		set: func(s string) error {
-			v, err := strconv.ParseUint(s, 0, 64)
-			if err != nil || v == 0 || v > most {
-				return fmt.Errorf("want a whole number of %s from 1 to %d", unitNames[unit], most)
-			}
-			*p = time.Duration(v) * unit
-			return nil
-		},
-		get: func() string { return strconv.FormatInt(int64(*p/unit), 10) }}
+// wholeUnits is a duration that the flag gives as a whole number of units.
+func wholeUnits(unit time.Duration, p *time.Duration, name, value, help string, most uint64) *option {
+	o := bind(p, name, value, help, func(s string) (time.Duration, error) {
+		v, err := strconv.ParseUint(s, 0, 64)
+		if err != nil || v == 0 || v > most {
+			return 0, fmt.Errorf("want a whole number of %s from 1 to %d", unitNames[unit], most)
+		}
+		return time.Duration(v) * unit, nil
+	}, func(d time.Duration) string { return strconv.FormatInt(int64(d/unit), 10) })
+	o.isNumber = true
+	return o
 }
 
 const year = 365 * 24 * time.Hour
 
 var unitNames = map[time.Duration]string{time.Millisecond: "milliseconds", time.Second: "seconds", year: "years"}
 
+// number is a whole number from 1.
 func number[T int | int64 | uint32 | uint64](p *T, name, help string) *option {
 	return numberFrom(1, p, name, help)
 }
@@ -213,66 +221,58 @@ func numberFrom[T int | int64 | uint32 | uint64](least uint64, p *T, name, help 
 	if _, small := any(*p).(uint32); small {
 		most = math.MaxUint32
 	}
-	return &option{name: name, value: "N", help: help, isNumber: true,
-		set: func(s string) error {
-			v, err := strconv.ParseUint(s, 0, 64)
-			if err != nil || v < least || v > most {
-				return fmt.Errorf("want a whole number from %d to %d", least, most)
-			}
-			*p = T(v)
-			return nil
-		},
-		get: func() string { return fmt.Sprint(*p) }}
+	o := bind(p, name, "N", help, func(s string) (T, error) {
+		v, err := strconv.ParseUint(s, 0, 64)
+		if err != nil || v < least || v > most {
+			return 0, fmt.Errorf("want a whole number from %d to %d", least, most)
+		}
+		return T(v), nil
+	}, func(v T) string { return fmt.Sprint(v) })
+	o.isNumber = true
+	return o
 }
 
 // signed is a whole number that may be negative.
 func signed(p *int64, name, value, help string) *option {
-	return &option{name: name, value: value, help: help, isNumber: true,
-		set: func(s string) error {
-			v, err := strconv.ParseInt(s, 0, 64)
-			if err != nil {
-				return errors.New("want a whole number")
-			}
-			*p = v
-			return nil
-		},
-		get: func() string { return fmt.Sprint(*p) }}
+	o := bind(p, name, value, help, func(s string) (int64, error) {
+		v, err := strconv.ParseInt(s, 0, 64)
+		if err != nil {
+			return 0, errors.New("want a whole number")
+		}
+		return v, nil
+	}, func(v int64) string { return strconv.FormatInt(v, 10) })
+	o.isNumber = true
+	return o
 }
 
-// unused is a flag that changes nothing. Its value has to be right, and is shown.
-func unused(kind, name, dflt, why string) *option {
-	v := dflt
-	o := &option{name: name, noEffect: why, get: func() string { return v }}
-	var check func(string) error
+// unused is a flag that changes nothing. Its value is checked and shown.
+func unused(kind, name, preset, reason string) *option {
+	var o *option
 	switch kind {
-	case "bool":
-		o.isBool = true
-		check = func(s string) error { _, err := parseBool(s); return err }
 	case "duration":
-		var d time.Duration
-		o.value, o.nanoseconds = "DURATION", true
-		check = durationFrom(&d, name, "", 0, "want a duration such as 5s or 1m30s").set
+		o = durationFrom(new(time.Duration), name, "", 0, "want a duration such as 5s or 1m30s")
 	case "number":
-		var n uint64
-		o.value, o.isNumber = "N", true
-		check = numberFrom(0, &n, name, "").set
+		o = numberFrom(0, new(uint64), name, "")
 	default:
-		o.value = kind
-		check = func(string) error { return nil }
+		o = str(new(string), name, kind, "")
 	}
+	check, value := o.set, preset
+	o.noEffect = reason
+	o.get = func() string { return value }
 	o.set = func(s string) error {
-		if err := check(s); err != nil {
-			return err
+		err := check(s)
+		if err == nil {
+			value = s
 		}
-		v = s
-		return nil
+		return err
 	}
 	return o
 }
 
+// splitList returns the parts of a comma-separated list, each once.
 func splitList(s string) []string {
 	var list []string
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		if part = strings.TrimSpace(part); part != "" && !slices.Contains(list, part) {
 			list = append(list, part)
 		}

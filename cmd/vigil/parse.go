@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// errUsage marks a mistake in the configuration; the text names the flag, the variable or the line.
+// errUsage marks a mistake in the configuration. The text names the flag, the variable or the line.
 var errUsage = errors.New("see vigil --help")
 
-// parse reads the configuration file, the environment and the arguments, each of which wins over the one
-// before it. Its error names every mistake; it is flag.ErrHelp if help was asked for.
+// parse reads the configuration file, the environment and the arguments. Each of them overrides the one before. The error names
+// every mistake, or is flag.ErrHelp if help was requested.
 func parse(args, environ []string) (*options, error) {
 	p := &parser{o: newOptions(), byName: map[string]*option{}, byVar: map[string]*option{}}
 	p.o.each(func(opt *option) {
@@ -48,11 +48,11 @@ func parse(args, environ []string) (*options, error) {
 	return p.o, nil
 }
 
-// goneFlags are those that etcd takes without a word in its help: old versions of it had them.
+// goneFlags are flags of old versions of etcd, which etcd accepts and its help does not name.
 var goneFlags = []string{"cluster-active-size", "cluster-remove-delay", "cluster-sync-interval", "config", "force", "max-result-buffer",
 	"max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout", "retry-interval", "snapshot", "v", "vv"}
 
-// parser collects what is wrong.
+// parser collects the mistakes.
 type parser struct {
 	o             *options
 	byName, byVar map[string]*option
@@ -65,7 +65,7 @@ func (p *parser) fail(err error) {
 	}
 }
 
-// last is the last value of the first list that has one.
+// last returns the last value of the first list that has a value.
 func last(lists ...[]string) string {
 	for _, l := range lists {
 		if len(l) > 0 {
@@ -75,7 +75,7 @@ func last(lists ...[]string) string {
 	return ""
 }
 
-// set sets an option to the last of the values that one source has for it.
+// set sets an option to the last of the values in one source.
 func (p *parser) set(o *option, values []string, from origin) {
 	value := last(values)
 	if o.joins {
@@ -99,8 +99,8 @@ func (p *parser) set(o *option, values []string, from origin) {
 	o.origin = from
 }
 
-// arguments splits the command line into flags and their values: --flag=value, --flag value, and --flag
-// alone for what is true or false, with one dash or two.
+// arguments splits the command line into flags and their values: --flag=value, --flag value, and --flag alone for a boolean flag,
+// with one dash or two. Package flag has the same syntax, but stops at the first mistake and at the first word that is not a flag.
 func (p *parser) arguments(args []string) (map[string][]string, error) {
 	given := map[string][]string{}
 	var errs []error
@@ -122,7 +122,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			continue
 		case o == nil:
 			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, p.similar(name)))
-			// What follows is its value, most likely.
+			// The next word is probably its value.
 			if !has && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 				args = args[1:]
 			}
@@ -141,7 +141,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 	return given, errors.Join(errs...)
 }
 
-// similar suggests the flag that was meant.
+// similar suggests a known flag for an unknown one.
 func (p *parser) similar(name string) string {
 	best, least := "", 4
 	p.o.each(func(o *option) {
@@ -176,11 +176,11 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// otherVars are variables of etcd that stand for no flag and have no meaning here: how strictly etcd checks itself, and
-// that it may run on a processor it was not tested on.
+// otherVars are variables of etcd without a flag and without a meaning here: the strictness of etcd's self-checks, and the
+// permission to run on an untested processor.
 var otherVars = []string{"ETCD_UNSUPPORTED_ARCH", "ETCD_VERIFY"}
 
-// environment finds the variables of flags. One that is empty is none.
+// environment returns the variables of flags. An empty variable counts as not set.
 func (p *parser) environment(environ []string) map[string][]string {
 	given := map[string][]string{}
 	for _, kv := range environ {

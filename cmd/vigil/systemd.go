@@ -10,16 +10,16 @@ import (
 	"vigil/server"
 )
 
-// notify tells systemd, if it started the process and wants to know.
+// notify sends a state to systemd, if systemd started the process and expects it.
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("cannot tell systemd", "state", state, "error", err)
+		log.Warn("cannot notify systemd", "state", state, "error", err)
 	}
 }
 
-// tellSystemd says that the member serves once it does, and from then on, if the unit has WatchdogSec, that
-// it is alive as long as it answers reads.
-func tellSystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
+// notifySystemd reports that the member serves, as soon as it does. If the unit has WatchdogSec, it reports from then on that the
+// member is alive, as long as the member answers reads.
+func notifySystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 	select {
 	case <-m.Serving():
 	case <-ctx.Done():
@@ -28,13 +28,13 @@ func tellSystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 	notify(log, daemon.SdNotifyReady)
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		log.Warn("systemd's watchdog is not fed", "error", err)
+		log.Warn("cannot notify systemd's watchdog", "error", err)
 		return
 	}
 	if interval == 0 {
 		return
 	}
-	// Three signs of life in the time, of which two may be lost.
+	// Three notifications in the interval, of which two may be lost.
 	every := max(interval/3, time.Millisecond)
 	for tick := time.NewTicker(every); ; {
 		alive, cancel := context.WithTimeout(ctx, every)
@@ -45,7 +45,7 @@ func tellSystemd(ctx context.Context, m *server.Member, log *slog.Logger) {
 			tick.Stop()
 			return
 		case err != nil:
-			log.Warn("systemd's watchdog is not fed: the member answers no reads", "error", err)
+			log.Warn("systemd's watchdog is not notified: the member answers no reads", "error", err)
 		default:
 			notify(log, daemon.SdNotifyWatchdog)
 		}

@@ -130,6 +130,6 @@ func TestConsoleLog(t *testing.T) {
 		}
 	}
 	if !strings.Contains(s.Log().String(), `"variable":"ETCD_NO_SUCH"}`) {
-		t.Error("no line about a variable that names no flag")
+		t.Error("no line about a variable without a flag")
 	}
 }
