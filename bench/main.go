@@ -1,6 +1,6 @@
 // Command bench runs Vigil and a stock etcd side by side and compares them. It builds both, runs
-// each scenario in rounds that go from one system to the other, checks every answer, and prints
-// a table; README.md says how to read it.
+// each scenario in rounds that alternate between the systems, checks every answer, and prints a
+// table; README.md explains it.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package proc reads what Linux itself accounts to a process, and probes a disk.
+// Package proc reads the resource usage of a process from Linux, and probes a disk.
 package proc
 
 import (

@@ -1,4 +1,4 @@
-// Package scenario holds what is compared: each scenario runs one kind of work against a fresh
+// Package scenario holds the scenarios: each runs one kind of work against a fresh
 // server and returns its figures.
 //
 // Invariants:

@@ -1,4 +1,4 @@
-// Package stats summarizes what rounds measured.
+// Package stats summarizes the measurements of rounds.
 //
 // Rounds are compared by their own ratios: both systems of a round ran within the same minute of
 // the same machine, so the median of the rounds' ratios is not moved by a machine that slows down

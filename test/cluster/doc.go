@@ -1,7 +1,7 @@
 // Package cluster runs several members as real processes on loopback and changes, stops, kills and pauses
-// them while stock clients write. What it expects holds for a stock etcd too, where it says so by not
-// saying otherwise: VIGIL_SUBJECT=etcd.
+// them while stock clients write. A stock etcd must pass as well (VIGIL_SUBJECT=etcd), except for tests
+// that say otherwise.
 //
 // VIGIL_TRIALS is how often leaders are killed and stopped; the times that TestKilledLeader and
-// TestStoppedLeader log are of use from some twenty on.
+// TestStoppedLeader log are meaningful from about twenty trials on.
 package cluster

@@ -1,2 +1,2 @@
-// Package disk runs a server on disks that fill up, fail and lie.
+// Package disk runs a server on disks that fill up, fail and return wrong data.
 package disk

@@ -1,4 +1,4 @@
-// Package kill runs clients against a server that is killed over and over.
+// Package kill runs clients against a server that is killed repeatedly.
 package kill
 
 import (

@@ -1,5 +1,5 @@
-// Package kubernetes puts Kubernetes on top of Vigil: the tests of its storage as they are published, and a
-// real API server that is used by clients while its store is killed and restarted.
+// Package kubernetes runs Kubernetes on Vigil: the published tests of its storage, and a real API server that
+// clients use while its store is killed and restarted.
 //
-// It is a module of its own, so that what Kubernetes needs is asked of nothing else.
+// It is a separate module, so that no other module has Kubernetes' requirements.
 package kubernetes

@@ -1,2 +1,2 @@
-// Package memory holds what a running member may take of memory, as the kernel counts it.
+// Package memory bounds the memory of a running member, as counted by the kernel.
 package memory

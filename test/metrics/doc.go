@@ -1,3 +1,3 @@
-// Package metrics compares what /metrics shows with what a stock etcd shows, and holds what the alert
-// rules, the dashboard and the pages for operators name against what a running server exports.
+// Package metrics compares /metrics with that of a stock etcd, and checks that a running server exports every
+// metric of the alert rules, the dashboard and the pages for operators.
 package metrics

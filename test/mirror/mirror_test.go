@@ -1,4 +1,4 @@
-// Package mirror_test follows a store with client/mirror through everything that can interrupt it.
+// Package mirror_test follows a store with client/mirror through all kinds of interruptions.
 package mirror_test
 
 import (

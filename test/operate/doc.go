@@ -1,3 +1,3 @@
-// Package operate runs a server as an operator does: its log, systemd around it, sockets in the file
-// system, requests that take long, spans.
+// Package operate runs a server as an operator does: its log, systemd, unix sockets, slow requests,
+// spans.
 package operate

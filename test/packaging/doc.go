@@ -1,3 +1,3 @@
-// Package packaging holds the files in packaging/ and the pages for operators against the program: what they set
-// is read by it, what they name is exported by it, and what they point to is there.
+// Package packaging checks the files in packaging/ and the pages for operators: the program accepts their settings,
+// and the targets of their links exist.
 package packaging

@@ -1,3 +1,3 @@
-// Package tls tests connections with TLS between stock clients and the real server process: who is let in
-// and who is not, beside a stock server, and what happens when certificates are replaced.
+// Package tls tests connections with TLS between stock clients and the real server process: which clients are
+// accepted and rejected, compared with a stock server, and the effect of replaced certificates.
 package tls
