@@ -2,28 +2,21 @@ package rpc
 
 import (
 	"context"
-	"errors"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"vigil/internal/edge/rpc/locks"
+	"vigil/internal/edge/rpc/transport"
 )
 
-// dynamicCalls implements the methods of a service that has only descriptors, by name.
-type dynamicCalls struct {
-	unary  map[protoreflect.Name]func(ctx context.Context, in, out *dynamicpb.Message) error
-	stream map[protoreflect.Name]func(ctx context.Context, in *dynamicpb.Message, send func(any) error) error
-}
-
-// service returns the service with these methods. It panics if one of the descriptor's methods is missing.
-func (c dynamicCalls) service(sd protoreflect.ServiceDescriptor) serviceDef {
+// dynamicService returns a service of which only the descriptor is generated. It panics if one of its methods is missing.
+func (s *service) dynamicService(sd protoreflect.ServiceDescriptor, c locks.Calls) serviceDef {
 	d := serviceDef{name: string(sd.FullName())}
 	for i := range sd.Methods().Len() {
 		m := sd.Methods().Get(i)
 		e := endpoint{name: string(m.Name()), serverStreams: m.IsStreamingServer()}
-		call, stream := c.unary[m.Name()], c.stream[m.Name()]
+		call, stream := c.Unary[m.Name()], c.Stream[m.Name()]
 		switch {
 		case stream != nil && m.IsStreamingServer():
 			e.stream = func(ss *serverStream) error {
@@ -31,7 +24,14 @@ func (c dynamicCalls) service(sd protoreflect.ServiceDescriptor) serviceDef {
 				if err := ss.RecvMsg(in); err != nil {
 					return err
 				}
-				return stream(ss.Context(), in, ss.SendMsg)
+				transport.SendUncompressed(ss.Context())
+				return stream(ss.Context(), in, func(out *dynamicpb.Message) error {
+					answer, err := s.weighGenerated(ss.Context(), out)
+					if err != nil {
+						return err
+					}
+					return ss.SendMsg(answer)
+				})
 			}
 		case call != nil && !m.IsStreamingServer():
 			e.newRequest = func() any { return dynamicpb.NewMessage(m.Input()) }
@@ -48,13 +48,4 @@ func (c dynamicCalls) service(sd protoreflect.ServiceDescriptor) serviceDef {
 		d.methods = append(d.methods, e)
 	}
 	return d
-}
-
-// uncoded returns err as the services of locks and elections answer with it. Those of etcd are clients of
-// their own member, and an error of the API arrives there as a text without its code.
-func uncoded(err error) error {
-	if e := (rpctypes.EtcdError{}); errors.As(rpctypes.Error(err), &e) {
-		return status.Error(codes.Unknown, e.Error())
-	}
-	return err
 }

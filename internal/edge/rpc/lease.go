@@ -6,8 +6,6 @@ import (
 	"io"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
@@ -112,10 +110,7 @@ func (l *leaseServer) LeaseKeepAlive(stream *serverStream) error {
 		}
 	case <-ctx.Done():
 	}
-	if cause := context.Cause(ctx); status.Code(cause) != codes.Unknown {
-		return cause
-	}
-	return status.FromContextError(ctx.Err()).Err()
+	return transport.EndStatus(ctx, nil)
 }
 
 func (l *leaseServer) keepAlive(ctx context.Context, stream *serverStream) error {

@@ -6,7 +6,9 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"vigil/internal/edge/rpc/lockpb"
+	"vigil/internal/edge/rpc/locks"
 	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/kv"
 )
 
 // serviceDef is a service with the functions that implement its methods.
@@ -92,11 +94,12 @@ func (s *service) services() []serviceDef {
 		}},
 	}
 	if s.cfg.Leases != nil {
+		lk := locks.New(lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
 			unary("LeaseGrant", l.LeaseGrant), unary("LeaseRevoke", l.LeaseRevoke),
 			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true, stream: l.LeaseKeepAlive},
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),
-		}}, s.lockCalls().service(lockpb.Lock), s.electionCalls().service(lockpb.Election))
+		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
 	}
 	if s.cfg.Auth != nil {
 		list = append(list, serviceDef{etcdserverpb.Auth_ServiceDesc.ServiceName, []endpoint{

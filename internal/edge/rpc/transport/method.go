@@ -1,6 +1,11 @@
 package transport
 
-import "context"
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
 
 // Service is a named list of methods.
 type Service struct {
@@ -29,4 +34,15 @@ type Stream interface {
 	SendMsg(m any) error
 	// RecvMsg decodes the next message into m. It returns io.EOF after the last one.
 	RecvMsg(m any) error
+}
+
+// EndStatus returns the status of a call that ends with err: the cause of its context if that has ended.
+func EndStatus(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if cause := context.Cause(ctx); status.Code(cause) != codes.Unknown {
+		return cause
+	}
+	return status.FromContextError(ctx.Err()).Err()
 }

@@ -1,0 +1,91 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/kv"
+	"vigil/internal/store/watch"
+)
+
+// lockStore implements locks.Store: what a client of the KV, Lease and Watch services would receive.
+type lockStore struct{ svc *service }
+
+// Range implements locks.Store.
+func (s lockStore) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
+	if err := checkRange(r); err != nil {
+		return nil, err
+	}
+	res, err := s.svc.cfg.KV.Range(ctx, r)
+	return res, statusOf(err)
+}
+
+// Txn implements locks.Store.
+func (s lockStore) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
+	if err := checkTxn(r, s.svc.cfg.MaxTxnOps); err != nil {
+		return nil, err
+	}
+	res, err := s.svc.cfg.KV.Txn(ctx, r)
+	return res, statusOf(err)
+}
+
+// Delete implements locks.Store.
+func (s lockStore) Delete(ctx context.Context, key []byte) (*kv.DeleteRangeResult, error) {
+	r := &kv.DeleteRangeRequest{Key: key}
+	if err := checkDelete(r); err != nil {
+		return nil, err
+	}
+	res, err := s.svc.cfg.KV.DeleteRange(ctx, r)
+	return res, statusOf(err)
+}
+
+// Grant implements locks.Store.
+func (s lockStore) Grant(ctx context.Context, ttl int64) (int64, error) {
+	res, err := s.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{TTL: ttl})
+	return res.ID, statusOf(err)
+}
+
+// Header implements locks.Store.
+func (s lockStore) Header(revision int64) *etcdserverpb.ResponseHeader {
+	return headerPB(s.svc.header(revision))
+}
+
+// Wait implements locks.Store. The call ends with the server, like streams.
+func (s lockStore) Wait(ctx context.Context) (_ context.Context, leave func(), err error) {
+	return s.svc.streams.join(ctx, requiresLeader(ctx))
+}
+
+// Follow implements locks.Store.
+func (s lockStore) Follow(ctx context.Context, r watch.CreateRequest, next func(*watch.Response) (more bool, err error)) error {
+	hub := s.svc.watchStream(ctx, transport.Remote(ctx))
+	defer hub.Close()
+	hub.Create(r)
+	var batch []watch.Response
+	for {
+		var err error
+		if batch, err = hub.Next(ctx, batch[:0]); errors.Is(err, watch.ErrClosed) {
+			return rpctypes.ErrGRPCStopped
+		} else if err != nil {
+			return transport.EndStatus(ctx, statusOf(err))
+		}
+		for i := range batch {
+			switch res := &batch[i]; {
+			case res.CompactRevision != 0:
+				return kv.ErrCompacted
+			case res.Canceled:
+				return status.Error(codes.Unknown, res.Reason)
+			case len(res.Events) == 0:
+			default:
+				if more, err := next(res); err != nil || !more {
+					return err
+				}
+			}
+		}
+	}
+}
