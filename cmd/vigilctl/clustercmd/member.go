@@ -72,22 +72,31 @@ func memberArg(args []string) (uint64, error) {
 	return id, nil
 }
 
+// memberIDCommand returns a command whose only argument is the ID of a member.
+func memberIDCommand(env *cli.Env, use, short, example string, call func(s cli.Session, id uint64) (show.Answer, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Example: example, RunE: func(c *cobra.Command, args []string) error {
+		id, err := memberArg(args)
+		if err != nil {
+			return err
+		}
+		return env.Call(c, func(s cli.Session) (show.Answer, error) { return call(s, id) })
+	}}
+}
+
 func memberRemove(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "remove <memberID>",
-		Short:   "Remove a member",
-		Example: "  vigilctl member remove 8e9e05c52164694d",
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := memberArg(args)
-			if err != nil {
-				return err
-			}
-			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx, &etcdserverpb.MemberRemoveRequest{ID: id})
-				return show.MemberRemove(id, r), err
-			})
-		},
-	}
+	return memberIDCommand(env, "remove <memberID>", "Remove a member", "  vigilctl member remove 8e9e05c52164694d",
+		func(s cli.Session, id uint64) (show.Answer, error) {
+			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberRemove(s.Ctx, &etcdserverpb.MemberRemoveRequest{ID: id})
+			return show.MemberRemove(id, r), err
+		})
+}
+
+func memberPromote(env *cli.Env) *cobra.Command {
+	return memberIDCommand(env, "promote <memberID>", "Make a learner a voter", "  vigilctl member promote 8e9e05c52164694d",
+		func(s cli.Session, id uint64) (show.Answer, error) {
+			r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx, &etcdserverpb.MemberPromoteRequest{ID: id})
+			return show.MemberPromote(id, r), err
+		})
 }
 
 func memberUpdate(env *cli.Env) *cobra.Command {
@@ -134,22 +143,4 @@ func memberList(env *cli.Env) *cobra.Command {
 	c.Flags().StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable: what the member knows, without asking others")
 	command.CompleteFlag(c, "consistency", []string{"l", "s"})
 	return c
-}
-
-func memberPromote(env *cli.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "promote <memberID>",
-		Short:   "Make a learner a voter",
-		Example: "  vigilctl member promote 8e9e05c52164694d",
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := memberArg(args)
-			if err != nil {
-				return err
-			}
-			return env.Call(c, func(s cli.Session) (show.Answer, error) {
-				r, err := etcdserverpb.NewClusterClient(s.Conn).MemberPromote(s.Ctx, &etcdserverpb.MemberPromoteRequest{ID: id})
-				return show.MemberPromote(id, r), err
-			})
-		},
-	}
 }
