@@ -128,7 +128,6 @@ func askError(err error) error {
 	return exit.Usage("failed to ask password: %w", err)
 }
 
-// askPassword reads a password from the terminal.
 func userGet(env *cli.Env) *cobra.Command {
 	var detail bool
 	c := &cobra.Command{

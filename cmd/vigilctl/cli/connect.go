@@ -147,7 +147,7 @@ func Secure(cfg *client.Config, insecure bool, flagPrefix string, stderr io.Writ
 	switch files := cfg.TLSFiles != (client.TLSFiles{}); {
 	case all("http://", "unix://", "unix:"):
 		if files {
-			fmt.Fprintln(stderr, "warning: http:// and unix:// endpoints are talked to without TLS; the certificates that were given are not used")
+			fmt.Fprintln(stderr, "warning: http:// and unix:// endpoints are connected to without TLS; the given certificates are not used")
 		}
 		cfg.TLSFiles = client.TLSFiles{}
 	case !files && !insecure:

@@ -10,36 +10,36 @@ import (
 // Limits of the checks. Those of disks are from etcd's documentation: 10 ms for the raft log, 25 ms for the store, at the
 // 99th percentile.
 const (
-	fsyncSlow      = 10 * time.Millisecond
-	fsyncVerySlow  = 100 * time.Millisecond
-	commitSlow     = 25 * time.Millisecond
-	applySlow      = 100 * time.Millisecond
-	peerSlow       = 100 * time.Millisecond
-	leastTimes     = 20 // fewer observations give no percentile
-	clockApart     = time.Second
-	certificateLow = 30 * 24 * time.Hour
-	certificateEnd = 7 * 24 * time.Hour
-	quotaHigh      = 0.8
-	quotaFull      = 0.95
-	largeQuota     = 8 << 30 // above it etcd logs a warning when it starts
-	lagHigh        = 5000    // entries
-	watchLagHigh   = 10_000  // revisions
-	pendingHigh    = 100
-	leadersAnHour  = 3
-	uncompacted    = 1_000_000 // revisions
-	fragmented     = 100 << 20 // bytes
-	filesHigh      = 0.8
+	fsyncSlow       = 10 * time.Millisecond
+	fsyncVerySlow   = 100 * time.Millisecond
+	commitSlow      = 25 * time.Millisecond
+	applySlow       = 100 * time.Millisecond
+	peerSlow        = 100 * time.Millisecond
+	minObservations = 20 // fewer observations give no percentile
+	clockDifference = time.Second
+	expiryWarning   = 30 * 24 * time.Hour
+	expiryCritical  = 7 * 24 * time.Hour
+	quotaHigh       = 0.8
+	quotaCritical   = 0.95
+	largeQuota      = 8 << 30 // above it etcd logs a warning when it starts
+	lagHigh         = 5000    // entries
+	watchLagHigh    = 10_000  // revisions
+	pendingHigh     = 100
+	leadersAnHour   = 3
+	revisionsHigh   = 1_000_000 // revisions
+	freeHigh        = 100 << 20 // bytes
+	openFilesHigh   = 0.8
 )
 
 // examination is all answers of the members.
 type examination struct {
 	*survey.Round
-	now    time.Time
-	clocks []*probe.Clock // by member; nil if not known
-	ends   []time.Time    // of certificates, by member; zero without TLS
-	lines  [][]string     // command lines, by member; nil if they are not known
-	files  []string       // --cert and --cacert
-	data   []compared     // by member
+	now      time.Time
+	clocks   []*probe.Clock // by member; nil if not known
+	expiries []time.Time    // of certificates, by member; zero without TLS
+	lines    [][]string     // command lines, by member; nil if not known
+	files    []string       // --cert and --cacert
+	data     []compared     // by member
 }
 
 // checks are the checks in order of importance.

@@ -88,15 +88,15 @@ func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) err
 func queryMembers(ctx context.Context, l *survey.Survey) *examination {
 	n := len(l.Members)
 	e := &examination{Round: l.Read(ctx), clocks: make([]*probe.Clock, n), lines: make([][]string, n)}
-	e.ends = slices.Grow(e.ends, n)[:n]
+	e.expiries = slices.Grow(e.expiries, n)[:n]
 	e.now = e.At
 	e.data = compareData(ctx, l, e.Round)
 	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		if c, err := m.Clock(ctx); err == nil {
 			e.clocks[i] = &c
 		}
-		e.ends[i], _ = m.CertificateExpiry(ctx) // an unreachable member is a finding already
-		e.lines[i], _ = m.CommandLine(ctx)      // not every member has it
+		e.expiries[i], _ = m.CertificateExpiry(ctx) // an unreachable member is a finding already
+		e.lines[i], _ = m.CommandLine(ctx)          // not every member has it
 	})
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {

@@ -25,7 +25,7 @@ func healthyReading(id uint64, at time.Time) survey.Reading {
 func diagnose(t *testing.T, change func(e *examination)) *diagnosis {
 	t.Helper()
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	e := &examination{Round: &survey.Round{At: now}, now: now, ends: make([]time.Time, 3), lines: make([][]string, 3)}
+	e := &examination{Round: &survey.Round{At: now}, now: now, expiries: make([]time.Time, 3), lines: make([][]string, 3)}
 	for i, name := range []string{"a", "b", "c"} {
 		e.Members = append(e.Members, &etcdserverpb.Member{ID: uint64(i) + 1, Name: name})
 		e.Readings = append(e.Readings, healthyReading(uint64(i)+1, now))
@@ -111,9 +111,9 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 		}},
 		{"network", warning, "101 writes wait", func(e *examination) { e.Readings[1].Metrics = metrics(t, "etcd_server_proposals_pending 101\n") }},
 		{"clocks", warning, "differs by 3s or more", func(e *examination) { e.clocks[2] = &probe.Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
-		{"certificates", critical, "expired on 2030-01-01", func(e *examination) { e.ends[0] = e.now.Add(-24 * time.Hour) }},
-		{"certificates", critical, "expires in 3d", func(e *examination) { e.ends[0] = e.now.Add(72 * time.Hour) }},
-		{"certificates", warning, "expires in 20d", func(e *examination) { e.ends[0] = e.now.Add(20 * 24 * time.Hour) }},
+		{"certificates", critical, "expired on 2030-01-01", func(e *examination) { e.expiries[0] = e.now.Add(-24 * time.Hour) }},
+		{"certificates", critical, "expires in 3d", func(e *examination) { e.expiries[0] = e.now.Add(72 * time.Hour) }},
+		{"certificates", warning, "expires in 20d", func(e *examination) { e.expiries[0] = e.now.Add(20 * 24 * time.Hour) }},
 		{"watchers", warning, "a watcher is 20000 revisions behind", func(e *examination) {
 			e.Readings[0].Metrics = metrics(t, "vigil_watch_largest_lag_revisions 20000\n")
 		}},

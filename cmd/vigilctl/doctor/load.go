@@ -17,12 +17,12 @@ func (e *examination) checkQuota(report reportFunc) {
 		quota, file, inUse := x.Quota(), x.Status.DbSize, x.Status.DbSizeInUse
 		if used := float64(x.QuotaUsed()) / float64(max(quota, 1)); quota > 0 && used >= quotaHigh {
 			s := warning
-			if used >= quotaFull {
+			if used >= quotaCritical {
 				s = critical
 			}
 			report(s, e.NameOf(x), fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected", 100*used, screen.Bytes(quota)), "find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes")
 		}
-		if !x.IsVigil() && file-inUse > fragmented && file > 2*inUse {
+		if !x.IsVigil() && file-inUse > freeHigh && file > 2*inUse {
 			report(note, e.NameOf(x), fmt.Sprintf("%s of the %s of its database are free", screen.Bytes(file-inUse), screen.Bytes(file)), "vigilctl defrag --endpoints "+x.Endpoint+" at a time of low load: the member does not serve meanwhile")
 		}
 	}
@@ -54,7 +54,7 @@ func (e *examination) checkDisks(report reportFunc) {
 		} {
 			h := x.Metrics.Histogram(c.metric)
 			p99, ok := h.Quantile(0.99)
-			if !ok || h.Count < leastTimes || p99 <= c.slow.Seconds() {
+			if !ok || h.Count < minObservations || p99 <= c.slow.Seconds() {
 				continue
 			}
 			s := warning
@@ -73,7 +73,7 @@ func (e *examination) checkNetwork(report reportFunc) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		h := x.Metrics.Histogram(survey.PeerRoundTrip)
-		if p99, ok := h.Quantile(0.99); ok && h.Count >= leastTimes && p99 > peerSlow.Seconds() {
+		if p99, ok := h.Quantile(0.99); ok && h.Count >= minObservations && p99 > peerSlow.Seconds() {
 			report(warning, e.NameOf(x), fmt.Sprintf("other members take %s or more to answer it in one of 100 cases", screen.Seconds(p99)), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all")
 		}
 		up := e.now.Sub(time.Unix(int64(x.Value(survey.StartTime)), 0)).Hours()
@@ -102,7 +102,7 @@ func (e *examination) checkCompaction(report reportFunc) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		kept := x.Value(survey.CurrentRevision) - max(0, x.Value(survey.CompactRevision))
-		if kept < uncompacted {
+		if kept < revisionsHigh {
 			continue
 		}
 		when := "never since the start"

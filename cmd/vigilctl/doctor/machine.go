@@ -18,7 +18,7 @@ func (e *examination) checkClocks(report reportFunc) {
 			if e.clocks[i] == nil || e.clocks[j] == nil {
 				continue
 			}
-			if off := e.clocks[i].Off(*e.clocks[j]); off >= clockApart {
+			if off := e.clocks[i].Off(*e.clocks[j]); off >= clockDifference {
 				report(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", off.Round(100*time.Millisecond), e.NameOf(&e.Readings[j])),
 					"check that time is synchronised on both: timedatectl. Tokens, certificates and the comparison of logs depend on it")
 			}
@@ -32,13 +32,13 @@ func (e *examination) checkCertificates(report reportFunc) {
 		switch {
 		case left <= 0:
 			report(critical, member, what+" expired on "+end.Format(time.DateOnly), next)
-		case left < certificateEnd:
+		case left < expiryCritical:
 			report(critical, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next)
-		case left < certificateLow:
+		case left < expiryWarning:
 			report(warning, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next)
 		}
 	}
-	for i, end := range e.ends {
+	for i, end := range e.expiries {
 		if !end.IsZero() {
 			reportExpiry(e.NameOf(&e.Readings[i]), "its certificate", end, "replace the file of --cert-file: the member reads it without a restart")
 		}
@@ -76,7 +76,7 @@ func (e *examination) checkSettings(report reportFunc) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		name := e.NameOf(x)
-		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && open > filesHigh*most {
+		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && open > openFilesHigh*most {
 			report(warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service")
 		}
 		if quota := x.Quota(); !x.IsVigil() && quota > largeQuota {
