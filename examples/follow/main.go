@@ -33,7 +33,7 @@ func main() {
 		if kv := change.New; kv != nil {
 			fmt.Printf("%q = %q\n", kv.Key, kv.Value)
 		} else {
-			fmt.Printf("%q was deleted\n", change.Key())
+			fmt.Printf("%q is gone\n", change.Key())
 		}
 	}
 }
