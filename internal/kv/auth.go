@@ -6,11 +6,10 @@ import (
 )
 
 const (
-	// MaxNameBytes bounds the name of a user or a role. It is the longest key that a backup in etcd's format
-	// can hold, so etcd has no longer names either.
+	// MaxNameBytes is the limit for the name of a user or a role. It is the longest key of a backup in etcd's format,
+	// so etcd has no longer names either.
 	MaxNameBytes = 32768
-	// MaxAuthRecordBytes bounds what is stored of one user or one role. It is written again with each change,
-	// and a record of history has a limit.
+	// MaxAuthRecordBytes is the limit for the record of one user or one role, which each change writes again.
 	MaxAuthRecordBytes = 16 << 20
 )
 
@@ -18,23 +17,23 @@ const (
 var (
 	// ErrRootUserNotExist: auth cannot be enabled without a user root.
 	ErrRootUserNotExist = errors.New("root user does not exist")
-	// ErrRootRoleNotExist: auth cannot be enabled while the user root has not the role root.
+	// ErrRootRoleNotExist: auth cannot be enabled while the user root does not have the role root.
 	ErrRootRoleNotExist = errors.New("root user does not have root role")
-	// ErrUserExists: there is a user of that name.
+	// ErrUserExists: a user of that name exists.
 	ErrUserExists = errors.New("user name already exists")
-	// ErrUserEmpty: a user has no name, or a request that needs a user comes from nobody.
+	// ErrUserEmpty: a user has no name, or a request that requires a user has none.
 	ErrUserEmpty = errors.New("user name is empty")
 	// ErrUserNotFound: there is no user of that name.
 	ErrUserNotFound = errors.New("user name not found")
-	// ErrRoleExists: there is a role of that name.
+	// ErrRoleExists: a role of that name exists.
 	ErrRoleExists = errors.New("role name already exists")
 	// ErrRoleNotFound: there is no role of that name.
 	ErrRoleNotFound = errors.New("role name not found")
 	// ErrRoleEmpty: a role has no name.
 	ErrRoleEmpty = errors.New("role name is empty")
-	// ErrAuthFailed: the user does not exist, has no password, or has another one.
+	// ErrAuthFailed: the user does not exist, has no password, or has another password.
 	ErrAuthFailed = errors.New("authentication failed, invalid user ID or password")
-	// ErrNoPasswordUser: a password was given for a user without one, or a hash that is none.
+	// ErrNoPasswordUser: a user without password was given one, or the hash is malformed.
 	ErrNoPasswordUser = errors.New("authentication failed, password was given for no password user")
 	// ErrPermissionNotGiven: a grant names no permission.
 	ErrPermissionNotGiven = errors.New("permission not given")
@@ -44,15 +43,15 @@ var (
 	ErrRoleNotGranted = errors.New("role is not granted to the user")
 	// ErrPermissionNotGranted: the role does not have the permission.
 	ErrPermissionNotGranted = errors.New("permission is not granted to the role")
-	// ErrAuthNotEnabled: nobody can authenticate while auth is not enabled.
+	// ErrAuthNotEnabled: no user can authenticate while auth is disabled.
 	ErrAuthNotEnabled = errors.New("authentication is not enabled")
 	// ErrAuthOldRevision: users or roles have changed since the request was checked; it had no effect.
 	ErrAuthOldRevision = errors.New("revision of auth store is old")
-	// ErrInvalidAuthToken: the token is unknown, has expired or is not signed as it should be.
+	// ErrInvalidAuthToken: the token is unknown, expired or not signed correctly.
 	ErrInvalidAuthToken = errors.New("invalid auth token")
 	// ErrInvalidAuthMgmt: the change would lock everyone out, or the permission is no range.
 	ErrInvalidAuthMgmt = errors.New("invalid auth management")
-	// ErrNameTooLong: a user or a role is to have a name of more than MaxNameBytes.
+	// ErrNameTooLong: the name of a user or a role is longer than MaxNameBytes.
 	ErrNameTooLong = fmt.Errorf("the name of a user or role is longer than the limit of %d bytes", MaxNameBytes)
 	// ErrAuthRecordTooLarge: the roles of a user or the permissions of a role would take more than
 	// MaxAuthRecordBytes.
@@ -77,7 +76,7 @@ type Permission struct {
 	Key, End []byte
 }
 
-// AuthOp says what an AuthRequest asks for. The numbers are part of the log's format and never reused.
+// AuthOp is the kind of an AuthRequest. The numbers are part of the log's format and never reused.
 type AuthOp uint8
 
 // The changes of users and roles.
@@ -100,13 +99,13 @@ const (
 // AuthRequest changes users and roles, or issues a token. It never holds a password.
 type AuthRequest struct {
 	Op AuthOp
-	// User and Role are the names that the request is about; not every kind has both.
+	// User and Role are the names in the request; not every kind has both.
 	User, Role string
 	// Hash is the bcrypt hash of the password of UserAdd and UserChangePassword, in base64.
 	Hash string
-	// NoPassword makes the user of UserAdd one that can only be named by a certificate.
+	// NoPassword: the user of UserAdd can authenticate by certificate only.
 	NoPassword bool
-	// Permission is granted by RoleGrantPermission; RoleRevokePermission looks at its range only.
+	// Permission is granted by RoleGrantPermission; RoleRevokePermission uses only its range.
 	Permission Permission
 	// Token is the first part of the token that Authenticate issues, Revision the auth revision at
 	// which the password was checked.
@@ -118,11 +117,11 @@ type AuthRequest struct {
 type AuthResult struct {
 	// Revision is the newest revision of the store, which the request does not change.
 	Revision int64
-	// Token is what Authenticate has issued.
+	// Token is the token that Authenticate has issued.
 	Token string
 }
 
-// AuthStatus is whether auth is enabled, and the revision of users and roles.
+// AuthStatus says whether auth is enabled, and the revision of users and roles.
 type AuthStatus struct {
 	Enabled  bool
 	Revision uint64

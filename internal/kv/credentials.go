@@ -5,28 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// Credentials is what a client shows to say who it is. Nobody has looked at it yet. It must not be copied.
+// Credentials are what a client sends to authenticate; they are not verified yet. They must not be copied.
 type Credentials struct {
-	// Token is the token that came with the call, if HasToken is set.
+	// Token is the token of the call, if HasToken is set.
 	Token    string
 	HasToken bool
-	// CommonName is that of the client's certificate, if HasCertificate is set: it was verified.
+	// CommonName is from the client's certificate, which is verified, if HasCertificate is set.
 	CommonName     string
 	HasCertificate bool
-	// Member is set on what a member asks itself. It may read everything.
+	// Member is set for requests of a member to itself. It may read everything.
 	Member bool
 
-	// Seen is who the client was found to be by its token, nil before that. A call may take longer than a
-	// token is valid; it goes on as long as its user stays the same.
+	// Seen is the user that the token identified, nil before that. A call may take longer than a token is valid; it
+	// continues while its user stays the same.
 	Seen atomic.Pointer[Seen]
 }
 
-// Seen is a user as it was when it showed a token. Once its password is another one, it was deleted, or
-// auth was disabled, it is not that user any more.
+// Seen is a user at the time when it sent a token. It is not the same user any more after its password was changed, it
+// was deleted, or auth was disabled.
 type Seen struct {
 	User string
-	// Since is the auth revision at which the user got its password, Disabled that at which auth was
-	// disabled last.
+	// Since is the auth revision at which the password was set, Disabled the one at which auth was disabled last.
 	Since, Disabled uint64
 }
 

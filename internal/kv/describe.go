@@ -2,26 +2,25 @@ package kv
 
 import "strconv"
 
-// What Describe returns is bounded: a longer text ends in dots, and so does a longer key.
+// The limits of descriptions: a longer text, and a longer key in it, ends in dots.
 const (
 	maxDescription  = 1 << 10
 	maxDescribedKey = 128
 )
 
-// Describe says what is asked for, for people who read a log: keys and numbers, and of values only
-// their size.
+// Describe returns the request as text for the log: keys and numbers, and only the size of values.
 func (r *RangeRequest) Describe() string { return described(r.describe) }
 
-// Describe is RangeRequest's for a put.
+// Describe is like RangeRequest's.
 func (r *PutRequest) Describe() string { return described(r.describe) }
 
-// Describe is RangeRequest's for a deletion.
+// Describe is like RangeRequest's.
 func (r *DeleteRangeRequest) Describe() string { return described(r.describe) }
 
-// Describe is RangeRequest's for a transaction.
+// Describe is like RangeRequest's.
 func (r *TxnRequest) Describe() string { return described(r.describe) }
 
-// Describe is RangeRequest's for a compaction.
+// Describe is like RangeRequest's.
 func (r *CompactRequest) Describe() string { return described(r.describe) }
 
 func described(f func([]byte) []byte) string {
@@ -124,7 +123,7 @@ func appendKey(b []byte, name string, key []byte) []byte {
 	return strconv.AppendQuote(b, string(key))
 }
 
-// appendNumber leaves 0 out, appendFlag false.
+// appendNumber omits 0, appendFlag false.
 func appendNumber(b []byte, name string, n int64) []byte {
 	if n == 0 {
 		return b

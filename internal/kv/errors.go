@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The errors of the key-value model. What they are called on the wire is decided in rpc.
+// The errors of the key-value model. Package rpc maps them to errors of the API.
 var (
 	// ErrCompacted: the revision asked for has been compacted. See also CompactedError.
 	ErrCompacted = errors.New("required revision has been compacted")
@@ -17,16 +17,16 @@ var (
 	ErrKeyNotFound = errors.New("key not found")
 	// ErrNoSpace: the store has no room for writes.
 	ErrNoSpace = errors.New("database space exceeded")
-	// ErrTooManyRequests: the member cannot take more work now: it is too far behind, or the system has no
+	// ErrTooManyRequests: the member cannot accept more work now: it lags too far, or the system has no
 	// file descriptors or no memory for it.
 	ErrTooManyRequests = errors.New("too many requests")
 	// ErrRequestTooLarge: a request is larger than the limit.
 	ErrRequestTooLarge = errors.New("request is too large")
 	// ErrTimeout: no outcome in time; the request may still take effect.
 	ErrTimeout = errors.New("request timed out")
-	// ErrTimeoutLeaderFailure: as ErrTimeout, and the leader changed meanwhile.
+	// ErrTimeoutLeaderFailure: like ErrTimeout, and the leader changed meanwhile.
 	ErrTimeoutLeaderFailure = errors.New("request timed out, possibly due to previous leader failure")
-	// ErrTimeoutConnectionLost: as ErrTimeout, and the connection to the leader was lost.
+	// ErrTimeoutConnectionLost: like ErrTimeout, and the connection to the leader was lost.
 	ErrTimeoutConnectionLost = errors.New("request timed out, possibly due to connection lost")
 	// ErrTimeoutWaitApplied: a linearizable read waited too long for this member to apply.
 	ErrTimeoutWaitApplied = errors.New("request timed out, waiting for the applied index took too long")
@@ -42,35 +42,35 @@ var (
 	ErrUnhealthy = errors.New("unhealthy cluster")
 	// ErrNotEnoughStarted: after the change too few members would have been started.
 	ErrNotEnoughStarted = errors.New("not enough started members")
-	// ErrMemberNotFound: there is no member of that id, or not any more.
+	// ErrMemberNotFound: no member of that id exists any more.
 	ErrMemberNotFound = errors.New("member not found")
-	// ErrMemberExists: there is a member of that id.
+	// ErrMemberExists: a member of that id exists.
 	ErrMemberExists = errors.New("member exists")
 	// ErrPeerURLExists: another member has one of the peer URLs.
 	ErrPeerURLExists = errors.New("peer URL exists")
 	// ErrNotLearner: only a learner can be promoted.
 	ErrNotLearner = errors.New("member is not a learner")
-	// ErrLearnerNotReady: the learner lags too far behind to become a voter.
+	// ErrLearnerNotReady: the learner lags too far to become a voter.
 	ErrLearnerNotReady = errors.New("learner is not in sync with the leader")
-	// ErrTooManyLearners: there are as many learners as are allowed.
+	// ErrTooManyLearners: the limit for learners is reached.
 	ErrTooManyLearners = errors.New("too many learners")
-	// ErrBadTransferee: leadership cannot go to that member.
+	// ErrBadTransferee: leadership cannot be transferred to that member.
 	ErrBadTransferee = errors.New("bad leader transferee")
 	// ErrTransferTimeout: the other member did not become leader in time.
 	ErrTransferTimeout = errors.New("leader transfer timed out")
-	// ErrCorrupt marks data on disk that fails its checksum or contradicts itself.
+	// ErrCorrupt: data on disk has a wrong checksum or is inconsistent.
 	ErrCorrupt = errors.New("corrupt data")
 )
 
-// Shortage reports whether err says that a resource is missing that may be there later. What failed
-// with it had no effect and may be tried again.
+// Shortage reports whether err is about a resource that may be available later. The operation that failed with it had
+// no effect and may be retried.
 func Shortage(err error) bool {
 	return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrTooManyRequests)
 }
 
-// TooLargeError says that a result is larger than any answer can be.
+// TooLargeError: a result is larger than the largest answer.
 type TooLargeError struct {
-	// Size is the size in bytes that the result had come to, Limit the largest.
+	// Size is the size of the result when it was given up, Limit the largest size, in bytes.
 	Size, Limit int64
 }
 
@@ -78,13 +78,13 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the result is larger than the largest answer (%d vs. %d bytes)", e.Size, e.Limit)
 }
 
-// LimitError says that a request is refused because it would exceed a limit of the store. It changed
-// nothing. The limits are equal on all members, so all of them refuse it.
+// LimitError: a request is rejected because it would exceed a limit of the store. It changed nothing. The limits are
+// equal on all members, so every member rejects it.
 type LimitError struct {
-	// What is the thing that is limited, Limit how much of it there may be.
+	// What is the limited quantity, Limit its largest value.
 	What  string
 	Limit int64
-	// Advice is what to do next.
+	// Advice is what the user can do next.
 	Advice string
 }
 
@@ -92,7 +92,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the limit for %s is %d: %s", e.What, e.Limit, e.Advice)
 }
 
-// CompactedError is ErrCompacted with the revision below which history is gone.
+// CompactedError is ErrCompacted with the revision of the compaction.
 type CompactedError struct {
 	CompactRevision int64
 }

@@ -6,52 +6,51 @@ import "errors"
 const MaxLeaseTTL = 9_000_000_000
 
 var (
-	// ErrLeaseExists: there is a lease of that id.
+	// ErrLeaseExists: a lease of that id exists.
 	ErrLeaseExists = errors.New("lease already exists")
-	// ErrLeaseTTLTooLarge: a lease was asked for with a TTL above MaxLeaseTTL.
+	// ErrLeaseTTLTooLarge: the requested TTL is above MaxLeaseTTL.
 	ErrLeaseTTLTooLarge = errors.New("too large lease TTL")
 )
 
-// LeaseGrantRequest makes a lease.
+// LeaseGrantRequest grants a lease.
 type LeaseGrantRequest struct {
 	// ID is not 0.
 	ID int64
-	// TTL is how long the lease lives without being kept alive, in seconds.
+	// TTL is how long the lease lives without a keep-alive, in seconds.
 	TTL int64
 }
 
-// LeaseRevokeRequest ends a lease and deletes its keys.
+// LeaseRevokeRequest revokes a lease and deletes its keys.
 type LeaseRevokeRequest struct {
 	ID int64
 }
 
-// LeaseRef names one life of a lease: an id may be granted again after the lease has ended.
+// LeaseRef identifies one life of a lease: an id may be granted again after the lease has ended.
 type LeaseRef struct {
 	ID int64
 	// Granted is the index of the log entry that granted it.
 	Granted uint64
 }
 
-// LeaseCheckpoint says how long a lease has left.
+// LeaseCheckpoint is the remaining TTL of a lease.
 type LeaseCheckpoint struct {
 	LeaseRef
 	// Remaining is in seconds; 0 means the whole TTL.
 	Remaining int64
-	// Since is the index of the log entry from which the time was counted: the one that granted the lease, or
-	// the last checkpoint with the whole TTL. The checkpoint has no effect if the lease counts from another
-	// one by now: the whole TTL was promised to the client meanwhile. It is not looked at if Remaining is 0.
+	// Since is the index of the log entry from which the time was counted: the grant of the lease, or the last
+	// checkpoint with the whole TTL. The checkpoint has no effect if the time of the lease now counts from another
+	// entry: the whole TTL was promised to the client meanwhile. Since is ignored if Remaining is 0.
 	Since uint64
 }
 
-// LeaseCheckpointRequest tells all members how long leases have left. It has no effect if it becomes
-// an entry of another term than Term: what a leader says about time counts only while it leads.
+// LeaseCheckpointRequest stores remaining TTLs on all members. It has no effect in an entry of another term than
+// Term: a leader decides about time only while it leads.
 type LeaseCheckpointRequest struct {
 	Term        uint64
 	Checkpoints []LeaseCheckpoint
 }
 
-// LeaseExpireRequest ends leases whose time is over. It has no effect if it becomes an entry of another
-// term than Term.
+// LeaseExpireRequest ends expired leases. It has no effect in an entry of another term than Term.
 type LeaseExpireRequest struct {
 	Term   uint64
 	Leases []LeaseRef
@@ -67,11 +66,11 @@ type LeaseResult struct {
 	Ended int
 }
 
-// LeaseStatus is what is to be known about a lease.
+// LeaseStatus is the state of one lease.
 type LeaseStatus struct {
 	ID int64
-	// TTL is what remains, Granted what was granted, in seconds.
+	// TTL is the remaining, Granted the granted TTL, in seconds.
 	TTL, Granted int64
-	// Keys are attached to the lease, in order, if they were asked for.
+	// Keys are the keys that are attached to the lease, in order, if they were requested.
 	Keys []string
 }

@@ -1,6 +1,6 @@
 package kv
 
-// SortTarget names the field a range is sorted by. The numbers are those of the API.
+// SortTarget is the field by which a range is sorted. The numbers are those of the API.
 type SortTarget int32
 
 // The sort targets of the API.
@@ -23,7 +23,7 @@ const (
 	SortDescend
 )
 
-// RangeRequest asks for the keys of [Key, End) as they were at a revision.
+// RangeRequest reads the keys of [Key, End) at a revision.
 //
 // An empty End means the single key Key; an End of one zero byte means every key from Key on. An
 // inverted range is empty.
@@ -33,21 +33,19 @@ type RangeRequest struct {
 	Limit int64
 	// Revision is the revision to read at; 0 or less means the newest.
 	Revision int64
-	// Sort and Order say how the result is ordered before Limit cuts it.
+	// Sort and Order are the order of the result before Limit cuts it.
 	Sort  SortTarget
 	Order SortOrder
-	// KeysOnly leaves values out, CountOnly leaves everything but the count out.
+	// KeysOnly omits values. CountOnly omits everything but the count.
 	KeysOnly, CountOnly bool
-	// The revision filters: a bound of 0 does not filter. They do not influence the count.
+	// The revision filters: a bound of 0 does not filter. They do not change the count.
 	MinModRevision, MaxModRevision       int64
 	MinCreateRevision, MaxCreateRevision int64
-	// Serializable allows an answer from this member's state without asking the cluster how new
-	// that is.
+	// Serializable allows an answer from the state of this member, which may lag behind the cluster.
 	Serializable bool
-	// NoCount says that nobody looks at the count, which may then be anything. It is no part of
-	// the API.
+	// NoCount says that the caller does not use the count, which may then have any value. It is not part of the API.
 	NoCount bool
-	// Steps is set if the request took long, as in the other requests.
+	// Steps is set if the request took long, like in the other requests.
 	Steps *Steps
 }
 
@@ -56,7 +54,7 @@ type PutRequest struct {
 	Key, Value []byte
 	// Lease is the lease to attach the key to; 0 means none.
 	Lease int64
-	// PrevKV asks for the key-value pair as it was before.
+	// PrevKV requests the previous key-value pair.
 	PrevKV bool
 	// IgnoreValue keeps the key's value and IgnoreLease its lease; the key must exist.
 	IgnoreValue, IgnoreLease bool
@@ -67,13 +65,13 @@ type PutRequest struct {
 // DeleteRangeRequest deletes the keys of [Key, End); the range is read as in RangeRequest.
 type DeleteRangeRequest struct {
 	Key, End []byte
-	// PrevKV asks for the deleted key-value pairs.
+	// PrevKV requests the deleted key-value pairs.
 	PrevKV bool
 
 	Steps *Steps
 }
 
-// CompareTarget is the field of a key that a Compare looks at. The numbers are those of the API.
+// CompareTarget is the field of a key that is compared. The numbers are those of the API.
 type CompareTarget int32
 
 // The compare targets of the API.
@@ -85,7 +83,7 @@ const (
 	CompareLease
 )
 
-// CompareResult is the relation that a Compare demands. The numbers are those of the API.
+// CompareResult is the relation that a Compare requires. The numbers are those of the API.
 type CompareResult int32
 
 // The relations of the API.
@@ -96,9 +94,9 @@ const (
 	NotEqual
 )
 
-// Compare is one condition of a transaction. With an End it must hold for every key of the range. A
-// key that does not exist, and likewise a range without keys, has version, create revision, mod
-// revision and lease 0, and fails every comparison of values.
+// Compare is one condition of a transaction. With an End it must be true for every key of the range. A key that does
+// not exist, and a range without keys, has version, create revision, mod revision and lease 0, and fails every
+// comparison of values.
 type Compare struct {
 	Key, End []byte
 	Target   CompareTarget
@@ -109,8 +107,8 @@ type Compare struct {
 	Value []byte
 }
 
-// Op is one operation of a transaction: exactly one field is set. An Op with no field set is legal
-// on the wire; it does nothing and has an empty result.
+// Op is one operation of a transaction: exactly one field is set. An Op without a field is legal on the wire; it does
+// nothing and has an empty result.
 type Op struct {
 	Range  *RangeRequest
 	Put    *PutRequest
@@ -126,10 +124,10 @@ type TxnRequest struct {
 	Steps *Steps
 }
 
-// CompactRequest drops what only revisions below Revision can see.
+// CompactRequest removes the versions of keys that only revisions below Revision can see.
 type CompactRequest struct {
 	Revision int64
-	// Physical asks for the answer only when the space is reclaimed.
+	// Physical delays the answer until the space is reclaimed.
 	Physical bool
 
 	Steps *Steps

@@ -1,39 +1,37 @@
 package kv
 
-// Records is a list of encoded mvccpb.KeyValue messages. They are laid end to end in one buffer, so
-// that a result costs few allocations, or if there are many, in pieces. The zero value is an empty
-// list.
+// Records is a list of encoded mvccpb.KeyValue messages. They are concatenated in one buffer, so that a result costs
+// few allocations; a long list is in pieces. The zero value is an empty list.
 type Records struct {
 	// Buf holds the encodings one after another.
 	Buf []byte
-	// Ends holds, for each record, the offset in Buf behind its last byte.
+	// Ends holds, for each record, the offset in Buf after its last byte.
 	Ends []int
-	// Long, if it is set, holds the records, and Buf and Ends are empty.
+	// Long, if set, holds the records; Buf and Ends are empty then.
 	Long *LongRecords
 }
 
-// LongRecords is a list of records in memory that is lent: whoever has it at last gives every piece
-// back, or else says that the pieces are lost.
+// LongRecords is a list of records in lent memory: its last owner returns every piece, or reports the pieces as
+// abandoned.
 type LongRecords struct {
-	// Pieces, put together, are the records framed as the elements of field 2 of a message, which
-	// they are in a RangeResponse: the byte 0x12, the length as a varint, the encoding. A record may
-	// go from one piece into the next.
+	// Pieces, concatenated, are the records framed as the elements of field 2 of a message, like in a RangeResponse:
+	// the byte 0x12, the length as a varint, the encoding. A record may continue in the next piece.
 	Pieces []*[]byte
 	// Bytes is the sum of the pieces' lengths, N the number of records.
 	Bytes, N int
 	// Last is the key of the last record.
 	Last string
-	// Lender takes the pieces back.
+	// Lender receives the pieces after use.
 	Lender Lender
 }
 
-// Lender is where the memory of a long list comes from. It is safe for concurrent use.
+// Lender lends the memory of a long list. It is safe for concurrent use.
 type Lender interface {
-	// Return takes back a piece that nobody uses any more.
+	// Return takes back a piece that is not used any more.
 	Return(piece *[]byte)
-	// Abandon says that whatever was not given back is left to the garbage collector.
+	// Abandon leaves all pieces that were not returned to the garbage collector.
 	Abandon()
-	// Held is how many bytes the lender counts as lent; 0 if the list is too short to be counted.
+	// Held returns how many bytes the lender counts as lent; 0 if the list is too short to be counted.
 	Held() int64
 }
 
@@ -45,7 +43,7 @@ func (r *Records) Len() int {
 	return len(r.Ends)
 }
 
-// Size returns the number of bytes that the records take, roughly.
+// Size returns about how many bytes the records take.
 func (r *Records) Size() int {
 	if r.Long != nil {
 		return r.Long.Bytes
@@ -53,7 +51,7 @@ func (r *Records) Size() int {
 	return len(r.Buf)
 }
 
-// At returns the encoding of record i, which aliases Buf. The list must not be a long one.
+// At returns the encoding of record i, which aliases Buf. Long must be nil.
 func (r *Records) At(i int) []byte {
 	from := 0
 	if i > 0 {
@@ -62,16 +60,15 @@ func (r *Records) At(i int) []byte {
 	return r.Buf[from:r.Ends[i]:r.Ends[i]]
 }
 
-// Close ends the record whose bytes were appended to Buf since the last Close.
+// Close completes the record whose bytes were appended to Buf since the last Close.
 func (r *Records) Close() { r.Ends = append(r.Ends, len(r.Buf)) }
 
 // RangeResult answers a RangeRequest. The receiver owns it.
 type RangeResult struct {
-	// Revision is the store's newest revision when the range was read, also for a read of an
-	// older one.
+	// Revision is the newest revision of the store when the range was read, also if an older one was read.
 	Revision int64
 	KVs      Records
-	// Count is the number of keys in the range, whatever the limit and the filters.
+	// Count is the number of keys in the range, without limit and filters.
 	Count int64
 	// More is set if Limit cut the result.
 	More bool
@@ -80,8 +77,7 @@ type RangeResult struct {
 // PutResult answers a PutRequest.
 type PutResult struct {
 	Revision int64
-	// PrevKV is the encoded mvccpb.KeyValue from before, nil if there was none or it was not
-	// asked for.
+	// PrevKV is the previous mvccpb.KeyValue, encoded; nil if there was none or it was not requested.
 	PrevKV []byte
 }
 

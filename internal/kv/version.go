@@ -6,11 +6,10 @@ import (
 	"fmt"
 )
 
-// Version is a level of the API, and of the data that goes with it. The zero value is none.
+// Version is a level of the API and of its data. The zero value is none.
 type Version struct{ Major, Minor uint32 }
 
-// APIVersion is the highest level that this program speaks, and the one that a cluster speaks unless it
-// is told otherwise.
+// APIVersion is the highest level that this program speaks, and the level of a cluster without a downgrade.
 var APIVersion = Version{3, 7}
 
 // String is "MAJOR.MINOR".
@@ -24,15 +23,15 @@ func (v Version) Compare(o Version) int {
 	return cmp.Or(cmp.Compare(v.Major, o.Major), cmp.Compare(v.Minor, o.Minor))
 }
 
-// Versions is which level a cluster speaks and where it goes.
+// Versions is the level that a cluster speaks and the target of its downgrade.
 type Versions struct {
 	// Cluster is the level that is spoken.
 	Cluster Version
-	// Target is the level of the downgrade that is under way, zero if none is.
+	// Target is the level of the downgrade in progress, zero if there is none.
 	Target Version
 }
 
-// CheckDowngrade says why a downgrade to a level cannot begin: it goes down by one, and one at a time.
+// CheckDowngrade returns why a downgrade to a level cannot begin: a downgrade is by one level, one at a time.
 func (v Versions) CheckDowngrade(to Version) error {
 	if to.Major != v.Cluster.Major || to.Minor+1 != v.Cluster.Minor {
 		return ErrDowngradeTarget
@@ -43,8 +42,7 @@ func (v Versions) CheckDowngrade(to Version) error {
 	return nil
 }
 
-// Next is the level that the cluster should speak next, with all its members running a program of level
-// program.
+// Next is the level that the cluster should speak next if all its members run a program of this level.
 func (v Versions) Next(program Version) Version {
 	switch {
 	case v.Target != (Version{}):
@@ -55,7 +53,7 @@ func (v Versions) Next(program Version) Version {
 	return v.Cluster
 }
 
-// VersionOp says what a VersionChange does. The numbers are part of the log's format.
+// VersionOp is the kind of a VersionChange. The numbers are part of the log's format.
 type VersionOp uint8
 
 // The changes of Versions.
@@ -75,14 +73,14 @@ type VersionChange struct {
 	Version Version
 }
 
-// The reasons for which a downgrade does not begin or end.
+// The errors of a downgrade.
 var (
 	// ErrDowngradeTarget: the level is not the one below the cluster's.
 	ErrDowngradeTarget = errors.New("invalid downgrade target version")
-	// ErrDowngradeInProcess: a downgrade is under way.
+	// ErrDowngradeInProcess: a downgrade is in progress.
 	ErrDowngradeInProcess = errors.New("cluster has a downgrade job in progress")
-	// ErrNoDowngrade: none is.
+	// ErrNoDowngrade: no downgrade is in progress.
 	ErrNoDowngrade = errors.New("no inflight downgrade job")
-	// ErrVersionUnknown: not all members know of levels yet.
+	// ErrVersionUnknown: not all members know levels yet.
 	ErrVersionUnknown = errors.New("cluster version not found during downgrade")
 )

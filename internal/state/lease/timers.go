@@ -128,10 +128,7 @@ func (t *Timers) Renew(id int64, now time.Duration) bool {
 		return false
 	}
 	x.deadline = max(x.deadline, now+x.ttl)
-	x.check = 0
-	if t.interval > 0 && x.deadline-now > t.interval {
-		x.check = now + t.interval
-	}
+	t.schedule(x, now)
 	return true
 }
 
