@@ -17,8 +17,8 @@ const (
 	alarmKeySize      = 4 + 8
 )
 
-// maxAlarms bounds the alarms that are active at once. The API lets a client raise any number under
-// any name; a cluster of a few members has a few.
+// maxAlarms is the limit for active alarms. The API lets a client raise any number of alarms; a cluster of a few members
+// needs a few.
 const maxAlarms = 1 << 10
 
 func alarmRecord(c kv.AlarmChange) history.Meta {
@@ -56,8 +56,8 @@ func (m *Machine) loadAlarms(log *history.Log) error {
 	return nil
 }
 
-// changeAlarm raises or clears an alarm. It returns the alarm if it is active now that it was
-// raised, or was active before it was cleared.
+// changeAlarm raises or clears an alarm. It returns the alarm if it was raised and is active, or was active before it was
+// cleared.
 func (m *Machine) changeAlarm(c kv.AlarmChange) (*kv.Alarm, error) {
 	i, active := slices.BinarySearchFunc(m.alarms, c.Alarm, kv.Alarm.Compare)
 	switch {

@@ -18,7 +18,7 @@ const (
 
 var authBuckets = [...]byte{auth.TableSettings: authBucket, auth.TableUsers: userBucket, auth.TableRoles: roleBucket}
 
-// AuthMeta returns the meta records that hold users and roles, for a store that is made of something else.
+// AuthMeta returns the meta records of users and roles, for a store that is built from a backup.
 func AuthMeta(s *auth.State) []history.Meta { return authMeta(s.Records()) }
 
 func authMeta(records []auth.Record) []history.Meta {
@@ -29,7 +29,7 @@ func authMeta(records []auth.Record) []history.Meta {
 	return out
 }
 
-// ReadAuth returns the users and roles that the meta records of a store tell.
+// ReadAuth returns the users and roles in the meta records of a store.
 func ReadAuth(meta []history.Meta) (*auth.State, error) {
 	s, err := auth.Load(func(yield func(auth.Record) bool) {
 		for _, m := range meta {
@@ -46,14 +46,14 @@ func ReadAuth(meta []history.Meta) (*auth.State, error) {
 	return s, nil
 }
 
-// authority is the part of the machine that users and roles are.
+// authority holds the users and roles of the machine.
 type authority struct {
 	state *auth.State
-	// keys are the machine's leases, as the authorizer wants them.
+	// keys returns the keys of a lease, for the authorizer.
 	keys auth.Keys
 }
 
-// Token is a token that was issued, and to whom.
+// Token is an issued token and its user.
 type Token struct {
 	Token string
 	kv.Seen
@@ -84,7 +84,7 @@ func (m *Machine) changeAuth(r *kv.AuthRequest) (*kv.AuthResult, *Token, error) 
 		if err := m.auth.state.CheckAuthenticate(r); err != nil {
 			return nil, nil, err
 		}
-		// The position makes it unique, and tells members how far they must be to know it.
+		// The index makes it unique, and a member knows from it up to which entry it must apply to accept the token.
 		res.Token = fmt.Sprintf("%s.%d", r.Token, m.leases.at.Index)
 		seen, _ := m.auth.state.TokenHolder(r.User)
 		return res, &Token{Token: res.Token, Seen: seen}, nil

@@ -12,17 +12,16 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// A configuration change is an entry of its own kind to raft. Its context says what it means to the
-// membership: the header of a group of one, then op u8, member id u64, member record. If op has the bit
-// opLimits, the limits of the proposer are before the record: strict u8, most learners u32. Numbers are big
-// endian.
+// A configuration change is an entry of its own type in raft. Its context is the change of the membership: the header of
+// a group of one, then op u8, member id u64, member record. If op has the bit opLimits, the limits of the proposer are
+// before the record: strict u8, most learners u32. Numbers are big endian.
 const (
 	opLimits       = 0x80
 	confLimitsSize = 1 + 4
 )
 
-// ConfChange returns the configuration change that makes c, which is one of Add, Remove, Update and
-// Promote. h names it like a group, so that whoever proposed it finds its outcome.
+// ConfChange returns the configuration change for c, which is one of Add, Remove, Update and Promote. h identifies it
+// like a group, so that its proposer finds the outcome.
 func ConfChange(h GroupHeader, c cluster.Change) (*raftpb.ConfChangeV2, error) {
 	var typ raftpb.ConfChangeType
 	switch c.Op {
@@ -83,8 +82,8 @@ func (e *Entry) openConfChange() (err error) {
 	return nil
 }
 
-// applyConfChange applies a configuration change. One that the membership or raft's configuration refuses never
-// reaches raft, which would panic on some: its outcome is the refusal.
+// applyConfChange applies a configuration change. A change that the membership or raft's configuration rejects is not
+// passed to raft, which would panic on some changes.
 func (e *Entry) applyConfChange() (*Outcome, error) {
 	m := e.m
 	conf, refusal := nextConf(m.conf, e.conf)
@@ -109,10 +108,10 @@ func (e *Entry) applyConfChange() (*Outcome, error) {
 	return &e.outcome, m.setConf(conf)
 }
 
-// nextConf returns raft's configuration after a change, or why there is none. It depends on the
-// configuration that is stored and not on raft's own, which is ahead while a snapshot waits for its turn.
+// nextConf returns raft's configuration after a change, or why the change is invalid. It uses the stored configuration
+// and not raft's own, which is newer while a snapshot is not installed yet.
 func nextConf(conf *raftpb.ConfState, cc *raftpb.ConfChangeV2) (*raftpb.ConfState, error) {
-	// The progress of members is not looked at: any last index will do.
+	// The progress of members is not used: any last index is valid.
 	changer := confchange.Changer{Tracker: tracker.MakeProgressTracker(1, 0), LastIndex: 1}
 	cfg, progress, err := confchange.Restore(changer, conf)
 	if err != nil {

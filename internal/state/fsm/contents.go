@@ -13,7 +13,7 @@ import (
 	"vigil/internal/store/history"
 )
 
-// Contents is everything that a store holds beside the key space.
+// Contents is everything that a store holds besides the key space.
 type Contents struct {
 	Members *cluster.State
 	Conf    *raftpb.ConfState
@@ -22,8 +22,8 @@ type Contents struct {
 	Auth    *auth.State
 }
 
-// ReadContents returns what the meta records of a store tell, which may come from elsewhere: it fails where New
-// would.
+// ReadContents returns the contents of the meta records of a store, which may be from another member: it fails where New
+// would fail.
 func ReadContents(meta []history.Meta) (*Contents, error) {
 	c := &Contents{Members: &cluster.State{}}
 	for _, m := range meta {
@@ -57,12 +57,12 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 	return c, err
 }
 
-// ClearedAlarm returns the meta record by which an alarm is gone.
+// ClearedAlarm returns the meta record that clears an alarm.
 func ClearedAlarm(a kv.Alarm) history.Meta {
 	return alarmRecord(kv.AlarmChange{Alarm: a, Clear: true})
 }
 
-// Records returns the meta records that tell it.
+// Records returns the meta records of c.
 func (c *Contents) Records() []history.Meta {
 	out := InitialRecords(c.Members, c.Conf)
 	for _, a := range c.Alarms {

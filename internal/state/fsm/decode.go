@@ -10,11 +10,10 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// Decoder reads the requests of a group, one after another. Every byte slice of a request aliases
-// the group, and the request itself is the decoder's: both are valid until the next call of Next or
-// Reset. The zero value is ready for Reset.
+// Decoder decodes the requests of a group one by one. Every byte slice of a request aliases the group, and the decoder
+// owns the request: both are valid until the next call of Next or Reset. The zero value is ready for Reset.
 //
-// A transaction has many small parts; the decoder keeps their memory from one request to the next.
+// A transaction has many small parts; the decoder reuses their memory for the next request.
 type Decoder struct {
 	b   []byte
 	bad bool
@@ -36,7 +35,7 @@ type Decoder struct {
 	leases     leaseRequests
 }
 
-// Reset begins with a group and returns its header.
+// Reset begins a group and returns its header.
 func (d *Decoder) Reset(group []byte) (GroupHeader, error) {
 	h, err := ParseHeader(group)
 	if err != nil {
@@ -46,7 +45,7 @@ func (d *Decoder) Reset(group []byte) (GroupHeader, error) {
 	return h, nil
 }
 
-// Next returns the next request, nil behind the last one.
+// Next returns the next request, nil after the last one.
 func (d *Decoder) Next() (*Request, error) {
 	d.put.reset()
 	d.del.reset()
@@ -56,7 +55,7 @@ func (d *Decoder) Next() (*Request, error) {
 	d.compares.reset()
 	if d.left == 0 {
 		if len(d.b) != 0 {
-			return nil, fmt.Errorf("%w: %d bytes behind the last request", ErrFormat, len(d.b))
+			return nil, fmt.Errorf("%w: %d bytes after the last request", ErrFormat, len(d.b))
 		}
 		return nil, nil
 	}
@@ -163,7 +162,7 @@ func (d *Decoder) enum() int32 {
 	return int32(v)
 }
 
-// bytes returns nil for an empty one.
+// bytes returns nil for an empty slice.
 func (d *Decoder) bytes() []byte {
 	n := d.uvarint()
 	if n > uint64(len(d.b)) {
@@ -281,7 +280,7 @@ func (d *Decoder) readOps(depth int) []kv.Op {
 	return ops
 }
 
-// slab hands out zeroed values and takes all of them back at once.
+// slab allocates zeroed values and frees all of them at once.
 type slab[T any] struct {
 	all  []*T
 	used int
@@ -298,7 +297,7 @@ func (s *slab[T]) next() *T {
 	return p
 }
 
-// slabKeep bounds what a slab or an arena keeps for later, in values.
+// slabKeep is how many values a slab or an arena keeps for reuse.
 const slabKeep = 1 << 10
 
 func (s *slab[T]) reset() {
@@ -308,7 +307,7 @@ func (s *slab[T]) reset() {
 	s.used = 0
 }
 
-// arena hands out zeroed slices and takes all of them back at once.
+// arena allocates zeroed slices and frees all of them at once.
 type arena[T any] struct {
 	buf []T
 }
@@ -318,7 +317,7 @@ func (a *arena[T]) next(n int) []T {
 		return nil
 	}
 	if cap(a.buf)-len(a.buf) < n {
-		// What was handed out before keeps its old array.
+		// Slices that were returned before keep the old array.
 		a.buf = make([]T, 0, max(2*cap(a.buf), n, 16))
 	}
 	from := len(a.buf)

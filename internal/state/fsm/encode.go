@@ -44,12 +44,12 @@ const (
 
 	// HeaderSize is the size of the header of a group.
 	HeaderSize = 24
-	// requestHead is the size of the least that precedes a request's body.
+	// requestHead is the least number of bytes before the body of a request.
 	requestHead = 6
 
-	// maxDepth bounds how deep transactions nest.
+	// maxDepth is the limit for nested transactions.
 	maxDepth = 1 << 10
-	// MaxRequestBytes bounds the encoding of one request. What it puts fits into a record of the store.
+	// MaxRequestBytes is the limit for the encoding of one request. A put of this size fits into a record of the store.
 	MaxRequestBytes = 255 << 20
 )
 
@@ -73,13 +73,13 @@ const (
 )
 
 var (
-	// ErrFormat: bytes that are no group of this format, or not its canonical form.
+	// ErrFormat: the bytes are not a group of this format in its canonical form.
 	ErrFormat = errors.New("fsm: malformed group")
-	// ErrVersion: a group of a newer format.
+	// ErrVersion: the group has a newer format.
 	ErrVersion = errors.New("fsm: unknown group version")
 )
 
-// AppendHeader appends the place of a header. PutHeader fills it.
+// AppendHeader appends space for a header, which PutHeader fills.
 func AppendHeader(dst []byte) []byte { return append(dst, make([]byte, HeaderSize)...) }
 
 // PutHeader writes h into the first HeaderSize bytes of a group.
@@ -90,7 +90,7 @@ func PutHeader(group []byte, h GroupHeader) {
 	binary.LittleEndian.PutUint64(group[16:], h.Sequence)
 }
 
-// AppendRequest appends the encoding of r to a group. On error dst is returned as it was.
+// AppendRequest appends the encoding of r to a group. On error it returns dst unchanged.
 func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 	start := len(dst)
 	kind := r.Kind()
@@ -248,5 +248,5 @@ func ParseHeader(group []byte) (GroupHeader, error) {
 	return h, nil
 }
 
-// fitsInt32 keeps an enumeration from changing its value in the cast.
+// fitsInt32 reports whether the cast of an enumeration keeps its value.
 func fitsInt32(v int64) bool { return v >= math.MinInt32 && v <= math.MaxInt32 }

@@ -12,39 +12,39 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// Entry is the committed entry that is being applied. A Machine has one, which it uses again for each entry.
+// Entry is the committed entry that is being applied. A Machine has one and reuses it for each entry.
 type Entry struct {
 	m     *Machine
 	entry *raftpb.Entry
-	// header is that of the group, or of the configuration change; zero for an entry without content.
+	// header identifies the group or the configuration change; it is zero for an entry without content.
 	header GroupHeader
 	kind   entryKind
-	// conf and change are a configuration change, as raft and as the membership know it.
+	// conf and change are a configuration change, for raft and for the membership.
 	conf   *raftpb.ConfChangeV2
 	change cluster.Change
-	// request is the request under way, nil before the next one is decoded.
+	// request is the next request, nil if it is not decoded yet.
 	request *Request
-	// fresh says that the batch has no request of this entry yet.
+	// fresh is set while the batch contains no request of this entry.
 	fresh bool
 	// read is the size of the results of this entry since the last batch ended.
 	read    int64
 	outcome Outcome
 }
 
-// entryKind is how an entry is applied.
+// entryKind says how an entry is applied.
 type entryKind uint8
 
 const (
-	// entryComplete has nothing more to apply.
+	// entryComplete: nothing is left to apply.
 	entryComplete entryKind = iota
 	entryGroup
 	entryConfChange
 )
 
-// Outcome is what one step of an entry has come to. It is valid until the next step.
+// Outcome is the outcome of one step of an entry. It is valid until the next step.
 type Outcome struct {
-	// BatchFull is set, and nothing else, if the rest of the entry belongs to the next batch. The caller commits
-	// the batch at the position of the entry before, and goes on with Next.
+	// BatchFull is set, and no other field, if the rest of the entry belongs to the next batch. The caller commits
+	// the batch at the position of the entry before, and calls Next again.
 	BatchFull bool
 	// Request is the request that was applied; nil for a configuration change.
 	Request *Request
@@ -52,12 +52,12 @@ type Outcome struct {
 	Result Result
 	// ConfChange, if set, is for raft.
 	ConfChange *raftpb.ConfChangeV2
-	// Token, if set, was issued by the request. Every member has to know it.
+	// Token, if set, was issued by the request. Every member must accept it.
 	Token *Token
 }
 
-// Result is what one request came to: Err, or the field that matches the request. A request for
-// attributes or a version has neither if it succeeded, nor does one for an alarm that changes nothing.
+// Result is the result of one request: Err, or the field of the kind of the request. A successful request for
+// attributes or a version has none, and so has a request for an alarm that changes nothing.
 type Result struct {
 	Put         *kv.PutResult
 	DeleteRange *kv.DeleteRangeResult
@@ -91,11 +91,11 @@ func (m *Machine) Open(entry *raftpb.Entry) (*Entry, error) {
 	return e, nil
 }
 
-// Header names the group of the entry; it is zero for an entry without content.
+// Header identifies the group of the entry; it is zero for an entry without content.
 func (e *Entry) Header() GroupHeader { return e.header }
 
-// DiscardResults says that no caller waits for the results: the machine may leave out what only they need. It is
-// called before the first Next.
+// DiscardResults lets the machine omit results and the work for them: no client waits for them. It is called before the
+// first Next.
 func (e *Entry) DiscardResults() { e.m.store.Discard(true) }
 
 // Next takes the next step of the entry: it applies one request, or ends the batch. It returns nil once all of the
@@ -125,17 +125,17 @@ func (e *Entry) openGroup() (err error) {
 		return err
 	}
 	e.kind = entryGroup
-	p := &m.part
+	p := &m.progress
 	if p.index != e.entry.GetIndex() {
 		p.begin(e.entry.GetIndex())
 	}
-	for i := range p.done {
+	for i := range p.requests {
 		req, err := m.dec.Next()
 		if err != nil {
 			return err
 		}
 		if req == nil {
-			return fmt.Errorf("%w: %d requests of a group of %d are done", kv.ErrCorrupt, p.done, i)
+			return fmt.Errorf("%w: %d requests of a group of %d are applied", kv.ErrCorrupt, p.requests, i)
 		}
 	}
 	return nil
@@ -149,7 +149,7 @@ func (e *Entry) nextRequest() (_ *Outcome, err error) {
 		}
 		if e.request == nil {
 			e.kind = entryComplete
-			return nil, m.endPart()
+			return nil, m.completeEntry()
 		}
 	}
 	if !e.fresh && int64(m.store.Pending())+e.read >= m.batchBytes {
@@ -165,7 +165,7 @@ func (e *Entry) nextRequest() (_ *Outcome, err error) {
 	if res.Err != nil && fatal(res.Err) {
 		return nil, res.Err
 	}
-	m.part.next()
+	m.progress.nextRequest()
 	e.read += m.store.Results()
 	e.request, e.fresh = nil, false
 	return &e.outcome, nil
@@ -175,10 +175,10 @@ func (e *Entry) nextRequest() (_ *Outcome, err error) {
 func (e *Entry) leaveBatch() (*Outcome, error) {
 	e.fresh, e.read = true, 0
 	e.outcome = Outcome{BatchFull: true}
-	return &e.outcome, e.m.storePart()
+	return &e.outcome, e.m.storeProgress()
 }
 
-// fatal tells the errors of the store itself from those of a request.
+// fatal reports whether err is an error of the store itself and not of a request.
 func fatal(err error) bool {
 	var f *mvcc.FatalError
 	return errors.As(err, &f)

@@ -12,12 +12,12 @@ import (
 // leaseBucket holds the records of package lease.
 const leaseBucket byte = 'l'
 
-// leases is the part of the machine that leases are.
+// leases holds the leases of the machine.
 type leases struct {
 	state *lease.State
-	// at is the entry under way.
+	// at is the position of the entry in progress.
 	at history.Applied
-	// followed is how many attachments of the open batch the state knows.
+	// followed is how many attachments of the open batch the state includes.
 	followed int
 }
 
@@ -34,8 +34,7 @@ func (l *leases) load(log *history.Log, store *mvcc.Store) error {
 	return nil
 }
 
-// follow tells the state what requests have attached. It must know before the next request: that may be
-// the end of the lease.
+// follow adds the attachments of the last request to the state, before the next request, which may end the lease.
 func (l *leases) follow(store *mvcc.Writer) {
 	changes := store.Leases()
 	for _, c := range changes[l.followed:] {
@@ -44,11 +43,11 @@ func (l *leases) follow(store *mvcc.Writer) {
 	l.followed = len(changes)
 }
 
-// Leases returns the leases. Goroutines that do not apply may use what lease.State has for them; they see
-// what is applied, which may be a moment before it is readable.
+// Leases returns the leases. Other goroutines may call the methods of lease.State that are for them; they see what is
+// applied, which may be slightly before it is readable.
 func (m *Machine) Leases() *lease.State { return m.leases.state }
 
-// lease applies a request about leases. What may become large is done in parts.
+// lease applies a request about leases. A large request is applied in parts, see progress.
 func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 	s := m.leases.state
 	res := &kv.LeaseResult{}
@@ -73,9 +72,9 @@ func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 		res.Ended = 1
 	case r.LeaseCheckpoint != nil:
 		list := r.LeaseCheckpoint.Checkpoints
-		for ; m.part.step < len(list); m.part.step++ {
-			c := list[m.part.step]
-			if m.full() {
+		for ; m.progress.items < len(list); m.progress.items++ {
+			c := list[m.progress.items]
+			if m.batchFull() {
 				return nil, true, nil
 			}
 			if l, changed := s.Checkpoint(c, m.leases.at.Index); changed {
@@ -86,19 +85,19 @@ func (m *Machine) lease(r *Request) (_ *kv.LeaseResult, more bool, _ error) {
 		}
 	case r.LeaseExpire != nil:
 		list := r.LeaseExpire.Leases
-		for ; m.part.step < len(list); m.part.step++ {
-			ref := list[m.part.step]
+		for ; m.progress.items < len(list); m.progress.items++ {
+			ref := list[m.progress.items]
 			if !s.Has(ref) {
 				continue
 			}
 			if more, err := m.endLease(ref.ID); more || err != nil {
 				return nil, more, err
 			}
-			m.part.ended++
+			m.progress.ended++
 		}
 	}
 	if r.LeaseExpire != nil {
-		res.Ended = m.part.ended
+		res.Ended = m.progress.ended
 	}
 	res.Revision = m.store.Revision()
 	return res, false, nil
@@ -109,10 +108,10 @@ func (m *Machine) storeLease(l lease.Lease) error {
 	return m.store.SetMeta(history.Meta{Bucket: leaseBucket, Key: k, Value: v})
 }
 
-// endLease deletes the keys of a lease, in order and as one revision, and the lease. It returns true if it
-// has done a part of that: the batch is large, or there are more keys than one revision can delete.
+// endLease deletes the keys of a lease, in order and as one revision, and the lease. It returns true if it has done only
+// a part: the batch is full, or there are more keys than one revision can delete.
 func (m *Machine) endLease(id int64) (more bool, err error) {
-	if m.full() {
+	if m.batchFull() {
 		return true, nil
 	}
 	keys := m.leases.state.Keys(id)

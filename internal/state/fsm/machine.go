@@ -11,9 +11,9 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// The buckets of history's meta records that belong to this package, beside mvcc.MetaBucket.
+// The buckets of history's meta records that belong to this package, besides mvcc.MetaBucket.
 const (
-	// memberBucket holds the records of package cluster, by member id.
+	// memberBucket holds the records of package cluster by member id.
 	memberBucket byte = 'c'
 	// raftBucket holds raft's configuration under confKey.
 	raftBucket byte = 'r'
@@ -21,7 +21,7 @@ const (
 
 var confKey = []byte("conf")
 
-// InitialRecords returns the meta records that a store begins with.
+// InitialRecords returns the first meta records of a store.
 func InitialRecords(members *cluster.State, conf *raftpb.ConfState) []history.Meta {
 	var out []history.Meta
 	for _, r := range members.Records() {
@@ -46,13 +46,13 @@ type Machine struct {
 
 	dec   Decoder
 	entry Entry
-	// part is how much of an entry is applied.
-	part part
-	// batchBytes is the size of a batch at which the rest of an entry is left to the next one.
+	// progress is that of the entry in entry, or of one that was partly applied before a crash.
+	progress progress
+	// batchBytes is the size of a batch at which the rest of an entry is left to the next batch.
 	batchBytes int64
 }
 
-// New returns the machine whose state is in the store. log is where the store keeps its records.
+// New returns the machine of the state in the store. log holds the records of the store.
 func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	m := &Machine{store: store.Writer(), members: &cluster.State{}, batchBytes: DefaultBatchBytes}
 	for k, v := range log.Meta(memberBucket) {
@@ -65,8 +65,8 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 		switch string(k) {
 		case string(confKey):
 			m.conf, err = cluster.DecodeConfState(v)
-		case string(partKey):
-			m.part, err = parsePart(v)
+		case string(progressKey):
+			m.progress, err = parseProgress(v)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
@@ -97,8 +97,8 @@ func (m *Machine) Members() *cluster.State { return m.members }
 // ConfState returns raft's configuration. It must not be modified.
 func (m *Machine) ConfState() *raftpb.ConfState { return m.conf }
 
-// apply is the one switch over what can be asked for. more is set if the request has done a part of its
-// work and is to be applied again, in the next batch.
+// apply is the one switch over the kinds of requests. more is set if a part of the request is applied and the rest
+// belongs to the next batch.
 func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 	res := &out.Result
 	switch r.Kind() {
@@ -134,7 +134,7 @@ func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 	return more
 }
 
-// changeMembers changes the membership by an ordinary request.
+// changeMembers changes the membership by a request, without raft.
 func (m *Machine) changeMembers(c cluster.Change) error {
 	next, rec, err := m.members.Change(c)
 	if err != nil {
@@ -163,9 +163,8 @@ func (m *Machine) setConf(conf *raftpb.ConfState) error {
 // Pending returns the size of the open batch in bytes.
 func (m *Machine) Pending() int { return m.store.Pending() }
 
-// Commit makes the outcome of the entries up to a readable, and durable as soon as the store is
-// synced or the log replayed. An error that is a kv.Shortage changed nothing, and Commit may be
-// called again; every other one is fatal.
+// Commit makes the outcome of the entries up to a readable. It is durable when the store is synced or the log replayed.
+// An error that is a kv.Shortage changed nothing, and Commit may be called again; every other error is fatal.
 func (m *Machine) Commit(a history.Applied) (mvcc.Published, error) {
 	p, err := m.store.Commit(a)
 	if err == nil {

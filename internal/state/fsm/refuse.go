@@ -5,11 +5,10 @@ import (
 	"vigil/internal/state/auth"
 )
 
-// refusal returns the error of a request that has no effect whatever it asks for: the active alarms forbid it, its
-// identity may not make it, or it comes from a leader of another term. It depends on the state and the entry only.
+// refusal returns the error of a request that is rejected before its data are read: an active alarm forbids it, its
+// identity is not authorized, or a leader of another term has proposed it. It depends on the state and the entry only.
 //
-// What a request of this identity may not change is refused after that, before anything is changed, by the owner of
-// the data:
+// After that the owner of the data rejects what is invalid, before it changes anything:
 //
 //	put, delete, transaction, compaction   mvcc.Writer: the limits of the store, leases, keys and revisions
 //	grant of a lease                       lease.State.Grant
@@ -25,7 +24,7 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	if err := Authorize(m.auth.state, r.Identity, r, m.auth.keys); err != nil {
 		return err
 	}
-	// What only a leader may ask for counts in the term of that leader.
+	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
 	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term {
 		return kv.ErrLeaderChanged
@@ -35,9 +34,9 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 
 // refusedByAlarm returns the error of a request that the active alarms forbid, nil if they do not.
 //
-// While any member is short of space nothing may be added. CORRUPT stops the member that it names: what
-// that member proposes may rest on damaged data. An alarm of member 0 says that members differ and that it is not
-// known which of them is wrong; it stops none.
+// While an alarm NOSPACE is active nothing may be added. CORRUPT stops the member that it names: its proposals may be
+// based on damaged data. An alarm CORRUPT of member 0 means that members differ and it is not known which of them is
+// wrong; it stops none.
 func refusedByAlarm(alarms []kv.Alarm, proposer uint64, r *Request) error {
 	corrupt, noSpace := false, false
 	for _, a := range alarms {
@@ -53,9 +52,8 @@ func refusedByAlarm(alarms []kv.Alarm, proposer uint64, r *Request) error {
 	return nil
 }
 
-// Authorize says why auth forbids somebody a request. What members ask for and not
-// clients, and what is for root alone or for everyone and touches no keys, was checked before it was
-// proposed if it had to be.
+// Authorize returns why an identity may not make a request. Requests of members, and requests without keys that are for
+// root or for every user, were checked before they were proposed if necessary.
 func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) error {
 	if !s.Enabled() {
 		return nil

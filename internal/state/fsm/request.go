@@ -6,7 +6,7 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// Kind says what a request asks for. The numbers are part of the log's format and never reused.
+// Kind is the kind of a request. The numbers are part of the log's format and never reused.
 type Kind uint8
 
 // The kinds of requests. Nested operations of a transaction use the numbers too, 0 being an
@@ -22,32 +22,31 @@ const (
 	KindLeaseRevoke     Kind = 7
 	KindLeaseCheckpoint Kind = 8
 	KindLeaseExpire     Kind = 9
-	// 10 to 31 are kept for the key space and leases.
+	// 10 to 31 are reserved for the key space and leases.
 
 	KindAttributes Kind = 32
 	KindAlarm      Kind = 33
-	// KindVersion is known from LevelVersions on.
+	// KindVersion requires LevelVersions.
 	KindVersion Kind = 34
-	// 35 to 63 are kept for the cluster.
+	// 35 to 63 are reserved for the cluster.
 
-	// KindAuth is known from LevelAuth on.
+	// KindAuth requires LevelAuth.
 	KindAuth Kind = 64
 )
 
-// Level is which kinds of requests, and fields of them, this program knows. It grows by one with each
-// version that brings new ones; these are proposed only when cluster.State.Level has come to it, so that
-// members can be upgraded one after the other.
+// Level identifies the kinds and fields of requests that this program knows. It increases by one with each version that
+// adds some; these are proposed only when cluster.State.Level has reached it, so that members can be upgraded one by one.
 const Level uint64 = 2
 
-// LevelAuth is the level from which on there are users and roles.
+// LevelAuth is the first level with users and roles.
 const LevelAuth uint64 = 2
 
-// LevelVersions is the level from which on the cluster can speak another level of the API.
+// LevelVersions is the first level at which the cluster can speak another level of the API.
 const LevelVersions uint64 = 2
 
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
-	// Identity is on whose behalf the request is made: nobody in particular if it is zero.
+	// Identity is the user of the request; zero for none.
 	Identity    auth.Identity
 	Put         *kv.PutRequest
 	DeleteRange *kv.DeleteRangeRequest
@@ -69,7 +68,7 @@ type Request struct {
 	Auth *kv.AuthRequest
 }
 
-// Kind returns what r asks for, 0 if nothing is set.
+// Kind returns the kind of r, 0 if nothing is set.
 func (r *Request) Kind() Kind {
 	switch {
 	case r.Put != nil:
@@ -100,22 +99,21 @@ func (r *Request) Kind() Kind {
 	return 0
 }
 
-// NeedsIdentity says whether apply looks at who makes a request.
+// NeedsIdentity reports whether apply uses the identity of r.
 func (r *Request) NeedsIdentity() bool {
 	switch r.Kind() {
 	case KindPut, KindDeleteRange, KindTxn, KindLeaseRevoke:
 		return true
 	case KindAuth:
-		return r.Auth.Op != kv.Authenticate // a password was shown
+		return r.Auth.Op != kv.Authenticate // its password was verified
 	}
 	return false
 }
 
-// GroupHeader begins a group.
+// GroupHeader is the header of a group.
 type GroupHeader struct {
-	// Proposer is the member that proposed the group, Sequence its name for it. Sequences start
-	// at a random number whenever a member starts, so a group that a former run of the member
-	// proposed is not mistaken for one of this run.
+	// Proposer is the member that proposed the group, Sequence its number for it. Sequences begin at a random number
+	// when a member starts, so a group of an earlier run is not taken for one of this run.
 	Proposer, Sequence uint64
 	// Count is the number of requests.
 	Count int

@@ -17,7 +17,7 @@ const (
 
 var versionKey = []byte("api")
 
-// firstVersions is part of the format: programs to come begin with it too.
+// firstVersions is part of the format: later programs begin with it too.
 var firstVersions = kv.Versions{Cluster: kv.Version{Major: 3, Minor: 7}}
 
 func versionRecord(v kv.Versions) history.Meta {
@@ -51,7 +51,7 @@ func (m *Machine) loadVersions(log *history.Log) (err error) {
 	return nil
 }
 
-// Versions returns which level of the API the cluster speaks, the open batch included.
+// Versions returns the level of the API that the cluster speaks, the open batch included.
 func (m *Machine) Versions() kv.Versions { return m.versions }
 
 func (m *Machine) changeVersion(c kv.VersionChange) error {
