@@ -11,8 +11,8 @@ import (
 
 var errUnknownOp = errors.New("auth: unknown change")
 
-// Change returns the state after r, and the records that r wrote; or s and the reason why r is refused.
-// Whether the one who asks may do so is not looked at here. Errors: those of kv, in etcd's order.
+// Change returns the state after r and the records that r writes, or s and the reason why r is rejected. It does not
+// check whether the identity of r may do so. Errors: those of kv, in etcd's order.
 func (s *State) Change(r *kv.AuthRequest) (*State, []Record, error) {
 	next := *s
 	c := change{State: &next}
@@ -31,7 +31,7 @@ func (s *State) Change(r *kv.AuthRequest) (*State, []Record, error) {
 	return c.State, append(c.records, c.settings()), nil
 }
 
-// CheckAuthenticate says why a token may not be issued: the user must be there with the password that was checked.
+// CheckAuthenticate returns why a token may not be issued: the user must exist with the password that was verified.
 func (s *State) CheckAuthenticate(r *kv.AuthRequest) error {
 	u := s.users[r.User]
 	switch {
@@ -45,7 +45,7 @@ func (s *State) CheckAuthenticate(r *kv.AuthRequest) error {
 	return nil
 }
 
-// change is a state that is being made, and the records of users and roles that differ.
+// change is a state under construction, and the records of changed users and roles.
 type change struct {
 	*State
 	records []Record
@@ -225,9 +225,9 @@ func (c *change) deleteRole(r *kv.AuthRequest) error {
 	return nil
 }
 
-// grantPermission replaces the type of a permission that the role has for the range, if it is the first
-// for its key; otherwise it adds one. So a role can come to have two permissions of different types for
-// one range, of which both count, as it can in etcd.
+// grantPermission replaces the type of the role's permission for the range, if it is the first permission for its key;
+// otherwise it adds one. So a role can have two permissions of different types for one range, and both are valid, like in
+// etcd.
 func (c *change) grantPermission(r *kv.AuthRequest) error {
 	p := r.Permission
 	if !validRange(p.Key, p.End) {
@@ -253,7 +253,7 @@ func (c *change) grantPermission(r *kv.AuthRequest) error {
 	return nil
 }
 
-// validRange says whether there can be a permission for [key, end).
+// validRange reports whether a permission for [key, end) is valid.
 func validRange(key, end []byte) bool {
 	return len(key) > 0 && (len(end) == 0 || openEnded(end) || bytes.Compare(key, end) < 0)
 }

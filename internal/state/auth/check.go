@@ -7,9 +7,9 @@ import (
 	"vigil/internal/kv"
 )
 
-// Identity is on whose behalf a request is made. The zero value is nobody.
+// Identity is the user of a request. The zero value is none.
 type Identity struct {
-	// User is the name of the user, who may not exist.
+	// User is the name of the user, which may not exist.
 	User string
 	// Revision is the auth revision at which the user was identified.
 	Revision uint64
@@ -18,7 +18,7 @@ type Identity struct {
 // Keys returns the keys that are attached to a lease, in any order; none if there is no such lease.
 type Keys func(lease int64) iter.Seq[string]
 
-// CheckAdmin says why an identity may not do what only the role root may. Errors: kv.ErrUserEmpty,
+// CheckAdmin returns why an identity may not do what requires the role root. Errors: kv.ErrUserEmpty,
 // kv.ErrUserNotFound, kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) CheckAdmin(id Identity) error {
 	if !s.enabled {
@@ -38,7 +38,7 @@ func (s *State) CheckAdmin(id Identity) error {
 	return nil
 }
 
-// allowed says why an identity may not read or write the keys of [key, end). Errors: kv.ErrUserEmpty,
+// allowed returns why an identity may not read or write the keys of [key, end). Errors: kv.ErrUserEmpty,
 // kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) allowed(id Identity, key, end []byte, of func(*account) ranges) error {
 	if !s.enabled {
@@ -61,7 +61,7 @@ func (s *State) allowed(id Identity, key, end []byte, of func(*account) ranges) 
 func readable(a *account) ranges  { return a.read }
 func writeable(a *account) ranges { return a.write }
 
-// CheckRead says why an identity may not read the keys of [key, end). Errors: kv.ErrUserEmpty,
+// CheckRead returns why an identity may not read the keys of [key, end). Errors: kv.ErrUserEmpty,
 // kv.ErrAuthOldRevision, kv.ErrPermissionDenied.
 func (s *State) CheckRead(id Identity, key, end []byte) error {
 	return s.allowed(id, key, end, readable)
@@ -72,8 +72,8 @@ func (s *State) CheckWrite(id Identity, key, end []byte) error {
 	return s.allowed(id, key, end, writeable)
 }
 
-// CheckPut says why an identity may not put a key. Who attaches a key to a lease must be allowed to write all
-// keys of the lease: they come to have one fate. Errors: as CheckRead.
+// CheckPut returns why an identity may not put a key. To attach a key to a lease it must be allowed to write all keys of
+// the lease, which end together. Errors: as CheckRead.
 func (s *State) CheckPut(id Identity, r *kv.PutRequest, keys Keys) error {
 	if err := s.CheckWrite(id, r.Key, nil); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *State) CheckPut(id Identity, r *kv.PutRequest, keys Keys) error {
 	return nil
 }
 
-// CheckDeleteRange says why an identity may not delete a range. Errors: as CheckRead.
+// CheckDeleteRange returns why an identity may not delete a range. Errors: as CheckRead.
 func (s *State) CheckDeleteRange(id Identity, r *kv.DeleteRangeRequest) error {
 	if err := s.CheckWrite(id, r.Key, r.End); err != nil {
 		return err
@@ -100,8 +100,7 @@ func (s *State) CheckDeleteRange(id Identity, r *kv.DeleteRangeRequest) error {
 	return nil
 }
 
-// CheckTxn says why an identity may not run a transaction: everything that it holds must be allowed, whichever
-// branch will run. Errors: as CheckRead.
+// CheckTxn returns why an identity may not run a transaction: all operations of both branches must be allowed. Errors: as CheckRead.
 func (s *State) CheckTxn(id Identity, r *kv.TxnRequest, keys Keys) error {
 	for i := range r.Compare {
 		if err := s.CheckRead(id, r.Compare[i].Key, r.Compare[i].End); err != nil {
@@ -132,13 +131,13 @@ func (s *State) op(id Identity, op *kv.Op, keys Keys) error {
 	return nil // an operation that does nothing
 }
 
-// CheckWriteLease says why an identity may not end a lease, or keep it: it must be allowed to write every key
-// that is attached. Errors: as CheckRead.
+// CheckWriteLease returns why an identity may not revoke a lease or keep it alive: it must be allowed to write every
+// attached key. Errors: as CheckRead.
 func (s *State) CheckWriteLease(id Identity, lease int64, keys Keys) error {
 	return s.lease(id, lease, keys, s.CheckWrite)
 }
 
-// CheckReadLease says why an identity may not see the keys of a lease. Errors: as CheckRead.
+// CheckReadLease returns why an identity may not see the keys of a lease. Errors: as CheckRead.
 func (s *State) CheckReadLease(id Identity, lease int64, keys Keys) error {
 	return s.lease(id, lease, keys, s.CheckRead)
 }
@@ -155,7 +154,7 @@ func (s *State) lease(id Identity, lease int64, keys Keys, allowed func(Identity
 	return nil
 }
 
-// CheckReadUser says why an identity may not look at a user: everyone may look at oneself. Errors: as CheckAdmin.
+// CheckReadUser returns why an identity may not read a user: every user may read itself. Errors: as CheckAdmin.
 func (s *State) CheckReadUser(id Identity, name string) error {
 	err := s.CheckAdmin(id)
 	if name == id.User {
@@ -164,7 +163,7 @@ func (s *State) CheckReadUser(id Identity, name string) error {
 	return err
 }
 
-// CheckReadRole says why an identity may not look at a role: everyone may look at the roles one has. Errors: as
+// CheckReadRole returns why an identity may not read a role: every user may read its own roles. Errors: as
 // CheckAdmin.
 func (s *State) CheckReadRole(id Identity, name string) error {
 	err := s.CheckAdmin(id)

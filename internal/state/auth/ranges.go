@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// span is the keys from from up to but not including to; a nil to is no bound.
+// span holds the keys of [from, to); a nil to is unbounded.
 type span struct{ from, to []byte }
 
-// spanOf is the range [key, end) of a request or a permission.
+// spanOf returns the range [key, end) of a request or a permission.
 func spanOf(key, end []byte) span {
 	switch {
 	case len(end) == 0:
@@ -20,10 +20,10 @@ func spanOf(key, end []byte) span {
 	return span{key, end}
 }
 
-// openEnded says whether an end stands for every key from the beginning of the range on.
+// openEnded reports whether a range with this end has no upper bound.
 func openEnded(end []byte) bool { return len(end) == 1 && end[0] == 0 }
 
-// compareEnds orders ends, of which nil is the last.
+// compareEnds orders ends; nil is the last.
 func compareEnds(a, b []byte) int {
 	switch {
 	case a == nil && b == nil:
@@ -39,7 +39,7 @@ func compareEnds(a, b []byte) int {
 // ranges is a set of keys: sorted spans that neither overlap nor touch.
 type ranges []span
 
-// merge makes a set of spans in any order. It keeps the slice.
+// merge returns the set of spans in any order. It keeps the slice.
 func merge(list []span) ranges {
 	list = slices.DeleteFunc(list, func(s span) bool { return s.to != nil && bytes.Compare(s.from, s.to) >= 0 })
 	slices.SortFunc(list, func(a, b span) int {
@@ -59,8 +59,8 @@ func merge(list []span) ranges {
 	return list[:n]
 }
 
-// covers says whether the set holds all keys of [key, end). Of a range that is empty, because its end is
-// not behind its beginning, it holds all keys if it holds the beginning.
+// covers reports whether the set contains all keys of [key, end). An empty range, whose end is not after its beginning,
+// is covered if its beginning is.
 func (r ranges) covers(key, end []byte) bool {
 	// The last span that begins at or before the key.
 	i, found := slices.BinarySearchFunc(r, key, func(s span, key []byte) int { return bytes.Compare(s.from, key) })

@@ -9,7 +9,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Table says what a record is about.
+// Table is the kind of a record.
 type Table uint8
 
 // The tables of records.
@@ -36,7 +36,7 @@ const (
 
 var settingsKey = []byte("auth")
 
-// Record is one piece of the state as it is stored.
+// Record is one stored record of the state.
 type Record struct {
 	Table      Table
 	Key, Value []byte
@@ -92,7 +92,7 @@ func appendBytes[T string | []byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// Load makes a state of records, in any order. Errors are kv.ErrCorrupt.
+// Load returns the state of records, which may be in any order. Errors are kv.ErrCorrupt.
 func Load(records func(yield func(Record) bool)) (*State, error) {
 	s := New()
 	var users []User
@@ -173,7 +173,7 @@ func (d *reader) permission() kv.PermissionType {
 	return kv.PermissionType(uint32(v))
 }
 
-// bytes returns a copy, nil of nothing.
+// bytes returns a copy, nil for an empty slice.
 func (d *reader) bytes() []byte {
 	n := d.count()
 	if n == 0 {

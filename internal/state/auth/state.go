@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// RootUser is the user without whom auth cannot be enabled, RootRole the role that may do everything.
+	// RootUser is the user that auth requires, RootRole the role with all permissions.
 	RootUser = "root"
 	RootRole = "root"
 )
@@ -20,15 +20,14 @@ const (
 // User is a user. Its slices are never modified.
 type User struct {
 	Name string
-	// Hash is the bcrypt hash of the password. A user may have none and yet not be one without password:
-	// then nobody can authenticate as that user.
+	// Hash is the bcrypt hash of the password. A user without Hash and without NoPassword cannot authenticate.
 	Hash []byte
-	// NoPassword: the user is named by certificates only.
+	// NoPassword: the user authenticates by certificate only.
 	NoPassword bool
 	// Roles is sorted.
 	Roles []string
-	// Since is the auth revision at which the user was added or got its password. Whoever authenticated
-	// before is not that user any more.
+	// Since is the auth revision at which the user was added or its password was set. Earlier authentications are not
+	// valid any more.
 	Since uint64
 }
 
@@ -41,32 +40,32 @@ type Role struct {
 
 func byKey(a, b kv.Permission) int { return bytes.Compare(a.Key, b.Key) }
 
-// account is a user with what follows from its roles.
+// account is a user with the permissions of its roles.
 type account struct {
 	User
 	root        bool
 	read, write ranges
 }
 
-// State is all users and roles. It is immutable.
+// State holds all users and roles. It is immutable.
 type State struct {
 	enabled bool
-	// revision counts the changes, from 1.
+	// revision counts changes from 1.
 	revision uint64
-	// disabled is the revision at which auth was disabled last: who authenticated before did so in vain.
+	// disabled is the revision at which auth was disabled last: earlier authentications are not valid any more.
 	disabled uint64
 	users    map[string]*account
 	roles    map[string]*Role
 }
 
-// New returns the state of a cluster in which nothing was said about users yet.
+// New returns the state of a new cluster, without users and roles.
 func New() *State {
 	return &State{revision: 1, users: map[string]*account{}, roles: map[string]*Role{}}
 }
 
-// Restore returns a state of these users and roles, which come from elsewhere. Roles that a user has and
-// that do not exist are kept, as etcd keeps them. Revision 0 stands for 1. A user without Since gets the
-// revision of the state, since it is not known when its password was set: tokens from before end.
+// Restore returns a state of the users and roles of a backup. Roles of a user that do not exist are kept, like in etcd.
+// Revision 0 means 1. A user without Since gets the revision of the state, because the time of its password is not known:
+// earlier tokens become invalid.
 func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State, error) {
 	s := New()
 	s.enabled, s.revision = enabled, max(revision, 1)
@@ -97,13 +96,13 @@ func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State,
 	return s, s.valid()
 }
 
-// Enabled says whether anything is refused at all.
+// Enabled reports whether auth is enabled.
 func (s *State) Enabled() bool { return s.enabled }
 
-// Revision is the auth revision.
+// Revision returns the auth revision.
 func (s *State) Revision() uint64 { return s.revision }
 
-// Status is both.
+// Status returns both.
 func (s *State) Status() kv.AuthStatus {
 	return kv.AuthStatus{Enabled: s.enabled, Revision: s.revision}
 }
@@ -116,7 +115,7 @@ func (s *State) User(name string) (User, bool) {
 	return User{}, false
 }
 
-// TokenHolder returns a user as one who shows a token now.
+// TokenHolder returns a user as the holder of a token that is used now.
 func (s *State) TokenHolder(name string) (kv.Seen, bool) {
 	a := s.users[name]
 	if a == nil {
@@ -125,14 +124,14 @@ func (s *State) TokenHolder(name string) (kv.Seen, bool) {
 	return kv.Seen{User: name, Since: a.Since, Disabled: s.disabled}, true
 }
 
-// SameUser says whether a user who was seen is the same as then.
+// SameUser reports whether the holder of a token is still the same user.
 func (s *State) SameUser(seen kv.Seen) bool {
 	now, ok := s.TokenHolder(seen.User)
 	return ok && s.enabled && now == seen
 }
 
-// IsCurrent says whether an identity is still the user who was identified: the user exists, and neither its
-// password was changed nor was auth disabled since.
+// IsCurrent reports whether an identity is still valid: the user exists, and since then neither its password was changed
+// nor auth disabled.
 func (s *State) IsCurrent(id Identity) bool {
 	a := s.users[id.User]
 	return a != nil && id.Revision >= max(a.Since, s.disabled)
@@ -170,7 +169,7 @@ func (s *State) Roles() []Role {
 	return out
 }
 
-// account works out what a user may do.
+// account computes the permissions of a user.
 func (s *State) account(u User) *account {
 	a := &account{User: u}
 	_, a.root = slices.BinarySearch(u.Roles, RootRole)
@@ -182,7 +181,7 @@ func (s *State) account(u User) *account {
 		}
 		for _, p := range r.Permissions {
 			if len(p.Key) == 0 {
-				continue // cannot be granted, and is no range
+				continue // cannot be granted, and is not a range
 			}
 			sp := spanOf(p.Key, p.End)
 			if p.Type == kv.PermitRead || p.Type == kv.PermitReadWrite {
@@ -197,7 +196,7 @@ func (s *State) account(u User) *account {
 	return a
 }
 
-// setUser replaces a user, or removes it.
+// setUser replaces a user; nil removes it.
 func (s *State) setUser(name string, a *account) {
 	s.users = maps.Clone(s.users)
 	if a == nil {
@@ -207,7 +206,7 @@ func (s *State) setUser(name string, a *account) {
 	}
 }
 
-// setRole replaces a role, and works out again what its users may do. nil removes it.
+// setRole replaces a role and updates the permissions of its users; nil removes the role.
 func (s *State) setRole(name string, r *Role) {
 	s.roles = maps.Clone(s.roles)
 	if r == nil {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// The reasons for which a change is refused.
+// The reasons for which a change is rejected.
 var (
 	// ErrIDRemoved: the id belonged to a member that was removed.
 	ErrIDRemoved = errors.New("cluster: id has been removed")
-	// ErrIDExists: there is a member of that id.
+	// ErrIDExists: a member of that id exists.
 	ErrIDExists = errors.New("cluster: id exists")
-	// ErrIDNotFound: there is no member of that id.
+	// ErrIDNotFound: no member of that id exists.
 	ErrIDNotFound = errors.New("cluster: id not found")
 	// ErrPeerURLExists: another member has one of the peer URLs.
 	ErrPeerURLExists = errors.New("cluster: peer url exists")
@@ -20,43 +20,41 @@ var (
 	ErrNotLearner = errors.New("cluster: member is not a learner")
 	// ErrLastVoter: a cluster without a voter could never commit anything again.
 	ErrLastVoter = errors.New("cluster: the last voter cannot be removed")
-	// ErrTooManyLearners: there are as many learners as the proposer allows.
+	// ErrTooManyLearners: the limit of the proposer for learners is reached.
 	ErrTooManyLearners = errors.New("cluster: too many learners")
-	// ErrNotEnoughStarted: fewer voters than a quorum would have been started once.
+	// ErrNotEnoughStarted: fewer voters than a quorum would have been started.
 	ErrNotEnoughStarted = errors.New("cluster: not enough started members")
 )
 
 // ChangeOp is a kind of change.
 type ChangeOp uint8
 
-// The changes of a membership. Add, Remove, Update and Promote travel as raft configuration changes,
-// SetAttributes as an ordinary request.
+// The changes of a membership. Add, Remove, Update and Promote are raft configuration changes, SetAttributes is a request.
 const (
-	// Add makes Member a member, a learner if it says so.
+	// Add adds Member, as a learner if Member.Learner is set.
 	Add ChangeOp = iota + 1
-	// Remove makes Member.ID gone for good.
+	// Remove removes Member.ID, which cannot be added again.
 	Remove
 	// Update replaces the peer URLs of Member.ID.
 	Update
-	// Promote makes a voter of the learner Member.ID.
+	// Promote makes the learner Member.ID a voter.
 	Promote
 	// SetAttributes replaces name, client URLs and level of Member.ID.
 	SetAttributes
 )
 
-// Change is one change of the membership. It carries the limits of the member that proposes it: when it is
-// applied, other changes may have come first, and every member must decide alike.
+// Change is one change of the membership. It contains the limits of its proposer: other changes may be applied before it,
+// and every member must decide alike.
 type Change struct {
 	Op     ChangeOp
 	Member Member
-	// MaxLearners bounds the learners after an Add of a learner; 0 is no bound.
+	// MaxLearners is the limit for learners after an Add of a learner; 0 is no limit.
 	MaxLearners uint32
-	// Strict refuses what EnoughStarted refuses.
+	// Strict rejects a change after which fewer voters than a quorum would have been started.
 	Strict bool
 }
 
-// Change returns the membership after c and the record that c wrote, or s and the reason why c is
-// refused.
+// Change returns the membership after c and the record that c writes, or s and the reason why c is rejected.
 func (s *State) Change(c Change) (*State, Record, error) {
 	if err := s.check(c); err != nil {
 		return s, Record{}, err
@@ -128,7 +126,7 @@ func (s *State) checkStarted(c Change) error {
 	return nil
 }
 
-// CheckClientURLs says whether a member may have these client URLs.
+// CheckClientURLs returns why a member may not have these client URLs.
 func CheckClientURLs(urls []string) error {
 	if len(urls) > MaxClientURLs {
 		return fmt.Errorf("cluster: %d client urls of a member, the most is %d", len(urls), MaxClientURLs)
@@ -136,19 +134,19 @@ func CheckClientURLs(urls []string) error {
 	return nil
 }
 
-// served reports whether the member has said something of itself. Names do not tell: which ones the first members begin
-// with depends on how each member has found the others.
+// served reports whether the member has published its attributes. Names do not show it: the initial names depend on how
+// each member found the others.
 func (m *Member) served() bool { return m.Level != 0 || len(m.ClientURLs) > 0 }
 
 // EnoughNamed reports whether a change may be proposed: whether a quorum of the voters after it would have a name, or
-// have been started. It is weaker than what holds when the change is applied. Like etcd, it leaves first members that
-// have not started to the check of connections, whose error says more.
+// have been started. It is weaker than the check when the change is applied. Like in etcd, initial members that have not
+// started are left to the check of connections, whose error is more precise.
 func (s *State) EnoughNamed(c Change) bool {
 	return s.enoughStarted(c, func(m *Member) bool { return m.Name != "" || m.served() })
 }
 
-// enoughStarted reports whether a quorum of the voters after a change would count as started. Changes
-// that leave the voters alone pass, and so does the second voter of a cluster of one.
+// enoughStarted reports whether a quorum of the voters after a change would count as started. Changes that do not affect
+// voters pass, and so does the second voter of a cluster of one member.
 func (s *State) enoughStarted(c Change, counts func(*Member) bool) bool {
 	voters, started := 0, 0
 	for _, m := range s.members {

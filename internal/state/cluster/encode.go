@@ -14,12 +14,12 @@ import (
 //	version u8 = 1 | flags u8 | name | n uvarint, n peer URLs | n uvarint, n client URLs
 //
 // where a text is its length as uvarint and its bytes. With the flag level, the level follows as uvarint.
-// A removed id has the flag removed and nothing behind it.
+// A removed id has the flag removed and no fields.
 //
-// What a later version has to say about a member gets a flag of its own, whose fields follow those of all lower
-// flags. This program keeps flags that it does not know, with everything after the fields that it knows: members
-// publish their attributes when they start, also while members of older versions are in the cluster, and all must
-// store the same. A field that they must understand needs a level (package fsm) first.
+// A later version adds a flag for each new field, which follows the fields of all lower flags. This program keeps unknown
+// flags, with everything after the fields that it knows: members publish their attributes when they start, also while
+// members of older versions are in the cluster, and all must store the same. A field that every member must understand
+// requires a level (package fsm).
 const (
 	recordVersion = 1
 
@@ -31,13 +31,13 @@ const (
 
 var errRecord = errors.New("cluster: malformed record")
 
-// Record is what is stored under an id.
+// Record is the stored record of an id.
 type Record struct {
 	ID    uint64
 	Value []byte
 }
 
-// Key returns the key a record is stored under: the id, big endian.
+// Key returns the key of a record: the id, big endian.
 func (r Record) Key() []byte { return binary.BigEndian.AppendUint64(nil, r.ID) }
 
 // Records returns the records that rebuild s, sorted by key.
@@ -57,8 +57,7 @@ func (s *State) Records() []Record {
 	return out
 }
 
-// Load adds the record stored under key to s. It is used to rebuild a State from nothing, before
-// anyone else holds s; keys come in any order.
+// Load adds a stored record to s. It rebuilds a State from its records, in any order, before s is shared.
 func (s *State) Load(key, value []byte) error {
 	if len(key) != 8 {
 		return fmt.Errorf("%w: key of %d bytes", errRecord, len(key))
@@ -105,7 +104,7 @@ func EncodeMember(m Member) []byte {
 	return append(b, m.later.fields...)
 }
 
-// DecodeMember decodes what EncodeMember returned.
+// DecodeMember decodes the result of EncodeMember.
 func DecodeMember(id uint64, b []byte) (Member, error) {
 	m, removed, err := decodeRecord(id, b)
 	if err == nil && removed {
@@ -164,7 +163,7 @@ func appendTexts(b []byte, list []string) []byte {
 	return b
 }
 
-// reader takes fields off a buffer and remembers that one was malformed.
+// reader reads fields of a record. bad is set once a field was malformed.
 type reader struct {
 	b   []byte
 	bad bool
@@ -172,7 +171,7 @@ type reader struct {
 
 func (d *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(d.b)
-	// The shortest form only, so that one value has one encoding.
+	// Only the shortest form is valid: one value has one encoding.
 	if n <= 0 || n > 1 && d.b[n-1] == 0 {
 		d.bad, d.b = true, nil
 		return 0
@@ -205,7 +204,7 @@ func (d *reader) texts() []string {
 	return list
 }
 
-// EncodeConfState encodes raft's view of the membership: version u8 = 1, auto-leave u8, then
+// EncodeConfState encodes raft's configuration: version u8 = 1, auto-leave u8, then
 // voters, learners, outgoing voters and next learners, each as count and ids in uvarint.
 func EncodeConfState(cs *raftpb.ConfState) []byte {
 	b := []byte{recordVersion, 0}
@@ -221,7 +220,7 @@ func EncodeConfState(cs *raftpb.ConfState) []byte {
 	return b
 }
 
-// DecodeConfState decodes what EncodeConfState returned.
+// DecodeConfState decodes the result of EncodeConfState.
 func DecodeConfState(b []byte) (*raftpb.ConfState, error) {
 	if len(b) < 2 || b[0] != recordVersion || b[1] > 1 {
 		return nil, fmt.Errorf("cluster: malformed configuration state")

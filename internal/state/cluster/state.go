@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// The limits of a member. Peers tell each other the peer URLs when they connect, so package peer has the same
-// limit.
+// The limits of a member. Peers exchange the peer URLs when they connect, so package peer has the same limit.
 const (
 	MaxPeerURLs     = 16
 	MaxPeerURLBytes = 512
@@ -18,21 +17,21 @@ const (
 // Member is one member of the cluster. Its slices are never modified.
 type Member struct {
 	ID uint64
-	// Name is empty until the member has started once and said what it is called.
+	// Name is empty until the member has started once and published it.
 	Name string
-	// PeerURLs is where other members reach it, sorted.
+	// PeerURLs are the URLs for other members, sorted.
 	PeerURLs []string
-	// ClientURLs is where clients reach it, as the member itself said.
+	// ClientURLs are the URLs for clients, which the member publishes.
 	ClientURLs []string
-	// Level is which kinds of requests the member knows, as it said itself; 0 if it has said nothing.
+	// Level is the level of requests that the member knows, which it publishes; 0 if it has not.
 	Level uint64
-	// Learner is set while it receives the log and has no vote.
+	// Learner is set while the member receives the log and does not vote.
 	Learner bool
-	// later is what members of later versions have said.
+	// later holds attributes of later versions.
 	later later
 }
 
-// later is the part of the record of a member that this program does not know.
+// later is the part of a member record that this program does not know.
 type later struct {
 	flags  byte
 	fields string
@@ -44,9 +43,8 @@ type State struct {
 	removed []uint64 // sorted
 }
 
-// Initial is the membership that a cluster begins with: every member a voter, with the ids that
-// follow from peer URLs and token. ClientURLs and ID of the members are ignored: a member
-// publishes the first itself, and the second is what this derives.
+// Initial returns the membership of a new cluster: every member is a voter, and ids are derived from peer URLs and token.
+// ClientURLs and ID of the given members are ignored.
 func Initial(token string, members []Member) (*State, error) {
 	if len(members) == 0 {
 		return nil, errors.New("cluster: no members")
@@ -72,7 +70,7 @@ func Initial(token string, members []Member) (*State, error) {
 	return s, nil
 }
 
-// Members returns the members sorted by id. The caller must not modify it.
+// Members returns the members, sorted by id. The caller must not modify it.
 func (s *State) Members() []Member { return s.members }
 
 // IDs returns the ids of the members, sorted.
@@ -92,18 +90,18 @@ func (s *State) Member(id uint64) (Member, bool) {
 	return Member{}, false
 }
 
-// Removed reports whether the id belonged to a member that is gone.
+// Removed reports whether the id belongs to a removed member.
 func (s *State) Removed(id uint64) bool {
 	_, ok := slices.BinarySearch(s.removed, id)
 	return ok
 }
 
-// RemovedIDs returns the ids of members that are gone, sorted. The caller must not modify it.
+// RemovedIDs returns the ids of removed members, sorted. The caller must not modify it.
 func (s *State) RemovedIDs() []uint64 { return s.removed }
 
-// Level returns the level of requests that may be proposed: every member that has ever served knows them.
-// Those that have not are left out: they say what they know before they take part, and one that knows less
-// is refused. So the level of a cluster does not fall.
+// Level returns the level of requests that may be proposed: every member that has published its attributes knows them.
+// Other members are not counted: they publish their level before they serve, and a member with a lower level is rejected.
+// So the level of a cluster does not decrease.
 func (s *State) Level() uint64 {
 	level := uint64(0)
 	for _, m := range s.members {

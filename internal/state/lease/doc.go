@@ -1,24 +1,23 @@
-// Package lease is which leases there are, which keys are attached to them, and when their time is over.
+// Package lease tracks granted leases, the keys attached to each, and their expiry.
 //
-// State is replicated: it follows from the log alone and is the same on every member. Timers count the
-// time of leases, which only the leader does. Neither has a clock, a goroutine or a file: times come in
-// as arguments, records go out as bytes.
+// State is replicated: it depends on the log only and is the same on every member. Timers measure the time of leases on
+// the leader. Neither has a clock, a goroutine or a file: times are arguments, records are returned as bytes.
 //
 // # What a caller must do
 //
-//   - One goroutine, the one that applies, changes the State. Every change comes with the record that
-//     Record returns for it, which the caller stores in the same batch. Other goroutines may read.
-//   - Attachments follow the key space: Attach is told every change, and a lease that ends is taken out
-//     with Remove after its keys, which Keys names in order, were deleted.
-//   - Timers belong to whoever holds the caller's lock. They are filled when a member has become leader
-//     and has applied everything that was committed before, and are thrown away when it leads no more.
+//   - The apply goroutine alone changes the State. For every change it stores the record that Record returns, in the
+//     same batch. Other goroutines may read.
+//   - Attachments follow the key space: the caller calls Attach for every change. When a lease ends, the caller deletes
+//     its keys in the order of Keys and then calls Remove.
+//   - The caller guards Timers by a lock. It fills them when the member has become leader and has applied all entries
+//     that were committed before, and discards them when the member is not leader any more.
 //
 // # Invariants
 //
 //  1. A key is attached to the lease that its newest version names, if that lease exists, and to no other,
 //     whether the lease was granted before the version was written or after it.
-//  2. A record holds all of a lease but its keys, which the key space knows.
-//  3. What is said about one life of a lease (LeaseRef) has no effect on another life of the same id.
-//  4. Timers never name a lease as due before its TTL is over, counted from the last Add or Renew.
-//  5. A lease that is named as due is not renewed until Retry or Remove says what became of it.
+//  2. A record holds everything of a lease but its keys, which the key space holds.
+//  3. A request for one life of a lease (LeaseRef) has no effect on another life of the same id.
+//  4. Timers never report a lease as due before its TTL has passed since the last Add or Renew.
+//  5. A lease that was reported as due is not renewed until Retry or Remove.
 package lease

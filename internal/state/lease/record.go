@@ -7,9 +7,9 @@ import (
 	"vigil/internal/kv"
 )
 
-// The record of a lease: the id as u64, big endian, to a version byte and the TTL, the remaining TTL and
-// the index of the grant as varints. Version 2 has the index since which the time counts as well; version 1 is
-// for leases that count since their grant.
+// The record of a lease: the key is the id as u64, big endian; the value is a version byte and the TTL, the remaining TTL
+// and the index of the grant as varints. Version 2 also has the index since which the time counts; version 1 is for leases
+// that count since their grant.
 const (
 	recordSinceGrant byte = 1
 	recordSinceIndex byte = 2

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -10,18 +11,17 @@ import (
 	"vigil/internal/kv"
 )
 
-// Lease is what is stored about a lease.
+// Lease is a lease without its keys.
 type Lease struct {
 	kv.LeaseRef
-	// TTL is what was granted, Remaining what the last checkpoint says is left, 0 if there was none
-	// since the lease was kept alive; in seconds.
+	// TTL is the granted TTL. Remaining is the remaining TTL of the last checkpoint, 0 if there was none since the last
+	// keep-alive. Both are in seconds.
 	TTL, Remaining int64
-	// Since is the index of the entry from which the time counts: Granted, or the last checkpoint with the
-	// whole TTL.
+	// Since is the index of the entry from which the time counts: Granted, or the last checkpoint with the whole TTL.
 	Since uint64
 }
 
-// Left is how long the lease has when counting begins anew, in seconds.
+// Left returns the TTL with which a new leader begins to count, in seconds.
 func (l *Lease) Left() int64 {
 	if l.Remaining > 0 {
 		return l.Remaining
@@ -29,15 +29,14 @@ func (l *Lease) Left() int64 {
 	return l.TTL
 }
 
-// entry is a lease with its keys: in few while there are few, which most leases have, and in many, if
-// it is not nil, otherwise.
+// entry is a lease with its keys: in many if it is not nil, otherwise in few. Most leases have few keys.
 type entry struct {
 	Lease
 	few  []string
 	many map[string]struct{}
 }
 
-// fewKeys is the number of keys up to which a list is searched.
+// fewKeys is the largest number of keys in a list.
 const fewKeys = 16
 
 func (e *entry) attach(key string) {
@@ -83,16 +82,16 @@ type Transition struct {
 	Ended bool
 }
 
-// State is all leases with their keys. One goroutine changes it; Lookup, Keys, Each, All and Len are for any.
+// State holds all leases with their keys. One goroutine changes it; Lookup, Keys, Each, All and Len are for any goroutine.
 type State struct {
 	mu struct {
 		sync.RWMutex
 		leases map[int64]*entry
-		// orphans are keys that name a lease which does not exist, by its id. A backup of etcd can have such
-		// keys. They are attached when the id is granted, as they would be if the state was loaded after that.
+		// orphans are keys with a lease that does not exist, by its id. A backup of etcd can contain such keys. They are
+		// attached when the id is granted, like after a restart.
 		orphans map[int64]*entry
 	}
-	// transitions are those since the last TakeTransitions. Owned by the goroutine that changes.
+	// transitions are those since the last TakeTransitions. Owned by the goroutine that changes the state.
 	transitions []Transition
 }
 
@@ -116,7 +115,7 @@ func (s *State) Load(l Lease) {
 	s.mu.leases[l.ID] = e
 }
 
-// of returns the entry of an id, which may be one of orphans; nil if no key names the id and there is no lease.
+// of returns the entry of an id, which may be one of orphans; nil if there is neither a lease nor a key with the id.
 // mu is held.
 func (s *State) of(id int64) *entry {
 	if e := s.mu.leases[id]; e != nil {
@@ -141,20 +140,19 @@ func (s *State) Grant(r kv.LeaseGrantRequest, index uint64) (Lease, error) {
 	return l, nil
 }
 
-// Exists says whether there is a lease. It is for the goroutine that changes the state.
+// Exists reports whether a lease exists. It is for the goroutine that changes the state.
 func (s *State) Exists(id int64) bool {
 	_, ok := s.mu.leases[id]
 	return ok
 }
 
-// Has says whether a lease is still in the life that r names. It is for the goroutine that changes the
-// state.
+// Has reports whether the life r of a lease exists. It is for the goroutine that changes the state.
 func (s *State) Has(r kv.LeaseRef) bool {
 	e := s.mu.leases[r.ID]
 	return e != nil && e.LeaseRef == r
 }
 
-// Remove takes a lease out, and forgets what was attached to it.
+// Remove removes a lease and its attachments.
 func (s *State) Remove(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,9 +162,9 @@ func (s *State) Remove(id int64) {
 	}
 }
 
-// Checkpoint notes how long a lease has left, as an entry of the log says. It returns the lease, and whether
-// anything was changed: what is said of a lease that does not exist any more, of more than its TTL, or of the time
-// before the lease was given its whole TTL again changes nothing.
+// Checkpoint sets the remaining TTL of a lease. It returns the lease, and whether it was changed. A checkpoint of a lease
+// that does not exist any more, of more than its TTL, or of the time before the last checkpoint with the whole TTL
+// changes nothing.
 func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	e := s.mu.leases[c.ID]
 	if e == nil || e.LeaseRef != c.LeaseRef || c.Remaining < 0 || c.Remaining > e.TTL {
@@ -188,8 +186,7 @@ func (s *State) Checkpoint(c kv.LeaseCheckpoint, index uint64) (Lease, bool) {
 	return next, true
 }
 
-// Attach notes that a key went from one lease to another; 0 is none. The lease that it goes to exists, the one
-// that it comes from may not. key is copied.
+// Attach moves a key from one lease to another; 0 is none. The lease to exists, the lease from may not. key is copied.
 func (s *State) Attach(key []byte, from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +201,7 @@ func (s *State) Attach(key []byte, from, to int64) {
 	}
 }
 
-// AttachAll notes the keys that name a lease when the state is loaded.
+// AttachAll attaches the keys of the key space when the state is loaded.
 func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +215,8 @@ func (s *State) AttachAll(keys func(yield func(key string, lease int64) bool)) {
 	}
 }
 
-// TakeTransitions returns the leases that were granted or have ended since the last call, in order. The
-// slice is valid until the next change.
+// TakeTransitions returns the leases that were granted or ended since the last call, in order. The slice is valid until
+// the next change.
 func (s *State) TakeTransitions() []Transition {
 	c := s.transitions
 	s.transitions = s.transitions[:0]
@@ -246,8 +243,7 @@ func (s *State) Keys(id int64) []string {
 	return nil
 }
 
-// Each returns the keys of a lease in any order, which costs less than Keys. Nothing may be changed
-// meanwhile.
+// Each returns the keys of a lease in any order, which costs less than Keys. The state must not be changed meanwhile.
 func (s *State) Each(id int64) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		s.mu.RLock()
@@ -287,15 +283,7 @@ func (s *State) All() []Lease {
 		out = append(out, e.Lease)
 	}
 	s.mu.RUnlock()
-	slices.SortFunc(out, func(a, b Lease) int {
-		switch {
-		case a.ID < b.ID:
-			return -1
-		case a.ID > b.ID:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(out, func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 

@@ -6,41 +6,39 @@ import (
 	"vigil/internal/kv"
 )
 
-// Timers count the time of leases. Times are durations since some moment that is the caller's choice and
-// not years ago; they do not go back.
+// Timers measure the time of leases. Times are durations since a moment of the caller's choice, not years ago; they do not
+// decrease.
 //
-// They are a heap by the time at which a lease wants attention. Keeping a lease alive only moves its
-// deadline; the lease stays where it is in the heap, which may be too early, and is put where it belongs
-// when it comes to the top. So a renewal costs no more than finding the lease, and each lease is moved
-// about once in its TTL, however often it is renewed.
+// They are a heap by the time at which a lease is due. A keep-alive only changes the deadline of a lease; the lease keeps
+// its position in the heap, which may be too early, until it reaches the top. So a renewal costs only a lookup, and each
+// lease is moved about once in its TTL, even if it is renewed often.
 type Timers struct {
 	timers map[int64]*timer
 	heap   []*timer
-	// interval is the time after which what is left of a lease is to be replicated.
+	// interval is the time between checkpoints of a lease.
 	interval time.Duration
 }
 
 type timer struct {
 	ref kv.LeaseRef
 	ttl time.Duration
-	// deadline is when the time is over, check when what is left is to be replicated, 0 for never.
+	// deadline is when the lease expires, check when its next checkpoint is due, 0 for never.
 	deadline, check time.Duration
-	// due is where the timer is in the heap: at or before both. at is its place there, -1 for none.
+	// due is the order in the heap: at or before both. at is the position in the heap, -1 for none.
 	due time.Duration
 	at  int
-	// ending is set from when the lease is named as due.
+	// ending is set once the lease was reported as due.
 	ending bool
-	// mark counts the remaining TTLs that may be stored for the lease, 0 if none is.
+	// mark counts the checkpoints that may be stored for the lease, 0 if there is none.
 	mark uint64
 }
 
-// NewTimers returns timers that count nothing yet. What is left of a lease is to be replicated at the
-// interval; 0 means never.
+// NewTimers returns timers without leases. interval is the time between checkpoints of a lease; 0 means no checkpoints.
 func NewTimers(interval time.Duration) *Timers {
 	return &Timers{timers: map[int64]*timer{}, interval: interval}
 }
 
-// Fill makes timers of leases, each with what it has left by the state, and extra.
+// Fill returns timers of leases, each with its remaining TTL and extra.
 func Fill(interval time.Duration, leases []Lease, now, extra time.Duration) *Timers {
 	t := NewTimers(interval)
 	t.heap = make([]*timer, 0, len(leases))
@@ -54,10 +52,10 @@ func Fill(interval time.Duration, leases []Lease, now, extra time.Duration) *Tim
 	return t
 }
 
-// seconds is a TTL as a duration. The longest one leaves seven years to the end of what a duration holds.
+// seconds returns a TTL as a duration. The longest TTL leaves seven years to the largest duration.
 func seconds(ttl int64) time.Duration { return time.Duration(ttl) * time.Second }
 
-// add appends a timer to the heap without putting it in its place.
+// add appends a timer to the heap without sorting it in.
 func (t *Timers) add(l *Lease, deadline, now time.Duration) *timer {
 	x := &timer{ref: l.LeaseRef, ttl: seconds(l.TTL), deadline: deadline, at: len(t.heap)}
 	if l.Remaining > 0 {
@@ -69,8 +67,7 @@ func (t *Timers) add(l *Lease, deadline, now time.Duration) *timer {
 	return x
 }
 
-// schedule sets when what is left of a lease is to be replicated, and returns when the lease wants
-// attention.
+// schedule sets the time of the next checkpoint of a lease, and returns when the lease is due.
 func (t *Timers) schedule(x *timer, now time.Duration) time.Duration {
 	x.check = 0
 	if t.interval > 0 && x.deadline-now > t.interval {
@@ -80,13 +77,13 @@ func (t *Timers) schedule(x *timer, now time.Duration) time.Duration {
 	return x.deadline
 }
 
-// Add begins to count a lease that was granted.
+// Add adds a granted lease.
 func (t *Timers) Add(l Lease, now time.Duration) {
 	t.Remove(l.ID)
 	t.up(t.add(&l, now+seconds(l.TTL), now).at)
 }
 
-// Remove forgets a lease.
+// Remove removes a lease.
 func (t *Timers) Remove(id int64) {
 	if x := t.timers[id]; x != nil {
 		t.pull(x)
@@ -97,7 +94,7 @@ func (t *Timers) Remove(id int64) {
 // Len returns the number of leases.
 func (t *Timers) Len() int { return len(t.timers) }
 
-// Get returns when a lease's time is over and whether it was named as due, and false if there is none.
+// Get returns when a lease expires and whether it was reported as due; ok is false if there is no such lease.
 func (t *Timers) Get(id int64) (deadline time.Duration, ending, ok bool) {
 	if x := t.timers[id]; x != nil {
 		return x.deadline, x.ending, true
@@ -105,8 +102,8 @@ func (t *Timers) Get(id int64) (deadline time.Duration, ending, ok bool) {
 	return 0, false, false
 }
 
-// Marked returns the life of a lease and its mark: 0 if no remaining TTL is stored for it, otherwise that
-// must be taken back when the lease is kept alive.
+// Marked returns the life of a lease and its mark. It is 0 if no checkpoint is stored for the lease; otherwise a keep-alive
+// must replace the checkpoint.
 func (t *Timers) Marked(id int64) (kv.LeaseRef, uint64) {
 	if x := t.timers[id]; x != nil {
 		return x.ref, x.mark
@@ -114,14 +111,14 @@ func (t *Timers) Marked(id int64) (kv.LeaseRef, uint64) {
 	return kv.LeaseRef{}, 0
 }
 
-// Unmark says that what was stored for a lease as of its mark was taken back.
+// Unmark notes that the checkpoints of a lease up to its mark were replaced.
 func (t *Timers) Unmark(r kv.LeaseRef, mark uint64) {
 	if x := t.timers[r.ID]; x != nil && x.ref == r && x.mark == mark {
 		x.mark = 0
 	}
 }
 
-// Renew gives a lease its whole TTL again. It reports false if there is none, or it was named as due.
+// Renew gives a lease its whole TTL again. It returns false if the lease does not exist or was reported as due.
 func (t *Timers) Renew(id int64, now time.Duration) bool {
 	x := t.timers[id]
 	if x == nil || x.ending {
@@ -132,11 +129,11 @@ func (t *Timers) Renew(id int64, now time.Duration) bool {
 	return true
 }
 
-// maxSteps bounds the leases that one call of Due looks at.
+// maxSteps is the limit for the leases that one call of Due examines.
 const maxSteps = 4096
 
-// Due names leases whose time is over, until enough says that they are enough, and checkpoints for
-// leases that have long been without. more says that there may be more right now.
+// Due returns expired leases, until enough returns true, and the checkpoints that are due. more is set if more may be due
+// already.
 func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []kv.LeaseRef, checkpoints []kv.LeaseCheckpoint, more bool) {
 	for range maxSteps {
 		if len(t.heap) == 0 || t.heap[0].due > now {
@@ -168,8 +165,8 @@ func (t *Timers) Due(now time.Duration, enough func(kv.LeaseRef) bool) (ended []
 	return ended, checkpoints, true
 }
 
-// Retry says that a lease that was named as due has not ended, and is to be named again at a time. If it
-// is known that it will not end by what was done until now, it can be renewed meanwhile.
+// Retry lets a lease that was reported as due and has not ended be reported again at a time. If known is set, no earlier
+// request can end it any more, and it can be renewed meanwhile.
 func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
 	x := t.timers[r.ID]
 	if x == nil || x.ref != r || !x.ending {
@@ -183,7 +180,7 @@ func (t *Timers) Retry(r kv.LeaseRef, at time.Duration, known bool) {
 	t.up(x.at)
 }
 
-// The heap. Every timer knows its place in it.
+// The heap. Every timer holds its position in it.
 
 func (t *Timers) set(i int, x *timer) {
 	t.heap[i] = x
@@ -222,7 +219,7 @@ func (t *Timers) down(i int) {
 	t.set(i, x)
 }
 
-// pull takes a timer out of the heap, if it is there.
+// pull removes a timer from the heap, if it is there.
 func (t *Timers) pull(x *timer) {
 	i, last := x.at, len(t.heap)-1
 	if i < 0 {

@@ -1,6 +1,5 @@
-// Package password hashes passwords and compares them with their hashes, with bcrypt. That takes tens of
-// milliseconds of a processor each time, on purpose; so only a few are under way at once, and what serves
-// everyone else has processors left.
+// Package password hashes passwords and compares them with their hashes, with bcrypt. That takes tens of milliseconds of
+// processor time on purpose; so only a few run concurrently, and other requests keep processors.
 package password
 
 import (
@@ -22,22 +21,22 @@ const (
 	MaxCost     = bcrypt.MaxCost
 	DefaultCost = bcrypt.DefaultCost
 
-	// maxWaiting is how many calls may wait. At ten or more a second for each processor, those behind
-	// would wait for longer than a request lasts.
+	// maxWaiting is how many calls may wait. At ten or more a second for each processor, further calls would wait longer
+	// than the timeout of a request.
 	maxWaiting = 1 << 10
 )
 
-// Pool bounds how many passwords are worked on. It is safe for concurrent use.
+// Pool limits how many passwords are hashed concurrently. It is safe for concurrent use.
 type Pool struct {
 	cost int
-	// nobodys is a hash of no password, which takes as long to compare as one that was made here.
-	nobodys []byte
+	// dummy is a hash of no password, which takes as long to compare as a hash of this pool.
+	dummy   []byte
 	running chan struct{}
 	waiting chan struct{}
 }
 
-// NewPool returns a pool that hashes with a cost, 0 for the default. It works on as many passwords at once
-// as there are processors but one, at least on one.
+// NewPool returns a pool that hashes with a cost, 0 for the default. It hashes concurrently on all processors but one, at
+// least on one.
 func NewPool(cost int) (*Pool, error) {
 	if cost == 0 {
 		cost = DefaultCost
@@ -46,11 +45,11 @@ func NewPool(cost int) (*Pool, error) {
 		return nil, errors.New("password: cost outside the range of bcrypt")
 	}
 	// 22 digits of salt and 31 of a hash that no password has, in bcrypt's alphabet.
-	nobodys := fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
-	return &Pool{cost: cost, nobodys: nobodys, running: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), waiting: make(chan struct{}, maxWaiting)}, nil
+	dummy := fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
+	return &Pool{cost: cost, dummy: dummy, running: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), waiting: make(chan struct{}, maxWaiting)}, nil
 }
 
-// run calls f when its turn has come. Errors: kv.ErrTooManyRequests, those of ctx, and f's.
+// run calls f after the calls before it. Errors: kv.ErrTooManyRequests, those of ctx, and f's.
 func (p *Pool) run(ctx context.Context, f func() error) error {
 	select {
 	case p.waiting <- struct{}{}:
@@ -81,11 +80,11 @@ func (p *Pool) Hash(ctx context.Context, password string) (string, error) {
 	return out, nil
 }
 
-// Compare returns kv.ErrAuthFailed if the hash is not one of the password. Without a hash, or with a malformed
-// one, it takes as long as with one that the pool made, so that the time does not tell which users exist.
+// Compare returns kv.ErrAuthFailed if the hash is not of the password. Without a hash, or with a malformed hash, it takes
+// as long as with a valid one, so that the time does not show which users exist.
 func (p *Pool) Compare(ctx context.Context, hash []byte, password string) error {
 	if _, err := bcrypt.Cost(hash); err != nil {
-		hash = p.nobodys
+		hash = p.dummy
 	}
 	return p.run(ctx, func() error {
 		if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil {

@@ -17,16 +17,16 @@ import (
 	"vigil/internal/state/auth"
 )
 
-// ErrVerifyOnly says that this member has a public key only and cannot sign.
+// ErrVerifyOnly: this member has only a public key and cannot sign.
 var ErrVerifyOnly = errors.New("auth: token signing attempted with verify-only key")
 
-// The claims of a token, besides the time when it expires. The names are etcd's.
+// The claims of a token besides its expiry. The names are etcd's.
 const (
 	claimUser     = "username"
 	claimRevision = "revision"
 )
 
-// JWT signs and verifies tokens. It is not changed after it is made.
+// JWT signs and verifies tokens. It is immutable.
 type JWT struct {
 	method jwt.SigningMethod
 	// sign is nil if this member can only verify.
@@ -37,7 +37,7 @@ type JWT struct {
 
 // ParseJWT reads the options of JWTs, NAME=VALUE,...: sign-method (required), pub-key and priv-key (files in
 // PEM form, or for HMAC any bytes as priv-key), ttl (a duration, default 5 minutes). unknown are the names
-// that mean nothing.
+// of unknown options.
 func ParseJWT(options string) (j *JWT, unknown []string, err error) {
 	given := map[string]string{}
 	if options != "" {
@@ -61,7 +61,7 @@ func ParseJWT(options string) (j *JWT, unknown []string, err error) {
 			return nil, unknown, fmt.Errorf("jwt option ttl: %w", err)
 		}
 	}
-	// What does not sign is no signing method here.
+	// A method that does not sign is not allowed.
 	if j.method = jwt.GetSigningMethod(given["sign-method"]); j.method == nil || j.method == jwt.SigningMethodNone {
 		return nil, unknown, fmt.Errorf("jwt option sign-method: %q is none of %s", given["sign-method"], strings.Join(methods(), ", "))
 	}
@@ -81,7 +81,7 @@ func ParseJWT(options string) (j *JWT, unknown []string, err error) {
 	}
 	j.parser = jwt.NewParser(jwt.WithValidMethods([]string{j.method.Alg()}))
 	if j.sign != nil {
-		// A key that the method cannot use shows here, and not when somebody wants to come in.
+		// A key that does not fit the method is an error now, and not when a user authenticates.
 		if _, err := j.Sign(auth.Identity{}); err != nil {
 			return nil, unknown, fmt.Errorf("jwt with %s: priv-key: %w", j.method.Alg(), err)
 		}
@@ -101,7 +101,7 @@ var (
 	errMismatch = errors.New("pub-key is not the public key of priv-key")
 )
 
-// keys reads the keys that the method needs, as PEM or for HMAC as they are.
+// keys parses the keys of the method: PEM, or for HMAC the bytes themselves.
 func (j *JWT) keys(private, public []byte) error {
 	switch j.method.(type) {
 	case *jwt.SigningMethodHMAC:
@@ -123,7 +123,7 @@ func (j *JWT) keys(private, public []byte) error {
 	return errors.New("unsupported method")
 }
 
-// pair reads a private key, a public one or both, which must then belong together.
+// pair parses a private key, a public key or both, which must then belong together.
 func pair[Private, Public any](j *JWT, private, public []byte, parsePrivate func([]byte) (Private, error), parsePublic func([]byte) (Public, error), half func(Private) Public) error {
 	if len(private) == 0 && len(public) == 0 {
 		return errNoKey
@@ -161,7 +161,7 @@ func (j *JWT) Sign(id auth.Identity) (string, error) {
 	}).SignedString(j.sign)
 }
 
-// Verify returns whom a token names, at the auth revision at which it was issued.
+// Verify returns the user of a token, with the auth revision at which it was issued.
 func (j *JWT) Verify(token string) (auth.Identity, bool) {
 	t, err := j.parser.Parse(token, func(*jwt.Token) (any, error) { return j.verify, nil })
 	if err != nil || !t.Valid {
@@ -170,7 +170,7 @@ func (j *JWT) Verify(token string) (auth.Identity, bool) {
 	claims, _ := t.Claims.(jwt.MapClaims)
 	user, ok := claims[claimUser].(string)
 	revision, isNumber := claims[claimRevision].(float64)
-	// A number that is no revision must not be converted: what comes of it is not defined.
+	// The conversion of a number that is not a revision would be undefined.
 	if !ok || !isNumber || !(revision >= 0 && revision < 1<<63) {
 		return auth.Identity{}, false
 	}

@@ -12,10 +12,10 @@ import (
 
 const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	// prefixLength is how many letters a token begins with: 91 bits that nobody can guess.
+	// prefixLength is the number of random letters of a token: 91 bits.
 	prefixLength = 16
 
-	// minSweep is the least number of tokens at which those that have expired are looked for.
+	// minSweep is the smallest number of tokens at which expired tokens are removed.
 	minSweep = 1 << 10
 )
 
@@ -26,11 +26,11 @@ const (
 	DefaultKind = KindSimple
 )
 
-// DefaultTTL is how long a simple token that is not used, and a JWT, is valid by default.
+// DefaultTTL is how long an unused simple token, and a JWT, is valid by default.
 const DefaultTTL = 5 * time.Minute
 
-// Simple is the tokens that this member knows: random ones, which the log has told to all members. They are
-// forgotten when they were not used here for a time, and with the process. It is safe for concurrent use.
+// Simple holds the simple tokens of this member, which the log distributes to all members. They expire when they were not
+// used here for a time, and are lost with the process. It is safe for concurrent use.
 type Simple struct {
 	ttl time.Duration
 	now func() time.Time
@@ -38,7 +38,7 @@ type Simple struct {
 	mu struct {
 		sync.Mutex
 		tokens map[string]*entry
-		// sweep is the number of tokens at which those that have expired go.
+		// sweep is the number of tokens at which expired tokens are removed.
 		sweep int
 	}
 }
@@ -48,8 +48,7 @@ type entry struct {
 	until time.Time
 }
 
-// NewSimple returns an empty table. ttl is how long a token is valid that is not used; 0 or less is the
-// default.
+// NewSimple returns an empty table. ttl is how long an unused token is valid; 0 or less is the default.
 func NewSimple(ttl time.Duration) *Simple {
 	if ttl <= 0 {
 		ttl = DefaultTTL
@@ -59,7 +58,7 @@ func NewSimple(ttl time.Duration) *Simple {
 	return s
 }
 
-// NewPrefix returns the part of a new token that is random.
+// NewPrefix returns the random part of a new token.
 func NewPrefix() string {
 	b := make([]byte, 0, prefixLength)
 	for len(b) < prefixLength {
@@ -75,7 +74,7 @@ func NewPrefix() string {
 	return string(b)
 }
 
-// Position returns the position in the log at which a token was issued, as the token says itself.
+// Position returns the index in the log at which a token was issued, which is a part of the token.
 func Position(token string) (index uint64, ok bool) {
 	_, digits, ok := strings.Cut(token, ".")
 	if !ok {
@@ -88,7 +87,7 @@ func Position(token string) (index uint64, ok bool) {
 	return index, true
 }
 
-// Add makes a token known.
+// Add adds a token.
 func (s *Simple) Add(token string, seen kv.Seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +103,7 @@ func (s *Simple) Add(token string, seen kv.Seen) {
 	s.mu.tokens[token] = &entry{seen: seen, until: now.Add(s.ttl)}
 }
 
-// Use returns to whom a token was issued, and lets its time begin anew.
+// Use returns the user of a token and renews its time to live.
 func (s *Simple) Use(token string) (kv.Seen, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +120,7 @@ func (s *Simple) Use(token string) (kv.Seen, bool) {
 	return e.seen, true
 }
 
-// Clear forgets all tokens.
+// Clear removes all tokens.
 func (s *Simple) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
