@@ -21,8 +21,8 @@ const (
 	HistoryName = "history"
 )
 
-// SnapshotName returns the name, beside that of a store, of a received snapshot that is whole: a store at
-// a position. It takes the store's place if the raft log begins at that position.
+// SnapshotName returns the name of a received snapshot that is complete, next to the store: a store at a position. It
+// replaces the store if the raft log begins at that position.
 func SnapshotName(store string, term, index uint64) string {
 	return fmt.Sprintf("%s.snapshot-%016x-%016x", store, term, index)
 }
@@ -35,47 +35,46 @@ const (
 	KindWAL        = "wal"
 )
 
-// ErrNotDataDir is the error of a directory that is none that this program knows.
+// ErrNotDataDir: the directory is not one of the known kinds.
 var ErrNotDataDir = errors.New("not a data directory")
 
-// Options say what to check.
+// Options select what to check.
 type Options struct {
-	// FS is the file system. It is only read.
+	// FS is the file system, which is only read.
 	FS vfs.FS
 	// Dir is a data directory or a checkpoint, or the history or wal directory of one.
 	Dir string
-	// WALDir is where the raft log is, if not in Dir.
+	// WALDir is the directory of the raft log, if it is not in Dir.
 	WALDir string
-	// Live says that a member has the directory open. Then only the sealed segments of the store are
-	// looked at: everything else may change between two looks, and seem damaged.
+	// Live is set if a member has the directory open. Then only the sealed segments of the store are checked: other
+	// files may change between two reads and seem damaged.
 	Live bool
 }
 
-// Check is a check under way. It is for one goroutine.
+// Check is a check in progress. It is for one goroutine.
 type Check struct {
-	// Bytes is the size of all files that will be looked at.
+	// Bytes is the size of all files to check.
 	Bytes int64
 
 	o       Options
 	history *history.Inspection
 	wal     *wal.Inspection
 	report  Report
-	// noLog is why there is no raft log although there should be one.
+	// noLog is the error of a missing raft log.
 	noLog error
-	// started says that the member has had a raft log.
+	// started is set if the member has had a raft log.
 	started bool
 }
 
-// First is the position of a store that was created and has no raft log yet, of a member that joins
-// it is none: a crash in the middle of the first start leaves it, and so does a restore; the next start
-// completes it. Every member of a new cluster begins there.
+// First is the position of a new store without a raft log, at which every member of a new cluster begins. A store at First
+// without a raft log is left by a crash during the first start, and by a restore; the next start completes it. The store of
+// a member that joins has no position.
 var First = history.Applied{Term: 1, Index: 1}
 
 // Unstarted reports whether a store at a position may be that of a member which has had no raft log yet.
 func Unstarted(at history.Applied) bool { return at == First || at == history.Applied{} }
 
-// Open finds out what is in a directory. It fails with fs.ErrNotExist or ErrNotDataDir if there is
-// nothing to check.
+// Open examines a directory. It fails with fs.ErrNotExist or ErrNotDataDir if there is nothing to check.
 func Open(o Options) (*Check, error) {
 	c := &Check{o: o}
 	c.report = Report{Dir: o.Dir, Live: o.Live, Files: []FileReport{}, Damages: []Damage{}}
@@ -106,7 +105,7 @@ func Open(o Options) (*Check, error) {
 	return c, nil
 }
 
-// layout finds the directories of the store and of the raft log, "" for one that there should not be.
+// layout returns the directories of the store and of the raft log, "" for one that is not expected.
 func (c *Check) layout() (historyDir, walDir string, err error) {
 	o := &c.o
 	if st, err := o.FS.Stat(o.Dir); err != nil {
@@ -135,7 +134,7 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 		c.report.Kind = KindCheckpoint
 		return historyDir, "", nil
 	case store || exists(WALName):
-		// Neither half works without the other: what is missing is damage.
+		// Store and raft log need each other: a missing one is damage.
 		c.report.Kind = KindDataDir
 		return historyDir, walDir, nil
 	case anySuffix(names, ".seg", ".log"):
@@ -164,8 +163,7 @@ func anySuffix(names []string, suffixes ...string) bool {
 	return false
 }
 
-// Files checks one file after another and yields what it found. It ends early when ctx is done. It is
-// called once.
+// Files checks the files one by one and yields their reports. It ends early when ctx is done. It is called once.
 func (c *Check) Files(ctx context.Context) iter.Seq[FileReport] {
 	return func(yield func(FileReport) bool) {
 		if c.history != nil {
@@ -205,7 +203,7 @@ func (c *Check) walDir() string {
 	return filepath.Join(c.o.Dir, WALName)
 }
 
-// Report returns what Files came to, and whether store and raft log belong together.
+// Report returns the report of Files, and of whether store and raft log belong together.
 func (c *Check) Report() *Report {
 	r := &c.report
 	if h := c.history; h != nil {
@@ -229,8 +227,8 @@ func (c *Check) Report() *Report {
 
 func hex(id uint64) string { return fmt.Sprintf("%x", id) }
 
-// agree checks that store and raft log belong together, by what a member checks when it starts. It
-// says nothing where a damaged file already explains it.
+// agree checks that store and raft log belong together, like a member that starts. It returns nil if a damaged file
+// already explains a difference.
 func (c *Check) agree() error {
 	h, w := c.history, c.wal
 	if h.ClusterID != w.ID.ClusterID || h.MemberID != w.ID.MemberID {
@@ -246,7 +244,7 @@ func (c *Check) agree() error {
 	err := w.Covers(wal.Start{Index: h.Applied.Index, Term: h.Applied.Term})
 	if err != nil {
 		if _, serr := c.o.FS.Stat(SnapshotName(c.historyDir(), w.Start.Term, w.Start.Index)); serr == nil {
-			return nil // the next start puts it in the store's place
+			return nil // the next start replaces the store by it
 		}
 	}
 	return err

@@ -22,31 +22,31 @@ func RestoringName(store string) string { return store + restoringSuffix }
 // startedSuffix follows the name of a store whose member has had a raft log.
 const startedSuffix = ".started"
 
-// StartedName returns the name, next to that of a store, of the empty file that says that its member has had a raft
-// log. A store at the position that it was made at does not say so itself.
+// StartedName returns the name of an empty file next to a store. The file exists once the member has had a raft log, which
+// a store at its first position does not show.
 func StartedName(store string) string { return store + startedSuffix }
 
 // Remains are the parts of a member that its directories hold.
 type Remains struct {
-	// Store and Log: there is a store, a raft log, whatever their state.
+	// Store and Log: there is a store, a raft log, in any state.
 	Store, Log bool
 	// Restoring: a restore has begun to build the store and has not finished.
 	Restoring bool
 	// Started: the member has had a raft log, and may have voted.
 	Started bool
-	// Snapshots are the positions of the received snapshots next to the store that are whole.
+	// Snapshots are the positions of the complete received snapshots next to the store.
 	Snapshots []history.Applied
-	// Aside are the other names next to the store that begin with its name and a dot: what a replacement of the
-	// store by a snapshot has left.
+	// Aside are the other names next to the store that begin with its name and a dot, left by a replacement of the store
+	// by a snapshot.
 	Aside []string
 }
 
-// None reports whether nothing of a member is there.
+// None reports whether there are no parts of a member.
 func (r *Remains) None() bool {
 	return !r.Store && !r.Log && !r.Restoring && !r.Started && len(r.Snapshots) == 0 && len(r.Aside) == 0
 }
 
-// FindRemains looks for the parts of a member, given the directories of its store and of its raft log. It only reads names.
+// FindRemains finds the parts of a member in the directories of its store and its raft log. It only reads names.
 func FindRemains(fsys vfs.FS, store, log string) (r Remains, err error) {
 	store = filepath.Clean(store)
 	if r.Store, err = history.Exists(fsys, store); err != nil {

@@ -13,31 +13,31 @@ import (
 	"vigil/internal/vfs"
 )
 
-// FileReport is what was found in one file, or in place of one that is missing.
+// FileReport is the report of one file, also of a missing one.
 type FileReport struct {
-	// Path is that of the file.
+	// Path is the path of the file.
 	Path string `json:"path"`
-	// Store is "history" or "wal", Kind what the file is there.
+	// Store is "history" or "wal", Kind the kind of the file.
 	Store   string `json:"store"`
 	Kind    string `json:"kind"`
 	Version uint32 `json:"version,omitempty"`
 	Bytes   int64  `json:"bytes"`
-	// Segments are the first and last segment that the file stands for, in hexadecimal.
+	// Segments are the first and last segment of the file, in hexadecimal.
 	Segments string `json:"segments,omitempty"`
-	// Batches and Records are how many it holds: in the raft log groups and entries.
+	// Batches and Records are the numbers of batches and records; of groups and entries in the raft log.
 	Batches int `json:"batches"`
 	Records int `json:"records"`
-	// First and Last are of revisions in the store, and of indexes in the raft log.
+	// First and Last are revisions in the store, and indexes in the raft log.
 	First int64 `json:"first,omitempty"`
 	Last  int64 `json:"last,omitempty"`
 	// Torn is how many bytes the next start cuts because a crash tore them.
 	Torn   int64   `json:"torn,omitempty"`
 	Damage *Damage `json:"damage,omitempty"`
-	// Unread is why the file could not be read, which says nothing about what is in it.
+	// Unread is why the file could not be read; whether it is damaged is not known.
 	Unread string `json:"unread,omitempty"`
 }
 
-// Damage is what is wrong with a file or a directory.
+// Damage is a damage of a file or a directory.
 type Damage struct {
 	Path   string `json:"path"`
 	Offset int64  `json:"offset"`
@@ -48,7 +48,7 @@ func (d *Damage) String() string {
 	return fmt.Sprintf("%s: offset %d: %s", d.Path, d.Offset, d.Reason)
 }
 
-// Report is what a check came to.
+// Report is the result of a check.
 type Report struct {
 	Dir  string `json:"dir"`
 	Kind string `json:"kind"`
@@ -69,14 +69,14 @@ type Report struct {
 	Bytes   int64        `json:"bytes"`
 	Torn    int64        `json:"torn,omitempty"`
 	Damages []Damage     `json:"damages"`
-	// Unread are the files and directories that could not be read: whether they are damaged is not known.
+	// Unread are the files and directories that could not be read; whether they are damaged is not known.
 	Unread []Damage `json:"unread,omitempty"`
 }
 
-// OK says that everything was read and nothing is damaged.
+// OK reports whether everything was read and nothing is damaged.
 func (r *Report) OK() bool { return len(r.Damages)+len(r.Unread) == 0 }
 
-// bad notes an error as damage, or that something could not be read; false if there is none.
+// bad adds an error to Damages or to Unread, and reports whether there is one.
 func (c *Check) bad(path string, err error) bool {
 	switch {
 	case err == nil:
@@ -89,14 +89,14 @@ func (c *Check) bad(path string, err error) bool {
 	return true
 }
 
-// unread says that err kept a file from being read and is about the system and not about the file: missing
-// rights, file descriptors or memory.
+// unread reports whether err is an error of the system that prevented reading a file: missing permissions, file
+// descriptors or memory.
 func unread(err error) bool {
 	var errno syscall.Errno
 	return vfs.CauseOf(err) != vfs.Damage && errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// damage turns an error about a file into what is reported.
+// damage converts an error of a file.
 func damage(path string, err error) *Damage {
 	if err == nil {
 		return nil
@@ -126,8 +126,8 @@ func (c *Check) add(f FileReport) FileReport {
 	return f
 }
 
-// judge notes what is wrong with a file.
-func (f *FileReport) judge(err error) {
+// setError adds an error to the report of a file.
+func (f *FileReport) setError(err error) {
 	if unread(err) {
 		f.Unread = err.Error()
 		return
@@ -142,7 +142,7 @@ func fromHistory(dir string, f *history.File) FileReport {
 		Batches: f.Batches, Records: f.Records + f.Metas, First: f.First.Main, Last: f.Last.Main,
 		Torn: f.Torn,
 	}
-	out.judge(f.Err)
+	out.setError(f.Err)
 	switch {
 	case f.FirstID != f.LastID:
 		out.Segments = fmt.Sprintf("%x-%x", f.FirstID, f.LastID)
@@ -160,6 +160,6 @@ func fromWAL(dir string, f *wal.File) FileReport {
 		Batches:  f.Groups, Records: f.Entries, First: int64(f.First), Last: int64(f.Last),
 		Torn: f.Torn,
 	}
-	out.judge(f.Err)
+	out.setError(f.Err)
 	return out
 }

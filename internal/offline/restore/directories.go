@@ -12,17 +12,17 @@ import (
 	"vigil/internal/vfs"
 )
 
-// directories are where the store is built.
+// directories are the directories of the new member.
 type directories struct {
 	fs        vfs.FS
 	data, wal string
-	// made says that the data directory was not there.
+	// made is set if the data directory did not exist.
 	made bool
 }
 
 func (d *directories) build() string { return filepath.Join(d.data, buildName) }
 
-// make sees that there is nothing where the store is to be, and makes the data directory.
+// make checks that the directories are empty, and creates the data directory.
 func (d *directories) make() error {
 	if d.wal != "" {
 		names, err := d.fs.List(d.wal)
@@ -42,19 +42,19 @@ func (d *directories) make() error {
 			return fmt.Errorf("data-dir %q not empty or could not be read: there is %s in it", d.data, strings.Join(names[:min(len(names), 3)], ", "))
 		}
 	}
-	// The name of the unfinished store comes before everything else, and stays: a member that is started here refuses to
-	// begin without data.
+	// The name of the incomplete store is created first and kept: a member that is started here does not begin without
+	// data.
 	err = d.fs.MkdirAll(d.build())
 	if err == nil {
 		err = d.clearBuild()
 	}
 	if err != nil {
-		_ = d.remove() // the next attempt does
+		_ = d.remove() // otherwise the next attempt removes it
 	}
 	return err
 }
 
-// clearBuild removes the files of a store that is not whole.
+// clearBuild removes the files of an incomplete store.
 func (d *directories) clearBuild() error {
 	names, err := d.fs.List(d.build())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func (d *directories) clearBuild() error {
 	return err
 }
 
-// removeBuild removes a store that is not whole.
+// removeBuild removes an incomplete store.
 func (d *directories) removeBuild() error {
 	err := d.clearBuild()
 	if err == nil {
@@ -80,7 +80,7 @@ func (d *directories) removeBuild() error {
 	return err
 }
 
-// remove removes what was made.
+// remove removes everything that make and the restore have created.
 func (d *directories) remove() error {
 	err := d.removeBuild()
 	if err == nil && d.made {
@@ -89,7 +89,7 @@ func (d *directories) remove() error {
 	return err
 }
 
-// publish gives the finished store its name.
+// publish renames the complete store.
 func (d *directories) publish(noSync bool) error {
 	if err := d.fs.Rename(d.build(), filepath.Join(d.data, datadir.HistoryName)); err != nil {
 		return err

@@ -1,14 +1,13 @@
-// Package restore builds the data directory of a member out of a backup: a file of etcd's, the data
-// directory of an etcd member that is not running, or a checkpoint. The cluster that begins there is a new
-// one, with the members that the caller lists and everything else from the backup: every revision that it
-// has, leases, users and roles.
+// Package restore builds the data directory of a member from a backup: a database file of etcd, the data directory of a
+// stopped etcd member, or a checkpoint. It is for a new cluster, with the members of the caller and everything else from
+// the backup: all revisions, leases, users and roles.
 //
 // # Invariants
 //
-//  1. A directory that has anything in it is not touched. After an error nothing is left of what was made.
-//  2. The store gets its name when it is whole and durable. Before that it has another name, which is there from the
+//  1. A directory that is not empty is not changed. After an error nothing of the new directory is left.
+//  2. The store gets its name when it is complete and durable. Before that it has another name, which exists from the
 //     first step on: a member does not start next to it, and the next attempt begins anew.
-//  3. What members of one cluster build out of one backup is the same state at the same position. The id of the
-//     cluster is derived from the backup: members that do not begin alike refuse each other.
-//  4. Of a backup that is damaged nothing is built.
+//  3. All members of a cluster build the same state at the same position from one backup. The id of the cluster is
+//     derived from the backup: members with different initial data reject each other.
+//  4. Nothing is built from a damaged backup.
 package restore

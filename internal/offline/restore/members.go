@@ -10,8 +10,8 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// ParseMembers reads a list of members as --initial-cluster has it: NAME=URL, separated by commas, a name
-// with several URLs being listed several times.
+// ParseMembers parses a list of members in the form of --initial-cluster: NAME=URL, separated by commas; a name with
+// several URLs is repeated.
 func ParseMembers(list string) ([]cluster.Member, error) {
 	var members []cluster.Member
 	for _, part := range strings.Split(list, ",") {
@@ -35,7 +35,7 @@ func ParseMembers(list string) ([]cluster.Member, error) {
 	return members, nil
 }
 
-// ParseURLs reads a list of URLs, and returns them sorted.
+// ParseURLs parses a list of URLs, and returns them sorted.
 func ParseURLs(list string) ([]string, error) {
 	var urls []string
 	for _, u := range strings.Split(list, ",") {

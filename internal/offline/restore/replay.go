@@ -17,15 +17,14 @@ import (
 	"vigil/internal/store/mvcc"
 )
 
-// A member of etcd writes its database ten times a second. What came after the last time is in its raft
-// log only, and was acknowledged. It is applied here as etcd would have when it started again: by the
-// rules of the state machine, which are etcd's.
+// A member of etcd writes its database ten times a second. Later entries are acknowledged and only in its raft log. They
+// are applied here like etcd would apply them at its next start, with the state machine, whose rules are etcd's.
 //
-// All that the log holds is applied, what is not known to be committed too: of a single member all of it
-// is, and of several nobody can tell, since a commit is noted with the next write. None of it was refused
-// to anyone.
+// All entries of the log are applied, also those that are not known to be committed: in a cluster of one member all of
+// them are, and in a larger cluster it is not known, because a commit is recorded with the next write. No client received
+// an error for any of them.
 
-// replay applies entries to the store and returns what it holds besides records then.
+// replay applies entries to the store and returns its contents besides records.
 func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 	store, err := mvcc.Open(b.log, mvcc.Options{})
 	if err != nil {
@@ -37,7 +36,7 @@ func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 		return nil, err
 	}
 	r := replayer{m: m}
-	r.heedAlarms()
+	r.setProposer()
 	for i, e := range entries {
 		if err := r.entry(e); err != nil {
 			return nil, fmt.Errorf("entry %d of the raft log: %w", e.GetIndex(), err)
@@ -60,16 +59,16 @@ func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 	return fsm.ReadContents(b.log.AllMeta())
 }
 
-// replayer turns entries of etcd into those of the state machine.
+// replayer converts entries of etcd to entries of the state machine, and applies them.
 type replayer struct {
 	m *fsm.Machine
-	// proposer is the member that every request comes from; one with a CORRUPT alarm is refused, as etcd
-	// then refuses everybody.
+	// proposer is the proposer of every request: a member with an alarm CORRUPT if there is one, because etcd then rejects
+	// all requests.
 	proposer uint64
 }
 
-// heedAlarms sets the proposer by the alarms that are active.
-func (r *replayer) heedAlarms() {
+// setProposer sets the proposer by the active alarms.
+func (r *replayer) setProposer() {
 	r.proposer = 0
 	for _, a := range r.m.Alarms() {
 		if a.Type == kv.AlarmCorrupt {
@@ -78,14 +77,14 @@ func (r *replayer) heedAlarms() {
 	}
 }
 
-// entry applies an entry. What the request comes to does not matter; what the store comes to does.
+// entry applies an entry. The result of the request is not used.
 func (r *replayer) entry(e *raftpb.Entry) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
-		return nil // a change of the membership, which is another one now
+		return nil // a change of the old membership
 	}
 	var in etcdserverpb.InternalRaftRequest
 	if proto.Unmarshal(e.GetData(), &in) != nil {
-		return nil // of the second version of the API; members of etcd 3.4 and 3.5 publish their URLs by it
+		return nil // a request of API version 2, by which members of etcd 3.4 and 3.5 publish their URLs
 	}
 	req, err := r.request(&in)
 	if err != nil || req == nil {
@@ -117,12 +116,12 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 		}
 	}
 	if req.Alarm != nil {
-		r.heedAlarms()
+		r.setProposer()
 	}
 	return nil
 }
 
-// request turns a request of etcd into one of the state machine, nil if it changes nothing here.
+// request converts a request of etcd to one of the state machine; nil if it changes nothing here.
 func (r *replayer) request(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, error) {
 	req := &fsm.Request{}
 	if h := in.Header; h != nil {
@@ -165,7 +164,7 @@ func (r *replayer) request(in *etcdserverpb.InternalRaftRequest) (*fsm.Request, 
 	return req, nil
 }
 
-// decode reads a message of etcd with the decoder of the services.
+// decode decodes a message of etcd with the decoder of package wire.
 func decode(m proto.Message, into wire.Decoder) error {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -186,8 +185,8 @@ func (r *replayer) checkpoint(in *etcdserverpb.LeaseCheckpointRequest) *kv.Lease
 
 var errPlainPassword = errors.New("it sets a password that is not hashed, as members before etcd 3.5 do: start the member once, so that the password reaches its database, and take a snapshot with etcdctl snapshot save")
 
-// authRequest turns a change of users and roles into one of the state machine, nil if it is none. Tokens
-// do not outlive the cluster that has issued them.
+// authRequest converts a change of users and roles; nil for another request. Tokens are valid only in the cluster that has
+// issued them.
 func authRequest(in *etcdserverpb.InternalRaftRequest) (*kv.AuthRequest, error) {
 	switch {
 	case in.AuthEnable != nil:

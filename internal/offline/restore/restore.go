@@ -17,48 +17,47 @@ import (
 	"vigil/internal/vfs"
 )
 
-// buildName is what the store is called, in the data directory, before it is whole.
+// buildName is the name of the store in the data directory before it is complete.
 var buildName = datadir.RestoringName(datadir.HistoryName)
 
-// batchBytes is about how many bytes of records are one batch of the store.
+// batchBytes is about the size of the records in one batch of the store.
 const batchBytes = 1 << 20
 
-// maxRevision bounds the revisions of a store that is built.
+// maxRevision is the limit for revisions of the store.
 const maxRevision = math.MaxInt64 >> 1
 
-// Options say what to build and out of what.
+// Options select the backup and describe the new member.
 type Options struct {
 	FS vfs.FS
-	// Source is a file, the data directory of an etcd member, or a checkpoint. SourceWAL is where the raft
-	// log of the etcd member is, if not in Source.
+	// Source is a file, the data directory of an etcd member, or a checkpoint. SourceWAL is the raft log of the etcd
+	// member, if it is not in Source.
 	Source, SourceWAL string
-	// SkipHash takes a file without the hash that a member puts behind it.
+	// SkipHash accepts a file without the hash that a member appends.
 	SkipHash bool
 
-	// DataDir is made, and must otherwise be empty. WALDir, if set, is where the member will have its raft
-	// log: there must be nothing.
+	// DataDir is created, or must be empty. WALDir, if set, is the future directory of the raft log, which must be empty.
 	DataDir, WALDir string
-	// Name is that of the member, Members the cluster by name and peer URLs, and Token keeps apart clusters
-	// that begin alike.
+	// Name is the name of the member, Members are the names and peer URLs of the cluster. Token distinguishes clusters with
+	// the same members.
 	Name    string
 	Members []cluster.Member
 	Token   string
 
-	// BumpRevision is added to the newest revision. With MarkCompacted everything up to there is compacted,
-	// so that no client takes what it has seen of a later state for a part of this one. Both or neither.
+	// BumpRevision is added to the newest revision. With MarkCompacted everything up to that is compacted, so that no client
+	// takes data of a later state for data of this one. Both or neither are set.
 	BumpRevision  uint64
 	MarkCompacted bool
 
-	// Progress, if set, is told what is being done, how many bytes of it are done, and of how many.
+	// Progress, if set, is called with the current step, its bytes done and its total bytes.
 	Progress func(what string, done, total int64)
-	// NoSync leaves every sync out.
+	// NoSync omits every sync.
 	NoSync bool
 }
 
-// Summary is what was built.
+// Summary describes the new data directory.
 type Summary struct {
 	ClusterID, MemberID uint64
-	// Members are those of the new cluster, with their ids.
+	// Members are the members of the new cluster, with their ids.
 	Members []cluster.Member
 	// Index is the position of the raft log at which the backup was made.
 	Index uint64
@@ -68,12 +67,11 @@ type Summary struct {
 	Leases            int
 	Users, Roles      int
 	AuthEnabled       bool
-	// Replayed is how many entries of the raft log had not reached the database, Torn how many bytes of
-	// one more a crash has left.
+	// Replayed is how many entries of the raft log were not in the database, Torn how many bytes of a further one a crash
+	// has left.
 	Replayed int
 	Torn     int64
-	// Alarms are those that the backup has and the new cluster has not: they are about the members of the
-	// old one. A member raises its own.
+	// Alarms are the alarms of the backup. They are not restored: they are about the members of the old cluster.
 	Alarms []kv.Alarm
 }
 
@@ -96,7 +94,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	return b.res, nil
 }
 
-// builder is a building under way.
+// builder is a restore in progress.
 type builder struct {
 	ctx     context.Context
 	o       *Options
@@ -169,8 +167,8 @@ func (b *builder) build() error {
 	return b.finish()
 }
 
-// clusterID is one that only members have that are restored from the same backup, in the same way. One that was not
-// restored, or not to its end, begins with another id, and can neither vote among those nor lead them.
+// clusterID returns an id that only members have that were restored from the same backup with the same options. A member
+// that was not restored, or not completely, has another id, and can neither vote in the cluster nor lead it.
 func (b *builder) clusterID(s *source) uint64 {
 	last := s.db.Contents.Index
 	if n := len(s.entries); n > 0 {
@@ -179,7 +177,7 @@ func (b *builder) clusterID(s *source) uint64 {
 	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.Contents.Compact, 0)), b.o.BumpRevision)
 }
 
-// record takes a record of the backup.
+// record adds a record of the backup.
 func (b *builder) record(rev kv.Rev, tombstone bool, data []byte) error {
 	if rev.Main > maxRevision {
 		return fmt.Errorf("revision %d is more than %d", rev.Main, int64(maxRevision))
@@ -199,7 +197,7 @@ func (b *builder) record(rev kv.Rev, tombstone bool, data []byte) error {
 	return b.log.Commit(history.Applied{})
 }
 
-// contents adds what is not records.
+// contents adds everything besides the records.
 func (b *builder) contents(c *fsm.Contents) error {
 	list := c.Records()
 	if b.res.Compact > 0 {
@@ -214,7 +212,7 @@ func (b *builder) contents(c *fsm.Contents) error {
 	return b.log.Commit(history.Applied{})
 }
 
-// finish gives the store the position that every member of a new cluster begins at, and closes it.
+// finish sets the position at which every member of a new cluster begins, and closes the store.
 func (b *builder) finish() error {
 	for _, a := range b.res.Alarms {
 		if err := b.log.AppendMeta(fsm.ClearedAlarm(a)); err != nil {
@@ -237,7 +235,7 @@ func (b *builder) finish() error {
 	return b.log.Close()
 }
 
-// abandon closes the store, whatever becomes of it.
+// abandon closes an incomplete store.
 func (b *builder) abandon() {
 	if b.log != nil && !b.closed {
 		b.closed = true

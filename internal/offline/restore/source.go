@@ -16,25 +16,25 @@ import (
 	"vigil/internal/vfs"
 )
 
-// Where an etcd member keeps its data.
+// The paths in the data directory of an etcd member.
 const (
 	memberDir = "member"
 	etcdDB    = "member/snap/db"
 	etcdWAL   = "member/wal"
 )
 
-// source is a backup that was opened.
+// source is an open backup.
 type source struct {
 	path    string
 	file    vfs.File
 	size    int64
 	db      *snapshot.File
 	entries []*raftpb.Entry
-	// torn is how many bytes of the raft log a crash has left of an entry.
+	// torn is the number of bytes of an incomplete entry at the end of the raft log.
 	torn int64
 }
 
-// open opens a backup, and checks as much of it as is read before anything is built.
+// open opens a backup, and checks everything but the records.
 func open(ctx context.Context, o *Options) (*source, error) {
 	st, err := o.FS.Stat(o.Source)
 	if err != nil {
@@ -72,14 +72,14 @@ func openFile(ctx context.Context, o *Options, path string, skipHash bool) (*sou
 	if err != nil {
 		s.close()
 		if errors.Is(err, snapshot.ErrNoHash) {
-			err = fmt.Errorf("%w; it is needed for a file that was copied out of a data directory, which nothing protects from damage", err)
+			err = fmt.Errorf("%w; it is needed for a file that was copied from a data directory, which has no hash", err)
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }
 
-// interruptible is a file whose reads fail when a context is done.
+// interruptible is a file whose reads fail once a context is done.
 type interruptible struct {
 	ctx  context.Context
 	file vfs.File
@@ -93,7 +93,7 @@ func (r interruptible) ReadAt(b []byte, off int64) (int, error) {
 	return r.file.ReadAt(b, off)
 }
 
-// progress returns what adds up the bytes that are done of something.
+// progress returns a function that sums up the bytes of a step and reports them.
 func (o *Options) progress(what string, total int64) func(int64) {
 	if o.Progress == nil {
 		return nil
@@ -105,7 +105,7 @@ func (o *Options) progress(what string, total int64) func(int64) {
 	}
 }
 
-// openEtcd opens the database of an etcd member and what of its raft log has not reached it.
+// openEtcd opens the database of an etcd member and reads the entries of its raft log that are not in it.
 func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	path := filepath.Join(o.Source, etcdDB)
 	if held, err := vfs.Locked(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +121,7 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	if wal == "" {
 		wal = filepath.Join(o.Source, etcdWAL)
 	}
-	// A snapshot of another member that was accepted, and not moved to the database's place, is the newer database.
+	// A snapshot of another member that was accepted, and has not replaced the database yet, is the newer database.
 	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.Contents.Index)
 	if err == nil && accepted > 0 {
 		old := s
@@ -138,7 +138,7 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	if err != nil {
 		s.close()
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: the raft log holds what has not reached the database; say where it is with --source-wal-dir", err)
+			err = fmt.Errorf("%w: the raft log holds entries that are not in the database; give its directory with --source-wal-dir", err)
 		}
 		return nil, err
 	}
@@ -156,13 +156,12 @@ func openAccepted(ctx context.Context, o *Options, index, have uint64) (*source,
 	case err != nil:
 		return nil, err
 	}
-	// Entries that change nothing may not be counted in it.
+	// Its index may not include entries that change nothing.
 	s.db.Contents.Index = max(s.db.Contents.Index, index)
 	return s, nil
 }
 
-// read reads all records of the backup into a store that is built, and returns what else there is, and
-// the compact revision.
+// read adds all records of the backup to the new store, and returns the other contents and the compact revision.
 func (s *source) read(b *builder) (*fsm.Contents, int64, error) {
 	st := &s.db.Contents
 	b.res.Index, b.res.Torn = st.Index, s.torn

@@ -11,7 +11,7 @@ import (
 	"vigil/internal/state/auth"
 )
 
-// authority collects what a file says about users and roles.
+// authority collects the users and roles of a file.
 type authority struct {
 	enabled  bool
 	revision uint64
@@ -37,7 +37,7 @@ func roleValue(r *auth.Role) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// user takes a user that is stored under its name.
+// user adds a user, which is stored under its name.
 func (a *authority) user(key, value []byte) error {
 	var m authpb.User
 	if err := proto.Unmarshal(value, &m); err != nil {
@@ -50,7 +50,7 @@ func (a *authority) user(key, value []byte) error {
 	return nil
 }
 
-// role takes a role that is stored under its name.
+// role adds a role, which is stored under its name.
 func (a *authority) role(key, value []byte) error {
 	var m authpb.Role
 	if err := proto.Unmarshal(value, &m); err != nil {

@@ -16,24 +16,24 @@ import (
 )
 
 var (
-	// ErrCorrupt is what errors.Is finds in every error about the content of a file.
+	// ErrCorrupt is wrapped by every error about the content of a file.
 	ErrCorrupt = boltfile.ErrCorrupt
-	// ErrNoHash: the file does not end with its hash, as one does that a member has sent.
+	// ErrNoHash: the file does not end with its hash, unlike a file that a member has sent.
 	ErrNoHash = errors.New("snapshot missing hash but --skip-hash-check=false")
 )
 
-// hashUnit is what the size of a database is a multiple of, so that a hash behind it shows.
+// hashUnit divides the size of a database without a hash at its end.
 const hashUnit = 512
 
-// hasHash says whether a file of a size ends with the hash of what is in front.
+// hasHash reports whether a file of a size ends with the hash of the bytes before it.
 func hasHash(size int64) bool { return size%hashUnit == sha256.Size }
 
-// Options say how to read a file.
+// Options control how a file is read.
 type Options struct {
-	// SkipHash leaves out comparing the file with the hash behind it, which there need not be.
+	// SkipHash skips the comparison with the hash at the end, which may be missing.
 	SkipHash bool
-	// Progress, if set, is told how many bytes were read; all in all they are about twice those of the
-	// file, once with SkipHash.
+	// Progress, if set, is called with the number of bytes read. Their sum is about twice the size of the file, or once
+	// with SkipHash.
 	Progress func(bytes int64)
 }
 
@@ -41,12 +41,12 @@ type Options struct {
 type File struct {
 	db      *boltfile.Reader
 	buckets []boltfile.Bucket
-	// Contents is what the file holds beside its records.
+	// Contents is everything of the file besides its records.
 	Contents Contents
 }
 
-// Open checks the hash of a file of a size, and reads everything of it but the records. Errors are those
-// of r, ErrNoHash, and ErrCorrupt.
+// Open checks the hash of a file of a size and reads everything but the records. Errors are those of r, ErrNoHash, and
+// ErrCorrupt.
 func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 	body := size
 	if hasHash(size) {
@@ -86,7 +86,7 @@ func Open(r io.ReaderAt, size int64, o Options) (*File, error) {
 	return f, nil
 }
 
-// open finds the buckets.
+// open reads the list of buckets.
 func open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
 	db, err := boltfile.Open(r, size, progress)
 	if err != nil {
@@ -97,7 +97,7 @@ func open(r io.ReaderAt, size int64, progress func(int64)) (*File, error) {
 		return nil, err
 	}
 	if f.bucket(bucketKey) == nil {
-		return nil, fmt.Errorf("%w: it has no bucket %q and so is no store of etcd 3", ErrCorrupt, bucketKey)
+		return nil, fmt.Errorf("%w: it has no bucket %q and is not a store of etcd 3", ErrCorrupt, bucketKey)
 	}
 	return f, nil
 }
@@ -135,7 +135,7 @@ func checkHash(r io.ReaderAt, size int64, progress func(int64)) error {
 	return nil
 }
 
-// take reads a pair of one of the buckets beside that of the records.
+// take reads a pair of one of the buckets except that of the records.
 func (s *Contents) take(users *authority, bucket string, k, v []byte) (err error) {
 	switch bucket + "/" + string(k) {
 	case bucketMeta + "/" + keyIndex:
@@ -178,11 +178,10 @@ func (s *Contents) take(users *authority, bucket string, k, v []byte) (err error
 	return nil
 }
 
-// Records calls fn with the records, in order: data is an encoded mvccpb.KeyValue, of a deletion one of
-// the key and the revision. It is valid during the call. An error of fn ends it. It is called once.
+// Records calls fn with the records in order: data is an encoded mvccpb.KeyValue, for a deletion with key and revision
+// only. It is valid during the call. Records ends at an error of fn. It is called once.
 //
-// A record without a key is passed over: etcdutl leaves one, at the compact revision, when it raises the
-// revision of a store.
+// A record without a key is skipped: etcdutl writes one, at the compact revision, when it raises the revision of a store.
 func (f *File) Records(fn func(rev kv.Rev, tombstone bool, data []byte) error) error {
 	var own []byte
 	var last, raised int64
@@ -216,20 +215,20 @@ func (f *File) Records(fn func(rev kv.Rev, tombstone bool, data []byte) error) e
 // fieldModRevision is the number of the field of mvccpb.KeyValue.
 const fieldModRevision = 3
 
-// Status is what etcdutl tells of a file.
+// Status is the status of a file in the terms of etcdutl.
 type Status struct {
 	// Hash is the CRC32C over the names of all buckets and their pairs.
 	Hash uint32 `json:"hash"`
 	// Revision is that of the newest record.
 	Revision int64 `json:"revision"`
-	// TotalKey is the number of keys that exist, TotalSize that of the bytes of the database.
+	// TotalKey is the number of existing keys, TotalSize the size of the database in bytes.
 	TotalKey  int   `json:"totalKey"`
 	TotalSize int64 `json:"totalSize"`
 	// Version is the storage version; empty before etcd 3.6.
 	Version string `json:"version"`
 }
 
-// ReadStatus reads all of a file of a size. It does not look at the hash behind it.
+// ReadStatus reads a whole file of a size. It ignores the hash at its end.
 func ReadStatus(r io.ReaderAt, size int64, progress func(int64)) (Status, error) {
 	var st Status
 	f, err := open(r, size, progress)

@@ -33,7 +33,7 @@ const (
 	bucketRoles   = "authRoles"
 )
 
-// The keys of the buckets that have fixed ones.
+// The fixed keys of buckets.
 const (
 	keyScheduled      = "scheduledCompactRev"
 	keyFinished       = "finishedCompactRev"
@@ -46,21 +46,20 @@ const (
 	keyAuthRevision   = "authRevision"
 )
 
-// Contents is everything of a store but its records.
+// Contents is everything of a store besides its records.
 type Contents struct {
-	// Index and Term are the position of the raft log that the state is the outcome of. Files of etcd
-	// 3.4 do not tell the term.
+	// Index and Term are the position in the raft log of the state. Files of etcd 3.4 do not contain the term.
 	Index, Term uint64
 	// Compact is the compact revision, -1 for none.
 	Compact int64
-	// StorageVersion and ClusterVersion are those of etcd, "3.7.0"; empty if unknown.
+	// StorageVersion and ClusterVersion are versions of etcd, such as "3.7.0"; empty if unknown.
 	StorageVersion, ClusterVersion string
 	Leases                         []lease.Lease
 	Alarms                         []kv.Alarm
-	// Auth is users and roles; nil writes none.
+	// Auth holds users and roles; nil writes none.
 	Auth *auth.State
 
-	// Conf and Members are not read from files: a cluster that begins from one has its own.
+	// Conf and Members are not read from files: a restored cluster has its own.
 	Conf    *raftpb.ConfState
 	Members *cluster.State
 }
@@ -70,7 +69,7 @@ const (
 	tombstoneMark = 't'
 )
 
-// appendRevision appends a revision as etcd has it in keys.
+// appendRevision appends a revision in the form of etcd's keys.
 func appendRevision(b []byte, rev kv.Rev) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(rev.Main))
 	return binary.BigEndian.AppendUint64(append(b, '_'), uint64(rev.Sub))
@@ -159,7 +158,7 @@ func parseLease(key, value []byte) (lease.Lease, error) {
 	case l.TTL < 0 || l.TTL > kv.MaxLeaseTTL:
 		return l, fmt.Errorf("TTL %d s, the limit is %d s", l.TTL, int64(kv.MaxLeaseTTL))
 	}
-	// etcd checks neither bound of what is left, and no lease is worth a backup.
+	// etcd checks neither bound of the remaining TTL, and a backup must not be unusable for a lease.
 	l.Remaining = min(max(l.Remaining, 0), l.TTL)
 	return l, nil
 }
@@ -177,7 +176,7 @@ func parseAlarm(key []byte) (kv.Alarm, error) {
 	return kv.Alarm{Type: kv.AlarmType(m.Alarm), MemberID: m.MemberID}, nil
 }
 
-// memberKey is the key of a member, and of a removed one.
+// memberKey returns the key of a member, also of a removed one.
 func memberKey(id uint64) string { return strconv.FormatUint(id, 16) }
 
 func memberValue(m *cluster.Member) ([]byte, error) {

@@ -13,23 +13,23 @@ import (
 	"vigil/internal/state/lease"
 )
 
-// Layout finds out how large a file will be. It is told all records, in order, and then the state.
+// Layout computes the size of a file: Add is called for all records in order, then Finish with the other contents.
 type Layout struct {
 	b *boltfile.Builder
 	w records
 }
 
-// Plan is what a Layout has come to: what Write needs to know of the file beforehand.
+// Plan is the result of a Layout, which Write needs.
 type Plan struct {
 	plan  boltfile.Plan
 	pairs []bucketPairs
 }
 
-// Size is how many bytes the file will have.
+// Size returns the size of the file in bytes.
 func (p *Plan) Size() int64 { return p.plan.Size() }
 
-// RecordIterator yields the records of a store, in order. Data is an encoded mvccpb.KeyValue with the key in
-// front, of which a deletion needs no more. It is valid until the next Next.
+// RecordIterator yields the records of a store in order. Data is an encoded mvccpb.KeyValue with the key as first field;
+// a deletion needs only the key. It is valid until the next call of Next.
 type RecordIterator interface {
 	Next() bool
 	Rev() kv.Rev
@@ -44,12 +44,12 @@ func NewLayout() *Layout {
 	return &Layout{b: b, w: begin(b)}
 }
 
-// Add adds a record, which it does not keep.
+// Add adds a record. It does not keep data.
 func (l *Layout) Add(rev kv.Rev, tombstone bool, data []byte) error {
 	return l.w.put(rev, tombstone, data)
 }
 
-// Finish adds the state. It ends with ctx.
+// Finish adds the other contents. It fails when ctx is done.
 func (l *Layout) Finish(ctx context.Context, s *Contents) (*Plan, error) {
 	pairs, err := s.pairs()
 	if err != nil {
@@ -62,7 +62,7 @@ func (l *Layout) Finish(ctx context.Context, s *Contents) (*Plan, error) {
 	return &Plan{plan, pairs}, nil
 }
 
-// Write writes the file, with the records that the layout was told. It ends at the first error of out.
+// Write writes the file, with the records that were added to the layout. It ends at the first error of out.
 func Write(out io.Writer, p *Plan, rs RecordIterator) error {
 	b := boltfile.NewWriter(out, p.plan)
 	w := begin(b)
@@ -78,16 +78,15 @@ func Write(out io.Writer, p *Plan, rs RecordIterator) error {
 	return err
 }
 
-// records puts records into a file.
+// records writes records to a file.
 type records struct {
 	b   *boltfile.Builder
 	key []byte
 }
 
-// begin begins a file with the bucket of the records: it is by far the largest, and nothing of the
-// others needs to be known before it is written.
+// begin begins a file with the bucket of the records: it is by far the largest, and does not depend on the others.
 func begin(b *boltfile.Builder) records {
-	_ = b.Bucket(bucketKey) // an error comes back from Put
+	_ = b.Bucket(bucketKey) // Put returns the error
 	return records{b: b}
 }
 
@@ -121,7 +120,7 @@ func finish(ctx context.Context, b *boltfile.Builder, list []bucketPairs) (boltf
 	return b.Finish()
 }
 
-// bucketPairs is a bucket beside that of the records, in order.
+// bucketPairs holds the pairs of one of the other buckets, in order.
 type bucketPairs struct {
 	name  string
 	pairs []pair
@@ -129,7 +128,7 @@ type bucketPairs struct {
 
 type pair struct{ key, value []byte }
 
-// pairs is the content of all buckets beside that of the records.
+// pairs returns the content of all buckets except that of the records.
 func (s *Contents) pairs() ([]bucketPairs, error) {
 	var list []bucketPairs
 	var err error

@@ -1,18 +1,16 @@
-// Package etcdwal reads the raft log of an etcd member that is not running: the entries behind a
-// position. It is for one purpose, to complete a database with what had not reached it when the member
-// ended, and reads nothing else of the log.
+// Package etcdwal reads the raft log of a stopped etcd member: the entries after an index. Its one purpose is to complete a
+// database with the entries that it does not contain; it reads nothing else of the log.
 //
-// A log is a directory of files that follow each other. A file is a sequence of frames, each a length,
-// a record and padding; the checksums of all records of the log are chained. docs/formats/etcd-snapshot.md
-// has the bytes.
+// A log is a directory with a sequence of files. A file is a sequence of frames, each a length, a record and padding; the
+// checksums of all records of the log are chained. docs/formats/etcd-snapshot.md describes the bytes.
 //
 // # Invariants
 //
 //  1. Nothing is written or locked.
-//  2. An entry is returned only if its record and everything in front of it in its file has a good
-//     checksum, and if it follows the entry before it.
-//  3. What a crash tore off the end of the last file is left out, if the file proves it: see tail.go. Anything else
-//     that is wrong is an error that names the file and the offset.
+//  2. An entry is returned only if its record and all records before it in its file have correct checksums, and if it
+//     follows the entry before it.
+//  3. An incomplete record that a crash has left at the end of the last file is ignored, if the file proves it: see
+//     tail.go. Any other damage is an error with the file and the offset.
 package etcdwal
 
 import (
@@ -40,28 +38,28 @@ const (
 
 const (
 	frameSize = 8
-	// maxRecord bounds a record. Requests of etcd are far smaller.
+	// maxRecord is the limit for a record. Requests of etcd are far smaller.
 	maxRecord = 1 << 28
-	// maxBytes bounds the entries that are kept. A member writes its database ten times a second.
+	// maxBytes is the limit for the entries in memory. A member writes its database ten times a second.
 	maxBytes = 1 << 30
 )
 
-// ErrCorrupt is what errors.Is finds in every error about the content of a log.
+// ErrCorrupt is wrapped by every error about the content of a log.
 var ErrCorrupt = errors.New("damaged raft log")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Log is what was read.
+// Log is the result of Read.
 type Log struct {
-	// Entries follow each other, the first behind the position that was asked for.
+	// Entries are consecutive and begin after the given index.
 	Entries []*raftpb.Entry
-	// Torn is how many bytes at the end a crash has left of a record.
+	// Torn is the number of bytes of an incomplete record at the end.
 	Torn int64
 }
 
-// reader is a reading under way.
+// reader reads a log.
 type reader struct {
-	// snapshots: only the positions of snapshots and what is committed are read, not entries.
+	// snapshots: only the indexes of snapshots and the commit index are read, not entries.
 	snapshots bool
 	accepted  []uint64
 	committed uint64
@@ -75,8 +73,8 @@ type reader struct {
 	crc   uint32
 }
 
-// Accepted returns the index of the newest snapshot that the member has received and accepted, 0 if it is not above after. The
-// database at an index below it is an old one: the state of the snapshot was to take its place.
+// Accepted returns the index of the newest snapshot that the member has received and accepted, 0 if it is not above after.
+// A database with a lower index is old: the snapshot was to replace it.
 func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
 	r := &reader{snapshots: true, after: after}
 	if _, err := r.files(fsys, dir); err != nil {
@@ -84,7 +82,7 @@ func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
 	}
 	newest := uint64(0)
 	for _, index := range r.accepted {
-		// One that is not committed was never part of the state.
+		// An uncommitted snapshot was never part of the state.
 		if index > after && index <= r.committed {
 			newest = max(newest, index)
 		}
@@ -92,7 +90,7 @@ func Accepted(fsys vfs.FS, dir string, after uint64) (uint64, error) {
 	return newest, nil
 }
 
-// files reads the files that may hold entries behind the index.
+// files reads the files that may contain entries after the index.
 func (r *reader) files(fsys vfs.FS, dir string) (*reader, error) {
 	files, err := choose(fsys, dir, r.after)
 	for i, name := range files {
@@ -103,20 +101,19 @@ func (r *reader) files(fsys vfs.FS, dir string) (*reader, error) {
 	return r, err
 }
 
-// Read reads the entries behind an index. A log that ends in front of it has none; one that begins
-// behind it is an error.
+// Read reads the entries after an index. It is an error if the log begins later.
 func Read(fsys vfs.FS, dir string, after uint64) (*Log, error) {
 	r, err := (&reader{after: after}).files(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
 	if r.first > after+1 {
-		return nil, fmt.Errorf("%w: %s: it begins at index %d and the database ends at %d: what is in between is missing", ErrCorrupt, dir, r.first, after)
+		return nil, fmt.Errorf("%w: %s: it begins at index %d and the database ends at %d: the entries in between are missing", ErrCorrupt, dir, r.first, after)
 	}
 	return &r.log, nil
 }
 
-// choose returns the files that may hold entries behind an index, in order.
+// choose returns the files that may contain entries after an index, in order.
 func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
 	names, err := fsys.List(dir)
 	if err != nil {
@@ -127,15 +124,15 @@ func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
 	for _, name := range names {
 		var seq, index uint64
 		if n, err := fmt.Sscanf(name, "%016x-%016x.wal", &seq, &index); n != 2 || err != nil || name != fmt.Sprintf("%016x-%016x.wal", seq, index) {
-			continue // what is prepared for later, or was put aside
+			continue // a file that is preallocated or was moved aside
 		}
 		switch {
 		case index <= after+1:
 			files = files[:0]
 		case len(files) == 0:
-			return nil, fmt.Errorf("%w: %s: the first file begins at index %d and the database ends at %d: what is in between is missing", ErrCorrupt, dir, index, after)
+			return nil, fmt.Errorf("%w: %s: the first file begins at index %d and the database ends at %d: the entries in between are missing", ErrCorrupt, dir, index, after)
 		case seq != next:
-			return nil, fmt.Errorf("%w: %s: the file in front of %s is missing", ErrCorrupt, dir, name)
+			return nil, fmt.Errorf("%w: %s: the file before %s is missing", ErrCorrupt, dir, name)
 		}
 		files, next = append(files, name), seq+1
 	}
@@ -145,7 +142,7 @@ func choose(fsys vfs.FS, dir string, after uint64) ([]string, error) {
 	return files, nil
 }
 
-// file reads one file. The first one says itself what its chain of checksums begins with.
+// file reads one file. The chain of checksums begins with the value in the first file.
 func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -198,8 +195,8 @@ func (r *reader) file(fsys vfs.FS, path string, first, last bool) error {
 	}
 }
 
-// record takes a record. Of a file the first one says what the checksum was at its beginning; that of
-// the first file is believed.
+// record processes a record. The first record of a file contains the checksum at its beginning, which is trusted in the
+// first file.
 func (r *reader) record(b []byte, believe, begins bool) error {
 	typ, sum, data, err := parse(b)
 	if err != nil {
@@ -210,7 +207,7 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 	}
 	if typ == typeCRC {
 		if !believe && sum != r.crc {
-			return errors.New("it does not follow what is in front of it")
+			return errors.New("it does not follow the file before it")
 		}
 		r.crc = sum
 		return nil
@@ -242,7 +239,7 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 		return nil
 	case typeSnapshot:
 		index, err := snapshotIndex(data)
-		if index > r.last { // otherwise the member has made it, of what it had applied
+		if index > r.last { // otherwise the member has created it itself
 			r.accepted = append(r.accepted, index)
 		}
 		return err
@@ -252,7 +249,7 @@ func (r *reader) record(b []byte, believe, begins bool) error {
 	return fmt.Errorf("a record of the unknown type %d", typ)
 }
 
-// entry takes an entry. One at an index that was there before replaces it, and all behind it.
+// entry adds an entry. It replaces an earlier entry of the same index, and all entries after that.
 func (r *reader) entry(e *raftpb.Entry, size int) error {
 	index := e.GetIndex()
 	if r.first == 0 || index < r.first {

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// errFrame: a frame does not fit into the file.
+// errFrame: a frame is longer than the rest of the file.
 var errFrame = errors.New("a record is longer than the file")
 
-// frame reads a frame and returns its record, and how long the frame is: 0 at the end.
+// frame reads a frame and returns its record and the length of the frame, 0 at the end.
 func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
 	if left < frameSize {
 		return nil, 0, nil
@@ -23,7 +23,7 @@ func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
 	}
 	size, pad := lengths(head[:])
 	if head == ([frameSize]byte{}) {
-		return nil, 0, nil // space that is prepared for records to come
+		return nil, 0, nil // preallocated space
 	}
 	if size > maxRecord || size+pad > left-frameSize {
 		return nil, 0, errFrame
@@ -35,7 +35,7 @@ func frame(in *bufio.Reader, left int64) (b []byte, n int64, err error) {
 	return b[:size], frameSize + size + pad, nil
 }
 
-// lengths are those of a record and of the padding behind it, by the head of a frame.
+// lengths returns the lengths of a record and of the padding after it, from the head of a frame.
 func lengths(head []byte) (size, pad int64) {
 	field := binary.LittleEndian.Uint64(head)
 	if field>>63 != 0 {
@@ -44,7 +44,7 @@ func lengths(head []byte) (size, pad int64) {
 	return int64(field &^ (0xff << 56)), pad
 }
 
-// snapshotIndex returns the index of a snapshot record: its field 1.
+// snapshotIndex returns the index of a snapshot record, field 1.
 func snapshotIndex(b []byte) (index uint64, err error) {
 	for len(b) > 0 {
 		num, wire, n := protowire.ConsumeField(b)
@@ -69,7 +69,7 @@ const (
 
 var errRecord = errors.New("malformed record")
 
-// parse reads a record.
+// parse decodes a record.
 func parse(b []byte) (typ uint64, crc uint32, data []byte, err error) {
 	for len(b) > 0 {
 		num, wire, n := protowire.ConsumeTag(b)

@@ -10,17 +10,17 @@ import (
 	"vigil/internal/vfs"
 )
 
-// A crash tears the record that was being written: sectors of it were never written and are zero, or the file ends
-// within it, since a file grows beyond what was prepared only by a record that is written. Neither is proof alone: a
-// flipped bit in the length of a sound record makes it reach over what follows, into the prepared zeros or beyond the
-// file. A record has its length twice, in front of it and by its own fields. So it is torn if both agree, or the
-// fields are in what is missing, and nothing but zeros follows it.
+// A crash during a write leaves an incomplete record: some of its sectors were not written and are zero, or the file ends
+// in it, because a file grows beyond its preallocated size only by the record that is written. Neither is a proof: with a
+// flipped bit in its length, an intact record extends over the bytes after it, into the preallocated zeros or beyond the
+// file. The length of a record is stored twice, before it and in its own fields. So a record is torn if both lengths are
+// equal, or the fields are in the missing part, and only zeros follow it.
 
-// sector is what a disk writes whole.
+// sector is the unit that a disk writes completely or not at all.
 const sector = 512
 
-// torn reports whether the frame at an offset, behind which in is unless it is longer than the file, is proven to be what
-// a crash has left of a record. The frame is the last thing that was read.
+// torn reports whether the frame at an offset is proven to be a record that a crash has left incomplete. The frame was read
+// last: in is at its end, unless the frame is longer than the file.
 func torn(f vfs.File, in *bufio.Reader, off, size int64) (bool, error) {
 	var head [frameSize]byte
 	if _, err := f.ReadAt(head[:], off); err != nil {
@@ -51,7 +51,7 @@ func torn(f vfs.File, in *bufio.Reader, off, size int64) (bool, error) {
 	return empty(in)
 }
 
-// zeroSector returns which sector of a record at an offset of the file is all zeros, -1 for none.
+// zeroSector returns the first sector of a record that is all zeros, -1 for none. off is the offset of the record.
 func zeroSector(b []byte, off int64) int {
 	for i := 0; len(b) > 0; i++ {
 		n := min(int(sector-off%sector), len(b))
@@ -67,8 +67,8 @@ func zeroSector(b []byte, off int64) int {
 	return -1
 }
 
-// ownLength returns how long a record is by its fields, up to the end of its data. It fails with io.ErrUnexpectedEOF if the
-// fields are cut, and with errRecord if they are no record's.
+// ownLength returns the length of a record from its fields, up to the end of its data. It fails with io.ErrUnexpectedEOF if
+// the fields are cut off, and with errRecord if they are malformed.
 func ownLength(b []byte) (int64, error) {
 	all := int64(len(b))
 	for {
@@ -94,7 +94,7 @@ func ownLength(b []byte) (int64, error) {
 	}
 }
 
-// endOr returns io.ErrUnexpectedEOF for a field that is cut, and errRecord for one that is malformed.
+// endOr returns io.ErrUnexpectedEOF for a field that is cut off, and errRecord for a malformed one.
 func endOr(n int) error {
 	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
 		return io.ErrUnexpectedEOF

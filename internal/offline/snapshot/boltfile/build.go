@@ -9,24 +9,23 @@ import (
 	"strings"
 )
 
-// Plan is what counting a file has come to.
+// Plan is the result of a Builder that counts.
 type Plan struct {
 	pages, root uint64
 }
 
-// Size is how many bytes the file will have.
+// Size returns the size of the file in bytes.
 func (p Plan) Size() int64 { return int64(p.pages) * PageSize }
 
-// Builder lays out a file. It is used twice with the same content: a first one made by NewCounter finds out
-// how large the file will be, which is written in its first page, and a second one made by NewWriter writes
-// it. It is for one goroutine.
+// Builder lays out a file. Two are used with the same content: one of NewCounter computes the size of the file, which its
+// first page contains, and one of NewWriter writes the file. It is for one goroutine.
 //
 //	b.Bucket("a"); b.Put(k, v); b.Put(k, v); b.Bucket("b"); ...; plan, err := b.Finish()
 type Builder struct {
 	out  io.Writer // nil to count
 	plan Plan
-	next uint64 // the page that is made next
-	// levels are the pages of the bucket under way that are being filled, the leaf first.
+	next uint64 // the number of the next page
+	// levels are the incomplete pages of the current bucket, the leaf first.
 	levels  []page
 	name    string
 	began   bool
@@ -41,11 +40,11 @@ type bucket struct {
 	root uint64
 }
 
-// page is a page that is being filled.
+// page is an incomplete page.
 type page struct {
 	branch bool
 	elems  []element
-	data   []byte // keys and values; those of a leaf are not kept while counting
+	data   []byte // keys and values; not kept for a leaf while counting
 	size   int    // of the elements and data
 	first  []byte // the first key
 }
@@ -59,7 +58,7 @@ type element struct {
 // NewCounter returns a Builder that only counts.
 func NewCounter() *Builder { return newBuilder(nil, Plan{}) }
 
-// NewWriter returns a Builder that writes what one that counted has come to.
+// NewWriter returns a Builder that writes the file of a plan.
 func NewWriter(out io.Writer, p Plan) *Builder { return newBuilder(out, p) }
 
 func newBuilder(out io.Writer, p Plan) *Builder {
@@ -77,7 +76,7 @@ func newBuilder(out io.Writer, p Plan) *Builder {
 	return b
 }
 
-// emit writes buf, filled up to a number of pages.
+// emit writes buf, padded to a number of pages.
 func (b *Builder) emit(pages int) {
 	b.buf = append(b.buf, make([]byte, pages*PageSize-len(b.buf))...)
 	if b.err == nil {
@@ -88,14 +87,14 @@ func (b *Builder) emit(pages int) {
 	}
 }
 
-// Bucket ends the bucket under way and begins another.
+// Bucket completes the current bucket and begins another.
 func (b *Builder) Bucket(name string) error {
 	b.end()
 	b.name, b.began, b.last = name, true, nil
 	return b.err
 }
 
-// Put adds a pair to the bucket under way. Keys must come in ascending order. It keeps neither.
+// Put adds a pair to the current bucket, in ascending order of keys. It keeps neither key nor value.
 func (b *Builder) Put(key, value []byte) error {
 	switch {
 	case b.err != nil:
@@ -112,13 +111,11 @@ func (b *Builder) Put(key, value []byte) error {
 	return b.err
 }
 
-// add puts an element into the page of a level that is being filled, and writes the page first if the
-// element does not fit.
+// add adds an element to the incomplete page of a level, and writes the page before that if the element does not fit.
 //
-// A branch page has at least two children, however long its keys are: with one child each, a level would
-// have as many pages as the level below it, and the library expects two. A branch page with two children
-// therefore takes a third and overflows; when a page is written its last child moves on to the next page,
-// which so begins with two.
+// A branch page has at least two children, also with long keys: with one child each, a level would have as many pages as
+// the level below it, and the library expects two. So a branch page with two children accepts a third and overflows; when
+// a page is written its last child is moved to the next page, which then has two.
 func (b *Builder) add(level int, key, value []byte, e element) {
 	if level == len(b.levels) {
 		b.levels = append(b.levels, page{branch: level > 0})
@@ -144,8 +141,8 @@ func (b *Builder) add(level int, key, value []byte, e element) {
 	}
 }
 
-// flush writes the first n elements of the page of a level and adds the page to the level above. At most the
-// last element stays.
+// flush writes the first n elements of the page of a level and adds the page to the level above. At most the last element
+// remains.
 func (b *Builder) flush(level, n int) {
 	p := &b.levels[level]
 	rest := p.cut(n)
@@ -168,7 +165,7 @@ type child struct {
 	child uint64
 }
 
-// cut takes the last element out of a branch page with more than n elements.
+// cut removes the last element of a branch page with more than n elements.
 func (p *page) cut(n int) *child {
 	if len(p.elems) <= n {
 		return nil
@@ -180,7 +177,7 @@ func (p *page) cut(n int) *child {
 	return c
 }
 
-// write gives a page its number and writes it.
+// write assigns a page its number and writes it.
 func (b *Builder) write(p *page) (id uint64, first []byte) {
 	n := max((pageHeaderSize+p.size+PageSize-1)/PageSize, 1)
 	id = b.next
@@ -195,7 +192,7 @@ func (b *Builder) write(p *page) (id uint64, first []byte) {
 	b.buf = appendPageHeader(b.buf[:0], id, flags, uint16(len(p.elems)), uint32(n-1))
 	at := 0
 	for i, e := range p.elems {
-		// Where the data lie, counted from the element itself.
+		// The position of the data, relative to the element.
 		pos := uint32((len(p.elems)-i)*elementSize + at)
 		if p.branch {
 			b.buf = le.AppendUint32(b.buf, pos)
@@ -214,7 +211,7 @@ func (b *Builder) write(p *page) (id uint64, first []byte) {
 	return id, p.first
 }
 
-// close writes what is left of a tree and returns its root.
+// close writes the rest of a tree and returns its root.
 func (b *Builder) close() uint64 {
 	if len(b.levels) == 0 {
 		b.levels = append(b.levels, page{})
@@ -236,8 +233,8 @@ func (b *Builder) end() {
 	b.began = false
 }
 
-// Finish ends the file. Of a Builder that counts it returns the plan; one that writes fails if it was
-// not told what was counted.
+// Finish completes the file. A Builder that counts returns the plan; one that writes fails if its content differs from the
+// counted one.
 func (b *Builder) Finish() (Plan, error) {
 	b.end()
 	slices.SortFunc(b.buckets, func(x, y bucket) int { return strings.Compare(x.name, y.name) })
@@ -248,7 +245,7 @@ func (b *Builder) Finish() (Plan, error) {
 	p := Plan{root: b.close()}
 	p.pages = b.next
 	if b.err == nil && b.out != nil && p != b.plan {
-		b.err = fmt.Errorf("boltfile: the file has come to %d pages, and %d were counted", p.pages, b.plan.pages)
+		b.err = fmt.Errorf("boltfile: the file has %d pages, and %d were counted", p.pages, b.plan.pages)
 	}
 	return p, b.err
 }

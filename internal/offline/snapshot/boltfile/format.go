@@ -11,13 +11,13 @@ const (
 	magic   = 0xED0CDAED
 	version = 2
 
-	// PageSize is that of the files that are written. Files that are read say their own.
+	// PageSize is the page size of written files. Files that are read contain their own.
 	PageSize = 4096
 
-	// MaxKey is the length in bytes of the longest key that the library takes.
+	// MaxKey is the length in bytes of the longest key of the library.
 	MaxKey = 32768
 
-	// minChildren is how many children the library expects a branch page to have at least.
+	// minChildren is the least number of children of a branch page that the library expects.
 	minChildren = 2
 
 	pageHeaderSize   = 16
@@ -30,7 +30,7 @@ const (
 	flagMeta     = 0x04
 	flagFreelist = 0x10
 
-	// elementBucket marks a leaf element whose value is the header of a bucket.
+	// elementBucket is the flag of a leaf element whose value is the header of a bucket.
 	elementBucket = 0x01
 
 	minPageSize = 512
@@ -39,12 +39,12 @@ const (
 
 var le = binary.LittleEndian
 
-// ErrCorrupt is what errors.Is finds in every error about the content of a file.
+// ErrCorrupt is wrapped by every error about the content of a file.
 var ErrCorrupt = errors.New("damaged database file")
 
-// CorruptError says where a file is not what it should be.
+// CorruptError is a damage of a file.
 type CorruptError struct {
-	// Offset is where in the file the damaged page begins.
+	// Offset is the offset of the damaged page in the file.
 	Offset int64
 	Reason string
 }
@@ -65,12 +65,12 @@ type meta struct {
 	pageSize uint32
 	root     uint64
 	freelist uint64
-	// pages is how many pages the file has; it may be longer.
+	// pages is the number of pages; the file may be longer.
 	pages uint64
 	txid  uint64
 }
 
-// append appends the encoding of a meta page, header and all.
+// append appends the encoding of a meta page with its header.
 func (m *meta) append(b []byte, id uint64) []byte {
 	b = appendPageHeader(b, id, flagMeta, 0, 0)
 	from := len(b)
@@ -97,7 +97,7 @@ var (
 	errMetaSum   = errors.New("the checksum of the meta page does not match")
 )
 
-// decodeMeta decodes what lies behind the header of a meta page.
+// decodeMeta decodes a meta page after its header.
 func decodeMeta(b []byte) (meta, error) {
 	if len(b) < metaSize || le.Uint32(b) != magic {
 		return meta{}, errMetaMagic

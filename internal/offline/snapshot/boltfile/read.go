@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// maxPiece bounds a page with its overflow. A value of etcd is far smaller.
+	// maxPiece is the limit for a page with its overflow. A value of etcd is far smaller.
 	maxPiece = 320 << 20
-	// maxDepth bounds the levels of a tree; with two keys a page it holds more than fit on any disk.
+	// maxDepth is the limit for the levels of a tree; with two keys a page such a tree exceeds every disk.
 	maxDepth = 64
 )
 
-// Reader is a file to be read. It is for one goroutine.
+// Reader reads a file. It is for one goroutine.
 type Reader struct {
 	r    io.ReaderAt
 	size int64
 	meta meta
-	// seen has a bit for each page that a tree has led to.
+	// seen has a bit for each page that was read.
 	seen []uint64
-	// progress, if set, is told how many bytes were read.
+	// progress, if set, is called with the number of bytes read.
 	progress func(int64)
 }
 
@@ -29,14 +29,14 @@ type Reader struct {
 type Bucket struct {
 	Name string
 	root uint64
-	// inline is the page of a small bucket, which lies in the root; nil for others.
+	// inline is the page of a small bucket, which is in the root; nil for other buckets.
 	inline []byte
-	// at is where the page lies that names the bucket.
+	// at is the offset of the page with the name of the bucket.
 	at int64
 }
 
-// Open looks at the beginning of a file of a size. progress, if not nil, is told from then on how many
-// bytes were read. Errors other than those of r wrap ErrCorrupt.
+// Open reads the beginning of a file of a size. progress, if not nil, is called later with the number of bytes read.
+// Errors other than those of r wrap ErrCorrupt.
 func Open(r io.ReaderAt, size int64, progress func(int64)) (*Reader, error) {
 	f := &Reader{r: r, size: size, progress: progress}
 	if err := f.open(); err != nil {
@@ -49,7 +49,7 @@ func Open(r io.ReaderAt, size int64, progress func(int64)) (*Reader, error) {
 	return f, nil
 }
 
-// open finds the meta page that counts: the newer one of those that are whole.
+// open finds the valid meta page: the newer one of those that are complete.
 func (f *Reader) open() error {
 	first, err := f.metaAt(0)
 	if err == nil {
@@ -84,7 +84,7 @@ func (f *Reader) metaAt(off int64) (meta, error) {
 	return m, err
 }
 
-// Size is how many bytes of the file count, -1 for too many. It may be longer.
+// Size returns the size of the database in the file, -1 if it is too large. The file may be longer.
 func (f *Reader) Size() int64 {
 	if f.meta.pages > 1<<62/maxPageSize {
 		return -1
@@ -112,8 +112,8 @@ func (f *Reader) Buckets() ([]Bucket, error) {
 	return list, err
 }
 
-// ForEach calls fn with the pairs of a bucket, in order. They are valid during the call. An error of fn
-// ends it and is returned. Each bucket is read once.
+// ForEach calls fn with the pairs of a bucket in order. They are valid during the call. It ends at an error of fn and
+// returns it. Each bucket is read once.
 func (f *Reader) ForEach(b Bucket, fn func(key, value []byte) error) error {
 	each := func(off int64, flags uint32, k, v []byte) error {
 		if flags&elementBucket != 0 {
@@ -165,7 +165,7 @@ func (p *readPage) part(i int, pos, n uint32) ([]byte, error) {
 	return p.b[from : from+uint64(n)], nil
 }
 
-// each calls fn with the elements of a leaf, whose keys must be above after and ascend.
+// each calls fn with the elements of a leaf, whose keys must be ascending and above after.
 func (p *readPage) each(after []byte, fn func(off int64, flags uint32, k, v []byte) error) error {
 	for i := range p.count {
 		e := p.b[pageHeaderSize+i*elementSize:]
@@ -189,7 +189,7 @@ func (p *readPage) each(after []byte, fn func(off int64, flags uint32, k, v []by
 	return nil
 }
 
-// read reads a page that no tree has led to yet.
+// read reads a page that was not read yet.
 func (f *Reader) read(id uint64, depth int) (readPage, error) {
 	size := uint64(f.meta.pageSize)
 	if id < 2 || id >= f.meta.pages || depth > maxDepth {
@@ -254,7 +254,7 @@ func (f *Reader) tree(root uint64, least []byte, depth int, fn func(off int64, f
 	return corrupt(p.off, "a page of kind %#x in a tree", p.flags)
 }
 
-// branch walks the children of a branch, and sees that the keys of each are below those of the next.
+// branch walks the children of a branch, and checks that the keys of each are below those of the next.
 func (f *Reader) branch(p *readPage, least []byte, depth int, fn func(off int64, flags uint32, k, v []byte) error) error {
 	if p.count == 0 {
 		return corrupt(p.off, "a branch without children")
