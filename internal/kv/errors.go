@@ -68,7 +68,7 @@ func Shortage(err error) bool {
 	return errors.Is(err, ErrNoSpace) || errors.Is(err, ErrTooManyRequests)
 }
 
-// TooLargeError: a result is larger than the largest answer.
+// TooLargeError is the error of a result that is larger than the largest answer.
 type TooLargeError struct {
 	// Size is the size of the result when it was given up, Limit the largest size, in bytes.
 	Size, Limit int64
@@ -78,8 +78,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the result is larger than the largest answer (%d vs. %d bytes)", e.Size, e.Limit)
 }
 
-// LimitError: a request is rejected because it would exceed a limit of the store. It changed nothing. The limits are
-// equal on all members, so every member rejects it.
+// LimitError is the error of a request that would exceed a limit of the store. It changed nothing. The limits are equal on
+// all members, so every member rejects it.
 type LimitError struct {
 	// What is the limited quantity, Limit its largest value.
 	What  string

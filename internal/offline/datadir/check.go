@@ -35,7 +35,7 @@ const (
 	KindWAL        = "wal"
 )
 
-// ErrNotDataDir: the directory is not one of the known kinds.
+// ErrNotDataDir is the error of a directory that is not one of the known kinds.
 var ErrNotDataDir = errors.New("not a data directory")
 
 // Options select what to check.

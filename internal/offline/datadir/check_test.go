@@ -34,7 +34,7 @@ func makeStoreAt(t *testing.T, mem *memfs.FS, dir string, at history.Applied, id
 	}
 }
 
-// makeLog makes a raft log without entries behind an index.
+// makeLog makes a raft log without entries that begins after an index.
 func makeLog(t *testing.T, mem *memfs.FS, dir string, start uint64, id wal.Identity) {
 	t.Helper()
 	w, err := wal.Create(wal.Options{FS: mem, Dir: dir, SegmentBytes: 8 << 10, ID: id}, wal.Start{Index: start, Term: 1})
@@ -79,7 +79,7 @@ func TestHalves(t *testing.T) {
 			makeStore(t, m, datadir.SnapshotName("d/history", 1, 11), 11, id)
 			makeLog(t, m, "d/wal", 12, id)
 		}, "d", datadir.KindDataDir, "begins at 13"},
-		{"the log behind", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 5, id) }, "d", datadir.KindDataDir, "ends at 5"},
+		{"the log ends before the store", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 5, id) }, "d", datadir.KindDataDir, "ends at 5"},
 		{"of two members", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id); makeLog(t, m, "d/wal", 9, other) }, "d", datadir.KindDataDir, "member 12"},
 		{"the log alone", func(m *memfs.FS) { makeLog(t, m, "d/wal", 9, id) }, "d", datadir.KindDataDir, "does not exist"},
 		{"the store alone", func(m *memfs.FS) { makeStore(t, m, "d/history", 9, id) }, "d", datadir.KindCheckpoint, ""},

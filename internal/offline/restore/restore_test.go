@@ -266,7 +266,7 @@ func TestFailures(t *testing.T) {
 		}
 		names, lerr := inner.List(dir)
 		if lerr == nil && len(names) == 1 && names[0] == datadir.HistoryName {
-			continue // the last sync failed: all is there, and nobody knows whether it lasts
+			continue // the last sync failed: the data are complete, and whether they are durable is not known
 		}
 		if !errors.Is(lerr, fs.ErrNotExist) && len(names) > 0 && !strings.Contains(err.Error(), "remove") && names[0] != buildName {
 			t.Errorf("operation %d: %v; left are %v", n, err, names)

@@ -59,7 +59,7 @@ func tombstone(t testing.TB, main, sub int64, key string) rec {
 	return rec{rev: kv.Rev{Main: main, Sub: sub}, tombstone: true, data: b}
 }
 
-// write makes a file, with its hash behind it.
+// write returns a file with its hash at the end.
 func write(t testing.TB, s *Contents, records []rec) []byte {
 	t.Helper()
 	l := NewLayout()
@@ -230,7 +230,7 @@ func TestHash(t *testing.T) {
 	if err := open(without, Options{SkipHash: true}); err != nil {
 		t.Error(err)
 	}
-	// A page that nothing leads to: only the hash tells.
+	// A page that no tree refers to: only the hash covers it.
 	b[2*boltfile.PageSize+100] ^= 4
 	if err := open(b, Options{}); !errors.Is(err, ErrCorrupt) {
 		t.Error(err)
@@ -243,7 +243,7 @@ func TestHash(t *testing.T) {
 // raw makes a file of pairs, as no store of ours would write them.
 func raw(t testing.TB, buckets map[string][]pair) []byte {
 	t.Helper()
-	tell := func(b *boltfile.Builder) boltfile.Plan {
+	build := func(b *boltfile.Builder) boltfile.Plan {
 		for name, pairs := range buckets {
 			_ = b.Bucket(name)
 			for _, p := range pairs {
@@ -256,9 +256,9 @@ func raw(t testing.TB, buckets map[string][]pair) []byte {
 		}
 		return p
 	}
-	p := tell(boltfile.NewCounter())
+	p := build(boltfile.NewCounter())
 	var out bytes.Buffer
-	tell(boltfile.NewWriter(&out, p))
+	build(boltfile.NewWriter(&out, p))
 	return out.Bytes()
 }
 

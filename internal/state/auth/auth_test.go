@@ -132,7 +132,7 @@ func TestRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, ok := s.Role("root"); ok {
-		t.Fatalf("a role root that nobody added: %+v", r)
+		t.Fatalf("a role root that was not added: %+v", r)
 	}
 	s = mustChange(t, s, role("root")...)
 	if r, _ := s.Role("root"); len(r.Permissions) != 1 || r.Permissions[0].Type != kv.PermitReadWrite || !openEnded(r.Permissions[0].End) {
@@ -192,9 +192,9 @@ func TestTxnIsCheckedWhole(t *testing.T) {
 				if c.ok && err != nil || !c.ok && !errors.Is(err, kv.ErrPermissionDenied) {
 					t.Errorf("%s at depth %d: %v", name, depth, err)
 				}
-				// Nobody may do even what does nothing to keys only if it touches none.
+				// A request without user is allowed only if it touches no keys.
 				if err := s.CheckTxn(Identity{}, wrap(op, 1-branch), keys); name != "nothing" && !errors.Is(err, kv.ErrUserEmpty) {
-					t.Errorf("%s by nobody: %v", name, err)
+					t.Errorf("%s without user: %v", name, err)
 				}
 			}
 		}
@@ -223,7 +223,7 @@ func wrap(op kv.Op, branch int) *kv.TxnRequest {
 
 func TestWhoIsAsked(t *testing.T) {
 	s := mustChange(t, New(), slices.Concat(user("root", "root"), role("r"), role("q"), user("u", "r"), user("admin", "root"))...)
-	for _, id := range []Identity{{}, {User: "u"}, {User: "nobody", Revision: 99}} {
+	for _, id := range []Identity{{}, {User: "u"}, {User: "unknown", Revision: 99}} {
 		for _, err := range []error{s.CheckAdmin(id), s.CheckRead(id, []byte("k"), nil), s.CheckReadUser(id, "root"), s.CheckReadRole(id, "q")} {
 			if err != nil {
 				t.Errorf("auth is not enabled: %v", err)
@@ -237,13 +237,13 @@ func TestWhoIsAsked(t *testing.T) {
 	}{
 		{s.CheckAdmin(Identity{}), kv.ErrUserEmpty},
 		{s.CheckAdmin(Identity{User: "", Revision: rev}), kv.ErrUserEmpty},
-		{s.CheckAdmin(Identity{User: "nobody", Revision: rev}), kv.ErrUserNotFound},
+		{s.CheckAdmin(Identity{User: "unknown", Revision: rev}), kv.ErrUserNotFound},
 		{s.CheckAdmin(Identity{User: "u", Revision: rev}), kv.ErrPermissionDenied},
 		{s.CheckAdmin(Identity{User: "admin"}), kv.ErrAuthOldRevision},
 		{s.CheckAdmin(Identity{User: "admin", Revision: rev - 1}), nil},
 		{s.CheckRead(Identity{User: "admin"}, []byte("k"), nil), kv.ErrUserEmpty},
 		{s.CheckRead(Identity{User: "admin", Revision: rev - 1}, []byte("k"), nil), kv.ErrAuthOldRevision},
-		{s.CheckRead(Identity{User: "nobody", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
+		{s.CheckRead(Identity{User: "unknown", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
 		{s.CheckRead(Identity{User: "", Revision: rev}, []byte("k"), nil), kv.ErrPermissionDenied},
 		{s.CheckRead(Identity{User: "admin", Revision: rev}, []byte("k"), nil), nil},
 		{s.CheckReadUser(Identity{User: "u", Revision: rev}, "u"), nil},

@@ -8,7 +8,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Names and records are refused above their limits and not below, whoever proposes the change.
+// Names and records are rejected above their limits and not below, for every proposer.
 func TestLimits(t *testing.T) {
 	long := strings.Repeat("n", kv.MaxNameBytes)
 	s := mustChange(t, New(), append(role(long), user(long, long)...)...)

@@ -10,7 +10,7 @@ import (
 func TestLevel(t *testing.T) {
 	s := &State{}
 	if s.Level() != 1 {
-		t.Errorf("level %d of nobody", s.Level())
+		t.Errorf("level %d without members", s.Level())
 	}
 	for i, c := range []struct {
 		member Member

@@ -55,7 +55,7 @@ func TestMemberIDIgnoresTheOrderOfURLsAndKnowsTime(t *testing.T) {
 
 func TestInitialRefuses(t *testing.T) {
 	for name, list := range map[string][]Member{
-		"nobody":      nil,
+		"none":        nil,
 		"no peer url": {{Name: "a"}},
 		"same urls":   {{Name: "a", PeerURLs: []string{"http://x:1"}}, {Name: "b", PeerURLs: []string{"http://x:1"}}},
 		"shared url":  {{Name: "a", PeerURLs: []string{"http://x:1", "http://y:1"}}, {Name: "b", PeerURLs: []string{"http://y:1"}}},
@@ -140,27 +140,27 @@ func TestChangeHoldsItsLimits(t *testing.T) {
 		change Change
 		want   error
 	}{
-		"last voter":                  {of(started(1)), remove(1), ErrLastVoter},
-		"last voter beside a learner": {of(started(1), learner(2)), remove(1), ErrLastVoter},
-		"last learner":                {of(started(1), learner(2)), remove(2), nil},
-		"one of two":                  {of(started(1), started(2)), remove(1), nil},
-		"learners at the limit":       {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 1}, ErrTooManyLearners},
-		"learners below the limit":    {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 2}, nil},
-		"learners without a limit":    {of(started(1), learner(2)), Change{Op: Add, Member: learner(3)}, nil},
-		"a voter beside learners":     {of(started(1), learner(2)), Change{Op: Add, Member: started(3), MaxLearners: 1}, nil},
-		"what is wrong with it first": {of(started(1), learner(2)), Change{Op: Add, Member: learner(2), MaxLearners: 1}, ErrIDExists},
+		"last voter":                   {of(started(1)), remove(1), ErrLastVoter},
+		"last voter next to a learner": {of(started(1), learner(2)), remove(1), ErrLastVoter},
+		"last learner":                 {of(started(1), learner(2)), remove(2), nil},
+		"one of two":                   {of(started(1), started(2)), remove(1), nil},
+		"learners at the limit":        {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 1}, ErrTooManyLearners},
+		"learners below the limit":     {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 2}, nil},
+		"learners without a limit":     {of(started(1), learner(2)), Change{Op: Add, Member: learner(3)}, nil},
+		"a voter next to learners":     {of(started(1), learner(2)), Change{Op: Add, Member: started(3), MaxLearners: 1}, nil},
+		"what is wrong with it first":  {of(started(1), learner(2)), Change{Op: Add, Member: learner(2), MaxLearners: 1}, ErrIDExists},
 
-		"strict: second voter":             {of(started(1)), strict(Change{Op: Add, Member: unstarted(2)}), nil},
-		"strict: third, second unstarted":  {of(started(1), unstarted(2)), strict(Change{Op: Add, Member: unstarted(3)}), ErrNotEnoughStarted},
-		"lax: third, second unstarted":     {of(started(1), unstarted(2)), Change{Op: Add, Member: unstarted(3)}, nil},
-		"strict: fourth":                   {of(started(1), started(2), started(3)), strict(Change{Op: Add, Member: unstarted(4)}), nil},
-		"strict: sixth, two unstarted":     {of(started(1), started(2), started(3), unstarted(4), unstarted(5)), strict(Change{Op: Add, Member: unstarted(6)}), ErrNotEnoughStarted},
-		"strict: learner":                  {of(started(1), unstarted(2)), strict(Change{Op: Add, Member: learner(3)}), nil},
-		"strict: remove a started one":     {of(started(1), unstarted(2)), strict(remove(1)), ErrNotEnoughStarted},
-		"strict: remove the unstarted one": {of(started(1), unstarted(2)), strict(remove(2)), nil},
-		"strict: remove the last":          {of(started(1)), strict(remove(1)), ErrLastVoter},
-		"strict: promote":                  {of(started(1), started(2), unstarted(3), learner(4)), strict(Change{Op: Promote, Member: Member{ID: 4}}), nil},
-		"strict: promote beside unstarted": {of(started(1), unstarted(2), unstarted(3), learner(4)), strict(Change{Op: Promote, Member: Member{ID: 4}}), ErrNotEnoughStarted},
+		"strict: second voter":              {of(started(1)), strict(Change{Op: Add, Member: unstarted(2)}), nil},
+		"strict: third, second unstarted":   {of(started(1), unstarted(2)), strict(Change{Op: Add, Member: unstarted(3)}), ErrNotEnoughStarted},
+		"lax: third, second unstarted":      {of(started(1), unstarted(2)), Change{Op: Add, Member: unstarted(3)}, nil},
+		"strict: fourth":                    {of(started(1), started(2), started(3)), strict(Change{Op: Add, Member: unstarted(4)}), nil},
+		"strict: sixth, two unstarted":      {of(started(1), started(2), started(3), unstarted(4), unstarted(5)), strict(Change{Op: Add, Member: unstarted(6)}), ErrNotEnoughStarted},
+		"strict: learner":                   {of(started(1), unstarted(2)), strict(Change{Op: Add, Member: learner(3)}), nil},
+		"strict: remove a started one":      {of(started(1), unstarted(2)), strict(remove(1)), ErrNotEnoughStarted},
+		"strict: remove the unstarted one":  {of(started(1), unstarted(2)), strict(remove(2)), nil},
+		"strict: remove the last":           {of(started(1)), strict(remove(1)), ErrLastVoter},
+		"strict: promote":                   {of(started(1), started(2), unstarted(3), learner(4)), strict(Change{Op: Promote, Member: Member{ID: 4}}), nil},
+		"strict: promote next to unstarted": {of(started(1), unstarted(2), unstarted(3), learner(4)), strict(Change{Op: Promote, Member: Member{ID: 4}}), ErrNotEnoughStarted},
 	} {
 		if _, _, err := c.state.Change(c.change); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

@@ -101,7 +101,7 @@ func TestWhatAlarmsRefuse(t *testing.T) {
 		{"corrupt", []kv.Alarm{{MemberID: own, Type: kv.AlarmCorrupt}}, map[string]error{
 			"put": kv.ErrCorrupt, "txn put": kv.ErrCorrupt, "txn put not taken": kv.ErrCorrupt, "txn put nested": kv.ErrCorrupt,
 			"delete": kv.ErrCorrupt, "compact": kv.ErrCorrupt, "txn delete": kv.ErrCorrupt}},
-		{"corrupt, nobody knows who", []kv.Alarm{{MemberID: 0, Type: kv.AlarmCorrupt}}, nil},
+		{"corrupt, member unknown", []kv.Alarm{{MemberID: 0, Type: kv.AlarmCorrupt}}, nil},
 		{"corrupt, another member", []kv.Alarm{{MemberID: other, Type: kv.AlarmCorrupt}}, nil},
 		{"both", []kv.Alarm{{MemberID: own, Type: kv.AlarmCorrupt}, {MemberID: own, Type: kv.AlarmNoSpace}}, map[string]error{
 			"put": kv.ErrCorrupt, "txn put": kv.ErrCorrupt, "txn put not taken": kv.ErrCorrupt, "txn put nested": kv.ErrCorrupt,

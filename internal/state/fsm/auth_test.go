@@ -38,7 +38,7 @@ func secured(t testing.TB) *box {
 	return b
 }
 
-// What apply refuses, in one group with what it lets through, and what is left behind.
+// Requests that apply rejects, in one group with requests that it accepts, and the state after them.
 func TestAuthorize(t *testing.T) {
 	b := secured(t)
 	rev := b.m.Auth().Revision()

@@ -266,7 +266,7 @@ func TestConfChanges(t *testing.T) {
 	if m, ok := b.m.Members().Member(5); !ok || m.Learner || len(b.m.ConfState().GetVoters()) != 2 {
 		t.Errorf("after reopening: %+v, %v", m, b.m.ConfState())
 	}
-	// An entry that nobody of ours can have proposed ends the member rather than meaning something.
+	// An entry that no member can have proposed is a fatal error.
 	cc.Changes[0].NodeId = new(uint64(6))
 	for name, e := range map[string]*raftpb.Entry{
 		"context and change differ": {Type: raftpb.EntryConfChangeV2.Enum(), Data: must(proto.Marshal(cc))},
@@ -287,7 +287,7 @@ func must(b []byte, err error) []byte {
 	return b
 }
 
-// The state after the same entries is the same, whoever waits for results, wherever batches end, and
+// The state after the same entries is the same, with and without waiting clients, wherever batches end, and
 // however often the machine was rebuilt from disk in between.
 func TestStateDependsOnEntriesOnly(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())

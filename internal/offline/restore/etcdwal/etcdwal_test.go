@@ -78,7 +78,7 @@ func (l *log) entries(t testing.TB, term, from, to uint64) *log {
 	return l
 }
 
-// read reads files behind an index; fill is how much space is prepared behind each.
+// read reads files after an index; fill is the preallocated space at the end of each.
 func read(t testing.TB, files map[string][]byte, fill int, after uint64) (*Log, error) {
 	t.Helper()
 	fsys := memfs.New()
@@ -130,7 +130,7 @@ func TestRead(t *testing.T) {
 		for _, fill := range []int{0, 4096} {
 			got, err := read(t, files, fill, after)
 			if err != nil || indexes(got) != want || got.Torn != 0 {
-				t.Errorf("behind %d: %v, %+v; want %s", after, err, got, want)
+				t.Errorf("after %d: %v, %+v; want %s", after, err, got, want)
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("a file in the middle is missing: %v", err)
 	}
 	delete(files, fmt.Sprintf("%016x-%016x.wal", 0, 0))
-	if _, err := read(t, files, 0, 2); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "in between is missing") {
+	if _, err := read(t, files, 0, 2); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "in between are missing") {
 		t.Errorf("it begins too late: %v", err)
 	}
 	if _, err := read(t, nil, 0, 2); !errors.Is(err, ErrCorrupt) {
@@ -292,7 +292,7 @@ func TestAccepted(t *testing.T) {
 		}
 		got, err := Read(fsys, "wal", max(c.after, c.want))
 		if c.want > 0 && (err != nil || len(got.Entries) != 1) {
-			t.Errorf("behind the snapshot: %+v, %v", got, err)
+			t.Errorf("after the snapshot: %+v, %v", got, err)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for i, e := range got.Entries {
 			if e.GetIndex() != after+1+uint64(i) {
-				t.Fatalf("entry %d behind %d has the index %d", i, after, e.GetIndex())
+				t.Fatalf("entry %d after %d has the index %d", i, after, e.GetIndex())
 			}
 		}
 	})

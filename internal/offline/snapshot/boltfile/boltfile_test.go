@@ -35,8 +35,8 @@ func keys(m map[string]string) []string {
 	return out
 }
 
-// tell tells a Builder a content, the buckets in any order.
-func (c content) tell(t testing.TB, b *Builder) Plan {
+// feed passes a content to a Builder, the buckets in any order.
+func (c content) feed(t testing.TB, b *Builder) Plan {
 	t.Helper()
 	names := c.buckets()
 	for i := range names {
@@ -59,9 +59,9 @@ func (c content) tell(t testing.TB, b *Builder) Plan {
 
 func (c content) build(t testing.TB) []byte {
 	t.Helper()
-	p := c.tell(t, NewCounter())
+	p := c.feed(t, NewCounter())
 	var out bytes.Buffer
-	c.tell(t, NewWriter(&out, p))
+	c.feed(t, NewWriter(&out, p))
 	if int64(out.Len()) != p.Size() {
 		t.Fatalf("%d bytes were written and %d announced", out.Len(), p.Size())
 	}
@@ -294,7 +294,7 @@ func checkWithLibrary(t *testing.T, what string, c content) {
 	})
 }
 
-// TestMisused: what a Builder is told out of order, or differently than before, is refused.
+// TestMisused: a Builder rejects content out of order, and content that differs from the counted one.
 func TestMisused(t *testing.T) {
 	b := NewCounter()
 	if b.Put([]byte("a"), nil) == nil {
@@ -312,7 +312,7 @@ func TestMisused(t *testing.T) {
 		}
 	}
 	c := content{"x": {"a": "1"}}
-	p := c.tell(t, NewCounter())
+	p := c.feed(t, NewCounter())
 	c["x"]["b"] = string(make([]byte, 5000))
 	w := NewWriter(&bytes.Buffer{}, p)
 	_ = w.Bucket("x")

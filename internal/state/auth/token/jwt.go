@@ -17,7 +17,7 @@ import (
 	"vigil/internal/state/auth"
 )
 
-// ErrVerifyOnly: this member has only a public key and cannot sign.
+// ErrVerifyOnly is the error of Sign on a member that has only a public key.
 var ErrVerifyOnly = errors.New("auth: token signing attempted with verify-only key")
 
 // The claims of a token besides its expiry. The names are etcd's.
