@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 	r.report()
 }
 
-// TestSoak lets all faults happen in turn, each time in another order, for as long as VIGIL_SOAK says.
+// TestSoak lets all faults happen in turn, each time in another order, for the duration of VIGIL_SOAK.
 func TestSoak(t *testing.T) {
 	if os.Getenv("VIGIL_SOAK") == "" {
 		t.Skip("VIGIL_SOAK=30m lets it run for half an hour")

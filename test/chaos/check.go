@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// violations collects what must not be; the first ones say enough.
+// violations collects the first violations of the guarantees.
 type violations []string
 
 func (v *violations) add(format string, args ...any) {
@@ -18,15 +18,13 @@ func (v *violations) add(format string, args ...any) {
 // check compares the answers to clients with the history, which must be complete:
 //
 //  1. revisions follow each other, and versions and creation revisions are those of the events before;
-//  2. an acknowledged write is what happened at its revision, and nothing happened that no client did,
-//     or twice;
-//  3. a read, also the one of a transaction whose condition failed, found what was there at the revision
-//     that it says;
-//  4. revisions agree with the clock: what was called after another operation returned, or after an event
-//     was seen, is not before it, and nothing was seen before it was called;
+//  2. an acknowledged write is the change at its revision, and each change belongs to exactly one operation;
+//  3. a read, also that of a transaction whose condition failed, returned the state at its revision;
+//  4. revisions agree with the clock: an operation that was called after another one returned, or after an event
+//     was received, has no earlier revision, and no event precedes the call of its operation;
 //  5. for each key alone, there is an order of the operations that explains their answers (see model.go).
 //
-// It gives unknown outcomes the revision that the history knows.
+// It sets the revision of unknown outcomes from the history.
 func check(h *history, ops []op, patience time.Duration) violations {
 	var v violations
 	t := h.timeline()
@@ -258,8 +256,8 @@ func checkOrder(v *violations, h *history, ops []op, revs []int64) {
 	}
 }
 
-// checkLocal checks what serializable reads promise: the revision that one run of a member shows never
-// goes back. What they found is part of check.
+// checkLocal checks serializable reads: the revision of one run of a member never decreases. check compares
+// their results.
 func checkLocal(ops []op) violations {
 	var v violations
 	type process struct{ member, run, client int }

@@ -87,7 +87,7 @@ func (s *sim) apply(o *op) {
 		}
 	}
 	if events != nil {
-		// Half of the lost requests are not done.
+		// Half of the lost requests are not applied.
 		if o.Outcome == unknown && s.rng.IntN(2) == 0 {
 			return
 		}
@@ -151,7 +151,7 @@ func TestCorrect(t *testing.T) {
 	}
 }
 
-// TestTampered changes one thing in a correct record; each must be found, and by the check that is for it.
+// TestTampered makes one change in a correct record; the corresponding check must find it.
 func TestTampered(t *testing.T) {
 	wrote := func(o *op) bool { return o.Outcome == acked && o.wrote() }
 	reads := func(k ...kind) func(*op) bool {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// opTimeout is how long a client waits before it gives an operation up.
+	// opTimeout is the timeout of an operation.
 	opTimeout = 3 * time.Second
 	// think bounds the pause between two operations of a client.
 	think = 8 * time.Millisecond
@@ -104,7 +104,7 @@ func weak(rng *rand.Rand) kind {
 	return local
 }
 
-// do does one operation. It is finished or given up even if ctx ends.
+// do makes one operation. It completes or times out even if ctx ends.
 func (c *client) do(ctx context.Context, k kind, key string) op {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
 	defer cancel()
@@ -190,7 +190,7 @@ func (c *client) do(ctx context.Context, k kind, key string) op {
 	return o
 }
 
-// certain reports whether an error says that the operation was not and will not be done.
+// certain reports whether an error means that the operation was not and will not be applied.
 func certain(err error) bool {
 	for _, e := range []error{rpctypes.ErrNoSpace, rpctypes.ErrCompacted, rpctypes.ErrFutureRev, rpctypes.ErrTooManyRequests, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)} {
 		if errors.Is(err, e) {

@@ -36,7 +36,7 @@ func (g *group) mount(s *slot) {
 	})
 }
 
-// fullDisk takes all that is left of a member's disk for a while.
+// fullDisk fills a member's disk for some time.
 func fullDisk(r *run) {
 	s := r.slots[r.rng.IntN(len(r.slots))]
 	if !s.mounted || proc.Subject() != proc.Vigil {
@@ -62,7 +62,7 @@ func fullDisk(r *run) {
 	if err := errors.Join(f.Close(), os.Remove(name)); err != nil {
 		r.t.Fatal(err)
 	}
-	// Its alarm goes with the cause.
+	// Its alarm is cleared with the cause.
 	r.recover()
 }
 

@@ -13,11 +13,11 @@ import (
 	"vigil/test/proc"
 )
 
-// fault is something that goes wrong while clients run. Afterwards the run heals the network, resumes and
-// restarts members, and waits until all serve; what a fault did beyond that it undoes itself.
+// fault is a failure that is injected while clients run. Afterwards the run heals the network, resumes and
+// restarts members, and waits until all serve; the fault itself reverts everything else.
 type fault struct {
 	name string
-	// short says that the fault is part of the short run.
+	// short is set if the fault is part of the short run.
 	short  bool
 	inject func(*run)
 }
@@ -46,7 +46,7 @@ var faults = []fault{
 		r.pause(lead)
 		r.recover()
 		r.hold(time.Duration(r.rng.Int64N(int64(time.Second))))
-		// These are in its sockets when it goes on.
+		// These are in its sockets when it continues.
 		wait := r.probe(lead)
 		r.progress(20)
 		r.resume(lead)
@@ -307,8 +307,8 @@ func (r *run) compactAt(ctx context.Context, c *clientv3.Client, rng *rand.Rand)
 	return err
 }
 
-// disturb adds to what else goes wrong in a round of a soak: connections between members that are reset,
-// compaction, both or neither. It says which.
+// disturb adds a disturbance to a round of a soak: reset connections between members, compaction, both or
+// neither. It returns a description.
 func (r *run) disturb(ctx context.Context, working *sync.WaitGroup) string {
 	again := func(most time.Duration, rng *rand.Rand, do func(*rand.Rand)) {
 		working.Go(func() {
@@ -346,7 +346,7 @@ func (r *run) disturb(ctx context.Context, working *sync.WaitGroup) string {
 	return said
 }
 
-// installed is what a member logs when it has taken a snapshot.
+// installed is the log message of a member that has installed a snapshot.
 func installed() string {
 	if proc.Subject() == proc.Vigil {
 		return `"installed a snapshot"`

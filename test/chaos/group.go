@@ -21,7 +21,7 @@ import (
 	"vigil/test/proc"
 )
 
-// patience bounds the waiting for a condition that must come.
+// patience is the timeout of a condition.
 const patience = 60 * time.Second
 
 // slot is a place for a member: fixed addresses, and the current member.
@@ -51,7 +51,7 @@ func (s *slot) name() string { return fmt.Sprintf("%s.%d", s.node, s.life) }
 // endpoint is where clients find the member.
 func (s *slot) endpoint() string { return fmt.Sprintf("127.0.0.1:%d", s.clientPort) }
 
-// group is a cluster whose members talk through proxies. Its methods are for the goroutine of the test.
+// group is a cluster whose members are connected through proxies. Its methods are for the goroutine of the test.
 type group struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -61,7 +61,7 @@ type group struct {
 	slots []*slot // members now
 	spare *slot   // a place for one more
 	args  []string
-	// calm asks for connections that are left alone.
+	// calm disables disturbances of connections.
 	calm atomic.Bool
 }
 
@@ -255,7 +255,7 @@ func (g *group) cut(s *slot, out, in bool, r link.Rule) {
 	}
 }
 
-// heal undoes everything but what happened to disks: all members run again.
+// heal reverts everything except changes of disks: all members run again.
 func (g *group) heal() {
 	g.t.Helper()
 	g.net.Heal()
@@ -270,7 +270,7 @@ func (g *group) heal() {
 	}
 }
 
-// ask does something at a member, whichever can.
+// ask makes a call at any member that is able to answer.
 func (g *group) ask(what string, do func(context.Context, *clientv3.Client) error) {
 	g.t.Helper()
 	g.until(what, func() (bool, any) {
@@ -305,7 +305,7 @@ func (g *group) remove(s *slot) {
 // add adds a new member in a slot whose process is gone, and runs it with an empty disk.
 func (g *group) add(s *slot, learner bool) {
 	g.t.Helper()
-	// Members refuse to take another in until they have all been connected for some seconds.
+	// Members reject a new member until they have all been connected for some seconds.
 	g.calm.Store(true)
 	defer g.calm.Store(false)
 	g.ask("adding to "+s.node, func(ctx context.Context, c *clientv3.Client) error {
@@ -313,7 +313,7 @@ func (g *group) add(s *slot, learner bool) {
 		if err != nil {
 			return err
 		}
-		// A call that timed out may have been done all the same.
+		// A call that timed out may have been applied.
 		for _, m := range list.Members {
 			if slices.Contains(m.PeerURLs, s.peerURL) {
 				s.id = m.ID
@@ -392,7 +392,7 @@ func (g *group) count(text string) (n int) {
 	return n
 }
 
-// kept returns the directory of what is kept of a failed test.
+// kept returns the directory for the files of a failed test.
 func (g *group) kept() (string, error) {
 	if g.keep == "" {
 		var err error

@@ -21,7 +21,7 @@ func (e event) String() string {
 	return e.item.String()
 }
 
-// revision is all that happened at one revision.
+// revision holds all changes of one revision.
 type revision struct {
 	// Seen is when the first watcher received it.
 	Seen   time.Duration
@@ -31,7 +31,7 @@ type revision struct {
 // history is every revision from one on, as the watchers of all keys saw them: the first watcher that receives
 // a revision adds it, and the others must receive the same.
 type history struct {
-	// Base is the revision before the first one, and Start what was there at it.
+	// Base is the revision before the first one, and Start the state at it.
 	Base  int64
 	Start map[string]item
 	Revs  []revision
@@ -40,7 +40,7 @@ type history struct {
 // last is the newest revision.
 func (h *history) last() int64 { return h.Base + int64(len(h.Revs)) }
 
-// at returns what happened at a revision, if it is part of the history.
+// at returns the changes of a revision, if it is part of the history.
 func (h *history) at(rev int64) *revision {
 	if rev <= h.Base || rev > h.last() {
 		return nil
@@ -65,7 +65,7 @@ func (h *history) add(rev int64, seen time.Duration, events []event) error {
 	return nil
 }
 
-// timeline answers what was there at any revision of a history.
+// timeline returns the state at any revision of a history.
 type timeline struct {
 	h    *history
 	keys []string

@@ -11,7 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// register is the state of one key: what it holds, if anything, and the revision of the newest change.
+// register is the state of one key: its value, if it exists, and the revision of the newest change.
 type register struct {
 	item
 	there bool
@@ -27,7 +27,7 @@ type input struct {
 }
 
 // model is etcd's meaning of one key: a write gives it the revision of the answer, which is above all
-// former ones, a conditional put compares the modification revision, and a read sees all there is to see.
+// former ones, a conditional put compares the modification revision, and a read sees the newest state.
 var model = porcupine.Model{
 	Init: func() any { return register{} },
 	Step: func(state, in, _ any) (bool, any) {
@@ -76,8 +76,8 @@ func (r register) mod() int64 {
 	return r.Mod
 }
 
-// checkLinearizable asks for an order of the operations on each key. A write of unknown outcome that
-// happened returned at the latest when a watcher saw it; one that did not happen is left out.
+// checkLinearizable searches an order of the operations on each key. A write of unknown outcome that
+// took effect returned at the latest when a watcher saw it; one without an effect is omitted.
 func checkLinearizable(v *violations, h *history, ops []op, revs []int64, patience time.Duration) {
 	keys := map[string][]porcupine.Operation{}
 	for n := range ops {

@@ -21,7 +21,7 @@ const (
 	pinned kind = "pinned" // a serializable read of all keys at a former revision
 )
 
-// outcome is what the client knows.
+// outcome is the outcome as known to the client.
 type outcome string
 
 const (
@@ -50,7 +50,7 @@ type op struct {
 	Outcome     outcome
 	Err         string
 
-	// What an acknowledged operation answered.
+	// The answer of an acknowledged operation.
 	Rev     int64 // of the header: where it took effect
 	Done    bool  // of cas: it put
 	Deleted int64
@@ -92,7 +92,7 @@ func (o *op) wrote() bool {
 	return false
 }
 
-// linearizable reports whether the operation must see everything that was answered before it.
+// linearizable reports whether the operation must see every operation that was answered before it.
 func (o *op) linearizable() bool { return o.Kind != local && o.Kind != pinned }
 
 // recorder collects operations of concurrent clients.
@@ -108,7 +108,7 @@ func (r *recorder) add(o op) {
 	r.all = append(r.all, o)
 }
 
-// take returns what was collected, in order of the calls.
+// take returns the collected operations, in order of the calls.
 func (r *recorder) take() []op {
 	r.mu.Lock()
 	out := r.all

@@ -178,7 +178,7 @@ func (r *run) addWatcher(w *watcher, name, from, to string, endpoints ...string)
 	return w
 }
 
-// hold lets the clients go on for a while.
+// hold lets the clients run for some time.
 func (r *run) hold(d time.Duration) { time.Sleep(d) }
 
 // progress waits for n more acknowledged writes.
@@ -188,7 +188,7 @@ func (r *run) progress(n int64) {
 	r.until("acknowledged writes", func() (bool, any) { return r.acks.Load() >= from+n, r.acks.Load() - from })
 }
 
-// recover waits until writes go on, whatever was under way when it is called.
+// recover waits until new writes succeed.
 func (r *run) recover() {
 	r.t.Helper()
 	r.progress(int64(len(r.clients)) + 20)
@@ -228,7 +228,7 @@ func (r *run) round(f fault) {
 	}
 }
 
-// settle writes a last time, and waits until all members and watchers have that. It returns its revision.
+// settle makes a last write, and waits until all members and watchers have it. It returns its revision.
 // A write whose client has timed out may follow it: it belongs to the next round.
 func (r *run) settle() int64 {
 	r.t.Helper()
@@ -337,7 +337,7 @@ func (r *run) sum(f fault, also string, ops []op, began, injected, over time.Dur
 		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.h.Base, also)
 }
 
-// report logs what was done.
+// report logs the figures.
 func (r *run) report() {
 	r.t.Logf("%s: %d faults in %v, %d snapshots installed, no violation", proc.Subject(), r.faults, r.clock().Round(time.Second), r.count(installed()))
 	for _, k := range slices.Sorted(maps.Keys(r.counts)) {

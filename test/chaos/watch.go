@@ -9,7 +9,7 @@ import (
 // message is one message to a watcher.
 type message struct {
 	At time.Duration
-	// Rev is the revision of a progress notification, or from which a watch can go on after a
+	// Rev is the revision of a progress notification, or from which a watch can continue after a
 	// compaction; in both cases there are no events.
 	Rev       int64
 	Compacted bool
@@ -34,8 +34,8 @@ func (r *record) in(key string) bool { return r.To == "" || r.From <= key && key
 
 // checkWatch compares the messages to a watcher with the complete history: the events are those of the
 // history and of the watched keys, in its order, once each and without a gap, those of a revision in one
-// message, also across connections; and after a notification of progress nothing up to its revision
-// comes. Compacted is the highest revision that anybody asked to compact.
+// message, also across connections; and after a progress notification no event up to its revision
+// follows. Compacted is the highest requested compaction.
 func checkWatch(h *history, t *timeline, r *record, compacted int64) violations {
 	var v violations
 	var want []event

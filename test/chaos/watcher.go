@@ -17,8 +17,8 @@ type watcher struct {
 	sharedRecord
 	clock func() time.Duration
 	rng   *rand.Rand
-	// clients are the members it goes to, in turn. With one it leaves resuming to the client library;
-	// with several it cuts its watch now and then, and goes on at another.
+	// clients are the members it uses, in turn. With one client the library resumes the watch; with
+	// several the watcher sometimes ends its watch and continues at another member.
 	clients []*clientv3.Client
 	// all is the history to which a watcher of all keys adds its events.
 	all *sharedHistory
@@ -116,7 +116,7 @@ func (w *watcher) addToHistory(m message) error {
 	return nil
 }
 
-// passing reports whether an error is one of a member that goes away, has come back or has no leader.
+// passing reports whether an error is that of a member that stops, has restarted or has no leader.
 func passing(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		status.Code(err) == codes.Unavailable || status.Code(err) == codes.Canceled

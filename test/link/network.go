@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Rule says what becomes of the bytes from one node to another. The zero value lets them pass.
+// Rule describes how bytes from one node to another are delivered. The zero value delivers them at once.
 type Rule struct {
 	// Delay is added to each piece, and up to Jitter at random.
 	Delay, Jitter time.Duration
@@ -36,7 +36,7 @@ type Network struct {
 	}
 }
 
-// New returns a network that is gone when the test ends.
+// New returns a network that is closed when the test ends.
 func New(t testing.TB) *Network {
 	n := &Network{t: t, closed: make(chan struct{})}
 	n.mu.rules = map[way]Rule{}
@@ -90,7 +90,7 @@ func (n *Network) Set(from, to string, r Rule) {
 	n.change()
 }
 
-// Heal forgets all rules. What waited is delivered.
+// Heal removes all rules. Queued bytes are delivered.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,7 +103,7 @@ func (n *Network) change() {
 	n.mu.changed = make(chan struct{})
 }
 
-// Reset ends every connection between two nodes with a reset; what waited is lost. It returns their
+// Reset ends every connection between two nodes with a reset; queued bytes are lost. It returns their
 // number.
 func (n *Network) Reset(a, b string) int {
 	return n.reset(func(c *conn) bool {
@@ -111,8 +111,8 @@ func (n *Network) Reset(a, b string) int {
 	})
 }
 
-// HalfClose ends the bytes from one node to another on every connection between them, while those the other way
-// go on. It returns the number of connections.
+// HalfClose ends the bytes from one node to another on every connection between them, while the other
+// direction stays open. It returns the number of connections.
 func (n *Network) HalfClose(from, to string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -165,7 +165,7 @@ type conn struct {
 	socks    []*net.TCPConn
 }
 
-// hold makes end close a socket too.
+// hold registers a socket that end closes.
 func (c *conn) hold(s *net.TCPConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ func (n *Network) serve(in *net.TCPConn, to, target string) {
 		return
 	default:
 	}
-	// Dialing takes a packet there and one back.
+	// Connecting takes one packet in each direction.
 	now := time.Now()
 	if !n.pass(c, way{c.from, to}, now, 0) || !n.pass(c, way{to, c.from}, time.Now(), 0) {
 		return

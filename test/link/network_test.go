@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// echo is a node that answers what it gets; it runs in this process, as the one that dials does.
+// echo is a node that returns the bytes it receives; it runs in this process, like the connecting node.
 func echo(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// turn sends a byte and waits for it to come back.
+// turn sends a byte and waits for its return.
 func turn(t *testing.T, c net.Conn) time.Duration {
 	t.Helper()
 	began := time.Now()

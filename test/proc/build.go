@@ -37,9 +37,8 @@ var stock = map[Program]string{Etcdutl: "go.etcd.io/etcd/etcdutl/v3"}
 // ours are the packages of Vigil's programs.
 var ours = map[Program]string{Vigil: "./cmd/vigil", Vigilctl: "./cmd/vigilctl", Follow: "./examples/follow"}
 
-// Subject is the server under test: Vigil, or whatever VIGIL_SUBJECT names. With
-// VIGIL_SUBJECT=etcd every expectation is checked against the stock server, which proves the
-// tests rather than the server.
+// Subject is the server under test: Vigil, or the program in VIGIL_SUBJECT. With
+// VIGIL_SUBJECT=etcd the tests run against the stock server, which verifies their expectations.
 func Subject() Program {
 	if s := os.Getenv("VIGIL_SUBJECT"); s != "" {
 		return Program(s)
@@ -53,13 +52,13 @@ type build struct {
 	err  error
 }
 
-// builds remembers, for this process, what has been built. go build itself leaves an output alone
+// builds remembers, for this process, what has been built. go build does not rebuild an output
 // that is up to date, so the processes of one test run share the work through the directory.
 var builds = map[Program]*build{Vigil: {}, Vigilctl: {}, Follow: {}, Previous: {}, Next: {}, Etcd: {}, Etcdctl: {}, Etcdutl: {}}
 
 // Path returns the executable of a program, building it if it is missing or out of date. With
-// VIGIL_RACE=1 Vigil's are built with the race detector; with VIGIL_BINARY the server is not built at
-// all but taken from there.
+// VIGIL_RACE=1 Vigil's are built with the race detector; with VIGIL_BINARY that executable is used
+// instead of a build.
 func Path(t testing.TB, p Program) string {
 	t.Helper()
 	path, err := Build(p)
@@ -69,7 +68,7 @@ func Path(t testing.TB, p Program) string {
 	return path
 }
 
-// Build is Path for where there is no test at hand.
+// Build is Path without a test.
 func Build(p Program) (string, error) {
 	b, ok := builds[p]
 	if !ok {

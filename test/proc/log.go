@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// logBytes bounds what is kept of a process's output.
+// logBytes limits the stored output of a process.
 const logBytes = 4 << 20
 
 // Log collects the output of a process and lets a test wait for a line.

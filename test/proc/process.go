@@ -18,8 +18,8 @@ func Launch(args, env []string) (*Process, error) {
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), log: &Log{}, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	// Should this process die before it ends what it started, that dies with it. The group lets Kill
-	// reach what a wrapper started.
+	// If this process dies, the kernel kills the started process as well. With a process group, Kill
+	// also reaches the children of a wrapper.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func Launch(args, env []string) (*Process, error) {
 	return p, nil
 }
 
-// Kill ends the process with SIGKILL and returns when it is gone. A process that has ended is left alone.
+// Kill ends the process with SIGKILL and returns when it has exited. It has no effect on a process that has exited already.
 func (p *Process) Kill() {
 	select {
 	case <-p.exited:
@@ -45,10 +45,10 @@ func (p *Process) Kill() {
 // Signal sends a signal to the process.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Exited returns a channel that is closed when the process is gone.
+// Exited returns a channel that is closed when the process has exited.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Code returns the exit code; the process must be gone.
+// Code returns the exit code; the process must have exited.
 func (p *Process) Code() int { return p.cmd.ProcessState.ExitCode() }
 
 // State describes how the process ended; it must have exited.

@@ -18,17 +18,17 @@ type Result struct {
 	Stdout, Stderr string
 }
 
-// Spec says what to run.
+// Spec describes a command.
 type Spec struct {
 	Name  string
 	Args  []string
 	Env   []string // added to this process's
 	Stdin string
-	// User is whom the command runs as, if not nil.
+	// User is the user of the command, if not nil.
 	User *syscall.Credential
 }
 
-// Run runs a command to its end, which must come within the timeout.
+// Run runs a command, which must exit within the timeout.
 func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

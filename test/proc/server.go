@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// startTimeout and stopTimeout bound the waiting for a condition; nothing waits this long
-	// unless something is wrong.
+	// startTimeout and stopTimeout limit the waiting for a condition. Only a failing test
+	// waits this long.
 	startTimeout = 30 * time.Second
 	stopTimeout  = 15 * time.Second
 	// ready is in the line that a member logs when it serves.
 	ready = "ready to serve client requests"
 )
 
-// Config says how to run a server. The zero value runs the subject with a new data directory on
+// Config describes how to run a server. The zero value runs the subject with a new data directory on
 // free loopback ports.
 type Config struct {
 	Program Program
-	// DataDir is the data directory; if empty, a new one that goes with the test.
+	// DataDir is the data directory; if empty, a new one that is removed after the test.
 	DataDir string
 	// Memory puts a new data directory on a memory file system where there is one: for tests
-	// whose question is not the disk.
+	// that do not test the disk.
 	Memory bool
 	// Name is the member's name, m1 if empty, and InitialCluster the members of the cluster, by
 	// default this one alone; Discover leaves it out, for a member that finds them.
@@ -76,7 +76,7 @@ func New(t testing.TB, c Config) *Server {
 	return newServer(t, c)
 }
 
-// Try is Start for a server that may refuse: nil if it exits instead of serving.
+// Try is Start for a server that may fail to start: it returns nil if the server exits.
 func Try(t testing.TB, c Config) *Server {
 	t.Helper()
 	s := newServer(t, c)
@@ -135,7 +135,7 @@ func (s *Server) await() bool {
 	}
 }
 
-// Launch is Restart without the waiting.
+// Launch is Restart without waiting.
 func (s *Server) Launch() {
 	s.t.Helper()
 	args := append(append([]string{}, s.cfg.Wrap...), Path(s.t, s.cfg.Program))
@@ -192,8 +192,8 @@ func (c Config) CommandLine() []string {
 	return append(args, c.Args...)
 }
 
-// Kill ends the process with SIGKILL and returns when it is gone. A process that has ended is
-// left alone.
+// Kill ends the process with SIGKILL and returns when it has exited. It has no effect on a process
+// that has exited already.
 func (s *Server) Kill() {
 	if s.process != nil {
 		s.process.Kill()
@@ -215,7 +215,7 @@ func (s *Server) Stop() int {
 // SetArgs replaces Config.Args for the next start.
 func (s *Server) SetArgs(args ...string) { s.cfg.Args = args }
 
-// SetProgram has the next launch run another program.
+// SetProgram sets the program of the next launch.
 func (s *Server) SetProgram(p Program) { s.cfg.Program = p }
 
 // Ready waits until a server that was launched serves.
@@ -227,7 +227,7 @@ func (s *Server) Ready() {
 }
 
 // Pause stops the process with SIGSTOP and returns when none of its threads runs any more, which may be a
-// while after the signal was sent. Resume lets it go on.
+// while after the signal was sent. Resume continues it.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -261,7 +261,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Wait waits until the process ends by itself and returns its exit code.
+// Wait waits until the process exits and returns its exit code.
 func (s *Server) Wait() int {
 	s.t.Helper()
 	select {
@@ -272,7 +272,7 @@ func (s *Server) Wait() int {
 	return s.process.Code()
 }
 
-// Running reports whether the process lives.
+// Running reports whether the process runs.
 func (s *Server) Running() bool {
 	select {
 	case <-s.process.Exited():
@@ -368,5 +368,5 @@ func tempDir(t testing.TB, memory bool) string {
 	return t.TempDir()
 }
 
-// Dir returns a directory that goes with the test, on a memory file system where there is one.
+// Dir returns a directory that is removed after the test, on a memory file system where there is one.
 func Dir(t testing.TB) string { return tempDir(t, true) }

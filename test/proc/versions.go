@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Previous is the last release, as its tag has it, or where there is none this program with the level below its
-// own: then it says that it does not know the requests that the present level brought. Next is this program with the
+// Previous is the last release, according to its tag. Without a release it is this program with the level below its
+// own, which reports that it does not know the requests of the current level. Next is this program with the
 // level above its own and a field in the record of a member that this one does not know.
 
 // release returns the tag of the last release before the sources, "" if there is none.
@@ -25,7 +25,7 @@ func release(root string) string {
 	return tag
 }
 
-// DescribePrevious says what Previous is built from.
+// DescribePrevious describes the sources of Previous.
 func DescribePrevious() string {
 	if tag := release(sources()); tag != "" {
 		return "the release " + tag
@@ -33,8 +33,8 @@ func DescribePrevious() string {
 	return "these sources with the level below, since there is no release"
 }
 
-// otherVersion returns the beginning of the command that builds Previous or Next, and what to do after it. dir is for
-// files that stay.
+// otherVersion returns the beginning of the command that builds Previous or Next, and a function to call after it. dir is
+// for files that the build needs.
 func otherVersion(p Program, root, dir string) (args []string, done func(), err error) {
 	done = func() {}
 	if p == Previous {
