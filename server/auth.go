@@ -17,7 +17,7 @@ func (m *Member) forRoot(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.Header.Get("Authorization")
 		ctx := kv.WithCredentials(r.Context(), &kv.Credentials{Token: strings.TrimPrefix(given, "Bearer "), HasToken: given != ""})
-		if err := m.replica.RequireAdmin(ctx); err != nil {
+		if err := m.replica.Access.RequireAdmin(ctx); err != nil {
 			http.Error(w, rpc.ErrorText(err), http.StatusForbidden)
 			return
 		}

@@ -152,7 +152,7 @@ func readGolden(t *testing.T, addr string) golden {
 func storeGolden(t *testing.T, dir string, killed bool) {
 	t.Helper()
 	mem := memfs.New()
-	r, err := replica.Open(replica.Config{
+	data, err := replica.OpenData(replica.Config{
 		FS: mem, WALDir: "m/wal", HistoryDir: "m/history", Name: "default",
 		ClientURLs:      []string{DefaultClientURL},
 		InitialMembers:  []cluster.Member{{Name: "default", PeerURLs: []string{DefaultPeerURL}}},
@@ -160,6 +160,10 @@ func storeGolden(t *testing.T, dir string, killed bool) {
 		WALSegmentBytes: 8 << 10, HistorySegmentBytes: 4 << 10, SnapshotCount: 20, CatchUpEntries: 20,
 		Logger: slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := replica.New(data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -434,7 +434,7 @@ func TestInterruptedInstall(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s; revision %d of %d, %+v", what, m.replica.Status().Revision, revision, m.replica.Metrics().Snapshots)
+				t.Fatalf("%s; revision %d of %d, %+v", what, m.replica.Status().Revision, revision, m.replica.Metrics().Received)
 			}
 		}
 	}
@@ -474,7 +474,7 @@ func TestInterruptedInstall(t *testing.T) {
 				}
 				cut.FS = faultfs.New(disk, decide)
 				m := begin(cut)
-				installed := func() bool { return m.replica.Metrics().Snapshots.Installed > 0 }
+				installed := func() bool { return m.replica.Metrics().Received.Installed > 0 }
 				failed := false
 				await("it is neither cut nor brought up", m, func() bool {
 					select {

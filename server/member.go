@@ -57,7 +57,7 @@ func (v *memberView) Status() rpc.Status {
 	s := v.replica.Status()
 	return rpc.Status{
 		Version:          APIVersion,
-		StorageVersion:   v.replica.Versions().Cluster.Full(),
+		StorageVersion:   v.replica.API.Versions().Cluster.Full(),
 		DBSize:           s.Size,
 		DBSizeInUse:      s.InUse,
 		DBSizeQuota:      v.cfg.QuotaBackendBytes,
@@ -68,7 +68,7 @@ func (v *memberView) Status() rpc.Status {
 }
 
 func (v *memberView) Members(ctx context.Context, linearizable bool) ([]rpc.MemberInfo, error) {
-	return infos(v.replica.Members(ctx, linearizable))
+	return infos(v.replica.Members.List(ctx, linearizable))
 }
 
 // infos says members in the words of the services.
@@ -88,7 +88,7 @@ func info(m cluster.Member) rpc.MemberInfo {
 }
 
 func (v *memberView) AddMember(ctx context.Context, peerURLs []string, learner bool) (rpc.MemberInfo, []rpc.MemberInfo, error) {
-	m, all, err := v.replica.AddMember(ctx, peerURLs, learner)
+	m, all, err := v.replica.Members.AddMember(ctx, peerURLs, learner)
 	if err != nil {
 		return rpc.MemberInfo{}, nil, err
 	}
@@ -97,11 +97,11 @@ func (v *memberView) AddMember(ctx context.Context, peerURLs []string, learner b
 }
 
 func (v *memberView) RemoveMember(ctx context.Context, id uint64) ([]rpc.MemberInfo, error) {
-	return infos(v.replica.RemoveMember(ctx, id))
+	return infos(v.replica.Members.RemoveMember(ctx, id))
 }
 
 func (v *memberView) UpdateMember(ctx context.Context, id uint64, peerURLs []string) ([]rpc.MemberInfo, error) {
-	return infos(v.replica.UpdateMember(ctx, id, peerURLs))
+	return infos(v.replica.Members.UpdateMember(ctx, id, peerURLs))
 }
 
 func (v *memberView) PromoteMember(ctx context.Context, id uint64) ([]rpc.MemberInfo, error) {
@@ -109,12 +109,12 @@ func (v *memberView) PromoteMember(ctx context.Context, id uint64) ([]rpc.Member
 }
 
 func (v *memberView) MoveLeader(ctx context.Context, to uint64) error {
-	return v.replica.MoveLeader(ctx, to)
+	return v.replica.Leadership.MoveLeader(ctx, to)
 }
 
 // Snapshot implements rpc.Snapshots.
 func (v *memberView) Snapshot(ctx context.Context) (rpc.Snapshot, error) {
-	level := v.replica.Versions().Cluster.Full()
+	level := v.replica.API.Versions().Cluster.Full()
 	b, err := v.replica.Backup(ctx, level, level)
 	if err != nil {
 		return nil, err
@@ -132,6 +132,6 @@ func (b backup) Version() string { return b.version }
 
 // versions are what /version tells. The data goes with the level that the cluster speaks.
 func (v *memberView) versions() httpd.Versions {
-	level := v.replica.Versions().Cluster.Full()
+	level := v.replica.API.Versions().Cluster.Full()
 	return httpd.Versions{Server: APIVersion, Cluster: level, Storage: level, Vigil: Version}
 }

@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/edge/rpc"
 	"vigil/internal/kv"
@@ -23,66 +20,36 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// network shows the transport to the replica. The transport is made when the replica has said whose it
-// is, and before the replica starts.
-type network struct {
-	t atomic.Pointer[peer.Transport]
-}
+// network is the transport as the replica uses it.
+type network struct{ *peer.Transport }
 
-func (n *network) Send(msgs []*raftpb.Message) {
-	if t := n.t.Load(); t != nil {
-		t.Send(msgs)
-	}
-}
-
-func (n *network) SetMembers(index uint64, members *cluster.State) {
-	t := n.t.Load()
-	if t == nil {
-		return
-	}
+// SetMembers implements replica.Network.
+func (n network) SetMembers(index uint64, members *cluster.State) {
 	var list []peer.Member
 	for _, m := range members.Members() {
 		list = append(list, peer.Member{ID: m.ID, URLs: m.PeerURLs})
 	}
-	t.SetMembers(index, list, members.RemovedIDs())
+	n.Transport.SetMembers(index, list, members.RemovedIDs())
 }
 
-// Call and SendBulk carry snapshots.
-
-func (n *network) Call(ctx context.Context, to uint64, kind uint8, payload []byte) ([]byte, error) {
-	if t := n.t.Load(); t != nil {
-		return t.Call(ctx, to, kind, payload)
-	}
-	return nil, peer.ErrClosed
-}
-
-func (n *network) SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error {
-	if t := n.t.Load(); t != nil {
-		return t.SendBulk(ctx, to, meta, r)
-	}
-	return peer.ErrClosed
-}
-
-func (n *network) ConnectedSince(id uint64) time.Time {
-	if t := n.t.Load(); t != nil {
-		for _, s := range t.Status() {
-			if s.ID == id {
-				return s.Connected
-			}
+// ConnectedSince implements replica.Network.
+func (n network) ConnectedSince(id uint64) time.Time {
+	for _, s := range n.Status() {
+		if s.ID == id {
+			return s.Connected
 		}
 	}
 	return time.Time{}
 }
 
-// openTransport makes the transport of the member.
-func (m *Member) openTransport() error {
-	h := m.replica.Header()
-	self, _ := m.replica.Membership().Member(h.MemberID)
+// openTransport makes the transport of the member that the data belong to.
+func (m *Member) openTransport(data *replica.Data) error {
+	clusterID, memberID := data.Identity()
 	o := peer.Options{
-		ClusterID: h.ClusterID,
-		MemberID:  h.MemberID,
+		ClusterID: clusterID,
+		MemberID:  memberID,
 		Version:   Version,
-		PeerURLs:  self.PeerURLs,
+		PeerURLs:  data.Self().PeerURLs,
 		HTTP:      true,
 		Logger:    m.log,
 		ClientTLS: m.peerTLS.Client,
@@ -101,13 +68,9 @@ func (m *Member) openTransport() error {
 		m.log.Warn("--feature-gates=SetMemberLocalAddr=true has no effect: --initial-advertise-peer-urls has no IP address but loopback or unspecified ones",
 			"initial-advertise-peer-urls", m.cfg.InitialAdvertisePeerURLs)
 	}
-	t, err := peer.New(o)
-	if err != nil {
-		return err
-	}
-	m.transport = t
-	m.network.t.Store(t)
-	return nil
+	var err error
+	m.transport, err = peer.New(o)
+	return err
 }
 
 // peerCalls answers other members.
@@ -125,7 +88,7 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 		if len(payload) != 8 {
 			return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("promotion of an id of %d bytes", len(payload))}
 		}
-		_, err := c.m.replica.PromoteMember(ctx, le.Uint64(payload))
+		_, err := c.m.replica.Members.PromoteMember(ctx, le.Uint64(payload))
 		return encodeRefusal(err), nil
 	case calls.Membership:
 		return c.m.describeCluster(ctx, len(payload) == 1 && payload[0] == askNow), nil
@@ -168,7 +131,7 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 	ctx, cancel := context.WithTimeout(ctx, kv.RequestTimeout(m.cfg.ElectionTimeout))
 	defer cancel()
 	for {
-		members, err := m.replica.PromoteMember(ctx, id)
+		members, err := m.replica.Members.PromoteMember(ctx, id)
 		if !errors.Is(err, kv.ErrNotLeader) {
 			if err == nil {
 				m.promotions.ok.Inc()
@@ -184,7 +147,7 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 				err = decodeRefusal(answer)
 				if err == nil {
 					// What this member answers must be as new.
-					return m.replica.Members(ctx, true)
+					return m.replica.Members.List(ctx, true)
 				}
 				if !errors.Is(err, kv.ErrNotLeader) {
 					return nil, err
@@ -231,7 +194,7 @@ func (m *Member) servePeers() error {
 // watchRemoval ends the member a while after it was removed, which it learns by itself or from others.
 func (m *Member) watchRemoval(ctx context.Context) {
 	select {
-	case <-m.replica.Removed():
+	case <-m.replica.Members.Removed():
 		// The client that asked for it gets the answer, and the others hear that it is committed. A leader
 		// hands over, which it tries again after an election timeout, and may have to vote.
 		select {
@@ -240,7 +203,7 @@ func (m *Member) watchRemoval(ctx context.Context) {
 			return
 		}
 	case <-m.transport.Removed():
-		m.replica.NoteRemoved()
+		m.replica.Members.NoteRemoved()
 	case <-ctx.Done():
 		return
 	}

@@ -44,7 +44,6 @@ type Member struct {
 	rpc        *rpc.Server
 	doors      []*door
 	web        web
-	network    network
 	clientTLS  *certs.Store
 	peerTLS    *certs.Store
 	peers      []peerListener
@@ -137,10 +136,14 @@ func (m *Member) start(ctx context.Context) (err error) {
 	rc.JWT = jwt
 	rc.InitialMembers, rc.Joining = members, join
 	rc.UnsharedNames = m.cfg.Discovery.SRV != ""
-	if m.replica, err = replica.Open(rc); err != nil {
+	data, err := replica.OpenData(rc)
+	if err != nil {
 		return err
 	}
-	if err := m.openTransport(); err != nil {
+	if err := m.openTransport(data); err != nil {
+		return errors.Join(err, data.Close())
+	}
+	if m.replica, err = replica.New(data, network{m.transport}); err != nil {
 		return err
 	}
 	if err := m.openServices(); err != nil {
@@ -163,11 +166,9 @@ func (m *Member) start(ctx context.Context) (err error) {
 	m.serveMetrics()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
-	m.serving.Go(func() { m.serveClients(ctx) })
-	m.serving.Go(func() { m.forwardFailure(ctx) })
-	m.serving.Go(func() { m.watchRemoval(ctx) })
-	m.serving.Go(func() { m.watchTrust(ctx) })
-	m.serving.Go(func() { m.compact(ctx) })
+	for _, run := range []func(context.Context){m.serveClients, m.forwardFailure, m.watchRemoval, m.watchTrust, m.compact} {
+		m.serving.Go(func() { run(ctx) })
+	}
 	return nil
 }
 
@@ -216,7 +217,7 @@ func (m *Member) close(ctx context.Context) error {
 	// Leadership goes while everything works, so that the cluster is without a leader for a round trip
 	// and not for an election timeout.
 	if m.replica != nil && m.starting != nil {
-		m.replica.HandOver(ctx)
+		m.replica.Leadership.HandOver(ctx)
 	}
 	// Clients first: they get answers from a pipeline that still works. The doors before the services, which
 	// close what comes to them then: a client whose connection is accepted sends a request at once.
@@ -239,7 +240,7 @@ func (m *Member) close(ctx context.Context) error {
 		m.transport.Close()
 	}
 	if m.replica != nil {
-		if !m.replica.Alone() {
+		if !m.replica.Members.Alone() {
 			// What has no outcome by now gets none: nobody is reached any more.
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)

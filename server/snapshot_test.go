@@ -69,9 +69,9 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	}
 	members[2] = begin(2)
 	<-members[2].replica.Ready()
-	for end := time.Now().Add(30 * time.Second); members[2].replica.Status().Revision < rev || members[2].replica.Metrics().Snapshots.Installed == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); members[2].replica.Status().Revision < rev || members[2].replica.Metrics().Received.Installed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("at revision %d, want %d; %+v", members[2].replica.Status().Revision, rev, members[2].replica.Metrics().Snapshots)
+			t.Fatalf("at revision %d, want %d; %+v", members[2].replica.Status().Revision, rev, members[2].replica.Metrics().Received)
 		}
 	}
 	want, err := members[0].replica.HashKV(t.Context(), rev)

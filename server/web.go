@@ -33,7 +33,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
 		Vars: m.vars, Watchers: m.forRoot(watchersHandler(m.replica.Hub())),
-		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.AuthEnabled() },
+		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
 		CheckTimeout:   kv.RequestTimeout(m.cfg.ElectionTimeout),
 	}
 	verbose := m.log.Enabled(context.Background(), slog.LevelDebug)

@@ -31,7 +31,7 @@ type exception struct {
 // manyMethods are the types with more than maxMethods methods: folder and name.
 var manyMethods = map[string]exception{
 	"cmd/vigilctl.app":                {98, "every command is a method of it; the commands become packages"},
-	"internal/member/replica.Replica": {147, "membership, transfer and comparison are not types of their own yet"},
+	"internal/member/replica.Replica": {60, "membership, transfer and comparison are not types of their own yet"},
 }
 
 // largePackages are the folders with more than maxPackageLines lines.
@@ -39,7 +39,7 @@ var largePackages = map[string]exception{
 	"client":                  {4680, "the whole API of the cluster, watchers, and the attempts that give both their errors"},
 	"cmd/vigilctl":            {8600, "the commands become packages"},
 	"internal/edge/rpc":       {4030, "all services and what they share"},
-	"internal/member/replica": {6226, "membership, transfer and comparison are not packages yet"},
+	"internal/member/replica": {5016, "membership, transfer and comparison are not packages yet"},
 	"internal/store/history":  {6660, "the format, the writer, reclaim and recovery are one package"},
 	"internal/store/mvcc":     {4370, "index, transactions, compaction and hashes are one package"},
 }

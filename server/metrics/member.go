@@ -48,7 +48,7 @@ var memberReadings = []reading[*memberState]{
 	counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this member sent too late as the leader.",
 		func(s *memberState) float64 { return float64(s.LateHeartbeats) }),
 	gauge("etcd_server_snapshot_apply_in_progress_total", "Whether the member is replacing its store with a snapshot.",
-		func(s *memberState) float64 { return boolValue(s.Snapshots.Installing) }),
+		func(s *memberState) float64 { return boolValue(s.Received.Installing) }),
 	counter("vigil_requests_applied_total", "Requests applied since the start; a raft entry contains one or several.",
 		func(s *memberState) float64 { return float64(s.Requests) }),
 	gauge("etcd_debugging_auth_revision", "Revision of users and roles.",
@@ -74,23 +74,23 @@ var memberReadings = []reading[*memberState]{
 	counter("vigil_damage_found_total", "Times a read or the scrubber found damaged data on disk.",
 		func(s *memberState) float64 { return float64(s.Damaged) }),
 	counter("vigil_snapshot_sent_full_total", "Full snapshots sent to other members.",
-		func(s *memberState) float64 { return float64(s.Snapshots.SentFull) }),
+		func(s *memberState) float64 { return float64(s.Sent.Full) }),
 	counter("vigil_snapshot_sent_incremental_total", "Incremental snapshots sent to other members.",
-		func(s *memberState) float64 { return float64(s.Snapshots.SentIncremental) }),
+		func(s *memberState) float64 { return float64(s.Sent.Incremental) }),
 	counter("vigil_snapshot_send_failures_total", "Snapshots that could not be sent; each is retried.",
-		func(s *memberState) float64 { return float64(s.Snapshots.SendFailures) }),
+		func(s *memberState) float64 { return float64(s.Sent.Failures) }),
 	counter("vigil_snapshot_sent_bytes_total", "Bytes of snapshots sent.",
-		func(s *memberState) float64 { return float64(s.Snapshots.SentBytes) }),
+		func(s *memberState) float64 { return float64(s.Sent.Bytes) }),
 	gauge("vigil_snapshot_sending", "Snapshots being sent.",
-		func(s *memberState) float64 { return float64(s.Snapshots.Sending) }),
+		func(s *memberState) float64 { return float64(s.Sent.Sending) }),
 	counter("vigil_snapshot_received_total", "Snapshots received completely.",
-		func(s *memberState) float64 { return float64(s.Snapshots.Received) }),
+		func(s *memberState) float64 { return float64(s.Received.Received) }),
 	counter("vigil_snapshot_installed_total", "Snapshots that replaced the store.",
-		func(s *memberState) float64 { return float64(s.Snapshots.Installed) }),
+		func(s *memberState) float64 { return float64(s.Received.Installed) }),
 	counter("vigil_snapshot_receive_failures_total", "Snapshots that were not received completely.",
-		func(s *memberState) float64 { return float64(s.Snapshots.ReceiveFailures) }),
+		func(s *memberState) float64 { return float64(s.Received.Failures) }),
 	counter("vigil_snapshot_received_bytes_total", "Bytes of snapshots received.",
-		func(s *memberState) float64 { return float64(s.Snapshots.ReceivedBytes) }),
+		func(s *memberState) float64 { return float64(s.Received.Bytes) }),
 	counter("vigil_consistency_checks_total", "Comparisons of the data of all members by this member as the leader.",
 		func(s *memberState) float64 { return float64(s.Comparisons) }),
 	counter("vigil_consistency_differences_total", "Comparisons that found members with different data.",
@@ -135,7 +135,7 @@ func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, a := range c.replica.Alarms.Active() {
 		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), a.Type.String())
 	}
-	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.Versions().Cluster.String())
+	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.API.Versions().Cluster.String())
 	ch <- latencyHistogram(walSync, s.WAL.Syncs)
 	ch <- latencyHistogram(walWrite, s.WAL.Writes)
 }

@@ -55,7 +55,7 @@ type publisher interface {
 func (a *applier) init(r *Replica, m *fsm.Machine) {
 	a.r, a.hub, a.done = r, r.hub, make(chan struct{})
 	a.adopt(m)
-	a.at = r.now().log.Applied()
+	a.at = r.handle().log.Applied()
 	a.term = a.at.Term
 }
 
@@ -86,8 +86,8 @@ func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	took := now.Sub(a.began)
 	a.began = now
 	a.r.timings.applied.observe(classOf(req), res.Err, took)
-	if tell, dropped := a.r.slow(took); tell {
-		a.r.tellSlow("", describe(req), describeResult(res), took, dropped, res.Err)
+	if tell, dropped := a.r.timings.noteSlow(took); tell {
+		a.r.timings.logSlow("", describe(req), describeResult(res), took, dropped, res.Err)
 	}
 }
 
@@ -193,7 +193,7 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	}
 	a.claimed = nil
 	if conf != nil {
-		if a.r.forcing.Load() {
+		if a.r.Members.forcing.Load() {
 			conf = nothingFor(a.r.memberID)
 		}
 		if err := a.r.node.ApplyConfChange(e.GetIndex(), conf); err != nil {
@@ -247,7 +247,7 @@ func (a *applier) commitPart() error {
 func (a *applier) commitBatch() error {
 	r, began := a.r, time.Now()
 	users := a.machine.Auth()
-	usersChanged := r.auth.restrict(users)
+	usersChanged := r.Access.restrict(users)
 	pub, err := a.commitStore()
 	if err != nil {
 		return err
@@ -259,23 +259,23 @@ func (a *applier) commitBatch() error {
 	if len(pub.Events) > 0 {
 		a.hub.Publish(pub.Revision, pub.Events)
 	}
-	if m := a.machine.Members(); m != r.members.Load() {
-		r.members.Store(m)
-		r.membersChanged(a.at.Index)
+	if m := a.machine.Members(); m != r.Members.state.Load() {
+		r.Members.state.Store(m)
+		r.Members.announce(a.at.Index)
 	}
 	if list := a.machine.Alarms(); len(list) > 0 || len(r.Alarms.Active()) > 0 {
 		r.Alarms.publish(list)
 	}
-	if v := a.machine.Versions(); v != r.Versions() {
-		r.storeVersions(v)
+	if v := a.machine.Versions(); v != r.API.Versions() {
+		r.API.publish(v)
 	}
 	r.lessor.Follow(a.machine.Leases(), a.at.Term)
 	for _, t := range a.tokens {
-		r.auth.tokens.Add(t.Token, t.Seen)
+		r.Access.tokens.Add(t.Token, t.Seen)
 	}
 	a.tokens = a.tokens[:0]
 	if usersChanged {
-		r.auth.announce(users)
+		r.Access.announce(users)
 	}
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)

@@ -20,8 +20,9 @@ type JWT interface {
 	Verify(token string) (auth.Identity, bool)
 }
 
-// authority is what this member knows about who its clients are.
-type authority struct {
+// Access identifies clients, decides what they may do, and serves and changes users and roles.
+type Access struct {
+	r *Replica
 	// state is the one by which reads are decided: never older than the data that can be read.
 	state atomic.Pointer[auth.State]
 	// tokens are the simple ones, jwt is nil if there are no others.
@@ -35,7 +36,7 @@ type authority struct {
 	}
 }
 
-func (a *authority) init(c *Config, state *auth.State) (err error) {
+func (a *Access) init(c *Config, state *auth.State) (err error) {
 	a.tokens, a.jwt = token.NewSimple(c.TokenTTL), c.JWT
 	a.mu.changed = make(chan struct{})
 	a.state.Store(state)
@@ -45,12 +46,12 @@ func (a *authority) init(c *Config, state *auth.State) (err error) {
 
 // restrict makes a state the one by which reads are decided. It is called before the batch that it came with
 // can be read: what somebody has just lost the right to see must not be seen.
-func (a *authority) restrict(state *auth.State) (changed bool) {
+func (a *Access) restrict(state *auth.State) (changed bool) {
 	return a.state.Swap(state) != state
 }
 
 // announce tells those who wait for a change, after the batch can be read.
-func (a *authority) announce(state *auth.State) {
+func (a *Access) announce(state *auth.State) {
 	if !state.Enabled() {
 		a.tokens.Clear()
 	}
@@ -61,11 +62,10 @@ func (a *authority) announce(state *auth.State) {
 }
 
 // AuthEnabled says whether calls need credentials.
-func (r *Replica) AuthEnabled() bool { return r.auth.state.Load().Enabled() }
+func (a *Access) AuthEnabled() bool { return a.state.Load().Enabled() }
 
 // AuthChanged returns a channel that is closed when users or roles have changed since the call.
-func (r *Replica) AuthChanged() <-chan struct{} {
-	a := &r.auth
+func (a *Access) AuthChanged() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.mu.changed
@@ -80,7 +80,7 @@ type caller struct {
 
 // identify looks at the credentials of a call. The only errors are kv.ErrInvalidAuthToken and those of
 // waiting.
-func (r *Replica) identify(ctx context.Context) (c caller, err error) {
+func (a *Access) identify(ctx context.Context) (c caller, err error) {
 	cred := kv.CredentialsOf(ctx)
 	switch {
 	case cred == nil:
@@ -88,16 +88,16 @@ func (r *Replica) identify(ctx context.Context) (c caller, err error) {
 	case cred.Member:
 		return caller{known: true, member: true}, nil
 	case cred.HasToken:
-		return r.identifyToken(ctx, cred)
+		return a.identifyToken(ctx, cred)
 	case cred.HasCertificate:
-		c.User, c.Revision, c.known = cred.CommonName, r.auth.state.Load().Revision(), true
+		c.User, c.Revision, c.known = cred.CommonName, a.state.Load().Revision(), true
 	}
 	return c, nil
 }
 
-func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c caller, err error) {
+func (a *Access) identifyToken(ctx context.Context, cred *kv.Credentials) (c caller, err error) {
 	if seen := cred.Seen.Load(); seen != nil {
-		state := r.auth.state.Load()
+		state := a.state.Load()
 		if !state.SameUser(*seen) {
 			return c, kv.ErrInvalidAuthToken
 		}
@@ -105,18 +105,18 @@ func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c ca
 	}
 	var seen kv.Seen
 	fresh := true
-	if jwt := r.auth.jwt; jwt != nil {
+	if jwt := a.jwt; jwt != nil {
 		id, ok := jwt.Verify(cred.Token)
 		if !ok {
 			return c, kv.ErrInvalidAuthToken
 		}
-		state := r.auth.state.Load()
+		state := a.state.Load()
 		if id.Revision > state.Revision() {
 			// Another member issued the token, and this one is behind it.
-			if err := r.Linearize(ctx); err != nil {
+			if err := a.r.Linearize(ctx); err != nil {
 				return c, err
 			}
-			state = r.auth.state.Load()
+			state = a.state.Load()
 		}
 		if !state.IsCurrent(id) || id.Revision > state.Revision() {
 			return c, kv.ErrInvalidAuthToken
@@ -127,14 +127,14 @@ func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c ca
 	} else {
 		index, ok := token.Position(cred.Token)
 		if ok {
-			ok, err = r.reaches(ctx, index)
+			ok, err = a.reaches(ctx, index)
 		}
 		if err != nil {
 			return c, err
 		}
-		state := r.auth.state.Load()
+		state := a.state.Load()
 		if ok {
-			seen, ok = r.auth.tokens.Use(cred.Token)
+			seen, ok = a.tokens.Use(cred.Token)
 		}
 		if !ok || !state.SameUser(seen) {
 			return c, kv.ErrInvalidAuthToken
@@ -149,23 +149,23 @@ func (r *Replica) identifyToken(ctx context.Context, cred *kv.Credentials) (c ca
 
 // reaches waits until this member has applied an entry that was applied elsewhere before the call began;
 // false if there is no such entry.
-func (r *Replica) reaches(ctx context.Context, index uint64) (bool, error) {
-	if r.applied.Load() >= index {
+func (a *Access) reaches(ctx context.Context, index uint64) (bool, error) {
+	if a.r.applied.Load() >= index {
 		return true, nil
 	}
-	if err := r.Linearize(ctx); err != nil {
+	if err := a.r.Linearize(ctx); err != nil {
 		return false, err
 	}
-	return r.applied.Load() >= index, nil
+	return a.r.applied.Load() >= index, nil
 }
 
 // secure asks a rule about whoever makes a call, by what is applied here.
-func (r *Replica) secure(ctx context.Context, rule func(*auth.State, caller) error) error {
-	state := r.auth.state.Load()
+func (a *Access) secure(ctx context.Context, rule func(*auth.State, caller) error) error {
+	state := a.state.Load()
 	if !state.Enabled() {
 		return nil
 	}
-	c, err := r.identify(ctx)
+	c, err := a.identify(ctx)
 	if err != nil || c.member {
 		return err
 	}
@@ -184,28 +184,28 @@ func somebody(rule func(*auth.State, auth.Identity) error) func(*auth.State, cal
 
 // RequireUser says why a call is refused that is for every user. Errors: kv.ErrUserEmpty,
 // kv.ErrInvalidAuthToken, and as Range.
-func (r *Replica) RequireUser(ctx context.Context) error {
-	return r.secure(ctx, somebody(func(*auth.State, auth.Identity) error { return nil }))
+func (a *Access) RequireUser(ctx context.Context) error {
+	return a.secure(ctx, somebody(func(*auth.State, auth.Identity) error { return nil }))
 }
 
-// RequireAdmin says why a call is refused that is for the role root. Errors: those of auth.State.Admin,
+// RequireAdmin says why a call is refused that is for the role root. Errors: those of auth.State.CheckAdmin,
 // kv.ErrInvalidAuthToken, and as Range.
-func (r *Replica) RequireAdmin(ctx context.Context) error {
-	return r.secure(ctx, func(s *auth.State, c caller) error { return s.CheckAdmin(c.Identity) })
+func (a *Access) RequireAdmin(ctx context.Context) error {
+	return a.secure(ctx, func(s *auth.State, c caller) error { return s.CheckAdmin(c.Identity) })
 }
 
-// MayWatch says why whoever opened a stream may not watch [key, end) now. Errors: those of auth.State.Read,
+// MayWatch says why whoever opened a stream may not watch [key, end) now. Errors: those of auth.State.CheckRead,
 // kv.ErrInvalidAuthToken, and as Range.
-func (r *Replica) MayWatch(ctx context.Context, key, end []byte) error {
-	return r.secure(ctx, func(s *auth.State, c caller) error { return s.CheckRead(c.Identity, key, end) })
+func (a *Access) MayWatch(ctx context.Context, key, end []byte) error {
+	return a.secure(ctx, func(s *auth.State, c caller) error { return s.CheckRead(c.Identity, key, end) })
 }
 
 // User returns the name of whoever makes a call, empty if nobody knows.
-func (r *Replica) User(ctx context.Context) string {
-	if !r.AuthEnabled() {
+func (a *Access) User(ctx context.Context) string {
+	if !a.AuthEnabled() {
 		return ""
 	}
-	c, err := r.identify(ctx)
+	c, err := a.identify(ctx)
 	if err != nil {
 		return ""
 	}
@@ -215,11 +215,11 @@ func (r *Replica) User(ctx context.Context) string {
 // asReader runs a read that auth must allow, on data that are not newer than the permissions. It must not be
 // called before what it reads may be read.
 func asReader[T any](ctx context.Context, r *Replica, allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
-	state := r.auth.state.Load()
+	state := r.Access.state.Load()
 	if !state.Enabled() {
 		return read()
 	}
-	c, err := r.identify(ctx)
+	c, err := r.Access.identify(ctx)
 	if err != nil {
 		return res, err
 	}
@@ -232,7 +232,7 @@ func asReader[T any](ctx context.Context, r *Replica, allowed func(*auth.State, 
 	if res, err = read(); err != nil {
 		return res, err
 	}
-	if state.Revision() != r.auth.state.Load().Revision() {
+	if state.Revision() != r.Access.state.Load().Revision() {
 		// What was read may be newer than the right to read it.
 		var none T
 		return none, kv.ErrAuthOldRevision
@@ -242,36 +242,36 @@ func asReader[T any](ctx context.Context, r *Replica, allowed func(*auth.State, 
 
 // signer returns on whose behalf a request is made. What apply would refuse is not proposed; but this member
 // may be behind, so that a refusal counts only once it has caught up.
-func (r *Replica) signer(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
-	if id, err := r.mayPropose(ctx, req); err == nil {
+func (a *Access) signer(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
+	if id, err := a.mayPropose(ctx, req); err == nil {
 		return id, nil
 	}
-	if err := r.Linearize(ctx); err != nil {
+	if err := a.r.Linearize(ctx); err != nil {
 		return auth.Identity{}, err
 	}
-	return r.mayPropose(ctx, req)
+	return a.mayPropose(ctx, req)
 }
 
-func (r *Replica) mayPropose(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
-	state := r.auth.state.Load()
+func (a *Access) mayPropose(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
+	state := a.state.Load()
 	if !state.Enabled() {
 		return auth.Identity{}, nil
 	}
-	c, err := r.identify(ctx)
+	c, err := a.identify(ctx)
 	if err != nil {
 		return auth.Identity{}, err
 	}
-	return c.Identity, fsm.Authorize(state, c.Identity, req, r.now().leases.Each)
+	return c.Identity, fsm.Authorize(state, c.Identity, req, a.r.handle().leases.Each)
 }
 
 // Authenticate issues a token for a password. Errors: kv.ErrAuthNotEnabled, kv.ErrAuthFailed,
 // kv.ErrNoPasswordUser, and as Put.
-func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.AuthResult, error) {
-	if err := r.Linearize(ctx); err != nil {
+func (a *Access) Authenticate(ctx context.Context, user, pass string) (*kv.AuthResult, error) {
+	if err := a.r.Linearize(ctx); err != nil {
 		return nil, err
 	}
 	for {
-		state := r.auth.state.Load()
+		state := a.state.Load()
 		u, ok := state.User(user)
 		var err error
 		switch {
@@ -281,25 +281,25 @@ func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 			err = kv.ErrNoPasswordUser
 		default:
 			// A user who does not exist has no hash, which takes as long to compare.
-			err = r.auth.passwords.Compare(ctx, u.Hash, pass)
+			err = a.passwords.Compare(ctx, u.Hash, pass)
 		}
 		if errors.Is(err, kv.ErrAuthFailed) || errors.Is(err, kv.ErrNoPasswordUser) {
-			r.cfg.Logger.Warn("invalid authentication was requested", slog.String("user", user), slog.Any("error", err))
+			a.r.cfg.Logger.Warn("invalid authentication was requested", slog.String("user", user), slog.Any("error", err))
 		}
 		if err != nil {
 			return nil, err
 		}
-		if jwt := r.auth.jwt; jwt != nil {
+		if jwt := a.jwt; jwt != nil {
 			t, err := jwt.Sign(auth.Identity{User: user, Revision: state.Revision()})
 			if err != nil {
 				return nil, err
 			}
-			if r.auth.state.Load().Revision() != state.Revision() {
+			if a.state.Load().Revision() != state.Revision() {
 				continue
 			}
-			return &kv.AuthResult{Revision: r.Header().Revision, Token: t}, nil
+			return &kv.AuthResult{Revision: a.r.Header().Revision, Token: t}, nil
 		}
-		res, err := r.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, Token: token.NewPrefix(), Revision: state.Revision()}})
+		res, err := a.r.Propose(ctx, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.Authenticate, User: user, Token: token.NewPrefix(), Revision: state.Revision()}})
 		if err == nil || !errors.Is(err, kv.ErrAuthOldRevision) {
 			return res.Auth, err
 		}
@@ -309,33 +309,33 @@ func (r *Replica) Authenticate(ctx context.Context, user, pass string) (*kv.Auth
 
 // HashPassword returns the hash of a new password, for those who may set one. Errors: those of RequireAdmin,
 // and of password.Pool.
-func (r *Replica) HashPassword(ctx context.Context, pass string) (string, error) {
-	if err := r.RequireAdmin(ctx); err != nil {
+func (a *Access) HashPassword(ctx context.Context, pass string) (string, error) {
+	if err := a.RequireAdmin(ctx); err != nil {
 		return "", err
 	}
-	return r.auth.passwords.Hash(ctx, pass)
+	return a.passwords.Hash(ctx, pass)
 }
 
-// ChangeAuth changes users or roles. Errors: those of auth.State.Change and Admin, kv.ErrNotCapable, and as
+// ChangeAuth changes users or roles. Errors: those of auth.State.Change and CheckAdmin, kv.ErrNotCapable, and as
 // Put.
-func (r *Replica) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.AuthResult, error) {
-	if r.members.Load().Level() < fsm.LevelAuth {
+func (a *Access) ChangeAuth(ctx context.Context, req *kv.AuthRequest) (*kv.AuthResult, error) {
+	if a.r.Members.state.Load().Level() < fsm.LevelAuth {
 		return nil, kv.ErrNotCapable
 	}
-	res, err := r.Propose(ctx, &fsm.Request{Auth: req})
+	res, err := a.r.Propose(ctx, &fsm.Request{Auth: req})
 	return res.Auth, err
 }
 
 // readAuth returns users and roles as of a moment after the call began, to those whom a rule allows it.
-func (r *Replica) readAuth(ctx context.Context, rule func(*auth.State, auth.Identity) error) (*auth.State, error) {
-	if err := r.Linearize(ctx); err != nil {
+func (a *Access) readAuth(ctx context.Context, rule func(*auth.State, auth.Identity) error) (*auth.State, error) {
+	if err := a.r.Linearize(ctx); err != nil {
 		return nil, err
 	}
-	state := r.auth.state.Load()
+	state := a.state.Load()
 	if !state.Enabled() {
 		return state, nil
 	}
-	c, err := r.identify(ctx)
+	c, err := a.identify(ctx)
 	if err == nil {
 		err = rule(state, c.Identity)
 	}
@@ -344,18 +344,18 @@ func (r *Replica) readAuth(ctx context.Context, rule func(*auth.State, auth.Iden
 
 // AuthStatus says whether auth is enabled. Everyone may ask, but not with a token that is not valid. Errors:
 // kv.ErrInvalidAuthToken, and as Range.
-func (r *Replica) AuthStatus(ctx context.Context) (kv.AuthStatus, error) {
-	s, err := r.readAuth(ctx, func(*auth.State, auth.Identity) error { return nil })
+func (a *Access) AuthStatus(ctx context.Context) (kv.AuthStatus, error) {
+	s, err := a.readAuth(ctx, func(*auth.State, auth.Identity) error { return nil })
 	if err != nil {
 		return kv.AuthStatus{}, err
 	}
 	return s.Status(), nil
 }
 
-// UserRoles returns the roles of a user. Errors: kv.ErrUserNotFound, those of auth.State.ReadUser, and as
+// UserRoles returns the roles of a user. Errors: kv.ErrUserNotFound, those of auth.State.CheckReadUser, and as
 // AuthStatus.
-func (r *Replica) UserRoles(ctx context.Context, user string) ([]string, error) {
-	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadUser(id, user) })
+func (a *Access) UserRoles(ctx context.Context, user string) ([]string, error) {
+	s, err := a.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadUser(id, user) })
 	if err != nil {
 		return nil, err
 	}
@@ -367,9 +367,9 @@ func (r *Replica) UserRoles(ctx context.Context, user string) ([]string, error) 
 }
 
 // RolePermissions returns the permissions of a role. Errors: kv.ErrRoleNotFound, those of
-// auth.State.ReadRole, and as AuthStatus.
-func (r *Replica) RolePermissions(ctx context.Context, role string) ([]kv.Permission, error) {
-	s, err := r.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadRole(id, role) })
+// auth.State.CheckReadRole, and as AuthStatus.
+func (a *Access) RolePermissions(ctx context.Context, role string) ([]kv.Permission, error) {
+	s, err := a.readAuth(ctx, func(s *auth.State, id auth.Identity) error { return s.CheckReadRole(id, role) })
 	if err != nil {
 		return nil, err
 	}
@@ -380,9 +380,9 @@ func (r *Replica) RolePermissions(ctx context.Context, role string) ([]kv.Permis
 	return got.Permissions, nil
 }
 
-// Users lists the users. Errors: those of auth.State.Admin, and as AuthStatus.
-func (r *Replica) Users(ctx context.Context) ([]string, error) {
-	s, err := r.readAuth(ctx, (*auth.State).CheckAdmin)
+// Users lists the users. Errors: those of auth.State.CheckAdmin, and as AuthStatus.
+func (a *Access) Users(ctx context.Context) ([]string, error) {
+	s, err := a.readAuth(ctx, (*auth.State).CheckAdmin)
 	if err != nil {
 		return nil, err
 	}
@@ -394,8 +394,8 @@ func (r *Replica) Users(ctx context.Context) ([]string, error) {
 }
 
 // Roles lists the roles. Errors: as Users.
-func (r *Replica) Roles(ctx context.Context) ([]string, error) {
-	s, err := r.readAuth(ctx, (*auth.State).CheckAdmin)
+func (a *Access) Roles(ctx context.Context) ([]string, error) {
+	s, err := a.readAuth(ctx, (*auth.State).CheckAdmin)
 	if err != nil {
 		return nil, err
 	}

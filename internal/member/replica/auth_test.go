@@ -25,7 +25,7 @@ func withToken(t testing.TB, token string) context.Context {
 // login issues a token.
 func login(t testing.TB, r *Replica, user string) string {
 	t.Helper()
-	res, err := r.Authenticate(t.Context(), user, user)
+	res, err := r.Access.Authenticate(t.Context(), user, user)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func login(t testing.TB, r *Replica, user string) string {
 
 func changeAuth(t testing.TB, r *Replica, ctx context.Context, req kv.AuthRequest) {
 	t.Helper()
-	if _, err := r.ChangeAuth(ctx, &req); err != nil {
+	if _, err := r.Access.ChangeAuth(ctx, &req); err != nil {
 		t.Fatalf("%+v: %v", req, err)
 	}
 }
@@ -43,7 +43,7 @@ func changeAuth(t testing.TB, r *Replica, ctx context.Context, req kv.AuthReques
 func secure(t testing.TB, r *Replica) {
 	t.Helper()
 	for _, user := range []string{"root", "alice"} {
-		hash, err := r.HashPassword(t.Context(), user)
+		hash, err := r.Access.HashPassword(t.Context(), user)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestAuthNeedsAllMembers(t *testing.T) {
 	if _, err := r.Propose(t.Context(), &fsm.Request{Attributes: old}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.ChangeAuth(t.Context(), &kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}); !errors.Is(err, kv.ErrNotCapable) {
+	if _, err := r.Access.ChangeAuth(t.Context(), &kv.AuthRequest{Op: kv.RoleAdd, Role: "r"}); !errors.Is(err, kv.ErrNotCapable) {
 		t.Errorf("with a member that does not know users: %v", err)
 	}
 	old.Level = fsm.LevelAuth
@@ -129,7 +129,7 @@ func TestTokens(t *testing.T) {
 	if err := get(stream); err != nil {
 		t.Fatal(err)
 	}
-	r.auth.tokens.Clear()
+	r.Access.tokens.Clear()
 	if err := get(withToken(t, alice)); !errors.Is(err, kv.ErrInvalidAuthToken) {
 		t.Errorf("a token that has ended: %v", err)
 	}
@@ -220,14 +220,14 @@ func TestSignedTokens(t *testing.T) {
 	c.BcryptCost, c.JWT = 4, signed{}
 	r := start(t, c)
 	secure(t, r)
-	now := r.auth.state.Load().Revision()
-	alice, _ := r.auth.state.Load().User("alice")
+	now := r.Access.state.Load().Revision()
+	alice, _ := r.Access.state.Load().User("alice")
 	for token, want := range map[string]error{
 		fmt.Sprintf("root.%d", now): nil, fmt.Sprintf("root.%d", now+1): kv.ErrInvalidAuthToken, "root.18446744073709551615": kv.ErrInvalidAuthToken,
 		"root.1": kv.ErrInvalidAuthToken, "root.0": kv.ErrInvalidAuthToken, "bob.1000": kv.ErrInvalidAuthToken, fmt.Sprintf("bob.%d", now): kv.ErrInvalidAuthToken,
 		fmt.Sprintf("alice.%d", alice.Since): nil, fmt.Sprintf("alice.%d", alice.Since-1): kv.ErrInvalidAuthToken,
 	} {
-		if err := r.RequireUser(withToken(t, token)); !errors.Is(err, want) {
+		if err := r.Access.RequireUser(withToken(t, token)); !errors.Is(err, want) {
 			t.Errorf("token %s: %v, want %v", token, err, want)
 		}
 	}
@@ -246,7 +246,7 @@ func TestUnknownUserTakesAsLong(t *testing.T) {
 		best := time.Hour
 		for range 3 {
 			began := time.Now()
-			if _, err := r.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
+			if _, err := r.Access.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
 				t.Fatal(err)
 			}
 			best = min(best, time.Since(began))

@@ -49,7 +49,7 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 	}
 	b := &Backup{r: r, free: func() { <-r.backups }, closed: make(chan struct{})}
 	layout := snapshot.NewLayout()
-	b.export, err = onHome(ctx, r, func(h *home) (*mvcc.Export, error) {
+	b.export, err = onStore(ctx, r, func(h *handle) (*mvcc.Export, error) {
 		layout = snapshot.NewLayout()
 		return h.store.Export(ctx, layout.Add)
 	})
@@ -105,7 +105,7 @@ func (b *Backup) Revision() int64 { return b.export.Revision }
 func (b *Backup) Write(out io.Writer) error {
 	err := snapshot.Write(out, b.plan, b.export)
 	if failed := b.export.Err(); failed != nil {
-		return b.r.unreadable(failed)
+		return b.r.space.unreadable(failed)
 	}
 	return err
 }

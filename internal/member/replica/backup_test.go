@@ -127,7 +127,7 @@ func TestBackupOfLongNames(t *testing.T) {
 		}
 	}
 	for _, req := range []kv.AuthRequest{{Op: kv.RoleAdd, Role: name(0, kv.MaxNameBytes+1)}, {Op: kv.UserAdd, User: name(0, kv.MaxNameBytes+1)}} {
-		if _, err := r.ChangeAuth(t.Context(), &req); !errors.Is(err, kv.ErrNameTooLong) {
+		if _, err := r.Access.ChangeAuth(t.Context(), &req); !errors.Is(err, kv.ErrNameTooLong) {
 			t.Errorf("a name of %d bytes: %v", kv.MaxNameBytes+1, err)
 		}
 	}

@@ -28,7 +28,7 @@ func TestFullDiskUnderBurst(t *testing.T) {
 				mustPut(t, r, fmt.Sprint("old", i), "v")
 			}
 			await(t, "what is allocated ahead", func() bool {
-				return allocated(r) && r.room(0) == nil
+				return allocated(r) && r.space.room(0) == nil
 			})
 			disk.SetFree(0)
 			value := make([]byte, size)

@@ -77,7 +77,7 @@ func (r *Replica) Checkpoint(ctx context.Context, dir string) (history.Checkpoin
 		return history.Checkpoint{}, err
 	}
 	defer done()
-	c, err := onHome(ctx, r, func(h *home) (history.Checkpoint, error) {
+	c, err := onStore(ctx, r, func(h *handle) (history.Checkpoint, error) {
 		return h.log.Checkpoint(ctx, dir, datadir.HistoryName)
 	})
 	if err != nil && context.Cause(ctx) == kv.ErrStopped {

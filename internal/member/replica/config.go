@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"vigil/internal/kv"
-	"vigil/internal/member/calls"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -17,14 +17,6 @@ import (
 	"vigil/internal/store/watch"
 	"vigil/internal/vfs"
 )
-
-// Peers is what knows how to reach the other members. Its methods do not block.
-type Peers interface {
-	// SetMembers tells the membership as of a position of the log, at the start and after changes.
-	SetMembers(index uint64, members *cluster.State)
-	// ConnectedSince returns since when messages can be sent to a member, zero if they cannot.
-	ConnectedSince(id uint64) time.Time
-}
 
 // Config says what a member is and how it works. FS, the directories and Name are required, and
 // InitialMembers where there is no data yet; the zero value of the others is their default.
@@ -116,11 +108,6 @@ type Config struct {
 	Store mvcc.Options
 	Watch watch.Options
 
-	// Transport carries raft messages; nil while there is one member.
-	Transport raftnode.Transport
-	// SnapshotTransport brings snapshots to other members and asks them for hashes; nil while there is one
-	// member.
-	SnapshotTransport SnapshotTransport
 	// SnapshotBytesPerSecond bounds what each snapshot is sent with; 0 means no bound.
 	SnapshotBytesPerSecond int64
 	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
@@ -133,8 +120,6 @@ type Config struct {
 	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.
 	SnapshotOfferTimeout time.Duration
 
-	// Calls carries what is asked of the leader about leases; nil while there is one member.
-	Calls calls.Caller
 	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
 	// 5 minutes.
 	LeaseCheckpointInterval time.Duration
@@ -143,8 +128,6 @@ type Config struct {
 	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
 	// hold comes in a snapshot.
 	Joining *Joining
-	// Peers is told the membership; nil only where there never are other members.
-	Peers Peers
 	// ForceNewCluster makes this member the only one of its cluster, with all the data it has.
 	ForceNewCluster bool
 	// LaxReconfig leaves out the checks that a change of the membership keeps a quorum of members
@@ -244,6 +227,10 @@ func (c Config) Validate() error {
 	}
 	require(c.MaxInFlight >= 0, "%d groups in flight", c.MaxInFlight)
 	return errors.Join(errs...)
+}
+
+func (c *Config) place() transfer.Place {
+	return transfer.Place{FS: c.FS, HistoryDir: c.HistoryDir, WALDir: c.WALDir, NoSync: c.NoSync, Logger: c.Logger}
 }
 
 // smallSegment is the size of a segment of the raft log that has room for the largest entry of requests.

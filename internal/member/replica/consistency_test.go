@@ -34,11 +34,11 @@ func (g *group3) astray(r *Replica, value string) {
 	g.t.Helper()
 	g.net.setCut(r.memberID, true)
 	index := r.applied.Load()
-	w := r.now().store.Writer()
+	w := r.handle().store.Writer()
 	if _, err := w.Put(&kv.PutRequest{Key: []byte("k1"), Value: []byte(value)}, nil); err != nil {
 		g.t.Fatal(err)
 	}
-	if _, err := w.Commit(r.now().log.Applied()); err != nil {
+	if _, err := w.Commit(r.handle().log.Applied()); err != nil {
 		g.t.Fatal(err)
 	}
 	if r.applied.Load() != index {
@@ -379,7 +379,7 @@ func emptyThird(t *testing.T, change func(c *Config)) (g *group3, start func(i i
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := r.now().store.Writer()
+		w := r.handle().store.Writer()
 		for k := range 50 {
 			if _, err := w.Put(&kv.PutRequest{Key: fmt.Appendf(nil, "k%d", k), Value: []byte("v")}, nil); err != nil {
 				t.Fatal(err)
@@ -430,7 +430,7 @@ func TestEmptyLeaderIsNamed(t *testing.T) {
 	}
 	empty := g.list[2]
 	if lead := g.leader(); lead != empty {
-		if err := lead.MoveLeader(t.Context(), empty.memberID); err != nil && !errors.Is(err, kv.ErrTimeout) {
+		if err := lead.Leadership.MoveLeader(t.Context(), empty.memberID); err != nil && !errors.Is(err, kv.ErrTimeout) {
 			t.Log(err) // it has given leadership away already
 		}
 	}

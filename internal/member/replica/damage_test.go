@@ -112,8 +112,8 @@ type holding struct {
 
 // holdingOf reads what an open member holds.
 func holdingOf(r *Replica) (*holding, error) {
-	h := &holding{applied: r.now().log.Applied(), hard: r.raftLog.HardState()}
-	s := r.now().log.View().Scan(kv.Rev{})
+	h := &holding{applied: r.handle().log.Applied(), hard: r.raftLog.HardState()}
+	s := r.handle().log.View().Scan(kv.Rev{})
 	defer s.Close()
 	for s.Next() {
 		h.records = append(h.records, fmt.Sprint(s.Rev(), s.Tombstone(), string(s.Data())))
@@ -122,7 +122,7 @@ func holdingOf(r *Replica) (*holding, error) {
 		return nil, s.Err()
 	}
 	for bucket := range 256 {
-		for k, v := range r.now().log.Meta(byte(bucket)) {
+		for k, v := range r.handle().log.Meta(byte(bucket)) {
 			h.metas = append(h.metas, fmt.Sprintf("%d %x=%x", bucket, k, v))
 		}
 	}

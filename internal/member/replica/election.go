@@ -17,20 +17,20 @@ const (
 
 // advanceElection makes the first election come early. A member that starts cannot know whether there is a leader, and
 // waits for one; when it is connected to a quorum and none was heard of, there is little to wait for.
-func (r *Replica) advanceElection(ctx context.Context) {
-	ticks := r.cfg.ElectionTicks - ticksLeft
+func (l *Leadership) advanceElection(ctx context.Context) {
+	ticks := l.r.cfg.ElectionTicks - ticksLeft
 	begun := time.Now()
 	if ticks < 1 {
 		return
 	}
 	poll := time.NewTicker(connectInterval)
 	defer poll.Stop()
-	for time.Since(begun) < connectTimeout && r.node.Status().Lead == 0 {
-		voters := voters(r.members.Load())
-		if n := r.connected(voters, time.Now()); len(voters) > 1 && n > len(voters)/2 {
-			if advanced, err := r.node.AdvanceElection(ticks); err == nil && advanced {
-				r.cfg.Logger.Info("initialized peer connections; fast-forwarding election ticks", slog.Int("forward-ticks", ticks),
-					slog.Int("election-ticks", r.cfg.ElectionTicks), slog.Int("active-remote-members", n-1))
+	for time.Since(begun) < connectTimeout && l.r.node.Status().Lead == 0 {
+		voters := voters(l.r.Members.state.Load())
+		if n := l.r.Members.connected(voters, time.Now()); len(voters) > 1 && n > len(voters)/2 {
+			if advanced, err := l.r.node.AdvanceElection(ticks); err == nil && advanced {
+				l.r.cfg.Logger.Info("initialized peer connections; fast-forwarding election ticks", slog.Int("forward-ticks", ticks),
+					slog.Int("election-ticks", l.r.cfg.ElectionTicks), slog.Int("active-remote-members", n-1))
 			}
 			return
 		}

@@ -75,21 +75,21 @@ func TestHandOver(t *testing.T) {
 	g := startGroup(t, nil)
 	lead := g.leader()
 	begun := time.Now()
-	lead.HandOver(t.Context())
+	lead.Leadership.HandOver(t.Context())
 	if now := g.leader(); now == lead {
 		t.Errorf("it leads after %v", time.Since(begun))
 	}
 	if _, err := lead.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); err != nil {
 		t.Error(err)
 	}
-	if err := lead.MoveLeader(t.Context(), lead.memberID); err != kv.ErrNotLeader {
+	if err := lead.Leadership.MoveLeader(t.Context(), lead.memberID); err != kv.ErrNotLeader {
 		t.Errorf("moved by one that does not lead: %v", err)
 	}
 	now := g.leader()
-	if err := now.MoveLeader(t.Context(), 0x77); err != kv.ErrBadTransferee {
+	if err := now.Leadership.MoveLeader(t.Context(), 0x77); err != kv.ErrBadTransferee {
 		t.Errorf("moved to a stranger: %v", err)
 	}
-	if err := now.MoveLeader(t.Context(), lead.memberID); err != nil || g.leader() != lead {
+	if err := now.Leadership.MoveLeader(t.Context(), lead.memberID); err != nil || g.leader() != lead {
 		t.Errorf("moved back: %v", err)
 	}
 }
@@ -134,35 +134,35 @@ func TestMembershipChanges(t *testing.T) {
 	ctx := t.Context()
 	r := g.other()
 	urls := func(n int) []string { return []string{fmt.Sprintf("http://127.0.0.1:%d", 20000+n)} }
-	if _, _, err := r.AddMember(ctx, urls(1), false); err != kv.ErrPeerURLExists {
+	if _, _, err := r.Members.AddMember(ctx, urls(1), false); err != kv.ErrPeerURLExists {
 		t.Errorf("a URL that is taken: %v", err)
 	}
-	if _, err := r.RemoveMember(ctx, 0x77); err != kv.ErrMemberNotFound {
+	if _, err := r.Members.RemoveMember(ctx, 0x77); err != kv.ErrMemberNotFound {
 		t.Errorf("removal of a stranger: %v", err)
 	}
-	if _, err := r.UpdateMember(ctx, 0x77, urls(7)); err != kv.ErrMemberNotFound {
+	if _, err := r.Members.UpdateMember(ctx, 0x77, urls(7)); err != kv.ErrMemberNotFound {
 		t.Errorf("update of a stranger: %v", err)
 	}
-	if _, err := r.UpdateMember(ctx, r.memberID, g.leader().members.Load().Members()[0].PeerURLs); err != kv.ErrPeerURLExists && r.memberID != g.leader().members.Load().Members()[0].ID {
+	if _, err := r.Members.UpdateMember(ctx, r.memberID, g.leader().Members.state.Load().Members()[0].PeerURLs); err != kv.ErrPeerURLExists && r.memberID != g.leader().Members.state.Load().Members()[0].ID {
 		t.Errorf("update to a URL that is taken: %v", err)
 	}
-	m, all, err := r.AddMember(ctx, urls(4), true)
+	m, all, err := r.Members.AddMember(ctx, urls(4), true)
 	if err != nil || len(all) != 4 || !m.Learner {
 		t.Fatalf("%+v, %d members, %v", m, len(all), err)
 	}
-	if _, _, err := r.AddMember(ctx, urls(5), true); err != kv.ErrTooManyLearners {
+	if _, _, err := r.Members.AddMember(ctx, urls(5), true); err != kv.ErrTooManyLearners {
 		t.Errorf("a second learner: %v", err)
 	}
-	if _, err := r.PromoteMember(ctx, m.ID); err != kv.ErrNotLeader {
+	if _, err := r.Members.PromoteMember(ctx, m.ID); err != kv.ErrNotLeader {
 		t.Errorf("promoted by a follower: %v", err)
 	}
 	for i := range 50 {
 		g.put(fmt.Sprintf("k%d", i), nil)
 	}
-	if _, err := g.leader().PromoteMember(ctx, m.ID); err != kv.ErrLearnerNotReady {
+	if _, err := g.leader().Members.PromoteMember(ctx, m.ID); err != kv.ErrLearnerNotReady {
 		t.Errorf("promoted although it never started: %v", err)
 	}
-	if _, err := g.leader().PromoteMember(ctx, r.memberID); err != kv.ErrNotLearner {
+	if _, err := g.leader().Members.PromoteMember(ctx, r.memberID); err != kv.ErrNotLearner {
 		t.Errorf("promoted although it is a voter: %v", err)
 	}
 	disk := newDisk()
@@ -173,7 +173,7 @@ func TestMembershipChanges(t *testing.T) {
 	if !four.Status().Learner {
 		t.Error("it is no learner")
 	}
-	if _, err := g.leader().PromoteMember(ctx, m.ID); err != nil {
+	if _, err := g.leader().Members.PromoteMember(ctx, m.ID); err != nil {
 		t.Errorf("promotion: %v", err)
 	}
 	g.caughtUp(four)
@@ -182,15 +182,15 @@ func TestMembershipChanges(t *testing.T) {
 	}
 	// Changes one after the other from different members.
 	for i := range 3 {
-		if _, err := g.list[i].UpdateMember(ctx, m.ID, urls(40+i)); err != nil {
+		if _, err := g.list[i].Members.UpdateMember(ctx, m.ID, urls(40+i)); err != nil {
 			t.Errorf("update %d: %v", i, err)
 		}
 	}
 	// Whoever removes itself stays until it knows.
-	if rest, err := g.leader().RemoveMember(ctx, m.ID); err != nil || len(rest) != 3 {
+	if rest, err := g.leader().Members.RemoveMember(ctx, m.ID); err != nil || len(rest) != 3 {
 		t.Errorf("removal: %d members, %v", len(rest), err)
 	}
-	if _, err := g.leader().RemoveMember(ctx, m.ID); err != kv.ErrMemberNotFound {
+	if _, err := g.leader().Members.RemoveMember(ctx, m.ID); err != kv.ErrMemberNotFound {
 		t.Errorf("removal of one that is gone: %v", err)
 	}
 	lead := g.leader()
@@ -200,14 +200,14 @@ func TestMembershipChanges(t *testing.T) {
 	// Nothing here tells a member that it was removed: it knows if its own answer was needed to commit that.
 	third := g.list[slices.IndexFunc(g.list, func(r *Replica) bool { return r != by && r != lead && r.memberID != m.ID })]
 	g.net.setCut(third.memberID, true)
-	if _, err := by.RemoveMember(ctx, lead.memberID); err != nil {
+	if _, err := by.Members.RemoveMember(ctx, lead.memberID); err != nil {
 		t.Errorf("removal of the leader: %v", err)
 	}
 	if st := by.node.Status(); st.Lead != by.memberID || st.Term != term+1 {
 		t.Errorf("the member that was asked to remove the leader did not take over: %+v", st)
 	}
 	select {
-	case <-lead.Removed():
+	case <-lead.Members.Removed():
 	case <-time.After(30 * time.Second):
 		t.Error("the leader does not know that it was removed")
 	}
@@ -215,7 +215,7 @@ func TestMembershipChanges(t *testing.T) {
 	g.net.setCut(lead.memberID, true)
 	g.net.setCut(m.ID, true)
 	g.put("after", nil)
-	if got := g.leader().members.Load(); len(got.Members()) != 2 || !got.Removed(lead.memberID) {
+	if got := g.leader().Members.state.Load(); len(got.Members()) != 2 || !got.Removed(lead.memberID) {
 		t.Errorf("members %+v", got.Members())
 	}
 }

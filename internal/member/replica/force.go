@@ -16,12 +16,12 @@ import (
 // configuration, and later starts need no force.
 
 // confState is raft's configuration to begin with.
-func (r *Replica) confState(stored *raftpb.ConfState) *raftpb.ConfState {
-	if !r.cfg.ForceNewCluster {
+func (ms *Members) confState(stored *raftpb.ConfState) *raftpb.ConfState {
+	if !ms.r.cfg.ForceNewCluster {
 		return stored
 	}
-	r.forcing.Store(true)
-	return &raftpb.ConfState{Voters: []uint64{r.memberID}}
+	ms.forcing.Store(true)
+	return &raftpb.ConfState{Voters: []uint64{ms.r.memberID}}
 }
 
 // nothingFor is a configuration change that changes nothing.
@@ -31,28 +31,28 @@ func nothingFor(member uint64) *raftpb.ConfChangeV2 {
 }
 
 // beAlone makes the membership what raft's configuration was forced to be.
-func (r *Replica) beAlone(ctx context.Context) error {
+func (ms *Members) beAlone(ctx context.Context) error {
 	for {
-		next, ok := r.nextForced()
+		next, ok := ms.nextForced()
 		if !ok {
-			r.forcing.Store(false)
+			ms.forcing.Store(false)
 			return nil
 		}
-		if _, err := r.reconfigure(ctx, next); err != nil {
+		if _, err := ms.reconfigure(ctx, next); err != nil {
 			return err
 		}
-		r.cfg.Logger.Warn("forced a change of the membership", slog.String("change", opNames[next.Op]), hexID("member-id", next.Member.ID))
+		ms.r.cfg.Logger.Warn("forced a change of the membership", slog.String("change", opNames[next.Op]), hexID("member-id", next.Member.ID))
 	}
 }
 
 // nextForced returns a change that is missing. The promotion comes first: the last voter cannot be removed.
-func (r *Replica) nextForced() (cluster.Change, bool) {
-	members := r.members.Load()
-	if self, ok := members.Member(r.memberID); ok && self.Learner {
-		return cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: r.memberID}}, true
+func (ms *Members) nextForced() (cluster.Change, bool) {
+	members := ms.state.Load()
+	if self, ok := members.Member(ms.r.memberID); ok && self.Learner {
+		return cluster.Change{Op: cluster.Promote, Member: cluster.Member{ID: ms.r.memberID}}, true
 	}
 	for _, m := range members.Members() {
-		if m.ID != r.memberID {
+		if m.ID != ms.r.memberID {
 			return cluster.Change{Op: cluster.Remove, Member: cluster.Member{ID: m.ID}}, true
 		}
 	}

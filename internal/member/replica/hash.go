@@ -13,7 +13,7 @@ func (r *Replica) HashKV(ctx context.Context, revision int64) (kv.HashResult, er
 	if _, err := r.readable(ctx, true); err != nil {
 		return kv.HashResult{}, err
 	}
-	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.HashKV(ctx, revision) })
+	return onStore(ctx, r, func(h *handle) (kv.HashResult, error) { return h.store.HashKV(ctx, revision) })
 }
 
 // Hash returns the checksum over all that this member's key space holds now. Errors: as HashKV.
@@ -21,7 +21,7 @@ func (r *Replica) Hash(ctx context.Context) (kv.HashResult, error) {
 	if _, err := r.readable(ctx, true); err != nil {
 		return kv.HashResult{}, err
 	}
-	return onHome(ctx, r, func(h *home) (kv.HashResult, error) { return h.store.Hash(ctx) })
+	return onStore(ctx, r, func(h *handle) (kv.HashResult, error) { return h.store.Hash(ctx) })
 }
 
 // AnswerHash answers a member that compares (calls.Hashes). Errors: kv.ErrStopped, those of ctx, and of the disk.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/history"
 	"vigil/internal/store/watch"
 	"vigil/internal/vfs/faultfs"
@@ -35,11 +35,17 @@ type parcel struct {
 	image  *memfs.FS // the member's disk
 	cfg    Config
 	from   uint64
-	header snapshotHeader
+	header transfer.Header
 	body   []byte
 	before uint64 // the position of the member
 	old    kv.HashResult
 	new    kv.HashResult
+}
+
+// ready returns the directory of a state that is whole.
+func ready(c *Config, at history.Applied) string {
+	p := c.place()
+	return p.ReadyDir(at)
 }
 
 // newParcel makes a member lag and packs what it lacks, or everything.
@@ -76,21 +82,20 @@ func newParcel(t *testing.T, full bool) *parcel {
 	p.before = r.applied.Load()
 	must(r.Stop(t.Context()))
 	p.image = copyFS(t, r.cfg.FS, "data/wal", "data/history")
-	p.cfg.Transport, p.cfg.SnapshotTransport = nil, nil
 
-	store := lead.now().store
+	store := lead.handle().store
 	cut, err := store.Cut(t.Context())
 	must(err)
-	p.header = snapshotHeader{cluster: lead.clusterID, term: lead.node.Status().Term, at: cut.Applied, revision: cut.Revision, compact: cut.Compact}
+	p.header = transfer.Header{Cluster: lead.clusterID, Term: lead.node.Status().Term, At: cut.Applied, Revision: cut.Revision, Compact: cut.Compact}
 	if !full {
-		p.header.incremental, p.header.base = true, rev
-		p.header.hash, err = store.HashAt(t.Context(), rev, cut.Compact)
+		p.header.Incremental, p.header.Base = true, rev
+		p.header.Hash, err = store.HashAt(t.Context(), rev, cut.Compact)
 		must(err)
 	}
-	sc, err := cut.Records(p.header.base + 1)
+	sc, err := cut.Records(p.header.Base + 1)
 	must(err)
 	defer sc.Close()
-	p.body, err = io.ReadAll(&encoder{sc: sc, meta: cut.Meta})
+	p.body, err = io.ReadAll(transfer.NewEncoder(sc, cut.Meta))
 	must(err)
 	p.new, err = lead.HashKV(t.Context(), cut.Revision)
 	must(err)
@@ -101,18 +106,18 @@ func newParcel(t *testing.T, full bool) *parcel {
 func (p *parcel) deliver(r *Replica) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	b, err := r.OfferSnapshot(ctx, p.from, offer{index: p.header.at.Index, compact: p.header.compact}.encode())
+	b, err := r.OfferSnapshot(ctx, p.from, transfer.Offer{Index: p.header.At.Index, Compact: p.header.Compact}.Encode())
 	if err != nil {
 		return err
 	}
-	a, err := decodeAnswer(b)
+	a, err := transfer.DecodeAnswer(b)
 	if err != nil {
 		return err
 	}
-	if a.have != p.header.incremental || a.have && (a.revision != p.header.base || a.hash != p.header.hash) {
+	if a.Have != p.header.Incremental || a.Have && (a.Revision != p.header.Base || a.Hash != p.header.Hash) {
 		return fmt.Errorf("it offers %+v for %+v", a, p.header)
 	}
-	return r.ReceiveBulk(ctx, p.from, p.header.encode(), io.NopCloser(bytes.NewReader(p.body)))
+	return r.ReceiveBulk(ctx, p.from, p.header.Encode(), io.NopCloser(bytes.NewReader(p.body)))
 }
 
 // check opens what is left on a disk: the old state, or the new one.
@@ -132,10 +137,10 @@ func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 	want := p.old
 	switch index := r.applied.Load(); index {
 	case p.before:
-	case p.header.at.Index:
+	case p.header.At.Index:
 		want, installed = p.new, true
 	default:
-		return false, fmt.Errorf("at index %d, neither %d nor %d", index, p.before, p.header.at.Index)
+		return false, fmt.Errorf("at index %d, neither %d nor %d", index, p.before, p.header.At.Index)
 	}
 	match := func(want kv.HashResult) error {
 		got, err := r.HashKV(context.Background(), want.HashRevision)
@@ -319,7 +324,7 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		p := newParcel(t, full)
 		image := p.decided(t)
-		ready := p.cfg.readyDir(p.header.at)
+		ready := ready(&p.cfg, p.header.At)
 		for n := int64(1); ; n++ {
 			disk := copyFS(t, image, "data/wal", "data/history", ready)
 			var count atomic.Int64
@@ -352,7 +357,7 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 	}
 	// Another raft log, or none, decides nothing, and nothing is removed.
 	p := newParcel(t, false)
-	disk := copyFS(t, p.decided(t), "data/wal", "data/history", p.cfg.readyDir(p.header.at))
+	disk := copyFS(t, p.decided(t), "data/wal", "data/history", ready(&p.cfg, p.header.At))
 	if err := disk.Rename("data/history", "data/history.old"); err != nil { // the step before the last
 		t.Fatal(err)
 	}
@@ -373,9 +378,9 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 	}
 	// One that was not decided on is removed, and the raft log of a damaged disk decides nothing.
 	p = newParcel(t, false)
-	disk = copyFS(t, p.decided(t), "data/wal", "data/history", p.cfg.readyDir(p.header.at))
-	aside := p.cfg.readyDir(history.Applied{Term: p.header.at.Term, Index: p.header.at.Index + 1})
-	if err := disk.Rename(p.cfg.readyDir(p.header.at), aside); err != nil {
+	disk = copyFS(t, p.decided(t), "data/wal", "data/history", ready(&p.cfg, p.header.At))
+	aside := ready(&p.cfg, history.Applied{Term: p.header.At.Term, Index: p.header.At.Index + 1})
+	if err := disk.Rename(ready(&p.cfg, p.header.At), aside); err != nil {
 		t.Fatal(err)
 	}
 	c := p.cfg
@@ -397,19 +402,19 @@ func TestStopWhileReceiving(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Start()
-		if _, err := r.OfferSnapshot(t.Context(), p.from, offer{index: p.header.at.Index, compact: p.header.compact}.encode()); err != nil {
+		if _, err := r.OfferSnapshot(t.Context(), p.from, transfer.Offer{Index: p.header.At.Index, Compact: p.header.Compact}.Encode()); err != nil {
 			t.Fatal(err)
 		}
 		pr, pw := io.Pipe()
 		told := make(chan error, 1)
-		go func() { told <- r.ReceiveBulk(context.Background(), p.from, p.header.encode(), pr) }()
+		go func() { told <- r.ReceiveBulk(context.Background(), p.from, p.header.Encode(), pr) }()
 		if _, err := pw.Write(p.body[:len(p.body)/2]); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.ReceiveBulk(t.Context(), p.from, p.header.encode(), io.NopCloser(bytes.NewReader(p.body))); err != errReceiving {
+		if err := r.ReceiveBulk(t.Context(), p.from, p.header.Encode(), io.NopCloser(bytes.NewReader(p.body))); err != transfer.ErrReceiving {
 			t.Errorf("a second transfer: %v", err)
 		}
-		if _, err := r.OfferSnapshot(t.Context(), p.from, offer{}.encode()); err != errReceiving {
+		if _, err := r.OfferSnapshot(t.Context(), p.from, transfer.Offer{}.Encode()); err != transfer.ErrReceiving {
 			t.Errorf("an offer meanwhile: %v", err)
 		}
 		if err := r.Stop(t.Context()); err != nil {
@@ -549,7 +554,7 @@ func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 				observe(r.Status().Revision + 1)
 				observe(2)
 				g.net.setCut(r.memberID, false)
-				await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > round })
+				await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > round })
 				g.caughtUp(r)
 				for i := range 20 { // live again
 					g.put(fmt.Sprintf("live%d", i), junk(20))
@@ -618,58 +623,4 @@ func TestWatcherOvertakenByASnapshot(t *testing.T) {
 		t.Errorf("%d revisions seen, %d there were", len(e.seen), before-1)
 	}
 	g.caughtUp(r)
-}
-
-// A snapshot that is not needed loses its name before anything in it goes: what has the name of a whole
-// state is one, whenever its removal is cut short. Otherwise the raft log might come to begin at its
-// position one day, and half of it be installed.
-func TestRemovalNeverLeavesHalfASnapshot(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 10))
-	c := config(nil)
-	at := history.Applied{Term: 3, Index: 9}
-	gone := 0
-	for n := int64(1); ; n++ {
-		disk := memfs.New()
-		o := history.Options{FS: disk, Dir: c.readyDir(at), SegmentBytes: 4 << 10, ClusterID: 1, MemberID: 2}
-		l, err := history.Create(o, at, nil)
-		for rev := int64(2); err == nil && rev < 40; rev++ {
-			if _, err = l.AppendKV(kv.Rev{Main: rev}, false, make([]byte, 500)); err == nil {
-				err = l.Commit(at)
-			}
-		}
-		if err == nil {
-			err = errors.Join(l.Close(), disk.SyncDir("data"))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var count int64
-		var after *memfs.FS
-		c.FS = faultfs.New(disk, func(op faultfs.Op, _ string) faultfs.Fault {
-			if op.Changes() {
-				if count++; count == n {
-					after = disk.Crash(rng)
-				}
-			}
-			return faultfs.None
-		})
-		err = c.dropIncoming(c.readyDir(at))
-		if after == nil {
-			if err != nil || gone == 0 || gone == int(n-1) {
-				t.Errorf("%v; gone after %d of %d crashes", err, gone, n-1)
-			}
-			return
-		}
-		o.FS = after
-		switch l, err := history.Open(o); {
-		case errors.Is(err, fs.ErrNotExist):
-			gone++
-		case err != nil || l.LastRev().Main != 39:
-			t.Errorf("operation %d: %v", n, err)
-		default:
-			_ = l.Close()
-		}
-	}
 }

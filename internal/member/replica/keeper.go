@@ -17,7 +17,7 @@ func (r *Replica) keep(ctx context.Context) {
 	tick := time.NewTicker(r.cfg.TickInterval)
 	defer tick.Stop()
 	for {
-		log := r.now().log
+		log := r.handle().log
 		select {
 		case <-ctx.Done():
 			return
@@ -25,7 +25,7 @@ func (r *Replica) keep(ctx context.Context) {
 			r.fail(r.node.Err())
 			return
 		case <-log.Failed():
-			if log != r.now().log {
+			if log != r.handle().log {
 				continue // another store has taken its place since
 			}
 			r.fail(log.Err())
@@ -36,7 +36,7 @@ func (r *Replica) keep(ctx context.Context) {
 				g.resolve(r.expired(g))
 			}
 			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
-			r.sampleSpace()
+			r.space.sampleSpace()
 		}
 	}
 }
@@ -54,14 +54,14 @@ func (r *Replica) expired(g *group) error {
 // others, and declares the member ready.
 func (r *Replica) publish(ctx context.Context) {
 	// Nothing is taken on before it is known whether there is room.
-	r.now().log.WaitNext()
+	r.handle().log.WaitNext()
 	for {
 		err := r.Linearize(ctx)
-		if err == nil && r.forcing.Load() {
-			err = r.beAlone(ctx)
+		if err == nil && r.Members.forcing.Load() {
+			err = r.Members.beAlone(ctx)
 		}
 		if err == nil {
-			m, _ := r.members.Load().Member(r.memberID)
+			m, _ := r.Members.state.Load().Member(r.memberID)
 			if m.Name == r.cfg.Name && m.Level == fsm.Level && slices.Equal(m.ClientURLs, r.cfg.ClientURLs) {
 				break
 			}

@@ -159,8 +159,8 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	if ttl, err := lead.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
 		t.Errorf("keep-alive on the old leader: %d, %v", ttl, err)
 	}
-	if got := lead.LeaseState().Keys(2); !slices.Equal(got, []string{"b"}) || lead.receiving.installed.Load() == 0 {
-		t.Errorf("after %d snapshots the keys are %q", lead.receiving.installed.Load(), got)
+	if got := lead.LeaseState().Keys(2); !slices.Equal(got, []string{"b"}) || lead.receiver.Stats().Installed == 0 {
+		t.Errorf("after %d snapshots the keys are %q", lead.receiver.Stats().Installed, got)
 	}
 }
 

@@ -19,7 +19,7 @@ type Leases struct{ r *Replica }
 // GrantLease makes a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge,
 // and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
-	if err := l.r.RequireUser(ctx); err != nil {
+	if err := l.r.Access.RequireUser(ctx); err != nil {
 		return kv.LeaseResult{}, err
 	}
 	choose := req.ID == 0
@@ -42,7 +42,7 @@ func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.L
 
 // RevokeLease ends a lease and deletes its keys, as one revision. Errors: kv.ErrLeaseNotFound, and as Put.
 func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
-	if err := l.r.RequireUser(ctx); err != nil {
+	if err := l.r.Access.RequireUser(ctx); err != nil {
 		return kv.LeaseResult{}, err
 	}
 	res, err := l.r.Propose(ctx, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: id}})
@@ -55,8 +55,8 @@ func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, err
 // KeepAlive gives a lease its whole TTL again, and returns it in seconds. Errors: kv.ErrLeaseNotFound,
 // kv.ErrNoLeader, and as Range.
 func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
-	if l.r.AuthEnabled() {
-		err := l.r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+	if l.r.Access.AuthEnabled() {
+		err := l.r.Access.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
 			return s.CheckWriteLease(who, id, l.r.LeaseState().Each)
 		}))
 		if err != nil {
@@ -70,7 +70,7 @@ func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 // TimeToLive says how long a lease has left, and which keys are attached to it if they are wanted. Errors:
 // as KeepAlive.
 func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
-	if err := l.r.RequireUser(ctx); err != nil {
+	if err := l.r.Access.RequireUser(ctx); err != nil {
 		return kv.LeaseStatus{}, err
 	}
 	a, err := l.r.lessor.Ask(ctx, lessor.TimeLeft, id)
@@ -86,7 +86,7 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 			}
 		}
 		s.Keys = l.r.LeaseState().Keys(id)
-		err := l.r.secure(ctx, somebody(func(state *auth.State, who auth.Identity) error {
+		err := l.r.Access.secure(ctx, somebody(func(state *auth.State, who auth.Identity) error {
 			return state.CheckReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
 		}))
 		if err != nil {
@@ -98,11 +98,11 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 
 // LeaseIDs returns the ids of all leases that this member knows of: on the leader those that end first
 // come first. Whoever asks must be allowed to read the keys of all of them. Errors: those of
-// auth.State.ReadLease, kv.ErrInvalidAuthToken, and as Range.
+// auth.State.CheckReadLease, kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	leases := l.r.LeaseState()
 	all := leases.All()
-	err := l.r.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+	err := l.r.Access.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
 		for i := range all {
 			if err := s.CheckReadLease(who, all[i].ID, leases.Each); err != nil {
 				return err

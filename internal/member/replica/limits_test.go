@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -32,7 +33,7 @@ const (
 	_ = uint(mvcc.MaxChangeBytes - mvcc.MaxRecordBytes - history.RecordOverhead)
 	_ = uint(mvcc.MaxResultBytes - mvcc.MaxRecordBytes)
 	// A snapshot takes each record.
-	_ = uint(maxItem - mvcc.MaxRecordBytes)
+	_ = uint(transfer.MaxItem - mvcc.MaxRecordBytes)
 )
 
 // TestGrowingRequestsStopNobody: many small requests at once that each write a copy of a large value become
@@ -48,7 +49,7 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 	value := make([]byte, 7<<10)
 	mustPut(t, r, "large", string(value))
 
-	before := r.now().log.Applied()
+	before := r.handle().log.Applied()
 	var wg sync.WaitGroup
 	for range 300 {
 		wg.Go(func() {
@@ -58,7 +59,7 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d entries", r.now().log.Applied().Index-before.Index)
+	t.Logf("%d entries", r.handle().log.Applied().Index-before.Index)
 
 	var limit *kv.LimitError
 	copies := &kv.TxnRequest{}
@@ -111,7 +112,7 @@ func TestLimitForClientsOnly(t *testing.T) {
 	for id := range int64(20) {
 		mustGrant(t, r, id+1, 1)
 	}
-	await(t, "the end of the leases", func() bool { return r.now().leases.Len() == 0 })
+	await(t, "the end of the leases", func() bool { return r.handle().leases.Len() == 0 })
 	if _, err := r.Put(t.Context(), &kv.PutRequest{Key: make([]byte, 50)}); !errors.Is(err, kv.ErrRequestTooLarge) {
 		t.Error(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/calls"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/offline/datadir"
 	"vigil/internal/state/cluster"
 	"vigil/internal/vfs"
@@ -86,6 +87,23 @@ func (e *end) Send(msgs []*raftpb.Message) {
 	}
 }
 
+// SetMembers implements Network: the mesh knows its members.
+func (e *end) SetMembers(uint64, *cluster.State) {}
+
+// ConnectedSince implements Network: all members are connected, as far as a member knows.
+func (e *end) ConnectedSince(uint64) time.Time { return time.Unix(1, 0) }
+
+// Open opens a member without others.
+func Open(c Config) (*Replica, error) { return openWith(c, nil) }
+
+func openWith(c Config, n Network) (*Replica, error) {
+	d, err := OpenData(c)
+	if err != nil {
+		return nil, err
+	}
+	return New(d, n)
+}
+
 var errCut = errors.New("the member is cut off")
 
 func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) ([]byte, error) {
@@ -119,7 +137,7 @@ func (e *end) Call(ctx context.Context, id uint64, kind uint8, payload []byte) (
 		}
 	}
 	if nothing {
-		return answer{}.encode(), nil
+		return transfer.Answer{}.Encode(), nil
 	}
 	return to.OfferSnapshot(ctx, e.id.Load(), payload)
 }
@@ -216,7 +234,7 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 	// A strict change counts the members that have said something of themselves.
 	for _, r := range g.list {
 		await(t, "members that have started", func() bool {
-			return !slices.ContainsFunc(r.members.Load().Members(), func(m cluster.Member) bool { return m.Level == 0 })
+			return !slices.ContainsFunc(r.Members.state.Load().Members(), func(m cluster.Member) bool { return m.Level == 0 })
 		})
 	}
 	return g
@@ -226,8 +244,8 @@ func startGroup(t *testing.T, change func(i int, c *Config)) *group3 {
 func (g *group3) add(disk *memfs.FS, c Config) *Replica {
 	g.t.Helper()
 	e := &end{net: g.net}
-	c.Transport, c.SnapshotTransport, c.Calls = e, e, e
-	r, err := Open(c)
+	c.NoElectionAdvance = true
+	r, err := openWith(c, e)
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -355,8 +373,8 @@ func sameState(t testing.TB, a, b *Replica) {
 	if ha.Hash != hb.Hash || ha.CompactRevision != hb.CompactRevision {
 		t.Errorf("at revision %d: hash %08x compacted at %d, and %08x at %d", rev, ha.Hash, ha.CompactRevision, hb.Hash, hb.CompactRevision)
 	}
-	ma, _ := a.Members(t.Context(), false)
-	mb, _ := b.Members(t.Context(), false)
+	ma, _ := a.Members.List(t.Context(), false)
+	mb, _ := b.Members.List(t.Context(), false)
 	if fmt.Sprint(ma) != fmt.Sprint(mb) {
 		t.Errorf("members %v and %v", ma, mb)
 	}

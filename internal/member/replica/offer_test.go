@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -88,10 +89,10 @@ func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 			disks[slices.Index(g.list, r)].active.Store(c.fault != nil)
 			g.net.setOffering(c.offering)
 			g.net.setCut(r.memberID, false)
-			await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+			await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 			// The sender counts after the receiver.
 			await(t, "everything was sent", func() bool {
-				return slices.ContainsFunc(g.list, func(o *Replica) bool { return o.snapshotStats().SentFull > 0 })
+				return slices.ContainsFunc(g.list, func(o *Replica) bool { return o.sender.Stats().Full > 0 })
 			})
 			if found := r.Metrics().Damaged > 0; found != c.damage {
 				t.Errorf("damage was found: %t", found)
@@ -111,33 +112,36 @@ func TestOfferWithoutTransfer(t *testing.T) {
 	}
 	r, lead := g.other(), g.leader()
 	g.caughtUp(r)
-	ask := func(index uint64) answer {
+	ask := func(index uint64) transfer.Answer {
 		t.Helper()
-		b, err := r.OfferSnapshot(t.Context(), lead.memberID, offer{index: index}.encode())
+		b, err := r.OfferSnapshot(t.Context(), lead.memberID, transfer.Offer{Index: index}.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := decodeAnswer(b)
+		a, err := transfer.DecodeAnswer(b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
-	if a := ask(r.applied.Load() + 100); !a.have || a.ahead {
+	if a := ask(r.applied.Load() + 100); !a.Have || a.Ahead {
 		t.Fatalf("%+v", a)
 	}
-	aside := r.cfg.HistoryDir + incomingSuffix
+	aside := r.cfg.HistoryDir + ".incoming"
 	await(t, "the removal of the copy", func() bool {
 		_, err := r.cfg.FS.Stat(aside)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	if a := ask(r.applied.Load()); a.have || !a.ahead {
+	if a := ask(r.applied.Load()); a.Have || !a.Ahead {
 		t.Errorf("an offer that is behind: %+v", a)
 	}
 	// A leader that learns so sends nothing.
 	term := lead.node.Status().Term
-	if err := lead.sendSnapshot(t.Context(), &raftpb.Message{To: &r.memberID, Term: &term}); err != nil {
-		t.Error(err)
+	failures := lead.sender.Stats().Failures
+	lead.sender.Send(&raftpb.Message{To: &r.memberID, Term: &term})
+	await(t, "the end of the attempt", func() bool { return lead.sender.Stats().Sending == 0 })
+	if s := lead.sender.Stats(); s.Failures != failures {
+		t.Errorf("%+v", s)
 	}
 	if n := g.net.transfers(); len(n) > 0 {
 		t.Errorf("transfers of %d bytes to a member that has everything", n)
@@ -163,55 +167,10 @@ func TestCompactionDuringEveryOffer(t *testing.T) {
 		return err
 	})
 	g.net.setCut(r.memberID, false)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
-	if n := offers.Load(); n >= 2*cutAttempts {
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
+	if n := offers.Load(); n >= 2*5 {
 		t.Errorf("%d offers", n)
 	}
-}
-
-// An offer that hashes for a former leader, or for one that has given up, does not keep out the next one.
-func TestOfferOfAFormerLeader(t *testing.T) {
-	g := startGroup(t, nil)
-	g.put("k", []byte("v"))
-	r, lead := g.other(), g.leader()
-	term := r.node.Status().Term
-	busy := func(h holder) (ended chan struct{}) {
-		ended = make(chan struct{})
-		if !r.receiving.take() {
-			t.Fatal("the slot is taken")
-		}
-		h.end = func() {
-			close(ended)
-			r.receiving.held(nil)
-			r.receiving.free()
-		}
-		r.receiving.held(&h)
-		return ended
-	}
-	offered := func() error {
-		_, err := r.OfferSnapshot(t.Context(), lead.memberID, offer{index: 1 << 40}.encode())
-		return err
-	}
-	for _, h := range []holder{
-		{from: 7, term: term - 1, offering: true},
-		{from: 7, offering: true},
-		{from: lead.memberID, term: term, offering: true},
-	} {
-		ended := busy(h)
-		if err := offered(); err != nil {
-			t.Errorf("%+v: %v", h, err)
-		}
-		select {
-		case <-ended:
-		default:
-			t.Errorf("%+v goes on", h)
-		}
-	}
-	busy(holder{from: lead.memberID, term: term})
-	if err := offered(); err != errReceiving {
-		t.Errorf("during a transfer of the same leader: %v", err)
-	}
-	r.receiving.free()
 }
 
 // Every read for somebody outside notes damage, and none says the name of a file.

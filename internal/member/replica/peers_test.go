@@ -13,6 +13,12 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
+// streams is a transport as a Network. The test sets its members.
+type streams struct{ *peer.Transport }
+
+func (streams) SetMembers(uint64, *cluster.State) {}
+func (streams) ConnectedSince(uint64) time.Time   { return time.Unix(1, 0) }
+
 // offers answers the calls of other members.
 type offers struct{ r *Replica }
 
@@ -59,8 +65,8 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Transport, c.SnapshotTransport = tr, tr
-		r, err := Open(c)
+		c.NoElectionAdvance = true
+		r, err := openWith(c, streams{tr})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,6 +122,6 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 	g.list[away] = r
 	g.net.setCut(r.memberID, false)
 	g.ready(r)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	g.caughtUp(r)
 }

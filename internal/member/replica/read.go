@@ -26,17 +26,17 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if err == nil {
 		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, req.Key, req.End) },
 			func() (*kv.RangeResult, error) {
-				return onHome(ctx, r, func(h *home) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
+				return onStore(ctx, r, func(h *handle) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 			})
 		took = time.Since(start)
 		r.timings.ranges[succeeded(err)].Observe(took - ready)
 	}
 	r.timings.requests.observe(readRange, err, took)
-	if r.wanted(ctx, took) {
+	if r.timings.wantSteps(ctx, took) {
 		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
-	if tell, dropped := r.slow(took); tell {
-		r.tellSlow("read-only range ", req.Describe(), describeRange(res), took, dropped, err)
+	if tell, dropped := r.timings.noteSlow(took); tell {
+		r.timings.logSlow("read-only range ", req.Describe(), describeRange(res), took, dropped, err)
 	}
 	return res, err
 }
@@ -44,7 +44,7 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 // readSteps are the steps of a read that took so long, ready of it until the store might be read.
 func (r *Replica) readSteps(ctx context.Context, start time.Time, ready, took time.Duration) *kv.Steps {
 	steps := kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
-	r.trace(ctx, start, steps)
+	r.timings.trace(ctx, start, steps)
 	return &steps
 }
 

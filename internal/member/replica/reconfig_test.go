@@ -77,7 +77,7 @@ func changesFromAll(t *testing.T, lax bool) {
 	}
 	g := startGroup(t, settings)
 	urls := func(n int) []string { return []string{fmt.Sprintf("http://127.0.0.1:%d", 20000+n)} }
-	learner, all, err := g.leader().AddMember(t.Context(), urls(4), true)
+	learner, all, err := g.leader().Members.AddMember(t.Context(), urls(4), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func changesFromAll(t *testing.T, lax bool) {
 		wg.Go(func() {
 			for range 12 {
 				var strangers []uint64 // learners that never start
-				members := r.members.Load().Members()
+				members := r.Members.state.Load().Members()
 				learners := 0
 				for _, m := range members {
 					if m.Learner && m.ID != learner.ID {
@@ -115,18 +115,18 @@ func changesFromAll(t *testing.T, lax bool) {
 				}
 				switch rng.IntN(4) {
 				case 0:
-					_, _, err := r.AddMember(t.Context(), urls(10+rng.IntN(6)), true)
+					_, _, err := r.Members.AddMember(t.Context(), urls(10+rng.IntN(6)), true)
 					check("add", err)
 				case 1:
 					if len(strangers) > 0 {
-						_, err := r.RemoveMember(t.Context(), strangers[rng.IntN(len(strangers))])
+						_, err := r.Members.RemoveMember(t.Context(), strangers[rng.IntN(len(strangers))])
 						check("remove", err)
 					}
 				case 2:
-					_, err := r.UpdateMember(t.Context(), members[rng.IntN(len(members))].ID, urls(10+rng.IntN(6)))
+					_, err := r.Members.UpdateMember(t.Context(), members[rng.IntN(len(members))].ID, urls(10+rng.IntN(6)))
 					check("update", err)
 				case 3:
-					_, err := r.PromoteMember(t.Context(), learner.ID)
+					_, err := r.Members.PromoteMember(t.Context(), learner.ID)
 					check("promote", err)
 				}
 			}
@@ -138,7 +138,7 @@ func changesFromAll(t *testing.T, lax bool) {
 	}
 	// One voter more that may remove itself.
 	await(t, "promotion", func() bool {
-		_, err := g.leader().PromoteMember(t.Context(), learner.ID)
+		_, err := g.leader().Members.PromoteMember(t.Context(), learner.ID)
 		check("promote", err)
 		return err == nil || errors.Is(err, kv.ErrNotLearner)
 	})
@@ -148,7 +148,7 @@ func changesFromAll(t *testing.T, lax bool) {
 	var watching sync.WaitGroup
 	for i, r := range g.list {
 		wg.Go(func() {
-			_, removed[i] = r.RemoveMember(t.Context(), r.memberID)
+			_, removed[i] = r.Members.RemoveMember(t.Context(), r.memberID)
 			check("remove itself", removed[i])
 		})
 		watching.Go(func() {
@@ -163,12 +163,12 @@ func changesFromAll(t *testing.T, lax bool) {
 				case <-stop.Done():
 					return
 				}
-				told := slices.ContainsFunc(g.list, func(o *Replica) bool { return o != r && o.members.Load().Removed(r.memberID) })
-				if known.IsZero() && r.members.Load().Removed(r.memberID) {
+				told := slices.ContainsFunc(g.list, func(o *Replica) bool { return o != r && o.Members.state.Load().Removed(r.memberID) })
+				if known.IsZero() && r.Members.state.Load().Removed(r.memberID) {
 					known = time.Now()
 				}
 				if told || !known.IsZero() && time.Since(known) > time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval*5/2 {
-					r.NoteRemoved()
+					r.Members.NoteRemoved()
 					g.net.setCut(r.memberID, true)
 					return
 				}
@@ -225,20 +225,20 @@ func TestTheLastVoterStays(t *testing.T) {
 	last := g.leader()
 	for _, r := range slices.Clone(g.list) {
 		if r != last {
-			if _, err := last.RemoveMember(t.Context(), r.memberID); err != nil {
+			if _, err := last.Members.RemoveMember(t.Context(), r.memberID); err != nil {
 				t.Fatal(err)
 			}
 			g.net.setCut(r.memberID, true)
 		}
 	}
-	if _, err := last.RemoveMember(t.Context(), last.memberID); err != kv.ErrNotEnoughStarted {
+	if _, err := last.Members.RemoveMember(t.Context(), last.memberID); err != kv.ErrNotEnoughStarted {
 		t.Errorf("the last voter was removed: %v", err)
 	}
 	g.put("a", nil)
 	last = g.restart(last, nil)
 	g.ready(last)
 	g.put("b", nil)
-	if n := len(last.members.Load().Members()); n != 1 {
+	if n := len(last.Members.state.Load().Members()); n != 1 {
 		t.Errorf("%d members, want 1", n)
 	}
 }

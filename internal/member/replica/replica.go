@@ -13,10 +13,7 @@ import (
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/lessor"
-	"vigil/internal/state/cluster"
-	"vigil/internal/state/fsm"
-	"vigil/internal/store/history"
-	"vigil/internal/store/mvcc"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/wal"
 	"vigil/internal/store/watch"
 )
@@ -25,10 +22,12 @@ import (
 type Replica struct {
 	cfg                 Config
 	clusterID, memberID uint64
+	// network reaches the other members; nil if there never are any.
+	network Network
 
 	raftLog *wal.WAL
-	// home is the store as it is until a snapshot replaces it. Only the apply goroutine does.
-	home    atomic.Pointer[home]
+	// current is the store handle. The apply goroutine replaces it when it installs a snapshot.
+	current atomic.Pointer[handle]
 	hub     *watch.Hub
 	node    *raftnode.Node
 	queue   *queue
@@ -42,33 +41,28 @@ type Replica struct {
 	// proposals counts what was applied.
 	proposals proposals
 	timings   timings
-	// sending and receiving are the two ends of snapshots.
-	sending sending
+	// sender and receiver are the two ends of snapshots.
+	sender   *transfer.Sender
+	receiver *transfer.Receiver
 	// backups holds a token for each backup under way.
-	backups   chan struct{}
-	receiving receiving
+	backups chan struct{}
 	// lessor counts down the TTLs of leases while this member leads.
 	lessor *lessor.Lessor
 	// Leases serves clients that ask for leases.
 	Leases *Leases
 
-	// auth is who may do what, and the tokens of this member's clients.
-	auth authority
-
-	// members is what the apply goroutine has made of the membership.
-	members atomic.Pointer[cluster.State]
+	// Access decides what clients may do, and serves users and roles.
+	Access *Access
+	// Members serves and changes the membership, Leadership moves it between members.
+	Members    *Members
+	Leadership *Leadership
 	// Alarms serves and changes the alarms of the cluster.
 	Alarms *Alarms
-	// versions is which level of the API the cluster speaks, likewise.
-	versions atomic.Pointer[kv.Versions]
+	// API serves and changes the level of the API that the cluster speaks.
+	API *APILevel
 	// applied is the position whose outcome is readable and published.
 	applied atomic.Uint64
 
-	forcing  atomic.Bool   // the member is becoming the only one, see force.go
-	removed  chan struct{} // closed when the member has applied its own removal
-	told     chan struct{} // closed when others say that it was removed
-	toldOnce sync.Once
-	confs    chan struct{} // has room for one: a change of the membership is under way
 	ready    chan struct{} // closed when the member serves
 	stopping chan struct{} // closed when Stop begins, or the member fails
 	halt     sync.Once
@@ -78,79 +72,65 @@ type Replica struct {
 	stop     sync.Once
 	stopErr  error
 
-	cancel     context.CancelFunc // ends background work
-	background sync.WaitGroup     // keeper, publisher, truncator, guard, lessor, scrubber, comparer
+	cancel     context.CancelFunc // ends the duties
+	background sync.WaitGroup     // the duties
 	errands    errands
 	ticker     *time.Ticker
 }
 
-// Open opens what the member has on disk, makes it where there is nothing, and rebuilds what lives
-// in memory. The member takes part in the cluster from Start on.
-func Open(c Config) (*Replica, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	c = c.WithDefaults()
-	d, err := openDisk(&c)
-	if err != nil {
-		return nil, err
-	}
+// New makes a member of its data. Start lets it take part in the cluster. network reaches the other members; nil only if there
+// never are any. The data belong to the member, and are closed if New fails.
+func New(d *Data, network Network) (*Replica, error) {
 	r := &Replica{
-		backups:  make(chan struct{}, maxBackups),
-		cfg:      c,
-		raftLog:  d.log,
-		ready:    make(chan struct{}),
-		stopping: make(chan struct{}),
-		failed:   make(chan error, 1),
-		closed:   make(chan struct{}),
+		backups:   make(chan struct{}, maxBackups),
+		cfg:       d.cfg,
+		network:   network,
+		clusterID: d.id.ClusterID,
+		memberID:  d.id.MemberID,
+		raftLog:   d.log,
+		ready:     make(chan struct{}),
+		stopping:  make(chan struct{}),
+		failed:    make(chan error, 1),
+		closed:    make(chan struct{}),
 	}
-	r.clusterID, r.memberID = d.store.Identity()
-	if err := r.assemble(d.store); err != nil {
-		if h := r.now(); h != nil {
-			h.store.Close()
-		}
-		d.close()
-		return nil, err
+	if err := r.assemble(d); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return r, nil
 }
 
-// assemble puts the parts above the disk together.
-func (r *Replica) assemble(log *history.Log) error {
-	c := &r.cfg
-	h, machine, err := r.build(log)
-	if err != nil {
-		return err
-	}
-	r.home.Store(h)
-	at := log.Applied()
-	r.members.Store(machine.Members())
-	if err := r.auth.init(c, machine.Auth()); err != nil {
+// assemble connects the parts above the disk.
+func (r *Replica) assemble(d *Data) (err error) {
+	c, machine, at := &r.cfg, d.machine, d.handle.log.Applied()
+	r.current.Store(d.handle)
+	r.Access, r.Members, r.API, r.Leadership = &Access{r: r}, newMembers(r), &APILevel{r: r}, &Leadership{r}
+	r.Members.state.Store(machine.Members())
+	if err := r.Access.init(c, machine.Auth()); err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
 	r.trust.init()
 	r.Alarms = &Alarms{r: r}
 	r.Alarms.publish(machine.Alarms())
-	r.storeVersions(machine.Versions())
-	r.space.init()
-	r.timings.init()
+	r.API.publish(machine.Versions())
+	r.space.init(r)
+	r.timings.init(c)
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
-	r.queue.room = func() error { return r.room(0) }
+	r.queue.room = func() error { return r.space.room(0) }
 	r.ticker = time.NewTicker(c.TickInterval)
-	r.removed, r.told = make(chan struct{}), make(chan struct{})
-	r.confs = make(chan struct{}, 1)
+	snapshots := r.transferOptions()
+	r.sender = transfer.NewSender(snapshots)
 	r.node, err = raftnode.New(raftnode.Config{
 		ID:            r.memberID,
 		Log:           r.raftLog,
-		ConfState:     r.confState(machine.ConfState()),
+		ConfState:     r.Members.confState(machine.ConfState()),
 		Applied:       at.Index,
 		Ticks:         r.ticker.C,
 		TickInterval:  c.TickInterval,
 		ElectionTicks: c.ElectionTicks,
 		NoPreVote:     c.NoPreVote,
 		Proposals:     r.queue,
-		Transport:     c.Transport,
+		Transport:     r.raftTransport(),
 		Snapshots:     r.snapshots(),
 		Logger:        c.Logger,
 		MaxInFlight:   c.MaxInFlight,
@@ -163,7 +143,7 @@ func (r *Replica) assemble(log *history.Log) error {
 		MemberID:           r.memberID,
 		Pipeline:           r,
 		Raft:               r.node,
-		Calls:              c.Calls,
+		Calls:              r.network,
 		Stopping:           r.stopping,
 		TickInterval:       c.TickInterval,
 		ElectionTimeout:    time.Duration(c.ElectionTicks) * c.TickInterval,
@@ -177,8 +157,8 @@ func (r *Replica) assemble(log *history.Log) error {
 		Pipeline:            r,
 		Alarms:              r.Alarms,
 		Raft:                r.node,
-		Calls:               c.SnapshotTransport,
-		HandOver:            r.HandOver,
+		Calls:               r.network,
+		HandOver:            r.Leadership.HandOver,
 		Ready:               r.ready,
 		Stopping:            r.stopping,
 		Interval:            c.CompareInterval,
@@ -189,59 +169,39 @@ func (r *Replica) assemble(log *history.Log) error {
 	})
 	r.hub = watch.New(source{r}, c.Watch)
 	r.applier.init(r, machine)
-	r.sending.init()
-	r.receiving.init()
+	r.sender.SetRaft(r.node)
+	r.receiver = transfer.NewReceiver(snapshots, r.node)
 	r.trail.init(at.Index, c)
 	return nil
-}
-
-// build makes a home of a log, and reads the state machine in it.
-func (r *Replica) build(log *history.Log) (*home, *fsm.Machine, error) {
-	store, err := mvcc.Open(log, r.cfg.Store)
-	if err != nil {
-		return nil, nil, fmt.Errorf("replica: %w", err)
-	}
-	machine, err := fsm.New(log, store)
-	if err == nil {
-		if level := machine.Members().Level(); level > fsm.Level {
-			err = fmt.Errorf("the cluster uses requests of level %d and this version of the program knows %d: run the version that was used before, or a newer one", level, fsm.Level)
-		} else if machine.Members().Removed(r.memberID) {
-			err = fmt.Errorf("%w: member %x", ErrRemoved, r.memberID)
-		} else if _, ok := machine.Members().Member(r.memberID); !ok {
-			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, r.memberID)
-		}
-	}
-	if err != nil {
-		store.Close()
-		return nil, nil, fmt.Errorf("replica: %w", err)
-	}
-	return newHome(log, store, machine.Leases()), machine, nil
 }
 
 // Start lets the member take part. It is called once.
 func (r *Replica) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	if n := r.cfg.Peers; n != nil {
-		n.SetMembers(r.applied.Load(), r.members.Load())
+	if r.network != nil {
+		r.network.SetMembers(r.applied.Load(), r.Members.state.Load())
 	}
 	r.node.Start()
 	go r.applier.run()
-	r.background.Go(func() { r.keep(ctx) })
-	r.background.Go(func() { r.truncate(ctx) })
-	r.background.Go(func() { r.publish(ctx) })
-	if !r.cfg.NoElectionAdvance && r.cfg.Peers != nil {
-		r.background.Go(func() { r.advanceElection(ctx) })
+	for _, run := range r.duties() {
+		r.background.Go(func() { run(ctx) })
 	}
-	r.background.Go(func() { r.guard(ctx) })
-	r.background.Go(func() { r.lessor.Run(ctx) })
-	r.background.Go(func() { r.followVersion(ctx) })
-	if r.cfg.SnapshotTransport != nil {
-		r.background.Go(func() { r.audit.Run(ctx) })
+}
+
+// duties lists the background work. It starts after the apply goroutine, and ends after it.
+func (r *Replica) duties() []func(context.Context) {
+	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.guard, r.lessor.Run, r.API.follow}
+	if r.network != nil {
+		list = append(list, r.audit.Run)
+		if !r.cfg.NoElectionAdvance {
+			list = append(list, r.Leadership.advanceElection)
+		}
 	}
 	if r.cfg.ScrubBytesPerSecond > 0 {
-		r.background.Go(func() { r.scrub(ctx) })
+		list = append(list, r.space.scrub)
 	}
+	return list
 }
 
 // Ready is closed when the member serves: it has served a linearizable read to itself, and the
@@ -306,13 +266,13 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		r.background.Wait()
 	}
 	r.readers.close(kv.ErrStopped)
-	r.sending.end()
-	r.receiving.end()
+	r.sender.Close()
+	r.receiver.Close()
 	r.errands.end()
 	// Watchers have got everything that was applied into their queues; whoever serves them has
 	// let them go before.
 	r.hub.Close()
-	h := r.now()
+	h := r.handle()
 	h.store.Close()
 	d := disk{log: r.raftLog, store: h.log}
 	return d.close()
@@ -336,10 +296,10 @@ func (r *Replica) TimeoutCause(begun time.Time) error {
 	case begun.Before(st.LeadSince) && begun.After(st.LeadSince.Add(-2*election)):
 		return kv.ErrTimeoutLeaderFailure
 	case st.Lead == r.memberID:
-		if members := r.members.Load().Members(); r.connected(members, begun) < len(members)/2+1 {
+		if members := r.Members.state.Load().Members(); r.Members.connected(members, begun) < len(members)/2+1 {
 			return kv.ErrTimeoutConnectionLost
 		}
-	case !r.connectedTo(st.Lead, begun):
+	case !r.Members.connectedTo(st.Lead, begun):
 		return kv.ErrTimeoutConnectionLost
 	}
 	return kv.ErrTimeout

@@ -131,7 +131,7 @@ func TestFirstStartThenRestart(t *testing.T) {
 	if got := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}}); got.Count != 2 || got.Revision != 4 {
 		t.Errorf("after the restart %d keys at revision %d", got.Count, got.Revision)
 	}
-	members, err := r.Members(t.Context(), true)
+	members, err := r.Members.List(t.Context(), true)
 	if err != nil || len(members) != 1 || members[0].Name != "renamed" || len(members[0].ClientURLs) != 1 {
 		t.Errorf("members %+v, %v", members, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
@@ -53,7 +54,7 @@ func TestLaggingMemberIsSentWhatItLacks(t *testing.T) {
 		g.put(fmt.Sprintf("k%d", i), junk(300))
 	}
 	r := g.other()
-	at := func() uint64 { return r.snapshotStats().Installed }
+	at := func() uint64 { return r.receiver.Stats().Installed }
 	for round := range uint64(3) {
 		g.lag(r, 50)
 		if round == 1 {
@@ -67,7 +68,7 @@ func TestLaggingMemberIsSentWhatItLacks(t *testing.T) {
 		g.caughtUp(r)
 	}
 	for _, o := range g.list {
-		if s := o.snapshotStats(); s.SentFull > 0 {
+		if s := o.sender.Stats(); s.Full > 0 {
 			t.Errorf("member %s sent everything: %+v", o.cfg.Name, s)
 		}
 	}
@@ -97,13 +98,13 @@ func TestMemberBelowTheCompactionIsSentEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.net.setCut(r.memberID, false)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	g.caughtUp(r)
 	// It counts when the receiver has said that it serves.
 	await(t, "someone to have sent everything", func() bool {
 		full := uint64(0)
 		for _, o := range g.list {
-			full += o.snapshotStats().SentFull
+			full += o.sender.Stats().Full
 		}
 		return full > 0
 	})
@@ -138,9 +139,9 @@ func TestMemberWithAnotherHistoryIsSentEverything(t *testing.T) {
 		}
 	})
 	g.net.setCut(r.memberID, false)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	g.caughtUp(r)
-	await(t, "the leader to have sent everything", func() bool { return g.leader().snapshotStats().SentFull > 0 })
+	await(t, "the leader to have sent everything", func() bool { return g.leader().sender.Stats().Full > 0 })
 }
 
 func TestEmptyMemberJoins(t *testing.T) {
@@ -157,8 +158,8 @@ func TestEmptyMemberJoins(t *testing.T) {
 	if _, err := lead.node.ProposeConfChange(cc); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the member is known", func() bool { _, ok := lead.members.Load().Member(m.ID); return ok })
-	members, err := lead.Members(t.Context(), false)
+	await(t, "the member is known", func() bool { _, ok := lead.Members.state.Load().Member(m.ID); return ok })
+	members, err := lead.Members.List(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestEmptyMemberJoins(t *testing.T) {
 	r := g.add(disk, c)
 	g.ready(r)
 	g.caughtUp(r)
-	if s := r.snapshotStats(); s.Installed != 1 {
+	if s := r.receiver.Stats(); s.Installed != 1 {
 		t.Errorf("%+v", s)
 	}
 	if err := r.Stop(t.Context()); err != nil {
@@ -250,9 +251,9 @@ func TestSpoiledTransfersAreTriedAgain(t *testing.T) {
 	}
 	g.lag(r, 50)
 	g.net.setCut(r.memberID, false)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	g.caughtUp(r)
-	if s := r.snapshotStats(); s.ReceiveFailures < 11 {
+	if s := r.receiver.Stats(); s.Failures < 11 {
 		t.Errorf("%+v", s)
 	}
 	tidy(t, r.cfg.FS, r.cfg)
@@ -261,70 +262,6 @@ func TestSpoiledTransfersAreTriedAgain(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errCut }
-
-// Every single bit of a small stream matters.
-func TestFlippedBitsOfAStream(t *testing.T) {
-	g := startGroup(t, nil)
-	g.net.keep = true
-	r := g.other()
-	g.lag(r, 5)
-	g.net.setCut(r.memberID, false)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
-	var header, body []byte
-	await(t, "the transfer's end", func() bool {
-		g.net.mu.Lock()
-		defer g.net.mu.Unlock()
-		header, body = g.net.last.header, g.net.last.body
-		return body != nil
-	})
-	if err := drain(body); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 8 * len(header) {
-		b := bytes.Clone(header)
-		b[i/8] ^= 1 << (i % 8)
-		if _, err := decodeSnapshotHeader(b); err == nil {
-			t.Errorf("bit %d of the header does not matter", i)
-		}
-	}
-	for i := range 8 * len(body) {
-		b := bytes.Clone(body)
-		b[i/8] ^= 1 << (i % 8)
-		if drain(b) == nil {
-			t.Fatalf("bit %d of %d does not matter", i, 8*len(body))
-		}
-	}
-	for n := range len(body) {
-		if drain(body[:n]) == nil {
-			t.Fatalf("%d of %d bytes are enough", n, len(body))
-		}
-	}
-}
-
-// drain decodes a stream and returns nil if it is whole.
-func drain(b []byte) error {
-	d := newDecoder(bytes.NewReader(b))
-	for {
-		switch _, err := d.next(); err {
-		case io.EOF:
-			return nil
-		case nil:
-		default:
-			return err
-		}
-	}
-}
-
-func FuzzSnapshotStream(f *testing.F) {
-	f.Add([]byte{itemPut, 2, 0, 3, 'a', 'b', 'c', itemMeta, 'm', 1, 1, 'k', 'v', itemEnd})
-	f.Add([]byte{itemTombstone, 0xff, 0xff, 0xff, 0xff, 0x7f, 0, 0xff, 0xff, 0xff, 0x7f})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		_ = drain(b)
-		_, _ = decodeSnapshotHeader(b)
-		_, _ = decodeOffer(b)
-		_, _ = decodeAnswer(b)
-	})
-}
 
 // Whoever waits for the outcome of an entry that a snapshot jumps over is told that it is unknown, and
 // whoever waits for the position is let go.
@@ -370,7 +307,7 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 	g.net.drop = nil
 	g.net.mu.Unlock()
 	g.net.setCut(r.memberID, false)
-	await(t, "a snapshot", func() bool { return r.snapshotStats().Installed > 0 })
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	// The patience of requests is a minute, that of the test less.
 	await(t, "the answers", func() bool { return len(waiting) == 1 && len(reading) == 1 })
 	if err := <-waiting; err != kv.ErrTimeout && err != kv.ErrTimeoutLeaderFailure {
@@ -388,9 +325,9 @@ func TestSnapshotOfAFormerLeader(t *testing.T) {
 	g.put("k", []byte("v"))
 	former := g.leader()
 	st := former.node.Status()
-	h := snapshotHeader{cluster: former.clusterID, term: st.Term, at: history.Applied{Term: st.Term, Index: st.Committed + 100}, revision: 2}
+	h := transfer.Header{Cluster: former.clusterID, Term: st.Term, At: history.Applied{Term: st.Term, Index: st.Committed + 100}, Revision: 2}
 	offered := func(to, from *Replica) error {
-		_, err := to.OfferSnapshot(t.Context(), from.memberID, offer{index: h.at.Index}.encode())
+		_, err := to.OfferSnapshot(t.Context(), from.memberID, transfer.Offer{Index: h.At.Index}.Encode())
 		return err
 	}
 	// To both others: one of them is the next leader.
@@ -402,12 +339,12 @@ func TestSnapshotOfAFormerLeader(t *testing.T) {
 		pr, pw := io.Pipe()
 		end := make(chan error, 1)
 		told[r] = end
-		go func() { end <- r.ReceiveBulk(t.Context(), former.memberID, h.encode(), pr) }()
+		go func() { end <- r.ReceiveBulk(t.Context(), former.memberID, h.Encode(), pr) }()
 		if _, err := pw.Write([]byte{0}); err != nil { // it is being read
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { pw.Close() })
-		if err := offered(r, former); err != errReceiving {
+		if err := offered(r, former); err != transfer.ErrReceiving {
 			t.Errorf("another snapshot of the same leader: %v", err)
 		}
 	}
@@ -417,7 +354,7 @@ func TestSnapshotOfAFormerLeader(t *testing.T) {
 		if r == next {
 			continue
 		}
-		if err := offered(r, former); err != errReceiving {
+		if err := offered(r, former); err != transfer.ErrReceiving {
 			t.Errorf("another snapshot of the former leader: %v", err)
 		}
 		if err := offered(r, next); err != nil {

@@ -28,6 +28,7 @@ const (
 
 // space is what the member knows about its room.
 type space struct {
+	r *Replica
 	// trim is the compact revision that the store must be brought to before its live bytes count after a
 	// start: math.MaxInt64 until it is known, 0 once they count. Stored by the keeper.
 	trim atomic.Int64
@@ -53,29 +54,30 @@ type space struct {
 // refusal is that of requests which would cross the quota. done is closed when the alarm was raised, or could not be.
 type refusal struct{ done chan struct{} }
 
-func (s *space) init() {
-	s.wake = make(chan struct{}, 1)
-	s.damage = make(chan error, 1)
-	s.trim.Store(math.MaxInt64)
+func (sp *space) init(r *Replica) {
+	sp.r = r
+	sp.wake = make(chan struct{}, 1)
+	sp.damage = make(chan error, 1)
+	sp.trim.Store(math.MaxInt64)
 }
 
 // sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
 // is refused and what is not follows the disk within that time.
-func (r *Replica) sampleSpace() {
-	log, due := r.now().log, false
-	if r.counted() {
-		due = r.alarmDue(r.sampleSize(log).live, false) != nil
+func (sp *space) sampleSpace() {
+	log, due := sp.r.handle().log, false
+	if sp.counted() {
+		due = sp.alarmDue(sp.sampleSize(log).live, false) != nil
 	}
 	// Asking makes the store try again to allocate.
 	_ = log.Room()
-	if r.raftLog.Room() != nil || due {
-		r.wakeGuard()
+	if sp.r.raftLog.Room() != nil || due {
+		sp.wakeGuard()
 	}
 }
 
-func (r *Replica) wakeGuard() {
+func (sp *space) wakeGuard() {
 	select {
-	case r.space.wake <- struct{}{}:
+	case sp.wake <- struct{}{}:
 	default:
 	}
 }
@@ -83,17 +85,17 @@ func (r *Replica) wakeGuard() {
 // counted reports whether the live bytes of the store are what the quota is about. After a start entries
 // are applied again, faster than the background carries out the compactions among them: until it has, what
 // they free counts as live. It is for the keeper.
-func (r *Replica) counted() bool {
-	trim := &r.space.trim
+func (sp *space) counted() bool {
+	trim := &sp.trim
 	if trim.Load() == 0 {
 		return true
 	}
 	select {
-	case <-r.ready:
+	case <-sp.r.ready:
 	default:
 		return false
 	}
-	store := r.now().store
+	store := sp.r.handle().store
 	if trim.Load() == math.MaxInt64 {
 		trim.Store(store.CompactRevision())
 	}
@@ -110,10 +112,10 @@ type sizeSample struct {
 	live, appended int64
 }
 
-func (r *Replica) sampleSize(log *history.Log) *sizeSample {
+func (sp *space) sampleSize(log *history.Log) *sizeSample {
 	s := &sizeSample{log: log, appended: log.Appended()}
 	_, s.live = log.Size()
-	r.space.sample.Store(s)
+	sp.sample.Store(s)
 	return s
 }
 
@@ -122,64 +124,64 @@ var errQuota = fmt.Errorf("replica: the quota: %w", kv.ErrNoSpace)
 
 // quotaHolds reports whether the quota has room for n bytes. Nothing is refused by the sample of a tick: what compaction
 // has freed since then counts.
-func (r *Replica) quotaHolds(n int64) bool {
-	return n <= r.quotaLeft(false) || n <= r.quotaLeft(true)
+func (sp *space) quotaHolds(n int64) bool {
+	return n <= sp.quotaLeft(false) || n <= sp.quotaLeft(true)
 }
 
 // quotaLeft returns how many bytes may be added before the quota is reached. What was written since the last
 // sample counts in full.
-func (r *Replica) quotaLeft(fresh bool) int64 {
-	if r.cfg.QuotaBytes <= 0 {
+func (sp *space) quotaLeft(fresh bool) int64 {
+	if sp.r.cfg.QuotaBytes <= 0 {
 		return math.MaxInt64
 	}
 	// A batch that is committed meanwhile counts twice, and not never.
-	applying := r.queue.applying.Load()
-	if r.untrimmed() {
-		return r.cfg.QuotaBytes - applying // what the store holds does not count yet
+	applying := sp.r.queue.applying.Load()
+	if sp.untrimmed() {
+		return sp.r.cfg.QuotaBytes - applying // what the store holds does not count yet
 	}
-	log, s := r.now().log, r.space.sample.Load()
+	log, s := sp.r.handle().log, sp.sample.Load()
 	if fresh || s == nil || s.log != log {
-		s = r.sampleSize(log)
+		s = sp.sampleSize(log)
 	}
-	return r.cfg.QuotaBytes - s.live - (log.Appended() - s.appended) - applying
+	return sp.r.cfg.QuotaBytes - s.live - (log.Appended() - s.appended) - applying
 }
 
 // untrimmed reports whether the live bytes of the store do not count for the quota yet; see counted.
-func (r *Replica) untrimmed() bool {
-	store := r.now().store
-	return r.space.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision()
+func (sp *space) untrimmed() bool {
+	store := sp.r.handle().store
+	return sp.trim.Load() != 0 && store.Stats().Trimmed < store.CompactRevision()
 }
 
 // awaitAlarm has the alarm raised for a request that the quota has no room for, and returns when that was done or
 // tried: a client that was refused finds the alarm.
-func (r *Replica) awaitAlarm(ctx context.Context) {
-	_, live := r.now().log.Size()
-	r.space.crossing.Store(live)
+func (sp *space) awaitAlarm(ctx context.Context) {
+	_, live := sp.r.handle().log.Size()
+	sp.crossing.Store(live)
 	fresh := &refusal{done: make(chan struct{})}
 	s := fresh
-	for !r.space.refusal.CompareAndSwap(nil, fresh) {
-		if s = r.space.refusal.Load(); s != nil {
+	for !sp.refusal.CompareAndSwap(nil, fresh) {
+		if s = sp.refusal.Load(); s != nil {
 			break
 		}
 		s = fresh
 	}
-	r.wakeGuard()
+	sp.wakeGuard()
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-	case <-r.stopping:
+	case <-sp.r.stopping:
 	}
 }
 
 // room returns why there is no room for n bytes that add to the store, with all that is under way: kv.ErrNoSpace for
 // want of space, kv.ErrTooManyRequests for want of file descriptors or memory, nil while there is room. What is
 // kept for requests that give space back does not count.
-func (r *Replica) room(n int64) error {
-	log := r.now().log
-	if err := firstShortage(log.Room(), r.raftLog.Room()); err != nil {
+func (sp *space) room(n int64) error {
+	log := sp.r.handle().log
+	if err := firstShortage(log.Room(), sp.r.raftLog.Room()); err != nil {
 		return err
 	}
-	if r.cfg.fits(r.cfg.HistoryDir, n, log) && r.cfg.fits(r.cfg.WALDir, n, r.raftLog) {
+	if sp.r.cfg.fits(sp.r.cfg.HistoryDir, n, log) && sp.r.cfg.fits(sp.r.cfg.WALDir, n, sp.r.raftLog) {
 		return nil
 	}
 	return kv.ErrNoSpace
@@ -198,12 +200,12 @@ func (c *Config) fits(dir string, n int64, log interface{ Allocated() (bytes, ke
 }
 
 // roomToFree is room for requests that give space back.
-func (r *Replica) roomToFree() error {
-	return firstShortage(r.now().log.RoomToFree(), r.raftLog.RoomToFree())
+func (sp *space) roomToFree() error {
+	return firstShortage(sp.r.handle().log.RoomToFree(), sp.r.raftLog.RoomToFree())
 }
 
 // diskFull says that there is no room for want of space.
-func (r *Replica) diskFull() bool { return errors.Is(r.room(0), kv.ErrNoSpace) }
+func (sp *space) diskFull() bool { return errors.Is(sp.room(0), kv.ErrNoSpace) }
 
 // firstShortage returns what requests are refused with for the first shortage among errs. Another error of
 // an allocation ahead refuses nothing: it is tried again.
@@ -223,15 +225,15 @@ func firstShortage(errs ...error) error {
 // refused because it would cross the quota. A member whose data have grown to the quota without a refusal, by what
 // others wrote, raises the alarm only if no other member has: writes are stopped by any. The alarm is cleared when the
 // data have really become less, and not because the request that was refused was large.
-func (r *Replica) alarmDue(live int64, refused bool) *kv.AlarmChange {
-	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
-	quota := r.cfg.QuotaBytes
+func (sp *space) alarmDue(live int64, refused bool) *kv.AlarmChange {
+	own := kv.Alarm{MemberID: sp.r.memberID, Type: kv.AlarmNoSpace}
+	quota := sp.r.cfg.QuotaBytes
 	full := quota
-	if at := r.space.crossing.Load(); at > 0 {
+	if at := sp.crossing.Load(); at > 0 {
 		full = min(full, at)
 	}
-	switch raised := r.Alarms.Raised(own); {
-	case !raised && quota > 0 && (refused || live >= quota && !r.Alarms.anyNoSpace()):
+	switch raised := sp.r.Alarms.Raised(own); {
+	case !raised && quota > 0 && (refused || live >= quota && !sp.r.Alarms.anyNoSpace()):
 		return &kv.AlarmChange{Alarm: own}
 	case raised && (quota <= 0 || live < full/100*clearPercent):
 		return &kv.AlarmChange{Alarm: own, Clear: true}
@@ -241,51 +243,51 @@ func (r *Replica) alarmDue(live int64, refused bool) *kv.AlarmChange {
 
 // guard is the guard goroutine: it does what takes time about space and damage, and proposes this
 // member's alarms.
-func (r *Replica) guard(ctx context.Context) {
+func (sp *space) guard(ctx context.Context) {
 	var prepared time.Time
 	corrupt := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.stopping:
+		case <-sp.r.stopping:
 			return
-		case <-r.space.damage:
+		case <-sp.damage:
 			corrupt = true
-		case <-r.space.wake:
+		case <-sp.wake:
 		}
-		refusal := r.space.refusal.Swap(nil)
-		_, live := r.now().log.Size()
-		if c := r.alarmDue(live, refusal != nil); c != nil && (refusal != nil || r.space.trim.Load() == 0) {
-			r.Alarms.Propose(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", r.cfg.QuotaBytes))
+		refusal := sp.refusal.Swap(nil)
+		_, live := sp.r.handle().log.Size()
+		if c := sp.alarmDue(live, refusal != nil); c != nil && (refusal != nil || sp.trim.Load() == 0) {
+			sp.r.Alarms.Propose(ctx, c, slog.Int64("live-bytes", live), slog.Int64("quota-bytes", sp.r.cfg.QuotaBytes))
 		}
 		if refusal != nil {
 			close(refusal.done)
 		}
-		if r.raftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
-			if r.raftLog.PrepareSpare() != nil {
+		if sp.r.raftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
+			if sp.r.raftLog.PrepareSpare() != nil {
 				// A segment that nobody needs any more does as well.
-				if err := r.shorten(true); err != nil {
-					r.fail(err)
+				if err := sp.r.shorten(true); err != nil {
+					sp.r.fail(err)
 					return
 				}
 			}
 			prepared = time.Now()
 		}
 		if corrupt {
-			own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmCorrupt}
-			corrupt = !r.Alarms.Raised(own) && !r.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: own})
+			own := kv.Alarm{MemberID: sp.r.memberID, Type: kv.AlarmCorrupt}
+			corrupt = !sp.r.Alarms.Raised(own) && !sp.r.Alarms.Propose(ctx, &kv.AlarmChange{Alarm: own})
 			if corrupt {
-				r.noteDamage(nil) // tried again
+				sp.raiseDamage(nil) // tried again
 			}
 		}
 	}
 }
 
 // noteDamage tells the guard about data that cannot be read.
-func (r *Replica) noteDamage(err error) {
+func (sp *space) raiseDamage(err error) {
 	select {
-	case r.space.damage <- err:
+	case sp.damage <- err:
 	default:
 	}
 }
@@ -296,9 +298,9 @@ var errUnreadable = errors.New("replica: a file could not be read; the log of th
 // unreadable returns what a read of the store failed with as it is to be answered. Damage is noted; a lack of resources refuses
 // the read; what else a file operation failed with is logged, since the names of files are for nobody outside. Other
 // errors are returned as they are.
-func (r *Replica) unreadable(err error) error {
+func (sp *space) unreadable(err error) error {
 	if vfs.CauseOf(err) == vfs.Damage {
-		_ = r.noted(err)
+		_ = sp.noteDamage(err)
 		return kv.ErrCorrupt
 	}
 	err = vfs.MarkShortage(err)
@@ -307,23 +309,23 @@ func (r *Replica) unreadable(err error) error {
 	if kv.Shortage(err) || !errors.As(err, &path) && !errors.As(err, &link) {
 		return err
 	}
-	if due(&r.space.logged) {
-		r.cfg.Logger.Error("the store could not be read", slog.Any("error", err))
+	if due(&sp.logged) {
+		sp.r.cfg.Logger.Error("the store could not be read", slog.Any("error", err))
 	}
 	return errUnreadable
 }
 
-// noted returns an error of a read of the store. Damage is counted, logged, and has the alarm raised.
-func (r *Replica) noted(err error) error {
+// NoteDamage returns an error of a read of the store. Damage is counted, logged, and has the alarm raised.
+func (sp *space) noteDamage(err error) error {
 	if vfs.CauseOf(err) != vfs.Damage {
 		return err
 	}
-	r.space.damaged.Add(1)
+	sp.damaged.Add(1)
 	// A client may ask for the same again and again.
-	if due(&r.space.logged) {
-		r.logDamage(err)
+	if due(&sp.logged) {
+		sp.logDamage(err)
 	}
-	r.noteDamage(err)
+	sp.raiseDamage(err)
 	return err
 }
 
@@ -333,18 +335,18 @@ func due(last *atomic.Int64) bool {
 	return now-was >= int64(time.Second) && last.CompareAndSwap(was, now)
 }
 
-func (r *Replica) logDamage(err error) {
-	r.cfg.Logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
+func (sp *space) logDamage(err error) {
+	sp.r.cfg.Logger.Error("data on disk is damaged; it is not served", slog.Any("error", err))
 }
 
 // source is the store as the hub reads it.
 type source struct{ r *Replica }
 
-func (s source) Revision() int64        { return s.r.now().store.Revision() }
-func (s source) CompactRevision() int64 { return s.r.now().store.CompactRevision() }
+func (s source) Revision() int64        { return s.r.handle().store.Revision() }
+func (s source) CompactRevision() int64 { return s.r.handle().store.CompactRevision() }
 
 func (s source) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (events []kv.Event, next int64, err error) {
-	events, err = onHome(context.Background(), s.r, func(h *home) (ev []kv.Event, err error) {
+	events, err = onStore(context.Background(), s.r, func(h *handle) (ev []kv.Event, err error) {
 		ev, next, err = h.store.EventsIn(buf, from, to, maxBytes)
 		return ev, err
 	})
@@ -352,17 +354,17 @@ func (s source) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) (eve
 }
 
 func (s source) Get(key []byte, rev int64) ([]byte, error) {
-	b, err := onHome(context.Background(), s.r, func(h *home) ([]byte, error) { return h.store.Get(key, rev) })
+	b, err := onStore(context.Background(), s.r, func(h *handle) ([]byte, error) { return h.store.Get(key, rev) })
 	return b, err
 }
 
 // scrub is the scrubber goroutine.
-func (r *Replica) scrub(ctx context.Context) {
-	h := r.now()
-	s := h.log.NewScrubber(r.cfg.ScrubBytesPerSecond)
+func (sp *space) scrub(ctx context.Context) {
+	h := sp.r.handle()
+	s := h.log.NewScrubber(sp.r.cfg.ScrubBytesPerSecond)
 	for {
-		if now := r.now(); now != h {
-			h, s = now, now.log.NewScrubber(r.cfg.ScrubBytesPerSecond)
+		if now := sp.r.handle(); now != h {
+			h, s = now, now.log.NewScrubber(sp.r.cfg.ScrubBytesPerSecond)
 		}
 		res, err := s.Next(ctx)
 		if err != nil {
@@ -378,23 +380,23 @@ func (r *Replica) scrub(ctx context.Context) {
 			continue
 		}
 		if res.File != "" {
-			r.space.scrubbed.Add(uint64(res.Bytes))
+			sp.scrubbed.Add(uint64(res.Bytes))
 			if res.Damage != nil {
-				r.space.damaged.Add(1)
-				r.logDamage(res.Damage)
-				r.noteDamage(res.Damage)
+				sp.damaged.Add(1)
+				sp.logDamage(res.Damage)
+				sp.raiseDamage(res.Damage)
 			}
-			if res.Unread != nil && due(&r.space.unread) {
-				r.cfg.Logger.Warn("the scrubber could not read a segment of the history and tries again in the next round",
+			if res.Unread != nil && due(&sp.unread) {
+				sp.r.cfg.Logger.Warn("the scrubber could not read a segment of the history and tries again in the next round",
 					slog.String("file", res.File), slog.Any("error", res.Unread))
 			}
 			continue
 		}
-		pause := r.cfg.ScrubPause
+		pause := sp.r.cfg.ScrubPause
 		if res.Skipped > 0 {
 			pause = min(pause, scrubRetry)
 		} else {
-			r.space.rounds.Add(1)
+			sp.rounds.Add(1)
 		}
 		select {
 		case <-ctx.Done():

@@ -132,7 +132,7 @@ func TestQuotaCountsRequests(t *testing.T) {
 	}
 	own := kv.Alarm{MemberID: r.memberID, Type: kv.AlarmNoSpace}
 	for range 3 { // it does not clear itself: the data have not become less
-		r.sampleSpace()
+		r.space.sampleSpace()
 		if !r.Alarms.Raised(own) {
 			t.Error("no alarm of the requests that were refused")
 		}
@@ -169,8 +169,8 @@ func TestQuotaCountsRequests(t *testing.T) {
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
 	r.trust.init()
-	r.Alarms = &Alarms{r: r}
-	r.members.Store(&cluster.State{})
+	r.Alarms, r.Members, r.space.r = &Alarms{r: r}, newMembers(r), r
+	r.Members.state.Store(&cluster.State{})
 	own, other := kv.Alarm{MemberID: 3, Type: kv.AlarmNoSpace}, kv.Alarm{MemberID: 2, Type: kv.AlarmNoSpace}
 	for _, c := range []struct {
 		quota, live, crossing int64
@@ -193,7 +193,7 @@ func TestAlarmDue(t *testing.T) {
 		r.space.crossing.Store(c.crossing)
 		r.Alarms.publish(append(c.raised, kv.Alarm{MemberID: 3, Type: kv.AlarmCorrupt}))
 		got := ""
-		if ch := r.alarmDue(c.live, c.refused); ch != nil {
+		if ch := r.space.alarmDue(c.live, c.refused); ch != nil {
 			if got = "raise"; ch.Clear {
 				got = "clear"
 			}
@@ -350,7 +350,7 @@ func TestFreshMemberIsSmall(t *testing.T) {
 		}
 		await(t, "what is allocated ahead", func() bool {
 			_, err := disk.Stat("data/history/reserve")
-			return err == nil && r.Metrics().WAL.Spares > 0 && r.now().log.WaitNext()
+			return err == nil && r.Metrics().WAL.Spares > 0 && r.handle().log.WaitNext()
 		})
 		total := int64(0)
 		for _, dir := range []string{c.WALDir, c.HistoryDir} {
@@ -393,7 +393,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	var once sync.Once
 	backup := make(chan error, 1)
 	go func() {
-		e, err := r.now().store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
+		e, err := r.handle().store.Export(context.Background(), func(kv.Rev, bool, []byte) error {
 			once.Do(func() {
 				close(reads)
 				<-release
@@ -420,7 +420,7 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The keeper may have taken the first compaction for the last one that was applied again.
-	last := r.now().store.CompactRevision()
+	last := r.handle().store.CompactRevision()
 	await(t, "the keeper to wait for the last compaction", func() bool {
 		if r.space.trim.Load() == last {
 			return true
@@ -432,8 +432,8 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 		t.Fatalf("%d bytes are live: the test is about more than %d", live, c.QuotaBytes)
 	}
 	for range 10 {
-		r.sampleSpace()
-		if !r.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
+		r.space.sampleSpace()
+		if !r.space.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
 			t.Fatal("what is still to be counted stops the cluster")
 		}
 	}
@@ -442,9 +442,9 @@ func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the figure to count", func() bool { return r.space.trim.Load() == 0 })
-	r.sampleSpace()
-	if live := r.Status().InUse; live >= c.QuotaBytes || !r.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
-		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.quotaLeft(true), r.Alarms.Active())
+	r.space.sampleSpace()
+	if live := r.Status().InUse; live >= c.QuotaBytes || !r.space.quotaHolds(1) || len(r.Alarms.Active()) > 0 {
+		t.Errorf("%d bytes are live, %d left, alarms %v", live, r.space.quotaLeft(true), r.Alarms.Active())
 	}
 }
 
@@ -517,5 +517,5 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 // allocated reports whether there is all that is allocated ahead.
 func allocated(r *Replica) bool {
 	st, err := r.cfg.FS.Stat(r.cfg.HistoryDir + "/reserve")
-	return err == nil && st.Size() > 0 && r.now().log.WaitNext() && r.Metrics().WAL.Spares > 0
+	return err == nil && st.Size() > 0 && r.handle().log.WaitNext() && r.Metrics().WAL.Spares > 0
 }

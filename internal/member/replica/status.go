@@ -1,10 +1,10 @@
 package replica
 
 import (
-	"context"
 	"sync/atomic"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -32,8 +32,8 @@ type Status struct {
 // Status returns the present state.
 func (r *Replica) Status() Status {
 	st := r.node.Status()
-	size, live := r.now().log.Size()
-	self, _ := r.members.Load().Member(r.memberID)
+	size, live := r.handle().log.Size()
+	self, _ := r.Members.state.Load().Member(r.memberID)
 	return Status{
 		ClusterID:       r.clusterID,
 		MemberID:        r.memberID,
@@ -45,8 +45,8 @@ func (r *Replica) Status() Status {
 		Size:            size,
 		InUse:           live,
 		LogSize:         r.raftLog.Bytes(),
-		Revision:        r.now().store.Revision(),
-		CompactRevision: r.now().store.CompactRevision(),
+		Revision:        r.handle().store.Revision(),
+		CompactRevision: r.handle().store.CompactRevision(),
 	}
 }
 
@@ -58,24 +58,16 @@ func (r *Replica) Header() kv.Header {
 	return kv.Header{
 		ClusterID: r.clusterID,
 		MemberID:  r.memberID,
-		Revision:  r.now().store.Revision(),
+		Revision:  r.handle().store.Revision(),
 		Term:      r.node.Status().Term,
 	}
 }
 
-// Members returns the members, sorted by id. The result must not be modified. Errors: as Range.
-func (r *Replica) Members(ctx context.Context, linearizable bool) ([]cluster.Member, error) {
-	if _, err := r.readable(ctx, !linearizable); err != nil {
-		return nil, err
-	}
-	return r.members.Load().Members(), nil
-}
+// Membership returns the membership as of the applied position.
+func (r *Replica) Membership() *cluster.State { return r.Members.state.Load() }
 
 // Hub returns where watchers are served. It is closed by Stop.
 func (r *Replica) Hub() *watch.Hub { return r.hub }
-
-// Alone reports whether the cluster has no other member.
-func (r *Replica) Alone() bool { return len(r.members.Load().Members()) == 1 }
 
 // proposals counts requests.
 type proposals struct {
@@ -98,7 +90,8 @@ type Metrics struct {
 	// Comparisons counts how often this member, leading, has compared the data of all; Differences how
 	// often it found some that differ.
 	Comparisons, Differences uint64
-	Snapshots                SnapshotStats
+	Sent                     transfer.SendStats
+	Received                 transfer.ReceiveStats
 	// DiskFull is set while puts are refused for want of space on the disk.
 	DiskFull bool
 	WAL      wal.Metrics
@@ -116,18 +109,19 @@ func (r *Replica) Metrics() Metrics {
 		Requests:      r.proposals.applied.Load(),
 		Pending:       uint64(r.queue.pending()),
 		Failed:        r.queue.failed.Load(),
-		AuthRevision:  r.auth.state.Load().Revision(),
+		AuthRevision:  r.Access.state.Load().Revision(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
 		Scrubbed:    r.space.scrubbed.Load(),
 		ScrubRounds: r.space.rounds.Load(),
 		Damaged:     r.space.damaged.Load(),
 		Comparisons: r.audit.Stats().Rounds,
 		Differences: r.audit.Stats().Differences,
-		Snapshots:   r.snapshotStats(),
-		DiskFull:    r.diskFull(),
+		Sent:        r.sender.Stats(),
+		Received:    r.receiver.Stats(),
+		DiskFull:    r.space.diskFull(),
 		WAL:         r.raftLog.Metrics(),
-		Store:       r.now().store.Stats(),
-		Counts:      r.now().store.Counts(),
-		Reclaim:     r.now().log.ReclaimStats(),
+		Store:       r.handle().store.Stats(),
+		Counts:      r.handle().store.Counts(),
+		Reclaim:     r.handle().log.ReclaimStats(),
 	}
 }

@@ -14,6 +14,10 @@ import (
 
 // timings are how long things took. Counting takes no lock.
 type timings struct {
+	warnApply, noteSteps time.Duration
+	tracer               Tracer
+	logger               *slog.Logger
+
 	// requests are those of clients here, from when they came until their outcome was known; applied is
 	// what the state machine did, whoever asked for it.
 	requests, applied outcomes
@@ -48,7 +52,8 @@ func succeeded(err error) int {
 }
 
 // The bounds are those of etcd's metrics.
-func (t *timings) init() {
+func (t *timings) init(c *Config) {
+	t.warnApply, t.noteSteps, t.tracer, t.logger = c.WarnApply, c.NoteSteps, c.Tracer, c.Logger
 	t.requests.init(time.Millisecond, 14)
 	t.applied.init(100*time.Microsecond, 20)
 	for i := range t.ranges {
@@ -110,23 +115,23 @@ const slowLines = 100
 
 // slow counts a request that took long, and reports whether that is to be told; dropped is how many were not
 // since the last one.
-func (r *Replica) slow(took time.Duration) (tell bool, dropped uint64) {
-	if r.cfg.WarnApply <= 0 || took <= r.cfg.WarnApply {
+func (t *timings) noteSlow(took time.Duration) (tell bool, dropped uint64) {
+	if t.warnApply <= 0 || took <= t.warnApply {
 		return false, 0
 	}
-	r.timings.slowApplies.Add(1)
-	return r.timings.slow.Allow(time.Now())
+	t.slowApplies.Add(1)
+	return t.slow.Allow(time.Now())
 }
 
 // tellSlow tells of a request that took long to carry out. etcd's name for the line is kept, and that it
 // says the same of reads.
-func (r *Replica) tellSlow(prefix, request, response string, took time.Duration, dropped uint64, err error) {
-	attrs := []any{"took", took, "expected-duration", r.cfg.WarnApply,
+func (t *timings) logSlow(prefix, request, response string, took time.Duration, dropped uint64, err error) {
+	attrs := []any{"took", took, "expected-duration", t.warnApply,
 		"prefix", prefix, "request", request, "response", response, slog.Any("error", err)}
 	if dropped > 0 {
 		attrs = append(attrs, "lines left out", dropped)
 	}
-	r.cfg.Logger.Warn("apply request took too long", attrs...)
+	t.logger.Warn("apply request took too long", attrs...)
 }
 
 // milestones are moments in the life of a group, counted from when it began; 0 if it did not come so far.
@@ -161,18 +166,18 @@ type Tracer interface {
 }
 
 // wanted reports whether anyone wants to know the steps of a request that took so long.
-func (r *Replica) wanted(ctx context.Context, took time.Duration) bool {
-	return took > r.cfg.NoteSteps || r.cfg.Tracer != nil && r.cfg.Tracer.Traced(ctx)
+func (t *timings) wantSteps(ctx context.Context, took time.Duration) bool {
+	return took > t.noteSteps || t.tracer != nil && t.tracer.Traced(ctx)
 }
 
 // trace exports the steps of a request that came at start.
-func (r *Replica) trace(ctx context.Context, start time.Time, steps kv.Steps) {
-	if r.cfg.Tracer == nil || !r.cfg.Tracer.Traced(ctx) {
+func (t *timings) trace(ctx context.Context, start time.Time, steps kv.Steps) {
+	if t.tracer == nil || !t.tracer.Traced(ctx) {
 		return
 	}
 	for _, s := range steps {
 		end := start.Add(s.Took)
-		r.cfg.Tracer.Span(ctx, s.Name, start, end)
+		t.tracer.Span(ctx, s.Name, start, end)
 		start = end
 	}
 }

@@ -94,7 +94,7 @@ func (r *Replica) truncate(ctx context.Context) {
 // shorten makes the store durable and gives up the part of the log that it covers: all of it if the
 // disk is full, and there is nobody else who may need it or no room for what frees space.
 func (r *Replica) shorten(full bool) error {
-	h := r.now()
+	h := r.handle()
 	synced, err := h.log.Sync()
 	if err != nil {
 		if h.isRetired() {
@@ -107,11 +107,11 @@ func (r *Replica) shorten(full bool) error {
 		return fmt.Errorf("replica: syncing the store: %w", err)
 	}
 	entries, bytes := r.cfg.CatchUpEntries, r.cfg.CatchUpBytes
-	if full && (r.Alone() || r.raftLog.RoomToFree() != nil) {
+	if full && (r.Members.Alone() || r.raftLog.RoomToFree() != nil) {
 		entries, bytes = 0, 0
 	}
 	// Raft hears later than the store that entries are applied, and reads what it has not heard of.
-	cut := min(r.node.Acknowledged(), r.sending.limit(r.trail.keep(synced.Index, entries, bytes), r.cfg.SnapshotLogBytes, r.raftLog.Bytes()))
+	cut := min(r.node.Acknowledged(), r.sender.LimitTruncation(r.trail.keep(synced.Index, entries, bytes), r.raftLog.Bytes()))
 	if cut == 0 {
 		return nil
 	}

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"vigil/internal/kv"
@@ -13,16 +14,23 @@ import (
 // API. Clients that begin a downgrade see it take effect within that time, as with etcd.
 const versionInterval = 5 * time.Second
 
+// APILevel serves and changes the level of the API that the cluster speaks.
+type APILevel struct {
+	r *Replica
+	// active are the levels as of the applied position. Stored by the apply goroutine.
+	active atomic.Pointer[kv.Versions]
+}
+
 // Versions is which level of the API the cluster speaks, as far as this member knows.
-func (r *Replica) Versions() kv.Versions { return *r.versions.Load() }
+func (a *APILevel) Versions() kv.Versions { return *a.active.Load() }
 
 // storeVersions makes the levels known, and says in the log what has changed.
-func (r *Replica) storeVersions(next kv.Versions) {
-	last := r.versions.Swap(&next)
+func (a *APILevel) publish(next kv.Versions) {
+	last := a.active.Swap(&next)
 	if last == nil || *last == next {
 		return
 	}
-	log := r.cfg.Logger
+	log := a.r.cfg.Logger
 	if next.Cluster != last.Cluster {
 		log.Info("updated cluster version", slog.String("from", last.Cluster.String()), slog.String("to", next.Cluster.String()))
 		if next.Cluster == next.Target {
@@ -39,42 +47,42 @@ func (r *Replica) storeVersions(next kv.Versions) {
 
 // ValidateDowngrade says why a downgrade to a level cannot begin: an error of kv.Versions.CheckDowngrade,
 // or as Range.
-func (r *Replica) ValidateDowngrade(ctx context.Context, to kv.Version) error {
-	if _, err := r.readable(ctx, false); err != nil {
+func (a *APILevel) ValidateDowngrade(ctx context.Context, to kv.Version) error {
+	if _, err := a.r.readable(ctx, false); err != nil {
 		return err
 	}
-	if r.members.Load().Level() < fsm.LevelVersions {
+	if a.r.Members.state.Load().Level() < fsm.LevelVersions {
 		return kv.ErrVersionUnknown
 	}
-	return r.Versions().CheckDowngrade(to)
+	return a.Versions().CheckDowngrade(to)
 }
 
 // EnableDowngrade begins a downgrade. Errors: those of ValidateDowngrade, and as Put.
-func (r *Replica) EnableDowngrade(ctx context.Context, to kv.Version) error {
-	if err := r.ValidateDowngrade(ctx, to); err != nil {
+func (a *APILevel) EnableDowngrade(ctx context.Context, to kv.Version) error {
+	if err := a.ValidateDowngrade(ctx, to); err != nil {
 		return err
 	}
-	return r.changeVersion(ctx, kv.VersionChange{Op: kv.DowngradeBegin, Version: to})
+	return a.change(ctx, kv.VersionChange{Op: kv.DowngradeBegin, Version: to})
 }
 
 // CancelDowngrade ends a downgrade, wherever it is. Errors: kv.ErrNoDowngrade, and as Put.
-func (r *Replica) CancelDowngrade(ctx context.Context) error {
-	if _, err := r.readable(ctx, false); err != nil {
+func (a *APILevel) CancelDowngrade(ctx context.Context) error {
+	if _, err := a.r.readable(ctx, false); err != nil {
 		return err
 	}
-	if r.Versions().Target == (kv.Version{}) {
+	if a.Versions().Target == (kv.Version{}) {
 		return kv.ErrNoDowngrade
 	}
-	return r.changeVersion(ctx, kv.VersionChange{Op: kv.DowngradeEnd})
+	return a.change(ctx, kv.VersionChange{Op: kv.DowngradeEnd})
 }
 
-func (r *Replica) changeVersion(ctx context.Context, c kv.VersionChange) error {
-	_, err := r.Propose(ctx, &fsm.Request{Version: &c})
+func (a *APILevel) change(ctx context.Context, c kv.VersionChange) error {
+	_, err := a.r.Propose(ctx, &fsm.Request{Version: &c})
 	return err
 }
 
 // followVersion has the cluster speak the level that it should, while this member leads.
-func (r *Replica) followVersion(ctx context.Context) {
+func (a *APILevel) follow(ctx context.Context) {
 	tick := time.NewTicker(versionInterval)
 	defer tick.Stop()
 	for {
@@ -83,13 +91,13 @@ func (r *Replica) followVersion(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		v := r.Versions()
+		v := a.Versions()
 		next := v.Next(kv.APIVersion)
-		if next == v.Cluster || r.node.LeadTerm() == 0 || r.members.Load().Level() < fsm.LevelVersions {
+		if next == v.Cluster || a.r.node.LeadTerm() == 0 || a.r.Members.state.Load().Level() < fsm.LevelVersions {
 			continue
 		}
-		if err := r.changeVersion(ctx, kv.VersionChange{Op: kv.VersionSet, Version: next}); err != nil && ctx.Err() == nil {
-			r.cfg.Logger.Warn("failed to update the cluster version", slog.String("to", next.String()), slog.Any("error", err))
+		if err := a.change(ctx, kv.VersionChange{Op: kv.VersionSet, Version: next}); err != nil && ctx.Err() == nil {
+			a.r.cfg.Logger.Warn("failed to update the cluster version", slog.String("to", next.String()), slog.Any("error", err))
 		}
 	}
 }

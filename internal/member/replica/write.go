@@ -43,18 +43,18 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	ready, err := r.readable(ctx, serializable)
 	var res *kv.TxnResult
 	if err == nil {
-		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.now().leases.Each) },
+		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.handle().leases.Each) },
 			func() (*kv.TxnResult, error) {
-				return onHome(ctx, r, func(h *home) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
+				return onStore(ctx, r, func(h *handle) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
 			})
 	}
 	took := time.Since(start)
 	r.timings.requests.observe(readTxn, err, took)
-	if r.wanted(ctx, took) {
+	if r.timings.wantSteps(ctx, took) {
 		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
-	if tell, dropped := r.slow(took); tell {
-		r.tellSlow("read-only txn ", req.Describe(), describeTxn(res), took, dropped, err)
+	if tell, dropped := r.timings.noteSlow(took); tell {
+		r.timings.logSlow("read-only txn ", req.Describe(), describeTxn(res), took, dropped, err)
 	}
 	return res, err
 }
@@ -64,7 +64,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.CompactResult, error) {
 	res, err := r.Propose(ctx, &fsm.Request{Compact: req})
 	if err == nil && req.Physical {
-		_, err = onHome(ctx, r, func(h *home) (struct{}, error) { return struct{}{}, h.store.WaitReclaimed(ctx, req.Revision) })
+		_, err = onStore(ctx, r, func(h *handle) (struct{}, error) { return struct{}{}, h.store.WaitReclaimed(ctx, req.Revision) })
 	}
 	return res.Compact, err
 }
@@ -72,7 +72,7 @@ func (r *Replica) Compact(ctx context.Context, req *kv.CompactRequest) (*kv.Comp
 // Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts as
 // free: the space itself comes back in the background. It is this member's alone. Errors: those of ctx, kv.ErrStopped.
 func (r *Replica) Reclaim(ctx context.Context) error {
-	_, err := onHome(ctx, r, func(h *home) (struct{}, error) {
+	_, err := onStore(ctx, r, func(h *handle) (struct{}, error) {
 		h.store.Reclaim()
 		return struct{}{}, h.store.WaitTrimmed(ctx, h.store.CompactRevision())
 	})
@@ -106,9 +106,9 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 	if err := r.admit(ctx, req); err != nil {
 		return fsm.Result{}, err
 	}
-	if r.AuthEnabled() && req.NeedsIdentity() {
+	if r.Access.AuthEnabled() && req.NeedsIdentity() {
 		var err error
-		if req.Identity, err = r.signer(ctx, req); err != nil {
+		if req.Identity, err = r.Access.signer(ctx, req); err != nil {
 			return fsm.Result{}, err
 		}
 	}
@@ -116,15 +116,15 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 	w := r.queue.waiters.Get().(*waiter)
 	cost := req.Cost()
 	wake, err := r.queue.add(ctx, req, w, cost, func(n int64) error {
-		if !r.quotaHolds(n) {
+		if !r.space.quotaHolds(n) {
 			return errQuota
 		}
-		return r.room(n + r.queue.applying.Load())
+		return r.space.room(n + r.queue.applying.Load())
 	})
 	if err != nil {
 		r.queue.waiters.Put(w)
 		if err == errQuota {
-			r.awaitAlarm(ctx)
+			r.space.awaitAlarm(ctx)
 			err = kv.ErrNoSpace
 		}
 		return fsm.Result{}, err
@@ -155,10 +155,10 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 func (r *Replica) known(ctx context.Context, req *fsm.Request, start, begun time.Time, marks milestones, err error) {
 	took := time.Since(start)
 	r.timings.requests.observe(classOf(req), err, took)
-	if r.wanted(ctx, took) {
+	if r.timings.wantSteps(ctx, took) {
 		steps := marks.steps(begun, start, start.Add(took))
 		setSteps(req, steps)
-		r.trace(ctx, start, steps)
+		r.timings.trace(ctx, start, steps)
 	}
 }
 
@@ -175,12 +175,12 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 		// Apply would refuse it, and the log would grow by it.
 		return kv.ErrNoSpace
 	}
-	short := r.room(0)
+	short := r.space.room(0)
 	if short == nil || req.Grows() {
 		return short
 	}
 	// What gives space back goes on, out of what is kept for it.
-	return r.roomToFree()
+	return r.space.roomToFree()
 }
 
 // Step takes raft messages from other members; see raftnode.Node.Step.

@@ -9,10 +9,13 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/internal/kv"
+	"vigil/internal/member/replica/transfer"
 	"vigil/internal/offline/datadir"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
 	"vigil/internal/store/wal"
 )
 
@@ -20,7 +23,74 @@ import (
 // outcome of an entry that nobody ever wrote, and the raft log begins behind it.
 var first = datadir.First
 
-// disk is what a member has on disk.
+// Data is what a member has on disk, open: the raft log, the store, and the state machine in it.
+type Data struct {
+	cfg     Config
+	id      wal.Identity
+	log     *wal.WAL
+	handle  *handle
+	machine *fsm.Machine
+}
+
+// OpenData opens what the member has on disk, creates it if there is nothing, and rebuilds what is kept in memory.
+func OpenData(c Config) (*Data, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.WithDefaults()
+	d, err := openDisk(&c)
+	if err != nil {
+		return nil, err
+	}
+	data := &Data{cfg: c, log: d.log}
+	data.id.ClusterID, data.id.MemberID = d.store.Identity()
+	if data.handle, data.machine, err = openStore(&c, data.id.MemberID, d.store); err != nil {
+		d.close()
+		return nil, err
+	}
+	return data, nil
+}
+
+// Identity returns the ids of the cluster and of the member.
+func (d *Data) Identity() (clusterID, memberID uint64) { return d.id.ClusterID, d.id.MemberID }
+
+// Self returns the member as the stored membership has it.
+func (d *Data) Self() cluster.Member {
+	m, _ := d.machine.Members().Member(d.id.MemberID)
+	return m
+}
+
+// Close closes the data, unless New has taken it over.
+func (d *Data) Close() error {
+	d.handle.store.Close()
+	files := disk{log: d.log, store: d.handle.log}
+	return files.close()
+}
+
+// openStore opens the index of a store, and reads the state machine in it.
+func openStore(c *Config, memberID uint64, log *history.Log) (*handle, *fsm.Machine, error) {
+	store, err := mvcc.Open(log, c.Store)
+	if err != nil {
+		return nil, nil, fmt.Errorf("replica: %w", err)
+	}
+	machine, err := fsm.New(log, store)
+	if err == nil {
+		if level := machine.Members().Level(); level > fsm.Level {
+			err = fmt.Errorf("the cluster uses requests of level %d and this version of the program knows %d: run the version that was used before, or a newer one", level, fsm.Level)
+		} else if machine.Members().Removed(memberID) {
+			err = fmt.Errorf("%w: member %x", ErrRemoved, memberID)
+		} else if _, ok := machine.Members().Member(memberID); !ok {
+			err = fmt.Errorf("%w: the store belongs to member %x, which is not in its membership", kv.ErrCorrupt, memberID)
+		}
+	}
+	if err != nil {
+		store.Close()
+		return nil, nil, fmt.Errorf("replica: %w", err)
+	}
+	return newHandle(log, store, machine.Leases()), machine, nil
+}
+
+// disk is the open files of a member.
 type disk struct {
 	log   *wal.WAL
 	store *history.Log
@@ -39,6 +109,7 @@ func openDisk(c *Config) (d disk, err error) {
 			d.close()
 		}
 	}()
+	place := c.place()
 	left, err := datadir.FindRemains(c.FS, c.HistoryDir, c.WALDir)
 	if err != nil {
 		return d, fmt.Errorf("replica: %w", err)
@@ -51,8 +122,8 @@ func openDisk(c *Config) (d disk, err error) {
 			return d, fmt.Errorf("replica: the raft log in %s: %w", c.WALDir, err)
 		}
 	}
-	if err := installDecided(c, &left); err != nil {
-		return d, err
+	if err := place.InstallDecided(&left); err != nil {
+		return d, fmt.Errorf("replica: %w", err)
 	}
 	switch {
 	case left.Store:
@@ -99,19 +170,19 @@ func openDisk(c *Config) (d disk, err error) {
 		d.log, err = wal.Create(c.walOptions(id), wal.Start{Index: at.Index, Term: at.Term})
 	}
 	if err == nil && datadir.Unstarted(d.store.Applied()) {
-		err = markStarted(c)
+		err = markStarted(&place)
 	}
 	if err == nil {
 		// The store and the raft log belong together: the rest is needless.
-		err = removeRemains(c, &left)
+		err = place.RemoveRemains(&left)
 	}
 	return d, err
 }
 
 // markStarted makes durable that the member has had a raft log, before it does anything with it. It does so again where
 // the mark is there already: a process that was killed may not have made it durable.
-func markStarted(c *Config) error {
-	file, err := c.FS.Create(datadir.StartedName(c.HistoryDir))
+func markStarted(place *transfer.Place) error {
+	file, err := place.FS.Create(datadir.StartedName(place.HistoryDir))
 	switch {
 	case err == nil:
 		err = file.Close()
@@ -119,10 +190,10 @@ func markStarted(c *Config) error {
 		err = nil
 	}
 	if err == nil {
-		err = c.syncParent()
+		err = place.SyncParent()
 	}
 	if err != nil {
-		return fmt.Errorf("replica: marking the store in %s as one with a raft log: %w", c.HistoryDir, err)
+		return fmt.Errorf("replica: marking the store in %s as one with a raft log: %w", place.HistoryDir, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package replica
+package transfer
 
 import (
 	"bufio"
@@ -15,18 +15,12 @@ import (
 // docs/formats/snapshot.md has the bytes of everything here.
 
 const (
-	snapshotMagic   = "VSNP"
-	snapshotVersion = 1
-	headerSize      = 72
-	offerSize       = 24
-	answerSize      = 24
-
-	// maxItem bounds a record, and the key and value of a meta record: what history takes.
-	maxItem = 1<<28 - 1
-	// maxItemHead is the most that an item takes in front of its bytes.
+	// MaxItem limits a record, and the key and value of a meta record: what history accepts.
+	MaxItem = 1<<28 - 1
+	// maxItemHead is the most that an item takes before its bytes.
 	maxItemHead = 1 + 3*binary.MaxVarintLen64
-	// streamPiece is about how much is encoded at a time, and the most memory that is taken at once
-	// for bytes that have not arrived yet.
+	// streamPiece is about how much is encoded at a time, and the most memory that is allocated at once for bytes that have
+	// not arrived yet.
 	streamPiece = 256 << 10
 
 	itemPut       byte = 1
@@ -37,139 +31,35 @@ const (
 	endSize = 1 + 8 + 8 + 4
 )
 
-var (
-	le         = binary.LittleEndian
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-)
-
-// errStream: what arrives is no snapshot, or not the one that was sent.
-var errStream = errors.New("replica: damaged snapshot stream")
+// errStream: the bytes are no snapshot, or not the one that was sent.
+var errStream = errors.New("transfer: damaged snapshot stream")
 
 func badStream(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errStream, fmt.Sprintf(format, args...))
 }
 
-// snapshotHeader says what a stream holds. The receiver knows the base by what it offered.
-type snapshotHeader struct {
-	cluster uint64
-	// term is that of the leader that sends.
-	term uint64
-	at   history.Applied
-	// revision and compact are the store's.
-	revision, compact int64
-	// incremental: the stream holds only the records above base, for a receiver whose history up to
-	// there has the hash.
-	incremental bool
-	base        int64
-	hash        uint32
-}
-
-func (h *snapshotHeader) encode() []byte {
-	b := append(make([]byte, 0, headerSize), snapshotMagic...)
-	kind := byte(0)
-	if h.incremental {
-		kind = 1
-	}
-	b = append(b, snapshotVersion, kind, 0, 0)
-	for _, v := range [...]uint64{h.cluster, h.term, h.at.Term, h.at.Index, uint64(h.revision), uint64(h.compact), uint64(h.base)} {
-		b = le.AppendUint64(b, v)
-	}
-	b = le.AppendUint32(b, h.hash)
-	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-func decodeSnapshotHeader(b []byte) (h snapshotHeader, err error) {
-	switch {
-	case len(b) < 8 || string(b[:4]) != snapshotMagic:
-		return h, badStream("no header")
-	case b[4] != snapshotVersion:
-		return h, fmt.Errorf("replica: snapshot stream of version %d, this program reads %d", b[4], snapshotVersion)
-	case len(b) != headerSize || le.Uint32(b[headerSize-4:]) != crc32.Checksum(b[:headerSize-4], castagnoli):
-		return h, badStream("checksum of the header")
-	case b[5] > 1 || b[6] != 0 || b[7] != 0:
-		return h, badStream("kind %x", b[5:8])
-	}
-	v := func(i int) uint64 { return le.Uint64(b[8+8*i:]) }
-	h = snapshotHeader{
-		incremental: b[5] == 1,
-		cluster:     v(0), term: v(1),
-		at:       history.Applied{Term: v(2), Index: v(3)},
-		revision: int64(v(4)), compact: int64(v(5)), base: int64(v(6)),
-		hash: le.Uint32(b[64:]),
-	}
-	switch {
-	case h.term == 0 || h.at.Index == 0 || h.at.Term == 0 || h.at.Term > h.term:
-		return h, badStream("position %d of term %d, sent in term %d", h.at.Index, h.at.Term, h.term)
-	case h.revision < 1 || h.compact < -1 || h.compact > h.revision || h.base < 0 || h.base > h.revision:
-		return h, badStream("revision %d, compacted at %d, from %d", h.revision, h.compact, h.base)
-	}
-	return h, nil
-}
-
-// offer is what the sender asks before it sends, and answer what the receiver has.
-type offer struct {
-	index   uint64
-	compact int64
-}
-
-type answer struct {
-	// have: the receiver keeps its history up to a revision aside, and hash is its hash there, at
-	// the compact revision of the offer.
-	have     bool
-	revision int64
-	hash     uint32
-	// ahead: the receiver has applied the position of the offer, and needs nothing.
-	ahead bool
-}
-
-func (o offer) encode() []byte {
-	b := append(make([]byte, 0, offerSize), snapshotVersion, 0, 0, 0, 0, 0, 0, 0)
-	return le.AppendUint64(le.AppendUint64(b, o.index), uint64(o.compact))
-}
-
-func decodeOffer(b []byte) (offer, error) {
-	if len(b) != offerSize || b[0] != snapshotVersion {
-		return offer{}, fmt.Errorf("replica: snapshot offer %x", b[:min(len(b), offerSize)])
-	}
-	return offer{index: le.Uint64(b[8:]), compact: int64(le.Uint64(b[16:]))}, nil
-}
-
-func (a answer) encode() []byte {
-	b := append(make([]byte, 0, answerSize), snapshotVersion, 0, 0, 0, 0, 0, 0, 0)
-	switch {
-	case a.have:
-		b[1] = 1
-	case a.ahead:
-		b[1] = 2
-	}
-	b = le.AppendUint64(b, uint64(a.revision))
-	return le.AppendUint64(b, uint64(a.hash))
-}
-
-func decodeAnswer(b []byte) (answer, error) {
-	if len(b) != answerSize || b[0] != snapshotVersion || b[1] > 2 {
-		return answer{}, fmt.Errorf("replica: answer %x to a snapshot offer", b[:min(len(b), answerSize)])
-	}
-	return answer{have: b[1] == 1, ahead: b[1] == 2, revision: int64(le.Uint64(b[8:])), hash: uint32(le.Uint64(b[16:]))}, nil
-}
-
-// encoder is the content of a snapshot as an io.Reader: the records, the meta records, the end.
-type encoder struct {
+// Encoder is the content of a snapshot as an io.Reader: the records, the meta records, the end.
+type Encoder struct {
 	sc   *history.Scanner
 	meta []history.Meta
-	// pace, if set, is told how many bytes are ready to go, and waits or ends the stream.
+	// pace, if set, is called before n bytes are read. It may wait, and an error ends the stream.
 	pace func(n int) error
 
 	buf            []byte
-	at             int // what of buf was read
+	at             int // how much of buf was read
 	sum            uint32
 	records, metas uint64
 	ended          bool
 	err            error
 }
 
+// NewEncoder returns an Encoder of the records of a scanner, and of meta records.
+func NewEncoder(sc *history.Scanner, meta []history.Meta) *Encoder {
+	return &Encoder{sc: sc, meta: meta}
+}
+
 // Read implements io.Reader.
-func (e *encoder) Read(p []byte) (int, error) {
+func (e *Encoder) Read(p []byte) (int, error) {
 	if e.at == len(e.buf) && e.err == nil {
 		e.err = e.fill()
 	}
@@ -182,7 +72,7 @@ func (e *encoder) Read(p []byte) (int, error) {
 }
 
 // fill encodes the next piece.
-func (e *encoder) fill() error {
+func (e *Encoder) fill() error {
 	if e.ended {
 		return io.EOF
 	}
@@ -238,7 +128,7 @@ type item struct {
 	meta      history.Meta
 }
 
-// decoder reads the content of a snapshot. What it returned counts only when end has.
+// decoder reads the content of a snapshot. What next returned counts only after it has returned io.EOF.
 type decoder struct {
 	r              *bufio.Reader
 	data           []byte
@@ -249,7 +139,7 @@ type decoder struct {
 
 func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, streamPiece)} }
 
-// next returns the next item, and io.EOF when the stream has ended as it should.
+// next returns the next item, and io.EOF after a complete stream.
 func (d *decoder) next() (it item, err error) {
 	head, err := d.r.Peek(maxItemHead)
 	if len(head) == 0 || err != nil && err != io.EOF {
@@ -269,7 +159,7 @@ func (d *decoder) next() (it item, err error) {
 	switch kind := head[0]; kind {
 	case itemPut, itemTombstone:
 		main, sub, size := number(), number(), number()
-		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || size > maxItem) {
+		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || size > MaxItem) {
 			err = badStream("record of revision %d.%d with %d bytes", main, sub, size)
 		}
 		if err == nil {
@@ -284,7 +174,7 @@ func (d *decoder) next() (it item, err error) {
 		bucket := head[1]
 		n++
 		key, value := number(), number()
-		if err == nil && (key > maxItem || value > maxItem || key+value > maxItem) {
+		if err == nil && (key > MaxItem || value > MaxItem || key+value > MaxItem) {
 			err = badStream("meta record with %d and %d bytes", key, value)
 		}
 		if err == nil {
@@ -302,7 +192,7 @@ func (d *decoder) next() (it item, err error) {
 	return it, badStream("an item of unknown kind at offset %d", d.bytes)
 }
 
-// take reads n bytes that were looked at and size more into data. What was looked at is gone then.
+// take reads n bytes that were peeked at, and size more into data. The peeked bytes are invalid afterwards.
 func (d *decoder) take(n, size int) error {
 	head, _ := d.r.Peek(n)
 	d.sum = crc32.Update(d.sum, castagnoli, head)
@@ -342,7 +232,7 @@ func (d *decoder) end(head []byte) error {
 	case io.EOF:
 		return io.EOF
 	case nil:
-		return badStream("bytes behind the end")
+		return badStream("bytes after the end")
 	default:
 		return err
 	}

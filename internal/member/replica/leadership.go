@@ -1,0 +1,109 @@
+package replica
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"vigil/internal/kv"
+)
+
+// Leadership moves the leadership of the cluster between members.
+type Leadership struct{ r *Replica }
+
+// MoveLeader hands leadership over to a voter and waits until that one leads. Errors: kv.ErrNotLeader,
+// kv.ErrBadTransferee, kv.ErrTransferTimeout, kv.ErrStopped.
+func (l *Leadership) MoveLeader(ctx context.Context, to uint64) error {
+	if l.r.node.Status().Lead != l.r.memberID {
+		return kv.ErrNotLeader
+	}
+	if m, ok := l.r.Members.state.Load().Member(to); !ok || m.Learner {
+		return kv.ErrBadTransferee
+	}
+	if to == l.r.memberID {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.r.cfg.RequestTimeout)
+	defer cancel()
+	return l.handOver(ctx, to)
+}
+
+// HandOver hands leadership over to whichever voter is best, before this member stops. It returns at
+// once where there is nothing to hand over.
+func (l *Leadership) HandOver(ctx context.Context) {
+	if l.r.node.Status().Lead != l.r.memberID {
+		return
+	}
+	members := l.r.Members.state.Load()
+	if len(voters(members)) < 2 || members.Removed(l.r.memberID) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.r.cfg.ElectionTicks)*l.r.cfg.TickInterval)
+	defer cancel()
+	if err := l.handOver(ctx, 0); err != nil {
+		l.r.cfg.Logger.Warn("leadership was not handed over", slog.Any("error", err))
+	}
+}
+
+// pollLeader is how often a transfer of leadership looks whether it is over. It takes a round trip and
+// a write to disk.
+const pollLeader = 2 * time.Millisecond
+
+func (l *Leadership) handOver(ctx context.Context, to uint64) error {
+	begun := time.Now()
+	chosen, err := l.r.node.TransferLeader(to)
+	switch {
+	case err != nil:
+		return kv.ErrStopped
+	case chosen == 0:
+		if l.r.node.Status().Lead != l.r.memberID {
+			return kv.ErrNotLeader
+		}
+		return kv.ErrUnhealthy
+	}
+	l.r.cfg.Logger.Info("leadership transfer starting", hexID("local-member-id", l.r.memberID), hexID("transferee-member-id", chosen))
+	if err := l.awaitLeader(ctx, chosen); err != nil {
+		return err
+	}
+	l.r.cfg.Logger.Info("leadership transfer finished", hexID("local-member-id", l.r.memberID), hexID("transferee-member-id", chosen),
+		slog.Duration("took", time.Since(begun)))
+	return nil
+}
+
+// takeOverAttempts is how often a leader is asked to hand over. It gives up an attempt after an election
+// timeout, if this member was not up to date in time.
+const takeOverAttempts = 3
+
+// takeOver has the leader hand over to this member, if that can be done soon.
+func (l *Leadership) takeOver(ctx context.Context) {
+	var err error
+	for range takeOverAttempts {
+		attempt, cancel := context.WithTimeout(ctx, time.Duration(l.r.cfg.ElectionTicks)*l.r.cfg.TickInterval)
+		if err = l.r.node.TakeLeadership(); err == nil {
+			err = l.awaitLeader(attempt, l.r.memberID)
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		l.r.cfg.Logger.Warn("leadership was not taken over", slog.Any("error", err))
+	}
+}
+
+// awaitLeader waits until a member leads, as far as this one knows.
+func (l *Leadership) awaitLeader(ctx context.Context, id uint64) error {
+	tick := time.NewTicker(pollLeader)
+	defer tick.Stop()
+	for l.r.node.Status().Lead != id {
+		select {
+		case <-ctx.Done():
+			return kv.ErrTransferTimeout
+		case <-l.r.node.Failed():
+			return kv.ErrStopped
+		case <-tick.C:
+		}
+	}
+	return nil
+}

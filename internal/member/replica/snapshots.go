@@ -1,0 +1,62 @@
+package replica
+
+import (
+	"context"
+	"io"
+
+	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/transfer"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+	"vigil/internal/store/wal"
+)
+
+// transferOptions returns the options of both ends of snapshots.
+func (r *Replica) transferOptions() transfer.Options {
+	c := &r.cfg
+	return transfer.Options{
+		ClusterID:      r.clusterID,
+		MemberID:       r.memberID,
+		Member:         r,
+		Network:        r.network,
+		NoteDamage:     r.space.noteDamage,
+		Place:          c.place(),
+		History:        c.historyOptions(wal.Identity{ClusterID: r.clusterID, MemberID: r.memberID}),
+		Stopping:       r.stopping,
+		MaxSending:     c.MaxSnapshots,
+		BytesPerSecond: c.SnapshotBytesPerSecond,
+		MaxLogBytes:    c.SnapshotLogBytes,
+		OfferTimeout:   c.SnapshotOfferTimeout,
+		Logger:         c.Logger,
+	}
+}
+
+// snapshots returns the sender for raft, nil if there are no other members.
+func (r *Replica) snapshots() raftnode.Snapshots {
+	if r.network == nil {
+		return nil
+	}
+	return r.sender
+}
+
+// Present returns the store's history and index. A snapshot that is installed replaces both.
+func (r *Replica) Present() (*history.Log, *mvcc.Store) {
+	h := r.handle()
+	return h.log, h.store
+}
+
+// OfferSnapshot answers a leader that is about to send a snapshot (calls.SnapshotOffer). Errors: kv.ErrStopped, and those of
+// transfer.Receiver.ServeOffer.
+func (r *Replica) OfferSnapshot(ctx context.Context, from uint64, payload []byte) ([]byte, error) {
+	ctx, done, err := r.errand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return r.receiver.ServeOffer(ctx, from, payload)
+}
+
+// ReceiveBulk receives a snapshot from a leader; see transfer.Receiver.
+func (r *Replica) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
+	return r.receiver.ReceiveBulk(ctx, from, meta, stream)
+}

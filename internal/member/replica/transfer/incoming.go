@@ -1,0 +1,138 @@
+package transfer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+)
+
+// batchBytes is about how many bytes of records make one batch of the store that is built aside.
+const batchBytes = 1 << 20
+
+// incoming is a state that is being received.
+type incoming struct {
+	place *Place
+	dir   string
+	h     *Header
+	// at is the position of the part that existed before.
+	at   history.Applied
+	meta []history.Meta
+	conf *raftpb.ConfState
+
+	pending int // bytes since the last batch
+	bytes   int64
+	records uint64
+	mu      sync.Mutex
+	log     *history.Log
+	closed  bool
+}
+
+// add adds an item.
+func (in *incoming) add(it *item) error {
+	if it.rev == (kv.Rev{}) {
+		in.meta = append(in.meta, it.meta)
+		return nil
+	}
+	if it.rev.Main <= in.h.Base || it.rev.Main > in.h.Revision {
+		return badStream("a record of revision %d between %d and %d", it.rev.Main, in.h.Base, in.h.Revision)
+	}
+	if err := mvcc.CheckRecord(it.rev, it.tombstone, it.data); err != nil {
+		return badStream("%v", err)
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return kv.ErrStopped
+	}
+	if _, err := in.log.AppendKV(it.rev, it.tombstone, it.data); err != nil {
+		return badStream("%v", err)
+	}
+	if in.pending += len(it.data) + 64; in.pending < batchBytes {
+		return nil
+	}
+	in.pending = 0
+	return in.log.Commit(in.at)
+}
+
+// finish checks that the state is what the header says, and makes it durable, under a name that has its position.
+func (in *incoming) finish(member uint64) error {
+	contents, err := fsm.ReadContents(in.meta)
+	if err != nil {
+		return badStream("%v", err)
+	}
+	if _, ok := contents.Members.Member(member); !ok {
+		return fmt.Errorf("transfer: member %x is not in the membership of the snapshot", member)
+	}
+	in.conf = contents.Conf
+	compact, err := mvcc.CompactRevision(in.meta)
+	if err != nil || compact != in.h.Compact {
+		return badStream("compact revision %d, announced %d (%v)", compact, in.h.Compact, err)
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return kv.ErrStopped
+	}
+	// The writer's view: the last records may not be committed yet.
+	if rev := max(in.log.WriterView().Last(), compact, 1); rev != in.h.Revision {
+		return badStream("it ends at revision %d, announced %d", rev, in.h.Revision)
+	}
+	for _, m := range in.metaChanges() {
+		if err := in.log.AppendMeta(m); err != nil {
+			return err
+		}
+	}
+	if err := in.log.Commit(in.h.At); err != nil {
+		return err
+	}
+	in.closed = true
+	if err := in.log.Close(); err != nil {
+		return err
+	}
+	ready := in.place.ReadyDir(in.h.At)
+	// An earlier state of this position, which was not needed and could not be removed.
+	if err := in.place.RemoveDir(ready); err != nil {
+		return err
+	}
+	if err := in.place.FS.Rename(in.dir, ready); err != nil {
+		return err
+	}
+	in.dir = ready
+	return in.place.SyncParent()
+}
+
+// metaChanges returns the changes that turn the present meta records into those of the snapshot, in order.
+func (in *incoming) metaChanges() []history.Meta {
+	type name struct {
+		bucket byte
+		key    string
+	}
+	deleted := map[name]history.Meta{}
+	for _, m := range in.log.AllMeta() {
+		m.Value, m.Deleted = nil, true
+		deleted[name{m.Bucket, string(m.Key)}] = m
+	}
+	for _, m := range in.meta {
+		delete(deleted, name{m.Bucket, string(m.Key)})
+	}
+	return append(slices.Collect(maps.Values(deleted)), in.meta...)
+}
+
+// abandon closes the log without finishing it.
+func (in *incoming) abandon() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.closed {
+		in.closed = true
+		in.log.Retire()
+		_ = in.log.Close()
+	}
+}
