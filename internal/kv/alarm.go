@@ -5,11 +5,10 @@ import (
 	"strconv"
 )
 
-// AlarmType says what is wrong with a member. The numbers are those of the API, which also takes
-// numbers that it has no name for.
+// AlarmType is the kind of an alarm. The numbers are those of the API, which also accepts numbers without a name.
 type AlarmType int32
 
-// The alarms that have a name. AlarmNone stands for all of them where alarms are asked for.
+// The alarms with a name. In a request for alarms AlarmNone means all of them.
 const (
 	AlarmNone AlarmType = iota
 	AlarmNoSpace
@@ -29,7 +28,7 @@ func (t AlarmType) String() string {
 	return strconv.Itoa(int(t))
 }
 
-// Alarm says that something is wrong with a member, which the whole cluster knows.
+// Alarm is a problem of a member that the whole cluster knows.
 type Alarm struct {
 	MemberID uint64
 	Type     AlarmType

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,11 +124,7 @@ func (c *Check) layout() (historyDir, walDir string, err error) {
 	}
 	lock, store, log := exists(LockName), exists(HistoryName), exists(WALName) || o.WALDir != ""
 	c.started = exists(StartedName(HistoryName))
-	if o.WALDir == "" {
-		walDir = filepath.Join(o.Dir, WALName)
-	} else {
-		walDir = o.WALDir
-	}
+	walDir = cmp.Or(o.WALDir, filepath.Join(o.Dir, WALName))
 	historyDir = filepath.Join(o.Dir, HistoryName)
 	switch {
 	case store && !log && !lock && !c.started:
@@ -194,13 +191,10 @@ func (c *Check) historyDir() string {
 }
 
 func (c *Check) walDir() string {
-	switch {
-	case c.report.Kind == KindWAL:
+	if c.report.Kind == KindWAL {
 		return c.o.Dir
-	case c.o.WALDir != "":
-		return c.o.WALDir
 	}
-	return filepath.Join(c.o.Dir, WALName)
+	return cmp.Or(c.o.WALDir, filepath.Join(c.o.Dir, WALName))
 }
 
 // Report returns the report of Files, and of whether store and raft log belong together.

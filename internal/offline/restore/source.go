@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,10 +118,7 @@ func openEtcd(ctx context.Context, o *Options) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	wal := o.SourceWAL
-	if wal == "" {
-		wal = filepath.Join(o.Source, etcdWAL)
-	}
+	wal := cmp.Or(o.SourceWAL, filepath.Join(o.Source, etcdWAL))
 	// A snapshot of another member that was accepted, and has not replaced the database yet, is the newer database.
 	accepted, err := etcdwal.Accepted(o.FS, wal, s.db.Contents.Index)
 	if err == nil && accepted > 0 {

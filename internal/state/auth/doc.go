@@ -16,9 +16,8 @@
 //
 //  1. While auth is enabled nothing is allowed without a rule: a request without user, an unknown user, an unknown
 //     kind of request and an unknown type of permission are rejected.
-//  2. A transaction is allowed only if every part of it is, on both branches and at any depth: what it
-//     compares, reads, writes and deletes, the previous values that it asks for, and the leases that it
-//     attaches keys to.
+//  2. A transaction is allowed only if every part of it is, in both branches and at any depth: compared, read, written
+//     and deleted keys, requested previous values, and the leases of its puts.
 //  3. Every change but enabling increases the revision. An identity of an older revision is rejected.
 //  4. While auth is enabled there is a user root with the role root.
 //  5. One state has one set of records: loaded records are stored as the same bytes.

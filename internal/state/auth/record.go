@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/record"
 )
 
 // Table is the kind of a record.
@@ -70,10 +71,10 @@ func (u *User) record() Record {
 		flags = flagNoPassword
 	}
 	b := binary.AppendUvarint([]byte{recordVersion, flags}, u.Since)
-	b = appendBytes(b, u.Hash)
+	b = record.AppendBytes(b, u.Hash)
 	b = binary.AppendUvarint(b, uint64(len(u.Roles)))
 	for _, r := range u.Roles {
-		b = appendBytes(b, r)
+		b = record.AppendBytes(b, r)
 	}
 	return Record{Table: TableUsers, Key: []byte(u.Name), Value: b}
 }
@@ -82,50 +83,44 @@ func (r *Role) record() Record {
 	b := binary.AppendUvarint([]byte{recordVersion}, uint64(len(r.Permissions)))
 	for _, p := range r.Permissions {
 		b = binary.AppendUvarint(b, uint64(uint32(p.Type)))
-		b = appendBytes(b, p.Key)
-		b = appendBytes(b, p.End)
+		b = record.AppendBytes(b, p.Key)
+		b = record.AppendBytes(b, p.End)
 	}
 	return Record{Table: TableRoles, Key: []byte(r.Name), Value: b}
-}
-
-func appendBytes[T string | []byte](b []byte, v T) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
 // Load returns the state of records, which may be in any order. Errors are kv.ErrCorrupt.
 func Load(records func(yield func(Record) bool)) (*State, error) {
 	s := New()
 	var users []User
-	for r := range records {
-		d := reader{b: r.Value}
-		if d.byte() != recordVersion {
-			d.bad = true
-		}
-		switch r.Table {
+	for stored := range records {
+		r := record.NewReader(stored.Value)
+		valid := r.Byte() == recordVersion
+		switch stored.Table {
 		case TableSettings:
-			flags := d.byte()
-			s.enabled, s.revision, s.disabled = flags&flagEnabled != 0, d.uvarint(), d.uvarint()
-			d.bad = d.bad || flags&^flagEnabled != 0 || string(r.Key) != string(settingsKey)
+			flags := r.Byte()
+			s.enabled, s.revision, s.disabled = flags&flagEnabled != 0, r.Uvarint(), r.Uvarint()
+			valid = valid && flags&^flagEnabled == 0 && string(stored.Key) == string(settingsKey)
 		case TableUsers:
-			flags := d.byte()
-			u := User{Name: string(r.Key), NoPassword: flags&flagNoPassword != 0, Since: d.uvarint(), Hash: d.bytes()}
-			for range d.count() {
-				u.Roles = append(u.Roles, string(d.bytes()))
+			flags := r.Byte()
+			u := User{Name: string(stored.Key), NoPassword: flags&flagNoPassword != 0, Since: r.Uvarint(), Hash: readBytes(r)}
+			for range r.Count() {
+				u.Roles = append(u.Roles, r.Text())
 			}
-			d.bad = d.bad || flags&^flagNoPassword != 0 || !slices.IsSorted(u.Roles) || len(slices.Compact(slices.Clone(u.Roles))) != len(u.Roles)
+			valid = valid && flags&^flagNoPassword == 0 && slices.IsSorted(u.Roles) && len(slices.Compact(slices.Clone(u.Roles))) == len(u.Roles)
 			users = append(users, u)
 		case TableRoles:
-			role := &Role{Name: string(r.Key)}
-			for range d.count() {
-				role.Permissions = append(role.Permissions, kv.Permission{Type: d.permission(), Key: d.bytes(), End: d.bytes()})
+			role := &Role{Name: string(stored.Key)}
+			for range r.Count() {
+				role.Permissions = append(role.Permissions, kv.Permission{Type: readPermissionType(r), Key: readBytes(r), End: readBytes(r)})
 			}
-			d.bad = d.bad || !slices.IsSortedFunc(role.Permissions, byKey)
+			valid = valid && slices.IsSortedFunc(role.Permissions, byKey)
 			s.roles[role.Name] = role
 		default:
-			d.bad = true
+			valid = false
 		}
-		if d.bad || len(d.b) != 0 {
-			return nil, fmt.Errorf("auth: %w: record %d of %d bytes under %q", kv.ErrCorrupt, r.Table, len(r.Value), r.Key)
+		if !valid || !r.Complete() {
+			return nil, fmt.Errorf("auth: %w: record %d of %d bytes under %q", kv.ErrCorrupt, stored.Table, len(stored.Value), stored.Key)
 		}
 	}
 	for _, u := range users {
@@ -137,59 +132,18 @@ func Load(records func(yield func(Record) bool)) (*State, error) {
 	return s, nil
 }
 
-// reader reads a record.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (d *reader) fail() { d.bad, d.b = true, nil }
-
-func (d *reader) byte() byte {
-	if len(d.b) == 0 {
-		d.fail()
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-func (d *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 || n > 1 && d.b[n-1] == 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *reader) permission() kv.PermissionType {
-	v := d.uvarint()
+func readPermissionType(r *record.Reader) kv.PermissionType {
+	v := r.Uvarint()
 	if v > math.MaxUint32 {
-		d.fail()
+		r.Fail()
 	}
 	return kv.PermissionType(uint32(v))
 }
 
-// bytes returns a copy, nil for an empty slice.
-func (d *reader) bytes() []byte {
-	n := d.count()
-	if n == 0 {
-		return nil
+// readBytes returns nil for empty bytes.
+func readBytes(r *record.Reader) []byte {
+	if s := r.Text(); s != "" {
+		return []byte(s)
 	}
-	v := slices.Clone(d.b[:n])
-	d.b = d.b[n:]
-	return v
-}
-
-// count reads a length of bytes, or of a list whose elements take at least one byte each.
-func (d *reader) count() int {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.fail()
-		return 0
-	}
-	return int(n)
+	return nil
 }

@@ -87,9 +87,7 @@ func Restore(enabled bool, revision uint64, users []User, roles []Role) (*State,
 		if s.users[u.Name] != nil {
 			return nil, fmt.Errorf("auth: two users are called %q", u.Name)
 		}
-		if u.Since == 0 {
-			u.Since = s.revision
-		}
+		u.Since = cmp.Or(u.Since, s.revision)
 		u.Roles = slices.Compact(slices.Sorted(slices.Values(u.Roles)))
 		s.users[u.Name] = s.account(u)
 	}

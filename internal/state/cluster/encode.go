@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/state/record"
 )
 
 // Version 1 of the record of a member:
@@ -95,7 +97,7 @@ func EncodeMember(m Member) []byte {
 		flags |= flagLevel
 	}
 	b := []byte{recordVersion, flags | m.later.flags}
-	b = appendText(b, m.Name)
+	b = record.AppendBytes(b, m.Name)
 	b = appendTexts(b, m.PeerURLs)
 	b = appendTexts(b, m.ClientURLs)
 	if m.Level != 0 {
@@ -133,73 +135,35 @@ func decodeRecord(id uint64, b []byte) (m Member, removed bool, err error) {
 		return m, false, fmt.Errorf("%w: flags %x", errRecord, flags)
 	}
 	m.Learner = flags&flagLearner != 0
-	d := reader{b: b}
-	m.Name = d.text()
-	m.PeerURLs = d.texts()
-	m.ClientURLs = d.texts()
+	r := record.NewReader(b)
+	m.Name = r.Text()
+	m.PeerURLs = readTexts(r)
+	m.ClientURLs = readTexts(r)
 	if flags&flagLevel != 0 {
-		m.Level = d.uvarint()
-		d.bad = d.bad || m.Level == 0
+		if m.Level = r.Uvarint(); m.Level == 0 {
+			r.Fail()
+		}
 	}
-	if m.later.flags = flags &^ knownFlags; m.later.flags != 0 && len(d.b) > 0 {
-		m.later.fields, d.b = string(d.b), nil
+	if m.later.flags = flags &^ knownFlags; m.later.flags != 0 {
+		m.later.fields = r.Rest()
 	}
-	if d.bad || len(d.b) != 0 {
+	if !r.Complete() {
 		return Member{}, false, errRecord
 	}
 	return m, false, nil
 }
 
-func appendText(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
 func appendTexts(b []byte, list []string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, s := range list {
-		b = appendText(b, s)
+		b = record.AppendBytes(b, s)
 	}
 	return b
 }
 
-// reader reads fields of a record. bad is set once a field was malformed.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (d *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	// Only the shortest form is valid: one value has one encoding.
-	if n <= 0 || n > 1 && d.b[n-1] == 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *reader) text() string {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.bad, d.b = true, nil
-		return ""
-	}
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
-}
-
-func (d *reader) texts() []string {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.bad, d.b = true, nil
-		return nil
-	}
-	var list []string
-	for range n {
-		list = append(list, d.text())
+func readTexts(r *record.Reader) (list []string) {
+	for range r.Count() {
+		list = append(list, r.Text())
 	}
 	return list
 }
@@ -229,18 +193,13 @@ func DecodeConfState(b []byte) (*raftpb.ConfState, error) {
 	if b[1] == 1 {
 		cs.AutoLeave = new(true)
 	}
-	d := reader{b: b[2:]}
+	r := record.NewReader(b[2:])
 	for _, ids := range []*[]uint64{&cs.Voters, &cs.Learners, &cs.VotersOutgoing, &cs.LearnersNext} {
-		n := d.uvarint()
-		if n > uint64(len(d.b)) {
-			d.bad = true
-			break
-		}
-		for range n {
-			*ids = append(*ids, d.uvarint())
+		for range r.Count() {
+			*ids = append(*ids, r.Uvarint())
 		}
 	}
-	if d.bad || len(d.b) != 0 {
+	if !r.Complete() {
 		return nil, fmt.Errorf("cluster: malformed configuration state")
 	}
 	return cs, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"vigil/internal/kv"
+	"vigil/internal/state/record"
 )
 
 // The record of a lease: the key is the id as u64, big endian; the value is a version byte and the TTL, the remaining TTL
@@ -40,20 +41,13 @@ func ParseRecord(key, value []byte) (Lease, error) {
 		return Lease{}, bad
 	}
 	l := Lease{LeaseRef: kv.LeaseRef{ID: int64(binary.BigEndian.Uint64(key))}}
-	b := value[1:]
-	var n [4]int
-	l.TTL, n[0] = binary.Varint(b)
-	if n[0] > 0 {
-		l.Remaining, n[1] = binary.Varint(b[n[0]:])
-	}
-	if n[1] > 0 {
-		l.Granted, n[2] = binary.Uvarint(b[n[0]+n[1]:])
-	}
+	r := record.NewReader(value[1:])
+	l.TTL, l.Remaining, l.Granted = r.Varint(), r.Varint(), r.Uvarint()
 	l.Since = l.Granted
-	if n[2] > 0 && value[0] == recordSinceIndex {
-		l.Since, n[3] = binary.Uvarint(b[n[0]+n[1]+n[2]:])
+	if value[0] == recordSinceIndex {
+		l.Since = r.Uvarint()
 	}
-	if n[2] <= 0 || n[3] < 0 || n[0]+n[1]+n[2]+n[3] != len(b) || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
+	if !r.Complete() || l.ID == 0 || l.TTL < 0 || l.TTL > kv.MaxLeaseTTL || l.Remaining < 0 || l.Remaining > l.TTL {
 		return Lease{}, bad
 	}
 	// One lease has one record.

@@ -23,10 +23,7 @@ type Lease struct {
 
 // Left returns the TTL with which a new leader begins to count, in seconds.
 func (l *Lease) Left() int64 {
-	if l.Remaining > 0 {
-		return l.Remaining
-	}
-	return l.TTL
+	return cmp.Or(l.Remaining, l.TTL)
 }
 
 // entry is a lease with its keys: in many if it is not nil, otherwise in few. Most leases have few keys.

@@ -3,6 +3,7 @@
 package password
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -38,9 +39,7 @@ type Pool struct {
 // NewPool returns a pool that hashes with a cost, 0 for the default. It hashes concurrently on all processors but one, at
 // least on one.
 func NewPool(cost int) (*Pool, error) {
-	if cost == 0 {
-		cost = DefaultCost
-	}
+	cost = cmp.Or(cost, DefaultCost)
 	if cost < MinCost || cost > MaxCost {
 		return nil, errors.New("password: cost outside the range of bcrypt")
 	}
