@@ -9,9 +9,9 @@ import (
 	"vigil/client/internal/wire"
 )
 
-// Calls for operators return the messages of the API as they are.
+// Calls for operators return the messages of the API unchanged.
 
-// ask makes a call in the generated form.
+// ask makes a call with generated messages.
 func ask[R any](ctx context.Context, c *Client, m *method, key string, req proto.Message) (*R, error) {
 	return call[R](ctx, c, m, key, &wire.Generated{Message: req})
 }
@@ -23,13 +23,13 @@ var (
 	memberUpdateMethod  = write("Cluster", "MemberUpdate", "update member")
 	memberPromoteMethod = write("Cluster", "MemberPromote", "promote member")
 
-	statusMethod       = read("Maintenance", "Status", "status").anyone()
+	statusMethod       = read("Maintenance", "Status", "status").anyMember()
 	alarmGetMethod     = read("Maintenance", "Alarm", "list alarms")
 	alarmSetMethod     = write("Maintenance", "Alarm", "change alarms")
-	defragmentMethod   = write("Maintenance", "Defragment", "defragment").anyone()
-	hashMethod         = read("Maintenance", "Hash", "hash").anyone()
-	hashKVMethod       = read("Maintenance", "HashKV", "hash keys").anyone()
-	snapshotMethod     = read("Maintenance", "Snapshot", "snapshot").anyone()
+	defragmentMethod   = write("Maintenance", "Defragment", "defragment").anyMember()
+	hashMethod         = read("Maintenance", "Hash", "hash").anyMember()
+	hashKVMethod       = read("Maintenance", "HashKV", "hash keys").anyMember()
+	snapshotMethod     = read("Maintenance", "Snapshot", "snapshot").anyMember()
 	moveLeaderMethod   = write("Maintenance", "MoveLeader", "move leader")
 	downgradeMethod    = write("Maintenance", "Downgrade", "downgrade")
 	mayDowngradeMethod = read("Maintenance", "Downgrade", "validate downgrade")
@@ -53,18 +53,18 @@ var (
 	roleForbidMethod   = write("Auth", "RoleRevokePermission", "revoke permission")
 )
 
-// MemberList returns the members, as a quorum knows them.
+// MemberList returns the members, linearizably.
 func (c *Client) MemberList(ctx context.Context) (*etcdserverpb.MemberListResponse, error) {
 	return ask[etcdserverpb.MemberListResponse](ctx, c, &memberListMethod, "", &etcdserverpb.MemberListRequest{Linearizable: true})
 }
 
-// MemberListSerializable returns the members as the member that is asked knows them.
+// MemberListSerializable returns the members from the state of the member that answers.
 func (c *Client) MemberListSerializable(ctx context.Context) (*etcdserverpb.MemberListResponse, error) {
-	m := memberListMethod.anyone()
+	m := memberListMethod.anyMember()
 	return ask[etcdserverpb.MemberListResponse](ctx, c, &m, "", &etcdserverpb.MemberListRequest{})
 }
 
-// MemberAdd adds a member, which votes at once.
+// MemberAdd adds a voting member.
 func (c *Client) MemberAdd(ctx context.Context, peerURLs ...string) (*etcdserverpb.MemberAddResponse, error) {
 	return ask[etcdserverpb.MemberAddResponse](ctx, c, &memberAddMethod, "", &etcdserverpb.MemberAddRequest{PeerURLs: peerURLs})
 }
@@ -84,12 +84,12 @@ func (c *Client) MemberUpdate(ctx context.Context, id uint64, peerURLs ...string
 	return ask[etcdserverpb.MemberUpdateResponse](ctx, c, &memberUpdateMethod, "", &etcdserverpb.MemberUpdateRequest{ID: id, PeerURLs: peerURLs})
 }
 
-// MemberPromote gives a learner its vote.
+// MemberPromote makes a learner a voting member.
 func (c *Client) MemberPromote(ctx context.Context, id uint64) (*etcdserverpb.MemberPromoteResponse, error) {
 	return ask[etcdserverpb.MemberPromoteResponse](ctx, c, &memberPromoteMethod, "", &etcdserverpb.MemberPromoteRequest{ID: id})
 }
 
-// Status describes the member that is asked; see At.
+// Status describes the member that answers; see At.
 func (c *Client) Status(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
 	return ask[etcdserverpb.StatusResponse](ctx, c, &statusMethod, "", &etcdserverpb.StatusRequest{})
 }
@@ -105,23 +105,23 @@ func (c *Client) AlarmDisarm(ctx context.Context, member uint64, alarm etcdserve
 		Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: member, Alarm: alarm})
 }
 
-// Defragment frees space of the member that is asked; see At.
+// Defragment frees space of the member that answers; see At.
 func (c *Client) Defragment(ctx context.Context) (*etcdserverpb.DefragmentResponse, error) {
 	return ask[etcdserverpb.DefragmentResponse](ctx, c, &defragmentMethod, "", &etcdserverpb.DefragmentRequest{})
 }
 
-// Hash returns a hash of everything that the member that is asked stores; see At.
+// Hash returns a hash of the whole store of the member that answers; see At.
 func (c *Client) Hash(ctx context.Context) (*etcdserverpb.HashResponse, error) {
 	return ask[etcdserverpb.HashResponse](ctx, c, &hashMethod, "", &etcdserverpb.HashRequest{})
 }
 
-// HashKV returns a hash of all keys up to a revision, 0 for the current one, of the member that is asked; see At.
+// HashKV returns a hash of all keys up to a revision, 0 for the current one, of the member that answers; see At.
 // Members with equal compact and hash revisions must have equal hashes.
 func (c *Client) HashKV(ctx context.Context, revision int64) (*etcdserverpb.HashKVResponse, error) {
 	return ask[etcdserverpb.HashKVResponse](ctx, c, &hashKVMethod, "", &etcdserverpb.HashKVRequest{Revision: revision})
 }
 
-// MoveLeader makes another member the leader. Only the leader can be asked; see At.
+// MoveLeader makes another member the leader. Only the leader accepts it; see At.
 func (c *Client) MoveLeader(ctx context.Context, to uint64) (*etcdserverpb.MoveLeaderResponse, error) {
 	return ask[etcdserverpb.MoveLeaderResponse](ctx, c, &moveLeaderMethod, "", &etcdserverpb.MoveLeaderRequest{TargetID: to})
 }

@@ -14,40 +14,40 @@ import (
 	"vigil/client/internal/wire"
 )
 
-// mostRenewals is how many tokens in a row a server may refuse before it is believed.
+// mostRenewals is how many tokens in a row a server may refuse before the call fails.
 const mostRenewals = 2
 
-// attempts is the state of a call that is tried until it is answered. Every call and stream of the package goes
-// through it: next chooses member and token, judge says what follows from an error, failed acts on it.
+// attempts is the state of a call that is retried. Every call and stream of the package uses it: next chooses the member
+// and the credential, judge decides what follows from an error, and failed acts on that.
 type attempts struct {
 	c     *Client
 	m     *method
 	key   string
-	given *token.Credential // what to send instead of a token
-	// room is where the context of the next attempt may go.
-	room    *wire.Context
-	pass    *token.Credential
-	at      *pool.Member // of the last attempt
-	departs uint64       // of at when it was chosen
-	avoid   *pool.Member
-	n       int
-	renews  int
-	last    error // the last error, as gRPC gave it
+	given *token.Credential // sent instead of the client's
+	// room is memory for the context of the next attempt.
+	room       *wire.Context
+	credential *token.Credential
+	at         *pool.Member // of the last attempt
+	departs    uint64       // of at when it was chosen
+	avoid      *pool.Member
+	n          int
+	renews     int
+	last       error // the last error of gRPC
 }
 
-// with adds a pass to a context. room is where the result may go.
-func with(ctx, pass context.Context, room *wire.Context) context.Context {
+// with adds a credential to a context. room is memory for the result.
+func with(ctx, credential context.Context, room *wire.Context) context.Context {
 	if own, ok := metadata.FromOutgoingContext(ctx); ok {
-		md, _ := metadata.FromOutgoingContext(pass)
+		md, _ := metadata.FromOutgoingContext(credential)
 		return metadata.NewOutgoingContext(ctx, metadata.Join(md, own))
 	}
-	*room = wire.Context{Context: ctx, Metadata: pass}
+	*room = wire.Context{Context: ctx, Metadata: credential}
 	return room
 }
 
-// run makes attempts until one succeeds or its error is final. try makes one at a.at, with state of its own, and
-// reports whether the request may have reached the member. After a success the caller must release a.at when it is
-// done with it: what is received later comes on its connection.
+// run makes attempts until one succeeds or its error is final. try makes one at a.at, with state of its own, and reports
+// whether the request may have reached the member. After a success the caller must release a.at when it no longer uses
+// the connection.
 func (a *attempts) run(ctx context.Context, try func(ctx context.Context) (sent bool, err error)) error {
 	for {
 		octx, err := a.next(ctx)
@@ -72,34 +72,34 @@ func (a *attempts) where() string {
 	return a.at.Name()
 }
 
-// next gets a member, which is to be released, and a pass for another attempt.
+// next obtains a member, which must be released, and a credential for another attempt.
 func (a *attempts) next(ctx context.Context) (context.Context, error) {
 	core := a.c.core
 	var err error
-	if a.pass = a.given; a.pass == nil {
-		if a.pass, err = core.credential(ctx); err != nil {
-			return nil, a.local(ctx, err)
+	if a.credential = a.given; a.credential == nil {
+		if a.credential, err = core.credential(ctx); err != nil {
+			return nil, a.localError(ctx, err)
 		}
 	}
 	at, err := core.pick(ctx, a.c.pin, a.avoid)
 	if err != nil {
-		return nil, a.local(ctx, err)
+		return nil, a.localError(ctx, err)
 	}
 	a.at, a.departs = at, at.Departs()
 	a.n++
-	md := a.pass.Plain
+	md := a.credential.Plain
 	if a.m.leader {
-		md = a.pass.Leader
+		md = a.credential.Leader
 	}
 	room := a.room
-	if a.room = nil; room == nil { // gRPC may not be done with the last
+	if a.room = nil; room == nil { // gRPC may still use the last one
 		room = new(wire.Context)
 	}
 	return with(ctx, md, room), nil
 }
 
-// local words an error that came before anything was sent.
-func (a *attempts) local(ctx context.Context, err error) error {
+// localError returns the Error for a failure before anything was sent.
+func (a *attempts) localError(ctx context.Context, err error) error {
 	a.last = err
 	if _, ok := errors.AsType[*Error](err); ok {
 		return err
@@ -119,7 +119,7 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 	core := a.c.core
 	e := a.explain(ctx, err)
 	v := judge(e, a.m, sent)
-	a.follow(v, e)
+	a.markMember(v, e)
 	e.Uncertain = a.m.write && v.unknown
 	if core.ctx.Err() != nil {
 		return e
@@ -151,7 +151,7 @@ func (a *attempts) failed(ctx context.Context, err error, sent bool) error {
 	return e
 }
 
-// explain words what gRPC returned for the last attempt.
+// explain returns the Error for what gRPC returned for the last attempt.
 func (a *attempts) explain(ctx context.Context, err error) *Error {
 	a.last = err
 	e := explain(ctx, a.m.op, a.key, a.where(), err)
@@ -162,8 +162,8 @@ func (a *attempts) explain(ctx context.Context, err error) *Error {
 	return e
 }
 
-// follow remembers what an error says about the member.
-func (a *attempts) follow(v verdict, e *Error) {
+// markMember records what an error says about the member.
+func (a *attempts) markMember(v verdict, e *Error) {
 	if v.sick {
 		a.at.Suspect(e)
 	}
@@ -172,16 +172,16 @@ func (a *attempts) follow(v verdict, e *Error) {
 	}
 }
 
-// renew gives up a token that was refused and reports whether another may be tried.
+// renew drops a token that was refused and reports whether another may help.
 func (a *attempts) renew() bool {
 	a.renews++
-	return a.given == nil && a.renews <= mostRenewals && a.c.core.tokens.Reject(a.pass)
+	return a.given == nil && a.renews <= mostRenewals && a.c.core.tokens.Reject(a.credential)
 }
 
-// answered notes that the member has answered: what fails from now on fails for the first time.
+// answered records that the member has answered: the next failure counts as the first.
 func (a *attempts) answered() { a.n, a.renews, a.avoid = 0, 0, nil }
 
-// pause is how long to wait after the nth attempt.
+// pause returns how long to wait after the nth attempt.
 func pause(n int) time.Duration {
 	const first, most = 25 * time.Millisecond, time.Second
 	d := most

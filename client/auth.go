@@ -20,12 +20,12 @@ func (c *Client) AuthDisable(ctx context.Context) (*etcdserverpb.AuthDisableResp
 	return ask[etcdserverpb.AuthDisableResponse](ctx, c, &authDisableMethod, "", &etcdserverpb.AuthDisableRequest{})
 }
 
-// AuthStatus tells whether authentication is on.
+// AuthStatus reports whether authentication is on.
 func (c *Client) AuthStatus(ctx context.Context) (*etcdserverpb.AuthStatusResponse, error) {
 	return ask[etcdserverpb.AuthStatusResponse](ctx, c, &authStatusMethod, "", &etcdserverpb.AuthStatusRequest{})
 }
 
-// Authenticate exchanges a password for a token. A client with Config.Username does it by itself.
+// Authenticate exchanges a password for a token. A client with Config.Username calls it itself.
 func (c *Client) Authenticate(ctx context.Context, user, password string) (*etcdserverpb.AuthenticateResponse, error) {
 	req := &wire.Generated{Message: &etcdserverpb.AuthenticateRequest{Name: user, Password: password}}
 	return callWith[etcdserverpb.AuthenticateResponse](ctx, c, &authenticateMethod, user, req, token.NewCredential(token.Token{}))
@@ -37,7 +37,7 @@ func (c *Client) UserAdd(ctx context.Context, user, password string) (*etcdserve
 		Name: user, Password: password, Options: &authpb.UserAddOptions{}})
 }
 
-// UserAddNoPassword adds a user who is known by a certificate only.
+// UserAddNoPassword adds a user that authenticates only by a certificate.
 func (c *Client) UserAddNoPassword(ctx context.Context, user string) (*etcdserverpb.AuthUserAddResponse, error) {
 	return ask[etcdserverpb.AuthUserAddResponse](ctx, c, &userAddMethod, user, &etcdserverpb.AuthUserAddRequest{
 		Name: user, Options: &authpb.UserAddOptions{NoPassword: true}})
@@ -58,17 +58,17 @@ func (c *Client) UserDelete(ctx context.Context, user string) (*etcdserverpb.Aut
 	return ask[etcdserverpb.AuthUserDeleteResponse](ctx, c, &userDeleteMethod, user, &etcdserverpb.AuthUserDeleteRequest{Name: user})
 }
 
-// UserChangePassword gives a user another password.
+// UserChangePassword changes the password of a user.
 func (c *Client) UserChangePassword(ctx context.Context, user, password string) (*etcdserverpb.AuthUserChangePasswordResponse, error) {
 	return ask[etcdserverpb.AuthUserChangePasswordResponse](ctx, c, &userPasswordMethod, user, &etcdserverpb.AuthUserChangePasswordRequest{Name: user, Password: password})
 }
 
-// UserGrantRole gives a user a role.
+// UserGrantRole grants a role to a user.
 func (c *Client) UserGrantRole(ctx context.Context, user, role string) (*etcdserverpb.AuthUserGrantRoleResponse, error) {
 	return ask[etcdserverpb.AuthUserGrantRoleResponse](ctx, c, &userGrantMethod, user, &etcdserverpb.AuthUserGrantRoleRequest{User: user, Role: role})
 }
 
-// UserRevokeRole takes a role from a user.
+// UserRevokeRole revokes a role of a user.
 func (c *Client) UserRevokeRole(ctx context.Context, user, role string) (*etcdserverpb.AuthUserRevokeRoleResponse, error) {
 	return ask[etcdserverpb.AuthUserRevokeRoleResponse](ctx, c, &userRevokeMethod, user, &etcdserverpb.AuthUserRevokeRoleRequest{Name: user, Role: role})
 }
@@ -88,19 +88,19 @@ func (c *Client) RoleList(ctx context.Context) (*etcdserverpb.AuthRoleListRespon
 	return ask[etcdserverpb.AuthRoleListResponse](ctx, c, &roleListMethod, "", &etcdserverpb.AuthRoleListRequest{})
 }
 
-// RoleDelete deletes a role, also from the users who have it.
+// RoleDelete deletes a role, also from its users.
 func (c *Client) RoleDelete(ctx context.Context, role string) (*etcdserverpb.AuthRoleDeleteResponse, error) {
 	return ask[etcdserverpb.AuthRoleDeleteResponse](ctx, c, &roleDeleteMethod, role, &etcdserverpb.AuthRoleDeleteRequest{Role: role})
 }
 
-// RoleGrantPermission lets a role read, write or both: a key, or the range up to end, or from the key on with
-// an end of "\x00"; see PrefixEnd. The namespace of the client is not put before them.
+// RoleGrantPermission lets a role read, write or both: a key, or the range up to end, or all keys from key on if end is
+// "\x00"; see PrefixEnd. The namespace of the client is not put before them.
 func (c *Client) RoleGrantPermission(ctx context.Context, role, key, end string, permission authpb.Permission_Type) (*etcdserverpb.AuthRoleGrantPermissionResponse, error) {
 	return ask[etcdserverpb.AuthRoleGrantPermissionResponse](ctx, c, &rolePermitMethod, role, &etcdserverpb.AuthRoleGrantPermissionRequest{
 		Name: role, Perm: &authpb.Permission{PermType: permission, Key: []byte(key), RangeEnd: []byte(end)}})
 }
 
-// RoleRevokePermission takes back what was granted for exactly this key and end.
+// RoleRevokePermission revokes the permission that was granted for exactly this key and end.
 func (c *Client) RoleRevokePermission(ctx context.Context, role, key, end string) (*etcdserverpb.AuthRoleRevokePermissionResponse, error) {
 	return ask[etcdserverpb.AuthRoleRevokePermissionResponse](ctx, c, &roleForbidMethod, role, &etcdserverpb.AuthRoleRevokePermissionRequest{
 		Role: role, Key: []byte(key), RangeEnd: []byte(end)})

@@ -10,14 +10,14 @@ import (
 
 // method is a call of the API.
 type method struct {
-	name string // as gRPC has it
-	op   string // as errors have it
-	// write tells that calling it twice may not be the same as once.
+	name string // of gRPC
+	op   string // in errors
+	// write: two calls may differ from one.
 	write bool
-	// leader tells that it is of no use at a member without a leader. Such a member then refuses it at once,
-	// which settles that it was not applied.
+	// leader: the call needs a member with a leader. Other members reject it at once, so it is certain that it was not
+	// applied.
 	leader bool
-	// lasting tells that it is a stream that goes on until the client ends it.
+	// lasting: it is a stream that the client ends.
 	lasting bool
 }
 
@@ -31,33 +31,33 @@ func write(service, name, op string) method {
 	return m
 }
 
-// stream makes a stream of a call that lasts.
+// stream describes a stream that the client ends.
 func stream(service, name, op string) method {
 	m := read(service, name, op)
 	m.lasting = true
 	return m
 }
 
-// anyone makes a call that also a member without a leader answers.
-func (m method) anyone() method {
+// anyMember describes a call that a member without a leader answers too.
+func (m method) anyMember() method {
 	m.leader = false
 	return m
 }
 
-// tracked is a request of which is known whether the last attempt has sent it.
+// tracked is a request that records whether the last attempt has sent it.
 type tracked interface {
 	Begin()
 	Sent() bool
 	First() *wire.Context
 }
 
-// call makes a call, and tries again as far as that is safe.
+// call makes a call and retries it if that is safe.
 func call[R any](ctx context.Context, c *Client, m *method, key string, req tracked) (*R, error) {
 	return callWith[R](ctx, c, m, key, req, nil)
 }
 
-// callWith is call with a given pass, or one that is got if it is nil. Each attempt has an answer of its own: what
-// came of one that failed is not part of the next one's.
+// callWith is call with a given credential, or that of the client if it is nil. Each attempt decodes into a new answer,
+// so a failed attempt leaves nothing in the next one's.
 func callWith[R any](ctx context.Context, c *Client, m *method, key string, req tracked, given *token.Credential) (resp *R, err error) {
 	h := &c.core.cfg.Hooks
 	if h.StartCall != nil {

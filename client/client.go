@@ -14,15 +14,15 @@ import (
 // which share its connection.
 type Client struct {
 	core *core
-	// pin is the member that all calls go to, nil if any will do.
+	// pin is the only member that calls use, nil if they may use any.
 	pin *pool.Member
 	// ns is put before keys.
 	ns namespace
-	// derived tells that closing it closes nothing.
+	// derived: Close does nothing.
 	derived bool
 }
 
-// core is what derived clients share.
+// core is the state that derived clients share.
 type core struct {
 	cfg    Config
 	ctx    context.Context
@@ -31,10 +31,10 @@ type core struct {
 	tasks  sync.WaitGroup
 	pool   *pool.Pool
 	tokens *token.Cache
-	watch  *watches
+	watch  *watchers
 }
 
-// New returns a client. It checks the configuration and does not wait for a connection; the first call does.
+// New checks the configuration and returns a client. The first call waits for a connection.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func New(cfg Config) (*Client, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &core{cfg: cfg, ctx: ctx, cancel: cancel, pool: pool.New(cfg.pool())}
 	c.tokens = token.NewCache(c.tokenSource(), cfg.Logger)
-	c.watch = newWatches(c)
+	c.watch = newWatchers(c)
 	client := &Client{core: c, ns: namespace(cfg.Namespace)}
 	if err := c.pool.Add(pool.ParseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -54,7 +54,7 @@ func New(cfg Config) (*Client, error) {
 	return client, nil
 }
 
-// Connect is New, and waits until a member is reached and the client has a token if it needs one.
+// Connect is New, and waits until a member is reached and the client has the token that it may need.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := New(cfg)
 	if err != nil {
@@ -89,8 +89,8 @@ func (c *core) credential(ctx context.Context) (*token.Credential, error) {
 	return t, err
 }
 
-// Close ends all watchers and calls, with ErrClosed, and the connections. It returns when nothing of the
-// client runs any more. Closing a derived client closes nothing.
+// Close ends all watchers and calls, with ErrClosed, and the connections. It returns when all goroutines of the client
+// have ended. Closing a derived client does nothing.
 func (c *Client) Close() error {
 	if c.derived {
 		return nil
@@ -103,8 +103,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// In returns a client for which prefix is put before every key, behind that of c. Keys in answers and events
-// come without it.
+// In returns a client that puts prefix before every key, after the prefix of c. It removes both from the keys of answers
+// and events.
 func (c *Client) In(prefix string) *Client {
 	d := *c
 	d.ns += namespace(prefix)
@@ -112,8 +112,8 @@ func (c *Client) In(prefix string) *Client {
 	return &d
 }
 
-// At returns a client all whose calls go to one member, whether it is healthy or not: for questions about
-// that member, such as Status. It fails only if the endpoint makes no sense.
+// At returns a client that makes all calls at one member, healthy or not: for calls about that member, such as Status.
+// It fails only if the endpoint is invalid.
 func (c *Client) At(endpoint string) (*Client, error) {
 	e, err := pool.Parse(endpoint)
 	if err != nil {
@@ -136,8 +136,8 @@ func (c *Client) Endpoints() []string {
 	return c.core.pool.Names()
 }
 
-// SetEndpoints replaces the configured endpoints and those found by Sync. Calls that run at one that is gone are
-// answered there; watchers and keep-alives go on at another.
+// SetEndpoints replaces the configured endpoints and those found by Sync. Running calls at a removed member end there;
+// watchers and keep-alives continue at another.
 func (c *Client) SetEndpoints(endpoints ...string) error {
 	cfg := c.core.cfg
 	cfg.Endpoints = endpoints
@@ -153,7 +153,7 @@ func (c *Client) SetEndpoints(endpoints ...string) error {
 	return errors.Join(c.core.pool.Add(list, false), c.core.pool.Add(list, true))
 }
 
-// Member returns the endpoint that calls go to now, empty if none is connected.
+// Member returns the endpoint that calls use now, empty if none is connected.
 func (c *Client) Member() string {
 	m := c.pin
 	if m == nil {
@@ -165,8 +165,8 @@ func (c *Client) Member() string {
 	return m.Name()
 }
 
-// Sync asks the cluster for its members and adds the client URLs of those that vote and have been started.
-// Configured endpoints stay.
+// Sync lists the members of the cluster and adds the client URLs of the voting members that have been started. Configured
+// endpoints stay.
 func (c *Client) Sync(ctx context.Context) error {
 	r, err := c.MemberList(ctx)
 	if err != nil {

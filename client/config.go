@@ -24,56 +24,56 @@ const (
 	DefaultWatchBuffer      = 4 << 20
 )
 
-// Config says how to reach a cluster. Only Endpoints must be set; the zero value of the rest is its default.
+// Config configures a client. Only Endpoints must be set; the zero value of every other field means its default.
 type Config struct {
-	// Endpoints are where members serve clients: host:port, http://host:port, https://host:port, unix:///path
-	// or unixs:///path. All of them use TLS or none does: https and unixs ask for it, and so does setting TLS or
-	// TLSFiles. One member is enough to begin with if SyncInterval is set or Sync called.
+	// Endpoints are the addresses at which members serve clients: host:port, http://host:port, https://host:port,
+	// unix:///path or unixs:///path. All of them use TLS or none does: https and unixs select it, and so does setting
+	// TLS or TLSFiles. One member is enough if SyncInterval is set or Sync is called.
 	Endpoints []string
-	// SyncInterval is how often the list of members is asked for and added to Endpoints. 0 means never, because
-	// what members advertise need not be reachable from here.
+	// SyncInterval is how often the client lists the members and adds them to Endpoints. 0 means never, because the
+	// advertised addresses need not be reachable from the client.
 	SyncInterval time.Duration
 
-	// TLS is used as it is. TLSFiles is read again when its files change. Only one may be set.
+	// TLS is used unchanged. TLSFiles is read again when its files change. Only one may be set.
 	TLS      *tls.Config
 	TLSFiles TLSFiles
 
 	// Username and Password are exchanged for a token when one is needed.
 	Username, Password string
-	// Token returns a token, of an identity provider for instance, instead. It is asked again before the token
-	// expires and when a server refuses it, by one goroutine at a time, and must return when its context ends. While
-	// it fails, a token that has not expired is used on.
+	// Token returns a token instead, for instance of an identity provider. It is called again before the token expires
+	// and when a server refuses it, by one goroutine at a time, and must return when its context ends. While it fails, a
+	// token that has not expired stays in use.
 	Token func(context.Context) (Token, error)
 
 	// DialTimeout is how long a call waits for any member to be reachable before it fails with ErrUnreachable.
 	DialTimeout time.Duration
-	// KeepAlive is how long a connection is silent before the member is asked for a sign of life, at least
-	// 10s, and KeepAliveTimeout how long it may take to give one before the connection is given up.
+	// KeepAlive is how long a connection is silent before the client pings the member, at least 10s. KeepAliveTimeout is
+	// how long the member may take to answer before the connection is closed.
 	KeepAlive, KeepAliveTimeout time.Duration
 	// MaxSendBytes and MaxReceiveBytes are the sizes of the largest messages.
 	MaxSendBytes, MaxReceiveBytes int
-	// MaxAttempts is how often a call is tried in all before its error is returned. Reads are tried again
-	// whenever another attempt may help, writes only if it is certain that they were not applied.
-	// Between two attempts there is a pause that doubles from 25ms to 1s, with jitter.
+	// MaxAttempts bounds the attempts of a call before its error is returned. Reads are retried whenever another attempt
+	// may help, writes only if it is certain that they were not applied. The pause between attempts doubles from 25ms
+	// to 1s, with jitter.
 	MaxAttempts int
-	// WatchBuffer is how many bytes of events wait for a watcher's reader; see Watcher.
+	// WatchBuffer is the size of a watcher's buffer of events in bytes; see Watcher.
 	WatchBuffer int
 
 	// Namespace is put before every key and removed from every answer; see Client.In.
 	Namespace string
 
-	// Logger gets what happens to connections and tokens, never keys, values or secrets. Default: nothing.
+	// Logger receives messages about connections and tokens, never keys, values or secrets. By default nothing is logged.
 	Logger *slog.Logger
-	// Hooks are told what happens, for metrics and traces.
+	// Hooks are called for metrics and traces.
 	Hooks Hooks
-	// DialOptions are added to those of the client, for a proxy or for grpc's own instrumentation.
+	// DialOptions are added to the client's, for instance for a proxy or for instrumentation of gRPC.
 	DialOptions []grpc.DialOption
 }
 
-// Token is what proves who a client is.
+// Token proves the identity of a client.
 type Token struct {
 	Value string
-	// Expires is when it stops being valid; zero if that is not known.
+	// Expires is the end of its validity; zero if that is not known.
 	Expires time.Time
 }
 
@@ -97,7 +97,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports everything that is wrong.
+// Validate reports all invalid fields.
 func (c *Config) Validate() error {
 	var wrong []error
 	bad := func(format string, args ...any) { wrong = append(wrong, invalid(format, args...)) }
@@ -172,8 +172,8 @@ func (c *Config) secure() bool {
 	return e.Scheme == pool.SchemeSecure
 }
 
-// SecureHTTP returns what connections that are not this package's need to speak TLS with members as the configuration
-// says, for their metrics for instance; nil if they speak it without. The files are read once.
+// SecureHTTP returns the TLS configuration for other connections to the members, for instance for their metrics. It is
+// nil if the client does not use TLS. The files are read once.
 func (c *Config) SecureHTTP() (*tls.Config, error) {
 	switch {
 	case !c.secure():

@@ -6,19 +6,22 @@ import (
 	"vigil/client/internal/wire"
 )
 
-// response is a message that is received. decode may keep b, which is its own.
+// response is a message that is received. decode may keep parts of b.
+//
+// A decoder does not reset its message: unary calls decode each attempt into a new one. The messages of streams are
+// reused, so watchResponse and leaseResponse reset themselves.
 type response interface {
 	decode(b []byte) error
 }
 
-// inPlace is a response that keeps nothing of the buffer it is decoded from unless keeps says so.
+// inPlace is a response that keeps nothing of the buffer unless keeps returns true.
 type inPlace interface {
 	response
 	keeps() bool
 }
 
-// unmarshal decodes what gRPC received. gRPC takes its buffers back afterwards, so what a message keeps is
-// copied first, into memory of exactly its size.
+// unmarshal decodes a received message. gRPC reuses its buffers afterwards, so a message that keeps parts is copied
+// first, into memory of exactly its size.
 func unmarshal(data mem.BufferSlice, m response) error {
 	if p, ok := m.(inPlace); ok && !p.keeps() && len(data) == 1 {
 		return m.decode(data[0].ReadOnlyData())
@@ -129,14 +132,14 @@ func (r *PutResponse) decode(b []byte) error {
 	return f.Err()
 }
 
-// plainPut is the answer of a put that did not ask for the key before.
+// plainPut is the answer of a put without WithPrevKV.
 type plainPut struct{ PutResponse }
 
 func (*plainPut) keeps() bool { return false }
 
 func (r *plainPut) decode(b []byte) error {
 	e := r.PutResponse.decode(b)
-	r.PrevKV = nil // it was not asked for, and b is not ours
+	r.PrevKV = nil // it was not requested, and b is reused
 	return e
 }
 
@@ -163,7 +166,7 @@ func (r *DeleteResponse) decode(b []byte) error {
 	return f.Err()
 }
 
-// maxDepth is how deep answers of transactions may nest.
+// maxDepth bounds the nesting of transactions in answers.
 const maxDepth = 1000
 
 func (r *TxnResponse) decode(b []byte) error { return r.decodeAt(b, 0) }
@@ -232,7 +235,7 @@ type watchResponse struct {
 	reason   string
 	fragment bool
 	events   []Event
-	// size is what the message took, in bytes.
+	// size is the size of the message in bytes.
 	size int
 }
 

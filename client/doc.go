@@ -1,4 +1,4 @@
-// Package client talks to a Vigil cluster, or to an etcd cluster from 3.5 on.
+// Package client is a client for Vigil clusters, and for etcd clusters from version 3.5 on.
 //
 //	c, err := client.Connect(ctx, client.Config{Endpoints: []string{"127.0.0.1:2379"}})
 //	...
@@ -7,26 +7,25 @@
 //	r, err := c.Get(ctx, "colour")
 //	fmt.Println(r.KV().Value)
 //
-// What is safe is what is easy:
+// The default behaviour is safe:
 //
-//  1. No event is lost in silence. A Watcher delivers each once and in order, over lost connections, members
-//     and leaders; when it cannot, its iteration ends with the reason and, where there is one, the revision to
-//     go on from.
-//  2. No buffer grows without bound. A watcher that is not read leaves its events with the server.
-//  3. No write is made twice. One that got no answer fails with ErrUncertain; only what is certain not to have
-//     been applied is tried again. Reads are tried again, a bounded number of times; an answer is that of one
-//     attempt, and a listing is of one revision.
-//  4. What a client reads does not go back in time while its member lasts: all calls go to one member until
-//     that is lost, says that it does not serve, or has no leader; then to another, and back when it is healthy.
-//  5. Every call takes a context and ends with it. Close ends everything and leaves nothing running.
+//  1. No event is lost silently. A Watcher delivers each event once and in order, across lost connections, members and
+//     leaders. When it cannot, its iteration ends with the reason and, if there is one, the revision to continue from.
+//  2. No buffer grows without bound. The events of a watcher that is not read stay at the server.
+//  3. No write is made twice. A write without an answer fails with ErrUncertain; a write is retried only if it was
+//     certainly not applied. Reads are retried, a bounded number of times. An answer is that of one attempt, and a
+//     listing is of one revision.
+//  4. Reads of a client do not go back in time while its member works. All calls use one member until it is lost, reports
+//     that it does not serve, or has no leader. Then they use another, and return when the first is healthy again.
+//  5. Every call takes a context and ends with it. Close ends all calls and goroutines.
 //
-// Errors are found with errors.Is and errors.As: what a server says is in the list of Err variables; an Error has the
-// call, the member and the words.
+// Errors are found with errors.Is and errors.As. The Err variables list the errors of servers; an Error has the call, the
+// member and the text.
 //
 // # Compatibility
 //
-// What this package and the packages below it export keeps its meaning, and compiles, within a major version of the
-// module: functions, methods, fields and errors are only added. Fields may be added to structs, so write them
-// with names; interfaces for options are not for implementing elsewhere. The calls for operators return the
-// messages of go.etcd.io/etcd/api/v3, whose compatibility is theirs.
+// Within a major version of the module, the exported names of this package and the packages below it keep compiling and
+// keep their meaning: functions, methods, fields and errors are only added. Fields may be added to structs, so write
+// struct literals with field names. Other packages must not implement the interfaces of options. The calls for operators
+// return messages of go.etcd.io/etcd/api/v3, which has its own rules of compatibility.
 package client

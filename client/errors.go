@@ -14,38 +14,38 @@ import (
 
 // Errors of the client itself, for errors.Is.
 var (
-	// ErrClosed: the client was closed, or the watcher while somebody waited for it.
+	// ErrClosed: the client was closed, or a watcher while a goroutine waited for it.
 	ErrClosed = pool.ErrClosed
 	// ErrUnreachable: no member could be reached in time; see UnreachableError.
 	ErrUnreachable = errors.New("no member can be reached")
-	// ErrUncertain: a write was sent and no answer came, so it may have been applied or may still be. It is
-	// never sent again by itself. Whoever needs to know reads the key, or writes with a condition.
+	// ErrUncertain: a write was sent and no answer received, so it may have been applied or may still be. The client
+	// does not send it again. To find out, read the key, or write with a condition.
 	ErrUncertain = errors.New("outcome unknown: the write may have been applied")
-	// ErrClusterChanged: the member that a watch went on with belongs to another cluster.
+	// ErrClusterChanged: a watch continued at a member of another cluster.
 	ErrClusterChanged = errors.New("this is another cluster than before")
-	// ErrRolledBack: the store's revision is lower than what a watch has already seen, as after a restore
-	// of an older snapshot.
+	// ErrRolledBack: the store's revision is lower than that of events that a watch has already seen, for instance after
+	// a restore of an older snapshot.
 	ErrRolledBack = errors.New("the store has gone back to an older revision")
 	// ErrLagging: a watcher with WithLagError was not read fast enough; see LagError.
 	ErrLagging = errors.New("the watcher was not read fast enough")
-	// ErrInvalid: an argument or a setting makes no sense; nothing was sent.
+	// ErrInvalid: an argument or a setting is invalid; nothing was sent.
 	ErrInvalid = pool.ErrInvalid
 )
 
-// Error is a call that failed. errors.Is finds what it means: one of the errors of this package, or
-// context.Canceled and context.DeadlineExceeded if the caller's context ended.
+// Error is the error of a call. errors.Is finds its meaning: one of the errors of this package, or context.Canceled and
+// context.DeadlineExceeded if the caller's context ended.
 type Error struct {
-	// Op is the call, such as "put", and Key what it was about, if anything.
+	// Op is the call, such as "put", and Key its key, name or user, if any.
 	Op, Key string
-	// Member is the endpoint that answered or should have; empty if none was asked.
+	// Member is the endpoint of the last attempt; empty if there was none.
 	Member string
-	// Code and Text are what the member, or gRPC, said.
+	// Code and Text are those of the member or of gRPC.
 	Code codes.Code
 	Text string
-	// Uncertain tells that the call was a write which may have been applied.
+	// Uncertain reports that the call is a write that may have been applied.
 	Uncertain bool
 
-	kind error // what Text means, or nil
+	kind error // the meaning of Text, or nil
 }
 
 // Error names the call, the key, the member and the reason.
@@ -66,19 +66,19 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what the text means.
+// Unwrap returns the meaning of the text.
 func (e *Error) Unwrap() error { return e.kind }
 
-// Is makes an uncertain write match ErrUncertain beside its reason.
+// Is makes an uncertain write match ErrUncertain, in addition to its reason.
 func (e *Error) Is(target error) bool { return target == ErrUncertain && e.Uncertain }
 
 // GRPCStatus makes status.FromError work.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Text) }
 
-// CompactedError says that revisions that were asked for are gone. It matches ErrCompacted.
+// CompactedError reports that requested revisions have been compacted. It matches ErrCompacted.
 type CompactedError struct {
-	// Revision is the compact revision: what is above it is still there. 0 if the server did not say,
-	// which only a watch's does.
+	// Revision is the compact revision: later ones still exist. 0 if the server did not report it; only the answer of a
+	// watch has it.
 	Revision int64
 }
 
@@ -93,7 +93,7 @@ func (e *CompactedError) Error() string {
 // Is makes it match ErrCompacted.
 func (e *CompactedError) Is(target error) bool { return target == ErrCompacted }
 
-// UnreachableError says that no member could be reached, and why for each. It matches ErrUnreachable.
+// UnreachableError reports that no member could be reached, and why. It matches ErrUnreachable.
 type UnreachableError struct {
 	// Endpoints are the addresses that were tried, Errors the last error of each.
 	Endpoints []string
@@ -116,9 +116,9 @@ func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachab
 // Unwrap returns the errors of the members.
 func (e *UnreachableError) Unwrap() []error { return e.Errors }
 
-// LagError says that a watcher with WithLagError had more waiting than its buffer takes. It matches ErrLagging.
+// LagError reports that the buffer of a watcher with WithLagError was full. It matches ErrLagging.
 type LagError struct {
-	// Revision is where a new watch must start to miss nothing.
+	// Revision is where a new watch must start so that it misses no event.
 	Revision int64
 }
 
@@ -130,12 +130,12 @@ func (e *LagError) Error() string {
 // Is makes it match ErrLagging.
 func (e *LagError) Is(target error) bool { return target == ErrLagging }
 
-// CanceledError says that the server ended a watch, and its words for why; what they mean is found with
-// errors.Is, for instance ErrPermissionDenied.
+// CanceledError reports that the server ended a watch, and why. errors.Is finds the meaning of the reason, for instance
+// ErrPermissionDenied.
 type CanceledError struct {
 	// Reason is the server's text.
 	Reason string
-	// Created tells that the watch had been created before; a refused one had not.
+	// Created reports that the watch had been created before; otherwise it was refused.
 	Created bool
 
 	kind error
@@ -153,16 +153,16 @@ func (e *CanceledError) Error() string {
 	return what + ": " + e.Reason
 }
 
-// Unwrap returns what the reason means.
+// Unwrap returns the meaning of the reason.
 func (e *CanceledError) Unwrap() error { return e.kind }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// meaning returns the error of this package that a server's words stand for, or nil.
-func meaning(text string) error {
-	k, ok := kinds[words(text)]
+// kindOf returns the error of this package for the text of a server, or nil.
+func kindOf(text string) error {
+	k, ok := kinds[trimCode(text)]
 	if !ok {
 		return nil
 	}
@@ -172,15 +172,15 @@ func meaning(text string) error {
 	return k
 }
 
-// words removes the code that a reason for which a watch was canceled may carry in front.
-func words(text string) string {
+// trimCode removes the code before the text, which the reason of a canceled watch may have.
+func trimCode(text string) string {
 	if _, rest, ok := strings.Cut(text, " desc = "); ok {
 		return rest
 	}
 	return text
 }
 
-// explain turns what gRPC returned into an Error.
+// explain converts an error of gRPC into an Error.
 func explain(ctx context.Context, op, key, member string, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -188,7 +188,7 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	st := status.Convert(err)
 	e := &Error{Op: op, Key: key, Member: member, Code: st.Code(), Text: st.Message()}
 	ended := context.Cause(ctx)
-	switch e.kind = meaning(e.Text); {
+	switch e.kind = kindOf(e.Text); {
 	case e.kind != nil && ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
 		e.kind = errors.Join(ended, e.kind)
 	case e.kind != nil:
@@ -197,7 +197,7 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	case ended != nil && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded):
 		e.kind = ended
 	case e.Code == codes.DeadlineExceeded:
-		// The member noticed the deadline, which is the caller's, first.
+		// The member noticed the caller's deadline first.
 		e.kind = context.DeadlineExceeded
 	default:
 		e.kind = plain(err)
@@ -205,7 +205,7 @@ func explain(ctx context.Context, op, key, member string, err error) *Error {
 	return e
 }
 
-// plain returns err unless it is a bare gRPC status, which has nothing to say beyond code and text.
+// plain returns err unless it is a plain gRPC status, which has only a code and a text.
 func plain(err error) error {
 	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return nil

@@ -7,23 +7,23 @@ import (
 	"vigil/client/internal/pool"
 )
 
-// Hooks are functions that the client calls when something happens; each may be nil. They are called by the
-// goroutine that it happens on, so they must not block, and must be safe for concurrent use.
+// Hooks are functions that the client calls on events; each may be nil. The goroutine of the event calls them, so they
+// must not block, and must be safe for concurrent use.
 type Hooks struct {
-	// StartCall is called before a call's first attempt with the method, such as "/etcdserverpb.KV/Put". The
-	// context it returns is used for the call, so a trace can be carried in it.
+	// StartCall is called before the first attempt of a call, with the method, such as "/etcdserverpb.KV/Put". The call
+	// uses the returned context, which may carry a trace.
 	StartCall func(ctx context.Context, method string) context.Context
-	// EndCall is called when the call is over.
+	// EndCall is called after the end of a call.
 	EndCall func(ctx context.Context, call Call)
-	// Retry is called before an attempt that is not the first.
+	// Retry is called before each attempt after the first.
 	Retry func(method, member string, attempt int, err error)
 	// Member is called when the state of a member changes.
 	Member func(endpoint string, state MemberState, err error)
-	// Watch is called when a stream of watchers begins, ends or moves, and when a watcher is set aside.
+	// Watch is called when a stream of watchers starts, ends or moves, and when a watcher is set aside.
 	Watch func(WatchChange)
 }
 
-// Call is a call that is over.
+// Call describes a call that has ended.
 type Call struct {
 	Method   string
 	Member   string // of the last attempt
@@ -32,18 +32,18 @@ type Call struct {
 	Err      error
 }
 
-// MemberState is what a client knows of a member.
+// MemberState is the state of a member for a client.
 type MemberState uint8
 
 // The states of a member.
 const (
-	// MemberIdle: not connected, and no reason to be.
+	// MemberIdle: not connected, and not needed.
 	MemberIdle = MemberState(pool.Idle)
 	// MemberConnecting: a connection is being made.
 	MemberConnecting = MemberState(pool.Connecting)
-	// MemberReady: connected, and the member says that it serves or says nothing.
+	// MemberReady: connected, and the member reports that it serves, or nothing.
 	MemberReady = MemberState(pool.Ready)
-	// MemberSick: connected, and the member says that it does not serve, or has no leader.
+	// MemberSick: connected, and the member reports that it does not serve or has no leader.
 	MemberSick = MemberState(pool.Sick)
 	// MemberFailed: the last attempt to connect failed; another will follow.
 	MemberFailed = MemberState(pool.Failed)
@@ -52,13 +52,13 @@ const (
 // String returns the state as a word.
 func (s MemberState) String() string { return pool.State(s).String() }
 
-// WatchChange is what happened to watchers.
+// WatchChange is an event of watchers.
 type WatchChange struct {
-	// Kind is what.
+	// Kind is the event.
 	Kind WatchChangeKind
-	// Member is where.
+	// Member is the endpoint.
 	Member string
-	// Watchers is how many it is about.
+	// Watchers is the number of watchers.
 	Watchers int
 	// Err is the reason, if there is one.
 	Err error
@@ -69,11 +69,11 @@ type WatchChangeKind uint8
 
 // The kinds of WatchChange.
 const (
-	// WatchConnected: a stream began and its watchers are being created on it.
+	// WatchConnected: a stream started and its watchers are being created on it.
 	WatchConnected WatchChangeKind = iota
-	// WatchDisconnected: a stream ended; its watchers go on on another.
+	// WatchDisconnected: a stream ended; its watchers continue on another.
 	WatchDisconnected
-	// WatchSetAside: a watcher whose buffer was full left the shared stream; it goes on, on a stream of its
-	// own, when it has been read.
+	// WatchSetAside: a watcher with a full buffer left the shared stream. It continues on a stream of its own after it
+	// has been read.
 	WatchSetAside
 )

@@ -13,17 +13,16 @@ import (
 	"vigil/client/internal/wire"
 )
 
-// KeepAlive is what a member answered to one keep-alive.
+// KeepAlive is a member's answer to one keep-alive.
 type KeepAlive struct {
 	Header Header
 	ID     LeaseID
-	// TTL is how long the lease lives from when it was asked for; 0 if there is no such lease.
+	// TTL is how long the lease lives from when the keep-alive was sent; 0 if there is no such lease.
 	TTL time.Duration
 }
 
-// KeepAlives is a stream of keep-alives for any number of leases, as far as it lasts: when its member is lost it
-// ends with an error, and another is to be opened. Package lease does all that; this is what it is made of.
-// One goroutine may send while another receives.
+// KeepAlives is a stream of keep-alives for any number of leases. When its member is lost, it ends with an error, and the
+// caller must open another. Package lease does that. One goroutine may send while another receives.
 type KeepAlives struct {
 	stream  grpc.ClientStream
 	ctx     context.Context // the caller's
@@ -35,8 +34,7 @@ type KeepAlives struct {
 
 var keepStream = &grpc.StreamDesc{StreamName: "LeaseKeepAlive", ServerStreams: true, ClientStreams: true}
 
-// OpenKeepAlives opens a stream, which lasts no longer than the context. A stream that is not used any more must
-// be ended through its context.
+// OpenKeepAlives opens a stream, which ends with the context. The caller must cancel the context to end the stream.
 func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 	k := &KeepAlives{ctx: ctx, at: attempts{c: c, m: &keepMethod}}
 	err := k.at.run(ctx, func(octx context.Context) (sent bool, err error) {
@@ -66,22 +64,22 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 	return k, nil
 }
 
-// Member is the endpoint that the stream goes to.
+// Member is the endpoint of the stream.
 func (k *KeepAlives) Member() string { return k.at.where() }
 
-// Send asks for one keep-alive. An error says only that the stream has ended; Recv says why.
+// Send sends one keep-alive. An error means only that the stream has ended; Recv returns why.
 func (k *KeepAlives) Send(id LeaseID) error {
 	return k.stream.SendMsg(&wire.KeepAliveRequest{ID: int64(id)})
 }
 
-// Recv waits for the next answer. Answers come in the order of what was sent. After an error the stream has ended;
-// Temporary reports whether another one may do better.
+// Recv waits for the next answer, in the order of the requests. After an error the stream has ended; Temporary reports
+// whether another stream may succeed.
 func (k *KeepAlives) Recv() (KeepAlive, error) {
 	if err := k.stream.RecvMsg(&k.resp); err != nil {
-		e := k.at.explain(k.ctx, ended(k.own, err))
+		e := k.at.explain(k.ctx, streamError(k.own, err))
 		k.release()
 		v := judge(e, &keepMethod, false)
-		k.at.follow(v, e)
+		k.at.markMember(v, e)
 		if v.renew {
 			k.at.renew() // the next stream gets another token
 		}
@@ -90,8 +88,8 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 	return KeepAlive{Header: k.resp.header, ID: k.resp.id, TTL: seconds(k.resp.ttl)}, nil
 }
 
-// ended names why a stream that lasts has ended, where gRPC does not.
-func ended(ctx context.Context, err error) error {
+// streamError returns why a lasting stream has ended, if gRPC does not.
+func streamError(ctx context.Context, err error) error {
 	switch {
 	case context.Cause(ctx) == errLeft:
 		return errLeft
@@ -102,16 +100,16 @@ func ended(ctx context.Context, err error) error {
 }
 
 var (
-	// errLeft ends a stream whose member turned sick, is not among the endpoints any more, or is not preferred.
+	// errLeft ends a stream whose member turned sick, is no longer among the endpoints, or is not preferred.
 	errLeft = status.Error(codes.Unavailable, "the client left the member")
-	// errEnded is a stream that the member ended without a reason.
+	// errEnded means that the member ended the stream without a reason.
 	errEnded = status.Error(codes.Unavailable, "the member ended the stream")
 )
 
-// Leave says that the member does not answer, so that it is left alone for a while.
+// Leave reports that the member does not answer, so that the client avoids it for a while.
 func (k *KeepAlives) Leave(why error) { k.at.at.Suspect(why) }
 
-// keepAliveOnce is one keep-alive on a stream of its own.
+// keepAliveOnce sends one keep-alive on a stream of its own.
 func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +119,7 @@ func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, tt
 	}
 	var resp leaseResponse
 	if err := s.RecvMsg(&resp); err != nil {
-		return true, 0, ended(ctx, err)
+		return true, 0, streamError(ctx, err)
 	}
 	return true, seconds(resp.ttl), nil
 }

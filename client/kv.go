@@ -11,7 +11,7 @@ import (
 
 var (
 	rangeMethod        = read("KV", "Range", "get")
-	serializableMethod = read("KV", "Range", "get").anyone()
+	serializableMethod = read("KV", "Range", "get").anyMember()
 	putMethod          = write("KV", "Put", "put")
 	deleteMethod       = write("KV", "DeleteRange", "delete")
 	txnMethod          = write("KV", "Txn", "txn")
@@ -34,8 +34,8 @@ func getMethod(r *wire.RangeRequest) *method {
 	return &rangeMethod
 }
 
-// Get reads a key, or several with a RangeOption. A key that is not there is no error: GetResponse.KV is nil. The
-// whole answer comes in one message; for more than a few thousand keys use List.
+// Get reads a key, or several with a RangeOption. A missing key is no error: GetResponse.KV is nil. The whole answer is
+// one message; for more than a few thousand keys use List.
 func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetResponse, error) {
 	r := getRequest(key, opts)
 	if key == "" && r.End == "" {
@@ -86,8 +86,8 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	return resp, nil
 }
 
-// Delete deletes a key, or several with a RangeOption. Deleting what is not there is no error. After an error
-// that matches ErrUncertain it may have been deleted.
+// Delete deletes a key, or several with a RangeOption. A missing key is no error. After an error that matches
+// ErrUncertain it may have been deleted.
 func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (*DeleteResponse, error) {
 	r := &wire.DeleteRequest{Key: key}
 	for _, o := range opts {
@@ -114,12 +114,12 @@ type compactOption func(*etcdserverpb.CompactionRequest)
 
 func (o compactOption) applyCompact(r *etcdserverpb.CompactionRequest) { o(r) }
 
-// WithPhysical makes Compact return only when the space has been freed.
+// WithPhysical makes Compact wait until the space has been freed.
 func WithPhysical() CompactOption {
 	return compactOption(func(r *etcdserverpb.CompactionRequest) { r.Physical = true })
 }
 
-// Compact gives up what was superseded before revision, of all keys of the store whatever the namespace.
+// Compact drops the versions of all keys that were superseded before revision. The namespace does not matter.
 func (c *Client) Compact(ctx context.Context, revision int64, opts ...CompactOption) (Header, error) {
 	r := &etcdserverpb.CompactionRequest{Revision: revision}
 	for _, o := range opts {
@@ -133,7 +133,7 @@ func header(h *etcdserverpb.ResponseHeader) Header {
 	return Header{h.GetClusterId(), h.GetMemberId(), h.GetRevision(), h.GetRaftTerm()}
 }
 
-// emptyKey is what a server says to an empty key. With a namespace it would be a key that is not the caller's.
+// emptyKey is a server's answer to an empty key. With a namespace the key would not be empty at the server.
 func emptyKey(m *method) error {
 	return &Error{Op: m.op, Code: codes.InvalidArgument, Text: ErrEmptyKey.Error(), kind: ErrEmptyKey}
 }

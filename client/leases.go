@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// LeaseID names a lease. 0 means none.
+// LeaseID identifies a lease. 0 means none.
 type LeaseID int64
 
 var (
@@ -23,7 +23,7 @@ var (
 type GrantResponse struct {
 	Header Header
 	ID     LeaseID
-	// TTL is how long the lease lives without being kept alive; it may be more than was asked for.
+	// TTL is how long the lease lives without a keep-alive. It may be more than was requested.
 	TTL time.Duration
 }
 
@@ -36,13 +36,13 @@ type grantOption func(*etcdserverpb.LeaseGrantRequest)
 
 func (o grantOption) applyGrant(r *etcdserverpb.LeaseGrantRequest) { o(r) }
 
-// WithLeaseID asks for a lease with this id; ErrLeaseExists if there is one.
+// WithLeaseID requests a lease with this id. Grant fails with ErrLeaseExists if there is one.
 func WithLeaseID(id LeaseID) GrantOption {
 	return grantOption(func(r *etcdserverpb.LeaseGrantRequest) { r.ID = int64(id) })
 }
 
-// Grant makes a lease that lives for ttl, rounded up to seconds, unless it is kept alive; package lease does
-// that. After an error that matches ErrUncertain there may be one that nobody knows; it ends by itself.
+// Grant creates a lease that lives for ttl, rounded up to seconds, or longer with keep-alives, which package lease sends.
+// After an error that matches ErrUncertain the lease may exist; it expires.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...GrantOption) (*GrantResponse, error) {
 	r := &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)}
 	for _, o := range opts {
@@ -60,7 +60,7 @@ func seconds(n int64) time.Duration {
 	return time.Duration(min(n, most)) * time.Second
 }
 
-// Revoke ends a lease and deletes its keys. ErrLeaseNotFound if there is none.
+// Revoke ends a lease and deletes its keys. It fails with ErrLeaseNotFound if there is none.
 func (c *Client) Revoke(ctx context.Context, id LeaseID) (Header, error) {
 	resp, err := ask[etcdserverpb.LeaseRevokeResponse](ctx, c, &revokeMethod, "", &etcdserverpb.LeaseRevokeRequest{ID: int64(id)})
 	return header(resp.GetHeader()), err
@@ -70,14 +70,14 @@ func (c *Client) Revoke(ctx context.Context, id LeaseID) (Header, error) {
 type TimeToLiveResponse struct {
 	Header Header
 	ID     LeaseID
-	// Remaining is how long the lease lives if it is not kept alive, negative if there is no such lease;
-	// Granted is what it was granted.
+	// Remaining is how long the lease lives without a keep-alive, negative if there is no such lease. Granted is its full
+	// time to live.
 	Remaining, Granted time.Duration
-	// Keys are those attached, if they were asked for. The namespace is removed from those that have it.
+	// Keys are the attached keys, if they were requested. The namespace is removed from keys that have it.
 	Keys []string
 }
 
-// TimeToLive tells how long a lease has left, and its keys if they are asked for.
+// TimeToLive returns the remaining time of a lease, and its keys if keys is set.
 func (c *Client) TimeToLive(ctx context.Context, id LeaseID, keys bool) (*TimeToLiveResponse, error) {
 	resp, err := ask[etcdserverpb.LeaseTimeToLiveResponse](ctx, c, &ttlMethod, "", &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(id), Keys: keys})
 	if err != nil {
@@ -103,8 +103,7 @@ func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
 	return ids, nil
 }
 
-// KeepAliveOnce makes a lease live for its whole time again and returns that time. ErrLeaseNotFound if there
-// is none.
+// KeepAliveOnce restarts the time to live of a lease and returns it. It fails with ErrLeaseNotFound if there is none.
 func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Duration, err error) {
 	a := attempts{c: c, m: &keepMethod}
 	err = a.run(ctx, func(ctx context.Context) (sent bool, err error) {

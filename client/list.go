@@ -19,30 +19,30 @@ var (
 )
 
 const (
-	// firstPage is how many keys are asked for first: their answer fixes the revision of the listing.
+	// firstPage is how many keys are requested first: their answer fixes the revision of the listing.
 	firstPage = 100
-	// maxPage is how many keys a page has at most, and pageBytes how large it is meant to be.
+	// maxPage bounds the keys of a page, and pageBytes is its intended size.
 	maxPage   = 1000
 	pageBytes = 4 << 20
 )
 
-// Listing reads a range of any size piece by piece, all of it at one revision. It is read once, by one goroutine.
+// Listing reads a range of any size piece by piece, all at one revision. It can be read once, by one goroutine.
 type Listing struct {
 	c   *Client
 	ctx context.Context
 	r   wire.RangeRequest
 	key string // without namespace, for errors
 
-	page    int64 // how many keys the next page has at most
+	page    int64 // the maximum of keys in the next page
 	limited bool  // r.Limit counts down
 	header  Header
 	count   int64
 }
 
-// List prepares to read a range. Nothing is asked until the iteration; options are those of Get. The first keys are
-// read by a call, which fixes the revision, and the rest at that revision: on a stream if the member can, otherwise
-// in pages. When the member is lost the listing goes on at another one. Orders other than by key, and filters by
-// revision, are answered in one message.
+// List prepares to read a range, with the options of Get. The iteration sends the first request. A call reads the first
+// keys and fixes the revision. The rest is read at that revision: on a stream if the member supports it, otherwise in
+// pages. When the member is lost, the listing continues at another one. Orders other than by key, and filters by revision,
+// are answered in one message.
 func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key, page: firstPage}
 	c.ns.place(&l.r.Key, &l.r.End)
@@ -51,18 +51,18 @@ func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listi
 }
 
 // Header returns the header of the first answer: its revision is that of the whole listing unless
-// WithRevision asked for another. It is known from the first key on.
+// WithRevision selects another. It is known from the first key on.
 func (l *Listing) Header() Header { return l.header }
 
-// Revision returns the revision that is listed, 0 before the first key or the end. A watch from the next one
-// misses nothing and repeats nothing.
+// Revision returns the revision of the listing, 0 before the first key or the end. A watch from the next revision misses
+// nothing and repeats nothing.
 func (l *Listing) Revision() int64 { return l.r.Revision }
 
 // Count returns the number of keys in the range, whatever the limit. It is known from the first key on, or at the end.
 func (l *Listing) Count() int64 { return l.count }
 
-// All iterates over the keys. An error comes alone and is the last; a CompactedError means that the revision of
-// the listing was compacted meanwhile.
+// All iterates over the keys. An error is yielded without a key and ends the iteration. A CompactedError means that the
+// revision of the listing was compacted meanwhile.
 func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if l.key == "" && l.r.End == "" {
@@ -84,15 +84,15 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 	}
 }
 
-// plain reports whether the answer can be cut: in the order of keys, and without filters.
+// plain reports whether the answer can be read in pieces: it is in the order of keys, and without filters.
 func (l *Listing) plain() bool {
 	r := &l.r
 	ordered := SortOrder(r.Order) == SortNone || SortOrder(r.Order) == SortAscend && SortTarget(r.Target) == SortByKey
 	return ordered && r.End != "" && !r.CountOnly && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// hand gives a piece to the caller and moves behind it. more is false if nothing else is wanted.
-func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (more bool) {
+// yieldPiece yields the keys of a piece and moves after it. more is false if no further keys are needed.
+func (l *Listing) yieldPiece(resp *GetResponse, yield func(KeyValue, error) bool) (more bool) {
 	n := len(resp.KVs)
 	if n == 0 {
 		return true
@@ -110,7 +110,7 @@ func (l *Listing) hand(resp *GetResponse, yield func(KeyValue, error) bool) (mor
 	return !l.limited || l.r.Limit > 0
 }
 
-// next reads a page, or everything if the answer cannot be cut. more tells that the range goes on behind it.
+// next reads a page, or the whole range if it cannot be read in pieces. more reports that the range has further keys.
 func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) {
 	r, cut := l.r, l.plain()
 	r.Attempt = wire.Attempt{}
@@ -128,10 +128,10 @@ func (l *Listing) next(yield func(KeyValue, error) bool) (more bool, err error) 
 		}
 	}
 	l.page = nextPage(resp.KVs)
-	return l.hand(resp, yield) && resp.More && len(resp.KVs) > 0 && cut, nil
+	return l.yieldPiece(resp, yield) && resp.More && len(resp.KVs) > 0 && cut, nil
 }
 
-// nextPage returns how many keys a page should have to be of pageBytes, if they are like these.
+// nextPage returns how many keys like these a page of pageBytes has.
 func nextPage(last []KeyValue) int64 {
 	size := 1
 	for i := range last {
@@ -140,12 +140,12 @@ func nextPage(last []KeyValue) int64 {
 	return int64(min(max(1, len(last)*pageBytes/size), maxPage))
 }
 
-// stream reads the rest on a stream, on another one if it breaks: all of them are of one revision. more and streams
-// tell that the member has no such call and that pages are to go on.
+// stream reads the rest on a stream, and on another one if it breaks: all are of one revision. more reports that the
+// member does not support the call, so the rest must be read in pages.
 func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, err error) {
 	m := &rangeStreamMethod
 	if l.r.Serializable {
-		plain := m.anyone()
+		plain := m.anyMember()
 		m = &plain
 	}
 	a := attempts{c: l.c, m: m, key: l.key}
@@ -163,7 +163,7 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 				break
 			}
 			a.answered()
-			if !l.hand(&chunk.GetResponse, yield) {
+			if !l.yieldPiece(&chunk.GetResponse, yield) {
 				return true, nil
 			}
 		}
@@ -184,13 +184,13 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 	return more, false, nil
 }
 
-// open begins a stream with its only request.
+// open opens a stream and sends its only request.
 func open(ctx context.Context, at *pool.Member, desc *grpc.StreamDesc, name string, req any) (grpc.ClientStream, error) {
 	s, err := at.Conn().NewStream(ctx, desc, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.SendMsg(req); err != nil && err != io.EOF { // receiving tells why it has ended
+	if err := s.SendMsg(req); err != nil && err != io.EOF { // RecvMsg returns why it has ended
 		return nil, err
 	}
 	return s, s.CloseSend()

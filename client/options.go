@@ -2,7 +2,7 @@ package client
 
 import "vigil/client/internal/wire"
 
-// Options are typed by the calls that take them, so that one which has no meaning does not compile.
+// Options are typed by the calls that take them, so a meaningless option does not compile.
 
 // GetOption is an option of Get, List and OpGet.
 type GetOption interface{ applyGet(*wire.RangeRequest) }
@@ -52,7 +52,7 @@ const (
 	smallest = "\x00"
 )
 
-// extent is a RangeOption: where a range that begins at a key ends.
+// extent is a RangeOption: it returns the end of a range that starts at a key.
 type extent func(key string) (end string)
 
 func (o extent) applyGet(r *wire.RangeRequest)     { r.End = o(r.Key) }
@@ -63,7 +63,7 @@ func (o extent) applyCmp(c *Cmp)                   { c.c.End = o(c.c.Key) }
 // WithPrefix means all keys that begin with the key, and with an empty key all keys.
 func WithPrefix() RangeOption { return extent(PrefixEnd) }
 
-// WithFromKey means the key and all behind it.
+// WithFromKey means the key and all keys after it.
 func WithFromKey() RangeOption { return extent(func(string) string { return toTheEnd }) }
 
 // WithRange means the keys from the key up to end, without end.
@@ -79,18 +79,18 @@ func PrefixEnd(prefix string) string {
 	return toTheEnd
 }
 
-// WithLimit returns at most n keys; GetResponse.More tells if there are more. 0 means all.
+// WithLimit returns at most n keys; GetResponse.More reports whether there are more. 0 means all.
 func WithLimit(n int64) GetOption { return getOption(func(r *wire.RangeRequest) { r.Limit = n }) }
 
-// WithRevision reads the store as it was at a revision. If that has been compacted the error matches
-// ErrCompacted, and ErrFutureRevision if it is still to come.
+// WithRevision reads the store at a revision. The error matches ErrCompacted if that has been compacted, and
+// ErrFutureRevision if the store has not reached it.
 func WithRevision(rev int64) GetOption {
 	return getOption(func(r *wire.RangeRequest) { r.Revision = rev })
 }
 
-// WithSerializable lets the member answer from what it has, without asking the others: faster, available
-// without a leader, and possibly old. The client reads from one member as long as it can, so while it does, answers
-// do not go back in time.
+// WithSerializable lets the member answer from its own state, without the other members: faster, available without a
+// leader, and possibly outdated. The client reads from one member as long as it can, and meanwhile answers do not go
+// back in time.
 func WithSerializable() GetOption {
 	return getOption(func(r *wire.RangeRequest) { r.Serializable = true })
 }
@@ -98,7 +98,7 @@ func WithSerializable() GetOption {
 // WithKeysOnly leaves values out.
 func WithKeysOnly() GetOption { return getOption(func(r *wire.RangeRequest) { r.KeysOnly = true }) }
 
-// WithCountOnly asks for GetResponse.Count alone.
+// WithCountOnly requests only GetResponse.Count.
 func WithCountOnly() GetOption { return getOption(func(r *wire.RangeRequest) { r.CountOnly = true }) }
 
 // SortOrder is an order of keys.
@@ -111,7 +111,7 @@ const (
 	SortDescend
 )
 
-// SortTarget is what keys are ordered by.
+// SortTarget is the field that keys are ordered by.
 type SortTarget uint8
 
 // The targets.
@@ -123,7 +123,7 @@ const (
 	SortByValue
 )
 
-// WithSort orders the keys; with WithLimit the first in that order are returned.
+// WithSort orders the keys. With WithLimit the first ones in that order are returned.
 func WithSort(by SortTarget, order SortOrder) GetOption {
 	return getOption(func(r *wire.RangeRequest) { r.Target, r.Order = uint8(by), uint8(order) })
 }
@@ -138,16 +138,16 @@ func WithCreateRevisions(least, most int64) GetOption {
 	return getOption(func(r *wire.RangeRequest) { r.MinCreateRevision, r.MaxCreateRevision = least, most })
 }
 
-// WithLease attaches the key to a lease: it is deleted when the lease ends. Without it a put detaches the key
-// from the lease it had.
+// WithLease attaches the key to a lease: the key is deleted when the lease ends. Without it a put detaches the key from
+// its lease.
 func WithLease(id LeaseID) PutOption {
 	return putOption(func(r *wire.PutRequest) { r.Lease = int64(id) })
 }
 
-// WithIgnoreValue keeps the value of the key, which must be there; the given one must be empty.
+// WithIgnoreValue keeps the value of the key, which must exist; the given value must be empty.
 func WithIgnoreValue() PutOption { return putOption(func(r *wire.PutRequest) { r.IgnoreValue = true }) }
 
-// WithIgnoreLease keeps the lease of the key, which must be there.
+// WithIgnoreLease keeps the lease of the key, which must exist.
 func WithIgnoreLease() PutOption { return putOption(func(r *wire.PutRequest) { r.IgnoreLease = true }) }
 
 type prevKV struct{}
@@ -156,5 +156,5 @@ func (prevKV) applyPut(r *wire.PutRequest)       { r.PrevKV = true }
 func (prevKV) applyDelete(r *wire.DeleteRequest) { r.PrevKV = true }
 func (prevKV) applyWatch(s *watchSpec)           { s.prevKV = true }
 
-// WithPrevKV asks for the key as it was before.
+// WithPrevKV requests the key as it was before.
 func WithPrevKV() PrevKVOption { return prevKV{} }

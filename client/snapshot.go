@@ -16,19 +16,19 @@ import (
 	"vigil/client/internal/pool"
 )
 
-// ErrSnapshotDamaged means that the bytes of a snapshot do not have the checksum that the member sent behind them.
+// ErrSnapshotDamaged means that the bytes of a snapshot do not match the checksum that the member sent after them.
 var ErrSnapshotDamaged = errors.New("the snapshot was damaged on its way")
 
 var snapshotDesc = &grpc.StreamDesc{StreamName: "Snapshot", ServerStreams: true}
 
-// Snapshot is a copy of a member's store while it is read: a database file of etcd's format followed by its
-// SHA-256, as restoring it expects. Reading ends with io.EOF only if it came whole and the checksum is right.
+// Snapshot reads a copy of a member's store: a database file of etcd's format followed by its SHA-256, as a restore
+// expects it. Reading ends with io.EOF only if the copy is complete and its checksum is right.
 type Snapshot struct {
-	// Size is the number of bytes in all, with the checksum.
+	// Size is the total number of bytes, with the checksum.
 	Size int64
-	// Version is that of the member's storage, empty if the member does not tell.
+	// Version is that of the member's storage, empty if the member does not report it.
 	Version string
-	// Member is the endpoint it is read from.
+	// Member is the endpoint that sends it.
 	Member string
 
 	ctx     context.Context // the caller's
@@ -42,8 +42,8 @@ type Snapshot struct {
 	err     error
 }
 
-// Snapshot begins to copy the store of the member that is asked; see At. It must be closed. A copy that
-// breaks off is not continued: it would be of another revision.
+// Snapshot starts to copy the store of one member; see At. It must be closed. An interrupted copy cannot be continued: the
+// rest would be of another revision.
 func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	a := attempts{c: c, m: &snapshotMethod}
 	var s *Snapshot
@@ -80,7 +80,7 @@ func openSnapshot(ctx context.Context, at *pool.Member) (*Snapshot, error) {
 	return s, nil
 }
 
-// take adds a piece. The checksum is held back from being summed, as far as it may be one.
+// take adds a piece. It does not hash the last bytes, which may be the checksum.
 func (s *Snapshot) take(r *etcdserverpb.SnapshotResponse) {
 	s.rest, s.left = r.Blob, r.RemainingBytes
 	s.tail = append(s.tail, r.Blob...)
@@ -122,7 +122,7 @@ func (s *Snapshot) complete() error {
 	return io.EOF
 }
 
-// Close ends the copying.
+// Close ends the copy.
 func (s *Snapshot) Close() error {
 	s.cancel()
 	s.release()

@@ -13,16 +13,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// TLSFiles names files in PEM. They are looked at whenever a connection is made, so renewed certificates need
-// no restart; if what is found then is unusable, the last usable state is kept and the error logged.
+// TLSFiles names files in PEM format. Each new connection checks them, so renewed certificates need no restart. If the
+// files are unusable then, the client logs the error and uses the last usable ones.
 type TLSFiles struct {
 	// Cert and Key are the client's certificate and its key: both or none.
 	Cert, Key string
-	// CA holds the certificates of authorities to trust. Default: those of the system.
+	// CA holds the certificates of trusted authorities. Default: those of the system.
 	CA string
-	// ServerName is the name to expect in the member's certificate. Default: the host of the endpoint.
+	// ServerName is the name expected in the member's certificate. Default: the host of the endpoint.
 	ServerName string
-	// InsecureSkipVerify accepts any certificate: encrypted, but with whom is not known. For tests.
+	// InsecureSkipVerify accepts any certificate: traffic is encrypted, but the member is not authenticated. For tests.
 	InsecureSkipVerify bool
 }
 
@@ -40,7 +40,7 @@ func (f *TLSFiles) validate() (wrong []error) {
 	return wrong
 }
 
-// Config returns what the files hold now, for connections that a program makes by itself.
+// Config returns the current content of the files, for connections that a program makes itself.
 func (f *TLSFiles) Config() (*tls.Config, error) { return f.load() }
 
 func (f *TLSFiles) load() (*tls.Config, error) {
@@ -65,7 +65,7 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	return c, nil
 }
 
-// stamp tells whether files changed.
+// stamp returns a text that differs when the files have changed.
 func (f *TLSFiles) stamp() (s string) {
 	for _, name := range []string{f.Cert, f.Key, f.CA} {
 		if name == "" {
@@ -91,7 +91,7 @@ func (c *Config) transport() credentials.TransportCredentials {
 	}}
 }
 
-// reloading reads the files again when they have changed.
+// reloading holds credentials that are read again when the files have changed.
 type reloading struct {
 	credentials.TransportCredentials
 	files TLSFiles

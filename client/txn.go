@@ -26,10 +26,10 @@ const (
 	cmpNotEqual
 )
 
-// Number is a number of a key that a condition is about. A key that is not there has 0.
+// Number is a number of a key in a condition. It is 0 for a missing key.
 type Number struct{ c Cmp }
 
-// Bytes is the value of a key that a condition is about. Of a key that is not there no condition holds.
+// Bytes is the value of a key in a condition. No condition holds for a missing key.
 type Bytes struct{ c Cmp }
 
 func number(target uint8, key string, opts []CmpOption) Number {
@@ -40,11 +40,11 @@ func number(target uint8, key string, opts []CmpOption) Number {
 	return n
 }
 
-// Version is the number of changes of a key since it came to be. With a RangeOption a condition must hold
-// for every key there is in the range; the same goes for the others.
+// Version is the number of changes of a key since its creation. With a RangeOption the condition must hold for every
+// existing key of the range; the same holds for the functions below.
 func Version(key string, opts ...CmpOption) Number { return number(cmpVersion, key, opts) }
 
-// CreateRevision is the revision at which a key came to be.
+// CreateRevision is the revision at which a key was created.
 func CreateRevision(key string, opts ...CmpOption) Number { return number(cmpCreate, key, opts) }
 
 // ModRevision is the revision of the last change of a key.
@@ -84,16 +84,16 @@ func (n Bytes) Equal(v []byte) Cmp { return n.is(cmpEqual, v) }
 // NotEqual holds if the value is not v.
 func (n Bytes) NotEqual(v []byte) Cmp { return n.is(cmpNotEqual, v) }
 
-// Greater holds if the value is behind v in the order of bytes.
+// Greater holds if the value is after v in the order of bytes.
 func (n Bytes) Greater(v []byte) Cmp { return n.is(cmpGreater, v) }
 
 // Less holds if the value is before v in the order of bytes.
 func (n Bytes) Less(v []byte) Cmp { return n.is(cmpLess, v) }
 
-// Exists holds if the key is there.
+// Exists holds if the key exists.
 func Exists(key string) Cmp { return Version(key).Greater(0) }
 
-// Missing holds if the key is not there.
+// Missing holds if the key does not exist.
 func Missing(key string) Cmp { return Version(key).Equal(0) }
 
 // Op is an operation of a transaction.
@@ -131,7 +131,7 @@ func OpDelete(key string, opts ...DeleteOption) Op {
 	return Op{delete: r}
 }
 
-// OpTxn is a transaction in a transaction. Its conditions are decided by the state before the whole.
+// OpTxn is a transaction in a transaction. Its conditions refer to the state before the outer transaction.
 func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
 	return Op{txn: &txn{compare: conditions, success: then, fail: otherwise}}
 }
@@ -144,29 +144,29 @@ type Txn struct {
 	r   txn
 }
 
-// Txn begins a transaction.
+// Txn starts to build a transaction.
 func (c *Client) Txn(ctx context.Context) *Txn { return &Txn{c: c, ctx: ctx} }
 
-// If adds conditions. All must hold for the Then branch to be taken; without any it is.
+// If adds conditions. The Then branch is taken if all of them hold, or if there are none.
 func (t *Txn) If(conditions ...Cmp) *Txn {
 	t.r.compare = append(t.r.compare, conditions...)
 	return t
 }
 
-// Then adds operations that are done if all conditions hold.
+// Then adds operations that are executed if all conditions hold.
 func (t *Txn) Then(ops ...Op) *Txn {
 	t.r.success = append(t.r.success, ops...)
 	return t
 }
 
-// Else adds operations that are done otherwise.
+// Else adds operations that are executed otherwise.
 func (t *Txn) Else(ops ...Op) *Txn {
 	t.r.fail = append(t.r.fail, ops...)
 	return t
 }
 
-// Commit does it. After an error that matches ErrUncertain it may have been done; a transaction that only
-// reads is tried again instead.
+// Commit executes the transaction. After an error that matches ErrUncertain it may have been applied. A read-only
+// transaction is retried instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c
 	r := c.ns.placeTxn(&t.r)

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// KeyValue is a key with its value and its history in short.
+// KeyValue is a key with its value and metadata.
 //
-// Key and Value share memory with the message they came in, so keeping one of them keeps that message; Clone
-// makes a copy that stands alone. Value may be changed; that changes nobody else's.
+// Key and Value share memory with the message that contained them, so keeping one of them keeps the message in memory;
+// Clone makes an independent copy. Value may be changed without effect on other values.
 type KeyValue struct {
 	Key   string
 	Value []byte
-	// CreateRevision is the revision at which the key came to be, ModRevision that of its last change.
+	// CreateRevision is the revision of the key's creation, ModRevision that of its last change.
 	CreateRevision, ModRevision int64
-	// Version counts the changes since the key came to be; it is 1 then.
+	// Version counts the changes since the creation, which is 1.
 	Version int64
 	// Lease is the lease the key is attached to, 0 if none.
 	Lease LeaseID
@@ -27,9 +27,9 @@ func (kv KeyValue) Clone() KeyValue {
 	return kv
 }
 
-// Header comes with every answer.
+// Header is part of every answer.
 type Header struct {
-	// ClusterID and MemberID tell who answered.
+	// ClusterID and MemberID are those of the member that answered.
 	ClusterID, MemberID uint64
 	// Revision is the revision of the store when the request was answered, and for a write its own.
 	Revision int64
@@ -37,7 +37,7 @@ type Header struct {
 	RaftTerm uint64
 }
 
-// EventType is what happened to a key.
+// EventType is the kind of a change.
 type EventType uint8
 
 // The types of an Event.
@@ -57,20 +57,19 @@ func (t EventType) String() string {
 // Event is a change of one key.
 type Event struct {
 	Type EventType
-	// KV is the key after the change. Of a deleted key it has Key and ModRevision, which is the revision
-	// of the deletion.
+	// KV is the key after the change. For a deletion it has only Key and ModRevision, which is the revision of the
+	// deletion.
 	KV KeyValue
-	// PrevKV is the key before the change: with WithPrevKV, if the key was there and its last value has not
-	// been compacted.
+	// PrevKV is the key before the change: with WithPrevKV, if the key existed and its last value has not been compacted.
 	PrevKV *KeyValue
 }
 
-// IsCreate reports whether the key was not there before.
+// IsCreate reports whether the key did not exist before.
 func (ev *Event) IsCreate() bool {
 	return ev.Type == Put && ev.KV.CreateRevision == ev.KV.ModRevision
 }
 
-// IsModify reports whether the key was there before and still is.
+// IsModify reports whether the key existed before and still exists.
 func (ev *Event) IsModify() bool {
 	return ev.Type == Put && ev.KV.CreateRevision != ev.KV.ModRevision
 }
@@ -78,9 +77,9 @@ func (ev *Event) IsModify() bool {
 // GetResponse is the answer of Get.
 type GetResponse struct {
 	Header Header
-	// KVs are the keys found, in ascending order unless another was asked for.
+	// KVs are the keys found, in ascending order by default.
 	KVs []KeyValue
-	// More tells that a limit left keys out.
+	// More reports that a limit left keys out.
 	More bool
 	// Count is the number of keys in the range, whatever the limit.
 	Count int64
@@ -98,7 +97,7 @@ func (r *GetResponse) KV() *KeyValue {
 type PutResponse struct {
 	// Header.Revision is the revision of the put.
 	Header Header
-	// PrevKV is the key before, with WithPrevKV, nil if it was not there.
+	// PrevKV is the key before, with WithPrevKV, nil if it did not exist.
 	PrevKV *KeyValue
 }
 
@@ -116,7 +115,7 @@ type DeleteResponse struct {
 type TxnResponse struct {
 	// Header.Revision is the revision of the transaction, or the current one if it changed nothing.
 	Header Header
-	// Succeeded tells that all conditions held, so that the Then branch was taken.
+	// Succeeded reports that all conditions held, so the Then branch was taken.
 	Succeeded bool
 	// Responses are those of the operations of the branch taken, in order.
 	Responses []OpResponse

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// watchSpec is what a watcher watches and how.
+// watchSpec is the range of a watcher and its options.
 type watchSpec struct {
 	key, end        string
 	start           int64
@@ -19,9 +19,9 @@ type watchSpec struct {
 	requireLeader   bool
 }
 
-// FromRevision begins a watch at a revision: its events are the first, if there are any. Without it a watch begins
-// with what happens after it was created. If the revision has been compacted the watch ends with a
-// CompactedError; one that is still to come is waited for.
+// FromRevision starts a watch at a revision: its events are the first. Without it a watch starts with the events after
+// its creation. If the revision has been compacted, the watch ends with a CompactedError. A future revision is waited
+// for.
 func FromRevision(rev int64) WatchOption { return watchOption(func(s *watchSpec) { s.start = rev }) }
 
 // WithoutPuts leaves puts out.
@@ -30,58 +30,58 @@ func WithoutPuts() WatchOption { return watchOption(func(s *watchSpec) { s.noPut
 // WithoutDeletes leaves deletions out.
 func WithoutDeletes() WatchOption { return watchOption(func(s *watchSpec) { s.noDelete = true }) }
 
-// WithProgress delivers a Batch without events from time to time while there are none, so that a reader knows
-// how far it is.
+// WithProgress delivers a Batch without events from time to time while there are none, so that the reader knows how far
+// the watch is.
 func WithProgress() WatchOption { return watchOption(func(s *watchSpec) { s.progress = true }) }
 
 // WithBuffer sets how many bytes of events may wait for the reader, instead of Config.WatchBuffer.
 func WithBuffer(bytes int) WatchOption { return watchOption(func(s *watchSpec) { s.buffer = bytes }) }
 
-// WithLagError ends the watch with a LagError when its buffer is full, instead of keeping events on the server
-// until they are read.
+// WithLagError ends the watch with a LagError when its buffer is full, instead of leaving events on the server until they
+// are read.
 func WithLagError() WatchOption { return watchOption(func(s *watchSpec) { s.lagError = true }) }
 
-// WithRequireLeader ends the watch with ErrNoLeader when no member has a leader. Without it the watch goes on at a
-// member that has one, as soon as there is.
+// WithRequireLeader ends the watch with ErrNoLeader when no member has a leader. Without it the watch continues as soon
+// as a member has one.
 func WithRequireLeader() WatchOption {
 	return watchOption(func(s *watchSpec) { s.requireLeader = true })
 }
 
-// Batch is what became known at once: the events of one revision or of several, always whole, in order.
+// Batch holds the events of one or several whole revisions, in order.
 type Batch struct {
-	// Revision is how far the watch is: all events up to it, and of it, have been delivered.
+	// Revision is how far the watch is: all events up to and including it have been delivered.
 	Revision int64
-	// Events is empty if the batch only tells progress.
+	// Events is empty if the batch only reports progress.
 	Events []Event
 
 	size int
 }
 
-// Watcher delivers the changes of a key or a range, exactly once and in order. Nothing is lost in silence: if
-// something cannot be delivered, the iteration ends with the reason.
+// Watcher delivers the changes of a key or a range, exactly once and in order. If an event cannot be delivered, the
+// iteration ends with the reason.
 //
-// When its member is lost or has no leader, the watcher goes on at another one from the revision behind the last that
-// it has received. It ends with an error when that is impossible (CompactedError, ErrClusterChanged,
-// ErrRolledBack), when the server ends or refuses it (CanceledError, with the meaning found by errors.Is), when its
-// context ends, and on WithLagError and WithRequireLeader.
+// When its member is lost or has no leader, the watcher continues at another one after the last revision that it has
+// received. It ends with an error when that is impossible (CompactedError, ErrClusterChanged, ErrRolledBack), when the
+// server ends or refuses it (CanceledError, with the meaning found by errors.Is), when its context ends, and on
+// WithLagError and WithRequireLeader.
 //
-// Events that nobody reads wait in a buffer of bounded size, to which one batch is added whatever its size if it is
-// empty. When it is full, the watcher leaves the stream that it shares with others, so that none of them waits; when
-// half of it has been read, it goes on, on a stream of its own that is read no faster than the watcher, so what is not
-// read stays with the server. It returns to the shared stream with the next connection.
+// Unread events stay in a buffer of bounded size; an empty buffer takes one batch of any size. When the buffer is full,
+// the watcher leaves the stream that it shares with others, so that they need not wait. When half of the buffer has been
+// read, the watcher continues on a stream of its own. That is received no faster than the watcher is read, so unread
+// events stay at the server. With the next connection the watcher returns to the shared stream.
 //
-// One goroutine at a time may iterate. Leaving a loop and beginning another goes on where the first stopped.
-// A watcher lives until its context ends or Close is called, read or not.
+// One goroutine at a time may iterate. A loop after another continues where the first one stopped. A watcher lives until
+// its context ends or Close is called, even if it is not read.
 type Watcher struct {
 	c       *Client
 	ctx     context.Context
 	spec    watchSpec
-	ready   chan struct{} // holds an element when the reader should look
-	room    chan struct{} // holds an element when the stream of a single watcher should look
+	ready   chan struct{} // holds an element when the queue may have a batch
+	room    chan struct{} // holds an element when the buffer may have room
 	created chan struct{} // closed when the server has answered, or at the end
 	done    chan struct{} // closed at the end
 	stream  *watchStream  // guarded by watches.mu; nil while set aside or at the end
-	rest    []Event       // of the batch that Events is in; owned by the reader
+	rest    []Event       // the rest of the batch in Events; owned by the reader
 
 	mu struct {
 		sync.Mutex
@@ -92,21 +92,21 @@ type Watcher struct {
 		asked   bool // for progress
 		header  Header
 		known   bool  // header is set: it was created once
-		next    int64 // what to resume from, 0 if that is whatever comes
+		next    int64 // where to resume, 0 before it is known
 		seen    int64 // the highest revision of an event
-		store   int64 // the highest revision that the store is known to have had
+		store   int64 // the highest known revision of the store
 		part    []Event
 		partLen int
-		renewed int // tokens tried without success
+		renewed int // attempts after a refusal
 		ended   bool
 		err     error       // why, nil if it was closed
 		trouble error       // why it is not connected
-		asking  bool        // whether the store was rolled back
+		asking  bool        // a check for a rollback is running
 		detach  func() bool // forgets the context
 	}
 }
 
-// Watch watches a key, or several with a RangeOption. It does not wait; what goes wrong comes with the events.
+// Watch watches a key, or several with a RangeOption. It does not wait; errors end the iteration.
 func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Watcher {
 	w := &Watcher{c: c, ctx: ctx, spec: watchSpec{key: key, buffer: c.core.cfg.WatchBuffer},
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), created: make(chan struct{}), done: make(chan struct{})}
@@ -136,11 +136,11 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 	return w
 }
 
-// Close ends the watcher. An iteration that is under way ends without an error.
+// Close ends the watcher. A running iteration ends without an error.
 func (w *Watcher) Close() { w.finish(nil) }
 
-// Created waits until the server has created the watcher and returns the header of its answer: without
-// FromRevision the watcher delivers everything above its revision. If the watch was refused it returns why.
+// Created waits until the server has created the watcher and returns the header of its answer: without FromRevision the
+// watcher delivers all events above its revision. If the watch was refused, it returns why.
 func (w *Watcher) Created(ctx context.Context) (Header, error) {
 	select {
 	case <-w.created:
@@ -165,16 +165,16 @@ func (w *Watcher) Err() error {
 	return w.mu.err
 }
 
-// Done returns a channel that is closed when the watcher has ended. Events that came before can still be read.
+// Done returns a channel that is closed when the watcher has ended. Events received before can still be read.
 func (w *Watcher) Done() <-chan struct{} { return w.done }
 
 // WatchStatus is the state of a watcher.
 type WatchStatus struct {
-	// Next is the revision that the watcher goes on from if it has to, 0 before it was created.
+	// Next is the revision from which the watcher would resume, 0 before it was created.
 	Next int64
-	// Queued is the number of bytes that wait for the reader.
+	// Queued is the number of unread bytes.
 	Queued int
-	// SetAside tells that its buffer was full and has not been read half yet.
+	// SetAside reports that its buffer was full and that less than half has been read since.
 	SetAside bool
 	// Trouble is why it is not connected, nil if it is.
 	Trouble error
@@ -187,9 +187,9 @@ func (w *Watcher) Status() WatchStatus {
 	return WatchStatus{Next: w.mu.next, Queued: w.mu.bytes, SetAside: w.mu.aside, Trouble: w.mu.trouble}
 }
 
-// RequestProgress asks the server how far it is. When all watchers of the stream have caught up, a Batch without
-// events and with that revision is delivered. A server that cannot answer at once does not answer at all, so
-// whoever waits for one asks again after a while.
+// RequestProgress requests a progress notification. When all watchers of the stream have caught up, a Batch without events
+// and with the revision is delivered. A server that cannot answer at once does not answer at all, so callers should
+// repeat the request after a while.
 func (w *Watcher) RequestProgress() {
 	w.mu.Lock()
 	w.mu.asked = true
@@ -197,7 +197,7 @@ func (w *Watcher) RequestProgress() {
 	w.c.core.watch.progress(w)
 }
 
-// Events iterates over the events. An error comes alone and is the last.
+// Events iterates over the events. An error is yielded without an event and ends the iteration.
 func (w *Watcher) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -220,7 +220,7 @@ func (w *Watcher) Events() iter.Seq2[Event, error] {
 	}
 }
 
-// Batches iterates over the events as they come, and over progress. An error comes alone and is the last.
+// Batches iterates over batches of events, and over progress. An error is yielded without a batch and ends the iteration.
 func (w *Watcher) Batches() iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if n := len(w.rest); n > 0 {
@@ -306,7 +306,7 @@ func (w *Watcher) finish(err error) {
 
 const eventSize = int(unsafe.Sizeof(Event{}))
 
-// outcome is what became of a message for a watcher.
+// outcome is the result of take.
 type outcome uint8
 
 const (
@@ -315,8 +315,8 @@ const (
 	full
 )
 
-// take adds the events of a message to the queue. Part of a revision is kept back until the rest has come.
-// If there is no room the watcher is set aside, unless the stream waits.
+// take adds the events of a message to the queue. It holds an incomplete revision back until the rest is received. If
+// there is no room, the watcher is set aside, unless the stream waits.
 func (w *Watcher) take(r *watchResponse, waits bool) outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -341,17 +341,17 @@ func (w *Watcher) take(r *watchResponse, waits bool) outcome {
 		w.mu.part, w.mu.partLen = nil, 0
 	}
 	for len(events) > 0 && events[0].KV.ModRevision <= w.mu.seen {
-		events = events[1:] // it has been delivered before
+		events = events[1:] // delivered before
 	}
 	if n := len(events); r.fragment && n > 0 {
-		// The last revision may go on in the next message.
+		// The last revision may continue in the next message.
 		cut := n - 1
 		for cut > 0 && events[cut-1].KV.ModRevision == events[n-1].KV.ModRevision {
 			cut--
 		}
 		w.mu.part, w.mu.partLen = events[cut:], size
 		if cut > 0 {
-			// What is kept back counts once more with the rest of it; that errs on the safe side.
+			// The size of the held part counts again with the rest of the revision, which is on the safe side.
 			w.mu.part = append([]Event(nil), events[cut:]...)
 		}
 		events = events[:cut]
@@ -378,7 +378,7 @@ func (w *Watcher) add(b Batch) {
 	signal(w.ready)
 }
 
-// reached notes that all events up to a revision have come.
+// reached records that all events up to a revision have been received.
 func (w *Watcher) reached(rev int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -397,8 +397,8 @@ func (w *Watcher) reached(rev int64) {
 	w.add(Batch{Revision: rev, size: int(unsafe.Sizeof(Batch{}))})
 }
 
-// start notes that the server has created the watcher. behind tells that the member does not know of revisions
-// that there have been, and that nothing finds out yet whether they are lost.
+// start records that the server has created the watcher. behind reports that the member's revision is lower than a known
+// one, and that no check for a rollback is running.
 func (w *Watcher) start(h Header) (behind bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -423,14 +423,14 @@ func (w *Watcher) start(h Header) (behind bool, err error) {
 	return behind, nil
 }
 
-// checked notes that nothing finds out any more whether the store was rolled back.
+// checked records that the check for a rollback has ended.
 func (w *Watcher) checked() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.asking = false
 }
 
-// resumeFrom returns the revision that a stream is to create the watcher with. What is half received is forgotten.
+// resumeFrom returns the revision with which a stream creates the watcher. It drops an incomplete revision.
 func (w *Watcher) resumeFrom() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

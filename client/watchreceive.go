@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// errToken ends a session because a watcher was refused for its token.
+// errToken ends a session because a watcher was refused because of its token.
 var errToken = fmt.Errorf("watch refused: %w", ErrInvalidAuthToken)
 
-// receive hands what comes to the watchers until the session ends.
+// receive delivers messages to the watchers until the session ends.
 func (s *watchStream) receive(ctx context.Context, e *session, stream grpc.ClientStream) (answered bool, err error) {
 	var r watchResponse
 	for {
@@ -27,11 +27,11 @@ func (s *watchStream) receive(ctx context.Context, e *session, stream grpc.Clien
 	}
 }
 
-// handle does what one message asks for.
+// handle handles one message.
 func (s *watchStream) handle(ctx context.Context, e *session, r *watchResponse) error {
 	switch {
 	case r.created:
-		return s.answered(e, r)
+		return s.handleCreated(e, r)
 	case r.canceled:
 		s.mu.Lock()
 		w := e.forget(r.id)
@@ -40,17 +40,17 @@ func (s *watchStream) handle(ctx context.Context, e *session, r *watchResponse) 
 		}
 		s.mu.Unlock()
 		if w != nil {
-			return s.canceled(e, w, r, true)
+			return s.handleCanceled(e, w, r, true)
 		}
 	case r.id == -1:
-		s.reached(e, r.header.Revision)
+		s.handleProgress(e, r.header.Revision)
 	default:
 		s.mu.Lock()
 		w := e.ids[r.id]
 		s.mu.Unlock()
 		switch {
 		case w == nil:
-			// It was canceled, and this was on its way.
+			// The watcher was canceled before the message arrived.
 		case len(r.events) == 0 && !r.fragment:
 			w.reached(r.header.Revision)
 		default:
@@ -60,7 +60,7 @@ func (s *watchStream) handle(ctx context.Context, e *session, r *watchResponse) 
 	return nil
 }
 
-// deliver gives a watcher its events, or sets it aside if it has no room.
+// deliver delivers events to a watcher, or sets it aside if it has no room.
 func (s *watchStream) deliver(ctx context.Context, e *session, w *Watcher, r *watchResponse) {
 	for w.take(r, s.alone) == full {
 		if !s.alone {
@@ -77,8 +77,8 @@ func (s *watchStream) deliver(ctx context.Context, e *session, w *Watcher, r *wa
 	}
 }
 
-// reached tells all watchers that have been created about progress of the whole stream.
-func (s *watchStream) reached(e *session, rev int64) {
+// handleProgress reports progress of the whole stream to all created watchers.
+func (s *watchStream) handleProgress(e *session, rev int64) {
 	s.mu.Lock()
 	var list []*Watcher
 	for id, w := range e.ids {
@@ -92,15 +92,15 @@ func (s *watchStream) reached(e *session, rev int64) {
 	}
 }
 
-// forget removes an id; the lock is held.
+// forget removes an id. The lock is held.
 func (e *session) forget(id int64) *Watcher {
 	w := e.ids[id]
 	delete(e.ids, id)
 	return w
 }
 
-// answered handles the answer to a create request, whatever the order in which answers come.
-func (s *watchStream) answered(e *session, r *watchResponse) error {
+// handleCreated handles the answer to a create request, in any order of answers.
+func (s *watchStream) handleCreated(e *session, r *watchResponse) error {
 	s.mu.Lock()
 	var began *Watcher
 	if r.canceled {
@@ -108,7 +108,7 @@ func (s *watchStream) answered(e *session, r *watchResponse) error {
 	} else {
 		at := slices.Index(e.wait, r.id)
 		if at < 0 && e.ids[r.id] == nil && len(e.wait) > 0 {
-			// A server that gives ids of its own, in order.
+			// The server assigns its own ids, and answers in order.
 			at = 0
 			e.ids[r.id] = e.forget(e.wait[0])
 			if w := e.ids[r.id]; w != nil {
@@ -117,9 +117,9 @@ func (s *watchStream) answered(e *session, r *watchResponse) error {
 		}
 		if at >= 0 {
 			began = e.ids[r.id]
-			e.settled(e.wait[at])
+			e.removeWaiting(e.wait[at])
 		} else {
-			s.r.core.cfg.Logger.Warn("a server created a watcher that was not asked for", "endpoint", e.at.Name(), "id", r.id)
+			s.r.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
 		}
 	}
 	type refusal struct {
@@ -128,11 +128,11 @@ func (s *watchStream) answered(e *session, r *watchResponse) error {
 	}
 	var refused []refusal
 	for {
-		id, d := e.decided()
+		id, d := e.nextDenied()
 		if d == nil {
 			break
 		}
-		e.settled(id)
+		e.removeWaiting(id)
 		if w := e.forget(id); w != nil {
 			s.mu.list[w] = 0
 			refused = append(refused, refusal{w, &d.resp})
@@ -145,20 +145,20 @@ func (s *watchStream) answered(e *session, r *watchResponse) error {
 		if err != nil {
 			began.finish(err)
 		} else if behind {
-			s.r.core.tasks.Go(func() { s.r.rolledBack(began) })
+			s.r.core.tasks.Go(func() { s.r.checkRollback(began) })
 		}
 	}
 	var failed error
 	for _, x := range refused {
-		if err := s.canceled(e, x.w, x.resp, false); err != nil {
+		if err := s.handleCanceled(e, x.w, x.resp, false); err != nil {
 			failed = err
 		}
 	}
 	return failed
 }
 
-// settled notes that an id has its answer; the lock is held.
-func (e *session) settled(id int64) {
+// removeWaiting removes an id that has its answer. The lock is held.
+func (e *session) removeWaiting(id int64) {
 	same := func(x int64) bool { return x == id }
 	e.wait = slices.DeleteFunc(e.wait, same)
 	for _, d := range e.denied {
@@ -166,17 +166,17 @@ func (e *session) settled(id int64) {
 	}
 }
 
-// decided returns a refusal of which it is clear whom it means: when as many ids wait that it may mean as there are
-// refusals, they are meant in order. The lock is held.
-func (e *session) decided() (id int64, d *denial) {
+// nextDenied returns a refusal and its id if that is certain: if as many ids wait as there are refusals, the refusals
+// belong to them in order. The lock is held.
+func (e *session) nextDenied() (id int64, d *denial) {
 	for len(e.denied) > 0 && len(e.denied[0].among) == 0 {
-		e.denied = e.denied[1:] // it means a watcher that was canceled before
+		e.denied = e.denied[1:] // its watcher was canceled before
 	}
 	if len(e.denied) == 0 {
 		return 0, nil
 	}
 	d = e.denied[0]
-	// Later refusals may mean these ids too.
+	// Later refusals may belong to these ids too.
 	if len(d.among) > len(e.denied) {
 		return 0, nil
 	}
@@ -184,17 +184,17 @@ func (e *session) decided() (id int64, d *denial) {
 	return d.among[0], d
 }
 
-// canceled ends a watcher that the server has refused or ended, unless trying again may help. An error ends the
-// session, and the watcher goes on on the next.
-func (s *watchStream) canceled(e *session, w *Watcher, r *watchResponse, created bool) error {
-	err := &CanceledError{Reason: r.reason, Created: created, kind: meaning(r.reason)}
-	again := &Error{Op: watchMethod.op, Member: e.at.Name(), Text: words(r.reason), kind: err.kind}
+// handleCanceled ends a watcher that the server has refused or canceled, unless a retry may help. An error ends the session,
+// and the watcher continues on the next one.
+func (s *watchStream) handleCanceled(e *session, w *Watcher, r *watchResponse, created bool) error {
+	err := &CanceledError{Reason: r.reason, Created: created, kind: kindOf(r.reason)}
+	again := &Error{Op: watchMethod.op, Member: e.at.Name(), Text: trimCode(r.reason), kind: err.kind}
 	v := judge(again, &watchMethod, false)
 	switch {
 	case r.compact != 0 || errors.Is(err.kind, ErrCompacted):
 		w.finish(&CompactedError{Revision: r.compact})
 	case !created && strings.Contains(r.reason, "duplicate watch ID"):
-		// It is asked for under another id.
+		// Request it with another id.
 		if w.retry() {
 			s.mu.Lock()
 			if _, here := s.mu.list[w]; here {
@@ -215,7 +215,7 @@ func (s *watchStream) canceled(e *session, w *Watcher, r *watchResponse, created
 	return nil
 }
 
-// retry reports whether a refused watcher is to be asked for again: a few times.
+// retry reports whether to request a refused watcher again: a few times.
 func (w *Watcher) retry() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

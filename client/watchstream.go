@@ -19,12 +19,12 @@ var (
 	watchDesc   = &grpc.StreamDesc{StreamName: "Watch", ServerStreams: true, ClientStreams: true}
 )
 
-// watchStream is a stream of watchers through all its connections, each of which is a session.
+// watchStream serves watchers through consecutive connections, called sessions.
 type watchStream struct {
-	r      *watches
-	c      *Client // that of its first watcher; only core and pin count
+	r      *watchers
+	c      *Client // of the first watcher; only core and pin matter
 	key    string
-	alone  bool // it belongs to one watcher, for which it waits
+	alone  bool // it has a single watcher, and waits for its reader
 	ctx    context.Context
 	cancel context.CancelFunc
 	mu     struct {
@@ -38,25 +38,25 @@ type watchStream struct {
 type session struct {
 	at     *pool.Member
 	last   int64              // the last id given
-	ids    map[int64]*Watcher // those created, or to be
-	wait   []int64            // ids not answered yet, in the order they were asked for
+	ids    map[int64]*Watcher // created, or to be created
+	wait   []int64            // ids without an answer, in the order of the requests
 	denied []*denial
 	out    []*wire.WatchRequest
 	wake   chan struct{} // holds an element when out is not empty
-	// expired tells that a watcher was refused for its token, so the next session needs another. Owned by the
-	// goroutine that receives.
+	// expired: a watcher was refused because of the token, so the next session needs another. Owned by the goroutine that
+	// receives.
 	expired bool
 }
 
-// denial is a refusal, which does not say what is refused: one of those that were asked for before and have no
-// answer yet. Servers answer in order, so it is the first; but all others are waited for, because a server that
-// does not would have the wrong one ended.
+// denial is a refusal. It does not name the refused request, which is one of the earlier requests without an answer.
+// Servers answer in order, so it is the first one. But the client waits until the others have answers, so that a server
+// that does not keep the order ends no other watcher.
 type denial struct {
 	among []int64
 	resp  watchResponse
 }
 
-func newWatchStream(r *watches, c *Client, md metadata.MD, alone bool) *watchStream {
+func newWatchStream(r *watchers, c *Client, md metadata.MD, alone bool) *watchStream {
 	s := &watchStream{r: r, c: &Client{core: c.core, pin: c.pin}, alone: alone}
 	ctx := r.core.ctx
 	if len(md) > 0 {
@@ -76,7 +76,7 @@ func (s *watchStream) add(w *Watcher) {
 	}
 }
 
-// remove forgets a watcher and reports whether it was the last.
+// remove removes a watcher and reports whether it was the last.
 func (s *watchStream) remove(w *Watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *watchStream) askProgress() {
 	}
 }
 
-// create asks for a watcher on the session; the lock is held.
+// create requests a watcher on the session. The lock is held.
 func (s *watchStream) create(w *Watcher) {
 	e := s.mu.session
 	e.last++
@@ -119,14 +119,14 @@ func (s *watchStream) create(w *Watcher) {
 		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV}})
 }
 
-// send queues a request; the lock is held.
+// send queues a request. The lock is held.
 func (s *watchStream) send(r *wire.WatchRequest) {
 	s.mu.session.out = append(s.mu.session.out, r)
 	signal(s.mu.session.wake)
 }
 
-// run serves the watchers of the stream and ends it. This is the only end of a stream: no watcher is left on one that
-// nobody serves.
+// run serves the watchers of the stream and then ends it. Streams end only here, so no watcher stays on a stream without
+// a goroutine.
 func (s *watchStream) run() {
 	fate := s.serve()
 	for _, w := range s.r.dissolve(s) {
@@ -134,8 +134,8 @@ func (s *watchStream) run() {
 	}
 }
 
-// serve connects and receives until there are no watchers, or until they cannot stay here. It returns what is to
-// become of each.
+// serve connects and receives until there are no watchers, or until they cannot stay on the stream. It returns what to do
+// with each.
 func (s *watchStream) serve() (fate func(*Watcher)) {
 	a := attempts{c: s.c, m: &watchMethod}
 	leaderless := 0
@@ -161,22 +161,22 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(on) > 1:
-			// One of them breaks the stream: each gets one of its own.
+			// One of the watchers breaks the stream: each gets a stream of its own.
 			return func(w *Watcher) { s.r.attach(w, true) }
 		case !v.again:
 			return func(w *Watcher) {
 				if on == nil || on[w] {
 					w.finish(e)
 				} else {
-					s.r.attach(w, false) // it came later: the error may be about others
+					s.r.attach(w, false) // a new watcher: the error may be about others
 				}
 			}
 		}
 		a.avoid = nil
-		a.follow(v, e)
+		a.markMember(v, e)
 		if errors.Is(e, ErrNoLeader) {
 			if leaderless++; leaderless >= s.members() {
-				s.giveUp(list, e)
+				s.endLeaderless(list, e)
 			}
 		}
 		for _, w := range list {
@@ -192,7 +192,7 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 	}
 }
 
-// members is how many a watcher can go to.
+// members returns how many members a watcher can use.
 func (s *watchStream) members() int {
 	if s.c.pin != nil {
 		return 1
@@ -200,8 +200,8 @@ func (s *watchStream) members() int {
 	return s.r.core.pool.Size()
 }
 
-// giveUp ends the watchers that insist on a leader.
-func (s *watchStream) giveUp(list []*Watcher, e *Error) {
+// endLeaderless ends the watchers that require a leader.
+func (s *watchStream) endLeaderless(list []*Watcher, e *Error) {
 	for _, w := range list {
 		if w.spec.requireLeader {
 			w.finish(e)
@@ -209,15 +209,15 @@ func (s *watchStream) giveUp(list []*Watcher, e *Error) {
 	}
 }
 
-// lost notes that the watcher is not connected.
+// lost records that the watcher is not connected.
 func (w *Watcher) lost(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.trouble = err
 }
 
-// connect opens a session and receives until it ends. answered tells that the server said anything, and on holds the
-// watchers that it was asked for; it is nil if there was no session.
+// connect opens a session and receives until it ends. answered reports that the server sent an answer. on holds the
+// watchers that were requested; it is nil if there was no session.
 func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool, err error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -248,9 +248,9 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	})
 	answered, err = s.receive(ctx, e, stream)
 	if e.expired {
-		s.r.core.tokens.Reject(a.pass)
+		s.r.core.tokens.Reject(a.credential)
 	}
-	err = ended(ctx, err)
+	err = streamError(ctx, err)
 	s.mu.Lock()
 	s.mu.session = nil
 	on = make(map[*Watcher]bool, len(s.mu.list))
@@ -263,7 +263,7 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	return answered, on, err
 }
 
-// begin makes a session and asks for all watchers.
+// begin creates a session and requests all watchers.
 func (s *watchStream) begin(at *pool.Member) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,8 +282,8 @@ func (s *watchStream) begin(at *pool.Member) *session {
 	return e
 }
 
-// sendAll sends what is queued. It is a goroutine of its own because sending waits for a server that
-// waits for us to receive.
+// sendAll sends the queued requests. It has its own goroutine because sending can block until the server receives, and the
+// server can block until the client receives.
 func (s *watchStream) sendAll(ctx context.Context, e *session, stream grpc.ClientStream) {
 	for {
 		s.mu.Lock()
@@ -292,7 +292,7 @@ func (s *watchStream) sendAll(ctx context.Context, e *session, stream grpc.Clien
 		s.mu.Unlock()
 		for _, r := range out {
 			if stream.SendMsg(r) != nil {
-				return // receiving tells why
+				return // RecvMsg returns why
 			}
 		}
 		select {

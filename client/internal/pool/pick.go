@@ -3,9 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -19,14 +17,7 @@ type Unreachable struct {
 }
 
 // Error implements error.
-func (e *Unreachable) Error() string {
-	var b strings.Builder
-	b.WriteString("no member can be reached")
-	for i, ep := range e.Endpoints {
-		fmt.Fprintf(&b, "; %s: %v", ep, e.Errors[i])
-	}
-	return b.String()
-}
+func (e *Unreachable) Error() string { return "no member can be reached" }
 
 func unreachable(list []*Member) error {
 	e := &Unreachable{}

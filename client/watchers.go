@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// watches is the watchers of a client and the streams they are on.
+// watchers holds the watchers of a client and their streams.
 //
 // Locks are taken in the order watches.mu, watchStream.mu, Watcher.mu.
-type watches struct {
+type watchers struct {
 	core *core
 	mu   struct {
 		sync.Mutex
@@ -25,16 +25,15 @@ type watches struct {
 	}
 }
 
-func newWatches(c *core) *watches {
-	r := &watches{core: c}
+func newWatchers(c *core) *watchers {
+	r := &watchers{core: c}
 	r.mu.shared = map[string]*watchStream{}
 	r.mu.all = map[*Watcher]struct{}{}
 	return r
 }
 
-// attach puts a watcher on a stream: the one it shares with all that have the same metadata and member, or one
-// of its own.
-func (r *watches) attach(w *Watcher, alone bool) {
+// attach puts a watcher on a stream: the shared one of all watchers with the same metadata and member, or one of its own.
+func (r *watchers) attach(w *Watcher, alone bool) {
 	r.mu.Lock()
 	closed := r.mu.closed
 	if !closed {
@@ -47,7 +46,7 @@ func (r *watches) attach(w *Watcher, alone bool) {
 }
 
 // place is attach with the lock held.
-func (r *watches) place(w *Watcher, alone bool) {
+func (r *watchers) place(w *Watcher, alone bool) {
 	w.mu.Lock()
 	ended := w.mu.ended
 	w.mu.Unlock()
@@ -87,36 +86,36 @@ func streamKey(c *Client, md metadata.MD) string {
 	return b.String()
 }
 
-// leave takes a watcher that has ended off its stream.
-func (r *watches) leave(w *Watcher) {
+// leave removes a watcher that has ended from its stream.
+func (r *watchers) leave(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.mu.all, w)
 	r.remove(w)
 }
 
-// remove takes a watcher off its stream, which ends if it was the last; the lock is held.
-func (r *watches) remove(w *Watcher) {
+// remove removes a watcher from its stream, which ends if it was the last. The lock is held.
+func (r *watchers) remove(w *Watcher) {
 	s := w.stream
 	if s == nil {
 		return
 	}
 	w.stream = nil
 	if s.remove(w) {
-		r.end(s)
+		r.endStream(s)
 	}
 }
 
-// end ends a stream; the lock is held.
-func (r *watches) end(s *watchStream) {
+// endStream ends a stream. The lock is held.
+func (r *watchers) endStream(s *watchStream) {
 	if r.mu.shared[s.key] == s {
 		delete(r.mu.shared, s.key)
 	}
 	s.cancel()
 }
 
-// setAside takes a watcher whose buffer is full off the shared stream.
-func (r *watches) setAside(w *Watcher, at string) {
+// setAside removes a watcher with a full buffer from the shared stream.
+func (r *watchers) setAside(w *Watcher, at string) {
 	r.core.cfg.Logger.Info("set a watcher aside that is not read fast enough", "buffer", w.spec.buffer)
 	if h := r.core.cfg.Hooks.Watch; h != nil {
 		h(WatchChange{Kind: WatchSetAside, Member: at, Watchers: 1})
@@ -132,7 +131,7 @@ func (r *watches) setAside(w *Watcher, at string) {
 }
 
 // resume puts a watcher that was set aside on a stream of its own if half of its buffer has been read.
-func (r *watches) resume(w *Watcher) {
+func (r *watchers) resume(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.closed || w.stream != nil {
@@ -149,8 +148,8 @@ func (r *watches) resume(w *Watcher) {
 	}
 }
 
-// dissolve ends a stream and takes its watchers off it, which it returns. Watchers that come later get another stream.
-func (r *watches) dissolve(s *watchStream) (list []*Watcher) {
+// dissolve ends a stream and returns its watchers without a stream. New watchers get another stream.
+func (r *watchers) dissolve(s *watchStream) (list []*Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range s.watchers() {
@@ -159,12 +158,12 @@ func (r *watches) dissolve(s *watchStream) (list []*Watcher) {
 			list = append(list, w)
 		}
 	}
-	r.end(s)
+	r.endStream(s)
 	return list
 }
 
 // progress sends a watcher's request for progress.
-func (r *watches) progress(w *Watcher) {
+func (r *watchers) progress(w *Watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.stream != nil {
@@ -172,7 +171,7 @@ func (r *watches) progress(w *Watcher) {
 	}
 }
 
-func (r *watches) close() {
+func (r *watchers) close() {
 	r.mu.Lock()
 	r.mu.closed = true
 	var list []*Watcher
@@ -185,10 +184,10 @@ func (r *watches) close() {
 	}
 }
 
-// rolledBack finds out whether the store has lost revisions or only the member is behind, and ends the watcher if
-// it has. The question is a linearizable read of a key that is watched: a watcher needs no other permission. It is
-// asked until it is answered, because a watcher that waits for revisions that have been would miss them.
-func (r *watches) rolledBack(w *Watcher) {
+// checkRollback ends the watcher if the store has lost revisions, and not only the member lags. It reads a watched key
+// linearizably, for which the watcher's permission suffices. It retries until there is an answer, because the watcher
+// would miss the events of revisions that are assigned again.
+func (r *watchers) checkRollback(w *Watcher) {
 	ctx, cancel := context.WithCancel(r.core.ctx)
 	defer cancel()
 	stop := context.AfterFunc(w.ctx, cancel)
@@ -216,7 +215,7 @@ func (r *watches) rolledBack(w *Watcher) {
 		case err == nil:
 			return
 		}
-		r.core.cfg.Logger.Warn("cannot tell whether the store was rolled back", "seen", seen, "error", err)
+		r.core.cfg.Logger.Warn("cannot check whether the store was rolled back", "seen", seen, "error", err)
 		if !Temporary(err) {
 			return
 		}

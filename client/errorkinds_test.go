@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestWords: everything that the API's list of errors can say is an error of this package.
-func TestWords(t *testing.T) {
+// TestErrorKinds checks that every text in the API's list of errors has an error of this package.
+func TestErrorKinds(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "go.etcd.io/etcd/api/v3/v3rpc/rpctypes").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -32,10 +32,10 @@ func TestWords(t *testing.T) {
 			return true
 		}
 		found++
-		if meaning(text) == nil {
+		if kindOf(text) == nil {
 			t.Errorf("%q has no error", text)
 		}
-		if meaning("rpc error: code = Unknown desc = "+text) == nil {
+		if kindOf("rpc error: code = Unknown desc = "+text) == nil {
 			t.Errorf("%q with a code in front has no error", text)
 		}
 		return true

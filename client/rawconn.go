@@ -16,16 +16,16 @@ import (
 	"vigil/client/internal/wire"
 )
 
-// Conn returns the client as a gRPC connection, for calls that this package has no method for. They go where all
-// calls go, carry the token, and are tried again by the same rules: calls that only read whenever another attempt may
-// help, others if they were certainly not applied. A stream is opened again only before its first answer. Errors are
-// those of gRPC, of the last attempt; calls do not ask for a leader.
-func (c *Client) Conn() grpc.ClientConnInterface { return bare{c} }
+// Conn returns the client as a gRPC connection, for calls that this package has no method for. They use the same members,
+// carry the token, and are retried by the same rules: read-only calls whenever another attempt may help, others if they
+// were certainly not applied. A stream is opened again only before its first answer. Errors are those of gRPC, of the
+// last attempt. The calls do not require a leader.
+func (c *Client) Conn() grpc.ClientConnInterface { return rawConn{c} }
 
-type bare struct{ c *Client }
+type rawConn struct{ c *Client }
 
-// harmless are the services and methods that change nothing, so that calling them twice is as good as once.
-var harmless = []string{
+// readOnlyMethods are the services and methods that change nothing, so calling them twice is safe.
+var readOnlyMethods = []string{
 	rangeMethod.name, rangeStreamMethod.name, watchMethod.name, keepMethod.name, ttlMethod.name, leasesMethod.name,
 	memberListMethod.name, statusMethod.name, hashMethod.name, hashKVMethod.name, snapshotMethod.name,
 	authStatusMethod.name, authenticateMethod.name, userGetMethod.name, userListMethod.name, roleGetMethod.name, roleListMethod.name,
@@ -38,7 +38,7 @@ func methodOf(name string, req any) *method {
 	if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
 		m.write = !readOnly(txn)
 	} else {
-		m.write = !slices.ContainsFunc(harmless, func(h string) bool { return strings.HasPrefix(name, h) })
+		m.write = !slices.ContainsFunc(readOnlyMethods, func(h string) bool { return strings.HasPrefix(name, h) })
 	}
 	return m
 }
@@ -51,9 +51,9 @@ func readOnly(txn *etcdserverpb.TxnRequest) bool {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (b bare) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+func (b rawConn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	a := attempts{c: b.c, m: methodOf(name, args)}
-	// Whether a message was sent is known if it is encoded here.
+	// If a message is encoded here, it is known whether it was sent.
 	req, known := args.(proto.Message)
 	known = known && !slices.ContainsFunc(opts, encodes)
 	err := a.run(ctx, func(ctx context.Context) (sent bool, err error) {
@@ -76,7 +76,7 @@ func encodes(o grpc.CallOption) bool {
 	return false
 }
 
-// done ends a call: its error is the last one as gRPC gave it.
+// done ends a call: its error is the last one of gRPC.
 func (a *attempts) done(err error) error {
 	if err == nil {
 		a.at.Release()
@@ -86,8 +86,8 @@ func (a *attempts) done(err error) error {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (b bare) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	s := &bareStream{ctx: ctx, desc: desc, opts: opts, a: attempts{c: b.c, m: methodOf(name, nil)}}
+func (b rawConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s := &rawStream{ctx: ctx, desc: desc, opts: opts, a: attempts{c: b.c, m: methodOf(name, nil)}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.open(); err != nil {
@@ -100,14 +100,14 @@ func (b bare) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string,
 // opened again.
 const mostReplayed = 64
 
-// bareStream is a stream of Conn. Until its first answer it can be opened again at another member: a learner, a member
-// without a leader and one that does not take the token say so only then.
-type bareStream struct {
+// rawStream is a stream of Conn. Until its first answer it can be opened again at another member: a learner, a member
+// without a leader, and a member that refuses the token report so only in that answer.
+type rawStream struct {
 	ctx  context.Context
 	desc *grpc.StreamDesc
 	opts []grpc.CallOption
 	a    attempts // owned by NewStream and then by the goroutine that receives
-	// settled tells that the stream is not opened again: it was answered, or has failed.
+	// settled: the stream is not opened again, because it was answered or has failed.
 	settled atomic.Bool
 	mu      struct {
 		sync.Mutex
@@ -118,8 +118,8 @@ type bareStream struct {
 	}
 }
 
-// open makes the stream, and sends again what was sent; the lock is held.
-func (s *bareStream) open() error {
+// open opens the stream and sends the messages again that were sent before. The lock is held.
+func (s *rawStream) open() error {
 	err := s.a.run(s.ctx, func(ctx context.Context) (sent bool, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		x, err := s.a.at.Conn().NewStream(ctx, s.desc, s.a.m.name, s.opts...)
@@ -127,7 +127,7 @@ func (s *bareStream) open() error {
 			cancel()
 			return false, err
 		}
-		// A stream that ends meanwhile says why when it is received from.
+		// If the stream ends meanwhile, RecvMsg returns why.
 		for _, m := range s.mu.sent {
 			_ = x.SendMsg(m)
 		}
@@ -153,14 +153,14 @@ func (s *bareStream) open() error {
 	return nil
 }
 
-func (s *bareStream) current() grpc.ClientStream {
+func (s *rawStream) current() grpc.ClientStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.stream
 }
 
 // SendMsg implements grpc.ClientStream.
-func (s *bareStream) SendMsg(m any) error {
+func (s *rawStream) SendMsg(m any) error {
 	s.mu.Lock()
 	if p, ok := m.(proto.Message); !ok || len(s.mu.sent) == mostReplayed {
 		s.settled.Store(true)
@@ -170,7 +170,7 @@ func (s *bareStream) SendMsg(m any) error {
 		if err := s.mu.stream.SendMsg(m); err != io.EOF {
 			return err
 		}
-		return nil // it is sent on the next stream, or receiving tells why there is none
+		return nil // it is sent on the next stream, or RecvMsg returns why there is none
 	}
 	x := s.mu.stream
 	s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *bareStream) SendMsg(m any) error {
 }
 
 // RecvMsg implements grpc.ClientStream.
-func (s *bareStream) RecvMsg(m any) error {
+func (s *rawStream) RecvMsg(m any) error {
 	for {
 		err := s.current().RecvMsg(m)
 		if err == nil {
@@ -192,7 +192,7 @@ func (s *bareStream) RecvMsg(m any) error {
 }
 
 // lost handles the end of a stream. It returns nil if there is another one.
-func (s *bareStream) lost(err error) error {
+func (s *rawStream) lost(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.release()
@@ -201,7 +201,7 @@ func (s *bareStream) lost(err error) error {
 	case s.settled.Load():
 		e := s.a.explain(s.ctx, err)
 		v := judge(e, s.a.m, true)
-		s.a.follow(v, e)
+		s.a.markMember(v, e)
 		if v.renew {
 			s.a.renew() // the next stream gets another token
 		}
@@ -213,7 +213,7 @@ func (s *bareStream) lost(err error) error {
 }
 
 // CloseSend implements grpc.ClientStream.
-func (s *bareStream) CloseSend() error {
+func (s *rawStream) CloseSend() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.closed = true
@@ -221,10 +221,10 @@ func (s *bareStream) CloseSend() error {
 }
 
 // Header implements grpc.ClientStream.
-func (s *bareStream) Header() (metadata.MD, error) { return s.current().Header() }
+func (s *rawStream) Header() (metadata.MD, error) { return s.current().Header() }
 
 // Trailer implements grpc.ClientStream.
-func (s *bareStream) Trailer() metadata.MD { return s.current().Trailer() }
+func (s *rawStream) Trailer() metadata.MD { return s.current().Trailer() }
 
 // Context implements grpc.ClientStream.
-func (s *bareStream) Context() context.Context { return s.current().Context() }
+func (s *rawStream) Context() context.Context { return s.current().Context() }
