@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,35 +63,28 @@ const minProgressInterval = 100 * time.Millisecond
 
 // EnsureDefaults returns o with the default in place of every zero.
 func (o Options) EnsureDefaults() Options {
-	or(&o.RingBytes, 16<<20)
-	or(&o.StreamBytes, 4<<20)
-	or(&o.MemberBytes, 32<<20)
-	or(&o.ResponseBytes, 256<<10)
-	or(&o.ResponseRevisions, 1000)
-	or(&o.FragmentBytes, 2<<20)
-	or(&o.NextBytes, 512<<10)
-	or(&o.ResponseTime, 6*time.Microsecond)
-	or(&o.GatherTime, 8*time.Millisecond)
-	or(&o.PendingAnswers, 4096)
-	or(&o.CatchUpWorkers, 2)
-	or(&o.CatchUpBytes, 256<<10)
-	or(&o.CatchUpReadRate, 256<<20)
-	or(&o.CatchUpSendRate, int64(runtime.GOMAXPROCS(0))*(128<<20))
-	or(&o.CatchUpScans, 32)
-	or(&o.CatchUpNear, 4096)
-	or(&o.StreamWatchers, 1_000_000)
-	or(&o.StreamWatcherBytes, 512<<20)
-	or(&o.slice, 1024)
-	or(&o.ProgressInterval, 10*time.Minute)
-	or(&o.Logger, slog.New(slog.DiscardHandler))
+	o.RingBytes = cmp.Or(o.RingBytes, 16<<20)
+	o.StreamBytes = cmp.Or(o.StreamBytes, 4<<20)
+	o.MemberBytes = cmp.Or(o.MemberBytes, 32<<20)
+	o.ResponseBytes = cmp.Or(o.ResponseBytes, 256<<10)
+	o.ResponseRevisions = cmp.Or(o.ResponseRevisions, 1000)
+	o.FragmentBytes = cmp.Or(o.FragmentBytes, 2<<20)
+	o.NextBytes = cmp.Or(o.NextBytes, 512<<10)
+	o.ResponseTime = cmp.Or(o.ResponseTime, 6*time.Microsecond)
+	o.GatherTime = cmp.Or(o.GatherTime, 8*time.Millisecond)
+	o.PendingAnswers = cmp.Or(o.PendingAnswers, 4096)
+	o.CatchUpWorkers = cmp.Or(o.CatchUpWorkers, 2)
+	o.CatchUpBytes = cmp.Or(o.CatchUpBytes, 256<<10)
+	o.CatchUpReadRate = cmp.Or(o.CatchUpReadRate, 256<<20)
+	o.CatchUpSendRate = cmp.Or(o.CatchUpSendRate, int64(runtime.GOMAXPROCS(0))*(128<<20))
+	o.CatchUpScans = cmp.Or(o.CatchUpScans, 32)
+	o.CatchUpNear = cmp.Or(o.CatchUpNear, 4096)
+	o.StreamWatchers = cmp.Or(o.StreamWatchers, 1_000_000)
+	o.StreamWatcherBytes = cmp.Or(o.StreamWatcherBytes, 512<<20)
+	o.slice = cmp.Or(o.slice, 1024)
+	o.ProgressInterval = cmp.Or(o.ProgressInterval, 10*time.Minute)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
-}
-
-func or[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Validate names every field that is out of range.
