@@ -1,4 +1,4 @@
-// Package lease keeps leases alive, any number of them on one stream, and never lets one end without a word.
+// Package lease keeps leases alive, any number of them on one stream, and reports the end of each.
 //
 //	k := lease.NewKeeper(c)
 //	defer k.Close()
@@ -10,11 +10,11 @@
 //		log.Print(l.Err()) // stop what depends on the lease
 //	...
 //
-// A lease is alive for certain until its time to live has passed since the last keep-alive that was answered was
-// sent. From that moment on, or as soon as the server says that it is gone, it counts as lost: Lost is closed and Err
-// says which of the two it was. That is early rather than late, also when the member cannot be reached. A lost lease
-// is not kept alive any more, and the caller gets another.
+// A lease is certainly alive until its time to live has passed since the last answered keep-alive was sent. From that
+// moment on, or as soon as the server reports that it does not exist, it counts as lost: Lost is closed and Err returns
+// the reason. That is early rather than late, also when the member cannot be reached. A lost lease is no longer kept
+// alive, and the caller must create another.
 //
-// A keep-alive is sent whenever a third of the time has passed. While one is overdue the state is Late, with the
-// reason, so that trouble is known before it is loss.
+// A keep-alive is sent whenever a third of the time has passed. While an answer is overdue the state is Late, with the
+// reason, so that problems are visible before the lease is lost.
 package lease

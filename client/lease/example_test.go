@@ -30,7 +30,7 @@ func Example() {
 	}
 	fmt.Println(l.Status().State)
 
-	// Somebody else ends it.
+	// Another client revokes it.
 	if _, err := c.Revoke(ctx, l.ID()); err != nil {
 		log.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"vigil/client"
 )
 
-// Keeper keeps leases alive. It has one stream for all of them while there is any. It is safe for concurrent use.
+// Keeper keeps leases alive. While there are leases it has one stream for all of them. It is safe for concurrent use.
 type Keeper struct {
 	c      *client.Client
 	ctx    context.Context
@@ -23,22 +23,22 @@ type Keeper struct {
 		sync.Mutex
 		leases  map[client.LeaseID]*Lease
 		queue   queue
-		line    *line // nil while there is no stream
-		trouble error // why there is none, or why nothing is answered on it
+		stream  *stream // nil while there is no stream
+		trouble error   // why there is no stream, or no answer on it
 		closed  bool
 	}
 }
 
-// line is a stream. out and sent are guarded by Keeper.mu.
-type line struct {
-	stream *client.KeepAlives
+// stream is a stream of keep-alives. out and sent are guarded by Keeper.mu.
+type stream struct {
+	calls  *client.KeepAlives
 	cancel context.CancelFunc
 	out    []client.LeaseID
-	sent   []client.LeaseID // not answered yet, in the order of their answers
+	sent   []client.LeaseID // without an answer yet, in the order of their answers
 	wake   chan struct{}    // holds an element when out is not empty
 }
 
-// NewKeeper returns a keeper, which lives until Close is called; it does not close the client.
+// NewKeeper returns a keeper. Close must be called; it does not close the client.
 func NewKeeper(c *client.Client) *Keeper {
 	k := &Keeper{c: c, wake: make(chan struct{}, 1), need: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
@@ -48,7 +48,7 @@ func NewKeeper(c *client.Client) *Keeper {
 	return k
 }
 
-// Close releases all leases: they live on until their time has passed.
+// Close releases all leases: they live until their time has passed.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	k.mu.closed = true
@@ -64,7 +64,7 @@ func (k *Keeper) Close() {
 	k.tasks.Wait()
 }
 
-// Grant makes a lease and keeps it alive.
+// Grant creates a lease and keeps it alive.
 func (k *Keeper) Grant(ctx context.Context, ttl time.Duration, opts ...client.GrantOption) (*Lease, error) {
 	if k.ctx.Err() != nil {
 		return nil, ErrReleased
@@ -74,21 +74,21 @@ func (k *Keeper) Grant(ctx context.Context, ttl time.Duration, opts ...client.Gr
 	if err != nil {
 		return nil, err
 	}
-	return k.keep(g.ID, g.TTL, began)
+	return k.addLease(g.ID, g.TTL, began)
 }
 
-// Keep keeps alive a lease that there is: client.ErrLeaseNotFound if there is none. The same lease is
-// kept once, however often it is asked for.
+// Keep keeps an existing lease alive. It fails with client.ErrLeaseNotFound if there is none. Further calls for the same
+// lease return the same Lease.
 func (k *Keeper) Keep(ctx context.Context, id client.LeaseID) (*Lease, error) {
 	began := time.Now()
 	ttl, err := k.c.KeepAliveOnce(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return k.keep(id, ttl, began)
+	return k.addLease(id, ttl, began)
 }
 
-func (k *Keeper) keep(id client.LeaseID, ttl time.Duration, confirmed time.Time) (*Lease, error) {
+func (k *Keeper) addLease(id client.LeaseID, ttl time.Duration, confirmed time.Time) (*Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.closed {
@@ -107,8 +107,8 @@ func (k *Keeper) keep(id client.LeaseID, ttl time.Duration, confirmed time.Time)
 	return l, nil
 }
 
-// confirm notes that the lease lives for ttl from a moment on; the lock is held. Keep-alives are spread a little, so
-// that leases which were made together are not kept alive together for ever.
+// confirm records that the lease lives for ttl from a moment on. Keep-alives are spread a little, so that leases created
+// together are not always renewed together. The lock is held.
 func (l *Lease) confirm(ttl time.Duration, at time.Time) {
 	l.ttl, l.confirmed, l.asked, l.trouble = ttl, at, time.Time{}, nil
 	l.due = at.Add(ttl/3 - rand.N(ttl/20+1))
@@ -125,11 +125,11 @@ func signal(c chan struct{}) {
 func (k *Keeper) lose(l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.drop(l, err)
+	k.loseLocked(l, err)
 }
 
-// drop is lose with the lock held.
-func (k *Keeper) drop(l *Lease, err error) {
+// loseLocked is lose with the lock held.
+func (k *Keeper) loseLocked(l *Lease, err error) {
 	if l.err != nil {
 		return
 	}
@@ -139,12 +139,12 @@ func (k *Keeper) drop(l *Lease, err error) {
 	if l.at >= 0 {
 		heap.Remove(&k.mu.queue, l.at)
 	}
-	if len(k.mu.leases) == 0 && k.mu.line != nil {
-		k.mu.line.cancel() // nothing is left to keep
+	if len(k.mu.leases) == 0 && k.mu.stream != nil {
+		k.mu.stream.cancel() // there is no lease left
 	}
 }
 
-// reschedule puts a lease where it belongs in the queue; the lock is held.
+// reschedule moves a lease to its position in the queue. The lock is held.
 func (k *Keeper) reschedule(l *Lease) {
 	if l.at < 0 {
 		heap.Push(&k.mu.queue, l)
@@ -156,7 +156,7 @@ func (k *Keeper) reschedule(l *Lease) {
 	}
 }
 
-// schedule asks for keep-alives when they are due and gives leases up when their time has passed.
+// schedule requests keep-alives when they are due and ends leases when their time has passed.
 func (k *Keeper) schedule() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -170,7 +170,7 @@ func (k *Keeper) schedule() {
 		k.mu.Lock()
 		now := time.Now()
 		for len(k.mu.queue) > 0 && !k.mu.queue[0].wake().After(now) {
-			k.turn(k.mu.queue[0], now)
+			k.handleDue(k.mu.queue[0], now)
 		}
 		wait := time.Hour
 		if len(k.mu.queue) > 0 {
@@ -181,39 +181,39 @@ func (k *Keeper) schedule() {
 	}
 }
 
-// turn does what is due about a lease; the lock is held.
-func (k *Keeper) turn(l *Lease, now time.Time) {
+// handleDue does what is due for a lease. The lock is held.
+func (k *Keeper) handleDue(l *Lease, now time.Time) {
 	if k.check(l, now) {
 		return
 	}
-	switch x := k.mu.line; {
+	switch x := k.mu.stream; {
 	case l.alone:
 		l.asked, l.due = now, time.Time{}
 		k.tasks.Go(func() { k.renew(l, now) })
 	case x == nil:
-		// It is asked for when there is a stream again.
+		// The keep-alive is requested when there is a stream again.
 		l.due = time.Time{}
 	case !l.asked.IsZero():
-		// A third of the time has passed without an answer: another member may be better.
+		// A third of the time has passed without an answer: another member may answer.
 		k.mu.trouble = errSilent
-		x.stream.Leave(errSilent)
+		x.calls.Leave(errSilent)
 		x.cancel()
-		k.mu.line, l.due = nil, time.Time{}
+		k.mu.stream, l.due = nil, time.Time{}
 	default:
-		k.ask(x, l, now)
+		k.requestKeepAlive(x, l, now)
 	}
 	k.reschedule(l)
 }
 
-// check gives the lease up if its time has passed, and reports whether it is lost; the lock is held.
+// check ends the lease if its time has passed, and reports whether it is lost. The lock is held.
 func (k *Keeper) check(l *Lease, now time.Time) bool {
 	if l.err == nil && !l.deadline().After(now) {
-		k.drop(l, unconfirmed(l.why()))
+		k.loseLocked(l, unconfirmed(l.why()))
 	}
 	return l.err != nil
 }
 
-// renew keeps a lease alive by a call of its own. If that works it returns to the stream.
+// renew keeps a lease alive by a call of its own. If that succeeds, the lease returns to the stream.
 func (k *Keeper) renew(l *Lease, asked time.Time) {
 	k.mu.Lock()
 	ctx, cancel := context.WithDeadline(k.ctx, l.deadline())
@@ -226,7 +226,7 @@ func (k *Keeper) renew(l *Lease, asked time.Time) {
 	case l.err != nil:
 		return
 	case errors.Is(err, client.ErrLeaseNotFound):
-		k.drop(l, ErrGone)
+		k.loseLocked(l, ErrGone)
 		return
 	case err != nil:
 		l.trouble, l.asked = err, time.Time{}
@@ -240,8 +240,8 @@ func (k *Keeper) renew(l *Lease, asked time.Time) {
 
 var errSilent = errors.New("the member does not answer keep-alives")
 
-// ask sends a keep-alive; the lock is held.
-func (k *Keeper) ask(x *line, l *Lease, now time.Time) {
+// requestKeepAlive queues a keep-alive. The lock is held.
+func (k *Keeper) requestKeepAlive(x *stream, l *Lease, now time.Time) {
 	l.asked = now
 	l.due = now.Add(l.ttl / 3)
 	x.out = append(x.out, l.id)
@@ -267,7 +267,7 @@ func (k *Keeper) connect() {
 			failures = 0
 		}
 		k.mu.Lock()
-		if k.mu.line = nil; err != nil {
+		if k.mu.stream = nil; err != nil {
 			k.mu.trouble = err
 		}
 		k.mu.Unlock()
@@ -283,23 +283,23 @@ func (k *Keeper) connect() {
 func (k *Keeper) serve() (answered bool, err error) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
-	stream, err := k.c.OpenKeepAlives(ctx)
+	calls, err := k.c.OpenKeepAlives(ctx)
 	if err != nil {
 		return false, err
 	}
-	x := &line{stream: stream, cancel: cancel, wake: make(chan struct{}, 1)}
-	k.begin(x)
+	x := &stream{calls: calls, cancel: cancel, wake: make(chan struct{}, 1)}
+	k.useStream(x)
 	sent := make(chan struct{})
 	k.tasks.Go(func() {
 		defer close(sent)
-		k.send(ctx, x)
+		k.sendQueued(ctx, x)
 	})
 	defer func() {
 		cancel()
 		<-sent
 	}()
 	for {
-		a, err := stream.Recv()
+		a, err := calls.Recv()
 		if err != nil {
 			if !client.Temporary(err) {
 				k.isolate(x, err)
@@ -307,13 +307,13 @@ func (k *Keeper) serve() (answered bool, err error) {
 			return answered, err
 		}
 		answered = true
-		k.answered(x, a)
+		k.handleAnswer(x, a)
 	}
 }
 
-// isolate takes the lease off the streams that the server has ended one for: the first that was not answered. The
-// others must not suffer for it.
-func (k *Keeper) isolate(x *line, why error) {
+// isolate keeps the lease off the streams because of which the server has ended one: the first lease without an answer.
+// The others must not be affected.
+func (k *Keeper) isolate(x *stream, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(x.sent) == 0 {
@@ -326,25 +326,25 @@ func (k *Keeper) isolate(x *line, why error) {
 	}
 }
 
-// begin takes a new stream into use: whatever is overdue, or was asked for on the last one, is asked for again.
-func (k *Keeper) begin(x *line) {
+// useStream requests all keep-alives on a new stream that are overdue or were requested on the last one.
+func (k *Keeper) useStream(x *stream) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.mu.line = x
+	k.mu.stream = x
 	if len(k.mu.leases) == 0 {
 		x.cancel()
 	}
 	now := time.Now()
 	for _, l := range k.mu.leases {
 		if !l.alone && (l.due.IsZero() || !l.asked.IsZero()) {
-			k.ask(x, l, now)
+			k.requestKeepAlive(x, l, now)
 			k.reschedule(l)
 		}
 	}
 }
 
-// send sends what is asked for on a stream.
-func (k *Keeper) send(ctx context.Context, x *line) {
+// sendQueued sends the queued keep-alives of a stream.
+func (k *Keeper) sendQueued(ctx context.Context, x *stream) {
 	for {
 		k.mu.Lock()
 		out := x.out
@@ -354,8 +354,8 @@ func (k *Keeper) send(ctx context.Context, x *line) {
 			k.mu.Lock()
 			x.sent = append(x.sent, id)
 			k.mu.Unlock()
-			if x.stream.Send(id) != nil {
-				return // receiving tells why
+			if x.calls.Send(id) != nil {
+				return // Recv returns why
 			}
 		}
 		select {
@@ -366,8 +366,8 @@ func (k *Keeper) send(ctx context.Context, x *line) {
 	}
 }
 
-// answered notes an answer. The time of the lease counts from when it was asked for.
-func (k *Keeper) answered(x *line, a client.KeepAlive) {
+// handleAnswer handles an answer. The time of the lease counts from when the keep-alive was requested.
+func (k *Keeper) handleAnswer(x *stream, a client.KeepAlive) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(x.sent) > 0 && x.sent[0] == a.ID {
@@ -379,14 +379,14 @@ func (k *Keeper) answered(x *line, a client.KeepAlive) {
 	}
 	k.mu.trouble = nil
 	if a.TTL <= 0 {
-		k.drop(l, ErrGone)
+		k.loseLocked(l, ErrGone)
 		return
 	}
 	l.confirm(a.TTL, l.asked)
 	k.reschedule(l)
 }
 
-// queue is the leases in the order in which something is to be done about them.
+// queue orders the leases by when they are due.
 type queue []*Lease
 
 func (q queue) Len() int           { return len(q) }

@@ -19,30 +19,28 @@ var (
 	ErrReleased = errors.New("the lease was released")
 )
 
-// State is what is known of a lease.
+// State is the known state of a lease.
 type State uint8
 
 // The states of a lease.
 const (
 	// Alive means that the lease lives, and nothing is overdue.
 	Alive State = iota
-	// Late means that the lease lives, but a keep-alive has not been answered yet that should have been.
+	// Late means that the lease lives, but the answer to a keep-alive is overdue.
 	Late
-	// Lost means that the lease is gone or may be; it is the last state.
+	// Lost means that the lease has ended or may have; it is the last state.
 	Lost
 )
 
-// String returns the state in a word.
+// String returns the state as a word.
 func (s State) String() string { return [...]string{"alive", "late", "lost"}[s] }
 
-// Status is the state of a lease with what led to it.
+// Status is the state of a lease with its reason.
 type Status struct {
 	State State
-	// Reason is the last error while the state is Late, and that of Err when it is Lost. It is nil if nothing
-	// is known but that no answer has come.
+	// Reason is the last error while the state is Late, and that of Err when it is Lost. It is nil if no error is known.
 	Reason error
-	// Confirmed is when the last keep-alive that was answered was sent, and Deadline until when the lease
-	// lives for certain.
+	// Confirmed is when the last answered keep-alive was sent. Until Deadline the lease certainly lives.
 	Confirmed, Deadline time.Time
 }
 
@@ -55,9 +53,9 @@ type Lease struct {
 	// The rest is guarded by Keeper.mu.
 	ttl       time.Duration
 	confirmed time.Time
-	due       time.Time // when the next keep-alive is to be sent
-	asked     time.Time // when the one was sent that is not answered; zero if there is none
-	alone     bool      // it is kept alive by calls of its own, for it has ended a stream
+	due       time.Time // when to send the next keep-alive
+	asked     time.Time // when the unanswered keep-alive was sent; zero if there is none
+	alone     bool      // kept alive by calls of its own, because it has ended a stream
 	trouble   error     // why such a call failed
 	at        int       // in the queue; -1 if not
 	err       error
@@ -73,11 +71,11 @@ func (l *Lease) TTL() time.Duration {
 	return l.ttl
 }
 
-// Lost returns a channel that is closed when the lease is gone, may be, or is not kept alive any more.
+// Lost returns a channel that is closed when the lease has ended, may have ended, or is no longer kept alive.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Err returns why the lease counts as lost, nil while it does not. It looks at the clock, so that it is right also
-// just after the program was stopped for a while.
+// Err returns why the lease counts as lost, nil while it does not. It checks the clock, so it is also right just after the
+// program was suspended.
 func (l *Lease) Err() error {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
@@ -100,10 +98,10 @@ func (l *Lease) Status() Status {
 	return s
 }
 
-// Release stops keeping the lease alive: it and its keys stay until its time has passed.
+// Release stops the keep-alives: the lease and its keys remain until its time has passed.
 func (l *Lease) Release() { l.k.lose(l, ErrReleased) }
 
-// Revoke ends the lease and deletes its keys. One that is gone already is no error.
+// Revoke ends the lease and deletes its keys. It returns no error if the lease has ended before.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.Release()
 	_, err := l.k.c.Revoke(ctx, l.id)
@@ -113,10 +111,10 @@ func (l *Lease) Revoke(ctx context.Context) error {
 	return err
 }
 
-// deadline is until when the lease lives; the lock is held.
+// deadline is the time until which the lease lives. The lock is held.
 func (l *Lease) deadline() time.Time { return l.confirmed.Add(l.ttl) }
 
-// why is what keeps the lease from being kept alive, if anything is known; the lock is held.
+// why returns the known reason why there is no answer. The lock is held.
 func (l *Lease) why() error {
 	if l.trouble != nil {
 		return l.trouble
@@ -124,7 +122,7 @@ func (l *Lease) why() error {
 	return l.k.mu.trouble
 }
 
-// wake is when something is to be done about the lease; the lock is held.
+// wake is the time at which the lease is due. The lock is held.
 func (l *Lease) wake() time.Time {
 	if d := l.deadline(); l.due.IsZero() || d.Before(l.due) {
 		return d
