@@ -5,12 +5,12 @@ import (
 	"iter"
 )
 
-// Change is a key that is not what it was. Old is nil if the key is new, New if it is gone.
+// Change is a changed key. Old is nil if the key is new, New if it was deleted.
 type Change[T any] struct {
 	Old, New *Item[T]
 }
 
-// Key is the key that changed.
+// Key returns the changed key.
 func (c Change[T]) Key() string {
 	if c.New != nil {
 		return c.New.Key
@@ -18,13 +18,13 @@ func (c Change[T]) Key() string {
 	return c.Old.Key
 }
 
-// maxChanges is how many changes wait for one that iterates over them.
+// maxChanges bounds the pending changes of one iteration.
 const maxChanges = 1024
 
 // subscriber is an iteration over changes. Its fields are guarded by Mirror.mu.
 type subscriber[T any] struct {
-	changes []Change[T] // from what it has been given up to the mirror's view, unless it is behind
-	behind  bool        // too many: what changed is found out by comparing
+	changes []Change[T] // from its last view up to the mirror's, unless it is behind
+	behind  bool        // there were too many: the changes follow from comparing the views
 	ready   chan struct{}
 }
 
@@ -40,12 +40,12 @@ func (s *subscriber[T]) add(changes []Change[T]) {
 	}
 }
 
-// Changes iterates over the changes: first every key there is, as new, and then what happens, until the context or the
-// mirror ends, for which it yields an error unless the mirror was closed. Applied one after the other to an empty
-// map they give the view.
+// Changes iterates over the changes: first every existing key, as new, and then each change, until the context or the
+// mirror ends. Then it yields an error, unless the mirror was closed. Applied in order to an empty map, the changes give
+// the view.
 //
-// One that is slow delays nobody. What changes more than once meanwhile may then be seen as one change, from what it
-// was to what it is; to see every change use Config.OnChange.
+// A slow iteration delays neither the mirror nor other iterations. It may see several changes of a key as one, from the
+// first state to the last. To see every change use Config.OnChange.
 func (m *Mirror[T]) Changes(ctx context.Context) iter.Seq2[Change[T], error] {
 	return func(yield func(Change[T], error) bool) {
 		s := &subscriber[T]{behind: true, ready: make(chan struct{}, 1)}
@@ -69,7 +69,7 @@ func (m *Mirror[T]) Changes(ctx context.Context) iter.Seq2[Change[T], error] {
 			case <-m.done:
 				ended, end = true, m.Err()
 			}
-			if ctx.Err() == nil { // what is there is told before the end of the mirror
+			if ctx.Err() == nil { // pending changes precede the end of the mirror
 				m.mu.Lock()
 				changes, behind, view := s.changes, s.behind, m.view.Load()
 				s.changes, s.behind = nil, false

@@ -12,8 +12,8 @@ func JSON[T any](kv client.KeyValue) (v T, err error) {
 	return v, err
 }
 
-// String takes values as they are.
+// String returns values unchanged.
 func String(kv client.KeyValue) (string, error) { return string(kv.Value), nil }
 
-// Bytes takes values as they are. They must not be changed.
+// Bytes returns copies of values. They must not be changed.
 func Bytes(kv client.KeyValue) ([]byte, error) { return append([]byte{}, kv.Value...), nil }

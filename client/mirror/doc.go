@@ -1,19 +1,18 @@
-// Package mirror keeps a copy of a range of keys in memory: listed once, then followed by a watch, decoded, and
-// indexed if wanted. It is what a service that follows its configuration needs, or a controller.
+// Package mirror keeps a copy of a range of keys in memory: listed once, then updated by a watch, decoded, and optionally
+// indexed. It suits controllers, and services that follow their configuration.
 //
 //	m, err := mirror.Follow(ctx, c, "services/", mirror.JSON[Service])
 //	...
 //	view, err := m.Ready(ctx)
 //	web, ok := view.Get("services/web")
 //
-// What a mirror promises:
+// Guarantees:
 //
-//  1. Every View is the range exactly as it was at one revision of the store, all keys of it. Views only go
-//     forward in revisions.
-//  2. Nothing is missed: when the watch cannot go on, because what it needs was compacted or the store was
-//     restored from a backup, the range is listed again and the difference is told as changes. Only then do
-//     revisions of a restored store go back, and changes between two lists are told as one.
-//  3. A mirror tries again for ever, with a pause that grows to some seconds; meanwhile its last View stays, and
-//     Status says since when it is not known to be current and why. It ends with its context or by Close.
-//  4. A value that cannot be decoded is an Item with an error, not a key that is missing.
+//  1. Every View is the complete range at one revision of the store. The revisions of Views only increase.
+//  2. No change is missed. When the watch cannot continue, because its next revision was compacted or the store was
+//     restored from a backup, the range is listed again and the difference is reported as changes. Only then can the
+//     revisions of a restored store decrease, and several changes of a key between two lists are reported as one.
+//  3. A mirror retries without end, with a pause that grows to some seconds. Meanwhile its last View remains, and Status
+//     reports since when it may be outdated and why. A mirror ends with its context or by Close.
+//  4. A value that cannot be decoded is an Item with an error, not a missing key.
 package mirror

@@ -14,25 +14,25 @@ import (
 	"vigil/client"
 )
 
-// Config says what is mirrored and how. Client and Decode must be set.
+// Config configures a mirror. Client and Decode must be set.
 type Config[T any] struct {
 	Client *client.Client
-	// Key and Range are what is mirrored. Default of Range: all keys that begin with Key. A single key has
+	// Key and Range are the mirrored keys. Default of Range: all keys that begin with Key. For a single key use
 	// client.WithRange(Key + "\x00").
 	Key   string
 	Range client.RangeOption
-	// Decode makes a value of what is stored. It must not keep kv.Value, and what it returns must not be changed.
+	// Decode decodes a stored value. It must not keep kv.Value, and its result must not be changed.
 	Decode func(kv client.KeyValue) (T, error)
-	// Indexes give the words under which View.Find finds an item; each must be a function of the item alone.
+	// Indexes return the words under which View.Find finds an item; each must depend only on the item.
 	// Items that cannot be decoded are in no index.
 	Indexes map[string]func(*Item[T]) []string
-	// OnChange is called for every change, in order, when Mirror.View shows it. The mirror waits meanwhile, and
-	// what happens is kept by the server. It must not call Close.
+	// OnChange is called for every change, in order, after Mirror.View shows it. The mirror waits meanwhile, and further
+	// events stay at the server. It must not call Close.
 	OnChange func(Change[T])
-	// Fresh is how often the server is asked how far the mirror is, while nothing changes: the resolution of
+	// Fresh is how often the mirror requests its progress from the server while nothing changes: the resolution of
 	// Status.Current. Default 10s; negative means never.
 	Fresh time.Duration
-	// Logger gets what keeps the mirror from being current. Default: nothing.
+	// Logger receives the reasons why the mirror is not current. By default nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -41,7 +41,7 @@ type Mirror[T any] struct {
 	cfg    Config[T]
 	cancel context.CancelCauseFunc
 	view   atomic.Pointer[View[T]]
-	ready  chan struct{} // closed when the first list is there
+	ready  chan struct{} // closed after the first list
 	done   chan struct{}
 	store  uint64 // id of the cluster that was listed; owned by run
 
@@ -49,25 +49,25 @@ type Mirror[T any] struct {
 		sync.Mutex
 		watcher     *client.Watcher // nil while there is none
 		subscribers map[*subscriber[T]]struct{}
-		moved       chan struct{} // closed at the next step; nil if nobody waits
+		moved       chan struct{} // closed at the next view; nil if no goroutine waits
 		status      Status
 		err         error
 	}
 }
 
-// Status is how a mirror is.
+// Status is the state of a mirror.
 type Status struct {
-	// Ready tells that there is a View.
+	// Ready reports that there is a View.
 	Ready bool
 	// Revision and Keys are those of the View.
 	Revision int64
 	Keys     int
-	// Current is when the View was last known to be what the store has, zero before Ready: the time since then
-	// is how far the mirror may be behind. While it follows, that is at most Config.Fresh and a round trip.
+	// Current is when the View was last known to equal the store, zero before Ready: the mirror lags at most by the time
+	// since then. While it follows the store, that is at most Config.Fresh and a round trip.
 	Current time.Time
-	// Lists counts the lists: 1 after the first, more when the watch could not go on.
+	// Lists counts the lists: 1 after the first, more if the watch could not continue.
 	Lists int
-	// Trouble is what keeps the mirror from following just now, nil if nothing does.
+	// Trouble is why the mirror cannot follow the store now, nil if it can.
 	Trouble error
 }
 
@@ -79,7 +79,7 @@ func Follow[T any](ctx context.Context, c *client.Client, prefix string, decode 
 	return Start(ctx, Config[T]{Client: c, Key: prefix, Decode: decode})
 }
 
-// Start begins to mirror, until the context ends, the client is closed, or Close. It waits for nothing: see Ready.
+// Start starts a mirror, which runs until the context ends, the client is closed, or Close. It does not wait; see Ready.
 func Start[T any](ctx context.Context, cfg Config[T]) (*Mirror[T], error) {
 	switch {
 	case cfg.Client == nil:
@@ -104,7 +104,7 @@ func Start[T any](ctx context.Context, cfg Config[T]) (*Mirror[T], error) {
 	return m, nil
 }
 
-// Close ends the mirror and waits until it has. The last View stays.
+// Close ends the mirror and waits for its end. The last View remains.
 func (m *Mirror[T]) Close() {
 	m.cancel(errClosed)
 	<-m.done
@@ -120,17 +120,17 @@ func (m *Mirror[T]) Err() error {
 	return m.mu.err
 }
 
-// View returns the newest view, an empty one of revision 0 before there is any.
+// View returns the newest view. Before the first one it is empty and has revision 0.
 func (m *Mirror[T]) View() *View[T] { return m.view.Load() }
 
-// Ready returns a channel that is closed when there is a first view.
+// Ready returns a channel that is closed after the first view.
 func (m *Mirror[T]) Ready() <-chan struct{} { return m.ready }
 
-// Wait waits for the first view. If the context ends before, the error says what is in the way.
+// Wait waits for the first view. If the context ends before, the error has the reason for the delay.
 func (m *Mirror[T]) Wait(ctx context.Context) (*View[T], error) { return m.At(ctx, 1) }
 
-// At waits for a view that shows at least a revision, such as that of a write of one's own or one that another program
-// has told. The error says what is in the way.
+// At waits for a view of at least a revision, for instance that of an own write, or one received from another program. The
+// error has the reason for the delay.
 func (m *Mirror[T]) At(ctx context.Context, revision int64) (*View[T], error) {
 	pause := 50 * time.Millisecond
 	for {
@@ -146,7 +146,7 @@ func (m *Mirror[T]) At(ctx context.Context, revision int64) (*View[T], error) {
 		moved, watcher, trouble := m.mu.moved, m.mu.watcher, m.mu.status.Trouble
 		m.mu.Unlock()
 		if watcher != nil {
-			watcher.RequestProgress() // the revision may be one that changed nothing here
+			watcher.RequestProgress() // the revision may not have changed the range
 		}
 		again := time.NewTimer(pause)
 		select {
@@ -154,22 +154,22 @@ func (m *Mirror[T]) At(ctx context.Context, revision int64) (*View[T], error) {
 		case <-again.C:
 			pause = min(2*pause, time.Second)
 		case <-ctx.Done():
-			return nil, m.waited(context.Cause(ctx), revision, view, trouble)
+			return nil, m.waitError(context.Cause(ctx), revision, view, trouble)
 		case <-m.done:
-			return nil, m.waited(errors.Join(errClosed, m.Err()), revision, view, nil)
+			return nil, m.waitError(errors.Join(errClosed, m.Err()), revision, view, nil)
 		}
 		again.Stop()
 	}
 }
 
-func (m *Mirror[T]) waited(err error, revision int64, view *View[T], trouble error) error {
+func (m *Mirror[T]) waitError(err error, revision int64, view *View[T], trouble error) error {
 	if trouble != nil {
 		return fmt.Errorf("mirror of %q is at revision %d, not %d: %w: %w", m.cfg.Key, view.revision, revision, err, trouble)
 	}
 	return fmt.Errorf("mirror of %q is at revision %d, not %d: %w", m.cfg.Key, view.revision, revision, err)
 }
 
-// Status returns how the mirror is.
+// Status returns the state of the mirror.
 func (m *Mirror[T]) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +211,7 @@ func (m *Mirror[T]) run(ctx context.Context) {
 			m.cancel(client.ErrClosed)
 			return
 		case errors.Is(err, client.ErrCompacted):
-			// What follows the view is gone. Items that are the same need not be decoded again.
+			// The events after the view are compacted. Unchanged items need not be decoded again.
 			listed, same = false, true
 		case errors.Is(err, client.ErrRolledBack), errors.Is(err, client.ErrClusterChanged):
 			listed, same = false, false
@@ -219,7 +219,7 @@ func (m *Mirror[T]) run(ctx context.Context) {
 		if m.view.Load().revision != before {
 			pause = 0
 		}
-		m.trouble(err)
+		m.setTrouble(err)
 		m.cfg.Logger.Warn("mirror interrupted", "key", m.cfg.Key, "revision", m.view.Load().revision, "list again", !listed,
 			"after", pause, "error", err)
 		select {
@@ -230,14 +230,14 @@ func (m *Mirror[T]) run(ctx context.Context) {
 	}
 }
 
-func (m *Mirror[T]) trouble(err error) {
+func (m *Mirror[T]) setTrouble(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.status.Trouble = err
 }
 
-// list replaces the view by what the store has now. An item of an equal revision is the same if same is set and the
-// cluster is the one that was listed before.
+// list replaces the view by the current state of the store. It keeps items of equal revisions if same is set and the
+// cluster was listed before.
 func (m *Mirror[T]) list(ctx context.Context, same bool) error {
 	begun := time.Now()
 	listing := m.cfg.Client.List(ctx, m.cfg.Key, m.cfg.Range)
@@ -248,7 +248,7 @@ func (m *Mirror[T]) list(ctx context.Context, same bool) error {
 		}
 		it, found := old.Get(kv.Key)
 		if !same || !found || it.ModRevision != kv.ModRevision || listing.Header().ClusterID != m.store {
-			it = m.item(kv)
+			it = m.decodeItem(kv)
 		}
 		view.set(it)
 	}
@@ -260,13 +260,13 @@ func (m *Mirror[T]) list(ctx context.Context, same bool) error {
 	return nil
 }
 
-// watch follows the store from the view on.
+// watch follows the store from the revision of the view on.
 func (m *Mirror[T]) watch(ctx context.Context) error {
 	w := m.cfg.Client.Watch(ctx, m.cfg.Key, m.cfg.Range, client.FromRevision(m.view.Load().revision+1), client.WithProgress())
 	m.mu.Lock()
 	m.mu.watcher = w
 	m.mu.Unlock()
-	stop := m.ask(w)
+	stop := m.requestProgress(w)
 	defer func() {
 		m.mu.Lock()
 		m.mu.watcher = nil
@@ -274,7 +274,7 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 		w.Close()
 		stop()
 	}()
-	if err := m.same(ctx, w); err != nil {
+	if err := m.checkStore(ctx, w); err != nil {
 		return err
 	}
 	for b, err := range w.Batches() {
@@ -283,7 +283,7 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 		}
 		view := m.view.Load()
 		if b.Revision < view.revision {
-			continue // progress that was on its way
+			continue // progress from before the list
 		}
 		if len(b.Events) == 0 {
 			m.publish(view.at(b.Revision), nil, time.Now())
@@ -294,7 +294,7 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 		for _, ev := range b.Events {
 			change := Change[T]{}
 			if ev.Type == client.Put {
-				change.New = m.item(ev.KV)
+				change.New = m.decodeItem(ev.KV)
 				change.Old = view.set(change.New)
 			} else if change.Old = view.remove(ev.KV.Key); change.Old == nil {
 				continue
@@ -307,13 +307,13 @@ func (m *Mirror[T]) watch(ctx context.Context) error {
 	return errors.New("the watch ended")
 }
 
-// same sees that the watch is of the store that was listed: another may have taken its place in between. Later the
-// watcher itself does.
-func (m *Mirror[T]) same(ctx context.Context, w *client.Watcher) error {
+// checkStore checks that the watch is of the store that was listed: it may have been replaced in between. Later the
+// watcher checks that itself.
+func (m *Mirror[T]) checkStore(ctx context.Context, w *client.Watcher) error {
 	h, err := w.Created(ctx)
 	rev := m.view.Load().revision
 	if err == nil && h.ClusterID == m.store && h.Revision < rev {
-		// The member is behind the one that was listed, or the store has gone back: a quorum knows.
+		// The member lags behind the listed one, or the store was rolled back: a linearizable read decides.
 		var r *client.GetResponse
 		if r, err = m.cfg.Client.Get(ctx, m.cfg.Key, m.cfg.Range, client.WithCountOnly()); err == nil {
 			h = r.Header
@@ -330,8 +330,8 @@ func (m *Mirror[T]) same(ctx context.Context, w *client.Watcher) error {
 	return nil
 }
 
-// ask asks the server now and then how far the watch is.
-func (m *Mirror[T]) ask(w *client.Watcher) (stop func()) {
+// requestProgress requests the progress of the watch from time to time.
+func (m *Mirror[T]) requestProgress(w *client.Watcher) (stop func()) {
 	if m.cfg.Fresh < 0 {
 		return func() {}
 	}
@@ -351,7 +351,7 @@ func (m *Mirror[T]) ask(w *client.Watcher) (stop func()) {
 	return asker.Wait
 }
 
-func (m *Mirror[T]) item(kv client.KeyValue) *Item[T] {
+func (m *Mirror[T]) decodeItem(kv client.KeyValue) *Item[T] {
 	it := &Item[T]{Key: strings.Clone(kv.Key), CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease}
 	if it.Value, it.Err = m.cfg.Decode(kv); it.Err != nil {
 		var none T
@@ -361,8 +361,8 @@ func (m *Mirror[T]) item(kv client.KeyValue) *Item[T] {
 	return it
 }
 
-// publish shows a view and tells the changes that lead to it. current is when it was what the store had, zero if that
-// is not known.
+// publish publishes a view and the changes since the last one. current is when it equalled the store, zero if that is not
+// known.
 func (m *Mirror[T]) publish(view *View[T], changes []Change[T], current time.Time) {
 	m.mu.Lock()
 	m.view.Store(view)

@@ -111,7 +111,7 @@ func TestMirror(t *testing.T) {
 	for range 5 {
 		<-done
 	}
-	var told []string
+	var got []string
 	for _, ch := range changes {
 		s := ch.Key() + " "
 		if ch.Old != nil {
@@ -120,10 +120,10 @@ func TestMirror(t *testing.T) {
 		if s += ">"; ch.New != nil {
 			s += fmt.Sprint(ch.New.Value)
 		}
-		told = append(told, s)
+		got = append(got, s)
 	}
-	if want := []string{"n/1 >10", "n/2 >0", "n/2 0>7", "n/3 >8", "n/1 10>"}; !slices.Equal(told, want) {
-		t.Errorf("%q, want %q", told, want)
+	if want := []string{"n/1 >10", "n/2 >0", "n/2 0>7", "n/3 >8", "n/1 10>"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 	if s := m.Status(); !s.Ready || s.Lists != 1 || s.Keys != 2 || s.Revision < rev || s.Trouble != nil || time.Since(s.Current) > time.Minute {
 		t.Errorf("%+v", s)
@@ -221,7 +221,7 @@ func TestChanges(t *testing.T) {
 		if r := <-ch; !maps.Equal(r.got, want) || r.last != nil {
 			t.Errorf("the %s one has %v (%d changes, %v), want %v", name, r.got, r.n, r.last, want)
 		} else if name == "slow" && r.n > 200 {
-			t.Errorf("the slow one was told %d changes", r.n)
+			t.Errorf("the slow one got %d changes", r.n)
 		}
 	}
 	cancel(reason)

@@ -18,8 +18,8 @@ type Item[T any] struct {
 	// Err is why the value could not be decoded.
 	Err error
 
-	// CreateRevision is the revision at which the key came to be, ModRevision that of its last change;
-	// Version counts the changes since the key came to be.
+	// CreateRevision is the revision of the key's creation, ModRevision that of its last change. Version counts the
+	// changes since the creation.
 	CreateRevision, ModRevision, Version int64
 	// Lease is the lease the key is attached to, 0 if none.
 	Lease client.LeaseID
@@ -69,7 +69,7 @@ func (v *View[T]) at(revision int64) *View[T] {
 	return &View[T]{revision: revision, items: v.items, indexes: v.indexes}
 }
 
-// set puts an item in and returns the one it replaces.
+// set adds an item and returns the one that it replaces.
 func (v *View[T]) set(it *Item[T]) *Item[T] {
 	old, _ := v.items.Set(it)
 	for _, x := range v.indexes {
@@ -83,7 +83,7 @@ func (v *View[T]) set(it *Item[T]) *Item[T] {
 	return old
 }
 
-// remove takes an item out and returns it, nil if there is none.
+// remove removes an item and returns it, nil if there is none.
 func (v *View[T]) remove(key string) *Item[T] {
 	old, _ := v.items.Delete(&Item[T]{Key: key})
 	for _, x := range v.indexes {
@@ -100,7 +100,7 @@ func (x *index[T]) remove(old *Item[T]) {
 	}
 }
 
-// Revision is the revision of the store that the view shows: everything up to it, nothing above.
+// Revision is the revision of the store that the view shows.
 func (v *View[T]) Revision() int64 { return v.revision }
 
 // Len is the number of keys.
@@ -112,7 +112,7 @@ func (v *View[T]) Get(key string) (*Item[T], bool) { return v.items.Get(&Item[T]
 // All iterates over the items in the order of their keys.
 func (v *View[T]) All() iter.Seq[*Item[T]] { return v.From("") }
 
-// From iterates over the items whose keys are not before key.
+// From iterates over the items from key on.
 func (v *View[T]) From(key string) iter.Seq[*Item[T]] {
 	return func(yield func(*Item[T]) bool) { v.items.Ascend(&Item[T]{Key: key}, yield) }
 }
@@ -138,7 +138,7 @@ func (v *View[T]) Find(name, word string) iter.Seq[*Item[T]] {
 	}
 }
 
-// diff returns what changed from old to v, in the order of keys.
+// diff returns the changes from old to v, in the order of keys.
 func (v *View[T]) diff(old *View[T]) []Change[T] {
 	var changes []Change[T]
 	next, stop := iter.Pull(old.All())
