@@ -8,19 +8,19 @@ import (
 	"vigil/client"
 )
 
-// ErrBarrierHeld means that somebody holds the barrier already.
-var ErrBarrierHeld = errors.New("somebody holds the barrier already")
+// ErrBarrierHeld means that the barrier is held already.
+var ErrBarrierHeld = errors.New("the barrier is held already")
 
-// Barrier holds up those who wait until it is released.
+// Barrier blocks the callers of Wait until it is released.
 type Barrier struct {
 	c   *client.Client
 	key string
 }
 
-// NewBarrier names a barrier: the key that is there while it holds.
+// NewBarrier returns the barrier with a key, which exists while it is held.
 func NewBarrier(c *client.Client, key string) *Barrier { return &Barrier{c, key} }
 
-// Hold sets it up. With client.WithLease it is released when the lease ends.
+// Hold creates the key. With client.WithLease the barrier is released when the lease ends.
 func (b *Barrier) Hold(ctx context.Context, opts ...client.PutOption) error {
 	r, err := b.c.Txn(ctx).If(client.Missing(b.key)).Then(client.OpPut(b.key, nil, opts...)).Commit()
 	if err == nil && !r.Succeeded {
@@ -29,7 +29,7 @@ func (b *Barrier) Hold(ctx context.Context, opts ...client.PutOption) error {
 	return err
 }
 
-// Release lets those who wait go on, whoever holds it.
+// Release deletes the key, whichever client created it.
 func (b *Barrier) Release(ctx context.Context) error {
 	_, err := b.c.Delete(ctx, b.key)
 	return err
@@ -42,7 +42,7 @@ func (b *Barrier) Wait(ctx context.Context) error {
 		if err != nil || r.KV() == nil {
 			return causeOf(ctx, err)
 		}
-		if err := gone(ctx, b.c, b.key, r.Header.Revision+1); err != nil {
+		if err := waitDeleted(ctx, b.c, b.key, r.Header.Revision+1); err != nil {
 			return err
 		}
 	}

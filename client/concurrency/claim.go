@@ -11,13 +11,13 @@ import (
 	"vigil/client"
 )
 
-// claim is a key of a session in a queue of keys: it has its turn when none that it waits for was created before it.
+// claim is a key of a session in a queue of keys. It is its turn when no earlier key exists that it waits for.
 type claim struct {
 	s    *Session
 	key  string
 	free func()
 	rev  int64 // create revision, the place in the queue; 0 if it is not known
-	// unknown tells that an attempt to create the key was not answered, so it may be applied yet.
+	// unknown: an attempt to create the key was not answered, so it may still be applied.
 	unknown bool
 
 	over   context.Context // ends when the claim is or may be lost, or is given up
@@ -28,12 +28,12 @@ type claim struct {
 // errReleased ends a claim that its owner gives up.
 var errReleased = errors.New("it was released")
 
-// join puts a new key below name into the queue.
+// join adds a new key below name to the queue.
 func join(ctx context.Context, s *Session, name string, value []byte) (*claim, error) {
 	q := &claim{s: s}
 	q.key, q.free = s.key(name)
 	if err := q.create(ctx, value); err != nil {
-		if q.unknown { // an attempt may have created the key, also if the last one did not
+		if q.unknown { // an attempt before the last one may have created the key
 			err = errors.Join(err, q.remove(ctx))
 		} else {
 			q.free()
@@ -41,11 +41,11 @@ func join(ctx context.Context, s *Session, name string, value []byte) (*claim, e
 		return nil, err
 	}
 	q.over, q.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	q.done.Go(func() { q.cancel(q.ends()) })
+	q.done.Go(func() { q.cancel(q.waitEnd()) })
 	return q, nil
 }
 
-// create writes the key. Nothing else writes it, so an attempt whose outcome is unknown is repeated.
+// create writes the key. No other code writes it, so an attempt with an unknown outcome is repeated.
 func (q *claim) create(ctx context.Context, value []byte) error {
 	for n := 1; ; n++ {
 		r, err := q.s.c.Txn(ctx).If(client.Missing(q.key)).
@@ -65,14 +65,14 @@ func (q *claim) create(ctx context.Context, value []byte) error {
 		}
 		kv := r.Responses[0].Get.KV()
 		if kv.Lease != q.s.Lease() {
-			return fmt.Errorf("%q is there already, with another lease", q.key)
+			return fmt.Errorf("%q exists already, with another lease", q.key)
 		}
 		q.rev = kv.CreateRevision
 		return nil
 	}
 }
 
-// pause waits before an attempt that follows the nth, for up to a second. It returns false if the context ended before.
+// pause waits after the nth attempt, for up to a second. It returns false if the context ended before.
 func pause(ctx context.Context, n int) bool {
 	d := min(time.Second, 25*time.Millisecond<<min(n-1, 6))
 	timer := time.NewTimer(d/2 + rand.N(d))
@@ -85,12 +85,12 @@ func pause(ctx context.Context, n int) bool {
 	}
 }
 
-// ends waits until the claim is over and says why.
-func (q *claim) ends() error {
+// waitEnd waits for the end of the claim and returns its reason.
+func (q *claim) waitEnd() error {
 	ctx, stop := until(q.over, q.s.Lost(), q.s.lost)
 	defer stop()
 	for rev := q.rev; ; {
-		if err := gone(ctx, q.s.c, q.key, rev+1); ctx.Err() != nil {
+		if err := waitDeleted(ctx, q.s.c, q.key, rev+1); ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if err != nil {
 			return fmt.Errorf("%w: %q cannot be watched: %w", ErrLost, q.key, err)
@@ -106,8 +106,8 @@ func (q *claim) ends() error {
 	}
 }
 
-// turn waits until no key below name is there that was created before this one.
-func (q *claim) turn(ctx context.Context, name string) error {
+// waitTurn waits until no key below name exists that was created before this one.
+func (q *claim) waitTurn(ctx context.Context, name string) error {
 	ctx, stop := until(ctx, q.over.Done(), func() error { return context.Cause(q.over) })
 	defer stop()
 	for {
@@ -115,14 +115,14 @@ func (q *claim) turn(ctx context.Context, name string) error {
 		if err != nil || before == "" {
 			return err
 		}
-		if err := gone(ctx, q.s.c, before, rev+1); err != nil {
+		if err := waitDeleted(ctx, q.s.c, before, rev+1); err != nil {
 			return err
 		}
 	}
 }
 
-// before returns the key below name that was created last before this one, empty if there is none, and the revision at
-// which that is so.
+// before returns the last key below name that was created before this one, empty if there is none, and the revision of
+// the answer.
 func (q *claim) before(ctx context.Context, name string) (key string, rev int64, err error) {
 	r, err := q.s.c.Txn(ctx).If(client.CreateRevision(q.key).Equal(q.rev)).
 		Then(client.OpGet(name+"/", client.WithPrefix(), client.WithKeysOnly(), client.WithLimit(1),
@@ -139,13 +139,14 @@ func (q *claim) before(ctx context.Context, name string) (key string, rev int64,
 	return "", r.Header.Revision, nil
 }
 
-// gone waits until a key has been deleted at a revision or later, or that revision compacted: the caller looks again.
-func gone(ctx context.Context, c *client.Client, key string, rev int64) error {
-	return changed(ctx, c, key, rev, client.WithoutPuts())
+// waitDeleted waits until a key has been deleted at a revision or later, or that revision was compacted. The caller must
+// check again.
+func waitDeleted(ctx context.Context, c *client.Client, key string, rev int64) error {
+	return waitChanged(ctx, c, key, rev, client.WithoutPuts())
 }
 
-// changed waits until a key has changed at a revision or later, or that revision was compacted.
-func changed(ctx context.Context, c *client.Client, key string, rev int64, kind client.WatchOption) error {
+// waitChanged waits until a key has changed at a revision or later, or that revision was compacted.
+func waitChanged(ctx context.Context, c *client.Client, key string, rev int64, kind client.WatchOption) error {
 	w := c.Watch(ctx, key, client.FromRevision(rev), kind)
 	defer w.Close()
 	for _, err := range w.Events() {
@@ -157,7 +158,7 @@ func changed(ctx context.Context, c *client.Client, key string, rev int64, kind 
 	return context.Cause(ctx)
 }
 
-// causeOf says why a context ended rather than that it did.
+// causeOf returns the cause of the context's end instead of an error that follows from it.
 func causeOf(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -165,7 +166,7 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// leave gives the claim up and deletes its key. If it was lost before, the error matches ErrLost.
+// leave gives up the claim and deletes its key. If it was lost before, the error matches ErrLost.
 func (q *claim) leave(ctx context.Context) error {
 	q.cancel(errReleased)
 	q.done.Wait()
@@ -176,9 +177,9 @@ func (q *claim) leave(ctx context.Context) error {
 	return err
 }
 
-// remove deletes the key, for some time also when the context has ended. The name can be used again unless an attempt
-// to create or delete the key is of unknown outcome: such an attempt may be applied later, and must not meet the key
-// of another claim.
+// remove deletes the key, for some time even after the end of the context. The name can be used again unless the outcome of
+// an attempt to create or delete the key is unknown: such an attempt may be applied later, and must not affect the key of
+// another claim.
 func (q *claim) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.s.lease.TTL())
 	defer cancel()
@@ -194,13 +195,13 @@ func (q *claim) remove(ctx context.Context) error {
 			}
 			return nil
 		case !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || !pause(ctx, n):
-			return fmt.Errorf("%q stays until its session ends: %w", q.key, err)
+			return fmt.Errorf("%q remains until its session ends: %w", q.key, err)
 		}
 	}
 }
 
-// delete deletes the key if it was created at a revision, or if that is 0 by any attempt of this session, and returns
-// the revision at which it is gone.
+// delete deletes the key if it was created at a revision, or if that is 0 by any attempt of this session. It returns the
+// revision at which the key does not exist.
 func (q *claim) delete(ctx context.Context, created int64) (rev int64, err error) {
 	ours := client.Lease(q.key).Equal(int64(q.s.Lease()))
 	if created != 0 {
@@ -213,13 +214,13 @@ func (q *claim) delete(ctx context.Context, created int64) (rev int64, err error
 	return r.Header.Revision, nil
 }
 
-// sweep deletes the key of a claim that was given up, should an attempt to create it be applied only now. It ends with
-// the session.
+// sweep deletes the key of a claim that was given up, if an attempt to create it is applied late. It ends with the
+// session.
 func (q *claim) sweep(rev int64) {
 	ctx, stop := until(context.Background(), q.s.Lost(), q.s.lost)
 	defer stop()
 	for {
-		err := changed(ctx, q.s.c, q.key, rev+1, client.WithoutDeletes())
+		err := waitChanged(ctx, q.s.c, q.key, rev+1, client.WithoutDeletes())
 		if err == nil {
 			var at int64
 			if at, err = q.delete(ctx, 0); err == nil {
@@ -232,12 +233,12 @@ func (q *claim) sweep(rev int64) {
 	}
 }
 
-// held returns nil while the claim is.
+// held returns nil while the claim is held.
 func (q *claim) held() error {
 	if q.over.Err() != nil {
 		return context.Cause(q.over)
 	}
-	if q.s.Err() != nil { // that is known at once, the end of the claim a little later
+	if q.s.Err() != nil { // known at once; the end of the claim follows a little later
 		return q.s.lost()
 	}
 	return nil

@@ -8,66 +8,72 @@ import (
 	"vigil/client"
 )
 
-// ErrNoLeader means that nobody is elected.
-var ErrNoLeader = errors.New("nobody is elected")
+// ErrNoLeader means that no candidate is elected.
+var ErrNoLeader = errors.New("no candidate is elected")
 
-// Election is an office that one candidate at a time has. Its methods may be called by any goroutine.
+// Election elects one of its candidates as the leader. It is safe for concurrent use.
 type Election struct {
 	c    *client.Client
 	name string
 }
 
-// NewElection names an office.
+// NewElection returns the election with a name.
 func NewElection(c *client.Client, name string) *Election { return &Election{c, name} }
 
-// Leader is who has the office.
+// Leader describes the current leader.
 type Leader struct {
-	// Key stands for the leader, Value is what it proclaims.
+	// Key is the leader's key, Value what it proclaims.
 	Key   string
 	Value []byte
-	// Fence is the number of the leader, higher than that of those before; Revision is when Value was proclaimed.
+	// Fence is the fencing revision, higher than that of all earlier leaders. Revision is that of Value.
 	Fence, Revision int64
 	Lease           client.LeaseID
 }
 
-// Office is an office that is held.
-type Office struct{ Held }
+// Leadership is the leadership that a candidate has won.
+type Leadership struct{ Held }
 
-// Campaign waits for the office, for a session, and proclaims value. If the context ends before, the candidacy is given up.
-func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Office, error) {
+// Office is the former name of Leadership.
+//
+// Deprecated: use Leadership.
+type Office = Leadership
+
+// Campaign makes a session a candidate, waits until it is the leader, and proclaims value. If the context ends before, the
+// candidacy is withdrawn.
+func (e *Election) Campaign(ctx context.Context, s *Session, value []byte) (*Leadership, error) {
 	q, err := join(ctx, s, e.name, value)
 	if err != nil {
 		return nil, err
 	}
-	if err := q.turn(ctx, e.name); err != nil {
-		return nil, errors.Join(err, left(q, ctx))
+	if err := q.waitTurn(ctx, e.name); err != nil {
+		return nil, errors.Join(err, abandon(q, ctx))
 	}
-	return &Office{Held{q}}, nil
+	return &Leadership{Held{q}}, nil
 }
 
-// While campaigns, runs work while the office is held, and resigns. The context of the work ends, with ErrLost for its
-// cause, when the office may be lost. The error is that of the work or else of the office.
-func (e *Election) While(ctx context.Context, s *Session, value []byte, work func(ctx context.Context, o *Office) error) error {
-	o, err := e.Campaign(ctx, s, value)
+// While campaigns, runs work as the leader, and resigns. The context of the work ends, with ErrLost as its cause, when the
+// leadership may be lost. The error is that of the work or else of the leadership.
+func (e *Election) While(ctx context.Context, s *Session, value []byte, work func(ctx context.Context, l *Leadership) error) error {
+	l, err := e.Campaign(ctx, s, value)
 	if err != nil {
 		return err
 	}
-	return o.while(ctx, func(ctx context.Context, _ *Held) error { return work(ctx, o) })
+	return l.while(ctx, func(ctx context.Context, _ *Held) error { return work(ctx, l) })
 }
 
-// Proclaim says something else to those who observe. The error matches ErrLost if the office is not held any more.
-func (o *Office) Proclaim(ctx context.Context, value []byte) error {
-	r, err := o.q.s.c.Txn(ctx).If(o.Guard()).Then(client.OpPut(o.q.key, value, client.WithLease(o.q.s.Lease()))).Commit()
+// Proclaim changes the proclaimed value. The error matches ErrLost if the leadership is lost.
+func (l *Leadership) Proclaim(ctx context.Context, value []byte) error {
+	r, err := l.q.s.c.Txn(ctx).If(l.Guard()).Then(client.OpPut(l.q.key, value, client.WithLease(l.q.s.Lease()))).Commit()
 	if err == nil && !r.Succeeded {
 		err = ErrLost
 	}
 	return err
 }
 
-// Resign gives the office up; see Held.Unlock.
-func (o *Office) Resign(ctx context.Context) error { return o.Unlock(ctx) }
+// Resign ends the leadership; see Held.Unlock.
+func (l *Leadership) Resign(ctx context.Context) error { return l.Unlock(ctx) }
 
-// Leader returns who has the office, or ErrNoLeader.
+// Leader returns the leader, or ErrNoLeader.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	l, _, err := e.first(ctx)
 	if err == nil && l.Key == "" {
@@ -76,7 +82,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return l, err
 }
 
-// first returns who has the office, none if nobody has, and at what revision.
+// first returns the leader, the zero value if there is none, and the revision of the answer.
 func (e *Election) first(ctx context.Context) (Leader, int64, error) {
 	r, err := e.c.Get(ctx, e.name+"/", client.WithPrefix(), client.WithLimit(1), client.WithSort(client.SortByCreateRevision, client.SortAscend))
 	if err != nil {
@@ -89,14 +95,14 @@ func (e *Election) first(ctx context.Context) (Leader, int64, error) {
 	return l, r.Header.Revision, nil
 }
 
-// Observe iterates over who has the office and what it proclaims, first what is now, until the context ends, for which it
-// yields an error. Nobody is yielded while there is nobody. Of changes that follow each other fast only the last may be seen.
+// Observe iterates over the leaders and what they proclaim, starting with the current one, until the context ends. Then it
+// yields an error. It yields nothing while there is no leader. It may skip changes that are soon followed by others.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		last := Leader{}
 		for {
-			goOn, err := e.observe(ctx, &last, yield)
-			if !goOn {
+			more, err := e.observe(ctx, &last, yield)
+			if !more {
 				return
 			}
 			if !errors.Is(err, client.ErrCompacted) {
@@ -107,9 +113,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// observe looks, and watches until that is impossible or the iteration ends.
-func (e *Election) observe(ctx context.Context, last *Leader, yield func(Leader, error) bool) (goOn bool, err error) {
-	look := func() (rev int64, goOn bool, err error) {
+// observe reads the leader, and watches until that is impossible or the iteration ends.
+func (e *Election) observe(ctx context.Context, last *Leader, yield func(Leader, error) bool) (more bool, err error) {
+	look := func() (rev int64, more bool, err error) {
 		now, rev, err := e.first(ctx)
 		if err != nil || now.Key == last.Key && now.Revision == last.Revision {
 			return rev, true, err
@@ -117,9 +123,9 @@ func (e *Election) observe(ctx context.Context, last *Leader, yield func(Leader,
 		*last = now
 		return rev, now.Key == "" || yield(now, nil), nil
 	}
-	rev, goOn, err := look()
-	if !goOn || err != nil {
-		return goOn, err
+	rev, more, err := look()
+	if !more || err != nil {
+		return more, err
 	}
 	w := e.c.Watch(ctx, e.name+"/", client.WithPrefix(), client.FromRevision(rev+1))
 	defer w.Close()
@@ -129,10 +135,10 @@ func (e *Election) observe(ctx context.Context, last *Leader, yield func(Leader,
 		}
 		for _, ev := range b.Events {
 			if ev.KV.ModRevision <= rev || last.Key != "" && ev.KV.Key != last.Key {
-				continue // seen, or a candidate who waits
+				continue // seen, or a candidate that is not the leader
 			}
-			if rev, goOn, err = look(); !goOn || err != nil {
-				return goOn, err
+			if rev, more, err = look(); !more || err != nil {
+				return more, err
 			}
 		}
 	}

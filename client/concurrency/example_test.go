@@ -50,7 +50,7 @@ func ExampleElection_While() {
 	defer s.Close(ctx)
 
 	e := concurrency.NewElection(c, "scheduler")
-	err = e.While(ctx, s, []byte("host-1"), func(ctx context.Context, _ *concurrency.Office) error {
+	err = e.While(ctx, s, []byte("host-1"), func(ctx context.Context, _ *concurrency.Leadership) error {
 		l, err := e.Leader(ctx)
 		fmt.Printf("%s is elected\n", l.Value)
 		return err

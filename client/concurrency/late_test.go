@@ -102,7 +102,7 @@ func TestLateUnlock(t *testing.T) {
 	}
 }
 
-// TestLateLock: a lock whose creation was repeated, and is made once more when it has been given up, is nobody's.
+// TestLateLock: a lock whose creation was repeated, and is created again after it has been given up, has no holder.
 func TestLateLock(t *testing.T) {
 	l, s, other := lateSession(t, 60*time.Second)
 	name := "late/lock" + t.Name()

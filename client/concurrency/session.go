@@ -11,15 +11,14 @@ import (
 	"vigil/client/lease"
 )
 
-// ErrLost means that something is not held any more, or may not be: the session ended, or somebody deleted the key.
-var ErrLost = errors.New("it is not held any more, or may not be")
+// ErrLost means that a lock or leadership is lost, or may be: the session ended, or its key was deleted.
+var ErrLost = errors.New("it is lost, or may be lost")
 
-// Session is a lease that is kept alive: what is attached to it goes when the program does. It is safe for concurrent
-// use.
+// Session is a lease that is kept alive: its keys are deleted after the end of the program. It is safe for concurrent use.
 type Session struct {
 	c      *client.Client
 	lease  *lease.Lease
-	keeper *lease.Keeper // nil if it is somebody else's
+	keeper *lease.Keeper // nil if the caller owns it
 
 	mu struct {
 		sync.Mutex
@@ -27,7 +26,7 @@ type Session struct {
 	}
 }
 
-// NewSession makes a session whose keys live for ttl, of whole seconds, after the program was last heard of.
+// NewSession creates a session whose keys live for ttl, in whole seconds, after the last keep-alive of the program.
 func NewSession(ctx context.Context, c *client.Client, ttl time.Duration) (*Session, error) {
 	k := lease.NewKeeper(c)
 	l, err := k.Grant(ctx, ttl)
@@ -40,7 +39,7 @@ func NewSession(ctx context.Context, c *client.Client, ttl time.Duration) (*Sess
 	return s, nil
 }
 
-// SessionOf makes a session of a lease that a Keeper keeps alive, for programs with many sessions.
+// SessionOf creates a session from a lease that a Keeper keeps alive, for programs with many sessions.
 func SessionOf(c *client.Client, l *lease.Lease) *Session {
 	s := &Session{c: c, lease: l}
 	s.mu.keys = map[string]struct{}{}
@@ -59,7 +58,7 @@ func (s *Session) Err() error { return s.lease.Err() }
 // Status returns the state of the session: alive, late with the reason, or lost.
 func (s *Session) Status() lease.Status { return s.lease.Status() }
 
-// Close ends the session and deletes its keys. If that fails they go when their time has passed.
+// Close ends the session and deletes its keys. If that fails, they are deleted when their time has passed.
 func (s *Session) Close(ctx context.Context) error {
 	err := s.lease.Revoke(ctx)
 	if s.keeper != nil {
@@ -68,7 +67,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// Context returns a context that ends with ctx, and with ErrLost for its cause when the session may be lost.
+// Context returns a context that ends with ctx, and with ErrLost as its cause when the session may be lost.
 func (s *Session) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return until(ctx, s.Lost(), s.lost)
 }
@@ -90,7 +89,7 @@ func until(ctx context.Context, ch <-chan struct{}, why func() error) (context.C
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// key returns a key of the session below a name, that nothing else of the session uses until free is called.
+// key returns a key of the session below a name, for the caller alone until free is called.
 func (s *Session) key(name string) (key string, free func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,22 +12,22 @@ import (
 	"vigil/client"
 )
 
-// Tx is a transaction of Transact. It is for the goroutine that it was given to.
+// Tx is a transaction of Transact. Only the goroutine of the work may use it.
 type Tx struct {
 	ctx    context.Context
 	c      *client.Client
-	rev    int64                       // what is read, 0 before the first read
-	read   map[string]*client.KeyValue // nil for a key that is not there
+	rev    int64                       // of all reads, 0 before the first
+	read   map[string]*client.KeyValue // nil for a missing key
 	writes map[string]client.Op
 	values map[string][]byte // of writes; nil for a deletion
 }
 
-// Transact runs work on a consistent state of the store and makes its writes at once if nothing that it read or writes
-// has changed meanwhile; otherwise it runs work again, after a pause that grows to a second, until the context ends.
-// So transactions are strictly serializable, and work must have no effect but by its Tx.
+// Transact runs work on a consistent state of the store, and applies its writes atomically if the keys that it read or
+// writes have not changed meanwhile. Otherwise it runs work again, after a pause that grows to a second, until the
+// context ends. So transactions are strictly serializable, and work must have no effects outside its Tx.
 //
-// An error of work ends it and nothing is written. After one that matches client.ErrUncertain the writes may have been
-// made.
+// After an error of work nothing is written. After an error that matches client.ErrUncertain the writes may have been
+// applied.
 func Transact(ctx context.Context, c *client.Client, work func(tx *Tx) error) (client.Header, error) {
 	pause := 5 * time.Millisecond
 	for {
@@ -41,7 +41,7 @@ func Transact(ctx context.Context, c *client.Client, work func(tx *Tx) error) (c
 		} else if !errors.Is(err, client.ErrCompacted) || tx.rev == 0 {
 			return client.Header{}, err
 		}
-		// Somebody else wrote, or compacted what is being read.
+		// The keys were changed, or the revision was compacted.
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
@@ -51,8 +51,8 @@ func Transact(ctx context.Context, c *client.Client, work func(tx *Tx) error) (c
 	}
 }
 
-// Get returns the value of a key, as this transaction has written it or else as it is in the state that all its reads
-// are of. found is false if the key is not there.
+// Get returns the value of a key: the one that this transaction has written, or else that in the state of all its reads.
+// found is false if the key does not exist.
 func (tx *Tx) Get(key string) (value []byte, found bool, err error) {
 	if _, written := tx.writes[key]; written {
 		v := tx.values[key]
@@ -85,18 +85,18 @@ func (tx *Tx) load(key string) (*client.KeyValue, error) {
 	return r.KV(), nil
 }
 
-// Put writes a key when the transaction is made.
+// Put writes a key when the transaction is applied.
 func (tx *Tx) Put(key string, value []byte, opts ...client.PutOption) {
 	value = append([]byte{}, value...)
 	tx.writes[key], tx.values[key] = client.OpPut(key, value, opts...), value
 }
 
-// Delete deletes a key when the transaction is made.
+// Delete deletes a key when the transaction is applied.
 func (tx *Tx) Delete(key string) {
 	tx.writes[key], tx.values[key] = client.OpDelete(key), nil
 }
 
-// commit makes the writes if nothing that was read changed.
+// commit applies the writes if the keys that were read have not changed.
 func (tx *Tx) commit() (h client.Header, done bool, err error) {
 	var conditions []client.Cmp
 	for _, key := range slices.Sorted(maps.Keys(tx.read)) {
