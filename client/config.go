@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -78,22 +79,15 @@ type Token struct {
 }
 
 func (c *Config) setDefaults() {
-	def(&c.DialTimeout, DefaultDialTimeout)
-	def(&c.KeepAlive, DefaultKeepAlive)
-	def(&c.KeepAliveTimeout, DefaultKeepAliveTimeout)
-	def(&c.MaxSendBytes, DefaultMaxSendBytes)
-	def(&c.MaxReceiveBytes, DefaultMaxReceiveBytes)
-	def(&c.MaxAttempts, DefaultMaxAttempts)
-	def(&c.WatchBuffer, DefaultWatchBuffer)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.KeepAlive = cmp.Or(c.KeepAlive, DefaultKeepAlive)
+	c.KeepAliveTimeout = cmp.Or(c.KeepAliveTimeout, DefaultKeepAliveTimeout)
+	c.MaxSendBytes = cmp.Or(c.MaxSendBytes, DefaultMaxSendBytes)
+	c.MaxReceiveBytes = cmp.Or(c.MaxReceiveBytes, DefaultMaxReceiveBytes)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
+	c.WatchBuffer = cmp.Or(c.WatchBuffer, DefaultWatchBuffer)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }
 

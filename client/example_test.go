@@ -42,7 +42,7 @@ func ExampleConnect() {
 	// Output: green
 }
 
-// A write that got no answer may have been applied. Whoever cares says so with a condition.
+// A write without an answer may have been applied. A condition makes a retry safe.
 func ExampleClient_Put() {
 	c, ctx := connected()
 	defer c.Close()
@@ -80,7 +80,7 @@ func ExampleClient_Get() {
 	// 3 in all, more: true
 }
 
-// A transaction compares and sets: it writes only what nobody has written since it was read.
+// A transaction compares and sets: it writes only keys that were not written since they were read.
 func ExampleClient_Txn() {
 	c, ctx := connected()
 	defer c.Close()
@@ -100,12 +100,12 @@ func ExampleClient_Txn() {
 		if r.Succeeded {
 			fmt.Println("set")
 		} else {
-			fmt.Printf("somebody made it %s\n", r.Responses[0].Get.KV().Value)
+			fmt.Printf("another client set it to %s\n", r.Responses[0].Get.KV().Value)
 		}
 	}
 	// Output:
 	// set
-	// somebody made it 2
+	// another client set it to 2
 }
 
 // A listing of any size is read in pieces, all of one revision; a watch from the next revision on continues it.
@@ -175,7 +175,7 @@ func ExampleClient_Watch() {
 	// watch/light: green, was red
 }
 
-// Batches keep the events of a revision together and tell how far the watch is.
+// Batches keep the events of a revision together and report how far the watch is.
 func ExampleWatcher_Batches() {
 	c, ctx := connected()
 	defer c.Close()

@@ -122,7 +122,7 @@ func (g gen) watchResponse() (*watchResponse, *pb.WatchResponse) {
 	return r, m
 }
 
-// level makes nil and empty values alike, which encodings do not tell apart.
+// level makes nil and empty values alike, which encodings do not distinguish.
 func level(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:

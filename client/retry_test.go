@@ -276,7 +276,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestHooks: every call is told once, with its attempts, and the context of StartCall is used.
+// TestHooks: every call is reported once, with its attempts, and the context of StartCall is used.
 func TestHooks(t *testing.T) {
 	type mark struct{}
 	var calls atomic.Int64

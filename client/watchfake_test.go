@@ -46,7 +46,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestWatchEnds: how a server ends or refuses a watch, and what the reader is told.
+// TestWatchEnds: how a server ends or refuses a watch, and which error the reader receives.
 func TestWatchEnds(t *testing.T) {
 	refuse := func(reason string) *pb.WatchResponse {
 		return &pb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: reason}
@@ -115,7 +115,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchResumes: a stream that breaks goes on behind the last revision received, and what comes twice is
+// TestWatchResumes: a broken stream continues after the last revision received, and repeated events are
 // delivered once.
 func TestWatchResumes(t *testing.T) {
 	var streams atomic.Int64
@@ -192,7 +192,7 @@ func TestFragments(t *testing.T) {
 }
 
 // TestOutOfOrder: answers to create requests in any order, refusals that do not say whom they mean, ids given twice and
-// ids nobody asked for.
+// ids that were not requested.
 func TestOutOfOrder(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		list := s.creates(4)
@@ -209,11 +209,11 @@ func TestOutOfOrder(t *testing.T) {
 			// The refusal of "b", when all four wait.
 			&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true, CancelReason: "not b"},
 			ok("d"),
-			ev(77, "x", 2), // nobody
-			&pb.WatchResponse{WatchId: 79, Canceled: true}, // nobody
+			ev(77, "x", 2), // unknown
+			&pb.WatchResponse{WatchId: 79, Canceled: true}, // unknown
 			ok("c"), ok("c"),
 			ok("a"),
-			&pb.WatchResponse{WatchId: 78, Created: true}, // nobody asked
+			&pb.WatchResponse{WatchId: 78, Created: true}, // not requested
 			ev(byKey["a"], "a", 3), ev(byKey["c"], "c", 4), ev(byKey["d"], "d", 5)); err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestMemberBehind: a watch goes on at a member that is behind the others, also if it takes the member some time to
+// TestMemberBehind: a watch continues at a member that lags behind the others, also if it takes the member some time to
 // find out how far they are. A read without consensus says nothing about that.
 func TestMemberBehind(t *testing.T) {
 	var streams, reads atomic.Int64
@@ -347,7 +347,7 @@ func TestMemberBehind(t *testing.T) {
 	want(t, to(t, f).Watch(limited(t), "k", client.WithPrefix()), "k@61")
 }
 
-// TestRolledBackIsAskedAgain: a watch whose member is behind is not left without an answer whether the store was
+// TestRolledBackIsAskedAgain: a watch whose member lags is not left without an answer whether the store was
 // rolled back, when the question fails for a while.
 func TestRolledBackIsAskedAgain(t *testing.T) {
 	var streams, reads atomic.Int64

@@ -20,8 +20,8 @@ import (
 // stopTimeout is how long a server may take to end before it is killed.
 const stopTimeout = 30 * time.Second
 
-// Run builds the server, starts a cluster of one member on a free port, sets endpoint to its client address, runs the
-// tests and exits. Call it from TestMain.
+// Run builds the server, starts a cluster of one member on a free port, sets endpoint to its client address, runs the tests
+// and exits. Call it from TestMain.
 func Run(m *testing.M, endpoint *string) {
 	if slices.Contains(os.Args, "-test.fuzzworker") {
 		os.Exit(m.Run()) // fuzzing needs no server
