@@ -13,7 +13,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// tallier counts responses and says when there are enough.
+// tallier counts responses and reports when there are enough.
 type tallier struct {
 	count, want atomic.Int64
 	reached     chan struct{}
@@ -27,7 +27,7 @@ func (c *tallier) add(n int) {
 	}
 }
 
-// expect sets the count to wait for; it must be above what can be counted by now.
+// expect sets the count to wait for, which must be above the possible current count.
 func (c *tallier) expect(n int) { c.want.Add(int64(n)) }
 
 func (c *tallier) await() { <-c.reached }
@@ -57,7 +57,7 @@ func drain(s *Stream, count *tallier, wg *sync.WaitGroup) {
 	})
 }
 
-// benchEvent is a put of 256 bytes as apply hands it over.
+// benchEvent is a put of 256 bytes as apply publishes it.
 func benchEvent(rev int64, key string) []kv.Event {
 	b := make([]byte, 0, 320)
 	b = append(b, 0x0a, byte(len(key)))
@@ -118,7 +118,7 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkMatch measures what the matcher does for an event, without senders.
+// BenchmarkMatch measures the matcher's work for an event, without senders.
 func BenchmarkMatch(b *testing.B) {
 	for _, c := range []struct{ watchers, streams, others int }{
 		{1, 1, 0}, {1, 1, 100_000}, {1_000, 100, 0}, {1_000, 100, 100_000}, {10_000, 100, 0},
@@ -169,7 +169,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures what apply pays, without watchers and with very many.
+// BenchmarkPublish measures the cost for apply, without watchers and with very many.
 func BenchmarkPublish(b *testing.B) {
 	for _, watchers := range []int{0, 10_000} {
 		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {

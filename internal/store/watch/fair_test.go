@@ -8,7 +8,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// gatedSource is a source that is read once it is open, and counts that.
+// gatedSource is a source whose reads wait until it is open. It counts them.
 type gatedSource struct {
 	*memSource
 	open  chan struct{}
@@ -22,7 +22,7 @@ func (s *gatedSource) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int
 }
 
 // TestCatchUpIsFairToStreams: a stream of very many old watchers takes no more turns of catch-up than a stream of one,
-// wherever the watchers begin and whether there is something for them.
+// wherever the watchers start and whether there are events for them.
 func TestCatchUpIsFairToStreams(t *testing.T) {
 	const (
 		revisions = 6000

@@ -42,7 +42,7 @@ func (g *gathering) put(value string) {
 	synctest.Wait()
 }
 
-// responses takes what is queued: the number of responses, all of which have so many events.
+// responses takes the queued responses and returns their number. All of them must have this number of events.
 func (g *gathering) responses(events int) int {
 	g.t.Helper()
 	synctest.Wait()
@@ -74,7 +74,7 @@ func (g *gathering) want(responses, events int) {
 	}
 }
 
-// TestGather: what comes soon after much fan-out shares a response; nothing else waits.
+// TestGather: events soon after a large fan-out share a response; no other event waits.
 func TestGather(t *testing.T) {
 	gather(t, 1000, Options{}, func(g *gathering) {
 		g.put("1")
@@ -105,7 +105,7 @@ func TestGatherBounded(t *testing.T) {
 	})
 }
 
-// TestGatherNotForFew: with little fan-out each event goes at once.
+// TestGatherNotForFew: with little fan-out each event is sent at once.
 func TestGatherNotForFew(t *testing.T) {
 	gather(t, 3, Options{}, func(g *gathering) {
 		for range 50 {

@@ -69,8 +69,8 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// TestCreateCancelLeaksNothing creates and cancels watchers of every kind, with streams that come
-// and go, and looks at what is left.
+// TestCreateCancelLeaksNothing creates and cancels watchers of every kind, on streams that are opened and closed, and
+// checks what remains.
 func TestCreateCancelLeaksNothing(t *testing.T) {
 	cycles := 100_000
 	src := newMemSource()
@@ -169,8 +169,7 @@ func TestCreateCancelLeaksNothing(t *testing.T) {
 	}
 }
 
-// TestCreateWaitsForReader: a client that sends creates and does not read is held up, until it
-// reads or is gone.
+// TestCreateWaitsForReader: Create waits for a client that does not read, until it reads or disconnects.
 func TestCreateWaitsForReader(t *testing.T) {
 	for _, end := range []string{"read", "close", "sender gone"} {
 		t.Run(end, func(t *testing.T) {
@@ -218,7 +217,7 @@ func TestCreateWaitsForReader(t *testing.T) {
 	}
 }
 
-// TestParkAfterDrain: a watcher that found no room is not put aside if the room is there by now.
+// TestParkAfterDrain: a watcher without room is not parked if there is room meanwhile.
 func TestParkAfterDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(newMemSource(), Options{})
@@ -259,7 +258,7 @@ func (s *slowGet) Get(key []byte, rev int64) ([]byte, error) {
 }
 
 // TestProgressWaitsForMatcher: progress is answered at a revision that was published before it was
-// asked for, after the events up to there; writers do not wait for a slow read of prev_kv.
+// requested, after the events up to it; writers do not wait for a slow read of prev_kv.
 func TestProgressWaitsForMatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &slowGet{newMemSource(), make(chan struct{})}
@@ -304,8 +303,8 @@ func TestProgressWaitsForMatcher(t *testing.T) {
 	})
 }
 
-// TestStalledStreamsLeaveRoom: what many unread streams hold together stays below the
-// member's budget, and a stream that is read still gets its share.
+// TestStalledStreamsLeaveRoom: many unread streams together stay below the member's budget, and a stream that is read
+// still gets its share.
 func TestStalledStreamsLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const member = 1 << 20
@@ -395,7 +394,7 @@ func TestSharedEncoding(t *testing.T) {
 	})
 }
 
-// TestSmallShareOfBatch: a response with little of a large batch does not keep the rest alive.
+// TestSmallShareOfBatch: a response with a small part of a large batch does not keep the rest in memory.
 func TestSmallShareOfBatch(t *testing.T) {
 	var d deliverer
 	d.hub = &Hub{opt: Options{}.EnsureDefaults()}

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestStreamWatchers: there is a limit to the watchers of a stream and to their memory; what is refused
-// costs nothing, and what is canceled makes room.
+// TestStreamWatchers: there is a limit to the watchers of a stream and to their memory. Rejected ones
+// cost nothing, and canceled ones make room.
 func TestStreamWatchers(t *testing.T) {
 	for name, o := range map[string]Options{
 		ReasonTooMany:  {StreamWatchers: 3},
@@ -88,8 +88,8 @@ func TestProgressFlood(t *testing.T) {
 	})
 }
 
-// TestCancelWhileDelivering: watchers of one key come and go while an event is brought to very many,
-// and the others get it once.
+// TestCancelWhileDelivering: watchers of one key are created and canceled while an event is delivered to very many. The
+// others receive it once.
 func TestCancelWhileDelivering(t *testing.T) {
 	const streams, per = 10, 300
 	src := newMemSource()

@@ -101,8 +101,8 @@ func randomRun(t *testing.T, seed uint64, total *tally) {
 	}
 }
 
-// writeRandom commits and publishes as the apply goroutine does: several revisions at once, and
-// sometimes none of a stretch, as when a snapshot replaces them.
+// writeRandom commits and publishes like the apply goroutine: several revisions at once, and sometimes it skips some, as
+// after a snapshot.
 func writeRandom(rng *rand.Rand, src *memSource, h *Hub) {
 	for range between(rng, 50, 400) {
 		var events []kv.Event
@@ -165,7 +165,7 @@ type client struct {
 	progress int64 // newest revision that all watchers are known to have reached
 }
 
-// watch is what a client knows of one watcher.
+// watch is the client's state of one watcher.
 type watch struct {
 	req      CreateRequest
 	refused  string
@@ -199,7 +199,7 @@ func (c *client) run() {
 	c.stream.Close()
 }
 
-// finish reads until all watchers are in step with the end of history.
+// finish reads until all watchers have reached the end of history.
 func (c *client) finish() {
 	end := c.src.Revision()
 	for len(c.asked) > 0 && c.read(200*time.Millisecond) {
@@ -477,7 +477,7 @@ func (c *client) checkPrev(r Response, w *watch, e *mvccpb.Event, prev *mvccpb.K
 	}
 }
 
-// expected returns what the watcher should be given of the revisions from..to.
+// expected returns the events of the revisions from..to that the watcher should receive.
 func (c *client) expected(w *watch, from, to int64) []*mvccpb.Event {
 	c.src.mu.Lock()
 	defer c.src.mu.Unlock()

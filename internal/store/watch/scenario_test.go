@@ -17,8 +17,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// TestScenarios runs testdata/*.txt. Each file is one hub; after each command everything that the
-// hub has to do is done before the next. The commands:
+// TestScenarios runs testdata/*.txt. Each file is one hub. After each command the hub finishes
+// its work before the next. The commands:
 //
 //	hub [stream-bytes=N] [ring-bytes=N] ...            a new hub
 //	txn                                               each line "put K V" or "del K"; V may be N*c

@@ -20,7 +20,7 @@ type op struct {
 	del        bool
 }
 
-// memSource is a Source that keeps everything in memory and does it the simple way.
+// memSource is a simple Source in memory.
 type memSource struct {
 	mu struct {
 		sync.Mutex
@@ -72,8 +72,7 @@ func (s *memSource) at(key string, rev int64) *mvccpb.KeyValue {
 	return nil
 }
 
-// commit makes one revision of the operations and returns it; deletions of what is not there are
-// left out.
+// commit makes one revision of the operations and returns it, without the deletions of missing keys.
 func (s *memSource) commit(ops ...op) (int64, []kv.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func keyIn(encoded []byte, key string) []byte {
 	return encoded[i : i+len(key)]
 }
 
-// EventsIn spoils what it returned last in the same buffer.
+// EventsIn overwrites the events that it returned last in the same buffer.
 func (s *memSource) EventsIn(buf *kv.EventBuffer, from, to int64, maxBytes int) ([]kv.Event, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// checkValid checks that the hub's books agree with each other. Nothing may be going on.
+// checkValid checks the invariants of the hub's state. The hub must be idle.
 func checkValid(t testing.TB, h *Hub) {
 	t.Helper()
 	if err := h.valid(); err != nil {

@@ -104,7 +104,7 @@ func TestEmptyIntervalPanics(t *testing.T) {
 	tree.Insert("b", "b", 0)
 }
 
-// visits counts the nodes that a Stab of key looks at.
+// visits counts the nodes that a Stab of key visits.
 func (n *node[V]) visits(key []byte) int {
 	if n == nil {
 		return 0
