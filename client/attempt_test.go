@@ -25,7 +25,7 @@ import (
 	"vigil/client"
 )
 
-// answered makes a handler that gives each of the answers in turn, and the first ones, though given, fail.
+// answered returns a handler that returns the answers in turn. The calls of the first ones fail although they are sent.
 func answered(request proto.Message, failing int, answers ...proto.Message) func(grpc.ServerStream) error {
 	var n atomic.Int64
 	return func(s grpc.ServerStream) error {
@@ -47,7 +47,7 @@ func found(keys ...string) (list []*mvccpb.KeyValue) {
 	return list
 }
 
-// TestAnswersAreNotMerged: what came of an attempt that failed is not in the answer of the next one.
+// TestAnswersAreNotMerged: the answer of a failed attempt is not part of the next one.
 func TestAnswersAreNotMerged(t *testing.T) {
 	f := start(t, &fake{raw: map[string]func(grpc.ServerStream) error{
 		pb.KV_Range_FullMethodName: answered(new(pb.RangeRequest), 1,
@@ -76,8 +76,8 @@ func TestAnswersAreNotMerged(t *testing.T) {
 	}
 }
 
-// TestCorruptMember: a member that says that its data are wrong is left, by calls and by watchers, and writes it
-// refused are made elsewhere.
+// TestCorruptMember: calls and watchers leave a member that reports damaged data, and the writes that it rejected are made
+// at another member.
 func TestCorruptMember(t *testing.T) {
 	var bad, good atomic.Int64
 	wrong := start(t, &fake{
@@ -123,8 +123,8 @@ func TestCorruptMember(t *testing.T) {
 	}
 }
 
-// TestConnGoesElsewhere: what is called by Conn is answered though a learner is among the endpoints, and with a token
-// though the first one is refused; a write whose outcome is unknown is not repeated.
+// TestConnGoesElsewhere: calls of Conn succeed although a learner is among the endpoints, and although the first token is
+// refused. A write with an unknown outcome is not repeated.
 func TestConnGoesElsewhere(t *testing.T) {
 	refuse := func() error { return rpctypes.ErrGRPCNotSupportedForLearner }
 	learner := start(t, &fake{
@@ -214,8 +214,8 @@ func TestConnGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestTokenSourceFails: the failure of the source is that of all calls that wait for it, at once; a token that is
-// valid is used on meanwhile; the call that asked first may end without the others.
+// TestTokenSourceFails: an error of the source ends all waiting calls at once. A valid token stays in use meanwhile. The
+// end of the first call does not end the others.
 func TestTokenSourceFails(t *testing.T) {
 	f := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
 		return &pb.RangeResponse{Header: at(2)}, nil
@@ -282,7 +282,7 @@ func TestTokenSourceFails(t *testing.T) {
 	}
 }
 
-// TestSetEndpointsDrains: a call that runs at a member that is no longer an endpoint is answered there.
+// TestSetEndpointsDrains: a running call at a removed endpoint is answered there.
 func TestSetEndpointsDrains(t *testing.T) {
 	serve := func() *fake {
 		return start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
@@ -326,7 +326,7 @@ func TestSetEndpointsDrains(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAtIsApart: asking one member does not make it one that others' calls go to.
+// TestAtIsApart: calls of a client made by At do not direct the calls of other clients to that member.
 func TestAtIsApart(t *testing.T) {
 	var foreign atomic.Int64
 	a := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
@@ -370,7 +370,7 @@ func TestAtIsApart(t *testing.T) {
 	}
 }
 
-// TestListIsOfOneRevision: a listing whose stream breaks goes on at the revision it began at.
+// TestListIsOfOneRevision: a listing whose stream breaks continues at its first revision.
 func TestListIsOfOneRevision(t *testing.T) {
 	const keys = 300
 	name := func(i int) string { return fmt.Sprintf("k%03d", i) }
@@ -450,7 +450,7 @@ func TestListIsOfOneRevision(t *testing.T) {
 	}
 }
 
-// TestWatchersOfAnEndingStream: a watcher that comes while the stream ends that it would share gets its events.
+// TestWatchersOfAnEndingStream: a watcher that is created while its shared stream ends receives its events.
 func TestWatchersOfAnEndingStream(t *testing.T) {
 	var streams atomic.Int64
 	f := start(t, &fake{watch: func(s *fakeStream) error {
@@ -492,8 +492,7 @@ func TestWatchersOfAnEndingStream(t *testing.T) {
 	}
 }
 
-// TestGoesBack: after its member was restarted a client goes back to it, with its watchers and keep-alives, and no call
-// fails.
+// TestGoesBack: a client returns to its member after that was restarted, with watchers and keep-alives, and no call fails.
 func TestGoesBack(t *testing.T) {
 	var leader atomic.Pointer[string] // the member that has none
 	none := ""
@@ -571,7 +570,7 @@ func TestGoesBack(t *testing.T) {
 	}
 }
 
-// TestTemporary: which errors are about the call, and which may pass.
+// TestTemporary: which errors are temporary.
 func TestTemporary(t *testing.T) {
 	for _, tc := range []struct {
 		err       error
@@ -600,8 +599,8 @@ func TestTemporary(t *testing.T) {
 	}
 }
 
-// TestReadiness: a member that is not ready is left, as Vigil says it with a service for readiness, and etcd with the
-// empty one.
+// TestReadiness: a client leaves a member that is not ready. Vigil reports it by the service readiness, etcd by the empty
+// one.
 func TestReadiness(t *testing.T) {
 	for _, services := range [][]string{{"", "readiness"}, {""}} {
 		serve := func() *fake {
@@ -698,7 +697,7 @@ func TestLeavesWhileOpening(t *testing.T) {
 	}
 }
 
-// TestOneConnection: a client that has looked for another member, and found none, keeps one connection.
+// TestOneConnection: a client that has searched for another member in vain keeps one connection.
 func TestOneConnection(t *testing.T) {
 	var calls atomic.Int64
 	f := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {

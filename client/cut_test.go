@@ -21,7 +21,7 @@ import (
 	"vigil/client"
 )
 
-// cutConn is a connection that ends after so many bytes, which the peer may or may not have got. A negative number
+// cutConn is a connection that ends after a number of bytes, which the peer may or may not have received. A negative number
 // means that it does not end.
 type cutConn struct {
 	net.Conn
@@ -90,7 +90,7 @@ func (tr *trial) errorf(format string, args ...any) {
 	tr.t.Errorf("%s: %s", tr.where, fmt.Sprintf(format, args...))
 }
 
-// must reports an error of what is not under test.
+// must reports an error of a call that is not under test.
 func (tr *trial) must(err error) {
 	tr.t.Helper()
 	if err != nil {
@@ -98,7 +98,7 @@ func (tr *trial) must(err error) {
 	}
 }
 
-// content is the keys that a read found, as key@revision.
+// content returns the keys of an answer, as key@revision.
 func content(kvs []client.KeyValue) string {
 	var b strings.Builder
 	for _, kv := range kvs {
@@ -107,8 +107,8 @@ func content(kvs []client.KeyValue) string {
 	return b.String()
 }
 
-// fill writes keys, has them changed before the second connection is made, and returns a function that checks that
-// what was read is right for one of both states.
+// fill writes keys, changes them before the second connection is made, and returns a function that checks that a read
+// matches one of both states.
 func (tr *trial) fill() (check func(got string, rev int64)) {
 	w := tr.whole
 	var ops []client.Op
@@ -148,8 +148,8 @@ func (tr *trial) fill() (check func(got string, rev int64)) {
 	}
 }
 
-// wrote checks what a write of a new key has done: it was made once if it succeeded, once or not at all if that is
-// unknown, otherwise not.
+// wrote checks a write of a new key: it was made once if it succeeded, at most once if the outcome is unknown, otherwise
+// not.
 func (tr *trial) wrote(key string, err error) {
 	tr.t.Helper()
 	unknown := errors.Is(err, client.ErrUncertain)
@@ -172,10 +172,10 @@ func (tr *trial) wrote(key string, err error) {
 
 var leaseIDs atomic.Int64
 
-// greeting is how many bytes a member sends, about, before it answers calls.
+// greeting is the approximate number of bytes that a member sends before it answers calls.
 const greeting = 40
 
-// trials are the calls, and every how many bytes of the answer they are cut.
+// trials are the calls, with the distance of the cuts in bytes of the answer.
 var trials = []struct {
 	name  string
 	every int64
@@ -343,9 +343,9 @@ var trials = []struct {
 	}},
 }
 
-// TestCut: a call whose connection is cut after any number of bytes, in either direction, has a right and complete
-// answer or, for a write, an error that says that it may have been made. All of an answer is of one revision, though
-// the store changes meanwhile; nothing hangs or is left. With VIGIL_CUTS=all every call is cut at each byte,
+// TestCut: a call whose connection is cut after any number of bytes, in either direction, returns a right and complete
+// answer or, for a write, the error of an unknown outcome. An answer is of one revision, although the store changes
+// meanwhile. No call hangs, and no goroutine remains. With VIGIL_CUTS=all every call is cut at each byte,
 // and a snapshot at each hundredth.
 func TestCut(t *testing.T) {
 	whole := open(t, client.Config{Endpoints: []string{endpoint}})

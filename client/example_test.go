@@ -10,7 +10,7 @@ import (
 	"vigil/client"
 )
 
-// connected is what the examples begin with.
+// connected returns a client for an example.
 func connected() (*client.Client, context.Context) {
 	ctx := context.Background()
 	c, err := client.Connect(ctx, client.Config{Endpoints: []string{endpoint}})
@@ -198,7 +198,7 @@ func ExampleWatcher_Batches() {
 	// Output: 2 events, the transaction's revision: true
 }
 
-// A client for a part of the keys: its users need not know where it is.
+// A client for a part of the keys: its users need not know the prefix.
 func ExampleClient_In() {
 	c, ctx := connected()
 	defer c.Close()
@@ -214,7 +214,7 @@ func ExampleClient_In() {
 	// Output: teams/blue/member = ann
 }
 
-// Questions about one member go to that member.
+// Calls about one member are made at that member.
 func ExampleClient_At() {
 	c, ctx := connected()
 	defer c.Close()
@@ -232,7 +232,7 @@ func ExampleClient_At() {
 	// Output: leads: true
 }
 
-// Metrics and traces are made of hooks.
+// Hooks make metrics and traces possible.
 func ExampleHooks() {
 	ctx := context.Background()
 	c, err := client.Connect(ctx, client.Config{Endpoints: []string{endpoint}, Hooks: client.Hooks{

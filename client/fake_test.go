@@ -17,7 +17,7 @@ import (
 	"vigil/client"
 )
 
-// fake is a server over real gRPC that says what a test wants it to, for what no real server does on demand.
+// fake is a server over real gRPC whose answers a test chooses, for cases that a real server does not produce on demand.
 type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
@@ -60,7 +60,7 @@ func (f *fake) Authenticate(_ context.Context, r *pb.AuthenticateRequest) (*pb.A
 
 func (f *fake) Watch(s pb.Watch_WatchServer) error { return f.watch(&fakeStream{s, f}) }
 
-// fakeStream is a watch stream as its server sees it.
+// fakeStream is the server's side of a watch stream.
 type fakeStream struct {
 	pb.Watch_WatchServer
 	f *fake
@@ -87,7 +87,7 @@ func event(key string, rev int64) *mvccpb.Event {
 	return &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: rev, CreateRevision: rev, Version: 1}}
 }
 
-// send sends all of it.
+// send sends messages.
 func (s *fakeStream) send(list ...*pb.WatchResponse) error {
 	for _, r := range list {
 		if r.Header == nil {
@@ -141,7 +141,7 @@ func start(t *testing.T, f *fake) *fake {
 	return f
 }
 
-// to connects to fakes.
+// to returns a client of fakes.
 func to(t *testing.T, fakes ...*fake) *client.Client {
 	t.Helper()
 	cfg := client.Config{}

@@ -13,7 +13,7 @@ import (
 	"vigil/client/internal/servertest"
 )
 
-// endpoint is where a member serves, for the examples and for what needs no other kind of server.
+// endpoint is the address of a member, for examples and for tests that need no fake.
 var endpoint string
 
 func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
@@ -27,13 +27,13 @@ func connect(t *testing.T, change ...func(*client.Config)) *client.Client {
 	return open(t, cfg).In(fmt.Sprintf("%s/%d/", t.Name(), run.Add(1)))
 }
 
-// run numbers the clients, so that a test that runs again finds no keys of its own.
+// run numbers the clients, so that a repeated test finds no keys of its former run.
 var run atomic.Int64
 
-// leaky is the tests that look for goroutines at their end.
+// leaky counts the tests that check for goroutines at their end.
 var leaky sync.Map
 
-// open makes a client that is closed with the test, and has the test fail if anything of any client is left then.
+// open returns a client that is closed with the test. The test fails if a goroutine of a client remains then.
 func open(t *testing.T, cfg client.Config) *client.Client {
 	t.Helper()
 	if _, known := leaky.LoadOrStore(t, true); !known {

@@ -191,7 +191,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode looks for bytes that take a decoder down, or that one takes and the generated code does not.
+// FuzzDecode searches for bytes that make a decoder panic, or that it accepts and the generated code rejects.
 func FuzzDecode(f *testing.F) {
 	g := gen{rand.New(rand.NewPCG(1, 3))}
 	for seeds := 0; seeds < 20; {

@@ -20,7 +20,7 @@ import (
 	"vigil/client"
 )
 
-// TestRetry: which calls are tried again after which error.
+// TestRetry: which calls are retried after which error.
 func TestRetry(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -89,7 +89,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestElsewhere: a member without a leader is left, and calls do not come back while it is doubtful.
+// TestElsewhere: calls leave a member without a leader, and do not return while it is suspect.
 func TestElsewhere(t *testing.T) {
 	var good, bad atomic.Int64
 	b := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
@@ -117,7 +117,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreBounded: a read that fails for ever fails.
+// TestAttemptsAreBounded: a read that always fails returns an error.
 func TestAttemptsAreBounded(t *testing.T) {
 	var calls atomic.Int64
 	f := start(t, &fake{get: func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
@@ -136,8 +136,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCanceledWrite: a write whose context ends while it is on its way may have been applied, one that found no
-// member has not.
+// TestCanceledWrite: a write whose context ends after it was sent may have been applied; a write that found no member has
+// not.
 func TestCanceledWrite(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	f := start(t, &fake{put: func(ctx context.Context, _ *pb.PutRequest) (*pb.PutResponse, error) {
@@ -169,7 +169,7 @@ func TestUnreachable(t *testing.T) {
 	t.Log(err)
 }
 
-// TestToken: a token is asked for when it is needed, again when it is refused, and once for all who wait.
+// TestToken: the source is asked when a token is needed, again when it is refused, and once for all waiting calls.
 func TestToken(t *testing.T) {
 	var mu sync.Mutex
 	valid, given := "t0", 0
@@ -353,7 +353,7 @@ func TestSetEndpoints(t *testing.T) {
 	}
 }
 
-// TestBadConfig: everything that is wrong is said at once, with what to do.
+// TestBadConfig: all mistakes are reported at once, with what to do.
 func TestBadConfig(t *testing.T) {
 	_, err := client.New(client.Config{
 		Endpoints: []string{"http://a:1", "https://b:2", "ftp://c:3", "d", "unix://"},

@@ -20,7 +20,7 @@ import (
 	"vigil/client"
 )
 
-// read iterates until n events have come or the end, and returns "key@revision" of each and the error.
+// read iterates until n events or the end, and returns "key@revision" of each and the error.
 func read(w *client.Watcher, n int) (got []string, err error) {
 	for ev, err := range w.Events() {
 		if err != nil {
@@ -157,7 +157,7 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// TestFragments: a revision in pieces is delivered whole.
+// TestFragments: a revision in fragments is delivered as a whole.
 func TestFragments(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		id := s.creates(1)[0].GetWatchId()
@@ -191,7 +191,7 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestOutOfOrder: answers to create requests in any order, refusals that do not say whom they mean, ids given twice and
+// TestOutOfOrder: answers to create requests in any order, refusals without an id, duplicate ids and
 // ids that were not requested.
 func TestOutOfOrder(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
@@ -233,7 +233,7 @@ func TestOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestDuplicateID: a server that takes an id for taken is asked with another.
+// TestDuplicateID: if a server rejects an id as duplicate, the client requests another.
 func TestDuplicateID(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		first := s.creates(1)[0].GetWatchId()
@@ -252,7 +252,7 @@ func TestDuplicateID(t *testing.T) {
 	want(t, to(t, f).Watch(limited(t), "k"), "k@2")
 }
 
-// TestServersOwnIDs: a server that gives ids of its own, as some proxies do.
+// TestServersOwnIDs: a server that assigns its own ids, like some proxies.
 func TestServersOwnIDs(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		for id, r := range s.creates(3) {
@@ -273,7 +273,7 @@ func TestServersOwnIDs(t *testing.T) {
 	}
 }
 
-// TestAnotherCluster: a watch does not go on in another cluster or in a store that has lost revisions.
+// TestAnotherCluster: a watch does not continue in another cluster or in a store that has lost revisions.
 func TestAnotherCluster(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -309,8 +309,8 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestMemberBehind: a watch continues at a member that lags behind the others, also if it takes the member some time to
-// find out how far they are. A read without consensus says nothing about that.
+// TestMemberBehind: a watch continues at a member that lags behind the others, also if the member learns
+// their revision late. A serializable read does not show it.
 func TestMemberBehind(t *testing.T) {
 	var streams, reads atomic.Int64
 	f := start(t, &fake{
@@ -347,8 +347,8 @@ func TestMemberBehind(t *testing.T) {
 	want(t, to(t, f).Watch(limited(t), "k", client.WithPrefix()), "k@61")
 }
 
-// TestRolledBackIsAskedAgain: a watch whose member lags is not left without an answer whether the store was
-// rolled back, when the question fails for a while.
+// TestRolledBackIsAskedAgain: a watch whose member lags retries the check for a rollback when
+// that fails for a while.
 func TestRolledBackIsAskedAgain(t *testing.T) {
 	var streams, reads atomic.Int64
 	f := start(t, &fake{
@@ -378,7 +378,7 @@ func TestRolledBackIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestRequireLeader: without a leader anywhere, a watch waits, unless it was asked not to.
+// TestRequireLeader: without any leader a watch waits, unless it requires one.
 func TestRequireLeader(t *testing.T) {
 	var leader atomic.Bool
 	f := start(t, &fake{watch: func(s *fakeStream) error {
@@ -403,7 +403,7 @@ func TestRequireLeader(t *testing.T) {
 	want(t, patient, "k@2")
 }
 
-// TestProgress: progress of the stream is not that of a watcher that waits to be created.
+// TestProgress: progress of the stream does not apply to a watcher that is not created yet.
 func TestProgress(t *testing.T) {
 	f := start(t, &fake{watch: func(s *fakeStream) error {
 		list := s.creates(2)
@@ -431,7 +431,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestWatchClosed: whatever ends a watcher, it is off the stream and nothing is left.
+// TestWatchClosed: a watcher leaves its stream for any reason of its end, and no goroutine remains.
 func TestWatchClosed(t *testing.T) {
 	gone := make(chan struct{})
 	f := start(t, &fake{watch: func(s *fakeStream) error {
@@ -462,8 +462,7 @@ func TestWatchClosed(t *testing.T) {
 	}
 }
 
-// TestWatchToken: a stream or a watcher that is refused for its token goes on with another, and one that is refused for ever
-// ends.
+// TestWatchToken: a stream or a watcher whose token is refused continues with another token, and ends if all are refused.
 func TestWatchToken(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		var valid atomic.Value

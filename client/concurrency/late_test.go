@@ -18,8 +18,8 @@ import (
 	"vigil/client/lease"
 )
 
-// late is a connection that holds back writes: the caller gets an error that leaves the outcome open, and the write is
-// made when release is called.
+// late is a connection that holds back writes: the caller gets an error with an unknown outcome, and the write is made
+// when release is called.
 type late struct {
 	armed  atomic.Int64 // how many of the next writes are held back
 	writes atomic.Int64 // that were held back
@@ -72,8 +72,8 @@ func lateSession(t *testing.T, ttl time.Duration) (*late, *concurrency.Session, 
 	return l, session(grpc.WithUnaryInterceptor(l.intercept)), session()
 }
 
-// TestLateUnlock: a deletion whose outcome was unknown, and which is made when the session has the lock again, does not
-// take the lock.
+// TestLateUnlock: a deletion with an unknown outcome that is applied after the session has the lock again does not release
+// the lock.
 func TestLateUnlock(t *testing.T) {
 	l, s, other := lateSession(t, 30*time.Second)
 	name := "late/unlock" + t.Name()
@@ -126,7 +126,7 @@ func TestLateLock(t *testing.T) {
 	}
 }
 
-// TestRepeatsPause: what is repeated while its outcome is unknown is repeated with pauses.
+// TestRepeatsPause: writes with an unknown outcome are repeated with pauses.
 func TestRepeatsPause(t *testing.T) {
 	l, s, _ := lateSession(t, 2*time.Second)
 	l.armed.Store(1 << 40)
@@ -141,7 +141,7 @@ func TestRepeatsPause(t *testing.T) {
 	l.armed.Store(0)
 }
 
-// TestLostAtOnce: what is held counts as lost as soon as its session does.
+// TestLostAtOnce: a lock counts as lost as soon as its session does.
 func TestLostAtOnce(t *testing.T) {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
@@ -169,7 +169,7 @@ func TestLostAtOnce(t *testing.T) {
 	}
 }
 
-// TestLockGivenUpAfterUnknown: a key that an attempt of unknown outcome has created is deleted also if a later attempt
+// TestLockGivenUpAfterUnknown: a key that an attempt with an unknown outcome has created is deleted even if a later attempt
 // has failed for another reason.
 func TestLockGivenUpAfterUnknown(t *testing.T) {
 	for name, then := range map[string]func(context.Context) error{

@@ -6,7 +6,7 @@ import (
 	"vigil/client/internal/servertest"
 )
 
-// endpoint is where a member serves.
+// endpoint is the address of a member.
 var endpoint string
 
 func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }

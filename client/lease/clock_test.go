@@ -8,7 +8,7 @@ import (
 	"vigil/client"
 )
 
-// TestClock: a lease whose time passed while no goroutine ran counts as lost when it is asked about.
+// TestClock: a lease whose time passed while no goroutine ran counts as lost at the next call.
 func TestClock(t *testing.T) {
 	for _, ask := range []func(*Lease) error{
 		func(l *Lease) error { return l.Err() },

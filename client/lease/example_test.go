@@ -10,7 +10,7 @@ import (
 	"vigil/client/lease"
 )
 
-// A key that is there as long as this program is.
+// A key that exists as long as this program runs.
 func Example() {
 	ctx := context.Background()
 	c, err := client.Connect(ctx, client.Config{Endpoints: []string{endpoint}})

@@ -16,7 +16,7 @@ import (
 	"vigil/client/lease"
 )
 
-// strict is a server that, when it is asked to, ends each stream on which a lease is to be kept alive that may not be.
+// strict is a server that can end each stream with a keep-alive for a lease that the user must not renew.
 type strict struct {
 	etcdserverpb.UnimplementedLeaseServer
 	refuses atomic.Bool
@@ -41,7 +41,7 @@ func (s *strict) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveServer) 
 	}
 }
 
-// TestRefused: a lease that may not be kept alive is lost alone, and says why; others keep their stream.
+// TestRefused: only the lease whose keep-alive is refused is lost, with the reason; others keep their stream.
 func TestRefused(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

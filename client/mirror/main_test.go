@@ -9,7 +9,7 @@ import (
 	"vigil/client/internal/servertest"
 )
 
-// endpoint is where a member serves.
+// endpoint is the address of a member.
 var endpoint string
 
 func TestMain(m *testing.M) { servertest.Run(m, &endpoint) }
@@ -29,5 +29,5 @@ func connect(t *testing.T) *client.Client {
 	return c.In(fmt.Sprintf("%s/%d/", t.Name(), run.Add(1)))
 }
 
-// run numbers the clients, so that a test that runs again finds no keys of its own.
+// run numbers the clients, so that a repeated test finds no keys of its former run.
 var run atomic.Int64

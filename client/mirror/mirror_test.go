@@ -137,7 +137,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestChanges: applied to an empty map, changes give the view, whatever is missed by one who is slow.
+// TestChanges: applied to an empty map, changes give the view, also if a slow reader misses some.
 func TestChanges(t *testing.T) {
 	c := connect(t)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -261,7 +261,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestClosedClient: a mirror ends with its client, and nothing waits for it any more.
+// TestClosedClient: a mirror ends with its client, and no call waits for it any longer.
 func TestClosedClient(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		c, err := client.New(client.Config{Endpoints: []string{endpoint}})
