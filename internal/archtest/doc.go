@@ -5,4 +5,6 @@
 //  2. Imports between wings run one way.
 //  3. Types, packages and functions stay below limits of size, except for named exceptions.
 //  4. Every line of the member's log passes through internal/logline and begins with constant text.
+//  5. Comments and documents avoid words that hide the subject of a sentence.
+//  6. Paths in documents exist, and CHANGELOG.md has the version of the programs.
 package archtest
