@@ -38,7 +38,6 @@ var manyMethods = map[string]exception{
 var largePackages = map[string]exception{
 	"client":                  {4670, "the whole API of the cluster, watchers, and the attempts that give both their errors"},
 	"cmd/vigilctl":            {8600, "the commands become packages"},
-	"internal/edge/rpc":       {4030, "all services and what they share"},
 	"internal/member/replica": {5016, "membership, transfer and comparison are not packages yet"},
 	"internal/store/history":  {6660, "the format, the writer, reclaim and recovery are one package"},
 	"internal/store/mvcc":     {4370, "index, transactions, compaction and hashes are one package"},

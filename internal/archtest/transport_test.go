@@ -28,7 +28,7 @@ var grpcClient = map[string]string{
 func TestTransport(t *testing.T) {
 	const root = "../.."
 	seen := false
-	for _, dir := range []string{"internal/edge/rpc", "internal/edge/rpc/wire", "internal/edge/rpc/lockpb", "internal/edge/rpc/locks", "internal/edge/rpc/transport"} {
+	for _, dir := range []string{"internal/edge/rpc", "internal/edge/rpc/wire", "internal/edge/rpc/lockpb", "internal/edge/rpc/locks", "internal/edge/rpc/transport", "internal/edge/rpc/validate"} {
 		files, err := os.ReadDir(filepath.Join(root, dir))
 		if err != nil {
 			t.Fatal(err)

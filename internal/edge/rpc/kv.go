@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 	"vigil/internal/throttle"
@@ -39,7 +40,7 @@ func (s *service) header(revision int64) kv.Header {
 }
 
 func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encoder, error) {
-	if err := checkRange(&r.RangeRequest); err != nil {
+	if err := validate.Range(&r.RangeRequest); err != nil {
 		return nil, err
 	}
 	res, err := s.cfg.KV.Range(s.held(ctx), &r.RangeRequest)
@@ -53,10 +54,10 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 }
 
 func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, error) {
-	if err := checkPut(&r.PutRequest); err != nil {
+	if err := validate.Put(&r.PutRequest); err != nil {
 		return nil, err
 	}
-	if err := s.checkSize(r.Len); err != nil {
+	if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
 		return nil, err
 	}
 	res, err := s.cfg.KV.Put(ctx, &r.PutRequest)
@@ -67,10 +68,10 @@ func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, 
 }
 
 func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest) (wire.Encoder, error) {
-	if err := checkDelete(&r.DeleteRangeRequest); err != nil {
+	if err := validate.Delete(&r.DeleteRangeRequest); err != nil {
 		return nil, err
 	}
-	if err := s.checkSize(r.Len); err != nil {
+	if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
 		return nil, err
 	}
 	res, err := s.cfg.KV.DeleteRange(ctx, &r.DeleteRangeRequest)
@@ -81,12 +82,12 @@ func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest)
 }
 
 func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, error) {
-	if err := checkTxn(&r.TxnRequest, s.cfg.MaxTxnOps); err != nil {
+	if err := validate.Txn(&r.TxnRequest, s.cfg.MaxTxnOps); err != nil {
 		return nil, err
 	}
 	// A transaction that only reads is not proposed and may be as large as a message may.
-	if !readOnly(&r.TxnRequest) {
-		if err := s.checkSize(r.Len); err != nil {
+	if !validate.ReadOnly(&r.TxnRequest) {
+		if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +118,7 @@ const firstChunk = 10
 // kvRangeStream answers a range in chunks that are all read at one revision: that which the request
 // names, or the newest when the first chunk was read.
 func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send func(wire.Encoder) error) error {
-	if err := checkRangeStream(&r.RangeRequest); err != nil {
+	if err := validate.RangeStream(&r.RangeRequest); err != nil {
 		return err
 	}
 	transport.SendUncompressed(ctx)

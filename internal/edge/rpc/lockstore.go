@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -19,7 +20,7 @@ type lockStore struct{ svc *service }
 
 // Range implements locks.Store.
 func (s lockStore) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
-	if err := checkRange(r); err != nil {
+	if err := validate.Range(r); err != nil {
 		return nil, err
 	}
 	res, err := s.svc.cfg.KV.Range(ctx, r)
@@ -28,7 +29,7 @@ func (s lockStore) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResu
 
 // Txn implements locks.Store.
 func (s lockStore) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, error) {
-	if err := checkTxn(r, s.svc.cfg.MaxTxnOps); err != nil {
+	if err := validate.Txn(r, s.svc.cfg.MaxTxnOps); err != nil {
 		return nil, err
 	}
 	res, err := s.svc.cfg.KV.Txn(ctx, r)
@@ -38,7 +39,7 @@ func (s lockStore) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, er
 // Delete implements locks.Store.
 func (s lockStore) Delete(ctx context.Context, key []byte) (*kv.DeleteRangeResult, error) {
 	r := &kv.DeleteRangeRequest{Key: key}
-	if err := checkDelete(r); err != nil {
+	if err := validate.Delete(r); err != nil {
 		return nil, err
 	}
 	res, err := s.svc.cfg.KV.DeleteRange(ctx, r)

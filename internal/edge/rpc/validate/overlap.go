@@ -1,4 +1,4 @@
-package rpc
+package validate
 
 import (
 	"bytes"
@@ -9,13 +9,13 @@ import (
 	"vigil/internal/kv"
 )
 
-// written is what a list of operations may write, nested transactions included.
+// written is the set of keys that a list of operations may write, including nested transactions.
 type written struct {
 	puts    map[string]struct{}
 	deletes spans
 }
 
-// mayOverlap is false for the lists that most transactions have.
+// mayOverlap excludes most lists without further work.
 func mayOverlap(ops []kv.Op) bool {
 	puts, deletes := 0, 0
 	for i := range ops {
@@ -31,12 +31,12 @@ func mayOverlap(ops []kv.Op) bool {
 	return puts > 1 || puts == 1 && deletes > 0
 }
 
-// overlap refuses a list of operations that puts a key twice, or puts a key and deletes it. The
-// same key may be put on both sides of one nested transaction, of which one side runs.
+// overlap rejects a list of operations that puts a key twice, or puts a key and deletes it. The same key may be put on
+// both sides of one nested transaction, of which one side runs.
 //
-// What counts as deleted is what etcd counts: the range as it is written, so that a deletion from a
-// key onwards (an end of one zero byte) deletes nothing in this sense, and what a later nested
-// transaction deletes does not count against the puts of an earlier one.
+// Like in etcd, a deleted range is compared as it is written: a deletion from a key onwards (an end of one zero byte)
+// deletes nothing in this sense, and the deletions of a later nested transaction do not conflict with the puts of an
+// earlier one.
 func overlap(ops []kv.Op) (written, error) {
 	var w written
 	var own []span
@@ -55,7 +55,7 @@ func overlap(ops []kv.Op) (written, error) {
 		return w, nil
 	}
 	w.puts = make(map[string]struct{}, puts)
-	w.deletes.add(settle(own))
+	w.deletes.add(joinSpans(own))
 	for i := range ops {
 		if ops[i].Txn != nil {
 			if err := w.nested(ops[i].Txn); err != nil {
@@ -73,7 +73,7 @@ func overlap(ops []kv.Op) (written, error) {
 	return w, nil
 }
 
-// nested adds what one nested transaction may write.
+// nested adds the keys that a nested transaction may write.
 func (w *written) nested(r *kv.TxnRequest) error {
 	success, err := overlap(r.Success)
 	if err != nil {
@@ -99,7 +99,7 @@ func (w *written) nested(r *kv.TxnRequest) error {
 	return nil
 }
 
-// put adds one key, which may be there already only if it is in alternative.
+// put adds a key, which may be present already only if it is in alternative.
 func (w *written) put(key string, alternative map[string]struct{}) error {
 	if _, twice := w.puts[key]; twice {
 		if _, fine := alternative[key]; !fine {
@@ -123,8 +123,8 @@ func deleted(r *kv.DeleteRangeRequest) span {
 	return span{r.Key, r.End}
 }
 
-// settle sorts spans and joins those that touch; what is left is a run. Empty ones are dropped.
-func settle(list []span) []span {
+// joinSpans sorts spans, joins those that touch and drops empty ones. The result is a run.
+func joinSpans(list []span) []span {
 	list = slices.DeleteFunc(list, func(s span) bool { return bytes.Compare(s.from, s.to) >= 0 })
 	slices.SortFunc(list, func(a, b span) int { return bytes.Compare(a.from, b.from) })
 	n := 0
@@ -151,14 +151,14 @@ func (s *spans) add(run []span) {
 	}
 	s.runs = append(s.runs, run)
 	for n := len(s.runs); n > 1 && len(s.runs[n-2]) <= 2*len(s.runs[n-1]); n-- {
-		s.runs[n-2] = settle(slices.Concat(s.runs[n-2], s.runs[n-1]))
+		s.runs[n-2] = joinSpans(slices.Concat(s.runs[n-2], s.runs[n-1]))
 		s.runs = s.runs[:n-1]
 	}
 }
 
 func (s *spans) has(key string) bool {
 	for _, run := range s.runs {
-		// The first span that begins behind the key; the one before it may hold the key.
+		// The first span that begins after the key; the one before it may contain the key.
 		i, _ := slices.BinarySearchFunc(run, key, func(sp span, key string) int {
 			if string(sp.from) <= key {
 				return -1

@@ -1,4 +1,4 @@
-package rpc
+package validate
 
 import (
 	"bytes"
@@ -27,19 +27,19 @@ func TestCheck(t *testing.T) {
 	for i, c := range []struct {
 		err, want error
 	}{
-		{checkRange(&kv.RangeRequest{}), rpctypes.ErrGRPCEmptyKey},
-		{checkRange(&kv.RangeRequest{End: b("z"), Sort: 9}), rpctypes.ErrGRPCEmptyKey},
-		{checkRange(&kv.RangeRequest{Key: b("k"), Sort: 5}), rpctypes.ErrGRPCInvalidSortOption},
-		{checkRange(&kv.RangeRequest{Key: b("k"), Sort: -1}), rpctypes.ErrGRPCInvalidSortOption},
-		{checkRange(&kv.RangeRequest{Key: b("k"), Order: 3}), rpctypes.ErrGRPCInvalidSortOption},
-		{checkRange(&kv.RangeRequest{Key: b("k"), Order: -1}), rpctypes.ErrGRPCInvalidSortOption},
-		{checkRange(&kv.RangeRequest{Key: b("k"), End: b("a"), Limit: -5, Revision: -7, Sort: kv.SortByValue, Order: kv.SortDescend}), nil},
-		{checkPut(&kv.PutRequest{Value: b("v"), IgnoreValue: true}), rpctypes.ErrGRPCEmptyKey},
-		{checkPut(&kv.PutRequest{Key: b("k"), Value: b("v"), IgnoreValue: true, Lease: 1, IgnoreLease: true}), rpctypes.ErrGRPCValueProvided},
-		{checkPut(&kv.PutRequest{Key: b("k"), Lease: -1, IgnoreLease: true}), rpctypes.ErrGRPCLeaseProvided},
-		{checkPut(&kv.PutRequest{Key: b("k"), IgnoreValue: true, IgnoreLease: true, Lease: 0}), nil},
-		{checkDelete(&kv.DeleteRangeRequest{End: b("z")}), rpctypes.ErrGRPCEmptyKey},
-		{checkDelete(&kv.DeleteRangeRequest{Key: b("z"), End: b("a")}), nil},
+		{Range(&kv.RangeRequest{}), rpctypes.ErrGRPCEmptyKey},
+		{Range(&kv.RangeRequest{End: b("z"), Sort: 9}), rpctypes.ErrGRPCEmptyKey},
+		{Range(&kv.RangeRequest{Key: b("k"), Sort: 5}), rpctypes.ErrGRPCInvalidSortOption},
+		{Range(&kv.RangeRequest{Key: b("k"), Sort: -1}), rpctypes.ErrGRPCInvalidSortOption},
+		{Range(&kv.RangeRequest{Key: b("k"), Order: 3}), rpctypes.ErrGRPCInvalidSortOption},
+		{Range(&kv.RangeRequest{Key: b("k"), Order: -1}), rpctypes.ErrGRPCInvalidSortOption},
+		{Range(&kv.RangeRequest{Key: b("k"), End: b("a"), Limit: -5, Revision: -7, Sort: kv.SortByValue, Order: kv.SortDescend}), nil},
+		{Put(&kv.PutRequest{Value: b("v"), IgnoreValue: true}), rpctypes.ErrGRPCEmptyKey},
+		{Put(&kv.PutRequest{Key: b("k"), Value: b("v"), IgnoreValue: true, Lease: 1, IgnoreLease: true}), rpctypes.ErrGRPCValueProvided},
+		{Put(&kv.PutRequest{Key: b("k"), Lease: -1, IgnoreLease: true}), rpctypes.ErrGRPCLeaseProvided},
+		{Put(&kv.PutRequest{Key: b("k"), IgnoreValue: true, IgnoreLease: true, Lease: 0}), nil},
+		{Delete(&kv.DeleteRangeRequest{End: b("z")}), rpctypes.ErrGRPCEmptyKey},
+		{Delete(&kv.DeleteRangeRequest{Key: b("z"), End: b("a")}), nil},
 	} {
 		if c.err != c.want {
 			t.Errorf("case %d: %v, want %v", i, c.err, c.want)
@@ -107,7 +107,7 @@ func TestCheckTxn(t *testing.T) {
 		{kv.TxnRequest{Success: []kv.Op{opTxn([]kv.Op{opPut("a")}, nil), opTxn([]kv.Op{opDel("a", "")}, nil)}}, nil},
 		{kv.TxnRequest{Success: []kv.Op{opDel("a", "b"), opTxn([]kv.Op{opTxn([]kv.Op{opPut("a")}, nil)}, nil)}}, dup},
 	} {
-		if err := checkTxn(&c.r, 128); err != c.want {
+		if err := Txn(&c.r, 128); err != c.want {
 			t.Errorf("case %d: %v, want %v", i, err, c.want)
 		}
 	}
@@ -248,7 +248,7 @@ func TestSpans(t *testing.T) {
 				sp := span{[]byte{byte(r.IntN(60))}, []byte{byte(r.IntN(60)), byte(r.IntN(2))}}
 				run, all = append(run, sp), append(all, sp)
 			}
-			s.add(settle(run))
+			s.add(joinSpans(run))
 			for i := 1; i < len(s.runs); i++ {
 				if len(s.runs[i-1]) <= 2*len(s.runs[i]) {
 					t.Fatalf("seed %d: run of %d before one of %d", seed, len(s.runs[i-1]), len(s.runs[i]))

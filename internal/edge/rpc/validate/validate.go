@@ -1,4 +1,6 @@
-package rpc
+// Package validate checks requests before the member receives them. Order and errors are etcd's: of several mistakes in a
+// request, the client receives the same error as from etcd.
+package validate
 
 import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -8,10 +10,8 @@ import (
 	"vigil/internal/kv"
 )
 
-// What a request must be before the member sees it. Order and errors are etcd's: of several things
-// wrong with a request, a client is told the same one.
-
-func checkRange(r *kv.RangeRequest) error {
+// Range checks a range.
+func Range(r *kv.RangeRequest) error {
 	switch {
 	case len(r.Key) == 0:
 		return rpctypes.ErrGRPCEmptyKey
@@ -21,8 +21,9 @@ func checkRange(r *kv.RangeRequest) error {
 	return nil
 }
 
-func checkRangeStream(r *kv.RangeRequest) error {
-	if err := checkRange(r); err != nil {
+// RangeStream checks a range that is answered in chunks.
+func RangeStream(r *kv.RangeRequest) error {
+	if err := Range(r); err != nil {
 		return err
 	}
 	if r.Order == kv.SortDescend || r.Order == kv.SortAscend && r.Sort != kv.SortByKey {
@@ -34,7 +35,8 @@ func checkRangeStream(r *kv.RangeRequest) error {
 	return nil
 }
 
-func checkPut(r *kv.PutRequest) error {
+// Put checks a put.
+func Put(r *kv.PutRequest) error {
 	switch {
 	case len(r.Key) == 0:
 		return rpctypes.ErrGRPCEmptyKey
@@ -46,20 +48,20 @@ func checkPut(r *kv.PutRequest) error {
 	return nil
 }
 
-func checkDelete(r *kv.DeleteRangeRequest) error {
+// Delete checks the deletion of a range.
+func Delete(r *kv.DeleteRangeRequest) error {
 	if len(r.Key) == 0 {
 		return rpctypes.ErrGRPCEmptyKey
 	}
 	return nil
 }
 
-// checkTxn checks a transaction with everything nested in it. maxOps is how many operations this
-// level may have.
-func checkTxn(r *kv.TxnRequest, maxOps int) error {
-	if err := checkTxnLevel(r, maxOps); err != nil {
+// Txn checks a transaction with everything nested in it. maxOps is the largest number of operations on this level.
+func Txn(r *kv.TxnRequest, maxOps int) error {
+	if err := txnLevel(r, maxOps); err != nil {
 		return err
 	}
-	// Only now, since looking for overlaps costs more than linear time.
+	// After the other checks: looking for overlaps takes more than linear time.
 	for _, list := range [2][]kv.Op{r.Success, r.Failure} {
 		if mayOverlap(list) {
 			if _, err := overlap(list); err != nil {
@@ -70,7 +72,7 @@ func checkTxn(r *kv.TxnRequest, maxOps int) error {
 	return nil
 }
 
-func checkTxnLevel(r *kv.TxnRequest, maxOps int) error {
+func txnLevel(r *kv.TxnRequest, maxOps int) error {
 	ops := max(len(r.Compare), len(r.Success), len(r.Failure))
 	if ops > maxOps {
 		return rpctypes.ErrGRPCTooManyOps
@@ -82,7 +84,7 @@ func checkTxnLevel(r *kv.TxnRequest, maxOps int) error {
 	}
 	for _, list := range [2][]kv.Op{r.Success, r.Failure} {
 		for i := range list {
-			if err := checkOp(&list[i], maxOps-ops); err != nil {
+			if err := operation(&list[i], maxOps-ops); err != nil {
 				return err
 			}
 		}
@@ -90,24 +92,23 @@ func checkTxnLevel(r *kv.TxnRequest, maxOps int) error {
 	return nil
 }
 
-func checkOp(op *kv.Op, maxOps int) error {
+func operation(op *kv.Op, maxOps int) error {
 	switch {
 	case op.Range != nil:
-		return checkRange(op.Range)
+		return Range(op.Range)
 	case op.Put != nil:
-		return checkPut(op.Put)
+		return Put(op.Put)
 	case op.Delete != nil:
-		return checkDelete(op.Delete)
+		return Delete(op.Delete)
 	case op.Txn != nil:
-		return checkTxnLevel(op.Txn, maxOps)
+		return txnLevel(op.Txn, maxOps)
 	}
-	// An operation that is none.
 	return rpctypes.ErrGRPCKeyNotFound
 }
 
-// readOnly reports whether a transaction can be answered without a proposal. One with another
-// nested in it is not, whatever that does.
-func readOnly(r *kv.TxnRequest) bool {
+// ReadOnly reports whether a transaction can be answered without a proposal. A transaction with a nested one cannot,
+// whatever that contains.
+func ReadOnly(r *kv.TxnRequest) bool {
 	for _, list := range [2][]kv.Op{r.Success, r.Failure} {
 		for i := range list {
 			if list[i].Range == nil {
@@ -118,15 +119,15 @@ func readOnly(r *kv.TxnRequest) bool {
 	return true
 }
 
-// checkSize refuses a request that would be too large as a raft entry. etcd measures the entry as
-// it encodes it: the request behind a tag and a length, and a header with an id of up to ten bytes.
-func (s *service) checkSize(encoded int) error {
+// Size rejects a request of encoded bytes that would be too large as a raft entry. etcd measures the encoded entry: the
+// request with a tag and a length, and a header with an id of up to ten bytes.
+func Size(encoded, maxBytes int) error {
 	const header = 2 + 1 + 11
 	length := 1
 	for n := encoded; n >= 0x80; n >>= 7 {
 		length++
 	}
-	if header+1+length+encoded > s.cfg.MaxRequestBytes {
+	if header+1+length+encoded > maxBytes {
 		return rpctypes.ErrGRPCRequestTooLarge
 	}
 	return nil
