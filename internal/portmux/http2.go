@@ -15,29 +15,29 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// The little of HTTP/2 (RFC 9113) that it takes to see the first request.
+// The part of HTTP/2 (RFC 9113) that is needed to find the first request.
 const (
-	frameHeader   = 9
-	typeHeaders   = 0x1
-	typeSettings  = 0x4
-	flagAck       = 0x1
-	flagPadded    = 0x8
-	flagPriority  = 0x20
-	maxFrame      = 16 << 10 // what may be sent before a larger size was allowed
-	maxBeforeSort = 64 << 10
+	frameHeader      = 9
+	typeHeaders      = 0x1
+	typeSettings     = 0x4
+	flagAck          = 0x1
+	flagPadded       = 0x8
+	flagPriority     = 0x20
+	maxFrame         = 16 << 10 // the largest frame before a larger size was allowed
+	maxBeforeRequest = 64 << 10
 )
 
-// sortTimeout is how long an HTTP/2 connection may be without a request before it counts as gRPC.
-const sortTimeout = time.Second
+// requestTimeout is how long an HTTP/2 connection may have no request before it is routed as gRPC.
+const requestTimeout = time.Second
 
-// serverPreface is an empty SETTINGS frame. Clients of gRPC wait for one before they make a request.
+// serverPreface is an empty SETTINGS frame. gRPC clients wait for one before they send a request.
 var serverPreface = []byte{0, 0, 0, typeSettings, 0, 0, 0, 0, 0}
 
-// split reads what comes behind the preface of HTTP/2 until the first request, and says where it goes. The
-// server that gets the connection sends settings of its own, as it may at any time. What the client
-// acknowledges in between is kept from servers of HTTP, which count.
+// split reads from the preface of HTTP/2 to the first request and returns the listener for the connection. The server of
+// the connection sends its own settings, as it may at any time. The client's acknowledgement of ours is hidden from
+// HTTP servers, which count acknowledgements.
 func (m *Mux) split(root net.Conn, e *list.Element, c *prefixed) (*Listener, error) {
-	// It is no longer one of those that make way for others.
+	// It is not closed any more for the sake of newer connections.
 	m.mu.Lock()
 	m.mu.pending.Remove(e)
 	m.mu.known[root] = struct{}{}
@@ -46,20 +46,20 @@ func (m *Mux) split(root net.Conn, e *list.Element, c *prefixed) (*Listener, err
 	if closed {
 		return nil, net.ErrClosed
 	}
-	if err := m.limit(root, sortTimeout, drainTime); err != nil {
+	if err := m.limit(root, requestTimeout, drainTime); err != nil {
 		return nil, err
 	}
 	if _, err := c.Conn.Write(serverPreface); err != nil {
 		return nil, err
 	}
 	ackAt := -1
-	for len(c.first) < maxBeforeSort {
+	for len(c.first) < maxBeforeRequest {
 		at := len(c.first)
 		h, err := c.take(frameHeader)
 		if err == nil {
 			length := int(h[0])<<16 | int(h[1])<<8 | int(h[2])
 			if length > maxFrame {
-				return m.http2, nil // an error that gRPC's server has an answer for
+				return m.http2, nil // gRPC's server answers with an error
 			}
 			kind, flags := h[3], h[4]
 			var payload []byte
@@ -90,7 +90,7 @@ func (m *Mux) split(root net.Conn, e *list.Element, c *prefixed) (*Listener, err
 	return m.http2, nil
 }
 
-// take reads n more bytes and keeps them for whoever gets the connection.
+// take reads n more bytes and keeps them for the server of the connection.
 func (c *prefixed) take(n int) ([]byte, error) {
 	at := len(c.first)
 	c.first = append(c.first, make([]byte, n)...)
@@ -99,7 +99,7 @@ func (c *prefixed) take(n int) ([]byte, error) {
 	return c.first[at:], err
 }
 
-// isGRPC reports whether a HEADERS frame begins a gRPC call. One that cannot be read counts as one.
+// isGRPC reports whether a HEADERS frame begins a gRPC call. A frame that cannot be decoded counts as one.
 func isGRPC(flags byte, payload []byte) bool {
 	if flags&flagPadded != 0 && len(payload) > 0 {
 		pad := int(payload[0])
@@ -125,13 +125,13 @@ func isGRPC(flags byte, payload []byte) bool {
 	return grpc || !other
 }
 
-// unacknowledged leaves out the first SETTINGS frame that acknowledges from what is read. It begins
-// between two frames.
+// unacknowledged omits the first SETTINGS frame with an acknowledgement from the bytes that are read. It begins between
+// two frames.
 type unacknowledged struct {
 	net.Conn
 	header [frameHeader]byte
 	have   int          // bytes of header that were read
-	ready  bytes.Reader // the rest of a header that was let through
+	ready  bytes.Reader // the rest of a header that is passed on
 	left   uint32       // bytes of its payload
 	done   bool
 }

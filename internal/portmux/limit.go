@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// DefaultSilence is how long a connection may be open without a call before it is closed, if there are many such.
+	// DefaultSilence is how long a connection may have no call before it is closed, if there are many such connections.
 	DefaultSilence = time.Minute
-	// Of the limit, one sparePart may be silent for as long as it likes, but no more than mostSpare connections.
+	// One sparePart of the limit may be silent without a bound in time, but at most mostSpare connections.
 	sparePart = 4
 	mostSpare = 256
-	// leastSilence is how long none is closed for the sake of others.
+	// leastSilence is how long a silent connection is safe from newer ones.
 	leastSilence = time.Second
 )
 
 var errTooMany = errors.New("too many connections are open")
 
-// Limit bounds the connections of several listeners together. They cost file descriptors, of which the
-// process needs some for other things.
+// Limit bounds the connections of several listeners together. Each uses a file descriptor, and the process needs some for
+// other purposes.
 //
-// A connection is silent until CallMade is called for it. So are some of clients that mean no harm, which connect to
-// every member and call one. If there are more than a few, those that are silent for a while are closed; and when
-// there is no room for a new one, the oldest silent one makes room. If there is none, the new one is closed.
+// A connection is silent until CallMade is called for it. Harmless clients have silent connections too: they connect to
+// every member and call one. If there are more than a few, connections that were silent for some time are closed. When
+// the limit is reached, a new connection replaces the oldest silent one; without a silent one, the new one is closed.
 type Limit struct {
 	max     int
 	spare   int
@@ -41,7 +41,7 @@ type Limit struct {
 	}
 }
 
-// NewLimit makes a limit of max connections. silence is how long one may be silent, 0 for the default.
+// NewLimit makes a limit of max connections. silence is how long a connection may be silent, 0 for the default.
 func NewLimit(max int, silence time.Duration, log *slog.Logger) *Limit {
 	if silence == 0 {
 		silence = DefaultSilence
@@ -51,21 +51,21 @@ func NewLimit(max int, silence time.Duration, log *slog.Logger) *Limit {
 	return l
 }
 
-// Max is the limit.
+// Max returns the limit.
 func (l *Limit) Max() int { return l.max }
 
-// Open is how many connections there are.
+// Open returns the number of open connections.
 func (l *Limit) Open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.open
 }
 
-// Listener returns a listener whose connections count.
+// Listener returns a listener with limited connections.
 func (l *Limit) Listener(root net.Listener) net.Listener { return &limitedListener{root, l} }
 
-// CallMade says that a client has made a call on a connection, which may be wrapped: whoever wraps one gives it
-// a method NetConn. It does nothing if the connection is not limited.
+// CallMade notes that a client has made a call on a connection, which may be wrapped by types with a method NetConn. It
+// does nothing if the connection is not limited.
 func CallMade(conn net.Conn) {
 	for conn != nil {
 		if c, ok := conn.(*limited); ok {
@@ -103,7 +103,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection; nil if there is no room.
+// admit counts a connection. It returns nil if the limit is reached.
 func (l *Limit) admit(conn net.Conn) *limited {
 	c := &limited{Conn: conn, l: l, since: time.Now()}
 	l.mu.Lock()
@@ -130,7 +130,7 @@ func (l *Limit) admit(conn net.Conn) *limited {
 	return c
 }
 
-// forget takes a connection from the silent ones and reports whether it was one. mu is held.
+// forget removes a connection from the silent ones and reports whether it was silent. mu is held.
 func (l *Limit) forget(c *limited) bool {
 	if c.place == nil {
 		return false
@@ -141,7 +141,7 @@ func (l *Limit) forget(c *limited) bool {
 	return true
 }
 
-// limited is a connection that counts.
+// limited is a connection that is counted.
 type limited struct {
 	net.Conn
 	l     *Limit
@@ -175,7 +175,7 @@ func (c *limited) callMade() {
 	c.l.forget(c)
 }
 
-// expire closes a connection that was silent for too long, if there are many such.
+// expire closes a connection that was silent for too long, if there are many silent ones.
 func (c *limited) expire() {
 	c.l.mu.Lock()
 	if c.place != nil && c.l.mu.silent.Len() <= c.l.spare {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Listener is a net.Listener that is handed its connections.
+// Listener is a net.Listener that receives its connections from Give.
 type Listener struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -21,8 +21,8 @@ func NewListener(addr net.Addr) *Listener {
 	return l
 }
 
-// Give waits until Accept takes the connection. It returns false, and the connection stays the
-// caller's, once the listener is closed.
+// Give waits until Accept returns the connection. After the listener is closed it returns false, and the caller keeps the
+// connection.
 func (l *Listener) Give(c net.Conn) bool {
 	select {
 	case l.conns <- c:

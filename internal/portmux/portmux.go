@@ -1,22 +1,21 @@
-// Package portmux lets gRPC, HTTP/2 and HTTP/1, with TLS and without, share one listener. The first bytes
-// of a connection decide: a TLS handshake, the preface that every HTTP/2 client sends first, or anything
-// else; with Options.SplitHTTP2 also the first request.
+// Package portmux serves gRPC, HTTP/2 and HTTP/1, with TLS and without, on one listener. It routes a connection by its
+// first bytes: a TLS handshake, the preface that every HTTP/2 client sends first, or anything else; with
+// Options.SplitHTTP2 also by the first request.
 //
-//  1. Nothing is lost: whoever gets a connection reads it from its first byte behind the TLS handshake.
-//  2. A connection that does not say enough before Options.Timeout is closed; so is the oldest
-//     undecided one, its TLS handshake included, when there are more than Options.MaxPending. Undecided
-//     connections delay nobody.
-//  3. TLS where there is none, and none where there must be, ends the connection at its first byte, with
-//     a line in the log. There are at most 10 such lines a second.
-//  4. Drain takes no new connections and loses no request: a connection to which anything was written is handed
-//     over, so that who serves it can end it in good order.
-//  5. After Close has returned no goroutine of this package is left, and every connection that was
-//     not handed over is closed.
+//  1. No byte is lost: the server that accepts a connection reads it from its first byte after the TLS handshake.
+//  2. A connection that is not routed within Options.Timeout is closed; so is the oldest unrouted connection, its TLS
+//     handshake included, when there are more than Options.MaxPending. Unrouted connections delay no others.
+//  3. TLS on a listener without it, or plain text on a listener that requires TLS, closes the connection at its first
+//     byte and is logged, at most 10 lines a second.
+//  4. Drain accepts no new connections and loses no request: a connection to which bytes were written is handed over,
+//     so that its server can close it gracefully.
+//  5. After Close has returned, no goroutine of this package is left, and every connection that was not handed over is
+//     closed.
 //
-// A Limit bounds how many connections there are, over several listeners.
+// A Limit bounds the number of connections of several listeners.
 //
-// What is neither protocol goes where HTTP/1 goes, which has an answer for it. A connection that is
-// handed over and speaks TLS has a method TLSState() *tls.ConnectionState.
+// A connection with neither protocol is routed like HTTP/1, whose server answers with an error. A connection with TLS
+// has a method TLSState() *tls.ConnectionState when it is handed over.
 package portmux
 
 import (
@@ -33,28 +32,28 @@ import (
 
 // Options configures a Mux. The zero value of each field means its default.
 type Options struct {
-	// Timeout is how long a connection may take to say what it is, default 10 s.
+	// Timeout is how long routing a connection may take, default 10 s.
 	Timeout time.Duration
-	// MaxPending is how many connections may be undecided at once, default 4096.
+	// MaxPending is the largest number of connections that are not routed yet, default 4096.
 	MaxPending int
-	// TLS says how handshakes are made, for each connection anew; nil if there is no TLS. RefusePlain
-	// lets no others in.
+	// TLS returns the configuration of the next handshake; nil means no TLS. RefusePlain rejects connections
+	// without TLS.
 	TLS         func() *tls.Config
 	RefusePlain bool
-	// SplitHTTP2 gives HTTP/2 connections whose first request is not gRPC to where HTTP/1 goes. A
-	// connection without a request is a gRPC one.
+	// SplitHTTP2 routes HTTP/2 connections whose first request is not gRPC like HTTP/1. A connection without a
+	// request is routed as gRPC.
 	SplitHTTP2 bool
 	Logger     *slog.Logger
 }
 
-// Validate says every field that is wrong.
+// Validate reports every invalid field.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Timeout is %v", o.Timeout))
 	}
 	if o.RefusePlain && o.TLS == nil {
-		errs = append(errs, errors.New("RefusePlain without TLS lets nobody in"))
+		errs = append(errs, errors.New("RefusePlain without TLS rejects every connection"))
 	}
 	if o.MaxPending < 0 {
 		errs = append(errs, fmt.Errorf("MaxPending is %d", o.MaxPending))
@@ -67,21 +66,21 @@ type Mux struct {
 	o            Options
 	root         net.Listener
 	http1, http2 *Listener
-	wg           sync.WaitGroup // a goroutine per undecided connection
+	wg           sync.WaitGroup // a goroutine for each unrouted connection
 	done         chan struct{}  // closed by Close
 	lines        lines
 
 	mu struct {
 		sync.Mutex
 		pending *list.List // of net.Conn, the oldest first
-		// known are the connections that are HTTP/2 and have made no request yet.
+		// known are the HTTP/2 connections without a request so far.
 		known    map[net.Conn]struct{}
 		draining bool
 		closed   bool
 	}
 }
 
-// New makes a Mux of a listener, which belongs to it from now on. Call Serve.
+// New makes a Mux, which owns the listener from now on. Call Serve.
 func New(l net.Listener, o Options) (*Mux, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("portmux: %w", err)
@@ -100,15 +99,14 @@ func New(l net.Listener, o Options) (*Mux, error) {
 	return m, nil
 }
 
-// HTTP1 returns the listener that gets what is not HTTP/2. Closing it closes these connections on
-// arrival and leaves the rest alone.
+// HTTP1 returns the listener for connections that are not HTTP/2. After it is closed, such connections are closed at
+// once; others are not affected.
 func (m *Mux) HTTP1() net.Listener { return m.http1 }
 
-// HTTP2 returns the listener that gets HTTP/2 connections.
+// HTTP2 returns the listener for HTTP/2 connections.
 func (m *Mux) HTTP2() net.Listener { return m.http2 }
 
-// Serve accepts connections until Drain or Close, after which it returns nil, or until the listener fails
-// for good.
+// Serve accepts connections until Drain or Close, after which it returns nil, or until the listener fails permanently.
 func (m *Mux) Serve() error {
 	var delay time.Duration
 	for {
@@ -120,13 +118,13 @@ func (m *Mux) Serve() error {
 			}
 			continue
 		}
-		if m.isOver() {
+		if m.stopped() {
 			return nil
 		}
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		// Out of file descriptors, most likely. Others close theirs, so this passes.
+		// Most likely there is no free file descriptor; other connections will be closed.
 		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 		m.o.Logger.Warn("failed to accept a connection", "address", m.root.Addr().String(), "error", err, "retry in", delay)
 		select {
@@ -137,11 +135,11 @@ func (m *Mux) Serve() error {
 	}
 }
 
-// drainTime is how long a connection may still take to say what it is when there shall be no more.
+// drainTime is how long routing a connection may take after Drain has begun.
 const drainTime = 100 * time.Millisecond
 
-// Drain closes the listener and waits until every connection that is undecided is handed over or closed, or
-// ctx ends. Whoever accepts from HTTP1 and HTTP2 must do so until then.
+// Drain closes the listener and waits until every unrouted connection is handed over or closed, or ctx ends. The
+// servers must accept from HTTP1 and HTTP2 until then.
 func (m *Mux) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	m.mu.draining = true
@@ -176,8 +174,7 @@ func (m *Mux) limit(conn net.Conn, d, rest time.Duration) error {
 	return conn.SetDeadline(time.Now().Add(d))
 }
 
-// Close closes the listener and every connection that is undecided or not yet accepted, and waits
-// until that is done.
+// Close closes the listener and every connection that is not routed or not accepted, and waits until that is done.
 func (m *Mux) Close() error {
 	m.mu.Lock()
 	if !m.mu.closed {
@@ -202,13 +199,13 @@ func (m *Mux) Close() error {
 	return err
 }
 
-func (m *Mux) isOver() bool {
+func (m *Mux) stopped() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.closed || m.mu.draining
 }
 
-// begin starts to look at a connection; false if the Mux is closed.
+// begin starts to route a connection. It returns false if the Mux is closed.
 func (m *Mux) begin(conn net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,15 +216,15 @@ func (m *Mux) begin(conn net.Conn) bool {
 	if m.mu.pending.Len() >= m.o.MaxPending {
 		oldest := m.mu.pending.Remove(m.mu.pending.Front()).(net.Conn)
 		oldest.Close()
-		m.o.Logger.Debug("closed the oldest undecided connection", "remote", oldest.RemoteAddr().String())
+		m.o.Logger.Debug("closed the oldest unrouted connection", "remote", oldest.RemoteAddr().String())
 	}
 	e := m.mu.pending.PushBack(conn)
 	m.wg.Go(func() {
-		c, to, err := m.decide(conn)
+		c, to, err := m.route(conn)
 		if err == nil && to == m.http2 && m.o.SplitHTTP2 {
 			to, err = m.split(conn, e, c)
 		}
-		// Before it is handed over: then it is no longer ours to close.
+		// Before it is handed over: from then on its server closes it.
 		m.mu.Lock()
 		m.mu.pending.Remove(e) // does nothing if it was evicted
 		delete(m.mu.known, conn)

@@ -23,8 +23,8 @@ var (
 	errTLS   = errors.New("a TLS handshake: this address speaks no TLS")
 )
 
-// decide reads from a connection until it is clear what it is.
-func (m *Mux) decide(conn net.Conn) (*prefixed, *Listener, error) {
+// route reads from a connection until its protocol is known.
+func (m *Mux) route(conn net.Conn) (*prefixed, *Listener, error) {
 	if err := m.limit(conn, m.o.Timeout, drainTime); err != nil {
 		return nil, nil, err
 	}
@@ -56,7 +56,7 @@ func (m *Mux) decide(conn net.Conn) (*prefixed, *Listener, error) {
 	return c, m.http1, nil
 }
 
-// sniff reads until what was read is the preface of HTTP/2 or cannot become it.
+// sniff reads until the bytes are the preface of HTTP/2 or cannot become it.
 func (c *prefixed) sniff() error {
 	for len(c.first) < len(preface) && string(c.first) == preface[:len(c.first)] {
 		n, err := c.Conn.Read(c.first[len(c.first):len(preface)])
@@ -70,12 +70,12 @@ func (c *prefixed) sniff() error {
 	return nil
 }
 
-// errSilent is the error of a connection that said nothing.
+// errSilent is the error of a connection that has sent nothing.
 type errSilent struct{ error }
 
 func (e errSilent) Unwrap() error { return e.error }
 
-// handshakeError is a TLS handshake that failed, with what it came to.
+// handshakeError is a failed TLS handshake, with its state.
 type handshakeError struct {
 	state tls.ConnectionState
 	err   error
@@ -87,7 +87,7 @@ func (e *handshakeError) Unwrap() error { return e.err }
 // prefixed is a connection of which the first bytes have been read already.
 type prefixed struct {
 	net.Conn
-	first []byte               // owned by whoever reads
+	first []byte               // owned by the reader
 	state *tls.ConnectionState // of TLS, nil without
 }
 
@@ -103,7 +103,7 @@ func (c *prefixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// conn is what is handed over.
+// conn returns the connection for its server.
 func (c *prefixed) conn() net.Conn {
 	if c.state == nil {
 		return c
@@ -114,12 +114,12 @@ func (c *prefixed) conn() net.Conn {
 // secured is a prefixed connection with TLS.
 type secured struct{ *prefixed }
 
-// TLSState is that of the handshake. net/http would serve no HTTP/2 on a connection with a method
+// TLSState returns the state of the handshake. net/http would serve no HTTP/2 on a connection with a method
 // ConnectionState that is no *tls.Conn.
 func (c *secured) TLSState() *tls.ConnectionState { return c.state }
 
-// logRejected tells why a connection was closed. One that left by itself, or said nothing, is not worth
-// a warning: so do programs that look whether the port is open.
+// logRejected logs why a connection was closed. A connection that the client has closed, or that has sent nothing, is
+// not worth a warning: port checks do that.
 func (m *Mux) logRejected(conn net.Conn, err error) {
 	level := slog.LevelWarn
 	silent := errSilent{}
