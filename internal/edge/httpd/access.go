@@ -11,16 +11,15 @@ import (
 	"strings"
 )
 
-// access decides who may ask at all, before any path is looked at: a browser that was led here by a name
-// that is not the member's (DNS rebinding), a page of another origin, also over a WebSocket and with the cookies
-// of the browser's user, and a client that believes that its
-// certificate says who it is where that does not count.
+// access rejects requests before the path is routed: of a browser that resolved a foreign name to this member (DNS
+// rebinding), of pages of other origins, also over a WebSocket and with the cookies of the browser's user, and of clients
+// whose certificate names a user, on paths that ignore certificates.
 type access struct {
 	*Config
 	next http.Handler
 }
 
-// oldGatewayPrefix is where clients of etcd 3.3 look for the gateway.
+// oldGatewayPrefix is the path of the gateway for clients of etcd 3.3.
 const oldGatewayPrefix = "/v3beta/"
 
 const commonNameIgnored = "CommonName of client sending a request against gateway will be ignored and not used as expected"
@@ -64,7 +63,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.next.ServeHTTP(w, r)
 }
 
-// ownOrigin says whether a page of an origin is served by the host that the request is for. The scheme may be
+// ownOrigin reports whether a page of an origin is served by the host of the request. The scheme may be
 // another one, since TLS may end before the member.
 func ownOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
@@ -75,7 +74,7 @@ func withoutDefaultPort(scheme, host string) string {
 	return strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
 }
 
-// allows reports whether a list has a name or everything; an empty one has everything.
+// allows reports whether a list contains a name or Any, or is empty.
 func allows(list []string, name string) bool {
 	return len(list) == 0 || slices.Contains(list, Any) || slices.Contains(list, name)
 }
@@ -87,7 +86,7 @@ func allowOrigin(w http.ResponseWriter, origin string) {
 	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
 }
 
-// hostname is the name that a request is for, without the port.
+// hostname returns the host of a request without the port.
 func hostname(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.Host); err == nil {
 		return host

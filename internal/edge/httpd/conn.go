@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// connKey is that of the connection in the context of its requests.
+// connKey is the key of the connection in the context of its requests.
 type connKey struct{}
 
-// connection is what a handler sees of a connection.
+// connection is the part of a connection that handlers use.
 type connection struct {
 	tls      *tls.ConnectionState // nil without a handshake
 	callMade func()
 }
 
-// noteConn returns what keeps what is known of a new connection.
+// noteConn returns a ConnContext function that adds the connection to the context of its requests.
 func noteConn(callMade func(net.Conn)) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
 		known := &connection{callMade: sync.OnceFunc(func() { callMade(c) })}
@@ -28,7 +28,7 @@ func noteConn(callMade func(net.Conn)) func(context.Context, net.Conn) context.C
 	}
 }
 
-// withConn shows it to a handler.
+// withConn sets Request.TLS and reports the first request of a connection.
 func withConn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*connection); ok {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/trace"
 )
 
-// vars shows the variables of the process, as package expvar does, and those of the member.
+// vars writes the variables of the process, as package expvar does, and those of the member.
 func (h *handler) vars(w http.ResponseWriter, _ *http.Request) {
 	list := map[string]string{}
 	expvar.Do(func(v expvar.KeyValue) { list[v.Key] = v.Value.String() })
@@ -40,7 +40,7 @@ func installProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
-// installTraces shows what golang.org/x/net/trace has recorded of calls.
+// installTraces serves the records of golang.org/x/net/trace.
 func installTraces(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/requests", func(w http.ResponseWriter, r *http.Request) { trace.Render(w, r, true) })
 	mux.HandleFunc("/debug/events", func(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })

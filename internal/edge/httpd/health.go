@@ -16,7 +16,7 @@ type healthReply struct {
 	Reason string `json:"reason"`
 }
 
-// health answers the oldest of the health paths: one word about all, and the first reason against.
+// health answers /health: "true" or "false", with the first reason.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	reason := h.unhealthy(r.Context(), query["exclude"], query.Get("serializable") == "true")
@@ -65,7 +65,7 @@ func (h *handler) read(ctx context.Context, serializable bool) error {
 	return h.Health.Read(ctx, serializable)
 }
 
-// check is one thing that livez or readyz looks at.
+// check is one condition of livez or readyz.
 type check struct {
 	name string
 	run  func(context.Context) error
@@ -113,8 +113,7 @@ func (h *handler) install(mux *http.ServeMux, kind string, checks ...check) {
 	}
 }
 
-// run runs checks and answers with what came of them: all of it if one failed or the client wants to
-// see it.
+// run runs checks and answers with the results: all of them if one failed or the client asks for them.
 func (h *handler) run(w http.ResponseWriter, r *http.Request, kind string, checks []check) {
 	var report strings.Builder
 	ok := true

@@ -1,13 +1,12 @@
-// Package httpd is what a member says over plain HTTP: health, version, metrics and what debugging needs,
-// under the paths and with the answers of etcd. It sees the member through the interface Health.
+// Package httpd serves health, version, metrics and debugging over plain HTTP, under the paths and with the answers of
+// etcd. It uses the member through the interface Health.
 //
-//  1. Only GET has an answer on the paths of health, version and variables, others get 405; unknown
-//     paths 404.
-//  2. A check asks the member when it is asked itself: nothing is cached, and a check that takes
-//     longer than Config.CheckTimeout has failed.
+//  1. The paths of health, version and variables answer GET only; other methods receive 405, unknown paths 404.
+//  2. A check queries the member at the time of the request: nothing is cached, and a check that takes longer than
+//     Config.CheckTimeout fails.
 //  3. The text of a failed check is that of the API's error.
-//  4. Clients get past the lists of hosts and origins before any path is looked at. The metrics and peer
-//     listeners have no such lists, and neither the gateway nor debugging.
+//  4. On the client listeners, hosts and origins are checked before the path. The metrics and peer listeners have no
+//     such checks, and neither the gateway nor debugging.
 package httpd
 
 import (
@@ -24,48 +23,48 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Health is what the checks ask of the member.
+// Health is the part of the member that the checks use.
 type Health interface {
 	// Alarms lists the active alarms by their names in the API, such as NOSPACE and CORRUPT.
 	Alarms() []string
 	// Leader is the id of the leader, 0 if there is none.
 	Leader() uint64
 	IsLearner() bool
-	// Read reads something, from this member's state if serializable, with the agreement of the
-	// cluster otherwise. The texts of its errors are shown as they are.
+	// Read reads a key, from this member's state if serializable, linearizably otherwise. Its error texts are sent to
+	// clients.
 	Read(ctx context.Context, serializable bool) error
 }
 
 // Versions is the answer of /version.
 type Versions struct {
-	// Server, Cluster and Storage are levels of etcd's API and data, which clients look at.
+	// Server, Cluster and Storage are versions of etcd's API and data format, which clients check.
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`
 	Storage string `json:"storage"`
-	// Vigil is this program's own version.
+	// Vigil is the version of this program.
 	Vigil string `json:"vigil"`
 }
 
 // Any in Config.CORS and Config.HostWhitelist stands for all origins and host names.
 const Any = "*"
 
-// Config says what is served. The zero value of every field behind Registry means its default.
+// Config is what New needs. The zero value of every field after Registry is its default, unless noted.
 type Config struct {
 	Health   Health
 	Versions func() Versions
-	// Registry is what /metrics shows; the metrics of this package are added to it.
+	// Registry holds the metrics for /metrics; New adds those of this package.
 	Registry *prometheus.Registry
 
 	// Gateway serves everything below /v3/; nil if there is none.
 	Gateway http.Handler
-	// CertNamesUsers is whether the name in a client's certificate stands for a user, which it does not
-	// for requests to the gateway, so those are refused. Default never.
+	// CertNamesUsers reports whether the common name of a client certificate names a user. The gateway ignores it, so
+	// that its requests with such a certificate are rejected. Default never.
 	CertNamesUsers func() bool
 	// CORS are the origins that a browser may send requests from, HostWhitelist the names that a request
 	// without TLS may be for. An empty list, or one with Any, is all.
 	CORS, HostWhitelist []string
 
-	// Vars are what /debug/vars shows beside the variables of the process.
+	// Vars returns the variables of the member for /debug/vars, in addition to those of the process.
 	Vars func() map[string]any
 	// Watchers answers /debug/watch, if it is set; Profiles serves /debug/pprof/, Traces
 	// /debug/requests and /debug/events.
@@ -77,7 +76,7 @@ type Config struct {
 	Logger       *slog.Logger
 }
 
-// Validate says every field that is wrong.
+// Validate reports every missing or invalid field.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Health == nil {
@@ -95,10 +94,10 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// gatewayPrefix is where Config.Gateway is served.
+// gatewayPrefix is the path of Config.Gateway.
 const gatewayPrefix = "/v3/"
 
-// Handlers are what is served on the three kinds of listeners of a member.
+// Handlers are the handlers of the three kinds of listeners of a member.
 type Handlers struct {
 	// Client serves everything.
 	Client http.Handler
@@ -149,15 +148,15 @@ func New(c Config) (*Handlers, error) {
 	return &Handlers{Client: &access{&h.Config, client}, Metrics: bodyless(metrics), Peer: bodyless(peer)}, nil
 }
 
-// bodyTimeout is how long a body may take to come that nobody wants.
+// bodyTimeout is how long receiving an ignored body may take.
 const bodyTimeout = time.Minute
 
-// bodyless is for handlers that read no bodies and do not take long: the server reads what there is of a
-// body when they are done.
+// bodyless bounds the time of requests whose handlers read no body: the server reads the rest of a body after the
+// handler has returned.
 func bodyless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != http.NoBody {
-			// Not all writers have a connection behind them.
+			// Not every writer has a connection.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		next.ServeHTTP(w, r)
@@ -177,10 +176,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server returns a server for a handler with bounds on what a client may make it wait for and keep. It
-// speaks HTTP/2 too. Connections come to it with their TLS handshake, if any, behind them and tell of it
-// by a method TLSState. callMade gets each one that brings a request. A handler that reads bodies bounds
-// their time itself.
+// Server returns a server with bounds on the time and memory that a client can use. It serves HTTP/2 too. The listener
+// completes the TLS handshake of a connection, which then has a method TLSState. callMade receives each connection with
+// a request. A handler that reads bodies bounds their time itself.
 func Server(h http.Handler, callMade func(net.Conn), logger *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -201,7 +199,7 @@ type handler struct {
 	metrics *metrics
 }
 
-// onlyGet refuses other methods.
+// onlyGet rejects other methods.
 func onlyGet(f http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
