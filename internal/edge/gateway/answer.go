@@ -2,10 +2,10 @@ package gateway
 
 import "net/http"
 
-// buffered is the size in bytes of what the server keeps of an answer until the handler is over.
+// buffered is how many bytes of an answer the server buffers until the handler returns.
 const buffered = 4 << 10
 
-// answer is what a client gets, piece by piece, each with a deadline. It ends when the request's context does.
+// answer writes an answer piece by piece, each with a deadline. It ends with the request's context.
 type answer struct {
 	http.ResponseWriter
 	pace
@@ -37,8 +37,7 @@ func (a *answer) Flush() {
 	}
 }
 
-// end writes what the server has kept of a long answer, while there is a deadline. The connection is not the
-// answer's from then on.
+// end flushes a long answer while there is a deadline, and releases the connection.
 func (a *answer) end() {
 	if a.sent > buffered {
 		a.Flush()

@@ -12,38 +12,39 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 )
 
-// bodyTimeout is how long the next bytes of a body that must come may take.
+// bodyTimeout is how long receiving the next bytes of a body may take.
 const bodyTimeout = time.Minute
 
-// body is what a client sends, within bounds. Who reads it may go on when the request is over, and meets its end.
+// body is the body of a request with bounds on time and size. A reader may continue after the request has ended, and then
+// reads its end.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	limit   int64
-	left    int64 // until the message is too large
+	left    int64 // bytes until the message is too large
 	endless bool
 	single  bool // ends after a message although the client's side stays open
 	decoded bool // a message
 
 	mu struct {
 		sync.Mutex
-		over bool // the connection is another request's, or nobody's
+		over bool // the request has ended, so the connection must not be used
 	}
 }
 
 func newBody(w http.ResponseWriter, r *http.Request, limit int64) *body {
 	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), limit: limit, left: limit}
 	if r.Body != http.NoBody {
-		// For one that nobody reads, which the server does in the end.
+		// For a body without a reader: the server reads it after the handler.
 		b.extend()
 	}
 	return b
 }
 
-// extend gives the client more time. Where there is no deadline to set, there is no connection to wait on.
+// extend gives the client more time. A writer without deadlines has no connection to wait for.
 func (b *body) extend() { b.setDeadline(time.Now().Add(bodyTimeout)) }
 
-// setDeadline bounds reading from the connection; without effect once the request is over.
+// setDeadline bounds reading from the connection. It has no effect after the request has ended.
 func (b *body) setDeadline(t time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,23 +60,23 @@ func (b *body) end() {
 	b.mu.over = true
 }
 
-// open lets the client take its time between messages, and have answers in between. Not all kinds of
-// connections can, and those that cannot behave as if it had not been called.
+// open allows any time between messages, and answers between them, on connections that support it. Others behave as if it
+// had not been called.
 func (b *body) open() {
 	b.endless = true
 	b.setDeadline(time.Time{})
 	_ = b.control.EnableFullDuplex()
 }
 
-// Read implements io.Reader. What a decoder reads ahead is within the limit too: only one that needs more
-// of the same message is refused.
+// Read implements io.Reader. Bytes that a decoder reads ahead count too: it fails only if it needs more of the same
+// message.
 func (b *body) Read(p []byte) (int, error) {
 	if b.single && b.decoded {
 		return 0, io.EOF
 	}
 	full := b.left == 0
 	if full {
-		p = make([]byte, 1) // to tell a body that ends here from one that does not
+		p = make([]byte, 1) // to detect the end of the body
 	} else if int64(len(p)) > b.left {
 		p = p[:b.left]
 	}
@@ -84,7 +85,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		// The connection is read further to notice that the client goes away.
+		// net/http reads on to detect that the client disconnects.
 		b.setDeadline(time.Time{})
 	}
 	if full && n > 0 {
@@ -119,7 +120,7 @@ func (m *bounded) NewDecoder(r io.Reader) runtime.Decoder {
 		return dec
 	}
 	return runtime.DecoderFunc(func(v any) (err error) {
-		// Of streams the messages are decoded on a goroutine that nobody else looks after.
+		// Messages of streams are decoded on a goroutine without another recover.
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic in the decoder: %v", p)

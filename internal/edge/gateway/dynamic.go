@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// register serves the methods of a service for which nothing is generated, where their descriptors say.
+// register serves the methods of a service without generated handlers, at the paths in their descriptors.
 func (g *gateway) register(sd protoreflect.ServiceDescriptor) error {
 	for i := range sd.Methods().Len() {
 		d := sd.Methods().Get(i)
@@ -37,7 +37,7 @@ type method struct {
 	path, full string
 }
 
-// serve does what is generated for the methods of etcdserverpb.
+// serve is the handler that is generated for the methods of etcdserverpb.
 func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	mux := m.g.mux
 	ctx, cancel := context.WithCancel(r.Context())

@@ -2,16 +2,16 @@
 // etcd: bytes are base64, 64-bit integers are texts, fields have the names of the API, fields that are not
 // set are left out, unknown ones are ignored, and an error is its code and message.
 //
-// It is a client of the member's gRPC services, by a way to them that is given to it. It has no rights of
-// its own: what it does, it does with the token that came with the request.
+// It is a client of the member's gRPC services through Config.Conn. It has no rights of its own: calls have the token of
+// the request.
 //
 //  1. No message takes more than Config.MaxBodyBytes of memory before it is decoded, whether a request has
 //     one or a stream of them.
-//  2. A client that stops in the middle of a body is cut off after bodyTimeout. One that waits for an answer
-//     is not: a lock or a watch may take forever.
+//  2. A client that stops sending in the middle of a body is disconnected after bodyTimeout. A client that waits for an
+//     answer is not: a lock or a watch may take any time.
 //  3. A call ends with the request that it was made for.
-//  4. A range of more than streamFrom bytes is never in memory as JSON, and goes out as it was lent; over a
-//     WebSocket in frames of frameSize bytes. A client that takes nothing of an answer for writeTimeout is cut off.
+//  4. A range of more than streamFrom bytes is never in memory as JSON. It is written from the lent memory, over a
+//     WebSocket in frames of frameSize bytes. A client that reads nothing of an answer for writeTimeout is disconnected.
 package gateway
 
 import (
@@ -31,16 +31,16 @@ import (
 	"vigil/internal/edge/rpc/lockpb"
 )
 
-// Config says what is served.
+// Config is what Handler needs.
 type Config struct {
-	// Conn leads to the services. It takes a *mem.BufferSlice as the reply to a range, for the encoded answer.
+	// Conn calls the services. It accepts a *mem.BufferSlice as the reply to a range, for the encoded answer.
 	Conn grpc.ClientConnInterface
 	// MaxBodyBytes is the largest message as JSON. A larger one has the status 429 of a message that is
 	// larger than gRPC takes, or 400 if its size is not known beforehand.
 	MaxBodyBytes int64
 }
 
-// Validate says every field that is wrong.
+// Validate reports every missing or invalid field.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Conn == nil {
@@ -52,13 +52,13 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Prefix is where all paths are.
+// Prefix is the prefix of all paths.
 const Prefix = "/v3/"
 
-// streaming are the paths of which a request may hold many messages, sent as the client likes.
+// streaming are the paths of requests with any number of messages, sent at any time.
 var streaming = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
 
-// marshaler translates as etcd does.
+// marshaler translates like etcd.
 var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded{&runtime.JSONPb{
 	MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
 	UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
@@ -67,7 +67,7 @@ var marshaler runtime.Marshaler = &runtime.HTTPBodyMarshaler{Marshaler: &bounded
 type gateway struct {
 	Config
 	mux *runtime.ServeMux
-	// outbound encodes answers that the mux does not make.
+	// outbound encodes answers that do not come from the mux.
 	outbound runtime.Marshaler
 }
 
@@ -77,7 +77,7 @@ func Handler(c Config) (http.Handler, error) {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	g := &gateway{Config: c, outbound: marshaler, mux: runtime.NewServeMux(runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler))}
-	ctx := context.Background() // which nothing that is registered below looks at
+	ctx := context.Background() // not used by the handlers below
 	for _, err := range []error{
 		gw.RegisterKVHandlerClient(ctx, g.mux, etcdserverpb.NewKVClient(c.Conn)),
 		gw.RegisterWatchHandlerClient(ctx, g.mux, etcdserverpb.NewWatchClient(c.Conn)),

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// writeTimeout is how long a client may take for writeSize bytes of an answer.
+	// writeTimeout is how long writing writeSize bytes of an answer may take.
 	writeTimeout = 30 * time.Second
 	writeSize    = 64 << 10
 )
@@ -38,8 +38,7 @@ func (p *pace) cut() {
 	}
 }
 
-// limit sets the time for the next piece, and reports whether there is to be one. Where there is no deadline to
-// set, there is no connection.
+// limit sets the deadline of the next piece. It returns false after the end. A writer without deadlines has no connection.
 func (p *pace) limit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +49,7 @@ func (p *pace) limit() bool {
 	return true
 }
 
-// unlimit takes the deadline away: HTTP/2 ends a stream at one even when nothing is written.
+// unlimit removes the deadline: HTTP/2 ends a stream at one even when nothing is written.
 func (p *pace) unlimit() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,8 +58,7 @@ func (p *pace) unlimit() {
 	}
 }
 
-// write writes piece by piece. What is written when the context has ended is dropped without an error, which would
-// be worth a line in the log.
+// write writes piece by piece. After the context has ended it drops bytes without an error, which would be logged.
 func (p *pace) write(b []byte, piece func([]byte) (int, error)) (n int, err error) {
 	defer p.unlimit()
 	for {
@@ -75,7 +73,7 @@ func (p *pace) write(b []byte, piece func([]byte) (int, error)) (n int, err erro
 	}
 }
 
-// end gives the connection up. There is no deadline from then on.
+// end releases the connection. It sets no deadline from then on.
 func (p *pace) end() {
 	p.stop()
 	p.mu.Lock()

@@ -26,8 +26,8 @@ const (
 	streamFrom = 64 << 10
 )
 
-// serveRange does what is generated for other methods, but keeps a large answer in the memory in which it was
-// lent, and gives that back as it is sent.
+// serveRange is the handler that is generated for other methods, but it leaves a large answer in its lent memory and
+// returns that as it is sent.
 func (g *gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -59,7 +59,7 @@ func (g *gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[strin
 		runtime.ForwardResponseMessage(call, g.mux, outbound, w, r, out, g.mux.GetForwardResponseOptions()...)
 		return
 	}
-	src := parts.Reader() // which has the buffers now, and frees each that it has read
+	src := parts.Reader() // owns the buffers now, and frees each after reading it
 	parts.Free()
 	defer src.Close()
 	runtime.ForwardResponseMessage(call, g.mux, headOnly{outbound}, w, r, out, g.mux.GetForwardResponseOptions()...)
@@ -69,7 +69,7 @@ func (g *gateway) serveRange(w http.ResponseWriter, r *http.Request, _ map[strin
 	}
 }
 
-// headOnly makes a message nothing, so that only what comes before it is written.
+// headOnly encodes a message as nothing, so that only the header is written.
 type headOnly struct{ runtime.Marshaler }
 
 // Marshal implements runtime.Marshaler.
@@ -158,7 +158,7 @@ func translateRange(ctx context.Context, w *bufio.Writer, src *mem.Reader, m run
 	return w.WriteByte('}')
 }
 
-// decode reads a message, which is empty if there is no body, and what is behind it.
+// decode reads a message, which is empty without a body, and discards the rest of the body.
 func decode(inbound runtime.Marshaler, b io.Reader, in proto.Message) error {
 	if err := inbound.NewDecoder(b).Decode(in); err != nil && !errors.Is(err, io.EOF) {
 		return malformed(err)

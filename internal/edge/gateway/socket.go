@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// frameSize is the size in bytes from which a message goes out in several frames. A message of one frame has to be
-// in memory as a whole.
+// frameSize is the size in bytes from which a message is sent in several frames. A message of one frame must be in memory
+// as a whole.
 const frameSize = 1 << 20
 
 // The first byte of a frame of RFC 6455.
@@ -27,7 +27,7 @@ const maxFrameHead = 10
 type socket struct {
 	net.Conn
 	pace
-	writing sync.Mutex // so that no frame is within another
+	writing sync.Mutex // so that frames are not mixed
 }
 
 // Write implements net.Conn.
@@ -141,7 +141,7 @@ func (l *lines) send(final byte) error {
 	l.begun = final == 0
 	l.frame = l.frame[:maxFrameHead]
 	if cap(l.frame) > writeSize && final != 0 {
-		l.frame = nil // the next one may come late
+		l.frame = nil // the next message may be much later
 	}
 	return err
 }

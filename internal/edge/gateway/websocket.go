@@ -10,12 +10,11 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// A request that asks for a WebSocket is served as a POST whose body is what the client sends and whose
-// answer comes back line by line, a message each. A method that takes one request is called with the first
-// message, and the WebSocket ends with the answer. That is how a browser, which cannot read an answer while it
-// still sends a request, opens a watch or keeps a lease alive. The token comes as the subprotocol
-// "Bearer, TOKEN" or as the cookie token, because a browser lets nobody set other headers. Package httpd refuses
-// the pages of origins that are not allowed, and takes away the cookies that pages of other origins come with.
+// A request for a WebSocket is served as a POST: the client's messages are its body, and each line of the answer is sent
+// as a message. A method with one request is called with the first message, and the WebSocket ends with the answer. So a
+// browser, which cannot read an answer while it still sends a request, opens a watch or keeps a lease alive. The token
+// is the subprotocol "Bearer, TOKEN" or the cookie token, because pages cannot set other headers. Package httpd rejects
+// pages of origins that are not allowed, and removes the cookies of pages of other origins.
 
 func wantsWebSocket(r *http.Request) bool {
 	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
@@ -27,7 +26,7 @@ func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	h := &hijacking{ResponseWriter: w, ctx: ctx}
 	websocket.Server{
-		// Any origin that came as far as this: who may ask is decided by the token.
+		// Origins are checked by package httpd, and rights by the token.
 		Handshake: func(c *websocket.Config, r *http.Request) error {
 			c.Protocol = nil
 			if strings.HasPrefix(r.Header.Get("Sec-WebSocket-Protocol"), "Bearer") {
@@ -42,7 +41,7 @@ func (g *gateway) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	}.ServeHTTP(h, r)
 }
 
-// converse serves a WebSocket until the call is over or the client is gone, when it cancels ctx.
+// converse serves a WebSocket until the call ends or the client disconnects, which cancels ctx.
 func (g *gateway) converse(ctx context.Context, cancel func(), ws *websocket.Conn, sock *socket, r *http.Request) {
 	in, out := io.Pipe()
 	defer in.Close()
@@ -60,7 +59,7 @@ func (g *gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 		post.Header.Set("Authorization", token)
 	}
 	go func() {
-		// The handler ends when the client does: nobody would read its answers.
+		// The handler ends with the client, which would not read its answers.
 		_, err := io.Copy(out, ws)
 		out.CloseWithError(err) // io.EOF if err is nil
 		cancel()
@@ -70,7 +69,7 @@ func (g *gateway) converse(ctx context.Context, cancel func(), ws *websocket.Con
 	b.endless, b.single = true, !streaming[post.URL.Path]
 	post.Body = b
 	g.mux.ServeHTTP(lines, post)
-	_ = lines.end() // if it fails the client is gone
+	_ = lines.end() // an error means that the client is gone
 }
 
 // bearer returns the value of the header Authorization that a client meant to send.
