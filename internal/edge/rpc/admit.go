@@ -8,9 +8,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// admit decides by its metadata and by the state of the member whether a call is let in.
-// forLearner says that a learner answers this call too. needsLeader is whether the client asked to
-// be refused by a member that knows no leader.
+// admit accepts or rejects a call by its metadata and the state of the member. forLearner means that a learner answers
+// this call too. needsLeader reports whether the client requires a member that knows the leader.
 func (s *service) admit(ctx context.Context, calls *callCounters, forLearner bool) (needsLeader bool, err error) {
 	if !forLearner && s.cfg.Member.IsLearner() {
 		return false, rpctypes.ErrGRPCNotSupportedForLearner
@@ -32,7 +31,7 @@ func (s *service) admit(ctx context.Context, calls *callCounters, forLearner boo
 	return true, nil
 }
 
-// requiresLeader is whether the client asked to be refused by a member that knows no leader.
+// requiresLeader reports whether the client requires a member that knows the leader.
 func requiresLeader(ctx context.Context) bool {
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader

@@ -8,9 +8,9 @@ import (
 	"vigil/internal/kv"
 )
 
-// Alarm lists alarms, raises one or clears one. None stands for every type where alarms are listed and
-// for nothing where they are raised or cleared; the member matters only there, and need not exist. An
-// alarm is in the answer if it is active now that it was raised, or was so before it was cleared.
+// Alarm lists alarms, raises one or clears one. The type NONE means every type in a list, and nothing when raising or
+// clearing. The member matters only when raising or clearing, and need not exist. The answer contains an alarm that is
+// active after raising it, or was active before clearing it.
 func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (*etcdserverpb.AlarmResponse, error) {
 	alarms := m.svc.cfg.Alarms
 	res := &etcdserverpb.AlarmResponse{}
@@ -35,7 +35,7 @@ func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (
 			res.Alarms = append(res.Alarms, alarmPB(*got))
 		}
 	}
-	// The head last: it is at least as new as the answer.
+	// The header last: it is at least as new as the answer.
 	res.Header = headerPB(m.svc.cfg.Member.Header())
 	return res, nil
 }

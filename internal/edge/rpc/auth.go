@@ -10,17 +10,17 @@ import (
 	"vigil/internal/kv"
 )
 
-// Auth is what is asked of the member about users. The context of each call has the credentials of who asks
-// (kv.CredentialsOf), and the member refuses those who may not. Errors are kv's.
+// Auth is the part of the member that manages users. The context of each call has the credentials of the caller
+// (kv.CredentialsOf), and the member rejects callers without the right. Errors are kv's.
 type Auth interface {
-	// AuthEnabled says whether calls need credentials. It answers at once.
+	// AuthEnabled reports whether calls need credentials. It returns at once.
 	AuthEnabled() bool
-	// AuthChanged returns a channel that is closed when users or roles have changed since.
+	// AuthChanged returns a channel that is closed at the next change of users or roles.
 	AuthChanged() <-chan struct{}
-	// User is the name of whoever makes a call, empty if nobody knows.
+	// User returns the name of the user who makes a call, empty if it is not known.
 	User(context.Context) string
-	// RequireUser refuses those who were not identified, RequireAdmin those without the role root,
-	// MayWatch those who may not read a range now.
+	// RequireUser rejects callers that are not identified, RequireAdmin callers without the role root,
+	// MayWatch callers that may not read a range now.
 	RequireUser(context.Context) error
 	RequireAdmin(context.Context) error
 	MayWatch(ctx context.Context, key, end []byte) error

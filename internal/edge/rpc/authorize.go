@@ -10,32 +10,32 @@ import (
 	"vigil/internal/edge/rpc/lockpb"
 )
 
-// need is what a method asks of whoever calls it while auth is enabled. The zero value lets nobody in, with
-// auth or without: a method that nobody has thought about is not served.
+// need is the requirement of a method while auth is enabled. The zero value rejects every call, with auth or without: a
+// method without a rule is not served.
 type need uint8
 
 const (
 	_ need = iota
-	// open: everyone may call it, with any token or none.
+	// open: every client may call it, with any token or none.
 	open
-	// decided: who may depends on what is asked for, and the member decides about each part of it.
+	// decided: the member decides about each part of the request.
 	decided
-	// anyUser: whoever is identified may.
+	// anyUser: every identified user may call it.
 	anyUser
-	// rootOnly: whoever has the role root may.
+	// rootOnly: users with the role root may call it.
 	rootOnly
 )
 
 // access is the rule of one method.
 type access struct {
 	need need
-	// of, if it is set, says what this request needs instead.
+	// of, if set, returns the requirement of a request instead.
 	of func(request any) need
-	// valid, if it is set, is what clients are told first.
+	// valid, if set, is checked first.
 	valid func(request any) error
 }
 
-// rules has every method that is served, as etcd has it.
+// rules has every method that is served, with the rules of etcd.
 var rules = map[string]access{
 	etcdserverpb.KV_Range_FullMethodName:       {need: decided},
 	etcdserverpb.KV_RangeStream_FullMethodName: {need: decided},
@@ -95,7 +95,7 @@ var rules = map[string]access{
 	etcdserverpb.Auth_RoleGrantPermission_FullMethodName:  {need: decided},
 	etcdserverpb.Auth_RoleRevokePermission_FullMethodName: {need: decided},
 
-	// These are done with the calls above, on behalf of the same user.
+	// These make the calls above, with the rights of the same user.
 	"/" + string(lockpb.Lock.FullName()) + "/Lock":         {need: decided},
 	"/" + string(lockpb.Lock.FullName()) + "/Unlock":       {need: decided},
 	"/" + string(lockpb.Election.FullName()) + "/Campaign": {need: decided},
@@ -104,7 +104,7 @@ var rules = map[string]access{
 	"/" + string(lockpb.Election.FullName()) + "/Observe":  {need: decided},
 	"/" + string(lockpb.Election.FullName()) + "/Resign":   {need: decided},
 
-	// What is served tells nothing about what is stored.
+	// The list of services reveals nothing about stored data.
 	grpc_health_v1.Health_Check_FullMethodName:                       {need: open},
 	grpc_health_v1.Health_List_FullMethodName:                        {need: open},
 	grpc_health_v1.Health_Watch_FullMethodName:                       {need: open},
@@ -112,10 +112,10 @@ var rules = map[string]access{
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {need: open},
 }
 
-// enabled says whether anybody has to be asked who it is.
+// enabled reports whether calls need credentials.
 func (s *service) enabled() bool { return s.cfg.Auth != nil && s.cfg.Auth.AuthEnabled() }
 
-// authorize decides whether a call is let in, as far as its method says. request is nil for a stream, whose
+// authorize checks the rule of a method. request is nil for a stream, whose
 // requests are still to come. ctx has the credentials of the call.
 func (s *service) authorize(ctx context.Context, rule *access, request any) error {
 	if rule.need == 0 && rule.of == nil {

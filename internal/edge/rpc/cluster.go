@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// clusterServer changes the membership. The heads of its answers have no revision.
+// clusterServer changes the membership. The headers of its answers have no revision.
 type clusterServer struct {
 	svc *service
 }
@@ -59,7 +59,7 @@ func (c *clusterServer) MemberRemove(ctx context.Context, r *etcdserverpb.Member
 	return &etcdserverpb.MemberRemoveResponse{Header: c.header(), Members: membersPB(all)}, nil
 }
 
-// MemberUpdate refuses URLs that nobody can dial, which etcd takes and then fails on.
+// MemberUpdate rejects URLs that cannot be dialed, which etcd accepts and then fails on.
 func (c *clusterServer) MemberUpdate(ctx context.Context, r *etcdserverpb.MemberUpdateRequest) (*etcdserverpb.MemberUpdateResponse, error) {
 	cl, err := c.cluster()
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *clusterServer) MemberPromote(ctx context.Context, r *etcdserverpb.Membe
 	return &etcdserverpb.MemberPromoteResponse{Header: c.header(), Members: membersPB(all)}, nil
 }
 
-// MoveLeader is answered by the leader only, without a head.
+// MoveLeader is answered by the leader only, without a header.
 func (m *maintenance) MoveLeader(ctx context.Context, r *etcdserverpb.MoveLeaderRequest) (*etcdserverpb.MoveLeaderResponse, error) {
 	cl := m.svc.cfg.Cluster
 	if cl == nil {

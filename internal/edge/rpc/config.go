@@ -15,8 +15,7 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// KV is what the KV service asks of the member. The calls of one client may come in any order and
-// at once. A call returns when its outcome is known or its context ends; errors are kv's.
+// KV is the part of the member that the KV service uses. The calls of one client may be concurrent and in any order. A call returns when its outcome is known or its context ends; errors are kv's.
 type KV interface {
 	Range(context.Context, *kv.RangeRequest) (*kv.RangeResult, error)
 	Put(context.Context, *kv.PutRequest) (*kv.PutResult, error)
@@ -29,38 +28,36 @@ type KV interface {
 // Cancel and Progress by another, Close once and last by the first; after Close the other three
 // may still be called and must do nothing.
 type WatchStream interface {
-	// Create, Cancel and Progress do not fail: what there is to say comes out of Next, in order.
+	// Create, Cancel and Progress do not fail: Next returns their responses, in order.
 	Create(watch.CreateRequest)
 	Cancel(id int64)
 	Progress()
-	// Refuse answers a create that was refused for a reason. It is called by whoever calls Create.
+	// Refuse answers a rejected create with the reason. It is called by the goroutine that calls Create.
 	Refuse(reason string)
-	// Revoke cancels the watchers for whose range refuse returns a reason. Anyone may call it.
+	// Revoke cancels the watchers for whose range refuse returns a reason. It may be called concurrently.
 	Revoke(refuse func(key, end []byte) (reason string))
 	// Next waits until there are responses, or the context ends, and appends what is ready to dst.
 	Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error)
 	Close()
 }
 
-// Member tells about the member itself. Its methods but Members answer at once.
+// Member is the state of the member itself. All methods except Members and Reclaim return at once.
 type Member interface {
-	// Header is the head of a response as of now.
+	// Header returns the header of a response at the present revision.
 	Header() kv.Header
 	// Leader is the id of the leader, 0 if there is none.
 	Leader() uint64
 	IsLearner() bool
-	// Trusted is false while the member refuses reads and writes because its data differ from those of the
-	// majority.
+	// Trusted is false while the member rejects reads and writes because its data differ from the majority.
 	Trusted() bool
 	Status() Status
-	// Reclaim asks for the disk space of everything that compaction has made needless, and returns when that counts
-	// as free.
+	// Reclaim starts to free the disk space of compacted data, and returns when that space counts as free.
 	Reclaim(ctx context.Context) error
 	// Members lists the cluster; if linearizable, as of a moment after the call began.
 	Members(ctx context.Context, linearizable bool) ([]MemberInfo, error)
 }
 
-// Status is what the member says of itself beyond the head of a response.
+// Status is the state of the member beyond the header of a response.
 type Status struct {
 	// Version is the level of the API, StorageVersion that of the data.
 	Version, StorageVersion string
@@ -73,7 +70,7 @@ type Status struct {
 	Alarms []kv.Alarm
 }
 
-// Alarms is what the maintenance service asks about alarms. Errors are kv's.
+// Alarms is the part of the member that the maintenance service uses for alarms. Errors are kv's.
 type Alarms interface {
 	// Alarms lists the active alarms as of a moment after the call began.
 	Alarms(context.Context) ([]kv.Alarm, error)
@@ -101,7 +98,7 @@ type MemberInfo struct {
 	IsLearner            bool
 }
 
-// Config says what a server serves. The zero value of every field from Logger on is the default.
+// Config is what a server needs. The zero value of every field from Logger on is its default, unless noted.
 type Config struct {
 	KV     KV
 	Member Member
@@ -117,7 +114,7 @@ type Config struct {
 	Leases Leases
 	// Auth may be nil; then there are no users, and everyone may do everything.
 	Auth Auth
-	// CertificateUsers makes the common name of a client's certificate its user, if it shows no token.
+	// CertificateUsers makes the common name of a client's certificate its user, if the call has no token.
 	CertificateUsers bool
 	// NewWatchStream makes the hub's side of a new watch stream. One whose Next returns kv.ErrCorrupt
 	// is refused.
@@ -131,7 +128,7 @@ type Config struct {
 	// Stats, if set, is notified of the beginning and the end of each call.
 	Stats transport.StatsHandler
 
-	// CallMade, if it is set, gets each connection on which a client makes a call, once.
+	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
 
 	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
@@ -159,10 +156,10 @@ type Config struct {
 // overhead is what a message may have on top of the largest request.
 const overhead = 512 << 10
 
-// MaxMessageBytes is the largest message that a server takes whose Config.MaxRequestBytes is that.
+// MaxMessageBytes returns the largest message that a server with this Config.MaxRequestBytes receives.
 func MaxMessageBytes(maxRequestBytes int) int { return maxRequestBytes + overhead }
 
-// Validate says every field that is wrong.
+// Validate reports every missing or invalid field.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.KV == nil {

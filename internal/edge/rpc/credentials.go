@@ -11,11 +11,11 @@ import (
 	"vigil/internal/kv"
 )
 
-// gatewayKey is in the metadata of calls that the JSON gateway makes for others.
+// gatewayKey is in the metadata of calls of the JSON gateway.
 const gatewayKey = "grpcgateway-accept"
 
-// withCredentials returns a context that knows what the client of a call shows of itself: a token, or else
-// the certificate of its connection if those name users here. The gateway's connection is not the client's.
+// withCredentials returns a context with the credentials of a call: its token, or else the certificate of its connection
+// if certificates name users. The gateway's connection is not the client's.
 func (s *service) withCredentials(ctx context.Context) context.Context {
 	c := &kv.Credentials{}
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameGRPC)

@@ -14,11 +14,11 @@ import (
 	"vigil/internal/kv"
 )
 
-// Versions is what the maintenance service asks about levels of the API. Errors are kv's.
+// Versions is the part of the member that the maintenance service uses for downgrades. Errors are kv's.
 type Versions interface {
-	// Versions tells the levels as far as the member knows. It answers at once.
+	// Versions returns the API versions that this member knows. It returns at once.
 	Versions() kv.Versions
-	// ValidateDowngrade says why a downgrade cannot begin.
+	// ValidateDowngrade returns the reason why a downgrade cannot begin.
 	ValidateDowngrade(ctx context.Context, to kv.Version) error
 	EnableDowngrade(ctx context.Context, to kv.Version) error
 	CancelDowngrade(ctx context.Context) error

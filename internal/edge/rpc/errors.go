@@ -13,8 +13,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// table gives each error of the member the status that clients know it by. The first row that
-// matches counts.
+// table maps each error of the member to the status for clients. The first match counts.
 var table = [...]struct{ from, to error }{
 	{kv.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev},
@@ -74,11 +73,11 @@ var table = [...]struct{ from, to error }{
 	{kv.ErrVersionUnknown, status.Error(codes.Unknown, "etcdserver: cluster version not found during downgrade")},
 }
 
-// errFile is what a client sees of an error that names a file of the member.
+// errFile replaces an error that names a file of the member.
 var errFile = status.Error(codes.Unknown, "vigil: a file operation failed, see the log of the member")
 
-// statusOf turns an error of the member into the status that the client gets; nil stays nil. An
-// error that the table does not know keeps its text and has the code Unknown.
+// statusOf returns the status for an error of the member; nil for nil. An error that is not in the table keeps its text and
+// has the code Unknown.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -105,6 +104,5 @@ func statusOf(err error) error {
 	return status.Error(codes.Unknown, err.Error())
 }
 
-// ErrorText returns how the API words an error of the member, which is what health checks and logs
-// should say of it.
+// ErrorText returns the text of an error of the member in the API, for health checks and logs.
 func ErrorText(err error) string { return rpctypes.ErrorDesc(statusOf(err)) }

@@ -11,8 +11,7 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// guards are the watch streams that are open. When users or roles change, everything that is watched is
-// looked at again.
+// guards are the open watch streams. All their watchers are checked again when users or roles change.
 type guards struct {
 	mu struct {
 		sync.Mutex
@@ -51,14 +50,13 @@ func (g *guard) Close() {
 	g.WatchStream.Close()
 }
 
-// Create implements WatchStream. It refuses a watcher of what the client may not read.
+// Create implements WatchStream. It rejects a watcher of a range that the client may not read.
 func (g *guard) Create(r watch.CreateRequest) {
 	if g.svc.cfg.Auth == nil || r.StartRev < 0 {
-		g.WatchStream.Create(r) // which refuses the latter
+		g.WatchStream.Create(r) // rejects a negative revision
 		return
 	}
-	// Changes that come now are looked for once the watcher exists: whoever reviews all streams for them
-	// may have been here before.
+	// A change from now on is checked after the watcher exists: reviewAll may have reviewed this stream before.
 	changed := g.svc.cfg.Auth.AuthChanged()
 	if reason := g.refuse(r.Key, r.End); reason != "" {
 		g.Refuse(reason)
@@ -90,7 +88,7 @@ func (g *guard) refuse(key, end []byte) string {
 	}
 }
 
-// review cancels the watchers of what the client may not read any more.
+// review cancels the watchers of ranges that the client may not read any more.
 func (g *guard) review() {
 	if g.svc.enabled() {
 		g.Revoke(g.refuse)

@@ -8,16 +8,15 @@ import (
 	"vigil/internal/kv"
 )
 
-// Hasher computes checksums of what this member holds. A call may take seconds; it ends with its
-// context.
+// Hasher computes checksums of this member's data. A call may take seconds; it ends with its context.
 type Hasher interface {
-	// HashKV is over the history up to a revision, 0 for the newest, as etcd defines it.
+	// HashKV hashes the history up to a revision, 0 for the newest, like etcd.
 	HashKV(ctx context.Context, revision int64) (kv.HashResult, error)
-	// Hash is over everything as it is now.
+	// Hash hashes the present state.
 	Hash(context.Context) (kv.HashResult, error)
 }
 
-// HashKV answers for this member alone; the revision in the header is its own.
+// HashKV answers for this member only; the header has its revision.
 func (m *maintenance) HashKV(ctx context.Context, r *etcdserverpb.HashKVRequest) (*etcdserverpb.HashKVResponse, error) {
 	res, err := m.svc.cfg.Hasher.HashKV(ctx, r.Revision)
 	if err != nil {
@@ -27,8 +26,8 @@ func (m *maintenance) HashKV(ctx context.Context, r *etcdserverpb.HashKVRequest)
 		CompactRevision: res.CompactRevision, HashRevision: res.HashRevision}, nil
 }
 
-// Hash answers with a checksum that only means something next to that of another member of this
-// program at the same revision: etcd's is one over the pages of its database.
+// Hash answers with a checksum that is comparable only with other members of this program at the same revision: etcd's is
+// computed over the pages of its database.
 func (m *maintenance) Hash(ctx context.Context, _ *etcdserverpb.HashRequest) (*etcdserverpb.HashResponse, error) {
 	res, err := m.svc.cfg.Hasher.Hash(ctx)
 	if err != nil {

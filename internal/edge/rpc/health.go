@@ -10,18 +10,18 @@ import (
 	"vigil/internal/edge/rpc/transport"
 )
 
-// The services of grpc.health.v1. The empty name is the one that etcd knows, and means what it means there: the
-// member serves, with a leader or without.
+// The service names of grpc.health.v1. The empty name has the same meaning as in etcd: the member serves, with or without a
+// leader.
 const (
 	healthAll = ""
 	// healthLive is for liveness probes: the process answers, and a restart would not help it.
 	healthLive = "liveness"
-	// healthReady is for readiness probes and clients that can choose: the member answers what needs a leader.
+	// healthReady is for readiness probes and load balancing: the member answers calls that need a leader.
 	healthReady = "readiness"
 )
 
-// healthService says whether the member serves. A question is answered with the state of its moment; who watches
-// is notified at the next update.
+// healthService reports whether the member serves. Check and List answer with the present state; Watch sends changes at the
+// next update.
 type healthService struct {
 	*health.Server
 	svc *service
@@ -39,7 +39,7 @@ func newHealthService(svc *service) *healthService {
 	return h
 }
 
-// update looks at the member.
+// update reads the state of the member.
 func (h *healthService) update() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"vigil/internal/store/ration"
 )
 
-// Inside is a way to the services for the program itself: a grpc.ClientConnInterface without a transport. Calls
-// have no limit on their number and no connection in common, and an answer is not copied on its way.
+// Inside calls the services in this process: a grpc.ClientConnInterface without a transport. The number of calls is not
+// limited, they share no connection, and answers are not copied.
 //
-// As the reply to Invoke it also takes a *transport.Buffers, for the encoded answer as the services have made it.
+// Invoke also accepts a *transport.Buffers as the reply, for the encoded answer of the services.
 // Each of its buffers must be freed; the memory of a large answer counts as in use until then.
 type Inside struct {
 	s *Server
@@ -33,7 +33,7 @@ type Inside struct {
 	stop context.CancelFunc
 }
 
-// Inside returns the way to the services that takes no transport. Calls are refused once the server stops.
+// Inside returns the client of the services in this process. Its calls are rejected after the server has begun to stop.
 func (s *Server) Inside() *Inside { return s.in }
 
 func newInside(s *Server) *Inside {
@@ -42,7 +42,7 @@ func newInside(s *Server) *Inside {
 	return in
 }
 
-// insideAddr is what logs and lists of watchers show for a client of the gateway.
+// insideAddr is the address of clients of the gateway in logs and lists of watchers.
 type insideAddr struct{}
 
 func (insideAddr) Network() string { return "inside" }
@@ -50,8 +50,8 @@ func (insideAddr) String() string  { return "gateway" }
 
 type readerKey struct{}
 
-// WithReader returns a context for calls through Inside whose answers go on to a reader. cut is called if it does
-// not take a large one while others wait for the memory.
+// WithReader returns a context for calls whose answers are sent on to a reader. cut is called if the reader does not take a
+// large answer while others wait for its memory.
 func (in *Inside) WithReader(ctx context.Context, cut func()) context.Context {
 	return context.WithValue(ctx, readerKey{}, transport.NewReader(cut))
 }
@@ -84,7 +84,7 @@ func withReader(ctx context.Context) context.Context {
 	return transport.WithClient(ctx, insideAddr{}, c)
 }
 
-// shut refuses further calls and waits for those under way, which it ends when ctx does.
+// shut rejects further calls and waits for the present ones, which it cancels when ctx ends.
 func (in *Inside) shut(ctx context.Context) {
 	in.mu.Lock()
 	in.mu.stopped = true
@@ -93,7 +93,7 @@ func (in *Inside) shut(ctx context.Context) {
 	in.mu.calls.Wait()
 }
 
-// arrives decodes what the other side has encoded.
+// arrives decodes a message from the client.
 func (in *Inside) arrives(b []byte, into any) error {
 	if most := MaxMessageBytes(in.s.svc.cfg.MaxRequestBytes); len(b) > most {
 		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", len(b), most)
@@ -149,10 +149,10 @@ func (in *Inside) keep(ctx context.Context, n int64) (release func(), err error)
 	}, nil
 }
 
-// insideHeader is what the transport puts before an answer.
+// insideHeader returns the header that the transport sends before an answer.
 func insideHeader() metadata.MD { return metadata.Pairs("content-type", "application/grpc") }
 
-// heads fills in what the transport tells of a call that was answered.
+// heads sets the header in the options of a call.
 func heads(opts []grpc.CallOption) {
 	for _, o := range opts {
 		if o, ok := o.(grpc.HeaderCallOption); ok {
@@ -161,7 +161,7 @@ func heads(opts []grpc.CallOption) {
 	}
 }
 
-// outcome is the error that a client of the transport would see.
+// outcome returns the error that a client of the transport would receive.
 func outcome(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -246,9 +246,9 @@ type insideStream struct {
 	up            chan []byte
 	down          chan transport.Buffers
 	sent          sync.Once         // closes up
-	first         transport.Buffers // an answer that Header has met; owned by who receives
+	first         transport.Buffers // an answer that Header has received; owned by the receiver
 	waits, headed bool
-	release       func()        // the memory of the last answer; owned by who receives
+	release       func()        // releases the memory of the last answer; owned by the receiver
 	done          chan struct{} // closed when the service has ended the call
 	err           error         // of the service; not changed after done is closed
 }

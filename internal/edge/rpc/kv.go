@@ -13,26 +13,26 @@ import (
 	"vigil/internal/throttle"
 )
 
-// service holds what the services of a server have in common. It is not changed after it is made.
+// service is the common state of the services. It is not changed after it is made.
 type service struct {
 	cfg     Config
 	log     *slog.Logger
 	streams *streams
-	// snapshotPatience is how long a client may take for a piece of a snapshot.
+	// snapshotPatience is how long sending a piece of a snapshot may take.
 	snapshotPatience time.Duration
-	// snapshotYield is how long it may when others want one.
+	// snapshotYield is the same while other clients wait for a snapshot.
 	snapshotYield time.Duration
 	snapshots     snapshotsSent
 	guards        guards
-	// sendPatience is how long a client may take for a large answer while others wait.
+	// sendPatience bounds the time of sending a large answer while others wait for its memory.
 	sendPatience sendPatience
-	// slow bounds the lines about calls that take long.
+	// slow rate-limits the lines about slow calls.
 	slow *throttle.Throttle
 	// logAll is set if every unary call is logged.
 	logAll bool
 }
 
-// header is the head of a response that was made at a revision.
+// header returns the header of a response that was made at a revision.
 func (s *service) header(revision int64) kv.Header {
 	h := s.cfg.Member.Header()
 	h.Revision = revision
@@ -85,7 +85,7 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 	if err := validate.Txn(&r.TxnRequest, s.cfg.MaxTxnOps); err != nil {
 		return nil, err
 	}
-	// A transaction that only reads is not proposed and may be as large as a message may.
+	// A transaction that only reads is not proposed and may be as large as a message.
 	if !validate.ReadOnly(&r.TxnRequest) {
 		if err := validate.Size(r.Len, s.cfg.MaxRequestBytes); err != nil {
 			return nil, err
@@ -115,15 +115,15 @@ func (s *service) kvCompact(ctx context.Context, r *wire.CompactionRequest) (wir
 // larger or smaller until they come near MaxRequestBytes.
 const firstChunk = 10
 
-// kvRangeStream answers a range in chunks that are all read at one revision: that which the request
-// names, or the newest when the first chunk was read.
+// kvRangeStream answers a range in chunks that are all read at one revision: that of the request, or the newest at the first
+// chunk.
 func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send func(wire.Encoder) error) error {
 	if err := validate.RangeStream(&r.RangeRequest); err != nil {
 		return err
 	}
 	transport.SendUncompressed(ctx)
 	req := r.RangeRequest
-	// What is sorted by has no meaning without an order, and the next chunk begins behind the last key of this one.
+	// The sort target has no meaning without an order, and the next chunk begins after the last key of this one.
 	req.Sort, req.Order = kv.SortByKey, kv.SortNone
 	limited, left := req.Limit > 0, req.Limit
 	size := int64(firstChunk)
@@ -146,19 +146,19 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 			if req.Revision <= 0 {
 				req.Revision = newest
 			}
-			// The cluster has been asked how new the store must be; the rest is of that state.
+			// The first chunk was read linearizably; the others are of the same state.
 			req.Serializable, req.NoCount = true, true
 		}
 		n := int64(res.KVs.Len())
 		left -= n
-		// A chunk without keys cannot be followed by another, whatever it says.
+		// A chunk without keys is the last one, whatever it says.
 		last := !res.More || limited && left <= 0 || n == 0
 		if last {
 			res.Count = count
 		} else {
-			req.Key, size = behind(&res.KVs), nextChunk(size, res.KVs.Size(), s.cfg.MaxRequestBytes)
+			req.Key, size = keyAfter(&res.KVs), nextChunk(size, res.KVs.Size(), s.cfg.MaxRequestBytes)
 		}
-		// What is sent is no longer ours.
+		// The transport owns a message that was sent.
 		s.lent(ctx, res)
 		if err := send(&wire.RangeStreamResponse{Header: s.header(newest), Result: res, Last: last}); err != nil || last {
 			return err
@@ -166,8 +166,8 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 	}
 }
 
-// behind returns the least key behind the last one of a list.
-func behind(r *kv.Records) []byte {
+// keyAfter returns the least key after the last one of a list.
+func keyAfter(r *kv.Records) []byte {
 	if r.Long != nil {
 		return []byte(r.Long.Last + "\x00")
 	}

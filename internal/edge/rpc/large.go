@@ -13,9 +13,9 @@ import (
 	"vigil/internal/store/ration"
 )
 
-// A client that does not take a large answer keeps its memory from others. It is looked at every lookEvery, and
-// its connection is closed when others wait for memory and the answer has not moved at all for maxStill, or has
-// moved less than slowRate for maxSlow. If only calls on the same connection wait, it has ownPatience.
+// The memory of a large answer is in use until the client has read it. Its progress is checked every lookEvery. The
+// connection is closed if others wait for memory and nothing was sent for maxStill, or less than slowRate for maxSlow. If
+// only calls on the same connection wait, the bound is ownPatience.
 const (
 	lookEvery   = 500 * time.Millisecond
 	maxStill    = 1500 * time.Millisecond
@@ -24,12 +24,12 @@ const (
 	ownPatience = 30 * time.Second
 )
 
-// sendPatience is how long clients have.
+// sendPatience are these bounds.
 type sendPatience struct{ lookEvery, maxStill, maxSlow, own time.Duration }
 
 var defaultPatience = sendPatience{lookEvery, maxStill, maxSlow, ownPatience}
 
-// flight is a large answer from the moment it is complete until its memory is free again.
+// flight is a large answer from its completion until its memory is free again.
 type flight struct {
 	svc    *service
 	client *transport.Client // nil if it is not known
@@ -49,10 +49,9 @@ type flight struct {
 
 // sending is the transport's side of a flight: the pool to which it gives the memory.
 //
-// The transport may drop what it was to send, when a call ends at an unlucky moment or with the
-// connection, and say nothing. The connection knows its flights for that; and when the collector
-// finds that nothing refers to a sending, the flight is over too. That is why a flight does not refer
-// to it.
+// The transport may drop an answer without notice, when a call ends at an unlucky moment or with the connection. So the
+// close of the connection ends its flights; and a flight ends when the garbage collector finds that its sending is not
+// used any more. Therefore a flight does not refer to it.
 type sending struct {
 	lender kv.Lender
 	flight *flight // nil for an answer that is not counted
@@ -72,7 +71,7 @@ func (s *sending) Abandon() { s.lender.Abandon() }
 // Held implements kv.Lender.
 func (s *sending) Held() int64 { return s.lender.Held() }
 
-// depart begins to send what a lender has lent.
+// depart begins a flight for the memory that a lender has lent.
 func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
 	out := &sending{lender: lender}
 	n := lender.Held()
@@ -102,13 +101,13 @@ func (f *flight) end() {
 	}
 }
 
-// lost ends a flight whose memory will not come back.
+// lost ends a flight whose memory is not returned.
 func (f *flight) lost() {
 	f.lender.Abandon()
 	f.end()
 }
 
-// look sees how far a client has come.
+// look checks the progress of a client.
 func (f *flight) look() {
 	left := f.lender.Held()
 	if left == 0 {
@@ -138,7 +137,7 @@ func (f *flight) look() {
 	case !stuck:
 		f.swept = false
 	case !f.swept:
-		// The transport may have dropped it; the collector would tell.
+		// The transport may have dropped it; then the collector ends the flight.
 		f.swept = true
 		runtime.GC()
 	case f.client != nil:

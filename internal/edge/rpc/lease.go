@@ -11,7 +11,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Leases is what the lease service asks of the member. Errors are kv's.
+// Leases is the part of the member that the lease service uses. Errors are kv's.
 type Leases interface {
 	// GrantLease makes a lease, and chooses its id if that is 0.
 	GrantLease(context.Context, kv.LeaseGrantRequest) (kv.LeaseResult, error)
@@ -19,14 +19,14 @@ type Leases interface {
 	RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error)
 	// KeepAlive returns the TTL that a lease has from now on.
 	KeepAlive(ctx context.Context, id int64) (ttl int64, err error)
-	// TimeToLive tells about a lease, with its keys if asked for.
+	// TimeToLive returns the state of a lease, with its keys if requested.
 	TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error)
-	// LeaseIDs lists the leases that the member knows of. It answers at once.
+	// LeaseIDs lists the leases that this member knows. It returns at once.
 	LeaseIDs(context.Context) ([]int64, error)
 }
 
-// leaseServer answers with a TTL of 0 to a lease that is kept alive and does not exist, of -1 to one that is
-// asked for.
+// leaseServer is the Lease service. For a missing lease, LeaseKeepAlive answers with a TTL of 0 and LeaseTimeToLive with
+// -1.
 type leaseServer struct {
 	svc *service
 }

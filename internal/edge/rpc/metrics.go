@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Metrics counts calls, messages and bytes under the names that etcd and the gRPC middlewares use.
-// It is a prometheus.Collector: register it where it shall be seen. One may serve several servers.
+// Metrics counts calls, messages and bytes with the names of etcd and of the gRPC middlewares. It is a prometheus.Collector
+// and may be shared by several servers.
 type Metrics struct {
 	started, handled, received, sent *prometheus.CounterVec
 	seconds                          *prometheus.HistogramVec // nil unless extensive
@@ -77,14 +77,14 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// methodMetrics are the counters of one method, looked up once, so that a method that was never
-// called is exported as zero and a call costs a few additions.
+// methodMetrics are the counters of one method. They are created in advance, so that a method without calls is exported
+// as zero and a call costs a few additions.
 type methodMetrics struct {
 	fullName                string // /service/method
 	started, received, sent prometheus.Counter
 	handled                 [codes.Unauthenticated + 1]prometheus.Counter
 	seconds                 prometheus.Observer // nil unless extensive
-	all                     prometheus.Observer // of these calls, whether extensive or not; nil but for some
+	all                     prometheus.Observer // of all calls; nil except for Snapshot
 }
 
 func (m *Metrics) method(kind, service, method string) *methodMetrics {
@@ -120,8 +120,8 @@ func (mm *methodMetrics) ended(code codes.Code, seconds float64) {
 	}
 }
 
-// maxVersions is how many client versions are counted apart. A client may send any text, so
-// without a bound it could fill the memory with counters.
+// maxVersions is the number of client versions with their own counter. A client may send any text, so without a bound it
+// could fill the memory with counters.
 const maxVersions = 64
 
 // callCounters counts calls of one kind by the version of the client.

@@ -13,8 +13,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// callStats says of a call what an operator wants to know of one that took long. Counts and sizes of
-// what is not known are -1.
+// callStats describes a call in the log. Unknown counts and sizes are -1.
 type callStats struct {
 	requests, responses         int64
 	requestBytes, responseBytes int
@@ -22,7 +21,7 @@ type callStats struct {
 	steps                       kv.Steps
 }
 
-// statsOf looks at a call after it has ended. Values, passwords and tokens are in none of it.
+// statsOf describes a call that has ended, without values, passwords and tokens.
 func statsOf(req, resp any) callStats {
 	st := callStats{requests: -1, responses: -1, requestBytes: -1, responseBytes: -1}
 	if h, ok := resp.(*transport.Lent); ok {
@@ -74,7 +73,7 @@ func stepsOf(s *kv.Steps) kv.Steps {
 }
 
 // text has the steps in order, such as "propose 2ms, commit 310ms, apply 1ms, wait 20µs, rest 30µs". The
-// rest is what was done before the member was asked and after it has answered.
+// rest is the time before the member was called and after it has answered.
 func (st *callStats) text(total time.Duration) string {
 	if len(st.steps) == 0 {
 		return ""
@@ -91,14 +90,14 @@ func (st *callStats) text(total time.Duration) string {
 // slowLines is how many lines about calls that took long there may be in a second.
 const slowLines = 100
 
-// logSlowCall logs what a call was that took long, unless many have been told of.
+// logSlowCall logs a slow call, unless many were logged.
 func (s *service) logSlowCall(ctx context.Context, method string, req, resp any, start time.Time, took time.Duration, err error) {
 	if ok, dropped := s.slow.Allow(time.Now()); ok {
 		s.logCall(ctx, slog.LevelWarn, method, req, resp, start, took, err, dropped)
 	}
 }
 
-// logCall logs what a unary call was. dropped is how many like it were not told.
+// logCall logs a unary call. dropped is the number of slow calls that were not logged.
 func (s *service) logCall(ctx context.Context, level slog.Level, method string, req, resp any, start time.Time, took time.Duration, err error, dropped uint64) {
 	st := statsOf(req, resp)
 	attrs := []slog.Attr{

@@ -37,10 +37,9 @@ type Snapshot interface {
 const (
 	// snapshotChunk is how much of a snapshot goes into a message, as in etcd.
 	snapshotChunk = 32 << 10
-	// snapshotPatience is how long a client may take for one of them. While it takes none, its snapshot
-	// keeps space on disk from being given back.
+	// snapshotPatience is how long sending one of them may take. An open snapshot keeps disk space from being freed.
 	snapshotPatience = 10 * time.Minute
-	// snapshotYield is how long it may when another client wants a snapshot and there are as many as may be.
+	// snapshotYield is the same while another client waits for a snapshot and the limit is reached.
 	snapshotYield = 10 * time.Second
 )
 
@@ -72,8 +71,8 @@ func (l *snapshotsSent) remove(s *snapshotSender) {
 	delete(l.mu.senders, s)
 }
 
-// makeRoom ends the snapshot of which nothing was taken for the longest time, if that is longer than after, and
-// waits until it is gone. It reports whether there was one.
+// makeRoom ends the snapshot that was stalled for the longest time, if that is longer than after, and waits until it is
+// closed. It reports whether there was one.
 func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool {
 	l.mu.Lock()
 	var victim *snapshotSender
@@ -86,7 +85,7 @@ func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool 
 		l.mu.Unlock()
 		return false
 	}
-	delete(l.mu.senders, victim) // nobody else waits for its place
+	delete(l.mu.senders, victim) // no other call waits for its place
 	l.mu.Unlock()
 	victim.end(errSnapshotYields)
 	select {
@@ -97,10 +96,10 @@ func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool 
 	}
 }
 
-// Snapshot sends the member's state as a file of etcd, and behind it the SHA-256 of the file.
+// Snapshot sends the member's state as a file of etcd, and after it the SHA-256 of the file.
 //
-// A message may wait for the client for as long as the client likes, so another goroutine sends. It ends
-// soon after this one, which ends the stream.
+// Sending a message blocks while the client does not read, so another goroutine sends. It ends soon after this one, which
+// ends the stream.
 func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss *serverStream) error {
 	if m.svc.cfg.Snapshots == nil {
 		return status.Error(codes.Unimplemented, "this member sends no snapshots")

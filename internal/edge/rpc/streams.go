@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// streams knows the streams that are open, so that the server can end them: those whose clients
-// require a leader when there is none for long, all of them when it stops.
+// streams tracks the open streams, so that the server can end them: those whose clients require a leader after a long time
+// without one, and all of them when it stops.
 type streams struct {
 	mu struct {
 		sync.Mutex
@@ -18,7 +18,7 @@ type streams struct {
 	}
 }
 
-// stream is one that is open.
+// stream is an open stream.
 type stream struct {
 	cancel      context.CancelCauseFunc
 	needsLeader bool
@@ -70,7 +70,7 @@ func (s *streams) end(status error) {
 	}
 }
 
-// stop ends all streams; none is let in from now on.
+// stop ends all streams and rejects new ones.
 func (s *streams) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *streams) stop() {
 	}
 }
 
-// patience is for how many election timeouts there may be no leader before streams that need one
-// are ended. New calls are refused at once, but opening a stream again costs much more than that.
+// patience is the number of election timeouts without a leader after which streams that need one are ended. New calls are
+// rejected at once, but opening a stream again costs much more.
 const patience = 3
 
 // watchLeader looks for a leader ten times in an election timeout until stop is closed, and updates the health

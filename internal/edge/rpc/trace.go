@@ -10,8 +10,8 @@ import (
 	"vigil/internal/edge/rpc/transport"
 )
 
-// traced begins the record of a call for /debug/requests and returns what ends it. It is for members whose
-// log is verbose: a record costs more than most calls.
+// traced begins the record of a call for /debug/requests and returns the function that ends it. It is used only with a
+// verbose log: a record costs more than most calls.
 func traced(ctx context.Context, method string) (end func(error)) {
 	service := strings.TrimPrefix(path.Dir(method), "/")
 	tr := trace.New("grpc.Recv."+service[strings.LastIndexByte(service, '.')+1:], method)

@@ -16,8 +16,8 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// watchConn is the transport's side of one watch stream. Recv and Send may be called at once; a
-// Recv that waits returns an error soon after the handler of the stream has returned.
+// watchConn is the transport's side of one watch stream. Recv and Send may be called concurrently; a waiting Recv returns
+// an error soon after the handler of the stream has returned.
 type watchConn interface {
 	// Context ends with the stream; its cause is the status to end with if the server ends it.
 	Context() context.Context
@@ -25,20 +25,18 @@ type watchConn interface {
 	Client() string
 	// Recv fills the zero value of a request; io.EOF if the client will send no more.
 	Recv(*wire.WatchRequest) error
-	// Send sends responses in order. It waits while the client does not read, and keeps none of
-	// them but the bytes of their events.
+	// Send sends responses in order. It blocks while the client does not read, and keeps only the bytes of events.
 	Send([]wire.WatchResponse) error
 }
 
-// errReceive is the cause of the end of a stream on which nothing can be received any more.
+// errReceive is the cause of the end of a stream after an error of Recv.
 type errReceive struct{ error }
 
 func (e errReceive) Unwrap() error { return e.error }
 
-// watch serves one stream. It sends on the goroutine that it is called on and receives on one of
-// its own: the transport cannot interrupt a Recv but by the end of the handler, and the handler must
-// be able to end when the server wants it to. So the receiver ends a moment after the handler, and
-// then uses nothing but a closed stream of the hub.
+// watch serves one stream. It sends on the calling goroutine and receives on another one: only the end of the handler
+// interrupts a Recv, and the server must be able to end the handler. So the receiver ends shortly after the handler, and
+// then uses only a closed stream of the hub.
 func (s *service) watch(conn watchConn) (err error) {
 	ctx, cancel := context.WithCancelCause(conn.Context())
 	defer cancel(nil)
@@ -69,7 +67,7 @@ func (s *service) watch(conn watchConn) (err error) {
 		began := time.Now()
 		err = conn.Send(out)
 		s.cfg.Metrics.watching.sent(out, time.Since(began))
-		clear(batch) // what was sent must not be kept alive by a stream that is quiet now
+		clear(batch) // so that an idle stream does not keep sent events in memory
 		clear(out)
 		if err != nil {
 			return s.watchEnd(conn, ctx, err)
@@ -100,14 +98,14 @@ func receive(conn watchConn, hub WatchStream) error {
 	}
 }
 
-// response is the message for a response of the hub; head is the head of now.
+// response returns the message for a response of the hub; head is the present header.
 func response(head kv.Header, r *watch.Response) wire.WatchResponse {
 	head.Revision = r.Revision
 	return wire.WatchResponse{Header: head, WatchID: r.WatchID, Created: r.Created, Canceled: r.Canceled,
 		CompactRevision: r.CompactRevision, Reason: r.Reason, Fragment: r.Fragment, Events: r.Events}
 }
 
-// watchEnd says with which status a stream ends that could not go on because of err.
+// watchEnd returns the status of a stream that ends because of err.
 func (s *service) watchEnd(conn watchConn, ctx context.Context, err error) error {
 	if errors.Is(err, watch.ErrClosed) && ctx.Err() == nil {
 		return rpctypes.ErrGRPCStopped

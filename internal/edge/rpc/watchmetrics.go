@@ -8,7 +8,7 @@ import (
 	"vigil/internal/edge/rpc/wire"
 )
 
-// watchMetrics count what the senders of watch streams do, by what they send.
+// watchMetrics count responses of watch streams by their kind.
 type watchMetrics struct {
 	events                              prometheus.Counter
 	delivery, event, progress, controls prometheus.Histogram
@@ -32,8 +32,8 @@ func (m *watchMetrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.events, m.delivery, m.event, m.progress, m.controls}
 }
 
-// sent counts a batch of responses that the transport took that long to take. A batch counts as what
-// is most in it: events before answers, and these before progress.
+// sent counts a batch of responses and the time of sending it. A batch with events counts as events, else one with answers
+// as answers, else as progress.
 func (m *watchMetrics) sent(batch []wire.WatchResponse, took time.Duration) {
 	events, answers := 0, false
 	for i := range batch {

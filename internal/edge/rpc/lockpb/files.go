@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// The files of etcd's API import each other by these paths and are registered under others, without the
-// folders. So nobody can follow the imports of what the registry holds.
+// The files of etcd's API import each other by these paths, but are registered under paths without the folders. So the
+// imports of registered files cannot be resolved in the registry.
 const (
 	rpcPath         = "etcd/api/etcdserverpb/rpc.proto"
 	kvPath          = "etcd/api/mvccpb/kv.proto"
@@ -24,7 +24,7 @@ const (
 	annotationsPath = "google/api/annotations.proto"
 )
 
-// api lists the files of the API behind those that they import.
+// api lists the files of the API, each after its imports.
 var api = []struct {
 	path string
 	file protoreflect.FileDescriptor
@@ -35,7 +35,7 @@ var api = []struct {
 	{rpcPath, etcdserverpb.File_rpc_proto},
 }
 
-// generated finds what the generated types have, by the path that it is imported by.
+// generated finds the descriptors of generated types by their import paths.
 type generated struct{}
 
 // FindFileByPath implements protodesc.Resolver.
@@ -53,9 +53,8 @@ func (generated) FindDescriptorByName(name protoreflect.FullName) (protoreflect.
 	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
-// Files finds the descriptors of all of the API under the paths that they are imported by, and behind them
-// what is registered in the process. It is for those who show them to others: the descriptors are not the
-// ones that messages have.
+// Files finds the descriptors of the whole API by their import paths, then those that are registered in the process. It is
+// for reflection: they are not the descriptors of messages.
 var Files protodesc.Resolver = files{}
 
 type files struct{}
@@ -91,7 +90,7 @@ func (files) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Desc
 	return linked{published()}.FindDescriptorByName(name)
 }
 
-// linked looks into some files before it looks into the registry.
+// linked searches some files before the registry.
 type linked struct{ first *protoregistry.Files }
 
 // FindFileByPath implements protodesc.Resolver.

@@ -1,10 +1,9 @@
-// Package lockpb describes the services v3lockpb.Lock and v3electionpb.Election and their messages, which
-// are no part of go.etcd.io/etcd/api.
+// Package lockpb describes the services v3lockpb.Lock and v3electionpb.Election and their messages, which are not in
+// go.etcd.io/etcd/api.
 //
-// The descriptors are equal to those that etcd's server has, options included, so that reflection and
-// JSON are too. They are kept out of the registry of the process: a program that links etcd's own ones and
-// embeds a member would otherwise not start. So there are no generated types; messages are dynamic, which
-// is fast enough for calls that wait for a consensus.
+// The descriptors are equal to those of etcd's server, including options, and therefore reflection and JSON too. They are
+// not in the registry of the process: a program that embeds a member and links etcd's own ones would not start. So there
+// are no generated types; messages are dynamic, which is fast enough for calls that wait for consensus.
 package lockpb
 
 import (
@@ -141,7 +140,7 @@ func service(name string, methods ...*descriptorpb.MethodDescriptorProto) *descr
 // messages describes what is in one package.
 type messages struct{ pkg string }
 
-// message takes pairs of a name and a type: a scalar or the full name of a message, behind a dot. Fields
+// message takes pairs of a name and a type: a scalar, or a dot and the full name of a message. Fields
 // are numbered from 1.
 func (messages) message(name string, fields ...string) *descriptorpb.DescriptorProto {
 	m := &descriptorpb.DescriptorProto{Name: proto.String(name)}

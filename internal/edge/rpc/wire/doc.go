@@ -1,20 +1,19 @@
-// Package wire encodes and decodes by hand the messages of the API that are hot: those of the KV
-// and Watch services. Requests are decoded straight into kv's types and results of kv are encoded
-// straight from the records they hold, so that no message is built twice.
+// Package wire encodes and decodes the messages of the KV and Watch services by hand, because they are on the hot path.
+// Requests are decoded directly into kv's types, and results of kv are encoded directly from their records, so that no
+// message is built twice.
 //
 // The messages are those of etcdserverpb, and the package behaves as the generated code does:
 //
-//  1. Decode accepts what the generated code accepts and refuses what it refuses. A field of an
+//  1. Decode accepts and rejects the same encodings as the generated code. A field of an
 //     unknown number, or of a known number with another wire type, is skipped. Of a field given
 //     more than once the last value counts; an embedded message is merged; a oneof keeps the
 //     member that came last.
-//  2. An encoding, decoded by the generated code, equals the message that was meant. Fields of zero
+//  2. The generated code decodes an encoding to an equal message. Fields of zero
 //     value are left out, and fields are in the order of their numbers.
 //  3. Size is exactly the number of bytes that AppendTo appends.
-//  4. Decode takes no memory in advance for a length that it has only read.
+//  4. Decode allocates no memory for a length before it has the bytes.
 //
-// What Decode fills in aliases the buffer it was given: the buffer must stay unchanged as long as
-// the request is in use. An empty byte field is nil.
+// A decoded request aliases the buffer, which must not change as long as the request is in use. An empty byte field is nil.
 //
 // Nothing here is safe for concurrent use on the same message; nothing keeps state in between.
 package wire

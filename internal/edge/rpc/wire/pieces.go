@@ -5,7 +5,7 @@ import "vigil/internal/kv"
 // Piece is a part of an encoding: bytes of its own, or a piece of a long list of records.
 type Piece struct {
 	Data *[]byte
-	// Lender is to get Data back when it was sent; nil if Data is left to the garbage collector.
+	// Lender receives Data after it was sent; nil if Data is left to the garbage collector.
 	Lender kv.Lender
 }
 

@@ -4,7 +4,7 @@ import "vigil/internal/kv"
 
 // decodeTxn merges an encoding into m. depth is how many levels of messages may follow, this one
 // included. Of more than maxOps compares or operations on one level only the first maxOps+1 are decoded: a
-// request is refused for them, and an empty one takes 50 times its bytes in memory. 0 is no limit.
+// request with more is rejected, and an empty one takes 50 times its bytes in memory. 0 is no limit.
 func decodeTxn(b []byte, m *kv.TxnRequest, depth, maxOps int) error {
 	if depth--; depth < 0 {
 		return ErrTooDeep
