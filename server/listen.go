@@ -15,53 +15,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listen opens one listener for each URL, or none: what was opened is closed if one fails.
-func (c *Config) listen(urls []string) (ls []net.Listener, err error) {
-	lc := net.ListenConfig{Control: c.controlSocket}
-	defer func() {
-		if err != nil {
-			closeAll(ls)
-			ls = nil
-		}
-	}()
-	seen := map[string]bool{}
-	for _, u := range urls {
-		network, addr, _, err := listenAddr(u)
-		if err != nil {
-			return ls, err
-		}
-		if seen[network+addr] {
-			continue
-		}
-		seen[network+addr] = true
-		if network == "unix" {
-			if err := removeStaleSocket(addr); err != nil {
-				return ls, fmt.Errorf("listen on %s: %w", u, err)
-			}
-		}
-		l, err := lc.Listen(context.Background(), network, addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return ls, fmt.Errorf("listen on %s: the address is in use by another program: %w", u, err)
-		}
-		if err != nil {
-			return ls, fmt.Errorf("listen on %s: %w", u, err)
-		}
-		ls = append(ls, l)
+// listen opens a listener for a URL.
+func (c *Config) listen(u string) (net.Listener, error) {
+	network, addr, _, err := listenAddr(u)
+	if err != nil {
+		return nil, err
 	}
-	return ls, nil
+	if network == "unix" {
+		if err := removeStaleSocket(addr); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", u, err)
+		}
+	}
+	config := net.ListenConfig{Control: c.setSocketOptions}
+	l, err := config.Listen(context.Background(), network, addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on %s: the address is in use by another program: %w", u, err)
+	case err != nil:
+		return nil, fmt.Errorf("listen on %s: %w", u, err)
+	}
+	return l, nil
 }
 
-// warnAdvertised tells of advertised URLs that lead nowhere: an address to listen on is not one to dial.
+// warnAdvertised warns about advertised URLs with an unspecified address, which other programs cannot dial.
 func (m *Member) warnAdvertised() {
 	for _, s := range slices.Concat(m.cfg.AdvertiseClientURLs, m.cfg.InitialAdvertisePeerURLs) {
 		if u, err := url.Parse(s); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {
-			m.log.Warn("this URL is advertised and names no address that others could dial: give --advertise-client-urls or --initial-advertise-peer-urls", "url", s)
+			m.log.Warn("the advertised URL has an address that others cannot dial: set --advertise-client-urls or --initial-advertise-peer-urls", "url", s)
 		}
 	}
 }
 
-// controlSocket sets what was asked for on a socket before it is bound.
-func (c *Config) controlSocket(network, _ string, conn syscall.RawConn) error {
+// setSocketOptions sets the configured options of a socket before it is bound.
+func (c *Config) setSocketOptions(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
@@ -79,8 +65,7 @@ func (c *Config) controlSocket(network, _ string, conn syscall.RawConn) error {
 	return errors.Join(errs...)
 }
 
-// removeStaleSocket removes a socket file that nobody listens on any more, which is what a killed
-// process leaves behind.
+// removeStaleSocket removes a socket file without a listener, which remains after a process was killed.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +75,7 @@ func removeStaleSocket(path string) error {
 		return err
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("the file exists and is no socket")
+		return errors.New("the file exists and is not a socket")
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {

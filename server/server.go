@@ -1,5 +1,5 @@
-// Package server is a whole member: it wires the parts together, starts and stops them in order, and
-// serves clients. It is the only package that knows everyone.
+// Package server runs a whole member: it connects the parts, starts and stops them in order, and serves clients. It is the only
+// package that imports all parts.
 //
 //	m, err := server.Start(server.Config{DataDir: "infra0.etcd"})
 //	...
@@ -7,11 +7,11 @@
 //
 // Start and Close keep these promises:
 //
-//  1. If Start returns an error, nothing listens and nothing runs; and if the error was in the
-//     configuration, the addresses or the ownership of the data directory, nothing was written.
-//  2. When a client gets an answer, the member serves: listeners accept only after the member has a
-//     leader and has served a linearizable read to itself.
-//  3. Close leaves no goroutine, socket or lock behind, also when its context ends early.
+//  1. If Start returns an error, no listener is open and no goroutine runs. If the error is in the configuration, the addresses or
+//     the lock of the data directory, nothing was written.
+//  2. A client gets no answer before the member serves: listeners accept connections only after the member knows a leader and has
+//     completed a linearizable read.
+//  3. After Close there is no goroutine, socket or lock of the member, also if its context ended early.
 //
 // Config, Start, Close and Failed are what programs that embed a member may rely on.
 package server
@@ -42,20 +42,20 @@ type Member struct {
 	ranges     *ration.Budget
 	replica    *replica.Replica
 	rpc        *rpc.Server
-	doors      []*door
+	listeners  []*clientListener
 	web        web
 	clientTLS  *certs.Store
 	peerTLS    *certs.Store
 	peers      []peerListener
 	promotions promotions
-	tracer     *tracing.Tracer // nil unless wanted
+	tracer     *tracing.Tracer // nil if tracing is off
 	// transport is closed by close.
 	transport *peer.Transport
 	serving   sync.WaitGroup
-	starting  context.CancelFunc // ends the wait for a leader
+	starting  context.CancelFunc // ends the background goroutines of server; nil before they start
 
 	served  chan struct{} // closed when clients are served
-	failed  chan error    // has room for one
+	failed  chan error    // of capacity 1
 	closing sync.Once
 	err     error
 }
@@ -66,12 +66,11 @@ type peerListener struct {
 	secure bool
 }
 
-// Start starts a member and returns when it has opened its data. It serves clients as soon as it has
-// a leader, which it says in its log.
+// Start starts a member and returns when its data is open. The member serves clients as soon as it knows a leader, and logs that.
 func Start(c Config) (*Member, error) { return StartContext(context.Background(), c) }
 
-// StartContext is Start that gives up when ctx ends, which matters to a member that waits for others to be
-// found by discovery. Later ctx has no meaning.
+// StartContext is like Start, and returns when ctx ends: a member may wait long for other members by discovery. ctx has no effect
+// after the start.
 func StartContext(ctx context.Context, c Config) (*Member, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -86,28 +85,28 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 	return m, nil
 }
 
-// start opens everything in the order of dependence: addresses first, because a port in use must
-// leave no trace; then the lock, the data and the services.
+// start opens the parts in the order of dependence: addresses first, because a start with a port in use must write nothing; then
+// the lock, the data and the services.
 func (m *Member) start(ctx context.Context) (err error) {
-	var opened []net.Listener // not yet owned by a server
+	var opened []net.Listener // without a server that closes them
 	defer func() { closeAll(opened) }()
-	m.doors, err = m.cfg.openDoors()
+	m.listeners, err = m.cfg.openClientListeners()
 	limits := newConnLimits(m.log)
-	for _, d := range m.doors {
-		d.l = limits.of(d).Listener(d.l)
-		opened = append(opened, d.l)
+	for _, l := range m.listeners {
+		l.listener = limits.forClients(l).Listener(l.listener)
+		opened = append(opened, l.listener)
 	}
 	if err != nil {
 		return err
 	}
 	for _, u := range m.cfg.ListenPeerURLs {
-		ls, err := m.cfg.listen([]string{u})
-		opened = append(opened, ls...)
+		l, err := m.cfg.listen(u)
 		if err != nil {
 			return err
 		}
+		opened = append(opened, l)
 		_, _, secure, _ := listenAddr(u)
-		m.peers = append(m.peers, peerListener{limits.members.Listener(ls[0]), secure})
+		m.peers = append(m.peers, peerListener{limits.members.Listener(l), secure})
 	}
 	if err := m.openTLS(); err != nil {
 		return err
@@ -149,13 +148,13 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if err := m.openServices(); err != nil {
 		return err
 	}
-	for _, d := range m.doors {
-		if err := d.openMux(m.clientTLS, m.log); err != nil {
+	for _, l := range m.listeners {
+		if err := l.openMux(m.clientTLS, m.log); err != nil {
 			return err
 		}
 	}
 
-	// From here on nothing fails, and the listeners belong to those who serve on them.
+	// The listeners belong to their servers now.
 	opened = nil
 	m.logQuota()
 	m.warnAdvertised()
@@ -172,8 +171,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// serve runs one accept loop. A listener that fails while the member runs ends the member: a member
-// that nobody can reach is worse than one that restarts.
+// serve runs an accept loop. If a listener fails, the member fails: an unreachable member is worse than a restart.
 func (m *Member) serve(loop func() error) {
 	m.serving.Go(func() {
 		err := loop()
@@ -198,12 +196,11 @@ func (m *Member) fail(err error) {
 	}
 }
 
-// Failed receives the error after which the member cannot go on. Close it then.
+// Failed receives an error after which the member cannot continue. The caller closes the member then.
 func (m *Member) Failed() <-chan error { return m.failed }
 
-// Close stops the member: it refuses new requests, finishes those under way until ctx ends, and
-// closes everything in the reverse of the order in which it was opened. The error is that of the
-// data; what was acknowledged is on disk in any case.
+// Close stops the member: it rejects new requests, completes pending requests until ctx ends, and closes the parts in the reverse
+// of the order in which start opened them. Acknowledged writes are on disk also if Close returns an error.
 func (m *Member) Close(ctx context.Context) error {
 	m.closing.Do(func() { m.err = m.close(ctx) })
 	return m.err
@@ -214,34 +211,33 @@ func (m *Member) close(ctx context.Context) error {
 	if m.starting != nil {
 		m.starting()
 	}
-	// Leadership goes while everything works, so that the cluster is without a leader for a round trip
-	// and not for an election timeout.
+	// The leader hands over while all parts work, so that the cluster has no leader for a round trip instead of an election timeout.
 	if m.replica != nil && m.starting != nil {
 		m.replica.Leadership.HandOver(ctx)
 	}
-	// Clients first: they get answers from a pipeline that still works. The doors before the services, which
-	// close what comes to them then: a client whose connection is accepted sends a request at once.
-	for _, d := range m.doors {
-		if d.mux != nil {
-			errs = append(errs, ignoreClosed(d.mux.Drain(ctx)))
+	// Clients first: they get answers from a working pipeline. The listeners close before the services, which
+	// close later connections: a client sends a request as soon as its connection is accepted.
+	for _, l := range m.listeners {
+		if l.mux != nil {
+			errs = append(errs, ignoreClosed(l.mux.Drain(ctx)))
 		}
 	}
 	if m.rpc != nil {
 		m.rpc.Stop(ctx)
 	}
 	m.web.stop(ctx)
-	for _, d := range m.doors {
-		if d.mux != nil {
-			errs = append(errs, ignoreClosed(d.mux.Close()))
+	for _, l := range m.listeners {
+		if l.mux != nil {
+			errs = append(errs, ignoreClosed(l.mux.Close()))
 		}
 	}
 	if m.transport != nil {
-		// A snapshot that is being received ends with its stream.
+		// This ends the reception of a snapshot.
 		m.transport.Close()
 	}
 	if m.replica != nil {
 		if !m.replica.Members.Alone() {
-			// What has no outcome by now gets none: nobody is reached any more.
+			// Pending requests get no outcome any more: no other member is reachable.
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			cancel()
@@ -250,7 +246,7 @@ func (m *Member) close(ctx context.Context) error {
 	}
 	m.serving.Wait()
 	errs = append(errs, m.closeTracing(ctx))
-	// The lock last: until then the files are in use.
+	// The lock is released last: until then the files are in use.
 	if m.lock != nil {
 		errs = append(errs, m.lock.Close())
 	}

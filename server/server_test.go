@@ -116,7 +116,13 @@ func TestOnePort(t *testing.T) {
 		}
 	}
 	_, body := get(t, "http://"+addr+"/debug/watch?format=json")
-	var view hubView
+	var view struct {
+		Watchers []struct {
+			Key, State     string
+			NextRevision   int64 `json:"next_revision"`
+			DeliveredCount int64 `json:"delivered_events"`
+		}
+	}
 	if err := json.Unmarshal([]byte(body), &view); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	c := httpd.Config{
 		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
-		Vars: m.vars, Watchers: m.forRoot(watchersHandler(m.replica.Hub())),
+		Vars: m.vars, Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
 		CheckTimeout:   kv.RequestTimeout(m.cfg.ElectionTimeout),
 	}

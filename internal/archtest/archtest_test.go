@@ -133,7 +133,7 @@ var table = map[string]rule{
 	"internal/edge/gateway": {inside: []string{"internal/edge/rpc/lockpb"}, outside: []string{grpcLib, pbLib, apiLib, genprotoLib, gatewayLib, netLib},
 		why: "a client of the services, which check its permissions"},
 	"internal/edge/certs": {why: "files and crypto/tls: who listens, dials or configures is not its business"},
-	"internal/edge/httpd": {inside: []string{"internal/kv"}, outside: []string{promLib, netLib},
+	"internal/edge/httpd": {inside: []string{"internal/kv", "internal/store/watch"}, outside: []string{promLib, netLib},
 		why: "plain HTTP next to gRPC; it uses the member through a small interface that it declares"},
 	"server": {inside: []string{"server/metrics", "internal/member/calls", "internal/kv", "internal/vfs", "internal/offline/datadir", "internal/tracing", "internal/state/cluster", "internal/member/replica", "internal/store/watch", "internal/edge/rpc", "internal/edge/httpd", "internal/edge/gateway", "internal/edge/certs", "internal/portmux", "internal/store/wal", "internal/store/history", "internal/store/mvcc", "internal/member/raftnode", "internal/state/fsm", "internal/store/ration", "internal/state/auth/token", "internal/state/auth/password", "internal/member/peer", "internal/member/compactor", "internal/member/discovery", "internal/release"},
 		outside: []string{grpcLib, promLib, raftLib, sysLib}, tests: []string{"internal/offline/restore"},

@@ -1,4 +1,4 @@
-package server
+package httpd
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// watcherView is one watcher as /debug/watch shows it. Keys are quoted, because they are bytes.
+// watcherView is a watcher in the answer of /debug/watch. Keys are quoted, because they are bytes.
 type watcherView struct {
 	Stream         uint64    `json:"stream"`
 	Watcher        int64     `json:"watcher"`
@@ -38,16 +38,16 @@ type hubView struct {
 	Watchers    []watcherView `json:"watchers"`
 }
 
-// watchersHandler shows who watches what and how far behind: a table for people, JSON with
-// ?format=json or an Accept header that asks for it.
-func watchersHandler(hub *watch.Hub) http.HandlerFunc {
+// WatchersHandler lists all watchers with their ranges, states and lags: as a table, or as JSON with ?format=json or the Accept
+// header application/json.
+func WatchersHandler(stats func() watch.Stats) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			w.Header().Set("Allow", http.MethodGet)
 			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 			return
 		}
-		view := viewHub(hub.Stats())
+		view := viewHub(stats())
 		if r.URL.Query().Get("format") == "json" || r.Header.Get("Accept") == "application/json" {
 			w.Header().Set("Content-Type", "application/json")
 			json.NewEncoder(w).Encode(view)
@@ -98,7 +98,7 @@ func watcherOptions(x watch.WatcherStats) []string {
 	return list
 }
 
-// quoted makes bytes readable: printable text as it is, anything else escaped.
+// quoted returns bytes as a quoted text with escapes.
 func quoted(b []byte) string {
 	if len(b) == 0 {
 		return ""

@@ -28,8 +28,8 @@ func TestConnectionsOfMembers(t *testing.T) {
 	l := newConnLimits(slog.New(slog.DiscardHandler))
 	// Fewer than there are, so that a test can hold them all.
 	held := portmux.NewLimit(4, time.Hour, slog.New(slog.DiscardHandler))
-	for _, d := range []*door{{metrics: true}, {grpc: true}} {
-		if l.of(d) == l.members {
+	for _, d := range []*clientListener{{metrics: true}, {grpc: true}} {
+		if l.forClients(d) == l.members {
 			t.Fatalf("%+v takes connections of members", d)
 		}
 	}
@@ -39,7 +39,7 @@ func TestConnectionsOfMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	metrics, members := l.of(&door{metrics: true}).Listener(root), l.members.Listener(root)
+	metrics, members := l.forClients(&clientListener{metrics: true}).Listener(root), l.members.Listener(root)
 	accept := func(from net.Listener) net.Conn {
 		c, err := net.Dial("tcp", root.Addr().String())
 		if err != nil {

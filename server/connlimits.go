@@ -7,19 +7,18 @@ import (
 	"vigil/internal/portmux"
 )
 
-// connLimits is the limit of connections, which follows from that of file descriptors. Clients, members and those who
-// look at metrics have a part of it each, so that none takes that of another: a member that cannot be reached has
-// no quorum.
+// connLimits are the limits of connections. They follow from the limit of file descriptors. Clients, members and metrics have
+// separate limits, so that clients cannot use up the connections between members, which the quorum needs.
 type connLimits struct{ clients, members, metrics *portmux.Limit }
 
 const (
-	// leastReserve is how many file descriptors are kept for segments, the raft log and connections to other
-	// members at least. A quarter of all is kept, since a large store has many segments.
+	// leastReserve is the least number of file descriptors reserved for segments, the raft log and connections to other members.
+	// A quarter of all descriptors is reserved, because a large store has many segments.
 	leastReserve = 150
-	// leastMembers and mostMembers bound the connections of members, leastMetrics and mostMetrics those to metrics.
+	// Bounds of the limits for members and for metrics.
 	leastMembers, mostMembers = 16, 1024
 	leastMetrics, mostMetrics = 8, 256
-	// leastClients is what clients have when there are hardly any file descriptors.
+	// leastClients is the least limit for clients.
 	leastClients = 16
 )
 
@@ -33,7 +32,7 @@ func newConnLimits(log *slog.Logger) connLimits {
 	return connLimits{portmux.NewLimit(clients, 0, log), portmux.NewLimit(members, 0, log), portmux.NewLimit(metrics, 0, log)}
 }
 
-// shareConns returns how many connections there may be with so many file descriptors.
+// shareConns returns the limits of connections for a number of file descriptors.
 func shareConns(files uint64) (clients, members, metrics int) {
 	n := int(min(files, 1<<30))
 	n -= max(leastReserve, n/4)
@@ -42,9 +41,9 @@ func shareConns(files uint64) (clients, members, metrics int) {
 	return max(n-members-metrics, leastClients), members, metrics
 }
 
-// of returns the limit for a door.
-func (l connLimits) of(d *door) *portmux.Limit {
-	if d.metrics {
+// forClients returns the limit for a client listener.
+func (l connLimits) forClients(c *clientListener) *portmux.Limit {
+	if c.metrics {
 		return l.metrics
 	}
 	return l.clients

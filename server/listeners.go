@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"vigil/internal/edge/certs"
+	"vigil/internal/portmux"
+)
+
+// clientListener is an address that clients connect to.
+type clientListener struct {
+	listener net.Listener
+	mux      *portmux.Mux // owns listener if it is not nil
+	// plain is set for http:// and unix:// URLs of the address, secure for https:// and unixs:// URLs.
+	plain, secure bool
+	// grpc and http are the served protocols. A listener with metrics serves only metrics and health.
+	grpc, http, metrics bool
+}
+
+// openClientListeners listens on every client and metrics URL. URLs with the same address share a listener. The returned
+// listeners are open, also with an error.
+func (c *Config) openClientListeners() ([]*clientListener, error) {
+	var listeners []*clientListener
+	known := map[string]*clientListener{}
+	split := len(c.ListenClientHTTPURLs) > 0
+	for _, group := range []struct {
+		urls []string
+		as   clientListener
+	}{
+		{c.ListenClientURLs, clientListener{grpc: true, http: !split}},
+		{c.ListenClientHTTPURLs, clientListener{http: true}},
+		{c.ListenMetricsURLs, clientListener{metrics: true}},
+	} {
+		for _, u := range group.urls {
+			network, addr, secure, err := listenAddr(u)
+			if err != nil {
+				return listeners, err
+			}
+			l := known[network+addr]
+			if l == nil {
+				opened, err := c.listen(u)
+				if err != nil {
+					return listeners, err
+				}
+				l = &clientListener{listener: opened, grpc: group.as.grpc, http: group.as.http, metrics: group.as.metrics}
+				known[network+addr] = l
+				listeners = append(listeners, l)
+			} else if l.grpc != group.as.grpc || l.metrics != group.as.metrics {
+				return listeners, fmt.Errorf("%s is given twice, for different things: --listen-client-urls, --listen-client-http-urls and --listen-metrics-urls need addresses of their own", u)
+			}
+			l.secure = l.secure || secure
+			l.plain = l.plain || !secure
+		}
+	}
+	return listeners, nil
+}
+
+// openMux opens the multiplexer that separates the protocols of the listener.
+func (l *clientListener) openMux(store *certs.Store, log *slog.Logger) (err error) {
+	o := portmux.Options{Logger: log, SplitHTTP2: l.grpc && l.http}
+	if l.secure {
+		o.TLS, o.RefusePlain = store.Server, !l.plain
+	}
+	l.mux, err = portmux.New(l.listener, o)
+	return err
+}
+
+// traffic returns the served protocols in the words of etcd's log.
+func (l *clientListener) traffic() string {
+	switch {
+	case l.grpc && l.http:
+		return "grpc+http"
+	case l.grpc:
+		return "grpc"
+	}
+	return "http"
+}
+
+// serveMetrics serves metrics and health, which operators need before the member serves clients.
+func (m *Member) serveMetrics() {
+	for _, l := range m.listeners {
+		if l.metrics {
+			m.serveHTTP(l, m.web.admin)
+		}
+	}
+}
+
+// serveHTTP serves HTTP only.
+func (m *Member) serveHTTP(l *clientListener, s *http.Server) {
+	m.serve(l.mux.Serve)
+	m.serve(func() error { return s.Serve(l.mux.HTTP1()) })
+	m.serve(func() error { return s.Serve(l.mux.HTTP2()) })
+}
+
+// serveClients waits until the member can answer, and then serves clients.
+func (m *Member) serveClients(ctx context.Context) {
+	select {
+	case <-m.replica.Ready():
+	case <-m.replica.Stopping():
+		return
+	case <-ctx.Done():
+		return
+	}
+	for _, l := range m.listeners {
+		switch {
+		case l.metrics:
+			continue
+		case l.grpc:
+			m.serve(l.mux.Serve)
+			m.serve(func() error { return m.rpc.Serve(l.mux.HTTP2()) })
+			if l.http {
+				m.serve(func() error { return m.web.client.Serve(l.mux.HTTP1()) })
+			} else {
+				l.mux.HTTP1().Close()
+			}
+		default:
+			m.serveHTTP(l, m.web.client)
+		}
+		if l.plain {
+			m.log.Info("serving client traffic insecurely", "traffic", l.traffic(), "address", l.listener.Addr().String())
+		}
+		if l.secure {
+			m.log.Info("serving client traffic securely", "traffic", l.traffic(), "address", l.listener.Addr().String())
+		}
+	}
+	h := m.replica.Header()
+	m.log.Info("ready to serve client requests",
+		"cluster-id", fmt.Sprintf("%x", h.ClusterID), "member-id", fmt.Sprintf("%x", h.MemberID),
+		"name", m.cfg.Name, "data-dir", m.cfg.DataDir, "revision", h.Revision)
+	close(m.served)
+}
+
+// ClientAddrs returns the addresses of gRPC.
+func (m *Member) ClientAddrs() []net.Addr {
+	var addrs []net.Addr
+	for _, l := range m.listeners {
+		if l.grpc {
+			addrs = append(addrs, l.listener.Addr())
+		}
+	}
+	return addrs
+}
