@@ -20,11 +20,11 @@ import (
 // What went wrong in etcd over the years, each as a test of its own. The matrix of all calls is compared with a
 // stock etcd elsewhere.
 
-// MemberList, Alarm, Status, the calls about leases and Compact were answered to nobody in particular, or to
+// MemberList, Alarm, Status, the calls about leases and Compact were answered without a user, or to
 // every user.
 func TestAdvisoryCallsWithoutCheck(t *testing.T) {
 	v := newVault(t, Config{})
-	nobody, alice := timeout(t), v.as("alice")
+	anonymous, alice := timeout(t), v.as("alice")
 	lease, kv := pb.NewLeaseClient(v.cc), pb.NewKVClient(v.cc)
 	root := v.as("root")
 	if _, err := lease.LeaseGrant(root, &pb.LeaseGrantRequest{ID: 7, TTL: 60}); err != nil {
@@ -47,7 +47,7 @@ func TestAdvisoryCallsWithoutCheck(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		call  func(context.Context) error
-		alice string // what a user without any right to it is told; nobody is always refused
+		alice string // the answer to a user without permission; a call without a user is always rejected
 	}{
 		{"MemberList", func(ctx context.Context) error {
 			_, err := pb.NewClusterClient(v.cc).MemberList(ctx, &pb.MemberListRequest{})
@@ -83,7 +83,7 @@ func TestAdvisoryCallsWithoutCheck(t *testing.T) {
 			return err
 		}, denied},
 	} {
-		fails(t, c.name+" by nobody", c.call(nobody), noUser)
+		fails(t, c.name+" without a user", c.call(anonymous), noUser)
 		if err := c.call(alice); c.alice != "" {
 			fails(t, c.name+" by alice", err, c.alice)
 		} else if err != nil {
@@ -227,7 +227,7 @@ func TestAdvisorySecretsAreNotWritten(t *testing.T) {
 	v.fill()
 	admin := pb.NewAuthClient(v.cc)
 	root := v.as("root")
-	const password, hidden, wrong = "pa55w0rd-of-eve", "pa55w0rd-of-nobody", "pa55w0rd-that-is-wrong"
+	const password, hidden, wrong = "pa55w0rd-of-eve", "pa55w0rd-of-unknown", "pa55w0rd-that-is-wrong"
 	if _, err := admin.UserAdd(root, &pb.AuthUserAddRequest{Name: "eve", Password: password}); err != nil {
 		t.Fatal(err)
 	}

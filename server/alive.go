@@ -7,11 +7,11 @@ import (
 	"vigil/internal/kv"
 )
 
-// Serving is closed when clients are served, which is when there is a leader.
+// Serving is closed when the member serves clients, which requires a leader.
 func (m *Member) Serving() <-chan struct{} { return m.served }
 
-// Alive reads something from this member's own state. An error says that the member is stuck, or stops; that
-// it must not answer because its data are known to be wrong is none.
+// Alive reads from this member's own state. An error means that the member hangs or stops. A member that rejects reads because its
+// data is corrupt is alive.
 func (m *Member) Alive(ctx context.Context) error {
 	ctx = kv.WithCredentials(ctx, &kv.Credentials{Member: true})
 	_, err := m.replica.Range(ctx, &kv.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true})

@@ -11,8 +11,8 @@ import (
 	"vigil/internal/state/auth/token"
 )
 
-// forRoot lets only the role root see what tells names of keys and users, while auth is enabled. The token is in
-// the header Authorization, as for the JSON gateway.
+// forRoot restricts a page with names of keys and users to the role root while authentication is enabled. The token is in the
+// header Authorization, like for the JSON gateway.
 func (m *Member) forRoot(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.Header.Get("Authorization")
@@ -25,7 +25,7 @@ func (m *Member) forRoot(h http.Handler) http.Handler {
 	})
 }
 
-// openTokens reads the keys by which tokens are signed; nil if they are simple ones.
+// openTokens reads the keys that sign tokens. It returns nil for simple tokens.
 func (m *Member) openTokens() (replica.JWT, error) {
 	kind, options, _ := strings.Cut(m.cfg.Auth.Token, ",")
 	if kind != token.KindJWT {

@@ -272,7 +272,7 @@ func TestAuthAfterRestart(t *testing.T) {
 	_, err := kv.Range(old, &pb.RangeRequest{Key: []byte("a")})
 	fails(t, "a token of a former process", err, invalidToken)
 	_, err = kv.Range(timeout(t), &pb.RangeRequest{Key: []byte("a")})
-	fails(t, "nobody", err, noUser)
+	fails(t, "no user", err, noUser)
 	alice := v.as("alice")
 	if _, err := kv.Range(alice, &pb.RangeRequest{Key: []byte("a")}); err != nil {
 		t.Error(err)
@@ -322,7 +322,7 @@ func TestJWT(t *testing.T) {
 	e, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	pub, ed, _ := ed25519.GenerateKey(rand.Reader)
 	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("a secret that nobody knows and that is long"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte("a long secret that is known here only"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for method, options := range map[string]string{
@@ -391,7 +391,7 @@ func TestBadTokenOptions(t *testing.T) {
 	}
 }
 
-// What a member asks itself needs no user, and what tells of keys over HTTP needs root.
+// Requests of a member to itself need no user. Pages with keys over HTTP need root.
 func TestAuthBesideTheAPI(t *testing.T) {
 	v := newVault(t, Config{})
 	if err := v.m.Alive(timeout(t)); err != nil {

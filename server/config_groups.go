@@ -11,14 +11,13 @@ import (
 	"vigil/internal/tracing"
 )
 
-// Auth says how users show who they are, once authentication is enabled.
+// Auth is the authentication of users, once it is enabled.
 type Auth struct {
-	// Token is the kind of the tokens that users get for a password: "simple" (the default), or "jwt"
-	// followed by its options as ",NAME=VALUE". TokenTTL is how long an unused simple token is valid,
-	// default 300 s.
+	// Token is the kind of user tokens: "simple", or "jwt" followed by its options as ",NAME=VALUE". TokenTTL is how long an
+	// unused simple token is valid.
 	Token    string
 	TokenTTL time.Duration
-	// BcryptCost is the cost of hashing a password, 4 to 31, default 10. Each step doubles the time.
+	// BcryptCost is the cost of hashing a password. Each step doubles the time.
 	BcryptCost int
 }
 

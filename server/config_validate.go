@@ -11,11 +11,10 @@ import (
 	"vigil/internal/store/ration"
 )
 
-// maxTxnOps is the most that Config.MaxTxnOps may be.
+// maxTxnOps is the largest value of Config.MaxTxnOps.
 const maxTxnOps = 1 << 20
 
-// Validate reports every field that cannot work, in the words of the command line's flags. It
-// expects defaults to be filled in.
+// Validate reports all mistakes, by the names of the command line's flags. Defaults must be set.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -64,7 +63,7 @@ func (c Config) Validate() error {
 		bad("--max-learners: %d is less than 1", c.MaxLearners)
 	}
 	if c.ForceNewCluster && c.InitialClusterState == "existing" {
-		bad("--force-new-cluster: not together with --initial-cluster-state=existing: it uses the data that is there")
+		bad("--force-new-cluster: not allowed with --initial-cluster-state=existing: it uses existing data")
 	}
 	if c.InitialClusterState != "new" && c.InitialClusterState != "existing" {
 		bad(`--initial-cluster-state: %q is neither "new" nor "existing"`, c.InitialClusterState)
@@ -82,7 +81,7 @@ func (c Config) Validate() error {
 		bad("--max-txn-ops: %d is outside 1 to %d", c.MaxTxnOps, maxTxnOps)
 	}
 	if c.MaxRequestBytes < 1 || c.MaxRequestBytes > fsm.MaxRequestBytes {
-		bad("--max-request-bytes: %d is outside 1 to %d, which is what a record of the store holds", c.MaxRequestBytes, fsm.MaxRequestBytes)
+		bad("--max-request-bytes: %d is outside 1 to %d, the limit of a record of the store", c.MaxRequestBytes, fsm.MaxRequestBytes)
 	}
 	if err := cluster.CheckClientURLs(c.AdvertiseClientURLs); err != nil {
 		bad("--advertise-client-urls: %v", err)

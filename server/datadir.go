@@ -10,8 +10,7 @@ import (
 	"vigil/internal/vfs"
 )
 
-// lockDataDir takes the data directory for this process. It writes nothing into a directory that
-// something else has filled.
+// lockDataDir locks the data directory for this process. It writes nothing into the data directory of an etcd member.
 func lockDataDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	switch _, err := fsys.Stat(filepath.Join(dir, "member")); {
 	case err == nil:

@@ -8,7 +8,7 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// initialMembers returns the members that InitialCluster lists, by name.
+// initialMembers parses InitialCluster.
 func (c Config) initialMembers() (members []cluster.Member, err error) {
 	owner := map[string]string{}
 	for _, part := range strings.Split(c.InitialCluster, ",") {

@@ -216,7 +216,7 @@ func TestInterruptedRestore(t *testing.T) {
 						t.Errorf("step %d: it serves revision %d, the backup has %d", n, got, revision)
 					}
 				case <-time.After(20 * time.Second):
-					t.Errorf("step %d: it started and serves nobody", n)
+					t.Errorf("step %d: it started and does not serve", n)
 				}
 				stop(t, m)
 				c = others()

@@ -32,7 +32,7 @@ func invokeDynamic(ctx context.Context, cc *grpc.ClientConn, sd protoreflect.Ser
 }
 
 // TestLockExcludes: of many who want a lock, of whom some give up while they wait, one at a time has it, and
-// nobody's key is left over.
+// no key is left over.
 func TestLockExcludes(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	cc := dial(t, addr)

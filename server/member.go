@@ -11,7 +11,7 @@ import (
 	"vigil/internal/state/cluster"
 )
 
-// memberView shows the replica to the services, in their words.
+// memberView adapts the replica to the interfaces of the services.
 type memberView struct {
 	m       *Member
 	replica *replica.Replica
@@ -29,8 +29,8 @@ func (v *memberView) Trusted() bool {
 	return !wrong
 }
 
-// Alarms lists the active alarms by name, for the health checks. That another member is corrupt does not
-// make this one unhealthy; it is there to serve.
+// Alarms lists the active alarms by name, for the health checks. The alarm that another member is corrupt does not make this member
+// unhealthy.
 func (v *memberView) Alarms() []string {
 	var names []string
 	self := v.replica.Header().MemberID
@@ -43,7 +43,7 @@ func (v *memberView) Alarms() []string {
 	return names
 }
 
-// Read reads a key that need not exist, for the health checks.
+// Read reads a key, which need not exist, for the health checks.
 func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	ctx = kv.WithCredentials(ctx, &kv.Credentials{Member: true})
 	_, err := v.replica.Range(ctx, &kv.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
@@ -71,7 +71,7 @@ func (v *memberView) Members(ctx context.Context, linearizable bool) ([]rpc.Memb
 	return infos(v.replica.Members.List(ctx, linearizable))
 }
 
-// infos says members in the words of the services.
+// infos converts members to the type of the services.
 func infos(members []cluster.Member, err error) ([]rpc.MemberInfo, error) {
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (v *memberView) Snapshot(ctx context.Context) (rpc.Snapshot, error) {
 	return backup{b, level}, nil
 }
 
-// backup is a backup in the words of the services.
+// backup adapts a backup to rpc.Snapshot.
 type backup struct {
 	*replica.Backup
 	version string
@@ -130,7 +130,7 @@ type backup struct {
 
 func (b backup) Version() string { return b.version }
 
-// versions are what /version tells. The data goes with the level that the cluster speaks.
+// versions returns the versions for /version. The storage version is the level of the cluster.
 func (v *memberView) versions() httpd.Versions {
 	level := v.replica.API.Versions().Cluster.Full()
 	return httpd.Versions{Server: APIVersion, Cluster: level, Storage: level, Vigil: Version}

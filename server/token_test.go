@@ -32,7 +32,7 @@ var openMethods = []string{
 // observe ends without an error when it may not read, as in etcd.
 const observe = "/v3electionpb.Election/Observe"
 
-// validRequests are requests of methods that refuse an empty one whoever sends it.
+// validRequests are requests of methods that reject an empty request of every user.
 var validRequests = map[string]string{
 	"/etcdserverpb.KV/Range":                 `{"key":"YQ=="}`,
 	"/etcdserverpb.KV/RangeStream":           `{"key":"YQ=="}`,

@@ -11,7 +11,7 @@ import (
 	"vigil/internal/tracing"
 )
 
-// openTracing begins to export spans, if that is wanted.
+// openTracing begins to export spans if tracing is enabled.
 func (m *Member) openTracing(ctx context.Context) error {
 	c := &m.cfg.Tracing
 	if !c.Enabled {
@@ -27,7 +27,7 @@ func (m *Member) openTracing(ctx context.Context) error {
 	return nil
 }
 
-// spans is what the pipeline tells its steps, nil if nobody wants to know them.
+// spans returns the receiver of the steps of requests, nil if tracing is off.
 func (m *Member) spans() replica.Tracer {
 	if m.tracer == nil {
 		return nil
@@ -35,7 +35,7 @@ func (m *Member) spans() replica.Tracer {
 	return m.tracer
 }
 
-// callStats is what the transport tells its calls, likewise.
+// callStats returns the receiver of gRPC calls, nil if tracing is off.
 func (m *Member) callStats() stats.Handler {
 	if m.tracer == nil {
 		return nil
@@ -43,7 +43,7 @@ func (m *Member) callStats() stats.Handler {
 	return m.tracer.Handler()
 }
 
-// lastSpans is how long the end of a member may take for spans that are not sent yet.
+// lastSpans bounds the time to send the last spans when the member stops.
 const lastSpans = 300 * time.Millisecond
 
 func (m *Member) closeTracing(ctx context.Context) error {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// parseURL parses an address of a listener or a member. A URL of TCP has the form SCHEME://HOST:PORT and nothing
-// else: a path, a query or a user that nothing reads is a mistake.
+// parseURL parses the URL of a listener or a member. A TCP URL has exactly the form SCHEME://HOST:PORT: a path, a query or a user
+// would have no effect and is a mistake.
 func parseURL(s string) (u *url.URL, host, port string, err error) {
 	u, err = url.Parse(s)
 	if err != nil {
@@ -48,7 +48,7 @@ func parseURL(s string) (u *url.URL, host, port string, err error) {
 	return u, host, port, nil
 }
 
-// listenAddr turns a listen URL into what net.Listen takes.
+// listenAddr converts a listen URL to the arguments of net.Listen.
 func listenAddr(s string) (network, addr string, secure bool, err error) {
 	u, host, port, err := parseURL(s)
 	if err != nil {
@@ -69,13 +69,13 @@ func listenAddr(s string) (network, addr string, secure bool, err error) {
 	return "tcp", net.JoinHostPort(host, port), secure, nil
 }
 
-// checkAdvertised accepts what another program can dial.
+// checkAdvertised reports an error if other programs cannot dial a URL.
 func checkAdvertised(s string) error {
 	_, _, _, err := parseURL(s)
 	return err
 }
 
-// peerLocalAddr returns the IP address that connections to other members come from, empty if the system chooses it.
+// peerLocalAddr returns the local IP address of connections to other members, empty for the choice of the system.
 func (c *Config) peerLocalAddr() string {
 	if !c.SetMemberLocalAddr {
 		return ""

@@ -145,7 +145,7 @@ func TestWatchBadInput(t *testing.T) {
 			break
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("left behind: %+v", s)
+			t.Fatalf("remaining: %+v", s)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -17,15 +17,15 @@ import (
 	"vigil/internal/portmux"
 )
 
-// web is what a member serves over plain HTTP, and what it needs for that.
+// web are the HTTP servers of a member.
 type web struct {
-	client *http.Server // beside gRPC, or where only HTTP is served
+	client *http.Server // HTTP on the client listeners
 	admin  *http.Server // the metrics listeners
 	peer   *http.Server // HTTP on the peer listeners
 }
 
-// bodyFactor is how much larger than the largest message its JSON may be: base64 makes four bytes of three,
-// names and escapes the rest.
+// bodyFactor is the ratio of the largest JSON body to the largest message: base64 makes four bytes of three, and names and escapes
+// need space too.
 const bodyFactor = 4
 
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
@@ -49,15 +49,15 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		return err
 	}
 	m.web.client = httpd.Server(h.Client, portmux.CallMade, m.log)
-	// net/http would allow 250, and takes no more than this.
+	// The default of net/http is 250, its maximum MaxInt32.
 	m.web.client.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(min(m.cfg.MaxConcurrentStreams, math.MaxInt32))}
 	m.web.admin = httpd.Server(h.Metrics, portmux.CallMade, m.log)
 	m.web.peer = httpd.Server(m.withMembers(h.Peer), portmux.CallMade, m.log)
 	return nil
 }
 
-// openGateway makes the gateway, which calls the services without a transport. There is no TLS on the way, so
-// that nobody is on it but whom a request's token names.
+// openGateway makes the gateway, which calls the services without a transport. There is no TLS in between, so that only the token
+// of a request identifies a user.
 func (m *Member) openGateway() (http.Handler, error) {
 	inside := m.rpc.Inside()
 	h, err := gateway.Handler(gateway.Config{Conn: inside, MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
@@ -71,7 +71,7 @@ func (m *Member) openGateway() (http.Handler, error) {
 	}), nil
 }
 
-// stop ends the servers.
+// stop stops the servers.
 func (w *web) stop(ctx context.Context) {
 	for _, s := range []*http.Server{w.client, w.admin, w.peer} {
 		if s != nil && s.Shutdown(ctx) != nil {
@@ -80,7 +80,7 @@ func (w *web) stop(ctx context.Context) {
 	}
 }
 
-// vars are what /debug/vars shows, under the names that etcd has for them.
+// vars returns the variables of /debug/vars, by etcd's names.
 func (m *Member) vars() map[string]any {
 	s := m.replica.Status()
 	role := "StateFollower"

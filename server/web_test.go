@@ -57,7 +57,7 @@ func TestGatewayBounds(t *testing.T) {
 		{strings.NewReader(`{"key":"` + strings.Repeat("a", limit) + `"}`), 429, `"code":8`},
 		{&endless{`{"key":"` + strings.Repeat("a", 100)}, 400, fmt.Sprintf("more than %d bytes", limit)},
 		{&endless{`[`}, 400, fmt.Sprintf("more than %d bytes", limit)},
-		// The message is whole; what comes behind it is read for a while.
+		// The message is whole; later bytes are read for a while.
 		{&endless{`{"key":"aaaa"}`}, 200, `"header"`},
 	} {
 		code, body := postJSON(t, url+"/v3/kv/range", c.body)
@@ -118,7 +118,7 @@ func TestGatewayConversation(t *testing.T) {
 	}
 	fmt.Fprint(c, "0\r\n\r\n")
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
-		t.Errorf("%q, %v behind the last answer", rest, err)
+		t.Errorf("%q, %v after the last answer", rest, err)
 	}
 
 	ws, err := websocket.Dial("ws://"+addr+"/v3/lease/keepalive", "", "http://elsewhere.example")
@@ -338,7 +338,7 @@ func TestGatewayStreams(t *testing.T) {
 	}
 }
 
-// TestGatewaySlowReaders: answers that nobody reads stay within the limit, and their memory is free when others
+// TestGatewaySlowReaders: answers to clients that do not read stay within the limit, and their memory is free when others
 // need it.
 func TestGatewaySlowReaders(t *testing.T) {
 	const limit = 32 << 20
@@ -361,7 +361,7 @@ func TestGatewaySlowReaders(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody reads")
+			t.Fatal("no client reads")
 		}
 	}
 	// Who waits is served in the end: the others are cut off.

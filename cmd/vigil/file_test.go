@@ -33,8 +33,7 @@ func find(t *testing.T, o *options, flag string) setting {
 	return all[i]
 }
 
-// TestOrigins: the command line wins over the environment and that over the file, and each value tells
-// where it comes from.
+// TestOrigins: the command line overrides the environment, the environment overrides the file, and each value has its origin.
 func TestOrigins(t *testing.T) {
 	path := writeConfig(t, `name: file
 max-txn-ops: 1
@@ -62,7 +61,7 @@ heartbeat-interval: 50
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
-	// What images tell of themselves is not a flag, and neither are those that etcd gave up.
+	// Neither variables of container images nor variables that etcd has removed are flags.
 	o, err = parse([]string{"--snapshot=1", "-v"}, []string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x", "ETCD_VERIFY=all"})
 	if err != nil || o.version || !slices.Equal(o.unknownVars, []string{"ETCD_VERSION"}) || len(o.goneFlags) != 2 {
 		t.Errorf("%+v, %v", o, err)
@@ -143,7 +142,7 @@ func readsEmpty(t *testing.T) bool {
 	return true
 }
 
-// TestFileMistakes: each is told with its line.
+// TestFileMistakes: each mistake is reported with its line.
 func TestFileMistakes(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"name: a\nnmae: b\n", "conf.yml:2: there is no key nmae"},

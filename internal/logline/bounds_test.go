@@ -33,7 +33,7 @@ func TestBoundedLine(t *testing.T) {
 			"key":        func(l *slog.Logger) { l.Warn("m", s, 1) },
 			"string":     func(l *slog.Logger) { l.Warn("m", "k", s) },
 			"error":      func(l *slog.Logger) { l.Warn("m", "k", errors.New(s)) },
-			"stringer":   func(l *slog.Logger) { l.Warn("m", "k", &nobody{s}) },
+			"stringer":   func(l *slog.Logger) { l.Warn("m", "k", &stringer{s}) },
 			"list":       func(l *slog.Logger) { l.Warn("m", "k", []string{s, s, s}) },
 			"struct":     func(l *slog.Logger) { l.Warn("m", "k", texts{s}) },
 			"bytes":      func(l *slog.Logger) { l.Warn("m", "k", []byte(s)) },

@@ -50,9 +50,9 @@ func TestSlog(t *testing.T) {
 	}
 }
 
-type nobody struct{ name string }
+type stringer struct{ name string }
 
-func (n *nobody) String() string { return n.name }
+func (n *stringer) String() string { return n.name }
 
 func TestLine(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678900000, time.UTC)
@@ -70,7 +70,7 @@ func TestLine(t *testing.T) {
 		{record("a\"b\n<c>\x00\xff€", "k\\", "v"), `{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"a\"b\n<c>\u0000\ufffd€","k\\":"v"}`},
 		{record("", "d", 1500*time.Microsecond, "t", at, "e", errors.New("no"), "error", nil, "n", nil, "f", 1.5, "nan", math.NaN(), "b", true, "u", uint64(math.MaxUint64)),
 			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"","d":"1.5ms","t":"2026-01-02T03:04:05.6789Z","e":"no","n":null,"f":1.5,"nan":"NaN","b":true,"u":18446744073709551615}`},
-		{record("", "list", []string{"a", "<b>"}, "map", map[string]int{"x": 1}, "nil", (*nobody)(nil), "fn", func() {}),
+		{record("", "list", []string{"a", "<b>"}, "map", map[string]int{"x": 1}, "nil", (*stringer)(nil), "fn", func() {}),
 			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"","list":["a","<b>"],"map":{"x":1},"nil":"!PANIC: runtime error: invalid memory address or nil pointer dereference","fn":"0x`},
 		{record("", slog.Group("g", "a", 1, slog.Group("h", "b", 2)), slog.Group("", "c", 3), slog.Group("empty")),
 			`{"level":"warn","ts":"2026-01-02T03:04:05.6789Z","msg":"","g":{"a":1,"h":{"b":2}},"c":3}`},

@@ -8,19 +8,19 @@ import (
 func TestThrottle(t *testing.T) {
 	th := New(3)
 	at := time.Now()
-	var told []uint64
+	var reported []uint64
 	for i := range 35 { // three and a half seconds
 		if ok, dropped := th.Allow(at.Add(time.Duration(i) * 100 * time.Millisecond)); ok {
-			told = append(told, dropped)
+			reported = append(reported, dropped)
 		}
 	}
 	want := []uint64{0, 0, 0, 7, 0, 0, 7, 0, 0, 7, 0, 0}
-	if len(told) != len(want) {
-		t.Fatalf("%v, want %v", told, want)
+	if len(reported) != len(want) {
+		t.Fatalf("%v, want %v", reported, want)
 	}
 	for i := range want {
-		if told[i] != want[i] {
-			t.Fatalf("%v, want %v", told, want)
+		if reported[i] != want[i] {
+			t.Fatalf("%v, want %v", reported, want)
 		}
 	}
 	// A clock that was set back does not silence it for long.
