@@ -5,8 +5,8 @@ import (
 	"io/fs"
 	"sync/atomic"
 	"time"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -125,7 +125,7 @@ func (a *allocator) allocateNextLocked() error {
 // prepare makes the file of a segment under a temporary name, its space allocated and its header in
 // place.
 func (a *allocator) prepare(id uint64) (*openSegment, error) {
-	temp := a.path(segmentName(id) + tempSuffix)
+	temp := a.path(format.SegmentName(id) + format.TempSuffix)
 	if err := a.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, a.allocationFailed(temp, err)
 	}
@@ -144,30 +144,30 @@ func (a *allocator) prepare(id uint64) (*openSegment, error) {
 // beginSegment sees that the file, whose name is temp, has size bytes, and writes the header.
 func (a *allocator) beginSegment(id uint64, temp string, file vfs.File, size int64) (*openSegment, error) {
 	seg := &openSegment{
-		head:  header{version: formatVersion, clusterID: a.o.ClusterID, memberID: a.o.MemberID, id: id, salt: newSalt()},
+		head:  format.Header{Version: format.Version, ClusterID: a.o.ClusterID, MemberID: a.o.MemberID, ID: id, Salt: newSalt()},
 		path:  temp,
 		file:  file,
 		alloc: size,
 		seg:   &segment{id: id},
-		end:   headerSize,
+		end:   format.HeaderSize,
 	}
 	err := file.Preallocate(seg.alloc)
 	if err == nil {
-		_, err = file.WriteAt(seg.head.encode(), 0)
+		_, err = file.WriteAt(seg.head.Encode(), 0)
 	}
 	if err != nil {
 		a.abandon(seg)
 		return nil, a.allocationFailed(temp, err)
 	}
-	seg.bodySum = seg.head.sum
-	seg.synced.Store(headerSize)
+	seg.bodySum = seg.head.Sum
+	seg.synced.Store(format.HeaderSize)
 	return seg, nil
 }
 
 // finish makes a prepared segment durable and gives it its name. From then on it must not be damaged
 // in any way: a segment with its name has a header. It abandons the segment if it fails.
 func (a *allocator) finish(seg *openSegment) error {
-	path := a.path(segmentName(seg.head.id))
+	path := a.path(format.SegmentName(seg.head.ID))
 	err := a.syncFile(seg.file, seg.path)
 	if err == nil {
 		err = a.o.FS.Rename(seg.path, path)

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -14,7 +14,7 @@ import (
 func filled(b *testing.B, n int, size int64) *Log {
 	b.Helper()
 	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history"), SegmentBytes: size, ClusterID: 1, MemberID: 2, NoSync: true}
-	l, err := Create(o, Applied{1, 1}, nil)
+	l, err := Create(o, Applied{Term: 1, Index: 1}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func filled(b *testing.B, n int, size int64) *Log {
 			b.Fatal(err)
 		}
 		if i%100 == 0 || i == n {
-			if err := l.Commit(Applied{1, uint64(i)}); err != nil {
+			if err := l.Commit(Applied{Term: 1, Index: uint64(i)}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -51,7 +51,7 @@ func BenchmarkAppend(b *testing.B) {
 					b.Fatal(err)
 				}
 				if i%each == each-1 {
-					if err := l.Commit(Applied{1, uint64(i) + 2}); err != nil {
+					if err := l.Commit(Applied{Term: 1, Index: uint64(i) + 2}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -91,7 +91,7 @@ func benchLog(b *testing.B, in string, n int) *Log {
 	if in == "file" {
 		o.FS = unmapped{o.FS}
 	}
-	l, err := Create(o, Applied{1, 1}, nil)
+	l, err := Create(o, Applied{Term: 1, Index: 1}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func benchLog(b *testing.B, in string, n int) *Log {
 			b.Fatal(err)
 		}
 		if i%100 == 0 {
-			if err := l.Commit(Applied{1, uint64(i)}); err != nil {
+			if err := l.Commit(Applied{Term: 1, Index: uint64(i)}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -178,11 +178,11 @@ func BenchmarkScan(b *testing.B) {
 
 // BenchmarkChecksum is what the checksum of one record costs of the above.
 func BenchmarkChecksum(b *testing.B) {
-	rec := make([]byte, recordHeaderSize+256)
-	putRecordHeader(rec, kindPut, kv.Rev{Main: 1})
+	rec := make([]byte, format.RecordHeaderSize+256)
+	format.PutRecordHeader(rec, format.KindPut, kv.Rev{Main: 1})
 	b.SetBytes(int64(len(rec)))
 	for range b.N {
-		if !checkRecord(rec) {
+		if !format.CheckRecord(rec) {
 			b.Fatal("bad")
 		}
 	}

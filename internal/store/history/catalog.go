@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"vigil/internal/store/history/format"
 )
 
 // catalog knows the segments, how much of them is dead, and how fast the log grows.
@@ -52,7 +53,7 @@ func (c *catalog) size() (total, live int64) {
 		total += n
 		dead, _ := s.garbage()
 		if src := s.src.Load(); src.file != nil {
-			dead += c.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
+			dead += c.metaAt.deadIn(src.file.foot.FirstID, src.file.foot.LastID)
 		}
 		live += n - min(dead, n)
 	}
@@ -88,7 +89,7 @@ func (c *catalog) missing(file *sealed, err error) error {
 	if lerr != nil || slices.Contains(names, filepath.Base(file.path)) || !c.uses(file) {
 		return err
 	}
-	return corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
+	return format.Corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
 }
 
 // candidates returns the segments in front of the open one, oldest first, the bytes that are dead in
@@ -119,7 +120,7 @@ func (c *catalog) candidates() (cs []candidate, garbage, live int64, waits bool)
 		blocked = blocked || s.dead.count.records > 0
 		if src := s.src.Load(); src.file != nil {
 			k.ok = !s.damaged
-			metas := c.metaAt.deadIn(src.file.foot.firstID, src.file.foot.lastID)
+			metas := c.metaAt.deadIn(src.file.foot.FirstID, src.file.foot.LastID)
 			k.all += metas
 			k.dead += metas
 		} else {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/crc32"
+	"vigil/internal/store/history/format"
 )
 
 // eachMeta calls fn with every meta record in the order they were written. fn may keep the value.
@@ -13,25 +14,25 @@ func (s *sealed) eachMeta(fn func(off uint32, m Meta)) (err error) {
 	defer func() { err = a.end(recover(), err) }()
 	a.src, a.borrowed = s, true
 	for i := 0; i < len(s.metas); i += 4 {
-		off := int64(le.Uint32(s.metas[i:]))
-		b, err := s.read(off, recordHeaderSize, nil)
+		off := int64(format.LE.Uint32(s.metas[i:]))
+		b, err := s.read(off, format.RecordHeaderSize, nil)
 		if err != nil {
 			return err
 		}
-		if b, err = s.read(off, recordSize(b), nil); err != nil {
+		if b, err = s.read(off, format.RecordSize(b), nil); err != nil {
 			return err
 		}
 		b = append([]byte(nil), b...)
-		r, _, err := decodeRecord(b)
-		if err == nil && !checkRecord(b) {
-			err = errRecordSum
+		r, _, err := format.DecodeRecord(b)
+		if err == nil && !format.CheckRecord(b) {
+			err = format.ErrRecordSum
 		}
 		var m Meta
 		if err == nil {
-			m, err = decodeMeta(r)
+			m, err = format.DecodeMeta(r)
 		}
 		if err != nil {
-			return corrupt(s.path, off, "%v", err)
+			return format.Corrupt(s.path, off, "%v", err)
 		}
 		fn(uint32(off), m)
 	}
@@ -77,60 +78,60 @@ func (s *sealed) check(ctx context.Context) (err error) {
 		records int
 		metas   int
 		batches uint32
-		prev    = s.foot.before
+		prev    = s.foot.Before
 	)
-	for off := int64(headerSize); off < int64(s.foot.bodyEnd); {
+	for off := int64(format.HeaderSize); off < int64(s.foot.BodyEnd); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b, err := s.read(off, batchHeaderSize, nil)
+		b, err := s.read(off, format.BatchHeaderSize, nil)
 		if err != nil {
 			return err
 		}
-		h, ok := decodeBatchHeader(b, int64(s.foot.bodyEnd)-off)
+		h, ok := format.DecodeBatchHeader(b, int64(s.foot.BodyEnd)-off)
 		if !ok {
-			return corrupt(s.path, off, "there is no batch")
+			return format.Corrupt(s.path, off, "there is no batch")
 		}
-		if b, err = s.read(off, int(h.length), buf); err != nil {
+		if b, err = s.read(off, int(h.Length), buf); err != nil {
 			return err
 		}
 		if s.data != nil {
 			b = append(buf[:0], b...)
 		}
 		buf = b
-		if !h.check(b, s.seed) {
-			return corrupt(s.path, off, "the checksum of the batch does not match")
+		if !h.Check(b, s.seed) {
+			return format.Corrupt(s.path, off, "the checksum of the batch does not match")
 		}
-		if h.prev != prev && s.foot.generation == 0 {
-			return corrupt(s.path, off, "the batch does not continue the one before it")
+		if h.Prev != prev && s.foot.Generation == 0 {
+			return format.Corrupt(s.path, off, "the batch does not continue the one before it")
 		}
-		prev = h.sum
+		prev = h.Sum
 		batches++
-		err = walkBatch(b, &h, func(at int, r record) error {
+		err = format.WalkBatch(b, &h, func(at int, r format.Record) error {
 			want := uint32(off) + uint32(at)
-			if r.kind == kindMeta || r.kind == kindMetaDeletion {
-				if metas == int(s.foot.metas) || le.Uint32(s.metas[4*metas:]) != want {
+			if r.Kind == format.KindMeta || r.Kind == format.KindMetaDeletion {
+				if metas == int(s.foot.Metas) || format.LE.Uint32(s.metas[4*metas:]) != want {
 					return errors.New("the table of meta records does not have it")
 				}
 				metas++
 				return nil
 			}
-			i := s.table.find(r.rev)
-			if i != records || s.table.offset(i) != want {
+			i := s.table.Find(r.Rev)
+			if i != records || s.table.Offset(i) != want {
 				return errors.New("the offset table does not have it")
 			}
 			records++
 			return nil
 		})
 		if err != nil {
-			return corrupt(s.path, off, "%v", err)
+			return format.Corrupt(s.path, off, "%v", err)
 		}
-		sum = addSum(sum, b)
-		off += int64(h.length)
+		sum = format.AddSum(sum, b)
+		off += int64(h.Length)
 	}
 	f := &s.foot
-	if sum != f.bodySum || records != int(f.records) || metas != int(f.metas) || batches != f.batches || prev != f.after && f.generation == 0 {
-		return corrupt(s.path, int64(f.bodyEnd), "the footer is not that of the batches")
+	if sum != f.BodySum || records != int(f.Records) || metas != int(f.Metas) || batches != f.Batches || prev != f.After && f.Generation == 0 {
+		return format.Corrupt(s.path, int64(f.BodyEnd), "the footer is not that of the batches")
 	}
 	return nil
 }
@@ -138,36 +139,36 @@ func (s *sealed) check(ctx context.Context) (err error) {
 // checkEnds compares what is in front of the batches and behind them.
 func (s *sealed) checkEnds() error {
 	f := &s.foot
-	size := f.fileSize()
+	size := f.FileSize()
 	b := s.data
-	from := int64(f.bodyEnd)
-	ends := make([]byte, headerSize+size-from)
+	from := int64(f.BodyEnd)
+	ends := make([]byte, format.HeaderSize+size-from)
 	if b != nil {
-		copy(ends, b[:headerSize])
-		copy(ends[headerSize:], b[from:size])
+		copy(ends, b[:format.HeaderSize])
+		copy(ends[format.HeaderSize:], b[from:size])
 	} else {
-		if err := readFull(s.file, s.path, ends[:headerSize], 0); err != nil {
+		if err := readFull(s.file, s.path, ends[:format.HeaderSize], 0); err != nil {
 			return err
 		}
-		if err := readFull(s.file, s.path, ends[headerSize:], from); err != nil {
+		if err := readFull(s.file, s.path, ends[format.HeaderSize:], from); err != nil {
 			return err
 		}
 	}
-	if h, err := decodeHeader(ends); err != nil || h.sum != s.seed {
-		return corrupt(s.path, 0, "%v", errHeaderSum)
+	if h, err := format.DecodeHeader(ends); err != nil || h.Sum != s.seed {
+		return format.Corrupt(s.path, 0, "%v", format.ErrHeaderSum)
 	}
-	ends = ends[headerSize:]
-	tables := ends[:f.tableSize()]
-	if crc32.Update(s.seed, castagnoli, tables) != f.tableSum {
-		return corrupt(s.path, from, "the checksum of the offset tables does not match")
+	ends = ends[format.HeaderSize:]
+	tables := ends[:f.TableSize()]
+	if crc32.Update(s.seed, format.Castagnoli, tables) != f.TableSum {
+		return format.Corrupt(s.path, from, "the checksum of the offset tables does not match")
 	}
-	for _, c := range ends[len(tables) : len(ends)-footerSize] {
+	for _, c := range ends[len(tables) : len(ends)-format.FooterSize] {
 		if c != 0 {
-			return corrupt(s.path, from+int64(len(tables)), "the padding is not zeros")
+			return format.Corrupt(s.path, from+int64(len(tables)), "the padding is not zeros")
 		}
 	}
-	if got, err := decodeFooter(ends[len(ends)-footerSize:], s.seed, size); err != nil || got != *f {
-		return corrupt(s.path, size-footerSize, "%v", errFooterSum)
+	if got, err := format.DecodeFooter(ends[len(ends)-format.FooterSize:], s.seed, size); err != nil || got != *f {
+		return format.Corrupt(s.path, size-format.FooterSize, "%v", format.ErrFooterSum)
 	}
 	return nil
 }

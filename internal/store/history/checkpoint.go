@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -96,7 +96,7 @@ func (p *partial) clear() error {
 	names, err := fsys.List(p.dir)
 	if err == nil {
 		for _, name := range names {
-			if !strings.HasSuffix(name, sealedSuffix) {
+			if !strings.HasSuffix(name, format.SealedSuffix) {
 				return fmt.Errorf("%s does not belong to a checkpoint; remove it first", filepath.Join(p.dir, name))
 			}
 			if err := fsys.Remove(filepath.Join(p.dir, name)); err != nil {
@@ -159,11 +159,11 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 				whole = false // it is not sealed yet, or was rewritten since
 				break
 			}
-			whole = whole && f.foot.firstID == next
-			next = f.foot.lastID + 1
+			whole = whole && f.foot.FirstID == next
+			next = f.foot.LastID + 1
 			files = append(files, f)
 		}
-		if v := l.cat.view.Load(); whole && v.open.head.id == next {
+		if v := l.cat.view.Load(); whole && v.open.head.ID == next {
 			return files, v, nil
 		}
 		l.seal.syncMu.Lock()
@@ -196,7 +196,7 @@ func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoin
 			return c, false, err
 		}
 		c.Segments++
-		c.Bytes += f.foot.fileSize()
+		c.Bytes += f.foot.FileSize()
 	}
 	n, err := p.copyOpen(ctx, v)
 	if n > 0 {
@@ -215,7 +215,7 @@ func (v *View) holds(file *sealed) bool {
 // copyOpen writes the open segment as v shows it: a sealed segment, so that not even its last batch
 // can be taken for a torn one. It returns the size of the file, 0 if there is no batch to copy.
 func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
-	if v.end <= headerSize {
+	if v.end <= format.HeaderSize {
 		return 0, nil
 	}
 	foot, metas, err := v.footer()
@@ -223,15 +223,15 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 		return 0, err
 	}
 	head := v.open.head
-	end := v.tail.append(nil)
+	end := v.tail.Encode(nil)
 	for _, off := range metas {
-		end = le.AppendUint32(end, off)
+		end = format.LE.AppendUint32(end, off)
 	}
-	foot.tableSum = crc32.Update(head.sum, castagnoli, end)
-	end = append(end, make([]byte, foot.fileSize()-footerSize-int64(v.end)-int64(len(end)))...)
-	end = append(end, foot.encode(head.sum)...)
+	foot.TableSum = crc32.Update(head.Sum, format.Castagnoli, end)
+	end = append(end, make([]byte, foot.FileSize()-format.FooterSize-int64(v.end)-int64(len(end)))...)
+	end = append(end, foot.Encode(head.Sum)...)
 
-	file, err := p.l.o.FS.Create(filepath.Join(p.dir, sealedName(foot.firstID, foot.lastID, foot.generation)))
+	file, err := p.l.o.FS.Create(filepath.Join(p.dir, format.SealedName(foot.FirstID, foot.LastID, foot.Generation)))
 	if err != nil {
 		return 0, err
 	}
@@ -240,7 +240,7 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 			err = cerr
 		}
 	}()
-	if err := file.Preallocate(foot.fileSize()); err != nil {
+	if err := file.Preallocate(foot.FileSize()); err != nil {
 		return 0, err
 	}
 	put := func(b []byte, off int64) error {
@@ -256,7 +256,7 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 		}
 		return nil
 	}
-	if err := put(head.encode(), 0); err != nil {
+	if err := put(head.Encode(), 0); err != nil {
 		return 0, err
 	}
 	for piece := range v.committed() {
@@ -267,7 +267,7 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 	if err := put(end, int64(v.end)); err != nil {
 		return 0, err
 	}
-	return foot.fileSize(), p.l.syncFile(file, file.Name())
+	return foot.FileSize(), p.l.syncFile(file, file.Name())
 }
 
 // committed yields the batches of the open segment as they lie in memory, in pieces of many.
@@ -287,53 +287,53 @@ func (v *View) committed() func(yield func(chunk) bool) {
 
 // footer returns what the footer of the open segment would be if it ended where the view does, but
 // for the checksum of the tables, and the offsets of its meta records. It reads every batch.
-func (v *View) footer() (footer, []uint32, error) {
+func (v *View) footer() (format.Footer, []uint32, error) {
 	seg := v.open
-	f := footer{
-		sparse:  v.tail.sorted,
-		firstID: seg.head.id,
-		lastID:  seg.head.id,
-		bodyEnd: v.end,
-		records: uint32(v.tail.len()),
-		mains:   uint32(len(v.tail.mains)),
-		bodySum: seg.head.sum,
-		before:  seg.before,
-		after:   seg.before,
+	f := format.Footer{
+		Sparse:  v.tail.Sorted,
+		FirstID: seg.head.ID,
+		LastID:  seg.head.ID,
+		BodyEnd: v.end,
+		Records: uint32(v.tail.Len()),
+		Mains:   uint32(len(v.tail.Mains)),
+		BodySum: seg.head.Sum,
+		Before:  seg.before,
+		After:   seg.before,
 	}
 	var metas []uint32
-	at, bytes := uint32(headerSize), int64(0)
+	at, bytes := uint32(format.HeaderSize), int64(0)
 	for piece := range v.committed() {
 		for b := piece.buf; len(b) > 0; {
-			h, ok := decodeBatchHeader(b, int64(len(b)))
-			if !ok || piece.start > at || h.prev != f.after || !h.check(b, seg.head.sum) {
-				return f, nil, corrupt(seg.path, int64(at), "the batch is damaged in memory")
+			h, ok := format.DecodeBatchHeader(b, int64(len(b)))
+			if !ok || piece.start > at || h.Prev != f.After || !h.Check(b, seg.head.Sum) {
+				return f, nil, format.Corrupt(seg.path, int64(at), "the batch is damaged in memory")
 			}
-			err := walkBatch(b, &h, func(off int, r record) error {
-				if r.kind == kindMeta || r.kind == kindMetaDeletion {
+			err := format.WalkBatch(b, &h, func(off int, r format.Record) error {
+				if r.Kind == format.KindMeta || r.Kind == format.KindMetaDeletion {
 					metas = append(metas, at+uint32(off))
 					return nil
 				}
-				if f.first == (kv.Rev{}) {
-					f.first = r.rev
+				if f.First == (kv.Rev{}) {
+					f.First = r.Rev
 				}
-				f.last = r.rev
+				f.Last = r.Rev
 				return nil
 			})
 			if err != nil {
-				return f, nil, corrupt(seg.path, int64(at), "in memory: %v", err)
+				return f, nil, format.Corrupt(seg.path, int64(at), "in memory: %v", err)
 			}
-			f.batches++
-			f.bodySum = addSum(f.bodySum, b)
-			f.after, f.revision, f.applied = h.sum, h.revision, h.applied
-			bytes += int64(h.length) - batchHeaderSize
-			at, b = at+h.length, b[h.length:]
+			f.Batches++
+			f.BodySum = format.AddSum(f.BodySum, b)
+			f.After, f.Revision, f.Applied = h.Sum, h.Revision, h.Applied
+			bytes += int64(h.Length) - format.BatchHeaderSize
+			at, b = at+h.Length, b[h.Length:]
 		}
 	}
 	if at != v.end {
-		return f, nil, corrupt(seg.path, int64(at), "the batches in memory end here and not at %d", v.end)
+		return f, nil, format.Corrupt(seg.path, int64(at), "the batches in memory end here and not at %d", v.end)
 	}
-	f.metas = uint32(len(metas))
-	f.live = uint64(bytes)
+	f.Metas = uint32(len(metas))
+	f.Live = uint64(bytes)
 	return f, metas, nil
 }
 

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -36,7 +36,7 @@ func opened(t testing.TB, o Options, m *model) {
 	before := readDir(t, o.FS, o.Dir)
 	touched := ""
 	o.FS = faultfs.New(o.FS, func(op faultfs.Op, name string) faultfs.Fault {
-		sealed := strings.HasSuffix(name, sealedSuffix)
+		sealed := strings.HasSuffix(name, format.SealedSuffix)
 		if sealed && before[filepath.Base(name)] != nil && (op == faultfs.OpOpenWrite || op.Changes() && op != faultfs.OpSyncDir) {
 			touched = fmt.Sprint(op, " ", name)
 		}
@@ -64,7 +64,7 @@ func opened(t testing.TB, o Options, m *model) {
 	}
 	after := readDir(t, o.FS, o.Dir)
 	for name, b := range before {
-		if strings.HasSuffix(name, sealedSuffix) && !slices.Equal(after[name], b) {
+		if strings.HasSuffix(name, format.SealedSuffix) && !slices.Equal(after[name], b) {
 			t.Errorf("%s was changed", name)
 		}
 	}
@@ -501,7 +501,7 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 		}
 	})
 	for i := range 1500 {
-		b := batch{applied: Applied{1, uint64(i) + 2}}
+		b := batch{applied: Applied{Term: 1, Index: uint64(i) + 2}}
 		b.recs = []rec{{rev: kv.Rev{Main: int64(i) + 1}, data: fmt.Appendf(nil, "record %d", i)}}
 		if err := errors.Join(appendBatch(l, b), l.Commit(b.applied)); err != nil {
 			t.Fatal(err)
@@ -588,7 +588,7 @@ func TestCheckpointSecondProcess(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), line) {
 		t.Errorf("%v, want %q in\n%s", err, line, out)
 	}
-	st, err := os.Stat(filepath.Join(dir, sealedName(1, 1, 0)))
+	st, err := os.Stat(filepath.Join(dir, format.SealedName(1, 1, 0)))
 	if err != nil || st.Sys().(*syscall.Stat_t).Nlink != 2 {
 		t.Errorf("the first segment is not shared: %v", err)
 	}
@@ -600,7 +600,7 @@ func TestCheckpointSecondProcess(t *testing.T) {
 // BenchmarkCheckpoint takes checkpoints of a log of 16 sealed segments and a half-full open one.
 func BenchmarkCheckpoint(b *testing.B) {
 	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history")}
-	l, err := Create(o, Applied{1, 1}, nil)
+	l, err := Create(o, Applied{Term: 1, Index: 1}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -611,7 +611,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		if err := l.Commit(Applied{1, i}); err != nil {
+		if err := l.Commit(Applied{Term: 1, Index: i}); err != nil {
 			b.Fatal(err)
 		}
 	}

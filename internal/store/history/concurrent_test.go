@@ -131,7 +131,7 @@ func concurrent(t *testing.T, o Options) {
 			check(rev, data, err)
 		}
 		if main%2 == 0 {
-			if err := l.Commit(Applied{1, uint64(main)}); err != nil {
+			if err := l.Commit(Applied{Term: 1, Index: uint64(main)}); err != nil {
 				t.Fatal(err)
 			}
 		}

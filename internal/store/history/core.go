@@ -13,10 +13,6 @@ import (
 )
 
 const (
-	logSuffix    = ".log"
-	sealedSuffix = ".seg"
-	tempSuffix   = ".tmp"
-
 	// allocatePause is how long after an allocation that failed the next one is tried.
 	allocatePause = time.Second
 	// retryPause is how long after a step that failed for want of a resource it is tried again.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -79,7 +79,7 @@ func small(t testing.TB, memberID uint64) (dir, *model) {
 	l, m := create(t, o)
 	var last kv.Rev
 	for i := range uint64(60) {
-		b := batch{applied: Applied{2, i + 2}}
+		b := batch{applied: Applied{Term: 2, Index: i + 2}}
 		last = kv.Rev{Main: last.Main + 1}
 		if i == 30 {
 			last.Main += 1000
@@ -160,10 +160,10 @@ func TestFlipsServed(t *testing.T) {
 	for _, mapped := range []bool{true, false} {
 		d, m := small(t, 9)
 		for name, b := range d {
-			if !strings.HasSuffix(name, sealedSuffix) {
+			if !strings.HasSuffix(name, format.SealedSuffix) {
 				continue
 			}
-			for i := headerSize; i < len(b)-footerSize; i += 3 * step {
+			for i := format.HeaderSize; i < len(b)-format.FooterSize; i += 3 * step {
 				b[i] ^= 0x10
 				o := testOptions(memfs.New())
 				if !mapped {
@@ -244,11 +244,11 @@ func TestWrongFiles(t *testing.T) {
 	}
 	sealed := names[:len(names)-1]
 	open := names[len(names)-1]
-	if len(sealed) < 2 || !strings.HasSuffix(open, logSuffix) {
+	if len(sealed) < 2 || !strings.HasSuffix(open, format.LogSuffix) {
 		t.Fatal(names)
 	}
 	for _, n := range sealed {
-		for _, size := range []int{0, 1, headerSize, len(d[n]) / 2, len(d[n]) - 1, len(d[n]) - 512} {
+		for _, size := range []int{0, 1, format.HeaderSize, len(d[n]) / 2, len(d[n]) - 1, len(d[n]) - 512} {
 			c := clone()
 			c[n] = c[n][:size]
 			check(fmt.Sprintf("%s cut to %d", n, size), c, kv.ErrCorrupt)
@@ -270,10 +270,10 @@ func TestWrongFiles(t *testing.T) {
 	c[sealed[0]], c[sealed[1]] = c[sealed[1]], c[sealed[0]]
 	check("swapped", c, kv.ErrCorrupt)
 	c = clone()
-	c[sealedName(9, 9, 0)] = c[sealed[0]]
+	c[format.SealedName(9, 9, 0)] = c[sealed[0]]
 	check("doubled under a later name", c, kv.ErrCorrupt)
 	c = clone()
-	c[sealedName(1, 1, 1)] = c[sealed[0]]
+	c[format.SealedName(1, 1, 1)] = c[sealed[0]]
 	check("doubled under a later generation", c, kv.ErrCorrupt)
 	c = clone()
 	c["1.seg"] = nil
@@ -282,24 +282,24 @@ func TestWrongFiles(t *testing.T) {
 	c[open] = foreign[open]
 	check("the open segment of another member", c, ErrIdentity)
 	c = clone()
-	c[open] = c[open][:headerSize-1]
+	c[open] = c[open][:format.HeaderSize-1]
 	check("the open segment without a header", c, kv.ErrCorrupt)
 	check("only the open segment", dir{open: d[open]}, kv.ErrCorrupt)
 
 	for _, n := range names {
 		c := clone()
-		h, err := decodeHeader(c[n])
+		h, err := format.DecodeHeader(c[n])
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.version = formatVersion + 1
-		copy(c[n], h.encode())
+		h.Version = format.Version + 1
+		copy(c[n], h.Encode())
 		check("a newer version", c, ErrVersion)
 	}
 
 	c = clone()
 	c["lost+found"] = nil
-	c[segmentName(99)+tempSuffix] = []byte("left over")
+	c[format.SegmentName(99)+format.TempSuffix] = []byte("left over")
 	if err := outcome(t, c, m); err != nil {
 		t.Errorf("files that do not matter: %v", err)
 	}
@@ -319,7 +319,7 @@ func TestFault(t *testing.T) {
 	if err := verifyLog(l, m); err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(o.Dir, sealedName(1, 1, 0))
+	name := filepath.Join(o.Dir, format.SealedName(1, 1, 0))
 	if err := os.Truncate(name, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -134,14 +134,14 @@ func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
 
 // mark marks the record of a segment in memory that ends at end.
 func (d *deadSet) mark(m *memory, r *DeadRecord, end uint32) {
-	i := m.find(r.Rev)
+	i := m.Find(r.Rev)
 	if i < 0 {
 		return
 	}
-	if i+1 < m.len() {
-		end = m.offset(i + 1)
+	if i+1 < m.Len() {
+		end = m.Offset(i + 1)
 	}
-	d.add(i, int64(end-m.offset(i)), r.Tombstone)
+	d.add(i, int64(end-m.Offset(i)), r.Tombstone)
 }
 
 // markFile marks record i of a file.
@@ -157,10 +157,10 @@ func (d *deadSet) markFile(f *sealed, i int, tombstone bool) error {
 // how many of these are tombstones and theirs. The caller holds Log.dead.
 func (s *segment) garbage() (all, tombs int64) {
 	all, tombs = s.dead.count.bytes, s.dead.tombs.bytes
-	if f := s.src.Load().file; f != nil && f.foot.records > 0 {
-		tables := int64(len(f.table.mains) + len(f.table.offs) + len(f.table.sparse))
-		all += tables * int64(s.dead.count.records) / int64(f.foot.records)
-		tombs += tables * int64(s.dead.tombs.records) / int64(f.foot.records)
+	if f := s.src.Load().file; f != nil && f.foot.Records > 0 {
+		tables := int64(len(f.table.Mains) + len(f.table.Offs) + len(f.table.Sparse))
+		all += tables * int64(s.dead.count.records) / int64(f.foot.Records)
+		tombs += tables * int64(s.dead.tombs.records) / int64(f.foot.Records)
 	}
 	return all, tombs
 }

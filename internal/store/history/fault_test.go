@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -33,7 +33,7 @@ func commit(l *Log, a Applied) error {
 // durable by what the log said, and the error that stopped it.
 func scenario(o Options, m *model) (durable int, err error) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{1, 1}}}
+	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{Term: 1, Index: 1}}}
 	l, err := Create(o, m.batches[0].applied, m.batches[0].metas)
 	if err != nil {
 		return 0, err
@@ -197,7 +197,7 @@ func TestFailedSync(t *testing.T) {
 	l, m := create(t, o)
 	for l.mustHaveNext() {
 	}
-	b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{1, 2}}
+	b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
 	if err := appendBatch(l, b); err != nil {
 		t.Fatal(err)
 	}
@@ -214,11 +214,11 @@ func TestFailedSync(t *testing.T) {
 		if _, err := l.Sync(); !errors.Is(err, faultfs.ErrInjected) {
 			t.Fatal(err)
 		}
-		if err := l.Commit(Applied{1, 3}); !errors.Is(err, faultfs.ErrInjected) {
+		if err := l.Commit(Applied{Term: 1, Index: 3}); !errors.Is(err, faultfs.ErrInjected) {
 			t.Fatal(err)
 		}
 	}
-	if l.Synced() != (Applied{1, 1}) {
+	if l.Synced() != (Applied{Term: 1, Index: 1}) {
 		t.Fatal(l.Synced())
 	}
 	if err := verify(l.View(), m.recs()); err != nil {
@@ -305,7 +305,7 @@ func TestNoSpace(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := disk.List(o.Dir); err != nil || slices.ContainsFunc(names, func(s string) bool { return s[len(s)-4:] == tempSuffix }) {
+	if names, err := disk.List(o.Dir); err != nil || slices.ContainsFunc(names, func(s string) bool { return s[len(s)-4:] == format.TempSuffix }) {
 		t.Fatal(names, err)
 	}
 }
@@ -319,8 +319,8 @@ func TestCreateCrashes(t *testing.T) {
 			s := lives{rng: rng, disk: memfs.New(), powerLoss: seed%2 == 0}
 			decide, after := s.crasher(n)
 			meta := []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}
-			m := &model{batches: []batch{{metas: meta, applied: Applied{1, 1}}}}
-			l, err := Create(testOptions(faultfs.New(s.disk, decide)), Applied{1, 1}, meta)
+			m := &model{batches: []batch{{metas: meta, applied: Applied{Term: 1, Index: 1}}}}
+			l, err := Create(testOptions(faultfs.New(s.disk, decide)), Applied{Term: 1, Index: 1}, meta)
 			if err == nil {
 				if err := l.Close(); err == nil {
 					return // n is more than all operations
@@ -332,13 +332,13 @@ func TestCreateCrashes(t *testing.T) {
 				t.Fatalf("operation %d: Create: %v, Exists: %v %v", n, err, ok, eerr)
 			}
 			if !ok {
-				if l, err = Create(testOptions(disk), Applied{1, 1}, meta); err != nil {
+				if l, err = Create(testOptions(disk), Applied{Term: 1, Index: 1}, meta); err != nil {
 					t.Fatal(err)
 				}
 			} else if l, err = Open(testOptions(disk)); err != nil {
 				t.Fatalf("operation %d: %v", n, err)
 			}
-			b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{1, 2}}
+			b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
 			if err := appendBatch(l, b); err != nil {
 				t.Fatal(err)
 			}
@@ -371,7 +371,7 @@ func TestRewrite(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		disk := memfs.New()
 		l, m := create(t, testOptions(disk))
-		b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{1, 2}}
+		b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)
 		}
@@ -392,7 +392,7 @@ func TestRewrite(t *testing.T) {
 		again, err := Open(testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
 			mu.Lock()
 			defer mu.Unlock()
-			if filepath.Base(name) == segmentName(1) && (op == faultfs.OpWrite || op == faultfs.OpSync) {
+			if filepath.Base(name) == format.SegmentName(1) && (op == faultfs.OpWrite || op == faultfs.OpSync) {
 				ops = append(ops, op)
 			}
 			return faultfs.None
@@ -419,13 +419,13 @@ func TestRewrite(t *testing.T) {
 // segments behind it, then opens again. In the end what was cut is zeros.
 func TestDropCrashes(t *testing.T) {
 	d, m := small(t, 9)
-	open := segmentName(3)
+	open := format.SegmentName(3)
 	b := d[open]
 	end := len(bytes.TrimRight(b, "\x00"))
-	copy(b[end+100:], "torn "+batchMagic)
+	copy(b[end+100:], "torn "+format.BatchMagic)
 	for id := uint64(4); id <= 5; id++ {
-		h := header{version: formatVersion, clusterID: 7, memberID: 9, id: id, salt: id}
-		d[segmentName(id)] = append(h.encode(), make([]byte, minSegmentBytes-headerSize)...)
+		h := format.Header{Version: format.Version, ClusterID: 7, MemberID: 9, ID: id, Salt: id}
+		d[format.SegmentName(id)] = append(h.Encode(), make([]byte, minSegmentBytes-format.HeaderSize)...)
 	}
 	for n := 1; ; n++ {
 		for seed := range uint64(24) {

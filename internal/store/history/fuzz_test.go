@@ -4,43 +4,43 @@ import (
 	"bytes"
 	"hash/crc32"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 )
 
 func FuzzRecord(f *testing.F) {
-	b := append(make([]byte, recordHeaderSize), "data"...)
-	putRecordHeader(b, kindPut, kv.Rev{Main: 3, Sub: 1})
+	b := append(make([]byte, format.RecordHeaderSize), "data"...)
+	format.PutRecordHeader(b, format.KindPut, kv.Rev{Main: 3, Sub: 1})
 	f.Add(b)
 	m := Meta{Bucket: 1, Key: []byte("key"), Value: []byte("value")}
-	b = make([]byte, recordHeaderSize+metaSize(&m))
-	putMeta(b[recordHeaderSize:], &m)
-	putRecordHeader(b, kindMeta, kv.Rev{})
+	b = make([]byte, format.RecordHeaderSize+format.MetaSize(&m))
+	format.PutMeta(b[format.RecordHeaderSize:], &m)
+	format.PutRecordHeader(b, format.KindMeta, kv.Rev{})
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, size, err := decodeRecord(b)
+		r, size, err := format.DecodeRecord(b)
 		if err != nil {
 			return
 		}
-		again := append(make([]byte, recordHeaderSize), r.data...)
-		putRecordHeader(again, r.kind, r.rev)
+		again := append(make([]byte, format.RecordHeaderSize), r.Data...)
+		format.PutRecordHeader(again, r.Kind, r.Rev)
 		if !bytes.Equal(again[4:], b[4:size]) {
 			t.Fatalf("%x is encoded as %x", b[:size], again)
 		}
-		if checkRecord(b[:size]) && !bytes.Equal(again, b[:size]) {
+		if format.CheckRecord(b[:size]) && !bytes.Equal(again, b[:size]) {
 			t.Fatal("the checksum differs")
 		}
-		if r.kind != kindMeta && r.kind != kindMetaDeletion {
+		if r.Kind != format.KindMeta && r.Kind != format.KindMetaDeletion {
 			return
 		}
-		m, err := decodeMeta(r)
+		m, err := format.DecodeMeta(r)
 		if err != nil {
 			return
 		}
-		data := make([]byte, metaSize(&m))
-		putMeta(data, &m)
-		if !bytes.Equal(data, r.data) {
-			t.Fatalf("meta %x is encoded as %x", r.data, data)
+		data := make([]byte, format.MetaSize(&m))
+		format.PutMeta(data, &m)
+		if !bytes.Equal(data, r.Data) {
+			t.Fatalf("meta %x is encoded as %x", r.Data, data)
 		}
 	})
 }
@@ -48,39 +48,39 @@ func FuzzRecord(f *testing.F) {
 // FuzzBatch mends the checksum, so that what is behind it is reached.
 func FuzzBatch(f *testing.F) {
 	d, _ := small(f, 9)
-	b := d[sealedName(1, 1, 0)][headerSize:]
+	b := d[format.SealedName(1, 1, 0)][format.HeaderSize:]
 	for range 8 {
-		h, ok := decodeBatchHeader(b, int64(len(b)))
+		h, ok := format.DecodeBatchHeader(b, int64(len(b)))
 		if !ok {
 			f.Fatal("no batch")
 		}
-		f.Add(b[:h.length])
-		b = b[h.length:]
+		f.Add(b[:h.Length])
+		b = b[h.Length:]
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, ok := decodeBatchHeader(b, int64(len(b)))
+		h, ok := format.DecodeBatchHeader(b, int64(len(b)))
 		if !ok {
 			return
 		}
 		again := bytes.Clone(b)
-		h.encode(again, 77)
-		if !bytes.Equal(again[4:h.length], b[4:h.length]) {
+		h.Encode(again, 77)
+		if !bytes.Equal(again[4:h.Length], b[4:h.Length]) {
 			t.Fatalf("%x is encoded as %x", b, again)
 		}
-		if !h.check(again, 77) {
+		if !h.Check(again, 77) {
 			t.Fatal("the checksum does not match")
 		}
-		at := batchHeaderSize
+		at := format.BatchHeaderSize
 		n := 0
-		err := walkBatch(again, &h, func(off int, r record) error {
+		err := format.WalkBatch(again, &h, func(off int, r format.Record) error {
 			if off != at {
 				t.Fatalf("record at %d, want %d", off, at)
 			}
-			at += recordHeaderSize + len(r.data)
+			at += format.RecordHeaderSize + len(r.Data)
 			n++
 			return nil
 		})
-		if err == nil && (n != int(h.records) || align8(int64(at)) != int64(h.length)) {
+		if err == nil && (n != int(h.Records) || format.Align8(int64(at)) != int64(h.Length)) {
 			t.Fatalf("%d records up to %d of %+v", n, at, h)
 		}
 	})
@@ -90,38 +90,38 @@ func FuzzBatch(f *testing.F) {
 func FuzzFooter(f *testing.F) {
 	d, _ := small(f, 9)
 	for name, b := range d {
-		if bytes.HasSuffix([]byte(name), []byte(sealedSuffix)) {
-			f.Add(b[headerSize:], int64(5), int64(0))
+		if bytes.HasSuffix([]byte(name), []byte(format.SealedSuffix)) {
+			f.Add(b[format.HeaderSize:], int64(5), int64(0))
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte, main, sub int64) {
-		if len(b) < footerSize {
+		if len(b) < format.FooterSize {
 			return
 		}
-		b = append(make([]byte, headerSize), b...)
-		end := b[len(b)-footerSize:]
-		le.PutUint32(end[footerSize-4:], crc32.Update(7, castagnoli, end[:footerSize-4]))
-		foot, err := decodeFooter(end, 7, int64(len(b)))
+		b = append(make([]byte, format.HeaderSize), b...)
+		end := b[len(b)-format.FooterSize:]
+		format.LE.PutUint32(end[format.FooterSize-4:], crc32.Update(7, format.Castagnoli, end[:format.FooterSize-4]))
+		foot, err := format.DecodeFooter(end, 7, int64(len(b)))
 		if err != nil {
 			return
 		}
-		from := int64(foot.bodyEnd)
-		table, metas := foot.table(b[from : from+foot.tableSize()])
-		if table.len() != int(foot.records) || len(metas) != 4*int(foot.metas) {
-			t.Fatalf("%d records, %d bytes of metas of %+v", table.len(), len(metas), foot)
+		from := int64(foot.BodyEnd)
+		table, metas := foot.Tables(b[from : from+foot.TableSize()])
+		if table.Len() != int(foot.Records) || len(metas) != 4*int(foot.Metas) {
+			t.Fatalf("%d records, %d bytes of metas of %+v", table.Len(), len(metas), foot)
 		}
 		rev := kv.Rev{Main: main, Sub: sub}
-		if i := table.find(rev); i >= table.len() {
-			t.Fatalf("found %d of %d", i, table.len())
+		if i := table.Find(rev); i >= table.Len() {
+			t.Fatalf("found %d of %d", i, table.Len())
 		} else if i >= 0 {
-			table.offset(i)
+			table.Offset(i)
 		}
-		if i := table.ceil(rev); i < 0 || i > table.len() {
-			t.Fatalf("ceil is %d of %d", i, table.len())
+		if i := table.Ceil(rev); i < 0 || i > table.Len() {
+			t.Fatalf("ceil is %d of %d", i, table.Len())
 		}
 		s := &sealed{path: "fuzz", data: b, foot: foot, seed: 7, table: table, metas: metas}
 		s.refs.Store(1)
-		_, _ = s.read(int64(le.Uint32(b[headerSize:])), recordHeaderSize, nil)
+		_, _ = s.read(int64(format.LE.Uint32(b[format.HeaderSize:])), format.RecordHeaderSize, nil)
 		seg := &segment{}
 		seg.src.Store(&source{file: s})
 		seg.last = kv.Rev{Main: 1 << 62}
@@ -136,15 +136,15 @@ func FuzzFooter(f *testing.F) {
 }
 
 func FuzzHeader(f *testing.F) {
-	h := header{version: 1, clusterID: 2, memberID: 3, id: 4, salt: 5}
-	f.Add(h.encode())
+	h := format.Header{Version: 1, ClusterID: 2, MemberID: 3, ID: 4, Salt: 5}
+	f.Add(h.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := decodeHeader(b)
+		h, err := format.DecodeHeader(b)
 		if err != nil {
 			return
 		}
 		// Bytes 12 to 16 and 48 to 60 are reserved.
-		again := h.encode()
+		again := h.Encode()
 		if !bytes.Equal(again[16:48], b[16:48]) {
 			t.Fatalf("%x is encoded as %x", b, again)
 		}

@@ -4,7 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -24,7 +24,7 @@ func TestGolden(t *testing.T) {
 		d.write(t, vfs.OS(), name)
 	}
 	dirs, err := filepath.Glob("testdata/v*")
-	if err != nil || len(dirs) != formatVersion {
+	if err != nil || len(dirs) != format.Version {
 		t.Fatal(dirs, err)
 	}
 	for _, name := range dirs {
@@ -38,7 +38,7 @@ func TestGolden(t *testing.T) {
 		if err := verifyLog(l, m); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		b := batch{recs: []rec{{rev: m.last(), data: []byte("more")}}, applied: Applied{9, 900}}
+		b := batch{recs: []rec{{rev: m.last(), data: []byte("more")}}, applied: Applied{Term: 9, Index: 900}}
 		b.recs[0].rev.Main++
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)
@@ -87,7 +87,7 @@ func TestGoldenMerged(t *testing.T) {
 		d.write(t, vfs.OS(), name)
 	}
 	dirs, err := filepath.Glob("testdata/merged-v*")
-	if err != nil || len(dirs) != formatVersion {
+	if err != nil || len(dirs) != format.Version {
 		t.Fatal(dirs, err)
 	}
 	for _, name := range dirs {

@@ -49,7 +49,7 @@ func churn(t *testing.T, l *Log, m *model) []DeadRecord {
 	t.Helper()
 	rng := seeded(t, 17)
 	write := func(b batch) {
-		b.applied = Applied{1, m.batches[len(m.batches)-1].applied.Index + 1}
+		b.applied = Applied{Term: 1, Index: m.batches[len(m.batches)-1].applied.Index + 1}
 		m.batches = append(m.batches, b)
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)

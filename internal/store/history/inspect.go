@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -101,7 +101,7 @@ func Inspect(o InspectOptions) (*Inspection, error) {
 		in.measure(name)
 	}
 	for _, id := range in.files.logs {
-		in.measure(segmentName(id))
+		in.measure(format.SegmentName(id))
 	}
 	for _, name := range in.files.temp {
 		in.measure(name)
@@ -156,17 +156,17 @@ func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
 	if err == nil {
 		defer s.release()
 		foot := &s.foot
-		out.Batches, out.Records, out.Metas = int(foot.batches), int(foot.records), int(foot.metas)
-		out.First, out.Last, out.Applied = foot.first, foot.last, foot.applied
+		out.Batches, out.Records, out.Metas = int(foot.Batches), int(foot.Records), int(foot.Metas)
+		out.First, out.Last, out.Applied = foot.First, foot.Last, foot.Applied
 		err = errors.Join(in.follows(s), s.check(ctx))
 		if err == nil {
 			err = s.eachMeta(func(uint32, Meta) {})
 		}
 		last := in.r.l.w.last
-		if foot.records > 0 {
-			last = foot.last
+		if foot.Records > 0 {
+			last = foot.Last
 		}
-		in.r.advance(f.last+1, last, foot.revision, foot.applied, foot.after)
+		in.r.advance(f.last+1, last, foot.Revision, foot.Applied, foot.After)
 		in.note()
 		in.lost = false
 		out.Err = in.pinpoint(first(err))
@@ -189,9 +189,9 @@ func (in *Inspection) pinpoint(err error) error {
 	}
 	defer file.Close()
 	seed := uint32(0)
-	if b := make([]byte, headerSize); readFull(file, c.File, b, 0) == nil {
-		if h, err := decodeHeader(b); err == nil {
-			seed = h.sum
+	if b := make([]byte, format.HeaderSize); readFull(file, c.File, b, 0) == nil {
+		if h, err := format.DecodeHeader(b); err == nil {
+			seed = h.Sum
 		}
 	}
 	return pinpoint(file, seed, err)
@@ -227,18 +227,18 @@ func (in *Inspection) openSealed(f *sealedFile, out *File) (*sealed, error) {
 
 // peekVersion returns the version in a good header, 0 if there is none.
 func peekVersion(file vfs.File) uint32 {
-	b := make([]byte, headerSize)
+	b := make([]byte, format.HeaderSize)
 	if readFull(file, "", b, 0) != nil {
 		return 0
 	}
-	h, err := decodeHeader(b)
+	h, err := format.DecodeHeader(b)
 	if err != nil {
 		return 0
 	}
-	return h.version
+	return h.Version
 }
 
-func (in *Inspection) identify(h *header, path string) error {
+func (in *Inspection) identify(h *format.Header, path string) error {
 	err := in.r.identify(h, path)
 	in.ClusterID, in.MemberID = in.r.l.o.ClusterID, in.r.l.o.MemberID
 	return err
@@ -250,11 +250,11 @@ func (in *Inspection) gap(first uint64) []File {
 		return nil
 	}
 	out := File{Kind: KindMissing, FirstID: in.r.nextID, LastID: first - 1}
-	out.Name = segmentName(out.FirstID)
+	out.Name = format.SegmentName(out.FirstID)
 	if out.FirstID < out.LastID {
-		out.Name = sealedName(out.FirstID, out.LastID, 0)
+		out.Name = format.SealedName(out.FirstID, out.LastID, 0)
 	}
-	out.Err = corrupt(in.r.l.path(out.Name), 0, "segments %x to %x are missing", out.FirstID, out.LastID)
+	out.Err = format.Corrupt(in.r.l.path(out.Name), 0, "segments %x to %x are missing", out.FirstID, out.LastID)
 	in.lost, in.r.nextID = true, first
 	return []File{out}
 }
@@ -265,13 +265,13 @@ func (in *Inspection) follows(s *sealed) error {
 		return nil
 	}
 	switch {
-	case s.foot.firstID < in.r.nextID:
-		return corrupt(s.path, 0, "segment %x is there twice", s.foot.firstID)
-	case s.foot.before != in.r.chain:
-		return corrupt(s.path, 0, "the segment does not continue the one before it")
-	case s.foot.records > 0 && !in.r.l.w.last.Less(s.foot.first):
-		return corrupt(s.path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it",
-			s.foot.first.Main, s.foot.first.Sub)
+	case s.foot.FirstID < in.r.nextID:
+		return format.Corrupt(s.path, 0, "segment %x is there twice", s.foot.FirstID)
+	case s.foot.Before != in.r.chain:
+		return format.Corrupt(s.path, 0, "the segment does not continue the one before it")
+	case s.foot.Records > 0 && !in.r.l.w.last.Less(s.foot.First):
+		return format.Corrupt(s.path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it",
+			s.foot.First.Main, s.foot.First.Sub)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (in *Inspection) logs() []File {
 	ended := false
 	for _, id := range in.files.logs {
 		out = append(out, in.gap(id)...)
-		f := File{Name: segmentName(id), Bytes: in.sizes[segmentName(id)], Kind: KindAllocated, FirstID: id, LastID: id}
+		f := File{Name: format.SegmentName(id), Bytes: in.sizes[format.SegmentName(id)], Kind: KindAllocated, FirstID: id, LastID: id}
 		seg, err := in.open(id, &f)
 		if err == nil && !ended {
 			err = in.load(seg, &f)
@@ -322,7 +322,7 @@ func (in *Inspection) logs() []File {
 	}
 	if grows < 0 && len(in.files.sealed) == 0 && len(in.files.logs) > 0 {
 		if f := &out[len(out)-1]; f.Err == nil {
-			f.Err = corrupt(in.r.l.path(f.Name), headerSize, "there is no batch")
+			f.Err = format.Corrupt(in.r.l.path(f.Name), format.HeaderSize, "there is no batch")
 		}
 	}
 	return out
@@ -330,7 +330,7 @@ func (in *Inspection) logs() []File {
 
 // open opens a segment that is not sealed; nil if it has no good header.
 func (in *Inspection) open(id uint64, f *File) (*openSegment, error) {
-	path := in.r.l.path(segmentName(id))
+	path := in.r.l.path(format.SegmentName(id))
 	if file, err := in.r.l.o.FS.Open(path); err == nil {
 		f.Version = peekVersion(file)
 		_ = file.Close()
@@ -344,15 +344,15 @@ func (in *Inspection) open(id uint64, f *File) (*openSegment, error) {
 func (in *Inspection) load(seg *openSegment, f *File) error {
 	if in.lost {
 		// Nobody knows what it should continue: believe what it says.
-		b := make([]byte, batchHeaderSize)
-		if readFull(seg.file, seg.path, b, headerSize) == nil {
-			if h, ok := decodeBatchHeader(b, seg.alloc-headerSize); ok {
-				in.r.chain, in.lost = h.prev, false
+		b := make([]byte, format.BatchHeaderSize)
+		if readFull(seg.file, seg.path, b, format.HeaderSize) == nil {
+			if h, ok := format.DecodeBatchHeader(b, seg.alloc-format.HeaderSize); ok {
+				in.r.chain, in.lost = h.Prev, false
 			}
 		}
 	}
 	err := in.r.load(seg)
-	f.Batches, f.Records, f.Metas = int(seg.batches), seg.mem.len(), len(seg.metas)
+	f.Batches, f.Records, f.Metas = int(seg.batches), seg.mem.Len(), len(seg.metas)
 	f.First, f.Last, f.Applied = seg.first, seg.last, seg.applied
 	if seg.batches > 0 {
 		in.note()

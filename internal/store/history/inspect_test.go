@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -54,7 +54,7 @@ func TestInspect(t *testing.T) {
 	records, metas, next := 0, 0, uint64(1)
 	for _, n := range d.names() {
 		f := files[n]
-		if f.Err != nil || f.Version != formatVersion || f.Torn != 0 || f.FirstID != next || f.Bytes != int64(len(d[n])) || f.Batches == 0 {
+		if f.Err != nil || f.Version != format.Version || f.Torn != 0 || f.FirstID != next || f.Bytes != int64(len(d[n])) || f.Batches == 0 {
 			t.Errorf("%+v", f)
 		}
 		bytes += f.Bytes
@@ -67,7 +67,7 @@ func TestInspect(t *testing.T) {
 	if bytes != in.Bytes || records != len(m.recs()) || metas != wantMetas {
 		t.Errorf("%d bytes, %d records, %d metas", bytes, records, metas)
 	}
-	sealed, open := sealedName(1, 1, 0), segmentName(3)
+	sealed, open := format.SealedName(1, 1, 0), format.SegmentName(3)
 	if files[sealed].Kind != KindSealed || files[open].Kind != KindOpen {
 		t.Errorf("%+v", files)
 	}
@@ -75,9 +75,9 @@ func TestInspect(t *testing.T) {
 	// What else may lie there.
 	c := d.clone()
 	delete(c, open)
-	c[segmentName(4)+tempSuffix] = []byte("left over")
+	c[format.SegmentName(4)+format.TempSuffix] = []byte("left over")
 	_, files = inspect(t, c, InspectOptions{})
-	if f := files[segmentName(4)+tempSuffix]; f.Kind != KindTemporary || f.Err != nil || len(files) != 3 {
+	if f := files[format.SegmentName(4)+format.TempSuffix]; f.Kind != KindTemporary || f.Err != nil || len(files) != 3 {
 		t.Errorf("%+v", files)
 	}
 
@@ -96,7 +96,7 @@ func TestInspect(t *testing.T) {
 	// Damage in one file leaves the rest readable.
 	c = d.clone()
 	c[sealed][len(c[sealed])/2] ^= 1
-	c[open][headerSize+20] ^= 1
+	c[open][format.HeaderSize+20] ^= 1
 	_, files = inspect(t, c, InspectOptions{})
 	for _, n := range d.names() {
 		ce := (*CorruptError)(nil)
@@ -121,7 +121,7 @@ func TestInspectWrongFiles(t *testing.T) {
 	d, _ := small(t, 9)
 	foreign, _ := small(t, 10)
 	twin, _ := small(t, 9)
-	s1, s2, open := sealedName(1, 1, 0), sealedName(2, 2, 0), segmentName(3)
+	s1, s2, open := format.SealedName(1, 1, 0), format.SealedName(2, 2, 0), format.SegmentName(3)
 	for _, w := range []struct {
 		what   string
 		change func(c dir)
@@ -129,21 +129,21 @@ func TestInspectWrongFiles(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"the first removed", func(c dir) { delete(c, s1) }, segmentName(1), kv.ErrCorrupt, "missing"},
-		{"one removed", func(c dir) { delete(c, s2) }, segmentName(2), kv.ErrCorrupt, "missing"},
-		{"both removed", func(c dir) { delete(c, s1); delete(c, s2) }, sealedName(1, 2, 0), kv.ErrCorrupt, "missing"},
+		{"the first removed", func(c dir) { delete(c, s1) }, format.SegmentName(1), kv.ErrCorrupt, "missing"},
+		{"one removed", func(c dir) { delete(c, s2) }, format.SegmentName(2), kv.ErrCorrupt, "missing"},
+		{"both removed", func(c dir) { delete(c, s1); delete(c, s2) }, format.SealedName(1, 2, 0), kv.ErrCorrupt, "missing"},
 		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s1, kv.ErrCorrupt, s2 + " by its content"},
 		{"swapped", func(c dir) { c[s1], c[s2] = c[s2], c[s1] }, s2, kv.ErrCorrupt, s1 + " by its content"},
-		{"doubled", func(c dir) { c[sealedName(3, 3, 0)] = c[s1] }, sealedName(3, 3, 0), kv.ErrCorrupt, "by its content"},
-		{"the open one doubled", func(c dir) { c[segmentName(4)] = c[open] }, segmentName(4), kv.ErrCorrupt, "by its content"},
+		{"doubled", func(c dir) { c[format.SealedName(3, 3, 0)] = c[s1] }, format.SealedName(3, 3, 0), kv.ErrCorrupt, "by its content"},
+		{"the open one doubled", func(c dir) { c[format.SegmentName(4)] = c[open] }, format.SegmentName(4), kv.ErrCorrupt, "by its content"},
 		{"of another member", func(c dir) { c[s2] = foreign[s2] }, s2, ErrIdentity, "member a"},
 		{"the open one of another member", func(c dir) { c[open] = foreign[open] }, open, ErrIdentity, "member a"},
 		{"of a twin", func(c dir) { c[s2] = twin[s2] }, s2, kv.ErrCorrupt, "does not continue"},
 		{"of a newer version", func(c dir) {
-			h, _ := decodeHeader(c[s2])
-			h.version++
-			copy(c[s2], h.encode())
-		}, s2, ErrVersion, fmt.Sprint("version ", formatVersion+1)},
+			h, _ := format.DecodeHeader(c[s2])
+			h.Version++
+			copy(c[s2], h.Encode())
+		}, s2, ErrVersion, fmt.Sprint("version ", format.Version+1)},
 	} {
 		c := d.clone()
 		w.change(c)
@@ -161,7 +161,7 @@ func TestInspectWrongFiles(t *testing.T) {
 			c := d.clone()
 			c[n] = c[n][:size]
 			_, files := inspect(t, c, InspectOptions{})
-			if strings.HasSuffix(n, sealedSuffix) && !errors.Is(files[n].Err, kv.ErrCorrupt) {
+			if strings.HasSuffix(n, format.SealedSuffix) && !errors.Is(files[n].Err, kv.ErrCorrupt) {
 				t.Errorf("%s cut to %d: %v", n, size, files[n].Err)
 			}
 		}
@@ -172,15 +172,15 @@ func TestInspectWrongFiles(t *testing.T) {
 func FuzzInspect(f *testing.F) {
 	d, _ := small(f, 9)
 	for n, b := range d {
-		f.Add(b, strings.HasSuffix(n, sealedSuffix))
+		f.Add(b, strings.HasSuffix(n, format.SealedSuffix))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, sealed bool) {
 		if len(b) > 1<<16 {
 			return
 		}
-		name := segmentName(1)
+		name := format.SegmentName(1)
 		if sealed {
-			name = sealedName(1, 1, 0)
+			name = format.SealedName(1, 1, 0)
 		}
 		_, files := inspect(t, dir{name: b}, InspectOptions{})
 		if len(files) == 0 {
@@ -244,7 +244,7 @@ func TestInspectPinpoints(t *testing.T) {
 	}
 	// Several bits of one record: it is the record that is named.
 	c := d.clone()
-	n := sealedName(1, 1, 0)
+	n := format.SealedName(1, 1, 0)
 	_, files := inspect(t, c, InspectOptions{})
 	if files[n].Err != nil {
 		t.Fatal(files[n].Err)
@@ -253,7 +253,7 @@ func TestInspectPinpoints(t *testing.T) {
 	copy(c[n][at+10:], "yyyy")
 	_, files = inspect(t, c, InspectOptions{})
 	var ce *CorruptError
-	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-recordHeaderSize) || !strings.Contains(ce.Reason, "first bad one") {
+	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-format.RecordHeaderSize) || !strings.Contains(ce.Reason, "first bad one") {
 		t.Errorf("damage at %d: %v", at+10, files[n].Err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 )
 
 // load reads the batches of a segment that continue the chain, up to the first that is not whole.
@@ -20,43 +20,43 @@ func (r *recovery) load(seg *openSegment) error {
 		if err != nil || b == nil {
 			return err
 		}
-		h, _ := decodeBatchHeader(b, int64(len(b)))
-		if h.prev != seg.after {
+		h, _ := format.DecodeBatchHeader(b, int64(len(b)))
+		if h.Prev != seg.after {
 			return nil
 		}
 		start := seg.end
-		err = walkBatch(b, &h, func(off int, rec record) error {
+		err = format.WalkBatch(b, &h, func(off int, rec format.Record) error {
 			at := start + uint32(off)
-			if rec.kind == kindMeta || rec.kind == kindMetaDeletion {
-				m, err := decodeMeta(rec)
+			if rec.Kind == format.KindMeta || rec.Kind == format.KindMetaDeletion {
+				m, err := format.DecodeMeta(rec)
 				if err != nil {
 					return err
 				}
 				m.Value = slices.Clone(m.Value)
 				w.metas.apply(m)
-				r.l.cat.metaAt.note(seg.head.id, &m)
+				r.l.cat.metaAt.note(seg.head.ID, &m)
 				seg.metas = append(seg.metas, at)
 				return nil
 			}
-			if !w.last.Less(rec.rev) {
-				return fmt.Errorf("revision %d/%d follows %d/%d", rec.rev.Main, rec.rev.Sub, w.last.Main, w.last.Sub)
+			if !w.last.Less(rec.Rev) {
+				return fmt.Errorf("revision %d/%d follows %d/%d", rec.Rev.Main, rec.Rev.Sub, w.last.Main, w.last.Sub)
 			}
 			if seg.first == (kv.Rev{}) {
-				seg.first = rec.rev
+				seg.first = rec.Rev
 			}
-			seg.last, w.last = rec.rev, rec.rev
-			seg.mem.add(rec.rev, at)
+			seg.last, w.last = rec.Rev, rec.Rev
+			seg.mem.Append(rec.Rev, at)
 			return nil
 		})
-		if err == nil && (h.revision < w.last.Main || h.synced > start) {
+		if err == nil && (h.Revision < w.last.Main || h.Synced > start) {
 			err = errors.New("the header of a batch contradicts what is before it")
 		}
 		if err != nil {
-			return corrupt(seg.path, int64(start), "%v", err)
+			return format.Corrupt(seg.path, int64(start), "%v", err)
 		}
 		seg.note(&h, b)
-		seg.synced.Store(max(seg.synced.Load(), h.synced))
-		r.advance(seg.head.id+1, w.last, h.revision, h.applied, h.sum)
+		seg.synced.Store(max(seg.synced.Load(), h.Synced))
+		r.advance(seg.head.ID+1, w.last, h.Revision, h.Applied, h.Sum)
 	}
 }
 
@@ -67,16 +67,16 @@ type window struct {
 
 // batch returns the whole batch at off with a good checksum, nil if there is none.
 func (w *window) batch(off int64) ([]byte, error) {
-	head, err := w.bytes(off, batchHeaderSize)
+	head, err := w.bytes(off, format.BatchHeaderSize)
 	if err != nil || head == nil {
 		return nil, err
 	}
-	h, ok := decodeBatchHeader(head, w.seg.alloc-off)
-	if !ok || off+int64(h.length) > maxSegment {
+	h, ok := format.DecodeBatchHeader(head, w.seg.alloc-off)
+	if !ok || off+int64(h.Length) > format.MaxSegment {
 		return nil, nil
 	}
-	b, err := w.bytes(off, int64(h.length))
-	if err != nil || !h.check(b, w.seg.head.sum) {
+	b, err := w.bytes(off, int64(h.Length))
+	if err != nil || !h.Check(b, w.seg.head.Sum) {
 		return nil, err
 	}
 	return b, nil

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -83,7 +83,7 @@ func bothTables(t *testing.T) (dir, *model) {
 		if i == 10 {
 			rev.Main += 1000
 		}
-		b := batch{applied: Applied{2, uint64(i) + 2}}
+		b := batch{applied: Applied{Term: 2, Index: uint64(i) + 2}}
 		for sub := range 1 + i%2 {
 			rev.Sub = int64(sub)
 			b.recs = append(b.recs, rec{rev, i%5 == 0, fmt.Appendf(nil, "record %d %s", i, strings.Repeat("x", i))})
@@ -125,7 +125,7 @@ func TestDamagedTables(t *testing.T) {
 			continue
 		}
 		f := src.file
-		kinds[f.table.sorted]++
+		kinds[f.table.Sorted]++
 		for i := range f.tables {
 			flip := []byte{0x01, 0x40, 0xff}[i%3]
 			bytes++
@@ -174,7 +174,7 @@ func TestDamagedMapping(t *testing.T) {
 	}
 	defer l.Close()
 	for name := range d {
-		if !strings.HasSuffix(name, sealedSuffix) {
+		if !strings.HasSuffix(name, format.SealedSuffix) {
 			continue
 		}
 		path := filepath.Join(o.Dir, name)
@@ -190,13 +190,13 @@ func TestDamagedMapping(t *testing.T) {
 			}
 			was := bytes.Clone(f.tables)
 			for i := 0; i < len(was); i += 4 {
-				if _, err := file.WriteAt([]byte{^was[i], ^was[i+1]}, int64(f.foot.bodyEnd)+int64(i)); err != nil {
+				if _, err := file.WriteAt([]byte{^was[i], ^was[i+1]}, int64(f.foot.BodyEnd)+int64(i)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := readAll(l, m, path); err != nil {
 					t.Fatalf("byte %d of the tables of %s: %v", i, path, err)
 				}
-				if _, err := file.WriteAt(was, int64(f.foot.bodyEnd)); err != nil {
+				if _, err := file.WriteAt(was, int64(f.foot.BodyEnd)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -65,8 +65,15 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Applied is a position of the raft log.
-type Applied struct{ Term, Index uint64 }
+// The vocabulary of the files is that of package format.
+type (
+	Applied      = format.Applied
+	Meta         = format.Meta
+	CorruptError = format.CorruptError
+)
+
+// ErrVersion: a file is in a version of the format that this program does not read.
+var ErrVersion = format.ErrVersion
 
 var (
 	// ErrNotFound: there is no record at that revision.
@@ -75,8 +82,6 @@ var (
 	ErrClosed = errors.New("history: closed")
 	// ErrIdentity: the directory belongs to another cluster or member.
 	ErrIdentity = errors.New("history: the data belongs to another member")
-	// ErrVersion: a file is in a version of the format that this program does not read.
-	ErrVersion = errors.New("history: unknown format version")
 )
 
 // Log is a revision-ordered log in a directory.
@@ -105,7 +110,7 @@ func newLog(o Options) *Log {
 		seal:  &sealer{core: c, cat: cat, rec: rec},
 	}
 	l.rec = &reclaimer{core: c, reclaimState: rec, cat: cat, alloc: l.alloc, seal: l.seal}
-	l.w.pend.sorted = true
+	l.w.pend.Sorted = true
 	l.w.metas = metaState{}
 	return l
 }
@@ -121,7 +126,7 @@ func Exists(fsys vfs.FS, dir string) (bool, error) {
 		return false, fmt.Errorf("history: %w", err)
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, logSuffix) || strings.HasSuffix(name, sealedSuffix) {
+		if strings.HasSuffix(name, format.LogSuffix) || strings.HasSuffix(name, format.SealedSuffix) {
 			return true, nil
 		}
 	}
@@ -195,7 +200,7 @@ func (l *Log) View() *View { return l.cat.view.Load() }
 func newSalt() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // documented never to fail
-	return le.Uint64(b[:])
+	return format.LE.Uint64(b[:])
 }
 
 // Dead notes that records are not needed any more; reclaim takes their space back some time. It may

@@ -9,8 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -74,7 +74,7 @@ func (m *model) randomBatch(rng *rand.Rand, last kv.Rev, index uint64) batch {
 			d[i] = byte(rng.Uint32())
 		}
 		if rng.IntN(10) == 0 {
-			copy(d, batchMagic)
+			copy(d, format.BatchMagic)
 		}
 		return d
 	}
@@ -264,11 +264,11 @@ func seeded(t testing.TB, seed uint64) *rand.Rand {
 func create(t testing.TB, o Options) (*Log, *model) {
 	t.Helper()
 	meta := []Meta{{Bucket: 1, Key: []byte("k1"), Value: []byte("first")}}
-	l, err := Create(o, Applied{1, 1}, meta)
+	l, err := Create(o, Applied{Term: 1, Index: 1}, meta)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, &model{batches: []batch{{metas: meta, applied: Applied{1, 1}}}}
+	return l, &model{batches: []batch{{metas: meta, applied: Applied{Term: 1, Index: 1}}}}
 }
 
 // TestModel writes random batches, closing and opening now and then, and compares.
@@ -362,7 +362,7 @@ func TestViewStays(t *testing.T) {
 	if _, err := pictures[9].v.Get(all[0].rev, nil); !errors.Is(err, ErrClosed) {
 		t.Fatalf("read of a sealed segment after Close: %v, want ErrClosed", err)
 	}
-	if err := l.Commit(Applied{100, 1000}); !errors.Is(err, ErrClosed) {
+	if err := l.Commit(Applied{Term: 100, Index: 1000}); !errors.Is(err, ErrClosed) {
 		t.Fatalf("Commit after Close: %v", err)
 	}
 	if _, err := l.Sync(); !errors.Is(err, ErrClosed) {
@@ -386,7 +386,7 @@ func TestExists(t *testing.T) {
 	if ok, err := Exists(fsys, o.Dir); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if _, err := Create(o, Applied{1, 1}, nil); !errors.Is(err, fs.ErrExist) {
+	if _, err := Create(o, Applied{Term: 1, Index: 1}, nil); !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -436,7 +436,7 @@ func TestOrder(t *testing.T) {
 			t.Fatalf("%v was taken after 5/0", rev)
 		}
 	}
-	if _, err := l.AppendKV(kv.Rev{Main: 6}, false, make([]byte, maxRecord+1)); err == nil {
+	if _, err := l.AppendKV(kv.Rev{Main: 6}, false, make([]byte, format.MaxRecord+1)); err == nil {
 		t.Fatal("a huge record was taken")
 	}
 	if err := l.Commit(Applied{}); err == nil {
@@ -454,7 +454,7 @@ func TestLargeBatch(t *testing.T) {
 	o := testOptions(memfs.New())
 	l, m := create(t, o)
 	for i := range int64(3) {
-		b := batch{applied: Applied{1, uint64(i) + 2}}
+		b := batch{applied: Applied{Term: 1, Index: uint64(i) + 2}}
 		for sub := range int64(6000) {
 			b.recs = append(b.recs, rec{kv.Rev{Main: i + 2, Sub: sub}, true, fmt.Appendf(nil, "key%d", sub)})
 		}
@@ -498,7 +498,7 @@ func TestSize(t *testing.T) {
 		m.batches = append(m.batches, b)
 	}
 	total, live := l.Size()
-	if live > total || live < total/2 || total < 200*batchHeaderSize {
+	if live > total || live < total/2 || total < 200*format.BatchHeaderSize {
 		t.Fatal(total, live)
 	}
 	// All but the newest segments die, twice over: what is dead is counted once.
@@ -507,7 +507,7 @@ func TestSize(t *testing.T) {
 	var dead []DeadRecord
 	for _, r := range recs[:len(recs)/2] {
 		dead = append(dead, DeadRecord{Rev: r.rev, Tombstone: r.tombstone})
-		least += int64(len(r.data) + recordHeaderSize)
+		least += int64(len(r.data) + format.RecordHeaderSize)
 	}
 	l.rec.Lock() // nothing is rewritten while this is held
 	l.rec.stopped = true

@@ -1,5 +1,7 @@
 package history
 
+import "vigil/internal/store/history/format"
+
 // chunk is a piece of a segment in memory: buf[0] is the byte at offset start. What lies behind the
 // last record that a table mentions belongs to the writer alone.
 type chunk struct {
@@ -10,13 +12,13 @@ type chunk struct {
 // memory is a segment, or a part of one, in memory: the open one and one that is being sealed. It is
 // a value that grows only by appending, so a copy is a picture that stays.
 type memory struct {
-	table
+	format.Table
 	chunks []chunk
 }
 
 // at returns record i, header and all. It stays valid.
 func (m *memory) at(i int) []byte {
-	off := m.offset(i)
+	off := m.Offset(i)
 	lo, hi := 0, len(m.chunks)-1
 	for lo < hi {
 		mid := int(uint(lo+hi+1) / 2)
@@ -27,6 +29,6 @@ func (m *memory) at(i int) []byte {
 		}
 	}
 	b := m.chunks[lo].buf[off-m.chunks[lo].start:]
-	size := recordSize(b)
+	size := format.RecordSize(b)
 	return b[:size:size]
 }

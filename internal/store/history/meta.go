@@ -6,13 +6,6 @@ import (
 	"slices"
 )
 
-// Meta is a record beside the key space: a value, or its deletion, under a bucket and a key.
-type Meta struct {
-	Bucket     byte
-	Key, Value []byte
-	Deleted    bool
-}
-
 // metaState is what the meta records amount to: the last one of a bucket and key wins.
 type metaState map[byte]map[string][]byte
 

@@ -1,6 +1,9 @@
 package history
 
-import "sync"
+import (
+	"sync"
+	"vigil/internal/store/history/format"
+)
 
 // metaPlace is where the newest record of a bucket and key is.
 type metaPlace struct {
@@ -22,7 +25,7 @@ func metaName(m *Meta) string { return string(m.Bucket) + string(m.Key) }
 func (x *metaIndex) note(id uint64, m *Meta) {
 	x.Lock()
 	defer x.Unlock()
-	name, size := metaName(m), int64(recordHeaderSize+metaSize(m))
+	name, size := metaName(m), int64(format.RecordHeaderSize+format.MetaSize(m))
 	if old, ok := x.newest[name]; ok {
 		x.dead[old.id] += old.size
 	}

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-
 	"vigil/internal/bitflip"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -19,22 +19,22 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 	foot := readFooter(file, c.File, seed)
 	// The piece [off, off+n) has its checksum at sum.
 	off, n, sum, begin := c.Offset, int64(0), int64(0), seed
-	head := make([]byte, batchHeaderSize)
+	head := make([]byte, format.BatchHeaderSize)
 	switch {
 	case c.Offset == 0:
-		n, sum, begin = headerSize-4, headerSize-4, 0
-	case foot != nil && c.Offset == int64(foot.bodyEnd):
-		n, sum = foot.tableSize(), -1
+		n, sum, begin = format.HeaderSize-4, format.HeaderSize-4, 0
+	case foot != nil && c.Offset == int64(foot.BodyEnd):
+		n, sum = foot.TableSize(), -1
 	case readFull(file, c.File, head, off) != nil:
 		return err
-	case string(head[:4]) == footerMagic:
-		n, sum = footerSize-4, off+footerSize-4
+	case string(head[:4]) == format.FooterMagic:
+		n, sum = format.FooterSize-4, off+format.FooterSize-4
 	default:
-		h, ok := decodeBatchHeader(head, bitflip.Limit)
+		h, ok := format.DecodeBatchHeader(head, bitflip.Limit)
 		if !ok {
 			return err
 		}
-		off, n, sum = off+4, int64(h.length)-4, off
+		off, n, sum = off+4, int64(h.Length)-4, off
 	}
 	b := make([]byte, n)
 	if n > bitflip.Limit || readFull(file, c.File, b, off) != nil {
@@ -42,31 +42,31 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 	}
 	want := make([]byte, 4)
 	if sum < 0 {
-		le.PutUint32(want, foot.tableSum)
+		format.LE.PutUint32(want, foot.TableSum)
 	} else if readFull(file, c.File, want, sum) != nil {
 		return err
 	}
-	got := crc32.Update(begin, castagnoli, b)
+	got := crc32.Update(begin, format.Castagnoli, b)
 	exact := func(at int64, bit int) error {
 		return &CorruptError{File: c.File, Offset: at, Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
 	}
-	switch bit := bitflip.Find(b, got, le.Uint32(want)); {
+	switch bit := bitflip.Find(b, got, format.LE.Uint32(want)); {
 	case bit >= 0:
 		return exact(off+int64(bit/8), bit)
 	case bit != bitflip.None && sum >= 0:
 		return exact(sum+int64((-1-bit)/8), -1-bit)
 	}
-	if sum != off-4 || got == le.Uint32(want) {
+	if sum != off-4 || got == format.LE.Uint32(want) {
 		return err
 	}
 	// The records of a batch. One that is cut says nothing: the length may be what is wrong.
-	at := batchHeaderSize - 4
-	for range le.Uint32(head[16:]) {
-		_, size, derr := decodeRecord(b[at:])
+	at := format.BatchHeaderSize - 4
+	for range format.LE.Uint32(head[16:]) {
+		_, size, derr := format.DecodeRecord(b[at:])
 		if derr != nil {
 			break
 		}
-		if !checkRecord(b[at : at+size]) {
+		if !format.CheckRecord(b[at : at+size]) {
 			return &CorruptError{File: c.File, Offset: off + int64(at), Reason: c.Reason + "; this record is the first bad one"}
 		}
 		at += size
@@ -75,13 +75,13 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 }
 
 // readFooter returns the footer of a sealed segment, nil if there is no good one.
-func readFooter(file vfs.File, path string, seed uint32) *footer {
+func readFooter(file vfs.File, path string, seed uint32) *format.Footer {
 	size, err := file.Size()
-	b := make([]byte, footerSize)
-	if err != nil || size < headerSize+footerSize || readFull(file, path, b, size-footerSize) != nil {
+	b := make([]byte, format.FooterSize)
+	if err != nil || size < format.HeaderSize+format.FooterSize || readFull(file, path, b, size-format.FooterSize) != nil {
 		return nil
 	}
-	foot, err := decodeFooter(b, seed, size)
+	foot, err := format.DecodeFooter(b, seed, size)
 	if err != nil {
 		return nil
 	}

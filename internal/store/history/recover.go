@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -93,7 +93,7 @@ func (r *recovery) run() error {
 	}
 	l.w.seg = open
 	l.seal.noteSynced(open, open.end, l.w.applied)
-	l.alloc.nextID = open.head.id + 1
+	l.alloc.nextID = open.head.ID + 1
 	l.publish()
 	return nil
 }
@@ -122,15 +122,15 @@ func (l *Log) list() (files, error) {
 		var id uint64
 		switch {
 		case name == reserveName:
-		case strings.HasSuffix(name, tempSuffix):
+		case strings.HasSuffix(name, format.TempSuffix):
 			f.temp = append(f.temp, name)
-		case scanName(name, "%016x-%016x-%08x.seg", &s.first, &s.last, &s.generation) && sealedName(s.first, s.last, s.generation) == name:
+		case scanName(name, "%016x-%016x-%08x.seg", &s.first, &s.last, &s.generation) && format.SealedName(s.first, s.last, s.generation) == name:
 			s.name = name
 			f.sealed = append(f.sealed, s)
-		case scanName(name, "%016x.log", &id) && segmentName(id) == name:
+		case scanName(name, "%016x.log", &id) && format.SegmentName(id) == name:
 			f.logs = append(f.logs, id)
-		case strings.HasSuffix(name, logSuffix) || strings.HasSuffix(name, sealedSuffix):
-			return files{}, corrupt(l.path(name), 0, "this is not a name that a segment has")
+		case strings.HasSuffix(name, format.LogSuffix) || strings.HasSuffix(name, format.SealedSuffix):
+			return files{}, format.Corrupt(l.path(name), 0, "this is not a name that a segment has")
 		default:
 			l.o.Logger.Warn("a file in the history directory does not belong there", "file", l.path(name))
 		}
@@ -165,7 +165,7 @@ func (r *recovery) addSealed(f sealedFile) error {
 	l := r.l
 	path := l.path(f.name)
 	if f.first != r.nextID {
-		return corrupt(path, 0, "the segment that begins with %016x is missing, or this one is there twice", r.nextID)
+		return format.Corrupt(path, 0, "the segment that begins with %016x is missing, or this one is there twice", r.nextID)
 	}
 	file, err := l.o.FS.Open(path)
 	if err != nil {
@@ -175,26 +175,26 @@ func (r *recovery) addSealed(f sealedFile) error {
 	if err != nil {
 		return err
 	}
-	seg := &segment{id: f.first, first: s.foot.first, last: s.foot.last}
-	seg.size.Store(s.foot.fileSize())
+	seg := &segment{id: f.first, first: s.foot.First, last: s.foot.Last}
+	seg.size.Store(s.foot.FileSize())
 	seg.src.Store(&source{file: s})
 	// Adopted at once, so that it is let go if anything fails.
-	seg.last = s.foot.last
-	if s.foot.records == 0 {
+	seg.last = s.foot.Last
+	if s.foot.Records == 0 {
 		seg.last = l.w.last
 	}
-	fits := s.foot.records == 0 || l.w.last.Less(s.foot.first)
+	fits := s.foot.Records == 0 || l.w.last.Less(s.foot.First)
 	l.adopt(seg)
 	if err := r.identify(&h, path); err != nil {
 		return err
 	}
-	if s.foot.before != r.chain {
-		return corrupt(path, 0, "the segment does not continue the one before it")
+	if s.foot.Before != r.chain {
+		return format.Corrupt(path, 0, "the segment does not continue the one before it")
 	}
 	if !fits {
-		return corrupt(path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it", s.foot.first.Main, s.foot.first.Sub)
+		return format.Corrupt(path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it", s.foot.First.Main, s.foot.First.Sub)
 	}
-	r.advance(f.last+1, seg.last, s.foot.revision, s.foot.applied, s.foot.after)
+	r.advance(f.last+1, seg.last, s.foot.Revision, s.foot.Applied, s.foot.After)
 	return s.eachMeta(func(_ uint32, m Meta) {
 		l.w.metas.apply(m)
 		l.cat.metaAt.note(f.last, &m)
@@ -210,14 +210,14 @@ func (r *recovery) advance(nextID uint64, last kv.Rev, revision int64, a Applied
 	r.nextID, r.chain, r.revision = nextID, chain, revision
 }
 
-func (r *recovery) identify(h *header, path string) error {
+func (r *recovery) identify(h *format.Header, path string) error {
 	o := &r.l.o
 	if !r.known {
-		o.ClusterID, o.MemberID, r.known = h.clusterID, h.memberID, true
+		o.ClusterID, o.MemberID, r.known = h.ClusterID, h.MemberID, true
 	}
-	if h.clusterID != o.ClusterID || h.memberID != o.MemberID {
+	if h.ClusterID != o.ClusterID || h.MemberID != o.MemberID {
 		return fmt.Errorf("%w: %s is of cluster %x and member %x, not of cluster %x and member %x",
-			ErrIdentity, path, h.clusterID, h.memberID, o.ClusterID, o.MemberID)
+			ErrIdentity, path, h.ClusterID, h.MemberID, o.ClusterID, o.MemberID)
 	}
 	return nil
 }
@@ -227,11 +227,11 @@ func (r *recovery) identify(h *header, path string) error {
 func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	l := r.l
 	if len(ids) == 0 && len(l.cat.segs) == 0 {
-		return nil, corrupt(l.o.Dir, 0, "there is no segment")
+		return nil, format.Corrupt(l.o.Dir, 0, "there is no segment")
 	}
 	for i, id := range ids {
 		if id != r.nextID+uint64(i) {
-			return nil, corrupt(l.path(segmentName(id)), 0, "the segment %016x is missing, or this one is there twice", r.nextID+uint64(i))
+			return nil, format.Corrupt(l.path(format.SegmentName(id)), 0, "the segment %016x is missing, or this one is there twice", r.nextID+uint64(i))
 		}
 		seg, err := r.openLog(id)
 		if err != nil {
@@ -250,7 +250,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 		used++
 	}
 	if used == 0 && len(l.cat.segs) == 0 {
-		return nil, corrupt(r.logs[0].path, headerSize, "there is no batch")
+		return nil, format.Corrupt(r.logs[0].path, format.HeaderSize, "there is no batch")
 	}
 	if used == 0 && len(r.logs) > 0 {
 		used = 1 // nothing was committed since the last seal: go on in the empty one
@@ -262,7 +262,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	}
 	for len(r.logs) > used {
 		last := r.logs[len(r.logs)-1]
-		if last.end > headerSize {
+		if last.end > format.HeaderSize {
 			l.o.Logger.Warn("dropped a history segment whose predecessor lost its end in a crash", "file", last.path)
 		}
 		_ = last.file.Close()
@@ -293,17 +293,17 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 }
 
 func (r *recovery) openLog(id uint64) (*openSegment, error) {
-	path := r.l.path(segmentName(id))
+	path := r.l.path(format.SegmentName(id))
 	file, err := r.l.o.FS.OpenWrite(path)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	seg := &openSegment{path: path, file: file, seg: &segment{id: id}, end: headerSize}
+	seg := &openSegment{path: path, file: file, seg: &segment{id: id}, end: format.HeaderSize}
 	if seg.head, err = readHeader(file, path); err == nil {
 		err = r.identify(&seg.head, path)
 	}
-	if err == nil && seg.head.id != id {
-		err = corrupt(path, 0, "the file is %s by its content", segmentName(seg.head.id))
+	if err == nil && seg.head.ID != id {
+		err = format.Corrupt(path, 0, "the file is %s by its content", format.SegmentName(seg.head.ID))
 	}
 	if err == nil {
 		seg.alloc, err = file.Size()
@@ -312,8 +312,8 @@ func (r *recovery) openLog(id uint64) (*openSegment, error) {
 		_ = file.Close()
 		return nil, err
 	}
-	seg.bodySum = seg.head.sum
-	seg.synced.Store(headerSize)
+	seg.bodySum = seg.head.Sum
+	seg.synced.Store(format.HeaderSize)
 	return seg, nil
 }
 
@@ -327,7 +327,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 	}
 	step := max(min(1<<20, seg.alloc-int64(seg.end)), 1)
 	zero := make([]byte, step)
-	buf := make([]byte, step+batchHeaderSize)
+	buf := make([]byte, step+format.BatchHeaderSize)
 	for off := int64(seg.end); off < seg.alloc; off += step {
 		b := buf[:min(int64(len(buf)), seg.alloc-off)]
 		if err := readFull(seg.file, seg.path, b, off); err != nil {
@@ -339,7 +339,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 		}
 		seg.dirty = off + int64(len(bytes.TrimRight(own, "\x00")))
 		for at := 0; ; {
-			i := bytes.Index(b[at:], []byte(batchMagic))
+			i := bytes.Index(b[at:], []byte(format.BatchMagic))
 			if i < 0 {
 				break
 			}
@@ -353,7 +353,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 				return err
 			}
 			if found {
-				return corrupt(seg.path, int64(seg.end), "there is no good batch, but the one at offset %d says that this had been synced", off+int64(from))
+				return format.Corrupt(seg.path, int64(seg.end), "there is no good batch, but the one at offset %d says that this had been synced", off+int64(from))
 			}
 		}
 	}
@@ -363,15 +363,15 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 // proof says whether b, bytes of the file at off, begins with the header of a good batch that knows
 // of a sync behind the end of the segment.
 func (r *recovery) proof(seg *openSegment, b []byte, off int64) (bool, error) {
-	h, ok := decodeBatchHeader(b, seg.alloc-off)
-	if !ok || h.synced <= seg.end {
+	h, ok := format.DecodeBatchHeader(b, seg.alloc-off)
+	if !ok || h.Synced <= seg.end {
 		return false, nil
 	}
-	batch := make([]byte, h.length)
+	batch := make([]byte, h.Length)
 	if err := readFull(seg.file, seg.path, batch, off); err != nil {
 		return false, err
 	}
-	return h.check(batch, seg.head.sum), nil
+	return h.Check(batch, seg.head.Sum), nil
 }
 
 // settle makes a segment durable as it was read. What is behind its end is overwritten with zeros,

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -132,11 +132,11 @@ func (a *allocator) makeReserve() (vfs.File, int64, error) {
 
 // spendReserve makes the reserve the segment id.
 func (a *allocator) spendReserve(id uint64) (*openSegment, error) {
-	temp := a.path(segmentName(id) + tempSuffix)
+	temp := a.path(format.SegmentName(id) + format.TempSuffix)
 	file, size, err := a.takeReserve(temp)
 	if err != nil || file == nil {
 		return nil, err
 	}
-	a.o.Logger.Warn("the disk is full: the reserve becomes a history segment", "segment", segmentName(id))
+	a.o.Logger.Warn("the disk is full: the reserve becomes a history segment", "segment", format.SegmentName(id))
 	return a.beginSegment(id, temp, file, size)
 }

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -40,7 +40,7 @@ func (l *Log) retry() error {
 func fill(t *testing.T, l *Log, m *model, rng *rand.Rand, enough func() bool) error {
 	t.Helper()
 	for !enough() {
-		b := batch{applied: Applied{1, m.batches[len(m.batches)-1].applied.Index + 1}}
+		b := batch{applied: Applied{Term: 1, Index: m.batches[len(m.batches)-1].applied.Index + 1}}
 		b.recs = []rec{{rev: kv.Rev{Main: m.last().Main + 1}, data: make([]byte, 50+rng.IntN(300))}}
 		if err := appendBatch(l, b); err != nil {
 			t.Fatal(err)
@@ -80,9 +80,9 @@ func TestReserve(t *testing.T) {
 	if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
 		t.Fatal(err)
 	}
-	first := l.w.seg.head.id
+	first := l.w.seg.head.ID
 	// The reserve does not count, nor do the tables that the seal will add.
-	left := func() int64 { return o.SegmentBytes - sealedSize(int64(l.View().end), l.w.seg.mem.size()) }
+	left := func() int64 { return o.SegmentBytes - format.SealedSize(int64(l.View().end), l.w.seg.mem.Size()) }
 	if n, _ := l.Allocated(); n > left() || n < left()-100 {
 		t.Errorf("%d bytes are allocated, %d are left", n, left())
 	}
@@ -90,7 +90,7 @@ func TestReserve(t *testing.T) {
 		if err := l.RoomToFree(); err != nil {
 			t.Fatalf("with the reserve there: %v", err)
 		}
-		return l.w.seg.head.id != first
+		return l.w.seg.head.ID != first
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestTakeReserve(t *testing.T) {
 	l, _ := create(t, o)
 	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
 	disk.SetFree(0)
-	path := l.path("output" + tempSuffix)
+	path := l.path("output" + format.TempSuffix)
 	file, size, err := l.alloc.takeReserve(path)
 	if err != nil || file == nil || size != o.SegmentBytes {
 		t.Fatal(file, size, err)
@@ -251,7 +251,7 @@ func TestTakeReserveAlone(t *testing.T) {
 	default:
 	}
 	disk.SetFree(0)
-	file, _, err := l.alloc.takeReserve(l.path("output" + tempSuffix))
+	file, _, err := l.alloc.takeReserve(l.path("output" + format.TempSuffix))
 	if err != nil || file == nil || !taking {
 		t.Fatal(file, err, taking)
 	}
@@ -276,7 +276,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 	o := testOptions(disk)
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
-	large := batch{applied: Applied{1, 2}}
+	large := batch{applied: Applied{Term: 1, Index: 2}}
 	for i, size := range []int{100, 10 * minSegmentBytes} {
 		large.recs = append(large.recs, rec{rev: kv.Rev{Main: 1, Sub: int64(i)}, data: make([]byte, size)})
 	}

@@ -25,7 +25,7 @@ func smaller(size int64) int64 { return size / 4 * 3 }
 // leastSize is the least size of what is allocated ahead.
 func (o *Options) leastSize() int64 { return min(o.SegmentBytes, smallSegment) / 2 }
 
-// fitter is the goroutine that measures the rate and cuts what was allocated for a higher one.
+// resizer is the goroutine that measures the rate and cuts what was allocated for a higher one.
 func (a *allocator) resizer() {
 	tick := time.NewTicker(fitPause)
 	defer tick.Stop()

@@ -14,7 +14,7 @@ import (
 func TestRetiredLogIsReadUntilClosed(t *testing.T) {
 	disk := memfs.New()
 	o := testOptions(disk)
-	l, err := Create(o, Applied{1, 1}, nil)
+	l, err := Create(o, Applied{Term: 1, Index: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestRetiredLogIsReadUntilClosed(t *testing.T) {
 		if _, err := l.AppendKV(kv.Rev{Main: i}, false, value(i)); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Commit(Applied{1, uint64(i)}); err != nil {
+		if err := l.Commit(Applied{Term: 1, Index: uint64(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestRetiredLogIsReadUntilClosed(t *testing.T) {
 	if _, err := l.Sync(); !errors.Is(err, ErrClosed) {
 		t.Errorf("sync: %v", err)
 	}
-	if err := l.Commit(Applied{1, n}); !errors.Is(err, ErrClosed) {
+	if err := l.Commit(Applied{Term: 1, Index: n}); !errors.Is(err, ErrClosed) {
 		t.Errorf("commit: %v", err)
 	}
 	if _, err := l.Checkpoint(t.Context(), o.Dir+".copy", ""); !errors.Is(err, ErrClosed) {

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -36,10 +36,10 @@ type rewriting struct {
 	size int64 // about what out will have
 	// reserved says that out is made of the reserve.
 	reserved bool
-	last     *footer // of the last one of run
+	last     *format.Footer // of the last one of run
 	batch    []byte
-	recs     []entry  // of the batch, offsets in it
-	locs     []uint32 // of its meta records
+	recs     []format.Entry // of the batch, offsets in it
+	locs     []uint32       // of its meta records
 	synced   uint32
 	buf      []byte
 }
@@ -99,7 +99,7 @@ func (w *rewriting) decide() error {
 	for _, s := range w.run {
 		w.keepTombs = w.keepTombs || s.dead.unsure
 		w.bits = append(w.bits, slices.Clone(s.dead.bits))
-		w.size += max(s.size.Load()-s.dead.count.bytes, headerSize+footerSize)
+		w.size += max(s.size.Load()-s.dead.count.bytes, format.HeaderSize+format.FooterSize)
 	}
 	r.cat.dead.Unlock()
 	return w.decideMetas(older)
@@ -146,7 +146,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 	for name, f := range latest {
 		newest, ok := x.newest[name]
 		switch {
-		case ok && newest.id > w.last.lastID:
+		case ok && newest.id > w.last.LastID:
 		case f.meta.Deleted:
 			if values[name] || unsure {
 				w.metas[f.at] = true
@@ -159,13 +159,13 @@ func (w *rewriting) decideMetas(older []*segment) error {
 }
 
 // write writes the merged segment under a temporary name, makes it durable and reads it back.
-func (w *rewriting) write() (*footer, error) {
+func (w *rewriting) write() (*format.Footer, error) {
 	r := w.r
 	first := &w.run[0].src.Load().file.foot
-	foot := &footer{firstID: first.firstID, lastID: w.last.lastID, before: first.before, after: w.last.after,
-		revision: w.last.revision, applied: w.last.applied}
+	foot := &format.Footer{FirstID: first.FirstID, LastID: w.last.LastID, Before: first.Before, After: w.last.After,
+		Revision: w.last.Revision, Applied: w.last.Applied}
 	for _, s := range w.run {
-		foot.generation = max(foot.generation, s.src.Load().file.foot.generation+1)
+		foot.Generation = max(foot.Generation, s.src.Load().file.foot.Generation+1)
 	}
 	if err := w.create(foot); err != nil {
 		return nil, err
@@ -207,9 +207,9 @@ func (w *rewriting) unreadable(s *segment, err error) error {
 }
 
 // create makes the file.
-func (w *rewriting) create(foot *footer) error {
+func (w *rewriting) create(foot *format.Footer) error {
 	r := w.r
-	temp := r.path(sealedName(foot.firstID, foot.lastID, foot.generation) + tempSuffix)
+	temp := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation) + format.TempSuffix)
 	if err := r.o.FS.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("history: %w", err)
 	}
@@ -243,14 +243,14 @@ func (w *rewriting) create(foot *footer) error {
 		return fmt.Errorf("history: allocate %s: %w", temp, err)
 	}
 	w.out = &openSegment{
-		head: header{version: formatVersion, clusterID: r.o.ClusterID, memberID: r.o.MemberID, id: foot.firstID, salt: newSalt()},
-		path: temp, file: file, seg: &segment{id: foot.firstID}, end: headerSize,
+		head: format.Header{Version: format.Version, ClusterID: r.o.ClusterID, MemberID: r.o.MemberID, ID: foot.FirstID, Salt: newSalt()},
+		path: temp, file: file, seg: &segment{id: foot.FirstID}, end: format.HeaderSize,
 	}
-	if _, err = file.WriteAt(w.out.head.encode(), 0); err != nil {
+	if _, err = file.WriteAt(w.out.head.Encode(), 0); err != nil {
 		return w.wrap(err)
 	}
-	w.out.bodySum = w.out.head.sum
-	w.batch = make([]byte, batchHeaderSize, mergedBatch+4096)
+	w.out.bodySum = w.out.head.Sum
+	w.batch = make([]byte, format.BatchHeaderSize, mergedBatch+4096)
 	return nil
 }
 
@@ -266,14 +266,14 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 	}
 	dead := deadSet{bits: w.bits[i]}
 	metas := f.metas
-	end := f.foot.bodyEnd
-	for n := 0; n < f.table.len() || len(metas) > 0; {
+	end := f.foot.BodyEnd
+	for n := 0; n < f.table.Len() || len(metas) > 0; {
 		off, meta := end, end
-		if n < f.table.len() {
-			off = f.table.offset(n)
+		if n < f.table.Len() {
+			off = f.table.Offset(n)
 		}
 		if len(metas) > 0 {
-			meta = le.Uint32(metas)
+			meta = format.LE.Uint32(metas)
 		}
 		if meta < off {
 			metas = metas[4:]
@@ -290,11 +290,11 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 				continue
 			}
 			// Is it a tombstone? The kind is looked at alone, what is left out may be damaged.
-			b, err := f.read(int64(off), recordHeaderSize, nil)
+			b, err := f.read(int64(off), format.RecordHeaderSize, nil)
 			if err != nil {
 				return err
 			}
-			if kind(b[7]>>4) != kindTombstone {
+			if format.Kind(b[7]>>4) != format.KindTombstone {
 				continue
 			}
 			w.tombs = append(w.tombs, w.count)
@@ -308,12 +308,12 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 
 // add adds record i of f, which is at off, to the batch; -1 is a meta record.
 func (w *rewriting) add(f *sealed, i int, off uint32) error {
-	b, err := f.read(int64(off), recordHeaderSize, nil)
+	b, err := f.read(int64(off), format.RecordHeaderSize, nil)
 	if err != nil {
 		return err
 	}
-	size := recordSize(b)
-	if len(w.batch) > batchHeaderSize && len(w.batch)+size > mergedBatch {
+	size := format.RecordSize(b)
+	if len(w.batch) > format.BatchHeaderSize && len(w.batch)+size > mergedBatch {
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -326,19 +326,19 @@ func (w *rewriting) add(f *sealed, i int, off uint32) error {
 	}
 	from := len(w.batch)
 	w.batch = append(w.batch, b...)
-	r, n, err := decodeRecord(w.batch[from:])
-	if err == nil && (n != size || !checkRecord(w.batch[from:])) {
-		err = errRecordSum
+	r, n, err := format.DecodeRecord(w.batch[from:])
+	if err == nil && (n != size || !format.CheckRecord(w.batch[from:])) {
+		err = format.ErrRecordSum
 	}
 	key := i >= 0
-	if err == nil && (key != (r.kind == kindPut || r.kind == kindTombstone) || key && !f.table.is(i, r.rev)) {
-		err = errRecordKind
+	if err == nil && (key != (r.Kind == format.KindPut || r.Kind == format.KindTombstone) || key && !f.table.Is(i, r.Rev)) {
+		err = format.ErrRecordKind
 	}
 	if err != nil {
-		return corrupt(f.path, int64(off), "%v", err)
+		return format.Corrupt(f.path, int64(off), "%v", err)
 	}
 	if key {
-		w.recs = append(w.recs, entry{r.rev.Main, uint32(r.rev.Sub), uint32(from)})
+		w.recs = append(w.recs, format.Entry{Main: r.Rev.Main, Sub: uint32(r.Rev.Sub), Off: uint32(from)})
 		w.count++
 	} else {
 		w.locs = append(w.locs, uint32(from))
@@ -352,36 +352,36 @@ func (w *rewriting) flush() error {
 	if len(w.recs)+len(w.locs) == 0 {
 		return nil
 	}
-	n := int(align8(int64(len(w.batch))))
+	n := int(format.Align8(int64(len(w.batch))))
 	w.batch = append(w.batch, make([]byte, n-len(w.batch))...)
-	h := batchHeader{
-		length:   uint32(n),
-		prev:     seg.after,
-		records:  uint32(len(w.recs) + len(w.locs)),
-		synced:   headerSize,
-		applied:  w.last.applied,
-		revision: w.last.revision,
+	h := format.BatchHeader{
+		Length:   uint32(n),
+		Prev:     seg.after,
+		Records:  uint32(len(w.recs) + len(w.locs)),
+		Synced:   format.HeaderSize,
+		Applied:  w.last.Applied,
+		Revision: w.last.Revision,
 	}
-	if int64(seg.end)+int64(n) > maxSegment {
-		return w.wrap(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(maxSegment)))
+	if int64(seg.end)+int64(n) > format.MaxSegment {
+		return w.wrap(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(format.MaxSegment)))
 	}
-	h.encode(w.batch, seg.head.sum)
+	h.Encode(w.batch, seg.head.Sum)
 	if _, err := seg.file.WriteAt(w.batch, int64(seg.end)); err != nil {
 		return w.wrap(err)
 	}
 	for _, e := range w.recs {
-		rev := e.rev()
+		rev := e.Rev()
 		if seg.first == (kv.Rev{}) {
 			seg.first = rev
 		}
 		seg.last = rev
-		seg.mem.add(rev, seg.end+e.off)
+		seg.mem.Append(rev, seg.end+e.Off)
 	}
 	for _, off := range w.locs {
 		seg.metas = append(seg.metas, seg.end+off)
 	}
 	seg.note(&h, w.batch)
-	w.batch, w.recs, w.locs = w.batch[:batchHeaderSize], w.recs[:0], w.locs[:0]
+	w.batch, w.recs, w.locs = w.batch[:format.BatchHeaderSize], w.recs[:0], w.locs[:0]
 	clear(w.batch)
 	if seg.end-w.synced >= mergedSync {
 		w.synced = seg.end
@@ -394,9 +394,9 @@ func (w *rewriting) flush() error {
 
 // replace puts the merged segment in place of those it was made of. Once it has its name it is the
 // one that counts.
-func (w *rewriting) replace(foot *footer) (*segment, error) {
+func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	r, seg := w.r, w.out
-	path := r.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	path := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
 	file, _, err := openSealed(seg.file, path)
 	if err == nil {
 		if err = file.check(w.pace.stop); err != nil {
@@ -421,20 +421,20 @@ func (w *rewriting) replace(foot *footer) (*segment, error) {
 		return nil, err
 	}
 	merged := seg.seg
-	merged.first, merged.last = foot.first, w.run[len(w.run)-1].last
-	merged.size.Store(foot.fileSize())
+	merged.first, merged.last = foot.First, w.run[len(w.run)-1].last
+	merged.size.Store(foot.FileSize())
 	merged.src.Store(&source{file: file})
 	for _, old := range w.swap(merged) {
 		old.release()
 		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
 		// error means that the log is being closed: the next Open removes what is left.
-		_ = w.pace.wait(int(old.foot.fileSize()))
+		_ = w.pace.wait(int(old.foot.FileSize()))
 		// The name may come back in a crash, or stay: the next Open removes it.
 		if err := r.o.FS.Remove(old.path); err != nil {
 			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
 		}
 	}
-	r.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.fileSize())
+	r.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.FileSize())
 	return merged, nil
 }
 
@@ -490,9 +490,9 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 			}
 		}
 		for _, r := range late {
-			k := to.table.find(r.Rev)
+			k := to.table.Find(r.Rev)
 			if k < 0 {
-				return corrupt(to.path, int64(to.foot.bodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
+				return format.Corrupt(to.path, int64(to.foot.BodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
 			}
 			if err := merged.dead.markFile(to, k, r.Tombstone); err != nil {
 				return err
@@ -504,7 +504,7 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 		merged.dead.unsure = true
 		r.o.Logger.Warn("cannot tell what is dead in a history segment", "file", to.path, "error", err.Error())
 	}
-	r.cat.metaAt.clean(to.foot.firstID, to.foot.lastID)
+	r.cat.metaAt.clean(to.foot.FirstID, to.foot.LastID)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

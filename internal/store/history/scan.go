@@ -3,8 +3,8 @@ package history
 import (
 	"slices"
 	"sync"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 )
 
 // scanWindow is how many bytes of a sealed segment a Scanner copies at a time, unless one record is
@@ -75,7 +75,7 @@ func (s span) moved() bool { return s.seg != nil && s.seg.source() != s.src }
 // number finds the records of the span, which was taken.
 func (s *span) number() error {
 	if s.mem != nil {
-		s.first, s.limit = s.mem.ceil(s.from), s.mem.len()
+		s.first, s.limit = s.mem.Ceil(s.from), s.mem.Len()
 		return nil
 	}
 	return guard(func(a *access) (err error) {
@@ -109,7 +109,7 @@ func (s *segment) bounds(src *source, from kv.Rev) (first, limit int, err error)
 		from = s.first
 	}
 	if src.mem != nil {
-		return src.mem.ceil(from), src.mem.ceil(after(s.last)), nil
+		return src.mem.Ceil(from), src.mem.Ceil(after(s.last)), nil
 	}
 	if first, err = src.file.ceil(from); err != nil {
 		return 0, 0, err
@@ -156,7 +156,7 @@ type Scanner struct {
 	path   string // of the file
 	at     []int  // where the records in the window begin, in order
 	taken  int    // how many of them were taken
-	rec    record
+	rec    format.Record
 	last   kv.Rev
 	err    error
 }
@@ -201,7 +201,7 @@ func (s *Scanner) Next() bool {
 			return found && s.err == nil
 		}
 	}
-	s.rec = record{}
+	s.rec = format.Record{}
 	return false
 }
 
@@ -215,7 +215,7 @@ func (s *Scanner) step() (found, more bool) {
 	switch {
 	case s.cur == nil:
 		if len(s.spans) == 0 {
-			s.rec = record{}
+			s.rec = format.Record{}
 			return false, false
 		}
 		s.err = s.begin()
@@ -225,8 +225,8 @@ func (s *Scanner) step() (found, more bool) {
 	case s.cur.mem != nil:
 		b := s.cur.mem.at(s.next)
 		s.next++
-		s.rec, _, s.err = decodeRecord(b)
-		s.last = s.rec.rev
+		s.rec, _, s.err = format.DecodeRecord(b)
+		s.last = s.rec.Rev
 		return true, true
 	default:
 		s.err = guard(s.fill)
@@ -268,11 +268,11 @@ func (s *span) settle(from int) bool {
 		return false
 	}
 	revOf := func(i int) kv.Rev {
-		r, _, err := decodeRecord(s.src.mem.at(i))
+		r, _, err := format.DecodeRecord(s.src.mem.at(i))
 		if err != nil {
 			return kv.Rev{}
 		}
-		return r.rev
+		return r.Rev
 	}
 	first, last := revOf(from), revOf(s.limit-1)
 	moved := false
@@ -309,7 +309,7 @@ func (s *Scanner) begin() error {
 	}
 	if sp.mem != nil {
 		s.cur = &source{mem: sp.mem}
-		s.next, s.limit = sp.mem.ceil(sp.from), sp.mem.len()
+		s.next, s.limit = sp.mem.Ceil(sp.from), sp.mem.Len()
 		return nil
 	}
 	return guard(s.find)
@@ -357,11 +357,11 @@ func (s *Scanner) fill(a *access) error {
 	}
 	// The last record that begins in the window may end after it, so its header says where the
 	// window ends.
-	b, err := f.read(from+int64(s.at[len(s.at)-1]), recordHeaderSize, nil)
+	b, err := f.read(from+int64(s.at[len(s.at)-1]), format.RecordHeaderSize, nil)
 	if err != nil {
 		return err
 	}
-	size := s.at[len(s.at)-1] + recordSize(b)
+	size := s.at[len(s.at)-1] + format.RecordSize(b)
 	if b, err = f.read(from, size, s.window); err != nil {
 		return err
 	}
@@ -381,30 +381,30 @@ func (s *Scanner) fill(a *access) error {
 func (s *Scanner) fromWindow() error {
 	at := s.at[s.taken]
 	b := s.window[at:]
-	r, size, err := decodeRecord(b)
-	if err == nil && !checkRecord(b[:size]) {
-		err = errRecordSum
+	r, size, err := format.DecodeRecord(b)
+	if err == nil && !format.CheckRecord(b[:size]) {
+		err = format.ErrRecordSum
 	}
-	if err == nil && (r.kind != kindPut && r.kind != kindTombstone || !s.last.Less(r.rev)) {
-		err = errRecordKind
+	if err == nil && (r.Kind != format.KindPut && r.Kind != format.KindTombstone || !s.last.Less(r.Rev)) {
+		err = format.ErrRecordKind
 	}
 	if err != nil {
-		return corrupt(s.path, s.base+int64(at), "%v", err)
+		return format.Corrupt(s.path, s.base+int64(at), "%v", err)
 	}
-	s.rec, s.last = r, r.rev
+	s.rec, s.last = r, r.Rev
 	s.taken++
 	return nil
 }
 
 // Rev returns the revision of the current record.
-func (s *Scanner) Rev() kv.Rev { return s.rec.rev }
+func (s *Scanner) Rev() kv.Rev { return s.rec.Rev }
 
 // Tombstone says whether the current record is a deletion.
-func (s *Scanner) Tombstone() bool { return s.rec.kind == kindTombstone }
+func (s *Scanner) Tombstone() bool { return s.rec.Kind == format.KindTombstone }
 
 // Data returns the encoded record. It is valid until the next Next or Close and must not be
 // modified.
-func (s *Scanner) Data() []byte { return s.rec.data }
+func (s *Scanner) Data() []byte { return s.rec.Data }
 
 // Err returns what ended the scan early, nil at its proper end.
 func (s *Scanner) Err() error { return s.err }
@@ -418,5 +418,5 @@ func (s *Scanner) Close() {
 		s.spans[i].letGo()
 	}
 	s.span, s.spans, s.cur = span{}, nil, nil
-	s.window, s.at, s.taken, s.rec = nil, nil, 0, record{}
+	s.window, s.at, s.taken, s.rec = nil, nil, 0, format.Record{}
 }

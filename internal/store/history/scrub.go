@@ -58,10 +58,10 @@ func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
 func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 	for _, seg := range s.l.cat.segments() {
 		file := seg.src.Load().file
-		if file == nil || file.foot.lastID <= s.last {
+		if file == nil || file.foot.LastID <= s.last {
 			continue
 		}
-		s.last = file.foot.lastID
+		s.last = file.foot.LastID
 		res := Scrubbed{File: file.path}
 		err := s.check(ctx, &res)
 		if cerr := ctx.Err(); cerr != nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -178,7 +178,7 @@ func TestScrubIsNotDamage(t *testing.T) {
 	var fault atomic.Int64
 	var at atomic.Int64
 	o := testOptions(faultfs.New(mem, func(op faultfs.Op, name string) faultfs.Fault {
-		if int64(op) == at.Load() && strings.HasSuffix(name, sealedSuffix) {
+		if int64(op) == at.Load() && strings.HasSuffix(name, format.SealedSuffix) {
 			return faultfs.Fault(fault.Load())
 		}
 		return faultfs.None

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -72,7 +72,7 @@ func (s *sealer) sealPending() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		s.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", segmentName(seg.head.id))
+		s.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", format.SegmentName(seg.head.ID))
 	}
 	s.pending, s.err, s.tries = nil, nil, 0
 	s.stuck.Store(false)
@@ -99,15 +99,15 @@ func (s *sealer) noteSeal(err error) error {
 // sealed one and lets readers go over from memory to the file. After an error that is not final it can be
 // called again, and goes on where it was.
 func (s *sealer) seal(seg *openSegment) error {
-	foot := footer{
-		firstID:  seg.head.id,
-		lastID:   seg.head.id,
-		revision: seg.revision,
-		applied:  seg.applied,
-		before:   seg.before,
-		after:    seg.after,
+	foot := format.Footer{
+		FirstID:  seg.head.ID,
+		LastID:   seg.head.ID,
+		Revision: seg.revision,
+		Applied:  seg.applied,
+		Before:   seg.before,
+		After:    seg.after,
 	}
-	path := s.path(sealedName(foot.firstID, foot.lastID, foot.generation))
+	path := s.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
 	if !seg.renamed {
 		if err := seg.writeTables(&foot); err != nil {
 			return fmt.Errorf("history: seal %s: %w", seg.path, err)
@@ -136,36 +136,36 @@ func (s *sealer) seal(seg *openSegment) error {
 		seg.reopen = true
 		return err
 	}
-	seg.seg.size.Store(file.foot.fileSize())
+	seg.seg.size.Store(file.foot.FileSize())
 	seg.seg.src.Store(&source{file: file})
-	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.foot.records, "bytes", file.foot.fileSize())
+	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.foot.Records, "bytes", file.foot.FileSize())
 	return nil
 }
 
 // writeTables writes the tables and the footer behind the batches, the footer being filled in but
 // for what s knows.
-func (s *openSegment) writeTables(foot *footer) error {
-	foot.sparse = s.mem.sorted
-	foot.bodyEnd = s.end
-	foot.batches = s.batches
-	foot.records = uint32(s.mem.len())
-	foot.metas = uint32(len(s.metas))
-	foot.mains = uint32(len(s.mem.mains))
-	foot.bodySum = s.bodySum
-	foot.first, foot.last = s.first, s.last
-	foot.live = uint64(s.bytes)
-	b := make([]byte, 0, foot.fileSize()-int64(s.end))
-	b = s.mem.append(b)
+func (s *openSegment) writeTables(foot *format.Footer) error {
+	foot.Sparse = s.mem.Sorted
+	foot.BodyEnd = s.end
+	foot.Batches = s.batches
+	foot.Records = uint32(s.mem.Len())
+	foot.Metas = uint32(len(s.metas))
+	foot.Mains = uint32(len(s.mem.Mains))
+	foot.BodySum = s.bodySum
+	foot.First, foot.Last = s.first, s.last
+	foot.Live = uint64(s.bytes)
+	b := make([]byte, 0, foot.FileSize()-int64(s.end))
+	b = s.mem.Encode(b)
 	for _, off := range s.metas {
-		b = le.AppendUint32(b, off)
+		b = format.LE.AppendUint32(b, off)
 	}
-	foot.tableSum = crc32.Update(s.head.sum, castagnoli, b)
-	b = b[:cap(b)-footerSize]
-	b = append(b, foot.encode(s.head.sum)...)
+	foot.TableSum = crc32.Update(s.head.Sum, format.Castagnoli, b)
+	b = b[:cap(b)-format.FooterSize]
+	b = append(b, foot.Encode(s.head.Sum)...)
 	if _, err := s.file.WriteAt(b, int64(s.end)); err != nil {
 		return err
 	}
-	return s.file.Truncate(foot.fileSize())
+	return s.file.Truncate(foot.FileSize())
 }
 
 // sync is Log.Sync.

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -76,10 +76,10 @@ func (s *segment) acquire(a *access) (*source, error) {
 // it; the last one to let go unmaps and closes it.
 type sealed struct {
 	path    string
-	foot    footer
+	foot    format.Footer
 	seed    uint32 // the header's checksum
 	tables  []byte // what table and metas are made of
-	table   fileTable
+	table   format.FileTable
 	metas   []byte // offsets of the meta records, 4 bytes each
 	mapping vfs.Mapping
 	data    []byte   // the mapping's bytes; nil if there is no mapping, then file is read
@@ -87,15 +87,9 @@ type sealed struct {
 	refs    atomic.Int64
 }
 
-func segmentName(id uint64) string { return fmt.Sprintf("%016x.log", id) }
-
-func sealedName(first, last uint64, generation uint32) string {
-	return fmt.Sprintf("%016x-%016x-%08x.seg", first, last, generation)
-}
-
 // openSealed takes over file, whose path is path, and reads its footer. It checks everything but the
 // batches, and closes the file if it fails.
-func openSealed(file vfs.File, path string) (s *sealed, h header, err error) {
+func openSealed(file vfs.File, path string) (s *sealed, h format.Header, err error) {
 	f := &sealed{path: path, file: file}
 	f.refs.Store(1)
 	if h, err = f.open(); err != nil {
@@ -106,28 +100,28 @@ func openSealed(file vfs.File, path string) (s *sealed, h header, err error) {
 }
 
 // open reads the ends of the file.
-func (s *sealed) open() (h header, err error) {
+func (s *sealed) open() (h format.Header, err error) {
 	file, path := s.file, s.path
 	size, err := file.Size()
 	if err != nil {
 		return h, err
 	}
-	if size < headerSize+footerSize {
-		return h, corrupt(path, 0, "a sealed segment of %d bytes is cut", size)
+	if size < format.HeaderSize+format.FooterSize {
+		return h, format.Corrupt(path, 0, "a sealed segment of %d bytes is cut", size)
 	}
 	if h, err = readHeader(file, path); err != nil {
 		return h, err
 	}
-	s.seed = h.sum
-	b := make([]byte, footerSize)
-	if err := readFull(file, path, b, size-footerSize); err != nil {
+	s.seed = h.Sum
+	b := make([]byte, format.FooterSize)
+	if err := readFull(file, path, b, size-format.FooterSize); err != nil {
 		return h, err
 	}
-	if s.foot, err = decodeFooter(b, h.sum, size); err != nil {
-		return h, corrupt(path, size-footerSize, "%v", err)
+	if s.foot, err = format.DecodeFooter(b, h.Sum, size); err != nil {
+		return h, format.Corrupt(path, size-format.FooterSize, "%v", err)
 	}
-	if want := sealedName(s.foot.firstID, s.foot.lastID, s.foot.generation); want != filepath.Base(path) || h.id != s.foot.firstID {
-		return h, corrupt(path, 0, "the file is %s by its content", want)
+	if want := format.SealedName(s.foot.FirstID, s.foot.LastID, s.foot.Generation); want != filepath.Base(path) || h.ID != s.foot.FirstID {
+		return h, format.Corrupt(path, 0, "the file is %s by its content", want)
 	}
 	if m, ok := file.(vfs.Mapper); ok {
 		// A file that cannot be mapped is read instead.
@@ -142,7 +136,7 @@ func (s *sealed) open() (h header, err error) {
 }
 
 func (s *sealed) openTables() (err error) {
-	from, n := int64(s.foot.bodyEnd), s.foot.tableSize()
+	from, n := int64(s.foot.BodyEnd), s.foot.TableSize()
 	var a access
 	a.begin()
 	defer func() { err = a.end(recover(), err) }()
@@ -158,24 +152,24 @@ func (s *sealed) openTables() (err error) {
 	if err := s.checkTables(); err != nil {
 		return err
 	}
-	s.table, s.metas = s.foot.table(s.tables)
+	s.table, s.metas = s.foot.Tables(s.tables)
 	return nil
 }
 
 // readHeader reads the header of a segment and refuses what this program cannot read.
-func readHeader(file vfs.File, path string) (header, error) {
-	b := make([]byte, headerSize)
+func readHeader(file vfs.File, path string) (format.Header, error) {
+	b := make([]byte, format.HeaderSize)
 	if err := readFull(file, path, b, 0); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return header{}, corrupt(path, 0, "the file is shorter than its header")
+			return format.Header{}, format.Corrupt(path, 0, "the file is shorter than its header")
 		}
-		return header{}, err
+		return format.Header{}, err
 	}
-	h, err := decodeHeader(b)
+	h, err := format.DecodeHeader(b)
 	if err != nil {
-		return header{}, corrupt(path, 0, "%v", err)
+		return format.Header{}, format.Corrupt(path, 0, "%v", err)
 	}
-	return h, checkVersion(h.version, path)
+	return h, format.CheckVersion(h.Version, path)
 }
 
 // readFull fills b from off; what a file is too short for is io.ErrUnexpectedEOF.
@@ -222,8 +216,8 @@ func (s *sealed) release() {
 
 // holds refuses n bytes at off that do not lie in the body.
 func (s *sealed) holds(off int64, n int) error {
-	if off < headerSize || off+int64(n) > int64(s.foot.bodyEnd) {
-		return corrupt(s.path, off, "a record of %d bytes lies outside of the batches", n)
+	if off < format.HeaderSize || off+int64(n) > int64(s.foot.BodyEnd) {
+		return format.Corrupt(s.path, off, "a record of %d bytes lies outside of the batches", n)
 	}
 	return nil
 }
@@ -245,16 +239,16 @@ func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
 
 // get appends record i, which must be at rev, to dst, unless its data need more than room: then it tells how much.
 func (s *sealed) get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
-	off := int64(s.table.offset(i))
-	b, err := s.read(off, recordHeaderSize, nil)
+	off := int64(s.table.Offset(i))
+	b, err := s.read(off, format.RecordHeaderSize, nil)
 	if err != nil {
 		return dst, 0, err
 	}
-	size := recordSize(b)
+	size := format.RecordSize(b)
 	if err := s.holds(off, size); err != nil {
 		return dst, 0, err
 	}
-	if need := size - recordHeaderSize; need > room {
+	if need := size - format.RecordHeaderSize; need > room {
 		return dst, need, nil
 	}
 	if b, err = s.read(off, size, nil); err != nil {
@@ -267,29 +261,29 @@ func (s *sealed) get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need 
 	// The whole record is copied and the copy checked, since the mapping may change under us.
 	n := len(dst)
 	dst = append(dst, b...)
-	head := dst[n : n+recordHeaderSize]
-	if recordSize(head) != len(b) || !checkRecord(dst[n:]) {
-		return dst[:n], 0, corrupt(s.path, off, "%v", errRecordSum)
+	head := dst[n : n+format.RecordHeaderSize]
+	if format.RecordSize(head) != len(b) || !format.CheckRecord(dst[n:]) {
+		return dst[:n], 0, format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
 	}
 	if headRev(head) != rev {
-		return dst[:n], 0, corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
+		return dst[:n], 0, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
 	}
-	return append(dst[:n], dst[n+recordHeaderSize:]...), 0, nil
+	return append(dst[:n], dst[n+format.RecordHeaderSize:]...), 0, nil
 }
 
 // appendRead appends a record that was read from the file.
 func (s *sealed) appendRead(b []byte, off int64, rev kv.Rev, dst []byte) ([]byte, error) {
-	r, size, err := decodeRecord(b)
-	if err == nil && !checkRecord(b[:size]) {
-		err = errRecordSum
+	r, size, err := format.DecodeRecord(b)
+	if err == nil && !format.CheckRecord(b[:size]) {
+		err = format.ErrRecordSum
 	}
 	if err != nil {
-		return dst, corrupt(s.path, off, "%v", err)
+		return dst, format.Corrupt(s.path, off, "%v", err)
 	}
-	if r.rev != rev {
-		return dst, corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
+	if r.Rev != rev {
+		return dst, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
 	}
-	return append(dst, r.data...), nil
+	return append(dst, r.Data...), nil
 }
 
 // access is a stretch of reading mapped memory: begin, switch src as need be, end in a deferred

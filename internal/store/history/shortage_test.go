@@ -46,7 +46,7 @@ func lacking(err error) bool {
 // rewrites, a close and an open. Every step is tried again when it lacks a resource, and must then succeed.
 func needyLife(o Options, m *model) error {
 	rng := rand.New(rand.NewPCG(7, 7))
-	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{1, 1}}}
+	m.batches = []batch{{metas: []Meta{{Bucket: 1, Key: []byte("a"), Value: []byte("b")}}, applied: Applied{Term: 1, Index: 1}}}
 	var l *Log
 	open := func() error {
 		there, err := Exists(o.FS, o.Dir)

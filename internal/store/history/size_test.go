@@ -21,7 +21,7 @@ func TestLiveSize(t *testing.T) {
 				l.rec.halt() // sizes are compared before anything is rewritten
 				var dead []DeadRecord
 				for i := range 200 {
-					b := batch{applied: Applied{1, uint64(i) + 2}}
+					b := batch{applied: Applied{Term: 1, Index: uint64(i) + 2}}
 					for j := range 50 {
 						rev := kv.Rev{Main: 1 + int64(i)*gap, Sub: int64(j)}
 						b.recs = append(b.recs, rec{rev: rev, data: make([]byte, 10)})

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -112,7 +112,7 @@ func TestUnmarked(t *testing.T) {
 func TestUnmarkedInRewrite(t *testing.T) {
 	var renamed atomic.Pointer[func()]
 	o := testOptions(faultfs.New(vfs.OS(), func(op faultfs.Op, name string) faultfs.Fault {
-		if op == faultfs.OpRename && strings.Contains(name, sealedName(1, 1, 1)) {
+		if op == faultfs.OpRename && strings.Contains(name, format.SealedName(1, 1, 1)) {
 			if fn := renamed.Swap(nil); fn != nil {
 				(*fn)()
 			}
@@ -132,7 +132,7 @@ func TestUnmarkedInRewrite(t *testing.T) {
 		if err := l.Dead(dead[1:n]); err != nil {
 			t.Error(err)
 		}
-		lose(t, l.path(sealedName(1, 1, 0)))
+		lose(t, l.path(format.SealedName(1, 1, 0)))
 	}
 	renamed.Store(&fn)
 	if err := l.Dead(dead[:1]); err != nil {
@@ -157,8 +157,8 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 	l, m := create(t, o)
 	dead := churn(t, l, m)
 	f := l.cat.segments()[3].source().file
-	for i := range f.table.len() {
-		f.data[int(f.table.offset(i))+recordHeaderSize] ^= 1 // all are damaged, the live ones too
+	for i := range f.table.Len() {
+		f.data[int(f.table.Offset(i))+format.RecordHeaderSize] ^= 1 // all are damaged, the live ones too
 	}
 	// Not all of the damaged segment is dead.
 	var marked []DeadRecord
@@ -202,7 +202,7 @@ func TestMetaDeletionStays(t *testing.T) {
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	write := func(b batch) {
-		b.applied = Applied{1, m.batches[len(m.batches)-1].applied.Index + 1}
+		b.applied = Applied{Term: 1, Index: m.batches[len(m.batches)-1].applied.Index + 1}
 		m.batches = append(m.batches, b)
 		if err := errors.Join(appendBatch(l, b), l.Commit(b.applied)); err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func TestMetaDeletionStays(t *testing.T) {
 	first := l.cat.segments()[0].source().file
 	flip := func() {
 		for i := 0; i < len(first.metas); i += 4 {
-			first.data[le.Uint32(first.metas[i:])+recordHeaderSize] ^= 1
+			first.data[format.LE.Uint32(first.metas[i:])+format.RecordHeaderSize] ^= 1
 		}
 	}
 	flip()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -13,23 +13,23 @@ import (
 // does not read: they are refused with both numbers and stay as they are, torn tail and all.
 func TestVersions(t *testing.T) {
 	d, _ := small(t, 9)
-	open := segmentName(3)
+	open := format.SegmentName(3)
 	for name := range d {
-		for _, version := range []uint32{oldestVersion - 1, formatVersion + 1, 1 << 31} {
+		for _, version := range []uint32{format.OldestVersion - 1, format.Version + 1, 1 << 31} {
 			c := dir{}
 			for n, b := range d {
 				c[n] = append([]byte(nil), b...)
 			}
-			h, err := decodeHeader(c[name])
+			h, err := format.DecodeHeader(c[name])
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.version = version
-			copy(c[name], h.encode())
+			h.Version = version
+			copy(c[name], h.Encode())
 			for i := len(c[open]) - 100; i < len(c[open]); i++ {
 				c[open][i] = 0xaa
 			}
-			c[segmentName(9)+tempSuffix] = []byte("left over")
+			c[format.SegmentName(9)+format.TempSuffix] = []byte("left over")
 			o := testOptions(memfs.New())
 			o.SegmentBytes = minSegmentBytes
 			c.write(t, o.FS, o.Dir)
@@ -38,7 +38,7 @@ func TestVersions(t *testing.T) {
 				t.Fatal(l.Close())
 			}
 			text := fmt.Sprintf("%s is in version %d, which is ", name, version)
-			if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) || !strings.HasSuffix(err.Error(), readable()) {
+			if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), text) || !strings.HasSuffix(err.Error(), format.ReadableVersions()) {
 				t.Errorf("%s in version %d: %v", name, version, err)
 			}
 			if !c.equal(readDir(t, o.FS, o.Dir)) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sort"
 	"time"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -135,15 +135,15 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 // room. Memory needs no checksum: it was filled by the writer, or by recovery, which checked it.
 func (v *View) getMemory(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	m := &v.tail
-	i := m.find(rev)
+	i := m.Find(rev)
 	if i < 0 && v.pend != nil {
 		m = v.pend
-		i = m.find(rev)
+		i = m.Find(rev)
 	}
 	if i < 0 {
 		return dst, 0, ErrNotFound
 	}
-	return appendWithin(dst, m.at(i)[recordHeaderSize:], room)
+	return appendWithin(dst, m.at(i)[format.RecordHeaderSize:], room)
 }
 
 func appendWithin(dst, data []byte, room int) (out []byte, need int, err error) {
@@ -160,8 +160,8 @@ func (s *segment) get(a *access, rev kv.Rev, room int, dst []byte) (out []byte, 
 		return dst, 0, err
 	}
 	if src.mem != nil {
-		if i := src.mem.find(rev); i >= 0 {
-			return appendWithin(dst, src.mem.at(i)[recordHeaderSize:], room)
+		if i := src.mem.Find(rev); i >= 0 {
+			return appendWithin(dst, src.mem.at(i)[format.RecordHeaderSize:], room)
 		}
 		return dst, 0, ErrNotFound
 	}
@@ -185,7 +185,7 @@ func (v *View) spans(from kv.Rev) []span {
 		}
 	}
 	for _, m := range []*memory{&v.tail, v.pend} {
-		if m != nil && m.len() > 0 {
+		if m != nil && m.Len() > 0 {
 			sp := span{mem: m, from: from}
 			if m == &v.tail && v.open != nil {
 				sp.open = v.open.seg

@@ -2,11 +2,10 @@ package history
 
 import (
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"sync/atomic"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
 
@@ -43,7 +42,7 @@ type writer struct {
 // openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
 // under core.mu, but for synced.
 type openSegment struct {
-	head  header
+	head  format.Header
 	path  string
 	file  vfs.File
 	alloc int64 // the size of the file
@@ -77,33 +76,33 @@ func (l *Log) AppendKV(rev kv.Rev, tombstone bool, encoded []byte) (ref []byte, 
 	if !w.last.Less(rev) || rev.Main <= 0 || rev.Sub < 0 || rev.Sub > 1<<31 {
 		return nil, fmt.Errorf("history: revision %d/%d cannot follow %d/%d", rev.Main, rev.Sub, w.last.Main, w.last.Sub)
 	}
-	k := kindPut
+	k := format.KindPut
 	if tombstone {
-		k = kindTombstone
+		k = format.KindTombstone
 	}
 	b, err := w.extend(len(encoded))
 	if err != nil {
 		return nil, err
 	}
-	copy(b[recordHeaderSize:], encoded)
-	putRecordHeader(b, k, rev)
-	w.pend.add(rev, uint32(w.pos-len(b)-w.start))
+	copy(b[format.RecordHeaderSize:], encoded)
+	format.PutRecordHeader(b, k, rev)
+	w.pend.Append(rev, uint32(w.pos-len(b)-w.start))
 	w.last = rev
-	return b[recordHeaderSize:], nil
+	return b[format.RecordHeaderSize:], nil
 }
 
 // MaxRecordBytes is the most data that a record holds.
-const MaxRecordBytes = maxRecord
+const MaxRecordBytes = format.MaxRecord
 
 // MaxBatchBytes is the most that a batch holds: the records with RecordOverhead bytes for each, and the
 // batch's own header.
-const MaxBatchBytes = maxSegment / 2
+const MaxBatchBytes = format.MaxSegment / 2
 
 // RecordOverhead is what a record takes in a batch on top of its data.
-const RecordOverhead = recordHeaderSize
+const RecordOverhead = format.RecordHeaderSize
 
 // MetaBytes returns the size of the data of a meta record.
-func MetaBytes(m *Meta) int { return metaSize(m) }
+func MetaBytes(m *Meta) int { return format.MetaSize(m) }
 
 // Pending returns the size of the current batch, 0 if it has no record.
 func (l *Log) Pending() int {
@@ -124,7 +123,7 @@ type Mark struct {
 // Mark returns the end of the current batch, for Rewind.
 func (l *Log) Mark() Mark {
 	w := &l.w
-	return Mark{size: l.Pending(), records: w.pend.len(), metas: len(w.pendLoc), last: w.last}
+	return Mark{size: l.Pending(), records: w.pend.Len(), metas: len(w.pendLoc), last: w.last}
 }
 
 // Rewind takes the key-value records that were added since m out of the current batch. Meanwhile there
@@ -138,7 +137,7 @@ func (l *Log) Rewind(m Mark) {
 	// The padding of a batch consists of zeros.
 	clear(w.buf[w.start+m.size : w.pos])
 	w.pos, w.began = w.start+m.size, m.size > 0
-	w.pend.sparse = w.pend.sparse[:m.records]
+	w.pend.Sparse = w.pend.Sparse[:m.records]
 	w.last = m.last
 }
 
@@ -148,16 +147,16 @@ func (l *Log) AppendMeta(m Meta) error {
 	if m.Deleted {
 		m.Value = nil
 	}
-	b, err := w.extend(metaSize(&m))
+	b, err := w.extend(format.MetaSize(&m))
 	if err != nil {
 		return err
 	}
-	putMeta(b[recordHeaderSize:], &m)
-	k := kindMeta
+	format.PutMeta(b[format.RecordHeaderSize:], &m)
+	k := format.KindMeta
 	if m.Deleted {
-		k = kindMetaDeletion
+		k = format.KindMetaDeletion
 	}
-	putRecordHeader(b, k, kv.Rev{})
+	format.PutRecordHeader(b, k, kv.Rev{})
 	w.pendLoc = append(w.pendLoc, uint32(w.pos-len(b)-w.start))
 	// The state outlives the chunk, so it gets its own copy.
 	m.Value = slices.Clone(m.Value)
@@ -168,13 +167,13 @@ func (l *Log) AppendMeta(m Meta) error {
 
 // extend makes the current batch longer by a record with n bytes of data, and returns the record.
 func (w *writer) extend(n int) ([]byte, error) {
-	if n > maxRecord {
-		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, maxRecord)
+	if n > format.MaxRecord {
+		return nil, fmt.Errorf("history: a record of %d bytes, the most is %d", n, format.MaxRecord)
 	}
 	if int64(w.pos-w.start)+int64(n) > MaxBatchBytes {
 		return nil, fmt.Errorf("history: a batch of more than %d bytes", MaxBatchBytes)
 	}
-	n += recordHeaderSize
+	n += format.RecordHeaderSize
 	w.begin(n)
 	from := w.pos
 	w.pos += n
@@ -185,7 +184,7 @@ func (w *writer) extend(n int) ([]byte, error) {
 // padding. References into the old buffer stay good when the batch moves to a new one.
 func (w *writer) begin(n int) {
 	if !w.began {
-		n += batchHeaderSize
+		n += format.BatchHeaderSize
 	}
 	if w.pos+n+8 > len(w.buf) {
 		batch := w.buf[w.start:w.pos]
@@ -197,7 +196,7 @@ func (w *writer) begin(n int) {
 	}
 	if !w.began {
 		w.began = true
-		w.pos = w.start + batchHeaderSize
+		w.pos = w.start + format.BatchHeaderSize
 	}
 }
 
@@ -217,7 +216,7 @@ func (l *Log) Commit(a Applied) error {
 		return l.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
 	}
 	w.begin(0)
-	if err := l.place(align8(int64(w.pos - w.start))); err != nil {
+	if err := l.place(format.Align8(int64(w.pos - w.start))); err != nil {
 		return err
 	}
 	return l.write(a)
@@ -226,17 +225,17 @@ func (l *Log) Commit(a Applied) error {
 // write writes the current batch to the open segment, which has room for it, and publishes it.
 func (l *Log) write(a Applied) error {
 	w, seg := &l.w, l.w.seg
-	n := int(align8(int64(w.pos - w.start)))
+	n := int(format.Align8(int64(w.pos - w.start)))
 	b := w.buf[w.start : w.start+n]
-	h := batchHeader{
-		length:   uint32(n),
-		prev:     seg.after,
-		records:  uint32(w.pend.len() + len(w.pendLoc)),
-		synced:   seg.synced.Load(),
-		applied:  a,
-		revision: w.last.Main,
+	h := format.BatchHeader{
+		Length:   uint32(n),
+		Prev:     seg.after,
+		Records:  uint32(w.pend.Len() + len(w.pendLoc)),
+		Synced:   seg.synced.Load(),
+		Applied:  a,
+		Revision: w.last.Main,
 	}
-	h.encode(b, seg.head.sum)
+	h.Encode(b, seg.head.Sum)
 	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
 		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.path, seg.end, err))
 		if kv.Shortage(err) {
@@ -249,15 +248,15 @@ func (l *Log) write(a Applied) error {
 		seg.mem.chunks = append(seg.mem.chunks, chunk{start: seg.end, buf: w.buf[w.start:]})
 		w.inSeg = true
 	}
-	for _, e := range w.pend.sparse {
-		seg.mem.add(e.rev(), seg.end+e.off)
+	for _, e := range w.pend.Sparse {
+		seg.mem.Append(e.Rev(), seg.end+e.Off)
 	}
 	for _, off := range w.pendLoc {
 		seg.metas = append(seg.metas, seg.end+off)
 	}
-	if k := w.pend.sparse; len(k) > 0 {
+	if k := w.pend.Sparse; len(k) > 0 {
 		if seg.first == (kv.Rev{}) {
-			seg.first = k[0].rev()
+			seg.first = k[0].Rev()
 		}
 		seg.last = w.last
 	}
@@ -270,15 +269,15 @@ func (l *Log) write(a Applied) error {
 	l.publish()
 	// Only now: what is in the index must be in what a Sync that follows makes durable.
 	for _, off := range metas {
-		r, _, err := decodeRecord(b[off:])
+		r, _, err := format.DecodeRecord(b[off:])
 		if err != nil {
-			return l.fail(corrupt(seg.path, int64(off), "%v", err))
+			return l.fail(format.Corrupt(seg.path, int64(off), "%v", err))
 		}
-		m, err := decodeMeta(r)
+		m, err := format.DecodeMeta(r)
 		if err != nil {
-			return l.fail(corrupt(seg.path, int64(off), "%v", err))
+			return l.fail(format.Corrupt(seg.path, int64(off), "%v", err))
 		}
-		l.cat.metaAt.note(seg.head.id, &m)
+		l.cat.metaAt.note(seg.head.ID, &m)
 	}
 	return nil
 }
@@ -286,24 +285,21 @@ func (l *Log) write(a Applied) error {
 // drop empties the current batch. What it did to last and metas stays.
 func (w *writer) drop() {
 	w.pos, w.began = w.start, false
-	w.pend.sparse, w.pendLoc = reuse(w.pend.sparse), reuse(w.pendLoc)
+	w.pend.Sparse, w.pendLoc = reuse(w.pend.Sparse), reuse(w.pendLoc)
 	clear(w.before)
 	w.before = reuse(w.before)
 }
 
 // note counts b, a batch behind the last one.
-func (s *openSegment) note(h *batchHeader, b []byte) {
-	s.marked = h.synced == s.end
-	s.end += h.length
+func (s *openSegment) note(h *format.BatchHeader, b []byte) {
+	s.marked = h.Synced == s.end
+	s.end += h.Length
 	s.batches++
-	s.bodySum = addSum(s.bodySum, b)
-	s.after = h.sum
-	s.bytes += int64(h.length) - batchHeaderSize
-	s.revision, s.applied = h.revision, h.applied
+	s.bodySum = format.AddSum(s.bodySum, b)
+	s.after = h.Sum
+	s.bytes += int64(h.Length) - format.BatchHeaderSize
+	s.revision, s.applied = h.Revision, h.Applied
 }
-
-// addSum adds the checksum of b, a batch, to the checksum over those of a segment.
-func addSum(body uint32, b []byte) uint32 { return crc32.Update(body, castagnoli, b[:4]) }
 
 // reuse empties s, and lets go of it if it is large.
 func reuse[T any](s []T) []T {
@@ -333,7 +329,7 @@ func (l *Log) WriterView() *View {
 	w := &l.w
 	w.view = *l.cat.view.Load()
 	w.view.patient = true
-	if w.pend.len() > 0 {
+	if w.pend.Len() > 0 {
 		w.pend.chunks = append(w.pend.chunks[:0], chunk{buf: w.buf[w.start:w.pos]})
 		w.view.pend = &w.pend
 		w.view.last = w.last
@@ -350,7 +346,7 @@ func (l *Log) place(n int64) error {
 		}
 	}
 	need := l.need(n)
-	if need > maxSegment {
+	if need > format.MaxSegment {
 		return l.fail(fmt.Errorf("history: a batch of %d bytes is too large", n))
 	}
 	if need > w.seg.alloc {
@@ -370,8 +366,8 @@ func (l *Log) place(n int64) error {
 // Close) was written and the segment was sealed.
 func (l *Log) need(n int64) int64 {
 	w := &l.w
-	tables := w.seg.mem.sizeWith(w.pend.sparse) + int64(4*(len(w.seg.metas)+len(w.pendLoc)))
-	return sealedSize(int64(w.seg.end)+n+batchHeaderSize, tables)
+	tables := w.seg.mem.SizeWith(w.pend.Sparse) + int64(4*(len(w.seg.metas)+len(w.pendLoc)))
+	return format.SealedSize(int64(w.seg.end)+n+format.BatchHeaderSize, tables)
 }
 
 // roll makes the next segment the open one and leaves the old one to the sealer. Its errors are those of

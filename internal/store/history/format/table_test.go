@@ -1,4 +1,4 @@
-package history
+package format
 
 import (
 	"math/rand/v2"
@@ -12,13 +12,13 @@ func TestTable(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		var (
-			tab  table
+			tab  Table
 			list []kv.Rev
 			rev  = kv.Rev{Main: rng.Int64N(100)}
 		)
 		breaks := rng.IntN(3) == 0
 		for range rng.IntN(60) {
-			var recs []entry
+			var recs []Entry
 			for range rng.IntN(4) {
 				switch {
 				case breaks && rng.IntN(20) == 0:
@@ -30,38 +30,38 @@ func TestTable(t *testing.T) {
 				default:
 					continue
 				}
-				recs = append(recs, entry{rev.Main, uint32(rev.Sub), uint32(10 * (len(list) + len(recs)))})
+				recs = append(recs, Entry{rev.Main, uint32(rev.Sub), uint32(10 * (len(list) + len(recs)))})
 			}
-			want := tab.sizeWith(recs)
+			want := tab.SizeWith(recs)
 			for _, e := range recs {
-				tab.add(e.rev(), e.off)
-				list = append(list, e.rev())
+				tab.Append(e.Rev(), e.Off)
+				list = append(list, e.Rev())
 			}
-			if tab.size() != want {
-				t.Fatalf("seed %d: the size is %d, was to be %d", seed, tab.size(), want)
+			if tab.Size() != want {
+				t.Fatalf("seed %d: the size is %d, was to be %d", seed, tab.Size(), want)
 			}
 		}
 		if len(list) == 0 {
 			continue
 		}
-		if tab.sorted && !breaks {
+		if tab.Sorted && !breaks {
 			t.Fatalf("seed %d: a dense list became sparse", seed)
 		}
-		f := footer{sparse: tab.sorted, records: uint32(tab.len()), mains: uint32(len(tab.mains)), first: list[0], last: rev}
-		encoded := tab.append(nil)
-		if int64(len(encoded)) != tab.size() || tab.size() != f.tableSize() {
-			t.Fatalf("seed %d: %d bytes, want %d", seed, len(encoded), tab.size())
+		f := Footer{Sparse: tab.Sorted, Records: uint32(tab.Len()), Mains: uint32(len(tab.Mains)), First: list[0], Last: rev}
+		encoded := tab.Encode(nil)
+		if int64(len(encoded)) != tab.Size() || tab.Size() != f.TableSize() {
+			t.Fatalf("seed %d: %d bytes, want %d", seed, len(encoded), tab.Size())
 		}
-		file, _ := f.table(encoded)
+		file, _ := f.Tables(encoded)
 		for _, l := range []locator{&tab, &file} {
-			if l.len() != len(list) {
-				t.Fatalf("seed %d: %d records, want %d", seed, l.len(), len(list))
+			if l.Len() != len(list) {
+				t.Fatalf("seed %d: %d records, want %d", seed, l.Len(), len(list))
 			}
 			number := map[kv.Rev]int{}
 			for i, r := range list {
 				number[r] = i
-				if l.offset(i) != uint32(10*i) {
-					t.Fatalf("seed %d: offset %d of record %d", seed, l.offset(i), i)
+				if l.Offset(i) != uint32(10*i) {
+					t.Fatalf("seed %d: offset %d of record %d", seed, l.Offset(i), i)
 				}
 			}
 			for range 200 {
@@ -70,14 +70,14 @@ func TestTable(t *testing.T) {
 				if !ok {
 					want = -1
 				}
-				if got := l.find(r); got != want {
+				if got := l.Find(r); got != want {
 					t.Fatalf("seed %d: find %v is %d, want %d", seed, r, got, want)
 				}
 				ceil := 0
 				for ceil < len(list) && list[ceil].Less(r) {
 					ceil++
 				}
-				if got := l.ceil(r); got != ceil {
+				if got := l.Ceil(r); got != ceil {
 					t.Fatalf("seed %d: ceil %v is %d, want %d", seed, r, got, ceil)
 				}
 			}

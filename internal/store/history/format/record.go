@@ -1,0 +1,102 @@
+package format
+
+import (
+	"errors"
+	"hash/crc32"
+	"vigil/internal/kv"
+)
+
+// Kind is what a record holds.
+type Kind uint8
+
+const (
+	KindPut Kind = iota + 1
+	KindTombstone
+	KindMeta
+	KindMetaDeletion
+)
+
+// Record is a decoded record; Data aliases the bytes it was decoded from.
+type Record struct {
+	Kind Kind
+	Rev  kv.Rev // zero for meta records
+	Data []byte
+}
+
+// PutRecordHeader fills in the header of b, which is a record with its data in place.
+func PutRecordHeader(b []byte, k Kind, rev kv.Rev) {
+	LE.PutUint32(b[4:], uint32(len(b)-RecordHeaderSize)|uint32(k)<<28)
+	LE.PutUint64(b[8:], uint64(rev.Main))
+	LE.PutUint32(b[16:], uint32(rev.Sub))
+	LE.PutUint32(b, crc32.Checksum(b[4:], Castagnoli))
+}
+
+// RecordSize returns the size of a record according to its header, with which b begins.
+func RecordSize(b []byte) int { return RecordHeaderSize + int(LE.Uint32(b[4:])&MaxRecord) }
+
+var (
+	errRecordShort = errors.New("a record is longer than what holds it")
+	ErrRecordKind  = errors.New("a record is of an unknown kind")
+	ErrRecordSum   = errors.New("the checksum of a record does not match")
+	errRecordMeta  = errors.New("a meta record is malformed")
+	errBatchCount  = errors.New("a batch does not hold the records it says")
+	errBatchEnd    = errors.New("a batch does not end where its records do")
+)
+
+// DecodeRecord decodes the record with which b begins and returns its size. It does not check the checksum.
+func DecodeRecord(b []byte) (r Record, size int, err error) {
+	if len(b) < RecordHeaderSize || RecordSize(b) > len(b) {
+		return Record{}, 0, errRecordShort
+	}
+	size = RecordSize(b)
+	r.Kind = Kind(b[7] >> 4)
+	r.Rev = kv.Rev{Main: int64(LE.Uint64(b[8:])), Sub: int64(LE.Uint32(b[16:]))}
+	r.Data = b[RecordHeaderSize:size:size]
+	switch r.Kind {
+	case KindPut, KindTombstone:
+		if r.Rev.Main <= 0 {
+			return Record{}, 0, ErrRecordKind
+		}
+	case KindMeta, KindMetaDeletion:
+		if r.Rev != (kv.Rev{}) {
+			return Record{}, 0, errRecordMeta
+		}
+	default:
+		return Record{}, 0, ErrRecordKind
+	}
+	return r, size, nil
+}
+
+// CheckRecord checks the checksum of b, a whole record.
+func CheckRecord(b []byte) bool { return LE.Uint32(b) == crc32.Checksum(b[4:], Castagnoli) }
+
+// Meta is a record outside of the key space: a value, or its deletion, under a bucket and a key.
+type Meta struct {
+	Bucket     byte
+	Key, Value []byte
+	Deleted    bool
+}
+
+// MetaSize returns the size of the data of a meta record.
+func MetaSize(m *Meta) int { return 1 + 4 + len(m.Key) + len(m.Value) }
+
+// PutMeta writes the data of a meta record into b.
+func PutMeta(b []byte, m *Meta) {
+	b[0] = m.Bucket
+	LE.PutUint32(b[1:], uint32(len(m.Key)))
+	copy(b[5:], m.Key)
+	copy(b[5+len(m.Key):], m.Value)
+}
+
+// DecodeMeta decodes a meta record. Key and value alias it.
+func DecodeMeta(r Record) (Meta, error) {
+	if len(r.Data) < 5 || int64(LE.Uint32(r.Data[1:])) > int64(len(r.Data)-5) {
+		return Meta{}, errRecordMeta
+	}
+	end := 5 + int(LE.Uint32(r.Data[1:]))
+	m := Meta{Bucket: r.Data[0], Key: r.Data[5:end:end], Value: r.Data[end:], Deleted: r.Kind == KindMetaDeletion}
+	if m.Deleted && len(m.Value) > 0 {
+		return Meta{}, errRecordMeta
+	}
+	return m, nil
+}
