@@ -61,32 +61,3 @@ func (c *Cut) Records(from int64) (*history.Scanner, error) {
 	}
 	return sc, nil
 }
-
-// CheckRecord says whether a record that comes from elsewhere is one that Open accepts.
-func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
-	var r record
-	switch err := r.decode(data); {
-	case err != nil:
-		return fmt.Errorf("%w at revision %d.%d", err, rev.Main, rev.Sub)
-	case rev.Main <= 0 || rev.Sub < 0 || rev.Sub > maxSub || r.mod != rev.Main:
-		return fmt.Errorf("mvcc: record of revision %d at %d.%d", r.mod, rev.Main, rev.Sub)
-	case !tombstone && (r.version <= 0 || r.create <= 0 || r.create > r.mod):
-		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.version, r.create, rev.Main, rev.Sub)
-	}
-	return nil
-}
-
-// CompactRecord returns the meta record of a compact revision.
-func CompactRecord(revision int64) history.Meta {
-	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(revision)}
-}
-
-// CompactRevision returns the compact revision that meta records tell, -1 for none.
-func CompactRevision(meta []history.Meta) (int64, error) {
-	for _, m := range meta {
-		if m.Bucket == MetaBucket && string(m.Key) == compactKey {
-			return decodeCompact(m.Value)
-		}
-	}
-	return -1, nil
-}

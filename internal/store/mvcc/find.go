@@ -3,7 +3,6 @@ package mvcc
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"vigil/internal/kv"
@@ -298,6 +297,3 @@ func hitRevs(sc *scratch) []kv.Rev {
 	}
 	return sc.revs
 }
-
-// frameSize returns how many bytes the head of a framed record of n bytes takes.
-func frameSize(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 }

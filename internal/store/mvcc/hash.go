@@ -279,16 +279,3 @@ func (h *hashing) keepsAny(ctx context.Context) (bool, error) {
 	}
 	return false, nil
 }
-
-// leadingKey returns the key of an encoded record, which is its first field, and where it ends.
-func leadingKey(b []byte) (key []byte, end int, err error) {
-	if len(b) == 0 || b[0] != fieldKey<<3|wireBytes {
-		return nil, 0, errRecord
-	}
-	size, n := binary.Uvarint(b[1:])
-	if n <= 0 || size > uint64(len(b)-1-n) {
-		return nil, 0, errRecord
-	}
-	end = 1 + n + int(size)
-	return b[1+n : end], end, nil
-}
