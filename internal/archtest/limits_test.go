@@ -36,7 +36,6 @@ var largePackages = map[string]exception{
 	"client":                  {4670, "the whole API of the cluster, watchers, and the attempts that give both their errors"},
 	"internal/member/replica": {5016, "membership, transfer and comparison are not packages yet"},
 	"internal/store/history":  {5934, "the writer, the allocator, reclaim, recovery and inspection share segments and their locks"},
-	"internal/store/mvcc":     {4370, "index, transactions, compaction and hashes are one package"},
 }
 
 // longFunctions are the functions with more than maxFunctionLines lines: folder, receiver and name.

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/pagecount"
+	"vigil/internal/store/mvcc/record"
 	"vigil/internal/store/ration"
 	"vigil/internal/vfs"
 )
@@ -177,7 +178,7 @@ func BenchmarkRead(b *testing.B) {
 		defer s.Close()
 		b.ReportAllocs()
 		for b.Loop() {
-			s.places = places{}
+			s.rests = pagecount.Rests{}
 			if err := benchPages(ctx, s, prefix, end, old); err != nil {
 				b.Fatal(err)
 			}
@@ -197,11 +198,11 @@ func benchPages(ctx context.Context, s *Store, from, end []byte, at int64) error
 		if !res.More {
 			return nil
 		}
-		var last record
-		if err := last.decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
+		var last record.KeyValue
+		if err := last.Decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
 			return err
 		}
-		if r.Key = append(last.key, 0); r.Revision == 0 {
+		if r.Key = append(last.Key, 0); r.Revision == 0 {
 			r.Revision = res.Revision
 		}
 	}

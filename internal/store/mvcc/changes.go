@@ -6,6 +6,7 @@ import (
 	"strings"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 )
 
 // put makes a put whose checks have passed.
@@ -14,10 +15,10 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	key := str(p.Key)
 	e, known := w.tree.Get(key)
 	exists := known && e.version > 0
-	rec := record{key: p.Key, value: p.Value, create: rev.Main, mod: rev.Main, version: 1, lease: p.Lease}
+	rec := record.KeyValue{Key: p.Key, Value: p.Value, Create: rev.Main, Mod: rev.Main, Version: 1, Lease: p.Lease}
 	old := int64(0)
 	if exists {
-		rec.create, rec.version, old = e.create, e.version+1, e.lease
+		rec.Create, rec.Version, old = e.create, e.version+1, e.lease
 		if err := w.previous(p, e, &rec, res); err != nil {
 			return err
 		}
@@ -37,23 +38,23 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 		w.live = rev.Main
 		w.changes++
 	}
-	e.append(newRec(rev, rec.version))
-	e.create, e.version, e.lease = rec.create, rec.version, rec.lease
-	from, to := keyAt(p.Key)
-	w.publish(kv.Event{Rev: rev, Create: rec.create == rec.mod, Key: ref[from:to:to], KV: ref}, old, rec.lease)
+	e.append(newRec(rev, rec.Version))
+	e.create, e.version, e.lease = rec.Create, rec.Version, rec.Lease
+	from, to := record.KeyAt(p.Key)
+	w.publish(kv.Event{Rev: rev, Create: rec.Create == rec.Mod, Key: ref[from:to:to], KV: ref}, old, rec.Lease)
 	res.Revision = rev.Main
 	w.tally.puts++
-	w.tally.putBytes += uint64(len(rec.key) + len(rec.value))
+	w.tally.putBytes += uint64(len(rec.Key) + len(rec.Value))
 	return nil
 }
 
 // previous reads the pair that a put replaces, as far as the put asks for it.
-func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutResult) error {
+func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record.KeyValue, res *kv.PutResult) error {
 	if p.IgnoreLease {
-		rec.lease = e.lease
+		rec.Lease = e.lease
 	}
 	if p.PrevKV && w.discard {
-		if err := w.meter.read(w.largest); err != nil {
+		if err := w.meter.Read(w.largest); err != nil {
 			return err
 		}
 	}
@@ -74,7 +75,7 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutRe
 		return err
 	}
 	if p.PrevKV && !w.discard {
-		if err := w.meter.read(int64(len(b))); err != nil {
+		if err := w.meter.Read(int64(len(b))); err != nil {
 			return err
 		}
 		res.PrevKV = b
@@ -82,11 +83,11 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record, res *kv.PutRe
 		w.prev = b
 	}
 	if p.IgnoreValue {
-		var old record
-		if err := old.decode(b); err != nil {
+		var old record.KeyValue
+		if err := old.Decode(b); err != nil {
 			return fmt.Errorf("%w at revision %d.%d: %w", err, s.rev.Main, s.rev.Sub, kv.ErrCorrupt)
 		}
-		rec.value = old.value
+		rec.Value = old.Value
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 			sum = w.tombstoneBytes(from)
 		}
 	} else {
-		for it := w.tree.View().Range(from, to); it.Next() && sum <= w.meter.limits.ChangeBytes; {
+		for it := w.tree.View().Range(from, to); it.Next() && sum <= w.meter.Limits.ChangeBytes; {
 			if it.Live() {
 				keys = append(keys, it.Key())
 				sum += w.tombstoneBytes(it.Key())
@@ -114,11 +115,11 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 			w.keys = keys[:0]
 		}
 	}()
-	if err := w.meter.change(sum); err != nil {
+	if err := w.meter.Change(sum); err != nil {
 		return err
 	}
 	if r.PrevKV && w.discard {
-		if err := w.meter.read(int64(len(keys)) * w.largest); err != nil {
+		if err := w.meter.Read(int64(len(keys)) * w.largest); err != nil {
 			return err
 		}
 	} else if r.PrevKV && len(keys) > 0 {
@@ -156,7 +157,7 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 // delete deletes a key that exists.
 func (w *Writer) delete(key string) error {
 	rev := w.next()
-	rec := record{key: raw(key), mod: rev.Main}
+	rec := record.KeyValue{Key: raw(key), Mod: rev.Main}
 	ref, err := w.append(rev, &rec, true)
 	if err != nil {
 		return err
@@ -168,22 +169,22 @@ func (w *Writer) delete(key string) error {
 	e.append(newTombstone(rev))
 	old := e.lease
 	e.create, e.version, e.lease = 0, 0, 0
-	from, to := keyAt(rec.key)
+	from, to := record.KeyAt(rec.Key)
 	w.publish(kv.Event{Rev: rev, Delete: true, Key: ref[from:to:to], KV: ref}, old, 0)
 	return nil
 }
 
 // append writes a record.
-func (w *Writer) append(rev kv.Rev, rec *record, tombstone bool) (ref []byte, err error) {
+func (w *Writer) append(rev kv.Rev, rec *record.KeyValue, tombstone bool) (ref []byte, err error) {
 	if rev.Sub > maxSub {
 		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main, int64(maxSub))
 	}
-	w.buf = rec.append(w.buf[:0])
+	w.buf = rec.Append(w.buf[:0])
 	size := len(w.buf)
 	if !tombstone {
 		// Deletions are checked all at once before.
-		if err = w.meter.record(size); err == nil {
-			err = w.meter.change(int64(size) + history.RecordOverhead)
+		if err = w.meter.Record(size); err == nil {
+			err = w.meter.Change(int64(size) + history.RecordOverhead)
 		}
 	}
 	if err == nil {
@@ -194,7 +195,7 @@ func (w *Writer) append(rev kv.Rev, rec *record, tombstone bool) (ref []byte, er
 	}
 	if err == nil {
 		w.subs++
-		w.meter.write(size)
+		w.meter.Write(size)
 		w.largest = max(w.largest, int64(size))
 	}
 	return ref, err
@@ -202,8 +203,8 @@ func (w *Writer) append(rev kv.Rev, rec *record, tombstone bool) (ref []byte, er
 
 // tombstoneBytes returns what the deletion of a key takes in a batch.
 func (w *Writer) tombstoneBytes(key string) int64 {
-	rec := record{key: raw(key), mod: w.rev + 1}
-	return int64(rec.size()) + history.RecordOverhead
+	rec := record.KeyValue{Key: raw(key), Mod: w.rev + 1}
+	return int64(rec.Size()) + history.RecordOverhead
 }
 
 // maxScratch is the size above which working memory is not kept.

@@ -3,18 +3,19 @@ package mvcc
 import (
 	"fmt"
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // CheckRecord says whether a record that comes from elsewhere is one that Open accepts.
 func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
-	var r record
-	switch err := r.decode(data); {
+	var r record.KeyValue
+	switch err := r.Decode(data); {
 	case err != nil:
 		return fmt.Errorf("%w at revision %d.%d", err, rev.Main, rev.Sub)
-	case rev.Main <= 0 || rev.Sub < 0 || rev.Sub > maxSub || r.mod != rev.Main:
-		return fmt.Errorf("mvcc: record of revision %d at %d.%d", r.mod, rev.Main, rev.Sub)
-	case !tombstone && (r.version <= 0 || r.create <= 0 || r.create > r.mod):
-		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.version, r.create, rev.Main, rev.Sub)
+	case rev.Main <= 0 || rev.Sub < 0 || rev.Sub > maxSub || r.Mod != rev.Main:
+		return fmt.Errorf("mvcc: record of revision %d at %d.%d", r.Mod, rev.Main, rev.Sub)
+	case !tombstone && (r.Version <= 0 || r.Create <= 0 || r.Create > r.Mod):
+		return fmt.Errorf("mvcc: version %d made at %d, at revision %d.%d", r.Version, r.Create, rev.Main, rev.Sub)
 	}
 	return nil
 }

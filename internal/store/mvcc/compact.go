@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 )
 
 // trimmer is the goroutine that drops from the index what a compaction has made needless, and tells
@@ -183,14 +183,14 @@ func (s *Store) dropBoundary(compact int64) {
 	sc := s.snap.Load().hist.Scan(kv.Rev{Main: compact})
 	defer sc.Close()
 	for sc.Next() && sc.Rev().Main == compact {
-		var r record
-		if r.decode(sc.Data()) != nil {
+		var r record.KeyValue
+		if r.Decode(sc.Data()) != nil {
 			break
 		}
-		if old, ok := newest[string(r.key)]; ok {
+		if old, ok := newest[string(r.Key)]; ok {
 			dead = append(dead, old)
 		}
-		newest[string(r.key)] = history.DeadRecord{Rev: sc.Rev(), Tombstone: sc.Tombstone()}
+		newest[string(r.Key)] = history.DeadRecord{Rev: sc.Rev(), Tombstone: sc.Tombstone()}
 	}
 	if err := sc.Err(); err != nil {
 		s.opts.Logger.Warn("cannot read what the last compaction kept", "revision", compact, "error", err.Error())

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // TestConcurrentReaders moves tokens among keys, one or more per revision, so that at every revision
@@ -139,14 +139,14 @@ func pages(ctx context.Context, s *Store, r *kv.RangeRequest, limit, want int64,
 		if page.Revision == 0 {
 			page.Revision = res.Revision
 		}
-		if _, ok := s.pins.find(page.Revision); ok && page.Revision < s.snap.Load().live {
+		if _, ok := s.trees.Find(page.Revision); ok && page.Revision < s.snap.Load().live {
 			byRank.Add(1)
 		}
-		var last record
-		if err := last.decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
+		var last record.KeyValue
+		if err := last.Decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
 			return err
 		}
-		page.Key = append(last.key, 0)
+		page.Key = append(last.Key, 0)
 	}
 	if seen != want {
 		return fmt.Errorf("%d keys on all pages, want %d", seen, want)

@@ -3,8 +3,8 @@ package mvcc
 import (
 	"errors"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // HashAt at a compact revision above the store's own is what HashKV says once the store is compacted
@@ -92,8 +92,8 @@ func TestCut(t *testing.T) {
 	if c, err := CompactRevision(cut.Meta); err != nil || c != -1 {
 		t.Errorf("compacted at %d before, %v", c, err)
 	}
-	for _, bad := range []record{{key: []byte("k"), mod: 5, create: 6, version: 1}, {key: []byte("k"), mod: 4, create: 4, version: 1}, {key: []byte("k"), mod: 5, create: 5}} {
-		if CheckRecord(kv.Rev{Main: 5}, false, bad.append(nil)) == nil {
+	for _, bad := range []record.KeyValue{{Key: []byte("k"), Mod: 5, Create: 6, Version: 1}, {Key: []byte("k"), Mod: 4, Create: 4, Version: 1}, {Key: []byte("k"), Mod: 5, Create: 5}} {
+		if CheckRecord(kv.Rev{Main: 5}, false, bad.Append(nil)) == nil {
 			t.Errorf("%+v at revision 5 is taken", bad)
 		}
 	}

@@ -1,6 +1,9 @@
 package mvcc
 
-import "vigil/internal/kv"
+import (
+	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/meter"
+)
 
 // Discard says whether the results of the requests that follow are not wanted by anyone. Ranges in
 // transactions are then not run and previous pairs not read; their results are empty. What the
@@ -10,17 +13,17 @@ func (w *Writer) Discard(on bool) { w.discard = on }
 // exactly runs a request. If nobody wants its results they are estimated, and read only if the estimate
 // exceeds a limit: then run is called again. One that fails for a limit must have changed nothing.
 func (w *Writer) exactly(run func() error) error {
-	visited := w.meter.visited
-	w.meter.rough = w.discard
+	visited := w.meter.Visited
+	w.meter.Rough = w.discard
 	err := run()
-	if err == errRough {
-		w.meter.reset()
-		w.meter.visited = visited
+	if err == meter.ErrRough {
+		w.meter.Reset()
+		w.meter.Visited = visited
 		w.discard = false
 		err = run()
 		w.discard = true
 	}
-	w.meter.rough = false
+	w.meter.Rough = false
 	return err
 }
 
@@ -40,9 +43,9 @@ func (w *Writer) estimate(v *view, r *kv.RangeRequest) (bool, error) {
 		}
 		visited = n + 1
 	}
-	if err := w.meter.visit(visited); err != nil {
+	if err := w.meter.Visit(visited); err != nil {
 		return true, err
 	}
 	// Sorting by value holds all values twice, next to the answer.
-	return true, w.meter.read(n * (3*w.largest + hitSize))
+	return true, w.meter.Read(n * (3*w.largest + hitSize))
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math"
 	"testing"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 )
 
 // TestEntry plays random lives of one key against the whole list of its changes, with compactions
@@ -153,10 +153,10 @@ func TestBadCompactRecord(t *testing.T) {
 }
 
 func TestBadRecords(t *testing.T) {
-	good := record{key: []byte("k"), create: 2, mod: 2, version: 1}
+	good := record.KeyValue{Key: []byte("k"), Create: 2, Mod: 2, Version: 1}
 	noVersion := good
-	noVersion.version = 0
-	for i, enc := range [][]byte{[]byte("\xff"), noVersion.append(nil)} {
+	noVersion.Version = 0
+	for i, enc := range [][]byte{[]byte("\xff"), noVersion.Append(nil)} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			b := newBed(t, Options{}, 0)
 			if _, err := b.log.AppendKV(kv.Rev{Main: 2}, false, enc); err != nil {

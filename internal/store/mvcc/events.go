@@ -3,8 +3,8 @@ package mvcc
 import (
 	"fmt"
 	"unsafe"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // eventBytes is the size of the pieces of memory that Events copies records into.
@@ -78,12 +78,12 @@ func (snap *snapshot) events(from, to int64, maxBytes int, buf *kv.EventBuffer) 
 		start := len(chunk)
 		chunk = append(chunk, data...)
 		ev := kv.Event{Rev: rev, Delete: sc.Tombstone(), KV: chunk[start:len(chunk):len(chunk)]}
-		var rec record
-		if err := rec.decode(ev.KV); err != nil {
+		var rec record.KeyValue
+		if err := rec.Decode(ev.KV); err != nil {
 			return nil, 0, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
-		ev.Key = rec.key
-		ev.Create = !ev.Delete && rec.create == rec.mod
+		ev.Key = rec.Key
+		ev.Create = !ev.Delete && rec.Create == rec.Mod
 		events = append(events, ev)
 		size += len(data)
 	}

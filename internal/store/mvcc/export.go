@@ -3,9 +3,9 @@ package mvcc
 import (
 	"context"
 	"fmt"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 )
 
 // Export is a Cut of which only those records count that etcd would still have: those at and above the
@@ -81,7 +81,7 @@ func (e *Export) choose(ctx context.Context, sc *history.Scanner, states *hashin
 			left = hashPause
 		}
 		if rev.Main < e.Compact {
-			key, _, err := leadingKey(data)
+			key, _, err := record.LeadingKey(data)
 			if err != nil {
 				return fmt.Errorf("mvcc: export: %w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 			}

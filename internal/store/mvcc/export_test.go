@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // exported is a record as an export shows it.
@@ -51,7 +51,7 @@ func counting(t *testing.T, all []exported, compact int64) []exported {
 	t.Helper()
 	state := map[string]kv.Rev{}
 	for _, x := range all {
-		if key, _, err := leadingKey([]byte(x.data)); err != nil {
+		if key, _, err := record.LeadingKey([]byte(x.data)); err != nil {
 			t.Fatal(err)
 		} else if x.rev.Main <= compact {
 			state[string(key)] = x.rev
@@ -59,7 +59,7 @@ func counting(t *testing.T, all []exported, compact int64) []exported {
 	}
 	var out []exported
 	for _, x := range all {
-		key, _, _ := leadingKey([]byte(x.data))
+		key, _, _ := record.LeadingKey([]byte(x.data))
 		if x.rev.Main >= compact || !x.tombstone && state[string(key)] == x.rev {
 			out = append(out, x)
 		}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // finder answers one range request on one state.
@@ -111,11 +111,11 @@ func (f *finder) rest(ctx context.Context, from, to, next string, current bool) 
 	v := f.v
 	if !f.r.NoCount {
 		if current && v.w == nil {
-			v.s.pins.add(v)
+			v.s.trees.Keep(v.tree, v.live, v.rev, v.changes)
 		}
 		n, ok := v.rank(from, to, f.at)
 		if !ok {
-			if n, ok = v.s.places.find(f.at, from, to); !ok {
+			if n, ok = v.s.rests.Find(f.at, from, to); !ok {
 				left, err := v.visit(ctx, next, to, f.at)
 				if err != nil {
 					return err
@@ -126,7 +126,7 @@ func (f *finder) rest(ctx context.Context, from, to, next string, current bool) 
 			if k := len(f.sc.hits); k > 0 {
 				last = f.sc.hits[k-1].key
 			}
-			v.s.places.add(f.at, last, to, n-f.res.Count)
+			v.s.rests.Remember(f.at, last, to, n-f.res.Count)
 		}
 		if err := v.counted(n, f.at); err != nil {
 			return err
@@ -220,8 +220,8 @@ func (f *finder) emitKeys(hits []hit) error {
 	}
 	for i := range hits {
 		h := &hits[i]
-		rec := record{key: raw(h.key), create: h.create, mod: h.rev.Main, version: h.version}
-		to.Buf = rec.append(to.Buf)
+		rec := record.KeyValue{Key: raw(h.key), Create: h.create, Mod: h.rev.Main, Version: h.version}
+		to.Buf = rec.Append(to.Buf)
 		to.Close()
 	}
 	return f.out.take()
@@ -251,9 +251,9 @@ func (f *finder) answerByValue(ctx context.Context) error {
 			return err
 		}
 	}
-	recs := make([]record, all.Len())
+	recs := make([]record.KeyValue, all.Len())
 	for i := range recs {
-		if err := recs[i].decode(all.At(i)); err != nil {
+		if err := recs[i].Decode(all.At(i)); err != nil {
 			rev := f.sc.revs[i]
 			return fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
@@ -268,9 +268,9 @@ func (f *finder) answerByValue(ctx context.Context) error {
 		n, size := 0, 0
 		for n < len(recs) && (n == 0 || size < tempSize) {
 			if f.r.KeysOnly {
-				recs[n].value = nil
+				recs[n].Value = nil
 			}
-			size += len(recs[n].key) + len(recs[n].value) + keyOnlySize
+			size += len(recs[n].Key) + len(recs[n].Value) + keyOnlySize
 			n++
 		}
 		to, err := f.out.buffer(n, size)
@@ -278,10 +278,10 @@ func (f *finder) answerByValue(ctx context.Context) error {
 			return err
 		}
 		for i := range recs[:n] {
-			to.Buf = recs[i].append(to.Buf)
+			to.Buf = recs[i].Append(to.Buf)
 			to.Close()
 		}
-		f.out.last = string(recs[n-1].key)
+		f.out.last = string(recs[n-1].Key)
 		if err := f.out.take(); err != nil {
 			return err
 		}

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/meter"
+	"vigil/internal/store/mvcc/record"
 	"vigil/internal/store/ration"
 )
 
@@ -123,7 +124,7 @@ type gather struct {
 	last string // the last key
 
 	// meter, if set, limits the answer; counted is how much of kvs it knows.
-	meter   *meter
+	meter   *meter.Meter
 	counted int
 }
 
@@ -187,7 +188,7 @@ func (g *gather) admit(n int) error {
 			return err
 		}
 	}
-	return g.memory.charge(n, g.whole(g.long.Bytes+frameSize(n)+n, g.long.N+1))
+	return g.memory.charge(n, g.whole(g.long.Bytes+record.FrameSize(n)+n, g.long.N+1))
 }
 
 // buffer returns the list to which n records of about size bytes in all may be appended; take must
@@ -215,7 +216,7 @@ func (g *gather) take() error {
 	if g.meter != nil {
 		n := len(g.kvs.Buf) - g.counted
 		g.counted = len(g.kvs.Buf)
-		if err := g.meter.read(int64(n)); err != nil {
+		if err := g.meter.Read(int64(n)); err != nil {
 			return err
 		}
 	}
@@ -268,7 +269,7 @@ func (g *gather) frame(recs *kv.Records) error {
 		b := recs.Buf[from:to]
 		from = to
 		g.long.N++
-		size := frameSize(len(b)) + len(b)
+		size := record.FrameSize(len(b)) + len(b)
 		g.begun = g.long.Bytes + size
 		if size <= len(g.room) {
 			g.room[0] = frameTag
@@ -324,7 +325,7 @@ func (g *gather) piece() error {
 // charge counts memory that is needed while the answer is made.
 func (g *gather) charge(n int) error {
 	if g.meter != nil {
-		return g.meter.read(int64(n))
+		return g.meter.Read(int64(n))
 	}
 	if g.memory == nil {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 )
 
 // hashStates is up to how many keys the revisions of their states are gathered before the records are
@@ -189,7 +189,7 @@ func (h *hashing) run(ctx context.Context) (uint32, error) {
 		}
 		id := head[:17]
 		if tombstone || rev.Main <= h.lower {
-			key, size, err := leadingKey(data)
+			key, size, err := record.LeadingKey(data)
 			if err != nil {
 				return 0, fmt.Errorf("mvcc: hash: %w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 			}

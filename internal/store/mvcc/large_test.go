@@ -9,13 +9,12 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 	"vigil/internal/store/ration"
 )
 
@@ -45,9 +44,9 @@ func shorten(l *kv.LongRecords) (kv.Records, error) {
 	if out.Len() != l.N {
 		return kv.Records{}, fmt.Errorf("%d records, said to be %d", out.Len(), l.N)
 	}
-	var last record
-	if err := last.decode(out.At(out.Len() - 1)); err != nil || string(last.key) != l.Last {
-		return kv.Records{}, fmt.Errorf("the last key is %q, said to be %q (%v)", last.key, l.Last, err)
+	var last record.KeyValue
+	if err := last.Decode(out.At(out.Len() - 1)); err != nil || string(last.Key) != l.Last {
+		return kv.Records{}, fmt.Errorf("the last key is %q, said to be %q (%v)", last.Key, l.Last, err)
 	}
 	return out, nil
 }
@@ -440,39 +439,22 @@ func TestPlaces(t *testing.T) {
 				}
 				seen += int64(res.KVs.Len())
 				if res.More != (seen < total) {
-					t.Fatalf("limit %d: more is %v behind %d keys", limit, res.More, seen)
+					t.Fatalf("limit %d: more is %v after %d keys", limit, res.More, seen)
 				}
 				if !res.More {
 					break
 				}
-				var last record
-				if err := last.decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
+				var last record.KeyValue
+				if err := last.Decode(res.KVs.At(res.KVs.Len() - 1)); err != nil {
 					t.Fatal(err)
 				}
-				next := append(bytes.Clone(last.key), 0)
-				if _, ok := b.places.find(at, string(next), endOf(end)); !ok {
-					t.Fatalf("limit %d: the place behind %q is not remembered", limit, last.key)
+				next := append(bytes.Clone(last.Key), 0)
+				if _, ok := b.rests.Find(at, string(next), endOf(end)); !ok {
+					t.Fatalf("limit %d: the rest after %q is not remembered", limit, last.Key)
 				}
 				r.Key = next
 			}
 		}
-	}
-	// Their number is bounded.
-	var p places
-	for i := range int64(3 * maxPages) {
-		p.add(i, "k", "", i)
-	}
-	if len(p.mu.left) != maxPages || len(p.mu.ring) != maxPages {
-		t.Fatalf("%d places", len(p.mu.left))
-	}
-	for i := range int64(3 * maxPages) {
-		if n, ok := p.find(i, "k\x00", ""); ok != (i >= 2*maxPages) || ok && n != i {
-			t.Fatalf("place %d is %d, %v", i, n, ok)
-		}
-	}
-	p.add(1, string(slices.Repeat([]byte("k"), maxPageKey+1)), "", 1)
-	if len(p.mu.ring) != maxPages || p.mu.next != 0 {
-		t.Fatal("a long key is kept")
 	}
 	b.close(t)
 }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"sort"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // model is the key space kept in the plainest way: every change in a list, and every question
@@ -370,14 +370,14 @@ func plainKVs(r kv.Records) ([]modelKV, error) {
 }
 
 func plainKV(b []byte) (modelKV, error) {
-	var r record
-	if err := r.decode(b); err != nil {
+	var r record.KeyValue
+	if err := r.Decode(b); err != nil {
 		return modelKV{}, err
 	}
-	if again := r.append(nil); !bytes.Equal(again, b) {
+	if again := r.Append(nil); !bytes.Equal(again, b) {
 		return modelKV{}, errors.New("not the canonical encoding")
 	}
-	return modelKV{string(r.key), string(r.value), r.create, r.mod, r.version, r.lease}, nil
+	return modelKV{string(r.Key), string(r.Value), r.Create, r.Mod, r.Version, r.Lease}, nil
 }
 
 func plainRange(r *kv.RangeResult) (*modelRange, error) {

@@ -9,9 +9,9 @@ import (
 	"reflect"
 	"strconv"
 	"testing"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/meter"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -109,10 +109,10 @@ func (b *bed) refuses(t testing.TB, err error, again func(w *Writer) error) bool
 			t.Fatalf("error %v; without results %v", err, terr)
 		}
 	}
-	if refused(err) {
+	if meter.IsLimit(err) {
 		b.refused++
 	}
-	return refused(err)
+	return meter.IsLimit(err)
 }
 
 // gen makes random requests over few keys.

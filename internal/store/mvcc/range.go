@@ -7,8 +7,8 @@ import (
 	"math"
 	"sort"
 	"sync"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // Range reads the keys of a range at a revision.
@@ -179,7 +179,7 @@ func (v *view) counted(n, at int64) error {
 	if at == v.rev {
 		n = 1
 	}
-	return v.w.meter.visit(n)
+	return v.w.meter.Visit(n)
 }
 
 // visited counts keys that the writer has visited.
@@ -187,7 +187,7 @@ func (v *view) visited(n int64) error {
 	if v.w == nil {
 		return nil
 	}
-	return v.w.meter.visit(n)
+	return v.w.meter.Visit(n)
 }
 
 // rank counts the keys of [from, to) without visiting them, if there is a tree whose counts hold
@@ -196,7 +196,7 @@ func (v *view) rank(from, to string, at int64) (int64, bool) {
 	if at >= v.live {
 		return int64(v.tree.Count(from, to)), true
 	}
-	if tree, ok := v.s.pins.find(at); ok {
+	if tree, ok := v.s.trees.Find(at); ok {
 		return int64(tree.Count(from, to)), true
 	}
 	return 0, false
@@ -230,22 +230,22 @@ func (v *view) complete(hits []hit) error {
 		if hits[i].version != 0 {
 			continue
 		}
-		var rec record
+		var rec record.KeyValue
 		if err := v.decode(hits[i].rev, &rec); err != nil {
 			return err
 		}
-		hits[i].version = rec.version
+		hits[i].version = rec.Version
 	}
 	return nil
 }
 
 // decode reads a record.
-func (v *view) decode(rev kv.Rev, rec *record) error {
+func (v *view) decode(rev kv.Rev, rec *record.KeyValue) error {
 	b, err := v.record(rev, nil)
 	if err != nil {
 		return err
 	}
-	if err := rec.decode(b); err != nil {
+	if err := rec.Decode(b); err != nil {
 		return fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 	}
 	return nil
@@ -284,8 +284,8 @@ func (s *hitSort) Less(i, j int) bool {
 }
 
 // valueSort sorts by value.
-type valueSort []record
+type valueSort []record.KeyValue
 
 func (s valueSort) Len() int           { return len(s) }
 func (s valueSort) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
-func (s valueSort) Less(i, j int) bool { return bytes.Compare(s[i].value, s[j].value) < 0 }
+func (s valueSort) Less(i, j int) bool { return bytes.Compare(s[i].Value, s[j].Value) < 0 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc/keytree"
+	"vigil/internal/store/mvcc/record"
 )
 
 // partsPerWorker is the number of parts that the records are cut into for each worker. Parts are
@@ -135,28 +135,28 @@ func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([]
 		}
 	}()
 	for sc.Next() {
-		var r record
+		var r record.KeyValue
 		rev := sc.Rev()
 		largest = max(largest, int64(len(sc.Data())))
-		if err := r.decode(sc.Data()); err != nil {
+		if err := r.Decode(sc.Data()); err != nil {
 			return nil, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
 		if rev.Sub > maxSub {
 			return nil, fmt.Errorf("revision %d.%d: %w", rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
-		if len(r.key) > cap(arena)-len(arena) {
-			arena = make([]byte, 0, max(len(r.key), 64<<10))
+		if len(r.Key) > cap(arena)-len(arena) {
+			arena = make([]byte, 0, max(len(r.Key), 64<<10))
 		}
 		start := len(arena)
-		arena = append(arena, r.key...)
-		c := change{key: str(arena[start:]), create: r.create, lease: r.lease, version: r.version}
+		arena = append(arena, r.Key...)
+		c := change{key: str(arena[start:]), create: r.Create, lease: r.Lease, version: r.Version}
 		if sc.Tombstone() {
 			c.rec, c.version, c.lease, c.create = newTombstone(rev), 0, 0, 0
 		} else {
-			if r.version <= 0 {
-				return nil, fmt.Errorf("version %d at revision %d.%d: %w", r.version, rev.Main, rev.Sub, kv.ErrCorrupt)
+			if r.Version <= 0 {
+				return nil, fmt.Errorf("version %d at revision %d.%d: %w", r.Version, rev.Main, rev.Sub, kv.ErrCorrupt)
 			}
-			c.rec = newRec(rev, r.version)
+			c.rec = newRec(rev, r.Version)
 		}
 		s := maphash.String(seed, c.key) % uint64(n)
 		out[s] = append(out[s], c)

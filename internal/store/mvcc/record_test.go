@@ -4,30 +4,30 @@ import (
 	"bytes"
 	"math"
 	"testing"
-
-	"google.golang.org/protobuf/proto"
+	"vigil/internal/store/mvcc/record"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 )
 
-func message(r *record) *mvccpb.KeyValue {
+func message(r *record.KeyValue) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{
-		Key: r.key, Value: r.value, CreateRevision: r.create, ModRevision: r.mod, Version: r.version, Lease: r.lease,
+		Key: r.Key, Value: r.Value, CreateRevision: r.Create, ModRevision: r.Mod, Version: r.Version, Lease: r.Lease,
 	}
 }
 
 func TestRecordEncoding(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 300)
-	for _, r := range []record{
+	for _, r := range []record.KeyValue{
 		{},
-		{key: []byte("k")},
-		{key: []byte("k"), value: []byte("v"), create: 1, mod: 2, version: 3, lease: 4},
-		{key: long, value: bytes.Repeat(long, 100), create: 1 << 40, mod: math.MaxInt64, version: 127, lease: -1},
-		{key: long[:127], mod: 128},
-		{key: long[:128], mod: 128},
-		{key: bytes.Repeat(long, 60), mod: 1},
+		{Key: []byte("k")},
+		{Key: []byte("k"), Value: []byte("v"), Create: 1, Mod: 2, Version: 3, Lease: 4},
+		{Key: long, Value: bytes.Repeat(long, 100), Create: 1 << 40, Mod: math.MaxInt64, Version: 127, Lease: -1},
+		{Key: long[:127], Mod: 128},
+		{Key: long[:128], Mod: 128},
+		{Key: bytes.Repeat(long, 60), Mod: 1},
 	} {
-		got := r.append([]byte("before"))[len("before"):]
+		got := r.Append([]byte("before"))[len("before"):]
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(message(&r))
 		if err != nil {
 			t.Fatal(err)
@@ -35,11 +35,11 @@ func TestRecordEncoding(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v:\n got %x\nwant %x", r, got, want)
 		}
-		if from, to := keyAt(r.key); !bytes.Equal(got[from:to], r.key) {
-			t.Fatalf("the key of %d bytes is not at %d..%d", len(r.key), from, to)
+		if from, to := record.KeyAt(r.Key); !bytes.Equal(got[from:to], r.Key) {
+			t.Fatalf("the key of %d bytes is not at %d..%d", len(r.Key), from, to)
 		}
-		var back record
-		if err := back.decode(got); err != nil || !proto.Equal(message(&back), message(&r)) {
+		var back record.KeyValue
+		if err := back.Decode(got); err != nil || !proto.Equal(message(&back), message(&r)) {
 			t.Fatalf("%+v came back as %+v: %v", r, back, err)
 		}
 	}
@@ -48,15 +48,15 @@ func TestRecordEncoding(t *testing.T) {
 // FuzzRecord compares the decoder with the generated one: what both accept must mean the same, and
 // ours must accept all that the other accepts, groups aside, which no encoder of records writes.
 func FuzzRecord(f *testing.F) {
-	r := record{key: []byte("key"), value: []byte("value"), create: 2, mod: 300, version: 4, lease: 5}
-	f.Add(r.append(nil))
+	r := record.KeyValue{Key: []byte("key"), Value: []byte("value"), Create: 2, Mod: 300, Version: 4, Lease: 5}
+	f.Add(r.Append(nil))
 	f.Add([]byte{0x0a, 0x00, 0x10, 0x80, 0x00})
 	f.Add([]byte{0x39, 1, 2, 3, 4, 5, 6, 7, 8, 0x3d, 1, 2, 3, 4})
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var got record
+		var got record.KeyValue
 		var want mvccpb.KeyValue
-		err, wantErr := got.decode(b), proto.Unmarshal(b, &want)
+		err, wantErr := got.Decode(b), proto.Unmarshal(b, &want)
 		if wantErr == nil && err != nil && !hasGroup(b) {
 			t.Fatalf("%x is refused: %v", b, err)
 		}
@@ -69,8 +69,8 @@ func FuzzRecord(f *testing.F) {
 				t.Fatalf("%x: got %v, want %v", b, message(&got), &want)
 			}
 		}
-		var again record
-		if err := again.decode(got.append(nil)); err != nil || !proto.Equal(message(&again), message(&got)) {
+		var again record.KeyValue
+		if err := again.Decode(got.Append(nil)); err != nil || !proto.Equal(message(&again), message(&got)) {
 			t.Fatalf("%+v came back as %+v: %v", got, again, err)
 		}
 	})

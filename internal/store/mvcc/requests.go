@@ -4,6 +4,7 @@ import (
 	"context"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/meter"
 )
 
 // Put writes one key.
@@ -53,7 +54,7 @@ func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
 	}
 	for _, key := range keys {
 		if e, ok := w.tree.Get(key); ok && e.version > 0 {
-			if done > 0 && w.meter.change(w.tombstoneBytes(key)) != nil {
+			if done > 0 && w.meter.Change(w.tombstoneBytes(key)) != nil {
 				break
 			}
 			if err := w.delete(key); err != nil {
@@ -93,7 +94,7 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 	before := w.mark()
 	err = w.exactly(func() (err error) {
 		t := txn{w: w, ctx: ctx, path: path}
-		if res, err = t.run(r); refused(err) || err == errRough {
+		if res, err = t.run(r); meter.IsLimit(err) || err == meter.ErrRough {
 			if err := w.undo(before); err != nil {
 				return err
 			}
@@ -141,12 +142,12 @@ func (w *Writer) SetMeta(records ...history.Meta) error {
 	sum := int64(0)
 	for i := range records {
 		size := history.MetaBytes(&records[i])
-		if err := w.meter.record(size); err != nil {
+		if err := w.meter.Record(size); err != nil {
 			return err
 		}
 		sum += int64(size) + history.RecordOverhead
 	}
-	if err := w.meter.change(sum); err != nil {
+	if err := w.meter.Change(sum); err != nil {
 		return err
 	}
 	for i := range records {

@@ -10,10 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc/keytree"
+	"vigil/internal/store/mvcc/meter"
+	"vigil/internal/store/mvcc/pagecount"
 	"vigil/internal/store/ration"
 )
 
@@ -22,6 +23,17 @@ const MetaBucket byte = 'm'
 
 // compactKey is the key, in MetaBucket, of the compact revision.
 const compactKey = "compact"
+
+// Limits bound what one write request may do.
+type Limits = meter.Limits
+
+// The default limits.
+const (
+	MaxRecordBytes = meter.MaxRecordBytes
+	MaxChangeBytes = meter.MaxChangeBytes
+	MaxResultBytes = meter.MaxResultBytes
+	MaxVisitedKeys = meter.MaxVisitedKeys
+)
 
 // Options say how a Store works. The zero value is the default.
 type Options struct {
@@ -52,7 +64,7 @@ func (o Options) Validate() error {
 	if o.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("mvcc: Parallel %d is negative", o.Parallel))
 	}
-	if err := o.Limits.validate(); err != nil {
+	if err := o.Limits.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -77,9 +89,9 @@ type Store struct {
 	writer *Writer
 
 	// snap is what readers see. Stored by the holder of lock only.
-	snap   atomic.Pointer[snapshot]
-	pins   pins
-	places places
+	snap  atomic.Pointer[snapshot]
+	trees pagecount.Trees[*entry]
+	rests pagecount.Rests
 
 	// lock holds one token while the writer has a batch open that does not wait for room, or the trimmer is
 	// at the index.
@@ -135,9 +147,9 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		return nil, fmt.Errorf("mvcc: building the index: %w", err)
 	}
 	rev := max(view.Last(), compact, 1)
-	s.pins.limit = max(o.Pins, 0)
+	s.trees.Limit = max(o.Pins, 0)
 	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact, largest: largest}
-	s.writer.meter.limits = o.Limits.withDefaults()
+	s.writer.meter.Limits = o.Limits.WithDefaults()
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()
 	s.counts.init()
@@ -179,7 +191,7 @@ type Stats struct {
 // Stats returns the present sizes.
 func (s *Store) Stats() Stats {
 	tree := s.snap.Load().tree
-	return Stats{Keys: tree.Live(), Known: tree.Len(), Pinned: s.pins.len(), Trimmed: s.trim.done.Load()}
+	return Stats{Keys: tree.Live(), Known: tree.Len(), Pinned: s.trees.Len(), Trimmed: s.trim.done.Load()}
 }
 
 // Leased returns the keys that are attached to a lease, with it, in key order. Only while the

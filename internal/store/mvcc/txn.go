@@ -5,8 +5,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/record"
 )
 
 // LeaseChecker tells which leases exist. It is asked by the writer's goroutine.
@@ -151,28 +151,28 @@ func (v *view) compareKey(c *kv.Compare, e *entry, s state) (bool, error) {
 			n = e.version
 		}
 		if n == 0 {
-			var rec record
+			var rec record.KeyValue
 			if err := v.decode(s.rev, &rec); err != nil {
 				return false, err
 			}
-			n = rec.version
+			n = rec.Version
 		}
 	case kv.CompareLease:
 		if v.w != nil {
 			n = e.lease
 			break
 		}
-		var rec record
+		var rec record.KeyValue
 		if err := v.decode(s.rev, &rec); err != nil {
 			return false, err
 		}
-		n = rec.lease
+		n = rec.Lease
 	case kv.CompareValue:
-		var rec record
+		var rec record.KeyValue
 		if err := v.decode(s.rev, &rec); err != nil {
 			return false, err
 		}
-		return holds(c.Result, bytes.Compare(rec.value, c.Value)), nil
+		return holds(c.Result, bytes.Compare(rec.Value, c.Value)), nil
 	default:
 		return holds(c.Result, 0), nil
 	}

@@ -2,9 +2,9 @@ package mvcc
 
 import (
 	"unsafe"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/record"
 )
 
 // mark is the state of a writer in front of a transaction.
@@ -40,7 +40,7 @@ func (w *Writer) undo(m mark) error {
 	w.leased = w.leased[:m.leased]
 	w.live, w.changes = m.live, m.changes
 	w.subs, w.tally = 0, tally{}
-	w.meter.written = 0
+	w.meter.Written = 0
 	w.log.Rewind(m.log)
 	return nil
 }
@@ -55,12 +55,12 @@ func (w *Writer) undoChange(key string, e *entry, ev *kv.Event) error {
 		last := b.recs[n-1]
 		e.create, e.version = created(b.list(), n-1, b.base), int64(last.ver)
 		if last.ver == verMax {
-			var rec record
+			var rec record.KeyValue
 			v := w.view()
 			if err := v.decode(last.rev(), &rec); err != nil {
 				return err
 			}
-			e.version = rec.version
+			e.version = rec.Version
 		}
 		w.tree.SetLive(key, true)
 	case e.version == 1:

@@ -3,10 +3,10 @@ package mvcc
 import (
 	"context"
 	"slices"
-
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc/keytree"
+	"vigil/internal/store/mvcc/meter"
 )
 
 // Writer changes the store. It belongs to one goroutine. The first request opens a batch, Commit
@@ -38,7 +38,7 @@ type Writer struct {
 	leased []LeaseChange
 	// tally is what the request under way has done, meter what of it is limited.
 	tally tally
-	meter meter
+	meter meter.Meter
 	// largest is the size of the largest record that the store has ever had, or more.
 	largest int64
 	// compactions are those of the open batch.
@@ -85,7 +85,7 @@ func (w *Writer) CompactRevision() int64 { return w.compact }
 func (w *Writer) Pending() int { return w.log.Pending() }
 
 // Results returns how many bytes of results the last request has, about.
-func (w *Writer) Results() int64 { return w.meter.result }
+func (w *Writer) Results() int64 { return w.meter.Result }
 
 // Commit ends the batch, which may be empty: it is written as the outcome of the raft log up to a
 // and then readable.
@@ -129,7 +129,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.trim.wake()
 	}
 	if w.compact != old.compact || w.changes>>12 != old.changes>>12 {
-		w.s.pins.drop(w.compact, w.changes)
+		w.s.trees.Drop(w.compact, w.changes)
 	}
 	return p, nil
 }
@@ -144,7 +144,7 @@ func (w *Writer) begin() error {
 		w.held, w.open = true, true
 	}
 	w.subs, w.tally = 0, tally{}
-	w.meter.reset()
+	w.meter.Reset()
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (w *Writer) fail(op string, err error) error {
 // refuse passes on the error of a limit, which came before anything was written. Every other error ends
 // the life of the writer.
 func (w *Writer) refuse(op string, err error) error {
-	if refused(err) {
+	if meter.IsLimit(err) {
 		return err
 	}
 	return w.fail(op, err)

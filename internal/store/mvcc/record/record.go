@@ -1,4 +1,7 @@
-package mvcc
+// Package record encodes and decodes mvccpb.KeyValue messages, as history stores them.
+//
+// Decode replaces the whole value: fields that the encoding lacks are zero afterwards. Slices alias the encoding.
+package record
 
 import (
 	"encoding/binary"
@@ -7,9 +10,9 @@ import (
 )
 
 // record is a mvccpb.KeyValue. Decoded ones alias the encoding.
-type record struct {
-	key, value                  []byte
-	create, mod, version, lease int64
+type KeyValue struct {
+	Key, Value                  []byte
+	Create, Mod, Version, Lease int64
 }
 
 // The fields of mvccpb.KeyValue.
@@ -30,27 +33,27 @@ const (
 	wireFixed32 = 5
 )
 
-var errRecord = errors.New("mvcc: malformed record")
+var ErrMalformed = errors.New("mvcc: malformed record")
 
 // append appends the encoding of r. Fields without a value are left out, as proto3 does.
-func (r *record) append(dst []byte) []byte {
-	dst = appendBytes(dst, fieldKey, r.key)
-	dst = appendInt(dst, fieldCreate, r.create)
-	dst = appendInt(dst, fieldMod, r.mod)
-	dst = appendInt(dst, fieldVersion, r.version)
-	dst = appendBytes(dst, fieldValue, r.value)
-	return appendInt(dst, fieldLease, r.lease)
+func (r *KeyValue) Append(dst []byte) []byte {
+	dst = appendBytes(dst, fieldKey, r.Key)
+	dst = appendInt(dst, fieldCreate, r.Create)
+	dst = appendInt(dst, fieldMod, r.Mod)
+	dst = appendInt(dst, fieldVersion, r.Version)
+	dst = appendBytes(dst, fieldValue, r.Value)
+	return appendInt(dst, fieldLease, r.Lease)
 }
 
 // size returns the size of the encoding.
-func (r *record) size() int {
+func (r *KeyValue) Size() int {
 	n := 0
-	for _, b := range [...][]byte{r.key, r.value} {
+	for _, b := range [...][]byte{r.Key, r.Value} {
 		if len(b) > 0 {
-			n += frameSize(len(b)) + len(b)
+			n += FrameSize(len(b)) + len(b)
 		}
 	}
-	for _, v := range [...]int64{r.create, r.mod, r.version, r.lease} {
+	for _, v := range [...]int64{r.Create, r.Mod, r.Version, r.Lease} {
 		if v != 0 {
 			n += 1 + (bits.Len64(uint64(v))+6)/7
 		}
@@ -74,7 +77,7 @@ func appendBytes(dst []byte, field byte, v []byte) []byte {
 }
 
 // keyAt returns where the key lies in an encoding that append made of a record with that key.
-func keyAt(key []byte) (from, to int) {
+func KeyAt(key []byte) (from, to int) {
 	if len(key) == 0 {
 		return 0, 0
 	}
@@ -84,73 +87,73 @@ func keyAt(key []byte) (from, to int) {
 
 // decode reads an encoding. Fields that it does not know are skipped; of a field that occurs twice
 // the last one counts.
-func (r *record) decode(b []byte) error {
-	*r = record{}
+func (r *KeyValue) Decode(b []byte) error {
+	*r = KeyValue{}
 	for len(b) > 0 {
 		tag, n := binary.Uvarint(b)
 		if n <= 0 || tag>>3 == 0 || tag>>3 > 1<<29-1 {
-			return errRecord
+			return ErrMalformed
 		}
 		b = b[n:]
 		switch tag & 7 {
 		case wireVarint:
 			v, n := binary.Uvarint(b)
 			if n <= 0 {
-				return errRecord
+				return ErrMalformed
 			}
 			b = b[n:]
 			switch tag >> 3 {
 			case fieldCreate:
-				r.create = int64(v)
+				r.Create = int64(v)
 			case fieldMod:
-				r.mod = int64(v)
+				r.Mod = int64(v)
 			case fieldVersion:
-				r.version = int64(v)
+				r.Version = int64(v)
 			case fieldLease:
-				r.lease = int64(v)
+				r.Lease = int64(v)
 			}
 		case wireBytes:
 			size, n := binary.Uvarint(b)
 			if n <= 0 || size > uint64(len(b)-n) {
-				return errRecord
+				return ErrMalformed
 			}
 			v := b[n : n+int(size) : n+int(size)]
 			b = b[n+int(size):]
 			switch tag >> 3 {
 			case fieldKey:
-				r.key = v
+				r.Key = v
 			case fieldValue:
-				r.value = v
+				r.Value = v
 			}
 		case wireFixed64:
 			if len(b) < 8 {
-				return errRecord
+				return ErrMalformed
 			}
 			b = b[8:]
 		case wireFixed32:
 			if len(b) < 4 {
-				return errRecord
+				return ErrMalformed
 			}
 			b = b[4:]
 		default:
-			return errRecord
+			return ErrMalformed
 		}
 	}
 	return nil
 }
 
 // leadingKey returns the key of an encoded record, which is its first field, and where it ends.
-func leadingKey(b []byte) (key []byte, end int, err error) {
+func LeadingKey(b []byte) (key []byte, end int, err error) {
 	if len(b) == 0 || b[0] != fieldKey<<3|wireBytes {
-		return nil, 0, errRecord
+		return nil, 0, ErrMalformed
 	}
 	size, n := binary.Uvarint(b[1:])
 	if n <= 0 || size > uint64(len(b)-1-n) {
-		return nil, 0, errRecord
+		return nil, 0, ErrMalformed
 	}
 	end = 1 + n + int(size)
 	return b[1+n : end], end, nil
 }
 
 // frameSize returns how many bytes the head of a framed record of n bytes takes.
-func frameSize(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 }
+func FrameSize(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 }

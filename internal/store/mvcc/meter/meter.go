@@ -1,4 +1,5 @@
-package mvcc
+// Package meter counts what one write request reads, writes and visits, and checks it against limits.
+package meter
 
 import (
 	"errors"
@@ -32,7 +33,7 @@ const (
 	MaxVisitedKeys = 1 << 20
 )
 
-func (l Limits) withDefaults() Limits {
+func (l Limits) WithDefaults() Limits {
 	if l.RecordBytes == 0 {
 		l.RecordBytes = MaxRecordBytes
 	}
@@ -48,7 +49,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-func (l Limits) validate() error {
+func (l Limits) Validate() error {
 	if l.RecordBytes < 0 || l.RecordBytes > MaxRecordBytes || l.ChangeBytes < 0 || l.ChangeBytes > MaxChangeBytes ||
 		l.ResultBytes < 0 || l.VisitedKeys < 0 {
 		return fmt.Errorf("mvcc: Limits %+v: RecordBytes is at most %d, ChangeBytes at most %d, none is negative", l, MaxRecordBytes, MaxChangeBytes)
@@ -57,67 +58,67 @@ func (l Limits) validate() error {
 }
 
 // meter adds up what the request under way does.
-type meter struct {
-	limits  Limits
-	written int64
-	result  int64
-	visited int64
+type Meter struct {
+	Limits  Limits
+	Written int64
+	Result  int64
+	Visited int64
 	// rough is set while the results of ranges are estimated and not read. What is refused then is run
 	// again and read.
-	rough bool
+	Rough bool
 }
 
 // errRough: an estimate has exceeded a limit; the true number may not.
-var errRough = errors.New("mvcc: estimate above a limit")
+var ErrRough = errors.New("mvcc: estimate above a limit")
 
-func (m *meter) reset() { *m = meter{limits: m.limits} }
+func (m *Meter) Reset() { *m = Meter{Limits: m.Limits} }
 
 // record checks the size of the data of one record.
-func (m *meter) record(size int) error {
-	if size <= m.limits.RecordBytes {
+func (m *Meter) Record(size int) error {
+	if size <= m.Limits.RecordBytes {
 		return nil
 	}
-	return &kv.LimitError{What: "bytes of a key with its value, or of a record of the cluster", Limit: int64(m.limits.RecordBytes), Advice: "store less in it"}
+	return &kv.LimitError{What: "bytes of a key with its value, or of a record of the cluster", Limit: int64(m.Limits.RecordBytes), Advice: "store less in it"}
 }
 
 // change checks that n bytes more of records may be written.
-func (m *meter) change(n int64) error {
-	if n <= m.limits.ChangeBytes-m.written {
+func (m *Meter) Change(n int64) error {
+	if n <= m.Limits.ChangeBytes-m.Written {
 		return nil
 	}
-	return &kv.LimitError{What: "bytes that one request writes, with a record for each deleted key and a copy of each value that is kept", Limit: m.limits.ChangeBytes, Advice: "split the request"}
+	return &kv.LimitError{What: "bytes that one request writes, with a record for each deleted key and a copy of each value that is kept", Limit: m.Limits.ChangeBytes, Advice: "split the request"}
 }
 
 // write counts a record, which must be checked before.
-func (m *meter) write(size int) { m.written += int64(size) + history.RecordOverhead }
+func (m *Meter) Write(size int) { m.Written += int64(size) + history.RecordOverhead }
 
 // read counts bytes of results.
-func (m *meter) read(n int64) error {
-	m.result += n
-	if m.result <= m.limits.ResultBytes {
+func (m *Meter) Read(n int64) error {
+	m.Result += n
+	if m.Result <= m.Limits.ResultBytes {
 		return nil
 	}
-	if m.rough {
-		return errRough
+	if m.Rough {
+		return ErrRough
 	}
-	return &kv.LimitError{What: "bytes that one write request reads", Limit: m.limits.ResultBytes, Advice: "read less in it, or read outside of it"}
+	return &kv.LimitError{What: "bytes that one write request reads", Limit: m.Limits.ResultBytes, Advice: "read less in it, or read outside of it"}
 }
 
 // visit counts visited keys. Only keys that exist at the revision of the read count: when the index
 // drops others differs between members.
-func (m *meter) visit(n int64) error {
-	m.visited += n
-	if m.visited <= m.limits.VisitedKeys {
+func (m *Meter) Visit(n int64) error {
+	m.Visited += n
+	if m.Visited <= m.Limits.VisitedKeys {
 		return nil
 	}
-	if m.rough {
-		return errRough
+	if m.Rough {
+		return ErrRough
 	}
-	return &kv.LimitError{What: "keys that the ranges and compares of one write transaction visit", Limit: m.limits.VisitedKeys, Advice: "read fewer keys in it, or read outside of it"}
+	return &kv.LimitError{What: "keys that the ranges and compares of one write transaction visit", Limit: m.Limits.VisitedKeys, Advice: "read fewer keys in it, or read outside of it"}
 }
 
 // refused reports whether an error is of a limit, so that the request is taken back.
-func refused(err error) bool {
+func IsLimit(err error) bool {
 	var limit *kv.LimitError
 	return errors.As(err, &limit)
 }

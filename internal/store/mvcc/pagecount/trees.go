@@ -1,0 +1,95 @@
+package pagecount
+
+import (
+	"sync"
+
+	"vigil/internal/store/mvcc/keytree"
+)
+
+// maxChanges is the number of keys created and deleted since a tree was kept after which it is dropped: it bounds the
+// memory of its nodes.
+const maxChanges = 100_000
+
+// Trees keeps the trees that limited reads of the newest revision have used. When there are Limit trees, the least
+// recently used one is replaced. It is safe for concurrent use.
+type Trees[V any] struct {
+	Limit int // none are kept if 0; set before use
+
+	mu struct {
+		sync.Mutex
+		list []tree[V]
+		tick int64
+	}
+}
+
+// tree is a tree whose counts hold for the revisions from first to last.
+type tree[V any] struct {
+	snapshot    keytree.Snapshot[V]
+	first, last int64
+	changes     int64
+	used        int64
+}
+
+// Keep keeps the tree of a commit, whose counts hold for the revisions from first to last. changes counts the keys
+// created and deleted up to it.
+func (p *Trees[V]) Keep(snapshot keytree.Snapshot[V], first, last, changes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Limit == 0 {
+		return
+	}
+	p.mu.tick++
+	oldest := -1
+	for i := range p.mu.list {
+		q := &p.mu.list[i]
+		if q.snapshot.Same(snapshot) {
+			q.first, q.last = min(q.first, first), max(q.last, last)
+			q.used = p.mu.tick
+			return
+		}
+		if oldest < 0 || q.used < p.mu.list[oldest].used {
+			oldest = i
+		}
+	}
+	n := tree[V]{snapshot: snapshot, first: first, last: last, changes: changes, used: p.mu.tick}
+	if len(p.mu.list) < p.Limit {
+		p.mu.list = append(p.mu.list, n)
+	} else {
+		p.mu.list[oldest] = n
+	}
+}
+
+// Find returns a tree whose counts hold for a revision.
+func (p *Trees[V]) Find(at int64) (keytree.Snapshot[V], bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.mu.list {
+		if q := &p.mu.list[i]; q.first <= at && at <= q.last {
+			p.mu.tick++
+			q.used = p.mu.tick
+			return q.snapshot, true
+		}
+	}
+	return keytree.Snapshot[V]{}, false
+}
+
+// Drop drops the trees below the compact revision, and those with too many changes since.
+func (p *Trees[V]) Drop(compact, changes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keep := p.mu.list[:0]
+	for _, q := range p.mu.list {
+		if q.last >= compact && changes-q.changes <= maxChanges {
+			keep = append(keep, q)
+		}
+	}
+	clear(p.mu.list[len(keep):])
+	p.mu.list = keep
+}
+
+// Len returns the number of trees.
+func (p *Trees[V]) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.mu.list)
+}
