@@ -30,7 +30,7 @@ func TestLocked(t *testing.T) {
 	}
 	want(false)
 	if l, err = vfs.OS().Lock(name); err != nil {
-		t.Fatalf("asking left a lock behind: %v", err)
+		t.Fatalf("the check left a lock: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

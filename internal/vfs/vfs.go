@@ -51,7 +51,7 @@ type CacheDropper interface {
 	DropCache(off, n int64) error
 }
 
-// Mapping is a read-only view of a file. It outlives the File it came from. Nobody may hold a
+// Mapping is a read-only view of a file. It outlives the File it came from. No goroutine may hold a
 // slice of Bytes when Close is called.
 type Mapping interface {
 	Bytes() []byte

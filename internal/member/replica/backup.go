@@ -71,7 +71,7 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 func (b *Backup) settle() {
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
-	for b.export.Settle() {
+	for b.export.ReleaseMemory() {
 		select {
 		case <-tick.C:
 		case <-b.closed:

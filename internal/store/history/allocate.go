@@ -48,11 +48,11 @@ func (a *allocator) run() {
 		a.wanted, a.err, a.triedAt = false, err, time.Now()
 		switch {
 		case kv.Shortage(err) && !known:
-			a.o.Logger.Warn("cannot allocate a history segment ahead: what adds to the store is refused until there is room", "error", err.Error())
+			a.o.Logger.Warn("cannot preallocate a history segment: rejecting writes until disk space is available", "error", err.Error())
 		case err != nil && !known:
-			a.o.Logger.Warn("cannot allocate a history segment ahead; it is tried again until it is needed", "error", err.Error())
+			a.o.Logger.Warn("cannot preallocate a history segment: retrying until it is needed", "error", err.Error())
 		case err == nil && known:
-			a.o.Logger.Info("there is room for history segments again")
+			a.o.Logger.Info("preallocated a history segment again: accepting writes")
 		}
 		a.noteLocked()
 		a.mu.changed.Broadcast()

@@ -40,7 +40,7 @@ func (s *sealed) eachMeta(fn func(off uint32, m Meta)) (err error) {
 }
 
 // Check reads every byte of the sealed segments and returns the first thing that is not as it was
-// written, as a CorruptError, or ctx's error. Reads and writes go on beside it.
+// written, as a CorruptError, or ctx's error. Reads and writes continue concurrently.
 func (l *Log) Check(ctx context.Context) error {
 	for _, seg := range l.cat.segments() {
 		for {
@@ -136,7 +136,7 @@ func (s *sealed) check(ctx context.Context) (err error) {
 	return nil
 }
 
-// checkEnds compares what is in front of the batches and behind them.
+// checkEnds checks the header before the batches, and the tables and footer after them.
 func (s *sealed) checkEnds() error {
 	f := &s.foot
 	size := f.FileSize()

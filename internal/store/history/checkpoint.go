@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// partialSuffix is behind the name of a checkpoint that is being made.
+	// partialSuffix ends the name of an unfinished checkpoint.
 	partialSuffix = ".checkpoint.tmp"
 	// checkpointAttempts bounds how often segments may be rewritten under a checkpoint before it
 	// gives up. One attempt links names, which is much faster than rewriting a segment.
@@ -39,8 +39,7 @@ type Checkpoint struct {
 // Checkpoint makes dir a copy of the log as it is at some moment of the call: a directory, which must
 // not exist yet, that Open and Inspect read as they read that of a log. With sub set, the segments lie
 // in the subdirectory of that name. The copy is durable when Checkpoint returns nil. After an error,
-// and after a crash, there is no dir; dir with ".checkpoint.tmp" behind it may remain and is replaced
-// by the next attempt.
+// and after a crash, there is no dir; dir with the suffix ".checkpoint.tmp" may remain; the next attempt replaces it.
 //
 // Sealed segments are linked and not copied, so dir must be on the same file system as the log. What
 // was committed to the open one is copied out of memory, at most one segment; the writer waits for
@@ -142,8 +141,8 @@ func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 
 // choose returns sealed files, and a view whose open segment follows the last of them.
 //
-// Files are rewritten beside this, without what a compaction has made superfluous. The files are those
-// of one moment, as a Hold needs them. The view is taken after them, so that it knows of every
+// Files are rewritten concurrently, without the records that a compaction made superfluous. The files are those
+// of one moment, as Hold needs them. The view is taken after them, so that it knows of every
 // compaction that they do; and if a segment was sealed between the two, they do not follow each other.
 func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 	l := p.l
@@ -347,7 +346,7 @@ func (p *partial) publish(dir string) error {
 		return nil
 	}
 	if err := l.o.FS.SyncDir(filepath.Dir(dir)); err != nil {
-		// Nobody may take it for one that lasts.
+		// Its name may be lost in a crash.
 		return errors.Join(err, l.o.FS.Rename(dir, p.root))
 	}
 	return nil

@@ -73,7 +73,7 @@ func opened(t testing.TB, o Options, m *model) {
 	}
 }
 
-// TestCheckpointModel takes checkpoints beside a writer. Each holds one state, whole, and lives on
+// TestCheckpointModel takes checkpoints concurrently with a writer. Each holds one state, whole, and lives on
 // when the log is gone.
 func TestCheckpointModel(t *testing.T) {
 	for seed := range uint64(rounds(t, "VIGIL_HISTORY_CHECKPOINTS", 4)) {

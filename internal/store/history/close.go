@@ -28,7 +28,7 @@ func (l *Log) Retire() {
 	l.mu.Unlock()
 	l.rec.halt()
 	l.done.Wait()
-	// Whoever began before has the directory's names in hand.
+	// Earlier checkpoints and syncs still use names in the directory.
 	l.checkpointing.Lock()
 	defer l.checkpointing.Unlock()
 	l.seal.syncMu.Lock()
@@ -105,7 +105,7 @@ func (l *Log) finalSync() error {
 		l.seal.noteSynced(seg, seg.end, seg.applied)
 		w.drop()
 		w.last = l.cat.view.Load().last
-		w.begin(0)
+		w.beginBatch(0)
 		if err := l.write(w.applied); kv.Shortage(err) {
 			l.o.Logger.Warn("closing the history without a mark that its end is whole", "error", err.Error())
 			return nil

@@ -14,7 +14,7 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// content makes the bytes of the record at rev, so that a reader can tell what it reads.
+// content makes the bytes of the record at rev, so that a reader can identify it.
 func content(rev kv.Rev) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%d/%d ", rev.Main, rev.Sub), 1+int(rev.Main+rev.Sub)%9)
 }

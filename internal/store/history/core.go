@@ -22,7 +22,7 @@ const (
 	tries = 3
 )
 
-// syncError is a sync that failed. What is on disk is unknown then, and no other sync can tell.
+// syncError is a sync that failed. What is on disk is unknown then, and another sync cannot find out.
 type syncError struct{ err error }
 
 func (e *syncError) Error() string { return e.err.Error() }

@@ -44,8 +44,8 @@ func (d *deadSet) shelters() bool { return d.count.records > 0 || d.unsure }
 
 func (d *deadSet) has(i int) bool { return i>>6 < len(d.bits) && d.bits[i>>6]&(1<<(i&63)) != 0 }
 
-// add marks record i, size bytes long, unless it is marked.
-func (d *deadSet) add(i int, size int64, tombstone bool) {
+// markRecord marks record i, size bytes long, unless it is marked.
+func (d *deadSet) markRecord(i int, size int64, tombstone bool) {
 	if d.has(i) {
 		return
 	}
@@ -141,14 +141,14 @@ func (d *deadSet) mark(m *memory, r *DeadRecord, end uint32) {
 	if i+1 < m.Len() {
 		end = m.Offset(i + 1)
 	}
-	d.add(i, int64(end-m.Offset(i)), r.Tombstone)
+	d.markRecord(i, int64(end-m.Offset(i)), r.Tombstone)
 }
 
 // markFile marks record i of a file.
 func (d *deadSet) markFile(f *sealed, i int, tombstone bool) error {
 	size, err := f.span(i)
 	if err == nil {
-		d.add(i, size, tombstone)
+		d.markRecord(i, size, tombstone)
 	}
 	return err
 }

@@ -364,7 +364,7 @@ func TestCreateCrashes(t *testing.T) {
 	}
 }
 
-// TestRewrite sees that Open writes again what is not known to be synced, which behind a clean end
+// TestRewrite sees that Open writes again what is not known to be synced, which after a clean end
 // is only the mark: a sync that failed in the process before may have left it in memory, marked
 // clean.
 func TestRewrite(t *testing.T) {
@@ -416,7 +416,7 @@ func TestRewrite(t *testing.T) {
 }
 
 // TestDropCrashes ends the power at every operation of an Open that cuts a torn tail and drops two
-// segments behind it, then opens again. In the end what was cut is zeros.
+// segments after it, then opens again. In the end what was cut is zeros.
 func TestDropCrashes(t *testing.T) {
 	d, m := small(t, 9)
 	open := format.SegmentName(3)

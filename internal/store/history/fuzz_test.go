@@ -45,7 +45,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzBatch mends the checksum, so that what is behind it is reached.
+// FuzzBatch mends the checksum, so that the code after the check is reached.
 func FuzzBatch(f *testing.F) {
 	d, _ := small(f, 9)
 	b := d[format.SealedName(1, 1, 0)][format.HeaderSize:]

@@ -45,8 +45,8 @@ type File struct {
 	Batches, Records, Metas int
 	First, Last             kv.Rev
 	Applied                 Applied
-	// Torn is how many bytes behind the last whole batch Open would overwrite with zeros: what a
-	// crash left of batches that were not known to be durable.
+	// Torn is the number of bytes after the last whole batch that Open would overwrite with zeros: the parts of batches
+	// that a crash left and that were not known to be durable.
 	Torn int64
 	// Err is the first thing that is wrong with it: a CorruptError, or an error that wraps
 	// ErrVersion, ErrIdentity or that of the operation that failed. A file that was removed
@@ -301,7 +301,7 @@ func (in *Inspection) logs() []File {
 				f.Kind, grows = KindOpen, len(out)
 			}
 			if err == nil {
-				// In a segment that another one follows nothing is torn: the chain tells.
+				// A segment that another one follows has no torn tail: the chain proves it.
 				err = in.r.endOf(seg, true)
 				f.Torn = max(seg.dirty-int64(seg.end), 0)
 			}
@@ -343,7 +343,7 @@ func (in *Inspection) open(id uint64, f *File) (*openSegment, error) {
 // load reads the batches of a segment that is not sealed.
 func (in *Inspection) load(seg *openSegment, f *File) error {
 	if in.lost {
-		// Nobody knows what it should continue: believe what it says.
+		// What it should continue is unknown, so its own field is trusted.
 		b := make([]byte, format.BatchHeaderSize)
 		if readFull(seg.file, seg.path, b, format.HeaderSize) == nil {
 			if h, ok := format.DecodeBatchHeader(b, seg.alloc-format.HeaderSize); ok {

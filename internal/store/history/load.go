@@ -106,7 +106,7 @@ func (w *window) bytes(off, n int64) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// clip lets go of what was read behind the last good batch.
+// clip drops the memory of what was read after the last good batch.
 func (w *window) clip() {
 	m := &w.seg.mem
 	if n := len(m.chunks); n > 0 && m.chunks[n-1].start >= w.seg.end {

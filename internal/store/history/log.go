@@ -72,7 +72,7 @@ type (
 	CorruptError = format.CorruptError
 )
 
-// ErrVersion: a file is in a version of the format that this program does not read.
+// ErrVersion means that a file is in a version of the format that this program does not read.
 var ErrVersion = format.ErrVersion
 
 var (
@@ -115,8 +115,7 @@ func newLog(o Options) *Log {
 	return l
 }
 
-// Exists says whether dir holds a log. What a Create left behind that a crash cut short does not
-// count.
+// Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not count.
 func Exists(fsys vfs.FS, dir string) (bool, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,22 +195,21 @@ func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.all
 // View returns the view of the newest committed batch. It takes no lock.
 func (l *Log) View() *View { return l.cat.view.Load() }
 
-// newSalt returns a number that nobody can guess.
+// newSalt returns a random number that cannot be guessed.
 func newSalt() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // documented never to fail
 	return format.LE.Uint64(b[:])
 }
 
-// Dead notes that records are not needed any more; reclaim takes their space back some time. It may
-// be told the same record again, and one that is gone. It is kept in memory only: who calls it must
-// tell everything again after Open.
+// Dead marks records as no longer needed; reclaim frees their space later. Records may be marked twice, or be gone
+// already. The marks are in memory only: the caller repeats them after Open.
 //
-// The caller vouches that what made them dead is committed, and that a tombstone is told only when
-// all older records of its key are.
+// The caller guarantees that the compaction which made them dead is committed, and that a tombstone is marked only with
+// or after all older records of its key.
 //
-// What cannot be marked, since its segment cannot be read, is passed over: it stays, and all later
-// tombstones with it, until the next Open. The error is the first one met.
+// A record whose segment cannot be read is skipped: it stays, and so do all later tombstones, until the next Open. Dead
+// returns the first error.
 func (l *Log) Dead(recs []DeadRecord) error { return l.cat.noteDead(recs) }
 
 // Size returns the bytes that were written to the segments (allocated ones beyond that not counted),

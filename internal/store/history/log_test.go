@@ -292,7 +292,7 @@ func TestModel(t *testing.T) {
 						t.Fatalf("writer's view: %v", err)
 					}
 					if err := verify(l.View(), m.recs()); err != nil {
-						t.Fatalf("view beside a batch: %v", err)
+						t.Fatalf("view during a batch: %v", err)
 					}
 				}
 				if err := l.Commit(b.applied); err != nil {

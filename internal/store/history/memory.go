@@ -2,8 +2,8 @@ package history
 
 import "vigil/internal/store/history/format"
 
-// chunk is a piece of a segment in memory: buf[0] is the byte at offset start. What lies behind the
-// last record that a table mentions belongs to the writer alone.
+// chunk is a piece of a segment in memory: buf[0] is the byte at offset start. The bytes after the last record
+// in a table belong to the writer alone.
 type chunk struct {
 	start uint32
 	buf   []byte

@@ -223,7 +223,7 @@ func (r *recovery) identify(h *format.Header, path string) error {
 }
 
 // addLogs opens what is not sealed and returns the segment to go on with, nil if there is none. All
-// but the last one with a batch are whole and get sealed; those behind it are removed.
+// but the last one with a batch are whole and get sealed; the ones after it are removed.
 func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	l := r.l
 	if len(ids) == 0 && len(l.cat.segs) == 0 {
@@ -277,7 +277,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	}
 	for len(r.logs) > 1 {
 		seg := r.logs[0]
-		if err := r.settle(seg, false); err != nil {
+		if err := r.makeDurable(seg, false); err != nil {
 			return nil, err
 		}
 		l.retire(seg)
@@ -289,7 +289,7 @@ func (r *recovery) addLogs(ids []uint64) (open *openSegment, err error) {
 	if len(r.logs) == 0 {
 		return nil, nil
 	}
-	return r.logs[0], r.settle(r.logs[0], true)
+	return r.logs[0], r.makeDurable(r.logs[0], true)
 }
 
 func (r *recovery) openLog(id uint64) (*openSegment, error) {
@@ -317,9 +317,9 @@ func (r *recovery) openLog(id uint64) (*openSegment, error) {
 	return seg, nil
 }
 
-// endOf looks at what is behind the last good batch of a segment. If that is the end of the log, a
-// later batch that says that it had been synced tells damage from a torn tail. It notes in dirty up
-// to where the file is not zeros.
+// endOf examines the bytes after the last good batch of a segment. If that is the end of the log, a later batch that
+// records a sync beyond it proves damage; otherwise it is a torn tail. It sets dirty to the end of the bytes
+// that are not zero.
 func (r *recovery) endOf(seg *openSegment, last bool) error {
 	if !last {
 		seg.dirty = seg.alloc
@@ -360,8 +360,8 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 	return nil
 }
 
-// proof says whether b, bytes of the file at off, begins with the header of a good batch that knows
-// of a sync behind the end of the segment.
+// proof says whether b, bytes of the file at off, begins with the header of a good batch that records
+// a sync beyond the end of the segment.
 func (r *recovery) proof(seg *openSegment, b []byte, off int64) (bool, error) {
 	h, ok := format.DecodeBatchHeader(b, seg.alloc-off)
 	if !ok || h.Synced <= seg.end {
@@ -374,10 +374,10 @@ func (r *recovery) proof(seg *openSegment, b []byte, off int64) (bool, error) {
 	return h.Check(batch, seg.head.Sum), nil
 }
 
-// settle makes a segment durable as it was read. What is behind its end is overwritten with zeros,
-// so that nothing of it can ever pass for a batch again. What is not known to be synced is written
+// makeDurable makes a segment durable as it was read. The bytes after its end are overwritten with zeros,
+// so that they can never pass for a batch again. What is not known to be synced is written
 // once more: a sync that failed in an earlier life may have left it in memory only, marked clean.
-func (r *recovery) settle(seg *openSegment, open bool) error {
+func (r *recovery) makeDurable(seg *openSegment, open bool) error {
 	wrap := func(err error) error { return fmt.Errorf("history: recover %s: %w", seg.path, err) }
 	if open {
 		if seg.dirty > int64(seg.end) {

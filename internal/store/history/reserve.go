@@ -11,10 +11,10 @@ import (
 // The reserve is a file of the size of a segment, allocated and never written, that stays in the
 // directory over restarts. It is what can still be made when the disk is full:
 //
-//   - the segment behind the open one, if batches that must be applied do not fit any more (the
+//   - the segment after the open one, if batches that must be applied do not fit any more (the
 //     allocator turns the reserve into it when the writer waits), or
-//   - the output of whoever rewrites segments, which needs space before it gives any back:
-//     takeReserve, if a file of its own cannot be allocated.
+//   - the output of a rewrite, which needs space before it frees any: takeReserve, if a file of its own
+//     cannot be allocated.
 //
 // While the next segment or the reserve is missing for want of space, Room refuses what would add to
 // the store; RoomToFree goes on taking what makes it smaller, as long as there is something left for
@@ -29,8 +29,8 @@ const reserveName = "reserve"
 // now.
 //
 // It is for a rewriter whose own allocation failed with kv.ErrNoSpace. The name should be one with
-// tempSuffix until the output is whole, so that a crash leaves nothing behind but a reserve that is
-// to be made again. When the rewriter has removed its input it calls refillReserve; until then new
+// tempSuffix until the output is whole, so that a crash leaves only a reserve that must be
+// allocated again. When the rewriter has removed its input it calls refillReserve; until then new
 // puts are refused.
 func (a *allocator) takeReserve(path string) (vfs.File, int64, error) {
 	a.mu.Lock()

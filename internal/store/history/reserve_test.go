@@ -73,7 +73,7 @@ func TestReserve(t *testing.T) {
 	}
 	disk.SetFree(0)
 
-	// The next segment is used, and there is none behind it.
+	// The next segment is in use, and there is none after it.
 	if err := fill(t, l, m, rng, func() bool { return l.Room() != nil }); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (a *allocator) fit() {
 	if a.fitting || a.aliveLocked() != nil || !cutNext && !cutReserve && !grow {
 		return
 	}
-	// Nobody takes them meanwhile.
+	// Other goroutines do not take them meanwhile.
 	a.fitting = true
 	a.mu.Unlock()
 	var nextErr, reserveErr error

@@ -134,7 +134,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 			})
 			if err != nil {
 				// It may have any value: all deletions stay.
-				w.r.o.Logger.Warn("cannot tell which deletions in the history are needed", "error", err.Error())
+				w.r.o.Logger.Warn("cannot determine which deletions in the history are needed", "error", err.Error())
 				unsure = true
 			}
 		}
@@ -278,7 +278,7 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 		if meta < off {
 			metas = metas[4:]
 			if w.metas[metaRecord{s, meta}] {
-				if err := w.add(f, -1, meta); err != nil {
+				if err := w.addRecord(f, -1, meta); err != nil {
 					return err
 				}
 			}
@@ -299,15 +299,15 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 			}
 			w.tombs = append(w.tombs, w.count)
 		}
-		if err := w.add(f, n-1, off); err != nil {
+		if err := w.addRecord(f, n-1, off); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add adds record i of f, which is at off, to the batch; -1 is a meta record.
-func (w *rewriting) add(f *sealed, i int, off uint32) error {
+// addRecord adds record i of f, which is at off, to the batch; -1 is a meta record.
+func (w *rewriting) addRecord(f *sealed, i int, off uint32) error {
 	b, err := f.read(int64(off), format.RecordHeaderSize, nil)
 	if err != nil {
 		return err
@@ -416,7 +416,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	if err := w.syncName(); err != nil {
 		file.release()
 		if final(err) {
-			err = r.fail(err) // nobody knows which of them a crash would leave
+			err = r.fail(err) // it is unknown which of them a crash would leave
 		}
 		return nil, err
 	}
@@ -476,7 +476,7 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 		})
 		if err != nil {
 			late = late[:n]
-			r.o.Logger.Warn("cannot tell what is dead in a history segment", "file", from.path, "error", err.Error())
+			r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", from.path, "error", err.Error())
 		}
 		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
 		s.dead = deadSet{}
@@ -502,7 +502,7 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 	})
 	if err != nil {
 		merged.dead.unsure = true
-		r.o.Logger.Warn("cannot tell what is dead in a history segment", "file", to.path, "error", err.Error())
+		r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", to.path, "error", err.Error())
 	}
 	r.cat.metaAt.clean(to.foot.FirstID, to.foot.LastID)
 

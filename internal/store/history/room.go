@@ -5,11 +5,10 @@ import (
 	"vigil/internal/kv"
 )
 
-// Room returns nil while there is room for what adds to the store: the segment behind the open one
-// and the reserve are there, or are being made. Otherwise the error is a kv.Shortage, or another one
-// of the allocation, which is tried again. Ask before taking on new writes; what is already taken on fits into the open
-// segment as long as that has place. Asking makes the log try again from time to time. It takes no
-// lock while there is room.
+// Room returns nil while there is room for writes that add to the store: the segment after the open one and the reserve
+// exist, or are being allocated. Otherwise the error is a kv.Shortage, or another error of the allocation, which is
+// retried. Call Room before accepting writes; accepted writes fit into the open segment while it has space. A call makes
+// the log retry from time to time. It takes no lock while there is room.
 func (l *Log) Room() error {
 	a, seal := l.alloc, l.seal
 	if !l.ended.Load() && !seal.stuck.Load() && !a.short.Load() {

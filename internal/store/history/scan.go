@@ -142,7 +142,7 @@ func guard(fn func(*access) error) (err error) {
 //	if err := s.Err(); err != nil {
 type Scanner struct {
 	// held is set if the scanner holds its files. Then the fields from spans to limit are guarded by mu,
-	// for Settle.
+	// for ReleaseMemory.
 	held  bool
 	mu    sync.Mutex
 	spans []span // that are still to come
@@ -234,21 +234,21 @@ func (s *Scanner) step() (found, more bool) {
 	return false, true
 }
 
-// Settle lets go of the memory of segments that have been sealed since Hold: what is still to come of
-// them is read from their files, which it then holds. It says whether some is left in memory. It is for any
-// goroutine, beside the one that scans: so that a scan that does not go on keeps no memory for long.
-func (s *Scanner) Settle() (left bool) {
+// ReleaseMemory releases the memory of segments that were sealed since Hold: their remaining records are read from
+// their files, which it then holds. It reports whether some segments are still in memory. Any goroutine may call it,
+// concurrently with the scan, so that a stalled scan keeps no memory for long.
+func (s *Scanner) ReleaseMemory() (left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.spans {
 		sp := &s.spans[i]
-		if sp.src != nil && sp.src.mem != nil && !sp.settle(sp.first) {
+		if sp.src != nil && sp.src.mem != nil && !sp.switchToFile(sp.first) {
 			left = true
 		}
 	}
 	if s.cur != nil && s.cur.mem != nil {
 		s.span.limit = s.limit
-		if s.span.settle(s.next) {
+		if s.span.switchToFile(s.next) {
 			s.cur, s.next, s.limit = s.span.src, s.span.first, s.span.limit
 		} else {
 			left = true
@@ -257,9 +257,9 @@ func (s *Scanner) Settle() (left bool) {
 	return left
 }
 
-// settle goes over from memory to the file of the segment, with what begins at a record. It returns false
-// if there is no such file: not yet, or not any more.
-func (s *span) settle(from int) bool {
+// switchToFile switches from memory to the file of the segment, for the records at and after number from. It returns
+// false if there is no such file yet or any more.
+func (s *span) switchToFile(from int) bool {
 	seg := s.seg
 	if seg == nil {
 		seg = s.open

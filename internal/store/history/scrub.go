@@ -10,7 +10,7 @@ import (
 )
 
 // Scrubber reads the sealed segments from the disk, one after another and round after round, and
-// compares every byte with its checksum. It is used by one goroutine, beside everything else.
+// compares every byte with its checksum. It is used by one goroutine, concurrently with all other calls.
 //
 // It reads through a file of its own and lets go of what the operating system cached for it, except
 // what readers have mapped: so it sees what is on the disk rather than what is in memory, and it

@@ -142,8 +142,7 @@ func (s *sealer) seal(seg *openSegment) error {
 	return nil
 }
 
-// writeTables writes the tables and the footer behind the batches, the footer being filled in but
-// for what s knows.
+// writeTables writes the tables and the footer after the batches. It fills in the fields of the footer that s holds.
 func (s *openSegment) writeTables(foot *format.Footer) error {
 	foot.Sparse = s.mem.Sorted
 	foot.BodyEnd = s.end

@@ -198,10 +198,10 @@ func (s *sealed) acquire() bool {
 	}
 }
 
-// hold takes a reference beside one that the caller has.
+// hold takes another reference. The caller has one already.
 func (s *sealed) hold() { s.refs.Add(1) }
 
-// release gives a reference back. The error of closing the file is that of nobody's read.
+// release returns a reference. An error of closing the file affects no read and is ignored.
 func (s *sealed) release() {
 	if s.refs.Add(-1) > 0 {
 		return
@@ -237,7 +237,7 @@ func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
 	return scratch[:n], readFull(s.file, s.path, scratch[:n], off)
 }
 
-// get appends record i, which must be at rev, to dst, unless its data need more than room: then it tells how much.
+// get appends record i, which must be at rev, to dst. If its data exceed room, it returns their size as need instead.
 func (s *sealed) get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	off := int64(s.table.Offset(i))
 	b, err := s.read(off, format.RecordHeaderSize, nil)

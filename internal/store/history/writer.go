@@ -174,15 +174,15 @@ func (w *writer) extend(n int) ([]byte, error) {
 		return nil, fmt.Errorf("history: a batch of more than %d bytes", MaxBatchBytes)
 	}
 	n += format.RecordHeaderSize
-	w.begin(n)
+	w.beginBatch(n)
 	from := w.pos
 	w.pos += n
 	return w.buf[from:w.pos:w.pos], nil
 }
 
-// begin begins the batch if it has not begun, and sees that it has place for n more bytes and the
+// beginBatch begins the batch if it has not begun, and sees that it has place for n more bytes and the
 // padding. References into the old buffer stay good when the batch moves to a new one.
-func (w *writer) begin(n int) {
+func (w *writer) beginBatch(n int) {
 	if !w.began {
 		n += format.BatchHeaderSize
 	}
@@ -215,7 +215,7 @@ func (l *Log) Commit(a Applied) error {
 	if a.Index < w.applied.Index || a.Term < w.applied.Term {
 		return l.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
 	}
-	w.begin(0)
+	w.beginBatch(0)
 	if err := l.place(format.Align8(int64(w.pos - w.start))); err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (w *writer) drop() {
 	w.before = reuse(w.before)
 }
 
-// note counts b, a batch behind the last one.
+// note counts b, a batch after the last one.
 func (s *openSegment) note(h *format.BatchHeader, b []byte) {
 	s.marked = h.Synced == s.end
 	s.end += h.Length
@@ -437,8 +437,8 @@ func (l *Log) neededLocked(err error) error {
 	return l.failLocked(err)
 }
 
-// adopt puts s behind the segments that are in front of the open one. What was merged since the last
-// time the writer takes over on this occasion.
+// adopt appends s to the segments before the open one. The writer also takes over the segments that were merged since
+// the last call.
 func (l *Log) adopt(s *segment) {
 	l.cat.segs = append(slices.Clip(l.cat.segs), s)
 	lasts := make([]kv.Rev, len(l.cat.segs))

@@ -12,9 +12,8 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// trimmer is the goroutine that drops from the index what a compaction has made needless, and tells
-// the log which records that are. It goes over the keys in slices and holds the store's lock for one
-// slice at a time.
+// trimmer is the goroutine that drops from the index what a compaction made needless, and reports these records to the
+// log. It visits the keys in slices and holds the store's lock for one slice at a time.
 //
 // A record may be dropped once it is below the compact revision: what was written at the compact
 // revision itself can still be watched from there, so it stays until the next compaction.
@@ -128,7 +127,7 @@ func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
 	}
 }
 
-// trimAll goes over the whole index once. It returns false if it was told to stop.
+// trimAll goes over the whole index once. It returns false if the trimmer was stopped.
 func (s *Store) trimAll(compact int64) bool {
 	s.dropBoundary(s.trim.done.Load())
 	p := s.newPace()
@@ -142,7 +141,7 @@ func (s *Store) trimAll(compact int64) bool {
 		<-s.lock
 		s.counts.slices.Observe(time.Since(began))
 		s.counts.dropped.Add(uint64(len(dead)))
-		s.dead(dead)
+		s.reportDead(dead)
 		if !more {
 			return true
 		}
@@ -151,7 +150,7 @@ func (s *Store) trimAll(compact int64) bool {
 	}
 }
 
-// acquire takes the lock, unless the trimmer is told to stop.
+// acquire takes the lock, unless the trimmer is stopped.
 func (s *Store) acquire() bool {
 	select {
 	case <-s.trim.quit:
@@ -161,9 +160,9 @@ func (s *Store) acquire() bool {
 	}
 }
 
-// dead tells the log what it need not keep. What it cannot take note of costs space until the next
-// start, and so do deletions that come after it.
-func (s *Store) dead(recs []history.DeadRecord) {
+// reportDead reports needless records to the log. Records that the log cannot mark take space until the next start, and
+// so do later deletions.
+func (s *Store) reportDead(recs []history.DeadRecord) {
 	if len(recs) == 0 {
 		return
 	}
@@ -172,7 +171,7 @@ func (s *Store) dead(recs []history.DeadRecord) {
 	}
 }
 
-// dropBoundary tells the log what was kept for those who watch from the last compact revision: the
+// dropBoundary reports to the log what was kept for watchers from the last compact revision: the
 // deletions made at it, and what was replaced within it. The index has forgotten them.
 func (s *Store) dropBoundary(compact int64) {
 	if compact <= 0 {
@@ -201,7 +200,7 @@ func (s *Store) dropBoundary(compact int64) {
 			dead = append(dead, r)
 		}
 	}
-	s.dead(dead)
+	s.reportDead(dead)
 }
 
 // roll lets the log begin a new segment if the open one is mostly dead, or with any set if something
@@ -232,7 +231,7 @@ func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 	if err := s.WaitTrimmed(ctx, rev); err != nil {
 		return err
 	}
-	// That a rewrite failed is the log's to tell and to try again; the compaction stands.
+	// The log reports and retries a failed rewrite; the compaction remains valid.
 	if err := s.log.WaitReclaimed(ctx); ctx.Err() != nil || errors.Is(err, history.ErrClosed) {
 		return err
 	}
@@ -241,7 +240,7 @@ func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 
 // trimSlice goes over TrimKeys keys from one on. The caller holds the lock. What it removes from the tree
 // becomes what readers see at once, or with the batch that waits for room. dead are the records that
-// nobody needs any more.
+// no longer needed.
 func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
 	tree := s.writer.tree
 	var gone []string

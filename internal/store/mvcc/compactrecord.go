@@ -12,7 +12,7 @@ func CompactRecord(revision int64) history.Meta {
 	return history.Meta{Bucket: MetaBucket, Key: []byte(compactKey), Value: encodeCompact(revision)}
 }
 
-// CompactRevision returns the compact revision that meta records tell, -1 for none.
+// CompactRevision returns the compact revision in meta records, -1 for none.
 func CompactRevision(meta []history.Meta) (int64, error) {
 	for _, m := range meta {
 		if m.Bucket == MetaBucket && string(m.Key) == compactKey {

@@ -14,7 +14,7 @@ import (
 
 // TestConcurrentReaders moves tokens among keys, one or more per revision, so that at every revision
 // from the first on there is the same number of keys, while readers count, list and page at the
-// newest and at older revisions and compactions follow close behind.
+// newest and at older revisions and compactions follow closely.
 func TestConcurrentReaders(t *testing.T) {
 	const tokens, places = 300, 900
 	rng := seed(t)
@@ -179,7 +179,7 @@ func TestPinnedCountByRank(t *testing.T) {
 		t.Fatalf("the second page is counted as %d, %v", n, ok)
 	}
 	if _, ok := v.rank("010", "", res.Revision-1); ok {
-		t.Fatal("a revision that nobody pinned is counted by rank")
+		t.Fatal("a revision without a kept tree is counted by rank")
 	}
 	if n, ok := v.rank("010", "", v.rev); !ok || n != 80 {
 		t.Fatalf("the newest state is counted as %d, %v", n, ok)

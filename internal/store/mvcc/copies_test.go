@@ -259,7 +259,7 @@ func records(sc *history.Scanner, settle func() bool) (recs []exported, err erro
 	for sc.Next() {
 		recs = append(recs, exported{sc.Rev(), sc.Tombstone(), string(sc.Data())})
 		if len(recs)%50 == 0 && settle() {
-			sc.Settle()
+			sc.ReleaseMemory()
 		}
 	}
 	return recs, sc.Err()

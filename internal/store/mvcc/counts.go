@@ -55,8 +55,8 @@ func (s *Store) Counts() Counts {
 // tally is what one request has done.
 type tally struct{ ranges, puts, deletes, putBytes uint64 }
 
-// add counts what a request has done.
-func (c *counts) add(t tally) {
+// addRequest counts the operations of a request.
+func (c *counts) addRequest(t tally) {
 	for _, n := range []struct {
 		counter *atomic.Uint64
 		by      uint64

@@ -8,7 +8,7 @@ import (
 )
 
 // HashAt at a compact revision above the store's own is what HashKV says once the store is compacted
-// there; below it, nobody can say.
+// there; below it, it is unknown.
 func TestHashAtACompactionToCome(t *testing.T) {
 	b := newBed(t, Options{}, 1<<20)
 	fill(t, b, 2000)

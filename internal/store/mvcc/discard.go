@@ -5,14 +5,13 @@ import (
 	"vigil/internal/store/mvcc/meter"
 )
 
-// Discard says whether the results of the requests that follow are not wanted by anyone. Ranges in
-// transactions are then not run and previous pairs not read; their results are empty. What the
-// requests do to the store is the same.
+// Discard sets whether the results of the next requests are discarded. Ranges in transactions are then not run and
+// previous pairs not read; their results are empty. The effect of the requests on the store is the same.
 func (w *Writer) Discard(on bool) { w.discard = on }
 
-// exactly runs a request. If nobody wants its results they are estimated, and read only if the estimate
-// exceeds a limit: then run is called again. One that fails for a limit must have changed nothing.
-func (w *Writer) exactly(run func() error) error {
+// runMetered runs a request under the limits. If its results are discarded they are estimated; if the estimate exceeds a
+// limit, run is called again and reads them. A run that fails for a limit must have changed nothing.
+func (w *Writer) runMetered(run func() error) error {
 	visited := w.meter.Visited
 	w.meter.Rough = w.discard
 	err := run()
@@ -28,7 +27,7 @@ func (w *Writer) exactly(run func() error) error {
 }
 
 // estimate counts a range that is not run, with no less than running it would count. It returns false if
-// only running it tells.
+// only running it shows the numbers.
 func (w *Writer) estimate(v *view, r *kv.RangeRequest) (bool, error) {
 	from, to, single := bounds(r.Key, r.End)
 	n, visited := int64(1), int64(1)

@@ -10,7 +10,7 @@
 //   - One goroutine, the one that applies, uses the Writer. It makes any number of requests and
 //     then calls Commit, which makes them readable all at once. Requests of one batch see the ones
 //     before them.
-//   - Everything else may be called from any goroutine, beside the writer. Readers take no lock that
+//   - Everything else may be called from any goroutine, concurrently with the writer. Readers take no lock that
 //     the writer holds.
 //   - An error of the Writer that is a *FatalError ends the life of the Store: the member must stop.
 //     Every other error is the request's and left the state as it was.
@@ -31,9 +31,9 @@
 //     that is a deletion, and every change above c. It may hold more for a while.
 //  7. The compact revision is -1 until the first compaction, as in etcd.
 //  8. A request that exceeds the Limits has a *kv.LimitError and changes nothing. Whether it does depends
-//     on the state and the request only, not on whether anyone wants its results.
+//     on the state and the request only, not on whether its results are discarded.
 //  9. A hash depends on the logical history, the revision and the compact revision, and on nothing that
 //     trimming, reclaiming or a restart changes; see HashKV.
 //
-// DESIGN.md says how these are kept.
+// DESIGN.md describes how they are kept.
 package mvcc

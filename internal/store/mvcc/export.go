@@ -10,7 +10,7 @@ import (
 
 // Export is a Cut of which only those records count that etcd would still have: those at and above the
 // compact revision, and below it the state that each key then had. What else is still on disk is left
-// out. It is gone through twice, so that whoever copies it knows beforehand what is to come, and it
+// out. It is walked twice, so that its copier knows the contents beforehand, and it
 // holds the files that it reads: Close gives them back.
 type Export struct {
 	// Applied, Revision, Compact and Meta are those of the Cut.
@@ -27,7 +27,7 @@ type Export struct {
 
 // Export cuts the state and calls visit with the records that count, in order; data are valid during the
 // call. An error of visit ends it. Afterwards the Export itself yields the same records again, at the pace
-// of whoever takes them. The first walk is as fast as disk and memory are; while it lasts, what
+// of their receiver. The first walk is as fast as disk and memory are; while it lasts, what
 // compactions have to do in the background waits, and so does HashKV. Memory is one bit for each record
 // below the compact revision, and up to 16 MiB during the first walk.
 //
@@ -133,9 +133,9 @@ func (e *Export) Data() []byte { return e.sc.Data() }
 // Err returns what ended the walk early, nil at its proper end.
 func (e *Export) Err() error { return e.sc.Err() }
 
-// Settle lets go of memory that has become a file meanwhile; see history.Scanner.Settle. It is for any
+// ReleaseMemory lets go of memory that has become a file meanwhile; see history.Scanner.Settle. It is for any
 // goroutine.
-func (e *Export) Settle() (left bool) { return e.sc.Settle() }
+func (e *Export) ReleaseMemory() (left bool) { return e.sc.ReleaseMemory() }
 
 // Close gives back the files.
 func (e *Export) Close() { e.sc.Close() }

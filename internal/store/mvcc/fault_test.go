@@ -95,7 +95,7 @@ func lifeWithFault(t *testing.T, n int64, fault faultfs.Fault) (met bool) {
 	}
 	check(s, committed, committed)
 	s.Close()
-	_ = log.Close() // tells of the fault, or not
+	_ = log.Close() // may return the fault
 	o.FS = inner
 	if log, err = history.Open(o); err != nil {
 		t.Fatalf("operation %d: %v", n, err)

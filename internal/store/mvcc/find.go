@@ -139,7 +139,7 @@ func (f *finder) rest(ctx context.Context, from, to, next string, current bool) 
 // flush hands the keys found so far on.
 func (f *finder) flush(ctx context.Context, from, to string) error {
 	if f.out.full == 0 && f.v.memory != nil {
-		// How many keys there will be tells how much memory to ask for.
+		// The number of keys determines how much memory to request.
 		f.out.full = unknown
 		if n, ok := f.v.rank(from, to, f.at); ok && !f.filter {
 			if f.r.Limit > 0 {
@@ -202,7 +202,7 @@ func (f *finder) emit(ctx context.Context, hits []hit) error {
 	return f.out.fetch(ctx, f.v.records(), f.sc.revs)
 }
 
-// keyOnlySize is what a record without value and lease usually takes beside its key.
+// keyOnlySize is what a record without value and lease usually takes in addition to its key.
 const keyOnlySize = 20
 
 // emitKeys appends records that only have what the index knows.

@@ -54,8 +54,8 @@ func (m *answerMemory) abandon() {
 	}
 }
 
-// begin begins a read of what readers see now.
-func (sc *scratch) begin(ctx context.Context, s *Store) *view {
+// beginRead begins a read of the newest commit.
+func (sc *scratch) beginRead(ctx context.Context, s *Store) *view {
 	sc.view = s.read()
 	if s.opts.Ranges != nil {
 		sc.memory.budget, sc.memory.ctx = s.opts.Ranges, ctx
@@ -119,7 +119,7 @@ type gather struct {
 	begun int
 
 	// full is the number of keys that the answer will have, unknown if that is not known; 0 means
-	// that nobody has asked yet.
+	// that it has not been determined yet.
 	full int64
 	last string // the last key
 
@@ -156,7 +156,7 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 		}
 		n, was := len(revs), to.Len()
 		if was == 0 && n > 8 && g.long == nil {
-			// A few tell how much room the others will take.
+			// A few records show how much room the others will take.
 			n = 4
 		}
 		var err error

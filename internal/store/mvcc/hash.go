@@ -27,7 +27,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // revision. It is what etcd 3.7 answers for the same history: see DESIGN.md for the recipe.
 //
 // For a revision that was compacted at, it is the hash as of just before that compaction, with the
-// compact revision before it: each compaction leaves one behind, so that members can be compared
+// compact revision before it: each compaction computes one, so that members can be compared
 // however far each has come. The newest ten are kept in memory; a call that comes while one is being
 // computed waits for it.
 //
@@ -60,7 +60,7 @@ func (s *Store) HashKV(ctx context.Context, revision int64) (kv.HashResult, erro
 	return s.hashNow(ctx, revision)
 }
 
-// Hash returns HashKV of the newest revision, never one that a compaction left behind. Errors: as
+// Hash returns HashKV of the newest revision, never the hash of a compaction. Errors: as
 // HashKV.
 func (s *Store) Hash(ctx context.Context) (kv.HashResult, error) { return s.hashNow(ctx, 0) }
 
@@ -136,7 +136,7 @@ type hashing struct {
 	snap *snapshot
 	// lower is the compact revision, at the revision to hash.
 	lower, at int64
-	// compacting says that it is the hash that a compaction at the revision at leaves behind.
+	// compacting says that it is the hash of a compaction at the revision at.
 	compacting bool
 
 	// states are the revisions, in order, of the states that count of the records at or below lower;

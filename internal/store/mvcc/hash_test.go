@@ -253,7 +253,7 @@ func TestHashUntrimmed(t *testing.T) {
 		return out
 	}
 	untrimmed := all()
-	// What the compaction leaves behind is there before the index is trimmed.
+	// The hash of the compaction is there before the index is trimmed.
 	left, err := b.HashKV(t.Context(), compact)
 	if err != nil || left.CompactRevision != -1 {
 		t.Fatalf("hash of the compaction: %+v, %v", left, err)
@@ -368,7 +368,7 @@ func TestHashBesideWriter(t *testing.T) {
 	b.close(t)
 }
 
-// TestHashManyCompactions leaves ten hashes of many compactions behind, also when they come faster
+// TestHashManyCompactions keeps ten hashes of many compactions, also when they come faster
 // than they can be hashed.
 func TestHashManyCompactions(t *testing.T) {
 	b := newBed(t, Options{}, 1<<20)
@@ -403,7 +403,7 @@ func TestHashManyCompactions(t *testing.T) {
 	b.close(t)
 }
 
-// TestHashCancel ends a hash, and the wait for one, with the context, and leaves nothing behind that
+// TestHashCancel ends a hash, and the wait for one, with the context, and leaves nothing that
 // holds others up.
 func TestHashCancel(t *testing.T) {
 	b := newBed(t, Options{}, 4<<20)
@@ -501,7 +501,7 @@ func BenchmarkHash(b *testing.B) {
 func TestHashDue(t *testing.T) {
 	var h hashes
 	h.init()
-	h.add([]compaction{{-1, 5}, {5, 9}})
+	h.enqueue([]compaction{{-1, 5}, {5, 9}})
 	if c, ok := h.next(8); !ok || c.rev != 5 {
 		t.Errorf("next up to 8: %+v, %v", c, ok)
 	}

@@ -15,8 +15,8 @@ const hashesKept = 10
 // compaction is one that was committed: at rev, the one before it at prev.
 type compaction struct{ prev, rev int64 }
 
-// hashes are the hashes that compactions leave behind, and what keeps the trimmer from taking away
-// what a hash under way needs.
+// hashes are the hashes of compactions, and the state that keeps the trimmer from dropping what a hash in progress
+// needs.
 type hashes struct {
 	// slot holds a token while HashKV computes: a second one would only take the first one's time.
 	slot chan struct{}
@@ -59,7 +59,7 @@ func (s *Store) CompactionHashes() []kv.HashResult {
 	return slices.Clone(s.hashes.mu.known)
 }
 
-// find returns the hash that the compaction at a revision left behind; or, if it is still due, a
+// find returns the hash of the compaction at a revision; or, if it is still due, a
 // channel that is closed when something has changed.
 func (h *hashes) find(revision int64) (res kv.HashResult, due <-chan struct{}, found bool) {
 	h.mu.Lock()
@@ -94,9 +94,9 @@ func (h *hashes) release() {
 	h.notifyLocked()
 }
 
-// add makes the hashes of compactions due. It is called before they are readable, so that the
+// enqueue makes the hashes of compactions due. It is called before they are readable, so that the
 // trimmer cannot begin with one without finding it here.
-func (h *hashes) add(list []compaction) {
+func (h *hashes) enqueue(list []compaction) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.due = append(h.mu.due, list...)

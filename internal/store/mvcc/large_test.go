@@ -435,7 +435,7 @@ func TestPlaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				if res.Count != total-seen {
-					t.Fatalf("limit %d: %d keys are left behind %d, want %d", limit, res.Count, seen, total-seen)
+					t.Fatalf("limit %d: %d keys are left after %d, want %d", limit, res.Count, seen, total-seen)
 				}
 				seen += int64(res.KVs.Len())
 				if res.More != (seen < total) {
@@ -474,7 +474,7 @@ func TestReadsBesideReclaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.opts.Ranges = budget
-	b.reopen(t) // the log is read by one store only: that which tells it what is dead
+	b.reopen(t) // only one store reads the log: the one that reports dead records
 	rng := seed(t)
 	const keys = 60
 	// Every key is put in each revision, with the revision as its value.

@@ -47,7 +47,7 @@ type bed struct {
 	opts    Options
 	seg     int64
 	applied history.Applied
-	// twin, if set, is a store whose results nobody wants. It must refuse what this one refuses.
+	// twin, if set, is a store whose results are discarded. It must refuse what this one refuses.
 	twin    *bed
 	refused int
 }
@@ -517,7 +517,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// leased compares the attachments that the store tells after it was opened.
+// leased compares the attachments that the store returns after it was opened.
 func leased(t *testing.T, b *bed, m *model) {
 	got, want := map[string]int64{}, map[string]int64{}
 	for k, l := range b.Leased() {

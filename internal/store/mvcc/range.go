@@ -19,7 +19,7 @@ func (s *Store) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult,
 	sc := getScratch()
 	defer sc.free()
 	for {
-		v := sc.begin(ctx, s)
+		v := sc.beginRead(ctx, s)
 		res, err := v.rangeKeys(ctx, r, sc)
 		if again, err := sc.again(ctx, err); !again {
 			if err != nil {
@@ -58,7 +58,7 @@ func planOf(r *kv.RangeRequest) plan {
 	ordered := r.Order == kv.SortNone || r.Sort == kv.SortByKey && r.Order == kv.SortAscend
 	p.sort = !(r.Sort == kv.SortByKey && (r.Order == kv.SortNone || r.Order == kv.SortAscend))
 	if ordered && !p.filter && r.Limit > 0 && r.Limit < math.MaxInt {
-		// One more than asked for tells whether there is more.
+		// One more than requested shows whether there are more.
 		p.find = int(r.Limit) + 1
 	}
 	return p

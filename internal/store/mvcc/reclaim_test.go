@@ -19,7 +19,7 @@ import (
 type chronicle struct {
 	batches [][]any
 	models  []*model // after each batch
-	lag     int64    // compactions are at least that far behind
+	lag     int64    // compactions lag at least that far
 	size    int      // of values, at most
 }
 

@@ -11,7 +11,7 @@ import (
 //
 // Errors: kv.ErrLeaseNotFound, kv.ErrKeyNotFound, a *kv.LimitError, a *FatalError.
 func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return kv.PutResult{}, err
 	}
 	v := w.view()
@@ -19,11 +19,11 @@ func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error
 		return kv.PutResult{}, err
 	}
 	var res kv.PutResult
-	err := w.exactly(func() error { return w.put(p, &res) })
+	err := w.runMetered(func() error { return w.put(p, &res) })
 	if err != nil {
 		return kv.PutResult{}, w.refuse("put", err)
 	}
-	w.end()
+	w.endRequest()
 	return res, nil
 }
 
@@ -31,15 +31,15 @@ func (w *Writer) Put(p *kv.PutRequest, leases LeaseChecker) (kv.PutResult, error
 //
 // Errors: a *kv.LimitError, a *FatalError.
 func (w *Writer) DeleteRange(r *kv.DeleteRangeRequest) (kv.DeleteRangeResult, error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return kv.DeleteRangeResult{}, err
 	}
 	var res kv.DeleteRangeResult
-	err := w.exactly(func() error { return w.deleteRange(r, &res) })
+	err := w.runMetered(func() error { return w.deleteRange(r, &res) })
 	if err != nil {
 		return kv.DeleteRangeResult{}, w.refuse("delete range", err)
 	}
-	w.end()
+	w.endRequest()
 	return res, nil
 }
 
@@ -49,7 +49,7 @@ func (w *Writer) DeleteRange(r *kv.DeleteRangeRequest) (kv.DeleteRangeResult, er
 //
 // Errors: a *FatalError.
 func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return 0, err
 	}
 	for _, key := range keys {
@@ -64,7 +64,7 @@ func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
 		}
 		done++
 	}
-	w.end()
+	w.endRequest()
 	return done, nil
 }
 
@@ -78,7 +78,7 @@ func (w *Writer) Leases() []LeaseChange { return w.leased }
 // Errors: of the first check that fails, kv.ErrLeaseNotFound, kv.ErrKeyNotFound, kv.ErrFutureRev or
 // a *kv.CompactedError; a *kv.LimitError; a *FatalError.
 func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return nil, err
 	}
 	v, ctx := w.view(), context.Background()
@@ -92,7 +92,7 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 	}
 	var res *kv.TxnResult
 	before := w.mark()
-	err = w.exactly(func() (err error) {
+	err = w.runMetered(func() (err error) {
 		t := txn{w: w, ctx: ctx, path: path}
 		if res, err = t.run(r); meter.IsLimit(err) || err == meter.ErrRough {
 			if err := w.undo(before); err != nil {
@@ -104,7 +104,7 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 	if err != nil {
 		return nil, w.refuse("txn", err)
 	}
-	w.end()
+	w.endRequest()
 	res.Revision = w.rev
 	return res, nil
 }
@@ -114,7 +114,7 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 //
 // Errors: a *kv.CompactedError at or below the compact revision, kv.ErrFutureRev, a *FatalError.
 func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return kv.CompactResult{}, err
 	}
 	switch {
@@ -136,7 +136,7 @@ func (w *Writer) Compact(rev int64) (kv.CompactResult, error) {
 //
 // Errors: a *kv.LimitError, a *FatalError.
 func (w *Writer) SetMeta(records ...history.Meta) error {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return err
 	}
 	sum := int64(0)

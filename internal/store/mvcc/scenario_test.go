@@ -166,7 +166,7 @@ func (sc *scenario) rang(words []string) *kv.RangeRequest {
 	return r
 }
 
-// txn reads the lines behind a txn line up to its end.
+// txn reads the lines after a txn line up to its end.
 func (sc *scenario) txn() *kv.TxnRequest {
 	r := &kv.TxnRequest{}
 	ops := &r.Success

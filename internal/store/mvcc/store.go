@@ -153,9 +153,9 @@ func Open(log *history.Log, o Options) (*Store, error) {
 	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()
 	s.counts.init()
-	// Before anybody asks how much of the log is in use.
+	// Before the first call that returns how much of the log is in use.
 	for _, recs := range dead {
-		s.dead(recs)
+		s.reportDead(recs)
 	}
 	s.trim.start(s)
 	return s, nil

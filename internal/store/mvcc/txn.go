@@ -9,7 +9,7 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// LeaseChecker tells which leases exist. It is asked by the writer's goroutine.
+// LeaseChecker reports which leases exist. The writer's goroutine calls it.
 type LeaseChecker interface {
 	Exists(id int64) bool
 }
@@ -25,7 +25,7 @@ func (s *Store) ReadTxn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, e
 	sc := getScratch()
 	defer sc.free()
 	for {
-		v := sc.begin(ctx, s)
+		v := sc.beginRead(ctx, s)
 		res, err := v.readTxn(ctx, r, sc)
 		if again, err := sc.again(ctx, err); !again {
 			if err != nil {
@@ -54,7 +54,7 @@ func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest, sc *scratch) (*kv.
 	if err != nil {
 		return nil, err
 	}
-	v.s.counts.add(tally{ranges: t.ranges})
+	v.s.counts.addRequest(tally{ranges: t.ranges})
 	res.Revision = v.rev
 	return res, nil
 }
@@ -197,7 +197,7 @@ func holds(r kv.CompareResult, order int) bool {
 }
 
 // check makes the checks of the operations that a transaction comes to. It returns what is left of
-// the path behind those of r.
+// the path after those of r.
 func (v *view) check(r *kv.TxnRequest, leases LeaseChecker, path []bool) ([]bool, error) {
 	holds, path := path[0], path[1:]
 	ops := branch(r, holds)

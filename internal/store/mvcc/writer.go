@@ -43,7 +43,7 @@ type Writer struct {
 	largest int64
 	// compactions are those of the open batch.
 	compactions []compaction
-	// discard is set while nobody wants to know what ranges find.
+	// discard is set while results of requests are discarded.
 	discard bool
 	err     error
 
@@ -93,11 +93,11 @@ func (w *Writer) Results() int64 { return w.meter.Result }
 // An error that is a kv.Shortage leaves the batch open, and Commit may be called again. Every other one
 // is a *FatalError.
 func (w *Writer) Commit(a history.Applied) (Published, error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		return Published{}, err
 	}
 	if err := w.log.Commit(a); kv.Shortage(err) {
-		// What makes room shall be able to go on: the trimmer, and whoever takes a copy.
+		// The trimmer, which makes room, and copies must be able to continue.
 		w.unlock()
 		return Published{}, err
 	} else if err != nil {
@@ -108,7 +108,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	old := w.s.snap.Load()
 	if w.compact != old.compact {
 		p.Compacted = w.compact
-		w.s.hashes.add(w.compactions)
+		w.s.hashes.enqueue(w.compactions)
 		w.compactions = w.compactions[:0]
 	}
 	if w.rev != old.rev || w.compact != old.compact || w.stale {
@@ -134,8 +134,8 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 	return p, nil
 }
 
-// begin opens a batch if none is open.
-func (w *Writer) begin() error {
+// beginRequest opens a batch if none is open.
+func (w *Writer) beginRequest() error {
 	if w.err != nil {
 		return w.err
 	}
@@ -153,13 +153,13 @@ func (w *Writer) unlock() {
 	<-w.s.lock
 }
 
-// end ends a request.
-func (w *Writer) end() {
+// endRequest ends a request.
+func (w *Writer) endRequest() {
 	if w.subs > 0 {
 		w.rev++
 		w.subs = 0
 	}
-	w.s.counts.add(w.tally)
+	w.s.counts.addRequest(w.tally)
 }
 
 // fail ends the life of the writer. The batch stays open, so that nothing changes any more.

@@ -124,7 +124,7 @@ func TestLargerThanLimit(t *testing.T) {
 		for _, p := range list {
 			synctest.Wait()
 			if alone {
-				t.Fatal("admitted beside another")
+				t.Fatal("admitted together with another")
 			}
 			first.Return(p)
 		}
@@ -134,7 +134,7 @@ func TestLargerThanLimit(t *testing.T) {
 		wantHeld(t, b, 3*MinLimit)
 		other := b.Borrow(t.Context())
 		if _, err := pieces(other, 5, 0); err != ErrFull {
-			t.Fatalf("beside one above the limit: %v", err)
+			t.Fatalf("next to one above the limit: %v", err)
 		}
 		for _, p := range list {
 			huge.Return(p)
@@ -169,7 +169,7 @@ func TestOrder(t *testing.T) {
 					if i == 0 && n == 0 {
 						// It turns out to need nearly everything.
 						if _, err := pieces(l, 15, 0); err != ErrFull {
-							t.Errorf("grown beside others: %v", err)
+							t.Errorf("grown next to others: %v", err)
 						}
 						continue
 					}
@@ -221,7 +221,7 @@ func TestForce(t *testing.T) {
 }
 
 // TestRandom runs many answers at once, of which some are given up while they wait, are built or are
-// sent. All end, the limit holds, and nothing is left behind.
+// sent. All end, the limit holds, and nothing stays counted.
 func TestRandom(t *testing.T) {
 	seed := rand.Uint64()
 	if env := os.Getenv("VIGIL_SEED"); env != "" {
@@ -337,7 +337,7 @@ func answer(t *testing.T, b *Budget, rng *rand.Rand) bool {
 	return true
 }
 
-// TestGiveUp: when the head of the line goes away, whoever fits is admitted at once.
+// TestGiveUp: when the head of the queue gives up, loans that fit are admitted at once.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(t, MinLimit)
@@ -371,7 +371,7 @@ func TestGiveUp(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if !admitted {
-			t.Fatal("one that fits waits for nobody")
+			t.Fatal("one that fits is not admitted")
 		}
 		first.Abandon()
 		if s := b.Stats(); s.Held != 0 || s.Waiting != 0 || s.Waits != 2 || s.GaveUp != 1 {
@@ -388,7 +388,7 @@ type holder struct {
 
 func (h holder) Holders(context.Context) []Holder { return []Holder{{h.name, h.part}} }
 
-// TestShare: loans of one holder wait for each other and hold up nobody else, and a part is kept for those that
+// TestShare: loans of one holder wait for each other and delay no other loan, and a part is kept for those that
 // are small.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -425,7 +425,7 @@ func TestShare(t *testing.T) {
 		d1, ok := begin("d", 20<<20)
 		want("a large one that would use the reserve", ok, false)
 		if !b.Waiting() {
-			t.Error("it waits for nobody")
+			t.Error("it waits without a reason")
 		}
 		e1, ok := begin("e", 4<<20)
 		want("a small one", ok, true)
@@ -448,7 +448,7 @@ func TestShare(t *testing.T) {
 		synctest.Wait()
 		want("the one of the first holder", a2.Held() > 0, true)
 		for _, l := range append(small, a2, c1, d1, e1, last, more) {
-			l.took = true // as Wait says to whoever calls it
+			l.took = true // as Wait sets it
 			l.Abandon()
 		}
 		wantHeld(t, b, 0)

@@ -34,7 +34,7 @@ func (f discardFile) WriteAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// BenchmarkAppend appends entries of 256 bytes, a number of them to a group, and truncates behind.
+// BenchmarkAppend appends entries of 256 bytes, a number of them to a group, and truncates after them.
 // The entries themselves are the caller's and not made here.
 func BenchmarkAppend(b *testing.B) {
 	for _, c := range []struct {

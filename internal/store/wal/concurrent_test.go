@@ -17,7 +17,7 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// Readers and truncation beside the appender: a read returns the entries that were appended, or that
+// Readers and truncation concurrently with the appender: a read returns the entries that were appended, or that
 // they are gone, and never what a recycled file holds now.
 func TestConcurrentReads(t *testing.T) {
 	for name, o := range map[string]Options{

@@ -117,7 +117,7 @@ func TestEveryFlippedBit(t *testing.T) {
 	t.Logf("%d were found and %d did no harm", found, harmless)
 }
 
-// After a crash the last group may be torn, and a flipped bit in it cannot be told from that; but
+// After a crash the last group may be torn, and a flipped bit in it looks the same; but
 // nothing before it is ever lost silently, and nothing false is served.
 func TestEveryFlippedBitAfterCrash(t *testing.T) {
 	d := newDamage(t, false)

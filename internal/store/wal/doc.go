@@ -1,7 +1,7 @@
-// Package wal is the raft log on disk: entries, hard state and the position the log begins behind,
+// Package wal is the raft log on disk: entries, hard state and the position after which the log begins,
 // in preallocated segments that are used again and again.
 //
-// One goroutine appends; any goroutine may read or truncate beside it. What a caller hands to Append
+// One goroutine appends; any goroutine may read or truncate concurrently. What a caller hands to Append
 // is one group: it is written with one write and, if a batch asks for it, made durable with one
 // fdatasync, and after a crash all of it is there or none.
 //
@@ -14,11 +14,11 @@
 //  3. Nothing is written to a segment before its header is durable, and no header before everything
 //     in the segment before it is. So only the tail of the last segment can be torn.
 //  4. A record counts only at the offset and in the segment it was written for: what an earlier use
-//     of a file left behind never does.
+//     of a file left never does.
 //  5. A bad record below a place known to be synced is corruption, reported with file and offset.
 //     Only a bad record above it is a torn tail, and is cut.
 //  6. Segments leave the directory oldest first, each durably before the next, and only when a later
-//     one can tell the term of the entry before the first that is kept.
+//     one has the term of the entry before the first that is kept.
 //  7. After a write or sync failed, the log takes nothing more: what is on disk is unknown until it
 //     is opened again.
 //  8. Every index between FirstIndex and LastIndex has exactly one entry; terms never fall.

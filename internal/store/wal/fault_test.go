@@ -276,7 +276,7 @@ func readBlock(t testing.TB, f vfs.FS, id uint64, off int64, n int) []byte {
 	return b
 }
 
-// A group behind a torn one that survived must not come back to life when a later group ends exactly
+// A group after a torn one that survived must not come back to life when a later group ends exactly
 // where it begins.
 func TestTornTailStaysDead(t *testing.T) {
 	// A whole page, because the zeros that are written up to the end of one would do no harm.

@@ -115,7 +115,7 @@ func readable() string {
 
 // groupSeed is what the checksums of the groups of a segment begin with. Segment ids are never used
 // twice in a log, and seeds of ids that differ only in their lower half always differ, so what an
-// earlier use of the file left behind never has a right checksum.
+// earlier use of the file left never has a right checksum.
 func groupSeed(owner Identity, id uint64) uint32 {
 	var b [24]byte
 	le.PutUint64(b[0:], owner.ClusterID)
@@ -124,7 +124,7 @@ func groupSeed(owner Identity, id uint64) uint32 {
 	return crc32.Checksum(b[:], castagnoli)
 }
 
-// groupMagic tells where a group of this segment may begin. It is no linear function of the seed,
+// groupMagic marks where a group of this segment may begin. It is no linear function of the seed,
 // which would cancel out in the checksum that begins with the one and goes on with the other.
 func groupMagic(seed uint32) uint32 { return seed * 0x9e3779b1 }
 
@@ -141,7 +141,7 @@ func groupSize(length int) int64 {
 	return (int64(groupHeaderSize) + int64(length) + groupAlign - 1) &^ (groupAlign - 1)
 }
 
-// sealGroup writes the header of a group whose items are already in b behind room for it. The
+// sealGroup writes the header of a group whose items are already in b after room for it. The
 // group will lie at offset off.
 func sealGroup(b []byte, seed uint32, off int64, count int, synced int64) {
 	le.PutUint32(b[4:], groupMagic(seed))

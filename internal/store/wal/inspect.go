@@ -38,7 +38,7 @@ type File struct {
 	// entry in it.
 	Groups, Entries int
 	First, Last     uint64
-	// Torn is how many bytes of a group, and of those behind it, a crash left that were not known
+	// Torn is how many bytes of a group, and of later ones, a crash left that were not known
 	// to be durable. Open drops them.
 	Torn int64
 	// Err is the first thing that is wrong with it: a CorruptError, or an error that wraps
@@ -57,7 +57,7 @@ type Inspection struct {
 	// Last if there is none, and Commit is that of the last hard state. They are known when Files has
 	// ended, and mean something if no file was bad.
 	First, Last, Commit uint64
-	// Start is the position that the log begins behind, known at the same time.
+	// Start is the position after which the log begins, known at the same time.
 	Start Start
 
 	p    opening
@@ -183,7 +183,7 @@ func (in *Inspection) look(i int) {
 		return
 	}
 	if i == 0 || in.out[i-1].Err != nil {
-		// Nobody knows what it should continue: believe what it says.
+		// What it should continue is unknown, so its own field is trusted.
 		w.reset(p.heads[i].start)
 		w.mu.hard = p.heads[i].hard
 	}

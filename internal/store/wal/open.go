@@ -40,7 +40,7 @@ func segmentIDs(fsys vfs.FS, dir string) ([]uint64, error) {
 	return ids, nil
 }
 
-// Create makes a log that begins behind start and opens it. After a crash there is all of it or
+// Create makes a log that begins after start and opens it. After a crash there is all of it or
 // nothing. It fails with fs.ErrExist if there is a log.
 func Create(o Options, start Start) (*WAL, error) {
 	o, err := o.withDefaults()
@@ -202,7 +202,7 @@ func (s *segment) readHeader(block []byte) (h segmentHeader, valid bool, err err
 	return h, true, nil
 }
 
-// classify tells segments from spares and checks that the segments make a chain.
+// classify distinguishes segments from spares and checks that the segments make a chain.
 func (p *opening) classify() error {
 	for i := range p.files {
 		if err := p.place(i); err != nil {
@@ -216,7 +216,7 @@ func (p *opening) classify() error {
 func (p *opening) place(i int) error {
 	s := p.files[i]
 	if i > p.last && i > 0 {
-		// Groups are written only behind a durable header.
+		// Groups are written only after a durable header.
 		if _, _, ok, err := p.scan.begin(s).group(headerSize); err != nil {
 			return err
 		} else if ok {
@@ -317,7 +317,7 @@ func (p *opening) replayLast() error {
 	if err != nil {
 		return err
 	}
-	if err := p.settle(s, synced, off, end); err != nil {
+	if err := p.makeDurable(s, synced, off, end); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	w.wr.active, w.wr.off, w.wr.synced = s, off, off
@@ -329,8 +329,8 @@ func (p *opening) replayLast() error {
 	return nil
 }
 
-// covers checks that the log holds a position or begins right behind it, unless at is zero. Files that
-// are lost, or took each other's place, at the end of the log look like spares: only this tells.
+// covers checks that the log holds a position or begins right after it, unless at is zero. Files that
+// are lost, or took each other's place, at the end of the log look like spares: only this check finds them.
 func (w *WAL) covers(at Start) error {
 	first, last := w.mu.start.Index+1, w.last()
 	switch {
@@ -350,12 +350,12 @@ func (w *WAL) covers(at Start) error {
 	return err
 }
 
-// settle makes the last segment durable up to off, and destroys the valid groups of a torn tail up to
+// makeDurable makes the last segment durable up to off, and destroys the valid groups of a torn tail up to
 // end, because new ones before them would bring them back to life.
 //
 // What lies between synced and off may be in the page cache only, and marked clean there after a sync
 // that failed in an earlier process. It is therefore written again.
-func (p *opening) settle(s *segment, synced, off, end int64) error {
+func (p *opening) makeDurable(s *segment, synced, off, end int64) error {
 	if p.w.o.NoSync && end <= off {
 		return nil
 	}

@@ -47,8 +47,8 @@ type Options struct {
 	CacheBytes int64
 	// Logger gets what happens at open and in the background. The default drops it.
 	Logger *slog.Logger
-	// Applied is the position that whoever applies the log has durably reached; the zero value means
-	// none. Open refuses a log that does not hold it or begin right behind it.
+	// Applied is the position that the store has durably applied; the zero value means
+	// none. Open refuses a log that does not hold it or begin right after it.
 	Applied Start
 	// NoSync leaves out every sync: a crash of the machine may lose or destroy the log.
 	NoSync bool
@@ -60,7 +60,7 @@ type Identity struct {
 	MemberID  uint64
 }
 
-// Start is a position that a log begins behind: its first entry has Index+1.
+// Start is the position before the first entry of a log, which has Index+1.
 type Start struct {
 	Index uint64
 	Term  uint64
@@ -69,12 +69,12 @@ type Start struct {
 // Batch is what one MsgStorageAppend wants written. The parts take effect in the order of the
 // fields.
 type Batch struct {
-	// Snapshot, if set, drops every entry and lets the log begin behind it. It forces Sync.
+	// Snapshot, if set, drops every entry and lets the log begin after it. It forces Sync.
 	Snapshot *Start
 	// HardState, if set and not empty, replaces the hard state. It is not kept.
 	HardState *raftpb.HardState
 	// Entries follow each other without a gap, and the first follows an entry of the log; entries
-	// from its index on are dropped. The log keeps the entries themselves: nobody may change them.
+	// from its index on are dropped. The log keeps the entries themselves: they must not be changed.
 	Entries []*raftpb.Entry
 	// Sync asks that all this, and everything appended before, is durable when Append returns.
 	Sync bool

@@ -46,8 +46,8 @@ func (w *WAL) reset(start Start) {
 	w.mu.cacheBytes = 0
 }
 
-// put adds an entry that is not more than one behind the last, dropping those from its index on.
-// Whoever wants it cached pushes it after that. mu is held.
+// put adds an entry that is at most one after the last, dropping those from its index on.
+// A caller that wants it cached pushes it after that. mu is held.
 func (w *WAL) put(index uint64, s slot) {
 	if keep := int(index - w.mu.start.Index - 1); keep < w.mu.slots.len() {
 		cached := w.mu.cache.len() - (w.mu.slots.len() - keep)
@@ -125,7 +125,7 @@ func (w *WAL) Term(index uint64) (uint64, error) {
 }
 
 // Entries returns the entries from lo up to but not including hi, as many from the first on as
-// encode to at most maxBytes of protobuf, but at least one. The caller owns the slice; nobody may
+// encode to at most maxBytes of protobuf, but at least one. The caller owns the slice; it must not
 // change the entries. It fails with raft.ErrCompacted if lo is below FirstIndex, with
 // raft.ErrUnavailable if an entry is not there, and with a CorruptError if one on disk is bad.
 func (w *WAL) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
@@ -214,7 +214,7 @@ func (w *WAL) holds(lo, hi uint64) error {
 // cachedFrom returns the index of the first entry in memory. mu is held.
 func (w *WAL) cachedFrom() uint64 { return w.last() + 1 - uint64(w.mu.cache.len()) }
 
-// limit returns the index behind the last entry that fits. mu is held.
+// limit returns the index after the last entry that fits. mu is held.
 func (w *WAL) limit(lo, hi, maxBytes uint64) uint64 {
 	size := w.slot(lo).protoSize(lo)
 	for i := lo + 1; i < hi; i++ {

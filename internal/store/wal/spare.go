@@ -14,7 +14,7 @@ import (
 const maxSpares = 2
 
 // spares are the files that the next segments will be written to. They already have the names of
-// those segments, durably, so that taking one into use touches no directory; what tells a spare from
+// those segments, durably, so that taking one into use touches no directory; what distinguishes a spare from
 // a segment is that it has no header with its own id.
 type spares struct {
 	o *Options
@@ -63,7 +63,7 @@ func (p *spares) prepare() error {
 // make creates the file of id next. mu is held.
 func (p *spares) make() (err error) {
 	if p.mu.renaming != nil {
-		return p.settleNames()
+		return p.syncNamesLocked()
 	}
 	path := segmentPath(p.o.Dir, p.mu.next)
 	file, err := p.o.FS.Create(path)
@@ -117,8 +117,8 @@ func (p *spares) fit(n int64, took time.Duration) {
 }
 
 // recycle takes a segment out of the log: with keep set it becomes a spare, if there are not enough, which it
-// reports, and else it goes. Nobody else uses a segment that is kept. After an error the segment is where it was. Its
-// name is gone durably only when settleNames has succeeded.
+// reports, and else it goes. Only the log uses a kept segment. After an error the segment is where it was. Its
+// name is gone durably only when syncNamesLocked has succeeded.
 func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 			return false, err
 		}
 		p.mu.changed = true
-		_ = s.release() // nobody reads what is closed there
+		_ = s.release() // no read uses what is closed there
 		return false, nil
 	}
 	if err := p.o.FS.Rename(s.path, segmentPath(p.o.Dir, p.mu.next)); err != nil {
@@ -138,15 +138,15 @@ func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	return true, nil
 }
 
-// settle makes the names of the directory durable if some have changed.
-func (p *spares) settle() error {
+// syncNames makes the names of the directory durable if some have changed.
+func (p *spares) syncNames() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.settleNames()
+	return p.syncNamesLocked()
 }
 
-// settleNames is settle. mu is held.
-func (p *spares) settleNames() error {
+// syncNamesLocked is syncNames. mu is held.
+func (p *spares) syncNamesLocked() error {
 	if !p.mu.changed {
 		return nil
 	}

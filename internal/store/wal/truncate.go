@@ -9,7 +9,7 @@ import (
 
 // TruncateBefore gives up the entries below index, which must be at most LastIndex+1; the term of
 // the one before index stays known. Segments that are needed no more are kept as spares or removed,
-// oldest first. It may run beside Append.
+// oldest first. It may run concurrently with Append.
 //
 // Entries given up may be there again after the log was opened anew. A segment that cannot be taken away
 // yet stays for the next call. The error is that of an index that is wrong, of a log that is closed, or of a
@@ -38,7 +38,7 @@ func (w *WAL) TruncateBefore(index uint64) error {
 // none. A name is durably gone before the next one goes, so that a crash leaves no hole; a sync of the
 // directory that failed ends it for good.
 func (w *WAL) takeOldest() (bool, error) {
-	if err := w.spares.settle(); err != nil {
+	if err := w.spares.syncNames(); err != nil {
 		err = fmt.Errorf("wal: taking segments out of the log: %w", err)
 		if !kv.Shortage(err) {
 			w.truncating.err = err
@@ -85,7 +85,7 @@ func (w *WAL) dropEntries(index uint64) error {
 	}
 	s := *w.slot(index - 1)
 	seg := w.segment(&s)
-	// The segment with the entry before index stays, because it tells that entry's term; and the
+	// The segment with the entry before index stays, because it has that entry's term; and the
 	// ones before it may only go when that entry would be there after a crash.
 	if durable := w.mu.durable; seg.id < durable.seg || seg.id == durable.seg && s.end() <= durable.off {
 		w.mu.oldest = max(w.mu.oldest, seg.id)
@@ -104,7 +104,7 @@ func (w *WAL) dropEntries(index uint64) error {
 	return nil
 }
 
-// unlinkOldest takes the oldest segment out of the list if it is needed no more; shared tells that a
+// unlinkOldest takes the oldest segment out of the list if it is needed no more; shared says that a
 // read still uses it.
 func (w *WAL) unlinkOldest() (seg *segment, shared bool) {
 	w.mu.Lock()

@@ -141,7 +141,7 @@ func (w *WAL) Append(batches ...Batch) error {
 	w.left.Store(w.wr.active.size - w.wr.off)
 	w.wr.clean = false
 	if p.sync {
-		w.settled()
+		w.noteDurable()
 	}
 	w.prepare()
 	return nil
@@ -258,7 +258,7 @@ func (w *WAL) roll() error {
 		if err := w.sync(); err != nil {
 			return err
 		}
-		w.settled()
+		w.noteDurable()
 	}
 	w.mu.RLock()
 	h := segmentHeader{version: Version, id: next.id, owner: w.o.ID, start: Start{w.last(), w.lastTerm()},
@@ -363,8 +363,8 @@ func (w *WAL) sync() error {
 	return w.wr.err
 }
 
-// settled notes that everything written is durable. Without syncs nothing ever is.
-func (w *WAL) settled() {
+// noteDurable notes that everything written is durable. Without syncs nothing ever is.
+func (w *WAL) noteDurable() {
 	if w.o.NoSync {
 		return
 	}
@@ -382,7 +382,7 @@ func (w *WAL) flush() error {
 	if err := w.sync(); err != nil {
 		return err
 	}
-	w.settled()
+	w.noteDurable()
 	return nil
 }
 
@@ -424,7 +424,7 @@ func (w *WAL) prepare() {
 
 // PrepareSpare makes a spare if there is none, which may take as long as the disk does. It is done in
 // the background when a segment is begun; if there was no space then, it is for the caller to try
-// again. It must not be called beside Close.
+// again. It must not be called concurrently with Close.
 func (w *WAL) PrepareSpare() error {
 	err := w.spares.prepare()
 	switch was := w.short.Load(); {
@@ -444,7 +444,7 @@ func (w *WAL) PrepareSpare() error {
 	return err
 }
 
-// Room returns nil while there is room for more: the segment behind the active one is there, or there
+// Room returns nil while there is room for more: the segment after the active one exists, or there
 // was no shortage when one was last asked for. Otherwise the error is a kv.Shortage. What was
 // taken on before has nearly a whole segment. It costs an atomic load.
 func (w *WAL) Room() error {
@@ -506,7 +506,7 @@ func (w *WAL) Close() error {
 }
 
 // mark makes everything durable and writes an empty group that says so: with it, damage to the last
-// real group is told from a torn tail.
+// real group is distinguished from a torn tail.
 func (w *WAL) mark() error {
 	if err := w.flush(); err != nil {
 		return err

@@ -237,7 +237,7 @@ func TestInvalidAppends(t *testing.T) {
 		"falling at start": {{Entries: entries(6, 1, 1, 10)}},
 		"falling in group": {{Entries: entries(10, 5, 3, 10)}, {Entries: entries(11, 4, 1, 10)}},
 		"gap in group":     {{Entries: entries(10, 5, 3, 10)}, {Entries: entries(14, 5, 1, 10)}},
-		"gap behind reset": {{Snapshot: &Start{20, 4}, Entries: entries(22, 4, 1, 10)}},
+		"gap after reset":  {{Snapshot: &Start{20, 4}, Entries: entries(22, 4, 1, 10)}},
 		"reset and fall":   {{Snapshot: &Start{20, 4}}, {Entries: entries(21, 3, 1, 10)}},
 	} {
 		if err := w.Append(b...); !errors.Is(err, ErrInvalid) {

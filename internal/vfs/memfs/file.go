@@ -20,7 +20,7 @@ const (
 // page is shared by images; the image that made it may write to it until it is shared.
 type page [pageSize]byte
 
-// image is the content of a file at one time. A nil page is zeros, and so is what lies behind size
+// image is the content of a file at one time. A nil page is zeros, and so are the bytes after size
 // in the last page.
 type image struct {
 	pages []*page

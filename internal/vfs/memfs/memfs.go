@@ -1,6 +1,6 @@
 // Package memfs is a vfs.FS in memory that can lose power.
 //
-// It remembers, beside the content of every file and directory, what of it has been synced, and
+// It remembers, next to the content of every file and directory, what of it has been synced, and
 // Crash returns a file system such as a disk may hold after power was lost:
 //
 //  1. What was synced is there exactly: file content and size by File.Sync, names by SyncDir and

@@ -156,7 +156,7 @@ func TestKillKeepsEverything(t *testing.T) {
 	}
 }
 
-// Random operations beside a plain model: the content always agrees, and after a crash a file
+// Random operations, compared with a plain model: the content always agrees, and after a crash a file
 // holds, sector by sector, something it held since its last sync.
 func TestRandomAgainstModel(t *testing.T) {
 	for seed := range uint64(60) {

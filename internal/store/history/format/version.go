@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrVersion: a file is in a version of the format that this program does not read.
+// ErrVersion means that a file is in a version of the format that this program does not read.
 var ErrVersion = errors.New("history: unknown format version")
 
 // OldestVersion is the oldest version that this program reads. Each file has its own version: a directory may hold files

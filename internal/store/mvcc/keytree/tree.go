@@ -79,7 +79,7 @@ func (t *Tree[V]) set(n *node[V], key string, v V, live bool) *node[V] {
 
 // makeRoom splits n if it is full. It says where position i of n is now, and returns the new right
 // neighbour if there is one. Keys that arrive in ascending order fill nodes wholly: what belongs
-// behind the end of a full node goes alone into the new one. The first bound of a new inner node
+// after the end of a full node is alone in the new one. The first bound of a new inner node
 // is a true one, so that it can be its bound in the parent too.
 func (t *Tree[V]) makeRoom(n *node[V], i int) (dst *node[V], at int, right *node[V]) {
 	if len(n.keys) < width {
@@ -175,7 +175,7 @@ func (t *Tree[V]) join(n *node[V], i int) {
 		return
 	}
 	if half := (len(left.keys) + len(right.keys)) / 2; len(left.keys) > half {
-		// Everything behind the middle goes right; what was there follows it.
+		// Everything after the middle moves right.
 		tail := right.like(t.gen)
 		right.moveTail(0, tail)
 		left.moveTail(half, right)

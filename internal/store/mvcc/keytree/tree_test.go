@@ -50,7 +50,7 @@ func valid[V any](t testing.TB, tr *Tree[V]) {
 			}
 			for _, k := range n.keys {
 				if any && k <= last {
-					t.Fatalf("key %q behind %q", k, last)
+					t.Fatalf("key %q after %q", k, last)
 				}
 				last, any = k, true
 			}

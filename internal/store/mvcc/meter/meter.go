@@ -57,23 +57,23 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// meter adds up what the request under way does.
+// Meter adds up what one request does.
 type Meter struct {
 	Limits  Limits
 	Written int64
 	Result  int64
 	Visited int64
-	// rough is set while the results of ranges are estimated and not read. What is refused then is run
+	// Rough is set while the results of ranges are estimated and not read. A request that is rejected then is run
 	// again and read.
 	Rough bool
 }
 
-// errRough: an estimate has exceeded a limit; the true number may not.
+// ErrRough means that an estimate has exceeded a limit; the true number may not.
 var ErrRough = errors.New("mvcc: estimate above a limit")
 
 func (m *Meter) Reset() { *m = Meter{Limits: m.Limits} }
 
-// record checks the size of the data of one record.
+// Record checks the size of the data of one record.
 func (m *Meter) Record(size int) error {
 	if size <= m.Limits.RecordBytes {
 		return nil
@@ -81,7 +81,7 @@ func (m *Meter) Record(size int) error {
 	return &kv.LimitError{What: "bytes of a key with its value, or of a record of the cluster", Limit: int64(m.Limits.RecordBytes), Advice: "store less in it"}
 }
 
-// change checks that n bytes more of records may be written.
+// Change checks that n more bytes of records may be written.
 func (m *Meter) Change(n int64) error {
 	if n <= m.Limits.ChangeBytes-m.Written {
 		return nil
@@ -89,10 +89,10 @@ func (m *Meter) Change(n int64) error {
 	return &kv.LimitError{What: "bytes that one request writes, with a record for each deleted key and a copy of each value that is kept", Limit: m.Limits.ChangeBytes, Advice: "split the request"}
 }
 
-// write counts a record, which must be checked before.
+// Write counts a record, which must be checked before.
 func (m *Meter) Write(size int) { m.Written += int64(size) + history.RecordOverhead }
 
-// read counts bytes of results.
+// Read counts bytes of results.
 func (m *Meter) Read(n int64) error {
 	m.Result += n
 	if m.Result <= m.Limits.ResultBytes {
@@ -104,7 +104,7 @@ func (m *Meter) Read(n int64) error {
 	return &kv.LimitError{What: "bytes that one write request reads", Limit: m.Limits.ResultBytes, Advice: "read less in it, or read outside of it"}
 }
 
-// visit counts visited keys. Only keys that exist at the revision of the read count: when the index
+// Visit counts visited keys. Only keys that exist at the revision of the read count: when the index
 // drops others differs between members.
 func (m *Meter) Visit(n int64) error {
 	m.Visited += n
@@ -117,7 +117,7 @@ func (m *Meter) Visit(n int64) error {
 	return &kv.LimitError{What: "keys that the ranges and compares of one write transaction visit", Limit: m.Limits.VisitedKeys, Advice: "read fewer keys in it, or read outside of it"}
 }
 
-// refused reports whether an error is of a limit, so that the request is taken back.
+// IsLimit reports whether an error is a *kv.LimitError, so that the request is undone.
 func IsLimit(err error) bool {
 	var limit *kv.LimitError
 	return errors.As(err, &limit)

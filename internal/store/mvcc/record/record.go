@@ -9,7 +9,7 @@ import (
 	"math/bits"
 )
 
-// record is a mvccpb.KeyValue. Decoded ones alias the encoding.
+// KeyValue is a mvccpb.KeyValue.
 type KeyValue struct {
 	Key, Value                  []byte
 	Create, Mod, Version, Lease int64
@@ -35,7 +35,7 @@ const (
 
 var ErrMalformed = errors.New("mvcc: malformed record")
 
-// append appends the encoding of r. Fields without a value are left out, as proto3 does.
+// Append appends the encoding of r. Fields without a value are left out, as proto3 does.
 func (r *KeyValue) Append(dst []byte) []byte {
 	dst = appendBytes(dst, fieldKey, r.Key)
 	dst = appendInt(dst, fieldCreate, r.Create)
@@ -45,7 +45,7 @@ func (r *KeyValue) Append(dst []byte) []byte {
 	return appendInt(dst, fieldLease, r.Lease)
 }
 
-// size returns the size of the encoding.
+// Size returns the size of the encoding.
 func (r *KeyValue) Size() int {
 	n := 0
 	for _, b := range [...][]byte{r.Key, r.Value} {
@@ -76,7 +76,7 @@ func appendBytes(dst []byte, field byte, v []byte) []byte {
 	return append(dst, v...)
 }
 
-// keyAt returns where the key lies in an encoding that append made of a record with that key.
+// KeyAt returns where the key lies in an encoding that Append made of a record with that key.
 func KeyAt(key []byte) (from, to int) {
 	if len(key) == 0 {
 		return 0, 0
@@ -85,7 +85,7 @@ func KeyAt(key []byte) (from, to int) {
 	return from, from + len(key)
 }
 
-// decode reads an encoding. Fields that it does not know are skipped; of a field that occurs twice
+// Decode reads an encoding. Unknown fields are skipped; of a field that occurs twice
 // the last one counts.
 func (r *KeyValue) Decode(b []byte) error {
 	*r = KeyValue{}
@@ -142,7 +142,7 @@ func (r *KeyValue) Decode(b []byte) error {
 	return nil
 }
 
-// leadingKey returns the key of an encoded record, which is its first field, and where it ends.
+// LeadingKey returns the key of an encoded record, which is its first field, and where it ends.
 func LeadingKey(b []byte) (key []byte, end int, err error) {
 	if len(b) == 0 || b[0] != fieldKey<<3|wireBytes {
 		return nil, 0, ErrMalformed
@@ -155,5 +155,5 @@ func LeadingKey(b []byte) (key []byte, end int, err error) {
 	return b[1+n : end], end, nil
 }
 
-// frameSize returns how many bytes the head of a framed record of n bytes takes.
+// FrameSize returns how many bytes the head of a framed record of n bytes takes.
 func FrameSize(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 }

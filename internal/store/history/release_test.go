@@ -52,14 +52,14 @@ func TestSettle(t *testing.T) {
 			for range stand {
 				next()
 			}
-			if stand < 200 && !sc.Settle() {
+			if stand < 200 && !sc.ReleaseMemory() {
 				t.Error("all is in files while the open segment is in memory")
 			}
 			write(300)
 			if _, err := l.Sync(); err != nil { // what is full is sealed now
 				t.Fatal(err)
 			}
-			if stand < 200 && sc.Settle() {
+			if stand < 200 && sc.ReleaseMemory() {
 				t.Error("something is left in memory")
 			}
 			if sc.cur != nil && sc.cur.mem != nil && sc.next < sc.limit {
