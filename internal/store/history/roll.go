@@ -1,5 +1,12 @@
 package history
 
+import (
+	"fmt"
+	"slices"
+	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
+)
+
 // RollWanted says whether the open segment wastes so much that it should be sealed, and rewritten
 // perhaps: what is dead in it, and what was allocated for it in busier times. With any set, it says
 // whether something in it is dead.
@@ -51,4 +58,115 @@ func (l *Log) Roll() (bool, error) {
 	}
 	l.publish()
 	return true, nil
+}
+
+// place sees that the open segment has room for the current batch, n bytes long.
+func (l *Log) place(n int64) error {
+	w := &l.w
+	if w.seg.batches > 0 && l.need(n) > min(l.o.SegmentBytes, w.seg.alloc) {
+		if err := l.roll(); err != nil {
+			return err
+		}
+	}
+	need := l.need(n)
+	if need > format.MaxSegment {
+		return l.fail(fmt.Errorf("history: a batch of %d bytes is too large", n))
+	}
+	if need > w.seg.alloc {
+		// A batch that is larger than a segment.
+		if err := w.seg.file.Preallocate(need); err != nil {
+			if err = l.allocationFailed(w.seg.path, err); kv.Shortage(err) {
+				return err
+			}
+			return l.fail(err)
+		}
+		w.seg.alloc = need
+	}
+	return nil
+}
+
+// need returns the size of the open segment's file once a batch of n bytes was added, a mark (see
+// Close) was written and the segment was sealed.
+func (l *Log) need(n int64) int64 {
+	w := &l.w
+	tables := w.seg.mem.SizeWith(w.pend.Sparse) + int64(4*(len(w.seg.metas)+len(w.pendLoc)))
+	return format.SealedSize(int64(w.seg.end)+n+format.BatchHeaderSize, tables)
+}
+
+// roll makes the next segment the open one and leaves the old one to the sealer. Its errors are those of
+// Commit.
+func (l *Log) roll() error {
+	w, a, s := &l.w, l.alloc, l.seal
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s.pending != nil && !kv.Shortage(s.err) && s.tries < tries && l.mu.err == nil && !l.mu.closed {
+		l.mu.changed.Wait()
+	}
+	if s.pending != nil && s.err != nil {
+		return l.neededLocked(s.err)
+	}
+	for try := 0; a.next == nil && try < tries && (try == 0 || !kv.Shortage(a.err)); try++ {
+		a.wanted, a.err, a.waited = true, nil, true
+		l.mu.changed.Broadcast()
+		for a.next == nil && a.err == nil && l.mu.err == nil && !l.mu.closed {
+			l.mu.changed.Wait()
+		}
+	}
+	for a.fitting && l.mu.err == nil && !l.mu.closed {
+		l.mu.changed.Wait()
+	}
+	if err := l.aliveLocked(); err != nil {
+		return err
+	}
+	if a.next == nil {
+		return l.neededLocked(a.err)
+	}
+	old := w.seg
+	l.retire(old)
+	w.seg = a.next
+	w.seg.before, w.seg.after = old.after, old.after
+	w.inSeg = false
+	a.next, a.waited = nil, false
+	s.pending = old
+	a.wanted = true
+	l.left.Store(w.seg.alloc - l.need(0))
+	a.noteLocked()
+	l.mu.changed.Broadcast()
+	return nil
+}
+
+// retire puts a segment among those in front of the open one. It is still read from memory.
+func (l *Log) retire(s *openSegment) {
+	w := &l.w
+	last := s.last
+	if n := len(w.lasts); last == (kv.Rev{}) && n > 0 {
+		last = w.lasts[n-1]
+	}
+	s.seg.size.Store(int64(s.end))
+	s.seg.first, s.seg.last = s.first, last
+	s.seg.src.Store(&source{mem: &s.mem})
+	l.adopt(s.seg)
+}
+
+// neededLocked returns the error of a step that the log cannot go on without: one to wait for if it lacks a
+// resource, and otherwise the end of the log.
+func (l *Log) neededLocked(err error) error {
+	if dead := l.aliveLocked(); dead != nil {
+		return dead
+	}
+	if kv.Shortage(err) {
+		return err
+	}
+	return l.failLocked(err)
+}
+
+// adopt appends s to the segments before the open one. The writer also takes over the segments that were merged since
+// the last call.
+func (l *Log) adopt(s *segment) {
+	l.cat.segs = append(slices.Clip(l.cat.segs), s)
+	lasts := make([]kv.Rev, len(l.cat.segs))
+	for i, s := range l.cat.segs {
+		lasts[i] = s.last
+	}
+	l.w.segs, l.w.lasts = l.cat.segs, lasts
 }

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"slices"
 	"sync"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
@@ -10,126 +9,6 @@ import (
 // scanWindow is how many bytes of a sealed segment a Scanner copies at a time, unless one record is
 // larger.
 const scanWindow = 256 << 10
-
-// span is a run of records of one source: of a segment, or of mem.
-type span struct {
-	seg  *segment
-	mem  *memory
-	open *segment // the segment that mem is the memory of, if it has one
-	from kv.Rev   // those at or above
-	// With src set, to which a file in it is held, it is the records [first, limit) of it instead.
-	src          *source
-	first, limit int
-}
-
-// bytes returns about how many bytes the source has.
-func (s *span) bytes(v *View) int64 {
-	if s.seg != nil {
-		return s.seg.size.Load()
-	}
-	if s.mem == &v.tail {
-		return int64(v.end)
-	}
-	return int64(len(s.mem.chunks[0].buf))
-}
-
-// take holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
-// segments before it have nothing left that it deletes: the file of one segment before a rewrite and
-// that of another after the next rewrite would show what was deleted.
-func take(spans []span) error {
-	for {
-		for i := range spans {
-			if err := spans[i].take(); err != nil {
-				letGo(spans)
-				return err
-			}
-		}
-		if !slices.ContainsFunc(spans, span.moved) {
-			return nil
-		}
-		letGo(spans)
-	}
-}
-
-// take holds the file of the span.
-func (s *span) take() error {
-	if s.mem != nil {
-		s.src = &source{mem: s.mem}
-		return nil
-	}
-	for {
-		src := s.seg.source()
-		if src.mem != nil || src.file.acquire() {
-			s.src = src
-			return nil
-		}
-		if s.seg.source() == src {
-			return ErrClosed
-		}
-	}
-}
-
-// moved reports whether the segment has another source since take.
-func (s span) moved() bool { return s.seg != nil && s.seg.source() != s.src }
-
-// number finds the records of the span, which was taken.
-func (s *span) number() error {
-	if s.mem != nil {
-		s.first, s.limit = s.mem.Ceil(s.from), s.mem.Len()
-		return nil
-	}
-	return guard(func(a *access) (err error) {
-		if s.src.file != nil {
-			a.src, a.borrowed = s.src.file, true
-		}
-		s.first, s.limit, err = s.seg.bounds(s.src, s.from)
-		return err
-	})
-}
-
-// letGo gives back what take holds.
-func (s *span) letGo() {
-	if s.src != nil && s.src.file != nil {
-		s.src.file.release()
-	}
-	s.src = nil
-}
-
-// letGo gives back what take holds.
-func letGo(spans []span) {
-	for i := range spans {
-		spans[i].letGo()
-	}
-}
-
-// bounds returns the numbers that the records of s at or above from have in src. Once s was merged
-// there are others before and after them.
-func (s *segment) bounds(src *source, from kv.Rev) (first, limit int, err error) {
-	if from.Less(s.first) {
-		from = s.first
-	}
-	if src.mem != nil {
-		return src.mem.Ceil(from), src.mem.Ceil(after(s.last)), nil
-	}
-	if first, err = src.file.ceil(from); err != nil {
-		return 0, 0, err
-	}
-	if limit, err = src.file.ceil(after(s.last)); err != nil {
-		return 0, 0, err
-	}
-	return first, limit, nil
-}
-
-// after returns the least revision above rev.
-func after(rev kv.Rev) kv.Rev { return kv.Rev{Main: rev.Main, Sub: rev.Sub + 1} }
-
-// guard runs fn, which reads mapped memory.
-func guard(fn func(*access) error) (err error) {
-	var a access
-	a.begin()
-	defer func() { err = a.end(recover(), err) }()
-	return fn(&a)
-}
 
 // Scanner walks over records in the order of their revisions, with a bounded buffer. It is not safe
 // for concurrent use.
@@ -161,34 +40,8 @@ type Scanner struct {
 	err    error
 }
 
-// Hold returns a Scanner over the records at and above from that holds the files it will read, as
-// they were at one moment of the call: what a compaction that comes later makes needless is still
-// found. The space of files that are replaced meanwhile is not given back before Close.
-func (v *View) Hold(from kv.Rev) (*Scanner, error) {
-	s := &Scanner{spans: v.spans(from), held: true}
-	if err := take(s.spans); err != nil {
-		return nil, err
-	}
-	for i := range s.spans {
-		if err := s.spans[i].number(); err != nil {
-			s.Close()
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// Twin returns another Scanner over the same records, which holds the same files and must be closed too.
-// s must come from Hold and not have begun.
-func (s *Scanner) Twin() *Scanner {
-	t := &Scanner{spans: slices.Clone(s.spans), held: true}
-	for _, sp := range t.spans {
-		if sp.src != nil && sp.src.file != nil {
-			sp.src.file.hold()
-		}
-	}
-	return t
-}
+// Scan returns a Scanner over the records at and above from.
+func (v *View) Scan(from kv.Rev) *Scanner { return &Scanner{spans: v.spans(from)} }
 
 // Next goes to the next record. It returns false at the end or on an error.
 func (s *Scanner) Next() bool {
@@ -232,70 +85,6 @@ func (s *Scanner) step() (found, more bool) {
 		s.err = guard(s.fill)
 	}
 	return false, true
-}
-
-// ReleaseMemory releases the memory of segments that were sealed since Hold: their remaining records are read from
-// their files, which it then holds. It reports whether some segments are still in memory. Any goroutine may call it,
-// concurrently with the scan, so that a stalled scan keeps no memory for long.
-func (s *Scanner) ReleaseMemory() (left bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.spans {
-		sp := &s.spans[i]
-		if sp.src != nil && sp.src.mem != nil && !sp.switchToFile(sp.first) {
-			left = true
-		}
-	}
-	if s.cur != nil && s.cur.mem != nil {
-		s.span.limit = s.limit
-		if s.span.switchToFile(s.next) {
-			s.cur, s.next, s.limit = s.span.src, s.span.first, s.span.limit
-		} else {
-			left = true
-		}
-	}
-	return left
-}
-
-// switchToFile switches from memory to the file of the segment, for the records at and after number from. It returns
-// false if there is no such file yet or any more.
-func (s *span) switchToFile(from int) bool {
-	seg := s.seg
-	if seg == nil {
-		seg = s.open
-	}
-	if seg == nil || from >= s.limit {
-		return false
-	}
-	revOf := func(i int) kv.Rev {
-		r, _, err := format.DecodeRecord(s.src.mem.at(i))
-		if err != nil {
-			return kv.Rev{}
-		}
-		return r.Rev
-	}
-	first, last := revOf(from), revOf(s.limit-1)
-	moved := false
-	_ = guard(func(a *access) error {
-		src := seg.src.Load()
-		if src == nil || src.file == nil || a.to(src.file) != nil {
-			return nil
-		}
-		begin, err := src.file.ceil(first)
-		if err != nil {
-			return err
-		}
-		end, err := src.file.ceil(after(last))
-		if err != nil || end-begin != s.limit-from {
-			return err
-		}
-		src.file.hold()
-		s.seg, s.mem, s.open = seg, nil, nil
-		s.src, s.first, s.limit = src, begin, end
-		moved = true
-		return nil
-	})
-	return moved
 }
 
 // begin goes to the next span. A sealed file stays referenced by the pointer only, unless the span

@@ -2,8 +2,6 @@ package history
 
 import (
 	"math"
-	"slices"
-	"sort"
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
@@ -173,75 +171,4 @@ func (s *segment) get(a *access, rev kv.Rev, room int, dst []byte) (out []byte, 
 	default:
 		return src.file.get(i, rev, room, dst)
 	}
-}
-
-// spans returns the sources of the records at and above from, in order.
-func (v *View) spans(from kv.Rev) []span {
-	i := sort.Search(len(v.lasts), func(i int) bool { return !v.lasts[i].Less(from) })
-	spans := make([]span, 0, len(v.segs)-i+2)
-	for _, s := range v.segs[i:] {
-		if s.first != (kv.Rev{}) {
-			spans = append(spans, span{seg: s, from: from})
-		}
-	}
-	for _, m := range []*memory{&v.tail, v.pend} {
-		if m != nil && m.Len() > 0 {
-			sp := span{mem: m, from: from}
-			if m == &v.tail && v.open != nil {
-				sp.open = v.open.seg
-			}
-			spans = append(spans, sp)
-		}
-	}
-	return spans
-}
-
-// Scan returns a Scanner over the records at and above from.
-func (v *View) Scan(from kv.Rev) *Scanner { return &Scanner{spans: v.spans(from)} }
-
-// Split cuts all records of the view into at most n contiguous parts of about the same number of
-// bytes, in order. The scanners may be used each in a goroutine of its own. A part may hold part of
-// a revision. The scanners hold the files they read, so they must be closed.
-func (v *View) Split(n int) []*Scanner {
-	var total int64
-	spans := v.spans(kv.Rev{})
-	for i := range spans {
-		total += spans[i].bytes(v)
-	}
-	target := total/int64(max(n, 1)) + 1
-	var parts []*Scanner
-	part, room := &Scanner{}, target
-	if err := take(spans); err != nil {
-		return []*Scanner{{err: err}}
-	}
-	defer letGo(spans)
-	for _, s := range spans {
-		if err := s.number(); err != nil {
-			part.err = err
-			break
-		}
-		records, bytes := s.limit-s.first, max(s.bytes(v), 1)
-		for at := s.first; at < s.limit; {
-			take := int((room*int64(records) + bytes - 1) / bytes)
-			if len(parts) == n-1 {
-				take = records
-			}
-			take = min(max(take, 1), s.limit-at)
-			cut := s
-			cut.first, cut.limit = at, at+take
-			if cut.src.file != nil {
-				cut.src.file.hold()
-			}
-			part.spans = append(part.spans, cut)
-			at += take
-			if room -= int64(take) * bytes / int64(records); room <= 0 && len(parts) < n-1 {
-				parts = append(parts, part)
-				part, room = &Scanner{}, target
-			}
-		}
-	}
-	if len(part.spans) > 0 || part.err != nil {
-		parts = append(parts, part)
-	}
-	return slices.Clip(parts)
 }

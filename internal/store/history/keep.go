@@ -1,0 +1,83 @@
+package history
+
+import (
+	"slices"
+	"vigil/internal/store/history/format"
+)
+
+// decide notes what can be left out. From then on it may only become more.
+func (w *rewriting) decide() error {
+	r := w.r
+	first := w.run[0]
+	var older []*segment
+	for _, s := range r.cat.segments() {
+		if s == first {
+			break
+		}
+		older = append(older, s)
+	}
+	r.cat.dead.Lock()
+	for _, s := range older {
+		w.keepTombs = w.keepTombs || s.dead.shelters()
+	}
+	for _, s := range w.run {
+		w.keepTombs = w.keepTombs || s.dead.unsure
+		w.bits = append(w.bits, slices.Clone(s.dead.bits))
+		w.size += max(s.size.Load()-s.dead.count.bytes, format.HeaderSize+format.FooterSize)
+	}
+	r.cat.dead.Unlock()
+	return w.decideMetas(older)
+}
+
+// decideMetas notes which meta records are kept: a value if it is the newest, a deletion if it is
+// the last word here and there is a value in an older segment.
+func (w *rewriting) decideMetas(older []*segment) error {
+	type found struct {
+		at   metaRecord
+		meta Meta
+	}
+	latest := map[string]found{}
+	deletions := false
+	for _, s := range w.run {
+		err := s.src.Load().file.eachMeta(func(off uint32, m Meta) {
+			m.Value = nil
+			latest[metaName(&m)] = found{metaRecord{s, off}, m}
+			deletions = deletions || m.Deleted
+		})
+		if err != nil {
+			return w.unreadable(s, err)
+		}
+	}
+	values, unsure := map[string]bool{}, false
+	if deletions {
+		for _, s := range older {
+			err := s.src.Load().file.eachMeta(func(_ uint32, m Meta) {
+				if name := metaName(&m); !m.Deleted && latest[name].meta.Deleted {
+					values[name] = true
+				}
+			})
+			if err != nil {
+				// It may have any value: all deletions stay.
+				w.r.o.Logger.Warn("cannot determine which deletions in the history are needed", "error", err.Error())
+				unsure = true
+			}
+		}
+	}
+	w.metas = map[metaRecord]bool{}
+	x := &w.r.cat.metaAt
+	x.Lock()
+	defer x.Unlock()
+	for name, f := range latest {
+		newest, ok := x.newest[name]
+		switch {
+		case ok && newest.id > w.last.LastID:
+		case f.meta.Deleted:
+			if values[name] || unsure {
+				w.metas[f.at] = true
+			}
+		case ok:
+			w.metas[f.at] = true
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
+)
+
+// replace puts the merged segment in place of those it was made of. Once it has its name it is the
+// one that counts.
+func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
+	r, seg := w.r, w.out
+	path := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
+	file, _, err := openSealed(seg.file, path)
+	if err == nil {
+		if err = file.check(w.pace.stop); err != nil {
+			file.release()
+		}
+	}
+	if err == nil {
+		if err = r.o.FS.Rename(seg.path, path); err != nil {
+			err = fmt.Errorf("history: %w", err)
+			file.release()
+		}
+	}
+	if err != nil {
+		_ = r.o.FS.Remove(seg.path)
+		return nil, err
+	}
+	if err := w.syncName(); err != nil {
+		file.release()
+		if final(err) {
+			err = r.fail(err) // it is unknown which of them a crash would leave
+		}
+		return nil, err
+	}
+	merged := seg.seg
+	merged.first, merged.last = foot.First, w.run[len(w.run)-1].last
+	merged.size.Store(foot.FileSize())
+	merged.src.Store(&source{file: file})
+	for _, old := range w.swap(merged) {
+		old.release()
+		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
+		// error means that the log is being closed: the next Open removes what is left.
+		_ = w.pace.wait(int(old.foot.FileSize()))
+		// The name may come back in a crash, or stay: the next Open removes it.
+		if err := r.o.FS.Remove(old.path); err != nil {
+			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
+		}
+	}
+	r.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.FileSize())
+	return merged, nil
+}
+
+// syncName makes the name of the merged segment durable. There is no way back from the rename, so a lack of
+// file descriptors or memory is waited for. Any other error is final, except the one that the log is being
+// closed: then the next Open finds the one name or the other.
+func (w *rewriting) syncName() error {
+	for {
+		err := w.r.syncDir()
+		if !kv.Shortage(err) {
+			return err
+		}
+		select {
+		case <-w.pace.stop.Done():
+			return fmt.Errorf("history: reclaim: %w", w.pace.stop.Err())
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// swap makes readers find in merged what they look for in the segments it was made of, and returns
+// the files of these.
+func (w *rewriting) swap(merged *segment) (old []*sealed) {
+	r := w.r
+	to := merged.src.Load().file
+	r.cat.dead.Lock()
+	defer r.cat.dead.Unlock()
+	var late []DeadRecord // what died meanwhile
+	for i, s := range w.run {
+		from := s.src.Load().file
+		old = append(old, from)
+		n := len(late)
+		err := guard(func(a *access) (err error) {
+			if err := a.to(from); err != nil {
+				return err
+			}
+			late, err = from.records(s.dead.since(w.bits[i]), late)
+			return err
+		})
+		if err != nil {
+			late = late[:n]
+			r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", from.path, "error", err.Error())
+		}
+		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
+		s.dead = deadSet{}
+		s.src.Store(&source{next: merged})
+	}
+	err := guard(func(a *access) error {
+		a.src, a.borrowed = to, true
+		for _, k := range w.tombs {
+			if err := merged.dead.markFile(to, k, true); err != nil {
+				return err
+			}
+		}
+		for _, r := range late {
+			k := to.table.Find(r.Rev)
+			if k < 0 {
+				return format.Corrupt(to.path, int64(to.foot.BodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
+			}
+			if err := merged.dead.markFile(to, k, r.Tombstone); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		merged.dead.unsure = true
+		r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", to.path, "error", err.Error())
+	}
+	r.cat.metaAt.clean(to.foot.FirstID, to.foot.LastID)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.cat.segs, w.run[0])
+	segs := append(slices.Clone(r.cat.segs[:i]), merged)
+	r.cat.segs = append(segs, r.cat.segs[i+len(w.run):]...)
+	return old
+}

@@ -1,0 +1,140 @@
+package history
+
+import (
+	"slices"
+	"sort"
+	"vigil/internal/kv"
+)
+
+// span is a run of records of one source: of a segment, or of mem.
+type span struct {
+	seg  *segment
+	mem  *memory
+	open *segment // the segment that mem is the memory of, if it has one
+	from kv.Rev   // those at or above
+	// With src set, to which a file in it is held, it is the records [first, limit) of it instead.
+	src          *source
+	first, limit int
+}
+
+// bytes returns about how many bytes the source has.
+func (s *span) bytes(v *View) int64 {
+	if s.seg != nil {
+		return s.seg.size.Load()
+	}
+	if s.mem == &v.tail {
+		return int64(v.end)
+	}
+	return int64(len(s.mem.chunks[0].buf))
+}
+
+// take holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
+// segments before it have nothing left that it deletes: the file of one segment before a rewrite and
+// that of another after the next rewrite would show what was deleted.
+func take(spans []span) error {
+	for {
+		for i := range spans {
+			if err := spans[i].take(); err != nil {
+				letGo(spans)
+				return err
+			}
+		}
+		if !slices.ContainsFunc(spans, span.moved) {
+			return nil
+		}
+		letGo(spans)
+	}
+}
+
+// take holds the file of the span.
+func (s *span) take() error {
+	if s.mem != nil {
+		s.src = &source{mem: s.mem}
+		return nil
+	}
+	for {
+		src := s.seg.source()
+		if src.mem != nil || src.file.acquire() {
+			s.src = src
+			return nil
+		}
+		if s.seg.source() == src {
+			return ErrClosed
+		}
+	}
+}
+
+// moved reports whether the segment has another source since take.
+func (s span) moved() bool { return s.seg != nil && s.seg.source() != s.src }
+
+// number finds the records of the span, which was taken.
+func (s *span) number() error {
+	if s.mem != nil {
+		s.first, s.limit = s.mem.Ceil(s.from), s.mem.Len()
+		return nil
+	}
+	return guard(func(a *access) (err error) {
+		if s.src.file != nil {
+			a.src, a.borrowed = s.src.file, true
+		}
+		s.first, s.limit, err = s.seg.bounds(s.src, s.from)
+		return err
+	})
+}
+
+// letGo gives back what take holds.
+func (s *span) letGo() {
+	if s.src != nil && s.src.file != nil {
+		s.src.file.release()
+	}
+	s.src = nil
+}
+
+// letGo gives back what take holds.
+func letGo(spans []span) {
+	for i := range spans {
+		spans[i].letGo()
+	}
+}
+
+// bounds returns the numbers that the records of s at or above from have in src. Once s was merged
+// there are others before and after them.
+func (s *segment) bounds(src *source, from kv.Rev) (first, limit int, err error) {
+	if from.Less(s.first) {
+		from = s.first
+	}
+	if src.mem != nil {
+		return src.mem.Ceil(from), src.mem.Ceil(after(s.last)), nil
+	}
+	if first, err = src.file.ceil(from); err != nil {
+		return 0, 0, err
+	}
+	if limit, err = src.file.ceil(after(s.last)); err != nil {
+		return 0, 0, err
+	}
+	return first, limit, nil
+}
+
+// after returns the least revision above rev.
+func after(rev kv.Rev) kv.Rev { return kv.Rev{Main: rev.Main, Sub: rev.Sub + 1} }
+
+// spans returns the sources of the records at and above from, in order.
+func (v *View) spans(from kv.Rev) []span {
+	i := sort.Search(len(v.lasts), func(i int) bool { return !v.lasts[i].Less(from) })
+	spans := make([]span, 0, len(v.segs)-i+2)
+	for _, s := range v.segs[i:] {
+		if s.first != (kv.Rev{}) {
+			spans = append(spans, span{seg: s, from: from})
+		}
+	}
+	for _, m := range []*memory{&v.tail, v.pend} {
+		if m != nil && m.Len() > 0 {
+			sp := span{mem: m, from: from}
+			if m == &v.tail && v.open != nil {
+				sp.open = v.open.seg
+			}
+			spans = append(spans, sp)
+		}
+	}
+	return spans
+}
