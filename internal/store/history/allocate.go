@@ -65,7 +65,7 @@ func (a *allocator) run() {
 	}
 }
 
-// allocateLocked makes what is missing of the next segment and the reserve. mu is given up meanwhile.
+// allocateLocked allocates the next segment and the reserve, if missing. It unlocks mu meanwhile.
 func (a *allocator) allocateLocked() error {
 	reserve := func(get func() (vfs.File, int64, error)) (err error) {
 		for a.fitting {
@@ -81,7 +81,7 @@ func (a *allocator) allocateLocked() error {
 		}
 		return err
 	}
-	// The one that an earlier life left needs no space.
+	// A reserve that an earlier run left needs no space.
 	if err := reserve(a.openReserve); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (a *allocator) prepare(id uint64) (*openSegment, error) {
 	}
 }
 
-// beginSegment sees that the file, whose name is temp, has size bytes, and writes the header.
+// beginSegment allocates size bytes for file, whose name is temp, and writes the header.
 func (a *allocator) beginSegment(id uint64, temp string, file vfs.File, size int64) (*openSegment, error) {
 	seg := &openSegment{
 		head:  format.Header{Version: format.Version, ClusterID: a.o.ClusterID, MemberID: a.o.MemberID, ID: id, Salt: newSalt()},
@@ -164,8 +164,8 @@ func (a *allocator) beginSegment(id uint64, temp string, file vfs.File, size int
 	return seg, nil
 }
 
-// finish makes a prepared segment durable and gives it its name. From then on it must not be damaged
-// in any way: a segment with its name has a header. It abandons the segment if it fails.
+// finish makes a prepared segment durable and renames it to its final name. From then on its header must be intact. It
+// abandons the segment if it fails.
 func (a *allocator) finish(seg *openSegment) error {
 	path := a.path(format.SegmentName(seg.head.ID))
 	err := a.syncFile(seg.file, seg.path)

@@ -18,8 +18,8 @@ type catalog struct {
 	// appended counts the bytes of batches, rate is the recent number of them per second.
 	appended, rate atomic.Int64
 
-	// segs are the segments in front of the open one as they are now; replaced, never changed. The writer
-	// and the Views may still know those that were merged. Guarded by core.mu.
+	// segs are the present segments before the open one; replaced, never changed. The writer and the Views
+	// may still refer to merged segments. Guarded by core.mu.
 	segs []*segment
 
 	// dead guards the deadSets of all segments. It comes before core.mu, and is never held over I/O but
@@ -28,7 +28,7 @@ type catalog struct {
 	metaAt metaIndex
 }
 
-// segments returns the segments in front of the open one as they are now, oldest first.
+// segments returns the present segments before the open one, oldest first.
 func (c *catalog) segments() []*segment {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *catalog) size() (total, live int64) {
 	live = total - min(open, total)
 	for _, s := range segs {
 		if s == v.open.seg {
-			continue // it has been handed to the sealer since the view was taken
+			continue // the sealer has received it since the view was taken
 		}
 		n := s.size.Load()
 		total += n
@@ -92,20 +92,19 @@ func (c *catalog) missing(file *sealed, err error) error {
 	return format.Corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
 }
 
-// candidates returns the segments in front of the open one, oldest first, the bytes that are dead in
-// those that can be rewritten, and the live bytes of all.
-// waits says whether one that waits for its seal has garbage.
+// candidates returns the segments before the open one, oldest first, the dead bytes of those that can be rewritten, and
+// the live bytes of all. waits is set if a segment that is not sealed yet has garbage.
 func (c *catalog) candidates() (cs []candidate, garbage, live int64, waits bool) {
 	v := c.view.Load()
 	segs := c.segments()
 	c.dead.Lock()
 	defer c.dead.Unlock()
-	// blocked says that tombstones have to wait for garbage before them, and kept that they stay.
+	// blocked is set if tombstones wait for garbage in older segments, kept if they stay until the next Open.
 	blocked, kept := false, false
 	for _, s := range segs {
 		if s == v.open.seg {
 			waits = waits || s.dead.count.records > 0
-			continue // it has been handed to the sealer since the view was taken
+			continue // the sealer has received it since the view was taken
 		}
 		k := candidate{seg: s, size: s.size.Load()}
 		all, tombs := s.garbage()

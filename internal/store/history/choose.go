@@ -44,8 +44,7 @@ func (r *reclaimer) terms(garbage, live int64, thorough bool) (t terms, rate int
 		rate = max(rate, 4*reclaimRate)
 	}
 	if rate == math.MaxInt64 {
-		// On a full disk the reserve is all that there is to write to, on a nearly full one a part of
-		// what is free.
+		// On a full disk only the reserve can be written to, on a nearly full one a part of the free space.
 		r.mu.Lock()
 		t.room = max(r.alloc.reserveSize, free/2)
 		r.mu.Unlock()
@@ -57,10 +56,9 @@ func (r *reclaimer) terms(garbage, live int64, thorough bool) (t terms, rate int
 // choose returns which of the candidates to rewrite into one: cs[from:to]; none if nothing is worth it.
 // DESIGN.md has the table of its cases.
 //
-// Most is won by rewriting what holds most garbage. A tombstone can only go when no segment in front
-// holds a dead record, which could be one of its key. So when what is left is tombstones that wait
-// for a little garbage in front of them, the oldest segment with some is rewritten. Every choice wins
-// something: rewriting ends.
+// Rewriting the segment with the largest share of garbage wins most. A tombstone can only be dropped when no older
+// segment has a dead record, which could be of its key. So when the rest are tombstones that wait for a little garbage
+// in older segments, the oldest segment with garbage is rewritten. Every choice wins something, so rewriting ends.
 func choose(cs []candidate, garbage int64, t terms) (from, to int) {
 	if garbage <= t.allowed {
 		return 0, 0
@@ -84,13 +82,13 @@ func choose(cs []candidate, garbage int64, t terms) (from, to int) {
 		case c.ok && c.dead > 0:
 			best = i
 		case c.all > 0 && !t.thorough:
-			return 0, 0 // what comes after it waits for it
+			return 0, 0 // later tombstones wait for it
 		}
 	}
 	if best < 0 {
 		return 0, 0
 	}
-	// Neighbors that are worth it as well, or next to nothing, come along.
+	// Neighbors that are worth it as well, or have almost nothing left, join.
 	from, to = best, best+1
 	room := t.size - cs[best].left()
 	joins := func(i int) bool {
@@ -116,8 +114,8 @@ func choose(cs []candidate, garbage int64, t terms) (from, to int) {
 	return from, to
 }
 
-// urgency returns how many percent of the live bytes may be garbage and how fast it is taken away:
-// less and faster the fuller the disk is. free is what is left of it.
+// urgency returns how many percent of the live bytes may be garbage and how fast it is reclaimed: less and
+// faster the fuller the disk is. free is the free space.
 func (r *reclaimer) urgency() (share, rate, free int64) {
 	free, err := r.o.FS.Free(r.o.Dir)
 	if err != nil {

@@ -11,12 +11,12 @@ func (l *Log) start() {
 	l.alloc.wanted = true
 	l.done.Go(l.seal.run)
 	l.done.Go(l.alloc.run)
-	l.done.Go(l.alloc.resizer)
+	l.done.Go(l.alloc.runResizer)
 	l.done.Go(l.rec.run)
 }
 
 // Retire ends writing and the background, without a sync: another log takes the place of this one.
-// Reads go on until Close, and no name in the directory is used any more, so that it may be renamed
+// Reads continue until Close, and no name in the directory is used any more, so that it may be renamed
 // or removed. The writer must be idle. Everything that would write returns ErrClosed from now on.
 func (l *Log) Retire() {
 	l.mu.Lock()
@@ -36,7 +36,7 @@ func (l *Log) Retire() {
 }
 
 // Close stops the background, syncs what was committed and closes the files. It returns the error
-// that ended the life of the log, if one did. A batch that was not committed is lost. Of a log that
+// that ended the log, if one did. A batch that was not committed is lost. Of a log that
 // was retired it closes the files only.
 func (l *Log) Close() error {
 	l.mu.Lock()

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// allocatePause is how long after an allocation that failed the next one is tried.
+	// allocatePause is the time between a failed allocation and the next try.
 	allocatePause = time.Second
-	// retryPause is how long after a step that failed for want of a resource it is tried again.
+	// retryPause is the time between a step that failed for lack of a resource and its retry.
 	retryPause = 200 * time.Millisecond
-	// tries is how often a step that the writer waits for is tried before its failure ends the log,
-	// unless it fails for want of a resource, which is waited for.
+	// tries is how often a step that the writer waits for is tried before its failure ends the log. A step that
+	// fails for lack of a resource is retried without limit.
 	tries = 3
 )
 
@@ -28,8 +28,8 @@ type syncError struct{ err error }
 func (e *syncError) Error() string { return e.err.Error() }
 func (e *syncError) Unwrap() error { return e.err }
 
-// final says whether err ends the log: after a failed sync, and on damage. After any other error of an
-// operation on files, all is as it was.
+// final reports whether err ends the log: a failed sync, or damage. Any other error of an operation on files changes
+// nothing.
 func final(err error) bool {
 	var failed *syncError
 	return errors.As(err, &failed) || vfs.CauseOf(err) == vfs.Damage
@@ -49,7 +49,7 @@ type core struct {
 		changed sync.Cond // a field that mu guards
 		closed  bool
 		retired bool  // closed, but for the files
-		err     error // what ended the life of the log
+		err     error // the error that ended the log
 	}
 }
 
@@ -62,7 +62,7 @@ func newCore(o Options) *core {
 // Failed is closed when a write or a sync failed for good; Err then says why.
 func (c *core) Failed() <-chan struct{} { return c.failed }
 
-// Err returns the error that ended the life of the log, nil while it lives.
+// Err returns the error that ended the log, nil before that.
 func (c *core) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *core) aliveLocked() error {
 	return c.mu.err
 }
 
-// fail ends the life of the log, if err is the first to do so, and returns what did.
+// fail ends the log, if no earlier error did, and returns the error that ended it.
 func (c *core) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,15 +134,14 @@ func (c *core) syncDir() error {
 	return &syncError{err}
 }
 
-// abandon gives up a segment that nothing was committed to. What it cannot remove the next Open
-// removes.
+// abandon removes a segment without commits. If that fails, the next Open removes it.
 func (c *core) abandon(seg *openSegment) {
 	_ = seg.file.Close()
 	_ = c.o.FS.Remove(seg.path)
 }
 
-// allocationFailed returns the error of an allocation that failed with err. It ends the log only if that
-// is final; one for want of a resource is a kv.Shortage.
+// allocationFailed returns the error of an allocation that failed with err. A final one ends the log; one for lack of
+// a resource is a kv.Shortage.
 func (c *core) allocationFailed(path string, err error) error {
 	err = fmt.Errorf("history: allocate %s: %w", path, err)
 	if marked := vfs.MarkShortage(err); kv.Shortage(marked) || !final(err) {

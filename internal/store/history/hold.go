@@ -6,9 +6,9 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// Hold returns a Scanner over the records at and above from that holds the files it will read, as
-// they were at one moment of the call: what a compaction that comes later makes needless is still
-// found. The space of files that are replaced meanwhile is not given back before Close.
+// Hold returns a Scanner over the records at and above from that holds the files it will read, as they were at one
+// moment of the call: it also finds records that a later compaction makes needless. The space of files that are replaced
+// meanwhile is not freed before Close.
 func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 	s := &Scanner{spans: v.spans(from), held: true}
 	if err := take(s.spans); err != nil {
@@ -24,7 +24,7 @@ func (v *View) Hold(from kv.Rev) (*Scanner, error) {
 }
 
 // Twin returns another Scanner over the same records, which holds the same files and must be closed too.
-// s must come from Hold and not have begun.
+// s must be from Hold, and Next must not have been called.
 func (s *Scanner) Twin() *Scanner {
 	t := &Scanner{spans: slices.Clone(s.spans), held: true}
 	for _, sp := range t.spans {

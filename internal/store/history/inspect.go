@@ -244,7 +244,7 @@ func (in *Inspection) identify(h *format.Header, path string) error {
 	return err
 }
 
-// gap returns the segments that are missing in front of first.
+// gap returns the missing segments before first.
 func (in *Inspection) gap(first uint64) []File {
 	if first <= in.r.nextID {
 		return nil

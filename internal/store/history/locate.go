@@ -8,7 +8,7 @@ import (
 )
 
 // The offset tables of a sealed segment were checked when it was opened. They may be a mapping, whose
-// pages come from the disk again: what is read from them later is compared with the records that they
+// pages are read from the disk again: entries that are read later are compared with the records that they
 // lead to. All of these are called with the file held, inside guard.
 
 // checkTables compares the tables as they are now with their checksum.

@@ -22,13 +22,13 @@ const (
 type reclaimState struct {
 	sync.Mutex
 	changed sync.Cond // some field below
-	kicked  bool      // there may be something to do
+	kicked  bool      // there may be work
 	busy    bool
 	// asked counts the calls of Reclaim and done those that were served: while they differ,
-	// everything that can be won is wanted.
+	// all garbage is to be reclaimed.
 	asked, done uint64
 	stopped     bool
-	// stop ends a rewrite that is under way.
+	// stop ends a rewrite in progress.
 	stop  context.Context
 	end   context.CancelFunc
 	err   error // why the last rewrite failed; nil if it did not
@@ -88,7 +88,7 @@ func (r *reclaimer) run() {
 	}
 }
 
-// reclaimOnce rewrites what is most worth it, and returns false if nothing is.
+// reclaimOnce rewrites the segments that are most worth it, and returns false if none are.
 func (r *reclaimer) reclaimOnce() bool {
 	r.Lock()
 	asked := r.asked
@@ -157,9 +157,9 @@ type ReclaimStats struct {
 	Rewrites, Segments uint64
 	// Read and Written are the bytes of the files replaced and of those that replaced them.
 	Read, Written int64
-	// Failures is the number of rewrites given up.
+	// Failures is the number of failed rewrites.
 	Failures uint64
-	// Busy is how long rewriting took.
+	// Busy is the total time of rewriting.
 	Busy time.Duration
 }
 
@@ -170,8 +170,7 @@ func (l *Log) ReclaimStats() ReclaimStats {
 	return l.rec.stats
 }
 
-// Reclaim asks for everything to be rewritten that has dead records, now and not when it is worth
-// it, and returns.
+// Reclaim requests that all segments with dead records are rewritten now, even where it is not worth it, and returns.
 func (l *Log) Reclaim() {
 	l.rec.Lock()
 	l.rec.asked++

@@ -77,7 +77,7 @@ func (r *recovery) run() error {
 	}
 	if open == nil {
 		// A crash between the seal of a segment and the first batch of the next one leaves the
-		// next one; if that is gone too, this is as good.
+		// next one; if that was removed too, a new one serves as well.
 		if open, err = l.alloc.prepare(r.nextID); err == nil {
 			err = l.alloc.finish(open)
 		}
@@ -178,7 +178,7 @@ func (r *recovery) addSealed(f sealedFile) error {
 	seg := &segment{id: f.first, first: s.foot.First, last: s.foot.Last}
 	seg.size.Store(s.foot.FileSize())
 	seg.src.Store(&source{file: s})
-	// Adopted at once, so that it is let go if anything fails.
+	// Adopted at once, so that it is released if a later step fails.
 	seg.last = s.foot.Last
 	if s.foot.Records == 0 {
 		seg.last = l.w.last

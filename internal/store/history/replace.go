@@ -8,8 +8,7 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// replace puts the merged segment in place of those it was made of. Once it has its name it is the
-// one that counts.
+// replace replaces the segments of the run by the merged one. Once it has its name, it is the valid one.
 func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	r, seg := w.r, w.out
 	path := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
@@ -45,7 +44,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
 		// error means that the log is being closed: the next Open removes what is left.
 		_ = w.pace.wait(int(old.foot.FileSize()))
-		// The name may come back in a crash, or stay: the next Open removes it.
+		// The name may reappear after a crash, or stay: the next Open removes it.
 		if err := r.o.FS.Remove(old.path); err != nil {
 			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
 		}
@@ -54,9 +53,9 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	return merged, nil
 }
 
-// syncName makes the name of the merged segment durable. There is no way back from the rename, so a lack of
-// file descriptors or memory is waited for. Any other error is final, except the one that the log is being
-// closed: then the next Open finds the one name or the other.
+// syncName makes the name of the merged segment durable. The rename cannot be undone, so a lack of file descriptors
+// or memory is retried. Any other error is final, except that the log is being closed: then the next Open finds
+// the one name or the other.
 func (w *rewriting) syncName() error {
 	for {
 		err := w.r.syncDir()
@@ -71,14 +70,13 @@ func (w *rewriting) syncName() error {
 	}
 }
 
-// swap makes readers find in merged what they look for in the segments it was made of, and returns
-// the files of these.
+// swap redirects readers from the segments of the run to merged, and returns the files of the run.
 func (w *rewriting) swap(merged *segment) (old []*sealed) {
 	r := w.r
 	to := merged.src.Load().file
 	r.cat.dead.Lock()
 	defer r.cat.dead.Unlock()
-	var late []DeadRecord // what died meanwhile
+	var late []DeadRecord // records that died meanwhile
 	for i, s := range w.run {
 		from := s.src.Load().file
 		old = append(old, from)

@@ -16,22 +16,21 @@ import (
 //   - the output of a rewrite, which needs space before it frees any: takeReserve, if a file of its own
 //     cannot be allocated.
 //
-// While the next segment or the reserve is missing for want of space, Room refuses what would add to
-// the store; RoomToFree goes on taking what makes it smaller, as long as there is something left for
-// it. The allocator tries again from time to time and so everything comes back by itself.
+// While the next segment or the reserve is missing for lack of space, Room rejects writes that add to
+// the store; RoomToFree still accepts those that make it smaller, as long as there is space left for
+// them. The allocator retries from time to time, so everything recovers by itself.
 
 // reserveName is the file. It has a name that no segment has, so that a version that does not know
 // it only warns.
 const reserveName = "reserve"
 
-// takeReserve makes the reserve a file of that name, which the directory must not have, and hands it
-// out open, with its size: that much is allocated and zero. It returns no file if there is no reserve
-// now.
+// takeReserve renames the reserve to path, which must not exist, and returns it open, with its size: that much is
+// allocated and zero. It returns no file if there is no reserve now.
 //
 // It is for a rewriter whose own allocation failed with kv.ErrNoSpace. The name should be one with
 // tempSuffix until the output is whole, so that a crash leaves only a reserve that must be
 // allocated again. When the rewriter has removed its input it calls refillReserve; until then new
-// puts are refused.
+// puts are rejected.
 func (a *allocator) takeReserve(path string) (vfs.File, int64, error) {
 	a.mu.Lock()
 	for a.fitting {
@@ -63,7 +62,7 @@ func (a *allocator) takeReserve(path string) (vfs.File, int64, error) {
 	return file, size, nil
 }
 
-// refillReserve has the reserve made again if it is missing, in the background.
+// refillReserve requests a new reserve if it is missing. It does not wait.
 func (a *allocator) refillReserve() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +72,7 @@ func (a *allocator) refillReserve() {
 	}
 }
 
-// openReserve opens the reserve that an earlier life left, whole. It returns nil if there is none.
+// openReserve opens the reserve that an earlier run left, whole. It returns nil if there is none.
 func (a *allocator) openReserve() (vfs.File, int64, error) {
 	path := a.path(reserveName)
 	file, err := a.o.FS.OpenWrite(path)
@@ -85,12 +84,12 @@ func (a *allocator) openReserve() (vfs.File, int64, error) {
 	}
 	size, err := file.Size()
 	if err == nil && size >= a.o.leastSize() && size <= a.o.SegmentBytes {
-		// It may have lost its space to a crash before it was durable.
+		// A crash before it was durable may have freed its space.
 		if err = file.Preallocate(size); err == nil {
 			return file, size, nil
 		}
 	}
-	// One of another segment size, one that a crash cut short, or holes: it is made again.
+	// One of another segment size, one that a crash cut short, or one with holes: it is allocated again.
 	_ = file.Close()
 	if rerr := a.o.FS.Remove(path); rerr != nil {
 		err = rerr
@@ -101,7 +100,7 @@ func (a *allocator) openReserve() (vfs.File, int64, error) {
 	return nil, 0, nil
 }
 
-// makeReserve makes the reserve. There is none.
+// makeReserve allocates the reserve, which does not exist.
 func (a *allocator) makeReserve() (vfs.File, int64, error) {
 	path := a.path(reserveName)
 	file, err := a.o.FS.Create(path)
@@ -112,7 +111,7 @@ func (a *allocator) makeReserve() (vfs.File, int64, error) {
 	err = file.Preallocate(size)
 	for smaller(size) >= a.o.leastSize() && vfs.CauseOf(err) == vfs.NoSpace {
 		size = smaller(size)
-		if err = file.Truncate(0); err == nil { // gives back what was allocated of it
+		if err = file.Truncate(0); err == nil { // frees what was allocated of it
 			err = file.Preallocate(size)
 		}
 	}
@@ -124,13 +123,13 @@ func (a *allocator) makeReserve() (vfs.File, int64, error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		_ = a.o.FS.Remove(path) // gives back what was allocated of it
+		_ = a.o.FS.Remove(path) // frees what was allocated of it
 		return nil, 0, a.allocationFailed(path, err)
 	}
 	return file, size, nil
 }
 
-// spendReserve makes the reserve the segment id.
+// spendReserve turns the reserve into the segment id.
 func (a *allocator) spendReserve(id uint64) (*openSegment, error) {
 	temp := a.path(format.SegmentName(id) + format.TempSuffix)
 	file, size, err := a.takeReserve(temp)

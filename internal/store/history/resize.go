@@ -4,29 +4,28 @@ import (
 	"time"
 )
 
-// What is allocated ahead, the next segment and the reserve, and what is dead in the open segment,
-// which cannot be taken out of it, shall be in proportion to what is live and to how fast it grows.
-// So segments are small while the log is small and slow, and what was allocated in busier times is
-// cut when they are over.
+// The space allocated ahead (the next segment and the reserve), and the dead records of the open segment, which cannot
+// be removed from it, stay in proportion to the live bytes and the write rate. So segments are small while the log
+// is small and slow, and space that was allocated at a higher rate is cut when the rate falls.
 
 const (
 	// smallSegment is what a segment has at least, unless Options.SegmentBytes is less.
 	smallSegment = 4 << 20
-	// segmentTime is how long a segment should last at the present rate.
+	// segmentTime is how long a segment lasts at the present rate.
 	segmentTime = 8 * time.Second
 	// fitPause is how often the rate is measured.
 	fitPause = time.Second
 )
 
-// smaller is the size to try next for what does not fit on the disk: what reclaim has given back may be a
-// little less than it took.
+// smaller returns the size to try next for a file that does not fit on the disk: reclaim may have freed a little less
+// than it used.
 func smaller(size int64) int64 { return size / 4 * 3 }
 
-// leastSize is the least size of what is allocated ahead.
+// leastSize is the least size of a file that is allocated ahead.
 func (o *Options) leastSize() int64 { return min(o.SegmentBytes, smallSegment) / 2 }
 
-// resizer is the goroutine that measures the rate and cuts what was allocated for a higher one.
-func (a *allocator) resizer() {
+// runResizer is the goroutine that measures the write rate and resizes the files for it.
+func (a *allocator) runResizer() {
 	tick := time.NewTicker(fitPause)
 	defer tick.Stop()
 	before, last := a.cat.appended.Load(), int64(0)
@@ -40,13 +39,13 @@ func (a *allocator) resizer() {
 		rate := (now - before) * int64(time.Second/fitPause)
 		a.cat.rate.Store(max(rate, last))
 		before, last = now, rate
-		a.fit()
+		a.resize()
 	}
 }
 
-// fit cuts the next segment and the reserve if they are much larger than they should be, and lets the
-// reserve grow if it is much smaller.
-func (a *allocator) fit() {
+// resize cuts the next segment and the reserve if they are much larger than they should be, and grows the reserve if it
+// is much smaller.
+func (a *allocator) resize() {
 	size := a.cat.segmentSize()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +70,7 @@ func (a *allocator) fit() {
 		reserveErr = reserve.Preallocate(size)
 	}
 	a.mu.Lock()
-	// What could not be cut stays as it is, and one that could not grow is still the smaller one.
+	// A file that could not be resized keeps its size.
 	if cutNext && nextErr == nil {
 		next.alloc = size
 	}

@@ -35,7 +35,7 @@ func TestFit(t *testing.T) {
 	}
 	want("at first", smallSegment)
 	l.cat.rate.Store(100 << 20)
-	l.alloc.fit()
+	l.alloc.resize()
 	if next, reserve := ahead(); next != smallSegment || reserve != o.SegmentBytes {
 		t.Fatalf("in a hurry: the next segment has %d bytes, the reserve %d", next, reserve)
 	}
@@ -46,7 +46,7 @@ func TestFit(t *testing.T) {
 	l.cat.rate.Store(100 << 20)
 	want("in a hurry", o.SegmentBytes)
 	l.cat.rate.Store(0)
-	l.alloc.fit()
+	l.alloc.resize()
 	want("when it is over", smallSegment)
 	// The one that was cut is as good as any.
 	l.WaitNext()

@@ -7,9 +7,9 @@ import (
 	"vigil/internal/store/history/format"
 )
 
-// RollWanted says whether the open segment wastes so much that it should be sealed, and rewritten
-// perhaps: what is dead in it, and what was allocated for it in busier times. With any set, it says
-// whether something in it is dead.
+// RollWanted reports whether the open segment wastes so much space that it should be sealed, and perhaps rewritten:
+// dead records, and space that was allocated at a higher rate. With any set, it reports whether it has a dead
+// record.
 func (l *Log) RollWanted(any bool) bool {
 	size := l.cat.segmentSize()
 	_, live := l.cat.size()
@@ -24,10 +24,10 @@ func (l *Log) RollWanted(any bool) bool {
 	return any && dead > 0 || waste > live/16 && waste > l.o.SegmentBytes/64
 }
 
-// WaitNext returns when there is a segment at hand to go on in, no larger than it should be by now,
-// and true, or when there will be none soon.
+// WaitNext waits for the next segment, of the size that suits the present rate, and returns true; or false if there will
+// be none soon.
 func (l *Log) WaitNext() bool {
-	l.alloc.fit()
+	l.alloc.resize()
 	a := l.alloc
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,8 +37,8 @@ func (l *Log) WaitNext() bool {
 	return l.seal.pending == nil && a.next != nil && l.aliveLocked() == nil
 }
 
-// Roll goes on in a new segment, so that the open one can be sealed and rewritten, unless it is empty.
-// It returns false if no new one is at hand. It is for the writer, between batches.
+// Roll starts a new segment, so that the open one can be sealed and rewritten, unless it is empty. It returns false if
+// the next segment is not ready. It is for the writer, between batches.
 func (l *Log) Roll() (bool, error) {
 	w := &l.w
 	if w.seg.batches == 0 {
@@ -60,7 +60,7 @@ func (l *Log) Roll() (bool, error) {
 	return true, nil
 }
 
-// place sees that the open segment has room for the current batch, n bytes long.
+// place makes sure that the open segment has room for the current batch of n bytes.
 func (l *Log) place(n int64) error {
 	w := &l.w
 	if w.seg.batches > 0 && l.need(n) > min(l.o.SegmentBytes, w.seg.alloc) {
@@ -135,7 +135,7 @@ func (l *Log) roll() error {
 	return nil
 }
 
-// retire puts a segment among those in front of the open one. It is still read from memory.
+// retire appends a full segment to those before the open one. It is still read from memory.
 func (l *Log) retire(s *openSegment) {
 	w := &l.w
 	last := s.last
@@ -148,8 +148,8 @@ func (l *Log) retire(s *openSegment) {
 	l.adopt(s.seg)
 }
 
-// neededLocked returns the error of a step that the log cannot go on without: one to wait for if it lacks a
-// resource, and otherwise the end of the log.
+// neededLocked returns the error of a step that the log needs: a shortage, which is retried, or the error that ends the
+// log.
 func (l *Log) neededLocked(err error) error {
 	if dead := l.aliveLocked(); dead != nil {
 		return dead

@@ -24,8 +24,8 @@ type Scanner struct {
 	// for ReleaseMemory.
 	held  bool
 	mu    sync.Mutex
-	spans []span // that are still to come
-	span  span   // the one under way
+	spans []span // the remaining ones
+	span  span   // the present one
 	cur   *source
 	next  int // number of the next record of cur to load
 	limit int
@@ -58,8 +58,8 @@ func (s *Scanner) Next() bool {
 	return false
 }
 
-// step makes a step towards the next record: to the next span, or to the next window. found says that it
-// has come to a record, and more that there may be one.
+// step makes a step towards the next record: to the next span, or to the next window. found is set if it
+// reached a record, more if there may be one.
 func (s *Scanner) step() (found, more bool) {
 	if s.held {
 		s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *Scanner) step() (found, more bool) {
 }
 
 // begin goes to the next span. A sealed file stays referenced by the pointer only, unless the span
-// holds it: each fill takes and gives back its own reference, so that a slow scan pins no file.
+// holds it: each fill takes and releases its own reference, so that a slow scan pins no file.
 func (s *Scanner) begin() error {
 	s.span, s.spans = s.spans[0], s.spans[1:]
 	sp := &s.span
@@ -195,10 +195,10 @@ func (s *Scanner) Tombstone() bool { return s.rec.Kind == format.KindTombstone }
 // modified.
 func (s *Scanner) Data() []byte { return s.rec.Data }
 
-// Err returns what ended the scan early, nil at its proper end.
+// Err returns the error that ended the scan, nil at its end.
 func (s *Scanner) Err() error { return s.err }
 
-// Close gives back what the scanner holds.
+// Close releases the files and memory of the scanner.
 func (s *Scanner) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,9 +12,8 @@ import (
 // Scrubber reads the sealed segments from the disk, one after another and round after round, and
 // compares every byte with its checksum. It is used by one goroutine, concurrently with all other calls.
 //
-// It reads through a file of its own and lets go of what the operating system cached for it, except
-// what readers have mapped: so it sees what is on the disk rather than what is in memory, and it
-// does not push out what readers need.
+// It reads through a file of its own and drops the pages that the operating system cached for it, except pages that
+// readers have mapped: so it reads from the disk rather than from memory, and does not evict pages that readers need.
 type Scrubber struct {
 	l    *Log
 	rate int64

@@ -43,7 +43,7 @@ func (s *sealer) run() {
 		err := s.sealPending()
 		s.syncMu.Unlock()
 		if err != nil {
-			// It is in mu.err, or the seal is to be tried again.
+			// It is in mu.err, or the seal is retried.
 			select {
 			case <-s.rec.stop.Done():
 			case <-s.failed:
@@ -53,8 +53,8 @@ func (s *sealer) run() {
 	}
 }
 
-// sealPending seals the segment that waits for it, if one does. An error that is not in mu.err leaves it
-// waiting. syncMu is held.
+// sealPending seals the pending segment, if there is one. After an error that is not in mu.err it stays pending. syncMu
+// is held.
 func (s *sealer) sealPending() error {
 	s.mu.Lock()
 	seg, err := s.pending, s.mu.err
@@ -81,7 +81,7 @@ func (s *sealer) sealPending() error {
 	return nil
 }
 
-// noteSeal notes that the segment that waits for its seal could not be sealed yet.
+// noteSeal notes that the pending segment could not be sealed yet.
 func (s *sealer) noteSeal(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +96,8 @@ func (s *sealer) noteSeal(err error) error {
 }
 
 // seal writes the tables and the footer of a full segment, makes it durable, gives it the name of a
-// sealed one and lets readers go over from memory to the file. After an error that is not final it can be
-// called again, and goes on where it was.
+// sealed one and switches readers from memory to the file. After an error that is not final it can be
+// called again and continues.
 func (s *sealer) seal(seg *openSegment) error {
 	foot := format.Footer{
 		FirstID:  seg.head.ID,
@@ -191,7 +191,7 @@ func (s *sealer) syncLocked() (Applied, error) {
 			return Applied{}, err
 		}
 	}
-	// The file of v.open stays open: only who holds syncMu seals it.
+	// The file of v.open stays open: sealing it takes syncMu.
 	seg := v.open
 	if seg.synced.Load() < v.end {
 		if err := s.syncFile(seg.file, seg.path); err != nil {

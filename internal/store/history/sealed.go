@@ -12,7 +12,7 @@ import (
 )
 
 // sealed is a sealed segment's file, open for reading. Readers hold a reference while they look at
-// it; the last one to let go unmaps and closes it.
+// it; releasing the last reference unmaps and closes it.
 type sealed struct {
 	path    string
 	foot    format.Footer

@@ -82,7 +82,7 @@ func (s *span) number() error {
 	})
 }
 
-// letGo gives back what take holds.
+// letGo releases the held file.
 func (s *span) letGo() {
 	if s.src != nil && s.src.file != nil {
 		s.src.file.release()
@@ -90,7 +90,7 @@ func (s *span) letGo() {
 	s.src = nil
 }
 
-// letGo gives back what take holds.
+// letGo releases the held file.
 func letGo(spans []span) {
 	for i := range spans {
 		spans[i].letGo()

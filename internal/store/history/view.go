@@ -12,7 +12,7 @@ import (
 // taken. It is safe for concurrent use and needs no closing; it stays readable until the Log is
 // closed.
 type View struct {
-	segs  []*segment // those in front of the open one, oldest first
+	segs  []*segment // the segments before the open one, oldest first
 	lasts []kv.Rev   // the last revision of each, at its end or before
 	tail  memory     // the open segment
 	pend  *memory    // the current batch; nil unless the view is the writer's
@@ -21,14 +21,14 @@ type View struct {
 	applied Applied
 	open    *openSegment // whose bytes tail is
 	end     uint32       // where the last batch ends in it
-	// patient is set for the writer's view: what it reads is needed to go on.
+	// patient is set for the writer's view: the writer cannot continue without its reads.
 	patient bool
 }
 
-// readTries is how often the writer reads what it could not read for want of memory.
+// readTries is how often the writer retries a read that failed for lack of memory.
 const readTries = 50
 
-// again waits and says whether a read that failed for the try-th time is to be tried again.
+// again waits and reports whether a read that failed for the try-th time is retried.
 func (v *View) again(try int, err error) bool {
 	if !v.patient || try >= readTries || vfs.CauseOf(err) != vfs.Exhausted {
 		return false
@@ -81,7 +81,7 @@ func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
 	return err
 }
 
-// GetSome is GetMany that stops in front of a record with which out.Buf would have more than size bytes. need
+// GetSome is GetMany that stops before a record with which out.Buf would have more than size bytes. need
 // is the size of that record, 0 if there is none.
 func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
 	var a access

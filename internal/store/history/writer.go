@@ -19,11 +19,11 @@ const growBytes = 64 << 20
 // writer is the state of the writer goroutine.
 type writer struct {
 	seg   *openSegment
-	segs  []*segment // those in front of seg; replaced, never changed, as Views share it
+	segs  []*segment // the segments before seg; replaced, never changed, as Views share it
 	lasts []kv.Rev
 
-	// The current batch is buf[start:pos], its header not filled in yet. What lies in front of
-	// start is published and never written again; inSeg says that seg.mem already has a chunk whose
+	// The current batch is buf[start:pos], its header not filled in yet. Bytes before
+	// start are published and never written again; inSeg says that seg.mem already has a chunk whose
 	// continuation buf[start:] is.
 	buf        []byte
 	start, pos int
@@ -180,7 +180,7 @@ func (w *writer) extend(n int) ([]byte, error) {
 	return w.buf[from:w.pos:w.pos], nil
 }
 
-// beginBatch begins the batch if it has not begun, and sees that it has place for n more bytes and the
+// beginBatch begins the batch if it has not begun, and makes room for n more bytes and the
 // padding. References into the old buffer stay good when the batch moves to a new one.
 func (w *writer) beginBatch(n int) {
 	if !w.began {
@@ -205,8 +205,8 @@ func (w *writer) beginBatch(n int) {
 // below the position before.
 //
 // It may wait for the background to seal the segment before last and to allocate the next one. An
-// error that is a kv.Shortage means that the batch could not be written for want of space, file
-// descriptors or memory: it is still there and Commit may be called again. Every other error is final.
+// error that is a kv.Shortage means that the batch could not be written for lack of space, file
+// descriptors or memory: it is kept, and Commit may be called again. Every other error is final.
 func (l *Log) Commit(a Applied) error {
 	w := &l.w
 	if err := l.alive(); err != nil {
@@ -301,7 +301,7 @@ func (s *openSegment) note(h *format.BatchHeader, b []byte) {
 	s.revision, s.applied = h.Revision, h.Applied
 }
 
-// reuse empties s, and lets go of it if it is large.
+// reuse empties s, and drops its memory if it is large.
 func reuse[T any](s []T) []T {
 	if cap(s) > 1<<14 {
 		return nil
