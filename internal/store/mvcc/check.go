@@ -6,7 +6,7 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// CheckRecord says whether a record that comes from elsewhere is one that Open accepts.
+// CheckRecord returns an error if Open would not accept a record.
 func CheckRecord(rev kv.Rev, tombstone bool, data []byte) error {
 	var r record.KeyValue
 	switch err := r.Decode(data); {

@@ -25,7 +25,7 @@ type trimmer struct {
 	// kick has one token when there may be something to do.
 	kick chan struct{}
 	quit chan struct{}
-	// cancel ends the hash under way, when quit is closed.
+	// cancel ends the hash in progress, when quit is closed.
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -127,7 +127,7 @@ func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
 	}
 }
 
-// trimAll goes over the whole index once. It returns false if the trimmer was stopped.
+// trimAll visits the whole index once. It returns false if the trimmer was stopped.
 func (s *Store) trimAll(compact int64) bool {
 	s.dropBoundary(s.trim.done.Load())
 	p := s.newPace()
@@ -218,8 +218,8 @@ func (s *Store) roll(any bool) {
 	}
 }
 
-// Reclaim asks for the space of everything that compaction has made needless, whether it is worth
-// the work or not, and returns.
+// Reclaim requests the space of all records that compaction made needless, whether it is worth the work or not, and
+// returns.
 func (s *Store) Reclaim() {
 	s.trim.thorough.Store(true)
 	s.trim.wake()
@@ -238,8 +238,8 @@ func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// trimSlice goes over TrimKeys keys from one on. The caller holds the lock. What it removes from the tree
-// becomes what readers see at once, or with the batch that waits for room. dead are the records that
+// trimSlice visits TrimKeys keys, beginning at from. The caller holds the lock. Readers see what it removes from the tree
+// at once, or with the batch that waits for room. dead are the records that
 // no longer needed.
 func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
 	tree := s.writer.tree

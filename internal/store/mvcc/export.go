@@ -133,9 +133,9 @@ func (e *Export) Data() []byte { return e.sc.Data() }
 // Err returns what ended the walk early, nil at its proper end.
 func (e *Export) Err() error { return e.sc.Err() }
 
-// ReleaseMemory lets go of memory that has become a file meanwhile; see history.Scanner.Settle. It is for any
+// ReleaseMemory releases the memory of segments that became files meanwhile; see history.Scanner.ReleaseMemory. It is for any
 // goroutine.
 func (e *Export) ReleaseMemory() (left bool) { return e.sc.ReleaseMemory() }
 
-// Close gives back the files.
+// Close releases the files.
 func (e *Export) Close() { e.sc.Close() }

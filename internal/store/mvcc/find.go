@@ -106,7 +106,7 @@ func (f *finder) answer(ctx context.Context) error {
 	return f.emit(ctx, f.sc.hits)
 }
 
-// rest ends a find that has come to its limit in front of a key that is there too.
+// rest ends a find that reached its limit before another key that exists.
 func (f *finder) rest(ctx context.Context, from, to, next string, current bool) error {
 	v := f.v
 	if !f.r.NoCount {

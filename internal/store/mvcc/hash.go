@@ -66,7 +66,7 @@ func (s *Store) Hash(ctx context.Context) (kv.HashResult, error) { return s.hash
 
 // HashAt returns what HashKV would return for a revision if the compact revision were the one given,
 // which must be at or above the present one and at most the revision; -1 or 0 is none. So stores
-// that have come to different compactions can be compared. Its cost is that of HashKV.
+// with different compactions can be compared. Its cost is that of HashKV.
 //
 // Errors: a *kv.CompactedError if the store has been compacted above that compact revision,
 // kv.ErrFutureRev, and as HashKV.

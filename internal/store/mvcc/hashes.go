@@ -129,7 +129,7 @@ func (h *hashes) done(c compaction, res *kv.HashResult) {
 	h.notifyLocked()
 }
 
-// wait returns when no hash under way needs what a compaction at a revision makes needless. It
+// wait returns when no hash in progress needs the records that a compaction at a revision makes needless. It
 // returns false if quit was closed before.
 func (h *hashes) wait(to int64, quit <-chan struct{}) bool {
 	for {

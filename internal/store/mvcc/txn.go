@@ -59,8 +59,8 @@ func (v *view) readTxn(ctx context.Context, r *kv.TxnRequest, sc *scratch) (*kv.
 	return res, nil
 }
 
-// path evaluates the compares of a transaction and of the nested ones that it comes to, in the
-// order in which they are run, and appends the outcomes to p.
+// path evaluates the compares of a transaction and of the nested ones that it executes, in the order of execution, and
+// appends the outcomes to p.
 func (v *view) path(ctx context.Context, r *kv.TxnRequest, p []bool) ([]bool, error) {
 	holds := true
 	for i := range r.Compare {
@@ -196,7 +196,7 @@ func holds(r kv.CompareResult, order int) bool {
 	}
 }
 
-// check makes the checks of the operations that a transaction comes to. It returns what is left of
+// check makes the checks of the operations that a transaction executes. It returns the rest of
 // the path after those of r.
 func (v *view) check(r *kv.TxnRequest, leases LeaseChecker, path []bool) ([]bool, error) {
 	holds, path := path[0], path[1:]
@@ -249,7 +249,7 @@ func (v *view) checkPut(p *kv.PutRequest, leases LeaseChecker) error {
 	return nil
 }
 
-// txn is a transaction under way whose outcome of compares is known.
+// txn is a transaction in progress whose compares have been evaluated.
 type txn struct {
 	// v is the state that a read-only transaction reads, w the writer of any other.
 	v    *view

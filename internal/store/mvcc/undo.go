@@ -7,7 +7,7 @@ import (
 	"vigil/internal/store/mvcc/record"
 )
 
-// mark is the state of a writer in front of a transaction.
+// mark is the state of a writer before a transaction.
 type mark struct {
 	log            history.Mark
 	events, leased int
@@ -18,8 +18,8 @@ func (w *Writer) mark() mark {
 	return mark{log: w.log.Mark(), events: len(w.events) - w.first, leased: len(w.leased), live: w.live, changes: w.changes}
 }
 
-// undo takes back what the request under way has done since m. None of it was readable. The events say
-// what has changed, so a request that is not taken back costs nothing more.
+// undo reverts the changes of the present request since m. None of them was readable. The events record the changes,
+// so a request that is not reverted costs nothing more.
 func (w *Writer) undo(m mark) error {
 	events, leased := w.events[w.first+m.events:], w.leased[m.leased:]
 	for i := len(events) - 1; i >= 0; i-- {
@@ -45,7 +45,7 @@ func (w *Writer) undo(m mark) error {
 	return nil
 }
 
-// undoChange takes back the newest change of a key but for its lease.
+// undoChange reverts the newest change of a key except its lease.
 func (w *Writer) undoChange(key string, e *entry, ev *kv.Event) error {
 	b := e.block.Load().shortened()
 	e.block.Store(b)

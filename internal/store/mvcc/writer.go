@@ -29,14 +29,14 @@ type Writer struct {
 	// lacked room, until the next call; held says whether it does. Guarded by the store's lock, like stale,
 	// which says that the trimmer has changed the tree meanwhile and readers have not got it.
 	open, held, stale bool
-	// subs counts the changes of the request under way.
+	// subs counts the changes of the present request.
 	subs int64
 	// events is a piece of memory that the events of many batches share; those of the open one
 	// begin at first.
 	events []kv.Event
 	first  int
 	leased []LeaseChange
-	// tally is what the request under way has done, meter what of it is limited.
+	// tally counts the operations of the present request, meter its limited quantities.
 	tally tally
 	meter meter.Meter
 	// largest is the size of the largest record that the store has ever had, or more.
@@ -177,7 +177,7 @@ func (w *Writer) refuse(op string, err error) error {
 	return w.fail(op, err)
 }
 
-// view returns the state that the request under way sees, valid until its next change.
+// view returns the state that the present request sees, valid until its next change.
 func (w *Writer) view() view {
 	v := view{s: w.s, w: w}
 	v.tree, v.rev, v.live, v.compact = w.tree.View(), w.rev, w.live, w.compact
