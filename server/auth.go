@@ -7,7 +7,7 @@ import (
 
 	"vigil/internal/edge/rpc"
 	"vigil/internal/kv"
-	"vigil/internal/member/replica"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/state/auth/token"
 )
 
@@ -26,7 +26,7 @@ func (m *Member) forRoot(h http.Handler) http.Handler {
 }
 
 // openTokens reads the keys that sign tokens. It returns nil for simple tokens.
-func (m *Member) openTokens() (replica.JWT, error) {
+func (m *Member) openTokens() (access.JWT, error) {
 	kind, options, _ := strings.Cut(m.cfg.Auth.Token, ",")
 	if kind != token.KindJWT {
 		return nil, nil

@@ -247,7 +247,7 @@ func (a *applier) commitPart() error {
 func (a *applier) commitBatch() error {
 	r, began := a.r, time.Now()
 	users := a.machine.Auth()
-	usersChanged := r.Access.restrict(users)
+	usersChanged := r.Access.Restrict(users)
 	pub, err := a.commitStore()
 	if err != nil {
 		return err
@@ -271,11 +271,11 @@ func (a *applier) commitBatch() error {
 	}
 	r.lessor.Follow(a.machine.Leases(), a.at.Term)
 	for _, t := range a.tokens {
-		r.Access.tokens.Add(t.Token, t.Seen)
+		r.Access.AddToken(t.Token, t.Seen)
 	}
 	a.tokens = a.tokens[:0]
 	if usersChanged {
-		r.Access.announce(users)
+		r.Access.Announce(users)
 	}
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)

@@ -8,6 +8,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -136,7 +137,7 @@ type Config struct {
 	MaxLearners int
 	// JWT signs and verifies tokens; nil if they are simple ones, which are valid for TokenTTL after their
 	// last use, by default 5 minutes. BcryptCost is the cost of hashing a password, default 10.
-	JWT        JWT
+	JWT        access.JWT
 	TokenTTL   time.Duration
 	BcryptCost int
 

@@ -49,11 +49,11 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	a.adopt(machine)
 	a.at, a.term = at, max(a.term, at.Term)
 	a.tokens = a.tokens[:0]
-	usersChanged := r.Access.restrict(machine.Auth())
+	usersChanged := r.Access.Restrict(machine.Auth())
 	r.current.Store(h)
 	close(old.replaced)
 	if usersChanged {
-		r.Access.announce(machine.Auth())
+		r.Access.Announce(machine.Auth())
 	}
 	r.Members.state.Store(machine.Members())
 	r.Members.announce(at.Index)

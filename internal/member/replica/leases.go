@@ -56,9 +56,9 @@ func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, err
 // kv.ErrNoLeader, and as Range.
 func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	if l.r.Access.AuthEnabled() {
-		err := l.r.Access.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+		err := l.r.Access.Check(ctx, func(s *auth.State, who auth.Identity) error {
 			return s.CheckWriteLease(who, id, l.r.LeaseState().Each)
-		}))
+		})
 		if err != nil {
 			return 0, err
 		}
@@ -86,9 +86,9 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 			}
 		}
 		s.Keys = l.r.LeaseState().Keys(id)
-		err := l.r.Access.secure(ctx, somebody(func(state *auth.State, who auth.Identity) error {
+		err := l.r.Access.Check(ctx, func(state *auth.State, who auth.Identity) error {
 			return state.CheckReadLease(who, id, func(int64) iter.Seq[string] { return slices.Values(s.Keys) })
-		}))
+		})
 		if err != nil {
 			return kv.LeaseStatus{}, err
 		}
@@ -102,14 +102,14 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	leases := l.r.LeaseState()
 	all := leases.All()
-	err := l.r.Access.secure(ctx, somebody(func(s *auth.State, who auth.Identity) error {
+	err := l.r.Access.Check(ctx, func(s *auth.State, who auth.Identity) error {
 		for i := range all {
 			if err := s.CheckReadLease(who, all[i].ID, leases.Each); err != nil {
 				return err
 			}
 		}
 		return nil
-	}))
+	})
 	if err != nil {
 		return nil, err
 	}

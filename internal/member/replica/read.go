@@ -10,6 +10,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/state/auth"
 )
 
@@ -24,7 +25,7 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	var res *kv.RangeResult
 	took := ready
 	if err == nil {
-		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, req.Key, req.End) },
+		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, req.Key, req.End) },
 			func() (*kv.RangeResult, error) {
 				return onStore(ctx, r, func(h *handle) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 			})

@@ -11,6 +11,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/lessor"
 	"vigil/internal/member/replica/transfer"
@@ -52,7 +53,7 @@ type Replica struct {
 	Leases *Leases
 
 	// Access decides what clients may do, and serves users and roles.
-	Access *Access
+	Access *access.Control
 	// Members serves and changes the membership, Leadership moves it between members.
 	Members    *Members
 	Leadership *Leadership
@@ -103,9 +104,10 @@ func New(d *Data, network Network) (*Replica, error) {
 func (r *Replica) assemble(d *Data) (err error) {
 	c, machine, at := &r.cfg, d.machine, d.handle.log.Applied()
 	r.current.Store(d.handle)
-	r.Access, r.Members, r.API, r.Leadership = &Access{r: r}, newMembers(r), &APILevel{r: r}, &Leadership{r}
+	r.Members, r.API, r.Leadership = newMembers(r), &APILevel{r: r}, &Leadership{r}
 	r.Members.state.Store(machine.Members())
-	if err := r.Access.init(c, machine.Auth()); err != nil {
+	r.Access, err = access.New(access.Options{Pipeline: r, State: machine.Auth(), JWT: c.JWT, TokenTTL: c.TokenTTL, BcryptCost: c.BcryptCost, Logger: c.Logger})
+	if err != nil {
 		return fmt.Errorf("replica: %w", err)
 	}
 	r.trust.init()

@@ -109,7 +109,7 @@ func (r *Replica) Metrics() Metrics {
 		Requests:      r.proposals.applied.Load(),
 		Pending:       uint64(r.queue.pending()),
 		Failed:        r.queue.failed.Load(),
-		AuthRevision:  r.Access.state.Load().Revision(),
+		AuthRevision:  r.Access.Revision(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
 		Scrubbed:    r.space.scrubbed.Load(),
 		ScrubRounds: r.space.rounds.Load(),

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -43,7 +44,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	ready, err := r.readable(ctx, serializable)
 	var res *kv.TxnResult
 	if err == nil {
-		res, err = asReader(ctx, r, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.handle().leases.Each) },
+		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.handle().leases.Each) },
 			func() (*kv.TxnResult, error) {
 				return onStore(ctx, r, func(h *handle) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
 			})
@@ -108,7 +109,7 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 	}
 	if r.Access.AuthEnabled() && req.NeedsIdentity() {
 		var err error
-		if req.Identity, err = r.Access.signer(ctx, req); err != nil {
+		if req.Identity, err = r.Access.Proposer(ctx, req); err != nil {
 			return fsm.Result{}, err
 		}
 	}

@@ -1,0 +1,210 @@
+// Package access identifies the clients of a member, decides what they may do, and serves and changes users and roles.
+//
+// What a user may do is replicated state (package auth). This package adds what belongs to one member: tokens, the hashing
+// of passwords, and the moment at which new permissions take effect.
+//
+// # Invariants
+//
+//  1. While auth is enabled no read is answered by permissions that are older than the data: Restrict is called before the
+//     batch that changed them can be read, and Read fails if they changed during the read.
+//  2. A request is proposed only if this member, after it has caught up, would not reject it. Apply decides again.
+//  3. A password takes as long to compare for an unknown user as for a known one.
+package access
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/auth"
+	"vigil/internal/state/auth/password"
+	"vigil/internal/state/auth/token"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/state/lease"
+)
+
+// JWT issues and verifies signed tokens.
+type JWT interface {
+	Sign(auth.Identity) (string, error)
+	Verify(token string) (auth.Identity, bool)
+}
+
+// Pipeline is the pipeline of the member that the clients use.
+type Pipeline interface {
+	Header() kv.Header
+	// Applied returns the applied position.
+	Applied() uint64
+	// Linearize waits until the member has applied everything that any member had applied at the time of the call.
+	Linearize(context.Context) error
+	// Propose proposes a request and waits for its result.
+	Propose(context.Context, *fsm.Request) (fsm.Result, error)
+	// LeaseState and Membership return the leases and the members as of the applied position.
+	LeaseState() *lease.State
+	Membership() *cluster.State
+}
+
+// Options configure a Control.
+type Options struct {
+	Pipeline Pipeline
+	// State are the users and roles to begin with.
+	State *auth.State
+	// JWT is nil if tokens are simple ones, which are valid for TokenTTL after their last use.
+	JWT      JWT
+	TokenTTL time.Duration
+	// BcryptCost is the cost of hashing a password.
+	BcryptCost int
+	Logger     *slog.Logger
+}
+
+// Control is the access control of one member.
+type Control struct {
+	pipe   Pipeline
+	logger *slog.Logger
+	// state decides reads. It is never older than the data that can be read.
+	state atomic.Pointer[auth.State]
+	// tokens are the simple ones, jwt is nil if there are no others.
+	tokens    *token.Simple
+	jwt       JWT
+	passwords *password.Pool
+
+	mu struct {
+		sync.Mutex
+		changed chan struct{} // closed when state is replaced
+	}
+}
+
+// New returns a Control.
+func New(o Options) (c *Control, err error) {
+	c = &Control{pipe: o.Pipeline, logger: o.Logger, tokens: token.NewSimple(o.TokenTTL), jwt: o.JWT}
+	c.mu.changed = make(chan struct{})
+	c.state.Store(o.State)
+	c.passwords, err = password.NewPool(o.BcryptCost)
+	return c, err
+}
+
+// Restrict makes a state the one that decides reads, and reports whether it is another one. The apply goroutine calls it
+// before the batch that the state belongs to can be read: a client must not see what it has just lost the right to see.
+func (c *Control) Restrict(state *auth.State) (changed bool) { return c.state.Swap(state) != state }
+
+// Announce notifies those who wait for a change. The apply goroutine calls it after the batch can be read.
+func (c *Control) Announce(state *auth.State) {
+	if !state.Enabled() {
+		c.tokens.Clear()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.mu.changed)
+	c.mu.changed = make(chan struct{})
+}
+
+// AddToken makes a simple token valid.
+func (c *Control) AddToken(token string, seen kv.Seen) { c.tokens.Add(token, seen) }
+
+// Revision returns the revision of users and roles.
+func (c *Control) Revision() uint64 { return c.state.Load().Revision() }
+
+// AuthEnabled reports whether calls need credentials.
+func (c *Control) AuthEnabled() bool { return c.state.Load().Enabled() }
+
+// AuthChanged returns a channel that is closed when users or roles have changed since the call.
+func (c *Control) AuthChanged() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.changed
+}
+
+// Check checks a rule for the caller, by what is applied here. Errors: those of the rule, kv.ErrUserEmpty,
+// kv.ErrInvalidAuthToken, and those of Linearize.
+func (c *Control) Check(ctx context.Context, rule func(*auth.State, auth.Identity) error) error {
+	return c.check(ctx, func(s *auth.State, who caller) error {
+		if !who.known {
+			return kv.ErrUserEmpty
+		}
+		return rule(s, who.Identity)
+	})
+}
+
+func (c *Control) check(ctx context.Context, rule func(*auth.State, caller) error) error {
+	state := c.state.Load()
+	if !state.Enabled() {
+		return nil
+	}
+	who, err := c.identify(ctx)
+	if err != nil || who.member {
+		return err
+	}
+	return rule(state, who)
+}
+
+// RequireUser returns an error if the caller is not an identified user. Errors: as Check.
+func (c *Control) RequireUser(ctx context.Context) error {
+	return c.Check(ctx, func(*auth.State, auth.Identity) error { return nil })
+}
+
+// RequireAdmin returns an error if the caller does not have the role root. Errors: those of auth.State.CheckAdmin,
+// kv.ErrInvalidAuthToken, and those of Linearize.
+func (c *Control) RequireAdmin(ctx context.Context) error {
+	return c.check(ctx, func(s *auth.State, who caller) error { return s.CheckAdmin(who.Identity) })
+}
+
+// MayWatch returns an error if the caller that opened a stream may not watch [key, end) now. Errors: those of
+// auth.State.CheckRead, kv.ErrInvalidAuthToken, and those of Linearize.
+func (c *Control) MayWatch(ctx context.Context, key, end []byte) error {
+	return c.check(ctx, func(s *auth.State, who caller) error { return s.CheckRead(who.Identity, key, end) })
+}
+
+// Read runs a read that auth must allow, on data that are not newer than the permissions. It must not be called before the
+// data may be read.
+func Read[T any](ctx context.Context, c *Control, allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
+	state := c.state.Load()
+	if !state.Enabled() {
+		return read()
+	}
+	who, err := c.identify(ctx)
+	if err != nil {
+		return res, err
+	}
+	if who.member {
+		return read()
+	}
+	if err := allowed(state, who.Identity); err != nil {
+		return res, err
+	}
+	if res, err = read(); err != nil {
+		return res, err
+	}
+	if state.Revision() != c.Revision() {
+		// The data may be newer than the right to read them.
+		var none T
+		return none, kv.ErrAuthOldRevision
+	}
+	return res, nil
+}
+
+// Proposer returns the identity in whose name a request is proposed. Apply would reject a request that this member rejects;
+// but this member may lag, so that a rejection counts only after it has caught up.
+func (c *Control) Proposer(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
+	if id, err := c.mayPropose(ctx, req); err == nil {
+		return id, nil
+	}
+	if err := c.pipe.Linearize(ctx); err != nil {
+		return auth.Identity{}, err
+	}
+	return c.mayPropose(ctx, req)
+}
+
+func (c *Control) mayPropose(ctx context.Context, req *fsm.Request) (auth.Identity, error) {
+	state := c.state.Load()
+	if !state.Enabled() {
+		return auth.Identity{}, nil
+	}
+	who, err := c.identify(ctx)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	return who.Identity, fsm.Authorize(state, who.Identity, req, c.pipe.LeaseState().Each)
+}
