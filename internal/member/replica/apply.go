@@ -18,9 +18,9 @@ import (
 
 // applier is the apply goroutine.
 //
-// Entries that wait together share one batch of the store, up to MaxBatchBytes: one write to the
-// file and one view for readers instead of many. Nothing is lost by it, since the entries are
-// committed and waiters of the first wait only for what is applied in memory anyway.
+// Entries that are queued together share one batch of the store, up to MaxBatchBytes: one write to the file and one view
+// for readers instead of many. That costs no request time: the entries are committed, and applying the rest of the batch
+// in memory is fast.
 type applier struct {
 	r       *Replica
 	machine *fsm.Machine
@@ -86,7 +86,7 @@ func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	took := now.Sub(a.began)
 	a.began = now
 	a.r.timings.applied.observe(classOf(req), res.Err, took)
-	if tell, dropped := a.r.timings.noteSlow(took); tell {
+	if log, dropped := a.r.timings.noteSlow(took); log {
 		a.r.timings.logSlow("", describe(req), describeResult(res), took, dropped, res.Err)
 	}
 }
@@ -99,7 +99,7 @@ func (a *applier) run() {
 			return
 		}
 		if err := a.apply(run); err != nil {
-			// Nobody knows whether these took effect.
+			// It is unknown whether these took effect.
 			for _, g := range append(a.groups, a.confs...) {
 				g.resolve(kv.ErrStopped)
 			}
@@ -223,7 +223,7 @@ func (a *applier) take(out *fsm.Outcome) error {
 	return nil
 }
 
-// commit makes the batch readable, publishes it, and tells those who wait: in this order.
+// commit makes the batch readable, publishes it, and resolves its waiters, in this order.
 func (a *applier) commit() error {
 	if a.at.Index <= a.r.applied.Load() {
 		return nil
@@ -231,8 +231,8 @@ func (a *applier) commit() error {
 	return a.commitBatch()
 }
 
-// commitPart is commit in the middle of an entry: the position stays in front of it. Requests of the entry
-// that are carried out have their outcome.
+// commitPart is commit in the middle of an entry: the position stays before the entry. Requests of the entry that were
+// carried out get their results.
 func (a *applier) commitPart() error {
 	if err := a.commitBatch(); err != nil {
 		return err
@@ -286,7 +286,7 @@ func (a *applier) commitBatch() error {
 		a.groups[i] = nil
 	}
 	if len(a.groups) > 0 && r.node.Among() && r.queue.waits() {
-		// Their places are free.
+		// There is room in flight again.
 		r.node.Wake()
 	}
 	a.groups = a.groups[:0]
@@ -296,11 +296,11 @@ func (a *applier) commitBatch() error {
 	return nil
 }
 
-// noSpaceRetry is how long apply waits before it asks again for room that the disk does not have.
+// noSpaceRetry is the pause before apply tries again to get space on a full disk.
 const noSpaceRetry = 200 * time.Millisecond
 
-// commitStore commits the batch. Entries that are committed must be applied: if the disk is full, or there
-// are no file descriptors, it waits. New writes are refused meanwhile.
+// commitStore commits the batch. Committed entries must be applied: if the disk is full, or there are no file descriptors,
+// it waits. New writes are rejected meanwhile.
 func (a *applier) commitStore() (mvcc.Published, error) {
 	for waited := false; ; waited = true {
 		pub, err := a.machine.Commit(a.at)
@@ -319,8 +319,8 @@ func (a *applier) commitStore() (mvcc.Published, error) {
 	}
 }
 
-// expire answers requests of the batch that began before a time and cannot be committed yet: the
-// keeper does not see them any more. They may still take effect.
+// expire answers requests of the batch that began before a time and cannot be committed yet: the keeper does not see them
+// any more. They may still take effect.
 func (a *applier) expire(before time.Time) {
 	groups := a.groups
 	if a.claimed != nil {
@@ -332,7 +332,7 @@ func (a *applier) expire(before time.Time) {
 		}
 		a.r.queue.failed.Add(uint64(len(g.waiters)))
 		g.resolve(a.r.TimeoutCause(g.begun))
-		// Their waiters serve other requests from now on.
+		// Their waiters may serve other requests from now on.
 		clear(g.waiters)
 		clear(g.results)
 		g.waiters, g.results = g.waiters[:0], g.results[:0]

@@ -31,8 +31,8 @@ type Backup struct {
 }
 
 // Backup cuts the state. storage and cluster are the versions of etcd that the file is to name. It takes
-// the time to read all records, beside everything else, and neither space on disk nor memory that grows
-// with the state; what follows is up to whoever takes the bytes, and to him alone. A member that is no
+// the time to read all records, concurrently with everything else, and neither space on disk nor memory that grows
+// with the state; the pace after that is the reader's alone. A member that is no
 // voter, has no leader or is not trusted answers too.
 //
 // Errors: ctx's, kv.ErrStopped, kv.ErrTooManyRequests while there are too many, or one of the disk.
@@ -63,12 +63,12 @@ func (r *Replica) Backup(ctx context.Context, storage, cluster string) (*Backup,
 		}
 		return nil, err
 	}
-	go b.settle()
+	go b.releaseMemory()
 	return b, nil
 }
 
-// settle sees that a backup that nobody takes keeps no segment in memory.
-func (b *Backup) settle() {
+// releaseMemory moves what the backup holds in memory to files, so that a backup that is not read keeps no segment in memory.
+func (b *Backup) releaseMemory() {
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
 	for b.export.ReleaseMemory() {

@@ -54,7 +54,7 @@ type Config struct {
 	// is logged, by default 100 ms; negative means never. A request that took longer than NoteSteps, by
 	// default 150 ms, gets its Steps set.
 	WarnApply, NoteSteps time.Duration
-	// Tracer is told the steps of requests, if it is set.
+	// Tracer, if set, exports the steps of requests.
 	Tracer Tracer
 	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB, at most
 	// fsm.MaxRequestBytes.
@@ -114,7 +114,7 @@ type Config struct {
 	// MaxSnapshots is how many snapshots are sent at once, by default 2. Members beyond wait.
 	MaxSnapshots int
 	// SnapshotLogBytes is how large the raft log may grow while it is kept for members that a
-	// snapshot is sent to, by default 512 MiB: with the entries behind the snapshot they need no
+	// snapshot is sent to, by default 512 MiB: with the entries after the snapshot they need no
 	// other.
 	SnapshotLogBytes int64
 	// SnapshotOfferTimeout bounds how long the leader looks for what a receiver has, which is about the

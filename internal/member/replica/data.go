@@ -20,7 +20,7 @@ import (
 )
 
 // first is the position that every member of a new cluster begins at: the store is created as the
-// outcome of an entry that nobody ever wrote, and the raft log begins behind it.
+// result of an entry that was never written, and the raft log begins after it.
 var first = datadir.First
 
 // Data is what a member has on disk, open: the raft log, the store, and the state machine in it.

@@ -4,8 +4,8 @@
 // # A write
 //
 // The caller's goroutine encodes the request into the group that is being filled and waits. The
-// raft goroutine takes the group when there is room in flight: at once if nothing is under way, so a
-// lone request waits for nobody, and otherwise together with everything that came meanwhile. The
+// raft goroutine takes the group when there is room in flight: at once if nothing is under way, so that a
+// lone request does not wait, and otherwise together with all requests that came meanwhile. The
 // append goroutine makes it durable. The apply goroutine carries it out: for each run of committed
 // entries fsm.Apply, one Commit, then Publish, then the waiters.
 //

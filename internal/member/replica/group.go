@@ -8,11 +8,10 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// waiter is one request that waits for its outcome.
+// waiter is one request that waits for its result.
 //
-// The caller and whoever resolves it agree by state who was first: the caller that leaves first does
-// not touch the waiter again, the resolver that comes first sends on done. So a waiter goes back to
-// the pool only from the caller that has received.
+// The caller and the resolver agree by state which was first: a caller that leaves first does not touch the waiter again,
+// a resolver that is first sends on done. So a waiter returns to the pool only from a caller that has received.
 type waiter struct {
 	state  atomic.Uint32
 	done   chan struct{} // room for one
@@ -29,7 +28,7 @@ const (
 	left
 )
 
-// resolve gives w its outcome, unless the caller has left.
+// resolve gives w its result, unless the caller has left.
 func (w *waiter) resolve(res fsm.Result, marks milestones) {
 	if w.state.CompareAndSwap(waiting, resolved) {
 		w.result, w.marks = res, marks
@@ -37,10 +36,10 @@ func (w *waiter) resolve(res fsm.Result, marks milestones) {
 	}
 }
 
-// leave makes the caller's leaving known. If it fails the outcome is on its way.
+// leave notes that the caller does not wait any more. It returns false if the result is being delivered.
 func (w *waiter) leave() bool { return w.state.CompareAndSwap(waiting, left) }
 
-// take returns the outcome after done, and makes w ready for the next request.
+// take returns the result after done, and makes w ready for the next request.
 func (w *waiter) take() fsm.Result {
 	res := w.result
 	w.result = fsm.Result{}
@@ -82,8 +81,8 @@ func (g *group) resolve(err error) {
 	}
 }
 
-// resolveDone gives the waiters of g the results that there are. A waiter that was given its result before
-// may be that of another request by now, so it is forgotten.
+// resolveDone gives the waiters of g the available results. A resolved waiter may serve another request by now, so it is
+// removed from g.
 func (g *group) resolveDone() {
 	for k, w := range g.waiters[:min(len(g.waiters), len(g.results))] {
 		if w != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // HashKV returns the checksum over this member's history up to a revision, 0 for the newest; see
-// mvcc.Store.HashKV. It asks nobody else, and works aside from what clients read and write.
+// mvcc.Store.HashKV. It asks no other member, and runs concurrently with reads and writes of clients.
 // Errors: those of mvcc.Store.HashKV, kv.ErrStopped.
 func (r *Replica) HashKV(ctx context.Context, revision int64) (kv.HashResult, error) {
 	if _, err := r.readable(ctx, true); err != nil {

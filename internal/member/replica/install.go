@@ -14,8 +14,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// install replaces the state machine by the one of a snapshot. The raft log begins behind it by now, so
-// there is no way back: every error is fatal, and the next start goes on.
+// install replaces the state machine by that of a snapshot. The raft log begins after it by now, so there is no way back:
+// every error is fatal, and the next start continues.
 func (a *applier) install(s *raftpb.Snapshot) error {
 	r := a.r
 	r.receiver.SetInstalling(true)
@@ -44,8 +44,8 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	if err != nil {
 		return fail(errors.Join(err, log.Close()))
 	}
-	// From here on the new state is what everyone sees. Watchers hear of it when it can be read, and
-	// whoever waits for the position after that.
+	// From here on reads see the new state. Watchers are notified when it can be read, and after that the readers that wait
+	// for the position.
 	a.adopt(machine)
 	a.at, a.term = at, max(a.term, at.Term)
 	a.tokens = a.tokens[:0]
@@ -78,8 +78,8 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	return nil
 }
 
-// moveIn puts the state that was received in the place of the store and opens it. Nothing else can be applied,
-// so a lack of space, file descriptors or memory is waited for. Its error is errStopped, or final.
+// moveIn puts the received state in the place of the store and opens it. Nothing else can be applied, so it waits while
+// space, file descriptors or memory are short. Its error is errStopped, or final.
 func (a *applier) moveIn(at history.Applied) (*history.Log, error) {
 	r, place := a.r, a.r.cfg.place()
 	for waited := false; ; waited = true {

@@ -11,7 +11,7 @@ import (
 // Leadership moves the leadership of the cluster between members.
 type Leadership struct{ r *Replica }
 
-// MoveLeader hands leadership over to a voter and waits until that one leads. Errors: kv.ErrNotLeader,
+// MoveLeader hands leadership over to a voter and waits until it leads. Errors: kv.ErrNotLeader,
 // kv.ErrBadTransferee, kv.ErrTransferTimeout, kv.ErrStopped.
 func (l *Leadership) MoveLeader(ctx context.Context, to uint64) error {
 	if l.r.node.Status().Lead != l.r.memberID {
@@ -28,8 +28,8 @@ func (l *Leadership) MoveLeader(ctx context.Context, to uint64) error {
 	return l.handOver(ctx, to)
 }
 
-// HandOver hands leadership over to whichever voter is best, before this member stops. It returns at
-// once where there is nothing to hand over.
+// HandOver hands leadership over to the best voter, before this member stops. It returns at once if this member does not
+// lead.
 func (l *Leadership) HandOver(ctx context.Context) {
 	if l.r.node.Status().Lead != l.r.memberID {
 		return
@@ -45,8 +45,7 @@ func (l *Leadership) HandOver(ctx context.Context) {
 	}
 }
 
-// pollLeader is how often a transfer of leadership looks whether it is over. It takes a round trip and
-// a write to disk.
+// pollLeader is how often a transfer of leadership checks whether it is complete. It takes a round trip and a write to disk.
 const pollLeader = 2 * time.Millisecond
 
 func (l *Leadership) handOver(ctx context.Context, to uint64) error {
@@ -70,11 +69,11 @@ func (l *Leadership) handOver(ctx context.Context, to uint64) error {
 	return nil
 }
 
-// takeOverAttempts is how often a leader is asked to hand over. It gives up an attempt after an election
-// timeout, if this member was not up to date in time.
+// takeOverAttempts is how often a leader is asked to hand over. The leader ends an attempt after an election timeout if this
+// member was not up to date in time.
 const takeOverAttempts = 3
 
-// takeOver has the leader hand over to this member, if that can be done soon.
+// takeOver asks the leader to hand over to this member, and waits for it a short time.
 func (l *Leadership) takeOver(ctx context.Context) {
 	var err error
 	for range takeOverAttempts {
@@ -92,7 +91,7 @@ func (l *Leadership) takeOver(ctx context.Context) {
 	}
 }
 
-// awaitLeader waits until a member leads, as far as this one knows.
+// awaitLeader waits until this member knows another one as the leader.
 func (l *Leadership) awaitLeader(ctx context.Context, id uint64) error {
 	tick := time.NewTicker(pollLeader)
 	defer tick.Stop()

@@ -16,8 +16,7 @@ import (
 // Leases serves clients that ask for leases.
 type Leases struct{ r *Replica }
 
-// GrantLease makes a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge,
-// and as Put.
+// GrantLease grants a lease; for the id 0 it chooses one. Errors: kv.ErrLeaseExists, kv.ErrLeaseTTLTooLarge, and as Put.
 func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.LeaseResult, error) {
 	if err := l.r.Access.RequireUser(ctx); err != nil {
 		return kv.LeaseResult{}, err
@@ -40,7 +39,7 @@ func (l *Leases) GrantLease(ctx context.Context, req kv.LeaseGrantRequest) (kv.L
 	}
 }
 
-// RevokeLease ends a lease and deletes its keys, as one revision. Errors: kv.ErrLeaseNotFound, and as Put.
+// RevokeLease revokes a lease and deletes its keys, in one revision. Errors: kv.ErrLeaseNotFound, and as Put.
 func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, error) {
 	if err := l.r.Access.RequireUser(ctx); err != nil {
 		return kv.LeaseResult{}, err
@@ -52,7 +51,7 @@ func (l *Leases) RevokeLease(ctx context.Context, id int64) (kv.LeaseResult, err
 	return *res.Lease, nil
 }
 
-// KeepAlive gives a lease its whole TTL again, and returns it in seconds. Errors: kv.ErrLeaseNotFound,
+// KeepAlive renews a lease, and returns its TTL in seconds. Errors: kv.ErrLeaseNotFound,
 // kv.ErrNoLeader, and as Range.
 func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	if l.r.Access.AuthEnabled() {
@@ -67,8 +66,8 @@ func (l *Leases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	return a.TTL, err
 }
 
-// TimeToLive says how long a lease has left, and which keys are attached to it if they are wanted. Errors:
-// as KeepAlive.
+// TimeToLive returns the remaining TTL of a lease, and the keys that are attached to it if keys is set. Errors: as
+// KeepAlive.
 func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseStatus, error) {
 	if err := l.r.Access.RequireUser(ctx); err != nil {
 		return kv.LeaseStatus{}, err
@@ -79,7 +78,7 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 	}
 	s := kv.LeaseStatus{ID: id, TTL: a.TTL, Granted: a.Granted}
 	if keys {
-		// The keys are here, as soon as this member is as far as the leader was.
+		// This member has the keys when it has applied what the leader had applied.
 		if l.r.applied.Load() < a.Index {
 			if err := l.r.WaitApplied(ctx, a.Index); err != nil {
 				return s, err
@@ -96,8 +95,8 @@ func (l *Leases) TimeToLive(ctx context.Context, id int64, keys bool) (kv.LeaseS
 	return s, nil
 }
 
-// LeaseIDs returns the ids of all leases that this member knows of: on the leader those that end first
-// come first. Whoever asks must be allowed to read the keys of all of them. Errors: those of
+// LeaseIDs returns the ids of all leases, on the leader sorted by expiry. The caller must be allowed to read the keys of
+// all of them. Errors: those of
 // auth.State.CheckReadLease, kv.ErrInvalidAuthToken, and as Range.
 func (l *Leases) LeaseIDs(ctx context.Context) ([]int64, error) {
 	leases := l.r.LeaseState()

@@ -18,36 +18,36 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// ErrRemoved says that this member was removed from its cluster.
+// ErrRemoved reports that this member was removed from its cluster.
 var ErrRemoved = errors.New("the member was removed from its cluster; to join again it needs an empty data directory and a new member add")
 
-// settled is how long another member must have been connected to count as healthy.
-const settled = 5 * time.Second
+// healthyAfter is how long another member must have been connected to count as healthy.
+const healthyAfter = 5 * time.Second
 
 // Members serves and changes the membership of the cluster.
 type Members struct {
 	r *Replica
 	// state is the membership as of the applied position. Stored by the apply goroutine.
-	state    atomic.Pointer[cluster.State]
-	forcing  atomic.Bool   // this member is becoming the only one, see force.go
-	removed  chan struct{} // closed when this member has applied its own removal
-	told     chan struct{} // closed when others report the removal of this member
-	toldOnce sync.Once
-	changing chan struct{} // has room for one: a change of the membership is under way
+	state      atomic.Pointer[cluster.State]
+	forcing    atomic.Bool   // this member is becoming the only one, see force.go
+	removed    chan struct{} // closed when this member has applied its own removal
+	reported   chan struct{} // closed when others report the removal of this member
+	reportOnce sync.Once
+	changing   chan struct{} // has room for one: a change of the membership is under way
 }
 
 func newMembers(r *Replica) *Members {
-	return &Members{r: r, removed: make(chan struct{}), told: make(chan struct{}), changing: make(chan struct{}, 1)}
+	return &Members{r: r, removed: make(chan struct{}), reported: make(chan struct{}), changing: make(chan struct{}, 1)}
 }
 
-// Removed is closed when the member has applied its own removal. It should be stopped soon: it hears of
-// nothing any more.
+// Removed is closed when the member has applied its own removal. It should be stopped soon: other members no longer send it
+// anything.
 func (ms *Members) Removed() <-chan struct{} { return ms.removed }
 
-// NoteRemoved says that other members told of this one's removal, which it may never apply: they do not
-// send it anything any more.
+// NoteRemoved notes that other members report the removal of this one. This member may never apply it: they send it nothing
+// any more.
 func (ms *Members) NoteRemoved() {
-	ms.toldOnce.Do(func() { close(ms.told) })
+	ms.reportOnce.Do(func() { close(ms.reported) })
 }
 
 // List returns the members, sorted by id. The result must not be modified. Errors: as Range.
@@ -61,7 +61,7 @@ func (ms *Members) List(ctx context.Context, linearizable bool) ([]cluster.Membe
 // Alone reports whether the cluster has no other member.
 func (ms *Members) Alone() bool { return len(ms.state.Load().Members()) == 1 }
 
-// membersChanged tells the parts that need to know. It is called by the apply goroutine.
+// announce gives a new membership to the parts that use it. It is called by the apply goroutine.
 func (ms *Members) announce(index uint64) {
 	m := ms.state.Load()
 	if n := ms.r.network; n != nil {
@@ -79,13 +79,13 @@ func (ms *Members) announce(index uint64) {
 // connectedTo reports whether messages could be sent to a member ever since a time.
 func (ms *Members) connectedTo(id uint64, since time.Time) bool {
 	if ms.r.network == nil {
-		return true // nobody here knows
+		return true // there are no other members
 	}
 	t := ms.r.network.ConnectedSince(id)
 	return !t.IsZero() && t.Before(since)
 }
 
-// connected counts the members, this one among them, that were connected ever since a time.
+// connected counts the members that were connected ever since a time, including this one.
 func (ms *Members) connected(members []cluster.Member, since time.Time) (n int) {
 	for _, m := range members {
 		if m.ID == ms.r.memberID || ms.connectedTo(m.ID, since) {
@@ -102,7 +102,7 @@ func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner boo
 	m := cluster.Member{PeerURLs: slices.Sorted(slices.Values(peerURLs)), Learner: learner}
 	members := ms.state.Load()
 	for added := time.Now().Unix(); ; added++ {
-		// One that was added and removed within a second had the id that this one would get.
+		// A member that was added and removed within a second had the same id.
 		if m.ID = cluster.MemberID(m.PeerURLs, "", added); m.ID != 0 && !members.Removed(m.ID) {
 			break
 		}
@@ -111,8 +111,8 @@ func (ms *Members) AddMember(ctx context.Context, peerURLs []string, learner boo
 	if err := ms.precheck(change); err != nil {
 		return m, nil, err
 	}
-	if voters := voters(members); !ms.r.cfg.LaxReconfig && len(voters) > 1 && ms.connected(voters, time.Now().Add(-settled)) < (len(voters)+1)/2+1 {
-		// The new member counts as one that is not there.
+	if voters := voters(members); !ms.r.cfg.LaxReconfig && len(voters) > 1 && ms.connected(voters, time.Now().Add(-healthyAfter)) < (len(voters)+1)/2+1 {
+		// The new member counts as not connected.
 		return m, nil, ms.logRejected("add", m.ID, kv.ErrUnhealthy)
 	}
 	all, err := ms.reconfigure(ctx, change)
@@ -130,14 +130,14 @@ func (ms *Members) RemoveMember(ctx context.Context, id uint64) ([]cluster.Membe
 	}
 	if !ms.r.cfg.LaxReconfig && !(known && m.Learner) {
 		voters := voters(members)
-		// One that is not connected is none of the quorum that is there.
+		// A member that is not connected is not part of the present quorum.
 		away := id != ms.r.memberID && ms.r.network != nil && ms.r.network.ConnectedSince(id).IsZero()
-		if !away && ms.connected(voters, time.Now().Add(-settled))-1 < 1+(len(voters)-1)/2 {
+		if !away && ms.connected(voters, time.Now().Add(-healthyAfter))-1 < 1+(len(voters)-1)/2 {
 			return nil, ms.logRejected("remove", id, kv.ErrUnhealthy)
 		}
 	}
 	if lead := ms.r.node.Status().Lead; known && lead == id {
-		// A leader that is removed leaves the others to wait for an election.
+		// After the removal of the leader the others would wait for an election.
 		if id == ms.r.memberID {
 			ms.r.Leadership.HandOver(ctx)
 		} else if self, _ := members.Member(ms.r.memberID); !self.Learner {
@@ -169,9 +169,9 @@ func (ms *Members) PromoteMember(ctx context.Context, id uint64) ([]cluster.Memb
 		return nil, kv.ErrMemberNotFound
 	}
 	if m, ok := ms.state.Load().Member(id); ok && !m.Learner {
-		return nil, kv.ErrNotLearner // however far behind it is
+		return nil, kv.ErrNotLearner // however much it lags
 	}
-	// In sync is who has nine tenths of the leader's log.
+	// In sync means nine tenths of the leader's log.
 	if own := progress[ms.r.memberID].Match; float64(p.Match) < 0.9*float64(own) {
 		ms.r.cfg.Logger.Warn("rejecting promote learner: learner is not ready", hexID("learner-id", id),
 			slog.Uint64("learner-match", p.Match), slog.Uint64("leader-match", own))
@@ -184,7 +184,7 @@ func (ms *Members) PromoteMember(ctx context.Context, id uint64) ([]cluster.Memb
 	return ms.reconfigure(ctx, change)
 }
 
-// limited returns a change with the limits of this member, which hold when it is applied.
+// limited returns a change with the limits of this member, which apply checks again.
 func (ms *Members) limited(c cluster.Change) cluster.Change {
 	c.Strict = !ms.r.cfg.LaxReconfig
 	if c.Op == cluster.Add && c.Member.Learner {
@@ -193,8 +193,8 @@ func (ms *Members) limited(c cluster.Change) cluster.Change {
 	return c
 }
 
-// refuseEarly spares the log a change that its limits forbid as far as this member knows. What else is wrong
-// with it is found out when it is applied: the membership here may be old.
+// precheck rejects a change that its limits forbid as far as this member knows, so that it does not get into the log. Apply
+// finds other mistakes: the membership here may be old.
 func (ms *Members) precheck(c cluster.Change) error {
 	members := ms.state.Load()
 	if c.Strict && !members.EnoughNamed(c) {
@@ -220,7 +220,7 @@ func (ms *Members) logRejected(what string, id uint64, err error) error {
 	return err
 }
 
-// membershipError gives a refusal of the membership the name it has for clients.
+// membershipError translates an error of package cluster into the one that clients get.
 func membershipError(err error) error {
 	for _, t := range [...]struct{ from, to error }{
 		{cluster.ErrIDRemoved, kv.ErrMemberNotFound},
@@ -239,8 +239,8 @@ func membershipError(err error) error {
 	return err
 }
 
-// reconfigure proposes a change of the membership and waits for its outcome. This member has one under
-// way at a time; if two members propose one each, raft may drop one, which then times out.
+// reconfigure proposes a change of the membership and waits for its result. This member has one change under way at a time;
+// if two members propose one each, raft may drop one, which then times out.
 func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster.Member, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ms.r.cfg.RequestTimeout)
@@ -259,7 +259,7 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster
 		case errors.Is(err, raftnode.ErrStopped):
 			return nil, kv.ErrStopped
 		case errors.Is(err, raftnode.ErrNotNow):
-			// There will be a leader again.
+			// Wait for a leader.
 			select {
 			case <-time.After(ms.r.cfg.TickInterval):
 			case <-ctx.Done():
@@ -272,7 +272,7 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster
 		default:
 			ms.r.cfg.Logger.Info("applied a configuration change through raft", hexID("local-member-id", ms.r.memberID),
 				slog.String("raft-conf-change", opNames[c.Op]), hexID("raft-conf-change-node-id", c.Member.ID))
-			// One that was told of its own removal has not applied it.
+			// A member that has its removal from a report has not applied it.
 			return slices.DeleteFunc(slices.Clone(ms.state.Load().Members()), func(m cluster.Member) bool {
 				return c.Op == cluster.Remove && m.ID == c.Member.ID
 			}), nil
@@ -303,14 +303,14 @@ func (ms *Members) proposeChange(ctx context.Context, c cluster.Change) (fsm.Res
 		ms.r.queue.claim(h.Sequence)
 		return fsm.Result{}, err
 	}
-	var told <-chan struct{}
+	var removed <-chan struct{}
 	if c.Op == cluster.Remove && c.Member.ID == ms.r.memberID {
-		told = ms.told
+		removed = ms.reported
 	}
 	select {
 	case <-w.done:
 		return w.take(), nil
-	case <-told:
+	case <-removed:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

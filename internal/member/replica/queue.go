@@ -17,8 +17,7 @@ import (
 // queue collects requests into groups, and finds the group of an outcome again. It is the
 // raftnode.Proposals of the member.
 //
-// A group is filled, then full or taken, then pending until its outcome is known or too long in
-// coming.
+// A group is filled, then full or taken, then pending until its result is known or it expires.
 type queue struct {
 	member      uint64
 	maxBytes    int
@@ -53,7 +52,7 @@ type queue struct {
 	// offered is what Next returned last. Owned by the raft goroutine.
 	offered *group
 
-	failed atomic.Uint64 // requests that got no outcome
+	failed atomic.Uint64 // requests that got no result
 	// applying is what the requests add to the store that apply has taken and not committed.
 	applying atomic.Int64
 
@@ -129,7 +128,7 @@ func (q *queue) add(ctx context.Context, r *fsm.Request, w *waiter, cost int64, 
 	g.cost += cost
 	q.mu.count++
 	if len(g.buf) >= q.maxBytes || len(g.waiters) >= q.maxRequests {
-		q.end()
+		q.sealFilling()
 	}
 	return wake, nil
 }
@@ -144,8 +143,8 @@ func fromClient(r *fsm.Request) bool {
 	return true
 }
 
-// end lets no more requests into the group that is being filled. mu is held.
-func (q *queue) end() {
+// sealFilling ends the group that is being filled. mu is held.
+func (q *queue) sealFilling() {
 	if q.mu.filling != nil {
 		q.mu.full = append(q.mu.full, q.mu.filling)
 		q.mu.filling = nil
@@ -183,10 +182,10 @@ func (q *queue) Next(term uint64) []byte {
 	return g.buf
 }
 
-// turnAway refuses the requests that add to the store and wait to be proposed: they came while there was room, and
-// would use up what is left for those that free space. mu is held.
+// turnAway rejects requests that add to the store and are not proposed yet: they were accepted while there was room, and
+// would use up the reserve of requests that free space. mu is held.
 func (q *queue) turnAway(err error) {
-	q.end()
+	q.sealFilling()
 	q.mu.full = slices.DeleteFunc(q.mu.full, func(g *group) bool {
 		if g.cost == 0 {
 			return false
@@ -222,22 +221,22 @@ func (q *queue) Dropped() {
 	}
 }
 
-// claim takes a pending group for resolving: nobody else will. It returns nil if there is none. What the group
-// adds to the store counts as being applied.
+// claim takes a pending group for resolving; only one caller gets it. It returns nil if there is none. What the group adds
+// to the store counts as being applied.
 func (q *queue) claim(seq uint64) *group {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := q.mu.pending[seq]
 	if g != nil {
 		q.applying.Add(g.cost)
-		q.settle(g)
+		q.removePending(g)
 		q.forget(g)
 	}
 	return g
 }
 
-// settle takes a group out of pending. mu is held.
-func (q *queue) settle(g *group) {
+// removePending removes a group from the pending ones. mu is held.
+func (q *queue) removePending(g *group) {
 	delete(q.mu.pending, g.seq)
 	if !g.conf && g.term == q.mu.term {
 		q.mu.out--
@@ -276,7 +275,7 @@ func (q *queue) proposed(seq, term uint64) {
 	lost := g != nil && q.mu.applied > term
 	switch {
 	case lost:
-		q.settle(g)
+		q.removePending(g)
 		q.forget(g)
 	case g != nil:
 		g.term = term
@@ -287,9 +286,8 @@ func (q *queue) proposed(seq, term uint64) {
 	}
 }
 
-// requeue is told that an entry of a term is being applied. A group that was proposed in an earlier term
-// and is not applied by now never will be: it is proposed again, before what came later. It reports
-// whether there was one.
+// requeue is called when the first entry of a term is applied. A group that was proposed in an earlier term and is not
+// applied by now never will be: it is proposed again, before later groups. It reports whether there was one.
 func (q *queue) requeue(term uint64) (again bool) {
 	var lost []*group
 	q.mu.Lock()
@@ -299,11 +297,11 @@ func (q *queue) requeue(term uint64) (again bool) {
 		switch {
 		case g.term == 0 || g.term >= term:
 		case g.conf:
-			q.settle(g)
+			q.removePending(g)
 			q.forget(g)
 			lost = append(lost, g)
 		default:
-			q.settle(g)
+			q.removePending(g)
 			g.term = 0
 			back = append(back, g)
 		}
@@ -324,7 +322,7 @@ func (q *queue) waits() bool {
 	return q.mu.filling != nil || len(q.mu.full) > 0
 }
 
-// forget ends the accounting of g. mu is held.
+// forget removes g from the counts. mu is held.
 func (q *queue) forget(g *group) {
 	q.mu.bytes -= int64(len(g.buf) - fsm.HeaderSize)
 	q.mu.cost -= g.cost
@@ -347,16 +345,16 @@ func (q *queue) release(g *group) {
 	q.groups.Put(g)
 }
 
-// expire ends the group that is being filled, and takes away those that began before the time.
+// expire ends the group that is being filled, and removes groups that began before a time.
 func (q *queue) expire(before time.Time) []*group {
 	return q.remove(func(g *group) bool { return g.begun.Before(before) })
 }
 
-// remove ends the group that is being filled, and takes away what gone says.
+// remove ends the group that is being filled, and removes the groups for which gone reports true.
 func (q *queue) remove(gone func(*group) bool) (out []*group) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.end()
+	q.sealFilling()
 	keep := q.mu.full[:0]
 	for _, g := range q.mu.full {
 		if gone(g) {
@@ -369,7 +367,7 @@ func (q *queue) remove(gone func(*group) bool) (out []*group) {
 	q.mu.full = keep
 	for _, g := range q.mu.pending {
 		if gone(g) {
-			q.settle(g)
+			q.removePending(g)
 			out = append(out, g)
 		}
 	}
@@ -380,13 +378,13 @@ func (q *queue) remove(gone func(*group) bool) (out []*group) {
 	return out
 }
 
-// overtaken takes away the groups that were proposed: a snapshot has jumped over entries, and nobody
-// knows whether theirs are among them.
+// overtaken removes the groups that were proposed: a snapshot has skipped entries, and it is unknown whether those of the
+// groups were among them.
 func (q *queue) overtaken() (out []*group) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, g := range q.mu.pending {
-		q.settle(g)
+		q.removePending(g)
 		q.failed.Add(uint64(len(g.waiters)))
 		q.forget(g)
 		out = append(out, g)
@@ -394,7 +392,7 @@ func (q *queue) overtaken() (out []*group) {
 	return out
 }
 
-// refuse lets nothing in any more, and returns a channel that is closed when nothing is under way.
+// refuse rejects all later requests, and returns a channel that is closed when no request is under way.
 func (q *queue) refuse(err error) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -412,7 +410,7 @@ func (q *queue) refuse(err error) <-chan struct{} {
 	return idle
 }
 
-// abandon fails everything that is under way.
+// abandon fails all requests under way.
 func (q *queue) abandon(err error) {
 	q.refuse(err)
 	for _, g := range q.remove(func(*group) bool { return true }) {

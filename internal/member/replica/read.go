@@ -36,13 +36,13 @@ func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if r.timings.wantSteps(ctx, took) {
 		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
-	if tell, dropped := r.timings.noteSlow(took); tell {
+	if log, dropped := r.timings.noteSlow(took); log {
 		r.timings.logSlow("read-only range ", req.Describe(), describeRange(res), took, dropped, err)
 	}
 	return res, err
 }
 
-// readSteps are the steps of a read that took so long, ready of it until the store might be read.
+// readSteps returns the steps of a read: ready is the time until the store could be read.
 func (r *Replica) readSteps(ctx context.Context, start time.Time, ready, took time.Duration) *kv.Steps {
 	steps := kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
 	r.timings.trace(ctx, start, steps)
@@ -88,10 +88,10 @@ func (r *Replica) linearize(ctx context.Context) (waited time.Duration, err erro
 	return time.Since(begun), err
 }
 
-// slowReadIndex is how long the answer of the cluster may take before it is counted as slow, as in etcd.
+// slowReadIndex is how long the answer of the cluster may take before it counts as slow, like in etcd.
 const slowReadIndex = 500 * time.Millisecond
 
-// readIndex asks the cluster.
+// readIndex asks the cluster for its commit index.
 func (r *Replica) readIndex(ctx context.Context, begun time.Time) (uint64, error) {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
@@ -123,8 +123,8 @@ func (r *Replica) WaitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// readers are those that wait for the apply goroutine. All that wait for the same position and came between
-// the same two calls of expire share one place.
+// readers are reads that wait for the apply goroutine. Reads that wait for the same position, and started between the same
+// two calls of expire, share one entry.
 type readers struct {
 	mu struct {
 		sync.Mutex
@@ -136,7 +136,7 @@ type readers struct {
 
 type reader struct {
 	index uint64
-	since time.Time // when the first of those that share it came
+	since time.Time // when the first of the reads that share it started
 	round uint64
 	done  chan struct{}
 	err   error // set before done is closed
@@ -145,14 +145,14 @@ type reader struct {
 // loader is an atomic position.
 type loader interface{ Load() uint64 }
 
-// join returns what to wait on for index, nil if it is there by now.
+// join returns what to wait on for index, nil if it is applied already.
 func (r *readers) join(index uint64, applied loader) *reader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if applied.Load() >= index {
 		return nil
 	}
-	// The last place of the index is the youngest.
+	// The last entry of the index is the youngest.
 	i, _ := slices.BinarySearchFunc(r.mu.waiting, index+1, func(w *reader, index uint64) int { return cmp.Compare(w.index, index) })
 	if i > 0 && r.mu.waiting[i-1].index == index && r.mu.waiting[i-1].round == r.mu.round {
 		return r.mu.waiting[i-1]
@@ -167,7 +167,7 @@ func (r *readers) join(index uint64, applied loader) *reader {
 	return w
 }
 
-// advance lets those go that wait for index or less. The applied position was stored before.
+// advance wakes readers that wait for index or less. The applied position was stored before.
 func (r *readers) advance(index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +179,7 @@ func (r *readers) advance(index uint64) {
 	r.mu.waiting = slices.Delete(r.mu.waiting, 0, n)
 }
 
-// expire fails those that have waited since before the time. It is called regularly.
+// expire fails readers that have waited since before a time. It is called regularly.
 func (r *readers) expire(before time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +194,7 @@ func (r *readers) expire(before time.Time, err error) {
 	})
 }
 
-// close fails everyone, and whoever comes.
+// close fails all waiting readers, and all later ones.
 func (r *readers) close(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,7 @@ type Replica struct {
 	// audit compares this member with others.
 	audit *audit.Auditor
 	trust trust
-	// proposals counts what was applied.
+	// proposals counts applied requests.
 	proposals proposals
 	timings   timings
 	// sender and receiver are the two ends of snapshots.
@@ -61,7 +61,7 @@ type Replica struct {
 	Alarms *Alarms
 	// API serves and changes the level of the API that the cluster speaks.
 	API *APILevel
-	// applied is the position whose outcome is readable and published.
+	// applied is the position whose results can be read and are published.
 	applied atomic.Uint64
 
 	ready    chan struct{} // closed when the member serves
@@ -177,7 +177,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 	return nil
 }
 
-// Start lets the member take part. It is called once.
+// Start lets the member take part in the cluster. It is called once.
 func (r *Replica) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
@@ -206,18 +206,17 @@ func (r *Replica) duties() []func(context.Context) {
 	return list
 }
 
-// Ready is closed when the member serves: it has served a linearizable read to itself, and the
-// cluster knows its name and client URLs.
+// Ready is closed when the member serves: it has served a linearizable read to itself, and the cluster has its name and
+// client URLs.
 func (r *Replica) Ready() <-chan struct{} { return r.ready }
 
-// Failed gets the error that ended the member, if one does. It must be stopped then: nothing more is
-// acknowledged.
+// Failed receives the error that ended the member, if there is one. Stop the member then: it acknowledges nothing more.
 func (r *Replica) Failed() <-chan error { return r.failed }
 
-// Stopping is closed when the member takes nothing more.
+// Stopping is closed when the member accepts no more requests.
 func (r *Replica) Stopping() <-chan struct{} { return r.stopping }
 
-// fail ends the member's work. What is under way gets no outcome.
+// fail ends the work of the member. Requests under way get no result.
 func (r *Replica) fail(err error) {
 	r.failing.Do(func() {
 		r.cfg.Logger.Error("the member has failed", slog.Any("error", err))
@@ -231,10 +230,9 @@ func (r *Replica) refuse() {
 	r.halt.Do(func() { close(r.stopping) })
 }
 
-// Stop ends the member. New requests are refused at once; those under way get their outcome, or
-// kv.ErrStopped when ctx is done before. The parts are closed in the reverse of the order in which
-// they depend on each other. The error is that of the log or the store, which may still be opened
-// again: what was acknowledged is in the log.
+// Stop ends the member. New requests are rejected at once; those under way get their result, or kv.ErrStopped when ctx ends
+// before. The parts are closed in the reverse order of their dependence. The error is that of the log or the store, which
+// may still be opened again: all that was acknowledged is in the log.
 func (r *Replica) Stop(ctx context.Context) error {
 	r.stop.Do(func() {
 		r.stopErr = r.shutDown(ctx)
@@ -245,7 +243,7 @@ func (r *Replica) Stop(ctx context.Context) error {
 }
 
 func (r *Replica) shutDown(ctx context.Context) error {
-	// Nothing comes in any more.
+	// No more requests are accepted.
 	r.refuse()
 	idle := r.queue.refuse(kv.ErrStopped)
 	if r.cancel != nil {
@@ -256,14 +254,14 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		}
 	}
 	r.queue.abandon(kv.ErrStopped)
-	// The node goes first: without it nothing is committed, and no reader learns how far the
-	// cluster is. Entries it has given out are still applied.
+	// The node first: without it nothing is committed, and no read gets a commit index. Entries that it has handed out are
+	// still applied.
 	r.node.Stop()
 	r.ticker.Stop()
 	if r.cancel != nil {
 		<-r.applier.done
 		r.applier.removal.Wait()
-		// The background uses log and store.
+		// The duties use the log and the store.
 		r.cancel()
 		r.background.Wait()
 	}
@@ -271,8 +269,7 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	r.sender.Close()
 	r.receiver.Close()
 	r.errands.end()
-	// Watchers have got everything that was applied into their queues; whoever serves them has
-	// let them go before.
+	// All that was applied is in the queues of the watchers; the services have ended their streams before.
 	r.hub.Close()
 	h := r.handle()
 	h.store.Close()
@@ -280,7 +277,7 @@ func (r *Replica) shutDown(ctx context.Context) error {
 	return d.close()
 }
 
-// ctxError says in our words why a wait ended.
+// ctxError returns the error of a wait that ctx has ended.
 func (r *Replica) ctxError(err error, begun time.Time) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return r.TimeoutCause(begun)

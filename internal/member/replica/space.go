@@ -26,7 +26,7 @@ const (
 	scrubRetry = time.Minute
 )
 
-// space is what the member knows about its room.
+// space watches disk space, the quota, and damage on disk.
 type space struct {
 	r *Replica
 	// trim is the compact revision that the store must be brought to before its live bytes count after a
@@ -38,7 +38,7 @@ type space struct {
 	crossing atomic.Int64
 	// refusal is there while requests that were refused for it wait for the guard to raise the alarm.
 	refusal atomic.Pointer[refusal]
-	// wake has room for one: the guard has something to do.
+	// wake wakes the guard. It has room for one.
 	wake chan struct{}
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
 	// one waits is counted and in the log, and raises the same alarm.
@@ -61,8 +61,8 @@ func (sp *space) init(r *Replica) {
 	sp.trim.Store(math.MaxInt64)
 }
 
-// sampleSpace looks how much room there is. It is called by the keeper, at every tick, so that what
-// is refused and what is not follows the disk within that time.
+// sampleSpace measures how much room there is. The keeper calls it at every tick, so that requests are rejected or accepted
+// again within that time.
 func (sp *space) sampleSpace() {
 	log, due := sp.r.handle().log, false
 	if sp.counted() {
@@ -266,7 +266,7 @@ func (sp *space) guard(ctx context.Context) {
 		}
 		if sp.r.raftLog.Room() != nil && time.Since(prepared) >= prepareInterval {
 			if sp.r.raftLog.PrepareSpare() != nil {
-				// A segment that nobody needs any more does as well.
+				// Else recycle a segment that is no longer needed.
 				if err := sp.r.shorten(true); err != nil {
 					sp.r.fail(err)
 					return
@@ -284,7 +284,7 @@ func (sp *space) guard(ctx context.Context) {
 	}
 }
 
-// noteDamage tells the guard about data that cannot be read.
+// raiseDamage reports unreadable data to the guard.
 func (sp *space) raiseDamage(err error) {
 	select {
 	case sp.damage <- err:
@@ -295,9 +295,9 @@ func (sp *space) raiseDamage(err error) {
 // errUnreadable is what callers see of an error that is about the files of this member.
 var errUnreadable = errors.New("replica: a file could not be read; the log of the member has the cause")
 
-// unreadable returns what a read of the store failed with as it is to be answered. Damage is noted; a lack of resources refuses
-// the read; what else a file operation failed with is logged, since the names of files are for nobody outside. Other
-// errors are returned as they are.
+// unreadable translates an error of a read of the store for the client. Damage is noted; a lack of resources rejects the
+// read; other errors of file operations are logged, since clients must not see the names of files. The rest is returned as
+// it is.
 func (sp *space) unreadable(err error) error {
 	if vfs.CauseOf(err) == vfs.Damage {
 		_ = sp.noteDamage(err)
@@ -315,7 +315,7 @@ func (sp *space) unreadable(err error) error {
 	return errUnreadable
 }
 
-// NoteDamage returns an error of a read of the store. Damage is counted, logged, and has the alarm raised.
+// noteDamage returns an error of a read of the store. Damage is counted and logged, and raises the alarm.
 func (sp *space) noteDamage(err error) error {
 	if vfs.CauseOf(err) != vfs.Damage {
 		return err

@@ -12,20 +12,20 @@ import (
 	"vigil/internal/throttle"
 )
 
-// timings are how long things took. Counting takes no lock.
+// timings count how long requests and their parts took. Counting takes no lock.
 type timings struct {
 	warnApply, noteSteps time.Duration
 	tracer               Tracer
 	logger               *slog.Logger
 
-	// requests are those of clients here, from when they came until their outcome was known; applied is
-	// what the state machine did, whoever asked for it.
+	// requests are those of clients of this member, from their arrival until their result; applied is
+	// what the state machine did, for all members.
 	requests, applied outcomes
-	// ranges are reads of keys, without the waiting before them; commits the batches of the store.
+	// ranges are reads of keys, without the wait before them; commits are batches of the store.
 	ranges  [2]*histogram.Histogram
 	commits *histogram.Histogram
 
-	// slow bounds the lines about requests that take long.
+	// slow limits the log lines about slow requests.
 	slow *throttle.Throttle
 
 	slowApplies, slowReadIndexes, failedReadIndexes atomic.Uint64
@@ -110,12 +110,12 @@ func (o *outcomes) read() (out []OutcomeTimes) {
 	return out
 }
 
-// slowLines is how many lines about requests that took long there may be in a second.
+// slowLines limits the log lines about slow requests per second.
 const slowLines = 100
 
-// slow counts a request that took long, and reports whether that is to be told; dropped is how many were not
-// since the last one.
-func (t *timings) noteSlow(took time.Duration) (tell bool, dropped uint64) {
+// noteSlow counts a request that took long, and reports whether to log it; dropped is the number of requests that were not
+// logged since the last one.
+func (t *timings) noteSlow(took time.Duration) (log bool, dropped uint64) {
 	if t.warnApply <= 0 || took <= t.warnApply {
 		return false, 0
 	}
@@ -123,8 +123,7 @@ func (t *timings) noteSlow(took time.Duration) (tell bool, dropped uint64) {
 	return t.slow.Allow(time.Now())
 }
 
-// tellSlow tells of a request that took long to carry out. etcd's name for the line is kept, and that it
-// says the same of reads.
+// logSlow logs a request that took long to carry out. The message is etcd's, also for reads.
 func (t *timings) logSlow(prefix, request, response string, took time.Duration, dropped uint64, err error) {
 	attrs := []any{"took", took, "expected-duration", t.warnApply,
 		"prefix", prefix, "request", request, "response", response, slog.Any("error", err)}
@@ -134,13 +133,13 @@ func (t *timings) logSlow(prefix, request, response string, took time.Duration, 
 	t.logger.Warn("apply request took too long", attrs...)
 }
 
-// milestones are moments in the life of a group, counted from when it began; 0 if it did not come so far.
+// milestones are when a group reached its stages, counted from its begin; 0 for stages it has not reached.
 type milestones struct {
 	proposed, committed, applied time.Duration
 }
 
-// steps says how long the steps of a write took that came at start, is known at end, and was in a group
-// which began at begun.
+// steps returns how long the steps of a write took that started at start, got its result at end, and was in a group which
+// began at begun.
 func (m milestones) steps(begun, start, end time.Time) kv.Steps {
 	var out kv.Steps
 	at := start.Sub(begun)
@@ -165,12 +164,12 @@ type Tracer interface {
 	Span(ctx context.Context, name string, start, end time.Time)
 }
 
-// wanted reports whether anyone wants to know the steps of a request that took so long.
+// wantSteps reports whether the steps of a request are to be recorded.
 func (t *timings) wantSteps(ctx context.Context, took time.Duration) bool {
 	return took > t.noteSteps || t.tracer != nil && t.tracer.Traced(ctx)
 }
 
-// trace exports the steps of a request that came at start.
+// trace exports the steps of a request that started at a time.
 func (t *timings) trace(ctx context.Context, start time.Time, steps kv.Steps) {
 	if t.tracer == nil || !t.tracer.Traced(ctx) {
 		return
@@ -182,7 +181,7 @@ func (t *timings) trace(ctx context.Context, start time.Time, steps kv.Steps) {
 	}
 }
 
-// setSteps puts the steps where the one who asked finds them.
+// setSteps stores the steps in the request, for the caller.
 func setSteps(r *fsm.Request, s kv.Steps) {
 	switch {
 	case r.Put != nil:

@@ -91,14 +91,14 @@ func (r *Replica) truncate(ctx context.Context) {
 	}
 }
 
-// shorten makes the store durable and gives up the part of the log that it covers: all of it if the
-// disk is full, and there is nobody else who may need it or no room for what frees space.
+// shorten makes the store durable and truncates the part of the log that it covers: all of it if the
+// disk is full, and no other member may need it or there is no room for requests that free space.
 func (r *Replica) shorten(full bool) error {
 	h := r.handle()
 	synced, err := h.log.Sync()
 	if err != nil {
 		if h.isRetired() {
-			return nil // the log begins behind the snapshot that replaces it
+			return nil // the log begins after the snapshot that replaces it
 		}
 		if h.log.Err() == nil && !errors.Is(err, history.ErrClosed) {
 			r.cfg.Logger.Warn("the raft log cannot be shortened yet: the store cannot be synced", slog.Any("error", err))
@@ -110,7 +110,7 @@ func (r *Replica) shorten(full bool) error {
 	if full && (r.Members.Alone() || r.raftLog.RoomToFree() != nil) {
 		entries, bytes = 0, 0
 	}
-	// Raft hears later than the store that entries are applied, and reads what it has not heard of.
+	// Raft learns later than the store that entries are applied, and reads them until then.
 	cut := min(r.node.Acknowledged(), r.sender.LimitTruncation(r.trail.keep(synced.Index, entries, bytes), r.raftLog.Bytes()))
 	if cut == 0 {
 		return nil

@@ -54,7 +54,7 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 	if r.timings.wantSteps(ctx, took) {
 		req.Steps = r.readSteps(ctx, start, ready, took)
 	}
-	if tell, dropped := r.timings.noteSlow(took); tell {
+	if log, dropped := r.timings.noteSlow(took); log {
 		r.timings.logSlow("read-only txn ", req.Describe(), describeTxn(res), took, dropped, err)
 	}
 	return res, err
@@ -80,7 +80,7 @@ func (r *Replica) Reclaim(ctx context.Context) error {
 	return err
 }
 
-// setAttributes tells the cluster what the member is called and where clients reach it.
+// setAttributes publishes the name and the client URLs of the member to the cluster.
 func (r *Replica) setAttributes(ctx context.Context) error {
 	_, err := r.Propose(ctx, &fsm.Request{Attributes: &cluster.Member{
 		ID: r.memberID, Name: r.cfg.Name, ClientURLs: r.cfg.ClientURLs, Level: fsm.Level}})
