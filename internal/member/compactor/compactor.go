@@ -121,7 +121,7 @@ func (c *Config) tick(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// compact compacts at a revision, tells the log, and reports whether that is done. how is an attribute
+// compact compacts at a revision, logs that, and reports whether that is done. how is an attribute
 // that says by which rule.
 func (c *Config) compact(ctx context.Context, rev int64, retry time.Duration, how slog.Attr) bool {
 	began := time.Now()

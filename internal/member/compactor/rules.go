@@ -48,7 +48,7 @@ func (c *Config) periodic(ctx context.Context) {
 	}
 }
 
-// revision compacts at what lies a retention behind the newest revision, at every tick at which that
+// revision compacts at the revision that is a retention before the newest, at every tick at which that
 // is another one.
 func (c *Config) revision(ctx context.Context) {
 	for done := int64(0); c.tick(ctx, revisionInterval); {

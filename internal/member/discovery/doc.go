@@ -4,7 +4,7 @@
 //
 // The registry is etcd's third one, so that members of either kind find each other's lists:
 //
-//		/_etcd/registry/TOKEN/_config/size       decimal, written by whoever makes the token
+//		/_etcd/registry/TOKEN/_config/size       decimal, written by the creator of the token
 //		/_etcd/registry/TOKEN/members/MEMBER-ID  NAME=URL,..., written by each member; the id in hexadecimal
 //
 //	 1. The members of a cluster are those that registered first, by create revision: every member

@@ -181,7 +181,7 @@ func (t *Transport) accept(g *greeted, h hello, s *stats) (*link, error) {
 	return g.open(identity{h.cluster, h.from, h.version}, limits, limit, &s.sentBytes, &s.receivedBytes)
 }
 
-// reject tells both sides why a connection is refused, and closes it.
+// reject reports to both sides why a connection is refused, and closes it.
 func (t *Transport) reject(g *greeted, h hello, err error) {
 	if t.ctx.Err() != nil {
 		g.conn.Close()
@@ -210,7 +210,7 @@ func (t *Transport) reject(g *greeted, h hello, err error) {
 	t.log.line(t.o.Logger, level, lineKey{h.from, what + " from " + host}, "rejected connection on peer endpoint", append(attrs, slog.Any("error", err))...)
 }
 
-// checkLocked says why a hello does not belong here, whoever sends it.
+// checkLocked says why a hello does not belong here, for any sender.
 func (t *Transport) checkLocked(h *hello) *Error {
 	switch {
 	case h.minProtocol > maxProtocol || h.maxProtocol < minProtocol:
@@ -273,7 +273,7 @@ func (t *Transport) learnedLocked() (n int) {
 }
 
 // enter takes the place of a stream of a kind. A newer stream takes that of an older one, whose other
-// end is gone: a member opens no second one beside it. The older one is over before the newer begins,
+// end is gone: a member opens no second one concurrently. The older one is over before the newer begins,
 // so a receiver that is not done with a transfer keeps the next one out.
 func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duration) *Error {
 	in.conn = conn

@@ -20,7 +20,7 @@ const trailerSize = 12 // length u64, checksum u32
 // SendBulk sends all that r has, until io.EOF, to a member on a stream of its own, and returns nil
 // after the member's BulkReceiver has. r sets the pace: a receiver that is slow makes it wait, and a
 // sender that wants to be slow lets r be. One transfer to a member is under way at a time; a second
-// is refused with CodeBusy. An error of r is told to the receiver. When ctx ends the transfer does,
+// is refused with CodeBusy. An error of r is reported to the receiver. When ctx ends the transfer does,
 // as soon as r returns; the receiver's own work is not interrupted.
 func (t *Transport) SendBulk(ctx context.Context, to uint64, meta []byte, r io.Reader) error {
 	if len(meta) > MaxBulkMeta {
@@ -136,7 +136,7 @@ func (s *bulkSender) send(meta []byte, r io.Reader) error {
 		}
 		if err != nil {
 			s.failedSource = true
-			s.l.tell(refuse(CodeAborted, "the sender could not read: %v", err))
+			s.l.endWith(refuse(CodeAborted, "the sender could not read: %v", err))
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ func (s *bulkSender) watch(sent chan struct{}, stall time.Duration) {
 	}
 }
 
-// receiveBulk hands one transfer to its receiver and tells the sender what came of it.
+// receiveBulk hands one transfer to its receiver and reports the result to the sender.
 func (t *Transport) receiveBulk(p *remote, l *link) error {
 	began := time.Now()
 	p.stats.bulkReceiving.Add(1)

@@ -33,7 +33,7 @@ const (
 	flagMore = 1
 )
 
-// splits tells which frames may be continued by another one.
+// splits reports which frames may be continued by another one.
 func (t frameType) splits() bool {
 	return t == frameLog || t == frameRequest || t == frameResponse
 }
@@ -44,7 +44,7 @@ func (t frameType) splits() bool {
 //
 // where the checksum covers the first eight bytes and the payload.
 
-// beginFrame appends room for a header; sealFrame fills it in when the payload stands behind it.
+// beginFrame appends room for a header; sealFrame fills it in when the payload is appended.
 func beginFrame(b []byte) []byte { return append(b, make([]byte, frameHeader)...) }
 
 func sealFrame(frame []byte, t frameType, flags byte) {

@@ -57,7 +57,7 @@ type hello struct {
 	cluster                  uint64 // 0 if it is not known yet, for kindCall only
 	from                     uint64 // 0 for a stranger, for kindCall only
 	to                       uint64 // 0 if it is not known yet, for kindCall only
-	// index is the position of the membership that the sender knows, and urls what it tells others
+	// index is the position of the membership that the sender knows, and urls what it advertises to others
 	// to dial: a receiver that knows less learns the sender from it.
 	index   uint64
 	version string
@@ -110,7 +110,7 @@ func clip(s string) string {
 	return s
 }
 
-// seal puts magic and length before a body and the checksum behind it.
+// seal puts magic and length before a body and the checksum after it.
 func seal(body []byte) []byte {
 	b := make([]byte, 0, len(magic)+2+len(body)+4)
 	b = append(b, magic...)

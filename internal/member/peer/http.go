@@ -12,7 +12,7 @@ func (t *Transport) HTTP() net.Listener { return t.http }
 // sniffed is a connection of which the first bytes have been read already.
 type sniffed struct {
 	net.Conn
-	r *bufio.Reader // owned by whoever reads; nil when it is empty
+	r *bufio.Reader // owned by the reader; nil when it is empty
 }
 
 // NetConn returns the connection below.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// link is a connection behind the handshake. One goroutine reads it; any may write.
+// link is a connection after the handshake. One goroutine reads it; any may write.
 type link struct {
 	conn net.Conn
 	in   frames // owned by the goroutine that reads
@@ -18,7 +18,7 @@ type link struct {
 	other  identity
 	limits linkLimits
 	began  time.Time
-	// sent and received count bytes; they are the peer's, or nobody's.
+	// sent and received count bytes; they belong to the peer, or are discarded.
 	sent, received *atomic.Uint64
 
 	write struct {
@@ -135,9 +135,9 @@ func (l *link) end(err error) {
 // reset the connection, which overtakes the reason.
 func (l *link) grace() time.Duration { return min(l.limits.dead, time.Second) }
 
-// tell says why, lets the other side close the link, and closes it if it does not. Another goroutine
+// endWith sends the reason, lets the other side close the link, and closes it if it does not. Another goroutine
 // reads the link.
-func (l *link) tell(e *Error) {
+func (l *link) endWith(e *Error) {
 	l.blame(e)
 	if l.sendFrame(frameClose, encodeReason(e)) == nil {
 		timer := time.NewTimer(l.grace())
@@ -150,7 +150,7 @@ func (l *link) tell(e *Error) {
 	l.end(e)
 }
 
-// giveUp is tell for the goroutine that reads the link.
+// giveUp is endWith for the goroutine that reads the link.
 func (l *link) giveUp(e *Error) {
 	l.blame(e)
 	if l.sendFrame(frameClose, encodeReason(e)) == nil && l.conn.SetReadDeadline(time.Now().Add(l.grace())) == nil {
@@ -166,7 +166,7 @@ func (l *link) reason() error {
 }
 
 // pulse gives signs of life until the link or ctx ends. Those of the side that dialed ask for an
-// answer, which tells the round trip.
+// answer, which measures the round trip.
 func (l *link) pulse(ctx context.Context, t frameType) {
 	tick := time.NewTicker(l.limits.ping)
 	defer tick.Stop()

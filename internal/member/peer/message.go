@@ -14,7 +14,7 @@ var remoteTypes = map[raftpb.MessageType]bool{
 	raftpb.MsgReadIndexResp: true, raftpb.MsgPreVote: true, raftpb.MsgPreVoteResp: true,
 }
 
-// forwarded tells which messages a member passes on for another one, whose id they keep. A transfer
+// forwarded reports which messages a member passes on for another one, whose id they keep. A transfer
 // of leadership names the member that shall lead.
 func forwarded(t raftpb.MessageType) bool {
 	return t == raftpb.MsgProp || t == raftpb.MsgReadIndex || t == raftpb.MsgTransferLeader

@@ -25,7 +25,7 @@ type Options struct {
 	MemberID  uint64
 	// Version is the version of this program, at most 64 bytes; other members see it.
 	Version string
-	// PeerURLs are what this member tells others to dial, until SetMembers says otherwise.
+	// PeerURLs are what others are to dial, until SetMembers changes it.
 	PeerURLs []string
 
 	// ServerTLS is asked for each connection that ServeTLS accepts, ClientTLS for each that is

@@ -26,7 +26,7 @@ func newQueue(maxBytes, maxMessages int) *queue {
 	return &queue{maxBytes: maxBytes, maxMessages: maxMessages, woken: make(chan struct{}, 1)}
 }
 
-// inLogLane tells which lane a message takes.
+// inLogLane reports which lane a message takes.
 func inLogLane(t raftpb.MessageType) bool { return t == raftpb.MsgApp || t == raftpb.MsgProp }
 
 // size estimates what a message keeps alive, and takes on the wire, without encoding it.
@@ -116,7 +116,7 @@ func (q *queue) setOpen(open bool) (dropped int, lost bool) {
 	return dropped, lost
 }
 
-// waiting returns what waits, for the metrics.
+// waiting returns the queued messages and bytes, for the metrics.
 func (q *queue) waiting() (bytes, messages int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -62,7 +62,7 @@ func sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
 	return true
 }
 
-// drop counts messages that are not sent, and tells raft if it should probe.
+// drop counts messages that are not sent, and reports to raft if it should probe.
 func (p *remote) drop(n int, lost bool) {
 	if n == 0 {
 		return

@@ -45,7 +45,7 @@ type CallServer interface {
 
 // BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all that
 // was sent has arrived and its checksum is right, and an error if that does not come to pass. A nil
-// result before io.EOF was seen fails the transfer; an error is told to the sender. ctx ends when the
+// result before io.EOF was seen fails the transfer; an error is reported to the sender. ctx ends when the
 // Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under way. There is no r after
 // the return.
 type BulkReceiver interface {
@@ -73,7 +73,7 @@ type Transport struct {
 	log       lines
 	http      *portmux.Listener
 	removed   chan struct{} // closed by wasRemoved
-	told      sync.Once
+	removal   sync.Once
 	pending   pending
 	refused   [CodeClosing + 1]atomic.Uint64 // connections refused, by code
 	strangers stats                          // what belongs to no member
@@ -81,7 +81,7 @@ type Transport struct {
 	mu struct {
 		sync.Mutex
 		started, closed bool
-		self            []string // what others are told to dial
+		self            []string // what others are to dial
 		index           uint64   // of the membership
 		members         map[uint64]*remote
 		removed         map[uint64]bool
@@ -104,7 +104,7 @@ type remote struct {
 	mu struct {
 		sync.Mutex
 		urls []string // of the membership
-		// learned are URLs that the member itself told, when it knew a newer membership: that of
+		// learned are URLs that the member itself advertised, when it knew a newer membership: that of
 		// learnedAt. known is false if it is in no membership of ours.
 		learned   []string
 		learnedAt uint64
@@ -162,7 +162,7 @@ func (t *Transport) Start(r Receivers) error {
 
 // SetMembers replaces the membership by the one that the change at a raft index made; removed are all
 // ids that ever were members and are not any more. This member may be among the members; its URLs are
-// what others are told to dial. Streams of those that are not there any more end.
+// what others are to dial. Streams of removed members end.
 func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,14 +208,14 @@ func (t *Transport) addRemoteLocked(id uint64) *remote {
 	return p
 }
 
-// giveUpLocked ends all streams with a member and tells it why.
+// giveUpLocked ends all streams with a member and sends it the reason.
 func (t *Transport) giveUpLocked(p *remote, why *Error) {
 	delete(t.mu.members, p.id)
 	links := p.links()
 	t.wg.Go(func() {
 		var wg sync.WaitGroup
 		for _, l := range links {
-			wg.Go(func() { l.tell(why) })
+			wg.Go(func() { l.endWith(why) })
 		}
 		wg.Wait()
 		p.cancel()
@@ -252,7 +252,7 @@ func (p *remote) set(urls []string) {
 	}
 }
 
-// isLearned says that the member told of itself at a newer membership than the one at index, so that
+// isLearned reports whether the member advertised itself at a newer membership than the one at index, so that
 // its absence there means nothing yet.
 func (p *remote) isLearned(index uint64) bool {
 	p.mu.Lock()
@@ -314,7 +314,7 @@ func (t *Transport) remote(id uint64) *remote {
 func (t *Transport) Removed() <-chan struct{} { return t.removed }
 
 func (t *Transport) wasRemoved(by uint64, e *Error) {
-	t.told.Do(func() {
+	t.removal.Do(func() {
 		t.o.Logger.Error("this member was removed from the cluster", hexID("local-member-id", t.o.MemberID), hexID("remote-peer-id", by), slog.Any("error", e))
 		close(t.removed)
 	})
@@ -356,14 +356,14 @@ func (p *remote) disconnected(err error) {
 	}
 	p.stats.disconnects.Add(1)
 	p.noteRefusal(err)
-	// What the kernel had taken is lost too, and nobody counts that.
+	// What the kernel had accepted is lost too, and is not counted.
 	p.t.receivers.Raft.ReportUnreachable(p.id)
 	p.t.o.Logger.Warn("lost connection to peer", hexID("remote-peer-id", p.id), slog.Any("error", err))
 }
 
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, strconv.FormatUint(id, 16)) }
 
-// lineKey tells lines apart that may repeat with every attempt.
+// lineKey distinguishes log lines that may repeat with every attempt.
 type lineKey struct {
 	id   uint64
 	what string
@@ -418,7 +418,7 @@ func failureKey(id uint64, err error) lineKey {
 	return lineKey{id, "dial: " + failureClass(err)}
 }
 
-// failureClass tells failures apart that call for something else to be done: one that lasts must not keep the next one out of
+// failureClass distinguishes failures that need different reactions: one that lasts must not keep the next one out of
 // the log.
 func failureClass(err error) string {
 	var errno syscall.Errno

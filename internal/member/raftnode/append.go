@@ -82,8 +82,8 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 		return err
 	}
 	clear(a.batches)
-	// The log begins behind the snapshot now, for good: a restart installs it if this process does
-	// not come to it. It goes behind what is still to be applied, and before raft hears of it, and
+	// The log begins after the snapshot now, for good: a restart installs it if this process does
+	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
 	// so before all that comes after it.
 	for i, s := range a.installs {
 		a.n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})

@@ -11,7 +11,7 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// Log is the raft log on disk. Append has one caller; everything else is called beside it.
+// Log is the raft log on disk. Append has one caller; everything else is called concurrently.
 type Log interface {
 	HardState() *raftpb.HardState
 	FirstIndex() (uint64, error)
@@ -76,7 +76,7 @@ type Config struct {
 	Proposals Proposals
 	// Transport may be nil while there is one member.
 	Transport Transport
-	// Snapshots may be nil: then a member that lags behind the log stays there.
+	// Snapshots may be nil: then a member that lags behind the log cannot catch up.
 	Snapshots Snapshots
 	// Logger takes changes of leadership at info, and the library's own lines at debug. Default
 	// none.

@@ -1,5 +1,5 @@
 // Package raftnode drives go.etcd.io/raft/v3 for one member: it owns the RawNode, writes its log,
-// and hands committed entries to whoever applies them. What entries mean is not its business.
+// and hands out committed entries to be applied. It does not interpret entries.
 //
 // # Goroutines
 //
@@ -23,7 +23,7 @@
 //     back with Applied. The state machine's position advances with every entry, empty ones and
 //     configuration changes included.
 //  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
-//     one that was kept for InstallSnapshot, and go on behind the snapshot's position.
+//     one that was kept for InstallSnapshot, and continue after the snapshot's position.
 //  3. For a configuration change, call ApplyConfChange before Applied of the run that holds it.
 //  4. Let the log give up no entry after Acknowledged.
 //  5. When Failed is closed, stop the member: the node does nothing more. A failed write or sync
@@ -34,8 +34,8 @@
 // A snapshot has no data here. One that raft wants sent is handed to Snapshots, which sends the state
 // as it is by then and reports. A receiver keeps the state aside until it is whole, verified and
 // durable, and only then calls InstallSnapshot. If raft accepts it, the append goroutine lets the log
-// begin behind its position, and this write decides: from then on the state that is kept aside is the
-// member's, whoever carries it out, the caller of Committed in its turn or the next start. Entries that
+// begin after its position, and this write decides: from then on the state that is kept aside is the
+// member's; the caller of Committed installs it in its turn, or the next start does. Entries that
 // were handed out before are applied before, on the state that is given up.
 //
 // # Invariants
@@ -48,6 +48,6 @@
 //  4. An index that ReadIndex returns is at least the newest index that was committed anywhere when
 //     ReadIndex was called.
 //  5. An entry is handed out for applying after it is durable here.
-//  6. A snapshot is handed out for applying after the log's beginning behind it is durable, after all
+//  6. A snapshot is handed out for applying after the log's beginning after it is durable, after all
 //     entries that were handed out before raft accepted it, and before all that follow it.
 package raftnode

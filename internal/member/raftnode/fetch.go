@@ -218,7 +218,7 @@ func (n *Node) takeFetched() {
 		return
 	}
 	// Raft sends entries to a member when it hears from it. Of one that it has heard from of late, another answer
-	// to a heartbeat tells it nothing else.
+	// to a heartbeat has no other information.
 	for id, p := range n.progress(r.node) {
 		if id != n.cfg.ID && p.Active && p.Match < r.last {
 			_ = r.node.Step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: &n.cfg.ID, Term: new(st.HardState.GetTerm())})

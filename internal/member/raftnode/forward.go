@@ -40,7 +40,7 @@ func (n *Node) takeForwarded(m *raftpb.Message) {
 func isConfChange(e *raftpb.Entry) bool { return e.GetType() != raftpb.EntryNormal }
 
 // confPending reports whether raft would replace a configuration change by an empty entry, because it does
-// not know the one before to be applied. Whoever proposed it would wait in vain.
+// not know the one before to be applied. The proposer would wait in vain.
 func (n *Node) confPending(st raft.BasicStatus) bool {
 	return st.RaftState == raft.StateLeader && (n.raft.confStepped || n.raft.lastConf > st.Applied)
 }

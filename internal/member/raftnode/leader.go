@@ -50,7 +50,7 @@ func (n *Node) progress(rn *raft.RawNode) map[uint64]Progress {
 }
 
 // TransferLeader begins to hand leadership over to a voter, 0 for the one that is farthest, if this
-// member leads. It returns whom it chose, 0 if there is nobody or this is not the leader. Proposals wait
+// member leads. It returns the chosen member, 0 if there is none or this is not the leader. Proposals wait
 // until raft has given up, after an election timeout, or there is another leader.
 func (n *Node) TransferLeader(to uint64) (chosen uint64, err error) {
 	err = n.ask(func(rn *raft.RawNode) {

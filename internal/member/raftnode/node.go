@@ -28,7 +28,7 @@ type Node struct {
 	reads   reads
 	fetcher fetcher
 
-	// woken has room for one: whoever leaves work for the raft goroutine fills it.
+	// woken wakes the raft goroutine. It has room for one.
 	woken chan struct{}
 
 	stop   chan struct{} // closed by Stop
@@ -83,7 +83,7 @@ type raftState struct {
 	ticks int
 	// ticked is when the last tick was taken.
 	ticked time.Time
-	// forward bounds what this member has proposed beside others.
+	// forward limits what this member has proposed concurrently with others.
 	forward forwarding
 	// transferring is set from the wish to hand leadership over until raft says that it is over.
 	transferring bool
@@ -145,8 +145,8 @@ func New(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("raft log: %w", err)
 	}
 	hard = &raftpb.HardState{
-		// A new log begins behind an entry of term 1 that no leader wrote. No election may be held
-		// in that term, or the entries of its leader would not be told from that one.
+		// A new log begins after an entry of term 1 that no leader wrote. No election may be held in that term, or the
+		// entries of its leader could not be distinguished from that one.
 		Term:   new(max(hard.GetTerm(), lastTerm)),
 		Vote:   new(hard.GetVote()),
 		Commit: new(max(hard.GetCommit(), cfg.Applied)),
@@ -260,7 +260,7 @@ func (n *Node) Step(msgs ...*raftpb.Message) {
 	n.wake()
 }
 
-// Wake tells the node that Proposals has something.
+// Wake notifies the node that Proposals has a group.
 func (n *Node) Wake() { n.wake() }
 
 func (n *Node) wake() {

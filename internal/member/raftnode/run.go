@@ -23,7 +23,7 @@ func (n *Node) run() {
 		n.alone.Store(false)
 	}()
 	if n.raft.single {
-		// There is nobody to wait for.
+		// There is no other member to wait for.
 		if err := n.raft.node.Campaign(); err != nil {
 			n.cfg.Logger.Debug("campaign", "error", err)
 		}
@@ -49,7 +49,7 @@ func (n *Node) run() {
 	}
 }
 
-// punctual notes that it ticks, and tells if a leader's heartbeats come late for that.
+// punctual notes a tick, and counts heartbeats of a leader that are late because of it.
 func (n *Node) punctual(now time.Time) {
 	r := &n.raft
 	gap, most := now.Sub(r.ticked), 2*time.Duration(n.cfg.HeartbeatTicks)*n.cfg.TickInterval
@@ -177,7 +177,7 @@ func (n *Node) propose() (any bool) {
 }
 
 // carryOut hands out the work that raft wants done. Asking raft costs, so it is asked only when
-// something happened to it; and one Ready leaves nothing behind but entries to apply that did not
+// something happened to it; and one Ready leaves nothing but entries to apply that did not
 // fit in.
 func (n *Node) carryOut() {
 	r := &n.raft
@@ -278,7 +278,7 @@ func (n *Node) changed(rd raft.Ready) {
 	}
 }
 
-// publish tells readers whether they can do without asking: see Node.alone. It comes before the
+// publish stores whether reads need no question to other members: see Node.alone. It comes before the
 // messages that let another member become leader leave.
 func (n *Node) publish() {
 	r := &n.raft

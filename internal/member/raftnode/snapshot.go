@@ -27,7 +27,7 @@ func (n *Node) InstallSnapshot(m *raftpb.Message) (accepted bool, err error) {
 	}
 }
 
-// takeSnapshot steps a snapshot and tells whether raft accepted it.
+// takeSnapshot steps a snapshot and reports whether raft accepted it.
 func (n *Node) takeSnapshot(c call) {
 	r := &n.raft
 	n.carryOut()

@@ -60,7 +60,7 @@ func (s *storage) FirstIndex() (uint64, error) {
 }
 
 // Snapshot returns where the state machine is, without data: who sends the snapshot takes the state
-// as it is then, which is the same or a later one, and tells the receiver its true position. What raft
+// as it is then, which is the same or a later one, and the receiver gets its true position. What raft
 // makes of the answer is only how far the receiver will be at least.
 func (s *storage) Snapshot() (*raftpb.Snapshot, error) {
 	if s.snapshots == nil {
