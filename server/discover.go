@@ -82,7 +82,7 @@ func (m *Member) register(ctx context.Context) (members []cluster.Member, before
 	return members, before, nil
 }
 
-// checkOwn looks for this member in the list, and compares what the list has for it with what others are told to dial:
+// checkOwn looks for this member in the list, and compares its URLs in the list with those that others are to dial:
 // the same URLs, or URLs that lead to the same addresses.
 func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	i := slices.IndexFunc(members, func(x cluster.Member) bool { return x.Name == c.Name })

@@ -217,7 +217,7 @@ func (m *Member) notYetStarted(ctx context.Context, members []cluster.Member) er
 	}
 	id, known, err := m.askCluster(ctx, members, askNow)
 	if err != nil {
-		return nil // nobody is there yet
+		return nil // no member answers yet
 	}
 	for _, x := range all.Members() {
 		if x.Name != m.cfg.Name {
@@ -244,7 +244,7 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 	c := &m.cfg
 	members, err := c.initialMembers()
 	if err != nil || len(members) < 2 || c.Discovery.Wanted() || c.ForceNewCluster {
-		return nil // it knows of nobody to ask
+		return nil // there is no member to ask
 	}
 	all, err := cluster.Initial(c.InitialClusterToken, members)
 	if err != nil {
@@ -252,7 +252,7 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 	}
 	id, known, err := m.askCluster(ctx, members, askNow)
 	if err != nil {
-		return nil // nobody is there yet
+		return nil // no member answers yet
 	}
 	for _, x := range all.Members() {
 		if k, ok := known.Member(x.ID); x.Name != c.Name || !known.Removed(x.ID) && (!ok || len(k.ClientURLs) == 0) {

@@ -194,6 +194,8 @@ func TestOlderStreamEndsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A message that the receiver has not read is lost with its stream.
+	until(t, "the message is being delivered", func() bool { return b.sink.entered.Load() == 1 })
 	p := b.remote(a.id)
 	p.mu.Lock()
 	in := p.mu.in[kindMessages]

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,9 +39,11 @@ type sink struct {
 	msgs        []*raftpb.Message
 	unreachable map[uint64]int
 	gate        chan struct{} // if set, Step waits for it
+	entered     atomic.Int64  // calls of Step
 }
 
 func (s *sink) Step(msgs ...*raftpb.Message) {
+	s.entered.Add(1)
 	if s.gate != nil {
 		<-s.gate
 	}

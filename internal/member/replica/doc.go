@@ -18,16 +18,17 @@
 //
 //	raft, append   of raftnode
 //	apply          sole user of the state machine
-//	keeper         the clock: request timeouts, failures of the parts, publishing the member's
-//	               attributes is started by it
-//	lessor         proposes the end of leases while this member leads
-//	guard          raises and clears the member's alarms, sees to room in the raft log
-//	scrubber       reads the store over and over to find damage
-//	truncator      syncs the store and gives up the part of the raft log that it covers
-//	senders        one for each snapshot that is being sent
-//	settlers       one for each backup that is under way: sees that it keeps no segment in memory
+//	keeper         request timeouts, failures of the parts
+//	lessor         proposes lease revocations and checkpoints while this member leads (package lessor)
+//	auditor        compares the data of members while this member leads (package audit)
+//	guard          raises and clears the member's alarms, keeps room in the raft log
+//	scrubber       reads the store repeatedly to find damage
+//	truncator      syncs the store and truncates the part of the raft log that it covers
+//	senders        one for each snapshot that is being sent (package transfer)
+//	backups        one for each backup under way: releases segments that it keeps in memory
 //
-// A snapshot is received on the goroutine that brings it (ReceiveBulk), and installed by apply.
+// duties (replica.go) is the list of those that start and stop with the member. A snapshot is received on the goroutine of its
+// stream (ReceiveBulk), and installed by apply.
 //
 // # Invariants
 //
