@@ -67,7 +67,7 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 	}
 	level := regexp.MustCompile(`const Level uint64 = (\d+)`)
 	other := 0
-	err = replace("fsm/request.go", func(s string) (string, error) {
+	err = replace("internal/state/fsm/request.go", func(s string) (string, error) {
 		m := level.FindStringSubmatch(s)
 		if m == nil {
 			return "", fmt.Errorf("no line matches %v", level)
@@ -77,7 +77,7 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 		return strings.Replace(s, m[0], fmt.Sprintf("const Level uint64 = %d", other), 1), err
 	})
 	if err == nil && p == Next {
-		err = replace("cluster/encode.go", func(s string) (string, error) {
+		err = replace("internal/state/cluster/encode.go", func(s string) (string, error) {
 			const head = "func EncodeMember(m Member) []byte {\n"
 			if !strings.Contains(s, head) {
 				return "", fmt.Errorf("no line %q", head)

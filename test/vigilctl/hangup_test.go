@@ -1,7 +1,9 @@
 package vigilctl
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,10 +18,11 @@ func TestLockHangup(t *testing.T) {
 	t.Parallel()
 	s := proc.Start(t, proc.Config{Memory: true})
 	ctl := proc.Path(t, proc.Vigilctl)
+	released := filepath.Join(t.TempDir(), "released") // the holder's command ends when it exists
 	begin := func(out *proc.Log, command ...string) *exec.Cmd {
 		t.Helper()
 		c := exec.Command(command[0], command[1:]...)
-		c.Env = append(c.Environ(), "VIGILCTL_ENDPOINTS="+s.Addr(), "CTL="+ctl)
+		c.Env = append(c.Environ(), "VIGILCTL_ENDPOINTS="+s.Addr(), "CTL="+ctl, "RELEASED="+released)
 		c.Stdout, c.Stderr = out, out
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := c.Start(); err != nil {
@@ -36,16 +39,21 @@ func TestLockHangup(t *testing.T) {
 		}
 		return strings.Count(r.Stdout, "hangup/")
 	}
-	hangup := func(c *exec.Cmd) (code int) {
+	hangup := func(c *exec.Cmd, release bool) (code int) {
 		t.Helper()
 		if err := c.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
+		}
+		if release {
+			if err := os.WriteFile(released, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		_ = c.Wait() // the exit code is looked at
 		return c.ProcessState.ExitCode()
 	}
 	var held, waits proc.Log
-	holder := begin(&held, "sh", "-c", `trap '' HUP; exec "$CTL" lock hangup --ttl 60 -- sh -c 'echo begun; sleep 2; echo done'`)
+	holder := begin(&held, "sh", "-c", `trap '' HUP; exec "$CTL" lock hangup --ttl 60 -- sh -c 'echo begun; while [ ! -e "$0" ]; do sleep 0.05; done; echo done' "$RELEASED"`)
 	select {
 	case <-held.Lines(1):
 	case <-time.After(untilTimeout):
@@ -57,13 +65,13 @@ func TestLockHangup(t *testing.T) {
 			t.Fatal(waits.String())
 		}
 	}
-	if hangup(waiter) == 0 {
+	if hangup(waiter, false) == 0 {
 		t.Error("the waiter reports success")
 	}
 	if n := places(); n != 1 {
 		t.Errorf("%d places are taken in the queue\n%s", n, waits.String())
 	}
-	if code := hangup(holder); code != 0 || !strings.Contains(held.String(), "done") {
+	if code := hangup(holder, true); code != 0 || !strings.Contains(held.String(), "done") {
 		t.Errorf("the command did not go on, exit code %d:\n%s", code, held.String())
 	}
 }
