@@ -48,6 +48,11 @@ func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResul
 	}
 	l := k.budget.Borrow(ctx)
 	for {
+		if err := ctx.Err(); err != nil { // like mvcc; an answer takes long with the race detector
+			l.Drop()
+			l.Abandon()
+			return nil, err
+		}
 		res, err := k.build(l, first, r.Limit)
 		switch {
 		case err == nil:
