@@ -148,7 +148,7 @@ func (f *follow) replay(output string) map[string]string {
 		var key, value string
 		if _, err := fmt.Sscanf(line, "%q = %q\n", &key, &value); err == nil {
 			got[key] = value
-		} else if _, err := fmt.Sscanf(line, "%q was deleted\n", &key); err == nil {
+		} else if _, err := fmt.Sscanf(line, "%q is gone\n", &key); err == nil {
 			if _, had := got[key]; !had {
 				f.Fatalf("the program received the deletion of %q, which it did not have", key)
 			}
