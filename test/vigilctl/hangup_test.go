@@ -3,6 +3,7 @@ package vigilctl
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +17,11 @@ import (
 // nohup goes on.
 func TestLockHangup(t *testing.T) {
 	t.Parallel()
+	// The programs would inherit from a test under nohup that SIGHUP is ignored. A signal with a handler has its default
+	// meaning for them.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(signals) })
 	s := proc.Start(t, proc.Config{Memory: true})
 	ctl := proc.Path(t, proc.Vigilctl)
 	released := filepath.Join(t.TempDir(), "released") // the holder's command ends when it exists
@@ -49,6 +55,8 @@ func TestLockHangup(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		kill := time.AfterFunc(untilTimeout, func() { _ = c.Process.Kill() })
+		defer kill.Stop()
 		_ = c.Wait() // the exit code is looked at
 		return c.ProcessState.ExitCode()
 	}

@@ -47,7 +47,7 @@ type queue struct {
 		// idle, if set, is closed when nothing is under way.
 		idle chan struct{}
 	}
-	// room returns why there is no room for what adds to the store.
+	// room returns why there is no room for what adds to the store. The raft goroutine calls it: it does no I/O.
 	room func() error
 	// offered is what Next returned last. Owned by the raft goroutine.
 	offered *group

@@ -118,7 +118,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.timings.init(c)
 	r.applied.Store(at.Index)
 	r.queue = newQueue(c, r.memberID)
-	r.queue.room = func() error { return r.space.room(0) }
+	r.queue.room = r.space.shortage
 	r.ticker = time.NewTicker(c.TickInterval)
 	snapshots := r.transferOptions()
 	r.sender = transfer.NewSender(snapshots)

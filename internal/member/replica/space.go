@@ -177,14 +177,19 @@ func (sp *space) awaitAlarm(ctx context.Context) {
 // want of space, kv.ErrTooManyRequests for want of file descriptors or memory, nil while there is room. What is
 // kept for requests that give space back does not count.
 func (sp *space) room(n int64) error {
-	log := sp.r.handle().log
-	if err := firstShortage(log.Room(), sp.r.raftLog.Room()); err != nil {
+	if err := sp.shortage(); err != nil {
 		return err
 	}
+	log := sp.r.handle().log
 	if sp.r.cfg.fits(sp.r.cfg.HistoryDir, n, log) && sp.r.cfg.fits(sp.r.cfg.WALDir, n, sp.r.raftLog) {
 		return nil
 	}
 	return kv.ErrNoSpace
+}
+
+// shortage returns why a log cannot allocate, as room does. It asks no file system, so the raft goroutine may call it.
+func (sp *space) shortage() error {
+	return firstShortage(sp.r.handle().log.Room(), sp.r.raftLog.Room())
 }
 
 // fits reports whether n bytes fit into what a log has allocated, so that what is kept of it stays. More than that
