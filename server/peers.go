@@ -214,8 +214,8 @@ func (m *Member) watchRemoval(ctx context.Context) {
 // ErrRemoved is what Failed receives when the member was removed from its cluster.
 var ErrRemoved = replica.ErrRemoved
 
-// withMembers puts /members in front of a handler, as programs that look at etcd's peer port know it.
-func (m *Member) withMembers(next http.Handler) http.Handler {
+// showMembers answers /members, as programs that look at etcd's peer port know it.
+func (m *Member) showMembers(w http.ResponseWriter, _ *http.Request) {
 	type member struct {
 		ID         uint64   `json:"id"`
 		PeerURLs   []string `json:"peerURLs"`
@@ -223,21 +223,11 @@ func (m *Member) withMembers(next http.Handler) http.Handler {
 		Name       string   `json:"name,omitempty"`
 		ClientURLs []string `json:"clientURLs,omitempty"`
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/members", func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			w.Header().Set("Allow", http.MethodGet)
-			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
-			return
-		}
-		w.Header().Set("X-Etcd-Cluster-ID", strconv.FormatUint(m.replica.Header().ClusterID, 16))
-		list := []member{}
-		for _, x := range m.replica.Membership().Members() {
-			list = append(list, member{x.ID, x.PeerURLs, x.Learner, x.Name, x.ClientURLs})
-		}
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(list)
-	})
-	mux.Handle("/", next)
-	return mux
+	w.Header().Set("X-Etcd-Cluster-ID", strconv.FormatUint(m.replica.Header().ClusterID, 16))
+	list := []member{}
+	for _, x := range m.replica.Membership().Members() {
+		list = append(list, member{x.ID, x.PeerURLs, x.Learner, x.Name, x.ClientURLs})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(list)
 }

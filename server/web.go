@@ -32,7 +32,7 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	c := httpd.Config{
 		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
-		Vars: m.vars, Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
+		Vars: m.vars, Members: m.showMembers, Watchers: m.forRoot(httpd.WatchersHandler(m.replica.Hub().Stats)),
 		CertNamesUsers: func() bool { return m.cfg.ClientTLS.ClientCertAuth && m.replica.Access.AuthEnabled() },
 		CheckTimeout:   kv.RequestTimeout(m.cfg.ElectionTimeout),
 	}
@@ -50,9 +50,9 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 	}
 	m.web.client = httpd.Server(h.Client, portmux.CallMade, m.log)
 	// The default of net/http is 250, its maximum MaxInt32.
-	m.web.client.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(min(m.cfg.MaxConcurrentStreams, math.MaxInt32))}
+	m.web.client.HTTP2.MaxConcurrentStreams = int(min(m.cfg.MaxConcurrentStreams, math.MaxInt32))
 	m.web.admin = httpd.Server(h.Metrics, portmux.CallMade, m.log)
-	m.web.peer = httpd.Server(m.withMembers(h.Peer), portmux.CallMade, m.log)
+	m.web.peer = httpd.Server(h.Peer, portmux.CallMade, m.log)
 	return nil
 }
 

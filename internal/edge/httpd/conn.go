@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // connKey is the key of the connection in the context of its requests.
@@ -28,9 +29,12 @@ func noteConn(callMade func(net.Conn)) func(context.Context, net.Conn) context.C
 	}
 }
 
-// withConn sets Request.TLS and reports the first request of a connection.
+// withConn sets Request.TLS and reports the first request of a connection. It removes the deadline of the request before.
 func withConn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		}
 		if c, ok := r.Context().Value(connKey{}).(*connection); ok {
 			c.callMade()
 			if c.tls != nil {

@@ -7,6 +7,8 @@
 //  3. The text of a failed check is that of the API's error.
 //  4. On the client listeners, hosts and origins are checked before the path. The metrics and peer listeners have no
 //     such checks, and neither the gateway nor debugging.
+//  5. A page is sent within a minute, or its connection is closed. Profiles and the gateway, whose answers may be
+//     streams, have no such bound.
 package httpd
 
 import (
@@ -71,6 +73,9 @@ type Config struct {
 	Watchers         http.Handler
 	Profiles, Traces bool
 
+	// Members answers GET of /members on the peer listeners, if it is set.
+	Members http.HandlerFunc
+
 	// CheckTimeout bounds a read of a health check. It is required.
 	CheckTimeout time.Duration
 	Logger       *slog.Logger
@@ -103,7 +108,7 @@ type Handlers struct {
 	Client http.Handler
 	// Metrics serves the health paths and /metrics.
 	Metrics http.Handler
-	// Peer serves the health paths and /version.
+	// Peer serves the health paths, /version and /members.
 	Peer http.Handler
 }
 
@@ -119,7 +124,10 @@ func New(c Config) (*Handlers, error) {
 	}
 	h := &handler{Config: c, metrics: m}
 	client, simple, metrics, peer := http.NewServeMux(), http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
-	client.Handle("/", bodyless(simple))
+	client.Handle("/", page(simple))
+	if c.Members != nil {
+		peer.HandleFunc("/members", onlyGet(c.Members))
+	}
 	for _, mux := range []*http.ServeMux{simple, metrics, peer} {
 		mux.HandleFunc("/health", onlyGet(h.health))
 		h.install(mux, "livez", h.serializableRead())
@@ -145,20 +153,22 @@ func New(c Config) (*Handlers, error) {
 	if c.Gateway != nil {
 		client.Handle(gatewayPrefix, c.Gateway)
 	}
-	return &Handlers{Client: &access{&h.Config, client}, Metrics: bodyless(metrics), Peer: bodyless(peer)}, nil
+	return &Handlers{Client: &access{&h.Config, client}, Metrics: page(metrics), Peer: page(peer)}, nil
 }
 
-// bodyTimeout is how long receiving an ignored body may take.
-const bodyTimeout = time.Minute
+// pageTimeout is how long receiving an ignored body, or sending a page may take.
+const pageTimeout = time.Minute
 
-// bodyless bounds the time of requests whose handlers read no body: the server reads the rest of a body after the
-// handler has returned.
-func bodyless(next http.Handler) http.Handler {
+// page bounds the time of requests whose handlers read no body and write no stream. The server reads the rest of a body
+// and sends the end of the page after the handler has returned.
+func page(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, end := http.NewResponseController(w), time.Now().Add(pageTimeout)
+		// Not every writer has a connection.
 		if r.Body != http.NoBody {
-			// Not every writer has a connection.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+			_ = c.SetReadDeadline(end)
 		}
+		_ = c.SetWriteDeadline(end)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -189,6 +199,7 @@ func Server(h http.Handler, callMade func(net.Conn), logger *slog.Logger) *http.
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		HTTP2:             &http.HTTP2Config{WriteByteTimeout: pageTimeout},
 		MaxHeaderBytes:    http.DefaultMaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
