@@ -161,11 +161,7 @@ func quiet(t testing.TB, o Options) (*Log, *model) {
 	if _, err := l.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	l.mu.Lock()
-	for l.alloc.next == nil && l.mu.err == nil {
-		l.mu.changed.Wait()
-	}
-	l.mu.Unlock()
+	l.awaitAllocated()
 	return l, m
 }
 
@@ -484,7 +480,9 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 	var all []made
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
+	again := make(chan struct{}) // receives after a checkpoint
 	wg.Go(func() {
+		defer close(again)
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -498,6 +496,10 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 				return
 			}
 			all = append(all, made{dir, c})
+			select {
+			case again <- struct{}{}:
+			default:
+			}
 		}
 	})
 	for i := range 1500 {
@@ -514,6 +516,12 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 		}
 		if i%50 == 0 {
 			l.Reclaim()
+		}
+		if i%250 == 249 {
+			// The writer is faster than the rewrites and the checkpoints. The second checkpoint began after the rewrites.
+			waitReclaimed(t, l)
+			<-again
+			<-again
 		}
 	}
 	close(stop)

@@ -195,8 +195,7 @@ func TestFailedSync(t *testing.T) {
 	}))
 	o.SegmentBytes = 1 << 20
 	l, m := create(t, o)
-	for l.mustHaveNext() {
-	}
+	l.awaitAllocated() // the allocator syncs too
 	b := batch{recs: []rec{{rev: kv.Rev{Main: 2}, data: []byte("x")}}, applied: Applied{Term: 1, Index: 2}}
 	if err := appendBatch(l, b); err != nil {
 		t.Fatal(err)
@@ -230,16 +229,6 @@ func TestFailedSync(t *testing.T) {
 	if syncs != 1 {
 		t.Fatalf("%d syncs", syncs)
 	}
-}
-
-// mustHaveNext waits for the allocator and returns false.
-func (l *Log) mustHaveNext() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.alloc.next == nil && l.mu.err == nil {
-		l.mu.changed.Wait()
-	}
-	return false
 }
 
 // TestNoSpace fills a disk, sees that what is there stays readable, and goes on when there is room.

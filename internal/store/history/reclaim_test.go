@@ -309,7 +309,7 @@ func TestReclaimFaults(t *testing.T) {
 			if _, err := l.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			l.WaitNext()
+			l.awaitAllocated()
 			mu.Lock()
 			armed = true
 			mu.Unlock()

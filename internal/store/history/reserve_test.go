@@ -24,6 +24,11 @@ func (l *Log) await(ok func() bool) {
 	}
 }
 
+// awaitAllocated waits until the next segment and the reserve exist: the allocator is idle then.
+func (l *Log) awaitAllocated() {
+	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+}
+
 // retry has the allocator try again now rather than when the pause is over.
 func (l *Log) retry() error {
 	l.mu.Lock()
@@ -64,7 +69,7 @@ func TestReserve(t *testing.T) {
 	o := testOptions(disk)
 	l, m := create(t, o)
 	rng := seeded(t, 3)
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.awaitAllocated()
 	if err := l.Room(); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +154,7 @@ func TestReserve(t *testing.T) {
 	if l, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.awaitAllocated()
 	if err := verifyLog(l, m); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +173,7 @@ func TestTakeReserve(t *testing.T) {
 	disk := faultfs.New(memfs.New(), nil)
 	o := testOptions(disk)
 	l, _ := create(t, o)
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.awaitAllocated()
 	disk.SetFree(0)
 	path := l.path("output" + format.TempSuffix)
 	file, size, err := l.alloc.takeReserve(path)
@@ -245,7 +250,7 @@ func TestTakeReserveAlone(t *testing.T) {
 		return faultfs.None
 	})
 	l, _ = create(t, o)
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.awaitAllocated()
 	select {
 	case <-touched: // it looked for one when it began
 	default:
@@ -287,7 +292,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := slices.DeleteFunc(churn(t, l, m), func(d DeadRecord) bool { return d.Rev == large.recs[1].rev })
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.awaitAllocated()
 	full.Store(true)
 	if err := l.Dead(dead); err != nil {
 		t.Fatal(err)
@@ -296,7 +301,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 		if thorough {
 			l.Reclaim()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for again := true; again; { // the reserve may still be being made again
 			err := l.WaitReclaimed(ctx)
@@ -355,7 +360,7 @@ func TestReclaimThinGarbage(t *testing.T) {
 	if _, err := l.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	l.await(func() bool { return l.alloc.reserve != nil && l.alloc.next != nil })
+	l.awaitAllocated()
 	disk.SetFree(3 * o.SegmentBytes)
 	for i, r := range m.recs() {
 		if i%20 != 0 {

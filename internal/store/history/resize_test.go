@@ -2,12 +2,16 @@ package history
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"vigil/internal/vfs/memfs"
 )
 
-// What is allocated ahead is large while much is written, is cut when that is over, and grows again.
-func TestFit(t *testing.T) {
+// What is allocated ahead is large while much is written, is cut when that is over, and grows again. No time passes while
+// the log is busy, so the resizer does not replace the rates of the test by what it measures.
+func TestFit(t *testing.T) { synctest.Test(t, fit) }
+
+func fit(t *testing.T) {
 	o := testOptions(memfs.New())
 	o.SegmentBytes = 32 << 20
 	l, m := create(t, o)
