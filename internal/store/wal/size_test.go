@@ -2,6 +2,7 @@ package wal
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"vigil/internal/vfs/memfs"
@@ -22,7 +23,9 @@ func used(t testing.TB, fs *memfs.FS) (n int64) {
 
 // A log that has taken nothing is small. Under load its segments grow to the size that was asked for, and
 // when the load is over they shrink again.
-func TestSegmentsFollowTheLoad(t *testing.T) {
+func TestSegmentsFollowTheLoad(t *testing.T) { synctest.Test(t, followTheLoad) }
+
+func followTheLoad(t *testing.T) {
 	mem := memfs.New()
 	o := Options{FS: mem, Dir: testDir, ID: testID, SegmentBytes: 16 << 20}
 	w := create(t, o, Start{})
@@ -50,8 +53,7 @@ func TestSegmentsFollowTheLoad(t *testing.T) {
 	// Full segments that are given up are used again.
 	must(t, w.TruncateBefore(index))
 	for range 8 {
-		// As if each had lasted for a day.
-		w.wr.begun = w.wr.begun.Add(-24 * time.Hour)
+		time.Sleep(24 * time.Hour)
 		for from := rolled(); rolled() == from; {
 			add(1 << 20)
 		}
