@@ -226,6 +226,15 @@ func startCopiers(t *testing.T, b *bed, c *chronicle, rng *rand.Rand) *copiers {
 	return x
 }
 
+// wait waits until each kind of copy was made: the writer may be faster.
+func (x *copiers) wait() {
+	for i := range x.made {
+		for x.made[i].Load() == 0 && !x.t.Failed() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // stop ends it all as the store ends, by fn, and returns some of the copies.
 func (x *copiers) stop(fn func()) []*parcel {
 	x.ended.Store(true)
@@ -418,6 +427,7 @@ func TestCopies(t *testing.T) {
 					cancel()
 				}
 			}
+			x.wait()
 			rewrites += b.log.ReclaimStats().Rewrites
 			parcels := x.stop(func() {
 				next := b.fs
