@@ -215,7 +215,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("the file has %s", got)
 	}
 	// The old files are removed by a goroutine.
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		names, err := filepath.Glob(filepath.Join(dir, "v-*.log"))
 		if err != nil {
 			t.Fatal(err)
