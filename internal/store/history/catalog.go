@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 )
 
 // catalog knows the segments, how much of them is dead, and how fast the log grows.
@@ -53,7 +54,8 @@ func (c *catalog) size() (total, live int64) {
 		total += n
 		dead, _ := s.garbage()
 		if src := s.src.Load(); src.file != nil {
-			dead += c.metaAt.deadIn(src.file.foot.FirstID, src.file.foot.LastID)
+			foot := src.file.Footer()
+			dead += c.metaAt.deadIn(foot.FirstID, foot.LastID)
 		}
 		live += n - min(dead, n)
 	}
@@ -78,18 +80,18 @@ func (c *catalog) segmentSize() int64 {
 }
 
 // uses says whether file is that of a segment as they are now.
-func (c *catalog) uses(file *sealed) bool {
+func (c *catalog) uses(file *segfile.File) bool {
 	return slices.ContainsFunc(c.segments(), func(s *segment) bool { return s.src.Load().file == file })
 }
 
 // missing returns the error of a segment whose file could not be opened because it does not exist: it
 // is damage if the directory does not have its name.
-func (c *catalog) missing(file *sealed, err error) error {
+func (c *catalog) missing(file *segfile.File, err error) error {
 	names, lerr := c.o.FS.List(c.o.Dir)
-	if lerr != nil || slices.Contains(names, filepath.Base(file.path)) || !c.uses(file) {
+	if lerr != nil || slices.Contains(names, filepath.Base(file.Path())) || !c.uses(file) {
 		return err
 	}
-	return format.Corrupt(file.path, 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
+	return format.Corrupt(file.Path(), 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
 }
 
 // candidates returns the segments before the open one, oldest first, the dead bytes of those that can be rewritten, and
@@ -119,7 +121,8 @@ func (c *catalog) candidates() (cs []candidate, garbage, live int64, waits bool)
 		blocked = blocked || s.dead.count.records > 0
 		if src := s.src.Load(); src.file != nil {
 			k.ok = !s.damaged
-			metas := c.metaAt.deadIn(src.file.foot.FirstID, src.file.foot.LastID)
+			foot := src.file.Footer()
+			metas := c.metaAt.deadIn(foot.FirstID, foot.LastID)
 			k.all += metas
 			k.dead += metas
 		} else {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -144,13 +145,13 @@ func (p *partial) make(ctx context.Context) (Checkpoint, error) {
 // Files are rewritten concurrently, without the records that a compaction made superfluous. The files are those
 // of one moment, as Hold needs them. The view is taken after them, so that it knows of every
 // compaction that they do; and if a segment was sealed between the two, they do not follow each other.
-func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
+func (p *partial) choose(ctx context.Context) ([]*segfile.File, *View, error) {
 	l := p.l
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		var files []*sealed
+		var files []*segfile.File
 		next, whole := uint64(1), true
 		for _, s := range l.cat.segments() {
 			f := s.src.Load().file
@@ -158,8 +159,8 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 				whole = false // it is not sealed yet, or was rewritten since
 				break
 			}
-			whole = whole && f.foot.FirstID == next
-			next = f.foot.LastID + 1
+			whole = whole && f.Footer().FirstID == next
+			next = f.Footer().LastID + 1
 			files = append(files, f)
 		}
 		if v := l.cat.view.Load(); whole && v.open.head.ID == next {
@@ -179,13 +180,13 @@ func (p *partial) choose(ctx context.Context) ([]*sealed, *View, error) {
 
 // fill links the files and copies what v shows of the open segment. It returns false if a file was
 // rewritten meanwhile.
-func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoint, bool, error) {
+func (p *partial) fill(ctx context.Context, files []*segfile.File, v *View) (Checkpoint, bool, error) {
 	c := Checkpoint{Applied: v.applied, Revision: v.last.Main}
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
 			return c, false, err
 		}
-		err := p.l.o.FS.Link(f.path, filepath.Join(p.dir, filepath.Base(f.path)))
+		err := p.l.o.FS.Link(f.Path(), filepath.Join(p.dir, filepath.Base(f.Path())))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && !p.l.cat.view.Load().holds(f):
 			return c, false, nil
@@ -195,7 +196,7 @@ func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoin
 			return c, false, err
 		}
 		c.Segments++
-		c.Bytes += f.foot.FileSize()
+		c.Bytes += f.Footer().FileSize()
 	}
 	n, err := p.copyOpen(ctx, v)
 	if n > 0 {
@@ -207,7 +208,7 @@ func (p *partial) fill(ctx context.Context, files []*sealed, v *View) (Checkpoin
 }
 
 // holds says whether file is that of a segment of the view.
-func (v *View) holds(file *sealed) bool {
+func (v *View) holds(file *segfile.File) bool {
 	return slices.ContainsFunc(v.segs, func(s *segment) bool { return s.source().file == file })
 }
 

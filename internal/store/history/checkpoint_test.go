@@ -453,7 +453,7 @@ func TestCheckpointRewritten(t *testing.T) {
 	co.Dir = checkpointDir
 	opened(t, co, m.upTo(c.Applied))
 	// A name that is gone although the segment is still in use is damage, and not waited for.
-	if err := disk.Remove(l.View().segs[0].source().file.path); err != nil {
+	if err := disk.Remove(l.View().segs[0].source().file.Path()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Checkpoint(tContext, checkpointDir+"2", ""); !errors.Is(err, fs.ErrNotExist) {

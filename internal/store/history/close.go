@@ -71,7 +71,7 @@ func (l *Log) Close() error {
 	}
 	for _, s := range l.cat.segs {
 		if src := s.src.Load(); src.file != nil {
-			src.file.release()
+			src.file.Release()
 		}
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/history/segfile"
 )
 
 // DeadRecord names a record that no read can see any more and no rebuild of the index needs.
@@ -95,7 +96,7 @@ func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
 	defer c.dead.Unlock()
 	v := c.view.Load()
 	var s *segment
-	err = guard(func(a *access) error {
+	err = segfile.Guard(func(a *segfile.Access) error {
 		for ; n < len(recs); n++ {
 			r := &recs[n]
 			s = v.segmentOf(r.Rev)
@@ -112,10 +113,10 @@ func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
 				s.dead.mark(src.mem, r, uint32(s.size.Load()))
 				continue
 			}
-			if err := a.to(src.file); err != nil {
+			if err := a.To(src.file); err != nil {
 				return err
 			}
-			i, err := src.file.find(r.Rev)
+			i, err := src.file.Find(r.Rev)
 			if err == nil && i >= 0 {
 				err = s.dead.markFile(src.file, i, r.Tombstone)
 			}
@@ -145,8 +146,8 @@ func (d *deadSet) mark(m *memory, r *DeadRecord, end uint32) {
 }
 
 // markFile marks record i of a file.
-func (d *deadSet) markFile(f *sealed, i int, tombstone bool) error {
-	size, err := f.span(i)
+func (d *deadSet) markFile(f *segfile.File, i int, tombstone bool) error {
+	size, err := f.Span(i)
 	if err == nil {
 		d.markRecord(i, size, tombstone)
 	}
@@ -157,10 +158,11 @@ func (d *deadSet) markFile(f *sealed, i int, tombstone bool) error {
 // how many of these are tombstones and theirs. The caller holds Log.dead.
 func (s *segment) garbage() (all, tombs int64) {
 	all, tombs = s.dead.count.bytes, s.dead.tombs.bytes
-	if f := s.src.Load().file; f != nil && f.foot.Records > 0 {
-		tables := int64(len(f.table.Mains) + len(f.table.Offs) + len(f.table.Sparse))
-		all += tables * int64(s.dead.count.records) / int64(f.foot.Records)
-		tombs += tables * int64(s.dead.tombs.records) / int64(f.foot.Records)
+	if f := s.src.Load().file; f != nil && f.Footer().Records > 0 {
+		foot := f.Footer()
+		tables := foot.TableSize() - 4*int64(foot.Metas)
+		all += tables * int64(s.dead.count.records) / int64(foot.Records)
+		tombs += tables * int64(s.dead.tombs.records) / int64(foot.Records)
 	}
 	return all, tombs
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
+	"vigil/internal/vfs/memfs"
 )
 
 func FuzzRecord(f *testing.F) {
@@ -86,7 +88,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// FuzzFooter takes the tables and the footer of a sealed segment and mends the footer's checksum.
+// FuzzFooter takes the tables and the footer of a sealed segment and mends the checksums.
 func FuzzFooter(f *testing.F) {
 	d, _ := small(f, 9)
 	for name, b := range d {
@@ -100,13 +102,23 @@ func FuzzFooter(f *testing.F) {
 		}
 		b = append(make([]byte, format.HeaderSize), b...)
 		end := b[len(b)-format.FooterSize:]
-		format.LE.PutUint32(end[format.FooterSize-4:], crc32.Update(7, format.Castagnoli, end[:format.FooterSize-4]))
-		foot, err := format.DecodeFooter(end, 7, int64(len(b)))
+		// The id in the header is that of the footer, which the fuzzer chooses.
+		head := format.Header{Version: format.Version, ID: format.LE.Uint64(end[8:])}
+		copy(b, head.Encode())
+		mend := func() (format.Footer, error) {
+			format.LE.PutUint32(end[format.FooterSize-4:], crc32.Update(head.Sum, format.Castagnoli, end[:format.FooterSize-4]))
+			return format.DecodeFooter(end, head.Sum, int64(len(b)))
+		}
+		foot, err := mend()
 		if err != nil {
 			return
 		}
-		from := int64(foot.BodyEnd)
-		table, metas := foot.Tables(b[from : from+foot.TableSize()])
+		tables := b[foot.BodyEnd:][:foot.TableSize()]
+		format.LE.PutUint32(end[52:], crc32.Update(head.Sum, format.Castagnoli, tables))
+		if foot, err = mend(); err != nil {
+			t.Fatal(err)
+		}
+		table, metas := foot.Tables(tables)
 		if table.Len() != int(foot.Records) || len(metas) != 4*int(foot.Metas) {
 			t.Fatalf("%d records, %d bytes of metas of %+v", table.Len(), len(metas), foot)
 		}
@@ -119,9 +131,19 @@ func FuzzFooter(f *testing.F) {
 		if i := table.Ceil(rev); i < 0 || i > table.Len() {
 			t.Fatalf("ceil is %d of %d", i, table.Len())
 		}
-		s := &sealed{path: "fuzz", data: b, foot: foot, seed: 7, table: table, metas: metas}
-		s.refs.Store(1)
-		_, _ = s.read(int64(format.LE.Uint32(b[format.HeaderSize:])), format.RecordHeaderSize, nil)
+		fsys := memfs.New()
+		name := format.SealedName(foot.FirstID, foot.LastID, foot.Generation)
+		dir{name: b}.write(t, fsys, "/d")
+		file, err := fsys.Open("/d/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _, err := segfile.Open(file, "/d/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Release()
+		_, _, _ = s.Head(format.LE.Uint32(b[format.HeaderSize:]))
 		seg := &segment{}
 		seg.src.Store(&source{file: s})
 		seg.last = kv.Rev{Main: 1 << 62}
@@ -130,8 +152,8 @@ func FuzzFooter(f *testing.F) {
 		scan := v.Scan(rev)
 		for scan.Next() {
 		}
-		_ = s.check(tContext)
-		_ = s.eachMeta(func(uint32, Meta) {})
+		_ = s.Check(tContext)
+		_ = s.EachMeta(func(uint32, Meta) {})
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 )
 
 // Hold returns a Scanner over the records at and above from that holds the files it will read, as they were at one
@@ -29,7 +30,7 @@ func (s *Scanner) Twin() *Scanner {
 	t := &Scanner{spans: slices.Clone(s.spans), held: true}
 	for _, sp := range t.spans {
 		if sp.src != nil && sp.src.file != nil {
-			sp.src.file.hold()
+			sp.src.file.Hold()
 		}
 	}
 	return t
@@ -77,20 +78,20 @@ func (s *span) switchToFile(from int) bool {
 	}
 	first, last := revOf(from), revOf(s.limit-1)
 	moved := false
-	_ = guard(func(a *access) error {
+	_ = segfile.Guard(func(a *segfile.Access) error {
 		src := seg.src.Load()
-		if src == nil || src.file == nil || a.to(src.file) != nil {
+		if src == nil || src.file == nil || a.To(src.file) != nil {
 			return nil
 		}
-		begin, err := src.file.ceil(first)
+		begin, err := src.file.Ceil(first)
 		if err != nil {
 			return err
 		}
-		end, err := src.file.ceil(after(last))
+		end, err := src.file.Ceil(after(last))
 		if err != nil || end-begin != s.limit-from {
 			return err
 		}
-		src.file.hold()
+		src.file.Hold()
 		s.seg, s.mem, s.open = seg, nil, nil
 		s.src, s.first, s.limit = src, begin, end
 		moved = true

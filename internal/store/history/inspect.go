@@ -8,6 +8,7 @@ import (
 	"iter"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -154,13 +155,13 @@ func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
 	}
 	s, err := in.openSealed(f, &out)
 	if err == nil {
-		defer s.release()
-		foot := &s.foot
+		defer s.Release()
+		foot := s.Footer()
 		out.Batches, out.Records, out.Metas = int(foot.Batches), int(foot.Records), int(foot.Metas)
 		out.First, out.Last, out.Applied = foot.First, foot.Last, foot.Applied
-		err = errors.Join(in.follows(s), s.check(ctx))
+		err = errors.Join(in.follows(s), s.Check(ctx))
 		if err == nil {
-			err = s.eachMeta(func(uint32, Meta) {})
+			err = s.EachMeta(func(uint32, Meta) {})
 		}
 		last := in.r.l.w.last
 		if foot.Records > 0 {
@@ -189,7 +190,7 @@ func (in *Inspection) pinpoint(err error) error {
 	}
 	defer file.Close()
 	seed := uint32(0)
-	if b := make([]byte, format.HeaderSize); readFull(file, c.File, b, 0) == nil {
+	if b := make([]byte, format.HeaderSize); segfile.ReadFull(file, c.File, b, 0) == nil {
 		if h, err := format.DecodeHeader(b); err == nil {
 			seed = h.Sum
 		}
@@ -207,19 +208,19 @@ func first(err error) error {
 	return err
 }
 
-func (in *Inspection) openSealed(f *sealedFile, out *File) (*sealed, error) {
+func (in *Inspection) openSealed(f *sealedFile, out *File) (*segfile.File, error) {
 	path := in.r.l.path(f.name)
 	file, err := in.r.l.o.FS.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	out.Version = peekVersion(file)
-	s, h, err := openSealed(file, path)
+	s, h, err := segfile.Open(file, path)
 	if err != nil {
 		return nil, err
 	}
 	if err := in.identify(&h, path); err != nil {
-		s.release()
+		s.Release()
 		return nil, err
 	}
 	return s, nil
@@ -228,7 +229,7 @@ func (in *Inspection) openSealed(f *sealedFile, out *File) (*sealed, error) {
 // peekVersion returns the version in a good header, 0 if there is none.
 func peekVersion(file vfs.File) uint32 {
 	b := make([]byte, format.HeaderSize)
-	if readFull(file, "", b, 0) != nil {
+	if segfile.ReadFull(file, "", b, 0) != nil {
 		return 0
 	}
 	h, err := format.DecodeHeader(b)
@@ -260,18 +261,18 @@ func (in *Inspection) gap(first uint64) []File {
 }
 
 // follows says what is wrong with how a sealed segment follows the one before it.
-func (in *Inspection) follows(s *sealed) error {
+func (in *Inspection) follows(s *segfile.File) error {
 	if in.o.SealedOnly || in.lost {
 		return nil
 	}
 	switch {
-	case s.foot.FirstID < in.r.nextID:
-		return format.Corrupt(s.path, 0, "segment %x is there twice", s.foot.FirstID)
-	case s.foot.Before != in.r.chain:
-		return format.Corrupt(s.path, 0, "the segment does not continue the one before it")
-	case s.foot.Records > 0 && !in.r.l.w.last.Less(s.foot.First):
-		return format.Corrupt(s.path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it",
-			s.foot.First.Main, s.foot.First.Sub)
+	case s.Footer().FirstID < in.r.nextID:
+		return format.Corrupt(s.Path(), 0, "segment %x is there twice", s.Footer().FirstID)
+	case s.Footer().Before != in.r.chain:
+		return format.Corrupt(s.Path(), 0, "the segment does not continue the one before it")
+	case s.Footer().Records > 0 && !in.r.l.w.last.Less(s.Footer().First):
+		return format.Corrupt(s.Path(), 0, "the segment begins at revision %d/%d, which is not above that of the one before it",
+			s.Footer().First.Main, s.Footer().First.Sub)
 	}
 	return nil
 }
@@ -345,7 +346,7 @@ func (in *Inspection) load(seg *openSegment, f *File) error {
 	if in.lost {
 		// What it should continue is unknown, so its own field is trusted.
 		b := make([]byte, format.BatchHeaderSize)
-		if readFull(seg.file, seg.path, b, format.HeaderSize) == nil {
+		if segfile.ReadFull(seg.file, seg.path, b, format.HeaderSize) == nil {
 			if h, ok := format.DecodeBatchHeader(b, seg.alloc-format.HeaderSize); ok {
 				in.r.chain, in.lost = h.Prev, false
 			}

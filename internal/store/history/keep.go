@@ -39,7 +39,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 	latest := map[string]found{}
 	deletions := false
 	for _, s := range w.run {
-		err := s.src.Load().file.eachMeta(func(off uint32, m Meta) {
+		err := s.src.Load().file.EachMeta(func(off uint32, m Meta) {
 			m.Value = nil
 			latest[metaName(&m)] = found{metaRecord{s, off}, m}
 			deletions = deletions || m.Deleted
@@ -51,7 +51,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 	values, unsure := map[string]bool{}, false
 	if deletions {
 		for _, s := range older {
-			err := s.src.Load().file.eachMeta(func(_ uint32, m Meta) {
+			err := s.src.Load().file.EachMeta(func(_ uint32, m Meta) {
 				if name := metaName(&m); !m.Deleted && latest[name].meta.Deleted {
 					values[name] = true
 				}

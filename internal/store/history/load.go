@@ -6,6 +6,7 @@ import (
 	"slices"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 )
 
 // load reads the batches of a segment that continue the chain, up to the first that is not whole.
@@ -99,7 +100,7 @@ func (w *window) bytes(off, n int64) ([]byte, error) {
 		}
 	}
 	buf := make([]byte, min(max(n, chunkBytes), w.seg.alloc-off))
-	if err := readFull(w.seg.file, w.seg.path, buf, off); err != nil {
+	if err := segfile.ReadFull(w.seg.file, w.seg.path, buf, off); err != nil {
 		return nil, err
 	}
 	w.seg.mem.chunks = append(w.seg.mem.chunks, chunk{start: uint32(off), buf: buf})

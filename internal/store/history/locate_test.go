@@ -10,6 +10,7 @@ import (
 	"testing"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -104,7 +105,8 @@ func bothTables(t *testing.T) (dir, *model) {
 // that cannot be found.
 func TestDamagedTables(t *testing.T) {
 	d, m := bothTables(t)
-	o := testOptions(memfs.New())
+	disk := mapped(memfs.New())
+	o := testOptions(disk)
 	o.SegmentBytes = minSegmentBytes
 	d.write(t, o.FS, o.Dir)
 	l, err := Open(o)
@@ -125,14 +127,16 @@ func TestDamagedTables(t *testing.T) {
 			continue
 		}
 		f := src.file
-		kinds[f.table.Sorted]++
-		for i := range f.tables {
+		foot := f.Footer()
+		kinds[foot.Sparse]++
+		tables := disk.of(t, f.Path())[foot.BodyEnd:][:foot.TableSize()]
+		for i := range tables {
 			flip := []byte{0x01, 0x40, 0xff}[i%3]
 			bytes++
-			f.tables[i] ^= flip
-			bad, err := readAll(l, m, f.path)
+			tables[i] ^= flip
+			bad, err := readAll(l, m, f.Path())
 			if err != nil {
-				t.Fatalf("byte %d of the tables of %s: %v", i, f.path, err)
+				t.Fatalf("byte %d of the tables of %s: %v", i, f.Path(), err)
 			}
 			if bad {
 				refused++
@@ -144,10 +148,10 @@ func TestDamagedTables(t *testing.T) {
 			s.dead = deadSet{}
 			l.cat.dead.Unlock()
 			w := rewriting{r: l.rec, run: []*segment{s}, bits: [][]uint64{nil}}
-			if err := guard(func(a *access) error { return w.copy(a, 0, s) }); !errors.Is(err, kv.ErrCorrupt) {
-				t.Fatalf("byte %d of the tables of %s: rewritten, %v", i, f.path, err)
+			if err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, 0, s) }); !errors.Is(err, kv.ErrCorrupt) {
+				t.Fatalf("byte %d of the tables of %s: rewritten, %v", i, f.Path(), err)
 			}
-			f.tables[i] ^= flip
+			tables[i] ^= flip
 		}
 	}
 	t.Logf("%d changes, %d of them met, %v", bytes, refused, kinds)
@@ -185,18 +189,21 @@ func TestDamagedMapping(t *testing.T) {
 		defer file.Close()
 		for _, s := range l.cat.segments() {
 			f := s.source().file
-			if f == nil || f.path != path {
+			if f == nil || f.Path() != path {
 				continue
 			}
-			was := bytes.Clone(f.tables)
+			from, was := int64(f.Footer().BodyEnd), make([]byte, f.Footer().TableSize())
+			if _, err := file.ReadAt(was, from); err != nil {
+				t.Fatal(err)
+			}
 			for i := 0; i < len(was); i += 4 {
-				if _, err := file.WriteAt([]byte{^was[i], ^was[i+1]}, int64(f.foot.BodyEnd)+int64(i)); err != nil {
+				if _, err := file.WriteAt([]byte{^was[i], ^was[i+1]}, from+int64(i)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := readAll(l, m, path); err != nil {
 					t.Fatalf("byte %d of the tables of %s: %v", i, path, err)
 				}
-				if _, err := file.WriteAt(was, int64(f.foot.BodyEnd)); err != nil {
+				if _, err := file.WriteAt(was, from); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -79,7 +80,7 @@ var (
 	// ErrNotFound: there is no record at that revision.
 	ErrNotFound = errors.New("history: no record at that revision")
 	// ErrClosed: the log is closed.
-	ErrClosed = errors.New("history: closed")
+	ErrClosed = segfile.ErrClosed
 	// ErrIdentity: the directory belongs to another cluster or member.
 	ErrIdentity = errors.New("history: the data belongs to another member")
 )

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"vigil/internal/bitflip"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -25,7 +26,7 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 		n, sum, begin = format.HeaderSize-4, format.HeaderSize-4, 0
 	case foot != nil && c.Offset == int64(foot.BodyEnd):
 		n, sum = foot.TableSize(), -1
-	case readFull(file, c.File, head, off) != nil:
+	case segfile.ReadFull(file, c.File, head, off) != nil:
 		return err
 	case string(head[:4]) == format.FooterMagic:
 		n, sum = format.FooterSize-4, off+format.FooterSize-4
@@ -37,13 +38,13 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 		off, n, sum = off+4, int64(h.Length)-4, off
 	}
 	b := make([]byte, n)
-	if n > bitflip.Limit || readFull(file, c.File, b, off) != nil {
+	if n > bitflip.Limit || segfile.ReadFull(file, c.File, b, off) != nil {
 		return err
 	}
 	want := make([]byte, 4)
 	if sum < 0 {
 		format.LE.PutUint32(want, foot.TableSum)
-	} else if readFull(file, c.File, want, sum) != nil {
+	} else if segfile.ReadFull(file, c.File, want, sum) != nil {
 		return err
 	}
 	got := crc32.Update(begin, format.Castagnoli, b)
@@ -78,7 +79,7 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 func readFooter(file vfs.File, path string, seed uint32) *format.Footer {
 	size, err := file.Size()
 	b := make([]byte, format.FooterSize)
-	if err != nil || size < format.HeaderSize+format.FooterSize || readFull(file, path, b, size-format.FooterSize) != nil {
+	if err != nil || size < format.HeaderSize+format.FooterSize || segfile.ReadFull(file, path, b, size-format.FooterSize) != nil {
 		return nil
 	}
 	foot, err := format.DecodeFooter(b, seed, size)

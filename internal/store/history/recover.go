@@ -9,6 +9,7 @@ import (
 	"strings"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -30,7 +31,7 @@ func Open(o Options) (*Log, error) {
 	if err := r.run(); err != nil {
 		for _, s := range l.cat.segs {
 			if src := s.src.Load(); src.file != nil {
-				src.file.release()
+				src.file.Release()
 			}
 		}
 		for _, seg := range r.logs {
@@ -171,31 +172,32 @@ func (r *recovery) addSealed(f sealedFile) error {
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
-	s, h, err := openSealed(file, path)
+	s, h, err := segfile.Open(file, path)
 	if err != nil {
 		return err
 	}
-	seg := &segment{id: f.first, first: s.foot.First, last: s.foot.Last}
-	seg.size.Store(s.foot.FileSize())
+	foot := s.Footer()
+	seg := &segment{id: f.first, first: foot.First, last: foot.Last}
+	seg.size.Store(foot.FileSize())
 	seg.src.Store(&source{file: s})
 	// Adopted at once, so that it is released if a later step fails.
-	seg.last = s.foot.Last
-	if s.foot.Records == 0 {
+	seg.last = foot.Last
+	if foot.Records == 0 {
 		seg.last = l.w.last
 	}
-	fits := s.foot.Records == 0 || l.w.last.Less(s.foot.First)
+	fits := foot.Records == 0 || l.w.last.Less(foot.First)
 	l.adopt(seg)
 	if err := r.identify(&h, path); err != nil {
 		return err
 	}
-	if s.foot.Before != r.chain {
+	if foot.Before != r.chain {
 		return format.Corrupt(path, 0, "the segment does not continue the one before it")
 	}
 	if !fits {
-		return format.Corrupt(path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it", s.foot.First.Main, s.foot.First.Sub)
+		return format.Corrupt(path, 0, "the segment begins at revision %d/%d, which is not above that of the one before it", foot.First.Main, foot.First.Sub)
 	}
-	r.advance(f.last+1, seg.last, s.foot.Revision, s.foot.Applied, s.foot.After)
-	return s.eachMeta(func(_ uint32, m Meta) {
+	r.advance(f.last+1, seg.last, foot.Revision, foot.Applied, foot.After)
+	return s.EachMeta(func(_ uint32, m Meta) {
 		l.w.metas.apply(m)
 		l.cat.metaAt.note(f.last, &m)
 	})
@@ -299,7 +301,7 @@ func (r *recovery) openLog(id uint64) (*openSegment, error) {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	seg := &openSegment{path: path, file: file, seg: &segment{id: id}, end: format.HeaderSize}
-	if seg.head, err = readHeader(file, path); err == nil {
+	if seg.head, err = segfile.ReadHeader(file, path); err == nil {
 		err = r.identify(&seg.head, path)
 	}
 	if err == nil && seg.head.ID != id {
@@ -330,7 +332,7 @@ func (r *recovery) endOf(seg *openSegment, last bool) error {
 	buf := make([]byte, step+format.BatchHeaderSize)
 	for off := int64(seg.end); off < seg.alloc; off += step {
 		b := buf[:min(int64(len(buf)), seg.alloc-off)]
-		if err := readFull(seg.file, seg.path, b, off); err != nil {
+		if err := segfile.ReadFull(seg.file, seg.path, b, off); err != nil {
 			return err
 		}
 		own := b[:min(step, int64(len(b)))]
@@ -368,7 +370,7 @@ func (r *recovery) proof(seg *openSegment, b []byte, off int64) (bool, error) {
 		return false, nil
 	}
 	batch := make([]byte, h.Length)
-	if err := readFull(seg.file, seg.path, batch, off); err != nil {
+	if err := segfile.ReadFull(seg.file, seg.path, batch, off); err != nil {
 		return false, err
 	}
 	return h.Check(batch, seg.head.Sum), nil

@@ -6,22 +6,23 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 )
 
 // replace replaces the segments of the run by the merged one. Once it has its name, it is the valid one.
 func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	r, seg := w.r, w.out
 	path := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
-	file, _, err := openSealed(seg.file, path)
+	file, _, err := segfile.Open(seg.file, path)
 	if err == nil {
-		if err = file.check(w.pace.stop); err != nil {
-			file.release()
+		if err = file.Check(w.pace.stop); err != nil {
+			file.Release()
 		}
 	}
 	if err == nil {
 		if err = r.o.FS.Rename(seg.path, path); err != nil {
 			err = fmt.Errorf("history: %w", err)
-			file.release()
+			file.Release()
 		}
 	}
 	if err != nil {
@@ -29,7 +30,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 		return nil, err
 	}
 	if err := w.syncName(); err != nil {
-		file.release()
+		file.Release()
 		if final(err) {
 			err = r.fail(err) // it is unknown which of them a crash would leave
 		}
@@ -40,13 +41,13 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	merged.size.Store(foot.FileSize())
 	merged.src.Store(&source{file: file})
 	for _, old := range w.swap(merged) {
-		old.release()
+		old.Release()
 		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
 		// error means that the log is being closed: the next Open removes what is left.
-		_ = w.pace.wait(int(old.foot.FileSize()))
+		_ = w.pace.wait(int(old.Footer().FileSize()))
 		// The name may reappear after a crash, or stay: the next Open removes it.
-		if err := r.o.FS.Remove(old.path); err != nil {
-			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.path, "error", err.Error())
+		if err := r.o.FS.Remove(old.Path()); err != nil {
+			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.Path(), "error", err.Error())
 		}
 	}
 	r.o.Logger.Debug("rewrote history segments", "file", path, "segments", len(w.run), "bytes", foot.FileSize())
@@ -71,7 +72,7 @@ func (w *rewriting) syncName() error {
 }
 
 // swap redirects readers from the segments of the run to merged, and returns the files of the run.
-func (w *rewriting) swap(merged *segment) (old []*sealed) {
+func (w *rewriting) swap(merged *segment) (old []*segfile.File) {
 	r := w.r
 	to := merged.src.Load().file
 	r.cat.dead.Lock()
@@ -81,32 +82,41 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 		from := s.src.Load().file
 		old = append(old, from)
 		n := len(late)
-		err := guard(func(a *access) (err error) {
-			if err := a.to(from); err != nil {
+		err := segfile.Guard(func(a *segfile.Access) error {
+			if err := a.To(from); err != nil {
 				return err
 			}
-			late, err = from.records(s.dead.since(w.bits[i]), late)
-			return err
+			for k := range s.dead.since(w.bits[i]) {
+				rev, tombstone, err := from.RevisionOf(k)
+				if err != nil {
+					return err
+				}
+				late = append(late, DeadRecord{Rev: rev, Tombstone: tombstone})
+			}
+			return nil
 		})
 		if err != nil {
 			late = late[:n]
-			r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", from.path, "error", err.Error())
+			r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", from.Path(), "error", err.Error())
 		}
 		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
 		s.dead = deadSet{}
 		s.src.Store(&source{next: merged})
 	}
-	err := guard(func(a *access) error {
-		a.src, a.borrowed = to, true
+	err := segfile.Guard(func(a *segfile.Access) error {
+		a.Borrow(to)
 		for _, k := range w.tombs {
 			if err := merged.dead.markFile(to, k, true); err != nil {
 				return err
 			}
 		}
 		for _, r := range late {
-			k := to.table.Find(r.Rev)
+			k, err := to.Find(r.Rev)
+			if err != nil {
+				return err
+			}
 			if k < 0 {
-				return format.Corrupt(to.path, int64(to.foot.BodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
+				return format.Corrupt(to.Path(), int64(to.Footer().BodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
 			}
 			if err := merged.dead.markFile(to, k, r.Tombstone); err != nil {
 				return err
@@ -116,9 +126,9 @@ func (w *rewriting) swap(merged *segment) (old []*sealed) {
 	})
 	if err != nil {
 		merged.dead.unsure = true
-		r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", to.path, "error", err.Error())
+		r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", to.Path(), "error", err.Error())
 	}
-	r.cat.metaAt.clean(to.foot.FirstID, to.foot.LastID)
+	r.cat.metaAt.clean(to.Footer().FirstID, to.Footer().LastID)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -40,7 +41,6 @@ type rewriting struct {
 	recs     []format.Entry // of the batch, offsets in it
 	locs     []uint32       // of its meta records
 	synced   uint32
-	buf      []byte
 }
 
 // metaRecord is where a meta record is.
@@ -53,7 +53,7 @@ type metaRecord struct {
 // all, and puts it in their place. If it fails everything is as it was, or the log has failed.
 func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
 	w := &rewriting{r: r, run: run, pace: pace{stop: ctx, rate: rate, start: time.Now()}}
-	w.last = &run[len(run)-1].src.Load().file.foot
+	w.last = run[len(run)-1].src.Load().file.Footer()
 	if err := w.decide(); err != nil {
 		return nil, err
 	}
@@ -83,17 +83,17 @@ func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*s
 // write writes the merged segment under a temporary name, makes it durable and reads it back.
 func (w *rewriting) write() (*format.Footer, error) {
 	r := w.r
-	first := &w.run[0].src.Load().file.foot
+	first := w.run[0].src.Load().file.Footer()
 	foot := &format.Footer{FirstID: first.FirstID, LastID: w.last.LastID, Before: first.Before, After: w.last.After,
 		Revision: w.last.Revision, Applied: w.last.Applied}
 	for _, s := range w.run {
-		foot.Generation = max(foot.Generation, s.src.Load().file.foot.Generation+1)
+		foot.Generation = max(foot.Generation, s.src.Load().file.Footer().Generation+1)
 	}
 	if err := w.create(foot); err != nil {
 		return nil, err
 	}
 	for i, s := range w.run {
-		if err := guard(func(a *access) error { return w.copy(a, i, s) }); err != nil {
+		if err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, i, s) }); err != nil {
 			return nil, w.unreadable(s, err)
 		}
 	}
@@ -177,51 +177,33 @@ func (w *rewriting) create(foot *format.Footer) error {
 }
 
 // copy copies what is kept of segment i of the run.
-func (w *rewriting) copy(a *access, i int, s *segment) error {
+func (w *rewriting) copy(a *segfile.Access, i int, s *segment) error {
 	f := s.src.Load().file
-	if err := a.to(f); err != nil {
+	if err := a.To(f); err != nil {
 		return err
 	}
 	// The dead records were found by the tables, and those that are not are found by them now.
-	if err := f.checkTables(); err != nil {
+	if err := f.CheckTables(); err != nil {
 		return err
 	}
 	dead := deadSet{bits: w.bits[i]}
-	metas := f.metas
-	end := f.foot.BodyEnd
-	for n := 0; n < f.table.Len() || len(metas) > 0; {
-		off, meta := end, end
-		if n < f.table.Len() {
-			off = f.table.Offset(n)
-		}
-		if len(metas) > 0 {
-			meta = format.LE.Uint32(metas)
-		}
-		if meta < off {
-			metas = metas[4:]
-			if w.metas[metaRecord{s, meta}] {
-				if err := w.addRecord(f, -1, meta); err != nil {
-					return err
-				}
-			}
+	for n, off := range f.Offsets() {
+		isDead := n >= 0 && dead.has(n)
+		if n < 0 && !w.metas[metaRecord{s, off}] || isDead && !w.keepTombs {
 			continue
 		}
-		n++
-		if dead.has(n - 1) {
-			if !w.keepTombs {
-				continue
-			}
-			// Is it a tombstone? The kind is looked at alone, what is left out may be damaged.
-			b, err := f.read(int64(off), format.RecordHeaderSize, nil)
-			if err != nil {
-				return err
-			}
-			if format.Kind(b[7]>>4) != format.KindTombstone {
+		size, kind, err := f.Head(off)
+		if err != nil {
+			return err
+		}
+		if isDead {
+			// Only its kind was read: what is left out may be damaged.
+			if kind != format.KindTombstone {
 				continue
 			}
 			w.tombs = append(w.tombs, w.count)
 		}
-		if err := w.addRecord(f, n-1, off); err != nil {
+		if err := w.addRecord(f, n, off, size); err != nil {
 			return err
 		}
 	}
@@ -229,42 +211,24 @@ func (w *rewriting) copy(a *access, i int, s *segment) error {
 }
 
 // addRecord adds record i of f, which is at off, to the batch; -1 is a meta record.
-func (w *rewriting) addRecord(f *sealed, i int, off uint32) error {
-	b, err := f.read(int64(off), format.RecordHeaderSize, nil)
-	if err != nil {
-		return err
-	}
-	size := format.RecordSize(b)
+func (w *rewriting) addRecord(f *segfile.File, i int, off uint32, size int) error {
 	if len(w.batch) > format.BatchHeaderSize && len(w.batch)+size > mergedBatch {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
-	if b, err = f.read(int64(off), size, w.buf); err != nil {
+	from := len(w.batch)
+	batch, rev, err := f.AppendRecord(w.batch, i, off, size)
+	if err != nil {
 		return err
 	}
-	if f.data == nil {
-		w.buf = b
-	}
-	from := len(w.batch)
-	w.batch = append(w.batch, b...)
-	r, n, err := format.DecodeRecord(w.batch[from:])
-	if err == nil && (n != size || !format.CheckRecord(w.batch[from:])) {
-		err = format.ErrRecordSum
-	}
-	key := i >= 0
-	if err == nil && (key != (r.Kind == format.KindPut || r.Kind == format.KindTombstone) || key && !f.table.Is(i, r.Rev)) {
-		err = format.ErrRecordKind
-	}
-	if err != nil {
-		return format.Corrupt(f.path, int64(off), "%v", err)
-	}
-	if key {
-		w.recs = append(w.recs, format.Entry{Main: r.Rev.Main, Sub: uint32(r.Rev.Sub), Off: uint32(from)})
-		w.count++
-	} else {
+	w.batch = batch
+	if i < 0 {
 		w.locs = append(w.locs, uint32(from))
+		return nil
 	}
+	w.recs = append(w.recs, format.Entry{Main: rev.Main, Sub: uint32(rev.Sub), Off: uint32(from)})
+	w.count++
 	return nil
 }
 

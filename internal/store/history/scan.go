@@ -4,11 +4,8 @@ import (
 	"sync"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 )
-
-// scanWindow is how many bytes of a sealed segment a Scanner copies at a time, unless one record is
-// larger.
-const scanWindow = 256 << 10
 
 // Scanner walks over records in the order of their revisions, with a bounded buffer. It is not safe
 // for concurrent use.
@@ -30,11 +27,7 @@ type Scanner struct {
 	next  int // number of the next record of cur to load
 	limit int
 
-	window []byte // copy of a piece of a sealed segment
-	base   int64  // offset of the window in the file
-	path   string // of the file
-	at     []int  // where the records in the window begin, in order
-	taken  int    // how many of them were taken
+	window segfile.Window // of a sealed segment
 	rec    format.Record
 	last   kv.Rev
 	err    error
@@ -46,9 +39,14 @@ func (v *View) Scan(from kv.Rev) *Scanner { return &Scanner{spans: v.spans(from)
 // Next goes to the next record. It returns false at the end or on an error.
 func (s *Scanner) Next() bool {
 	for s.err == nil {
-		if s.taken < len(s.at) {
-			s.err = s.fromWindow()
-			return s.err == nil
+		if s.window.Left() {
+			rec, err := s.window.Take(s.last)
+			if err != nil {
+				s.err = err
+				return false
+			}
+			s.rec, s.last = rec, rec.Rev
+			return true
 		}
 		if found, more := s.step(); found || !more {
 			return found && s.err == nil
@@ -82,7 +80,7 @@ func (s *Scanner) step() (found, more bool) {
 		s.last = s.rec.Rev
 		return true, true
 	default:
-		s.err = guard(s.fill)
+		s.err = segfile.Guard(s.fill)
 	}
 	return false, true
 }
@@ -101,11 +99,11 @@ func (s *Scanner) begin() error {
 		s.next, s.limit = sp.mem.Ceil(sp.from), sp.mem.Len()
 		return nil
 	}
-	return guard(s.find)
+	return segfile.Guard(s.find)
 }
 
 // find looks for the records of the span that are still to come where they are now.
-func (s *Scanner) find(a *access) error {
+func (s *Scanner) find(a *segfile.Access) error {
 	from := s.span.from
 	if !s.last.Less(from) {
 		from = after(s.last)
@@ -120,69 +118,15 @@ func (s *Scanner) find(a *access) error {
 }
 
 // fill copies the next records into the window.
-func (s *Scanner) fill(a *access) error {
-	if a.to(s.cur.file) != nil {
+func (s *Scanner) fill(a *segfile.Access) (err error) {
+	if a.To(s.cur.file) != nil {
 		// The file was replaced, or the log is closed.
 		if err := s.find(a); err != nil || s.cur.mem != nil || s.next >= s.limit {
 			return err
 		}
 	}
-	f := s.cur.file
-	from, err := f.recordAt(s.next)
-	if err != nil {
-		return err
-	}
-	n := s.next + 1
-	s.at = append(s.at[:0], 0)
-	for ; n < s.limit; n++ {
-		off, err := f.recordAt(n)
-		if err != nil {
-			return err
-		}
-		if off-from > scanWindow {
-			break
-		}
-		s.at = append(s.at, int(off-from))
-	}
-	// The last record that begins in the window may end after it, so its header says where the
-	// window ends.
-	b, err := f.read(from+int64(s.at[len(s.at)-1]), format.RecordHeaderSize, nil)
-	if err != nil {
-		return err
-	}
-	size := s.at[len(s.at)-1] + format.RecordSize(b)
-	if b, err = f.read(from, size, s.window); err != nil {
-		return err
-	}
-	for i, at := range s.at {
-		if err := f.expect(s.next+i, b[at:]); err != nil {
-			return err
-		}
-	}
-	if f.data != nil {
-		b = append(s.window[:0], b...)
-	}
-	s.window, s.base, s.path, s.taken, s.next = b, from, f.path, 0, n
-	return nil
-}
-
-// fromWindow takes the next record out of the window.
-func (s *Scanner) fromWindow() error {
-	at := s.at[s.taken]
-	b := s.window[at:]
-	r, size, err := format.DecodeRecord(b)
-	if err == nil && !format.CheckRecord(b[:size]) {
-		err = format.ErrRecordSum
-	}
-	if err == nil && (r.Kind != format.KindPut && r.Kind != format.KindTombstone || !s.last.Less(r.Rev)) {
-		err = format.ErrRecordKind
-	}
-	if err != nil {
-		return format.Corrupt(s.path, s.base+int64(at), "%v", err)
-	}
-	s.rec, s.last = r, r.Rev
-	s.taken++
-	return nil
+	s.next, err = s.cur.file.Fill(&s.window, s.next, s.limit)
+	return err
 }
 
 // Rev returns the revision of the current record.
@@ -207,5 +151,5 @@ func (s *Scanner) Close() {
 		s.spans[i].letGo()
 	}
 	s.span, s.spans, s.cur = span{}, nil, nil
-	s.window, s.at, s.taken, s.rec = nil, nil, 0, format.Record{}
+	s.window, s.rec = segfile.Window{}, format.Record{}
 }

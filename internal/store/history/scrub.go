@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -57,11 +58,11 @@ func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
 func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 	for _, seg := range s.l.cat.segments() {
 		file := seg.src.Load().file
-		if file == nil || file.foot.LastID <= s.last {
+		if file == nil || file.Footer().LastID <= s.last {
 			continue
 		}
-		s.last = file.foot.LastID
-		res := Scrubbed{File: file.path}
+		s.last = file.Footer().LastID
+		res := Scrubbed{File: file.Path()}
 		err := s.check(ctx, &res)
 		if cerr := ctx.Err(); cerr != nil {
 			return Scrubbed{}, cerr
@@ -94,10 +95,10 @@ func (s *Scrubber) check(ctx context.Context, res *Scrubbed) error {
 	}
 	r := &scrubReader{File: file, s: s, ctx: ctx}
 	r.drop(0, 0)
-	f, _, err := openSealed(r, res.File)
+	f, _, err := segfile.Open(r, res.File)
 	if err == nil {
-		err = f.check(ctx)
-		f.release()
+		err = f.Check(ctx)
+		f.Release()
 	}
 	res.Bytes = r.read
 	return err

@@ -254,7 +254,7 @@ func TestScrubReadsMergedSegments(t *testing.T) {
 	want := map[string]bool{}
 	for _, s := range l.cat.segments() {
 		if f := s.src.Load().file; f != nil {
-			want[f.path] = true
+			want[f.Path()] = true
 		}
 	}
 	if l.ReclaimStats().Rewrites == 0 {

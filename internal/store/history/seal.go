@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -131,14 +132,14 @@ func (s *sealer) seal(seg *openSegment) error {
 			return fmt.Errorf("history: seal %s: %w", path, err)
 		}
 	}
-	file, _, err := openSealed(in, path)
+	file, _, err := segfile.Open(in, path)
 	if err != nil {
 		seg.reopen = true
 		return err
 	}
-	seg.seg.size.Store(file.foot.FileSize())
+	seg.seg.size.Store(file.Footer().FileSize())
 	seg.seg.src.Store(&source{file: file})
-	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.foot.Records, "bytes", file.foot.FileSize())
+	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.Footer().Records, "bytes", file.Footer().FileSize())
 	return nil
 }
 

@@ -3,6 +3,7 @@ package history
 import (
 	"sync/atomic"
 	"vigil/internal/kv"
+	"vigil/internal/store/history/segfile"
 )
 
 // segment is a segment as readers see it, from the moment the first batch is written to it. Where
@@ -22,7 +23,7 @@ type segment struct {
 // source is exactly one of its fields.
 type source struct {
 	mem  *memory
-	file *sealed
+	file *segfile.File
 	next *segment
 }
 
@@ -50,10 +51,10 @@ func (s *segment) source() *source {
 }
 
 // acquire returns the source of s, a file being held by a. Its error is ErrClosed.
-func (s *segment) acquire(a *access) (*source, error) {
+func (s *segment) acquire(a *segfile.Access) (*source, error) {
 	for {
 		src := s.source()
-		if src.mem != nil || a.to(src.file) == nil {
+		if src.mem != nil || a.To(src.file) == nil {
 			return src, nil
 		}
 		if s.source() == src {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 	"vigil/internal/kv"
+	"vigil/internal/store/history/segfile"
 )
 
 // span is a run of records of one source: of a segment, or of mem.
@@ -54,7 +55,7 @@ func (s *span) take() error {
 	}
 	for {
 		src := s.seg.source()
-		if src.mem != nil || src.file.acquire() {
+		if src.mem != nil || src.file.Acquire() {
 			s.src = src
 			return nil
 		}
@@ -73,9 +74,9 @@ func (s *span) number() error {
 		s.first, s.limit = s.mem.Ceil(s.from), s.mem.Len()
 		return nil
 	}
-	return guard(func(a *access) (err error) {
+	return segfile.Guard(func(a *segfile.Access) (err error) {
 		if s.src.file != nil {
-			a.src, a.borrowed = s.src.file, true
+			a.Borrow(s.src.file)
 		}
 		s.first, s.limit, err = s.seg.bounds(s.src, s.from)
 		return err
@@ -85,7 +86,7 @@ func (s *span) number() error {
 // letGo releases the held file.
 func (s *span) letGo() {
 	if s.src != nil && s.src.file != nil {
-		s.src.file.release()
+		s.src.file.Release()
 	}
 	s.src = nil
 }
@@ -106,10 +107,10 @@ func (s *segment) bounds(src *source, from kv.Rev) (first, limit int, err error)
 	if src.mem != nil {
 		return src.mem.Ceil(from), src.mem.Ceil(after(s.last)), nil
 	}
-	if first, err = src.file.ceil(from); err != nil {
+	if first, err = src.file.Ceil(from); err != nil {
 		return 0, 0, err
 	}
-	if limit, err = src.file.ceil(after(s.last)); err != nil {
+	if limit, err = src.file.Ceil(after(s.last)); err != nil {
 		return 0, 0, err
 	}
 	return first, limit, nil

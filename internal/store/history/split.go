@@ -36,7 +36,7 @@ func (v *View) Split(n int) []*Scanner {
 			cut := s
 			cut.first, cut.limit = at, at+take
 			if cut.src.file != nil {
-				cut.src.file.hold()
+				cut.src.file.Hold()
 			}
 			part.spans = append(part.spans, cut)
 			at += take

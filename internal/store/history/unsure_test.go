@@ -93,7 +93,7 @@ func TestUnmarked(t *testing.T) {
 	for i, d := range dead {
 		restore := func() {}
 		if s := l.View().segmentOf(d.Rev); s == segs[2] && s.source().file != nil && s.home() == s {
-			restore = lose(t, s.source().file.path)
+			restore = lose(t, s.source().file.Path())
 		}
 		err := l.Dead(dead[i : i+1])
 		restore()
@@ -152,13 +152,17 @@ func TestUnmarkedInRewrite(t *testing.T) {
 // TestDamagedSegmentIsLeft: a segment that cannot be rewritten does not keep the others from it, and its
 // damage is the error of one wait.
 func TestDamagedSegmentIsLeft(t *testing.T) {
-	o := testOptions(memfs.New())
+	disk := mapped(memfs.New())
+	o := testOptions(disk)
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	dead := churn(t, l, m)
 	f := l.cat.segments()[3].source().file
-	for i := range f.table.Len() {
-		f.data[int(f.table.Offset(i))+format.RecordHeaderSize] ^= 1 // all are damaged, the live ones too
+	data := disk.of(t, f.Path())
+	for n, off := range f.Offsets() {
+		if n >= 0 {
+			data[off+format.RecordHeaderSize] ^= 1 // all are damaged, the live ones too
+		}
 	}
 	// Not all of the damaged segment is dead.
 	var marked []DeadRecord
@@ -174,7 +178,7 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Reclaim()
-	if err := l.WaitReclaimed(t.Context()); !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), f.path) {
+	if err := l.WaitReclaimed(t.Context()); !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), f.Path()) {
 		t.Fatalf("waiting: %v", err)
 	}
 	l.tryAgain()
@@ -198,7 +202,8 @@ func (l *Log) tryAgain() {
 // TestMetaDeletionStays: while an older segment cannot be searched for the value of a meta record, its
 // deletion stays, and what comes after that segment is rewritten all the same.
 func TestMetaDeletionStays(t *testing.T) {
-	o := testOptions(memfs.New())
+	disk := mapped(memfs.New())
+	o := testOptions(disk)
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
 	write := func(b batch) {
@@ -225,8 +230,11 @@ func TestMetaDeletionStays(t *testing.T) {
 	}
 	first := l.cat.segments()[0].source().file
 	flip := func() {
-		for i := 0; i < len(first.metas); i += 4 {
-			first.data[format.LE.Uint32(first.metas[i:])+format.RecordHeaderSize] ^= 1
+		data := disk.of(t, first.Path())
+		for n, off := range first.Offsets() {
+			if n < 0 {
+				data[off+format.RecordHeaderSize] ^= 1
+			}
 		}
 	}
 	flip()

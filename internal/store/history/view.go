@@ -5,6 +5,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -60,10 +61,10 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 	if s == nil {
 		return v.getMemory(rev, room, dst)
 	}
-	var a access
-	a.begin()
+	var a segfile.Access
+	a.Begin()
 	defer func() {
-		if err = a.end(recover(), err); err != nil {
+		if err = a.End(recover(), err); err != nil {
 			out = dst
 		}
 	}()
@@ -84,11 +85,11 @@ func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
 // GetSome is GetMany that stops before a record with which out.Buf would have more than size bytes. need
 // is the size of that record, 0 if there is none.
 func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
-	var a access
-	a.begin()
+	var a segfile.Access
+	a.Begin()
 	start := len(out.Buf)
 	defer func() {
-		if err = a.end(recover(), err); err != nil {
+		if err = a.End(recover(), err); err != nil {
 			out.Buf = out.Buf[:start]
 		}
 	}()
@@ -152,7 +153,7 @@ func appendWithin(dst, data []byte, room int) (out []byte, need int, err error) 
 }
 
 // get appends the record at rev to dst, unless it needs more than room.
-func (s *segment) get(a *access, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
+func (s *segment) get(a *segfile.Access, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	src, err := s.acquire(a)
 	if err != nil {
 		return dst, 0, err
@@ -163,12 +164,12 @@ func (s *segment) get(a *access, rev kv.Rev, room int, dst []byte) (out []byte, 
 		}
 		return dst, 0, ErrNotFound
 	}
-	switch i, err := src.file.find(rev); {
+	switch i, err := src.file.Find(rev); {
 	case err != nil:
 		return dst, 0, err
 	case i < 0:
 		return dst, 0, ErrNotFound
 	default:
-		return src.file.get(i, rev, room, dst)
+		return src.file.Get(i, rev, room, dst)
 	}
 }

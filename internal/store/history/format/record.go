@@ -34,6 +34,14 @@ func PutRecordHeader(b []byte, k Kind, rev kv.Rev) {
 // RecordSize returns the size of a record according to its header, with which b begins.
 func RecordSize(b []byte) int { return RecordHeaderSize + int(LE.Uint32(b[4:])&MaxRecord) }
 
+// RecordRev returns the revision of the record whose header begins b.
+func RecordRev(b []byte) kv.Rev {
+	return kv.Rev{Main: int64(LE.Uint64(b[8:])), Sub: int64(LE.Uint32(b[16:]))}
+}
+
+// RecordKind returns the kind of the record whose header begins b. It may be one that does not exist.
+func RecordKind(b []byte) Kind { return Kind(b[7] >> 4) }
+
 var (
 	errRecordShort = errors.New("a record is longer than what holds it")
 	ErrRecordKind  = errors.New("a record is of an unknown kind")
@@ -49,8 +57,7 @@ func DecodeRecord(b []byte) (r Record, size int, err error) {
 		return Record{}, 0, errRecordShort
 	}
 	size = RecordSize(b)
-	r.Kind = Kind(b[7] >> 4)
-	r.Rev = kv.Rev{Main: int64(LE.Uint64(b[8:])), Sub: int64(LE.Uint32(b[16:]))}
+	r.Kind, r.Rev = RecordKind(b), RecordRev(b)
 	r.Data = b[RecordHeaderSize:size:size]
 	switch r.Kind {
 	case KindPut, KindTombstone:

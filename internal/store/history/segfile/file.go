@@ -1,9 +1,6 @@
-package history
+package segfile
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"path/filepath"
 	"sync/atomic"
 	"vigil/internal/kv"
@@ -11,9 +8,9 @@ import (
 	"vigil/internal/vfs"
 )
 
-// sealed is a sealed segment's file, open for reading. Readers hold a reference while they look at
-// it; releasing the last reference unmaps and closes it.
-type sealed struct {
+// File is the file of a sealed segment, open for reading. Readers hold a reference while they read; releasing the last
+// one unmaps and closes the file.
+type File struct {
 	path    string
 	foot    format.Footer
 	seed    uint32 // the header's checksum
@@ -26,20 +23,27 @@ type sealed struct {
 	refs    atomic.Int64
 }
 
-// openSealed takes over file, whose path is path, and reads its footer. It checks everything but the
-// batches, and closes the file if it fails.
-func openSealed(file vfs.File, path string) (s *sealed, h format.Header, err error) {
-	f := &sealed{path: path, file: file}
-	f.refs.Store(1)
-	if h, err = f.open(); err != nil {
-		f.release()
+// Open takes over file, whose path will be path, and reads its header, tables and footer. It checks everything but the
+// batches, and closes the file if it fails. The caller has the first reference.
+func Open(file vfs.File, path string) (*File, format.Header, error) {
+	s := &File{path: path, file: file}
+	s.refs.Store(1)
+	h, err := s.open()
+	if err != nil {
+		s.Release()
 		return nil, h, err
 	}
-	return f, h, nil
+	return s, h, nil
 }
 
+// Path returns the path of the file.
+func (s *File) Path() string { return s.path }
+
+// Footer returns the footer, which must not be changed.
+func (s *File) Footer() *format.Footer { return &s.foot }
+
 // open reads the ends of the file.
-func (s *sealed) open() (h format.Header, err error) {
+func (s *File) open() (h format.Header, err error) {
 	file, path := s.file, s.path
 	size, err := file.Size()
 	if err != nil {
@@ -48,12 +52,12 @@ func (s *sealed) open() (h format.Header, err error) {
 	if size < format.HeaderSize+format.FooterSize {
 		return h, format.Corrupt(path, 0, "a sealed segment of %d bytes is cut", size)
 	}
-	if h, err = readHeader(file, path); err != nil {
+	if h, err = ReadHeader(file, path); err != nil {
 		return h, err
 	}
 	s.seed = h.Sum
 	b := make([]byte, format.FooterSize)
-	if err := readFull(file, path, b, size-format.FooterSize); err != nil {
+	if err := ReadFull(file, path, b, size-format.FooterSize); err != nil {
 		return h, err
 	}
 	if s.foot, err = format.DecodeFooter(b, h.Sum, size); err != nil {
@@ -74,58 +78,29 @@ func (s *sealed) open() (h format.Header, err error) {
 	return h, s.openTables()
 }
 
-func (s *sealed) openTables() (err error) {
+func (s *File) openTables() (err error) {
 	from, n := int64(s.foot.BodyEnd), s.foot.TableSize()
-	var a access
-	a.begin()
-	defer func() { err = a.end(recover(), err) }()
-	a.src, a.borrowed = s, true
+	var a Access
+	a.Begin()
+	defer func() { err = a.End(recover(), err) }()
+	a.Borrow(s)
 	if s.data != nil {
 		s.tables = s.data[from : from+n]
 	} else {
 		s.tables = make([]byte, n)
-		if err := readFull(s.file, s.path, s.tables, from); err != nil {
+		if err := ReadFull(s.file, s.path, s.tables, from); err != nil {
 			return err
 		}
 	}
-	if err := s.checkTables(); err != nil {
+	if err := s.CheckTables(); err != nil {
 		return err
 	}
 	s.table, s.metas = s.foot.Tables(s.tables)
 	return nil
 }
 
-// readHeader reads the header of a segment and refuses what this program cannot read.
-func readHeader(file vfs.File, path string) (format.Header, error) {
-	b := make([]byte, format.HeaderSize)
-	if err := readFull(file, path, b, 0); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return format.Header{}, format.Corrupt(path, 0, "the file is shorter than its header")
-		}
-		return format.Header{}, err
-	}
-	h, err := format.DecodeHeader(b)
-	if err != nil {
-		return format.Header{}, format.Corrupt(path, 0, "%v", err)
-	}
-	return h, format.CheckVersion(h.Version, path)
-}
-
-// readFull fills b from off; what a file is too short for is io.ErrUnexpectedEOF.
-func readFull(file vfs.File, path string, b []byte, off int64) error {
-	n, err := file.ReadAt(b, off)
-	switch {
-	case n == len(b):
-		return nil
-	case err == nil || err == io.EOF:
-		return fmt.Errorf("history: read %s at offset %d: %w", path, off+int64(n), io.ErrUnexpectedEOF)
-	default:
-		return fmt.Errorf("history: read %s at offset %d: %w", path, off, err)
-	}
-}
-
-// acquire takes a reference; false if the file is closed.
-func (s *sealed) acquire() bool {
+// Acquire takes a reference; it returns false if the file is closed.
+func (s *File) Acquire() bool {
 	for {
 		n := s.refs.Load()
 		if n == 0 {
@@ -137,11 +112,11 @@ func (s *sealed) acquire() bool {
 	}
 }
 
-// hold takes another reference. The caller has one already.
-func (s *sealed) hold() { s.refs.Add(1) }
+// Hold takes another reference. The caller has one already.
+func (s *File) Hold() { s.refs.Add(1) }
 
-// release returns a reference. An error of closing the file affects no read and is ignored.
-func (s *sealed) release() {
+// Release returns a reference. An error of closing the file affects no read and is ignored.
+func (s *File) Release() {
 	if s.refs.Add(-1) > 0 {
 		return
 	}
@@ -153,18 +128,18 @@ func (s *sealed) release() {
 	}
 }
 
-// holds refuses n bytes at off that do not lie in the body.
-func (s *sealed) holds(off int64, n int) error {
+// inBody rejects n bytes at off that are not all in the body.
+func (s *File) inBody(off int64, n int) error {
 	if off < format.HeaderSize || off+int64(n) > int64(s.foot.BodyEnd) {
 		return format.Corrupt(s.path, off, "a record of %d bytes lies outside of the batches", n)
 	}
 	return nil
 }
 
-// read returns n bytes at off that lie in the body: those of the mapping, or scratch, grown if need
-// be, filled from the file.
-func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
-	if err := s.holds(off, n); err != nil {
+// read returns n bytes of the body at off: those of the mapping, or scratch, grown if it is too small and filled from
+// the file.
+func (s *File) read(off int64, n int, scratch []byte) ([]byte, error) {
+	if err := s.inBody(off, n); err != nil {
 		return nil, err
 	}
 	if s.data != nil {
@@ -173,18 +148,19 @@ func (s *sealed) read(off int64, n int, scratch []byte) ([]byte, error) {
 	if cap(scratch) < n {
 		scratch = make([]byte, n)
 	}
-	return scratch[:n], readFull(s.file, s.path, scratch[:n], off)
+	return scratch[:n], ReadFull(s.file, s.path, scratch[:n], off)
 }
 
-// get appends record i, which must be at rev, to dst. If its data exceed room, it returns their size as need instead.
-func (s *sealed) get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
+// Get appends the data of record i, which must be at rev, to dst. If they exceed room bytes, it returns their size as need
+// instead.
+func (s *File) Get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	off := int64(s.table.Offset(i))
 	b, err := s.read(off, format.RecordHeaderSize, nil)
 	if err != nil {
 		return dst, 0, err
 	}
 	size := format.RecordSize(b)
-	if err := s.holds(off, size); err != nil {
+	if err := s.inBody(off, size); err != nil {
 		return dst, 0, err
 	}
 	if need := size - format.RecordHeaderSize; need > room {
@@ -197,21 +173,21 @@ func (s *sealed) get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need 
 		out, err = s.appendRead(b, off, rev, dst)
 		return out, 0, err
 	}
-	// The whole record is copied and the copy checked, since the mapping may change under us.
+	// The whole record is copied and the copy checked, because the mapping may change.
 	n := len(dst)
 	dst = append(dst, b...)
 	head := dst[n : n+format.RecordHeaderSize]
 	if format.RecordSize(head) != len(b) || !format.CheckRecord(dst[n:]) {
 		return dst[:n], 0, format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
 	}
-	if headRev(head) != rev {
+	if format.RecordRev(head) != rev {
 		return dst[:n], 0, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
 	}
 	return append(dst[:n], dst[n+format.RecordHeaderSize:]...), 0, nil
 }
 
 // appendRead appends a record that was read from the file.
-func (s *sealed) appendRead(b []byte, off int64, rev kv.Rev, dst []byte) ([]byte, error) {
+func (s *File) appendRead(b []byte, off int64, rev kv.Rev, dst []byte) ([]byte, error) {
 	r, size, err := format.DecodeRecord(b)
 	if err == nil && !format.CheckRecord(b[:size]) {
 		err = format.ErrRecordSum

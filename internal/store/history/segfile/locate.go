@@ -1,18 +1,17 @@
-package history
+package segfile
 
 import (
 	"hash/crc32"
-	"iter"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 )
 
 // The offset tables of a sealed segment were checked when it was opened. They may be a mapping, whose
 // pages are read from the disk again: entries that are read later are compared with the records that they
-// lead to. All of these are called with the file held, inside guard.
+// lead to.
 
-// checkTables compares the tables as they are now with their checksum.
-func (s *sealed) checkTables() error {
+// CheckTables compares the tables as they are now with their checksum.
+func (s *File) CheckTables() error {
 	if crc32.Update(s.seed, format.Castagnoli, s.tables) != s.foot.TableSum {
 		return format.Corrupt(s.path, int64(s.foot.BodyEnd), "the checksum of the offset tables does not match")
 	}
@@ -20,7 +19,7 @@ func (s *sealed) checkTables() error {
 }
 
 // tableAt returns where in the file the table has the offset of record i.
-func (s *sealed) tableAt(i int) int64 {
+func (s *File) tableAt(i int) int64 {
 	at := int64(s.foot.BodyEnd)
 	if s.table.Sorted {
 		return at + 16*int64(i)
@@ -29,7 +28,7 @@ func (s *sealed) tableAt(i int) int64 {
 }
 
 // recordAt returns where record i begins: after the one before it, and inside of the batches.
-func (s *sealed) recordAt(i int) (int64, error) {
+func (s *File) recordAt(i int) (int64, error) {
 	off, least := int64(s.table.Offset(i)), int64(format.HeaderSize+format.BatchHeaderSize)
 	if i > 0 {
 		least = int64(s.table.Offset(i-1)) + format.RecordHeaderSize
@@ -40,21 +39,22 @@ func (s *sealed) recordAt(i int) (int64, error) {
 	return off, nil
 }
 
-// expect compares the revision of b, which begins with record i, with the table. A record that is
-// damaged itself is left to its checksum.
-func (s *sealed) expect(i int, b []byte) error {
+// expect compares the revision of b, which begins with record i, with the table. A record that is damaged itself fails
+// its checksum later.
+func (s *File) expect(i int, b []byte) error {
 	if len(b) < format.RecordHeaderSize {
 		return nil
 	}
-	rev, size := headRev(b), format.RecordSize(b)
+	rev, size := format.RecordRev(b), format.RecordSize(b)
 	if s.table.Is(i, rev) || size > len(b) || !format.CheckRecord(b[:size]) {
 		return nil
 	}
 	return format.Corrupt(s.path, s.tableAt(i), "the offset table leads to the record of revision %d/%d for record %d", rev.Main, rev.Sub, i)
 }
 
-// ceil is that of the table, compared with the records on both sides.
-func (s *sealed) ceil(rev kv.Rev) (int, error) {
+// Ceil returns the number of the first record at or above rev, or the number of records if there is none. It compares
+// the table with the records on both sides.
+func (s *File) Ceil(rev kv.Rev) (int, error) {
 	i := s.table.Ceil(rev)
 	for n := max(i-1, 0); n < min(i+1, s.table.Len()); n++ {
 		off, err := s.recordAt(n)
@@ -65,7 +65,7 @@ func (s *sealed) ceil(rev kv.Rev) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		at := headRev(b)
+		at := format.RecordRev(b)
 		if at.Less(rev) == (n < i) {
 			continue
 		}
@@ -81,18 +81,17 @@ func (s *sealed) ceil(rev kv.Rev) (int, error) {
 	return i, nil
 }
 
-// find is that of the table. That there is no such record is believed of a sound table only.
-func (s *sealed) find(rev kv.Rev) (int, error) {
+// Find returns the number of the record at rev, or -1 if there is none. Only an intact table can show that there is none.
+func (s *File) Find(rev kv.Rev) (int, error) {
 	i := s.table.Find(rev)
 	if i < 0 {
-		return i, s.checkTables()
+		return i, s.CheckTables()
 	}
 	return i, nil
 }
 
-// span returns about how many bytes record i takes, reading no more than the table: those up to the
-// next record.
-func (s *sealed) span(i int) (int64, error) {
+// Span returns about how many bytes record i takes, those up to the next record. It reads only the table.
+func (s *File) Span(i int) (int64, error) {
 	from, err := s.recordAt(i)
 	to := int64(s.foot.BodyEnd)
 	if err == nil && i+1 < s.table.Len() {
@@ -101,27 +100,19 @@ func (s *sealed) span(i int) (int64, error) {
 	return to - from, err
 }
 
-// records appends to recs the records of the numbers given, as their headers have them.
-func (s *sealed) records(numbers iter.Seq[int], recs []DeadRecord) ([]DeadRecord, error) {
-	for i := range numbers {
-		off, err := s.recordAt(i)
-		if err != nil {
-			return recs, err
-		}
-		b, err := s.read(off, format.RecordHeaderSize, nil)
-		if err != nil {
-			return recs, err
-		}
-		rev := headRev(b)
-		if !s.table.Is(i, rev) {
-			return recs, format.Corrupt(s.path, s.tableAt(i), "the offset table leads to a record of revision %d/%d for record %d", rev.Main, rev.Sub, i)
-		}
-		recs = append(recs, DeadRecord{Rev: rev, Tombstone: format.Kind(b[7]>>4) == format.KindTombstone})
+// RevisionOf returns the revision of record i, and whether it is a tombstone, according to its header. It does not check
+// the record's checksum.
+func (s *File) RevisionOf(i int) (rev kv.Rev, tombstone bool, err error) {
+	off, err := s.recordAt(i)
+	if err != nil {
+		return kv.Rev{}, false, err
 	}
-	return recs, nil
-}
-
-// headRev returns the revision of the record whose header begins b.
-func headRev(b []byte) kv.Rev {
-	return kv.Rev{Main: int64(format.LE.Uint64(b[8:])), Sub: int64(format.LE.Uint32(b[16:]))}
+	b, err := s.read(off, format.RecordHeaderSize, nil)
+	if err != nil {
+		return kv.Rev{}, false, err
+	}
+	if rev = format.RecordRev(b); !s.table.Is(i, rev) {
+		return kv.Rev{}, false, format.Corrupt(s.path, s.tableAt(i), "the offset table leads to a record of revision %d/%d for record %d", rev.Main, rev.Sub, i)
+	}
+	return rev, format.RecordKind(b) == format.KindTombstone, nil
 }
