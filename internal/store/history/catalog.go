@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/segfile"
 )
 
@@ -25,8 +26,8 @@ type catalog struct {
 
 	// dead guards the deadSets of all segments. It comes before core.mu, and is never held over I/O but
 	// that of reading a table.
-	dead   sync.Mutex
-	metaAt metaIndex
+	dead  sync.Mutex
+	metas *garbage.Metas
 }
 
 // segments returns the present segments before the open one, oldest first.
@@ -43,7 +44,7 @@ func (c *catalog) size() (total, live int64) {
 	segs := c.segments()
 	c.dead.Lock()
 	defer c.dead.Unlock()
-	open := v.open.seg.dead.count.bytes
+	open := v.open.seg.dead.Dead.Bytes
 	total = int64(v.end)
 	live = total - min(open, total)
 	for _, s := range segs {
@@ -55,7 +56,7 @@ func (c *catalog) size() (total, live int64) {
 		dead, _ := s.garbage()
 		if src := s.src.Load(); src.file != nil {
 			foot := src.file.Footer()
-			dead += c.metaAt.deadIn(foot.FirstID, foot.LastID)
+			dead += c.metas.DeadIn(foot.FirstID, foot.LastID)
 		}
 		live += n - min(dead, n)
 	}
@@ -94,9 +95,9 @@ func (c *catalog) missing(file *segfile.File, err error) error {
 	return format.Corrupt(file.Path(), 0, "the file is gone: what is in it can be read until the log is closed, and not after that")
 }
 
-// candidates returns the segments before the open one, oldest first, the dead bytes of those that can be rewritten, and
-// the live bytes of all. waits is set if a segment that is not sealed yet has garbage.
-func (c *catalog) candidates() (cs []candidate, garbage, live int64, waits bool) {
+// candidates returns the segments before the open one, oldest first, as run and as candidates cs, the dead bytes of those
+// that can be rewritten, and the live bytes of all. waits is set if a segment that is not sealed yet has garbage.
+func (c *catalog) candidates() (run []*segment, cs []garbage.Candidate, dead, live int64, waits bool) {
 	v := c.view.Load()
 	segs := c.segments()
 	c.dead.Lock()
@@ -105,36 +106,36 @@ func (c *catalog) candidates() (cs []candidate, garbage, live int64, waits bool)
 	blocked, kept := false, false
 	for _, s := range segs {
 		if s == v.open.seg {
-			waits = waits || s.dead.count.records > 0
+			waits = waits || s.dead.Dead.Records > 0
 			continue // the sealer has received it since the view was taken
 		}
-		k := candidate{seg: s, size: s.size.Load()}
+		k := garbage.Candidate{Size: s.size.Load()}
 		all, tombs := s.garbage()
-		k.all, k.dead = all, all
-		kept = kept || s.dead.unsure
+		k.All, k.Dead = all, all
+		kept = kept || s.dead.Unsure
 		if kept {
-			k.all -= tombs
+			k.All -= tombs
 		}
 		if blocked || kept {
-			k.dead -= tombs
+			k.Dead -= tombs
 		}
-		blocked = blocked || s.dead.count.records > 0
+		blocked = blocked || s.dead.Dead.Records > 0
 		if src := s.src.Load(); src.file != nil {
-			k.ok = !s.damaged
+			k.OK = !s.damaged
 			foot := src.file.Footer()
-			metas := c.metaAt.deadIn(foot.FirstID, foot.LastID)
-			k.all += metas
-			k.dead += metas
+			metas := c.metas.DeadIn(foot.FirstID, foot.LastID)
+			k.All += metas
+			k.Dead += metas
 		} else {
-			waits = waits || k.all > 0
+			waits = waits || k.All > 0
 		}
-		k.all, k.dead = min(k.all, k.size), min(k.dead, k.size)
-		if k.ok {
-			garbage += k.all
+		k.All, k.Dead = min(k.All, k.Size), min(k.Dead, k.Size)
+		if k.OK {
+			dead += k.All
 		}
-		live += k.size - k.all
-		cs = append(cs, k)
+		live += k.Size - k.All
+		run, cs = append(run, s), append(cs, k)
 	}
-	live += int64(v.end) - min(v.open.seg.dead.count.bytes, int64(v.end))
-	return cs, garbage, live, waits
+	live += int64(v.end) - min(v.open.seg.dead.Dead.Bytes, int64(v.end))
+	return run, cs, dead, live, waits
 }

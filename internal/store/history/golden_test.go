@@ -62,7 +62,7 @@ func merged(t *testing.T) (dir, *model) {
 	o := testOptions(memfs.New())
 	o.SegmentBytes = minSegmentBytes
 	l, m := create(t, o)
-	if err := l.Dead(garbage(t, l, m)); err != nil {
+	if err := l.Dead(compactSome(t, l, m)); err != nil {
 		t.Fatal(err)
 	}
 	l.Reclaim()
@@ -113,7 +113,7 @@ func TestGoldenMerged(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		// They can be merged on.
-		if err := l.Dead(append(m.dead(), garbage(t, l, m)...)); err != nil {
+		if err := l.Dead(append(m.dead(), compactSome(t, l, m)...)); err != nil {
 			t.Fatal(err)
 		}
 		l.Reclaim()

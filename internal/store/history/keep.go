@@ -1,7 +1,6 @@
 package history
 
 import (
-	"slices"
 	"vigil/internal/store/history/format"
 )
 
@@ -18,12 +17,12 @@ func (w *rewriting) decide() error {
 	}
 	r.cat.dead.Lock()
 	for _, s := range older {
-		w.keepTombs = w.keepTombs || s.dead.shelters()
+		w.keepTombs = w.keepTombs || s.dead.Shelters()
 	}
 	for _, s := range w.run {
-		w.keepTombs = w.keepTombs || s.dead.unsure
-		w.bits = append(w.bits, slices.Clone(s.dead.bits))
-		w.size += max(s.size.Load()-s.dead.count.bytes, format.HeaderSize+format.FooterSize)
+		w.keepTombs = w.keepTombs || s.dead.Unsure
+		w.dead = append(w.dead, s.dead.Clone())
+		w.size += max(s.size.Load()-s.dead.Dead.Bytes, format.HeaderSize+format.FooterSize)
 	}
 	r.cat.dead.Unlock()
 	return w.decideMetas(older)
@@ -41,7 +40,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 	for _, s := range w.run {
 		err := s.src.Load().file.EachMeta(func(off uint32, m Meta) {
 			m.Value = nil
-			latest[metaName(&m)] = found{metaRecord{s, off}, m}
+			latest[m.Name()] = found{metaRecord{s, off}, m}
 			deletions = deletions || m.Deleted
 		})
 		if err != nil {
@@ -52,7 +51,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 	if deletions {
 		for _, s := range older {
 			err := s.src.Load().file.EachMeta(func(_ uint32, m Meta) {
-				if name := metaName(&m); !m.Deleted && latest[name].meta.Deleted {
+				if name := m.Name(); !m.Deleted && latest[name].meta.Deleted {
 					values[name] = true
 				}
 			})
@@ -64,13 +63,10 @@ func (w *rewriting) decideMetas(older []*segment) error {
 		}
 	}
 	w.metas = map[metaRecord]bool{}
-	x := &w.r.cat.metaAt
-	x.Lock()
-	defer x.Unlock()
 	for name, f := range latest {
-		newest, ok := x.newest[name]
+		newest, ok := w.r.cat.metas.Newest(name)
 		switch {
-		case ok && newest.id > w.last.LastID:
+		case ok && newest > w.last.LastID:
 		case f.meta.Deleted:
 			if values[name] || unsure {
 				w.metas[f.at] = true

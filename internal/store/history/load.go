@@ -35,7 +35,7 @@ func (r *recovery) load(seg *openSegment) error {
 				}
 				m.Value = slices.Clone(m.Value)
 				w.metas.apply(m)
-				r.l.cat.metaAt.note(seg.head.ID, &m)
+				r.l.cat.metas.Note(seg.head.ID, &m)
 				seg.metas = append(seg.metas, at)
 				return nil
 			}

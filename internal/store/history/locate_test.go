@@ -10,6 +10,7 @@ import (
 	"testing"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
@@ -145,9 +146,9 @@ func TestDamagedTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.cat.dead.Lock()
-			s.dead = deadSet{}
+			s.dead = garbage.Set{}
 			l.cat.dead.Unlock()
-			w := rewriting{r: l.rec, run: []*segment{s}, bits: [][]uint64{nil}}
+			w := rewriting{r: l.rec, run: []*segment{s}, dead: []garbage.Set{{}}}
 			if err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, 0, s) }); !errors.Is(err, kv.ErrCorrupt) {
 				t.Fatalf("byte %d of the tables of %s: rewritten, %v", i, f.Path(), err)
 			}

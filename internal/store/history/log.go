@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -103,7 +104,7 @@ type Log struct {
 
 func newLog(o Options) *Log {
 	c, rec := newCore(o), newReclaimState()
-	cat := &catalog{core: c, rec: rec, metaAt: metaIndex{newest: map[string]metaPlace{}, dead: map[uint64]int64{}}}
+	cat := &catalog{core: c, rec: rec, metas: garbage.NewMetas()}
 	l := &Log{
 		core:  c,
 		cat:   cat,

@@ -40,11 +40,11 @@ func (l *Log) CommittedMeta() []Meta {
 	before := map[string]*Meta{}
 	for i := range l.w.before {
 		m := &l.w.before[i]
-		if name := metaName(m); before[name] == nil {
+		if name := m.Name(); before[name] == nil {
 			before[name] = m
 		}
 	}
-	out := slices.DeleteFunc(l.AllMeta(), func(m Meta) bool { return before[metaName(&m)] != nil })
+	out := slices.DeleteFunc(l.AllMeta(), func(m Meta) bool { return before[m.Name()] != nil })
 	for _, m := range before {
 		if !m.Deleted {
 			out = append(out, *m)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/history/garbage"
 )
 
 const (
@@ -94,11 +95,11 @@ func (r *reclaimer) reclaimOnce() bool {
 	asked := r.asked
 	thorough := asked != r.done
 	r.Unlock()
-	cs, garbage, live, waits := r.cat.candidates()
-	t, rate := r.terms(garbage, live, thorough)
-	from, to := choose(cs, garbage, t)
+	segs, cs, dead, live, waits := r.cat.candidates()
+	t, rate := r.terms(dead, live, thorough)
+	from, to := garbage.Choose(cs, dead, t)
 	if from == to {
-		// By what choose has seen: a segment that was sealed since is for the next time, which is thorough as well.
+		// By what Choose has seen: a segment that was sealed since is for the next time, which is thorough as well.
 		r.Lock()
 		defer r.Unlock()
 		r.err = nil
@@ -108,10 +109,7 @@ func (r *reclaimer) reclaimOnce() bool {
 		return false
 	}
 	start := time.Now()
-	run := make([]*segment, 0, to-from)
-	for _, c := range cs[from:to] {
-		run = append(run, c.seg)
-	}
+	run := segs[from:to]
 	merged, err := r.rewrite(r.stop, run, rate)
 	r.Lock()
 	defer r.Unlock()

@@ -140,8 +140,8 @@ func TestReclaimCrashes(t *testing.T) {
 	}
 }
 
-// garbage fills a log with segments that are mostly dead, and returns what is dead in them.
-func garbage(t *testing.T, l *Log, m *model) []DeadRecord {
+// compactSome fills a log with segments that are mostly dead, and returns what is dead in them.
+func compactSome(t *testing.T, l *Log, m *model) []DeadRecord {
 	t.Helper()
 	rng := seeded(t, 5)
 	for range 300 {
@@ -179,7 +179,7 @@ func TestReclaimReaders(t *testing.T) {
 			o := testOptions(fsys)
 			o.SegmentBytes = minSegmentBytes
 			l, m := create(t, o)
-			dead := garbage(t, l, m)
+			dead := compactSome(t, l, m)
 			gone := map[kv.Rev]bool{}
 			for _, d := range dead {
 				gone[d.Rev] = true
@@ -305,7 +305,7 @@ func TestReclaimFaults(t *testing.T) {
 			})
 			o := testOptions(fsys)
 			l, m := create(t, o)
-			dead := garbage(t, l, m)
+			dead := compactSome(t, l, m)
 			if _, err := l.Sync(); err != nil {
 				t.Fatal(err)
 			}

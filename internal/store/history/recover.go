@@ -199,7 +199,7 @@ func (r *recovery) addSealed(f sealedFile) error {
 	r.advance(f.last+1, seg.last, foot.Revision, foot.Applied, foot.After)
 	return s.EachMeta(func(_ uint32, m Meta) {
 		l.w.metas.apply(m)
-		l.cat.metaAt.note(f.last, &m)
+		l.cat.metas.Note(f.last, &m)
 	})
 }
 

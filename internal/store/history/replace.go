@@ -6,6 +6,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/segfile"
 )
 
@@ -86,7 +87,7 @@ func (w *rewriting) swap(merged *segment) (old []*segfile.File) {
 			if err := a.To(from); err != nil {
 				return err
 			}
-			for k := range s.dead.since(w.bits[i]) {
+			for k := range s.dead.Since(&w.dead[i]) {
 				rev, tombstone, err := from.RevisionOf(k)
 				if err != nil {
 					return err
@@ -99,14 +100,14 @@ func (w *rewriting) swap(merged *segment) (old []*segfile.File) {
 			late = late[:n]
 			r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", from.Path(), "error", err.Error())
 		}
-		merged.dead.unsure = merged.dead.unsure || s.dead.unsure || err != nil
-		s.dead = deadSet{}
+		merged.dead.Unsure = merged.dead.Unsure || s.dead.Unsure || err != nil
+		s.dead = garbage.Set{}
 		s.src.Store(&source{next: merged})
 	}
 	err := segfile.Guard(func(a *segfile.Access) error {
 		a.Borrow(to)
 		for _, k := range w.tombs {
-			if err := merged.dead.markFile(to, k, true); err != nil {
+			if err := markFile(&merged.dead, to, k, true); err != nil {
 				return err
 			}
 		}
@@ -118,17 +119,17 @@ func (w *rewriting) swap(merged *segment) (old []*segfile.File) {
 			if k < 0 {
 				return format.Corrupt(to.Path(), int64(to.Footer().BodyEnd), "the record of revision %d/%d is missing", r.Rev.Main, r.Rev.Sub)
 			}
-			if err := merged.dead.markFile(to, k, r.Tombstone); err != nil {
+			if err := markFile(&merged.dead, to, k, r.Tombstone); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		merged.dead.unsure = true
+		merged.dead.Unsure = true
 		r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", to.Path(), "error", err.Error())
 	}
-	r.cat.metaAt.clean(to.Footer().FirstID, to.Footer().LastID)
+	r.cat.metas.Clean(to.Footer().FirstID, to.Footer().LastID)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

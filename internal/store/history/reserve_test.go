@@ -319,7 +319,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l.View().segmentOf(kv.Rev{Main: 1}).home().dead.count.records == 0 {
+	if l.View().segmentOf(kv.Rev{Main: 1}).home().dead.Dead.Records == 0 {
 		t.Error("the large segment was rewritten without room for it")
 	}
 	// With room it goes on by itself.
@@ -344,7 +344,7 @@ func TestReclaimWithoutProgress(t *testing.T) {
 func (s *segment) deadRecords(l *Log) int {
 	l.cat.dead.Lock()
 	defer l.cat.dead.Unlock()
-	return s.dead.count.records
+	return s.dead.Dead.Records
 }
 
 // TestReclaimThinGarbage: on a nearly full disk too, segments of which each has only a little garbage are not

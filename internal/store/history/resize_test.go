@@ -43,7 +43,7 @@ func fit(t *testing.T) {
 	if next, reserve := ahead(); next != smallSegment || reserve != o.SegmentBytes {
 		t.Fatalf("in a hurry: the next segment has %d bytes, the reserve %d", next, reserve)
 	}
-	dead := garbage(t, l, m)
+	dead := compactSome(t, l, m)
 	if ok, err := l.Roll(); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -57,7 +57,7 @@ func fit(t *testing.T) {
 	if ok, err := l.Roll(); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	more := garbage(t, l, m)
+	more := compactSome(t, l, m)
 	if err := l.Dead(append(dead, more...)); err != nil {
 		t.Fatal(err)
 	}

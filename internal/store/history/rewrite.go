@@ -8,6 +8,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -26,7 +27,7 @@ type rewriting struct {
 	run  []*segment
 	pace pace
 
-	bits      [][]uint64 // of the dead sets, as they were at the start
+	dead      []garbage.Set // of the segments of run, as they were at the start
 	keepTombs bool
 	tombs     []int               // those that are kept though dead, by their number in the merged segment
 	count     int                 // of the records in it
@@ -186,9 +187,9 @@ func (w *rewriting) copy(a *segfile.Access, i int, s *segment) error {
 	if err := f.CheckTables(); err != nil {
 		return err
 	}
-	dead := deadSet{bits: w.bits[i]}
+	dead := &w.dead[i]
 	for n, off := range f.Offsets() {
-		isDead := n >= 0 && dead.has(n)
+		isDead := n >= 0 && dead.Has(n)
 		if n < 0 && !w.metas[metaRecord{s, off}] || isDead && !w.keepTombs {
 			continue
 		}

@@ -15,7 +15,7 @@ func (l *Log) RollWanted(any bool) bool {
 	_, live := l.cat.size()
 	l.cat.dead.Lock()
 	v := l.cat.view.Load()
-	dead := v.open.seg.dead.count.bytes
+	dead := v.open.seg.dead.Dead.Bytes
 	l.cat.dead.Unlock()
 	waste := dead
 	if alloc, err := v.open.file.Size(); err == nil {

@@ -3,6 +3,7 @@ package history
 import (
 	"sync/atomic"
 	"vigil/internal/kv"
+	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/segfile"
 )
 
@@ -16,7 +17,7 @@ type segment struct {
 	size  atomic.Int64
 	src   atomic.Pointer[source]
 	// Guarded by Log.dead.
-	dead    deadSet
+	dead    garbage.Set
 	damaged bool // it cannot be rewritten
 }
 

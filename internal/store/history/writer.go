@@ -277,7 +277,7 @@ func (l *Log) write(a Applied) error {
 		if err != nil {
 			return l.fail(format.Corrupt(seg.path, int64(off), "%v", err))
 		}
-		l.cat.metaAt.note(seg.head.ID, &m)
+		l.cat.metas.Note(seg.head.ID, &m)
 	}
 	return nil
 }

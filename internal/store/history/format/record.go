@@ -84,6 +84,9 @@ type Meta struct {
 	Deleted    bool
 }
 
+// Name returns bucket and key as one text.
+func (m *Meta) Name() string { return string(m.Bucket) + string(m.Key) }
+
 // MetaSize returns the size of the data of a meta record.
 func MetaSize(m *Meta) int { return 1 + 4 + len(m.Key) + len(m.Value) }
 

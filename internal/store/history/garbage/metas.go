@@ -1,0 +1,77 @@
+package garbage
+
+import (
+	"sync"
+	"vigil/internal/store/history/format"
+)
+
+// metaPlace is the place of the newest record of a bucket and key.
+type metaPlace struct {
+	id   uint64 // of the segment it was written to
+	size int64
+}
+
+// Metas knows where the newest meta records are, and how many bytes of older ones, and of
+// deletions, each segment has. It holds committed records only, and is safe for concurrent use.
+type Metas struct {
+	mu     sync.Mutex
+	newest map[string]metaPlace
+	dead   map[uint64]int64 // by segment
+}
+
+// NewMetas returns a Metas without records.
+func NewMetas() *Metas { return &Metas{newest: map[string]metaPlace{}, dead: map[uint64]int64{}} }
+
+// Note records that m was committed to segment id.
+func (x *Metas) Note(id uint64, m *format.Meta) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	name, size := m.Name(), int64(format.RecordHeaderSize+format.MetaSize(m))
+	if old, ok := x.newest[name]; ok {
+		x.dead[old.id] += old.size
+	}
+	if m.Deleted {
+		delete(x.newest, name)
+		x.dead[id] += size
+		return
+	}
+	x.newest[name] = metaPlace{id, size}
+}
+
+// Newest returns the segment of the newest record with that name; it returns false if there is none, or a deletion.
+func (x *Metas) Newest(name string) (id uint64, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	at, ok := x.newest[name]
+	return at.id, ok
+}
+
+// DeadIn returns the bytes that are dead in the segments first to last.
+func (x *Metas) DeadIn(first, last uint64) (n int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if uint64(len(x.dead)) < last-first {
+		for id, b := range x.dead {
+			if id >= first && id <= last {
+				n += b
+			}
+		}
+		return n
+	}
+	for id := first; id <= last; id++ {
+		n += x.dead[id]
+	}
+	return n
+}
+
+// Clean records that the segments first to last were rewritten. Deletions that had to stay are not counted again;
+// otherwise they would be rewritten forever.
+func (x *Metas) Clean(first, last uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range x.dead {
+		if id >= first && id <= last {
+			delete(x.dead, id)
+		}
+	}
+}
