@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/stats"
 
-	"vigil/internal/member/replica"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/tracing"
 )
 
@@ -28,7 +28,7 @@ func (m *Member) openTracing(ctx context.Context) error {
 }
 
 // spans returns the receiver of the steps of requests, nil if tracing is off.
-func (m *Member) spans() replica.Tracer {
+func (m *Member) spans() timing.Tracer {
 	if m.tracer == nil {
 		return nil
 	}

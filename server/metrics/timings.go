@@ -8,12 +8,13 @@ import (
 
 	"vigil/internal/histogram"
 	"vigil/internal/member/replica"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/store/mvcc"
 )
 
 // operations are the durations and counts of requests, and of what the store did for them.
 type operations struct {
-	replica.Timings
+	timing.Snapshot
 	counts mvcc.Counts
 }
 

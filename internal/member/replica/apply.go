@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
@@ -31,14 +32,14 @@ type applier struct {
 	at       history.Applied
 	bytes    int
 	requests uint64
-	groups   []*group
+	groups   []*proposal.Group
 	// term is that of the newest entry.
 	term uint64
 	// confs are the groups of configuration changes in the run under way.
-	confs []*group
+	confs []*proposal.Group
 	// claimed is the group of the entry under way, if its waiters are here. It is among groups or confs
 	// once all of the entry is carried out.
-	claimed *group
+	claimed *proposal.Group
 	// began is when the request under way began.
 	began time.Time
 	// tokens are those that the batch has issued.
@@ -70,10 +71,10 @@ func (a *applier) adopt(m *fsm.Machine) {
 const partFactor = 2
 
 // claim takes the group of an entry from the queue, nil if another member or an earlier run has proposed it.
-func (a *applier) claim(h fsm.GroupHeader) *group {
+func (a *applier) claim(h fsm.GroupHeader) *proposal.Group {
 	if h.Proposer == a.r.memberID {
-		if g := a.r.queue.claim(h.Sequence); g != nil {
-			g.marks.committed = a.began.Sub(g.begun)
+		if g := a.r.queue.Claim(h.Sequence); g != nil {
+			g.NoteCommitted(a.began)
 			return g
 		}
 	}
@@ -85,10 +86,7 @@ func (a *applier) observe(req *fsm.Request, res *fsm.Result) {
 	now := time.Now()
 	took := now.Sub(a.began)
 	a.began = now
-	a.r.timings.applied.observe(classOf(req), res.Err, took)
-	if log, dropped := a.r.timings.noteSlow(took); log {
-		a.r.timings.logSlow("", describe(req), describeResult(res), took, dropped, res.Err)
-	}
+	a.r.timings.CountApplied(req, res, took)
 }
 
 func (a *applier) run() {
@@ -101,10 +99,10 @@ func (a *applier) run() {
 		if err := a.apply(run); err != nil {
 			// It is unknown whether these took effect.
 			for _, g := range append(a.groups, a.confs...) {
-				g.resolve(kv.ErrStopped)
+				g.Fail(kv.ErrStopped)
 			}
 			if a.claimed != nil {
-				a.claimed.resolve(kv.ErrStopped)
+				a.claimed.Fail(kv.ErrStopped)
 			}
 			if !errors.Is(err, errStopped) {
 				a.r.fail(err)
@@ -114,7 +112,7 @@ func (a *applier) run() {
 		a.r.node.Applied(run)
 		// Only now, because raft refuses the next one until it knows that this one is applied.
 		for i, g := range a.confs {
-			g.waiters[0].resolve(g.results[0], g.marks)
+			g.Resolve()
 			a.confs[i] = nil
 		}
 		a.confs = a.confs[:0]
@@ -161,7 +159,7 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	}
 	if e.GetTerm() > a.term {
 		a.term = e.GetTerm()
-		if a.r.queue.requeue(a.term) {
+		if a.r.queue.Requeue(a.term) {
 			a.r.node.Wake()
 		}
 	}
@@ -186,7 +184,7 @@ func (a *applier) entry(e *raftpb.Entry) error {
 	}
 	switch g := a.claimed; {
 	case g == nil:
-	case g.conf:
+	case g.IsChange():
 		a.confs = append(a.confs, g)
 	default:
 		a.groups = append(a.groups, g)
@@ -215,7 +213,7 @@ func (a *applier) take(out *fsm.Outcome) error {
 		a.observe(out.Request, &out.Result)
 	}
 	if a.claimed != nil {
-		a.claimed.results = append(a.claimed.results, out.Result)
+		a.claimed.AddResult(out.Result)
 	}
 	if out.Token != nil {
 		a.tokens = append(a.tokens, *out.Token)
@@ -238,8 +236,7 @@ func (a *applier) commitPart() error {
 		return err
 	}
 	if g := a.claimed; g != nil {
-		g.marks.applied = time.Since(g.begun)
-		g.resolveDone()
+		g.Resolve()
 	}
 	return nil
 }
@@ -252,9 +249,9 @@ func (a *applier) commitBatch() error {
 	if err != nil {
 		return err
 	}
-	r.timings.commits.Observe(time.Since(began))
+	r.timings.CountCommit(time.Since(began))
 	if a.claimed == nil {
-		r.queue.applying.Store(0)
+		r.queue.NoteCommitted()
 	}
 	if len(pub.Events) > 0 {
 		a.hub.Publish(pub.Revision, pub.Events)
@@ -280,12 +277,11 @@ func (a *applier) commitBatch() error {
 	r.applied.Store(a.at.Index)
 	r.readers.advance(a.at.Index)
 	for i, g := range a.groups {
-		g.marks.applied = time.Since(g.begun)
-		g.resolveDone()
-		r.queue.release(g)
+		g.Resolve()
+		r.queue.Release(g)
 		a.groups[i] = nil
 	}
-	if len(a.groups) > 0 && r.node.Among() && r.queue.waits() {
+	if len(a.groups) > 0 && r.node.Among() && r.queue.HasNext() {
 		// There is room in flight again.
 		r.node.Wake()
 	}
@@ -327,14 +323,8 @@ func (a *applier) expire(before time.Time) {
 		groups = append(slices.Clip(groups), a.claimed)
 	}
 	for _, g := range groups {
-		if len(g.waiters) == 0 || !g.begun.Before(before) {
-			continue
+		if g.Waits() && g.Begun().Before(before) {
+			a.r.queue.FailClaimed(g, a.r.TimeoutCause(g.Begun()))
 		}
-		a.r.queue.failed.Add(uint64(len(g.waiters)))
-		g.resolve(a.r.TimeoutCause(g.begun))
-		// Their waiters may serve other requests from now on.
-		clear(g.waiters)
-		clear(g.results)
-		g.waiters, g.results = g.waiters[:0], g.results[:0]
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -55,7 +56,7 @@ type Config struct {
 	// default 150 ms, gets its Steps set.
 	WarnApply, NoteSteps time.Duration
 	// Tracer, if set, exports the steps of requests.
-	Tracer Tracer
+	Tracer timing.Tracer
 	// MaxRequestBytes bounds the encoding of one request; by default 1.5 MiB, at most
 	// fsm.MaxRequestBytes.
 	MaxRequestBytes int

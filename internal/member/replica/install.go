@@ -62,8 +62,8 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	r.hub.Reset(h.store.Revision())
 	r.applied.Store(at.Index)
 	r.readers.advance(at.Index)
-	for _, g := range r.queue.overtaken() {
-		g.resolve(r.TimeoutCause(g.begun))
+	for _, g := range r.queue.TakePending() {
+		g.Fail(r.TimeoutCause(g.Begun()))
 	}
 	r.receiver.NoteInstalled(at)
 	r.cfg.Logger.Info("installed a snapshot", slog.Uint64("index", at.Index), slog.Int64("revision", h.store.Revision()),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/fsm"
 )
 
@@ -32,8 +33,8 @@ func (r *Replica) keep(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			before := now.Add(-r.cfg.RequestTimeout)
-			for _, g := range r.queue.expire(before) {
-				g.resolve(r.expired(g))
+			for _, g := range r.queue.Expire(before) {
+				g.Fail(r.expired(g))
 			}
 			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
 			r.space.sampleSpace()
@@ -43,11 +44,11 @@ func (r *Replica) keep(ctx context.Context) {
 
 // expired says why a group had no outcome in time. One that never was proposed because there is no leader
 // ends as a call does whose own time is up, as in etcd.
-func (r *Replica) expired(g *group) error {
-	if g.term == 0 && r.node.Status().Lead == 0 {
+func (r *Replica) expired(g *proposal.Group) error {
+	if !g.Proposed() && r.node.Status().Lead == 0 {
 		return context.DeadlineExceeded
 	}
-	return r.TimeoutCause(g.begun)
+	return r.TimeoutCause(g.Begun())
 }
 
 // publish waits until the member can serve, makes its name and client URLs known if the cluster has

@@ -14,6 +14,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
+	"vigil/internal/member/replica/proposal"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 )
@@ -266,7 +267,7 @@ func (ms *Members) reconfigure(ctx context.Context, c cluster.Change) ([]cluster
 			}
 		case err != nil:
 			return nil, ms.r.ctxError(err, begun)
-		case errors.Is(res.Err, errLost):
+		case errors.Is(res.Err, proposal.ErrLost):
 		case res.Err != nil:
 			return nil, membershipError(res.Err)
 		default:
@@ -287,39 +288,26 @@ var opNames = map[cluster.ChangeOp]string{cluster.Add: "add", cluster.Remove: "r
 
 // proposeChange proposes a change once.
 func (ms *Members) proposeChange(ctx context.Context, c cluster.Change) (fsm.Result, error) {
-	w := &waiter{done: make(chan struct{}, 1)}
-	h, err := ms.r.queue.register(w)
+	change, err := ms.r.queue.Register()
 	if err != nil {
 		return fsm.Result{}, err
 	}
 	var cc *raftpb.ConfChangeV2
-	if cc, err = fsm.ConfChange(h, c); err == nil {
+	if cc, err = fsm.ConfChange(change.Header, c); err == nil {
 		var term uint64
 		if term, err = ms.r.node.ProposeConfChange(cc); err == nil {
-			ms.r.queue.proposed(h.Sequence, term)
+			change.NoteProposed(term)
 		}
 	}
 	if err != nil {
-		ms.r.queue.claim(h.Sequence)
+		change.Withdraw()
 		return fsm.Result{}, err
 	}
 	var removed <-chan struct{}
 	if c.Op == cluster.Remove && c.Member.ID == ms.r.memberID {
 		removed = ms.reported
 	}
-	select {
-	case <-w.done:
-		return w.take(), nil
-	case <-removed:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if !w.leave() {
-		<-w.done
-		return w.take(), nil
-	}
-	ms.r.queue.claim(h.Sequence)
-	return fsm.Result{}, err
+	return change.Wait(ctx, removed)
 }
 
 func hexID(key string, id uint64) slog.Attr { return slog.String(key, fmt.Sprintf("%x", id)) }

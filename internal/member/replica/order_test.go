@@ -258,9 +258,9 @@ func TestCanceledWaitersLeave(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d acknowledged, %d canceled", acked.Load(), canceled.Load())
-	if n := r.queue.pending(); n > 0 {
+	if n := r.queue.Pending(); n > 0 {
 		r.Stop(context.Background())
-		if n := r.queue.pending(); n != 0 {
+		if n := r.queue.Pending(); n != 0 {
 			t.Errorf("%d requests are under way for ever", n)
 		}
 	}

@@ -11,42 +11,31 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/state/auth"
 )
 
 // Range reads keys. Errors: those of mvcc.Store.Range; kv.ErrTimeout, kv.ErrTimeoutWaitApplied,
 // kv.ErrStopped and that of ctx; kv.ErrCorrupt also while the member is not trusted, see Untrusted.
 func (r *Replica) Range(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
-	if err := r.trust.check(); err != nil {
+	err := r.trust.check()
+	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	ready, err := r.readable(ctx, req.Serializable)
+	read := timing.Read{Start: time.Now()}
 	var res *kv.RangeResult
-	took := ready
+	read.Ready, err = r.readable(ctx, req.Serializable)
+	read.Took = read.Ready
 	if err == nil {
 		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, req.Key, req.End) },
 			func() (*kv.RangeResult, error) {
 				return onStore(ctx, r, func(h *handle) (*kv.RangeResult, error) { return h.store.Range(ctx, req) })
 			})
-		took = time.Since(start)
-		r.timings.ranges[succeeded(err)].Observe(took - ready)
+		read.Took = time.Since(read.Start)
+		r.timings.CountScan(read.Took-read.Ready, err)
 	}
-	r.timings.requests.observe(readRange, err, took)
-	if r.timings.wantSteps(ctx, took) {
-		req.Steps = r.readSteps(ctx, start, ready, took)
-	}
-	if log, dropped := r.timings.noteSlow(took); log {
-		r.timings.logSlow("read-only range ", req.Describe(), describeRange(res), took, dropped, err)
-	}
+	r.timings.CountRange(ctx, req, res, read, err)
 	return res, err
-}
-
-// readSteps returns the steps of a read: ready is the time until the store could be read.
-func (r *Replica) readSteps(ctx context.Context, start time.Time, ready, took time.Duration) *kv.Steps {
-	steps := kv.Steps{{Name: "agree", Took: ready}, {Name: "read", Took: took - ready}}
-	r.timings.trace(ctx, start, steps)
-	return &steps
 }
 
 // readable waits until the store may be read. waited is 0 unless it had to.
@@ -78,7 +67,6 @@ func (r *Replica) linearize(ctx context.Context) (waited time.Duration, err erro
 	begun := time.Now()
 	if !ok {
 		if index, err = r.readIndex(ctx, begun); err != nil {
-			r.timings.failedReadIndexes.Add(1)
 			return time.Since(begun), err
 		}
 	}
@@ -88,17 +76,12 @@ func (r *Replica) linearize(ctx context.Context) (waited time.Duration, err erro
 	return time.Since(begun), err
 }
 
-// slowReadIndex is how long the answer of the cluster may take before it counts as slow, like in etcd.
-const slowReadIndex = 500 * time.Millisecond
-
 // readIndex asks the cluster for its commit index.
 func (r *Replica) readIndex(ctx context.Context, begun time.Time) (uint64, error) {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
 	defer cancel()
 	index, err := r.node.ReadIndex(limited)
-	if time.Since(begun) > slowReadIndex {
-		r.timings.slowReadIndexes.Add(1)
-	}
+	r.timings.CountReadIndex(time.Since(begun), err)
 	switch {
 	case err == nil:
 		return index, nil

@@ -14,6 +14,8 @@ import (
 	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/lessor"
+	"vigil/internal/member/replica/proposal"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/wal"
 	"vigil/internal/store/watch"
@@ -31,7 +33,7 @@ type Replica struct {
 	current atomic.Pointer[handle]
 	hub     *watch.Hub
 	node    *raftnode.Node
-	queue   *queue
+	queue   *proposal.Queue
 	applier applier
 	readers readers
 	trail   trail
@@ -41,7 +43,7 @@ type Replica struct {
 	trust trust
 	// proposals counts applied requests.
 	proposals proposals
-	timings   timings
+	timings   *timing.Recorder
 	// sender and receiver are the two ends of snapshots.
 	sender   *transfer.Sender
 	receiver *transfer.Receiver
@@ -115,10 +117,16 @@ func (r *Replica) assemble(d *Data) (err error) {
 	r.Alarms.publish(machine.Alarms())
 	r.API.publish(machine.Versions())
 	r.space.init(r)
-	r.timings.init(c)
+	r.timings = timing.New(timing.Options{WarnApply: c.WarnApply, NoteSteps: c.NoteSteps, Tracer: c.Tracer, Logger: c.Logger})
 	r.applied.Store(at.Index)
-	r.queue = newQueue(c, r.memberID)
-	r.queue.room = r.space.shortage
+	r.queue = proposal.New(proposal.Options{
+		Member:           r.memberID,
+		MaxGroupBytes:    c.MaxGroupBytes,
+		MaxGroupRequests: c.MaxGroupRequests,
+		MaxPendingBytes:  c.MaxPendingBytes,
+		MaxRequestBytes:  c.MaxRequestBytes,
+		Space:            &r.space,
+	})
 	r.ticker = time.NewTicker(c.TickInterval)
 	snapshots := r.transferOptions()
 	r.sender = transfer.NewSender(snapshots)
@@ -221,7 +229,7 @@ func (r *Replica) fail(err error) {
 	r.failing.Do(func() {
 		r.cfg.Logger.Error("the member has failed", slog.Any("error", err))
 		r.refuse()
-		r.queue.abandon(kv.ErrStopped)
+		r.queue.Abandon(kv.ErrStopped)
 		r.failed <- err
 	})
 }
@@ -245,7 +253,7 @@ func (r *Replica) Stop(ctx context.Context) error {
 func (r *Replica) shutDown(ctx context.Context) error {
 	// No more requests are accepted.
 	r.refuse()
-	idle := r.queue.refuse(kv.ErrStopped)
+	idle := r.queue.Close(kv.ErrStopped)
 	if r.cancel != nil {
 		select {
 		case <-idle:
@@ -253,7 +261,7 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		case <-r.node.Failed():
 		}
 	}
-	r.queue.abandon(kv.ErrStopped)
+	r.queue.Abandon(kv.ErrStopped)
 	// The node first: without it nothing is committed, and no read gets a commit index. Entries that it has handed out are
 	// still applied.
 	r.node.Stop()

@@ -166,7 +166,7 @@ func TestRequestsOfOneGroupHaveTheirOwnOutcome(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(10 * time.Second); r.queue.pending() < requests && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); r.queue.Pending() < requests && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	held.Store(false)

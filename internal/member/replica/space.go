@@ -135,7 +135,7 @@ func (sp *space) quotaLeft(fresh bool) int64 {
 		return math.MaxInt64
 	}
 	// A batch that is committed meanwhile counts twice, and not never.
-	applying := sp.r.queue.applying.Load()
+	applying := sp.r.queue.Applying()
 	if sp.untrimmed() {
 		return sp.r.cfg.QuotaBytes - applying // what the store holds does not count yet
 	}
@@ -177,7 +177,7 @@ func (sp *space) awaitAlarm(ctx context.Context) {
 // want of space, kv.ErrTooManyRequests for want of file descriptors or memory, nil while there is room. What is
 // kept for requests that give space back does not count.
 func (sp *space) room(n int64) error {
-	if err := sp.shortage(); err != nil {
+	if err := sp.Shortage(); err != nil {
 		return err
 	}
 	log := sp.r.handle().log
@@ -187,8 +187,9 @@ func (sp *space) room(n int64) error {
 	return kv.ErrNoSpace
 }
 
-// shortage returns why a log cannot allocate, as room does. It asks no file system, so the raft goroutine may call it.
-func (sp *space) shortage() error {
+// Shortage returns why a log cannot allocate, as room does. It implements proposal.Space: it asks no file system, so the raft
+// goroutine may call it.
+func (sp *space) Shortage() error {
 	return firstShortage(sp.r.handle().log.Room(), sp.r.raftLog.Room())
 }
 
@@ -202,6 +203,14 @@ func (c *Config) fits(dir string, n int64, log interface{ Allocated() (bytes, ke
 	}
 	free, err := c.FS.Free(dir)
 	return err != nil || 4*n+16*kept <= free
+}
+
+// Admit implements proposal.Space. Errors: errQuota, and those of room.
+func (sp *space) Admit(n int64) error {
+	if !sp.quotaHolds(n) {
+		return errQuota
+	}
+	return sp.room(n + sp.r.queue.Applying())
 }
 
 // roomToFree is room for requests that give space back.

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
@@ -100,6 +101,9 @@ type Metrics struct {
 	Reclaim  history.ReclaimStats
 }
 
+// Timings returns how long requests and their steps took.
+func (r *Replica) Timings() timing.Snapshot { return r.timings.Snapshot() }
+
 // Metrics returns the present figures.
 func (r *Replica) Metrics() Metrics {
 	st := r.node.Status()
@@ -107,8 +111,8 @@ func (r *Replica) Metrics() Metrics {
 		Committed:     st.Committed,
 		Applied:       r.applied.Load(),
 		Requests:      r.proposals.applied.Load(),
-		Pending:       uint64(r.queue.pending()),
-		Failed:        r.queue.failed.Load(),
+		Pending:       uint64(r.queue.Pending()),
+		Failed:        r.queue.Failed(),
 		AuthRevision:  r.Access.Revision(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
 		Scrubbed:    r.space.scrubbed.Load(),

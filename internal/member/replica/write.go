@@ -9,6 +9,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/timing"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -37,26 +38,21 @@ func (r *Replica) Txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, e
 		res, err := r.Propose(ctx, &fsm.Request{Txn: req})
 		return res.Txn, err
 	}
-	if err := r.trust.check(); err != nil {
+	err := r.trust.check()
+	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	ready, err := r.readable(ctx, serializable)
+	read := timing.Read{Start: time.Now()}
 	var res *kv.TxnResult
+	read.Ready, err = r.readable(ctx, serializable)
 	if err == nil {
 		res, err = access.Read(ctx, r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckTxn(id, req, r.handle().leases.Each) },
 			func() (*kv.TxnResult, error) {
 				return onStore(ctx, r, func(h *handle) (*kv.TxnResult, error) { return h.store.ReadTxn(ctx, req) })
 			})
 	}
-	took := time.Since(start)
-	r.timings.requests.observe(readTxn, err, took)
-	if r.timings.wantSteps(ctx, took) {
-		req.Steps = r.readSteps(ctx, start, ready, took)
-	}
-	if log, dropped := r.timings.noteSlow(took); log {
-		r.timings.logSlow("read-only txn ", req.Describe(), describeTxn(res), took, dropped, err)
-	}
+	read.Took = time.Since(read.Start)
+	r.timings.CountTxn(ctx, req, res, read, err)
 	return res, err
 }
 
@@ -114,16 +110,8 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 		}
 	}
 	start := time.Now()
-	w := r.queue.waiters.Get().(*waiter)
-	cost := req.Cost()
-	wake, err := r.queue.add(ctx, req, w, cost, func(n int64) error {
-		if !r.space.quotaHolds(n) {
-			return errQuota
-		}
-		return r.space.room(n + r.queue.applying.Load())
-	})
+	w, wake, err := r.queue.Add(ctx, req, req.Cost())
 	if err != nil {
-		r.queue.waiters.Put(w)
 		if err == errQuota {
 			r.space.awaitAlarm(ctx)
 			err = kv.ErrNoSpace
@@ -133,34 +121,15 @@ func (r *Replica) Propose(ctx context.Context, req *fsm.Request) (fsm.Result, er
 	if wake {
 		r.node.Wake()
 	}
-	begun := w.begun
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		if w.leave() {
-			err := r.ctxError(ctx.Err(), begun)
-			r.known(ctx, req, start, begun, milestones{}, err)
-			return fsm.Result{}, err
-		}
-		// The outcome is being handed over.
-		<-w.done
+	res, marks, ok := r.queue.Wait(ctx, w)
+	if !ok {
+		res.Err = r.ctxError(ctx.Err(), marks.Begun)
 	}
-	marks := w.marks
-	res := w.take()
-	r.queue.waiters.Put(w)
-	r.known(ctx, req, start, begun, marks, res.Err)
-	return res, res.Err
-}
-
-// known counts a write whose outcome is known now.
-func (r *Replica) known(ctx context.Context, req *fsm.Request, start, begun time.Time, marks milestones, err error) {
 	took := time.Since(start)
-	r.timings.requests.observe(classOf(req), err, took)
-	if r.timings.wantSteps(ctx, took) {
-		steps := marks.steps(begun, start, start.Add(took))
-		setSteps(req, steps)
-		r.timings.trace(ctx, start, steps)
+	if r.timings.CountWrite(ctx, req, took, res.Err) {
+		r.timings.SetSteps(ctx, req, start, marks.Steps(start, start.Add(took)))
 	}
+	return res, res.Err
 }
 
 // admit refuses early what would only make things worse. Nothing here is a matter of the state

@@ -1,11 +1,11 @@
-package replica
+package timing
 
 import (
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
 )
 
-// class is what requests are counted by: their kind, and of changes of users and roles what they change.
+// class is the label by which requests are counted: their kind, and the operation of changes of users and roles.
 type class uint8
 
 const (
@@ -23,13 +23,13 @@ const (
 	attributes
 	alarm
 	unknown
-	// authOps and what follows are the changes of users and roles, by their number.
+	// authOps and the classes after it are the changes of users and roles, by their number.
 	authOps
 
 	classes = authOps + class(kv.RoleRevokePermission) + 1
 )
 
-// classNames are what etcd calls them in the labels of its metrics. It revokes leases that expire.
+// classNames are the labels in etcd's metrics. etcd revokes leases that expire.
 var classNames = [classes]string{
 	readTxn: "ReadonlyTxn", readRange: "Range", put: "Put", deleteRange: "DeleteRange", txn: "Txn", compact: "Compaction",
 	leaseGrant: "LeaseGrant", leaseRevoke: "LeaseRevoke", leaseCheckpoint: "LeaseCheckpoint", leaseExpire: "LeaseExpire",

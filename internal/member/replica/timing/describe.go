@@ -1,4 +1,4 @@
-package replica
+package timing
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// describe says for the log what a request asks for: no values, and bounded.
+// describe describes a request for the log: bounded, and without values.
 func describe(r *fsm.Request) string {
 	switch {
 	case r.Put != nil:
@@ -22,7 +22,7 @@ func describe(r *fsm.Request) string {
 	return classNames[classOf(r)]
 }
 
-// describeResult says for the log how large a result is.
+// describeResult describes the size of a result for the log.
 func describeResult(r *fsm.Result) string {
 	switch {
 	case r.Put != nil:

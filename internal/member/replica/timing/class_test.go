@@ -1,4 +1,4 @@
-package replica
+package timing
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// TestClasses: every request that there is has a class with a name, and no two have the same.
+// TestClasses: every kind of request has a class, and the names of classes differ.
 func TestClasses(t *testing.T) {
 	requests := []fsm.Request{
 		{Put: &kv.PutRequest{}}, {DeleteRange: &kv.DeleteRangeRequest{}}, {Txn: &kv.TxnRequest{}}, {Compact: &kv.CompactRequest{}},
@@ -34,7 +34,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// A description tells nothing secret.
+// A description contains no secret.
 func TestDescribe(t *testing.T) {
 	for _, r := range []fsm.Request{
 		{Put: &kv.PutRequest{Key: []byte("k"), Value: []byte("hunter2")}},

@@ -1,4 +1,4 @@
-package replica
+package proposal
 
 import (
 	"errors"
@@ -8,24 +8,28 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// Requests that came while there was room are not proposed when there is none: those that add to the store are
-// refused by name, and the others go on.
-func TestQueueTurnsAwayWithoutRoom(t *testing.T) {
-	c := Config{MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20}
-	q := newQueue(&c, 1)
-	full := error(nil)
-	q.room = func() error { return full }
+// disk is a Space that admits everything until it has a shortage.
+type disk struct{ shortage error }
+
+func (d *disk) Shortage() error   { return d.shortage }
+func (d *disk) Admit(int64) error { return nil }
+
+// Requests that were added while there was room are not proposed when there is none: those that add to the store get the
+// reason, and the others are proposed.
+func TestQueueRejectsWithoutRoom(t *testing.T) {
+	var space disk
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxPendingBytes: 1 << 20, MaxRequestBytes: 1 << 20, Space: &space})
 	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
 	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
-	var waiters []*waiter
+	var waiters []*Waiter
 	for _, r := range []*fsm.Request{put, del, del, del, put} {
-		w := &waiter{done: make(chan struct{}, 1)}
-		if _, err := q.add(t.Context(), r, w, r.Cost(), func(int64) error { return nil }); err != nil {
+		w, _, err := q.Add(t.Context(), r, r.Cost())
+		if err != nil {
 			t.Fatal(err)
 		}
 		waiters = append(waiters, w)
 	}
-	full = kv.ErrNoSpace
+	space.shortage = kv.ErrNoSpace
 	for _, want := range []int{1, 2, 0} {
 		b, n := q.Next(1), 0
 		if b == nil {
@@ -64,7 +68,7 @@ func TestQueueTurnsAwayWithoutRoom(t *testing.T) {
 			}
 		}
 	}
-	if n := q.pending(); n != 3 || q.mu.cost != 0 {
+	if n := q.Pending(); n != 3 || q.mu.cost != 0 {
 		t.Errorf("%d requests of %d bytes are counted, want 3 of 0", n, q.mu.cost)
 	}
 }

@@ -1,0 +1,14 @@
+// Package proposal collects the requests of a member into groups, each of which becomes one entry of the raft log, and gives
+// each request its result.
+//
+// A caller adds its request to the group that is being filled (Queue.Add) and waits (Queue.Wait). The raft goroutine takes
+// the oldest group (Next). The apply goroutine claims the group of an entry by its sequence (Claim), adds the results, and
+// resolves the waiters. Groups without a result in time are removed (Expire), and the caller fails them.
+//
+// # Invariants
+//
+//  1. A request gets one answer: its result, or an error.
+//  2. A group is proposed again only after an entry of a later term was applied and the group was not.
+//  3. The encodings of requests under way have at most MaxPendingBytes.
+//  4. The memory of a group is used again only after its result: raft may still read the bytes of a group that expired.
+package proposal

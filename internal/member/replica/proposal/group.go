@@ -1,0 +1,90 @@
+package proposal
+
+import (
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+)
+
+// Group holds requests that become one entry.
+type Group struct {
+	seq     uint64
+	buf     []byte
+	waiters []*Waiter
+	marks   Milestones
+	// results are kept by the apply goroutine between applying and resolving.
+	results []fsm.Result
+	// term is the one the group was proposed in, 0 while it is not.
+	term uint64
+	// cost is how many bytes the requests add to the store.
+	cost int64
+	// conf is set for a configuration change, which Next does not return.
+	conf bool
+}
+
+// keepGroup bounds the memory that a group keeps when it is used again.
+const keepGroup = 1 << 20
+
+// Begun returns when the first request was added. Expire ends the group that is being filled, so all its requests are about
+// as old.
+func (g *Group) Begun() time.Time { return g.marks.Begun }
+
+// Proposed reports whether the group was proposed.
+func (g *Group) Proposed() bool { return g.term != 0 }
+
+// IsChange reports whether the group is a configuration change.
+func (g *Group) IsChange() bool { return g.conf }
+
+// Waits reports whether the group has waiters that have not expired.
+func (g *Group) Waits() bool { return len(g.waiters) > 0 }
+
+// NoteCommitted notes when raft committed the group.
+func (g *Group) NoteCommitted(at time.Time) { g.marks.committed = at.Sub(g.marks.Begun) }
+
+// AddResult adds the result of the next request of the group.
+func (g *Group) AddResult(res fsm.Result) { g.results = append(g.results, res) }
+
+// Fail gives every waiter of g the same error.
+func (g *Group) Fail(err error) {
+	for _, w := range g.waiters {
+		if w != nil {
+			w.resolve(fsm.Result{Err: err}, g.marks)
+		}
+	}
+}
+
+// Resolve gives the waiters of g the available results, after these have been applied. A resolved waiter may serve another
+// request by now, so it is removed from g.
+func (g *Group) Resolve() {
+	g.marks.applied = time.Since(g.marks.Begun)
+	for k, w := range g.waiters[:min(len(g.waiters), len(g.results))] {
+		if w != nil {
+			w.resolve(g.results[k], g.marks)
+			g.waiters[k], g.results[k] = nil, fsm.Result{}
+		}
+	}
+}
+
+// Milestones are when a group began, and how long after that it reached its stages; 0 for stages it has not reached.
+type Milestones struct {
+	Begun                        time.Time
+	proposed, committed, applied time.Duration
+}
+
+// Steps returns how long the steps of a write took that started at start and got its result at end.
+func (m Milestones) Steps(start, end time.Time) kv.Steps {
+	var out kv.Steps
+	at := start.Sub(m.Begun)
+	for _, s := range []struct {
+		name string
+		till time.Duration
+	}{{"propose", m.proposed}, {"commit", m.committed}, {"apply", m.applied}} {
+		if s.till == 0 {
+			continue
+		}
+		out = append(out, kv.Step{Name: s.name, Took: max(s.till-at, 0)})
+		at = max(at, s.till)
+	}
+	return append(out, kv.Step{Name: "wait", Took: max(end.Sub(m.Begun)-at, 0)})
+}

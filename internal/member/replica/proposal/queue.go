@@ -1,0 +1,427 @@
+package proposal
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+)
+
+// Options are the limits of a queue.
+type Options struct {
+	// Member is the id of this member, which proposes the groups.
+	Member uint64
+	// MaxGroupBytes and MaxGroupRequests are the size at which a group is full.
+	MaxGroupBytes, MaxGroupRequests int
+	// MaxPendingBytes bounds the encodings of all requests under way, MaxRequestBytes that of one.
+	MaxPendingBytes int64
+	MaxRequestBytes int
+	Space           Space
+}
+
+// Space reports whether there is room for requests that add to the store.
+type Space interface {
+	// Shortage returns why nothing can be added to the store, nil if there is room. The raft goroutine calls it: it does no
+	// I/O.
+	Shortage() error
+	// Admit returns why n bytes cannot be added to the store. n is what all requests under way would add.
+	Admit(n int64) error
+}
+
+// Queue collects requests into groups, and finds the group of an outcome again. It implements raftnode.Proposals.
+//
+// A group is filled, then full or taken, then pending until its result is known or it expires.
+type Queue struct {
+	o  Options
+	mu struct {
+		sync.Mutex
+		filling *Group
+		full    []*Group
+		pending map[uint64]*Group
+		// bytes is the size of all groups, cost is how much they add to the store.
+		bytes, cost int64
+		// seq is the sequence of the newest group that was taken.
+		seq uint64
+		// term is the newest one in which a group was proposed. out is the number of pending groups that Next returned in it.
+		term uint64
+		out  int
+		// applied is the newest term of which an entry was applied.
+		applied uint64
+		// count is the number of requests under way.
+		count int
+		// err is set when no more requests are accepted.
+		err error
+		// idle, if set, is closed when no request is under way.
+		idle chan struct{}
+	}
+	// offered is the group that Next returned last. Owned by the raft goroutine.
+	offered *Group
+
+	failed atomic.Uint64 // requests without a result
+	// applying is how much the requests that apply has claimed and not committed add to the store.
+	applying atomic.Int64
+
+	waiters sync.Pool // of *Waiter
+	groups  sync.Pool // of *Group
+}
+
+// New returns an empty queue.
+func New(o Options) *Queue {
+	q := &Queue{o: o}
+	q.mu.pending = map[uint64]*Group{}
+	q.waiters.New = func() any { return newWaiter() }
+	q.groups.New = func() any { return new(Group) }
+	// Groups of an earlier run may still be in the log: the sequence starts at random so that theirs differ.
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	q.mu.seq = binary.LittleEndian.Uint64(b[:])
+	return q
+}
+
+// Add puts a request into the group that is being filled. The request adds cost bytes to the store. wake reports that the
+// raft goroutine may not know that there is a group. The caller calls Wait for the result. Errors: ctx's, that of Close,
+// kv.ErrRequestTooLarge, kv.ErrTooManyRequests, those of Space, and those of the encoding.
+func (q *Queue) Add(ctx context.Context, r *fsm.Request, cost int64) (w *Waiter, wake bool, err error) {
+	w = q.waiters.Get().(*Waiter)
+	if wake, err = q.add(ctx, r, w, cost); err != nil {
+		q.waiters.Put(w)
+		return nil, false, err
+	}
+	return w, wake, nil
+}
+
+func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) (wake bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.err != nil {
+		return false, q.mu.err
+	}
+	// Checked with the lock held: a later request of a client that has given up this one must be ordered after it, or this
+	// one is never proposed.
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	g := q.mu.filling
+	if g == nil {
+		g = q.groups.Get().(*Group)
+		g.buf = fsm.AppendHeader(g.buf[:0])
+		g.marks, g.cost = Milestones{Begun: time.Now()}, 0
+		wake = true
+	}
+	before := len(g.buf)
+	buf, err := fsm.AppendRequest(g.buf, r)
+	size := len(buf) - before
+	switch {
+	case err != nil:
+	case size > q.o.MaxRequestBytes && fromClient(r):
+		err = kv.ErrRequestTooLarge
+	case q.mu.bytes+int64(size) > q.o.MaxPendingBytes:
+		err = kv.ErrTooManyRequests
+	case cost > 0:
+		err = q.o.Space.Admit(q.mu.cost + cost)
+	}
+	if err != nil {
+		g.buf = buf[:before]
+		if wake {
+			q.Release(g)
+		}
+		return false, err
+	}
+	g.buf = buf
+	w.begun, w.size, w.grows = g.marks.Begun, size, cost > 0
+	g.waiters = append(g.waiters, w)
+	q.mu.filling = g
+	q.mu.bytes += int64(size)
+	q.mu.cost += cost
+	g.cost += cost
+	q.mu.count++
+	if len(g.buf) >= q.o.MaxGroupBytes || len(g.waiters) >= q.o.MaxGroupRequests {
+		q.sealFilling()
+	}
+	return wake, nil
+}
+
+// fromClient reports whether r is the request of a client. Requests of members have bounds of their own, and are accepted
+// with any limit for clients.
+func fromClient(r *fsm.Request) bool {
+	switch r.Kind() {
+	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion:
+		return false
+	}
+	return true
+}
+
+// sealFilling ends the group that is being filled. mu is held.
+func (q *Queue) sealFilling() {
+	if q.mu.filling != nil {
+		q.mu.full = append(q.mu.full, q.mu.filling)
+		q.mu.filling = nil
+	}
+}
+
+// Next takes the oldest group for the raft goroutine.
+func (q *Queue) Next(term uint64) []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.o.Space.Shortage(); err != nil {
+		q.rejectGrowing(err)
+	}
+	g := q.mu.filling
+	if len(q.mu.full) > 0 {
+		g = q.mu.full[0]
+		q.mu.full[0] = nil
+		q.mu.full = q.mu.full[1:]
+	} else {
+		q.mu.filling = nil
+	}
+	q.offered = g
+	if g == nil {
+		return nil
+	}
+	q.mu.seq++
+	g.seq, g.term = q.mu.seq, term
+	g.marks.proposed = time.Since(g.marks.Begun)
+	if q.mu.term != term {
+		q.mu.term, q.mu.out = term, 0
+	}
+	q.mu.out++
+	q.mu.pending[g.seq] = g
+	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.waiters)})
+	return g.buf
+}
+
+// rejectGrowing rejects requests that add to the store and are not proposed yet: they were accepted while there was room, and
+// would use up the reserve of requests that free space. mu is held.
+func (q *Queue) rejectGrowing(err error) {
+	q.sealFilling()
+	q.mu.full = slices.DeleteFunc(q.mu.full, func(g *Group) bool {
+		if g.cost == 0 {
+			return false
+		}
+		// Raft may know the bytes of a group that is proposed again.
+		rest := &Group{buf: slices.Clone(g.buf[:fsm.HeaderSize]), marks: g.marks}
+		from := fsm.HeaderSize
+		for _, w := range g.waiters {
+			to := from + w.size
+			if w.grows {
+				q.failed.Add(1)
+				w.resolve(fsm.Result{Err: err}, g.marks)
+			} else {
+				rest.buf = append(rest.buf, g.buf[from:to]...)
+				rest.waiters = append(rest.waiters, w)
+			}
+			from = to
+		}
+		q.mu.bytes += int64(len(rest.buf) - fsm.HeaderSize)
+		q.mu.count += len(rest.waiters)
+		q.forget(g)
+		*g = *rest
+		return len(g.waiters) == 0
+	})
+}
+
+// Dropped fails the group that Next returned last. It has no effect and never will.
+func (q *Queue) Dropped() {
+	if g := q.Claim(q.offered.seq); g != nil {
+		q.applying.Add(-g.cost)
+		q.failed.Add(uint64(len(g.waiters)))
+		g.Fail(kv.ErrTooManyRequests)
+	}
+}
+
+// Claim takes a pending group for resolving; only one caller gets it. It returns nil if there is none. What the group adds
+// to the store counts as being applied.
+func (q *Queue) Claim(seq uint64) *Group {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := q.mu.pending[seq]
+	if g != nil {
+		q.applying.Add(g.cost)
+		q.removePending(g)
+		q.forget(g)
+	}
+	return g
+}
+
+// removePending removes a group from the pending ones. mu is held.
+func (q *Queue) removePending(g *Group) {
+	delete(q.mu.pending, g.seq)
+	if !g.conf && g.term == q.mu.term {
+		q.mu.out--
+	}
+}
+
+// Outstanding returns how many groups that Next handed out for a term are pending.
+func (q *Queue) Outstanding(term uint64) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.term != term {
+		return 0
+	}
+	return q.mu.out
+}
+
+// Requeue is called when the first entry of a term is applied. A group that was proposed in an earlier term and is not
+// applied by now never will be: it is proposed again, before later groups. It reports whether there was one.
+func (q *Queue) Requeue(term uint64) (again bool) {
+	var lost []*Group
+	q.mu.Lock()
+	q.mu.applied = term
+	var back []*Group
+	for _, g := range q.mu.pending {
+		switch {
+		case g.term == 0 || g.term >= term:
+		case g.conf:
+			q.removePending(g)
+			q.forget(g)
+			lost = append(lost, g)
+		default:
+			q.removePending(g)
+			g.term = 0
+			back = append(back, g)
+		}
+	}
+	slices.SortFunc(back, func(a, b *Group) int { return cmp.Compare(int64(a.seq-b.seq), 0) })
+	q.mu.full = append(back, q.mu.full...)
+	q.mu.Unlock()
+	for _, g := range lost {
+		g.Fail(ErrLost)
+	}
+	return len(back) > 0
+}
+
+// HasNext reports whether there are groups to propose.
+func (q *Queue) HasNext() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.filling != nil || len(q.mu.full) > 0
+}
+
+// forget removes g from the counts. mu is held.
+func (q *Queue) forget(g *Group) {
+	q.mu.bytes -= int64(len(g.buf) - fsm.HeaderSize)
+	q.mu.cost -= g.cost
+	q.mu.count -= len(g.waiters)
+	if q.mu.count == 0 && q.mu.idle != nil {
+		close(q.mu.idle)
+		q.mu.idle = nil
+	}
+}
+
+// Release lets the memory of a resolved group be used again. It must have had its outcome, so that
+// raft is done with the bytes: a group that timed out is left to the garbage collector.
+func (q *Queue) Release(g *Group) {
+	clear(g.waiters)
+	clear(g.results)
+	g.waiters, g.results, g.term = g.waiters[:0], g.results[:0], 0
+	if cap(g.buf) > keepGroup {
+		g.buf = nil
+	}
+	q.groups.Put(g)
+}
+
+// Expire ends the group that is being filled, and removes groups that began before a time. The caller fails them.
+func (q *Queue) Expire(before time.Time) []*Group {
+	return q.remove(func(g *Group) bool { return g.marks.Begun.Before(before) })
+}
+
+// remove ends the group that is being filled, and removes the groups for which gone reports true.
+func (q *Queue) remove(gone func(*Group) bool) (out []*Group) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sealFilling()
+	keep := q.mu.full[:0]
+	for _, g := range q.mu.full {
+		if gone(g) {
+			out = append(out, g)
+		} else {
+			keep = append(keep, g)
+		}
+	}
+	clear(q.mu.full[len(keep):])
+	q.mu.full = keep
+	for _, g := range q.mu.pending {
+		if gone(g) {
+			q.removePending(g)
+			out = append(out, g)
+		}
+	}
+	for _, g := range out {
+		q.failed.Add(uint64(len(g.waiters)))
+		q.forget(g)
+	}
+	return out
+}
+
+// TakePending removes the groups that were proposed: a snapshot has skipped entries, and it is unknown whether those of the
+// groups were among them. The caller fails them.
+func (q *Queue) TakePending() (out []*Group) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, g := range q.mu.pending {
+		q.removePending(g)
+		q.failed.Add(uint64(len(g.waiters)))
+		q.forget(g)
+		out = append(out, g)
+	}
+	return out
+}
+
+// Close rejects all later requests with an error, and returns a channel that is closed when no request is under way.
+func (q *Queue) Close(err error) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.err == nil {
+		q.mu.err = err
+	}
+	if q.mu.idle == nil {
+		q.mu.idle = make(chan struct{})
+	}
+	idle := q.mu.idle
+	if q.mu.count == 0 {
+		close(idle)
+		q.mu.idle = nil
+	}
+	return idle
+}
+
+// Abandon rejects all later requests, and fails all that are under way.
+func (q *Queue) Abandon(err error) {
+	q.Close(err)
+	for _, g := range q.remove(func(*Group) bool { return true }) {
+		g.Fail(err)
+	}
+}
+
+// Pending returns the number of requests under way.
+func (q *Queue) Pending() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.count
+}
+
+// Failed returns the number of requests that got no result.
+func (q *Queue) Failed() uint64 { return q.failed.Load() }
+
+// Applying returns how many bytes the requests add to the store that were claimed and are not committed.
+func (q *Queue) Applying() int64 { return q.applying.Load() }
+
+// NoteCommitted notes that the store holds the effects of all claimed groups.
+func (q *Queue) NoteCommitted() { q.applying.Store(0) }
+
+// FailClaimed fails a claimed group whose effect cannot be committed yet. Its requests may still take effect.
+func (q *Queue) FailClaimed(g *Group, err error) {
+	q.failed.Add(uint64(len(g.waiters)))
+	g.Fail(err)
+	// The waiters may serve other requests from now on.
+	clear(g.waiters)
+	clear(g.results)
+	g.waiters, g.results = g.waiters[:0], g.results[:0]
+}
