@@ -63,22 +63,23 @@ func callWith[R any](ctx context.Context, c *Client, m *method, key string, req 
 	if h.StartCall != nil {
 		ctx = h.StartCall(ctx, m.name)
 	}
-	a := attempts{c: c, m: m, key: key, given: given, room: req.First()}
+	a := c.attempts(m, key)
+	a.Given, a.Room = given, req.First()
 	if h.EndCall != nil {
 		began := time.Now()
 		defer func() {
-			h.EndCall(ctx, Call{Method: m.name, Member: a.where(), Attempts: a.n, Duration: time.Since(began), Err: err})
+			h.EndCall(ctx, Call{Method: m.name, Member: a.Member(), Attempts: a.Count, Duration: time.Since(began), Err: err})
 		}()
 	}
 	err = a.run(ctx, func(ctx context.Context) (bool, error) {
 		resp = new(R)
 		req.Begin()
-		err := a.at.Conn().Invoke(ctx, m.name, req, resp)
+		err := a.At.Conn().Invoke(ctx, m.name, req, resp)
 		return req.Sent(), err
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.at.Release()
+	a.At.Release()
 	return resp, nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"vigil/client/internal/namespace"
 	"vigil/client/internal/pool"
 	"vigil/client/internal/token"
 )
@@ -17,7 +18,7 @@ type Client struct {
 	// pin is the only member that calls use, nil if they may use any.
 	pin *pool.Member
 	// ns is put before keys.
-	ns namespace
+	ns keyspace
 	// derived: Close does nothing.
 	derived bool
 }
@@ -44,7 +45,7 @@ func New(cfg Config) (*Client, error) {
 	c := &core{cfg: cfg, ctx: ctx, cancel: cancel, pool: pool.New(cfg.pool())}
 	c.tokens = token.NewCache(c.tokenSource(), cfg.Logger)
 	c.watch = newWatchers(c)
-	client := &Client{core: c, ns: namespace(cfg.Namespace)}
+	client := &Client{core: c, ns: keyspace{namespace.Prefix(cfg.Namespace)}}
 	if err := c.pool.Add(pool.ParseAll(cfg.Endpoints), true); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -60,33 +61,15 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.core.pick(ctx, nil, nil)
+	m, err := c.core.pool.Pick(ctx, nil, nil)
 	if err == nil {
 		m.Release()
-		_, err = c.core.credential(ctx)
+		_, err = c.core.tokens.Get(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(localCause(err), c.Close())
 	}
 	return c, nil
-}
-
-// pick returns the member to use; see pool.Pool.Pick.
-func (c *core) pick(ctx context.Context, pin, avoid *pool.Member) (*pool.Member, error) {
-	m, err := c.pool.Pick(ctx, pin, avoid)
-	if u, ok := err.(*pool.Unreachable); ok {
-		return nil, (*UnreachableError)(u)
-	}
-	return m, err
-}
-
-// credential returns the metadata of calls; see token.Cache.Get.
-func (c *core) credential(ctx context.Context) (*token.Credential, error) {
-	t, err := c.tokens.Get(ctx)
-	if err == token.ErrClosed {
-		err = ErrClosed
-	}
-	return t, err
 }
 
 // Close ends all watchers and calls, with ErrClosed, and the connections. It returns when all goroutines of the client
@@ -107,7 +90,7 @@ func (c *Client) Close() error {
 // and events.
 func (c *Client) In(prefix string) *Client {
 	d := *c
-	d.ns += namespace(prefix)
+	d.ns.Prefix += namespace.Prefix(prefix)
 	d.derived = true
 	return &d
 }

@@ -98,18 +98,8 @@ func (c *Config) Validate() error {
 	if len(c.Endpoints) == 0 {
 		bad("no endpoint: give at least one, such as 127.0.0.1:2379")
 	}
-	var plain, secure string
-	for _, s := range c.Endpoints {
-		e, err := pool.Parse(s)
-		switch {
-		case err != nil:
-			wrong = append(wrong, err)
-		case e.Scheme == pool.SchemeSecure:
-			secure = s
-		case e.Scheme == pool.SchemePlain:
-			plain = s
-		}
-	}
+	plain, secure, errs := pool.Check(c.Endpoints)
+	wrong = append(wrong, errs...)
 	switch {
 	case plain != "" && secure != "":
 		bad("endpoint %q is without TLS and %q with: use one or the other", plain, secure)

@@ -70,31 +70,22 @@ func (kv *KeyValue) decode(b []byte) error {
 	return f.Err()
 }
 
-func decodeKV(b []byte) (*KeyValue, error) {
-	kv := new(KeyValue)
-	return kv, kv.decode(b)
-}
-
 func (r *GetResponse) decode(b []byte) error {
 	f := wire.Read(b)
 	if n := wire.Count(b, 2); n > 0 {
 		r.KVs = make([]KeyValue, 0, n)
 	}
 	for f.Next() {
-		var e error
 		switch {
 		case f.Is(1, wire.TypeBytes):
-			e = r.Header.decode(f.Bytes)
+			f.Check(r.Header.decode(f.Bytes))
 		case f.Is(2, wire.TypeBytes):
 			r.KVs = append(r.KVs, KeyValue{})
-			e = r.KVs[len(r.KVs)-1].decode(f.Bytes)
+			f.Check(r.KVs[len(r.KVs)-1].decode(f.Bytes))
 		case f.Is(3, wire.TypeVarint):
 			r.More = f.Varint != 0
 		case f.Is(4, wire.TypeVarint):
 			r.Count = int64(f.Varint)
-		}
-		if e != nil {
-			return e
 		}
 	}
 	return f.Err()
@@ -107,9 +98,7 @@ func (r *rangeChunk) decode(b []byte) error {
 	f := wire.Read(b)
 	for f.Next() {
 		if f.Is(1, wire.TypeBytes) {
-			if e := r.GetResponse.decode(f.Bytes); e != nil {
-				return e
-			}
+			f.Check(r.GetResponse.decode(f.Bytes))
 		}
 	}
 	return f.Err()
@@ -118,15 +107,12 @@ func (r *rangeChunk) decode(b []byte) error {
 func (r *PutResponse) decode(b []byte) error {
 	f := wire.Read(b)
 	for f.Next() {
-		var e error
 		switch {
 		case f.Is(1, wire.TypeBytes):
-			e = r.Header.decode(f.Bytes)
+			f.Check(r.Header.decode(f.Bytes))
 		case f.Is(2, wire.TypeBytes):
-			r.PrevKV, e = decodeKV(f.Bytes)
-		}
-		if e != nil {
-			return e
+			r.PrevKV = new(KeyValue)
+			f.Check(r.PrevKV.decode(f.Bytes))
 		}
 	}
 	return f.Err()
@@ -149,18 +135,14 @@ func (r *DeleteResponse) decode(b []byte) error {
 		r.PrevKVs = make([]KeyValue, 0, n)
 	}
 	for f.Next() {
-		var e error
 		switch {
 		case f.Is(1, wire.TypeBytes):
-			e = r.Header.decode(f.Bytes)
+			f.Check(r.Header.decode(f.Bytes))
 		case f.Is(2, wire.TypeVarint):
 			r.Deleted = int64(f.Varint)
 		case f.Is(3, wire.TypeBytes):
 			r.PrevKVs = append(r.PrevKVs, KeyValue{})
-			e = r.PrevKVs[len(r.PrevKVs)-1].decode(f.Bytes)
-		}
-		if e != nil {
-			return e
+			f.Check(r.PrevKVs[len(r.PrevKVs)-1].decode(f.Bytes))
 		}
 	}
 	return f.Err()
@@ -180,18 +162,14 @@ func (r *TxnResponse) decodeAt(b []byte, depth int) error {
 		r.Responses = make([]OpResponse, 0, n)
 	}
 	for f.Next() {
-		var e error
 		switch {
 		case f.Is(1, wire.TypeBytes):
-			e = r.Header.decode(f.Bytes)
+			f.Check(r.Header.decode(f.Bytes))
 		case f.Is(2, wire.TypeVarint):
 			r.Succeeded = f.Varint != 0
 		case f.Is(3, wire.TypeBytes):
 			r.Responses = append(r.Responses, OpResponse{})
-			e = r.Responses[len(r.Responses)-1].decode(f.Bytes, depth)
-		}
-		if e != nil {
-			return e
+			f.Check(r.Responses[len(r.Responses)-1].decode(f.Bytes, depth))
 		}
 	}
 	return f.Err()
@@ -203,23 +181,19 @@ func (r *OpResponse) decode(b []byte, depth int) error {
 		if f.Type != wire.TypeBytes {
 			continue
 		}
-		var e error
 		switch f.Num {
 		case 1:
 			*r = OpResponse{Get: new(GetResponse)}
-			e = r.Get.decode(f.Bytes)
+			f.Check(r.Get.decode(f.Bytes))
 		case 2:
 			*r = OpResponse{Put: new(PutResponse)}
-			e = r.Put.decode(f.Bytes)
+			f.Check(r.Put.decode(f.Bytes))
 		case 3:
 			*r = OpResponse{Delete: new(DeleteResponse)}
-			e = r.Delete.decode(f.Bytes)
+			f.Check(r.Delete.decode(f.Bytes))
 		case 4:
 			*r = OpResponse{Txn: new(TxnResponse)}
-			e = r.Txn.decodeAt(f.Bytes, depth+1)
-		}
-		if e != nil {
-			return e
+			f.Check(r.Txn.decodeAt(f.Bytes, depth+1))
 		}
 	}
 	return f.Err()
@@ -246,13 +220,12 @@ func (r *watchResponse) decode(b []byte) error {
 		r.events = make([]Event, 0, n)
 	}
 	for f.Next() {
-		var e error
 		switch {
 		case f.Is(11, wire.TypeBytes):
 			r.events = append(r.events, Event{})
-			e = r.events[len(r.events)-1].decode(f.Bytes)
+			f.Check(r.events[len(r.events)-1].decode(f.Bytes))
 		case f.Is(1, wire.TypeBytes):
-			e = r.header.decode(f.Bytes)
+			f.Check(r.header.decode(f.Bytes))
 		case f.Is(2, wire.TypeVarint):
 			r.id = int64(f.Varint)
 		case f.Is(3, wire.TypeVarint):
@@ -266,9 +239,6 @@ func (r *watchResponse) decode(b []byte) error {
 		case f.Is(7, wire.TypeVarint):
 			r.fragment = f.Varint != 0
 		}
-		if e != nil {
-			return e
-		}
 	}
 	return f.Err()
 }
@@ -276,17 +246,14 @@ func (r *watchResponse) decode(b []byte) error {
 func (ev *Event) decode(b []byte) error {
 	f := wire.Read(b)
 	for f.Next() {
-		var e error
 		switch {
 		case f.Is(1, wire.TypeVarint):
 			ev.Type = EventType(f.Varint)
 		case f.Is(2, wire.TypeBytes):
-			e = ev.KV.decode(f.Bytes)
+			f.Check(ev.KV.decode(f.Bytes))
 		case f.Is(3, wire.TypeBytes):
-			ev.PrevKV, e = decodeKV(f.Bytes)
-		}
-		if e != nil {
-			return e
+			ev.PrevKV = new(KeyValue)
+			f.Check(ev.PrevKV.decode(f.Bytes))
 		}
 	}
 	return f.Err()
@@ -307,9 +274,7 @@ func (r *leaseResponse) decode(b []byte) error {
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.TypeBytes):
-			if e := r.header.decode(f.Bytes); e != nil {
-				return e
-			}
+			f.Check(r.header.decode(f.Bytes))
 		case f.Is(2, wire.TypeVarint):
 			r.id = LeaseID(f.Varint)
 		case f.Is(3, wire.TypeVarint):

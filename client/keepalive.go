@@ -36,16 +36,16 @@ var keepStream = &grpc.StreamDesc{StreamName: "LeaseKeepAlive", ServerStreams: t
 
 // OpenKeepAlives opens a stream, which ends with the context. The caller must cancel the context to end the stream.
 func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
-	k := &KeepAlives{ctx: ctx, at: attempts{c: c, m: &keepMethod}}
+	k := &KeepAlives{ctx: ctx, at: c.attempts(&keepMethod, "")}
 	err := k.at.run(ctx, func(octx context.Context) (sent bool, err error) {
 		var cancel context.CancelCauseFunc
 		k.own, cancel = context.WithCancelCause(octx)
-		if k.stream, err = k.at.at.Conn().NewStream(k.own, keepStream, keepMethod.name); err != nil {
+		if k.stream, err = k.at.At.Conn().NewStream(k.own, keepStream, keepMethod.name); err != nil {
 			cancel(nil)
 			return false, err
 		}
-		at := k.at.at
-		forget := at.OnLeave(k.at.departs, func() {
+		at := k.at.At
+		forget := k.at.OnLeave(func() {
 			if c.pin == nil && (!at.Listed() || c.core.pool.Size() > 1) {
 				cancel(errLeft)
 			}
@@ -65,7 +65,7 @@ func (c *Client) OpenKeepAlives(ctx context.Context) (*KeepAlives, error) {
 }
 
 // Member is the endpoint of the stream.
-func (k *KeepAlives) Member() string { return k.at.where() }
+func (k *KeepAlives) Member() string { return k.at.Member() }
 
 // Send sends one keep-alive. An error means only that the stream has ended; Recv returns why.
 func (k *KeepAlives) Send(id LeaseID) error {
@@ -79,9 +79,9 @@ func (k *KeepAlives) Recv() (KeepAlive, error) {
 		e := k.at.explain(k.ctx, streamError(k.own, err))
 		k.release()
 		v := judge(e, &keepMethod, false)
-		k.at.markMember(v, e)
-		if v.renew {
-			k.at.renew() // the next stream gets another token
+		k.at.Mark(v, e)
+		if v.Renew {
+			k.at.Renew() // the next stream gets another token
 		}
 		return KeepAlive{}, e
 	}
@@ -107,13 +107,13 @@ var (
 )
 
 // Leave reports that the member does not answer, so that the client avoids it for a while.
-func (k *KeepAlives) Leave(why error) { k.at.at.Suspect(why) }
+func (k *KeepAlives) Leave(why error) { k.at.At.Suspect(why) }
 
 // keepAliveOnce sends one keep-alive on a stream of its own.
 func (a *attempts) keepAliveOnce(ctx context.Context, id LeaseID) (sent bool, ttl time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := open(ctx, a.at, keepStream, keepMethod.name, &wire.KeepAliveRequest{ID: int64(id)})
+	s, err := open(ctx, a.At, keepStream, keepMethod.name, &wire.KeepAliveRequest{ID: int64(id)})
 	if err != nil {
 		return true, 0, err
 	}

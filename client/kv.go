@@ -41,7 +41,7 @@ func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetRe
 	if key == "" && r.End == "" {
 		return nil, emptyKey(&rangeMethod)
 	}
-	c.ns.place(&r.Key, &r.End)
+	c.ns.Place(&r.Key, &r.End)
 	resp, err := call[GetResponse](ctx, c, getMethod(r), key, r)
 	if err != nil {
 		return nil, err
@@ -68,8 +68,8 @@ func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...PutO
 	if key == "" {
 		return nil, emptyKey(&putMethod)
 	}
-	if c.ns != "" {
-		r.Key = string(c.ns) + key
+	if c.ns.Prefix != "" {
+		r.Key = string(c.ns.Prefix) + key
 	}
 	if !r.PrevKV {
 		resp, err := call[plainPut](ctx, c, &putMethod, key, r)
@@ -96,7 +96,7 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...DeleteOption) (
 	if key == "" && r.End == "" {
 		return nil, emptyKey(&deleteMethod)
 	}
-	c.ns.place(&r.Key, &r.End)
+	c.ns.Place(&r.Key, &r.End)
 	resp, err := call[DeleteResponse](ctx, c, &deleteMethod, key, r)
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (c *Client) Leases(ctx context.Context) ([]LeaseID, error) {
 
 // KeepAliveOnce restarts the time to live of a lease and returns it. It fails with ErrLeaseNotFound if there is none.
 func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Duration, err error) {
-	a := attempts{c: c, m: &keepMethod}
+	a := c.attempts(&keepMethod, "")
 	err = a.run(ctx, func(ctx context.Context) (sent bool, err error) {
 		sent, ttl, err = a.keepAliveOnce(ctx, id)
 		return sent, err
@@ -113,9 +113,9 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (ttl time.Durati
 	if err != nil {
 		return 0, err
 	}
-	a.at.Release()
+	a.At.Release()
 	if ttl <= 0 {
-		return 0, &Error{Op: keepMethod.op, Member: a.where(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
+		return 0, &Error{Op: keepMethod.op, Member: a.Member(), Text: ErrLeaseNotFound.Error(), Code: codes.NotFound, kind: ErrLeaseNotFound}
 	}
 	return ttl, nil
 }

@@ -45,7 +45,7 @@ type Listing struct {
 // are answered in one message.
 func (c *Client) List(ctx context.Context, key string, opts ...GetOption) *Listing {
 	l := &Listing{c: c, ctx: ctx, r: *getRequest(key, opts), key: key, page: firstPage}
-	c.ns.place(&l.r.Key, &l.r.End)
+	c.ns.Place(&l.r.Key, &l.r.End)
 	l.limited = l.r.Limit > 0
 	return l
 }
@@ -148,21 +148,21 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 		plain := m.anyMember()
 		m = &plain
 	}
-	a := attempts{c: l.c, m: m, key: l.key}
+	a := l.c.attempts(m, l.key)
 	err = a.run(l.ctx, func(ctx context.Context) (sent bool, err error) {
-		if a.at.NoRangeStream() {
+		if a.At.NoRangeStream() {
 			more = true
 			return false, nil
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s, err := open(ctx, a.at, rangeStreamDesc, m.name, &l.r)
+		s, err := open(ctx, a.At, rangeStreamDesc, m.name, &l.r)
 		for err == nil {
 			var chunk rangeChunk
 			if err = s.RecvMsg(&chunk); err != nil {
 				break
 			}
-			a.answered()
+			a.Answered()
 			if !l.yieldPiece(&chunk.GetResponse, yield) {
 				return true, nil
 			}
@@ -171,7 +171,7 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 		case err == io.EOF:
 			return true, nil
 		case status.Code(err) == codes.Unimplemented:
-			a.at.SetNoRangeStream()
+			a.At.SetNoRangeStream()
 			more = true
 			return false, nil
 		}
@@ -180,7 +180,7 @@ func (l *Listing) stream(yield func(KeyValue, error) bool) (more, streams bool, 
 	if err != nil {
 		return false, false, err
 	}
-	a.at.Release()
+	a.At.Release()
 	return more, false, nil
 }
 

@@ -9,42 +9,22 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/client/internal/wire/wiretest"
 )
 
 // The model of the decoders is the generated code: it encodes random messages, which are decoded here and compared.
 
 // gen makes random messages.
-type gen struct{ *rand.Rand }
-
-func (g gen) flag() bool { return g.IntN(2) == 0 }
-
-func (g gen) number() int64 {
-	switch g.IntN(4) {
-	case 0:
-		return 0
-	case 1:
-		return g.Int64N(300)
-	case 2:
-		return -g.Int64N(300)
-	}
-	return int64(g.Uint64())
-}
-
-func (g gen) data() []byte {
-	b := make([]byte, []int{0, 1, 3, 40, 127, 128, 300}[g.IntN(7)])
-	for i := range b {
-		b[i] = byte(g.Uint32())
-	}
-	return b
-}
+type gen struct{ wiretest.Gen }
 
 func (g gen) header() (Header, *pb.ResponseHeader) {
-	h := Header{ClusterID: g.Uint64(), MemberID: g.Uint64(), Revision: g.number(), RaftTerm: g.Uint64()}
+	h := Header{ClusterID: g.Uint64(), MemberID: g.Uint64(), Revision: g.Number(), RaftTerm: g.Uint64()}
 	return h, &pb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.RaftTerm}
 }
 
 func (g gen) kv() (KeyValue, *mvccpb.KeyValue) {
-	m := &mvccpb.KeyValue{Key: g.data(), Value: g.data(), CreateRevision: g.number(), ModRevision: g.number(), Version: g.number(), Lease: g.number()}
+	m := &mvccpb.KeyValue{Key: g.Data(), Value: g.Data(), CreateRevision: g.Number(), ModRevision: g.Number(), Version: g.Number(), Lease: g.Number()}
 	return KeyValue{Key: string(m.Key), Value: m.Value, CreateRevision: m.CreateRevision, ModRevision: m.ModRevision, Version: m.Version, Lease: LeaseID(m.Lease)}, m
 }
 
@@ -57,7 +37,7 @@ func (g gen) kvs() (list []KeyValue, m []*mvccpb.KeyValue) {
 }
 
 func (g gen) maybe() (*KeyValue, *mvccpb.KeyValue) {
-	if g.flag() {
+	if g.Flag() {
 		return nil, nil
 	}
 	kv, m := g.kv()
@@ -65,7 +45,7 @@ func (g gen) maybe() (*KeyValue, *mvccpb.KeyValue) {
 }
 
 func (g gen) getResponse() (*GetResponse, *pb.RangeResponse) {
-	r, m := &GetResponse{More: g.flag(), Count: g.number()}, &pb.RangeResponse{}
+	r, m := &GetResponse{More: g.Flag(), Count: g.Number()}, &pb.RangeResponse{}
 	m.More, m.Count = r.More, r.Count
 	r.Header, m.Header = g.header()
 	r.KVs, m.Kvs = g.kvs()
@@ -80,7 +60,7 @@ func (g gen) putResponse() (*PutResponse, *pb.PutResponse) {
 }
 
 func (g gen) txnResponse(depth int) (*TxnResponse, *pb.TxnResponse) {
-	r, m := &TxnResponse{Succeeded: g.flag()}, &pb.TxnResponse{}
+	r, m := &TxnResponse{Succeeded: g.Flag()}, &pb.TxnResponse{}
 	m.Succeeded = r.Succeeded
 	r.Header, m.Header = g.header()
 	for range g.IntN(4) {
@@ -94,7 +74,7 @@ func (g gen) txnResponse(depth int) (*TxnResponse, *pb.TxnResponse) {
 			u, q := g.putResponse()
 			x.Put, p.Response = u, &pb.ResponseOp_ResponsePut{ResponsePut: q}
 		case k == 2 || depth == 0:
-			d, q := &DeleteResponse{Deleted: g.number()}, &pb.DeleteRangeResponse{}
+			d, q := &DeleteResponse{Deleted: g.Number()}, &pb.DeleteRangeResponse{}
 			q.Deleted = d.Deleted
 			d.Header, q.Header = g.header()
 			d.PrevKVs, q.PrevKvs = g.kvs()
@@ -109,7 +89,7 @@ func (g gen) txnResponse(depth int) (*TxnResponse, *pb.TxnResponse) {
 }
 
 func (g gen) watchResponse() (*watchResponse, *pb.WatchResponse) {
-	r, m := &watchResponse{id: g.number(), created: g.flag(), canceled: g.flag(), compact: g.number(), reason: "because", fragment: g.flag()}, &pb.WatchResponse{}
+	r, m := &watchResponse{id: g.Number(), created: g.Flag(), canceled: g.Flag(), compact: g.Number(), reason: "because", fragment: g.Flag()}, &pb.WatchResponse{}
 	m.WatchId, m.Created, m.Canceled, m.CompactRevision, m.CancelReason, m.Fragment = r.id, r.created, r.canceled, r.compact, r.reason, r.fragment
 	r.header, m.Header = g.header()
 	for range g.IntN(5) {
@@ -147,7 +127,7 @@ func level(v reflect.Value) {
 
 func TestDecode(t *testing.T) {
 	seed := rand.Uint64()
-	g := gen{rand.New(rand.NewPCG(seed, 2))}
+	g := gen{wiretest.Gen{Rand: rand.New(rand.NewPCG(seed, 2))}}
 	for range 500 {
 		var want any
 		var m proto.Message
@@ -167,7 +147,7 @@ func TestDecode(t *testing.T) {
 			want, m = r, p
 		case 4:
 			h, p := g.header()
-			id, ttl := g.number(), g.number()
+			id, ttl := g.Number(), g.Number()
 			want, m = &leaseResponse{header: h, id: LeaseID(id), ttl: ttl}, &pb.LeaseKeepAliveResponse{Header: p, ID: id, TTL: ttl}
 		}
 		b, err := proto.Marshal(m)
@@ -193,7 +173,7 @@ func TestDecode(t *testing.T) {
 
 // FuzzDecode searches for bytes that make a decoder panic, or that it accepts and the generated code rejects.
 func FuzzDecode(f *testing.F) {
-	g := gen{rand.New(rand.NewPCG(1, 3))}
+	g := gen{wiretest.Gen{Rand: rand.New(rand.NewPCG(1, 3))}}
 	for seeds := 0; seeds < 20; {
 		_, txn := g.txnResponse(1)
 		_, watch := g.watchResponse()

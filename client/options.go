@@ -1,6 +1,9 @@
 package client
 
-import "vigil/client/internal/wire"
+import (
+	"vigil/client/internal/namespace"
+	"vigil/client/internal/wire"
+)
 
 // Options are typed by the calls that take them, so a meaningless option does not compile.
 
@@ -46,12 +49,6 @@ type watchOption func(*watchSpec)
 
 func (o watchOption) applyWatch(s *watchSpec) { o(s) }
 
-// The end of a range from a key on, and the smallest key.
-const (
-	toTheEnd = "\x00"
-	smallest = "\x00"
-)
-
 // extent is a RangeOption: it returns the end of a range that starts at a key.
 type extent func(key string) (end string)
 
@@ -64,20 +61,13 @@ func (o extent) applyCmp(c *Cmp)                   { c.c.End = o(c.c.Key) }
 func WithPrefix() RangeOption { return extent(PrefixEnd) }
 
 // WithFromKey means the key and all keys after it.
-func WithFromKey() RangeOption { return extent(func(string) string { return toTheEnd }) }
+func WithFromKey() RangeOption { return extent(func(string) string { return namespace.ToTheEnd }) }
 
 // WithRange means the keys from the key up to end, without end.
 func WithRange(end string) RangeOption { return extent(func(string) string { return end }) }
 
 // PrefixEnd returns the end of the range of all keys that begin with prefix.
-func PrefixEnd(prefix string) string {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if c := prefix[i]; c < 0xff {
-			return prefix[:i] + string([]byte{c + 1})
-		}
-	}
-	return toTheEnd
-}
+func PrefixEnd(prefix string) string { return namespace.PrefixEnd(prefix) }
 
 // WithLimit returns at most n keys; GetResponse.More reports whether there are more. 0 means all.
 func WithLimit(n int64) GetOption { return getOption(func(r *wire.RangeRequest) { r.Limit = n }) }

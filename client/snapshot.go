@@ -45,11 +45,11 @@ type Snapshot struct {
 // Snapshot starts to copy the store of one member; see At. It must be closed. An interrupted copy cannot be continued: the
 // rest would be of another revision.
 func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
-	a := attempts{c: c, m: &snapshotMethod}
+	a := c.attempts(&snapshotMethod, "")
 	var s *Snapshot
 	err := a.run(ctx, func(octx context.Context) (sent bool, err error) {
 		octx, cancel := context.WithCancel(octx)
-		if s, err = openSnapshot(octx, a.at); err != nil {
+		if s, err = openSnapshot(octx, a.At); err != nil {
 			cancel()
 			return true, err
 		}
@@ -59,7 +59,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.release = sync.OnceFunc(a.at.Release)
+	s.release = sync.OnceFunc(a.At.Release)
 	return s, nil
 }
 

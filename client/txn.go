@@ -9,23 +9,6 @@ import (
 // Cmp is a condition of a transaction.
 type Cmp struct{ c wire.Compare }
 
-// The targets of conditions, with the numbers of the API.
-const (
-	cmpVersion uint8 = iota
-	cmpCreate
-	cmpMod
-	cmpValue
-	cmpLease
-)
-
-// The results of conditions, with the numbers of the API.
-const (
-	cmpEqual uint8 = iota
-	cmpGreater
-	cmpLess
-	cmpNotEqual
-)
-
 // Number is a number of a key in a condition. It is 0 for a missing key.
 type Number struct{ c Cmp }
 
@@ -42,19 +25,21 @@ func number(target uint8, key string, opts []CmpOption) Number {
 
 // Version is the number of changes of a key since its creation. With a RangeOption the condition must hold for every
 // existing key of the range; the same holds for the functions below.
-func Version(key string, opts ...CmpOption) Number { return number(cmpVersion, key, opts) }
+func Version(key string, opts ...CmpOption) Number { return number(wire.CompareVersion, key, opts) }
 
 // CreateRevision is the revision at which a key was created.
-func CreateRevision(key string, opts ...CmpOption) Number { return number(cmpCreate, key, opts) }
+func CreateRevision(key string, opts ...CmpOption) Number {
+	return number(wire.CompareCreate, key, opts)
+}
 
 // ModRevision is the revision of the last change of a key.
-func ModRevision(key string, opts ...CmpOption) Number { return number(cmpMod, key, opts) }
+func ModRevision(key string, opts ...CmpOption) Number { return number(wire.CompareMod, key, opts) }
 
 // Lease is the lease of a key.
-func Lease(key string, opts ...CmpOption) Number { return number(cmpLease, key, opts) }
+func Lease(key string, opts ...CmpOption) Number { return number(wire.CompareLease, key, opts) }
 
 // Value is the value of a key.
-func Value(key string, opts ...CmpOption) Bytes { return Bytes{number(cmpValue, key, opts).c} }
+func Value(key string, opts ...CmpOption) Bytes { return Bytes{number(wire.CompareValue, key, opts).c} }
 
 func (n Number) is(r uint8, v int64) Cmp {
 	n.c.c.Result, n.c.c.Number = r, v
@@ -62,16 +47,16 @@ func (n Number) is(r uint8, v int64) Cmp {
 }
 
 // Equal holds if the number is v.
-func (n Number) Equal(v int64) Cmp { return n.is(cmpEqual, v) }
+func (n Number) Equal(v int64) Cmp { return n.is(wire.Equal, v) }
 
 // NotEqual holds if the number is not v.
-func (n Number) NotEqual(v int64) Cmp { return n.is(cmpNotEqual, v) }
+func (n Number) NotEqual(v int64) Cmp { return n.is(wire.NotEqual, v) }
 
 // Greater holds if the number is above v.
-func (n Number) Greater(v int64) Cmp { return n.is(cmpGreater, v) }
+func (n Number) Greater(v int64) Cmp { return n.is(wire.Greater, v) }
 
 // Less holds if the number is below v.
-func (n Number) Less(v int64) Cmp { return n.is(cmpLess, v) }
+func (n Number) Less(v int64) Cmp { return n.is(wire.Less, v) }
 
 func (n Bytes) is(r uint8, v []byte) Cmp {
 	n.c.c.Result, n.c.c.Value = r, v
@@ -79,16 +64,16 @@ func (n Bytes) is(r uint8, v []byte) Cmp {
 }
 
 // Equal holds if the value is v.
-func (n Bytes) Equal(v []byte) Cmp { return n.is(cmpEqual, v) }
+func (n Bytes) Equal(v []byte) Cmp { return n.is(wire.Equal, v) }
 
 // NotEqual holds if the value is not v.
-func (n Bytes) NotEqual(v []byte) Cmp { return n.is(cmpNotEqual, v) }
+func (n Bytes) NotEqual(v []byte) Cmp { return n.is(wire.NotEqual, v) }
 
 // Greater holds if the value is after v in the order of bytes.
-func (n Bytes) Greater(v []byte) Cmp { return n.is(cmpGreater, v) }
+func (n Bytes) Greater(v []byte) Cmp { return n.is(wire.Greater, v) }
 
 // Less holds if the value is before v in the order of bytes.
-func (n Bytes) Less(v []byte) Cmp { return n.is(cmpLess, v) }
+func (n Bytes) Less(v []byte) Cmp { return n.is(wire.Less, v) }
 
 // Exists holds if the key exists.
 func Exists(key string) Cmp { return Version(key).Greater(0) }
@@ -97,21 +82,10 @@ func Exists(key string) Cmp { return Version(key).Greater(0) }
 func Missing(key string) Cmp { return Version(key).Equal(0) }
 
 // Op is an operation of a transaction.
-type Op struct {
-	get    *wire.RangeRequest
-	put    *wire.PutRequest
-	delete *wire.DeleteRequest
-	txn    *txn
-}
-
-// txn is a transaction before the namespace is put before its keys.
-type txn struct {
-	compare       []Cmp
-	success, fail []Op
-}
+type Op struct{ op wire.Op }
 
 // OpGet reads in a transaction; see Client.Get.
-func OpGet(key string, opts ...GetOption) Op { return Op{get: getRequest(key, opts)} }
+func OpGet(key string, opts ...GetOption) Op { return Op{wire.Op{Get: getRequest(key, opts)}} }
 
 // OpPut writes in a transaction; see Client.Put.
 func OpPut(key string, value []byte, opts ...PutOption) Op {
@@ -119,7 +93,7 @@ func OpPut(key string, value []byte, opts ...PutOption) Op {
 	for _, o := range opts {
 		o.applyPut(r)
 	}
-	return Op{put: r}
+	return Op{wire.Op{Put: r}}
 }
 
 // OpDelete deletes in a transaction; see Client.Delete.
@@ -128,12 +102,16 @@ func OpDelete(key string, opts ...DeleteOption) Op {
 	for _, o := range opts {
 		o.applyDelete(r)
 	}
-	return Op{delete: r}
+	return Op{wire.Op{Delete: r}}
 }
 
 // OpTxn is a transaction in a transaction. Its conditions refer to the state before the outer transaction.
 func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
-	return Op{txn: &txn{compare: conditions, success: then, fail: otherwise}}
+	t := &wire.TxnRequest{}
+	addConditions(&t.Compare, conditions)
+	addOps(&t.Success, then)
+	addOps(&t.Failure, otherwise)
+	return Op{wire.Op{Txn: t}}
 }
 
 // Txn is a transaction being built: c.Txn(ctx).If(...).Then(...).Else(...).Commit(). It is not safe for
@@ -141,7 +119,19 @@ func OpTxn(conditions []Cmp, then, otherwise []Op) Op {
 type Txn struct {
 	c   *Client
 	ctx context.Context
-	r   txn
+	r   wire.TxnRequest // without the namespace
+}
+
+func addConditions(list *[]wire.Compare, conditions []Cmp) {
+	for _, c := range conditions {
+		*list = append(*list, c.c)
+	}
+}
+
+func addOps(list *[]wire.Op, ops []Op) {
+	for _, o := range ops {
+		*list = append(*list, o.op)
+	}
 }
 
 // Txn starts to build a transaction.
@@ -149,19 +139,19 @@ func (c *Client) Txn(ctx context.Context) *Txn { return &Txn{c: c, ctx: ctx} }
 
 // If adds conditions. The Then branch is taken if all of them hold, or if there are none.
 func (t *Txn) If(conditions ...Cmp) *Txn {
-	t.r.compare = append(t.r.compare, conditions...)
+	addConditions(&t.r.Compare, conditions)
 	return t
 }
 
 // Then adds operations that are executed if all conditions hold.
 func (t *Txn) Then(ops ...Op) *Txn {
-	t.r.success = append(t.r.success, ops...)
+	addOps(&t.r.Success, ops)
 	return t
 }
 
 // Else adds operations that are executed otherwise.
 func (t *Txn) Else(ops ...Op) *Txn {
-	t.r.fail = append(t.r.fail, ops...)
+	addOps(&t.r.Failure, ops)
 	return t
 }
 
@@ -169,7 +159,7 @@ func (t *Txn) Else(ops ...Op) *Txn {
 // transaction is retried instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c
-	r := c.ns.placeTxn(&t.r)
+	r := c.ns.PlaceTxn(&t.r)
 	m := &txnMethod
 	if r.ReadOnly() {
 		m = &readTxnMethod

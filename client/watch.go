@@ -4,7 +4,9 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"unsafe"
+
+	"vigil/client/internal/inbox"
+	"vigil/client/internal/namespace"
 )
 
 // watchSpec is the range of a watcher and its options.
@@ -53,8 +55,6 @@ type Batch struct {
 	Revision int64
 	// Events is empty if the batch only reports progress.
 	Events []Event
-
-	size int
 }
 
 // Watcher delivers the changes of a key or a range, exactly once and in order. If an event cannot be delivered, the
@@ -85,19 +85,10 @@ type Watcher struct {
 
 	mu struct {
 		sync.Mutex
-		queue   []Batch
-		head    int // of the queue
-		bytes   int // in the queue
-		aside   bool
-		asked   bool // for progress
+		inbox   inbox.Inbox[Event]
 		header  Header
-		known   bool  // header is set: it was created once
-		next    int64 // where to resume, 0 before it is known
-		seen    int64 // the highest revision of an event
-		store   int64 // the highest known revision of the store
-		part    []Event
-		partLen int
-		renewed int // attempts after a refusal
+		known   bool // header is set: it was created once
+		renewed int  // attempts after a refusal
 		ended   bool
 		err     error       // why, nil if it was closed
 		trouble error       // why it is not connected
@@ -115,12 +106,12 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 	}
 	s := &w.spec
 	empty := key == "" && s.end == ""
-	c.ns.place(&s.key, &s.end)
-	w.mu.next = s.start
+	c.ns.Place(&s.key, &s.end)
+	w.mu.inbox = inbox.New(s.start, s.buffer, s.progress, func(e *Event) int64 { return e.KV.ModRevision })
 	switch {
 	case empty:
 		w.finish(&Error{Op: watchMethod.op, Text: ErrEmptyKey.Error(), kind: ErrEmptyKey})
-	case s.end != "" && s.end != toTheEnd && s.end <= s.key:
+	case s.end != "" && s.end != namespace.ToTheEnd && s.end <= s.key:
 		w.finish(invalid("watch of %q up to %q: the range is empty", key, s.end))
 	case s.start < 0:
 		w.finish(invalid("watch from revision %d: it cannot be negative", s.start))
@@ -184,7 +175,7 @@ type WatchStatus struct {
 func (w *Watcher) Status() WatchStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return WatchStatus{Next: w.mu.next, Queued: w.mu.bytes, SetAside: w.mu.aside, Trouble: w.mu.trouble}
+	return WatchStatus{Next: w.mu.inbox.Next(), Queued: w.mu.inbox.Bytes(), SetAside: w.mu.inbox.Aside(), Trouble: w.mu.trouble}
 }
 
 // RequestProgress requests a progress notification. When all watchers of the stream have caught up, a Batch without events
@@ -192,7 +183,7 @@ func (w *Watcher) Status() WatchStatus {
 // repeat the request after a while.
 func (w *Watcher) RequestProgress() {
 	w.mu.Lock()
-	w.mu.asked = true
+	w.mu.inbox.RequestProgress()
 	w.mu.Unlock()
 	w.c.core.watch.progress(w)
 }
@@ -246,15 +237,9 @@ func (w *Watcher) Batches() iter.Seq2[Batch, error] {
 func (w *Watcher) pop() (b Batch, more bool, err error) {
 	for {
 		w.mu.Lock()
-		if w.mu.head < len(w.mu.queue) {
-			b = w.mu.queue[w.mu.head]
-			w.mu.queue[w.mu.head] = Batch{}
-			if w.mu.head++; w.mu.head == len(w.mu.queue) {
-				w.mu.queue, w.mu.head = w.mu.queue[:0], 0
-			}
-			w.mu.bytes -= b.size
-			low := w.mu.bytes <= w.spec.buffer/2
-			resume := w.mu.aside && low
+		if x, ok := w.mu.inbox.Pop(); ok {
+			low := w.mu.inbox.HalfEmpty()
+			resume := w.mu.inbox.Aside() && low
 			w.mu.Unlock()
 			if low {
 				signal(w.room)
@@ -262,7 +247,7 @@ func (w *Watcher) pop() (b Batch, more bool, err error) {
 			if resume {
 				w.c.core.watch.resume(w)
 			}
-			return b, true, nil
+			return Batch{x.Revision, x.Events}, true, nil
 		}
 		ended, err := w.mu.ended, w.mu.err
 		w.mu.Unlock()
@@ -294,7 +279,7 @@ func (w *Watcher) finish(err error) {
 	if !w.mu.known {
 		close(w.created)
 	}
-	w.mu.part = nil
+	w.mu.inbox.Drop()
 	close(w.done)
 	detach := w.mu.detach
 	w.mu.Unlock()
@@ -304,97 +289,41 @@ func (w *Watcher) finish(err error) {
 	w.c.core.watch.leave(w)
 }
 
-const eventSize = int(unsafe.Sizeof(Event{}))
-
-// outcome is the result of take.
-type outcome uint8
-
-const (
-	taken outcome = iota
-	// full: the buffer has no room. Nothing of the message was taken.
-	full
-)
-
-// take adds the events of a message to the queue. It holds an incomplete revision back until the rest is received. If
-// there is no room, the watcher is set aside, unless the stream waits.
-func (w *Watcher) take(r *watchResponse, waits bool) outcome {
+// take adds the events of a message to the inbox. If there is no room for all, it adds none and returns false, and the
+// watcher is set aside, unless the stream waits.
+func (w *Watcher) take(r *watchResponse, waits bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.ended || w.mu.aside {
-		return taken
+	in := &w.mu.inbox
+	if w.mu.ended || in.Aside() {
+		return true
 	}
-	events, size := r.events, r.size+len(r.events)*eventSize
-	if w.mu.head < len(w.mu.queue) && w.mu.bytes+w.mu.partLen+size > w.spec.buffer {
+	events, size := r.events, in.Size(r.size, len(r.events))
+	if !in.Fits(size) {
 		if !waits {
-			w.mu.aside, w.mu.part, w.mu.partLen = true, nil, 0
+			in.SetAside()
 		}
-		return full
+		return false
 	}
-	if n := len(w.c.ns); n > 0 {
+	if n := len(w.c.ns.Prefix); n > 0 {
 		for i := range events {
 			w.c.ns.stripOne(&events[i].KV)
 			w.c.ns.stripOne(events[i].PrevKV)
 		}
 	}
-	if w.mu.part != nil {
-		events, size = append(w.mu.part, events...), size+w.mu.partLen
-		w.mu.part, w.mu.partLen = nil, 0
+	if in.Add(events, size, r.fragment) {
+		signal(w.ready)
 	}
-	for len(events) > 0 && events[0].KV.ModRevision <= w.mu.seen {
-		events = events[1:] // delivered before
-	}
-	if n := len(events); r.fragment && n > 0 {
-		// The last revision may continue in the next message.
-		cut := n - 1
-		for cut > 0 && events[cut-1].KV.ModRevision == events[n-1].KV.ModRevision {
-			cut--
-		}
-		w.mu.part, w.mu.partLen = events[cut:], size
-		if cut > 0 {
-			// The size of the held part counts again with the rest of the revision, which is on the safe side.
-			w.mu.part = append([]Event(nil), events[cut:]...)
-		}
-		events = events[:cut]
-	}
-	if len(events) == 0 {
-		return taken
-	}
-	last := events[len(events)-1].KV.ModRevision
-	w.mu.seen, w.mu.store = last, max(w.mu.store, last)
-	w.mu.next = max(w.mu.next, last+1)
-	w.add(Batch{Revision: last, Events: events, size: size})
-	return taken
-}
-
-// add puts a batch into the queue; the lock is held.
-func (w *Watcher) add(b Batch) {
-	if w.mu.head > 0 && len(w.mu.queue) == cap(w.mu.queue) {
-		n := copy(w.mu.queue, w.mu.queue[w.mu.head:])
-		clear(w.mu.queue[n:])
-		w.mu.queue, w.mu.head = w.mu.queue[:n], 0
-	}
-	w.mu.queue = append(w.mu.queue, b)
-	w.mu.bytes += b.size
-	signal(w.ready)
+	return true
 }
 
 // reached records that all events up to a revision have been received.
 func (w *Watcher) reached(rev int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.ended || w.mu.aside || w.mu.part != nil || rev < w.mu.next-1 {
-		return
+	if !w.mu.ended && w.mu.inbox.Reached(rev) {
+		signal(w.ready)
 	}
-	w.mu.next, w.mu.store = rev+1, max(w.mu.store, rev)
-	if !w.mu.asked && !w.spec.progress {
-		return
-	}
-	w.mu.asked = false
-	if n := len(w.mu.queue); n > w.mu.head && len(w.mu.queue[n-1].Events) == 0 {
-		w.mu.queue[n-1].Revision = rev
-		return
-	}
-	w.add(Batch{Revision: rev, size: int(unsafe.Sizeof(Batch{}))})
 }
 
 // start records that the server has created the watcher. behind reports that the member's revision is lower than a known
@@ -407,19 +336,16 @@ func (w *Watcher) start(h Header) (behind bool, err error) {
 		return false, nil
 	}
 	if !w.mu.known {
-		w.mu.known, w.mu.header, w.mu.store = true, h, h.Revision
+		w.mu.known, w.mu.header = true, h
+		w.mu.inbox.Begin(h.Revision)
 		close(w.created)
-		if w.mu.next == 0 {
-			w.mu.next = h.Revision + 1
-		}
 		return false, nil
 	}
 	if h.ClusterID != w.mu.header.ClusterID {
 		return false, ErrClusterChanged
 	}
-	behind = h.Revision < w.mu.store && !w.mu.asking
+	behind = w.mu.inbox.NoteStore(h.Revision) && !w.mu.asking
 	w.mu.asking = w.mu.asking || behind
-	w.mu.store = max(w.mu.store, h.Revision)
 	return behind, nil
 }
 
@@ -434,6 +360,6 @@ func (w *Watcher) checked() {
 func (w *Watcher) resumeFrom() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.part, w.mu.partLen = nil, 0
-	return w.mu.next
+	w.mu.inbox.Drop()
+	return w.mu.inbox.Next()
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"vigil/client/internal/attempt"
 )
 
 // watchers holds the watchers of a client and their streams.
@@ -138,10 +140,7 @@ func (r *watchers) resume(w *Watcher) {
 		return
 	}
 	w.mu.Lock()
-	ready := w.mu.aside && w.mu.bytes <= w.spec.buffer/2
-	if ready {
-		w.mu.aside = false
-	}
+	ready := w.mu.inbox.Resume()
 	w.mu.Unlock()
 	if ready {
 		r.place(w, true)
@@ -197,7 +196,7 @@ func (r *watchers) checkRollback(w *Watcher) {
 	key := cmp.Or(w.spec.key, "\x00")
 	for n := 1; ; n++ {
 		w.mu.Lock()
-		ended, seen, cluster := w.mu.ended, w.mu.store, w.mu.header.ClusterID
+		ended, seen, cluster := w.mu.ended, w.mu.inbox.Store(), w.mu.header.ClusterID
 		w.mu.Unlock()
 		if ended {
 			return
@@ -220,7 +219,7 @@ func (r *watchers) checkRollback(w *Watcher) {
 			return
 		}
 		select {
-		case <-time.After(pause(n)):
+		case <-time.After(attempt.Pause(n)):
 		case <-w.done:
 			return
 		case <-ctx.Done():

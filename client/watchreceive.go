@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -14,7 +13,7 @@ import (
 var errToken = fmt.Errorf("watch refused: %w", ErrInvalidAuthToken)
 
 // receive delivers messages to the watchers until the session ends.
-func (s *watchStream) receive(ctx context.Context, e *session, stream grpc.ClientStream) (answered bool, err error) {
+func (s *watchStream) receive(ctx context.Context, e *watchSession, stream grpc.ClientStream) (answered bool, err error) {
 	var r watchResponse
 	for {
 		if err := stream.RecvMsg(&r); err != nil {
@@ -28,28 +27,25 @@ func (s *watchStream) receive(ctx context.Context, e *session, stream grpc.Clien
 }
 
 // handle handles one message.
-func (s *watchStream) handle(ctx context.Context, e *session, r *watchResponse) error {
+func (s *watchStream) handle(ctx context.Context, e *watchSession, r *watchResponse) error {
 	switch {
 	case r.created:
 		return s.handleCreated(e, r)
 	case r.canceled:
 		s.mu.Lock()
-		w := e.forget(r.id)
-		if w != nil {
-			s.mu.list[w] = 0
-		}
+		w, ok := e.Remove(r.id)
 		s.mu.Unlock()
-		if w != nil {
+		if ok {
 			return s.handleCanceled(e, w, r, true)
 		}
 	case r.id == -1:
 		s.handleProgress(e, r.header.Revision)
 	default:
 		s.mu.Lock()
-		w := e.ids[r.id]
+		w, ok := e.Watcher(r.id)
 		s.mu.Unlock()
 		switch {
-		case w == nil:
+		case !ok:
 			// The watcher was canceled before the message arrived.
 		case len(r.events) == 0 && !r.fragment:
 			w.reached(r.header.Revision)
@@ -61,8 +57,8 @@ func (s *watchStream) handle(ctx context.Context, e *session, r *watchResponse) 
 }
 
 // deliver delivers events to a watcher, or sets it aside if it has no room.
-func (s *watchStream) deliver(ctx context.Context, e *session, w *Watcher, r *watchResponse) {
-	for w.take(r, s.alone) == full {
+func (s *watchStream) deliver(ctx context.Context, e *watchSession, w *Watcher, r *watchResponse) {
+	for !w.take(r, s.alone) {
 		if !s.alone {
 			s.r.setAside(w, e.at.Name())
 			return
@@ -78,115 +74,51 @@ func (s *watchStream) deliver(ctx context.Context, e *session, w *Watcher, r *wa
 }
 
 // handleProgress reports progress of the whole stream to all created watchers.
-func (s *watchStream) handleProgress(e *session, rev int64) {
+func (s *watchStream) handleProgress(e *watchSession, rev int64) {
 	s.mu.Lock()
-	var list []*Watcher
-	for id, w := range e.ids {
-		if !slices.Contains(e.wait, id) {
-			list = append(list, w)
-		}
-	}
+	list := e.Created()
 	s.mu.Unlock()
 	for _, w := range list {
 		w.reached(rev)
 	}
 }
 
-// forget removes an id. The lock is held.
-func (e *session) forget(id int64) *Watcher {
-	w := e.ids[id]
-	delete(e.ids, id)
-	return w
-}
-
 // handleCreated handles the answer to a create request, in any order of answers.
-func (s *watchStream) handleCreated(e *session, r *watchResponse) error {
+func (s *watchStream) handleCreated(e *watchSession, r *watchResponse) error {
 	s.mu.Lock()
-	var began *Watcher
+	var w *Watcher
+	began, known := false, true
 	if r.canceled {
-		e.denied = append(e.denied, &denial{among: slices.Clone(e.wait), resp: *r})
+		e.Refuse(*r)
 	} else {
-		at := slices.Index(e.wait, r.id)
-		if at < 0 && e.ids[r.id] == nil && len(e.wait) > 0 {
-			// The server assigns its own ids, and answers in order.
-			at = 0
-			e.ids[r.id] = e.forget(e.wait[0])
-			if w := e.ids[r.id]; w != nil {
-				s.mu.list[w] = r.id
-			}
-		}
-		if at >= 0 {
-			began = e.ids[r.id]
-			e.removeWaiting(e.wait[at])
-		} else {
-			s.r.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
-		}
+		w, began, known = e.Accept(r.id)
 	}
-	type refusal struct {
-		w    *Watcher
-		resp *watchResponse
-	}
-	var refused []refusal
-	for {
-		id, d := e.nextDenied()
-		if d == nil {
-			break
-		}
-		e.removeWaiting(id)
-		if w := e.forget(id); w != nil {
-			s.mu.list[w] = 0
-			refused = append(refused, refusal{w, &d.resp})
-		}
-	}
+	refused := e.TakeRefused()
 	s.mu.Unlock()
 
-	if began != nil {
-		behind, err := began.start(r.header)
+	if !known {
+		s.r.core.cfg.Logger.Warn("a server created a watcher that was not requested", "endpoint", e.at.Name(), "id", r.id)
+	}
+	if began {
+		behind, err := w.start(r.header)
 		if err != nil {
-			began.finish(err)
+			w.finish(err)
 		} else if behind {
-			s.r.core.tasks.Go(func() { s.r.checkRollback(began) })
+			s.r.core.tasks.Go(func() { s.r.checkRollback(w) })
 		}
 	}
 	var failed error
 	for _, x := range refused {
-		if err := s.handleCanceled(e, x.w, x.resp, false); err != nil {
+		if err := s.handleCanceled(e, x.Watcher, &x.Why, false); err != nil {
 			failed = err
 		}
 	}
 	return failed
 }
 
-// removeWaiting removes an id that has its answer. The lock is held.
-func (e *session) removeWaiting(id int64) {
-	same := func(x int64) bool { return x == id }
-	e.wait = slices.DeleteFunc(e.wait, same)
-	for _, d := range e.denied {
-		d.among = slices.DeleteFunc(d.among, same)
-	}
-}
-
-// nextDenied returns a refusal and its id if that is certain: if as many ids wait as there are refusals, the refusals
-// belong to them in order. The lock is held.
-func (e *session) nextDenied() (id int64, d *denial) {
-	for len(e.denied) > 0 && len(e.denied[0].among) == 0 {
-		e.denied = e.denied[1:] // its watcher was canceled before
-	}
-	if len(e.denied) == 0 {
-		return 0, nil
-	}
-	d = e.denied[0]
-	// Later refusals may belong to these ids too.
-	if len(d.among) > len(e.denied) {
-		return 0, nil
-	}
-	e.denied = e.denied[1:]
-	return d.among[0], d
-}
-
 // handleCanceled ends a watcher that the server has refused or canceled, unless a retry may help. An error ends the session,
 // and the watcher continues on the next one.
-func (s *watchStream) handleCanceled(e *session, w *Watcher, r *watchResponse, created bool) error {
+func (s *watchStream) handleCanceled(e *watchSession, w *Watcher, r *watchResponse, created bool) error {
 	err := &CanceledError{Reason: r.reason, Created: created, kind: kindOf(r.reason)}
 	again := &Error{Op: watchMethod.op, Member: e.at.Name(), Text: trimCode(r.reason), kind: err.kind}
 	v := judge(again, &watchMethod, false)
@@ -197,17 +129,17 @@ func (s *watchStream) handleCanceled(e *session, w *Watcher, r *watchResponse, c
 		// Request it with another id.
 		if w.retry() {
 			s.mu.Lock()
-			if _, here := s.mu.list[w]; here {
+			if s.mu.list[w] {
 				s.create(w)
 			}
 			s.mu.Unlock()
 			return nil
 		}
 		w.finish(err)
-	case v.renew && s.r.core.tokens.Renewable() && w.retry():
+	case v.Renew && s.r.core.tokens.Renewable() && w.retry():
 		e.expired = true
 		return errToken
-	case v.again:
+	case v.Again:
 		return again
 	default:
 		w.finish(err)

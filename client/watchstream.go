@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,7 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"vigil/client/internal/attempt"
 	"vigil/client/internal/pool"
+	"vigil/client/internal/session"
 	"vigil/client/internal/wire"
 )
 
@@ -29,31 +33,18 @@ type watchStream struct {
 	cancel context.CancelFunc
 	mu     struct {
 		sync.Mutex
-		list    map[*Watcher]int64 // with the id on the session, 0 if none
-		session *session           // nil while there is none
+		list    map[*Watcher]bool
+		session *watchSession // nil while there is none
 	}
 }
 
-// session is a connection of a watchStream. Its fields are guarded by watchStream.mu.
-type session struct {
-	at     *pool.Member
-	last   int64              // the last id given
-	ids    map[int64]*Watcher // created, or to be created
-	wait   []int64            // ids without an answer, in the order of the requests
-	denied []*denial
-	out    []*wire.WatchRequest
-	wake   chan struct{} // holds an element when out is not empty
+// watchSession is a connection of a watchStream. The embedded Session is guarded by watchStream.mu.
+type watchSession struct {
+	*session.Session[*Watcher, watchResponse]
+	at *pool.Member
 	// expired: a watcher was refused because of the token, so the next session needs another. Owned by the goroutine that
 	// receives.
 	expired bool
-}
-
-// denial is a refusal. It does not name the refused request, which is one of the earlier requests without an answer.
-// Servers answer in order, so it is the first one. But the client waits until the others have answers, so that a server
-// that does not keep the order ends no other watcher.
-type denial struct {
-	among []int64
-	resp  watchResponse
 }
 
 func newWatchStream(r *watchers, c *Client, md metadata.MD, alone bool) *watchStream {
@@ -63,14 +54,14 @@ func newWatchStream(r *watchers, c *Client, md metadata.MD, alone bool) *watchSt
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	s.mu.list = map[*Watcher]int64{}
+	s.mu.list = map[*Watcher]bool{}
 	return s
 }
 
 func (s *watchStream) add(w *Watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.list[w] = 0
+	s.mu.list[w] = true
 	if s.mu.session != nil {
 		s.create(w)
 	}
@@ -80,11 +71,9 @@ func (s *watchStream) add(w *Watcher) {
 func (s *watchStream) remove(w *Watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := s.mu.list[w]
 	delete(s.mu.list, w)
-	if id != 0 && len(s.mu.list) > 0 {
-		delete(s.mu.session.ids, id)
-		s.send(&wire.WatchRequest{Cancel: id})
+	if s.mu.session != nil && len(s.mu.list) > 0 {
+		s.mu.session.Cancel(w)
 	}
 	return len(s.mu.list) == 0
 }
@@ -92,37 +81,21 @@ func (s *watchStream) remove(w *Watcher) bool {
 func (s *watchStream) watchers() []*Watcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]*Watcher, 0, len(s.mu.list))
-	for w := range s.mu.list {
-		list = append(list, w)
-	}
-	return list
+	return slices.Collect(maps.Keys(s.mu.list))
 }
 
 func (s *watchStream) askProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.session != nil {
-		s.send(&wire.WatchRequest{})
+		s.mu.session.RequestProgress()
 	}
 }
 
 // create requests a watcher on the session. The lock is held.
 func (s *watchStream) create(w *Watcher) {
-	e := s.mu.session
-	e.last++
-	id := e.last
-	s.mu.list[w] = id
-	e.ids[id] = w
-	e.wait = append(e.wait, id)
-	s.send(&wire.WatchRequest{Create: &wire.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(), ID: id,
-		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV}})
-}
-
-// send queues a request. The lock is held.
-func (s *watchStream) send(r *wire.WatchRequest) {
-	s.mu.session.out = append(s.mu.session.out, r)
-	signal(s.mu.session.wake)
+	s.mu.session.Create(w, &wire.WatchCreate{Key: w.spec.key, End: w.spec.end, Start: w.resumeFrom(),
+		Progress: w.spec.progress, NoPut: w.spec.noPut, NoDelete: w.spec.noDelete, PrevKV: w.spec.prevKV})
 }
 
 // run serves the watchers of the stream and then ends it. Streams end only here, so no watcher stays on a stream without
@@ -137,7 +110,7 @@ func (s *watchStream) run() {
 // serve connects and receives until there are no watchers, or until they cannot stay on the stream. It returns what to do
 // with each.
 func (s *watchStream) serve() (fate func(*Watcher)) {
-	a := attempts{c: s.c, m: &watchMethod}
+	a := s.c.attempts(&watchMethod, "")
 	leaderless := 0
 	for failures := 0; ; {
 		answered, on, err := s.connect(&a)
@@ -146,24 +119,24 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 		}
 		if answered {
 			failures, leaderless = 0, 0
-			a.answered()
+			a.Answered()
 		}
 		failures++
 		e := a.explain(s.ctx, err)
 		list := s.watchers()
-		s.r.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.where(), "watchers", len(list), "error", e.Text)
+		s.r.core.cfg.Logger.Info("a watch stream ended", "endpoint", a.Member(), "watchers", len(list), "error", e.Text)
 		if h := s.r.core.cfg.Hooks.Watch; h != nil {
-			h(WatchChange{Kind: WatchDisconnected, Member: a.where(), Watchers: len(list), Err: e})
+			h(WatchChange{Kind: WatchDisconnected, Member: a.Member(), Watchers: len(list), Err: e})
 		}
 		v := judge(e, &watchMethod, false)
-		if v.renew {
-			v.again = a.renew()
+		if v.Renew {
+			v.Again = a.Renew()
 		}
 		switch {
 		case e.Code == codes.ResourceExhausted && e.kind == nil && len(on) > 1:
 			// One of the watchers breaks the stream: each gets a stream of its own.
 			return func(w *Watcher) { s.r.attach(w, true) }
-		case !v.again:
+		case !v.Again:
 			return func(w *Watcher) {
 				if on == nil || on[w] {
 					w.finish(e)
@@ -172,8 +145,8 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 				}
 			}
 		}
-		a.avoid = nil
-		a.markMember(v, e)
+		a.Avoid = nil
+		a.Mark(v, e)
 		if errors.Is(e, ErrNoLeader) {
 			if leaderless++; leaderless >= s.members() {
 				s.endLeaderless(list, e)
@@ -186,7 +159,7 @@ func (s *watchStream) serve() (fate func(*Watcher)) {
 			return func(w *Watcher) { s.r.attach(w, false) }
 		}
 		select {
-		case <-time.After(pause(failures)):
+		case <-time.After(attempt.Pause(failures)):
 		case <-s.ctx.Done():
 		}
 	}
@@ -225,21 +198,21 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	if err != nil {
 		return false, nil, err
 	}
-	defer a.at.Release()
-	stream, err := a.at.Conn().NewStream(octx, watchDesc, watchMethod.name)
+	defer a.At.Release()
+	stream, err := a.At.Conn().NewStream(octx, watchDesc, watchMethod.name)
 	if err != nil {
 		return false, nil, err
 	}
 	if s.c.pin == nil {
-		defer a.at.OnLeave(a.departs, func() {
-			if !a.at.Listed() || s.members() > 1 {
+		defer a.OnLeave(func() {
+			if !a.At.Listed() || s.members() > 1 {
 				cancel(errLeft)
 			}
 		})()
 	}
-	e := s.begin(a.at)
+	e := s.begin(a.At)
 	if h := s.r.core.cfg.Hooks.Watch; h != nil {
-		h(WatchChange{Kind: WatchConnected, Member: a.at.Name(), Watchers: len(s.watchers())})
+		h(WatchChange{Kind: WatchConnected, Member: a.At.Name(), Watchers: len(s.watchers())})
 	}
 	sending := make(chan struct{})
 	s.r.core.tasks.Go(func() {
@@ -248,15 +221,11 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 	})
 	answered, err = s.receive(ctx, e, stream)
 	if e.expired {
-		s.r.core.tokens.Reject(a.credential)
+		s.r.core.tokens.Reject(a.Credential)
 	}
 	err = streamError(ctx, err)
 	s.mu.Lock()
-	s.mu.session = nil
-	on = make(map[*Watcher]bool, len(s.mu.list))
-	for w := range s.mu.list {
-		s.mu.list[w], on[w] = 0, true
-	}
+	s.mu.session, on = nil, maps.Clone(s.mu.list)
 	s.mu.Unlock()
 	cancel(nil)
 	<-sending
@@ -264,31 +233,30 @@ func (s *watchStream) connect(a *attempts) (answered bool, on map[*Watcher]bool,
 }
 
 // begin creates a session and requests all watchers.
-func (s *watchStream) begin(at *pool.Member) *session {
+func (s *watchStream) begin(at *pool.Member) *watchSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := &session{at: at, ids: map[int64]*Watcher{}, wake: make(chan struct{}, 1)}
+	e := &watchSession{Session: session.New[*Watcher, watchResponse](), at: at}
 	s.mu.session = e
 	asked := false
 	for w := range s.mu.list {
 		s.create(w)
 		w.mu.Lock()
-		asked = asked || w.mu.asked
+		asked = asked || w.mu.inbox.ProgressRequested()
 		w.mu.Unlock()
 	}
 	if asked {
-		s.send(&wire.WatchRequest{})
+		e.RequestProgress()
 	}
 	return e
 }
 
 // sendAll sends the queued requests. It has its own goroutine because sending can block until the server receives, and the
 // server can block until the client receives.
-func (s *watchStream) sendAll(ctx context.Context, e *session, stream grpc.ClientStream) {
+func (s *watchStream) sendAll(ctx context.Context, e *watchSession, stream grpc.ClientStream) {
 	for {
 		s.mu.Lock()
-		out := e.out
-		e.out = nil
+		out := e.TakeRequests()
 		s.mu.Unlock()
 		for _, r := range out {
 			if stream.SendMsg(r) != nil {
@@ -296,7 +264,7 @@ func (s *watchStream) sendAll(ctx context.Context, e *session, stream grpc.Clien
 			}
 		}
 		select {
-		case <-e.wake:
+		case <-e.Wake:
 		case <-ctx.Done():
 			return
 		}

@@ -33,7 +33,6 @@ var manyMethods = map[string]exception{}
 
 // largePackages are the folders with more than maxPackageLines lines.
 var largePackages = map[string]exception{
-	"client":                 {4670, "the whole API of the cluster, watchers, and the attempts that give both their errors"},
 	"internal/store/history": {5130, "the writer, the allocator, reclaim, recovery and inspection share segments and their locks"},
 }
 

@@ -102,3 +102,19 @@ func (e Endpoint) authority(serverName string) string {
 	}
 	return e.address
 }
+
+// Check returns an endpoint whose scheme is without TLS, one with TLS, if there are any, and the errors of the invalid ones.
+func Check(endpoints []string) (plain, secure string, wrong []error) {
+	for _, s := range endpoints {
+		e, err := Parse(s)
+		switch {
+		case err != nil:
+			wrong = append(wrong, err)
+		case e.Scheme == SchemeSecure:
+			secure = s
+		case e.Scheme == SchemePlain:
+			plain = s
+		}
+	}
+	return plain, secure, wrong
+}

@@ -90,6 +90,13 @@ func (f *Fields) skip(n int) bool {
 // unknown number.
 func (f *Fields) Is(num, typ int) bool { return f.Num == num && f.Type == typ }
 
+// Check ends the iteration if the current field is malformed.
+func (f *Fields) Check(err error) {
+	if err != nil {
+		f.malformed = true
+	}
+}
+
 // Err returns ErrMalformed if the message is malformed.
 func (f *Fields) Err() error {
 	if f.malformed {

@@ -111,8 +111,22 @@ type Compare struct {
 	Value    []byte
 }
 
-// CompareValue is the target of a comparison with Value.
-const CompareValue = 3
+// The targets of comparisons. Those but CompareValue compare with Number.
+const (
+	CompareVersion uint8 = iota
+	CompareCreate
+	CompareMod
+	CompareValue
+	CompareLease
+)
+
+// The results of comparisons.
+const (
+	Equal uint8 = iota
+	Greater
+	Less
+	NotEqual
+)
 
 // Marshal implements Request.
 func (r *TxnRequest) Marshal() (mem.BufferSlice, error) {

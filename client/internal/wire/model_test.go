@@ -6,64 +6,44 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/client/internal/wire/wiretest"
 )
 
 // The model of the encodings is the generated code: it decodes what is encoded here.
 
 // gen makes random messages.
-type gen struct{ *rand.Rand }
-
-func (g gen) flag() bool { return g.IntN(2) == 0 }
-
-func (g gen) number() int64 {
-	switch g.IntN(4) {
-	case 0:
-		return 0
-	case 1:
-		return g.Int64N(300)
-	case 2:
-		return -g.Int64N(300)
-	}
-	return int64(g.Uint64())
-}
-
-func (g gen) data() []byte {
-	b := make([]byte, []int{0, 1, 3, 40, 127, 128, 300}[g.IntN(7)])
-	for i := range b {
-		b[i] = byte(g.Uint32())
-	}
-	return b
-}
+type gen struct{ wiretest.Gen }
 
 func (g gen) get() (*RangeRequest, *pb.RangeRequest) {
-	m := &pb.RangeRequest{Key: g.data(), RangeEnd: g.data(), Limit: g.number(), Revision: g.number(),
+	m := &pb.RangeRequest{Key: g.Data(), RangeEnd: g.Data(), Limit: g.Number(), Revision: g.Number(),
 		SortOrder: pb.RangeRequest_SortOrder(g.IntN(3)), SortTarget: pb.RangeRequest_SortTarget(g.IntN(5)),
-		Serializable: g.flag(), KeysOnly: g.flag(), CountOnly: g.flag(),
-		MinModRevision: g.number(), MaxModRevision: g.number(), MinCreateRevision: g.number(), MaxCreateRevision: g.number()}
+		Serializable: g.Flag(), KeysOnly: g.Flag(), CountOnly: g.Flag(),
+		MinModRevision: g.Number(), MaxModRevision: g.Number(), MinCreateRevision: g.Number(), MaxCreateRevision: g.Number()}
 	return &RangeRequest{Key: string(m.Key), End: string(m.RangeEnd), Limit: m.Limit, Revision: m.Revision,
 		Order: uint8(m.SortOrder), Target: uint8(m.SortTarget), Serializable: m.Serializable, KeysOnly: m.KeysOnly, CountOnly: m.CountOnly,
 		MinModRevision: m.MinModRevision, MaxModRevision: m.MaxModRevision, MinCreateRevision: m.MinCreateRevision, MaxCreateRevision: m.MaxCreateRevision}, m
 }
 
 func (g gen) put() (*PutRequest, *pb.PutRequest) {
-	m := &pb.PutRequest{Key: g.data(), Value: g.data(), Lease: g.number(), PrevKv: g.flag(), IgnoreValue: g.flag(), IgnoreLease: g.flag()}
+	m := &pb.PutRequest{Key: g.Data(), Value: g.Data(), Lease: g.Number(), PrevKv: g.Flag(), IgnoreValue: g.Flag(), IgnoreLease: g.Flag()}
 	return &PutRequest{Key: string(m.Key), Value: m.Value, Lease: m.Lease, PrevKV: m.PrevKv, IgnoreValue: m.IgnoreValue, IgnoreLease: m.IgnoreLease}, m
 }
 
 func (g gen) del() (*DeleteRequest, *pb.DeleteRangeRequest) {
-	m := &pb.DeleteRangeRequest{Key: g.data(), RangeEnd: g.data(), PrevKv: g.flag()}
+	m := &pb.DeleteRangeRequest{Key: g.Data(), RangeEnd: g.Data(), PrevKv: g.Flag()}
 	return &DeleteRequest{Key: string(m.Key), End: string(m.RangeEnd), PrevKV: m.PrevKv}, m
 }
 
 func (g gen) cmp() (Compare, *pb.Compare) {
-	m := &pb.Compare{Result: pb.Compare_CompareResult(g.IntN(4)), Target: pb.Compare_CompareTarget(g.IntN(5)), Key: g.data(), RangeEnd: g.data()}
+	m := &pb.Compare{Result: pb.Compare_CompareResult(g.IntN(4)), Target: pb.Compare_CompareTarget(g.IntN(5)), Key: g.Data(), RangeEnd: g.Data()}
 	c := Compare{Key: string(m.Key), End: string(m.RangeEnd), Result: uint8(m.Result), Target: uint8(m.Target)}
 	if c.Target == CompareValue {
-		c.Value = g.data()
+		c.Value = g.Data()
 		m.TargetUnion = &pb.Compare_Value{Value: c.Value}
 		return c, m
 	}
-	c.Number = g.number()
+	c.Number = g.Number()
 	m.TargetUnion = map[uint8]func() *pb.Compare{
 		0: func() *pb.Compare { return &pb.Compare{TargetUnion: &pb.Compare_Version{Version: c.Number}} },
 		1: func() *pb.Compare {
@@ -114,12 +94,12 @@ func (g gen) watch() (*WatchRequest, *pb.WatchRequest) {
 	case 1:
 		return &WatchRequest{}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 	}
-	m := &pb.WatchCreateRequest{Key: g.data(), RangeEnd: g.data(), StartRevision: g.number(), ProgressNotify: g.flag(), PrevKv: g.flag(), WatchId: g.number(), Fragment: true}
+	m := &pb.WatchCreateRequest{Key: g.Data(), RangeEnd: g.Data(), StartRevision: g.Number(), ProgressNotify: g.Flag(), PrevKv: g.Flag(), WatchId: g.Number(), Fragment: true}
 	r := &WatchCreate{Key: string(m.Key), End: string(m.RangeEnd), Start: m.StartRevision, Progress: m.ProgressNotify, PrevKV: m.PrevKv, ID: m.WatchId}
-	if r.NoPut = g.flag(); r.NoPut {
+	if r.NoPut = g.Flag(); r.NoPut {
 		m.Filters = append(m.Filters, pb.WatchCreateRequest_NOPUT)
 	}
-	if r.NoDelete = g.flag(); r.NoDelete {
+	if r.NoDelete = g.Flag(); r.NoDelete {
 		m.Filters = append(m.Filters, pb.WatchCreateRequest_NODELETE)
 	}
 	return &WatchRequest{Create: r}, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: m}}
@@ -127,7 +107,7 @@ func (g gen) watch() (*WatchRequest, *pb.WatchRequest) {
 
 func TestEncode(t *testing.T) {
 	seed := rand.Uint64()
-	g := gen{rand.New(rand.NewPCG(seed, 1))}
+	g := gen{wiretest.Gen{Rand: rand.New(rand.NewPCG(seed, 1))}}
 	for range 500 {
 		var r Request
 		var want proto.Message
@@ -143,7 +123,7 @@ func TestEncode(t *testing.T) {
 		case 4:
 			r, want = g.watch()
 		case 5:
-			id := g.number()
+			id := g.Number()
 			r, want = &KeepAliveRequest{ID: id}, &pb.LeaseKeepAliveRequest{ID: id}
 		}
 		data, err := r.Marshal()

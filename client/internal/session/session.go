@@ -1,0 +1,169 @@
+// Package session matches the requests of one watch stream with the answers of the server.
+//
+// The client chooses the ids of watchers, from 1 up, and never uses one again. A refusal does not name the refused request,
+// which is one of the earlier requests without an answer. Servers answer in order, so it is the first one. But the session
+// waits until the others have answers, so that a server that does not keep the order ends no other watcher. A server that
+// assigns ids of its own must answer in order.
+//
+// A Session has no lock and no goroutine: its owner guards it.
+package session
+
+import (
+	"slices"
+
+	"vigil/client/internal/wire"
+)
+
+// Session holds the requests of one stream. W identifies a watcher, R is a refusal.
+type Session[W comparable, R any] struct {
+	last     int64       // the last id given
+	watchers map[int64]W // created, or to be created
+	ids      map[W]int64
+	wait     []int64 // ids without an answer, in the order of the requests
+	refusals []*refusal[R]
+	out      []*wire.WatchRequest
+	// Wake holds an element when there are requests to send.
+	Wake chan struct{}
+}
+
+// refusal is one of which the request is not certain.
+type refusal[R any] struct {
+	among []int64
+	why   R
+}
+
+// Refused is a watcher that the server has refused, and why.
+type Refused[W comparable, R any] struct {
+	Watcher W
+	Why     R
+}
+
+// New returns a session without watchers.
+func New[W comparable, R any]() *Session[W, R] {
+	return &Session[W, R]{watchers: map[int64]W{}, ids: map[W]int64{}, Wake: make(chan struct{}, 1)}
+}
+
+// Create requests a watcher. It sets the id of the request.
+func (s *Session[W, R]) Create(w W, r *wire.WatchCreate) {
+	s.last++
+	r.ID = s.last
+	s.watchers[r.ID], s.ids[w] = w, r.ID
+	s.wait = append(s.wait, r.ID)
+	s.send(&wire.WatchRequest{Create: r})
+}
+
+// Cancel requests the end of a watcher, if it was requested.
+func (s *Session[W, R]) Cancel(w W) {
+	if id := s.ids[w]; id != 0 {
+		s.Remove(id)
+		s.send(&wire.WatchRequest{Cancel: id})
+	}
+}
+
+// RequestProgress requests the progress of the stream.
+func (s *Session[W, R]) RequestProgress() { s.send(&wire.WatchRequest{}) }
+
+func (s *Session[W, R]) send(r *wire.WatchRequest) {
+	s.out = append(s.out, r)
+	select {
+	case s.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// TakeRequests returns the requests to send, in order.
+func (s *Session[W, R]) TakeRequests() []*wire.WatchRequest {
+	out := s.out
+	s.out = nil
+	return out
+}
+
+// Watcher returns the watcher of an id. There is none after it was canceled.
+func (s *Session[W, R]) Watcher(id int64) (w W, ok bool) {
+	w, ok = s.watchers[id]
+	return w, ok
+}
+
+// Created returns the created watchers.
+func (s *Session[W, R]) Created() (list []W) {
+	for id, w := range s.watchers {
+		if !slices.Contains(s.wait, id) {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// Remove removes the watcher of an id and returns it.
+func (s *Session[W, R]) Remove(id int64) (w W, ok bool) {
+	if w, ok = s.watchers[id]; ok {
+		delete(s.watchers, id)
+		delete(s.ids, w)
+	}
+	return w, ok
+}
+
+// Accept handles the answer that a watcher was created, and returns the watcher: ok is false if it was canceled before.
+// known is false if no request is open that the answer may belong to.
+func (s *Session[W, R]) Accept(id int64) (w W, ok, known bool) {
+	at := slices.Index(s.wait, id)
+	if _, taken := s.watchers[id]; at < 0 && !taken && len(s.wait) > 0 {
+		// The server assigns its own ids, and answers in order.
+		at = 0
+		if w, ok := s.Remove(s.wait[0]); ok {
+			s.watchers[id], s.ids[w] = w, id
+		}
+	}
+	if at < 0 {
+		return w, false, false
+	}
+	w, ok = s.watchers[id]
+	s.answered(s.wait[at])
+	return w, ok, true
+}
+
+// Refuse handles the answer that a watcher was not created.
+func (s *Session[W, R]) Refuse(why R) {
+	s.refusals = append(s.refusals, &refusal[R]{slices.Clone(s.wait), why})
+}
+
+// TakeRefused returns the watchers that were certainly refused, and removes them.
+func (s *Session[W, R]) TakeRefused() (list []Refused[W, R]) {
+	for {
+		id, r := s.nextRefused()
+		if r == nil {
+			return list
+		}
+		s.answered(id)
+		if w, ok := s.Remove(id); ok {
+			list = append(list, Refused[W, R]{w, r.why})
+		}
+	}
+}
+
+// answered removes an id that has its answer.
+func (s *Session[W, R]) answered(id int64) {
+	same := func(x int64) bool { return x == id }
+	s.wait = slices.DeleteFunc(s.wait, same)
+	for _, r := range s.refusals {
+		r.among = slices.DeleteFunc(r.among, same)
+	}
+}
+
+// nextRefused returns a refusal and its id if that is certain: if as many ids wait as there are refusals, the refusals
+// belong to them in order.
+func (s *Session[W, R]) nextRefused() (id int64, r *refusal[R]) {
+	for len(s.refusals) > 0 && len(s.refusals[0].among) == 0 {
+		s.refusals = s.refusals[1:] // its watcher was canceled before
+	}
+	if len(s.refusals) == 0 {
+		return 0, nil
+	}
+	r = s.refusals[0]
+	// Later refusals may belong to these ids too.
+	if len(r.among) > len(s.refusals) {
+		return 0, nil
+	}
+	s.refusals = s.refusals[1:]
+	return r.among[0], r
+}

@@ -1,0 +1,74 @@
+package session
+
+import (
+	"slices"
+	"testing"
+
+	"vigil/client/internal/wire"
+)
+
+func open(watchers ...string) *Session[string, string] {
+	s := New[string, string]()
+	for _, w := range watchers {
+		s.Create(w, &wire.WatchCreate{Key: w})
+	}
+	return s
+}
+
+func accept(t *testing.T, s *Session[string, string], id int64, want string) {
+	t.Helper()
+	if w, ok, known := s.Accept(id); w != want || ok != (want != "") || !known {
+		t.Errorf("accepting %d gave %q, %v, %v, want %q", id, w, ok, known, want)
+	}
+}
+
+// A refusal has no id: it is assigned when only one request remains for it.
+func TestRefusalInAnyOrder(t *testing.T) {
+	s := open("a", "b", "c")
+	s.Refuse("no")
+	if r := s.TakeRefused(); len(r) != 0 {
+		t.Fatalf("%v is certain among three requests", r)
+	}
+	accept(t, s, 3, "c")
+	accept(t, s, 1, "a")
+	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"b", "no"}}) {
+		t.Errorf("refused: %v", r)
+	}
+	if list := s.Created(); len(list) != 2 {
+		t.Errorf("created: %v", list)
+	}
+}
+
+// As many refusals as requests belong to them in order.
+func TestRefusalsInOrder(t *testing.T) {
+	s := open("a", "b")
+	s.Refuse("first")
+	s.Refuse("second")
+	if r := s.TakeRefused(); !slices.Equal(r, []Refused[string, string]{{"a", "first"}, {"b", "second"}}) {
+		t.Errorf("refused: %v", r)
+	}
+}
+
+// A watcher that was canceled before its answer has no receiver; an answer without a request is reported.
+func TestCanceledAndUnknown(t *testing.T) {
+	s := open("a")
+	s.Cancel("a")
+	accept(t, s, 1, "")
+	if _, _, known := s.Accept(1); known {
+		t.Error("a second answer to one request is accepted")
+	}
+	requests := s.TakeRequests()
+	if len(requests) != 2 || requests[0].Create.ID != 1 || requests[1].Cancel != 1 {
+		t.Errorf("%d requests", len(requests))
+	}
+}
+
+// A server that assigns its own ids answers in order.
+func TestIDsOfTheServer(t *testing.T) {
+	s := open("a", "b")
+	accept(t, s, 70, "a")
+	accept(t, s, 71, "b")
+	if w, ok := s.Watcher(71); w != "b" || !ok {
+		t.Errorf("the watcher of 71 is %q, %v", w, ok)
+	}
+}
