@@ -18,7 +18,7 @@ type service struct {
 	cfg     Config
 	log     *slog.Logger
 	streams *streams
-	// snapshotPatience is how long sending a piece of a snapshot may take.
+	// snapshotPatience is how long sending snapshotPiece bytes of a snapshot may take.
 	snapshotPatience time.Duration
 	// snapshotYield is the same while other clients wait for a snapshot.
 	snapshotYield time.Duration

@@ -37,15 +37,19 @@ type Snapshot interface {
 const (
 	// snapshotChunk is how much of a snapshot goes into a message, as in etcd.
 	snapshotChunk = 32 << 10
-	// snapshotPatience is how long sending one of them may take. An open snapshot keeps disk space from being freed.
+	// snapshotPiece is how many bytes a client must read within snapshotPatience. An open snapshot keeps disk space from
+	// being freed.
+	snapshotPiece    = 10 << 20
 	snapshotPatience = 10 * time.Minute
-	// snapshotYield is the same while another client waits for a snapshot and the limit is reached.
+	// snapshotYield is the time for a piece while another client waits for a snapshot and the limit is reached.
 	snapshotYield = 10 * time.Second
 )
 
 var (
-	errSnapshotStalled = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended: nothing of it was taken for %v", snapshotPatience)
-	errSnapshotYields  = status.Errorf(codes.DeadlineExceeded, "vigil: the snapshot was ended for another: nothing of it was taken for %v", snapshotYield)
+	errSnapshotSlow = status.Errorf(codes.DeadlineExceeded,
+		"vigil: the snapshot was ended: the client read less than %d bytes of it in %v", snapshotPiece, snapshotPatience)
+	errSnapshotYields = status.Errorf(codes.DeadlineExceeded,
+		"vigil: the snapshot was ended for that of another client: the client read less than %d bytes of it in %v; try again later", snapshotPiece, snapshotYield)
 )
 
 // snapshotsSent are the snapshots under way.
@@ -71,17 +75,17 @@ func (l *snapshotsSent) remove(s *snapshotSender) {
 	delete(l.mu.senders, s)
 }
 
-// makeRoom ends the snapshot that was stalled for the longest time, if that is longer than after, and waits until it is
-// closed. It reports whether there was one.
+// makeRoom ends the snapshot whose client has needed the longest time for its present piece, if that is longer than after,
+// and waits until it is closed. It reports whether there was one.
 func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool {
 	l.mu.Lock()
 	var victim *snapshotSender
 	for s := range l.mu.senders {
-		if victim == nil || s.taken.Load() < victim.taken.Load() {
+		if victim == nil || s.since.Load() < victim.since.Load() {
 			victim = s
 		}
 	}
-	if victim == nil || time.Since(time.Unix(0, victim.taken.Load())) < after {
+	if victim == nil || time.Since(time.Unix(0, victim.since.Load())) < after {
 		l.mu.Unlock()
 		return false
 	}
@@ -119,17 +123,17 @@ func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss *serverStream
 	s := &snapshotSender{
 		stream: ss, left: snap.Size(), version: snap.Version(), hash: sha256.New(),
 		patience: m.svc.snapshotPatience,
-		stalled:  time.AfterFunc(m.svc.snapshotPatience, func() { cancel(errSnapshotStalled) }),
+		slow:     time.AfterFunc(m.svc.snapshotPatience, func() { cancel(errSnapshotSlow) }),
 		end:      cancel, gone: make(chan struct{}),
 	}
-	s.taken.Store(began.UnixNano())
+	s.since.Store(began.UnixNano())
 	m.svc.snapshots.add(s)
 	sent := make(chan error, 1)
 	go func() {
 		defer close(s.gone)
 		defer snap.Close()
 		defer m.svc.snapshots.remove(s)
-		defer s.stalled.Stop()
+		defer s.slow.Stop()
 		defer func() {
 			if p := recover(); p != nil {
 				sent <- transport.Recovered(m.svc.log, "sending a snapshot", p)
@@ -169,8 +173,9 @@ type snapshotSender struct {
 	buf      []byte
 	hash     hash.Hash
 	patience time.Duration
-	stalled  *time.Timer
-	taken    atomic.Int64 // when something was taken last, in ns since 1970
+	slow     *time.Timer
+	piece    int          // bytes of the present piece that were sent
+	since    atomic.Int64 // when the present piece began, in ns since 1970
 	end      context.CancelCauseFunc
 	gone     chan struct{} // closed when its place is free
 }
@@ -218,9 +223,13 @@ func (s *snapshotSender) chunk() error {
 
 func (s *snapshotSender) message(blob []byte) error {
 	err := s.stream.SendMsg(&etcdserverpb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
-	if err == nil {
-		s.stalled.Reset(s.patience)
-		s.taken.Store(time.Now().UnixNano())
+	if err != nil {
+		return err
 	}
-	return err
+	if s.piece += len(blob); s.piece >= snapshotPiece {
+		s.piece = 0
+		s.slow.Reset(s.patience)
+		s.since.Store(time.Now().UnixNano())
+	}
+	return nil
 }

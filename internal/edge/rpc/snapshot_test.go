@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,4 +201,22 @@ func TestSnapshotYields(t *testing.T) {
 	}
 	f.svc.snapshotYield = 50 * time.Millisecond
 	eventually(t, "one makes room", func() bool { return another() == nil })
+}
+
+// A client that reads a little within the time is ended all the same; one that is fast enough is not.
+func TestSnapshotRate(t *testing.T) {
+	s := &fakeSnapshots{size: 3 * snapshotPiece}
+	f := start(t, func(c *Config) { c.Snapshots = s })
+	f.svc.snapshotPatience = 200 * time.Millisecond
+	st, err := f.Maintenance.Snapshot(t.Context(), &etcdserverpb.SnapshotRequest{})
+	for tick := time.NewTicker(10 * time.Millisecond); err == nil; <-tick.C {
+		_, err = st.Recv()
+	}
+	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "less than 10485760 bytes of it in 10m0s") {
+		t.Errorf("the slow client: %v", err)
+	}
+	f.svc.snapshotPatience = time.Minute
+	if _, _, err := fetch(t, f); err != io.EOF {
+		t.Errorf("the fast client: %v", err)
+	}
 }
