@@ -31,6 +31,8 @@ func (r *Replica) keep(ctx context.Context) {
 			}
 			r.fail(log.Err())
 			return
+		case err := <-log.Damage():
+			_ = r.space.noteDamage(err)
 		case now := <-tick.C:
 			before := now.Add(-r.cfg.RequestTimeout)
 			for _, g := range r.queue.Expire(before) {

@@ -240,3 +240,25 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 		_ = r.Stop(context.Background())
 	}
 }
+
+// Damage that a compaction and the rewrite of segments meet is counted and raises the alarm, although no client reads.
+func TestBackgroundNotesDamage(t *testing.T) {
+	f := failingDisk{fault: readsFail(faultfs.Errno(syscall.EIO))}
+	c := config(f.wrap(memfs.New()))
+	c.HistorySegmentBytes = 4 << 10
+	c.ScrubBytesPerSecond = 0
+	r := start(t, c)
+	var rev int64
+	for i := range 200 {
+		rev = mustPut(t, r, fmt.Sprintf("k%03d", i%10), fmt.Sprintf("%0200d", i))
+	}
+	f.active.Store(true)
+	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: rev}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the alarm", func() bool { return r.Alarms.Raised(corrupt(r.memberID)) })
+	if r.Metrics().Damaged == 0 {
+		t.Error("nothing was counted")
+	}
+	f.active.Store(false)
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
@@ -38,6 +39,7 @@ func final(err error) bool {
 // core is what the parts of a Log share: the options, the lock, how the log ended, and operations on
 // files whose failure may end it.
 type core struct {
+	segfile.Reports
 	o      Options
 	failed chan struct{} // closed with mu.err set
 	// ended is set if the log is closed or has failed.
@@ -54,7 +56,7 @@ type core struct {
 }
 
 func newCore(o Options) *core {
-	c := &core{o: o.withDefaults(), failed: make(chan struct{})}
+	c := &core{o: o.withDefaults(), failed: make(chan struct{}), Reports: segfile.NewReports()}
 	c.mu.changed.L = &c.mu.Mutex
 	return c
 }

@@ -68,6 +68,7 @@ func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
 	})
 	if err != nil {
 		s.dead.Unsure = true
+		c.ReportDamage(err)
 		n++
 	}
 	return n, err

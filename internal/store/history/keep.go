@@ -57,6 +57,7 @@ func (w *rewriting) decideMetas(older []*segment) error {
 			})
 			if err != nil {
 				// It may have any value: all deletions stay.
+				w.r.ReportDamage(err)
 				w.r.o.Logger.Warn("cannot determine which deletions in the history are needed", "error", err.Error())
 				unsure = true
 			}

@@ -98,6 +98,7 @@ func (w *rewriting) swap(merged *segment) (old []*segfile.File) {
 		})
 		if err != nil {
 			late = late[:n]
+			r.ReportDamage(err)
 			r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", from.Path(), "error", err.Error())
 		}
 		merged.dead.Unsure = merged.dead.Unsure || s.dead.Unsure || err != nil
@@ -127,6 +128,7 @@ func (w *rewriting) swap(merged *segment) (old []*segfile.File) {
 	})
 	if err != nil {
 		merged.dead.Unsure = true
+		r.ReportDamage(err)
 		r.o.Logger.Warn("cannot determine which records of a history segment are dead", "file", to.Path(), "error", err.Error())
 	}
 	r.cat.metas.Clean(to.Footer().FirstID, to.Footer().LastID)

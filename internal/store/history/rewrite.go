@@ -42,6 +42,8 @@ type rewriting struct {
 	recs     []format.Entry // of the batch, offsets in it
 	locs     []uint32       // of its meta records
 	synced   uint32
+	// unwritten is an error of writing out, which says nothing about the segments that are read.
+	unwritten error
 }
 
 // metaRecord is where a meta record is.
@@ -118,9 +120,12 @@ func (w *rewriting) wrap(err error) error {
 	return fmt.Errorf("history: write %s: %w", w.out.path, err)
 }
 
-// unreadable returns err, which copying s met. A segment that is damaged is left as it is, so that it
-// does not keep others from being rewritten again and again.
+// unreadable returns err, which copying s met, and reports damage of s. A segment that is damaged is left as it is, so
+// that it does not keep others from being rewritten again and again.
 func (w *rewriting) unreadable(s *segment, err error) error {
+	if w.unwritten == nil {
+		w.r.ReportDamage(err)
+	}
 	if errors.Is(err, kv.ErrCorrupt) {
 		w.r.cat.dead.Lock()
 		defer w.r.cat.dead.Unlock()
@@ -214,8 +219,8 @@ func (w *rewriting) copy(a *segfile.Access, i int, s *segment) error {
 // addRecord adds record i of f, which is at off, to the batch; -1 is a meta record.
 func (w *rewriting) addRecord(f *segfile.File, i int, off uint32, size int) error {
 	if len(w.batch) > format.BatchHeaderSize && len(w.batch)+size > mergedBatch {
-		if err := w.flush(); err != nil {
-			return err
+		if w.unwritten = w.flush(); w.unwritten != nil {
+			return w.unwritten
 		}
 	}
 	from := len(w.batch)

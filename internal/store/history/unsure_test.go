@@ -32,6 +32,19 @@ func lose(t *testing.T, path string) (restore func()) {
 	}
 }
 
+// wantDamage fails the test if a log has not reported damage of a file.
+func wantDamage(t *testing.T, l *Log, file string) {
+	t.Helper()
+	select {
+	case err := <-l.Damage():
+		if vfs.CauseOf(err) != vfs.Damage || !strings.Contains(err.Error(), file) {
+			t.Errorf("reported %v, want damage of %s", err, file)
+		}
+	default:
+		t.Errorf("damage of %s was not reported", file)
+	}
+}
+
 // afterwards reclaims all that can be, and checks a log before and after a restart.
 func afterwards(t *testing.T, l *Log, m *model) {
 	t.Helper()
@@ -104,6 +117,7 @@ func TestUnmarked(t *testing.T) {
 	if failed == 0 {
 		t.Fatal("everything was marked")
 	}
+	wantDamage(t, l, filepath.Base(segs[2].source().file.Path()))
 	afterwards(t, l, m)
 }
 
@@ -143,6 +157,7 @@ func TestUnmarkedInRewrite(t *testing.T) {
 	if renamed.Load() != nil {
 		t.Fatal("the first segment was not rewritten alone")
 	}
+	wantDamage(t, l, format.SealedName(1, 1, 0))
 	if err := l.Dead(dead[n:]); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +196,7 @@ func TestDamagedSegmentIsLeft(t *testing.T) {
 	if err := l.WaitReclaimed(t.Context()); !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), f.Path()) {
 		t.Fatalf("waiting: %v", err)
 	}
+	wantDamage(t, l, f.Path())
 	l.tryAgain()
 	waitReclaimed(t, l)
 	if st := l.ReclaimStats(); st.Failures != 1 || st.Rewrites == 0 {
@@ -261,6 +277,7 @@ func TestMetaDeletionStays(t *testing.T) {
 	if err != nil || at.home() == at {
 		t.Fatalf("the segment of the deletion was not rewritten: %v, %+v", err, l.ReclaimStats())
 	}
+	wantDamage(t, l, first.Path())
 	flip()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

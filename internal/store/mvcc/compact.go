@@ -192,6 +192,7 @@ func (s *Store) dropBoundary(compact int64) {
 		newest[string(r.Key)] = history.DeadRecord{Rev: sc.Rev(), Tombstone: sc.Tombstone()}
 	}
 	if err := sc.Err(); err != nil {
+		s.log.ReportDamage(err)
 		s.opts.Logger.Warn("cannot read what the last compaction kept", "revision", compact, "error", err.Error())
 		return
 	}

@@ -161,6 +161,7 @@ func (s *Store) hashDue(ctx context.Context, to int64) bool {
 		case ctx.Err() != nil:
 			return false
 		case err != nil:
+			s.log.ReportDamage(err)
 			s.opts.Logger.Warn("no hash for a compaction", "compact-revision", c.rev, "error", err)
 			s.hashes.done(c, nil)
 		default:
