@@ -118,14 +118,15 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) 
 	before := len(g.buf)
 	buf, err := fsm.AppendRequest(g.buf, r)
 	size := len(buf) - before
-	switch {
-	case err != nil:
-	case size > q.o.MaxRequestBytes && fromClient(r):
+	if err == nil && size > q.o.MaxRequestBytes && fromClient(r) {
 		err = kv.ErrRequestTooLarge
-	case q.mu.bytes+int64(size) > q.o.MaxPendingBytes:
-		err = kv.ErrTooManyRequests
-	case cost > 0:
+	}
+	// Space before the length of the queue, like etcd: a client that retries does not learn otherwise that it must free space.
+	if err == nil && cost > 0 {
 		err = q.o.Space.Admit(q.mu.cost + cost)
+	}
+	if err == nil && q.mu.bytes+int64(size) > q.o.MaxPendingBytes {
+		err = kv.ErrTooManyRequests
 	}
 	if err != nil {
 		g.buf = buf[:before]

@@ -8,11 +8,11 @@ import (
 	"vigil/internal/state/fsm"
 )
 
-// disk is a Space that admits everything until it has a shortage.
-type disk struct{ shortage error }
+// disk is a Space that admits everything until it has a shortage or refuses.
+type disk struct{ shortage, refusal error }
 
 func (d *disk) Shortage() error   { return d.shortage }
-func (d *disk) Admit(int64) error { return nil }
+func (d *disk) Admit(int64) error { return d.refusal }
 
 // Requests that were added while there was room are not proposed when there is none: those that add to the store get the
 // reason, and the others are proposed.
@@ -70,5 +70,23 @@ func TestQueueRejectsWithoutRoom(t *testing.T) {
 	}
 	if n := q.Pending(); n != 3 || q.mu.cost != 0 {
 		t.Errorf("%d requests of %d bytes are counted, want 3 of 0", n, q.mu.cost)
+	}
+}
+
+// A request for which the store and the queue have no room gets the reason that does not pass on its own.
+func TestNoSpaceBeforeFullQueue(t *testing.T) {
+	var space disk
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 2, MaxRequestBytes: 1 << 20, Space: &space})
+	put := &fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}
+	del := &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: []byte("k")}}
+	if _, _, err := q.Add(t.Context(), put, put.Cost()); err != kv.ErrTooManyRequests {
+		t.Errorf("a full queue: %v", err)
+	}
+	space.refusal = kv.ErrNoSpace
+	if _, _, err := q.Add(t.Context(), put, put.Cost()); err != kv.ErrNoSpace {
+		t.Errorf("a full queue and a full store: %v", err)
+	}
+	if _, _, err := q.Add(t.Context(), del, del.Cost()); err != kv.ErrTooManyRequests {
+		t.Errorf("a deletion: %v", err)
 	}
 }
