@@ -80,6 +80,7 @@ func SnapshotRestore() *cobra.Command {
 	flags.StringVar(&f.peerURLs, "initial-advertise-peer-urls", "http://localhost:2380", "the `URLS` of this member in --initial-cluster")
 	flags.StringVar(&o.Name, "name", "default", "the name of this member in --initial-cluster")
 	flags.BoolVar(&o.SkipHash, "skip-hash-check", false, "accept a file without a SHA-256 at its end, or with a wrong one: a copy from a data directory")
+	flags.BoolVar(&o.SkipRejected, "skip-rejected", false, "restore an etcd member's data without the requests in its raft log that exceed a limit of this program")
 	flags.StringVar(&o.SourceWAL, "source-wal-dir", "", "the directory of the raft log of the etcd member, if not SOURCE/member/wal")
 	flags.Uint64Var(&o.BumpRevision, "bump-revision", 0, "the number to add to the newest revision")
 	flags.BoolVar(&o.MarkCompacted, "mark-compacted", false, "compact everything up to the raised revision (required if --bump-revision > 0, disallowed otherwise)")
@@ -181,6 +182,9 @@ func advise(w io.Writer, o *restore.Options, r *restore.Summary) {
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(w, "note: a crash has left %d bytes of an entry at the end of the raft log; the entry was not acknowledged\n", r.Torn)
+	}
+	for _, x := range r.Rejected {
+		fmt.Fprintf(w, "WARNING: requests of the raft log are not restored: %v\n", x)
 	}
 	for _, a := range r.Alarms {
 		fmt.Fprintf(w, "note: the alarm %s of member %x is not restored: it is about the old cluster. A member raises its own\n", a.Type, a.MemberID)

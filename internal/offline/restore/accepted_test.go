@@ -76,25 +76,48 @@ func TestAcceptedSnapshot(t *testing.T) {
 	}
 }
 
+// requestLog is the raft log of an etcd member after the index of the backup, whose proposer is root.
+type requestLog struct {
+	requests int
+	records  []any
+}
+
+func (l *requestLog) add(t *testing.T, r *etcdserverpb.InternalRaftRequest) {
+	t.Helper()
+	r.Header = &etcdserverpb.RequestHeader{Username: "root", AuthRevision: 9}
+	data, err := proto.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.requests++
+	b, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(3)), Index: new(uint64(40 + l.requests)), Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.records = append(l.records, 2, b)
+}
+
+// source returns the options to restore from a data directory with the backup and the log.
+func (l *requestLog) source(t *testing.T) Options {
+	t.Helper()
+	fsys := memfs.New()
+	for _, dir := range []string{"etcd/member/snap", "etcd/member/wal"} {
+		if err := fsys.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := backup(t)
+	place(t, fsys, "etcd/member/snap/db", db[:len(db)-sha256.Size])
+	place(t, fsys, "etcd/member/wal/0000000000000000-0000000000000000.wal", raftLog(append([]any{4, []byte(nil)}, l.records...)...))
+	o := options(fsys)
+	o.Source = "etcd"
+	return o
+}
+
 // After an entry that raises CORRUPT an etcd member refuses writes: they are not restored either, until the alarm is cleared.
 func TestCorruptAlarmInTheLog(t *testing.T) {
-	index := uint64(40)
-	var log []any
-	log = append(log, 4, []byte(nil))
-	add := func(r *etcdserverpb.InternalRaftRequest) {
-		t.Helper()
-		r.Header = &etcdserverpb.RequestHeader{Username: "root", AuthRevision: 9}
-		data, err := proto.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		index++
-		b, err := proto.Marshal(&raftpb.Entry{Term: new(uint64(3)), Index: new(index), Data: data})
-		if err != nil {
-			t.Fatal(err)
-		}
-		log = append(log, 2, b)
-	}
+	var log requestLog
+	add := func(r *etcdserverpb.InternalRaftRequest) { log.add(t, r) }
 	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction, member uint64, kind etcdserverpb.AlarmType) {
 		add(&etcdserverpb.InternalRaftRequest{Alarm: &etcdserverpb.AlarmRequest{Action: action, MemberID: member, Alarm: kind}})
 	}
@@ -107,24 +130,41 @@ func TestCorruptAlarmInTheLog(t *testing.T) {
 	put("during")
 	alarm(etcdserverpb.AlarmRequest_DEACTIVATE, 7, etcdserverpb.AlarmType_CORRUPT)
 	put("after")
-	fsys := memfs.New()
-	for _, dir := range []string{"etcd/member/snap", "etcd/member/wal"} {
-		if err := fsys.MkdirAll(dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	db := backup(t)
-	place(t, fsys, "etcd/member/snap/db", db[:len(db)-sha256.Size])
-	place(t, fsys, "etcd/member/wal/0000000000000000-0000000000000000.wal", raftLog(log...))
-	o := options(fsys)
-	o.Source = "etcd"
+	o := log.source(t)
 	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	r := openRestored(t, fsys, o.DataDir)
+	r := openRestored(t, o.FS, o.DataDir)
 	for key, want := range map[string]int64{"before": 1, "during": 0, "after": 1} {
 		if res, err := r.store.Range(t.Context(), &kv.RangeRequest{Key: []byte(key)}); err != nil || res.Count != want {
 			t.Errorf("%s: %+v, %v, want %d", key, res, err, want)
 		}
+	}
+}
+
+// An entry that etcd has applied and a limit of this program rejects is not lost without a report.
+func TestRejectedInTheLog(t *testing.T) {
+	var log requestLog
+	add := func(r *etcdserverpb.InternalRaftRequest) { log.add(t, r) }
+	role := func(name string) {
+		add(&etcdserverpb.InternalRaftRequest{AuthRoleAdd: &etcdserverpb.AuthRoleAddRequest{Name: name}})
+	}
+	add(&etcdserverpb.InternalRaftRequest{Alarm: &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: 5, Alarm: etcdserverpb.AlarmType_NOSPACE}})
+	role("good")
+	role(strings.Repeat("r", kv.MaxNameBytes+1))
+	role("good") // rejected by etcd too
+	role(strings.Repeat("s", kv.MaxNameBytes+1))
+	o := log.source(t)
+	want := Rejected{Kind: "change of users or roles", Reason: kv.ErrNameTooLong.Error(), Count: 2, First: 43}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want.String()) {
+		t.Fatalf("%v, want %v", err, want)
+	}
+	if _, err := o.FS.Stat(o.DataDir); err == nil {
+		t.Error("the failed restore has left files")
+	}
+	o.SkipRejected = true
+	res, err := Run(t.Context(), o)
+	if err != nil || len(res.Rejected) != 1 || res.Rejected[0] != want || res.Replayed != 5 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -50,6 +50,10 @@ func (b *builder) replay(entries []*raftpb.Entry) (*fsm.Contents, error) {
 			}
 		}
 	}
+	b.res.Rejected = r.rejected
+	if len(r.rejected) > 0 && !b.o.SkipRejected {
+		return nil, rejectedError(r.rejected)
+	}
 	b.res.Replayed = len(entries)
 	b.res.Index = entries[len(entries)-1].GetIndex()
 	b.res.Revision, b.res.Compact = store.Revision(), store.CompactRevision()
@@ -65,6 +69,7 @@ type replayer struct {
 	// proposer is the proposer of every request: a member with an alarm CORRUPT if there is one, because etcd then rejects
 	// all requests.
 	proposer uint64
+	rejected []Rejected
 }
 
 // setProposer sets the proposer by the active alarms.
@@ -77,7 +82,7 @@ func (r *replayer) setProposer() {
 	}
 }
 
-// entry applies an entry. The result of the request is not used.
+// entry applies an entry. Of the result of the request only a rejection for a limit that etcd does not have is used.
 func (r *replayer) entry(e *raftpb.Entry) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
 		return nil // a change of the old membership
@@ -108,6 +113,9 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 		}
 		if out == nil {
 			break
+		}
+		if isOwnLimit(out.Result.Err) {
+			r.reject(e.GetIndex(), req, out.Result.Err)
 		}
 		if out.BatchFull {
 			if _, err := r.m.Commit(history.Applied{}); err != nil {

@@ -34,6 +34,9 @@ type Options struct {
 	Source, SourceWAL string
 	// SkipHash accepts a file without the hash that a member appends.
 	SkipHash bool
+	// SkipRejected restores the data directory of an etcd member without the requests in its raft log that exceed a limit
+	// of this program.
+	SkipRejected bool
 
 	// DataDir is created, or must be empty. WALDir, if set, is the future directory of the raft log, which must be empty.
 	DataDir, WALDir string
@@ -71,6 +74,8 @@ type Summary struct {
 	// has left.
 	Replayed int
 	Torn     int64
+	// Rejected are the requests of the raft log that are not restored because of SkipRejected.
+	Rejected []Rejected
 	// Alarms are the alarms of the backup. They are not restored: they are about the members of the old cluster.
 	Alarms []kv.Alarm
 }
