@@ -112,8 +112,13 @@ func TestAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { log.Debug("x") }); n != 0 {
 		t.Errorf("%v allocations for nothing", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { log.LogAttrs(t.Context(), slog.LevelInfo, "x", slog.Int("n", 1)) }); n > 6 {
-		t.Errorf("%v allocations for a line", n)
+	// Under the race detector a sync.Pool drops some of its content at random, so the least of many lines counts.
+	least := math.Inf(1)
+	for range 100 {
+		least = min(least, testing.AllocsPerRun(1, func() { log.LogAttrs(t.Context(), slog.LevelInfo, "x", slog.Int("n", 1)) }))
+	}
+	if least > 5 {
+		t.Errorf("%v allocations for a line", least)
 	}
 }
 
