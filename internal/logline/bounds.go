@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// MaxString is the limit of a message, a key or a value of a line, in bytes, and MaxErrorString the limit in a line at level
-	// error, which may hold a stack. A longer text is cut, and its length is added.
+	// MaxString is the limit of a message, a key or a value of a line, in bytes with its escapes, and MaxErrorString the
+	// limit in a line at level error, which may hold a stack. A longer text is cut, and its length without escapes is added.
 	MaxString      = 1 << 10
 	MaxErrorString = 8 << 10
 	// MaxFields is the number of bytes of attributes after which the other attributes of a line are left out.
@@ -33,15 +33,31 @@ func newBound(l slog.Level) bound {
 
 // cut returns s, or its beginning and its length.
 func (b *bound) cut(s string) string {
-	if len(s) > b.text {
-		end := b.text
-		for end > b.text-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-			end--
-		}
+	end, written := fitting(s, b.text)
+	b.bytes += written
+	if end < len(s) {
 		s = s[:end] + "... (" + strconv.Itoa(len(s)) + " bytes)"
 	}
-	b.bytes += len(s)
 	return s
+}
+
+// fitting returns the length of the longest beginning of s that takes at most limit bytes in a line, and these bytes.
+func fitting(s string, limit int) (end, written int) {
+	for end < len(s) {
+		r, n := utf8.DecodeRuneInString(s[end:])
+		size := n
+		switch {
+		case r == '"', r == '\\', r == '\n', r == '\r', r == '\t':
+			size = len(`\n`)
+		case r < ' ', r == utf8.RuneError && n == 1:
+			size = len(`\u0000`)
+		}
+		if written+size > limit {
+			break
+		}
+		end, written = end+n, written+size
+	}
+	return end, written
 }
 
 // attr returns an attribute as the line has it, and false for an empty attribute, an empty group and a nil error.
