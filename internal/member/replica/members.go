@@ -201,8 +201,8 @@ func (ms *Members) precheck(c cluster.Change) error {
 	if c.Strict && !members.EnoughNamed(c) {
 		return ms.logRejected(opNames[c.Op], c.Member.ID, kv.ErrNotEnoughStarted)
 	}
-	if _, _, err := members.Change(c); errors.Is(err, cluster.ErrTooManyLearners) {
-		return kv.ErrTooManyLearners
+	if _, _, err := members.Change(c); errors.Is(err, cluster.ErrTooManyLearners) || errors.Is(err, cluster.ErrTooManyVoters) {
+		return membershipError(err)
 	}
 	return nil
 }

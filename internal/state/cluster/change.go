@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"vigil/internal/kv"
 )
 
 // The reasons for which a change is rejected.
@@ -22,6 +24,8 @@ var (
 	ErrLastVoter = errors.New("cluster: the last voter cannot be removed")
 	// ErrTooManyLearners: the limit of the proposer for learners is reached.
 	ErrTooManyLearners = errors.New("cluster: too many learners")
+	// ErrTooManyVoters: the limit for voters is reached.
+	ErrTooManyVoters error = &kv.LimitError{What: "voters of a cluster", Limit: MaxVoters, Advice: "remove a voter first, or add a learner"}
 	// ErrNotEnoughStarted: fewer voters than a quorum would have been started.
 	ErrNotEnoughStarted = errors.New("cluster: not enough started members")
 )
@@ -95,6 +99,9 @@ func (s *State) check(c Change) error {
 		if c.Member.Learner && c.MaxLearners > 0 && len(s.members)-s.voters() >= int(c.MaxLearners) {
 			return ErrTooManyLearners
 		}
+		if !c.Member.Learner && s.voters() >= MaxVoters {
+			return ErrTooManyVoters
+		}
 		return s.checkStarted(c)
 	}
 	if !found {
@@ -106,6 +113,9 @@ func (s *State) check(c Change) error {
 	case Promote:
 		if !s.members[i].Learner {
 			return ErrNotLearner
+		}
+		if s.voters() >= MaxVoters {
+			return ErrTooManyVoters
 		}
 	case Remove:
 		if !s.members[i].Learner && s.voters() == 1 {

@@ -7,6 +7,9 @@ import (
 	"slices"
 )
 
+// MaxVoters is the limit for voters. Each write waits for a majority of them, so useful clusters are far smaller.
+const MaxVoters = 100
+
 // The limits of a member. Peers exchange the peer URLs when they connect, so package peer has the same limit.
 const (
 	MaxPeerURLs     = 16

@@ -130,6 +130,11 @@ func TestChangeHoldsItsLimits(t *testing.T) {
 		}
 		return s
 	}
+	var most []Member
+	for id := range uint64(MaxVoters) {
+		most = append(most, started(id+1))
+	}
+	full := of(append(most, learner(1000))...)
 	remove := func(id uint64) Change { return Change{Op: Remove, Member: Member{ID: id}} }
 	strict := func(c Change) Change {
 		c.Strict = true
@@ -147,6 +152,11 @@ func TestChangeHoldsItsLimits(t *testing.T) {
 		"learners at the limit":        {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 1}, ErrTooManyLearners},
 		"learners below the limit":     {of(started(1), learner(2)), Change{Op: Add, Member: learner(3), MaxLearners: 2}, nil},
 		"learners without a limit":     {of(started(1), learner(2)), Change{Op: Add, Member: learner(3)}, nil},
+		"voters at the limit":          {full, Change{Op: Add, Member: started(1001)}, ErrTooManyVoters},
+		"promotion at the limit":       {full, Change{Op: Promote, Member: Member{ID: 1000}}, ErrTooManyVoters},
+		"learner next to most voters":  {full, Change{Op: Add, Member: learner(1001)}, nil},
+		"removal at the limit":         {full, remove(1), nil},
+		"voters below the limit":       {of(most[1:]...), Change{Op: Add, Member: started(1)}, nil},
 		"a voter next to learners":     {of(started(1), learner(2)), Change{Op: Add, Member: started(3), MaxLearners: 1}, nil},
 		"what is wrong with it first":  {of(started(1), learner(2)), Change{Op: Add, Member: learner(2), MaxLearners: 1}, ErrIDExists},
 
