@@ -59,15 +59,15 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 // openGateway makes the gateway, which calls the services without a transport. There is no TLS in between, so that only the token
 // of a request identifies a user.
 func (m *Member) openGateway() (http.Handler, error) {
-	inside := m.rpc.Inside()
-	h, err := gateway.Handler(gateway.Config{Conn: inside, MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
+	services := m.rpc.InProcess()
+	h, err := gateway.Handler(gateway.Config{Conn: gateway.NewConn(services), MaxBodyBytes: bodyFactor * int64(rpc.MaxMessageBytes(m.cfg.MaxRequestBytes))})
 	if err != nil {
 		return nil, err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		h.ServeHTTP(w, r.WithContext(inside.WithReader(ctx, cancel)))
+		h.ServeHTTP(w, r.WithContext(services.WithReader(ctx, cancel)))
 	}), nil
 }
 

@@ -144,7 +144,7 @@ var table = map[string]rule{
 		why: "services depend on interfaces that they declare, not on the member's parts: transport and store can change separately"},
 	"internal/member/discovery": {outside: []string{apiLib, grpcLib}, why: "it finds the members of a new cluster and depends on no part of this member"},
 	"internal/portmux":          {outside: []string{netLib}, why: "it recognizes protocols and does not interpret their content"},
-	"internal/edge/gateway": {inside: []string{"internal/edge/rpc/lockpb"}, outside: []string{grpcLib, pbLib, apiLib, genprotoLib, gatewayLib, netLib},
+	"internal/edge/gateway": {inside: []string{"internal/edge/rpc/lockpb", "internal/edge/rpc/transport"}, outside: []string{grpcLib, pbLib, apiLib, genprotoLib, gatewayLib, netLib},
 		why: "a client of the services, which check its permissions"},
 	"internal/edge/certs": {why: "files and crypto/tls: who listens, dials or configures is not its business"},
 	"internal/edge/httpd": {inside: []string{"internal/kv", "internal/store/watch"}, outside: []string{promLib, netLib},

@@ -33,7 +33,7 @@ import (
 
 // Config is what Handler needs.
 type Config struct {
-	// Conn calls the services. It accepts a *mem.BufferSlice as the reply to a range, for the encoded answer.
+	// Conn calls the services; see NewConn. It accepts a *mem.BufferSlice as the reply to a range, for the encoded answer.
 	Conn grpc.ClientConnInterface
 	// MaxBodyBytes is the largest message as JSON. A larger one has the status 429 of a message that is
 	// larger than gRPC takes, or 400 if its size is not known beforehand.

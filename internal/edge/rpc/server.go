@@ -25,7 +25,7 @@ type Server struct {
 	health    *healthService
 	methods   map[string]*method // by full name; not changed after NewServer
 	codec     *transport.Codec
-	in        *Inside
+	inProcess *InProcess
 
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
 	watching sync.WaitGroup
@@ -53,7 +53,7 @@ func NewServer(c Config) (*Server, error) {
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
 	}
 	s.svc.guards.init()
-	s.in = newInside(s)
+	s.inProcess = newInProcess(s)
 	s.health = newHealthService(s.svc)
 	var services []transport.Service
 	for _, d := range append(s.svc.services(), s.health.service()) {
@@ -126,7 +126,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.watching.Wait()
 	s.health.Shutdown()
 	var calls sync.WaitGroup
-	calls.Go(func() { s.in.shut(ctx) })
+	calls.Go(func() { s.inProcess.shutDown(ctx) })
 	calls.Go(func() { s.transport.Stop(ctx) })
 	s.svc.streams.stop()
 	calls.Wait()

@@ -36,6 +36,17 @@ type Stream interface {
 	RecvMsg(m any) error
 }
 
+// LocalStream is one stream of a call that is made in this process, as its caller sees it. Messages are encoded. One goroutine
+// may send while another receives.
+type LocalStream interface {
+	// Send sends a message, which belongs to the service from then on. It returns io.EOF if the call has ended.
+	Send(message []byte) error
+	// CloseSend notes that there are no more messages.
+	CloseSend()
+	// Receive waits for the next answer, whose buffers must be freed. It returns io.EOF after the last one.
+	Receive() (Buffers, error)
+}
+
 // EndStatus returns the status of a call that ends with err: the cause of its context if that has ended.
 func EndStatus(ctx context.Context, err error) error {
 	if ctx.Err() == nil {

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/edge/rpc/transport"
+)
+
+// Services calls the services of this member, with encoded messages.
+type Services interface {
+	// Call makes a unary call. take gets the answer before the call ends, and must free its buffers.
+	Call(ctx context.Context, method string, req []byte, take func(mem.BufferSlice) error) error
+	// Open opens a stream, which ends with the context.
+	Open(ctx context.Context, method string) (transport.LocalStream, error)
+	// Hold counts the memory for a decoded answer of n bytes until release is called or the context ends. The error is that
+	// of the call.
+	Hold(ctx context.Context, n int64) (release func(), err error)
+}
+
+// NewConn returns the services as the connection that generated code needs. Invoke also accepts a *mem.BufferSlice as the
+// reply, for the encoded answer, whose buffers must be freed.
+func NewConn(s Services) grpc.ClientConnInterface { return conn{s} }
+
+type conn struct{ services Services }
+
+// Invoke implements grpc.ClientConnInterface.
+func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	req, err := encode(args)
+	if err != nil {
+		return err
+	}
+	return c.services.Call(ctx, method, req, func(data mem.BufferSlice) error {
+		for _, o := range opts {
+			if o, ok := o.(grpc.HeaderCallOption); ok {
+				*o.HeaderAddr = answerHeader()
+			}
+		}
+		_, err := c.decodeAnswer(ctx, data, reply)
+		return err
+	})
+}
+
+// answerHeader returns the header that the transport sends before an answer.
+func answerHeader() metadata.MD { return metadata.Pairs("content-type", "application/grpc") }
+
+func encode(args any) ([]byte, error) {
+	m, ok := args.(proto.Message)
+	if !ok {
+		return nil, status.Errorf(codes.Internal, "a request of type %T", args)
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+	}
+	return b, nil
+}
+
+// decodeAnswer decodes an answer. The memory of a large one counts until release is called or ctx ends.
+func (c conn) decodeAnswer(ctx context.Context, data mem.BufferSlice, into any) (release func(), err error) {
+	release = func() {}
+	if raw, ok := into.(*mem.BufferSlice); ok {
+		*raw = data
+		return release, nil
+	}
+	defer data.Free()
+	m, ok := into.(proto.Message)
+	if !ok {
+		return release, status.Errorf(codes.Internal, "an answer into %T", into)
+	}
+	if release, err = c.services.Hold(ctx, int64(data.Len())); err != nil {
+		return release, err
+	}
+	if err := proto.Unmarshal(data.Materialize(), m); err != nil {
+		return release, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	return release, nil
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := c.services.Open(ctx, method)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{conn: c, local: s, ctx: ctx, release: func() {}}, nil
+}
+
+// stream implements grpc.ClientStream. One goroutine at a time receives.
+type stream struct {
+	conn  conn
+	local transport.LocalStream
+	ctx   context.Context
+	// first is an answer that Header has received, if waits is set. headed is set after the first answer.
+	first         mem.BufferSlice
+	waits, headed bool
+	release       func() // releases the memory of the last answer
+}
+
+func (st *stream) Trailer() metadata.MD     { return metadata.MD{} }
+func (st *stream) Context() context.Context { return st.ctx }
+
+// Header implements grpc.ClientStream. There is one as soon as there is an answer.
+func (st *stream) Header() (metadata.MD, error) {
+	if !st.headed {
+		data, err := st.local.Receive()
+		if err == io.EOF {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		st.first, st.waits, st.headed = data, true, true
+	}
+	return answerHeader(), nil
+}
+
+// CloseSend implements grpc.ClientStream.
+func (st *stream) CloseSend() error {
+	st.local.CloseSend()
+	return nil
+}
+
+// SendMsg implements grpc.ClientStream.
+func (st *stream) SendMsg(m any) error {
+	b, err := encode(m)
+	if err != nil {
+		return err
+	}
+	return st.local.Send(b)
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (st *stream) RecvMsg(m any) (err error) {
+	st.release() // the last answer is sent
+	data := st.first
+	if !st.waits {
+		if data, err = st.local.Receive(); err != nil {
+			return err
+		}
+	}
+	st.first, st.waits, st.headed = nil, false, true
+	st.release, err = st.conn.decodeAnswer(st.ctx, data, m)
+	return err
+}
