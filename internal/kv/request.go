@@ -1,5 +1,7 @@
 package kv
 
+import "bytes"
+
 // SortTarget is the field by which a range is sorted. The numbers are those of the API.
 type SortTarget int32
 
@@ -105,6 +107,18 @@ type Compare struct {
 	Number int64
 	// Value is compared for CompareValue.
 	Value []byte
+}
+
+// PrefixEnd returns the end of the range of all keys that begin with a prefix.
+func PrefixEnd(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			end := bytes.Clone(prefix[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return []byte{0} // to the last key
 }
 
 // Op is one operation of a transaction: exactly one field is set. An Op without a field is legal on the wire; it does

@@ -16,6 +16,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"vigil/internal/kv"
 )
 
 // What Join cannot go on after, in etcd's words.
@@ -227,17 +229,10 @@ func checkURL(s string) error {
 	return ErrInvalidURL
 }
 
-// prefixEnd returns the end of the range of all keys that begin with a key.
-func prefixEnd(key string) []byte {
-	end := []byte(key)
-	end[len(end)-1]++ // no key here ends in 0xff
-	return end
-}
-
 func rangeRequest(key string, prefix bool) *pb.RangeRequest {
 	r := &pb.RangeRequest{Key: []byte(key)}
 	if prefix {
-		r.RangeEnd = prefixEnd(key)
+		r.RangeEnd = kv.PrefixEnd([]byte(key))
 	}
 	return r
 }

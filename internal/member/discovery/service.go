@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"vigil/internal/kv"
 )
 
 // service is the cluster that keeps the registry. It has one user.
@@ -169,7 +171,7 @@ func (s *service) watch(ctx context.Context, prefix string, from int64, f func([
 	if err != nil {
 		return err
 	}
-	create := &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: prefixEnd(prefix), StartRevision: from}
+	create := &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: kv.PrefixEnd([]byte(prefix)), StartRevision: from}
 	if err := w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func TestBulk(t *testing.T) {
 	}
 	until(t, "counted at the receiver", func() bool { return b.about(a.id).Received.OK == 6 })
 	s, r := a.about(b.id).Sent, b.about(a.id).Received
-	if s.OK != 6 || s.Bytes != total || s.UnderWay != 0 || r.Bytes != total || r.Failed != 0 || s.Seconds.Count() != 6 {
+	if s.OK != 6 || s.Bytes != total || s.UnderWay != 0 || r.Bytes != total || r.Failed != 0 || s.Durations.Count() != 6 {
 		t.Errorf("%+v, %+v", s, r)
 	}
 	if err := a.SendBulk(t.Context(), 0x99, nil, nil); !errors.Is(err, ErrNotMember) {

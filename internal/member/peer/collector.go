@@ -2,8 +2,11 @@ package peer
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"vigil/internal/histogram"
 )
 
 // Collector exports a Transport's figures under the names that etcd has for them, and under names of
@@ -25,7 +28,7 @@ type reading struct {
 
 type histo struct {
 	desc *prometheus.Desc
-	read func(*Status) Histogram
+	read func(*Status) histogram.Snapshot
 }
 
 // NewCollector makes the collector of a Transport.
@@ -56,13 +59,13 @@ func NewCollector(t *Transport) *Collector {
 		add(counter, name+"_failures", "Bulk transfers that failed.", labels, func(s *Status) float64 { return float64(of(s).Failed) })
 		add(gauge, name+"_inflights_total", "Bulk transfers under way.", labels, func(s *Status) float64 { return float64(of(s).UnderWay) })
 		c.histos = append(c.histos, histo{prometheus.NewDesc(name+"_total_duration_seconds", "Time that a bulk transfer takes.", labels, nil),
-			func(s *Status) Histogram { return of(s).Seconds }})
+			func(s *Status) histogram.Snapshot { return of(s).Durations }})
 		add(counter, "vigil_peer_bulk_"+verb+"_bytes_total", "Bytes of bulk transfers.", labels, func(s *Status) float64 { return float64(of(s).Bytes) })
 	}
 	transfer("send", to, func(s *Status) *Transfers { return &s.Sent })
 	transfer("receive", from, func(s *Status) *Transfers { return &s.Received })
 	c.histos = append(c.histos, histo{prometheus.NewDesc("etcd_network_peer_round_trip_time_seconds", "Time that a ping takes to the peer and back.", to, nil),
-		func(s *Status) Histogram { return s.RoundTrips }})
+		func(s *Status) histogram.Snapshot { return s.RoundTrips }})
 
 	add(counter, "vigil_peer_sent_messages_total", "Raft messages sent to the peer.", to, func(s *Status) float64 { return float64(s.SentMessages) })
 	add(counter, "vigil_peer_received_messages_total", "Raft messages received from the peer.", from, func(s *Status) float64 { return float64(s.ReceivedMessages) })
@@ -98,7 +101,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(r.desc, r.kind, r.value(&s), labels...)
 		}
 		for _, h := range c.histos {
-			ch <- constHistogram(h.desc, h.read(&s), id)
+			x := h.read(&s)
+			ch <- prometheus.MustNewConstHistogram(h.desc, x.Count(), x.Sum.Seconds(), x.Cumulative(time.Second), id)
 		}
 	}
 	byReason, pending := c.t.Refused()
@@ -106,14 +110,4 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(n), reason)
 	}
 	ch <- prometheus.MustNewConstMetric(c.pending, prometheus.GaugeValue, float64(pending))
-}
-
-func constHistogram(desc *prometheus.Desc, h Histogram, label string) prometheus.Metric {
-	buckets := map[float64]uint64{}
-	var sum uint64
-	for i, bound := range h.Bounds() {
-		sum += h.Buckets[i]
-		buckets[bound.Seconds()] = sum
-	}
-	return prometheus.MustNewConstHistogram(desc, h.Count(), h.Sum.Seconds(), buckets, label)
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"vigil/internal/histogram"
 )
 
 // stats are the counters of one member's streams, in both directions.
@@ -20,53 +22,26 @@ type stats struct {
 	bulkSent, bulkReceived           transfers
 }
 
-// Histogram counts durations. Its buckets are not cumulative; their upper bounds are those that
-// Bounds returns, and the last one has none.
-type Histogram struct {
-	First   time.Duration // the first bound; each is twice the one before
-	Buckets []uint64
-	Sum     time.Duration
+// newStats returns counters at zero. The bounds of the histograms are etcd's.
+func newStats() stats {
+	transfer := func() transfers { return transfers{durations: histogram.New(100*time.Millisecond, 10)} }
+	return stats{rtt: roundTrips{times: histogram.New(100*time.Microsecond, 16)}, bulkSent: transfer(), bulkReceived: transfer()}
 }
-
-// Bounds returns the upper bounds of the buckets but the last.
-func (h Histogram) Bounds() []time.Duration {
-	out := make([]time.Duration, len(h.Buckets)-1)
-	for i := range out {
-		out[i] = h.First << i
-	}
-	return out
-}
-
-// Count returns how many durations were counted.
-func (h Histogram) Count() (n uint64) {
-	for _, b := range h.Buckets {
-		n += b
-	}
-	return n
-}
-
-// The bounds are etcd's.
-const (
-	firstRoundTrip = 100 * time.Microsecond
-	firstTransfer  = 100 * time.Millisecond
-)
 
 type roundTrips struct {
-	last    atomic.Int64
-	sum     atomic.Int64
-	buckets [17]atomic.Uint64
+	last  atomic.Int64
+	times *histogram.Histogram
 }
 
 func (r *roundTrips) observe(d time.Duration) {
 	r.last.Store(int64(d))
-	observe(r.buckets[:], &r.sum, firstRoundTrip, d)
+	r.times.Observe(d)
 }
 
 // transfers counts bulk transfers.
 type transfers struct {
 	ok, failed atomic.Uint64
-	sum        atomic.Int64
-	buckets    [11]atomic.Uint64 // of those that succeeded
+	durations  *histogram.Histogram // of transfers that succeeded
 }
 
 func (t *transfers) ended(err error, d time.Duration) {
@@ -75,24 +50,7 @@ func (t *transfers) ended(err error, d time.Duration) {
 		return
 	}
 	t.ok.Add(1)
-	observe(t.buckets[:], &t.sum, firstTransfer, d)
-}
-
-func observe(buckets []atomic.Uint64, sum *atomic.Int64, first, d time.Duration) {
-	i := 0
-	for i < len(buckets)-1 && d > first<<i {
-		i++
-	}
-	buckets[i].Add(1)
-	sum.Add(int64(d))
-}
-
-func read(buckets []atomic.Uint64, sum *atomic.Int64, first time.Duration) Histogram {
-	h := Histogram{First: first, Sum: time.Duration(sum.Load()), Buckets: make([]uint64, len(buckets))}
-	for i := range buckets {
-		h.Buckets[i] = buckets[i].Load()
-	}
-	return h
+	t.durations.Observe(d)
 }
 
 // Transfers are the bulk transfers with one member in one direction.
@@ -100,7 +58,7 @@ type Transfers struct {
 	Bytes      uint64 // of data, also of transfers that failed or are under way
 	UnderWay   int
 	OK, Failed uint64
-	Seconds    Histogram // of those that succeeded
+	Durations  histogram.Snapshot // of transfers that succeeded
 }
 
 // Status is what is known of one other member's streams. Counts are since the member became known.
@@ -119,7 +77,7 @@ type Status struct {
 	QueuedBytes, QueuedMessages    int
 	SendFailures, ReceiveFailures  uint64
 	Connects, Disconnects          uint64
-	RoundTrips                     Histogram
+	RoundTrips                     histogram.Snapshot
 
 	Sent, Received Transfers
 }
@@ -153,7 +111,7 @@ func (p *remote) status() Status {
 		SentMessages: s.sent.Load(), ReceivedMessages: s.received.Load(), DroppedMessages: s.dropped.Load(),
 		SendFailures: s.sendFailures.Load(), ReceiveFailures: s.receiveFailures.Load(),
 		Connects: s.connects.Load(), Disconnects: s.disconnects.Load(),
-		RoundTrips: read(s.rtt.buckets[:], &s.rtt.sum, firstRoundTrip),
+		RoundTrips: s.rtt.times.Read(),
 		Sent:       readTransfers(&s.bulkSent, &s.bulkSentBytes, &s.bulkSending),
 		Received:   readTransfers(&s.bulkReceived, &s.bulkReceivedBytes, &s.bulkReceiving),
 	}
@@ -166,7 +124,7 @@ func (p *remote) status() Status {
 
 func readTransfers(t *transfers, bytes *atomic.Uint64, underWay *atomic.Int64) Transfers {
 	return Transfers{Bytes: bytes.Load(), UnderWay: int(underWay.Load()), OK: t.ok.Load(), Failed: t.failed.Load(),
-		Seconds: read(t.buckets[:], &t.sum, firstTransfer)}
+		Durations: t.durations.Read()}
 }
 
 // Refused returns how many connections were refused, by reason, and how many are waiting for their

@@ -198,7 +198,7 @@ func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64)
 }
 
 func (t *Transport) addRemoteLocked(id uint64) *remote {
-	p := &remote{t: t, id: id, queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1)}
+	p := &remote{t: t, id: id, stats: newStats(), queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(t.ctx)
 	p.calls.p = p
 	t.mu.members[id] = p

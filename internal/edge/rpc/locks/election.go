@@ -195,7 +195,7 @@ func (q queue) observeLeader(ctx context.Context, report func(revision int64, le
 		return err
 	}
 	if leader == nil {
-		r := watch.CreateRequest{Key: q.prefix, End: prefixEnd(q.prefix), StartRev: revision + 1, NoDelete: true}
+		r := watch.CreateRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), StartRev: revision + 1, NoDelete: true}
 		err := q.store.Follow(ctx, r, func(res *watch.Response) (bool, error) {
 			ev, err := decodeEvent(res.Events[0])
 			if err == nil {

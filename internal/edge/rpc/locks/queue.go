@@ -61,13 +61,13 @@ func (s *Services) abandon(ctx context.Context, c *waiter) {
 
 // head returns the request for the key at the head.
 func (q queue) head() *kv.RangeRequest {
-	return &kv.RangeRequest{Key: q.prefix, End: prefixEnd(q.prefix), Sort: kv.SortByCreate, Order: kv.SortAscend, Limit: 1, NoCount: true}
+	return &kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate, Order: kv.SortAscend, Limit: 1, NoCount: true}
 }
 
 // awaitTurn waits until all keys with create revisions up to created are deleted.
 func (q queue) awaitTurn(ctx context.Context, created int64) error {
 	for {
-		res, err := q.store.Range(ctx, &kv.RangeRequest{Key: q.prefix, End: prefixEnd(q.prefix), Sort: kv.SortByCreate, Order: kv.SortDescend,
+		res, err := q.store.Range(ctx, &kv.RangeRequest{Key: q.prefix, End: kv.PrefixEnd(q.prefix), Sort: kv.SortByCreate, Order: kv.SortDescend,
 			Limit: 1, MaxCreateRevision: created, KeysOnly: true, NoCount: true})
 		if err != nil {
 			return err
@@ -112,16 +112,4 @@ func firstKV(r *kv.RangeResult) (*mvccpb.KeyValue, error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-// prefixEnd returns the end of the range of all keys that begin with a prefix.
-func prefixEnd(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] < 0xff {
-			end := bytes.Clone(prefix[:i+1])
-			end[i]++
-			return end
-		}
-	}
-	return []byte{0}
 }
