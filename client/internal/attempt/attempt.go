@@ -37,8 +37,8 @@ type State struct {
 	Credential *token.Credential
 	Count      int
 
-	departs uint64 // of At when it was chosen
-	renews  int
+	leaves uint64 // of At when it was chosen
+	renews int
 }
 
 // Next chooses a member, which must be released, and a credential for another attempt. It returns the context of the
@@ -54,7 +54,7 @@ func (s *State) Next(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.At, s.departs = at, at.Departs()
+	s.At, s.leaves = at, at.Leaves()
 	s.Count++
 	md := s.Credential.Plain
 	if s.Leader {
@@ -86,7 +86,7 @@ func (s *State) Member() string {
 }
 
 // OnLeave calls f when calls are to leave the member of the last attempt, unless the returned function is called before.
-func (s *State) OnLeave(f func()) (forget func()) { return s.At.OnLeave(s.departs, f) }
+func (s *State) OnLeave(f func()) (forget func()) { return s.At.OnLeave(s.leaves, f) }
 
 // Mark records what an error says about the member of the last attempt.
 func (s *State) Mark(v Verdict, err error) {

@@ -58,7 +58,7 @@ type Member struct {
 	retired  atomic.Bool   // it was removed, and is not pinned: the connection closes when it is unused
 	suspect  atomic.Bool   // see suspectFor
 	pinned   atomic.Bool   // Find returned it
-	departs  atomic.Uint64 // how often streams were asked to leave
+	leaves   atomic.Uint64 // how often streams were asked to leave
 	noStream atomic.Bool
 	mu       struct {
 		sync.Mutex
@@ -210,16 +210,16 @@ func (m *Member) setState(s State, err error) {
 	m.pool.cfg.Changed(m.name, s, err)
 }
 
-// Departs returns how often streams were asked to leave the member.
-func (m *Member) Departs() uint64 { return m.departs.Load() }
+// Leaves returns how often streams were asked to leave the member.
+func (m *Member) Leaves() uint64 { return m.leaves.Load() }
 
 // OnLeave calls f when streams should leave the member: it turns sick, is no longer among the endpoints, or the preferred
-// one is back. It calls f at once if that happened since Departs returned departs. The function it returns ends that.
-func (m *Member) OnLeave(departs uint64, f func()) (forget func()) {
+// one is back. It calls f at once if that happened since Leaves returned leaves. The function it returns ends that.
+func (m *Member) OnLeave(leaves uint64, f func()) (forget func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.leave[&f] = struct{}{}
-	if !m.listed.Load() || m.departs.Load() != departs {
+	if !m.listed.Load() || m.leaves.Load() != leaves {
 		f()
 	}
 	return func() {
@@ -233,7 +233,7 @@ func (m *Member) OnLeave(departs uint64, f func()) (forget func()) {
 func (m *Member) notifyLeave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.departs.Add(1)
+	m.leaves.Add(1)
 	for f := range m.mu.leave {
 		(*f)()
 	}

@@ -105,12 +105,12 @@ func (p *InProcess) Hold(caller context.Context, n int64) (release func(), err e
 		return func() {}, nil
 	}
 	call := withReader(caller)
-	loan, err := svc.cfg.Ranges.Force(svc.held(call), copies*n)
+	loan, err := svc.cfg.Ranges.Force(svc.withHolders(call), copies*n)
 	if err != nil {
-		return func() {}, svc.dropped(call, n)
+		return func() {}, svc.dropAnswer(call, n)
 	}
-	out := svc.depart(call, forced{loan})
-	lost := func() { out.flight.lost() } // refers to out, which must not be collected before
+	out := svc.trackDelivery(call, loanLender{loan})
+	lost := func() { out.delivery.lost() } // refers to out, which must not be collected before
 	stop := context.AfterFunc(caller, lost)
 	return func() {
 		if stop() {

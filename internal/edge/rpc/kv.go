@@ -23,7 +23,7 @@ type service struct {
 	// snapshotYield is the same while other clients wait for a snapshot.
 	snapshotYield time.Duration
 	snapshots     snapshotsSent
-	guards        guards
+	watchStreams  watchStreams
 	// sendPatience bounds the time of sending a large answer while others wait for its memory.
 	sendPatience sendPatience
 	// slow rate-limits the lines about slow calls.
@@ -43,12 +43,12 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	if err := validate.Range(&r.RangeRequest); err != nil {
 		return nil, err
 	}
-	res, err := s.cfg.KV.Range(s.held(ctx), &r.RangeRequest)
+	res, err := s.cfg.KV.Range(s.withHolders(ctx), &r.RangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	if res.KVs.Long != nil {
-		s.lent(ctx, res)
+		s.trackLists(ctx, res)
 	}
 	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, nil
 }
@@ -64,7 +64,7 @@ func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, 
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return s.weigh(ctx, &wire.PutResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKV))
+	return s.countAnswer(ctx, &wire.PutResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKV))
 }
 
 func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest) (wire.Encoder, error) {
@@ -78,7 +78,7 @@ func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return s.weigh(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf))
+	return s.countAnswer(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf))
 }
 
 func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, error) {
@@ -91,16 +91,16 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 			return nil, err
 		}
 	}
-	res, err := s.cfg.KV.Txn(s.held(ctx), &r.TxnRequest)
+	res, err := s.cfg.KV.Txn(s.withHolders(ctx), &r.TxnRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	ranges, bytes := contents(res, nil)
 	m := &wire.TxnResponse{Header: s.header(res.Revision), Result: res}
-	if s.lent(ctx, ranges...) {
+	if s.trackLists(ctx, ranges...) {
 		return m, nil
 	}
-	return s.weigh(ctx, m, bytes)
+	return s.countAnswer(ctx, m, bytes)
 }
 
 func (s *service) kvCompact(ctx context.Context, r *wire.CompactionRequest) (wire.Encoder, error) {
@@ -128,7 +128,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 	limited, left := req.Limit > 0, req.Limit
 	size := int64(firstChunk)
 	var newest, count int64
-	ctx = s.held(ctx)
+	ctx = s.withHolders(ctx)
 	for first := true; ; first = false {
 		req.Limit = size
 		if limited {
@@ -159,7 +159,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 			req.Key, size = keyAfter(&res.KVs), nextChunk(size, res.KVs.Size(), s.cfg.MaxRequestBytes)
 		}
 		// The transport owns a message that was sent.
-		s.lent(ctx, res)
+		s.trackLists(ctx, res)
 		if err := send(&wire.RangeStreamResponse{Header: s.header(newest), Result: res, Last: last}); err != nil || last {
 			return err
 		}

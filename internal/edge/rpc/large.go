@@ -29,8 +29,8 @@ type sendPatience struct{ lookEvery, maxStill, maxSlow, own time.Duration }
 
 var defaultPatience = sendPatience{lookEvery, maxStill, maxSlow, ownPatience}
 
-// flight is a large answer from its completion until its memory is free again.
-type flight struct {
+// delivery is a large answer from its completion until its memory is free again.
+type delivery struct {
 	svc    *service
 	client *transport.Client // nil if it is not known
 	stop   func() bool       // ends waiting for the close of the connection; not nil if client is not
@@ -41,74 +41,74 @@ type flight struct {
 	timer  *time.Timer
 
 	// Owned by the timer.
-	left  int64         // when it was last looked at
-	slow  time.Duration // for how long it was slow
-	still time.Duration // for how long it has not moved
-	swept bool
+	left      int64         // at the last check
+	slow      time.Duration // for how long it was slow
+	still     time.Duration // for how long nothing was sent
+	collected bool
 }
 
-// sending is the transport's side of a flight: the pool to which it gives the memory.
+// trackedLender is the lender of an answer as the transport sees it: the pool to which it returns the memory.
 //
 // The transport may drop an answer without notice, when a call ends at an unlucky moment or with the connection. So the
-// close of the connection ends its flights; and a flight ends when the garbage collector finds that its sending is not
-// used any more. Therefore a flight does not refer to it.
-type sending struct {
-	lender kv.Lender
-	flight *flight // nil for an answer that is not counted
+// close of the connection ends its deliveries; and a delivery ends when the garbage collector finds that its trackedLender is
+// not used any more. Therefore a delivery does not refer to it.
+type trackedLender struct {
+	lender   kv.Lender
+	delivery *delivery // nil for an answer that is not counted
 }
 
 // Return implements kv.Lender.
-func (s *sending) Return(b *[]byte) {
+func (s *trackedLender) Return(b *[]byte) {
 	s.lender.Return(b)
-	if s.flight != nil && s.lender.Held() == 0 {
-		s.flight.end()
+	if s.delivery != nil && s.lender.Held() == 0 {
+		s.delivery.end()
 	}
 }
 
 // Abandon implements kv.Lender.
-func (s *sending) Abandon() { s.lender.Abandon() }
+func (s *trackedLender) Abandon() { s.lender.Abandon() }
 
 // Held implements kv.Lender.
-func (s *sending) Held() int64 { return s.lender.Held() }
+func (s *trackedLender) Held() int64 { return s.lender.Held() }
 
-// depart begins a flight for the memory that a lender has lent.
-func (s *service) depart(ctx context.Context, lender kv.Lender) *sending {
-	out := &sending{lender: lender}
+// trackDelivery begins the delivery of an answer in memory that a lender has lent.
+func (s *service) trackDelivery(ctx context.Context, lender kv.Lender) *trackedLender {
+	out := &trackedLender{lender: lender}
 	n := lender.Held()
 	if n == 0 {
 		return out
 	}
-	f := &flight{svc: s, lender: lender, remote: transport.Remote(ctx), size: n, left: n, client: transport.ClientOf(ctx)}
+	f := &delivery{svc: s, lender: lender, remote: transport.Remote(ctx), size: n, left: n, client: transport.ClientOf(ctx)}
 	if user := s.userOf(ctx); user != "" {
 		f.user = user
 	}
-	out.flight = f
+	out.delivery = f
 	transport.SendUncompressed(ctx)
 	if f.client != nil {
 		f.stop = f.client.AfterClose(lender.Abandon)
 	}
-	runtime.AddCleanup(out, (*flight).lost, f)
-	f.timer = time.AfterFunc(time.Hour, f.look) // which must find f complete
+	runtime.AddCleanup(out, (*delivery).lost, f)
+	f.timer = time.AfterFunc(time.Hour, f.checkProgress) // which must find f complete
 	f.timer.Reset(s.sendPatience.lookEvery)
 	return out
 }
 
-// end forgets a flight whose memory is free.
-func (f *flight) end() {
+// end ends a delivery whose memory is free.
+func (f *delivery) end() {
 	f.timer.Stop()
 	if f.client != nil {
 		f.stop()
 	}
 }
 
-// lost ends a flight whose memory is not returned.
-func (f *flight) lost() {
+// lost ends a delivery whose memory is not returned.
+func (f *delivery) lost() {
 	f.lender.Abandon()
 	f.end()
 }
 
-// look checks the progress of a client.
-func (f *flight) look() {
+// checkProgress checks the progress of a client.
+func (f *delivery) checkProgress() {
 	left := f.lender.Held()
 	if left == 0 {
 		f.end()
@@ -135,10 +135,10 @@ func (f *flight) look() {
 	stuck := others && (f.still >= most.maxStill || f.slow >= most.maxSlow) || own && f.still >= most.own
 	switch {
 	case !stuck:
-		f.swept = false
-	case !f.swept:
-		// The transport may have dropped it; then the collector ends the flight.
-		f.swept = true
+		f.collected = false
+	case !f.collected:
+		// The transport may have dropped it; then the collector ends the delivery.
+		f.collected = true
 		runtime.GC()
 	case f.client != nil:
 		f.svc.cfg.Metrics.rangeCut.Inc()
@@ -150,13 +150,13 @@ func (f *flight) look() {
 	f.timer.Reset(every)
 }
 
-// lent prepares the long lists of an answer for sending; false if there are none.
-func (s *service) lent(ctx context.Context, lists ...*kv.RangeResult) bool {
-	var out *sending
+// trackLists begins the delivery of the long lists of an answer. It returns false if there are none.
+func (s *service) trackLists(ctx context.Context, lists ...*kv.RangeResult) bool {
+	var out *trackedLender
 	for _, r := range lists {
 		if l := r.KVs.Long; l != nil {
 			if out == nil {
-				out = s.depart(ctx, l.Lender) // one answer has one lender
+				out = s.trackDelivery(ctx, l.Lender) // one answer has one lender
 			}
 			l.Lender = out
 		}
@@ -164,52 +164,52 @@ func (s *service) lent(ctx context.Context, lists ...*kv.RangeResult) bool {
 	return out != nil
 }
 
-// forced is the lender of one buffer.
-type forced struct{ *ration.Loan }
+// loanLender is the lender of one buffer, which has a loan.
+type loanLender struct{ *ration.Loan }
 
 // Return implements kv.Lender.
-func (f forced) Return(*[]byte) { f.Abandon() }
+func (f loanLender) Return(*[]byte) { f.Abandon() }
 
-// weigh counts an answer that holds that many bytes of records in buffers of its own.
-func (s *service) weigh(ctx context.Context, m wire.Encoder, bytes int) (wire.Encoder, error) {
+// countAnswer counts an answer that holds that many bytes of records in buffers of its own.
+func (s *service) countAnswer(ctx context.Context, m wire.Encoder, bytes int) (wire.Encoder, error) {
 	if bytes <= ration.FreeSize || s.cfg.Ranges == nil {
 		return m, nil
 	}
-	loan, err := s.cfg.Ranges.Force(s.held(ctx), int64(m.Size()))
+	loan, err := s.cfg.Ranges.Force(s.withHolders(ctx), int64(m.Size()))
 	if err != nil {
-		return nil, s.dropped(ctx, int64(bytes))
+		return nil, s.dropAnswer(ctx, int64(bytes))
 	}
-	return &transport.Lent{Encoder: m, Lender: s.depart(ctx, forced{loan})}, nil
+	return &transport.LentMessage{Encoder: m, Lender: s.trackDelivery(ctx, loanLender{loan})}, nil
 }
 
-// weighGenerated is weigh for a generated message.
-func (s *service) weighGenerated(ctx context.Context, m proto.Message) (any, error) {
+// countGenerated is countAnswer for a generated message.
+func (s *service) countGenerated(ctx context.Context, m proto.Message) (any, error) {
 	n := proto.Size(m)
 	if n <= ration.FreeSize {
 		return m, nil
 	}
-	return s.weigh(ctx, transport.Generated{Message: m}, n)
+	return s.countAnswer(ctx, transport.Generated{Message: m}, n)
 }
 
-// dropped is the status of a call whose answer of n bytes is dropped because answers that clients do not take have too
-// much memory already. What it asked for may have been done.
-func (s *service) dropped(ctx context.Context, n int64) error {
+// dropAnswer logs that an answer of n bytes is dropped, because answers that clients do not take have too much memory already,
+// and returns the status of the call. The request may have taken effect.
+func (s *service) dropAnswer(ctx context.Context, n int64) error {
 	s.log.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", transport.Remote(ctx), "answer bytes", n)
 	return statusOf(kv.ErrTimeout)
 }
 
-// reserve waits for the memory of an answer of about n bytes that is to be built of messages which are generated. What
-// it returns makes the answer one that counts until it is sent.
+// reserve waits for the memory of an answer of about n bytes that is built of generated messages. send wraps the answer, so
+// that it counts until it is sent.
 func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message) any, err error) {
 	if n <= ration.FreeSize || s.cfg.Ranges == nil {
 		return func(m proto.Message) any { return m }, nil
 	}
-	loan, err := s.cfg.Ranges.Take(s.held(ctx), n)
+	loan, err := s.cfg.Ranges.Take(s.withHolders(ctx), n)
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	return func(m proto.Message) any {
-		return &transport.Lent{Encoder: transport.Generated{Message: m}, Lender: s.depart(ctx, forced{loan})}
+		return &transport.LentMessage{Encoder: transport.Generated{Message: m}, Lender: s.trackDelivery(ctx, loanLender{loan})}
 	}, nil
 }
 
@@ -239,8 +239,8 @@ const (
 	userPart = 2
 )
 
-// held returns a context in which large answers count as those of the client and its user.
-func (s *service) held(ctx context.Context) context.Context {
+// withHolders returns a context in which large answers count as those of the client and its user.
+func (s *service) withHolders(ctx context.Context) context.Context {
 	if s.cfg.Ranges != nil && transport.ClientOf(ctx) != nil {
 		return ration.WithHolders(ctx, s)
 	}

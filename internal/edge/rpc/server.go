@@ -52,7 +52,7 @@ func NewServer(c Config) (*Server, error) {
 		methods: map[string]*method{},
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
 	}
-	s.svc.guards.init()
+	s.svc.watchStreams.init()
 	s.inProcess = newInProcess(s)
 	s.health = newHealthService(s.svc)
 	var services []transport.Service
@@ -169,7 +169,7 @@ func (s *Server) serveUnary(ctx context.Context, m *method, req any) (resp any, 
 	}
 	resp, err = m.unary(ctx, req)
 	if generated, ok := resp.(proto.Message); ok && err == nil {
-		return s.svc.weighGenerated(ctx, generated)
+		return s.svc.countGenerated(ctx, generated)
 	}
 	return resp, err
 }

@@ -24,7 +24,7 @@ type callStats struct {
 // statsOf describes a call that has ended, without values, passwords and tokens.
 func statsOf(req, resp any) callStats {
 	st := callStats{requests: -1, responses: -1, requestBytes: -1, responseBytes: -1}
-	if h, ok := resp.(*transport.Lent); ok {
+	if h, ok := resp.(*transport.LentMessage); ok {
 		resp = h.Encoder
 	}
 	switch r := req.(type) {

@@ -21,7 +21,7 @@
 //	keeper         request timeouts, failures of the parts
 //	lessor         proposes lease revocations and checkpoints while this member leads (package lessor)
 //	auditor        compares the data of members while this member leads (package audit)
-//	guard          raises and clears the member's alarms, keeps room in the raft log
+//	space monitor  raises and clears the member's alarms, keeps room in the raft log
 //	scrubber       reads the store repeatedly to find damage
 //	truncator      syncs the store and truncates the part of the raft log that it covers
 //	senders        one for each snapshot that is being sent (package transfer)

@@ -201,7 +201,7 @@ func (r *Replica) Start() {
 
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
-	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.guard, r.lessor.Run, r.API.follow}
+	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.follow}
 	if r.network != nil {
 		list = append(list, r.audit.Run)
 		if !r.cfg.NoElectionAdvance {

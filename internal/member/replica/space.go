@@ -36,9 +36,9 @@ type space struct {
 	sample atomic.Pointer[sizeSample]
 	// crossing is the size of live data when a request was last refused because it would cross the quota.
 	crossing atomic.Int64
-	// refusal is there while requests that were refused for it wait for the guard to raise the alarm.
+	// refusal is there while requests that were refused for it wait for the space monitor to raise the alarm.
 	refusal atomic.Pointer[refusal]
-	// wake wakes the guard. It has room for one.
+	// wake wakes the space monitor. It has room for one.
 	wake chan struct{}
 	// damage has room for one: data on disk that cannot be read. Further damage that is found while
 	// one waits is counted and in the log, and raises the same alarm.
@@ -71,11 +71,11 @@ func (sp *space) sampleSpace() {
 	// Asking makes the store try again to allocate.
 	_ = log.Room()
 	if sp.r.raftLog.Room() != nil || due {
-		sp.wakeGuard()
+		sp.wakeMonitor()
 	}
 }
 
-func (sp *space) wakeGuard() {
+func (sp *space) wakeMonitor() {
 	select {
 	case sp.wake <- struct{}{}:
 	default:
@@ -165,7 +165,7 @@ func (sp *space) awaitAlarm(ctx context.Context) {
 		}
 		s = fresh
 	}
-	sp.wakeGuard()
+	sp.wakeMonitor()
 	select {
 	case <-s.done:
 	case <-ctx.Done():
@@ -255,9 +255,9 @@ func (sp *space) alarmDue(live int64, refused bool) *kv.AlarmChange {
 	return nil
 }
 
-// guard is the guard goroutine: it does what takes time about space and damage, and proposes this
+// monitor is the space monitor goroutine: it does what takes time about space and damage, and proposes this
 // member's alarms.
-func (sp *space) guard(ctx context.Context) {
+func (sp *space) monitor(ctx context.Context) {
 	var prepared time.Time
 	corrupt := false
 	for {
@@ -298,7 +298,7 @@ func (sp *space) guard(ctx context.Context) {
 	}
 }
 
-// raiseDamage reports unreadable data to the guard.
+// raiseDamage reports unreadable data to the space monitor.
 func (sp *space) raiseDamage(err error) {
 	select {
 	case sp.damage <- err:

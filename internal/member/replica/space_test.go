@@ -18,7 +18,7 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// await polls for what the keeper and the guard do at their ticks.
+// await polls for what the keeper and the space monitor do at their ticks.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {

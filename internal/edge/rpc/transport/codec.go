@@ -18,7 +18,7 @@ import (
 // Counter counts bytes.
 type Counter interface{ Add(float64) }
 
-// Codec encodes messages of package wire by their own methods, Lent and Encoded ones, and all others like grpc-go. A
+// Codec encodes messages of package wire by their own methods, LentMessage and Encoded ones, and all others like grpc-go. A
 // panic in it is an error of the call: grpc-go calls the codec outside of handlers.
 type Codec struct {
 	log            *slog.Logger
@@ -46,7 +46,7 @@ func (c *Codec) Marshal(v any) (out Buffers, err error) {
 		c.sent.Add(float64(out.Len()))
 	}()
 	switch v := v.(type) {
-	case *Lent:
+	case *LentMessage:
 		return encodeLent(v), nil
 	case wire.Long:
 		if list := v.Pieces(nil); list != nil {

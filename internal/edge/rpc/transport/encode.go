@@ -15,8 +15,8 @@ type Buffers = mem.BufferSlice
 // OneBuffer returns a message of bytes that are not reused.
 func OneBuffer(b []byte) Buffers { return Buffers{mem.SliceBuffer(b)} }
 
-// Lent is a message whose encoded buffer is returned to a lender after it was sent.
-type Lent struct {
+// LentMessage is a message whose encoded buffer is returned to a lender after it was sent.
+type LentMessage struct {
 	wire.Encoder
 	Lender kv.Lender
 }
@@ -69,7 +69,7 @@ func encodeGenerated(m proto.Message) (Buffers, error) {
 }
 
 // encodeLent encodes m into one buffer that returns to its lender.
-func encodeLent(m *Lent) Buffers {
+func encodeLent(m *LentMessage) Buffers {
 	buf := m.AppendTo(make([]byte, 0, m.Size()))
 	return Buffers{mem.NewBuffer(&buf, &lenderPool{m.Lender})}
 }
