@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"vigil/internal/edge/listen"
 	"vigil/internal/member/compactor"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
@@ -31,7 +32,7 @@ func (c Config) Validate() error {
 		{"listen-peer-urls", c.ListenPeerURLs, &c.PeerTLS, "peer-"},
 	} {
 		for _, s := range l.urls {
-			_, _, secure, err := listenAddr(s)
+			_, _, secure, err := listen.Address(s)
 			switch {
 			case err != nil:
 				bad("--%s: %w", l.flag, err)
@@ -41,12 +42,12 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, s := range c.AdvertiseClientURLs {
-		if err := checkAdvertised(s); err != nil {
+		if err := listen.CheckURL(s); err != nil {
 			bad("--advertise-client-urls: %w", err)
 		}
 	}
 	for _, s := range c.InitialAdvertisePeerURLs {
-		if err := checkAdvertised(s); err != nil {
+		if err := listen.CheckURL(s); err != nil {
 			bad("--initial-advertise-peer-urls: %w", err)
 		}
 	}

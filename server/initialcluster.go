@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"vigil/internal/edge/listen"
 	"vigil/internal/state/cluster"
 )
 
@@ -16,7 +17,7 @@ func (c Config) initialMembers() (members []cluster.Member, err error) {
 		if !ok || name == "" {
 			return nil, fmt.Errorf("%q is not of the form NAME=URL", part)
 		}
-		if err := checkAdvertised(u); err != nil {
+		if err := listen.CheckURL(u); err != nil {
 			return nil, err
 		}
 		if by, ok := owner[u]; ok {

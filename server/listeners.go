@@ -6,8 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 
 	"vigil/internal/edge/certs"
+	"vigil/internal/edge/listen"
 	"vigil/internal/portmux"
 )
 
@@ -36,7 +39,7 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 		{c.ListenMetricsURLs, clientListener{metrics: true}},
 	} {
 		for _, u := range group.urls {
-			network, addr, secure, err := listenAddr(u)
+			network, addr, secure, err := listen.Address(u)
 			if err != nil {
 				return listeners, err
 			}
@@ -57,6 +60,19 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 		}
 	}
 	return listeners, nil
+}
+
+// listen opens a listener for a URL.
+func (c *Config) listen(u string) (net.Listener, error) {
+	return listen.Open(u, listen.Options{ReuseAddress: c.SocketReuseAddress, ReusePort: c.SocketReusePort})
+}
+
+// limit returns the limit of connections of the listener.
+func (l *clientListener) limit(limits *listen.Limits) *portmux.Limit {
+	if l.metrics {
+		return limits.Metrics
+	}
+	return limits.Clients
 }
 
 // openMux opens the multiplexer that separates the protocols of the listener.
@@ -143,4 +159,13 @@ func (m *Member) ClientAddrs() []net.Addr {
 		}
 	}
 	return addrs
+}
+
+// warnAdvertised warns about advertised URLs with an unspecified address, which other programs cannot dial.
+func (m *Member) warnAdvertised() {
+	for _, s := range slices.Concat(m.cfg.AdvertiseClientURLs, m.cfg.InitialAdvertisePeerURLs) {
+		if u, err := url.Parse(s); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {
+			m.log.Warn("the advertised URL has an address that others cannot dial: set --advertise-client-urls or --initial-advertise-peer-urls", "url", s)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigil/internal/edge/listen"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/kv"
 	"vigil/internal/member/calls"
@@ -40,6 +41,14 @@ func (n network) ConnectedSince(id uint64) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// peerLocalAddr returns the local IP address of connections to other members, empty for the choice of the system.
+func (c *Config) peerLocalAddr() string {
+	if !c.SetMemberLocalAddr {
+		return ""
+	}
+	return listen.LocalAddr(c.InitialAdvertisePeerURLs)
 }
 
 // openTransport makes the transport of the member that the data belong to.

@@ -27,6 +27,7 @@ import (
 	"sync"
 
 	"vigil/internal/edge/certs"
+	"vigil/internal/edge/listen"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/member/peer"
 	"vigil/internal/member/replica"
@@ -89,11 +90,15 @@ func StartContext(ctx context.Context, c Config) (*Member, error) {
 // the lock, the data and the services.
 func (m *Member) start(ctx context.Context) (err error) {
 	var opened []net.Listener // without a server that closes them
-	defer func() { closeAll(opened) }()
+	defer func() {
+		for _, l := range opened {
+			l.Close()
+		}
+	}()
 	m.listeners, err = m.cfg.openClientListeners()
-	limits := newConnLimits(m.log)
+	limits := listen.NewLimits(m.log)
 	for _, l := range m.listeners {
-		l.listener = limits.forClients(l).Listener(l.listener)
+		l.listener = l.limit(&limits).Listener(l.listener)
 		opened = append(opened, l.listener)
 	}
 	if err != nil {
@@ -105,8 +110,8 @@ func (m *Member) start(ctx context.Context) (err error) {
 			return err
 		}
 		opened = append(opened, l)
-		_, _, secure, _ := listenAddr(u)
-		m.peers = append(m.peers, peerListener{limits.members.Listener(l), secure})
+		_, _, secure, _ := listen.Address(u)
+		m.peers = append(m.peers, peerListener{limits.Members.Listener(l), secure})
 	}
 	if err := m.openTLS(); err != nil {
 		return err

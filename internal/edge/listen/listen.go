@@ -1,4 +1,5 @@
-package server
+// Package listen opens listeners at URLs, checks the URLs, and divides file descriptors among connections.
+package listen
 
 import (
 	"context"
@@ -6,18 +7,19 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// listen opens a listener for a URL.
-func (c *Config) listen(u string) (net.Listener, error) {
-	network, addr, _, err := listenAddr(u)
+// Options are options of TCP sockets.
+type Options struct{ ReuseAddress, ReusePort bool }
+
+// Open opens a listener for a URL.
+func Open(u string, o Options) (net.Listener, error) {
+	network, addr, _, err := Address(u)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +28,7 @@ func (c *Config) listen(u string) (net.Listener, error) {
 			return nil, fmt.Errorf("listen on %s: %w", u, err)
 		}
 	}
-	config := net.ListenConfig{Control: c.setSocketOptions}
+	config := net.ListenConfig{Control: o.set}
 	l, err := config.Listen(context.Background(), network, addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -37,26 +39,17 @@ func (c *Config) listen(u string) (net.Listener, error) {
 	return l, nil
 }
 
-// warnAdvertised warns about advertised URLs with an unspecified address, which other programs cannot dial.
-func (m *Member) warnAdvertised() {
-	for _, s := range slices.Concat(m.cfg.AdvertiseClientURLs, m.cfg.InitialAdvertisePeerURLs) {
-		if u, err := url.Parse(s); err == nil && net.ParseIP(u.Hostname()).IsUnspecified() {
-			m.log.Warn("the advertised URL has an address that others cannot dial: set --advertise-client-urls or --initial-advertise-peer-urls", "url", s)
-		}
-	}
-}
-
-// setSocketOptions sets the configured options of a socket before it is bound.
-func (c *Config) setSocketOptions(network, _ string, conn syscall.RawConn) error {
+// set sets the options of a socket before it is bound.
+func (o Options) set(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
 	var errs []error
 	if err := conn.Control(func(fd uintptr) {
-		if c.SocketReuseAddress {
+		if o.ReuseAddress {
 			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 		}
-		if c.SocketReusePort {
+		if o.ReusePort {
 			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 		}
 	}); err != nil {
@@ -83,10 +76,4 @@ func removeStaleSocket(path string) error {
 		return syscall.EADDRINUSE
 	}
 	return os.Remove(path)
-}
-
-func closeAll(ls []net.Listener) {
-	for _, l := range ls {
-		l.Close()
-	}
 }

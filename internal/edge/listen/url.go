@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"errors"
@@ -48,8 +48,8 @@ func parseURL(s string) (u *url.URL, host, port string, err error) {
 	return u, host, port, nil
 }
 
-// listenAddr converts a listen URL to the arguments of net.Listen.
-func listenAddr(s string) (network, addr string, secure bool, err error) {
+// Address converts a listen URL to the arguments of net.Listen.
+func Address(s string) (network, addr string, secure bool, err error) {
 	u, host, port, err := parseURL(s)
 	if err != nil {
 		return "", "", false, err
@@ -69,18 +69,15 @@ func listenAddr(s string) (network, addr string, secure bool, err error) {
 	return "tcp", net.JoinHostPort(host, port), secure, nil
 }
 
-// checkAdvertised reports an error if other programs cannot dial a URL.
-func checkAdvertised(s string) error {
+// CheckURL reports an error if other programs cannot dial a URL.
+func CheckURL(s string) error {
 	_, _, _, err := parseURL(s)
 	return err
 }
 
-// peerLocalAddr returns the local IP address of connections to other members, empty for the choice of the system.
-func (c *Config) peerLocalAddr() string {
-	if !c.SetMemberLocalAddr {
-		return ""
-	}
-	for _, s := range c.InitialAdvertisePeerURLs {
+// LocalAddr returns the first IP address in URLs that other programs can dial, empty if there is none.
+func LocalAddr(urls []string) string {
+	for _, s := range urls {
 		_, host, _, err := parseURL(s)
 		if err != nil {
 			continue

@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"log/slog"
@@ -7,9 +7,9 @@ import (
 	"vigil/internal/portmux"
 )
 
-// connLimits are the limits of connections. They follow from the limit of file descriptors. Clients, members and metrics have
+// Limits are the limits of connections. They follow from the limit of file descriptors. Clients, members and metrics have
 // separate limits, so that clients cannot use up the connections between members, which the quorum needs.
-type connLimits struct{ clients, members, metrics *portmux.Limit }
+type Limits struct{ Clients, Members, Metrics *portmux.Limit }
 
 const (
 	// leastReserve is the least number of file descriptors reserved for segments, the raft log and connections to other members.
@@ -22,14 +22,15 @@ const (
 	leastClients = 16
 )
 
-func newConnLimits(log *slog.Logger) connLimits {
+// NewLimits returns the limits of this process.
+func NewLimits(log *slog.Logger) Limits {
 	limit := uint64(1024)
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) == nil {
 		limit = r.Cur
 	}
 	clients, members, metrics := shareConns(limit)
-	return connLimits{portmux.NewLimit(clients, 0, log), portmux.NewLimit(members, 0, log), portmux.NewLimit(metrics, 0, log)}
+	return Limits{portmux.NewLimit(clients, 0, log), portmux.NewLimit(members, 0, log), portmux.NewLimit(metrics, 0, log)}
 }
 
 // shareConns returns the limits of connections for a number of file descriptors.
@@ -39,12 +40,4 @@ func shareConns(files uint64) (clients, members, metrics int) {
 	members = min(max(n/8, leastMembers), mostMembers)
 	metrics = min(max(n/16, leastMetrics), mostMetrics)
 	return max(n-members-metrics, leastClients), members, metrics
-}
-
-// forClients returns the limit for a client listener.
-func (l connLimits) forClients(c *clientListener) *portmux.Limit {
-	if c.metrics {
-		return l.metrics
-	}
-	return l.clients
 }
