@@ -47,7 +47,7 @@ func FuzzDecodeCluster(f *testing.F) {
 	})
 }
 
-// A cluster keeps the ids of all members that were ever removed. They keep nobody from joining.
+// A cluster keeps the ids of all members that were ever removed. They keep no member from joining.
 func TestManyRemovedMembersAreDescribed(t *testing.T) {
 	s, err := cluster.Initial("t", []cluster.Member{{Name: "a", PeerURLs: []string{"http://a:1"}}})
 	if err != nil {

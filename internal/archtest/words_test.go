@@ -19,7 +19,7 @@ import (
 var privateWords = regexp.MustCompile(`(?i)\b(told|tells?|nobody|beside|whoever|what\s+waits)\b`)
 
 // maxPrivateWords bounds their number in the comments of all Go files and in all Markdown files. It only falls.
-const maxPrivateWords = 60
+const maxPrivateWords = 20
 
 func TestPrivateWords(t *testing.T) {
 	const root = "../.."

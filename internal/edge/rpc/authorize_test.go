@@ -72,7 +72,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 	}
 }
 
-// A method without a rule lets nobody in, whether auth is enabled or not; so does a rule that asks for nothing.
+// A method without a rule rejects all calls, whether auth is enabled or not; so does a rule that requires nothing.
 func TestNoRuleNoCall(t *testing.T) {
 	for _, s := range []*service{{}, {cfg: Config{Auth: nobodyKnown{}}}} {
 		wantStatus(t, s.authorize(t.Context(), &access{}, nil), rpctypes.ErrGRPCPermissionDenied)

@@ -130,7 +130,7 @@ func (m *member) hello(k kind, to uint64) hello {
 	return m.helloLocked(k, to)
 }
 
-// What either side runs into is told to the other one.
+// An error of either side is reported to the other.
 func TestBulkErrors(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)
 	know(1, a, b)

@@ -123,7 +123,7 @@ func TestCallsOfStrangers(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err = c.Call(ctx, "http://127.0.0.1:1", calls.FirstOpen, nil); err == nil {
-		t.Error("nobody answered")
+		t.Error("no member answered")
 	}
 	b.SetMembers(2, nil, []uint64{a.id})
 	if _, err := a.CallURL(ctx, b.url, calls.FirstOpen, nil); !errors.Is(err, CodeRemoved) {
@@ -172,7 +172,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 }
 
-// A caller that stops waiting is let go, the stream goes on, and the server's context ends with the
+// A caller that stops waiting returns, the stream continues, and the server's context ends with the
 // time that the caller had.
 func TestCallDeadline(t *testing.T) {
 	a, b := newMember(t, 0xa), newMember(t, 0xb)

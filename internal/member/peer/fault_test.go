@@ -42,7 +42,7 @@ func TestResets(t *testing.T) {
 			return len(apps) > 0 && apps[len(apps)-1] == last && len(beats) > 0 && beats[len(beats)-1] == last
 		})
 		if a.sink.lost(b.id) < round {
-			t.Fatalf("round %d: raft was told %d times", round, a.sink.lost(b.id))
+			t.Fatalf("round %d: raft received %d reports", round, a.sink.lost(b.id))
 		}
 	}
 	if !ascending(b.sink.indexes(raftpb.MsgApp)) || !ascending(b.sink.indexes(raftpb.MsgHeartbeat)) {
@@ -134,7 +134,7 @@ func TestAlteredMessage(t *testing.T) {
 }
 
 // A member that is gone for long costs a dial now and then; when it is back it is found, and its
-// older stream, whose end nobody told of, makes way.
+// older stream, whose end was not reported, makes way.
 func TestNewerStreamReplacesOlder(t *testing.T) {
 	a, b, p := throughProxy(t)
 	up(t, a, b)

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Whoever does not belong here is refused, with one line on each side however often it tries.
+// A connection of another cluster or program is refused, with one line on each side however often it is tried.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -120,7 +120,7 @@ func TestVersionIsNegotiated(t *testing.T) {
 	if err != nil || r.code != CodeVersion || r.text != "it speaks versions 8 to 9 of the protocol, this member 1 to 1" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// A later version may look different behind the versions.
+	// A later version may look different after the versions.
 	r, err = greetRaw(t, b.url, seal([]byte{8, 9, 1, 2, 3}))
 	if err != nil || r.code != CodeVersion {
 		t.Errorf("%+v, %v", r, err)
@@ -168,7 +168,7 @@ func TestBrokenHandshakes(t *testing.T) {
 	}
 }
 
-// Connections that say nothing are bounded in number and in time, and keep nobody out.
+// Connections that send nothing are bounded in number and in time, and block no other connection.
 func TestSilentConnectionsAreBounded(t *testing.T) {
 	a := newMember(t, 0xa)
 	b := newMember(t, 0xb, func(o *Options) { o.MaxPending = 4; o.HandshakeTimeout = time.Hour })
@@ -219,7 +219,7 @@ func TestNewerMembershipIsLearned(t *testing.T) {
 	a.start(t)
 	b.start(t)
 	up(t, a, b)
-	up(t, b, a) // by the URL that a told
+	up(t, b, a) // by the URL that a sent
 	b.send(msg(raftpb.MsgAppResp, b.id, a.id, 1))
 	until(t, "the answer arrived", func() bool { return len(a.sink.all()) == 1 })
 	b.SetMembers(7, []Member{{b.id, []string{b.url}}}, nil) // still older than what a knows
@@ -233,7 +233,7 @@ func TestNewerMembershipIsLearned(t *testing.T) {
 	until(t, "it is refused", func() bool { n, _ := b.Refused(); return n[CodeUnknown.Error()] > 0 })
 }
 
-// A program of another cluster on a reused address stops nobody by calling it removed.
+// A program of another cluster on a reused address stops no member by reporting it as removed.
 func TestStrangersClaimOfRemoval(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -275,7 +275,7 @@ func TestRemovedMemberIsTold(t *testing.T) {
 	select {
 	case <-a.Removed():
 	case <-time.After(patience):
-		t.Fatal("it was not told")
+		t.Fatal("it did not receive the report")
 	}
 	if len(a.logs.lines("this member was removed from the cluster", "remote-peer-id=b")) != 1 {
 		t.Error("no line")
@@ -291,7 +291,7 @@ func TestRemovedMemberIsTold(t *testing.T) {
 	b.send(msg(raftpb.MsgHeartbeat, b.id, a.id, 1)) // goes nowhere
 }
 
-// A member that moves is dialed at its new URL at once, and its old stream goes on until it ends.
+// A member that moves is dialed at its new URL at once, and its old stream continues until it ends.
 func TestNewURLIsDialed(t *testing.T) {
 	a, b := newMember(t, 0xa, func(o *Options) { o.BackoffMax = time.Hour; o.BackoffMin = time.Millisecond }), newMember(t, 0xb)
 	a.SetMembers(1, []Member{{b.id, []string{"http://127.0.0.1:1"}}}, nil)

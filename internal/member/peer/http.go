@@ -29,7 +29,7 @@ func (c *sniffed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// peerPort is the address of a listener that stands for several.
+// peerPort is the address of a listener that combines several.
 type peerPort struct{}
 
 func (peerPort) Network() string { return "tcp" }

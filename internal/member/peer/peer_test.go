@@ -177,7 +177,7 @@ func (m *member) start(t *testing.T) {
 	}
 }
 
-// know tells each member of all of them.
+// know gives each member the list of all.
 func know(index uint64, all ...*member) {
 	var ms []Member
 	for _, m := range all {
@@ -297,7 +297,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	}
 }
 
-// A heartbeat that is sent behind a large message passes it.
+// A heartbeat that is sent after a large message overtakes it.
 func TestControlPassesLog(t *testing.T) {
 	a, b := pair(t)
 	up(t, a, b)
@@ -319,7 +319,7 @@ func TestControlPassesLog(t *testing.T) {
 	until(t, "the large message arrived", func() bool { return len(b.sink.indexes(raftpb.MsgApp)) == 1 })
 }
 
-// What waits for a member that does not read is bounded, and what is lost is reported.
+// The queue for a member that does not read is bounded, and lost messages are reported.
 func TestQueueIsBounded(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.MaxQueueBytes, o.MaxQueueMessages = 4<<20, 100; o.DeadAfter = patience })
 	b.sink.gate = make(chan struct{})
@@ -357,12 +357,12 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// A message that is too large for the wire is dropped and named, and those behind it arrive.
+// A message that is too large for the wire is dropped and named, and later ones arrive.
 func TestTooLargeMessageIsDropped(t *testing.T) {
 	a, b := pair(t, func(o *Options) { o.MaxMessageBytes = 100 << 10 })
 	up(t, a, b)
 	a.send(app(a.id, b.id, 1, 200<<10), app(a.id, b.id, 2, 10))
-	until(t, "the message behind arrived", func() bool { return len(b.sink.all()) == 1 })
+	until(t, "the later message arrived", func() bool { return len(b.sink.all()) == 1 })
 	if len(a.logs.lines("cannot be sent", "MaxMessageBytes")) != 1 || a.sink.lost(b.id) != 1 {
 		t.Errorf("%d reports", a.sink.lost(b.id))
 	}

@@ -63,7 +63,7 @@ func (p *proxy) run() {
 		if err != nil {
 			return
 		}
-		in.(*net.TCPConn).SetReadBuffer(64 << 10) // so that what waits, waits at the sender
+		in.(*net.TCPConn).SetReadBuffer(64 << 10) // so that messages wait at the sender
 		out, err := net.Dial("tcp", p.to)
 		if err != nil {
 			in.Close()

@@ -45,7 +45,7 @@ type replicaOf struct {
 	seen  []uint64 // numbers of the proposals applied, in order
 }
 
-// node takes what the transport receives. Raft recovers from a loss that nobody reports, too.
+// node takes what the transport receives. Raft recovers from a loss that is not reported, too.
 type nodeReceiver struct{ *raftnode.Node }
 
 func (nodeReceiver) ReportUnreachable(uint64) {}

@@ -88,7 +88,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// Whoever has no certificate, or one of another authority, or a name that is not allowed, or speaks
+// A program with no certificate, or one of another authority, or a name that is not allowed, or speaks
 // no TLS at all, is refused with a line on both sides.
 func TestUnknownCertificates(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)

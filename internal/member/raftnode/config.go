@@ -66,7 +66,7 @@ type Config struct {
 	// ElectionTicks is the election timeout in ticks, default 10; a heartbeat is sent every
 	// HeartbeatTicks, default 1.
 	ElectionTicks, HeartbeatTicks int
-	// NoPreVote lets a member that hears of no leader stand for election without asking before whether it could
+	// NoPreVote lets a member that knows no leader start an election without asking before whether it could
 	// win. One that was cut off then ends the term of a leader that works.
 	NoPreVote bool
 	// TickInterval is how long a tick is, if it is known: a leader that sends its heartbeats more than
@@ -76,7 +76,7 @@ type Config struct {
 	Proposals Proposals
 	// Transport may be nil while there is one member.
 	Transport Transport
-	// Snapshots may be nil: then a member that lags behind the log cannot catch up.
+	// Snapshots may be nil: then a member that needs entries before the log cannot catch up.
 	Snapshots Snapshots
 	// Logger takes changes of leadership at info, and the library's own lines at debug. Default
 	// none.

@@ -36,7 +36,7 @@ func threeMembers(t *testing.T, edit func(*Config)) (*network, []*member) {
 func TestAdvanceElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, members := threeMembers(t, func(*Config) {})
-		// No member stands for election within the election timeout, of 10 ticks.
+		// No member starts an election within the election timeout, of 10 ticks.
 		if did, err := members[1].AdvanceElection(20); err != nil || !did {
 			t.Fatal(did, err)
 		}

@@ -16,7 +16,7 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// A member lags behind what the leader has in memory, and the leader's disk does not answer. Heartbeats go out on
+// A member needs entries that the leader has no longer in memory, and the leader's disk does not answer. Heartbeats go out on
 // time, and the others go on. When the disk answers, the member catches up.
 func TestASlowDiskDelaysNoHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestForwardedProposalOfAnotherTermIsNotTaken(t *testing.T) {
 	})
 }
 
-// No election is held in the term of the entry that a new log begins behind.
+// No election is held in the term of the entry after which a new log begins.
 func TestFirstElectionIsBehindTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), nil)

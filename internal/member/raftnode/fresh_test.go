@@ -47,7 +47,7 @@ func (s *sent) of(t raftpb.MessageType) (out []*raftpb.Message) {
 	return out
 }
 
-// A restarted single voter does not know how much it had committed before. It says so to nobody.
+// A restarted single voter does not know how much it had committed before, and reports no commit index.
 func TestARestartedSingleVoterAnswersNoReadIndexTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})

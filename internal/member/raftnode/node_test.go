@@ -244,7 +244,7 @@ func (m *member) apply() {
 			if s := msg.GetSnapshot(); s != nil {
 				m.mu.Lock()
 				if s.GetMetadata().GetIndex() <= m.mu.index {
-					panic(fmt.Sprintf("a snapshot at %d behind entry %d", s.GetMetadata().GetIndex(), m.mu.index))
+					panic(fmt.Sprintf("a snapshot at %d after entry %d", s.GetMetadata().GetIndex(), m.mu.index))
 				}
 				m.mu.index, m.mu.applied = s.GetMetadata().GetIndex(), m.mu.aside
 				m.mu.installs++
@@ -263,7 +263,7 @@ func (m *member) apply() {
 				}
 				m.mu.Lock()
 				if e.GetIndex() != m.mu.index+1 {
-					panic(fmt.Sprintf("entry %d was applied behind %d", e.GetIndex(), m.mu.index))
+					panic(fmt.Sprintf("entry %d was applied after %d", e.GetIndex(), m.mu.index))
 				}
 				m.mu.index = e.GetIndex()
 				if e.GetType() == raftpb.EntryNormal && len(e.GetData()) > 0 {
@@ -480,7 +480,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A restarted member finds entries behind its last known commit index that it acknowledged in its
+// A restarted member finds entries after its last known commit index that it acknowledged in its
 // former life. A read must not be served before they are known to be committed.
 func TestNoReadIndexBeforeTheFirstCommitOfTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -545,7 +545,7 @@ func TestReadIndexOfASingleVoterIsFree(t *testing.T) {
 func TestReadIndexWaitsForALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
-		// Two voters and only one of them here: nobody can be elected.
+		// Two voters and only one of them here: no member can be elected.
 		m := startMember(t, log, func(c *Config) { c.ConfState = &raftpb.ConfState{Voters: []uint64{1, 2}} })
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()

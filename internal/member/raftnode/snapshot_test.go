@@ -58,7 +58,7 @@ func (c *courier) carry(m *raftpb.Message) bool {
 	return err == nil
 }
 
-// Three members whose logs are cut short behind what they have applied; one after the other is cut
+// Three members whose logs are truncated after the entries that they have applied; one after the other is cut
 // off for longer than the logs reach and comes back. Snapshots bring it up: all members apply the same
 // sequence in the end, and none applies anything out of order (member.apply would panic).
 func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
@@ -139,7 +139,7 @@ func TestSnapshotsBringLaggingMembersUp(t *testing.T) {
 	})
 }
 
-// What stands in the queue of entries to apply when a snapshot is accepted is applied before it.
+// Entries that are queued to be applied when a snapshot is accepted are applied before it.
 func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog(wal.Start{Index: 1, Term: 1})
@@ -191,7 +191,7 @@ func TestEntriesFromBeforeASnapshotAreAppliedBeforeIt(t *testing.T) {
 		if want := []string{"a", "snapshot 10", "b"}; !slices.Equal(got, want) {
 			t.Errorf("handed out %q, want %q", got, want)
 		}
-		n.Step(snap(20)) // one that comes without its state is nobody's
+		n.Step(snap(20)) // one without its state, which no member has sent
 		synctest.Wait()
 		if first, _ := log.FirstIndex(); first != 11 {
 			t.Errorf("a snapshot from the network was taken: the log begins at %d", first)

@@ -36,7 +36,7 @@ func (s *storage) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	switch {
 	case err != nil || len(ents) > 0:
 	case !s.handingOut && s.node.BasicStatus().RaftState != raft.StateLeader:
-		// Before it stands for election raft looks for configuration changes, and needs an answer.
+		// Before it starts an election raft looks for configuration changes, and needs an answer.
 		ents, err = s.log.Outline(lo, hi)
 	default:
 		ents, s.short = s.fetcher.get(lo, hi, maxBytes)

@@ -103,7 +103,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if err := get(t.Context()); !errors.Is(err, kv.ErrUserEmpty) {
-		t.Errorf("nobody: %v", err)
+		t.Errorf("no user: %v", err)
 	}
 	if err := get(kv.WithCredentials(t.Context(), &kv.Credentials{Member: true})); err != nil {
 		t.Errorf("the member itself: %v", err)

@@ -85,7 +85,7 @@ func benchPut(b *testing.B, fs string, writers int, change func(*Config)) {
 	r.Stop(ctx)
 }
 
-// BenchmarkLinearizableGet reads one key of a thousand, alone and beside a writer.
+// BenchmarkLinearizableGet reads one key of a thousand, alone and concurrently with a writer.
 func BenchmarkLinearizableGet(b *testing.B) {
 	for _, writing := range []bool{false, true} {
 		b.Run(fmt.Sprintf("writing=%v", writing), func(b *testing.B) {

@@ -13,8 +13,8 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
-// The disk of a quiet member fills up at once, with as many requests on their way as there may be. What makes room
-// goes on: nothing has to be freed from outside.
+// The disk of a quiet member fills up at once, with as many requests on their way as there may be. Requests that free
+// space continue: nothing has to be freed from outside.
 func TestFullDiskUnderBurst(t *testing.T) {
 	for _, size := range []int{20 << 10, 300 << 10, 1500 << 10} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {

@@ -149,7 +149,7 @@ func TestMemberThatDiffersIsNamed(t *testing.T) {
 	}
 }
 
-// Three different members, and two: nobody is named and nobody stops.
+// Three different members, and two: no member is named and none stops.
 func TestWithoutMajorityOnlyTheAlarmIsRaised(t *testing.T) {
 	t.Run("three", func(t *testing.T) {
 		g := comparing(t, nil)
@@ -183,7 +183,7 @@ func TestWithoutMajorityOnlyTheAlarmIsRaised(t *testing.T) {
 	})
 }
 
-// goOn expects alarms that stop nobody.
+// goOn expects alarms that stop no member.
 func (g *group3) goOn(want ...kv.Alarm) {
 	g.t.Helper()
 	for _, r := range g.list {
@@ -242,7 +242,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// The hashes that compactions leave tell of a difference without a comparison of everything.
+// The hashes that compactions leave show a difference without a comparison of everything.
 func TestCompactionsTellOfADifference(t *testing.T) {
 	g := comparing(t, func(i int, c *Config) {
 		c.CompareInterval, c.CompareCompactionsInterval = -1, 20*time.Millisecond
@@ -310,7 +310,7 @@ func (g *group3) again(i int) *Replica {
 	return r
 }
 
-// Alarms about members that are gone, and about nobody, end with a comparison that finds all alike.
+// Alarms about removed members, and about none, end with a comparison that finds all alike.
 func TestStaleAlarmsAreCleared(t *testing.T) {
 	g := comparing(t, nil)
 	for _, id := range []uint64{0, 77} {

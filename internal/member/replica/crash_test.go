@@ -41,7 +41,7 @@ const crashesPerSequence = 6
 // The whole member crashes under concurrent writers, as deep as the disk: of what was not synced an
 // arbitrary part is there afterwards, torn at sectors. After reopening, every acknowledged write is
 // present, revisions are contiguous, no transaction is there by half, and a watch that resumes
-// behind the last revision it saw gets every event since, once and in order.
+// after the last revision it saw gets every event since, once and in order.
 func TestCrashes(t *testing.T) {
 	if *crashSeed != 0 {
 		newCrasher(t, *crashSeed).sequence()
@@ -245,7 +245,7 @@ func (c *crasher) check(r *Replica) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := r.Status().Revision
-	// Resume behind the last revision seen; now and then from the beginning, which must show the
+	// Resume after the last revision seen; now and then from the beginning, which must show the
 	// same history again.
 	from := c.last + 1
 	if c.rng.IntN(3) == 0 {
@@ -377,7 +377,7 @@ func watchFrom(r *Replica, from, to int64) (map[int64][]change, error) {
 				}
 				rev := ev.Kv.ModRevision
 				if rev <= before || rev < newest || rev > newest+1 {
-					return nil, fmt.Errorf("event of revision %d behind one of %d", rev, newest)
+					return nil, fmt.Errorf("event of revision %d after one of %d", rev, newest)
 				}
 				newest = rev
 				out[rev] = append(out[rev], changeOf(ev.Kv, ev.Type == mvccpb.Event_DELETE))

@@ -186,7 +186,7 @@ func TestMembershipChanges(t *testing.T) {
 			t.Errorf("update %d: %v", i, err)
 		}
 	}
-	// Whoever removes itself stays until it knows.
+	// A member that removes itself stays until it knows.
 	if rest, err := g.leader().Members.RemoveMember(ctx, m.ID); err != nil || len(rest) != 3 {
 		t.Errorf("removal: %d members, %v", len(rest), err)
 	}
@@ -197,7 +197,7 @@ func TestMembershipChanges(t *testing.T) {
 	by := g.other()
 	g.caughtUp(by)
 	term := by.node.Status().Term
-	// Nothing here tells a member that it was removed: it knows if its own answer was needed to commit that.
+	// A member gets no report here that it was removed: it knows if its own answer was needed to commit that.
 	third := g.list[slices.IndexFunc(g.list, func(r *Replica) bool { return r != by && r != lead && r.memberID != m.ID })]
 	g.net.setCut(third.memberID, true)
 	if _, err := by.Members.RemoveMember(ctx, lead.memberID); err != nil {

@@ -58,7 +58,7 @@ func script(r *Replica, writes int) (acked map[int64]string, err error) {
 }
 
 // Every operation on the disk fails once, in each way it can: refused, done but reported as failed, or
-// done by half. The member either goes on, or says why it cannot and stops; what it acknowledged is
+// done by half. The member either continues, or says why it cannot and stops; what it acknowledged is
 // there when the disk is well again, after a loss of power too, and transactions are whole.
 func TestEveryOperationFailsOnce(t *testing.T) {
 	const writes = 60
@@ -151,7 +151,7 @@ func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS
 			t.Errorf("%s: stop took 10 s", name)
 		}
 	}
-	// By turns what the process left behind, and what a loss of power leaves of that.
+	// By turns what the process left, and what a loss of power leaves of that.
 	if rng.IntN(2) == 0 {
 		checkAcked(t, name+", then a kill", inner.Kill(), acked)
 	} else {

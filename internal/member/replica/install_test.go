@@ -132,7 +132,7 @@ func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 	r.Start()
 	names, err := disk.List(filepath.Dir(c.HistoryDir))
 	if err != nil || fmt.Sprint(names) != "[history wal]" {
-		return false, fmt.Errorf("left beside the store: %v, %v", names, err)
+		return false, fmt.Errorf("left next to the store: %v, %v", names, err)
 	}
 	want := p.old
 	switch index := r.applied.Load(); index {
@@ -163,7 +163,7 @@ func (p *parcel) check(disk *memfs.FS, again bool) (installed bool, err error) {
 
 // The receiver crashes, or an operation of its disk fails, at every single operation from the offer to
 // the removal of the old store. The next start finds the old state or the new one, whole, and nothing
-// beside it; and once the sender was told that it was installed, it is the new one.
+// next to it; and after the report to the sender that it was installed, it is the new one.
 func TestReceiverCrashesAnywhere(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -218,7 +218,7 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 						t.Fatalf("operation %d: %v (told %v, %v)", n, err, told, stopErr)
 					}
 					if told == nil && !installed {
-						t.Fatalf("operation %d: the sender was told that it is installed, and the old state is there", n)
+						t.Fatalf("operation %d: it is reported to the sender as installed, and the old state is there", n)
 					}
 					if installed {
 						news++
@@ -239,7 +239,7 @@ func TestReceiverCrashesAnywhere(t *testing.T) {
 }
 
 // The receiver lacks file descriptors or memory for a while, from any operation on. The snapshot may have to be
-// sent again, but the member goes on, and installs it.
+// sent again, but the member continues, and installs it.
 func TestReceiverOutOfDescriptors(t *testing.T) {
 	step := int64(9)
 	if os.Getenv("VIGIL_CRASHES") != "" {
@@ -465,7 +465,7 @@ func follow(ctx context.Context, r *Replica, from int64, target *atomic.Int64) (
 				}
 				rev := ev.Kv.ModRevision
 				if rev <= before || rev < newest || rev > newest+1 {
-					return seen, last, fmt.Errorf("event of revision %d behind one of %d", rev, newest)
+					return seen, last, fmt.Errorf("event of revision %d after one of %d", rev, newest)
 				}
 				newest = rev
 				seen[rev] = append(seen[rev], changeOf(ev.Kv, ev.Type == mvccpb.Event_DELETE))
@@ -590,7 +590,7 @@ func TestWatchersAndReadersAcrossSnapshots(t *testing.T) {
 	}
 }
 
-// A live watcher that a compaction has overtaken while the member was away is told so.
+// A live watcher that a compaction has overtaken while the member was away is canceled with the reason.
 func TestWatcherOvertakenByASnapshot(t *testing.T) {
 	g := startGroup(t, nil)
 	for i := range 20 {

@@ -92,7 +92,7 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 		}
 	}
 	want := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}})
-	// After a crash the store is behind the raft log, which is replayed.
+	// After a crash the store lags the raft log, which is replayed.
 	c.FS = fs.Crash(rand.New(rand.NewPCG(1, 2)))
 	_ = r.Stop(t.Context())
 	r = start(t, c)

@@ -40,7 +40,7 @@ type mesh struct {
 	keep bool
 	// unheard, if set, is whose answers to questions for hashes do not come.
 	unheard uint64
-	// noOffer: whoever is asked what it has says that it has nothing.
+	// noOffer: a member that is asked what it has answers that it has nothing.
 	noOffer bool
 	// offering, if set, is called before a member is asked what it has; its error is the answer.
 	offering func(ctx context.Context) error
@@ -383,7 +383,7 @@ func sameState(t testing.TB, a, b *Replica) {
 	}
 }
 
-// tidy waits until nothing but the store is left beside it.
+// tidy waits until nothing is left next to the store.
 func tidy(t testing.TB, disk vfs.FS, c Config) {
 	t.Helper()
 	var names []string
@@ -394,7 +394,7 @@ func tidy(t testing.TB, disk vfs.FS, c Config) {
 	}
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Errorf("left beside the store: %v", names)
+			t.Errorf("left next to the store: %v", names)
 			return
 		}
 	}

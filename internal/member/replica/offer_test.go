@@ -133,7 +133,7 @@ func TestOfferWithoutTransfer(t *testing.T) {
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	if a := ask(r.applied.Load()); a.Have || !a.Ahead {
-		t.Errorf("an offer that is behind: %+v", a)
+		t.Errorf("an offer that is outdated: %+v", a)
 	}
 	// A leader that learns so sends nothing.
 	term := lead.node.Status().Term

@@ -263,8 +263,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errCut }
 
-// Whoever waits for the outcome of an entry that a snapshot jumps over is told that it is unknown, and
-// whoever waits for the position is let go.
+// A request that waits for the outcome of an entry that a snapshot skips gets the error that it is unknown, and
+// a read that waits for the position continues.
 func TestWaitersAcrossASnapshot(t *testing.T) {
 	g := startGroup(t, nil)
 	for i := range 50 {

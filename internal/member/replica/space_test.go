@@ -61,7 +61,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%d bytes are live, the quota is %d", got, c.QuotaBytes)
 	}
 
-	// It is refused while there is the alarm, by whoever reads the log too.
+	// It is refused while there is the alarm, also by members that replay the log.
 	if err := r.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestFreshMemberIsSmall(t *testing.T) {
 }
 
 // After a start the live bytes count once the compactions that were applied again are carried out: what they
-// free raises no alarm, and stops nobody.
+// free raises no alarm, and stops no request.
 func TestQuotaAwaitsCompactionsAppliedAgain(t *testing.T) {
 	c := config(memfs.New())
 	c.QuotaBytes = 100_000

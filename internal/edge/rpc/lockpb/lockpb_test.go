@@ -36,7 +36,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestFiles: whoever is told of a file can follow its imports, and the registry of the process has none of it.
+// TestFiles: a client that gets a file can follow its imports, and the registry of the process has none of them.
 func TestFiles(t *testing.T) {
 	seen := map[string]bool{}
 	var follow func(f protoreflect.FileDescriptor)

@@ -78,7 +78,7 @@ func (k *kind) agree(t *testing.T, b []byte) {
 		t.Fatalf("%s %x: decoded with error %v, the generated code says %v", k.name, b, gotErr, wantErr)
 	}
 	if wantErr != nil {
-		// The generated code puts one of two kinds of space behind the colon.
+		// The generated code puts one of two kinds of space after the colon.
 		if text := strings.ReplaceAll(wantErr.Error(), "\u00a0", " "); text != gotErr.Error() {
 			t.Fatalf("%s %x: error %q, the generated code says %q", k.name, b, gotErr, text)
 		}
@@ -99,7 +99,7 @@ func TestDecodeRandom(t *testing.T) {
 					t.Fatal(err)
 				}
 				k.agree(t, b)
-				// A message laid behind another is merged into it.
+				// A message after another is merged into it.
 				other, err := proto.Marshal(k.fill(g))
 				if err != nil {
 					t.Fatal(err)
@@ -193,7 +193,7 @@ func TestDecodeByHand(t *testing.T) {
 		"op merged":              {0x12, 0x0a, 0x12, 0x03, 0x0a, 0x01, 'k', 0x12, 0x03, 0x12, 0x01, 'v'},
 		"op replaced":            {0x12, 0x0a, 0x12, 0x03, 0x0a, 0x01, 'k', 0x1a, 0x03, 0x0a, 0x01, 'd'},
 		"compare, other union":   {0x0a, 0x06, 0x10, 0x02, 0x20, 0x05, 0x30, 0x07},
-		"compare, union behind":  {0x0a, 0x08, 0x30, 0x07, 0x3a, 0x01, 'v', 0x10, 0x03, 0x00},
+		"compare, union after":   {0x0a, 0x08, 0x30, 0x07, 0x3a, 0x01, 'v', 0x10, 0x03, 0x00},
 	}
 	for name, b := range cases {
 		t.Run(name, func(t *testing.T) {
