@@ -37,15 +37,14 @@ type Checkpoint struct {
 	Bytes, Copied int64
 }
 
-// Checkpoint makes dir a copy of the log as it is at some moment of the call: a directory, which must
-// not exist yet, that Open and Inspect read as they read that of a log. With sub set, the segments lie
-// in the subdirectory of that name. The copy is durable when Checkpoint returns nil. After an error,
-// and after a crash, there is no dir; dir with the suffix ".checkpoint.tmp" may remain; the next attempt replaces it.
+// Checkpoint makes dir a copy of the log as it is at some moment of the call: a directory, which must not exist yet, that
+// Open and Inspect read as they read that of a log. With sub set, the segments lie in the subdirectory of that name. The copy
+// is durable when Checkpoint returns nil. After an error, and after a crash, there is no dir, unless the error reports that
+// dir is complete; dir with the suffix ".checkpoint.tmp" may remain; the next attempt replaces it.
 //
-// Sealed segments are linked and not copied, so dir must be on the same file system as the log. What
-// was committed to the open one is copied out of memory, at most one segment; the writer waits for
-// nothing. The error wraps fs.ErrExist if dir is there, kv.ErrNoSpace if there is no room for it and
-// syscall.EXDEV if it is on another file system. None of these harms the log.
+// Sealed segments are linked and not copied, so dir must be on the same file system as the log. What was committed to the
+// open one is copied out of memory, at most one segment; the writer waits for nothing. The error wraps fs.ErrExist if dir is
+// there, kv.ErrNoSpace if there is no room for it and syscall.EXDEV if it is on another file system. None harms the log.
 func (l *Log) Checkpoint(ctx context.Context, dir, sub string) (c Checkpoint, err error) {
 	wrap := func(err error) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("history: checkpoint %s: %w", dir, vfs.MarkShortage(err))
@@ -340,15 +339,15 @@ func (v *View) footer() (format.Footer, []uint32, error) {
 // publish gives the finished checkpoint its name.
 func (p *partial) publish(dir string) error {
 	l := p.l
-	if err := l.o.FS.Rename(p.root, dir); err != nil {
+	err := l.o.FS.Rename(p.root, dir)
+	if err != nil || l.o.NoSync {
 		return err
 	}
-	if l.o.NoSync {
-		return nil
-	}
-	if err := l.o.FS.SyncDir(filepath.Dir(dir)); err != nil {
+	if err = l.o.FS.SyncDir(filepath.Dir(dir)); err != nil {
 		// Its name may be lost in a crash.
-		return errors.Join(err, l.o.FS.Rename(dir, p.root))
+		if undo := l.o.FS.Rename(dir, p.root); undo != nil {
+			err = fmt.Errorf("the directory is complete and keeps its name, which a crash may remove: %w", errors.Join(err, undo))
+		}
 	}
-	return nil
+	return err
 }

@@ -242,6 +242,30 @@ func TestCheckpointFaults(t *testing.T) {
 	}
 }
 
+// If the name of a checkpoint cannot be made durable and the rename not undone, the error says that the checkpoint is there.
+func TestCheckpointThatKeepsItsName(t *testing.T) {
+	disk := memfs.New()
+	o := testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpSyncDir && name == filepath.Dir(checkpointDir) || op == faultfs.OpRename && name == checkpointDir {
+			return faultfs.Fail
+		}
+		return faultfs.None
+	}))
+	l, m := quiet(t, o)
+	if _, err := l.Checkpoint(tContext, checkpointDir, ""); err == nil || !strings.Contains(err.Error(), "is complete and keeps its name") {
+		t.Fatalf("%v", err)
+	}
+	co := testOptions(disk)
+	co.Dir = checkpointDir
+	c, err := Open(co)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(verifyLog(c, m), c.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestCheckpointCrashes takes the power away at every operation of a checkpoint: what has its name is
 // whole, and the log has lost nothing.
 func TestCheckpointCrashes(t *testing.T) {
