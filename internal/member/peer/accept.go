@@ -131,7 +131,7 @@ func (t *Transport) handle(conn net.Conn, place *list.Element) {
 
 var errHTTP = errors.New("a connection in HTTP")
 
-// hear reads from a new connection until it is clear who is there.
+// hear reads from a new connection until its protocol is known.
 func (t *Transport) hear(conn net.Conn) (*greeted, hello, error) {
 	g := greet(conn)
 	if err := conn.SetDeadline(time.Now().Add(t.o.HandshakeTimeout)); err != nil {
@@ -210,7 +210,7 @@ func (t *Transport) reject(g *greeted, h hello, err error) {
 	t.log.line(t.o.Logger, level, lineKey{h.from, what + " from " + host}, "rejected connection on peer endpoint", append(attrs, slog.Any("error", err))...)
 }
 
-// checkLocked says why a hello does not belong here, for any sender.
+// checkLocked returns why a hello is rejected, for any sender.
 func (t *Transport) checkLocked(h *hello) *Error {
 	switch {
 	case h.minProtocol > maxProtocol || h.maxProtocol < minProtocol:
@@ -452,7 +452,7 @@ func (p *pending) add(conn net.Conn) (place *list.Element, evicted net.Conn) {
 	return p.mu.conns.PushBack(conn), evicted
 }
 
-// remove may be called twice, and for one that was evicted.
+// remove may be called twice, and for an evicted connection.
 func (p *pending) remove(place *list.Element) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

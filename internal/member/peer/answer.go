@@ -9,7 +9,7 @@ import (
 	"vigil/internal/member/calls"
 )
 
-// answer serves the calls that come on a stream, or just one.
+// answer serves the calls of a stream, or only the first.
 func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -59,7 +59,7 @@ func (t *Transport) answer(ctx context.Context, l *link, from Caller, one bool) 
 	}
 }
 
-// acceptable says why a call is not served.
+// acceptable returns why a call is rejected.
 func (t *Transport) acceptable(r *request, from Caller) *Error {
 	switch {
 	case len(r.payload) > t.o.MaxCallBytes:

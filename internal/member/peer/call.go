@@ -84,10 +84,10 @@ func (c *caller) call(ctx context.Context, kind uint8, payload []byte) ([]byte, 
 	}
 }
 
-// errEnded says that a stream had ended before a call was made on it.
+// errEnded: a stream had ended before a call was made on it.
 var errEnded = fmt.Errorf("%w before the call", ErrDisconnected)
 
-// open returns the stream, and dials if there is none. Callers that come meanwhile share a dial.
+// open returns the stream, and dials if there is none. Concurrent callers share a dial.
 func (c *caller) open(ctx context.Context) (*callStream, error) {
 	c.mu.Lock()
 	if s := c.mu.stream; s != nil {
@@ -150,7 +150,7 @@ func (c *caller) dial(done chan struct{}) {
 	p.noteRefusal(l.reason())
 }
 
-// read hands out answers until the stream ends, or just one.
+// read delivers answers until the stream ends, or just one.
 func (s *callStream) read(one bool) error {
 	for {
 		t, payload, err := s.l.in.next()
@@ -246,7 +246,7 @@ type Client struct {
 	MaxCallBytes int
 }
 
-// Answer is what a member answers, and who it is.
+// Answer is the answer of a member, and its identity.
 type Answer struct {
 	ClusterID, MemberID uint64
 	Version             string

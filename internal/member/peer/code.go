@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Code says why a member refused a connection, ended a stream or failed a call. It crosses the wire
+// Code is the reason why a member refused a connection, ended a stream or failed a call. It crosses the wire
 // and is an error, so that errors.Is finds it in what this package returns.
 type Code uint16
 
 // The codes. Their numbers are part of the protocol.
 const (
-	// CodeFailed comes with the text of the receiver's own error.
+	// CodeFailed carries the text of the receiver's own error.
 	CodeFailed Code = 1
 	// CodeVersion: the two sides have no version of the protocol in common.
 	CodeVersion Code = 2
@@ -26,7 +26,7 @@ const (
 	CodeRemoved Code = 6
 	// CodeBusy: there is as much under way as is allowed.
 	CodeBusy Code = 7
-	// CodeMalformed: what was received is not what the protocol allows.
+	// CodeMalformed: the received bytes violate the protocol.
 	CodeMalformed Code = 8
 	// CodeCorrupt: a checksum does not match.
 	CodeCorrupt Code = 9
@@ -62,7 +62,7 @@ func (c Code) Error() string {
 type Error struct {
 	Code Code
 	Text string
-	// remote says that the other side sent it.
+	// remote reports that the other side sent it.
 	remote bool
 }
 
@@ -96,12 +96,12 @@ func asError(err error) *Error {
 }
 
 var (
-	// ErrClosed says that the Transport was closed, or not started yet.
+	// ErrClosed: the Transport was closed, or not started yet.
 	ErrClosed = errors.New("peer: closed")
-	// ErrNotMember says that there is no such member to send to.
+	// ErrNotMember: there is no such member to send to.
 	ErrNotMember = errors.New("peer: not a member of the cluster")
-	// ErrStalled says that a bulk transfer made no progress for BulkStall.
+	// ErrStalled: a bulk transfer made no progress for BulkStall.
 	ErrStalled = errors.New("peer: the transfer makes no progress")
-	// ErrDisconnected says that a stream ended while an answer was awaited.
+	// ErrDisconnected: a stream ended while an answer was awaited.
 	ErrDisconnected = errors.New("peer: disconnected")
 )

@@ -37,7 +37,7 @@ func (t *Transport) dialMember(ctx context.Context, p *remote, k kind) (*link, e
 	return nil, errors.Join(errs...)
 }
 
-// helloLocked is what this member says of itself.
+// helloLocked returns the hello of this member.
 func (t *Transport) helloLocked(k kind, to uint64) hello {
 	return hello{minProtocol: minProtocol, maxProtocol: maxProtocol, kind: k, cluster: t.o.ClusterID, from: t.o.MemberID,
 		to: to, index: t.mu.index, version: t.o.Version, urls: t.mu.self}
@@ -52,7 +52,7 @@ func (o *Options) dialer(k kind) *dialer {
 		limits: limits, limit: max(o.MaxCallBytes+requestHeader, maxFrame)}
 }
 
-// dialer makes connections and goes through the handshake on them.
+// dialer makes connections and their handshakes.
 type dialer struct {
 	tls                func() *tls.Config
 	local              net.IP // nil: the system chooses
@@ -140,7 +140,7 @@ func (d *dialer) secure(ctx context.Context, conn net.Conn, to target) (net.Conn
 	return c, nil
 }
 
-// check compares what the other side says of itself with who was meant.
+// check compares the identity of the other side with the intended one.
 func (d *dialer) check(h *hello, r *reply) error {
 	switch {
 	case h.cluster != 0 && r.cluster != h.cluster && r.code != CodeCluster:

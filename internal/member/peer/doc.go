@@ -1,23 +1,23 @@
 // Package peer connects the members of a cluster: it carries raft messages, calls that are answered
-// once, and bulk transfers such as snapshots, over TCP, TLS or a unix socket. What is in them is not
-// its business.
+// once, and bulk transfers such as snapshots, over TCP, TLS or a unix socket. It does not
+// interpret their content.
 //
 // # Streams
 //
-// The member that has something to send dials. For each other member a Transport keeps one stream for raft
+// The sender dials. For each other member a Transport keeps one stream for raft
 // messages open, dials one for calls when the first call is made, and one for each bulk transfer. A
-// stream carries one direction's work; what comes back on it are acknowledgments, answers and signs
-// of life. Every stream begins with a handshake in which both sides learn who the other one is, and
-// the one that was dialed refuses what does not belong to it.
+// stream carries messages in one direction, and in the other acknowledgments, answers and heartbeats.
+// Every stream begins with a handshake in which both sides identify each other, and the dialed side
+// rejects streams that are not for it.
 //
 // # What a caller must do
 //
-//  1. New, then SetMembers, then Start with the receivers of what arrives; and again SetMembers each
-//     time the membership that this member has applied changes. Nothing is sent or accepted before
+//  1. New, then SetMembers, then Start with the receivers; and SetMembers again each time this member has
+//     applied a change of the membership. Nothing is sent or accepted before
 //     Start.
-//  2. Serve (or ServeTLS, ServeConn) the listeners of the peer URLs. Requests in HTTP/1 that arrive
-//     there come out of HTTP.
-//  3. When Removed is closed, stop the member: another one says that it was removed.
+//  2. Serve (or ServeTLS, ServeConn) the listeners of the peer URLs. Method HTTP returns a
+//     listener for the requests in HTTP/1 there.
+//  3. When Removed is closed, stop the member: another member reports its removal.
 //  4. Close when raft has ended.
 //
 // All methods are safe for concurrent use.
@@ -30,8 +30,8 @@
 //     repetition, also across reconnections. There are two lanes, see below.
 //  3. Send never blocks. The queue of one member has at most MaxQueueBytes plus one message; a lost
 //     MsgApp is reported by ReportUnreachable.
-//  4. Every byte after the handshake is covered by a checksum: what was altered on the way ends the
-//     stream and is never delivered.
+//  4. Every byte after the handshake is covered by a checksum: altered bytes end the stream and are
+//     never delivered.
 //  5. A bulk transfer is whole or an error, on both sides: the reader returns io.EOF only after the
 //     trailer with the right length and checksum, and the sender returns nil only after the receiver
 //     has.
@@ -46,9 +46,9 @@
 //
 // # Lanes
 //
-// MsgApp and MsgProp travel in the log lane, everything else in the control lane, which goes first:
+// MsgApp and MsgProp travel in the log lane, everything else in the control lane, which is sent first:
 // a heartbeat, a vote or an acknowledgment waits for at most one fragment of 64 KiB. Raft allows
 // any order of messages; these two never depend on each other, since a heartbeat carries no commit
 // index above what its receiver has acknowledged. MsgApps must keep their order among themselves, or
-// the receiver would refuse those that came too early and raft would fall back to probing.
+// the receiver would reject early ones and raft would fall back to probing.
 package peer

@@ -29,7 +29,7 @@ const (
 	frameHeader = 12
 	// maxFrame bounds the payload of a frame. What is longer is split, where that is allowed.
 	maxFrame = 64 << 10
-	// flagMore says that the next frame of this type continues this one.
+	// flagMore: the next frame of this type continues this one.
 	flagMore = 1
 )
 
@@ -264,7 +264,7 @@ func (f *frames) cut(err error) error {
 	return err
 }
 
-// ready says that next will return without waiting for the network.
+// ready reports whether next returns without waiting for the network.
 func (f *frames) ready() bool {
 	have := f.r.Buffered() - f.skip
 	if have < frameHeader {

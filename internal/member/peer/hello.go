@@ -50,15 +50,15 @@ var (
 	le         = binary.LittleEndian
 )
 
-// hello is what the side that dials says first.
+// hello is the first message of the dialing side.
 type hello struct {
 	minProtocol, maxProtocol uint8
 	kind                     kind
 	cluster                  uint64 // 0 if it is not known yet, for kindCall only
 	from                     uint64 // 0 for a stranger, for kindCall only
 	to                       uint64 // 0 if it is not known yet, for kindCall only
-	// index is the position of the membership that the sender knows, and urls what it advertises to others
-	// to dial: a receiver that knows less learns the sender from it.
+	// index is the position of the membership that the sender knows, and urls are those that it advertises:
+	// a receiver with an older membership learns the sender from them.
 	index   uint64
 	version string
 	urls    []string
@@ -144,7 +144,7 @@ func readSealed(r io.Reader) ([]byte, error) {
 	return rest[:n], nil
 }
 
-// strangeBytes says what the other side may be that does not begin with the magic.
+// strangeBytes describes the probable protocol of a connection that does not begin with the magic.
 func strangeBytes(b []byte) string {
 	switch {
 	case b[0] == 0x15 || b[0] == 0x16:

@@ -33,7 +33,7 @@ type link struct {
 	}
 }
 
-// identity is what a side of a handshake says of itself.
+// identity identifies a side of a handshake.
 type identity struct {
 	cluster, member uint64
 	version         string
@@ -119,7 +119,7 @@ func (l *link) sendFrame(t frameType, payload []byte) error {
 	return l.sendLocked(l.write.buf)
 }
 
-// blame says why the link is about to end; only the first reason counts.
+// blame sets the reason why the link is about to end; only the first one counts.
 func (l *link) blame(err error) { l.down.why.Do(func() { l.down.err = err }) }
 
 // end closes the link for a reason.
@@ -159,7 +159,7 @@ func (l *link) giveUp(e *Error) {
 	l.end(e)
 }
 
-// reason waits for the end of the link and says why it ended.
+// reason waits for the end of the link and returns its reason.
 func (l *link) reason() error {
 	<-l.down.done
 	return l.down.err

@@ -34,7 +34,7 @@ func appendMessage(b []byte, t frameType, m *raftpb.Message) ([]byte, error) {
 	return out, nil
 }
 
-// decodeMessage decodes a message that came in a lane of the stream between two members. It keeps
+// decodeMessage decodes a message of a lane of the stream between two members. It keeps
 // nothing of b.
 func decodeMessage(b []byte, t frameType, from, to uint64) (*raftpb.Message, error) {
 	m := &raftpb.Message{}

@@ -61,12 +61,12 @@ type Transfers struct {
 	Durations  histogram.Snapshot // of transfers that succeeded
 }
 
-// Status is what is known of one other member's streams. Counts are since the member became known.
+// Status describes the streams of one other member. Counts are since the member became known.
 type Status struct {
 	ID uint64
 	// Connected is since when messages can be sent to it; zero if they cannot.
 	Connected time.Time
-	// Version is the version of the member's program as it said last; empty if never.
+	// Version is the version of the member's program as last received; empty if never.
 	Version string
 	// RoundTrip is the last one measured, 0 if none was.
 	RoundTrip time.Duration
@@ -82,7 +82,7 @@ type Status struct {
 	Sent, Received Transfers
 }
 
-// Status returns what is known of every other member, by id.
+// Status returns the status of every other member, by id.
 func (t *Transport) Status() []Status {
 	t.mu.Lock()
 	var all []*remote

@@ -25,27 +25,27 @@ type Options struct {
 	MemberID  uint64
 	// Version is the version of this program, at most 64 bytes; other members see it.
 	Version string
-	// PeerURLs are what others are to dial, until SetMembers changes it.
+	// PeerURLs are the URLs that others are to dial, until SetMembers changes them.
 	PeerURLs []string
 
-	// ServerTLS is asked for each connection that ServeTLS accepts, ClientTLS for each that is
+	// ServerTLS is called for each connection that ServeTLS accepts, ClientTLS for each that is
 	// dialed to an https or unixs URL, so that certificates can be changed while they are in use.
 	// What they return is not modified. A ServerTLS config must not offer h2.
 	ServerTLS, ClientTLS func() *tls.Config
-	// LocalAddr is the IP address that connections to other members come from, for members whose certificates or
+	// LocalAddr is the local IP address of connections to other members, for members whose certificates or
 	// firewalls name one of several. Empty: the system chooses.
 	LocalAddr string
-	// HTTP says that the listener which HTTP returns will be used. Otherwise what does not speak
-	// this package's protocol is refused.
+	// HTTP reports that the listener returned by HTTP is used. Otherwise connections in other protocols
+	// are rejected.
 	HTTP bool
 	// Logger takes changes of connections at info, refusals at warn. Default none.
 	Logger *slog.Logger
 
-	// DialTimeout bounds making a connection, default 3 s; HandshakeTimeout what follows until the
+	// DialTimeout bounds making a connection, default 3 s; HandshakeTimeout the time after it until the
 	// stream is open, TLS included, default 5 s.
 	DialTimeout, HandshakeTimeout time.Duration
-	// PingInterval is how often each side of a stream gives a sign of life, default 1 s. DeadAfter
-	// is how long it may be silent, or a write may take, before the stream is given up; default 4 s,
+	// PingInterval is how often each side of a stream sends a heartbeat, default 1 s. DeadAfter
+	// is how long it may be silent, or a write may take, before the stream is closed; default 4 s,
 	// at least two PingIntervals.
 	PingInterval, DeadAfter time.Duration
 	// BackoffMin and BackoffMax bound the wait before a member is dialed again, default 100 ms and
@@ -98,7 +98,7 @@ func def[T comparable](p *T, v T) {
 	}
 }
 
-// Validate says every field that is wrong.
+// Validate reports every invalid field.
 func (o *Options) Validate() error {
 	c := *o
 	c.setDefaults()
@@ -139,7 +139,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkURLs says what is wrong with a member's peer URLs.
+// checkURLs reports invalid peer URLs of a member.
 func checkURLs(urls []string) error {
 	if len(urls) > maxURLs {
 		return fmt.Errorf("%d URLs, the most is %d", len(urls), maxURLs)

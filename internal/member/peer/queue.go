@@ -17,7 +17,7 @@ type queue struct {
 		open    bool
 		control []*raftpb.Message
 		log     []*raftpb.Message
-		// bytes and count are of the log lane, what was taken and not released included.
+		// bytes and count are of the log lane, with messages that were taken and not released.
 		bytes, count int
 	}
 }
@@ -91,7 +91,7 @@ func (q *queue) takeLog(into []*raftpb.Message) []*raftpb.Message {
 	return out
 }
 
-// release says that messages of the log lane were written.
+// release notes that messages of the log lane were written.
 func (q *queue) release(bytes, count int) {
 	if count == 0 {
 		return
@@ -102,8 +102,8 @@ func (q *queue) release(bytes, count int) {
 	q.mu.count -= count
 }
 
-// setOpen lets messages in, or drops all that are there and those to come. It returns how many it
-// dropped, taken ones of the log lane included, and whether one of the log lane was among them.
+// setOpen accepts messages from now on, or drops the queued and all later ones. It returns how many it
+// dropped, with messages of the log lane that were taken, and whether there were messages of the log lane.
 func (q *queue) setOpen(open bool) (dropped int, lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

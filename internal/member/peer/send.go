@@ -97,7 +97,7 @@ func (p *remote) stream(l *link) error {
 	return l.reason()
 }
 
-// listen reads what comes back on a stream of messages: signs of life, and why it ends.
+// listen reads the answers on a stream of messages: heartbeats, and the reason of its end.
 func (p *remote) listen(l *link) error {
 	for {
 		t, payload, err := l.in.next()
@@ -124,7 +124,7 @@ type writer struct {
 	control []*raftpb.Message
 	log     []*raftpb.Message // taken and not encoded: log[next:]
 	next    int
-	// big is the encoding of a message that does not fit into a frame, rest what is not sent of it.
+	// big is the encoding of a message that does not fit into a frame, rest the part that is not sent.
 	big, rest []byte
 	bigSize   int // of the message, as the queue counts it
 	// written is what the buffer completes.
@@ -241,7 +241,7 @@ func (p *remote) failed(err error) {
 		hexID("remote-peer-id", p.id), slog.Any("error", err))
 }
 
-// noteRefusal looks for news about this member in the reason of a failure.
+// noteRefusal notes reports about this member in the reason of a failure.
 func (p *remote) noteRefusal(err error) {
 	var e *Error
 	if errors.As(err, &e) && e.remote && e.Code == CodeRemoved {

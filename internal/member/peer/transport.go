@@ -19,21 +19,21 @@ import (
 	"vigil/internal/portmux"
 )
 
-// Raft takes what other members' raft says. Neither method may block, and both may be called while
+// Raft takes the messages of other members' raft. Neither method may block, and both may be called while
 // Send is.
 type Raft interface {
 	// Step takes messages that arrived. The slice is used again; the messages are the receiver's.
 	Step(msgs ...*raftpb.Message)
-	// ReportUnreachable says that a MsgApp or MsgProp to a member was lost on this side.
+	// ReportUnreachable reports that a MsgApp or MsgProp to a member was lost on this side.
 	ReportUnreachable(id uint64)
 }
 
-// Caller is who makes a call.
+// Caller identifies the origin of a call.
 type Caller struct {
-	// Member is the id of a member of this cluster, 0 for anyone else who reaches the peer port: a
-	// member that is about to join, for example.
+	// Member is the id of a member of this cluster, 0 for any other program that reaches the peer port, such as
+	// a member that is about to join.
 	Member uint64
-	// Addr is where the call comes from.
+	// Addr is the remote address.
 	Addr string
 }
 
@@ -43,17 +43,16 @@ type CallServer interface {
 	ServeCall(ctx context.Context, from Caller, kind uint8, payload []byte) ([]byte, error)
 }
 
-// BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all that
-// was sent has arrived and its checksum is right, and an error if that does not come to pass. A nil
+// BulkReceiver takes bulk transfers, one at a time from each member. r returns io.EOF when all
+// bytes have been received and their checksum is right, and otherwise an error. A nil
 // result before io.EOF was seen fails the transfer; an error is reported to the sender. ctx ends when the
-// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under way. There is no r after
-// the return.
+// Transport is closed. Closing r, from any goroutine, ends the transfer and with it a Read under way. r must not be
+// used after the return.
 type BulkReceiver interface {
 	ReceiveBulk(ctx context.Context, from uint64, meta []byte, r io.ReadCloser) error
 }
 
-// Receivers are who takes what arrives. Raft is required; what comes for another one that is nil is
-// refused.
+// Receivers take what is received. Raft is required; calls and transfers without a receiver are rejected.
 type Receivers struct {
 	Raft  Raft
 	Calls CallServer
@@ -114,7 +113,7 @@ type remote struct {
 		in      [lastKind + 1]*inbound
 		link    *link // of the messages to it, nil while there is none
 		since   time.Time
-		version string // of the member's program, as it said last
+		version string // of the member's program, as last received
 		sending bool   // a bulk transfer to it is under way
 	}
 }
@@ -160,9 +159,9 @@ func (t *Transport) Start(r Receivers) error {
 	return nil
 }
 
-// SetMembers replaces the membership by the one that the change at a raft index made; removed are all
-// ids that ever were members and are not any more. This member may be among the members; its URLs are
-// what others are to dial. Streams of removed members end.
+// SetMembers replaces the membership by that of the change at a raft index; removed are all ids of former
+// members. This member may be among the members; others are to
+// dial its URLs. Streams of removed members end.
 func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +267,7 @@ func (p *remote) kick() {
 	}
 }
 
-// urls returns what to dial, the one that worked last first.
+// urls returns the URLs to dial, the one that worked last first.
 func (p *remote) urls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -310,7 +309,7 @@ func (t *Transport) remote(id uint64) *remote {
 	return t.mu.members[id]
 }
 
-// Removed is closed when another member says that this one was removed from the cluster.
+// Removed is closed when another member reports that this one was removed from the cluster.
 func (t *Transport) Removed() <-chan struct{} { return t.removed }
 
 func (t *Transport) wasRemoved(by uint64, e *Error) {
@@ -418,8 +417,8 @@ func failureKey(id uint64, err error) lineKey {
 	return lineKey{id, "dial: " + failureClass(err)}
 }
 
-// failureClass distinguishes failures that need different reactions: one that lasts must not keep the next one out of
-// the log.
+// failureClass distinguishes failures that need different reactions: a lasting failure must not suppress the log line of the
+// next kind.
 func failureClass(err error) string {
 	var errno syscall.Errno
 	var timeout net.Error

@@ -31,7 +31,7 @@ type Proposals interface {
 	// Next returns what to propose next in a term, nil if there is nothing. The node is done with the
 	// bytes when it calls Next again, or Dropped.
 	Next(term uint64) []byte
-	// Dropped says that what Next returned last was not proposed and never will be.
+	// Dropped reports that the group that Next returned last was not proposed and never will be.
 	Dropped()
 	// Outstanding returns how many proposals that Next handed out for a term have no outcome yet.
 	Outstanding(term uint64) int
