@@ -12,23 +12,22 @@ import (
 	"time"
 )
 
-// Config says where the members are found: in a registry, if it has Endpoints, or in the DNS, if it has SRV. The zero
+// Config selects where the members are found: in a registry, if it has Endpoints, or in the DNS, if it has SRV. The zero
 // value of a field is its default.
 type Config struct {
-	// Token names the cluster to be made, and Endpoints the members of the one that keeps the registry:
+	// Token names the new cluster. Endpoints are members of the cluster that holds the registry:
 	// http://, https://, unix:// or unixs:// URLs, or HOST:PORT.
 	Token     string
 	Endpoints []string
 	// DialTimeout bounds connecting and authenticating, default 2 s, RequestTimeout one request, default 5 s.
 	DialTimeout, RequestTimeout time.Duration
-	// KeepAliveTime is how long a connection may be silent before the other side is asked for a sign of
-	// life, default 2 s (the transport takes anything below 10 s as that), KeepAliveTimeout how long that
-	// may take, default 6 s.
+	// KeepAliveTime is how long a connection may be silent before a heartbeat is requested, default 2 s (the transport takes
+	// anything below 10 s as 10 s). KeepAliveTimeout bounds the time until the heartbeat, default 6 s.
 	KeepAliveTime, KeepAliveTimeout time.Duration
-	// TLS encrypts connections to endpoints without a scheme; http:// and https:// say themselves.
+	// TLS encrypts connections to endpoints without a scheme; http:// and https:// decide for others.
 	TLS bool
-	// CertFile and KeyFile are shown to the registry, whose certificate must be of an authority in CAFile, by default
-	// of one that the system knows, unless InsecureSkipVerify believes every one.
+	// CertFile and KeyFile are the certificate sent to the registry. The certificate of the registry must be of an authority in
+	// CAFile, by default of one of the system, unless InsecureSkipVerify accepts any.
 	CertFile, KeyFile, CAFile string
 	InsecureSkipVerify        bool
 	// User and Password authenticate, if both are given; User may be NAME:PASSWORD.
@@ -40,7 +39,7 @@ type Config struct {
 	// Resolver asks the DNS. Default net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Logger receives what is found and what is waited for. Default: slog.Default().
+	// Logger receives lines about members found and waits. Default: slog.Default().
 	Logger *slog.Logger
 }
 

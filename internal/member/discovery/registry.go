@@ -37,7 +37,7 @@ const (
 )
 
 // Join registers the member of an id, waits until as many have registered as the cluster is to have, and
-// returns them: NAME=URL,..., in the order in which they came. self is this member in the same form; before reports
+// returns them: NAME=URL,..., in the order of their registration. self is this member in the same form; before reports
 // whether it had registered earlier. An error is about the registry or the configuration, or that of ctx.
 func Join(ctx context.Context, c Config, id uint64, self string) (list string, before bool, err error) {
 	c = c.WithDefaults()
@@ -83,7 +83,7 @@ func (j *joiner) join(ctx context.Context, self string) (initial string, before 
 				if ctx.Err() != nil {
 					return "", before, ctx.Err()
 				}
-				// The watch has ended with its connection or by a compaction: what is there now says the same.
+				// The watch has ended with its connection or by a compaction: the present keys are enough.
 				j.log.Warn("the wait for peers was interrupted", "error", err)
 				continue
 			}

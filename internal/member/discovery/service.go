@@ -60,7 +60,7 @@ func dial(c *Config) (*service, error) {
 	return s, nil
 }
 
-// target turns an endpoint into what gRPC dials, and says how.
+// target returns the target of gRPC for an endpoint, and its TLS configuration.
 func (c *Config) target(e string) (string, *tls.Config, error) {
 	scheme, rest, ok := strings.Cut(e, "://")
 	if !ok {
@@ -159,8 +159,8 @@ func (s *service) put(ctx context.Context, key, value string) error {
 	})
 }
 
-// watch hands the events of all keys that begin with prefix, from a revision on, to f until that says that it is done.
-// The connection's signs of life end it if the service goes away.
+// watch calls f with the events of all keys that begin with prefix, from a revision on, until f reports that it is done.
+// The heartbeats of the connection end it if the service is lost.
 func (s *service) watch(ctx context.Context, prefix string, from int64, f func([]*mvccpb.Event) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 //
 // A hard state that differs from the one before only in its commit index is not worth a write: a
 // restart raises the commit index to the state machine's position anyway, and raft finds out the
-// rest. It waits for the next append that has something to say, and for the end.
+// rest. It is written with the next append that has other content, or at the end.
 type appender struct {
 	n *Node
 	// hard is the newest hard state, dirty whether the log has not seen it.
@@ -82,9 +82,9 @@ func (a *appender) append(msgs []*raftpb.Message) error {
 		return err
 	}
 	clear(a.batches)
-	// The log begins after the snapshot now, for good: a restart installs it if this process does
+	// The log begins after the snapshot from now on: a restart installs it if this process does
 	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
-	// so before all that comes after it.
+	// so before all later entries.
 	for i, s := range a.installs {
 		a.n.applies.put(&raftpb.Message{Type: raftpb.MsgStorageApply.Enum(), To: new(raft.LocalApplyThread), Snapshot: s})
 		a.installs[i] = nil

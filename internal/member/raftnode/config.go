@@ -45,15 +45,15 @@ type Transport interface {
 
 // Snapshots brings other members up to date whose next entries are not in the log any more.
 type Snapshots interface {
-	// Position returns the index that the state machine has come to. Whatever Send sends is the
-	// state at that index or a later one. It is called on the raft goroutine and must not block.
+	// Position returns the index of the state machine. Send sends the state at that index or a later
+	// one. It is called on the raft goroutine and must not block.
 	Position() uint64
-	// Send takes a MsgSnap to another member. It does not block: the state is brought there aside,
-	// with the position it really has, and Node.ReportSnapshot says once how that ended.
+	// Send takes a MsgSnap to another member. It does not block: the state is sent in the background
+	// with its actual position, and Node.ReportSnapshot reports the outcome once.
 	Send(m *raftpb.Message)
 }
 
-// Config says how a Node works. ID, Log, ConfState, Proposals and Ticks are required.
+// Config configures a Node. ID, Log, ConfState, Proposals and Ticks are required.
 type Config struct {
 	ID        uint64
 	Log       Log
@@ -70,7 +70,7 @@ type Config struct {
 	// win. One that was cut off then ends the term of a leader that works.
 	NoPreVote bool
 	// TickInterval is how long a tick is, if it is known: a leader that sends its heartbeats more than
-	// two of their intervals apart then says so.
+	// two of their intervals apart then logs it.
 	TickInterval time.Duration
 
 	Proposals Proposals

@@ -3,14 +3,14 @@
 //
 // # Goroutines
 //
-// The raft goroutine is the only one that touches the RawNode. In a turn of its loop it steps what
-// came in, takes new proposals, asks for read indexes, and carries out what raft then wants done.
+// The raft goroutine is the only one that touches the RawNode. In a turn of its loop it steps
+// received messages, takes new proposals, requests read indexes, and carries out the Ready of raft.
 // It does no I/O and never blocks on anything but new work.
 //
 // The fetch goroutine reads the entries that the Log does not have in memory, for members that lag and for
 // applying. The raft goroutine makes raft ask again when they are there.
 //
-// The append goroutine is the only one that writes the Log. It takes every append that waits,
+// The append goroutine is the only one that writes the Log. It takes all queued appends,
 // writes them as one group with at most one sync, or as several if they have more than MaxGroup bytes
 // of entries, and only then releases their responses, in order.
 //
@@ -19,8 +19,8 @@
 //
 // # What a caller must do
 //
-//  1. Call Committed in a loop from one goroutine, apply what it returns in order, and give it
-//     back with Applied. The state machine's position advances with every entry, empty ones and
+//  1. Call Committed in a loop from one goroutine, apply its entries in order, and return
+//     the run with Applied. The state machine's position advances with every entry, empty ones and
 //     configuration changes included.
 //  2. A message of Committed that carries a snapshot has no entries: replace the state machine by the
 //     one that was kept for InstallSnapshot, and continue after the snapshot's position.
@@ -31,12 +31,12 @@
 //
 // # Snapshots
 //
-// A snapshot has no data here. One that raft wants sent is handed to Snapshots, which sends the state
-// as it is by then and reports. A receiver keeps the state aside until it is whole, verified and
+// A snapshot has no data here. A snapshot that raft sends is passed to Snapshots, which sends the
+// state of that moment and reports. A receiver keeps the state apart until it is complete, verified and
 // durable, and only then calls InstallSnapshot. If raft accepts it, the append goroutine lets the log
-// begin after its position, and this write decides: from then on the state that is kept aside is the
+// begin after its position, and this write decides: from then on the state that is kept apart is the
 // member's; the caller of Committed installs it in its turn, or the next start does. Entries that
-// were handed out before are applied before, on the state that is given up.
+// were returned before are applied before, to the state that is replaced.
 //
 // # Invariants
 //

@@ -7,7 +7,7 @@
 //  1. Decode accepts and rejects the same encodings as the generated code. A field of an
 //     unknown number, or of a known number with another wire type, is skipped. Of a field given
 //     more than once the last value counts; an embedded message is merged; a oneof keeps the
-//     member that came last.
+//     last member.
 //  2. The generated code decodes an encoding to an equal message. Fields of zero
 //     value are left out, and fields are in the order of their numbers.
 //  3. Size is exactly the number of bytes that AppendTo appends.

@@ -65,7 +65,7 @@ func longTxn(r *kv.TxnResult) bool {
 // cutter appends an encoding with long lists cut out.
 type cutter struct {
 	list []Piece
-	b    []byte // what comes next
+	b    []byte // the next bytes
 }
 
 // cut ends the bytes so far and appends the pieces of a list.

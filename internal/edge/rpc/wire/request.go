@@ -22,7 +22,7 @@ type DeleteRangeRequest struct {
 type TxnRequest struct {
 	kv.TxnRequest
 	Len int
-	// maxOps bounds what is decoded of one level.
+	// maxOps bounds the operations that are decoded of one level.
 	maxOps int
 }
 

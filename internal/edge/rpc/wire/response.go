@@ -215,7 +215,7 @@ func sizeOp(op *kv.OpResult) int {
 	return 1 + sizeBytes(n)
 }
 
-// sizeUnion returns the size of what is inside a ResponseOp, -1 for one that is empty.
+// sizeUnion returns the size of the content of a ResponseOp, -1 for an empty one.
 func sizeUnion(op *kv.OpResult) int {
 	switch {
 	case op.Range != nil:

@@ -2,7 +2,7 @@ package wire
 
 import "vigil/internal/kv"
 
-// WatchKind says which member of its oneof a WatchRequest has.
+// WatchKind is the member of its oneof that a WatchRequest has.
 type WatchKind uint8
 
 // The members of WatchRequest's oneof. WatchNothing is a request without any, which is legal and
@@ -219,7 +219,7 @@ func (m *WatchResponse) Parts(dst [][]byte, share int) [][]byte {
 }
 
 // EventParts is the part of Parts that follows the front. It depends on nothing but the events, so
-// responses that differ in nothing else but what is in front may share it.
+// responses that differ only in their front may share it.
 func EventParts(dst, events [][]byte, share int) [][]byte {
 	return appendEventParts(dst, make([]byte, 0, sizeEventParts(events, share)), events, share)
 }
@@ -236,7 +236,7 @@ func sizeEventParts(events [][]byte, share int) int {
 	return n
 }
 
-// appendEventParts appends to dst what is in b, followed by the events.
+// appendEventParts appends b to dst, followed by the events.
 func appendEventParts(dst [][]byte, b []byte, events [][]byte, share int) [][]byte {
 	from := 0
 	for _, ev := range events {
