@@ -19,7 +19,7 @@ import (
 	"vigil/internal/offline/datadir"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
-	"vigil/internal/store/history"
+	"vigil/internal/store/history/inspect"
 )
 
 var le = binary.LittleEndian
@@ -258,7 +258,7 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 		if k, ok := known.Member(x.ID); x.Name != c.Name || !known.Removed(x.ID) && (!ok || len(k.ClientURLs) == 0) {
 			continue
 		}
-		store, err := history.Inspect(history.InspectOptions{FS: c.FS, Dir: filepath.Join(c.DataDir, datadir.HistoryName)})
+		store, err := inspect.Start(inspect.Options{FS: c.FS, Dir: filepath.Join(c.DataDir, datadir.HistoryName)})
 		if err != nil {
 			return fmt.Errorf("data directory %s: %w", c.DataDir, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"vigil/internal/store/history"
+	"vigil/internal/store/history/inspect"
 	"vigil/internal/store/wal"
 	"vigil/internal/vfs"
 )
@@ -58,7 +59,7 @@ type Check struct {
 	Bytes int64
 
 	o       Options
-	history *history.Inspection
+	history *inspect.Inspection
 	wal     *wal.Inspection
 	report  Report
 	// noLog is the error of a missing raft log.
@@ -84,7 +85,7 @@ func Open(o Options) (*Check, error) {
 		return nil, err
 	}
 	if historyDir != "" {
-		c.history, err = history.Inspect(history.InspectOptions{FS: o.FS, Dir: historyDir, SealedOnly: o.Live})
+		c.history, err = inspect.Start(inspect.Options{FS: o.FS, Dir: historyDir, SealedOnly: o.Live})
 		if c.bad(historyDir, err) {
 			c.history = nil
 		} else {

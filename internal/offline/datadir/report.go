@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"vigil/internal/store/history"
+	"vigil/internal/store/history/inspect"
 	"vigil/internal/store/wal"
 	"vigil/internal/vfs"
 )
@@ -135,7 +136,7 @@ func (f *FileReport) setError(err error) {
 	f.Damage = damage(f.Path, err)
 }
 
-func fromHistory(dir string, f *history.File) FileReport {
+func fromHistory(dir string, f *inspect.File) FileReport {
 	path := filepath.Join(dir, f.Name)
 	out := FileReport{
 		Path: path, Store: HistoryName, Kind: f.Kind, Version: f.Version, Bytes: f.Bytes,

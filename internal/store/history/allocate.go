@@ -7,6 +7,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/vfs"
 )
 
@@ -143,41 +144,32 @@ func (a *allocator) prepare(id uint64) (*openSegment, error) {
 
 // beginSegment allocates size bytes for file, whose name is temp, and writes the header.
 func (a *allocator) beginSegment(id uint64, temp string, file vfs.File, size int64) (*openSegment, error) {
-	seg := &openSegment{
-		head:  format.Header{Version: format.Version, ClusterID: a.o.ClusterID, MemberID: a.o.MemberID, ID: id, Salt: newSalt()},
-		path:  temp,
-		file:  file,
-		alloc: size,
-		seg:   &segment{id: id},
-		end:   format.HeaderSize,
-	}
-	err := file.Preallocate(seg.alloc)
+	var seg *growing.Segment
+	err := file.Preallocate(size)
 	if err == nil {
-		_, err = file.WriteAt(seg.head.Encode(), 0)
+		seg, err = growing.Create(file, temp, format.NewHeader(a.identity(), id), size)
 	}
 	if err != nil {
-		a.abandon(seg)
+		a.abandon(file, temp)
 		return nil, a.allocationFailed(temp, err)
 	}
-	seg.bodySum = seg.head.Sum
-	seg.synced.Store(format.HeaderSize)
-	return seg, nil
+	return &openSegment{Segment: seg, seg: &segment{id: id}}, nil
 }
 
 // finish makes a prepared segment durable and renames it to its final name. From then on its header must be intact. It
 // abandons the segment if it fails.
 func (a *allocator) finish(seg *openSegment) error {
-	path := a.path(format.SegmentName(seg.head.ID))
-	err := a.syncFile(seg.file, seg.path)
+	path := a.path(format.SegmentName(seg.Head.ID))
+	err := a.syncFile(seg.File, seg.Path)
 	if err == nil {
-		err = a.o.FS.Rename(seg.path, path)
+		err = a.o.FS.Rename(seg.Path, path)
 	}
 	if err == nil {
-		seg.path = path
+		seg.Path = path
 		err = a.syncDir()
 	}
 	if err != nil {
-		a.abandon(seg)
+		a.abandon(seg.File, seg.Path)
 		return a.allocationFailed(path, err)
 	}
 	return nil
@@ -187,7 +179,7 @@ func (a *allocator) finish(seg *openSegment) error {
 func (a *allocator) noteLocked() {
 	size := int64(0)
 	if a.next != nil {
-		size = a.next.alloc
+		size = a.next.Alloc
 	}
 	a.ahead.Store(size)
 	a.short.Store(a.err != nil && (a.next == nil || a.reserve == nil))

@@ -8,6 +8,7 @@ import (
 	"time"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/garbage"
+	"vigil/internal/store/history/metas"
 	"vigil/internal/store/history/segfile"
 )
 
@@ -27,7 +28,7 @@ type catalog struct {
 	// dead guards the deadSets of all segments. It comes before core.mu, and is never held over I/O but
 	// that of reading a table.
 	dead  sync.Mutex
-	metas *garbage.Metas
+	metas *metas.Index
 }
 
 // segments returns the present segments before the open one, oldest first.

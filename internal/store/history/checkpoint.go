@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
@@ -22,8 +20,6 @@ const (
 	// checkpointAttempts bounds how often segments may be rewritten under a checkpoint before it
 	// gives up. One attempt links names, which is much faster than rewriting a segment.
 	checkpointAttempts = 100
-	// checkpointWrite is how much is written between two looks at the context.
-	checkpointWrite = 1 << 20
 )
 
 // Checkpoint describes a checkpoint that was made.
@@ -162,7 +158,7 @@ func (p *partial) choose(ctx context.Context) ([]*segfile.File, *View, error) {
 			next = f.Footer().LastID + 1
 			files = append(files, f)
 		}
-		if v := l.cat.view.Load(); whole && v.open.head.ID == next {
+		if v := l.cat.view.Load(); whole && v.open.Head.ID == next {
 			return files, v, nil
 		}
 		l.seal.syncMu.Lock()
@@ -217,20 +213,11 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 	if v.end <= format.HeaderSize {
 		return 0, nil
 	}
-	foot, metas, err := v.footer()
+	c, err := v.open.Copy(v.tail, v.end)
 	if err != nil {
 		return 0, err
 	}
-	head := v.open.head
-	end := v.tail.Encode(nil)
-	for _, off := range metas {
-		end = format.LE.AppendUint32(end, off)
-	}
-	foot.TableSum = crc32.Update(head.Sum, format.Castagnoli, end)
-	end = append(end, make([]byte, foot.FileSize()-format.FooterSize-int64(v.end)-int64(len(end)))...)
-	end = append(end, foot.Encode(head.Sum)...)
-
-	file, err := p.l.o.FS.Create(filepath.Join(p.dir, format.SealedName(foot.FirstID, foot.LastID, foot.Generation)))
+	file, err := p.l.o.FS.Create(filepath.Join(p.dir, c.Name()))
 	if err != nil {
 		return 0, err
 	}
@@ -239,101 +226,10 @@ func (p *partial) copyOpen(ctx context.Context, v *View) (n int64, err error) {
 			err = cerr
 		}
 	}()
-	if err := file.Preallocate(foot.FileSize()); err != nil {
+	if err := c.Write(ctx, file); err != nil {
 		return 0, err
 	}
-	put := func(b []byte, off int64) error {
-		for len(b) > 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			n := min(len(b), checkpointWrite)
-			if _, err := file.WriteAt(b[:n], off); err != nil {
-				return err
-			}
-			b, off = b[n:], off+int64(n)
-		}
-		return nil
-	}
-	if err := put(head.Encode(), 0); err != nil {
-		return 0, err
-	}
-	for piece := range v.committed() {
-		if err := put(piece.buf, int64(piece.start)); err != nil {
-			return 0, err
-		}
-	}
-	if err := put(end, int64(v.end)); err != nil {
-		return 0, err
-	}
-	return foot.FileSize(), p.l.syncFile(file, file.Name())
-}
-
-// committed yields the batches of the open segment as they lie in memory, in pieces of many.
-func (v *View) committed() func(yield func(chunk) bool) {
-	return func(yield func(chunk) bool) {
-		for i, c := range v.tail.chunks {
-			end := v.end
-			if i+1 < len(v.tail.chunks) {
-				end = v.tail.chunks[i+1].start
-			}
-			if !yield(chunk{start: c.start, buf: c.buf[:end-c.start]}) {
-				return
-			}
-		}
-	}
-}
-
-// footer returns what the footer of the open segment would be if it ended where the view does, but
-// for the checksum of the tables, and the offsets of its meta records. It reads every batch.
-func (v *View) footer() (format.Footer, []uint32, error) {
-	seg := v.open
-	f := format.Footer{
-		Sparse:  v.tail.Sorted,
-		FirstID: seg.head.ID,
-		LastID:  seg.head.ID,
-		BodyEnd: v.end,
-		Records: uint32(v.tail.Len()),
-		Mains:   uint32(len(v.tail.Mains)),
-		BodySum: seg.head.Sum,
-		Before:  seg.before,
-		After:   seg.before,
-	}
-	var metas []uint32
-	at, bytes := uint32(format.HeaderSize), int64(0)
-	for piece := range v.committed() {
-		for b := piece.buf; len(b) > 0; {
-			h, ok := format.DecodeBatchHeader(b, int64(len(b)))
-			if !ok || piece.start > at || h.Prev != f.After || !h.Check(b, seg.head.Sum) {
-				return f, nil, format.Corrupt(seg.path, int64(at), "the batch is damaged in memory")
-			}
-			err := format.WalkBatch(b, &h, func(off int, r format.Record) error {
-				if r.Kind == format.KindMeta || r.Kind == format.KindMetaDeletion {
-					metas = append(metas, at+uint32(off))
-					return nil
-				}
-				if f.First == (kv.Rev{}) {
-					f.First = r.Rev
-				}
-				f.Last = r.Rev
-				return nil
-			})
-			if err != nil {
-				return f, nil, format.Corrupt(seg.path, int64(at), "in memory: %v", err)
-			}
-			f.Batches++
-			f.BodySum = format.AddSum(f.BodySum, b)
-			f.After, f.Revision, f.Applied = h.Sum, h.Revision, h.Applied
-			bytes += int64(h.Length) - format.BatchHeaderSize
-			at, b = at+h.Length, b[h.Length:]
-		}
-	}
-	if at != v.end {
-		return f, nil, format.Corrupt(seg.path, int64(at), "the batches in memory end here and not at %d", v.end)
-	}
-	f.Metas = uint32(len(metas))
-	f.Live = uint64(bytes)
-	return f, metas, nil
+	return c.Size(), p.l.syncFile(file, file.Name())
 }
 
 // publish gives the finished checkpoint its name.

@@ -56,18 +56,18 @@ func (l *Log) Close() error {
 	}
 	switch next := l.alloc.next; {
 	case next != nil && err == nil && !retired:
-		l.abandon(next)
+		l.abandon(next.File, next.Path)
 	case next != nil:
-		_ = next.file.Close()
+		_ = next.File.Close()
 	}
 	if l.seal.pending != nil {
-		_ = l.seal.pending.file.Close()
+		_ = l.seal.pending.File.Close()
 	}
 	if l.alloc.reserve != nil {
 		_ = l.alloc.reserve.Close()
 	}
-	if cerr := l.w.seg.file.Close(); err == nil && cerr != nil {
-		err = fmt.Errorf("history: close %s: %w", l.w.seg.path, cerr)
+	if cerr := l.w.seg.File.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("history: close %s: %w", l.w.seg.Path, cerr)
 	}
 	for _, s := range l.cat.segs {
 		if src := s.src.Load(); src.file != nil {
@@ -87,22 +87,22 @@ func (l *Log) finalSync() error {
 			return err
 		}
 		// The next Open seals it.
-		if seg := l.seal.pending; seg.synced.Load() < seg.end {
-			if err := l.syncFile(seg.file, seg.path); err != nil {
+		if seg := l.seal.pending; seg.Synced.Load() < seg.End {
+			if err := l.syncFile(seg.File, seg.Path); err != nil {
 				return l.fail(err)
 			}
 		}
 	}
 	w := &l.w
 	seg := w.seg
-	if seg.marked && seg.synced.Load() == seg.end {
+	if seg.Marked && seg.Synced.Load() == seg.End {
 		return nil
 	}
-	if !seg.marked {
-		if err := l.syncFile(seg.file, seg.path); err != nil {
+	if !seg.Marked {
+		if err := l.syncFile(seg.File, seg.Path); err != nil {
 			return l.fail(err)
 		}
-		l.seal.noteSynced(seg, seg.end, seg.applied)
+		l.seal.noteSynced(seg, seg.End, seg.Applied)
 		w.drop()
 		w.last = l.cat.view.Load().last
 		w.beginBatch(0)
@@ -113,9 +113,9 @@ func (l *Log) finalSync() error {
 			return err
 		}
 	}
-	if err := l.syncFile(seg.file, seg.path); err != nil {
+	if err := l.syncFile(seg.File, seg.Path); err != nil {
 		return l.fail(err)
 	}
-	l.seal.noteSynced(seg, seg.end, seg.applied)
+	l.seal.noteSynced(seg, seg.End, seg.Applied)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -109,6 +110,11 @@ func (c *core) endLocked(retired bool) {
 	c.mu.changed.Broadcast()
 }
 
+// identity returns the cluster and the member of the log. They may be 0 until Open has read a segment.
+func (c *core) identity() format.Identity {
+	return format.Identity{ClusterID: c.o.ClusterID, MemberID: c.o.MemberID}
+}
+
 func (c *core) path(name string) string { return filepath.Join(c.o.Dir, name) }
 
 func (c *core) syncFile(f vfs.File, path string) error {
@@ -137,9 +143,9 @@ func (c *core) syncDir() error {
 }
 
 // abandon removes a segment without commits. If that fails, the next Open removes it.
-func (c *core) abandon(seg *openSegment) {
-	_ = seg.file.Close()
-	_ = c.o.FS.Remove(seg.path)
+func (c *core) abandon(file vfs.File, path string) {
+	_ = file.Close()
+	_ = c.o.FS.Remove(path)
 }
 
 // allocationFailed returns the error of an allocation that failed with err. A final one ends the log; one for lack of

@@ -27,7 +27,7 @@ func readDir(t testing.TB, fsys vfs.FS, name string) dir {
 	}
 	d := dir{}
 	for _, n := range names {
-		if n == reserveName {
+		if n == format.ReserveName {
 			continue // there is nothing in it
 		}
 		f, err := fsys.Open(filepath.Join(name, n))

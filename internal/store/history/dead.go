@@ -3,6 +3,7 @@ package history
 import (
 	"vigil/internal/kv"
 	"vigil/internal/store/history/garbage"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 )
 
@@ -75,7 +76,7 @@ func (c *catalog) markDead(recs []DeadRecord) (n int, err error) {
 }
 
 // markMemory marks the record of a segment in memory that ends at end.
-func markMemory(d *garbage.Set, m *memory, r *DeadRecord, end uint32) {
+func markMemory(d *garbage.Set, m *growing.Memory, r *DeadRecord, end uint32) {
 	i := m.Find(r.Rev)
 	if i < 0 {
 		return

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -96,9 +97,12 @@ func TestGoldenMerged(t *testing.T) {
 		image := readDir(t, vfs.OS(), name)
 		image.write(t, o.FS, o.Dir)
 		rewritten := 0
-		for file := range image {
-			var f sealedFile
-			if scanName(file, "%016x-%016x-%08x.seg", &f.first, &f.last, &f.generation) && f.generation > 0 && f.last > f.first {
+		files, err := segfile.List(o.FS, o.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files.Sealed {
+			if f.Generation > 0 && f.Last > f.First {
 				rewritten++
 			}
 		}

@@ -70,7 +70,7 @@ func (s *span) switchToFile(from int) bool {
 		return false
 	}
 	revOf := func(i int) kv.Rev {
-		r, _, err := format.DecodeRecord(s.src.mem.at(i))
+		r, _, err := format.DecodeRecord(s.src.mem.At(i))
 		if err != nil {
 			return kv.Rev{}
 		}

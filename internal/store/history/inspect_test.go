@@ -9,12 +9,13 @@ import (
 	"testing"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/inspect"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
 
-// inspect looks at a directory, which must not change, and returns what it finds in its files.
-func inspect(t testing.TB, d dir, o InspectOptions) (*Inspection, map[string]File) {
+// inspected inspects a directory, which must not change, and returns what is found in its files.
+func inspected(t testing.TB, d dir, o inspect.Options) (*inspect.Inspection, map[string]inspect.File) {
 	t.Helper()
 	mem := memfs.New()
 	o.Dir = "/data/history"
@@ -25,11 +26,11 @@ func inspect(t testing.TB, d dir, o InspectOptions) (*Inspection, map[string]Fil
 		}
 		return faultfs.None
 	})
-	in, err := Inspect(o)
+	in, err := inspect.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]File{}
+	all := map[string]inspect.File{}
 	for f := range in.Files(tContext) {
 		all[f.Name] = f
 	}
@@ -46,7 +47,7 @@ func (d dir) clone() dir {
 
 func TestInspect(t *testing.T) {
 	d, m := small(t, 9)
-	in, files := inspect(t, d, InspectOptions{})
+	in, files := inspected(t, d, inspect.Options{})
 	if in.ClusterID != 7 || in.MemberID != 9 || in.Revision != m.last().Main || in.Applied != m.batches[len(m.batches)-1].applied {
 		t.Errorf("%+v", in)
 	}
@@ -68,7 +69,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("%d bytes, %d records, %d metas", bytes, records, metas)
 	}
 	sealed, open := format.SealedName(1, 1, 0), format.SegmentName(3)
-	if files[sealed].Kind != KindSealed || files[open].Kind != KindOpen {
+	if files[sealed].Kind != inspect.KindSealed || files[open].Kind != inspect.KindOpen {
 		t.Errorf("%+v", files)
 	}
 
@@ -76,8 +77,8 @@ func TestInspect(t *testing.T) {
 	c := d.clone()
 	delete(c, open)
 	c[format.SegmentName(4)+format.TempSuffix] = []byte("left over")
-	_, files = inspect(t, c, InspectOptions{})
-	if f := files[format.SegmentName(4)+format.TempSuffix]; f.Kind != KindTemporary || f.Err != nil || len(files) != 3 {
+	_, files = inspected(t, c, inspect.Options{})
+	if f := files[format.SegmentName(4)+format.TempSuffix]; f.Kind != inspect.KindTemporary || f.Err != nil || len(files) != 3 {
 		t.Errorf("%+v", files)
 	}
 
@@ -89,7 +90,7 @@ func TestInspect(t *testing.T) {
 		end--
 	}
 	copy(b[end+16:], "half a batch")
-	if _, files = inspect(t, c, InspectOptions{}); files[open].Err != nil || files[open].Torn < 12 || files[open].Torn > 40 {
+	if _, files = inspected(t, c, inspect.Options{}); files[open].Err != nil || files[open].Torn < 12 || files[open].Torn > 40 {
 		t.Errorf("a torn tail: %+v", files[open])
 	}
 
@@ -97,7 +98,7 @@ func TestInspect(t *testing.T) {
 	c = d.clone()
 	c[sealed][len(c[sealed])/2] ^= 1
 	c[open][format.HeaderSize+20] ^= 1
-	_, files = inspect(t, c, InspectOptions{})
+	_, files = inspected(t, c, inspect.Options{})
 	for _, n := range d.names() {
 		ce := (*CorruptError)(nil)
 		if bad := n == sealed || n == open; bad != errors.As(files[n].Err, &ce) || bad && !strings.HasSuffix(ce.File, n) {
@@ -106,11 +107,11 @@ func TestInspect(t *testing.T) {
 	}
 
 	// Only what never changes.
-	if _, files = inspect(t, c, InspectOptions{SealedOnly: true}); len(files) != 2 || files[sealed].Err == nil {
+	if _, files = inspected(t, c, inspect.Options{SealedOnly: true}); len(files) != 2 || files[sealed].Err == nil {
 		t.Errorf("%+v", files)
 	}
 
-	if _, err := Inspect(InspectOptions{FS: memfs.New(), Dir: "/none"}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := inspect.Start(inspect.Options{FS: memfs.New(), Dir: "/none"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -147,7 +148,7 @@ func TestInspectWrongFiles(t *testing.T) {
 	} {
 		c := d.clone()
 		w.change(c)
-		_, files := inspect(t, c, InspectOptions{})
+		_, files := inspected(t, c, inspect.Options{})
 		f, ok := files[w.file]
 		if !ok || !errors.Is(f.Err, w.want) || !strings.Contains(f.Err.Error(), w.text) {
 			t.Errorf("%s: %+v", w.what, f)
@@ -160,7 +161,7 @@ func TestInspectWrongFiles(t *testing.T) {
 			}
 			c := d.clone()
 			c[n] = c[n][:size]
-			_, files := inspect(t, c, InspectOptions{})
+			_, files := inspected(t, c, inspect.Options{})
 			if strings.HasSuffix(n, format.SealedSuffix) && !errors.Is(files[n].Err, kv.ErrCorrupt) {
 				t.Errorf("%s cut to %d: %v", n, size, files[n].Err)
 			}
@@ -182,7 +183,7 @@ func FuzzInspect(f *testing.F) {
 		if sealed {
 			name = format.SealedName(1, 1, 0)
 		}
-		_, files := inspect(t, dir{name: b}, InspectOptions{})
+		_, files := inspected(t, dir{name: b}, inspect.Options{})
 		if len(files) == 0 {
 			t.Fatal("no file")
 		}
@@ -196,7 +197,7 @@ func TestInspectFaults(t *testing.T) {
 	d.write(t, mem, "/h")
 	for n := int64(1); ; n++ {
 		disk := faultfs.New(mem, faultfs.Nth(n, faultfs.Fail, func(op faultfs.Op, _ string) bool { return op != faultfs.OpMap }))
-		in, err := Inspect(InspectOptions{FS: disk, Dir: "/h"})
+		in, err := inspect.Start(inspect.Options{FS: disk, Dir: "/h"})
 		bad := fmt.Sprint(err)
 		if err == nil {
 			bad = ""
@@ -225,7 +226,7 @@ func TestInspectPinpoints(t *testing.T) {
 	for _, n := range d.names() {
 		for bit := 5; bit < 8*len(d[n]); bit += 173 {
 			d[n][bit/8] ^= 1 << (bit % 8)
-			_, files := inspect(t, d, InspectOptions{})
+			_, files := inspected(t, d, inspect.Options{})
 			d[n][bit/8] ^= 1 << (bit % 8)
 			var c *CorruptError
 			switch {
@@ -245,13 +246,13 @@ func TestInspectPinpoints(t *testing.T) {
 	// Several bits of one record: it is the record that is named.
 	c := d.clone()
 	n := format.SealedName(1, 1, 0)
-	_, files := inspect(t, c, InspectOptions{})
+	_, files := inspected(t, c, inspect.Options{})
 	if files[n].Err != nil {
 		t.Fatal(files[n].Err)
 	}
 	at := strings.Index(string(c[n]), "record 20 ")
 	copy(c[n][at+10:], "yyyy")
-	_, files = inspect(t, c, InspectOptions{})
+	_, files = inspected(t, c, inspect.Options{})
 	var ce *CorruptError
 	if !errors.As(files[n].Err, &ce) || ce.Offset != int64(at-format.RecordHeaderSize) || !strings.Contains(ce.Reason, "first bad one") {
 		t.Errorf("damage at %d: %v", at+10, files[n].Err)

@@ -1,18 +1,15 @@
 package history
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
-	"vigil/internal/store/history/garbage"
+	"vigil/internal/store/history/metas"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -83,7 +80,7 @@ var (
 	// ErrClosed: the log is closed.
 	ErrClosed = segfile.ErrClosed
 	// ErrIdentity: the directory belongs to another cluster or member.
-	ErrIdentity = errors.New("history: the data belongs to another member")
+	ErrIdentity = format.ErrIdentity
 )
 
 // Log is a revision-ordered log in a directory.
@@ -104,7 +101,7 @@ type Log struct {
 
 func newLog(o Options) *Log {
 	c, rec := newCore(o), newReclaimState()
-	cat := &catalog{core: c, rec: rec, metas: garbage.NewMetas()}
+	cat := &catalog{core: c, rec: rec, metas: metas.NewIndex()}
 	l := &Log{
 		core:  c,
 		cat:   cat,
@@ -113,26 +110,12 @@ func newLog(o Options) *Log {
 	}
 	l.rec = &reclaimer{core: c, reclaimState: rec, cat: cat, alloc: l.alloc, seal: l.seal}
 	l.w.pend.Sorted = true
-	l.w.metas = metaState{}
+	l.w.metas = metas.State{}
 	return l
 }
 
 // Exists reports whether dir holds a log. The files of a Create that a crash interrupted do not count.
-func Exists(fsys vfs.FS, dir string) (bool, error) {
-	names, err := fsys.List(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("history: %w", err)
-	}
-	for _, name := range names {
-		if strings.HasSuffix(name, format.LogSuffix) || strings.HasSuffix(name, format.SealedSuffix) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
+func Exists(fsys vfs.FS, dir string) (bool, error) { return segfile.Exists(fsys, dir) }
 
 // Create makes a new log whose first batch holds the meta records at position first. It is durable
 // when Create returns; after a crash before that it is there whole or not at all. It fails with
@@ -168,12 +151,12 @@ func Create(o Options, first Applied, meta []Meta) (*Log, error) {
 	if err == nil {
 		err = l.alloc.finish(seg)
 	} else {
-		l.abandon(seg)
+		l.abandon(seg.File, seg.Path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.seal.noteSynced(seg, seg.end, first)
+	l.seal.noteSynced(seg, seg.End, first)
 	l.alloc.nextID = 2
 	l.start()
 	return l, nil
@@ -189,20 +172,8 @@ func (l *Log) Applied() Applied { return l.cat.view.Load().applied }
 // revision is not known, and 0, if the record itself was reclaimed.
 func (l *Log) LastRev() kv.Rev { return l.cat.view.Load().last }
 
-// Meta returns the live meta records of a bucket, those of the current batch included, sorted by
-// key. The slices must not be modified and stay valid. Writer only; the log must not be written
-// during the iteration.
-func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.all(bucket) }
-
 // View returns the view of the newest committed batch. It takes no lock.
 func (l *Log) View() *View { return l.cat.view.Load() }
-
-// newSalt returns a random number that cannot be guessed.
-func newSalt() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // documented never to fail
-	return format.LE.Uint64(b[:])
-}
 
 // Dead marks records as no longer needed; reclaim frees their space later. Records may be marked twice, or be gone
 // already. The marks are in memory only: the caller repeats them after Open.

@@ -14,20 +14,20 @@ import (
 func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	r, seg := w.r, w.out
 	path := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
-	file, _, err := segfile.Open(seg.file, path)
+	file, _, err := segfile.Open(seg.File, path)
 	if err == nil {
 		if err = file.Check(w.pace.stop); err != nil {
 			file.Release()
 		}
 	}
 	if err == nil {
-		if err = r.o.FS.Rename(seg.path, path); err != nil {
+		if err = r.o.FS.Rename(seg.Path, path); err != nil {
 			err = fmt.Errorf("history: %w", err)
 			file.Release()
 		}
 	}
 	if err != nil {
-		_ = r.o.FS.Remove(seg.path)
+		_ = r.o.FS.Remove(seg.Path)
 		return nil, err
 	}
 	if err := w.syncName(); err != nil {
@@ -37,8 +37,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 		}
 		return nil, err
 	}
-	merged := seg.seg
-	merged.first, merged.last = foot.First, w.run[len(w.run)-1].last
+	merged := &segment{id: foot.FirstID, first: foot.First, last: w.run[len(w.run)-1].last}
 	merged.size.Store(foot.FileSize())
 	merged.src.Store(&source{file: file})
 	for _, old := range w.swap(merged) {

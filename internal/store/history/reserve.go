@@ -20,10 +20,6 @@ import (
 // the store; RoomToFree still accepts those that make it smaller, as long as there is space left for
 // them. The allocator retries from time to time, so everything recovers by itself.
 
-// reserveName is the file. It has a name that no segment has, so that a version that does not know
-// it only warns.
-const reserveName = "reserve"
-
 // takeReserve renames the reserve to path, which must not exist, and returns it open, with its size: that much is
 // allocated and zero. It returns no file if there is no reserve now.
 //
@@ -46,7 +42,7 @@ func (a *allocator) takeReserve(path string) (vfs.File, int64, error) {
 	a.reserve = nil
 	a.noteLocked()
 	a.mu.Unlock()
-	err := a.o.FS.Rename(a.path(reserveName), path)
+	err := a.o.FS.Rename(a.path(format.ReserveName), path)
 	a.mu.Lock()
 	a.fitting = false
 	a.mu.changed.Broadcast()
@@ -74,7 +70,7 @@ func (a *allocator) refillReserve() {
 
 // openReserve opens the reserve that an earlier run left, whole. It returns nil if there is none.
 func (a *allocator) openReserve() (vfs.File, int64, error) {
-	path := a.path(reserveName)
+	path := a.path(format.ReserveName)
 	file, err := a.o.FS.OpenWrite(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
@@ -102,7 +98,7 @@ func (a *allocator) openReserve() (vfs.File, int64, error) {
 
 // makeReserve allocates the reserve, which does not exist.
 func (a *allocator) makeReserve() (vfs.File, int64, error) {
-	path := a.path(reserveName)
+	path := a.path(format.ReserveName)
 	file, err := a.o.FS.Create(path)
 	if err != nil {
 		return nil, 0, a.allocationFailed(path, err)

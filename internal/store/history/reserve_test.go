@@ -85,9 +85,9 @@ func TestReserve(t *testing.T) {
 	if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
 		t.Fatal(err)
 	}
-	first := l.w.seg.head.ID
+	first := l.w.seg.Head.ID
 	// The reserve does not count, nor do the tables that the seal will add.
-	left := func() int64 { return o.SegmentBytes - format.SealedSize(int64(l.View().end), l.w.seg.mem.Size()) }
+	left := func() int64 { return o.SegmentBytes - format.SealedSize(int64(l.View().end), l.w.seg.Memory.Size()) }
 	if n, _ := l.Allocated(); n > left() || n < left()-100 {
 		t.Errorf("%d bytes are allocated, %d are left", n, left())
 	}
@@ -95,7 +95,7 @@ func TestReserve(t *testing.T) {
 		if err := l.RoomToFree(); err != nil {
 			t.Fatalf("with the reserve there: %v", err)
 		}
-		return l.w.seg.head.ID != first
+		return l.w.seg.Head.ID != first
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestReserve(t *testing.T) {
 }
 
 func (l *Log) hasReserve() (bool, error) {
-	_, err := l.o.FS.Stat(l.path(reserveName))
+	_, err := l.o.FS.Stat(l.path(format.ReserveName))
 	return err == nil, err
 }
 
@@ -206,7 +206,7 @@ func TestTakeReserve(t *testing.T) {
 	}
 	// A crash leaves the output, which goes, and no reserve, which is made again; and a file of
 	// another size is none.
-	if f, err := o.FS.OpenWrite(l.path(reserveName)); err != nil || f.Truncate(5) != nil || f.Close() != nil {
+	if f, err := o.FS.OpenWrite(l.path(format.ReserveName)); err != nil || f.Truncate(5) != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
 	if l, err = Open(o); err != nil {
@@ -230,7 +230,7 @@ func TestTakeReserveAlone(t *testing.T) {
 	taking := false
 	disk := faultfs.New(memfs.New(), nil)
 	o := testOptions(disk)
-	reserve := filepath.Join(o.Dir, reserveName)
+	reserve := filepath.Join(o.Dir, format.ReserveName)
 	o.FS = faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
 		switch {
 		case op == faultfs.OpRename && name == reserve && !taking:

@@ -50,7 +50,7 @@ func (a *allocator) resize() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next, reserve := a.next, a.reserve
-	cutNext := next != nil && next.alloc > size+size/4
+	cutNext := next != nil && next.Alloc > size+size/4
 	cutReserve := reserve != nil && a.reserveSize > size+size/4
 	grow := reserve != nil && 2*a.reserveSize < size && a.err == nil
 	if a.fitting || a.aliveLocked() != nil || !cutNext && !cutReserve && !grow {
@@ -61,7 +61,7 @@ func (a *allocator) resize() {
 	a.mu.Unlock()
 	var nextErr, reserveErr error
 	if cutNext {
-		nextErr = next.file.Truncate(size)
+		nextErr = next.File.Truncate(size)
 	}
 	switch {
 	case cutReserve:
@@ -72,7 +72,7 @@ func (a *allocator) resize() {
 	a.mu.Lock()
 	// A file that could not be resized keeps its size.
 	if cutNext && nextErr == nil {
-		next.alloc = size
+		next.Alloc = size
 	}
 	if (cutReserve || grow) && reserveErr == nil {
 		a.reserveSize = size

@@ -20,11 +20,11 @@ func fit(t *testing.T) {
 		l.await(func() bool { return l.alloc.next != nil && l.alloc.reserve != nil && !l.alloc.fitting })
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		next, reserve = l.alloc.next.alloc, l.alloc.reserveSize
+		next, reserve = l.alloc.next.Alloc, l.alloc.reserveSize
 		for _, f := range []struct {
 			size interface{ Size() (int64, error) }
 			want int64
-		}{{l.alloc.next.file, next}, {l.alloc.reserve, reserve}} {
+		}{{l.alloc.next.File, next}, {l.alloc.reserve, reserve}} {
 			if n, err := f.size.Size(); err != nil || n != f.want {
 				t.Fatalf("a file of %d bytes, noted are %d: %v", n, f.want, err)
 			}

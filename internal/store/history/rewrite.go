@@ -9,6 +9,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/garbage"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -33,7 +34,7 @@ type rewriting struct {
 	count     int                 // of the records in it
 	metas     map[metaRecord]bool // that are kept
 
-	out  *openSegment
+	out  *growing.Segment
 	size int64 // about what out will have
 	// reserved says that out is made of the reserve.
 	reserved bool
@@ -76,7 +77,7 @@ func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*s
 	}
 	if err != nil {
 		if w.out != nil {
-			r.abandon(w.out)
+			r.abandon(w.out.File, w.out.Path)
 		}
 		return nil, err
 	}
@@ -104,10 +105,10 @@ func (w *rewriting) write() (*format.Footer, error) {
 		return nil, err
 	}
 	seg := w.out
-	if err := seg.writeTables(foot); err != nil {
+	if err := seg.WriteTables(foot); err != nil {
 		return nil, w.wrap(err)
 	}
-	if err := r.syncFile(seg.file, seg.path); err != nil {
+	if err := r.syncFile(seg.File, seg.Path); err != nil {
 		return nil, err
 	}
 	return foot, nil
@@ -117,7 +118,7 @@ func (w *rewriting) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("history: write %s: %w", w.out.path, err)
+	return fmt.Errorf("history: write %s: %w", w.out.Path, err)
 }
 
 // unreadable returns err, which copying s met, and reports damage of s. A segment that is damaged is left as it is, so
@@ -170,14 +171,10 @@ func (w *rewriting) create(foot *format.Footer) error {
 		_ = r.o.FS.Remove(temp)
 		return fmt.Errorf("history: allocate %s: %w", temp, err)
 	}
-	w.out = &openSegment{
-		head: format.Header{Version: format.Version, ClusterID: r.o.ClusterID, MemberID: r.o.MemberID, ID: foot.FirstID, Salt: newSalt()},
-		path: temp, file: file, seg: &segment{id: foot.FirstID}, end: format.HeaderSize,
+	if w.out, err = growing.Create(file, temp, format.NewHeader(r.identity(), foot.FirstID), 0); err != nil {
+		r.abandon(file, temp)
+		return fmt.Errorf("history: write %s: %w", temp, err)
 	}
-	if _, err = file.WriteAt(w.out.head.Encode(), 0); err != nil {
-		return w.wrap(err)
-	}
-	w.out.bodySum = w.out.head.Sum
 	w.batch = make([]byte, format.BatchHeaderSize, mergedBatch+4096)
 	return nil
 }
@@ -246,38 +243,18 @@ func (w *rewriting) flush() error {
 	}
 	n := int(format.Align8(int64(len(w.batch))))
 	w.batch = append(w.batch, make([]byte, n-len(w.batch))...)
-	h := format.BatchHeader{
-		Length:   uint32(n),
-		Prev:     seg.after,
-		Records:  uint32(len(w.recs) + len(w.locs)),
-		Synced:   format.HeaderSize,
-		Applied:  w.last.Applied,
-		Revision: w.last.Revision,
-	}
-	if int64(seg.end)+int64(n) > format.MaxSegment {
+	if int64(seg.End)+int64(n) > format.MaxSegment {
 		return w.wrap(fmt.Errorf("a merged segment of more than %d bytes is too large", int64(format.MaxSegment)))
 	}
-	h.Encode(w.batch, seg.head.Sum)
-	if _, err := seg.file.WriteAt(w.batch, int64(seg.end)); err != nil {
+	h := format.BatchHeader{Synced: format.HeaderSize, Applied: w.last.Applied, Revision: w.last.Revision}
+	if err := seg.WriteBatch(&h, w.batch, w.recs, w.locs); err != nil {
 		return w.wrap(err)
 	}
-	for _, e := range w.recs {
-		rev := e.Rev()
-		if seg.first == (kv.Rev{}) {
-			seg.first = rev
-		}
-		seg.last = rev
-		seg.mem.Append(rev, seg.end+e.Off)
-	}
-	for _, off := range w.locs {
-		seg.metas = append(seg.metas, seg.end+off)
-	}
-	seg.note(&h, w.batch)
 	w.batch, w.recs, w.locs = w.batch[:format.BatchHeaderSize], w.recs[:0], w.locs[:0]
 	clear(w.batch)
-	if seg.end-w.synced >= mergedSync {
-		w.synced = seg.end
-		if err := w.r.syncFile(seg.file, seg.path); err != nil {
+	if seg.End-w.synced >= mergedSync {
+		w.synced = seg.End
+		if err := w.r.syncFile(seg.File, seg.Path); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ func (l *Log) RollWanted(any bool) bool {
 	dead := v.open.seg.dead.Dead.Bytes
 	l.cat.dead.Unlock()
 	waste := dead
-	if alloc, err := v.open.file.Size(); err == nil {
+	if alloc, err := v.open.File.Size(); err == nil {
 		waste += max(alloc-int64(v.end)-size, 0)
 	}
 	return any && dead > 0 || waste > live/16 && waste > l.o.SegmentBytes/64
@@ -41,7 +41,7 @@ func (l *Log) WaitNext() bool {
 // the next segment is not ready. It is for the writer, between batches.
 func (l *Log) Roll() (bool, error) {
 	w := &l.w
-	if w.seg.batches == 0 {
+	if w.seg.Batches == 0 {
 		return true, nil
 	}
 	if w.began {
@@ -63,7 +63,7 @@ func (l *Log) Roll() (bool, error) {
 // place makes sure that the open segment has room for the current batch of n bytes.
 func (l *Log) place(n int64) error {
 	w := &l.w
-	if w.seg.batches > 0 && l.need(n) > min(l.o.SegmentBytes, w.seg.alloc) {
+	if w.seg.Batches > 0 && l.need(n) > min(l.o.SegmentBytes, w.seg.Alloc) {
 		if err := l.roll(); err != nil {
 			return err
 		}
@@ -72,15 +72,15 @@ func (l *Log) place(n int64) error {
 	if need > format.MaxSegment {
 		return l.fail(fmt.Errorf("history: a batch of %d bytes is too large", n))
 	}
-	if need > w.seg.alloc {
+	if need > w.seg.Alloc {
 		// A batch that is larger than a segment.
-		if err := w.seg.file.Preallocate(need); err != nil {
-			if err = l.allocationFailed(w.seg.path, err); kv.Shortage(err) {
+		if err := w.seg.File.Preallocate(need); err != nil {
+			if err = l.allocationFailed(w.seg.Path, err); kv.Shortage(err) {
 				return err
 			}
 			return l.fail(err)
 		}
-		w.seg.alloc = need
+		w.seg.Alloc = need
 	}
 	return nil
 }
@@ -89,8 +89,7 @@ func (l *Log) place(n int64) error {
 // Close) was written and the segment was sealed.
 func (l *Log) need(n int64) int64 {
 	w := &l.w
-	tables := w.seg.mem.SizeWith(w.pend.Sparse) + int64(4*(len(w.seg.metas)+len(w.pendLoc)))
-	return format.SealedSize(int64(w.seg.end)+n+format.BatchHeaderSize, tables)
+	return w.seg.SealedSize(n, w.pend.Sparse, len(w.pendLoc))
 }
 
 // roll makes the next segment the open one and leaves the old one to the sealer. Its errors are those of
@@ -124,12 +123,12 @@ func (l *Log) roll() error {
 	old := w.seg
 	l.retire(old)
 	w.seg = a.next
-	w.seg.before, w.seg.after = old.after, old.after
+	w.seg.Follow(old.Segment)
 	w.inSeg = false
 	a.next, a.waited = nil, false
 	s.pending = old
 	a.wanted = true
-	l.left.Store(w.seg.alloc - l.need(0))
+	l.left.Store(w.seg.Alloc - l.need(0))
 	a.noteLocked()
 	l.mu.changed.Broadcast()
 	return nil
@@ -138,13 +137,13 @@ func (l *Log) roll() error {
 // retire appends a full segment to those before the open one. It is still read from memory.
 func (l *Log) retire(s *openSegment) {
 	w := &l.w
-	last := s.last
+	last := s.Last
 	if n := len(w.lasts); last == (kv.Rev{}) && n > 0 {
 		last = w.lasts[n-1]
 	}
-	s.seg.size.Store(int64(s.end))
-	s.seg.first, s.seg.last = s.first, last
-	s.seg.src.Store(&source{mem: &s.mem})
+	s.seg.size.Store(int64(s.End))
+	s.seg.first, s.seg.last = s.First, last
+	s.seg.src.Store(&source{mem: &s.Memory})
 	l.adopt(s.seg)
 }
 

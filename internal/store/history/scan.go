@@ -74,7 +74,7 @@ func (s *Scanner) step() (found, more bool) {
 		s.span.letGo()
 		s.cur = nil
 	case s.cur.mem != nil:
-		b := s.cur.mem.at(s.next)
+		b := s.cur.mem.At(s.next)
 		s.next++
 		s.rec, _, s.err = format.DecodeRecord(b)
 		s.last = s.rec.Rev

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"time"
 
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
@@ -17,15 +16,13 @@ import (
 // readers have mapped: so it reads from the disk rather than from memory, and does not evict pages that readers need.
 type Scrubber struct {
 	l    *Log
-	rate int64
+	disk segfile.DiskReader
 	last uint64 // the last segment that was read in this round
 	// unread counts the segments of this round that could not be read.
 	unread int
-	debt   time.Duration
-	at     time.Time // when debt was reckoned
 }
 
-// Scrubbed is what came of one segment.
+// Scrubbed is the result for one segment.
 type Scrubbed struct {
 	// File is the segment, and Bytes how much was read of it. File is empty at the end of a round.
 	File  string
@@ -40,16 +37,9 @@ type Scrubbed struct {
 	Skipped int
 }
 
-const (
-	// scrubWindow is how much is read at once.
-	scrubWindow = 256 << 10
-	// scrubCredit bounds how much of a pause that took too long is made up for.
-	scrubCredit = 100 * time.Millisecond
-)
-
 // NewScrubber returns a scrubber that reads at most that many bytes a second, which must be above 0.
 func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
-	return &Scrubber{l: l, rate: bytesPerSecond}
+	return &Scrubber{l: l, disk: segfile.DiskReader{FS: l.o.FS, BytesPerSecond: bytesPerSecond}}
 }
 
 // Next reads the next sealed segment. A result without a File says that the round is at its end; the
@@ -63,7 +53,8 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 		}
 		s.last = file.Footer().LastID
 		res := Scrubbed{File: file.Path()}
-		err := s.check(ctx, &res)
+		var err error
+		res.Bytes, err = s.disk.Check(ctx, res.File)
 		if cerr := ctx.Err(); cerr != nil {
 			return Scrubbed{}, cerr
 		}
@@ -86,88 +77,4 @@ func (s *Scrubber) Next(ctx context.Context) (Scrubbed, error) {
 	end := Scrubbed{Skipped: s.unread}
 	s.last, s.unread = 0, 0
 	return end, ctx.Err()
-}
-
-func (s *Scrubber) check(ctx context.Context, res *Scrubbed) error {
-	file, err := s.l.o.FS.Open(res.File)
-	if err != nil {
-		return err
-	}
-	r := &scrubReader{File: file, s: s, ctx: ctx}
-	r.drop(0, 0)
-	f, _, err := segfile.Open(r, res.File)
-	if err == nil {
-		err = f.Check(ctx)
-		f.Release()
-	}
-	res.Bytes = r.read
-	return err
-}
-
-// scrubReader reads a file in large pieces and at the scrubber's pace. It cannot be mapped.
-type scrubReader struct {
-	vfs.File
-	s     *Scrubber
-	ctx   context.Context
-	buf   []byte
-	start int64
-	read  int64
-}
-
-// ReadAt serves small reads from the piece around them, which is read if need be.
-func (r *scrubReader) ReadAt(b []byte, off int64) (int, error) {
-	if n := int64(len(b)); n <= scrubWindow {
-		if off < r.start || off+n > r.start+int64(len(r.buf)) {
-			r.fill(off)
-		}
-		if from := off - r.start; from >= 0 && from+n <= int64(len(r.buf)) {
-			return copy(b, r.buf[from:]), nil
-		}
-	}
-	// What is large, at the end of the file, or cannot be read, by itself: then the error is its own.
-	n, err := r.File.ReadAt(b, off)
-	r.took(off, n)
-	if cerr := r.ctx.Err(); cerr != nil {
-		return n, cerr
-	}
-	return n, err
-}
-
-// fill reads the piece that begins at off.
-func (r *scrubReader) fill(off int64) {
-	if r.buf == nil {
-		r.buf = make([]byte, scrubWindow)
-	}
-	n, _ := r.File.ReadAt(r.buf[:scrubWindow], off) // what is missing is read by itself
-	r.buf, r.start = r.buf[:n], off
-	r.took(off, n)
-}
-
-// took pays for n bytes at off.
-func (r *scrubReader) took(off int64, n int) {
-	r.read += int64(n)
-	r.drop(off, int64(n))
-	r.s.pay(r.ctx, n)
-}
-
-func (r *scrubReader) drop(off, n int64) {
-	if c, ok := r.File.(vfs.CacheDropper); ok {
-		_ = c.DropCache(off, n) // a hint
-	}
-}
-
-// pay waits until n bytes more are within the rate, or ctx ends.
-func (s *Scrubber) pay(ctx context.Context, n int) {
-	now := time.Now()
-	s.debt = max(s.debt-now.Sub(s.at), -scrubCredit) + time.Duration(float64(n)/float64(s.rate)*float64(time.Second))
-	s.at = now
-	if s.debt <= 0 {
-		return
-	}
-	t := time.NewTimer(s.debt)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

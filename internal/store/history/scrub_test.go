@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
@@ -145,29 +143,6 @@ func TestScrubReadError(t *testing.T) {
 	if _, err := s.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-}
-
-func TestScrubKeepsToTheRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &Scrubber{rate: 1 << 20}
-		begin := time.Now()
-		s.at = begin
-		for range 80 {
-			s.pay(t.Context(), 128<<10)
-		}
-		if took := time.Since(begin); took < 9900*time.Millisecond || took > 10100*time.Millisecond {
-			t.Errorf("10 MiB at 1 MiB/s took %v", took)
-		}
-		// Time that passed otherwise is made up for a little and not as a burst.
-		time.Sleep(time.Hour)
-		begin = time.Now()
-		for range 8 {
-			s.pay(t.Context(), 128<<10)
-		}
-		if took := time.Since(begin); took < 850*time.Millisecond {
-			t.Errorf("1 MiB at 1 MiB/s took %v", took)
-		}
-	})
 }
 
 // An error that says nothing about what is in the file is not damage, and a round in which one was met

@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,11 +72,11 @@ func (s *sealer) sealPending() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		s.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", format.SegmentName(seg.head.ID))
+		s.o.Logger.Info("sealed a history segment that could not be sealed before", "segment", format.SegmentName(seg.Head.ID))
 	}
 	s.pending, s.err, s.tries = nil, nil, 0
 	s.stuck.Store(false)
-	s.synced = seg.applied
+	s.synced = seg.Applied
 	s.mu.changed.Broadcast()
 	return nil
 }
@@ -100,32 +99,25 @@ func (s *sealer) noteSeal(err error) error {
 // sealed one and switches readers from memory to the file. After an error that is not final it can be
 // called again and continues.
 func (s *sealer) seal(seg *openSegment) error {
-	foot := format.Footer{
-		FirstID:  seg.head.ID,
-		LastID:   seg.head.ID,
-		Revision: seg.revision,
-		Applied:  seg.applied,
-		Before:   seg.before,
-		After:    seg.after,
-	}
+	foot := seg.Footer()
 	path := s.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
 	if !seg.renamed {
-		if err := seg.writeTables(&foot); err != nil {
-			return fmt.Errorf("history: seal %s: %w", seg.path, err)
+		if err := seg.WriteTables(&foot); err != nil {
+			return fmt.Errorf("history: seal %s: %w", seg.Path, err)
 		}
-		if err := s.syncFile(seg.file, seg.path); err != nil {
+		if err := s.syncFile(seg.File, seg.Path); err != nil {
 			return err
 		}
-		seg.synced.Store(seg.end)
-		if err := s.o.FS.Rename(seg.path, path); err != nil {
-			return fmt.Errorf("history: seal %s: %w", seg.path, err)
+		seg.Synced.Store(seg.End)
+		if err := s.o.FS.Rename(seg.Path, path); err != nil {
+			return fmt.Errorf("history: seal %s: %w", seg.Path, err)
 		}
 		seg.renamed = true
 	}
 	if err := s.syncDir(); err != nil {
 		return err
 	}
-	in := seg.file
+	in := seg.File
 	if seg.reopen {
 		var err error
 		if in, err = s.o.FS.Open(path); err != nil {
@@ -141,31 +133,6 @@ func (s *sealer) seal(seg *openSegment) error {
 	seg.seg.src.Store(&source{file: file})
 	s.o.Logger.Debug("sealed a history segment", "file", path, "records", file.Footer().Records, "bytes", file.Footer().FileSize())
 	return nil
-}
-
-// writeTables writes the tables and the footer after the batches. It fills in the fields of the footer that s holds.
-func (s *openSegment) writeTables(foot *format.Footer) error {
-	foot.Sparse = s.mem.Sorted
-	foot.BodyEnd = s.end
-	foot.Batches = s.batches
-	foot.Records = uint32(s.mem.Len())
-	foot.Metas = uint32(len(s.metas))
-	foot.Mains = uint32(len(s.mem.Mains))
-	foot.BodySum = s.bodySum
-	foot.First, foot.Last = s.first, s.last
-	foot.Live = uint64(s.bytes)
-	b := make([]byte, 0, foot.FileSize()-int64(s.end))
-	b = s.mem.Encode(b)
-	for _, off := range s.metas {
-		b = format.LE.AppendUint32(b, off)
-	}
-	foot.TableSum = crc32.Update(s.head.Sum, format.Castagnoli, b)
-	b = b[:cap(b)-format.FooterSize]
-	b = append(b, foot.Encode(s.head.Sum)...)
-	if _, err := s.file.WriteAt(b, int64(s.end)); err != nil {
-		return err
-	}
-	return s.file.Truncate(foot.FileSize())
 }
 
 // sync is Log.Sync.
@@ -194,8 +161,8 @@ func (s *sealer) syncLocked() (Applied, error) {
 	}
 	// The file of v.open stays open: sealing it takes syncMu.
 	seg := v.open
-	if seg.synced.Load() < v.end {
-		if err := s.syncFile(seg.file, seg.path); err != nil {
+	if seg.Synced.Load() < v.end {
+		if err := s.syncFile(seg.File, seg.Path); err != nil {
 			return Applied{}, s.fail(err)
 		}
 		s.noteSynced(seg, v.end, v.applied)
@@ -204,7 +171,7 @@ func (s *sealer) syncLocked() (Applied, error) {
 }
 
 func (s *sealer) noteSynced(seg *openSegment, end uint32, a Applied) {
-	seg.synced.Store(end)
+	seg.Synced.Store(end)
 	s.mu.Lock()
 	s.synced = a
 	s.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/garbage"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 )
 
@@ -23,7 +24,7 @@ type segment struct {
 
 // source is exactly one of its fields.
 type source struct {
-	mem  *memory
+	mem  *growing.Memory
 	file *segfile.File
 	next *segment
 }

@@ -4,13 +4,14 @@ import (
 	"slices"
 	"sort"
 	"vigil/internal/kv"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 )
 
 // span is a run of records of one source: of a segment, or of mem.
 type span struct {
 	seg  *segment
-	mem  *memory
+	mem  *growing.Memory
 	open *segment // the segment that mem is the memory of, if it has one
 	from kv.Rev   // those at or above
 	// With src set, to which a file in it is held, it is the records [first, limit) of it instead.
@@ -26,7 +27,7 @@ func (s *span) bytes(v *View) int64 {
 	if s.mem == &v.tail {
 		return int64(v.end)
 	}
-	return int64(len(s.mem.chunks[0].buf))
+	return int64(len(s.mem.Chunks[0].Buf))
 }
 
 // take holds the files of all spans as they were at one moment. Reclaim drops a deletion once the
@@ -128,7 +129,7 @@ func (v *View) spans(from kv.Rev) []span {
 			spans = append(spans, span{seg: s, from: from})
 		}
 	}
-	for _, m := range []*memory{&v.tail, v.pend} {
+	for _, m := range []*growing.Memory{&v.tail, v.pend} {
 		if m != nil && m.Len() > 0 {
 			sp := span{mem: m, from: from}
 			if m == &v.tail && v.open != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
@@ -13,10 +14,10 @@ import (
 // taken. It is safe for concurrent use and needs no closing; it stays readable until the Log is
 // closed.
 type View struct {
-	segs  []*segment // the segments before the open one, oldest first
-	lasts []kv.Rev   // the last revision of each, at its end or before
-	tail  memory     // the open segment
-	pend  *memory    // the current batch; nil unless the view is the writer's
+	segs  []*segment      // the segments before the open one, oldest first
+	lasts []kv.Rev        // the last revision of each, at its end or before
+	tail  growing.Memory  // the open segment
+	pend  *growing.Memory // the current batch; nil unless the view is the writer's
 
 	last    kv.Rev
 	applied Applied
@@ -142,7 +143,7 @@ func (v *View) getMemory(rev kv.Rev, room int, dst []byte) (out []byte, need int
 	if i < 0 {
 		return dst, 0, ErrNotFound
 	}
-	return appendWithin(dst, m.at(i)[format.RecordHeaderSize:], room)
+	return appendWithin(dst, m.At(i)[format.RecordHeaderSize:], room)
 }
 
 func appendWithin(dst, data []byte, room int) (out []byte, need int, err error) {
@@ -160,7 +161,7 @@ func (s *segment) get(a *segfile.Access, rev kv.Rev, room int, dst []byte) (out 
 	}
 	if src.mem != nil {
 		if i := src.mem.Find(rev); i >= 0 {
-			return appendWithin(dst, src.mem.at(i)[format.RecordHeaderSize:], room)
+			return appendWithin(dst, src.mem.At(i)[format.RecordHeaderSize:], room)
 		}
 		return dst, 0, ErrNotFound
 	}

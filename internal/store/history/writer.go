@@ -3,15 +3,12 @@ package history
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
+	"vigil/internal/store/history/metas"
 	"vigil/internal/vfs"
 )
-
-// chunkBytes is how large the pieces of memory are that records are appended to. A reference that
-// AppendKV returned keeps one of them from being freed.
-const chunkBytes = 512 << 10
 
 // growBytes is the size of a batch above which its buffer does not double any more when it grows.
 const growBytes = 64 << 20
@@ -23,49 +20,30 @@ type writer struct {
 	lasts []kv.Rev
 
 	// The current batch is buf[start:pos], its header not filled in yet. Bytes before
-	// start are published and never written again; inSeg says that seg.mem already has a chunk whose
+	// start are published and never written again; inSeg says that seg.Memory already has a chunk whose
 	// continuation buf[start:] is.
 	buf        []byte
 	start, pos int
 	inSeg      bool
 	began      bool
 
-	pend    memory   // the records of the current batch, offsets counted from its start
-	pendLoc []uint32 // the meta records of the current batch, likewise
-	last    kv.Rev   // the newest record, the current batch included
+	pend    growing.Memory // the records of the current batch, offsets counted from its start
+	pendLoc []uint32       // the meta records of the current batch, likewise
+	last    kv.Rev         // the newest record, the current batch included
 	applied Applied
-	metas   metaState
+	metas   metas.State
 	before  []Meta // what the meta records of the current batch replace, in their order
 	view    View   // what WriterView returns
 }
 
 // openSegment is a segment that is not sealed. The writer owns it until it hands it to the sealer
-// under core.mu, but for synced.
+// under core.mu, except Synced, which is written under syncMu.
 type openSegment struct {
-	head  format.Header
-	path  string
-	file  vfs.File
-	alloc int64 // the size of the file
-	seg   *segment
-
-	end           uint32 // where the next batch begins
-	mem           memory
-	metas         []uint32 // offsets of the meta records
-	batches       uint32
-	bodySum       uint32
-	before, after uint32 // as in footer
-	first, last   kv.Rev
-	bytes         int64 // of records
-	revision      int64
-	applied       Applied
-	// marked is set if the last batch says that everything before it was synced.
-	marked bool
-	dirty  int64 // used by recovery
+	*growing.Segment
+	seg *segment
 	// renamed says that the seal has given the file its name, and reopen that file was closed by a try
-	// to go over to it. They are guarded by Log.syncMu.
+	// to go over to it. They are guarded by syncMu.
 	renamed, reopen bool
-
-	synced atomic.Uint32 // the file is durable up to here; written under Log.syncMu
 }
 
 // AppendKV adds a record to the current batch: encoded is a mvccpb.KeyValue, or for a tombstone one
@@ -160,8 +138,8 @@ func (l *Log) AppendMeta(m Meta) error {
 	w.pendLoc = append(w.pendLoc, uint32(w.pos-len(b)-w.start))
 	// The state outlives the chunk, so it gets its own copy.
 	m.Value = slices.Clone(m.Value)
-	w.before = append(w.before, w.metas.current(m.Bucket, m.Key))
-	w.metas.apply(m)
+	w.before = append(w.before, w.metas.Current(m.Bucket, m.Key))
+	w.metas.Apply(m)
 	return nil
 }
 
@@ -189,7 +167,7 @@ func (w *writer) beginBatch(n int) {
 	if w.pos+n+8 > len(w.buf) {
 		batch := w.buf[w.start:w.pos]
 		need := len(batch) + n + 8
-		w.buf = make([]byte, max(chunkBytes, need+min(need, max(need/4, growBytes))))
+		w.buf = make([]byte, max(growing.ChunkBytes, need+min(need, max(need/4, growBytes))))
 		w.pos = copy(w.buf, batch)
 		w.start = 0
 		w.inSeg = false
@@ -227,40 +205,18 @@ func (l *Log) write(a Applied) error {
 	w, seg := &l.w, l.w.seg
 	n := int(format.Align8(int64(w.pos - w.start)))
 	b := w.buf[w.start : w.start+n]
-	h := format.BatchHeader{
-		Length:   uint32(n),
-		Prev:     seg.after,
-		Records:  uint32(w.pend.Len() + len(w.pendLoc)),
-		Synced:   seg.synced.Load(),
-		Applied:  a,
-		Revision: w.last.Main,
-	}
-	h.Encode(b, seg.head.Sum)
-	if _, err := seg.file.WriteAt(b, int64(seg.end)); err != nil {
-		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.path, seg.end, err))
+	h := format.BatchHeader{Synced: seg.Synced.Load(), Applied: a, Revision: w.last.Main}
+	if err := seg.WriteBatch(&h, b, w.pend.Sparse, w.pendLoc); err != nil {
+		err = vfs.MarkShortage(fmt.Errorf("history: write %s at offset %d: %w", seg.Path, seg.End, err))
 		if kv.Shortage(err) {
 			return err // the next try writes to the same place
 		}
 		return l.fail(err)
 	}
-
 	if !w.inSeg {
-		seg.mem.chunks = append(seg.mem.chunks, chunk{start: seg.end, buf: w.buf[w.start:]})
+		seg.Memory.Chunks = append(seg.Memory.Chunks, growing.Chunk{Start: seg.End - h.Length, Buf: w.buf[w.start:]})
 		w.inSeg = true
 	}
-	for _, e := range w.pend.Sparse {
-		seg.mem.Append(e.Rev(), seg.end+e.Off)
-	}
-	for _, off := range w.pendLoc {
-		seg.metas = append(seg.metas, seg.end+off)
-	}
-	if k := w.pend.Sparse; len(k) > 0 {
-		if seg.first == (kv.Rev{}) {
-			seg.first = k[0].Rev()
-		}
-		seg.last = w.last
-	}
-	seg.note(&h, b)
 	w.applied = a
 	w.start += n
 	l.cat.appended.Add(int64(n))
@@ -271,13 +227,13 @@ func (l *Log) write(a Applied) error {
 	for _, off := range metas {
 		r, _, err := format.DecodeRecord(b[off:])
 		if err != nil {
-			return l.fail(format.Corrupt(seg.path, int64(off), "%v", err))
+			return l.fail(format.Corrupt(seg.Path, int64(off), "%v", err))
 		}
 		m, err := format.DecodeMeta(r)
 		if err != nil {
-			return l.fail(format.Corrupt(seg.path, int64(off), "%v", err))
+			return l.fail(format.Corrupt(seg.Path, int64(off), "%v", err))
 		}
-		l.cat.metas.Note(seg.head.ID, &m)
+		l.cat.metas.Note(seg.Head.ID, &m)
 	}
 	return nil
 }
@@ -288,17 +244,6 @@ func (w *writer) drop() {
 	w.pend.Sparse, w.pendLoc = reuse(w.pend.Sparse), reuse(w.pendLoc)
 	clear(w.before)
 	w.before = reuse(w.before)
-}
-
-// note counts b, a batch after the last one.
-func (s *openSegment) note(h *format.BatchHeader, b []byte) {
-	s.marked = h.Synced == s.end
-	s.end += h.Length
-	s.batches++
-	s.bodySum = format.AddSum(s.bodySum, b)
-	s.after = h.Sum
-	s.bytes += int64(h.Length) - format.BatchHeaderSize
-	s.revision, s.applied = h.Revision, h.Applied
 }
 
 // reuse empties s, and drops its memory if it is large.
@@ -314,13 +259,13 @@ func (l *Log) publish() {
 	l.cat.view.Store(&View{
 		segs:    w.segs,
 		lasts:   w.lasts,
-		tail:    w.seg.mem,
+		tail:    w.seg.Memory,
 		last:    w.last,
 		applied: w.applied,
 		open:    w.seg,
-		end:     w.seg.end,
+		end:     w.seg.End,
 	})
-	l.left.Store(w.seg.alloc - l.need(0))
+	l.left.Store(w.seg.Alloc - l.need(0))
 }
 
 // WriterView returns a view that also shows the records of the current batch. It is the writer's
@@ -330,7 +275,7 @@ func (l *Log) WriterView() *View {
 	w.view = *l.cat.view.Load()
 	w.view.patient = true
 	if w.pend.Len() > 0 {
-		w.pend.chunks = append(w.pend.chunks[:0], chunk{buf: w.buf[w.start:w.pos]})
+		w.pend.Chunks = append(w.pend.Chunks[:0], growing.Chunk{Buf: w.buf[w.start:w.pos]})
 		w.view.pend = &w.pend
 		w.view.last = w.last
 	}

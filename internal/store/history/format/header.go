@@ -1,6 +1,7 @@
 package format
 
 import (
+	"crypto/rand"
 	"errors"
 	"hash/crc32"
 )
@@ -15,6 +16,13 @@ type Header struct {
 	// Salt is random, so that no client can write a value that looks like a batch of this segment.
 	Salt uint64
 	Sum  uint32
+}
+
+// NewHeader returns the header of a new segment of a member, with a random salt.
+func NewHeader(member Identity, id uint64) Header {
+	var salt [8]byte
+	_, _ = rand.Read(salt[:]) // documented never to fail
+	return Header{Version: Version, ClusterID: member.ClusterID, MemberID: member.MemberID, ID: id, Salt: LE.Uint64(salt[:])}
 }
 
 // Encode returns the encoded header and sets its checksum.

@@ -4,11 +4,15 @@ import (
 	"fmt"
 )
 
-// Suffixes of file names.
+// Names of files, and suffixes of them.
 const (
 	LogSuffix    = ".log" // a segment that is not sealed
 	SealedSuffix = ".seg"
 	TempSuffix   = ".tmp" // an unfinished file
+
+	// ReserveName is the file of allocated space. It has a name that no segment has, so that a version that does not
+	// know it only warns.
+	ReserveName = "reserve"
 )
 
 // SegmentName returns the name of a segment that is not sealed.

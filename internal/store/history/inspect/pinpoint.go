@@ -1,4 +1,4 @@
-package history
+package inspect
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 // pinpoint makes the error about a damaged piece of a segment more exact: if one flipped bit explains
 // it, that bit; else the first record of a batch that is damaged. seed is the checksum of the header.
 func pinpoint(file vfs.File, seed uint32, err error) error {
-	var c *CorruptError
+	var c *format.CorruptError
 	if !errors.As(err, &c) {
 		return err
 	}
@@ -49,7 +49,7 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 	}
 	got := crc32.Update(begin, format.Castagnoli, b)
 	exact := func(at int64, bit int) error {
-		return &CorruptError{File: c.File, Offset: at, Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
+		return &format.CorruptError{File: c.File, Offset: at, Reason: fmt.Sprintf("bit %d is flipped (%s)", bit%8, c.Reason)}
 	}
 	switch bit := bitflip.Find(b, got, format.LE.Uint32(want)); {
 	case bit >= 0:
@@ -68,7 +68,7 @@ func pinpoint(file vfs.File, seed uint32, err error) error {
 			break
 		}
 		if !format.CheckRecord(b[at : at+size]) {
-			return &CorruptError{File: c.File, Offset: off + int64(at), Reason: c.Reason + "; this record is the first bad one"}
+			return &format.CorruptError{File: c.File, Offset: off + int64(at), Reason: c.Reason + "; this record is the first bad one"}
 		}
 		at += size
 	}

@@ -1,29 +1,29 @@
-package garbage
+package metas
 
 import (
 	"sync"
 	"vigil/internal/store/history/format"
 )
 
-// metaPlace is the place of the newest record of a bucket and key.
-type metaPlace struct {
+// place is the place of the newest record of a bucket and key.
+type place struct {
 	id   uint64 // of the segment it was written to
 	size int64
 }
 
-// Metas knows where the newest meta records are, and how many bytes of older ones, and of
+// Index knows where the newest meta records are, and how many bytes of older ones, and of
 // deletions, each segment has. It holds committed records only, and is safe for concurrent use.
-type Metas struct {
+type Index struct {
 	mu     sync.Mutex
-	newest map[string]metaPlace
+	newest map[string]place
 	dead   map[uint64]int64 // by segment
 }
 
-// NewMetas returns a Metas without records.
-func NewMetas() *Metas { return &Metas{newest: map[string]metaPlace{}, dead: map[uint64]int64{}} }
+// NewIndex returns an Index without records.
+func NewIndex() *Index { return &Index{newest: map[string]place{}, dead: map[uint64]int64{}} }
 
 // Note records that m was committed to segment id.
-func (x *Metas) Note(id uint64, m *format.Meta) {
+func (x *Index) Note(id uint64, m *format.Meta) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	name, size := m.Name(), int64(format.RecordHeaderSize+format.MetaSize(m))
@@ -35,11 +35,11 @@ func (x *Metas) Note(id uint64, m *format.Meta) {
 		x.dead[id] += size
 		return
 	}
-	x.newest[name] = metaPlace{id, size}
+	x.newest[name] = place{id, size}
 }
 
 // Newest returns the segment of the newest record with that name; it returns false if there is none, or a deletion.
-func (x *Metas) Newest(name string) (id uint64, ok bool) {
+func (x *Index) Newest(name string) (id uint64, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	at, ok := x.newest[name]
@@ -47,7 +47,7 @@ func (x *Metas) Newest(name string) (id uint64, ok bool) {
 }
 
 // DeadIn returns the bytes that are dead in the segments first to last.
-func (x *Metas) DeadIn(first, last uint64) (n int64) {
+func (x *Index) DeadIn(first, last uint64) (n int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if uint64(len(x.dead)) < last-first {
@@ -66,7 +66,7 @@ func (x *Metas) DeadIn(first, last uint64) (n int64) {
 
 // Clean records that the segments first to last were rewritten. Deletions that had to stay are not counted again;
 // otherwise they would be rewritten forever.
-func (x *Metas) Clean(first, last uint64) {
+func (x *Index) Clean(first, last uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for id := range x.dead {

@@ -1,4 +1,4 @@
-package history
+package inspect
 
 import (
 	"context"
@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"path/filepath"
+
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
 
-// The kinds of files that Inspect finds.
+// The kinds of files.
 const (
 	KindSealed    = "sealed"    // a sealed segment
 	KindFull      = "full"      // a segment that waits for its seal
@@ -23,17 +26,17 @@ const (
 	KindMissing   = "missing"   // segments that should be there
 )
 
-// InspectOptions say what to inspect.
-type InspectOptions struct {
+// Options say what to inspect.
+type Options struct {
 	FS  vfs.FS
 	Dir string
 	// SealedOnly leaves out everything that may change while a log is open on the directory. What
-	// is then looked at may be removed meanwhile, which is no error, and how files follow each
-	// other is not looked at.
+	// is then read may be removed meanwhile, which is no error, and how files follow each
+	// other is not checked.
 	SealedOnly bool
 }
 
-// File is what Inspect found in one file.
+// File describes one file.
 type File struct {
 	Name    string
 	Kind    string
@@ -45,84 +48,82 @@ type File struct {
 	// revisions of the first and last record, Applied the position of the last batch.
 	Batches, Records, Metas int
 	First, Last             kv.Rev
-	Applied                 Applied
+	Applied                 format.Applied
 	// Torn is the number of bytes after the last whole batch that Open would overwrite with zeros: the parts of batches
 	// that a crash left and that were not known to be durable.
 	Torn int64
-	// Err is the first thing that is wrong with it: a CorruptError, or an error that wraps
-	// ErrVersion, ErrIdentity or that of the operation that failed. A file that was removed
+	// Err is the first thing that is wrong with it: a format.CorruptError, or an error that wraps
+	// format.ErrVersion, format.ErrIdentity or that of the operation that failed. A file that was removed
 	// meanwhile has fs.ErrNotExist.
 	Err error
 }
 
-// Inspection is a log as it lies on disk, looked at without changing anything. It is for one
-// goroutine.
+// Inspection is a log as it is on disk. It is for one goroutine.
 type Inspection struct {
-	// Bytes is the size of all files that will be looked at.
+	// Bytes is the size of all files that will be read.
 	Bytes int64
 	// ClusterID and MemberID are those of the first file whose header is good, Applied and Revision
 	// the end of what was found. They are complete when Files has ended.
 	ClusterID, MemberID uint64
-	Applied             Applied
+	Applied             format.Applied
 	Revision            int64
 
-	o     InspectOptions
-	r     recovery
-	files files
-	// obsolete files are there in addition to those that count.
-	obsolete []string
-	sizes    map[string]int64
+	o      Options
+	files  segfile.Files
+	sizes  map[string]int64
+	member format.Identity
+	chain  format.Chain
 	// lost is set while it is not known what the next file has to follow.
 	lost bool
 }
 
-// Inspect begins to look at the log in a directory. It fails with fs.ErrNotExist if there is none.
-func Inspect(o InspectOptions) (*Inspection, error) {
-	fsys := vfs.ReadOnly(o.FS)
-	in := &Inspection{o: o, sizes: map[string]int64{}}
-	in.r = recovery{l: newLog(Options{FS: fsys, Dir: o.Dir}), nextID: 1}
-	ok, err := Exists(fsys, o.Dir)
+// Start begins the inspection of the log in a directory. It fails with fs.ErrNotExist if there is none.
+func Start(o Options) (*Inspection, error) {
+	o.FS = vfs.ReadOnly(o.FS)
+	in := &Inspection{o: o, sizes: map[string]int64{}, chain: format.Chain{NextID: 1}}
+	ok, err := segfile.Exists(o.FS, o.Dir)
 	if err == nil && !ok {
 		err = fmt.Errorf("history: %s: %w", o.Dir, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if in.files, err = in.r.l.list(); err != nil {
+	if in.files, err = segfile.List(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
-	in.files.sealed, in.obsolete = in.files.current()
 	if o.SealedOnly {
-		in.files.logs, in.files.temp, in.obsolete = nil, nil, nil
+		in.files.Logs, in.files.Temp, in.files.Obsolete = nil, nil, nil
 	}
-	for _, f := range in.files.sealed {
-		in.measure(f.name)
+	for _, f := range in.files.Sealed {
+		in.measure(f.Name)
 	}
-	for _, name := range in.obsolete {
+	for _, name := range in.files.Obsolete {
 		in.measure(name)
 	}
-	for _, id := range in.files.logs {
+	for _, id := range in.files.Logs {
 		in.measure(format.SegmentName(id))
 	}
-	for _, name := range in.files.temp {
+	for _, name := range in.files.Temp {
 		in.measure(name)
 	}
 	return in, nil
 }
 
+func (in *Inspection) path(name string) string { return filepath.Join(in.o.Dir, name) }
+
 func (in *Inspection) measure(name string) {
-	if st, err := in.r.l.o.FS.Stat(in.r.l.path(name)); err == nil {
+	if st, err := in.o.FS.Stat(in.path(name)); err == nil {
 		in.sizes[name] = st.Size()
 		in.Bytes += st.Size()
 	}
 }
 
-// Files looks at one file after another, reading every byte that means something, and yields what it
+// Files reads every byte of the files that means something, one file after another, and yields what it
 // found. It ends early when ctx is done. It is called once.
 func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	return func(yield func(File) bool) {
-		for i := range in.files.sealed {
-			for _, f := range in.sealed(ctx, &in.files.sealed[i]) {
+		for i := range in.files.Sealed {
+			for _, f := range in.sealed(ctx, &in.files.Sealed[i]) {
 				if ctx.Err() != nil || !yield(f) {
 					return
 				}
@@ -133,12 +134,12 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 				return
 			}
 		}
-		for _, name := range in.obsolete {
+		for _, name := range in.files.Obsolete {
 			if !yield(File{Name: name, Kind: KindObsolete, Bytes: in.sizes[name]}) {
 				return
 			}
 		}
-		for _, name := range in.files.temp {
+		for _, name := range in.files.Temp {
 			if !yield(File{Name: name, Kind: KindTemporary, Bytes: in.sizes[name]}) {
 				return
 			}
@@ -146,12 +147,12 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	}
 }
 
-// sealed looks at a sealed segment. In front of it come those that are missing.
-func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
-	out := File{Name: f.name, Kind: KindSealed, Bytes: in.sizes[f.name], FirstID: f.first, LastID: f.last}
+// sealed reads a sealed segment. It returns the missing segments before it as well.
+func (in *Inspection) sealed(ctx context.Context, f *segfile.Name) []File {
+	out := File{Name: f.Name, Kind: KindSealed, Bytes: in.sizes[f.Name], FirstID: f.First, LastID: f.Last}
 	var before []File
 	if !in.o.SealedOnly {
-		before = in.gap(f.first)
+		before = in.gap(f.First)
 	}
 	s, err := in.openSealed(f, &out)
 	if err == nil {
@@ -161,18 +162,14 @@ func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
 		out.First, out.Last, out.Applied = foot.First, foot.Last, foot.Applied
 		err = errors.Join(in.follows(s), s.Check(ctx))
 		if err == nil {
-			err = s.EachMeta(func(uint32, Meta) {})
+			err = s.EachMeta(func(uint32, format.Meta) {})
 		}
-		last := in.r.l.w.last
-		if foot.Records > 0 {
-			last = foot.Last
-		}
-		in.r.advance(f.last+1, last, foot.Revision, foot.Applied, foot.After)
+		in.chain.AdvanceSealed(foot)
 		in.note()
 		in.lost = false
 		out.Err = in.pinpoint(first(err))
 	} else {
-		in.r.nextID, in.lost = f.last+1, true
+		in.chain.NextID, in.lost = f.Last+1, true
 		out.Err = in.pinpoint(err)
 	}
 	return append(before, out)
@@ -180,11 +177,11 @@ func (in *Inspection) sealed(ctx context.Context, f *sealedFile) []File {
 
 // pinpoint makes an error about a file more exact.
 func (in *Inspection) pinpoint(err error) error {
-	var c *CorruptError
+	var c *format.CorruptError
 	if !errors.As(err, &c) {
 		return err
 	}
-	file, oerr := in.r.l.o.FS.Open(c.File)
+	file, oerr := in.o.FS.Open(c.File)
 	if oerr != nil {
 		return err
 	}
@@ -208,9 +205,9 @@ func first(err error) error {
 	return err
 }
 
-func (in *Inspection) openSealed(f *sealedFile, out *File) (*segfile.File, error) {
-	path := in.r.l.path(f.name)
-	file, err := in.r.l.o.FS.Open(path)
+func (in *Inspection) openSealed(f *segfile.Name, out *File) (*segfile.File, error) {
+	path := in.path(f.Name)
+	file, err := in.o.FS.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -240,51 +237,45 @@ func peekVersion(file vfs.File) uint32 {
 }
 
 func (in *Inspection) identify(h *format.Header, path string) error {
-	err := in.r.identify(h, path)
-	in.ClusterID, in.MemberID = in.r.l.o.ClusterID, in.r.l.o.MemberID
+	err := in.member.Check(h, path)
+	in.ClusterID, in.MemberID = in.member.ClusterID, in.member.MemberID
 	return err
 }
 
 // gap returns the missing segments before first.
 func (in *Inspection) gap(first uint64) []File {
-	if first <= in.r.nextID {
+	if first <= in.chain.NextID {
 		return nil
 	}
-	out := File{Kind: KindMissing, FirstID: in.r.nextID, LastID: first - 1}
+	out := File{Kind: KindMissing, FirstID: in.chain.NextID, LastID: first - 1}
 	out.Name = format.SegmentName(out.FirstID)
 	if out.FirstID < out.LastID {
 		out.Name = format.SealedName(out.FirstID, out.LastID, 0)
 	}
-	out.Err = format.Corrupt(in.r.l.path(out.Name), 0, "segments %x to %x are missing", out.FirstID, out.LastID)
-	in.lost, in.r.nextID = true, first
+	out.Err = format.Corrupt(in.path(out.Name), 0, "segments %x to %x are missing", out.FirstID, out.LastID)
+	in.lost, in.chain.NextID = true, first
 	return []File{out}
 }
 
-// follows says what is wrong with how a sealed segment follows the one before it.
+// follows returns what is wrong with how a sealed segment follows the one before it.
 func (in *Inspection) follows(s *segfile.File) error {
 	if in.o.SealedOnly || in.lost {
 		return nil
 	}
-	switch {
-	case s.Footer().FirstID < in.r.nextID:
+	if s.Footer().FirstID < in.chain.NextID {
 		return format.Corrupt(s.Path(), 0, "segment %x is there twice", s.Footer().FirstID)
-	case s.Footer().Before != in.r.chain:
-		return format.Corrupt(s.Path(), 0, "the segment does not continue the one before it")
-	case s.Footer().Records > 0 && !in.r.l.w.last.Less(s.Footer().First):
-		return format.Corrupt(s.Path(), 0, "the segment begins at revision %d/%d, which is not above that of the one before it",
-			s.Footer().First.Main, s.Footer().First.Sub)
 	}
-	return nil
+	return in.chain.CheckSealed(s.Footer(), s.Path())
 }
 
-func (in *Inspection) note() { in.Applied, in.Revision = in.r.l.w.applied, in.r.l.w.last.Main }
+func (in *Inspection) note() { in.Applied, in.Revision = in.chain.Applied, in.chain.Last.Main }
 
-// logs looks at the segments that are not sealed, as Open would.
+// logs reads the segments that are not sealed, like history's Open.
 func (in *Inspection) logs() []File {
-	out := make([]File, 0, len(in.files.logs)+1)
+	out := make([]File, 0, len(in.files.Logs)+1)
 	grows := -1 // the last one with a batch
 	ended := false
-	for _, id := range in.files.logs {
+	for _, id := range in.files.Logs {
 		out = append(out, in.gap(id)...)
 		f := File{Name: format.SegmentName(id), Bytes: in.sizes[format.SegmentName(id)], Kind: KindAllocated, FirstID: id, LastID: id}
 		seg, err := in.open(id, &f)
@@ -293,7 +284,7 @@ func (in *Inspection) logs() []File {
 		}
 		if seg != nil {
 			switch {
-			case seg.batches == 0:
+			case seg.Batches == 0:
 				ended = true
 			case grows >= 0:
 				out[grows].Kind = KindFull
@@ -303,16 +294,16 @@ func (in *Inspection) logs() []File {
 			}
 			if err == nil {
 				// A segment that another one follows has no torn tail: the chain proves it.
-				err = in.r.endOf(seg, true)
-				f.Torn = max(seg.dirty-int64(seg.end), 0)
+				err = seg.ExamineTail()
+				f.Torn = seg.Torn()
 			}
-			seg.mem = memory{}
-			_ = seg.file.Close()
+			seg.Memory = growing.Memory{}
+			_ = seg.File.Close()
 		} else {
 			ended, in.lost = false, true
 			f.Kind = KindOpen
 		}
-		in.r.nextID = id + 1
+		in.chain.NextID = id + 1
 		f.Err = in.pinpoint(err)
 		out = append(out, f)
 	}
@@ -321,44 +312,43 @@ func (in *Inspection) logs() []File {
 			out[i].Torn = 0 // Open seals it
 		}
 	}
-	if grows < 0 && len(in.files.sealed) == 0 && len(in.files.logs) > 0 {
+	if grows < 0 && len(in.files.Sealed) == 0 && len(in.files.Logs) > 0 {
 		if f := &out[len(out)-1]; f.Err == nil {
-			f.Err = format.Corrupt(in.r.l.path(f.Name), format.HeaderSize, "there is no batch")
+			f.Err = format.Corrupt(in.path(f.Name), format.HeaderSize, "there is no batch")
 		}
 	}
 	return out
 }
 
 // open opens a segment that is not sealed; nil if it has no good header.
-func (in *Inspection) open(id uint64, f *File) (*openSegment, error) {
-	path := in.r.l.path(format.SegmentName(id))
-	if file, err := in.r.l.o.FS.Open(path); err == nil {
+func (in *Inspection) open(id uint64, f *File) (*growing.Segment, error) {
+	path := in.path(format.SegmentName(id))
+	if file, err := in.o.FS.Open(path); err == nil {
 		f.Version = peekVersion(file)
 		_ = file.Close()
 	}
-	seg, err := in.r.openLog(id)
-	in.ClusterID, in.MemberID = in.r.l.o.ClusterID, in.r.l.o.MemberID
+	file, err := in.o.FS.OpenWrite(path)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	seg, err := growing.Open(file, path, id, &in.member)
+	in.ClusterID, in.MemberID = in.member.ClusterID, in.member.MemberID
 	return seg, err
 }
 
 // load reads the batches of a segment that is not sealed.
-func (in *Inspection) load(seg *openSegment, f *File) error {
-	if in.lost {
-		// What it should continue is unknown, so its own field is trusted.
-		b := make([]byte, format.BatchHeaderSize)
-		if segfile.ReadFull(seg.file, seg.path, b, format.HeaderSize) == nil {
-			if h, ok := format.DecodeBatchHeader(b, seg.alloc-format.HeaderSize); ok {
-				in.r.chain, in.lost = h.Prev, false
-			}
-		}
+func (in *Inspection) load(seg *growing.Segment, f *File) error {
+	// What it should continue may be unknown. Then its own record is trusted.
+	if in.lost && seg.TrustChain(&in.chain) {
+		in.lost = false
 	}
-	err := in.r.load(seg)
-	f.Batches, f.Records, f.Metas = int(seg.batches), seg.mem.Len(), len(seg.metas)
-	f.First, f.Last, f.Applied = seg.first, seg.last, seg.applied
-	if seg.batches > 0 {
+	err := seg.Load(&in.chain, func(format.Meta) {})
+	f.Batches, f.Records, f.Metas = int(seg.Batches), seg.Memory.Len(), seg.Metas()
+	f.First, f.Last, f.Applied = seg.First, seg.Last, seg.Applied
+	if seg.Batches > 0 {
 		in.note()
 	} else {
-		f.Applied = Applied{}
+		f.Applied = format.Applied{}
 	}
 	return err
 }

@@ -1,0 +1,37 @@
+package growing
+
+import "vigil/internal/store/history/format"
+
+// Chunk is a piece of a segment in memory: Buf[0] is the byte at offset Start. The bytes after the last record
+// in a table belong to the writer alone.
+type Chunk struct {
+	Start uint32
+	Buf   []byte
+}
+
+// ChunkBytes is the size of the chunks. A reference to a record keeps its chunk from being freed.
+const ChunkBytes = 512 << 10
+
+// Memory is a segment, or a part of one, in memory. It is a value that grows only by appending, so a copy of it never
+// changes.
+type Memory struct {
+	format.Table
+	Chunks []Chunk
+}
+
+// At returns record i with its header. The bytes never change.
+func (m *Memory) At(i int) []byte {
+	off := m.Offset(i)
+	lo, hi := 0, len(m.Chunks)-1
+	for lo < hi {
+		mid := int(uint(lo+hi+1) / 2)
+		if m.Chunks[mid].Start <= off {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	b := m.Chunks[lo].Buf[off-m.Chunks[lo].Start:]
+	size := format.RecordSize(b)
+	return b[:size:size]
+}

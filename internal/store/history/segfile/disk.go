@@ -1,0 +1,110 @@
+package segfile
+
+import (
+	"context"
+	"time"
+
+	"vigil/internal/vfs"
+)
+
+const (
+	// diskWindow is how many bytes are read at once.
+	diskWindow = 256 << 10
+	// diskCredit bounds how much of a pause that took too long is made up for.
+	diskCredit = 100 * time.Millisecond
+)
+
+// DiskReader checks files as they are on the disk, at a limited rate. It reads through files of its own and drops the pages
+// that the operating system cached for them, except pages that readers have mapped. It is used by one goroutine.
+type DiskReader struct {
+	FS             vfs.FS
+	BytesPerSecond int64
+
+	debt time.Duration
+	at   time.Time // when debt was computed
+}
+
+// Check opens and checks the file at path and returns how many bytes were read. Its errors are those of opening the file,
+// of Open and of File.Check.
+func (d *DiskReader) Check(ctx context.Context, path string) (read int64, err error) {
+	file, err := d.FS.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	r := &diskFile{File: file, d: d, ctx: ctx}
+	r.drop(0, 0)
+	f, _, err := Open(r, path)
+	if err == nil {
+		err = f.Check(ctx)
+		f.Release()
+	}
+	return r.read, err
+}
+
+// pay waits until n bytes more are within the rate, or ctx ends.
+func (d *DiskReader) pay(ctx context.Context, n int) {
+	now := time.Now()
+	d.debt = max(d.debt-now.Sub(d.at), -diskCredit) + time.Duration(float64(n)/float64(d.BytesPerSecond)*float64(time.Second))
+	d.at = now
+	if d.debt <= 0 {
+		return
+	}
+	t := time.NewTimer(d.debt)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// diskFile reads a file in large pieces and at the rate of its reader. It cannot be mapped.
+type diskFile struct {
+	vfs.File
+	d     *DiskReader
+	ctx   context.Context
+	buf   []byte
+	start int64
+	read  int64
+}
+
+// ReadAt serves small reads from the piece around them, which it reads first if it has another one.
+func (r *diskFile) ReadAt(b []byte, off int64) (int, error) {
+	if n := int64(len(b)); n <= diskWindow {
+		if off < r.start || off+n > r.start+int64(len(r.buf)) {
+			r.fill(off)
+		}
+		if from := off - r.start; from >= 0 && from+n <= int64(len(r.buf)) {
+			return copy(b, r.buf[from:]), nil
+		}
+	}
+	// What is large, at the end of the file, or cannot be read, is read by itself: then the error is its own.
+	n, err := r.File.ReadAt(b, off)
+	r.took(off, n)
+	if cerr := r.ctx.Err(); cerr != nil {
+		return n, cerr
+	}
+	return n, err
+}
+
+// fill reads the piece that begins at off.
+func (r *diskFile) fill(off int64) {
+	if r.buf == nil {
+		r.buf = make([]byte, diskWindow)
+	}
+	n, _ := r.File.ReadAt(r.buf[:diskWindow], off) // what is missing is read by itself
+	r.buf, r.start = r.buf[:n], off
+	r.took(off, n)
+}
+
+// took drops n bytes at off from the cache and pays for them.
+func (r *diskFile) took(off int64, n int) {
+	r.read += int64(n)
+	r.drop(off, int64(n))
+	r.d.pay(r.ctx, n)
+}
+
+func (r *diskFile) drop(off, n int64) {
+	if c, ok := r.File.(vfs.CacheDropper); ok {
+		_ = c.DropCache(off, n) // a hint
+	}
+}
