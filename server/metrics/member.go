@@ -2,11 +2,11 @@ package metrics
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/internal/member/replica"
-	"vigil/internal/store/wal"
 )
 
 // memberState is what memberCollector reads for one scrape.
@@ -136,17 +136,6 @@ func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), a.Type.String())
 	}
 	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.API.Versions().Cluster.String())
-	ch <- latencyHistogram(walSync, s.WAL.Syncs)
-	ch <- latencyHistogram(walWrite, s.WAL.Writes)
-}
-
-// latencyHistogram converts the counts of the raft log into cumulative buckets.
-func latencyHistogram(desc *prometheus.Desc, l wal.Latency) prometheus.Metric {
-	buckets := map[float64]uint64{}
-	var sum uint64
-	for i, bound := range wal.LatencyBounds() {
-		sum += l.Buckets[i]
-		buckets[bound.Seconds()] = sum
-	}
-	return prometheus.MustNewConstHistogram(desc, l.Count, l.Sum.Seconds(), buckets)
+	ch <- constHistogram(walSync, s.WAL.Syncs, time.Second)
+	ch <- constHistogram(walWrite, s.WAL.Writes, time.Second)
 }

@@ -74,8 +74,8 @@ func BenchmarkAppend(b *testing.B) {
 					}
 				}
 				m := w.Metrics()
-				b.ReportMetric(float64(m.Writes.Count)/float64(b.N), "writes/op")
-				b.ReportMetric(float64(m.Syncs.Count)/float64(b.N), "syncs/op")
+				b.ReportMetric(float64(m.Writes.Count())/float64(b.N), "writes/op")
+				b.ReportMetric(float64(m.Syncs.Count())/float64(b.N), "syncs/op")
 				must(b, w.Close())
 			})
 		}

@@ -114,6 +114,7 @@ func Open(o Options) (*WAL, error) {
 		return nil, err
 	}
 	w := &WAL{o: o}
+	w.stats.init()
 	w.run = func(step func()) { w.background.Go(step) }
 	w.spares.o = &w.o
 	w.spares.size.Store(o.leastSegment())

@@ -339,7 +339,7 @@ func (w *WAL) encode(batches []Batch, p plan) {
 func (w *WAL) write(size int64) error {
 	begin := time.Now()
 	_, err := w.wr.active.file.WriteAt(w.wr.buf, w.wr.off)
-	w.stats.write.observe(time.Since(begin))
+	w.stats.write.Observe(time.Since(begin))
 	w.stats.written.Add(uint64(size))
 	if cap(w.wr.buf) > keepBuffer {
 		w.wr.buf = nil
@@ -356,7 +356,7 @@ func (w *WAL) sync() error {
 	}
 	begin := time.Now()
 	err := w.wr.active.file.Sync()
-	w.stats.sync.observe(time.Since(begin))
+	w.stats.sync.Observe(time.Since(begin))
 	if err != nil {
 		w.wr.err = fmt.Errorf("wal: sync: %w", err)
 	}

@@ -266,7 +266,7 @@ func TestOverwriteInOneGroup(t *testing.T) {
 		if got := all(t, w); !sameEntries(got, want) {
 			t.Fatalf("got %s", describe(got))
 		}
-		if m := w.Metrics(); w.HardState().GetVote() != 2 || m.Writes.Count > 1 || m.Syncs.Count > 1 {
+		if m := w.Metrics(); w.HardState().GetVote() != 2 || m.Writes.Count() > 1 || m.Syncs.Count() > 1 {
 			t.Fatalf("hard state %v, %+v", w.HardState(), m)
 		}
 		must(t, w.Close())
