@@ -9,7 +9,7 @@ import (
 	"vigil/internal/kv"
 )
 
-// Cause is what an error of a file operation says about the disk and the system.
+// Cause is what an error of a file operation means for the disk and the system.
 type Cause int
 
 const (

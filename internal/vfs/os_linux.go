@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// damaged says whether a read that failed with errno met damage: besides EIO these are the ways in which
+// damaged reports whether a read that failed with errno met damage: besides EIO these are the ways in which
 // file systems and drivers report a checksum or a medium that is bad.
 func damaged(errno unix.Errno) bool {
 	switch errno {

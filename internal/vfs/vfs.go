@@ -3,8 +3,8 @@
 //
 // Durability follows POSIX at its weakest: what was written to a file is durable only after Sync
 // of that file returned nil, and a name that was created, renamed, linked or removed only after
-// SyncDir of its directory returned nil. A Sync that failed says nothing about what is on disk and
-// must not be tried again on that file.
+// SyncDir of its directory returned nil. After a Sync that failed, it is unknown what is on disk, and Sync
+// must not be called again on that file.
 package vfs
 
 import (
@@ -46,8 +46,8 @@ type Mapper interface {
 // CacheDropper is a File that may be cached in memory by the operating system.
 type CacheDropper interface {
 	File
-	// DropCache lets go of what is cached of n bytes at off (all the rest if n is 0), except what
-	// was not written yet and what is mapped.
+	// DropCache drops the cached pages of n bytes at off (of all bytes from off on if n is 0), except pages that
+	// were not written yet and mapped pages.
 	DropCache(off, n int64) error
 }
 

@@ -1,8 +1,8 @@
 // Package wal is the raft log on disk: entries, hard state and the position after which the log begins,
 // in preallocated segments that are used again and again.
 //
-// One goroutine appends; any goroutine may read or truncate concurrently. What a caller hands to Append
-// is one group: it is written with one write and, if a batch asks for it, made durable with one
+// One goroutine appends; any goroutine may read or truncate concurrently. The batches of one call of Append
+// are one group: it is written with one write and, if a batch asks for it, made durable with one
 // fdatasync, and after a crash all of it is there or none.
 //
 // What holds at any time, whatever crashes when (DESIGN.md has the argument, docs/formats/wal.md the

@@ -125,7 +125,7 @@ func groupSeed(owner Identity, id uint64) uint32 {
 }
 
 // groupMagic marks where a group of this segment may begin. It is no linear function of the seed,
-// which would cancel out in the checksum that begins with the one and goes on with the other.
+// which would cancel out in the checksum that begins with the seed and covers the magic.
 func groupMagic(seed uint32) uint32 { return seed * 0x9e3779b1 }
 
 // groupHeader precedes the items of a group.

@@ -19,11 +19,11 @@ const (
 	KindTemporary = "temporary" // what Open removes
 )
 
-// InspectOptions say what to inspect.
+// InspectOptions are the options of Inspect.
 type InspectOptions struct {
 	FS  vfs.FS
 	Dir string
-	// ID is whose log it should be. The zero value takes that of the first segment whose header is
+	// ID is the expected identity of the log. The zero value means that of the first segment whose header is
 	// good.
 	ID Identity
 }
@@ -65,7 +65,7 @@ type Inspection struct {
 	temp []string
 }
 
-// Inspect begins to look at the log in a directory. It fails with fs.ErrNotExist if there is none.
+// Inspect begins the inspection of the log in a directory. It fails with fs.ErrNotExist if there is none.
 func Inspect(o InspectOptions) (*Inspection, error) {
 	opts, err := Options{FS: vfs.ReadOnly(o.FS), Dir: o.Dir, ID: o.ID}.withDefaults()
 	if err != nil {
@@ -99,8 +99,8 @@ func Inspect(o InspectOptions) (*Inspection, error) {
 	return in, nil
 }
 
-// Files looks at one file after another, reading every byte that means something, and yields what it
-// found. It ends early when ctx is done. It is called once.
+// Files reads one file after another, every byte that means something, and yields what it found. It ends early when ctx
+// is done. It is called once.
 func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 	return func(yield func(File) bool) {
 		defer func() {
@@ -287,10 +287,10 @@ func (in *Inspection) pinpoint(i int, err error) error {
 // Files has ended.
 func (in *Inspection) Covers(at Start) error { return in.p.w.covers(at) }
 
-// Peek reads the headers of a log, and nothing else. It returns whose log it is by the first good one,
+// Peek reads only the headers of a log. It returns the identity in the first good one,
 // the zero value if there is none, and an error that wraps ErrVersion if a segment is in a version of the
 // format that this program does not read. It fails with fs.ErrNotExist if there is no log. It changes
-// nothing, and what it does not complain about may still be damaged.
+// nothing, and a log without an error may still be damaged.
 func Peek(fsys vfs.FS, dir string) (Identity, error) {
 	in, err := Inspect(InspectOptions{FS: fsys, Dir: dir})
 	if err != nil {

@@ -242,8 +242,8 @@ func (p *opening) place(i int) error {
 	return nil
 }
 
-// replaySealed takes in a segment that another one follows: all of it up to where that one says it
-// ends was durable.
+// replaySealed reads a segment that has a successor: it was durable up to the end that the successor
+// records.
 func (p *opening) replaySealed(i int) error {
 	s, next := p.files[i], &p.heads[i+1]
 	sc := p.scan.begin(s)
@@ -272,8 +272,8 @@ func (p *opening) replaySealed(i int) error {
 	return nil
 }
 
-// takeLast takes in the last segment. It returns where its groups end, up to where the last of them
-// says that they were durable, and where the valid groups of a torn tail end, 0 if there are none.
+// takeLast reads the last segment. It returns where its groups end, up to where they were durable
+// according to the last of them, and where the valid groups of a torn tail end, 0 if there are none.
 func (p *opening) takeLast() (off, synced, end int64, err error) {
 	s := p.files[p.last]
 	if off, synced, err = p.takeGroups(s); err != nil {

@@ -28,7 +28,7 @@ const (
 	MaxGroupBytes = 2 << 30
 )
 
-// Options say where the log is and how it behaves. FS, Dir and Identity are required; the zero
+// Options are the place of the log and its settings. FS, Dir and Identity are required; the zero
 // value of the others is their default.
 type Options struct {
 	FS vfs.FS
@@ -135,7 +135,7 @@ var (
 	ErrInvalid = errors.New("wal: invalid append")
 )
 
-// CorruptError says which byte of which file is the first bad one. It is kv.ErrCorrupt.
+// CorruptError names the first bad byte and its file. It is kv.ErrCorrupt.
 type CorruptError struct {
 	File   string
 	Offset int64

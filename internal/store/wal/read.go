@@ -86,8 +86,8 @@ func (w *WAL) HardState() *raftpb.HardState {
 	return &raftpb.HardState{Term: &h.term, Vote: &h.vote, Commit: &h.commit}
 }
 
-// FirstIndex returns the index of the first entry, or of the one to come if there is none. Opening
-// a log may find entries again that TruncateBefore gave up. The error is nil.
+// FirstIndex returns the index of the first entry, or of the next entry if there is none. Opening
+// a log may find entries again that TruncateBefore released. The error is nil.
 func (w *WAL) FirstIndex() (uint64, error) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -198,7 +198,7 @@ func (w *WAL) Outline(lo, hi uint64) ([]*raftpb.Entry, error) {
 // outlineEntries bounds one answer of Outline.
 const outlineEntries = 4096
 
-// holds says why the entries from lo up to but not including hi cannot be read. mu is held.
+// holds returns why the entries from lo up to but not including hi cannot be read, nil if they can. mu is held.
 func (w *WAL) holds(lo, hi uint64) error {
 	switch {
 	case w.mu.closed:

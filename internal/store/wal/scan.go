@@ -71,7 +71,7 @@ func (s *scanner) group(off int64) (groupHeader, []byte, bool, error) {
 }
 
 // beyond searches for valid groups anywhere after off, where there is none. It returns where the last
-// of them ends, 0 if there are none, or, as soon as a group says so, an offset above off up to which
+// of them ends, 0 if there are none, or, as soon as a group records one, an offset above off up to which
 // the segment was synced before that group was written.
 func (s *scanner) beyond(off int64) (synced, end int64, err error) {
 	var magic [4]byte

@@ -29,7 +29,7 @@ type spares struct {
 		sync.Mutex
 		files []*segment // of consecutive ids; the first is the next to be used
 		next  uint64     // the id of the spare to be made next
-		// renaming is a recycled segment that has its new name, but not durably; changed says that some name
+		// renaming is a recycled segment whose new name is not durable yet; changed is set while a name
 		// of the directory has changed and is not durable.
 		renaming *segment
 		changed  bool
@@ -102,8 +102,8 @@ func (p *spares) prepareFile(file vfs.File, size int64) error {
 }
 
 // fit chooses the size of the spares to be made: enough for segmentTime at the rate of the last segment, which
-// took n bytes in the time given. It grows at once and shrinks by halves, so that most segments that are given
-// up have the size of those that are wanted.
+// took n bytes in the time given. It grows at once and shrinks by halves, so that most released segments
+// have the size of the wanted ones.
 func (p *spares) fit(n int64, took time.Duration) {
 	due := float64(n) * float64(segmentTime) / float64(max(took, time.Millisecond))
 	size, least := p.size.Load(), p.o.leastSegment()
@@ -116,9 +116,9 @@ func (p *spares) fit(n int64, took time.Duration) {
 	p.size.Store(size)
 }
 
-// recycle takes a segment out of the log: with keep set it becomes a spare, if there are not enough, which it
-// reports, and else it goes. Only the log uses a kept segment. After an error the segment is where it was. Its
-// name is gone durably only when syncNamesLocked has succeeded.
+// recycle releases a segment of the log. With keep set and too few spares, the segment becomes a spare and recycle returns
+// true; otherwise the segment is removed. Only the log uses a kept segment. After an error, the segment is unchanged. The
+// removal of its name is durable only after syncNamesLocked succeeded.
 func (p *spares) recycle(s *segment, keep bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

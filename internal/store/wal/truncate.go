@@ -34,9 +34,9 @@ func (w *WAL) TruncateBefore(index uint64) error {
 	return w.truncating.err
 }
 
-// takeOldest takes the oldest segment out of the log if it is needed no more. It returns false if there is
-// none. A name is durably gone before the next one goes, so that a crash leaves no hole; a sync of the
-// directory that failed ends it for good.
+// takeOldest releases the oldest segment if it is not needed any more. It returns false if there is no such
+// segment. The removal of a name is durable before the next name is removed, so that a crash leaves no hole. A failed sync
+// of the directory ends truncation for good.
 func (w *WAL) takeOldest() (bool, error) {
 	if err := w.spares.syncNames(); err != nil {
 		err = fmt.Errorf("wal: taking segments out of the log: %w", err)
@@ -104,7 +104,7 @@ func (w *WAL) dropEntries(index uint64) error {
 	return nil
 }
 
-// unlinkOldest takes the oldest segment out of the list if it is needed no more; shared says that a
+// unlinkOldest takes the oldest segment out of the list if it is not needed any more; shared is set if a
 // read still uses it.
 func (w *WAL) unlinkOldest() (seg *segment, shared bool) {
 	w.mu.Lock()

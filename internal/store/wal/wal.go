@@ -21,18 +21,18 @@ const keepBuffer = 4 << 20
 type WAL struct {
 	o Options
 
-	// wr is the appender's: Append and Close hold it, and nothing waits for it but them.
+	// wr belongs to the appender: only Append and Close lock it.
 	wr struct {
 		sync.Mutex
 		active *segment
-		off    int64 // where the next group goes
+		off    int64 // where the next group is written
 		synced int64 // below this the active segment is durable
-		clean  bool  // the last group only says that all before it is durable
+		clean  bool  // the last group only records that all before it is durable
 		asked  bool  // a spare has been asked for since this segment was begun
 		buf    []byte
 		locs   []loc // of the entries in buf, in order
-		err    error // set when the log takes nothing more
-		// next is a segment whose header is still to be written: nothing goes to the active one any more.
+		err    error // set when the log accepts nothing more
+		// next is a segment whose header is not written yet: nothing is written to the active one any more.
 		next *segment
 		// begun is when the active segment was.
 		begun time.Time
@@ -78,7 +78,7 @@ type place struct {
 	off int64
 }
 
-// slot says where an entry is on disk.
+// slot is the place of an entry on disk.
 type slot struct {
 	term  uint64
 	off   int64
@@ -147,7 +147,7 @@ func (w *WAL) Append(batches ...Batch) error {
 	return nil
 }
 
-// plan is what a call of Append comes to.
+// plan is the size of what a call of Append writes.
 type plan struct {
 	length int // of the items
 	count  int
@@ -226,7 +226,7 @@ func hardOf(h *raftpb.HardState) hardState {
 	return hardState{h.GetTerm(), h.GetVote(), h.GetCommit()}
 }
 
-// makeRoom sees to it that the active segment has room for a group.
+// makeRoom makes room for a group in the active segment.
 func (w *WAL) makeRoom(size int64) error {
 	if w.wr.next != nil || w.wr.off+size > w.wr.active.size && w.wr.off > headerSize {
 		if err := w.roll(); err != nil {
@@ -243,8 +243,8 @@ func (w *WAL) makeRoom(size int64) error {
 	return nil
 }
 
-// roll goes on to the next segment. First all of this one is made durable, then the header of the
-// next, and only then a group may go there.
+// roll makes the next segment the active one. First all of this one is made durable, then the header of the
+// next, and only then a group may be written there.
 func (w *WAL) roll() error {
 	if w.wr.next == nil {
 		next, err := w.spares.take()
@@ -293,8 +293,8 @@ func (w *WAL) writeHeader(s *segment, h *segmentHeader) error {
 	return w.wr.err
 }
 
-// unwritten returns the error of a write. If a resource was missing the next one goes to the same place, and
-// otherwise the log takes nothing more.
+// unwritten returns the error of a write. If a resource was missing, the next write uses the same place;
+// otherwise the log accepts nothing more.
 func (w *WAL) unwritten(err error) error {
 	if err = w.refused(err); !kv.Shortage(err) {
 		w.wr.err = err
@@ -412,8 +412,8 @@ func (w *WAL) publish(batches []Batch) {
 	w.shrinkCache()
 }
 
-// prepare has a spare made in the background as soon as a segment is begun: if there is no space for
-// one, that is known while nearly all of this segment is left for what was taken on.
+// prepare starts making a spare in the background as soon as a segment is begun. A lack of space is then known
+// while nearly all of this segment is left for accepted requests.
 func (w *WAL) prepare() {
 	if w.wr.asked {
 		return
@@ -430,16 +430,16 @@ func (w *WAL) PrepareSpare() error {
 	switch was := w.short.Load(); {
 	case err == nil:
 		if w.short.Swap(nil) != nil {
-			w.o.Logger.Info("there is room for segments of the raft log again")
+			w.o.Logger.Info("preallocated a segment of the raft log again: accepting writes")
 		}
 	case kv.Shortage(vfs.MarkShortage(err)):
 		err = vfs.MarkShortage(fmt.Errorf("wal: prepare a segment: %w", err))
 		w.short.Store(&err)
 		if was == nil {
-			w.o.Logger.Warn("cannot allocate a segment of the raft log ahead: what adds to the store is refused until there is room", "error", err.Error())
+			w.o.Logger.Warn("cannot preallocate a segment of the raft log: rejecting writes until disk space is available", "error", err.Error())
 		}
 	default:
-		w.o.Logger.Warn("preparing a segment of the raft log failed; it is tried again when it is needed", "error", err.Error())
+		w.o.Logger.Warn("cannot prepare a segment of the raft log: retrying when it is needed", "error", err.Error())
 	}
 	return err
 }
@@ -463,8 +463,8 @@ func (w *WAL) Allocated() (bytes, kept int64) {
 	return bytes, w.o.leastSegment() / 4
 }
 
-// RoomToFree is Room for requests that free space and are few and small: half of what is kept for them will do,
-// unless a group that was refused is to come before them.
+// RoomToFree is Room for requests that free space and are few and small: half of what is kept for them suffices,
+// unless a group that was refused must be written before them.
 func (w *WAL) RoomToFree() error {
 	err := w.Room()
 	bytes, kept := w.Allocated()
@@ -474,7 +474,7 @@ func (w *WAL) RoomToFree() error {
 	return err
 }
 
-// Close makes everything durable, says so on disk, and closes the files. Reads fail after it.
+// Close makes everything durable, records that on disk, and closes the files. Reads fail after it.
 func (w *WAL) Close() error {
 	w.wr.Lock()
 	defer w.wr.Unlock()
@@ -505,7 +505,7 @@ func (w *WAL) Close() error {
 	return errors.Join(errs...)
 }
 
-// mark makes everything durable and writes an empty group that says so: with it, damage to the last
+// mark makes everything durable and writes an empty group that records it: with it, damage to the last
 // real group is distinguished from a torn tail.
 func (w *WAL) mark() error {
 	if err := w.flush(); err != nil {

@@ -62,8 +62,8 @@ func (o Op) Changes() bool {
 	return false
 }
 
-// Lacks reports whether the operation can fail with errno for want of a resource, nothing having
-// happened. A sync is no such operation: what it had to write is lost.
+// Lacks reports whether the operation can fail with errno for lack of a resource without any
+// effect. A sync cannot: the bytes that it had to write are lost.
 func (o Op) Lacks(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.ENOSPC, syscall.EDQUOT:
@@ -102,7 +102,7 @@ const (
 // errnoFault is added to the number of an error of the operating system.
 const errnoFault = 1 << 16
 
-// Errno returns the fault that refuses an operation with an error of the operating system.
+// Errno returns the fault that rejects an operation with an error of the operating system.
 func Errno(errno syscall.Errno) Fault { return errnoFault + Fault(errno) }
 
 func (f Fault) String() string {
@@ -134,8 +134,8 @@ func New(inner vfs.FS, decide func(op Op, name string) Fault) *FS {
 	return f
 }
 
-// Nth returns a function for New that gives the n-th operation, from 1, of those that among accepts
-// a fault. A nil among accepts all.
+// Nth returns a function for New that injects a fault into the n-th operation, from 1, of those that among accepts.
+// A nil among accepts all.
 func Nth(n int64, fault Fault, among func(op Op, name string) bool) func(Op, string) Fault {
 	var seen atomic.Int64
 	return func(op Op, name string) Fault {
@@ -176,7 +176,7 @@ func (w *Window) Decide(op Op, name string) Fault {
 	return Errno(w.errno)
 }
 
-// Hit says which operation was the first to fail; it is empty if none did.
+// Hit returns the first operation that failed; it is empty if none did.
 func (w *Window) Hit() string {
 	if s := w.hit.Load(); s != nil {
 		return *s

@@ -232,8 +232,8 @@ func (f *file) Sync() error {
 	return nil
 }
 
-// LoseSync is what a failing disk can make of a Sync: nothing becomes durable, and what was written
-// so far is never tried again. It is still read, until a crash.
+// LoseSync is a Sync on a failing disk: nothing becomes durable, and the bytes written so far are never
+// written again. They can be read until a crash.
 func (f *file) LoseSync() error {
 	if err := f.enter("sync", false); err != nil {
 		return err

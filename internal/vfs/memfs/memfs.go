@@ -13,7 +13,7 @@
 //     same name stay in order. A rename is one change, across directories too.
 //
 // After Crash and Kill the old file system and every file opened from it return ErrDead, so that a
-// goroutine left over from before cannot disturb what comes after.
+// goroutine of the time before cannot disturb the new one.
 //
 // Content is kept in pages that are shared until they are written, so that preallocated space costs
 // nothing and a crash costs no more than the unsynced writes.
@@ -79,7 +79,7 @@ type place struct {
 	name string
 }
 
-// change is one atomic change of names: to (if it has a directory) comes to mean node, from (if it
+// change is one atomic change of names: to (if it has a directory) becomes a name of node, from (if it
 // has one) ceases to exist.
 type change struct {
 	from, to place

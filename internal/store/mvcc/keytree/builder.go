@@ -4,7 +4,7 @@ package keytree
 // the first changes do not split every node.
 const fill = width * 7 / 8
 
-// Builder makes a tree of keys that come in ascending order, in linear time. The zero value is
+// Builder makes a tree of keys that are added in ascending order, in linear time. The zero value is
 // ready for use.
 type Builder[V any] struct {
 	// levels holds the unfinished node of each level, the leaf first.
@@ -32,7 +32,7 @@ func (b *Builder[V]) Add(key string, v V, live bool) {
 	b.size++
 }
 
-// push hands a finished node to the level above it.
+// push adds a finished node to the level above it.
 func (b *Builder[V]) push(level int, kid *node[V]) {
 	kid.reindex()
 	if len(b.levels) == level {

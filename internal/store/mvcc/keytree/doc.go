@@ -2,7 +2,7 @@
 // built so that readers work on immutable snapshots without a lock and so that the live keys of a
 // range are counted without visiting them.
 //
-// A Tree belongs to one writer. Snapshot hands out the state of the moment in constant time; the
+// A Tree belongs to one writer. Snapshot returns the state of the moment in constant time; the
 // tree then copies the nodes on the way to a change, each node once between two snapshots, and
 // never touches what a snapshot can see. A Snapshot is a value that any number of goroutines may
 // read and keep; it pins the nodes it was taken with.

@@ -150,9 +150,9 @@ func (n *node[V]) child(key string) int {
 	return i
 }
 
-// reindex recomputes skip and heads after keys came from another node or one arrived that does
-// not share the prefix. The lowest bound of an inner node takes no part: it is never looked at
-// and need not resemble the others.
+// reindex recomputes skip and heads after keys of another node, or a key without the prefix, were
+// added. The lowest bound of an inner node is left out: it is never compared and need not resemble the
+// others.
 func (n *node[V]) reindex() {
 	first := 0
 	if !n.leaf() {

@@ -77,7 +77,7 @@ func (t *Tree[V]) set(n *node[V], key string, v V, live bool) *node[V] {
 	return right
 }
 
-// makeRoom splits n if it is full. It says where position i of n is now, and returns the new right
+// makeRoom splits n if it is full. It returns where position i of n is now, and the new right
 // neighbour if there is one. Keys that arrive in ascending order fill nodes wholly: what belongs
 // after the end of a full node is alone in the new one. The first bound of a new inner node
 // is a true one, so that it can be its bound in the parent too.
