@@ -38,6 +38,14 @@ func TestCollector(t *testing.T) {
 			labels = append(labels, l.GetName()+"="+l.GetValue())
 		}
 		seen[f.GetName()] = strings.Join(labels, ",")
+		if f.GetName() == "etcd_network_peer_round_trip_time_seconds" {
+			want := prometheus.ExponentialBuckets(0.0001, 2, 16) // etcd's
+			for i, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
+				if i >= len(want) || b.GetUpperBound() != want[i] {
+					t.Errorf("bucket %d ends at %v, etcd's buckets end at %v", i, b.GetUpperBound(), want)
+				}
+			}
+		}
 	}
 	for name, labels := range map[string]string{
 		"etcd_network_active_peers":                            "Local=a,Remote=b",
