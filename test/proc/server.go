@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,8 +20,8 @@ import (
 const (
 	// startTimeout and stopTimeout limit the waiting for a condition. Only a failing test
 	// waits this long.
-	startTimeout = 30 * time.Second
-	stopTimeout  = 15 * time.Second
+	startTimeout = 60 * time.Second
+	stopTimeout  = 60 * time.Second
 	// ready is in the line that a member logs when it serves.
 	ready = "ready to serve client requests"
 )
@@ -332,29 +329,6 @@ func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// lastPort spreads the ports of one process; see FreePort.
-var lastPort atomic.Uint32
-
-// FreePort returns a loopback port that nothing listens on. It stays below the range that the
-// kernel takes for outgoing connections, so that a server that is down for a moment finds its port
-// free again.
-func FreePort(t testing.TB) int {
-	t.Helper()
-	const lo, hi = 12000, 32000
-	lastPort.CompareAndSwap(0, rand.Uint32N(hi-lo)+1)
-	for range hi - lo {
-		port := lo + int(lastPort.Add(1)%(hi-lo))
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		return port
-	}
-	t.Fatal("no free port")
-	return 0
 }
 
 func tempDir(t testing.TB, memory bool) string {
