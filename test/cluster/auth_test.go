@@ -18,7 +18,8 @@ import (
 // that was away.
 func TestAuthInACluster(t *testing.T) {
 	t.Parallel()
-	g := start(t, 3, "--bcrypt-cost=4", "--snapshot-count=50", "--snapshot-catchup-entries=10")
+	// Longer than a member without a processor stands still, though the leader is killed.
+	g := start(t, 3, "--election-timeout=3000", "--bcrypt-cost=4", "--snapshot-count=50", "--snapshot-catchup-entries=10")
 	ctx := proc.Context(t)
 	lead := g.leader()
 	rest := g.others(lead)

@@ -16,7 +16,7 @@ import (
 // leader goes on with it.
 func TestAutoCompaction(t *testing.T) {
 	const starting = "starting auto periodic compaction"
-	g := start(t, 3, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1s")
+	g := start(t, 3, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1s", steady)
 	c := g.list[0].client
 	ctx := proc.Context(t)
 	// compacts writes until the first revision that it has written is gone.
@@ -35,9 +35,7 @@ func TestAutoCompaction(t *testing.T) {
 			_, err := c.Get(ctx, "k", clientv3.WithRev(first.Header.Revision))
 			return errors.Is(err, rpctypes.ErrCompacted)
 		})
-		if !strings.Contains(lead.Log().String(), starting) {
-			t.Errorf("the leader %s has not compacted", lead.name)
-		}
+		g.logged(lead, starting)
 	}
 	lead := g.leader()
 	compacts(lead)
@@ -51,8 +49,8 @@ func TestAutoCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	compacts(next)
-	log := next.Log().String()
-	if !strings.Contains(log, "completed auto periodic compaction") || strings.Contains(log, `"level":"error"`) {
+	g.logged(next, "completed auto periodic compaction")
+	if strings.Contains(next.Log().String(), `"level":"error"`) {
 		t.Error(next.Log().Tail(20))
 	}
 }

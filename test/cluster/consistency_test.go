@@ -71,7 +71,7 @@ func (g *group) named(m *member, ids ...uint64) {
 // stops serving; the others go on. It is replaced by an empty one, and the alarm clears itself.
 func TestMemberThatDiffersIsReplaced(t *testing.T) {
 	onlyVigil(t)
-	g := start(t, 3, often, unchecked)
+	g := start(t, 3, often, unchecked, steady)
 	g.fill()
 	lead := g.leader()
 	bad := g.others(lead)[0]
@@ -119,16 +119,21 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 		}
 		g.put(m, "more", m.name)
 	}
-	log := ""
-	for _, m := range g.others(bad) {
-		log += m.Log().String()
-	}
-	for _, want := range []string{"the data of a member differ", fmt.Sprintf("%x", id), `"majority-hash"`, `"revision"`} {
-		if !strings.Contains(log, want) {
-			t.Errorf("no %s in the log", want)
+	said := ""
+	g.until("line about the difference", func() bool {
+		log := ""
+		for _, m := range g.others(bad) {
+			log += m.Log().String()
+		}
+		said = line(log, "the data of a member differ")
+		return strings.HasSuffix(said, "\n")
+	})
+	for _, want := range []string{fmt.Sprintf("%x", id), `"majority-hash"`, `"revision"`} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %s in %s", want, said)
 		}
 	}
-	t.Log(line(log, "the data of a member differ"))
+	t.Log(said)
 
 	// The way back that docs/operations/corruption.md describes.
 	g.until("the removal", func() bool {
@@ -161,7 +166,7 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 // A member that starts with other data than a majority says so, raises the alarm and exits.
 func TestMemberThatDiffersDoesNotStart(t *testing.T) {
 	onlyVigil(t)
-	g := start(t, 3, "--corrupt-check-time=0")
+	g := start(t, 3, "--corrupt-check-time=0", steady)
 	g.fill()
 	lead := g.leader()
 	bad := g.others(lead)[0]

@@ -17,7 +17,7 @@ import (
 // $ID1 and the like stand for what is another at every run, and the blanks and lines of tables are
 // squeezed. The members m4 and m5 are never started.
 func TestTranscript(t *testing.T) {
-	g := start(t, 3)
+	g := start(t, 3, steady)
 	ctl := proc.Path(t, proc.Etcdctl)
 	all := append(append([]*member{}, g.list...), g.configure("m4"), g.configure("m5"))
 	ids := map[string]string{}
@@ -73,7 +73,8 @@ func TestTranscript(t *testing.T) {
 				}
 				args = append(args, "--endpoints="+names().Replace(fmt.Sprintf("$CLIENT%d", at)))
 			}
-			res := proc.Run(t, 20*time.Second, proc.Spec{Name: ctl, Args: args})
+			g.agree() // a member answers from what it has applied
+			res := proc.Run(t, patience, proc.Spec{Name: ctl, Args: args})
 			text := res.Stdout
 			if m := regexp.MustCompile(`^Member +([0-9a-f]+) added`).FindStringSubmatch(text); m != nil {
 				ids[args[2]] = m[1]

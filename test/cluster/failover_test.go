@@ -39,8 +39,9 @@ func (g *group) recovery(members []*member) time.Duration {
 	done := make(chan time.Duration, len(members))
 	for _, m := range members {
 		go func() {
-			for ctx.Err() == nil {
-				one, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
+			// A write that was sent to the former leader gets no answer. The next one has more time, for slow machines.
+			for wait := 250 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+				one, cancel := context.WithTimeout(ctx, wait)
 				_, err := m.client.Put(one, "recovery", m.name)
 				cancel()
 				if err == nil {
@@ -85,7 +86,7 @@ func TestKilledLeader(t *testing.T) {
 
 // The leader is stopped under load: it hands over, and the others go on with hardly a pause.
 func TestStoppedLeader(t *testing.T) {
-	g := start(t, 3)
+	g := start(t, 3, steady)
 	w := g.write()
 	var all []time.Duration
 	for range trials(t) {
@@ -188,6 +189,8 @@ func TestPausedLeader(t *testing.T) {
 	if a := <-answers; a.err == nil && a.value != "after" {
 		t.Errorf("a stale read: %q", a.value)
 	}
+	// What a member forwards in the moment before its connections are made again is lost, like with etcd.
+	g.recovery([]*member{lead})
 	for i := range 20 {
 		g.put(lead, fmt.Sprintf("n%d", i), "x")
 	}
@@ -232,9 +235,8 @@ func TestNoQuorum(t *testing.T) {
 	if err := <-reads; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "etcdserver: request timed out") {
 		t.Errorf("a read without a quorum: %v", err)
 	}
-	g.list[1].Launch()
+	g.list[1].Restart()
 	g.put(alone, "k", "x")
 	g.list[2].Restart()
-	g.list[1].Ready()
 	g.agree()
 }

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,13 +13,18 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vigil/test/proc"
 )
 
 // patience bounds the waiting for a condition.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
+
+// steady is the flag of clusters whose leader must not change only because a member gets no processor for some seconds. In
+// clusters without it, an election may take place at any time.
+const steady = "--election-timeout=10000"
 
 // member is one process, with its identity once it has served.
 type member struct {
@@ -161,10 +168,37 @@ func (g *group) until(what string, done func() bool) {
 	}
 }
 
-func (g *group) put(m *member, key, value string) {
+func (g *group) put(m *member, key, value string, opts ...clientv3.OpOption) {
 	g.t.Helper()
-	if _, err := m.client.Put(proc.Context(g.t), key, value); err != nil {
+	err := g.elected(func() error { _, err := m.client.Put(proc.Context(g.t), key, value, opts...); return err })
+	if err != nil {
 		g.t.Fatalf("put at %s: %v", m.name, err)
+	}
+}
+
+// elected makes a call, again if an election interrupts it; in a cluster that is steady that is an error.
+func (g *group) elected(call func() error) (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if err = call(); slices.Contains(g.args, steady) || !interrupted(err) {
+			break
+		}
+	}
+	return err
+}
+
+// interrupted reports whether an error is that of an election.
+func interrupted(err error) bool {
+	return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) ||
+		errors.Is(err, rpctypes.ErrTimeoutDueToConnectionLost)
+}
+
+// logged waits for a text in the log of a member.
+func (g *group) logged(m *member, text string) {
+	g.t.Helper()
+	select {
+	case <-m.Log().Wait(text):
+	case <-time.After(patience):
+		g.t.Errorf("%s has not logged %q:\n%s", m.name, text, m.Log().Tail(20))
 	}
 }
 
@@ -259,7 +293,8 @@ func (w *writers) check() {
 	w.wg.Wait()
 	m := w.g.leader()
 	for key, value := range w.last {
-		res, err := m.client.Get(proc.Context(w.g.t), key)
+		var res *clientv3.GetResponse
+		err := w.g.elected(func() (err error) { res, err = m.client.Get(proc.Context(w.g.t), key); return err })
 		if err != nil {
 			w.g.t.Fatal(err)
 		}

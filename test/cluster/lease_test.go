@@ -14,6 +14,16 @@ import (
 	"vigil/test/proc"
 )
 
+// grant grants a lease at a member.
+func (g *group) grant(m *member, ttl int64) (l *clientv3.LeaseGrantResponse) {
+	g.t.Helper()
+	err := g.elected(func() (err error) { l, err = m.client.Grant(proc.Context(g.t), ttl); return err })
+	if err != nil {
+		g.t.Fatalf("grant at %s: %v", m.name, err)
+	}
+	return l
+}
+
 // deleted returns when a key is gone, as a member sees it.
 func (g *group) deleted(m *member, key string) time.Time {
 	g.t.Helper()
@@ -31,18 +41,16 @@ func TestLeasesSurviveTheLeader(t *testing.T) {
 	ctx := proc.Context(t)
 	lead := g.leader()
 	rest := g.others(lead)
-	kept, err := rest[0].client.Grant(ctx, 3)
+	kept := g.grant(rest[0], 5)
+	alive, stop := context.WithCancel(ctx)
+	defer stop()
+	answers, err := rest[1].client.KeepAlive(alive, kept.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := rest[1].client.Grant(ctx, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := g.grant(rest[1], 5)
 	for key, id := range map[string]clientv3.LeaseID{"kept": kept.ID, "left": left.ID} {
-		if _, err := lead.client.Put(ctx, key, "", clientv3.WithLease(id)); err != nil {
-			t.Fatal(err)
-		}
+		g.put(lead, key, "", clientv3.WithLease(id))
 	}
 	for _, m := range g.list {
 		s, err := m.client.TimeToLive(ctx, left.ID, clientv3.WithAttachedKeys())
@@ -56,12 +64,6 @@ func TestLeasesSurviveTheLeader(t *testing.T) {
 			t.Errorf("%s: keep-alive of a lease that is none: %v", m.name, err)
 		}
 	}
-	alive, stop := context.WithCancel(ctx)
-	defer stop()
-	answers, err := rest[1].client.KeepAlive(alive, kept.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
 	began := time.Now()
 	if s, err := rest[0].client.KeepAliveOnce(ctx, left.ID); err != nil || s.TTL != 5 {
 		t.Fatalf("keep-alive: %+v, %v", s, err)
@@ -71,7 +73,7 @@ func TestLeasesSurviveTheLeader(t *testing.T) {
 		t.Errorf("a lease of 5 s ended %v after it was kept alive", took)
 	}
 	for range 3 {
-		if a, ok := <-answers; !ok || a.TTL != 3 {
+		if a, ok := <-answers; !ok || a.TTL != 5 {
 			t.Fatalf("the keep-alive ended: %v", a)
 		}
 	}
@@ -94,30 +96,25 @@ func TestLeasesOfPausedLeader(t *testing.T) {
 	ctx := proc.Context(t)
 	lead := g.leader()
 	rest := g.others(lead)
-	var ids []clientv3.LeaseID
-	for i := range 20 {
-		l, err := lead.client.Grant(ctx, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := lead.client.Put(ctx, fmt.Sprintf("k%02d", i), "", clientv3.WithLease(l.ID)); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, l.ID)
-	}
+	const leases = 20
 	alive, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, id := range ids[1:] {
-		if _, err := rest[0].client.KeepAlive(alive, id); err != nil {
-			t.Fatal(err)
+	var left clientv3.LeaseID // is not kept alive; it comes last, so that it does not end meanwhile
+	for i := leases - 1; i >= 0; i-- {
+		l := g.grant(lead, 5)
+		if left = l.ID; i > 0 {
+			if _, err := rest[0].client.KeepAlive(alive, l.ID); err != nil {
+				t.Fatal(err)
+			}
 		}
+		g.put(lead, fmt.Sprintf("k%02d", i), "", clientv3.WithLease(l.ID))
 	}
 	lead.Pause()
 	g.recovery(rest)
 	g.deleted(rest[0], "k00")
 	answer := make(chan error, 1)
 	go func() {
-		_, err := lead.client.KeepAliveOnce(proc.Context(t), ids[0])
+		_, err := lead.client.KeepAliveOnce(proc.Context(t), left)
 		answer <- err
 	}()
 	// So that the question is likely to be there when it goes on; the answer must be the same if it is not.
@@ -132,7 +129,7 @@ func TestLeasesOfPausedLeader(t *testing.T) {
 		g.put(lead, fmt.Sprintf("n%02d", i), "x")
 	}
 	for _, m := range g.list {
-		if res, err := m.client.Get(ctx, "k", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != int64(len(ids)-1) {
+		if res, err := m.client.Get(ctx, "k", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != leases-1 {
 			t.Errorf("%s: %v, %v", m.name, res, err)
 		}
 	}

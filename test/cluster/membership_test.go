@@ -22,7 +22,8 @@ func (g *group) healthy(change func() error) {
 	g.t.Helper()
 	var err error
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = change(); err == nil || err.Error() != rpctypes.ErrUnhealthy.Error() {
+		err = change()
+		if err == nil || err.Error() != rpctypes.ErrUnhealthy.Error() && !errors.Is(err, rpctypes.ErrNoLeader) && !errors.Is(err, rpctypes.ErrLeaderChanged) {
 			break
 		}
 	}
@@ -58,16 +59,13 @@ func TestGrowAndShrink(t *testing.T) {
 	}
 	// At a member that does not lead: it asks the leader.
 	at := g.others(g.leader())[0]
-	for {
+	g.until("promotion", func() bool {
 		_, err := at.client.MemberPromote(proc.Context(t), id)
-		if err == nil {
-			break
-		}
-		if !strings.Contains(err.Error(), "can only promote a learner member which is in sync with leader") {
+		if err != nil && !interrupted(err) && !strings.Contains(err.Error(), "can only promote a learner member which is in sync with leader") {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err == nil
+	})
 	w.more(100)
 	lead := g.leader()
 	leadID := lead.id(g)
@@ -92,7 +90,7 @@ func TestGrowAndShrink(t *testing.T) {
 // A member that lost its disk does not come back under its old identity, but as a new one. What it says is the way there:
 // the commands are run as they stand.
 func TestReplaceMemberWithoutItsDisk(t *testing.T) {
-	g := start(t, 3)
+	g := start(t, 3, steady)
 	w := g.write()
 	w.more(100)
 	lost := g.others(g.leader())[0]

@@ -136,10 +136,15 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 func TestNoLeaseExpiresWithoutQuorum(t *testing.T) {
 	g := start(t, 3)
 	ctx := proc.Context(t)
-	const ttl = 2 * time.Second
+	const ttl = 4 * time.Second
 	lead := g.leader()
 	lease, err := lead.client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
+		t.Fatal(err)
+	}
+	alive, stop := context.WithCancel(ctx) // until there is no quorum
+	defer stop()
+	if _, err := lead.client.KeepAlive(alive, lease.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lead.client.Put(ctx, "leased", "v", clientv3.WithLease(lease.ID)); err != nil {
@@ -156,7 +161,8 @@ func TestNoLeaseExpiresWithoutQuorum(t *testing.T) {
 	for _, m := range rest {
 		m.Pause()
 	}
-	for over := time.Now().Add(2 * ttl); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
+	stop()
+	for over := time.Now().Add(ttl * 3 / 2); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
 		if !there(lead) {
 			t.Fatal("a lease has expired without a quorum")
 		}

@@ -28,7 +28,7 @@ func (g *group) upgrade(m *member, p proc.Program) {
 func TestRollingUpgrade(t *testing.T) {
 	onlyVigil(t)
 	t.Log("the previous version is built from", proc.DescribePrevious())
-	g := &group{t: t}
+	g := &group{t: t, args: []string{steady}}
 	for i := range 3 {
 		m := g.configure(fmt.Sprintf("m%d", i+1))
 		m.cfg.Program = proc.Previous
