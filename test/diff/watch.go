@@ -14,9 +14,9 @@ import (
 
 const (
 	// lateAfter bounds the wait for a response that must come.
-	lateAfter = 10 * time.Second
-	// quiet is how long nothing must come for an absence to be believed, and resend the interval
-	// at which a progress request is sent again: etcd drops one if a watcher of the stream is
+	lateAfter = 60 * time.Second
+	// quiet is how long nothing must come for an absence to be believed that is expected, and resend the
+	// interval at which a progress request is sent again: etcd drops one if a watcher of the stream is
 	// behind, as each one that begins in the past is for a tenth of a second.
 	quiet  = 600 * time.Millisecond
 	resend = 100 * time.Millisecond
@@ -29,6 +29,8 @@ type inbox struct {
 	in     chan *pb.WatchResponse
 	held   []*pb.WatchResponse
 	err    error
+	// again counts the progress requests that were sent once more before the answer came; as many answers may follow it.
+	again int
 }
 
 func openInbox(ctx context.Context, name string, s *Side) (*inbox, error) {
@@ -61,12 +63,21 @@ func (b *inbox) until(d time.Duration, done func(held []*pb.WatchResponse) bool)
 			if !ok {
 				return false
 			}
+			if b.again > 0 && isProgress(m) {
+				b.again--
+				continue
+			}
 			b.held = append(b.held, m)
 		case <-timer.C:
 			return false
 		}
 	}
 	return true
+}
+
+// isProgress reports whether a response answers a progress request.
+func isProgress(m *pb.WatchResponse) bool {
+	return m.WatchId == -1 && len(m.Events) == 0 && !m.Created && !m.Canceled
 }
 
 // take empties the inbox.
@@ -297,34 +308,44 @@ func (w *Watch) Cancel(id int64) {
 	w.settle(fmt.Sprintf("watch cancel %d", id), extra)
 }
 
-// Progress asks for progress until etcd answers, or for long enough to believe that it does not;
-// the subject must do likewise. The answers to repeated requests count once.
+// Progress asks for progress until both sides answer, or for long enough to believe that they do not. The answers to
+// repeated requests count once.
 func (w *Watch) Progress() {
 	if w.broken {
 		return
 	}
-	answered := func(held []*pb.WatchResponse) bool { return len(held) > 0 }
-	ask := func(b *inbox) bool {
-		for range quiet / resend {
+	limit := quiet
+	if w.answersProgress() {
+		limit = lateAfter
+	}
+	for _, b := range []*inbox{w.etcd, w.subject} {
+		b.again = 0
+		end := time.Now().Add(limit)
+		for sent := 0; len(b.held) == 0 && time.Now().Before(end); sent++ {
 			if err := b.stream.Send(progress()); err != nil {
 				b.err = err
 			}
-			if b.until(resend, answered) {
-				// Answers to the requests sent before this one may follow it.
-				b.until(resend, func([]*pb.WatchResponse) bool { return false })
-				return true
+			if b.until(resend, func(held []*pb.WatchResponse) bool { return len(held) > 0 }) {
+				b.again = sent
 			}
 		}
-		return false
-	}
-	ask(w.etcd)
-	ask(w.subject)
-	for _, b := range []*inbox{w.etcd, w.subject} {
-		for len(b.held) > 1 && proto.Equal(b.held[0], b.held[1]) {
-			b.held = b.held[1:]
+		if limit == lateAfter && len(b.held) == 0 {
+			w.fail("watch progress on "+b.name, "an answer", "none")
+			return
 		}
 	}
 	w.settle("watch progress", len(w.etcd.held))
+}
+
+// answersProgress reports whether a request for progress is answered: if there are watchers, none was canceled by a
+// compaction, and none waits for a revision that is still to come.
+func (w *Watch) answersProgress() bool {
+	for _, one := range w.live {
+		if one.req.StartRevision > w.p.Rev {
+			return false
+		}
+	}
+	return len(w.live) > 0 && len(w.compacted) == 0
 }
 
 // settle waits until both sides have sent the events that are due and extra responses besides, and

@@ -258,7 +258,7 @@ func TestWatchGenerated(t *testing.T) {
 			w.Cancel(g.watchID(w))
 		default:
 			// One that is not answered takes long to believe; those are in the list by hand.
-			if len(w.live) > 0 && len(w.compacted) == 0 && !w.waiting() {
+			if w.answersProgress() {
 				w.Progress()
 			}
 		}
@@ -270,16 +270,6 @@ func TestWatchGenerated(t *testing.T) {
 	}
 	t.Logf("%d events, %d watchers live at the end", len(w.journal), len(w.live))
 	p.Finish(t, &tally)
-}
-
-// waiting reports whether a watcher waits for a revision that is still to come.
-func (w *Watch) waiting() bool {
-	for _, one := range w.live {
-		if one.req.StartRevision > w.p.Rev {
-			return true
-		}
-	}
-	return false
 }
 
 func (g *generator) watch() *pb.WatchCreateRequest {
