@@ -21,34 +21,36 @@ import (
 // TestStopOutcomes stops a member by SIGTERM while clients connect and write, stock ones and bare ones of gRPC.
 // Without an answer, the write was not sent, or the member did not process it.
 func TestStopOutcomes(t *testing.T) {
+	const clients = 8 // of each kind
 	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	for round := range 3 {
 		var puts, failed, unknown atomic.Int64
+		var sent [2 * clients]atomic.Bool // the write that a client waits for was sent
 		var wg sync.WaitGroup
 		running, stopped := context.WithCancel(t.Context())
-		work := func(put func(ctx context.Context, key string) error, key string) {
+		work := func(sent *atomic.Bool, put func(ctx context.Context, key string) error, key string) {
 			for i := 0; ; i++ {
 				if running.Err() != nil {
 					return
 				}
-				var sent atomic.Bool
-				ctx, cancel := context.WithTimeout(context.WithValue(running, sentKey{}, &sent), 5*time.Second)
+				ctx, cancel := context.WithTimeout(context.WithValue(running, sentKey{}, sent), within)
 				err := put(ctx, fmt.Sprint(key, "-", i))
 				cancel()
 				puts.Add(1)
 				if err == nil {
+					sent.Store(false)
 					continue
 				}
 				failed.Add(1)
-				if sent.Load() && unknown.Add(1) <= 3 {
+				if sent.Swap(false) && unknown.Add(1) <= 3 {
 					t.Errorf("round %d: unknown outcome: %v", round, err)
 				}
 			}
 		}
-		for w := range 8 {
+		for w := range clients {
 			// One client of each kind has a connection for each write.
 			wg.Go(func() {
-				work(func(ctx context.Context, key string) error {
+				work(&sent[w], func(ctx context.Context, key string) error {
 					cc, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(sentAttempts{}))
 					if err != nil {
 						return err
@@ -60,7 +62,7 @@ func TestStopOutcomes(t *testing.T) {
 			})
 			wg.Go(func() {
 				var c *clientv3.Client
-				work(func(ctx context.Context, key string) (err error) {
+				work(&sent[clients+w], func(ctx context.Context, key string) (err error) {
 					if c == nil || w%2 == 0 {
 						if c != nil {
 							c.Close()
@@ -82,7 +84,16 @@ func TestStopOutcomes(t *testing.T) {
 		if code := s.Stop(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
-		stopped() // clients that try again
+		// Clients learn of the end of a write that was sent. Others may try again and again.
+		await(t, "the writes that were sent end", func() bool {
+			for i := range sent {
+				if sent[i].Load() {
+					return false
+				}
+			}
+			return true
+		})
+		stopped()
 		wg.Wait()
 		t.Logf("%d writes, %d failed, %d of them of unknown outcome", puts.Load(), failed.Load(), unknown.Load())
 		s.Restart()
