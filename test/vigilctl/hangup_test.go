@@ -3,7 +3,6 @@ package vigilctl
 import (
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -17,11 +16,6 @@ import (
 // nohup goes on.
 func TestLockHangup(t *testing.T) {
 	t.Parallel()
-	// The programs would inherit from a test under nohup that SIGHUP is ignored. A signal with a handler has its default
-	// meaning for them.
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	t.Cleanup(func() { signal.Stop(signals) })
 	s := proc.Start(t, proc.Config{Memory: true})
 	ctl := proc.Path(t, proc.Vigilctl)
 	released := filepath.Join(t.TempDir(), "released") // the holder's command ends when it exists

@@ -3,9 +3,11 @@ package vigilctl
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +17,18 @@ import (
 )
 
 // untilTimeout bounds the waiting for a condition; nothing waits so long unless something is wrong.
-const untilTimeout = 20 * time.Second
+const untilTimeout = time.Minute
+
+// TestMain gives signals that this process ignores a handler: the programs would inherit that they are ignored, which they are
+// under nohup and in the background of a script. A signal with a handler has its default meaning for them.
+func TestMain(m *testing.M) {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 func TestScripts(t *testing.T) {
 	for _, pair := range []struct {
