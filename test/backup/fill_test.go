@@ -45,7 +45,7 @@ func refused(t testing.TB, p proc.Program, args ...string) string {
 // client returns a client of a server, as the user root if it asks for users.
 func client(t testing.TB, s *proc.Server, auth bool) *clientv3.Client {
 	t.Helper()
-	c := clientv3.Config{Endpoints: []string{s.Addr()}, DialTimeout: 10 * time.Second,
+	c := clientv3.Config{Endpoints: []string{s.Addr()}, DialTimeout: patience,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}}
 	if auth {
 		c.Username, c.Password, _ = strings.Cut(root, ":")
@@ -170,7 +170,7 @@ func dump(t testing.TB, s *proc.Server, auth bool, step int64) string {
 				fmt.Fprintf(&b, "  %v %q %q\n", p.PermType, p.Key, p.RangeEnd)
 			}
 		}
-		bob := clientv3.Config{Endpoints: []string{s.Addr()}, Username: "bob", Password: "bob's", DialTimeout: 10 * time.Second}
+		bob := clientv3.Config{Endpoints: []string{s.Addr()}, Username: "bob", Password: "bob's", DialTimeout: patience}
 		bc := must(clientv3.New(bob))(t)
 		defer bc.Close()
 		_, err1 := bc.Get(ctx, "key-", clientv3.WithPrefix())

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -38,7 +37,7 @@ func secure(t *testing.T, c *clientv3.Client) {
 // login is a client of a user.
 func login(t *testing.T, addr, user, password string, tls *tls.Config) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: password, TLS: tls, DialTimeout: 20 * time.Second})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: user, Password: password, TLS: tls, DialTimeout: within})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,13 +153,12 @@ func TestCertificatesAreUsers(t *testing.T) {
 	s.Launch()
 	select {
 	case <-s.Log().Wait("ready to serve client requests"):
-	case <-time.After(30 * time.Second):
+	case <-time.After(within):
 		t.Fatal("the member does not serve")
 	}
 	root := login(t, url, "", "", named("root"))
 	secure(t, root)
-	ctx, cancel := context.WithTimeout(proc.Context(t), 20*time.Second)
-	defer cancel()
+	ctx := proc.Context(t)
 	alice := login(t, url, "", "", named("alice"))
 	if _, err := root.UserAddWithOptions(ctx, "cert", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 )
 
 // within bounds the wait for something that must come.
-const within = 20 * time.Second
+const within = 60 * time.Second
 
 // next receives from a watch.
 func next(t *testing.T, ch clientv3.WatchChan) clientv3.WatchResponse {

@@ -181,7 +181,7 @@ func TestCutOff(t *testing.T) {
 		net := link.New(t)
 		net.Runs("client", os.Getpid())
 		addr := net.Node("member", s.Addr())
-		first, second := session(t, connect(t, addr), 2*time.Second), session(t, connect(t, s.Addr()), 60*time.Second)
+		first, second := session(t, connect(t, addr), 5*time.Second), session(t, connect(t, s.Addr()), 60*time.Second)
 		h, err := concurrency.NewMutex(first, "lock").Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -430,7 +430,7 @@ func TestSessionEnds(t *testing.T) {
 	each(t, func(t *testing.T, s *proc.Server) {
 		ctx := proc.Context(t)
 		c := connect(t, s.Addr())
-		mine := session(t, c, 2*time.Second)
+		mine := session(t, c, 6*time.Second)
 		during, stop := mine.Context(ctx)
 		defer stop()
 		h, err := concurrency.NewMutex(mine, "lock").Lock(ctx)

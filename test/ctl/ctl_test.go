@@ -30,7 +30,7 @@ import (
 )
 
 // timeout bounds one command.
-const timeout = 20 * time.Second
+const timeout = time.Minute
 
 func TestTranscripts(t *testing.T) { transcripts(t, proc.Etcdctl, proc.Subject()) }
 

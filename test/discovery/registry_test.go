@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds the waiting for a condition.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 const root = "/_etcd/registry/"
 

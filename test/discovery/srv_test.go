@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -146,8 +147,8 @@ func TestSRV(t *testing.T) {
 	}
 	for i, port := range ports {
 		want := fmt.Sprintf("infra%d=http://m%d.test:%d\n", i, i+1, port)
-		for !strings.Contains(names(), want) {
-			if t.Context().Err() != nil {
+		for end := time.Now().Add(patience); !strings.Contains(names(), want); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
 				t.Fatalf("no %s in\n%s", want, names())
 			}
 		}

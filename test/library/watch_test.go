@@ -275,6 +275,7 @@ func TestManyWatchers(t *testing.T) {
 		var mu sync.Mutex
 		c := start(t, p, 1)
 		k := c.open(func(cfg *client.Config) {
+			cfg.KeepAliveTimeout = patience // the only connection that fails is the one that is reset
 			cfg.Hooks.Watch = func(ch client.WatchChange) {
 				if ch.Kind == client.WatchConnected {
 					mu.Lock()

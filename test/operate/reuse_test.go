@@ -45,7 +45,7 @@ func TestMemoryLock(t *testing.T) {
 		if code := s.Wait(); code != 1 {
 			t.Errorf("exit code %d", code)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal(s.Log())
 	}
 }

@@ -20,7 +20,7 @@ func TestSystemd(t *testing.T) {
 	next := func() string {
 		t.Helper()
 		b := make([]byte, 100)
-		if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := l.Read(b)

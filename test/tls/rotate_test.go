@@ -89,7 +89,9 @@ func TestRotation(t *testing.T) {
 	seen(now)
 	refused(t, u, leaving)
 	seen(now)
-	if n := strings.Count(s.Log().String(), "holds no list of revoked certificates"); n != 1 {
+	const line = "holds no list of revoked certificates"
+	until(t, "line about the list", func() bool { return strings.Contains(s.Log().String(), line) })
+	if n := strings.Count(s.Log().String(), line); n != 1 {
 		t.Errorf("%d lines about the list", n)
 	}
 	second.Revoke("crl.der")

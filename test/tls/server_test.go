@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds the waiting for a condition.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // start runs a server whose client URLs are those of the schemes, all on one port.
 func start(t *testing.T, program proc.Program, schemes []string, args ...string) *proc.Server {
