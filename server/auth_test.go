@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -214,43 +215,66 @@ func TestWatchWhenAuthIsEnabled(t *testing.T) {
 // A stream lives longer than the token that it was opened with; another call with that token does not.
 func TestStreamsOutliveTokens(t *testing.T) {
 	t.Parallel()
-	v := newVault(t, Config{Auth: Auth{TokenTTL: 2 * time.Second}})
-	token := metadata.AppendToOutgoingContext(timeout(t), "token", v.token("alice", "alice"))
-	w := v.watch(token)
-	w.create(createKey("a", "b", 1))
-	w.made(1)
-	alive, err := pb.NewLeaseClient(v.cc).LeaseKeepAlive(token)
-	if err != nil {
-		t.Fatal(err)
+	const ttl = 2 * time.Second
+	v := newVault(t, Config{Auth: Auth{TokenTTL: ttl}})
+	// as makes a call with a new token, and again if the token may have expired before the call.
+	as := func(user string, call func(context.Context) error) {
+		t.Helper()
+		for {
+			began := time.Now()
+			err := call(v.as(user))
+			if err == nil {
+				return
+			}
+			if time.Since(began) < ttl {
+				t.Fatal(err)
+			}
+		}
 	}
-	grant, err := pb.NewLeaseClient(v.cc).LeaseGrant(v.as("alice"), &pb.LeaseGrantRequest{TTL: 60})
-	if err != nil {
-		t.Fatal(err)
-	}
+	const lease = 7
+	as("alice", func(ctx context.Context) error {
+		_, err := pb.NewLeaseClient(v.cc).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: lease, TTL: 600})
+		return err
+	})
+	var token context.Context
+	var w *watching
+	var alive pb.Lease_LeaseKeepAliveClient
 	renew := func() error {
-		if err := alive.Send(&pb.LeaseKeepAliveRequest{ID: grant.ID}); err != nil {
+		if err := alive.Send(&pb.LeaseKeepAliveRequest{ID: lease}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := alive.Recv()
 		return err
 	}
-	if err := renew(); err != nil {
-		t.Fatal(err)
-	}
+	as("alice", func(ctx context.Context) (err error) {
+		token, w = ctx, v.watch(ctx)
+		w.create(createKey("a", "b", 1))
+		if r := w.recv(); r.Canceled {
+			return errors.New(r.CancelReason)
+		}
+		if alive, err = pb.NewLeaseClient(v.cc).LeaseKeepAlive(ctx); err != nil {
+			return err
+		}
+		return renew()
+	})
 	// Using the token would make it last, so it is only looked at when it should be gone.
-	<-time.After(2200 * time.Millisecond)
-	_, err = pb.NewKVClient(v.cc).Range(token, &pb.RangeRequest{Key: []byte("a")})
+	<-time.After(ttl + 200*time.Millisecond)
+	_, err := pb.NewKVClient(v.cc).Range(token, &pb.RangeRequest{Key: []byte("a")})
 	fails(t, "a range with an expired token", err, invalidToken)
 	w.create(createKey("a1", "", 2))
 	w.made(2)
-	v.put("a2")
+	as("root", func(ctx context.Context) error {
+		_, err := pb.NewKVClient(v.cc).Put(ctx, &pb.PutRequest{Key: []byte("a2")})
+		return err
+	})
 	w.event("a2")
 	if err := renew(); err != nil {
 		t.Errorf("keep-alive on a stream that was opened in time: %v", err)
 	}
-	if _, err := pb.NewAuthClient(v.cc).UserDelete(v.as("root"), &pb.AuthUserDeleteRequest{Name: "alice"}); err != nil {
-		t.Fatal(err)
-	}
+	as("root", func(ctx context.Context) error {
+		_, err := pb.NewAuthClient(v.cc).UserDelete(ctx, &pb.AuthUserDeleteRequest{Name: "alice"})
+		return err
+	})
 	for range 2 {
 		if r := w.recv(); !r.Canceled || !strings.HasSuffix(r.CancelReason, invalidToken) {
 			t.Fatalf("after the user was deleted: %v", r)

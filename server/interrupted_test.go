@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,12 +32,7 @@ func newTrio(t *testing.T) *trio {
 	t.Helper()
 	c := &trio{t: t}
 	for i := range c.urls {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.urls[i] = "http://" + l.Addr().String()
-		l.Close()
+		c.urls[i] = vacantURL(t)
 		c.fs[i] = memfs.New()
 	}
 	return c
@@ -215,7 +209,7 @@ func TestInterruptedRestore(t *testing.T) {
 					if got := m.replica.Status().Revision; got < revision {
 						t.Errorf("step %d: it serves revision %d, the backup has %d", n, got, revision)
 					}
-				case <-time.After(20 * time.Second):
+				case <-time.After(time.Minute):
 					t.Errorf("step %d: it started and does not serve", n)
 				}
 				stop(t, m)
@@ -280,6 +274,18 @@ func TestMemberOfARestoredClusterThatLostItsData(t *testing.T) {
 	for _, m := range append(members, lost) {
 		<-m.replica.Ready()
 	}
+	// The others refuse it once they have applied what it published.
+	for _, m := range members {
+		published := func() bool {
+			self, _ := m.replica.Membership().Member(lost.replica.Header().MemberID)
+			return len(self.ClientURLs) > 0
+		}
+		for end := time.Now().Add(time.Minute); !published(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("another member does not know it as started")
+			}
+		}
+	}
 	stop(t, lost)
 	for _, again := range []bool{false, true} {
 		c.fs[2] = memfs.New()
@@ -336,7 +342,7 @@ func testInterruptedFirstStart(t *testing.T, before func(vfs.FS)) {
 	}
 	begin := func(fsys vfs.FS) (*Member, error) { return beginWith(fsys, "") }
 	put := func(m *Member, key string) bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_, err := m.replica.Put(ctx, &kv.PutRequest{Key: []byte(key)})
 		return err == nil
@@ -421,7 +427,7 @@ func TestInterruptedInstall(t *testing.T) {
 	revision := int64(0)
 	write := func() {
 		for range 250 {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			res, err := lead.replica.Put(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 200)})
 			cancel()
 			if err != nil {
@@ -432,7 +438,7 @@ func TestInterruptedInstall(t *testing.T) {
 	}
 	await := func(what string, m *Member, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s; revision %d of %d, %+v", what, m.replica.Status().Revision, revision, m.replica.Metrics().Received)
 			}

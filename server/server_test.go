@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -45,7 +47,7 @@ func member(t *testing.T, c Config) (*Member, string) {
 
 func stop(t *testing.T, m *Member) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := m.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
@@ -62,6 +64,18 @@ func dial(t *testing.T, target string) *grpc.ClientConn {
 	return cc
 }
 
+// vacantURL returns a URL with a port that is free when a member listens on it later, also again after a stop. Other
+// processes take ports of 127.0.0.1 at any time, so the address is one that only this call uses.
+func vacantURL(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	res, err := http.Get(url)
@@ -76,8 +90,9 @@ func get(t *testing.T, url string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
+// timeout returns a context that only ends a call that hangs.
 func timeout(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

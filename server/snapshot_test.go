@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,13 +17,8 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	dir := t.TempDir()
 	var urls, cluster []string
 	for i := range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		urls = append(urls, "http://"+l.Addr().String())
+		urls = append(urls, vacantURL(t))
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, urls[i]))
-		l.Close()
 	}
 	begin := func(i int) *Member {
 		m, err := Start(Config{
@@ -49,7 +43,7 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 		}
 	}()
 	put := func(i int) int64 {
-		for end := time.Now().Add(30 * time.Second); ; {
+		for end := time.Now().Add(time.Minute); ; {
 			res, err := members[0].replica.Put(t.Context(), &kv.PutRequest{Key: fmt.Appendf(nil, "k%d", i%50), Value: make([]byte, 500)})
 			if err == nil {
 				return res.Revision
@@ -69,7 +63,7 @@ func TestStoppedMemberIsBroughtUpBySnapshot(t *testing.T) {
 	}
 	members[2] = begin(2)
 	<-members[2].replica.Ready()
-	for end := time.Now().Add(30 * time.Second); members[2].replica.Status().Revision < rev || members[2].replica.Metrics().Received.Installed == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); members[2].replica.Status().Revision < rev || members[2].replica.Metrics().Received.Installed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("at revision %d, want %d; %+v", members[2].replica.Status().Revision, rev, members[2].replica.Metrics().Received)
 		}

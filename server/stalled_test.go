@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,7 +54,21 @@ func TestStalledCalls(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
+		service, method, _ := strings.Cut(c.method, "/")
+		labels := fmt.Sprintf(`grpc_method="%s",grpc_service="%s",`, method, service)
+		begun, ended := countCalls(t, addr, "started", labels), countCalls(t, addr, "handled", labels)
 		conn := stall(t, addr, c.method, c.coding, c.req, c.calls)
+		// A write makes its answer before that is counted, so all writes must have ended.
+		writes := method == "Txn" || method == "Put"
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			begun, ended := countCalls(t, addr, "started", labels)-begun, countCalls(t, addr, "handled", labels)-ended
+			if begun == c.calls && (!writes || ended == c.calls) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("of %d calls for %s, %d have begun and %d ended", c.calls, c.what, begun, ended)
+			}
+		}
 		var most int64
 		for range 20 {
 			time.Sleep(50 * time.Millisecond)
@@ -61,7 +78,7 @@ func TestStalledCalls(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		grew := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 		t.Logf("%d calls for %s: %d MiB more on the heap, %d MiB counted", c.calls, c.what, grew>>20, most>>20)
-		// One answer may be larger than the limit. Those of a write are made before they are counted.
+		// One answer may be larger than the limit.
 		if most > 48<<20 || grew > c.heap {
 			t.Errorf("%d calls for %s: %d bytes more on the heap, %d counted, the limit is %d", c.calls, c.what, grew, most, limit)
 		}
@@ -72,6 +89,23 @@ func TestStalledCalls(t *testing.T) {
 			}
 		}
 	}
+}
+
+// countCalls returns how many calls of a method have started or were handled, with any code.
+func countCalls(t *testing.T, addr, what, labels string) (n int) {
+	t.Helper()
+	_, metrics := get(t, "http://"+addr+"/metrics")
+	for line := range strings.Lines(metrics) {
+		if _, rest, ok := strings.Cut(line, "grpc_server_"+what+"_total{"); ok && strings.Contains(rest, labels) {
+			_, count, _ := strings.Cut(rest, "} ")
+			k, err := strconv.Atoi(strings.TrimSpace(count))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+	}
+	return n
 }
 
 // stall makes calls by hand, with a window of 0 for each answer.

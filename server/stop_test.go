@@ -24,7 +24,7 @@ func TestStopTellsOutcomes(t *testing.T) {
 		var wg sync.WaitGroup
 		stopped := make(chan struct{})
 		put := func(cc *grpc.ClientConn, key string) error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			var sent atomic.Bool
 			ctx = context.WithValue(ctx, attemptKey{}, &sent)
@@ -117,7 +117,7 @@ func TestStopWithSilentClients(t *testing.T) {
 	if err := m.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 6*time.Second { // it closes such connections by itself after 10 s
 		t.Errorf("the stop took %v", took)
 	}
 }

@@ -203,16 +203,19 @@ func TestGatewayEndsWithItsClient(t *testing.T) {
 
 // TestSplitHTTP: HTTP on ports of its own, and what the ports for metrics do not serve.
 func TestSplitHTTP(t *testing.T) {
-	free := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	// URLs with the same address share a listener.
+	m, addr := member(t, Config{UnsafeNoSync: true, ListenClientHTTPURLs: []string{"http://127.0.0.2:0"}, ListenMetricsURLs: []string{"http://127.0.0.3:0"}})
+	<-m.Serving()
+	var web, metrics string
+	for _, l := range m.listeners {
+		url := "http://" + l.listener.Addr().String()
+		switch {
+		case l.metrics:
+			metrics = url
+		case l.http:
+			web = url
 		}
-		defer l.Close()
-		return "http://" + l.Addr().String()
 	}
-	web, metrics := free(), free()
-	_, addr := member(t, Config{UnsafeNoSync: true, ListenClientHTTPURLs: []string{web}, ListenMetricsURLs: []string{metrics}})
 	for _, c := range []struct {
 		url  string
 		code int
@@ -323,7 +326,7 @@ func TestGatewayStreams(t *testing.T) {
 			t.Fatalf("watch %d: %s %v", i, line, err)
 		}
 	}
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	res, err := client.Post(url+"/v3/kv/range", "application/json", strings.NewReader(`{"key":"aw=="}`))
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +334,7 @@ func TestGatewayStreams(t *testing.T) {
 	res.Body.Close()
 	// And they end with their clients.
 	cancel()
-	for deadline := time.Now().Add(20 * time.Second); len(m.replica.Hub().Stats().Streams) > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(m.replica.Hub().Stats().Streams) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("streams are left")
 		}
@@ -359,7 +362,7 @@ func TestGatewaySlowReaders(t *testing.T) {
 		defer c.Close()
 		fmt.Fprintf(c, "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
-	for deadline := time.Now().Add(20 * time.Second); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no client reads")
 		}
@@ -383,7 +386,7 @@ func TestGatewayVanishedClients(t *testing.T) {
 	const create = `{"create_request":{"key":"aw=="}}`
 	streams := func(n int, what string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); len(m.replica.Hub().Stats().Streams) != n; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); len(m.replica.Hub().Stats().Streams) != n; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %d streams, want %d", what, len(m.replica.Hub().Stats().Streams), n)
 			}
@@ -477,7 +480,7 @@ func TestWebSocketSlowReaders(t *testing.T) {
 	for range 3 {
 		wsRange(t, addr, body)
 	}
-	for deadline := time.Now().Add(20 * time.Second); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); m.ranges.Stats().Held == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is held for answers")
 		}
@@ -577,7 +580,7 @@ func TestGatewayWatchOfLargeValues(t *testing.T) {
 			t.Fatal(len(line), err)
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		held := m.ranges.Stats().Held
 		if held == 0 {
 			break

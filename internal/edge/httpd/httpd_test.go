@@ -161,7 +161,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	go func() {
 		io.WriteString(c, "GET /health HTTP/1.1\r\nX: ")
 		chunk := strings.Repeat("x", 1<<10)

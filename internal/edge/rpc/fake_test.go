@@ -366,7 +366,7 @@ func start(t testing.TB, change func(*Config)) *fixture {
 	f.Cluster = etcdserverpb.NewClusterClient(f.conn)
 	t.Cleanup(func() {
 		f.conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		f.Stop(ctx)
 		if err := <-served; err != nil {
@@ -389,7 +389,7 @@ func (f *fixture) dial(t testing.TB, opts ...grpc.DialOption) *grpc.ClientConn {
 // eventually waits until ok holds; the test fails if it never does.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
@@ -407,8 +407,8 @@ func within[T any](t testing.TB, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(10 * time.Second):
-		t.Fatal("nothing came within ten seconds")
+	case <-time.After(time.Minute):
+		t.Fatal("nothing came within a minute")
 		panic("unreachable")
 	}
 }

@@ -253,7 +253,23 @@ func TestStalledClient(t *testing.T) {
 	if held := budget.Stats().Held; held < 10<<20 {
 		t.Fatalf("%d bytes are held by who does not read", held)
 	}
-	// One that gives up leaves the line.
+	// A call that waits is served at the expense of the slow one.
+	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(f.log.String(), "closing the connection of a client that does not take its answer") {
+		t.Error("nothing is said of it")
+	}
+	returned(t, budget)
+}
+
+// TestWaitingCallGivesUp: a call that waits for memory leaves the line when its client gives it up.
+func TestWaitingCallGivesUp(t *testing.T) {
+	f, budget := startLarge(t, 24<<20)
+	f.svc.sendPatience = sendPatience{lookEvery: time.Hour, maxStill: time.Hour, maxSlow: time.Hour, own: time.Hour}
+	slow := dialRaw(t, f.addr)
+	slow.ask(t, 1, rangeMethod, &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 12000})
+	eventually(t, "the answer is on its way", func() bool { return budget.Stats().Held > 10<<20 })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
@@ -266,18 +282,7 @@ func TestStalledClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it has left", func() bool { return !budget.Waiting() })
-
-	// The patient one is served at the expense of the slow one.
-	go func() {
-		_, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("0"), Limit: 15000})
-		done <- err
-	}()
-	if err := within(t, done); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(f.log.String(), "closing the connection of a client that does not take its answer") {
-		t.Error("nothing is said of it")
-	}
+	slow.Close()
 	returned(t, budget)
 }
 

@@ -25,6 +25,7 @@ type fakeSnapshots struct {
 	err   error
 	begin error
 	most  int64 // how many may be open, 0 for any
+	begun atomic.Int64
 	open  atomic.Int64
 }
 
@@ -36,6 +37,7 @@ func (f *fakeSnapshots) Snapshot(context.Context) (Snapshot, error) {
 		f.open.Add(-1)
 		return nil, kv.ErrTooManyRequests
 	}
+	f.begun.Add(1)
 	return &fakeSnapshot{f}, nil
 }
 
@@ -146,8 +148,7 @@ func TestSnapshotEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is open", func() bool { return s.open.Load() == 1 })
-	eventually(t, "it is closed", func() bool { return s.open.Load() == 0 })
+	eventually(t, "it was open and is closed", func() bool { return s.begun.Load() == 1 && s.open.Load() == 0 })
 	for err == nil {
 		_, err = st.Recv()
 	}
