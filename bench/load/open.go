@@ -41,22 +41,35 @@ type Pacer struct {
 		outstanding int
 		all         int64
 		phase       *phase
+		ended       bool // the pacing goroutine has ended
 	}
 }
 
 // phase is a part of the run. It is guarded by the pacer's mu until whole is closed.
 type phase struct {
 	began, ended time.Time
-	sent, ops    int64
-	refused      int64 // part of ops
-	lat, late    hist.Hist
-	whole        chan struct{} // closed when the phase is over and its last answer is there
+	// before is the phase before this one until all its requests are sent, and paced reports that all of this one are.
+	before    *phase
+	paced     bool
+	sent, ops int64
+	refused   int64 // part of ops
+	lat, late hist.Hist
+	whole     chan struct{} // closed when the phase is over and its last answer is there
 }
 
 func newPhase(now time.Time) *phase { return &phase{began: now, whole: make(chan struct{})} }
 
+// endPacing records that all requests that were due before the phase are sent.
+func (ph *phase) endPacing() {
+	for q := ph.before; q != nil; q = q.before {
+		q.paced = true
+		q.settle()
+	}
+	ph.before = nil
+}
+
 func (ph *phase) settle() {
-	if !ph.ended.IsZero() && ph.ops == ph.sent {
+	if !ph.ended.IsZero() && ph.paced && ph.ops == ph.sent {
 		close(ph.whole)
 	}
 }
@@ -106,6 +119,12 @@ func (p *Pacer) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.mu.ended = true
+		p.mu.phase.endPacing()
+	}()
 	// Without it the kernel may be 50 µs late, which would still be counted as lateness.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	start := time.Now()
@@ -152,6 +171,10 @@ func (p *Pacer) shoot(c *h2.Conn, due time.Time) error {
 		m.made++
 	}
 	s.phase = m.phase
+	for due.Before(s.phase.began) && s.phase.before != nil { // the pacer is late
+		s.phase = s.phase.before
+	}
+	s.phase.endPacing()
 	s.phase.sent++
 	s.phase.late.Record(time.Since(due))
 	m.Unlock()
@@ -228,8 +251,11 @@ func (p *Pacer) cut() *phase {
 	defer m.Unlock()
 	old, now := m.phase, time.Now()
 	m.phase = newPhase(now)
+	m.phase.before = old
 	old.ended = now
-	old.settle()
+	if m.ended {
+		m.phase.endPacing()
+	}
 	return old
 }
 
