@@ -350,7 +350,7 @@ var trials = []struct {
 func TestCut(t *testing.T) {
 	whole := open(t, client.Config{Endpoints: []string{endpoint}})
 	try := func(t *testing.T, call func(*trial), name string, in, out int64) (read, sent int64) {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		tr := &trial{t: t, ctx: ctx, in: in, out: out, where: fmt.Sprintf("%s, cut after %d bytes in, %d out", name, in, out)}
 		c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}, DialOptions: []grpc.DialOption{grpc.WithContextDialer(tr.dial)}})

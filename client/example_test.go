@@ -21,11 +21,11 @@ func connected() (*client.Client, context.Context) {
 }
 
 func ExampleConnect() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Connect(ctx, client.Config{
 		Endpoints:   []string{endpoint}, // more than one, to survive the loss of one
-		DialTimeout: 2 * time.Second,
+		DialTimeout: 10 * time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)

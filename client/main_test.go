@@ -55,7 +55,7 @@ func open(t *testing.T, cfg client.Config) *client.Client {
 func noneLeft(t *testing.T) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		var left []string
 		for _, s := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
 			if strings.Contains(s, "vigil/client.(*") || strings.Contains(s, "grpc.(*ClientConn)") || strings.Contains(s, "transport.(*http2Client)") {

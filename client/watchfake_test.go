@@ -41,7 +41,7 @@ func want(t *testing.T, w *client.Watcher, events ...string) {
 }
 
 func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -336,7 +336,7 @@ func TestMemberBehind(t *testing.T) {
 			if err := s.send(&pb.WatchResponse{WatchId: id, Created: true, Header: at(5)}); err != nil {
 				return err
 			}
-			for end := time.Now().Add(5 * time.Second); reads.Load() == 0 && time.Now().Before(end); {
+			for end := time.Now().Add(30 * time.Second); reads.Load() == 0 && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
 			if err := s.send(&pb.WatchResponse{WatchId: id, Header: at(61), Events: []*mvccpb.Event{event("k", 61)}}); err != nil {
@@ -396,8 +396,10 @@ func TestRequireLeader(t *testing.T) {
 	if _, err := read(c.Watch(limited(t), "k", client.WithRequireLeader()), 1); !errors.Is(err, client.ErrNoLeader) {
 		t.Error(err)
 	}
-	if s := patient.Status(); !errors.Is(s.Trouble, client.ErrNoLeader) {
-		t.Errorf("%+v", s)
+	for end := time.Now().Add(time.Minute); !errors.Is(patient.Status().Trouble, client.ErrNoLeader); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", patient.Status())
+		}
 	}
 	leader.Store(true)
 	want(t, patient, "k@2")

@@ -23,6 +23,7 @@ import (
 type late struct {
 	armed  atomic.Int64 // how many of the next writes are held back
 	writes atomic.Int64 // that were held back
+	first  func()       // called with the first of them
 	mu     sync.Mutex
 	held   []func() error
 }
@@ -31,7 +32,9 @@ func (l *late) intercept(ctx context.Context, method string, req, reply any, cc 
 	if !strings.HasSuffix(method, "KV/Txn") && !strings.HasSuffix(method, "KV/DeleteRange") || l.armed.Add(-1) < 0 {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	l.writes.Add(1)
+	if l.writes.Add(1) == 1 && l.first != nil {
+		l.first()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = append(l.held, func() error { return invoke(context.WithoutCancel(ctx), method, req, reply, cc, opts...) })
@@ -115,7 +118,7 @@ func TestLateLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.release(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	h, err = concurrency.NewMutex(other, name).Lock(ctx)
 	if err != nil {
@@ -128,17 +131,21 @@ func TestLateLock(t *testing.T) {
 
 // TestRepeatsPause: writes with an unknown outcome are repeated with pauses.
 func TestRepeatsPause(t *testing.T) {
-	l, s, _ := lateSession(t, 2*time.Second)
+	l, s, _ := lateSession(t, 30*time.Second)
 	l.armed.Store(1 << 40)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	l.first = func() {
+		time.AfterFunc(500*time.Millisecond, cancel)
+		// Until then the key cannot be deleted either.
+		time.AfterFunc(2*time.Second, func() { l.armed.Store(0) })
+	}
 	if _, err := concurrency.NewMutex(s, "late/pause").Lock(ctx); !errors.Is(err, client.ErrUncertain) {
 		t.Error(err)
 	}
 	if n := l.writes.Load(); n > 30 {
 		t.Errorf("%d attempts", n)
 	}
-	l.armed.Store(0)
 }
 
 // TestLostAtOnce: a lock counts as lost as soon as its session does.

@@ -16,11 +16,13 @@ import (
 	"vigil/client/lease"
 )
 
-// strict is a server that can end each stream with a keep-alive for a lease that the user must not renew.
+// strict is a server that answers the first keep-alive of one lease and ends each stream with a later one: the user must
+// not renew it any more.
 type strict struct {
 	etcdserverpb.UnimplementedLeaseServer
-	refuses atomic.Bool
-	streams atomic.Int64
+	answered atomic.Bool
+	refused  atomic.Pointer[time.Time] // the first time
+	streams  atomic.Int64
 }
 
 const denied = 13
@@ -32,10 +34,16 @@ func (s *strict) LeaseKeepAlive(stream etcdserverpb.Lease_LeaseKeepAliveServer) 
 		if err != nil {
 			return nil
 		}
-		if r.ID == denied && s.refuses.Load() {
-			return rpctypes.ErrGRPCPermissionDenied
+		ttl := int64(6)
+		if r.ID == denied {
+			if s.answered.Swap(true) {
+				now := time.Now()
+				s.refused.CompareAndSwap(nil, &now)
+				return rpctypes.ErrGRPCPermissionDenied
+			}
+			ttl = 3
 		}
-		if err := stream.Send(&etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, TTL: 1}); err != nil {
+		if err := stream.Send(&etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, TTL: ttl}); err != nil {
 			return err
 		}
 	}
@@ -68,7 +76,6 @@ func TestRefused(t *testing.T) {
 		}
 		list = append(list, kept)
 	}
-	s.refuses.Store(true)
 	before := s.streams.Load()
 	lost := list[denied-1]
 	err = wait(t, lost)
@@ -78,10 +85,15 @@ func TestRefused(t *testing.T) {
 	if !errors.Is(err, lease.ErrUnconfirmed) || !errors.Is(err, client.ErrPermissionDenied) {
 		t.Error(err)
 	}
-	time.Sleep(time.Second) // the others live no longer than that without an answer
+	// The others are renewed nevertheless.
+	if s.refused.Load() == nil {
+		t.Fatal("nothing was refused")
+	}
 	for _, other := range list {
-		if other != lost && other.Err() != nil {
-			t.Errorf("lease %d: %v", other.ID(), other.Err())
+		for end := time.Now().Add(time.Minute); other != lost && !other.Status().Confirmed.After(*s.refused.Load()); time.Sleep(time.Millisecond) {
+			if other.Err() != nil || time.Now().After(end) {
+				t.Fatalf("lease %d: %+v", other.ID(), other.Status())
+			}
 		}
 	}
 	// One stream ended, the next, and a few calls for the one lease.

@@ -38,7 +38,7 @@ func put(t *testing.T, c *client.Client, key, value string) int64 {
 
 func at[T any](t *testing.T, m *mirror.Mirror[T], rev int64) *mirror.View[T] {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	v, err := m.At(ctx, rev)
 	if err != nil {
@@ -281,14 +281,14 @@ func TestClosedClient(t *testing.T) {
 			}
 			_ = c.Close()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if _, err := m.At(ctx, 1<<40); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("early %v: %v", early, err)
 		}
 		cancel()
 		select {
 		case <-m.Done():
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("it lives on")
 		}
 		if !errors.Is(m.Err(), client.ErrClosed) {

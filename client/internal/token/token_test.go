@@ -46,6 +46,46 @@ func TestConcurrentGetsAskOnce(t *testing.T) {
 	})
 }
 
+// TestFailureEndsAllCalls: an error of the source ends all waiting calls at once. The end of the first call does not end
+// the others.
+func TestFailureEndsAllCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failure := errors.New("no token")
+		var asked atomic.Int64
+		c := NewCache(func(ctx context.Context) (Token, error) {
+			asked.Add(1)
+			select {
+			case <-time.After(300 * time.Millisecond):
+				return Token{}, failure
+			case <-ctx.Done():
+				return Token{}, ctx.Err()
+			}
+		}, slog.New(slog.DiscardHandler))
+		defer c.Close()
+		var calls sync.WaitGroup
+		began := time.Now()
+		hasty, cancel := context.WithCancel(t.Context())
+		calls.Go(func() {
+			if _, err := c.Get(hasty); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for range 20 {
+			calls.Go(func() {
+				if _, err := c.Get(t.Context()); !errors.Is(err, failure) {
+					t.Error(err)
+				}
+			})
+		}
+		time.AfterFunc(50*time.Millisecond, cancel)
+		calls.Wait()
+		if took := time.Since(began); took != 300*time.Millisecond || asked.Load() != 1 {
+			t.Errorf("the calls took %v and asked %d times", took, asked.Load())
+		}
+	})
+}
+
 // TestSourceFails: a valid token stays in use while the source fails; a rejected or an expired one does not.
 func TestSourceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
