@@ -353,7 +353,7 @@ func TestCut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		tr := &trial{t: t, ctx: ctx, in: in, out: out, where: fmt.Sprintf("%s, cut after %d bytes in, %d out", name, in, out)}
-		c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}, DialOptions: []grpc.DialOption{grpc.WithContextDialer(tr.dial)}})
+		c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: time.Minute, DialOptions: []grpc.DialOption{grpc.WithContextDialer(tr.dial)}})
 		if err != nil {
 			t.Error(err)
 			return 0, 0

@@ -39,6 +39,9 @@ func open(t *testing.T, cfg client.Config) *client.Client {
 	if _, known := leaky.LoadOrStore(t, true); !known {
 		t.Cleanup(func() { noneLeft(t) })
 	}
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = time.Minute // a busy machine may take longer than the default
+	}
 	c, err := client.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -92,18 +92,38 @@ func TestRetry(t *testing.T) {
 // TestElsewhere: calls leave a member without a leader, and do not return while it is suspect.
 func TestElsewhere(t *testing.T) {
 	var good, bad atomic.Int64
-	b := start(t, &fake{put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+	get := func(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+		return &pb.RangeResponse{Header: at(2)}, nil
+	}
+	b := start(t, &fake{get: get, put: func(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
 		bad.Add(1)
 		return nil, rpctypes.ErrGRPCNoLeader
 	}})
-	g := start(t, &fake{put: func(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	g := start(t, &fake{get: get, put: func(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 		good.Add(1)
 		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md.Get("hasleader"), []string{"true"}) {
 			t.Error("the call does not ask for a leader")
 		}
 		return &pb.PutResponse{Header: at(2)}, nil
 	}})
-	c := to(t, b, g)
+	ready := make(chan string, 100)
+	c := open(t, client.Config{Endpoints: []string{b.addr, g.addr}, Hooks: client.Hooks{Member: func(name string, s client.MemberState, _ error) {
+		if s == client.MemberReady {
+			ready <- name
+		}
+	}}})
+	// The first call connects to both. A member that takes long to connect is not waited for.
+	if _, err := c.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	for connected := map[string]bool{}; len(connected) < 2; {
+		select {
+		case name := <-ready:
+			connected[name] = true
+		case <-time.After(time.Minute):
+			t.Fatalf("connected to %v only", connected)
+		}
+	}
 	for range 20 {
 		if _, err := c.Put(t.Context(), "k", nil); err != nil {
 			t.Fatal(err)
