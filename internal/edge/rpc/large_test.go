@@ -40,6 +40,16 @@ func largeRecord(i int64) []byte {
 	return encode(&mvccpb.KeyValue{Key: fmt.Appendf(nil, "%08d", i), Value: largeValue, ModRevision: i + 1})
 }
 
+// largeRecords returns the records of the first keys as a range has them, and where each begins and the last ends.
+var largeRecords = sync.OnceValues(func() (all []byte, begins []int) {
+	for i := range int64(24000) {
+		b := largeRecord(i)
+		begins = append(begins, len(all))
+		all = append(binary.AppendUvarint(append(all, 0x12), uint64(len(b))), b...)
+	}
+	return all, append(begins, len(all))
+})
+
 func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, error) {
 	var first int64
 	fmt.Sscan(strings.TrimLeft(strings.TrimRight(string(r.Key), "\x00"), "0"), &first)
@@ -69,11 +79,8 @@ func (k *largeKV) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResul
 
 func (k *largeKV) build(l *ration.Loan, first, n int64) (*kv.RangeResult, error) {
 	long := &kv.LongRecords{N: int(n), Lender: l, Last: fmt.Sprintf("%08d", first+n-1)}
-	var all []byte
-	for i := range n {
-		b := largeRecord(first + i)
-		all = append(binary.AppendUvarint(append(all, 0x12), uint64(len(b))), b...)
-	}
+	all, begins := largeRecords()
+	all = all[begins[first]:begins[first+n]]
 	long.Bytes = len(all)
 	for len(all) > 0 {
 		p, err := l.Piece(int64(long.Bytes))

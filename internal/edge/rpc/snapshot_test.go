@@ -48,12 +48,12 @@ func (s *fakeSnapshot) Size() int64     { return int64(s.f.size) }
 func (s *fakeSnapshot) Close()          { s.f.open.Add(-1) }
 
 func (s *fakeSnapshot) Write(out io.Writer) error {
-	for b := content(s.f.size); len(b) > 0; {
-		n := min(len(b), 5000)
-		if _, err := out.Write(b[:n]); err != nil {
+	const piece = 5000
+	repeats := content(256 + piece)
+	for at := 0; at < s.f.size; at += piece {
+		if _, err := out.Write(repeats[at%256:][:min(piece, s.f.size-at)]); err != nil {
 			return err
 		}
-		b = b[n:]
 	}
 	if errors.Is(s.f.err, transport.ErrPanic) {
 		panic("on purpose")
@@ -61,6 +61,7 @@ func (s *fakeSnapshot) Write(out io.Writer) error {
 	return s.f.err
 }
 
+// content returns the first bytes of a snapshot, which repeat every 256 bytes.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
