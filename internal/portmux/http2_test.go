@@ -187,7 +187,7 @@ func TestSlowHTTP2(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(patience))
 		expect(t, conn, text)
 		conn.Close()
 	}

@@ -56,7 +56,7 @@ func underLimit(t *testing.T, l *Limit) func() (client, server net.Conn) {
 
 func isClosed(t *testing.T, c net.Conn) bool {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	_, err := io.ReadAll(c)
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
@@ -70,12 +70,16 @@ func TestLimit(t *testing.T) {
 	CallMade(calling)
 	CallMade(&secured{&prefixed{Conn: &unacknowledged{Conn: wrapped}}})
 	// None is closed for another at once.
+	since := func(at time.Time) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.mu.silent.Front().Value.(*limited).since = at
+	}
+	since(time.Now().Add(time.Hour)) // however long the next connection takes
 	if _, s := connect(); s != nil {
 		t.Error("there are more than the limit")
 	}
-	l.mu.Lock()
-	l.mu.silent.Front().Value.(*limited).since = time.Now().Add(-time.Minute)
-	l.mu.Unlock()
+	since(time.Now().Add(-time.Minute))
 	// Then the oldest without a call makes room, and when there is none any more nothing does.
 	_, next := other()
 	if next == nil || !isClosed(t, oldest) {
@@ -106,9 +110,11 @@ func TestSilence(t *testing.T) {
 	l := NewLimit(12, silence, slog.New(slog.DiscardHandler))
 	connect := underLimit(t, l)
 	// A few may be silent.
-	for range 3 {
+	var used []net.Conn
+	for range 3 + 1 {
 		_, s := connect()
 		CallMade(s)
+		used = append(used, s)
 	}
 	var few []net.Conn
 	for range 3 {
@@ -125,17 +131,17 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	// More of them are closed, and none that is used.
-	_, calling := connect()
-	CallMade(calling)
 	for range 2 {
 		connect()
 	}
-	for deadline := time.Now().Add(10 * time.Second); l.Open() != 4+3; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); l.Open() != 4+3; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d are open", l.Open())
 		}
 	}
-	if err := calling.SetDeadline(time.Time{}); err != nil {
-		t.Errorf("a connection that is used was closed: %v", err)
+	for _, s := range used {
+		if err := s.SetDeadline(time.Time{}); err != nil {
+			t.Errorf("a connection that is used was closed: %v", err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package portmux
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,9 @@ import (
 
 	"golang.org/x/net/http2"
 )
+
+// patience is how long a test waits for something that must come.
+const patience = 30 * time.Second
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
@@ -65,7 +69,7 @@ func serve(t *testing.T, o Options) (m *Mux, dial func() net.Conn) {
 		if err := <-served; err != nil {
 			t.Errorf("serve: %v", err)
 		}
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(patience)
 		for runtime.NumGoroutine() > before {
 			if time.Now().After(deadline) {
 				buf := make([]byte, 1<<16)
@@ -81,7 +85,7 @@ func serve(t *testing.T, o Options) (m *Mux, dial func() net.Conn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(patience))
 		return c
 	}
 }
@@ -162,17 +166,28 @@ func isTimeout(err error) bool {
 }
 
 func TestSilentClients(t *testing.T) {
-	_, dial := serve(t, Options{Timeout: 50 * time.Millisecond})
-	silent, half := dial(), dial()
-	if _, err := io.WriteString(half, preface[:10]); err != nil {
-		t.Fatal(err)
-	}
-	// They delay nobody.
+	// They delay no others.
+	_, dial := serve(t, Options{})
+	dial()
 	conn := dial()
 	if _, err := io.WriteString(conn, "GET "); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, conn, "1GET ")
+
+	_, dial = serve(t, Options{Timeout: 50 * time.Millisecond})
+	conn = inTime(func() (net.Conn, error) {
+		c := dial()
+		_, err := io.WriteString(c, "GET ")
+		if err == nil {
+			_, err = io.ReadFull(c, make([]byte, len("1GET ")))
+		}
+		return c, err
+	})
+	silent, half := dial(), dial()
+	if _, err := io.WriteString(half, preface[:10]); err != nil {
+		t.Fatal(err)
+	}
 	closed(t, silent)
 	closed(t, half)
 	// The deadline is over once it is decided.
@@ -186,6 +201,15 @@ func TestSilentClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.Close()
+}
+
+// inTime connects again until try has come to its end: a busy machine may take longer than Options.Timeout for it.
+func inTime[C net.Conn](try func() (C, error)) C {
+	for {
+		if c, err := try(); err == nil {
+			return c
+		}
+	}
 }
 
 func TestEvictsTheOldest(t *testing.T) {
@@ -351,7 +375,7 @@ func TestDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(root, Options{SplitHTTP2: true})
+	m, err := New(root, Options{SplitHTTP2: true, Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +415,7 @@ func TestDrain(t *testing.T) {
 	if _, err := io.ReadFull(promised, make([]byte, len(serverPreface))); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		m.mu.Lock()
 		n := m.mu.pending.Len()
 		m.mu.Unlock()
@@ -402,18 +426,16 @@ func TestDrain(t *testing.T) {
 			t.Fatalf("%d connections are undecided", n)
 		}
 	}
-	began := time.Now()
-	if err := m.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v", took)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := m.Drain(ctx); err != nil || ctx.Err() != nil {
+		t.Fatalf("%v, %v: it waits for those that are undecided", err, ctx.Err())
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
 	for _, c := range []net.Conn{silent, half} {
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
 		if n, err := c.Read(make([]byte, 1)); err == nil || n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("an undecided connection is open: %v", err)
 		}

@@ -53,7 +53,7 @@ func (b *buffer) String() string {
 // waitFor waits for a line in the log.
 func (b *buffer) waitFor(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !strings.Contains(b.String(), text); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !strings.Contains(b.String(), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the log lacks %q:\n%s", text, b.String())
 		}
@@ -68,11 +68,16 @@ func secure(t *testing.T, o Options) Options {
 
 func handshake(t *testing.T, c net.Conn, protocols ...string) *tls.Conn {
 	t.Helper()
-	s := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
-	if err := s.HandshakeContext(t.Context()); err != nil {
+	s, err := tryHandshake(t, c, protocols...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func tryHandshake(t *testing.T, c net.Conn, protocols ...string) (*tls.Conn, error) {
+	s := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+	return s, s.HandshakeContext(t.Context())
 }
 
 // TestBothOnOnePort: with TLS and without, HTTP/2 and not, with and without ALPN.
@@ -187,7 +192,7 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	}
 	closed(t, c)
 	// The same goes for silence behind the handshake.
-	closed(t, handshake(t, dial()))
+	closed(t, inTime(func() (*tls.Conn, error) { return tryHandshake(t, dial()) }))
 }
 
 // TestFewLines: a flood of refused connections is not a flood of lines.
