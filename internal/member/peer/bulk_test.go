@@ -222,11 +222,12 @@ func TestBulkBackPressure(t *testing.T) {
 func TestBulkPauses(t *testing.T) {
 	a, b := pairBulk(t)
 	pause := a.o.DeadAfter + a.o.DeadAfter/4 // what is tested is that such a time is waited
-	b.recv.Bulk = bulkFunc(func(_ context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
+	slow := func(_ context.Context, _ uint64, _ []byte, r io.ReadCloser) error {
 		_, err := io.Copy(io.Discard, r)
 		time.Sleep(pause)
 		return err
-	})
+	}
+	a.recv.Bulk, b.recv.Bulk = bulkFunc(slow), bulkFunc(discard)
 	a.start(t)
 	b.start(t)
 	r, w := io.Pipe()
@@ -236,14 +237,20 @@ func TestBulkPauses(t *testing.T) {
 		w.Write(noise(1000))
 		w.Close()
 	}()
+	// Both at once: two directions, two streams.
+	received := make(chan error, 1)
+	go func() { received <- b.SendBulk(t.Context(), a.id, nil, bytes.NewReader(noise(1000))) }()
 	if err := a.SendBulk(t.Context(), b.id, nil, r); err != nil {
-		t.Error(err)
+		t.Errorf("a slow source: %v", err)
+	}
+	if err := <-received; err != nil {
+		t.Errorf("a slow receiver: %v", err)
 	}
 }
 
 func pairBulk(t *testing.T) (a, b *member) {
 	t.Helper()
-	edit := func(o *Options) { o.DeadAfter = 2 * time.Second }
+	edit := func(o *Options) { o.DeadAfter = 4 * time.Second }
 	a, b = newMember(t, 0xa, edit), newMember(t, 0xb, edit)
 	know(1, a, b)
 	return a, b

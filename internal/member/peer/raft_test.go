@@ -146,13 +146,14 @@ func TestRaftOverFaultyConnections(t *testing.T) {
 		return n
 	}
 	number := uint64(0)
-	// push proposes until more is applied somewhere: what one member drops another one may take.
+	// push proposes until more is applied somewhere: what one member drops another one may take. It proposes ever less
+	// often, as a client does: what is not committed yet must reach a quorum first.
 	push := func(what string) {
 		want := top() + 3
-		next := time.Now()
+		next, pause := time.Now(), 50*time.Millisecond
 		until(t, what, func() bool {
 			if now := time.Now(); now.After(next) {
-				next = now.Add(50 * time.Millisecond)
+				next, pause = now.Add(pause), min(2*pause, 4*time.Second)
 				for _, r := range all {
 					number++
 					r.propose(number, rng.IntN(2000))
