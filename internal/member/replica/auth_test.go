@@ -98,7 +98,7 @@ func TestTokens(t *testing.T) {
 		if err := get(withToken(t, bad)); !errors.Is(err, kv.ErrInvalidAuthToken) {
 			t.Errorf("token %q: %v", bad, err)
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > patience/2 {
 			t.Errorf("token %q is looked for for %v", bad, took)
 		}
 	}
@@ -242,19 +242,19 @@ func TestUnknownUserTakesAsLong(t *testing.T) {
 	c.BcryptCost = 9
 	r := start(t, c)
 	secure(t, r)
-	least := func(user string) time.Duration {
-		best := time.Hour
-		for range 3 {
-			began := time.Now()
-			if _, err := r.Access.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
-				t.Fatal(err)
-			}
-			best = min(best, time.Since(began))
+	refused := func(user string) time.Duration {
+		began := time.Now()
+		if _, err := r.Access.Authenticate(t.Context(), user, "wrong"); !errors.Is(err, kv.ErrAuthFailed) {
+			t.Fatal(err)
 		}
-		return best
+		return time.Since(began)
+	}
+	known, unknown := time.Hour, time.Hour
+	for range 3 { // by turns: what disturbs one disturbs the other
+		known, unknown = min(known, refused("alice")), min(unknown, refused("bob"))
 	}
 	// Without the work of a hash it would be ten thousand times as fast; other programs disturb the figures less.
-	if known, unknown := least("alice"), least("bob"); unknown < known/10 {
+	if unknown < known/10 {
 		t.Errorf("a user who exists is refused after %v, one who does not after %v", known, unknown)
 	}
 }

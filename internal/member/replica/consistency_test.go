@@ -282,7 +282,7 @@ func TestInitialCheck(t *testing.T) {
 		t.Log(err)
 	case <-again.Ready():
 		t.Fatal("it serves")
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing happens")
 	}
 	g.alarms(g.leader(), corrupt(r.memberID))
@@ -413,7 +413,7 @@ func TestEmptyMemberDoesNotServe(t *testing.T) {
 		}
 	case <-r.Ready():
 		t.Fatal("it serves")
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing happens")
 	}
 	await(t, "the alarm", func() bool { return slices.Contains(lead.Alarms.Active(), corrupt(r.memberID)) })

@@ -72,7 +72,7 @@ func TestWritesSurviveTheLeader(t *testing.T) {
 
 // The leader hands over before it stops, and what it had under way is done by the next one.
 func TestHandOver(t *testing.T) {
-	g := startGroup(t, nil)
+	g := startGroup(t, steady)
 	lead := g.leader()
 	begun := time.Now()
 	lead.Leadership.HandOver(t.Context())
@@ -130,7 +130,10 @@ func TestElectionsWhileTheLogIsCut(t *testing.T) {
 }
 
 func TestMembershipChanges(t *testing.T) {
-	g := startGroup(t, func(_ int, c *Config) { c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30 })
+	g := startGroup(t, func(_ int, c *Config) { // no election disturbs it
+		c.ElectionTicks = 100
+		c.SnapshotCount, c.CatchUpEntries = 1<<30, 1<<30
+	})
 	ctx := t.Context()
 	r := g.other()
 	urls := func(n int) []string { return []string{fmt.Sprintf("http://127.0.0.1:%d", 20000+n)} }
@@ -167,6 +170,7 @@ func TestMembershipChanges(t *testing.T) {
 	}
 	disk := newDisk()
 	c := memberConfig(disk, 4)
+	c.ElectionTicks = 100
 	c.Joining = &Joining{ClusterID: r.clusterID, MemberID: m.ID, Members: all}
 	four := g.add(disk, c)
 	g.ready(four)
@@ -208,7 +212,7 @@ func TestMembershipChanges(t *testing.T) {
 	}
 	select {
 	case <-lead.Members.Removed():
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Error("the leader does not know that it was removed")
 	}
 	g.net.setCut(third.memberID, false)

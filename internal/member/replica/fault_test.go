@@ -142,13 +142,13 @@ func fails(t *testing.T, name string, rng *rand.Rand, fs vfs.FS, inner *memfs.FS
 		if died && !errors.Is(failed, faultfs.ErrInjected) {
 			t.Errorf("%s: the member failed with %v", name, failed)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := r.Stop(ctx); err != nil && !errors.Is(err, faultfs.ErrInjected) {
 			t.Errorf("%s: stop: %v", name, err)
 		}
 		if ctx.Err() != nil {
-			t.Errorf("%s: stop took 10 s", name)
+			t.Errorf("%s: stop took %v", name, patience)
 		}
 	}
 	// By turns what the process left, and what a loss of power leaves of that.
@@ -216,7 +216,7 @@ func TestFullDisk(t *testing.T) {
 					t.Error("nothing can be read")
 				}
 				fs.SetFree(1 << 40)
-				for deadline := time.Now().Add(20 * time.Second); ; {
+				for deadline := time.Now().Add(patience); ; {
 					more, err := script(r, 20)
 					for rev, text := range more {
 						acked[rev] = text
@@ -248,7 +248,7 @@ func TestFullDiskAnswersInTime(t *testing.T) {
 	c.RequestTimeout = 500 * time.Millisecond
 	r := start(t, c)
 	fs.SetFree(20000)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var timeouts atomic.Int64
 	var writers sync.WaitGroup

@@ -45,18 +45,28 @@ func TestLeaseExpiresAndSurvivesCrashes(t *testing.T) {
 	c := config(fs)
 	c.LeaseCheckpointInterval = 300 * time.Millisecond
 	r := start(t, c)
-	mustGrant(t, r, 1, 1)
 	mustGrant(t, r, 2, 100)
-	began := time.Now()
+	txn := &kv.TxnRequest{}
 	for i := range 5 {
-		mustAttach(t, r, fmt.Sprintf("a%d", i), 1)
 		mustAttach(t, r, fmt.Sprintf("b%d", i), 2)
+		txn.Success = append(txn.Success, kv.Op{Put: &kv.PutRequest{Key: fmt.Append(nil, "a", i), Lease: 1}})
 	}
-	if got, _ := r.Leases.LeaseIDs(t.Context()); !slices.Equal(got, []int64{1, 2}) {
-		t.Errorf("leases %d", got)
-	}
+	var began time.Time
+	await(t, "a lease of a second that has not ended before it has its keys", func() bool {
+		began = time.Now()
+		mustGrant(t, r, 1, 1)
+		got, _ := r.Leases.LeaseIDs(t.Context())
+		_, err := r.Txn(t.Context(), txn)
+		if errors.Is(err, kv.ErrLeaseNotFound) && time.Since(began) >= time.Second {
+			return false // the machine is busy
+		}
+		if err != nil || !slices.Equal(got, []int64{1, 2}) {
+			t.Fatalf("leases %d, %v", got, err)
+		}
+		return true
+	})
 	await(t, "end of a lease", func() bool { return count(t, r) == 5 })
-	if took := time.Since(began); took < 990*time.Millisecond {
+	if took := time.Since(began); took < time.Second {
 		t.Errorf("a lease of a second ended after %v", took)
 	}
 	if _, err := r.Leases.KeepAlive(t.Context(), 1); !errors.Is(err, kv.ErrLeaseNotFound) {
@@ -93,9 +103,7 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 			others = append(others, r)
 		}
 	}
-	mustGrant(t, others[0], 1, 3)
 	mustGrant(t, others[1], 2, 1000)
-	mustAttach(t, others[0], "a", 1)
 	mustAttach(t, others[0], "b", 2)
 	for _, r := range g.list {
 		if ttl, err := r.Leases.KeepAlive(t.Context(), 2); err != nil || ttl != 1000 {
@@ -107,9 +115,6 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		if _, err := r.Leases.KeepAlive(t.Context(), 77); !errors.Is(err, kv.ErrLeaseNotFound) {
 			t.Errorf("keep-alive of a stranger: %v", err)
 		}
-		if got, _ := r.Leases.LeaseIDs(t.Context()); r == lead && !slices.Equal(got, []int64{1, 2}) {
-			t.Errorf("leases %d", got)
-		}
 	}
 
 	// The leader is cut off. What it has promised last holds under the next one, and the old one ends
@@ -119,11 +124,34 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 	if _, err := lead.Propose(t.Context(), &fsm.Request{LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: lead.node.LeadTerm(), Checkpoints: []kv.LeaseCheckpoint{left}}}); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	if _, err := others[0].Leases.KeepAlive(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	g.net.setCut(lead.memberID, true)
+	// On a busy machine the lease may end too early, and is granted again.
+	const ttl = 3
+	var began time.Time
+	await(t, "a lease that has not ended when the leader is cut off", func() bool {
+		g.net.setCut(lead.memberID, false)
+		if _, err := others[0].Leases.RevokeLease(t.Context(), 1); err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
+			t.Fatal(err)
+		}
+		granted := time.Now()
+		mustGrant(t, others[0], 1, ttl)
+		_, err := others[0].Put(t.Context(), &kv.PutRequest{Key: []byte("a"), Lease: 1})
+		if err == nil {
+			err = lead.Linearize(t.Context())
+		}
+		got, _ := lead.Leases.LeaseIDs(t.Context())
+		began = time.Now()
+		if err == nil {
+			_, err = others[0].Leases.KeepAlive(t.Context(), 1)
+		}
+		g.net.setCut(lead.memberID, true)
+		if time.Since(granted) >= ttl*time.Second {
+			return false
+		}
+		if err != nil || !slices.Equal(got, []int64{1, 2}) {
+			t.Fatalf("leases %d, %v", got, err)
+		}
+		return true
+	})
 	next := g.leader()
 	if next == lead {
 		t.Fatal("the same leader")
@@ -133,8 +161,8 @@ func TestLeasesOfSeveralMembers(t *testing.T) {
 		t.Errorf("time to live of 500 s under the next leader: %+v, %v", s, err)
 	}
 	await(t, "end of a lease under the next leader", func() bool { return !has(next, 1) })
-	if took := time.Since(began); took < 3*time.Second {
-		t.Errorf("a lease of 3 s ended %v after it was kept alive", took)
+	if took := time.Since(began); took < ttl*time.Second {
+		t.Errorf("a lease of %d s ended %v after it was kept alive", ttl, took)
 	}
 	if !has(lead, 1) {
 		t.Error("a leader that is cut off has ended a lease")
@@ -247,7 +275,10 @@ func TestStorm(t *testing.T) {
 func TestKeepAliveWithoutALeader(t *testing.T) {
 	g := startGroup(t, func(_ int, c *Config) { c.RequestTimeout = 3 * time.Second })
 	lead := g.leader()
-	mustGrant(t, lead, 5, 60)
+	await(t, "a lease", func() bool { // the patience of requests is short here
+		_, err := lead.Leases.GrantLease(t.Context(), kv.LeaseGrantRequest{ID: 5, TTL: 60})
+		return err == nil || errors.Is(err, kv.ErrLeaseExists)
+	})
 	for _, r := range g.list {
 		g.caughtUp(r)
 	}

@@ -49,6 +49,15 @@ func readsFail(fault faultfs.Fault) func(op faultfs.Op, name string) faultfs.Fau
 	}
 }
 
+// sealAll waits until the full segments of a store are sealed. A file that cannot be read while it is being sealed ends the
+// member.
+func sealAll(t *testing.T, r *Replica) {
+	t.Helper()
+	if _, err := r.handle().log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (n *mesh) setOffering(f func(ctx context.Context) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,7 +85,9 @@ func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 			var disks [3]failingDisk
 			g := startGroup(t, func(i int, cfg *Config) {
 				cfg.HistorySegmentBytes = 8 << 10
-				cfg.SnapshotOfferTimeout = 300 * time.Millisecond
+				if c.offering != nil {
+					cfg.SnapshotOfferTimeout = 300 * time.Millisecond
+				}
 				disks[i-1].fault = c.fault
 				cfg.FS = disks[i-1].wrap(cfg.FS.(*memfs.FS))
 			})
@@ -86,6 +97,7 @@ func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 			r := g.other()
 			g.caughtUp(r)
 			g.lag(r, 50)
+			sealAll(t, r)
 			disks[slices.Index(g.list, r)].active.Store(c.fault != nil)
 			g.net.setOffering(c.offering)
 			g.net.setCut(r.memberID, false)
@@ -106,11 +118,21 @@ func TestMemberThatCannotOfferIsSentEverything(t *testing.T) {
 
 // What an offer has put aside goes when no transfer follows, and an offer of what the member has applied says so.
 func TestOfferWithoutTransfer(t *testing.T) {
-	g := startGroup(t, func(_ int, c *Config) { c.SnapshotOfferTimeout = 50 * time.Millisecond })
+	g := startGroup(t, func(i int, c *Config) {
+		steady(i, c)
+		if i > 1 { // the leader has more time: it must hear what the member says
+			c.SnapshotOfferTimeout = 50 * time.Millisecond
+		}
+	})
 	for i := range 20 {
 		g.put(fmt.Sprintf("k%d", i), junk(300))
 	}
-	r, lead := g.other(), g.leader()
+	lead, r := g.list[0], g.list[1]
+	if now := g.leader(); now != lead {
+		if err := now.Leadership.MoveLeader(t.Context(), lead.memberID); err != nil {
+			t.Fatal(err)
+		}
+	}
 	g.caughtUp(r)
 	ask := func(index uint64) transfer.Answer {
 		t.Helper()
@@ -200,7 +222,10 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 			}
 			return n
 		}
-		await(t, "sealed segments", func() bool { return sealed() > 5 })
+		sealAll(t, r)
+		if n := sealed(); n <= 5 {
+			t.Fatalf("%d sealed segments", n)
+		}
 		backup, err := r.Backup(t.Context(), "3.7.0", "3.7.0")
 		if err != nil {
 			t.Fatal(err)

@@ -52,6 +52,7 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 		peers = append(peers, peer.Member{ID: m.ID, URLs: m.PeerURLs})
 	}
 	g := &group3{t: t, net: newMesh()}
+	transports := make([]*peer.Transport, 3)
 	open := func(i int, disk *memfs.FS, l net.Listener) (*Replica, func()) {
 		c := memberConfig(disk, i+1)
 		c.InitialMembers = members
@@ -70,6 +71,7 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		transports[i] = tr
 		tr.SetMembers(1, peers, nil)
 		if err := tr.Start(peer.Receivers{Raft: r, Calls: offers{r}, Bulk: r}); err != nil {
 			t.Fatal(err)
@@ -114,9 +116,20 @@ func TestSnapshotOverTheNetwork(t *testing.T) {
 	r := g.list[away]
 	stops[away]()
 	g.lag(r, 1000)
-	l, err := net.Listen("tcp", ls[away].Addr().String())
+	// It comes back at another address: its port may be in use by now.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range peers {
+		if peers[i].ID == r.memberID {
+			peers[i].URLs = []string{"http://" + l.Addr().String()}
+		}
+	}
+	for i, tr := range transports {
+		if i != away {
+			tr.SetMembers(2, peers, nil)
+		}
 	}
 	r, stops[away] = open(away, disks[away], l)
 	g.list[away] = r

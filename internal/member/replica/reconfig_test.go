@@ -167,7 +167,7 @@ func changesFromAll(t *testing.T, lax bool) {
 				if known.IsZero() && r.Members.state.Load().Removed(r.memberID) {
 					known = time.Now()
 				}
-				if told || !known.IsZero() && time.Since(known) > time.Duration(r.cfg.ElectionTicks)*r.cfg.TickInterval*5/2 {
+				if told || !known.IsZero() && time.Since(known) > 10*time.Second {
 					r.Members.NoteRemoved()
 					g.net.setCut(r.memberID, true)
 					return

@@ -21,6 +21,9 @@ import (
 	"vigil/internal/vfs/memfs"
 )
 
+// patience is how long a test waits for something that must come, on a machine that is busy with other things.
+const patience = time.Minute
+
 // config is that of the only member of a cluster, with small segments so that a short test seals
 // and recycles many.
 func config(fs vfs.FS) Config {
@@ -31,6 +34,7 @@ func config(fs vfs.FS) Config {
 		InitialMembers:      []cluster.Member{{Name: "default", PeerURLs: []string{"http://localhost:2380"}}},
 		Token:               "etcd-cluster",
 		TickInterval:        10 * time.Millisecond,
+		RequestTimeout:      patience, // tests of timeouts set another
 		WALSegmentBytes:     64 << 10,
 		HistorySegmentBytes: 64 << 10,
 		SnapshotCount:       200,
@@ -51,8 +55,8 @@ func start(t testing.TB, c Config) *Replica {
 	case err := <-r.Failed():
 		r.Stop(t.Context())
 		t.Fatalf("the member failed: %v", err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the member is not ready after 30 s")
+	case <-time.After(patience):
+		t.Fatalf("the member is not ready after %v", patience)
 	}
 	t.Cleanup(func() { r.Stop(context.Background()) })
 	return r
@@ -166,9 +170,7 @@ func TestRequestsOfOneGroupHaveTheirOwnOutcome(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(10 * time.Second); r.queue.Pending() < requests && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "all requests under way", func() bool { return r.queue.Pending() == requests })
 	held.Store(false)
 	close(release)
 	wg.Wait()
@@ -387,7 +389,7 @@ func TestLogIsShortened(t *testing.T) {
 			for i := range 400 {
 				mustPut(t, r, fmt.Sprint("k", i%10), strings.Repeat("v", 1000))
 			}
-			deadline := time.Now().Add(20 * time.Second)
+			deadline := time.Now().Add(patience)
 			for r.Status().LogSize > 100<<10 {
 				if time.Now().After(deadline) {
 					t.Fatalf("the log holds %d bytes", r.Status().LogSize)

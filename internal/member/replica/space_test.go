@@ -21,9 +21,9 @@ import (
 // await polls for what the keeper and the space monitor do at their ticks.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
 }
@@ -462,7 +462,6 @@ func TestUnknownFullDiskKeepsRoomToFree(t *testing.T) {
 				return faultfs.None
 			})
 			c := config(fs)
-			c.RequestTimeout = 2 * time.Second
 			r := start(t, c)
 			mustPut(t, r, "old", "v")
 			await(t, "what is allocated ahead", func() bool { return allocated(r) })
