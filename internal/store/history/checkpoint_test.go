@@ -541,7 +541,7 @@ func TestCheckpointBesideReclaim(t *testing.T) {
 		if i%50 == 0 {
 			l.Reclaim()
 		}
-		if i%250 == 249 {
+		if i%750 == 749 {
 			// The writer is faster than the rewrites and the checkpoints. The second checkpoint began after the rewrites.
 			waitReclaimed(t, l)
 			<-again
