@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"vigil/internal/member/discovery"
@@ -143,4 +145,12 @@ type Config struct {
 	Logger *slog.Logger
 	// FS is the file system of DataDir and WALDir. Default the file system of the machine.
 	FS vfs.FS
+	// Network opens listeners and the connections to other members. Default the network of the machine.
+	Network Network
+}
+
+// Network opens sockets. The arguments are those of package net.
+type Network interface {
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }

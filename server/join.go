@@ -136,7 +136,7 @@ func (m *Member) askAll(ctx context.Context, members []cluster.Member, payload [
 		s   *cluster.State
 		err error
 	}
-	client := peer.Client{Version: Version, TLS: m.peerTLS.Client, LocalAddr: m.cfg.peerLocalAddr()}
+	client := peer.Client{Version: Version, TLS: m.peerTLS.Client, LocalAddr: m.cfg.peerLocalAddr(), Dial: m.cfg.dial()}
 	asked := 0
 	answers := make(chan answer, 64)
 	for _, o := range members {

@@ -64,7 +64,11 @@ func (c *Config) openClientListeners() ([]*clientListener, error) {
 
 // listen opens a listener for a URL.
 func (c *Config) listen(u string) (net.Listener, error) {
-	return listen.Open(u, listen.Options{ReuseAddress: c.SocketReuseAddress, ReusePort: c.SocketReusePort})
+	o := listen.Options{ReuseAddress: c.SocketReuseAddress, ReusePort: c.SocketReusePort}
+	if c.Network != nil {
+		o.Listen = c.Network.Listen
+	}
+	return listen.Open(u, o)
 }
 
 // limit returns the limit of connections of the listener.

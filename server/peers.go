@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -51,6 +52,14 @@ func (c *Config) peerLocalAddr() string {
 	return listen.LocalAddr(c.InitialAdvertisePeerURLs)
 }
 
+// dial returns how connections to other members are made; nil is the network of the machine.
+func (c *Config) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.Network == nil {
+		return nil
+	}
+	return c.Network.Dial
+}
+
 // openTransport makes the transport of the member that the data belong to.
 func (m *Member) openTransport(data *replica.Data) error {
 	clusterID, memberID := data.Identity()
@@ -63,6 +72,7 @@ func (m *Member) openTransport(data *replica.Data) error {
 		Logger:    m.log,
 		ClientTLS: m.peerTLS.Client,
 		LocalAddr: m.cfg.peerLocalAddr(),
+		Dial:      m.cfg.dial(),
 		// A message has an entry at least, and one of the largest request may be alone in it. Other members
 		// may allow larger requests than this one.
 		MaxMessageBytes: fsm.MaxRequestBytes + 8<<20,

@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
@@ -95,9 +94,8 @@ func (m *Member) vars() map[string]any {
 		State   string `json:"raftState"`
 		Applied uint64 `json:"applied"`
 	}{fmt.Sprintf("%x", s.MemberID), s.Term, s.RaftIndex, fmt.Sprintf("%x", s.Leader), role, s.Applied}}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
-		out["file_descriptor_limit"] = limit.Cur
+	if limit, ok := openFileLimit(); ok {
+		out["file_descriptor_limit"] = limit
 	}
 	return out
 }

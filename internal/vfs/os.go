@@ -15,9 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked reports that another open file holds the lock that was asked for.
-var ErrLocked = errors.New("locked by another process")
-
 // OS returns the file system of the operating system. Its files are Mappers. Files are made with
 // mode 0600 and are closed on exec.
 func OS() FS { return osFS{} }

@@ -8,9 +8,13 @@
 package vfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 )
+
+// ErrLocked reports that another open file holds the lock that was asked for.
+var ErrLocked = errors.New("locked by another process")
 
 // File is an open file. ReadAt and WriteAt may be called concurrently with each other and with
 // Sync on distinct byte ranges.

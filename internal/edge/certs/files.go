@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 )
 
@@ -40,9 +39,7 @@ func stampOf(file string) stamp {
 		return stamp{}
 	}
 	s := stamp{size: i.Size(), modified: i.ModTime()}
-	if sys, ok := i.Sys().(*syscall.Stat_t); ok {
-		s.inode, s.moved = sys.Ino, time.Unix(sys.Ctim.Unix())
-	}
+	s.inode, s.moved = identity(i)
 	return s
 }
 

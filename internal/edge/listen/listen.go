@@ -8,14 +8,15 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Options are options of TCP sockets.
-type Options struct{ ReuseAddress, ReusePort bool }
+type Options struct {
+	ReuseAddress, ReusePort bool
+	// Listen opens the socket, without the options above. Default the network of the machine.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+}
 
 // Open opens a listener for a URL.
 func Open(u string, o Options) (net.Listener, error) {
@@ -28,8 +29,11 @@ func Open(u string, o Options) (net.Listener, error) {
 			return nil, fmt.Errorf("listen on %s: %w", u, err)
 		}
 	}
-	config := net.ListenConfig{Control: o.set}
-	l, err := config.Listen(context.Background(), network, addr)
+	open := o.Listen
+	if open == nil {
+		open = (&net.ListenConfig{Control: o.set}).Listen
+	}
+	l, err := open(context.Background(), network, addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("listen on %s: the address is in use by another program: %w", u, err)
@@ -37,25 +41,6 @@ func Open(u string, o Options) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", u, err)
 	}
 	return l, nil
-}
-
-// set sets the options of a socket before it is bound.
-func (o Options) set(network, _ string, conn syscall.RawConn) error {
-	if !strings.HasPrefix(network, "tcp") {
-		return nil
-	}
-	var errs []error
-	if err := conn.Control(func(fd uintptr) {
-		if o.ReuseAddress {
-			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
-		}
-		if o.ReusePort {
-			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-		}
-	}); err != nil {
-		return err
-	}
-	return errors.Join(errs...)
 }
 
 // removeStaleSocket removes a socket file without a listener, which remains after a process was killed.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"math"
+	"net"
 	"sync"
 	"time"
 )
@@ -242,6 +243,8 @@ type Client struct {
 	TLS func() *tls.Config
 	// LocalAddr is as in Options.
 	LocalAddr string
+	// Dial is as in Options.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxCallBytes bounds the payload of a call and of its answer, default 1 MiB.
 	MaxCallBytes int
 }
@@ -255,7 +258,7 @@ type Answer struct {
 
 // Call makes one call on a connection of its own, like Transport.Call.
 func (c *Client) Call(ctx context.Context, url string, kind uint8, payload []byte) (Answer, error) {
-	o := Options{MaxCallBytes: c.MaxCallBytes, ClientTLS: c.TLS, LocalAddr: c.LocalAddr}
+	o := Options{MaxCallBytes: c.MaxCallBytes, ClientTLS: c.TLS, LocalAddr: c.LocalAddr, Dial: c.Dial}
 	o.setDefaults()
 	h := hello{minProtocol: minProtocol, maxProtocol: maxProtocol, cluster: c.ClusterID, from: c.MemberID, version: c.Version}
 	return callURL(ctx, o.dialer(kindCall), &h, url, kind, payload, o.MaxCallBytes)

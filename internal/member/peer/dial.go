@@ -48,14 +48,15 @@ func (o *Options) dialer(k kind) *dialer {
 	if k == kindBulk {
 		limits.write = o.BulkStall // a receiver that is slow and gives signs of life is not dead
 	}
-	return &dialer{tls: o.ClientTLS, local: net.ParseIP(o.LocalAddr), timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
+	return &dialer{tls: o.ClientTLS, connect: o.Dial, local: net.ParseIP(o.LocalAddr), timeout: o.DialTimeout, handshake: o.HandshakeTimeout,
 		limits: limits, limit: max(o.MaxCallBytes+requestHeader, maxFrame)}
 }
 
 // dialer makes connections and their handshakes.
 type dialer struct {
 	tls                func() *tls.Config
-	local              net.IP // nil: the system chooses
+	connect            func(ctx context.Context, network, address string) (net.Conn, error) // nil: net.Dialer
+	local              net.IP                                                               // nil: the system chooses
 	timeout, handshake time.Duration
 	limits             linkLimits
 	limit              int
@@ -66,11 +67,7 @@ func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received 
 	if err != nil {
 		return nil, err
 	}
-	nd := net.Dialer{Timeout: d.timeout, KeepAliveConfig: keepAlive}
-	if d.local != nil && to.network == "tcp" {
-		nd.LocalAddr = &net.TCPAddr{IP: d.local}
-	}
-	conn, err := nd.DialContext(ctx, to.network, to.addr)
+	conn, err := d.open(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +81,20 @@ func (d *dialer) dial(ctx context.Context, url string, h *hello, sent, received 
 		return nil, fmt.Errorf("%s: %w", url, err)
 	}
 	return l, nil
+}
+
+// open makes a connection.
+func (d *dialer) open(ctx context.Context, to target) (net.Conn, error) {
+	if d.connect != nil {
+		ctx, cancel := context.WithTimeout(ctx, d.timeout)
+		defer cancel()
+		return d.connect(ctx, to.network, to.addr)
+	}
+	nd := net.Dialer{Timeout: d.timeout, KeepAliveConfig: keepAlive}
+	if d.local != nil && to.network == "tcp" {
+		nd.LocalAddr = &net.TCPAddr{IP: d.local}
+	}
+	return nd.DialContext(ctx, to.network, to.addr)
 }
 
 func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, sent, received *atomic.Uint64) (*link, error) {

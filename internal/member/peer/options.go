@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type Options struct {
 	// LocalAddr is the local IP address of connections to other members, for members whose certificates or
 	// firewalls name one of several. Empty: the system chooses.
 	LocalAddr string
+	// Dial makes connections, without LocalAddr and keep-alives. Default net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// HTTP reports that the listener returned by HTTP is used. Otherwise connections in other protocols
 	// are rejected.
 	HTTP bool
