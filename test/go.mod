@@ -3,7 +3,6 @@ module vigil/test
 go 1.26.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/creack/pty v1.1.24
 	github.com/rogpeppe/go-internal v1.16.0
@@ -20,6 +19,7 @@ require (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/tidwall/btree v1.8.2 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
@@ -93,6 +93,7 @@ require (
 	k8s.io/utils v0.0.0-20260108192941-914a6e750570 // indirect
 	sigs.k8s.io/yaml v1.6.0
 	vigil/client v0.0.0
+	vigil/sim v0.0.0
 	vigil/test/proc v0.0.0
 )
 
@@ -101,3 +102,5 @@ tool go.etcd.io/etcd/etcdutl/v3
 replace vigil/test/proc => ./proc
 
 replace vigil/client => ../client
+
+replace vigil/sim => ../sim

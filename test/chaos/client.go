@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"vigil/sim/check"
 
 	pb "go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -51,7 +52,7 @@ type client struct {
 	slot  *slot
 	clock func() time.Duration
 	rng   *rand.Rand
-	rec   *recorder
+	rec   *check.Recorder
 	acks  *atomic.Int64
 	made  int
 	// seen is the modification revision that this client saw last, by key.
@@ -60,7 +61,7 @@ type client struct {
 }
 
 // work does operations of some kinds until the context ends.
-func (c *client) work(ctx context.Context, pick func(*rand.Rand) kind) {
+func (c *client) work(ctx context.Context, pick func(*rand.Rand) check.Kind) {
 	for ctx.Err() == nil {
 		if c.slot != nil && !c.slot.voter.Load() {
 			select {
@@ -71,7 +72,7 @@ func (c *client) work(ctx context.Context, pick func(*rand.Rand) kind) {
 		}
 		o := c.do(ctx, pick(c.rng), keys[c.rng.IntN(len(keys))])
 		pause := time.Duration(c.rng.Int64N(int64(think)))
-		if o.Outcome != acked {
+		if o.Outcome != check.Acked {
 			pause = 20 * time.Millisecond
 		}
 		select {
@@ -81,34 +82,34 @@ func (c *client) work(ctx context.Context, pick func(*rand.Rand) kind) {
 	}
 }
 
-func strong(rng *rand.Rand) kind {
+func strong(rng *rand.Rand) check.Kind {
 	switch n := rng.IntN(100); {
 	case n < 30:
-		return put
+		return check.Put
 	case n < 58:
-		return get
+		return check.Get
 	case n < 78:
-		return cas
+		return check.Cas
 	case n < 83:
-		return del
+		return check.Del
 	case n < 93:
-		return pair
+		return check.Pair
 	}
-	return scan
+	return check.Scan
 }
 
-func weak(rng *rand.Rand) kind {
+func weak(rng *rand.Rand) check.Kind {
 	if rng.IntN(4) == 0 {
-		return pinned
+		return check.Pinned
 	}
-	return local
+	return check.Local
 }
 
 // do makes one operation. It completes or times out even if ctx ends.
-func (c *client) do(ctx context.Context, k kind, key string) op {
+func (c *client) do(ctx context.Context, k check.Kind, key string) check.Op {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
 	defer cancel()
-	o := op{Client: c.id, Member: c.member, Kind: k, Key: key}
+	o := check.Op{Client: c.id, Member: c.member, Kind: k, Key: key}
 	if c.slot != nil {
 		o.Run = int(c.slot.run.Load())
 	}
@@ -121,19 +122,19 @@ func (c *client) do(ctx context.Context, k kind, key string) op {
 	var err error
 	o.Call = c.clock()
 	switch k {
-	case put:
+	case check.Put:
 		var r *clientv3.PutResponse
 		if r, err = c.Put(ctx, key, o.Value); err == nil {
 			o.Rev = r.Header.Revision
 		}
-	case pair:
+	case check.Pair:
 		o.Second = keys[(strings.IndexByte("abcdef", key[2])+1+c.rng.IntN(len(keys)-1))%len(keys)]
 		var r *clientv3.TxnResponse
 		r, err = c.Txn(ctx).Then(clientv3.OpPut(key, o.Value), clientv3.OpPut(o.Second, o.Value)).Commit()
 		if err == nil {
 			o.Rev = r.Header.Revision
 		}
-	case cas:
+	case check.Cas:
 		o.Expect = c.seen[key]
 		var r *clientv3.TxnResponse
 		r, err = c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", o.Expect)).
@@ -144,22 +145,22 @@ func (c *client) do(ctx context.Context, k kind, key string) op {
 				o.Found = items(r.Responses[0].GetResponseRange().Kvs)
 			}
 		}
-	case del:
+	case check.Del:
 		var r *clientv3.DeleteResponse
 		if r, err = c.Delete(ctx, key); err == nil {
 			o.Rev, o.Deleted = r.Header.Revision, r.Deleted
 		}
 	default:
 		var opts []clientv3.OpOption
-		if k != get {
+		if k != check.Get {
 			o.Key = prefix
 			opts = append(opts, clientv3.WithPrefix())
 		}
-		if k == pinned {
+		if k == check.Pinned {
 			o.Expect = max(1, c.rev-c.rng.Int64N(50))
 			opts = append(opts, clientv3.WithRev(o.Expect))
 		}
-		if k == local || k == pinned {
+		if k == check.Local || k == check.Pinned {
 			opts = append(opts, clientv3.WithSerializable())
 		}
 		var r *clientv3.GetResponse
@@ -172,21 +173,21 @@ func (c *client) do(ctx context.Context, k kind, key string) op {
 		o.Run = -1 - c.made // the process changed meanwhile: comparable with no other
 	}
 	if err != nil {
-		o.Outcome, o.Err = unknown, err.Error()
+		o.Outcome, o.Err = check.Unknown, err.Error()
 		if certain(err) {
-			o.Outcome = refused
+			o.Outcome = check.Refused
 		}
 	} else {
-		o.Outcome = acked
+		o.Outcome = check.Acked
 		c.learn(&o)
-		if o.writes() {
+		if o.Writes() {
 			c.acks.Add(1)
 		}
 	}
-	if !o.writes() {
+	if !o.Writes() {
 		o.Value = ""
 	}
-	c.rec.add(o)
+	c.rec.Add(o)
 	return o
 }
 
@@ -201,36 +202,36 @@ func certain(err error) bool {
 }
 
 // learn remembers revisions for conditions and for reads of the past.
-func (c *client) learn(o *op) {
+func (c *client) learn(o *check.Op) {
 	c.rev = o.Rev
-	if o.wrote() {
-		for _, k := range o.keys() {
+	if o.Wrote() {
+		for _, k := range o.Keys() {
 			c.seen[k] = o.Rev
 		}
-		if o.Kind == del {
+		if o.Kind == check.Del {
 			c.seen[o.Key] = 0
 		}
-	} else if o.Kind == get || o.Kind == cas || o.Kind == del {
+	} else if o.Kind == check.Get || o.Kind == check.Cas || o.Kind == check.Del {
 		c.seen[o.Key] = 0
 	}
-	if o.Kind != pinned {
+	if o.Kind != check.Pinned {
 		for _, i := range o.Found {
 			c.seen[i.Key] = i.Mod
 		}
 	}
 }
 
-func items(kvs []*pb.KeyValue) []item {
-	var out []item
+func items(kvs []*pb.KeyValue) []check.Item {
+	var out []check.Item
 	for _, kv := range kvs {
 		out = append(out, *itemOf(kv))
 	}
 	return out
 }
 
-func itemOf(kv *pb.KeyValue) *item {
+func itemOf(kv *pb.KeyValue) *check.Item {
 	if kv == nil {
 		return nil
 	}
-	return &item{string(kv.Key), string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version}
+	return &check.Item{Key: string(kv.Key), Value: string(kv.Value), Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version}
 }

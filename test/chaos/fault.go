@@ -290,7 +290,7 @@ func (r *run) compact() {
 }
 
 func (r *run) compactAt(ctx context.Context, c *clientv3.Client, rng *rand.Rand) error {
-	rev := r.all.last() - rng.Int64N(20)
+	rev := r.all.Last() - rng.Int64N(20)
 	for {
 		was := r.compacted.Load()
 		if was >= rev || r.compacted.CompareAndSwap(was, rev) {

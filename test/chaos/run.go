@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"vigil/sim/check"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -33,23 +34,23 @@ const (
 type run struct {
 	*group
 	began    time.Time
-	rec      recorder
-	all      sharedHistory
+	rec      check.Recorder
+	all      check.SharedHistory
 	clients  []*client // that ask for linearizable reads and write
 	readers  []*client // of serializable reads
 	last     *client   // of the run itself
 	ids      int       // of clients so far
 	watchers []*watcher
-	ended    []record           // of watchers that have ended
+	ended    []check.Record     // of watchers that have ended
 	at       map[*slot]*watcher // watchers of all keys that stay at a member
 	acks     atomic.Int64
 	// pending are writes of unknown outcome of former rounds that may still take effect.
-	pending []op
+	pending []check.Op
 	// compacted is the highest revision that was asked to be compacted.
 	compacted atomic.Int64
 	failed    struct {
 		sync.Mutex
-		v violations
+		v check.Violations
 	}
 	figures map[string]*figures
 	counts  map[string]int
@@ -78,12 +79,12 @@ func newRun(t *testing.T, seed uint64) *run {
 	}
 
 	r.last = r.newClient(nil, endpoints...)
-	first := r.last.do(t.Context(), put, keys[0])
-	if first.Outcome != acked {
+	first := r.last.do(t.Context(), check.Put, keys[0])
+	if first.Outcome != check.Acked {
 		t.Fatalf("the first write: %s", first.Err)
 	}
-	r.rec.take()
-	r.all.h = &history{Base: first.Rev, Start: map[string]item{keys[0]: {keys[0], first.Value, first.Rev, first.Rev, 1}}}
+	r.rec.Take()
+	r.all.H = &check.History{Base: first.Rev, Start: map[string]check.Item{keys[0]: {Key: keys[0], Value: first.Value, Create: first.Rev, Mod: first.Rev, Version: 1}}}
 
 	for _, s := range everybody {
 		r.clients = append(r.clients, r.newClient(s, s.endpoint()), r.newClient(s, s.endpoint()))
@@ -138,7 +139,7 @@ func (r *run) probe(s *slot) (wait func()) {
 	var reading sync.WaitGroup
 	for n := range 2 * len(keys) {
 		c := r.clientOn(s.client, s)
-		reading.Go(func() { c.do(r.t.Context(), get, keys[n%len(keys)]) })
+		reading.Go(func() { c.do(r.t.Context(), check.Get, keys[n%len(keys)]) })
 	}
 	return reading.Wait
 }
@@ -155,13 +156,13 @@ func (r *run) closes(s *slot) {
 	w := r.at[s]
 	w.stop()
 	<-w.done
-	w.r.Partial = true
-	r.ended = append(r.ended, w.r)
+	w.R.Partial = true
+	r.ended = append(r.ended, w.R)
 	r.watchers = slices.DeleteFunc(r.watchers, func(o *watcher) bool { return o == w })
 }
 
 func (r *run) addWatcher(w *watcher, name, from, to string, endpoints ...string) *watcher {
-	w.r = record{Name: name, From: from, To: to, Next: r.all.last() + 1}
+	w.R = check.Record{Name: name, From: from, To: to, Next: r.all.Last() + 1}
 	w.clock, w.rng, w.done = r.clock, r.fork(), make(chan struct{})
 	for _, e := range endpoints {
 		w.clients = append(w.clients, r.dial(e))
@@ -169,7 +170,7 @@ func (r *run) addWatcher(w *watcher, name, from, to string, endpoints ...string)
 	w.failed = func(format string, args ...any) {
 		r.failed.Lock()
 		defer r.failed.Unlock()
-		r.failed.v.add(format, args...)
+		r.failed.v.Add(format, args...)
 	}
 	ctx, stop := context.WithCancel(r.t.Context())
 	w.stop = stop
@@ -221,7 +222,7 @@ func (r *run) round(f fault) {
 	stop()
 	working.Wait()
 	end := r.settle()
-	ops, h := r.rec.take(), r.all.take(end)
+	ops, h := r.rec.Take(), r.all.Take(end)
 	r.sum(f, also, ops, began, injected, over)
 	if v := r.check(h, ops); len(v) > 0 {
 		r.t.Fatalf("%s%s: %d violations:\n%s", f.name, also, len(v), strings.Join(v, "\n"))
@@ -232,19 +233,19 @@ func (r *run) round(f fault) {
 // A write whose client has timed out may follow it: it belongs to the next round.
 func (r *run) settle() int64 {
 	r.t.Helper()
-	var end op
+	var end check.Op
 	r.until("a last write", func() (bool, any) {
-		end = r.last.do(r.t.Context(), put, keys[r.rng.IntN(len(keys))])
-		return end.Outcome == acked, end.Err
+		end = r.last.do(r.t.Context(), check.Put, keys[r.rng.IntN(len(keys))])
+		return end.Outcome == check.Acked, end.Err
 	})
 	r.agree(end.Rev)
 	r.until("the watchers have everything", func() (bool, any) {
-		if r.all.last() < end.Rev {
-			return false, fmt.Sprintf("all are at %d or below, not at %d", r.all.last(), end.Rev)
+		if r.all.Last() < end.Rev {
+			return false, fmt.Sprintf("all are at %d or below, not at %d", r.all.Last(), end.Rev)
 		}
 		for _, w := range r.watchers {
-			if last := r.all.newest(&w.sharedRecord, end.Rev); !w.has(last) {
-				return false, fmt.Sprintf("%s is at %d, not at %d", w.r.Name, w.resume()-1, last)
+			if last := r.all.Newest(&w.SharedRecord, end.Rev); !w.Has(last) {
+				return false, fmt.Sprintf("%s is at %d, not at %d", w.R.Name, w.Resume()-1, last)
 			}
 		}
 		return true, nil
@@ -253,19 +254,19 @@ func (r *run) settle() int64 {
 }
 
 // check checks a round.
-func (r *run) check(h *history, ops []op) violations {
+func (r *run) check(h *check.History, ops []check.Op) check.Violations {
 	late := r.clock() - time.Minute
 	all := append(slices.Clone(r.pending), ops...)
-	v := check(h, all, searching)
-	r.pending = slices.DeleteFunc(slices.Clone(all), func(o op) bool {
-		return !o.writes() || o.Outcome != unknown || o.Call < late || happened(h, &o)
+	v := check.Check(h, all, searching)
+	r.pending = slices.DeleteFunc(slices.Clone(all), func(o check.Op) bool {
+		return !o.Writes() || o.Outcome != check.Unknown || o.Call < late || happened(h, &o)
 	})
-	v = append(v, checkLocal(ops)...)
-	t := h.timeline()
+	v = append(v, check.CheckLocal(ops)...)
+	t := h.Timeline()
 	records := r.ended
 	r.ended = nil
 	for _, w := range r.watchers {
-		records = append(records, w.take(h.last()))
+		records = append(records, w.Take(h.Last()))
 	}
 	for n := range records {
 		for _, m := range records[n].Messages {
@@ -274,7 +275,7 @@ func (r *run) check(h *history, ops []op) violations {
 				r.counts["notifications of progress and compaction"]++
 			}
 		}
-		v = append(v, checkWatch(h, t, &records[n], r.compacted.Load())...)
+		v = append(v, check.CheckWatch(h, t, &records[n], r.compacted.Load())...)
 	}
 	r.failed.Lock()
 	defer r.failed.Unlock()
@@ -301,14 +302,14 @@ func (r *run) save(name string, what any) {
 }
 
 // happened reports whether a write of unknown outcome is in the history.
-func happened(h *history, o *op) bool {
-	return o.Kind != del && slices.ContainsFunc(h.Revs, func(r revision) bool {
-		return slices.ContainsFunc(r.Events, func(e event) bool { return e.Value == o.Value })
+func happened(h *check.History, o *check.Op) bool {
+	return o.Kind != check.Del && slices.ContainsFunc(h.Revs, func(r check.Revision) bool {
+		return slices.ContainsFunc(r.Events, func(e check.Event) bool { return e.Value == o.Value })
 	})
 }
 
 // sum adds a round to the figures.
-func (r *run) sum(f fault, also string, ops []op, began, injected, over time.Duration) {
+func (r *run) sum(f fault, also string, ops []check.Op, began, injected, over time.Duration) {
 	if r.skipped {
 		r.t.Logf("%s: not here", f.name)
 		return
@@ -321,7 +322,7 @@ func (r *run) sum(f fault, also string, ops []op, began, injected, over time.Dur
 	var acks []time.Duration
 	for _, o := range ops {
 		r.counts[string(o.Kind)+", "+string(o.Outcome)]++
-		if o.writes() && o.Outcome == acked && o.Ret >= injected && o.Ret <= over {
+		if o.Writes() && o.Outcome == check.Acked && o.Ret >= injected && o.Ret <= over {
 			acks = append(acks, o.Ret)
 		}
 	}
@@ -334,7 +335,7 @@ func (r *run) sum(f fault, also string, ops []op, began, injected, over time.Dur
 	s.rounds, s.ops = s.rounds+1, s.ops+len(ops)
 	s.took, s.gap = max(s.took, r.clock()-began), max(s.gap, gap)
 	r.t.Logf("%-42s %6d operations in %5.1fs, longest time without a write %5.2fs, revision %d%s",
-		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.h.Base, also)
+		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.H.Base, also)
 }
 
 // report logs the figures.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+	"vigil/sim/check"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,14 +15,14 @@ import (
 
 // watcher keeps a watch open and records its messages.
 type watcher struct {
-	sharedRecord
+	check.SharedRecord
 	clock func() time.Duration
 	rng   *rand.Rand
 	// clients are the members it uses, in turn. With one client the library resumes the watch; with
 	// several the watcher sometimes ends its watch and continues at another member.
 	clients []*clientv3.Client
 	// all is the history to which a watcher of all keys adds its events.
-	all *sharedHistory
+	all *check.SharedHistory
 	// failed reports a message that no watcher may receive.
 	failed  func(format string, args ...any)
 	resumed int
@@ -41,7 +42,7 @@ func (w *watcher) run(ctx context.Context) {
 		sub, cancel := context.WithTimeout(ctx, life)
 		if err := w.once(clientv3.WithRequireLeader(sub), c); err != nil && ctx.Err() == nil {
 			if !passing(err) {
-				w.failed("%s: %v", w.r.Name, err)
+				w.failed("%s: %v", w.R.Name, err)
 			}
 			select {
 			case <-ctx.Done():
@@ -54,14 +55,14 @@ func (w *watcher) run(ctx context.Context) {
 
 // once watches until the watch or the context ends.
 func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
-	from := w.resume()
+	from := w.Resume()
 	opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithProgressNotify(), clientv3.WithFragment()}
-	if w.r.To == "" {
+	if w.R.To == "" {
 		opts = append(opts, clientv3.WithFromKey())
 	} else {
-		opts = append(opts, clientv3.WithRange(w.r.To))
+		opts = append(opts, clientv3.WithRange(w.R.To))
 	}
-	key := w.r.From
+	key := w.R.From
 	if key == "" {
 		key = "\x00"
 	}
@@ -73,19 +74,19 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 	for r := range c.Watch(ctx, key, opts...) {
 		now := w.clock()
 		if r.CompactRevision != 0 {
-			w.add(message{At: now, Rev: r.CompactRevision, Compacted: true})
+			w.Add(check.Message{At: now, Rev: r.CompactRevision, Compacted: true})
 			return nil
 		}
 		if err := r.Err(); err != nil {
 			return err
 		}
 		if r.IsProgressNotify() {
-			w.add(message{At: now, Rev: r.Header.Revision})
+			w.Add(check.Message{At: now, Rev: r.Header.Revision})
 			continue
 		}
-		m := message{At: now}
+		m := check.Message{At: now}
 		for _, e := range r.Events {
-			m.Events = append(m.Events, event{*itemOf(e.Kv), e.Type == clientv3.EventTypeDelete})
+			m.Events = append(m.Events, check.Event{Item: *itemOf(e.Kv), Deleted: e.Type == clientv3.EventTypeDelete})
 			m.Before = append(m.Before, itemOf(e.PrevKv))
 		}
 		if len(m.Events) == 0 {
@@ -93,22 +94,22 @@ func (w *watcher) once(ctx context.Context, c *clientv3.Client) error {
 		}
 		if w.all != nil {
 			if err := w.addToHistory(m); err != nil {
-				w.failed("%s: not reliable: %v", w.r.Name, err)
+				w.failed("%s: not reliable: %v", w.R.Name, err)
 			}
 		}
-		w.add(m)
+		w.Add(m)
 	}
 	return ctx.Err()
 }
 
 // addToHistory adds a message to the history, revision by revision.
-func (w *watcher) addToHistory(m message) error {
+func (w *watcher) addToHistory(m check.Message) error {
 	for len(m.Events) > 0 {
 		rev, n := m.Events[0].Mod, 1
 		for n < len(m.Events) && m.Events[n].Mod == rev {
 			n++
 		}
-		if err := w.all.add(rev, m.At, m.Events[:n]); err != nil {
+		if err := w.all.Add(rev, m.At, m.Events[:n]); err != nil {
 			return err
 		}
 		m.Events = m.Events[n:]

@@ -1,4 +1,4 @@
-package chaos
+package check
 
 import (
 	"fmt"
@@ -13,14 +13,14 @@ import (
 
 // register is the state of one key: its value, if it exists, and the revision of the newest change.
 type register struct {
-	item
+	Item
 	there bool
 	last  int64
 }
 
 // input is one operation on one key; init sets a state.
 type input struct {
-	*op
+	*Op
 	init register
 	// rev is the revision of the write, if known; of an operation of unknown outcome too.
 	rev int64
@@ -32,29 +32,29 @@ var model = porcupine.Model{
 	Init: func() any { return register{} },
 	Step: func(state, in, _ any) (bool, any) {
 		s, i := state.(register), in.(input)
-		if i.op == nil {
+		if i.Op == nil {
 			return true, i.init
 		}
-		o := i.op
+		o := i.Op
 		switch {
-		case o.Kind == get, o.Kind == cas && o.Outcome == acked && !o.Done:
-			if o.Kind == cas && s.mod() == o.Expect {
+		case o.Kind == Get, o.Kind == Cas && o.Outcome == Acked && !o.Done:
+			if o.Kind == Cas && s.mod() == o.Expect {
 				return false, s
 			}
 			if !s.there {
 				return len(o.Found) == 0, s
 			}
-			return len(o.Found) == 1 && o.Found[0] == s.item, s
-		case o.Kind == del && i.rev == 0 && o.Outcome == acked:
+			return len(o.Found) == 1 && o.Found[0] == s.Item, s
+		case o.Kind == Del && i.rev == 0 && o.Outcome == Acked:
 			return !s.there, s
-		case o.Kind == del && i.rev == 0:
+		case o.Kind == Del && i.rev == 0:
 			return true, register{last: s.last}
-		case o.Kind == del:
+		case o.Kind == Del:
 			return s.there && i.rev > s.last, register{last: i.rev}
-		case o.Kind == cas && s.mod() != o.Expect:
+		case o.Kind == Cas && s.mod() != o.Expect:
 			return false, s
 		}
-		now := item{Key: i.init.Key, Value: o.Value, Create: s.Create, Mod: i.rev, Version: s.Version + 1}
+		now := Item{Key: i.init.Key, Value: o.Value, Create: s.Create, Mod: i.rev, Version: s.Version + 1}
 		if !s.there {
 			now.Create, now.Version = i.rev, 1
 		}
@@ -62,8 +62,8 @@ var model = porcupine.Model{
 	},
 	DescribeOperation: func(in, _ any) string {
 		i := in.(input)
-		if i.op == nil {
-			return fmt.Sprintf("at first %v", i.init.item)
+		if i.Op == nil {
+			return fmt.Sprintf("at first %v", i.init.Item)
 		}
 		return fmt.Sprintf("%s %.12q expect %d: %s at %d, done %t, %v", i.Kind, i.Value, i.Expect, i.Outcome, max(i.rev, i.Rev), i.Done, i.Found)
 	},
@@ -78,20 +78,20 @@ func (r register) mod() int64 {
 
 // checkLinearizable searches an order of the operations on each key. A write of unknown outcome that
 // took effect returned at the latest when a watcher saw it; one without an effect is omitted.
-func checkLinearizable(v *violations, h *history, ops []op, revs []int64, patience time.Duration) {
+func checkLinearizable(v *Violations, h *History, ops []Op, revs []int64, patience time.Duration) {
 	keys := map[string][]porcupine.Operation{}
 	for n := range ops {
 		o := &ops[n]
-		on := o.keys()
-		if o.Kind == get {
+		on := o.Keys()
+		if o.Kind == Get {
 			on = []string{o.Key}
 		}
 		ret := int64(o.Ret)
-		if o.Outcome != acked {
+		if o.Outcome != Acked {
 			switch {
 			case revs[n] != 0 && h.at(revs[n]) != nil:
 				ret = max(int64(h.at(revs[n]).Seen), int64(o.Call))
-			case o.Outcome == unknown && o.Kind == del:
+			case o.Outcome == Unknown && o.Kind == Del:
 				ret = math.MaxInt64
 			default:
 				continue
@@ -100,7 +100,7 @@ func checkLinearizable(v *violations, h *history, ops []op, revs []int64, patien
 		for _, k := range on {
 			keys[k] = append(keys[k], porcupine.Operation{
 				ClientId: o.Client, Call: int64(o.Call), Return: ret,
-				Input: input{op: o, rev: revs[n], init: register{item: item{Key: k}}},
+				Input: input{Op: o, rev: revs[n], init: register{Item: Item{Key: k}}},
 			})
 		}
 	}
@@ -111,13 +111,13 @@ func checkLinearizable(v *violations, h *history, ops []op, revs []int64, patien
 		switch result, info := porcupine.CheckOperationsVerbose(model, list, patience); result {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			v.add("no order of the %d operations on %s was found or excluded in %v", len(list), k, patience)
+			v.Add("no order of the %d operations on %s was found or excluded in %v", len(list), k, patience)
 		default:
 			file := filepath.Join(os.TempDir(), fmt.Sprintf("vigil-chaos-%d.html", time.Now().UnixNano()))
 			if err := porcupine.VisualizePath(model, info, file); err != nil {
 				file = err.Error()
 			}
-			v.add("no order explains the %d operations on %s: see %s", len(list), k, file)
+			v.Add("no order explains the %d operations on %s: see %s", len(list), k, file)
 		}
 	}
 }

@@ -1,25 +1,26 @@
-package chaos
+package check
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"time"
 )
 
-// message is one message to a watcher.
-type message struct {
+// Message is one message to a watcher.
+type Message struct {
 	At time.Duration
 	// Rev is the revision of a progress notification, or from which a watch can continue after a
 	// compaction; in both cases there are no events.
 	Rev       int64
 	Compacted bool
-	Events    []event
+	Events    []Event
 	// Before are the former values, by event, if the watcher asked for them.
-	Before []*item
+	Before []*Item
 }
 
-// record holds the messages to one watcher since its last check.
-type record struct {
+// Record holds the messages to one watcher since its last check.
+type Record struct {
 	Name string
 	// From and To bound the keys, all if To is empty.
 	From, To string
@@ -27,18 +28,18 @@ type record struct {
 	Next int64
 	// Partial is set if the watcher ended before the history did.
 	Partial  bool
-	Messages []message
+	Messages []Message
 }
 
-func (r *record) in(key string) bool { return r.To == "" || r.From <= key && key < r.To }
+func (r *Record) in(key string) bool { return r.To == "" || r.From <= key && key < r.To }
 
-// checkWatch compares the messages to a watcher with the complete history: the events are those of the
+// CheckWatch compares the messages to a watcher with the complete history: the events are those of the
 // history and of the watched keys, in its order, once each and without a gap, those of a revision in one
 // message, also across connections; and after a progress notification no event up to its revision
 // follows. Compacted is the highest requested compaction.
-func checkWatch(h *history, t *timeline, r *record, compacted int64) violations {
-	var v violations
-	var want []event
+func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations {
+	var v Violations
+	var want []Event
 	for n := range h.Revs {
 		for _, e := range h.Revs[n].Events {
 			if e.Mod >= r.Next && r.in(e.Key) {
@@ -47,7 +48,7 @@ func checkWatch(h *history, t *timeline, r *record, compacted int64) violations 
 		}
 	}
 	if r.Next <= h.Base {
-		v.add("%s: it expects revision %d, the history begins after %d", r.Name, r.Next, h.Base)
+		v.Add("%s: it expects revision %d, the history begins after %d", r.Name, r.Next, h.Base)
 		return v
 	}
 	next, progress := 0, r.Next-1
@@ -55,27 +56,27 @@ func checkWatch(h *history, t *timeline, r *record, compacted int64) violations 
 		switch {
 		case m.Compacted:
 			if m.Rev > compacted {
-				v.add("%s: it received at %v that %d is compacted, which was not requested", r.Name, m.At, m.Rev)
+				v.Add("%s: it received at %v that %d is compacted, which was not requested", r.Name, m.At, m.Rev)
 			}
 			if m.Rev <= progress {
-				v.add("%s: it received at %v that its revision is compacted, but it was at %d and only %d is", r.Name, m.At, progress, m.Rev)
+				v.Add("%s: it received at %v that its revision is compacted, but it was at %d and only %d is", r.Name, m.At, progress, m.Rev)
 			}
 			next += sort.Search(len(want)-next, func(i int) bool { return want[next+i].Mod >= m.Rev })
 			progress = max(progress, m.Rev-1)
 			continue
 		case len(m.Events) == 0:
 			if next < len(want) && want[next].Mod <= m.Rev {
-				v.add("%s: not bookmarkable: progress %d at %v, but %v was not sent", r.Name, m.Rev, m.At, want[next])
+				v.Add("%s: not bookmarkable: progress %d at %v, but %v was not sent", r.Name, m.Rev, m.At, want[next])
 			}
-			if m.Rev > h.last() {
-				v.add("%s: progress %d at %v, the history ends at %d", r.Name, m.Rev, m.At, h.last())
+			if m.Rev > h.Last() {
+				v.Add("%s: progress %d at %v, the history ends at %d", r.Name, m.Rev, m.At, h.Last())
 			}
 			progress = max(progress, m.Rev)
 			continue
 		}
 		for n, e := range m.Events {
 			if e.Mod <= progress {
-				v.add("%s: not ordered or not unique: %v at %v, after %d", r.Name, e, m.At, progress)
+				v.Add("%s: not ordered or not unique: %v at %v, after %d", r.Name, e, m.At, progress)
 				return v
 			}
 			if next == len(want) || want[next] != e {
@@ -83,7 +84,7 @@ func checkWatch(h *history, t *timeline, r *record, compacted int64) violations 
 				if next < len(want) {
 					due = want[next]
 				}
-				v.add("%s: not reliable: %v at %v, where %v was due", r.Name, e, m.At, due)
+				v.Add("%s: not reliable: %v at %v, where %v was due", r.Name, e, m.At, due)
 				return v
 			}
 			next++
@@ -93,36 +94,41 @@ func checkWatch(h *history, t *timeline, r *record, compacted int64) violations 
 		}
 		last := m.Events[len(m.Events)-1].Mod
 		if next < len(want) && want[next].Mod == last {
-			v.add("%s: not atomic: revision %d was sent in parts at %v", r.Name, last, m.At)
+			v.Add("%s: not atomic: revision %d was sent in parts at %v", r.Name, last, m.At)
 		}
 		progress = max(progress, last)
 	}
 	if next < len(want) && !r.Partial {
-		v.add("%s: not reliable: %d events were never sent, from %v on", r.Name, len(want)-next, want[next])
+		v.Add("%s: not reliable: %d events were never sent, from %v on", r.Name, len(want)-next, want[next])
 	}
 	return v
 }
 
 // checkBefore checks the former value of an event; it may be missing if it was compacted.
-func checkBefore(v *violations, t *timeline, r *record, e event, got *item, compacted int64) {
+func checkBefore(v *Violations, t *timeline, r *Record, e Event, got *Item, compacted int64) {
 	want, ok := t.state(e.Key, e.Mod-1)
 	switch {
 	case got == nil && ok && e.Mod-1 >= compacted, got != nil && (!ok || *got != want):
-		v.add("%s: before %v there was %v, not %v", r.Name, e, want, got)
+		v.Add("%s: before %v there was %v, not %v", r.Name, e, want, got)
 	}
 }
 
-// sharedRecord is a record that a watcher adds to.
-type sharedRecord struct {
+// Skipped reports whether the watcher received that its revision was compacted, so that it need not have all events.
+func (r *Record) Skipped() bool {
+	return slices.ContainsFunc(r.Messages, func(m Message) bool { return m.Compacted })
+}
+
+// SharedRecord is a record that a watcher adds to.
+type SharedRecord struct {
 	mu     sync.Mutex
-	r      record
+	R      Record
 	newest int64 // revision of the newest event or notification
 }
 
-func (s *sharedRecord) add(m message) {
+func (s *SharedRecord) Add(m Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.r.Messages = append(s.r.Messages, m)
+	s.R.Messages = append(s.R.Messages, m)
 	rev := m.Rev
 	switch {
 	case m.Compacted:
@@ -133,27 +139,27 @@ func (s *sharedRecord) add(m message) {
 	s.newest = max(s.newest, rev)
 }
 
-// resume returns the revision from which to watch.
-func (s *sharedRecord) resume() int64 {
+// Resume returns the revision from which to watch.
+func (s *SharedRecord) Resume() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(s.newest+1, s.r.Next)
+	return max(s.newest+1, s.R.Next)
 }
 
-// has reports whether the watcher received a revision or a later one.
-func (s *sharedRecord) has(rev int64) bool {
+// Has reports whether the watcher received a revision or a later one.
+func (s *SharedRecord) Has(rev int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest >= rev
 }
 
-// take returns the messages up to a revision, and keeps the later ones.
-func (s *sharedRecord) take(last int64) record {
+// Take returns the messages up to a revision, and keeps the later ones.
+func (s *SharedRecord) Take(last int64) Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, after := s.r, s.r
+	before, after := s.R, s.R
 	before.Messages, after.Messages, after.Next = nil, nil, last+1
-	for _, m := range s.r.Messages {
+	for _, m := range s.R.Messages {
 		n := sort.Search(len(m.Events), func(i int) bool { return m.Events[i].Mod > last })
 		switch {
 		case len(m.Events) == 0 && (m.Rev <= last || m.Compacted && m.Rev == last+1), len(m.Events) > 0 && n == len(m.Events):
@@ -167,6 +173,6 @@ func (s *sharedRecord) take(last int64) record {
 			before.Messages, after.Messages = append(before.Messages, a), append(after.Messages, b)
 		}
 	}
-	s.r = after
+	s.R = after
 	return before
 }

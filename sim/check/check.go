@@ -1,4 +1,4 @@
-package chaos
+package check
 
 import (
 	"fmt"
@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// violations collects the first violations of the guarantees.
-type violations []string
+// Violations collects the first violations of the guarantees.
+type Violations []string
 
-func (v *violations) add(format string, args ...any) {
+func (v *Violations) Add(format string, args ...any) {
 	if len(*v) < 50 {
 		*v = append(*v, fmt.Sprintf(format, args...))
 	}
 }
 
-// check compares the answers to clients with the history, which must be complete:
+// Check compares the answers to clients with the history, which must be complete:
 //
 //  1. revisions follow each other, and versions and creation revisions are those of the events before;
 //  2. an acknowledged write is the change at its revision, and each change belongs to exactly one operation;
@@ -25,9 +25,9 @@ func (v *violations) add(format string, args ...any) {
 //  5. for each key alone, there is an order of the operations that explains their answers (see model.go).
 //
 // It sets the revision of unknown outcomes from the history.
-func check(h *history, ops []op, patience time.Duration) violations {
-	var v violations
-	t := h.timeline()
+func Check(h *History, ops []Op, patience time.Duration) Violations {
+	var v Violations
+	t := h.Timeline()
 	checkHistory(&v, h)
 	revs := attribute(&v, h, ops)
 	checkReads(&v, t, ops)
@@ -36,31 +36,31 @@ func check(h *history, ops []op, patience time.Duration) violations {
 	return v
 }
 
-func checkHistory(v *violations, h *history) {
-	now := map[string]item{}
+func checkHistory(v *Violations, h *History) {
+	now := map[string]Item{}
 	for k, i := range h.Start {
 		now[k] = i
 	}
 	for n, r := range h.Revs {
 		rev := h.Base + 1 + int64(n)
 		if len(r.Events) == 0 {
-			v.add("nothing happened at revision %d", rev)
+			v.Add("nothing happened at revision %d", rev)
 		}
 		for _, e := range r.Events {
 			before, was := now[e.Key]
 			switch {
 			case e.Mod != rev:
-				v.add("an event of revision %d says %d: %v", rev, e.Mod, e)
+				v.Add("an event of revision %d says %d: %v", rev, e.Mod, e)
 			case e.Deleted && (!was || e.Version != 0):
-				v.add("a deletion of nothing at revision %d: %v", rev, e)
+				v.Add("a deletion of nothing at revision %d: %v", rev, e)
 			case !e.Deleted && was && (e.Create != before.Create || e.Version != before.Version+1),
 				!e.Deleted && !was && (e.Create != rev || e.Version != 1):
-				v.add("at revision %d %v follows %v", rev, e, before)
+				v.Add("at revision %d %v follows %v", rev, e, before)
 			}
 			if e.Deleted {
 				delete(now, e.Key)
 			} else {
-				now[e.Key] = e.item
+				now[e.Key] = e.Item
 			}
 		}
 	}
@@ -69,32 +69,32 @@ func checkHistory(v *violations, h *history) {
 // attribute finds the operation of each revision and returns the revision of each write that took
 // effect, also of writes with an unknown outcome, by index; 0 if it did not, or if a deletion
 // of unknown outcome cannot be distinguished from another.
-func attribute(v *violations, h *history, ops []op) []int64 {
+func attribute(v *Violations, h *History, ops []Op) []int64 {
 	revs := make([]int64, len(ops))
-	byRev := map[int64]*op{}
+	byRev := map[int64]*Op{}
 	byValue := map[string]int{}
-	deletes := map[string][]*op{} // of unknown outcome
+	deletes := map[string][]*Op{} // of unknown outcome
 	for n := range ops {
 		o := &ops[n]
-		if !o.writes() {
+		if !o.Writes() {
 			continue
 		}
-		if o.Kind != del {
+		if o.Kind != Del {
 			byValue[o.Value] = n
-		} else if o.Outcome == unknown {
+		} else if o.Outcome == Unknown {
 			deletes[o.Key] = append(deletes[o.Key], o)
 		}
-		if o.Outcome == acked && o.wrote() {
+		if o.Outcome == Acked && o.Wrote() {
 			revs[n] = o.Rev
 			if other := byRev[o.Rev]; other != nil {
-				v.add("revision %d was acknowledged twice: %v; %v", o.Rev, o, other)
+				v.Add("revision %d was acknowledged twice: %v; %v", o.Rev, o, other)
 			}
 			byRev[o.Rev] = o
 			r := h.at(o.Rev)
 			if r == nil {
-				v.add("an acknowledged write is lost: the history ends at %d: %v", h.last(), o)
+				v.Add("an acknowledged write is lost: the history ends at %d: %v", h.Last(), o)
 			} else if !o.explains(r.Events) {
-				v.add("an acknowledged write is lost: at revision %d there is %v: %v", o.Rev, r.Events, o)
+				v.Add("an acknowledged write is lost: at revision %d there is %v: %v", o.Rev, r.Events, o)
 			}
 		}
 	}
@@ -106,8 +106,8 @@ func attribute(v *violations, h *history, ops []op) []int64 {
 		first := r.Events[0]
 		if first.Deleted {
 			all := deletes[first.Key]
-			if i := slices.IndexFunc(all, func(o *op) bool { return o.Call <= r.Seen }); i < 0 {
-				v.add("no operation made revision %d: %v", rev, r.Events)
+			if i := slices.IndexFunc(all, func(o *Op) bool { return o.Call <= r.Seen }); i < 0 {
+				v.Add("no operation made revision %d: %v", rev, r.Events)
 			} else {
 				deletes[first.Key] = slices.Delete(all, i, i+1)
 			}
@@ -116,13 +116,13 @@ func attribute(v *violations, h *history, ops []op) []int64 {
 		i, ok := byValue[first.Value]
 		switch {
 		case !ok:
-			v.add("no operation made revision %d: %v", rev, r.Events)
-		case ops[i].Outcome != unknown:
-			v.add("revision %d is by an operation whose answer contradicts it: %v: %v", rev, r.Events, &ops[i])
+			v.Add("no operation made revision %d: %v", rev, r.Events)
+		case ops[i].Outcome != Unknown:
+			v.Add("revision %d is by an operation whose answer contradicts it: %v: %v", rev, r.Events, &ops[i])
 		case revs[i] != 0:
-			v.add("revisions %d and %d are both by %v", revs[i], rev, &ops[i])
+			v.Add("revisions %d and %d are both by %v", revs[i], rev, &ops[i])
 		case !ops[i].explains(r.Events):
-			v.add("revision %d is not what was asked for: %v: %v", rev, r.Events, &ops[i])
+			v.Add("revision %d is not what was asked for: %v: %v", rev, r.Events, &ops[i])
 		default:
 			revs[i] = rev
 		}
@@ -131,88 +131,88 @@ func attribute(v *violations, h *history, ops []op) []int64 {
 }
 
 // explains reports whether the events are those of the operation.
-func (o *op) explains(events []event) bool {
-	keys := o.keys()
+func (o *Op) explains(events []Event) bool {
+	keys := o.Keys()
 	if len(keys) != len(events) {
 		return false
 	}
 	for n, e := range events {
-		if e.Key != keys[n] || e.Deleted != (o.Kind == del) || !e.Deleted && e.Value != o.Value {
+		if e.Key != keys[n] || e.Deleted != (o.Kind == Del) || !e.Deleted && e.Value != o.Value {
 			return false
 		}
 	}
 	return true
 }
 
-func checkReads(v *violations, t *timeline, ops []op) {
+func checkReads(v *Violations, t *timeline, ops []Op) {
 	for n := range ops {
 		o := &ops[n]
-		if o.Outcome != acked {
+		if o.Outcome != Acked {
 			continue
 		}
 		rev := o.Rev
-		if o.Kind == pinned {
+		if o.Kind == Pinned {
 			rev = o.Expect
 		}
-		if o.wrote() {
+		if o.Wrote() {
 			rev-- // what a write found was there before it
 		}
-		if rev > t.h.last() {
-			v.add("it saw a revision that does not exist: %v", o)
+		if rev > t.h.Last() {
+			v.Add("it saw a revision that does not exist: %v", o)
 			continue
 		}
 		if rev < t.h.Base {
 			if o.linearizable() {
-				v.add("it saw a revision from before it was called: %v", o)
+				v.Add("it saw a revision from before it was called: %v", o)
 			}
 			continue
 		}
 		switch o.Kind {
-		case get:
+		case Get:
 			compare(v, o, t.one(o.Key, rev))
-		case scan, local, pinned:
+		case Scan, Local, Pinned:
 			compare(v, o, t.states(rev))
-		case cas:
+		case Cas:
 			was, _ := t.state(o.Key, rev)
 			if o.Done != (was.Mod == o.Expect) {
-				v.add("the condition was judged wrongly, %v was there: %v", was, o)
+				v.Add("the condition was judged wrongly, %v was there: %v", was, o)
 			} else if !o.Done {
 				compare(v, o, t.one(o.Key, rev))
 			}
-		case del:
+		case Del:
 			if _, ok := t.state(o.Key, rev); ok != (o.Deleted == 1) {
-				v.add("the number of deleted keys is wrong: %v", o)
+				v.Add("the number of deleted keys is wrong: %v", o)
 			}
 		}
 	}
 }
 
-func (t *timeline) one(key string, rev int64) []item {
+func (t *timeline) one(key string, rev int64) []Item {
 	if i, ok := t.state(key, rev); ok {
-		return []item{i}
+		return []Item{i}
 	}
 	return nil
 }
 
-func compare(v *violations, o *op, want []item) {
+func compare(v *Violations, o *Op, want []Item) {
 	if !slices.Equal(o.Found, want) {
-		v.add("it found what was not there, want %v: %v", want, o)
+		v.Add("it found what was not there, want %v: %v", want, o)
 	}
 }
 
 // checkOrder compares revisions with the clock.
-func checkOrder(v *violations, h *history, ops []op, revs []int64) {
+func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 	// The moments at which a revision was known to exist, in order.
 	type moment struct {
 		at  time.Duration
 		rev int64
-		by  *op
+		by  *Op
 	}
 	var known []moment
-	called := map[int64]*op{}
+	called := map[int64]*Op{}
 	for n := range ops {
 		o := &ops[n]
-		if o.Outcome == acked && o.Kind != pinned {
+		if o.Outcome == Acked && o.Kind != Pinned {
 			known = append(known, moment{o.Ret, o.Rev, o})
 		}
 		if revs[n] != 0 {
@@ -240,7 +240,7 @@ func checkOrder(v *violations, h *history, ops []op, revs []int64) {
 		rev, least := o.Rev, floor.rev
 		if revs[n] != 0 {
 			rev, least = revs[n], floor.rev+1
-		} else if o.Outcome != acked {
+		} else if o.Outcome != Acked {
 			continue
 		}
 		if o.linearizable() && rev < least {
@@ -248,28 +248,28 @@ func checkOrder(v *violations, h *history, ops []op, revs []int64) {
 			if floor.by != nil {
 				by = floor.by.String()
 			}
-			v.add("stale: revision %d was known at %v, by %s: %v", floor.rev, floor.at, by, o)
+			v.Add("stale: revision %d was known at %v, by %s: %v", floor.rev, floor.at, by, o)
 		}
-		if w := called[rev]; w != nil && o.Outcome == acked && w.Call > o.Ret {
-			v.add("it saw revision %d before that was asked for by %v: %v", rev, w, o)
+		if w := called[rev]; w != nil && o.Outcome == Acked && w.Call > o.Ret {
+			v.Add("it saw revision %d before that was asked for by %v: %v", rev, w, o)
 		}
 	}
 }
 
-// checkLocal checks serializable reads: the revision of one run of a member never decreases. check compares
+// CheckLocal checks serializable reads: the revision of one run of a member never decreases. check compares
 // their results.
-func checkLocal(ops []op) violations {
-	var v violations
+func CheckLocal(ops []Op) Violations {
+	var v Violations
 	type process struct{ member, run, client int }
-	newest := map[process]*op{}
+	newest := map[process]*Op{}
 	for n := range ops {
 		o := &ops[n]
-		if o.Outcome != acked || o.Kind != local {
+		if o.Outcome != Acked || o.Kind != Local {
 			continue
 		}
 		p := process{o.Member, o.Run, o.Client}
 		if before := newest[p]; before != nil && before.Ret < o.Call && o.Rev < before.Rev {
-			v.add("member %d went back: %v after %v", o.Member, o, before)
+			v.Add("member %d went back: %v after %v", o.Member, o, before)
 		}
 		newest[p] = o
 	}

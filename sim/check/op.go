@@ -1,0 +1,119 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Kind is what a client did.
+type Kind string
+
+const (
+	Put    Kind = "put"
+	Pair   Kind = "pair" // one transaction that puts two keys
+	Get    Kind = "get"
+	Cas    Kind = "cas" // a transaction that puts if the modification revision is as expected, or reads
+	Del    Kind = "delete"
+	Scan   Kind = "scan"   // a linearizable read of all keys
+	Local  Kind = "local"  // a serializable read of all keys
+	Pinned Kind = "pinned" // a serializable read of all keys at a former revision
+)
+
+// outcome is the outcome as known to the client.
+type outcome string
+
+const (
+	Acked   outcome = "acknowledged"
+	Refused outcome = "refused" // an error that says that nothing was done
+	Unknown outcome = "unknown" // any other error
+)
+
+// Item is a key with its state in a read or an event.
+type Item struct {
+	Key, Value           string
+	Create, Mod, Version int64
+}
+
+// Op is an operation of a client, with times since the run began.
+type Op struct {
+	Client int
+	// Member is the slot of the member that was asked, -1 if the client chose among all, and Run
+	// counts the starts of that member's process.
+	Member, Run int
+	Kind        Kind
+	Key, Second string
+	Value       string // no two writes have the same
+	Expect      int64  // of cas: the modification revision; of pinned: the revision
+	Call, Ret   time.Duration
+	Outcome     outcome
+	Err         string
+
+	// The answer of an acknowledged operation.
+	Rev     int64 // of the header: where it took effect
+	Done    bool  // of cas: it put
+	Deleted int64
+	Found   []Item // what a read found, in order of the keys
+}
+
+func (o *Op) String() string {
+	return fmt.Sprintf("client %d at member %d: %s %s%s=%.20q expect %d, called %v returned %v: %s %s at revision %d, done %t, deleted %d, found %v",
+		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found)
+}
+
+func (i Item) String() string {
+	return fmt.Sprintf("[%s=%.20q created %d, modified %d, version %d]", i.Key, i.Value, i.Create, i.Mod, i.Version)
+}
+
+// Keys returns the keys that the operation puts or deletes if it takes effect.
+func (o *Op) Keys() []string {
+	switch o.Kind {
+	case Put, Cas, Del:
+		return []string{o.Key}
+	case Pair:
+		return []string{o.Key, o.Second}
+	}
+	return nil
+}
+
+func (o *Op) Writes() bool { return o.Keys() != nil }
+
+// Wrote reports whether an acknowledged operation made a revision.
+func (o *Op) Wrote() bool {
+	switch o.Kind {
+	case Put, Pair:
+		return true
+	case Cas:
+		return o.Done
+	case Del:
+		return o.Deleted > 0
+	}
+	return false
+}
+
+// linearizable reports whether the operation must see every operation that was answered before it.
+func (o *Op) linearizable() bool { return o.Kind != Local && o.Kind != Pinned }
+
+// Recorder collects operations of concurrent clients.
+type Recorder struct {
+	mu sync.Mutex
+	// all are those since the last take.
+	all []Op
+}
+
+func (r *Recorder) Add(o Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, o)
+}
+
+// Take returns the collected operations, in order of the calls.
+func (r *Recorder) Take() []Op {
+	r.mu.Lock()
+	out := r.all
+	r.all = nil
+	r.mu.Unlock()
+	slices.SortFunc(out, func(a, b Op) int { return int(a.Call - b.Call) })
+	return out
+}
