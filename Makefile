@@ -3,8 +3,9 @@
 GO       ?= go
 FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
+HOURS    ?= 1
 
-.PHONY: build test race lint fuzz bench check crash damage soak kubernetes kubernetes-integration node-client clean cluster
+.PHONY: build test race lint fuzz bench check crash damage soak simulate kubernetes kubernetes-integration node-client clean cluster
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -17,7 +18,7 @@ race: ## the same under the race detector
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . client test test/proc bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client sim test test/proc bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 check: ## everything that CI runs
 	./check
@@ -40,6 +41,9 @@ damage: ## every single bit of a small data directory, its files cut at every le
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
+
+simulate: ## fresh seeds of clusters in a simulated world, for HOURS
+	cd sim && $(GO) run ./cmd/simulate -hours $(HOURS)
 
 kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API server; takes minutes to build
 	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...

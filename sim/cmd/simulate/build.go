@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"vigil/sim/world"
+)
+
+// cacheDir returns the directory of compiled programs.
+func cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "vigil-simulate")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// loadGuest builds the program of the processes, or uses the one in a file, and compiles it.
+func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	if file == "" {
+		dir, err := os.MkdirTemp("", "vigil-simulate")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		file = filepath.Join(dir, "guest.wasm")
+		// Without paths and versions of the working tree the same code has the same version.
+		args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file}
+		if overlay != "" {
+			args = append(args, "-overlay", overlay)
+		}
+		build := exec.CommandContext(ctx, "go", append(args, "vigil/sim/guest")...)
+		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return nil, fmt.Errorf("build the program of the processes, in the module vigil/sim: %w", err)
+		}
+	}
+	return world.Load(ctx, file, cache)
+}

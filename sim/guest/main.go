@@ -1,0 +1,47 @@
+//go:build wasip1
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+)
+
+func main() {
+	debug.SetGCPercent(800) // processes are short-lived, and collections are a large part of their time
+	if err := run(os.Args[1], []byte(os.Args[2])); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(role string, config []byte) error {
+	switch role {
+	case "member":
+		return start(config, runMember)
+	case "client":
+		return start(config, runClient)
+	}
+	return fmt.Errorf("unknown role %q", role)
+}
+
+func start[C any](config []byte, run func(C) error) error {
+	var c C
+	if err := json.Unmarshal(config, &c); err != nil {
+		return err
+	}
+	return run(c)
+}
+
+// newLog returns a log that becomes part of the trace, which has times of its own.
+func newLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}

@@ -1,0 +1,181 @@
+package scenario
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"vigil/sim/world"
+)
+
+// fault begins a fault, and returns a function that ends it. Faults overlap: the end of one must not leave another
+// without effect, except that the last one of a kind on the same target wins.
+type fault func(r *run, f Fault, rng *rand.Rand) (end func())
+
+// faults are the kinds of faults by name. Those that hit a member begin only while a majority of members can go on, or
+// after it: a cluster may lose its majority, but what it has acknowledged must survive all the same.
+var faults = map[string]fault{
+	"kill": func(r *run, f Fault, _ *rand.Rand) func() {
+		m := r.member(f.A)
+		r.stop(m, m.Kill)
+		return func() { r.restart(m) }
+	},
+	"power failure": func(r *run, f Fault, _ *rand.Rand) func() {
+		m := r.member(f.A)
+		r.stop(m, m.PowerOff)
+		return func() { r.restart(m) }
+	},
+	"power failure of all": func(r *run, f Fault, rng *rand.Rand) func() {
+		for _, m := range r.members {
+			r.stop(m, m.PowerOff)
+		}
+		return func() {
+			for _, m := range r.members {
+				r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))), func() { r.restart(m) })
+			}
+		}
+	},
+	"pause": func(r *run, f Fault, _ *rand.Rand) func() {
+		m := r.member(f.A)
+		m.Pause()
+		return m.Resume
+	},
+	"isolation": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.cut(r.member(f.A), r.world.Machines(), true, true)
+	},
+	"isolation from members": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.cut(r.member(f.A), r.members, true, true)
+	},
+	"no data to the member": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.cut(r.member(f.A), r.world.Machines(), false, true)
+	},
+	"no data from the member": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.cut(r.member(f.A), r.world.Machines(), true, false)
+	},
+	"partial partition": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.cut(r.member(f.A), []*world.Machine{r.member(f.B)}, true, true)
+	},
+	"one-way partition": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.cut(r.member(f.A), []*world.Machine{r.member(f.B)}, true, false)
+	},
+	"flapping link": func(r *run, f Fault, rng *rand.Rand) func() {
+		a, b, on := r.member(f.A), r.member(f.B), true
+		var flap func()
+		flap = func() {
+			if !on {
+				return
+			}
+			heal := r.cut(a, []*world.Machine{b}, true, true)
+			r.world.After(time.Duration(rng.IntN(400))*time.Millisecond, func() {
+				heal()
+				r.world.After(time.Duration(rng.IntN(400))*time.Millisecond, flap)
+			})
+		}
+		flap()
+		return func() { on = false }
+	},
+	"slow links": func(r *run, f Fault, rng *rand.Rand) func() {
+		m := r.member(f.A)
+		delay := time.Duration(rng.IntN(300)) * time.Millisecond
+		var undo []func()
+		for _, o := range r.world.Machines() {
+			for _, l := range []*world.Link{r.world.Link(m, o), r.world.Link(o, m)} {
+				l.Delay += delay
+				l.Jitter += delay
+				undo = append(undo, func() {
+					l.Delay -= delay
+					l.Jitter -= delay
+				})
+			}
+		}
+		r.world.Note(m, "links slow down by %v", delay)
+		return func() {
+			r.world.Note(m, "links are fast again")
+			for _, u := range undo {
+				u()
+			}
+		}
+	},
+	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
+		m := r.member(f.A)
+		for _, o := range r.world.Machines() {
+			if o != m && rng.IntN(2) == 0 {
+				r.world.Reset(m, o)
+			}
+		}
+		return func() {}
+	},
+	"slow disk": func(r *run, f Fault, rng *rand.Rand) func() {
+		return r.disk(r.member(f.A), world.DiskFaults{Slow: time.Duration(1+rng.IntN(3000)) * time.Millisecond})
+	},
+	"full disk": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.disk(r.member(f.A), world.DiskFaults{Full: true})
+	},
+	"failing syncs": func(r *run, f Fault, rng *rand.Rand) func() {
+		return r.disk(r.member(f.A), world.DiskFaults{SyncFails: []float64{0.01, 0.1, 1}[rng.IntN(3)]})
+	},
+	"clock rate": func(r *run, f Fault, rng *rand.Rand) func() {
+		m := r.member(f.A)
+		m.SetRate(rng.Int64N(400_000) - 200_000)
+		return func() { m.SetRate(0) }
+	},
+	"clock jump": func(r *run, f Fault, rng *rand.Rand) func() {
+		m := r.member(f.A)
+		d := time.Duration(rng.Int64N(int64(2*time.Hour))) - time.Hour
+		m.Jump(d)
+		return func() { m.Jump(-d) }
+	},
+}
+
+// member returns a target of a fault.
+func (r *run) member(n int) *world.Machine {
+	if n < 0 {
+		return r.leader()
+	}
+	return r.members[n]
+}
+
+// stop ends the process of a member by kill, which must be safe if it does not run.
+func (r *run) stop(m *world.Machine, kill func()) {
+	if m.Running() {
+		kill()
+	}
+}
+
+// cut stops data between a machine and others, and returns a function that undoes it.
+func (r *run) cut(m *world.Machine, others []*world.Machine, from, to bool) func() {
+	var undo []func()
+	one := func(a, b *world.Machine) {
+		k := [2]*world.Machine{a, b}
+		if r.cuts[k]++; r.cuts[k] == 1 {
+			r.world.Cut(a, b)
+		}
+		undo = append(undo, func() {
+			if r.cuts[k]--; r.cuts[k] == 0 {
+				r.world.Heal(a, b)
+			}
+		})
+	}
+	for _, o := range others {
+		if o == m {
+			continue
+		}
+		if from {
+			one(m, o)
+		}
+		if to {
+			one(o, m)
+		}
+	}
+	return func() {
+		for _, u := range undo {
+			u()
+		}
+		undo = nil
+	}
+}
+
+func (r *run) disk(m *world.Machine, f world.DiskFaults) func() {
+	m.SetDiskFaults(f)
+	r.damaged[m] = true // it may end by itself from now on
+	return func() { m.SetDiskFaults(world.DiskFaults{}) }
+}

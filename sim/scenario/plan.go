@@ -1,0 +1,85 @@
+// Package scenario lets a cluster live through faults in a simulated world, and checks what its clients saw.
+//
+// A Plan is drawn from a seed and has everything that a run depends on. So a run can be repeated, and a failing plan can
+// be made smaller: without one of its faults or clients the others stay as they are.
+package scenario
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Plan is what happens in a run.
+type Plan struct {
+	Seed    uint64
+	Members int
+	// Clients is the number of processes with clients.
+	Clients int
+	// Faulty is the time in which faults begin. Then they end, and the cluster must recover.
+	Faulty time.Duration
+	// Think bounds the pause between two operations of a client.
+	Think time.Duration
+	// SnapshotCount is the number of requests after which a member truncates its log.
+	SnapshotCount uint64
+	Faults        []Fault
+}
+
+// Fault is one fault. Targets are members by number; -1 is the leader at that time.
+type Fault struct {
+	Kind string
+	At   time.Duration
+	For  time.Duration
+	A, B int
+	// Seed decides what else the fault needs to know.
+	Seed uint64
+}
+
+func (f Fault) String() string {
+	return fmt.Sprintf("%s of %s and %s at %v for %v", f.Kind, target(f.A), target(f.B), f.At.Round(time.Millisecond), f.For.Round(time.Millisecond))
+}
+
+func target(n int) string {
+	if n < 0 {
+		return "the leader"
+	}
+	return fmt.Sprintf("m%d", n)
+}
+
+// NewPlan draws a plan. Each seed leaves out a random half of the kinds of faults.
+func NewPlan(seed uint64) Plan {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Faulty: 60 * time.Second,
+		Think: time.Duration(600+rng.IntN(4000)) * time.Millisecond, SnapshotCount: uint64(20 + rng.IntN(100))}
+	if rng.IntN(8) == 0 {
+		p.Members = 5
+	}
+	all := kinds()
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	some := all[:(len(all)+1)/2]
+	pace := time.Duration(1+rng.IntN(5)) * time.Second
+	for at := 6 * time.Second; ; {
+		at += time.Duration(rng.Int64N(int64(2 * pace)))
+		if at >= p.Faulty {
+			return p
+		}
+		f := Fault{Kind: some[rng.IntN(len(some))], At: at, A: rng.IntN(p.Members), B: rng.IntN(p.Members), Seed: rng.Uint64()}
+		if rng.IntN(3) == 0 {
+			f.A = -1
+		}
+		longest := []time.Duration{300 * time.Millisecond, 3 * time.Second, 12 * time.Second}[rng.IntN(3)]
+		f.For = time.Duration(1 + rng.Int64N(int64(longest)))
+		p.Faults = append(p.Faults, f)
+	}
+}
+
+// kinds returns the names of all kinds of faults, in order.
+func kinds() []string {
+	var out []string
+	for k := range faults {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,331 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/sim/check"
+	"vigil/sim/scenario/setup"
+	"vigil/sim/world"
+)
+
+const (
+	// electionTimeout is that of the members.
+	electionTimeout = time.Second
+	// recovery is how long the clients work after the last fault has ended.
+	recovery = 15 * time.Second
+	// catchUp bounds the time in which the members and watchers must have everything after the work has ended.
+	catchUp = 60 * time.Second
+	// searching bounds the search for an order of the operations on one key.
+	searching = time.Minute
+	// progress is the interval of progress notifications.
+	progress = time.Second
+)
+
+// Result is the outcome of a run.
+type Result struct {
+	Plan       Plan
+	Violations check.Violations
+	Hash       string
+	Simulated  time.Duration
+	Switches   uint64
+	Ops, Acked int
+	Revisions  int64
+	Events     int // received by watchers
+}
+
+// run is a cluster with its clients in a world.
+type run struct {
+	plan    Plan
+	world   *world.World
+	members []*world.Machine
+	clients []*world.Machine
+	// starts are the times at which the processes of a member started.
+	starts map[*world.Machine][]time.Duration
+	// damaged members may end by themselves, because of a disk fault.
+	damaged map[*world.Machine]bool
+	cuts    map[[2]*world.Machine]int
+	ends    []func() // of the faults that have begun
+	over    bool     // no fault begins any more
+	ids     map[string]*world.Machine
+	leads   *world.Machine
+
+	v         check.Violations
+	ops       []check.Op
+	all       check.SharedHistory
+	watchers  map[string]*check.SharedRecord
+	compacted int64
+	final     int64
+	hashes    []setup.Hash
+	events    int
+}
+
+// Run carries out a plan. A non-nil trace receives a line for each event.
+func Run(g *world.Guest, p Plan, trace io.Writer) Result {
+	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{},
+		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}}
+	r.all.H = &check.History{Base: 1, Start: map[string]check.Item{}}
+	defer r.world.Close()
+	r.world.Reported, r.world.Exited, r.world.Printed = r.reported, r.exited, r.printed
+	for n := range p.Members {
+		r.members = append(r.members, r.world.Machine(fmt.Sprintf("m%d", n), netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)})))
+	}
+	for n := range p.Clients {
+		r.clients = append(r.clients, r.world.Machine(fmt.Sprintf("c%d", n), netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)})))
+	}
+	for _, m := range r.members {
+		r.restart(m)
+	}
+	stop := p.Faulty + recovery
+	for n, m := range r.clients {
+		r.startClient(n, m, stop)
+	}
+	for _, f := range p.Faults {
+		r.world.At(f.At, func() { r.inject(f) })
+	}
+	r.world.At(p.Faulty, r.heal)
+	err := r.world.Run(stop+catchUp, r.complete)
+	switch {
+	case err != nil:
+		r.v.Add("%v", err)
+	case !r.complete():
+		r.v.Add("%v after the last fault has ended: %s", recovery+catchUp, r.missing())
+	}
+	r.judge()
+	out := Result{Plan: p, Violations: r.v, Simulated: r.world.Now(), Switches: r.world.Switches(), Ops: len(r.ops), Revisions: r.all.Last(), Events: r.events}
+	for n := range r.ops {
+		if r.ops[n].Outcome == check.Acked {
+			out.Acked++
+		}
+	}
+	out.Hash = r.world.Hash()
+	return out
+}
+
+// inject begins a fault and plans its end.
+func (r *run) inject(f Fault) {
+	r.world.Note(nil, "fault: %v", f)
+	end := faults[f.Kind](r, f, rand.New(rand.NewPCG(f.Seed, 2)))
+	ended := false
+	once := func() {
+		if !ended {
+			ended = true
+			end()
+		}
+	}
+	r.ends = append(r.ends, once)
+	r.world.After(f.For, once)
+}
+
+// heal ends all faults.
+func (r *run) heal() {
+	r.world.Note(nil, "all faults end")
+	r.over = true
+	for _, end := range r.ends {
+		end()
+	}
+	for _, m := range r.members {
+		r.restart(m)
+	}
+}
+
+func url(m *world.Machine, port int) string { return fmt.Sprintf("http://%v:%d", m.Addr, port) }
+
+// restart starts the process of a member, if none runs.
+func (r *run) restart(m *world.Machine) {
+	if m.Running() {
+		return
+	}
+	var initial []string
+	for _, o := range r.members {
+		initial = append(initial, o.Name+"="+url(o, 2380))
+	}
+	r.starts[m] = append(r.starts[m], r.world.Now())
+	m.Start("member", encode(setup.Member{Name: m.Name, ClientURL: url(m, 2379), PeerURL: url(m, 2380),
+		InitialCluster: strings.Join(initial, ","), InitialClusterState: "new",
+		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress)}))
+}
+
+func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
+	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: 5, Readers: len(r.members), Watchers: 4, Compact: n == 0,
+		Think: int64(r.plan.Think), Stop: int64(stop), Last: n == 0}
+	for _, o := range r.members {
+		c.Endpoints = append(c.Endpoints, fmt.Sprintf("%v:2379", o.Addr))
+	}
+	m.Start("client", encode(c))
+}
+
+func encode(c any) string {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+var (
+	ready   = regexp.MustCompile(`ready to serve client requests.* member-id=([0-9a-f]+)`)
+	elected = regexp.MustCompile(`raft leader changed.* to=([0-9a-f]+)`)
+)
+
+// printed follows the log of the members.
+func (r *run) printed(m *world.Machine, line []byte) {
+	if s := ready.FindSubmatch(line); s != nil {
+		r.ids[string(s[1])] = m
+	}
+	if s := elected.FindSubmatch(line); s != nil && r.ids[string(s[1])] != nil {
+		r.leads = r.ids[string(s[1])]
+	}
+	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
+		if strings.HasPrefix(string(line), bad) {
+			r.v.Add("%s: %s", m.Name, line)
+		}
+	}
+}
+
+// leader returns the member that was elected last, as far as is known.
+func (r *run) leader() *world.Machine {
+	if r.leads == nil {
+		return r.members[0]
+	}
+	return r.leads
+}
+
+// exited handles a process that ended by itself.
+func (r *run) exited(m *world.Machine, err error) {
+	if !r.damaged[m] {
+		r.v.Add("%s ended by itself at %v: %v", m.Name, r.world.Now(), err)
+	}
+	if slices.Contains(r.members, m) {
+		r.world.After(time.Second, func() { r.restart(m) })
+	}
+}
+
+// reported receives what a process of clients saw.
+func (r *run) reported(_ *world.Machine, b []byte) {
+	var p setup.Report
+	if err := json.Unmarshal(b, &p); err != nil {
+		r.v.Add("report: %v", err)
+		return
+	}
+	switch {
+	case p.Op != nil:
+		r.addOp(*p.Op)
+	case p.Watcher != nil:
+		r.addMessage(p.Watcher, p.Message)
+	case p.Compact != 0:
+		r.compacted = max(r.compacted, p.Compact)
+	case p.Failed != "":
+		r.v.Add("%s", p.Failed)
+	case p.Hash != nil:
+		r.hashes = append(r.hashes, *p.Hash)
+	case p.Final != 0:
+		r.final = p.Final
+	}
+}
+
+// addOp adds an operation. Operations at one member know which of its processes answered.
+func (r *run) addOp(o check.Op) {
+	r.world.Note(nil, "%v", &o)
+	if o.Member >= 0 {
+		starts := r.starts[r.members[o.Member]]
+		o.Run = len(starts)
+		if starts[len(starts)-1] >= o.Call {
+			o.Run = -1 - len(r.ops) // the process changed meanwhile: comparable with no other
+		}
+	}
+	r.ops = append(r.ops, o)
+}
+
+func (r *run) addMessage(by *setup.Watcher, m *check.Message) {
+	w := r.watchers[by.Name]
+	if w == nil {
+		w = &check.SharedRecord{R: check.Record{Name: by.Name, From: by.From, To: by.To, Next: 2}}
+		r.watchers[by.Name] = w
+	}
+	if m == nil {
+		return
+	}
+	r.events += len(m.Events)
+	w.Add(*m)
+	if w.R.To != "" {
+		return
+	}
+	for events := m.Events; len(events) > 0; {
+		n := 1
+		for n < len(events) && events[n].Mod == events[0].Mod {
+			n++
+		}
+		if err := r.all.Add(events[0].Mod, m.At, events[:n]); err != nil && !w.R.Skipped() {
+			r.v.Add("%s: not reliable: %v", by.Name, err)
+		}
+		events = events[n:]
+	}
+}
+
+// complete reports whether the last write was made and every watcher has it.
+func (r *run) complete() bool { return r.final > 0 && r.missing() == "" }
+
+func (r *run) missing() string {
+	if r.final == 0 {
+		return "there is no last write, or a member does not know it"
+	}
+	if r.all.Last() < r.final {
+		return fmt.Sprintf("no watcher received revision %d", r.final)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
+		w := r.watchers[name]
+		if rev := r.all.Newest(w, r.final); !w.Has(rev) {
+			return fmt.Sprintf("%s has revisions up to %d, not %d", name, w.Resume()-1, rev)
+		}
+	}
+	return ""
+}
+
+// judge checks everything that was recorded.
+func (r *run) judge() {
+	slices.SortStableFunc(r.ops, func(a, b check.Op) int { return int(a.Call - b.Call) })
+	h := r.all.H
+	if r.final != 0 && h.Last() > r.final {
+		h = r.all.Take(r.final)
+	}
+	r.v = append(r.v, check.Check(h, r.ops, searching)...)
+	r.v = append(r.v, check.CheckLocal(r.ops)...)
+	t := h.Timeline()
+	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
+		record := r.watchers[name].Take(h.Last())
+		record.Partial = r.final == 0
+		r.v = append(r.v, check.CheckWatch(h, t, &record, r.compacted)...)
+	}
+	for n := range r.hashes {
+		for _, o := range r.hashes[:n] {
+			if h := r.hashes[n]; h.Compact == o.Compact && h.Hash != o.Hash {
+				r.v.Add("members have different hashes at revision %d: %+v and %+v", r.final, o, h)
+			}
+		}
+	}
+	r.checkRecovery()
+}
+
+// checkRecovery checks that writes succeed soon after the faults have ended.
+func (r *run) checkRecovery() {
+	first := time.Duration(-1)
+	for n := range r.ops {
+		o := &r.ops[n]
+		if o.Outcome == check.Acked && o.Wrote() && o.Ret >= r.plan.Faulty && (first < 0 || o.Ret < first) {
+			first = o.Ret
+		}
+	}
+	// A member that starts now, or a connection that was silent, needs some more time than an election.
+	if limit := r.plan.Faulty + 3*electionTimeout + 5*time.Second; first < 0 || first > limit {
+		r.v.Add("the first write after the faults had ended at %v was acknowledged at %v", r.plan.Faulty, first)
+	}
+}

@@ -1,0 +1,56 @@
+// Package setup has what the simulation and its processes exchange: configurations and reports.
+package setup
+
+import "vigil/sim/check"
+
+// Member configures a member.
+type Member struct {
+	Name, ClientURL, PeerURL            string
+	InitialCluster, InitialClusterState string
+	SnapshotCount, CatchUpEntries       uint64
+	QuotaBytes                          int64
+	ProgressInterval                    int64 // in nanoseconds
+}
+
+// Client configures a process with clients and watchers. Times are those of the simulation in nanoseconds.
+type Client struct {
+	Seed      uint64
+	First     int // the number of its first client
+	Endpoints []string
+	Workers   int // clients that write and ask for linearizable reads
+	Readers   int // clients of serializable reads, at one member each
+	Watchers  int
+	Compact   bool // it compacts from time to time
+	Think     int64
+	Stop      int64 // work ends
+	Last      bool  // it makes the last write then, and asks all members for their hash
+}
+
+// Report is a message of a process to the simulation. One field is set.
+type Report struct {
+	Op *check.Op `json:",omitempty"`
+	// Watcher is the name of a watcher with its range, and Message what it received.
+	Watcher *Watcher       `json:",omitempty"`
+	Message *check.Message `json:",omitempty"`
+	// Compact is a revision that is about to be compacted.
+	Compact int64 `json:",omitempty"`
+	// Failed is an observation that is a violation.
+	Failed string `json:",omitempty"`
+	// Final is the revision of the last write.
+	Final int64 `json:",omitempty"`
+	Hash  *Hash `json:",omitempty"`
+}
+
+// Watcher is a watcher of the keys from From to To, all if To is empty.
+type Watcher struct {
+	Name, From, To string
+	// Messages is how many it received before.
+	Messages int
+}
+
+// Hash is the hash of a member's keys at the last revision.
+type Hash struct {
+	Endpoint string
+	Hash     uint32
+	Compact  int64
+}
