@@ -383,6 +383,10 @@ func TestTooLargeMessageIsDropped(t *testing.T) {
 		t.Errorf("%d reports", a.sink.lost(b.id))
 	}
 	until(t, "nothing waits", func() bool { return a.about(b.id).QueuedMessages == 0 })
+	// Alone it takes no place in the queue either.
+	a.send(app(a.id, b.id, 3, 200<<10))
+	until(t, "it is dropped", func() bool { return a.sink.lost(b.id) == 2 })
+	until(t, "nothing waits again", func() bool { s := a.about(b.id); return s.QueuedMessages == 0 && s.QueuedBytes == 0 })
 }
 
 // Nothing is sent to strangers, before Start, or of a type that is a node's own.

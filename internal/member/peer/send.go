@@ -144,6 +144,7 @@ func (w *writer) drain() error {
 		}
 		w.fill()
 		if len(w.buf) == 0 {
+			w.p.queue.release(w.bytes, w.count) // what could not be sent
 			return nil
 		}
 		if err := w.l.send(w.buf); err != nil {
