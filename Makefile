@@ -5,7 +5,7 @@ FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
 HOURS    ?= 1
 
-.PHONY: build test race lint fuzz bench check crash damage soak simulate kubernetes kubernetes-integration node-client clean cluster
+.PHONY: build test race lint fuzz bench check crash damage soak simulate planted kubernetes kubernetes-integration node-client clean cluster
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -44,6 +44,9 @@ soak: ## three members under every fault in turn, with clients whose records are
 
 simulate: ## fresh seeds of clusters in a simulated world, for HOURS
 	cd sim && $(GO) run ./cmd/simulate -hours $(HOURS)
+
+planted: ## mistakes planted in the members and clients, which the simulation must find
+	cd sim && $(GO) run ./cmd/simulate -planted all -seeds 50
 
 kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API server; takes minutes to build
 	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...

@@ -46,6 +46,9 @@ func Load(ctx context.Context, file, cache string) (*Guest, error) {
 	return g, nil
 }
 
+// Close releases the compiled program.
+func (g *Guest) Close(ctx context.Context) error { return g.runtime.Close(ctx) }
+
 // link defines all functions that the program imports. Those of WASI that it never needs fail.
 func (g *Guest) link(ctx context.Context) error {
 	builders := map[string]wazero.HostModuleBuilder{}

@@ -26,7 +26,7 @@ import (
 )
 
 type options struct {
-	guest, overlay, seed, trace, profile string
+	guest, planted, seed, trace, profile string
 	seeds                                uint64
 	hours                                float64
 	parallel, replays                    int
@@ -43,7 +43,7 @@ func main() {
 	flag.BoolVar(&o.shrink, "shrink", false, "leave out faults of a failing seed as long as it fails")
 	flag.StringVar(&o.trace, "trace", "", "write what happens to a file, - is the standard output; for one seed")
 	flag.StringVar(&o.guest, "guest", "", "the program of the processes; default: build it")
-	flag.StringVar(&o.overlay, "overlay", "", "files to replace in the build, as for go build")
+	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted; all tries each of them")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write a profile of the processor's time to a file")
 	flag.Parse()
 	if err := o.run(); err != nil {
@@ -58,7 +58,10 @@ func (o *options) run() error {
 	if err != nil {
 		return fmt.Errorf("-seed %q is not a number, or a number@version", o.seed)
 	}
-	g, err := loadGuest(context.Background(), o.guest, o.overlay)
+	if o.planted != "" {
+		return o.findPlanted(first)
+	}
+	g, err := loadGuest(context.Background(), o.guest, "")
 	if err != nil {
 		return err
 	}
