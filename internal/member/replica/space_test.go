@@ -166,6 +166,35 @@ func TestQuotaCountsRequests(t *testing.T) {
 
 // When the alarm is raised and cleared, without a clock: by a refusal or at the quota, cleared below nine tenths of what
 // there was then, and neither in between.
+// A member that has not applied the end of an alarm rejects nothing for it.
+func TestAlarmClearedElsewhere(t *testing.T) {
+	g := startGroup(t, steady)
+	lead := g.leader()
+	lags := g.list[0]
+	if lags == lead {
+		lags = g.list[1]
+	}
+	alarm := kv.Alarm{MemberID: 0x77, Type: kv.AlarmNoSpace}
+	if _, err := lead.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: alarm}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the alarm", func() bool { return lags.Alarms.Raised(alarm) })
+	if _, err := lags.Put(t.Context(), &kv.PutRequest{Key: []byte("k")}); err != kv.ErrNoSpace {
+		t.Fatalf("a put with the alarm: %v", err)
+	}
+	g.net.setCut(lags.memberID, true)
+	if _, err := lead.Alarms.ChangeAlarm(t.Context(), kv.AlarmChange{Alarm: alarm, Clear: true}); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := lags.Put(short, &kv.PutRequest{Key: []byte("k")}); err == nil || errors.Is(err, kv.ErrNoSpace) {
+		t.Errorf("a put while the member cannot know of the alarm's end: %v", err)
+	}
+	g.net.setCut(lags.memberID, false)
+	mustPut(t, lags, "k", "v")
+}
+
 func TestAlarmDue(t *testing.T) {
 	r := &Replica{memberID: 3}
 	r.trust.init()

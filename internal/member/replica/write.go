@@ -141,9 +141,14 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 	if committed, applied := r.node.Status().Committed, r.applied.Load(); committed > applied+r.cfg.MaxApplyLag {
 		return kv.ErrTooManyRequests
 	}
-	if list := r.Alarms.Active(); len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace }) {
-		// Apply would refuse it, and the log would grow by it.
-		return kv.ErrNoSpace
+	if r.alarmRejects(req) {
+		// Apply would reject it, and the log would grow by it. A member that lags may know an alarm that is cleared.
+		if err := r.Linearize(ctx); err != nil {
+			return err
+		}
+		if r.alarmRejects(req) {
+			return kv.ErrNoSpace
+		}
 	}
 	short := r.space.room(0)
 	if short == nil || req.Grows() {
@@ -151,6 +156,13 @@ func (r *Replica) admit(ctx context.Context, req *fsm.Request) error {
 	}
 	// What gives space back goes on, out of what is kept for it.
 	return r.space.roomToFree()
+}
+
+// alarmRejects says whether the NOSPACE alarm, as this member has applied it, rejects a request. Other alarms reject more,
+// with errors of their own, at apply.
+func (r *Replica) alarmRejects(req *fsm.Request) bool {
+	list := r.Alarms.Active()
+	return len(list) > 0 && req.Grows() && !slices.ContainsFunc(list, func(a kv.Alarm) bool { return a.Type != kv.AlarmNoSpace })
 }
 
 // Step takes raft messages from other members; see raftnode.Node.Step.
