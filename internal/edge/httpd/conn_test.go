@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -103,5 +104,36 @@ func stall(t *testing.T, h http.Handler, requests []string, closed bool) {
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Fatal(err)
+	}
+}
+
+// A health check that takes longer than sending a page may is answered.
+func TestLongChecks(t *testing.T) {
+	h, err := New(Config{Health: &fakeMember{leader: 1, hang: true}, Registry: prometheus.NewRegistry(), CheckTimeout: 2 * pageTimeout,
+		Versions: func() Versions { return Versions{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/health", "/readyz", "/readyz/linearizable_read"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := pipeListener{make(chan net.Conn), make(chan struct{})}
+			s := Server(h.Client, func(net.Conn) {}, slog.New(slog.DiscardHandler))
+			served := make(chan error)
+			go func() { served <- s.Serve(l) }()
+			client, server := net.Pipe()
+			l.conns <- server
+			if _, err := fmt.Fprintf(client, "GET %s HTTP/1.1\r\nHost: member\r\n\r\n", path); err != nil {
+				t.Fatal(err)
+			}
+			if res, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || res.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("%s: %v, %v", path, res, err)
+			}
+			if err := errors.Join(client.Close(), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+				t.Fatal(err)
+			}
+		})
 	}
 }

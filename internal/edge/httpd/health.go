@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // healthReply is the answer of /health.
@@ -18,6 +19,7 @@ type healthReply struct {
 
 // health answers /health: "true" or "false", with the first reason.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
+	h.extend(w, 1)
 	query := r.URL.Query()
 	reason := h.unhealthy(r.Context(), query["exclude"], query.Get("serializable") == "true")
 	reply := healthReply{Health: "true", Reason: reason}
@@ -63,6 +65,11 @@ func (h *handler) read(ctx context.Context, serializable bool) error {
 	ctx, cancel := context.WithTimeout(ctx, h.CheckTimeout)
 	defer cancel()
 	return h.Health.Read(ctx, serializable)
+}
+
+// extend adds the time of n checks to that of sending a page: with a long election timeout they may take longer than a page.
+func (h *handler) extend(w http.ResponseWriter, n int) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Duration(n)*h.CheckTimeout + pageTimeout))
 }
 
 // check is one condition of livez or readyz.
@@ -115,6 +122,7 @@ func (h *handler) install(mux *http.ServeMux, kind string, checks ...check) {
 
 // run runs checks and answers with the results: all of them if one failed or the client asks for them.
 func (h *handler) run(w http.ResponseWriter, r *http.Request, kind string, checks []check) {
+	h.extend(w, len(checks))
 	var report strings.Builder
 	ok := true
 	for _, c := range checks {

@@ -7,8 +7,8 @@
 //  3. The text of a failed check is that of the API's error.
 //  4. On the client listeners, hosts and origins are checked before the path. The metrics and peer listeners have no
 //     such checks, and neither the gateway nor debugging.
-//  5. A page is sent within a minute, or its connection is closed. Profiles and the gateway, whose answers may be
-//     streams, have no such bound.
+//  5. A page is sent within a minute after the time of its health checks, or its connection is closed. Profiles and the
+//     gateway, whose answers may be streams, have no such bound.
 package httpd
 
 import (
