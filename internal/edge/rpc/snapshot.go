@@ -7,7 +7,6 @@ import (
 	"hash"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -80,12 +79,13 @@ func (l *snapshotsSent) remove(s *snapshotSender) {
 func (l *snapshotsSent) makeRoom(ctx context.Context, after time.Duration) bool {
 	l.mu.Lock()
 	var victim *snapshotSender
+	longest := after
 	for s := range l.mu.senders {
-		if victim == nil || s.since.Load() < victim.since.Load() {
-			victim = s
+		if t := s.needed(); t >= longest {
+			victim, longest = s, t
 		}
 	}
-	if victim == nil || time.Since(time.Unix(0, victim.since.Load())) < after {
+	if victim == nil {
 		l.mu.Unlock()
 		return false
 	}
@@ -126,7 +126,7 @@ func (m *maintenance) Snapshot(_ *etcdserverpb.SnapshotRequest, ss *serverStream
 		slow:     time.AfterFunc(m.svc.snapshotPatience, func() { cancel(errSnapshotSlow) }),
 		end:      cancel, gone: make(chan struct{}),
 	}
-	s.since.Store(began.UnixNano())
+	s.slow.Stop() // until the first message
 	m.svc.snapshots.add(s)
 	sent := make(chan error, 1)
 	go func() {
@@ -165,7 +165,8 @@ func (m *maintenance) snapshotStatus(ctx context.Context, err error) error {
 	return statusOf(err)
 }
 
-// snapshotSender cuts a file into messages. It is an io.Writer.
+// snapshotSender cuts a file into messages. It is an io.Writer. Only the time of sending counts as the client's: a busy disk
+// of this member ends no backup.
 type snapshotSender struct {
 	stream   *serverStream
 	version  string
@@ -174,10 +175,14 @@ type snapshotSender struct {
 	hash     hash.Hash
 	patience time.Duration
 	slow     *time.Timer
-	piece    int          // bytes of the present piece that were sent
-	since    atomic.Int64 // when the present piece began, in ns since 1970
-	end      context.CancelCauseFunc
-	gone     chan struct{} // closed when its place is free
+	piece    int // bytes of the present piece that were sent
+	mu       struct {
+		sync.Mutex
+		spent time.Duration // sending the messages of the present piece that were sent
+		since time.Time     // when the message under way began, zero if there is none
+	}
+	end  context.CancelCauseFunc
+	gone chan struct{} // closed when its place is free
 }
 
 func (s *snapshotSender) send(snap Snapshot) error {
@@ -222,14 +227,41 @@ func (s *snapshotSender) chunk() error {
 }
 
 func (s *snapshotSender) message(blob []byte) error {
+	s.begin()
 	err := s.stream.SendMsg(&etcdserverpb.SnapshotResponse{RemainingBytes: uint64(s.left), Blob: blob, Version: s.version})
 	if err != nil {
 		return err
 	}
-	if s.piece += len(blob); s.piece >= snapshotPiece {
-		s.piece = 0
-		s.slow.Reset(s.patience)
-		s.since.Store(time.Now().UnixNano())
-	}
+	s.sent(len(blob))
 	return nil
+}
+
+// begin notes that a message is being sent.
+func (s *snapshotSender) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.since = time.Now()
+	s.slow.Reset(s.patience - s.mu.spent)
+}
+
+// sent notes that a message of n bytes was sent.
+func (s *snapshotSender) sent(n int) {
+	s.slow.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.spent += time.Since(s.mu.since)
+	s.mu.since = time.Time{}
+	if s.piece += n; s.piece >= snapshotPiece {
+		s.piece, s.mu.spent = 0, 0
+	}
+}
+
+// needed returns the time that the client has needed for the present piece.
+func (s *snapshotSender) needed() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.since.IsZero() {
+		return s.mu.spent
+	}
+	return s.mu.spent + time.Since(s.mu.since)
 }

@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -224,4 +226,65 @@ func TestSnapshotRate(t *testing.T) {
 	if _, _, err := fetch(t, f); err != io.EOF {
 		t.Errorf("the fast client: %v", err)
 	}
+}
+
+// slowSnapshots are snapshots whose bytes the member itself reads slowly.
+type slowSnapshots struct {
+	fakeSnapshots
+	delay time.Duration
+}
+
+func (f *slowSnapshots) Snapshot(ctx context.Context) (Snapshot, error) {
+	s, err := f.fakeSnapshots.Snapshot(ctx)
+	return &slowSnapshot{s, f.delay}, err
+}
+
+type slowSnapshot struct {
+	Snapshot
+	delay time.Duration
+}
+
+func (s *slowSnapshot) Write(out io.Writer) error {
+	time.Sleep(s.delay)
+	return s.Snapshot.Write(out)
+}
+
+// A client that reads at once is not ended because the member is slow, neither for the time nor for another client.
+func TestSnapshotOfSlowMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowSnapshots{fakeSnapshots{size: 3 * snapshotChunk, most: 1}, 2 * snapshotPatience}
+		k := newFakeKV()
+		member := &fakeMember{kv: k}
+		server, err := NewServer(Config{KV: k, Member: member, Alarms: member, Hasher: fakeHasher{}, ElectionTimeout: time.Second, Snapshots: s,
+			NewWatchStream: (&fakeHub{}).NewStream, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Stop(t.Context())
+		open := func() transport.LocalStream {
+			st, err := server.InProcess().Open(t.Context(), etcdserverpb.Maintenance_Snapshot_FullMethodName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Send(nil); err != nil {
+				t.Fatal(err)
+			}
+			st.CloseSend()
+			return st
+		}
+		first := open()
+		time.Sleep(2 * snapshotYield)
+		if _, err := open().Receive(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("another client: %v", err)
+		}
+		for err == nil {
+			var data transport.Buffers
+			if data, err = first.Receive(); err == nil {
+				data.Free()
+			}
+		}
+		if err != io.EOF {
+			t.Errorf("the first client: %v", err)
+		}
+	})
 }
