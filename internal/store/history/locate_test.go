@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"vigil/internal/kv"
@@ -209,5 +210,33 @@ func TestDamagedMapping(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A record whose header is damaged is rejected before a rewrite allocates memory for the size in it.
+func TestDamagedSizeInRewrite(t *testing.T) {
+	disk := mapped(memfs.New())
+	o := testOptions(disk)
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	churn(t, l, m)
+	s := l.cat.segments()[0]
+	f := s.source().file
+	data := disk.of(t, f.Path())
+	for n, off := range f.Offsets() {
+		if n == 0 {
+			data[off+7] ^= 0x08 // the highest bit of the size: 128 MiB
+		}
+	}
+	w := rewriting{r: l.rec, run: []*segment{s}, dead: []garbage.Set{{}}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := segfile.Guard(func(a *segfile.Access) error { return w.copy(a, 0, s) })
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, kv.ErrCorrupt) || n > 16<<20 {
+		t.Errorf("%d bytes allocated, %v", n, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

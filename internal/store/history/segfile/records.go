@@ -79,6 +79,9 @@ func (s *File) Head(off uint32) (size int, kind format.Kind, err error) {
 // AppendRecord appends the whole record of size bytes at off to dst, header included: the record with that number, or a
 // meta record if number is -1. The copy was checked.
 func (s *File) AppendRecord(dst []byte, number int, off uint32, size int) (out []byte, rev kv.Rev, err error) {
+	if err := s.inBody(int64(off), size); err != nil {
+		return dst, kv.Rev{}, err // before memory is allocated for a damaged size
+	}
 	from := len(dst)
 	dst = slices.Grow(dst, size)
 	b, err := s.read(int64(off), size, dst[from:from+size])
