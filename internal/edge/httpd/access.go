@@ -31,6 +31,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.TLS == nil {
 		if host := hostname(r); !allows(a.HostWhitelist, host) {
+			bound(w, r)
 			a.Logger.Warn("rejecting HTTP request to prevent DNS rebinding attacks", "host", host)
 			http.Error(w, fmt.Sprintf("\nThis is not a name that the member is known by: the Host header was unrecognized.\n\n"+
 				"A page in a browser could have been led here under a name of its own (DNS rebinding, CVE-2018-5702).\n"+
@@ -38,12 +39,14 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	} else if a.Gateway != nil && strings.HasPrefix(r.URL.Path, gatewayPrefix) && hasCommonName(r.TLS) && a.CertNamesUsers() {
+		bound(w, r)
 		http.Error(w, commonNameIgnored, http.StatusBadRequest)
 		return
 	}
 	origin := r.Header.Get("Origin")
 	if origin != "" && !ownOrigin(origin, r.Host) {
 		if r.Header.Get("Upgrade") != "" && !allows(a.CORS, origin) {
+			bound(w, r)
 			// A browser asks for no permission before it opens a WebSocket.
 			http.Error(w, fmt.Sprintf("The origin %q may not open a WebSocket: list it in --cors.", origin), http.StatusForbidden)
 			return
@@ -57,6 +60,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		allowOrigin(w, origin)
 	}
 	if r.Method == http.MethodOptions {
+		bound(w, r)
 		w.WriteHeader(http.StatusOK)
 		return
 	}

@@ -37,12 +37,15 @@ func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: 
 // on which a page was sent before.
 func TestStalledReaders(t *testing.T) {
 	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 100<<10)) })
-	registry := prometheus.NewRegistry()
-	h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: registry, CheckTimeout: time.Second, Gateway: large, Watchers: large,
-		Members: large, Versions: func() Versions { return Versions{} }})
-	if err != nil {
-		t.Fatal(err)
+	handlers := func(hosts ...string) *Handlers {
+		h, err := New(Config{Health: &fakeMember{leader: 1}, Registry: prometheus.NewRegistry(), CheckTimeout: time.Second, Gateway: large,
+			Watchers: large, Members: large, Versions: func() Versions { return Versions{} }, HostWhitelist: hosts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
 	}
+	h := handlers()
 	for _, c := range []struct {
 		name     string
 		handler  http.Handler
@@ -55,6 +58,8 @@ func TestStalledReaders(t *testing.T) {
 		{"watchers", h.Client, []string{"GET /debug/watch"}, true},
 		{"members", h.Peer, []string{"GET /members"}, true},
 		{"second page", h.Client, []string{"GET /health", "GET /metrics"}, true},
+		{"rejected host", handlers("other").Client, []string{"POST /v3/watch"}, true},
+		{"options", h.Client, []string{"OPTIONS /v3/watch"}, true},
 		{"gateway", h.Client, []string{"POST /v3/watch"}, false},
 		{"gateway after a page", h.Client, []string{"GET /health", "POST /v3/watch"}, false},
 	} {

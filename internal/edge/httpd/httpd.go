@@ -159,18 +159,23 @@ func New(c Config) (*Handlers, error) {
 // pageTimeout is how long receiving an ignored body, or sending a page may take.
 const pageTimeout = time.Minute
 
-// page bounds the time of requests whose handlers read no body and write no stream. The server reads the rest of a body
-// and sends the end of the page after the handler has returned.
+// page bounds the time of requests whose handlers read no body and write no stream.
 func page(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, end := http.NewResponseController(w), time.Now().Add(pageTimeout)
-		// Not every writer has a connection.
-		if r.Body != http.NoBody {
-			_ = c.SetReadDeadline(end)
-		}
-		_ = c.SetWriteDeadline(end)
+		bound(w, r)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// bound bounds the time of a request. The server reads the rest of a body and sends the end of the page after the handler has
+// returned.
+func bound(w http.ResponseWriter, r *http.Request) {
+	c, end := http.NewResponseController(w), time.Now().Add(pageTimeout)
+	// Not every writer has a connection.
+	if r.Body != http.NoBody {
+		_ = c.SetReadDeadline(end)
+	}
+	_ = c.SetWriteDeadline(end)
 }
 
 func (c Config) withDefaults() Config {
