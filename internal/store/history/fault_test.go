@@ -299,6 +299,38 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
+// TestNoSpaceForALargeBatch: while a batch waits that is larger than a segment, there is no room for more, although the next
+// segment and the reserve exist.
+func TestNoSpaceForALargeBatch(t *testing.T) {
+	disk := faultfs.New(memfs.New(), nil)
+	o := testOptions(disk)
+	l, _ := create(t, o)
+	defer l.Close()
+	l.await(func() bool { return l.alloc.next != nil && l.alloc.reserve != nil })
+	disk.SetFree(0)
+	if _, err := l.AppendKV(kv.Rev{Main: 2}, false, make([]byte, 2*o.SegmentBytes)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := l.Commit(Applied{Term: 1, Index: 2}); !errors.Is(err, kv.ErrNoSpace) {
+			t.Fatalf("Commit: %v", err)
+		}
+		if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
+			t.Errorf("Room: %v", err)
+		}
+	}
+	if err := l.RoomToFree(); err != nil {
+		t.Errorf("RoomToFree: %v", err)
+	}
+	disk.SetFree(3 * o.SegmentBytes)
+	if err := l.Commit(Applied{Term: 1, Index: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Room(); err != nil {
+		t.Errorf("Room after the batch: %v", err)
+	}
+}
+
 // TestCreateCrashes ends the power or the process at every operation of a Create. What is there then
 // must be whole, and what the next process syncs must stay, though it never made the names durable.
 func TestCreateCrashes(t *testing.T) {

@@ -94,6 +94,8 @@ type Log struct {
 
 	w    writer       // owned by the writer goroutine
 	left atomic.Int64 // of the open segment's file, less what its tables will take
+	// refused is why the current batch could not be written, a kv.Shortage.
+	refused atomic.Pointer[error]
 
 	// checkpointing is held through Checkpoint, before syncMu.
 	checkpointing sync.Mutex

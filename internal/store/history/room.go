@@ -6,12 +6,12 @@ import (
 )
 
 // Room returns nil while there is room for writes that add to the store: the segment after the open one and the reserve
-// exist, or are being allocated. Otherwise the error is a kv.Shortage, or another error of the allocation, which is
+// exist, or are being allocated, and no batch waits for room. Otherwise the error is a kv.Shortage, or another error of the allocation, which is
 // retried. Call Room before accepting writes; accepted writes fit into the open segment while it has space. A call makes
 // the log retry from time to time. It takes no lock while there is room.
 func (l *Log) Room() error {
-	a, seal := l.alloc, l.seal
-	if !l.ended.Load() && !seal.stuck.Load() && !a.short.Load() {
+	a, seal, refused := l.alloc, l.seal, l.refused.Load()
+	if refused == nil && !l.ended.Load() && !seal.stuck.Load() && !a.short.Load() {
 		return nil
 	}
 	l.mu.Lock()
@@ -23,6 +23,9 @@ func (l *Log) Room() error {
 		return seal.err // the sealer tries again
 	}
 	if a.err == nil || a.next != nil && a.reserve != nil {
+		if refused != nil {
+			return *refused // a batch larger than a segment
+		}
 		return nil
 	}
 	if !a.wanted && time.Since(a.triedAt) >= allocatePause {

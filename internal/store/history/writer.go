@@ -194,10 +194,16 @@ func (l *Log) Commit(a Applied) error {
 		return l.fail(fmt.Errorf("history: position %d/%d cannot follow %d/%d", a.Term, a.Index, w.applied.Term, w.applied.Index))
 	}
 	w.beginBatch(0)
-	if err := l.place(format.Align8(int64(w.pos - w.start))); err != nil {
-		return err
+	err := l.place(format.Align8(int64(w.pos - w.start)))
+	if err == nil {
+		err = l.write(a)
 	}
-	return l.write(a)
+	if kv.Shortage(err) {
+		l.refused.Store(&err)
+	} else if l.refused.Load() != nil {
+		l.refused.Store(nil)
+	}
+	return err
 }
 
 // write writes the current batch to the open segment, which has room for it, and publishes it.
