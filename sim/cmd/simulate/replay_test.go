@@ -1,0 +1,40 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"vigil/sim/scenario"
+)
+
+// TestReplay: a run has the same hash again, also with a trace and concurrently with another world.
+func TestReplay(t *testing.T) {
+	g, err := loadGuest(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(t.Context())
+	p := scenario.NewPlan(2)
+	p.Faulty = 15 * time.Second
+	p.Faults = slices.DeleteFunc(p.Faults, func(f scenario.Fault) bool { return f.At > p.Faulty })
+	if len(p.Faults) < 5 {
+		t.Fatalf("only %d faults: choose another seed", len(p.Faults))
+	}
+	var results [2]scenario.Result
+	var runs sync.WaitGroup
+	for n, trace := range []io.Writer{nil, io.Discard} {
+		runs.Go(func() { results[n] = scenario.Run(g, p, trace) })
+	}
+	runs.Wait()
+	a, b := results[0], results[1]
+	t.Logf("%v simulated, %d faults, %d operations, %d acknowledged, hash %s, %d violations", a.Simulated, len(p.Faults), a.Ops, a.Acked, a.Hash, len(a.Violations))
+	if a.Acked == 0 || a.Events == 0 {
+		t.Errorf("nothing was written or watched: %+v", a)
+	}
+	if a.Hash != b.Hash || a.Simulated != b.Simulated || a.Ops != b.Ops {
+		t.Errorf("the same plan gave %s after %v and %d operations, and %s after %v and %d", a.Hash, a.Simulated, a.Ops, b.Hash, b.Simulated, b.Ops)
+	}
+}
