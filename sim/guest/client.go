@@ -107,8 +107,11 @@ func (w *worker) work(pick func(*rand.Rand) check.Kind) {
 	for int64(now()) < w.config.Stop {
 		o := w.do(pick(w.rng), keys[w.rng.IntN(len(keys))])
 		pause := time.Duration(w.rng.Int64N(w.config.Think))
-		if o.Outcome != check.Acked {
+		switch {
+		case o.Outcome != check.Acked:
 			pause = 20 * time.Millisecond
+		case w.rng.IntN(5) == 0:
+			pause = 0 // a burst
 		}
 		time.Sleep(pause)
 		if w.config.Compact && w.id == w.config.First && w.rng.IntN(40) == 0 && w.rev > 30 {

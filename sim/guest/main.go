@@ -24,6 +24,8 @@ func run(role string, config []byte) error {
 		return start(config, runMember)
 	case "client":
 		return start(config, runClient)
+	case "operator":
+		return start(config, runOperator)
 	}
 	return fmt.Errorf("unknown role %q", role)
 }

@@ -71,8 +71,7 @@ func (w *watcher) once(ctx context.Context) error {
 	watch := w.c.Watch(ctx, key, opts...)
 	defer watch.Close()
 	if w.rng.IntN(2) == 0 {
-		timer := time.AfterFunc(time.Duration(w.rng.IntN(1000))*time.Millisecond, watch.RequestProgress)
-		defer timer.Stop()
+		go requestProgress(ctx, watch.RequestProgress, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
 	}
 	for b, err := range watch.Batches() {
 		var compacted *client.CompactedError
@@ -98,6 +97,14 @@ func (w *watcher) once(ctx context.Context) error {
 		w.next = max(w.next, b.Revision+1)
 	}
 	return nil
+}
+
+// requestProgress requests notifications until the watch ends.
+func requestProgress(ctx context.Context, request func(), rng *rand.Rand) {
+	for ctx.Err() == nil {
+		time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
+		request()
+	}
 }
 
 func (w *watcher) report(m check.Message) {

@@ -29,7 +29,7 @@ var All = []Mistake{
 	{"skipped-event", "a watcher receives all events from its revision on", "internal/store/watch/stream.go",
 		"w.next = w.start\n", "w.next = w.start + 1\n"},
 	{"early-progress", "after progress no event up to its revision follows", "internal/store/watch/stream.go",
-		"if h.mu.matched == rev {", "if rev > 0 {"},
+		"if h.mu.matched == rev {\n\t\th.answerProgress(s, 1)\n", "if rev > 0 {\n\t\ts.mu.Lock()\n\t\ts.putProgress(InvalidID, rev)\n\t\ts.mu.Unlock()\n"},
 	{"client-skips", "a watcher of the library continues after its last revision", "client/watch.go",
 		"return w.mu.inbox.Next()\n", "return w.mu.inbox.Next() + 1\n"},
 }

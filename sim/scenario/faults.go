@@ -74,27 +74,10 @@ var faults = map[string]fault{
 		return func() { on = false }
 	},
 	"slow links": func(r *run, f Fault, rng *rand.Rand) func() {
-		m := r.member(f.A)
-		delay := time.Duration(rng.IntN(300)) * time.Millisecond
-		var undo []func()
-		for _, o := range r.world.Machines() {
-			for _, l := range []*world.Link{r.world.Link(m, o), r.world.Link(o, m)} {
-				l.Delay += delay
-				l.Jitter += delay
-				undo = append(undo, func() {
-					l.Delay -= delay
-					l.Jitter -= delay
-				})
-			}
-		}
-		r.world.Note(m, "links slow down by %v", delay)
-		return func() {
-			r.world.Note(m, "links are fast again")
-			for _, u := range undo {
-				u()
-			}
-		}
+		return r.slow(r.member(f.A), r.world.Machines(), true, time.Duration(rng.IntN(300))*time.Millisecond)
 	},
+	"leader transfers":            transferLeaders,
+	"power failure of the voters": failVoters,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)
 		for _, o := range r.world.Machines() {

@@ -70,8 +70,15 @@ func NewPlan(seed uint64) Plan {
 		}
 		longest := []time.Duration{300 * time.Millisecond, 3 * time.Second, 12 * time.Second}[rng.IntN(3)]
 		f.For = time.Duration(1 + rng.Int64N(int64(longest)))
+		f.For = max(f.For, least[f.Kind])
 		p.Faults = append(p.Faults, f)
 	}
+}
+
+// least is how long a fault takes at least that does nothing in a shorter time.
+var least = map[string]time.Duration{
+	"leader transfers":            4 * electionTimeout,
+	"power failure of the voters": 5 * electionTimeout,
 }
 
 // kinds returns the names of all kinds of faults, in order.

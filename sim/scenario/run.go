@@ -57,6 +57,9 @@ type run struct {
 	over    bool     // no fault begins any more
 	ids     map[string]*world.Machine
 	leads   *world.Machine
+	// elected is called when a member becomes the leader, if it is not nil.
+	elected   func(*world.Machine)
+	operators int // that were started
 
 	v         check.Violations
 	ops       []check.Op
@@ -156,11 +159,15 @@ func (r *run) restart(m *world.Machine) {
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: 5, Readers: len(r.members), Watchers: 4, Compact: n == 0,
-		Think: int64(r.plan.Think), Stop: int64(stop), Last: n == 0}
-	for _, o := range r.members {
-		c.Endpoints = append(c.Endpoints, fmt.Sprintf("%v:2379", o.Addr))
-	}
+		Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Last: n == 0}
 	m.Start("client", encode(c))
+}
+
+func (r *run) endpoints() (out []string) {
+	for _, m := range r.members {
+		out = append(out, fmt.Sprintf("%v:2379", m.Addr))
+	}
+	return out
 }
 
 func encode(c any) string {
@@ -183,6 +190,13 @@ func (r *run) printed(m *world.Machine, line []byte) {
 	}
 	if s := elected.FindSubmatch(line); s != nil && r.ids[string(s[1])] != nil {
 		r.leads = r.ids[string(s[1])]
+		if r.leads == m && r.elected != nil {
+			r.world.After(0, func() {
+				if r.elected != nil {
+					r.elected(m)
+				}
+			})
+		}
 	}
 	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
 		if strings.HasPrefix(string(line), bad) {

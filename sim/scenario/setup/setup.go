@@ -26,6 +26,13 @@ type Client struct {
 	Last      bool  // it makes the last write then, and asks all members for their hash
 }
 
+// Operator configures a process that transfers leadership from member to member.
+type Operator struct {
+	Seed      uint64
+	Endpoints []string
+	Pause     int64 // the longest time between two transfers, in nanoseconds
+}
+
 // Report is a message of a process to the simulation. One field is set.
 type Report struct {
 	Op *check.Op `json:",omitempty"`

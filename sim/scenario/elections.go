@@ -1,0 +1,81 @@
+package scenario
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"vigil/sim/scenario/setup"
+	"vigil/sim/world"
+)
+
+// transferLeaders transfers leadership at random, as an operator does. In half of the faults the messages of one member
+// to the others are slow, so that some reach a leader that was deposed and elected again meanwhile.
+func transferLeaders(r *run, f Fault, rng *rand.Rand) func() {
+	op := r.world.Machine(fmt.Sprintf("o%d", r.operators), netip.AddrFrom4([4]byte{10, 0, 2, byte(r.operators + 1)}))
+	r.operators++
+	longest := []time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[rng.IntN(3)]
+	op.Start("operator", encode(setup.Operator{Seed: rng.Uint64(), Endpoints: r.endpoints(), Pause: int64(longest)}))
+	fast := func() {}
+	if rng.IntN(2) == 0 {
+		fast = r.slow(r.member(f.A), r.members, false, time.Duration(rng.IntN(300))*time.Millisecond)
+	}
+	return func() {
+		r.stop(op, op.Kill)
+		fast()
+	}
+}
+
+// failVoters lets the leader lose power. When a new leader is elected, it is cut off from the other members, which lose
+// power too: only their disks know for which member they voted.
+func failVoters(r *run, _ Fault, rng *rand.Rand) func() {
+	old := r.leader()
+	r.stop(old, old.PowerOff)
+	var undo []func()
+	r.elected = func(leader *world.Machine) {
+		r.elected = nil
+		undo = append(undo, r.cut(leader, r.members, true, true))
+		for _, m := range r.members {
+			if m != leader {
+				r.stop(m, m.PowerOff)
+				r.world.After(time.Duration(rng.Int64N(int64(300*time.Millisecond))), func() { r.restart(m) })
+			}
+		}
+	}
+	return func() {
+		r.elected = nil
+		for _, u := range undo {
+			u()
+		}
+		for _, m := range r.members {
+			r.restart(m)
+		}
+	}
+}
+
+// slow adds a delay to what a machine sends to others, or in both directions, and returns a function that undoes it.
+func (r *run) slow(m *world.Machine, others []*world.Machine, both bool, delay time.Duration) func() {
+	var undo []func()
+	for _, o := range others {
+		links := []*world.Link{r.world.Link(m, o)}
+		if both {
+			links = append(links, r.world.Link(o, m))
+		}
+		for _, l := range links {
+			l.Delay += delay
+			l.Jitter += delay
+			undo = append(undo, func() {
+				l.Delay -= delay
+				l.Jitter -= delay
+			})
+		}
+	}
+	r.world.Note(m, "links slow down by %v", delay)
+	return func() {
+		r.world.Note(m, "links are fast again")
+		for _, u := range undo {
+			u()
+		}
+	}
+}
