@@ -306,15 +306,16 @@ func TestNoSpaceForALargeBatch(t *testing.T) {
 	o := testOptions(disk)
 	l, _ := create(t, o)
 	defer l.Close()
-	l.await(func() bool { return l.alloc.next != nil && l.alloc.reserve != nil })
-	disk.SetFree(0)
-	if _, err := l.AppendKV(kv.Rev{Main: 2}, false, make([]byte, 2*o.SegmentBytes)); err != nil {
+	l.awaitAllocated()
+	disk.SetFree(2 * o.SegmentBytes) // for the next segment, not for the batch
+	if _, err := l.AppendKV(kv.Rev{Main: 2}, false, make([]byte, 4*o.SegmentBytes)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		if err := l.Commit(Applied{Term: 1, Index: 2}); !errors.Is(err, kv.ErrNoSpace) {
 			t.Fatalf("Commit: %v", err)
 		}
+		l.awaitAllocated()
 		if err := l.Room(); !errors.Is(err, kv.ErrNoSpace) {
 			t.Errorf("Room: %v", err)
 		}
@@ -322,7 +323,7 @@ func TestNoSpaceForALargeBatch(t *testing.T) {
 	if err := l.RoomToFree(); err != nil {
 		t.Errorf("RoomToFree: %v", err)
 	}
-	disk.SetFree(3 * o.SegmentBytes)
+	disk.SetFree(20 * o.SegmentBytes)
 	if err := l.Commit(Applied{Term: 1, Index: 2}); err != nil {
 		t.Fatal(err)
 	}
