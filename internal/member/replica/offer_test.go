@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -268,7 +269,14 @@ func TestReadsNoteDamageAndHideFiles(t *testing.T) {
 
 // Damage that a compaction and the rewrite of segments meet is counted and raises the alarm, although no client reads.
 func TestBackgroundNotesDamage(t *testing.T) {
-	f := failingDisk{fault: readsFail(faultfs.Errno(syscall.EIO))}
+	var newest string // sealed segment; the store may seal later ones, and a failure of that ends the member
+	fail := readsFail(faultfs.Errno(syscall.EIO))
+	f := failingDisk{fault: func(op faultfs.Op, name string) faultfs.Fault {
+		if filepath.Base(name) > newest+".log.tmp" {
+			return faultfs.None
+		}
+		return fail(op, name)
+	}}
 	c := config(f.wrap(memfs.New()))
 	c.HistorySegmentBytes = 4 << 10
 	c.ScrubBytesPerSecond = 0
@@ -276,6 +284,19 @@ func TestBackgroundNotesDamage(t *testing.T) {
 	var rev int64
 	for i := range 200 {
 		rev = mustPut(t, r, fmt.Sprintf("k%03d", i%10), fmt.Sprintf("%0200d", i))
+	}
+	sealAll(t, r)
+	names, err := c.FS.List(c.HistoryDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if id, ok := strings.CutSuffix(name, ".seg"); ok {
+			newest = max(newest, id)
+		}
+	}
+	if newest == "" {
+		t.Fatalf("no sealed segment in %q", names)
 	}
 	f.active.Store(true)
 	if _, err := r.Compact(t.Context(), &kv.CompactRequest{Revision: rev}); err != nil {
