@@ -3,21 +3,43 @@ package main
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"vigil/sim/world"
 )
 
-// cacheDir returns the directory of compiled programs.
+// cacheAge is the age at which a compiled program, of some 160 MB, is removed.
+const cacheAge = 24 * time.Hour
+
+// cacheDir returns the directory of compiled programs. It removes old ones.
 func cacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	dir = filepath.Join(dir, "vigil-simulate")
-	return dir, os.MkdirAll(dir, 0o700)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	removeOld(dir, time.Now().Add(-cacheAge))
+	return dir, nil
+}
+
+// removeOld removes the files in dir and below it that were written before a time. Another process may do the same.
+func removeOld(dir string, before time.Time) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.ModTime().Before(before) {
+			_ = os.Remove(path)
+		}
+		return nil
+	})
 }
 
 // loadGuest builds the program of the processes, or uses the one in a file, and compiles it.
