@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,31 @@ const (
 	Local  Kind = "local"  // a serializable read of all keys
 	Pinned Kind = "pinned" // a serializable read of all keys at a former revision
 )
+
+// Strong draws the kind of an operation whose answer must be linearizable.
+func Strong(rng *rand.Rand) Kind {
+	switch n := rng.IntN(100); {
+	case n < 30:
+		return Put
+	case n < 58:
+		return Get
+	case n < 78:
+		return Cas
+	case n < 83:
+		return Del
+	case n < 93:
+		return Pair
+	}
+	return Scan
+}
+
+// Weak draws the kind of a serializable read.
+func Weak(rng *rand.Rand) Kind {
+	if rng.IntN(4) == 0 {
+		return Pinned
+	}
+	return Local
+}
 
 // outcome is the outcome as known to the client.
 type outcome string

@@ -44,14 +44,14 @@ func runClient(c setup.Client) error {
 		if err := w.connect(endpoints...); err != nil {
 			return err
 		}
-		working.Go(func() { w.work(strong) })
+		working.Go(func() { w.work(check.Strong) })
 	}
 	for n := range c.Readers {
 		w := &worker{config: &c, id: c.First + c.Workers + n, member: n % len(c.Endpoints), rng: fork(), seen: map[string]int64{}}
 		if err := w.connect(c.Endpoints[w.member]); err != nil {
 			return err
 		}
-		working.Go(func() { w.work(weak) })
+		working.Go(func() { w.work(check.Weak) })
 	}
 	for n := range c.Watchers {
 		if err := startWatcher(&c, n, fork()); err != nil {
@@ -125,29 +125,6 @@ func (w *worker) compact(rev int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	_, _ = w.Compact(ctx, rev) // any outcome is allowed
-}
-
-func strong(rng *rand.Rand) check.Kind {
-	switch n := rng.IntN(100); {
-	case n < 30:
-		return check.Put
-	case n < 58:
-		return check.Get
-	case n < 78:
-		return check.Cas
-	case n < 83:
-		return check.Del
-	case n < 93:
-		return check.Pair
-	}
-	return check.Scan
-}
-
-func weak(rng *rand.Rand) check.Kind {
-	if rng.IntN(4) == 0 {
-		return check.Pinned
-	}
-	return check.Local
 }
 
 // do makes one operation and reports it.

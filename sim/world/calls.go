@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/tetratelabs/wazero/api"
+
+	"vigil/sim/world/abi"
 )
 
 // text returns a copy of a text in memory.
@@ -95,7 +97,7 @@ var ownImports = map[string]hostCall{
 		case n > 0:
 			s[0] = uint64(n)
 		case errors.Is(err, io.EOF):
-			s[0] = result(codeEnded)
+			s[0] = result(abi.Ended)
 		default:
 			s[0] = result(code(err))
 		}

@@ -13,6 +13,7 @@ import (
 	"vigil/internal/vfs"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
+	"vigil/sim/world/abi"
 )
 
 // disk is the disk of a machine, with faults.
@@ -65,27 +66,6 @@ func (d *disk) delay() int64 {
 	return d.rng.Int64N(2 * most)
 }
 
-// The operations of the disk, in the order of package sys of the guest.
-const (
-	opCreate = iota
-	opOpen
-	opOpenWrite
-	opRemove
-	opRename
-	opLink
-	opMkdirAll
-	opList
-	opStat
-	opSyncDir
-	opLock
-	opFree
-	opClose
-	opSync
-	opPreallocate
-	opTruncate
-	opSize
-)
-
 // openFile is a descriptor of a file or of a lock.
 type openFile struct {
 	vfs.File
@@ -112,23 +92,23 @@ func (d *disk) name(p *Process, op uint32, a, b string, out []byte) int64 {
 		return int64(p.open(&openFile{File: f}))
 	}
 	switch op {
-	case opCreate:
+	case abi.Create:
 		return give(d.faulty.Create(a))
-	case opOpen:
+	case abi.Open:
 		return give(d.faulty.Open(a))
-	case opOpenWrite:
+	case abi.OpenWrite:
 		return give(d.faulty.OpenWrite(a))
-	case opRemove:
+	case abi.Remove:
 		return code(d.faulty.Remove(a))
-	case opRename:
+	case abi.Rename:
 		return code(d.faulty.Rename(a, b))
-	case opLink:
+	case abi.Link:
 		return code(d.faulty.Link(a, b))
-	case opMkdirAll:
+	case abi.MkdirAll:
 		return code(d.faulty.MkdirAll(a))
-	case opSyncDir:
+	case abi.SyncDir:
 		return code(d.faulty.SyncDir(a))
-	case opList:
+	case abi.List:
 		names, err := d.faulty.List(a)
 		if err != nil {
 			return code(err)
@@ -136,7 +116,7 @@ func (d *disk) name(p *Process, op uint32, a, b string, out []byte) int64 {
 		text := strings.Join(names, "\x00")
 		copy(out, text)
 		return int64(len(text))
-	case opStat:
+	case abi.Stat:
 		st, err := d.faulty.Stat(a)
 		if err != nil {
 			return code(err)
@@ -146,13 +126,13 @@ func (d *disk) name(p *Process, op uint32, a, b string, out []byte) int64 {
 			out[8] = 1
 		}
 		return 0
-	case opLock:
+	case abi.Lock:
 		l, err := d.faulty.Lock(a)
 		if err != nil {
 			return code(err)
 		}
 		return int64(p.open(&openFile{lock: l}))
-	case opFree:
+	case abi.Free:
 		n, err := d.faulty.Free(a)
 		if err != nil {
 			return code(err)
@@ -168,19 +148,19 @@ func (d *disk) file(p *Process, op uint32, fd int32, arg int64) int64 {
 	switch {
 	case !ok:
 		return code(syscall.EBADF)
-	case op == opClose:
+	case op == abi.Close:
 		delete(p.fds, fd)
 		f.close()
 		return 0
 	case f.lock != nil:
 		return code(syscall.EBADF)
-	case op == opSync:
+	case op == abi.Sync:
 		return code(f.Sync())
-	case op == opPreallocate:
+	case op == abi.Preallocate:
 		return code(f.Preallocate(arg))
-	case op == opTruncate:
+	case op == abi.Truncate:
 		return code(f.Truncate(arg))
-	case op == opSize:
+	case op == abi.Size:
 		n, err := f.Size()
 		if err != nil {
 			return code(err)
@@ -190,36 +170,23 @@ func (d *disk) file(p *Process, op uint32, fd int32, arg int64) int64 {
 	return code(syscall.EINVAL)
 }
 
-// The codes of errors, in the order of package sys of the guest.
-var codes = []error{
-	1: syscall.EIO, 2: fs.ErrNotExist, 3: fs.ErrExist, 4: syscall.ENOTDIR, 5: syscall.ENOSPC, 6: syscall.EBADF, 7: syscall.EINVAL,
-	8: syscall.EAGAIN, 9: syscall.ECONNREFUSED, 10: syscall.ECONNRESET, 11: syscall.EADDRINUSE, 12: syscall.EISDIR, 13: syscall.ENOTEMPTY,
-	14: syscall.EMFILE, 15: syscall.ENOMEM,
-}
-
-const (
-	codeLocked = -100
-	codeEnded  = -101
-)
-
 // code returns the number of an error, 0 for none.
 func code(err error) int64 {
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, vfs.ErrLocked):
-		return codeLocked
+		return abi.Locked
 	case errors.Is(err, io.EOF):
-		return codeEnded
+		return abi.Ended
 	case errors.Is(err, fs.ErrInvalid):
-		return -7
+		err = syscall.EINVAL
 	case errors.Is(err, fs.ErrClosed):
-		return -6
+		err = syscall.EBADF
+	case errors.Is(err, fs.ErrNotExist):
+		err = syscall.ENOENT
+	case errors.Is(err, fs.ErrExist):
+		err = syscall.EEXIST
 	}
-	for i, c := range codes {
-		if c != nil && errors.Is(err, c) {
-			return int64(-i)
-		}
-	}
-	return -1
+	return abi.Result(err)
 }

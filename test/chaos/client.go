@@ -82,29 +82,6 @@ func (c *client) work(ctx context.Context, pick func(*rand.Rand) check.Kind) {
 	}
 }
 
-func strong(rng *rand.Rand) check.Kind {
-	switch n := rng.IntN(100); {
-	case n < 30:
-		return check.Put
-	case n < 58:
-		return check.Get
-	case n < 78:
-		return check.Cas
-	case n < 83:
-		return check.Del
-	case n < 93:
-		return check.Pair
-	}
-	return check.Scan
-}
-
-func weak(rng *rand.Rand) check.Kind {
-	if rng.IntN(4) == 0 {
-		return check.Pinned
-	}
-	return check.Local
-}
-
 // do makes one operation. It completes or times out even if ctx ends.
 func (c *client) do(ctx context.Context, k check.Kind, key string) check.Op {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)

@@ -203,10 +203,10 @@ func (r *run) round(f fault) {
 	defer stop()
 	var working sync.WaitGroup
 	for _, c := range r.clients {
-		working.Go(func() { c.work(ctx, strong) })
+		working.Go(func() { c.work(ctx, check.Strong) })
 	}
 	for _, c := range r.readers {
-		working.Go(func() { c.work(ctx, weak) })
+		working.Go(func() { c.work(ctx, check.Weak) })
 	}
 	r.progress(50)
 	also := ""

@@ -12,27 +12,7 @@ import (
 	"unsafe"
 
 	"vigil/internal/vfs"
-)
-
-// The operations of the disk. Package world has the same list.
-const (
-	opCreate = iota
-	opOpen
-	opOpenWrite
-	opRemove
-	opRename
-	opLink
-	opMkdirAll
-	opList
-	opStat
-	opSyncDir
-	opLock
-	opFree
-	opClose
-	opSync
-	opPreallocate
-	opTruncate
-	opSize
+	"vigil/sim/world/abi"
 )
 
 //go:wasmimport vigil disk_name
@@ -68,12 +48,12 @@ func failure(r int64, verb, name string) error {
 	switch {
 	case r >= 0:
 		return nil
-	case r == locked:
+	case r == abi.Locked:
 		return &fs.PathError{Op: verb, Path: name, Err: vfs.ErrLocked}
-	case r == ended:
+	case r == abi.Ended:
 		return io.EOF
 	}
-	return &fs.PathError{Op: verb, Path: name, Err: errno(r)}
+	return &fs.PathError{Op: verb, Path: name, Err: abi.Error(r)}
 }
 
 // synced does an operation that takes the time of the disk.
@@ -97,42 +77,42 @@ func open(op uint32, verb, name string) (vfs.File, error) {
 }
 
 // Create implements vfs.FS, and so do the others.
-func (Disk) Create(name string) (vfs.File, error)    { return open(opCreate, "create", name) }
-func (Disk) Open(name string) (vfs.File, error)      { return open(opOpen, "open", name) }
-func (Disk) OpenWrite(name string) (vfs.File, error) { return open(opOpenWrite, "open", name) }
+func (Disk) Create(name string) (vfs.File, error)    { return open(abi.Create, "create", name) }
+func (Disk) Open(name string) (vfs.File, error)      { return open(abi.Open, "open", name) }
+func (Disk) OpenWrite(name string) (vfs.File, error) { return open(abi.OpenWrite, "open", name) }
 
 func (Disk) Remove(name string) error {
-	_, err := call(opRemove, "remove", name, "", nil)
+	_, err := call(abi.Remove, "remove", name, "", nil)
 	return err
 }
 
 func (Disk) Rename(a, b string) error {
-	_, err := call(opRename, "rename", a, b, nil)
+	_, err := call(abi.Rename, "rename", a, b, nil)
 	return err
 }
 
 func (Disk) Link(a, b string) error {
-	_, err := call(opLink, "link", a, b, nil)
+	_, err := call(abi.Link, "link", a, b, nil)
 	return err
 }
 
 func (Disk) MkdirAll(name string) error {
 	return synced(func() error {
-		_, err := call(opMkdirAll, "mkdir", name, "", nil)
+		_, err := call(abi.MkdirAll, "mkdir", name, "", nil)
 		return err
 	})
 }
 
 func (Disk) SyncDir(name string) error {
 	return synced(func() error {
-		_, err := call(opSyncDir, "sync", name, "", nil)
+		_, err := call(abi.SyncDir, "sync", name, "", nil)
 		return err
 	})
 }
 
 func (Disk) List(name string) ([]string, error) {
 	for buf := make([]byte, 64<<10); ; buf = make([]byte, 2*len(buf)) {
-		n, err := call(opList, "list", name, "", buf)
+		n, err := call(abi.List, "list", name, "", buf)
 		switch {
 		case err != nil:
 			return nil, err
@@ -146,21 +126,21 @@ func (Disk) List(name string) ([]string, error) {
 
 func (Disk) Stat(name string) (fs.FileInfo, error) {
 	var buf [9]byte
-	if _, err := call(opStat, "stat", name, "", buf[:]); err != nil {
+	if _, err := call(abi.Stat, "stat", name, "", buf[:]); err != nil {
 		return nil, err
 	}
 	return info{filepath.Base(name), int64(binary.LittleEndian.Uint64(buf[:])), buf[8] != 0}, nil
 }
 
 func (Disk) Lock(name string) (io.Closer, error) {
-	fd, err := call(opLock, "lock", name, "", nil)
+	fd, err := call(abi.Lock, "lock", name, "", nil)
 	if err != nil {
 		return nil, err
 	}
 	return &file{int32(fd), name}, nil
 }
 
-func (Disk) Free(name string) (int64, error) { return call(opFree, "statfs", name, "", nil) }
+func (Disk) Free(name string) (int64, error) { return call(abi.Free, "statfs", name, "", nil) }
 
 type info struct {
 	name string
@@ -208,7 +188,7 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 		return 0, failure(r, "write", f.name)
 	}
 	if int(r) < len(b) {
-		return int(r), &fs.PathError{Op: "write", Path: f.name, Err: errno(-1)}
+		return int(r), &fs.PathError{Op: "write", Path: f.name, Err: abi.Error(-1)}
 	}
 	return int(r), nil
 }
@@ -217,12 +197,12 @@ func (f *file) do(op uint32, verb string, arg int64) error {
 	return failure(hostFile(op, f.fd, arg), verb, f.name)
 }
 
-func (f *file) Close() error                 { return f.do(opClose, "close", 0) }
-func (f *file) Sync() error                  { return synced(func() error { return f.do(opSync, "sync", 0) }) }
-func (f *file) Preallocate(size int64) error { return f.do(opPreallocate, "preallocate", size) }
-func (f *file) Truncate(size int64) error    { return f.do(opTruncate, "truncate", size) }
+func (f *file) Close() error                 { return f.do(abi.Close, "close", 0) }
+func (f *file) Sync() error                  { return synced(func() error { return f.do(abi.Sync, "sync", 0) }) }
+func (f *file) Preallocate(size int64) error { return f.do(abi.Preallocate, "preallocate", size) }
+func (f *file) Truncate(size int64) error    { return f.do(abi.Truncate, "truncate", size) }
 
 func (f *file) Size() (int64, error) {
-	n := hostFile(opSize, f.fd, 0)
+	n := hostFile(abi.Size, f.fd, 0)
 	return n, failure(n, "stat", f.name)
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"vigil/sim/world/abi"
 )
 
 //go:wasmimport vigil listen
@@ -32,7 +34,7 @@ type Network struct{}
 func (Network) Listen(_ context.Context, network, address string) (net.Listener, error) {
 	fd := hostListen(textOf(address))
 	if fd < 0 {
-		return nil, &net.OpError{Op: "listen", Net: network, Err: os.NewSyscallError("bind", errno(fd))}
+		return nil, &net.OpError{Op: "listen", Net: network, Err: os.NewSyscallError("bind", abi.Error(fd))}
 	}
 	f := os.NewFile(uintptr(fd), address)
 	defer f.Close()
@@ -50,7 +52,7 @@ func (Network) Dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	fd := hostDial(textOf(address))
 	if fd < 0 {
-		return fail(os.NewSyscallError("connect", errno(fd)))
+		return fail(os.NewSyscallError("connect", abi.Error(fd)))
 	}
 	f := os.NewFile(uintptr(fd), address)
 	c, err := net.FileConn(f)
@@ -73,7 +75,7 @@ func (Network) Dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	stop()
 	if err == nil && result < 0 {
-		err = os.NewSyscallError("connect", errno(result))
+		err = os.NewSyscallError("connect", abi.Error(result))
 	}
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()

@@ -5,7 +5,6 @@
 package sys
 
 import (
-	"syscall"
 	"unsafe"
 )
 
@@ -27,24 +26,4 @@ func bytesOf(b []byte) (unsafe.Pointer, uint32) {
 
 func textOf(s string) (unsafe.Pointer, uint32) {
 	return unsafe.Pointer(unsafe.StringData(s)), uint32(len(s))
-}
-
-// The errors of the simulation, by their negative number in results.
-var errnos = [...]syscall.Errno{
-	1: syscall.EIO, 2: syscall.ENOENT, 3: syscall.EEXIST, 4: syscall.ENOTDIR, 5: syscall.ENOSPC, 6: syscall.EBADF, 7: syscall.EINVAL,
-	8: syscall.EAGAIN, 9: syscall.ECONNREFUSED, 10: syscall.ECONNRESET, 11: syscall.EADDRINUSE, 12: syscall.EISDIR, 13: syscall.ENOTEMPTY,
-	14: syscall.EMFILE, 15: syscall.ENOMEM,
-}
-
-// locked is the number of vfs.ErrLocked, ended of io.EOF.
-const (
-	locked = -100
-	ended  = -101
-)
-
-func errno(n int64) error {
-	if n < 0 && int(-n) < len(errnos) {
-		return errnos[-n]
-	}
-	return syscall.EIO
 }
