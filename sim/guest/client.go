@@ -115,7 +115,7 @@ func (w *worker) work(pick func(*rand.Rand) check.Kind) {
 		}
 		time.Sleep(pause)
 		if w.config.Compact && w.id == w.config.First && w.rng.IntN(40) == 0 && w.rev > 30 {
-			w.compact(w.rev - w.rng.Int64N(30))
+			w.compact(min(w.rev-w.rng.Int64N(30), received.Load()))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"vigil/client"
@@ -15,6 +16,10 @@ import (
 )
 
 func isUncertain(err error) bool { return errors.Is(err, client.ErrUncertain) }
+
+// received is the newest revision up to which the watchers of all keys in this process have everything. A compaction is not
+// above it: otherwise all of them could skip revisions, and the history would have a hole that cannot be judged.
+var received atomic.Int64
 
 // watcher keeps a watch open and reports its messages.
 type watcher struct {
@@ -95,6 +100,9 @@ func (w *watcher) once(ctx context.Context) error {
 			w.report(check.Message{Rev: b.Revision})
 		}
 		w.next = max(w.next, b.Revision+1)
+		if w.w.To == "" {
+			received.Store(max(received.Load(), b.Revision))
+		}
 	}
 	return nil
 }
