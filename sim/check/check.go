@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -104,6 +105,9 @@ func attribute(v *Violations, h *History, ops []Op) []int64 {
 			continue // compared above
 		}
 		first := r.Events[0]
+		if !slices.ContainsFunc(r.Events, func(e Event) bool { return strings.HasPrefix(e.Key, Prefix) }) {
+			continue
+		}
 		if first.Deleted {
 			all := deletes[first.Key]
 			if i := slices.IndexFunc(all, func(o *Op) bool { return o.Call <= r.Seen }); i < 0 {
@@ -171,7 +175,7 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 		case Get:
 			compare(v, o, t.one(o.Key, rev))
 		case Scan, Local, Pinned:
-			compare(v, o, t.states(rev))
+			compare(v, o, slices.DeleteFunc(t.states(rev), func(i Item) bool { return !strings.HasPrefix(i.Key, Prefix) }))
 		case Cas:
 			was, _ := t.state(o.Key, rev)
 			if o.Done != (was.Mod == o.Expect) {

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// Prefix is that of the keys of the operations. The other keys of a history belong to other work, which has checks of its own.
+const Prefix = "k/"
+
 // Kind is what a client did.
 type Kind string
 

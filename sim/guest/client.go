@@ -23,7 +23,7 @@ import (
 const (
 	// opTimeout is the timeout of an operation.
 	opTimeout = 3 * time.Second
-	prefix    = "k/"
+	prefix    = check.Prefix
 )
 
 var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}
@@ -57,6 +57,14 @@ func runClient(c setup.Client) error {
 		if err := startWatcher(&c, n, fork()); err != nil {
 			return err
 		}
+	}
+	for _, name := range c.Work {
+		rng := fork()
+		working.Go(func() {
+			if err := works[name](&c, rng); err != nil {
+				report(setup.Report{Failed: fmt.Sprintf("%s: %v", name, err)})
+			}
+		})
 	}
 	working.Wait()
 	if c.Last {

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"vigil/sim/scenario/setup"
 )
 
 // Plan is what happens in a run.
@@ -23,7 +25,9 @@ type Plan struct {
 	Think time.Duration
 	// SnapshotCount is the number of requests after which a member truncates its log.
 	SnapshotCount uint64
-	Faults        []Fault
+	// Work has the kinds of work of the clients, besides their operations.
+	Work   []string
+	Faults []Fault
 }
 
 // Fault is one fault. Targets are members by number; -1 is the leader at that time.
@@ -47,7 +51,7 @@ func target(n int) string {
 	return fmt.Sprintf("m%d", n)
 }
 
-// NewPlan draws a plan. Each seed leaves out a random half of the kinds of faults.
+// NewPlan draws a plan. Each seed leaves out a random half of the kinds of faults and of work.
 func NewPlan(seed uint64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Faulty: 60 * time.Second,
@@ -55,9 +59,8 @@ func NewPlan(seed uint64) Plan {
 	if rng.IntN(8) == 0 {
 		p.Members = 5
 	}
-	all := kinds()
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	some := all[:(len(all)+1)/2]
+	p.Work = half(rng, slices.Clone(setup.Works))
+	some := half(rng, kinds())
 	pace := time.Duration(1+rng.IntN(5)) * time.Second
 	for at := 6 * time.Second; ; {
 		at += time.Duration(rng.Int64N(int64(2 * pace)))
@@ -73,6 +76,12 @@ func NewPlan(seed uint64) Plan {
 		f.For = max(f.For, least[f.Kind])
 		p.Faults = append(p.Faults, f)
 	}
+}
+
+// half returns a random half of a list, which it changes.
+func half(rng *rand.Rand, all []string) []string {
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:(len(all)+1)/2]
 }
 
 // least is how long a fault takes at least that does nothing in a shorter time.

@@ -159,7 +159,7 @@ func (r *run) restart(m *world.Machine) {
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: 6, Readers: len(r.members), Watchers: 4, Compact: n == 0,
-		Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Last: n == 0}
+		Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0}
 	m.Start("client", encode(c))
 }
 

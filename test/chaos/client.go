@@ -24,7 +24,7 @@ const (
 	// think bounds the pause between two operations of a client.
 	think = 8 * time.Millisecond
 	// prefix is of all keys.
-	prefix = "k/"
+	prefix = check.Prefix
 )
 
 var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}

@@ -23,8 +23,12 @@ type Client struct {
 	Compact   bool // it compacts from time to time
 	Think     int64
 	Stop      int64 // work ends
-	Last      bool  // it makes the last write then, and asks all members for their hash
+	Work      []string
+	Last      bool // it makes the last write then, and asks all members for their hash
 }
+
+// Works are the kinds of work that a client can have besides its operations, in order.
+var Works = []string{}
 
 // Operator configures a process that transfers leadership from member to member.
 type Operator struct {
