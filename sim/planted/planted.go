@@ -1,4 +1,4 @@
-// Package planted has mistakes for the simulation to find: each breaks one promise. They replace text of a file in the
+// Package planted has mistakes for the simulation to find: each breaks one promise. They replace text of files in the
 // build of the program of the simulated processes, so that no other program can have them.
 package planted
 
@@ -7,32 +7,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Mistake replaces Old, which File has once, by New. File is relative to the root of the repository.
+// Mistake is a change of the code that breaks a promise. Past marks a defect that the project has had.
 type Mistake struct {
-	Name, Promise  string
-	File, Old, New string
+	Name, Promise string
+	// Needs has the faults or the work without which the mistake has no effect. It is for readers: plans do not depend on it.
+	Needs string
+	Past  bool
+	Edits []Edit
 }
 
-// All are the mistakes.
-var All = []Mistake{
-	{"no-sync", "what was acknowledged is durable", "internal/store/wal/wal.go",
-		"err := w.wr.active.file.Sync()", "err := error(nil)"},
-	{"local-read", "a linearizable read sees all earlier writes", "internal/member/raftnode/reads.go",
-		"if !n.alone.Load() {", "if n.committed.Load() == 0 {"},
-	{"late-forward", "a forwarded proposal is applied once", "internal/member/raftnode/forward.go",
-		"st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm()", "st.RaftState != raft.StateLeader"},
-	{"lost-vote", "a member votes once in a term", "internal/member/raftnode/append.go",
-		"must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = must || false"},
-	{"skipped-event", "a watcher receives all events from its revision on", "internal/store/watch/stream.go",
-		"w.next = w.start\n", "w.next = w.start + 1\n"},
-	{"early-progress", "after progress no event up to its revision follows", "internal/store/watch/stream.go",
-		"if h.mu.matched == rev {\n\t\th.answerProgress(s, 1)\n", "if rev > 0 {\n\t\ts.mu.Lock()\n\t\ts.putProgress(InvalidID, rev)\n\t\ts.mu.Unlock()\n"},
-	{"client-skips", "a watcher of the library continues after its last revision", "client/watch.go",
-		"return w.mu.inbox.Next()\n", "return w.mu.inbox.Next() + 1\n"},
-}
+// Edit replaces Old, which File has once, by New. File is relative to the root of the repository.
+type Edit struct{ File, Old, New string }
+
+// All are the mistakes, by area.
+var All = slices.Concat(consensus, storage, reads, lease, member, watch, client)
 
 // Find returns a mistake by its name.
 func Find(name string) (Mistake, error) {
@@ -44,16 +36,23 @@ func Find(name string) (Mistake, error) {
 	return Mistake{}, fmt.Errorf("no planted mistake is named %q", name)
 }
 
-// Apply returns the file with the mistake.
-func (m Mistake) Apply(root string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(root, m.File))
-	if err != nil {
-		return nil, err
+// Apply returns the changed files by their names.
+func (m Mistake) Apply(root string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, e := range m.Edits {
+		if _, ok := files[e.File]; !ok {
+			b, err := os.ReadFile(filepath.Join(root, e.File))
+			if err != nil {
+				return nil, err
+			}
+			files[e.File] = string(b)
+		}
+		if n := strings.Count(files[e.File], e.Old); n != 1 {
+			return nil, fmt.Errorf("%s: %s has the replaced text %d times: adapt the mistake to the code: %s", m.Name, e.File, n, e.Old)
+		}
+		files[e.File] = strings.Replace(files[e.File], e.Old, e.New, 1)
 	}
-	if n := strings.Count(string(b), m.Old); n != 1 {
-		return nil, fmt.Errorf("%s: %s has the replaced text %d times: adapt the mistake to the code", m.Name, m.File, n)
-	}
-	return []byte(strings.Replace(string(b), m.Old, m.New, 1)), nil
+	return files, nil
 }
 
 // Overlay writes the overlay of a build with the mistake to a directory, and returns its file.
@@ -62,17 +61,22 @@ func (m Mistake) Overlay(root, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	code, err := m.Apply(root)
+	files, err := m.Apply(root)
 	if err != nil {
 		return "", err
 	}
-	changed, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(changed, code, 0o600); err != nil {
-		return "", err
+	replaced := map[string]string{}
+	for file, code := range files {
+		changed := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(changed, []byte(code), 0o600); err != nil {
+			return "", err
+		}
+		replaced[filepath.Join(root, file)] = changed
 	}
-	b, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.File): changed}})
+	b, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {
 		return "", err
 	}
+	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }

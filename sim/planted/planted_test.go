@@ -1,12 +1,37 @@
 package planted
 
-import "testing"
+import (
+	"go/format"
+	"testing"
+)
 
-// TestApply: the mistakes fit the code.
+// TestApply: the mistakes fit the code, and change it.
 func TestApply(t *testing.T) {
 	for _, m := range All {
-		if _, err := m.Apply("../.."); err != nil {
+		files, err := m.Apply("../..")
+		if err != nil {
 			t.Error(err)
 		}
+		for name, code := range files {
+			if _, err := format.Source([]byte(code)); err != nil {
+				t.Errorf("%s: %s: %v", m.Name, name, err)
+			}
+		}
+		for _, e := range m.Edits {
+			if e.Old == e.New {
+				t.Errorf("%s: an edit of %s changes nothing", m.Name, e.File)
+			}
+		}
+	}
+}
+
+// TestNames: each mistake has a name of its own, a promise and a change.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range All {
+		if seen[m.Name] || m.Name == "" || m.Name == "all" || m.Promise == "" || len(m.Edits) == 0 {
+			t.Errorf("%+v: the name is empty or taken, or the promise or the change is missing", m)
+		}
+		seen[m.Name] = true
 	}
 }
