@@ -42,10 +42,11 @@ func removeOld(dir string, before time.Time) {
 	})
 }
 
-// loadGuest builds the program of the processes, or uses the one in a file, and compiles it.
+// loadGuest builds the program of the processes, or uses the one in a file, and compiles it. One with an overlay is not
+// kept in the cache: the next one has another overlay.
 func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) {
 	cache, err := cacheDir()
-	if err != nil {
+	if err != nil || overlay != "" {
 		cache = "" // compiled again each time
 	}
 	if file == "" {

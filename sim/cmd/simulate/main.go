@@ -26,11 +26,11 @@ import (
 )
 
 type options struct {
-	guest, planted, seed, trace, profile string
-	seeds                                uint64
-	hours                                float64
-	parallel, replays                    int
-	shrink                               bool
+	guest, planted, format, seed, trace, profile string
+	seeds                                        uint64
+	hours                                        float64
+	parallel, replays                            int
+	shrink                                       bool
 }
 
 func main() {
@@ -43,7 +43,8 @@ func main() {
 	flag.BoolVar(&o.shrink, "shrink", false, "leave out faults of a failing seed as long as it fails")
 	flag.StringVar(&o.trace, "trace", "", "write what happens to a file, - is the standard output; for one seed")
 	flag.StringVar(&o.guest, "guest", "", "the program of the processes; default: build it")
-	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted; all tries each of them")
+	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted, or several by comma; all tries each of them")
+	flag.StringVar(&o.format, "format", "text", "the format of the table of planted mistakes: text, md or json")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write a profile of the processor's time to a file")
 	flag.Parse()
 	if err := o.run(); err != nil {
