@@ -26,6 +26,8 @@ func run(role string, config []byte) error {
 		return start(config, runClient)
 	case "operator":
 		return start(config, runOperator)
+	case "change":
+		return start(config, runChange)
 	}
 	return fmt.Errorf("unknown role %q", role)
 }

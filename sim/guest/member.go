@@ -17,10 +17,10 @@ func runMember(c setup.Member) error {
 	m, err := server.Start(server.Config{
 		Name: c.Name, DataDir: "/data",
 		ListenClientURLs: []string{c.ClientURL}, AdvertiseClientURLs: []string{c.ClientURL},
-		ListenPeerURLs: []string{c.PeerURL}, InitialAdvertisePeerURLs: []string{c.PeerURL},
+		ListenPeerURLs: c.ListenPeerURLs, InitialAdvertisePeerURLs: []string{c.PeerURL},
 		InitialCluster: c.InitialCluster, InitialClusterState: c.InitialClusterState,
 		SnapshotCount: c.SnapshotCount, SnapshotCatchUpEntries: c.CatchUpEntries,
-		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes,
+		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes, LaxReconfig: c.LaxReconfig,
 		Logger: newLog(), FS: sys.Disk{}, Network: sys.Network{},
 	})
 	if err != nil {

@@ -1,9 +1,7 @@
 package scenario
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -14,18 +12,17 @@ import (
 // transferLeaders transfers leadership at random, as an operator does. In half of the faults it moves quickly between the
 // other members while the messages of one are slow: some reach a leader that was deposed and elected again meanwhile.
 func transferLeaders(r *run, f Fault, rng *rand.Rand) func() {
-	op := r.world.Machine(fmt.Sprintf("o%d", r.operators), netip.AddrFrom4([4]byte{10, 0, 2, byte(r.operators + 1)}))
-	r.operators++
-	c := setup.Operator{Seed: rng.Uint64(), Endpoints: r.endpoints(), Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
+	op := r.operator()
+	c := setup.Operator{Seed: rng.Uint64(), Endpoints: endpoints(r.members), Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
 	fast := func() {}
 	if rng.IntN(2) == 0 {
-		slow := f.A
-		if m := r.member(slow); m == r.leader() {
-			slow = (slices.Index(r.members, m) + 1) % len(r.members)
+		slow := slices.Index(r.members, r.member(f.A))
+		if r.members[slow] == r.leader() {
+			slow = (slow + 1) % len(r.members)
 		}
 		c.Endpoints = slices.Delete(c.Endpoints, slow, slow+1)
 		c.Pause = int64(50 * time.Millisecond)
-		fast = r.slow(r.member(slow), r.members, false, time.Duration(50+rng.IntN(250))*time.Millisecond)
+		fast = r.slow(r.members[slow], r.members, false, time.Duration(50+rng.IntN(250))*time.Millisecond)
 	}
 	op.Start("operator", encode(c))
 	return func() {

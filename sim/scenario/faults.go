@@ -2,8 +2,10 @@ package scenario
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"vigil/sim/scenario/setup"
 	"vigil/sim/world"
 )
 
@@ -27,6 +29,16 @@ var faults = map[string]fault{
 	"power failure of all": func(r *run, f Fault, rng *rand.Rand) func() {
 		for _, m := range r.members {
 			r.stop(m, m.PowerOff)
+		}
+		return func() {
+			for _, m := range r.members {
+				r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))), func() { r.restart(m) })
+			}
+		}
+	},
+	"kill of all": func(r *run, f Fault, rng *rand.Rand) func() {
+		for _, m := range r.members {
+			r.stop(m, m.Kill)
 		}
 		return func() {
 			for _, m := range r.members {
@@ -76,6 +88,13 @@ var faults = map[string]fault{
 	"slow links": func(r *run, f Fault, rng *rand.Rand) func() {
 		return r.slow(r.member(f.A), r.world.Machines(), true, time.Duration(rng.IntN(300))*time.Millisecond)
 	},
+	"member added":                changeMembers(setup.AddVoter),
+	"member added as a learner":   changeMembers(setup.AddLearner),
+	"member removed":              changeMembers(setup.Remove),
+	"member replaced":             changeMembers(setup.Replace),
+	"member replaced by learner":  changeMembers(setup.ReplaceBy),
+	"member moved":                changeMembers(setup.Move),
+	"snapshot interrupted":        interruptSnapshot,
 	"leader transfers":            transferLeaders,
 	"power failure of the voters": failVoters,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
@@ -111,10 +130,15 @@ var faults = map[string]fault{
 
 // member returns a target of a fault.
 func (r *run) member(n int) *world.Machine {
-	if n < 0 {
+	switch {
+	case n == theLeader:
 		return r.leader()
+	case n == theNewest && slices.Contains(r.members, r.joined):
+		return r.joined
+	case n == theNewest:
+		return r.members[len(r.members)-1]
 	}
-	return r.members[n]
+	return r.members[n%len(r.members)]
 }
 
 // stop ends the process of a member by kill, which must be safe if it does not run.

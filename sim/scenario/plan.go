@@ -17,6 +17,8 @@ import (
 type Plan struct {
 	Seed    uint64
 	Members int
+	// Places is the number of machines that can have a member: more than there are at first if members are added.
+	Places int
 	// Clients is the number of processes with clients.
 	Clients int
 	// Faulty is the time in which faults begin. Then they end, and the cluster must recover.
@@ -25,12 +27,20 @@ type Plan struct {
 	Think time.Duration
 	// SnapshotCount is the number of requests after which a member truncates its log.
 	SnapshotCount uint64
+	// LaxReconfig lets the members change while some of them cannot be reached.
+	LaxReconfig bool
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault
 }
 
-// Fault is one fault. Targets are members by number; -1 is the leader at that time.
+// theLeader and theNewest are targets of faults: the leader at that time, and the member that joined last.
+const (
+	theLeader = -1 - iota
+	theNewest
+)
+
+// Fault is one fault. Targets are members by number.
 type Fault struct {
 	Kind string
 	At   time.Duration
@@ -45,10 +55,13 @@ func (f Fault) String() string {
 }
 
 func target(n int) string {
-	if n < 0 {
+	switch n {
+	case theLeader:
 		return "the leader"
+	case theNewest:
+		return "the newest member"
 	}
-	return fmt.Sprintf("m%d", n)
+	return fmt.Sprintf("member %d", n)
 }
 
 // NewPlan draws a plan. Each seed leaves out a random half of the kinds of faults and of work.
@@ -56,11 +69,21 @@ func NewPlan(seed uint64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Faulty: 60 * time.Second,
 		Think: time.Duration(600+rng.IntN(4000)) * time.Millisecond, SnapshotCount: uint64(20 + rng.IntN(100))}
-	if rng.IntN(8) == 0 {
+	switch rng.IntN(24) {
+	case 0:
+		p.Members = 7
+	case 1, 2, 3:
 		p.Members = 5
+	}
+	if rng.IntN(2) == 0 {
+		p.SnapshotCount = uint64(3 + rng.IntN(15))
 	}
 	p.Work = half(rng, slices.Clone(setup.Works))
 	some := half(rng, kinds())
+	p.Places, p.LaxReconfig = p.Members, rng.IntN(2) == 0
+	if slices.ContainsFunc(some, isChange) {
+		p.Places = min(p.Members+2, 7)
+	}
 	pace := time.Duration(1+rng.IntN(5)) * time.Second
 	for at := 6 * time.Second; ; {
 		at += time.Duration(rng.Int64N(int64(2 * pace)))
@@ -68,8 +91,11 @@ func NewPlan(seed uint64) Plan {
 			return p
 		}
 		f := Fault{Kind: some[rng.IntN(len(some))], At: at, A: rng.IntN(p.Members), B: rng.IntN(p.Members), Seed: rng.Uint64()}
-		if rng.IntN(3) == 0 {
-			f.A = -1
+		switch rng.IntN(12) {
+		case 0, 1, 2, 3:
+			f.A = theLeader
+		case 4:
+			f.A = theNewest
 		}
 		longest := []time.Duration{300 * time.Millisecond, 3 * time.Second, 12 * time.Second}[rng.IntN(3)]
 		f.For = time.Duration(1 + rng.Int64N(int64(longest)))
@@ -86,6 +112,7 @@ func half(rng *rand.Rand, all []string) []string {
 
 // least is how long a fault takes at least that does nothing in a shorter time.
 var least = map[string]time.Duration{
+	"snapshot interrupted":        8 * time.Second,
 	"leader transfers":            4 * electionTimeout,
 	"power failure of the voters": 5 * electionTimeout,
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ const (
 	catchUp = 60 * time.Second
 	// searching bounds the search for an order of the operations on one key.
 	searching = time.Minute
+	// peerPort is the port at which members listen for others, if none moves.
+	peerPort = 2380
 	// progress is the interval of progress notifications.
 	progress = time.Second
 )
@@ -44,8 +47,10 @@ type Result struct {
 
 // run is a cluster with its clients in a world.
 type run struct {
-	plan    Plan
-	world   *world.World
+	plan  Plan
+	world *world.World
+	// places are the machines that can have a member, members those that have one now.
+	places  []*place
 	members []*world.Machine
 	clients []*world.Machine
 	// starts are the times at which the processes of a member started.
@@ -58,8 +63,15 @@ type run struct {
 	ids     map[string]*world.Machine
 	leads   *world.Machine
 	// elected is called when a member becomes the leader, if it is not nil.
-	elected   func(*world.Machine)
-	operators int // that were started
+	elected func(*world.Machine)
+	// sending is called when a member begins to send a snapshot, if it is not nil.
+	sending   func(from, to *world.Machine)
+	operators int            // that were started
+	changing  *world.Machine // the operator that changes the members
+	joined    *world.Machine // the newest member
+	moved     bool           // a member has another address than at first
+	settled   bool           // the members at the end are known
+	learners  []span
 
 	v         check.Violations
 	ops       []check.Op
@@ -68,18 +80,24 @@ type run struct {
 	compacted int64
 	final     int64
 	hashes    []setup.Hash
-	events    int
+	// only is the only endpoint of a watcher that has one, by its name.
+	only   map[string]string
+	events int
 }
 
 // Run carries out a plan. A non-nil trace receives a line for each event.
 func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{},
-		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}}
+		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, only: map[string]string{}}
 	r.all.H = &check.History{Base: 1, Start: map[string]check.Item{}}
 	defer r.world.Close()
 	r.world.Reported, r.world.Exited, r.world.Printed = r.reported, r.exited, r.printed
-	for n := range p.Members {
-		r.members = append(r.members, r.world.Machine(fmt.Sprintf("m%d", n), netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)})))
+	for n := range p.Places {
+		m := r.world.Machine(fmt.Sprintf("m%d", n), netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}))
+		r.places = append(r.places, &place{Machine: m, ports: []int{peerPort}, empty: n >= p.Members})
+		if n < p.Members {
+			r.members = append(r.members, m)
+		}
 	}
 	for n := range p.Clients {
 		r.clients = append(r.clients, r.world.Machine(fmt.Sprintf("c%d", n), netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)})))
@@ -138,34 +156,54 @@ func (r *run) heal() {
 	for _, m := range r.members {
 		r.restart(m)
 	}
+	r.settle()
 }
-
-func url(m *world.Machine, port int) string { return fmt.Sprintf("http://%v:%d", m.Addr, port) }
 
 // restart starts the process of a member, if none runs.
 func (r *run) restart(m *world.Machine) {
-	if m.Running() {
+	p := r.place(m)
+	if m.Running() || p.empty {
 		return
 	}
-	var initial []string
-	for _, o := range r.members {
-		initial = append(initial, o.Name+"="+url(o, 2380))
+	p.started = true
+	initial, state := p.initial, "existing"
+	if initial == "" {
+		state = "new"
+		var first []string
+		for _, o := range r.places[:r.plan.Members] {
+			first = append(first, o.Name+"="+o.peerURL(peerPort))
+		}
+		initial = strings.Join(first, ",")
+	}
+	var listen []string
+	for _, port := range p.ports {
+		listen = append(listen, p.peerURL(port))
 	}
 	r.starts[m] = append(r.starts[m], r.world.Now())
-	m.Start("member", encode(setup.Member{Name: m.Name, ClientURL: url(m, 2379), PeerURL: url(m, 2380),
-		InitialCluster: strings.Join(initial, ","), InitialClusterState: "new",
-		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress)}))
+	m.Start("member", encode(setup.Member{Name: m.Name, ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
+		InitialCluster: initial, InitialClusterState: state,
+		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig}))
 }
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
-	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: 6, Readers: len(r.members), Watchers: 4, Compact: n == 0,
+	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: 6, Readers: len(r.places), Watchers: 4, Compact: n == 0,
 		Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0}
 	m.Start("client", encode(c))
 }
 
+func endpoint(m *world.Machine) string { return fmt.Sprintf("%v:2379", m.Addr) }
+
+func endpoints(machines []*world.Machine) (out []string) {
+	for _, m := range machines {
+		out = append(out, endpoint(m))
+	}
+	return out
+}
+
+// endpoints returns all addresses at which there may be a member.
 func (r *run) endpoints() (out []string) {
-	for _, m := range r.members {
-		out = append(out, fmt.Sprintf("%v:2379", m.Addr))
+	for _, p := range r.places {
+		out = append(out, endpoint(p.Machine))
 	}
 	return out
 }
@@ -181,6 +219,7 @@ func encode(c any) string {
 var (
 	ready   = regexp.MustCompile(`ready to serve client requests.* member-id=([0-9a-f]+)`)
 	elected = regexp.MustCompile(`raft leader changed.* to=([0-9a-f]+)`)
+	sending = regexp.MustCompile(`msg="sending a snapshot" .*remote-peer-id=([0-9a-f]+)`)
 )
 
 // printed follows the log of the members.
@@ -198,6 +237,18 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			})
 		}
 	}
+	if s := sending.FindSubmatch(line); s != nil && r.sending != nil {
+		id, _ := strconv.ParseUint(string(s[1]), 16, 64)
+		for _, p := range r.places {
+			if p.id == id {
+				r.world.After(0, func() {
+					if r.sending != nil {
+						r.sending(m, p.Machine)
+					}
+				})
+			}
+		}
+	}
 	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
 		if strings.HasPrefix(string(line), bad) {
 			r.v.Add("%s: %s", m.Name, line)
@@ -207,7 +258,7 @@ func (r *run) printed(m *world.Machine, line []byte) {
 
 // leader returns the member that was elected last, as far as is known.
 func (r *run) leader() *world.Machine {
-	if r.leads == nil {
+	if !slices.Contains(r.members, r.leads) {
 		return r.members[0]
 	}
 	return r.leads
@@ -215,10 +266,21 @@ func (r *run) leader() *world.Machine {
 
 // exited handles a process that ended by itself.
 func (r *run) exited(m *world.Machine, err error) {
-	if !r.damaged[m] {
+	p := r.place(m)
+	switch {
+	case m == r.changing && err == nil:
+		r.changed()
+		return
+	case p != nil && err == nil: // it says that it was removed
+		p.empty = true
+		if !p.removed {
+			p.ended = r.world.Now()
+		}
+		return
+	case !r.damaged[m]:
 		r.v.Add("%s ended by itself at %v: %v", m.Name, r.world.Now(), err)
 	}
-	if slices.Contains(r.members, m) {
+	if p != nil {
 		r.world.After(time.Second, func() { r.restart(m) })
 	}
 }
@@ -243,6 +305,10 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 		r.hashes = append(r.hashes, *p.Hash)
 	case p.Final != 0:
 		r.final = p.Final
+	case p.Members != nil:
+		r.world.After(0, func() { r.listed(p.Members) }) // not within the process that reports
+	case p.Moving != "":
+		r.world.After(0, func() { r.moving(p.Moving) })
 	}
 }
 
@@ -250,9 +316,9 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 func (r *run) addOp(o check.Op) {
 	r.world.Note(nil, "%v", &o)
 	if o.Member >= 0 {
-		starts := r.starts[r.members[o.Member]]
+		starts := r.starts[r.places[o.Member].Machine]
 		o.Run = len(starts)
-		if starts[len(starts)-1] >= o.Call {
+		if len(starts) == 0 || starts[len(starts)-1] >= o.Call {
 			o.Run = -1 - len(r.ops) // the process changed meanwhile: comparable with no other
 		}
 	}
@@ -264,6 +330,9 @@ func (r *run) addMessage(by *setup.Watcher, m *check.Message) {
 	if w == nil {
 		w = &check.SharedRecord{R: check.Record{Name: by.Name, From: by.From, To: by.To, Next: 2}}
 		r.watchers[by.Name] = w
+		if by.Endpoint != "" {
+			r.only[by.Name] = by.Endpoint
+		}
 	}
 	if m == nil {
 		return
@@ -289,6 +358,9 @@ func (r *run) addMessage(by *setup.Watcher, m *check.Message) {
 func (r *run) complete() bool { return r.final > 0 && r.missing() == "" }
 
 func (r *run) missing() string {
+	if s := r.unsettled(); s != "" {
+		return s
+	}
 	if r.final == 0 {
 		return "there is no last write, or a member does not know it"
 	}
@@ -297,11 +369,17 @@ func (r *run) missing() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
 		w := r.watchers[name]
-		if rev := r.all.Newest(w, r.final); !w.Has(rev) {
+		if rev := r.all.Newest(w, r.final); !w.Has(rev) && !r.left(name) {
 			return fmt.Sprintf("%s has revisions up to %d, not %d", name, w.Resume()-1, rev)
 		}
 	}
 	return ""
+}
+
+// left reports whether the only member that a watcher uses is no member any more.
+func (r *run) left(watcher string) bool {
+	e := r.only[watcher]
+	return e != "" && !slices.Contains(endpoints(r.members), e)
 }
 
 // judge checks everything that was recorded.
@@ -316,16 +394,17 @@ func (r *run) judge() {
 	t := h.Timeline()
 	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
 		record := r.watchers[name].Take(h.Last())
-		record.Partial = r.final == 0
+		record.Partial = r.final == 0 || r.left(name)
 		r.v = append(r.v, check.CheckWatch(h, t, &record, r.compacted)...)
 	}
 	for n := range r.hashes {
 		for _, o := range r.hashes[:n] {
-			if h := r.hashes[n]; h.Compact == o.Compact && h.Hash != o.Hash {
-				r.v.Add("members have different hashes at revision %d: %+v and %+v", r.final, o, h)
+			if h := r.hashes[n]; h.Rev == o.Rev && h.Compact == o.Compact && h.Hash != o.Hash {
+				r.v.Add("members have different hashes: %+v and %+v", o, h)
 			}
 		}
 	}
+	r.checkLearners()
 	r.checkRecovery()
 }
 

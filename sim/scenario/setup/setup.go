@@ -5,11 +5,16 @@ import "vigil/sim/check"
 
 // Member configures a member.
 type Member struct {
-	Name, ClientURL, PeerURL            string
+	Name, ClientURL string
+	// ListenPeerURLs are where it listens for other members. They know PeerURL when it starts for the first time.
+	PeerURL                             string
+	ListenPeerURLs                      []string
 	InitialCluster, InitialClusterState string
 	SnapshotCount, CatchUpEntries       uint64
 	QuotaBytes                          int64
 	ProgressInterval                    int64 // in nanoseconds
+	// LaxReconfig lets the members change while some of them cannot be reached.
+	LaxReconfig bool
 }
 
 // Client configures a process with clients and watchers. Times are those of the simulation in nanoseconds.
@@ -50,18 +55,24 @@ type Report struct {
 	// Final is the revision of the last write.
 	Final int64 `json:",omitempty"`
 	Hash  *Hash `json:",omitempty"`
+	// Members are those of the cluster, and Moving the member that is about to get another address.
+	Members *Members `json:",omitempty"`
+	Moving  string   `json:",omitempty"`
 }
 
 // Watcher is a watcher of the keys from From to To, all if To is empty.
 type Watcher struct {
 	Name, From, To string
+	// Endpoint is the only member that it uses; empty if it uses all.
+	Endpoint string
 	// Messages is how many it received before.
 	Messages int
 }
 
-// Hash is the hash of a member's keys at the last revision.
+// Hash is the hash of a member's keys at a revision.
 type Hash struct {
 	Endpoint string
+	Rev      int64
 	Hash     uint32
 	Compact  int64
 }
