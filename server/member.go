@@ -64,6 +64,7 @@ func (v *memberView) Status() rpc.Status {
 		Alarms:           v.replica.Alarms.Active(),
 		RaftIndex:        s.RaftIndex,
 		RaftAppliedIndex: s.Applied,
+		DiskFull:         s.DiskFull,
 	}
 }
 

@@ -99,6 +99,13 @@ func whileFull(t *testing.T, s *proc.Server, c *clientv3.Client, l *load) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	full(t, s, "1")
+	// A disk that is nearly full rejects large puts, and at times small ones.
+	await(t, "doctor and the status say that the disk is full", func() bool {
+		d := proc.Run(t, within, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"doctor", "--endpoints=" + s.Addr()}})
+		st, err := c.Status(ctx, s.Addr())
+		return d.Code == 1 && strings.Contains(d.Stdout, "CRITICAL  m1: its disk is full: it rejects puts") &&
+			err == nil && strings.Contains(strings.Join(st.Errors, " "), "the disk is full")
+	})
 	r, err := c.Get(ctx, "k/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil || len(r.Kvs) < 20 {
 		t.Fatalf("%d keys, %v", len(r.Kvs), err)

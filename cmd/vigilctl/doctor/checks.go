@@ -15,7 +15,8 @@ const (
 	commitSlow      = 25 * time.Millisecond
 	applySlow       = 100 * time.Millisecond
 	peerSlow        = 100 * time.Millisecond
-	minObservations = 20 // fewer observations give no percentile
+	minObservations = 1000 // fewer observations give no 99th percentile that is worth an alarm
+	minRoundTrips   = 20
 	clockDifference = time.Second
 	expiryWarning   = 30 * 24 * time.Hour
 	expiryCritical  = 7 * 24 * time.Hour
@@ -38,49 +39,69 @@ type examination struct {
 	clocks   []*probe.Clock // by member; nil if not known
 	expiries []time.Time    // of certificates, by member; zero without TLS
 	lines    [][]string     // command lines, by member; nil if not known
+	certErrs []error        // why an expiry is not known, by member
 	files    []string       // --cert and --cacert
 	data     []compared     // by member
 }
 
-// checks are the checks in order of importance.
-var checks = []struct {
+// check is one check of all members.
+type check struct {
 	name, about string
-	run         func(*examination, reportFunc)
-}{
-	{"reachable", "every member answers", (*examination).checkReachable},
-	{"leader", "all agree on a leader", (*examination).checkLeader},
-	{"quorum", "the cluster survives the loss of a member", (*examination).checkQuorum},
-	{"alarms", "no alarm is raised", (*examination).checkAlarms},
-	{"data", "the members hold the same data", (*examination).checkData},
-	{"versions", "all members have one version", (*examination).checkVersions},
-	{"space", "no quota is nearly used", (*examination).checkQuota},
-	{"lag", "no member lags far", (*examination).checkLag},
-	{"disk", "the disks are fast", (*examination).checkDisks},
-	{"network", "the network is fast, and the leader stable", (*examination).checkNetwork},
-	{"clocks", "clocks agree", (*examination).checkClocks},
-	{"certificates", "no certificate expires soon", (*examination).checkCertificates},
-	{"watchers", "watchers keep up", (*examination).checkWatchers},
-	{"compaction", "old revisions are compacted", (*examination).checkCompaction},
-	{"settings", "no setting is known to be harmful", (*examination).checkSettings},
+	// page explains its findings.
+	page string
+	// cluster is set if the result is about the cluster, not about each member.
+	cluster bool
+	run     func(*examination, *report)
 }
 
-// examine runs all checks.
-func (e *examination) examine() (found []finding, passed []string) {
+// checks are the checks in order of importance.
+var checks = []check{
+	{"reachable", "every member answers", "docs/operations/observe.md#vigilmemberdown", true, (*examination).checkReachable},
+	{"leader", "all agree on a leader", "docs/operations/observe.md#vigilnoleader", false, (*examination).checkLeader},
+	{"quorum", "the cluster survives the loss of a member", "docs/operations/observe.md#vigilquorumatrisk", true, (*examination).checkQuorum},
+	{"alarms", "no alarm is raised", "docs/operations/observe.md#vigilalarm", true, (*examination).checkAlarms},
+	{"full", "no disk is full", "docs/operations/disks.md#the-disk-is-full", false, (*examination).checkFull},
+	{"damage", "no damaged data were found", "docs/operations/disks.md#data-on-disk-are-damaged", false, (*examination).checkDamage},
+	{"data", "the members hold the same data", "docs/operations/corruption.md", false, (*examination).checkData},
+	{"versions", "all members have one version", "docs/operations/cluster.md#upgrade", false, (*examination).checkVersions},
+	{"space", "no quota is nearly used", "docs/operations/disks.md#the-data-reach-the-quota", false, (*examination).checkQuota},
+	{"lag", "no member lags far", "docs/operations/observe.md#vigilapplylags", false, (*examination).checkLag},
+	{"disk", "the disks are fast", "docs/operations/observe.md#vigilslowsync", false, (*examination).checkDisks},
+	{"network", "the network is fast, and the leader stable", "docs/operations/observe.md#vigilpeerslow", false, (*examination).checkNetwork},
+	{"clocks", "clocks agree", "docs/operations/observe.md#clocks-that-differ", false, (*examination).checkClocks},
+	{"certificates", "no certificate expires soon", "docs/operations/tls.md#replacing-files", false, (*examination).checkCertificates},
+	{"watchers", "watchers keep up", "docs/operations/observe.md#vigilwatcherslag", false, (*examination).checkWatchers},
+	{"compaction", "old revisions are compacted", "docs/operations/space.md#compact-automatically", false, (*examination).checkCompaction},
+	{"settings", "no setting is known to be harmful", "docs/operations/configuration.md", false, (*examination).checkSettings},
+}
+
+// examine runs all checks. A check has passed if it has looked at everything, and found nothing but in members that do
+// not answer: those are unchecked as a whole.
+func (e *examination) examine() (found []finding, passed []string, skipped []unchecked) {
+	r := report{unchecked: e.unseen()}
 	answered := e.Answered()
-	for _, c := range checks {
-		if !answered && c.name != "reachable" && c.name != "certificates" {
+	for i := range checks {
+		r.check = &checks[i]
+		if !answered && r.check.name != "reachable" && r.check.name != "certificates" {
 			continue // without answers
 		}
-		before := len(found)
-		c.run(e, func(s severity, member, what, next string) {
-			found = append(found, finding{s, c.name, member, what, next})
-		})
-		if len(found) == before {
-			passed = append(passed, c.name)
+		before, gaps := len(r.findings), len(r.unchecked)
+		r.check.run(e, &r)
+		if len(r.findings) == before && len(r.unchecked) == gaps && (answered || r.check.name == "certificates" && len(e.files) > 0) {
+			passed = append(passed, r.check.name)
 		}
 	}
-	return found, passed
+	return r.findings, passed, r.unchecked
 }
 
-// reportFunc adds a finding.
-type reportFunc = func(s severity, member, what, next string)
+// measured calls f for each reading with metrics. The others are unchecked.
+func (e *examination) measured(r *report, f func(x *survey.Reading, name string)) {
+	for i := range e.Readings {
+		switch x := &e.Readings[i]; {
+		case x.Metrics != nil:
+			f(x, e.NameOf(x))
+		case x.Status != nil:
+			r.skip(e.NameOf(x), "its metrics cannot be read")
+		}
+	}
+}

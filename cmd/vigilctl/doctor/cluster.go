@@ -2,6 +2,9 @@ package doctor
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -9,50 +12,61 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-func (e *examination) checkReachable(report reportFunc) {
+func (e *examination) checkReachable(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		switch {
 		case x.StatusErr != nil:
-			report(critical, x.Endpoint, "does not answer: "+survey.ErrorLine(x.StatusErr),
-				"check its process and its log; if it runs, check that this machine can reach the address")
+			at := "does not answer: "
+			if e.NameOf(x) != x.Endpoint {
+				at = "does not answer at " + x.Endpoint + ": "
+			}
+			r.find(critical, e.NameOf(x), at+survey.ErrorLine(x.StatusErr),
+				"check its process and its log; if it runs, check that this machine can reach the address", "")
 		case x.MetricsErr != nil:
-			report(note, e.NameOf(x), "its metrics cannot be read, so some checks were skipped: "+survey.ErrorLine(x.MetricsErr),
-				"allow this machine to read /metrics on the client port")
+			r.find(note, e.NameOf(x), "its metrics cannot be read: "+survey.ErrorLine(x.MetricsErr),
+				"allow this machine to read /metrics on the client port", "")
 		}
 	}
 	for _, m := range e.Members {
 		if m.Name == "" {
-			report(warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID))
-		} else if !e.asked(m.ID) && !e.anyDown() {
-			report(note, m.Name, "was not checked: it is not among the endpoints", "give --cluster, or add "+strings.Join(m.ClientURLs, ",")+" to --endpoints")
+			r.find(warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
-	if e.Members == nil && e.ListErr != nil {
-		report(warning, "", "the list of members is not known: "+survey.ErrorLine(e.ListErr), "give --user if authentication is enabled")
+	if e.Members == nil && e.ListErr != nil && e.Answered() {
+		r.find(warning, "", "the list of members is not known: "+survey.ErrorLine(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
 	}
 }
 
-func (e *examination) asked(id uint64) bool {
+// reading returns the reading of a member, nil if it was not asked.
+func (e *examination) reading(m *etcdserverpb.Member) *survey.Reading {
 	for i := range e.Readings {
-		if e.Readings[i].ID() == id {
-			return true
+		if x := &e.Readings[i]; x.ID() == m.ID || x.Status == nil && x.Advertised == m.ID {
+			return x
 		}
 	}
-	return false
+	return nil
 }
 
-// anyDown reports whether any endpoint does not answer: a member that is not seen may be the one at this endpoint.
-func (e *examination) anyDown() bool {
+// unseen returns the members of which nothing was checked, with the reason.
+func (e *examination) unseen() (out []unchecked) {
+	for _, m := range e.Members {
+		switch x := e.reading(m); {
+		case x == nil && m.Name != "":
+			out = append(out, unchecked{Member: m.Name, Why: "it is not among the endpoints"})
+		case x != nil && x.Status == nil:
+			out = append(out, unchecked{Member: m.Name, Why: "it does not answer"})
+		}
+	}
 	for i := range e.Readings {
-		if e.Readings[i].Status == nil {
-			return true
+		if x := &e.Readings[i]; x.Status == nil && x.Advertised == 0 {
+			out = append(out, unchecked{Member: x.Endpoint, Why: "it does not answer"})
 		}
 	}
-	return false
+	return out
 }
 
-func (e *examination) checkLeader(report reportFunc) {
+func (e *examination) checkLeader(r *report) {
 	leader, clusters := e.Leader(), map[uint64]string{}
 	for i := range e.Readings {
 		x := &e.Readings[i]
@@ -60,69 +74,100 @@ func (e *examination) checkLeader(report reportFunc) {
 			continue
 		}
 		if id := x.Status.Header.ClusterId; len(clusters) > 0 && clusters[id] == "" {
-			report(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster, %x", id), "give endpoints of one cluster; the other checks compare members of several")
+			r.find(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster, %x", id), "give endpoints of one cluster; the other checks compare members of several", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 		clusters[x.Status.Header.ClusterId] = x.Endpoint
 		switch {
 		case x.Status.Leader == 0:
-			report(critical, e.NameOf(x), "has no leader: it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports")
+			r.find(critical, e.NameOf(x), "has no leader: it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
-			report(warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned")
+			r.find(warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned", "")
 		}
 	}
 }
 
-func (e *examination) checkQuorum(report reportFunc) {
-	voters, answering := 0, 0
+// nextQuorum is in the order of what loses least.
+const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, and start the one with the largest RAFT INDEX once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
+
+func (e *examination) checkQuorum(r *report) {
+	voters, answer := 0, 0
+	var unasked []string
 	for _, m := range e.Members {
 		if m.IsLearner {
 			continue
 		}
 		voters++
-		if e.asked(m.ID) {
-			answering++
+		if x := e.reading(m); x == nil && m.Name != "" {
+			unasked = append(unasked, m.Name)
+		} else if x != nil && x.Status != nil {
+			answer++
 		}
 	}
 	need := voters/2 + 1
-	switch {
-	case voters == 0:
+	if voters == 0 {
+		r.skip("", "the members are not known")
 		return
+	}
+	if len(unasked) > 0 {
+		r.skip("", strings.Join(unasked, ", ")+" not asked; --cluster=true asks all")
+	}
+	switch {
+	case answer+len(unasked) < need:
+		r.find(critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible", answer, voters, need), nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	case voters == 1:
-		report(note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save")
-	case e.anyDown() && answering < need:
-		report(critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible", answering, voters, need), "start a member again; restore a backup only if it is lost for good")
-	case e.anyDown() && answering == need:
-		report(critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answering, voters), "start the other members again first")
-	case voters%2 == 0:
-		report(note, "", fmt.Sprintf("%d voting members survive no more failures than %d", voters, voters-1), "add or remove one")
+		r.find(note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
+	case len(unasked) == 0 && answer < voters && answer == need:
+		r.find(critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), "start the other members again first", "")
+	case len(unasked) == 0 && answer < voters:
+		r.find(warning, "", fmt.Sprintf("%d of %d voting members answer: %d more may fail before all writes stop", answer, voters, answer-need), "start the other members again", "")
+	}
+	if voters > 1 && voters%2 == 0 {
+		r.find(note, "", fmt.Sprintf("%d voting members survive no more failures than %d", voters, voters-1), "add or remove one", "docs/operations/cluster.md#grow")
 	}
 }
 
-func (e *examination) checkAlarms(report reportFunc) {
+// alarmError is an alarm in the errors of a status.
+var alarmError = regexp.MustCompile(`memberID:\s*(\d+)\s+alarm:\s*(\w+)`)
+
+// alarms returns the alarms of the list, or of the statuses if the list cannot be read, which takes a quorum.
+func (e *examination) alarms() []*etcdserverpb.AlarmMember {
+	if e.ListErr == nil {
+		return e.Alarms
+	}
+	var out []*etcdserverpb.AlarmMember
+	for i := range e.Readings {
+		for _, text := range e.Readings[i].Status.GetErrors() {
+			s := alarmError.FindStringSubmatch(text)
+			if s == nil {
+				continue
+			}
+			id, _ := strconv.ParseUint(s[1], 10, 64) // digits; one that is too large names no member
+			a := &etcdserverpb.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[s[2]])}
+			if !slices.ContainsFunc(out, func(o *etcdserverpb.AlarmMember) bool { return o.MemberID == a.MemberID && o.Alarm == a.Alarm }) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+func (e *examination) checkAlarms(r *report) {
 	next := map[etcdserverpb.AlarmType]string{
 		etcdserverpb.AlarmType_NOSPACE: "delete unneeded keys, then: vigilctl compaction REVISION; with etcd also: vigilctl defrag, vigilctl alarm disarm; or start the members with a higher --quota-backend-bytes",
 		etcdserverpb.AlarmType_CORRUPT: "its data differ from those of the other members: remove the member, delete its data directory and add it again",
 	}
-	for _, a := range e.Alarms {
-		report(critical, e.Name(a.MemberID), "alarm "+a.Alarm.String(), next[a.Alarm])
-	}
-	for i := range e.Readings {
-		x := &e.Readings[i]
-		for _, text := range x.Status.GetErrors() {
-			if e.Alarms == nil {
-				report(critical, e.NameOf(x), text, "see its log")
-			}
-		}
+	for _, a := range e.alarms() {
+		r.find(critical, e.Name(a.MemberID), "alarm "+a.Alarm.String(), next[a.Alarm], "")
 	}
 }
 
-func (e *examination) checkVersions(report reportFunc) {
+func (e *examination) checkVersions(r *report) {
 	seen := map[string][]string{}
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status != nil {
 			seen[x.Status.Version] = append(seen[x.Status.Version], e.NameOf(x))
 			if d := x.Status.DowngradeInfo; d.GetEnabled() {
-				report(note, e.NameOf(x), "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel")
+				r.find(note, e.NameOf(x), "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
 	}
@@ -131,6 +176,6 @@ func (e *examination) checkVersions(report reportFunc) {
 		for v, names := range seen {
 			list = append(list, strings.Join(names, ", ")+": "+v)
 		}
-		report(warning, "", "members have different versions: "+sorted(list), "finish the upgrade: one member after the other")
+		r.find(warning, "", "members have different versions: "+sorted(list), "finish the upgrade: one member after the other", "")
 	}
 }

@@ -53,17 +53,20 @@ func compareData(ctx context.Context, l *survey.Survey, r *survey.Round) []compa
 const nextDiffers = "delete no data yet: compare vigilctl endpoint hashkv --cluster, the keys of the members and their logs; then remove the wrong member, delete its data directory and add it again"
 
 // checkData compares the data of the members of one cluster.
-func (e *examination) checkData(report reportFunc) {
+func (e *examination) checkData(r *report) {
+	if answer := e.answering(); len(e.Members) > 1 && answer < 2 {
+		r.skip("", "one member answers: its data are compared with none")
+	}
 	if len(e.data) == 0 {
 		return
 	}
-	e.checkRevisions(report)
+	e.checkRevisions(r)
 	votes, first := map[uint32]int{}, -1
 	for i := range e.data {
 		c := &e.data[i]
 		if c.hash == nil {
 			if c.err != nil {
-				report(note, e.NameOf(&e.Readings[i]), "its data could not be compared with those of the others: "+survey.ErrorLine(c.err), "run doctor again; use a larger --command-timeout if the store is large")
+				r.skip(e.NameOf(&e.Readings[i]), "its data could not be compared: "+survey.ErrorLine(c.err)+"; use a larger --command-timeout if the store is large")
 			}
 			continue
 		}
@@ -90,12 +93,22 @@ func (e *examination) checkData(report reportFunc) {
 		}
 		at = c.hash.HashRevision
 		if 2*votes[most] > len(e.data) && c.hash.Hash != most {
-			report(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.hash.Hash, most), nextDiffers)
+			r.find(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.hash.Hash, most), nextDiffers, "")
 		}
 	}
 	if 2*votes[most] <= len(e.data) {
-		report(critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers)
+		r.find(critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
 	}
+}
+
+// answering returns how many members answer.
+func (e *examination) answering() (n int) {
+	for i := range e.Readings {
+		if e.Readings[i].Status != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // comparable reports whether the hashes of two members are of the same range of revisions of one cluster.
@@ -107,7 +120,7 @@ func (e *examination) comparable(i, j int) bool {
 
 // checkRevisions finds members that lack a revision although they have applied the entries up to it. The hashes cannot
 // show this: they are at a revision that all members have.
-func (e *examination) checkRevisions(report reportFunc) {
+func (e *examination) checkRevisions(r *report) {
 	for i := range e.data {
 		late, now := e.Readings[i].Status, e.data[i].later
 		for j := range e.data {
@@ -117,8 +130,8 @@ func (e *examination) checkRevisions(report reportFunc) {
 			}
 			// The index was read after the revision of one member, and before that of the other.
 			if late.RaftAppliedIndex >= by.RaftAppliedIndex && now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
-				report(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
-					now.Header.Revision, e.NameOf(&e.Readings[j]), had.Header.Revision), nextDiffers)
+				r.find(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
+					now.Header.Revision, e.NameOf(&e.Readings[j]), had.Header.Revision), nextDiffers, "")
 				break
 			}
 		}

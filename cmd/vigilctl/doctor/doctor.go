@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,21 +21,22 @@ const doctorHelp = `Check every member for problems, and print the next step for
 answer or disagree on a leader, a small quorum, alarms, different data or versions,
 the quota, members that lag, slow disks and networks, clocks that differ, expiring
 certificates, slow watchers, missing compaction, and harmful settings. The command
-changes nothing. To compare data each member reads its store once.
+changes nothing. To compare data each member reads its store once. It looks at the whole
+cluster, of which one endpoint is enough.
 
-Each finding has a severity: critical (something fails, or soon will), warning
-(something will fail without an action) or note. The command works with members of
-etcd too.
+What could not be looked at is listed as not checked, and never as ok. Each finding has
+a severity: critical (something fails, or soon will), warning (something will fail
+without an action) or note. The command works with members of etcd too.
 
 Exit codes: 0 no findings except notes, 1 a warning or critical finding.`
 
-const doctorExample = `  vigilctl doctor --cluster
+const doctorExample = `  vigilctl doctor
   vigilctl doctor --endpoints a:2379,b:2379,c:2379 || send-alert
   vigilctl doctor -w json | jq -r '.findings[] | select(.severity == "critical").what'`
 
 // Command returns the command doctor.
 func Command(env *cli.Env) *cobra.Command {
-	l := survey.Survey{Env: env}
+	l := survey.Survey{Env: env, Whole: true}
 	c := &cobra.Command{
 		Use:     "doctor [options]",
 		Short:   "Find problems of the members, and the next step for each",
@@ -62,7 +64,11 @@ type diagnosis struct {
 	Members  int       `json:"members"`
 	Leader   string    `json:"leader"`
 	Findings []finding `json:"findings"`
-	Passed   []string  `json:"passed"`
+	// Passed are the checks that found nothing in the members that answer.
+	Passed    []string    `json:"passed"`
+	Unchecked []unchecked `json:"not_checked"`
+
+	seen []string // the members that answer, if others do not
 }
 
 func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) error {
@@ -88,15 +94,15 @@ func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) err
 func queryMembers(ctx context.Context, l *survey.Survey) *examination {
 	n := len(l.Members)
 	e := &examination{Round: l.Read(ctx), clocks: make([]*probe.Clock, n), lines: make([][]string, n)}
-	e.expiries = slices.Grow(e.expiries, n)[:n]
+	e.expiries, e.certErrs = make([]time.Time, n), make([]error, n)
 	e.now = e.At
 	e.data = compareData(ctx, l, e.Round)
 	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
 		if c, err := m.Clock(ctx); err == nil {
 			e.clocks[i] = &c
 		}
-		e.expiries[i], _ = m.CertificateExpiry(ctx) // an unreachable member is a finding already
-		e.lines[i], _ = m.CommandLine(ctx)          // not every member has it
+		e.expiries[i], e.certErrs[i] = m.CertificateExpiry(ctx)
+		e.lines[i], _ = m.CommandLine(ctx) // nil says enough
 	})
 	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
 		if name != "" {
@@ -112,9 +118,16 @@ func (e *examination) diagnose() *diagnosis {
 	if leader := e.Leader(); leader != 0 {
 		d.Leader = e.Name(leader)
 	}
-	d.Findings, d.Passed = e.examine()
-	if d.Findings == nil {
-		d.Findings = []finding{}
+	d.Findings, d.Passed, d.Unchecked = e.examine()
+	// Lists that are never null are easier to read for programs.
+	d.Findings, d.Passed, d.Unchecked = append([]finding{}, d.Findings...), append([]string{}, d.Passed...), append([]unchecked{}, d.Unchecked...)
+	for i := range e.Readings {
+		if x := &e.Readings[i]; x.Status != nil {
+			d.seen = append(d.seen, e.NameOf(x))
+		}
+	}
+	if !slices.ContainsFunc(d.Unchecked, func(u unchecked) bool { return u.Check == "" }) {
+		d.seen = nil
 	}
 	rank := map[severity]int{critical: 0, warning: 1, note: 2}
 	slices.SortStableFunc(d.Findings, func(a, b finding) int { return rank[a.Severity] - rank[b.Severity] })
@@ -143,12 +156,20 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 		}
 		add("", styles[f.Severity], strings.ToUpper(string(f.Severity))+"  "+what)
 		add("    ", screen.Plain, "next: "+f.Next)
+		add("    ", screen.Plain, "page: "+f.Page)
 		lines = append(lines, "")
 	}
 	for _, c := range checks {
 		if slices.Contains(d.Passed, c.name) {
-			add("", screen.Plain, "ok  "+c.about)
+			text := "ok  " + c.about
+			if len(d.seen) > 0 && !c.cluster {
+				text += " (" + strings.Join(d.seen, ", ") + ")"
+			}
+			add("", screen.Plain, text)
 		}
+	}
+	for _, text := range d.gaps() {
+		add("", screen.Plain, "not checked: "+text)
 	}
 	lines = append(lines, "")
 	leader := "no leader"
@@ -166,8 +187,36 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	if number[note] > 0 {
 		verdict += ", " + screen.Count(number[note], "note")
 	}
+	if len(d.Unchecked) > 0 {
+		verdict += ", not everything was checked"
+	}
 	add("", style, fmt.Sprintf("%s, %s: %s", screen.Count(d.Members, "member"), leader, verdict))
 	return lines
+}
+
+// gaps returns what was not checked: a line for each reason of a member.
+func (d *diagnosis) gaps() (out []string) {
+	type reason struct{ member, why string }
+	var order []reason
+	checks := map[reason][]string{}
+	for _, u := range d.Unchecked {
+		k := reason{u.Member, u.Why}
+		if checks[k] == nil {
+			order = append(order, k)
+		}
+		if u.Check == "" {
+			u.Check = "everything"
+		}
+		checks[k] = append(checks[k], u.Check)
+	}
+	for _, k := range order {
+		text := strings.Join(checks[k], ", ") + ": " + k.why
+		if k.member != "" {
+			text = k.member + ", " + text
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // sorted joins texts in order.

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,14 +23,36 @@ func healthyReading(id uint64, at time.Time) survey.Reading {
 		RaftIndex: 1000, RaftAppliedIndex: 1000 - 10*(id-1), DbSize: 3 << 20, DbSizeInUse: 1 << 20, DbSizeQuota: 4 << 20}}
 }
 
+// healthy are the metrics of a member of Vigil with good disks and a good network.
+const healthy = `# TYPE etcd_disk_wal_fsync_duration_seconds histogram
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} 2000
+etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 2000
+etcd_disk_wal_fsync_duration_seconds_count 2000
+# TYPE etcd_disk_backend_commit_duration_seconds histogram
+etcd_disk_backend_commit_duration_seconds_bucket{le="0.001"} 2000
+etcd_disk_backend_commit_duration_seconds_bucket{le="+Inf"} 2000
+etcd_disk_backend_commit_duration_seconds_count 2000
+# TYPE etcd_server_apply_duration_seconds histogram
+etcd_server_apply_duration_seconds_bucket{le="0.001"} 2000
+etcd_server_apply_duration_seconds_bucket{le="+Inf"} 2000
+etcd_server_apply_duration_seconds_count 2000
+# TYPE etcd_network_peer_round_trip_time_seconds histogram
+etcd_network_peer_round_trip_time_seconds_bucket{le="0.001"} 200
+etcd_network_peer_round_trip_time_seconds_bucket{le="+Inf"} 200
+etcd_network_peer_round_trip_time_seconds_count 200
+vigil_watch_largest_lag_revisions 0
+`
+
 // diagnose returns the diagnosis of a cluster of three healthy members after a change.
 func diagnose(t *testing.T, change func(e *examination)) *diagnosis {
 	t.Helper()
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	e := &examination{Round: &survey.Round{At: now}, now: now, expiries: make([]time.Time, 3), lines: make([][]string, 3)}
+	e := &examination{Round: &survey.Round{At: now}, now: now, expiries: make([]time.Time, 3), certErrs: make([]error, 3), lines: make([][]string, 3)}
 	for i, name := range []string{"a", "b", "c"} {
 		e.Members = append(e.Members, &etcdserverpb.Member{ID: uint64(i) + 1, Name: name})
 		e.Readings = append(e.Readings, healthyReading(uint64(i)+1, now))
+		e.Readings[i].Metrics = metrics(t, healthy)
+		e.lines[i] = []string{"vigil"}
 		e.clocks = append(e.clocks, &probe.Clock{Least: -time.Second, Most: time.Second})
 	}
 	change(e)
@@ -41,6 +65,20 @@ func hold(e *examination, hashes ...uint32) {
 		st := e.Readings[i].Status
 		e.data = append(e.data, compared{later: st, hash: &etcdserverpb.HashKVResponse{Header: st.Header, Hash: h, HashRevision: 900, CompactRevision: 3}})
 	}
+}
+
+// dead lets members not answer at the addresses that they advertise.
+func dead(e *examination, members ...int) {
+	for _, i := range members {
+		e.Members[i].ClientURLs = []string{"http://" + e.Readings[i].Endpoint}
+		e.Readings[i] = survey.Reading{Endpoint: e.Readings[i].Endpoint, StatusErr: &refusal{"gone"}, MetricsErr: &refusal{"gone"}, Advertised: e.Members[i].ID}
+		e.clocks[i] = nil
+	}
+}
+
+// only leaves the readings of the first n members, as if the others were not asked.
+func only(e *examination, n int) {
+	e.Readings, e.clocks, e.expiries, e.certErrs, e.lines = e.Readings[:n], e.clocks[:n], e.expiries[:n], e.certErrs[:n], e.lines[:n]
 }
 
 func metrics(t *testing.T, text string) probe.Metrics {
@@ -63,11 +101,11 @@ func TestDoctorFinds(t *testing.T) {
 		t.Errorf("of members of which one has compacted meanwhile: %+v", d)
 	}
 	const slowDisk = `# TYPE etcd_disk_wal_fsync_duration_seconds histogram
-etcd_disk_wal_fsync_duration_seconds_bucket{le="0.01"} 50
-etcd_disk_wal_fsync_duration_seconds_bucket{le="0.064"} 100
-etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 100
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.01"} 1000
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.064"} 2000
+etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 2000
 etcd_disk_wal_fsync_duration_seconds_sum 1
-etcd_disk_wal_fsync_duration_seconds_count 100
+etcd_disk_wal_fsync_duration_seconds_count 2000
 `
 	for _, c := range []struct {
 		check string
@@ -75,11 +113,16 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 		what  string
 		bad   func(e *examination)
 	}{
-		{"reachable", critical, "does not answer: gone", func(e *examination) {
+		{"reachable", critical, "h:1: does not answer: gone", func(e *examination) {
 			e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
 		}},
-		{"quorum", critical, "one more failure", func(e *examination) {
-			e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
+		{"reachable", critical, "c: does not answer at 10.0.0.3:2379: gone", func(e *examination) { dead(e, 2) }},
+		{"quorum", critical, "2 of 3 voting members answer, the smallest quorum: one more failure", func(e *examination) { dead(e, 0) }},
+		{"quorum", critical, "1 of 3 voting members answer and 2 are needed", func(e *examination) { dead(e, 0, 2) }},
+		{"quorum", warning, "4 of 5 voting members answer: 1 more may fail", func(e *examination) {
+			e.Members = append(e.Members, &etcdserverpb.Member{ID: 4, Name: "d"}, &etcdserverpb.Member{ID: 5, Name: "e", ClientURLs: []string{"http://e:1"}})
+			e.Readings = append(e.Readings, healthyReading(4, e.now), survey.Reading{Endpoint: "e:1", StatusErr: &refusal{"gone"}, Advertised: 5})
+			e.clocks, e.expiries, e.certErrs, e.lines = append(e.clocks, nil, nil), make([]time.Time, 5), make([]error, 5), make([][]string, 5)
 		}},
 		{"quorum", note, "2 voting members survive no more failures than 1", func(e *examination) { e.Members = e.Members[:2] }},
 		{"leader", critical, "has no leader", func(e *examination) { e.Readings[1].Status.Leader = 0 }},
@@ -88,6 +131,16 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 		{"alarms", critical, "alarm NOSPACE", func(e *examination) {
 			e.Alarms = []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}
 		}},
+		{"alarms", critical, "b: alarm CORRUPT", func(e *examination) { // without a quorum the alarms cannot be listed
+			e.ListErr = &refusal{"timeout"}
+			e.Readings[0].Status.Errors = []string{"etcdserver: no leader", (&etcdserverpb.AlarmMember{MemberID: 2, Alarm: etcdserverpb.AlarmType_CORRUPT}).String()}
+		}},
+		{"full", critical, "b: its disk is full", func(e *examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_disk_full 1\n") }},
+		{"damage", critical, "b: 3 damaged records", func(e *examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n") }},
+		{"damage", critical, "a: it found 2 times", func(e *examination) {
+			e.Readings[0].Metrics = metrics(t, healthy+"vigil_consistency_differences_total 2\n")
+		}},
+		{"watchers", warning, "the clients of 4 watchers do not read", func(e *examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_watch_stalled_watchers 4\n") }},
 		{"data", critical, "b: is at revision 1 where", func(e *examination) {
 			hold(e, 7, 7, 7)
 			e.Readings[1].Status.Header.Revision = 1
@@ -96,10 +149,9 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 		}},
 		{"data", critical, "b: its data differ from those of the majority at revision 900: hash 8 and not 7", func(e *examination) { hold(e, 7, 8, 7) }},
 		{"data", critical, "no majority of them has the same", func(e *examination) { hold(e, 7, 8, 9) }},
-		{"data", note, "could not be compared", func(e *examination) { hold(e, 7, 7, 7); e.data[1] = compared{err: &refusal{"slow"}} }},
 		{"versions", warning, "a, c: 3.7.3; b: 3.6.0", func(e *examination) { e.Readings[1].Status.Version = "3.6.0" }},
-		{"space", warning, "90% of the quota", func(e *examination) { e.Readings[1].Status.DbSize = 36; e.Readings[1].Status.DbSizeQuota = 40 }},
-		{"space", critical, "98% of the quota", func(e *examination) { e.Readings[1].Status.DbSize = 98; e.Readings[1].Status.DbSizeQuota = 100 }},
+		{"space", warning, "90% of the quota", func(e *examination) { e.Readings[1].Status.DbSizeInUse = 36; e.Readings[1].Status.DbSizeQuota = 40 }},
+		{"space", critical, "98% of the quota", func(e *examination) { e.Readings[1].Status.DbSizeInUse = 98; e.Readings[1].Status.DbSizeQuota = 100 }},
 		{"lag", warning, "lags the leader by 9000 entries", func(e *examination) {
 			e.Readings[0].Status.RaftIndex = 9980 + 10
 			e.Readings[1].Status.RaftAppliedIndex = 990
@@ -137,6 +189,117 @@ etcd_disk_wal_fsync_duration_seconds_count 100
 	}
 }
 
+// TestUnchecked: what was not looked at is never ok.
+func TestUnchecked(t *testing.T) {
+	few := metrics(t, strings.ReplaceAll(healthy, " 2000\n", " 12\n"))
+	for _, c := range []struct {
+		check, member, why string
+		change             func(e *examination)
+	}{
+		{"", "c", "it does not answer", func(e *examination) { dead(e, 2) }},
+		{"", "h:1", "it does not answer", func(e *examination) { e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}} }},
+		{"", "b", "it is not among the endpoints", func(e *examination) { only(e, 1) }},
+		{"quorum", "", "b, c not asked; --cluster=true asks all", func(e *examination) { only(e, 1) }},
+		{"data", "", "one member answers: its data are compared with none", func(e *examination) { only(e, 1) }},
+		{"data", "b", "could not be compared: slow", func(e *examination) { hold(e, 7, 7, 7); e.data[1] = compared{err: &refusal{"slow"}} }},
+		{"lag", "b", "the leader did not answer", func(e *examination) { dead(e, 0) }},
+		{"disk", "b", "12 writes of the raft log since it started are too few", func(e *examination) { e.Readings[1].Metrics = few }},
+		{"disk", "b", "12 commits since", func(e *examination) { e.Readings[1].Metrics = few }},
+		{"watchers", "b", "its metrics cannot be read", func(e *examination) { e.Readings[1].Metrics, e.Readings[1].MetricsErr = nil, &refusal{"no"} }},
+		{"full", "b", "its metrics cannot be read", func(e *examination) { e.Readings[1].Metrics, e.Readings[1].MetricsErr = nil, &refusal{"no"} }},
+		{"network", "b", "0 round trips", func(e *examination) { e.Readings[1].Metrics = metrics(t, "vigil_watch_largest_lag_revisions 0\n") }},
+		{"clocks", "b", "its time cannot be read", func(e *examination) { e.clocks[1] = nil }},
+		{"certificates", "b", "its certificate cannot be read: no", func(e *examination) { e.certErrs[1] = &refusal{"no"} }},
+		{"certificates", "", "open none.pem", func(e *examination) { e.files = []string{"none.pem"} }},
+		{"settings", "b", "its command line cannot be read", func(e *examination) { e.lines[1] = nil }},
+		{"quorum", "", "the members are not known", func(e *examination) { e.Members, e.ListErr = nil, &refusal{"no"} }},
+	} {
+		d := diagnose(t, c.change)
+		if !slices.ContainsFunc(d.Unchecked, func(u unchecked) bool {
+			return u.Check == c.check && u.Member == c.member && strings.Contains(u.Why, c.why)
+		}) {
+			t.Errorf("%s of %s is not among the unchecked: %+v", c.check, c.member, d.Unchecked)
+		}
+		if slices.Contains(d.Passed, c.check) {
+			t.Errorf("%s of %s: passed %v", c.check, c.member, d.Passed)
+		}
+	}
+}
+
+// TestDrawing compares the whole text for a cluster of which one member does not answer, and one has few writes.
+func TestDrawing(t *testing.T) {
+	d := diagnose(t, func(e *examination) {
+		hold(e, 7, 7, 7)
+		dead(e, 2)
+		e.data[2] = compared{}
+		e.Readings[1].Metrics = metrics(t, strings.ReplaceAll(healthy, " 2000\n", " 12\n"))
+	})
+	const want = `CRITICAL  c: does not answer at 10.0.0.3:2379: gone
+    next: check its process and its log; if it runs, check that this machine can reach the address
+    page: docs/operations/observe.md#vigilmemberdown
+
+CRITICAL  2 of 3 voting members answer, the smallest quorum: one more failure stops all writes
+    next: start the other members again first
+    page: docs/operations/observe.md#vigilquorumatrisk
+
+ok  all agree on a leader (a, b)
+ok  no alarm is raised
+ok  no disk is full (a, b)
+ok  no damaged data were found (a, b)
+ok  the members hold the same data (a, b)
+ok  all members have one version (a, b)
+ok  no quota is nearly used (a, b)
+ok  no member lags far (a, b)
+ok  the network is fast, and the leader stable (a, b)
+ok  clocks agree (a, b)
+ok  no certificate expires soon (a, b)
+ok  watchers keep up (a, b)
+ok  old revisions are compacted (a, b)
+ok  no setting is known to be harmful (a, b)
+not checked: c, everything: it does not answer
+not checked: b, disk: 12 writes of the raft log since it started are too few to judge by
+not checked: b, disk: 12 commits since it started are too few to judge by
+not checked: b, disk: 12 applied writes since it started are too few to judge by
+
+3 members, leader a: 2 critical, 0 warnings, not everything was checked`
+	if got := strings.Join(d.draw(200, screen.Paint{}), "\n"); got != want {
+		t.Errorf("got:\n%s\n\nwant:\n%s", got, want)
+	}
+}
+
+// TestPages: each page of a finding exists, and has the heading.
+func TestPages(t *testing.T) {
+	pages := map[string]bool{}
+	for _, c := range checks {
+		pages[c.page] = true
+	}
+	for _, name := range []string{"cluster.go", "data.go", "load.go", "machine.go"} {
+		code, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range regexp.MustCompile(`"(docs/[^"]+)"`).FindAllStringSubmatch(string(code), -1) {
+			pages[s[1]] = true
+		}
+	}
+	for page := range pages {
+		name, anchor, _ := strings.Cut(page, "#")
+		text, err := os.ReadFile("../../../" + name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		found := anchor == ""
+		for _, s := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(text), -1) {
+			plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(s[1]), "")
+			found = found || strings.ReplaceAll(plain, " ", "-") == anchor
+		}
+		if !found {
+			t.Errorf("%s has no such heading", page)
+		}
+	}
+}
+
 type refusal struct{ s string }
 
 func (e *refusal) Error() string { return e.s }
@@ -157,8 +320,9 @@ func TestNoAnswers(t *testing.T) {
 		for i := range e.Readings {
 			e.Readings[i] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
 		}
+		e.Members = nil
 	})
-	if d.Healthy || len(d.Passed) != 1 || d.Passed[0] != "certificates" {
+	if d.Healthy || len(d.Passed) > 0 || len(d.Unchecked) != 3 {
 		t.Errorf("%+v", d)
 	}
 }

@@ -12,40 +12,47 @@ import (
 	"vigil/cmd/vigilctl/survey"
 )
 
-func (e *examination) checkClocks(report reportFunc) {
+func (e *examination) checkClocks(r *report) {
 	for i := range e.clocks {
+		if e.clocks[i] == nil && e.Readings[i].Status != nil {
+			r.skip(e.NameOf(&e.Readings[i]), "its time cannot be read")
+		}
 		for j := range e.clocks[:i] {
 			if e.clocks[i] == nil || e.clocks[j] == nil {
 				continue
 			}
 			if off := e.clocks[i].Off(*e.clocks[j]); off >= clockDifference {
-				report(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", off.Round(100*time.Millisecond), e.NameOf(&e.Readings[j])),
-					"check that time is synchronised on both: timedatectl. Tokens, certificates and the comparison of logs depend on it")
+				r.find(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", off.Round(100*time.Millisecond), e.NameOf(&e.Readings[j])),
+					"check that time is synchronised on both: timedatectl. Tokens, certificates and the comparison of logs depend on it", "")
 			}
 		}
 	}
 }
 
-func (e *examination) checkCertificates(report reportFunc) {
+func (e *examination) checkCertificates(r *report) {
 	reportExpiry := func(member, what string, end time.Time, next string) {
 		left := end.Sub(e.now)
 		switch {
 		case left <= 0:
-			report(critical, member, what+" expired on "+end.Format(time.DateOnly), next)
+			r.find(critical, member, what+" expired on "+end.Format(time.DateOnly), next, "")
 		case left < expiryCritical:
-			report(critical, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next)
+			r.find(critical, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next, "")
 		case left < expiryWarning:
-			report(warning, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next)
+			r.find(warning, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next, "")
 		}
 	}
 	for i, end := range e.expiries {
-		if !end.IsZero() {
+		if e.certErrs[i] != nil && e.Readings[i].Status != nil {
+			r.skip(e.NameOf(&e.Readings[i]), "its certificate cannot be read: "+survey.ErrorLine(e.certErrs[i]))
+		} else if !end.IsZero() {
 			reportExpiry(e.NameOf(&e.Readings[i]), "its certificate", end, "replace the file of --cert-file: the member reads it without a restart")
 		}
 	}
 	for _, name := range e.files {
 		if end, err := firstExpiry(name); err == nil {
 			reportExpiry("", "the certificate in "+name, end, "replace the file")
+		} else {
+			r.skip("", survey.ErrorLine(err))
 		}
 	}
 }
@@ -72,29 +79,38 @@ func firstExpiry(name string) (end time.Time, err error) {
 	return end, err
 }
 
-func (e *examination) checkSettings(report reportFunc) {
+func (e *examination) checkSettings(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		name := e.NameOf(x)
-		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && open > openFilesHigh*most {
-			report(warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service")
+		if x.Status == nil {
+			continue
 		}
-		if quota := x.Quota(); !x.IsVigil() && quota > largeQuota {
-			report(warning, name, fmt.Sprintf("a quota of %s exceeds the design limit of etcd", screen.Bytes(quota)), "use at most 8 GiB")
+		if x.Metrics == nil {
+			r.skip(name, "its metrics cannot be read")
+		}
+		if e.lines[i] == nil {
+			r.skip(name, "its command line cannot be read")
+		}
+		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && open > openFilesHigh*most {
+			r.find(warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service", "docs/operations/observe.md#vigilfiledescriptors")
+		}
+		if quota := x.Quota(); x.Metrics != nil && !x.IsVigil() && quota > largeQuota {
+			r.find(warning, name, fmt.Sprintf("a quota of %s exceeds the design limit of etcd", screen.Bytes(quota)), "use at most 8 GiB", "")
 		}
 		flags := flagsOf(e.lines[i])
 		if v, ok := flags["unsafe-no-fsync"]; ok && v != "false" {
-			report(critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes", "remove the flag")
+			r.find(critical, name, "--unsafe-no-fsync: a crash loses acknowledged writes", "remove the flag", "")
 		}
 		beat, err := time.ParseDuration(flags["heartbeat-interval"] + "ms")
 		if err != nil {
 			beat = 100 * time.Millisecond
 		}
 		if election, err := time.ParseDuration(flags["election-timeout"] + "ms"); err == nil && election < 10*beat {
-			report(warning, name, fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval")
+			r.find(warning, name, fmt.Sprintf("--election-timeout of %v is less than ten times the --heartbeat-interval of %v: a short pause replaces the leader", election, beat), "raise it to ten times the heartbeat interval", "")
 		}
 		if v, ok := flags["pre-vote"]; ok && v == "false" {
-			report(note, name, "--pre-vote=false: a member that rejoins can replace the leader", "remove the flag")
+			r.find(note, name, "--pre-vote=false: a member that rejoins can replace the leader", "remove the flag", "")
 		}
 	}
 }

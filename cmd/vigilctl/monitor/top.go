@@ -192,6 +192,8 @@ func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
 		m.Error = survey.ErrorLine(x.StatusErr)
 	case x.MetricsErr != nil:
 		m.Error = "metrics: " + survey.ErrorLine(x.MetricsErr)
+	case x.DiskFull():
+		m.Error = "its disk is full: it rejects puts"
 	}
 	if x.Status != nil {
 		m.Name, m.ID, m.Version = r.Name(x.ID()), fmt.Sprintf("%x", x.ID()), x.Status.Version

@@ -27,4 +27,8 @@ const (
 	ResidentMemory    = "process_resident_memory_bytes"
 	StartTime         = "process_start_time_seconds"
 	LargestWatcherLag = "vigil_watch_largest_lag_revisions"
+	DiskFull          = "vigil_disk_full"
+	DamageFound       = "vigil_damage_found_total"
+	StalledWatchers   = "vigil_watch_stalled_watchers"
+	Differences       = "vigil_consistency_differences_total"
 )

@@ -16,10 +16,15 @@ type Reading struct {
 	StatusErr  error
 	Metrics    probe.Metrics // nil if MetricsErr is set
 	MetricsErr error
+	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.
+	Advertised uint64
 }
 
 // ID returns the member's ID, 0 if it did not answer.
 func (x *Reading) ID() uint64 { return x.Status.GetHeader().GetMemberId() }
+
+// DiskFull reports whether the member rejects puts because its disk is full. etcd has no such state.
+func (x *Reading) DiskFull() bool { return x.Value(DiskFull) != 0 }
 
 // Value returns a metric, 0 if the member does not have it.
 func (x *Reading) Value(name string) float64 {

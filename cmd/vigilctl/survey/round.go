@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -49,6 +50,11 @@ func (s *Survey) Read(ctx context.Context) *Round {
 		r.Readings[i] = x
 	})
 	<-listed
+	for i := range r.Readings {
+		if m := advertises(r.Members, r.Readings[i].Endpoint); m != nil {
+			r.Readings[i].Advertised = m.ID
+		}
+	}
 	return r
 }
 
@@ -82,9 +88,9 @@ func (r *Round) Name(id uint64) string {
 	return fmt.Sprintf("%x", id)
 }
 
-// NameOf returns the name of the member of a reading, or its endpoint if it did not answer.
+// NameOf returns the name of the member of a reading, or its endpoint if it is not known.
 func (r *Round) NameOf(x *Reading) string {
-	if id := x.ID(); id != 0 {
+	if id := cmp.Or(x.ID(), x.Advertised); id != 0 {
 		return r.Name(id)
 	}
 	return x.Endpoint

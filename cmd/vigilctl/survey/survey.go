@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,8 @@ import (
 // Survey asks the members at --endpoints, or with --cluster all members.
 type Survey struct {
 	Env *cli.Env
+	// Whole makes --cluster the default.
+	Whole bool
 	// Client and Members are set while Run runs.
 	Client  *client.Client
 	Members []*probe.Member
@@ -30,7 +33,11 @@ type Survey struct {
 
 // AddFlags declares --cluster.
 func (s *Survey) AddFlags(c *cobra.Command) {
-	c.Flags().BoolVar(&s.cluster, "cluster", false, "look at all members, at the addresses that they advertise")
+	text := "look at all members: the others at the addresses that they advertise"
+	if s.Whole {
+		text += "; =false looks at --endpoints only"
+	}
+	c.Flags().BoolVar(&s.cluster, "cluster", s.Whole, text)
 }
 
 // Run connects, finds the members and calls f.
@@ -50,24 +57,15 @@ func (s *Survey) Run(c *cobra.Command, f func(ctx context.Context) error) error 
 }
 
 func (s *Survey) findMembers(ctx context.Context) error {
-	endpoints := slices.Clone(s.Env.Config.Endpoints)
-	if s.cluster {
-		ctx, cancel := context.WithTimeout(ctx, s.Env.Timeout())
-		defer cancel()
-		r, err := s.Client.MemberList(ctx)
-		if err != nil {
-			return err
-		}
-		endpoints = nil
-		for _, m := range r.Members {
-			if len(m.ClientURLs) > 0 {
-				endpoints = append(endpoints, m.ClientURLs[0])
-			}
-		}
-	}
 	secure, err := s.Env.Config.SecureHTTP()
 	if err != nil {
 		return exit.With(exit.BadConnection, err)
+	}
+	endpoints := slices.Clone(s.Env.Config.Endpoints)
+	if s.cluster {
+		if endpoints, err = s.addOthers(ctx, endpoints); err != nil {
+			return err
+		}
 	}
 	token, err := s.token(ctx)
 	if err != nil {
@@ -77,6 +75,77 @@ func (s *Survey) findMembers(ctx context.Context) error {
 		s.Members = append(s.Members, probe.New(e, token, secure, s.Env.Timeout()))
 	}
 	return nil
+}
+
+// identifyTimeout is how long an endpoint has to answer which member it is. A member that needs longer is listed at the
+// address that it advertises.
+const identifyTimeout = time.Second
+
+// addOthers returns one endpoint for each member: a given one that answers, or the address that the member advertises,
+// which this machine may not be able to reach. Given endpoints that do not answer and are of no member that is known
+// stay in the list. Without an answer from any member the result are the given endpoints if Whole is set, otherwise an
+// error.
+func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error) {
+	listing, cancel := context.WithTimeout(ctx, s.Env.Timeout())
+	defer cancel()
+	// Serializable: a member without a quorum answers too.
+	list, err := s.Client.MemberListSerializable(listing)
+	if err != nil {
+		if s.Whole && ctx.Err() == nil {
+			return given, nil // Read reports the error
+		}
+		return nil, err
+	}
+	ids := make([]uint64, len(given))
+	identifying, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, e := range given {
+		wg.Go(func() {
+			if at, err := s.Client.At(e); err == nil {
+				if r, err := at.Status(identifying); err == nil {
+					ids[i] = r.Header.MemberId
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var out []string
+	for _, m := range list.Members {
+		if i := slices.Index(ids, m.ID); i >= 0 {
+			out = append(out, given[i])
+		} else if len(m.ClientURLs) > 0 {
+			out = append(out, m.ClientURLs[0])
+		}
+	}
+	for i, e := range given {
+		if m := advertises(list.Members, e); ids[i] == 0 && m == nil || ids[i] != 0 && !slices.Contains(out, e) && !listed(list.Members, ids[i]) {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+func listed(members []*etcdserverpb.Member, id uint64) bool {
+	return slices.ContainsFunc(members, func(m *etcdserverpb.Member) bool { return m.ID == id })
+}
+
+// advertises returns the member that advertises an endpoint, nil if there is none.
+func advertises(members []*etcdserverpb.Member, endpoint string) *etcdserverpb.Member {
+	for _, m := range members {
+		if slices.ContainsFunc(m.ClientURLs, func(u string) bool { return address(u) == address(endpoint) }) {
+			return m
+		}
+	}
+	return nil
+}
+
+// address returns an endpoint without its scheme.
+func address(endpoint string) string {
+	if _, rest, ok := strings.Cut(endpoint, "://"); ok {
+		return strings.TrimSuffix(rest, "/")
+	}
+	return endpoint
 }
 
 // token returns what identifies the user to members over HTTP, empty if there is no user.

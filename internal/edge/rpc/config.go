@@ -68,6 +68,8 @@ type Status struct {
 	RaftIndex, RaftAppliedIndex uint64
 	// Alarms are the active ones.
 	Alarms []kv.Alarm
+	// DiskFull is set while puts are rejected because the disk of this member is full.
+	DiskFull bool
 }
 
 // Alarms is the part of the member that the maintenance service uses for alarms. Errors are kv's.

@@ -184,6 +184,7 @@ type fakeMember struct {
 	kv        *fakeKV
 	leader    atomic.Uint64
 	learner   atomic.Bool
+	diskFull  atomic.Bool
 	untrusted atomic.Bool
 	// reclaimed counts the calls of Reclaim.
 	reclaimed atomic.Int32
@@ -237,7 +238,7 @@ func (f *fakeMember) Reclaim(context.Context) error {
 
 func (f *fakeMember) Status() Status {
 	return Status{Version: "3.7.3", StorageVersion: "3.7.0", DBSize: 4096, DBSizeInUse: 100, DBSizeQuota: 2 << 30,
-		RaftIndex: 12, RaftAppliedIndex: 11, Alarms: f.list()}
+		RaftIndex: 12, RaftAppliedIndex: 11, Alarms: f.list(), DiskFull: f.diskFull.Load()}
 }
 
 func (f *fakeMember) list() []kv.Alarm {

@@ -44,8 +44,14 @@ func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etc
 	for _, a := range st.Alarms {
 		res.Errors = append(res.Errors, alarmPB(a).String())
 	}
+	if st.DiskFull {
+		res.Errors = append(res.Errors, DiskFullText)
+	}
 	return res, nil
 }
+
+// DiskFullText is the error in the status of a member that rejects puts because its disk is full. etcd has no such error.
+const DiskFullText = "vigil: the disk is full: puts are rejected until it has free space"
 
 // memberList answers Cluster.MemberList, whose header has no revision.
 func (s *service) memberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {

@@ -315,6 +315,12 @@ func TestMaintenanceAndCluster(t *testing.T) {
 	}
 	want.Leader, want.Errors = 0, []string{"etcdserver: no leader", line}
 	wantEqual(t, st, want)
+	f.member.diskFull.Store(true)
+	if st, err = f.Maintenance.Status(t.Context(), &etcdserverpb.StatusRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	want.Errors = append(want.Errors, DiskFullText)
+	wantEqual(t, st, want)
 
 	list, err := f.Cluster.MemberList(t.Context(), &etcdserverpb.MemberListRequest{Linearizable: true})
 	if err != nil {

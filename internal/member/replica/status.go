@@ -28,6 +28,8 @@ type Status struct {
 	Size, InUse, LogSize int64
 	Revision             int64
 	CompactRevision      int64
+	// DiskFull is set while puts are refused for want of space on the disk.
+	DiskFull bool
 }
 
 // Status returns the present state.
@@ -48,6 +50,7 @@ func (r *Replica) Status() Status {
 		LogSize:         r.raftLog.Bytes(),
 		Revision:        r.handle().store.Revision(),
 		CompactRevision: r.handle().store.CompactRevision(),
+		DiskFull:        r.space.diskFull(),
 	}
 }
 
@@ -93,12 +96,10 @@ type Metrics struct {
 	Comparisons, Differences uint64
 	Sent                     transfer.SendStats
 	Received                 transfer.ReceiveStats
-	// DiskFull is set while puts are refused for want of space on the disk.
-	DiskFull bool
-	WAL      wal.Metrics
-	Store    mvcc.Stats
-	Counts   mvcc.Counts
-	Reclaim  history.ReclaimStats
+	WAL                      wal.Metrics
+	Store                    mvcc.Stats
+	Counts                   mvcc.Counts
+	Reclaim                  history.ReclaimStats
 }
 
 // Timings returns how long requests and their steps took.
@@ -122,7 +123,6 @@ func (r *Replica) Metrics() Metrics {
 		Differences: r.audit.Stats().Differences,
 		Sent:        r.sender.Stats(),
 		Received:    r.receiver.Stats(),
-		DiskFull:    r.space.diskFull(),
 		WAL:         r.raftLog.Metrics(),
 		Store:       r.handle().store.Stats(),
 		Counts:      r.handle().store.Counts(),
