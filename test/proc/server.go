@@ -39,6 +39,8 @@ type Config struct {
 	// default this one alone; Discover leaves it out, for a member that finds them.
 	Name, InitialCluster string
 	Discover             bool
+	// Host is the address where it listens, 127.0.0.1 if empty.
+	Host string
 	// ClientPort and PeerPort are chosen if 0.
 	ClientPort, PeerPort int
 	// Advertise is the advertised address; if empty, where the member
@@ -161,8 +163,7 @@ func (s *Server) inspect() {
 
 // CommandLine returns the command line without the program. DataDir and the ports must be set.
 func (c Config) CommandLine() []string {
-	client := fmt.Sprintf("http://127.0.0.1:%d", c.ClientPort)
-	peer := fmt.Sprintf("http://127.0.0.1:%d", c.PeerPort)
+	client, peer := "http://"+c.address(c.ClientPort), "http://"+c.address(c.PeerPort)
 	tellClient, tellPeer := client, peer
 	if c.Advertise != "" {
 		tellClient = "http://" + c.Advertise + ":2379"
@@ -187,6 +188,15 @@ func (c Config) CommandLine() []string {
 		args = append(args, "--initial-cluster="+members)
 	}
 	return append(args, c.Args...)
+}
+
+// address returns where the server listens, as host:port.
+func (c Config) address(port int) string {
+	host := c.Host
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return fmt.Sprintf("%s:%d", host, port)
 }
 
 // Kill ends the process with SIGKILL and returns when it has exited. It has no effect on a process
@@ -289,10 +299,10 @@ func (s *Server) Log() *Log { return s.process.Log() }
 func (s *Server) DataDir() string { return s.cfg.DataDir }
 
 // Addr returns where clients connect, as host:port.
-func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.cfg.ClientPort) }
+func (s *Server) Addr() string { return s.cfg.address(s.cfg.ClientPort) }
 
 // PeerAddr returns where peers connect, as host:port.
-func (s *Server) PeerAddr() string { return fmt.Sprintf("127.0.0.1:%d", s.cfg.PeerPort) }
+func (s *Server) PeerAddr() string { return s.cfg.address(s.cfg.PeerPort) }
 
 // Dial returns a bare gRPC connection that is closed with the test.
 func (s *Server) Dial(opts ...grpc.DialOption) *grpc.ClientConn {
