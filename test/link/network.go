@@ -11,12 +11,22 @@ import (
 
 // Rule describes how bytes from one node to another are delivered. The zero value delivers them at once.
 type Rule struct {
-	// Delay is added to each piece, and up to Jitter at random.
+	// Delay is added to each piece or packet, and up to Jitter at random.
 	Delay, Jitter time.Duration
 	// Rate is the number of bytes a second, if not 0.
 	Rate int
-	// Stall holds everything back, new connections and the ends of old ones included.
+	// Stall delivers nothing, new connections and the ends of old ones included. Proxies hold it back, a
+	// switch drops it.
 	Stall bool
+
+	// The others are for the packets of a switch.
+
+	// Loss and Twice are the fractions of packets that are lost and that are delivered twice.
+	Loss, Twice float64
+	// Largest is the size of the largest packet that is delivered, if not 0. Others vanish.
+	Largest int
+	// Refuse answers each packet with an error: its destination is unreachable.
+	Refuse bool
 }
 
 // way is a direction between two nodes.
@@ -84,6 +94,9 @@ func (n *Network) Runs(name string, pid int) {
 
 // Set sets the rule for the bytes from one node to another.
 func (n *Network) Set(from, to string, r Rule) {
+	if r.Loss > 0 || r.Twice > 0 || r.Largest > 0 || r.Refuse {
+		panic("a rule for packets needs a switch")
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.rules[way{from, to}] = r

@@ -15,19 +15,21 @@ func echo(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(c, c)
-				_ = c.(*net.TCPConn).CloseWrite()
-			}()
-		}
-	}()
+	go serveEcho(l)
 	return l.Addr().String()
+}
+
+func serveEcho(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			_, _ = io.Copy(c, c)
+			_ = c.(*net.TCPConn).CloseWrite()
+		}()
+	}
 }
 
 func dial(t *testing.T, addr string) net.Conn {
