@@ -39,7 +39,7 @@ damage: ## every single bit of a small data directory, its files cut at every le
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./internal/store/history
 	VIGIL_CUTS=all $(GO) -C client test -timeout 1h -run Cut .
 
-soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK
+soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK; root gives each member a network namespace, VIGIL_NETNS=1 demands that
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos
 
 simulate: ## fresh seeds of clusters in a simulated world, for HOURS

@@ -29,17 +29,17 @@ const (
 
 var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}
 
-// dial makes a client that reconnects quickly and notices a dead connection. The caller closes it.
-func dial(endpoints ...string) (*clientv3.Client, error) {
+// dial makes a client that reconnects quickly and notices a dead connection.
+func dial(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
 		Logger:               zap.NewNop(),
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 2 * time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append(opts, grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 300 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
-		})},
+		})),
 	})
 }
 

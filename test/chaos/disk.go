@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +17,36 @@ import (
 	"vigil/test/proc"
 )
 
-// diskBytes is the size of a member's file system, where that is one of its own.
-const diskBytes = 512 << 20
+const (
+	// diskBytes is the size of a member's file system, where that is one of its own.
+	diskBytes = 512 << 20
+	// mountSource and the number of the process are the source of its mounts.
+	mountSource = "vigil-chaos-"
+)
+
+// unmountDead removes the file systems of runs that were killed.
+func unmountDead(t *testing.T) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		field := strings.Fields(line)
+		pid, ours := strings.CutPrefix(field[0], mountSource)
+		if !ours {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("/proc", pid)); err == nil {
+			continue
+		}
+		// Another run may remove them concurrently.
+		if err := unix.Unmount(field[1], unix.MNT_DETACH); err == nil {
+			t.Logf("removed the file system %s of a run that was killed", field[1])
+			_ = os.RemoveAll(filepath.Dir(field[1]))
+		}
+	}
+}
 
 // mount gives the members in a slot a small file system of their own, if this process may.
 func (g *group) mount(s *slot) {
@@ -24,7 +54,7 @@ func (g *group) mount(s *slot) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := unix.Mount("vigil-test", dir, "tmpfs", 0, fmt.Sprintf("size=%d", diskBytes)); err != nil {
+	if err := unix.Mount(mountSource+strconv.Itoa(os.Getpid()), dir, "tmpfs", 0, fmt.Sprintf("size=%d", diskBytes)); err != nil {
 		g.t.Logf("no disk will be full, mounting needs root: %v", err)
 		return
 	}

@@ -22,7 +22,7 @@ type fault struct {
 	inject func(*run)
 }
 
-// faults are all there are, in the order of a run.
+// faults are those of every network, in the order of a run.
 var faults = []fault{
 	{"kill the leader", true, func(r *run) {
 		r.kill(r.leader())
@@ -265,6 +265,9 @@ var faults = []fault{
 			func(s *slot) {
 				r.cut(s, true, true, link.Rule{Delay: 100 * time.Millisecond, Jitter: 300 * time.Millisecond})
 			},
+		}
+		if r.wire != nil {
+			quick = append(quick, func(s *slot) { r.wire.Unplug(s.node) })
 		}
 		for _, n := range rand.New(rand.NewPCG(r.rng.Uint64(), 0)).Perm(len(r.slots))[:2] {
 			quick[r.rng.IntN(len(quick))](r.slots[n])

@@ -29,8 +29,9 @@ type slot struct {
 	*proc.Server
 	n    int
 	node string // in the network
-	// peerURL is the advertised URL: the proxy.
+	// peerURL is the advertised URL: the proxy if there is one.
 	peerURL    string
+	host       string
 	clientPort int
 	peerPort   int
 	client     *clientv3.Client
@@ -49,29 +50,39 @@ type slot struct {
 func (s *slot) name() string { return fmt.Sprintf("%s.%d", s.node, s.life) }
 
 // endpoint is where clients find the member.
-func (s *slot) endpoint() string { return fmt.Sprintf("127.0.0.1:%d", s.clientPort) }
+func (s *slot) endpoint() string { return fmt.Sprintf("%s:%d", s.host, s.clientPort) }
 
-// group is a cluster whose members are connected through proxies. Its methods are for the goroutine of the test.
+// group is a cluster whose members are connected through proxies or a switch. Its methods are for the goroutine of the test.
 type group struct {
-	t     *testing.T
-	rng   *rand.Rand
-	dir   string // of the data and logs
-	keep  string // see kept
-	net   *link.Network
-	slots []*slot // members now
-	spare *slot   // a place for one more
-	args  []string
+	t    *testing.T
+	rng  *rand.Rand
+	dir  string // of the data and logs
+	keep string // see kept
+	net  network
+	// proxies or wire is the network, the other one is nil.
+	proxies *link.Network
+	wire    *link.Switch
+	slots   []*slot // members now
+	spare   *slot   // a place for one more
+	args    []string
 	// calm disables disturbances of connections.
 	calm atomic.Bool
 }
 
-func newGroup(t *testing.T, rng *rand.Rand, members int, args ...string) *group {
-	g := &group{t: t, rng: rng, dir: proc.Dir(t), net: link.New(t), args: args}
+// newGroup runs a cluster that is connected by a switch, or through proxies if that is nil.
+func newGroup(t *testing.T, rng *rand.Rand, wire *link.Switch, args ...string) *group {
+	unmountDead(t)
+	proc.Path(t, proc.Subject()) // not to be built in a namespace
+	g := &group{t: t, rng: rng, dir: proc.Dir(t), wire: wire, net: wire, args: args}
+	if wire == nil {
+		g.proxies = link.New(t)
+		g.net = g.proxies
+	}
 	for n := range members + 1 {
-		s := &slot{n: n, node: fmt.Sprintf("m%d", n+1), clientPort: proc.FreePort(t), peerPort: proc.FreePort(t)}
-		s.peerURL = "http://" + g.net.Node(s.node, fmt.Sprintf("127.0.0.1:%d", s.peerPort))
+		s := &slot{n: n, node: nodeOf(n)}
+		g.connect(s)
 		var err error
-		if s.client, err = dial(s.endpoint()); err != nil {
+		if s.client, err = g.dial(s.endpoint()); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.client.Close() })
@@ -110,7 +121,7 @@ func (g *group) place(s *slot, cluster, state string) {
 	g.t.Helper()
 	s.Server = proc.New(g.t, proc.Config{
 		Name: s.name(), InitialCluster: cluster, DataDir: g.dataDir(s),
-		ClientPort: s.clientPort, PeerPort: s.peerPort,
+		Host: s.host, ClientPort: s.clientPort, PeerPort: s.peerPort,
 		Args: append([]string{"--initial-advertise-peer-urls=" + s.peerURL, "--initial-cluster-state=" + state,
 			"--log-outputs=stderr," + g.logFile(s)}, g.args...),
 	})
@@ -122,8 +133,7 @@ func (g *group) place(s *slot, cluster, state string) {
 func (g *group) launch(s *slot) {
 	g.t.Helper()
 	s.run.Add(1)
-	s.Launch()
-	g.net.Runs(s.node, s.Pid())
+	g.run(s)
 	s.up, s.paused = true, false
 }
 

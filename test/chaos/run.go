@@ -18,6 +18,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"vigil/test/link"
 	"vigil/test/proc"
 )
 
@@ -67,10 +68,11 @@ type figures struct {
 	took, gap   time.Duration // the longest ones
 }
 
-func newRun(t *testing.T, seed uint64) *run {
+// newRun runs a cluster whose members are connected by a switch, or through proxies if that is nil.
+func newRun(t *testing.T, seed uint64, wire *link.Switch) *run {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	r := &run{began: time.Now(), at: map[*slot]*watcher{}, figures: map[string]*figures{}, counts: map[string]int{}}
-	r.group = newGroup(t, rng, members, fmt.Sprintf("--snapshot-count=%d", snapshotCount), fmt.Sprintf("--snapshot-catchup-entries=%d", catchUp),
+	r.group = newGroup(t, rng, wire, fmt.Sprintf("--snapshot-count=%d", snapshotCount), fmt.Sprintf("--snapshot-catchup-entries=%d", catchUp),
 		"--watch-progress-notify-interval=1s")
 	everybody := append(slices.Clone(r.slots), r.spare)
 	var endpoints []string
@@ -112,7 +114,7 @@ func (r *run) clock() time.Duration { return time.Since(r.began) }
 func (r *run) fork() *rand.Rand { return rand.New(rand.NewPCG(r.rng.Uint64(), r.rng.Uint64())) }
 
 func (r *run) dial(endpoints ...string) *clientv3.Client {
-	c, err := dial(endpoints...)
+	c, err := r.group.dial(endpoints...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -344,7 +346,7 @@ func (r *run) report() {
 	for _, k := range slices.Sorted(maps.Keys(r.counts)) {
 		r.t.Logf("%9d %s", r.counts[k], k)
 	}
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, packetFaults) {
 		if s := r.figures[f.name]; s != nil {
 			r.t.Logf("%-42s %3d times, %7d operations, longest time without a write %5.2fs", f.name, s.rounds, s.ops, s.gap.Seconds())
 		}
