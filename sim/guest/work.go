@@ -10,4 +10,6 @@ import (
 
 // works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works. Each one has
 // keys with a prefix of its own. It ends with the work of the process, and returns an error that is a violation.
-var works = map[string]func(*setup.Client, *rand.Rand) error{}
+var works = map[string]func(*setup.Client, *rand.Rand) error{
+	"leases": leases,
+}

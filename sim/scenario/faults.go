@@ -117,8 +117,8 @@ var faults = map[string]fault{
 	},
 	"clock rate": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)
-		m.SetRate(rng.Int64N(400_000) - 200_000)
-		return func() { m.SetRate(0) }
+		r.setRate(m, rng.Int64N(400_000)-200_000)
+		return func() { r.setRate(m, 0) }
 	},
 	"clock jump": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)

@@ -83,6 +83,7 @@ type run struct {
 	// only is the only endpoint of a watcher that has one, by its name.
 	only   map[string]string
 	events int
+	work   work
 }
 
 // Run carries out a plan. A non-nil trace receives a line for each event.
@@ -295,6 +296,9 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 	switch {
 	case p.Op != nil:
 		r.addOp(*p.Op)
+	case p.Lease != nil:
+		r.world.Note(nil, "%v", p.Lease)
+		r.work.leases = append(r.work.leases, *p.Lease)
 	case p.Watcher != nil:
 		r.addMessage(p.Watcher, p.Message)
 	case p.Compact != 0:
@@ -391,6 +395,7 @@ func (r *run) judge() {
 	}
 	r.v = append(r.v, check.Check(h, r.ops, searching)...)
 	r.v = append(r.v, check.CheckLocal(r.ops)...)
+	r.judgeWork(h)
 	t := h.Timeline()
 	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
 		record := r.watchers[name].Take(h.Last())

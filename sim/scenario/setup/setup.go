@@ -33,7 +33,7 @@ type Client struct {
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.
-var Works = []string{}
+var Works = []string{"leases"}
 
 // Operator configures a process that transfers leadership from member to member.
 type Operator struct {
@@ -48,6 +48,7 @@ type Report struct {
 	// Watcher is the name of a watcher with its range, and Message what it received.
 	Watcher *Watcher       `json:",omitempty"`
 	Message *check.Message `json:",omitempty"`
+	Lease   *check.LeaseOp `json:",omitempty"`
 	// Compact is a revision that is about to be compacted.
 	Compact int64 `json:",omitempty"`
 	// Failed is an observation that is a violation.

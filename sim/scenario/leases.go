@@ -1,0 +1,47 @@
+package scenario
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"vigil/sim/check"
+	"vigil/sim/world"
+)
+
+// work is what clients reported of the kinds of work besides their operations.
+type work struct {
+	leases []check.LeaseOp
+	// rates are those of the clocks that do not run like the others, and clocks what the fastest one was.
+	rates  map[*world.Machine]int64
+	clocks check.Clocks
+}
+
+// judgeWork checks it.
+func (r *run) judgeWork(h *check.History) {
+	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: electionTimeout, Stable: r.plan.Faulty + stable, Late: 2 * time.Second})...)
+}
+
+// setRate makes the clock of a machine run faster or slower, and records the fastest clock.
+func (r *run) setRate(m *world.Machine, ppm int64) {
+	m.SetRate(ppm)
+	if r.work.rates == nil {
+		r.work.rates = map[*world.Machine]int64{}
+	}
+	r.work.rates[m] = ppm
+	if ppm == 0 {
+		delete(r.work.rates, m)
+	}
+	fastest := check.Pace{At: r.world.Now()}
+	if all := slices.Collect(maps.Values(r.work.rates)); len(all) > 0 {
+		fastest.PPM = slices.Max(all)
+		if len(all) < len(r.members) {
+			fastest.PPM = max(fastest.PPM, 0) // that of the others
+		}
+	}
+	r.work.clocks = append(r.work.clocks, fastest)
+}
+
+// stable is the time after the last fault in which a write must succeed: an election, and some more time for a member
+// that starts now, or a connection that was silent.
+const stable = 3*electionTimeout + 5*time.Second
