@@ -155,8 +155,11 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 			continue
 		}
 		rev := o.Rev
-		if o.Kind == Pinned {
+		switch {
+		case o.Kind == Pinned:
 			rev = o.Expect
+		case o.Kind == List && o.List.Rev != 0:
+			rev = o.List.Rev
 		}
 		if o.Wrote() {
 			rev-- // what a write found was there before it
@@ -166,7 +169,7 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 			continue
 		}
 		if rev < t.h.Base {
-			if o.linearizable() {
+			if o.linearizable() && rev == o.Rev {
 				v.Add("it saw a revision from before it was called: %v", o)
 			}
 			continue
@@ -174,7 +177,9 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 		switch o.Kind {
 		case Get:
 			compare(v, o, t.one(o.Key, rev))
-		case Scan, Local, Pinned:
+		case List:
+			checkList(v, t, o, rev)
+		case Scan, Local, Pinned, Mirror:
 			compare(v, o, slices.DeleteFunc(t.states(rev), func(i Item) bool { return !strings.HasPrefix(i.Key, Prefix) }))
 		case Cas:
 			was, _ := t.state(o.Key, rev)
@@ -268,7 +273,7 @@ func CheckLocal(ops []Op) Violations {
 	newest := map[process]*Op{}
 	for n := range ops {
 		o := &ops[n]
-		if o.Outcome != Acked || o.Kind != Local {
+		if o.Outcome != Acked || !o.local() {
 			continue
 		}
 		p := process{o.Member, o.Run, o.Client}

@@ -314,3 +314,35 @@ func TestUncertainty(t *testing.T) {
 		t.Error("a compaction that was not requested was accepted")
 	}
 }
+
+// TestWatchOptions: filters, former values that were not asked for, and a watch from a future revision.
+func TestWatchOptions(t *testing.T) {
+	a1, a2 := Item{"k/a", "1", 2, 2, 1}, Item{"k/a", "2", 2, 3, 2}
+	h := &History{Base: 1, Start: map[string]Item{}, Revs: []Revision{
+		{2, []Event{{Item: a1}}}, {3, []Event{{Item: a2}}}, {4, []Event{{Item{Key: "k/a", Mod: 4}, true}}},
+	}}
+	put1, put2, del := h.Revs[0].Events[0], h.Revs[1].Events[0], h.Revs[2].Events[0]
+	one := func(e Event, before ...*Item) Message { return Message{Events: []Event{e}, Before: before} }
+	for _, test := range []struct {
+		name, want string
+		w          Record
+	}{
+		{"all", "", Record{Next: 2, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
+		{"puts", "", Record{Next: 2, Filter: Filter{NoDelete: true}, Messages: []Message{one(put1, nil), one(put2, &a1), {Rev: 4}}}},
+		{"deletions", "", Record{Next: 2, Filter: Filter{NoPut: true}, Messages: []Message{{Rev: 3}, one(del, &a2)}}},
+		{"no former values", "", Record{Next: 2, Filter: Filter{NoPrev: true}, Messages: []Message{one(put1), one(put2), one(del)}}},
+		{"from the future", "", Record{Next: 3, Messages: []Message{one(put2, &a1), one(del, &a2)}}},
+		{"beyond the end", "", Record{Next: 9}},
+		{"a deletion that was filtered", "not reliable", Record{Next: 2, Filter: Filter{NoDelete: true}, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
+		{"a put that was filtered", "not reliable", Record{Next: 2, Filter: Filter{NoPut: true}, Messages: []Message{one(put1, nil)}}},
+		{"a former value that was not asked for", "did not ask", Record{Next: 3, Filter: Filter{NoPrev: true}, Messages: []Message{one(put2, &a1), one(del)}}},
+		{"no former value", "before", Record{Next: 3, Messages: []Message{one(put2), one(del, &a2)}}},
+		{"a former value of another revision", "before", Record{Next: 4, Messages: []Message{one(del, &a1)}}},
+		{"the past of a watch from the future", "not ordered", Record{Next: 3, Messages: []Message{one(put1, nil), one(put2, &a1), one(del, &a2)}}},
+	} {
+		got := strings.Join(CheckWatch(h, h.Timeline(), &test.w, 0), "\n")
+		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+			t.Errorf("%s: want %q, got %q", test.name, test.want, got)
+		}
+	}
+}

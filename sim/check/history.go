@@ -142,8 +142,10 @@ func (s *SharedHistory) Last() int64 {
 func (s *SharedHistory) Newest(w *SharedRecord, last int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for rev := last; rev > s.H.Base; rev-- {
-		if slices.ContainsFunc(s.H.at(rev).Events, func(e Event) bool { return w.R.in(e.Key) }) {
+		if slices.ContainsFunc(s.H.at(rev).Events, func(e Event) bool { return w.R.wants(e) }) {
 			return rev
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	Scan   Kind = "scan"   // a linearizable read of all keys
 	Local  Kind = "local"  // a serializable read of all keys
 	Pinned Kind = "pinned" // a serializable read of all keys at a former revision
+	List   Kind = "list"   // a read of a range with options
+	Mirror Kind = "mirror" // the state of a mirror of all keys
 )
 
 // Strong draws the kind of an operation whose answer must be linearizable.
@@ -73,8 +75,9 @@ type Op struct {
 	Member, Run int
 	Kind        Kind
 	Key, Second string
-	Value       string // no two writes have the same
-	Expect      int64  // of cas: the modification revision; of pinned: the revision
+	Value       string   // no two writes have the same
+	Expect      int64    // of cas: the modification revision; of pinned: the revision
+	List        *Listing `json:",omitempty"`
 	Call, Ret   time.Duration
 	Outcome     outcome
 	Err         string
@@ -87,8 +90,8 @@ type Op struct {
 }
 
 func (o *Op) String() string {
-	return fmt.Sprintf("client %d at member %d: %s %s%s=%.20q expect %d, called %v returned %v: %s %s at revision %d, done %t, deleted %d, found %v",
-		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found)
+	return fmt.Sprintf("client %d at member %d: %s %s%s=%.20q expect %d, called %v returned %v: %s %s at revision %d, done %t, deleted %d, found %v%v",
+		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found, o.List)
 }
 
 func (i Item) String() string {
@@ -122,7 +125,14 @@ func (o *Op) Wrote() bool {
 }
 
 // linearizable reports whether the operation must see every operation that was answered before it.
-func (o *Op) linearizable() bool { return o.Kind != Local && o.Kind != Pinned }
+func (o *Op) linearizable() bool {
+	return o.Kind != Local && o.Kind != Pinned && o.Kind != Mirror && (o.Kind != List || !o.List.Serializable)
+}
+
+// local reports whether the operation shows the newest state that the member, or the mirror, has.
+func (o *Op) local() bool {
+	return o.Kind == Local || o.Kind == Mirror || o.Kind == List && o.List.Serializable
+}
 
 // Recorder collects operations of concurrent clients.
 type Recorder struct {

@@ -24,6 +24,8 @@ type Record struct {
 	Name string
 	// From and To bound the keys, all if To is empty.
 	From, To string
+	// Filter is what the watcher left out.
+	Filter
 	// Next is the revision from which the watcher expects events.
 	Next int64
 	// Partial is set if the watcher ended before the history did.
@@ -31,18 +33,28 @@ type Record struct {
 	Messages []Message
 }
 
-func (r *Record) in(key string) bool { return r.To == "" || r.From <= key && key < r.To }
+// Filter has the options of a watcher that change what it receives.
+type Filter struct {
+	NoPut, NoDelete bool
+	// NoPrev is set if the watcher did not ask for former values.
+	NoPrev bool
+}
+
+// wants reports whether the watcher must receive an event.
+func (r *Record) wants(e Event) bool {
+	return e.Mod >= r.Next && (r.To == "" || r.From <= e.Key && e.Key < r.To) && (e.Deleted && !r.NoDelete || !e.Deleted && !r.NoPut)
+}
 
 // CheckWatch compares the messages to a watcher with the complete history: the events are those of the
-// history and of the watched keys, in its order, once each and without a gap, those of a revision in one
-// message, also across connections; and after a progress notification no event up to its revision
+// history and of the watched keys that pass its filter, in its order, once each and without a gap, those of a revision in one
+// message, also across connections; none is below the revision from which it watches; and after a progress notification no event up to its revision
 // follows. Compacted is the highest requested compaction.
 func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations {
 	var v Violations
 	var want []Event
 	for n := range h.Revs {
 		for _, e := range h.Revs[n].Events {
-			if e.Mod >= r.Next && r.in(e.Key) {
+			if r.wants(e) {
 				want = append(want, e)
 			}
 		}
@@ -88,9 +100,11 @@ func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations 
 				return v
 			}
 			next++
+			var before *Item
 			if n < len(m.Before) {
-				checkBefore(&v, t, r, e, m.Before[n], compacted)
+				before = m.Before[n]
 			}
+			checkBefore(&v, t, r, e, before, compacted)
 		}
 		last := m.Events[len(m.Events)-1].Mod
 		if next < len(want) && want[next].Mod == last {
@@ -108,6 +122,10 @@ func CheckWatch(h *History, t *timeline, r *Record, compacted int64) Violations 
 func checkBefore(v *Violations, t *timeline, r *Record, e Event, got *Item, compacted int64) {
 	want, ok := t.state(e.Key, e.Mod-1)
 	switch {
+	case r.NoPrev:
+		if got != nil {
+			v.Add("%s: with %v it received the former value %v, which it did not ask for", r.Name, e, *got)
+		}
 	case got == nil && ok && e.Mod-1 >= compacted, got != nil && (!ok || *got != want):
 		v.Add("%s: before %v there was %v, not %v", r.Name, e, want, got)
 	}
