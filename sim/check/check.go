@@ -158,8 +158,8 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 		switch {
 		case o.Kind == Pinned:
 			rev = o.Expect
-		case o.Kind == List && o.List.Rev != 0:
-			rev = o.List.Rev
+		case o.Kind == Page && o.Page.Rev != 0:
+			rev = o.Page.Rev
 		}
 		if o.Wrote() {
 			rev-- // what a write found was there before it
@@ -177,8 +177,8 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 		switch o.Kind {
 		case Get:
 			compare(v, o, t.one(o.Key, rev))
-		case List:
-			checkList(v, t, o, rev)
+		case Page:
+			checkPage(v, t, o, rev)
 		case Scan, Local, Pinned, Mirror:
 			compare(v, o, slices.DeleteFunc(t.states(rev), func(i Item) bool { return !strings.HasPrefix(i.Key, Prefix) }))
 		case Cas:

@@ -23,7 +23,7 @@ const (
 	Scan   Kind = "scan"   // a linearizable read of all keys
 	Local  Kind = "local"  // a serializable read of all keys
 	Pinned Kind = "pinned" // a serializable read of all keys at a former revision
-	List   Kind = "list"   // a read of a range with options
+	Page   Kind = "page"   // a read of a range with options
 	Mirror Kind = "mirror" // the state of a mirror of all keys
 )
 
@@ -77,7 +77,7 @@ type Op struct {
 	Key, Second string
 	Value       string   // no two writes have the same
 	Expect      int64    // of cas: the modification revision; of pinned: the revision
-	List        *Listing `json:",omitempty"`
+	Page        *Listing `json:",omitempty"`
 	Call, Ret   time.Duration
 	Outcome     outcome
 	Err         string
@@ -91,7 +91,7 @@ type Op struct {
 
 func (o *Op) String() string {
 	return fmt.Sprintf("client %d at member %d: %s %s%s=%.20q expect %d, called %v returned %v: %s %s at revision %d, done %t, deleted %d, found %v%v",
-		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found, o.List)
+		o.Client, o.Member, o.Kind, o.Key, o.Second, o.Value, o.Expect, o.Call, o.Ret, o.Outcome, o.Err, o.Rev, o.Done, o.Deleted, o.Found, o.Page)
 }
 
 func (i Item) String() string {
@@ -126,12 +126,12 @@ func (o *Op) Wrote() bool {
 
 // linearizable reports whether the operation must see every operation that was answered before it.
 func (o *Op) linearizable() bool {
-	return o.Kind != Local && o.Kind != Pinned && o.Kind != Mirror && (o.Kind != List || !o.List.Serializable)
+	return o.Kind != Local && o.Kind != Pinned && o.Kind != Mirror && (o.Kind != Page || !o.Page.Serializable)
 }
 
 // local reports whether the operation shows the newest state that the member, or the mirror, has.
 func (o *Op) local() bool {
-	return o.Kind == Local || o.Kind == Mirror || o.Kind == List && o.List.Serializable
+	return o.Kind == Local || o.Kind == Mirror || o.Kind == Page && o.Page.Serializable
 }
 
 // Recorder collects operations of concurrent clients.

@@ -33,7 +33,7 @@ type watcher struct {
 
 func startWatcher(c *setup.Client, n int, rng *rand.Rand) error {
 	w := &watcher{rng: rng, next: 2, restless: n%3 == 2}
-	w.w.Name = fmt.Sprintf("watcher %d.%d", c.First, n)
+	w.w.Name, w.w.Next = fmt.Sprintf("watcher %d.%d", c.First, n), w.next
 	endpoints := c.Endpoints
 	if n%2 == 1 {
 		w.w.From, w.w.To = "k/b", "k/e"

@@ -77,6 +77,8 @@ type run struct {
 	ops       []check.Op
 	all       check.SharedHistory
 	watchers  map[string]*check.SharedRecord
+	numbered  map[int]*check.SharedRecord // watchers by their number, if they have one
+	late      []*check.SharedRecord       // watchers that may lack something of the complete history; nil before it is complete
 	compacted int64
 	final     int64
 	hashes    []setup.Hash
@@ -89,7 +91,7 @@ type run struct {
 // Run carries out a plan. A non-nil trace receives a line for each event.
 func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{},
-		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, only: map[string]string{}}
+		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, numbered: map[int]*check.SharedRecord{}, only: map[string]string{}}
 	r.all.H = &check.History{Base: 1, Start: map[string]check.Item{}}
 	defer r.world.Close()
 	r.world.Reported, r.world.Exited, r.world.Printed = r.reported, r.exited, r.printed
@@ -301,6 +303,10 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 		r.work.leases = append(r.work.leases, *p.Lease)
 	case p.Watcher != nil:
 		r.addMessage(p.Watcher, p.Message)
+	case p.Message != nil:
+		r.addMessages(p.Receivers, *p.Message)
+	case p.Canceled != 0:
+		r.numbered[p.Canceled].R.Partial = true
 	case p.Compact != 0:
 		r.compacted = max(r.compacted, p.Compact)
 	case p.Failed != "":
@@ -329,63 +335,6 @@ func (r *run) addOp(o check.Op) {
 	r.ops = append(r.ops, o)
 }
 
-func (r *run) addMessage(by *setup.Watcher, m *check.Message) {
-	w := r.watchers[by.Name]
-	if w == nil {
-		w = &check.SharedRecord{R: check.Record{Name: by.Name, From: by.From, To: by.To, Next: 2}}
-		r.watchers[by.Name] = w
-		if by.Endpoint != "" {
-			r.only[by.Name] = by.Endpoint
-		}
-	}
-	if m == nil {
-		return
-	}
-	r.events += len(m.Events)
-	w.Add(*m)
-	if w.R.To != "" {
-		return
-	}
-	for events := m.Events; len(events) > 0; {
-		n := 1
-		for n < len(events) && events[n].Mod == events[0].Mod {
-			n++
-		}
-		if err := r.all.Add(events[0].Mod, m.At, events[:n]); err != nil && !w.R.Skipped() {
-			r.v.Add("%s: not reliable: %v", by.Name, err)
-		}
-		events = events[n:]
-	}
-}
-
-// complete reports whether the last write was made and every watcher has it.
-func (r *run) complete() bool { return r.final > 0 && r.missing() == "" }
-
-func (r *run) missing() string {
-	if s := r.unsettled(); s != "" {
-		return s
-	}
-	if r.final == 0 {
-		return "there is no last write, or a member does not know it"
-	}
-	if r.all.Last() < r.final {
-		return fmt.Sprintf("no watcher received revision %d", r.final)
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
-		w := r.watchers[name]
-		if rev := r.all.Newest(w, r.final); !w.Has(rev) && !r.left(name) {
-			return fmt.Sprintf("%s has revisions up to %d, not %d", name, w.Resume()-1, rev)
-		}
-	}
-	return ""
-}
-
-// left reports whether the only member that a watcher uses is no member any more.
-func (r *run) left(watcher string) bool {
-	e := r.only[watcher]
-	return e != "" && !slices.Contains(endpoints(r.members), e)
-}
-
 // judge checks everything that was recorded.
 func (r *run) judge() {
 	slices.SortStableFunc(r.ops, func(a, b check.Op) int { return int(a.Call - b.Call) })
@@ -399,7 +348,7 @@ func (r *run) judge() {
 	t := h.Timeline()
 	for _, name := range slices.Sorted(maps.Keys(r.watchers)) {
 		record := r.watchers[name].Take(h.Last())
-		record.Partial = r.final == 0 || r.left(name)
+		record.Partial = record.Partial || r.final == 0 || r.left(name)
 		r.v = append(r.v, check.CheckWatch(h, t, &record, r.compacted)...)
 	}
 	for n := range r.hashes {

@@ -33,7 +33,10 @@ type Client struct {
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.
-var Works = []string{"leases"}
+var Works = []string{
+	"crowd",
+	"leases",
+}
 
 // Operator configures a process that transfers leadership from member to member.
 type Operator struct {
@@ -49,6 +52,10 @@ type Report struct {
 	Watcher *Watcher       `json:",omitempty"`
 	Message *check.Message `json:",omitempty"`
 	Lease   *check.LeaseOp `json:",omitempty"`
+	// Receivers are the numbers of watchers that received Message, if Watcher is nil.
+	Receivers []int `json:",omitempty"`
+	// Canceled is the number of a watcher that receives nothing any more, by its own wish.
+	Canceled int `json:",omitempty"`
 	// Compact is a revision that is about to be compacted.
 	Compact int64 `json:",omitempty"`
 	// Failed is an observation that is a violation.
@@ -66,6 +73,11 @@ type Watcher struct {
 	Name, From, To string
 	// Endpoint is the only member that it uses; empty if it uses all.
 	Endpoint string
+	// Number is that of a watcher without the library, counted from 1 by all processes.
+	Number int `json:",omitempty"`
+	check.Filter
+	// Next is the revision from which it watches.
+	Next int64
 	// Messages is how many it received before.
 	Messages int
 }

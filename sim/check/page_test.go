@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestList judges pages of a small store, right ones and wrong ones.
-func TestList(t *testing.T) {
+// TestPage judges pages of a small store, right ones and wrong ones.
+func TestPage(t *testing.T) {
 	a, b, c := Item{"p/a", "3", 2, 5, 2}, Item{"p/b", "1", 3, 3, 1}, Item{"p/c", "2", 4, 4, 1}
 	h := &History{Base: 1, Start: map[string]Item{}, Revs: []Revision{
 		{2, []Event{{Item: Item{"p/a", "0", 2, 2, 1}}}}, {3, []Event{{Item: b}}}, {4, []Event{{Item: c}}}, {5, []Event{{Item: a}}},
@@ -54,7 +54,7 @@ func TestList(t *testing.T) {
 		{"a key that the bounds leave out", with(func(l *Listing) { l.MinMod = 4 }), []Item{a, b}, "what was not there"},
 	}
 	for _, test := range tests {
-		o := Op{Kind: List, Outcome: Acked, Rev: 6, List: &test.list, Found: test.found}
+		o := Op{Kind: Page, Outcome: Acked, Rev: 6, Page: &test.list, Found: test.found}
 		var v Violations
 		checkReads(&v, h.Timeline(), []Op{o})
 		got := strings.Join(v, "\n")
@@ -64,8 +64,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListOrder: a linearizable list is not older than what was known, and serializable ones do not go back.
-func TestListOrder(t *testing.T) {
+// TestPageOrder: a linearizable page is not older than what was known, and serializable ones do not go back.
+func TestPageOrder(t *testing.T) {
 	h := &History{Base: 1, Start: map[string]Item{}, Revs: []Revision{
 		{10, []Event{{Item: Item{"p/a", "0", 2, 2, 1}}}}, {20, []Event{{Item: Item{"p/a", "1", 2, 3, 2}}}},
 	}}
@@ -75,8 +75,8 @@ func TestListOrder(t *testing.T) {
 		if rev == 3 {
 			i = Item{"p/a", "1", 2, 3, 2}
 		}
-		return Op{Kind: List, Outcome: Acked, Rev: rev, Call: at(call), Ret: at(call + 1), Found: []Item{i},
-			List: &Listing{From: "p/", To: "p0", Serializable: serializable, Count: 1}}
+		return Op{Kind: Page, Outcome: Acked, Rev: rev, Call: at(call), Ret: at(call + 1), Found: []Item{i},
+			Page: &Listing{From: "p/", To: "p0", Serializable: serializable, Count: 1}}
 	}
 	for _, test := range []struct {
 		name, want string

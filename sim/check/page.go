@@ -62,10 +62,10 @@ func (l *Listing) keeps(i Item) bool {
 	return i.Mod >= l.MinMod && i.Create >= l.MinCreate && (l.MaxMod == 0 || i.Mod <= l.MaxMod) && (l.MaxCreate == 0 || i.Create <= l.MaxCreate)
 }
 
-// checkList compares the answer to a list with the state at its revision. Keys that are equal by the order may be in any
+// checkPage compares the answer to a list with the state at its revision. Keys that are equal by the order may be in any
 // order, and any of them may be left out by the limit.
-func checkList(v *Violations, t *timeline, o *Op, rev int64) {
-	l := o.List
+func checkPage(v *Violations, t *timeline, o *Op, rev int64) {
+	l := o.Page
 	want := slices.DeleteFunc(t.states(rev), func(i Item) bool { return i.Key < l.From || i.Key >= l.To })
 	if l.Count != int64(len(want)) {
 		v.Add("the count is wrong, %d keys were there: %v", len(want), o)
