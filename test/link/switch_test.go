@@ -61,7 +61,10 @@ func TestSwitchLosesPackets(t *testing.T) {
 	} {
 		cut()
 		back := make(chan time.Duration, 1)
-		go func() { back <- turn(t, c) }()
+		go func() {
+			defer close(back) // if it fails
+			back <- turn(t, c)
+		}()
 		// Dialing ends without an answer, and so without an error of the network.
 		if _, err := reach(t, w, addr, 300*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: dialing: %v", name, err)
