@@ -67,3 +67,11 @@ func (g *group) dial(endpoints ...string) (*clientv3.Client, error) {
 		return g.wire.Dial(ctx, outside, addr)
 	}))
 }
+
+// lost returns how many packets the switch has lost.
+func (g *group) lost() int {
+	if g.wire == nil {
+		return 0
+	}
+	return g.wire.Lost()
+}

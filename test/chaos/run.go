@@ -65,6 +65,7 @@ type run struct {
 // figures are those of all rounds of a fault.
 type figures struct {
 	rounds, ops int
+	lost        int           // packets
 	took, gap   time.Duration // the longest ones
 }
 
@@ -217,7 +218,9 @@ func (r *run) round(f fault) {
 	}
 	injected := r.clock()
 	r.skipped = false
+	lost := r.lost()
 	f.inject(r)
+	lost = r.lost() - lost
 	r.heal()
 	r.progress(50)
 	over := r.clock()
@@ -225,7 +228,7 @@ func (r *run) round(f fault) {
 	working.Wait()
 	end := r.settle()
 	ops, h := r.rec.Take(), r.all.Take(end)
-	r.sum(f, also, ops, began, injected, over)
+	r.sum(f, also, ops, lost, began, injected, over)
 	if v := r.check(h, ops); len(v) > 0 {
 		r.t.Fatalf("%s%s: %d violations:\n%s", f.name, also, len(v), strings.Join(v, "\n"))
 	}
@@ -311,7 +314,7 @@ func happened(h *check.History, o *check.Op) bool {
 }
 
 // sum adds a round to the figures.
-func (r *run) sum(f fault, also string, ops []check.Op, began, injected, over time.Duration) {
+func (r *run) sum(f fault, also string, ops []check.Op, lost int, began, injected, over time.Duration) {
 	if r.skipped {
 		r.t.Logf("%s: not here", f.name)
 		return
@@ -334,7 +337,7 @@ func (r *run) sum(f fault, also string, ops []check.Op, began, injected, over ti
 		gap, before = max(gap, at-before), at
 	}
 	r.faults++
-	s.rounds, s.ops = s.rounds+1, s.ops+len(ops)
+	s.rounds, s.ops, s.lost = s.rounds+1, s.ops+len(ops), s.lost+lost
 	s.took, s.gap = max(s.took, r.clock()-began), max(s.gap, gap)
 	r.t.Logf("%-42s %6d operations in %5.1fs, longest time without a write %5.2fs, revision %d%s",
 		f.name, len(ops), (r.clock() - began).Seconds(), gap.Seconds(), r.all.H.Base, also)
@@ -348,7 +351,16 @@ func (r *run) report() {
 	}
 	for _, f := range slices.Concat(faults, packetFaults) {
 		if s := r.figures[f.name]; s != nil {
-			r.t.Logf("%-42s %3d times, %7d operations, longest time without a write %5.2fs", f.name, s.rounds, s.ops, s.gap.Seconds())
+			lost := ""
+			if r.wire != nil {
+				lost = fmt.Sprintf(", %6d packets lost", s.lost)
+			}
+			r.t.Logf("%-42s %3d times, %7d operations, longest time without a write %5.2fs%s", f.name, s.rounds, s.ops, s.gap.Seconds(), lost)
+		}
+	}
+	for _, f := range packetFaults {
+		if s := r.figures[f.name]; s != nil && s.lost == 0 {
+			r.t.Errorf("%s: no packet was lost", f.name)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Switch struct {
 		busy  map[way]time.Time // until when a way with a Rate is in use
 		flows map[flow]bool     // the connections in their first direction, and whether they are to be reset
 		off   map[string]func() error
+		lost  int // packets
 	}
 }
 
@@ -180,6 +181,13 @@ func (w *Switch) Reset(a, b string) (count int) {
 	return count
 }
 
+// Lost returns how many packets were not delivered because of a rule or a node that is not connected.
+func (w *Switch) Lost() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.lost
+}
+
 // String returns the active rules.
 func (w *Switch) String() string {
 	w.mu.Lock()
@@ -242,8 +250,10 @@ func (w *Switch) decide(from, to *port, p packet) (answers []packet, delays []ti
 	switch {
 	case w.mu.off[from.name] != nil || w.mu.off[to.name] != nil, r.Stall,
 		r.Largest > 0 && len(p) > r.Largest, rand.Float64() < r.Loss:
+		w.mu.lost++
 		return nil, nil
 	case r.Refuse:
+		w.mu.lost++
 		return []packet{p.unreachable(router)}, nil
 	}
 	if resets := w.track(p); resets != nil {
@@ -254,6 +264,7 @@ func (w *Switch) decide(from, to *port, p packet) (answers []packet, delays []ti
 		now := time.Now()
 		busy := latest(w.mu.busy[k], now)
 		if busy.Sub(now) > queued {
+			w.mu.lost++
 			return nil, nil
 		}
 		busy = busy.Add(time.Duration(len(p)) * time.Second / time.Duration(r.Rate))

@@ -59,6 +59,7 @@ func TestSwitchLosesPackets(t *testing.T) {
 		"no cable":    func() { w.Unplug("b") },
 		"neither":     func() { w.Unplug("a"); w.Unplug("b"); w.Unplug("b") },
 	} {
+		lost := w.Lost()
 		cut()
 		back := make(chan time.Duration, 1)
 		go func() {
@@ -76,6 +77,9 @@ func TestSwitchLosesPackets(t *testing.T) {
 		}
 		w.Heal()
 		<-back // the kernel has repeated it
+		if w.Lost() == lost {
+			t.Errorf("%s: no packet was lost", name)
+		}
 	}
 }
 
