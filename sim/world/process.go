@@ -4,28 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// Process is a running program. Its goroutine and the world's never run at the same time.
+// Process is a running program. It is a coroutine: it and the world never run at the same time.
 type Process struct {
-	m      *Machine
-	id     int
-	args   []string
-	rng    *rand.Rand
-	fds    map[int32]object
-	next   int32
-	ports  map[uint16]*listener
-	line   []byte // an incomplete line of its log
-	resume chan struct{}
+	m     *Machine
+	id    int
+	args  []string
+	rng   *rand.Rand
+	fds   map[int32]object
+	next  int32
+	ports map[uint16]*listener
+	line  []byte // an incomplete line of its log
+	// resume runs the program until it blocks or ends, stop ends it. The program calls block, which returns false if it
+	// must end.
+	resume func() (struct{}, bool)
+	stop   func()
+	block  func(struct{}) bool
 	// poll is increased whenever the process blocks, so that an old timer does not wake it.
 	poll   uint64
 	queued bool // in World.runnable
 	killed bool
-	exited bool // its goroutine has ended
+	exited bool
 	dead   bool // the world knows
 	err    error
 }
@@ -41,35 +47,30 @@ type processKey struct{}
 
 func (w *World) newProcess(m *Machine, args []string) *Process {
 	w.live++
-	p := &Process{m: m, id: w.live, args: args, rng: w.Fork(), fds: map[int32]object{}, next: 10, ports: map[uint16]*listener{}, resume: make(chan struct{})}
-	go p.run()
+	p := &Process{m: m, id: w.live, args: args, rng: w.Fork(), fds: map[int32]object{}, next: 10, ports: map[uint16]*listener{}}
+	p.resume, p.stop = iter.Pull(p.run)
 	return p
 }
 
-// run runs the program, on a goroutine of its own.
-func (p *Process) run() {
-	<-p.resume
-	if !p.killed {
-		ctx := context.WithValue(context.Background(), processKey{}, p)
-		mod, err := p.m.w.guest.runtime.InstantiateModule(ctx, p.m.w.guest.module, wazero.NewModuleConfig().WithName(""))
-		if mod != nil {
-			mod.Close(ctx)
-		}
-		p.err = err
-		var exit *sys.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == 0 {
-			p.err = nil
-		}
+// run runs the program, as a coroutine.
+func (p *Process) run(block func(struct{}) bool) {
+	p.block = block
+	ctx := experimental.WithMemoryAllocator(context.WithValue(context.Background(), processKey{}, p), experimental.MemoryAllocatorFunc(reserve))
+	mod, err := p.m.w.guest.runtime.InstantiateModule(ctx, p.m.w.guest.module, wazero.NewModuleConfig().WithName(""))
+	if mod != nil {
+		mod.Close(ctx)
+	}
+	p.err = err
+	var exit *sys.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 0 {
+		p.err = nil
 	}
 	p.exited = true
-	p.m.w.yield <- struct{}{}
 }
 
 // park lets the world continue until the process is woken.
 func (p *Process) park() {
-	p.m.w.yield <- struct{}{}
-	<-p.resume
-	if p.killed {
+	if !p.block(struct{}{}) {
 		panic(sys.NewExitError(137))
 	}
 }
@@ -96,9 +97,8 @@ func (p *Process) wakeAfter(d int64) {
 // kill ends the process, which is blocked.
 func (p *Process) kill() {
 	if !p.exited {
-		p.killed, p.dead = true, true
-		p.resume <- struct{}{}
-		<-p.m.w.yield
+		p.killed, p.dead, p.exited = true, true, true
+		p.stop()
 	}
 	p.ended()
 }

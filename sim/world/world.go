@@ -28,7 +28,6 @@ type World struct {
 	events   events
 	seq      uint64
 	runnable []*Process
-	yield    chan struct{}
 	machines []*Machine
 	network  network
 	trace    trace
@@ -47,7 +46,7 @@ type World struct {
 
 // New returns a world whose choices come from seed. A non-nil out receives a line for each event.
 func New(g *Guest, seed uint64, out io.Writer) *World {
-	w := &World{guest: g, rng: rand.New(rand.NewPCG(seed, 0x5eed)), yield: make(chan struct{})}
+	w := &World{guest: g, rng: rand.New(rand.NewPCG(seed, 0x5eed))}
 	w.network.w = w
 	w.trace.open(out)
 	return w
@@ -141,8 +140,7 @@ func (w *World) runOne() {
 
 func (w *World) resume(p *Process) {
 	w.switches++
-	p.resume <- struct{}{}
-	<-w.yield
+	p.resume()
 	w.trace.mix('s', uint64(p.id), uint64(w.now))
 	if p.exited && !p.dead {
 		p.dead = true

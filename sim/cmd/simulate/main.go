@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -34,6 +35,7 @@ type options struct {
 }
 
 func main() {
+	debug.SetGCPercent(400) // the compiled program is a large heap that does not change
 	var o options
 	flag.StringVar(&o.seed, "seed", "1", "the first seed, with @ and the version of the code if it must be that one")
 	flag.Uint64Var(&o.seeds, "seeds", 1, "the number of seeds")
