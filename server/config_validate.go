@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"vigil/internal/edge/listen"
@@ -14,6 +15,23 @@ import (
 
 // maxTxnOps is the largest value of Config.MaxTxnOps.
 const maxTxnOps = 1 << 20
+
+// ConfigError is a mistake in the configuration or in a file that it names: a restart without a correction fails too.
+type ConfigError struct{ Err error }
+
+// Error implements error.
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// configError wraps an error other than nil.
+func configError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ConfigError{err}
+}
 
 // Validate reports all mistakes, by the names of the command line's flags. Defaults must be set.
 func (c Config) Validate() error {
@@ -41,8 +59,14 @@ func (c Config) Validate() error {
 			}
 		}
 	}
+	for _, s := range c.ListenPeerURLs {
+		if slices.Contains(c.ListenClientURLs, s) {
+			bad("--listen-peer-urls: %q is also one of --listen-client-urls", s)
+		}
+	}
 	for _, s := range c.AdvertiseClientURLs {
-		if err := listen.CheckURL(s); err != nil {
+		// By default they are the listen URLs, whose mistakes are reported above.
+		if err := listen.CheckURL(s); err != nil && !slices.Contains(c.ListenClientURLs, s) {
 			bad("--advertise-client-urls: %w", err)
 		}
 	}

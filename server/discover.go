@@ -87,7 +87,7 @@ func (m *Member) register(ctx context.Context) (members []cluster.Member, before
 func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	i := slices.IndexFunc(members, func(x cluster.Member) bool { return x.Name == c.Name })
 	if i < 0 {
-		return fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q", c.Name, c.InitialCluster)
+		return configError(fmt.Errorf("--initial-cluster: no member is named %q (--name) in %q", c.Name, c.InitialCluster))
 	}
 	listed, advertised := members[i].PeerURLs, slices.Sorted(slices.Values(c.InitialAdvertisePeerURLs))
 	if c.InitialClusterState == "existing" || slices.Equal(listed, advertised) {
@@ -103,9 +103,9 @@ func (c *Config) checkOwn(ctx context.Context, members []cluster.Member) error {
 	mismatch := fmt.Errorf("--initial-cluster: has %s for %q, but --initial-advertise-peer-urls has %s",
 		strings.Join(listed, ","), c.Name, strings.Join(advertised, ","))
 	if err != nil {
-		return fmt.Errorf("%w (%w)", mismatch, err)
+		return fmt.Errorf("%w (%w)", mismatch, err) // names that cannot be resolved may be resolved later
 	}
-	return mismatch
+	return configError(mismatch)
 }
 
 // resolve replaces the host of each URL by its first address.

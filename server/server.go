@@ -68,6 +68,7 @@ type peerListener struct {
 }
 
 // Start starts a member and returns when its data is open. The member serves clients as soon as it knows a leader, and logs that.
+// It returns a *ConfigError if the configuration, or a file of certificates or keys that it names, is to be corrected.
 func Start(c Config) (*Member, error) { return StartContext(context.Background(), c) }
 
 // StartContext is like Start, and returns when ctx ends: a member may wait long for other members by discovery. ctx has no effect
@@ -75,7 +76,7 @@ func Start(c Config) (*Member, error) { return StartContext(context.Background()
 func StartContext(ctx context.Context, c Config) (*Member, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
-		return nil, err
+		return nil, configError(err)
 	}
 	m := &Member{cfg: c, log: c.Logger, served: make(chan struct{}), failed: make(chan error, 1), promotions: newPromotions()}
 	if err := m.start(ctx); err != nil {
@@ -114,11 +115,11 @@ func (m *Member) start(ctx context.Context) (err error) {
 		m.peers = append(m.peers, peerListener{limits.Members.Listener(l), secure})
 	}
 	if err := m.openTLS(); err != nil {
-		return err
+		return configError(err)
 	}
 	jwt, err := m.openTokens()
 	if err != nil {
-		return err
+		return configError(err)
 	}
 	members, join, err := m.origin(ctx)
 	if err != nil {

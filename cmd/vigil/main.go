@@ -62,7 +62,7 @@ func run(args []string) int {
 func runMember(o *options) int {
 	out, log, err := openLog(&o.log)
 	if err != nil {
-		return failure(err)
+		return mistake(err)
 	}
 	reopenOnHangup(out, log)
 	o.config.Logger = log
@@ -86,7 +86,11 @@ func runMember(o *options) int {
 		log.Info("stopped while the member was starting")
 		return 0
 	}
-	if err != nil {
+	var wrong *server.ConfigError
+	switch {
+	case errors.As(err, &wrong):
+		return mistake(err)
+	case err != nil:
 		return failure(err)
 	}
 	notifying, stopNotifying := context.WithCancel(context.Background())

@@ -7,12 +7,16 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // parseURL parses the URL of a listener or a member. A TCP URL has exactly the form SCHEME://HOST:PORT: a path, a query or a user
 // would have no effect and is a mistake.
 func parseURL(s string) (u *url.URL, host, port string, err error) {
 	u, err = url.Parse(s)
+	if err != nil && !strings.Contains(s, "://") {
+		return nil, "", "", fmt.Errorf("%q must start with http://, https:// or unix://", s)
+	}
 	if err != nil {
 		return nil, "", "", fmt.Errorf("%q is not a URL: %w", s, errors.Unwrap(err))
 	}
