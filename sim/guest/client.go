@@ -23,7 +23,9 @@ import (
 const (
 	// opTimeout is the timeout of an operation.
 	opTimeout = 3 * time.Second
-	prefix    = check.Prefix
+	// meeting is the interval of moments at which many clients make an operation, so that members propose them together.
+	meeting = 3 * time.Second
+	prefix  = check.Prefix
 )
 
 var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}
@@ -120,6 +122,8 @@ func (w *worker) work(pick func(*rand.Rand) check.Kind) {
 			pause = 20 * time.Millisecond
 		case w.rng.IntN(5) == 0:
 			pause = 0 // a burst
+		case w.rng.IntN(5) == 0:
+			pause = meeting - now()%meeting
 		}
 		time.Sleep(pause)
 		if w.config.Compact && w.id == w.config.First && w.rng.IntN(40) == 0 && w.rev > 30 {

@@ -96,6 +96,7 @@ var faults = map[string]fault{
 	"member moved":                changeMembers(setup.Move),
 	"snapshot interrupted":        interruptSnapshot,
 	"leader transfers":            transferLeaders,
+	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)
@@ -183,6 +184,8 @@ func (r *run) cut(m *world.Machine, others []*world.Machine, from, to bool) func
 
 func (r *run) disk(m *world.Machine, f world.DiskFaults) func() {
 	m.SetDiskFaults(f)
-	r.damaged[m] = true // it may end by itself from now on
+	if f.SyncFails > 0 {
+		r.damaged[m] = true // it may end by itself from now on
+	}
 	return func() { m.SetDiskFaults(world.DiskFaults{}) }
 }

@@ -115,6 +115,7 @@ var least = map[string]time.Duration{
 	"snapshot interrupted":        8 * time.Second,
 	"leader transfers":            4 * electionTimeout,
 	"power failure of the voters": 5 * electionTimeout,
+	"power failure during syncs":  4 * electionTimeout,
 }
 
 // kinds returns the names of all kinds of faults, in order.

@@ -61,7 +61,7 @@ type run struct {
 	ends    []func() // of the faults that have begun
 	over    bool     // no fault begins any more
 	ids     map[string]*world.Machine
-	leads   *world.Machine
+	leads   string // the id of the member that was elected last
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
 	// sending is called when a member begins to send a snapshot, if it is not nil.
@@ -230,9 +230,9 @@ func (r *run) printed(m *world.Machine, line []byte) {
 	if s := ready.FindSubmatch(line); s != nil {
 		r.ids[string(s[1])] = m
 	}
-	if s := elected.FindSubmatch(line); s != nil && r.ids[string(s[1])] != nil {
-		r.leads = r.ids[string(s[1])]
-		if r.leads == m && r.elected != nil {
+	if s := elected.FindSubmatch(line); s != nil {
+		r.leads = string(s[1])
+		if r.ids[r.leads] == m && r.elected != nil {
 			r.world.After(0, func() {
 				if r.elected != nil {
 					r.elected(m)
@@ -261,10 +261,10 @@ func (r *run) printed(m *world.Machine, line []byte) {
 
 // leader returns the member that was elected last, as far as is known.
 func (r *run) leader() *world.Machine {
-	if !slices.Contains(r.members, r.leads) {
-		return r.members[0]
+	if m := r.ids[r.leads]; slices.Contains(r.members, m) {
+		return m
 	}
-	return r.leads
+	return r.members[0]
 }
 
 // exited handles a process that ended by itself.
