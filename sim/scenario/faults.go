@@ -187,5 +187,9 @@ func (r *run) disk(m *world.Machine, f world.DiskFaults) func() {
 	if f.SyncFails > 0 {
 		r.damaged[m] = true // it may end by itself from now on
 	}
-	return func() { m.SetDiskFaults(world.DiskFaults{}) }
+	r.full[m] = f.Full
+	return func() {
+		m.SetDiskFaults(world.DiskFaults{})
+		r.full[m] = false
+	}
 }

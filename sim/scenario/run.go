@@ -57,11 +57,13 @@ type run struct {
 	starts map[*world.Machine][]time.Duration
 	// damaged members may end by themselves, because of a disk fault.
 	damaged map[*world.Machine]bool
-	cuts    map[[2]*world.Machine]int
-	ends    []func() // of the faults that have begun
-	over    bool     // no fault begins any more
-	ids     map[string]*world.Machine
-	leads   string // the id of the member that was elected last
+	// full disks let the start of a member fail; one that serves must go on. serves are those that have started.
+	full, serves map[*world.Machine]bool
+	cuts         map[[2]*world.Machine]int
+	ends         []func() // of the faults that have begun
+	over         bool     // no fault begins any more
+	ids          map[string]*world.Machine
+	leads        string // the id of the member that was elected last
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
 	// sending is called when a member begins to send a snapshot, if it is not nil.
@@ -90,7 +92,7 @@ type run struct {
 
 // Run carries out a plan. A non-nil trace receives a line for each event.
 func Run(g *world.Guest, p Plan, trace io.Writer) Result {
-	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{},
+	r := &run{plan: p, world: world.New(g, p.Seed, trace), starts: map[*world.Machine][]time.Duration{}, damaged: map[*world.Machine]bool{}, full: map[*world.Machine]bool{}, serves: map[*world.Machine]bool{},
 		cuts: map[[2]*world.Machine]int{}, ids: map[string]*world.Machine{}, watchers: map[string]*check.SharedRecord{}, numbered: map[int]*check.SharedRecord{}, only: map[string]string{}}
 	r.all.H = &check.History{Base: 1, Start: map[string]check.Item{}}
 	defer r.world.Close()
@@ -182,7 +184,7 @@ func (r *run) restart(m *world.Machine) {
 	for _, port := range p.ports {
 		listen = append(listen, p.peerURL(port))
 	}
-	r.starts[m] = append(r.starts[m], r.world.Now())
+	r.starts[m], r.serves[m] = append(r.starts[m], r.world.Now()), false
 	m.Start("member", encode(setup.Member{Name: m.Name, ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
 		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig}))
@@ -228,7 +230,7 @@ var (
 // printed follows the log of the members.
 func (r *run) printed(m *world.Machine, line []byte) {
 	if s := ready.FindSubmatch(line); s != nil {
-		r.ids[string(s[1])] = m
+		r.ids[string(s[1])], r.serves[m] = m, true
 	}
 	if s := elected.FindSubmatch(line); s != nil {
 		r.leads = string(s[1])
@@ -280,7 +282,7 @@ func (r *run) exited(m *world.Machine, err error) {
 			p.ended = r.world.Now()
 		}
 		return
-	case !r.damaged[m]:
+	case !r.damaged[m] && (r.serves[m] || !r.full[m]):
 		r.v.Add("%s ended by itself at %v: %v", m.Name, r.world.Now(), err)
 	}
 	if p != nil {
