@@ -305,6 +305,56 @@ func TestMemberOfARestoredClusterThatLostItsData(t *testing.T) {
 	}
 }
 
+// A member replaces one of the same name and URL, and ends when it has made its store and not yet its raft log. The next
+// start joins.
+func TestInterruptedReplacement(t *testing.T) {
+	c := newTrio(t)
+	config := func(i int) Config {
+		g := c.config(i, c.fs[i])
+		g.LaxReconfig = true
+		return g
+	}
+	var members [3]*Member
+	for i := range members {
+		m, err := Start(config(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stop(t, m) })
+		members[i] = m
+	}
+	for _, m := range members {
+		<-m.replica.Ready()
+	}
+	if _, err := members[0].replica.Members.RemoveMember(t.Context(), members[2].replica.Header().MemberID); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, members[2])
+	if _, _, err := members[0].replica.Members.AddMember(t.Context(), []string{c.urls[2]}, false); err != nil {
+		t.Fatal(err)
+	}
+	c.fs[2] = memfs.New()
+	g := config(2)
+	g.InitialClusterState = "existing"
+	g.FS = faultfs.New(c.fs[2], func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpCreate && strings.Contains(name, "wal") {
+			return faultfs.Fail
+		}
+		return faultfs.None
+	})
+	if m, err := Start(g); err == nil {
+		stop(t, m)
+		t.Fatal("it starts without a raft log")
+	}
+	g.FS = c.fs[2]
+	m, err := Start(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, m) })
+	<-m.replica.Ready()
+}
+
 // A member ends at each step of its first start and of its first write. If it came far enough to vote, a start with
 // another directory for the raft log is refused and names both. The next start succeeds, and what was acknowledged is
 // there.

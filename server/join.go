@@ -267,7 +267,8 @@ func (m *Member) notStartedSince(ctx context.Context) error {
 				break
 			}
 		}
-		if store.ClusterID == id {
+		// A member that joins may have the name and the URL of one that was removed.
+		if store.ClusterID == id && store.MemberID == x.ID {
 			return fmt.Errorf("member %x has already been started in cluster %x, and %s is as a restore has left it: what the member has acknowledged since is not in it; check --data-dir, or remove the directory, run `etcdctl member remove %x` and %s at another member, and start it with --initial-cluster-state=existing",
 				x.ID, id, c.DataDir, x.ID, m.add(x))
 		}
