@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"vigil/internal/edge/listen"
@@ -60,7 +61,7 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, s := range c.ListenPeerURLs {
-		if slices.Contains(c.ListenClientURLs, s) {
+		if slices.Contains(c.ListenClientURLs, s) && !strings.HasSuffix(s, ":0") { // port 0 is a free one for each
 			bad("--listen-peer-urls: %q is also one of --listen-client-urls", s)
 		}
 	}
