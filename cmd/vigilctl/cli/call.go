@@ -72,7 +72,11 @@ func (e *Env) connected(c *cobra.Command, run func(cl *client.Client) error) err
 		return err
 	}
 	defer cl.Close()
-	return CallError(run(cl))
+	err = CallError(run(cl))
+	if unanswered(err) && c.Context().Err() == nil {
+		return e.explain(c.Context(), cl, err)
+	}
+	return err
 }
 
 // CallError reduces the error of a call to the member's message, and adds an exit code.
