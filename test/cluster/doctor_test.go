@@ -60,7 +60,7 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 
-	// A request that nobody can answer says why. For an election timeout a member believes that its leader lives.
+	// A request without a quorum says why. For an election timeout a member believes that its leader lives.
 	failed := proc.Run(t, patience, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"put", "a", "b", "--command-timeout=1s", "--endpoints=" + rest[0].Addr() + "," + lead.Addr()}})
 	if want := regexp.MustCompile(`(?s)^Error: .*\n  ` + rest[0].Addr() + `: answers, and knows (no leader: .*|the leader [0-9a-f]+)\n  ` + lead.Addr() + `: .*refused\n  next: vigilctl doctor\n$`); failed.Code != 1 || !want.MatchString(failed.Stderr) {
 		t.Errorf("put without a quorum: %d %s", failed.Code, failed.Stderr)
