@@ -21,6 +21,8 @@ type Plan struct {
 	Places int
 	// Clients is the number of processes with clients.
 	Clients int
+	// Workers is the number of clients in a process that write or read what is newest, Watchers that of its watchers.
+	Workers, Watchers int
 	// Faulty is the time in which faults begin. Then they end, and the cluster must recover.
 	Faulty time.Duration
 	// Think bounds the pause between two operations of a client.
@@ -64,10 +66,16 @@ func target(n int) string {
 	return fmt.Sprintf("member %d", n)
 }
 
+// usual is how long faults begin in a plan.
+const usual = time.Minute
+
 // NewPlan draws a plan. Each seed leaves out a random half of the kinds of faults and of work.
-func NewPlan(seed uint64) Plan {
+func NewPlan(seed uint64) Plan { return LongPlan(seed, usual) }
+
+// LongPlan draws a plan in which faults begin for a longer or shorter time than usual.
+func LongPlan(seed uint64, faulty time.Duration) Plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Faulty: 60 * time.Second,
+	p := Plan{Seed: seed, Members: 3, Clients: 1 + rng.IntN(2), Workers: 6, Watchers: 4, Faulty: faulty,
 		Think: time.Duration(600+rng.IntN(4000)) * time.Millisecond, SnapshotCount: uint64(20 + rng.IntN(100))}
 	switch rng.IntN(24) {
 	case 0:

@@ -37,6 +37,9 @@ const (
 type Result struct {
 	Plan       Plan
 	Violations check.Violations
+	// At is the simulated time at which the first violation was noticed, and Line that line of the trace.
+	At         time.Duration
+	Line       uint64
 	Hash       string
 	Simulated  time.Duration
 	Switches   uint64
@@ -118,7 +121,16 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 		r.world.At(f.At, func() { r.inject(f) })
 	}
 	r.world.At(p.Faulty, r.heal)
-	err := r.world.Run(stop+catchUp, r.complete)
+	out := Result{Plan: p}
+	noticed := func() {
+		if len(r.v) > 0 && out.Line == 0 {
+			out.At, out.Line = r.world.Now(), r.world.Lines()
+		}
+	}
+	err := r.world.Run(stop+catchUp, func() bool {
+		noticed()
+		return r.complete()
+	})
 	switch {
 	case err != nil:
 		r.v.Add("%v", err)
@@ -126,7 +138,9 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 		r.v.Add("%v after the last fault has ended: %s", recovery+catchUp, r.missing())
 	}
 	r.judge()
-	out := Result{Plan: p, Violations: r.v, Simulated: r.world.Now(), Switches: r.world.Switches(), Ops: len(r.ops), Revisions: r.all.Last(), Events: r.events}
+	noticed()
+	out.Violations, out.Simulated, out.Switches = r.v, r.world.Now(), r.world.Switches()
+	out.Ops, out.Revisions, out.Events = len(r.ops), r.all.Last(), r.events
 	for n := range r.ops {
 		if r.ops[n].Outcome == check.Acked {
 			out.Acked++
@@ -191,7 +205,7 @@ func (r *run) restart(m *world.Machine) {
 }
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
-	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: 6, Readers: len(r.places), Watchers: 4, Compact: n == 0,
+	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
 		Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0}
 	m.Start("client", encode(c))
 }

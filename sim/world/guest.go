@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
+	"runtime"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
 // memoryPages bounds the memory of a process: 1 GiB in pages of 64 KiB.
@@ -37,7 +39,7 @@ func Load(ctx context.Context, file, cache string) (*Guest, error) {
 		config = config.WithCompilationCache(c)
 	}
 	g := &Guest{Version: hex.EncodeToString(sum[:4]), runtime: wazero.NewRuntimeWithConfig(ctx, config)}
-	if g.module, err = g.runtime.CompileModule(ctx, code); err != nil {
+	if g.module, err = g.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0)), code); err != nil {
 		return nil, err
 	}
 	if err := g.link(ctx); err != nil {

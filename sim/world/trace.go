@@ -15,6 +15,8 @@ import (
 type trace struct {
 	hash hash.Hash
 	out  *bufio.Writer // nil if there is no reader
+	// lines counts those that a person reads.
+	lines uint64
 }
 
 func (t *trace) open(out io.Writer) {
@@ -57,6 +59,7 @@ func (w *World) Note(m *Machine, format string, args ...any) {
 		line = append(line, '\n')
 	}
 	w.trace.hash.Write(line)
+	w.trace.lines++
 	if w.trace.out != nil {
 		w.trace.out.Write(line)
 	}

@@ -58,6 +58,9 @@ func (w *World) Now() time.Duration { return w.now }
 // Switches returns how often a process was run.
 func (w *World) Switches() uint64 { return w.switches }
 
+// Lines returns the number of lines that the trace has so far.
+func (w *World) Lines() uint64 { return w.trace.lines }
+
 // Fork returns a source of random numbers that depends on the seed and on what happened so far.
 func (w *World) Fork() *rand.Rand { return rand.New(rand.NewPCG(w.rng.Uint64(), w.rng.Uint64())) }
 

@@ -1,65 +1,128 @@
 // Simulate lets clusters of the real code live through faults in a simulated world, and checks what their clients saw.
-//
-//	simulate -hours 1               fresh seeds
-//	simulate -seed 12@1a2b3c4d      one seed again, with the version of the code that printed it
-//	simulate -seed 12 -trace -      with what happens
-//	simulate -seed 12 -shrink       with as few faults as possible
-//
-// It builds the program of the processes, so it runs in the module vigil/sim.
+// It builds the program of the processes, so it runs in the module vigil/sim. Its help shows how it is used.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"vigil/sim/scenario"
 	"vigil/sim/world"
 )
 
+const usage = `Simulate lets clusters of the real code live through faults in a simulated world, and checks what their clients saw.
+
+  simulate -hours 1 -log FILE     fresh seeds for an hour, and a line for the run in a file
+  simulate -seed 12 -seeds 20     twenty seeds
+  simulate -seed 12@1a2b3c4d      one seed again, with the version of the code that printed it
+  simulate -seed 12 -trace -      with what happens
+  simulate -seed 12 -replays 100  the hashes of all replays must be equal
+  simulate -seed 12 -shrink       if it fails: a plan with as few faults and clients as possible, in a file
+  simulate -plan FILE             a plan of a file
+  simulate -corpus DIR            all plans of a directory, which once found mistakes
+  simulate -planted NAME,NAME     look for planted mistakes, with the plans of -corpus DIR or with seeds
+
+It ends with 0 if all is well, 1 after a violation, 2 if it was called wrongly or cannot run.
+
+`
+
+// options are those of the command line.
 type options struct {
-	guest, planted, format, seed, trace, profile string
-	seeds                                        uint64
-	hours                                        float64
-	parallel, replays                            int
-	shrink                                       bool
+	guest, planted, format, seed, plan, corpus, trace, log, profile string
+	seeds                                                           uint64
+	hours, minutes                                                  float64
+	parallel, replays                                               int
+	shrink, keepGoing                                               bool
 }
+
+// errViolated means that violations were printed.
+var errViolated = errors.New("there are violations")
 
 func main() {
 	debug.SetGCPercent(400) // the compiled program is a large heap that does not change
 	var o options
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.StringVar(&o.seed, "seed", "1", "the first seed, with @ and the version of the code if it must be that one")
 	flag.Uint64Var(&o.seeds, "seeds", 1, "the number of seeds")
-	flag.Float64Var(&o.hours, "hours", 0, "take fresh seeds for so many hours")
+	flag.Float64Var(&o.hours, "hours", 0, "take fresh seeds for so many hours of real time")
+	flag.Float64Var(&o.minutes, "minutes", 1, "the minutes of simulated time in which faults begin, for seeds")
+	flag.BoolVar(&o.keepGoing, "keep-going", false, "continue with other seeds after a violation")
+	flag.StringVar(&o.log, "log", "", "append a line for the whole run to a file")
 	flag.IntVar(&o.parallel, "parallel", 2, "the number of seeds at a time")
 	flag.IntVar(&o.replays, "replays", 1, "run each seed so often, and compare the hashes")
-	flag.BoolVar(&o.shrink, "shrink", false, "leave out faults of a failing seed as long as it fails")
+	flag.BoolVar(&o.shrink, "shrink", false, "leave out faults, clients and work of a failing plan as long as it fails, and write the rest to a file")
+	flag.StringVar(&o.plan, "plan", "", "the file of a plan, instead of seeds")
+	flag.StringVar(&o.corpus, "corpus", "", "a directory with files of plans, instead of seeds")
 	flag.StringVar(&o.trace, "trace", "", "write what happens to a file, - is the standard output; for one seed")
 	flag.StringVar(&o.guest, "guest", "", "the program of the processes; default: build it")
 	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted, or several by comma; all tries each of them")
 	flag.StringVar(&o.format, "format", "text", "the format of the table of planted mistakes: text, md or json")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write a profile of the processor's time to a file")
 	flag.Parse()
-	if err := o.run(); err != nil {
-		fmt.Fprintln(os.Stderr, "simulate:", err)
+	err := o.run(flag.Args())
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "simulate:", err)
+	if errors.Is(err, errViolated) {
 		os.Exit(1)
 	}
+	os.Exit(2)
 }
 
-func (o *options) run() error {
-	number, version, _ := strings.Cut(o.seed, "@")
-	first, err := strconv.ParseUint(number, 10, 64)
+// check reports everything that is wrong with the options, and returns the parts of the seed.
+func (o *options) check(rest []string) (first uint64, version string, err error) {
+	var errs []error
+	bad := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	number, version, at := strings.Cut(o.seed, "@")
+	first, err = strconv.ParseUint(number, 10, 64)
+	bad(err != nil || at && version == "", "-seed %q is not a number, or a number@version", o.seed)
+	bad(len(rest) > 0, "%q is not expected, only options are", rest)
+	bad(o.seeds == 0 || o.parallel < 1 || o.replays < 1, "-seeds, -parallel and -replays must be at least 1")
+	bad(!(o.hours >= 0), "-hours must not be negative")
+	bad(!(o.minutes > 0 && o.minutes <= 24*60), "-minutes must be above 0, and at most a day")
+	bad(o.minutes != 1 && (o.plan != "" || o.corpus != "" || o.planted != ""), "-minutes is for seeds")
+	sources := 0
+	for _, given := range []bool{o.plan != "", o.corpus != "" && o.planted == "", o.hours > 0} {
+		if given {
+			sources++
+		}
+	}
+	bad(sources > 1, "only one of -plan, -corpus and -hours can be given")
+	bad(sources > 0 && version != "", "-seed %s has no use with -plan, -corpus or -hours", o.seed)
+	bad(o.planted != "" && (o.plan != "" || o.hours > 0), "-planted takes seeds or -corpus")
+	bad(o.trace != "" && (o.seeds > 1 || o.hours > 0 || o.corpus != ""), "-trace is for one seed or plan")
+	bad(o.format != "text" && o.format != "md" && o.format != "json", "-format %q is not text, md or json", o.format)
+	return first, version, errors.Join(errs...)
+}
+
+// checkVersion rejects a seed of another version of the code, for which it has no meaning.
+func (o *options) checkVersion(want, is string) error {
+	if want == "" || want == is {
+		return nil
+	}
+	return fmt.Errorf("seed %s is not run: it belongs to version %s of the code, this is %s; check out the commit that printed it", o.seed, want, is)
+}
+
+func (o *options) run(rest []string) error {
+	first, version, err := o.check(rest)
 	if err != nil {
-		return fmt.Errorf("-seed %q is not a number, or a number@version", o.seed)
+		return err
 	}
 	if o.planted != "" {
 		return o.findPlanted(first)
@@ -68,8 +131,8 @@ func (o *options) run() error {
 	if err != nil {
 		return err
 	}
-	if version != "" && version != g.Version {
-		return fmt.Errorf("seed %s belongs to version %s of the code, this is %s: check out the commit that printed it", number, version, g.Version)
+	if err := o.checkVersion(version, g.Version); err != nil {
+		return err
 	}
 	if o.profile != "" {
 		f, err := os.Create(o.profile)
@@ -82,95 +145,43 @@ func (o *options) run() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	last := first + o.seeds
+	jobs, err := o.jobs(g, first)
+	if err != nil {
+		return err
+	}
+	return o.runAll(g, jobs)
+}
+
+// job is a plan to run.
+type job struct {
+	name string // for the person, with the version of the code
+	plan scenario.Plan
+	// again are the options that run it again.
+	again   string
+	mistake string // the planted one, if any
+}
+
+// jobs returns a function that gives the plans to run one after the other, and false after the last one.
+func (o *options) jobs(g *world.Guest, first uint64) (func() (job, bool), error) {
+	if o.plan != "" || o.corpus != "" {
+		return o.files(g)
+	}
+	last, end := first+o.seeds, time.Time{}
 	if o.hours > 0 {
-		first, last = uint64(time.Now().UnixNano()), 1<<63
-	}
-	return o.runAll(g, first, last)
-}
-
-// runAll runs the seeds from first to last, several at a time.
-func (o *options) runAll(g *world.Guest, first, last uint64) error {
-	var next atomic.Uint64
-	next.Store(first)
-	var failed, done atomic.Int64
-	var simulated atomic.Int64
-	began := time.Now()
-	var workers sync.WaitGroup
-	for range o.parallel {
-		workers.Go(func() {
-			for failed.Load() == 0 {
-				seed := next.Add(1) - 1
-				if seed >= last || o.hours > 0 && time.Since(began).Hours() > o.hours {
-					return
-				}
-				ok, d := o.runSeed(g, seed)
-				done.Add(1)
-				simulated.Add(int64(d))
-				if !ok {
-					failed.Add(1)
-				}
-			}
-		})
-	}
-	workers.Wait()
-	total, took := time.Duration(simulated.Load()), time.Since(began)
-	fmt.Printf("%d seeds, %v simulated in %v (%.1fx), %d failed\n", done.Load(), total.Round(time.Second), took.Round(time.Second), total.Seconds()/took.Seconds(), failed.Load())
-	if failed.Load() > 0 {
-		return fmt.Errorf("%d seeds failed", failed.Load())
-	}
-	return nil
-}
-
-// runSeed runs a seed, and prints its result.
-func (o *options) runSeed(g *world.Guest, seed uint64) (ok bool, simulated time.Duration) {
-	var out io.Writer
-	if o.trace == "-" {
-		out = os.Stdout
-	} else if o.trace != "" {
-		f, err := os.Create(o.trace)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return false, 0
-		}
-		defer f.Close()
-		out = f
-	}
-	p := scenario.NewPlan(seed)
-	hash := ""
-	for n := range o.replays {
 		began := time.Now()
-		r := scenario.Run(g, p, out)
-		took := time.Since(began)
-		simulated += r.Simulated
-		fmt.Printf("seed %d@%s: %v in %v (%.1fx), %d members, %d faults, %d operations, %d acknowledged, %d revisions, %d events, hash %s\n",
-			seed, g.Version, r.Simulated.Round(time.Millisecond), took.Round(time.Millisecond), r.Simulated.Seconds()/took.Seconds(),
-			p.Members, len(p.Faults), r.Ops, r.Acked, r.Revisions, r.Events, r.Hash)
-		if n > 0 && r.Hash != hash {
-			fmt.Printf("seed %d: the hash of replay %d differs\n", seed, n+1)
-			return false, simulated
-		}
-		hash = r.Hash
-		if len(r.Violations) > 0 {
-			for _, v := range r.Violations {
-				fmt.Println("  ", v)
-			}
-			fmt.Printf("again: simulate -seed %d@%s -trace -\n", seed, g.Version)
-			if o.shrink {
-				shrink(g, p)
-			}
-			return false, simulated
-		}
+		first, last, end = uint64(began.UnixNano()), 1<<64-1, began.Add(time.Duration(o.hours*float64(time.Hour)))
 	}
-	return true, simulated
-}
-
-// shrink makes a failing plan smaller, and prints what is left.
-func shrink(g *world.Guest, p scenario.Plan) {
-	p = scenario.Shrink(g, p, func(q scenario.Plan, r scenario.Result) {
-		fmt.Printf("with %d faults and %d processes of clients: %d violations\n", len(q.Faults), q.Clients, len(r.Violations))
-	})
-	for _, f := range p.Faults {
-		fmt.Println("needed:", f)
+	faulty := time.Duration(o.minutes * float64(time.Minute))
+	length := "" // as an option
+	if o.minutes != 1 {
+		length = fmt.Sprintf(" -minutes %v", o.minutes)
 	}
+	return func() (job, bool) {
+		if first >= last || !end.IsZero() && time.Now().After(end) {
+			return job{}, false
+		}
+		j := job{name: fmt.Sprintf("seed %d@%s", first, g.Version), plan: scenario.LongPlan(first, faulty), again: fmt.Sprintf("-seed %d@%s%s", first, g.Version, length)}
+		first++
+		return j, true
+	}, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -66,7 +65,7 @@ func (o *options) findPlanted(first uint64) error {
 		return err
 	}
 	if n := slices.IndexFunc(all, func(f finding) bool { return !f.Found }); n >= 0 {
-		return errors.New("planted mistakes were not found")
+		return fmt.Errorf("planted mistakes were not found: %w", errViolated)
 	}
 	return nil
 }
@@ -76,6 +75,14 @@ func (o *options) find(m planted.Mistake, first uint64) (f finding) {
 	f = finding{Name: m.Name, Promise: m.Promise, Past: m.Past}
 	began := time.Now()
 	defer func() { f.Took = time.Since(began) }()
+	var plans []scenario.Plan // those of the corpus; nil for seeds
+	if o.corpus != "" {
+		var err error
+		if plans, err = plansFor(o.corpus, m.Name); err != nil {
+			f.Violation = err.Error()
+			return f
+		}
+	}
 	dir, err := os.MkdirTemp("", "vigil-planted")
 	if err != nil {
 		f.Violation = err.Error()
@@ -94,14 +101,23 @@ func (o *options) find(m planted.Mistake, first uint64) (f finding) {
 		return f
 	}
 	defer g.Close(ctx)
-	for f.Seeds < int(o.seeds) && !f.Found {
-		f.Seed = first + uint64(f.Seeds)
-		r := scenario.Run(g, scenario.NewPlan(f.Seed), nil)
+	for n := 0; (plans != nil && n < len(plans) || plans == nil && n < int(o.seeds)) && !f.Found; n++ {
+		var p scenario.Plan
+		if plans != nil {
+			p = plans[n]
+		} else {
+			p = scenario.NewPlan(first + uint64(n))
+		}
+		r := scenario.Run(g, p, nil)
+		f.Seed = p.Seed
 		f.Seeds++
 		f.Simulated += r.Simulated
 		if len(r.Violations) > 0 {
 			f.Found = true
 			f.By, f.Violation = plainest(r.Violations)
+			if o.shrink {
+				shrink(g, newFailure(job{name: m.Promise, plan: p, mistake: m.Name}, r))
+			}
 		}
 	}
 	return f

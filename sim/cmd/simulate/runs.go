@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"vigil/sim/scenario"
+	"vigil/sim/world"
+)
+
+// progressInterval is how often a long run reports how far it is.
+const progressInterval = time.Minute
+
+// tally counts what became of plans.
+type tally struct {
+	mu        sync.Mutex
+	began     time.Time
+	done      int
+	failed    int
+	simulated time.Duration
+	kinds     kinds
+}
+
+// add counts a plan.
+func (t *tally) add(failure *failure, simulated time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done++
+	t.simulated += simulated
+	if failure != nil {
+		t.failed++
+		t.kinds.add(failure)
+	}
+}
+
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	took := time.Since(t.began)
+	return fmt.Sprintf("%d plans, %.2f cluster-hours in %v (%.1fx), %d failed", t.done, t.simulated.Hours(), took.Round(time.Second), t.simulated.Seconds()/took.Seconds(), t.failed)
+}
+
+func (t *tally) stop(keepGoing bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed > 0 && !keepGoing
+}
+
+// runAll runs plans, several at a time, until there is no other or one fails.
+func (o *options) runAll(g *world.Guest, next func() (job, bool)) error {
+	t := &tally{began: time.Now()}
+	var taking sync.Mutex
+	take := func() (job, bool) {
+		taking.Lock()
+		defer taking.Unlock()
+		if t.stop(o.keepGoing) {
+			return job{}, false
+		}
+		return next()
+	}
+	var workers sync.WaitGroup
+	for range o.parallel {
+		workers.Go(func() {
+			for j, ok := take(); ok; j, ok = take() {
+				t.add(o.runJob(g, j))
+			}
+		})
+	}
+	over, reported := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(reported)
+		tick := time.NewTicker(progressInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Printf("%s so far: %v\n", time.Now().UTC().Format(time.TimeOnly), t)
+			case <-over:
+				return
+			}
+		}
+	}()
+	workers.Wait()
+	close(over)
+	<-reported
+	fmt.Println(t)
+	fmt.Print(t.kinds.String())
+	if o.log != "" {
+		if err := o.appendLog(g, t); err != nil {
+			return err
+		}
+	}
+	if t.failed > 0 {
+		return fmt.Errorf("%d of %d plans failed: %w", t.failed, t.done, errViolated)
+	}
+	return nil
+}
+
+// appendLog adds a line for the run to a file.
+func (o *options) appendLog(g *world.Guest, t *tally) error {
+	f, err := os.OpenFile(o.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("%s version %s: %v", t.began.UTC().Format(time.RFC3339), g.Version, t)
+	if t.failed > 0 {
+		line += ": " + strings.ReplaceAll(strings.TrimSpace(t.kinds.String()), "\n", "; ")
+	}
+	if _, err = fmt.Fprintln(f, line); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// runJob runs a plan as often as -replays says, and prints its result. It returns a failure if there is one.
+func (o *options) runJob(g *world.Guest, j job) (fail *failure, simulated time.Duration) {
+	var out io.Writer
+	if o.trace == "-" {
+		out = os.Stdout
+	} else if o.trace != "" {
+		f, err := os.Create(o.trace)
+		if err != nil {
+			return &failure{job: j, kind: "the trace cannot be written", text: err.Error()}, 0
+		}
+		defer f.Close()
+		out = f
+	}
+	hash := ""
+	for n := range o.replays {
+		began := time.Now()
+		r := scenario.Run(g, j.plan, out)
+		took := time.Since(began)
+		simulated += r.Simulated
+		if o.hours == 0 {
+			fmt.Printf("%s: %v in %v (%.1fx), %d members, %d faults, %d operations, %d acknowledged, %d revisions, %d events, hash %s\n",
+				j.name, r.Simulated.Round(time.Millisecond), took.Round(time.Millisecond), r.Simulated.Seconds()/took.Seconds(),
+				j.plan.Members, len(j.plan.Faults), r.Ops, r.Acked, r.Revisions, r.Events, r.Hash)
+		}
+		if n > 0 && r.Hash != hash {
+			fmt.Printf("%s: replay %d has the hash %s, not %s\n", j.name, n+1, r.Hash, hash)
+			return &failure{job: j, kind: "the hash of a replay differs"}, simulated
+		}
+		hash = r.Hash
+		if len(r.Violations) > 0 {
+			fail := newFailure(j, r)
+			fmt.Print(fail.String())
+			if o.shrink {
+				shrink(g, fail)
+			}
+			return fail, simulated
+		}
+	}
+	return nil, simulated
+}
