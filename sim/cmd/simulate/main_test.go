@@ -81,3 +81,26 @@ func TestFailure(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 }
+
+// TestCorpus: every plan of the corpus can be run, and says what it once found.
+func TestCorpus(t *testing.T) {
+	names, err := corpusFiles("../../corpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		c, err := scenario.ReadCase(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if c.Cause == "" || c.Violation == "" {
+			t.Errorf("%s has no cause or violation", name)
+		}
+		if c.Mistake != "" {
+			if plans, err := plansFor("../../corpus", c.Mistake); err != nil || len(plans) == 0 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
