@@ -41,11 +41,11 @@ func (m Mistake) Apply(root string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, e := range m.Edits {
 		if _, ok := files[e.File]; !ok {
-			b, err := os.ReadFile(filepath.Join(root, e.File))
+			code, err := read(root, e.File)
 			if err != nil {
 				return nil, err
 			}
-			files[e.File] = string(b)
+			files[e.File] = code
 		}
 		if n := strings.Count(files[e.File], e.Old); n != 1 {
 			return nil, fmt.Errorf("%s: %s has the replaced text %d times: adapt the mistake to the code: %s", m.Name, e.File, n, e.Old)
@@ -55,13 +55,14 @@ func (m Mistake) Apply(root string) (map[string]string, error) {
 	return files, nil
 }
 
-// Overlay writes the overlay of a build with the mistake to a directory, and returns its file.
-func (m Mistake) Overlay(root, dir string) (string, error) {
+func read(root, file string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(root, file))
+	return string(b), err
+}
+
+// Overlay writes the overlay of a build with changed files to a directory, and returns its file.
+func Overlay(root, dir string, files map[string]string) (string, error) {
 	root, err := filepath.Abs(root)
-	if err != nil {
-		return "", err
-	}
-	files, err := m.Apply(root)
 	if err != nil {
 		return "", err
 	}

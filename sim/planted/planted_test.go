@@ -25,6 +25,25 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestCombine: a program with many mistakes is made of files that can be parsed.
+func TestCombine(t *testing.T) {
+	files, rest, err := Combine("../..", All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, code := range files {
+		if _, err := format.Source([]byte(code)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, m := range rest {
+		t.Logf("%s needs a program of its own", m.Name)
+	}
+	if len(rest) > len(All)/3 {
+		t.Errorf("%d of %d mistakes need a program of their own", len(rest), len(All))
+	}
+}
+
 // TestNames: each mistake has a name of its own, a promise and a change.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}

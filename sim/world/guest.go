@@ -21,6 +21,14 @@ type Guest struct {
 	Version string
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
+	args    []string
+}
+
+// With returns the same program, whose processes have more arguments after their own.
+func (g *Guest) With(args ...string) *Guest {
+	h := *g
+	h.args = args
+	return &h
 }
 
 // Load compiles the program in a file, with a cache of compiled programs in a directory if cache is not empty.

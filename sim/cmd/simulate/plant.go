@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 	"vigil/sim/check"
 	"vigil/sim/planted"
 	"vigil/sim/scenario"
+	"vigil/sim/world"
 )
 
 // finding is what became of a planted mistake.
@@ -27,7 +29,6 @@ type finding struct {
 	Seed      uint64
 	Seeds     int
 	Simulated time.Duration
-	// Took includes the build.
 	Took      time.Duration
 	Violation string `json:",omitempty"`
 }
@@ -45,13 +46,32 @@ func (o *options) findPlanted(first uint64) error {
 			list = append(list, m)
 		}
 	}
+	// Most mistakes share a program.
+	files, rest, err := planted.Combine("..", list)
+	if err != nil {
+		return err
+	}
+	var shared *world.Guest
+	if len(rest) < len(list) {
+		if shared, err = loadPlanted(files); err != nil {
+			return err
+		}
+		defer shared.Close(context.Background())
+	}
 	all := make([]finding, len(list))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range o.parallel {
 		workers.Go(func() {
 			for n := range next {
-				all[n] = o.find(list[n], first)
+				m, began := list[n], time.Now()
+				all[n] = finding{Name: m.Name, Promise: m.Promise, Past: m.Past}
+				if slices.ContainsFunc(rest, func(r planted.Mistake) bool { return r.Name == m.Name }) {
+					o.findAlone(m, first, &all[n])
+				} else {
+					o.find(shared.With(strconv.Itoa(n+1)), m.Name, first, &all[n])
+				}
+				all[n].Took = time.Since(began)
 				fmt.Fprintln(os.Stderr, all[n])
 			}
 		})
@@ -64,43 +84,52 @@ func (o *options) findPlanted(first uint64) error {
 	if err := printFindings(all, o.format); err != nil {
 		return err
 	}
-	if n := slices.IndexFunc(all, func(f finding) bool { return !f.Found }); n >= 0 {
+	if slices.ContainsFunc(all, func(f finding) bool { return !f.Found }) {
 		return fmt.Errorf("planted mistakes were not found: %w", errViolated)
 	}
 	return nil
 }
 
-// find runs seeds with a mistake until one fails.
-func (o *options) find(m planted.Mistake, first uint64) (f finding) {
-	f = finding{Name: m.Name, Promise: m.Promise, Past: m.Past}
-	began := time.Now()
-	defer func() { f.Took = time.Since(began) }()
+// findAlone is find with a program that has no other mistake.
+func (o *options) findAlone(m planted.Mistake, first uint64, f *finding) {
+	files, err := m.Apply("..")
+	if err != nil {
+		f.Violation = err.Error()
+		return
+	}
+	g, err := loadPlanted(files)
+	if err != nil {
+		f.Violation = err.Error()
+		return
+	}
+	defer g.Close(context.Background())
+	o.find(g, m.Name, first, f)
+}
+
+// loadPlanted builds a program with changed files.
+func loadPlanted(files map[string]string) (*world.Guest, error) {
+	dir, err := os.MkdirTemp("", "vigil-planted")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := planted.Overlay("..", dir, files)
+	if err != nil {
+		return nil, err
+	}
+	return loadGuest(context.Background(), "", overlay)
+}
+
+// find runs seeds, or the plans of the corpus, with a mistake until one fails.
+func (o *options) find(g *world.Guest, name string, first uint64, f *finding) {
 	var plans []scenario.Plan // those of the corpus; nil for seeds
 	if o.corpus != "" {
 		var err error
-		if plans, err = plansFor(o.corpus, m.Name); err != nil {
+		if plans, err = plansFor(o.corpus, name); err != nil {
 			f.Violation = err.Error()
-			return f
+			return
 		}
 	}
-	dir, err := os.MkdirTemp("", "vigil-planted")
-	if err != nil {
-		f.Violation = err.Error()
-		return f
-	}
-	defer os.RemoveAll(dir)
-	overlay, err := m.Overlay("..", dir)
-	if err != nil {
-		f.Violation = err.Error()
-		return f
-	}
-	ctx := context.Background()
-	g, err := loadGuest(ctx, "", overlay)
-	if err != nil {
-		f.Violation = err.Error()
-		return f
-	}
-	defer g.Close(ctx)
 	for n := 0; (plans != nil && n < len(plans) || plans == nil && n < int(o.seeds)) && !f.Found; n++ {
 		var p scenario.Plan
 		if plans != nil {
@@ -116,11 +145,10 @@ func (o *options) find(m planted.Mistake, first uint64) (f finding) {
 			f.Found = true
 			f.By, f.Violation = plainest(r.Violations)
 			if o.shrink {
-				shrink(g, newFailure(job{name: m.Promise, plan: p, mistake: m.Name}, r))
+				shrink(g, newFailure(job{name: f.Promise, plan: p, mistake: name}, r))
 			}
 		}
 	}
-	return f
 }
 
 // plainest returns the first violation of a promise to clients, or another one if there is none, and what found it.
