@@ -32,6 +32,10 @@ var keys = []string{"k/a", "k/b", "k/c", "k/d", "k/e", "k/f"}
 
 // runClient runs clients and watchers until the end of the simulation.
 func runClient(c setup.Client) error {
+	stop, err := stopRequest(c.StopAddress)
+	if err != nil {
+		return err
+	}
 	rng := rand.New(rand.NewPCG(c.Seed, 0))
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
 	var working sync.WaitGroup
@@ -74,7 +78,9 @@ func runClient(c setup.Client) error {
 			return err
 		}
 	}
-	select {} // the watchers go on
+	<-stop // the watchers go on
+	stopClients(fmt.Sprintf("clients from %d on", c.First))
+	return nil
 }
 
 func now() time.Duration { return time.Duration(sys.Now()) }
@@ -89,10 +95,14 @@ func report(r setup.Report) {
 
 // connect opens a client of the library.
 func connect(endpoints ...string) (*client.Client, error) {
-	return client.New(client.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, Logger: newLog(), DialOptions: []grpc.DialOption{
+	c, err := client.New(client.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, Logger: newLog(), DialOptions: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return sys.Network{}.Dial(ctx, "tcp", address)
 		})}})
+	if err == nil {
+		clients = append(clients, c)
+	}
+	return c, err
 }
 
 // worker does one operation after the other.

@@ -14,11 +14,9 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-func init() { works["crowd"] = crowd }
-
 // crowd has a few hundred watchers on two streams, which are quiet most of the time. Those of the first stream watch one
 // key, so that the matcher pauses after each of its changes: progress is requested in these pauses. Those of the second one
-// have a range each, so that some large changes fill the queue while the client does not read.
+// have a range each, so that some large changes fill the queue while the client does not read; what they need then may be compacted.
 func crowd(c *setup.Client, rng *rand.Rand) error {
 	if !c.Last {
 		return nil // one crowd is enough, and costs much
@@ -42,9 +40,16 @@ func crowd(c *setup.Client, rng *rand.Rand) error {
 			time.Sleep(time.Duration(rng.IntN(320)) * time.Millisecond)
 		case n < 4: // a slow reader
 			many.sleep(time.Duration(500+rng.IntN(3500)) * time.Millisecond)
-			for range 4 + rng.IntN(2) {
+			for range 4 + rng.IntN(3) {
 				w.put("c/mm", 12_000+rng.IntN(12_000))
 				time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+				many.requestProgress()
+			}
+			if err := checkQueues(many.at); err != nil {
+				return err
+			}
+			if c.Compact && rng.IntN(2) == 0 {
+				w.compact(received.Load())
 			}
 			continue
 		}
@@ -69,6 +74,17 @@ type crowdWriter struct {
 	rng  *rand.Rand
 	kv   etcdserverpb.KVClient
 	made int
+}
+
+// compact compacts what watchers that are behind may need.
+func (w *crowdWriter) compact(rev int64) {
+	if w.kv == nil || rev < 2 {
+		return
+	}
+	report(setup.Report{Compact: rev})
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	_, _ = w.kv.Compact(ctx, &etcdserverpb.CompactionRequest{Revision: rev})
 }
 
 func (w *crowdWriter) put(key string, size int) {

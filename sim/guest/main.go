@@ -28,6 +28,10 @@ func run(role string, config []byte) error {
 		return start(config, runOperator)
 	case "change":
 		return start(config, runChange)
+	case "probe":
+		return start(config, runProbe)
+	case "stop":
+		return start(config, runStop)
 	}
 	return fmt.Errorf("unknown role %q", role)
 }

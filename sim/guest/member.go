@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"vigil/server"
@@ -12,8 +13,13 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// runMember runs a member until it fails. The simulation kills it.
+// runMember runs a member until it fails, or is requested to stop. The simulation kills it.
 func runMember(c setup.Member) error {
+	stop, err := stopRequest(c.StopAddress)
+	if err != nil {
+		return err
+	}
+	before := runtime.NumGoroutine() - 1 // the one that waits for the request
 	m, err := server.Start(server.Config{
 		Name: c.Name, DataDir: "/data",
 		ListenClientURLs: []string{c.ClientURL}, AdvertiseClientURLs: []string{c.ClientURL},
@@ -21,12 +27,18 @@ func runMember(c setup.Member) error {
 		InitialCluster: c.InitialCluster, InitialClusterState: c.InitialClusterState,
 		SnapshotCount: c.SnapshotCount, SnapshotCatchUpEntries: c.CatchUpEntries,
 		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes, LaxReconfig: c.LaxReconfig,
-		Logger: newLog(), FS: sys.Disk{}, Network: sys.Network{},
+		MaxRequestBytes: setup.MaxRequestBytes,
+		Logger:          newLog(), FS: sys.Disk{}, Network: sys.Network{},
 	})
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	err = <-m.Failed()
+	select {
+	case err = <-m.Failed():
+	case <-stop:
+		stopMember(m, c.Name, before)
+		return nil
+	}
 	if errors.Is(err, server.ErrRemoved) {
 		return nil
 	}

@@ -50,6 +50,7 @@ type stream struct {
 	resumes bool
 
 	mu     sync.Mutex
+	at     string                         // the member of conn
 	conn   etcdserverpb.Watch_WatchClient // nil while there is none
 	cancel context.CancelFunc
 	lastID int64
@@ -189,7 +190,7 @@ func (s *stream) once(endpoint string) error {
 	if err != nil {
 		return err
 	}
-	s.begin(w, cancel)
+	s.begin(endpoint, w, cancel)
 	defer s.end()
 	for {
 		s.mu.Lock()
@@ -211,10 +212,10 @@ func (s *stream) once(endpoint string) error {
 }
 
 // begin requests all observers on a new stream.
-func (s *stream) begin(w etcdserverpb.Watch_WatchClient, cancel context.CancelFunc) {
+func (s *stream) begin(endpoint string, w etcdserverpb.Watch_WatchClient, cancel context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conn, s.cancel, s.lastID = w, cancel, 0
+	s.at, s.conn, s.cancel, s.lastID = endpoint, w, cancel, 0
 	for _, o := range s.all {
 		s.create(o)
 	}

@@ -56,6 +56,10 @@ func (w *watcher) run() {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(20+w.rng.IntN(4000))*time.Millisecond)
 		}
 		err := w.once(ctx)
+		if errors.Is(err, client.ErrClosed) {
+			cancel()
+			return
+		}
 		if err != nil && ctx.Err() == nil && !passing(err) {
 			report(setup.Report{Failed: fmt.Sprintf("%s: %v", w.w.Name, err)})
 		}

@@ -11,5 +11,10 @@ import (
 // works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works. Each one has
 // keys with a prefix of its own. It ends with the work of the process, and returns an error that is a violation.
 var works = map[string]func(*setup.Client, *rand.Rand) error{
-	"leases": leases,
+	"bare":          bareCalls,
+	"crowd":         crowd,
+	"leases":        leases,
+	"mirrors":       mirrors,
+	"pages":         pages,
+	"watch options": watchOptions,
 }

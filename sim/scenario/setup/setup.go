@@ -3,6 +3,9 @@ package setup
 
 import "vigil/sim/check"
 
+// MaxRequestBytes is the largest request that members accept. Events of more than that and 512 KiB are sent in fragments.
+const MaxRequestBytes = 128 << 10
+
 // Member configures a member.
 type Member struct {
 	Name, ClientURL string
@@ -13,6 +16,8 @@ type Member struct {
 	SnapshotCount, CatchUpEntries       uint64
 	QuotaBytes                          int64
 	ProgressInterval                    int64 // in nanoseconds
+	// StopAddress is where it listens for the request to stop.
+	StopAddress string
 	// LaxReconfig lets the members change while some of them cannot be reached.
 	LaxReconfig bool
 }
@@ -30,12 +35,18 @@ type Client struct {
 	Stop      int64 // work ends
 	Work      []string
 	Last      bool // it makes the last write then, and asks all members for their hash
+	// StopAddress is where it listens for the request to stop.
+	StopAddress string
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.
 var Works = []string{
+	"bare",
 	"crowd",
 	"leases",
+	"mirrors",
+	"pages",
+	"watch options",
 }
 
 // Operator configures a process that transfers leadership from member to member.
@@ -44,6 +55,12 @@ type Operator struct {
 	Endpoints []string
 	Pause     int64 // the longest time between two transfers, in nanoseconds
 }
+
+// Probe configures a process that writes until a write succeeds.
+type Probe struct{ Endpoints []string }
+
+// Stop configures a process that requests others to stop.
+type Stop struct{ Addresses []string }
 
 // Report is a message of a process to the simulation. One field is set.
 type Report struct {
@@ -60,6 +77,8 @@ type Report struct {
 	Compact int64 `json:",omitempty"`
 	// Failed is an observation that is a violation.
 	Failed string `json:",omitempty"`
+	// Probed is when the write of a probe succeeded.
+	Probed int64 `json:",omitempty"`
 	// Final is the revision of the last write.
 	Final int64 `json:",omitempty"`
 	Hash  *Hash `json:",omitempty"`
