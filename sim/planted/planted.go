@@ -24,7 +24,7 @@ type Mistake struct {
 type Edit struct{ File, Old, New string }
 
 // All are the mistakes, by area.
-var All = slices.Concat(consensus, storage, reads, lease, member, watch, client)
+var All = slices.Concat(consensus, storage, reads, pages, lease, member, watch, client)
 
 // Find returns a mistake by its name.
 func Find(name string) (Mistake, error) {
