@@ -145,7 +145,7 @@ func benchServer() {
 	for id := range int64(watchersPerStream) {
 		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: [][]byte{ev}})
 	}
-	s, err := NewServer(Config{ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
+	s, err := NewServer(Config{Transport: testTransport, ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
 		st := &tickStream{t: k.ticking, wake: make(chan struct{}, 1)}
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -133,6 +133,9 @@ type Config struct {
 	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
 
+	// Transport is the server of gRPC: TransportGRPC, the default, or the experimental TransportOwn.
+	Transport string
+
 	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
 	// be half a MiB larger before the transport refuses it.
 	MaxRequestBytes int
@@ -154,6 +157,12 @@ type Config struct {
 	KeepAliveInterval time.Duration
 	KeepAliveTimeout  time.Duration
 }
+
+// The values of Config.Transport.
+const (
+	TransportGRPC = "grpc-go"
+	TransportOwn  = "vigil"
+)
 
 // overhead is what a message may have on top of the largest request.
 const overhead = 512 << 10
@@ -185,6 +194,9 @@ func (c *Config) Validate() error {
 	if c.MaxTxnOps < 0 {
 		errs = append(errs, fmt.Errorf("MaxTxnOps is %d", c.MaxTxnOps))
 	}
+	if t := c.Transport; t != "" && t != TransportGRPC && t != TransportOwn {
+		errs = append(errs, fmt.Errorf("Transport is %q", t))
+	}
 	if c.ElectionTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("ElectionTimeout is %v", c.ElectionTimeout))
 	}
@@ -195,6 +207,7 @@ func (c *Config) Validate() error {
 func (c Config) WithDefaults() Config {
 	set(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	set(&c.MaxTxnOps, 128)
+	set(&c.Transport, TransportGRPC)
 	set(&c.MaxConcurrentStreams, math.MaxUint32)
 	set(&c.WarnUnary, 300*time.Millisecond)
 	set(&c.KeepAliveMinTime, 5*time.Second)

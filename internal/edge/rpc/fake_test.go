@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,15 @@ func (f *fakeKV) enter(ctx context.Context, r any) error {
 	defer f.mu.Unlock()
 	f.mu.got = append(f.mu.got, r)
 	return nil
+}
+
+// takeRequests returns the requests so far, and forgets them.
+func (f *fakeKV) takeRequests() []any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got := f.mu.got
+	f.mu.got = nil
+	return got
 }
 
 func (f *fakeKV) setFail(err error) { f.fail.Store(&err) }
@@ -340,12 +350,16 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
+// testTransport is the transport that the tests run on.
+var testTransport = os.Getenv("VIGIL_TEST_TRANSPORT")
+
 func start(t testing.TB, change func(*Config)) *fixture {
 	t.Helper()
 	f := &fixture{kv: newFakeKV(), hub: &fakeHub{streams: make(chan *fakeStream, 1000)}, log: &logBuffer{}}
 	f.member = &fakeMember{kv: f.kv}
 	f.member.leader.Store(0xa1)
 	c := Config{KV: f.kv, Member: f.member, Alarms: f.member, Hasher: fakeHasher{}, NewWatchStream: f.hub.NewStream, ElectionTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(f.log, nil))}
+	c.Transport = testTransport
 	if change != nil {
 		change(&c)
 	}

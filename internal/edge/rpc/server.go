@@ -21,7 +21,7 @@ import (
 // Server serves the API on connections. Its methods are safe for concurrent use.
 type Server struct {
 	svc       *service
-	transport *transport.Server
+	transport transport.Server
 	health    *healthService
 	methods   map[string]*method // by full name; not changed after NewServer
 	codec     *transport.Codec
@@ -77,6 +77,7 @@ func NewServer(c Config) (*Server, error) {
 		KeepAliveTimeout:     c.KeepAliveTimeout,
 		Stats:                c.Stats,
 		CallMade:             c.CallMade,
+		Own:                  c.Transport == TransportOwn,
 	})
 
 	stop := make(chan struct{})

@@ -92,7 +92,8 @@ func TestKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEqual(t, compact, &etcdserverpb.CompactionResponse{Header: head(5)})
-	if r := f.kv.mu.got[len(f.kv.mu.got)-1].(*kv.CompactRequest); r.Revision != 2 || !r.Physical {
+	got := f.kv.takeRequests()
+	if r := got[len(got)-1].(*kv.CompactRequest); r.Revision != 2 || !r.Physical {
 		t.Errorf("compacted with %+v", r)
 	}
 }
@@ -106,7 +107,7 @@ func TestRequestsAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, got := range f.kv.mu.got {
+	for i, got := range f.kv.takeRequests() {
 		r := got.(*kv.PutRequest)
 		if string(r.Key) != fmt.Sprint("key", i) || !bytes.Equal(r.Value, bytes.Repeat([]byte{byte(i)}, 10+i*100)) {
 			t.Fatalf("request %d has changed", i)
@@ -199,8 +200,8 @@ func TestMalformedRequests(t *testing.T) {
 	if err := f.conn.Invoke(t.Context(), "/etcdserverpb.KV/Nothing", []byte{}, &reply, grpc.ForceCodec(rawCodec{})); status.Code(err) != codes.Unimplemented {
 		t.Errorf("error %v", err)
 	}
-	if len(f.kv.mu.got) != 0 {
-		t.Errorf("the member was asked %v", f.kv.mu.got)
+	if got := f.kv.takeRequests(); len(got) != 0 {
+		t.Errorf("the member was asked %v", got)
 	}
 }
 
@@ -226,7 +227,7 @@ func TestRangeStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.kv.mu.got = nil
+		f.kv.takeRequests()
 		stream, err := f.KV.RangeStream(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -251,7 +252,7 @@ func TestRangeStream(t *testing.T) {
 		if len(want.Kvs) > 300 && chunks < 5 {
 			t.Errorf("%v came in %d chunks", r, chunks)
 		}
-		for i, req := range f.kv.mu.got {
+		for i, req := range f.kv.takeRequests() {
 			if r := req.(*kv.RangeRequest); i > 0 && (r.Revision != 501 || !r.Serializable) {
 				t.Errorf("chunk %d was read with %+v", i, r)
 			}

@@ -52,15 +52,13 @@ func (ss *serverStream) Send(list []wire.WatchResponse) error {
 	}()
 	for len(list) > 0 {
 		messages := transport.EncodeWatch(list)
-		for i := range messages {
-			n := messages[i].Len()
-			if err := ss.Stream.SendMsg(&messages[i]); err != nil {
-				return err
-			}
-			sent++
-			bytes += n
-		}
 		list = list[len(messages):]
+		n, size, err := transport.SendEncoded(ss.Stream, messages, len(list) > 0)
+		sent += n
+		bytes += size
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -30,7 +30,13 @@ func (c *Client) AfterClose(f func()) (stop func() bool) { return context.AfterF
 
 // noteCall runs firstCall for the first call of a connection.
 func noteCall(ctx context.Context) {
-	if c := ClientOf(ctx); c != nil && c.firstCall != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
+	if c := ClientOf(ctx); c != nil {
+		c.noteCall()
+	}
+}
+
+func (c *Client) noteCall() {
+	if c.firstCall != nil && !c.called.Load() && c.called.CompareAndSwap(false, true) {
 		c.firstCall()
 	}
 }

@@ -37,10 +37,30 @@ type Options struct {
 	Stats StatsHandler
 	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
+	// Own selects the experimental server of this module instead of that of grpc-go.
+	Own bool
 }
 
-// Server serves methods over HTTP/2 with grpc-go. Its methods are safe for concurrent use.
-type Server struct {
+// Server serves methods over HTTP/2. Its methods are safe for concurrent use.
+type Server interface {
+	// Serve accepts connections until the listener fails or the server stops, which is no error. It may be called for
+	// several listeners, and closes them.
+	Serve(net.Listener) error
+	// Stop rejects new connections and calls and waits for the handlers, until ctx ends; then it cancels the calls and waits
+	// for their handlers.
+	Stop(ctx context.Context)
+}
+
+// NewServer makes a server.
+func NewServer(o Options) Server {
+	if o.Own {
+		return newOwnServer(o)
+	}
+	return newGRPCServer(o)
+}
+
+// grpcServer serves methods with grpc-go.
+type grpcServer struct {
 	grpc      *grpc.Server
 	callMade  func(net.Conn)
 	listeners listeners
@@ -54,8 +74,7 @@ const (
 	streamWorkers = 512
 )
 
-// NewServer makes a server.
-func NewServer(o Options) *Server {
+func newGRPCServer(o Options) *grpcServer {
 	opts := []grpc.ServerOption{
 		grpc.Creds(handshaken{}),
 		grpc.ForceServerCodecV2(o.Codec),
@@ -75,7 +94,7 @@ func NewServer(o Options) *Server {
 	if o.KeepAliveInterval > 0 && o.KeepAliveTimeout > 0 {
 		opts = append(opts, grpc.KeepaliveParams(keepalive.ServerParameters{Time: o.KeepAliveInterval, Timeout: o.KeepAliveTimeout}))
 	}
-	s := &Server{grpc: grpc.NewServer(opts...), callMade: o.CallMade}
+	s := &grpcServer{grpc: grpc.NewServer(opts...), callMade: o.CallMade}
 	for i := range o.Services {
 		s.grpc.RegisterService(describe(&o.Services[i]), nil)
 	}
@@ -108,9 +127,8 @@ func describe(svc *Service) *grpc.ServiceDesc {
 	return desc
 }
 
-// Serve accepts connections until the listener fails or the server stops, which is no error. It may
-// be called for several listeners, and closes them.
-func (s *Server) Serve(l net.Listener) error {
+// Serve implements Server.
+func (s *grpcServer) Serve(l net.Listener) error {
 	if !s.listeners.add(l) {
 		return l.Close()
 	}
@@ -121,9 +139,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Stop rejects new connections and calls and waits for the handlers, until ctx ends; then it cancels the calls and
-// waits for their handlers.
-func (s *Server) Stop(ctx context.Context) {
+// Stop implements Server.
+func (s *grpcServer) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -141,6 +158,12 @@ func (s *Server) Stop(ctx context.Context) {
 // SendUncompressed disables compression of the answers of a call. grpc-go compresses into memory of its own, and returns
 // lent memory before the compressed copy is sent. A stream must call it before its first answer.
 func SendUncompressed(ctx context.Context) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		if !c.headerSent {
+			c.sent = encoding.Identity
+		}
+		return
+	}
 	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // fails for calls made in this process, which are not compressed
 }
 

@@ -96,7 +96,7 @@ func (d *listeners) trackHandshake(c *conn, begun bool) {
 // listener accepts connections that have a Client.
 type listener struct {
 	net.Listener
-	server *Server
+	server *grpcServer
 }
 
 // Accept implements net.Listener.

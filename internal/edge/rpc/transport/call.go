@@ -1,0 +1,263 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+// call is one call of a client: its stream, and the messages that are received. It implements h2.Exchange.
+type call struct {
+	h2.Stream
+	conn *clientConn
+	path string
+
+	// From the header; not changed after Begin.
+	method      *Method
+	md          metadata.MD
+	subtype     string // of the content type
+	received    string // the encoding of messages that are received
+	compressor  encoding.Compressor
+	timeout     time.Duration
+	hasTimeout  bool
+	headerBytes int
+	rejected    error // without running a handler
+	httpStatus  int   // of a call that is rejected, 0 for 200
+
+	in inbox
+
+	// Owned by the goroutine that sends.
+	sent       string // the encoding of answers
+	headerSent bool
+
+	ctx context.Context // of the handler: the stream, with what a stats handler adds
+}
+
+type callKey struct{}
+
+// Value implements context.Context.
+func (c *call) Value(key any) any {
+	switch {
+	case key == incomingKey:
+		return c.md
+	case key == any(callKey{}):
+		return c
+	}
+	return c.conn.values.Value(key)
+}
+
+// Base implements h2.Exchange.
+func (c *call) Base() *h2.Stream { return &c.Stream }
+
+// Start implements h2.Exchange. A call with one request runs when that is complete, so that a slow client occupies no
+// goroutine.
+func (c *call) Start() {
+	if c.rejected != nil {
+		c.in.failed = true
+		c.Reject(c.trailer(c.rejected))
+		return
+	}
+	if c.hasTimeout {
+		c.SetDeadline(c.timeout)
+	}
+	if c.method.ClientStreams {
+		c.run()
+	}
+}
+
+// run runs the handler, unless the call has ended already.
+func (c *call) run() {
+	if !c.Hold() {
+		return
+	}
+	s := c.conn.server
+	s.handlers.Add(1)
+	s.conns.Workers.Run(c.serve)
+}
+
+// serve runs the handler and ends the call.
+func (c *call) serve() {
+	s := c.conn.server
+	defer s.handlers.Done()
+	c.ctx = c
+	end := c.report()
+	var err error
+	if c.method.Stream != nil {
+		err = c.serveStream()
+	} else {
+		err = c.serveUnary()
+	}
+	if end != nil {
+		end(err)
+	}
+}
+
+// serveUnary answers the request.
+func (c *call) serveUnary() error {
+	request := c.method.NewRequest()
+	if err := c.RecvMsg(request); err != nil {
+		return c.end(err)
+	}
+	c.noteCall()
+	response, err := c.method.Unary(c.ctx, request)
+	if err != nil {
+		return c.end(err)
+	}
+	head, data, err := c.encode(response)
+	if err != nil {
+		return c.end(err)
+	}
+	c.Answer(c.header(), head, data, c.okTrailer())
+	return nil
+}
+
+// serveStream runs the handler of a stream.
+func (c *call) serveStream() error {
+	c.noteCall()
+	return c.end(c.method.Stream(c))
+}
+
+// end ends the call with the status of an error.
+func (c *call) end(err error) error {
+	if err == nil {
+		c.Finish(c.okTrailer())
+		return nil
+	}
+	if _, ok := status.FromError(err); !ok {
+		err = status.FromContextError(err).Err()
+	}
+	c.Finish(c.trailer(err))
+	return err
+}
+
+// noteCall runs what was requested for the first call of a connection.
+func (c *call) noteCall() { c.conn.client.noteCall() }
+
+// Context implements Stream.
+func (c *call) Context() context.Context { return c.ctx }
+
+// SendMsg implements Stream.
+func (c *call) SendMsg(m any) error { return c.send(m, false) }
+
+// send is SendMsg. more says that another message follows at once.
+func (c *call) send(m any, more bool) error {
+	head, data, err := c.encode(m)
+	if err != nil {
+		c.fail(err)
+		return err
+	}
+	var header *h2.Header
+	if !c.headerSent {
+		header, c.headerSent = c.header(), true
+	}
+	if c.Send(header, head, data, more) != nil {
+		return c.ended()
+	}
+	return nil
+}
+
+// RecvMsg implements Stream.
+func (c *call) RecvMsg(m any) error {
+	data, err := c.receive()
+	if err != nil {
+		if err != io.EOF {
+			c.fail(err)
+		}
+		return err
+	}
+	size := len(data)
+	if err := c.conn.server.o.Codec.Unmarshal(OneBuffer(data), m); err != nil {
+		err = status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+		c.fail(err)
+		return err
+	}
+	if c.conn.server.o.Stats != nil {
+		c.conn.server.o.Stats.HandleRPC(c.ctx, &stats.InPayload{RecvTime: time.Now(), Payload: m, Length: size})
+	}
+	return nil
+}
+
+// fail ends the call with an error of receiving or sending, whatever the handler returns later.
+func (c *call) fail(err error) { c.Finish(c.trailer(err)) }
+
+// ended returns the status of a call that has ended.
+func (c *call) ended() error {
+	err := c.Err()
+	if err == nil {
+		err = context.Canceled // is about to be
+	}
+	return status.FromContextError(err).Err()
+}
+
+// encode encodes an answer, compressed if the client wants that.
+func (c *call) encode(m any) (head [5]byte, data mem.BufferSlice, err error) {
+	data, err = c.conn.server.o.Codec.Marshal(m)
+	if err != nil {
+		return head, nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
+	}
+	size := data.Len()
+	if c.sent != "" && c.sent != encoding.Identity && size > 0 {
+		compressed, err := compress(c.compressor, data)
+		data.Free()
+		if err != nil {
+			return head, nil, status.Errorf(codes.Internal, "grpc: error while compressing: %v", err.Error())
+		}
+		head[0], data = 1, compressed
+	}
+	n := data.Len()
+	if n > maxSend {
+		data.Free()
+		return head, nil, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", n, maxSend)
+	}
+	binary.BigEndian.PutUint32(head[1:], uint32(n))
+	if c.conn.server.o.Stats != nil {
+		c.conn.server.o.Stats.HandleRPC(c.ctx, &stats.OutPayload{Payload: m, Length: size, CompressedLength: n, WireLength: n + len(head), SentTime: time.Now()})
+	}
+	return head, data, nil
+}
+
+func compress(z encoding.Compressor, data mem.BufferSlice) (mem.BufferSlice, error) {
+	var out mem.BufferSlice
+	w, err := z.Compress(mem.NewWriter(&out, pool))
+	if err == nil {
+		for _, b := range data {
+			if _, err = w.Write(b.ReadOnlyData()); err != nil {
+				break
+			}
+		}
+		if e := w.Close(); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		out.Free()
+		return nil, err
+	}
+	return out, nil
+}
+
+// report notifies the stats handler of the call, if there is one. It returns the function to be called at the end.
+func (c *call) report() func(error) {
+	h := c.conn.server.o.Stats
+	if h == nil {
+		return nil
+	}
+	c.ctx = h.TagRPC(c.ctx, &stats.RPCTagInfo{FullMethodName: c.path})
+	h.HandleRPC(c.ctx, &stats.InHeader{FullMethod: c.path, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr, Compression: c.received, Header: c.md})
+	began := &stats.Begin{BeginTime: time.Now(), IsClientStream: c.method.ClientStreams, IsServerStream: c.method.ServerStreams}
+	h.HandleRPC(c.ctx, began)
+	return func(err error) {
+		h.HandleRPC(c.ctx, &stats.OutTrailer{})
+		h.HandleRPC(c.ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
+	}
+}

@@ -1,0 +1,189 @@
+package transport
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+const contentType = "application/grpc"
+
+// lastMetadata is the metadata of the last request of a connection. A client mostly sends the same with each request, and
+// nothing changes metadata that were received.
+type lastMetadata struct {
+	fields []hpack.HeaderField
+	md     metadata.MD
+}
+
+// readHeader reads what the header of a request says about the call. It notes how the call is rejected, if it is.
+func (c *call) readHeader(r *h2.Request) {
+	kind, valid, authority, hosts := "", false, 0, 0
+	var bad error
+	for i := range r.Fields {
+		switch f := &r.Fields[i]; f.Name {
+		case "content-type":
+			if sub, ok := subtype(f.Value); ok {
+				c.subtype, valid = sub, true
+			} else {
+				kind = f.Value
+			}
+		case "grpc-encoding":
+			c.received = f.Value
+		case "grpc-timeout":
+			d, err := parseTimeout(f.Value)
+			if err != nil {
+				bad = status.Errorf(codes.Internal, "malformed grpc-timeout: %v", err)
+			}
+			c.timeout, c.hasTimeout = d, true
+		case ":authority":
+			authority++
+		case "host":
+			hosts++
+		default:
+			if strings.HasSuffix(f.Name, "-bin") {
+				if _, err := decodeBinary(f.Value); err != nil {
+					bad = status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", f.Value, f.Name, err)
+				}
+			}
+		}
+	}
+	reject := func(http int, err error) { c.httpStatus, c.rejected = http, err }
+	switch {
+	case authority > 1 || hosts > 1:
+		reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
+	case !valid:
+		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", kind))
+	case bad != nil:
+		reject(400, bad)
+	case authority == 0 && hosts == 0:
+		reject(400, status.Error(codes.Internal, "no host or :authority header present"))
+	case r.Method != "POST":
+		reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", r.Method))
+	case c.hasTimeout && c.timeout <= 0:
+		reject(200, status.Error(codes.DeadlineExceeded, "context deadline exceeded"))
+	}
+	if c.rejected != nil {
+		return
+	}
+	c.headerBytes = 0
+	c.md = c.conn.last.of(r.Fields)
+	if c.method = c.conn.server.methods[r.Path]; c.method == nil {
+		c.rejected = status.Error(codes.Unimplemented, c.conn.server.unknown(r.Path))
+		return
+	}
+	c.checkEncoding()
+}
+
+// checkEncoding chooses how messages are decompressed, and how answers are compressed: in the same way.
+func (c *call) checkEncoding() {
+	if c.received == "" || c.received == encoding.Identity {
+		return
+	}
+	if c.compressor = encoding.GetCompressor(c.received); c.compressor == nil {
+		c.rejected = status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", c.received)
+		return
+	}
+	c.sent = c.received
+}
+
+// of returns the metadata in the header of a request.
+func (l *lastMetadata) of(fields []hpack.HeaderField) metadata.MD {
+	n := 0
+	same := true
+	for i := range fields {
+		if !isMetadata(fields[i].Name) {
+			continue
+		}
+		if same = same && n < len(l.fields) && l.fields[n] == fields[i]; !same {
+			break
+		}
+		n++
+	}
+	if same && n == len(l.fields) && l.md != nil {
+		return l.md
+	}
+	l.fields = slices.DeleteFunc(slices.Clone(fields), func(f hpack.HeaderField) bool { return !isMetadata(f.Name) })
+	md := make(metadata.MD, len(l.fields))
+	for _, f := range l.fields {
+		value := f.Value
+		if strings.HasSuffix(f.Name, "-bin") {
+			b, _ := decodeBinary(value) // was checked
+			value = string(b)
+		}
+		md[f.Name] = append(md[f.Name], value)
+	}
+	if host, ok := md["host"]; ok {
+		if len(md[":authority"]) == 0 {
+			md[":authority"] = host
+		}
+		delete(md, "host")
+	}
+	l.md = md
+	return md
+}
+
+// isMetadata reports whether services see a field of the header.
+func isMetadata(name string) bool {
+	switch name {
+	case ":method", ":path", ":scheme", "te", "grpc-timeout", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status":
+		return false
+	}
+	return true
+}
+
+// subtype returns what follows the type of gRPC in a content type, and whether it is one.
+func subtype(value string) (string, bool) {
+	rest, ok := strings.CutPrefix(value, contentType)
+	switch {
+	case !ok || rest != "" && rest[0] != '+' && rest[0] != ';':
+		return "", false
+	case rest == "":
+		return "", true
+	}
+	return rest[1:], true
+}
+
+func decodeBinary(v string) ([]byte, error) {
+	if len(v)%4 == 0 {
+		return base64.StdEncoding.DecodeString(v)
+	}
+	return base64.RawStdEncoding.DecodeString(v)
+}
+
+var timeoutUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
+
+// parseTimeout parses a grpc-timeout: up to 8 digits and a unit.
+func parseTimeout(v string) (time.Duration, error) {
+	switch n := len(v); {
+	case n < 2:
+		return 0, fmt.Errorf("transport: timeout string is too short: %q", v)
+	case n > 9:
+		return 0, fmt.Errorf("transport: timeout string is too long: %q", v)
+	}
+	unit, ok := timeoutUnits[v[len(v)-1]]
+	if !ok {
+		return 0, fmt.Errorf("transport: timeout unit is not recognized: %q", v)
+	}
+	n, err := strconv.ParseUint(v[:len(v)-1], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	if n > math.MaxInt64/uint64(unit) {
+		return math.MaxInt64, nil
+	}
+	return time.Duration(n) * unit, nil
+}
+
+func quote(s string) string { return strconv.Quote(s) }

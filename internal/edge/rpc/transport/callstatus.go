@@ -1,0 +1,132 @@
+package transport
+
+import (
+	"encoding/base64"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+// maxSend is the largest answer: the length is sent with 32 bits, of which clients in some languages can use 31.
+const maxSend = math.MaxInt32
+
+// headers are the header fields of answers to calls of one content type.
+type headers struct{ plain, identity *h2.Header }
+
+func makeHeaders(subtype string) headers {
+	fields := startFields(200, subtype)
+	return headers{&h2.Header{Fields: fields, Common: true},
+		&h2.Header{Fields: append(fields[:len(fields):len(fields)], hpack.HeaderField{Name: "grpc-encoding", Value: encoding.Identity}), Common: true}}
+}
+
+// The headers of the usual content types, and the trailer of a call without an error.
+var (
+	noSubtype    = makeHeaders("")
+	protoSubtype = makeHeaders("proto")
+	trailerOK    = &h2.Header{Fields: statusFields(nil, nil), Common: true}
+)
+
+// startFields are the fields at the beginning of every answer.
+func startFields(http int, subtype string) []hpack.HeaderField {
+	kind := contentType
+	if subtype != "" {
+		kind += "+" + subtype
+	}
+	return []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(http)}, {Name: "content-type", Value: kind}}
+}
+
+// statusFields appends the fields of a status.
+func statusFields(fields []hpack.HeaderField, st *status.Status) []hpack.HeaderField {
+	fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(st.Code()))},
+		hpack.HeaderField{Name: "grpc-message", Value: escape(st.Message())})
+	if len(st.Proto().GetDetails()) > 0 {
+		if b, err := proto.Marshal(st.Proto()); err == nil { // otherwise the client gets code and message
+			fields = append(fields, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
+		}
+	}
+	return fields
+}
+
+// header returns the header of the answer.
+func (c *call) header() *h2.Header {
+	h := noSubtype
+	switch {
+	case c.subtype == "proto":
+		h = protoSubtype
+	case c.subtype != "":
+		fields := startFields(200, c.subtype)
+		if c.sent != "" {
+			fields = append(fields, hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})
+		}
+		return &h2.Header{Fields: fields}
+	}
+	switch c.sent {
+	case "":
+		return h.plain
+	case encoding.Identity:
+		return h.identity
+	}
+	return &h2.Header{Fields: append(h.plain.Fields[:2:2], hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})}
+}
+
+// okTrailer returns the trailer of an answer without an error. If there was no message, the header is in it.
+func (c *call) okTrailer() *h2.Header {
+	if c.headerSent || c.method.Stream == nil {
+		return trailerOK
+	}
+	return &h2.Header{Fields: statusFields(startFields(200, c.subtype), nil)}
+}
+
+// trailer returns the trailer of an answer with an error.
+func (c *call) trailer(err error) *h2.Header {
+	var fields []hpack.HeaderField
+	if !c.headerSent {
+		http := 200
+		if c.httpStatus != 0 {
+			http = c.httpStatus
+		}
+		fields = startFields(http, c.subtype)
+	}
+	st, _ := status.FromError(err)
+	return &h2.Header{Fields: statusFields(fields, st)}
+}
+
+// escape encodes a message of a status: bytes that are not printable ASCII, and the percent sign, in hexadecimal. What is
+// not UTF-8 is replaced.
+func escape(s string) string {
+	plain := true
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '%' {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	if !utf8.ValidString(s) {
+		var valid strings.Builder
+		for _, r := range s { // an invalid byte is one replacement character
+			valid.WriteRune(r)
+		}
+		s = valid.String()
+	}
+	const digits = "0123456789ABCDEF"
+	var out strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '%' {
+			out.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		} else {
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,273 @@
+package h2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/mem"
+)
+
+// site is a handler for tests. By the path, it answers with the body of the request (/echo), with that many bytes (/1000),
+// or waits for the end of the context (/wait).
+type site struct {
+	t       testing.TB
+	pool    countingPool
+	running atomic.Int64 // handlers
+	most    atomic.Int64 // the largest number of them
+	waiting sync.WaitGroup
+}
+
+func (*site) Values() context.Context { return context.Background() }
+
+func (s *site) Begin(r *Request) Exchange {
+	return &page{site: s, path: r.Path[1:]}
+}
+
+// page is a request to a site.
+type page struct {
+	Stream
+	site *site
+	path string
+	body bytes.Buffer
+}
+
+var (
+	okHeader  = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "kind", Value: "test"}}, Common: true}
+	okTrailer = &Header{Fields: []hpack.HeaderField{{Name: "done", Value: "yes"}}, Common: true}
+)
+
+func (p *page) Base() *Stream { return &p.Stream }
+func (p *page) Start() {
+	if p.path != "echo" {
+		p.run(p.serve)
+	}
+}
+
+func (p *page) Receive(r io.Reader, n int) error {
+	_, err := io.CopyN(&p.body, r, int64(n))
+	p.Taken(n)
+	return err
+}
+
+func (p *page) EndReceive() {
+	if p.path == "echo" {
+		p.run(p.serve)
+	}
+}
+
+func (p *page) run(f func()) {
+	if !p.Hold() {
+		return
+	}
+	n := p.site.running.Add(1)
+	for most := p.site.most.Load(); n > most && !p.site.most.CompareAndSwap(most, n); most = p.site.most.Load() {
+	}
+	p.site.waiting.Go(func() {
+		defer p.site.running.Add(-1)
+		f()
+	})
+}
+
+func (p *page) serve() {
+	switch size, err := strconv.Atoi(p.path); {
+	case p.path == "echo":
+		p.Answer(okHeader, [5]byte{}, p.site.pool.buffers(p.body.Bytes()), okTrailer)
+		return
+	case p.path == "wait":
+		<-p.Done()
+	case err == nil:
+		header := okHeader
+		for size > 0 {
+			n := min(size, 10_000)
+			if p.Send(header, [5]byte{}, p.site.pool.buffers(make([]byte, n)), false) != nil {
+				break
+			}
+			header, size = nil, size-n
+		}
+	}
+	p.Finish(okTrailer)
+}
+
+// countingPool counts the buffers that are not free.
+type countingPool struct{ used atomic.Int64 }
+
+func (p *countingPool) Get(int) *[]byte { panic("not called") }
+func (p *countingPool) Put(b *[]byte) {
+	if p.used.Add(-1) < 0 {
+		panic("freed twice")
+	}
+	clear(*b)
+}
+
+// buffers returns a copy of b in two buffers that are counted.
+func (p *countingPool) buffers(b []byte) mem.BufferSlice {
+	var out mem.BufferSlice
+	for _, part := range [][]byte{b[:len(b)/3], b[len(b)/3:]} {
+		part = append(make([]byte, 0, 2<<10), part...) // smaller ones are not pooled
+		p.used.Add(1)
+		out = append(out, mem.NewBuffer(&part, p))
+	}
+	return out
+}
+
+// client is a client that sends any frames.
+type client struct {
+	*http2.Framer
+	t    testing.TB
+	nc   net.Conn
+	site *site
+	conn *Conn
+	buf  bytes.Buffer
+	enc  *hpack.Encoder
+	ends chan error // the result of Serve
+}
+
+var testWorkers = NewWorkers(16)
+
+// connect starts a connection of a server, and sends the preface and settings.
+func connect(t testing.TB, o Options, settings ...http2.Setting) *client {
+	t.Helper()
+	c := connectSilently(t, o)
+	if _, err := io.WriteString(c.nc, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	c.must(c.WriteSettings(settings...))
+	return c
+}
+
+func connectSilently(t testing.TB, o Options) *client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Workers = testWorkers
+	c := &client{t: t, nc: nc, site: &site{t: t}, conn: New(accepted, o), ends: make(chan error, 1), Framer: http2.NewFramer(nc, nc)}
+	c.enc = hpack.NewEncoder(&c.buf)
+	c.AllowIllegalWrites = true
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.conn.guard = newGuard(framesAtOnce / 10)
+	go func() { c.ends <- c.conn.Serve(c.site) }()
+	t.Cleanup(func() {
+		nc.Close()
+		c.conn.Close()
+		c.site.waiting.Wait()
+		eventually(t, "all buffers are freed", func() bool { return c.site.pool.used.Load() == 0 })
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		if n := c.conn.mu.abandoned; n != 0 || len(c.conn.mu.streams) != 0 {
+			t.Errorf("%d handlers and %d streams are left", n, len(c.conn.mu.streams))
+		}
+	})
+	must(t, nc.SetDeadline(time.Now().Add(time.Minute)))
+	return c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *client) must(err error) {
+	c.t.Helper()
+	must(c.t, err)
+}
+
+// block compresses fields.
+func (c *client) block(fields ...string) []byte {
+	c.buf.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		c.must(c.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	return c.buf.Bytes()
+}
+
+// open begins a request.
+func (c *client) open(id uint32, path string, end bool) error {
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end,
+		BlockFragment: c.block(":method", "POST", ":scheme", "http", ":path", "/"+path)})
+}
+
+// await reads frames until one fits. Others are handled: a window that is used up is opened.
+func (c *client) await(what string, fits func(http2.Frame) bool) http2.Frame {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("waiting for %s: %v", what, err)
+		}
+		if fits(f) {
+			return f
+		}
+		if f, ok := f.(*http2.GoAwayFrame); ok && f.ErrCode != http2.ErrCodeNo {
+			c.t.Fatalf("waiting for %s: %v %s", what, f, f.DebugData())
+		}
+	}
+}
+
+// awaitEnd reads frames until a stream ends with a trailer, and returns how many bytes of data it had.
+func (c *client) awaitEnd(id uint32) (data int) {
+	c.t.Helper()
+	c.await("the end of a stream", func(f http2.Frame) bool {
+		if f.Header().StreamID != id {
+			return false
+		}
+		switch f := f.(type) {
+		case *http2.DataFrame:
+			data += len(f.Data())
+		case *http2.MetaHeadersFrame:
+			return f.StreamEnded()
+		case *http2.RSTStreamFrame:
+			c.t.Fatalf("stream %d was reset with %v", id, f.ErrCode)
+		}
+		return false
+	})
+	return data
+}
+
+// goAway reads frames until the connection ends, and returns the code and text of the last GOAWAY.
+func (c *client) goAway() (code http2.ErrCode, text string) {
+	c.t.Helper()
+	code = 0xff
+	for {
+		f, err := c.ReadFrame()
+		if errors.Is(err, io.EOF) || err != nil && code != 0xff {
+			return code, text
+		}
+		c.must(err)
+		if f, ok := f.(*http2.GoAwayFrame); ok {
+			code, text = f.ErrCode, string(f.DebugData())
+		}
+	}
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("never: %s", what)
+			return
+		}
+	}
+}

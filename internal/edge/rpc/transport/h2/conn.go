@@ -1,0 +1,309 @@
+package h2
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/mem"
+)
+
+const (
+	// streamWindow is how many bytes a client may send on a stream before they are taken, connWindow on all of them before
+	// they are read.
+	streamWindow = 64<<10 - 1
+	connWindow   = 1 << 20
+	// lingerTime and lingerBytes bound how long a connection is read after the last output: closing it at once could
+	// destroy that.
+	lingerTime  = time.Second
+	lingerBytes = 256 << 10
+	// drainTime is how long Drain waits for the client's acknowledgement; a client without a handshake has lateTime.
+	drainTime = 5 * time.Second
+	lateTime  = 200 * time.Millisecond
+	// maxAbandoned is how many handlers may be running whose streams the client has reset.
+	maxAbandoned = 1000
+)
+
+// Conn is a connection with a client.
+type Conn struct {
+	nc      net.Conn
+	socket  net.Conn // nc without its wrappers, if it can write several buffers at once; otherwise nil
+	o       *Options
+	handler Handler
+	values  context.Context
+
+	lastRead atomic.Int64 // in Unix nanoseconds
+
+	// Owned by the reader.
+	in       input
+	framer   *http2.Framer
+	decoder  *hpack.Decoder
+	head     requestHead
+	guard    guard
+	recv     int64 // how many bytes the client may send on all streams
+	pings    pingPolicy
+	greeting bool // the handshake is not complete
+
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // the writer has written, a handler has ended, the connection is lost
+
+		streams map[uint32]*Stream
+		lastID  uint32 // the highest number of a stream so far
+		recent  recentStreams
+
+		encoder   *headerEncoder
+		control   []byte // frames that wait for the writer and belong to no answer
+		readyList list
+		stalled   list  // streams that wait for the window of the connection
+		window    int64 // how many bytes may be sent on all streams
+		initial   int64 // the window of a new stream
+		writing   bool  // there is a writer
+		dropped   mem.BufferSlice
+		earned    int  // frames that the client may send more, see guard
+		answered  bool // something was sent since the last ping
+		abandoned int  // handlers of closed streams
+
+		greeted  bool
+		draining int   // 1 after the first GOAWAY, 2 after the second
+		fatal    bool  // a GOAWAY with an error was queued
+		lost     bool  // the connection is closed
+		err      error // why
+		keep     keepAlive
+		drain    *time.Timer
+	}
+}
+
+// New makes a connection of one that was accepted. Call Serve.
+func New(nc net.Conn, o Options) *Conn {
+	o = o.withDefaults()
+	c := &Conn{nc: nc, socket: socketOf(nc), o: &o, recv: connWindow, greeting: true}
+	c.in.c = c
+	c.framer = http2.NewFramer(nil, &c.in)
+	c.framer.SetMaxReadFrameSize(maxFrame)
+	c.framer.SetReuseFrames()
+	c.decoder = hpack.NewDecoder(4096, c.head.add)
+	c.decoder.SetMaxStringLength(int(o.MaxHeaderBytes))
+	c.guard = newGuard(framesAtOnce)
+	c.mu.changed.L = &c.mu
+	c.mu.streams = map[uint32]*Stream{}
+	c.mu.encoder = newHeaderEncoder()
+	c.mu.window, c.mu.initial = 65535, 65535
+	settings := []http2.Setting{{ID: http2.SettingMaxFrameSize, Val: maxFrame}}
+	if o.MaxConcurrentStreams != 1<<32-1 {
+		settings = append(settings, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxConcurrentStreams})
+	}
+	settings = append(settings, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: o.MaxHeaderBytes})
+	c.mu.control = appendWindowUpdate(appendSettings(nil, settings...), 0, connWindow-65535)
+	if c.socket != nil {
+		setUserTimeout(c.socket, o.PingTimeout)
+	}
+	return c
+}
+
+// socketOf returns the socket of a connection, if what is written reaches it unchanged.
+func socketOf(nc net.Conn) net.Conn {
+	for {
+		switch c := nc.(type) {
+		case *net.TCPConn, *net.UnixConn:
+			return c
+		case *tls.Conn:
+			return nil
+		case interface{ NetConn() net.Conn }:
+			nc = c.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// Serve reads the connection until its end, and closes it. The error says why it has ended; it is nil if the client has closed it.
+func (c *Conn) Serve(h Handler) error {
+	c.handler, c.values = h, h.Values()
+	defer c.in.release()
+	err := c.read()
+	c.close(err)
+	return c.mu.err // not changed any more
+}
+
+// Close closes the connection, and resets its streams.
+func (c *Conn) Close() { c.close(net.ErrClosed) }
+
+// close closes the connection for a reason.
+func (c *Conn) close(err error) {
+	c.mu.Lock()
+	if c.mu.lost {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.lost, c.mu.err = true, err
+	c.dropStreams()
+	c.mu.keep.stop()
+	if c.mu.drain != nil {
+		c.mu.drain.Stop()
+	}
+	c.mu.changed.Broadcast()
+	c.mu.Unlock()
+	c.nc.Close()
+}
+
+// dropStreams removes all streams. c.mu is held.
+func (c *Conn) dropStreams() {
+	for _, s := range c.mu.streams {
+		c.remove(s)
+		s.endContext(context.Canceled)
+	}
+}
+
+// remove removes a stream, with what it has queued. c.mu is held.
+func (c *Conn) remove(s *Stream) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	delete(c.mu.streams, s.id)
+	c.mu.recent.add(s.id, s.clientEnded)
+	s.unlist()
+	if s.held && s.finished {
+		s.held = false
+	}
+	if s.held {
+		c.mu.abandoned++
+	}
+	for i := range s.out.queue {
+		c.drop(s.out.queue[i].data)
+	}
+	s.out.queue, s.out.first, s.out.bytes = nil, [1]message{}, 0
+	if s.out.room != nil {
+		select {
+		case s.out.room <- struct{}{}:
+		default:
+		}
+	}
+	if c.over() && !c.mu.writing {
+		c.o.Workers.Run(c.shut)
+	}
+}
+
+// drop frees buffers, after the write that may refer to them. c.mu is held.
+func (c *Conn) drop(data mem.BufferSlice) {
+	if c.mu.writing {
+		c.mu.dropped = append(c.mu.dropped, data...)
+	} else {
+		data.Free()
+	}
+}
+
+// resetLocked resets a stream. c.mu is held; the caller hands the output over and ends the context.
+func (c *Conn) resetLocked(s *Stream, code http2.ErrCode) {
+	c.remove(s)
+	if !c.mu.lost && !c.mu.fatal {
+		c.mu.control = appendReset(c.mu.control, s.id, code)
+	}
+}
+
+// fail ends the connection with an error, of which the client is notified. The reader calls it, and reads on for a moment.
+func (c *Conn) fail(code http2.ErrCode, text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.lost || c.mu.fatal {
+		return c.mu.err
+	}
+	c.mu.fatal = true
+	c.mu.control = appendGoAway(c.mu.control, c.mu.lastID, code, text)
+	c.dropStreams()
+	c.handOver()
+	return errors.New("ended with " + code.String() + ": " + text)
+}
+
+// Drain notifies the client that there will be no further requests, and closes the connection when those under way are
+// answered. Requests that the client has sent before it was notified are still served.
+func (c *Conn) Drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.draining > 0 || c.mu.lost || c.mu.fatal {
+		return
+	}
+	c.mu.draining = 1
+	wait := lateTime
+	if c.mu.greeted {
+		wait = drainTime
+		c.mu.control = appendGoAway(c.mu.control, 1<<31-1, http2.ErrCodeNo, "graceful_stop")
+		c.mu.control = appendPing(c.mu.control, false, drainPing)
+		c.handOver()
+	}
+	c.mu.drain = time.AfterFunc(wait, c.drained)
+}
+
+// drainPing is the ping whose acknowledgement proves that the client has received the first GOAWAY.
+var drainPing = [8]byte{'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'}
+
+// drained ends the time in which new requests are accepted after Drain.
+func (c *Conn) drained() {
+	c.mu.Lock()
+	if c.mu.draining != 1 || c.mu.lost {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.draining = 2
+	if !c.mu.greeted {
+		c.mu.Unlock()
+		c.close(net.ErrClosed)
+		return
+	}
+	c.mu.control = appendGoAway(c.mu.control, c.mu.lastID, http2.ErrCodeNo, "graceful_stop")
+	c.handOver()
+	c.mu.Unlock()
+}
+
+// over reports whether everything that the connection is for was written. c.mu is held.
+func (c *Conn) over() bool {
+	return !c.mu.lost && !c.hasOutput() && (c.mu.fatal || c.mu.draining == 2 && len(c.mu.streams) == 0)
+}
+
+// shut ends the output of a connection that is over. The reader sees the client's end, or closes it after lingerTime.
+func (c *Conn) shut() {
+	for nc := c.nc; ; {
+		if w, ok := nc.(interface{ CloseWrite() error }); ok {
+			_ = w.CloseWrite() // the client may have closed it
+			break
+		}
+		inner, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		nc = inner.NetConn()
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime)) // fails after a close only
+}
+
+// recentStreams are the streams that were closed last.
+type recentStreams struct {
+	list [32]recentStream
+	next int
+}
+
+type recentStream struct {
+	id    uint32
+	ended bool // by the client, which must not send any more
+}
+
+func (r *recentStreams) add(id uint32, ended bool) {
+	r.list[r.next%len(r.list)] = recentStream{id, ended}
+	r.next++
+}
+
+func (r *recentStreams) find(id uint32) (ended, ok bool) {
+	for i := range r.list {
+		if r.list[i].id == id {
+			return r.list[i].ended, true
+		}
+	}
+	return false, false
+}

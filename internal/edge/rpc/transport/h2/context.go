@@ -1,0 +1,103 @@
+package h2
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// contextState is a Stream as a context. It has a channel and a timer only if they are used, which most requests do not.
+type contextState struct {
+	deadline time.Time // not changed after Start
+
+	lock  sync.Mutex // taken after Conn.mu, if both are
+	done  chan struct{}
+	err   error
+	timer *time.Timer
+	after map[*func()]struct{} // nil after the end
+}
+
+var closedChannel = func() chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}()
+
+// Deadline implements context.Context.
+func (s *Stream) Deadline() (time.Time, bool) { return s.ctx.deadline, !s.ctx.deadline.IsZero() }
+
+// Done implements context.Context.
+func (s *Stream) Done() <-chan struct{} {
+	s.ctx.lock.Lock()
+	defer s.ctx.lock.Unlock()
+	if s.ctx.done == nil {
+		if s.ctx.err != nil {
+			s.ctx.done = closedChannel
+		} else {
+			s.ctx.done = make(chan struct{})
+		}
+	}
+	return s.ctx.done
+}
+
+// Err implements context.Context.
+func (s *Stream) Err() error {
+	s.ctx.lock.Lock()
+	defer s.ctx.lock.Unlock()
+	return s.ctx.err
+}
+
+// Value implements context.Context.
+func (s *Stream) Value(key any) any { return s.c.values.Value(key) }
+
+// AfterFunc runs f in its own goroutine after the end. Package context calls it, so that contexts that are derived from a
+// Stream need no goroutine.
+func (s *Stream) AfterFunc(f func()) (stop func() bool) {
+	s.ctx.lock.Lock()
+	defer s.ctx.lock.Unlock()
+	if s.ctx.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	if s.ctx.after == nil {
+		s.ctx.after = map[*func()]struct{}{}
+	}
+	s.ctx.after[&f] = struct{}{}
+	return func() bool {
+		s.ctx.lock.Lock()
+		defer s.ctx.lock.Unlock()
+		_, waiting := s.ctx.after[&f]
+		delete(s.ctx.after, &f)
+		return waiting
+	}
+}
+
+// SetDeadline resets the stream after d. Only Start may call it.
+func (s *Stream) SetDeadline(d time.Duration) {
+	s.ctx.deadline = time.Now().Add(d)
+	s.ctx.lock.Lock()
+	defer s.ctx.lock.Unlock()
+	s.ctx.timer = time.AfterFunc(d, s.expire)
+}
+
+// endContext ends the context with an error, once. Conn.mu need not be held.
+func (s *Stream) endContext(err error) {
+	s.ctx.lock.Lock()
+	defer s.ctx.lock.Unlock()
+	if s.ctx.err != nil {
+		return
+	}
+	s.ctx.err = err
+	if s.ctx.done != nil {
+		close(s.ctx.done)
+	}
+	if s.ctx.timer != nil {
+		s.ctx.timer.Stop()
+	}
+	for f := range s.ctx.after {
+		go (*f)()
+	}
+	s.ctx.after = nil
+}
+
+var _ context.Context = (*Stream)(nil)

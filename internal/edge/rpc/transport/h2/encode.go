@@ -1,0 +1,125 @@
+package h2
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// appendFrame appends the header of a frame of n bytes.
+func appendFrame(b []byte, n int, kind http2.FrameType, flags http2.Flags, id uint32) []byte {
+	return append(b, byte(n>>16), byte(n>>8), byte(n), byte(kind), byte(flags), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+}
+
+func appendWindowUpdate(b []byte, id, n uint32) []byte {
+	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameWindowUpdate, 0, id), n)
+}
+
+func appendReset(b []byte, id uint32, code http2.ErrCode) []byte {
+	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameRSTStream, 0, id), uint32(code))
+}
+
+func appendPing(b []byte, ack bool, data [8]byte) []byte {
+	var flags http2.Flags
+	if ack {
+		flags = http2.FlagPingAck
+	}
+	return append(appendFrame(b, 8, http2.FramePing, flags, 0), data[:]...)
+}
+
+func appendGoAway(b []byte, last uint32, code http2.ErrCode, text string) []byte {
+	b = appendFrame(b, 8+len(text), http2.FrameGoAway, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, last)
+	return append(binary.BigEndian.AppendUint32(b, uint32(code)), text...)
+}
+
+func appendSettings(b []byte, list ...http2.Setting) []byte {
+	b = appendFrame(b, 6*len(list), http2.FrameSettings, 0, 0)
+	for _, s := range list {
+		b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, uint16(s.ID)), s.Val)
+	}
+	return b
+}
+
+// headerEncoder compresses headers. Common ones become one byte a field: only they are in the table, so that the bytes stay
+// valid as long as no other one is new.
+type headerEncoder struct {
+	enc   *hpack.Encoder
+	buf   bytes.Buffer
+	known []knownHeader
+}
+
+// knownHeader is a common header whose bytes do not change the table.
+type knownHeader struct {
+	header *Header
+	block  []byte
+}
+
+// maxKnown bounds the headers whose bytes are kept.
+const maxKnown = 8
+
+func newHeaderEncoder() *headerEncoder {
+	e := &headerEncoder{}
+	e.enc = hpack.NewEncoder(&e.buf)
+	return e
+}
+
+// setTableSize limits the table to what the client allows. Its default is also the most that is used.
+func (e *headerEncoder) setTableSize(n uint32) {
+	e.enc.SetMaxDynamicTableSize(min(n, 4096))
+	e.known = e.known[:0]
+}
+
+// encode returns the block of a header, which is valid until the next call.
+func (e *headerEncoder) encode(h *Header) []byte {
+	for i := range e.known {
+		if e.known[i].header == h {
+			return e.known[i].block
+		}
+	}
+	e.buf.Reset()
+	for _, f := range h.Fields {
+		f.Sensitive = !h.Common // in no table
+		_ = e.enc.WriteField(f) // a buffer does not fail
+	}
+	block := e.buf.Bytes()
+	if !h.Common {
+		return block
+	}
+	if !allIndexed(block) {
+		e.known = e.known[:0] // new entries of the table move the others
+	} else if len(e.known) < maxKnown {
+		e.known = append(e.known, knownHeader{h, bytes.Clone(block)})
+	}
+	return block
+}
+
+// allIndexed reports whether each field of a block is one byte, an index.
+func allIndexed(block []byte) bool {
+	for _, b := range block {
+		if b < 0x80 || b == 0xff {
+			return false
+		}
+	}
+	return true
+}
+
+// appendHeaders appends the frames of a header.
+func (c *Conn) appendHeaders(b []byte, id uint32, h *Header, end bool) []byte {
+	block := c.mu.encoder.encode(h)
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for first := true; first || len(block) > 0; first = false {
+		part := block[:min(len(block), maxFrame)]
+		if block = block[len(part):]; len(block) == 0 {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		b = append(appendFrame(b, len(part), kind, flags, id), part...)
+		kind, flags = http2.FrameContinuation, 0
+	}
+	return b
+}

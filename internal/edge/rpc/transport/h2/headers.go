@@ -1,0 +1,210 @@
+package h2
+
+import (
+	"strconv"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// requestHead collects the header of a request while it is decompressed, and checks it. It is owned by the reader.
+type requestHead struct {
+	fields    []hpack.HeaderField
+	left      int // bytes that it may still have
+	regular   bool
+	malformed bool
+	large     bool // fields are missing, because there were too many
+
+	method, path, scheme string
+	length               int64 // content-length, -1 without
+}
+
+func (h *requestHead) reset(most uint32) {
+	clear(h.fields)
+	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1}
+}
+
+// add takes the next field.
+func (h *requestHead) add(f hpack.HeaderField) {
+	if h.left -= int(f.Size()); h.left < 0 {
+		h.large = true
+	}
+	if h.large || h.malformed {
+		return
+	}
+	if !h.check(f) {
+		h.malformed = true
+		return
+	}
+	h.fields = append(h.fields, f)
+}
+
+// check checks a field (RFC 9113, section 8.2 and 8.3).
+func (h *requestHead) check(f hpack.HeaderField) bool {
+	if !httpguts.ValidHeaderFieldValue(f.Value) || f.Name == "" {
+		return false
+	}
+	if f.Name[0] == ':' {
+		return !h.regular && h.pseudo(f)
+	}
+	h.regular = true
+	for i := range len(f.Name) {
+		if c := f.Name[i]; c >= 'A' && c <= 'Z' || !httpguts.IsTokenRune(rune(c)) {
+			return false
+		}
+	}
+	switch f.Name {
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+		return false
+	case "te":
+		return f.Value == "trailers"
+	case "content-length":
+		n, err := strconv.ParseUint(f.Value, 10, 63)
+		if err != nil || h.length >= 0 && h.length != int64(n) {
+			return false
+		}
+		h.length = int64(n)
+	}
+	return true
+}
+
+// pseudo takes a field that replaces the request line of HTTP/1. None may occur twice.
+func (h *requestHead) pseudo(f hpack.HeaderField) bool {
+	var at *string
+	switch f.Name {
+	case ":method":
+		at = &h.method
+	case ":path":
+		at = &h.path
+	case ":scheme":
+		at = &h.scheme
+	case ":authority":
+		for _, g := range h.fields {
+			if g.Name == f.Name {
+				return false
+			}
+		}
+		return true
+	default:
+		return false
+	}
+	if *at != "" || f.Value == "" {
+		return false
+	}
+	*at = f.Value
+	return true
+}
+
+// readHeaders reads a HEADERS frame with the CONTINUATION frames after it. An error ends the connection.
+func (c *Conn) readHeaders(fh http2.FrameHeader) error {
+	frame, err := c.framer.ReadFrameForHeader(fh)
+	if err != nil {
+		return err
+	}
+	first := frame.(*http2.HeadersFrame)
+	ended, self := first.StreamEnded(), first.HasPriority() && first.Priority.StreamDep == fh.StreamID
+	c.head.reset(c.o.MaxHeaderBytes)
+	block, size, done := first.HeaderBlockFragment(), 0, first.HeadersEnded()
+	for {
+		if size += len(block); size > int(c.o.MaxHeaderBytes) {
+			return connError{http2.ErrCodeEnhanceYourCalm, "too large headers"}
+		}
+		if _, err := c.decoder.Write(block); err != nil {
+			return connError{http2.ErrCodeCompression, "invalid headers"}
+		}
+		if done {
+			break
+		}
+		if err := c.spend(1); err != nil {
+			return err
+		}
+		frame, err := c.framer.ReadFrame() // which allows only the continuation of this stream
+		if err != nil {
+			return err
+		}
+		next, ok := frame.(*http2.ContinuationFrame)
+		if !ok {
+			return connError{http2.ErrCodeProtocol, "headers are interrupted"}
+		}
+		block, done = next.HeaderBlockFragment(), next.HeadersEnded()
+	}
+	if err := c.decoder.Close(); err != nil {
+		return connError{http2.ErrCodeCompression, "truncated headers"}
+	}
+	return c.onHeaders(fh.StreamID, ended, self)
+}
+
+// onHeaders handles complete headers: those of a request, or trailers. self says that the stream depends on itself.
+func (c *Conn) onHeaders(id uint32, ended, self bool) error {
+	h := &c.head
+	if id%2 == 0 {
+		return connError{http2.ErrCodeProtocol, "even stream number"}
+	}
+	c.mu.Lock()
+	s := c.mu.streams[id]
+	last := c.mu.lastID
+	byClient, recent := c.mu.recent.find(id)
+	if s == nil && id > last {
+		c.mu.lastID = id
+	}
+	refused, ignored := len(c.mu.streams) >= int(c.o.MaxConcurrentStreams), c.mu.draining == 2
+	for c.mu.abandoned >= maxAbandoned && !c.mu.lost {
+		c.mu.changed.Wait()
+	}
+	c.mu.Unlock()
+	switch {
+	case s != nil:
+		return c.onTrailers(s, ended)
+	case id <= last && recent && !byClient:
+		return nil // the client did not know yet that the stream was closed
+	case id <= last && recent:
+		return connError{http2.ErrCodeStreamClosed, "headers on a closed stream"}
+	case id <= last:
+		return connError{http2.ErrCodeProtocol, "stream number is not higher than the one before"}
+	case ignored:
+		return nil
+	case h.malformed || self, !h.large && (h.method == "" || h.path == "" || h.scheme == ""):
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
+	case h.large:
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFrameSize}
+	case refused:
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
+	case ended && h.length > 0:
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
+	}
+	c.begin(id, ended)
+	return nil
+}
+
+// onTrailers handles headers on an open stream: they must end its body.
+func (c *Conn) onTrailers(s *Stream, ended bool) error {
+	switch {
+	case s.clientEnded: // changed by the reader only
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeStreamClosed}
+	case !ended || c.head.malformed || c.head.method+c.head.path+c.head.scheme != "":
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
+	}
+	return c.endBody(s)
+}
+
+// begin begins a request.
+func (c *Conn) begin(id uint32, ended bool) {
+	h := &c.head
+	x := c.handler.Begin(&Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended})
+	s := x.Base()
+	s.c, s.id, s.x, s.declared, s.clientEnded = c, id, x, h.length, ended
+	s.recv.Store(streamWindow)
+	c.mu.Lock()
+	if c.mu.lost {
+		c.mu.Unlock()
+		return
+	}
+	s.out.window = c.mu.initial
+	c.mu.streams[id] = s
+	c.mu.Unlock()
+	x.Start()
+	if ended {
+		x.EndReceive()
+	}
+}

@@ -1,0 +1,402 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// connError ends a connection with a code.
+type connError struct {
+	code http2.ErrCode
+	text string
+}
+
+func (e connError) Error() string { return e.code.String() + ": " + e.text }
+
+// errTooManyFrames ends a connection whose client sends frames that have no effect.
+var errTooManyFrames = connError{http2.ErrCodeEnhanceYourCalm, "too_many_frames"}
+
+// read reads the connection to its end.
+func (c *Conn) read() error {
+	if err := c.shake(); err != nil {
+		return err
+	}
+	for {
+		err := c.readFrame()
+		if err == nil {
+			continue
+		}
+		var failed connError
+		var connection http2.ConnectionError
+		var stream http2.StreamError
+		switch {
+		case errors.As(err, &stream):
+			if err = c.resetID(stream.StreamID, stream.Code); err == nil {
+				continue
+			}
+			failed = errTooManyFrames
+		case errors.As(err, &failed):
+		case errors.As(err, &connection):
+			failed = connError{http2.ErrCode(connection), fmt.Sprint(c.framer.ErrorDetail())}
+		case errors.Is(err, http2.ErrFrameTooLarge):
+			failed = connError{http2.ErrCodeFrameSize, "too large frame"}
+		case err == io.EOF:
+			return nil
+		default:
+			return err
+		}
+		err = c.fail(failed.code, failed.text)
+		c.linger()
+		return err
+	}
+}
+
+// linger reads for a moment, so that the client can receive why the connection has ended.
+func (c *Conn) linger() {
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime)) // fails after a close only
+	_, _ = io.CopyN(io.Discard, c.nc, lingerBytes)
+}
+
+// shake reads the beginning: the preface of the protocol, and the client's settings.
+func (c *Conn) shake() error {
+	if err := c.nc.SetReadDeadline(time.Now().Add(c.o.HandshakeTimeout)); err != nil {
+		return err
+	}
+	var preface [len(http2.ClientPreface)]byte
+	if _, err := io.ReadFull(&c.in, preface[:]); err != nil {
+		if err == io.EOF {
+			return nil
+		}
+		return fmt.Errorf("reading the preface: %w", err)
+	}
+	if string(preface[:]) != http2.ClientPreface {
+		return fmt.Errorf("the connection begins with %q", preface)
+	}
+	fh, err := c.framer.ReadFrameHeader()
+	if err != nil || fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
+		if err == nil {
+			err = c.fail(http2.ErrCodeProtocol, "no settings after the preface")
+			c.linger()
+		}
+		return fmt.Errorf("reading the first settings: %w", err)
+	}
+	if err := c.readOther(fh); err != nil {
+		err = c.fail(http2.ErrCodeProtocol, "invalid settings")
+		c.linger()
+		return err
+	}
+	c.mu.Lock()
+	c.mu.greeted = true
+	c.startKeepAlive()
+	c.mu.Unlock()
+	return c.nc.SetReadDeadline(time.Time{})
+}
+
+// beforeRead hands over what the frames before require to be written: the reader may wait for a long time now.
+func (c *Conn) beforeRead() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handOver()
+}
+
+// spend counts frames without effect.
+func (c *Conn) spend(n int) error {
+	ok := c.guard.spend(n, func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		n := c.mu.earned
+		c.mu.earned = 0
+		return max(n, 0)
+	})
+	if !ok {
+		return errTooManyFrames
+	}
+	return nil
+}
+
+// pushBack waits while the client does not read what its frames have caused. c.mu is held.
+func (c *Conn) pushBack() {
+	for len(c.mu.control) > maxControl && !c.mu.lost {
+		c.handOver()
+		c.mu.changed.Wait()
+	}
+}
+
+func (c *Conn) readFrame() error {
+	fh, err := c.framer.ReadFrameHeader()
+	if err != nil {
+		return err
+	}
+	switch fh.Type {
+	case http2.FrameData:
+		return c.readData(fh)
+	case http2.FrameHeaders:
+		return c.readHeaders(fh)
+	}
+	return c.readOther(fh)
+}
+
+// readOther reads a frame without content.
+func (c *Conn) readOther(fh http2.FrameHeader) error {
+	frame, err := c.framer.ReadFrameForHeader(fh)
+	if err != nil {
+		return err
+	}
+	if err := c.spend(1); err != nil {
+		return err
+	}
+	switch f := frame.(type) {
+	case *http2.WindowUpdateFrame:
+		return c.onWindowUpdate(f.StreamID, int64(f.Increment))
+	case *http2.PingFrame:
+		return c.onPing(f)
+	case *http2.SettingsFrame:
+		return c.onSettings(f)
+	case *http2.RSTStreamFrame:
+		return c.onReset(f.StreamID)
+	case *http2.PriorityFrame:
+		if f.StreamDep == f.StreamID {
+			return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
+		}
+	case *http2.PushPromiseFrame:
+		return connError{http2.ErrCodeProtocol, "a client must not push"}
+	case *http2.ContinuationFrame:
+		return connError{http2.ErrCodeProtocol, "a continuation of nothing"}
+	}
+	return nil // unknown frames, and a GOAWAY, which does not concern the requests under way
+}
+
+// readData reads a DATA frame into its exchange.
+func (c *Conn) readData(fh http2.FrameHeader) error {
+	size := int(fh.Length)
+	if fh.StreamID == 0 {
+		return connError{http2.ErrCodeProtocol, "data on stream 0"}
+	}
+	if c.recv -= int64(size); c.recv < 0 {
+		return connError{http2.ErrCodeFlowControl, "more data than the window of the connection"}
+	}
+	c.mu.Lock()
+	s := c.mu.streams[fh.StreamID]
+	last := c.mu.lastID
+	byClient, recent := c.mu.recent.find(fh.StreamID)
+	if c.recv < connWindow/2 {
+		c.mu.control = appendWindowUpdate(c.mu.control, 0, uint32(connWindow-c.recv))
+		c.recv = connWindow
+		c.pushBack()
+	}
+	c.mu.Unlock()
+	ended := fh.Flags.Has(http2.FlagDataEndStream)
+	if size == 0 && !ended || s == nil {
+		if err := c.spend(1); err != nil {
+			return err
+		}
+	}
+	if err := c.readBody(s, fh, last, recent && byClient); err != nil {
+		return err
+	}
+	if s != nil && ended {
+		return c.endBody(s)
+	}
+	return nil
+}
+
+// readBody reads the content of a DATA frame, to its end unless the connection fails. byClient says that the client itself
+// has closed the stream, if that does not exist.
+func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient bool) error {
+	size, padding := int(fh.Length), 0
+	if fh.Flags.Has(http2.FlagDataPadded) {
+		n, err := c.readPadding(size)
+		if err != nil {
+			return err
+		}
+		size, padding = n, size-1-n
+	}
+	reject := func(err error) error {
+		if e := discard(&c.in, size+padding); e != nil {
+			return e
+		}
+		return err
+	}
+	switch {
+	case s == nil && (fh.StreamID > last || fh.StreamID%2 == 0):
+		return connError{http2.ErrCodeProtocol, "data on an idle stream"}
+	case s == nil && !byClient:
+		return reject(nil) // the client did not know yet that the stream was closed
+	case s == nil || s.clientEnded:
+		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed})
+	}
+	if s.recv.Add(-int64(fh.Length)) < 0 {
+		return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeFlowControl})
+	}
+	s.Taken(int(fh.Length) - size)
+	if s.got += int64(size); s.declared >= 0 && s.got > s.declared {
+		return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol})
+	}
+	if err := s.x.Receive(&c.in, size); err != nil {
+		return err
+	}
+	return discard(&c.in, padding)
+}
+
+// readPadding reads the length of the padding of a DATA frame and returns how many bytes of content follow.
+func (c *Conn) readPadding(size int) (int, error) {
+	var b [1]byte
+	if size == 0 {
+		return 0, connError{http2.ErrCodeFrameSize, "no length of padding"}
+	}
+	if _, err := io.ReadFull(&c.in, b[:]); err != nil {
+		return 0, err
+	}
+	if int(b[0]) >= size {
+		return 0, connError{http2.ErrCodeProtocol, "more padding than data"}
+	}
+	return size - 1 - int(b[0]), nil
+}
+
+// endBody notes the end of the body of a request.
+func (c *Conn) endBody(s *Stream) error {
+	if s.declared >= 0 && s.got != s.declared {
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
+	}
+	c.mu.Lock()
+	s.clientEnded = true
+	closed := s.closed
+	c.mu.Unlock()
+	if !closed {
+		s.x.EndReceive()
+	}
+	return nil
+}
+
+// resetID resets a stream because of what the client has sent.
+func (c *Conn) resetID(id uint32, code http2.ErrCode) error {
+	c.mu.Lock()
+	s := c.mu.streams[id]
+	if s != nil {
+		s.clientEnded = code == http2.ErrCodeStreamClosed
+		c.resetLocked(s, code)
+	} else {
+		c.mu.control = appendReset(c.mu.control, id, code)
+	}
+	c.pushBack()
+	c.mu.Unlock()
+	if s != nil {
+		s.endContext(context.Canceled)
+	}
+	return c.spend(1)
+}
+
+func (c *Conn) onReset(id uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.mu.streams[id]
+	if s == nil {
+		if id > c.mu.lastID || id%2 == 0 {
+			return connError{http2.ErrCodeProtocol, "reset of an idle stream"}
+		}
+		return nil
+	}
+	s.clientEnded = true
+	c.remove(s)
+	s.endContext(context.Canceled)
+	return nil
+}
+
+func (c *Conn) onPing(f *http2.PingFrame) error {
+	c.mu.Lock()
+	if f.IsAck() {
+		c.mu.Unlock()
+		if f.Data == drainPing {
+			c.drained()
+		}
+		return nil
+	}
+	c.mu.control = appendPing(c.mu.control, true, f.Data)
+	answered, busy := c.mu.answered, len(c.mu.streams) > 0
+	c.mu.answered = false
+	c.pushBack()
+	c.mu.Unlock()
+	if c.pings.tooMany(time.Now(), answered, busy, c.o.PingMinTime) {
+		return connError{http2.ErrCodeEnhanceYourCalm, "too_many_pings"}
+	}
+	return nil
+}
+
+func (c *Conn) onSettings(f *http2.SettingsFrame) error {
+	if f.IsAck() {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := f.ForeachSetting(func(s http2.Setting) error {
+		if err := s.Valid(); err != nil {
+			return err
+		}
+		switch s.ID {
+		case http2.SettingHeaderTableSize:
+			c.mu.encoder.setTableSize(s.Val)
+		case http2.SettingInitialWindowSize:
+			return c.setInitialWindow(int64(s.Val))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.control = appendFrame(c.mu.control, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
+	c.pushBack()
+	return nil
+}
+
+// setInitialWindow changes the windows of all streams. c.mu is held.
+func (c *Conn) setInitialWindow(n int64) error {
+	more := n - c.mu.initial
+	c.mu.initial = n
+	if more == 0 {
+		return nil
+	}
+	for _, s := range c.mu.streams {
+		if s.out.window += more; s.out.window > math.MaxInt32 {
+			return connError{http2.ErrCodeFlowControl, "too large window"}
+		}
+		if s.out.bytes > 0 {
+			c.ready(s)
+		}
+	}
+	c.guard.left -= len(c.mu.streams) / 16 // the next frame is checked
+	return nil
+}
+
+func (c *Conn) onWindowUpdate(id uint32, n int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id == 0 {
+		if c.mu.window += n; c.mu.window > math.MaxInt32 {
+			return connError{http2.ErrCodeFlowControl, "too large window"}
+		}
+		for s := c.mu.stalled.pop(); s != nil; s = c.mu.stalled.pop() {
+			c.mu.readyList.push(s)
+		}
+		return nil
+	}
+	s := c.mu.streams[id]
+	if s == nil {
+		if id > c.mu.lastID || id%2 == 0 {
+			return connError{http2.ErrCodeProtocol, "window of an idle stream"}
+		}
+		return nil
+	}
+	if s.out.window += n; s.out.window > math.MaxInt32 {
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFlowControl}
+	}
+	if s.out.bytes > 0 {
+		c.ready(s)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/mem"
+)
+
+// Stream is one request and its answer. A user embeds it in its Exchange. Its methods may be called concurrently, but answers
+// of one stream are sent one after another.
+type Stream struct {
+	c  *Conn
+	id uint32
+	x  Exchange // that embeds the stream
+
+	// ctx is the Stream as a context.
+	ctx contextState
+
+	// recv is how many bytes the client may send, extra how many were granted beyond the window for long messages, owed how
+	// many were taken and not granted again.
+	recv, extra, owed atomic.Int64
+
+	// Owned by the reader.
+	declared int64 // bytes of the body by content-length, -1 if unknown
+	got      int64 // bytes of the body so far
+
+	// Guarded by c.mu.
+	out struct {
+		window  int64 // how many bytes may be sent
+		header  *Header
+		queue   []message
+		first   [1]message // room for a queue of one
+		bytes   int        // in queue
+		trailer *Header
+		room    chan struct{} // receives when there is room for more; nil if no sender waits
+		in      *list         // of ready or stalled streams; nil if it is in neither
+		prev    *Stream       // in the list
+		next    *Stream
+	}
+	clientEnded bool // the body is complete
+	finished    bool // Finish was called: nothing more is sent
+	closed      bool // the stream does not exist any more
+	held        bool // a handler uses it
+}
+
+// message is a part of a body: a few bytes, and buffers.
+type message struct {
+	head  [headSize]byte
+	nhead int
+	data  mem.BufferSlice
+	off   int // bytes of the first buffer that were sent
+}
+
+// headSize is the largest number of bytes in front of the buffers of one Send.
+const headSize = 5
+
+// sendQuota is how many bytes of a stream may be queued. A sender waits while there are more.
+const sendQuota = 64 << 10
+
+// ErrEnded is the error of sending on a stream that has ended, for which its context has a reason.
+var ErrEnded = errors.New("the stream has ended")
+
+// ID returns the number of the stream.
+func (s *Stream) ID() uint32 { return s.id }
+
+// Hold notes that a handler uses the stream until Finish is called, and reports whether the stream still exists. Finish must
+// be called if it does.
+func (s *Stream) Hold() bool {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.held = true
+	return true
+}
+
+// Send queues a part of the answer, after header if that is not nil, and waits while the client does not take what was
+// queued before. more says that another part follows at once, which goes into the same write. The buffers belong to the
+// connection from now on.
+func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice, more bool) error {
+	c := s.c
+	c.mu.Lock()
+	for s.out.bytes >= sendQuota && !s.closed && !s.finished {
+		c.handOver()
+		if s.out.room == nil {
+			s.out.room = make(chan struct{}, 1)
+		}
+		room := s.out.room
+		c.mu.Unlock()
+		select {
+		case <-room:
+		case <-s.Done():
+		}
+		c.mu.Lock()
+	}
+	if s.closed || s.finished {
+		c.mu.Unlock()
+		data.Free()
+		return ErrEnded
+	}
+	s.enqueue(header, head, data)
+	c.ready(s)
+	if more {
+		c.mu.Unlock()
+		return nil
+	}
+	c.startWriter()
+	return nil
+}
+
+// enqueue adds a message. c.mu is held.
+func (s *Stream) enqueue(header *Header, head [headSize]byte, data mem.BufferSlice) {
+	if header != nil {
+		s.out.header = header
+	}
+	if s.out.queue == nil {
+		s.out.queue = s.out.first[:0]
+	}
+	s.out.queue = append(s.out.queue, message{head: head, nhead: headSize, data: data})
+	s.out.bytes += headSize + data.Len()
+}
+
+// Finish ends the answer with a trailer, which is the header too if none was sent, and ends the context. If the client has
+// not ended its body, the stream is reset without an error after the trailer. It reports whether the stream still existed.
+func (s *Stream) Finish(trailer *Header) bool {
+	c := s.c
+	c.mu.Lock()
+	if !s.finishLocked(trailer) {
+		c.mu.Unlock()
+		return false
+	}
+	c.startWriter()
+	s.endContext(context.Canceled)
+	return true
+}
+
+// Reject is Finish for the reader of the connection, which does not write.
+func (s *Stream) Reject(trailer *Header) {
+	c := s.c
+	c.mu.Lock()
+	if s.finishLocked(trailer) {
+		c.handOver()
+	}
+	c.mu.Unlock()
+	s.endContext(context.Canceled)
+}
+
+// Answer is Send and Finish at once, without waiting.
+func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlice, trailer *Header) bool {
+	c := s.c
+	c.mu.Lock()
+	if s.closed || s.finished {
+		s.finishLocked(trailer)
+		c.mu.Unlock()
+		data.Free()
+		return false
+	}
+	s.enqueue(header, head, data)
+	s.finishLocked(trailer)
+	c.startWriter()
+	s.endContext(context.Canceled)
+	return true
+}
+
+// finishLocked notes the end of the answer. c.mu is held.
+func (s *Stream) finishLocked(trailer *Header) bool {
+	if s.closed {
+		s.release()
+		return false
+	}
+	if s.finished {
+		return false
+	}
+	s.finished = true
+	s.out.trailer = trailer
+	s.c.ready(s)
+	return true
+}
+
+// release notes that no handler uses a closed stream any more. c.mu is held.
+func (s *Stream) release() {
+	if s.held {
+		s.held = false
+		s.c.mu.abandoned--
+		s.c.mu.changed.Broadcast()
+	}
+}
+
+// Reset ends the stream with an error code. It does nothing if the stream has ended.
+func (s *Stream) Reset(code http2.ErrCode) { s.reset(code, context.Canceled) }
+
+// expire resets a stream whose deadline has passed.
+func (s *Stream) expire() { s.reset(http2.ErrCodeCancel, context.DeadlineExceeded) }
+
+func (s *Stream) reset(code http2.ErrCode, reason error) {
+	c := s.c
+	c.mu.Lock()
+	if s.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.resetLocked(s, code)
+	c.handOver() // the reader may be the caller
+	c.mu.Unlock()
+	s.endContext(reason)
+}
+
+// Expect allows the client to send n more bytes, which belong to one message.
+func (s *Stream) Expect(n int) {
+	more := int64(n) - s.recv.Load()
+	if more <= 0 {
+		return
+	}
+	s.extra.Add(more)
+	s.grant(more)
+}
+
+// Taken notes that n bytes of the body were taken, so that the client may send others instead.
+func (s *Stream) Taken(n int) {
+	if n == 0 {
+		return
+	}
+	back := int64(n)
+	if extra := min(s.extra.Load(), back); extra > 0 {
+		s.extra.Add(-extra)
+		back -= extra
+	}
+	// Small amounts are collected: a message that needs them is expected when it begins.
+	if owed := s.owed.Add(back); owed >= streamWindow/4 {
+		s.owed.Add(-owed)
+		s.grant(owed)
+	}
+}
+
+// grant allows the client to send n more bytes.
+func (s *Stream) grant(n int64) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.closed || s.clientEnded {
+		return
+	}
+	s.recv.Add(n)
+	c.mu.control = appendWindowUpdate(c.mu.control, s.id, uint32(n))
+	c.handOver()
+}

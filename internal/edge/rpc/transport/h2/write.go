@@ -1,0 +1,300 @@
+package h2
+
+import (
+	"net"
+	"runtime"
+	"sync"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/mem"
+)
+
+const (
+	// maxFrame is the largest frame in either direction. Clients must accept it.
+	maxFrame = 16 << 10
+	// batchBytes is how much is written at once.
+	batchBytes = 64 << 10
+	// copyMost is the size in bytes up to which a buffer is copied instead of being written from its place.
+	copyMost = 2 << 10
+	// turnsOfOwner is how many batches the goroutine writes that made output ready, before a worker takes its place.
+	turnsOfOwner = 4
+	// maxControl is how many bytes of frames without data may be queued before the reader waits for the writer.
+	maxControl = 64 << 10
+)
+
+// batch is what one write has: bytes of its own, and buffers between them.
+type batch struct {
+	own   []byte
+	parts []part
+	refs  int // bytes of buffers
+	vec   net.Buffers
+	free  []mem.Buffer // after the write
+}
+
+// part is a buffer that is written after the first own bytes up to at.
+type part struct {
+	at   int
+	data []byte
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// maxPooledBatch is the largest buffer that is kept for later batches.
+const maxPooledBatch = 128 << 10
+
+func (b *batch) len() int { return len(b.own) + b.refs }
+
+func (b *batch) reset() {
+	for _, buf := range b.free {
+		buf.Free()
+	}
+	clear(b.free)
+	clear(b.parts)
+	b.own, b.parts, b.free, b.refs = b.own[:0], b.parts[:0], b.free[:0], 0
+}
+
+// write writes the batch: to a socket in one call, otherwise it has no parts.
+func (b *batch) write(c *Conn) error {
+	if len(b.parts) == 0 {
+		_, err := c.nc.Write(b.own)
+		return err
+	}
+	vec, at := b.vec[:0], 0
+	for _, p := range b.parts {
+		if p.at > at {
+			vec = append(vec, b.own[at:p.at])
+		}
+		vec, at = append(vec, p.data), p.at
+	}
+	if at < len(b.own) {
+		vec = append(vec, b.own[at:])
+	}
+	b.vec = vec
+	_, err := vec.WriteTo(c.socket)
+	clear(b.vec)
+	return err
+}
+
+// startWriter makes the caller the writer if there is none. c.mu is held, and unlocked.
+func (c *Conn) startWriter() {
+	if c.mu.writing || c.mu.lost || !c.hasOutput() {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.writing = true
+	others := len(c.mu.streams) > 1
+	c.mu.Unlock()
+	if others {
+		// What other goroutines are about to answer goes into the same write.
+		runtime.Gosched()
+	}
+	c.write(turnsOfOwner)
+}
+
+// handOver lets a worker write if there is output and no writer. c.mu is held.
+func (c *Conn) handOver() {
+	if c.mu.writing || c.mu.lost || !c.hasOutput() {
+		return
+	}
+	c.mu.writing = true
+	c.o.Workers.Run(c.writeAll)
+}
+
+func (c *Conn) writeAll() { c.write(-1) }
+
+// write writes what is ready until there is nothing, or turns are over. Only the writer calls it.
+func (c *Conn) write(turns int) {
+	b := batches.Get().(*batch)
+	defer func() {
+		if cap(b.own) <= maxPooledBatch {
+			batches.Put(b)
+		}
+	}()
+	for ; ; turns-- {
+		c.mu.Lock()
+		dropped := c.mu.dropped
+		c.mu.dropped = nil
+		if !c.hasOutput() || c.mu.lost {
+			c.mu.writing = false
+			c.mu.changed.Broadcast()
+			over := c.over()
+			c.mu.Unlock()
+			dropped.Free()
+			if over {
+				c.shut()
+			}
+			return
+		}
+		if turns == 0 {
+			c.mu.Unlock()
+			dropped.Free()
+			c.o.Workers.Run(c.writeAll)
+			return
+		}
+		c.build(b)
+		c.mu.changed.Broadcast()
+		c.mu.Unlock()
+		dropped.Free()
+		err := b.write(c)
+		b.reset()
+		if err != nil {
+			c.close(err)
+		}
+	}
+}
+
+// hasOutput reports whether something can be written. c.mu is held.
+func (c *Conn) hasOutput() bool {
+	return len(c.mu.control) > 0 || c.mu.readyList.head != nil
+}
+
+// build fills a batch: frames without data first, then the streams by turns. c.mu is held.
+func (c *Conn) build(b *batch) {
+	b.own = append(b.own, c.mu.control...)
+	if c.mu.control = c.mu.control[:0]; cap(c.mu.control) > 1<<10 {
+		c.mu.control = nil
+	}
+	for b.len() < batchBytes {
+		s := c.mu.readyList.pop()
+		if s == nil {
+			return
+		}
+		c.emit(b, s)
+	}
+}
+
+// emit writes a turn of a stream, and lists it again if it has more. c.mu is held.
+func (c *Conn) emit(b *batch, s *Stream) {
+	if s.closed {
+		return
+	}
+	c.mu.earned += 2
+	c.mu.answered = true
+	if s.out.header != nil {
+		b.own = c.appendHeaders(b.own, s.id, s.out.header, false)
+		s.out.header = nil
+	}
+	if s.out.bytes > 0 {
+		n := int(min(int64(s.out.bytes), maxFrame, s.out.window, c.mu.window))
+		if n > 0 {
+			c.emitData(b, s, n)
+		}
+		if s.out.bytes > 0 {
+			switch {
+			case s.out.window <= 0: // until the client opens it
+			case c.mu.window <= 0:
+				c.mu.stalled.push(s)
+			default:
+				c.mu.readyList.push(s)
+			}
+			return
+		}
+	}
+	if s.finished {
+		b.own = c.appendHeaders(b.own, s.id, s.out.trailer, true)
+		if !s.clientEnded {
+			b.own = appendReset(b.own, s.id, http2.ErrCodeNo)
+		}
+		c.remove(s)
+	}
+}
+
+// emitData writes a frame of n bytes of the queue of a stream. c.mu is held.
+func (c *Conn) emitData(b *batch, s *Stream, n int) {
+	if n < s.out.bytes && n < copyMost {
+		c.mu.earned -= 2 // a client that takes little at a time earns nothing
+	}
+	b.own = appendFrame(b.own, n, http2.FrameData, 0, s.id)
+	s.out.window -= int64(n)
+	c.mu.window -= int64(n)
+	s.out.bytes -= n
+	for n > 0 {
+		m := &s.out.queue[0]
+		if m.nhead > 0 {
+			k := min(m.nhead, n)
+			from := headSize - m.nhead
+			b.own = append(b.own, m.head[from:from+k]...)
+			m.nhead -= k
+			n -= k
+		}
+		for n > 0 && len(m.data) > 0 {
+			buf := m.data[0]
+			rest := buf.ReadOnlyData()[m.off:]
+			k := min(len(rest), n)
+			if k <= copyMost || c.socket == nil {
+				b.own = append(b.own, rest[:k]...)
+			} else {
+				b.parts = append(b.parts, part{len(b.own), rest[:k]})
+				b.refs += k
+			}
+			n -= k
+			if m.off += k; k == len(rest) {
+				b.free = append(b.free, buf)
+				m.data, m.off = m.data[1:], 0
+			}
+		}
+		if m.nhead == 0 && len(m.data) == 0 {
+			*m = message{}
+			if s.out.queue = s.out.queue[1:]; len(s.out.queue) == 0 {
+				s.out.queue = s.out.first[:0]
+			}
+		}
+	}
+	if s.out.room != nil && s.out.bytes < sendQuota {
+		select {
+		case s.out.room <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// list is a queue of streams. A stream is in one list at most.
+type list struct{ head, tail *Stream }
+
+func (l *list) push(s *Stream) {
+	if s.out.in != nil {
+		return
+	}
+	s.out.in, s.out.prev = l, l.tail
+	if l.tail == nil {
+		l.head = s
+	} else {
+		l.tail.out.next = s
+	}
+	l.tail = s
+}
+
+func (l *list) pop() *Stream {
+	s := l.head
+	if s != nil {
+		s.unlist()
+	}
+	return s
+}
+
+// unlist removes a stream from its list.
+func (s *Stream) unlist() {
+	l := s.out.in
+	if l == nil {
+		return
+	}
+	if s.out.prev == nil {
+		l.head = s.out.next
+	} else {
+		s.out.prev.out.next = s.out.next
+	}
+	if s.out.next == nil {
+		l.tail = s.out.prev
+	} else {
+		s.out.next.out.prev = s.out.prev
+	}
+	s.out.in, s.out.prev, s.out.next = nil, nil, nil
+}
+
+// ready lists a stream that has something to write. c.mu is held.
+func (c *Conn) ready(s *Stream) {
+	if s.out.bytes > 0 && s.out.window <= 0 && s.out.header == nil {
+		return
+	}
+	c.mu.readyList.push(s)
+}

@@ -1,0 +1,222 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+// ownServer serves methods over HTTP/2 with package h2. It is experimental; DESIGN.md of that package has its state.
+type ownServer struct {
+	o        Options
+	conns    h2.Options
+	methods  map[string]*Method // by path
+	services map[string]bool    // the names of services
+
+	serving  sync.WaitGroup // a goroutine for each connection
+	handlers sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		listeners map[net.Listener]struct{}
+		conns     map[*h2.Conn]struct{}
+		stopped   bool
+	}
+}
+
+func newOwnServer(o Options) *ownServer {
+	s := &ownServer{o: o, methods: map[string]*Method{}, services: map[string]bool{}}
+	s.conns = h2.Options{MaxConcurrentStreams: o.MaxConcurrentStreams, HandshakeTimeout: connectionTimeout, Workers: h2.NewWorkers(streamWorkers)}
+	s.conns.PingMinTime = max(o.KeepAliveMinTime, 0)
+	if o.KeepAliveInterval > 0 && o.KeepAliveTimeout > 0 {
+		s.conns.PingInterval, s.conns.PingTimeout = o.KeepAliveInterval, o.KeepAliveTimeout
+	}
+	for i := range o.Services {
+		svc := &o.Services[i]
+		s.services[svc.Name] = true
+		for j := range svc.Methods {
+			s.methods["/"+svc.Name+"/"+svc.Methods[j].Name] = &svc.Methods[j]
+		}
+	}
+	s.mu.listeners, s.mu.conns = map[net.Listener]struct{}{}, map[*h2.Conn]struct{}{}
+	return s
+}
+
+// Serve implements Server.
+func (s *ownServer) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.addListener(l) {
+		return nil
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.mu.listeners, l)
+		s.serving.Done()
+	}()
+	var delay time.Duration
+	for {
+		nc, err := l.Accept()
+		var temporary interface{ Temporary() bool }
+		switch {
+		case err == nil:
+			delay = 0
+			s.serving.Add(1)
+			go func() {
+				defer s.serving.Done()
+				s.serveConn(nc)
+			}()
+		case s.isStopped():
+			return nil
+		case errors.As(err, &temporary) && temporary.Temporary():
+			// Too many files are open, or a client has closed its connection already.
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			time.Sleep(delay)
+		default:
+			return err
+		}
+	}
+}
+
+// addListener registers a listener. It returns false after Stop.
+func (s *ownServer) addListener(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.stopped {
+		return false
+	}
+	s.mu.listeners[l] = struct{}{}
+	s.serving.Add(1)
+	return true
+}
+
+func (s *ownServer) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.stopped
+}
+
+// serveConn serves a connection to its end.
+func (s *ownServer) serveConn(nc net.Conn) {
+	c := h2.New(nc, s.conns)
+	h := &clientConn{server: s}
+	h.client.cut = c.Close
+	closed, closeClient := context.WithCancel(context.Background())
+	h.client.closed = closed
+	defer closeClient()
+	if f := s.o.CallMade; f != nil {
+		h.client.firstCall = func() { f(nc) }
+	}
+	p := &peer.Peer{Addr: clientAddr{nc.RemoteAddr(), &h.client}, LocalAddr: nc.LocalAddr()}
+	p.AuthInfo = plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
+	if t, ok := nc.(secured); ok {
+		p.AuthInfo = credentials.TLSInfo{State: *t.TLSState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	h.peer, h.values = p, peer.NewContext(context.Background(), p)
+	s.mu.Lock()
+	s.mu.conns[c] = struct{}{}
+	stopped := s.mu.stopped
+	s.mu.Unlock()
+	if stopped {
+		c.Drain()
+	}
+	_ = c.Serve(h) // a client's mistakes are not worth a line
+	s.mu.Lock()
+	delete(s.mu.conns, c)
+	s.mu.Unlock()
+}
+
+// Stop implements Server.
+func (s *ownServer) Stop(ctx context.Context) {
+	s.mu.Lock()
+	s.mu.stopped = true
+	for l := range s.mu.listeners {
+		l.Close()
+	}
+	s.mu.Unlock()
+	s.forConns((*h2.Conn).Drain)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.serving.Wait()
+		s.handlers.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.forConns((*h2.Conn).Close)
+		<-done
+	}
+	s.conns.Workers.Close()
+}
+
+func (s *ownServer) forConns(f func(*h2.Conn)) {
+	s.mu.Lock()
+	list := make([]*h2.Conn, 0, len(s.mu.conns))
+	for c := range s.mu.conns {
+		list = append(list, c)
+	}
+	s.mu.Unlock()
+	for _, c := range list {
+		f(c)
+	}
+}
+
+// clientConn is a connection with its client. It implements h2.Handler.
+type clientConn struct {
+	server *ownServer
+	client Client
+	peer   *peer.Peer
+	values context.Context
+	last   lastMetadata // owned by the reader
+}
+
+// Values implements h2.Handler.
+func (c *clientConn) Values() context.Context { return c.values }
+
+// Begin implements h2.Handler.
+func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
+	x := &call{conn: c, path: r.Path}
+	x.readHeader(r)
+	return x
+}
+
+// unknown returns the text for a path without a method.
+func (s *ownServer) unknown(path string) string {
+	rest, ok := strings.CutPrefix(path, "/")
+	at := strings.LastIndexByte(rest, '/')
+	switch {
+	case !ok || at < 0:
+		return "malformed method name: " + quote(path)
+	case !s.services[rest[:at]]:
+		return "unknown service " + rest[:at]
+	}
+	return "unknown method " + rest[at+1:] + " for service " + rest[:at]
+}
+
+// incomingKey is the key under which package metadata keeps the metadata of a request in its context.
+var incomingKey = func() any {
+	var spy keySpy
+	metadata.FromIncomingContext(&spy)
+	return spy.key
+}()
+
+// keySpy is a context that remembers the key that was looked up.
+type keySpy struct{ key any }
+
+func (*keySpy) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (*keySpy) Done() <-chan struct{}       { return nil }
+func (*keySpy) Err() error                  { return nil }
+func (k *keySpy) Value(key any) any {
+	k.key = key
+	return nil
+}
