@@ -31,6 +31,7 @@ func (m *Member) openServices() error {
 		MaxRequestBytes:      m.cfg.MaxRequestBytes,
 		MaxTxnOps:            m.cfg.MaxTxnOps,
 		MaxConcurrentStreams: m.cfg.MaxConcurrentStreams,
+		Transport:            m.cfg.ExperimentalTransport,
 		ElectionTimeout:      m.cfg.ElectionTimeout,
 		KeepAliveMinTime:     m.cfg.KeepAliveMinTime,
 		KeepAliveInterval:    m.cfg.KeepAliveInterval,
