@@ -32,3 +32,6 @@ func (noFS) Stat(name string) (fs.FileInfo, error) { return nil, none("stat", na
 func (noFS) SyncDir(name string) error             { return none("sync", name) }
 func (noFS) Lock(name string) (io.Closer, error)   { return nil, none("lock", name) }
 func (noFS) Free(name string) (int64, error)       { return 0, none("statfs", name) }
+
+// Locked reports that no file is locked.
+func Locked(string) (bool, error) { return false, nil }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -27,20 +26,20 @@ func runMember(c setup.Member) error {
 		InitialCluster: c.InitialCluster, InitialClusterState: c.InitialClusterState,
 		SnapshotCount: c.SnapshotCount, SnapshotCatchUpEntries: c.CatchUpEntries,
 		WatchProgressInterval: time.Duration(c.ProgressInterval), QuotaBackendBytes: c.QuotaBytes, LaxReconfig: c.LaxReconfig,
+		ScrubPause: time.Duration(c.ScrubPause), CorruptCheckInterval: time.Duration(c.CompareInterval), CompactHashCheckInterval: time.Duration(c.CompareInterval),
 		MaxRequestBytes: setup.MaxRequestBytes,
 		Logger:          newLog(), FS: sys.Disk{}, Network: sys.Network{},
 	})
-	if err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	select {
-	case err = <-m.Failed():
-	case <-stop:
-		stopMember(m, c.Name, before)
-		return nil
+	if err == nil {
+		select {
+		case err = <-m.Failed():
+		case <-stop:
+			stopMember(m, c.Name, before)
+			return nil
+		}
 	}
 	if errors.Is(err, server.ErrRemoved) {
 		return nil
 	}
-	return fmt.Errorf("failed: %w", err)
+	return err
 }

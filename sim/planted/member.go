@@ -1,4 +1,44 @@
 package planted
 
 // member are mistakes of changes of members, snapshots, backups, alarms and addresses.
-var member = []Mistake{}
+var member = []Mistake{
+	{Name: "learner-answers", Promise: "a learner answers only serializable reads and what concerns itself", Needs: "learners", Edits: []Edit{
+		{"internal/edge/rpc/admit.go", "if !forLearner && s.cfg.Member.IsLearner() {", "if !forLearner && s.cfg.Member.IsLearner() && s.cfg.Member.Leader() == 0 {"},
+	}},
+	{Name: "removed-unnoticed", Promise: "a removed member ends, also if it was away during its removal", Needs: "removals, partitions", Edits: []Edit{
+		{"internal/member/peer/accept.go", "case t.mu.removed[h.from]:", "case false:"},
+	}},
+	{Name: "removed-stays", Promise: "a removed member ends", Needs: "removals", Edits: []Edit{
+		{"server/peers.go", "\tm.fail(ErrRemoved)\n", ""},
+	}},
+	{Name: "old-address", Promise: "members use the new address of a member that has moved", Needs: "moves", Edits: []Edit{
+		{"internal/member/peer/transport.go", "changed := !slices.Equal(p.mu.urls, urls)\n\tp.mu.urls, p.mu.known = slices.Clone(urls), true", "changed := len(p.mu.urls) == 0\n\tif p.mu.known = true; changed {\n\t\tp.mu.urls = slices.Clone(urls)\n\t}"},
+	}},
+	{Name: "stale-configuration", Promise: "a member that restarts has the voters of its last configuration", Needs: "changes of members, restarts", Edits: []Edit{
+		{"internal/state/fsm/machine.go", "if err := m.store.SetMeta(confRecord(conf)); err != nil {", "if err := error(nil); err != nil {"},
+	}},
+	{Name: "snapshot-without-level", Promise: "a snapshot has everything: the level of the API", Needs: "snapshots, downgrades", Edits: []Edit{
+		{"internal/store/mvcc/cut.go", "Meta: s.log.CommittedMeta(),", "Meta: func() (out []history.Meta) {\n\t\tfor _, m := range s.log.CommittedMeta() {\n\t\t\tif m.Bucket != 'v' {\n\t\t\t\tout = append(out, m)\n\t\t\t}\n\t\t}\n\t\treturn out\n\t}(),"},
+	}},
+	{Name: "snapshot-half-installed", Promise: "a member that stopped while it installed a snapshot continues", Past: true, Needs: "snapshots that are interrupted", Edits: []Edit{
+		{"internal/member/replica/data.go", "if err := place.InstallDecided(&left); err != nil {", "if err := error(nil); err != nil {"},
+	}},
+	{Name: "torn-group", Promise: "a torn write at the end of the raft log is not taken for whole", Needs: "power failures", Edits: []Edit{
+		{"internal/store/wal/scan.go", "if groupCRC(b, s.seed, off) != g.crc {", "if false {"},
+	}},
+	{Name: "position-ahead", Promise: "data and their position in the raft log are on disk together", Needs: "restarts", Edits: []Edit{
+		{"internal/member/replica/apply.go", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex() + e.GetIndex()%50/49}"},
+	}},
+	{Name: "damage-served", Promise: "damaged data are never served", Needs: "bit flips, snapshots", Edits: []Edit{
+		{"internal/store/history/segfile/records.go", "if err == nil && (n != size || !format.CheckRecord(dst[from:])) {", "if err == nil && n != size {"},
+	}},
+	{Name: "damage-unchecked", Promise: "damage is found when a member starts", Needs: "bit flips", Edits: []Edit{
+		{"internal/store/history/growing/load.go", "if err != nil || !h.Check(b, w.seg.Head.Sum) {", "if err != nil {"},
+	}},
+	{Name: "backup-forgets", Promise: "a backup has every key of its revision", Needs: "backups, compactions", Edits: []Edit{
+		{"internal/store/mvcc/export.go", "keep := !tombstone && states.isState(key, rev, e.Compact)", "keep := !tombstone && states.isState(key, rev, e.Compact) && rev.Main > e.Compact/2"},
+	}},
+	{Name: "compacts-one-more", Promise: "the state at the compact revision stays readable", Needs: "compactions", Edits: []Edit{
+		{"internal/store/mvcc/entry.go", "i := search(recs, compacted)\n\tif i >= 0 && recs[i].tombstone() {", "i := search(recs, compacted+1)\n\tif i >= 0 && recs[i].tombstone() {"},
+	}},
+}

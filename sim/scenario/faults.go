@@ -95,6 +95,7 @@ var faults = map[string]fault{
 	"member replaced by learner":  changeMembers(setup.ReplaceBy),
 	"member moved":                changeMembers(setup.Move),
 	"snapshot interrupted":        interruptSnapshot,
+	"bit flips":                   flipBits,
 	"leader transfers":            transferLeaders,
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,

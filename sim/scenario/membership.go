@@ -28,6 +28,10 @@ type place struct {
 	// removed is set when its member was removed, started when the member was started at all. A place without a member, or
 	// whose member ended because it was removed, is empty.
 	removed, started, empty bool
+	// flipped is set when bits of its files have flipped, and over when the member is to be replaced therefore.
+	flipped, over bool
+	// alone is set when the member could not join because no other one answered. It ends then.
+	alone bool
 	// ended is when its member ended because it was removed, as it said, before a list confirmed that; 0 otherwise.
 	ended time.Duration
 	// learner is since when it is certain that the member is a learner; 0 if it is not.
@@ -72,8 +76,8 @@ func (r *run) at(url string) (*place, int) {
 // change starts an operator that changes the membership, if none does already. Its machine is part of the world, so that faults
 // of the network concern it too. It ends by itself.
 func (r *run) change(kind string, f Fault, rng *rand.Rand) {
-	if r.changing != nil {
-		r.world.Note(nil, "another change of the members has not ended")
+	if r.changing != nil || r.flipped() != nil {
+		r.world.Note(nil, "another change of the members has not ended, or a member is damaged")
 		return
 	}
 	target := r.place(r.member(f.A))
@@ -113,14 +117,14 @@ func (r *run) operator() *world.Machine {
 // changed handles the end of an operator that changed the membership. After the faults all learners are promoted.
 func (r *run) changed() {
 	r.changing = nil
-	if r.over && !r.settled {
+	if !r.replaceFlipped() && r.over && !r.settled {
 		r.settle()
 	}
 }
 
 // settle promotes the learners that are left, and learns who is a member.
 func (r *run) settle() {
-	if r.changing == nil {
+	if r.changing == nil && !r.replaceFlipped() {
 		r.settled = true
 		r.startChange(setup.Change{Kind: setup.Settle, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + recovery + catchUp)})
 	}

@@ -31,6 +31,12 @@ type Plan struct {
 	SnapshotCount uint64
 	// LaxReconfig lets the members change while some of them cannot be reached.
 	LaxReconfig bool
+	// QuotaBytes is the quota, 0 for that of the program.
+	QuotaBytes int64
+	// ScrubPause is how long a member pauses before it looks for damage again, 0 as above.
+	ScrubPause time.Duration
+	// CompareInterval is how often the leader compares the members; 0 for what the program does.
+	CompareInterval time.Duration
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault
@@ -87,6 +93,10 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 		p.SnapshotCount = uint64(3 + rng.IntN(15))
 	}
 	p.Work = half(rng, slices.Clone(setup.Works))
+	if rng.IntN(2) == 0 {
+		p.ScrubPause = 10 * time.Second
+		p.CompareInterval = time.Duration(2+rng.IntN(20)) * time.Second
+	}
 	some := half(rng, kinds())
 	p.Places, p.LaxReconfig = p.Members, rng.IntN(2) == 0
 	if slices.ContainsFunc(some, isChange) {
@@ -120,6 +130,7 @@ func half(rng *rand.Rand, all []string) []string {
 
 // least is how long a fault takes at least that does nothing in a shorter time.
 var least = map[string]time.Duration{
+	"bit flips":                   3 * time.Second,
 	"snapshot interrupted":        8 * time.Second,
 	"leader transfers":            4 * electionTimeout,
 	"power failure of the voters": 5 * electionTimeout,

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -89,6 +90,7 @@ type run struct {
 	probed    time.Duration // when a write without the library succeeded first after the faults
 	closing   bool          // processes are requested to stop
 	hashes    []setup.Hash
+	statuses  []setup.Status
 	// only is the only endpoint of a watcher that has one, by its name.
 	only   map[string]string
 	events int
@@ -207,12 +209,13 @@ func (r *run) restart(m *world.Machine) {
 	r.starts[m], r.serves[m] = append(r.starts[m], r.world.Now()), false
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
-		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig}))
+		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig,
+		QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval)}))
 }
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0, StopAddress: stopAddress(m)}
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0, StopAddress: stopAddress(m)}
 	m.Start("client", encode(c))
 }
 
@@ -274,6 +277,9 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			}
 		}
 	}
+	if p := r.place(m); p != nil && bytes.HasPrefix(line, []byte("cannot fetch cluster info from peer urls")) {
+		p.alone = true
+	}
 	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
 		if strings.HasPrefix(string(line), bad) {
 			r.v.Add("%s: %s", m.Name, line)
@@ -304,10 +310,16 @@ func (r *run) exited(m *world.Machine, err error) {
 			p.ended = r.world.Now()
 		}
 		return
+	case p != nil && (p.flipped || p.alone):
+		p.alone = false
 	case !r.damaged[m] && (r.serves[m] || !r.full[m]):
 		r.v.Add("%s ended by itself at %v: %v", m.Name, r.world.Now(), err)
 	}
-	if p != nil {
+	switch {
+	case p == nil:
+	case p.flipped:
+		r.world.After(5*time.Second, func() { r.restart(m) })
+	default:
 		r.world.After(time.Second, func() { r.restart(m) })
 	}
 }
@@ -339,6 +351,8 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 		r.hashes = append(r.hashes, *p.Hash)
 	case p.Probed != 0:
 		r.probed = time.Duration(p.Probed)
+	case p.Status != nil:
+		r.statuses = append(r.statuses, *p.Status)
 	case p.Final != 0:
 		r.final = p.Final
 	case p.Members != nil:
@@ -377,13 +391,7 @@ func (r *run) judge() {
 		record.Partial = record.Partial || r.final == 0 || r.left(name)
 		r.v = append(r.v, check.CheckWatch(h, t, &record, r.compacted)...)
 	}
-	for n := range r.hashes {
-		for _, o := range r.hashes[:n] {
-			if h := r.hashes[n]; h.Rev == o.Rev && h.Compact == o.Compact && h.Hash != o.Hash {
-				r.v.Add("members have different hashes: %+v and %+v", o, h)
-			}
-		}
-	}
+	r.checkEqual()
 	r.checkLearners()
 	r.checkRecovery()
 }

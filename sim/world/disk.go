@@ -1,11 +1,13 @@
 package world
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -64,6 +66,36 @@ func (d *disk) delay() int64 {
 		most = int64(d.faults.Slow)
 	}
 	return d.rng.Int64N(2 * most)
+}
+
+// files returns the names of all files below a directory.
+func (d *disk) files(dir string) (out []string) {
+	names, err := d.fs.List(dir)
+	if err != nil {
+		return nil
+	}
+	for _, n := range names {
+		name := path.Join(dir, n)
+		if st, err := d.fs.Stat(name); err == nil && st.IsDir() {
+			out = append(out, d.files(name)...)
+		} else if err == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// used returns how many bytes a file has without the zeros at its end.
+func (d *disk) used(name string) int64 {
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	b := make([]byte, size)
+	_, _ = f.ReadAt(b, 0)
+	return int64(len(bytes.TrimRight(b, "\x00")))
 }
 
 // openFile is a descriptor of a file or of a lock.

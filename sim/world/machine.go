@@ -1,6 +1,7 @@
 package world
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -72,6 +73,25 @@ func (m *Machine) PowerOff() {
 func (m *Machine) Wipe() {
 	m.w.Note(m, "new disk")
 	m.disk.fs = memfs.New()
+}
+
+// Flip flips a bit under the files of the machine. It chooses a file, and a byte below the last byte that is not zero and
+// at least spare(name) bytes before it. It returns the file and the place, or an empty name if there is none.
+func (m *Machine) Flip(rng *rand.Rand, spare func(name string) int64) (name string, off int64) {
+	names := m.disk.files("/")
+	rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		end := m.disk.used(name) - spare(name)
+		if end <= 0 {
+			continue
+		}
+		off, bit := rng.Int64N(end), uint(rng.IntN(8))
+		if err := m.disk.fs.Flip(name, off, bit); err == nil {
+			m.w.Note(m, "bit %d of byte %d of %s flips", bit, off, name)
+			return name, off
+		}
+	}
+	return "", 0
 }
 
 // Pause stops the process until Resume. Its clock goes on.

@@ -17,11 +17,11 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close(t.Context())
-	p := scenario.NewPlan(2)
-	p.Faulty = 15 * time.Second
-	p.Faults = slices.DeleteFunc(p.Faults, func(f scenario.Fault) bool { return f.At > p.Faulty })
-	if len(p.Faults) < 5 {
-		t.Fatalf("only %d faults: choose another seed", len(p.Faults))
+	var p scenario.Plan
+	for seed := uint64(1); len(p.Faults) < 5 || p.Members != 3; seed++ {
+		p = scenario.NewPlan(seed)
+		p.Faulty = 15 * time.Second
+		p.Faults = slices.DeleteFunc(p.Faults, func(f scenario.Fault) bool { return f.At > p.Faulty })
 	}
 	var results [2]scenario.Result
 	var runs sync.WaitGroup

@@ -20,6 +20,8 @@ type Member struct {
 	StopAddress string
 	// LaxReconfig lets the members change while some of them cannot be reached.
 	LaxReconfig bool
+	// ScrubPause and CompareInterval are how often damage and differences between the members are looked for, in nanoseconds.
+	ScrubPause, CompareInterval int64
 }
 
 // Client configures a process with clients and watchers. Times are those of the simulation in nanoseconds.
@@ -34,15 +36,19 @@ type Client struct {
 	Think     int64
 	Stop      int64 // work ends
 	Work      []string
-	Last      bool // it makes the last write then, and asks all members for their hash
+	Address   string // of its machine
+	Last      bool   // it makes the last write then, and asks all members for their hash
 	// StopAddress is where it listens for the request to stop.
 	StopAddress string
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.
 var Works = []string{
+	"backup",
 	"bare",
+	"comparison",
 	"crowd",
+	"downgrade",
 	"leases",
 	"mirrors",
 	"pages",
@@ -82,6 +88,8 @@ type Report struct {
 	// Final is the revision of the last write.
 	Final int64 `json:",omitempty"`
 	Hash  *Hash `json:",omitempty"`
+	// Status is what a member says about the cluster.
+	Status *Status `json:",omitempty"`
 	// Members are those of the cluster, and Moving the member that is about to get another address.
 	Members *Members `json:",omitempty"`
 	Moving  string   `json:",omitempty"`

@@ -1,0 +1,58 @@
+//go:build wasip1
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"vigil/client"
+	"vigil/sim/scenario/setup"
+)
+
+// compareMembers asks all members for their hash at one revision, and for their status, from time to time.
+func compareMembers(c *setup.Client, rng *rand.Rand) error {
+	if c.First != 0 {
+		return nil
+	}
+	all, err := connect(c.Endpoints...)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	for int64(now()) < c.Stop {
+		time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
+		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+		r, err := all.Get(ctx, keys[0])
+		cancel()
+		if err != nil {
+			continue
+		}
+		for _, e := range c.Endpoints {
+			at, err := all.At(e)
+			if err != nil {
+				return err
+			}
+			// Members that lag have not compacted yet what others have: former revisions have more comparable hashes.
+			reportHash(at, e, max(1, r.Header.Revision-rng.Int64N(4)))
+			reportStatus(at, e)
+		}
+	}
+	return nil
+}
+
+// reportStatus reports what a member says about the cluster, and at which position of the raft log.
+func reportStatus(at *client.Client, endpoint string) {
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	s, err := at.Status(ctx)
+	if err != nil {
+		return
+	}
+	alarms := slices.DeleteFunc(s.Errors, func(e string) bool { return e == client.ErrNoLeader.Error() }) // the others do not depend on it
+	report(setup.Report{Status: &setup.Status{Endpoint: endpoint, Index: s.RaftAppliedIndex,
+		Cluster: fmt.Sprintf("storage version %s, downgrade %t %s, alarms %q", s.StorageVersion, s.DowngradeInfo.Enabled, s.DowngradeInfo.TargetVersion, alarms)}})
+}

@@ -1,0 +1,54 @@
+//go:build wasip1
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client"
+	"vigil/sim/scenario/setup"
+)
+
+// lower is the version to which the cluster can go back.
+const lower = "3.6.0"
+
+// downgrade enables and cancels a downgrade from time to time. Each call is repeated until its effect is certain. The members
+// must agree about it; see compareMembers.
+func downgrade(c *setup.Client, rng *rand.Rand) error {
+	if c.First != 0 {
+		return nil
+	}
+	all, err := connect(c.Endpoints...)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	for int64(now()) < c.Stop {
+		time.Sleep(time.Duration(rng.Int64N(int64(15 * time.Second))))
+		request(func(ctx context.Context) (any, error) {
+			return all.Downgrade(ctx, etcdserverpb.DowngradeRequest_VALIDATE, lower)
+		})
+		change(all, c.Stop, etcdserverpb.DowngradeRequest_ENABLE, client.ErrDowngradeInProgress)
+		time.Sleep(time.Duration(rng.Int64N(int64(12 * time.Second))))
+		change(all, c.Stop, etcdserverpb.DowngradeRequest_CANCEL, client.ErrNoDowngrade)
+	}
+	return nil
+}
+
+// change makes a call until it succeeds, or fails because it had its effect before, or the time is over.
+func change(c *client.Client, stop int64, action etcdserverpb.DowngradeRequest_DowngradeAction, before error) {
+	for int64(now()) < stop {
+		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+		_, err := c.Downgrade(ctx, action, lower)
+		cancel()
+		if err == nil || errors.Is(err, before) || errors.Is(err, client.ErrInvalidDowngradeTargetVersion) {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}

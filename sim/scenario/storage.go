@@ -1,0 +1,82 @@
+package scenario
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"vigil/sim/scenario/setup"
+)
+
+// flipBits flips bits under the files of one member, in half of the cases before it starts again. Damaged data must never be
+// served; the member may raise an alarm, end by itself, or not start. At the end of the fault it is replaced by one with an
+// empty disk. Only one member at a time is damaged: the others have everything.
+func flipBits(r *run, f Fault, rng *rand.Rand) func() {
+	p := r.place(r.member(f.A))
+	if r.changing != nil || r.flipped() != nil || p.id == 0 && len(r.members) < 3 {
+		r.world.Note(nil, "no bit flips while the members change")
+		return func() {}
+	}
+	for range 1 + rng.IntN(4) {
+		p.Flip(rng, spareBytes)
+	}
+	p.flipped, p.over = true, false
+	if rng.IntN(2) == 0 {
+		r.stop(p.Machine, []func(){p.Kill, p.PowerOff}[rng.IntN(2)])
+		r.world.After(time.Second, func() { r.restart(p.Machine) })
+	}
+	return func() {
+		p.over = true
+		r.replaceFlipped()
+	}
+}
+
+// spareBytes is how much of the end of a file stays undamaged. Damage to the last group of a raft log cannot be distinguished from
+// a group that was being written when the power failed.
+func spareBytes(name string) int64 {
+	if strings.HasPrefix(name, "/data/wal/") {
+		return 40 << 10
+	}
+	return 0
+}
+
+// flipped returns the place of the member whose files are damaged, or nil.
+func (r *run) flipped() *place {
+	for _, p := range r.places {
+		if p.flipped && !p.removed {
+			return p
+		}
+	}
+	return nil
+}
+
+// replaceFlipped replaces a member whose files are damaged, when its fault has ended, and reports whether there is one.
+func (r *run) replaceFlipped() bool {
+	p := r.flipped()
+	if p == nil || !p.over {
+		return false
+	}
+	if r.changing == nil {
+		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + recovery + catchUp), PeerURL: p.peerURL(p.ports[0])})
+	}
+	return true
+}
+
+// checkEqual checks that members with the same revision and compact revision have the same hash, and that members which have
+// applied the same index say the same about the cluster.
+func (r *run) checkEqual() {
+	for n, h := range r.hashes {
+		for _, o := range r.hashes[:n] {
+			if h.Rev == o.Rev && h.Compact == o.Compact && h.Hash != o.Hash {
+				r.v.Add("members have different hashes: %+v and %+v", o, h)
+			}
+		}
+	}
+	for n, s := range r.statuses {
+		for _, o := range r.statuses[:n] {
+			if s.Index == o.Index && s.Cluster != o.Cluster {
+				r.v.Add("members differ about the cluster: %+v and %+v", o, s)
+			}
+		}
+	}
+}
