@@ -146,14 +146,14 @@ func (o *options) runJob(g *world.Guest, j job) (fail *failure, simulated time.D
 			return &failure{job: j, kind: "the hash of a replay differs"}, simulated
 		}
 		hash = r.Hash
-		if len(r.Violations) > 0 {
-			fail := newFailure(j, r)
+		// The other replays of a failing seed must be equal to it too.
+		if len(r.Violations) > 0 && fail == nil {
+			fail = newFailure(j, r)
 			fmt.Print(fail.String())
-			if o.shrink {
-				shrink(g, fail)
-			}
-			return fail, simulated
 		}
 	}
-	return nil, simulated
+	if fail != nil && o.shrink {
+		shrink(g, fail)
+	}
+	return fail, simulated
 }
