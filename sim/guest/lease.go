@@ -48,6 +48,7 @@ func leases(c *setup.Client, rng *rand.Rand) error {
 		}
 		w.keeper = lease.NewKeeper(w.Client)
 		working.Go(func() {
+			defer w.keeper.Close()
 			for n == 0 && w.grant(lastingTTL) == nil {
 				w.pause(time.Second)
 			}
@@ -57,7 +58,12 @@ func leases(c *setup.Client, rng *rand.Rand) error {
 			}
 		})
 	}
-	working.Go(func() { listLeases(c, rand.New(rand.NewPCG(rng.Uint64(), 1))) })
+	all, err := connect(c.Endpoints...)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	working.Go(func() { listLeases(all, c, rand.New(rand.NewPCG(rng.Uint64(), 1))) })
 	working.Wait()
 	return nil
 }
@@ -220,12 +226,7 @@ func (w *leaseWorker) keepByLibrary(id int64) (gone bool) {
 }
 
 // listLeases asks one member after the other for its leases.
-func listLeases(c *setup.Client, rng *rand.Rand) {
-	all, err := connect(c.Endpoints...)
-	if err != nil {
-		return
-	}
-	defer all.Close()
+func listLeases(all *client.Client, c *setup.Client, rng *rand.Rand) {
 	for n := 0; int64(now()) < c.Stop || n%len(c.Endpoints) != 0; n++ {
 		at, err := all.At(c.Endpoints[n%len(c.Endpoints)])
 		if err != nil {

@@ -17,6 +17,7 @@ var works = map[string]func(*setup.Client, *rand.Rand) error{
 	"crowd":         crowd,
 	"downgrade":     downgrade,
 	"leases":        leases,
+	"locks":         locks,
 	"mirrors":       mirrors,
 	"pages":         pages,
 	"watch options": watchOptions,

@@ -35,4 +35,16 @@ var lease = []Mistake{
 	{Name: "key-stays-attached", Promise: "a key that was put with another lease does not end with the former one", Needs: "leases", Edits: []Edit{
 		{"internal/state/lease/state.go", "e.detach(string(key))", "_ = e"},
 	}},
+	{Name: "lock-for-the-next-waiter", Promise: "a lock has one holder", Needs: "locks", Edits: []Edit{
+		{"client/concurrency/claim.go", "if err := waitDeleted(ctx, q.s.c, before, rev+1); err != nil {\n\t\t\treturn err\n\t\t}", "return waitDeleted(ctx, q.s.c, before, rev+1)"},
+	}},
+	{Name: "token-of-the-answer", Promise: "a fencing token is the create revision of the claim", Needs: "locks", Edits: []Edit{
+		{"client/concurrency/claim.go", "q.rev = kv.CreateRevision", "q.rev = r.Header.Revision"},
+	}},
+	{Name: "unguarded-proclamation", Promise: "a deposed leader cannot proclaim", Needs: "locks", Edits: []Edit{
+		{"client/concurrency/election.go", "If(l.Guard()).Then(", "Then("},
+	}},
+	{Name: "newest-candidate", Promise: "the first candidate leads", Needs: "locks", Edits: []Edit{
+		{"client/concurrency/election.go", "client.SortAscend", "client.SortDescend"},
+	}},
 }

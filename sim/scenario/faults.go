@@ -96,6 +96,7 @@ var faults = map[string]fault{
 	"member moved":                changeMembers(setup.Move),
 	"snapshot interrupted":        interruptSnapshot,
 	"bit flips":                   flipBits,
+	"hits at the end of leases":   hitExpiry,
 	"leader transfers":            transferLeaders,
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,

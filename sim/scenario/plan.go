@@ -133,6 +133,7 @@ var least = map[string]time.Duration{
 	"bit flips":                   3 * time.Second,
 	"snapshot interrupted":        8 * time.Second,
 	"leader transfers":            4 * electionTimeout,
+	"hits at the end of leases":   12 * time.Second,
 	"power failure of the voters": 5 * electionTimeout,
 	"power failure during syncs":  4 * electionTimeout,
 }

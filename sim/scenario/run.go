@@ -336,7 +336,10 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 		r.addOp(*p.Op)
 	case p.Lease != nil:
 		r.world.Note(nil, "%v", p.Lease)
-		r.work.leases = append(r.work.leases, *p.Lease)
+		r.work.addLease(*p.Lease)
+	case p.Lock != nil:
+		r.world.Note(nil, "%v", p.Lock)
+		r.work.locks = append(r.work.locks, *p.Lock)
 	case p.Watcher != nil:
 		r.addMessage(p.Watcher, p.Message)
 	case p.Message != nil:

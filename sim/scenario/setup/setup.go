@@ -50,6 +50,7 @@ var Works = []string{
 	"crowd",
 	"downgrade",
 	"leases",
+	"locks",
 	"mirrors",
 	"pages",
 	"watch options",
@@ -75,6 +76,7 @@ type Report struct {
 	Watcher *Watcher       `json:",omitempty"`
 	Message *check.Message `json:",omitempty"`
 	Lease   *check.LeaseOp `json:",omitempty"`
+	Lock    *check.LockOp  `json:",omitempty"`
 	// Receivers are the numbers of watchers that received Message, if Watcher is nil.
 	Receivers []int `json:",omitempty"`
 	// Canceled is the number of a watcher that receives nothing any more, by its own wish.

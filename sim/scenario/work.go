@@ -12,6 +12,9 @@ import (
 // work is what clients reported of the kinds of work besides their operations.
 type work struct {
 	leases []check.LeaseOp
+	locks  []check.LockOp
+	// promised is called with the time until which a lease certainly lives, if it is not nil.
+	promised func(time.Duration)
 	// rates are those of the clocks that do not run like the others, and clocks what the fastest one was.
 	rates  map[*world.Machine]int64
 	clocks check.Clocks
@@ -20,6 +23,7 @@ type work struct {
 // judgeWork checks it.
 func (r *run) judgeWork(h *check.History) {
 	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: electionTimeout, Stable: r.plan.Faulty + stable, Late: 2 * time.Second})...)
+	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
 }
 
 // setRate makes the clock of a machine run faster or slower, and records the fastest clock.
