@@ -47,6 +47,7 @@ func leases(c *setup.Client, rng *rand.Rand) error {
 			return err
 		}
 		w.keeper = lease.NewKeeper(w.Client)
+		defer w.keeper.Close()
 		working.Go(func() {
 			defer w.keeper.Close()
 			for n == 0 && w.grant(lastingTTL) == nil {
