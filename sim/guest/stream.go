@@ -410,5 +410,9 @@ func passingStatus(err error) bool {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return true
 	}
-	return status.Convert(err).Message() == rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner)
+	switch status.Convert(err).Message() {
+	case rpctypes.ErrorDesc(rpctypes.ErrGRPCNotSupportedForLearner), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace), rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests):
+		return true // a full disk, or writes that wait for a slow one
+	}
+	return false
 }
