@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"slices"
 	"syscall"
 
 	"vigil/internal/kv"
@@ -49,6 +52,26 @@ func CauseOf(err error) Cause {
 	}
 	return Other
 }
+
+// Unreadable reports whether err is damage that a read met. That the device fails an operation which writes says nothing
+// about the data that were written before: a copy that cannot be synced does not make its source damaged.
+func Unreadable(err error) bool {
+	if CauseOf(err) != Damage {
+		return false
+	}
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.Is(err, kv.ErrCorrupt), errors.Is(err, io.ErrUnexpectedEOF):
+		return true
+	case errors.As(err, &link):
+		return false
+	}
+	return !errors.As(err, &path) || !slices.Contains(writing, path.Op)
+}
+
+// writing are the operations in errors of package os and of this package, and faultfs's, that change what is on disk.
+var writing = []string{"create", "mkdir", "remove", "unlinkat", "write", "truncate", "fdatasync", "fsync", "sync", "sync directory", "fallocate", "preallocate", "rename", "link"}
 
 // MarkShortage returns the error of an operation that lacked a resource and left everything as it was,
 // with the error that requests are refused with until the resource is there: kv.ErrNoSpace or

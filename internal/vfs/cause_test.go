@@ -5,12 +5,38 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"syscall"
 	"testing"
 
 	"vigil/internal/kv"
 	"vigil/internal/vfs"
 )
+
+// TestUnreadable: an error of a read is damage, one of an operation that writes is not.
+func TestUnreadable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{fmt.Errorf("a: %w", kv.ErrCorrupt), true},
+		{fmt.Errorf("a: %w", io.ErrUnexpectedEOF), true},
+		{syscall.EIO, true},
+		{&fs.PathError{Op: "read", Path: "a", Err: syscall.EIO}, true},
+		{&fs.PathError{Op: "map", Path: "a", Err: syscall.EIO}, true},
+		{&fs.PathError{Op: "open", Path: "a", Err: syscall.EIO}, true},
+		{fmt.Errorf("a: %w", &fs.PathError{Op: "sync", Path: "a", Err: syscall.EIO}), false},
+		{&fs.PathError{Op: "fdatasync", Path: "a", Err: syscall.EIO}, false},
+		{&fs.PathError{Op: "write", Path: "a", Err: syscall.EIO}, false},
+		{&os.LinkError{Op: "rename", Old: "a", New: "b", Err: syscall.EIO}, false},
+		{&fs.PathError{Op: "read", Path: "a", Err: syscall.ENOSPC}, false},
+	} {
+		if got := vfs.Unreadable(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
 
 func TestCause(t *testing.T) {
 	path := func(err error) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
 	"vigil/internal/store/wal"
+	"vigil/internal/vfs/faultfs"
 )
 
 // junk is a value that no two puts share.
@@ -260,6 +262,35 @@ func TestSpoiledTransfersAreTriedAgain(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	tidy(t, r.cfg.FS, r.cfg)
+}
+
+// TestUnsyncedCopyIsNoDamage: a member whose disk cannot sync the copy of its history that it offers to the sender of a snapshot
+// is sent everything, and does not take its own history for damaged: that alarm would end its service.
+func TestUnsyncedCopyIsNoDamage(t *testing.T) {
+	var failed atomic.Int64
+	g := startGroup(t, func(_ int, c *Config) {
+		c.FS = faultfs.New(c.FS, func(op faultfs.Op, name string) faultfs.Fault {
+			if op == faultfs.OpSync && strings.Contains(name, "history.incoming.checkpoint.tmp") {
+				failed.Add(1)
+				return faultfs.Fail
+			}
+			return faultfs.None
+		})
+	})
+	for i := range 300 {
+		g.put(fmt.Sprintf("k%d", i), junk(200))
+	}
+	r := g.other()
+	g.lag(r, 50)
+	g.net.setCut(r.memberID, false)
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
+	g.caughtUp(r)
+	if failed.Load() == 0 {
+		t.Error("no sync of the copy failed")
+	}
+	if m := r.Metrics(); m.Damaged != 0 || len(r.Alarms.Active()) != 0 {
+		t.Errorf("damage was found %d times, alarms %v", m.Damaged, r.Alarms.Active())
+	}
 }
 
 type broken struct{}

@@ -331,7 +331,7 @@ func (sp *space) unreadable(err error) error {
 
 // noteDamage returns an error of a read of the store. Damage is counted and logged, and raises the alarm.
 func (sp *space) noteDamage(err error) error {
-	if vfs.CauseOf(err) != vfs.Damage {
+	if !vfs.Unreadable(err) {
 		return err
 	}
 	sp.damaged.Add(1)

@@ -17,7 +17,7 @@ func (r Reports) Damage() <-chan error { return r.damage }
 
 // ReportDamage reports err on Damage if it is damage. It is for background work, which has no caller to return it to.
 func (r Reports) ReportDamage(err error) {
-	if vfs.CauseOf(err) != vfs.Damage {
+	if !vfs.Unreadable(err) {
 		return
 	}
 	select {
