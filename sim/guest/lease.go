@@ -49,7 +49,6 @@ func leases(c *setup.Client, rng *rand.Rand) error {
 		w.keeper = lease.NewKeeper(w.Client)
 		defer w.keeper.Close()
 		working.Go(func() {
-			defer w.keeper.Close()
 			for n == 0 && w.grant(lastingTTL) == nil {
 				w.pause(time.Second)
 			}

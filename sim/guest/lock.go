@@ -63,7 +63,12 @@ func locks(c *setup.Client, rng *rand.Rand) error {
 				_ = compete(time.Duration(1+w.rng.IntN(15)) * time.Second) // any error is allowed
 				time.Sleep(time.Duration(w.rng.Int64N(int64(4 * time.Second))))
 			}
-			if err := compete(finalLock); err != nil {
+			// A session may be lost to a connection that is dead since a fault.
+			err := compete(finalLock / 2)
+			for end := now() + finalLock; err != nil && now() < end; {
+				err = compete(finalLock / 2)
+			}
+			if err != nil {
 				failures[n] = fmt.Errorf("client %d cannot get %s without faults: %w", w.id, name, err)
 			}
 		})

@@ -20,8 +20,25 @@ type work struct {
 	clocks check.Clocks
 }
 
-// judgeWork checks it.
+// cut removes what was not over before a time, at which the history may end. A revocation keeps an unknown outcome: it may
+// explain the end of a lease.
+func (w *work) cut(end time.Duration) {
+	for n := range w.leases {
+		if o := &w.leases[n]; o.Kind == check.Revoke && o.Ret >= end {
+			o.Outcome = check.Unknown
+		}
+	}
+	w.leases = slices.DeleteFunc(w.leases, func(o check.LeaseOp) bool { return o.Kind != check.Revoke && o.Ret >= end })
+	w.locks = slices.DeleteFunc(w.locks, func(o check.LockOp) bool { return o.Ret >= end })
+}
+
+// judgeWork checks it, up to the last write: other processes may still work then.
 func (r *run) judgeWork(h *check.History) {
+	for n := range r.ops {
+		if o := &r.ops[n]; r.final != 0 && o.Outcome == check.Acked && o.Wrote() && o.Rev == r.final {
+			r.work.cut(o.Call)
+		}
+	}
 	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: electionTimeout, Stable: r.plan.Faulty + stable, Late: 2 * time.Second})...)
 	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
 }
