@@ -41,6 +41,8 @@ type options struct {
 	hours, minutes                                                  float64
 	parallel, replays                                               int
 	shrink, keepGoing                                               bool
+
+	control *control // while planted mistakes are looked for
 }
 
 // errViolated means that violations were printed.

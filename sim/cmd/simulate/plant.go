@@ -26,8 +26,10 @@ type finding struct {
 	// By says what found it: a check, or the end of a member, or that there was no recovery.
 	By string `json:",omitempty"`
 	// Seed is the one that failed, the last of Seeds.
-	Seed      uint64
-	Seeds     int
+	Seed  uint64
+	Seeds int
+	// Unusable seeds fail without the mistake too, so that they show nothing.
+	Unusable  int `json:",omitempty"`
 	Simulated time.Duration
 	Took      time.Duration
 	Violation string `json:",omitempty"`
@@ -58,6 +60,8 @@ func (o *options) findPlanted(first uint64) error {
 		}
 		defer shared.Close(context.Background())
 	}
+	o.control = newControl(o.guest)
+	defer o.control.close()
 	all := make([]finding, len(list))
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -142,6 +146,15 @@ func (o *options) find(g *world.Guest, name string, first uint64, f *finding) {
 		f.Seeds++
 		f.Simulated += r.Simulated
 		if len(r.Violations) > 0 {
+			clean, err := o.control.clean(p)
+			if err != nil {
+				f.Violation = err.Error()
+				return
+			}
+			if !clean {
+				f.Unusable++
+				continue
+			}
 			f.Found = true
 			f.By, f.Violation = plainest(r.Violations)
 			if o.shrink {
@@ -171,7 +184,7 @@ func plainest(all check.Violations) (by, violation string) {
 
 func (f finding) String() string {
 	if !f.Found {
-		return fmt.Sprintf("%s: not found in %d seeds and %v: %s", f.Name, f.Seeds, f.Simulated.Round(time.Second), f.Violation)
+		return fmt.Sprintf("%s: not found in %d seeds, of which %d fail without it, and %v: %s", f.Name, f.Seeds, f.Unusable, f.Simulated.Round(time.Second), f.Violation)
 	}
 	return fmt.Sprintf("%s: found in seed %d, after %d seeds, %v and %v of work, by %s: %.300s", f.Name, f.Seed, f.Seeds,
 		f.Simulated.Round(time.Second), f.Took.Round(time.Second), f.By, f.Violation)
