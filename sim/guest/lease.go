@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -31,16 +32,20 @@ type leaseWorker struct {
 	rng    *rand.Rand
 	id     int
 	values int
+	// giveUp is when it waits no longer for the end of a lease.
+	giveUp int64
 }
 
 // leases is the work on leases. It ends after the last one has ended.
 func leases(c *setup.Client, rng *rand.Rand) error {
 	var working sync.WaitGroup
 	for n := range leaseWorkers {
-		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n}
+		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, giveUp: math.MaxInt64}
 		endpoints := c.Endpoints
 		if n%2 == 1 {
 			endpoints = endpoints[w.rng.IntN(len(endpoints)):][:1]
+			// The only member that it knows may have been removed. The last lease ends before this otherwise.
+			w.giveUp = c.Stop + int64(20*time.Second)
 		}
 		var err error
 		if w.Client, err = connect(endpoints...); err != nil {
@@ -93,7 +98,7 @@ func (w *leaseWorker) live() {
 			return err
 		}).Outcome == check.Acked
 	}
-	for !gone {
+	for !gone && int64(now()) < w.giveUp {
 		if w.rng.IntN(4) == 0 {
 			gone = w.attach(granted.Lease)
 		} else {

@@ -23,14 +23,16 @@ type place struct {
 	id uint64
 	// ports are those at which it listens for other members. The first one is known to them.
 	ports []int
-	// initial is the list of members with which the member joined; empty if it is one of the first.
+	// initial is the list of members with which the member joins; empty if it is one of the first. It is as the last list of the
+	// members says, because a member whose first start fails must be started with the members of that moment.
 	initial string
 	// removed is set when its member was removed, started when the member was started at all. A place without a member, or
 	// whose member ended because it was removed, is empty.
 	removed, started, empty bool
 	// flipped is set when bits of its files have flipped, and over when the member is to be replaced therefore.
 	flipped, over bool
-	// alone is set when the member could not join because no other one answered. It ends then.
+	// alone is set when the member could not join because no other one answered, or because the members have changed after the
+	// list with which it was started. It ends then. One that refused the right list would never start, and the run not complete.
 	alone bool
 	// ended is when its member ended because it was removed, as it said, before a list confirmed that; 0 otherwise.
 	ended time.Duration
@@ -168,6 +170,9 @@ func (r *run) listed(list *setup.Members) {
 			p.ports = []int{ports[p]}
 			r.stop(p.Machine, p.Kill)
 			r.restart(p.Machine)
+		}
+		if p.initial != "" {
+			p.initial = strings.Join(initial, ",")
 		}
 		members = append(members, p.Machine)
 		r.learns(p, l, time.Duration(list.Called))

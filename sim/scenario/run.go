@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -247,7 +246,9 @@ func encode(c any) string {
 var (
 	ready   = regexp.MustCompile(`ready to serve client requests.* member-id=([0-9a-f]+)`)
 	elected = regexp.MustCompile(`raft leader changed.* to=([0-9a-f]+)`)
-	sending = regexp.MustCompile(`msg="sending a snapshot" .*remote-peer-id=([0-9a-f]+)`)
+	// cannotJoin is what a member says that ends because it cannot join.
+	cannotJoin = regexp.MustCompile(`^(cannot fetch cluster info from peer urls|--initial-cluster does not match cluster)`)
+	sending    = regexp.MustCompile(`msg="sending a snapshot" .*remote-peer-id=([0-9a-f]+)`)
 )
 
 // printed follows the log of the members.
@@ -277,7 +278,7 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			}
 		}
 	}
-	if p := r.place(m); p != nil && bytes.HasPrefix(line, []byte("cannot fetch cluster info from peer urls")) {
+	if p := r.place(m); p != nil && cannotJoin.Match(line) {
 		p.alone = true
 	}
 	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
