@@ -73,6 +73,7 @@ func runClient(c setup.Client) error {
 		})
 	}
 	working.Wait()
+	report(setup.Report{Ended: true})
 	if c.Last {
 		if err := last(&c, fork()); err != nil {
 			return err

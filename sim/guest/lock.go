@@ -181,7 +181,8 @@ func (w *competitor) write(o check.LockOp, write func(context.Context, string) (
 // observe observes the election until the end of the work.
 func observe(cl *client.Client, c *setup.Client, rng *rand.Rand) {
 	for int64(now()) < c.Stop {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rng.Int64N(int64(20*time.Second))))
+		longest := time.Duration(1 + rng.Int64N(int64(20*time.Second)))
+		ctx, cancel := context.WithTimeout(context.Background(), min(longest, time.Duration(c.Stop)-now()))
 		for l, err := range concurrency.NewElection(cl, electName).Observe(ctx) {
 			if err != nil {
 				break

@@ -87,6 +87,7 @@ type run struct {
 	compacted int64
 	final     int64
 	probed    time.Duration // when a write without the library succeeded first after the faults
+	working   int           // processes of clients whose work has not ended
 	closing   bool          // processes are requested to stop
 	hashes    []setup.Hash
 	statuses  []setup.Status
@@ -216,6 +217,7 @@ func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
 		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0, StopAddress: stopAddress(m)}
 	m.Start("client", encode(c))
+	r.working++
 }
 
 func endpoint(m *world.Machine) string { return fmt.Sprintf("%v:2379", m.Addr) }
@@ -357,6 +359,8 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 		r.probed = time.Duration(p.Probed)
 	case p.Status != nil:
 		r.statuses = append(r.statuses, *p.Status)
+	case p.Ended:
+		r.working--
 	case p.Final != 0:
 		r.final = p.Final
 	case p.Members != nil:

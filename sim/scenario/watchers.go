@@ -53,7 +53,8 @@ func (r *run) addMessages(to []int, m check.Message) {
 	}
 }
 
-// complete reports whether the last write was made and every watcher has it.
+// complete reports whether the last write was made, every watcher has it, and the work of all clients has ended: the end of
+// a lease or of the wait for a lock needs the members.
 func (r *run) complete() bool { return r.final > 0 && r.missing() == "" }
 
 // missing returns what is missing before the run is complete, or nothing.
@@ -63,6 +64,9 @@ func (r *run) missing() string {
 	}
 	if r.final == 0 {
 		return "there is no last write, or a member does not know it"
+	}
+	if r.working > 0 {
+		return fmt.Sprintf("the work of %d processes of clients has not ended", r.working)
 	}
 	if r.all.Last() < r.final {
 		return fmt.Sprintf("no watcher received revision %d", r.final)

@@ -87,6 +87,8 @@ type Report struct {
 	Failed string `json:",omitempty"`
 	// Probed is when the write of a probe succeeded.
 	Probed int64 `json:",omitempty"`
+	// Ended says that the work of the process has ended, and only its watchers go on.
+	Ended bool `json:",omitempty"`
 	// Final is the revision of the last write.
 	Final int64 `json:",omitempty"`
 	Hash  *Hash `json:",omitempty"`
