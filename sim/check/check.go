@@ -169,7 +169,7 @@ func checkReads(v *Violations, t *timeline, ops []Op) {
 			continue
 		}
 		if rev < t.h.Base {
-			if o.linearizable() && rev == o.Rev {
+			if o.Linearizable() && rev == o.Rev {
 				v.Add("it saw a revision from before it was called: %v", o)
 			}
 			continue
@@ -252,7 +252,7 @@ func checkOrder(v *Violations, h *History, ops []Op, revs []int64) {
 		} else if o.Outcome != Acked {
 			continue
 		}
-		if o.linearizable() && rev < least {
+		if o.Linearizable() && rev < least {
 			by := "a watcher"
 			if floor.by != nil {
 				by = floor.by.String()

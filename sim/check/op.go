@@ -124,8 +124,8 @@ func (o *Op) Wrote() bool {
 	return false
 }
 
-// linearizable reports whether the operation must see every operation that was answered before it.
-func (o *Op) linearizable() bool {
+// Linearizable reports whether the operation must see every operation that was answered before it.
+func (o *Op) Linearizable() bool {
 	return o.Kind != Local && o.Kind != Pinned && o.Kind != Mirror && (o.Kind != Page || !o.Page.Serializable)
 }
 

@@ -207,11 +207,11 @@ type span struct {
 	from, to time.Duration
 }
 
-// checkLearners checks that no learner answered a request that only voters answer.
+// checkLearners checks that no learner answered a linearizable request, which only voters answer.
 func (r *run) checkLearners() {
 	for n := range r.ops {
 		o := &r.ops[n]
-		if o.Outcome != check.Acked || o.Kind == check.Local || o.Kind == check.Pinned {
+		if o.Outcome != check.Acked || !o.Linearizable() {
 			continue
 		}
 		for _, s := range r.learners {

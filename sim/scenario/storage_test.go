@@ -25,10 +25,11 @@ func TestChecksOfMembers(t *testing.T) {
 		{"different hashes", &run{hashes: []setup.Hash{{Rev: 5, Compact: 2, Hash: 1}, {Rev: 5, Compact: 2, Hash: 2}}}, 1},
 		{"hashes of other revisions", &run{hashes: []setup.Hash{{Rev: 5, Compact: 2, Hash: 1}, {Rev: 6, Compact: 2, Hash: 2}, {Rev: 5, Compact: 3, Hash: 3}}}, 0},
 		{"different alarms", &run{statuses: []setup.Status{{Index: 7, Cluster: "a"}, {Index: 8, Cluster: "b"}, {Index: 8, Cluster: "a"}}}, 1},
-		{"a learner answers", &run{learners: learners, ops: []check.Op{put, with(func(o *check.Op) { o.Kind = check.Get })}}, 2},
+		{"a learner answers", &run{learners: learners, ops: []check.Op{put, with(func(o *check.Op) { o.Kind = check.Get }),
+			with(func(o *check.Op) { o.Kind, o.Page = check.Page, &check.Listing{} })}}, 3},
 		{"no learner answers", &run{learners: learners, ops: []check.Op{
 			with(func(o *check.Op) { o.Kind = check.Local }), with(func(o *check.Op) { o.Member = 0 }), with(func(o *check.Op) { o.Ret = 6 * time.Second }),
-			with(func(o *check.Op) { o.Outcome = check.Unknown })}}, 0},
+			with(func(o *check.Op) { o.Kind, o.Page = check.Page, &check.Listing{Serializable: true} }), with(func(o *check.Op) { o.Outcome = check.Unknown })}}, 0},
 	} {
 		c.r.checkEqual()
 		c.r.checkLearners()
