@@ -23,17 +23,18 @@ type place struct {
 	id uint64
 	// ports are those at which it listens for other members. The first one is known to them.
 	ports []int
-	// initial is the list of members with which the member joins; empty if it is one of the first. It is as the last list of the
-	// members says, because a member whose first start fails must be started with the members of that moment.
-	initial string
+	// initial is the list of members with which the member joins; empty if it is one of the first. A member whose first start
+	// fails must be started with the members of that moment, so the list is that of the last report, or that of the refusal.
+	// given is the list at the last start.
+	initial, given string
 	// removed is set when its member was removed, started when the member was started at all. A place without a member, or
 	// whose member ended because it was removed, is empty.
 	removed, started, empty bool
 	// flipped is set when bits of its files have flipped, and over when the member is to be replaced therefore.
 	flipped, over bool
-	// alone is set when the member could not join because no other one answered, or because the members have changed after the
-	// list with which it was started. It ends then. One that refused the right list would never start, and the run not complete.
-	alone bool
+	// alone is set when the member could not join because no other one answered, outdated when it could not because the members
+	// have changed since the list with which it was started. It ends then.
+	alone, outdated bool
 	// ended is when its member ended because it was removed, as it said, before a list confirmed that; 0 otherwise.
 	ended time.Duration
 	// learner is since when it is certain that the member is a learner; 0 if it is not.
@@ -135,7 +136,7 @@ func (r *run) settle() {
 // listed handles a list of the members: machines that are not as it says become so. Lists arrive in order, because only one
 // operator reads them at a time, and linearizably.
 func (r *run) listed(list *setup.Members) {
-	var initial []string
+	var urls []string
 	at := map[*place]setup.Listed{}
 	ports := map[*place]int{}
 	for _, l := range list.List {
@@ -145,8 +146,9 @@ func (r *run) listed(list *setup.Members) {
 			return
 		}
 		at[p], ports[p] = l, port
-		initial = append(initial, p.Name+"="+l.PeerURL)
+		urls = append(urls, l.PeerURL)
 	}
+	initial := r.initialCluster(urls)
 	var members []*world.Machine
 	for _, p := range r.places {
 		l, in := at[p]
@@ -162,7 +164,7 @@ func (r *run) listed(list *setup.Members) {
 		case p.id == 0 && was:
 			p.id = l.ID
 		case p.id != l.ID:
-			r.join(p, l, ports[p], strings.Join(initial, ","))
+			r.join(p, l, ports[p], initial)
 		case p.ended > 0 && p.ended < time.Duration(list.Called):
 			r.v.Add("%s ended as a removed member at %v, and is a member at %v", p.Name, p.ended, time.Duration(list.Called))
 		case p.ports[0] != ports[p]:
@@ -172,12 +174,35 @@ func (r *run) listed(list *setup.Members) {
 			r.restart(p.Machine)
 		}
 		if p.initial != "" {
-			p.initial = strings.Join(initial, ",")
+			p.initial = initial
 		}
 		members = append(members, p.Machine)
 		r.learns(p, l, time.Duration(list.Called))
 	}
 	r.members = members
+}
+
+// initialCluster returns the --initial-cluster of members with these peer URLs.
+func (r *run) initialCluster(urls []string) string {
+	var list []string
+	for _, url := range urls {
+		if p, _ := r.at(url); p != nil {
+			list = append(list, p.Name+"="+url)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ",")
+}
+
+// refused handles that a member does not join because of the list that it was given: it is started again with the members
+// that it names. They may be known in no other way, if the member is needed for a quorum. A refusal of the right list is none.
+func (r *run) refused(p *place, line []byte) {
+	var urls []string
+	for _, s := range peerURL.FindAllSubmatch(line, -1) {
+		urls = append(urls, string(s[1]))
+	}
+	p.initial = r.initialCluster(urls)
+	p.outdated = p.initial != p.given
 }
 
 // join starts a member that was added, with an empty disk.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -202,6 +203,7 @@ func (r *run) restart(m *world.Machine) {
 		}
 		initial = strings.Join(first, ",")
 	}
+	p.given = initial
 	var listen []string
 	for _, port := range p.ports {
 		listen = append(listen, p.peerURL(port))
@@ -248,9 +250,9 @@ func encode(c any) string {
 var (
 	ready   = regexp.MustCompile(`ready to serve client requests.* member-id=([0-9a-f]+)`)
 	elected = regexp.MustCompile(`raft leader changed.* to=([0-9a-f]+)`)
-	// cannotJoin is what a member says that ends because it cannot join.
-	cannotJoin = regexp.MustCompile(`^(cannot fetch cluster info from peer urls|--initial-cluster does not match cluster)`)
-	sending    = regexp.MustCompile(`msg="sending a snapshot" .*remote-peer-id=([0-9a-f]+)`)
+	sending = regexp.MustCompile(`msg="sending a snapshot" .*remote-peer-id=([0-9a-f]+)`)
+	// peerURL is the URL of a member in the refusal of a list of members.
+	peerURL = regexp.MustCompile(`[0-9a-f]=(http://[0-9.]+:[0-9]+)`)
 )
 
 // printed follows the log of the members.
@@ -280,8 +282,10 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			}
 		}
 	}
-	if p := r.place(m); p != nil && cannotJoin.Match(line) {
+	if p := r.place(m); p != nil && bytes.HasPrefix(line, []byte("cannot fetch cluster info from peer urls")) {
 		p.alone = true
+	} else if p != nil && bytes.HasPrefix(line, []byte("--initial-cluster does not match cluster")) {
+		r.refused(p, line)
 	}
 	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
 		if strings.HasPrefix(string(line), bad) {
@@ -313,8 +317,8 @@ func (r *run) exited(m *world.Machine, err error) {
 			p.ended = r.world.Now()
 		}
 		return
-	case p != nil && (p.flipped || p.alone):
-		p.alone = false
+	case p != nil && (p.flipped || p.alone || p.outdated):
+		p.alone, p.outdated = false, false
 	case !r.damaged[m] && (r.serves[m] || !r.full[m]):
 		r.v.Add("%s ended by itself at %v: %v", m.Name, r.world.Now(), err)
 	}

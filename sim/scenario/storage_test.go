@@ -1,11 +1,14 @@
 package scenario
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	"vigil/sim/check"
 	"vigil/sim/scenario/setup"
+	"vigil/sim/world"
 )
 
 // TestChecksOfMembers: records that break a promise are violations, and those that do not are none.
@@ -36,5 +39,24 @@ func TestChecksOfMembers(t *testing.T) {
 		if len(c.r.v) != c.want {
 			t.Errorf("%s: %d violations, want %d: %v", c.name, len(c.r.v), c.want, c.r.v)
 		}
+	}
+}
+
+// TestRefusedList: a member that refuses an old list is started again with the list that it names. A refusal of that list itself
+// is a violation.
+func TestRefusedList(t *testing.T) {
+	r := &run{}
+	for n := range 3 {
+		r.places = append(r.places, &place{Machine: &world.Machine{Name: fmt.Sprintf("m%d", n), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)})}})
+	}
+	p := r.places[0]
+	line := []byte("--initial-cluster does not match cluster cd11, whose members are ee27=http://10.0.0.2:2380 f75e=http://10.0.0.1:2381: member count is unequal: it has 2 members and --initial-cluster names 3")
+	p.given = r.initialCluster([]string{"http://10.0.0.3:2380", "http://10.0.0.2:2380", "http://10.0.0.1:2381"})
+	if r.refused(p, line); !p.outdated || p.initial != "m0=http://10.0.0.1:2381,m1=http://10.0.0.2:2380" {
+		t.Errorf("after an old list: outdated %t, next list %q", p.outdated, p.initial)
+	}
+	p.given, p.outdated = p.initial, false
+	if r.refused(p, line); p.outdated {
+		t.Error("the refusal of the right list is allowed")
 	}
 }
