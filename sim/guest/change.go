@@ -6,6 +6,8 @@ import (
 	"context"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"vigil/client"
 	"vigil/sim/scenario/setup"
 )
@@ -52,10 +54,7 @@ func (ch *changer) until(done func(*setup.Members) bool) bool {
 		r, err := ch.MemberList(ctx)
 		cancel()
 		if err == nil {
-			for _, x := range r.Members {
-				m.List = append(m.List, setup.Listed{ID: x.ID, PeerURL: x.PeerURLs[0], Learner: x.IsLearner})
-			}
-			report(setup.Report{Members: m})
+			reportMembers(m, r.Members)
 			if done(m) {
 				return true
 			}
@@ -63,6 +62,14 @@ func (ch *changer) until(done func(*setup.Members) bool) bool {
 		time.Sleep(300 * time.Millisecond)
 	}
 	return false
+}
+
+// reportMembers completes a list of members and reports it.
+func reportMembers(m *setup.Members, list []*etcdserverpb.Member) {
+	for _, x := range list {
+		m.List = append(m.List, setup.Listed{ID: x.ID, PeerURL: x.PeerURLs[0], Learner: x.IsLearner})
+	}
+	report(setup.Report{Members: m})
 }
 
 // request makes a request, which may fail: the next list shows whether it took effect.
@@ -89,10 +96,16 @@ func (ch *changer) add() {
 			return true
 		}
 		request(func(ctx context.Context) (any, error) {
+			add := ch.MemberAdd
 			if learner {
-				return ch.MemberAddLearner(ctx, ch.c.PeerURL)
+				add = ch.MemberAddLearner
 			}
-			return ch.MemberAdd(ctx, ch.c.PeerURL)
+			r, err := add(ctx, ch.c.PeerURL)
+			if err == nil {
+				// The second voter must start before a list can be read linearizably: the answer is the only one until then.
+				reportMembers(&setup.Members{Called: int64(now())}, r.Members)
+			}
+			return r, err
 		})
 		return false
 	})

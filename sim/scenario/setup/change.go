@@ -21,7 +21,8 @@ type Change struct {
 	Until int64
 }
 
-// Members are the members of the cluster, as a linearizable read that was called at Called returned them.
+// Members are the members of the cluster, as a linearizable read that was called at Called returned them, or the addition
+// of a member that was answered then.
 type Members struct {
 	Called int64
 	List   []Listed
