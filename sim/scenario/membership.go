@@ -196,13 +196,16 @@ func (r *run) initialCluster(urls []string) string {
 
 // refused handles that a member does not join because of the list that it was given: it is started again with the members
 // that it names. They may be known in no other way, if the member is needed for a quorum. A refusal of the right list is none.
+// A member that has not applied the addition yet names a list without the new one, which keeps its own.
 func (r *run) refused(p *place, line []byte) {
 	var urls []string
 	for _, s := range peerURL.FindAllSubmatch(line, -1) {
 		urls = append(urls, string(s[1]))
 	}
-	p.initial = r.initialCluster(urls)
-	p.outdated = p.initial != p.given
+	named := r.initialCluster(urls)
+	if p.outdated = named != p.given; strings.Contains(","+named, ","+p.Name+"=") {
+		p.initial = named
+	}
 }
 
 // join starts a member that was added, with an empty disk.

@@ -55,6 +55,11 @@ func TestRefusedList(t *testing.T) {
 	if r.refused(p, line); !p.outdated || p.initial != "m0=http://10.0.0.1:2381,m1=http://10.0.0.2:2380" {
 		t.Errorf("after an old list: outdated %t, next list %q", p.outdated, p.initial)
 	}
+	early := []byte("--initial-cluster does not match cluster cd11, whose members are ee27=http://10.0.0.2:2380: member count is unequal: it has 1 members and --initial-cluster names 2")
+	p.given, p.outdated = p.initial, false
+	if r.refused(p, early); !p.outdated || p.initial != p.given {
+		t.Errorf("after the list of a member that does not know the new one: outdated %t, next list %q", p.outdated, p.initial)
+	}
 	p.given, p.outdated = p.initial, false
 	if r.refused(p, line); p.outdated {
 		t.Error("the refusal of the right list is allowed")
