@@ -68,7 +68,7 @@ func randomObserver(rng *rand.Rand, rev int64) *observer {
 	case 0:
 		o.now = true
 	case 1:
-		o.next = rev + 1 + rng.Int64N(20)
+		o.next = max(rev, 1) + 1 + rng.Int64N(20)
 	default:
 		o.next = max(2, rev-rng.Int64N(60))
 	}
