@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"vigil/client"
@@ -52,7 +53,8 @@ func reportStatus(at *client.Client, endpoint string) {
 	if err != nil {
 		return
 	}
-	alarms := slices.DeleteFunc(s.Errors, func(e string) bool { return e == client.ErrNoLeader.Error() }) // the others do not depend on it
+	// A full disk and the lack of a leader are of the member alone.
+	alarms := slices.DeleteFunc(s.Errors, func(e string) bool { return !strings.Contains(e, "alarm:") })
 	report(setup.Report{Status: &setup.Status{Endpoint: endpoint, Index: s.RaftAppliedIndex,
 		Cluster: fmt.Sprintf("storage version %s, downgrade %t %s, alarms %q", s.StorageVersion, s.DowngradeInfo.Enabled, s.DowngradeInfo.TargetVersion, alarms)}})
 }
