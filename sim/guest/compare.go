@@ -15,15 +15,7 @@ import (
 )
 
 // compareMembers asks all members for their hash at one revision, and for their status, from time to time.
-func compareMembers(c *setup.Client, rng *rand.Rand) error {
-	if c.First != 0 {
-		return nil
-	}
-	all, err := connect(c.Endpoints...)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
+func compareMembers(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for int64(now()) < c.Stop {
 		time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)

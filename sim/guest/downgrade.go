@@ -19,15 +19,7 @@ const lower = "3.6.0"
 
 // downgrade enables and cancels a downgrade from time to time. Each call is repeated until its effect is certain. The members
 // must agree about it; see compareMembers.
-func downgrade(c *setup.Client, rng *rand.Rand) error {
-	if c.First != 0 {
-		return nil
-	}
-	all, err := connect(c.Endpoints...)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
+func downgrade(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for int64(now()) < c.Stop {
 		time.Sleep(time.Duration(rng.Int64N(int64(15 * time.Second))))
 		request(func(ctx context.Context) (any, error) {

@@ -69,7 +69,7 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 		}
 		return strings.Join(strings.Fields(err.Error()), " ")
 	case r.Leader == 0:
-		return "answers, and knows no leader: it reaches no majority of the members"
+		return "answers, and knows no leader: no majority of the members has elected one"
 	case r.IsLearner:
 		return "answers, and is a learner, which serves no such request"
 	}

@@ -62,8 +62,15 @@ func (e *examination) checkData(r *report) {
 	}
 	e.checkRevisions(r)
 	votes, first := map[uint32]int{}, -1
+	voted, members := map[uint64]bool{}, 0 // a slow member may be there by two addresses
 	for i := range e.data {
 		c := &e.data[i]
+		if id := e.Readings[i].ID(); id == 0 || !voted[id] {
+			voted[id] = true
+			members++
+		} else {
+			continue
+		}
 		if c.hash == nil {
 			if c.err != nil {
 				r.skip(e.NameOf(&e.Readings[i]), "its data could not be compared: "+survey.ErrorLine(c.err)+"; use a larger --command-timeout if the store is large")
@@ -92,11 +99,11 @@ func (e *examination) checkData(r *report) {
 			continue
 		}
 		at = c.hash.HashRevision
-		if 2*votes[most] > len(e.data) && c.hash.Hash != most {
+		if 2*votes[most] > members && c.hash.Hash != most {
 			r.find(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.hash.Hash, most), nextDiffers, "")
 		}
 	}
-	if 2*votes[most] <= len(e.data) {
+	if 2*votes[most] <= members {
 		r.find(critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
 	}
 }

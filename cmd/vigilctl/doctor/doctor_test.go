@@ -149,6 +149,10 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		}},
 		{"data", critical, "b: its data differ from those of the majority at revision 900: hash 8 and not 7", func(e *examination) { hold(e, 7, 8, 7) }},
 		{"data", critical, "no majority of them has the same", func(e *examination) { hold(e, 7, 8, 9) }},
+		{"data", critical, "no majority of them has the same", func(e *examination) { // a member at two addresses has one vote
+			hold(e, 7, 8, 8)
+			e.Readings[2].Status.Header.MemberId = 2
+		}},
 		{"versions", warning, "a, c: 3.7.3; b: 3.6.0", func(e *examination) { e.Readings[1].Status.Version = "3.6.0" }},
 		{"space", warning, "90% of the quota", func(e *examination) { e.Readings[1].Status.DbSizeInUse = 36; e.Readings[1].Status.DbSizeQuota = 40 }},
 		{"space", critical, "98% of the quota", func(e *examination) { e.Readings[1].Status.DbSizeInUse = 98; e.Readings[1].Status.DbSizeQuota = 100 }},

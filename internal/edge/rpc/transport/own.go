@@ -30,6 +30,7 @@ type ownServer struct {
 		listeners map[net.Listener]struct{}
 		conns     map[*h2.Conn]struct{}
 		stopped   bool
+		cut       bool // the time of Stop is over: connections are closed
 	}
 }
 
@@ -124,9 +125,12 @@ func (s *ownServer) serveConn(nc net.Conn) {
 	h.peer, h.values = p, peer.NewContext(context.Background(), p)
 	s.mu.Lock()
 	s.mu.conns[c] = struct{}{}
-	stopped := s.mu.stopped
+	stopped, cut := s.mu.stopped, s.mu.cut
 	s.mu.Unlock()
-	if stopped {
+	switch {
+	case cut:
+		c.Close()
+	case stopped:
 		c.Drain()
 	}
 	_ = c.Serve(h) // a client's mistakes are not worth a line
@@ -153,6 +157,9 @@ func (s *ownServer) Stop(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
+		s.mu.Lock()
+		s.mu.cut = true // also for connections that were accepted before and are not registered yet
+		s.mu.Unlock()
 		s.forConns((*h2.Conn).Close)
 		<-done
 	}
