@@ -28,6 +28,8 @@ type service struct {
 	sendPatience sendPatience
 	// slow rate-limits the lines about slow calls.
 	slow *throttle.Throttle
+	// ended rate-limits the lines about connections that the transport has ended.
+	ended *throttle.Throttle
 	// logAll is set if every unary call is logged.
 	logAll bool
 }

@@ -48,7 +48,7 @@ func NewServer(c Config) (*Server, error) {
 	c = c.WithDefaults()
 	s := &Server{
 		svc: &service{cfg: c, log: c.Logger, streams: newStreams(), sendPatience: defaultPatience, snapshotPatience: snapshotPatience, snapshotYield: snapshotYield,
-			slow: throttle.New(slowLines), logAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
+			slow: throttle.New(slowLines), ended: throttle.New(1), logAll: c.Logger.Enabled(context.Background(), slog.LevelDebug)},
 		methods: map[string]*method{},
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
 	}
@@ -77,6 +77,7 @@ func NewServer(c Config) (*Server, error) {
 		KeepAliveTimeout:     c.KeepAliveTimeout,
 		Stats:                c.Stats,
 		CallMade:             c.CallMade,
+		ConnEnded:            s.svc.logEnded,
 		Own:                  c.Transport == TransportOwn,
 	})
 

@@ -23,16 +23,18 @@ type call struct {
 	path string
 
 	// From the header; not changed after Begin.
-	method      *Method
-	md          metadata.MD
-	subtype     string // of the content type
-	received    string // the encoding of messages that are received
-	compressor  encoding.Compressor
-	timeout     time.Duration
-	hasTimeout  bool
-	headerBytes int
-	rejected    error // without running a handler
-	httpStatus  int   // of a call that is rejected, 0 for 200
+	method     *Method
+	md         metadata.MD
+	values     context.Context // with the metadata; nil if the call is rejected
+	subtype    string          // of the content type
+	received   string          // the encoding of messages that are received
+	compressor encoding.Compressor
+	timeout    time.Duration
+	hasTimeout bool
+	rejected   error // without running a handler
+	httpStatus int   // of a call that is rejected, 0 for 200
+	noType     bool  // the client is none of gRPC: its request has no content type
+	asText     bool  // it gets the reason as text
 
 	in inbox
 
@@ -48,12 +50,12 @@ type callKey struct{}
 // Value implements context.Context.
 func (c *call) Value(key any) any {
 	switch {
-	case key == incomingKey:
-		return c.md
 	case key == any(callKey{}):
 		return c
+	case c.values == nil:
+		return c.conn.values.Value(key)
 	}
-	return c.conn.values.Value(key)
+	return c.values.Value(key)
 }
 
 // Base implements h2.Exchange.
@@ -64,7 +66,9 @@ func (c *call) Base() *h2.Stream { return &c.Stream }
 func (c *call) Start() {
 	if c.rejected != nil {
 		c.in.failed = true
-		c.Reject(c.trailer(c.rejected))
+		if !c.noType { // otherwise at its end, as an HTTP server does
+			c.Reject(nil, nil, c.trailer(c.rejected))
+		}
 		return
 	}
 	if c.hasTimeout {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -23,9 +24,14 @@ const contentType = "application/grpc"
 // lastMetadata is the metadata of the last request of a connection. A client mostly sends the same with each request, and
 // nothing changes metadata that were received.
 type lastMetadata struct {
+	base   context.Context // without metadata
 	fields []hpack.HeaderField
 	md     metadata.MD
+	values context.Context // base with the metadata
 }
+
+// maxKept is the size in bytes up to which metadata are kept for the next request.
+const maxKept = 16 << 10
 
 // readHeader reads what the header of a request says about the call. It notes how the call is rejected, if it is.
 func (c *call) readHeader(r *h2.Request) {
@@ -65,6 +71,8 @@ func (c *call) readHeader(r *h2.Request) {
 		reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
 		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", kind))
+		c.noType = kind == ""
+		c.asText = c.noType && r.Method == "GET"
 	case bad != nil:
 		reject(400, bad)
 	case authority == 0 && hosts == 0:
@@ -77,8 +85,7 @@ func (c *call) readHeader(r *h2.Request) {
 	if c.rejected != nil {
 		return
 	}
-	c.headerBytes = 0
-	c.md = c.conn.last.of(r.Fields)
+	c.md, c.values = c.conn.last.of(r.Fields)
 	if c.method = c.conn.server.methods[r.Path]; c.method == nil {
 		c.rejected = status.Error(codes.Unimplemented, c.conn.server.unknown(r.Path))
 		return
@@ -98,8 +105,8 @@ func (c *call) checkEncoding() {
 	c.sent = c.received
 }
 
-// of returns the metadata in the header of a request.
-func (l *lastMetadata) of(fields []hpack.HeaderField) metadata.MD {
+// of returns the metadata in the header of a request, and a context with them.
+func (l *lastMetadata) of(fields []hpack.HeaderField) (metadata.MD, context.Context) {
 	n := 0
 	same := true
 	for i := range fields {
@@ -112,11 +119,13 @@ func (l *lastMetadata) of(fields []hpack.HeaderField) metadata.MD {
 		n++
 	}
 	if same && n == len(l.fields) && l.md != nil {
-		return l.md
+		return l.md, l.values
 	}
+	size := uint32(0)
 	l.fields = slices.DeleteFunc(slices.Clone(fields), func(f hpack.HeaderField) bool { return !isMetadata(f.Name) })
 	md := make(metadata.MD, len(l.fields))
 	for _, f := range l.fields {
+		size += f.Size()
 		value := f.Value
 		if strings.HasSuffix(f.Name, "-bin") {
 			b, _ := decodeBinary(value) // was checked
@@ -130,8 +139,12 @@ func (l *lastMetadata) of(fields []hpack.HeaderField) metadata.MD {
 		}
 		delete(md, "host")
 	}
-	l.md = md
-	return md
+	values := metadata.NewIncomingContext(l.base, md)
+	l.md, l.values = md, values
+	if size > maxKept {
+		l.fields, l.md, l.values = nil, nil, nil
+	}
+	return md, values
 }
 
 // isMetadata reports whether services see a field of the header.

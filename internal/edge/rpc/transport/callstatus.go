@@ -34,6 +34,11 @@ var (
 	trailerOK    = &h2.Header{Fields: statusFields(nil, nil), Common: true}
 )
 
+// A browser or a health check that speaks HTTP/2 to an address of gRPC gets textHeader and noClientText.
+var textHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "415"}, {Name: "content-type", Value: "text/plain; charset=utf-8"}}}
+
+const noClientText = "this address serves gRPC only\n"
+
 // startFields are the fields at the beginning of every answer.
 func startFields(http int, subtype string) []hpack.HeaderField {
 	kind := contentType
@@ -88,7 +93,7 @@ func (c *call) okTrailer() *h2.Header {
 // trailer returns the trailer of an answer with an error.
 func (c *call) trailer(err error) *h2.Header {
 	var fields []hpack.HeaderField
-	if !c.headerSent {
+	if !c.headerSent && !c.asText {
 		http := 200
 		if c.httpStatus != 0 {
 			http = c.httpStatus

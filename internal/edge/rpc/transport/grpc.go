@@ -37,6 +37,9 @@ type Options struct {
 	Stats StatsHandler
 	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
+	// ConnEnded, if set, receives the address of each client whose connection the server has ended because of what the client
+	// has done, and the reason. grpc-go does not report it.
+	ConnEnded func(client net.Addr, reason error)
 	// Own selects the experimental server of this module instead of that of grpc-go.
 	Own bool
 }

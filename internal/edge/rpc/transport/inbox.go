@@ -45,6 +45,9 @@ func (c *call) Receive(r io.Reader, n int) error {
 	for n > 0 {
 		if in.failed {
 			_, err := io.CopyN(io.Discard, r, int64(n))
+			if c.noType {
+				c.Taken(n) // it is answered at its end
+			}
 			return err
 		}
 		if in.nhead < len(in.head) {
@@ -115,6 +118,14 @@ func (c *call) endMessage() {
 
 // EndReceive implements h2.Exchange.
 func (c *call) EndReceive() {
+	switch {
+	case c.asText:
+		c.Reject(textHeader, []byte(noClientText), c.trailer(c.rejected))
+		return
+	case c.noType:
+		c.Reject(nil, nil, c.trailer(c.rejected))
+		return
+	}
 	if c.in.failed {
 		return
 	}

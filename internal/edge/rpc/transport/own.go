@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"vigil/internal/edge/rpc/transport/h2"
@@ -123,6 +122,7 @@ func (s *ownServer) serveConn(nc net.Conn) {
 		p.AuthInfo = credentials.TLSInfo{State: *t.TLSState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
 	}
 	h.peer, h.values = p, peer.NewContext(context.Background(), p)
+	h.last.base = h.values
 	s.mu.Lock()
 	s.mu.conns[c] = struct{}{}
 	stopped, cut := s.mu.stopped, s.mu.cut
@@ -133,7 +133,10 @@ func (s *ownServer) serveConn(nc net.Conn) {
 	case stopped:
 		c.Drain()
 	}
-	_ = c.Serve(h) // a client's mistakes are not worth a line
+	var ended *h2.EndedError
+	if err := c.Serve(h); errors.As(err, &ended) && s.o.ConnEnded != nil {
+		s.o.ConnEnded(nc.RemoteAddr(), ended)
+	}
 	s.mu.Lock()
 	delete(s.mu.conns, c)
 	s.mu.Unlock()
@@ -147,7 +150,9 @@ func (s *ownServer) Stop(ctx context.Context) {
 		l.Close()
 	}
 	s.mu.Unlock()
-	s.forConns((*h2.Conn).Drain)
+	if ctx.Err() == nil {
+		s.forConns((*h2.Conn).Drain)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -208,22 +213,4 @@ func (s *ownServer) unknown(path string) string {
 		return "unknown service " + rest[:at]
 	}
 	return "unknown method " + rest[at+1:] + " for service " + rest[:at]
-}
-
-// incomingKey is the key under which package metadata keeps the metadata of a request in its context.
-var incomingKey = func() any {
-	var spy keySpy
-	metadata.FromIncomingContext(&spy)
-	return spy.key
-}()
-
-// keySpy is a context that remembers the key that was looked up.
-type keySpy struct{ key any }
-
-func (*keySpy) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (*keySpy) Done() <-chan struct{}       { return nil }
-func (*keySpy) Err() error                  { return nil }
-func (k *keySpy) Value(key any) any {
-	k.key = key
-	return nil
 }

@@ -18,18 +18,23 @@ import (
 )
 
 // site is a handler for tests. By the path, it answers with the body of the request (/echo), with that many bytes (/1000),
-// or waits for the end of the context (/wait).
+// or waits for the end of the context (/wait). /expire has a deadline that is over, /keep does not take its body, and /long
+// expects 80,000 bytes in its body.
 type site struct {
 	t       testing.TB
 	pool    countingPool
 	running atomic.Int64 // handlers
 	most    atomic.Int64 // the largest number of them
 	waiting sync.WaitGroup
+	begin   func() // called at the begin of each request; may be nil
 }
 
 func (*site) Values() context.Context { return context.Background() }
 
 func (s *site) Begin(r *Request) Exchange {
+	if s.begin != nil {
+		s.begin()
+	}
 	return &page{site: s, path: r.Path[1:]}
 }
 
@@ -48,19 +53,27 @@ var (
 
 func (p *page) Base() *Stream { return &p.Stream }
 func (p *page) Start() {
-	if p.path != "echo" {
+	switch p.path {
+	case "echo", "keep":
+	case "expire":
+		p.SetDeadline(0)
+	case "long":
+		p.Expect(80_000)
+	default:
 		p.run(p.serve)
 	}
 }
 
 func (p *page) Receive(r io.Reader, n int) error {
 	_, err := io.CopyN(&p.body, r, int64(n))
-	p.Taken(n)
+	if p.path != "keep" {
+		p.Taken(n)
+	}
 	return err
 }
 
 func (p *page) EndReceive() {
-	if p.path == "echo" {
+	if p.path == "echo" || p.path == "long" {
 		p.run(p.serve)
 	}
 }
@@ -80,7 +93,7 @@ func (p *page) run(f func()) {
 
 func (p *page) serve() {
 	switch size, err := strconv.Atoi(p.path); {
-	case p.path == "echo":
+	case p.path == "echo" || p.path == "long":
 		p.Answer(okHeader, [5]byte{}, p.site.pool.buffers(p.body.Bytes()), okTrailer)
 		return
 	case p.path == "wait":
@@ -137,15 +150,27 @@ var testWorkers = NewWorkers(16)
 // connect starts a connection of a server, and sends the preface and settings.
 func connect(t testing.TB, o Options, settings ...http2.Setting) *client {
 	t.Helper()
-	c := connectSilently(t, o)
+	return connectSilently(t, o).greet(settings...)
+}
+
+// greet sends what a connection begins with.
+func (c *client) greet(settings ...http2.Setting) *client {
+	c.t.Helper()
 	if _, err := io.WriteString(c.nc, http2.ClientPreface); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	c.must(c.WriteSettings(settings...))
 	return c
 }
 
 func connectSilently(t testing.TB, o Options) *client {
+	t.Helper()
+	return connectThrough(t, o, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc })
+}
+
+// connectThrough starts a connection that the server uses through another one, and that may send so many frames without effect
+// at once.
+func connectThrough(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn) *client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,11 +186,11 @@ func connectSilently(t testing.TB, o Options) *client {
 		t.Fatal(err)
 	}
 	o.Workers = testWorkers
-	c := &client{t: t, nc: nc, site: &site{t: t}, conn: New(accepted, o), ends: make(chan error, 1), Framer: http2.NewFramer(nc, nc)}
+	c := &client{t: t, nc: nc, site: &site{t: t}, conn: New(wrap(accepted), o), ends: make(chan error, 1), Framer: http2.NewFramer(nc, nc)}
 	c.enc = hpack.NewEncoder(&c.buf)
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	c.conn.guard = newGuard(framesAtOnce / 10)
+	c.conn.guard = newGuard(most)
 	go func() { c.ends <- c.conn.Serve(c.site) }()
 	t.Cleanup(func() {
 		nc.Close()

@@ -3,7 +3,6 @@ package h2
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,9 @@ const (
 	// streamWindow is how many bytes a client may send on a stream before they are taken, connWindow on all of them before
 	// they are read.
 	streamWindow = 64<<10 - 1
-	connWindow   = 1 << 20
+	connWindow   = 16 << 20
+	// streamCost is about what a stream occupies besides its header, its body and its answer.
+	streamCost = 1 << 10
 	// lingerTime and lingerBytes bound how long a connection is read after the last output: closing it at once could
 	// destroy that.
 	lingerTime  = time.Second
@@ -38,7 +39,10 @@ type Conn struct {
 	handler Handler
 	values  context.Context
 
-	lastRead atomic.Int64 // in Unix nanoseconds
+	lastRead atomic.Int64 // in nanoseconds after epoch
+	// unread is how many bytes the client occupies without a handler's consent: requests without a handler, bodies that were
+	// not taken, answers that the client does not take.
+	unread atomic.Int64
 
 	// Owned by the reader.
 	in       input
@@ -54,9 +58,14 @@ type Conn struct {
 		sync.Mutex
 		changed sync.Cond // the writer has written, a handler has ended, the connection is lost
 
-		streams map[uint32]*Stream
-		lastID  uint32 // the highest number of a stream so far
-		recent  recentStreams
+		streams   map[uint32]*Stream
+		lastID    uint32 // the highest number of a stream so far
+		accepted  uint32 // the highest number that was not ignored
+		beginning bool   // a request was accepted and is not in streams yet
+		recent    recentStreams
+		skipped   skippedNumbers
+		promised  int64            // bytes of long messages that clients may send
+		expecting []expectedStream // streams whose long messages wait for that
 
 		encoder   *headerEncoder
 		control   []byte // frames that wait for the writer and belong to no answer
@@ -74,7 +83,7 @@ type Conn struct {
 		draining int   // 1 after the first GOAWAY, 2 after the second
 		fatal    bool  // a GOAWAY with an error was queued
 		lost     bool  // the connection is closed
-		err      error // why
+		err      error // why it is closed, or will be
 		keep     keepAlive
 		drain    *time.Timer
 	}
@@ -101,9 +110,6 @@ func New(nc net.Conn, o Options) *Conn {
 	}
 	settings = append(settings, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: o.MaxHeaderBytes})
 	c.mu.control = appendWindowUpdate(appendSettings(nil, settings...), 0, connWindow-65535)
-	if c.socket != nil {
-		setUserTimeout(c.socket, o.PingTimeout)
-	}
 	return c
 }
 
@@ -142,7 +148,10 @@ func (c *Conn) close(err error) {
 		c.mu.Unlock()
 		return
 	}
-	c.mu.lost, c.mu.err = true, err
+	c.mu.lost = true
+	if c.mu.err == nil {
+		c.mu.err = err // otherwise the connection was about to end for another reason
+	}
 	c.dropStreams()
 	c.mu.keep.stop()
 	if c.mu.drain != nil {
@@ -150,6 +159,12 @@ func (c *Conn) close(err error) {
 	}
 	c.mu.changed.Broadcast()
 	c.mu.Unlock()
+	// The socket first: TLS would wait for a client that does not read, to send it an alert.
+	socket := c.nc
+	for inner, ok := socket.(interface{ NetConn() net.Conn }); ok; inner, ok = socket.(interface{ NetConn() net.Conn }) {
+		socket = inner.NetConn()
+	}
+	socket.Close()
 	c.nc.Close()
 }
 
@@ -170,6 +185,10 @@ func (c *Conn) remove(s *Stream) {
 	delete(c.mu.streams, s.id)
 	c.mu.recent.add(s.id, s.clientEnded)
 	s.unlist()
+	s.discharge(s.charged.Load())
+	c.mu.promised -= s.promised
+	s.promised = 0
+	c.promise()
 	if s.held && s.finished {
 		s.held = false
 	}
@@ -215,12 +234,21 @@ func (c *Conn) fail(code http2.ErrCode, text string) error {
 	if c.mu.lost || c.mu.fatal {
 		return c.mu.err
 	}
-	c.mu.fatal = true
-	c.mu.control = appendGoAway(c.mu.control, c.mu.lastID, code, text)
+	c.mu.fatal, c.mu.err = true, &EndedError{code, text}
+	c.mu.control = appendGoAway(c.mu.control, c.mu.accepted, code, text)
 	c.dropStreams()
 	c.handOver()
-	return errors.New("ended with " + code.String() + ": " + text)
+	return c.mu.err
 }
+
+// EndedError is the error of a connection that was ended because of what the client has done.
+type EndedError struct {
+	Code http2.ErrCode // that was sent to the client
+	Text string
+}
+
+// Error implements error.
+func (e *EndedError) Error() string { return "ended with " + e.Code.String() + ": " + e.Text }
 
 // Drain notifies the client that there will be no further requests, and closes the connection when those under way are
 // answered. Requests that the client has sent before it was notified are still served.
@@ -257,14 +285,14 @@ func (c *Conn) drained() {
 		c.close(net.ErrClosed)
 		return
 	}
-	c.mu.control = appendGoAway(c.mu.control, c.mu.lastID, http2.ErrCodeNo, "graceful_stop")
+	c.mu.control = appendGoAway(c.mu.control, c.mu.accepted, http2.ErrCodeNo, "graceful_stop")
 	c.handOver()
 	c.mu.Unlock()
 }
 
 // over reports whether everything that the connection is for was written. c.mu is held.
 func (c *Conn) over() bool {
-	return !c.mu.lost && !c.hasOutput() && (c.mu.fatal || c.mu.draining == 2 && len(c.mu.streams) == 0)
+	return !c.mu.lost && !c.hasOutput() && (c.mu.fatal || c.mu.draining == 2 && len(c.mu.streams) == 0 && !c.mu.beginning)
 }
 
 // shut ends the output of a connection that is over. The reader sees the client's end, or closes it after lingerTime.
@@ -281,29 +309,4 @@ func (c *Conn) shut() {
 		nc = inner.NetConn()
 	}
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime)) // fails after a close only
-}
-
-// recentStreams are the streams that were closed last.
-type recentStreams struct {
-	list [32]recentStream
-	next int
-}
-
-type recentStream struct {
-	id    uint32
-	ended bool // by the client, which must not send any more
-}
-
-func (r *recentStreams) add(id uint32, ended bool) {
-	r.list[r.next%len(r.list)] = recentStream{id, ended}
-	r.next++
-}
-
-func (r *recentStreams) find(id uint32) (ended, ok bool) {
-	for i := range r.list {
-		if r.list[i].id == id {
-			return r.list[i].ended, true
-		}
-	}
-	return false, false
 }

@@ -13,7 +13,8 @@
 //  4. A buffer that was given to a Stream is freed exactly once: after it was written, or when it is dropped.
 //  5. The context of a request ends when its stream ends, is reset by either side, or its deadline or the connection is over.
 //  6. The memory that a client can occupy without a handler's consent is bounded for each connection and stream, and so is
-//     the number of frames without effect. A client that exceeds a bound loses its connection with ENHANCE_YOUR_CALM.
+//     the number of frames without effect. Requests beyond MaxUnreadBytes are refused with REFUSED_STREAM; a client that
+//     exceeds another bound loses its connection with ENHANCE_YOUR_CALM.
 //  7. Close may be called at any time, by any goroutine. After Serve has returned, every context of the connection has ended.
 //
 // DESIGN.md has the reasons.

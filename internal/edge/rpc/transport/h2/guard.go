@@ -25,8 +25,17 @@ func (g *guard) spend(n int, earned func() int) bool {
 		return true
 	}
 	now := time.Now()
-	byTime := int64(now.Sub(g.at)) * framesPerSecond / int64(time.Second)
+	g.left = refill(g.left, g.most, now.Sub(g.at), earned())
 	g.at = now
-	g.left = int(min(int64(g.left)+byTime+int64(earned()), int64(g.most)))
 	return g.left >= 0
+}
+
+// refill returns how many frames a client may send that has left ones, after a time in which the server's frames have allowed
+// earned ones. A connection may be silent for years, whose nanoseconds cannot be multiplied.
+func refill(left, most int, silence time.Duration, earned int) int {
+	byTime := int64(most) * 2
+	if silence < time.Duration(byTime)*time.Second/framesPerSecond {
+		byTime = int64(silence) * framesPerSecond / int64(time.Second)
+	}
+	return int(min(int64(left)+byTime+int64(min(earned, most*2)), int64(most)))
 }

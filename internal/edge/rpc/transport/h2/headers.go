@@ -25,6 +25,16 @@ func (h *requestHead) reset(most uint32) {
 	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1}
 }
 
+// forget releases the fields, of which a connection without further requests has no need.
+func (h *requestHead) forget() {
+	if cap(h.fields) > 64 {
+		h.fields = nil
+	}
+	clear(h.fields)
+	h.fields = h.fields[:0]
+	h.method, h.path, h.scheme = "", "", ""
+}
+
 // add takes the next field.
 func (h *requestHead) add(f hpack.HeaderField) {
 	if h.left -= int(f.Size()); h.left < 0 {
@@ -141,40 +151,72 @@ func (c *Conn) onHeaders(id uint32, ended, self bool) error {
 	if id%2 == 0 {
 		return connError{http2.ErrCodeProtocol, "even stream number"}
 	}
+	defer h.forget()
 	c.mu.Lock()
-	s := c.mu.streams[id]
-	last := c.mu.lastID
-	byClient, recent := c.mu.recent.find(id)
-	if s == nil && id > last {
-		c.mu.lastID = id
-	}
-	refused, ignored := len(c.mu.streams) >= int(c.o.MaxConcurrentStreams), c.mu.draining == 2
 	for c.mu.abandoned >= maxAbandoned && !c.mu.lost {
+		c.handOver()
 		c.mu.changed.Wait()
+	}
+	s, late := c.mu.streams[id], id <= c.mu.lastID
+	var err error
+	begins := false
+	switch {
+	case s != nil:
+	case late:
+		err = c.lateHeaders(id)
+	default:
+		c.mu.skipped.add(c.mu.lastID, id)
+		c.mu.lastID = id
+		if c.mu.draining == 2 {
+			c.mu.recent.add(id, ended) // the client has been notified that it is ignored
+			late = true
+			break
+		}
+		c.mu.accepted = id
+		err = c.judge(id, ended, self)
+		begins = err == nil
+		c.mu.beginning = begins // so that a connection that drains is not over
 	}
 	c.mu.Unlock()
 	switch {
+	case err != nil:
+		return err
 	case s != nil:
 		return c.onTrailers(s, ended)
-	case id <= last && recent && !byClient:
-		return nil // the client did not know yet that the stream was closed
-	case id <= last && recent:
-		return connError{http2.ErrCodeStreamClosed, "headers on a closed stream"}
-	case id <= last:
-		return connError{http2.ErrCodeProtocol, "stream number is not higher than the one before"}
-	case ignored:
+	case begins:
+		c.begin(id, ended)
 		return nil
-	case h.malformed || self, !h.large && (h.method == "" || h.path == "" || h.scheme == ""):
-		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
-	case h.large:
-		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFrameSize}
-	case refused:
-		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
-	case ended && h.length > 0:
-		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}
-	c.begin(id, ended)
-	return nil
+	return c.spend(1)
+}
+
+// lateHeaders returns the error of headers with the number of a stream that does not exist any more. c.mu is held.
+func (c *Conn) lateHeaders(id uint32) error {
+	byClient, recent := c.mu.recent.find(id)
+	switch {
+	case recent && byClient:
+		return connError{http2.ErrCodeStreamClosed, "headers on a closed stream"}
+	case !recent && c.mu.skipped.has(id):
+		return connError{http2.ErrCodeProtocol, "stream number is not higher than the one before"}
+	}
+	return nil // the client did not know yet that the stream was closed
+}
+
+// judge returns the error of a request that is not served. c.mu is held.
+func (c *Conn) judge(id uint32, ended, self bool) error {
+	h := &c.head
+	code := http2.ErrCodeProtocol
+	switch {
+	case h.malformed || self, !h.large && (h.method == "" || h.path == "" || h.scheme == ""):
+	case h.large:
+		code = http2.ErrCodeFrameSize
+	case len(c.mu.streams) >= int(c.o.MaxConcurrentStreams), c.unread.Load() >= c.o.MaxUnreadBytes:
+		code = http2.ErrCodeRefusedStream
+	case ended && h.length > 0:
+	default:
+		return nil
+	}
+	return http2.StreamError{StreamID: id, Code: code}
 }
 
 // onTrailers handles headers on an open stream: they must end its body.
@@ -196,11 +238,14 @@ func (c *Conn) begin(id uint32, ended bool) {
 	s.c, s.id, s.x, s.declared, s.clientEnded = c, id, x, h.length, ended
 	s.recv.Store(streamWindow)
 	c.mu.Lock()
+	c.mu.beginning = false
 	if c.mu.lost {
 		c.mu.Unlock()
 		return
 	}
 	s.out.window = c.mu.initial
+	s.headCost = streamCost + int64(c.o.MaxHeaderBytes) - int64(h.left)
+	s.charge(s.headCost)
 	c.mu.streams[id] = s
 	c.mu.Unlock()
 	x.Start()

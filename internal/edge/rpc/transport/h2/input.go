@@ -54,7 +54,7 @@ func (in *input) Read(p []byte) (int, error) {
 func (in *input) fill(p []byte) (int, error) {
 	in.c.beforeRead()
 	n, err := in.c.nc.Read(p)
-	in.c.lastRead.Store(time.Now().UnixNano())
+	in.c.lastRead.Store(int64(time.Since(epoch)))
 	return n, err
 }
 

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// epoch is the time that lastRead counts from. It has a monotonic clock, so that setting the clock ends no connection.
+var epoch = time.Now()
+
 // keepAlive pings a silent client. It has a timer and no goroutine.
 type keepAlive struct {
 	timer  *time.Timer
@@ -31,7 +34,7 @@ func (c *Conn) checkSilence() {
 	}
 	now := time.Now()
 	k := &c.mu.keep
-	last := time.Unix(0, c.lastRead.Load())
+	last := epoch.Add(time.Duration(c.lastRead.Load()))
 	silent := now.Sub(last)
 	switch {
 	case !k.pinged.IsZero() && last.Before(k.pinged):

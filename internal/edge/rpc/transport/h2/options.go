@@ -16,6 +16,9 @@ type Options struct {
 	MaxConcurrentStreams uint32
 	// MaxHeaderBytes bounds the headers of a request, compressed and not, default 1 MiB.
 	MaxHeaderBytes uint32
+	// MaxUnreadBytes is how much memory a client may occupy on a connection without a handler's consent, default 128 MiB:
+	// requests without a handler, bodies that were not taken, answers that are not read. Further requests are refused then.
+	MaxUnreadBytes int64
 	// HandshakeTimeout is how long a client may take for its preface and its settings, default 10 s.
 	HandshakeTimeout time.Duration
 	// PingMinTime is the shortest interval of a client's pings, default 5 minutes. A client without requests may ping every
@@ -31,6 +34,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.MaxConcurrentStreams = cmp.Or(o.MaxConcurrentStreams, math.MaxUint32)
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 1<<20)
+	o.MaxUnreadBytes = cmp.Or(o.MaxUnreadBytes, 128<<20)
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 10*time.Second)
 	o.PingMinTime = cmp.Or(o.PingMinTime, 5*time.Minute)
 	o.PingInterval = cmp.Or(o.PingInterval, 2*time.Hour)

@@ -24,43 +24,54 @@ var errTooManyFrames = connError{http2.ErrCodeEnhanceYourCalm, "too_many_frames"
 
 // read reads the connection to its end.
 func (c *Conn) read() error {
-	if err := c.shake(); err != nil {
-		return err
-	}
+	err := c.shake()
 	for {
-		err := c.readFrame()
-		if err == nil {
-			continue
-		}
-		var failed connError
-		var connection http2.ConnectionError
 		var stream http2.StreamError
 		switch {
+		case err == nil:
+			err = c.readFrame()
+			continue
 		case errors.As(err, &stream):
-			if err = c.resetID(stream.StreamID, stream.Code); err == nil {
-				continue
-			}
-			failed = errTooManyFrames
-		case errors.As(err, &failed):
-		case errors.As(err, &connection):
-			failed = connError{http2.ErrCode(connection), fmt.Sprint(c.framer.ErrorDetail())}
-		case errors.Is(err, http2.ErrFrameTooLarge):
-			failed = connError{http2.ErrCodeFrameSize, "too large frame"}
+			err = c.resetID(stream.StreamID, stream.Code)
+			continue
 		case err == io.EOF:
 			return nil
-		default:
-			return err
 		}
-		err = c.fail(failed.code, failed.text)
-		c.linger()
+		if failed, ok := c.fault(err); ok {
+			err = c.fail(failed.code, failed.text)
+			c.linger()
+		}
 		return err
 	}
 }
 
-// linger reads for a moment, so that the client can receive why the connection has ended.
+// fault returns the code and text for the client if an error of reading is its fault.
+func (c *Conn) fault(err error) (failed connError, ok bool) {
+	var connection http2.ConnectionError
+	switch {
+	case errors.As(err, &failed):
+		return failed, true
+	case errors.As(err, &connection):
+		text := "invalid frame"
+		if detail := c.framer.ErrorDetail(); detail != nil {
+			text = detail.Error()
+		}
+		return connError{http2.ErrCode(connection), text}, true
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		return connError{http2.ErrCodeFrameSize, "too large frame"}, true
+	}
+	return connError{}, false
+}
+
+// linger reads for a moment, and until the output is written, so that the client can receive why the connection has ended.
 func (c *Conn) linger() {
-	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime)) // fails after a close only
+	_ = c.nc.SetDeadline(time.Now().Add(lingerTime)) // fails after a close only
 	_, _ = io.CopyN(io.Discard, c.nc, lingerBytes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.mu.lost && (c.mu.writing || c.hasOutput()) {
+		c.mu.changed.Wait()
+	}
 }
 
 // shake reads the beginning: the preface of the protocol, and the client's settings.
@@ -71,7 +82,7 @@ func (c *Conn) shake() error {
 	var preface [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(&c.in, preface[:]); err != nil {
 		if err == io.EOF {
-			return nil
+			return err
 		}
 		return fmt.Errorf("reading the preface: %w", err)
 	}
@@ -79,16 +90,13 @@ func (c *Conn) shake() error {
 		return fmt.Errorf("the connection begins with %q", preface)
 	}
 	fh, err := c.framer.ReadFrameHeader()
-	if err != nil || fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
-		if err == nil {
-			err = c.fail(http2.ErrCodeProtocol, "no settings after the preface")
-			c.linger()
-		}
+	if err != nil {
 		return fmt.Errorf("reading the first settings: %w", err)
 	}
+	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
+		return connError{http2.ErrCodeProtocol, "no settings after the preface"}
+	}
 	if err := c.readOther(fh); err != nil {
-		err = c.fail(http2.ErrCodeProtocol, "invalid settings")
-		c.linger()
 		return err
 	}
 	c.mu.Lock()
@@ -98,10 +106,12 @@ func (c *Conn) shake() error {
 	return c.nc.SetReadDeadline(time.Time{})
 }
 
-// beforeRead hands over what the frames before require to be written: the reader may wait for a long time now.
+// beforeRead hands over what the frames before require to be written: the reader may wait for a long time now. If that is
+// much, whatever it is, the reader waits for the client to read it.
 func (c *Conn) beforeRead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pushBack()
 	c.handOver()
 }
 
@@ -185,6 +195,9 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	s := c.mu.streams[fh.StreamID]
 	last := c.mu.lastID
 	byClient, recent := c.mu.recent.find(fh.StreamID)
+	if s != nil {
+		s.charge(int64(size))
+	}
 	if c.recv < connWindow/2 {
 		c.mu.control = appendWindowUpdate(c.mu.control, 0, uint32(connWindow-c.recv))
 		c.recv = connWindow
@@ -216,6 +229,11 @@ func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient b
 			return err
 		}
 		size, padding = n, size-1-n
+		if size == 0 {
+			if err := c.spend(1); err != nil {
+				return err
+			}
+		}
 	}
 	reject := func(err error) error {
 		if e := discard(&c.in, size+padding); e != nil {
@@ -230,6 +248,8 @@ func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient b
 		return reject(nil) // the client did not know yet that the stream was closed
 	case s == nil || s.clientEnded:
 		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed})
+	case s.headCost > 0 && c.unread.Load() > c.o.MaxUnreadBytes: // no handler has seen it
+		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeRefusedStream})
 	}
 	if s.recv.Add(-int64(fh.Length)) < 0 {
 		return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeFlowControl})
@@ -282,6 +302,9 @@ func (c *Conn) resetID(id uint32, code http2.ErrCode) error {
 		s.clientEnded = code == http2.ErrCodeStreamClosed
 		c.resetLocked(s, code)
 	} else {
+		if id <= c.mu.lastID {
+			c.mu.recent.addReset(id)
+		}
 		c.mu.control = appendReset(c.mu.control, id, code)
 	}
 	c.pushBack()
@@ -300,6 +323,7 @@ func (c *Conn) onReset(id uint32) error {
 		if id > c.mu.lastID || id%2 == 0 {
 			return connError{http2.ErrCodeProtocol, "reset of an idle stream"}
 		}
+		c.mu.recent.end(id)
 		return nil
 	}
 	s.clientEnded = true
@@ -334,19 +358,24 @@ func (c *Conn) onSettings(f *http2.SettingsFrame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	window := c.mu.initial
 	err := f.ForeachSetting(func(s http2.Setting) error {
-		if err := s.Valid(); err != nil {
-			return err
+		var failed http2.ConnectionError
+		if errors.As(s.Valid(), &failed) {
+			return connError{http2.ErrCode(failed), "invalid setting " + s.String()}
 		}
 		switch s.ID {
 		case http2.SettingHeaderTableSize:
 			c.mu.encoder.setTableSize(s.Val)
 		case http2.SettingInitialWindowSize:
-			return c.setInitialWindow(int64(s.Val))
+			window = int64(s.Val)
 		}
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := c.setInitialWindow(window); err != nil { // once, whatever the number of settings
 		return err
 	}
 	c.mu.control = appendFrame(c.mu.control, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
@@ -380,10 +409,7 @@ func (c *Conn) onWindowUpdate(id uint32, n int64) error {
 		if c.mu.window += n; c.mu.window > math.MaxInt32 {
 			return connError{http2.ErrCodeFlowControl, "too large window"}
 		}
-		for s := c.mu.stalled.pop(); s != nil; s = c.mu.stalled.pop() {
-			c.mu.readyList.push(s)
-		}
-		return nil
+		return nil // the writer takes stalled streams as far as the window suffices
 	}
 	s := c.mu.streams[id]
 	if s == nil {

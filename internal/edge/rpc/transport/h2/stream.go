@@ -22,10 +22,13 @@ type Stream struct {
 	// recv is how many bytes the client may send, extra how many were granted beyond the window for long messages, owed how
 	// many were taken and not granted again.
 	recv, extra, owed atomic.Int64
+	// charged is the stream's part of the unread bytes of the connection.
+	charged atomic.Int64
 
 	// Owned by the reader.
 	declared int64 // bytes of the body by content-length, -1 if unknown
 	got      int64 // bytes of the body so far
+	headCost int64 // what is charged until a handler runs; 0 from then on
 
 	// Guarded by c.mu.
 	out struct {
@@ -40,10 +43,11 @@ type Stream struct {
 		prev    *Stream       // in the list
 		next    *Stream
 	}
-	clientEnded bool // the body is complete
-	finished    bool // Finish was called: nothing more is sent
-	closed      bool // the stream does not exist any more
-	held        bool // a handler uses it
+	clientEnded bool  // the body is complete
+	finished    bool  // Finish was called: nothing more is sent
+	closed      bool  // the stream does not exist any more
+	held        bool  // a handler uses it
+	promised    int64 // the stream's part of the promised bytes of the connection
 }
 
 // message is a part of a body: a few bytes, and buffers.
@@ -67,7 +71,7 @@ var ErrEnded = errors.New("the stream has ended")
 func (s *Stream) ID() uint32 { return s.id }
 
 // Hold notes that a handler uses the stream until Finish is called, and reports whether the stream still exists. Finish must
-// be called if it does.
+// be called if it does. The reader of the connection calls it.
 func (s *Stream) Hold() bool {
 	c := s.c
 	c.mu.Lock()
@@ -76,6 +80,8 @@ func (s *Stream) Hold() bool {
 		return false
 	}
 	s.held = true
+	s.discharge(s.headCost)
+	s.headCost = 0
 	return true
 }
 
@@ -139,10 +145,16 @@ func (s *Stream) Finish(trailer *Header) bool {
 	return true
 }
 
-// Reject is Finish for the reader of the connection, which does not write.
-func (s *Stream) Reject(trailer *Header) {
+// Reject is Finish for the reader of the connection, which does not write. If header is not nil, it and text precede the
+// trailer.
+func (s *Stream) Reject(header *Header, text []byte, trailer *Header) {
 	c := s.c
 	c.mu.Lock()
+	if header != nil && !s.closed && !s.finished {
+		s.out.header = header
+		s.out.queue = append(s.out.first[:0], message{data: mem.BufferSlice{mem.SliceBuffer(text)}})
+		s.out.bytes = len(text)
+	}
 	if s.finishLocked(trailer) {
 		c.handOver()
 	}
@@ -178,6 +190,7 @@ func (s *Stream) finishLocked(trailer *Header) bool {
 	}
 	s.finished = true
 	s.out.trailer = trailer
+	s.charge(streamCost + int64(min(s.out.bytes, sendQuota))) // no handler waits for it any more
 	s.c.ready(s)
 	return true
 }
@@ -208,44 +221,4 @@ func (s *Stream) reset(code http2.ErrCode, reason error) {
 	c.handOver() // the reader may be the caller
 	c.mu.Unlock()
 	s.endContext(reason)
-}
-
-// Expect allows the client to send n more bytes, which belong to one message.
-func (s *Stream) Expect(n int) {
-	more := int64(n) - s.recv.Load()
-	if more <= 0 {
-		return
-	}
-	s.extra.Add(more)
-	s.grant(more)
-}
-
-// Taken notes that n bytes of the body were taken, so that the client may send others instead.
-func (s *Stream) Taken(n int) {
-	if n == 0 {
-		return
-	}
-	back := int64(n)
-	if extra := min(s.extra.Load(), back); extra > 0 {
-		s.extra.Add(-extra)
-		back -= extra
-	}
-	// Small amounts are collected: a message that needs them is expected when it begins.
-	if owed := s.owed.Add(back); owed >= streamWindow/4 {
-		s.owed.Add(-owed)
-		s.grant(owed)
-	}
-}
-
-// grant allows the client to send n more bytes.
-func (s *Stream) grant(n int64) {
-	c := s.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.closed || s.clientEnded {
-		return
-	}
-	s.recv.Add(n)
-	c.mu.control = appendWindowUpdate(c.mu.control, s.id, uint32(n))
-	c.handOver()
 }

@@ -1,23 +1,31 @@
 package h2
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"time"
+)
 
 // Workers are goroutines that are kept to run functions on. A new goroutine first has to grow its stack, which is a large
 // part of what a short request costs.
 type Workers struct {
-	most int // idle ones that are kept
+	most int           // idle ones that are kept
+	keep time.Duration // how often those end that were not used since the last time
 
 	mu struct {
 		sync.Mutex
 		idle   []*worker // the last one is the first to be used: its stack is in the caches
+		unused int       // how many at the beginning of idle were not used since the last trim
+		timer  *time.Timer
+		timed  bool // the timer runs
 		closed bool
 	}
 }
 
 type worker struct{ next chan func() }
 
-// NewWorkers keeps up to most idle goroutines.
-func NewWorkers(most int) *Workers { return &Workers{most: most} }
+// NewWorkers keeps up to most idle goroutines, each for a minute or two.
+func NewWorkers(most int) *Workers { return &Workers{most: most, keep: time.Minute} }
 
 // Run runs f on a goroutine. It does not wait.
 func (p *Workers) Run(f func()) {
@@ -25,6 +33,7 @@ func (p *Workers) Run(f func()) {
 	if n := len(p.mu.idle); n > 0 {
 		w := p.mu.idle[n-1]
 		p.mu.idle = p.mu.idle[:n-1]
+		p.mu.unused = min(p.mu.unused, n-1)
 		p.mu.Unlock()
 		w.next <- f
 		return
@@ -46,6 +55,7 @@ func (p *Workers) work(f func()) {
 			return
 		}
 		p.mu.idle = append(p.mu.idle, w)
+		p.scheduleTrim()
 		p.mu.Unlock()
 		if f = <-w.next; f == nil {
 			return
@@ -53,11 +63,42 @@ func (p *Workers) work(f func()) {
 	}
 }
 
+// scheduleTrim starts the timer if there are idle workers. mu is held.
+func (p *Workers) scheduleTrim() {
+	switch {
+	case p.mu.timed || p.mu.closed || len(p.mu.idle) == 0:
+		return
+	case p.mu.timer == nil:
+		p.mu.timer = time.AfterFunc(p.keep, p.trim)
+	default:
+		p.mu.timer.Reset(p.keep)
+	}
+	p.mu.timed = true
+}
+
+// trim ends the workers that were not used since the last trim.
+func (p *Workers) trim() {
+	p.mu.Lock()
+	n := min(p.mu.unused, len(p.mu.idle))
+	over := slices.Clone(p.mu.idle[:n])
+	p.mu.idle = slices.Delete(p.mu.idle, 0, n)
+	p.mu.unused = len(p.mu.idle)
+	p.mu.timed = false
+	p.scheduleTrim()
+	p.mu.Unlock()
+	for _, w := range over {
+		w.next <- nil
+	}
+}
+
 // Close ends the idle goroutines, and others when they are idle. Run may still be called.
 func (p *Workers) Close() {
 	p.mu.Lock()
 	idle := p.mu.idle
-	p.mu.idle, p.mu.closed = nil, true
+	p.mu.idle, p.mu.unused, p.mu.closed = nil, 0, true
+	if p.mu.timer != nil {
+		p.mu.timer.Stop()
+	}
 	p.mu.Unlock()
 	for _, w := range idle {
 		w.next <- nil

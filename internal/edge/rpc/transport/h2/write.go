@@ -145,7 +145,17 @@ func (c *Conn) write(turns int) {
 
 // hasOutput reports whether something can be written. c.mu is held.
 func (c *Conn) hasOutput() bool {
-	return len(c.mu.control) > 0 || c.mu.readyList.head != nil
+	return len(c.mu.control) > 0 || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil
+}
+
+// nextStream returns the stream whose turn it is: streams that have waited for the window of the connection first. c.mu is held.
+func (c *Conn) nextStream() *Stream {
+	if c.mu.window > 0 {
+		if s := c.mu.stalled.pop(); s != nil {
+			return s
+		}
+	}
+	return c.mu.readyList.pop()
 }
 
 // build fills a batch: frames without data first, then the streams by turns. c.mu is held.
@@ -155,7 +165,7 @@ func (c *Conn) build(b *batch) {
 		c.mu.control = nil
 	}
 	for b.len() < batchBytes {
-		s := c.mu.readyList.pop()
+		s := c.nextStream()
 		if s == nil {
 			return
 		}
