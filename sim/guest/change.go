@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,6 +18,11 @@ import (
 type changer struct {
 	*client.Client
 	c setup.Change
+	// before is the last list that was read linearizably, and adding is set after the addition of a member was requested.
+	before []uint64
+	adding bool
+	// impatient cancels the first addition under way.
+	impatient time.Duration
 }
 
 const changeTimeout = 2 * time.Second
@@ -28,7 +34,7 @@ func runChange(c setup.Change) error {
 		return err
 	}
 	defer cl.Close()
-	ch := &changer{cl, c}
+	ch := &changer{Client: cl, c: c}
 	switch c.Kind {
 	case setup.AddLearner, setup.AddVoter:
 		ch.add()
@@ -42,6 +48,8 @@ func runChange(c setup.Change) error {
 		ch.move()
 	case setup.Settle:
 		ch.until(func(m *setup.Members) bool { return ch.promote(m, "") })
+	case setup.Rescue:
+		return ch.rescue()
 	}
 	return nil
 }
@@ -58,10 +66,32 @@ func (ch *changer) until(done func(*setup.Members) bool) bool {
 			if done(m) {
 				return true
 			}
+		} else if ch.adding {
+			ch.lookForAdded()
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
 	return false
+}
+
+// lookForAdded asks single members for the list of members that they know, and reports one that has the requested member. A
+// cluster of one member that adds a second voter has no quorum before that starts, so if the answer to the addition is lost, no
+// list can be read linearizably. Nobody else changes the members, so such a list is the newest one.
+func (ch *changer) lookForAdded() {
+	m := &setup.Members{Called: int64(now())}
+	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+	defer cancel()
+	r, err := ch.MemberListSerializable(ctx)
+	if err != nil || len(r.Members) != len(ch.before)+1 {
+		return
+	}
+	for _, x := range r.Members {
+		added := x.PeerURLs[0] == ch.c.PeerURL && !slices.Contains(ch.c.Former, x.ID)
+		if !added && !slices.Contains(ch.before, x.ID) {
+			return // it is the list of a member that lags
+		}
+	}
+	reportMembers(m, r.Members)
 }
 
 // reportMembers completes a list of members and reports it.
@@ -95,7 +125,17 @@ func (ch *changer) add() {
 		if at(m, ch.c.PeerURL) != nil {
 			return true
 		}
+		ch.before, ch.adding = nil, true
+		for _, l := range m.List {
+			ch.before = append(ch.before, l.ID)
+		}
 		request(func(ctx context.Context) (any, error) {
+			if ch.impatient > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, ch.impatient)
+				ch.impatient = 0
+				defer cancel()
+			}
 			add := ch.MemberAdd
 			if learner {
 				add = ch.MemberAddLearner

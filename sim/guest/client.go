@@ -36,6 +36,11 @@ func runClient(c setup.Client) error {
 	if err != nil {
 		return err
 	}
+	if c.Users {
+		if err := enableAuth(&c); err != nil {
+			return err
+		}
+	}
 	rng := rand.New(rand.NewPCG(c.Seed, 0))
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
 	var working sync.WaitGroup
@@ -94,9 +99,17 @@ func report(r setup.Report) {
 	sys.Report(b)
 }
 
-// connect opens a client of the library.
+// connect opens a client of the library, as the user root if users must authenticate.
 func connect(endpoints ...string) (*client.Client, error) {
-	c, err := client.New(client.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, Logger: newLog(), DialOptions: []grpc.DialOption{
+	if withUsers {
+		return connectAs(rootUser, endpoints...)
+	}
+	return connectAs("", endpoints...)
+}
+
+// connectAs opens a client of a user, whose password is its name.
+func connectAs(user string, endpoints ...string) (*client.Client, error) {
+	c, err := client.New(client.Config{Endpoints: endpoints, Username: user, Password: user, DialTimeout: 2 * time.Second, Logger: newLog(), DialOptions: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return sys.Network{}.Dial(ctx, "tcp", address)
 		})}})

@@ -38,6 +38,11 @@ func run(role string, config []byte) error {
 
 func start[C any](config []byte, run func(C) error) error {
 	var c C
+	var common struct{ Users bool }
+	if err := json.Unmarshal(config, &common); err != nil {
+		return err
+	}
+	withUsers = common.Users
 	if err := json.Unmarshal(config, &c); err != nil {
 		return err
 	}

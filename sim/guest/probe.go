@@ -46,6 +46,9 @@ func probe(ctx context.Context, endpoint string) error {
 		return err
 	}
 	defer conn.Close()
+	if ctx, err = authenticated(ctx, etcdserverpb.NewAuthClient(conn)); err != nil {
+		return err
+	}
 	_, err = etcdserverpb.NewKVClient(conn).Put(ctx, &etcdserverpb.PutRequest{Key: []byte("probe")})
 	return err
 }

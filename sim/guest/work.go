@@ -9,9 +9,10 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works. Each one has
+// works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works, and setup.Users. Each one has
 // keys with a prefix of its own. It ends with the work of the process, and returns an error that is a violation.
 var works = map[string]func(*setup.Client, *rand.Rand) error{
+	"alarms":        inOneProcess(alarms),
 	"backup":        inOneProcess(backUp),
 	"bare":          bareCalls,
 	"comparison":    inOneProcess(compareMembers),
@@ -22,6 +23,7 @@ var works = map[string]func(*setup.Client, *rand.Rand) error{
 	"mirrors":       mirrors,
 	"pages":         pages,
 	"watch options": watchOptions,
+	setup.Users:     users,
 }
 
 // inOneProcess is work that only the first process has, with a client of the library for all members.

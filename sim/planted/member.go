@@ -41,4 +41,16 @@ var member = []Mistake{
 	{Name: "compacts-one-more", Promise: "the state at the compact revision stays readable", Needs: "compactions", Edits: []Edit{
 		{"internal/store/mvcc/entry.go", "i := search(recs, compacted)\n\tif i >= 0 && recs[i].tombstone() {", "i := search(recs, compacted+1)\n\tif i >= 0 && recs[i].tombstone() {"},
 	}},
+	{Name: "alarm-of-others", Promise: "while an alarm NOSPACE is active no write that needs space is accepted, whichever member it names", Needs: "alarms", Edits: []Edit{
+		{"internal/state/fsm/refuse.go", "noSpace = noSpace || a.Type == kv.AlarmNoSpace", "noSpace = noSpace || a.Type == kv.AlarmNoSpace && a.MemberID == proposer"},
+	}},
+	{Name: "forced-with-others", Promise: "--force-new-cluster leaves one member", Needs: "a rescue at the end", Edits: []Edit{
+		{"internal/member/replica/force.go", "next, ok := ms.nextForced()\n\t\tif !ok {", "next, ok := ms.nextForced()\n\t\tif ms.forcing.Load() || !ok {"},
+	}},
+	{Name: "permission-before-log", Promise: "a write needs the permission at its place in the log", Needs: "users", Edits: []Edit{
+		{"internal/state/fsm/refuse.go", "r, m.auth.keys); err != nil {", "r, m.auth.keys); err != nil && r.Kind() == KindAuth {"},
+	}},
+	{Name: "permission-kept", Promise: "a permission that a role has lost is no permission of its users", Needs: "users", Edits: []Edit{
+		{"internal/state/auth/state.go", "s.users[key] = s.account(a.User)", "s.users[key] = &account{User: a.User, root: a.root, read: append(a.read, s.account(a.User).read...), write: append(a.write, s.account(a.User).write...)}"},
+	}},
 }

@@ -13,7 +13,7 @@ import (
 // other members while the messages of one are slow: some reach a leader that was deposed and elected again meanwhile.
 func transferLeaders(r *run, f Fault, rng *rand.Rand) func() {
 	op := r.operator()
-	c := setup.Operator{Seed: rng.Uint64(), Endpoints: endpoints(r.members), Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
+	c := setup.Operator{Users: r.plan.users(), Seed: rng.Uint64(), Endpoints: endpoints(r.members), Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
 	fast := func() {}
 	if rng.IntN(2) == 0 {
 		slow := slices.Index(r.members, r.member(f.A))

@@ -28,7 +28,7 @@ const (
 // probe starts a process that writes without the library and over new connections until a write succeeds.
 func (r *run) probe() {
 	m := r.world.Machine(probeName, netip.AddrFrom4([4]byte{10, 0, 3, 1}))
-	m.Start("probe", encode(setup.Probe{Endpoints: endpoints(r.members)}))
+	m.Start("probe", encode(setup.Probe{Users: r.plan.users(), Endpoints: endpoints(r.members)}))
 }
 
 // checkRecovery checks that writes succeed soon after the faults have ended: at the members, and of the library's clients.

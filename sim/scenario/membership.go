@@ -21,6 +21,8 @@ type place struct {
 	*world.Machine
 	// id is that of its member, 0 before a list of members was seen.
 	id uint64
+	// former are the members that it had before.
+	former []uint64
 	// ports are those at which it listens for other members. The first one is known to them.
 	ports []int
 	// initial is the list of members with which the member joins; empty if it is one of the first. A member whose first start
@@ -37,6 +39,8 @@ type place struct {
 	alone, outdated bool
 	// ended is when its member ended because it was removed, as it said, before a list confirmed that; 0 otherwise.
 	ended time.Duration
+	// forced is set when the member is to be the only one of its cluster.
+	forced bool
 	// learner is since when it is certain that the member is a learner; 0 if it is not.
 	learner time.Duration
 }
@@ -98,6 +102,7 @@ func (r *run) change(kind string, f Fault, rng *rand.Rand) {
 	if adds && kind != setup.Replace && kind != setup.ReplaceBy {
 		c.PeerURL = target.peerURL(peerPort + rng.IntN(3))
 	}
+	c.Former = append(slices.Clone(target.former), target.id)
 	if kind == setup.Move {
 		c.NewURL = target.peerURL(peerPort + (target.ports[0]-peerPort+1)%4)
 	}
@@ -106,6 +111,7 @@ func (r *run) change(kind string, f Fault, rng *rand.Rand) {
 
 func (r *run) startChange(c setup.Change) {
 	r.world.Note(nil, "change: %s of %s %s", c.Kind, c.PeerURL, c.NewURL)
+	c.Users = r.plan.users()
 	r.changing = r.operator()
 	r.changing.Start("change", encode(c))
 }
@@ -212,7 +218,7 @@ func (r *run) refused(p *place, line []byte) {
 func (r *run) join(p *place, l setup.Listed, port int, initial string) {
 	r.stop(p.Machine, p.Kill)
 	p.Wipe()
-	*p = place{Machine: p.Machine, id: l.ID, ports: []int{port}, initial: initial}
+	*p = place{Machine: p.Machine, id: l.ID, former: append(p.former, p.id), ports: []int{port}, initial: initial}
 	r.joined = p.Machine
 	r.world.After(time.Duration(r.world.Fork().Int64N(int64(2*time.Second))), func() { r.restart(p.Machine) })
 }

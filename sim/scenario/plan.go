@@ -37,6 +37,8 @@ type Plan struct {
 	ScrubPause time.Duration
 	// CompareInterval is how often the leader compares the members; 0 for what the program does.
 	CompareInterval time.Duration
+	// Rescue lets one member start with --force-new-cluster after the end.
+	Rescue bool `json:",omitempty"`
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault
@@ -102,6 +104,11 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 	if slices.ContainsFunc(some, isChange) {
 		p.Places = min(p.Members+2, 7)
 	}
+	p.Rescue = rng.IntN(3) == 0
+	if rng.IntN(5) == 0 {
+		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return !slices.Contains(setup.Authenticated, w) })
+		p.Work = append(p.Work, setup.Users)
+	}
 	pace := time.Duration(1+rng.IntN(5)) * time.Second
 	for at := 6 * time.Second; ; {
 		at += time.Duration(rng.Int64N(int64(2 * pace)))
@@ -121,6 +128,9 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 		p.Faults = append(p.Faults, f)
 	}
 }
+
+// users reports whether clients must authenticate.
+func (p *Plan) users() bool { return slices.Contains(p.Work, setup.Users) }
 
 // half returns a random half of a list, which it changes.
 func half(rng *rand.Rand, all []string) []string {

@@ -39,7 +39,7 @@ func TestNewPlan(t *testing.T) {
 			seen[w] = true
 		}
 	}
-	for _, k := range slices.Concat(kinds(), setup.Works) {
+	for _, k := range slices.Concat(kinds(), setup.Works, []string{setup.Users}) {
 		if !seen[k] {
 			t.Errorf("no seed has %q", k)
 		}

@@ -77,6 +77,7 @@ type run struct {
 	joined    *world.Machine // the newest member
 	moved     bool           // a member has another address than at first
 	settled   bool           // the members at the end are known
+	rescued   bool           // a cluster was made of one member after the end
 	learners  []span
 
 	v         check.Violations
@@ -145,6 +146,9 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	if len(r.v) == 0 {
 		r.stopAll()
 	}
+	if len(r.v) == 0 && p.Rescue {
+		r.rescue()
+	}
 	r.judge()
 	noticed()
 	out.Violations, out.Simulated, out.Switches = r.v, r.world.Now(), r.world.Switches()
@@ -203,6 +207,9 @@ func (r *run) restart(m *world.Machine) {
 		}
 		initial = strings.Join(first, ",")
 	}
+	if p.forced {
+		state = "new"
+	}
 	p.given = initial
 	var listen []string
 	for _, port := range p.ports {
@@ -211,13 +218,13 @@ func (r *run) restart(m *world.Machine) {
 	r.starts[m], r.serves[m] = append(r.starts[m], r.world.Now()), false
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
-		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig,
+		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
 		QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval)}))
 }
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Last: n == 0, StopAddress: stopAddress(m)}
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), Last: n == 0, StopAddress: stopAddress(m)}
 	m.Start("client", encode(c))
 	r.working++
 }
@@ -347,6 +354,15 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 	case p.Lock != nil:
 		r.world.Note(nil, "%v", p.Lock)
 		r.work.locks = append(r.work.locks, *p.Lock)
+	case p.Alarm != nil:
+		r.world.Note(nil, "%v", p.Alarm)
+		r.work.alarms = append(r.work.alarms, *p.Alarm)
+	case p.Permit != nil:
+		r.world.Note(nil, "%v", p.Permit)
+		r.work.permits = append(r.work.permits, *p.Permit)
+	case p.Access != nil:
+		r.world.Note(nil, "%v", p.Access)
+		r.work.accesses = append(r.work.accesses, *p.Access)
 	case p.Watcher != nil:
 		r.addMessage(p.Watcher, p.Message)
 	case p.Message != nil:
@@ -365,6 +381,8 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 		r.statuses = append(r.statuses, *p.Status)
 	case p.Ended:
 		r.working--
+	case p.Rescued:
+		r.rescued = true
 	case p.Final != 0:
 		r.final = p.Final
 	case p.Members != nil:

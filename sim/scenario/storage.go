@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func (r *run) replaceFlipped() bool {
 		return false
 	}
 	if r.changing == nil {
-		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + recovery + catchUp), PeerURL: p.peerURL(p.ports[0])})
+		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + recovery + catchUp), PeerURL: p.peerURL(p.ports[0]), Former: append(slices.Clone(p.former), p.id)})
 	}
 	return true
 }

@@ -13,6 +13,10 @@ import (
 type work struct {
 	leases []check.LeaseOp
 	locks  []check.LockOp
+	alarms []check.AlarmOp
+	// permits are what users may do, and accesses what they did.
+	permits  []check.PermitSpan
+	accesses []check.Access
 	// promised is called with the time until which a lease certainly lives, if it is not nil.
 	promised func(time.Duration)
 	// rates are those of the clocks that do not run like the others, and clocks what the fastest one was.
@@ -41,6 +45,8 @@ func (r *run) judgeWork(h *check.History) {
 	}
 	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: electionTimeout, Stable: r.plan.Faulty + stable, Late: 2 * time.Second})...)
 	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
+	r.v = append(r.v, check.CheckPermits(h, r.work.accesses, r.work.permits)...)
+	r.v = append(r.v, check.CheckAlarms(r.ops, r.work.alarms)...)
 }
 
 // setRate makes the clock of a machine run faster or slower, and records the fastest clock.

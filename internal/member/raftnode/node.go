@@ -284,6 +284,9 @@ func (n *Node) Committed(dst []*raftpb.Message) []*raftpb.Message {
 
 // Applied acknowledges what Committed returned. Raft needs to know in good time and not at once:
 // the raft goroutine is woken if much is outstanding, otherwise it learns at its next turn.
+//
+// The bytes are counted before they are acknowledged. So unacked is never less than what raft does not know yet,
+// also while the raft goroutine takes the responses of this call.
 func (n *Node) Applied(run []*raftpb.Message) {
 	urgent := false
 	var size uint64
@@ -292,9 +295,12 @@ func (n *Node) Applied(run []*raftpb.Message) {
 			size += uint64(len(e.GetData()))
 			urgent = urgent || e.GetType() != raftpb.EntryNormal
 		}
+	}
+	much := n.unacked.Add(size) >= n.cfg.MaxApplying/4
+	for _, m := range run {
 		n.inbox.put(m.GetResponses()...)
 	}
-	if n.unacked.Add(size) >= n.cfg.MaxApplying/4 || urgent || n.eager.Load() {
+	if much || urgent || n.eager.Load() {
 		n.unacked.Store(0)
 		n.wake()
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"vigil/internal/kv"
@@ -41,7 +42,8 @@ const (
 func TestGrowingRequestsStopNobody(t *testing.T) {
 	fs := memfs.New()
 	c := config(fs)
-	c.Logger = strict(t)
+	var crashed atomic.Bool
+	c.Logger = strictUntil(t, &crashed)
 	c.MaxBatchBytes = 16 << 10
 	c.MaxRequestBytes = 64 << 10
 	c.Store = mvcc.Options{Limits: mvcc.Limits{RecordBytes: 8 << 10, ChangeBytes: 20 << 10, ResultBytes: 64 << 10, VisitedKeys: 100}}
@@ -93,8 +95,10 @@ func TestGrowingRequestsStopNobody(t *testing.T) {
 	}
 	want := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}})
 	// After a crash the store lags the raft log, which is replayed.
+	crashed.Store(true)
 	c.FS = fs.Crash(rand.New(rand.NewPCG(1, 2)))
 	_ = r.Stop(t.Context())
+	c.Logger = strict(t)
 	r = start(t, c)
 	got := mustRange(t, r, &kv.RangeRequest{Key: []byte{0}, End: []byte{0}})
 	if got.Revision != want.Revision || got.Count != want.Count || string(got.KVs.Buf) != string(want.KVs.Buf) {

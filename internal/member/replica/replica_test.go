@@ -81,15 +81,30 @@ func mustRange(t testing.TB, r *Replica, req *kv.RangeRequest) *kv.RangeResult {
 }
 
 // strict is a logger that fails the test on a line at error.
-func strict(t testing.TB) *slog.Logger { return slog.New(failing{t}) }
+func strict(t testing.TB) *slog.Logger { return strictUntil(t, new(atomic.Bool)) }
 
-type failing struct{ t testing.TB }
+// strictUntil is a strict logger until ended is true: what a member says whose disk is gone is no failure.
+func strictUntil(t testing.TB, ended *atomic.Bool) *slog.Logger { return slog.New(failing{t, ended}) }
 
-func (f failing) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+type failing struct {
+	t     testing.TB
+	ended *atomic.Bool
+}
+
+func (f failing) Enabled(_ context.Context, l slog.Level) bool {
+	return l >= slog.LevelError && !f.ended.Load()
+}
+
 func (f failing) Handle(_ context.Context, r slog.Record) error {
-	f.t.Errorf("logged at error: %s", r.Message)
+	var attrs []string
+	r.Attrs(func(a slog.Attr) bool {
+		attrs = append(attrs, a.String())
+		return true
+	})
+	f.t.Errorf("logged at error: %s %s", r.Message, strings.Join(attrs, " "))
 	return nil
 }
+
 func (f failing) WithAttrs([]slog.Attr) slog.Handler { return f }
 func (f failing) WithGroup(string) slog.Handler      { return f }
 

@@ -209,7 +209,7 @@ func (c *Check) Report() *Report {
 		if c.history == nil {
 			r.Cluster, r.Member = hex(w.ID.ClusterID), hex(w.ID.MemberID)
 		}
-		r.FirstIndex, r.LastIndex, r.Commit = w.First, w.Last, w.Commit
+		r.FirstIndex, r.LastIndex, r.LastTerm, r.Commit = w.First, w.Last, w.LastTerm, w.Commit
 	}
 	switch {
 	case c.noLog != nil && (c.started || !Unstarted(c.history.Applied)):

@@ -61,9 +61,11 @@ type Report struct {
 	Revision int64  `json:"revision"`
 	Term     uint64 `json:"term"`
 	Index    uint64 `json:"index"`
-	// FirstIndex, LastIndex and Commit are those of the raft log.
+	// FirstIndex, LastIndex and Commit are those of the raft log. LastTerm is the term of its last entry: of several
+	// members, the one with the highest LastTerm, and among these the highest LastIndex, has lost least.
 	FirstIndex uint64 `json:"first_index,omitempty"`
 	LastIndex  uint64 `json:"last_index,omitempty"`
+	LastTerm   uint64 `json:"last_term,omitempty"`
 	Commit     uint64 `json:"commit,omitempty"`
 
 	Files   []FileReport `json:"files"`

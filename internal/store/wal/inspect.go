@@ -57,6 +57,9 @@ type Inspection struct {
 	// Last if there is none, and Commit is that of the last hard state. They are known when Files has
 	// ended, and mean something if no file was bad.
 	First, Last, Commit uint64
+	// LastTerm is the term of the entry at Last, or of the start if there is no entry; known at the same time. Of two logs
+	// the one with the higher last term has everything that was acknowledged, and with equal terms the longer one.
+	LastTerm uint64
 	// Start is the position after which the log begins, known at the same time.
 	Start Start
 
@@ -125,6 +128,7 @@ func (in *Inspection) Files(ctx context.Context) iter.Seq[File] {
 		}
 		w := in.p.w
 		in.First, in.Last, in.Commit = w.mu.start.Index+1, w.last(), w.mu.hard.commit
+		in.LastTerm = w.lastTerm()
 		in.Start = w.mu.start
 		for _, n := range in.temp {
 			if !yield(File{Name: n, Kind: KindTemporary}) {

@@ -43,7 +43,11 @@ func TestInspect(t *testing.T) {
 	w := reopen(t, testOptions(d.write(t)))
 	first, _ := w.FirstIndex()
 	last, _ := w.LastIndex()
-	if in.ID != testID || in.First != first || in.Last != last || in.Commit != w.HardState().GetCommit() || in.Bytes != int64(len(d.files)*minSegmentBytes) {
+	lastTerm, err := w.Term(last)
+	if err != nil || lastTerm == 0 {
+		t.Fatalf("term %d of the last entry, %v", lastTerm, err)
+	}
+	if in.ID != testID || in.First != first || in.Last != last || in.LastTerm != lastTerm || in.Commit != w.HardState().GetCommit() || in.Bytes != int64(len(d.files)*minSegmentBytes) {
 		t.Errorf("%+v", in)
 	}
 	segments := 0

@@ -20,6 +20,8 @@ type Member struct {
 	StopAddress string
 	// LaxReconfig lets the members change while some of them cannot be reached.
 	LaxReconfig bool
+	// ForceNewCluster makes it the only member of its cluster.
+	ForceNewCluster bool
 	// ScrubPause and CompareInterval are how often damage and differences between the members are looked for, in nanoseconds.
 	ScrubPause, CompareInterval int64
 }
@@ -36,6 +38,7 @@ type Client struct {
 	Think     int64
 	Stop      int64 // work ends
 	Work      []string
+	Users     bool   // clients must authenticate
 	Address   string // of its machine
 	Last      bool   // it makes the last write then, and asks all members for their hash
 	// StopAddress is where it listens for the request to stop.
@@ -44,6 +47,7 @@ type Client struct {
 
 // Works are the kinds of work that a client can have besides its operations, in order.
 var Works = []string{
+	"alarms",
 	"backup",
 	"bare",
 	"comparison",
@@ -56,15 +60,25 @@ var Works = []string{
 	"watch options",
 }
 
+// Users is the work on users and permissions. All other clients authenticate as the user root then.
+const Users = "users"
+
+// Authenticated are the kinds of work that can authenticate: those that make no call without the library.
+var Authenticated = []string{"comparison", "downgrade", "leases", "locks", "mirrors"}
+
 // Operator configures a process that transfers leadership from member to member.
 type Operator struct {
 	Seed      uint64
 	Endpoints []string
 	Pause     int64 // the longest time between two transfers, in nanoseconds
+	Users     bool  // clients must authenticate
 }
 
 // Probe configures a process that writes until a write succeeds.
-type Probe struct{ Endpoints []string }
+type Probe struct {
+	Endpoints []string
+	Users     bool // clients must authenticate
+}
 
 // Stop configures a process that requests others to stop.
 type Stop struct{ Addresses []string }
@@ -77,6 +91,10 @@ type Report struct {
 	Message *check.Message `json:",omitempty"`
 	Lease   *check.LeaseOp `json:",omitempty"`
 	Lock    *check.LockOp  `json:",omitempty"`
+	Alarm   *check.AlarmOp `json:",omitempty"`
+	// Permit is what a user may do for some time, and Access what it did.
+	Permit *check.PermitSpan `json:",omitempty"`
+	Access *check.Access     `json:",omitempty"`
 	// Receivers are the numbers of watchers that received Message, if Watcher is nil.
 	Receivers []int `json:",omitempty"`
 	// Canceled is the number of a watcher that receives nothing any more, by its own wish.
@@ -89,6 +107,8 @@ type Report struct {
 	Probed int64 `json:",omitempty"`
 	// Ended says that the work of the process has ended, and only its watchers go on.
 	Ended bool `json:",omitempty"`
+	// Rescued says that a cluster was rescued with --force-new-cluster.
+	Rescued bool `json:",omitempty"`
 	// Final is the revision of the last write.
 	Final int64 `json:",omitempty"`
 	Hash  *Hash `json:",omitempty"`

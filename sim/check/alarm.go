@@ -1,0 +1,32 @@
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+// AlarmOp is a time in which an alarm NOSPACE was active: its request was called at Call and answered at Ret, and the request
+// that cleared it was not called before Cleared.
+type AlarmOp struct{ Call, Ret, Cleared time.Duration }
+
+func (o *AlarmOp) String() string {
+	return fmt.Sprintf("alarm raised: called %v returned %v, cleared after %v", o.Call, o.Ret, o.Cleared)
+}
+
+// CheckAlarms checks that no write which needs space was made while an alarm NOSPACE was active: a revision that the first
+// watcher received meanwhile may be older, an operation that was called and acknowledged meanwhile is not.
+func CheckAlarms(ops []Op, alarms []AlarmOp) Violations {
+	var v Violations
+	for n := range ops {
+		o := &ops[n]
+		if o.Outcome != Acked || !o.Wrote() || o.Kind == Del {
+			continue
+		}
+		for i := range alarms {
+			if a := &alarms[i]; a.Ret < o.Call && o.Ret < a.Cleared {
+				v.Add("a write was accepted in spite of an alarm: %v: %v", a, o)
+			}
+		}
+	}
+	return v
+}

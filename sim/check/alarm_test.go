@@ -1,0 +1,32 @@
+package check
+
+import (
+	"testing"
+	"time"
+)
+
+// TestCheckAlarms: only a write that needs space, and was made while the alarm was certainly active, is a violation.
+func TestCheckAlarms(t *testing.T) {
+	active := []AlarmOp{{Call: 1 * time.Second, Ret: 2 * time.Second, Cleared: 4 * time.Second}}
+	put := Op{Kind: Put, Outcome: Acked, Call: 2500 * time.Millisecond, Ret: 3 * time.Second, Rev: 7}
+	for _, c := range []struct {
+		name   string
+		change func(*Op)
+		bad    int
+	}{
+		{"a put", func(*Op) {}, 1},
+		{"a transaction", func(o *Op) { o.Kind, o.Done = Cas, true }, 1},
+		{"a transaction that put nothing", func(o *Op) { o.Kind = Cas }, 0},
+		{"a deletion", func(o *Op) { o.Kind, o.Deleted = Del, 1 }, 0},
+		{"a read", func(o *Op) { o.Kind = Get }, 0},
+		{"a rejected put", func(o *Op) { o.Outcome = Refused }, 0},
+		{"called before the alarm was acknowledged", func(o *Op) { o.Call = 1500 * time.Millisecond }, 0},
+		{"answered after it was cleared", func(o *Op) { o.Ret = 5 * time.Second }, 0},
+	} {
+		o := put
+		c.change(&o)
+		if v := CheckAlarms([]Op{o}, active); len(v) != c.bad {
+			t.Errorf("%s: %q", c.name, v)
+		}
+	}
+}

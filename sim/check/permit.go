@@ -1,0 +1,71 @@
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+// PermitSpan is a time in which a user certainly had a permission, or certainly had not: the change before it was acknowledged
+// at From, and the one after it was not called before To.
+type PermitSpan struct {
+	User     string
+	Allowed  bool
+	From, To time.Duration
+}
+
+// Access is an operation that needs the permission: a write of Value, or a linearizable read if that is empty. A refused
+// operation was answered that the user has no permission.
+type Access struct {
+	User, Value string
+	Call, Ret   time.Duration
+	Outcome     outcome
+	Err         string
+}
+
+func (s *PermitSpan) String() string {
+	return fmt.Sprintf("%s allowed %t from %v to %v", s.User, s.Allowed, s.From, s.To)
+}
+
+func (a *Access) String() string {
+	return fmt.Sprintf("access of %s value %q, called %v returned %v: %s %s", a.User, a.Value, a.Call, a.Ret, a.Outcome, a.Err)
+}
+
+// CheckPermits checks that no user did what it had no permission for, and that none was refused what it had permission for.
+// A write of unknown outcome happened before a watcher received it.
+func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
+	var v Violations
+	seen := map[string]time.Duration{}
+	for _, r := range h.Revs {
+		for _, e := range r.Events {
+			if !e.Deleted {
+				seen[e.Value] = r.Seen
+			}
+		}
+	}
+	by := map[string][]PermitSpan{}
+	for _, s := range spans {
+		by[s.User] = append(by[s.User], s)
+	}
+	for n := range all {
+		a := &all[n]
+		when, happened := seen[a.Value]
+		happened = happened && a.Value != ""
+		if a.Outcome == Refused && happened {
+			v.Add("a write was made that was refused for want of permission: %v", a)
+		}
+		if a.Outcome == Acked && (!happened || a.Ret < when) {
+			when, happened = a.Ret, true
+		}
+		for i := range by[a.User] {
+			s := &by[a.User][i]
+			switch {
+			case s.From >= a.Call:
+			case happened && !s.Allowed && when < s.To:
+				v.Add("a role was exceeded: %v: %v", s, a)
+			case a.Outcome == Refused && s.Allowed && a.Ret < s.To:
+				v.Add("an operation was refused in spite of a permission: %v: %v", s, a)
+			}
+		}
+	}
+	return v
+}

@@ -1,0 +1,37 @@
+package check
+
+import (
+	"testing"
+	"time"
+)
+
+// TestCheckPermits: what certainly happened without a permission, or was refused with one, is a violation.
+func TestCheckPermits(t *testing.T) {
+	spans := []PermitSpan{{"u", true, 10 * time.Second, 20 * time.Second}, {"u", false, 21 * time.Second, 30 * time.Second}}
+	h := &History{Base: 1, Start: map[string]Item{}, Revs: []Revision{{Seen: 25 * time.Second, Events: []Event{{Item: Item{Key: "u/0", Value: "late", Mod: 2}}}}}}
+	for _, c := range []struct {
+		name      string
+		call, ret time.Duration
+		value     string
+		outcome   outcome
+		bad       int
+	}{
+		{"a read with the permission", 11, 12, "", Acked, 0},
+		{"a read without it", 22, 23, "", Acked, 1},
+		{"a write without it", 22, 23, "w", Acked, 1},
+		{"while it ends", 19, 23, "w", Acked, 0},
+		{"while it is given", 29, 31, "w", Acked, 0},
+		{"refused without it", 22, 23, "w", Refused, 0},
+		{"refused with it", 11, 12, "w", Refused, 1},
+		{"refused while it ends", 19, 23, "w", Refused, 0},
+		{"an unknown outcome with an effect", 22, 33, "late", Unknown, 1},
+		{"an unknown outcome with an effect, called before", 20, 33, "late", Unknown, 0},
+		{"an unknown outcome without effect", 22, 33, "w", Unknown, 0},
+		{"refused with an effect", 19, 33, "late", Refused, 1},
+	} {
+		a := Access{User: "u", Value: c.value, Call: c.call * time.Second, Ret: c.ret * time.Second, Outcome: c.outcome}
+		if v := CheckPermits(h, []Access{a, {User: "other", Call: 22 * time.Second, Ret: 23 * time.Second, Outcome: Acked}}, spans); len(v) != c.bad {
+			t.Errorf("%s: %q", c.name, v)
+		}
+	}
+}

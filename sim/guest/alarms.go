@@ -1,0 +1,73 @@
+//go:build wasip1
+
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/client"
+	"vigil/sim/check"
+	"vigil/sim/scenario/setup"
+)
+
+// quietEnd is how long before the end of the work no alarm is raised any more: writes must succeed soon after the faults.
+const quietEnd = 25 * time.Second
+
+// alarms raises the alarm NOSPACE by hand from time to time, and clears it again. The alarm names a member that does not exist,
+// because a member clears its own alarm when it has space. While the alarm is active no write that needs space is accepted, by
+// any member.
+func alarms(c *setup.Client, rng *rand.Rand, all *client.Client) error {
+	for {
+		time.Sleep(time.Duration(rng.Int64N(int64(12 * time.Second))))
+		if int64(now()) > c.Stop-int64(quietEnd) {
+			return nil
+		}
+		raised := check.AlarmOp{Call: now()}
+		err := raiseAlarm(c.Endpoints[rng.IntN(len(c.Endpoints))], 1+rng.Uint64()>>1)
+		raised.Ret = now()
+		if err == nil {
+			time.Sleep(time.Duration(rng.Int64N(int64(1500 * time.Millisecond))))
+		}
+		raised.Cleared = now()
+		clearAlarms(all, c.Stop)
+		if err == nil {
+			report(setup.Report{Alarm: &raised})
+		}
+	}
+}
+
+// raiseAlarm raises the alarm NOSPACE of a member.
+func raiseAlarm(endpoint string, id uint64) error {
+	conn, err := dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	_, err = etcdserverpb.NewMaintenanceClient(conn).Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	return err
+}
+
+// clearAlarms clears the alarms NOSPACE of all members until there is none. A request whose answer was lost may have raised one
+// late, so that the list is read several times.
+func clearAlarms(all *client.Client, stop int64) {
+	for none := 0; none < 3 && int64(now()) < stop; {
+		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+		r, err := all.Alarms(ctx)
+		if err == nil {
+			none++
+			for _, a := range r.Alarms {
+				if none = 0; a.Alarm == etcdserverpb.AlarmType_NOSPACE {
+					_, _ = all.AlarmDisarm(ctx, a.MemberID, a.Alarm)
+				}
+			}
+		}
+		cancel()
+		time.Sleep(200 * time.Millisecond)
+	}
+}
