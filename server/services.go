@@ -1,6 +1,7 @@
 package server
 
 import (
+	"vigil/internal/edge/certs"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/member/peer"
 	"vigil/internal/portmux"
@@ -43,7 +44,8 @@ func (m *Member) openServices() error {
 	if err != nil {
 		return err
 	}
-	registry, err := metrics.NewRegistry(metrics.Sources{Replica: m.replica, Ranges: m.ranges, QuotaBytes: m.cfg.QuotaBackendBytes, Features: m.cfg.features()},
+	registry, err := metrics.NewRegistry(metrics.Sources{Replica: m.replica, Ranges: m.ranges, QuotaBytes: m.cfg.QuotaBackendBytes, Features: m.cfg.features(),
+		Certificates: []metrics.Certificates{{Kind: certs.Clients, Store: m.clientTLS}, {Kind: certs.Peers, Store: m.peerTLS}}},
 		rpcMetrics, hashes, peer.NewCollector(m.transport), m.promotions.ok, m.promotions.failed)
 	if err != nil {
 		return err

@@ -10,18 +10,31 @@ import (
 
 var knownPeers = newDesc("etcd_network_known_peers", "1 for each member of the cluster, including this member.", "Local", "Remote")
 
-// membersCollector exports the IDs of the members of the cluster, as far as this member knows them.
+var clusterMembers = newDesc("vigil_cluster_members", "Members of the cluster that this member knows, including itself.", "role")
+
+// membersCollector exports the IDs and the numbers of the members of the cluster, as far as this member knows them.
 type membersCollector struct{ replica *replica.Replica }
 
 // Describe implements prometheus.Collector.
-func (c membersCollector) Describe(ch chan<- *prometheus.Desc) { ch <- knownPeers }
+func (c membersCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- knownPeers
+	ch <- clusterMembers
+}
 
 // Collect implements prometheus.Collector.
 func (c membersCollector) Collect(ch chan<- prometheus.Metric) {
 	local := strconv.FormatUint(c.replica.Header().MemberID, 16)
+	voters, learners := 0, 0
 	for _, m := range c.replica.Membership().Members() {
+		if m.Learner {
+			learners++
+		} else {
+			voters++
+		}
 		ch <- prometheus.MustNewConstMetric(knownPeers, prometheus.GaugeValue, 1, local, strconv.FormatUint(m.ID, 16))
 	}
+	ch <- prometheus.MustNewConstMetric(clusterMembers, prometheus.GaugeValue, float64(voters), "voter")
+	ch <- prometheus.MustNewConstMetric(clusterMembers, prometheus.GaugeValue, float64(learners), "learner")
 }
 
 // Features are the feature gates of etcd that can be switched on and off here.

@@ -22,6 +22,8 @@ type Sources struct {
 	Ranges     *ration.Budget
 	QuotaBytes int64
 	Features   Features
+	// Certificates are those of clients and of members.
+	Certificates []Certificates
 }
 
 // NewRegistry returns a registry with the metrics of the process, of the sources, and of the parts that are collectors
@@ -32,12 +34,14 @@ func NewRegistry(s Sources, others ...prometheus.Collector) (*prometheus.Registr
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		processCollector,
+		clockCollector,
 		newMemberCollector(s.Replica, s.QuotaBytes),
 		newWatchCollector(s.Replica.Hub()),
 		newTimingCollector(s.Replica),
 		newLeaseCollector(s.Replica),
 		newRangeCollector(s.Ranges),
 		membersCollector{s.Replica},
+		certificateCollector(s.Certificates),
 		s.Features.collector(),
 	}
 	all = append(all, buildInfo(s.Replica.Header().MemberID)...)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,6 +18,12 @@ type fileDescriptors struct{ used, limit uint64 }
 var processCollector = &table[fileDescriptors]{source: readFileDescriptors, readings: []reading[fileDescriptors]{
 	gauge("os_fd_used", "File descriptors in use.", func(f fileDescriptors) float64 { return float64(f.used) }),
 	gauge("os_fd_limit", "Limit of file descriptors of the process.", func(f fileDescriptors) float64 { return float64(f.limit) }),
+}}
+
+// clockCollector exports the time of the member. The time of the scrape is Prometheus' own: the difference is that of the clocks.
+var clockCollector = &table[time.Time]{source: time.Now, readings: []reading[time.Time]{
+	gauge("vigil_clock_seconds", "Time of the member's clock, in seconds since 1970.",
+		func(now time.Time) float64 { return float64(now.UnixMilli()) / 1000 }),
 }}
 
 func readFileDescriptors() (f fileDescriptors) {

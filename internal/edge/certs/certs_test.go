@@ -1,13 +1,16 @@
 package certs
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,4 +172,52 @@ func TestWarningWithoutAuthority(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExpiries: the expiries are those of the present files: of a chain the first, of authorities the last.
+func TestExpiries(t *testing.T) {
+	dir := t.TempDir()
+	made := func(validity time.Duration) *selfSigned {
+		s, err := openSelfSigned(filepath.Join(dir, "none"), []string{"localhost"}, validity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	write := func(name string, parts ...[]byte) string {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(file+".new", bytes.Join(parts, nil), 0o600), os.Rename(file+".new", file)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	hour, day, week := made(time.Hour), made(24*time.Hour), made(7*24*time.Hour)
+	o := Options{CertFile: write("cert", day.cert, hour.cert), KeyFile: write("key", day.key),
+		ClientCertFile: write("client", week.cert), ClientKeyFile: write("client-key", week.key), TrustedCAFile: write("ca", hour.cert, day.cert)}
+	s, err := Open(Config{Options: o, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range s.Expiries() {
+			got = append(got, e.Use+" "+time.Until(e.End).Round(time.Hour).String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	check("server 1h0m0s", "client 168h0m0s", "authority 24h0m0s")
+	write("cert", week.cert)
+	write("key", week.key)
+	write("ca", hour.cert)
+	check("server 168h0m0s", "client 168h0m0s", "authority 1h0m0s")
+	write("cert", []byte("nothing"))
+	check("server 168h0m0s", "client 168h0m0s", "authority 1h0m0s")
+
+	if s, err = Open(Config{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	check()
 }

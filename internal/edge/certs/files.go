@@ -14,6 +14,7 @@ import (
 type loaded struct {
 	pair, clientPair *tls.Certificate
 	pool             *x509.CertPool
+	poolEnd          time.Time       // expiry of the authority in pool that is valid longest
 	revoked          map[string]bool // by serial number
 }
 
@@ -78,7 +79,7 @@ func (l *loaded) sources(o *Options, auto *selfSigned) (list []*source) {
 	}
 	add(func() error { return loadPair(&l.pair, o.CertFile, o.KeyFile) }, o.CertFile, o.KeyFile)
 	add(func() error { return loadPair(&l.clientPair, o.ClientCertFile, o.ClientKeyFile) }, o.ClientCertFile, o.ClientKeyFile)
-	add(func() error { return loadPool(&l.pool, o.TrustedCAFile) }, o.TrustedCAFile)
+	add(func() error { return loadPool(&l.pool, &l.poolEnd, o.TrustedCAFile) }, o.TrustedCAFile)
 	add(func() error { return loadRevoked(&l.revoked, o.CRLFile) }, o.CRLFile)
 	return list
 }
@@ -92,7 +93,7 @@ func loadPair(into **tls.Certificate, cert, key string) error {
 	return nil
 }
 
-func loadPool(into **x509.CertPool, file string) error {
+func loadPool(into **x509.CertPool, end *time.Time, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func loadPool(into **x509.CertPool, file string) error {
 	if !pool.AppendCertsFromPEM(b) {
 		return fmt.Errorf("%s holds no certificate", file)
 	}
-	*into = pool
+	*into, *end = pool, lastExpiry(b)
 	return nil
 }
 

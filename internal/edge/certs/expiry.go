@@ -1,0 +1,58 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"time"
+)
+
+// Expiry is when the content of a certificate file that is in use expires.
+type Expiry struct {
+	// Use is "server" for the certificate of listeners, "client" for the one of dialed connections if it has files of its
+	// own, and "authority" for the trusted authorities.
+	Use string
+	End time.Time
+}
+
+// Expiries returns the expiries of the present content of the files, which it reads again if they have changed. Of a
+// certificate with intermediates it is that of the one that expires first; of authorities that of the one that is valid
+// longest, since an expired one next to its successor does no harm.
+func (s *Store) Expiries() (list []Expiry) {
+	s.current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.mu.loaded
+	for _, c := range []struct {
+		use  string
+		pair *tls.Certificate
+	}{{"server", l.pair}, {"client", l.clientPair}} {
+		if c.pair != nil {
+			list = append(list, Expiry{c.use, firstExpiry(c.pair)})
+		}
+	}
+	if l.pool != nil {
+		list = append(list, Expiry{"authority", l.poolEnd})
+	}
+	return list
+}
+
+// firstExpiry returns when the first certificate of a chain expires.
+func firstExpiry(pair *tls.Certificate) (end time.Time) {
+	for _, der := range pair.Certificate {
+		if c, err := x509.ParseCertificate(der); err == nil && (end.IsZero() || c.NotAfter.Before(end)) {
+			end = c.NotAfter
+		}
+	}
+	return end
+}
+
+// lastExpiry returns when the last of the certificates in a PEM file expires.
+func lastExpiry(text []byte) (end time.Time) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil && c.NotAfter.After(end) {
+			end = c.NotAfter
+		}
+	}
+	return end
+}
