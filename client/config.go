@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -135,8 +136,9 @@ func (c *Config) pool() pool.Config {
 	if c.TLS != nil && c.TLS.ServerName != "" {
 		serverName = c.TLS.ServerName
 	}
+	demanded := new(atomic.Bool)
 	return pool.Config{
-		Secure: c.secure(), Credentials: c.transport(), ServerName: serverName, Codec: newCodec(),
+		Secure: c.secure(), Credentials: c.transport(demanded), Demanded: demanded.Load, ServerName: serverName, Codec: newCodec(),
 		DialTimeout: c.DialTimeout, KeepAlive: c.KeepAlive, KeepAliveTimeout: c.KeepAliveTimeout,
 		MaxSendBytes: c.MaxSendBytes, MaxReceiveBytes: c.MaxReceiveBytes, DialOptions: c.DialOptions, Logger: c.Logger,
 		Changed: func(endpoint string, s pool.State, err error) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"crypto/tls"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -47,14 +48,19 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	return c, nil
 }
 
-// transport returns the credentials of connections.
-func (c *Config) transport() credentials.TransportCredentials {
+// transport returns the credentials of connections. demanded becomes true when a member has demanded a certificate of which
+// the configuration has none.
+func (c *Config) transport(demanded *atomic.Bool) credentials.TransportCredentials {
 	if !c.secure() {
 		return insecure.NewCredentials()
 	}
 	if !c.TLSFiles.set() {
-		return credentials.NewTLS(c.TLS) // a nil configuration is the default one
+		return credentials.NewTLS(reload.NoteDemand(c.TLS, demanded))
 	}
 	f := c.TLSFiles
-	return reload.Credentials(reload.Files(f), f.load, func(err error) { c.Logger.Warn("keeping the previous TLS files", "error", err) })
+	load := func() (*tls.Config, error) {
+		config, err := f.load()
+		return reload.NoteDemand(config, demanded), err
+	}
+	return reload.Credentials(reload.Files(f), load, func(err error) { c.Logger.Warn("keeping the previous TLS files", "error", err) })
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -93,8 +92,12 @@ func (o *options) logConfiguration(log *slog.Logger) {
 	for _, key := range o.unusedKeys {
 		log.Warn("key of the configuration file has no effect", "key", key)
 	}
-	for _, name := range o.unknownVars {
-		log.Warn("environment variable has no flag and no effect", "variable", name)
+	for _, v := range o.unknownVars {
+		attrs := []any{"variable", v.name}
+		if v.meant != "" {
+			attrs = append(attrs, "did-you-mean", v.meant)
+		}
+		log.Warn("environment variable has no flag and no effect", attrs...)
 	}
 }
 
@@ -109,14 +112,14 @@ func splitFormat(args []string) (format string, rest []string, err error) {
 		}
 		if !has {
 			if i++; i == len(args) {
-				return "", nil, fmt.Errorf("flag %s needs an argument: simple or json", name)
+				return "", nil, fmt.Errorf("flag %s needs an argument: simple, yaml or json", name)
 			}
 			value = args[i]
 		}
 		format = value
 	}
-	if format != "simple" && format != "json" {
-		return "", nil, errors.New("-w: want simple or json")
+	if format != "simple" && format != "yaml" && format != "json" {
+		return "", nil, fmt.Errorf("-w=%q: want simple, yaml or json", format)
 	}
 	return format, rest, nil
 }
@@ -124,7 +127,10 @@ func splitFormat(args []string) (format string, rest []string, err error) {
 // printEffective writes the effective configuration.
 func (o *options) printEffective(w io.Writer, format string) error {
 	all := o.effective()
-	if format == "json" {
+	switch format {
+	case "yaml":
+		return o.writeYAML(w)
+	case "json":
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(all)
@@ -139,4 +145,31 @@ func (o *options) printEffective(w io.Writer, format string) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Flag, s.Value, from)
 	}
 	return t.Flush()
+}
+
+// writeYAML writes the effective configuration as a configuration file, with the origin of what is not a default. A secret is a
+// comment.
+func (o *options) writeYAML(w io.Writer) error {
+	var err error
+	o.each(func(opt *option) {
+		if opt.name == "version" || opt.name == "config-file" || opt.noEffect != "" || err != nil {
+			return
+		}
+		var line strings.Builder
+		if opt.secret && opt.get() != "" {
+			line.WriteString("# ")
+		}
+		line.WriteString(opt.name + ": ")
+		value := json.NewEncoder(&line) // JSON is YAML
+		value.SetEscapeHTML(false)
+		if err = value.Encode(opt.typed()); err != nil {
+			return
+		}
+		text := strings.TrimSuffix(line.String(), "\n")
+		if opt.origin.kind != "" {
+			text += "  # " + opt.origin.String()
+		}
+		_, err = fmt.Fprintln(w, text)
+	})
+	return err
 }

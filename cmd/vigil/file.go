@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"vigil/internal/spelling"
 )
 
 // maxConfigFile bounds a configuration file, in bytes.
@@ -122,7 +125,7 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 		case group != nil:
 			p.fail(fmt.Errorf("%s: %s: want keys and values", where, key))
 		case o == nil || name == "config-file" || name == "version":
-			p.fail(fmt.Errorf("%s: there is no key %s", where, key))
+			p.fail(fmt.Errorf("%s: there is no key %s%s", where, key, didYouMean("", spelling.Nearest(key, p.keys(names)))))
 		default:
 			text, err := scalar(o, value)
 			if err != nil {
@@ -132,6 +135,20 @@ func (p *parser) mapping(path string, m *yaml.Node, names map[string]string) {
 			p.set(o, []string{text}, origin{"file", where})
 		}
 	}
+}
+
+// keys returns the keys of a group, or of the whole file if names is nil.
+func (p *parser) keys(names map[string]string) []string {
+	if names != nil {
+		return slices.Sorted(maps.Keys(names))
+	}
+	list := slices.DeleteFunc(p.names(), func(name string) bool { return name == "config-file" || name == "version" })
+	for _, group := range slices.Sorted(maps.Keys(groupKeys)) {
+		if !strings.Contains(group, ".") {
+			list = append(list, group)
+		}
+	}
+	return list
 }
 
 // scalar converts a value of the file to the form of the command line.

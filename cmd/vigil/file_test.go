@@ -63,7 +63,7 @@ heartbeat-interval: 50
 	}
 	// Neither variables of container images nor variables that etcd has removed are flags.
 	o, err = parse([]string{"--snapshot=1", "-v"}, []string{"ETCD_VERSION=3.7.3", "ETCD_UNSUPPORTED_ARCH=x", "ETCD_VERIFY=all"})
-	if err != nil || o.version || !slices.Equal(o.unknownVars, []string{"ETCD_VERSION"}) || len(o.goneFlags) != 2 {
+	if err != nil || o.version || !slices.Equal(o.unknownVars, []unknownVar{{name: "ETCD_VERSION"}}) || len(o.goneFlags) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	// The file may be named by the environment, too.
@@ -145,10 +145,12 @@ func readsEmpty(t *testing.T) bool {
 // TestFileMistakes: each mistake is reported with its line.
 func TestFileMistakes(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"name: a\nnmae: b\n", "conf.yml:2: there is no key nmae"},
+		{"name: a\nnmae: b\n", "conf.yml:2: there is no key nmae; did you mean name?"},
 		{"name: a\nname: b\n", "conf.yml:2: name is set already in line 1"},
 		{"client-transport-security:\n  cert: x\n", "conf.yml:2: there is no key cert"},
 		{"client-transport-security: x\n", "conf.yml:1: client-transport-security: want keys and values"},
+		{"client-transport-security:\n  cret-file: x\n", "conf.yml:2: there is no key cret-file; did you mean cert-file?"},
+		{"client-transport-securty:\n  cert-file: x\n", "conf.yml:1: there is no key client-transport-securty; did you mean client-transport-security?"},
 		{"version: true\n", "there is no key version"},
 		{"config-file: x\n", "there is no key config-file"},
 		{"discovery-config.client: {}\n", "there is no key discovery-config.client"},
@@ -206,7 +208,7 @@ func TestPrintEffective(t *testing.T) {
 	if err != nil || format != "json" || !slices.Equal(rest, []string{"--name=a", "--pre-vote"}) {
 		t.Fatalf("%q, %q, %v", format, rest, err)
 	}
-	for _, args := range [][]string{{"-w"}, {"-w=xml"}, {"--write-out", "yaml"}} {
+	for _, args := range [][]string{{"-w"}, {"-w=xml"}, {"--write-out", "xml"}} {
 		if _, _, err := splitFormat(args); err == nil {
 			t.Errorf("%q is fine", args)
 		}
@@ -261,4 +263,38 @@ func FuzzFile(f *testing.F) {
 		}
 		_ = fmt.Sprint(o.effective())
 	})
+}
+
+// TestConfigYAML: vigil config -w yaml prints a configuration file with the same meaning.
+func TestConfigYAML(t *testing.T) {
+	o, err := parse([]string{"--name=a: b", "--max-txn-ops=7", "--pre-vote=false", "--discovery-endpoints=x:1", "--discovery-token=t", "--discovery-user=u:secret"}, []string{"ETCD_CORRUPT_CHECK_TIME=0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := o.printEffective(&text, "yaml"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"name: \"a: b\"  # flag\n", "max-txn-ops: 7  # flag\n", "corrupt-check-time: \"0s\"  # environment ETCD_CORRUPT_CHECK_TIME\n", "# discovery-user: \"(hidden)\"  # flag\n", "heartbeat-interval: 100\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "secret") {
+		t.Error("a secret is printed")
+	}
+	path := filepath.Join(t.TempDir(), "c.yml")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := parse([]string{"--config-file", path, "--discovery-user=u:secret"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, now := o.effective(), again.effective()
+	for i := range old {
+		if old[i].Flag != "config-file" && old[i].Value != now[i].Value {
+			t.Errorf("%s is %q, not %q", old[i].Flag, now[i].Value, old[i].Value)
+		}
+	}
 }

@@ -19,10 +19,13 @@ type options struct {
 	version    bool
 
 	sections    []section
-	unknownVars []string // ETCD_* variables without a flag
+	unknownVars []unknownVar
 	goneFlags   []string // flags of old versions of etcd
 	unusedKeys  []string // keys of the configuration file of old versions of etcd
 }
+
+// unknownVar is a variable ETCD_* without a flag, and the one that is probably meant.
+type unknownVar struct{ name, meant string }
 
 // section is a group of flags in --help.
 type section struct {

@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 	if o.log.level != "debug" {
 		t.Errorf("log level %v", o.log.level)
 	}
-	if len(o.unknownVars) != 1 || o.unknownVars[0] != "ETCD_FUTURE" {
+	if len(o.unknownVars) != 1 || o.unknownVars[0] != (unknownVar{name: "ETCD_FUTURE"}) {
 		t.Errorf("unknown variables %q", o.unknownVars)
 	}
 }

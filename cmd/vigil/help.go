@@ -11,7 +11,9 @@ func usage(w io.Writer) {
 
   vigil [flags]           run a member
   vigil config [flags]    print the effective configuration of these flags, the environment and the
-                          configuration file, with the origin of each value
+                          configuration file, with the origin of each value; -w yaml and -w json
+  vigil version           print versions
+  vigil help              print this text
 
 Start a member with its data in ./default.etcd, serving clients on 127.0.0.1:2379:
 

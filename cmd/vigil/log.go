@@ -43,7 +43,7 @@ func loggingFlags(o *options) []*option {
 			}},
 		nonEmpty(list(&l.outputs, "log-outputs", "OUT,...", "stderr (default), stdout, systemd/journal, or paths of files to append to, which SIGHUP reopens")),
 		oneOf(&l.level, "log-level", "least severity that is logged: debug, info, warn, error, panic or fatal", levels...),
-		oneOf(&l.format, "log-format", "json, or console for people", "json", "console"),
+		oneOf(&l.format, "log-format", "json, or console in columns; without it and the other flags of the log, a terminal gets a few lines for people", "json", "console"),
 		boolean(&l.rotate, "enable-log-rotation", "replace the log file by a new one when it is large or old"),
 		str(&l.rotation, "log-rotation-config-json", "JSON", "limits of a log file: maxsize in megabytes, maxage in days, maxbackups in files (0 for no limit); localtime, compress"),
 		durationOrDefault(&o.config.WarnUnaryDuration, "warning-unary-request-duration", "duration of a unary call after which the call is logged"),
@@ -72,8 +72,8 @@ func (l *logging) validate() error {
 	return err
 }
 
-// openLog opens the log of the process, and directs the lines of libraries to it.
-func openLog(l *logging) (*logline.Log, *slog.Logger, error) {
+// openLog opens the log of the process, and directs the lines of libraries to it. people, if not nil, gets all lines.
+func openLog(l *logging, people *terminalLog) (*logline.Log, *slog.Logger, error) {
 	c, err := l.config()
 	if err != nil {
 		return nil, nil, err
@@ -83,6 +83,9 @@ func openLog(l *logging) (*logline.Log, *slog.Logger, error) {
 		return nil, nil, fmt.Errorf("--log-outputs: %w", err)
 	}
 	log := slog.New(out.Handler())
+	if people != nil {
+		log = slog.New(people)
+	}
 	slog.SetDefault(log)
 	// The other lines of the transport are about connections broken by clients; this program logs calls itself.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, libraryLines{log}))

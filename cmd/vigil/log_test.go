@@ -11,7 +11,7 @@ import (
 // has sent.
 func TestLibraryLines(t *testing.T) {
 	file := t.TempDir() + "/log"
-	_, log, err := openLog(&logging{outputs: []string{file}, level: "info", rotation: defaultRotation})
+	_, log, err := openLog(&logging{outputs: []string{file}, level: "info", rotation: defaultRotation}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

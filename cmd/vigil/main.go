@@ -31,6 +31,10 @@ func main() {
 }
 
 func run(args []string) int {
+	// The other programs of the kind have flags for these, and so has this one.
+	if len(args) > 0 && (args[0] == "help" || args[0] == "version") {
+		args = append([]string{"--" + args[0]}, args[1:]...)
+	}
 	show, format := len(args) > 0 && args[0] == "config", ""
 	if show {
 		var err error
@@ -60,7 +64,12 @@ func run(args []string) int {
 
 // runMember runs a member until a signal or an error, and returns the exit code.
 func runMember(o *options) int {
-	out, log, err := openLog(&o.log)
+	var people *terminalLog
+	if o.forPeople(os.Stderr) {
+		people = newTerminalLog(os.Stderr)
+		o.printStart(people)
+	}
+	out, log, err := openLog(&o.log, people)
 	if err != nil {
 		return mistake(err)
 	}
@@ -95,6 +104,9 @@ func runMember(o *options) int {
 	}
 	notifying, stopNotifying := context.WithCancel(context.Background())
 	go notifySystemd(notifying, m, log)
+	if people != nil {
+		go o.printReady(notifying, m, people)
+	}
 	code := waitForStop(m, signals, log)
 	stopNotifying()
 	notify(log, daemon.SdNotifyStopping)

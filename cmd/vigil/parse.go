@@ -4,9 +4,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+
+	"vigil/internal/spelling"
 )
 
 // errUsage marks a mistake in the configuration. The text names the flag, the variable or the line.
@@ -110,7 +113,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 		name, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
 		switch {
 		case !strings.HasPrefix(arg, "-") || name == "":
-			errs = append(errs, fmt.Errorf("%q is not a flag", arg))
+			errs = append(errs, fmt.Errorf("%q is not a flag%s", arg, p.meantCommand(arg)))
 			continue
 		case name == "help" || name == "h":
 			return nil, flag.ErrHelp
@@ -121,7 +124,7 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 			p.o.goneFlags = append(p.o.goneFlags, name)
 			continue
 		case o == nil:
-			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, p.similar(name)))
+			errs = append(errs, fmt.Errorf("there is no flag --%s%s", name, didYouMean("--", spelling.Nearest(name, p.names()))))
 			// The next word is probably its value.
 			if !has && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 				args = args[1:]
@@ -141,39 +144,30 @@ func (p *parser) arguments(args []string) (map[string][]string, error) {
 	return given, errors.Join(errs...)
 }
 
-// similar suggests a known flag for an unknown one.
-func (p *parser) similar(name string) string {
-	best, least := "", 4
-	p.o.each(func(o *option) {
-		if d := distance(name, o.name); d < least {
-			best, least = o.name, d
-		}
-	})
-	if best == "" {
-		return ""
-	}
-	return "; did you mean --" + best + "?"
+// names returns the names of all flags.
+func (p *parser) names() (list []string) {
+	p.o.each(func(o *option) { list = append(list, o.name) })
+	return list
 }
 
-// distance is the number of letters to insert, delete or replace between two words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// commands are the words that may be the first on the command line.
+var commands = []string{"config", "help", "version"}
+
+// meantCommand suggests a command for a word that is none, and a flag for a word without its dashes.
+func (p *parser) meantCommand(word string) string {
+	if c := spelling.Nearest(word, commands); c != "" {
+		return didYouMean("vigil ", c)
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, diagonal+1, row[j]+1)
-		}
+	name, _, _ := strings.Cut(word, "=")
+	return didYouMean("--", spelling.Nearest(name, p.names()))
+}
+
+// didYouMean returns a suggestion, nothing if there is no word.
+func didYouMean(prefix, word string) string {
+	if word == "" {
+		return ""
 	}
-	return row[len(b)]
+	return "; did you mean " + prefix + word + "?"
 }
 
 // otherVars are variables of etcd without a flag and without a meaning here: the strictness of etcd's self-checks, and the
@@ -192,10 +186,10 @@ func (p *parser) environment(environ []string) map[string][]string {
 		case ok:
 			given[o.name] = []string{value}
 		case !slices.Contains(otherVars, name):
-			p.o.unknownVars = append(p.o.unknownVars, name)
+			p.o.unknownVars = append(p.o.unknownVars, unknownVar{name, spelling.Nearest(name, slices.Sorted(maps.Keys(p.byVar)))})
 		}
 	}
-	slices.Sort(p.o.unknownVars)
+	slices.SortFunc(p.o.unknownVars, func(a, b unknownVar) int { return strings.Compare(a.name, b.name) })
 	return given
 }
 

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
@@ -58,4 +61,18 @@ func TestHelpTexts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExamples: the help of every command without subcommands has an example, which names the command.
+func TestExamples(t *testing.T) {
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if !c.HasSubCommands() && !c.Hidden && c.Name() != "help" && !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+	}
+	walk(newRoot(&cli.Env{Stdin: strings.NewReader(""), Stdout: cli.NewOutput(io.Discard), Stderr: io.Discard}))
 }

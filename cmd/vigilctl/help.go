@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"vigil/internal/kv"
 	"vigil/internal/release"
@@ -11,8 +13,9 @@ import (
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the compatible version of etcdctl, the version of the API, and its own version",
+		Use:     "version",
+		Example: "  vigilctl version",
+		Short:   "Print the compatible version of etcdctl, the version of the API, and its own version",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(c.OutOrStdout(), "etcdctl version: %s\nAPI version: %s\nvigilctl version: %s\n", release.APIVersion, kv.APIVersion, release.Version)
 			return err
@@ -20,10 +23,39 @@ func versionCommand() *cobra.Command {
 	}
 }
 
+// foldGlobalFlags leaves the global flags out of the help of commands: it names the command that prints them.
+func foldGlobalFlags(root *cobra.Command) {
+	template := root.UsageTemplate()
+	const flags = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	template = strings.Replace(template, flags, "{{if .HasParent}}"+flags+"{{else}}  -h, --help   print the help{{end}}", 1)
+	const global = "{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"
+	template = strings.Replace(template, "Global Flags:\n"+global, "{{groupFlags .}}Flags of all commands: vigilctl options", 1)
+	if strings.Contains(template, global) || strings.Count(template, "{{else}}  -h") != 1 {
+		panic("cobra has another template")
+	}
+	cobra.AddTemplateFunc("groupFlags", groupFlags)
+	root.SetUsageTemplate(template)
+}
+
+// groupFlags returns the flags that a command has from its group, not from the program.
+func groupFlags(c *cobra.Command) string {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if c.Root().PersistentFlags().Lookup(f.Name) == nil {
+			own.AddFlag(f)
+		}
+	})
+	if !own.HasFlags() {
+		return ""
+	}
+	return own.FlagUsages() + "\n"
+}
+
 func optionsCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use:   "options",
-		Short: "Print the global flags",
+		Use:     "options",
+		Short:   "Print the flags of all commands",
+		Example: "  vigilctl options",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(c.OutOrStdout(), "The following options can be passed to any command:\n\n%s", root.PersistentFlags().FlagUsages())
 			return err

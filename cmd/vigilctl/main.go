@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,7 @@ import (
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/clustercmd"
 	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/complete"
 	"vigil/cmd/vigilctl/doctor"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keyview"
@@ -29,6 +32,7 @@ import (
 	"vigil/cmd/vigilctl/lockcmd"
 	"vigil/cmd/vigilctl/monitor"
 	"vigil/cmd/vigilctl/offline"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/transfer"
 )
@@ -43,6 +47,7 @@ func main() {
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	stderr = screen.Guard(stderr)
 	env := &cli.Env{Stdin: stdin, Stdout: cli.NewOutput(stdout), Stderr: stderr}
 	root := newRoot(env)
 	root.SetArgs(args)
@@ -51,11 +56,35 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		err = env.Stdout.Err()
 	}
+	if ctx.Err() != nil {
+		err = interrupted(err)
+	}
 	var e *exit.Error
 	if err != nil && !(errors.As(err, &e) && e.Err == nil) {
 		fmt.Fprintln(stderr, "Error:", err)
 	}
 	return exit.Code(err)
+}
+
+// interrupted gives the error of a command that was interrupted the exit code for that, unless it has another one for it: that of
+// a program that it ran, or of a check that is not complete.
+func interrupted(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *exit.Error
+	ran := (*exec.ExitError)(nil)
+	switch {
+	case errors.As(err, &ran):
+		return err
+	case strings.Contains(err.Error(), "signal received"): // the cause of the context
+		return cli.ErrInterrupted
+	case exit.Code(err) != exit.Failure:
+		return err
+	case errors.As(err, &e) && e.Err == nil:
+		return exit.Silent(exit.Interrupted)
+	}
+	return exit.With(exit.Interrupted, err)
 }
 
 // setPrefixMatching allows shortened commands like etcdctl, except below check, where a word is rather a directory.
@@ -75,6 +104,8 @@ func newRoot(env *cli.Env) *cobra.Command {
 Commands, flags, environment variables and output are those of etcdctl and
 etcdutl, and there are more. Each global flag can be given as an environment
 variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
+		Args:              command.OnlySubcommands,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: env.Prepare,
@@ -82,7 +113,9 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	root.SetFlagErrorFunc(command.FlagError)
 	env.AddFlags(root.PersistentFlags())
+	foldGlobalFlags(root)
 	command.CompleteFlag(root, "write-out", show.Formats)
 
 	check := offline.Check()
@@ -109,6 +142,8 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 			root.AddCommand(c)
 		}
 	}
+	addExamples(root, "")
+	complete.Register(root, env)
 	root.SetHelpCommandGroupID(other)
 	root.SetCompletionCommandGroupID(other)
 	return root

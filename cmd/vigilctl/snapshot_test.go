@@ -62,7 +62,7 @@ func TestSnapshotStatus(t *testing.T) {
 		args []string
 	}{
 		{exit.BadArgs, "snapshot status requires exactly one argument", nil},
-		{exit.Failure, "must be simple, table, json or fields", []string{file, "-w", "protobuf"}},
+		{exit.Failure, "must be simple, table, json, yaml or fields", []string{file, "-w", "protobuf"}},
 		{exit.Failure, "no such file", []string{file + ".none"}},
 		{exit.Failure, "is not a file", []string{filepath.Dir(file)}},
 		{exit.Failure, "damaged database file", []string{"main.go"}},

@@ -19,7 +19,7 @@ func TestChangelog(t *testing.T) {
 		}
 		return string(m[1])
 	}
-	program := first("internal/release/release.go", `(?m)^const Version = "([^"]+)"$`)
+	program := first("internal/release/release.go", `(?m)^var Version = "([^"]+)"$`)
 	if log := first("CHANGELOG.md", `(?m)^## (\d[^ ]*) - \d{4}-\d\d-\d\d$`); log != program {
 		t.Errorf("the newest version in CHANGELOG.md is %s, the programs report %s", log, program)
 	}

@@ -50,7 +50,7 @@ func ParseRotation(s string) (r Rotation, err error) {
 	d := json.NewDecoder(bytes.NewReader([]byte(s)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
-		return r, err
+		return r, errors.New(`want JSON such as {"maxsize": 100, "compress": true}; see vigil --help for its names`)
 	}
 	if r.MaxSize < 0 || r.MaxAge < 0 || r.MaxBackups < 0 {
 		return r, errors.New("maxsize, maxage and maxbackups must not be negative")

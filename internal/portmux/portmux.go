@@ -24,6 +24,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -164,6 +165,27 @@ func (m *Mux) Drain(ctx context.Context) error {
 	return err
 }
 
+// refuseTime is how long a connection is read that no server accepts.
+const refuseTime = 50 * time.Millisecond
+
+// refuse ends the output of a connection and reads what the client has sent: closing it with unread bytes would reset it, and
+// the client would not see its end.
+func (c *prefixed) refuse() {
+	_ = c.SetDeadline(time.Now().Add(refuseTime)) // fails if the client has closed it, as the other calls
+	for nc := c.Conn; ; {
+		if w, ok := nc.(interface{ CloseWrite() error }); ok {
+			_ = w.CloseWrite()
+			break
+		}
+		inner, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			return
+		}
+		nc = inner.NetConn()
+	}
+	_, _ = io.CopyN(io.Discard, c.Conn, maxBeforeRequest)
+}
+
 // limit sets how long a connection may take for its next step: d, or rest while the Mux drains.
 func (m *Mux) limit(conn net.Conn, d, rest time.Duration) error {
 	m.mu.Lock()
@@ -236,6 +258,7 @@ func (m *Mux) begin(conn net.Conn) bool {
 			conn.Close()
 			m.logRejected(conn, err)
 		} else if !to.Give(c.conn()) {
+			c.refuse()
 			conn.Close()
 		}
 	})

@@ -452,3 +452,32 @@ func TestDrain(t *testing.T) {
 		t.Errorf("handed over: %v", got)
 	}
 }
+
+// TestRefused: a client whose protocol no server accepts sees the end of its connection, and no reset.
+func TestRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(l, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.HTTP1().Close()
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "INVALID CONNECTION PREFACE\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, c); n > 0 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if err := errors.Join(m.Close(), <-served); err != nil {
+		t.Error(err)
+	}
+}

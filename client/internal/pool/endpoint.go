@@ -71,6 +71,9 @@ func Parse(s string) (Endpoint, error) {
 	if port == "" {
 		return e, invalid("endpoint %q has no port", s)
 	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return e, invalid("endpoint %q: %q is no port", s, port)
+	}
 	e.host = host
 	return e, nil
 }

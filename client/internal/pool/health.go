@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -42,19 +41,7 @@ func (m *Member) connectError(ctx context.Context) error {
 	if status.Code(err) != codes.Unavailable {
 		return m.lastError() // the state has changed meanwhile
 	}
-	text := status.Convert(err).Message()
-	for _, noise := range []string{"connection error: desc = ", "last connection error: "} {
-		text = strings.ReplaceAll(text, noise, "")
-	}
-	text = strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`)
-	switch secure := m.pool.cfg.Secure; {
-	case !secure && strings.Contains(text, "reading server preface"):
-		text += " (does the member want TLS? then write https://)"
-	case secure && strings.Contains(text, "handshake failed") && (strings.HasSuffix(text, "EOF") ||
-		strings.Contains(text, "connection reset") || strings.Contains(text, "first record does not look like a TLS")):
-		text += " (does the member speak TLS? if not, write http:// and leave TLS out)"
-	}
-	return errors.New(text)
+	return reason(status.Convert(err).Message(), m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
 }
 
 // watchReady follows the member's health while it is connected and wanted. It returns when the connection is lost.

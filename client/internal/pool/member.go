@@ -59,6 +59,7 @@ type Member struct {
 	suspect  atomic.Bool   // see suspectFor
 	pinned   atomic.Bool   // Find returned it
 	leaves   atomic.Uint64 // how often streams were asked to leave
+	met      atomic.Bool   // it has been connected
 	noStream atomic.Bool
 	mu       struct {
 		sync.Mutex
@@ -193,11 +194,21 @@ func (m *Member) lastError() error {
 	return m.mu.err
 }
 
+// refused reports whether the member has never been connected, and refused a connection for a reason that stays. After a
+// connection the reason may be a certificate that is just replaced.
+func (m *Member) refused() bool {
+	_, ok := m.lastError().(*refused)
+	return ok && !m.met.Load()
+}
+
 // setState changes the state and wakes the goroutines that wait for a member.
 func (m *Member) setState(s State, err error) {
 	m.mu.Lock()
 	m.mu.err = err
 	m.mu.Unlock()
+	if s == Ready {
+		m.met.Store(true)
+	}
 	old := State(m.state.Swap(uint32(s)))
 	if old == s {
 		return

@@ -57,7 +57,7 @@ func (p *Pool) choose(ctx context.Context, pin, avoid *Member) (*Member, error) 
 	return p.search(ctx, pin, avoid)
 }
 
-// search connects to the members until one can be used.
+// search connects to the members until one can be used, or all of them refuse for a reason that stays.
 func (p *Pool) search(ctx context.Context, pin, avoid *Member) (*Member, error) {
 	began := time.Now()
 	timer := time.NewTimer(p.cfg.DialTimeout)
@@ -77,6 +77,9 @@ func (p *Pool) search(ctx context.Context, pin, avoid *Member) (*Member, error) 
 				p.use(m)
 			}
 			return m, nil
+		}
+		if m == nil && len(list) > 0 && !slices.ContainsFunc(list, func(m *Member) bool { return !m.refused() }) {
+			return nil, unreachable(list) // waiting would not help
 		}
 		if m != nil && soon == nil {
 			soon = time.After(settle)

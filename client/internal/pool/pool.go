@@ -18,7 +18,9 @@ import (
 // Config configures a pool. All fields but ServerName and DialOptions must be set.
 type Config struct {
 	// Secure reports whether Credentials are those of TLS.
-	Secure      bool
+	Secure bool
+	// Demanded reports whether a member has demanded a certificate that Credentials do not have.
+	Demanded    func() bool
 	Credentials credentials.TransportCredentials
 	// ServerName is the name expected in certificates instead of the endpoint's host.
 	ServerName string

@@ -72,19 +72,45 @@ func (e *Env) connected(c *cobra.Command, run func(cl *client.Client) error) err
 		return err
 	}
 	defer cl.Close()
-	err = CallError(run(cl))
-	if unanswered(err) && c.Context().Err() == nil {
-		return e.explain(c.Context(), cl, err)
-	}
-	return err
+	return e.explained(c.Context(), cl, CallError(run(cl)))
 }
 
-// CallError reduces the error of a call to the member's message, and adds an exit code.
+// CallError reduces the error of a call to the member's message, and adds an exit code and which flags may help.
 func CallError(err error) error {
 	var e *exit.Error
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
+	err = callError(err)
+	for _, a := range advice {
+		if strings.Contains(err.Error(), a.text) {
+			return &advisedError{err, a.flags}
+		}
+	}
+	return err
+}
+
+// advice are the flags that help against an error of the client.
+var advice = []struct{ text, flags string }{
+	{"the member demands a certificate of its clients", "give --cert and --key"},
+	{"the authority of the member's certificate is not known", "give --cacert"},
+	{"the member does not know the authority of the client's certificate", "give --cert and --key of an authority that the member trusts"},
+	{"the client's certificate has expired", "give --cert and --key of a newer one"},
+}
+
+// advisedError is an error with the flags that may help.
+type advisedError struct {
+	error
+	flags string
+}
+
+// Error ends with the flags.
+func (e *advisedError) Error() string { return e.error.Error() + ": " + e.flags }
+
+// Unwrap returns the error of the call.
+func (e *advisedError) Unwrap() error { return e.error }
+
+func callError(err error) error {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
 		if errors.Is(err, client.ErrUnreachable) {
 			// Scripts written for etcdctl look for its text.

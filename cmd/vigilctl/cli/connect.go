@@ -57,6 +57,9 @@ func (e *Env) configure(ctx context.Context) error {
 	if e.configured {
 		return nil
 	}
+	if err := e.checkFormat(); err != nil {
+		return err
+	}
 	if err := e.setEndpoints(ctx); err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func (e *Env) setEndpoints(ctx context.Context) error {
 	}
 	found, err := discovery.Clients(ctx, net.DefaultResolver, e.srvDomain, e.srvName)
 	if err != nil {
-		return exit.With(exit.Failure, err)
+		return exit.With(exit.Failure, errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	var list []string
 	for _, ep := range found {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vigil/client"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 )
 
@@ -36,11 +37,15 @@ type Env struct {
 	configured               bool // Config is complete
 }
 
+// RawStderr is standard error for other programs.
+func (e *Env) RawStderr() io.Writer { return screen.Unguarded(e.Stderr) }
+
 // AddFlags declares the global flags, which are those of etcdctl.
 func (e *Env) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&e.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "the members to talk to, `HOST:PORT,...` or URLs")
 	flags.StringVarP(&e.Format, "write-out", "w", string(show.Simple), "how to print: `FORMAT` "+strings.Join(show.Formats, ", "))
 	flags.BoolVar(&e.hex, "hex", false, "print keys and values in hexadecimal")
+	flags.BoolVar(&e.Stdout.plain, "no-color", false, "no colors on a terminal, as with NO_COLOR in the environment")
 	flags.BoolVar(&e.debug, "debug", false, "log to stderr what happens to connections")
 	flags.DurationVar(&e.Config.DialTimeout, "dial-timeout", 2*time.Second, "limit for connecting to a member")
 	flags.DurationVar(&e.CommandTimeout, "command-timeout", 5*time.Second, "limit for a short command, added to --dial-timeout")

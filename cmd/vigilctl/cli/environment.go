@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/internal/spelling"
 )
 
 // prefixes begin the names of environment variables; the first one wins.
@@ -35,7 +38,10 @@ func Getenv(name string) string {
 
 // Prepare sets the global flags that are not on the command line from the environment, and checks them.
 func (e *Env) Prepare(c *cobra.Command, _ []string) error {
-	if err := e.setFromEnvironment(c.InheritedFlags()); err != nil {
+	if !c.HasParent() {
+		return nil // it prints the help
+	}
+	if err := e.setFromEnvironment(c); err != nil {
 		return err
 	}
 	for _, name := range []string{"cert", "key", "cacert"} {
@@ -57,7 +63,8 @@ func (e *Env) Prepare(c *cobra.Command, _ []string) error {
 
 // setFromEnvironment sets each flag that is not given by its environment variable: --endpoints by VIGILCTL_ENDPOINTS or
 // ETCDCTL_ENDPOINTS. Giving both a flag and its variable is an error.
-func (e *Env) setFromEnvironment(flags *pflag.FlagSet) error {
+func (e *Env) setFromEnvironment(c *cobra.Command) error {
+	flags := c.InheritedFlags()
 	var wrong error
 	known := map[string]bool{}
 	for _, prefix := range prefixes {
@@ -77,7 +84,7 @@ func (e *Env) setFromEnvironment(flags *pflag.FlagSet) error {
 			case v != "" && !set && wrong == nil:
 				set = true
 				if err := flags.Set(f.Name, v); err != nil {
-					wrong = fmt.Errorf("%s: %w", name, err)
+					wrong = fmt.Errorf("%s: %w", name, command.FlagError(c, err))
 				}
 			}
 		}
@@ -85,7 +92,11 @@ func (e *Env) setFromEnvironment(flags *pflag.FlagSet) error {
 	for _, env := range os.Environ() {
 		name, _, _ := strings.Cut(env, "=")
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) && !known[name] {
-			fmt.Fprintf(e.Stderr, "warning: the environment variable %s is not that of any flag\n", name)
+			meant := ""
+			if s := spelling.Nearest(name, slices.Sorted(maps.Keys(known))); s != "" {
+				meant = "; did you mean " + s + "?"
+			}
+			fmt.Fprintf(e.Stderr, "warning: the environment variable %s is not that of any flag%s\n", name, meant)
 		}
 	}
 	return wrong

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -40,6 +44,24 @@ func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, "etcdserver: no leader") || strings.Contains(text, "etcdserver: request timed out")
 }
 
+// explained returns the error of a call with what members say about its reason.
+func (e *Env) explained(ctx context.Context, cl *client.Client, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if r, ok := errors.AsType[*revisionError](err); ok {
+		e.explainRevision(ctx, cl, r)
+		return err
+	}
+	switch {
+	case unanswered(err):
+		return e.explain(ctx, cl, err)
+	case strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCNoSpace)):
+		return e.explainNoSpace(ctx, cl, err)
+	}
+	return err
+}
+
 // explain adds to the error of a call without an outcome whether each endpoint is alive and knows a leader.
 func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout+e.Config.DialTimeout)
@@ -51,6 +73,104 @@ func (e *Env) explain(ctx context.Context, cl *client.Client, err error) error {
 	}
 	wg.Wait()
 	return &unansweredError{err, out}
+}
+
+// revisionError is the error of a call at a revision that cannot be read.
+type revisionError struct {
+	error
+	key   string // a key of the call, which its user may read
+	asked int64
+	known string // what is known of the store's revisions
+}
+
+// AtRevision returns the error of a call at a revision. Run and Print add which revisions there are if that one is gone, or
+// is still to come.
+func AtRevision(err error, key string, rev int64) error {
+	if err = CallError(err); err == nil || rev <= 0 {
+		return err
+	}
+	return &revisionError{error: err, key: cmp.Or(key, "\x00"), asked: rev}
+}
+
+// Error begins with the line that etcdctl prints.
+func (e *revisionError) Error() string {
+	if e.known == "" {
+		return e.error.Error()
+	}
+	return fmt.Sprintf("%v\n  revision %d was asked for; %s", e.error, e.asked, e.known)
+}
+
+// Unwrap returns the error of the call.
+func (e *revisionError) Unwrap() error { return e.error }
+
+// explainRevision adds which revisions of the store can be read.
+func (e *Env) explainRevision(ctx context.Context, cl *client.Client, err *revisionError) {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout+e.Config.DialTimeout)
+	defer cancel()
+	switch text := err.error.Error(); {
+	case strings.Contains(text, client.ErrCompacted.Error()):
+		w := cl.Watch(ctx, err.key, client.FromRevision(1))
+		defer w.Close()
+		for _, werr := range w.Batches() {
+			if gone, ok := errors.AsType[*client.CompactedError](werr); ok && gone.Revision > 0 {
+				err.known = fmt.Sprintf("the store was compacted at revision %d", gone.Revision)
+			}
+			return
+		}
+	case strings.Contains(text, client.ErrFutureRevision.Error()):
+		if r, rerr := cl.Get(ctx, err.key, client.WithCountOnly()); rerr == nil {
+			err.known = fmt.Sprintf("the store is at revision %d", r.Header.Revision)
+		}
+	}
+}
+
+// noSpaceError is the error of a write for which there is no space, with the reason.
+type noSpaceError struct {
+	error
+	reasons []string
+}
+
+// Error begins with the line that etcdctl prints.
+func (e *noSpaceError) Error() string {
+	return e.error.Error() + "\n  " + strings.Join(e.reasons, "\n  ")
+}
+
+// Unwrap returns the error of the call.
+func (e *noSpaceError) Unwrap() error { return e.error }
+
+// explainNoSpace adds whether the disk of a member is full, or the quota is used up: etcd has one error for both.
+func (e *Env) explainNoSpace(ctx context.Context, cl *client.Client, err error) error {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout+e.Config.DialTimeout)
+	defer cancel()
+	var reasons []string
+	for _, at := range e.Config.Endpoints {
+		one, aerr := cl.At(at)
+		if aerr != nil {
+			continue
+		}
+		if r, serr := one.Status(ctx); serr == nil {
+			if why := noSpaceReason(r); why != "" {
+				reasons = append(reasons, at+": "+why)
+			}
+		}
+	}
+	if len(reasons) == 0 {
+		return err
+	}
+	return &noSpaceError{err, append(reasons, "next: vigilctl doctor")}
+}
+
+// noSpaceReason returns why a member rejects puts, "" if that is not known.
+func noSpaceReason(r *etcdserverpb.StatusResponse) string {
+	for _, text := range r.GetErrors() {
+		if strings.HasPrefix(text, "vigil: the disk is full") {
+			return "the disk is full: free space on the volume of the data directory, or enlarge it; puts are accepted again within a second"
+		}
+	}
+	if r.GetDbSizeQuota() > 0 && slices.ContainsFunc(r.GetErrors(), func(s string) bool { return strings.Contains(s, "NOSPACE") }) {
+		return fmt.Sprintf("the quota of %d bytes is used up (the alarm NOSPACE is raised): delete keys, run compaction, then alarm disarm; or start the members with a larger --quota-backend-bytes", r.GetDbSizeQuota())
+	}
+	return ""
 }
 
 // stateOf returns what a member says of itself.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 )
 
@@ -16,19 +17,34 @@ import (
 // output. It is as safe for concurrent use as the writer it wraps.
 type Output struct {
 	to     io.Writer
+	text   io.Writer // to, guarded if it is a terminal
+	plain  bool
 	failed atomic.Pointer[error]
 }
 
 // NewOutput returns an Output that writes to w.
-func NewOutput(w io.Writer) *Output { return &Output{to: w} }
+func NewOutput(w io.Writer) *Output { return &Output{to: w, text: screen.Guard(w)} }
 
-func (o *Output) Write(b []byte) (int, error) {
-	n, err := o.to.Write(b)
+// Write implements io.Writer. On a terminal it replaces the characters that steer one: keys, values and names may have them.
+func (o *Output) Write(b []byte) (int, error) { return o.write(o.text, b) }
+
+func (o *Output) write(to io.Writer, b []byte) (int, error) {
+	n, err := to.Write(b)
 	if err != nil {
 		o.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
 }
+
+// Drawing returns the output for pictures and colours, whose texts are safe already.
+func (o *Output) Drawing() io.Writer { return drawing{o} }
+
+type drawing struct{ *Output }
+
+func (d drawing) Write(b []byte) (int, error) { return d.write(d.to, b) }
+
+// NoColor implements an interface of package screen.
+func (o *Output) NoColor() bool { return o.plain }
 
 // Unwrap returns the writer below, for package screen and for the standard output of other programs.
 func (o *Output) Unwrap() io.Writer { return o.to }
@@ -41,10 +57,18 @@ func (o *Output) Err() error {
 	return nil
 }
 
+// checkFormat returns an error if there is no such output format.
+func (e *Env) checkFormat() error {
+	if !slices.Contains(show.Formats, e.Format) {
+		return exit.With(exit.BadFeature, fmt.Errorf("unsupported output format %q: --write-out takes %s", e.Format, strings.Join(show.Formats, ", ")))
+	}
+	return nil
+}
+
 // Printer returns the printer of the output format, which must be one of those allowed, if any are given.
 func (e *Env) Printer(allowed ...show.Format) (*show.Printer, error) {
-	if !slices.Contains(show.Formats, e.Format) {
-		return nil, exit.With(exit.BadFeature, fmt.Errorf("unsupported output format %q: --write-out takes %s", e.Format, strings.Join(show.Formats, ", ")))
+	if err := e.checkFormat(); err != nil {
+		return nil, err
 	}
 	f := show.Format(e.Format)
 	if len(allowed) > 0 && !slices.Contains(allowed, f) {

@@ -2,7 +2,6 @@ package clustercmd
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,9 +103,9 @@ func MoveLeader(env *cli.Env) *cobra.Command {
 			if len(args) != 1 {
 				return exit.Usage("move-leader command needs 1 argument")
 			}
-			to, err := strconv.ParseUint(args[0], 16, 64)
+			to, err := command.UnsignedHex(args[0])
 			if err != nil {
-				return exit.With(exit.BadArgs, err)
+				return exit.Usage("bad member ID arg (%w), expecting ID in Hex", err)
 			}
 			var answer *show.Answer
 			err = forEach(env, c, false, func(_ string, s cli.Session) error {

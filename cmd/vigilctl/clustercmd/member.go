@@ -2,7 +2,6 @@ package clustercmd
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ func memberArg(args []string) (uint64, error) {
 	if len(args) != 1 {
 		return 0, exit.Usage("member ID is not provided")
 	}
-	id, err := strconv.ParseUint(args[0], 16, 64)
+	id, err := command.UnsignedHex(args[0])
 	if err != nil {
 		return 0, exit.Usage("bad member ID arg (%w), expecting ID in Hex", err)
 	}

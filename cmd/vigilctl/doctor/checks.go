@@ -1,35 +1,11 @@
 package doctor
 
 import (
+	"slices"
 	"time"
 
 	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/survey"
-)
-
-// Limits of the checks. Those of disks are from etcd's documentation: 10 ms for the raft log, 25 ms for the store, at the
-// 99th percentile.
-const (
-	fsyncSlow       = 10 * time.Millisecond
-	fsyncVerySlow   = 100 * time.Millisecond
-	commitSlow      = 25 * time.Millisecond
-	applySlow       = 100 * time.Millisecond
-	peerSlow        = 100 * time.Millisecond
-	minObservations = 1000 // fewer observations give no 99th percentile that is worth an alarm
-	minRoundTrips   = 20
-	clockDifference = time.Second
-	expiryWarning   = 30 * 24 * time.Hour
-	expiryCritical  = 7 * 24 * time.Hour
-	quotaHigh       = 0.8
-	quotaCritical   = 0.95
-	largeQuota      = 8 << 30 // above it etcd logs a warning when it starts
-	lagHigh         = 5000    // entries
-	watchLagHigh    = 10_000  // revisions
-	pendingHigh     = 100
-	leadersAnHour   = 3
-	revisionsHigh   = 1_000_000 // revisions
-	freeHigh        = 100 << 20 // bytes
-	openFilesHigh   = 0.8
 )
 
 // examination is all answers of the members.
@@ -42,6 +18,8 @@ type examination struct {
 	certErrs []error        // why an expiry is not known, by member
 	files    []string       // --cert and --cacert
 	data     []compared     // by member
+	limits   limits
+	omit     []string // the names of checks that are not made
 }
 
 // check is one check of all members.
@@ -84,6 +62,10 @@ func (e *examination) examine() (found []finding, passed []string, skipped []unc
 		r.check = &checks[i]
 		if !answered && r.check.name != "reachable" && r.check.name != "certificates" {
 			continue // without answers
+		}
+		if slices.Contains(e.omit, r.check.name) {
+			r.skip("", "omitted by --skip")
+			continue
 		}
 		before, gaps := len(r.findings), len(r.unchecked)
 		r.check.run(e, &r)

@@ -16,6 +16,8 @@ func (e *examination) checkReachable(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		switch {
+		case x.StatusErr != nil && strings.Contains(x.StatusErr.Error(), "etcdserver: user name is empty"):
+			r.find(critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:
 			at := "does not answer: "
 			if e.NameOf(x) != x.Endpoint {
@@ -29,6 +31,9 @@ func (e *examination) checkReachable(r *report) {
 		}
 	}
 	for _, m := range e.Members {
+		if m.Name != "" && e.silent(m) {
+			r.find(critical, m.Name, "has never reached the cluster: its address for clients is not known", "check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
+		}
 		if m.Name == "" {
 			r.find(warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
@@ -41,43 +46,55 @@ func (e *examination) checkReachable(r *report) {
 // reading returns the reading of a member, nil if it was not asked.
 func (e *examination) reading(m *etcdserverpb.Member) *survey.Reading {
 	for i := range e.Readings {
-		if x := &e.Readings[i]; x.ID() == m.ID || x.Status == nil && x.Advertised == m.ID {
+		if x := &e.Readings[i]; x.ID() == m.ID || (x.Status == nil || e.Foreign(x)) && x.Advertised == m.ID {
 			return x
 		}
 	}
 	return nil
 }
 
+// silent reports whether a member has never announced to the others where it serves clients.
+func (e *examination) silent(m *etcdserverpb.Member) bool {
+	return len(m.ClientURLs) == 0 && e.reading(m) == nil && e.asked()
+}
+
+// asked reports whether all members were asked whose addresses are known.
+func (e *examination) asked() bool {
+	return !slices.ContainsFunc(e.Members, func(m *etcdserverpb.Member) bool { return len(m.ClientURLs) > 0 && e.reading(m) == nil })
+}
+
 // unseen returns the members of which nothing was checked, with the reason.
 func (e *examination) unseen() (out []unchecked) {
 	for _, m := range e.Members {
 		switch x := e.reading(m); {
+		case m.Name != "" && e.silent(m):
+			out = append(out, unchecked{Member: m.Name, Why: "its address is not known"})
 		case x == nil && m.Name != "":
 			out = append(out, unchecked{Member: m.Name, Why: "it is not among the endpoints"})
 		case x != nil && x.Status == nil:
 			out = append(out, unchecked{Member: m.Name, Why: "it does not answer"})
+		case x != nil && e.Foreign(x):
+			out = append(out, unchecked{Member: m.Name, Why: "a member of another cluster answers at its address"})
 		}
 	}
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status == nil && x.Advertised == 0 {
-			out = append(out, unchecked{Member: x.Endpoint, Why: "it does not answer"})
+			out = append(out, unchecked{Member: x.Endpoint, Why: "its status is not known"})
 		}
 	}
 	return out
 }
 
 func (e *examination) checkLeader(r *report) {
-	leader, clusters := e.Leader(), map[uint64]string{}
+	leader := e.Leader()
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		if x.Status == nil {
 			continue
 		}
-		if id := x.Status.Header.ClusterId; len(clusters) > 0 && clusters[id] == "" {
-			r.find(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster, %x", id), "give endpoints of one cluster; the other checks compare members of several", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
-		}
-		clusters[x.Status.Header.ClusterId] = x.Endpoint
 		switch {
+		case e.Foreign(x):
+			r.find(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
 		case x.Status.Leader == 0:
 			r.find(critical, e.NameOf(x), "has no leader: it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
@@ -86,8 +103,10 @@ func (e *examination) checkLeader(r *report) {
 	}
 }
 
+const nextForeign = "give endpoints of one cluster. If the cluster was restored from a backup: stop this member, keep its data directory, and restore it from the file that the others were restored from, with the same --initial-cluster and --initial-cluster-token"
+
 // nextQuorum is in the order of what loses least.
-const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, and start the one with the largest RAFT INDEX once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
+const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
 
 func (e *examination) checkQuorum(r *report) {
 	voters, answer := 0, 0
@@ -97,9 +116,9 @@ func (e *examination) checkQuorum(r *report) {
 			continue
 		}
 		voters++
-		if x := e.reading(m); x == nil && m.Name != "" {
+		if x := e.reading(m); x == nil && m.Name != "" && !e.silent(m) {
 			unasked = append(unasked, m.Name)
-		} else if x != nil && x.Status != nil {
+		} else if x != nil && x.Status != nil && !e.Foreign(x) {
 			answer++
 		}
 	}
@@ -154,22 +173,43 @@ func (e *examination) alarms() []*etcdserverpb.AlarmMember {
 func (e *examination) checkAlarms(r *report) {
 	next := map[etcdserverpb.AlarmType]string{
 		etcdserverpb.AlarmType_NOSPACE: "delete unneeded keys, then: vigilctl compaction REVISION; with etcd also: vigilctl defrag, vigilctl alarm disarm; or start the members with a higher --quota-backend-bytes",
-		etcdserverpb.AlarmType_CORRUPT: "its data differ from those of the other members: remove the member, delete its data directory and add it again",
+		etcdserverpb.AlarmType_CORRUPT: "its data are damaged, or differ from those of the other members; its log says which. Check its disk; then remove the member, move its data directory away and add it again",
+	}
+	if len(e.Members) == 1 {
+		next[etcdserverpb.AlarmType_CORRUPT] = "do not restart it: as long as it runs it answers reads of what is not damaged. Check its disk, copy the keys that can be read, and compare them with the last backup"
+	}
+	page := map[etcdserverpb.AlarmType]string{
+		etcdserverpb.AlarmType_NOSPACE: "docs/operations/disks.md#the-data-reach-the-quota",
+		etcdserverpb.AlarmType_CORRUPT: "docs/operations/corruption.md",
 	}
 	for _, a := range e.alarms() {
-		r.find(critical, e.Name(a.MemberID), "alarm "+a.Alarm.String(), next[a.Alarm], "")
+		name := ""
+		advice := next[a.Alarm]
+		switch {
+		case a.MemberID != 0:
+			name = e.Name(a.MemberID)
+		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: // the member that is wrong is not known
+			advice = nextDiffers
+		}
+		r.find(critical, name, "alarm "+a.Alarm.String(), advice, page[a.Alarm])
 	}
 }
 
 func (e *examination) checkVersions(r *report) {
-	seen := map[string][]string{}
+	seen, programs := map[string][]string{}, map[string][]string{}
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status != nil {
 			seen[x.Status.Version] = append(seen[x.Status.Version], e.NameOf(x))
+			if v := x.Program(); v != "" {
+				programs[v] = append(programs[v], e.NameOf(x))
+			}
 			if d := x.Status.DowngradeInfo; d.GetEnabled() {
 				r.find(note, e.NameOf(x), "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
+	}
+	if len(seen) < 2 {
+		seen = programs // of one level of the API
 	}
 	if len(seen) > 1 {
 		var list []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -71,9 +72,21 @@ func (e *examination) checkData(r *report) {
 		} else {
 			continue
 		}
+		if e.Readings[i].Value(survey.DamageFound) > 0 {
+			// Its hash may be one that was computed before.
+			r.skip(e.NameOf(&e.Readings[i]), "its data are damaged, and a hash may not show that")
+			c.hash = nil
+			continue
+		}
 		if c.hash == nil {
-			if c.err != nil {
-				r.skip(e.NameOf(&e.Readings[i]), "its data could not be compared: "+survey.ErrorLine(c.err)+"; use a larger --command-timeout if the store is large")
+			if st := e.Readings[i].Status; st.GetIsLearner() {
+				r.skip(e.NameOf(&e.Readings[i]), "a learner does not hash its data")
+			} else if c.err != nil {
+				why := "its data could not be compared: " + survey.ErrorLine(c.err)
+				if strings.Contains(why, "deadline") {
+					why += "; use a larger --command-timeout if the store is large"
+				}
+				r.skip(e.NameOf(&e.Readings[i]), why)
 			}
 			continue
 		}

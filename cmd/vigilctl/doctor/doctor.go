@@ -26,17 +26,20 @@ cluster, of which one endpoint is enough.
 
 What could not be looked at is listed as not checked, and never as ok. Each finding has
 a severity: critical (something fails, or soon will), warning (something will fail
-without an action) or note. The command works with members of etcd too.
+without an action) or note. --limit moves a limit, for example round-trip=300ms between
+sites; --skip leaves a check out. The command works with members of etcd too.
 
 Exit codes: 0 no findings except notes, 1 a warning or critical finding.`
 
 const doctorExample = `  vigilctl doctor
   vigilctl doctor --endpoints a:2379,b:2379,c:2379 || send-alert
+  vigilctl doctor --limit round-trip=300ms,raft-log=30ms --skip settings
   vigilctl doctor -w json | jq -r '.findings[] | select(.severity == "critical").what'`
 
 // Command returns the command doctor.
 func Command(env *cli.Env) *cobra.Command {
 	l := survey.Survey{Env: env, Whole: true}
+	var skip, limit []string
 	c := &cobra.Command{
 		Use:     "doctor [options]",
 		Short:   "Find problems of the members, and the next step for each",
@@ -46,14 +49,24 @@ func Command(env *cli.Env) *cobra.Command {
 			if len(args) > 0 {
 				return exit.Usage("doctor takes no arguments, not %q", args)
 			}
-			p, err := env.Printer(show.Simple, show.JSON)
+			e := &examination{omit: skip}
+			var err error
+			if e.limits, err = parseLimits(limit); err == nil {
+				err = validateChecks(skip)
+			}
 			if err != nil {
 				return err
 			}
-			return l.Run(c, func(ctx context.Context) error { return diagnoseMembers(ctx, &l, p) })
+			p, err := env.Printer(show.Simple, show.JSON, show.YAML)
+			if err != nil {
+				return err
+			}
+			return l.Run(c, func(ctx context.Context) error { return e.diagnoseMembers(ctx, &l, p) })
 		},
 	}
 	l.AddFlags(c)
+	c.Flags().StringSliceVar(&skip, "skip", nil, "checks to leave out, separated by commas: "+strings.Join(checkNames(), ", "))
+	c.Flags().StringSliceVar(&limit, "limit", nil, "NAME=VALUE, another limit of a check: "+strings.Join(limitNames(), ", "))
 	return c
 }
 
@@ -71,18 +84,19 @@ type diagnosis struct {
 	seen []string // the members that answer, if others do not
 }
 
-func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) error {
-	e := queryMembers(ctx, l)
+func (e *examination) diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) error {
+	e.queryMembers(ctx, l)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	d := e.diagnose()
 	var err error
-	if p.Format == show.JSON {
+	if p.Format != show.Simple {
 		err = l.Env.Print(show.Answer{Value: d})
 	} else {
-		width, _, _ := screen.Size(l.Env.Stdout)
-		_, err = fmt.Fprintln(l.Env.Stdout, strings.Join(d.draw(width, screen.NewPaint(l.Env.Stdout)), "\n"))
+		out := l.Env.Stdout.Drawing()
+		width, _, _ := screen.Size(out)
+		_, err = fmt.Fprintln(out, strings.Join(d.draw(width, screen.NewPaint(out)), "\n"))
 	}
 	if err == nil && !d.Healthy {
 		err = exit.Silent(exit.Failure)
@@ -91,9 +105,9 @@ func diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) err
 }
 
 // queryMembers reads all that the checks need.
-func queryMembers(ctx context.Context, l *survey.Survey) *examination {
+func (e *examination) queryMembers(ctx context.Context, l *survey.Survey) {
 	n := len(l.Members)
-	e := &examination{Round: l.Read(ctx), clocks: make([]*probe.Clock, n), lines: make([][]string, n)}
+	e.Round, e.clocks, e.lines = l.Read(ctx), make([]*probe.Clock, n), make([][]string, n)
 	e.expiries, e.certErrs = make([]time.Time, n), make([]error, n)
 	e.now = e.At
 	e.data = compareData(ctx, l, e.Round)
@@ -109,7 +123,6 @@ func queryMembers(ctx context.Context, l *survey.Survey) *examination {
 			e.files = append(e.files, name)
 		}
 	}
-	return e
 }
 
 func (e *examination) diagnose() *diagnosis {

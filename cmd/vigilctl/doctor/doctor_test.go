@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"vigil/cmd/vigilctl/probe"
@@ -47,7 +48,7 @@ vigil_watch_largest_lag_revisions 0
 func diagnose(t *testing.T, change func(e *examination)) *diagnosis {
 	t.Helper()
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	e := &examination{Round: &survey.Round{At: now}, now: now, expiries: make([]time.Time, 3), certErrs: make([]error, 3), lines: make([][]string, 3)}
+	e := &examination{Round: &survey.Round{At: now, ClusterID: 0xc1}, limits: defaults(), now: now, expiries: make([]time.Time, 3), certErrs: make([]error, 3), lines: make([][]string, 3)}
 	for i, name := range []string{"a", "b", "c"} {
 		e.Members = append(e.Members, &etcdserverpb.Member{ID: uint64(i) + 1, Name: name})
 		e.Readings = append(e.Readings, healthyReading(uint64(i)+1, now))
@@ -78,6 +79,9 @@ func dead(e *examination, members ...int) {
 
 // only leaves the readings of the first n members, as if the others were not asked.
 func only(e *examination, n int) {
+	for i, m := range e.Members {
+		m.ClientURLs = []string{"http://" + e.Readings[i].Endpoint}
+	}
 	e.Readings, e.clocks, e.expiries, e.certErrs, e.lines = e.Readings[:n], e.clocks[:n], e.expiries[:n], e.certErrs[:n], e.lines[:n]
 }
 
@@ -116,6 +120,9 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"reachable", critical, "h:1: does not answer: gone", func(e *examination) {
 			e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
 		}},
+		{"reachable", critical, "answers users only", func(e *examination) {
+			e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"etcdserver: user name is empty"}}
+		}},
 		{"reachable", critical, "c: does not answer at 10.0.0.3:2379: gone", func(e *examination) { dead(e, 2) }},
 		{"quorum", critical, "2 of 3 voting members answer, the smallest quorum: one more failure", func(e *examination) { dead(e, 0) }},
 		{"quorum", critical, "1 of 3 voting members answer and 2 are needed", func(e *examination) { dead(e, 0, 2) }},
@@ -127,7 +134,12 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"quorum", note, "2 voting members survive no more failures than 1", func(e *examination) { e.Members = e.Members[:2] }},
 		{"leader", critical, "has no leader", func(e *examination) { e.Readings[1].Status.Leader = 0 }},
 		{"leader", warning, "follows another leader", func(e *examination) { e.Readings[1].Status.Leader = 2 }},
-		{"leader", critical, "belongs to another cluster", func(e *examination) { e.Readings[1].Status.Header.ClusterId = 5 }},
+		{"leader", critical, "10.0.0.2:2379: belongs to another cluster: 5 and not c1", func(e *examination) { e.Readings[1].Status.Header.ClusterId = 5 }},
+		{"quorum", critical, "2 of 3 voting members answer", func(e *examination) { // as after a restore of two of three
+			e.Readings[1].Status.Header.ClusterId, e.Readings[1].Status.Header.MemberId, e.Readings[1].Advertised = 5, 7, 2
+		}},
+		{"reachable", critical, "c: has never reached the cluster", func(e *examination) { only(e, 2); e.Members[2].ClientURLs = nil }},
+		{"alarms", critical, ": alarm CORRUPT", func(e *examination) { e.Alarms = []*etcdserverpb.AlarmMember{{Alarm: etcdserverpb.AlarmType_CORRUPT}} }},
 		{"alarms", critical, "alarm NOSPACE", func(e *examination) {
 			e.Alarms = []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}
 		}},
@@ -154,6 +166,10 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.Readings[2].Status.Header.MemberId = 2
 		}},
 		{"versions", warning, "a, c: 3.7.3; b: 3.6.0", func(e *examination) { e.Readings[1].Status.Version = "3.6.0" }},
+		{"versions", warning, "a: 0.1.0; b: 0.2.0", func(e *examination) {
+			e.Readings[0].Metrics = metrics(t, healthy+"vigil_build_info{version=\"0.1.0\"} 1\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_build_info{version=\"0.2.0\"} 1\n")
+		}},
 		{"space", warning, "90% of the quota", func(e *examination) { e.Readings[1].Status.DbSizeInUse = 36; e.Readings[1].Status.DbSizeQuota = 40 }},
 		{"space", critical, "98% of the quota", func(e *examination) { e.Readings[1].Status.DbSizeInUse = 98; e.Readings[1].Status.DbSizeQuota = 100 }},
 		{"lag", warning, "lags the leader by 9000 entries", func(e *examination) {
@@ -162,12 +178,18 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		}},
 		{"lag", note, "is a learner", func(e *examination) { e.Readings[2].Status.IsLearner = true }},
 		{"disk", warning, "writing the raft log to the disk takes 63ms", func(e *examination) { e.Readings[1].Metrics = metrics(t, slowDisk) }},
+		{"disk", critical, "takes 466ms or more in one of 10 cases", func(e *examination) { // few, and nearly all are slow
+			e.Readings[1].Metrics = metrics(t, strings.NewReplacer(" 1000\n", " 20\n", " 2000\n", " 120\n", "0.064", "0.528").Replace(slowDisk))
+		}},
 		{"disk", warning, "50 of 100 writes were slow", func(e *examination) {
 			e.Readings[1].Metrics = metrics(t, "etcd_server_slow_apply_total 50\netcd_server_proposals_applied_total 100\n")
 		}},
 		{"network", warning, "101 writes wait", func(e *examination) { e.Readings[1].Metrics = metrics(t, "etcd_server_proposals_pending 101\n") }},
 		{"clocks", warning, "differs by 3s or more", func(e *examination) { e.clocks[2] = &probe.Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
 		{"certificates", critical, "expired on 2030-01-01", func(e *examination) { e.expiries[0] = e.now.Add(-24 * time.Hour) }},
+		{"certificates", critical, "b: its certificate for peer (server) expired on", func(e *examination) {
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_certificate_expiry_timestamp_seconds{listener=\"peer\",use=\"server\"} 1.8e+09\n")
+		}},
 		{"certificates", critical, "expires in 3d", func(e *examination) { e.expiries[0] = e.now.Add(72 * time.Hour) }},
 		{"certificates", warning, "expires in 20d", func(e *examination) { e.expiries[0] = e.now.Add(20 * 24 * time.Hour) }},
 		{"watchers", warning, "a watcher is 20000 revisions behind", func(e *examination) {
@@ -201,11 +223,15 @@ func TestUnchecked(t *testing.T) {
 		change             func(e *examination)
 	}{
 		{"", "c", "it does not answer", func(e *examination) { dead(e, 2) }},
-		{"", "h:1", "it does not answer", func(e *examination) { e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}} }},
+		{"", "h:1", "its status is not known", func(e *examination) { e.Readings[2] = survey.Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}} }},
 		{"", "b", "it is not among the endpoints", func(e *examination) { only(e, 1) }},
 		{"quorum", "", "b, c not asked; --cluster=true asks all", func(e *examination) { only(e, 1) }},
 		{"data", "", "one member answers: its data are compared with none", func(e *examination) { only(e, 1) }},
 		{"data", "b", "could not be compared: slow", func(e *examination) { hold(e, 7, 7, 7); e.data[1] = compared{err: &refusal{"slow"}} }},
+		{"data", "b", "its data are damaged", func(e *examination) {
+			hold(e, 7, 7, 7)
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n")
+		}},
 		{"lag", "b", "the leader did not answer", func(e *examination) { dead(e, 0) }},
 		{"disk", "b", "12 writes of the raft log since it started are too few", func(e *examination) { e.Readings[1].Metrics = few }},
 		{"disk", "b", "12 commits since", func(e *examination) { e.Readings[1].Metrics = few }},
@@ -329,4 +355,74 @@ func TestNoAnswers(t *testing.T) {
 	if d.Healthy || len(d.Passed) > 0 || len(d.Unchecked) != 3 {
 		t.Errorf("%+v", d)
 	}
+}
+
+// TestLimits: a limit that is given decides, and a check that is left out is not ok.
+func TestLimits(t *testing.T) {
+	d := diagnose(t, func(e *examination) {
+		var err error
+		if e.limits, err = parseLimits([]string{"clock=5s", "lag=7"}); err != nil {
+			t.Fatal(err)
+		}
+		e.omit = []string{"damage"}
+		e.clocks[2] = &probe.Clock{Least: 4 * time.Second, Most: 5 * time.Second}
+		e.Readings[0].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n")
+	})
+	if len(d.Findings) != 2 || d.Findings[0].Check != "lag" || d.Findings[1].Member != "c" || slices.Contains(d.Passed, "damage") || !slices.Contains(d.Passed, "clocks") {
+		t.Errorf("%+v", d)
+	}
+	for text, want := range map[string]string{
+		"clock":           "want NAME=VALUE, where NAME is one of: raft-log, raft-log-critical, store",
+		"none=1":          "want NAME=VALUE",
+		"lag=many":        "--limit lag=many: the value must be like 5000, and not negative",
+		"lag=NaN":         "must be like 5000",
+		"clock=-1s":       "--limit clock=-1s: the value must be like 1s, and not negative",
+		"certificate=30d": "must be like 720h0m0s",
+	} {
+		if _, err := parseLimits([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := validateChecks([]string{"disk", "disc"}); err == nil || !strings.Contains(err.Error(), "--skip disc: no check has this name; the checks are: reachable, leader") {
+		t.Error(err)
+	}
+}
+
+// TestLagMeanwhile: a member that has applied since what the leader had does not lag, although the answers seem to say so.
+func TestLagMeanwhile(t *testing.T) {
+	d := diagnose(t, func(e *examination) {
+		hold(e, 7, 7, 7)
+		e.Readings[0].Status.RaftIndex, e.Readings[0].Status.RaftAppliedIndex = 20_000, 20_000
+		e.data[1].later = &etcdserverpb.StatusResponse{Header: e.Readings[1].Status.Header, RaftAppliedIndex: 19_000}
+		e.data[2].later = &etcdserverpb.StatusResponse{Header: e.Readings[2].Status.Header, RaftAppliedIndex: 2000}
+	})
+	if len(d.Findings) != 1 || d.Findings[0].Member != "c" || !strings.Contains(d.Findings[0].What, "by 18000 entries") {
+		t.Errorf("%+v", d.Findings)
+	}
+}
+
+// TestDoctorPage: the page describes every check and every limit with its default.
+func TestDoctorPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/operations/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+) \\| ([^|]+) \\|").FindAllStringSubmatch(string(page), -1) {
+		values := strings.Split(row[2], ", ")
+		for i, name := range strings.Split(row[1], ", ") {
+			rows[strings.Trim(name, "`")] = values[min(i, len(values)-1)]
+		}
+	}
+	for _, name := range checkNames() {
+		if rows[name] == "" {
+			t.Errorf("no row of the check %s", name)
+		}
+	}
+	l := limits{}
+	l.flags().VisitAll(func(f *pflag.Flag) {
+		if got := strings.TrimSuffix(f.DefValue, "0m0s"); rows[f.Name] != got {
+			t.Errorf("the limit %s is %s by default, the page says %q", f.Name, got, rows[f.Name])
+		}
+	})
 }

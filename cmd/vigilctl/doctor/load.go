@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/survey"
 )
@@ -35,9 +36,9 @@ func (e *examination) checkQuota(r *report) {
 			continue
 		}
 		quota, file, inUse := x.Quota(), x.Status.DbSize, x.Status.DbSizeInUse
-		if used := float64(x.QuotaUsed()) / float64(max(quota, 1)); quota > 0 && used >= quotaHigh {
+		if used := float64(x.QuotaUsed()) / float64(max(quota, 1)); quota > 0 && 100*used >= e.limits.quota {
 			s := warning
-			if used >= quotaCritical {
+			if 100*used >= e.limits.quotaCritical {
 				s = critical
 			}
 			r.find(s, e.NameOf(x), fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected", 100*used, screen.Bytes(quota)), "find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
@@ -51,12 +52,17 @@ func (e *examination) checkQuota(r *report) {
 func (e *examination) checkLag(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
-		if x.Status == nil {
+		if x.Status == nil || e.Foreign(x) {
 			continue
 		}
-		if n, ok := e.Lag(x); !ok {
+		n, ok := e.Lag(x)
+		if ok && i < len(e.data) && e.data[i].later != nil {
+			// What it has not applied meanwhile, of what the leader had then: no difference of the times of two answers.
+			n = max(0, n-int64(e.data[i].later.RaftAppliedIndex-x.Status.RaftAppliedIndex))
+		}
+		if !ok {
 			r.skip(e.NameOf(x), "the leader did not answer")
-		} else if n > lagHigh {
+		} else if float64(n) > e.limits.lag {
 			r.find(warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n), "check its disk, its processor and the network to the leader; vigilctl top shows whether it catches up", "")
 		}
 		if x.Status.GetIsLearner() {
@@ -69,27 +75,25 @@ func (e *examination) checkDisks(r *report) {
 	e.measured(r, func(x *survey.Reading, name string) {
 		for _, c := range []struct {
 			metric, what, few string
-			slow, very        time.Duration
+			slow, very        time.Duration // very is 0 if nothing is critical
 			next              string
 		}{
-			{survey.WALFsync, "writing the raft log to the disk", "writes of the raft log", fsyncSlow, fsyncVerySlow, "give the raft log a disk of its own (--wal-dir), an SSD; look for other writers: iostat -x 1"},
-			{survey.StoreCommit, "committing to the store", "commits", commitSlow, 0, "look for other writers to the disk: iostat -x 1"},
-			{survey.Apply, "applying a write", "applied writes", applySlow, 0, "look for large transactions and ranges: --warning-apply-duration names them in the log"},
+			{survey.WALFsync, "writing the raft log to the disk", "writes of the raft log", e.limits.raftLog, e.limits.raftLogCritical, "give the raft log a disk of its own (--wal-dir), an SSD; look for other writers: iostat -x 1"},
+			{survey.StoreCommit, "committing to the store", "commits", e.limits.store, 0, "look for other writers to the disk: iostat -x 1"},
+			{survey.Apply, "applying a write", "applied writes", e.limits.apply, 0, "look for large transactions and ranges: --warning-apply-duration names them in the log"},
 		} {
 			h := x.Metrics.Histogram(c.metric)
-			p99, ok := h.Quantile(0.99)
-			if !ok || h.Count < minObservations {
+			took, of := slowest(h, fewObservations)
+			switch {
+			case took > c.slow.Seconds():
+				s := warning
+				if c.very > 0 && took > c.very.Seconds() {
+					s = critical
+				}
+				r.find(s, name, fmt.Sprintf("%s takes %s or more in one of %d cases since it started; below %v is good", c.what, screen.Seconds(took), of, c.slow), c.next, "")
+			case h.Count < manyObservations:
 				r.skip(name, fmt.Sprintf("%d %s since it started are too few to judge by", h.Count, c.few))
-				continue
 			}
-			if p99 <= c.slow.Seconds() {
-				continue
-			}
-			s := warning
-			if c.very > 0 && p99 > c.very.Seconds() {
-				s = critical
-			}
-			r.find(s, name, fmt.Sprintf("%s takes %s or more in one of 100 cases since it started; below %v is good", c.what, screen.Seconds(p99), c.slow), c.next, "")
 		}
 		if slow, all := x.Value(survey.SlowApplies), x.Value(survey.AppliedProposals); slow > 10 && slow > all/100 {
 			r.find(warning, name, fmt.Sprintf("%.0f of %.0f writes were slow to apply", slow, all), "its log lists them: took too long", "docs/operations/observe.md#vigilslowapply")
@@ -97,21 +101,35 @@ func (e *examination) checkDisks(r *report) {
 	})
 }
 
+// slowest returns what one of 100 observations exceeds, or one of 10 if they are fewer than many; of is 0 if they are fewer
+// than least.
+func slowest(h probe.Histogram, least uint64) (seconds float64, of int) {
+	of = 100
+	if h.Count < manyObservations {
+		of = 10
+	}
+	seconds, ok := h.Quantile(1 - 1/float64(of))
+	if !ok || h.Count < least {
+		return 0, 0
+	}
+	return seconds, of
+}
+
 func (e *examination) checkNetwork(r *report) {
 	e.measured(r, func(x *survey.Reading, name string) {
 		h := x.Metrics.Histogram(survey.PeerRoundTrip)
-		p99, ok := h.Quantile(0.99)
+		took, of := slowest(h, minRoundTrips)
 		switch {
-		case len(e.Members) > 1 && (!ok || h.Count < minRoundTrips):
+		case len(e.Members) > 1 && of == 0:
 			r.skip(name, fmt.Sprintf("%d round trips to other members since it started are too few to judge by", h.Count))
-		case ok && p99 > peerSlow.Seconds():
-			r.find(warning, name, fmt.Sprintf("other members take %s or more to answer it in one of 100 cases", screen.Seconds(p99)), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all", "")
+		case took > e.limits.peer.Seconds():
+			r.find(warning, name, fmt.Sprintf("other members take %s or more to answer it in one of %d cases", screen.Seconds(took), of), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
 		}
 		up := e.now.Sub(time.Unix(int64(x.Value(survey.StartTime)), 0)).Hours()
-		if n := x.Value(survey.LeaderChanges); up > 0 && n > 5 && n/max(up, 1) > leadersAnHour {
+		if n := x.Value(survey.LeaderChanges); up > 0 && n > 5 && n/max(up, 1) > e.limits.leaders {
 			r.find(warning, name, fmt.Sprintf("has seen %.0f changes of the leader in %s", n, screen.Age(time.Duration(up*float64(time.Hour)))), "check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
 		}
-		if n := x.Value(survey.PendingProposals); n > pendingHigh {
+		if n := x.Value(survey.PendingProposals); n > e.limits.pending {
 			r.find(warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), "the load exceeds the capacity: check disks and network, or reduce the writes of clients", "docs/operations/observe.md#vigilslowrequests")
 		}
 	})
@@ -119,13 +137,17 @@ func (e *examination) checkNetwork(r *report) {
 
 func (e *examination) checkWatchers(r *report) {
 	e.measured(r, func(x *survey.Reading, name string) {
-		if lag := x.Value(survey.LargestWatcherLag); lag > watchLagHigh {
+		if lag := x.Value(survey.LargestWatcherLag); lag > e.limits.watcherLag {
 			r.find(warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag), "find it: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
 		}
 		if n := x.Value(survey.StalledWatchers); n > 0 {
-			r.find(warning, name, fmt.Sprintf("the clients of %.0f watchers do not read", n), "find them: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
+			what := "the client of a watcher does not read"
+			if n > 1 {
+				what = fmt.Sprintf("the clients of %.0f watchers do not read", n)
+			}
+			r.find(warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
 		}
-		if slow, waiting := x.Value(survey.SlowWatchers), x.Value(survey.PendingEvents); !x.IsVigil() && (slow > 0 && slow >= x.Value(survey.Watchers)/2 || waiting > watchLagHigh) {
+		if slow, waiting := x.Value(survey.SlowWatchers), x.Value(survey.PendingEvents); !x.IsVigil() && (slow > 0 && slow >= x.Value(survey.Watchers)/2 || waiting > e.limits.watcherLag) {
 			r.find(warning, name, fmt.Sprintf("%.0f watchers do not keep up and %.0f events wait", slow, waiting), "check whether its clients read their watches", "")
 		}
 	})
@@ -134,7 +156,7 @@ func (e *examination) checkWatchers(r *report) {
 func (e *examination) checkCompaction(r *report) {
 	e.measured(r, func(x *survey.Reading, name string) {
 		kept := x.Value(survey.CurrentRevision) - max(0, x.Value(survey.CompactRevision))
-		if kept < revisionsHigh {
+		if kept < e.limits.revisions {
 			return
 		}
 		when := "never since the start"

@@ -21,7 +21,7 @@ func (e *examination) checkClocks(r *report) {
 			if e.clocks[i] == nil || e.clocks[j] == nil {
 				continue
 			}
-			if off := e.clocks[i].Off(*e.clocks[j]); off >= clockDifference {
+			if off := e.clocks[i].Off(*e.clocks[j]); off >= e.limits.clock {
 				r.find(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", off.Round(100*time.Millisecond), e.NameOf(&e.Readings[j])),
 					"check that time is synchronised on both: timedatectl. Tokens, certificates and the comparison of logs depend on it", "")
 			}
@@ -35,10 +35,18 @@ func (e *examination) checkCertificates(r *report) {
 		switch {
 		case left <= 0:
 			r.find(critical, member, what+" expired on "+end.Format(time.DateOnly), next, "")
-		case left < expiryCritical:
+		case left < e.limits.certificateCritical:
 			r.find(critical, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next, "")
-		case left < expiryWarning:
+		case left < e.limits.certificate:
 			r.find(warning, member, fmt.Sprintf("%s expires in %s", what, screen.Age(left)), next, "")
+		}
+	}
+	for i := range e.Readings {
+		for _, c := range e.Readings[i].Expiries() {
+			// What the member shows to this program is judged below.
+			if c.Listener != "client" || c.Use != "server" {
+				reportExpiry(e.NameOf(&e.Readings[i]), fmt.Sprintf("its certificate for %s (%s)", c.Listener, c.Use), c.End, "replace its file: the member reads it without a restart")
+			}
 		}
 	}
 	for i, end := range e.expiries {
@@ -92,7 +100,7 @@ func (e *examination) checkSettings(r *report) {
 		if e.lines[i] == nil {
 			r.skip(name, "its command line cannot be read")
 		}
-		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && open > openFilesHigh*most {
+		if open, most := x.Value(survey.OpenFiles), x.Value(survey.MaxFiles); most > 0 && 100*open > e.limits.files*most {
 			r.find(warning, name, fmt.Sprintf("%.0f of %.0f files are open; connections count as files", open, most), "raise LimitNOFILE of its service", "docs/operations/observe.md#vigilfiledescriptors")
 		}
 		if quota := x.Quota(); x.Metrics != nil && !x.IsVigil() && quota > largeQuota {

@@ -73,9 +73,12 @@ func compare(ctx context.Context, c *client.Client, prefix string, from, to int6
 	defer stopNew()
 	old, err, moreOld := nextOld()
 	if err != nil {
-		return err
+		return cli.AtRevision(err, prefix, from)
 	}
 	new, err, moreNew := nextNew()
+	if err != nil {
+		return cli.AtRevision(err, prefix, to)
+	}
 	for err == nil && (moreOld || moreNew) {
 		switch {
 		case !moreNew || moreOld && old.Key < new.Key:

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +25,23 @@ import (
 const historyHelp = `Print every revision of a key that has not been compacted, each with its change.
 
 The first known state of a key is that at the compaction; older revisions cannot be
-read. Text is compared line by line, other values are shown as the bytes at the
-first difference. --prefix prints all keys with the prefix KEY, in the order of
-their changes.`
+read. JSON and YAML are compared by their structure, other text line by line, and
+other values are shown as the bytes at the first difference. --prefix prints all keys
+with the prefix KEY, in the order of their changes.
+
+Only the last 50 changes are printed, and of each at most 40 lines; --full prints all.
+JSON (-w json) always has all changes.`
+
+// What is printed without --full.
+const (
+	maxChanges = 50
+	maxLines   = 40
+)
 
 // History returns the command history.
 func History(env *cli.Env) *cobra.Command {
 	var from, to int64
-	var prefix bool
+	var prefix, full bool
 	c := &cobra.Command{
 		Use:     "history [options] <key>",
 		Short:   "Print each kept revision of a key, with the difference to the previous one",
@@ -47,7 +58,7 @@ func History(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p}
+			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p, bounded: !full && p.Format == show.Simple, notes: env.Stderr}
 			if prefix {
 				h.opts = append(h.opts, client.WithPrefix())
 			}
@@ -56,6 +67,7 @@ func History(env *cli.Env) *cobra.Command {
 	}
 	c.Flags().Int64Var(&from, "from", 0, "the first revision; 0 is the oldest available")
 	c.Flags().Int64Var(&to, "to", 0, "the last revision; 0 is the current one")
+	c.Flags().BoolVar(&full, "full", false, "all changes, with all lines")
 	c.Flags().BoolVar(&prefix, "prefix", false, "all keys with the prefix KEY")
 	return c
 }
@@ -67,9 +79,37 @@ type keyHistory struct {
 	from, to int64
 	last     map[string]client.KeyValue // the previous state of each key
 	print    *show.Printer
+	// bounded limits what is printed: recent has the changes that may be printed at the end, and omitted counts the others.
+	bounded bool
+	recent  []change
+	omitted int
+	notes   io.Writer
+}
+
+// change is a change of a key, and its state before.
+type change struct {
+	event client.Event
+	old   client.KeyValue
+	had   bool
 }
 
 func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
+	err := h.readAll(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, x := range h.recent {
+		if err := h.printText(x); err != nil {
+			return err
+		}
+	}
+	if h.omitted > 0 {
+		fmt.Fprintf(h.notes, "%d older changes are left out: --full prints them, --from and --to choose\n", h.omitted)
+	}
+	return nil
+}
+
+func (h *keyHistory) readAll(ctx context.Context, c *client.Client) error {
 	now, err := c.Get(ctx, h.key, client.WithCountOnly())
 	if err != nil {
 		return err
@@ -87,7 +127,7 @@ func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	if gone.Revision >= h.to {
-		return fmt.Errorf("revisions up to %d have been compacted", gone.Revision)
+		return fmt.Errorf("--to %d: revisions up to %d have been compacted", h.to, gone.Revision)
 	}
 	if err := h.printCompacted(ctx, c, gone.Revision); err != nil {
 		return err
@@ -152,7 +192,7 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 	return context.Cause(ctx)
 }
 
-// printChange prints a change.
+// printChange prints a change, or keeps it for the end if the output is bounded.
 func (h *keyHistory) printChange(ev client.Event) error {
 	kv := ev.KV.Clone()
 	old, had := h.last[kv.Key]
@@ -178,6 +218,20 @@ func (h *keyHistory) printChange(ev client.Event) error {
 		}
 		return h.print.Line("%s", b)
 	}
+	x := change{client.Event{Type: ev.Type, KV: kv}, old, had}
+	if !h.bounded {
+		return h.printText(x)
+	}
+	if h.recent = append(h.recent, x); len(h.recent) > maxChanges {
+		h.recent = slices.Delete(h.recent, 0, 1)
+		h.omitted++
+	}
+	return nil
+}
+
+// printText prints a change for people.
+func (h *keyHistory) printText(x change) error {
+	ev, kv, old, had := x.event, x.event.KV, x.old, x.had
 	name := keytext.Quote(kv.Key)
 	switch {
 	case ev.Type == client.Delete:
@@ -189,9 +243,18 @@ func (h *keyHistory) printChange(ev client.Event) error {
 		return err
 	}
 	if had && old.Version == kv.Version-1 && old.CreateRevision == kv.CreateRevision {
-		return h.print.Line("%s", difference(old.Value, kv.Value))
+		return h.print.Line("%s", h.bound(difference(old.Value, kv.Value)))
 	}
-	return h.print.Line("%s", indent("+", keytext.Printable(kv.Value)))
+	return h.print.Line("%s", h.bound(indent("+", keytext.Printable(kv.Value))))
+}
+
+// bound leaves out the end of a long text.
+func (h *keyHistory) bound(text string) string {
+	lines := strings.Split(text, "\n")
+	if !h.bounded || len(lines) <= maxLines {
+		return text
+	}
+	return fmt.Sprintf("%s\n  … %d more lines: --full prints them", strings.Join(lines[:maxLines], "\n"), len(lines)-maxLines)
 }
 
 // difference describes how a value changed.
@@ -205,6 +268,14 @@ func difference(old, new []byte) string {
 			at++
 		}
 		return fmt.Sprintf("  %d bytes, were %d; from byte %d on:\n- %s\n+ %s", len(new), len(old), at, keytext.Excerpt(old[at:]), keytext.Excerpt(new[at:]))
+	}
+	if a, b, ok := structures(old, new); ok {
+		if lines := compareStructures("", a, b); len(lines) > 0 {
+			return strings.Join(lines, "\n")
+		}
+		return "  (the same content, written differently)"
+	}
+	switch {
 	case !bytes.Contains(old, []byte("\n")) && !bytes.Contains(new, []byte("\n")):
 		return "- " + string(old) + "\n+ " + string(new)
 	}

@@ -42,7 +42,7 @@ func Tree(env *cli.Env) *cobra.Command {
 			if len(args) == 1 {
 				prefix = args[0]
 			}
-			p, err := env.Printer(show.Simple, show.JSON)
+			p, err := env.Printer(show.Simple, show.JSON, show.YAML)
 			if err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ func (t *tree) run(ctx context.Context, c *client.Client, prefix string, p *show
 		}
 		t.addKey(root, strings.TrimPrefix(kv.Key, prefix), int64(len(kv.Key)+len(kv.Value)))
 	}
-	if p.Format == show.JSON {
+	if p.Format != show.Simple {
 		return p.Print(show.Answer{Value: root})
 	}
 	if err := p.Line("%s", t.line(root)); err != nil {

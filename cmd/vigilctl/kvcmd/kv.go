@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -141,7 +140,7 @@ func Get(env *cli.Env) *cobra.Command {
 				} else {
 					resp, err = etcdserverpb.NewKVClient(s.Conn).Range(s.Ctx, r)
 				}
-				return show.Range(resp, f.valueOnly), err
+				return show.Range(resp, f.valueOnly), cli.AtRevision(err, string(r.Key), r.Revision)
 			})
 		},
 	}
@@ -217,7 +216,7 @@ func (f *putFlags) request(args []string, in io.Reader) (*etcdserverpb.PutReques
 
 // leaseID parses the ID of a lease.
 func leaseID(s string) (int64, error) {
-	id, err := strconv.ParseInt(s, 16, 64)
+	id, err := command.Hex(s)
 	if err != nil {
 		return 0, exit.Usage("bad lease ID (%w), expecting ID in Hex", err)
 	}
@@ -316,13 +315,13 @@ func Compaction(env *cli.Env) *cobra.Command {
 			if len(args) != 1 {
 				return exit.Usage("compaction command needs 1 argument")
 			}
-			rev, err := strconv.ParseInt(args[0], 10, 64)
+			rev, err := command.Whole(args[0])
 			if err != nil {
-				return exit.With(exit.Failure, err)
+				return exit.With(exit.Failure, fmt.Errorf("bad revision: %w", err))
 			}
 			return env.Run(c, func(s cli.Session) error {
 				if _, err := etcdserverpb.NewKVClient(s.Conn).Compact(s.Ctx, &etcdserverpb.CompactionRequest{Revision: rev, Physical: physical}); err != nil {
-					return err
+					return cli.AtRevision(err, "", rev)
 				}
 				fmt.Fprintln(env.Stdout, "compacted revision", rev)
 				return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ func leaseGrant(env *cli.Env) *cobra.Command {
 			if len(args) != 1 {
 				return exit.Usage("lease grant command needs TTL argument")
 			}
-			ttl, err := strconv.ParseInt(args[0], 10, 64)
+			ttl, err := command.Whole(args[0])
 			if err != nil {
 				return exit.Usage("bad TTL (%w)", err)
 			}
@@ -141,7 +140,7 @@ func leaseArg(want string, args []string) (int64, error) {
 	if len(args) != 1 {
 		return 0, exit.Usage("lease %s", want)
 	}
-	id, err := strconv.ParseInt(args[0], 16, 64)
+	id, err := command.Hex(args[0])
 	if err != nil {
 		return 0, exit.Usage("bad lease ID arg (%w), expecting ID in Hex", err)
 	}

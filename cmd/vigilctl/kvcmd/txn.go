@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/show"
 )
@@ -141,7 +141,7 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 		return nil, fmt.Errorf("malformed comparison: %s (unknown operator %s: =, !=, < and > are known)", line, op)
 	}
 	var number func(int64)
-	base := 10
+	parse := command.Whole
 	switch target {
 	case "val", "value":
 		c.Target, c.TargetUnion = etcdserverpb.Compare_VALUE, &etcdserverpb.Compare_Value{Value: []byte(value)}
@@ -156,12 +156,12 @@ func parseCompare(line string) (*etcdserverpb.Compare, error) {
 		c.Target = etcdserverpb.Compare_MOD
 		number = func(n int64) { c.TargetUnion = &etcdserverpb.Compare_ModRevision{ModRevision: n} }
 	case "lease":
-		c.Target, base = etcdserverpb.Compare_LEASE, 16
+		c.Target, parse = etcdserverpb.Compare_LEASE, command.Hex
 		number = func(n int64) { c.TargetUnion = &etcdserverpb.Compare_Lease{Lease: n} }
 	default:
 		return nil, fmt.Errorf("malformed comparison: %s (unknown target %s)", line, target)
 	}
-	n, err := strconv.ParseInt(value, base, 64)
+	n, err := parse(value)
 	if err != nil {
 		return nil, fmt.Errorf("invalid txn compare request: %s (%w)", line, err)
 	}

@@ -238,6 +238,6 @@ func runForEvent(ctx context.Context, env *cli.Env, rev int64, ev *mvccpb.Event,
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = slices.Concat(os.Environ(), []string{fmt.Sprintf("ETCD_WATCH_REVISION=%d", rev), fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", ev.GetType()),
 		fmt.Sprintf("ETCD_WATCH_KEY=%q", ev.GetKv().GetKey()), fmt.Sprintf("ETCD_WATCH_VALUE=%q", ev.GetKv().GetValue())})
-	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.Stderr
+	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.RawStderr()
 	return cmd.Run()
 }

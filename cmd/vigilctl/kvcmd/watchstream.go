@@ -288,6 +288,7 @@ func (w *watchStream) cancel(ctx context.Context, one *watchState, r *etcdserver
 	switch {
 	case r.GetCompactRevision() > 0:
 		why = client.ErrCompacted.Error()
+		fmt.Fprintf(w.env.Stderr, "revision %d was asked for; the store was compacted at revision %d\n", one.create.StartRevision, r.GetCompactRevision())
 	case why == "":
 		why = rpctypes.ErrFutureRev.Error()
 	}

@@ -78,7 +78,7 @@ func runLocked(ctx context.Context, env *cli.Env, held *concurrency.Held, comman
 	cmd := exec.Command(command[0], command[1:]...)
 	// The last value of a variable counts: this lock's, not that of a lock around it.
 	cmd.Env = append(os.Environ(), "ETCD_LOCK_KEY="+held.Key(), fmt.Sprintf("ETCD_LOCK_REV=%d", held.Fence()))
-	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.Stderr
+	cmd.Stdout, cmd.Stderr = env.Stdout.Unwrap(), env.RawStderr()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, cli.Signals(syscall.SIGTERM, syscall.SIGHUP, os.Interrupt)...)
 	defer signal.Stop(signals)

@@ -23,7 +23,11 @@ const minInterval = 100 * time.Millisecond
 type liveView struct {
 	survey.Survey
 	interval time.Duration
+	// console, if set, redraws a picture that somebody steers with keys.
+	console func(ctx context.Context, s *screen.Screen, keys <-chan screen.Key, paint screen.Paint) error
 }
+
+func splitLines(s string) []string { return strings.Split(s, "\n") }
 
 // picture returns the lines of a picture, at most width wide unless that is 0.
 type picture func(ctx context.Context, width int, p screen.Paint) ([]string, error)
@@ -60,7 +64,7 @@ func (v *liveView) run(c *cobra.Command, f func(ctx context.Context) error) erro
 
 // show prints a picture once, or if it is live and on a terminal redraws it until the user ends it.
 func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
-	out := v.Env.Stdout
+	out := v.Env.Stdout.Drawing()
 	paint := screen.NewPaint(out)
 	width, _, terminal := screen.Size(out)
 	if !live || !terminal {
@@ -78,12 +82,26 @@ func (v *liveView) show(ctx context.Context, live bool, draw picture) error {
 	if err != nil {
 		return err
 	}
+	if keys, restore, ok := v.keys(); ok {
+		if err = v.console(ctx, s, keys, paint); err == nil {
+			err = errEnded // by a key
+		}
+		return errors.Join(err, restore(), s.Close())
+	}
 	err = v.redraw(ctx, s, draw, paint)
 	err = errors.Join(err, s.Close())
 	if ctx.Err() != nil {
 		return errEnded
 	}
 	return err
+}
+
+// keys returns the keys that are pressed, if the picture is steered with keys and standard input is a terminal.
+func (v *liveView) keys() (keys <-chan screen.Key, restore func() error, ok bool) {
+	if v.console == nil {
+		return nil, nil, false
+	}
+	return screen.ReadKeys(v.Env.Stdin)
 }
 
 func (v *liveView) redraw(ctx context.Context, s *screen.Screen, draw picture, paint screen.Paint) error {

@@ -3,7 +3,6 @@ package monitor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,13 +21,14 @@ import (
 const topHelp = `Show the load of the members: which member is leader, how far the others lag, the
 puts, ranges, transactions and watch events per second of each member, the latency of
 its disk, and the size of its store. On a terminal the picture is redrawn every
---interval until Ctrl-C; elsewhere, and with --once, it is printed once.
+--interval until q or Ctrl-C, and ? shows the keys that sort, select a member and show its
+watchers and slow requests; elsewhere, and with --once, it is printed once.
 
   LAG       entries of the raft log that the member has still to apply
   PUT/S     puts per second that the member has applied, like every member; RANGE/S
             and TXN/S are the requests that it served, EVENT/S the events sent to
             watchers
-  FSYNC     latency of writing the raft log to the disk: median / 99th percentile;
+  FSYNC     latency of writing the raft log to the disk: average / 99th percentile;
             COMMIT is the same for the store, APPLY for applying a write
   DB, USED  the size of the store, and the used share of its quota
 
@@ -54,7 +54,7 @@ func Top(env *cli.Env) *cobra.Command {
 			if len(args) > 0 {
 				return exit.Usage("top takes no arguments, not %q", args)
 			}
-			p, err := env.Printer(show.Simple, show.JSON)
+			p, err := env.Printer(show.Simple, show.JSON, show.YAML)
 			if err == nil {
 				err = t.checkInterval()
 			}
@@ -70,6 +70,9 @@ func Top(env *cli.Env) *cobra.Command {
 					}
 				}
 				if p.Format == show.Simple {
+					if live {
+						t.console = t.interact
+					}
 					return t.show(ctx, live, t.picture)
 				}
 				r, err := t.readNext(ctx)
@@ -107,14 +110,7 @@ func (t *topView) readFirst(ctx context.Context) error {
 // readNext makes a round. It returns an error only if no member answers the first round.
 func (t *topView) readNext(ctx context.Context) (*survey.Round, error) {
 	r := t.Read(ctx)
-	if t.last == nil && !r.Answered() {
-		if len(r.Readings) == 0 {
-			return nil, errors.New("no member advertises an address for clients: give --endpoints")
-		}
-		return nil, r.Readings[0].StatusErr
-	}
-	t.previous, t.last = t.last, r
-	return r, nil
+	return r, t.keep(r)
 }
 
 func (t *topView) picture(ctx context.Context, width int, p screen.Paint) ([]string, error) {
@@ -127,30 +123,33 @@ func (t *topView) picture(ctx context.Context, width int, p screen.Paint) ([]str
 
 // topMember is a member as JSON. Unknown fields are omitted.
 type topMember struct {
-	Endpoint  string   `json:"endpoint"`
-	Name      string   `json:"name,omitempty"`
-	ID        string   `json:"id,omitempty"`
-	Role      string   `json:"role"`
-	Error     string   `json:"error,omitempty"`
-	Version   string   `json:"version,omitempty"`
-	Lag       *int64   `json:"lag_entries,omitempty"`
-	Puts      *float64 `json:"puts_per_second,omitempty"`
-	Ranges    *float64 `json:"ranges_per_second,omitempty"`
-	Txns      *float64 `json:"txns_per_second,omitempty"`
-	Deletes   *float64 `json:"deletes_per_second,omitempty"`
-	Events    *float64 `json:"watch_events_per_second,omitempty"`
-	Watchers  *float64 `json:"watchers,omitempty"`
-	Fsync50   *float64 `json:"fsync_p50_seconds,omitempty"`
-	Fsync99   *float64 `json:"fsync_p99_seconds,omitempty"`
-	Apply50   *float64 `json:"apply_p50_seconds,omitempty"`
-	Apply99   *float64 `json:"apply_p99_seconds,omitempty"`
-	Commit50  *float64 `json:"commit_p50_seconds,omitempty"`
-	Commit99  *float64 `json:"commit_p99_seconds,omitempty"`
-	DB        int64    `json:"db_bytes"`
-	InUse     int64    `json:"db_in_use_bytes"`
-	Quota     int64    `json:"quota_bytes"`
-	Memory    *float64 `json:"resident_memory_bytes,omitempty"`
-	OpenFiles *float64 `json:"open_files,omitempty"`
+	Endpoint   string   `json:"endpoint"`
+	Name       string   `json:"name,omitempty"`
+	ID         string   `json:"id,omitempty"`
+	Role       string   `json:"role"`
+	Error      string   `json:"error,omitempty"`
+	Version    string   `json:"version,omitempty"`
+	Lag        *int64   `json:"lag_entries,omitempty"`
+	Puts       *float64 `json:"puts_per_second,omitempty"`
+	Ranges     *float64 `json:"ranges_per_second,omitempty"`
+	Txns       *float64 `json:"txns_per_second,omitempty"`
+	Deletes    *float64 `json:"deletes_per_second,omitempty"`
+	Events     *float64 `json:"watch_events_per_second,omitempty"`
+	Watchers   *float64 `json:"watchers,omitempty"`
+	FsyncMean  *float64 `json:"fsync_mean_seconds,omitempty"`
+	Fsync50    *float64 `json:"fsync_p50_seconds,omitempty"`
+	Fsync99    *float64 `json:"fsync_p99_seconds,omitempty"`
+	ApplyMean  *float64 `json:"apply_mean_seconds,omitempty"`
+	Apply50    *float64 `json:"apply_p50_seconds,omitempty"`
+	Apply99    *float64 `json:"apply_p99_seconds,omitempty"`
+	CommitMean *float64 `json:"commit_mean_seconds,omitempty"`
+	Commit50   *float64 `json:"commit_p50_seconds,omitempty"`
+	Commit99   *float64 `json:"commit_p99_seconds,omitempty"`
+	DB         int64    `json:"db_bytes"`
+	InUse      int64    `json:"db_in_use_bytes"`
+	Quota      int64    `json:"quota_bytes"`
+	Memory     *float64 `json:"resident_memory_bytes,omitempty"`
+	OpenFiles  *float64 `json:"open_files,omitempty"`
 }
 
 // topSummary is a round as JSON.
@@ -195,8 +194,11 @@ func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
 	case x.DiskFull():
 		m.Error = "its disk is full: it rejects puts"
 	}
+	if id := cmp.Or(x.ID(), x.Advertised); id != 0 {
+		m.Name, m.ID = r.Name(id), fmt.Sprintf("%x", id)
+	}
 	if x.Status != nil {
-		m.Name, m.ID, m.Version = r.Name(x.ID()), fmt.Sprintf("%x", x.ID()), x.Status.Version
+		m.Version = x.Status.Version
 		m.DB, m.InUse, m.Quota = x.Status.DbSize, x.Status.DbSizeInUse, x.Quota()
 	}
 	for name, to := range map[string]**float64{survey.Puts: &m.Puts, survey.Ranges: &m.Ranges, survey.Txns: &m.Txns, survey.Deletes: &m.Deletes, survey.Events: &m.Events} {
@@ -205,12 +207,12 @@ func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
 	for name, to := range map[string]**float64{survey.Watchers: &m.Watchers, survey.ResidentMemory: &m.Memory, survey.OpenFiles: &m.OpenFiles} {
 		*to = orNil(x.Metrics.Value(name))
 	}
-	setQuantiles := func(h probe.Histogram, half, most **float64) {
-		*half, *most = orNil(h.Quantile(0.5)), orNil(h.Quantile(0.99))
+	setLatencies := func(h probe.Histogram, mean, half, most **float64) {
+		*mean, *half, *most = orNil(h.Mean()), orNil(h.Quantile(0.5)), orNil(h.Quantile(0.99))
 	}
-	setQuantiles(x.Latency(old, survey.WALFsync), &m.Fsync50, &m.Fsync99)
-	setQuantiles(x.Latency(old, survey.Apply), &m.Apply50, &m.Apply99)
-	setQuantiles(x.Latency(old, survey.StoreCommit), &m.Commit50, &m.Commit99)
+	setLatencies(x.Latency(old, survey.WALFsync), &m.FsyncMean, &m.Fsync50, &m.Fsync99)
+	setLatencies(x.Latency(old, survey.Apply), &m.ApplyMean, &m.Apply50, &m.Apply99)
+	setLatencies(x.Latency(old, survey.StoreCommit), &m.CommitMean, &m.Commit50, &m.Commit99)
 	return m
 }
 
@@ -222,9 +224,9 @@ var topColumns = []screen.Column{
 	{Title: "RANGE/S", Right: true, Weight: 11},
 	{Title: "TXN/S", Right: true, Weight: 10},
 	{Title: "EVENT/S", Right: true, Weight: 9},
-	{Title: "FSYNC 50/99%", Right: true, Weight: 12},
-	{Title: "APPLY 50/99%", Right: true, Weight: 7},
-	{Title: "COMMIT 50/99%", Right: true, Weight: 6},
+	{Title: "FSYNC avg/99%", Right: true, Weight: 12},
+	{Title: "APPLY avg/99%", Right: true, Weight: 7},
+	{Title: "COMMIT avg/99%", Right: true, Weight: 6},
 	{Title: "DB", Right: true, Weight: 5},
 	{Title: "USED", Right: true, Weight: 8},
 	{Title: "WATCHERS", Right: true, Weight: 4},
@@ -241,11 +243,11 @@ func (m *topMember) row(quotaUsed int64) []string {
 		}
 		return screen.Rate(*v)
 	}
-	times := func(half, most *float64) string {
-		if half == nil || most == nil {
+	times := func(mean, most *float64) string {
+		if mean == nil || most == nil {
 			return "-"
 		}
-		return screen.Seconds(*half) + "/" + screen.Seconds(*most)
+		return screen.Seconds(*mean) + "/" + screen.Seconds(*most)
 	}
 	bytes := func(v *float64) string {
 		if v == nil {
@@ -263,12 +265,17 @@ func (m *topMember) row(quotaUsed int64) []string {
 	if m.Watchers != nil {
 		watchers = fmt.Sprintf("%.0f", *m.Watchers)
 	}
-	return []string{name, m.Role, lag, rate(m.Puts), rate(m.Ranges), rate(m.Txns), rate(m.Events), times(m.Fsync50, m.Fsync99), times(m.Apply50, m.Apply99),
-		times(m.Commit50, m.Commit99), screen.Bytes(m.DB), screen.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
+	return []string{name, m.Role, lag, rate(m.Puts), rate(m.Ranges), rate(m.Txns), rate(m.Events), times(m.FsyncMean, m.Fsync99), times(m.ApplyMean, m.Apply99),
+		times(m.CommitMean, m.Commit99), screen.Bytes(m.DB), screen.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
 }
 
 // draw returns the lines of the picture of a round.
 func draw(r, old *survey.Round, width int, p screen.Paint) []string {
+	return drawChosen(r, old, width, p, nil)
+}
+
+// drawChosen is like draw, sorted and with a mark at a member if c is not nil.
+func drawChosen(r, old *survey.Round, width int, p screen.Paint, c *choice) []string {
 	s := summarize(r, old)
 	leader := "no leader"
 	if s.Leader != "" {
@@ -290,7 +297,11 @@ func draw(r, old *survey.Round, width int, p screen.Paint) []string {
 			rates, puts, txns = true, max(puts, *m.Puts), max(txns, *m.Txns)
 		}
 	}
-	lines := screen.Flow(width, screen.Count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.At.Format(time.TimeOnly))
+	order, keys := (&choice{}).sorted(s.Members), ""
+	if c != nil {
+		order, keys = c.sorted(s.Members), "sort "+memberOrders[c.order].name+"  ? help"
+	}
+	lines := screen.Flow(width, screen.Count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.At.Format(time.TimeOnly), keys)
 	if rates {
 		lines = append(lines, screen.Flow(width, "a second:", screen.Rate(puts)+" puts", screen.Rate(ranges)+" ranges", screen.Rate(txns)+" txns", screen.Rate(events)+" watch events")...)
 	}
@@ -304,14 +315,21 @@ func draw(r, old *survey.Round, width int, p screen.Paint) []string {
 	}
 	lines = append(lines, p.In(style, screen.SafeLine(width, alarms)), "")
 	rows := make([][]string, len(s.Members))
-	for i := range s.Members {
-		rows[i] = s.Members[i].row(r.Readings[i].QuotaUsed())
+	for at, i := range order {
+		rows[at] = s.Members[i].row(r.Readings[i].QuotaUsed())
+		switch {
+		case c == nil:
+		case c.selected == s.Members[i].Endpoint:
+			rows[at][0] = "> " + rows[at][0]
+		default:
+			rows[at][0] = "  " + rows[at][0]
+		}
 	}
 	table := screen.Table(width, topColumns, rows)
 	lines = append(lines, p.In(screen.Bold, table[0]))
-	for i, line := range table[1:] {
+	for at, line := range table[1:] {
 		style := screen.Plain
-		switch s.Members[i].Role {
+		switch s.Members[order[at]].Role {
 		case "down", "no leader":
 			style = screen.Bad
 		case "leader":
@@ -321,7 +339,11 @@ func draw(r, old *survey.Round, width int, p screen.Paint) []string {
 	}
 	for _, m := range s.Members {
 		if m.Error != "" {
-			lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, m.Endpoint+": "+m.Error)))
+			name := m.Endpoint
+			if m.Name != "" {
+				name = m.Name + " (" + m.Endpoint + ")"
+			}
+			lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, name+": "+m.Error)))
 		}
 	}
 	return lines

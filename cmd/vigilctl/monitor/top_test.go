@@ -24,9 +24,9 @@ etcd_mvcc_txn_total 0
 # TYPE etcd_disk_wal_fsync_duration_seconds histogram
 etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} %d
 etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} %d
-etcd_disk_wal_fsync_duration_seconds_sum 1
+etcd_disk_wal_fsync_duration_seconds_sum %g
 etcd_disk_wal_fsync_duration_seconds_count %d
-`, puts, fsyncs, fsyncs, fsyncs)))
+`, puts, fsyncs, fsyncs, float64(fsyncs)*0.0004, fsyncs)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ etcd_disk_wal_fsync_duration_seconds_count %d
 func twoRounds(t *testing.T) (old, now *survey.Round) {
 	start := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	members := []*etcdserverpb.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
-	down := survey.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"), MetricsErr: errors.New("too")}
+	down := survey.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"), MetricsErr: errors.New("too"), Advertised: 3}
 	old = &survey.Round{At: start, Members: members, Readings: []survey.Reading{newReading(t, 1, start, 10, 0), newReading(t, 2, start, 500, 7), down}}
 	later := start.Add(2 * time.Second)
 	now = &survey.Round{At: later, Members: members, Readings: []survey.Reading{newReading(t, 1, later, 210, 100), newReading(t, 2, later, 3, 7), down},
@@ -52,11 +52,11 @@ func TestTopPicture(t *testing.T) {
 a second:  100 puts  0 ranges  0 txns  0 watch events
 ALARMS: NOSPACE on b
 
-MEMBER         ROLE      LAG  PUT/S  RANGE/S  TXN/S  EVENT/S  FSYNC 50/99%  APPLY 50/99%  COMMIT 50/99%       DB  USED  WATCHERS  MEMORY  VERSION  ENDPOINT
-a              leader      0    100        -      0        -   500µs/990µs             -              -  3.0 MiB   75%         -       -  3.7.3    10.0.0.1:2379
-b              follower   10      -        -      0        -   500µs/990µs             -              -  3.0 MiB   75%         -       -  3.7.3    10.0.0.2:2379
-10.0.0.3:2379  down        -      -        -      -        -             -             -              -      0 B     -         -       -  -        10.0.0.3:2379
-10.0.0.3:2379: connection refused`
+MEMBER  ROLE      LAG  PUT/S  RANGE/S  TXN/S  EVENT/S  FSYNC avg/99%  APPLY avg/99%  COMMIT avg/99%       DB  USED  WATCHERS  MEMORY  VERSION  ENDPOINT
+a       leader      0    100        -      0        -    400µs/990µs              -               -  3.0 MiB   75%         -       -  3.7.3    10.0.0.1:2379
+b       follower   10      -        -      0        -    400µs/990µs              -               -  3.0 MiB   75%         -       -  3.7.3    10.0.0.2:2379
+c       down        -      -        -      -        -              -              -               -      0 B     -         -       -  -        10.0.0.3:2379
+c (10.0.0.3:2379): connection refused`
 	if got := strings.Join(draw(now, old, 0, screen.Paint{}), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -66,12 +66,58 @@ a second:  100 puts  0 ranges  0 txns
 0 watch events
 ALARMS: NOSPACE on b
 
-MEMBER         ROLE      LAG  PUT/S
-a              leader      0    100
-b              follower   10      -
-10.0.0.3:2379  down        -      -
-10.0.0.3:2379: connection refused`
+MEMBER  ROLE      LAG  PUT/S
+a       leader      0    100
+b       follower   10      -
+c       down        -      -
+c (10.0.0.3:2379): connection refused`
 	if got := strings.Join(draw(now, old, 40, screen.Paint{}), "\n"); got != narrow {
 		t.Errorf("got\n%s\nwant\n%s", got, narrow)
+	}
+}
+
+// TestChoice: keys sort, select and show members.
+func TestChoice(t *testing.T) {
+	old, now := twoRounds(t)
+	list := summarize(now, old).Members
+	c := choice{selected: list[0].Endpoint}
+	endpoints := func() (out []string) {
+		for _, i := range c.sorted(list) {
+			out = append(out, list[i].Endpoint)
+		}
+		return out
+	}
+	press := func(keys ...screen.Key) {
+		t.Helper()
+		for _, k := range keys {
+			if c.press(k, endpoints()) {
+				t.Fatalf("%s quits", k)
+			}
+		}
+	}
+	picture := func() string { return strings.Join(drawChosen(now, old, 60, screen.Paint{}, &c), "\n") }
+	if got := picture(); !strings.Contains(got, "\n> a ") || !strings.Contains(got, "\n  b ") || !strings.Contains(got, "sort name  ? help") {
+		t.Error(got)
+	}
+	press("s") // by lag: b lags
+	if got := picture(); strings.Index(got, "> a ") < strings.Index(got, "  b ") || !strings.Contains(got, "sort lag") {
+		t.Error(got)
+	}
+	press("k", screen.Enter) // above a is b
+	if c.selected != "10.0.0.2:2379" || !c.detail {
+		t.Errorf("%+v", c)
+	}
+	text := strings.Join(drawMember(now, old, 1, &reading{}, 60, screen.Paint{}), "\n")
+	if !strings.HasPrefix(text, "b  10.0.0.2:2379  follower") || !strings.HasSuffix(text, "reading its watchers …") {
+		t.Error(text)
+	}
+	press(screen.Back, "S", screen.Down, screen.Down, screen.Down, "?")
+	if c.selected != "10.0.0.3:2379" || c.detail || !c.help || c.order != 0 {
+		t.Errorf("%+v", c)
+	}
+	for _, k := range []screen.Key{"q", screen.Break} {
+		if !c.press(k, nil) {
+			t.Errorf("%s does not quit", k)
+		}
 	}
 }

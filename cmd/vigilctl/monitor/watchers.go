@@ -116,7 +116,7 @@ type failedMember struct {
 }
 
 func (w *watchersView) runView(c *cobra.Command) error {
-	p, err := w.Env.Printer(show.Simple, show.Table, show.JSON)
+	p, err := w.Env.Printer(show.Simple, show.Table, show.JSON, show.YAML)
 	if err != nil {
 		return err
 	}

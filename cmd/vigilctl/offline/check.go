@@ -171,7 +171,7 @@ func printReport(w io.Writer, r *datadir.Report, out *format) error {
 		fmt.Fprintf(w, "store: revision %d, the outcome of the raft log up to term %d, index %d\n", r.Revision, r.Term, r.Index)
 	}
 	if r.LastIndex > 0 {
-		fmt.Fprintf(w, "raft log: entries %d to %d, committed up to %d\n", r.FirstIndex, r.LastIndex, r.Commit)
+		fmt.Fprintf(w, "raft log: entries %d to %d, the last of term %d, committed up to %d\n", r.FirstIndex, r.LastIndex, r.LastTerm, r.Commit)
 	}
 	if r.Torn > 0 {
 		fmt.Fprintf(w, "a crash tore the tail: the next start cuts %d bytes that were not acknowledged\n", r.Torn)

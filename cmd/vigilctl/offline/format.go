@@ -28,7 +28,7 @@ func addFormat(flags *pflag.FlagSet, usage string, allowed ...show.Format) *form
 
 // addFactsFormat declares --write-out of a command that prints facts.
 func addFactsFormat(flags *pflag.FlagSet) *format {
-	return addFormat(flags, "how to print: simple (a line, comma separated), table, json or fields", show.Simple, show.Table, show.JSON, show.Fields)
+	return addFormat(flags, "how to print: simple (a line, comma separated), table, json, yaml or fields", show.Simple, show.Table, show.JSON, show.YAML, show.Fields)
 }
 
 // String, Set and Type make a format a pflag.Value.
@@ -82,6 +82,15 @@ func (f *format) printFacts(w io.Writer, whole any, facts []fact) error {
 	switch f.Format {
 	case show.JSON:
 		return json.NewEncoder(w).Encode(whole)
+	case show.YAML:
+		b, err := json.Marshal(whole)
+		if err == nil {
+			b, err = show.ToYAML(b)
+		}
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
 	case show.Fields:
 		for _, x := range facts {
 			if _, err := fmt.Fprintf(w, "%q : %v\n", x.name, x.value); err != nil {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"io"
+	"iter"
 	"math"
 	"sort"
 
@@ -32,12 +33,28 @@ func (m Metrics) Value(name string) (float64, bool) {
 	return sum, true
 }
 
+// Labels returns the values of a counter or gauge, each with its labels.
+func (m Metrics) Labels(name string) iter.Seq2[float64, map[string]string] {
+	return func(yield func(float64, map[string]string) bool) {
+		for _, x := range m[name].GetMetric() {
+			labels := map[string]string{}
+			for _, l := range x.Label {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if !yield(x.GetCounter().GetValue()+x.GetGauge().GetValue()+x.GetUntyped().GetValue(), labels) {
+				return
+			}
+		}
+	}
+}
+
 // Histogram returns a histogram, summed over all labels.
 func (m Metrics) Histogram(name string) Histogram {
 	at := map[float64]uint64{}
 	var h Histogram
 	for _, x := range m[name].GetMetric() {
 		h.Count += x.GetHistogram().GetSampleCount()
+		h.Sum += x.GetHistogram().GetSampleSum()
 		for _, b := range x.GetHistogram().GetBucket() {
 			if !math.IsInf(b.GetUpperBound(), 1) {
 				at[b.GetUpperBound()] += b.GetCumulativeCount()
@@ -59,6 +76,15 @@ type Histogram struct {
 	Bounds []float64
 	UpTo   []uint64
 	Count  uint64
+	Sum    float64 // of all, in seconds
+}
+
+// Mean returns the average of the observations; ok is false without any.
+func (h Histogram) Mean() (seconds float64, ok bool) {
+	if h.Count == 0 {
+		return 0, false
+	}
+	return max(h.Sum, 0) / float64(h.Count), true
 }
 
 // Since returns the observations since an older reading; all of h if the member was restarted meanwhile.
@@ -66,7 +92,7 @@ func (h Histogram) Since(old Histogram) Histogram {
 	if len(old.Bounds) != len(h.Bounds) || old.Count > h.Count {
 		return h
 	}
-	d := Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, UpTo: make([]uint64, len(h.UpTo))}
+	d := Histogram{Bounds: h.Bounds, Count: h.Count - old.Count, Sum: h.Sum - old.Sum, UpTo: make([]uint64, len(h.UpTo))}
 	for i := range h.UpTo {
 		if old.UpTo[i] > h.UpTo[i] {
 			return h

@@ -5,6 +5,7 @@ package probe
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,21 +174,33 @@ func (c Clock) Off(other Clock) time.Duration {
 	return max(0, c.Least-other.Most, other.Least-c.Most)
 }
 
-// CertificateExpiry returns when the first certificate of the member's chain expires, the zero time without TLS.
+// CertificateExpiry returns when the first certificate of the member's chain expires, the zero time without TLS. That it has
+// expired is no error here, although no other page can be read then.
 func (m *Member) CertificateExpiry(ctx context.Context) (time.Time, error) {
 	var end time.Time
 	err := m.get(ctx, "/version", func(r *http.Response) error {
-		if r.TLS == nil {
-			return nil
-		}
-		for _, c := range r.TLS.PeerCertificates {
-			if end.IsZero() || c.NotAfter.Before(end) {
-				end = c.NotAfter
-			}
+		if r.TLS != nil {
+			end = firstExpiry(r.TLS.PeerCertificates)
 		}
 		return nil
 	})
+	var rejected *tls.CertificateVerificationError
+	if errors.As(err, &rejected) {
+		if first := firstExpiry(rejected.UnverifiedCertificates); first.Before(time.Now()) {
+			return first, nil
+		}
+	}
 	return end, err
+}
+
+// firstExpiry returns when the first certificate of a chain expires.
+func firstExpiry(chain []*x509.Certificate) (end time.Time) {
+	for _, c := range chain {
+		if end.IsZero() || c.NotAfter.Before(end) {
+			end = c.NotAfter
+		}
+	}
+	return end
 }
 
 // CommandLine returns the command line of the member's process.

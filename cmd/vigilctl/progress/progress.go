@@ -30,7 +30,7 @@ type meter struct {
 func newMeter(w io.Writer, what string) meter {
 	now := time.Now()
 	_, _, terminal := screen.Size(w)
-	return meter{w: w, terminal: terminal, what: what, begun: now, printed: now}
+	return meter{w: screen.Unguarded(w), terminal: terminal, what: what, begun: now, printed: now}
 }
 
 // set shows that done of total is done. The text is for a line, the options are for a bar.

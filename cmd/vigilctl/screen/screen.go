@@ -43,9 +43,13 @@ func Size(w io.Writer) (columns, lines int, ok bool) {
 // Paint colours texts, or returns them unchanged.
 type Paint struct{ on bool }
 
-// NewPaint returns a Paint that colours output to a terminal, unless NO_COLOR is set or the terminal is dumb.
+// NewPaint returns a Paint that colours output to a terminal, unless NO_COLOR is set, the terminal is dumb, or the writer has a
+// method NoColor that returns true.
 func NewPaint(w io.Writer) Paint {
 	_, _, ok := Size(w)
+	if p, can := w.(interface{ NoColor() bool }); can && p.NoColor() {
+		ok = false
+	}
 	return Paint{on: ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 

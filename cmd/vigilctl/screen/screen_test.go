@@ -47,6 +47,24 @@ func TestTableIsSafe(t *testing.T) {
 	}
 }
 
+func TestSafeText(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain\n\ttext\n":       "plain\n\ttext\n",
+		"日本\u200d":              "日本\u200d",
+		"\x1b]0;title\a\x1b[2J": "\ufffd]0;title\ufffd\ufffd[2J",
+		"a\rb\u009b1m\u202ec":   "a\ufffdb\ufffd1m\ufffdc",
+		"\x9b1m\xff":            "\ufffd1m\ufffd",
+	} {
+		if got := string(SafeText([]byte(text))); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	var b bytes.Buffer
+	if w := Guard(&b); w != &b {
+		t.Error("what is no terminal is guarded")
+	}
+}
+
 func TestScreen(t *testing.T) {
 	var b bytes.Buffer
 	s, err := Open(&b)

@@ -24,11 +24,12 @@ const (
 	JSON     Format = "json"
 	Fields   Format = "fields"
 	Table    Format = "table"
+	YAML     Format = "yaml"
 	Protobuf Format = "protobuf"
 )
 
 // Formats lists the formats in the order of the help.
-var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple), string(Table)}
+var Formats = []string{string(Fields), string(JSON), string(Protobuf), string(Simple), string(Table), string(YAML)}
 
 // UnsupportedError reports an answer that cannot be printed in a format.
 type UnsupportedError struct{ Format Format }
@@ -77,7 +78,7 @@ func (p *Printer) Print(a Answer) error {
 	case p.Format == Table && a.Table != nil:
 		heading, rows := a.Table()
 		p.err = WriteTable(p.Out, heading, rows)
-	case p.Format == JSON && a.Value != nil:
+	case (p.Format == JSON || p.Format == YAML) && a.Value != nil:
 		v := a.Value
 		if p.Hex && a.Hexadecimal != nil {
 			v = a.Hexadecimal
@@ -85,6 +86,13 @@ func (p *Printer) Print(a Answer) error {
 		b, err := json.Marshal(v)
 		if err != nil {
 			return err
+		}
+		if p.Format == YAML {
+			if b, err = ToYAML(b); err != nil {
+				return err
+			}
+			p.Printf("---\n%s", b)
+			break
 		}
 		p.Printf("%s\n", b)
 	case p.Format == Protobuf:

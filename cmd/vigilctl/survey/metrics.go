@@ -19,6 +19,7 @@ const (
 	Apply             = "etcd_server_apply_duration_seconds"
 	PeerRoundTrip     = "etcd_network_peer_round_trip_time_seconds"
 	SlowApplies       = "etcd_server_slow_apply_total"
+	SlowReads         = "etcd_server_slow_read_indexes_total"
 	AppliedProposals  = "etcd_server_proposals_applied_total"
 	PendingProposals  = "etcd_server_proposals_pending"
 	LeaderChanges     = "etcd_server_leader_changes_seen_total"
@@ -31,4 +32,6 @@ const (
 	DamageFound       = "vigil_damage_found_total"
 	StalledWatchers   = "vigil_watch_stalled_watchers"
 	Differences       = "vigil_consistency_differences_total"
+	BuildInfo         = "vigil_build_info"
+	CertificateExpiry = "vigil_certificate_expiry_timestamp_seconds"
 )

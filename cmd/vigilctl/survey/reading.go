@@ -38,6 +38,28 @@ func (x *Reading) IsVigil() bool {
 	return ok
 }
 
+// Program returns the version of the member's program, empty if it is not known: Status has the level of the API.
+func (x *Reading) Program() string {
+	for _, labels := range x.Metrics.Labels(BuildInfo) {
+		return labels["version"]
+	}
+	return ""
+}
+
+// Expiry is when a certificate expires that a member uses.
+type Expiry struct {
+	Listener, Use string
+	End           time.Time
+}
+
+// Expiries returns when the certificates expire that the member uses, as far as it exports that.
+func (x *Reading) Expiries() (out []Expiry) {
+	for value, labels := range x.Metrics.Labels(CertificateExpiry) {
+		out = append(out, Expiry{labels["listener"], labels["use"], time.Unix(int64(value), 0)})
+	}
+	return out
+}
+
 // Rate returns the growth of a counter per second since an older reading; ok is false if it is not known, or if the
 // member was restarted.
 func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {

@@ -18,7 +18,9 @@ type Round struct {
 	Readings []Reading              // one for each member of the survey
 	Members  []*etcdserverpb.Member // as the cluster lists them; nil if no member answered
 	Alarms   []*etcdserverpb.AlarmMember
-	ListErr  error // why Members or Alarms are not known
+	// ClusterID is the cluster that Members is the list of, 0 if it is not known.
+	ClusterID uint64
+	ListErr   error // why Members or Alarms are not known
 }
 
 // Read asks all members.
@@ -35,7 +37,8 @@ func (s *Survey) Read(ctx context.Context) *Round {
 			r.ListErr = err
 			return
 		}
-		r.Members = m.Members
+		slices.SortFunc(m.Members, byName)
+		r.Members, r.ClusterID = m.Members, m.Header.GetClusterId()
 		if a, err := s.Client.Alarms(ctx); err != nil {
 			r.ListErr = err
 		} else {
@@ -90,7 +93,11 @@ func (r *Round) Name(id uint64) string {
 
 // NameOf returns the name of the member of a reading, or its endpoint if it is not known.
 func (r *Round) NameOf(x *Reading) string {
-	if id := cmp.Or(x.ID(), x.Advertised); id != 0 {
+	id := cmp.Or(x.ID(), x.Advertised)
+	if r.Foreign(x) {
+		id = x.Advertised // its own ID is not in the list
+	}
+	if id != 0 {
 		return r.Name(id)
 	}
 	return x.Endpoint
@@ -110,6 +117,11 @@ func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// Foreign reports whether a member belongs to another cluster than the one whose members are known.
+func (r *Round) Foreign(x *Reading) bool {
+	return x.Status != nil && r.ClusterID != 0 && x.Status.GetHeader().GetClusterId() != r.ClusterID
 }
 
 // Revision returns the newest revision in the headers of all answers.

@@ -110,6 +110,7 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 		})
 	}
 	wg.Wait()
+	slices.SortFunc(list.Members, byName)
 	var out []string
 	for _, m := range list.Members {
 		if i := slices.Index(ids, m.ID); i >= 0 {
@@ -125,6 +126,8 @@ func (s *Survey) addOthers(ctx context.Context, given []string) ([]string, error
 	}
 	return out, nil
 }
+
+func byName(a, b *etcdserverpb.Member) int { return strings.Compare(a.Name, b.Name) }
 
 func listed(members []*etcdserverpb.Member, id uint64) bool {
 	return slices.ContainsFunc(members, func(m *etcdserverpb.Member) bool { return m.ID == id })

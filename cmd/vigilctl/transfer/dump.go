@@ -151,7 +151,7 @@ func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpHeader, er
 	for _, p := range d.prefixes {
 		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(h.Revision))
 		if err != nil {
-			return nil, err
+			return nil, cli.AtRevision(err, p, d.rev)
 		}
 		if h.Revision == 0 {
 			h.Revision = r.Header.Revision

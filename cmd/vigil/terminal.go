@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+
+	"vigil/server"
+)
+
+// forPeople reports whether the log is for somebody at a terminal: standard error is one, and no flag about the log is given.
+func (o *options) forPeople(stderr *os.File) bool {
+	given := false
+	o.each(func(opt *option) {
+		switch opt.name {
+		case "log-format", "log-level", "log-outputs", "logger":
+			given = given || opt.origin.kind != ""
+		}
+	})
+	return !given && term.IsTerminal(int(stderr.Fd()))
+}
+
+// styles of a terminal with colors.
+const (
+	bold   = "1"
+	good   = "32"
+	warned = "33"
+	bad    = "31;1"
+)
+
+// terminalLog is a log for people: warnings, errors and the stop in words. All else is in the lines for programs.
+type terminalLog struct {
+	shared *terminalState
+	attrs  []slog.Attr
+}
+
+type terminalState struct {
+	w      io.Writer
+	colors bool
+	mu     struct {
+		sync.Mutex
+		last map[string]time.Time // when a message was last printed
+	}
+}
+
+// repeatPause is how long the same message is not printed again.
+const repeatPause = 5 * time.Second
+
+func newTerminalLog(w io.Writer) *terminalLog {
+	s := &terminalState{w: w, colors: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	s.mu.last = map[string]time.Time{}
+	return &terminalLog{shared: s}
+}
+
+func (s *terminalState) in(style, text string) string {
+	if !s.colors {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}
+
+// stops are the messages at info that people see: the answers to Ctrl-C.
+var stops = map[string]bool{"stopping": true, "stopped": true, "stopped while the member was starting": true}
+
+// Enabled implements slog.Handler.
+func (t *terminalLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// WithAttrs implements slog.Handler.
+func (t *terminalLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &terminalLog{t.shared, append(t.attrs[:len(t.attrs):len(t.attrs)], attrs...)}
+}
+
+// WithGroup implements slog.Handler. The names of groups are left out.
+func (t *terminalLog) WithGroup(string) slog.Handler { return t }
+
+// Handle implements slog.Handler.
+func (t *terminalLog) Handle(_ context.Context, r slog.Record) error {
+	s := t.shared
+	if r.Level < slog.LevelWarn && !stops[r.Message] {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.mu.last[r.Message]; ok && r.Time.Sub(last) < repeatPause {
+		return nil
+	}
+	if len(s.mu.last) > 1000 {
+		clear(s.mu.last)
+	}
+	s.mu.last[r.Message] = r.Time
+	var details []string
+	add := func(a slog.Attr) bool {
+		if a.Key != "" && a.Value.Kind() != slog.KindGroup {
+			details = append(details, a.Key+" "+printable(a.Value.String()))
+		}
+		return true
+	}
+	for _, a := range t.attrs {
+		add(a)
+	}
+	r.Attrs(add)
+	text := printable(r.Message)
+	if len(details) > 0 {
+		text += " (" + strings.Join(details, ", ") + ")"
+	}
+	switch {
+	case r.Level >= slog.LevelError:
+		text = s.in(bad, "error: ") + text
+	case r.Level >= slog.LevelWarn:
+		text = s.in(warned, "warning: ") + text
+	}
+	_, err := fmt.Fprintln(s.w, text)
+	return err
+}
+
+// printable returns a text on one line that no terminal acts on, and not all of a long one.
+func printable(s string) string {
+	const most = 300
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most]) + "…"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// printStart prints what the member is.
+func (o *options) printStart(t *terminalLog) {
+	c, s := &o.config, t.shared
+	dir := c.DataDir
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	fmt.Fprintf(s.w, "%s\n", s.in(bold, fmt.Sprintf("Vigil %s, with the API of etcd %s", server.Version, server.APIVersion)))
+	for _, line := range [][2]string{{"name", c.Name}, {"data", dir}, {"clients", strings.Join(c.ListenClientURLs, " ")}, {"peers", strings.Join(c.ListenPeerURLs, " ")}} {
+		fmt.Fprintf(s.w, "  %-8s %s\n", line[0], printable(line[1]))
+	}
+	if n := strings.Count(c.InitialCluster, "=") - 1; n > 0 {
+		fmt.Fprintf(s.w, "  %-8s %d others; it serves when a majority runs\n", "members", n)
+	}
+}
+
+// printReady prints what to do, when the member serves.
+func (o *options) printReady(ctx context.Context, m *server.Member, t *terminalLog) {
+	select {
+	case <-m.Serving():
+	case <-ctx.Done():
+		return
+	}
+	s := t.shared
+	endpoints := ""
+	if urls := o.config.AdvertiseClientURLs; len(urls) > 0 && !strings.HasSuffix(urls[0], "://localhost:2379") {
+		endpoints = " --endpoints " + urls[0]
+	}
+	fmt.Fprintf(s.w, "%s  Ctrl-C stops it\n  try      vigilctl%s put greeting hello\n", s.in(good, "ready"), printable(endpoints))
+}

@@ -1,0 +1,96 @@
+package keyview
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"vigil/cmd/vigilctl/screen"
+)
+
+// maxStructure limits the values that are compared by structure, in bytes.
+const maxStructure = 256 << 10
+
+// structures returns two values as maps and lists, if both are JSON or YAML of that kind.
+func structures(old, new []byte) (a, b any, ok bool) {
+	if len(old) > maxStructure || len(new) > maxStructure {
+		return nil, nil, false
+	}
+	a, b = structure(old), structure(new)
+	return a, b, a != nil && reflect.TypeOf(a) == reflect.TypeOf(b)
+}
+
+// structure returns a value as a map or a list, nil if it is neither.
+func structure(value []byte) any {
+	var v any
+	if yaml.Unmarshal(value, &v) != nil { // JSON is YAML
+		return nil
+	}
+	switch v.(type) {
+	case map[string]any, []any:
+		return v
+	}
+	return nil
+}
+
+// compareStructures returns a line for each part that differs: + added, - removed, ~ changed.
+func compareStructures(path string, a, b any) (lines []string) {
+	if x, ok := a.(map[string]any); ok {
+		if y, ok := b.(map[string]any); ok {
+			keys := maps.Clone(x)
+			maps.Copy(keys, y)
+			for _, k := range slices.Sorted(maps.Keys(keys)) {
+				at := strings.TrimPrefix(path+"."+k, ".")
+				old, had := x[k]
+				new, has := y[k]
+				lines = append(lines, comparePart(at, old, had, new, has)...)
+			}
+			return lines
+		}
+	}
+	if x, ok := a.([]any); ok {
+		if y, ok := b.([]any); ok {
+			for i := range max(len(x), len(y)) {
+				var old, new any
+				if i < len(x) {
+					old = x[i]
+				}
+				if i < len(y) {
+					new = y[i]
+				}
+				lines = append(lines, comparePart(fmt.Sprintf("%s[%d]", path, i), old, i < len(x), new, i < len(y))...)
+			}
+			return lines
+		}
+	}
+	if reflect.DeepEqual(a, b) {
+		return nil
+	}
+	return []string{fmt.Sprintf("~ %s: %s, was %s", path, inline(b), inline(a))}
+}
+
+func comparePart(path string, old any, had bool, new any, has bool) []string {
+	switch {
+	case !had:
+		return []string{"+ " + path + ": " + inline(new)}
+	case !has:
+		return []string{"- " + path + ": " + inline(old)}
+	}
+	return compareStructures(path, old, new)
+}
+
+// inline returns a part on one line.
+func inline(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return screen.Safe(fmt.Sprint(v)) // a map of YAML whose keys are no texts
+	}
+	return screen.Safe(strings.TrimSuffix(b.String(), "\n"))
+}
