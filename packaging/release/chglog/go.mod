@@ -1,0 +1,3 @@
+module github.com/goreleaser/chglog
+
+go 1.26.0

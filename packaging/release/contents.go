@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// summary is the first line of the packages' descriptions.
+const summary = "durable, watchable key-value store that speaks the etcd v3 API"
+
+// packed are the small files that only packages have: scripts, the user, directories.
+//
+//go:embed files
+var packed embed.FS
+
+// completionDirs are where a distribution looks for completions.
+type completionDirs struct{ bash, fish, zsh string }
+
+var (
+	debianDirs = completionDirs{"usr/share/bash-completion/completions", "usr/share/fish/vendor_completions.d", "usr/share/zsh/vendor-completions"}
+	fedoraDirs = completionDirs{"usr/share/bash-completion/completions", "usr/share/fish/vendor_completions.d", "usr/share/zsh/site-functions"}
+)
+
+// installed returns the files of a package that both distributions have.
+func (r *release) installed(p platform, dirs completionDirs) ([]file, error) {
+	var out []file
+	for _, name := range p.programs() {
+		out = append(out, file{name: "/usr/bin/" + name, mode: 0o755, source: r.program(p, name)})
+	}
+	unit, err := r.source.read("packaging/systemd/vigil.service")
+	if err != nil {
+		return nil, err
+	}
+	const program = "=/usr/local/bin/vigil "
+	if !bytes.Contains(unit, []byte(program)) {
+		return nil, fmt.Errorf("packaging/systemd/vigil.service does not run %s", program[1:])
+	}
+	unit = bytes.ReplaceAll(unit, []byte(program), []byte("=/usr/bin/vigil "))
+	out = append(out, text("/usr/lib/systemd/system/vigil.service", unit))
+	for from, to := range map[string]string{"sysusers.conf": "/usr/lib/sysusers.d/vigil.conf", "tmpfiles.conf": "/usr/lib/tmpfiles.d/vigil.conf"} {
+		b, err := packed.ReadFile("files/" + from)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text(to, b))
+	}
+	settings, err := packed.ReadFile("files/vigil.yaml")
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, file{name: "/etc/vigil/vigil.yaml", mode: 0o644, body: settings, conf: true})
+	documents, err := r.documents("/usr/share/doc/vigil")
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, documents...)
+	example, err := r.source.read("packaging/systemd/vigil.yaml")
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, text("/usr/share/doc/vigil/examples/cluster.yaml", example))
+	pages, err := r.manualPages("/usr/share/man")
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(out, pages, r.completions(p, dirs)), nil
+}
+
+// documents returns licences and the list of the parts.
+func (r *release) documents(below string) ([]file, error) {
+	licence, err := r.source.read("LICENSE")
+	if err != nil {
+		return nil, err
+	}
+	return []file{
+		text(below+"/LICENSE", licence),
+		text(below+"/THIRD-PARTY-LICENCES.txt", r.licences.text),
+		text(below+"/sbom.cdx.json", r.sbom),
+	}, nil
+}
+
+func (r *release) manualPages(below string) ([]file, error) {
+	var out []file
+	pages := r.manual.pages(r.version, r.source.time)
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		z, err := compress(pages[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text(below+"/man"+strings.TrimPrefix(path.Ext(name), ".")+"/"+name+".gz", z))
+	}
+	return out, nil
+}
+
+func (r *release) completions(p platform, dirs completionDirs) []file {
+	var out []file
+	own := completeVigil(r.manual.vigil)
+	for _, program := range p.programs() {
+		scripts := r.manual.completions
+		if program == "vigil" {
+			scripts = own
+		}
+		out = append(out,
+			text("/"+dirs.bash+"/"+program, scripts["bash"]),
+			text("/"+dirs.fish+"/"+program+".fish", scripts["fish"]),
+			text("/"+dirs.zsh+"/_"+program, scripts["zsh"]))
+	}
+	return out
+}
