@@ -67,7 +67,7 @@ func TestDoctor(t *testing.T) {
 	}
 
 	rest[0].Kill()
-	out = doctor(rest[0], 1, `CRITICAL  127\.0\.0\.1:\d+: does not answer: .*`, `not checked: 127\.0\.0\.1:\d+, everything: it does not answer`)
+	out = doctor(rest[0], 1, `CRITICAL  127\.0\.0\.1:\d+: does not answer: .*`, `not checked: 127\.0\.0\.1:\d+, everything: its status is not known`)
 	if strings.Contains(out, "ok  ") {
 		t.Errorf("ok without an answer:\n%s", out)
 	}

@@ -22,7 +22,7 @@ func TestMistakes(t *testing.T) {
 		for line := range strings.SplitSeq(strings.TrimSpace(d.Input), "\n") {
 			dir := t.TempDir()
 			t.Chdir(dir)
-			r := proc.Run(t, time.Minute, proc.Spec{Name: program, Args: words(line)})
+			r := proc.Run(t, time.Minute, proc.Spec{Name: program, Args: proc.Words(line)})
 			lines := strings.Split(strings.TrimSuffix(r.Stderr, "\n"), "\n")
 			said := lines[len(lines)-1]
 			// What the flags alone do not show is found after the log has begun.
@@ -41,16 +41,4 @@ func TestMistakes(t *testing.T) {
 		}
 		return out.String()
 	})
-}
-
-// words splits a line; quotation marks keep a word with spaces, or an empty one, together.
-func words(line string) (out []string) {
-	for i, part := range strings.Split(line, "'") {
-		if i%2 == 1 {
-			out = append(out, part)
-		} else {
-			out = append(out, strings.Fields(part)...)
-		}
-	}
-	return out
 }

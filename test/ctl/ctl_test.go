@@ -155,7 +155,12 @@ var varying = []struct {
 	{regexp.MustCompile(`took \S+s\b`), `took T`},
 	{regexp.MustCompile(`"took":"[^"]+"`), `"took":"T"`},
 	{regexp.MustCompile(`127\.0\.0\.1:\d{5}\b`), `ENDPOINT`},
+	// Words of Go's packages in messages of the stock program, which Vigil's does not have.
+	{regexp.MustCompile(`Error: (strconv\.ParseInt)`), `Error: bad revision: $1`},
+	{regexp.MustCompile(`strconv\.ParseInt: parsing ("[^"]*"): invalid syntax`), `want a whole number, not $1`},
 	// Additional output of Vigil's program.
+	{regexp.MustCompile(`(?m)^(  )?revision \d+ was asked for; .*\n`), ``},
+	{regexp.MustCompile(`(?m)^  .*: the quota of \d+ bytes is used up .*\n  next: vigilctl doctor\n`), ``},
 	{regexp.MustCompile(`(?m)^vigilctl version: .*\n`), ``},
 }
 

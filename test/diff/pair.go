@@ -3,10 +3,14 @@ package diff
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"vigil/test/proc"
@@ -28,6 +32,7 @@ type Difference struct {
 	Field
 	// Why is not empty if the difference is accepted.
 	Why string
+	at  int // how many calls had been made
 }
 
 func (d Difference) String() string {
@@ -112,13 +117,34 @@ func (p *Pair) call(c Call) (want Outcome, found []Difference) {
 // note records differences and returns those that are not explained.
 func (p *Pair) note(call string, fields []Field) (found []Difference) {
 	for _, f := range fields {
-		d := Difference{Call: call, Field: f, Why: explain(call, f)}
+		d := Difference{Call: call, Field: f, Why: explain(call, f), at: p.Calls}
 		p.Differences = append(p.Differences, d)
 		if d.Why == "" {
 			found = append(found, d)
 		}
 	}
 	return found
+}
+
+// etcdDied reports whether the last call, whose outcome at etcd was o, made the stock server panic: see txnState for
+// a request that it does not survive. Its answer is then no measure, and the differences of the call are dropped; the
+// subject must still serve.
+func (p *Pair) etcdDied(o Outcome) bool {
+	p.t.Helper()
+	if o.Status.Code() != codes.Unavailable || !p.Etcd.Server.ExitsWithin(10*time.Second) {
+		return false
+	}
+	log := p.Etcd.Server.Log().String()
+	at := strings.Index(log, "panic:")
+	if at < 0 {
+		return false
+	}
+	p.t.Logf("etcd: %s", log[at:min(at+2<<10, len(log))])
+	if o := invoke(p.t.Context(), p.Subject.Conn, NewCall(&pb.RangeRequest{Key: []byte("k")})); o.Resp == nil {
+		p.t.Errorf("the subject does not serve either: %v", o.Status)
+	}
+	p.Differences = slices.DeleteFunc(p.Differences, func(d Difference) bool { return d.at == p.Calls })
+	return true
 }
 
 // Sweep compares the whole key space.

@@ -57,6 +57,10 @@ func generated(t *testing.T, p *Pair, g *generator, calls int) {
 		script = append(script, c)
 		o, found := p.call(c)
 		g.saw(c.Req, o, p.Rev)
+		if len(found) > 0 && p.etcdDied(o) {
+			t.Logf("call %d ended the stock etcd", i)
+			break
+		}
 		if len(found) == 0 && (i%50 == 49 || i == calls-1) {
 			found = p.Sweep()
 		}
@@ -98,9 +102,8 @@ func TestGeneratedWire(t *testing.T) {
 		if o.Status.Code() == codes.Internal {
 			refused++
 		}
-		if len(found) > 0 && o.Status.Code() == codes.Unavailable {
-			// See txnState for what a stock server does not survive.
-			t.Logf("call %d: etcd says %v", i, o.Status)
+		if len(found) > 0 && p.etcdDied(o) {
+			t.Logf("call %d ended the stock etcd", i)
 			return
 		}
 		if len(found) > 0 {

@@ -369,3 +369,21 @@ func compactions(_ *testing.T, p *Pair) {
 	p.Do(with(put("k/b", "2"), func(r *pb.PutRequest) { r.PrevKv = true }))
 	p.Do(with(del("k/b", ""), func(r *pb.DeleteRangeRequest) { r.PrevKv = true }))
 }
+
+// TestCrashOfEtcd: a stock etcd accepts a transaction that deletes a key by a range without end and then puts it with
+// ignore_value, and panics when it applies it. The subject rejects it, and the suite does not take the crash for a
+// difference, which random requests may cause too.
+func TestCrashOfEtcd(t *testing.T) {
+	t.Parallel()
+	p := NewPair(t)
+	p.Do(put("a", "1"))
+	keep := &pb.PutRequest{Key: []byte("a"), IgnoreValue: true}
+	o, found := p.call(NewCall(then(del("a", "\x00"), keep)))
+	if len(found) == 0 || !p.etcdDied(o) {
+		t.Fatalf("etcd survives: %v, %v", o.Status, found)
+	}
+	p.Finish(t, &tally)
+	if o := invoke(t.Context(), p.Subject.Conn, NewCall(&pb.RangeRequest{Key: []byte("a")})); o.Resp == nil || o.Resp.(*pb.RangeResponse).Count != 1 {
+		t.Errorf("%v", o)
+	}
+}

@@ -71,7 +71,7 @@ func TestTLS(t *testing.T) {
 			name, says string
 			cfg        client.Config
 		}{
-			{"an authority that is not the server's", "unknown authority", client.Config{Endpoints: []string{url}, TLSFiles: client.TLSFiles{CA: stranger.File("authority.pem")}}},
+			{"an authority that is not the server's", "authority of the member's certificate is not known", client.Config{Endpoints: []string{url}, TLSFiles: client.TLSFiles{CA: stranger.File("authority.pem")}}},
 			{"plain to TLS", "write https://", client.Config{Endpoints: []string{"http://" + s.Addr()}}},
 			{"TLS to plain", "write http://", client.Config{Endpoints: []string{"https://" + plain.Addr()}}},
 			{"another name", "match other", client.Config{Endpoints: []string{url}, TLSFiles: client.TLSFiles{CA: ca.File("authority.pem"), ServerName: "other"}}},

@@ -48,3 +48,15 @@ func Run(t testing.TB, timeout time.Duration, s Spec) Result {
 	}
 	return Result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
+
+// Words splits a command line; quotation marks keep a word with spaces, or an empty one, together.
+func Words(line string) (out []string) {
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			out = append(out, part)
+		} else {
+			out = append(out, strings.Fields(part)...)
+		}
+	}
+	return out
+}

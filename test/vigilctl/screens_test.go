@@ -30,8 +30,9 @@ var ends = regexp.MustCompile(`\r+\n`)
 
 // terminal is a pseudo-terminal with a program on it.
 type terminal struct {
-	cmd *exec.Cmd
-	mu  struct {
+	cmd  *exec.Cmd
+	keys *os.File // what somebody types
+	mu   struct {
 		sync.Mutex
 		out bytes.Buffer
 	}
@@ -40,12 +41,19 @@ type terminal struct {
 
 func onTerminal(t *testing.T, columns, lines uint16, env []string, args ...string) *terminal {
 	t.Helper()
-	x := &terminal{cmd: exec.Command(proc.Path(t, proc.Vigilctl), args...), ended: make(chan struct{})}
+	return start(t, proc.Vigilctl, columns, lines, env, args...)
+}
+
+// start runs a program on a terminal.
+func start(t *testing.T, program proc.Program, columns, lines uint16, env []string, args ...string) *terminal {
+	t.Helper()
+	x := &terminal{cmd: exec.Command(proc.Path(t, program), args...), ended: make(chan struct{})}
 	x.cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR="), env...)
 	f, err := pty.StartWithSize(x.cmd, &pty.Winsize{Rows: lines, Cols: columns})
 	if err != nil {
 		t.Fatal(err)
 	}
+	x.keys = f
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -177,7 +185,7 @@ func TestScreens(t *testing.T) {
 		}
 		add("vigilctl doctor", int(columns), on.picture(t, `1 member, leader m1: `))
 	}
-	if *rewrite {
+	if rewrite() {
 		if err := os.WriteFile(screens, []byte(page.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,87 @@
+package pages
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// block is a part of a page: a fenced block, or a comment that directs the run.
+type block struct {
+	line     int    // of the fence or the comment
+	language string // of a fenced block; "run" for a comment
+	words    []string
+	lines    []string
+}
+
+// step is one command with its output.
+type step struct {
+	line    int
+	command string
+	want    []string
+}
+
+var (
+	fence     = regexp.MustCompile("^( *)```(.*)$")
+	direction = regexp.MustCompile(`^<!-- run: (.+) -->$`)
+	hereDoc   = regexp.MustCompile(`<<'?(\w+)'?`)
+)
+
+// blocks returns the fenced blocks and the directions of a page in order.
+func blocks(text string) (out []block, err error) {
+	var open *block
+	for i, line := range strings.Split(text, "\n") {
+		m := fence.FindStringSubmatch(line)
+		switch {
+		case m != nil && open == nil:
+			words := append(strings.Fields(m[2]), "")
+			open = &block{line: i + 1, language: words[0], words: words[1 : len(words)-min(1, len(words)-1)]}
+		case m != nil:
+			out = append(out, *open)
+			open = nil
+		case open != nil:
+			open.lines = append(open.lines, line)
+		case direction.MatchString(line):
+			out = append(out, block{line: i + 1, language: "run", words: strings.Fields(direction.FindStringSubmatch(line)[1])})
+		}
+	}
+	if open != nil {
+		return nil, fmt.Errorf("the block of line %d does not end", open.line)
+	}
+	return out, nil
+}
+
+// has reports whether the word follows the language.
+func (b block) has(word string) bool { return slices.Contains(b.words, word) }
+
+// steps returns the commands of a block.
+func (b block) steps() (out []step, err error) {
+	for i := 0; i < len(b.lines); i++ {
+		command, ok := strings.CutPrefix(b.lines[i], "$ ")
+		if !ok {
+			if len(out) == 0 {
+				return nil, fmt.Errorf("line %d: output before the first command", b.line+1+i)
+			}
+			last := &out[len(out)-1]
+			last.want = append(last.want, b.lines[i])
+			continue
+		}
+		s := step{line: b.line + 1 + i, command: command}
+		for strings.HasSuffix(b.lines[i], `\`) && i+1 < len(b.lines) {
+			i++
+			s.command += "\n" + b.lines[i]
+		}
+		if m := hereDoc.FindStringSubmatch(s.command); m != nil {
+			for i+1 < len(b.lines) {
+				i++
+				s.command += "\n" + b.lines[i]
+				if b.lines[i] == m[1] {
+					break
+				}
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}

@@ -1,0 +1,313 @@
+package pages
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"vigil/test/proc"
+)
+
+const (
+	// patience ends a failed test: for a command, the start of members, and a command that is repeated.
+	patience = 2 * time.Minute
+	// pause is the time between two attempts of a command that is repeated.
+	pause = 200 * time.Millisecond
+	ready = "ready to serve client requests"
+)
+
+var address = regexp.MustCompile(`\b(127\.0\.0\.1|localhost):(\d+)\b`)
+
+// world is where the commands of one page run. It belongs to the goroutine of the test.
+type world struct {
+	t     *testing.T
+	page  string
+	dir   string // has work, the directory of the commands, and bin
+	ports map[string]string
+	ids   ids
+	// members are the programs of the "start" blocks by the name of the member.
+	members map[string]*proc.Process
+}
+
+// newWorld makes the directory of a page, with Vigil's programs in the path.
+func newWorld(t *testing.T, page string) *world {
+	t.Helper()
+	w := &world{t: t, page: page, dir: proc.Dir(t), ports: map[string]string{}, ids: ids{}, members: map[string]*proc.Process{}}
+	for _, d := range []string{"work", "bin"} {
+		if err := os.Mkdir(filepath.Join(w.dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(proc.Path(t, proc.Vigil), filepath.Join(w.dir, "bin", "vigil")); err != nil {
+		t.Fatal(err)
+	}
+	// Without endpoints vigilctl uses port 2379, which is another one in the run.
+	script := fmt.Sprintf(`#!/bin/sh
+case "${VIGILCTL_ENDPOINTS-}${ETCDCTL_ENDPOINTS-} $*" in
+"" | " "*--endpoints* | [!\ ]*) ;;
+*) export VIGILCTL_ENDPOINTS=%s ;;
+esac
+exec %s "$@"
+`, w.inRun("127.0.0.1:2379"), proc.Path(t, proc.Vigilctl))
+	if err := os.WriteFile(filepath.Join(w.dir, "bin", "vigilctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.write("variables", "")
+	w.write("directory", filepath.Join(w.dir, "work"))
+	t.Cleanup(func() {
+		for name, m := range w.members {
+			m.Kill()
+			if t.Failed() {
+				t.Logf("log of %s:\n%s", name, m.Log().Tail(20))
+			}
+		}
+	})
+	return w
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// inRun replaces the ports and ids of the page by those of the run.
+func (w *world) inRun(command string) string {
+	return w.ids.inRun(address.ReplaceAllStringFunc(command, func(s string) string {
+		m := address.FindStringSubmatch(s)
+		if w.ports[m[2]] == "" {
+			w.ports[m[2]] = strconv.Itoa(proc.FreePort(w.t))
+		}
+		return m[1] + ":" + w.ports[m[2]]
+	}))
+}
+
+// onPage replaces the ports of the run by those of the page.
+func (w *world) onPage(output string) string {
+	return address.ReplaceAllStringFunc(output, func(s string) string {
+		m := address.FindStringSubmatch(s)
+		for page, run := range w.ports {
+			if run == m[2] {
+				return m[1] + ":" + page
+			}
+		}
+		return s
+	})
+}
+
+// shell returns the command line that runs a command with the directory and the variables of the page. A program
+// that keeps running replaces the shell and changes neither.
+func (w *world) shell(command string, keeps bool) []string {
+	before := fmt.Sprintf("set -a\n. %[1]s/variables\ncd \"$(cat %[1]s/directory)\"\n", w.dir)
+	command = w.inRun(command)
+	if keeps {
+		return []string{"bash", "-c", before + "exec " + command}
+	}
+	after := fmt.Sprintf("code=$?\nexport -p >%[1]s/variables\npwd >%[1]s/directory\nexit $code\n", w.dir)
+	return []string{"bash", "-c", before + "{ " + command + "\n} </dev/null\n" + after}
+}
+
+// environment are the settings that move the default ports.
+func (w *world) environment() []string {
+	client, peer := "http://"+w.inRun("127.0.0.1:2379"), "http://"+w.inRun("127.0.0.1:2380")
+	return []string{
+		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"),
+		"HOME=" + w.dir,
+		// A busy machine may need longer than people want to wait.
+		"VIGILCTL_COMMAND_TIMEOUT=30s",
+		"VIGILCTL_DIAL_TIMEOUT=5s",
+		"ETCD_LISTEN_CLIENT_URLS=" + client,
+		"ETCD_LISTEN_PEER_URLS=" + peer,
+		"ETCD_INITIAL_ADVERTISE_PEER_URLS=" + peer,
+	}
+}
+
+// run runs all blocks of the page.
+func (w *world) run(all []block) {
+	w.t.Helper()
+	for _, b := range all {
+		if b.language == "run" {
+			w.direct(b)
+			continue
+		}
+		steps, err := b.steps()
+		if err != nil {
+			w.t.Fatalf("%s: %v", w.page, err)
+		}
+		if !b.has("start") {
+			w.awaitMembers()
+		}
+		for _, s := range steps {
+			began := time.Now()
+			switch {
+			case b.has("start"):
+				w.start(s)
+			case b.has("live"):
+				w.live(s)
+			default:
+				w.once(s, b.has("until"), b.has("fails"))
+			}
+			w.t.Logf("line %d: %.1f s", s.line, time.Since(began).Seconds())
+		}
+	}
+}
+
+// direct follows a comment.
+func (w *world) direct(b block) {
+	w.t.Helper()
+	if len(b.words) != 2 || w.members[b.words[1]] == nil {
+		w.t.Fatalf("%s:%d: %q: no such member", w.page, b.line, b.words)
+	}
+	name := b.words[1]
+	m := w.members[name]
+	switch b.words[0] {
+	case "kill":
+		m.Kill()
+	case "stop":
+		if err := m.Signal(syscall.SIGINT); err != nil {
+			w.t.Fatal(err)
+		}
+		fallthrough
+	case "exit":
+		select {
+		case <-m.Exited():
+		case <-time.After(patience):
+			w.t.Fatalf("%s:%d: %s still runs:\n%s", w.page, b.line, name, m.Log().Tail(20))
+		}
+		if m.Code() != 0 {
+			w.t.Fatalf("%s:%d: %s exited with %d:\n%s", w.page, b.line, name, m.Code(), m.Log().Tail(20))
+		}
+	default:
+		w.t.Fatalf("%s:%d: %q", w.page, b.line, b.words)
+	}
+	delete(w.members, name)
+}
+
+// start runs a member.
+func (w *world) start(s step) {
+	w.t.Helper()
+	name := "default"
+	if m := regexp.MustCompile(`--name[ =](\S+)`).FindStringSubmatch(s.command); m != nil {
+		name = m[1]
+	}
+	if w.members[name] != nil {
+		w.t.Fatalf("%s:%d: %s runs already", w.page, s.line, name)
+	}
+	m, err := proc.Launch(w.shell(s.command, true), w.environment())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.members[name] = m
+	w.await(s, m, func(log string) bool { return w.ids.contains(s.want, log) })
+}
+
+// awaitMembers waits until all members that run are ready.
+func (w *world) awaitMembers() {
+	w.t.Helper()
+	for name, m := range w.members {
+		select {
+		case <-m.Log().Wait(ready):
+		case <-m.Exited():
+			w.t.Fatalf("%s: %s exited with %d before it was ready:\n%s", w.page, name, m.Code(), m.Log().Tail(20))
+		case <-time.After(patience):
+			w.t.Fatalf("%s: %s is not ready:\n%s", w.page, name, m.Log().Tail(20))
+		}
+	}
+}
+
+// live runs a command until it has written the output of the page, and interrupts it.
+func (w *world) live(s step) {
+	w.t.Helper()
+	p, err := proc.Launch(w.shell(s.command, true), w.environment())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer p.Kill()
+	w.await(s, p, func(output string) bool { return w.ids.matches(s.want, output, true) })
+	if err := p.Signal(syscall.SIGINT); err != nil {
+		w.t.Fatal(err)
+	}
+	select {
+	case <-p.Exited():
+	case <-time.After(patience):
+		w.t.Fatalf("%s:%d: still runs after SIGINT", w.page, s.line)
+	}
+}
+
+// await waits until a program has written what is expected.
+func (w *world) await(s step, p *proc.Process, enough func(string) bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); !enough(w.onPage(p.Log().String())); time.Sleep(pause / 4) {
+		over := time.Now().After(end)
+		select {
+		case <-p.Exited():
+			// The last lines may have been written after the comparison.
+			if enough(w.onPage(p.Log().String())) {
+				return
+			}
+			over = true
+		default:
+		}
+		if over {
+			w.fail(s, p.Log().String(), errors.New("the output is not that of the page"))
+		}
+	}
+}
+
+// once runs a command to its end.
+func (w *world) once(s step, until, fails bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		output, code := w.output(s)
+		err := error(nil)
+		switch {
+		case (code != 0) != fails:
+			err = fmt.Errorf("exit code %d", code)
+		case !w.ids.matches(s.want, w.onPage(output), false):
+			err = errors.New("the output is not that of the page")
+		default:
+			return
+		}
+		if !until || time.Now().After(end) {
+			w.fail(s, output, err)
+		}
+	}
+}
+
+func (w *world) output(s step) (string, int) {
+	w.t.Helper()
+	args := w.shell(s.command, false)
+	cmd := exec.Command(args[0], args[1:]...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), w.environment()...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	stuck := time.AfterFunc(patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	err := cmd.Wait()
+	if !stuck.Stop() {
+		w.fail(s, out.String(), fmt.Errorf("still runs after %s", patience))
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+func (w *world) fail(s step, output string, err error) {
+	w.t.Helper()
+	w.t.Fatalf("%s:%d: %v\n$ %s\n--- on the page\n%s\n--- in the run\n%s", w.page, s.line, err, s.command, strings.Join(s.want, "\n"), w.onPage(output))
+}
