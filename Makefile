@@ -5,7 +5,12 @@ FUZZTIME ?= 1m
 VIGIL_SOAK ?= 30m
 HOURS    ?= 1
 
-.PHONY: build test race lint fuzz bench check crash damage soak simulate planted kubernetes kubernetes-integration node-client clean cluster
+.DEFAULT_GOAL := build
+
+help: ## these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: help build test race lint fuzz bench check crash damage soak simulate planted kubernetes helm-test kubernetes-integration node-client clean cluster site
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -18,7 +23,7 @@ race: ## the same under the race detector
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . client sim test test/proc bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client sim test test/proc test/alerts test/helm test/site bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 check: ## everything that CI runs
 	./check
@@ -28,6 +33,18 @@ fuzz: ## every fuzz target for FUZZTIME each
 		for f in $$($(GO) -C $$m test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 			echo "== $$p $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
 		done; done; done
+
+.PHONY: release release-test lint-release
+lint: lint-release
+
+lint-release:
+	cd packaging/release && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+release: ## packages, archives and images of VERSION, like 1.2.3, in dist/VERSION
+	@$(GO) build -C packaging/release -o ../../bin/release . && bin/release -version "$(VERSION)"
+
+release-test: ## a release from two clones must be the same bytes; root installs, upgrades and removes the package in a Debian
+	$(GO) -C packaging/release test -count 1 -timeout 2h -v .
 
 crash: ## five thousand seeded crashes of a whole member, five hundred stores that are copied while they crash, and fifty kills of the real process
 	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./internal/store/wal ./internal/store/history ./internal/member/replica
@@ -48,6 +65,9 @@ simulate: ## fresh seeds of clusters in a simulated world, for HOURS
 planted: ## mistakes planted in the members and clients, which the simulation must find
 	cd sim && $(GO) run ./cmd/simulate -planted all -seed 800001 -seeds 24
 
+helm-test: ## the Helm chart: Helm's linter, the types of the API, members with the pods' arguments; takes minutes to build
+	$(GO) -C test/helm test -count 1 -timeout 20m ./...
+
 kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API server; takes minutes to build
 	cd test/kubernetes && $(GO) test -count 1 -timeout 1h -v ./...
 
@@ -61,8 +81,11 @@ node-client: ## the etcd client of Node against Vigil; npm installs it
 bench: ## Vigil compared with etcd; bench/README.md explains the result
 	cd bench && $(GO) run .
 
-cluster: build ## three members on loopback until Ctrl-C; data in ./cluster.data
+cluster: build ## three members on loopback until Ctrl-C, and how to kill and restart each; data in ./cluster.data
 	scripts/cluster.sh
 
-clean:
+site: ## all pages as HTML in bin/site
+	$(GO) -C test/site run . -out $(CURDIR)/bin/site
+
+clean: ## removes bin
 	rm -rf bin

@@ -35,15 +35,38 @@ for i in 0 1 2; do
 	name=m$((i + 1))
 	client=http://127.0.0.1:${ports[i]}
 	peer=http://127.0.0.1:$((ports[i] + 1))
-	"$vigil" --name=$name --data-dir="$dir/$name" \
-		--listen-client-urls="$client" --advertise-client-urls="$client" \
-		--listen-peer-urls="$peer" --initial-advertise-peer-urls="$peer" \
-		--initial-cluster="$members" --initial-cluster-token=local \
-		--log-format=console "$@" > >(trap '' INT; exec sed -u "s/^/$name | /") 2>&1 &
+	# A member that was killed is started again with this file.
+	{
+		echo '#!/usr/bin/env bash'
+		printf 'cd %q && exec' "$PWD"
+		printf ' %q' "$vigil" --name=$name --data-dir="$dir/$name" \
+			--listen-client-urls="$client" --advertise-client-urls="$client" \
+			--listen-peer-urls="$peer" --initial-advertise-peer-urls="$peer" \
+			--initial-cluster="$members" --initial-cluster-token=local \
+			--log-format=console "$@"
+		echo
+	} >"$dir/start-$name"
+	chmod +x "$dir/start-$name"
+	"$dir/start-$name" > >(trap '' INT; exec sed -u "s/^/$name | /") 2>&1 &
 	pids+=($!)
 done
-echo "clients: export ETCDCTL_ENDPOINTS=127.0.0.1:${ports[0]},127.0.0.1:${ports[1]},127.0.0.1:${ports[2]}"
-echo "members: m1 is process ${pids[0]}, m2 ${pids[1]}, m3 ${pids[2]}; Ctrl-C ends them"
+
+# The members log until they are ready; what follows is for somebody at a terminal, below their first lines.
+for i in 0 1 2; do
+	for _ in $(seq 600); do
+		(exec 3<>/dev/tcp/127.0.0.1/"${ports[i]}") 2>/dev/null && break
+		kill -0 "${pids[i]}" 2>/dev/null || break
+		sleep 0.1
+	done
+done
+echo
+echo "endpoints  export VIGILCTL_ENDPOINTS=127.0.0.1:${ports[0]},127.0.0.1:${ports[1]},127.0.0.1:${ports[2]}"
+echo "           the same for etcdctl: ETCDCTL_ENDPOINTS"
+for i in 0 1 2; do
+	echo "m$((i + 1))         kill it: kill -9 ${pids[i]}    restart it: $dir/start-m$((i + 1))"
+done
+echo "try        vigilctl put greeting hello; vigilctl top; Ctrl-C here ends all three"
+echo
 wait -n || true
 # A member that ends by itself, or is killed to see what happens, leaves the others running.
 wait
