@@ -39,6 +39,9 @@ var varies = []struct {
 // unhurried leaves out the checks whose result is that of the machine: how fast its disk and its processor are.
 const unhurried = "--skip=disk,network"
 
+// patient is for clusters all of whose members answer, however long a busy machine needs.
+const patient = "--command-timeout=60s"
+
 // doctor runs vigilctl doctor until it prints what is in testdata/doctor, and exits with the code there: what it finds may
 // take a moment to be seen. With -rewrite it writes the file, once what it prints does not change any more.
 func (g *group) doctor(name string, args ...string) {
@@ -51,6 +54,8 @@ func (g *group) doctor(name string, args ...string) {
 		g.t.Fatal(err)
 	}
 	var got, last string
+	began := time.Now()
+	defer func() { g.t.Logf("%s: %v", name, time.Since(began).Round(time.Millisecond)) }()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if got = g.diagnosis(args...); got == string(want) && !rewrite {
 			return
@@ -59,6 +64,7 @@ func (g *group) doctor(name string, args ...string) {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				g.t.Fatal(err)
 			}
+			g.t.Logf("%s:\n%s", name, got)
 			return
 		}
 		if last = got; rewrite {
@@ -71,7 +77,7 @@ func (g *group) doctor(name string, args ...string) {
 // diagnosis is the output of vigilctl doctor and its exit code, without what varies.
 func (g *group) diagnosis(args ...string) string {
 	g.t.Helper()
-	r := proc.Run(g.t, 2*patience, proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: append([]string{"doctor", "--command-timeout=" + patience.String()}, args...)})
+	r := proc.Run(g.t, 2*patience, proc.Spec{Name: proc.Path(g.t, proc.Vigilctl), Args: append([]string{"doctor"}, args...)})
 	text := fmt.Sprintf("%s%sexit code %d\n", r.Stdout, r.Stderr, r.Code)
 	for _, m := range g.list {
 		text = strings.ReplaceAll(text, m.Addr(), "ADDRESS-OF-"+m.name)
@@ -86,7 +92,7 @@ func (g *group) diagnosis(args ...string) string {
 func (g *group) hurried() {
 	g.t.Helper()
 	g.until("ok of a healthy cluster", func() bool {
-		for _, line := range strings.Split(g.diagnosis("--endpoints="+g.list[0].Addr()), "\n") {
+		for _, line := range strings.Split(g.diagnosis(patient, "--endpoints="+g.list[0].Addr()), "\n") {
 			if s := strings.Fields(line); len(s) > 0 && (s[0] == "CRITICAL" || s[0] == "WARNING") && !slow.MatchString(line) {
 				g.t.Logf("of a healthy cluster: %s", line)
 				return false

@@ -16,7 +16,7 @@ func (e *examination) checkReachable(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		switch {
-		case x.StatusErr != nil && strings.Contains(x.StatusErr.Error(), "etcdserver: user name is empty"):
+		case needsUser(x.StatusErr):
 			r.find(critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:
 			at := "does not answer: "
@@ -24,7 +24,7 @@ func (e *examination) checkReachable(r *report) {
 				at = "does not answer at " + x.Endpoint + ": "
 			}
 			r.find(critical, e.NameOf(x), at+survey.ErrorLine(x.StatusErr),
-				"check its process and its log; if it runs, check that this machine can reach the address", "")
+				"check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address", "")
 		case x.MetricsErr != nil:
 			r.find(note, e.NameOf(x), "its metrics cannot be read: "+survey.ErrorLine(x.MetricsErr),
 				"allow this machine to read /metrics on the client port", "")
@@ -38,9 +38,22 @@ func (e *examination) checkReachable(r *report) {
 			r.find(warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
+	if !e.Answered() && !e.rejected() {
+		r.find(critical, "", "no endpoint answers, so nothing else is known of the cluster", "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
 		r.find(warning, "", "the list of members is not known: "+survey.ErrorLine(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
 	}
+}
+
+// rejected reports whether a member has answered that it wants to know the user.
+func (e *examination) rejected() bool {
+	return slices.ContainsFunc(e.Readings, func(x survey.Reading) bool { return needsUser(x.StatusErr) })
+}
+
+// needsUser reports whether an error is that of a cluster with users that was asked without one.
+func needsUser(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "etcdserver: user name is empty")
 }
 
 // reading returns the reading of a member, nil if it was not asked.
@@ -86,7 +99,7 @@ func (e *examination) unseen() (out []unchecked) {
 }
 
 func (e *examination) checkLeader(r *report) {
-	leader := e.Leader()
+	leader, lost := e.Leader(), false
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		if x.Status == nil {
@@ -96,21 +109,32 @@ func (e *examination) checkLeader(r *report) {
 		case e.Foreign(x):
 			r.find(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
 		case x.Status.Leader == 0:
+			lost = true
 			r.find(critical, e.NameOf(x), "has no leader: it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
 			r.find(warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned", "")
 		}
 	}
+	// Members keep a leader that has gone for an election timeout, and a leader without a majority takes as long to notice.
+	if x := e.leading(); leader != 0 && !lost && (x == nil || x.Status.Leader != leader) {
+		r.skip("", "the members follow "+e.Name(leader)+", which does not answer; run doctor again")
+	} else if voters, answer, unasked := e.voters(); leader != 0 && !lost && voters > 0 && answer+len(unasked) <= voters/2 {
+		r.skip("", e.Name(leader)+" leads as far as is known, but too few members answer; run doctor again")
+	}
 }
 
-const nextForeign = "give endpoints of one cluster. If the cluster was restored from a backup: stop this member, keep its data directory, and restore it from the file that the others were restored from, with the same --initial-cluster and --initial-cluster-token"
+// leading returns the reading of the leader, nil if it did not answer.
+func (e *examination) leading() *survey.Reading {
+	leader := e.Leader()
+	i := slices.IndexFunc(e.Readings, func(x survey.Reading) bool { return leader != 0 && x.ID() == leader })
+	if i < 0 {
+		return nil
+	}
+	return &e.Readings[i]
+}
 
-// nextQuorum is in the order of what loses least.
-const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
-
-func (e *examination) checkQuorum(r *report) {
-	voters, answer := 0, 0
-	var unasked []string
+// voters returns how many members vote, how many of them answer, and the names of those that were not asked.
+func (e *examination) voters() (voters, answer int, unasked []string) {
 	for _, m := range e.Members {
 		if m.IsLearner {
 			continue
@@ -122,6 +146,16 @@ func (e *examination) checkQuorum(r *report) {
 			answer++
 		}
 	}
+	return voters, answer, unasked
+}
+
+const nextForeign = "give endpoints of one cluster. If the cluster was restored from a backup: stop this member, keep its data directory, and restore it from the file that the others were restored from, with the same --initial-cluster and --initial-cluster-token"
+
+// nextQuorum is in the order of what loses least.
+const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
+
+func (e *examination) checkQuorum(r *report) {
+	voters, answer, unasked := e.voters()
 	need := voters/2 + 1
 	if voters == 0 {
 		r.skip("", "the members are not known")

@@ -203,7 +203,11 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	if len(d.Unchecked) > 0 {
 		verdict += ", not everything was checked"
 	}
-	add("", style, fmt.Sprintf("%s, %s: %s", screen.Count(d.Members, "member"), leader, verdict))
+	members := screen.Count(d.Members, "member")
+	if d.Members == 0 {
+		members = "members not known"
+	}
+	add("", style, fmt.Sprintf("%s, %s: %s", members, leader, verdict))
 	return lines
 }
 

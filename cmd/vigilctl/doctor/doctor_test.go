@@ -265,7 +265,7 @@ func TestDrawing(t *testing.T) {
 		e.Readings[1].Metrics = metrics(t, strings.ReplaceAll(healthy, " 2000\n", " 12\n"))
 	})
 	const want = `CRITICAL  c: does not answer at 10.0.0.3:2379: gone
-    next: check its process and its log; if it runs, check that this machine can reach the address
+    next: check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address
     page: docs/operations/observe.md#vigilmemberdown
 
 CRITICAL  2 of 3 voting members answer, the smallest quorum: one more failure stops all writes
@@ -273,7 +273,7 @@ CRITICAL  2 of 3 voting members answer, the smallest quorum: one more failure st
     page: docs/operations/observe.md#vigilquorumatrisk
 
 ok  all agree on a leader (a, b)
-ok  no alarm is raised
+ok  no alarm is raised (a, b)
 ok  no disk is full (a, b)
 ok  no damaged data were found (a, b)
 ok  the members hold the same data (a, b)

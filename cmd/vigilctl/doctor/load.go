@@ -60,7 +60,9 @@ func (e *examination) checkLag(r *report) {
 			// What it has not applied meanwhile, of what the leader had then: no difference of the times of two answers.
 			n = max(0, n-int64(e.data[i].later.RaftAppliedIndex-x.Status.RaftAppliedIndex))
 		}
-		if !ok {
+		if !ok && e.Leader() == 0 {
+			r.skip(e.NameOf(x), "no leader is known")
+		} else if !ok {
 			r.skip(e.NameOf(x), "the leader did not answer")
 		} else if float64(n) > e.limits.lag {
 			r.find(warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n), "check its disk, its processor and the network to the leader; vigilctl top shows whether it catches up", "")
