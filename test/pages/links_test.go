@@ -2,6 +2,7 @@ package pages
 
 import (
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,18 +44,25 @@ func markdown(t *testing.T) (out []string) {
 	return out
 }
 
-// prose returns the lines of a page outside of fenced blocks.
+// prose returns the lines of a page outside of fenced blocks and comments.
 func prose(t *testing.T, page string) (out []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := false
+	inside, comment := false, false
 	for _, line := range strings.Split(string(text), "\n") {
-		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case comment:
+			comment = !strings.HasSuffix(trimmed, "-->")
+		case strings.HasPrefix(trimmed, "```"):
 			inside = !inside
-		} else if !inside {
+		case inside:
+		case strings.HasPrefix(trimmed, "<!--"):
+			comment = !strings.HasSuffix(trimmed, "-->")
+		default:
 			out = append(out, line)
 		}
 	}
@@ -79,7 +87,11 @@ func TestLinks(t *testing.T) {
 		for _, line := range prose(t, page) {
 			for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(line, "``"), -1) {
 				target, anchor := m[1], m[2]
-				if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				if strings.Contains(target, ":") {
+					// The network is no part of the test; a mistake in the address itself is found.
+					if u, err := url.Parse(target); err != nil || u.Scheme != "https" || !strings.Contains(u.Host, ".") {
+						t.Errorf("%s: %s: want an address of https", page, m[0])
+					}
 					continue
 				}
 				file := page
@@ -93,6 +105,38 @@ func TestLinks(t *testing.T) {
 					t.Errorf("%s: %s: there is no such heading", page, m[0])
 				}
 			}
+		}
+	}
+}
+
+// TestPagesInCode: every page that a program names in its output, or a file for monitoring or installation, exists.
+func TestPagesInCode(t *testing.T) {
+	page := regexp.MustCompile(`\bdocs/[\w/-]+\.md(#[\w-]+)?`)
+	found := map[string]bool{}
+	for _, s := range literals(t) {
+		for _, name := range page.FindAllString(s, -1) {
+			found[name] = true
+		}
+	}
+	err := filepath.WalkDir(filepath.Join(root, "packaging"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range page.FindAllString(string(text), -1) {
+			found[name] = true
+		}
+		return err
+	})
+	if err != nil || len(found) < 20 {
+		t.Fatal(len(found), err)
+	}
+	for name := range found {
+		file, anchor, _ := strings.Cut(name, "#")
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			t.Errorf("%s: there is no such page", name)
+		} else if anchor != "" && !anchors(t, file)["#"+anchor] {
+			t.Errorf("%s: there is no such heading", name)
 		}
 	}
 }

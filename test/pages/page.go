@@ -1,18 +1,20 @@
 package pages
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// block is a part of a page: a fenced block, or a comment that directs the run.
+// block is a part of a page: a fenced block, a hidden one in a comment, or a comment that directs the run.
 type block struct {
 	line     int    // of the fence or the comment
-	language string // of a fenced block; "run" for a comment
+	language string // of a fenced block; "run" for a comment that directs the run
 	words    []string
 	lines    []string
+	notRun   string // the reason in the comment before the block
 }
 
 // step is one command with its output.
@@ -24,30 +26,50 @@ type step struct {
 
 var (
 	fence     = regexp.MustCompile("^( *)```(.*)$")
-	direction = regexp.MustCompile(`^<!-- run: (.+) -->$`)
+	direction = regexp.MustCompile(`^ *<!-- run: (.+) -->$`)
+	hidden    = regexp.MustCompile(`^ *<!-- (console.*)$`)
+	notRun    = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
 	hereDoc   = regexp.MustCompile(`<<'?(\w+)'?`)
 )
 
-// blocks returns the fenced blocks and the directions of a page in order.
+// blocks returns the fenced and the hidden blocks and the directions of a page in order.
 func blocks(text string) (out []block, err error) {
 	var open *block
+	indent, inComment, reason := "", false, ""
+	begin := func(i int, words string) {
+		fields := append(strings.Fields(words), "")
+		open = &block{line: i + 1, language: fields[0], words: fields[1:max(1, len(fields)-1)], notRun: reason}
+		reason = ""
+	}
 	for i, line := range strings.Split(text, "\n") {
 		m := fence.FindStringSubmatch(line)
 		switch {
-		case m != nil && open == nil:
-			words := append(strings.Fields(m[2]), "")
-			open = &block{line: i + 1, language: words[0], words: words[1 : len(words)-min(1, len(words)-1)]}
-		case m != nil:
+		case open != nil && (inComment && strings.TrimSpace(line) == "-->" || !inComment && m != nil):
 			out = append(out, *open)
 			open = nil
 		case open != nil:
-			open.lines = append(open.lines, line)
+			open.lines = append(open.lines, strings.TrimPrefix(line, indent))
+		case m != nil:
+			indent, inComment = m[1], false
+			begin(i, m[2])
+		case hidden.MatchString(line):
+			indent, inComment = "", true
+			begin(i, hidden.FindStringSubmatch(line)[1])
+		case notRun.MatchString(line):
+			reason = notRun.FindStringSubmatch(line)[1]
 		case direction.MatchString(line):
 			out = append(out, block{line: i + 1, language: "run", words: strings.Fields(direction.FindStringSubmatch(line)[1])})
+		case strings.TrimSpace(line) != "":
+			if reason != "" {
+				return nil, fmt.Errorf("line %d: the reason before it belongs to no block", i+1)
+			}
 		}
 	}
-	if open != nil {
+	switch {
+	case open != nil:
 		return nil, fmt.Errorf("the block of line %d does not end", open.line)
+	case reason != "":
+		return nil, errors.New("the last reason belongs to no block")
 	}
 	return out, nil
 }

@@ -27,8 +27,17 @@ func TestBlocks(t *testing.T) {
 	if all[2].language != "go" {
 		t.Errorf("%+v", all[2])
 	}
-	if _, err := blocks("```console\n$ x"); err == nil {
-		t.Error("a block without an end is accepted")
+	for _, bad := range []string{"```console\n$ x", "<!-- console\n$ x", "<!-- not run: why -->\ntext\n```sh\nx\n```", "<!-- not run: why -->"} {
+		if _, err := blocks(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	all, err = blocks(strings.Join([]string{
+		"<!-- console start", "$ hidden", "-->", "1. list", "", "   <!-- not run: needs root -->", "", "   ```sh", "   rm x", "   ```", "```sh", "y", "```",
+	}, "\n"))
+	if err != nil || len(all) != 3 || !all[0].has("start") || !slices.Equal(all[0].lines, []string{"$ hidden"}) ||
+		all[1].notRun != "needs root" || !slices.Equal(all[1].lines, []string{"rm x"}) || all[2].notRun != "" {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,41 +26,63 @@ const (
 	ready = "ready to serve client requests"
 )
 
-var address = regexp.MustCompile(`\b(127\.0\.0\.1|localhost):(\d+)\b`)
+var (
+	address = regexp.MustCompile(`\b(127\.0\.0\.1|localhost|10\.0\.\d+\.\d+):(\d+)\b`)
+	// system are paths that belong to the machine on the page, and to the directory of the run in the test.
+	system = regexp.MustCompile(`(^|[\s=:'"])(/(?:var/lib|etc)/)`)
+)
 
 // world is where the commands of one page run. It belongs to the goroutine of the test.
 type world struct {
-	t     *testing.T
-	page  string
-	dir   string // has work, the directory of the commands, and bin
+	t    *testing.T
+	page string
+	dir  string // has work, the directory of the commands, bin, and machine with the system's paths
+	// ports are the ports of the run by the addresses of the page.
 	ports map[string]string
 	ids   ids
 	// members are the programs of the "start" blocks by the name of the member.
 	members map[string]*proc.Process
 }
 
-// newWorld makes the directory of a page, with Vigil's programs in the path.
-func newWorld(t *testing.T, page string) *world {
+// newWorld makes the directory of a page, with the programs that the page uses in the path.
+func newWorld(t *testing.T, page string, all []block) *world {
 	t.Helper()
 	w := &world{t: t, page: page, dir: proc.Dir(t), ports: map[string]string{}, ids: ids{}, members: map[string]*proc.Process{}}
-	for _, d := range []string{"work", "bin"} {
-		if err := os.Mkdir(filepath.Join(w.dir, d), 0o755); err != nil {
+	for _, d := range []string{"work", "bin", "machine/var/lib", "machine/etc"} {
+		if err := os.MkdirAll(filepath.Join(w.dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(proc.Path(t, proc.Vigil), filepath.Join(w.dir, "bin", "vigil")); err != nil {
-		t.Fatal(err)
-	}
-	// Without endpoints vigilctl uses port 2379, which is another one in the run.
-	script := fmt.Sprintf(`#!/bin/sh
+	for _, p := range []proc.Program{proc.Vigil, proc.Vigilctl, proc.Etcd, proc.Etcdctl, proc.Etcdutl} {
+		if !mentions(all, string(p)) {
+			continue
+		}
+		path := filepath.Join(w.dir, "bin", string(p))
+		if p == proc.Vigil || p == proc.Etcdutl {
+			if err := os.Symlink(proc.Path(t, p), path); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if p == proc.Etcd {
+			// It rejects a flag together with its variable.
+			w.write("bin/etcd", "#!/bin/sh\nunset $(env | sed -n 's/^\\(ETCD_[A-Z_]*\\)=.*/\\1/p')\nexec "+proc.Path(t, p)+" \"$@\"\n")
+			if err := os.Chmod(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		// Without endpoints the command lines use port 2379, which is another one in the run.
+		script := fmt.Sprintf(`#!/bin/sh
 case "${VIGILCTL_ENDPOINTS-}${ETCDCTL_ENDPOINTS-} $*" in
 "" | " "*--endpoints* | [!\ ]*) ;;
-*) export VIGILCTL_ENDPOINTS=%s ;;
+*) export %s_ENDPOINTS=%s ;;
 esac
 exec %s "$@"
-`, w.inRun("127.0.0.1:2379"), proc.Path(t, proc.Vigilctl))
-	if err := os.WriteFile(filepath.Join(w.dir, "bin", "vigilctl"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
+`, strings.ToUpper(string(p)), w.inRun("127.0.0.1:2379"), proc.Path(t, p))
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.write("variables", "")
 	w.write("directory", filepath.Join(w.dir, "work"))
@@ -74,6 +97,12 @@ exec %s "$@"
 	return w
 }
 
+// mentions reports whether a command has the word.
+func mentions(all []block, word string) bool {
+	whole := regexp.MustCompile(`(^|[\s|(])` + regexp.QuoteMeta(word) + `\s`)
+	return slices.ContainsFunc(all, func(b block) bool { return whole.MatchString(strings.Join(b.lines, "\n") + "\n") })
+}
+
 func (w *world) write(name, text string) {
 	w.t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o644); err != nil {
@@ -81,25 +110,36 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// inRun replaces the ports and ids of the page by those of the run.
+// inRun replaces the addresses, ids and paths of the page by those of the run.
 func (w *world) inRun(command string) string {
+	command = system.ReplaceAllString(command, "${1}"+w.dir+"/machine$2")
 	return w.ids.inRun(address.ReplaceAllStringFunc(command, func(s string) string {
 		m := address.FindStringSubmatch(s)
-		if w.ports[m[2]] == "" {
-			w.ports[m[2]] = strconv.Itoa(proc.FreePort(w.t))
+		host := m[1]
+		if host != "localhost" {
+			host = "127.0.0.1"
 		}
-		return m[1] + ":" + w.ports[m[2]]
+		at := strings.Replace(s, "localhost", "127.0.0.1", 1)
+		if w.ports[at] == "" {
+			w.ports[at] = strconv.Itoa(proc.FreePort(w.t))
+		}
+		return host + ":" + w.ports[at]
 	}))
 }
 
-// onPage replaces the ports of the run by those of the page.
+// onPage replaces the addresses and paths of the run by those of the page.
 func (w *world) onPage(output string) string {
+	output = strings.ReplaceAll(output, w.dir+"/machine", "")
 	return address.ReplaceAllStringFunc(output, func(s string) string {
 		m := address.FindStringSubmatch(s)
 		for page, run := range w.ports {
-			if run == m[2] {
-				return m[1] + ":" + page
+			if run != m[2] {
+				continue
 			}
+			if own := strings.TrimPrefix(page, "127.0.0.1"); own != page {
+				return m[1] + own
+			}
+			return page
 		}
 		return s
 	})
@@ -123,6 +163,7 @@ func (w *world) environment() []string {
 	return []string{
 		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"),
 		"HOME=" + w.dir,
+		"REPOSITORY=" + w.repository(),
 		// A busy machine may need longer than people want to wait.
 		"VIGILCTL_COMMAND_TIMEOUT=30s",
 		"VIGILCTL_DIAL_TIMEOUT=5s",
@@ -130,6 +171,15 @@ func (w *world) environment() []string {
 		"ETCD_LISTEN_PEER_URLS=" + peer,
 		"ETCD_INITIAL_ADVERTISE_PEER_URLS=" + peer,
 	}
+}
+
+func (w *world) repository() string {
+	w.t.Helper()
+	dir, err := filepath.Abs(root)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return dir
 }
 
 // run runs all blocks of the page.
@@ -169,6 +219,9 @@ func (w *world) direct(b block) {
 		w.t.Fatalf("%s:%d: %q: no such member", w.page, b.line, b.words)
 	}
 	name := b.words[1]
+	if b.words[0] != "exit" {
+		w.awaitMembers() // A program that just starts does not yet end itself at a signal.
+	}
 	m := w.members[name]
 	switch b.words[0] {
 	case "kill":

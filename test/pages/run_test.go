@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,57 +9,44 @@ import (
 	"testing"
 )
 
-// notRun are the blocks of pages that run which cannot run in a test, by their first line, with the reason.
-var notRun = map[string]map[string]string{
-	"docs/operations/disaster.md": {
-		"systemctl stop vigil": "it needs systemd and a service of that name",
-	},
-	"docs/operations/security.md": {
-		"useradd --system --home-dir /var/lib/vigil vigil": "it needs root and changes the machine",
-	},
-	"docs/quickstart.md": {
-		"make build":                      "the test builds the programs itself",
-		"openssl genrsa -out sa.key 2048": "it needs a kube-apiserver; the tests of make kubernetes start one so",
-	},
-}
-
-func TestCommands(t *testing.T) {
-	for _, page := range slices.Sorted(maps.Keys(notRun)) {
-		t.Run(filepath.Base(page), func(t *testing.T) {
-			t.Parallel()
-			all := parse(t, page)
-			if slices.Contains(programs(all), "openssl") {
-				if _, err := exec.LookPath("openssl"); err != nil {
-					t.Skip("openssl is not installed; ./check installs it")
-				}
-			}
-			var run []block
-			for _, b := range all {
-				if b.language == "console" || b.language == "run" {
-					run = append(run, b)
-				}
-			}
-			if len(run) < 3 {
-				t.Fatalf("only %d blocks run", len(run))
-			}
-			newWorld(t, page).run(run)
-		})
-	}
-}
-
-// programs returns the first word of each command.
-func programs(all []block) (out []string) {
-	for _, b := range all {
-		if b.language != "console" {
-			continue
-		}
-		for _, line := range b.lines {
-			if command, ok := strings.CutPrefix(line, "$ "); ok {
-				out = append(out, strings.Fields(command)[0])
-			}
+// userPages returns the pages for users: README.md, and all below docs.
+func userPages(t *testing.T) (out []string) {
+	t.Helper()
+	for _, page := range markdown(t) {
+		if page == "README.md" || strings.HasPrefix(page, "docs/") {
+			out = append(out, page)
 		}
 	}
 	return out
+}
+
+// TestCommands runs the commands of every page that has some.
+func TestCommands(t *testing.T) {
+	pages := 0
+	for _, page := range userPages(t) {
+		var run []block
+		for _, b := range parse(t, page) {
+			if b.language == "console" && b.notRun == "" || b.language == "run" {
+				run = append(run, b)
+			}
+		}
+		if len(run) == 0 {
+			continue
+		}
+		pages++
+		t.Run(strings.TrimSuffix(filepath.ToSlash(page), ".md"), func(t *testing.T) {
+			t.Parallel()
+			for _, needed := range []string{"openssl", "curl"} {
+				if _, err := exec.LookPath(needed); err != nil && mentions(run, needed) {
+					t.Skip(needed + " is not installed; ./check installs it")
+				}
+			}
+			newWorld(t, page, run).run(run)
+		})
+	}
+	if pages < 20 {
+		t.Errorf("only %d pages run", pages)
+	}
 }
 
 func parse(t *testing.T, page string) []block {
@@ -76,25 +62,26 @@ func parse(t *testing.T, page string) []block {
 	return all
 }
 
-// TestNotRun: pages that run have their other commands in the list, and no command outside of a fence.
-func TestNotRun(t *testing.T) {
-	other := []string{"console", "run", "go", "json", "yaml", "text", "diff"}
-	for page, reasons := range notRun {
-		seen := map[string]bool{}
+// TestEveryBlock: each block of commands of a page runs, or the page has the reason why not.
+func TestEveryBlock(t *testing.T) {
+	texts := []string{"go", "json", "yaml", "text", "diff"}
+	for _, page := range userPages(t) {
 		for _, b := range parse(t, page) {
+			text := slices.Contains(texts, b.language)
 			switch {
-			case slices.Contains(other, b.language):
-			case b.language != "sh":
+			case b.language == "run":
+			case b.language == "console" && b.notRun != "":
+				t.Errorf("%s:%d: a block that does not run has the language sh", page, b.line)
+			case b.language == "console":
+				if steps, err := b.steps(); err != nil || len(steps) == 0 {
+					t.Errorf("%s:%d: %d commands, %v", page, b.line, len(steps), err)
+				}
+			case b.language == "sh" && b.notRun == "":
+				t.Errorf("%s:%d: the block does not run (console), and has no comment with the reason (not run: ...)", page, b.line)
+			case b.language != "sh" && !text:
 				t.Errorf("%s:%d: a block of the language %q", page, b.line, b.language)
-			case reasons[b.lines[0]] == "":
-				t.Errorf("%s:%d: the block does not run, and the test has no reason for it", page, b.line)
-			default:
-				seen[b.lines[0]] = true
-			}
-		}
-		for line := range reasons {
-			if !seen[line] {
-				t.Errorf("%s has no block that begins with %q", page, line)
+			case text && slices.ContainsFunc(b.lines, isCommand):
+				t.Errorf("%s:%d: a block of the language %s has a command", page, b.line, b.language)
 			}
 		}
 		for _, line := range prose(t, page) {
@@ -103,4 +90,12 @@ func TestNotRun(t *testing.T) {
 			}
 		}
 	}
+}
+
+// isCommand reports whether a line is one for a shell.
+func isCommand(line string) bool {
+	words := append(strings.Fields(line), "", "")
+	return strings.HasPrefix(line, "$ ") || strings.HasPrefix(line, "./") ||
+		slices.Contains([]string{"vigil", "vigilctl", "etcd", "etcdctl", "etcdutl", "curl", "openssl", "make", "go", "kubectl", "helm", "systemctl"}, words[0]) &&
+			strings.HasPrefix(words[1], "-")
 }

@@ -154,7 +154,7 @@ func TestScreens(t *testing.T) {
 				t.Errorf("%s: a line of %d on %d columns: %q", command, n, columns, line)
 			}
 		}
-		fmt.Fprintf(&page, "\n## `%s`, %d columns\n\n```\n%s\n```\n", command, columns, picture)
+		fmt.Fprintf(&page, "\n## `%s`, %d columns\n\n```text\n%s\n```\n", command, columns, picture)
 	}
 	for _, x := range []struct {
 		columns uint16

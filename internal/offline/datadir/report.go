@@ -117,6 +117,9 @@ func damage(path string, err error) *Damage {
 }
 
 func (c *Check) add(f FileReport) FileReport {
+	if f.Damage != nil {
+		f.Torn = 0 // The member does not start on damaged data, so it cuts nothing.
+	}
 	c.report.Files = append(c.report.Files, f)
 	c.report.Bytes += f.Bytes
 	c.report.Torn += f.Torn
