@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -287,7 +288,11 @@ func (w *world) live(s step) {
 	}
 	defer p.Kill()
 	w.await(s, p, func(output string) bool { return w.ids.matches(s.want, output, true) })
-	if err := p.Signal(syscall.SIGINT); err != nil {
+	interrupt := syscall.SIGINT
+	if signal.Ignored(interrupt) {
+		interrupt = syscall.SIGTERM // a shell that runs the test in the background makes its programs ignore the other
+	}
+	if err := p.Signal(interrupt); err != nil {
 		w.t.Fatal(err)
 	}
 	select {

@@ -1,11 +1,13 @@
 package vigilctl
 
 import (
+	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -101,10 +103,18 @@ func TestTLSReasons(t *testing.T) {
 	ca, other := pki.New(t), pki.New(t)
 	ca.Issue("server", nil)
 	ca.Issue("client", nil)
+	ca.Issue("expired", func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+	})
+	ca.Issue("forservers", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
+	ca.Revoke("revoked.der", ca.Issue("revoked", nil))
+	other.Issue("stranger", nil)
+	plain := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	port := proc.FreePort(t)
 	url := fmt.Sprintf("https://127.0.0.1:%d", port)
 	proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, ClientPort: port, Args: []string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
-		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"), "--trusted-ca-file=" + ca.File("authority.pem"), "--client-cert-auth"}})
+		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"), "--trusted-ca-file=" + ca.File("authority.pem"), "--client-cert-auth",
+		"--client-crl-file=" + ca.File("revoked.der")}})
 	ctl := func(args ...string) proc.Result {
 		t.Helper()
 		args = append([]string{"put", "k", "v", "--dial-timeout=1h", "--command-timeout=1h"}, args...)
@@ -120,6 +130,11 @@ func TestTLSReasons(t *testing.T) {
 	demands := unreachable + "the member demands a certificate of its clients, of an authority that it trusts: give --cert and --key\n"
 	unknown := unreachable + "the authority of the member's certificate is not known: give --cacert\n"
 	trusted := at(ca, "authority.pem")
+	shows := func(a *pki.Authority, name string) []string {
+		return append([]string{"--endpoints=" + url, "--cert=" + a.File(name+".pem"), "--key=" + a.File(name+"-key.pem")}, trusted...)
+	}
+	rejects := unreachable + "the member rejects the client's certificate: give --cert and --key of one for clients that the member allows; its log has the reason\n"
+	speaksTLS := unreachable + "the port speaks TLS: write https://\n"
 	for _, c := range []struct {
 		want string
 		args []string
@@ -129,9 +144,21 @@ func TestTLSReasons(t *testing.T) {
 		{unknown, append(at(other, "authority.pem"), "--endpoints="+url)},
 		{"Error: no member can be reached; localhost:%d: the member's certificate is not valid for any names, but wanted to match localhost\n",
 			append(trusted, fmt.Sprintf("--endpoints=https://localhost:%d", port))},
+		{unreachable + "the member does not know the authority of the client's certificate: give --cert and --key of an authority that the member trusts\n", shows(other, "stranger")},
+		{unreachable + "the client's certificate has expired: give --cert and --key of a newer one\n", shows(ca, "expired")},
+		{rejects, shows(ca, "forservers")},
+		{rejects, shows(ca, "revoked")},
+		{speaksTLS, []string{fmt.Sprintf("--endpoints=http://127.0.0.1:%d", port)}},
+		{speaksTLS, []string{fmt.Sprintf("--endpoints=127.0.0.1:%d", port)}},
 	} {
 		if r := ctl(c.args...); r.Code != 1 || r.Stderr != fmt.Sprintf(c.want, port) {
 			t.Errorf("%q: %d\n%s\nwant\n"+c.want, c.args, r.Code, r.Stderr, port)
+		}
+	}
+	want := "Error: no member can be reached; " + plain.Addr() + ": the port speaks no TLS: write http://, without certificates\n"
+	for _, args := range [][]string{{"--endpoints=https://" + plain.Addr()}, append([]string{"--endpoints=" + plain.Addr()}, trusted...)} {
+		if r := ctl(args...); r.Code != 1 || r.Stderr != want {
+			t.Errorf("%q: %d\n%s\nwant\n%s", args, r.Code, r.Stderr, want)
 		}
 	}
 	if r := ctl(append(append(trusted, at(ca, "client.pem", "client-key.pem")...), "--endpoints="+url)...); r.Code != 0 {

@@ -21,7 +21,11 @@ func (m *Member) tend(ctx context.Context) {
 		case connectivity.Connecting:
 			m.setState(Connecting, m.lastError())
 		case connectivity.TransientFailure:
-			m.setState(Failed, m.connectError(ctx))
+			err, unclear := m.connectError(ctx)
+			m.setState(Failed, err)
+			if unclear {
+				m.inspect(ctx)
+			}
 		case connectivity.Ready:
 			m.setState(Ready, nil)
 			m.watchReady(ctx)
@@ -33,15 +37,19 @@ func (m *Member) tend(ctx context.Context) {
 	}
 }
 
-// connectError returns why the connection could not be made, which gRPC reports to calls only.
-func (m *Member) connectError(ctx context.Context) error {
+// connectError returns why the connection could not be made, which gRPC reports to calls only. unclear reports that the
+// member has ended it without a reason.
+func (m *Member) connectError(ctx context.Context) (why error, unclear bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(m.conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	if status.Code(err) != codes.Unavailable {
-		return m.lastError() // the state has changed meanwhile
+		return m.lastError(), false // the state has changed meanwhile
 	}
-	return reason(status.Convert(err).Message(), m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
+	text := status.Convert(err).Message()
+	why = reason(text, m.pool.cfg.Secure, m.pool.cfg.Secure && m.pool.cfg.Demanded())
+	_, known := why.(*refused)
+	return why, !known && ended(text)
 }
 
 // watchReady follows the member's health while it is connected and wanted. It returns when the connection is lost.

@@ -45,10 +45,11 @@ func (s State) String() string {
 
 // Member is one endpoint and the connection to it.
 type Member struct {
-	pool   *Pool
-	name   string
-	conn   *grpc.ClientConn
-	cancel context.CancelFunc // ends tend
+	pool     *Pool
+	name     string
+	endpoint Endpoint
+	conn     *grpc.ClientConn
+	cancel   context.CancelFunc // ends tend
 	// seed says that it was configured rather than discovered. Guarded by Pool.mu.
 	seed bool
 
@@ -71,7 +72,7 @@ type Member struct {
 }
 
 func newMember(p *Pool, e Endpoint) (*Member, error) {
-	m := &Member{pool: p, name: e.String()}
+	m := &Member{pool: p, name: e.String(), endpoint: e}
 	m.mu.want = make(chan struct{})
 	m.mu.leave = map[*func()]struct{}{}
 	cfg := &p.cfg
@@ -219,6 +220,15 @@ func (m *Member) setState(s State, err error) {
 	m.pool.broadcast()
 	m.pool.cfg.Logger.Debug("member changed", "endpoint", m.name, "state", s.String(), "error", err)
 	m.pool.cfg.Changed(m.name, s, err)
+}
+
+// setRefused records why the member, which has failed, will not be reached later either.
+func (m *Member) setRefused(why *refused) {
+	m.mu.Lock()
+	m.mu.err = why
+	m.mu.Unlock()
+	m.pool.broadcast()
+	m.pool.cfg.Logger.Debug("member refuses", "endpoint", m.name, "error", why)
 }
 
 // Leaves returns how often streams were asked to leave the member.

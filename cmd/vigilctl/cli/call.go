@@ -96,6 +96,8 @@ var advice = []struct{ text, flags string }{
 	{"the authority of the member's certificate is not known", "give --cacert"},
 	{"the member does not know the authority of the client's certificate", "give --cert and --key of an authority that the member trusts"},
 	{"the client's certificate has expired", "give --cert and --key of a newer one"},
+	{"the member rejects the client's certificate", "give --cert and --key of one for clients that the member allows; its log has the reason"},
+	{"the client's certificate is revoked", "give --cert and --key of another one"},
 }
 
 // advisedError is an error with the flags that may help.
