@@ -11,9 +11,6 @@ import (
 	"testing"
 )
 
-// root is the directory of the repository.
-const root = "../.."
-
 var (
 	link     = regexp.MustCompile(`\]\(([^)\s#]*)(#[^)\s]*)?\)`)
 	heading  = regexp.MustCompile(`^#{1,6} (.*)$`)

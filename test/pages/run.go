@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// root is the directory of the repository.
+	root = "../.."
 	// patience ends a failed test: for a command, the start of members, and a command that is repeated.
 	patience = 2 * time.Minute
 	// pause is the time between two attempts of a command that is repeated.
