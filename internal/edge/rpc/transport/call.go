@@ -67,7 +67,8 @@ func (c *call) Start() {
 	if c.rejected != nil {
 		c.in.failed = true
 		if !c.noType { // otherwise at its end, as an HTTP server does
-			c.Reject(nil, nil, c.trailer(c.rejected))
+			_, whole := c.trailer(c.rejected)
+			c.Reject(nil, nil, whole)
 		}
 		return
 	}
@@ -121,7 +122,7 @@ func (c *call) serveUnary() error {
 	if err != nil {
 		return c.end(err)
 	}
-	c.Answer(c.header(), head, data, c.okTrailer())
+	c.Answer(c.header(), head, data, trailerOK)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (c *call) serveStream() error {
 // end ends the call with the status of an error.
 func (c *call) end(err error) error {
 	if err == nil {
-		c.Finish(c.okTrailer())
+		c.Finish(trailerOK, c.empty())
 		return nil
 	}
 	if _, ok := status.FromError(err); !ok {

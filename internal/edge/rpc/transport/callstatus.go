@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"encoding/base64"
 	"math"
 	"strconv"
@@ -18,13 +19,14 @@ import (
 // maxSend is the largest answer: the length is sent with 32 bits, of which clients in some languages can use 31.
 const maxSend = math.MaxInt32
 
-// headers are the header fields of answers to calls of one content type.
-type headers struct{ plain, identity *h2.Header }
+// headers are the header fields of answers to calls of one content type. empty is a whole answer without a message.
+type headers struct{ plain, identity, empty *h2.Header }
 
 func makeHeaders(subtype string) headers {
 	fields := startFields(200, subtype)
 	return headers{&h2.Header{Fields: fields, Common: true},
-		&h2.Header{Fields: append(fields[:len(fields):len(fields)], hpack.HeaderField{Name: "grpc-encoding", Value: encoding.Identity}), Common: true}}
+		&h2.Header{Fields: append(fields[:len(fields):len(fields)], hpack.HeaderField{Name: "grpc-encoding", Value: encoding.Identity}), Common: true},
+		&h2.Header{Fields: statusFields(fields[:len(fields):len(fields)], nil)}}
 }
 
 // The headers of the usual content types, and the trailer of a call without an error.
@@ -38,6 +40,9 @@ var (
 var textHeader = &h2.Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "415"}, {Name: "content-type", Value: "text/plain; charset=utf-8"}}}
 
 const noClientText = "this address serves gRPC only\n"
+
+// startLen is how many fields every answer begins with.
+const startLen = 2
 
 // startFields are the fields at the beginning of every answer.
 func startFields(http int, subtype string) []hpack.HeaderField {
@@ -79,29 +84,25 @@ func (c *call) header() *h2.Header {
 	case encoding.Identity:
 		return h.identity
 	}
-	return &h2.Header{Fields: append(h.plain.Fields[:2:2], hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})}
+	return &h2.Header{Fields: append(h.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})}
 }
 
-// okTrailer returns the trailer of an answer without an error. If there was no message, the header is in it.
-func (c *call) okTrailer() *h2.Header {
-	if c.headerSent || c.method.Stream == nil {
-		return trailerOK
+// empty returns a whole answer that has neither a message nor an error.
+func (c *call) empty() *h2.Header {
+	switch c.subtype {
+	case "":
+		return noSubtype.empty
+	case "proto":
+		return protoSubtype.empty
 	}
 	return &h2.Header{Fields: statusFields(startFields(200, c.subtype), nil)}
 }
 
-// trailer returns the trailer of an answer with an error.
-func (c *call) trailer(err error) *h2.Header {
-	var fields []hpack.HeaderField
-	if !c.headerSent && !c.asText {
-		http := 200
-		if c.httpStatus != 0 {
-			http = c.httpStatus
-		}
-		fields = startFields(http, c.subtype)
-	}
+// trailer returns the trailer of an answer with an error, and the whole answer if nothing was sent before.
+func (c *call) trailer(err error) (trailer, whole *h2.Header) {
 	st, _ := status.FromError(err)
-	return &h2.Header{Fields: statusFields(fields, st)}
+	fields := statusFields(startFields(cmp.Or(c.httpStatus, 200), c.subtype), st)
+	return &h2.Header{Fields: fields[startLen:]}, &h2.Header{Fields: fields}
 }
 
 // escape encodes a message of a status: bytes that are not printable ASCII, and the percent sign, in hexadecimal. What is

@@ -120,10 +120,12 @@ func (c *call) endMessage() {
 func (c *call) EndReceive() {
 	switch {
 	case c.asText:
-		c.Reject(textHeader, []byte(noClientText), c.trailer(c.rejected))
+		trailer, _ := c.trailer(c.rejected)
+		c.Reject(textHeader, []byte(noClientText), trailer)
 		return
 	case c.noType:
-		c.Reject(nil, nil, c.trailer(c.rejected))
+		_, whole := c.trailer(c.rejected)
+		c.Reject(nil, nil, whole)
 		return
 	}
 	if c.in.failed {

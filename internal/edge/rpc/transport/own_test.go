@@ -92,3 +92,28 @@ func TestStopAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestBrokenWhileSending: a stream that ends because of what the client sends, while its handler sends, is one answer: headers,
+// messages and a trailer, or all of it in one block.
+func TestBrokenWhileSending(t *testing.T) {
+	_, addr := startServer(t, true, func(o *Options) {
+		o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Both", ClientStreams: true, ServerStreams: true, Stream: func(s Stream) error {
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for s.SendMsg(text("x")) == nil {
+				}
+			}()
+			err := s.RecvMsg(text(""))
+			<-sent
+			return err
+		}})
+	})
+	for range 50 {
+		r := request{path: "Both", body: [][]byte{frame(0, []byte{0xff})}, open: true}
+		got := r.exchange(t, addr)
+		if strings.Count(got, ":status: 200\n") != 1 || strings.Count(got, "grpc-status: 13\n") != 1 {
+			t.Fatalf("answered with\n%s", got[:min(len(got), 300)]+" ... "+got[max(0, len(got)-500):])
+		}
+	}
+}

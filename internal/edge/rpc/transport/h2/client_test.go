@@ -18,8 +18,8 @@ import (
 )
 
 // site is a handler for tests. By the path, it answers with the body of the request (/echo), with that many bytes (/1000),
-// or waits for the end of the context (/wait). /expire has a deadline that is over, /keep does not take its body, and /long
-// expects 80,000 bytes in its body.
+// waits for the end of the context (/wait), or sends without end (/bulk). /expire has a deadline that is over, /keep does not
+// take its body, and /long expects 80,000 bytes in its body.
 type site struct {
 	t       testing.TB
 	pool    countingPool
@@ -47,8 +47,9 @@ type page struct {
 }
 
 var (
-	okHeader  = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "kind", Value: "test"}}, Common: true}
-	okTrailer = &Header{Fields: []hpack.HeaderField{{Name: "done", Value: "yes"}}, Common: true}
+	okHeader    = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "kind", Value: "test"}}, Common: true}
+	wholeAnswer = &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "done", Value: "yes"}}}
+	okTrailer   = &Header{Fields: []hpack.HeaderField{{Name: "done", Value: "yes"}}, Common: true}
 )
 
 func (p *page) Base() *Stream { return &p.Stream }
@@ -98,6 +99,9 @@ func (p *page) serve() {
 		return
 	case p.path == "wait":
 		<-p.Done()
+	case p.path == "bulk":
+		for header := okHeader; p.Send(header, [5]byte{}, p.site.pool.buffers(make([]byte, 60_000)), false) == nil; header = nil {
+		}
 	case err == nil:
 		header := okHeader
 		for size > 0 {
@@ -108,7 +112,7 @@ func (p *page) serve() {
 			header, size = nil, size-n
 		}
 	}
-	p.Finish(okTrailer)
+	p.Finish(okTrailer, wholeAnswer)
 }
 
 // countingPool counts the buffers that are not free.

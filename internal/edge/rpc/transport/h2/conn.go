@@ -21,9 +21,10 @@ const (
 	// streamCost is about what a stream occupies besides its header, its body and its answer.
 	streamCost = 1 << 10
 	// lingerTime and lingerBytes bound how long a connection is read after the last output: closing it at once could
-	// destroy that.
+	// destroy that. The output may take reasonTime, since the writer may wait for its turn on a busy machine.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
+	reasonTime  = 5 * time.Second
 	// drainTime is how long Drain waits for the client's acknowledgement; a client without a handshake has lateTime.
 	drainTime = 5 * time.Second
 	lateTime  = 200 * time.Millisecond
@@ -64,8 +65,9 @@ type Conn struct {
 		beginning bool   // a request was accepted and is not in streams yet
 		recent    recentStreams
 		skipped   skippedNumbers
-		promised  int64            // bytes of long messages that clients may send
-		expecting []expectedStream // streams whose long messages wait for that
+		promised  int64     // bytes of long messages that clients may send
+		expecting []*Stream // streams whose long messages wait for that
+		withdrawn int       // streams in expecting that do not wait any more
 
 		encoder   *headerEncoder
 		control   []byte // frames that wait for the writer and belong to no answer
@@ -82,6 +84,7 @@ type Conn struct {
 		greeted  bool
 		draining int   // 1 after the first GOAWAY, 2 after the second
 		fatal    bool  // a GOAWAY with an error was queued
+		shut     bool  // nothing is written any more
 		lost     bool  // the connection is closed
 		err      error // why it is closed, or will be
 		keep     keepAlive
@@ -135,7 +138,12 @@ func (c *Conn) Serve(h Handler) error {
 	defer c.in.release()
 	err := c.read()
 	c.close(err)
-	return c.mu.err // not changed any more
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.mu.writing { // it fails now, and refers to buffers until then
+		c.mu.changed.Wait()
+	}
+	return c.mu.err
 }
 
 // Close closes the connection, and resets its streams.
@@ -188,6 +196,7 @@ func (c *Conn) remove(s *Stream) {
 	s.discharge(s.charged.Load())
 	c.mu.promised -= s.promised
 	s.promised = 0
+	c.withdraw(s)
 	c.promise()
 	if s.held && s.finished {
 		s.held = false
@@ -196,7 +205,7 @@ func (c *Conn) remove(s *Stream) {
 		c.mu.abandoned++
 	}
 	for i := range s.out.queue {
-		c.drop(s.out.queue[i].data)
+		c.drop(&s.out.queue[i])
 	}
 	s.out.queue, s.out.first, s.out.bytes = nil, [1]message{}, 0
 	if s.out.room != nil {
@@ -206,17 +215,20 @@ func (c *Conn) remove(s *Stream) {
 		}
 	}
 	if c.over() && !c.mu.writing {
+		c.mu.shut = true
 		c.o.Workers.Run(c.shut)
 	}
 }
 
-// drop frees buffers, after the write that may refer to them. c.mu is held.
-func (c *Conn) drop(data mem.BufferSlice) {
-	if c.mu.writing {
-		c.mu.dropped = append(c.mu.dropped, data...)
-	} else {
-		data.Free()
+// drop frees the buffers of a message. A write may refer to one of which a part was taken: that is freed after the write. The
+// others are freed at once, since a client that does not read can let a write wait for long. c.mu is held.
+func (c *Conn) drop(m *message) {
+	data := m.data
+	if c.mu.writing && m.off > 0 {
+		c.mu.dropped = append(c.mu.dropped, data[0])
+		data = data[1:]
 	}
+	data.Free()
 }
 
 // resetLocked resets a stream. c.mu is held; the caller hands the output over and ends the context.
@@ -292,10 +304,12 @@ func (c *Conn) drained() {
 
 // over reports whether everything that the connection is for was written. c.mu is held.
 func (c *Conn) over() bool {
-	return !c.mu.lost && !c.hasOutput() && (c.mu.fatal || c.mu.draining == 2 && len(c.mu.streams) == 0 && !c.mu.beginning)
+	return !c.mu.lost && !c.mu.shut && !c.hasOutput() && (c.mu.fatal || c.mu.draining == 2 && len(c.mu.streams) == 0 && !c.mu.beginning)
 }
 
-// shut ends the output of a connection that is over. The reader sees the client's end, or closes it after lingerTime.
+// shut ends the output of a connection that is over. The reader sees the client's end, or closes it after lingerTime. What
+// the client's frames require until then is not written: that would fail, and end the connection while its last answers are on
+// the way.
 func (c *Conn) shut() {
 	for nc := c.nc; ; {
 		if w, ok := nc.(interface{ CloseWrite() error }); ok {

@@ -77,7 +77,9 @@ func (s *Stream) SetDeadline(d time.Duration) {
 	s.ctx.deadline = time.Now().Add(d)
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	s.ctx.timer = time.AfterFunc(d, s.expire)
+	if s.ctx.err == nil { // otherwise nothing would stop the timer, which keeps the memory of the stream
+		s.ctx.timer = time.AfterFunc(d, s.expire)
+	}
 }
 
 // endContext ends the context with an error, once. Conn.mu need not be held.

@@ -22,6 +22,9 @@ func (k *keepAlive) stop() {
 
 // startKeepAlive begins to watch for silence. c.mu is held.
 func (c *Conn) startKeepAlive() {
+	if c.mu.lost {
+		return // a timer would keep the memory of the connection
+	}
 	c.mu.keep.timer = time.AfterFunc(c.o.PingInterval, c.checkSilence)
 }
 

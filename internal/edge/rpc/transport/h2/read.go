@@ -65,7 +65,9 @@ func (c *Conn) fault(err error) (failed connError, ok bool) {
 
 // linger reads for a moment, and until the output is written, so that the client can receive why the connection has ended.
 func (c *Conn) linger() {
-	_ = c.nc.SetDeadline(time.Now().Add(lingerTime)) // fails after a close only
+	now := time.Now()
+	_ = c.nc.SetReadDeadline(now.Add(lingerTime)) // fails after a close only
+	_ = c.nc.SetWriteDeadline(now.Add(reasonTime))
 	_, _ = io.CopyN(io.Discard, c.nc, lingerBytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,11 +101,15 @@ func (c *Conn) shake() error {
 	if err := c.readOther(fh); err != nil {
 		return err
 	}
+	// The deadline is removed first: once the handshake is complete, the end of a connection that drains may set another.
+	if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.mu.greeted = true
 	c.startKeepAlive()
-	c.mu.Unlock()
-	return c.nc.SetReadDeadline(time.Time{})
+	return nil
 }
 
 // beforeRead hands over what the frames before require to be written: the reader may wait for a long time now. If that is
@@ -132,7 +138,7 @@ func (c *Conn) spend(n int) error {
 
 // pushBack waits while the client does not read what its frames have caused. c.mu is held.
 func (c *Conn) pushBack() {
-	for len(c.mu.control) > maxControl && !c.mu.lost {
+	for len(c.mu.control) > maxControl && !c.mu.lost && !c.mu.shut {
 		c.handOver()
 		c.mu.changed.Wait()
 	}

@@ -34,6 +34,7 @@ type Stream struct {
 	out struct {
 		window  int64 // how many bytes may be sent
 		header  *Header
+		begun   bool // a header was queued
 		queue   []message
 		first   [1]message // room for a queue of one
 		bytes   int        // in queue
@@ -48,6 +49,7 @@ type Stream struct {
 	closed      bool  // the stream does not exist any more
 	held        bool  // a handler uses it
 	promised    int64 // the stream's part of the promised bytes of the connection
+	expects     int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
 }
 
 // message is a part of a body: a few bytes, and buffers.
@@ -109,20 +111,26 @@ func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice,
 		data.Free()
 		return ErrEnded
 	}
+	much := data.Len() >= maxFrame
 	s.enqueue(header, head, data)
 	c.ready(s)
-	if more {
+	switch {
+	case more:
 		c.mu.Unlock()
-		return nil
+	case much:
+		// A handler that sends much must end with its stream, also if the client does not read and a write waits.
+		c.handOver()
+		c.mu.Unlock()
+	default:
+		c.startWriter()
 	}
-	c.startWriter()
 	return nil
 }
 
 // enqueue adds a message. c.mu is held.
 func (s *Stream) enqueue(header *Header, head [headSize]byte, data mem.BufferSlice) {
 	if header != nil {
-		s.out.header = header
+		s.out.header, s.out.begun = header, true
 	}
 	if s.out.queue == nil {
 		s.out.queue = s.out.first[:0]
@@ -131,11 +139,15 @@ func (s *Stream) enqueue(header *Header, head [headSize]byte, data mem.BufferSli
 	s.out.bytes += headSize + data.Len()
 }
 
-// Finish ends the answer with a trailer, which is the header too if none was sent, and ends the context. If the client has
-// not ended its body, the stream is reset without an error after the trailer. It reports whether the stream still existed.
-func (s *Stream) Finish(trailer *Header) bool {
+// Finish ends the answer with a trailer, or with whole, which is the header too, if nothing was sent before: it may be called
+// during Send. It ends the context. If the client has not ended its body, the stream is reset without an error after the
+// trailer. It reports whether the stream still existed.
+func (s *Stream) Finish(trailer, whole *Header) bool {
 	c := s.c
 	c.mu.Lock()
+	if !s.out.begun {
+		trailer = whole
+	}
 	if !s.finishLocked(trailer) {
 		c.mu.Unlock()
 		return false

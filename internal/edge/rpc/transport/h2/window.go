@@ -1,6 +1,9 @@
 package h2
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // charge notes that the client occupies n more bytes. c.mu is held, and the stream is not closed.
 func (s *Stream) charge(n int64) {
@@ -13,12 +16,6 @@ func (s *Stream) discharge(n int64) {
 	if k := takeUp(&s.charged, n); k > 0 {
 		s.c.unread.Add(-k)
 	}
-}
-
-// expectedStream is a stream whose client wants to send more bytes of a long message.
-type expectedStream struct {
-	s *Stream
-	n int64
 }
 
 // Expect allows the client to send n more bytes, which belong to one message. If the client may send much on other streams
@@ -34,24 +31,43 @@ func (s *Stream) Expect(n int) {
 	if s.closed || s.clientEnded {
 		return
 	}
-	c.mu.expecting = append(c.mu.expecting, expectedStream{s, more})
+	if s.expects == 0 {
+		c.mu.expecting = append(c.mu.expecting, s)
+	}
+	s.expects = more // the message before is complete, if it waited
 	c.promise()
+}
+
+// withdraw notes that a stream does not wait for a promise any more. c.mu is held.
+func (c *Conn) withdraw(s *Stream) {
+	if s.expects == 0 {
+		return
+	}
+	s.expects = 0
+	// The first one of those that wait may do so for long: others must not be kept in memory until then.
+	if c.mu.withdrawn++; c.mu.withdrawn > len(c.mu.expecting)/2 {
+		c.mu.expecting = slices.DeleteFunc(c.mu.expecting, func(s *Stream) bool { return s.expects == 0 })
+		c.mu.withdrawn = 0
+	}
 }
 
 // promise lets clients send the rest of long messages, as many as there is memory for, and at least one. c.mu is held.
 func (c *Conn) promise() {
 	for len(c.mu.expecting) > 0 {
-		e := c.mu.expecting[0]
-		if !e.s.closed {
-			if c.mu.promised > 0 && c.mu.promised+e.n > c.o.MaxUnreadBytes/2 {
+		s := c.mu.expecting[0]
+		if n := s.expects; n > 0 {
+			if c.mu.promised > 0 && c.mu.promised+n > c.o.MaxUnreadBytes/2 {
 				return
 			}
-			c.mu.promised += e.n
-			e.s.promised += e.n
-			e.s.extra.Add(e.n)
-			e.s.grantLocked(e.n)
+			s.expects = 0
+			c.mu.promised += n
+			s.promised += n
+			s.extra.Add(n)
+			s.grantLocked(n)
+		} else {
+			c.mu.withdrawn--
 		}
-		c.mu.expecting[0] = expectedStream{}
+		c.mu.expecting[0] = nil
 		c.mu.expecting = c.mu.expecting[1:]
 	}
 	c.mu.expecting = nil

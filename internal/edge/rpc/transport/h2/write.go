@@ -70,6 +70,7 @@ func (b *batch) write(c *Conn) error {
 		vec = append(vec, b.own[at:])
 	}
 	b.vec = vec
+	announceWrite()
 	_, err := vec.WriteTo(c.socket)
 	clear(b.vec)
 	return err
@@ -115,11 +116,12 @@ func (c *Conn) write(turns int) {
 		dropped := c.mu.dropped
 		c.mu.dropped = nil
 		if !c.hasOutput() || c.mu.lost {
+			dropped.Free() // before Serve can return
 			c.mu.writing = false
 			c.mu.changed.Broadcast()
 			over := c.over()
+			c.mu.shut = c.mu.shut || over
 			c.mu.Unlock()
-			dropped.Free()
 			if over {
 				c.shut()
 			}
@@ -145,7 +147,7 @@ func (c *Conn) write(turns int) {
 
 // hasOutput reports whether something can be written. c.mu is held.
 func (c *Conn) hasOutput() bool {
-	return len(c.mu.control) > 0 || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil
+	return !c.mu.shut && (len(c.mu.control) > 0 || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil)
 }
 
 // nextStream returns the stream whose turn it is: streams that have waited for the window of the connection first. c.mu is held.
