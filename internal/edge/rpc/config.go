@@ -133,7 +133,7 @@ type Config struct {
 	// CallMade, if set, receives each connection on which a client makes a call, once.
 	CallMade func(net.Conn)
 
-	// Transport is the server of gRPC: TransportGRPC, the default, or the experimental TransportOwn.
+	// Transport is the server of gRPC: TransportOwn, the default, or TransportGRPC.
 	Transport string
 
 	// MaxRequestBytes is the largest request that may be proposed, default 1.5 MiB. A message may
@@ -207,7 +207,7 @@ func (c *Config) Validate() error {
 func (c Config) WithDefaults() Config {
 	set(&c.MaxRequestBytes, kv.DefaultMaxRequestBytes)
 	set(&c.MaxTxnOps, 128)
-	set(&c.Transport, TransportGRPC)
+	set(&c.Transport, TransportOwn)
 	set(&c.MaxConcurrentStreams, math.MaxUint32)
 	set(&c.WarnUnary, 300*time.Millisecond)
 	set(&c.KeepAliveMinTime, 5*time.Second)

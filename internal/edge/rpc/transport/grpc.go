@@ -40,7 +40,7 @@ type Options struct {
 	// ConnEnded, if set, receives the address of each client whose connection the server has ended because of what the client
 	// has done, and the reason. grpc-go does not report it.
 	ConnEnded func(client net.Addr, reason error)
-	// Own selects the experimental server of this module instead of that of grpc-go.
+	// Own selects the server of this module instead of that of grpc-go.
 	Own bool
 }
 

@@ -14,7 +14,7 @@ import (
 	"vigil/internal/edge/rpc/transport/h2"
 )
 
-// ownServer serves methods over HTTP/2 with package h2. It is experimental; DESIGN.md of that package has its state.
+// ownServer serves methods over HTTP/2 with package h2. DESIGN.md of that package has the reasons.
 type ownServer struct {
 	o        Options
 	conns    h2.Options
