@@ -122,7 +122,7 @@ func socketOf(nc net.Conn) net.Conn {
 		switch c := nc.(type) {
 		case *net.TCPConn, *net.UnixConn:
 			return c
-		case *tls.Conn:
+		case interface{ ConnectionState() tls.ConnectionState }: // *tls.Conn, or what embeds it
 			return nil
 		case interface{ NetConn() net.Conn }:
 			nc = c.NetConn()

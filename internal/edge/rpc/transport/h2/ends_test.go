@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
@@ -251,3 +252,31 @@ func TestTimersAfterEnd(t *testing.T) {
 		t.Error("a connection that has ended has a timer")
 	}
 }
+
+// TestSocket: several buffers are written at once to a socket only, whatever wraps it, and never past TLS.
+func TestSocket(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	socket := new(net.TCPConn)
+	secure := tls.Server(socket, nil)
+	for _, row := range []struct{ conn, want net.Conn }{
+		{socket, socket},
+		{wrapsConn{socket}, socket},
+		{wrapsConn{wrapsConn{socket}}, socket},
+		{here, nil},
+		{wrapsConn{here}, nil},
+		{secure, nil},
+		{wrapsConn{secure}, nil},
+		{struct{ *tls.Conn }{secure}, nil},
+		{wrapsConn{struct{ *tls.Conn }{secure}}, nil},
+	} {
+		if got := socketOf(row.conn); got != row.want {
+			t.Errorf("the socket of %T is %v", row.conn, got)
+		}
+	}
+}
+
+type wrapsConn struct{ net.Conn }
+
+func (c wrapsConn) NetConn() net.Conn { return c.Conn }
