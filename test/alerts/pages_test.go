@@ -141,7 +141,7 @@ func TestScrapeConfigurations(t *testing.T) {
 // TestOperator: the commands of the page make the resource of the Prometheus Operator, with all rules.
 func TestOperator(t *testing.T) {
 	page := read(t, "../../docs/operations/monitoring.md")
-	m := regexp.MustCompile(`(?m)^    (\{ printf .*\}) \| kubectl apply -f -$`).FindStringSubmatch(page)
+	m := regexp.MustCompile(`(?m)^(\{ printf .*\}) \| kubectl apply -f -$`).FindStringSubmatch(page)
 	if m == nil {
 		t.Fatal("the page has no such command")
 	}
@@ -166,7 +166,7 @@ func TestOperator(t *testing.T) {
 		t.Errorf("%+v", resource)
 	}
 	// The change of the base address: the page has the command with another file.
-	sed := regexp.MustCompile(`(?m)^    sed -i ('s\|` + regexp.QuoteMeta(pages) + `\|[^']*') `).FindStringSubmatch(page)
+	sed := regexp.MustCompile(`(?m)^\$ sed -i ('s\|` + regexp.QuoteMeta(pages) + `\|[^']*') `).FindStringSubmatch(page)
 	if sed == nil {
 		t.Fatal("the page has no command for the base address")
 	}
