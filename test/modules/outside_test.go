@@ -47,8 +47,10 @@ func TestOutsideModule(t *testing.T) {
 		switch b[1] {
 		case "go":
 			program = b[2]
-		case "sh":
-			ways = append(ways, b[2])
+		case "sh": // the third is the command that path_test.go runs
+			if strings.Contains(b[2], "go build") {
+				ways = append(ways, b[2])
+			}
 		}
 	}
 	if program == "" || len(ways) != 2 {
