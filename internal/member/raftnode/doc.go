@@ -50,4 +50,6 @@
 //  5. An entry is handed out for applying after it is durable here.
 //  6. A snapshot is handed out for applying after the log's beginning after it is durable, after all
 //     entries that were handed out before raft accepted it, and before all that follow it.
+//  7. A leader is replaced, unless it hands over, no earlier than QuietTime after a quorum has answered it, also if it is reported
+//     as absent.
 package raftnode

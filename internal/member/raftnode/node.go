@@ -51,6 +51,7 @@ type Node struct {
 
 	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
 	leaders   atomic.Uint64
+	elections [causes]atomic.Uint64
 	late      atomic.Uint64 // heartbeats
 	// alone is set while this member is leader, the only voter, and has committed an entry of
 	// its term: every commit of the cluster is then made here.
@@ -95,6 +96,9 @@ type raftState struct {
 	held []*raftpb.Message
 	// heldAt is the room there was when they were tried last.
 	heldAt room
+	early  early
+	// cause is why raft begins an election, if it does in this turn.
+	cause Cause
 	// moved is set when raft may have something to do.
 	moved bool
 	msgs  []*raftpb.Message
@@ -119,6 +123,7 @@ func New(cfg Config) (*Node, error) {
 	n.applies.init()
 	n.reads.init()
 	n.fetcher.init(&n.cfg)
+	n.raft.early.init()
 
 	hard := cfg.Log.HardState()
 	if hard == nil {

@@ -36,6 +36,8 @@ type memLog struct {
 	// oldOnDisk is the index from which on entries are in memory.
 	oldOnDisk uint64
 	disk      chan struct{}
+	// delay is how long an Append takes.
+	delay time.Duration
 }
 
 func newMemLog(start wal.Start) *memLog {
@@ -129,6 +131,7 @@ func (l *memLog) Append(batches ...wal.Batch) error {
 	if l.gate != nil {
 		<-l.gate
 	}
+	time.Sleep(l.delay)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.err != nil {

@@ -33,6 +33,7 @@ func (n *Node) run() {
 		n.turn()
 		select {
 		case <-n.woken:
+		case <-n.raft.early.timer.C:
 		case <-n.cfg.Ticks:
 			n.punctual(time.Now())
 			n.raft.node.Tick()
@@ -64,9 +65,12 @@ func (n *Node) punctual(now time.Time) {
 // turn does everything there is to do.
 func (n *Node) turn() {
 	r := &n.raft
+	r.cause = CauseTimeout
 	r.msgs, r.calls = n.inbox.take(r.msgs, r.calls)
+	lead, follows, heard := n.lead.Load(), r.state == raft.StateFollower, false
 	for _, m := range r.msgs {
 		r.moved = true
+		heard = heard || follows && m.GetFrom() == lead
 		if m.GetType() == raftpb.MsgProp {
 			n.takeForwarded(m)
 			continue
@@ -78,6 +82,8 @@ func (n *Node) turn() {
 			if n.knowsTooLittle() {
 				continue // who asks will ask again
 			}
+		case raftpb.MsgTimeoutNow:
+			r.cause = CauseTransfer
 		}
 		// A message that raft refuses is one that came too late or from a stranger.
 		if err := r.node.Step(m); err != nil {
@@ -86,6 +92,9 @@ func (n *Node) turn() {
 		if e := m.GetEntries(); m.GetType() == raftpb.MsgStorageApplyResp && len(e) > 0 {
 			n.acknowledged.Store(e[len(e)-1].GetIndex())
 		}
+	}
+	if heard {
+		r.early.heard = time.Now()
 	}
 	for _, id := range n.inbox.takeLost() {
 		r.moved = true
@@ -99,6 +108,8 @@ func (n *Node) turn() {
 	n.retryHeld()
 	// Carrying out what raft wants can commit entries, which makes room for proposals: what
 	// waits for that is tried again until nothing moves.
+	n.carryOut()
+	n.electEarly()
 	n.carryOut()
 	for n.propose() || n.readIndex() {
 		n.carryOut()
@@ -262,13 +273,18 @@ func (n *Node) changed(rd raft.Ready) {
 			}
 		}
 	}
+	if s := rd.SoftState.RaftState; r.state == raft.StateFollower && (s == raft.StatePreCandidate || s == raft.StateCandidate) {
+		n.noteElection()
+	}
 	r.state = rd.SoftState.RaftState
 	if r.state != raft.StateLeader {
 		r.proposed = 0
 	}
 	if was != lead {
 		if lead != raft.None {
-			n.leadSince.Store(time.Now().UnixNano())
+			now := time.Now()
+			r.early.heard = now
+			n.leadSince.Store(now.UnixNano())
 			n.leaders.Add(1)
 		}
 		n.lead.Store(lead)

@@ -7,6 +7,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/member/calls"
+	"vigil/internal/member/raftnode"
 	"vigil/internal/state/fsm"
 )
 
@@ -163,7 +164,7 @@ func (l *Lessor) tryAnswer(op Op, id int64, term uint64, asked time.Duration) (s
 		return s, kv.ErrNotLeader
 	}
 	now := l.now()
-	l.mu.confirmedUntil = max(l.mu.confirmedUntil, asked+l.o.TickInterval)
+	l.mu.confirmedUntil = max(l.mu.confirmedUntil, asked+raftnode.QuietTime(l.o.TickInterval))
 	rec, _ := l.o.Pipeline.LeaseState().Lookup(id)
 	deadline, ending, ok := l.mu.timers.Get(id)
 	s.ref, s.mark = l.mu.timers.Marked(id)

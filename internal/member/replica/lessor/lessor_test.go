@@ -219,3 +219,23 @@ func TestCallsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A confirmation that this member leads is used for no longer than no other member can be elected.
+func TestConfirmationEndsBeforeAnElection(t *testing.T) {
+	l, f := start(t, false)
+	f.grant(t, 1, 50)
+	f.alone = false
+	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	now, until := l.now(), l.mu.confirmedUntil
+	l.mu.Unlock()
+	if until == 0 || until-now > raftnode.QuietTime(l.o.TickInterval) {
+		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", until-now, raftnode.QuietTime(l.o.TickInterval))
+	}
+	l.advance(raftnode.QuietTime(l.o.TickInterval))
+	if _, ok := l.renewNow(1); ok {
+		t.Error("renewed without a confirmation")
+	}
+}
