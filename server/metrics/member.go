@@ -117,6 +117,7 @@ var memberReadings = []reading[*memberState]{
 var (
 	activeAlarms   = newDesc("etcd_debugging_server_alarms", "1 for each active alarm.", "server_id", "alarm_type")
 	clusterVersion = newDesc("etcd_cluster_version", "Level of the etcd API of the cluster.", "cluster_version")
+	elections      = newDesc("vigil_elections_started_total", "Elections that this member has begun.", "cause")
 	walSync        = newDesc("etcd_disk_wal_fsync_duration_seconds", "Time to make a group of raft entries durable.")
 	walWrite       = newDesc("etcd_disk_wal_write_duration_seconds", "Time to write a group of raft entries.")
 )
@@ -124,7 +125,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *memberCollector) Describe(ch chan<- *prometheus.Desc) {
 	c.table.Describe(ch)
-	for _, d := range []*prometheus.Desc{activeAlarms, clusterVersion, walSync, walWrite} {
+	for _, d := range []*prometheus.Desc{activeAlarms, clusterVersion, elections, walSync, walWrite} {
 		ch <- d
 	}
 }
@@ -136,6 +137,9 @@ func (c *memberCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(activeAlarms, prometheus.GaugeValue, 1, fmt.Sprintf("%x", a.MemberID), a.Type.String())
 	}
 	ch <- prometheus.MustNewConstMetric(clusterVersion, prometheus.GaugeValue, 1, c.replica.API.Versions().Cluster.String())
+	for cause, n := range s.Elections {
+		ch <- prometheus.MustNewConstMetric(elections, prometheus.CounterValue, float64(n), cause.String())
+	}
 	ch <- constHistogram(walSync, s.WAL.Syncs, time.Second)
 	ch <- constHistogram(walWrite, s.WAL.Writes, time.Second)
 }

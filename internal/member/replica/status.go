@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
@@ -88,6 +89,8 @@ type Metrics struct {
 	// LeaderChanges counts how often a leader became known, LateHeartbeats how often this member, leading,
 	// sent heartbeats too far apart.
 	LeaderChanges, LateHeartbeats uint64
+	// Elections counts the elections that this member has begun, by cause.
+	Elections map[raftnode.Cause]uint64
 	// Scrubbed are the bytes that the scrubber read, ScrubRounds how often it read everything;
 	// Damaged counts how often it or a read met data that cannot be read.
 	Scrubbed, ScrubRounds, Damaged uint64
@@ -116,6 +119,7 @@ func (r *Replica) Metrics() Metrics {
 		Failed:        r.queue.Failed(),
 		AuthRevision:  r.Access.Revision(),
 		LeaderChanges: st.LeaderChanges, LateHeartbeats: r.node.LateHeartbeats(),
+		Elections:   r.node.Elections(),
 		Scrubbed:    r.space.scrubbed.Load(),
 		ScrubRounds: r.space.rounds.Load(),
 		Damaged:     r.space.damaged.Load(),

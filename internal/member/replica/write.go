@@ -170,3 +170,6 @@ func (r *Replica) Step(msgs ...*raftpb.Message) { r.node.Step(msgs...) }
 
 // ReportUnreachable says that messages to a member were lost.
 func (r *Replica) ReportUnreachable(id uint64) { r.node.ReportUnreachable(id) }
+
+// ReportAbsent says that the process of a member has ended, or that it is there again; see raftnode.Node.ReportAbsent.
+func (r *Replica) ReportAbsent(id uint64, absent bool) { r.node.ReportAbsent(id, absent) }
