@@ -59,7 +59,10 @@ func (t *Transport) serve(l net.Listener, secure bool) error {
 		// Out of file descriptors, most likely. Others close theirs, so this passes.
 		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 		t.o.Logger.Warn("failed to accept a connection", slog.String("address", l.Addr().String()), slog.Any("error", err), slog.Duration("retry in", delay))
-		sleep(t.ctx, delay, nil)
+		select {
+		case <-time.After(delay):
+		case <-t.ctx.Done():
+		}
 	}
 }
 
@@ -284,6 +287,9 @@ func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duratio
 		old := p.mu.in[k]
 		if old == nil {
 			p.mu.in[k] = in
+			if k == kindMessages {
+				p.reportLocked(false)
+			}
 			p.mu.Unlock()
 			return nil
 		}
@@ -304,6 +310,9 @@ func (p *remote) enter(k kind, in *inbound, conn net.Conn, patience time.Duratio
 
 func (p *remote) leave(k kind, in *inbound) {
 	p.mu.Lock()
+	if k == kindMessages {
+		p.noteEndLocked(in.link)
+	}
 	p.mu.in[k] = nil
 	p.mu.Unlock()
 	close(in.done)

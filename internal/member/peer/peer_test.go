@@ -38,6 +38,7 @@ type sink struct {
 	mu          sync.Mutex
 	msgs        []*raftpb.Message
 	unreachable map[uint64]int
+	absent      map[uint64][]bool     // the reports about each member, in order
 	gate        chan struct{}         // if set, Step waits for it
 	entered     atomic.Int64          // calls of Step
 	taken       func(*raftpb.Message) // if set, Step calls it for each message
@@ -65,6 +66,15 @@ func (s *sink) ReportUnreachable(id uint64) {
 		s.unreachable = map[uint64]int{}
 	}
 	s.unreachable[id]++
+}
+
+func (s *sink) ReportAbsent(id uint64, absent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.absent == nil {
+		s.absent = map[uint64][]bool{}
+	}
+	s.absent[id] = append(s.absent[id], absent)
 }
 
 func (s *sink) lost(id uint64) int {

@@ -48,7 +48,8 @@ type replicaOf struct {
 // node takes what the transport receives. Raft recovers from a loss that is not reported, too.
 type nodeReceiver struct{ *raftnode.Node }
 
-func (nodeReceiver) ReportUnreachable(uint64) {}
+func (nodeReceiver) ReportUnreachable(uint64)  {}
+func (nodeReceiver) ReportAbsent(uint64, bool) {}
 
 func startReplica(t *testing.T, m *member) *replicaOf {
 	t.Helper()

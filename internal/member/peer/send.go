@@ -21,6 +21,7 @@ func (p *remote) run() {
 		// since old ones only do harm.
 		p.queue.setOpen(true)
 		l, err := p.t.dialMember(p.ctx, p, kindMessages)
+		p.noteDial(err)
 		if err == nil {
 			delay = o.BackoffMin
 			p.connected(l)
@@ -35,32 +36,39 @@ func (p *remote) run() {
 	p.queue.setOpen(false)
 }
 
-// pause waits before the next dial; the member's own dial cuts it short.
+// pause waits before the next dial; the member's own dial cuts it short. There is no wait while it is not known why a stream
+// has ended.
 func (p *remote) pause(delay *time.Duration) {
 	o := &p.t.o
-	least := jitter(o.BackoffMin)
-	rest := jitter(*delay) - least
-	*delay = min(2**delay, o.BackoffMax)
-	if sleep(p.ctx, least, nil) && rest > 0 {
-		sleep(p.ctx, rest, p.kicked)
+	least, most, begun := jitter(o.BackoffMin), jitter(*delay), time.Now()
+	for p.ctx.Err() == nil {
+		kicked := (<-chan struct{})(nil)
+		wait, probing := p.nextProbe()
+		if !probing {
+			if wait = least - time.Since(begun); wait <= 0 {
+				wait, kicked = most-time.Since(begun), p.kicked
+			}
+		}
+		if wait <= 0 {
+			if !probing {
+				*delay = min(2**delay, o.BackoffMax)
+			}
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-p.ended:
+		case <-kicked:
+			most = 0
+		case <-p.ctx.Done():
+		}
+		timer.Stop()
 	}
 }
 
 // jitter shortens a wait by up to half, so that members do not dial in step.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/2+1) }
-
-// sleep waits for d, or less when woken; false if ctx ended.
-func sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-woken:
-	case <-ctx.Done():
-		return false
-	}
-	return true
-}
 
 // drop counts messages that are not sent, and reports to raft if it should probe.
 func (p *remote) drop(n int, lost bool) {

@@ -19,13 +19,17 @@ import (
 	"vigil/internal/portmux"
 )
 
-// Raft takes the messages of other members' raft. Neither method may block, and both may be called while
+// Raft takes the messages of other members' raft. No method may block or call the Transport, and all may be called while
 // Send is.
 type Raft interface {
 	// Step takes messages that arrived. The slice is used again; the messages are the receiver's.
 	Step(msgs ...*raftpb.Message)
 	// ReportUnreachable reports that a MsgApp or MsgProp to a member was lost on this side.
 	ReportUnreachable(id uint64)
+	// ReportAbsent reports that the process of a member has ended, as far as this member can see: no stream of messages is
+	// open in either direction, and its ports refuse connections. It reports false when the member opens a stream again, or
+	// accepts one, before the first message of that stream. See DESIGN.md.
+	ReportAbsent(id uint64, absent bool)
 }
 
 // Caller identifies the origin of a call.
@@ -97,6 +101,7 @@ type remote struct {
 	cancel context.CancelFunc
 	queue  *queue
 	kicked chan struct{} // has room for one
+	ended  chan struct{} // has room for one: a stream of messages has ended
 	stats  stats
 	calls  caller
 
@@ -115,6 +120,7 @@ type remote struct {
 		since   time.Time
 		version string // of the member's program, as last received
 		sending bool   // a bulk transfer to it is under way
+		absence absence
 	}
 }
 
@@ -197,7 +203,8 @@ func (t *Transport) SetMembers(index uint64, members []Member, removed []uint64)
 }
 
 func (t *Transport) addRemoteLocked(id uint64) *remote {
-	p := &remote{t: t, id: id, stats: newStats(), queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1)}
+	p := &remote{t: t, id: id, stats: newStats(), queue: newQueue(t.o.MaxQueueBytes, t.o.MaxQueueMessages), kicked: make(chan struct{}, 1),
+		ended: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(t.ctx)
 	p.calls.p = p
 	t.mu.members[id] = p
@@ -339,6 +346,7 @@ func (t *Transport) Close() {
 func (p *remote) connected(l *link) {
 	p.mu.Lock()
 	p.mu.link, p.mu.since, p.mu.version = l, time.Now(), l.other.version
+	p.reportLocked(false)
 	p.mu.Unlock()
 	p.stats.connects.Add(1)
 	p.t.log.forget(p.id)
@@ -348,6 +356,7 @@ func (p *remote) connected(l *link) {
 
 func (p *remote) disconnected(err error) {
 	p.mu.Lock()
+	p.noteEndLocked(p.mu.link)
 	p.mu.link, p.mu.since = nil, time.Time{}
 	p.mu.Unlock()
 	if p.ctx.Err() != nil {

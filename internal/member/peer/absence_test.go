@@ -1,0 +1,229 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// reports returns the reports about a member.
+func (s *sink) reports(id uint64) []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.absent[id])
+}
+
+// listenAt listens at an address that was in use before.
+func listenAt(t *testing.T, addr string) (l net.Listener) {
+	until(t, "the port is free again", func() (ok bool) {
+		var err error
+		l, err = net.Listen("tcp", addr)
+		return err == nil
+	})
+	return l
+}
+
+// A member whose process has ended is reported as absent, and as present before the first message of its next process.
+func TestAbsentMember(t *testing.T) {
+	a, b := pair(t)
+	up(t, a, b)
+	up(t, b, a)
+	b.Close()
+	until(t, "it is absent", func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true}) })
+	early := false
+	a.sink.mu.Lock()
+	a.sink.taken = func(*raftpb.Message) { early = early || a.sink.absent[b.id][len(a.sink.absent[b.id])-1] }
+	a.sink.mu.Unlock()
+
+	again, err := New(b.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	again.SetMembers(1, []Member{{a.id, []string{a.url}}}, nil)
+	l := listenAt(t, b.url[len("http://"):])
+	go again.Serve(l)
+	if err := again.Start(Receivers{Raft: &sink{}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a message of the next process arrives", func() bool {
+		again.Send([]*raftpb.Message{msg(raftpb.MsgVote, b.id, a.id, 1)})
+		return len(a.sink.indexes(raftpb.MsgVote)) > 0
+	})
+	a.sink.mu.Lock()
+	defer a.sink.mu.Unlock()
+	if !slices.Equal(a.sink.absent[b.id], []bool{true, false}) || early {
+		t.Errorf("reports %v; a message came before the last of them: %v", a.sink.absent[b.id], early)
+	}
+}
+
+// A member that lives is not absent while it reaches this one, though its port refuses connections.
+func TestMemberBehindClosedPortIsNotAbsent(t *testing.T) {
+	var late atomic.Int64 // refusals so long after the first that they count
+	var first atomic.Pointer[time.Time]
+	a, b, p := throughProxy(t, func(o *Options) {
+		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			if now := time.Now(); refusedEverywhere(err) && !first.CompareAndSwap(nil, &now) && now.Sub(*first.Load()) > 2*probePause {
+				late.Add(1)
+			}
+			return c, err
+		}
+	})
+	up(t, a, b)
+	up(t, b, a)
+	p.l.Close()
+	p.reset()
+	until(t, "connections are refused for some time", func() bool { return late.Load() > 2 })
+	if r := a.sink.reports(b.id); len(r) > 0 {
+		t.Errorf("reports about a member that is connected: %v", r)
+	}
+	// Its streams are made again, and each time the dials that follow are refused.
+	for i := range 3 {
+		for _, link := range a.inbound(b.id) {
+			link.end(errors.New("reset by the test"))
+		}
+		until(t, "the stream is made again", func() bool {
+			s := b.about(a.id)
+			return s.Connects >= uint64(i)+2 && !s.Connected.IsZero()
+		})
+	}
+	b.send(msg(raftpb.MsgVote, b.id, a.id, 1))
+	until(t, "a message arrives", func() bool { return len(a.sink.indexes(raftpb.MsgVote)) > 0 })
+	if r := a.sink.reports(b.id); len(r)%2 != 0 {
+		t.Errorf("reports about a member that is connected: %v", r)
+	}
+	b.Close()
+	until(t, "it is absent", func() bool { r := a.sink.reports(b.id); return len(r)%2 == 1 && r[len(r)-1] })
+}
+
+// inbound returns the streams of messages that a member has opened here.
+func (m *member) inbound(id uint64) (out []*link) {
+	m.mu.Lock()
+	p := m.mu.members[id]
+	m.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.mu.in[kindMessages]; in != nil && in.link != nil {
+		out = append(out, in.link)
+	}
+	return out
+}
+
+// Resets of connections make no member absent while something listens at its address.
+func TestResetsMakeNobodyAbsent(t *testing.T) {
+	a, b, p := throughProxy(t)
+	for i := uint64(1); i <= 20; i++ {
+		until(t, "connected", func() bool { s := a.about(b.id); return s.Connects >= i && !s.Connected.IsZero() })
+		up(t, b, a)
+		p.reset()
+		for _, link := range a.inbound(b.id) {
+			link.end(errors.New("reset by the test"))
+		}
+	}
+	if x, y := a.sink.reports(b.id), b.sink.reports(a.id); len(x)+len(y) > 0 {
+		t.Errorf("reports %v and %v", x, y)
+	}
+}
+
+// Only a port at which nothing listens refuses.
+func TestRefusedEverywhere(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := gone.Addr().String()
+	gone.Close()
+	full := fullQueue(t)
+	file := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		name    string
+		urls    []string
+		refused bool
+	}{
+		{"nothing listens", []string{"http://" + free}, true},
+		{"nothing listens at two addresses", []string{"http://" + free, "http://" + free}, true},
+		{"the queue of connections is full", []string{"http://" + full}, false},
+		{"nothing listens at one address, the queue of the other is full", []string{"http://" + free, "http://" + full}, false},
+		{"there is no socket", []string{"unix://" + file}, false},
+		{"the connection is reset", []string{"http://" + resetting(t)}, false},
+	} {
+		a := newMember(t, 0xa, func(o *Options) { o.DialTimeout, o.HandshakeTimeout = time.Second, patience })
+		a.SetMembers(1, []Member{{0xb, c.urls}}, nil)
+		a.mu.Lock()
+		p := a.mu.members[0xb]
+		a.mu.Unlock()
+		_, err := a.dialMember(t.Context(), p, kindMessages)
+		if err == nil || refusedEverywhere(err) != c.refused {
+			t.Errorf("%s: refused everywhere is %v: %v", c.name, refusedEverywhere(err), err)
+		}
+	}
+	for _, err := range []error{nil, context.DeadlineExceeded, os.ErrNotExist, syscall.ECONNRESET, syscall.EHOSTUNREACH,
+		errors.Join(syscall.ECONNREFUSED, errors.New("lookup failed")), refuse(CodeClosing, "")} {
+		if refusedEverywhere(err) {
+			t.Errorf("%v counts as refused", err)
+		}
+	}
+	if !refusedEverywhere(fmt.Errorf("dial: %w", errors.Join(syscall.ECONNREFUSED, &net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))) {
+		t.Error("wrapped refusals do not count")
+	}
+}
+
+// resetting returns the address of a listener that resets what it accepts.
+func resetting(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// fullQueue returns the address of a listener that accepts nothing, and whose queue is full.
+func fullQueue(t *testing.T) string {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	for range 10 {
+		c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	t.Skip("the queue of a listener does not get full here")
+	return ""
+}
