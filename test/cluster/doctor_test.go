@@ -76,3 +76,20 @@ func TestDoctorDeadMembers(t *testing.T) {
 	}
 	g.doctor("half-restored", patient, unhurried, asked)
 }
+
+// TestDoctorDeadOfFive kills members of a larger cluster, of which more may fail.
+func TestDoctorDeadOfFive(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 5)
+	g.agree()
+	asked := "--endpoints=" + g.list[0].Addr()
+	for i, name := range []string{"one", "two", "three", "four"} {
+		g.list[4-i].Kill()
+		timeout := patient
+		if i >= 2 {
+			timeout = "--command-timeout=2s" // the list of alarms takes a quorum
+		}
+		g.doctor(name+"-of-five-dead", timeout, unhurried, asked)
+	}
+}

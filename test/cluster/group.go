@@ -39,8 +39,8 @@ type group struct {
 	t    testing.TB
 	list []*member
 	args []string
-	// secure is set if members speak TLS.
-	secure bool
+	// secure is set if members speak TLS, and secureClients if clients do: then members have no client here.
+	secure, secureClients bool
 }
 
 // start runs a new cluster of n members and waits until all serve.
@@ -74,6 +74,10 @@ func (g *group) configure(name string) *member {
 		m.peerURL = strings.Replace(m.peerURL, "http:", "https:", 1)
 		m.cfg.Args = append([]string{"--listen-peer-urls=" + m.peerURL, "--initial-advertise-peer-urls=" + m.peerURL}, g.args...)
 	}
+	if g.secureClients {
+		url := fmt.Sprintf("https://127.0.0.1:%d", m.cfg.ClientPort)
+		m.cfg.Args = append([]string{"--listen-client-urls=" + url, "--advertise-client-urls=" + url}, m.cfg.Args...)
+	}
 	return m
 }
 
@@ -89,7 +93,7 @@ func (g *group) initialCluster() string {
 func (g *group) serving(m *member) {
 	g.t.Helper()
 	m.Ready()
-	if m.client == nil {
+	if m.client == nil && !g.secureClients {
 		m.client = m.Client()
 	}
 }

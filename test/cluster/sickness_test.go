@@ -1,14 +1,22 @@
 package cluster
 
 import (
+	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"vigil/test/pki"
 	"vigil/test/proc"
 )
 
@@ -35,6 +43,9 @@ func TestDoctorSicknesses(t *testing.T) {
 	sick("healthy")
 	w.check()
 
+	// Nobody compacts, or not often enough.
+	g.doctor("never-compacted", patient, unhurried, asked, "--limit=revisions=200")
+
 	// Alarms that somebody raised by hand.
 	alarm := func(what pb.AlarmRequest_AlarmAction, kind pb.AlarmType, m *member) {
 		t.Helper()
@@ -47,7 +58,9 @@ func TestDoctorSicknesses(t *testing.T) {
 	alarm(pb.AlarmRequest_DEACTIVATE, pb.AlarmType_CORRUPT, last)
 
 	// A client that does not read, while values are written up to the limit.
-	watch, err := pb.NewWatchClient(last.Dial()).Watch(t.Context())
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	watch, err := pb.NewWatchClient(last.Dial()).Watch(watching)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +77,6 @@ func TestDoctorSicknesses(t *testing.T) {
 		}
 	}
 	sick("stalled-and-quota-near")
-	if err := watch.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
 	n := 20
 	for ; err == nil && n < 26; n++ {
 		err = large(n)
@@ -75,4 +85,152 @@ func TestDoctorSicknesses(t *testing.T) {
 		t.Fatalf("put %d: %v", n, err)
 	}
 	sick("stalled-and-quota-reached")
+
+	// The way out that doctor names: the alarm is lowered by itself.
+	stop()
+	if _, err := first.client.Delete(proc.Context(t), "large", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	compact := func() {
+		t.Helper()
+		r, err := first.client.Get(proc.Context(t), "k")
+		if err == nil {
+			_, err = first.client.Compact(proc.Context(t), r.Header.Revision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	compact()
+	sick("healthy")
+
+	w = g.write()
+	w.more(300)
+	w.check()
+	g.doctor("compacted-long-ago", patient, unhurried, asked, "--limit=revisions=200")
+}
+
+// TestDoctorVersionsClocksData has a cluster whose members differ: in their versions, their clocks, and their data.
+func TestDoctorVersionsClocksData(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 3, steady, unchecked, "--corrupt-check-time=0")
+	g.fill()
+	first, last := g.list[0], g.list[2]
+	asked := "--endpoints=" + first.Addr()
+
+	g.upgrade(last, proc.Next)
+	g.doctor("two-versions", patient, unhurried, asked)
+	g.upgrade(last, proc.Vigil)
+	g.doctor("healthy", patient, unhurried, asked)
+
+	second := g.list[1]
+	moved := datesAhead(t, second.Addr(), time.Minute)
+	second.Kill()
+	second.SetArgs(append(slices.Clone(g.args), "--advertise-client-urls=http://"+moved)...)
+	second.Restart()
+	g.doctor("clocks-differ", patient, unhurried, asked, "--endpoints="+moved)
+	second.Kill()
+	second.SetArgs(g.args...)
+	second.Restart()
+	g.doctor("healthy", patient, unhurried, asked)
+
+	g.differ(last, "THE VALUE OF K")
+	last.Restart()
+	g.doctor("data-differ", patient, unhurried, asked)
+}
+
+// TestDoctorDamage damages a sealed segment of a member.
+func TestDoctorDamage(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 3, steady, "--scrub-pause=10ms", "--scrub-bytes-per-second=1000000000")
+	first, last := g.list[0], g.list[2]
+	value := strings.Repeat("v", 64<<10)
+	for n := range 200 {
+		g.put(first, fmt.Sprintf("k%03d", n), value)
+	}
+	var sealed []string
+	g.until("a sealed segment", func() bool {
+		sealed, _ = filepath.Glob(filepath.Join(last.DataDir(), "history", "*.seg"))
+		return len(sealed) > 0
+	})
+	f, err := os.OpenFile(slices.Min(sealed), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte{'w'}, 1<<20)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	g.doctor("damaged-segment", patient, unhurried, "--endpoints="+first.Addr())
+}
+
+// TestDoctorDisks has a member with a slow disk, which then is full.
+func TestDoctorDisks(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 2, steady, "--warning-apply-duration=1m")
+	first := g.list[0]
+	asked := "--endpoints=" + first.Addr()
+	last := g.add(first, "m3", false)
+	last.cfg.Wrap = slowDisk(t, 150*time.Millisecond)
+	volume, owned := small(t, 512<<20)
+	last.cfg.DataDir = filepath.Join(volume, "data")
+	g.join(last)
+	// As many writes at each member as are enough for a first judgement, and no more.
+	for n := range 110 {
+		r, err := first.client.Put(proc.Context(t), "k", fmt.Sprint(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.until("the same revision", func() bool { st := g.status(last); return st != nil && st.Header.Revision >= r.Header.Revision })
+	}
+	g.doctor("slow-disk", patient, "--skip=network", "--limit=raft-log=60ms,raft-log-critical=100ms,store=10s,apply=10s", asked)
+
+	if !owned {
+		return
+	}
+	exhaust(t, volume)
+	g.until("a put that finds no room", func() bool {
+		_, err := last.client.Put(proc.Context(t), "k", strings.Repeat("v", 1<<20))
+		return err != nil
+	})
+	g.doctor("full-disk", patient, unhurried, asked)
+}
+
+// TestDoctorLearner has a learner whose disk is too slow for what the cluster writes.
+func TestDoctorLearner(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	g := start(t, 3, steady)
+	asked := "--endpoints=" + g.list[0].Addr()
+	w := g.write()
+	learner := g.add(g.list[0], "m4", true)
+	learner.cfg.Wrap = slowDisk(t, time.Second)
+	g.join(learner)
+	g.doctor("lagging-learner", patient, unhurried, asked, "--limit=lag=20")
+	w.check()
+	g.doctor("learner", patient, unhurried, asked)
+}
+
+// TestDoctorCertificates has certificates of all kinds that expire soon, and one that has expired.
+func TestDoctorCertificates(t *testing.T) {
+	onlyVigil(t)
+	t.Parallel()
+	ca := pki.New(t)
+	expires := func(name string, in time.Duration) {
+		ca.Issue(name, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(in) })
+	}
+	const day = 24 * time.Hour
+	expires("server", 20*day)
+	expires("client", 3*day)
+	expires("peer", 400*day)
+	g := run(&group{t: t, secure: true, secureClients: true, args: append(flags(ca, "peer"), "--cert-file="+ca.File("server.pem"), "--key-file="+ca.File("server-key.pem"),
+		"--trusted-ca-file="+ca.File("authority.pem"), "--client-cert-auth")}, 1)
+	args := []string{patient, unhurried, "--endpoints=https://" + g.list[0].Addr(), "--cacert=" + ca.File("authority.pem"), "--cert=" + ca.File("client.pem"), "--key=" + ca.File("client-key.pem")}
+	g.doctor("certificates-expire", args...)
+	g.doctor("no-client-certificate", append(args[:4:4], "--command-timeout=2s")...)
+	expires("server", -time.Minute)
+	g.doctor("certificate-expired", append(args, "--command-timeout=2s")...)
 }

@@ -13,7 +13,7 @@ import (
 
 // Previous is the last release, according to its tag. Without a release it is this program with the level below its
 // own, which reports that it does not know the requests of the current level. Next is this program with the
-// level above its own and a field in the record of a member that this one does not know.
+// level above its own and a field in the record of a member that this one does not know. Both report another version.
 
 // release returns the tag of the last release before the sources, "" if there is none.
 func release(root string) string {
@@ -94,5 +94,6 @@ func otherVersion(p Program, root, dir string) (args []string, done func(), err 
 		return nil, done, err
 	}
 	name := filepath.Join(dir, string(p)+"-overlay.json")
-	return []string{"build", "-C", root, "-overlay", name}, done, os.WriteFile(name, b, 0o644)
+	version := map[Program]string{Previous: "0.0.1", Next: "99.0.0"}[p]
+	return []string{"build", "-C", root, "-overlay", name, "-ldflags", "-X vigil/internal/release.Version=" + version}, done, os.WriteFile(name, b, 0o644)
 }

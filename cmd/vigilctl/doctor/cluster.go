@@ -23,8 +23,11 @@ func (e *examination) checkReachable(r *report) {
 			if e.NameOf(x) != x.Endpoint {
 				at = "does not answer at " + x.Endpoint + ": "
 			}
-			r.find(critical, e.NameOf(x), at+survey.ErrorLine(x.StatusErr),
-				"check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address", "")
+			next, page := "check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address", ""
+			if e.rejectedTLS(i) {
+				next, page = "it runs, and this program cannot make a TLS connection to it: check the certificates of both, and --cacert, --cert and --key here", "docs/operations/tls.md"
+			}
+			r.find(critical, e.NameOf(x), at+survey.ErrorLine(x.StatusErr), next, page)
 		case x.MetricsErr != nil:
 			r.find(note, e.NameOf(x), "its metrics cannot be read: "+survey.ErrorLine(x.MetricsErr),
 				"allow this machine to read /metrics on the client port", "")
@@ -38,7 +41,7 @@ func (e *examination) checkReachable(r *report) {
 			r.find(warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
-	if !e.Answered() && !e.rejected() {
+	if !e.Answered() && !e.rejected() && !e.anyRejectedTLS() {
 		r.find(critical, "", "no endpoint answers, so nothing else is known of the cluster", "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
@@ -49,6 +52,21 @@ func (e *examination) checkReachable(r *report) {
 // rejected reports whether a member has answered that it wants to know the user.
 func (e *examination) rejected() bool {
 	return slices.ContainsFunc(e.Readings, func(x survey.Reading) bool { return needsUser(x.StatusErr) })
+}
+
+// rejectedTLS reports whether a member was reached, but not by TLS.
+func (e *examination) rejectedTLS(i int) bool {
+	err, end := e.certErrs[i], e.expiries[i]
+	return err != nil && strings.Contains(err.Error(), "tls: ") || !end.IsZero() && end.Before(e.now)
+}
+
+func (e *examination) anyRejectedTLS() bool {
+	for i := range e.Readings {
+		if e.rejectedTLS(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // needsUser reports whether an error is that of a cluster with users that was asked without one.

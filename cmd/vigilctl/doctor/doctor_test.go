@@ -185,7 +185,12 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.Readings[1].Metrics = metrics(t, "etcd_server_slow_apply_total 50\netcd_server_proposals_applied_total 100\n")
 		}},
 		{"network", warning, "101 writes wait", func(e *examination) { e.Readings[1].Metrics = metrics(t, "etcd_server_proposals_pending 101\n") }},
-		{"clocks", warning, "differs by 3s or more", func(e *examination) { e.clocks[2] = &probe.Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
+		{"clocks", warning, "c: its clock differs by 3s or more from that of a, b", func(e *examination) { e.clocks[2] = &probe.Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
+		{"clocks", warning, "a: its clock differs by 3s or more from that of b, c", func(e *examination) { e.clocks[0] = &probe.Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
+		{"reachable", critical, "c: does not answer at 10.0.0.3:2379: gone", func(e *examination) {
+			dead(e, 2)
+			e.certErrs[2] = &refusal{"remote error: tls: certificate required"}
+		}},
 		{"certificates", critical, "expired on 2030-01-01", func(e *examination) { e.expiries[0] = e.now.Add(-24 * time.Hour) }},
 		{"certificates", critical, "b: its certificate for peer (server) expired on", func(e *examination) {
 			e.Readings[1].Metrics = metrics(t, healthy+"vigil_certificate_expiry_timestamp_seconds{listener=\"peer\",use=\"server\"} 1.8e+09\n")
@@ -195,7 +200,7 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"watchers", warning, "a watcher is 20000 revisions behind", func(e *examination) {
 			e.Readings[0].Metrics = metrics(t, "vigil_watch_largest_lag_revisions 20000\n")
 		}},
-		{"compaction", warning, "1999000 revisions are kept; the last compaction was never", func(e *examination) {
+		{"compaction", warning, "1999000 revisions are kept; none was compacted since it started", func(e *examination) {
 			e.Readings[0].Metrics = metrics(t, "etcd_debugging_mvcc_current_revision 2000000\netcd_debugging_mvcc_compact_revision 1000\n")
 		}},
 		{"settings", critical, "--unsafe-no-fsync", func(e *examination) { e.lines[0] = []string{"etcd", "--unsafe-no-fsync"} }},

@@ -161,10 +161,10 @@ func (e *examination) checkCompaction(r *report) {
 		if kept < e.limits.revisions {
 			return
 		}
-		when := "never since the start"
+		last := "none was compacted since it started"
 		if at := x.Value(survey.CompactedAt); at > 0 {
-			when = screen.Age(e.now.Sub(time.Unix(int64(at), 0))) + " ago"
+			last = "the last compaction was " + screen.Age(e.now.Sub(time.Unix(int64(at), 0))) + " ago"
 		}
-		r.find(warning, name, fmt.Sprintf("%.0f revisions are kept; the last compaction was %s", kept, when), "start the members with --auto-compaction-retention, or: vigilctl compaction REVISION", "")
+		r.find(warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), "start the members with --auto-compaction-retention, or: vigilctl compaction REVISION", "")
 	})
 }

@@ -13,20 +13,54 @@ import (
 )
 
 func (e *examination) checkClocks(r *report) {
+	var known []int
 	for i := range e.clocks {
-		if e.clocks[i] == nil && e.Readings[i].Status != nil {
+		if e.clocks[i] != nil {
+			known = append(known, i)
+		} else if e.Readings[i].Status != nil {
 			r.skip(e.NameOf(&e.Readings[i]), "its time cannot be read")
 		}
-		for j := range e.clocks[:i] {
-			if e.clocks[i] == nil || e.clocks[j] == nil {
-				continue
-			}
-			if off := e.clocks[i].Off(*e.clocks[j]); off >= e.limits.clock {
-				r.find(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", off.Round(100*time.Millisecond), e.NameOf(&e.Readings[j])),
-					"check that time is synchronised on both: timedatectl. Tokens, certificates and the comparison of logs depend on it", "")
+	}
+	wrong := e.wrongClocks(known)
+	for at, i := range known {
+		against := known[:at] // each pair once
+		if wrong[i] {
+			against = known
+		}
+		var names []string
+		var least time.Duration
+		for _, j := range against {
+			if off := e.clocks[i].Off(*e.clocks[j]); !wrong[j] && off >= e.limits.clock {
+				if names = append(names, e.NameOf(&e.Readings[j])); len(names) == 1 || off < least {
+					least = off
+				}
 			}
 		}
+		if len(names) > 0 {
+			r.find(warning, e.NameOf(&e.Readings[i]), fmt.Sprintf("its clock differs by %v or more from that of %s", least.Round(100*time.Millisecond), strings.Join(names, ", ")),
+				"check that time is synchronised: timedatectl. Tokens, certificates and the comparison of logs depend on it", "")
+		}
 	}
+}
+
+// wrongClocks returns the members whose clocks differ from those of most others, if a majority agrees.
+func (e *examination) wrongClocks(known []int) map[int]bool {
+	wrong := map[int]bool{}
+	for _, i := range known {
+		n := 0
+		for _, j := range known {
+			if e.clocks[i].Off(*e.clocks[j]) >= e.limits.clock {
+				n++
+			}
+		}
+		if 2*n > len(known)-1 {
+			wrong[i] = true
+		}
+	}
+	if 2*len(wrong) >= len(known) {
+		return nil
+	}
+	return wrong
 }
 
 func (e *examination) checkCertificates(r *report) {
