@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -59,10 +58,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if ctx.Err() != nil {
 		err = interrupted(err)
 	}
-	var e *exit.Error
-	if err != nil && !(errors.As(err, &e) && e.Err == nil) {
-		fmt.Fprintln(stderr, "Error:", err)
-	}
+	printError(stderr, err)
 	return exit.Code(err)
 }
 
@@ -142,6 +138,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 			root.AddCommand(c)
 		}
 	}
+	addWatchFlags(root, env)
 	addExamples(root, "")
 	complete.Register(root, env)
 	root.SetHelpCommandGroupID(other)

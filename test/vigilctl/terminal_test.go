@@ -287,3 +287,47 @@ func TestTopConsole(t *testing.T) {
 		t.Errorf("exit code %d after Ctrl-C", code)
 	}
 }
+
+// TestRepeated: --watch draws the output of a command again and again on a terminal, errors among it, and prints it elsewhere.
+func TestRepeated(t *testing.T) {
+	t.Parallel()
+	s := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	env := []string{"VIGILCTL_ENDPOINTS=" + s.Addr(), "NO_COLOR=1"}
+	health := onTerminal(t, 80, 24, env, "endpoint", "health", "--watch=100ms", "--command-timeout=1s")
+	health.picture(t, `(?s)^every 100ms: vigilctl endpoint health, \d\d:\d\d:\d\d\n\n`+s.Addr()+` is healthy`)
+	alarms := onTerminal(t, 80, 24, env, "doctor", "--watch=100ms", "--command-timeout=1s", "--skip=disk,network")
+	alarms.picture(t, `1 member, leader m1: nothing is wrong, 1 note`)
+
+	p, err := proc.Launch([]string{proc.Path(t, proc.Vigilctl), "member", "list", "--watch=100ms"}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	for end := time.Now().Add(untilTimeout); strings.Count(p.Log().String(), ", started, m1, ") < 3; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it has printed %q", p.Log())
+		}
+	}
+	if err := p.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+	if code := p.Code(); code != 5 {
+		t.Errorf("exit code %d after an interrupt\n%s", code, p.Log())
+	}
+
+	s.Kill()
+	health.picture(t, `(?s)\n\n.*`+s.Addr()+` is unhealthy.*Error: unhealthy cluster`)
+	alarms.picture(t, `does not answer: connection refused`)
+	s.Restart()
+	health.picture(t, s.Addr()+` is healthy`)
+	alarms.picture(t, `nothing is wrong, 1 note`)
+	health.typed(t, "q")
+	alarms.typed(t, "\x03")
+	for _, on := range []*terminal{health, alarms} {
+		on.await(t)
+		if out := on.output(); on.cmd.ProcessState.ExitCode() != 0 || !strings.HasSuffix(out, "\x1b[?25h\x1b[?1049l") {
+			t.Errorf("%d: the terminal is not left as it was: %q", on.cmd.ProcessState.ExitCode(), out[max(0, len(out)-80):])
+		}
+	}
+}

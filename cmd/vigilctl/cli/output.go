@@ -25,6 +25,22 @@ type Output struct {
 // NewOutput returns an Output that writes to w.
 func NewOutput(w io.Writer) *Output { return &Output{to: w, text: screen.Guard(w)} }
 
+// Capture returns an Output with the width and the colors of this one that writes to w.
+func (o *Output) Capture(w io.Writer) *Output {
+	c := NewOutput(captured{w, o.to})
+	c.plain = o.plain
+	return c
+}
+
+// captured is a writer in place of another one, whose properties it has.
+type captured struct {
+	io.Writer
+	of io.Writer
+}
+
+// Unwrap implements an interface of package screen.
+func (c captured) Unwrap() io.Writer { return c.of }
+
 // Write implements io.Writer. On a terminal it replaces the characters that steer one: keys, values and names may have them.
 func (o *Output) Write(b []byte) (int, error) { return o.write(o.text, b) }
 

@@ -48,6 +48,7 @@ func (s *Survey) Run(c *cobra.Command, f func(ctx context.Context) error) error 
 			for _, m := range s.Members {
 				m.Close()
 			}
+			s.Members = nil // a command may run again
 		}()
 		if err := s.findMembers(ctx); err != nil {
 			return err
