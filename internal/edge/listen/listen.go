@@ -34,13 +34,35 @@ func Open(u string, o Options) (net.Listener, error) {
 		open = (&net.ListenConfig{Control: o.set}).Listen
 	}
 	l, err := open(context.Background(), network, addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("listen on %s: the address is in use by another program: %w", u, err)
-	case err != nil:
-		return nil, fmt.Errorf("listen on %s: %w", u, err)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", u, explain(err))
 	}
 	return l, nil
+}
+
+// reasons are the errors of systems that a text for people replaces.
+var reasons = map[error]string{
+	syscall.EADDRINUSE:    "the address is in use by another program",
+	syscall.EADDRNOTAVAIL: "no network interface of this machine has the address",
+	syscall.EACCES:        "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE, a socket the right to write its directory",
+}
+
+// reason is an error whose text says what it means.
+type reason struct {
+	error
+	text string
+}
+
+func (r *reason) Error() string { return r.text }
+func (r *reason) Unwrap() error { return r.error }
+
+func explain(err error) error {
+	for known, text := range reasons {
+		if errors.Is(err, known) {
+			return &reason{err, text}
+		}
+	}
+	return err
 }
 
 // removeStaleSocket removes a socket file without a listener, which remains after a process was killed.
