@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 )
 
 // platform is a target of the programs.
@@ -31,6 +32,8 @@ type release struct {
 	version   string
 	platforms []platform
 	log       io.Writer
+	// paths leaves the paths of the sources in the programs, so that packages which are compiled already are used.
+	paths bool
 
 	parts    string // directory of the built programs
 	stage    string // directory of what is packed
@@ -113,7 +116,7 @@ func (r *release) compile(ctx context.Context, p platform, programs []string) er
 		return err
 	}
 	set := " -X " + r.source.module + "/internal/release."
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=" + set + "Version=" + r.version + set + "revision=" + r.source.commit, "-o", dir + "/"}
+	args := []string{"build", "-trimpath=" + strconv.FormatBool(!r.paths), "-buildvcs=false", "-ldflags=-s -w -buildid=" + set + "Version=" + r.version + set + "revision=" + r.source.commit, "-o", dir + "/"}
 	for _, name := range programs {
 		args = append(args, "./cmd/"+name)
 	}

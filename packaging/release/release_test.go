@@ -54,7 +54,7 @@ func sharedRelease(t *testing.T) (*release, string) {
 			built.err = err
 			return
 		}
-		r := &release{source: src, version: testVersion, platforms: []platform{{"linux", runtime.GOARCH}}, log: io.Discard}
+		r := &release{source: src, version: testVersion, platforms: []platform{{"linux", runtime.GOARCH}}, log: io.Discard, paths: testing.Short()}
 		if built.dir, built.err = os.MkdirTemp("", "vigil-release-"); built.err != nil {
 			return
 		}
