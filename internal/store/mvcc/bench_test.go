@@ -20,7 +20,9 @@ func benchKey(i int) []byte {
 }
 
 // benchBed is a store on a real file system with benchKeys keys of 256 bytes.
-func benchBed(b *testing.B) (*Store, func()) {
+func benchBed(b *testing.B) (*Store, func()) { return benchStore(b, benchKeys, 256, benchKey) }
+
+func benchStore(b *testing.B, keys, size int, key func(int) []byte) (*Store, func()) {
 	dir := b.TempDir()
 	o := history.Options{FS: vfs.OS(), Dir: dir + "/history", NoSync: true}
 	log, err := history.Create(o, history.Applied{Term: 1, Index: 1}, nil)
@@ -31,9 +33,9 @@ func benchBed(b *testing.B) (*Store, func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w, value := s.Writer(), make([]byte, 256)
-	for i := range benchKeys {
-		if _, err := w.Put(&kv.PutRequest{Key: benchKey(i), Value: value}, nil); err != nil {
+	w, value := s.Writer(), make([]byte, size)
+	for i := range keys {
+		if _, err := w.Put(&kv.PutRequest{Key: key(i), Value: value}, nil); err != nil {
 			b.Fatal(err)
 		}
 		if i%100 == 99 {

@@ -3,9 +3,9 @@ package mvcc
 import (
 	"context"
 	"fmt"
-	"strings"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -13,13 +13,19 @@ import (
 func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	rev := w.next()
 	key := str(p.Key)
-	e, known := w.tree.Get(key)
-	exists := known && e.version > 0
+	e, known := w.index.Get(key)
+	was, exists := index.State{}, false
+	if known {
+		was, exists = e.Newest()
+	}
 	rec := record.KeyValue{Key: p.Key, Value: p.Value, Create: rev.Main, Mod: rev.Main, Version: 1, Lease: p.Lease}
 	old := int64(0)
 	if exists {
-		rec.Create, rec.Version, old = e.create, e.version+1, e.lease
-		if err := w.previous(p, e, &rec, res); err != nil {
+		if err := w.number(&was); err != nil {
+			return err
+		}
+		rec.Create, rec.Version, old = was.Create, was.Version+1, e.Lease()
+		if err := w.previous(p, was.Rev, old, &rec, res); err != nil {
 			return err
 		}
 	}
@@ -29,17 +35,15 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	}
 	if !exists {
 		if !known {
-			e = newEntry()
-			// The tree keeps its keys; the request's belongs to the caller.
-			w.tree.Set(strings.Clone(key), e, true)
+			e = w.index.Add(key)
 		} else {
-			w.tree.SetLive(key, true)
+			w.index.Tree.SetLive(key, true)
 		}
 		w.live = rev.Main
 		w.changes++
 	}
-	e.append(newRec(rev, rec.Version))
-	e.create, e.version, e.lease = rec.Create, rec.Version, rec.Lease
+	w.index.Append(e, index.NewPut(rev, rec.Version))
+	e.SetLease(rec.Lease)
 	from, to := record.KeyAt(p.Key)
 	w.publish(kv.Event{Rev: rev, Create: rec.Create == rec.Mod, Key: ref[from:to:to], KV: ref}, old, rec.Lease)
 	res.Revision = rev.Main
@@ -48,10 +52,24 @@ func (w *Writer) put(p *kv.PutRequest, res *kv.PutResult) error {
 	return nil
 }
 
-// previous reads the pair that a put replaces, as far as the put asks for it.
-func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record.KeyValue, res *kv.PutResult) error {
+// number completes a state with a version that only its record has.
+func (w *Writer) number(s *index.State) error {
+	if s.Version != 0 {
+		return nil
+	}
+	var rec record.KeyValue
+	v := w.view()
+	if err := v.decode(s.Rev, &rec); err != nil {
+		return err
+	}
+	s.Version = rec.Version
+	return nil
+}
+
+// previous reads the pair that a put replaces, as far as the put asks for it. It was written at rev and has a lease.
+func (w *Writer) previous(p *kv.PutRequest, rev kv.Rev, lease int64, rec *record.KeyValue, res *kv.PutResult) error {
 	if p.IgnoreLease {
-		rec.Lease = e.lease
+		rec.Lease = lease
 	}
 	if p.PrevKV && w.discard {
 		if err := w.meter.Read(w.largest); err != nil {
@@ -62,15 +80,11 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record.KeyValue, res 
 		return nil
 	}
 	v := w.view()
-	s, ok := e.at(v.rev)
-	if !ok {
-		return fmt.Errorf("the index has lost the key %q: %w", p.Key, kv.ErrCorrupt)
-	}
 	dst := w.prev[:0]
 	if p.PrevKV && !w.discard {
 		dst = nil
 	}
-	b, err := v.record(s.rev, dst)
+	b, err := v.record(rev, dst)
 	if err != nil {
 		return err
 	}
@@ -85,7 +99,7 @@ func (w *Writer) previous(p *kv.PutRequest, e *entry, rec *record.KeyValue, res 
 	if p.IgnoreValue {
 		var old record.KeyValue
 		if err := old.Decode(b); err != nil {
-			return fmt.Errorf("%w at revision %d.%d: %w", err, s.rev.Main, s.rev.Sub, kv.ErrCorrupt)
+			return fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
 		rec.Value = old.Value
 	}
@@ -96,12 +110,12 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 	from, to, single := bounds(r.Key, r.End)
 	keys, sum := w.keys[:0], int64(0)
 	if single {
-		if e, ok := w.tree.Get(from); ok && e.version > 0 {
+		if w.exists(from) {
 			keys = append(keys, from)
 			sum = w.tombstoneBytes(from)
 		}
 	} else {
-		for it := w.tree.View().Range(from, to); it.Next() && sum <= w.meter.Limits.ChangeBytes; {
+		for it := w.index.Tree.View().Range(from, to); it.Next() && sum <= w.meter.Limits.ChangeBytes; {
 			if it.Live() {
 				keys = append(keys, it.Key())
 				sum += w.tombstoneBytes(it.Key())
@@ -126,8 +140,7 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 		v := w.view()
 		var sc scratch
 		for _, key := range keys {
-			e, _ := w.tree.Get(key)
-			s, ok := e.at(v.rev)
+			s, ok := v.find(key, v.rev)
 			if !ok {
 				return fmt.Errorf("the index has lost the key %q: %w", key, kv.ErrCorrupt)
 			}
@@ -154,6 +167,15 @@ func (w *Writer) deleteRange(r *kv.DeleteRangeRequest, res *kv.DeleteRangeResult
 	return nil
 }
 
+// exists reports whether a key exists.
+func (w *Writer) exists(key string) bool {
+	e, ok := w.index.Get(key)
+	if ok {
+		_, ok = e.Newest()
+	}
+	return ok
+}
+
 // delete deletes a key that exists.
 func (w *Writer) delete(key string) error {
 	rev := w.next()
@@ -162,13 +184,13 @@ func (w *Writer) delete(key string) error {
 	if err != nil {
 		return err
 	}
-	e, _ := w.tree.Get(key)
-	w.tree.SetLive(key, false)
+	e, _ := w.index.Get(key)
+	w.index.Tree.SetLive(key, false)
 	w.live = rev.Main
 	w.changes++
-	e.append(newTombstone(rev))
-	old := e.lease
-	e.create, e.version, e.lease = 0, 0, 0
+	w.index.Append(e, index.NewTombstone(rev))
+	old := e.Lease()
+	e.SetLease(0)
 	from, to := record.KeyAt(rec.Key)
 	w.publish(kv.Event{Rev: rev, Delete: true, Key: ref[from:to:to], KV: ref}, old, 0)
 	return nil
@@ -176,8 +198,8 @@ func (w *Writer) delete(key string) error {
 
 // append writes a record.
 func (w *Writer) append(rev kv.Rev, rec *record.KeyValue, tombstone bool) (ref []byte, err error) {
-	if rev.Sub > maxSub {
-		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main, int64(maxSub))
+	if rev.Sub > index.MaxSub {
+		return nil, fmt.Errorf("revision %d has more than %d changes", rev.Main, int64(index.MaxSub))
 	}
 	w.buf = rec.Append(w.buf[:0])
 	size := len(w.buf)

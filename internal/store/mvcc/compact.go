@@ -9,6 +9,7 @@ import (
 	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -69,6 +70,9 @@ func (t *trimmer) start(s *Store) {
 				total, live := s.log.Size()
 				s.opts.Logger.Info("finished scheduled compaction", "compact-revision", to, "took", time.Since(began).String(),
 					"size", total, "size-in-use", live)
+			}
+			if !s.clean() {
+				return
 			}
 			thorough := t.thorough.Swap(false)
 			s.roll(thorough)
@@ -243,38 +247,49 @@ func (s *Store) WaitReclaimed(ctx context.Context, rev int64) error {
 // at once, or with the batch that waits for room. dead are the records that
 // no longer needed.
 func (s *Store) trimSlice(from string, compact int64) (next string, more bool, dead []history.DeadRecord) {
-	tree := s.writer.tree
+	x := s.writer.index
 	var gone []string
-	it := tree.View().Range(from, "")
+	it := x.Tree.View().Range(from, "")
 	for n := 0; it.Next(); n++ {
 		if n == s.opts.TrimKeys {
 			next, more = it.Key(), true
 			break
 		}
-		e := it.Value()
-		b := e.block.Load()
-		k := b.needless(compact)
-		for _, r := range b.recs[:k] {
-			if r.main < compact {
-				dead = append(dead, history.DeadRecord{Rev: r.rev(), Tombstone: r.tombstone()})
+		e := index.At(&it)
+		list := e.Changes()
+		k := list.Needless(compact)
+		for i := range k {
+			if r := list.At(i); r.Main < compact {
+				dead = append(dead, history.DeadRecord{Rev: r.Rev(), Tombstone: r.Tombstone()})
 			}
 		}
-		switch {
-		case k == int(b.n.Load()):
+		switch n := list.Len(); {
+		case k == n:
 			gone = append(gone, it.Key())
 		case k > 0:
-			e.block.Store(b.without(k, false))
+			x.Cut(e, k)
 		}
 	}
 	for _, key := range gone {
-		tree.Delete(key)
+		e, _ := x.Get(key)
+		x.Drop(key, e)
 	}
-	if len(gone) > 0 && s.writer.open {
-		s.writer.stale = true // readers must not see the batch yet
-	} else if len(gone) > 0 {
-		snap := *s.snap.Load()
-		snap.tree = tree.Snapshot()
-		s.snap.Store(&snap)
-	}
+	s.publishIndex(len(gone) > 0)
 	return next, more, dead
+}
+
+// publishIndex lets readers use the index after the trimmer has worked on it: its tree if that has changed, and its table, or
+// else the one before would keep removed slabs in memory. The caller holds the lock.
+func (s *Store) publishIndex(changed bool) {
+	x, old := s.writer.index, s.snap.Load()
+	if !changed && old.tree.Table() == x.Pool.Table() {
+		return
+	}
+	if s.writer.open {
+		s.writer.stale = true // readers must not see the batch yet
+		return
+	}
+	snap := *old
+	snap.tree = x.Tree.Snapshot()
+	s.snap.Store(&snap)
 }

@@ -20,31 +20,38 @@ type Cut struct {
 	Meta []history.Meta
 
 	s    *Store
-	snap *snapshot
 	view *history.View
 }
 
 // Cut returns the state of the newest commit. The writer waits as long as it takes to copy a slice
 // header for each meta record. Errors: ctx's, and history.ErrClosed after Close.
 func (s *Store) Cut(ctx context.Context) (*Cut, error) {
+	c, _, err := s.cut(ctx)
+	return c, err
+}
+
+// cut is Cut with the index of that time, which a Cut must not keep: the memory of what compactions drop from the index
+// would stay as long.
+func (s *Store) cut(ctx context.Context) (*Cut, *snapshot, error) {
 	select {
 	case s.lock <- struct{}{}:
 		defer func() { <-s.lock }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	case <-s.trim.quit:
-		return nil, history.ErrClosed
+		return nil, nil, history.ErrClosed
 	}
 	s.cuts.RLock()
 	defer s.cuts.RUnlock()
 	select {
 	case <-s.trim.quit:
-		return nil, history.ErrClosed // the log may be closed at any time
+		return nil, nil, history.ErrClosed // the log may be closed at any time
 	default:
 	}
 	// Holding the lock is being the writer. A batch may be open that waits for room: it is not in the cut.
 	snap, view := s.snap.Load(), s.log.View()
-	return &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.CommittedMeta(), s: s, snap: snap, view: view}, nil
+	c := &Cut{Applied: view.Applied(), Revision: snap.rev, Compact: snap.compact, Meta: s.log.CommittedMeta(), s: s, view: view}
+	return c, snap, nil
 }
 
 // Records returns a scanner over the records at and above a revision, which holds the files that it

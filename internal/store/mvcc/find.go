@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -38,12 +39,10 @@ func (f *finder) find(ctx context.Context) error {
 		if err := v.visited(1); err != nil {
 			return err
 		}
-		if e, ok := v.tree.Get(from); ok {
-			if s, ok := e.at(f.at); ok {
-				f.res.Count = 1
-				if !f.filter || !filtered(f.r, s) {
-					sc.hits = append(sc.hits, hit{from, s})
-				}
+		if s, ok := v.find(from, f.at); ok {
+			f.res.Count = 1
+			if !f.filter || !filtered(f.r, s) {
+				sc.hits = append(sc.hits, hit{from, s})
 			}
 		}
 		return f.answer(ctx)
@@ -61,7 +60,7 @@ func (f *finder) find(ctx context.Context) error {
 		if current && !it.Live() {
 			continue
 		}
-		s, ok := it.Value().at(f.at)
+		s, ok := index.At(&it).At(f.at)
 		if !ok {
 			continue
 		}
@@ -197,7 +196,7 @@ func (f *finder) emit(ctx context.Context, hits []hit) error {
 	}
 	f.sc.revs = f.sc.revs[:0]
 	for i := range hits {
-		f.sc.revs = append(f.sc.revs, hits[i].rev)
+		f.sc.revs = append(f.sc.revs, hits[i].Rev)
 	}
 	return f.out.fetch(ctx, f.v.records(), f.sc.revs)
 }
@@ -220,7 +219,7 @@ func (f *finder) emitKeys(hits []hit) error {
 	}
 	for i := range hits {
 		h := &hits[i]
-		rec := record.KeyValue{Key: raw(h.key), Create: h.create, Mod: h.rev.Main, Version: h.version}
+		rec := record.KeyValue{Key: raw(h.key), Create: h.Create, Mod: h.Rev.Main, Version: h.Version}
 		to.Buf = rec.Append(to.Buf)
 		to.Close()
 	}
@@ -293,7 +292,7 @@ func (f *finder) answerByValue(ctx context.Context) error {
 func hitRevs(sc *scratch) []kv.Rev {
 	sc.revs = sc.revs[:0]
 	for i := range sc.hits {
-		sc.revs = append(sc.revs, sc.hits[i].rev)
+		sc.revs = append(sc.revs, sc.hits[i].Rev)
 	}
 	return sc.revs
 }

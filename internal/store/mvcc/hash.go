@@ -9,6 +9,7 @@ import (
 	"slices"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -141,7 +142,7 @@ type hashing struct {
 
 	// states are the revisions, in order, of the states that count of the records at or below lower;
 	// with scattered set there are more than the limit, and the index is asked.
-	states    []rec
+	states    []index.Change
 	scattered bool
 	limit     int
 }
@@ -215,23 +216,25 @@ func (h *hashing) run(ctx context.Context) (uint32, error) {
 // gather sets states, unless there are too many.
 func (h *hashing) gather(ctx context.Context, at int64) error {
 	n := 0
-	h.states = make([]rec, 0, min(h.snap.tree.Len(), h.limit))
+	h.states = make([]index.Change, 0, min(h.snap.tree.Len(), h.limit))
 	for it := h.snap.tree.Range("", ""); it.Next(); n++ {
 		if err := h.alive(ctx, n); err != nil {
 			return err
 		}
-		recs := it.Value().block.Load().list()
-		i := search(recs, at)
-		if i < 0 || recs[i].main > h.lower || recs[i].tombstone() {
+		list := index.At(&it).Changes()
+		i := list.Find(at)
+		if i < 0 || list.Main(i) > h.lower || list.At(i).Tombstone() {
 			continue
 		}
 		if len(h.states) == h.limit {
 			h.states, h.scattered = nil, true
 			return nil
 		}
-		h.states = append(h.states, recs[i])
+		h.states = append(h.states, list.At(i))
 	}
-	slices.SortFunc(h.states, func(a, b rec) int { return cmp.Or(cmp.Compare(a.main, b.main), cmp.Compare(a.sub, b.sub)) })
+	slices.SortFunc(h.states, func(a, b index.Change) int {
+		return cmp.Or(cmp.Compare(a.Main, b.Main), cmp.Compare(a.Rev().Sub, b.Rev().Sub))
+	})
 	return nil
 }
 
@@ -239,18 +242,18 @@ func (h *hashing) gather(ctx context.Context, at int64) error {
 // the order of the revisions.
 func (h *hashing) isState(key []byte, rev kv.Rev, at int64) bool {
 	if !h.scattered {
-		for len(h.states) > 0 && h.states[0].rev().Less(rev) {
+		for len(h.states) > 0 && h.states[0].Rev().Less(rev) {
 			h.states = h.states[1:]
 		}
-		return len(h.states) > 0 && h.states[0].rev() == rev
+		return len(h.states) > 0 && h.states[0].Rev() == rev
 	}
-	e, ok := h.snap.tree.Get(str(key))
+	e, ok := index.Of(h.snap.tree, str(key))
 	if !ok {
 		return false
 	}
-	recs := e.block.Load().list()
-	i := search(recs, at)
-	return i >= 0 && recs[i].rev() == rev
+	list := e.Changes()
+	i := list.Find(at)
+	return i >= 0 && list.At(i).Rev() == rev
 }
 
 // keepsAny reports whether a compaction at the revision to hash keeps anything. To etcd a deletion at
@@ -262,14 +265,14 @@ func (h *hashing) keepsAny(ctx context.Context) (bool, error) {
 		if err := h.alive(ctx, n); err != nil {
 			return false, err
 		}
-		recs := it.Value().block.Load().list()
-		i := search(recs, h.at)
+		list := index.At(&it).Changes()
+		i := list.Find(h.at)
 		if i < 0 {
 			continue
 		}
-		kept := !recs[i].tombstone()
-		for ; i >= 0 && recs[i].main == h.at; i-- {
-			if recs[i].tombstone() {
+		kept := !list.At(i).Tombstone()
+		for ; i >= 0 && list.Main(i) == h.at; i-- {
+			if list.At(i).Tombstone() {
 				kept = h.compacting
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/meter"
 	"vigil/internal/vfs/memfs"
 )
@@ -550,11 +551,11 @@ func trimmed(t *testing.T, b *bed, m *model) {
 	}
 	tree := b.snap.Load().tree
 	for it := tree.Range("", ""); it.Next(); {
-		recs := it.Value().block.Load().list()
-		for i, r := range recs {
+		list := index.At(&it).Changes()
+		for i := range list.Len() {
 			// One change at or below the compact revision is enough, and none if it is a deletion.
-			if r.main <= m.compact && (i+1 < len(recs) && recs[i+1].main <= m.compact) && b.Stats().Trimmed == m.compact {
-				t.Fatalf("%q still has the change at %d below %d", it.Key(), r.main, m.compact)
+			if list.Main(i) <= m.compact && (i+1 < list.Len() && list.Main(i+1) <= m.compact) && b.Stats().Trimmed == m.compact {
+				t.Fatalf("%q still has the change at %d below %d", it.Key(), list.Main(i), m.compact)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"sync"
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -34,7 +35,7 @@ func (s *Store) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult,
 // hit is a key that a range found.
 type hit struct {
 	key string
-	state
+	index.State
 }
 
 // plan is what a range request comes to: how many keys to find in key order before anything else
@@ -157,10 +158,8 @@ func (v *view) overtaken(at, asked int64) error {
 func (v *view) count(ctx context.Context, key, end []byte, at int64) (int64, error) {
 	from, to, single := bounds(key, end)
 	if single {
-		if e, ok := v.tree.Get(from); ok {
-			if _, ok := e.at(at); ok {
-				return 1, nil
-			}
+		if _, ok := v.find(from, at); ok {
+			return 1, nil
 		}
 		return 0, nil
 	}
@@ -209,7 +208,7 @@ func (v *view) visit(ctx context.Context, from, to string, at int64) (n int64, e
 		if err := alive(ctx, i); err != nil {
 			return 0, err
 		}
-		if _, ok := it.Value().at(at); ok {
+		if _, ok := index.At(&it).At(at); ok {
 			n++
 		}
 	}
@@ -217,24 +216,24 @@ func (v *view) visit(ctx context.Context, from, to string, at int64) (n int64, e
 }
 
 // filtered reports whether the request's revision filters leave a key out.
-func filtered(r *kv.RangeRequest, s state) bool {
-	return r.MaxModRevision != 0 && s.rev.Main > r.MaxModRevision ||
-		r.MinModRevision != 0 && s.rev.Main < r.MinModRevision ||
-		r.MaxCreateRevision != 0 && s.create > r.MaxCreateRevision ||
-		r.MinCreateRevision != 0 && s.create < r.MinCreateRevision
+func filtered(r *kv.RangeRequest, s index.State) bool {
+	return r.MaxModRevision != 0 && s.Rev.Main > r.MaxModRevision ||
+		r.MinModRevision != 0 && s.Rev.Main < r.MinModRevision ||
+		r.MaxCreateRevision != 0 && s.Create > r.MaxCreateRevision ||
+		r.MinCreateRevision != 0 && s.Create < r.MinCreateRevision
 }
 
 // complete looks up the versions that the index does not know.
 func (v *view) complete(hits []hit) error {
 	for i := range hits {
-		if hits[i].version != 0 {
+		if hits[i].Version != 0 {
 			continue
 		}
 		var rec record.KeyValue
-		if err := v.decode(hits[i].rev, &rec); err != nil {
+		if err := v.decode(hits[i].Rev, &rec); err != nil {
 			return err
 		}
-		hits[i].version = rec.Version
+		hits[i].Version = rec.Version
 	}
 	return nil
 }
@@ -273,11 +272,11 @@ func (s *hitSort) Less(i, j int) bool {
 	a, b := &s.hits[i], &s.hits[j]
 	switch s.target {
 	case kv.SortByVersion:
-		return a.version < b.version
+		return a.Version < b.Version
 	case kv.SortByCreate:
-		return a.create < b.create
+		return a.Create < b.Create
 	case kv.SortByMod:
-		return a.rev.Main < b.rev.Main
+		return a.Rev.Main < b.Rev.Main
 	default:
 		return a.key < b.key
 	}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
-	"vigil/internal/store/mvcc/keytree"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -21,7 +21,7 @@ const partsPerWorker = 16
 // change is a record as the index needs it.
 type change struct {
 	key           string
-	rec           rec
+	rec           index.Change
 	create, lease int64
 	// version is that of rec in full.
 	version int64
@@ -29,17 +29,41 @@ type change struct {
 
 // shard builds the entries of the keys of one hash class.
 type shard struct {
-	entries map[string]*entry
-	live    int64
-	sorted  []item
+	section *index.Section
+	// places are the positions of keys in list.
+	places map[string]int
+	list   []draft
+	// chain are the changes of all keys.
+	chain []link
+	text  []byte
+	live  int64
+	// sorted are the keys that are done, in their order.
+	sorted []item
 	// dead are the records that the compaction has made needless, those of a key in their order.
 	dead []history.DeadRecord
 }
 
+// draft is a key whose changes are being collected.
+type draft struct {
+	key         string
+	base, lease int64
+	// last is the newest change in chain, n the number of changes.
+	last, n int
+	live    bool
+}
+
+// link is a change and the place in chain of the one before it. So the changes of a key are kept without a guess at their
+// number, and the entry is made with room for exactly these.
+type link struct {
+	rec    index.Change
+	before int
+}
+
 // item is a key of a shard that is done.
 type item struct {
-	key string
-	e   *entry
+	key  string
+	ref  index.Ref
+	live bool
 }
 
 // rebuild makes the index of the records of a view, as a compaction at compact leaves it. live is
@@ -48,7 +72,7 @@ type item struct {
 //
 // Workers decode parts of the log side by side and deal the changes out by key; each shard takes
 // its share part by part, in order. Then the shards are sorted side by side and merged.
-func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree[*entry], live, largest int64, dead [][]history.DeadRecord, err error) {
+func rebuild(view *history.View, compact int64, workers int) (x *index.Index, live, largest int64, dead [][]history.DeadRecord, err error) {
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -58,6 +82,7 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 			sc.Close()
 		}
 	}()
+	builder := index.NewBuilder()
 	shards := make([]shard, workers)
 	dealt := make([][][]change, len(parts))
 	ready := make([]chan struct{}, len(parts))
@@ -97,7 +122,8 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 	for n := range shards {
 		wg.Go(func() {
 			sh := &shards[n]
-			sh.entries = make(map[string]*entry)
+			sh.section = builder.NewSection()
+			sh.places = make(map[string]int)
 			for i := range parts {
 				<-ready[i]
 				if d := dealt[i]; d != nil {
@@ -121,7 +147,7 @@ func rebuild(view *history.View, compact int64, workers int) (tree *keytree.Tree
 		live = max(live, shards[i].live)
 		dead = append(dead, shards[i].dead)
 	}
-	return merge(shards), live, most.Load(), dead, nil
+	return merge(builder, shards), live, most.Load(), dead, nil
 }
 
 // deal decodes a part and deals its changes out to n shards. It raises most to the size of the largest
@@ -141,7 +167,7 @@ func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([]
 		if err := r.Decode(sc.Data()); err != nil {
 			return nil, fmt.Errorf("%w at revision %d.%d: %w", err, rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
-		if rev.Sub > maxSub {
+		if rev.Sub > index.MaxSub {
 			return nil, fmt.Errorf("revision %d.%d: %w", rev.Main, rev.Sub, kv.ErrCorrupt)
 		}
 		if len(r.Key) > cap(arena)-len(arena) {
@@ -151,12 +177,12 @@ func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([]
 		arena = append(arena, r.Key...)
 		c := change{key: str(arena[start:]), create: r.Create, lease: r.Lease, version: r.Version}
 		if sc.Tombstone() {
-			c.rec, c.version, c.lease, c.create = newTombstone(rev), 0, 0, 0
+			c.rec, c.version, c.lease, c.create = index.NewTombstone(rev), 0, 0, 0
 		} else {
 			if r.Version <= 0 {
 				return nil, fmt.Errorf("version %d at revision %d.%d: %w", r.Version, rev.Main, rev.Sub, kv.ErrCorrupt)
 			}
-			c.rec = newRec(rev, r.Version)
+			c.rec = index.NewPut(rev, r.Version)
 		}
 		s := maphash.String(seed, c.key) % uint64(n)
 		out[s] = append(out[s], c)
@@ -167,62 +193,80 @@ func deal(sc *history.Scanner, n int, seed maphash.Seed, most *atomic.Int64) ([]
 // add appends a change to its key.
 func (sh *shard) add(c *change, compact int64) {
 	if c.version <= 1 {
-		sh.live = max(sh.live, c.rec.main)
+		sh.live = max(sh.live, c.rec.Main)
 	}
-	e, ok := sh.entries[c.key]
+	at, ok := sh.places[c.key]
 	if !ok {
-		if c.version == 0 && c.rec.main <= compact {
+		if c.version == 0 && c.rec.Main <= compact {
 			sh.bury(c.rec, compact)
 			return
 		}
-		e = newEntry()
-		sh.entries[strings.Clone(c.key)] = e
+		at = len(sh.list)
+		sh.list = append(sh.list, draft{key: sh.keep(c.key)})
+		sh.places[sh.list[at].key] = at
 	}
-	e.create, e.version, e.lease = c.create, c.version, c.lease
-	if c.rec.main <= compact {
-		// It is the newest change at or below the compact revision so far: nothing before it counts.
-		b := &e.first
-		if b.n.Load() > 0 {
-			sh.bury(b.recs[0], compact)
+	d := &sh.list[at]
+	d.live, d.lease = c.version > 0, c.lease
+	if c.rec.Main <= compact && d.n > 0 {
+		// It is the newest change at or below the compact revision so far: the one before it does not count.
+		sh.bury(sh.chain[d.last].rec, compact)
+		d.n = 0
+		if c.version > 0 {
+			sh.chain[d.last].rec = c.rec
+			d.base, d.n = c.create, 1
+			return
 		}
-		b.n.Store(0)
-		if c.version == 0 {
-			sh.bury(c.rec, compact)
-		} else {
-			b.base = c.create
-			b.recs[0] = c.rec
-			b.n.Store(1)
-		}
+	}
+	if c.rec.Main <= compact && c.version == 0 {
+		sh.bury(c.rec, compact)
 		return
 	}
-	e.append(c.rec)
-	if b := e.block.Load(); b.n.Load() == 1 {
-		b.base = c.create
+	if d.n == 0 {
+		d.base = c.create
 	}
+	sh.chain = append(sh.chain, link{c.rec, d.last})
+	d.last = len(sh.chain) - 1
+	d.n++
+}
+
+// keep copies a key.
+func (sh *shard) keep(key string) string {
+	if len(key) > cap(sh.text)-len(sh.text) {
+		sh.text = make([]byte, 0, max(len(key), 64<<10))
+	}
+	start := len(sh.text)
+	sh.text = append(sh.text, key...)
+	return str(sh.text[start:])
 }
 
 // bury notes that r is needless, unless one may still watch from where it is.
-func (sh *shard) bury(r rec, compact int64) {
-	if r.main < compact {
-		sh.dead = append(sh.dead, history.DeadRecord{Rev: r.rev(), Tombstone: r.tombstone()})
+func (sh *shard) bury(r index.Change, compact int64) {
+	if r.Main < compact {
+		sh.dead = append(sh.dead, history.DeadRecord{Rev: r.Rev(), Tombstone: r.Tombstone()})
 	}
 }
 
-// finish drops the keys that do not exist any more and sorts the others.
+// finish drops the keys that do not exist any more, sorts the others and makes their entries.
 func (sh *shard) finish() {
-	sh.sorted = make([]item, 0, len(sh.entries))
-	for key, e := range sh.entries {
-		if e.block.Load().n.Load() > 0 {
-			sh.sorted = append(sh.sorted, item{key, e})
+	sh.places = nil
+	list := slices.DeleteFunc(sh.list, func(d draft) bool { return d.n == 0 })
+	slices.SortFunc(list, func(a, b draft) int { return strings.Compare(a.key, b.key) })
+	sh.sorted = make([]item, len(list))
+	for i := range list {
+		d := &list[i]
+		ref, changes := sh.section.Entry(d.key, d.lease, d.base, d.n)
+		for k, at := d.n-1, d.last; k >= 0; k-- {
+			changes.Set(k, sh.chain[at].rec)
+			at = sh.chain[at].before
 		}
+		sh.sorted[i] = item{d.key, ref, d.live}
 	}
-	sh.entries = nil
-	slices.SortFunc(sh.sorted, func(a, b item) int { return strings.Compare(a.key, b.key) })
+	sh.section.Finish()
+	sh.list, sh.chain, sh.text = nil, nil, nil
 }
 
-// merge makes one tree of the shards.
-func merge(shards []shard) *keytree.Tree[*entry] {
-	var b keytree.Builder[*entry]
+// merge makes one index of the shards.
+func merge(b *index.Builder, shards []shard) *index.Index {
 	for {
 		least := -1
 		for i := range shards {
@@ -232,11 +276,11 @@ func merge(shards []shard) *keytree.Tree[*entry] {
 			}
 		}
 		if least < 0 {
-			return b.Tree()
+			return b.Index()
 		}
 		sh := &shards[least]
 		it := sh.sorted[0]
 		sh.sorted = sh.sorted[1:]
-		b.Add(it.key, it.e, it.e.version > 0)
+		b.Add(it.ref, it.live)
 	}
 }

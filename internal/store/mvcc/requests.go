@@ -53,7 +53,7 @@ func (w *Writer) DeleteKeys(keys []string) (done int, err error) {
 		return 0, err
 	}
 	for _, key := range keys {
-		if e, ok := w.tree.Get(key); ok && e.version > 0 {
+		if w.exists(key) {
 			if done > 0 && w.meter.Change(w.tombstoneBytes(key)) != nil {
 				break
 			}
@@ -95,9 +95,7 @@ func (w *Writer) Txn(r *kv.TxnRequest, leases LeaseChecker) (*kv.TxnResult, erro
 	err = w.runMetered(func() (err error) {
 		t := txn{w: w, ctx: ctx, path: path}
 		if res, err = t.run(r); meter.IsLimit(err) || err == meter.ErrRough {
-			if err := w.undo(before); err != nil {
-				return err
-			}
+			w.undo(before)
 		}
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/keytree"
 	"vigil/internal/store/mvcc/meter"
 	"vigil/internal/store/mvcc/pagecount"
@@ -90,7 +91,7 @@ type Store struct {
 
 	// snap is what readers see. Stored by the holder of lock only.
 	snap  atomic.Pointer[snapshot]
-	trees pagecount.Trees[*entry]
+	trees pagecount.Trees
 	rests pagecount.Rests
 
 	// lock holds one token while the writer has a batch open that does not wait for room, or the trimmer is
@@ -105,7 +106,7 @@ type Store struct {
 
 // snapshot is the state at a commit. It is immutable.
 type snapshot struct {
-	tree keytree.Snapshot[*entry]
+	tree keytree.Snapshot
 	hist *history.View
 	// rev is the newest revision, and live the newest one that made or deleted a key: the tree's
 	// counts hold for the revisions from live to rev.
@@ -142,15 +143,15 @@ func Open(log *history.Log, o Options) (*Store, error) {
 		}
 	}
 	view := log.View()
-	tree, live, largest, dead, err := rebuild(view, compact, o.Parallel)
+	x, live, largest, dead, err := rebuild(view, compact, o.Parallel)
 	if err != nil {
 		return nil, fmt.Errorf("mvcc: building the index: %w", err)
 	}
 	rev := max(view.Last(), compact, 1)
 	s.trees.Limit = max(o.Pins, 0)
-	s.writer = &Writer{s: s, log: log, tree: tree, rev: rev, live: live, compact: compact, largest: largest}
+	s.writer = &Writer{s: s, log: log, index: x, rev: rev, live: live, compact: compact, largest: largest}
 	s.writer.meter.Limits = o.Limits.WithDefaults()
-	s.snap.Store(&snapshot{tree: tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
+	s.snap.Store(&snapshot{tree: x.Tree.Snapshot(), hist: view, rev: rev, live: live, compact: compact})
 	s.hashes.init()
 	s.counts.init()
 	// Before the first call that returns how much of the log is in use.
@@ -195,12 +196,12 @@ func (s *Store) Stats() Stats {
 }
 
 // Leased returns the keys that are attached to a lease, with it, in key order. Only while the
-// writer is idle and has no batch open.
+// writer is idle and has no batch open. The keys are parts of the index: keep copies of them.
 func (s *Store) Leased() iter.Seq2[string, int64] {
 	tree := s.snap.Load().tree
 	return func(yield func(string, int64) bool) {
 		for it := tree.Range("", ""); it.Next(); {
-			if l := it.Value().lease; l != 0 && !yield(it.Key(), l) {
+			if l := index.At(&it).Lease(); l != 0 && !yield(it.Key(), l) {
 				return
 			}
 		}
@@ -287,15 +288,20 @@ func (v *view) resolve(revision int64) (int64, error) {
 
 // get returns the record of a key at a revision, nil if it does not exist.
 func (v *view) get(key string, at int64) ([]byte, error) {
-	e, ok := v.tree.Get(key)
+	s, ok := v.find(key, at)
 	if !ok {
 		return nil, nil
 	}
-	s, ok := e.at(at)
+	return v.record(s.Rev, nil)
+}
+
+// find returns a key as it was at a revision; ok is false if it did not exist.
+func (v *view) find(key string, at int64) (s index.State, ok bool) {
+	e, ok := index.Of(v.tree, key)
 	if !ok {
-		return nil, nil
+		return index.State{}, false
 	}
-	return v.record(s.rev, nil)
+	return e.At(at)
 }
 
 // record appends a record to dst. The error is ration.ErrFull if there is no memory for it now.

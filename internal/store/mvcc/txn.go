@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"vigil/internal/kv"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
 
@@ -97,8 +98,8 @@ func (v *view) compare(ctx context.Context, c *kv.Compare) (bool, error) {
 		if err := v.visited(1); err != nil {
 			return false, err
 		}
-		if e, ok := v.tree.Get(from); ok {
-			if s, ok := e.at(v.rev); ok {
+		if e, ok := index.Of(v.tree, from); ok {
+			if s, ok := e.At(v.rev); ok {
 				return v.compareKey(c, e, s)
 			}
 		}
@@ -110,7 +111,8 @@ func (v *view) compare(ctx context.Context, c *kv.Compare) (bool, error) {
 		if err := alive(ctx, i); err != nil {
 			return false, err
 		}
-		s, ok := it.Value().at(v.rev)
+		e := index.At(&it)
+		s, ok := e.At(v.rev)
 		if !ok {
 			continue
 		}
@@ -118,7 +120,7 @@ func (v *view) compare(ctx context.Context, c *kv.Compare) (bool, error) {
 		if err := v.visited(1); err != nil {
 			return false, err
 		}
-		if holds, err := v.compareKey(c, it.Value(), s); err != nil || !holds {
+		if holds, err := v.compareKey(c, e, s); err != nil || !holds {
 			return false, err
 		}
 	}
@@ -139,37 +141,34 @@ func compareAbsent(c *kv.Compare) bool {
 }
 
 // compareKey compares a key that exists.
-func (v *view) compareKey(c *kv.Compare, e *entry, s state) (bool, error) {
+func (v *view) compareKey(c *kv.Compare, e index.Entry, s index.State) (bool, error) {
 	var n int64
 	switch c.Target {
 	case kv.CompareCreate:
-		n = s.create
+		n = s.Create
 	case kv.CompareMod:
-		n = s.rev.Main
+		n = s.Rev.Main
 	case kv.CompareVersion:
-		if n = s.version; v.w != nil {
-			n = e.version
-		}
-		if n == 0 {
+		if n = s.Version; n == 0 {
 			var rec record.KeyValue
-			if err := v.decode(s.rev, &rec); err != nil {
+			if err := v.decode(s.Rev, &rec); err != nil {
 				return false, err
 			}
 			n = rec.Version
 		}
 	case kv.CompareLease:
 		if v.w != nil {
-			n = e.lease
+			n = e.Lease()
 			break
 		}
 		var rec record.KeyValue
-		if err := v.decode(s.rev, &rec); err != nil {
+		if err := v.decode(s.Rev, &rec); err != nil {
 			return false, err
 		}
 		n = rec.Lease
 	case kv.CompareValue:
 		var rec record.KeyValue
-		if err := v.decode(s.rev, &rec); err != nil {
+		if err := v.decode(s.Rev, &rec); err != nil {
 			return false, err
 		}
 		return holds(c.Result, bytes.Compare(rec.Value, c.Value)), nil
@@ -238,11 +237,7 @@ func (v *view) checkPut(p *kv.PutRequest, leases LeaseChecker) error {
 		return kv.ErrLeaseNotFound
 	}
 	if p.IgnoreValue || p.IgnoreLease {
-		e, ok := v.tree.Get(str(p.Key))
-		if ok {
-			_, ok = e.at(v.rev)
-		}
-		if !ok {
+		if _, ok := v.find(str(p.Key), v.rev); !ok {
 			return kv.ErrKeyNotFound
 		}
 	}

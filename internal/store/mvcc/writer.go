@@ -5,7 +5,7 @@ import (
 	"slices"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
-	"vigil/internal/store/mvcc/keytree"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/meter"
 )
 
@@ -18,9 +18,9 @@ type Writer struct {
 	s   *Store
 	log *history.Log
 
-	// The newest state, of the open batch too. Owned by the writer, the tree by the holder of the
+	// The newest state, of the open batch too. Owned by the writer, the index by the holder of the
 	// store's lock.
-	tree      *keytree.Tree[*entry]
+	index     *index.Index
 	rev, live int64
 	compact   int64
 	changes   int64
@@ -111,9 +111,9 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.hashes.enqueue(w.compactions)
 		w.compactions = w.compactions[:0]
 	}
-	if w.rev != old.rev || w.compact != old.compact || w.stale {
+	if w.rev != old.rev || w.compact != old.compact || w.stale || old.tree.Table() != w.index.Pool.Table() {
 		w.s.snap.Store(&snapshot{
-			tree: w.tree.Snapshot(), hist: w.log.View(),
+			tree: w.index.Tree.Snapshot(), hist: w.log.View(),
 			rev: w.rev, live: w.live, compact: w.compact, changes: w.changes,
 		})
 	}
@@ -124,8 +124,9 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.events, w.first = nil, 0
 	}
 	w.open, w.stale = false, false
+	crowded := w.index.Pool.Wanted()
 	w.unlock()
-	if w.compact != old.compact {
+	if w.compact != old.compact || crowded {
 		w.s.trim.wake()
 	}
 	if w.compact != old.compact || w.changes>>12 != old.changes>>12 {
@@ -180,7 +181,7 @@ func (w *Writer) refuse(op string, err error) error {
 // view returns the state that the present request sees, valid until its next change.
 func (w *Writer) view() view {
 	v := view{s: w.s, w: w}
-	v.tree, v.rev, v.live, v.compact = w.tree.View(), w.rev, w.live, w.compact
+	v.tree, v.rev, v.live, v.compact = w.index.Tree.View(), w.rev, w.live, w.compact
 	if w.subs > 0 {
 		v.rev++
 	}

@@ -19,15 +19,14 @@ type benchItem struct {
 	val *int
 }
 
-func benchTrees() (*Tree[*int], *btree.BTreeG[benchItem], []string) {
-	tr := New[*int]()
+func benchTrees() (*bed, *btree.BTreeG[benchItem], []string) {
+	tr := newBed()
 	bt := btree.NewBTreeGOptions(func(a, b benchItem) bool { return a.key < b.key }, btree.Options{NoLocks: true})
 	keys := make([]string, benchKeys)
 	for i := range keys {
 		keys[i] = benchKey(i)
-		v := new(int)
-		tr.Set(keys[i], v, true)
-		bt.Set(benchItem{keys[i], v})
+		tr.set(keys[i], i, true)
+		bt.Set(benchItem{keys[i], new(int)})
 	}
 	return tr, bt, keys
 }
@@ -55,7 +54,7 @@ func BenchmarkTree(b *testing.B) {
 		for b.Loop() {
 			n := 0
 			for it := s.Range(keys[rng.IntN(benchKeys)], ""); n < 500 && it.Next(); n++ {
-				_ = it.Value()
+				_ = it.Ref()
 			}
 		}
 	})
@@ -79,8 +78,8 @@ func BenchmarkTree(b *testing.B) {
 				_ = tr.Snapshot()
 				for range batch {
 					k := keys[rng.IntN(benchKeys)]
-					tr.Delete(k)
-					tr.Set(k, v, true)
+					tr.remove(k)
+					tr.set(k, 1, true)
 				}
 			}
 		})

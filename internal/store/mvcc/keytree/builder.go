@@ -1,63 +1,86 @@
 package keytree
 
-// fill is the number of keys that a Builder puts into a node: not all the room there is, so that
-// the first changes do not split every node.
-const fill = width * 7 / 8
+import "vigil/internal/store/mvcc/slab"
 
-// Builder makes a tree of keys that are added in ascending order, in linear time. The zero value is
-// ready for use.
-type Builder[V any] struct {
-	// levels holds the unfinished node of each level, the leaf first.
-	levels []*node[V]
-	size   int
+// leafFill and innerFill are the numbers of keys and children that a Builder puts into a node: not all the room there is, so
+// that the first changes do not split every node.
+const (
+	leafFill  = leafWidth * 7 / 8
+	innerFill = innerWidth * 7 / 8
+)
+
+// Builder makes a tree of items that are added in ascending order of their keys, in linear time.
+type Builder struct {
+	pool *slab.Pool
+	tab  *slab.Table
+	leaf *leaf
+	// levels holds the unfinished node of each level above the leaves, the lowest first.
+	levels []*inner
+	// sep is the bound between the last finished leaf and the unfinished one.
+	sep  string
+	last string
+	size int
 }
 
-// Add appends a key, which must be above all that were added before.
-func (b *Builder[V]) Add(key string, v V, live bool) {
-	if len(b.levels) == 0 {
-		b.levels = append(b.levels, newLeaf[V](1))
+// NewBuilder returns a builder of a tree of items in a pool. They are all allocated before.
+func NewBuilder(pool *slab.Pool) *Builder {
+	return &Builder{pool: pool, tab: pool.Table(), leaf: &leaf{gen: 1}}
+}
+
+// Add appends an item, whose key must be above all that were added before.
+func (b *Builder) Add(ref slab.Ref, live bool) {
+	key := b.tab.Key(ref)
+	if b.leaf.n == leafFill {
+		b.finishLeaf()
+		b.leaf = &leaf{gen: 1}
+		b.sep = separator(b.last, key)
 	}
-	leaf := b.levels[0]
-	if len(leaf.keys) == fill {
-		b.push(1, leaf)
-		leaf = newLeaf[V](1)
-		b.levels[0] = leaf
-	}
-	i := len(leaf.keys)
-	leaf.keys = append(leaf.keys, key)
-	leaf.vals = append(leaf.vals, v)
-	if live {
-		leaf.live |= 1 << i
-	}
+	i := b.leaf.n
+	b.leaf.refs[i] = ref
+	b.leaf.setLive(int(i), live)
+	b.leaf.n++
+	b.last = key
 	b.size++
 }
 
-// push adds a finished node to the level above it.
-func (b *Builder[V]) push(level int, kid *node[V]) {
-	kid.reindex()
+func (b *Builder) finishLeaf() {
+	b.leaf.reindex(b.tab)
+	b.push(0, b.sep, node{leaf: b.leaf})
+}
+
+// push adds a finished node to the unfinished one at a level.
+func (b *Builder) push(level int, sep string, kid node) {
 	if len(b.levels) == level {
-		b.levels = append(b.levels, newInner[V](1))
+		b.levels = append(b.levels, &inner{gen: 1})
 	}
 	n := b.levels[level]
-	if len(n.kids) == fill {
-		b.push(level+1, n)
-		n = newInner[V](1)
+	if n.n == innerFill {
+		n.reindex()
+		b.push(level+1, n.seps[0], node{inner: n})
+		n = &inner{gen: 1}
 		b.levels[level] = n
 	}
-	n.keys = append(n.keys, kid.keys[0])
-	n.kids = append(n.kids, kid)
-	n.lives = append(n.lives, kid.liveKeys())
+	n.seps[n.n], n.kids[n.n], n.lives[n.n] = sep, kid, kid.liveKeys()
+	n.n++
 }
 
 // Tree returns the tree. The builder must not be used afterwards.
-func (b *Builder[V]) Tree() *Tree[V] {
+func (b *Builder) Tree() *Tree {
+	t := &Tree{pool: b.pool, gen: 1, size: b.size}
 	if len(b.levels) == 0 {
-		return New[V]()
+		b.leaf.reindex(b.tab)
+		t.root = node{leaf: b.leaf}
+	} else {
+		b.finishLeaf()
+		for level := 0; level < len(b.levels)-1; level++ {
+			n := b.levels[level]
+			n.reindex()
+			b.push(level+1, n.seps[0], node{inner: n})
+		}
+		root := b.levels[len(b.levels)-1]
+		root.reindex()
+		t.root = node{inner: root}
 	}
-	for level := 0; level < len(b.levels)-1; level++ {
-		b.push(level+1, b.levels[level])
-	}
-	root := b.levels[len(b.levels)-1]
-	root.reindex()
-	return &Tree[V]{gen: 1, root: root, size: b.size, live: root.liveKeys()}
+	t.live = t.root.liveKeys()
+	return t
 }

@@ -1,43 +1,57 @@
 package keytree
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"vigil/internal/store/mvcc/slab"
+)
 
 // Snapshot is an immutable state of a tree. The zero value is an empty one.
-type Snapshot[V any] struct {
-	root *node[V]
+type Snapshot struct {
+	root node
+	// tab is the newest table of the pool when the state was, so that it resolves all items.
+	tab  *slab.Table
 	size int
 	live int
 }
 
 // Len returns the number of keys, live and dead.
-func (s Snapshot[V]) Len() int { return s.size }
+func (s Snapshot) Len() int { return s.size }
 
 // Live returns the number of live keys.
-func (s Snapshot[V]) Live() int { return s.live }
+func (s Snapshot) Live() int { return s.live }
+
+// Table returns the table of the items.
+func (s Snapshot) Table() *slab.Table { return s.tab }
 
 // Same reports whether both snapshots are one and the same state, and not merely equal.
-func (s Snapshot[V]) Same(o Snapshot[V]) bool { return s.root == o.root }
+func (s Snapshot) Same(o Snapshot) bool { return s.root == o.root }
 
-// Get returns the value of key.
-func (s Snapshot[V]) Get(key string) (V, bool) { return get(s.root, key) }
-
-func get[V any](n *node[V], key string) (v V, ok bool) {
-	if n == nil {
-		return v, false
+// Get returns the item of key.
+func (s Snapshot) Get(key string) (slab.Ref, bool) {
+	l := s.leafOf(key)
+	if l == nil {
+		return 0, false
 	}
-	for !n.leaf() {
-		n = n.kids[n.child(key)]
-	}
-	i, found := n.find(key, 0)
+	i, found := l.get(s.tab, key)
 	if !found {
-		return v, false
+		return 0, false
 	}
-	return n.vals[i], true
+	return l.refs[i], true
+}
+
+// leafOf returns the leaf whose keys enclose key, nil for a zero snapshot.
+func (s Snapshot) leafOf(key string) *leaf {
+	n := s.root
+	for n.inner != nil {
+		n = n.inner.kids[n.inner.child(key)]
+	}
+	return n.leaf
 }
 
 // Count returns the number of live keys in [from, to), in time logarithmic in the size of the tree;
 // an empty to means without end.
-func (s Snapshot[V]) Count(from, to string) int {
+func (s Snapshot) Count(from, to string) int {
 	below := s.live
 	if to != "" {
 		below = s.rank(to)
@@ -46,81 +60,83 @@ func (s Snapshot[V]) Count(from, to string) int {
 }
 
 // rank returns the number of live keys below key.
-func (s Snapshot[V]) rank(key string) int {
+func (s Snapshot) rank(key string) int {
 	n := s.root
-	if n == nil || key == "" {
+	if n == (node{}) || key == "" {
 		return 0
 	}
 	sum := 0
-	for !n.leaf() {
-		c := n.child(key)
-		for _, l := range n.lives[:c] {
+	for n.inner != nil {
+		c := n.inner.child(key)
+		for _, l := range n.inner.lives[:c] {
 			sum += l
 		}
-		n = n.kids[c]
+		n = n.inner.kids[c]
 	}
-	i, _ := n.find(key, 0)
-	return sum + bits.OnesCount32(n.live&(1<<i-1))
+	i, _ := n.leaf.find(s.tab, key)
+	return sum + bits.OnesCount64(n.leaf.live&(1<<i-1))
 }
 
-// maxDepth bounds the levels of a tree: one more takes sixteen times as many keys.
+// maxDepth bounds the inner levels of a tree: one more takes at least six times as many keys, if nodes are split only, and
+// twelve if they are joined too.
 const maxDepth = 16
 
 // Iterator walks over the keys of a range in ascending order. It starts before the first one.
 // Copying it copies the position.
-type Iterator[V any] struct {
-	leaf *node[V]
+type Iterator struct {
+	leaf *leaf
+	tab  *slab.Table
 	// i is the position in leaf, stop the first one that does not belong to the range.
 	i, stop int
 	to      string
 	depth   int
-	stack   [maxDepth]frame[V]
+	stack   [maxDepth]frame
 }
 
 // frame is an inner node on the way to the leaf and the child that was taken.
-type frame[V any] struct {
-	n *node[V]
+type frame struct {
+	n *inner
 	i int
 }
 
 // Range returns an iterator over the keys of [from, to), live and dead; an empty to means without
 // end.
-func (s Snapshot[V]) Range(from, to string) Iterator[V] {
-	it := Iterator[V]{to: to}
-	if s.root == nil {
+func (s Snapshot) Range(from, to string) Iterator {
+	it := Iterator{to: to, tab: s.tab}
+	if s.root == (node{}) {
 		return it
 	}
 	n := s.root
-	for !n.leaf() {
-		c := n.child(from)
-		it.stack[it.depth] = frame[V]{n, c}
+	for n.inner != nil {
+		c := n.inner.child(from)
+		it.stack[it.depth] = frame{n.inner, c}
 		it.depth++
-		n = n.kids[c]
+		n = n.inner.kids[c]
 	}
-	i, _ := n.find(from, 0)
-	it.enter(n)
+	i, _ := n.leaf.find(s.tab, from)
+	it.enter(n.leaf)
 	it.i = i - 1
 	return it
 }
 
-// enter makes n the leaf that is walked over.
-func (it *Iterator[V]) enter(n *node[V]) {
-	it.leaf, it.i = n, -1
-	it.stop = len(n.keys)
-	if it.to != "" && it.stop > 0 && n.keys[it.stop-1] >= it.to {
-		it.stop, _ = n.find(it.to, 0)
+// enter makes l the leaf that is walked over.
+func (it *Iterator) enter(l *leaf) {
+	it.leaf, it.i = l, -1
+	it.stop = int(l.n)
+	if it.to != "" && it.stop > 0 && l.key(it.tab, it.stop-1) >= it.to {
+		it.stop, _ = l.find(it.tab, it.to)
 	}
 }
 
 // Next moves to the next key and reports whether there is one.
-func (it *Iterator[V]) Next() bool {
+func (it *Iterator) Next() bool {
 	it.i++
 	return it.i < it.stop || it.nextLeaf()
 }
 
-func (it *Iterator[V]) nextLeaf() bool {
-	for it.leaf != nil && it.stop == len(it.leaf.keys) {
-		for it.depth > 0 && it.stack[it.depth-1].i+1 == len(it.stack[it.depth-1].n.kids) {
+func (it *Iterator) nextLeaf() bool {
+	for it.leaf != nil && it.stop == int(it.leaf.n) {
+		for it.depth > 0 && it.stack[it.depth-1].i+1 == int(it.stack[it.depth-1].n.n) {
 			it.depth--
 		}
 		if it.depth == 0 {
@@ -129,12 +145,12 @@ func (it *Iterator[V]) nextLeaf() bool {
 		top := &it.stack[it.depth-1]
 		top.i++
 		n := top.n.kids[top.i]
-		for !n.leaf() {
-			it.stack[it.depth] = frame[V]{n, 0}
+		for n.inner != nil {
+			it.stack[it.depth] = frame{n.inner, 0}
 			it.depth++
-			n = n.kids[0]
+			n = n.inner.kids[0]
 		}
-		it.enter(n)
+		it.enter(n.leaf)
 		if it.stop > 0 {
 			it.i = 0
 			return true
@@ -144,11 +160,14 @@ func (it *Iterator[V]) nextLeaf() bool {
 	return false
 }
 
-// Key returns the present key.
-func (it *Iterator[V]) Key() string { return it.leaf.keys[it.i] }
+// Key returns the present key. It keeps the item's slab in memory: keep a copy, not the key.
+func (it *Iterator) Key() string { return it.leaf.key(it.tab, it.i) }
 
-// Value returns the value of the present key.
-func (it *Iterator[V]) Value() V { return it.leaf.vals[it.i] }
+// Ref returns the item of the present key.
+func (it *Iterator) Ref() slab.Ref { return it.leaf.refs[it.i] }
+
+// Table returns the table of the items.
+func (it *Iterator) Table() *slab.Table { return it.tab }
 
 // Live reports whether the present key is live.
-func (it *Iterator[V]) Live() bool { return it.leaf.isLive(it.i) }
+func (it *Iterator) Live() bool { return it.leaf.isLive(it.i) }

@@ -1,201 +1,284 @@
 package keytree
 
+import (
+	"strings"
+
+	"vigil/internal/store/mvcc/slab"
+)
+
 // Tree is the writer's side of the map. It is not safe for concurrent use; the snapshots it hands
 // out are. The zero value is not usable: see New and Builder.
-type Tree[V any] struct {
+type Tree struct {
+	pool *slab.Pool
 	gen  uint64
-	root *node[V]
+	root node
 	size int
 	live int
 }
 
-// New returns an empty tree.
-func New[V any]() *Tree[V] {
-	t := &Tree[V]{gen: 1}
-	t.root = newLeaf[V](t.gen)
-	return t
+// New returns an empty tree of items in a pool.
+func New(pool *slab.Pool) *Tree {
+	return &Tree{pool: pool, gen: 1, root: node{leaf: &leaf{gen: 1}}}
 }
 
 // Len returns the number of keys, live and dead.
-func (t *Tree[V]) Len() int { return t.size }
+func (t *Tree) Len() int { return t.size }
 
 // Live returns the number of live keys.
-func (t *Tree[V]) Live() int { return t.live }
+func (t *Tree) Live() int { return t.live }
 
 // View returns the tree's present state for reading by the writer only: it is no longer valid
 // after the next change of the tree.
-func (t *Tree[V]) View() Snapshot[V] { return Snapshot[V]{root: t.root, size: t.size, live: t.live} }
+func (t *Tree) View() Snapshot {
+	return Snapshot{root: t.root, tab: t.pool.Table(), size: t.size, live: t.live}
+}
 
 // Snapshot returns the tree's present state for good. It takes constant time; the next change
 // copies what it touches.
-func (t *Tree[V]) Snapshot() Snapshot[V] {
+func (t *Tree) Snapshot() Snapshot {
 	t.gen++
 	return t.View()
 }
 
-// Get returns the value of key.
-func (t *Tree[V]) Get(key string) (V, bool) { return get(t.root, key) }
+// Get returns the item of key.
+func (t *Tree) Get(key string) (slab.Ref, bool) { return t.View().Get(key) }
 
-// Set gives key a value and a state, in place of those it may have.
-func (t *Tree[V]) Set(key string, v V, live bool) {
+// Insert adds an item whose key is not in the map.
+func (t *Tree) Insert(ref slab.Ref, live bool) {
+	tab := t.pool.Table()
+	key := tab.Key(ref)
 	t.root = t.own(t.root)
-	before := t.root.liveKeys()
-	right := t.set(t.root, key, v, live)
-	if right != nil {
-		left := t.root
-		t.root = newInner[V](t.gen)
-		t.root.insertKid(0, "", left)
-		t.root.insertKid(1, right.keys[0], right)
+	if right, sep := t.insert(tab, t.root, key, ref, live); right != (node{}) {
+		root := &inner{gen: t.gen}
+		root.insert(0, "", t.root)
+		root.insert(1, sep, right)
+		t.root = node{inner: root}
 	}
-	t.live += t.root.liveKeys() - before
+	t.size++
+	if live {
+		t.live++
+	}
 }
 
-// set returns a new right neighbour of n if n had to be split.
-func (t *Tree[V]) set(n *node[V], key string, v V, live bool) *node[V] {
-	if n.leaf() {
-		i, found := n.find(key, 0)
-		if found {
-			n.vals[i] = v
-			n.setLive(i, live)
-			return nil
+// insert returns a new right neighbour of n, with its bound, if n had to be split.
+func (t *Tree) insert(tab *slab.Table, n node, key string, ref slab.Ref, live bool) (right node, sep string) {
+	if l := n.leaf; l != nil {
+		i, _ := l.find(tab, key)
+		dst, at, added := t.splitLeaf(tab, l, i)
+		dst.insert(tab, at, key, ref, live)
+		if added == nil {
+			return node{}, ""
 		}
-		t.size++
-		dst, at, right := t.makeRoom(n, i)
-		dst.insertItem(at, key, v, live)
-		return right
+		return node{leaf: added}, separator(l.key(tab, int(l.n)-1), added.key(tab, 0))
 	}
-	i := n.child(key)
-	kid := t.own(n.kids[i])
-	n.kids[i] = kid
-	added := t.set(kid, key, v, live)
-	n.lives[i] = kid.liveKeys()
-	if added == nil {
-		return nil
+	in := n.inner
+	i := in.child(key)
+	kid := t.own(in.kids[i])
+	in.kids[i] = kid
+	added, sep := t.insert(tab, kid, key, ref, live)
+	in.lives[i] = kid.liveKeys()
+	if added == (node{}) {
+		return node{}, ""
 	}
-	dst, at, right := t.makeRoom(n, i+1)
-	dst.insertKid(at, added.keys[0], added)
-	return right
+	dst, at, half := t.splitInner(in, i+1)
+	dst.insert(at, sep, added)
+	if half == nil {
+		return node{}, ""
+	}
+	// The first bound of a new node is a true one, so that it can be its bound in the parent too.
+	return node{inner: half}, half.seps[0]
 }
 
-// makeRoom splits n if it is full. It returns where position i of n is now, and the new right
-// neighbour if there is one. Keys that arrive in ascending order fill nodes wholly: what belongs
-// after the end of a full node is alone in the new one. The first bound of a new inner node
-// is a true one, so that it can be its bound in the parent too.
-func (t *Tree[V]) makeRoom(n *node[V], i int) (dst *node[V], at int, right *node[V]) {
-	if len(n.keys) < width {
-		return n, i, nil
+// splitLeaf splits l if it is full. It returns where position i of l is now, and the new right
+// neighbour if there is one. Keys that arrive in ascending order fill leaves wholly: what belongs
+// after the end of a full leaf is alone in the new one.
+func (t *Tree) splitLeaf(tab *slab.Table, l *leaf, i int) (dst *leaf, at int, right *leaf) {
+	if l.n < leafWidth {
+		return l, i, nil
 	}
-	right = n.like(t.gen)
-	if i == width {
+	right = &leaf{gen: t.gen}
+	if i == leafWidth {
 		return right, 0, right
 	}
-	n.moveTail(width/2, right)
-	if i > width/2 {
-		return right, i - width/2, right
+	l.moveTail(tab, leafWidth/2, right)
+	if i > leafWidth/2 {
+		return right, i - leafWidth/2, right
+	}
+	return l, i, right
+}
+
+// splitInner is splitLeaf for an inner node.
+func (t *Tree) splitInner(n *inner, i int) (dst *inner, at int, right *inner) {
+	if n.n < innerWidth {
+		return n, i, nil
+	}
+	right = &inner{gen: t.gen}
+	if i == innerWidth {
+		return right, 0, right
+	}
+	n.moveTail(innerWidth/2, right)
+	if i > innerWidth/2 {
+		return right, i - innerWidth/2, right
 	}
 	return n, i, right
 }
 
-func (n *node[V]) setLive(i int, live bool) {
-	if live {
-		n.live |= 1 << i
-	} else {
-		n.live &^= 1 << i
+// separator returns the shortest string that is above left and at most right. It has memory of its own.
+func separator(left, right string) string {
+	return strings.Clone(right[:commonPrefix(left, right)+1])
+}
+
+// place returns the leaf of a key that exists, which the tree may write, and its position. add is added to the counts of the
+// way.
+func (t *Tree) place(tab *slab.Table, key string, add int) (*leaf, int) {
+	t.root = t.own(t.root)
+	n := t.root
+	for n.inner != nil {
+		c := n.inner.child(key)
+		n.inner.lives[c] += add
+		n.inner.kids[c] = t.own(n.inner.kids[c])
+		n = n.inner.kids[c]
 	}
+	i, _ := n.leaf.get(tab, key)
+	return n.leaf, i
 }
 
 // SetLive changes the state of a key that exists; without such a key it does nothing.
-func (t *Tree[V]) SetLive(key string, live bool) {
-	n := t.root
-	for !n.leaf() {
-		n = n.kids[n.child(key)]
-	}
-	i, found := n.find(key, 0)
-	if !found || n.isLive(i) == live {
+func (t *Tree) SetLive(key string, live bool) {
+	s := t.View()
+	l := s.leafOf(key)
+	i, found := l.get(s.tab, key)
+	if !found || l.isLive(i) == live {
 		return
 	}
 	delta := 1
 	if !live {
 		delta = -1
 	}
-	t.root = t.own(t.root)
-	for n = t.root; !n.leaf(); {
-		c := n.child(key)
-		n.lives[c] += delta
-		n.kids[c] = t.own(n.kids[c])
-		n = n.kids[c]
-	}
-	n.setLive(i, live)
+	l, i = t.place(s.tab, key, delta)
+	l.setLive(i, live)
 	t.live += delta
 }
 
+// Replace puts another item of the same key in the place of the one that is there.
+func (t *Tree) Replace(ref slab.Ref) {
+	tab := t.pool.Table()
+	l, i := t.place(tab, tab.Key(ref), 0)
+	l.refs[i] = ref
+}
+
 // Delete removes key and reports whether it was there.
-func (t *Tree[V]) Delete(key string) bool {
-	if _, ok := t.Get(key); !ok {
+func (t *Tree) Delete(key string) bool {
+	s := t.View()
+	l := s.leafOf(key)
+	i, found := l.get(s.tab, key)
+	if !found {
 		return false
 	}
+	if l.isLive(i) {
+		t.live--
+	}
 	t.root = t.own(t.root)
-	before := t.root.liveKeys()
-	t.remove(t.root, key)
+	t.remove(s.tab, t.root, key)
 	t.size--
-	t.live += t.root.liveKeys() - before
-	for !t.root.leaf() && len(t.root.kids) == 1 {
-		t.root = t.root.kids[0]
+	for t.root.inner != nil && t.root.inner.n == 1 {
+		t.root = t.root.inner.kids[0]
 	}
 	return true
 }
 
-func (t *Tree[V]) remove(n *node[V], key string) {
-	if n.leaf() {
-		i, _ := n.find(key, 0)
-		n.removeAt(i)
+func (t *Tree) remove(tab *slab.Table, n node, key string) {
+	if l := n.leaf; l != nil {
+		i, _ := l.get(tab, key)
+		l.removeAt(i)
 		return
 	}
-	i := n.child(key)
-	kid := t.own(n.kids[i])
-	n.kids[i] = kid
-	t.remove(kid, key)
-	n.lives[i] = kid.liveKeys()
-	if len(kid.keys) < minFill && len(n.kids) > 1 {
-		t.join(n, max(i, 1))
+	in := n.inner
+	i := in.child(key)
+	kid := t.own(in.kids[i])
+	in.kids[i] = kid
+	t.remove(tab, kid, key)
+	in.lives[i] = kid.liveKeys()
+	if kid.sparse() && in.n > 1 {
+		t.join(tab, in, max(i, 1))
 	}
 }
 
 // join unites the children i-1 and i of n, or evens them out if one node cannot hold both.
-func (t *Tree[V]) join(n *node[V], i int) {
+func (t *Tree) join(tab *slab.Table, n *inner, i int) {
 	left, right := t.own(n.kids[i-1]), t.own(n.kids[i])
 	n.kids[i-1], n.kids[i] = left, right
-	if !right.leaf() {
-		right.keys[0] = n.keys[i]
+	united := false
+	if left.leaf != nil {
+		united = t.joinLeaves(tab, n, i, left.leaf, right.leaf)
+	} else {
+		united = t.joinInners(n, i, left.inner, right.inner)
 	}
-	if len(left.keys)+len(right.keys) <= width {
-		right.moveTail(0, left)
-		n.lives[i-1] = left.liveKeys()
+	n.lives[i-1] = left.liveKeys()
+	if united {
 		n.removeAt(i)
 		return
 	}
-	if half := (len(left.keys) + len(right.keys)) / 2; len(left.keys) > half {
-		// Everything after the middle moves right.
-		tail := right.like(t.gen)
+	n.lives[i] = n.kids[i].liveKeys()
+	n.reindex()
+}
+
+// joinLeaves moves everything from right to left, or half of all into the right child.
+func (t *Tree) joinLeaves(tab *slab.Table, n *inner, i int, left, right *leaf) (united bool) {
+	all := int(left.n + right.n)
+	if all <= leafWidth {
+		right.moveTail(tab, 0, left)
+		return true
+	}
+	tail, half := &leaf{gen: t.gen}, all/2
+	if int(left.n) > half {
+		right.moveTail(tab, 0, tail)
+		left.moveTail(tab, half, right)
+		tail.moveTail(tab, 0, right)
+	} else {
+		right.moveTail(tab, half-int(left.n), tail)
+		right.moveTail(tab, 0, left)
+		right = tail
+		n.kids[i] = node{leaf: right}
+	}
+	n.seps[i] = separator(left.key(tab, int(left.n)-1), right.key(tab, 0))
+	return false
+}
+
+// joinInners is joinLeaves for inner nodes.
+func (t *Tree) joinInners(n *inner, i int, left, right *inner) (united bool) {
+	right.seps[0] = n.seps[i]
+	all := int(left.n + right.n)
+	if all <= innerWidth {
+		right.moveTail(0, left)
+		return true
+	}
+	tail, half := &inner{gen: t.gen}, all/2
+	if int(left.n) > half {
 		right.moveTail(0, tail)
 		left.moveTail(half, right)
 		tail.moveTail(0, right)
 	} else {
-		tail := right.like(t.gen)
-		right.moveTail(half-len(left.keys), tail)
+		right.moveTail(half-int(left.n), tail)
 		right.moveTail(0, left)
 		right = tail
-		n.kids[i] = right
+		n.kids[i] = node{inner: right}
 	}
-	n.lives[i-1], n.lives[i] = left.liveKeys(), right.liveKeys()
-	n.keys[i] = right.keys[0]
-	n.reindex()
+	n.seps[i] = right.seps[0]
+	return false
 }
 
 // own returns n if the tree may write it, else a copy.
-func (t *Tree[V]) own(n *node[V]) *node[V] {
-	if n.gen == t.gen {
-		return n
+func (t *Tree) own(n node) node {
+	switch {
+	case n.leaf != nil && n.leaf.gen != t.gen:
+		c := *n.leaf
+		c.gen = t.gen
+		return node{leaf: &c}
+	case n.inner != nil && n.inner.gen != t.gen:
+		c := *n.inner
+		c.gen = t.gen
+		return node{inner: &c}
 	}
-	return n.clone(t.gen)
+	return n
 }

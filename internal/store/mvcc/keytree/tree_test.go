@@ -10,68 +10,114 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"vigil/internal/store/mvcc/slab"
 )
 
+// bed is a tree whose items have one word, a number.
+type bed struct {
+	*Tree
+	pool *slab.Pool
+}
+
+const (
+	width    = leafWidth
+	itemSize = 1
+)
+
+func newBed() *bed {
+	pool := slab.NewPool()
+	return &bed{New(pool), pool}
+}
+
+func newItem(pool *slab.Pool, key string, v int) slab.Ref {
+	ref, words := pool.Item(key, itemSize)
+	words[0] = uint64(v)
+	return ref
+}
+
+// set gives a key a value and a state, in place of those it may have.
+func (b *bed) set(key string, v int, live bool) {
+	old, ok := b.Get(key)
+	ref := newItem(b.pool, key, v)
+	if !ok {
+		b.Insert(ref, live)
+		return
+	}
+	b.Replace(ref)
+	b.SetLive(key, live)
+	b.pool.Release(old, slab.ItemWords(len(key), itemSize))
+}
+
+// remove deletes a key and its item.
+func (b *bed) remove(key string) bool {
+	old, _ := b.Get(key)
+	ok := b.Delete(key)
+	if ok {
+		b.pool.Release(old, slab.ItemWords(len(key), itemSize))
+	}
+	return ok
+}
+
+func valueOf(s Snapshot, ref slab.Ref) int { return int(s.Table().Item(ref)[0]) }
+
 // valid checks the invariants of the package comment.
-func valid[V any](t testing.TB, tr *Tree[V]) {
+func valid(t testing.TB, tr *Tree) {
 	t.Helper()
+	tab := tr.View().Table()
 	leafDepth, size := -1, 0
 	last, any := "", false
-	var walk func(n *node[V], depth int, low, high string) int
-	walk = func(n *node[V], depth int, low, high string) int {
-		if n.gen > tr.gen {
-			t.Fatalf("a node of generation %d in a tree of generation %d", n.gen, tr.gen)
+	bounds := func(key string, skip int32, head uint64, peer, low, high string) {
+		if !hasPrefix(key, peer, int(skip)) || head != headOf(key[skip:]) {
+			t.Fatalf("key %q: skip %d, head %x", key, skip, head)
 		}
-		if len(n.heads) != len(n.keys) || len(n.keys) > width {
-			t.Fatalf("%d heads, %d keys", len(n.heads), len(n.keys))
+		if key < low || high != "" && key >= high {
+			t.Fatalf("key %q out of [%q, %q)", key, low, high)
 		}
-		first := 0
-		if !n.leaf() {
-			first = 1
+	}
+	var walk func(n node, depth int, low, high string) int
+	walkLeaf := func(l *leaf, depth int, low, high string) int {
+		if l.gen > tr.gen {
+			t.Fatalf("a leaf of generation %d in a tree of generation %d", l.gen, tr.gen)
 		}
-		for i := first; i < len(n.keys); i++ {
-			k := n.keys[i]
-			if k[:n.skip] != n.keys[first][:n.skip] || n.heads[i] != headOf(k[n.skip:]) {
-				t.Fatalf("key %q: skip %d, head %x", k, n.skip, n.heads[i])
-			}
-			if k < low || high != "" && k >= high {
-				t.Fatalf("key %q out of [%q, %q)", k, low, high)
-			}
+		if leafDepth < 0 {
+			leafDepth = depth
 		}
-		if n.leaf() {
-			if leafDepth < 0 {
-				leafDepth = depth
-			}
-			if depth != leafDepth {
-				t.Fatalf("leaves at depths %d and %d", depth, leafDepth)
-			}
-			if len(n.vals) != len(n.keys) || n.live>>len(n.keys) != 0 {
-				t.Fatalf("%d values, %d keys, live %b", len(n.vals), len(n.keys), n.live)
-			}
-			for _, k := range n.keys {
-				if any && k <= last {
-					t.Fatalf("key %q after %q", k, last)
-				}
-				last, any = k, true
-			}
-			size += len(n.keys)
-			return bits.OnesCount32(n.live)
+		if depth != leafDepth || l.n > leafWidth || l.live>>l.n != 0 {
+			t.Fatalf("a leaf of %d keys, live %b, at depth %d; another at depth %d", l.n, l.live, depth, leafDepth)
 		}
-		if len(n.kids) != len(n.keys) || len(n.lives) != len(n.keys) || len(n.kids) == 0 {
-			t.Fatalf("%d keys, %d children, %d counts", len(n.keys), len(n.kids), len(n.lives))
+		for i := range int(l.n) {
+			k := l.key(tab, i)
+			bounds(k, l.skip, l.heads[i], l.key(tab, 0), low, high)
+			if any && k <= last {
+				t.Fatalf("key %q after %q", k, last)
+			}
+			last, any = k, true
+		}
+		size += int(l.n)
+		return bits.OnesCount64(l.live)
+	}
+	walk = func(n node, depth int, low, high string) int {
+		if n.leaf != nil {
+			return walkLeaf(n.leaf, depth, low, high)
+		}
+		in := n.inner
+		if in.gen > tr.gen || in.n == 0 || in.n > innerWidth {
+			t.Fatalf("a node of %d children of generation %d in a tree of generation %d", in.n, in.gen, tr.gen)
 		}
 		sum := 0
-		for i, kid := range n.kids {
+		for i := range int(in.n) {
 			lo, hi := low, high
 			if i > 0 {
-				lo = n.keys[i]
+				lo = in.seps[i]
+				bounds(lo, in.skip, in.heads[i], in.seps[1], low, high)
 			}
-			if i+1 < len(n.kids) {
-				hi = n.keys[i+1]
+			if i+1 < int(in.n) {
+				hi = in.seps[i+1]
 			}
-			l := walk(kid, depth+1, lo, hi)
-			if l != n.lives[i] {
-				t.Fatalf("%d live keys counted as %d", l, n.lives[i])
+			l := walk(in.kids[i], depth+1, lo, hi)
+			if l != in.lives[i] {
+				t.Fatalf("%d live keys counted as %d", l, in.lives[i])
 			}
 			sum += l
 		}
@@ -102,7 +148,7 @@ func (m model) keys(from, to string) []string {
 	return ks
 }
 
-func compare(t testing.TB, m model, s Snapshot[int], from, to string) {
+func compare(t testing.TB, m model, s Snapshot, from, to string) {
 	t.Helper()
 	keys, live := m.keys(from, to), 0
 	it := s.Range(from, to)
@@ -110,8 +156,8 @@ func compare(t testing.TB, m model, s Snapshot[int], from, to string) {
 		if !it.Next() {
 			t.Fatalf("[%q, %q) ends before %q", from, to, k)
 		}
-		if it.Key() != k || it.Value() != m[k].val || it.Live() != m[k].live {
-			t.Fatalf("got %q=%d live=%v, want %q=%+v", it.Key(), it.Value(), it.Live(), k, m[k])
+		if it.Key() != k || valueOf(s, it.Ref()) != m[k].val || it.Live() != m[k].live {
+			t.Fatalf("got %q=%d live=%v, want %q=%+v", it.Key(), valueOf(s, it.Ref()), it.Live(), k, m[k])
 		}
 		if m[k].live {
 			live++
@@ -162,21 +208,26 @@ func TestRandom(t *testing.T) {
 	rng := seed(t)
 	type saved struct {
 		m model
-		s Snapshot[int]
+		s Snapshot
 	}
 	for round := range 12 {
 		space := []int{40, 400, 4000}[round%3]
-		tr, m := New[int](), model{}
+		tr, m := newBed(), model{}
 		if round%4 == 1 {
-			var b Builder[int]
 			for n := range rng.IntN(3000) {
 				m[randomKey(rng, space)] = item{n, n%3 > 0}
 			}
-			for _, k := range m.keys("", "") {
-				b.Add(k, m[k].val, m[k].live)
+			keys := m.keys("", "")
+			refs := make([]slab.Ref, len(keys))
+			for i, k := range keys {
+				refs[i] = newItem(tr.pool, k, m[k].val)
 			}
-			tr = b.Tree()
-			valid(t, tr)
+			b := NewBuilder(tr.pool)
+			for i, k := range keys {
+				b.Add(refs[i], m[k].live)
+			}
+			tr.Tree = b.Tree()
+			valid(t, tr.Tree)
 		}
 		var snaps []saved
 		grow := 5
@@ -188,11 +239,11 @@ func TestRandom(t *testing.T) {
 			switch r := rng.IntN(12); {
 			case r < grow:
 				it := item{step, rng.IntN(2) == 0}
-				tr.Set(k, it.val, it.live)
+				tr.set(k, it.val, it.live)
 				m[k] = it
 			case r < 10:
 				_, want := m[k]
-				if got := tr.Delete(k); got != want {
+				if got := tr.remove(k); got != want {
 					t.Fatalf("deleting %q: %v, want %v", k, got, want)
 				}
 				delete(m, k)
@@ -203,12 +254,12 @@ func TestRandom(t *testing.T) {
 					m[k] = item{it.val, live}
 				}
 			}
-			v, ok := tr.Get(k)
-			if it, want := m[k]; ok != want || v != it.val {
-				t.Fatalf("get %q: %d %v, want %d %v", k, v, ok, it.val, want)
+			ref, ok := tr.Get(k)
+			if it, want := m[k]; ok != want || ok && valueOf(tr.View(), ref) != it.val {
+				t.Fatalf("get %q: %v, want %d %v", k, ok, it.val, want)
 			}
 			if step%100 == 99 {
-				valid(t, tr)
+				valid(t, tr.Tree)
 				from, to := randomKey(rng, space), randomKey(rng, space)
 				compare(t, m, tr.View(), from, to)
 				compare(t, m, tr.View(), "", "")
@@ -230,11 +281,11 @@ func TestRandom(t *testing.T) {
 			}
 		}
 		for _, k := range m.keys("", "") {
-			if !tr.Delete(k) {
+			if !tr.remove(k) {
 				t.Fatalf("%q is gone", k)
 			}
 		}
-		valid(t, tr)
+		valid(t, tr.Tree)
 		if tr.Len() != 0 || tr.Live() != 0 {
 			t.Fatalf("an emptied tree has %d keys, %d live", tr.Len(), tr.Live())
 		}
@@ -243,34 +294,34 @@ func TestRandom(t *testing.T) {
 
 func TestAscendingAndDescending(t *testing.T) {
 	for _, down := range []bool{false, true} {
-		tr, m := New[int](), model{}
+		tr, m := newBed(), model{}
 		for i := range 5000 {
 			n := i
 			if down {
 				n = 5000 - i
 			}
 			k := fmt.Sprintf("%08d", n)
-			tr.Set(k, i, true)
+			tr.set(k, i, true)
 			m[k] = item{i, true}
 		}
-		valid(t, tr)
+		valid(t, tr.Tree)
 		compare(t, m, tr.View(), "", "")
 		for i, k := range m.keys("", "") {
 			if i%10 > 0 {
-				tr.Delete(k)
+				tr.remove(k)
 				delete(m, k)
 			}
 		}
-		valid(t, tr)
+		valid(t, tr.Tree)
 		compare(t, m, tr.View(), "", "")
 	}
 }
 
 // TestConcurrentReaders is for the race detector: snapshots are read while the tree changes.
 func TestConcurrentReaders(t *testing.T) {
-	tr := New[int]()
+	tr := newBed()
 	for i := range 2000 {
-		tr.Set(strconv.Itoa(i), i, true)
+		tr.set(strconv.Itoa(i), i, true)
 	}
 	var wg sync.WaitGroup
 	for range 50 {
@@ -287,15 +338,15 @@ func TestConcurrentReaders(t *testing.T) {
 			}
 		})
 		for i := range 100 {
-			tr.Set(strconv.Itoa(i*31), i, i%2 == 0)
-			tr.Delete(strconv.Itoa(i * 17))
+			tr.set(strconv.Itoa(i*31), i, i%2 == 0)
+			tr.remove(strconv.Itoa(i * 17))
 		}
 	}
 	wg.Wait()
 }
 
 func TestZeroSnapshot(t *testing.T) {
-	var s Snapshot[int]
+	var s Snapshot
 	if _, ok := s.Get("a"); ok || s.Count("", "") != 0 || s.Len() != 0 {
 		t.Fatal("the zero snapshot is not empty")
 	}
@@ -314,19 +365,30 @@ func FuzzFind(f *testing.F) {
 			keys = append(keys, string(raw[:n]))
 			raw = raw[n:]
 		}
-		n := newLeaf[int](1)
+		pool := slab.NewPool()
+		l := &leaf{gen: 1}
+		sorted := func() (sorted []string) {
+			for i := range int(l.n) {
+				sorted = append(sorted, l.key(pool.Table(), i))
+			}
+			return sorted
+		}
 		for i, k := range keys {
-			at, found := n.find(k, 0)
-			if found != slices.Contains(n.keys, k) {
-				t.Fatalf("%q in %q: %v", k, n.keys, found)
+			at, found := l.find(pool.Table(), k)
+			if found != slices.Contains(sorted(), k) {
+				t.Fatalf("%q in %q: %v", k, sorted(), found)
 			}
 			if !found {
-				n.insertItem(at, k, i, true)
+				ref := newItem(pool, k, i)
+				l.insert(pool.Table(), at, k, ref, true)
 			}
 		}
-		want, found := slices.BinarySearch(n.keys, key)
-		if i, ok := n.find(key, 0); i != want || ok != found {
-			t.Fatalf("%q in %q: %d %v, want %d %v", key, n.keys, i, ok, want, found)
+		want, found := slices.BinarySearch(sorted(), key)
+		if i, ok := l.find(pool.Table(), key); i != want || ok != found {
+			t.Fatalf("%q in %q: %d %v, want %d %v", key, sorted(), i, ok, want, found)
+		}
+		if i, ok := l.get(pool.Table(), key); ok != found || ok && i != want {
+			t.Fatalf("get %q in %q: %d %v, want %d %v", key, sorted(), i, ok, want, found)
 		}
 	})
 }

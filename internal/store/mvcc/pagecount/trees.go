@@ -1,6 +1,7 @@
 package pagecount
 
 import (
+	"slices"
 	"sync"
 
 	"vigil/internal/store/mvcc/keytree"
@@ -12,19 +13,19 @@ const maxChanges = 100_000
 
 // Trees keeps the trees that limited reads of the newest revision have used. When there are Limit trees, the least
 // recently used one is replaced. It is safe for concurrent use.
-type Trees[V any] struct {
+type Trees struct {
 	Limit int // none are kept if 0; set before use
 
 	mu struct {
 		sync.Mutex
-		list []tree[V]
+		list []tree
 		tick int64
 	}
 }
 
 // tree is a tree whose counts hold for the revisions from first to last.
-type tree[V any] struct {
-	snapshot    keytree.Snapshot[V]
+type tree struct {
+	snapshot    keytree.Snapshot
 	first, last int64
 	changes     int64
 	used        int64
@@ -32,7 +33,7 @@ type tree[V any] struct {
 
 // Keep keeps the tree of a commit, whose counts hold for the revisions from first to last. changes counts the keys
 // created and deleted up to it.
-func (p *Trees[V]) Keep(snapshot keytree.Snapshot[V], first, last, changes int64) {
+func (p *Trees) Keep(snapshot keytree.Snapshot, first, last, changes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Limit == 0 {
@@ -44,6 +45,7 @@ func (p *Trees[V]) Keep(snapshot keytree.Snapshot[V], first, last, changes int64
 		q := &p.mu.list[i]
 		if q.snapshot.Same(snapshot) {
 			q.first, q.last = min(q.first, first), max(q.last, last)
+			q.snapshot = snapshot // whose table is newer
 			q.used = p.mu.tick
 			return
 		}
@@ -51,7 +53,7 @@ func (p *Trees[V]) Keep(snapshot keytree.Snapshot[V], first, last, changes int64
 			oldest = i
 		}
 	}
-	n := tree[V]{snapshot: snapshot, first: first, last: last, changes: changes, used: p.mu.tick}
+	n := tree{snapshot: snapshot, first: first, last: last, changes: changes, used: p.mu.tick}
 	if len(p.mu.list) < p.Limit {
 		p.mu.list = append(p.mu.list, n)
 	} else {
@@ -60,7 +62,7 @@ func (p *Trees[V]) Keep(snapshot keytree.Snapshot[V], first, last, changes int64
 }
 
 // Find returns a tree whose counts hold for a revision.
-func (p *Trees[V]) Find(at int64) (keytree.Snapshot[V], bool) {
+func (p *Trees) Find(at int64) (keytree.Snapshot, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.mu.list {
@@ -70,11 +72,11 @@ func (p *Trees[V]) Find(at int64) (keytree.Snapshot[V], bool) {
 			return q.snapshot, true
 		}
 	}
-	return keytree.Snapshot[V]{}, false
+	return keytree.Snapshot{}, false
 }
 
 // Drop drops the trees below the compact revision, and those with too many changes since.
-func (p *Trees[V]) Drop(compact, changes int64) {
+func (p *Trees) Drop(compact, changes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	keep := p.mu.list[:0]
@@ -87,8 +89,15 @@ func (p *Trees[V]) Drop(compact, changes int64) {
 	p.mu.list = keep
 }
 
+// DropOutdated drops the trees that keep memory which the index no longer uses.
+func (p *Trees) DropOutdated() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.list = slices.DeleteFunc(p.mu.list, func(q tree) bool { return q.snapshot.Table().Outdated() })
+}
+
 // Len returns the number of trees.
-func (p *Trees[V]) Len() int {
+func (p *Trees) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.mu.list)

@@ -8,77 +8,9 @@ import (
 	"testing"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
 )
-
-// TestEntry plays random lives of one key against the whole list of its changes, with compactions
-// in all three places where changes are dropped.
-func TestEntry(t *testing.T) {
-	g := gen{seed(t)}
-	type change struct {
-		rev             kv.Rev
-		create, version int64
-	}
-	for range 300 {
-		e := newEntry()
-		var all []change
-		var create, version, compact int64
-		compact = -1
-		for main := int64(2); main < 80; main += 1 + g.Int64N(3) {
-			for sub := range 1 + g.Int64N(3) {
-				rev := kv.Rev{Main: main, Sub: sub}
-				if version > 0 && g.IntN(5) == 0 {
-					create, version = 0, 0
-					e.append(newTombstone(rev))
-				} else {
-					if version++; version == 1 {
-						create = main
-					}
-					e.append(newRec(rev, version))
-				}
-				all = append(all, change{rev, create, version})
-			}
-			if g.IntN(6) == 0 {
-				compact = max(compact, main-g.Int64N(20))
-				if b := e.block.Load(); g.IntN(2) == 0 {
-					e.block.Store(b.without(b.needless(compact), false))
-				}
-			}
-			for at := max(compact, 0); at <= main+1; at++ {
-				var want change
-				for _, c := range all {
-					if c.rev.Main <= at {
-						want = c
-					}
-				}
-				s, ok := e.at(at)
-				if ok != (want.version > 0) || ok && s != state(want) {
-					t.Fatalf("at %d of %+v, compacted %d: got %+v %v, want %+v", at, all, compact, s, ok, want)
-				}
-			}
-		}
-	}
-}
-
-// TestEntryVersionOverflow: what the index cannot number any more it leaves to the record.
-func TestEntryVersionOverflow(t *testing.T) {
-	e := newEntry()
-	e.first.base = 7
-	for i := range int64(10) {
-		e.append(newRec(kv.Rev{Main: 100 + i}, verMax-5+i))
-		e.block.Load().base = 7 // of a generation whose beginning is long gone
-	}
-	for i := range int64(10) {
-		s, ok := e.at(100 + i)
-		want := int64(verMax) - 5 + i
-		if want >= verMax {
-			want = 0
-		}
-		if !ok || s.version != want || s.create != 7 {
-			t.Fatalf("change %d: %+v %v, want version %d", i, s, ok, want)
-		}
-	}
-}
 
 // TestVersionOverflow goes through the whole store: versions beyond the index's numbers are read
 // from the records, for ranges and for compares, and survive a rebuild.
@@ -92,8 +24,9 @@ func TestVersionOverflow(t *testing.T) {
 		b.commit(t)
 	}
 	put()
-	e, _ := b.snap.Load().tree.Get("k")
-	e.version = math.MaxUint32 - 2 // as if it had been put that often
+	e, _ := b.writer.index.Get("k")
+	list := e.Changes()
+	list.Set(0, index.NewPut(list.At(0).Rev(), math.MaxUint32-2)) // as if it had been put that often
 	for range 5 {
 		put()
 	}
