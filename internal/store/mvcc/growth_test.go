@@ -10,8 +10,16 @@ import (
 	"vigil/internal/kv"
 )
 
+// growthKey writes the key of a number, of 32 bytes.
 func growthKey(dst []byte, i int) []byte {
-	return fmt.Appendf(dst[:0], "/registry/pods/ns-%03d/pod-%08d", i%1000, i)
+	dst = append(dst[:0], "/registry/pods/ns-000/p-00000000"...)
+	for at, n := 20, i%1000; n > 0; at, n = at-1, n/10 {
+		dst[at] += byte(n % 10)
+	}
+	for at, n := 31, i; n > 0; at, n = at-1, n/10 {
+		dst[at] += byte(n % 10)
+	}
+	return dst
 }
 
 func cpuTime() time.Duration {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"vigil/internal/kv"
 )
@@ -19,13 +20,21 @@ func growthBed(n int) (*Index, []byte) {
 	key := make([]byte, 0, 64)
 	for i, at := range rng.Perm(n) {
 		key = growthKey(key, at)
-		x.Append(x.Add(string(key)), NewPut(kv.Rev{Main: int64(i) + 2}, 1))
+		x.Append(x.Add(text(key)), NewPut(kv.Rev{Main: int64(i) + 2}, 1))
 	}
 	return x, key
 }
 
+// growthKey writes the key of a number, of 32 bytes.
 func growthKey(dst []byte, i int) []byte {
-	return fmt.Appendf(dst[:0], "/registry/pods/ns-%03d/pod-%08d", i%1000, i)
+	dst = append(dst[:0], "/registry/pods/ns-000/p-00000000"...)
+	for at, n := 20, i%1000; n > 0; at, n = at-1, n/10 {
+		dst[at] += byte(n % 10)
+	}
+	for at, n := 31, i; n > 0; at, n = at-1, n/10 {
+		dst[at] += byte(n % 10)
+	}
+	return dst
 }
 
 func cpuTime() time.Duration {
@@ -35,6 +44,9 @@ func cpuTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// text is a key for a lookup.
+func text(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // heapNow returns the bytes and the number of objects of the heap that are in use.
 func heapNow() (bytes, objects uint64) {
@@ -76,7 +88,7 @@ func BenchmarkGrowth(b *testing.B) {
 			b.Run("get", func(b *testing.B) {
 				cpu(b, func() {
 					key = growthKey(key, rng.IntN(n))
-					if e, ok := Of(tree, string(key)); !ok {
+					if e, ok := Of(tree, text(key)); !ok {
 						b.Fatalf("no key %q", key)
 					} else if _, ok := e.Newest(); !ok {
 						b.Fatalf("%q does not exist", key)
@@ -86,7 +98,7 @@ func BenchmarkGrowth(b *testing.B) {
 			b.Run("list500", func(b *testing.B) {
 				cpu(b, func() {
 					key = growthKey(key, rng.IntN(n))
-					it := tree.Range(string(key), "")
+					it := tree.Range(text(key), "")
 					for i := 0; i < 500 && it.Next(); i++ {
 						if _, ok := At(&it).Newest(); !ok {
 							b.Fatalf("%q does not exist", it.Key())
@@ -98,7 +110,7 @@ func BenchmarkGrowth(b *testing.B) {
 			b.Run("put", func(b *testing.B) {
 				cpu(b, func() {
 					key = growthKey(key, rng.IntN(n))
-					e, _ := x.Get(string(key))
+					e, _ := x.Get(text(key))
 					s, _ := e.Newest()
 					rev++
 					x.Append(e, NewPut(kv.Rev{Main: rev}, s.Version+1))
@@ -113,7 +125,7 @@ func BenchmarkGrowth(b *testing.B) {
 					key = growthKey(key, next)
 					next++
 					rev++
-					x.Append(x.Add(string(key)), NewPut(kv.Rev{Main: rev}, 1))
+					x.Append(x.Add(text(key)), NewPut(kv.Rev{Main: rev}, 1))
 				})
 			})
 		})

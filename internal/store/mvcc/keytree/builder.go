@@ -20,6 +20,8 @@ type Builder struct {
 	sep  string
 	last string
 	size int
+
+	bounds bounds
 }
 
 // NewBuilder returns a builder of a tree of items in a pool. They are all allocated before.
@@ -33,7 +35,7 @@ func (b *Builder) Add(ref slab.Ref, live bool) {
 	if b.leaf.n == leafFill {
 		b.finishLeaf()
 		b.leaf = &leaf{gen: 1}
-		b.sep = separator(b.last, key)
+		b.sep = b.bounds.between(b.last, key)
 	}
 	i := b.leaf.n
 	b.leaf.refs[i] = ref
@@ -66,7 +68,7 @@ func (b *Builder) push(level int, sep string, kid node) {
 
 // Tree returns the tree. The builder must not be used afterwards.
 func (b *Builder) Tree() *Tree {
-	t := &Tree{pool: b.pool, gen: 1, size: b.size}
+	t := &Tree{pool: b.pool, gen: 1, size: b.size, bounds: b.bounds}
 	if len(b.levels) == 0 {
 		b.leaf.reindex(b.tab)
 		t.root = node{leaf: b.leaf}

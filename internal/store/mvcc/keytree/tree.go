@@ -1,8 +1,6 @@
 package keytree
 
 import (
-	"strings"
-
 	"vigil/internal/store/mvcc/slab"
 )
 
@@ -14,6 +12,8 @@ type Tree struct {
 	root node
 	size int
 	live int
+	// bounds makes the bounds of new nodes.
+	bounds bounds
 }
 
 // New returns an empty tree of items in a pool.
@@ -69,7 +69,7 @@ func (t *Tree) insert(tab *slab.Table, n node, key string, ref slab.Ref, live bo
 		if added == nil {
 			return node{}, ""
 		}
-		return node{leaf: added}, separator(l.key(tab, int(l.n)-1), added.key(tab, 0))
+		return node{leaf: added}, t.bounds.between(l.key(tab, int(l.n)-1), added.key(tab, 0))
 	}
 	in := n.inner
 	i := in.child(key)
@@ -121,11 +121,6 @@ func (t *Tree) splitInner(n *inner, i int) (dst *inner, at int, right *inner) {
 		return right, i - innerWidth/2, right
 	}
 	return n, i, right
-}
-
-// separator returns the shortest string that is above left and at most right. It has memory of its own.
-func separator(left, right string) string {
-	return strings.Clone(right[:commonPrefix(left, right)+1])
 }
 
 // place returns the leaf of a key that exists, which the tree may write, and its position. add is added to the counts of the
@@ -241,7 +236,7 @@ func (t *Tree) joinLeaves(tab *slab.Table, n *inner, i int, left, right *leaf) (
 		right = tail
 		n.kids[i] = node{leaf: right}
 	}
-	n.seps[i] = separator(left.key(tab, int(left.n)-1), right.key(tab, 0))
+	n.seps[i] = t.bounds.between(left.key(tab, int(left.n)-1), right.key(tab, 0))
 	return false
 }
 

@@ -14,6 +14,9 @@ type bump struct {
 	at        int
 }
 
+// rest returns the number of words that are not allocated.
+func (b *bump) rest() int { return len(b.mem) - b.at }
+
 // NewArena returns an arena. Seal ends its use.
 func (p *Pool) NewArena() *Arena { return &Arena{p: p} }
 
@@ -29,7 +32,7 @@ func (a *Arena) Block(n int) (Ref, []uint64) { return a.alloc(Blocks, n) }
 // alloc allocates n words.
 func (a *Arena) alloc(c Class, n int) (Ref, []uint64) {
 	b := &a.open[c]
-	if n > len(b.mem)-b.at {
+	if n > b.rest() {
 		slot, gen, mem := a.p.add(n)
 		if len(mem) == n {
 			a.p.seal(slot, 0)
@@ -54,6 +57,6 @@ func (a *Arena) Seal() {
 
 func (a *Arena) close(b *bump) {
 	if b.mem != nil {
-		a.p.seal(b.slot, len(b.mem)-b.at)
+		a.p.seal(b.slot, b.rest())
 	}
 }

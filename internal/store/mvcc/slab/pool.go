@@ -26,7 +26,7 @@ const (
 	ownPart = 8
 )
 
-// Cleaning is wanted when 1/wantedPart of all words are released, and more than wantedLeast of them. It empties the slabs of
+// Cleaning is wanted when more than 1/wantedPart of all words are released, and more than wantedLeast of them. It empties the slabs of
 // which at least 1/victimPart is released.
 const (
 	wantedPart  = 3
@@ -50,6 +50,10 @@ type Pool struct {
 		// size is the number of words of all slabs.
 		size int
 	}
+	// CleanFrom is the number of released words above which cleaning may be wanted. It may be changed before the first use.
+	CleanFrom int
+	// slotLimit is the number of slots that the table may have.
+	slotLimit uint32
 	// dead is the number of words that were released and are still in a slab.
 	dead int
 }
@@ -65,7 +69,7 @@ type slot struct {
 
 // NewPool returns an empty pool.
 func NewPool() *Pool {
-	p := &Pool{}
+	p := &Pool{CleanFrom: wantedLeast, slotLimit: maxSlots}
 	p.main.p = p
 	p.table.Store(&Table{})
 	return p
@@ -150,7 +154,7 @@ func (p *Pool) add(n int) (at uint32, gen uint32, mem []uint64) {
 		p.mu.unused = p.mu.unused[:k-1]
 	} else {
 		at = uint32(len(p.mu.slots))
-		if at == maxSlots {
+		if at == p.slotLimit {
 			panic("slab: the table has no slot left")
 		}
 		p.mu.slots = append(p.mu.slots, slot{})
@@ -173,16 +177,22 @@ func (p *Pool) add(n int) (at uint32, gen uint32, mem []uint64) {
 	return at, s.gen, mem
 }
 
-// nextSizeLocked returns the size of the next shared slab: about an eighth of the pool.
+// nextSizeLocked returns the size of the next shared slab: about an eighth of what is in use.
 func (p *Pool) nextSizeLocked() int {
-	return min(max(1<<bits.Len(uint(p.mu.size/16)), minSlab), maxSlab)
+	return min(max(1<<bits.Len(uint((p.mu.size-p.dead)/16)), minSlab), maxSlab)
 }
 
-// Size returns the number of bytes of all slabs, and how many of them are released.
-func (p *Pool) Size() (total, dead int) { return 8 * p.mu.size, 8 * p.dead }
+// Size returns the number of words of all slabs, and how many of them are allocated and not released.
+func (p *Pool) Size() (total, used int) {
+	used = p.mu.size - p.dead
+	for i := range p.main.open {
+		used -= p.main.open[i].rest()
+	}
+	return p.mu.size, used
+}
 
 // Wanted reports whether cleaning is worth the work.
-func (p *Pool) Wanted() bool { return p.dead > wantedLeast && p.dead > p.mu.size/wantedPart }
+func (p *Pool) Wanted() bool { return p.dead > p.CleanFrom && p.dead > p.mu.size/wantedPart }
 
 // BeginClean chooses the slabs that are to be emptied, and reports whether there are any. The user then replaces each
 // allocation for which Victim holds by a new one, and releases it; a slab is removed with its last allocation. In the end it
