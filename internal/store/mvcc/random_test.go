@@ -72,6 +72,10 @@ func (b *bed) open(t testing.TB, log *history.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The index is cleaned as often as that of a large store.
+	s.lock <- struct{}{}
+	s.writer.index.Pool.CleanFrom = 64
+	<-s.lock
 	b.Store, b.log = s, log
 }
 

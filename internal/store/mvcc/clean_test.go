@@ -1,0 +1,203 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+
+	"vigil/internal/kv"
+)
+
+// indexSize returns the number of words of the index, and how many are in use.
+func (b *bed) indexSize() (total, used int) {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	return b.writer.index.Pool.Size()
+}
+
+// waitCleaned waits until the trimmer has brought the index to a compact revision and cleaned it.
+func (b *bed) waitCleaned(t testing.TB, compact int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if err := b.WaitTrimmed(ctx, compact); err != nil {
+		t.Fatal(err)
+	}
+	for ctx.Err() == nil {
+		b.lock <- struct{}{}
+		wanted := b.writer.index.Pool.Wanted()
+		<-b.lock
+		if !wanted {
+			return
+		}
+		b.trim.wake()
+		runtime.Gosched()
+	}
+	t.Fatal("the index is not cleaned")
+}
+
+func (b *bed) compact(t testing.TB) {
+	t.Helper()
+	if _, err := b.Writer().Compact(b.Writer().Revision()); err != nil {
+		t.Fatal(err)
+	}
+	b.commit(t)
+}
+
+func (b *bed) put(t testing.TB, key string) {
+	t.Helper()
+	if _, err := b.Writer().Put(&kv.PutRequest{Key: []byte(key), Value: []byte("v")}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bed) delete(t testing.TB, from, to string) {
+	t.Helper()
+	if _, err := b.Writer().DeleteRange(&kv.DeleteRangeRequest{Key: []byte(from), End: []byte(to)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestIndexMemoryReturns fills a store, deletes most of it and compacts: the index gives the memory back, although a list was
+// read that kept its tree.
+func TestIndexMemoryReturns(t *testing.T) {
+	b := newBed(t, Options{}, 0)
+	const n = 20_000
+	for i := range n {
+		b.put(t, fmt.Sprintf("key/%05d", i))
+		if i%100 == 99 {
+			b.commit(t)
+		}
+	}
+	e, _ := b.writer.index.Get("key/01234")
+	gone := weak.Make(&e.Changes()[0])
+	full, _ := b.indexSize()
+	for i := range n / 100 {
+		b.delete(t, fmt.Sprintf("key/%03d01", i), fmt.Sprintf("key/%03d99", i))
+		if i%10 == 0 {
+			if _, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Limit: 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.commit(t)
+	// This one counts at the compact revision and later.
+	if _, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Limit: 5}); err != nil {
+		t.Fatal(err)
+	}
+	b.compact(t)
+	b.waitCleaned(t, b.Revision())
+	if total, used := b.indexSize(); total > full/20 || total > 2*used {
+		t.Errorf("%d words of %d are left, %d of them in use", total, full, used)
+	}
+	// Nothing that the store keeps holds on to the slabs: not the published state, not the trees of lists.
+	for deadline := time.Now().Add(time.Minute); gone.Value() != nil; runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatal("the memory of a deleted key is still held")
+		}
+	}
+	b.close(t)
+}
+
+// TestIndexChurn creates, changes and deletes keys and compacts, again and again, with readers of lists: the index stays as
+// large as it was.
+func TestIndexChurn(t *testing.T) {
+	b := newBed(t, Options{TrimKeys: 64}, 64<<10)
+	for i := range 1000 {
+		b.put(t, fmt.Sprintf("old/%04d", i))
+	}
+	b.commit(t)
+	for cycle := range 60 {
+		for i := range 300 {
+			b.put(t, fmt.Sprintf("new/%03d/%03d", cycle, i))
+			b.put(t, fmt.Sprintf("old/%04d", (cycle*37+i)%1000))
+			if i%50 == 0 {
+				b.commit(t)
+				if _, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Limit: 5}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		b.delete(t, "new/", fmt.Sprintf("new/%03d", cycle))
+		b.compact(t)
+		b.waitCleaned(t, b.Revision())
+		if total, used := b.indexSize(); total > 2*used || used > 40_000 {
+			t.Fatalf("%d words in cycle %d, %d in use", total, cycle, used)
+		}
+	}
+	b.close(t)
+}
+
+// TestUndoneTransactions: transactions that exceed a limit are undone; what they leave behind in the index returns without a
+// compaction.
+func TestUndoneTransactions(t *testing.T) {
+	b := newBed(t, Options{Limits: Limits{ChangeBytes: 2000}}, 0)
+	for i := range 100 {
+		b.put(t, fmt.Sprintf("key/%02d", i))
+		b.commit(t)
+	}
+	txn := &kv.TxnRequest{}
+	for i := range 60 {
+		txn.Success = append(txn.Success,
+			kv.Op{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "key/%02d", i)}},
+			kv.Op{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "none/%02d", i)}})
+	}
+	for i := range 500 {
+		if _, err := b.Writer().Txn(txn, nil); !errors.As(err, new(*kv.LimitError)) {
+			t.Fatalf("a transaction above the limit: %v", err)
+		}
+		b.commit(t)
+		if i%10 == 0 {
+			b.waitCleaned(t, -1)
+			if total, used := b.indexSize(); total > 3*used {
+				t.Fatalf("%d words, %d in use", total, used)
+			}
+		}
+	}
+	b.close(t)
+}
+
+// TestOpenBatchIsCleaned: the trimmer cleans while a batch is open that waits for room. Readers see nothing of the batch, and its
+// changes are not lost.
+func TestOpenBatchIsCleaned(t *testing.T) {
+	b := newBed(t, Options{}, 0)
+	for i := range 2000 {
+		b.put(t, fmt.Sprintf("key/%04d", i))
+	}
+	b.commit(t)
+	w := b.Writer()
+	b.put(t, "key/0001")
+	b.put(t, "new")
+	// As after a Commit that lacked room.
+	pool := w.index.Pool
+	for range 3 {
+		for it := w.index.Tree.View().Range("", ""); it.Next(); {
+			e, _ := w.index.Get(it.Key())
+			w.index.Cut(e, 0)
+		}
+	}
+	if !pool.Wanted() {
+		t.Fatal("nothing to clean")
+	}
+	old := b.Revision()
+	w.unlock()
+	b.trim.wake()
+	b.waitCleaned(t, -1)
+	if res, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte("key/0001"), End: []byte("o")}); err != nil || b.Revision() != old || res.KVs.Len() != 1999 {
+		t.Fatalf("revision %d, want %d: %+v %v", b.Revision(), old, res, err)
+	}
+	b.commit(t)
+	for _, key := range []string{"key/0001", "new"} {
+		if v, err := b.Get([]byte(key), 0); err != nil || v == nil {
+			t.Fatalf("%q: %v %v", key, v, err)
+		}
+	}
+	if n := w.index.Tree.Live(); n != 2001 {
+		t.Errorf("%d keys", n)
+	}
+	b.close(t)
+}
