@@ -39,7 +39,7 @@ var member = []Mistake{
 		{"internal/store/mvcc/export.go", "keep := !tombstone && states.isState(key, rev, e.Compact)", "keep := !tombstone && states.isState(key, rev, e.Compact) && rev.Main > e.Compact/2"},
 	}},
 	{Name: "compacts-one-more", Promise: "the state at the compact revision stays readable", Needs: "compactions", Edits: []Edit{
-		{"internal/store/mvcc/entry.go", "i := search(recs, compacted)\n\tif i >= 0 && recs[i].tombstone() {", "i := search(recs, compacted+1)\n\tif i >= 0 && recs[i].tombstone() {"},
+		{"internal/store/mvcc/index/changes.go", "i := l.Find(compact)\n\tif i >= 0 && l.At(i).Tombstone() {", "i := l.Find(compact + 1)\n\tif i >= 0 && l.At(i).Tombstone() {"},
 	}},
 	{Name: "alarm-of-others", Promise: "while an alarm NOSPACE is active no write that needs space is accepted, whichever member it names", Needs: "alarms", Edits: []Edit{
 		{"internal/state/fsm/refuse.go", "noSpace = noSpace || a.Type == kv.AlarmNoSpace", "noSpace = noSpace || a.Type == kv.AlarmNoSpace && a.MemberID == proposer"},

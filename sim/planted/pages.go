@@ -12,7 +12,7 @@ var pages = []Mistake{
 		{"internal/store/mvcc/range.go", "p.find = int(r.Limit) + 1", "p.find = int(r.Limit)"},
 	}},
 	{Name: "exclusive-bound", Promise: "bounds of revisions are inclusive", Needs: "pages", Edits: []Edit{
-		{"internal/store/mvcc/range.go", "s.rev.Main < r.MinModRevision", "s.rev.Main <= r.MinModRevision"},
+		{"internal/store/mvcc/range.go", "s.Rev.Main < r.MinModRevision", "s.Rev.Main <= r.MinModRevision"},
 	}},
 	{Name: "wrong-error", Promise: "a rejected request has the error of etcd", Needs: "bare", Edits: []Edit{
 		{"internal/edge/rpc/errors.go", "{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev}", "{kv.ErrFutureRev, rpctypes.ErrGRPCCompacted}"},

@@ -15,7 +15,7 @@ var reads = []Mistake{
 		{"internal/member/replica/read.go", "if err = ctx.Err(); r.applied.Load() < index {", "if err = ctx.Err(); err == nil && index == 0 {"},
 	}},
 	{Name: "later-keys", Promise: "a read at a revision sees nothing later", Edits: []Edit{
-		{"internal/store/mvcc/entry.go", "if recs[i].main <= at {", "if recs[i].main <= at+1 {"},
+		{"internal/store/mvcc/index/changes.go", "if l.Main(i) <= revision {", "if l.Main(i) <= revision+1 {"},
 	}},
 	{Name: "equal-or-greater", Promise: "a condition holds only for the revision that it names", Edits: []Edit{
 		{"internal/store/mvcc/txn.go", "case kv.Equal:\n\t\treturn order == 0", "case kv.Equal:\n\t\treturn order >= 0"},
@@ -27,7 +27,7 @@ var reads = []Mistake{
 		{"internal/store/mvcc/txn.go", "\t\tres.Txn, err = t.run(op.Txn)\n\t\treturn err\n", "\t\tif t.w != nil {\n\t\t\tt.w.endRequest()\n\t\t}\n\t\tres.Txn, err = t.run(op.Txn)\n\t\treturn err\n"},
 	}},
 	{Name: "kept-version", Promise: "a key begins with version 1 after its deletion", Edits: []Edit{
-		{"internal/store/mvcc/changes.go", "exists := known && e.version > 0\n", "exists := known && e.version > 0\n\tgone := int64(0)\n\tif known {\n\t\tgone = int64(e.block.Load().n.Load())\n\t}\n"},
+		{"internal/store/mvcc/changes.go", "\t\twas, exists = e.Newest()\n\t}\n", "\t\twas, exists = e.Newest()\n\t}\n\tgone := int64(0)\n\tif known {\n\t\tgone = int64(e.Changes().Len())\n\t}\n"},
 		{"internal/store/mvcc/changes.go", "Mod: rev.Main, Version: 1, Lease", "Mod: rev.Main, Version: 1 + gone, Lease"},
 	}},
 	{Name: "empty-revision", Promise: "a request that changes nothing makes no revision", Edits: []Edit{

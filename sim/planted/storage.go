@@ -25,7 +25,7 @@ var storage = []Mistake{
 		{"internal/store/wal/wal.go", "if err = w.refused(err); !kv.Shortage(err) {", "if err = w.refused(err); err != nil {"},
 	}},
 	{Name: "compacted-newest", Promise: "a compaction keeps the newest version of each key", Needs: "compactions", Edits: []Edit{
-		{"internal/store/mvcc/entry.go", "if i >= 0 && recs[i].tombstone() {\n\t\ti++", "if i >= 0 {\n\t\ti++"},
+		{"internal/store/mvcc/index/changes.go", "if i >= 0 && l.At(i).Tombstone() {\n\t\ti++", "if i >= 0 {\n\t\ti++"},
 	}},
 	{Name: "compacted-read", Promise: "a compacted revision is not read", Needs: "compactions", Edits: []Edit{
 		{"internal/store/mvcc/store.go", "\tif revision < v.compact {\n\t\treturn 0,", "\tif revision < 0 {\n\t\treturn 0,"},

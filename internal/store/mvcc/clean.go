@@ -2,8 +2,12 @@ package mvcc
 
 import "vigil/internal/store/mvcc/index"
 
-// cleanMoves is the part of the keys of a slice that may be moved in it, which takes longer than a look at them.
-const cleanMoves = 4
+const (
+	// cleanMoves is the part of the keys of a slice that may be moved in it, which takes longer than a look at them.
+	cleanMoves = 4
+	// cleanWords is the number of words that may be moved in a slice, and what one entry has.
+	cleanWords = 16 << 10
+)
 
 // clean moves entries and blocks out of slabs that are partly released, if enough is, so that the memory returns. Like
 // trimming it visits the keys in slices. It returns false if the trimmer was stopped.
@@ -39,19 +43,20 @@ func (s *Store) clean() bool {
 	return true
 }
 
-// cleanSlice visits TrimKeys keys, beginning at from, or fewer if many of them are moved. The caller holds the lock.
+// cleanSlice visits TrimKeys keys, beginning at from, or fewer if much is moved. The caller holds the lock.
 func (s *Store) cleanSlice(from string) (next string, more bool) {
 	x := s.writer.index
-	most := max(s.opts.TrimKeys/cleanMoves, 1)
+	most, words := max(s.opts.TrimKeys/cleanMoves, 1), 0
 	var found []index.Entry
 	it := x.Tree.View().Range(from, "")
 	for n := 0; it.Next(); n++ {
-		if n == s.opts.TrimKeys || len(found) == most {
+		if n == s.opts.TrimKeys || len(found) == most || words > cleanWords {
 			next, more = it.Key(), true
 			break
 		}
 		if e := index.At(&it); x.InVictim(e) {
 			found = append(found, e)
+			words += e.Words()
 		}
 	}
 	moved := false

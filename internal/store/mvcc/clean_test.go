@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"vigil/internal/kv"
+	"vigil/internal/store/ration"
 )
 
 // indexSize returns the number of words of the index, and how many are in use.
@@ -19,7 +20,7 @@ func (b *bed) indexSize() (total, used int) {
 	return b.writer.index.Pool.Size()
 }
 
-// waitCleaned waits until the trimmer has brought the index to a compact revision and cleaned it.
+// waitCleaned waits until a commit or compaction has made the trimmer bring the index to a compact revision and clean it.
 func (b *bed) waitCleaned(t testing.TB, compact int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -34,7 +35,6 @@ func (b *bed) waitCleaned(t testing.TB, compact int64) {
 		if !wanted {
 			return
 		}
-		b.trim.wake()
 		runtime.Gosched()
 	}
 	t.Fatal("the index is not cleaned")
@@ -62,10 +62,14 @@ func (b *bed) delete(t testing.TB, from, to string) {
 	}
 }
 
-// TestIndexMemoryReturns fills a store, deletes most of it and compacts: the index gives the memory back, although a list was
-// read that kept its tree.
+// TestIndexMemoryReturns fills a store, deletes most of it and compacts: the index gives the memory back, although lists were
+// read that kept their trees, one has not been sent yet, and a cut is being copied.
 func TestIndexMemoryReturns(t *testing.T) {
-	b := newBed(t, Options{}, 0)
+	budget, err := ration.New(ration.DefaultLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t, Options{Ranges: budget}, 0)
 	const n = 20_000
 	for i := range n {
 		b.put(t, fmt.Sprintf("key/%05d", i))
@@ -73,8 +77,16 @@ func TestIndexMemoryReturns(t *testing.T) {
 			b.commit(t)
 		}
 	}
-	e, _ := b.writer.index.Get("key/01234")
+	e, _ := b.writer.index.Get("key/04321")
 	gone := weak.Make(&e.Changes()[0])
+	cut, err := b.Cut(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte("key/00000"), End: []byte("key/04322")})
+	if err != nil || res.KVs.Long == nil || res.KVs.Long.Last != "key/04321" {
+		t.Fatalf("%d keys, %v", res.Count, err)
+	}
 	full, _ := b.indexSize()
 	for i := range n / 100 {
 		b.delete(t, fmt.Sprintf("key/%03d01", i), fmt.Sprintf("key/%03d99", i))
@@ -100,6 +112,8 @@ func TestIndexMemoryReturns(t *testing.T) {
 			t.Fatal("the memory of a deleted key is still held")
 		}
 	}
+	runtime.KeepAlive(cut)
+	runtime.KeepAlive(res)
 	b.close(t)
 }
 
@@ -157,6 +171,52 @@ func TestUndoneTransactions(t *testing.T) {
 				t.Fatalf("%d words, %d in use", total, used)
 			}
 		}
+	}
+	b.close(t)
+}
+
+// TestUndoneTransactionsOfLongBlock: each transaction that is undone replaces a block of half a megabyte. In one batch, and with
+// the tree of a list that was kept, that takes the memory of a few of them.
+func TestUndoneTransactionsOfLongBlock(t *testing.T) {
+	b := newBed(t, Options{Limits: Limits{ChangeBytes: 2000}}, 0)
+	const n = 32 << 10
+	for range n {
+		b.put(t, "key")
+	}
+	b.put(t, "other")
+	b.commit(t)
+	if _, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, Limit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	txn := &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: []byte("key")}}}}
+	for i := range 60 {
+		txn.Success = append(txn.Success, kv.Op{Put: &kv.PutRequest{Key: fmt.Appendf(nil, "none/%02d", i)}})
+	}
+	var blocks []weak.Pointer[uint64]
+	for range 100 {
+		if _, err := b.Writer().Txn(txn, nil); !errors.As(err, new(*kv.LimitError)) {
+			t.Fatalf("a transaction above the limit: %v", err)
+		}
+		e, _ := b.writer.index.Get("key")
+		blocks = append(blocks, weak.Make(&e.Changes()[0]))
+	}
+	const most = 2*shedLeast/(2*n) + 2
+	left := len(blocks)
+	for deadline := time.Now().Add(time.Minute); left > most && time.Now().Before(deadline); {
+		runtime.GC()
+		left = 0
+		for i := range blocks {
+			if blocks[i].Value() != nil {
+				left++
+			}
+		}
+	}
+	if left > most {
+		t.Errorf("%d blocks of %d are still held", left, len(blocks))
+	}
+	b.commit(t)
+	if v, err := b.Get([]byte("key"), 0); err != nil || v == nil {
+		t.Fatal(v, err)
 	}
 	b.close(t)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc/meter"
@@ -342,6 +343,6 @@ func (g *gather) finish() {
 		p := g.long.Pieces[n-1]
 		*p = (*p)[:len(*p)-len(g.room)]
 	}
-	g.long.Last = g.last
+	g.long.Last = strings.Clone(g.last) // a slow client may keep it for long
 	*g.kvs = kv.Records{Long: g.long}
 }

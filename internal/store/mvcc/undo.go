@@ -40,6 +40,7 @@ func (w *Writer) undo(m mark) {
 	w.subs, w.tally = 0, tally{}
 	w.meter.Written = 0
 	w.log.Rewind(m.log)
+	w.shedTables(false)
 }
 
 // undoChange reverts the newest change of a key except its lease.

@@ -29,6 +29,8 @@ type Writer struct {
 	// lacked room, until the next call; held says whether it does. Guarded by the store's lock, like stale,
 	// which says that the trimmer has changed the tree meanwhile and readers have not got it.
 	open, held, stale bool
+	// shed is the number of words that the index had removed when readers last got another table for that.
+	shed int
 	// subs counts the changes of the present request.
 	subs int64
 	// events is a piece of memory that the events of many batches share; those of the open one
@@ -124,6 +126,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.events, w.first = nil, 0
 	}
 	w.open, w.stale = false, false
+	w.shedTables(true)
 	crowded := w.index.Pool.Wanted()
 	w.unlock()
 	if w.compact != old.compact || crowded {
@@ -133,6 +136,27 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		w.s.trees.Drop(w.compact, w.changes)
 	}
 	return p, nil
+}
+
+// shedLeast is the number of words of the index that may be removed before its old tables are shed.
+const shedLeast = 1 << 20
+
+// shedTables drops the tables that keep removed memory of the index, if that is much: transactions that are undone can
+// replace a long block many times. In a batch the committed state gets the newest table, published says that it has it.
+func (w *Writer) shedTables(published bool) {
+	pool := w.index.Pool
+	total, _ := pool.Size()
+	if pool.Removed()-w.shed <= max(total/2, shedLeast) || w.stale {
+		return
+	}
+	w.shed = pool.Removed()
+	if !published {
+		// The batch has replaced blocks, but no entry of the committed state was moved or dropped.
+		snap := *w.s.snap.Load()
+		snap.tree = snap.tree.WithTable(pool.Table())
+		w.s.snap.Store(&snap)
+	}
+	w.s.trees.DropOutdated()
 }
 
 // beginRequest opens a batch if none is open.

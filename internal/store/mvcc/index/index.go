@@ -116,6 +116,9 @@ func (x *Index) Evacuate(e Entry) (moved bool) {
 	return true
 }
 
+// Words returns the number of words that an entry and its block take, about.
+func (e Entry) Words() int { return len(e.words) + len(e.Changes()) }
+
 // InVictim reports whether an entry has memory in a victim of a cleaning.
 func (x *Index) InVictim(e Entry) bool {
 	if x.Pool.Victim(e.ref) {

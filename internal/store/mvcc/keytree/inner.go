@@ -24,14 +24,6 @@ type node struct {
 	inner *inner
 }
 
-// width returns the number of keys or children.
-func (n node) width() int {
-	if n.leaf != nil {
-		return int(n.leaf.n)
-	}
-	return int(n.inner.n)
-}
-
 // sparse reports whether n is to be joined with a neighbour.
 func (n node) sparse() bool {
 	if n.leaf != nil {

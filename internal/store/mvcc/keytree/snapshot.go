@@ -24,6 +24,12 @@ func (s Snapshot) Live() int { return s.live }
 // Table returns the table of the items.
 func (s Snapshot) Table() *slab.Table { return s.tab }
 
+// WithTable returns the same state with a newer table, which resolves all its items too if none of them was released since.
+func (s Snapshot) WithTable(tab *slab.Table) Snapshot {
+	s.tab = tab
+	return s
+}
+
 // Same reports whether both snapshots are one and the same state, and not merely equal.
 func (s Snapshot) Same(o Snapshot) bool { return s.root == o.root }
 

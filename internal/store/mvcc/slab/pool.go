@@ -54,6 +54,8 @@ type Pool struct {
 	CleanFrom int
 	// slotLimit is the number of slots that the table may have.
 	slotLimit uint32
+	// removed counts the words of the slabs that were removed.
+	removed int
 	// dead is the number of words that were released and are still in a slab.
 	dead int
 }
@@ -116,6 +118,7 @@ func (p *Pool) removeLocked(at uint32) {
 	p.replaceTableLocked(t)
 	p.dead -= s.dead
 	p.mu.size -= s.size
+	p.removed += s.size
 	*s = slot{gen: s.gen}
 	if s.gen < maxGen {
 		p.mu.unused = append(p.mu.unused, at)
@@ -190,6 +193,9 @@ func (p *Pool) Size() (total, used int) {
 	}
 	return p.mu.size, used
 }
+
+// Removed returns the number of words of all slabs that were ever removed. Tables from before still have them.
+func (p *Pool) Removed() int { return p.removed }
 
 // Wanted reports whether cleaning is worth the work.
 func (p *Pool) Wanted() bool { return p.dead > p.CleanFrom && p.dead > p.mu.size/wantedPart }
