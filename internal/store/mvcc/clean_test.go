@@ -107,11 +107,7 @@ func TestIndexMemoryReturns(t *testing.T) {
 		t.Errorf("%d words of %d are left, %d of them in use", total, full, used)
 	}
 	// Nothing that the store keeps holds on to the slabs: not the published state, not the trees of lists.
-	for deadline := time.Now().Add(time.Minute); gone.Value() != nil; runtime.GC() {
-		if time.Now().After(deadline) {
-			t.Fatal("the memory of a deleted key is still held")
-		}
-	}
+	atMost(t, []weak.Pointer[uint64]{gone}, 0)
 	runtime.KeepAlive(cut)
 	runtime.KeepAlive(res)
 	b.close(t)
@@ -200,24 +196,45 @@ func TestUndoneTransactionsOfLongBlock(t *testing.T) {
 		e, _ := b.writer.index.Get("key")
 		blocks = append(blocks, weak.Make(&e.Changes()[0]))
 	}
-	const most = 2*shedLeast/(2*n) + 2
-	left := len(blocks)
+	atMost(t, blocks, 2*shedLeast/(2*n)+2)
+	b.commit(t)
+	atMost(t, blocks, 1) // the present one
+	if v, err := b.Get([]byte("key"), 0); err != nil || v == nil {
+		t.Fatal(v, err)
+	}
+	b.close(t)
+}
+
+// atMost waits until at most so many pieces of memory are still held.
+func atMost(t *testing.T, memory []weak.Pointer[uint64], most int) {
+	t.Helper()
+	left := len(memory)
 	for deadline := time.Now().Add(time.Minute); left > most && time.Now().Before(deadline); {
 		runtime.GC()
 		left = 0
-		for i := range blocks {
-			if blocks[i].Value() != nil {
+		for i := range memory {
+			if memory[i].Value() != nil {
 				left++
 			}
 		}
 	}
 	if left > most {
-		t.Errorf("%d blocks of %d are still held", left, len(blocks))
+		t.Errorf("%d pieces of memory of %d are still held", left, len(memory))
+	}
+}
+
+// TestTrimmedBlockReturns: a compaction that drops no key gives the memory of blocks back without another commit.
+func TestTrimmedBlockReturns(t *testing.T) {
+	b := newBed(t, Options{}, 0)
+	for range 5000 {
+		b.put(t, "key")
 	}
 	b.commit(t)
-	if v, err := b.Get([]byte("key"), 0); err != nil || v == nil {
-		t.Fatal(v, err)
-	}
+	e, _ := b.writer.index.Get("key")
+	block := []weak.Pointer[uint64]{weak.Make(&e.Changes()[0])}
+	b.compact(t)
+	b.waitCleaned(t, b.Revision())
+	atMost(t, block, 0)
 	b.close(t)
 }
 

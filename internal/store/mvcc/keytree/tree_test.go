@@ -5,11 +5,15 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+	"weak"
 
 	"vigil/internal/store/mvcc/slab"
 )
@@ -343,6 +347,38 @@ func TestConcurrentReaders(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// TestBoundsKeepNoItem: the bounds of nodes do not hold on to the memory of items that are no longer in the tree.
+func TestBoundsKeepNoItem(t *testing.T) {
+	tr := newBed()
+	key := func(i int) string { return strings.Repeat("k", i%300) + strconv.Itoa(i) }
+	var old []weak.Pointer[uint64]
+	for i := range 3000 {
+		tr.set(key(i), i, true)
+		if i%100 == 0 {
+			ref, _ := tr.Get(key(i))
+			old = append(old, weak.Make(&tr.View().Table().Item(ref)[0]))
+		}
+	}
+	for i := range 3000 {
+		tr.set(key(i), i, true)
+	}
+	left := len(old)
+	for deadline := time.Now().Add(time.Minute); left > 3 && time.Now().Before(deadline); {
+		runtime.GC()
+		left = 0
+		for i := range old {
+			if old[i].Value() != nil {
+				left++
+			}
+		}
+	}
+	// Old and new items share the slab that was open in between.
+	if left > 3 {
+		t.Errorf("%d items of %d are still held", left, len(old))
+	}
+	valid(t, tr.Tree)
 }
 
 func TestZeroSnapshot(t *testing.T) {
