@@ -58,7 +58,7 @@ func heapNow() (bytes, objects uint64) {
 }
 
 // BenchmarkGrowth is what the index costs with more and more keys: memory, heap objects, and the processor time of everything
-// (garbage collections too) of a put, a get and a list of 500 keys. VIGIL_BENCH_KEYS=10000000 adds a larger one.
+// (garbage collections too) of a put, a get and a list of 500 keys, and of a garbage collection. VIGIL_BENCH_KEYS=10000000 adds a larger one.
 func BenchmarkGrowth(b *testing.B) {
 	sizes := []int{10_000, 100_000, 1_000_000}
 	var more int
@@ -85,6 +85,7 @@ func BenchmarkGrowth(b *testing.B) {
 				perKey(b)
 			}
 			tree := x.Tree.Snapshot()
+			b.Run("collection", func(b *testing.B) { cpu(b, runtime.GC) })
 			b.Run("get", func(b *testing.B) {
 				cpu(b, func() {
 					key = growthKey(key, rng.IntN(n))
