@@ -65,6 +65,7 @@ func (v *memberView) Status() rpc.Status {
 		RaftIndex:        s.RaftIndex,
 		RaftAppliedIndex: s.Applied,
 		DiskFull:         s.DiskFull,
+		LeaderLost:       s.LeaderLost,
 	}
 }
 

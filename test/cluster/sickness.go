@@ -38,6 +38,7 @@ var varies = []struct {
 	{regexp.MustCompile(`\d+% of the quota`), "N% of the quota"},
 	{regexp.MustCompile(`\d+ revisions are kept`), "N revisions are kept"},
 	{regexp.MustCompile(`was \S+ ago`), "was TIME ago"},
+	{regexp.MustCompile(`no leader for \w+`), "no leader for TIME"},
 	{regexp.MustCompile(`expires in \S+`), "expires in TIME"},
 	{regexp.MustCompile(`expired on \S+`), "expired on DATE"},
 	{regexp.MustCompile(`current time \S+ is after \S+`), "current time TIME is after TIME"},

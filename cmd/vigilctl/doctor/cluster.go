@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/survey"
 )
 
@@ -128,7 +129,7 @@ func (e *examination) checkLeader(r *report) {
 			r.find(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
 		case x.Status.Leader == 0:
 			lost = true
-			r.find(critical, e.NameOf(x), "has no leader: it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
+			r.find(critical, e.NameOf(x), cli.NoLeader("has no leader", x.Status)+": it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
 			r.find(warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned", "")
 		}

@@ -70,6 +70,8 @@ type Status struct {
 	Alarms []kv.Alarm
 	// DiskFull is set while puts are rejected because the disk of this member is full.
 	DiskFull bool
+	// LeaderLost is when the member lost its last leader, the zero time if it knows one, or never did.
+	LeaderLost time.Time
 }
 
 // Alarms is the part of the member that the maintenance service uses for alarms. Errors are kv's.

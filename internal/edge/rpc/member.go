@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -40,6 +41,9 @@ func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etc
 	}
 	if res.Leader == 0 {
 		res.Errors = append(res.Errors, ErrorText(kv.ErrNoLeader))
+		if !st.LeaderLost.IsZero() {
+			res.Errors = append(res.Errors, NoLeaderText+max(time.Since(st.LeaderLost).Round(time.Second), time.Second).String())
+		}
 	}
 	for _, a := range st.Alarms {
 		res.Errors = append(res.Errors, alarmPB(a).String())
@@ -52,6 +56,9 @@ func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etc
 
 // DiskFullText is the error in the status of a member that rejects puts because its disk is full. etcd has no such error.
 const DiskFullText = "vigil: the disk is full: puts are rejected until it has free space"
+
+// NoLeaderText and a duration are an error in the status of a member without a leader, next to etcd's.
+const NoLeaderText = "vigil: there has been no leader for "
 
 // memberList answers Cluster.MemberList, whose header has no revision.
 func (s *service) memberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {

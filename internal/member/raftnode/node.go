@@ -50,6 +50,7 @@ type Node struct {
 	acknowledged atomic.Uint64
 
 	leadSince atomic.Int64 // unix nanoseconds of the last time a leader became known
+	leadLost  atomic.Int64 // unix nanoseconds of the loss of the last leader, 0 if one is known or never was
 	leaders   atomic.Uint64
 	elections [causes]atomic.Uint64
 	late      atomic.Uint64 // heartbeats
@@ -349,7 +350,9 @@ func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error)
 type Status struct {
 	Lead, Term, Committed uint64
 	// LeadSince is when Lead became known, LeaderChanges how often one did.
-	LeadSince     time.Time
+	LeadSince time.Time
+	// LeadLost is when the last leader was lost, the zero time if one is known, or never was.
+	LeadLost      time.Time
 	LeaderChanges uint64
 }
 
@@ -366,7 +369,7 @@ func (n *Node) LateHeartbeats() uint64 { return n.late.Load() }
 
 // Status returns what the node knows of raft now.
 func (n *Node) Status() Status {
-	return Status{
+	st := Status{
 		Lead:      n.lead.Load(),
 		Term:      n.term.Load(),
 		Committed: n.committed.Load(),
@@ -374,4 +377,8 @@ func (n *Node) Status() Status {
 
 		LeaderChanges: n.leaders.Load(),
 	}
+	if lost := n.leadLost.Load(); lost != 0 && st.Lead == raft.None {
+		st.LeadLost = time.Unix(0, lost)
+	}
+	return st
 }

@@ -286,6 +286,9 @@ func (n *Node) changed(rd raft.Ready) {
 			r.early.heard = now
 			n.leadSince.Store(now.UnixNano())
 			n.leaders.Add(1)
+			n.leadLost.Store(0)
+		} else {
+			n.leadLost.Store(time.Now().UnixNano())
 		}
 		n.lead.Store(lead)
 		// Whatever was asked of the leader before may be lost.

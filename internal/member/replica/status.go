@@ -2,6 +2,7 @@ package replica
 
 import (
 	"sync/atomic"
+	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
@@ -31,6 +32,8 @@ type Status struct {
 	CompactRevision      int64
 	// DiskFull is set while puts are refused for want of space on the disk.
 	DiskFull bool
+	// LeaderLost is when the last leader was lost, the zero time if one is known, or never was.
+	LeaderLost time.Time
 }
 
 // Status returns the present state.
@@ -52,6 +55,7 @@ func (r *Replica) Status() Status {
 		Revision:        r.handle().store.Revision(),
 		CompactRevision: r.handle().store.CompactRevision(),
 		DiskFull:        r.space.diskFull(),
+		LeaderLost:      st.LeadLost,
 	}
 }
 
