@@ -30,6 +30,11 @@ func (r *release) writeArchive(p platform, out string) error {
 	if err != nil {
 		return err
 	}
+	read, err := r.pages(top)
+	if err != nil {
+		return err
+	}
+	files = append(files, read...)
 	server := p.os == "linux"
 	for _, page := range pages {
 		if server || !strings.HasPrefix(filepath.Base(page.name), "vigil.") {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"embed"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -59,6 +61,11 @@ func (r *release) installed(p platform, dirs completionDirs) ([]file, error) {
 		return nil, err
 	}
 	out = append(out, documents...)
+	read, err := r.pages("/usr/share/doc/vigil")
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, read...)
 	example, err := r.source.read("packaging/systemd/vigil.yaml")
 	if err != nil {
 		return nil, err
@@ -82,6 +89,25 @@ func (r *release) documents(below string) ([]file, error) {
 		text(below+"/THIRD-PARTY-LICENCES.txt", r.licences.text),
 		text(below+"/sbom.cdx.json", r.sbom),
 	}, nil
+}
+
+// pages returns the pages for operators, which doctor and the alerts name, and the files for monitoring that they install.
+func (r *release) pages(below string) ([]file, error) {
+	var out []file
+	for _, tree := range []string{"docs", "packaging/monitoring"} {
+		err := fs.WalkDir(os.DirFS(r.source.root), tree, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			body, err := r.source.read(name)
+			out = append(out, text(below+"/"+name, body))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func (r *release) manualPages(below string) ([]file, error) {

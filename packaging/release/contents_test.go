@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -36,8 +37,20 @@ func listing(t *testing.T, r io.Reader) string {
 	}
 }
 
+// onePage is a page of the documents. A list has one line for those of a directory.
+var onePage = regexp.MustCompile(`(docs/([a-z-]+/)*)[^/]+\.md$`)
+
 func fold(lines []string) string {
+	seen := map[string]bool{}
+	lines = slices.DeleteFunc(lines, func(l string) bool {
+		short := onePage.ReplaceAllString(l, "${1}PAGE.md")
+		again := short != l && seen[short]
+		seen[short] = true
+		return again
+	})
 	for i, l := range lines {
+		l = onePage.ReplaceAllString(l, "${1}PAGE.md")
+		lines[i] = l
 		if at := strings.Index(l, "/man1/vigilctl-"); at >= 0 {
 			lines[i] = l[:at] + "/man1/vigilctl-COMMAND.1.gz"
 		}

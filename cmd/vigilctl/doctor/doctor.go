@@ -3,6 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +83,8 @@ type diagnosis struct {
 	Passed    []string    `json:"passed"`
 	Unchecked []unchecked `json:"not_checked"`
 
-	seen []string // the members that answer, if others do not
+	seen  []string // the members that answer, if others do not
+	pages string   // the directory of the pages, with a slash; empty if it is not known
 }
 
 func (e *examination) diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) error {
@@ -90,6 +93,9 @@ func (e *examination) diagnoseMembers(ctx context.Context, l *survey.Survey, p *
 		return ctx.Err()
 	}
 	d := e.diagnose()
+	if program, err := os.Executable(); err == nil {
+		d.pages = findPages(program)
+	}
 	var err error
 	if p.Format != show.Simple {
 		err = l.Env.Print(show.Answer{Value: d})
@@ -169,7 +175,7 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 		}
 		add("", styles[f.Severity], strings.ToUpper(string(f.Severity))+"  "+what)
 		add("    ", screen.Plain, "next: "+f.Next)
-		add("    ", screen.Plain, "page: "+f.Page)
+		add("    ", screen.Plain, "page: "+d.pages+f.Page)
 		lines = append(lines, "")
 	}
 	for _, c := range checks {
@@ -234,6 +240,18 @@ func (d *diagnosis) gaps() (out []string) {
 		out = append(out, text)
 	}
 	return out
+}
+
+// findPages returns the directory that has the pages of a program, with a slash, or "": those of a package and of an archive are
+// next to its directory.
+func findPages(program string) string {
+	for _, dir := range []string{"../share/doc/vigil", ".."} {
+		dir = filepath.Join(filepath.Dir(program), dir)
+		if _, err := os.Stat(filepath.Join(dir, "docs", "operations", "doctor.md")); err == nil {
+			return dir + string(filepath.Separator)
+		}
+	}
+	return ""
 }
 
 // sorted joins texts in order.

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -132,6 +133,9 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 			e.clocks, e.expiries, e.certErrs, e.lines = append(e.clocks, nil, nil), make([]time.Time, 5), make([]error, 5), make([][]string, 5)
 		}},
 		{"quorum", note, "2 voting members survive no more failures than 1", func(e *examination) { e.Members = e.Members[:2] }},
+		{"leader", critical, "b: has had no leader for 12s: it accepts no writes", func(e *examination) {
+			e.Readings[1].Status.Leader, e.Readings[1].Status.Errors = 0, []string{"etcdserver: no leader", "vigil: there has been no leader for 12s"}
+		}},
 		{"leader", critical, "has no leader", func(e *examination) { e.Readings[1].Status.Leader = 0 }},
 		{"leader", warning, "follows another leader", func(e *examination) { e.Readings[1].Status.Leader = 2 }},
 		{"leader", critical, "10.0.0.2:2379: belongs to another cluster: 5 and not c1", func(e *examination) { e.Readings[1].Status.Header.ClusterId = 5 }},
@@ -332,6 +336,30 @@ func TestPages(t *testing.T) {
 		if !found {
 			t.Errorf("%s has no such heading", page)
 		}
+	}
+}
+
+// TestFindPages: the pages of a package and of an archive are found from the program's place.
+func TestFindPages(t *testing.T) {
+	for pages, program := range map[string]string{"usr/share/doc/vigil": "usr/bin/vigilctl", "vigil-1.0": "vigil-1.0/bin/vigilctl"} {
+		root := t.TempDir()
+		at := filepath.Join(root, pages, "docs", "operations")
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := findPages(filepath.Join(root, program)); got != "" {
+			t.Errorf("of %s without pages: %s", program, got)
+		}
+		if err := os.WriteFile(filepath.Join(at, "doctor.md"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := findPages(filepath.Join(root, program)), filepath.Join(root, pages)+"/"; got != want {
+			t.Errorf("of %s: %s, want %s", program, got, want)
+		}
+	}
+	d := &diagnosis{pages: "/usr/share/doc/vigil/", Findings: []finding{{Severity: note, What: "w", Next: "n", Page: "docs/p.md#h"}}}
+	if text := strings.Join(d.draw(100, screen.Paint{}), "\n"); !strings.Contains(text, "\n    page: /usr/share/doc/vigil/docs/p.md#h\n") {
+		t.Error(text)
 	}
 }
 
