@@ -67,6 +67,6 @@ for i in 0 1 2; do
 done
 echo "try        vigilctl put greeting hello; vigilctl top; Ctrl-C here ends all three"
 echo
-wait -n || true
-# A member that ends by itself, or is killed to see what happens, leaves the others running.
-wait
+# A member that ends by itself, or is killed to see what happens, leaves the others running. The shell would report it, too.
+wait -n 2>/dev/null || true
+wait 2>/dev/null
