@@ -10,7 +10,7 @@ HOURS    ?= 1
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: help build test race transports lint fuzz bench check crash damage soak simulate planted kubernetes helm-test kubernetes-integration node-client clean cluster site
+.PHONY: help build test race processes transports lint fuzz bench check crash damage soak simulate planted kubernetes helm-test kubernetes-integration node-client clean cluster site
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -20,6 +20,9 @@ test: ## unit, scenario and crash tests of the server, the programs and the clie
 
 race: ## the same under the race detector
 	$(GO) test -race ./... && $(GO) -C client test -race ./...
+
+processes: ## the tests with processes and stock clients, in full
+	$(GO) -C test test -count 1 -timeout 1h ./...
 
 transports: ## the tests of clients on grpc-go's server, which --experimental-transport selects
 	VIGIL_TEST_TRANSPORT=grpc-go $(GO) test -race -count 1 ./internal/edge/rpc/...

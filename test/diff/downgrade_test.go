@@ -13,9 +13,6 @@ func init() { methods["etcdserverpb.DowngradeRequest"] = "etcdserverpb.Maintenan
 // TestDowngrade: what a downgrade needs, how it shows while it is under way, and how it ends.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("the leader looks every five seconds")
-	}
 	p := NewPair(t)
 	const validate, enable, cancel = pb.DowngradeRequest_VALIDATE, pb.DowngradeRequest_ENABLE, pb.DowngradeRequest_CANCEL
 	do := func(action pb.DowngradeRequest_DowngradeAction, version string) {

@@ -15,6 +15,9 @@ import (
 // setting reads a number from the environment.
 func setting(t testing.TB, name string, def uint64) uint64 {
 	s := os.Getenv(name)
+	if s == "" && testing.Short() {
+		return def / 3
+	}
 	if s == "" {
 		return def
 	}
