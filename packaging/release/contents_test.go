@@ -43,13 +43,13 @@ var onePage = regexp.MustCompile(`(docs/([a-z-]+/)*)[^/]+\.md$`)
 func fold(lines []string) string {
 	seen := map[string]bool{}
 	lines = slices.DeleteFunc(lines, func(l string) bool {
-		short := onePage.ReplaceAllString(l, "${1}PAGE.md")
+		short := onePage.ReplaceAllString(l, "${1}PAGE")
 		again := short != l && seen[short]
 		seen[short] = true
 		return again
 	})
 	for i, l := range lines {
-		l = onePage.ReplaceAllString(l, "${1}PAGE.md")
+		l = onePage.ReplaceAllString(l, "${1}PAGE")
 		lines[i] = l
 		if at := strings.Index(l, "/man1/vigilctl-"); at >= 0 {
 			lines[i] = l[:at] + "/man1/vigilctl-COMMAND.1.gz"
