@@ -339,6 +339,25 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestRejectedTLS: nobody is told to start a member that was reached, but not by TLS.
+func TestRejectedTLS(t *testing.T) {
+	for why, change := range map[string]func(e *examination){
+		"an alert":                func(e *examination) { e.certErrs[2] = &refusal{"remote error: tls: certificate required"} },
+		"an expired certificate":  func(e *examination) { e.expiries[2] = e.now.Add(-time.Hour) },
+		"nothing":                 func(e *examination) { e.certErrs[2] = &refusal{"connection refused"} },
+		"a certificate, no reply": func(e *examination) { e.expiries[2] = e.now.Add(400 * 24 * time.Hour) },
+	} {
+		d := diagnose(t, func(e *examination) {
+			dead(e, 2)
+			change(e)
+		})
+		runs := strings.Contains(d.Findings[0].Next, "it runs, and this program cannot make a TLS connection")
+		if want := strings.HasPrefix(why, "an "); runs != want || d.Findings[0].Check != "reachable" {
+			t.Errorf("%s: %+v", why, d.Findings[0])
+		}
+	}
+}
+
 // TestFindPages: the pages of a package and of an archive are found from the program's place.
 func TestFindPages(t *testing.T) {
 	for pages, program := range map[string]string{"usr/share/doc/vigil": "usr/bin/vigilctl", "vigil-1.0": "vigil-1.0/bin/vigilctl"} {
