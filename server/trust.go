@@ -29,6 +29,10 @@ func (refusedStream) Refuse(string)              {}
 func (refusedStream) Close()                     {}
 func (refusedStream) Revoke(func(key, end []byte) string) {
 }
+func (refusedStream) NotifyReady(to *watch.Ready, owner any) { to.Add(owner) }
+func (refusedStream) Take(dst []watch.Response, _ int64) ([]watch.Response, error) {
+	return dst, kv.ErrCorrupt
+}
 func (refusedStream) Next(_ context.Context, dst []watch.Response) ([]watch.Response, error) {
 	return dst, kv.ErrCorrupt
 }

@@ -76,19 +76,22 @@ type ticking struct {
 }
 
 type tickStream struct {
-	t    *ticking
-	wake chan struct{}
+	t     *ticking
+	due   atomic.Bool
+	ready *watch.Ready
+	owner any
 }
 
 func (t *ticking) tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	var owners []any
+	var to *watch.Ready
 	for s := range t.wakers {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.due.Store(true)
+		owners, to = append(owners, s.owner), s.ready
 	}
+	to.Add(owners...)
 }
 
 func (s *tickStream) Create(watch.CreateRequest) {}
@@ -98,13 +101,20 @@ func (s *tickStream) Refuse(string)              {}
 func (s *tickStream) Revoke(func(key, end []byte) string) {
 }
 func (s *tickStream) Close() {}
-func (s *tickStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error) {
-	select {
-	case <-s.wake:
-		return append(dst, s.t.batch...), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+func (s *tickStream) Next(context.Context, []watch.Response) ([]watch.Response, error) {
+	panic("not called")
+}
+func (s *tickStream) NotifyReady(to *watch.Ready, owner any) {
+	s.ready, s.owner = to, owner
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.t.wakers[s] = struct{}{}
+}
+func (s *tickStream) Take(dst []watch.Response, _ int64) ([]watch.Response, error) {
+	if s.due.Swap(false) {
+		dst = append(dst, s.t.batch...)
 	}
+	return dst, nil
 }
 
 func (constant) Alarms(context.Context) ([]kv.Alarm, error) { return nil, nil }
@@ -146,11 +156,7 @@ func benchServer() {
 		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: [][]byte{ev}})
 	}
 	s, err := NewServer(Config{Transport: testTransport, ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
-		st := &tickStream{t: k.ticking, wake: make(chan struct{}, 1)}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.wakers[st] = struct{}{}
-		return st
+		return &tickStream{t: k.ticking}
 	}})
 	if err != nil {
 		panic(err)

@@ -24,9 +24,8 @@ type KV interface {
 	Compact(context.Context, *kv.CompactRequest) (*kv.CompactResult, error)
 }
 
-// WatchStream is the hub's side of one watch stream. Next is called by one goroutine, Create,
-// Cancel and Progress by another, Close once and last by the first; after Close the other three
-// may still be called and must do nothing.
+// WatchStream is the hub's side of one watch stream. Either Next or Take is called, by one goroutine at a time; Create, Cancel
+// and Progress by another; Close once, by any. After Close the others may still be called, and must do nothing.
 type WatchStream interface {
 	// Create, Cancel and Progress do not fail: Next returns their responses, in order.
 	Create(watch.CreateRequest)
@@ -38,6 +37,11 @@ type WatchStream interface {
 	Revoke(refuse func(key, end []byte) (reason string))
 	// Next waits until there are responses, or the context ends, and appends what is ready to dst.
 	Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error)
+	// NotifyReady is called first. It lets the stream be reported whenever Take has something to return: after the call, and after
+	// each call of Take that has returned nothing.
+	NotifyReady(to *watch.Ready, owner any)
+	// Take appends what is ready to dst, up to about most bytes, without waiting.
+	Take(dst []watch.Response, most int64) ([]watch.Response, error)
 	Close()
 }
 
@@ -120,8 +124,8 @@ type Config struct {
 	Auth Auth
 	// CertificateUsers makes the common name of a client's certificate its user, if the call has no token.
 	CertificateUsers bool
-	// NewWatchStream makes the hub's side of a new watch stream. One whose Next returns kv.ErrCorrupt
-	// is refused.
+	// NewWatchStream makes the hub's side of a new watch stream. One whose Next and Take return
+	// kv.ErrCorrupt is refused.
 	NewWatchStream func(watch.StreamInfo) WatchStream
 
 	// Ranges is the budget from which KV takes the memory of large results; default none.

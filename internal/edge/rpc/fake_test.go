@@ -274,7 +274,7 @@ type fakeHub struct {
 }
 
 func (h *fakeHub) NewStream(info watch.StreamInfo) WatchStream {
-	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000), fail: make(chan error, 1), closed: make(chan struct{})}
+	s := &fakeStream{info: info, in: make(chan any, 1000), out: make(chan []watch.Response, 1000), fail: make(chan error, 1), next: make(chan taken, 1), closed: make(chan struct{})}
 	h.streams <- s
 	return s
 }
@@ -284,6 +284,7 @@ type fakeStream struct {
 	info   watch.StreamInfo
 	in     chan any // watch.CreateRequest, int64 (cancel), string (progress)
 	out    chan []watch.Response
+	next   chan taken // for Take
 	closed chan struct{}
 	fail   chan error  // what Next returns
 	panics atomic.Bool // Create panics
@@ -301,6 +302,45 @@ func (s *fakeStream) Refuse(reason string) { s.in <- "refuse " + reason }
 func (s *fakeStream) Revoke(func(key, end []byte) string) {
 }
 func (s *fakeStream) Close() { close(s.closed) }
+
+// NotifyReady reports the stream after each list in out, when the one before was taken, and after fail or the end of out.
+func (s *fakeStream) NotifyReady(to *watch.Ready, owner any) {
+	go func() {
+		for {
+			var n taken
+			select {
+			case list, ok := <-s.out:
+				if n.list = list; !ok {
+					n.err = watch.ErrClosed
+				}
+			case n.err = <-s.fail:
+			case <-s.closed:
+				return
+			}
+			select {
+			case s.next <- n:
+				to.Add(owner)
+			case <-s.closed:
+				return
+			}
+		}
+	}()
+}
+
+// taken is what Take returns.
+type taken struct {
+	list []watch.Response
+	err  error
+}
+
+func (s *fakeStream) Take(dst []watch.Response, _ int64) ([]watch.Response, error) {
+	select {
+	case n := <-s.next:
+		return append(dst, n.list...), n.err
+	default:
+		return dst, nil
+	}
+}
 
 func (s *fakeStream) Next(ctx context.Context, dst []watch.Response) ([]watch.Response, error) {
 	select {

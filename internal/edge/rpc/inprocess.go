@@ -81,7 +81,7 @@ func (p *InProcess) Call(caller context.Context, name string, req []byte, take f
 // Open opens a stream. The caller's context ends it.
 func (p *InProcess) Open(caller context.Context, name string) (transport.LocalStream, error) {
 	m := p.s.methods[name]
-	if m == nil || m.stream == nil {
+	if m == nil || m.stream == nil && m.session == nil {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", name)
 	}
 	ctx, end, err := p.begin(caller, name, m)
@@ -90,7 +90,11 @@ func (p *InProcess) Open(caller context.Context, name string) (transport.LocalSt
 	}
 	st := &localStream{p: p, caller: caller, ctx: ctx, up: make(chan []byte), down: make(chan transport.Buffers), done: make(chan struct{})}
 	go func() {
-		st.err = m.served.Stream(localServer{st})
+		if m.served.Open != nil {
+			st.err = transport.ServeSession(localServer{st}, &m.served)
+		} else {
+			st.err = m.served.Stream(localServer{st})
+		}
 		close(st.done)
 		end(st.err)
 	}()

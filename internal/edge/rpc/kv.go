@@ -10,6 +10,7 @@ import (
 	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
+	"vigil/internal/store/watch"
 	"vigil/internal/throttle"
 )
 
@@ -24,6 +25,7 @@ type service struct {
 	snapshotYield time.Duration
 	snapshots     snapshotsSent
 	watchStreams  watchStreams
+	ready         *watch.Ready // the watch streams with responses
 	// sendPatience bounds the time of sending a large answer while others wait for its memory.
 	sendPatience sendPatience
 	// slow rate-limits the lines about slow calls.

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"io"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -89,56 +88,52 @@ func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeas
 	return send(res), nil
 }
 
-// LeaseKeepAlive answers one request after another. It works on a goroutine of its own, because the
-// transport cannot interrupt a Recv but by the end of the handler, and the handler must be able to end
-// when the server wants it to.
-func (l *leaseServer) LeaseKeepAlive(stream *serverStream) error {
-	ctx := stream.Context()
-	ended := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				ended <- transport.Recovered(l.svc.log, etcdserverpb.Lease_LeaseKeepAlive_FullMethodName, p)
-			}
-		}()
-		ended <- l.keepAlive(ctx, stream)
-	}()
-	select {
-	case err := <-ended:
-		if ctx.Err() == nil {
-			return err
-		}
-	case <-ctx.Done():
-	}
-	return transport.EndStatus(ctx, nil)
+// leaseSession is a stream of keep-alives. It answers one request after another.
+type leaseSession struct {
+	*session
+	leases Leases
 }
 
-func (l *leaseServer) keepAlive(ctx context.Context, stream *serverStream) error {
-	failed := func(op string, err error) error {
-		if ctx.Err() == nil {
-			l.svc.cfg.Metrics.streamFailures.WithLabelValues(op, "lease-keepalive").Inc()
-		}
-		return err
+// LeaseKeepAlive opens a stream of keep-alives.
+func (l *leaseServer) LeaseKeepAlive(ss *session) (transport.Session, error) {
+	return &leaseSession{ss, l.svc.cfg.Leases}, nil
+}
+
+// Receive implements transport.Session.
+func (l *leaseSession) Receive(message any) {
+	r := message.(*etcdserverpb.LeaseKeepAliveRequest)
+	// The head first: its revision must not be above one at which the lease is gone.
+	res := &etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, Header: headerPB(l.svc.cfg.Member.Header())}
+	switch ttl, err := l.leases.KeepAlive(l.ctx, r.ID); {
+	case err == nil:
+		res.TTL = ttl
+	case !errors.Is(err, kv.ErrLeaseNotFound):
+		l.End(statusOf(err)) // without effect if the stream has ended
+		return
 	}
-	for {
-		var r etcdserverpb.LeaseKeepAliveRequest
-		err := stream.RecvMsg(&r)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return failed("receive", err)
-		}
-		// The head first: its revision must not be above one at which the lease is gone.
-		res := &etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, Header: headerPB(l.svc.cfg.Member.Header())}
-		switch ttl, err := l.svc.cfg.Leases.KeepAlive(ctx, r.ID); {
-		case err == nil:
-			res.TTL = ttl
-		case !errors.Is(err, kv.ErrLeaseNotFound):
-			return statusOf(err)
-		}
-		if err := stream.SendMsg(res); err != nil {
-			return failed("send", err)
-		}
+	if err := l.SendMsg(res); err != nil {
+		l.failed("send")
+		l.End(err)
+	}
+}
+
+// EndReceive implements transport.Session: the stream ends with its requests.
+func (l *leaseSession) EndReceive() { l.End(nil) }
+
+// Fill implements transport.Session.
+func (l *leaseSession) Fill() {}
+
+// Close implements transport.Session.
+func (l *leaseSession) Close(reason error) {
+	var received *transport.ReceiveError
+	if errors.As(reason, &received) {
+		l.failed("receive")
+	}
+}
+
+// failed counts a failure that is not the end of the stream.
+func (l *leaseSession) failed(op string) {
+	if l.ctx.Err() == nil || op == "receive" {
+		l.svc.cfg.Metrics.streamFailures.WithLabelValues(op, "lease-keepalive").Inc()
 	}
 }

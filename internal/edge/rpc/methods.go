@@ -7,6 +7,7 @@ import (
 
 	"vigil/internal/edge/rpc/lockpb"
 	"vigil/internal/edge/rpc/locks"
+	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 )
@@ -17,7 +18,7 @@ type serviceDef struct {
 	methods []endpoint
 }
 
-// endpoint is one method as its service implements it: either unary or stream is set.
+// endpoint is one method as its service implements it: one of unary, stream and session is set.
 type endpoint struct {
 	name                         string
 	clientStreams, serverStreams bool
@@ -25,6 +26,7 @@ type endpoint struct {
 	newRequest func() any
 	unary      func(ctx context.Context, request any) (response any, err error)
 	stream     func(*serverStream) error
+	session    func(*session) (transport.Session, error)
 
 	// learnerAnswers reports whether a learner answers a unary request; nil means that it does not.
 	learnerAnswers func(request any) bool
@@ -82,7 +84,7 @@ func (s *service) services() []serviceDef {
 			}),
 		}},
 		{etcdserverpb.Watch_ServiceDesc.ServiceName, []endpoint{
-			{name: "Watch", clientStreams: true, serverStreams: true, stream: func(ss *serverStream) error { return s.watch(ss) }},
+			{name: "Watch", clientStreams: true, serverStreams: true, newRequest: func() any { return new(wire.WatchRequest) }, session: s.watch},
 		}},
 		{etcdserverpb.Maintenance_ServiceDesc.ServiceName, []endpoint{
 			unary("Alarm", m.Alarm), unary("Status", m.Status), unary("Defragment", m.Defragment), unary("Hash", m.Hash),
@@ -97,7 +99,8 @@ func (s *service) services() []serviceDef {
 		lk := locks.New(lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
 			unary("LeaseGrant", l.LeaseGrant), unary("LeaseRevoke", l.LeaseRevoke),
-			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true, stream: l.LeaseKeepAlive},
+			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,
+				newRequest: func() any { return new(etcdserverpb.LeaseKeepAliveRequest) }, session: l.LeaseKeepAlive},
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),
 		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"vigil/internal/edge/rpc/lockpb"
 	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/store/watch"
 	"vigil/internal/throttle"
 )
 
@@ -53,6 +54,7 @@ func NewServer(c Config) (*Server, error) {
 		codec:   transport.NewCodec(c.Logger, c.Metrics.bytesReceived, c.Metrics.bytesSent),
 	}
 	s.svc.watchStreams.init()
+	s.svc.ready = watch.NewReady()
 	s.inProcess = newInProcess(s)
 	s.health = newHealthService(s.svc)
 	var services []transport.Service
@@ -84,6 +86,7 @@ func NewServer(c Config) (*Server, error) {
 	stop := make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(stop) })
 	s.watching.Go(func() { s.svc.watchLeader(stop, s.health.update) })
+	s.watching.Go(func() { s.svc.wakeWatches(stop) })
 	if c.Auth != nil {
 		s.watching.Go(func() { s.svc.reviewAll(stop) })
 	}
@@ -103,9 +106,12 @@ func (s *Server) serve(d serviceDef) transport.Service {
 			m.forLearner = true
 		}
 		m.served = transport.Method{Name: e.name, ClientStreams: e.clientStreams, ServerStreams: e.serverStreams, NewRequest: e.newRequest}
-		if e.stream != nil {
+		switch {
+		case e.session != nil:
+			m.served.Open = func(p transport.Peer) (transport.Session, error) { return s.openSession(m, p) }
+		case e.stream != nil:
 			m.served.Stream = func(ss transport.Stream) error { return s.serveStream(m, ss) }
-		} else {
+		default:
 			m.served.Unary = func(ctx context.Context, request any) (any, error) { return s.serveUnary(ctx, m, request) }
 		}
 		s.methods[full] = m
@@ -206,5 +212,5 @@ func (s *Server) serveStream(m *method, ss transport.Stream) (err error) {
 	if err := s.svc.authorize(ctx, &m.rule, nil); err != nil {
 		return err
 	}
-	return m.stream(&serverStream{Stream: ss, m: m, ctx: ctx, bytesSent: s.svc.cfg.Metrics.bytesSent})
+	return m.stream(&serverStream{Stream: ss, m: m, ctx: ctx})
 }

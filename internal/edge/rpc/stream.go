@@ -3,18 +3,14 @@ package rpc
 import (
 	"context"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"vigil/internal/edge/rpc/transport"
-	"vigil/internal/edge/rpc/wire"
 )
 
 // serverStream counts messages and has a context that the server can end.
 type serverStream struct {
 	transport.Stream
-	m         *method
-	ctx       context.Context
-	bytesSent prometheus.Counter
+	m   *method
+	ctx context.Context
 }
 
 // Context implements transport.Stream.
@@ -36,29 +32,4 @@ func (ss *serverStream) RecvMsg(m any) error {
 		ss.m.received.Inc()
 	}
 	return err
-}
-
-// Client, Recv and Send make a serverStream a watchConn.
-
-func (ss *serverStream) Client() string { return transport.Remote(ss.ctx) }
-
-func (ss *serverStream) Recv(r *wire.WatchRequest) error { return ss.RecvMsg(r) }
-
-func (ss *serverStream) Send(list []wire.WatchResponse) error {
-	sent, bytes := 0, 0
-	defer func() {
-		ss.m.sent.Add(float64(sent))
-		ss.bytesSent.Add(float64(bytes))
-	}()
-	for len(list) > 0 {
-		messages := transport.EncodeWatch(list)
-		list = list[len(messages):]
-		n, size, err := transport.SendEncoded(ss.Stream, messages, len(list) > 0)
-		sent += n
-		bytes += size
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

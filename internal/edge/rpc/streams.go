@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"vigil/internal/edge/rpc/transport"
 )
 
 // streams tracks the open streams, so that the server can end them: those whose clients require a leader after a long time
@@ -20,7 +22,7 @@ type streams struct {
 
 // stream is an open stream.
 type stream struct {
-	cancel      context.CancelCauseFunc
+	end         func(error) // does not wait
 	needsLeader bool
 }
 
@@ -35,19 +37,37 @@ func newStreams() *streams {
 func (s *streams) join(ctx context.Context, needsLeader bool) (_ context.Context, leave func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	st := &stream{cancel, needsLeader}
+	if err := s.add(st); err != nil {
+		cancel(nil)
+		return nil, nil, err
+	}
+	return ctx, func() {
+		cancel(nil)
+		s.remove(st)
+	}, nil
+}
+
+// joinSession adds a stream that the server ends by a call of End. leave must be called when the stream is over.
+func (s *streams) joinSession(p transport.Peer, needsLeader bool) (leave func(), err error) {
+	st := &stream{p.End, needsLeader}
+	return func() { s.remove(st) }, s.add(st)
+}
+
+// add adds a stream, unless the server has stopped.
+func (s *streams) add(st *stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.stopped {
-		cancel(nil)
-		return nil, nil, rpctypes.ErrGRPCStopped
+		return rpctypes.ErrGRPCStopped
 	}
 	s.mu.open[st] = struct{}{}
-	return ctx, func() {
-		cancel(nil)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.mu.open, st)
-	}, nil
+	return nil
+}
+
+func (s *streams) remove(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.open, st)
 }
 
 // leaderless ends the streams that need a leader.
@@ -56,7 +76,7 @@ func (s *streams) leaderless() {
 	defer s.mu.Unlock()
 	for st := range s.mu.open {
 		if st.needsLeader {
-			st.cancel(rpctypes.ErrGRPCNoLeader)
+			st.end(rpctypes.ErrGRPCNoLeader)
 		}
 	}
 }
@@ -66,7 +86,7 @@ func (s *streams) end(status error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for st := range s.mu.open {
-		st.cancel(status)
+		st.end(status)
 	}
 }
 
@@ -76,7 +96,7 @@ func (s *streams) stop() {
 	defer s.mu.Unlock()
 	s.mu.stopped = true
 	for st := range s.mu.open {
-		st.cancel(rpctypes.ErrGRPCStopped)
+		st.end(rpctypes.ErrGRPCStopped)
 	}
 }
 

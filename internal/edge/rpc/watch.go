@@ -1,9 +1,8 @@
 package rpc
 
 import (
-	"context"
 	"errors"
-	"io"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -16,86 +15,112 @@ import (
 	"vigil/internal/store/watch"
 )
 
-// watchConn is the transport's side of one watch stream. Recv and Send may be called concurrently; a waiting Recv returns
-// an error soon after the handler of the stream has returned.
-type watchConn interface {
-	// Context ends with the stream; its cause is the status to end with if the server ends it.
-	Context() context.Context
-	// Client is the address of the client.
-	Client() string
-	// Recv fills the zero value of a request; io.EOF if the client will send no more.
-	Recv(*wire.WatchRequest) error
-	// Send sends responses in order. It blocks while the client does not read, and keeps only the bytes of events.
-	Send([]wire.WatchResponse) error
+// watchSession is one watch stream. It has no goroutine: the hub reports streams with responses (wakeWatches), and the transport
+// takes them when there is room (Fill).
+type watchSession struct {
+	*session
+	hub *authorizedStream
 }
 
-// errReceive is the cause of the end of a stream after an error of Recv.
-type errReceive struct{ error }
+// fillBytes is about how many bytes of responses are taken from the hub at once.
+const fillBytes = 64 << 10
 
-func (e errReceive) Unwrap() error { return e.error }
+// watch opens a watch stream.
+func (s *service) watch(ss *session) (transport.Session, error) {
+	w := &watchSession{session: ss, hub: s.watchStream(ss.ctx, transport.Remote(ss.ctx))}
+	w.hub.NotifyReady(s.ready, w)
+	return w, nil
+}
 
-// watch serves one stream. It sends on the calling goroutine and receives on another one: only the end of the handler
-// interrupts a Recv, and the server must be able to end the handler. So the receiver ends shortly after the handler, and
-// then uses only a closed stream of the hub.
-func (s *service) watch(conn watchConn) (err error) {
-	ctx, cancel := context.WithCancelCause(conn.Context())
-	defer cancel(nil)
-	hub := s.watchStream(conn.Context(), conn.Client())
-	defer hub.Close()
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				cancel(transport.Recovered(s.log, "watch receiver", p))
-			}
-		}()
-		if err := receive(conn, hub); err != nil {
-			cancel(errReceive{err})
-		}
-	}()
-	var batch []watch.Response
-	var out []wire.WatchResponse
+// wakeWatches lets the transport take responses of watch streams whenever there are some, until stop is closed.
+func (s *service) wakeWatches(stop <-chan struct{}) {
+	var owners []any
+	var peers []transport.Peer
 	for {
-		batch, err = hub.Next(ctx, batch[:0])
-		if err != nil {
-			return s.watchEnd(conn, ctx, err)
+		var ok bool
+		if owners, ok = s.ready.Wait(stop, owners[:0]); !ok {
+			return
 		}
-		head := s.cfg.Member.Header()
-		out = out[:0]
-		for i := range batch {
-			out = append(out, response(head, &batch[i]))
+		for _, o := range owners {
+			peers = append(peers, o.(*watchSession).Peer)
 		}
-		began := time.Now()
-		err = conn.Send(out)
-		s.cfg.Metrics.watching.sent(out, time.Since(began))
-		clear(batch) // so that an idle stream does not keep sent events in memory
-		clear(out)
-		if err != nil {
-			return s.watchEnd(conn, ctx, err)
+		transport.WakeAll(peers)
+		clear(owners)
+		clear(peers)
+		if peers = peers[:0]; cap(peers) > 1024 {
+			owners, peers = nil, nil
 		}
 	}
 }
 
-// receive hands the client's requests to the hub. It returns nil when the client has closed its
-// side: the watchers that exist stay, until the client ends the whole stream.
-func receive(conn watchConn, hub WatchStream) error {
-	for {
-		var r wire.WatchRequest
-		if err := conn.Recv(&r); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		switch r.Kind {
-		case wire.WatchCreate:
-			c := &r.Create
-			hub.Create(watch.CreateRequest{ID: c.WatchID, Key: c.Key, End: c.End, StartRev: c.StartRevision, NoPut: c.NoPut,
-				NoDelete: c.NoDelete, PrevKV: c.PrevKV, ProgressNotify: c.ProgressNotify, Fragment: c.Fragment})
-		case wire.WatchCancel:
-			hub.Cancel(r.CancelID)
-		case wire.WatchProgress:
-			hub.Progress()
-		}
+// Receive implements transport.Session: it hands a request to the hub.
+func (w *watchSession) Receive(message any) {
+	switch r := message.(*wire.WatchRequest); r.Kind {
+	case wire.WatchCreate:
+		c := &r.Create
+		w.hub.Create(watch.CreateRequest{ID: c.WatchID, Key: c.Key, End: c.End, StartRev: c.StartRevision, NoPut: c.NoPut,
+			NoDelete: c.NoDelete, PrevKV: c.PrevKV, ProgressNotify: c.ProgressNotify, Fragment: c.Fragment})
+	case wire.WatchCancel:
+		w.hub.Cancel(r.CancelID)
+	case wire.WatchProgress:
+		w.hub.Progress()
 	}
+}
+
+// EndReceive implements transport.Session: the watchers that exist stay, until the client ends the whole stream.
+func (w *watchSession) EndReceive() {}
+
+// filling is what a call of Fill needs. An idle stream keeps none.
+type filling struct {
+	batch []watch.Response
+	out   []wire.WatchResponse
+}
+
+var fillings = sync.Pool{New: func() any { return new(filling) }}
+
+// Fill implements transport.Session.
+func (w *watchSession) Fill() {
+	f := fillings.Get().(*filling)
+	for w.fill(f) {
+	}
+	if cap(f.batch) <= 1024 { // otherwise left to the garbage collector
+		fillings.Put(f)
+	}
+}
+
+// fill queues what the hub has, and reports whether there may be more, with room for it.
+func (w *watchSession) fill(f *filling) bool {
+	batch, err := w.hub.Take(f.batch[:0], fillBytes)
+	f.batch = batch
+	switch {
+	case errors.Is(err, watch.ErrClosed):
+		w.End(rpctypes.ErrGRPCStopped) // unless the stream has ended before
+		return false
+	case errors.Is(err, kv.ErrCorrupt):
+		w.End(rpctypes.ErrGRPCCorrupt)
+		return false
+	case err != nil:
+		w.End(statusOf(err))
+		return false
+	case len(batch) == 0:
+		return false
+	}
+	head := w.svc.cfg.Member.Header()
+	f.out = f.out[:0]
+	for i := range batch {
+		f.out = append(f.out, response(head, &batch[i]))
+	}
+	began := time.Now()
+	sent, bytes, room, err := transport.QueueWatch(w.Peer, f.out)
+	w.m.sent.Add(float64(sent))
+	w.svc.cfg.Metrics.bytesSent.Add(float64(bytes))
+	w.svc.cfg.Metrics.watching.sent(f.out, time.Since(began))
+	clear(batch) // so that sent events are not kept in memory
+	clear(f.out)
+	if err != nil {
+		w.sendFailed(err)
+	}
+	return room && err == nil
 }
 
 // response returns the message for a response of the hub; head is the present header.
@@ -105,33 +130,22 @@ func response(head kv.Header, r *watch.Response) wire.WatchResponse {
 		CompactRevision: r.CompactRevision, Reason: r.Reason, Fragment: r.Fragment, Events: r.Events}
 }
 
-// watchEnd returns the status of a stream that ends because of err.
-func (s *service) watchEnd(conn watchConn, ctx context.Context, err error) error {
-	if errors.Is(err, watch.ErrClosed) && ctx.Err() == nil {
-		return rpctypes.ErrGRPCStopped
+// sendFailed ends a stream on which sending has failed.
+func (w *watchSession) sendFailed(err error) {
+	if w.ctx.Err() != nil {
+		return // the client or the server has ended it
 	}
-	if errors.Is(err, kv.ErrCorrupt) {
-		return rpctypes.ErrGRPCCorrupt
+	w.svc.cfg.Metrics.streamFailures.WithLabelValues("send", "watch").Inc()
+	w.svc.log.Warn("failed to send watch response", "remote", transport.Remote(w.ctx), "error", err)
+	w.End(err)
+}
+
+// Close implements transport.Session.
+func (w *watchSession) Close(reason error) {
+	w.hub.Close()
+	var received *transport.ReceiveError
+	if errors.As(reason, &received) && status.Code(reason) != codes.Canceled {
+		w.svc.cfg.Metrics.streamFailures.WithLabelValues("receive", "watch").Inc()
+		w.svc.log.Warn("failed to receive watch request", "remote", transport.Remote(w.ctx), "error", received.Err)
 	}
-	cause := context.Cause(ctx)
-	var received errReceive
-	switch {
-	case cause == nil:
-		// Sending failed though the client did not end the stream.
-		s.cfg.Metrics.streamFailures.WithLabelValues("send", "watch").Inc()
-		s.log.Warn("failed to send watch response", "remote", conn.Client(), "error", err)
-		return err
-	case errors.As(cause, &received):
-		if conn.Context().Err() == nil && status.Code(cause) != codes.Canceled {
-			s.cfg.Metrics.streamFailures.WithLabelValues("receive", "watch").Inc()
-			s.log.Warn("failed to receive watch request", "remote", conn.Client(), "error", received.error)
-			return received.error
-		}
-		return rpctypes.ErrGRPCWatchCanceled
-	case errors.Is(cause, context.Canceled):
-		return rpctypes.ErrGRPCWatchCanceled
-	case errors.Is(cause, context.DeadlineExceeded):
-		return status.FromContextError(cause).Err()
-	}
-	return cause
 }

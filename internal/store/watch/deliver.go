@@ -19,6 +19,7 @@ type deliverer struct {
 	failed   []*watcher
 	cur      *Stream   // its mu is held
 	wake     []*Stream // to be woken
+	owners   []any     // of those that a Ready reports
 	queued   int       // responses since the last wakeAll
 	bytes    int64     // of all responses
 	// only is the stream that a worker's scan serves, nil for several. onlyBytes is the size of its responses.
@@ -215,9 +216,20 @@ func (d *deliverer) release() {
 
 // wakeAll wakes the senders of the streams with new responses. No Stream.mu is held.
 func (d *deliverer) wakeAll() {
+	var to *Ready
 	for i, s := range d.wake {
-		s.signal()
+		if s.mu.ready == nil || to != nil && s.mu.ready != to {
+			s.signal()
+		} else {
+			to = s.mu.ready
+			d.owners = append(d.owners, s.mu.owner)
+		}
 		d.wake[i] = nil
+	}
+	if to != nil {
+		to.Add(d.owners...)
+		clear(d.owners)
+		d.owners = d.owners[:0]
 	}
 	d.wake, d.queued = d.wake[:0], 0
 }

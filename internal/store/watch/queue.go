@@ -123,7 +123,7 @@ func (s *Stream) putAnswer(r Response) {
 	s.wakeSender()
 }
 
-// wakeSender wakes the sender if it waits in Next. mu is held.
+// wakeSender wakes the sender if it waits. mu is held.
 func (s *Stream) wakeSender() {
 	if s.mu.waiting {
 		s.mu.waiting = false
@@ -131,8 +131,13 @@ func (s *Stream) wakeSender() {
 	}
 }
 
-// signal gives the sender a token. A token of an earlier call wakes it as well.
+// signal reports the stream, or gives the sender in Next a token. A token of an earlier call wakes it as well. mu is held, or
+// the caller has changed waiting to false.
 func (s *Stream) signal() {
+	if s.mu.ready != nil { // not changed since the first call of Take
+		s.mu.ready.Add(s.mu.owner)
+		return
+	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -146,56 +151,68 @@ func (s *Stream) signal() {
 // of Create, Cancel and Refuse that wait for answers to be sent continue.
 func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 	s.mu.Lock()
-	s.mu.gone = false
-	s.charge(-s.mu.inflight)
-	s.mu.inflight = 0
+	if s.wake == nil {
+		s.wake, s.done = make(chan struct{}, 1), make(chan struct{})
+		if s.mu.closed { // otherwise Close closes it
+			close(s.done)
+		}
+	}
+	s.mu.Unlock()
 	for {
-		resume := s.mu.resumeAt >= 0 && s.mu.queued <= s.mu.resumeAt
-		if resume {
-			s.mu.resumeAt = -1
+		dst, waiting, err := s.next(dst, s.hub.opt.NextBytes)
+		if err != nil || !waiting {
+			return dst, err
 		}
-		n := len(dst)
-		if !s.mu.closed {
-			dst = s.take(dst)
-		}
-		s.mu.waiting = len(dst) == n && !s.mu.closed
-		waiting, closed := s.mu.waiting, s.mu.closed
-		s.mu.Unlock()
-		if resume {
-			s.hub.resumeParked(s)
-		}
-		if closed {
-			return dst, ErrClosed
-		}
-		if !waiting {
-			return dst, nil
-		}
-		var err error
 		select {
 		case <-s.wake:
+			continue
 		case <-s.done:
 			err = ErrClosed
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 		s.mu.Lock()
-		if err != nil {
-			s.mu.waiting, s.mu.gone = false, true
-			s.mu.room.Broadcast()
-			s.mu.Unlock()
-			return dst, err
-		}
+		s.mu.waiting, s.mu.gone = false, true
+		s.mu.room.Broadcast()
+		s.mu.Unlock()
+		return dst, err
 	}
 }
 
-// take moves responses from the queue to dst. mu is held.
-func (s *Stream) take(dst []Response) []Response {
+// next notes that what was taken last is sent, and takes what is queued, at most approximately the given number of bytes. If that
+// is nothing, the sender is waiting from now on.
+func (s *Stream) next(dst []Response, most int64) (_ []Response, waiting bool, err error) {
+	s.mu.Lock()
+	s.mu.gone = false
+	s.charge(-s.mu.inflight)
+	s.mu.inflight = 0
+	resume := s.mu.resumeAt >= 0 && s.mu.queued <= s.mu.resumeAt
+	if resume {
+		s.mu.resumeAt = -1
+	}
+	n := len(dst)
+	if s.mu.closed {
+		err = ErrClosed
+	} else {
+		dst = s.take(dst, most)
+	}
+	s.mu.waiting = len(dst) == n && !s.mu.closed
+	waiting = s.mu.waiting
+	s.mu.Unlock()
+	if resume {
+		s.hub.resumeParked(s)
+	}
+	return dst, waiting, err
+}
+
+// take moves responses of at most approximately the given number of bytes from the queue to dst. mu is held.
+func (s *Stream) take(dst []Response, most int64) []Response {
 	q := &s.mu
 	answers := q.answers
 	var bytes int64
-	for q.runHead < len(q.runs) && bytes < s.hub.opt.NextBytes {
+	for q.runHead < len(q.runs) && bytes < most {
 		r := &q.runs[q.runHead]
-		for r.n > 0 && bytes < s.hub.opt.NextBytes {
+		for r.n > 0 && bytes < most {
 			if r.answer != nil {
 				dst = append(dst, *r.answer)
 				q.answers--

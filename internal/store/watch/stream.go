@@ -13,8 +13,8 @@ type Stream struct {
 	id      uint64
 	info    StreamInfo
 	created time.Time
-	wake    chan struct{} // one token, for the sender in Next
-	done    chan struct{} // closed by Close
+	wake    chan struct{} // one token, for the sender in Next; nil before the first call. Guarded by mu until then.
+	done    chan struct{} // closed by Close; the same
 
 	// Guarded by Hub.mu.
 	watchers map[int64]*watcher // with those that the hub canceled, until the client cancels them
@@ -56,10 +56,12 @@ type Stream struct {
 		answers   int   // created and canceled responses queued
 		resumeAt  int64 // watchers are parked until queued falls to this value; -1 if none are
 		oversized int   // watchers with the mark of oversized.go
-		waiting   bool  // the sender waits in Next
+		waiting   bool  // the sender waits in Next, or Take has returned nothing
 		gone      bool  // Next failed and was not called again
 		closed    bool
 		room      sync.Cond // on mu: answers were taken, or none will be taken
+		ready     *Ready    // reports the stream as owner when there are responses for Take; nil with Next
+		owner     any
 	}
 }
 
@@ -67,7 +69,6 @@ type Stream struct {
 func (h *Hub) NewStream(info StreamInfo) *Stream {
 	s := &Stream{
 		hub: h, info: info, created: time.Now(),
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		watchers: map[int64]*watcher{}, tickSlot: -1,
 	}
 	s.mu.resumeAt = -1
@@ -78,7 +79,6 @@ func (h *Hub) NewStream(info StreamInfo) *Stream {
 	s.id = h.mu.nextStream
 	if h.mu.closed {
 		s.closed, s.mu.closed = true, true
-		close(s.done)
 		return s
 	}
 	h.mu.streams[s.id] = s
@@ -301,10 +301,12 @@ func (s *Stream) Close() {
 	h.stopTicks(s)
 	s.mu.Lock()
 	s.mu.closed = true
+	done := s.done // one that Next makes from now on it closes itself
 	s.charge(-s.mu.queued)
 	s.mu.inflight, s.mu.runs, s.mu.ids, s.mu.answers = 0, nil, nil, 0
 	s.mu.runHead, s.mu.idHead = 0, 0
 	s.mu.room.Broadcast()
+	s.wakeSender()
 	n := 0
 	for _, w := range s.watchers {
 		h.endWatcher(w)
@@ -318,5 +320,7 @@ func (s *Stream) Close() {
 	s.watchers = nil
 	s.mu.Unlock()
 	h.mu.Unlock()
-	close(s.done)
+	if done != nil {
+		close(done)
+	}
 }

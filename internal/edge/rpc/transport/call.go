@@ -43,6 +43,8 @@ type call struct {
 	headerSent bool
 
 	ctx context.Context // of the handler: the stream, with what a stats handler adds
+
+	session *session // nil without one
 }
 
 type callKey struct{}
@@ -75,7 +77,10 @@ func (c *call) Start() {
 	if c.hasTimeout {
 		c.SetDeadline(c.timeout)
 	}
-	if c.method.ClientStreams {
+	switch {
+	case c.method.Open != nil:
+		c.runSession()
+	case c.method.ClientStreams:
 		c.run()
 	}
 }
@@ -173,18 +178,22 @@ func (c *call) send(m any, more bool) error {
 
 // RecvMsg implements Stream.
 func (c *call) RecvMsg(m any) error {
+	err := c.recv(m)
+	if err != nil && err != io.EOF {
+		c.fail(err)
+	}
+	return err
+}
+
+// recv is RecvMsg without the end of the call after an error.
+func (c *call) recv(m any) error {
 	data, err := c.receive()
 	if err != nil {
-		if err != io.EOF {
-			c.fail(err)
-		}
 		return err
 	}
 	size := len(data)
 	if err := c.conn.server.o.Codec.Unmarshal(OneBuffer(data), m); err != nil {
-		err = status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
-		c.fail(err)
-		return err
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	if c.conn.server.o.Stats != nil {
 		c.conn.server.o.Stats.HandleRPC(c.ctx, &stats.InPayload{RecvTime: time.Now(), Payload: m, Length: size})

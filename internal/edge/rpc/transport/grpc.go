@@ -109,10 +109,13 @@ func describe(svc *Service) *grpc.ServiceDesc {
 	desc := &grpc.ServiceDesc{ServiceName: svc.Name, HandlerType: (*any)(nil)}
 	for i := range svc.Methods {
 		m := &svc.Methods[i]
-		if m.Stream != nil {
+		if m.Stream != nil || m.Open != nil {
 			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: m.Name, ServerStreams: m.ServerStreams, ClientStreams: m.ClientStreams,
 				Handler: func(_ any, ss grpc.ServerStream) error {
 					noteCall(ss.Context())
+					if m.Open != nil {
+						return ServeSession(ss, m)
+					}
 					return m.Stream(ss)
 				}})
 			continue

@@ -30,6 +30,8 @@ type inbox struct {
 		list  []inMessage
 		ended error         // after the last message; nil before the end
 		wake  chan struct{} // receives after a change; nil if nothing waits
+		// receiving: a worker passes the messages to a Session, or the last one was passed.
+		receiving bool
 	}
 }
 
@@ -111,6 +113,7 @@ func (c *call) endMessage() {
 	in.mu.list = append(in.mu.list, m)
 	in.notify()
 	in.mu.Unlock()
+	c.wakeReceiver()
 	if in.count > 1 && !c.method.ClientStreams {
 		c.endInbox(io.EOF) // it has failed: receive notices that there are two
 	}
@@ -146,6 +149,7 @@ func (c *call) endInbox(err error) {
 	in.mu.ended = err
 	in.notify()
 	in.mu.Unlock()
+	c.wakeReceiver()
 	if !c.method.ClientStreams {
 		c.run()
 	}

@@ -13,17 +13,19 @@ type Service struct {
 	Methods []Method
 }
 
-// Method is one method of a service: either Unary or Stream is set.
+// Method is one method of a service: one of Unary, Stream and Open is set.
 type Method struct {
 	Name                         string
 	ClientStreams, ServerStreams bool
 
-	// NewRequest makes the message that a unary request is decoded into.
+	// NewRequest makes the message that a unary request, or a message for a Session, is decoded into.
 	NewRequest func() any
 	// Unary answers a request. The message that it returns is encoded as Codec does.
 	Unary func(ctx context.Context, request any) (response any, err error)
 	// Stream serves a stream until it returns.
 	Stream func(Stream) error
+	// Open begins a stream of a client that sends many messages, and has no goroutine between them. An error ends it.
+	Open func(Peer) (Session, error)
 }
 
 // Stream is one stream with a client. Sending and receiving may run concurrently.

@@ -16,30 +16,10 @@ type Encoded struct{ buffers mem.BufferSlice }
 // Len returns the number of bytes. It is 0 after the message was sent.
 func (e *Encoded) Len() int { return e.buffers.Len() }
 
-// SendEncoded sends messages in order. It returns how many were sent before an error, and their bytes. more says that
-// others follow at once, which may be written together with them.
-func SendEncoded(s Stream, messages []Encoded, more bool) (sent, bytes int, err error) {
-	c, own := s.(*call)
-	for i := range messages {
-		n := messages[i].Len()
-		if own {
-			err = c.send(&messages[i], more || i < len(messages)-1)
-		} else {
-			err = s.SendMsg(&messages[i])
-		}
-		if err != nil {
-			break
-		}
-		sent++
-		bytes += n
-	}
-	return sent, bytes, err
-}
-
-// EncodeWatch encodes the first responses of list: all that have the same events, which are then encoded once, or one.
+// encodeWatch encodes the first responses of list: all that have the same events, which are then encoded once, or one.
 // Watchers of one stream with the same events are next to each other in a list. Shared memory is never from a pool, so
 // no references are counted.
-func EncodeWatch(list []wire.WatchResponse) []Encoded {
+func encodeWatch(list []wire.WatchResponse) []Encoded {
 	n := 1
 	for n < len(list) && sameEvents(list[0].Events, list[n].Events) {
 		n++

@@ -72,10 +72,13 @@ type Conn struct {
 		encoder   *headerEncoder
 		control   []byte // frames that wait for the writer and belong to no answer
 		readyList list
-		stalled   list  // streams that wait for the window of the connection
-		window    int64 // how many bytes may be sent on all streams
-		initial   int64 // the window of a new stream
-		writing   bool  // there is a writer
+		stalled   list      // streams that wait for the window of the connection
+		fills     []*Stream // streams that may have output to be queued; there is a writer, or will be
+		filled    int       // bytes that they have queued
+		waking    bool      // WakeAll is about to start a writer
+		window    int64     // how many bytes may be sent on all streams
+		initial   int64     // the window of a new stream
+		writing   bool      // there is a writer
 		dropped   mem.BufferSlice
 		earned    int  // frames that the client may send more, see guard
 		answered  bool // something was sent since the last ping

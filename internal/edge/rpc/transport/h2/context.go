@@ -100,6 +100,9 @@ func (s *Stream) endContext(err error) {
 		go (*f)()
 	}
 	s.ctx.after = nil
+	if s.filler != nil {
+		s.c.o.Workers.Run(s.filler.Ended)
+	}
 }
 
 var _ context.Context = (*Stream)(nil)

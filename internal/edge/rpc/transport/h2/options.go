@@ -69,6 +69,16 @@ type Exchange interface {
 	EndReceive()
 }
 
+// Filler is an Exchange whose answer has no handler that waits: it is notified instead.
+type Filler interface {
+	Exchange
+	// Fill queues output by Queue until there is no room, or no output. The writer of the connection calls it after Wake, and
+	// again when there is room after Queue has reported that there is none. It must not block.
+	Fill()
+	// Ended is called once on a worker, after the context has ended.
+	Ended()
+}
+
 // Header is a list of header fields that is sent.
 type Header struct {
 	Fields []hpack.HeaderField

@@ -43,6 +43,8 @@ type Stream struct {
 		in      *list         // of ready or stalled streams; nil if it is in neither
 		prev    *Stream       // in the list
 		next    *Stream
+		filling bool // in Conn.mu.fills
+		full    bool // Queue has reported that there is no room
 	}
 	clientEnded bool  // the body is complete
 	finished    bool  // Finish was called: nothing more is sent
@@ -50,6 +52,8 @@ type Stream struct {
 	held        bool  // a handler uses it
 	promised    int64 // the stream's part of the promised bytes of the connection
 	expects     int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
+
+	filler Filler // x, if Notify was called; guarded by ctx.lock until then
 }
 
 // message is a part of a body: a few bytes, and buffers.
@@ -112,7 +116,7 @@ func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice,
 		return ErrEnded
 	}
 	much := data.Len() >= maxFrame
-	s.enqueue(header, head, data)
+	s.enqueue(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len())
 	c.ready(s)
 	switch {
 	case more:
@@ -127,16 +131,16 @@ func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice,
 	return nil
 }
 
-// enqueue adds a message. c.mu is held.
-func (s *Stream) enqueue(header *Header, head [headSize]byte, data mem.BufferSlice) {
+// enqueue adds a message of n bytes. c.mu is held.
+func (s *Stream) enqueue(header *Header, m message, n int) {
 	if header != nil {
 		s.out.header, s.out.begun = header, true
 	}
 	if s.out.queue == nil {
 		s.out.queue = s.out.first[:0]
 	}
-	s.out.queue = append(s.out.queue, message{head: head, nhead: headSize, data: data})
-	s.out.bytes += headSize + data.Len()
+	s.out.queue = append(s.out.queue, m)
+	s.out.bytes += n
 }
 
 // Finish ends the answer with a trailer, or with whole, which is the header too, if nothing was sent before: it may be called
@@ -184,7 +188,7 @@ func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlic
 		data.Free()
 		return false
 	}
-	s.enqueue(header, head, data)
+	s.enqueue(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len())
 	s.finishLocked(trailer)
 	c.startWriter()
 	s.endContext(context.Canceled)

@@ -113,6 +113,7 @@ func (c *Conn) write(turns int) {
 	}()
 	for ; ; turns-- {
 		c.mu.Lock()
+		c.fill()
 		dropped := c.mu.dropped
 		c.mu.dropped = nil
 		if !c.hasOutput() || c.mu.lost {
@@ -137,6 +138,9 @@ func (c *Conn) write(turns int) {
 		c.mu.changed.Broadcast()
 		c.mu.Unlock()
 		dropped.Free()
+		if b.len() == 0 {
+			continue // streams were filled that must not send
+		}
 		err := b.write(c)
 		b.reset()
 		if err != nil {
@@ -147,7 +151,7 @@ func (c *Conn) write(turns int) {
 
 // hasOutput reports whether something can be written. c.mu is held.
 func (c *Conn) hasOutput() bool {
-	return !c.mu.shut && (len(c.mu.control) > 0 || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil)
+	return !c.mu.shut && (len(c.mu.fills) > 0 || len(c.mu.control) > 0 || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil)
 }
 
 // nextStream returns the stream whose turn it is: streams that have waited for the window of the connection first. c.mu is held.
@@ -257,6 +261,10 @@ func (c *Conn) emitData(b *batch, s *Stream, n int) {
 		case s.out.room <- struct{}{}:
 		default:
 		}
+	}
+	if s.out.full && s.out.bytes < sendQuota/2 {
+		s.out.full = false
+		c.listFill(s)
 	}
 }
 

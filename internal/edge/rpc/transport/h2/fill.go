@@ -1,0 +1,107 @@
+package h2
+
+import (
+	"context"
+
+	"google.golang.org/grpc/mem"
+)
+
+// Notify lets x, which embeds the stream, be notified as a Filler. The reader of the connection calls it, after Hold.
+func (s *Stream) Notify(x Filler) {
+	s.ctx.lock.Lock()
+	defer s.ctx.lock.Unlock()
+	s.filler = x
+	if s.ctx.err != nil {
+		s.c.o.Workers.Run(x.Ended)
+	}
+}
+
+// WakeAll lets workers call Fill of streams soon, one for each connection, so that the output of its streams is in one write. It
+// does not wait.
+func WakeAll(streams []*Stream) {
+	var conns []*Conn
+	for _, s := range streams {
+		c := s.c
+		c.mu.Lock()
+		if !s.closed && !s.finished && !s.out.full && !c.mu.lost {
+			c.listFill(s)
+			if !c.mu.writing && !c.mu.waking {
+				c.mu.waking = true
+				conns = append(conns, c)
+			}
+		}
+		c.mu.Unlock()
+	}
+	for _, c := range conns {
+		c.mu.Lock()
+		c.mu.waking = false
+		c.handOver()
+		c.mu.Unlock()
+	}
+}
+
+// Wake is WakeAll for one stream.
+func (s *Stream) Wake() { WakeAll([]*Stream{s}) }
+
+// listFill lists a stream that may have output. c.mu is held, and the caller sees to it that there is a writer.
+func (c *Conn) listFill(s *Stream) {
+	if !s.out.filling {
+		s.out.filling = true
+		c.mu.fills = append(c.mu.fills, s)
+	}
+}
+
+// fill lets streams queue output, as much as one write takes: the rest stays where it is until the client has read that. Only the
+// writer calls it. c.mu is held, and unlocked meanwhile.
+func (c *Conn) fill() {
+	for before := c.mu.filled; len(c.mu.fills) > 0 && c.mu.filled-before < batchBytes && !c.mu.lost && !c.mu.shut; {
+		s := c.mu.fills[0]
+		c.mu.fills[0] = nil
+		if c.mu.fills = c.mu.fills[1:]; len(c.mu.fills) == 0 {
+			c.mu.fills = nil
+		}
+		s.out.filling = false
+		if s.closed || s.finished {
+			continue
+		}
+		c.mu.Unlock()
+		s.filler.Fill()
+		c.mu.Lock()
+	}
+}
+
+// Queue queues a part of the answer, after header if that is not nil. Only Fill may call it. The buffers belong to the connection
+// from now on. If there is no room for more, Fill is called again when there is.
+func (s *Stream) Queue(header *Header, data mem.BufferSlice) (room bool, err error) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.closed || s.finished {
+		data.Free()
+		return false, ErrEnded
+	}
+	n := data.Len()
+	s.enqueue(header, message{data: data}, n)
+	c.mu.filled += n
+	c.ready(s)
+	s.out.full = s.out.bytes >= sendQuota
+	return !s.out.full, nil
+}
+
+// FinishSoon is Finish by any goroutine, which does not wait for the client: a worker writes.
+func (s *Stream) FinishSoon(trailer, whole *Header) bool {
+	c := s.c
+	c.mu.Lock()
+	if !s.out.begun {
+		trailer = whole
+	}
+	exists := s.finishLocked(trailer)
+	if exists {
+		c.handOver()
+	}
+	c.mu.Unlock()
+	if exists {
+		s.endContext(context.Canceled)
+	}
+	return exists
+}

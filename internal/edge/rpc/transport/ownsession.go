@@ -1,0 +1,317 @@
+package transport
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/transport/h2"
+	"vigil/internal/edge/rpc/wire"
+)
+
+// session is what a call needs that is served by a Session. The call is its Peer.
+type session struct {
+	// refs are the goroutines that use the session, and one until Close has returned. The stream is held for all of them.
+	refs   atomic.Int32
+	report func(error) // nil without a stats handler
+
+	mu struct {
+		sync.Mutex
+		Session      // nil until it is open
+		early   bool // Fill was called before
+		ended   bool
+		reason  error // of the end, if it is decided
+		decided bool
+	}
+}
+
+// runSession opens the session of a call on a worker. The reader of the connection calls it.
+func (c *call) runSession() {
+	if !c.Hold() {
+		return
+	}
+	c.session = &session{}
+	c.session.refs.Store(1) // for Close
+	c.in.mu.Lock()
+	c.in.mu.receiving = true
+	c.in.mu.Unlock()
+	c.conn.server.handlers.Add(1) // for Close
+	c.refer()
+	c.conn.server.conns.Workers.Run(c.openSession)
+	c.Notify(c)
+}
+
+// refer notes that a goroutine will use the session, until unrefer is called.
+func (c *call) refer() {
+	c.session.refs.Add(1)
+	c.conn.server.handlers.Add(1)
+}
+
+func (c *call) unrefer() {
+	if c.session.refs.Add(-1) == 0 {
+		c.Finish(trailerOK, c.empty()) // it has ended: it is not held any more
+	}
+	c.conn.server.handlers.Done()
+}
+
+// openSession opens the session, and handles what was received meanwhile.
+func (c *call) openSession() {
+	s := c.session
+	c.ctx = c
+	s.report = c.report()
+	c.noteCall()
+	opened, err := c.method.Open(c)
+	if err != nil {
+		_ = c.end(err)
+		if s.report != nil {
+			s.report(err)
+		}
+		c.unrefer()
+		c.unrefer() // there is nothing to close
+		return
+	}
+	s.mu.Lock()
+	s.mu.Session = opened
+	ended, early := s.mu.ended, s.mu.early
+	s.mu.Unlock()
+	if ended {
+		c.closeSession()
+	}
+	if early {
+		c.Wake()
+	}
+	c.receiveAll()
+}
+
+// Ended implements h2.Filler.
+func (c *call) Ended() {
+	s := c.session
+	s.mu.Lock()
+	s.mu.ended = true
+	open := s.mu.Session != nil // otherwise openSession closes it, or has failed
+	s.mu.Unlock()
+	if open {
+		c.closeSession()
+	}
+}
+
+// closeSession closes the session of an ended call. It is called once.
+func (c *call) closeSession() {
+	s := c.session
+	s.mu.Lock()
+	reason, decided := s.mu.reason, s.mu.decided
+	s.mu.Unlock()
+	if !decided {
+		reason = c.ended()
+	}
+	s.mu.Session.Close(reason)
+	if s.report != nil {
+		s.report(reason)
+	}
+	c.unrefer()
+}
+
+// Fill implements h2.Filler.
+func (c *call) Fill() {
+	s := c.session
+	s.mu.Lock()
+	opened := s.mu.Session
+	s.mu.early = opened == nil
+	s.mu.Unlock()
+	if opened != nil {
+		opened.Fill()
+	}
+}
+
+// receiveAll passes messages to the session until there is none. The caller has called refer.
+func (c *call) receiveAll() {
+	defer c.unrefer()
+	s := c.session.mu.Session // not changed any more
+	for c.Err() == nil {
+		c.in.mu.Lock()
+		if len(c.in.mu.list) == 0 && c.in.mu.ended == nil {
+			c.in.mu.receiving = false // the next message runs it again
+			c.in.mu.Unlock()
+			return
+		}
+		c.in.mu.Unlock()
+		m := c.method.NewRequest()
+		err := c.recv(m)
+		switch {
+		case err == io.EOF:
+			s.EndReceive()
+			return
+		case err != nil:
+			if c.Err() == nil {
+				c.decide(&ReceiveError{err})
+				c.fail(err)
+			}
+			return
+		}
+		s.Receive(m)
+	}
+}
+
+// received passes messages on, if no worker does so. The reader calls it after it has added one.
+func (c *call) wakeReceiver() {
+	if c.session == nil {
+		return
+	}
+	c.in.mu.Lock()
+	idle := !c.in.mu.receiving
+	c.in.mu.receiving = true
+	c.in.mu.Unlock()
+	if idle {
+		c.refer()
+		c.conn.server.conns.Workers.Run(c.receiveAll)
+	}
+}
+
+// decide sets the reason of the end, unless there is one. It reports whether it was set.
+func (c *call) decide(reason error) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.decided && !s.mu.ended {
+		s.mu.reason, s.mu.decided = reason, true
+	}
+}
+
+// End implements Peer.
+func (c *call) End(err error) {
+	c.decide(err)
+	if err == nil {
+		c.FinishSoon(trailerOK, c.empty())
+		return
+	}
+	if _, ok := status.FromError(err); !ok {
+		err = status.FromContextError(err).Err()
+	}
+	c.FinishSoon(c.trailer(err))
+}
+
+func wakeCalls(list []*call) {
+	streams := make([]*h2.Stream, len(list))
+	for i, c := range list {
+		streams[i] = &c.Stream
+	}
+	h2.WakeAll(streams)
+}
+
+// queueWatch implements Peer.
+func (c *call) queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+	if c.conn.server.o.Stats != nil || c.sent != "" && c.sent != encoding.Identity {
+		return c.queueEach(list)
+	}
+	data, n, err := frameWatch(list)
+	if err != nil {
+		c.decide(err)
+		c.FinishSoon(c.trailer(err))
+		return 0, 0, false, err
+	}
+	if room, err = c.queue(data); err != nil {
+		return 0, 0, false, err
+	}
+	return len(list), n, room, nil
+}
+
+// queue queues encoded messages with their heads.
+func (c *call) queue(data mem.BufferSlice) (room bool, err error) {
+	var header *h2.Header
+	if !c.headerSent {
+		header, c.headerSent = c.header(), true
+	}
+	if room, err = c.Queue(header, data); err != nil {
+		return false, c.ended()
+	}
+	return room, nil
+}
+
+// queueEach is queueWatch for messages that are compressed or reported.
+func (c *call) queueEach(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+	for len(list) > 0 {
+		messages := encodeWatch(list)
+		list = list[len(messages):]
+		for i := range messages {
+			n := messages[i].Len()
+			head, data, err := c.encode(&messages[i])
+			if err != nil {
+				c.decide(err)
+				c.FinishSoon(c.trailer(err))
+				return sent, bytes, false, err
+			}
+			if room, err = c.queue(append(mem.BufferSlice{mem.SliceBuffer(head[:])}, data...)); err != nil {
+				return sent, bytes, false, err
+			}
+			sent++
+			bytes += n
+		}
+	}
+	return sent, bytes, room, nil
+}
+
+// frameBytes is about how many bytes of small messages are in one buffer.
+const frameBytes = 32 << 10
+
+// frameWatch encodes responses, each with the five bytes before a message. It returns their bytes without these.
+func frameWatch(list []wire.WatchResponse) (out mem.BufferSlice, bytes int, err error) {
+	for len(list) > 0 {
+		n, size := 0, 0
+		for n < len(list) && (n == 0 || size < frameBytes) && !hasLarge(list[n].Events) {
+			size += messageHead + list[n].Size()
+			n++
+		}
+		if n > 0 {
+			var buf *[]byte
+			if mem.IsBelowBufferPoolingThreshold(size) || size > maxPooled {
+				b := make([]byte, 0, size)
+				buf = &b
+			} else {
+				buf = pool.Get(size)
+			}
+			b := (*buf)[:0]
+			for i := range list[:n] {
+				b = appendMessage(b, &list[i])
+			}
+			*buf = b
+			if cap(b) > maxPooled || mem.IsBelowBufferPoolingThreshold(size) {
+				out = append(out, mem.SliceBuffer(b))
+			} else {
+				out = append(out, mem.NewBuffer(buf, pool))
+			}
+			bytes += size - n*messageHead
+			list = list[n:]
+			continue
+		}
+		data := sliceBuffers(list[0].Parts(make([][]byte, 0, 2*len(list[0].Events)+1), shareFrom))
+		size = data.Len()
+		if size > maxSend {
+			out.Free()
+			return nil, 0, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", size, maxSend)
+		}
+		out = append(append(out, mem.SliceBuffer(appendMessageHead(nil, size))), data...)
+		bytes += size
+		list = list[1:]
+	}
+	return out, bytes, nil
+}
+
+// messageHead is how many bytes precede a message.
+const messageHead = 5
+
+func appendMessageHead(b []byte, size int) []byte {
+	return append(b, 0, byte(size>>24), byte(size>>16), byte(size>>8), byte(size))
+}
+
+func appendMessage(b []byte, m *wire.WatchResponse) []byte {
+	at := len(b)
+	b = m.AppendTo(appendMessageHead(b, 0))
+	size := len(b) - at - messageHead
+	b[at+1], b[at+2], b[at+3], b[at+4] = byte(size>>24), byte(size>>16), byte(size>>8), byte(size)
+	return b
+}

@@ -1,0 +1,173 @@
+package transport
+
+import (
+	"context"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/wire"
+)
+
+// Session is the service's side of a stream that has no goroutine while nothing happens. The calls of Receive and EndReceive are
+// one after another, and so are those of Fill; both, and Close, may run concurrently.
+type Session interface {
+	// Receive handles a message of the client, which Method.NewRequest has made. It may block; the next message waits meanwhile.
+	Receive(message any)
+	// EndReceive notes that no more messages follow, because the client has said so.
+	EndReceive()
+	// Fill queues what is ready by QueueWatch, until that reports that there is no room. It is called after Wake, and when there
+	// is room again. It must not block.
+	Fill()
+	// Close is called once, when the stream has ended, with the reason: nil, or a status. Receive and Fill may still run, and
+	// should return soon.
+	Close(reason error)
+}
+
+// Peer is the client of a Session. Its methods may be called concurrently, but a session sends either in Receive or in Fill.
+type Peer interface {
+	// Context ends with the stream.
+	Context() context.Context
+	// SendMsg is that of Stream, for Receive.
+	SendMsg(m any) error
+	// Wake lets Fill be called soon. It does not wait.
+	Wake()
+	// End ends the stream with the status of an error, after what is queued. It does not wait. Only the first call counts.
+	End(err error)
+
+	// queueWatch implements QueueWatch.
+	queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error)
+}
+
+// QueueWatch queues responses, for Fill. It returns how many were queued before an error, their bytes, and whether there is room
+// for more.
+func QueueWatch(p Peer, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+	return p.queueWatch(list)
+}
+
+// WakeAll is Peer.Wake for many peers at once.
+func WakeAll(peers []Peer) {
+	own := make([]*call, 0, len(peers))
+	for _, p := range peers {
+		if c, ok := p.(*call); ok {
+			own = append(own, c)
+		} else {
+			p.Wake()
+		}
+	}
+	wakeCalls(own)
+}
+
+// ServeSession serves a session on a stream whose calls block, with two goroutines.
+func ServeSession(s Stream, m *Method) error {
+	p := &blockingPeer{stream: s, wake: make(chan struct{}, 1)}
+	p.ctx, p.end = context.WithCancelCause(s.Context())
+	defer p.end(errOver)
+	session, err := m.Open(p)
+	if err != nil {
+		return err
+	}
+	go p.receive(session, m) // only the end of the handler interrupts a RecvMsg
+	for {
+		select {
+		case <-p.wake:
+			session.Fill()
+		case <-p.ctx.Done():
+			err := p.reason()
+			session.Close(err)
+			return err
+		}
+	}
+}
+
+// blockingPeer is the client of a session on a stream whose calls block.
+type blockingPeer struct {
+	stream Stream
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	wake   chan struct{} // one token
+}
+
+// errOver is the cause of the end of a stream without an error.
+var errOver = status.Error(codes.Canceled, "the stream is over")
+
+// reason returns the status of an ended stream.
+func (p *blockingPeer) reason() error {
+	cause := context.Cause(p.ctx)
+	if cause == errOver {
+		return nil
+	}
+	if _, ok := status.FromError(cause); ok {
+		return cause
+	}
+	return status.FromContextError(cause).Err()
+}
+
+func (p *blockingPeer) receive(session Session, m *Method) {
+	for {
+		message := m.NewRequest()
+		err := p.stream.RecvMsg(message)
+		switch {
+		case err == io.EOF:
+			session.EndReceive()
+			return
+		case err != nil:
+			if p.stream.Context().Err() == nil {
+				p.end(&ReceiveError{err})
+			}
+			return
+		}
+		session.Receive(message)
+	}
+}
+
+// ReceiveError is the reason of the end of a stream whose client has sent what is no message.
+type ReceiveError struct{ Err error }
+
+// Error implements error.
+func (e *ReceiveError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the status.
+func (e *ReceiveError) Unwrap() error { return e.Err }
+
+// GRPCStatus returns the status.
+func (e *ReceiveError) GRPCStatus() *status.Status { return status.Convert(e.Err) }
+
+// Context implements Peer.
+func (p *blockingPeer) Context() context.Context { return p.ctx }
+
+// SendMsg implements Peer.
+func (p *blockingPeer) SendMsg(m any) error { return p.stream.SendMsg(m) }
+
+// Wake implements Peer.
+func (p *blockingPeer) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// End implements Peer.
+func (p *blockingPeer) End(err error) {
+	if err == nil {
+		err = errOver
+	}
+	p.end(err)
+}
+
+func (p *blockingPeer) queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+	for len(list) > 0 {
+		messages := encodeWatch(list)
+		list = list[len(messages):]
+		for i := range messages {
+			n := messages[i].Len()
+			if err := p.stream.SendMsg(&messages[i]); err != nil {
+				return sent, bytes, false, err
+			}
+			sent++
+			bytes += n
+		}
+	}
+	return sent, bytes, true, nil
+}
