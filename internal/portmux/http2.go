@@ -139,6 +139,9 @@ type unacknowledged struct {
 // NetConn returns the connection below.
 func (c *unacknowledged) NetConn() net.Conn { return c.Conn }
 
+// PassesOn reports whether Read returns what that of the connection below returns, from now on. The reader may call it.
+func (c *unacknowledged) PassesOn() bool { return c.done && c.ready.Len() == 0 && c.left == 0 }
+
 func (c *unacknowledged) Read(b []byte) (int, error) {
 	for {
 		switch {

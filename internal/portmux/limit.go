@@ -156,6 +156,9 @@ type limited struct {
 // NetConn returns the connection below.
 func (c *limited) NetConn() net.Conn { return c.Conn }
 
+// PassesOn says that Read is that of the connection below.
+func (c *limited) PassesOn() bool { return true }
+
 // Close implements net.Conn.
 func (c *limited) Close() error {
 	err := c.Conn.Close()

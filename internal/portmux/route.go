@@ -94,6 +94,9 @@ type prefixed struct {
 // NetConn returns the connection below.
 func (c *prefixed) NetConn() net.Conn { return c.Conn }
 
+// PassesOn reports whether Read returns what that of the connection below returns, from now on. The reader may call it.
+func (c *prefixed) PassesOn() bool { return len(c.first) == 0 }
+
 func (c *prefixed) Read(b []byte) (int, error) {
 	if len(c.first) == 0 {
 		return c.Conn.Read(b)

@@ -187,7 +187,9 @@ func (c *call) receive() ([]byte, error) {
 	if waiting > 0 {
 		m = in.mu.list[0]
 		in.mu.list[0] = inMessage{}
-		in.mu.list = in.mu.list[1:]
+		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 && c.session != nil {
+			in.mu.list = nil // an idle stream needs no memory for it
+		}
 	}
 	in.mu.Unlock()
 	if c.Err() != nil {

@@ -135,6 +135,27 @@ func socketOf(nc net.Conn) net.Conn {
 	}
 }
 
+// passesOn reports whether the wrappers of a connection pass on what is read from its socket, from now on. Those that may not have
+// a method that says so.
+func passesOn(nc net.Conn) bool {
+	for {
+		switch c := nc.(type) {
+		case *net.TCPConn, *net.UnixConn:
+			return true
+		case interface {
+			NetConn() net.Conn
+			PassesOn() bool
+		}:
+			if !c.PassesOn() {
+				return false
+			}
+			nc = c.NetConn()
+		default:
+			return false
+		}
+	}
+}
+
 // Serve reads the connection until its end, and closes it. The error says why it has ended; it is nil if the client has closed it.
 func (c *Conn) Serve(h Handler) error {
 	c.handler, c.values = h, h.Values()

@@ -3,80 +3,126 @@ package h2
 import (
 	"io"
 	"sync"
+	"syscall"
 	"time"
 )
 
-// Sizes of the read buffer in bytes. A connection has the large one only while its client sends much.
+// Sizes of the read buffer in bytes. A connection has one only while it has something to read, and the large one while its client
+// sends much.
 const (
 	smallInput = 4 << 10
 	largeInput = 32 << 10
 )
 
-var largeInputs = sync.Pool{New: func() any { return new([largeInput]byte) }}
+var (
+	smallInputs = sync.Pool{New: func() any { return new([smallInput]byte) }}
+	largeInputs = sync.Pool{New: func() any { return new([largeInput]byte) }}
+)
 
 // input buffers what is read from a connection. It is owned by the reader.
 type input struct {
 	c     *Conn
-	small [smallInput]byte
-	large *[largeInput]byte // nil if small is used
-	r, w  int               // what is buffered
+	small *[smallInput]byte // at most one of the two is not nil
+	large *[largeInput]byte
+	much  bool // the last read has filled the buffer: the next one gets the large one
+	r, w  int  // what is buffered
+
+	// raw reads from the socket without the wrappers of a connection that pass all on. It is nil if there are others.
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool // tryRead
+	into []byte                // for tryRead; nil lets it take a buffer
+	n    int                   // result of tryRead
+	err  error
+
+	// one is for waiting without a buffer where raw is not possible: the first byte that arrives. awake says that it was read, and
+	// others follow most probably.
+	one   [1]byte
+	awake bool
 }
 
-func (in *input) buffer() []byte {
-	if in.large != nil {
+// take returns a buffer, which the connection keeps until release.
+func (in *input) take() []byte {
+	switch {
+	case in.large != nil:
+		return in.large[:]
+	case in.small != nil:
+		return in.small[:]
+	case in.much:
+		in.large = largeInputs.Get().(*[largeInput]byte)
 		return in.large[:]
 	}
+	in.small = smallInputs.Get().(*[smallInput]byte)
 	return in.small[:]
 }
 
-// Read implements io.Reader.
-func (in *input) Read(p []byte) (int, error) {
-	if in.r < in.w {
-		n := copy(p, in.buffer()[in.r:in.w])
-		in.r += n
-		return n, nil
-	}
-	if len(p) >= largeInput {
-		return in.fill(p)
-	}
-	n, err := in.fill(in.buffer())
-	in.r, in.w = 0, n
-	if n == 0 {
-		return 0, err
-	}
-	n = copy(p, in.buffer()[:n])
-	in.r = n
-	in.resize()
-	return n, nil
-}
-
-// fill reads from the connection, after everything that the frames before required was handed to a writer.
-func (in *input) fill(p []byte) (int, error) {
-	in.c.beforeRead()
-	n, err := in.c.nc.Read(p)
-	in.c.lastRead.Store(int64(time.Since(epoch)))
-	return n, err
-}
-
-// resize chooses the buffer by how much the last read has returned. It keeps what is buffered.
-func (in *input) resize() {
-	switch {
-	case in.large == nil && in.w == smallInput:
-		in.large = largeInputs.Get().(*[largeInput]byte)
-		in.w = copy(in.large[:], in.small[in.r:in.w])
-		in.r = 0
-	case in.large != nil && in.w < smallInput:
-		in.w = copy(in.small[:], in.large[in.r:in.w])
-		in.r = 0
-		in.release()
-	}
-}
-
+// release gives the buffer back, which must be empty.
 func (in *input) release() {
 	if in.large != nil {
 		largeInputs.Put(in.large)
 		in.large = nil
 	}
+	if in.small != nil {
+		smallInputs.Put(in.small)
+		in.small = nil
+	}
+}
+
+// Read implements io.Reader.
+func (in *input) Read(p []byte) (int, error) {
+	if in.r < in.w {
+		n := copy(p, in.take()[in.r:in.w])
+		in.r += n
+		return n, nil
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(p) >= largeInput {
+		return in.fill(p)
+	}
+	n, err := in.fill(nil)
+	if n == 0 {
+		return 0, err
+	}
+	if in.awake {
+		p[0] = in.one[0]
+		return 1, nil
+	}
+	b := in.take()
+	in.much = n == len(b) || in.large != nil && n >= smallInput
+	in.w = n
+	in.r = copy(p, b[:n])
+	return in.r, nil
+}
+
+// fill reads from the connection into p, or if that is nil, into a buffer, after everything that the frames before required was
+// handed to a writer. While there is nothing to read, the connection has no buffer.
+func (in *input) fill(p []byte) (n int, err error) {
+	in.c.beforeRead()
+	if in.raw == nil && in.c.socket != nil && passesOn(in.c.nc) {
+		in.raw = rawOf(in.c.socket)
+		in.try = in.tryRead
+	}
+	switch {
+	case in.raw != nil:
+		in.into, in.n, in.err = p, 0, nil
+		if err = in.raw.Read(in.try); err == nil {
+			n, err = in.n, in.err
+		}
+		in.into = nil
+	case p != nil:
+		n, err = in.c.nc.Read(p)
+		in.awake = false
+	case in.awake:
+		n, err = in.c.nc.Read(in.take())
+		in.awake = false
+	default:
+		in.release()
+		n, err = in.c.nc.Read(in.one[:])
+		in.awake = n > 0
+	}
+	in.c.lastRead.Store(int64(time.Since(epoch)))
+	return n, err
 }
 
 // discard reads n bytes and drops them.

@@ -1,0 +1,45 @@
+//go:build unix
+
+package h2
+
+import (
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// rawOf returns a socket for tryRead.
+func rawOf(nc net.Conn) syscall.RawConn {
+	if s, ok := nc.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
+// tryRead reads what the socket has. It reports whether there was something; the runtime calls it again when there is.
+func (in *input) tryRead(fd uintptr) bool {
+	p := in.into
+	if p == nil {
+		p = in.take()
+	}
+	for {
+		n, err := syscall.Read(int(fd), p)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			in.release()
+			return false
+		case err != nil:
+			in.err = os.NewSyscallError("read", err)
+		case n == 0:
+			in.err = io.EOF
+		default:
+			in.n = n
+		}
+		return true
+	}
+}
