@@ -25,33 +25,40 @@ const (
 	inParked               // Stream.parked: behind, waiting for room in the queue
 )
 
-// watcher is one watcher. A stream may have very many; keep it small.
+// watcher is one watcher. A stream may have very many; keep it small. What a delivery uses comes first: it is in one line of the
+// processor's caches.
 type watcher struct {
 	// Fixed at creation.
-	stream   *Stream
-	id       int64
-	key, end string
-	start    int64 // as requested
-	created  int64 // Unix time in nanoseconds
-	flags    flags
-
-	// Guarded by Hub.mu. The owner of the group reads next without it.
-	place    place
-	slot     int32 // in group.members, Stream.pending or Stream.parked
-	inTarget int32 // in target.watchers
-	next     int64 // see doc.go; in a group, the greater of this and the group's position counts
-	group    *group
-	target   *target
+	stream *Stream
+	id     int64
+	flags  flags
 
 	// Guarded by Stream.mu.
-	events, bytes int64 // queued since creation
-	quiet         bool  // no event since the last progress tick
-	oversized     bool  // see oversized.go
+	quiet     bool // no event since the last progress tick
+	oversized bool // see oversized.go
 
 	// dead is set once, under both locks, and read under either: nothing may be queued any more.
 	dead bool
 	// stalled: the queue had no room for this batch. Owned by the goroutine that delivers to the watcher.
 	stalled bool
+
+	// Guarded by Hub.mu. The owner of the group reads next without it.
+	place place
+	next  int64 // see doc.go; in a group, the greater of this and the group's position counts
+
+	// Guarded by Stream.mu.
+	events, bytes int64 // queued since creation
+
+	// Guarded by Hub.mu.
+	slot     int32 // in group.members, Stream.pending or Stream.parked
+	inTarget int32 // in target.watchers
+	group    *group
+	target   *target
+
+	// Fixed at creation.
+	key, end string
+	start    int64 // as requested
+	created  int64 // Unix time in nanoseconds
 }
 
 // watcherSize is the approximate memory of a watcher without its keys, but with its places in maps and lists.

@@ -217,7 +217,7 @@ func TestLargeString(t *testing.T) {
 	c := connect(t, Options{MaxHeaderBytes: 8 << 10})
 	block := append([]byte{0}, 0x7f)
 	block = binary.AppendUvarint(block, 1<<27)
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block}))
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: block}))
 	if code, _ := c.goAway(); code != http2.ErrCodeCompression {
 		t.Errorf("ended with %v", code)
 	}

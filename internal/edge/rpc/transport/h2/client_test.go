@@ -176,6 +176,17 @@ func connectSilently(t testing.TB, o Options) *client {
 // at once.
 func connectThrough(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn) *client {
 	t.Helper()
+	return connectAs(t, o, most, wrap, func(c *client) Handler { return c.site })
+}
+
+// connectTo starts a connection that is served by a handler.
+func connectTo(t testing.TB, handler func(*client) Handler) *client {
+	t.Helper()
+	return connectAs(t, Options{}, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc }, handler)
+}
+
+func connectAs(t testing.TB, o Options, most int, wrap func(net.Conn) net.Conn, handler func(*client) Handler) *client {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -195,17 +206,18 @@ func connectThrough(t testing.TB, o Options, most int, wrap func(net.Conn) net.C
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.conn.guard = newGuard(most)
-	go func() { c.ends <- c.conn.Serve(c.site) }()
+	h := handler(c)
+	go func() { c.ends <- c.conn.Serve(h) }()
 	t.Cleanup(func() {
 		nc.Close()
 		c.conn.Close()
 		c.site.waiting.Wait()
 		eventually(t, "all buffers are freed", func() bool { return c.site.pool.used.Load() == 0 })
-		c.conn.mu.Lock()
-		defer c.conn.mu.Unlock()
-		if n := c.conn.mu.abandoned; n != 0 || len(c.conn.mu.streams) != 0 {
-			t.Errorf("%d handlers and %d streams are left", n, len(c.conn.mu.streams))
-		}
+		eventually(t, "no handlers and no streams are left", func() bool {
+			c.conn.mu.Lock()
+			defer c.conn.mu.Unlock()
+			return c.conn.mu.abandoned == 0 && len(c.conn.mu.streams) == 0
+		})
 	})
 	must(t, nc.SetDeadline(time.Now().Add(time.Minute)))
 	return c

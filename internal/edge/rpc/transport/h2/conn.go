@@ -3,6 +3,7 @@ package h2
 import (
 	"context"
 	"crypto/tls"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,9 @@ const (
 	// they are read.
 	streamWindow = 64<<10 - 1
 	connWindow   = 16 << 20
+	// heldHead is how many bytes of a header are not counted any more when a handler runs. Others are counted until the stream
+	// ends: a few bytes may mean a large header, of which a client could let the server keep many.
+	heldHead = 4 << 10
 	// streamCost is about what a stream occupies besides its header, its body and its answer.
 	streamCost = 1 << 10
 	// lingerTime and lingerBytes bound how long a connection is read after the last output: closing it at once could
@@ -70,6 +74,7 @@ type Conn struct {
 		withdrawn int       // streams in expecting that do not wait any more
 
 		encoder   *headerEncoder
+		mostHead  int64  // the largest header that the client accepts, not compressed
 		control   []byte // frames that wait for the writer and belong to no answer
 		readyList list
 		stalled   list      // streams that wait for the window of the connection
@@ -105,11 +110,12 @@ func New(nc net.Conn, o Options) *Conn {
 	c.framer.SetReuseFrames()
 	c.decoder = hpack.NewDecoder(4096, c.head.add)
 	c.decoder.SetMaxStringLength(int(o.MaxHeaderBytes))
+	c.head.stop = func() { c.decoder.SetEmitEnabled(false) }
 	c.guard = newGuard(framesAtOnce)
 	c.mu.changed.L = &c.mu
 	c.mu.streams = map[uint32]*Stream{}
 	c.mu.encoder = newHeaderEncoder()
-	c.mu.window, c.mu.initial = 65535, 65535
+	c.mu.window, c.mu.initial, c.mu.mostHead = 65535, 65535, math.MaxUint32
 	settings := []http2.Setting{{ID: http2.SettingMaxFrameSize, Val: maxFrame}}
 	if o.MaxConcurrentStreams != 1<<32-1 {
 		settings = append(settings, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxConcurrentStreams})

@@ -353,18 +353,3 @@ func TestRandom(t *testing.T) {
 		})
 	}
 }
-
-// FuzzConn sends bytes after the handshake: the connection must end, and leave nothing.
-func FuzzConn(f *testing.F) {
-	f.Add([]byte("\x00\x00\x00\x04\x01\x00\x00\x00\x00"))
-	f.Add([]byte("\x00\x00\x0e\x01\x05\x00\x00\x00\x01\x83\x86\x04\x03/10\x40\x01a\x01b\x00\x00\x00"))
-	f.Add([]byte("\x00\x00\x08\x01\x04\x00\x00\x00\x01\x83\x86\x04\x05/echo\x00\x00\x03\x00\x01\x00\x00\x00\x01abc\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x05"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		c := connect(t, Options{})
-		_, _ = c.nc.Write(in) // the server may have closed the connection
-		if w, ok := c.nc.(interface{ CloseWrite() error }); ok {
-			_ = w.CloseWrite()
-		}
-		<-c.ends
-	})
-}

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"bytes"
 	"strconv"
 
 	"golang.org/x/net/http/httpguts"
@@ -14,7 +15,8 @@ type requestHead struct {
 	left      int // bytes that it may still have
 	regular   bool
 	malformed bool
-	large     bool // fields are missing, because there were too many
+	large     bool   // fields are missing, because there were too many
+	stop      func() // lets the decoder pass no more fields
 
 	method, path, scheme string
 	length               int64 // content-length, -1 without
@@ -22,7 +24,7 @@ type requestHead struct {
 
 func (h *requestHead) reset(most uint32) {
 	clear(h.fields)
-	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1}
+	*h = requestHead{fields: h.fields[:0], left: int(most), length: -1, stop: h.stop}
 }
 
 // forget releases the fields, of which a connection without further requests has no need.
@@ -37,8 +39,9 @@ func (h *requestHead) forget() {
 
 // add takes the next field.
 func (h *requestHead) add(f hpack.HeaderField) {
-	if h.left -= int(f.Size()); h.left < 0 {
+	if h.left -= int(f.Size()); h.left < 0 && !h.large {
 		h.large = true
+		h.stop() // only the table is of interest from now on
 	}
 	if h.large || h.malformed {
 		return
@@ -114,35 +117,52 @@ func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 	}
 	first := frame.(*http2.HeadersFrame)
 	ended, self := first.StreamEnded(), first.HasPriority() && first.Priority.StreamDep == fh.StreamID
+	block, done := first.HeaderBlockFragment(), first.HeadersEnded()
+	if !done {
+		if block, err = c.readContinuations(bytes.Clone(block)); err != nil {
+			return err
+		}
+	}
+	if len(block) > int(c.o.MaxHeaderBytes) {
+		return errLargeHeaders
+	}
 	c.head.reset(c.o.MaxHeaderBytes)
-	block, size, done := first.HeaderBlockFragment(), 0, first.HeadersEnded()
-	for {
-		if size += len(block); size > int(c.o.MaxHeaderBytes) {
-			return connError{http2.ErrCodeEnhanceYourCalm, "too large headers"}
-		}
-		if _, err := c.decoder.Write(block); err != nil {
-			return connError{http2.ErrCodeCompression, "invalid headers"}
-		}
-		if done {
-			break
-		}
-		if err := c.spend(1); err != nil {
-			return err
-		}
-		frame, err := c.framer.ReadFrame() // which allows only the continuation of this stream
-		if err != nil {
-			return err
-		}
-		next, ok := frame.(*http2.ContinuationFrame)
-		if !ok {
-			return connError{http2.ErrCodeProtocol, "headers are interrupted"}
-		}
-		block, done = next.HeaderBlockFragment(), next.HeadersEnded()
+	c.decoder.SetEmitEnabled(true)
+	if _, err := c.decoder.Write(block); err != nil {
+		return connError{http2.ErrCodeCompression, "invalid headers"}
 	}
 	if err := c.decoder.Close(); err != nil {
 		return connError{http2.ErrCodeCompression, "truncated headers"}
 	}
 	return c.onHeaders(fh.StreamID, ended, self)
+}
+
+// errLargeHeaders ends a connection whose client sends too large headers, compressed.
+var errLargeHeaders = connError{http2.ErrCodeEnhanceYourCalm, "too large headers"}
+
+// readContinuations returns a block with the CONTINUATION frames that follow it. The decoder gets it as a whole: it would look at a
+// long text again for each of its parts.
+func (c *Conn) readContinuations(block []byte) ([]byte, error) {
+	for {
+		if err := c.spend(1); err != nil {
+			return nil, err
+		}
+		frame, err := c.framer.ReadFrame() // which allows only the continuation of this stream
+		if err != nil {
+			return nil, err
+		}
+		next, ok := frame.(*http2.ContinuationFrame)
+		if !ok {
+			return nil, connError{http2.ErrCodeProtocol, "headers are interrupted"}
+		}
+		block = append(block, next.HeaderBlockFragment()...)
+		if len(block) > int(c.o.MaxHeaderBytes) {
+			return nil, errLargeHeaders
+		}
+		if next.HeadersEnded() {
+			return block, nil
+		}
+	}
 }
 
 // onHeaders handles complete headers: those of a request, or trailers. self says that the stream depends on itself.

@@ -375,6 +375,8 @@ func (c *Conn) onSettings(f *http2.SettingsFrame) error {
 			c.mu.encoder.setTableSize(s.Val)
 		case http2.SettingInitialWindowSize:
 			window = int64(s.Val)
+		case http2.SettingMaxHeaderListSize:
+			c.mu.mostHead = int64(s.Val)
 		}
 		return nil
 	})

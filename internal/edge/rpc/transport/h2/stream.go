@@ -86,7 +86,7 @@ func (s *Stream) Hold() bool {
 		return false
 	}
 	s.held = true
-	s.discharge(s.headCost)
+	s.discharge(min(s.headCost, streamCost+heldHead))
 	s.headCost = 0
 	return true
 }

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"context"
 	"net"
 	"runtime"
 	"sync"
@@ -186,6 +187,11 @@ func (c *Conn) emit(b *batch, s *Stream) {
 	}
 	c.mu.earned += 2
 	c.mu.answered = true
+	if s.out.header != nil && c.tooLarge(s.out.header) || s.finished && c.tooLarge(s.out.trailer) {
+		c.resetLocked(s, http2.ErrCodeInternal) // as grpc-go does
+		s.endContext(context.Canceled)
+		return
+	}
 	if s.out.header != nil {
 		b.own = c.appendHeaders(b.own, s.id, s.out.header, false)
 		s.out.header = nil
@@ -213,6 +219,18 @@ func (c *Conn) emit(b *batch, s *Stream) {
 		}
 		c.remove(s)
 	}
+}
+
+// tooLarge reports whether the client accepts no such header. c.mu is held.
+func (c *Conn) tooLarge(h *Header) bool {
+	if c.mu.mostHead >= 1<<31 { // as usual
+		return false
+	}
+	n := int64(0)
+	for i := range h.Fields {
+		n += int64(h.Fields[i].Size())
+	}
+	return n > c.mu.mostHead
 }
 
 // emitData writes a frame of n bytes of the queue of a stream. c.mu is held.

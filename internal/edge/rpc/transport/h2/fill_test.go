@@ -1,0 +1,239 @@
+package h2
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// source is an exchange without a handler. It sends as many bytes as were produced, and ends after the client's last byte.
+type source struct {
+	Stream
+	site     *site
+	produced atomic.Int64
+	sent     int64 // owned by Fill
+	begun    bool
+	running  atomic.Int32 // calls of Fill
+	ended    atomic.Int32 // calls of Ended
+	piece    int
+	begin    chan *source
+}
+
+func (s *source) Base() *Stream { return &s.Stream }
+func (s *source) Start() {
+	if s.Hold() {
+		s.Notify(s)
+	}
+	if s.begin != nil {
+		s.begin <- s
+	}
+}
+func (s *source) Receive(r io.Reader, n int) error {
+	s.Taken(n)
+	return discard(r, n)
+}
+func (s *source) EndReceive() { s.FinishSoon(okTrailer, wholeAnswer) }
+func (s *source) Ended() {
+	if s.ended.Add(1) > 1 {
+		s.site.t.Error("ended twice")
+	}
+	s.Finish(nil, nil) // releases it
+}
+func (s *source) Fill() {
+	if s.running.Add(1) > 1 {
+		s.site.t.Error("Fill is called concurrently")
+	}
+	defer s.running.Add(-1)
+	for {
+		n := min(s.produced.Load()-s.sent, int64(s.piece))
+		if n == 0 {
+			return
+		}
+		var header *Header
+		if !s.begun {
+			header, s.begun = okHeader, true
+		}
+		room, err := s.Queue(header, s.site.pool.buffers(make([]byte, n)))
+		if err != nil {
+			if !errors.Is(err, ErrEnded) {
+				s.site.t.Errorf("queue: %v", err)
+			}
+			return
+		}
+		s.sent += n
+		if !room {
+			return
+		}
+	}
+}
+
+// sources is a handler whose requests are sources.
+type sources struct {
+	*site
+	made chan *source
+}
+
+func (h *sources) Begin(r *Request) Exchange {
+	return &source{site: h.site, piece: len(r.Path) * 7000, begin: h.made}
+}
+
+// connectSources starts a connection whose requests are sources.
+func connectSources(t *testing.T, settings ...http2.Setting) (*client, *sources) {
+	t.Helper()
+	h := &sources{made: make(chan *source, 100)}
+	c := connectTo(t, func(c *client) Handler { h.site = c.site; return h })
+	return c.greet(settings...), h
+}
+
+// TestFill: what is produced concurrently arrives whole, through small windows, and with wakes that come at any time.
+func TestFill(t *testing.T) {
+	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 20_000})
+	const streams, rounds = 20, 200
+	var total [streams]int64
+	for i := range streams {
+		must(t, c.open(uint32(2*i+1), "x"[:i%2], false))
+		s := <-h.made
+		r := rand.New(rand.NewPCG(1, uint64(i)))
+		for range rounds {
+			total[i] += int64(1 + r.IntN(3000))
+		}
+		go func() {
+			left := total[i]
+			for left > 0 {
+				n := min(left, int64(1+r.IntN(3000)))
+				left -= n
+				s.produced.Add(n)
+				if r.IntN(4) == 0 {
+					WakeAll([]*Stream{&s.Stream, &s.Stream})
+				} else {
+					s.Wake()
+				}
+			}
+		}()
+	}
+	var got [streams]int64
+	for done := 0; done < streams; {
+		c.await("data", func(f http2.Frame) bool {
+			d, ok := f.(*http2.DataFrame)
+			if ok && len(d.Data()) > 0 {
+				i, n := (d.StreamID-1)/2, uint32(len(d.Data()))
+				if got[i] += int64(n); got[i] == total[i] {
+					done++
+				} else if got[i] > total[i] {
+					t.Fatalf("stream %d has %d bytes, more than %d", d.StreamID, got[i], total[i])
+				}
+				must(t, c.WriteWindowUpdate(d.StreamID, n))
+				must(t, c.WriteWindowUpdate(0, n))
+			}
+			return ok
+		})
+	}
+}
+
+// TestFillStops: a client that does not open its window makes a source queue no more than the quota of a stream and a piece.
+func TestFillStops(t *testing.T) {
+	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	must(t, c.open(1, "", false))
+	s := <-h.made
+	s.produced.Store(1 << 30)
+	s.Wake()
+	queued := func() int {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		if c.conn.mu.writing {
+			return 0
+		}
+		return s.out.bytes
+	}
+	eventually(t, "the source has stopped", func() bool { return queued() >= sendQuota })
+	if n := queued(); n > sendQuota+s.piece {
+		t.Errorf("%d bytes are queued", n)
+	}
+	must(t, c.WriteWindowUpdate(1, 200_000))
+	must(t, c.WriteWindowUpdate(0, 200_000))
+	for got := 0; got < 200_000; {
+		c.await("data", func(f http2.Frame) bool {
+			d, ok := f.(*http2.DataFrame)
+			if ok {
+				got += len(d.Data())
+			}
+			return ok
+		})
+	}
+	eventually(t, "the source has filled the room", func() bool { return queued() >= sendQuota })
+}
+
+// TestFillEnds: each way for a stream to end is notified once.
+func TestFillEnds(t *testing.T) {
+	for name, end := range map[string]func(c *client, s *source){
+		"reset by the client": func(c *client, s *source) { must(t, c.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"end of the body":     func(c *client, s *source) { must(t, c.WriteData(1, true, nil)) },
+		"finished":            func(c *client, s *source) { s.FinishSoon(okTrailer, wholeAnswer) },
+		"reset":               func(c *client, s *source) { s.Reset(http2.ErrCodeCancel) },
+		"error":               func(c *client, s *source) { must(t, c.WriteWindowUpdate(1, 0)) },
+		"connection closed":   func(c *client, s *source) { c.nc.Close() },
+		"server closes":       func(c *client, s *source) { c.conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, h := connectSources(t)
+			must(t, c.open(1, "", false))
+			s := <-h.made
+			s.produced.Store(1)
+			s.Wake()
+			c.await("a byte", func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok })
+			end(c, s)
+			eventually(t, "the end is noted", func() bool { return s.ended.Load() == 1 })
+			s.produced.Store(2)
+			s.Wake() // is ignored
+		})
+	}
+}
+
+// TestFillDrains: a connection is over after its last source, whatever was woken meanwhile.
+func TestFillDrains(t *testing.T) {
+	for range 30 {
+		c, h := connectSources(t)
+		var list []*Stream
+		var all []*source
+		for i := range 4 {
+			must(t, c.open(uint32(2*i+1), "", false))
+			s := <-h.made
+			list, all = append(list, &s.Stream), append(all, s)
+		}
+		c.conn.Drain()
+		go func() {
+			for range 100 {
+				WakeAll(list)
+			}
+		}()
+		go func() {
+			for _, s := range all {
+				s.produced.Add(100)
+				s.FinishSoon(okTrailer, wholeAnswer)
+			}
+		}()
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					t.Fatal(err)
+				}
+				break
+			}
+			if p, ok := f.(*http2.PingFrame); ok && !p.IsAck() {
+				must(t, c.WritePing(true, p.Data))
+			}
+		}
+		c.nc.Close()
+		select {
+		case <-c.ends:
+		case <-time.After(time.Minute):
+			t.Fatal("the connection does not end")
+		}
+	}
+}
