@@ -73,6 +73,7 @@ var requests = []request{
 	{name: "unknown encoding", path: "Echo", fields: []string{"grpc-encoding", "br"}, body: one("hello")},
 	{name: "unknown encoding, no end", path: "Echo", fields: []string{"grpc-encoding", "br"}, open: true},
 	{name: "unknown method", path: "Nothing", body: one("hello")},
+	{name: "CVE-2026-33186, a path without a slash", path: "Echo", fields: []string{":path", testService + "/Echo"}, body: one("hello")},
 	{name: "unknown service", fields: []string{":path", "/test.Nothing/Echo"}, body: one("hello")},
 	{name: "malformed path", fields: []string{":path", "Echo"}, body: one("hello")},
 	{name: "path without method", fields: []string{":path", "/Echo"}},

@@ -42,8 +42,8 @@ func (c *call) runSession() {
 	c.in.mu.Unlock()
 	c.conn.server.handlers.Add(1) // for Close
 	c.refer()
-	c.conn.server.conns.Workers.Run(c.openSession)
 	c.Notify(c)
+	c.conn.server.conns.Workers.Run(c.openSession)
 }
 
 // refer notes that a goroutine will use the session, until unrefer is called.

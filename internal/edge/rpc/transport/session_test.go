@@ -1,0 +1,304 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"vigil/internal/edge/rpc/wire"
+)
+
+// talk is a session that answers each message: in Receive, or in Fill for a text that begins with a number, of which it queues so
+// many responses.
+type talk struct {
+	peer    Peer
+	opened  chan *talk
+	closed  chan error
+	closes  atomic.Int32
+	due     atomic.Int64 // responses to be queued
+	sent    int64        // owned by Fill
+	filling atomic.Int32
+	fault   atomic.Bool
+}
+
+func (s *talk) Receive(m any) {
+	switch text := m.(*wrapperspb.StringValue).Value; text {
+	case "end":
+		s.peer.End(nil)
+	case "fail":
+		s.peer.End(status.Error(codes.Aborted, "failed"))
+	case "hold":
+		<-s.peer.Context().Done()
+	default:
+		var n int64
+		if _, err := fmt.Sscan(text, &n); err == nil {
+			s.due.Add(n)
+			s.peer.Wake()
+			return
+		}
+		_ = s.peer.SendMsg(m) // it fails after the end
+	}
+}
+
+func (s *talk) EndReceive() { s.peer.End(nil) }
+
+func (s *talk) Fill() {
+	if s.filling.Add(1) > 1 {
+		s.fault.Store(true)
+	}
+	defer s.filling.Add(-1)
+	for n := s.due.Load(); s.sent < n; {
+		var list []wire.WatchResponse
+		for len(list) < 10 && s.sent+int64(len(list)) < n {
+			// One of a hundred is sent by reference.
+			size := 100
+			if id := s.sent + int64(len(list)); id%100 == 7 {
+				size = 3000
+			}
+			list = append(list, wire.WatchResponse{WatchID: s.sent + int64(len(list)), Events: [][]byte{make([]byte, size), make([]byte, 3)}})
+		}
+		sent, _, room, err := QueueWatch(s.peer, list)
+		s.sent += int64(sent)
+		if err != nil || !room {
+			return
+		}
+	}
+}
+
+func (s *talk) Close(reason error) {
+	s.closes.Add(1)
+	s.closed <- reason
+}
+
+// talkService has the method Talk, which opens sessions. One whose metadata ask for it is rejected.
+func talkService(opened chan *talk, reject *atomic.Bool) Service {
+	return Service{"test.Talks", []Method{{Name: "Talk", ClientStreams: true, ServerStreams: true,
+		NewRequest: func() any { return new(wrapperspb.StringValue) },
+		Open: func(p Peer) (Session, error) {
+			if reject.Load() {
+				return nil, status.Error(codes.PermissionDenied, "not open")
+			}
+			s := &talk{peer: p, closed: make(chan error, 10)}
+			p.Wake() // before it is open
+			s.due.Store(3)
+			opened <- s
+			return s, nil
+		}}}}
+}
+
+// rawBytes is a codec for messages as they are.
+type rawBytes struct{}
+
+func (rawBytes) Name() string { return "proto" }
+func (rawBytes) Marshal(v any) ([]byte, error) {
+	return *v.(*[]byte), nil
+}
+func (rawBytes) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = append([]byte(nil), b...)
+	return nil
+}
+
+func receiveWithin[T any](t *testing.T, from chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(time.Minute):
+		t.Fatal("nothing arrives")
+		panic("not reached")
+	}
+}
+
+// TestSession: what a session sends arrives, and each end of a stream is notified once with its reason.
+func TestSession(t *testing.T) {
+	onBoth(t, func(t *testing.T, own bool) {
+		opened := make(chan *talk, 10)
+		var reject atomic.Bool
+		_, addr := startServer(t, own, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
+		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		begin := func(opts ...grpc.CallOption) (grpc.ClientStream, *talk, context.CancelFunc) {
+			t.Helper()
+			ctx, cancel := context.WithCancel(t.Context())
+			opts = append(opts, grpc.ForceCodec(rawBytes{}))
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk", opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, receiveWithin(t, opened), cancel
+		}
+		send := func(s grpc.ClientStream, text string) {
+			t.Helper()
+			b := append([]byte{0x0a, byte(len(text))}, text...)
+			if err := s.SendMsg(&b); err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+		recv := func(s grpc.ClientStream, from, n int64) {
+			t.Helper()
+			for id := from; id < from+n; id++ {
+				var b []byte
+				if err := s.RecvMsg(&b); err != nil {
+					t.Fatal(err)
+				}
+				m := wire.WatchResponse{WatchID: id, Events: [][]byte{make([]byte, 100), make([]byte, 3)}}
+				if id%100 == 7 {
+					m.Events[0] = make([]byte, 3000)
+				}
+				if want := string(m.AppendTo(nil)); string(b) != want {
+					t.Fatalf("response %d has %d bytes, want %d", id, len(b), len(want))
+				}
+			}
+		}
+		finish := func(s grpc.ClientStream, x *talk, code codes.Code) {
+			t.Helper()
+			for {
+				var b []byte
+				err := s.RecvMsg(&b)
+				if err == nil {
+					continue
+				}
+				if err == io.EOF {
+					err = nil
+				}
+				if status.Code(err) != code {
+					t.Errorf("ended with %v, want %v", err, code)
+				}
+				break
+			}
+			if reason := receiveWithin(t, x.closed); status.Code(reason) != code {
+				t.Errorf("closed because of %v, want %v", reason, code)
+			}
+		}
+		t.Run("fill", func(t *testing.T) {
+			for each, opts := range map[int64][]grpc.CallOption{500: nil, 10: {grpc.UseCompressor("gzip")}} {
+				s, x, cancel := begin(opts...)
+				defer cancel()
+				recv(s, 0, 3)
+				for i := range int64(10) {
+					send(s, fmt.Sprint(each))
+					recv(s, 3+each*i, each)
+				}
+				if err := s.CloseSend(); err != nil {
+					t.Fatal(err)
+				}
+				finish(s, x, codes.OK)
+				if x.fault.Load() {
+					t.Error("Fill was called concurrently")
+				}
+			}
+		})
+		t.Run("end", func(t *testing.T) {
+			s, x, cancel := begin()
+			defer cancel()
+			send(s, "hello")
+			send(s, "end")
+			finish(s, x, codes.OK)
+		})
+		t.Run("fail", func(t *testing.T) {
+			s, x, cancel := begin()
+			defer cancel()
+			send(s, "fail")
+			finish(s, x, codes.Aborted)
+		})
+		t.Run("ended by another goroutine", func(t *testing.T) {
+			s, x, cancel := begin()
+			defer cancel()
+			send(s, "hold")
+			x.peer.End(status.Error(codes.Unavailable, "stopped"))
+			finish(s, x, codes.Unavailable)
+		})
+		t.Run("no message", func(t *testing.T) {
+			s, x, cancel := begin()
+			defer cancel()
+			b := []byte{0x0a, 0xff}
+			if err := s.SendMsg(&b); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				if err := s.RecvMsg(&b); status.Code(err) == codes.Internal {
+					break
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+			var received *ReceiveError
+			reason := receiveWithin(t, x.closed)
+			if !own && status.Code(reason) == codes.Canceled {
+				return // grpc-go ends the context before it reports the error
+			}
+			if !errors.As(reason, &received) || status.Code(reason) != codes.Internal {
+				t.Errorf("closed because of %v", reason)
+			}
+		})
+		t.Run("canceled", func(t *testing.T) {
+			for range 50 {
+				s, x, cancel := begin()
+				send(s, "10")
+				cancel()
+				if reason := receiveWithin(t, x.closed); status.Code(reason) != codes.Canceled {
+					t.Errorf("closed because of %v", reason)
+				}
+				runtime.Gosched()
+				if n := x.closes.Load(); n != 1 {
+					t.Errorf("closed %d times", n)
+				}
+			}
+		})
+		t.Run("rejected", func(t *testing.T) {
+			reject.Store(true)
+			defer reject.Store(false)
+			s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk", grpc.ForceCodec(rawBytes{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b []byte
+			if err := s.RecvMsg(&b); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("ended with %v", err)
+			}
+		})
+	})
+}
+
+// TestSessionsAtStop: Stop ends sessions, and returns after their last call.
+func TestSessionsAtStop(t *testing.T) {
+	onBoth(t, func(t *testing.T, own bool) {
+		opened := make(chan *talk, 100)
+		var reject atomic.Bool
+		server, addr := startServer(t, own, func(o *Options) { o.Services = append(o.Services, talkService(opened, &reject)) })
+		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		var list []*talk
+		for range 20 {
+			if _, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk"); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, receiveWithin(t, opened))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		server.Stop(ctx)
+		for _, x := range list {
+			if n := x.closes.Load(); n != 1 {
+				t.Errorf("a session was closed %d times", n)
+			}
+		}
+	})
+}
