@@ -2,7 +2,7 @@
 //
 // A Hub takes every change once, from Publish, and delivers it to the watchers whose range holds the key. Each watcher
 // belongs to a Stream: one client's ordered queue of responses, filled by the hub and drained by one sender through
-// Next. No client can delay Publish.
+// Next or Take. No client can delay Publish.
 //
 // # States
 //
@@ -16,8 +16,9 @@
 //
 //   - Call Publish from one goroutine, in the order of revisions, after the revisions can be read from the Source and
 //     before the writers are notified of success.
-//   - Call Next from one goroutine a stream. What Next returned counts against the stream's budget until the next call.
-//     When sending fails or the client has disconnected, call Stream.Close.
+//   - Call Next from one goroutine a stream, or NotifyReady first and then Take by one goroutine at a time. What they returned
+//     counts against the stream's budget until the next call. When sending fails or the client has disconnected, call
+//     Stream.Close.
 //   - Call Create, Cancel, Refuse and Progress of one stream from one goroutine: their order is the order of the
 //     answers. They wait while very many answers are unsent.
 //   - Call Revoke from any goroutine when the rights of a client have changed. The caller must not decide on a create of
@@ -50,7 +51,7 @@
 //	    holds for every watcher of the stream, and R is no older than what could be read when it was
 //	    asked for.
 //	W7. No stuck stream. If watchers wait for room in a stream's queue, then its sender has responses
-//	    to send, and its next call of Next lets the watchers continue.
+//	    to send, and its next call of Next or Take lets the watchers continue.
 //	W8. Bounds. What the queue of a stream holds is at most its budget, or one response (a revision
 //	    larger than the budget goes alone). What all queues hold together stays below the member's
 //	    budget, give or take one response a stream. The ring holds at most its budget, or nothing.

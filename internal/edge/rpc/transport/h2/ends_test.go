@@ -280,3 +280,36 @@ func TestSocket(t *testing.T) {
 type wrapsConn struct{ net.Conn }
 
 func (c wrapsConn) NetConn() net.Conn { return c.Conn }
+
+// TestContextsAfterServe: when Serve has returned, the contexts of all requests have ended, whatever ends them at that moment.
+func TestContextsAfterServe(t *testing.T) {
+	for i := range 100 {
+		h := &sources{made: make(chan *source, 100)}
+		c := connectTo(t, func(c *client) Handler { h.site = c.site; return h }).greet()
+		var list []*source
+		for k := range uint32(4) {
+			must(t, c.open(2*k+1, "", false))
+			list = append(list, <-h.made)
+		}
+		var begun sync.WaitGroup
+		for k, s := range list {
+			begun.Add(1)
+			go func() {
+				begun.Done()
+				if k%2 == i%2 {
+					s.expire()
+				} else {
+					s.FinishSoon(okTrailer, wholeAnswer)
+				}
+			}()
+		}
+		begun.Wait()
+		c.conn.Close()
+		<-c.ends
+		for k, s := range list {
+			if s.Err() == nil {
+				t.Fatalf("the context of request %d has not ended", k)
+			}
+		}
+	}
+}

@@ -97,11 +97,9 @@ func (s *Stream) FinishSoon(trailer, whole *Header) bool {
 	}
 	exists := s.finishLocked(trailer)
 	if exists {
+		s.endContext(context.Canceled)
 		c.handOver()
 	}
 	c.mu.Unlock()
-	if exists {
-		s.endContext(context.Canceled)
-	}
 	return exists
 }

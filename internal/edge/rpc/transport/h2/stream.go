@@ -156,8 +156,8 @@ func (s *Stream) Finish(trailer, whole *Header) bool {
 		c.mu.Unlock()
 		return false
 	}
+	s.endContext(context.Canceled) // while the stream is known: Serve may return as soon as the last answer is written
 	c.startWriter()
-	s.endContext(context.Canceled)
 	return true
 }
 
@@ -190,8 +190,8 @@ func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlic
 	}
 	s.enqueue(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len())
 	s.finishLocked(trailer)
-	c.startWriter()
 	s.endContext(context.Canceled)
+	c.startWriter()
 	return true
 }
 
@@ -234,7 +234,7 @@ func (s *Stream) reset(code http2.ErrCode, reason error) {
 		return
 	}
 	c.resetLocked(s, code)
-	c.handOver() // the reader may be the caller
+	s.endContext(reason) // Serve may return when c.mu is free
+	c.handOver()         // the reader may be the caller
 	c.mu.Unlock()
-	s.endContext(reason)
 }
