@@ -24,6 +24,7 @@ func watchScenarios() []Scenario {
 		fan(1000, 100), fan(1000, 500), fan(10_000, 5), fan(10_000, 20),
 		{"watch-large", "20 streams watch 1 MB values written at full speed by four connections", watchLarge},
 		{"watch-memory", "resident memory of 1,000 idle streams and of 100,000 idle watchers on 1,000 streams", watchMemory},
+		{"connection-memory", "resident memory of 4,000 idle connections on each of which a get was made", connectionMemory},
 	}
 }
 
@@ -212,5 +213,36 @@ func watchMemory(ctx context.Context, e *Env) ([]Figure, error) {
 		{Name: "RSS per idle watcher", Unit: "B", Value: watcher, Better: Lower},
 		{Name: "RSS growth, 101,000 watchers on 2,000 streams", Unit: "MiB", Value: float64(full.Anon-none.Anon) / mib, Better: Lower},
 		{Name: "RSS anonymous without watchers", Unit: "MiB", Value: float64(none.Anon) / mib, Better: Lower},
+	}, nil
+}
+
+// connectionMemory measures what connections cost that do nothing.
+func connectionMemory(ctx context.Context, e *Env) ([]Figure, error) {
+	const conns = 4000
+	if err := e.start(ctx); err != nil {
+		return nil, err
+	}
+	gc, err := e.dial(ctx, 20, h2.Options{})
+	if err != nil {
+		return nil, err
+	}
+	none, err := e.settle(ctx, gc)
+	if err != nil {
+		return nil, err
+	}
+	idle, err := e.dial(ctx, conns, h2.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.settle(ctx, idle); err != nil { // makes calls on all of them
+		return nil, err
+	}
+	full, err := e.settle(ctx, gc)
+	if err != nil {
+		return nil, err
+	}
+	return []Figure{
+		{Name: "RSS per idle connection", Unit: "B", Value: float64(full.Anon-none.Anon) / conns, Better: Lower},
+		{Name: "RSS anonymous without connections", Unit: "MiB", Value: float64(none.Anon) / mib, Better: Lower},
 	}, nil
 }

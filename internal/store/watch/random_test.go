@@ -159,6 +159,7 @@ type client struct {
 	total *tally
 
 	stream   *Stream
+	ready    *Ready // reports the stream; nil if it is read by Next
 	watches  map[int64]*watch
 	asked    []*watch // creates without an answer
 	taken    map[int64]bool
@@ -232,7 +233,11 @@ func (c *client) finish() {
 }
 
 func (c *client) connect() {
-	c.stream = c.hub.NewStream(StreamInfo{Client: "test"})
+	c.stream, c.ready = c.hub.NewStream(StreamInfo{Client: "test"}), nil
+	if c.rng.IntN(2) == 0 {
+		c.ready = NewReady()
+		c.stream.NotifyReady(c.ready, c)
+	}
 	c.watches, c.taken, c.asked = map[int64]*watch{}, map[int64]bool{}, nil
 	c.progress = 0
 }
@@ -327,7 +332,7 @@ func (c *client) cancel(id int64) {
 func (c *client) read(d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(c.t.Context(), d)
 	defer cancel()
-	rs, err := c.stream.Next(ctx, nil)
+	rs, err := c.next(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		c.t.Errorf("Next: %v", err)
 	}
@@ -335,6 +340,25 @@ func (c *client) read(d time.Duration) bool {
 		c.handle(r)
 	}
 	return err == nil
+}
+
+// next is Next, or the same by Take.
+func (c *client) next(ctx context.Context) ([]Response, error) {
+	if c.ready == nil {
+		return c.stream.Next(ctx, nil)
+	}
+	for {
+		if rs, err := c.stream.Take(nil, 1<<uint(c.rng.IntN(20))); err != nil || len(rs) > 0 {
+			return rs, err
+		}
+		owners, ok := c.ready.Wait(ctx.Done(), nil)
+		if !ok {
+			return nil, ctx.Err()
+		}
+		if len(owners) != 1 || owners[0] != c {
+			c.t.Errorf("reported as %v", owners)
+		}
+	}
 }
 
 func (c *client) handle(r Response) {

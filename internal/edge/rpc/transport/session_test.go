@@ -23,7 +23,6 @@ import (
 // many responses.
 type talk struct {
 	peer    Peer
-	opened  chan *talk
 	closed  chan error
 	closes  atomic.Int32
 	due     atomic.Int64 // responses to be queued
