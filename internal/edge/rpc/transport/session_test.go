@@ -28,10 +28,15 @@ type talk struct {
 	due     atomic.Int64 // responses to be queued
 	sent    int64        // owned by Fill
 	filling atomic.Int32
-	fault   atomic.Bool
+	taking  atomic.Int32
+	fault   atomic.Bool // calls were concurrent
 }
 
 func (s *talk) Receive(m any) {
+	if s.taking.Add(1) > 1 {
+		s.fault.Store(true)
+	}
+	defer s.taking.Add(-1)
 	switch text := m.(*wrapperspb.StringValue).Value; text {
 	case "end":
 		s.peer.End(nil)
@@ -89,8 +94,15 @@ func talkService(opened chan *talk, reject *atomic.Bool) Service {
 				return nil, status.Error(codes.PermissionDenied, "not open")
 			}
 			s := &talk{peer: p, closed: make(chan error, 10)}
-			p.Wake() // before it is open
 			s.due.Store(3)
+			p.Wake() // before it is open
+			if c, own := p.(*call); own {
+				for early := false; !early; runtime.Gosched() { // until the writer has seen it
+					c.session.mu.Lock()
+					early = c.session.mu.early
+					c.session.mu.Unlock()
+				}
+			}
 			opened <- s
 			return s, nil
 		}}}}
@@ -204,9 +216,14 @@ func TestSession(t *testing.T) {
 		t.Run("end", func(t *testing.T) {
 			s, x, cancel := begin()
 			defer cancel()
-			send(s, "hello")
+			for range 300 {
+				send(s, "hello")
+			}
 			send(s, "end")
 			finish(s, x, codes.OK)
+			if x.fault.Load() {
+				t.Error("Receive was called concurrently")
+			}
 		})
 		t.Run("fail", func(t *testing.T) {
 			s, x, cancel := begin()
@@ -218,6 +235,19 @@ func TestSession(t *testing.T) {
 			s, x, cancel := begin()
 			defer cancel()
 			send(s, "hold")
+			send(s, "hello")
+			if c, own := x.peer.(*call); own { // it waits until the first one is handled
+				for waiting := 0; waiting == 0 && !x.fault.Load(); runtime.Gosched() {
+					c.in.mu.Lock()
+					if waiting = len(c.in.mu.list); x.taking.Load() == 0 {
+						waiting = 0
+					}
+					c.in.mu.Unlock()
+				}
+			}
+			if x.fault.Load() {
+				t.Error("Receive was called concurrently")
+			}
 			x.peer.End(status.Error(codes.Unavailable, "stopped"))
 			finish(s, x, codes.Unavailable)
 		})
