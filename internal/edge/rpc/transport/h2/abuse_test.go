@@ -3,6 +3,7 @@ package h2
 import (
 	"encoding/binary"
 	"io"
+	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -120,7 +121,10 @@ func TestFloods(t *testing.T) {
 			if row.name == "refused streams" {
 				o.MaxConcurrentStreams = 10
 			}
-			c := connect(t, o, settings...)
+			c := connectAs(t, o, framesAtOnce/10, func(nc net.Conn) net.Conn { return nc }, func(c *client) Handler {
+				c.conn.guard.rate = 0 // so that a slow machine's flood is one too
+				return c.site
+			}).greet(settings...)
 			flood(t, c, func(i uint32) error { return row.send(c, i) })
 			if most := c.site.most.Load(); most > maxAbandoned+1 {
 				t.Errorf("%d handlers were running", most)

@@ -16,14 +16,14 @@ import (
 // TestLongSilence: a connection that was silent for very long may send frames, and no more of them than a new one.
 func TestLongSilence(t *testing.T) {
 	for _, d := range []time.Duration{time.Minute, 24 * time.Hour, 54 * 24 * time.Hour, 200 * 24 * time.Hour, math.MaxInt64} {
-		if n := refill(-1, framesAtOnce, d, 0); n != framesAtOnce {
+		if n := refill(-1, framesAtOnce, framesPerSecond, d, 0); n != framesAtOnce {
 			t.Errorf("after %v there are %d frames", d, n)
 		}
 	}
-	if n := refill(-1, framesAtOnce, time.Second, 5); n != framesPerSecond+4 {
+	if n := refill(-1, framesAtOnce, framesPerSecond, time.Second, 5); n != framesPerSecond+4 {
 		t.Errorf("after a second there are %d frames", n)
 	}
-	if n := refill(-1, framesAtOnce, 0, math.MaxInt); n != framesAtOnce {
+	if n := refill(-1, framesAtOnce, framesPerSecond, 0, math.MaxInt); n != framesAtOnce {
 		t.Errorf("after many answers there are %d frames", n)
 	}
 }

@@ -13,10 +13,11 @@ const (
 // reader.
 type guard struct {
 	most, left int
+	rate       int       // a second
 	at         time.Time // of the last refill
 }
 
-func newGuard(most int) guard { return guard{most, most, time.Now()} }
+func newGuard(most int) guard { return guard{most, most, framesPerSecond, time.Now()} }
 
 // spend counts n frames and reports whether the client may go on. earned returns what the server's frames have allowed since
 // it was called last.
@@ -25,17 +26,19 @@ func (g *guard) spend(n int, earned func() int) bool {
 		return true
 	}
 	now := time.Now()
-	g.left = refill(g.left, g.most, now.Sub(g.at), earned())
+	g.left = refill(g.left, g.most, g.rate, now.Sub(g.at), earned())
 	g.at = now
 	return g.left >= 0
 }
 
 // refill returns how many frames a client may send that has left ones, after a time in which the server's frames have allowed
 // earned ones. A connection may be silent for years, whose nanoseconds cannot be multiplied.
-func refill(left, most int, silence time.Duration, earned int) int {
+func refill(left, most, rate int, silence time.Duration, earned int) int {
 	byTime := int64(most) * 2
-	if silence < time.Duration(byTime)*time.Second/framesPerSecond {
-		byTime = int64(silence) * framesPerSecond / int64(time.Second)
+	if rate == 0 {
+		byTime = 0
+	} else if silence < time.Duration(byTime)*time.Second/time.Duration(rate) {
+		byTime = int64(silence) * int64(rate) / int64(time.Second)
 	}
 	return int(min(int64(left)+byTime+int64(min(earned, most*2)), int64(most)))
 }

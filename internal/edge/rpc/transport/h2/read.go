@@ -307,6 +307,7 @@ func (c *Conn) resetID(id uint32, code http2.ErrCode) error {
 	if s != nil {
 		s.clientEnded = code == http2.ErrCodeStreamClosed
 		c.resetLocked(s, code)
+		s.endContext(context.Canceled) // before the reader may wait
 	} else {
 		if id <= c.mu.lastID {
 			c.mu.recent.addReset(id)
@@ -315,9 +316,6 @@ func (c *Conn) resetID(id uint32, code http2.ErrCode) error {
 	}
 	c.pushBack()
 	c.mu.Unlock()
-	if s != nil {
-		s.endContext(context.Canceled)
-	}
 	return c.spend(1)
 }
 
