@@ -267,6 +267,9 @@ func TestOpenBatchIsCleaned(t *testing.T) {
 	if res, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte("key/0001"), End: []byte("o")}); err != nil || b.Revision() != old || res.KVs.Len() != 1999 {
 		t.Fatalf("revision %d, want %d: %+v %v", b.Revision(), old, res, err)
 	}
+	if res, err := b.Range(context.Background(), &kv.RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true}); err != nil || res.Count != 2000 {
+		t.Fatalf("%d keys are counted, %v: want the 2000 that are committed", res.Count, err)
+	}
 	b.commit(t)
 	for _, key := range []string{"key/0001", "new"} {
 		if v, err := b.Get([]byte(key), 0); err != nil || v == nil {
