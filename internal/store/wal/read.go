@@ -75,6 +75,18 @@ func (w *WAL) shrinkCache() {
 	w.mu.cache.popFront(k)
 }
 
+// Uncache removes the entries up to index from memory. They can still be read.
+func (w *WAL) Uncache(index uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	after := max(w.last(), index) - index
+	k := max(w.mu.cache.len()-int(min(after, uint64(w.mu.cache.len()))), 0)
+	for i := range k {
+		w.mu.cacheBytes -= cacheCost(*w.mu.cache.at(i))
+	}
+	w.mu.cache.popFront(k)
+}
+
 // HardState returns a copy of the last hard state, nil if there never was one.
 func (w *WAL) HardState() *raftpb.HardState {
 	w.mu.RLock()

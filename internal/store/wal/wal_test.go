@@ -469,3 +469,35 @@ func TestOptionsValidate(t *testing.T) {
 		}
 	}
 }
+
+// Entries that are removed from memory are read from disk, and the newer ones are not.
+func TestUncache(t *testing.T) {
+	w := create(t, testOptions(memfs.New()), Start{Index: 10, Term: 1})
+	must(t, w.Append(Batch{Entries: entries(11, 2, 90, 100)}))
+	whole := w.Metrics().CacheBytes
+	for _, step := range []struct {
+		index uint64
+		left  int64
+	}{{5, 90}, {10, 90}, {11, 89}, {50, 50}, {40, 50}, {99, 1}, {100, 0}, {500, 0}} {
+		w.Uncache(step.index)
+		if m := w.Metrics(); m.CacheBytes != whole/90*step.left {
+			t.Fatalf("after %d there are %d bytes in memory of %d", step.index, m.CacheBytes, whole)
+		}
+		before := w.Metrics().DiskReads
+		if _, err := w.Entries(101-uint64(step.left), 101, math.MaxUint64); err != nil || w.Metrics().DiskReads != before {
+			t.Fatalf("after %d newer entries came from disk: %v", step.index, err)
+		}
+		if got := all(t, w); !sameEntries(got, entries(11, 2, 90, 100)) {
+			t.Fatalf("after %d: got %s", step.index, describe(got))
+		}
+	}
+	must(t, w.Append(Batch{Entries: entries(101, 2, 1, 100)}))
+	if m := w.Metrics(); m.CacheBytes != whole/90 {
+		t.Errorf("%d bytes in memory after another entry", m.CacheBytes)
+	}
+	must(t, w.TruncateBefore(60))
+	w.Uncache(101)
+	if got := all(t, w); !sameEntries(got, entries(60, 2, 42, 100)) {
+		t.Errorf("got %s", describe(got))
+	}
+}
