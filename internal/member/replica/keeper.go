@@ -40,6 +40,10 @@ func (r *Replica) keep(ctx context.Context) {
 			}
 			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
 			r.space.sampleSpace()
+			if r.Members.Alone() {
+				// Applied entries are for members that lag, of which there is none.
+				r.raftLog.Uncache(r.node.Acknowledged())
+			}
 		}
 	}
 }
