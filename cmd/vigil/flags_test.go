@@ -110,9 +110,34 @@ func TestUsage(t *testing.T) {
 }
 
 func TestGrowth(t *testing.T) {
-	for live, want := range map[uint64]int{0: mostGrowth, 1 << 20: mostGrowth, 80 << 20: 100, 100 << 20: 80, 8 << 30: leastGrowth} {
-		if got := growth(live); got != want {
-			t.Errorf("growth of %d live bytes is %d %%, want %d", live, got, want)
+	const mb = 1 << 20
+	for _, c := range []struct {
+		live     uint64
+		headroom float64
+		want     int
+	}{
+		{0, 4 * mb, 100}, {mb, 4 * mb, 100}, {mb, 80 * mb, mostGrowth}, {80 * mb, 80 * mb, 100}, {100 * mb, 80 * mb, 80}, {8 << 30, 80 * mb, leastGrowth},
+	} {
+		if got := growth(c.live, c.headroom); got != c.want {
+			t.Errorf("growth of %d live bytes with a headroom of %v is %d %%, want %d", c.live, c.headroom, got, c.want)
 		}
+	}
+}
+
+// The headroom grows with what a collection costs, and shrinks with what the work between two of them costs; both ends are bounded.
+func TestHeadroom(t *testing.T) {
+	const mb = 1 << 20
+	small, large := headroomOf(3*mb, 25), headroomOf(10*mb, 25)
+	if small < leastHeadroom || large < 2*small || headroomOf(10*mb, 50) > large*0.51 {
+		t.Errorf("headrooms %v, %v, %v", small, large, headroomOf(10*mb, 50))
+	}
+	if headroomOf(0, 1000) != leastHeadroom || headroomOf(8<<30, 25) != mostHeadroom {
+		t.Errorf("headrooms without bounds: %v, %v", headroomOf(0, 1000), headroomOf(8<<30, 25))
+	}
+	if cpuPerByte(25, time.Second, 100) != 25 || cpuPerByte(25, 0, 1<<30) != 25 || cpuPerByte(25, 35*leastHeadroom, leastHeadroom) != 30 {
+		t.Error("the processor time for each byte is not an average of long measurements")
+	}
+	if !over(mb, 8*mb) || over(2*mb, 8*mb) {
+		t.Error("work is over when a quarter of the headroom was not used")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,10 +20,18 @@ func lockMemory() error {
 	return nil
 }
 
-// headroom is the number of bytes by which the heap may grow between two garbage collections. Under load a member allocates much
-// and keeps little: with the usual growth by a factor, a small heap is collected many times a second, and a heap with large
-// buffers grows by their size.
-const headroom = 80 << 20
+// The heap may grow by the headroom between two garbage collections. With the usual growth by a factor, a small heap under load is
+// collected many times a second, and a heap with large buffers grows by their size. So the headroom follows what a collection
+// costs: it takes gcShare of the processor time of the process.
+const (
+	gcShare = 0.03
+	// A collection costs about so many nanoseconds, and so many for each byte of the heap that may hold pointers.
+	gcFixed, gcPerByte = 300_000, 1.5
+	// leastHeadroom keeps a small process from collecting all the time, mostHeadroom bounds the memory of a large one.
+	leastHeadroom, mostHeadroom = 4 << 20, 48 << 20
+	// usualCPU is the processor time in nanoseconds for each allocated byte, before it was measured.
+	usualCPU = 25.0
+)
 
 // The growth in percent of the live heap is limited: a large index is not collected continuously, and a tiny heap needs no larger
 // growth.
@@ -30,33 +40,128 @@ const (
 	mostGrowth  = 2000
 )
 
-// keepHeadroom adjusts the garbage collector to the live heap, now and after each collection, unless the operator has set GOGC.
+const (
+	// restInterval is how often it is checked whether work is over.
+	restInterval = 10 * time.Second
+	// restGrowth is how much the heap grows, at least, before memory is returned to the system.
+	restGrowth = 4 << 20
+)
+
+// keepHeadroom adjusts the garbage collector to the heap, now and after each collection, and returns memory to the system when work
+// is over, unless the operator has set GOGC.
 func keepHeadroom() {
-	if os.Getenv("GOGC") == "" {
-		new(collector).adjust()
+	if os.Getenv("GOGC") != "" {
+		return
 	}
+	h := &headroom{cpu: usualCPU, bytes: leastHeadroom}
+	h.adjust()
+	go h.rest()
 }
 
-// collector is an unreferenced object, so that each collection runs its finalizer.
-type collector struct {
+// headroom adjusts the garbage collector.
+type headroom struct {
+	mu      sync.Mutex
 	percent int
+	// bytes is the headroom, cpu the processor time in nanoseconds for each allocated byte.
+	bytes, cpu float64
+	last       used // at the last collection
+}
+
+// used is what the process has used since its start.
+type used struct {
+	cpu       time.Duration
+	allocated uint64
+}
+
+// heap is the state of the heap.
+type heap struct {
+	live, scan, allocated uint64
+	// size is what the heap takes from the system.
+	size uint64
+}
+
+func readHeap() heap {
+	m := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/total:bytes"}, {Name: "/gc/heap/allocs:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
+	metrics.Read(m)
+	v := func(i int) uint64 { return m[i].Value.Uint64() }
+	return heap{live: v(0), scan: v(1), allocated: v(2), size: v(3) + v(4) + v(5)}
+}
+
+func readCPU() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// collected is an unreferenced object, so that each collection runs its finalizer.
+type collected struct {
+	h *headroom
 	// The runtime combines objects below 16 bytes in blocks, which may stay reachable.
 	_ [2]uint64
 }
 
-func (c *collector) adjust() {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	want := growth(live[0].Value.Uint64())
-	// A new percentage stops the world for a moment, so that small changes are skipped.
-	if diff := want - c.percent; diff > c.percent/10 || -diff > c.percent/10 {
-		debug.SetGCPercent(want)
-		c.percent = want
-	}
-	runtime.SetFinalizer(c, (*collector).adjust)
+// adjust sets the growth of the heap until the next collection.
+func (h *headroom) adjust() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now, at := readHeap(), used{cpu: readCPU()}
+	at.allocated = now.allocated
+	h.cpu = cpuPerByte(h.cpu, at.cpu-h.last.cpu, at.allocated-h.last.allocated)
+	h.last = at
+	h.bytes = headroomOf(now.scan, h.cpu)
+	h.set(growth(now.live, h.bytes))
+	runtime.SetFinalizer(&collected{h: h}, func(c *collected) { c.h.adjust() })
 }
 
-// growth returns the percentage by which a heap with so many live bytes may grow.
-func growth(live uint64) int {
-	return int(min(max(headroom*100/max(live, 1), leastGrowth), mostGrowth))
+// set sets the growth. A new percentage stops the world for a moment, so that small changes are skipped.
+func (h *headroom) set(want int) {
+	if diff := want - h.percent; diff > h.percent/10 || -diff > h.percent/10 {
+		debug.SetGCPercent(want)
+		h.percent = want
+	}
+}
+
+// rest returns memory to the system when work is over: the next collection may be minutes away then.
+func (h *headroom) rest() {
+	before, floor := readHeap(), uint64(0) // the start is work, too
+	for range time.Tick(restInterval) {
+		now := readHeap()
+		if over(now.allocated-before.allocated, h.present()) && now.size > floor+restGrowth {
+			debug.FreeOSMemory()
+			now = readHeap()
+			floor = now.size
+		}
+		before = now
+	}
+}
+
+func (h *headroom) present() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes
+}
+
+// over reports whether work is over, by what was allocated in a restInterval: there is no collection for long.
+func over(allocated uint64, headroom float64) bool { return float64(allocated) < headroom/4 }
+
+// cpuPerByte returns the processor time for each allocated byte, from what it was before and what was used since.
+func cpuPerByte(before float64, cpu time.Duration, allocated uint64) float64 {
+	if allocated < leastHeadroom/2 || cpu <= 0 {
+		return before
+	}
+	return (before + float64(cpu)/float64(allocated)) / 2
+}
+
+// headroomOf returns the headroom of a heap with so many bytes that may hold pointers.
+func headroomOf(scan uint64, cpu float64) float64 {
+	return min(max((gcFixed+gcPerByte*float64(scan))/(gcShare*cpu), leastHeadroom), mostHeadroom)
+}
+
+// growth returns the percentage by which a heap with so many live bytes may grow. The runtime takes a heap for one of 4 MiB at least,
+// and before the first collection it does not know how large the heap is.
+func growth(live uint64, headroom float64) int {
+	return int(min(max(headroom*100/float64(max(live, 4<<20)), leastGrowth), mostGrowth))
 }
