@@ -19,7 +19,8 @@ import (
 
 // site is a handler for tests. By the path, it answers with the body of the request (/echo), with that many bytes (/1000),
 // waits for the end of the context (/wait), or sends without end (/bulk). /expire has a deadline that is over, /keep does not
-// take its body, and /long expects 80,000 bytes in its body.
+// take its body, and /long expects 80,000 bytes in its body. /later is answered by the reader, and /never is not answered; both
+// have no handler.
 type site struct {
 	t       testing.TB
 	pool    countingPool
@@ -60,6 +61,10 @@ func (p *page) Start() {
 		p.SetDeadline(0)
 	case "long":
 		p.Expect(80_000)
+	case "later", "never":
+		if p.Attend() && p.path == "later" {
+			p.AnswerLater(okHeader, [5]byte{}, p.site.pool.buffers(pattern(p.ID(), laterSize(p.ID()))), okTrailer)
+		}
 	default:
 		p.run(p.serve)
 	}

@@ -40,6 +40,7 @@ const (
 type Conn struct {
 	nc      net.Conn
 	socket  net.Conn // nc without its wrappers, if it can write several buffers at once; otherwise nil
+	direct  direct   // writes to the socket without waiting; owned by the writer
 	o       *Options
 	handler Handler
 	values  context.Context
@@ -105,6 +106,7 @@ func New(nc net.Conn, o Options) *Conn {
 	o = o.withDefaults()
 	c := &Conn{nc: nc, socket: socketOf(nc), o: &o, recv: connWindow, greeting: true}
 	c.in.c = c
+	c.direct.init(c.socket)
 	c.framer = http2.NewFramer(nil, &c.in)
 	c.framer.SetMaxReadFrameSize(maxFrame)
 	c.framer.SetReuseFrames()

@@ -5,7 +5,7 @@
 // A user implements Handler and Exchange, and embeds a Stream in the latter. A Stream is the context of its request.
 //
 //  1. One goroutine reads a connection. It calls the methods of Handler and Exchange, which must not block, and it never
-//     writes to the connection.
+//     waits for the client to read: neither do AnswerLater, FinishLater and Flush.
 //
 //  2. At most one goroutine writes: the one that made the first output ready, which also writes what others make ready
 //     meanwhile, all of it in one vectored write. A connection without output has no goroutine for it.

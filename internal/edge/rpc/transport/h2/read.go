@@ -112,13 +112,12 @@ func (c *Conn) shake() error {
 	return nil
 }
 
-// beforeRead hands over what the frames before require to be written: the reader may wait for a long time now. If that is
-// much, whatever it is, the reader waits for the client to read it.
+// beforeRead writes what the frames before require to be written: the reader may wait for a long time now. If that is much,
+// whatever it is, the reader waits for the client to read it.
 func (c *Conn) beforeRead() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.pushBack()
-	c.handOver()
+	c.writeReady()
 }
 
 // spend counts frames without effect.

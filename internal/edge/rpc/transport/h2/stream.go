@@ -91,6 +91,20 @@ func (s *Stream) Hold() bool {
 	return true
 }
 
+// Attend is Hold for an answer that comes without a handler that runs until then: by Answer, AnswerLater or FinishLater. The
+// client may reset any number of such streams.
+func (s *Stream) Attend() bool {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.discharge(min(s.headCost, streamCost+heldHead))
+	s.headCost = 0
+	return true
+}
+
 // Send queues a part of the answer, after header if that is not nil, and waits while the client does not take what was
 // queued before. more says that another part follows at once, which goes into the same write. The buffers belong to the
 // connection from now on.

@@ -51,15 +51,36 @@ func (b *batch) reset() {
 	}
 	clear(b.free)
 	clear(b.parts)
+	clear(b.vec)
 	b.own, b.parts, b.free, b.refs = b.own[:0], b.parts[:0], b.free[:0], 0
 }
 
 // write writes the batch: to a socket in one call, otherwise it has no parts.
-func (b *batch) write(c *Conn) error {
+func (b *batch) write(c *Conn) error { return b.writeFrom(c, 0) }
+
+// writeFrom writes the batch without its first n bytes, which are written.
+func (b *batch) writeFrom(c *Conn, n int) error {
 	if len(b.parts) == 0 {
-		_, err := c.nc.Write(b.own)
+		_, err := c.nc.Write(b.own[n:])
 		return err
 	}
+	vec := b.vector()
+	for n > 0 {
+		k := min(n, len(vec[0]))
+		if n -= k; k == len(vec[0]) {
+			vec = vec[1:]
+		} else {
+			vec[0] = vec[0][k:]
+		}
+	}
+	announceWrite()
+	_, err := vec.WriteTo(c.socket)
+	clear(b.vec)
+	return err
+}
+
+// vector returns the bytes of the batch in order.
+func (b *batch) vector() net.Buffers {
 	vec, at := b.vec[:0], 0
 	for _, p := range b.parts {
 		if p.at > at {
@@ -71,10 +92,14 @@ func (b *batch) write(c *Conn) error {
 		vec = append(vec, b.own[at:])
 	}
 	b.vec = vec
-	announceWrite()
-	_, err := vec.WriteTo(c.socket)
-	clear(b.vec)
-	return err
+	return vec
+}
+
+// release returns an empty batch to the pool.
+func (b *batch) release() {
+	if cap(b.own) <= maxPooledBatch {
+		batches.Put(b)
+	}
 }
 
 // startWriter makes the caller the writer if there is none. c.mu is held, and unlocked.
@@ -107,38 +132,15 @@ func (c *Conn) writeAll() { c.write(-1) }
 // write writes what is ready until there is nothing, or turns are over. Only the writer calls it.
 func (c *Conn) write(turns int) {
 	b := batches.Get().(*batch)
-	defer func() {
-		if cap(b.own) <= maxPooledBatch {
-			batches.Put(b)
-		}
-	}()
+	defer b.release()
 	for ; ; turns-- {
-		c.mu.Lock()
-		c.fill()
-		dropped := c.mu.dropped
-		c.mu.dropped = nil
-		if !c.hasOutput() || c.mu.lost {
-			dropped.Free() // before Serve can return
-			c.mu.writing = false
-			c.mu.changed.Broadcast()
-			over := c.over()
-			c.mu.shut = c.mu.shut || over
-			c.mu.Unlock()
-			if over {
-				c.shut()
-			}
+		if !c.next(b, turns != 0) {
 			return
 		}
 		if turns == 0 {
-			c.mu.Unlock()
-			dropped.Free()
 			c.o.Workers.Run(c.writeAll)
 			return
 		}
-		c.build(b)
-		c.mu.changed.Broadcast()
-		c.mu.Unlock()
-		dropped.Free()
 		if b.len() == 0 {
 			continue // streams were filled that must not send
 		}
@@ -148,6 +150,33 @@ func (c *Conn) write(turns int) {
 			c.close(err)
 		}
 	}
+}
+
+// next builds the next batch, if build is set. It returns false if nothing is ready; then there is no writer any more.
+func (c *Conn) next(b *batch, build bool) (more bool) {
+	c.mu.Lock()
+	c.fill()
+	dropped := c.mu.dropped
+	c.mu.dropped = nil
+	if !c.hasOutput() || c.mu.lost {
+		dropped.Free() // before Serve can return
+		c.mu.writing = false
+		c.mu.changed.Broadcast()
+		over := c.over()
+		c.mu.shut = c.mu.shut || over
+		c.mu.Unlock()
+		if over {
+			c.shut()
+		}
+		return false
+	}
+	if build {
+		c.build(b)
+		c.mu.changed.Broadcast()
+	}
+	c.mu.Unlock()
+	dropped.Free()
+	return true
 }
 
 // hasOutput reports whether something can be written. c.mu is held.
