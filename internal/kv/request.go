@@ -51,6 +51,11 @@ type RangeRequest struct {
 	Steps *Steps
 }
 
+// Filters reports whether there is a bound of revisions.
+func (r *RangeRequest) Filters() bool {
+	return r.MinModRevision != 0 || r.MaxModRevision != 0 || r.MinCreateRevision != 0 || r.MaxCreateRevision != 0
+}
+
 // PutRequest writes one key.
 type PutRequest struct {
 	Key, Value []byte

@@ -107,3 +107,14 @@ type TxnResult struct {
 type CompactResult struct {
 	Revision int64
 }
+
+// Outcome is the result of a request that was started, and completed later: the field that matches the request, or an error.
+type Outcome struct {
+	// Tag is what the request was started with.
+	Tag         any
+	Put         *PutResult
+	DeleteRange *DeleteRangeResult
+	Txn         *TxnResult
+	Lease       *LeaseResult
+	Err         error
+}

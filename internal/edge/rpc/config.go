@@ -120,6 +120,8 @@ type Config struct {
 	Versions Versions
 	// Leases may be nil; then there is no such service.
 	Leases Leases
+	// Starter may be nil; then every call has a handler.
+	Starter Starter
 	// Auth may be nil; then there are no users, and everyone may do everything.
 	Auth Auth
 	// CertificateUsers makes the common name of a client's certificate its user, if the call has no token.

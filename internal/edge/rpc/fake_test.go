@@ -403,6 +403,9 @@ func start(t testing.TB, change func(*Config)) *fixture {
 	if change != nil {
 		change(&c)
 	}
+	if c.Starter == nil {
+		c.Starter = newFakeStarter(c.KV)
+	}
 	var err error
 	if f.Server, err = NewServer(c); err != nil {
 		t.Fatal(err)

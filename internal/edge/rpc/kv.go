@@ -68,6 +68,10 @@ func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, 
 	if err != nil {
 		return nil, statusOf(err)
 	}
+	return s.putAnswer(ctx, res)
+}
+
+func (s *service) putAnswer(ctx context.Context, res *kv.PutResult) (wire.Encoder, error) {
 	return s.countAnswer(ctx, &wire.PutResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKV))
 }
 
@@ -82,6 +86,10 @@ func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest)
 	if err != nil {
 		return nil, statusOf(err)
 	}
+	return s.deleteAnswer(ctx, res)
+}
+
+func (s *service) deleteAnswer(ctx context.Context, res *kv.DeleteRangeResult) (wire.Encoder, error) {
 	return s.countAnswer(ctx, &wire.DeleteRangeResponse{Header: s.header(res.Revision), Result: res}, len(res.PrevKVs.Buf))
 }
 
@@ -99,6 +107,10 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 	if err != nil {
 		return nil, statusOf(err)
 	}
+	return s.txnAnswer(ctx, res)
+}
+
+func (s *service) txnAnswer(ctx context.Context, res *kv.TxnResult) (wire.Encoder, error) {
 	ranges, bytes := contents(res, nil)
 	m := &wire.TxnResponse{Header: s.header(res.Revision), Result: res}
 	if s.trackLists(ctx, ranges...) {

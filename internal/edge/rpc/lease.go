@@ -35,7 +35,11 @@ func (l *leaseServer) LeaseGrant(ctx context.Context, r *etcdserverpb.LeaseGrant
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return &etcdserverpb.LeaseGrantResponse{Header: headerPB(l.svc.header(res.Revision)), ID: res.ID, TTL: res.TTL}, nil
+	return l.grantAnswer(res), nil
+}
+
+func (l *leaseServer) grantAnswer(res kv.LeaseResult) *etcdserverpb.LeaseGrantResponse {
+	return &etcdserverpb.LeaseGrantResponse{Header: headerPB(l.svc.header(res.Revision)), ID: res.ID, TTL: res.TTL}
 }
 
 func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {

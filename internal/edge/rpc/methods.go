@@ -28,6 +28,10 @@ type endpoint struct {
 	stream     func(*serverStream) error
 	session    func(*session) (transport.Session, error)
 
+	// begin and finish, if set, serve a unary request without a handler: see express.
+	begin  func(ctx context.Context, request any, p transport.Pending) (response any, how transport.Begun)
+	finish func(ctx context.Context, request any, o *kv.Outcome) (response any, err error)
+
 	// learnerAnswers reports whether a learner answers a unary request; nil means that it does not.
 	learnerAnswers func(request any) bool
 }
@@ -76,9 +80,25 @@ func (s *service) services() []serviceDef {
 		r.LimitOps(s.cfg.MaxTxnOps)
 		return r
 	}
+	put, del, grant := unary("Put", s.kvPut), unary("DeleteRange", s.kvDeleteRange), unary("LeaseGrant", l.LeaseGrant)
+	if s.cfg.Starter != nil {
+		rangeMethod = express(rangeMethod, s.beginRange, nil)
+		put = express(put, s.beginPut, func(ctx context.Context, _ *wire.PutRequest, o *kv.Outcome) (any, error) {
+			return s.putAnswer(ctx, o.Put)
+		})
+		del = express(del, s.beginDelete, func(ctx context.Context, _ *wire.DeleteRangeRequest, o *kv.Outcome) (any, error) {
+			return s.deleteAnswer(ctx, o.DeleteRange)
+		})
+		txn = express(txn, s.beginTxn, func(ctx context.Context, _ *wire.TxnRequest, o *kv.Outcome) (any, error) {
+			return s.txnAnswer(ctx, o.Txn)
+		})
+		grant = express(grant, l.beginGrant, func(_ context.Context, _ *etcdserverpb.LeaseGrantRequest, o *kv.Outcome) (any, error) {
+			return l.grantAnswer(*o.Lease), nil
+		})
+	}
 	list := []serviceDef{
 		{etcdserverpb.KV_ServiceDesc.ServiceName, []endpoint{
-			rangeMethod, unary("Put", s.kvPut), unary("DeleteRange", s.kvDeleteRange), txn, unary("Compact", s.kvCompact),
+			rangeMethod, put, del, txn, unary("Compact", s.kvCompact),
 			serverStreaming("RangeStream", func(r *wire.RangeRequest, ss *serverStream) error {
 				return s.kvRangeStream(ss.Context(), r, func(m wire.Encoder) error { return ss.SendMsg(m) })
 			}),
@@ -98,7 +118,7 @@ func (s *service) services() []serviceDef {
 	if s.cfg.Leases != nil {
 		lk := locks.New(lockStore{s}, kv.RequestTimeout(s.cfg.ElectionTimeout), s.log)
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
-			unary("LeaseGrant", l.LeaseGrant), unary("LeaseRevoke", l.LeaseRevoke),
+			grant, unary("LeaseRevoke", l.LeaseRevoke),
 			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,
 				newRequest: func() any { return new(etcdserverpb.LeaseKeepAliveRequest) }, session: l.LeaseKeepAlive},
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),

@@ -136,6 +136,15 @@ type callCounters struct {
 	}
 }
 
+// known returns the counter of a version that was used before.
+func (c *callCounters) known(version string) (prometheus.Counter, bool) {
+	n, ok := c.seen.Load(version)
+	if !ok {
+		return nil, false
+	}
+	return n.(prometheus.Counter), true
+}
+
 func (c *callCounters) of(version string) prometheus.Counter {
 	if n, ok := c.seen.Load(version); ok {
 		return n.(prometheus.Counter)

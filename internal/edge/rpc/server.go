@@ -29,6 +29,7 @@ type Server struct {
 	inProcess *InProcess
 
 	stop     func() // ends the goroutines that watch for a leader and for changes of users
+	finished func() // ends the goroutines that answer calls that were started; nil without a Starter
 	watching sync.WaitGroup
 }
 
@@ -83,6 +84,9 @@ func NewServer(c Config) (*Server, error) {
 		Own:                  c.Transport == TransportOwn,
 	})
 
+	if c.Starter != nil {
+		s.finished = s.runFinishers()
+	}
 	stop := make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(stop) })
 	s.watching.Go(func() { s.svc.watchLeader(stop, s.health.update) })
@@ -105,7 +109,12 @@ func (s *Server) serve(d serviceDef) transport.Service {
 			strings.HasPrefix(d.name, "grpc."):
 			m.forLearner = true
 		}
-		m.served = transport.Method{Name: e.name, ClientStreams: e.clientStreams, ServerStreams: e.serverStreams, NewRequest: e.newRequest}
+		m.served = transport.Method{Name: e.name, ClientStreams: e.clientStreams, ServerStreams: e.serverStreams, NewRequest: e.newRequest, Tag: m}
+		if e.begin != nil {
+			m.served.Begin = func(ctx context.Context, request any, p transport.Pending) (any, transport.Begun) {
+				return s.begin(ctx, m, request, p)
+			}
+		}
 		switch {
 		case e.session != nil:
 			m.served.Open = func(p transport.Peer) (transport.Session, error) { return s.openSession(m, p) }
@@ -138,6 +147,9 @@ func (s *Server) Stop(ctx context.Context) {
 	calls.Go(func() { s.transport.Stop(ctx) })
 	s.svc.streams.stop()
 	calls.Wait()
+	if s.finished != nil {
+		s.finished()
+	}
 }
 
 // serveUnary runs a unary call with what is common to all of them: metrics, log, admission, credentials.

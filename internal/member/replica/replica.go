@@ -53,6 +53,8 @@ type Replica struct {
 	lessor *lessor.Lessor
 	// Leases serves clients that ask for leases.
 	Leases *Leases
+	// Starter serves requests on goroutines that must not wait.
+	Starter *Starter
 
 	// Access decides what clients may do, and serves users and roles.
 	Access *access.Control
@@ -161,7 +163,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 		RequestTimeout:     c.RequestTimeout,
 		Logger:             c.Logger,
 	})
-	r.Leases = &Leases{r}
+	r.Leases, r.Starter = &Leases{r}, &Starter{r}
 	r.audit = audit.New(audit.Options{
 		MemberID:            r.memberID,
 		Pipeline:            r,

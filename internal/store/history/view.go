@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 	"vigil/internal/kv"
-	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
@@ -76,6 +75,14 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 	return out, need, err
 }
 
+// Peek returns the encoded record at rev if it is in the open segment, nil otherwise. It reads no file. The bytes never change.
+func (v *View) Peek(rev kv.Rev) []byte {
+	if v.segmentOf(rev) != nil {
+		return nil
+	}
+	return v.tail.Data(rev)
+}
+
 // GetMany appends the records at revs, in the order given, to out. On an error out holds the records
 // before the one that failed. Revisions that are near each other cost less.
 func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
@@ -134,16 +141,14 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 // getMemory appends the record at rev of the open segment or the current batch, unless it needs more than
 // room. Memory needs no checksum: it was filled by the writer, or by recovery, which checked it.
 func (v *View) getMemory(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
-	m := &v.tail
-	i := m.Find(rev)
-	if i < 0 && v.pend != nil {
-		m = v.pend
-		i = m.Find(rev)
+	data := v.tail.Data(rev)
+	if data == nil && v.pend != nil {
+		data = v.pend.Data(rev)
 	}
-	if i < 0 {
+	if data == nil {
 		return dst, 0, ErrNotFound
 	}
-	return appendWithin(dst, m.At(i)[format.RecordHeaderSize:], room)
+	return appendWithin(dst, data, room)
 }
 
 func appendWithin(dst, data []byte, room int) (out []byte, need int, err error) {
@@ -160,8 +165,8 @@ func (s *segment) get(a *segfile.Access, rev kv.Rev, room int, dst []byte) (out 
 		return dst, 0, err
 	}
 	if src.mem != nil {
-		if i := src.mem.Find(rev); i >= 0 {
-			return appendWithin(dst, src.mem.At(i)[format.RecordHeaderSize:], room)
+		if data := src.mem.Data(rev); data != nil {
+			return appendWithin(dst, data, room)
 		}
 		return dst, 0, ErrNotFound
 	}

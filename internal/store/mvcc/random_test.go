@@ -357,6 +357,13 @@ func reads(t *testing.T, g gen, b *bed, m *model) {
 	want, wantErr := m.txn(r)
 	same(t, fmt.Sprintf("read-only txn %+v", r), got, err, want, wantErr)
 
+	peek := &kv.RangeRequest{Key: g.key()}
+	if res, ok := b.Peek(peek); ok {
+		got, err := plainRange(res)
+		want, wantErr := m.rangeAt(peek, m.rev)
+		same(t, fmt.Sprintf("peek %q", peek.Key), got, err, want, wantErr)
+	}
+
 	key, at := g.key(), g.revision(m.rev)
 	enc, err := b.Get(key, at)
 	all, wantErr := m.rangeAt(&kv.RangeRequest{Key: key, Revision: at}, m.rev)

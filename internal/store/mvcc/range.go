@@ -54,8 +54,7 @@ type plan struct {
 // found so are still sorted.
 func planOf(r *kv.RangeRequest) plan {
 	p := plan{target: r.Sort, descend: r.Order == kv.SortDescend}
-	p.filter = r.MinModRevision != 0 || r.MaxModRevision != 0 ||
-		r.MinCreateRevision != 0 || r.MaxCreateRevision != 0
+	p.filter = r.Filters()
 	ordered := r.Order == kv.SortNone || r.Sort == kv.SortByKey && r.Order == kv.SortAscend
 	p.sort = !(r.Sort == kv.SortByKey && (r.Order == kv.SortNone || r.Order == kv.SortAscend))
 	if ordered && !p.filter && r.Limit > 0 && r.Limit < math.MaxInt {

@@ -45,6 +45,10 @@ type call struct {
 	ctx context.Context // of the handler: the stream, with what a stats handler adds
 
 	session *session // nil without one
+
+	// Of a call that begin has got.
+	request any
+	arrived time.Time
 }
 
 type callKey struct{}
@@ -114,11 +118,14 @@ func (c *call) serve() {
 
 // serveUnary answers the request.
 func (c *call) serveUnary() error {
-	request := c.method.NewRequest()
-	if err := c.RecvMsg(request); err != nil {
-		return c.end(err)
+	request := c.request // nil unless begin has decoded it
+	if request == nil {
+		request = c.method.NewRequest()
+		if err := c.RecvMsg(request); err != nil {
+			return c.end(err)
+		}
+		c.noteCall()
 	}
-	c.noteCall()
 	response, err := c.method.Unary(c.ctx, request)
 	if err != nil {
 		return c.end(err)

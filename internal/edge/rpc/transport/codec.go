@@ -64,11 +64,7 @@ func (c *Codec) Marshal(v any) (out Buffers, err error) {
 // Unmarshal implements encoding.CodecV2. A decoded message may alias the data only if that is not reused: buffers from a
 // pool are copied, others are left to the garbage collector by grpc-go.
 func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = Recovered(c.log, fmt.Sprintf("decoding %T", v), p)
-		}
-	}()
+	defer c.recovered("decoding", v, &err)
 	c.received.Add(float64(data.Len()))
 	m, ok := v.(wire.Decoder)
 	if !ok {
@@ -80,6 +76,27 @@ func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
 		}
 	}
 	return m.Decode(data.Materialize())
+}
+
+// decode is Unmarshal for bytes that are not reused. It counts them only if it succeeds.
+func (c *Codec) decode(data []byte, v any) (err error) {
+	defer c.recovered("decoding", v, &err)
+	if m, ok := v.(wire.Decoder); ok {
+		err = m.Decode(data)
+	} else {
+		err = c.generated.Unmarshal(OneBuffer(data), v)
+	}
+	if err == nil {
+		c.received.Add(float64(len(data)))
+	}
+	return err
+}
+
+// recovered is deferred: it turns a panic into an error.
+func (c *Codec) recovered(what string, v any, err *error) {
+	if p := recover(); p != nil {
+		*err = Recovered(c.log, fmt.Sprintf("%s %T", what, v), p)
+	}
 }
 
 // ErrPanic is the status of a call whose handler panicked.

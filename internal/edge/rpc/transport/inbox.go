@@ -150,7 +150,7 @@ func (c *call) endInbox(err error) {
 	in.notify()
 	in.mu.Unlock()
 	c.wakeReceiver()
-	if !c.method.ClientStreams {
+	if !c.method.ClientStreams && (err != io.EOF || !c.begin()) {
 		c.run()
 	}
 }

@@ -22,6 +22,11 @@ type Method struct {
 	NewRequest func() any
 	// Unary answers a request. The message that it returns is encoded as Codec does.
 	Unary func(ctx context.Context, request any) (response any, err error)
+	// Begin, if set, may be called before Unary, by the goroutine that reads the connection. It must not wait, and not read
+	// files. It may return an answer, decline, or start the call, whose answer others give by Answers.
+	Begin func(ctx context.Context, request any, call Pending) (response any, how Begun)
+	// Tag is for the user of the package: that finds it by the method of a Pending.
+	Tag any
 	// Stream serves a stream until it returns.
 	Stream func(Stream) error
 	// Open begins a stream of a client that sends many messages, and has no goroutine between them. An error ends it.

@@ -29,7 +29,7 @@ func RangeStream(r *kv.RangeRequest) error {
 	if r.Order == kv.SortDescend || r.Order == kv.SortAscend && r.Sort != kv.SortByKey {
 		return status.Error(codes.Unimplemented, "RangeStream does not support custom sort orders")
 	}
-	if r.MinModRevision != 0 || r.MaxModRevision != 0 || r.MinCreateRevision != 0 || r.MaxCreateRevision != 0 {
+	if r.Filters() {
 		return status.Error(codes.Unimplemented, "RangeStream does not support revision filters")
 	}
 	return nil

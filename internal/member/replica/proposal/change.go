@@ -28,7 +28,7 @@ func (q *Queue) Register() (*Change, error) {
 	}
 	q.mu.seq++
 	w := newWaiter()
-	g := &Group{seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), waiters: []*Waiter{w}, marks: Milestones{Begun: time.Now()}, conf: true}
+	g := &Group{q: q, seq: q.mu.seq, buf: make([]byte, fsm.HeaderSize), waiters: []*Waiter{w}, marks: Milestones{Begun: time.Now()}, conf: true}
 	w.begun = g.marks.Begun
 	q.mu.pending[g.seq] = g
 	q.mu.count++

@@ -21,6 +21,10 @@ type Group struct {
 	cost int64
 	// conf is set for a configuration change, which Next does not return.
 	conf bool
+
+	q *Queue
+	// started is the memory of Resolve and Fail.
+	started []*Started
 }
 
 // keepGroup bounds the memory that a group keeps when it is used again.
@@ -49,9 +53,10 @@ func (g *Group) AddResult(res fsm.Result) { g.results = append(g.results, res) }
 func (g *Group) Fail(err error) {
 	for _, w := range g.waiters {
 		if w != nil {
-			w.resolve(fsm.Result{Err: err}, g.marks)
+			g.resolve(w, fsm.Result{Err: err})
 		}
 	}
+	g.deliver()
 }
 
 // Resolve gives the waiters of g the available results, after these have been applied. A resolved waiter may serve another
@@ -60,10 +65,24 @@ func (g *Group) Resolve() {
 	g.marks.applied = time.Since(g.marks.Begun)
 	for k, w := range g.waiters[:min(len(g.waiters), len(g.results))] {
 		if w != nil {
-			w.resolve(g.results[k], g.marks)
+			g.resolve(w, g.results[k])
 			g.waiters[k], g.results[k] = nil, fsm.Result{}
 		}
 	}
+	g.deliver()
+}
+
+func (g *Group) resolve(w *Waiter, res fsm.Result) {
+	if s := w.resolve(res, g.marks); s != nil {
+		g.started = append(g.started, s)
+	}
+}
+
+// deliver passes on the results of started requests.
+func (g *Group) deliver() {
+	g.q.deliver(g.started)
+	clear(g.started)
+	g.started = g.started[:0]
 }
 
 // Milestones are when a group began, and how long after that it reached its stages; 0 for stages it has not reached.

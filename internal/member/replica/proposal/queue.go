@@ -68,6 +68,7 @@ type Queue struct {
 	// applying is how much the requests that apply has claimed and not committed add to the store.
 	applying atomic.Int64
 
+	results results
 	waiters sync.Pool // of *Waiter
 	groups  sync.Pool // of *Group
 }
@@ -77,7 +78,8 @@ func New(o Options) *Queue {
 	q := &Queue{o: o}
 	q.mu.pending = map[uint64]*Group{}
 	q.waiters.New = func() any { return newWaiter() }
-	q.groups.New = func() any { return new(Group) }
+	q.groups.New = func() any { return &Group{q: q} }
+	q.results.ready = make(chan struct{}, 1)
 	// Groups of an earlier run may still be in the log: the sequence starts at random so that theirs differ.
 	var b [8]byte
 	rand.Read(b[:]) // never fails
@@ -207,13 +209,13 @@ func (q *Queue) rejectGrowing(err error) {
 			return false
 		}
 		// Raft may know the bytes of a group that is proposed again.
-		rest := &Group{buf: slices.Clone(g.buf[:fsm.HeaderSize]), marks: g.marks}
+		rest := &Group{q: q, buf: slices.Clone(g.buf[:fsm.HeaderSize]), marks: g.marks}
 		from := fsm.HeaderSize
 		for _, w := range g.waiters {
 			to := from + w.size
 			if w.grows {
 				q.failed.Add(1)
-				w.resolve(fsm.Result{Err: err}, g.marks)
+				g.resolve(w, fsm.Result{Err: err})
 			} else {
 				rest.buf = append(rest.buf, g.buf[from:to]...)
 				rest.waiters = append(rest.waiters, w)
@@ -223,6 +225,7 @@ func (q *Queue) rejectGrowing(err error) {
 		q.mu.bytes += int64(len(rest.buf) - fsm.HeaderSize)
 		q.mu.count += len(rest.waiters)
 		q.forget(g)
+		g.deliver()
 		*g = *rest
 		return len(g.waiters) == 0
 	})

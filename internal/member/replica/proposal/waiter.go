@@ -20,6 +20,21 @@ type Waiter struct {
 	begun  time.Time     // when its group began, which is about when the request was added
 	size   int           // of its request in the group
 	grows  bool          // its request adds to the store
+
+	started *Started // set if Results returns it: no caller waits
+	// own is the memory of started.
+	own Started
+}
+
+// Started is a request that was added by Start, and its result.
+type Started struct {
+	Request fsm.Request
+	Tag     any // of the caller of Start
+	At      time.Time
+	Result  fsm.Result
+	Marks   Milestones
+
+	w *Waiter
 }
 
 func newWaiter() *Waiter { return &Waiter{done: make(chan struct{}, 1)} }
@@ -30,12 +45,19 @@ const (
 	left
 )
 
-// resolve gives w its result, unless the caller has left.
-func (w *Waiter) resolve(res fsm.Result, marks Milestones) {
-	if w.state.CompareAndSwap(waiting, resolved) {
-		w.result, w.marks = res, marks
-		w.done <- struct{}{}
+// resolve gives w its result, unless the caller has left. If the request was started it returns that, which the caller
+// passes to Queue.deliver.
+func (w *Waiter) resolve(res fsm.Result, marks Milestones) *Started {
+	if !w.state.CompareAndSwap(waiting, resolved) {
+		return nil
 	}
+	if s := w.started; s != nil {
+		s.Result, s.Marks = res, marks
+		return s
+	}
+	w.result, w.marks = res, marks
+	w.done <- struct{}{}
+	return nil
 }
 
 // leave notes that the caller does not wait any more. It returns false if the result is being delivered.

@@ -1,6 +1,9 @@
 package growing
 
-import "vigil/internal/store/history/format"
+import (
+	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
+)
 
 // Chunk is a piece of a segment in memory: Buf[0] is the byte at offset Start. The bytes after the last record
 // in a table belong to the writer alone.
@@ -34,4 +37,13 @@ func (m *Memory) At(i int) []byte {
 	b := m.Chunks[lo].Buf[off-m.Chunks[lo].Start:]
 	size := format.RecordSize(b)
 	return b[:size:size]
+}
+
+// Data returns the content of the record at rev, nil if there is none. The bytes never change.
+func (m *Memory) Data(rev kv.Rev) []byte {
+	i := m.Find(rev)
+	if i < 0 {
+		return nil
+	}
+	return m.At(i)[format.RecordHeaderSize:]
 }

@@ -1,0 +1,197 @@
+package rpc
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/edge/rpc/validate"
+	"vigil/internal/edge/rpc/wire"
+	"vigil/internal/kv"
+)
+
+// Starter is the part of the member that serves requests on goroutines that must not wait. Its methods decline what might
+// wait, and what is rejected: nothing was done then, and the request goes to KV or Leases.
+type Starter interface {
+	// Get reads one key. The result must not be kept.
+	Get(context.Context, *kv.RangeRequest) (res *kv.RangeResult, ok bool)
+	// StartPut, StartDelete, StartTxn and StartGrant start a request; Results returns its result, with the tag.
+	StartPut(ctx context.Context, r *kv.PutRequest, tag any) (started bool)
+	StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) (started bool)
+	StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) (started bool)
+	StartGrant(ctx context.Context, r kv.LeaseGrantRequest, tag any) (started bool)
+	// Results waits for results and appends all that there are to dst, or none if stop is closed. It may be called
+	// concurrently.
+	Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
+}
+
+// express adds to a unary method how it is served without a handler: begin answers or starts a call, finish makes the answer
+// of a result.
+func express[Request any](e endpoint, begin func(context.Context, *Request, transport.Pending) (any, transport.Begun),
+	finish func(context.Context, *Request, *kv.Outcome) (any, error)) endpoint {
+	e.begin = func(ctx context.Context, r any, p transport.Pending) (any, transport.Begun) {
+		return begin(ctx, r.(*Request), p)
+	}
+	e.finish = func(ctx context.Context, r any, o *kv.Outcome) (any, error) { return finish(ctx, r.(*Request), o) }
+	return e
+}
+
+// started returns what has become of a call, by whether the member has started it.
+func started(ok bool) transport.Begun {
+	if ok {
+		return transport.Started
+	}
+	return transport.Declined
+}
+
+func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, _ transport.Pending) (any, transport.Begun) {
+	if validate.Range(&r.RangeRequest) != nil {
+		return nil, transport.Declined
+	}
+	res, ok := s.cfg.Starter.Get(ctx, &r.RangeRequest)
+	if !ok {
+		return nil, transport.Declined
+	}
+	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, transport.Answered
+}
+
+func (s *service) beginPut(ctx context.Context, r *wire.PutRequest, p transport.Pending) (any, transport.Begun) {
+	if validate.Put(&r.PutRequest) != nil || validate.Size(r.Len, s.cfg.MaxRequestBytes) != nil {
+		return nil, transport.Declined
+	}
+	return nil, started(s.cfg.Starter.StartPut(ctx, &r.PutRequest, p))
+}
+
+func (s *service) beginDelete(ctx context.Context, r *wire.DeleteRangeRequest, p transport.Pending) (any, transport.Begun) {
+	if validate.Delete(&r.DeleteRangeRequest) != nil || validate.Size(r.Len, s.cfg.MaxRequestBytes) != nil {
+		return nil, transport.Declined
+	}
+	return nil, started(s.cfg.Starter.StartDelete(ctx, &r.DeleteRangeRequest, p))
+}
+
+func (s *service) beginTxn(ctx context.Context, r *wire.TxnRequest, p transport.Pending) (any, transport.Begun) {
+	if validate.Txn(&r.TxnRequest, s.cfg.MaxTxnOps) != nil || validate.Size(r.Len, s.cfg.MaxRequestBytes) != nil {
+		return nil, transport.Declined
+	}
+	return nil, started(s.cfg.Starter.StartTxn(ctx, &r.TxnRequest, p))
+}
+
+func (l *leaseServer) beginGrant(ctx context.Context, r *etcdserverpb.LeaseGrantRequest, p transport.Pending) (any, transport.Begun) {
+	return nil, started(l.svc.cfg.Starter.StartGrant(ctx, kv.LeaseGrantRequest{ID: r.ID, TTL: r.TTL}, p))
+}
+
+// begin is Server.serveUnary for calls that need no handler.
+func (s *Server) begin(ctx context.Context, m *method, req any, p transport.Pending) (resp any, how transport.Begun) {
+	svc := s.svc
+	if svc.logAll || svc.enabled() || m.rule.need != decided || svc.cfg.Member.IsLearner() {
+		return nil, transport.Declined
+	}
+	version, needsLeader := "unknown", false
+	if md := transport.Metadata(ctx); md != nil {
+		if v := md[rpctypes.MetadataClientAPIVersionKey]; len(v) > 0 {
+			version = v[0]
+		}
+		v := md[rpctypes.MetadataRequireLeaderKey]
+		needsLeader = len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
+	}
+	calls, ok := svc.cfg.Metrics.unary.known(version)
+	if !ok || needsLeader && svc.cfg.Member.Leader() == 0 {
+		return nil, transport.Declined
+	}
+	defer func() {
+		if e := recover(); e != nil { // the handler would panic, too
+			resp, how = nil, transport.Declined
+			_ = transport.Recovered(svc.log, m.fullName, e)
+		}
+	}()
+	resp, how = m.begin(ctx, req, p)
+	if how == transport.Declined {
+		return nil, how
+	}
+	calls.Inc()
+	m.started.Inc()
+	m.received.Inc()
+	if how == transport.Answered {
+		s.noteEnd(ctx, m, req, resp, p.Arrived(), time.Now(), nil)
+	}
+	return resp, how
+}
+
+// noteEnd counts the end of a call, and logs a slow one.
+func (s *Server) noteEnd(ctx context.Context, m *method, req, resp any, start, end time.Time, err error) {
+	took := end.Sub(start)
+	m.ended(status.Code(err), took.Seconds())
+	if err == nil {
+		m.sent.Inc()
+	}
+	if warn := s.svc.cfg.WarnUnary; warn > 0 && took > warn {
+		s.svc.logSlowCall(ctx, m.fullName, req, resp, start, took, err)
+	}
+}
+
+// startedBatch is how many answers are made before they are written: clients get the first of a large commit while the others
+// are made.
+const startedBatch = 256
+
+// finishStarted answers calls that were started, until stop is closed.
+func (s *Server) finishStarted(stop <-chan struct{}) {
+	var answers transport.Answers
+	var list []kv.Outcome
+	for {
+		if list = s.svc.cfg.Starter.Results(list[:0], stop); len(list) == 0 {
+			return
+		}
+		now := time.Now()
+		for i := range list {
+			p := list[i].Tag.(transport.Pending)
+			resp, err := s.finish(p, &list[i], now)
+			answers.Add(p, resp, err)
+			if i%startedBatch == startedBatch-1 {
+				answers.Flush()
+			}
+		}
+		answers.Flush()
+		clear(list)
+	}
+}
+
+// finish makes the answer to a call that was started.
+func (s *Server) finish(p transport.Pending, o *kv.Outcome, now time.Time) (resp any, err error) {
+	ctx, req, m := p.Context(), p.Request(), p.Method().Tag.(*method)
+	defer func() {
+		if e := recover(); e != nil {
+			resp, err = nil, transport.Recovered(s.svc.log, m.fullName, e)
+		}
+		end := err
+		if end == nil && ctx.Err() != nil {
+			end = statusOf(ctx.Err()) // the client does not wait any more
+		}
+		s.noteEnd(ctx, m, req, resp, p.Arrived(), now, end)
+	}()
+	if o.Err != nil {
+		return nil, statusOf(o.Err)
+	}
+	return m.finish(ctx, req, o)
+}
+
+// finishers returns how many goroutines answer calls that were started.
+func finishers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
+
+// runFinishers answers calls that were started until the returned function is called.
+func (s *Server) runFinishers() (end func()) {
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for range finishers() {
+		running.Go(func() { s.finishStarted(stop) })
+	}
+	return sync.OnceFunc(func() {
+		close(stop)
+		running.Wait()
+	})
+}

@@ -1,0 +1,150 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/kv"
+)
+
+// fakeStarter starts most requests by passing them to a fake KV on a goroutine, and answers most gets: all tests of the package
+// run on both ways of serving a call.
+type fakeStarter struct {
+	kv      KV
+	n       atomic.Int64
+	results chan kv.Outcome
+	broken  atomic.Bool // Get panics
+}
+
+func newFakeStarter(store KV) *fakeStarter {
+	return &fakeStarter{kv: store, results: make(chan kv.Outcome, 10_000)}
+}
+
+// declines reports whether a request is declined: every third one.
+func (f *fakeStarter) declines() bool { return f.n.Add(1)%3 == 0 }
+
+func (f *fakeStarter) Get(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResult, bool) {
+	if f.broken.Load() {
+		panic("broken get")
+	}
+	fake, ok := f.kv.(*fakeKV)
+	if !ok || f.declines() || len(r.End) > 0 || fake.hook.Load() != nil {
+		return nil, false
+	}
+	res, err := fake.Range(ctx, r)
+	return res, err == nil
+}
+
+func (f *fakeStarter) start(tag any, call func() kv.Outcome) bool {
+	if f.declines() {
+		return false
+	}
+	go func() {
+		o := kv.Outcome{Err: errors.New("a panic")}
+		func() {
+			defer func() { _ = recover() }()
+			o = call()
+		}()
+		o.Tag = tag
+		f.results <- o
+	}()
+	return true
+}
+
+func (f *fakeStarter) StartPut(ctx context.Context, r *kv.PutRequest, tag any) bool {
+	if _, ok := f.kv.(*fakeKV); !ok {
+		return false
+	}
+	return f.start(tag, func() (o kv.Outcome) { o.Put, o.Err = f.kv.Put(ctx, r); return })
+}
+
+func (f *fakeStarter) StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) bool {
+	return f.start(tag, func() (o kv.Outcome) { o.DeleteRange, o.Err = f.kv.DeleteRange(ctx, r); return })
+}
+
+func (f *fakeStarter) StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) bool {
+	if _, ok := f.kv.(*fakeKV); !ok {
+		return false
+	}
+	return f.start(tag, func() (o kv.Outcome) { o.Txn, o.Err = f.kv.Txn(ctx, r); return })
+}
+
+func (f *fakeStarter) StartGrant(context.Context, kv.LeaseGrantRequest, any) bool { return false }
+
+func (f *fakeStarter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
+	select {
+	case o := <-f.results:
+		dst = append(dst, o)
+	case <-stop:
+		return dst
+	}
+	for len(f.results) > 0 {
+		select {
+		case o := <-f.results:
+			dst = append(dst, o)
+		default:
+		}
+	}
+	return dst
+}
+
+// TestStarted: calls without a handler get their own answers, and are counted once.
+func TestStarted(t *testing.T) {
+	f := start(t, nil)
+	var calls sync.WaitGroup
+	const n = 300
+	for i := range n {
+		calls.Go(func() {
+			key := fmt.Appendf(nil, "k%d", i)
+			if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: key, Value: key}); err != nil {
+				t.Error(err)
+			}
+			res, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: key})
+			if err != nil || len(res.Kvs) != 1 || string(res.Kvs[0].Value) != string(key) {
+				t.Errorf("key %d: %v, %v", i, res, err)
+			}
+		})
+	}
+	calls.Wait()
+	for _, method := range []string{"Put", "Range"} {
+		m := f.methods["/etcdserverpb.KV/"+method]
+		for what, counter := range map[string]float64{"started": valueOf(t, m.started), "received": valueOf(t, m.received), "sent": valueOf(t, m.sent), "handled": valueOf(t, m.handled[codes.OK])} {
+			if counter != n {
+				t.Errorf("%s: %v calls are counted as %s, want %d", method, counter, what, n)
+			}
+		}
+	}
+}
+
+func valueOf(t *testing.T, c prometheus.Counter) float64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+// TestPanicOfReader: a panic on the goroutine that reads a connection is logged, and ends no connection.
+func TestPanicOfReader(t *testing.T) {
+	starter := newFakeStarter(nil)
+	f := start(t, func(c *Config) { starter.kv = c.KV; c.Starter = starter })
+	if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")}); err != nil {
+		t.Fatal(err)
+	}
+	starter.broken.Store(true)
+	for range 3 {
+		if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
+			t.Errorf("%v %v", status.Code(err), err)
+		}
+	}
+}

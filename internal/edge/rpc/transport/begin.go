@@ -1,0 +1,117 @@
+package transport
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/transport/h2"
+)
+
+// Begun is what has become of a call that Method.Begin has got.
+type Begun int
+
+const (
+	// Declined: nothing was done, and Method.Unary is called.
+	Declined Begun = iota
+	// Answered: Begin has returned the answer.
+	Answered
+	// Started: the answer follows, by Answers.Add.
+	Started
+)
+
+// Metadata returns the metadata of a call that Begin gets. They must not be changed.
+func Metadata(ctx context.Context) metadata.MD {
+	if c, ok := ctx.(*call); ok {
+		return c.md
+	}
+	return nil
+}
+
+// Pending is a call without an answer. It is the size of a pointer.
+type Pending struct{ c *call }
+
+// Context is the context of the call. It ends when the call ends, but its answer must be given all the same.
+func (p Pending) Context() context.Context { return p.c }
+
+// Request is what Method.NewRequest has returned, decoded.
+func (p Pending) Request() any { return p.c.request }
+
+// Method is the method that is called.
+func (p Pending) Method() *Method { return p.c.method }
+
+// Arrived is when the request was complete.
+func (p Pending) Arrived() time.Time { return p.c.arrived }
+
+// maxBegin is the size in bytes up to which the reader of a connection decodes a request itself.
+const maxBegin = 64 << 10
+
+// begin tries to answer the request, or to start it, on the goroutine of the reader. It returns false if the handler must run.
+func (c *call) begin() bool {
+	in, s := &c.in, c.conn.server
+	if c.method.Begin == nil || s.o.Stats != nil || in.count != 1 || c.received != "" && c.received != encoding.Identity {
+		return false
+	}
+	m := in.mu.list[0] // without the lock: no handler has begun
+	if m.flag != 0 || len(m.data) > maxBegin {
+		return false
+	}
+	request := c.method.NewRequest()
+	if s.o.Codec.decode(m.data, request) != nil {
+		return false // the handler finds the mistake again, and reports it
+	}
+	if !c.Attend() {
+		return true // the client has reset it
+	}
+	in.mu.list = nil
+	c.Taken(len(in.head) + len(m.data))
+	c.ctx, c.request, c.arrived = c, request, time.Now()
+	c.noteCall()
+	response, how := c.method.Begin(c, request, Pending{c})
+	switch how {
+	case Answered:
+		c.answerLater(response, nil)
+	case Declined:
+		return false
+	}
+	return true // a call that was started belongs to those who answer it
+}
+
+// answerLater answers the call, or ends it with an error, without writing that.
+func (c *call) answerLater(response any, err error) {
+	if err == nil {
+		head, data, failed := c.encode(response)
+		if failed == nil {
+			c.AnswerLater(c.header(), head, data, trailerOK)
+			return
+		}
+		err = failed
+	}
+	if _, ok := status.FromError(err); !ok {
+		err = status.FromContextError(err).Err()
+	}
+	c.FinishLater(c.trailer(err))
+}
+
+// Answers answers calls that were started, and writes the answers of each connection together. It is used by one goroutine.
+type Answers struct{ conns map[*h2.Conn]struct{} }
+
+// Add answers a call; Flush must follow.
+func (a *Answers) Add(p Pending, response any, err error) {
+	if a.conns == nil {
+		a.conns = map[*h2.Conn]struct{}{}
+	}
+	a.conns[p.c.Conn()] = struct{}{}
+	p.c.answerLater(response, err)
+}
+
+// Flush writes the answers. It does not wait for a client.
+func (a *Answers) Flush() {
+	for c := range a.conns {
+		c.Flush()
+	}
+	clear(a.conns)
+}

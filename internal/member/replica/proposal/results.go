@@ -1,0 +1,78 @@
+package proposal
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"vigil/internal/state/fsm"
+)
+
+// results are started requests with their results, until somebody takes them.
+type results struct {
+	mu struct {
+		sync.Mutex
+		list []*Started
+	}
+	ready chan struct{} // receives when the list stops being empty
+}
+
+// Start is Add for a request whose result Results returns, with the tag. at is when it arrived. The queue keeps what the
+// request refers to until then.
+func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, at time.Time) (wake bool, err error) {
+	w := q.waiters.Get().(*Waiter)
+	w.own = Started{Request: r, Tag: tag, At: at, w: w}
+	w.started = &w.own
+	if wake, err = q.add(ctx, &w.own.Request, w, cost); err != nil {
+		q.recycle(w)
+	}
+	return wake, err
+}
+
+// deliver passes results to Results. Those of a commit come together, so that their receiver is woken once.
+func (q *Queue) deliver(list []*Started) {
+	if len(list) == 0 {
+		return
+	}
+	q.results.mu.Lock()
+	q.results.mu.list = append(q.results.mu.list, list...)
+	q.results.mu.Unlock()
+	select {
+	case q.results.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Results waits for results of started requests and appends all that there are to dst, unless stop is closed before. They
+// must be given to Recycle. It may be called concurrently.
+func (q *Queue) Results(dst []*Started, stop <-chan struct{}) []*Started {
+	for n := len(dst); ; {
+		q.results.mu.Lock()
+		dst = append(dst, q.results.mu.list...)
+		clear(q.results.mu.list)
+		q.results.mu.list = q.results.mu.list[:0]
+		q.results.mu.Unlock()
+		if len(dst) > n {
+			return dst
+		}
+		select {
+		case <-q.results.ready:
+		case <-stop:
+			return dst
+		}
+	}
+}
+
+// Recycle ends the use of what Results has returned.
+func (q *Queue) Recycle(list []*Started) {
+	for i, s := range list {
+		list[i] = nil
+		q.recycle(s.w)
+	}
+}
+
+func (q *Queue) recycle(w *Waiter) {
+	w.own, w.started = Started{}, nil
+	w.state.Store(waiting)
+	q.waiters.Put(w)
+}

@@ -1,0 +1,135 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/member/replica/proposal"
+	"vigil/internal/member/replica/timing"
+	"vigil/internal/state/fsm"
+)
+
+// Starter serves requests on goroutines that must not wait. Its methods decline what might wait, and what is rejected: then
+// nothing was done, and the method of Replica or Leases with the same purpose is called.
+type Starter struct{ r *Replica }
+
+// StartPut starts a put. Results returns its result, with the tag.
+func (s *Starter) StartPut(ctx context.Context, req *kv.PutRequest, tag any) (started bool) {
+	return s.start(ctx, fsm.Request{Put: req}, tag)
+}
+
+// StartDelete is StartPut for a deletion.
+func (s *Starter) StartDelete(ctx context.Context, req *kv.DeleteRangeRequest, tag any) (started bool) {
+	return s.start(ctx, fsm.Request{DeleteRange: req}, tag)
+}
+
+// StartTxn is StartPut for a transaction that writes.
+func (s *Starter) StartTxn(ctx context.Context, req *kv.TxnRequest, tag any) (started bool) {
+	if reads, _ := readOnly(req); reads {
+		return false
+	}
+	return s.start(ctx, fsm.Request{Txn: req}, tag)
+}
+
+// StartGrant is StartPut for a lease.
+func (s *Starter) StartGrant(ctx context.Context, req kv.LeaseGrantRequest, tag any) (started bool) {
+	grant := &grant{LeaseGrantRequest: req, choose: req.ID == 0, tag: tag}
+	grant.TTL = max(grant.TTL, s.r.lessor.MinTTL())
+	return s.startGrant(ctx, grant)
+}
+
+// grant is the tag of a lease that was started: if its id was chosen here and is in use, another is chosen.
+type grant struct {
+	kv.LeaseGrantRequest
+	choose bool
+	tag    any
+}
+
+func (s *Starter) startGrant(ctx context.Context, g *grant) (started bool) {
+	for g.choose && g.ID == 0 {
+		g.ID = rand.Int64()
+	}
+	return s.start(ctx, fsm.Request{LeaseGrant: &g.LeaseGrantRequest}, g)
+}
+
+func (s *Starter) start(ctx context.Context, req fsm.Request, tag any) (started bool) {
+	r := s.r
+	switch {
+	case r.Access.AuthEnabled(), len(r.Alarms.Active()) > 0, r.space.room(0) != nil,
+		r.node.Status().Committed > r.applied.Load()+r.cfg.MaxApplyLag:
+		return false
+	}
+	wake, err := r.queue.Start(ctx, req, req.Cost(), tag, time.Now())
+	if wake {
+		r.node.Wake()
+	}
+	return err == nil
+}
+
+// Results waits for results of requests that were started, and appends them to dst: all that there are, so that those of one
+// commit come together. It returns when there are some, or stop is closed. It may be called concurrently.
+func (s *Starter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
+	r := s.r
+	for n := len(dst); ; {
+		list := r.queue.Results(nil, stop)
+		if len(list) == 0 {
+			return dst
+		}
+		now := time.Now()
+		for _, p := range list {
+			dst = s.finish(dst, p, now)
+		}
+		r.queue.Recycle(list)
+		if len(dst) > n {
+			return dst
+		}
+	}
+}
+
+// finish appends the result of a request, unless that is repeated.
+func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) []kv.Outcome {
+	r, took := s.r, now.Sub(p.At)
+	if r.timings.CountWrite(context.Background(), &p.Request, took, p.Result.Err) {
+		r.timings.SetSteps(context.Background(), &p.Request, p.At, p.Marks.Steps(p.At, now))
+	}
+	out := kv.Outcome{Tag: p.Tag, Put: p.Result.Put, DeleteRange: p.Result.DeleteRange, Txn: p.Result.Txn, Lease: p.Result.Lease, Err: p.Result.Err}
+	if g, ok := p.Tag.(*grant); ok {
+		out.Tag = g.tag
+		if g.choose && errors.Is(out.Err, kv.ErrLeaseExists) {
+			g.ID = 0
+			if s.startGrant(context.Background(), g) {
+				return dst
+			}
+		}
+	}
+	return append(dst, out)
+}
+
+// Get reads one key at the newest revision, if its value is in memory and small.
+func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
+	r := s.r
+	if len(req.End) > 0 || r.Access.AuthEnabled() || r.trust.check() != nil {
+		return nil, false
+	}
+	select {
+	case <-r.stopping:
+		return nil, false
+	default:
+	}
+	read := timing.Read{Start: time.Now()}
+	if !req.Serializable {
+		if index, ok := r.node.TryReadIndex(); !ok || r.applied.Load() < index {
+			return nil, false
+		}
+	}
+	if res, ok = r.handle().store.Peek(req); !ok {
+		return nil, false
+	}
+	read.Took = time.Since(read.Start)
+	r.timings.CountScan(read.Took, nil)
+	r.timings.CountRange(ctx, req, res, read, nil)
+	return res, true
+}

@@ -1,0 +1,157 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"vigil/internal/kv"
+	"vigil/internal/vfs/faultfs"
+	"vigil/internal/vfs/memfs"
+)
+
+// outcomes receives n results of requests that were started.
+func outcomes(t *testing.T, r *Replica, n int) map[any]kv.Outcome {
+	t.Helper()
+	out := map[any]kv.Outcome{}
+	for len(out) < n {
+		list := r.Starter.Results(nil, t.Context().Done())
+		if len(list) == 0 {
+			t.Fatalf("%d of %d results", len(out), n)
+		}
+		for _, o := range list {
+			if _, twice := out[o.Tag]; twice {
+				t.Fatalf("two results of request %v", o.Tag)
+			}
+			out[o.Tag] = o
+		}
+	}
+	return out
+}
+
+// TestStarted: each request that was started gets its own result, also the ones of other requests in its group.
+func TestStarted(t *testing.T) {
+	r := start(t, config(memfs.New()))
+	ctx := t.Context()
+	const rounds = 50
+	for i := range rounds {
+		key := fmt.Appendf(nil, "k%d", i)
+		ok := r.Starter.StartPut(ctx, &kv.PutRequest{Key: key, Value: key}, 4*i) &&
+			r.Starter.StartPut(ctx, &kv.PutRequest{Key: key, Lease: 99}, 4*i+1) &&
+			r.Starter.StartTxn(ctx, &kv.TxnRequest{Success: []kv.Op{{Put: &kv.PutRequest{Key: key, PrevKV: true}}}}, 4*i+2) &&
+			r.Starter.StartDelete(ctx, &kv.DeleteRangeRequest{Key: key}, 4*i+3)
+		if !ok {
+			t.Fatal("declined")
+		}
+	}
+	got := outcomes(t, r, 4*rounds)
+	for i := range rounds {
+		put, wrong, txn, del := got[4*i], got[4*i+1], got[4*i+2], got[4*i+3]
+		switch {
+		case put.Err != nil || put.Put.Revision != int64(3*i+2):
+			t.Errorf("put %d: %+v", i, put)
+		case !errors.Is(wrong.Err, kv.ErrLeaseNotFound):
+			t.Errorf("put %d with an unknown lease: %+v", i, wrong)
+		case txn.Err != nil || txn.Txn.Revision != int64(3*i+3) || len(txn.Txn.Responses[0].Put.PrevKV) == 0:
+			t.Errorf("transaction %d: %+v", i, txn)
+		case del.Err != nil || del.DeleteRange.Deleted != 1:
+			t.Errorf("deletion %d: %+v", i, del)
+		}
+	}
+	if n := r.queue.Pending(); n != 0 {
+		t.Errorf("%d requests are under way", n)
+	}
+}
+
+// TestStartedGrant: an id that was chosen for a lease, and is in use, is replaced.
+func TestStartedGrant(t *testing.T) {
+	r := start(t, config(memfs.New()))
+	mustGrant(t, r, 7, 100)
+	if !r.Starter.StartGrant(t.Context(), kv.LeaseGrantRequest{ID: 7, TTL: 50}, "given") ||
+		!r.Starter.startGrant(t.Context(), &grant{LeaseGrantRequest: kv.LeaseGrantRequest{ID: 7, TTL: 50}, choose: true, tag: "chosen"}) ||
+		!r.Starter.StartGrant(t.Context(), kv.LeaseGrantRequest{TTL: 50}, "none") {
+		t.Fatal("declined")
+	}
+	got := outcomes(t, r, 3)
+	if o := got["given"]; !errors.Is(o.Err, kv.ErrLeaseExists) {
+		t.Errorf("a lease that exists: %+v", o)
+	}
+	for _, tag := range []string{"chosen", "none"} {
+		if o := got[tag]; o.Err != nil || o.Lease.ID == 7 || o.Lease.ID == 0 || !has(r, o.Lease.ID) {
+			t.Errorf("%s: %+v", tag, o)
+		}
+	}
+}
+
+// TestDeclined: what might wait or is rejected is not started.
+func TestDeclined(t *testing.T) {
+	c := config(memfs.New())
+	c.MaxRequestBytes = 1000
+	r := start(t, c)
+	ctx := t.Context()
+	mustPut(t, r, "k", "v")
+	mustPut(t, r, "large", strings.Repeat("v", 900))
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	put := &kv.PutRequest{Key: []byte("k")}
+	get := func(req kv.RangeRequest) bool { _, ok := r.Starter.Get(ctx, &req); return ok }
+	for what, served := range map[string]bool{
+		"a large put":            r.Starter.StartPut(ctx, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1000)}, 1),
+		"a canceled put":         r.Starter.StartPut(gone, put, 1),
+		"a transaction of reads": r.Starter.StartTxn(ctx, &kv.TxnRequest{Success: []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}}, 1),
+		"a range":                get(kv.RangeRequest{Key: []byte("k"), End: []byte("l")}),
+		"an old revision":        get(kv.RangeRequest{Key: []byte("k"), Revision: 1}),
+		"a count":                get(kv.RangeRequest{Key: []byte("k"), CountOnly: true}),
+		"a filter":               get(kv.RangeRequest{Key: []byte("k"), MinModRevision: 1}),
+	} {
+		if served {
+			t.Errorf("%s is served", what)
+		}
+	}
+	for _, serializable := range []bool{true, false} {
+		if res, ok := r.Starter.Get(ctx, &kv.RangeRequest{Key: []byte("k"), Serializable: serializable}); !ok || res.Count != 1 || res.Revision != 3 {
+			t.Errorf("get: %+v, %v", res, ok)
+		}
+	}
+	if err := r.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r.Starter.StartPut(ctx, put, 1) || get(kv.RangeRequest{Key: []byte("k"), Serializable: true}) {
+		t.Error("a stopped member serves")
+	}
+}
+
+// TestStartedAndStopped: requests that were started get an error when the member stops and they have no result.
+func TestStartedAndStopped(t *testing.T) {
+	var held atomic.Bool
+	release := make(chan struct{})
+	r := start(t, config(faultfs.New(memfs.New(), func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpSync && strings.HasPrefix(name, "data/wal/") && held.Load() {
+			<-release
+		}
+		return faultfs.None
+	})))
+	held.Store(true)
+	const requests = 20
+	for i := range requests {
+		if !r.Starter.StartPut(t.Context(), &kv.PutRequest{Key: []byte("k")}, i) {
+			t.Fatal("declined")
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	stopped := make(chan error)
+	go func() { stopped <- r.Stop(over) }()
+	for i, o := range outcomes(t, r, requests) {
+		if !errors.Is(o.Err, kv.ErrStopped) {
+			t.Errorf("request %v: %+v", i, o)
+		}
+	}
+	close(release)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
