@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/kv"
@@ -116,22 +114,32 @@ func TestStarted(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	for _, method := range []string{"Put", "Range"} {
-		m := f.methods["/etcdserverpb.KV/"+method]
-		for what, counter := range map[string]float64{"started": valueOf(t, m.started), "received": valueOf(t, m.received), "sent": valueOf(t, m.sent), "handled": valueOf(t, m.handled[codes.OK])} {
-			if counter != n {
-				t.Errorf("%s: %v calls are counted as %s, want %d", method, counter, what, n)
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(f.svc.cfg.Metrics)
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := 0
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			method, code := labels["grpc_method"], labels["grpc_code"]
+			if method != "Put" && method != "Range" || code != "" && code != "OK" {
+				continue
+			}
+			counted++
+			if got := m.GetCounter().GetValue(); got != n {
+				t.Errorf("%s of %s is %v, want %d", family.GetName(), method, got, n)
 			}
 		}
 	}
-}
-
-func valueOf(t *testing.T, c prometheus.Counter) float64 {
-	var m dto.Metric
-	if err := c.Write(&m); err != nil {
-		t.Fatal(err)
+	if counted != 8 {
+		t.Errorf("%d counters, want 4 for each method", counted)
 	}
-	return m.GetCounter().GetValue()
 }
 
 // TestPanicOfReader: a panic on the goroutine that reads a connection is logged, and ends no connection.

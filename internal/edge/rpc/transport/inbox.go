@@ -25,6 +25,8 @@ type inbox struct {
 	failed bool // the rest is dropped
 	count  int  // complete messages
 
+	first [1]inMessage // room for a list of one
+
 	mu struct {
 		sync.Mutex
 		list  []inMessage
@@ -110,6 +112,9 @@ func (c *call) endMessage() {
 	in.nhead, in.data = 0, nil
 	in.count++
 	in.mu.Lock()
+	if in.mu.list == nil {
+		in.mu.list = in.first[:0]
+	}
 	in.mu.list = append(in.mu.list, m)
 	in.notify()
 	in.mu.Unlock()

@@ -56,6 +56,8 @@ type Queue struct {
 		applied uint64
 		// count is the number of requests under way.
 		count int
+		// usual is the size of the last group that was taken: the next one will be about as large.
+		usual int
 		// err is set when no more requests are accepted.
 		err error
 		// idle, if set, is closed when no request is under way.
@@ -113,6 +115,9 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) 
 	g := q.mu.filling
 	if g == nil {
 		g = q.groups.Get().(*Group)
+		if cap(g.buf) < q.mu.usual {
+			g.buf = make([]byte, 0, q.mu.usual)
+		}
 		g.buf = fsm.AppendHeader(g.buf[:0])
 		g.marks, g.cost = Milestones{Begun: time.Now()}, 0
 		wake = true
@@ -196,6 +201,7 @@ func (q *Queue) Next(term uint64) []byte {
 	}
 	q.mu.out++
 	q.mu.pending[g.seq] = g
+	q.mu.usual = min(len(g.buf), keepGroup)
 	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.waiters)})
 	return g.buf
 }

@@ -26,11 +26,12 @@ var errTooManyFrames = connError{http2.ErrCodeEnhanceYourCalm, "too_many_frames"
 func (c *Conn) read() error {
 	err := c.shake()
 	for {
-		var stream http2.StreamError
-		switch {
-		case err == nil:
+		if err == nil {
 			err = c.readFrame()
 			continue
+		}
+		var stream http2.StreamError // here, because it is allocated
+		switch {
 		case errors.As(err, &stream):
 			err = c.resetID(stream.StreamID, stream.Code)
 			continue
