@@ -54,6 +54,14 @@ release: ## packages, archives and images of VERSION, like 1.2.3, in dist/VERSIO
 release-test: ## a release from two clones must be the same bytes; root installs, upgrades and removes the package in a Debian
 	$(GO) -C packaging/release test -count 1 -timeout 2h -v .
 
+.PHONY: pgo
+pgo: ## a new profile of a member under load, and bin/vigil built with it; plain builds do not use it
+	rm -rf bin/profiles
+	$(GO) -C bench run . -b none -rounds 1 -tmpfs -profile $(CURDIR)/bin/profiles \
+		-scenario 'put-pipelined,put-open,put-sequential,cas-txn,get-*,range-500,watch-1000-at-100'
+	$(GO) tool pprof -proto bin/profiles/*.pprof > cmd/vigil/vigil.pgo
+	$(GO) build -pgo=cmd/vigil/vigil.pgo -o bin/ ./cmd/vigil
+
 crash: ## five thousand seeded crashes of a whole member, five hundred stores that are copied while they crash, and fifty kills of the real process
 	VIGIL_CRASHES=5000 $(GO) test -timeout 2h -run Crash ./internal/store/wal ./internal/store/history ./internal/member/replica
 	VIGIL_ROUNDS=500 $(GO) test -timeout 2h -run Copies ./internal/store/mvcc
