@@ -2,8 +2,8 @@ package keytree
 
 import "vigil/internal/store/mvcc/slab"
 
-// leafFill and innerFill are the numbers of keys and children that a Builder puts into a node: not all the room there is, so
-// that the first changes do not split every node.
+// leafFill and innerFill are the numbers of keys and children that a Builder puts into a node, and that stay in one that is split at
+// its end: not all the room there is, so that the first changes do not split every node, and the new node gets some.
 const (
 	leafFill  = leafWidth * 7 / 8
 	innerFill = innerWidth * 7 / 8

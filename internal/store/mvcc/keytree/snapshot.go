@@ -83,8 +83,8 @@ func (s Snapshot) rank(key string) int {
 	return sum + bits.OnesCount64(n.leaf.live&(1<<i-1))
 }
 
-// maxDepth bounds the inner levels of a tree: one more takes at least six times as many keys, if nodes are split only, and
-// twelve if they are joined too.
+// maxDepth bounds the inner levels of a tree: one more takes at least five times as many keys. A node that is split leaves as many
+// children to both halves, and one that loses more of them is joined with another; only the last node of a level may have fewer.
 const maxDepth = 16
 
 // Iterator walks over the keys of a range in ascending order. It starts before the first one.

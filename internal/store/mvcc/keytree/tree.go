@@ -90,19 +90,20 @@ func (t *Tree) insert(tab *slab.Table, n node, key string, ref slab.Ref, live bo
 }
 
 // splitLeaf splits l if it is full. It returns where position i of l is now, and the new right
-// neighbour if there is one. Keys that arrive in ascending order fill leaves wholly: what belongs
-// after the end of a full leaf is alone in the new one.
+// neighbour if there is one. Keys that arrive in ascending order fill leaves as a Builder does: if i is the end, so much stays in l.
+// The new leaf is not left to one key alone: keys that descend to the end of a full leaf would each get a leaf.
 func (t *Tree) splitLeaf(tab *slab.Table, l *leaf, i int) (dst *leaf, at int, right *leaf) {
 	if l.n < leafWidth {
 		return l, i, nil
 	}
-	right = &leaf{gen: t.gen}
+	keep := leafWidth / 2
 	if i == leafWidth {
-		return right, 0, right
+		keep = leafFill
 	}
-	l.moveTail(tab, leafWidth/2, right)
-	if i > leafWidth/2 {
-		return right, i - leafWidth/2, right
+	right = &leaf{gen: t.gen}
+	l.moveTail(tab, keep, right)
+	if i > keep {
+		return right, i - keep, right
 	}
 	return l, i, right
 }
@@ -112,13 +113,14 @@ func (t *Tree) splitInner(n *inner, i int) (dst *inner, at int, right *inner) {
 	if n.n < innerWidth {
 		return n, i, nil
 	}
-	right = &inner{gen: t.gen}
+	keep := innerWidth / 2
 	if i == innerWidth {
-		return right, 0, right
+		keep = innerFill
 	}
-	n.moveTail(innerWidth/2, right)
-	if i > innerWidth/2 {
-		return right, i - innerWidth/2, right
+	right = &inner{gen: t.gen}
+	n.moveTail(keep, right)
+	if i > keep {
+		return right, i - keep, right
 	}
 	return n, i, right
 }

@@ -428,3 +428,47 @@ func FuzzFind(f *testing.F) {
 		}
 	})
 }
+
+// TestNodesAreFilled adds keys in orders that split nodes at their ends again and again. maxDepth, and the memory of a key, depend
+// on the least number of keys in a node.
+func TestNodesAreFilled(t *testing.T) {
+	tr := newBed()
+	n := 0
+	set := func(key string) {
+		tr.set(key, n, true)
+		n++
+	}
+	last := "m"
+	for range 20 {
+		// A leaf that is filled in ascending order, and then keys between its last key and all others.
+		for i := 0; ; i++ {
+			k := fmt.Sprintf("%s\xff%04d\x00", last, i)
+			set(k)
+			if l := tr.View().leafOf(k); l.n == leafWidth && l.key(tr.pool.Table(), leafWidth-1) == k || i == 3*leafWidth {
+				last = k
+				break
+			}
+		}
+		for i := range 200 {
+			// The bound between them is the whole new key, so that the next one belongs to the full leaf too.
+			set(last[:len(last)-1] + string([]byte{byte(255 - i)}))
+		}
+	}
+	valid(t, tr.Tree)
+	leaves, inners := 0, 0
+	var walk func(nd node)
+	walk = func(nd node) {
+		if nd.leaf != nil {
+			leaves++
+			return
+		}
+		inners++
+		for _, kid := range nd.inner.kids[:nd.inner.n] {
+			walk(kid)
+		}
+	}
+	walk(tr.root)
+	if n < 8*leaves || leaves < 5*inners {
+		t.Errorf("%d keys in %d leaves and %d inner nodes", n, leaves, inners)
+	}
+}
