@@ -32,11 +32,12 @@ type tree struct {
 }
 
 // Keep keeps the tree of a commit, whose counts hold for the revisions from first to last. changes counts the keys
-// created and deleted up to it.
+// created and deleted up to it. A tree that keeps memory which the index no longer uses is not kept: it may come from a read that began
+// before DropOutdated.
 func (p *Trees) Keep(snapshot keytree.Snapshot, first, last, changes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.Limit == 0 {
+	if p.Limit == 0 || snapshot.Table().Outdated() {
 		return
 	}
 	p.mu.tick++
