@@ -10,8 +10,25 @@ import (
 )
 
 // QuietTime returns how long a member has not heard of its leader, at least, before it helps to elect another one, for ticks of
-// a length. So within that time after a quorum has answered a leader, no other member is elected unless the leader hands over.
+// a length, which all members have in common. So within that time after a quorum has answered a leader, no other member is elected
+// unless the leader hands over; see Status.HandedOver.
 func QuietTime(tick time.Duration) time.Duration { return tick / 2 }
+
+// beQuiet waits for QuietTime, and returns false if the node has stopped before. A member that starts does not know whether it has
+// answered a leader just before. What arrives meanwhile waits in the inbox.
+func (n *Node) beQuiet() bool {
+	quiet := QuietTime(n.cfg.TickInterval)
+	if n.raft.single || quiet <= 0 {
+		return true
+	}
+	select {
+	case <-time.After(quiet):
+		return true
+	case <-n.stop:
+	case <-n.failed:
+	}
+	return false
+}
 
 // slots is the number of parts of an election timeout in which elections before that timeout are timed. A part is longer than an
 // election usually takes.
@@ -23,6 +40,8 @@ type early struct {
 	absent map[uint64]bool
 	// heard is when the leader was last heard of, if any member is absent.
 	heard time.Time
+	// gone is the leader that was forgotten last.
+	gone uint64
 	// until is when the elections before the election timeout end, zero if there are none.
 	until time.Time
 	// next is when the next one begins.
@@ -81,8 +100,8 @@ func (n *Node) ReportAbsent(id uint64, absent bool) {
 			return
 		}
 		delete(n.raft.early.absent, id)
-		if e := &n.raft.early; !e.until.IsZero() {
-			// If the member leads, its next heartbeat ends the election.
+		if e := &n.raft.early; id == e.gone && !e.until.IsZero() {
+			// If it still leads, its next heartbeat ends the election.
 			e.next = time.Now().Add(2 * time.Duration(n.cfg.HeartbeatTicks) * n.cfg.TickInterval)
 		}
 	}})
@@ -117,6 +136,7 @@ func (n *Node) electEarly() {
 			n.cfg.Logger.Debug("leader not forgotten", "error", err)
 			return
 		}
+		e.gone = lead
 		e.until = now.Add(time.Duration(n.cfg.ElectionTicks) * n.cfg.TickInterval)
 		e.next, e.term = now.Add(n.turnOf(lead)), term
 	case now.After(e.until) || !r.voter:
@@ -147,11 +167,11 @@ func (c *Config) pause(least int) time.Duration {
 // the order of their ids. The first one waits for a short time, in which the others lose the leader too.
 func (n *Node) turnOf(gone uint64) time.Duration {
 	r := &n.raft
-	before := 0
+	before := map[uint64]bool{}
 	for _, id := range slices.Concat(r.storage.conf.GetVoters(), r.storage.conf.GetVotersOutgoing()) {
 		if id < n.cfg.ID && id != gone && !r.early.absent[id] {
-			before++
+			before[id] = true
 		}
 	}
-	return n.cfg.slot()/4 + time.Duration(before)*n.cfg.slot()
+	return n.cfg.slot()/4 + time.Duration(len(before))*n.cfg.slot()
 }

@@ -312,3 +312,96 @@ func TestLearnerBeginsNoEarlyElection(t *testing.T) {
 		}
 	})
 }
+
+// A member that starts votes for nobody before QuietTime: it may have answered a leader just before, and forgotten that.
+func TestMemberThatStartsIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answered := make(chan time.Time, 1)
+		begun := time.Now()
+		m := startMember(t, newMemLog(wal.Start{Index: 1, Term: 1}), func(cfg *Config) {
+			cfg.ConfState, cfg.TickInterval = voters(1, 2, 3), testTick
+			cfg.Transport = sender(func(msgs []*raftpb.Message) {
+				for _, m := range msgs {
+					if m.GetType() == raftpb.MsgPreVoteResp && !m.GetReject() {
+						answered <- time.Now()
+					}
+				}
+			})
+		})
+		m.Step(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(2)),
+			LogTerm: new(uint64(1)), Index: new(uint64(1))})
+		if took := (<-answered).Sub(begun); took < QuietTime(testTick) {
+			t.Errorf("a pre-vote was answered after %v", took)
+		}
+	})
+}
+
+// sender is a Transport.
+type sender func(msgs []*raftpb.Message)
+
+func (s sender) Send(msgs []*raftpb.Message) { s(msgs) }
+
+// A leader that has asked another member to take over knows that it may be replaced, as long as its term lasts: that member may get
+// the request late.
+func TestLeaderKnowsThatItHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCluster(t, 1, 3, voters(1, 2, 3), nil)
+		lead := c.members[c.leader()]
+		term := lead.LeadTerm()
+		if lead.Status().HandedOver == term {
+			t.Error("handed over without a request")
+		}
+		c.drop(func(m *raftpb.Message) bool { return m.GetType() == raftpb.MsgTimeoutNow })
+		if to, err := lead.TransferLeader(0); to == 0 || err != nil {
+			t.Fatal(to, err)
+		}
+		time.Sleep(3 * testTimeout)
+		if now := lead.LeadTerm(); now != term || lead.Status().HandedOver != term {
+			t.Errorf("term %d, now %d, handed over in %d", term, now, lead.Status().HandedOver)
+		}
+	})
+}
+
+// Members in both halves of a joint configuration have one turn each.
+func TestTurns(t *testing.T) {
+	n := &Node{cfg: Config{ID: 3, ElectionTicks: DefaultElectionTicks, TickInterval: testTick}}
+	n.raft.early.init()
+	n.raft.storage = &storage{conf: voters(1, 2, 3)}
+	once := n.turnOf(4)
+	n.raft.storage.conf = &raftpb.ConfState{Voters: []uint64{1, 2, 3}, VotersOutgoing: []uint64{1, 2, 3, 4}}
+	if both := n.turnOf(4); both != once {
+		t.Errorf("turn after %v, in a joint configuration after %v", once, both)
+	}
+}
+
+// A member that is back while another one is elected does not put that off, unless it is the leader that was lost.
+func TestAnotherMemberThatIsBackDoesNotDelay(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCluster(t, seed, 5, voters(1, 2, 3, 4, 5), nil)
+			lead := c.leader()
+			other := lead%5 + 1
+			c.cut(other, true)
+			for id, m := range c.members {
+				if id != other {
+					m.ReportAbsent(other, true)
+				}
+			}
+			time.Sleep(testTick)
+			c.kill(lead, 0)
+			begun, back := time.Now(), false
+			for c.leader() == 0 && time.Since(begun) < testTimeout/2 {
+				back = !back
+				for id, m := range c.members {
+					if id != other && id != lead {
+						m.ReportAbsent(other, back)
+					}
+				}
+				time.Sleep(testTick / 10)
+			}
+			if c.leader() == 0 {
+				t.Errorf("seed %d: no leader after %v", seed, time.Since(begun))
+			}
+		})
+	}
+}

@@ -54,6 +54,8 @@ type Node struct {
 	leaders   atomic.Uint64
 	elections [causes]atomic.Uint64
 	late      atomic.Uint64 // heartbeats
+	// handedOver is the last term in which this member has asked another one to take over.
+	handedOver atomic.Uint64
 	// alone is set while this member is leader, the only voter, and has committed an entry of
 	// its term: every commit of the cluster is then made here.
 	alone atomic.Bool
@@ -354,6 +356,9 @@ type Status struct {
 	// LeadLost is when the last leader was lost, the zero time if one is known, or never was.
 	LeadLost      time.Time
 	LeaderChanges uint64
+	// HandedOver is the last term in which this member, leading, has asked another one to take over, 0 if there is none. That member
+	// may be elected at any later time, since others vote for it though they hear of this leader.
+	HandedOver uint64
 }
 
 // LeadTerm returns the term in which this member leads, 0 if it does not lead.
@@ -376,6 +381,7 @@ func (n *Node) Status() Status {
 		LeadSince: time.Unix(0, n.leadSince.Load()),
 
 		LeaderChanges: n.leaders.Load(),
+		HandedOver:    n.handedOver.Load(),
 	}
 	if lost := n.leadLost.Load(); lost != 0 && st.Lead == raft.None {
 		st.LeadLost = time.Unix(0, lost)

@@ -22,6 +22,9 @@ func (n *Node) run() {
 		}
 		n.alone.Store(false)
 	}()
+	if !n.beQuiet() {
+		return
+	}
 	if n.raft.single {
 		// There is no other member to wait for.
 		if err := n.raft.node.Campaign(); err != nil {
@@ -248,8 +251,11 @@ func (n *Node) handle(rd raft.Ready) {
 		case m.GetType() == raftpb.MsgSnap:
 			n.cfg.Snapshots.Send(m)
 		default:
-			if m.GetType() == raftpb.MsgProp {
+			switch m.GetType() {
+			case raftpb.MsgProp:
 				n.stamp(m)
+			case raftpb.MsgTimeoutNow:
+				n.handedOver.Store(m.GetTerm())
 			}
 			r.out = append(r.out, m)
 		}

@@ -94,7 +94,10 @@ func (l *Lessor) renewNow(id int64) (ttl int64, ok bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.term == 0 || l.mu.term != l.o.Raft.LeadTerm() || !alone && l.now() >= l.mu.confirmedUntil {
+	if l.mu.term == 0 || l.mu.term != l.o.Raft.LeadTerm() {
+		return 0, false
+	}
+	if !alone && (l.now() >= l.mu.confirmedUntil || l.o.Raft.Status().HandedOver == l.mu.term) {
 		return 0, false
 	}
 	if _, mark := l.mu.timers.Marked(id); mark != 0 || !l.mu.timers.Renew(id, l.now()) {

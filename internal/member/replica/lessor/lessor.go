@@ -75,8 +75,8 @@ type Lessor struct {
 		// settled is closed, and replaced, when the revocation of expired leases has succeeded or failed.
 		settled chan struct{}
 		// confirmedUntil is until when this member need not ask a quorum whether it still leads: raftnode.QuietTime after
-		// the start of the last confirmation. No other member is elected that soon, unless leadership is handed over, in
-		// which this member takes part.
+		// the start of the last confirmation. No other member is elected that soon, unless this member has asked it to take
+		// over.
 		confirmedUntil time.Duration
 		// clock is the time counted until last.
 		clock time.Duration

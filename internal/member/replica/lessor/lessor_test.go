@@ -25,13 +25,17 @@ type fake struct {
 	index  uint64
 	// alone is set if renewals need no confirmation.
 	alone bool
+	// handed is the term in which another member was asked to take over.
+	handed uint64
 }
 
-func (f *fake) LeaseState() *lease.State              { return f.leases }
-func (f *fake) Applied() uint64                       { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
-func (f *fake) Linearize(ctx context.Context) error   { return ctx.Err() }
-func (f *fake) TimeoutCause(time.Time) error          { return kv.ErrTimeout }
-func (f *fake) Status() raftnode.Status               { return raftnode.Status{Lead: 1, Term: term} }
+func (f *fake) LeaseState() *lease.State            { return f.leases }
+func (f *fake) Applied() uint64                     { f.mu.Lock(); defer f.mu.Unlock(); return f.index }
+func (f *fake) Linearize(ctx context.Context) error { return ctx.Err() }
+func (f *fake) TimeoutCause(time.Time) error        { return kv.ErrTimeout }
+func (f *fake) Status() raftnode.Status {
+	return raftnode.Status{Lead: 1, Term: term, HandedOver: f.handed}
+}
 func (f *fake) LeadTerm() uint64                      { return term }
 func (f *fake) TryReadIndex() (index uint64, ok bool) { return 0, f.alone }
 
@@ -237,5 +241,28 @@ func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 	l.advance(raftnode.QuietTime(l.o.TickInterval))
 	if _, ok := l.renewNow(1); ok {
 		t.Error("renewed without a confirmation")
+	}
+}
+
+// A confirmation is not used once another member was asked to take over: it may lead by now, and may have revoked the lease.
+func TestConfirmationEndsWithHandOver(t *testing.T) {
+	l, f := start(t, false)
+	f.grant(t, 1, 50)
+	f.alone = false
+	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	l.mu.confirmedUntil = l.now() + time.Hour
+	l.mu.Unlock()
+	if _, ok := l.renewNow(1); !ok {
+		t.Error("the confirmation is not used")
+	}
+	f.handed = term
+	if _, ok := l.renewNow(1); ok {
+		t.Error("renewed without a confirmation after another member was asked to take over")
+	}
+	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {
+		t.Error(err)
 	}
 }
