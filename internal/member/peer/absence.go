@@ -52,9 +52,9 @@ func (p *remote) noteDial(err error) {
 }
 
 // reportLocked reports to raft whether the member is absent, if that has changed: its ports refuse connections, and no stream of
-// messages is open in either direction. The lock keeps the reports in order.
+// messages is open in either direction. The lock keeps the reports in order. One that was given up is not absent.
 func (p *remote) reportLocked(refuses bool) {
-	absent := refuses && p.mu.link == nil && p.mu.in[kindMessages] == nil
+	absent := refuses && p.ctx.Err() == nil && p.mu.link == nil && p.mu.in[kindMessages] == nil
 	if absent != p.mu.absence.reported {
 		p.mu.absence.reported = absent
 		p.t.receivers.Raft.ReportAbsent(p.id, absent)

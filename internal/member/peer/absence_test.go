@@ -67,6 +67,17 @@ func TestAbsentMember(t *testing.T) {
 	}
 }
 
+// The report about a member that leaves the membership is taken back: nothing would do so later, and its id may come back.
+func TestAbsentMemberThatIsGivenUp(t *testing.T) {
+	a, b := pair(t)
+	up(t, a, b)
+	up(t, b, a)
+	b.Close()
+	until(t, "it is absent", func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true}) })
+	a.SetMembers(2, []Member{{a.id, []string{a.url}}}, nil)
+	until(t, "it is not absent", func() bool { return slices.Equal(a.sink.reports(b.id), []bool{true, false}) })
+}
+
 // A member that lives is not absent while it reaches this one, though its port refuses connections.
 func TestMemberBehindClosedPortIsNotAbsent(t *testing.T) {
 	var late atomic.Int64 // refusals so long after the first that they count

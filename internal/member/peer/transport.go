@@ -225,6 +225,9 @@ func (t *Transport) giveUpLocked(p *remote, why *Error) {
 		}
 		wg.Wait()
 		p.cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.reportLocked(false)
 	})
 }
 
