@@ -190,6 +190,30 @@ func TestRefusedEverywhere(t *testing.T) {
 	}
 }
 
+// A host with several addresses refuses if all of them do, and not if the first one does.
+func TestRefusedByAllAddressesOfAHost(t *testing.T) {
+	full := fullQueueAt(t, [4]byte{127, 0, 0, 2})
+	_, port, err := net.SplitHostPort(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := net.IPAddr{IP: net.IPv4(127, 0, 0, 1)}, net.IPAddr{IP: net.IPv4(127, 0, 0, 2)}
+	for _, c := range []struct {
+		addrs   []net.IPAddr
+		refused bool
+	}{{[]net.IPAddr{one}, true}, {[]net.IPAddr{one, one}, true}, {[]net.IPAddr{one, two}, false}} {
+		d := &dialer{timeout: time.Second, lookup: func(context.Context, string) ([]net.IPAddr, error) { return c.addrs, nil }}
+		conn, err := d.open(t.Context(), target{network: "tcp", addr: "localhost:" + port})
+		if err == nil {
+			conn.Close()
+			t.Fatalf("something listens at port %s of this machine", port)
+		}
+		if refusedEverywhere(err) != c.refused {
+			t.Errorf("%v: refused everywhere is %v: %v", c.addrs, refusedEverywhere(err), err)
+		}
+	}
+}
+
 // resetting returns the address of a listener that resets what it accepts.
 func resetting(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -211,14 +235,16 @@ func resetting(t *testing.T) string {
 }
 
 // fullQueue returns the address of a listener that accepts nothing, and whose queue is full.
-func fullQueue(t *testing.T) string {
+func fullQueue(t *testing.T) string { return fullQueueAt(t, [4]byte{127, 0, 0, 1}) }
+
+func fullQueueAt(t *testing.T, ip [4]byte) string {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: ip}); err != nil {
+		t.Skip(err) // not all systems have more than one address of themselves
 	}
 	if err := syscall.Listen(fd, 0); err != nil {
 		t.Fatal(err)
@@ -227,7 +253,7 @@ func fullQueue(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	addr := fmt.Sprintf("%v:%d", net.IP(ip[:]), name.(*syscall.SockaddrInet4).Port)
 	for range 10 {
 		c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -57,6 +58,7 @@ type dialer struct {
 	tls                func() *tls.Config
 	connect            func(ctx context.Context, network, address string) (net.Conn, error) // nil: net.Dialer
 	local              net.IP                                                               // nil: the system chooses
+	lookup             func(ctx context.Context, host string) ([]net.IPAddr, error)         // nil: net.Resolver
 	timeout, handshake time.Duration
 	limits             linkLimits
 	limit              int
@@ -94,7 +96,37 @@ func (d *dialer) open(ctx context.Context, to target) (net.Conn, error) {
 	if d.local != nil && to.network == "tcp" {
 		nd.LocalAddr = &net.TCPAddr{IP: d.local}
 	}
-	return nd.DialContext(ctx, to.network, to.addr)
+	conn, err := nd.DialContext(ctx, to.network, to.addr)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return d.openEach(ctx, &nd, to, err)
+	}
+	return conn, err
+}
+
+// openEach dials each address of a host by itself, if there are several: of their errors the net package returns the first only,
+// which does not say that all refuse.
+func (d *dialer) openEach(ctx context.Context, nd *net.Dialer, to target, first error) (net.Conn, error) {
+	lookup := d.lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupIPAddr
+	}
+	host, port, err := net.SplitHostPort(to.addr)
+	if err != nil || to.network != "tcp" {
+		return nil, first
+	}
+	addrs, err := lookup(ctx, host)
+	if err != nil || len(addrs) < 2 {
+		return nil, errors.Join(first, err)
+	}
+	var errs []error
+	for _, a := range addrs {
+		conn, err := nd.DialContext(ctx, to.network, net.JoinHostPort(a.String(), port))
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
 }
 
 func (d *dialer) greet(ctx context.Context, conn net.Conn, to target, h *hello, sent, received *atomic.Uint64) (*link, error) {
