@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"vigil/internal/edge/rpc"
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/access"
 	"vigil/internal/state/auth/token"
@@ -18,7 +18,7 @@ func (m *Member) forRoot(h http.Handler) http.Handler {
 		given := r.Header.Get("Authorization")
 		ctx := kv.WithCredentials(r.Context(), &kv.Credentials{Token: strings.TrimPrefix(given, "Bearer "), HasToken: given != ""})
 		if err := m.replica.Access.RequireAdmin(ctx); err != nil {
-			http.Error(w, rpc.ErrorText(err), http.StatusForbidden)
+			http.Error(w, apierror.Text(err), http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

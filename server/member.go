@@ -6,6 +6,7 @@ import (
 
 	"vigil/internal/edge/httpd"
 	"vigil/internal/edge/rpc"
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 	"vigil/internal/member/replica"
 	"vigil/internal/state/cluster"
@@ -48,7 +49,7 @@ func (v *memberView) Read(ctx context.Context, serializable bool) error {
 	ctx = kv.WithCredentials(ctx, &kv.Credentials{Member: true})
 	_, err := v.replica.Range(ctx, &kv.RangeRequest{Key: []byte("health"), CountOnly: true, Serializable: serializable})
 	if err != nil {
-		return errors.New(rpc.ErrorText(err))
+		return errors.New(apierror.Text(err))
 	}
 	return nil
 }

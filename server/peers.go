@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vigil/internal/edge/listen"
-	"vigil/internal/edge/rpc"
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 	"vigil/internal/member/calls"
 	"vigil/internal/member/peer"
@@ -155,7 +155,7 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 			if err == nil {
 				m.promotions.ok.Inc()
 			} else {
-				m.promotions.failed.WithLabelValues(rpc.ErrorText(err)).Inc()
+				m.promotions.failed.WithLabelValues(apierror.Text(err)).Inc()
 			}
 			return members, err
 		}

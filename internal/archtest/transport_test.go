@@ -23,7 +23,7 @@ const grpcServer = "internal/edge/rpc/transport/grpc.go"
 func TestTransport(t *testing.T) {
 	const root = "../.."
 	seen := false
-	for _, dir := range []string{"internal/edge/rpc", "internal/edge/rpc/wire", "internal/edge/rpc/lockpb", "internal/edge/rpc/locks", "internal/edge/rpc/transport", "internal/edge/rpc/validate"} {
+	for _, dir := range []string{"internal/edge/rpc", "internal/edge/rpc/wire", "internal/edge/rpc/lockpb", "internal/edge/rpc/locks", "internal/edge/rpc/transport", "internal/edge/rpc/validate", "internal/edge/rpc/apierror"} {
 		files, err := os.ReadDir(filepath.Join(root, dir))
 		if err != nil {
 			t.Fatal(err)

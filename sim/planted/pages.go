@@ -15,6 +15,6 @@ var pages = []Mistake{
 		{"internal/store/mvcc/range.go", "s.Rev.Main < r.MinModRevision", "s.Rev.Main <= r.MinModRevision"},
 	}},
 	{Name: "wrong-error", Promise: "a rejected request has the error of etcd", Needs: "bare", Edits: []Edit{
-		{"internal/edge/rpc/errors.go", "{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev}", "{kv.ErrFutureRev, rpctypes.ErrGRPCCompacted}"},
+		{"internal/edge/rpc/apierror/apierror.go", "{kv.ErrFutureRev, rpctypes.ErrGRPCFutureRev}", "{kv.ErrFutureRev, rpctypes.ErrGRPCCompacted}"},
 	}},
 }

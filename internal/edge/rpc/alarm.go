@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 )
 
@@ -19,7 +20,7 @@ func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (
 	case etcdserverpb.AlarmRequest_GET:
 		list, err := alarms.Alarms(ctx)
 		if err != nil {
-			return nil, statusOf(err)
+			return nil, apierror.Status(err)
 		}
 		for _, a := range list {
 			if asked.Type == kv.AlarmNone || asked.Type == a.Type {
@@ -29,7 +30,7 @@ func (m *maintenance) Alarm(ctx context.Context, r *etcdserverpb.AlarmRequest) (
 	case etcdserverpb.AlarmRequest_ACTIVATE, etcdserverpb.AlarmRequest_DEACTIVATE:
 		got, err := alarms.ChangeAlarm(ctx, kv.AlarmChange{Alarm: asked, Clear: r.Action == etcdserverpb.AlarmRequest_DEACTIVATE})
 		if err != nil {
-			return nil, statusOf(err)
+			return nil, apierror.Status(err)
 		}
 		if got != nil {
 			res.Alarms = append(res.Alarms, alarmPB(*got))

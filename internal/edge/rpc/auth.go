@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 )
 
@@ -51,7 +52,7 @@ func (a *authServer) header() *etcdserverpb.ResponseHeader {
 func (a *authServer) change(ctx context.Context, r kv.AuthRequest) (*etcdserverpb.ResponseHeader, error) {
 	res, err := a.svc.cfg.Auth.ChangeAuth(ctx, &r)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return headerPB(a.svc.header(res.Revision)), nil
 }
@@ -75,7 +76,7 @@ func (a *authServer) AuthDisable(ctx context.Context, _ *etcdserverpb.AuthDisabl
 func (a *authServer) AuthStatus(ctx context.Context, _ *etcdserverpb.AuthStatusRequest) (*etcdserverpb.AuthStatusResponse, error) {
 	s, err := a.svc.cfg.Auth.AuthStatus(ctx)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.AuthStatusResponse{Header: a.header(), Enabled: s.Enabled, AuthRevision: s.Revision}, nil
 }
@@ -85,20 +86,20 @@ func (a *authServer) Authenticate(ctx context.Context, r *etcdserverpb.Authentic
 	r.Password = ""
 	res, err := a.svc.cfg.Auth.Authenticate(ctx, r.Name, password)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.AuthenticateResponse{Header: headerPB(a.svc.header(res.Revision)), Token: res.Token}, nil
 }
 
 func (a *authServer) UserAdd(ctx context.Context, r *etcdserverpb.AuthUserAddRequest) (*etcdserverpb.AuthUserAddResponse, error) {
 	if len(r.Name) > kv.MaxNameBytes {
-		return nil, statusOf(kv.ErrNameTooLong)
+		return nil, apierror.Status(kv.ErrNameTooLong)
 	}
 	req := kv.AuthRequest{Op: kv.UserAdd, User: r.Name, NoPassword: r.Options.GetNoPassword()}
 	if !req.NoPassword {
 		var err error
 		if req.Hash, err = a.svc.cfg.Auth.HashPassword(ctx, r.Password); err != nil {
-			return nil, statusOf(err)
+			return nil, apierror.Status(err)
 		}
 	}
 	r.Password = ""
@@ -115,7 +116,7 @@ func (a *authServer) UserChangePassword(ctx context.Context, r *etcdserverpb.Aut
 	if r.Password != "" {
 		var err error
 		if req.Hash, err = a.svc.cfg.Auth.HashPassword(ctx, r.Password); err != nil {
-			return nil, statusOf(err)
+			return nil, apierror.Status(err)
 		}
 		r.Password = ""
 	}
@@ -137,7 +138,7 @@ func (a *authServer) UserDelete(ctx context.Context, r *etcdserverpb.AuthUserDel
 func (a *authServer) UserGet(ctx context.Context, r *etcdserverpb.AuthUserGetRequest) (*etcdserverpb.AuthUserGetResponse, error) {
 	roles, err := a.svc.cfg.Auth.UserRoles(ctx, r.Name)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.AuthUserGetResponse{Header: a.header(), Roles: roles}, nil
 }
@@ -145,7 +146,7 @@ func (a *authServer) UserGet(ctx context.Context, r *etcdserverpb.AuthUserGetReq
 func (a *authServer) UserList(ctx context.Context, _ *etcdserverpb.AuthUserListRequest) (*etcdserverpb.AuthUserListResponse, error) {
 	names, err := a.svc.cfg.Auth.Users(ctx)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.AuthUserListResponse{Header: a.header(), Users: names}, nil
 }
@@ -168,7 +169,7 @@ func (a *authServer) UserRevokeRole(ctx context.Context, r *etcdserverpb.AuthUse
 
 func (a *authServer) RoleAdd(ctx context.Context, r *etcdserverpb.AuthRoleAddRequest) (*etcdserverpb.AuthRoleAddResponse, error) {
 	if len(r.Name) > kv.MaxNameBytes {
-		return nil, statusOf(kv.ErrNameTooLong)
+		return nil, apierror.Status(kv.ErrNameTooLong)
 	}
 	h, err := a.change(ctx, kv.AuthRequest{Op: kv.RoleAdd, Role: r.Name})
 	if err != nil {
@@ -188,7 +189,7 @@ func (a *authServer) RoleDelete(ctx context.Context, r *etcdserverpb.AuthRoleDel
 func (a *authServer) RoleGet(ctx context.Context, r *etcdserverpb.AuthRoleGetRequest) (*etcdserverpb.AuthRoleGetResponse, error) {
 	perms, err := a.svc.cfg.Auth.RolePermissions(ctx, r.Role)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	res := &etcdserverpb.AuthRoleGetResponse{Header: a.header()}
 	for _, p := range perms {
@@ -200,7 +201,7 @@ func (a *authServer) RoleGet(ctx context.Context, r *etcdserverpb.AuthRoleGetReq
 func (a *authServer) RoleList(ctx context.Context, _ *etcdserverpb.AuthRoleListRequest) (*etcdserverpb.AuthRoleListResponse, error) {
 	names, err := a.svc.cfg.Auth.Roles(ctx)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.AuthRoleListResponse{Header: a.header(), Roles: names}, nil
 }
@@ -208,7 +209,7 @@ func (a *authServer) RoleList(ctx context.Context, _ *etcdserverpb.AuthRoleListR
 func (a *authServer) RoleGrantPermission(ctx context.Context, r *etcdserverpb.AuthRoleGrantPermissionRequest) (*etcdserverpb.AuthRoleGrantPermissionResponse, error) {
 	if r.Perm == nil {
 		if err := a.svc.cfg.Auth.RequireAdmin(ctx); err != nil {
-			return nil, statusOf(err)
+			return nil, apierror.Status(err)
 		}
 		return nil, rpctypes.ErrGRPCPermissionNotGiven
 	}

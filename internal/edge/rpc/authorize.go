@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/lockpb"
 )
 
@@ -137,9 +138,9 @@ func (s *service) authorize(ctx context.Context, rule *access, request any) erro
 	case open, decided:
 		return nil
 	case anyUser:
-		return statusOf(s.cfg.Auth.RequireUser(ctx))
+		return apierror.Status(s.cfg.Auth.RequireUser(ctx))
 	case rootOnly:
-		return statusOf(s.cfg.Auth.RequireAdmin(ctx))
+		return apierror.Status(s.cfg.Auth.RequireAdmin(ctx))
 	}
 	return rpctypes.ErrGRPCPermissionDenied
 }

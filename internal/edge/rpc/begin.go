@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/edge/rpc/wire"
@@ -170,12 +171,12 @@ func (s *Server) finish(p transport.Pending, o *kv.Outcome, now time.Time) (resp
 		}
 		end := err
 		if end == nil && ctx.Err() != nil {
-			end = statusOf(ctx.Err()) // the client does not wait any more
+			end = apierror.Status(ctx.Err()) // the client does not wait any more
 		}
 		s.noteEnd(ctx, m, req, resp, p.Arrived(), now, end)
 	}()
 	if o.Err != nil {
-		return nil, statusOf(o.Err)
+		return nil, apierror.Status(o.Err)
 	}
 	return m.finish(ctx, req, o)
 }

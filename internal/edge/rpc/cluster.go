@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"vigil/internal/edge/rpc/apierror"
 )
 
 // clusterServer changes the membership. The headers of its answers have no revision.
@@ -42,7 +44,7 @@ func (c *clusterServer) MemberAdd(ctx context.Context, r *etcdserverpb.MemberAdd
 	}
 	m, all, err := cl.AddMember(ctx, slices.Clone(r.PeerURLs), r.IsLearner)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MemberAddResponse{Header: c.header(), Member: memberPB(m), Members: membersPB(all)}, nil
 }
@@ -54,7 +56,7 @@ func (c *clusterServer) MemberRemove(ctx context.Context, r *etcdserverpb.Member
 	}
 	all, err := cl.RemoveMember(ctx, r.ID)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MemberRemoveResponse{Header: c.header(), Members: membersPB(all)}, nil
 }
@@ -70,7 +72,7 @@ func (c *clusterServer) MemberUpdate(ctx context.Context, r *etcdserverpb.Member
 	}
 	all, err := cl.UpdateMember(ctx, r.ID, slices.Clone(r.PeerURLs))
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MemberUpdateResponse{Header: c.header(), Members: membersPB(all)}, nil
 }
@@ -82,7 +84,7 @@ func (c *clusterServer) MemberPromote(ctx context.Context, r *etcdserverpb.Membe
 	}
 	all, err := cl.PromoteMember(ctx, r.ID)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MemberPromoteResponse{Header: c.header(), Members: membersPB(all)}, nil
 }
@@ -97,7 +99,7 @@ func (m *maintenance) MoveLeader(ctx context.Context, r *etcdserverpb.MoveLeader
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
 	if err := cl.MoveLeader(ctx, r.TargetID); err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MoveLeaderResponse{}, nil
 }

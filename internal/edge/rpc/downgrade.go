@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 )
 
@@ -47,11 +48,11 @@ func (m *maintenance) Downgrade(ctx context.Context, r *etcdserverpb.DowngradeRe
 			begin = v.EnableDowngrade
 		}
 		if err := begin(ctx, to); err != nil {
-			return nil, m.refuseDowngrade(r, statusOf(err))
+			return nil, m.refuseDowngrade(r, apierror.Status(err))
 		}
 	case etcdserverpb.DowngradeRequest_CANCEL:
 		if err := v.CancelDowngrade(ctx); err != nil {
-			m.svc.log.Warn("failed to cancel downgrade", "error", ErrorText(err))
+			m.svc.log.Warn("failed to cancel downgrade", "error", apierror.Text(err))
 		}
 	default:
 		return nil, errUnknownMethod

@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 )
 
@@ -20,7 +21,7 @@ type Hasher interface {
 func (m *maintenance) HashKV(ctx context.Context, r *etcdserverpb.HashKVRequest) (*etcdserverpb.HashKVResponse, error) {
 	res, err := m.svc.cfg.Hasher.HashKV(ctx, r.Revision)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.HashKVResponse{Header: headerPB(m.svc.header(res.Revision)), Hash: res.Hash,
 		CompactRevision: res.CompactRevision, HashRevision: res.HashRevision}, nil
@@ -31,7 +32,7 @@ func (m *maintenance) HashKV(ctx context.Context, r *etcdserverpb.HashKVRequest)
 func (m *maintenance) Hash(ctx context.Context, _ *etcdserverpb.HashRequest) (*etcdserverpb.HashResponse, error) {
 	res, err := m.svc.cfg.Hasher.Hash(ctx)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.HashResponse{Header: headerPB(m.svc.header(res.Revision)), Hash: res.Hash}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/edge/rpc/wire"
@@ -49,7 +50,7 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	}
 	res, err := s.cfg.KV.Range(s.withHolders(ctx), &r.RangeRequest)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	if res.KVs.Long != nil {
 		s.trackLists(ctx, res)
@@ -66,7 +67,7 @@ func (s *service) kvPut(ctx context.Context, r *wire.PutRequest) (wire.Encoder, 
 	}
 	res, err := s.cfg.KV.Put(ctx, &r.PutRequest)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return s.putAnswer(ctx, res)
 }
@@ -84,7 +85,7 @@ func (s *service) kvDeleteRange(ctx context.Context, r *wire.DeleteRangeRequest)
 	}
 	res, err := s.cfg.KV.DeleteRange(ctx, &r.DeleteRangeRequest)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return s.deleteAnswer(ctx, res)
 }
@@ -105,7 +106,7 @@ func (s *service) kvTxn(ctx context.Context, r *wire.TxnRequest) (wire.Encoder, 
 	}
 	res, err := s.cfg.KV.Txn(s.withHolders(ctx), &r.TxnRequest)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return s.txnAnswer(ctx, res)
 }
@@ -122,7 +123,7 @@ func (s *service) txnAnswer(ctx context.Context, res *kv.TxnResult) (wire.Encode
 func (s *service) kvCompact(ctx context.Context, r *wire.CompactionRequest) (wire.Encoder, error) {
 	res, err := s.cfg.KV.Compact(ctx, &r.CompactRequest)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &wire.CompactionResponse{Header: s.header(res.Revision)}, nil
 }
@@ -155,7 +156,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 		}
 		res, err := s.cfg.KV.Range(ctx, &req)
 		if err != nil {
-			return statusOf(err)
+			return apierror.Status(err)
 		}
 		if first {
 			newest, count = res.Revision, res.Count

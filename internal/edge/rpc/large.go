@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
@@ -195,7 +196,7 @@ func (s *service) countGenerated(ctx context.Context, m proto.Message) (any, err
 // and returns the status of the call. The request may have taken effect.
 func (s *service) dropAnswer(ctx context.Context, n int64) error {
 	s.log.Warn("dropping an answer: there is no memory for it since others are not taken", "remote", transport.Remote(ctx), "answer bytes", n)
-	return statusOf(kv.ErrTimeout)
+	return apierror.Status(kv.ErrTimeout)
 }
 
 // reserve waits for the memory of an answer of about n bytes that is built of generated messages. send wraps the answer, so
@@ -206,7 +207,7 @@ func (s *service) reserve(ctx context.Context, n int64) (send func(proto.Message
 	}
 	loan, err := s.cfg.Ranges.Take(s.withHolders(ctx), n)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return func(m proto.Message) any {
 		return &transport.LentMessage{Encoder: transport.Generated{Message: m}, Lender: s.trackDelivery(ctx, loanLender{loan})}

@@ -23,6 +23,7 @@ import (
 
 	"net"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 	"vigil/internal/store/ration"
 )
@@ -336,7 +337,7 @@ func TestLargeLost(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	err := statusOf(fmt.Errorf("reading: %w", &kv.TooLargeError{Size: 5, Limit: 4}))
+	err := apierror.Status(fmt.Errorf("reading: %w", &kv.TooLargeError{Size: 5, Limit: 4}))
 	wantStatus(t, err, status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (5 vs. 4)"))
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
@@ -33,7 +34,7 @@ type leaseServer struct {
 func (l *leaseServer) LeaseGrant(ctx context.Context, r *etcdserverpb.LeaseGrantRequest) (*etcdserverpb.LeaseGrantResponse, error) {
 	res, err := l.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{ID: r.ID, TTL: r.TTL})
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return l.grantAnswer(res), nil
 }
@@ -45,7 +46,7 @@ func (l *leaseServer) grantAnswer(res kv.LeaseResult) *etcdserverpb.LeaseGrantRe
 func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
 	res, err := l.svc.cfg.Leases.RevokeLease(ctx, r.ID)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.LeaseRevokeResponse{Header: headerPB(l.svc.header(res.Revision))}, nil
 }
@@ -59,7 +60,7 @@ func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.Lease
 		st, err = kv.LeaseStatus{TTL: -1}, nil
 	}
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	n := int64(len(st.Keys)) * leaseOverhead
 	for _, k := range st.Keys {
@@ -79,7 +80,7 @@ func (l *leaseServer) LeaseTimeToLive(ctx context.Context, r *etcdserverpb.Lease
 func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeasesRequest) (any, error) {
 	ids, err := l.svc.cfg.Leases.LeaseIDs(ctx)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	send, err := l.svc.reserve(ctx, int64(len(ids))*2*leaseOverhead)
 	if err != nil {
@@ -112,7 +113,7 @@ func (l *leaseSession) Receive(message any) {
 	case err == nil:
 		res.TTL = ttl
 	case !errors.Is(err, kv.ErrLeaseNotFound):
-		l.End(statusOf(err)) // without effect if the stream has ended
+		l.End(apierror.Status(err)) // without effect if the stream has ended
 		return
 	}
 	if err := l.SendMsg(res); err != nil {

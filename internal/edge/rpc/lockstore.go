@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/kv"
@@ -24,7 +25,7 @@ func (s lockStore) Range(ctx context.Context, r *kv.RangeRequest) (*kv.RangeResu
 		return nil, err
 	}
 	res, err := s.svc.cfg.KV.Range(ctx, r)
-	return res, statusOf(err)
+	return res, apierror.Status(err)
 }
 
 // Txn implements locks.Store.
@@ -33,7 +34,7 @@ func (s lockStore) Txn(ctx context.Context, r *kv.TxnRequest) (*kv.TxnResult, er
 		return nil, err
 	}
 	res, err := s.svc.cfg.KV.Txn(ctx, r)
-	return res, statusOf(err)
+	return res, apierror.Status(err)
 }
 
 // Delete implements locks.Store.
@@ -43,13 +44,13 @@ func (s lockStore) Delete(ctx context.Context, key []byte) (*kv.DeleteRangeResul
 		return nil, err
 	}
 	res, err := s.svc.cfg.KV.DeleteRange(ctx, r)
-	return res, statusOf(err)
+	return res, apierror.Status(err)
 }
 
 // Grant implements locks.Store.
 func (s lockStore) Grant(ctx context.Context, ttl int64) (int64, error) {
 	res, err := s.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{TTL: ttl})
-	return res.ID, statusOf(err)
+	return res.ID, apierror.Status(err)
 }
 
 // Header implements locks.Store.
@@ -73,7 +74,7 @@ func (s lockStore) Follow(ctx context.Context, r watch.CreateRequest, next func(
 		if batch, err = hub.Next(ctx, batch[:0]); errors.Is(err, watch.ErrClosed) {
 			return rpctypes.ErrGRPCStopped
 		} else if err != nil {
-			return transport.EndStatus(ctx, statusOf(err))
+			return transport.EndStatus(ctx, apierror.Status(err))
 		}
 		for i := range batch {
 			switch res := &batch[i]; {

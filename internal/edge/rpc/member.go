@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 )
 
@@ -40,7 +41,7 @@ func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etc
 		}
 	}
 	if res.Leader == 0 {
-		res.Errors = append(res.Errors, ErrorText(kv.ErrNoLeader))
+		res.Errors = append(res.Errors, apierror.Text(kv.ErrNoLeader))
 		if !st.LeaderLost.IsZero() {
 			res.Errors = append(res.Errors, NoLeaderText+max(time.Since(st.LeaderLost).Round(time.Second), time.Second).String())
 		}
@@ -64,7 +65,7 @@ const NoLeaderText = "vigil: there has been no leader for "
 func (s *service) memberList(ctx context.Context, r *etcdserverpb.MemberListRequest) (*etcdserverpb.MemberListResponse, error) {
 	members, err := s.cfg.Member.Members(ctx, r.Linearizable)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MemberListResponse{Header: headerPB(s.header(0)), Members: membersPB(members)}, nil
 }

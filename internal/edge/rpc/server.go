@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/lockpb"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/store/watch"
@@ -134,7 +135,7 @@ func (s *Server) serve(d serviceDef) transport.Service {
 func (s *Server) Serve(l net.Listener) error { return s.transport.Serve(l) }
 
 // EndStreams ends all open streams with the status of an error of kv.
-func (s *Server) EndStreams(err error) { s.svc.streams.end(statusOf(err)) }
+func (s *Server) EndStreams(err error) { s.svc.streams.end(apierror.Status(err)) }
 
 // Stop rejects new connections and calls, ends the streams and waits for the unary calls, until ctx ends; then
 // it cancels them and waits for their handlers.

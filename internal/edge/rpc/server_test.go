@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
@@ -117,7 +118,9 @@ func TestRequestsAreKept(t *testing.T) {
 
 func TestErrorsReachTheClient(t *testing.T) {
 	f := start(t, nil)
-	for _, row := range table {
+	for _, row := range []struct{ from, to error }{
+		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace}, {kv.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests}, {kv.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+	} {
 		f.kv.setFail(fmt.Errorf("put: %w", row.from))
 		_, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")})
 		wantStatus(t, err, row.to)
@@ -135,13 +138,13 @@ func TestErrorsReachTheClient(t *testing.T) {
 	f.member.fail.Store(f.kv.fail.Load())
 	_, err = f.Cluster.MemberList(t.Context(), &etcdserverpb.MemberListRequest{Linearizable: true})
 	wantStatus(t, err, rpctypes.ErrGRPCTimeout)
-	if got := ErrorText(kv.ErrTimeout); got != "etcdserver: request timed out" {
+	if got := apierror.Text(kv.ErrTimeout); got != "etcdserver: request timed out" {
 		t.Errorf("text %q", got)
 	}
-	if err := statusOf(fmt.Errorf("reading: %w", &fs.PathError{Op: "read", Path: "/data/file", Err: errors.New("failed")})); strings.Contains(err.Error(), "/data") {
+	if err := apierror.Status(fmt.Errorf("reading: %w", &fs.PathError{Op: "read", Path: "/data/file", Err: errors.New("failed")})); strings.Contains(err.Error(), "/data") {
 		t.Errorf("%v", err)
 	}
-	if statusOf(nil) != nil {
+	if apierror.Status(nil) != nil {
 		t.Error("no error has a status")
 	}
 }

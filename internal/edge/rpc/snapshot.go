@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 )
@@ -162,7 +163,7 @@ func (m *maintenance) snapshotStatus(ctx context.Context, err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	return statusOf(err)
+	return apierror.Status(err)
 }
 
 // snapshotSender cuts a file into messages. It is an io.Writer. Only the time of sending counts as the client's: a busy disk

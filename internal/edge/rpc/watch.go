@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
@@ -100,7 +101,7 @@ func (w *watchSession) fill(f *filling) bool {
 		w.End(rpctypes.ErrGRPCCorrupt)
 		return false
 	case err != nil:
-		w.End(statusOf(err))
+		w.End(apierror.Status(err))
 		return false
 	case len(batch) == 0:
 		return false

@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
@@ -82,7 +83,7 @@ func (st *authorizedStream) denial(key, end []byte) string {
 	case err == nil:
 		return ""
 	case errors.Is(err, kv.ErrInvalidAuthToken), errors.Is(err, kv.ErrAuthOldRevision), errors.Is(err, kv.ErrUserEmpty):
-		return statusOf(err).Error()
+		return apierror.Status(err).Error()
 	default:
 		return rpctypes.ErrGRPCPermissionDenied.Error()
 	}

@@ -1,4 +1,6 @@
-package rpc
+// Package apierror translates errors of the member into those of the API, with etcd's codes and texts. Its functions may be called
+// concurrently.
+package apierror
 
 import (
 	"context"
@@ -76,9 +78,9 @@ var table = [...]struct{ from, to error }{
 // errFile replaces an error that names a file of the member.
 var errFile = status.Error(codes.Unknown, "vigil: a file operation failed, see the log of the member")
 
-// statusOf returns the status for an error of the member; nil for nil. An error that is not in the table keeps its text and
+// Status returns the status for an error of the member; nil for nil. An error that is not in the table keeps its text and
 // has the code Unknown.
-func statusOf(err error) error {
+func Status(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -104,5 +106,5 @@ func statusOf(err error) error {
 	return status.Error(codes.Unknown, err.Error())
 }
 
-// ErrorText returns the text of an error of the member in the API, for health checks and logs.
-func ErrorText(err error) string { return rpctypes.ErrorDesc(statusOf(err)) }
+// Text returns the text of an error of the member in the API, for health checks and logs.
+func Text(err error) string { return rpctypes.ErrorDesc(Status(err)) }
