@@ -100,6 +100,9 @@ type Config struct {
 	CORS, HostWhitelist []string
 	// NoGRPCGateway disables the API in JSON.
 	NoGRPCGateway bool
+	// Console is where the web interface is served: console.Auto (on loopback connections, and on all while authentication is
+	// enabled), console.On or console.Off.
+	Console string
 
 	// Auth is the authentication of users.
 	Auth Auth

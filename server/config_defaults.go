@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"vigil/internal/edge/certs"
+	"vigil/internal/edge/console"
 	"vigil/internal/edge/httpd"
 	"vigil/internal/edge/rpc"
 	"vigil/internal/member/compactor"
@@ -104,6 +105,7 @@ func (c *Config) setServiceDefaults() {
 	or(&c.KeepAliveTimeout, r.KeepAliveTimeout)
 	or(&c.TLSMinVersion, certs.DefaultMinVersion)
 	or(&c.SelfSignedValidity, certs.DefaultSelfSignedValidity)
+	or(&c.Console, console.Auto)
 	orList(&c.CORS, httpd.Any)
 	orList(&c.HostWhitelist, httpd.Any)
 	c.Tracing.Config = c.Tracing.Config.WithDefaults()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"vigil/internal/edge/console"
 	"vigil/internal/edge/listen"
 	"vigil/internal/member/compactor"
 	"vigil/internal/state/cluster"
@@ -114,6 +115,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxRangeBytesInFlight < ration.MinLimit {
 		bad("--max-range-bytes-in-flight: %d is less than %d", c.MaxRangeBytesInFlight, ration.MinLimit)
+	}
+	if c.Console != console.Auto && c.Console != console.On && c.Console != console.Off {
+		bad("--console: %q is none of auto, on, off", c.Console)
 	}
 	if c.MaxWatchersPerStream < 1 {
 		bad("--max-watchers-per-stream: %d is below 1", c.MaxWatchersPerStream)

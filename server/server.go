@@ -26,6 +26,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"vigil/internal/edge/certs"
 	"vigil/internal/edge/listen"
 	"vigil/internal/edge/rpc"
@@ -45,6 +47,7 @@ type Member struct {
 	rpc        *rpc.Server
 	listeners  []*clientListener
 	web        web
+	registry   *prometheus.Registry
 	clientTLS  *certs.Store
 	peerTLS    *certs.Store
 	peers      []peerListener

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
 	"vigil/internal/edge/rpc"
@@ -21,6 +22,8 @@ type web struct {
 	client *http.Server // HTTP on the client listeners
 	admin  *http.Server // the metrics listeners
 	peer   *http.Server // HTTP on the peer listeners
+	// console is nil if it is switched off.
+	console *console.Console
 }
 
 // bodyFactor is the ratio of the largest JSON body to the largest message: base64 makes four bytes of three, and names and escapes
@@ -28,6 +31,7 @@ type web struct {
 const bodyFactor = 4
 
 func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error {
+	m.registry = registry
 	c := httpd.Config{
 		Health: view, Versions: view.versions, Registry: registry, Logger: m.log,
 		CORS: m.cfg.CORS, HostWhitelist: m.cfg.HostWhitelist,
@@ -42,6 +46,13 @@ func (m *Member) openWeb(view *memberView, registry *prometheus.Registry) error 
 		if c.Gateway, err = m.openGateway(); err != nil {
 			return err
 		}
+	}
+	if m.cfg.Console != console.Off {
+		var err error
+		if m.web.console, err = m.openConsole(); err != nil {
+			return err
+		}
+		c.Console = m.web.console
 	}
 	h, err := httpd.New(c)
 	if err != nil {
@@ -72,6 +83,9 @@ func (m *Member) openGateway() (http.Handler, error) {
 
 // stop stops the servers.
 func (w *web) stop(ctx context.Context) {
+	if w.console != nil {
+		w.console.Close()
+	}
 	for _, s := range []*http.Server{w.client, w.admin, w.peer} {
 		if s != nil && s.Shutdown(ctx) != nil {
 			s.Close()

@@ -108,6 +108,7 @@ func memberFlags(o *options) []*option {
 		durationOrNever(&c.KeepAliveTimeout, "grpc-keepalive-timeout", "time to wait for the answer to a ping"+whenIdle),
 		boolean(&c.SocketReusePort, "socket-reuse-port", "allow other programs to listen on the same ports (SO_REUSEPORT)"),
 		boolean(&c.SocketReuseAddress, "socket-reuse-address", "listen on a port that still has old connections (SO_REUSEADDR)"),
+		oneOf(&c.Console, "console", "web interface under /console/: auto (on loopback, and everywhere while auth is enabled), on or off", "auto", "on", "off"),
 		inverted(&c.NoGRPCGateway, "enable-grpc-gateway", "serve the API in JSON over HTTP too"),
 		unused("duration", "raft-read-timeout", "5s", "members detect a dead connection by its missing heartbeats within 4 s"),
 		unused("duration", "raft-write-timeout", "5s", "members detect a dead connection by its missing heartbeats within 4 s"),

@@ -57,6 +57,8 @@ type Config struct {
 	// Registry holds the metrics for /metrics; New adds those of this package.
 	Registry *prometheus.Registry
 
+	// Console serves everything below /console/; nil if it is switched off. It checks hosts and origins itself, too.
+	Console http.Handler
 	// Gateway serves everything below /v3/; nil if there is none.
 	Gateway http.Handler
 	// CertNamesUsers reports whether the common name of a client certificate names a user. The gateway ignores it, so
@@ -99,8 +101,11 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// gatewayPrefix is the path of Config.Gateway.
-const gatewayPrefix = "/v3/"
+// gatewayPrefix is the path of Config.Gateway, consolePrefix that of Config.Console.
+const (
+	gatewayPrefix = "/v3/"
+	consolePrefix = "/console/"
+)
 
 // Handlers are the handlers of the three kinds of listeners of a member.
 type Handlers struct {
@@ -149,6 +154,9 @@ func New(c Config) (*Handlers, error) {
 	}
 	if c.Traces {
 		installTraces(simple)
+	}
+	if c.Console != nil {
+		client.Handle(consolePrefix, c.Console)
 	}
 	if c.Gateway != nil {
 		client.Handle(gatewayPrefix, c.Gateway)

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
+	"net"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -45,10 +47,23 @@ func (gatewayAddr) String() string  { return "gateway" }
 
 type readerKey struct{}
 
+// reader receives the answers of calls.
+type reader struct {
+	client *transport.Client
+	addr   net.Addr
+	tls    *tls.ConnectionState // of the connection that identifies the caller; nil if none does
+}
+
 // WithReader returns a context for calls whose answers are sent on to a reader. cut is called if the reader does not take a
 // large answer while others wait for its memory.
 func (p *InProcess) WithReader(ctx context.Context, cut func()) context.Context {
-	return context.WithValue(ctx, readerKey{}, transport.NewReader(cut))
+	return context.WithValue(ctx, readerKey{}, reader{transport.NewReader(cut), gatewayAddr{}, nil})
+}
+
+// WithConnection is WithReader for calls with the identity of a connection: a verified certificate of state names the user, as on
+// a connection of gRPC. addr is the address of the caller in logs and lists of watchers; state is nil without TLS.
+func (p *InProcess) WithConnection(ctx context.Context, addr net.Addr, state *tls.ConnectionState, cut func()) context.Context {
+	return context.WithValue(ctx, readerKey{}, reader{transport.NewReader(cut), addr, state})
 }
 
 // Call makes a unary call. take gets the encoded answer before the call ends, and must free its buffers; the memory of a
@@ -150,8 +165,11 @@ func (p *InProcess) begin(ctx context.Context, name string, m *method) (context.
 
 // withReader returns a context that names the reader of a call, if it is known, as its client.
 func withReader(ctx context.Context) context.Context {
-	c, _ := ctx.Value(readerKey{}).(*transport.Client)
-	return transport.WithClient(ctx, gatewayAddr{}, c)
+	r, ok := ctx.Value(readerKey{}).(reader)
+	if !ok {
+		return transport.WithClient(ctx, gatewayAddr{}, nil)
+	}
+	return transport.WithTLS(transport.WithClient(ctx, r.addr, r.client), r.tls)
 }
 
 // shutDown rejects further calls and waits for the present ones, which it cancels when ctx ends.

@@ -15,6 +15,8 @@ const (
 	Hashes uint8 = 3
 	// Lease asks the leader to renew a lease, or how long it has left; see package lessor.
 	Lease uint8 = 4
+	// Sample asks for the measurements of a member, for the console: answered as JSON; see package console.
+	Sample uint8 = 5
 
 	// FirstOpen is the first kind that does not require membership.
 	FirstOpen uint8 = 0x80

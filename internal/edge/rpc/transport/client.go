@@ -65,6 +65,16 @@ func WithClient(ctx context.Context, addr net.Addr, c *Client) context.Context {
 	return peer.NewContext(ctx, &peer.Peer{Addr: addr})
 }
 
+// WithTLS returns the context of a call that is made in this process for a client whose connection has this TLS state. The
+// context is one of WithClient.
+func WithTLS(ctx context.Context, state *tls.ConnectionState) context.Context {
+	p, ok := peer.FromContext(ctx)
+	if !ok || state == nil {
+		return ctx
+	}
+	return peer.NewContext(ctx, &peer.Peer{Addr: p.Addr, AuthInfo: credentials.TLSInfo{State: *state}})
+}
+
 // Remote returns the address of the client that makes a call, empty if it is not known.
 func Remote(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {

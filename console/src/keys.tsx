@@ -1,0 +1,362 @@
+import { useEffect, useState } from "preact/hooks";
+import { get, lines, post } from "./api";
+import { asText, Bytes, empty, fromAddress, fromBase64, fromText, plain, quoted, same, toBase64 } from "./bytes";
+import { Busy, Confirm, Copy, count, Dialog, ErrorBox, go, Key, link, number, Route, size, Text, useLoad } from "./ui";
+import { Session } from "./session";
+
+// Keys shows the tree or a search, and next to it one key.
+export function Keys({ route, session }: { route: Route; session: Session }) {
+  const p = route.params;
+  const prefix = fromAddress(p.get("prefix") || "");
+  const sep = p.get("sep") ?? "/";
+  const rev = p.get("rev") || "";
+  const key = p.has("k") ? fromAddress(p.get("k")!) : null;
+  const mode = p.get("mode") || "";
+  const [dialog, open] = useState("");
+  const [round, again] = useState(0);
+  const at = (more: Record<string, any>) => link("keys", { prefix, sep: sep === "/" ? null : sep || "none", rev, mode, q: p.get("q"), end: p.get("end"), k: key, ...more });
+  const roots = session.root || session.ranges.length === 0 ? null : session.ranges.filter((r) => r.read);
+  return (
+    <>
+      <h1>Keys</h1>
+      <AsOf rev={rev} to={(r) => at({ rev: r })} />
+      <Search params={p} rev={rev} />
+      <p class="row">
+        <button onClick={() => open("new")}>New key</button>
+        <button onClick={() => open("delete")}>Delete a prefix…</button>
+        <button onClick={() => open("export")}>Export…</button>
+        <button onClick={() => open("import")}>Import…</button>
+      </p>
+      <div class={key ? "split" : ""}>
+        <section aria-label="List of keys">
+          {mode ? <Results params={p} rev={rev} at={at} round={round} /> : (
+            <>
+              <p class="crumbs">
+                <a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}
+                {" "}<label>separator <input class="short" value={sep === "none" ? "" : sep} onChange={(e) => go(at({ sep: e.currentTarget.value || "none" }))} /></label>
+              </p>
+              {roots && prefix.length === 0 ? (
+                <>
+                  <p class="dim">You may read these ranges:</p>
+                  <ul class="tree">{roots.map((r, i) => {
+                    const k = fromBase64(r.key), end = fromBase64(r.end);
+                    return <li key={i}><a href={r.end ? link("keys", { mode: "range", q: k, end, rev }) : at({ k })}><Key value={k} />{r.end ? <> – <Key value={end} /></> : null}</a></li>;
+                  })}</ul>
+                </>
+              ) : <Level key={p.get("prefix") + sep + rev + round} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} selected={key} />}
+            </>
+          )}
+        </section>
+        {key ? <Detail key={plain(key) + rev} value={key} rev={rev} at={at} changed={() => again((n) => n + 1)} /> : null}
+      </div>
+      {dialog === "new" ? <Edit title="New key" value={null} prefix={prefix} close={() => open("")} done={(k) => { again((n) => n + 1); go(at({ k })); }} /> : null}
+      {dialog === "delete" ? <DeletePrefix prefix={prefix} close={() => open("")} done={() => again((n) => n + 1)} /> : null}
+      {dialog === "export" ? <Export prefix={prefix} rev={rev} close={() => open("")} /> : null}
+      {dialog === "import" ? <Import close={() => open("")} done={() => again((n) => n + 1)} /> : null}
+    </>
+  );
+}
+
+// AsOf chooses the revision at which everything is shown.
+export function AsOf({ rev, to }: { rev: string; to: (rev: string | null) => string }) {
+  const [value, set] = useState(rev);
+  useEffect(() => set(rev), [rev]);
+  return (
+    <form class={rev ? "asof past" : "asof"} onSubmit={(e) => { e.preventDefault(); go(to(value || null)); }}>
+      <label>As of revision <input class="short" inputMode="numeric" pattern="[0-9]*" placeholder="newest" value={value} onInput={(e) => set(e.currentTarget.value)} /></label>
+      <button>Show</button>
+      {rev ? <a href={to(null)}>back to the newest</a> : null}
+    </form>
+  );
+}
+
+function Search({ params, rev }: { params: URLSearchParams; rev: string }) {
+  const [mode, choose] = useState(params.get("mode") || "prefix");
+  const [q, type] = useState(params.get("q") || "");
+  const [end, to] = useState(params.get("end") || "");
+  const submit = (e: Event) => {
+    e.preventDefault();
+    go(q || mode === "range" ? link("keys", { mode, q, end: mode === "range" ? end : null, rev, prefix: params.get("prefix") }) : link("keys", { rev }));
+  };
+  return (
+    <form class="row" role="search" onSubmit={submit}>
+      <select aria-label="kind of search" value={mode} onChange={(e) => choose(e.currentTarget.value)}>
+        <option value="prefix">prefix</option><option value="range">range</option><option value="pattern">pattern or part</option>
+      </select>
+      <input id="search" aria-label={mode === "range" ? "first key" : "search keys"} placeholder={mode === "pattern" ? "*/app-?/** or a part of the key" : "key"} value={q} onInput={(e) => type(e.currentTarget.value)} />
+      {mode === "range" ? <input aria-label="end of the range" placeholder="end (not included)" value={end} onInput={(e) => to(e.currentTarget.value)} /> : null}
+      <button>Search</button>
+      {params.get("mode") ? <a href={link("keys", { rev })}>back to the tree</a> : null}
+    </form>
+  );
+}
+
+type Entry = { key?: string; mod: number; create: number; version: number; lease?: string; prefix?: string; count?: number };
+
+// Level is one level of the tree. Lower levels are read when they are opened.
+function Level({ prefix, sep, rev, at, selected }: { prefix: Bytes; sep: string; rev: string | number; at: (m: any) => string; selected: Bytes | null }) {
+  const [entries, set] = useState<Entry[] | null>(null);
+  const [more, rest] = useState<any>(null);
+  const [error, fail] = useState<unknown>(null);
+  const [opened, toggle] = useState<Record<string, boolean>>({});
+  const load = (after: string | undefined, revision: string | number, before: Entry[]) =>
+    get("tree", { prefix, separator: sep, after: after && fromBase64(after), rev: revision }).then((p) => { set([...before, ...p.entries]); rest(p); }, fail);
+  useEffect(() => { load(undefined, rev, []); }, []);
+  if (error) return <ErrorBox error={error} />;
+  if (!entries) return <Busy what="Reading keys…" />;
+  if (entries.length === 0) return <p class="dim">No keys{prefix.length ? " with this prefix" : ""} {rev ? `at revision ${rev}` : ""}</p>;
+  return (
+    <ul class="tree">
+      {entries.map((e) => {
+        if (e.prefix) {
+          const p = fromBase64(e.prefix), isOpen = opened[e.prefix];
+          return (
+            <li key={"p" + e.prefix}>
+              <button class="fold" aria-expanded={!!isOpen} onClick={() => toggle({ ...opened, [e.prefix!]: !isOpen })}><Key value={p.subarray(prefix.length)} /></button>
+              <a class="dim" href={at({ prefix: p, k: null })} aria-label={`only ${plain(p)}`}>{count(e.count!, "key")}</a>
+              {isOpen ? <Level prefix={p} sep={sep} rev={rev || more.revision} at={at} selected={selected} /> : null}
+            </li>
+          );
+        }
+        const k = fromBase64(e.key);
+        return <li key={"k" + e.key}><a href={at({ k })} aria-current={selected && same(k, selected) ? "true" : undefined}><Key value={k.length > prefix.length ? k.subarray(prefix.length) : k} /></a></li>;
+      })}
+      {more?.after ? <li><button onClick={() => load(more.after, more.revision, entries)}>more… ({count(more.total, "key")} below)</button></li> : null}
+    </ul>
+  );
+}
+
+function Results({ params, rev, at, round }: { params: URLSearchParams; rev: string; at: (m: any) => string; round: number }) {
+  const mode = params.get("mode"), q = fromAddress(params.get("q") || ""), end = fromAddress(params.get("end") || "");
+  const query = mode === "pattern" ? { key: fromAddress(params.get("prefix") || ""), pattern: asText(q) || "" } : mode === "range" ? { key: q, end: end.length ? end : fromBase64("AA==") } : { key: q };
+  const [after, page] = useState<{ after?: Bytes; rev?: number; seen: number }>({ seen: 0 });
+  const [by, sort] = useState<keyof Entry>("key");
+  const { data, error, busy } = useLoad<any>("search", { ...query, rev: after.rev ?? rev, after: after.after, round });
+  if (error) return <ErrorBox error={error} />;
+  if (!data) return <Busy what="Searching…" />;
+  const list: Entry[] = [...data.entries];
+  if (by !== "key") list.sort((a, b) => (b[by] as any) - (a[by] as any));
+  const head = (name: keyof Entry, text: string) => <th scope="col" class={name === "key" ? "" : "num"} aria-sort={by === name ? (name === "key" ? "ascending" : "descending") : undefined}><button class="plain" onClick={() => sort(name)}>{text}</button></th>;
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Results">
+      <table>
+        <caption>{number(list.length)} found{mode === "pattern" ? ` in ${count(data.visited, "key")} that were visited` : ""}, of {count(data.total, "key")} in the range{busy ? " …" : ""}</caption>
+        <thead><tr>{head("key", "Key")}{head("mod", "Modified at")}{head("create", "Created at")}{head("version", "Version")}<th scope="col">Lease</th></tr></thead>
+        <tbody>{list.map((e) => <tr key={e.key}><td><a href={at({ k: fromBase64(e.key) })}><Key value={fromBase64(e.key)} /></a></td><td class="num">{e.mod}</td><td class="num">{e.create}</td><td class="num">{e.version}</td><td>{e.lease}</td></tr>)}</tbody>
+      </table>
+      <p class="row">
+        {after.after ? <button onClick={() => page({ seen: 0 })}>From the start</button> : null}
+        {data.after ? <button onClick={() => page({ after: fromBase64(data.after), rev: data.revision, seen: after.seen + list.length })}>Next keys</button> : null}
+      </p>
+    </div>
+  );
+}
+
+// Detail shows one key with its value.
+function Detail({ value: key, rev, at, changed }: { value: Bytes; rev: string; at: (m: any) => string; changed: () => void }) {
+  const { data, error, reload } = useLoad<any>("key", { key, rev });
+  const [view, choose] = useState("");
+  const [dialog, open] = useState("");
+  const end = rev ? ` --rev=${rev}` : "";
+  const body = () => {
+    if (error) return <ErrorBox error={error} />;
+    if (!data) return <Busy what="Reading the key…" />;
+    if (!data.key) return <><p>This key does not exist at revision {data.revision}.</p><p><a href={link("history", { k: key })}>Look for older values</a></p></>;
+    const k = data.key, views = k.views as { name: string; text: string; cut?: boolean }[];
+    const shown = views.find((v) => v.name === view) || views[0];
+    return (
+      <>
+        <dl class="facts">
+          <dt>Modified at</dt><dd><a href={at({ rev: k.mod })}>{k.mod}</a></dd><dt>Created at</dt><dd>{k.create}</dd><dt>Version</dt><dd>{k.version}</dd>
+          <dt>Size</dt><dd>{size(k.size)}</dd><dt>Lease</dt><dd>{k.lease ? <a href={link("leases", { after: k.lease })}>{k.lease}</a> : "none"}</dd>
+        </dl>
+        <p class="row">
+          <a href={link("history", { k: key })}>History</a> <a href={link("watches", { tail: key })}>Live tail</a>
+          {rev ? null : <><button onClick={() => open("edit")}>Edit</button><button onClick={() => open("delete")}>Delete…</button></>}
+          <Copy label="Copy as etcdctl" text={`etcdctl get ${quoted(key)}${end}`} />
+        </p>
+        <div class="row" role="group" aria-label="Form of the value">{views.map((v) => <button key={v.name} aria-pressed={v === shown} onClick={() => choose(v.name)}>{v.name}</button>)}</div>
+        {shown.cut || k.cut ? <p class="dim">Only the beginning is shown.</p> : null}
+        <pre class="value" tabIndex={0} aria-label="Value">{shown.text === "" ? <span class="dim">(empty)</span> : <Text value={shown.text} lines />}</pre>
+        {dialog === "edit" ? <Edit title="Edit" value={k} keyBytes={key} close={() => open("")} done={() => { reload(); changed(); }} /> : null}
+        {dialog === "delete" ? (
+          <Confirm title="Delete one key" action="Delete 1 key" close={() => open("")} run={async () => { await post("delete", { key: toBase64(key), mod: k.mod }); reload(); changed(); }}>
+            <p>This deletes <Key value={key} />, unless it was changed after revision {k.mod}. Older values stay in the history until a compaction.</p>
+          </Confirm>
+        ) : null}
+      </>
+    );
+  };
+  return <section aria-label="Key" class="detail"><h2><Key value={key} /></h2><p><a href={at({ k: null })}>close</a></p>{body()}</section>;
+}
+
+// Edit writes a key, if it has not changed since it was read.
+function Edit({ title, value, keyBytes, prefix, close, done }: { title: string; value: any; keyBytes?: Bytes; prefix?: Bytes; close: () => void; done: (key: Bytes) => void }) {
+  const [base, rebase] = useState<any>(value);
+  const [name, rename] = useState(value ? "" : asText(prefix || empty) || "");
+  const [text, type] = useState<string | null>(value ? null : "");
+  const [error, fail] = useState<any>(null);
+  const [busy, work] = useState(false);
+  const [keep, keepLease] = useState(true);
+  useEffect(() => {
+    if (!value) return;
+    get("key", { key: keyBytes!, whole: 1 }).then((r) => {
+      const t = r.key && !r.key.cut ? asText(fromBase64(r.key.value)) : null;
+      if (t === null) fail(new Error("this value is no text, and cannot be edited here"));
+      else { type(t); rebase(r.key); }
+    }, fail);
+  }, []);
+  const submit = async (e: Event) => {
+    e.preventDefault();
+    work(true);
+    fail(null);
+    const key = keyBytes || fromText(name);
+    try {
+      await post("put", { key: toBase64(key), value: toBase64(fromText(text!)), mod: base ? base.mod : 0, lease: (keep && base?.lease) || "" });
+      done(key);
+      close();
+    } catch (x) {
+      fail(x);
+      work(false);
+    }
+  };
+  const other = error?.code === "conflict" ? error.current : null;
+  return (
+    <Dialog title={title} close={close}>
+      <form onSubmit={submit}>
+        {keyBytes ? <p><Key value={keyBytes} /></p> : <label>Key <input required value={name} onInput={(e) => rename(e.currentTarget.value)} /></label>}
+        {text === null ? (error ? null : <Busy what="Reading the value…" />) : <label>Value <textarea rows={12} spellcheck={false} value={text} onInput={(e) => type(e.currentTarget.value)} /></label>}
+        {base?.lease ? <label><input type="checkbox" checked={keep} onChange={(e) => keepLease(e.currentTarget.checked)} /> keep the lease {base.lease}</label> : null}
+        <p class="dim">{base ? `Written only if the key is still the one of revision ${base.mod}.` : "Written only if the key does not exist yet."}</p>
+        <ErrorBox error={error} />
+        {other ? (
+          <div>
+            <p>The value of revision {other.mod} is:</p>
+            <pre class="value" tabIndex={0} aria-label="Current value"><Text value={other.views[0].text} lines /></pre>
+            <button type="button" onClick={() => { rebase(other); fail(null); }}>I have seen it: replace it with mine</button>
+          </div>
+        ) : null}
+        <p class="row"><button class="primary" disabled={busy || text === null || !!other}>{busy ? "writing…" : "Write"}</button><button type="button" onClick={close}>Cancel</button></p>
+      </form>
+    </Dialog>
+  );
+}
+
+// DeletePrefix counts first, and deletes only if no key of the range was written since.
+function DeletePrefix({ prefix, close, done }: { prefix: Bytes; close: () => void; done: () => void }) {
+  const [name, rename] = useState(asText(prefix) || "");
+  const [found, set] = useState<any>(null);
+  const [error, fail] = useState<unknown>(null);
+  const look = async (e: Event) => {
+    e.preventDefault();
+    fail(null);
+    try {
+      set({ ...(await get("count", { key: fromText(name), prefix: 1 })), name });
+    } catch (x) {
+      fail(x);
+    }
+  };
+  if (found) {
+    return (
+      <Confirm title="Delete all keys with a prefix" action={`Delete ${count(found.count, "key")}`} word={String(found.count)} close={close}
+        run={async () => { await post("delete", { key: toBase64(fromText(found.name)), prefix: true, since: found.revision }); done(); }}>
+        <p><strong>{count(found.count, "key")}</strong> {found.name ? <>begin with <Key value={fromText(found.name)} /></> : "is the whole store"}, at revision {found.revision}. All are deleted in one revision, unless one of them is written before.</p>
+      </Confirm>
+    );
+  }
+  return (
+    <Dialog title="Delete all keys with a prefix" close={close}>
+      <form onSubmit={look}>
+        <label>Prefix <input value={name} onInput={(e) => rename(e.currentTarget.value)} /></label>
+        <ErrorBox error={error} />
+        <p class="row"><button class="primary">Count the keys</button><button type="button" onClick={close}>Cancel</button></p>
+      </form>
+    </Dialog>
+  );
+}
+
+function Export({ prefix, rev, close }: { prefix: Bytes; rev: string; close: () => void }) {
+  const [n, set] = useState(-1);
+  const [error, fail] = useState<unknown>(null);
+  const run = async (e: Event) => {
+    e.preventDefault();
+    const parts: string[] = [];
+    set(0);
+    try {
+      await lines("export", { prefix, rev }, new AbortController().signal, (l) => { parts.push(JSON.stringify(l) + "\n"); if (parts.length % 500 === 0) set(parts.length); });
+      const a = document.createElement("a");
+      a.href = URL.createObjectURL(new Blob(parts, { type: "application/x-ndjson" }));
+      a.download = "keys.jsonl";
+      a.click();
+      close();
+    } catch (x) {
+      fail(x);
+      set(-1);
+    }
+  };
+  return (
+    <Dialog title="Export as lines of JSON" close={close}>
+      <form onSubmit={run}>
+        <p>All keys {prefix.length ? <>with the prefix <Key value={prefix} /></> : "of the store"}, with values, at {rev ? "revision " + rev : "the newest revision"}.</p>
+        <ErrorBox error={error} />
+        {n >= 0 ? <Busy what={count(n, "key") + " read…"} /> : null}
+        <p class="row"><button class="primary" disabled={n >= 0}>Export</button><button type="button" onClick={close}>Cancel</button></p>
+      </form>
+    </Dialog>
+  );
+}
+
+const importBytes = 256 << 10;
+
+function Import({ close, done }: { close: () => void; done: () => void }) {
+  const [file, choose] = useState<File | null>(null);
+  const [replace, overwrite] = useState(false);
+  const [result, set] = useState<any>(null);
+  const [error, fail] = useState<unknown>(null);
+  const run = async (e: Event) => {
+    e.preventDefault();
+    fail(null);
+    const total = { written: 0, existing: 0, ignored: 0, busy: true };
+    const send = async (lines: string) => {
+      const r = await post("import", { lines, replace });
+      total.written += r.written; total.existing += r.existing; total.ignored += r.ignored;
+      set({ ...total });
+    };
+    try {
+      const reader = file!.stream().pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const part = await reader.read();
+        rest += part.value || "";
+        const cut = rest.lastIndexOf("\n");
+        if (part.done) break;
+        if (rest.length > importBytes && cut >= 0) {
+          const all = rest.slice(0, cut).split("\n");
+          rest = rest.slice(cut + 1);
+          for (let i = 0; i < all.length; ) {
+            let chunk = "";
+            while (i < all.length && (chunk === "" || chunk.length + all[i].length < importBytes)) chunk += all[i++] + "\n";
+            await send(chunk);
+          }
+        }
+      }
+      if (rest.trim()) await send(rest);
+      set({ ...total, busy: false });
+      done();
+    } catch (x) {
+      fail(x);
+    }
+  };
+  return (
+    <Dialog title="Import lines of JSON" close={close}>
+      <form onSubmit={run}>
+        <p>Each line is a key, as an export or <code>vigilctl dump</code> writes it: <code>{'{"key":"a","value":"b"}'}</code>. Leases are not restored.</p>
+        <label>File <input type="file" required onChange={(e) => choose(e.currentTarget.files?.[0] || null)} /></label>
+        <label><input type="checkbox" checked={replace} onChange={(e) => overwrite(e.currentTarget.checked)} /> replace keys that exist</label>
+        <ErrorBox error={error} />
+        {result ? <p role="status">{count(result.written, "key")} written, {number(result.existing)} existed already, {count(result.ignored, "line")} without a key.</p> : null}
+        <p class="row"><button class="primary" disabled={!file || result?.busy}>Import</button><button type="button" onClick={close}>Close</button></p>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,141 @@
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, post } from "./api";
+import { AccessView } from "./access";
+import { History } from "./history";
+import { Keys } from "./keys";
+import { Leases } from "./leases";
+import { Members } from "./members";
+import { Overview } from "./overview";
+import { Session } from "./session";
+import { Busy, Dialog, ErrorBox, go, link, readRoute, Text } from "./ui";
+import { Watches } from "./watches";
+
+const views = [["overview", "Overview"], ["keys", "Keys"], ["history", "History"], ["watches", "Watches"], ["leases", "Leases and locks"], ["access", "Users and roles"], ["members", "Members"]];
+
+function App() {
+  const [session, set] = useState<Session | null>(null);
+  const [error, fail] = useState<unknown>(null);
+  const [route, follow] = useState(readRoute());
+  const [palette, show] = useState(false);
+  const [expired, expire] = useState(false);
+  const main = useRef<HTMLElement>(null);
+  const load = () => get("session").then((s) => { set({ ...s, ranges: s.ranges || [] }); fail(null); expire(!!s.expired); }, fail);
+  useEffect(() => {
+    load();
+    const hash = () => follow(readRoute());
+    const login = () => { expire(true); load(); };
+    const key = (e: KeyboardEvent) => {
+      const typing = /^(INPUT|TEXTAREA|SELECT)$/.test((e.target as HTMLElement).tagName);
+      if ((e.ctrlKey || e.metaKey) && e.key === "k") {
+        e.preventDefault();
+        show(true);
+      } else if (e.key === "/" && !typing && !document.querySelector("dialog[open]")) {
+        e.preventDefault();
+        const field = document.getElementById("search");
+        if (field) field.focus();
+        else go(link("keys"));
+      } else if (e.key === "?" && !typing && !document.querySelector("dialog[open]")) {
+        show(true);
+      }
+    };
+    addEventListener("hashchange", hash);
+    addEventListener("vigil-login", login);
+    addEventListener("keydown", key);
+    return () => { removeEventListener("hashchange", hash); removeEventListener("vigil-login", login); removeEventListener("keydown", key); };
+  }, []);
+  const known = views.find((v) => v[0] === route.view);
+  useEffect(() => { document.title = `${known?.[1] || "Vigil"} – ${session?.name || "Vigil"}`; }, [route.view, session?.name]);
+  if (error && !session) return <main><h1>Vigil</h1><ErrorBox error={error} /><button onClick={load}>Try again</button></main>;
+  if (!session) return <main><h1>Vigil</h1><Busy what="Connecting to the member…" /></main>;
+  if (session.auth && !session.user) return <Login session={session} expired={expired} done={load} />;
+  const logout = async () => { await post("logout", {}); load(); };
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); main.current!.focus(); }}>Skip to the content</a>
+      <header>
+        <strong class="brand">Vigil</strong> <span class="dim">member <Text value={session.name} />, cluster {session.cluster}</span>
+        <nav aria-label="Views">{views.map(([name, title]) => <a key={name} href={link(name)} aria-current={route.view === name ? "page" : undefined}>{title}</a>)}</nav>
+        <span class="who">
+          <button onClick={() => show(true)} title="Ctrl-K">Commands</button>
+          {session.auth ? <> <span><Text value={session.user} /></span> {session.certificate ? <span class="dim">by certificate</span> : <button onClick={logout}>Log out</button>}</> : <span class="dim">no users: authentication is disabled</span>}
+        </span>
+      </header>
+      <main id="main" ref={main} tabIndex={-1}>
+        {route.view === "overview" ? <Overview /> : route.view === "keys" ? <Keys route={route} session={session} /> : route.view === "history" ? <History route={route} />
+          : route.view === "watches" ? <Watches route={route} /> : route.view === "leases" ? <Leases route={route} /> : route.view === "access" ? <AccessView session={session} />
+          : route.view === "members" ? <Members /> : <><h1>No such view</h1><p>The address <Text value={location.hash} /> names no view. <a href={link("overview")}>Overview</a></p></>}
+      </main>
+      {palette ? <Palette close={() => show(false)} logout={session.auth && !session.certificate ? logout : null} /> : null}
+    </>
+  );
+}
+
+function Login({ session, expired, done }: { session: Session; expired: boolean; done: () => void }) {
+  const [name, type] = useState("");
+  const [password, set] = useState("");
+  const [error, fail] = useState<unknown>(null);
+  const [busy, work] = useState(false);
+  const submit = async (e: Event) => {
+    e.preventDefault();
+    work(true);
+    try {
+      await post("login", { name, password });
+      done();
+    } catch (x) {
+      fail(x);
+      set("");
+    }
+    work(false);
+  };
+  return (
+    <main class="login">
+      <h1>Vigil</h1>
+      <p>Member <Text value={session.name} />, cluster {session.cluster}</p>
+      {expired ? <p class="warn" role="alert">The session has expired: log in again.</p> : null}
+      {session.secure ? null : <p class="warn">This connection is not encrypted: others on the network can read the password. Use https.</p>}
+      <form onSubmit={submit}>
+        <label>User <input required autocomplete="username" value={name} onInput={(e) => type(e.currentTarget.value)} /></label>
+        <label>Password <input type="password" autocomplete="current-password" value={password} onInput={(e) => set(e.currentTarget.value)} /></label>
+        <ErrorBox error={error} />
+        <button class="primary" disabled={busy}>{busy ? "checking…" : "Log in"}</button>
+      </form>
+    </main>
+  );
+}
+
+// Palette runs a command that is found by typing.
+function Palette({ close, logout }: { close: () => void; logout: (() => void) | null }) {
+  const [text, type] = useState("");
+  const [at, move] = useState(0);
+  const commands: { title: string; run: () => void }[] = views.map(([name, title]) => ({ title: "Go to " + title, run: () => go(link(name)) }));
+  if (text) {
+    commands.push({ title: `Open the key ${text}`, run: () => go(link("keys", { k: text })) }, { title: `Search keys with the prefix ${text}`, run: () => go(link("keys", { mode: "prefix", q: text })) },
+      { title: `Search keys that contain ${text}`, run: () => go(link("keys", { mode: "pattern", q: text })) }, { title: `History of the key ${text}`, run: () => go(link("history", { k: text })) },
+      { title: `Live tail of the prefix ${text}`, run: () => go(link("watches", { tail: text })) });
+    if (/^[0-9]+$/.test(text)) commands.push({ title: `Keys as of revision ${text}`, run: () => go(link("keys", { rev: text })) });
+  }
+  if (logout) commands.push({ title: "Log out", run: logout });
+  const words = text.toLowerCase().split(/\s+/);
+  const found = commands.filter((c) => words.every((w) => c.title.toLowerCase().includes(w)));
+  const chosen = Math.min(at, found.length - 1);
+  const key = (e: KeyboardEvent) => {
+    if (e.key === "ArrowDown") move(Math.min(chosen + 1, found.length - 1));
+    else if (e.key === "ArrowUp") move(Math.max(chosen - 1, 0));
+    else if (e.key === "Enter" && found[chosen]) { close(); found[chosen].run(); }
+    else return;
+    e.preventDefault();
+  };
+  return (
+    <Dialog title="Commands" close={close}>
+      <input role="combobox" aria-label="command" aria-expanded="true" aria-controls="commands" aria-activedescendant={found.length ? "command-" + chosen : undefined} autofocus value={text} placeholder="a view, a key, a revision" onKeyDown={key} onInput={(e) => { type(e.currentTarget.value); move(0); }} />
+      <ul role="listbox" id="commands" aria-label="commands" class="commands">
+        {found.map((c, i) => <li key={c.title} id={"command-" + i} role="option" aria-selected={i === chosen} onClick={() => { close(); c.run(); }}><Text value={c.title} /></li>)}
+      </ul>
+      <p class="dim">Enter runs, arrows choose, Escape closes. Keys: / searches, Ctrl-K or ? opens this list.</p>
+      <p><button type="button" onClick={close}>Close</button></p>
+    </Dialog>
+  );
+}
+
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,108 @@
+import { useState } from "preact/hooks";
+import { post, save } from "./api";
+import { Busy, Confirm, Dialog, ErrorBox, number, size, Text } from "./ui";
+import { Member, useLive } from "./overview";
+
+// Members has the actions on members. Each says before what it will do.
+export function Members() {
+  const { live, error } = useLive();
+  const [dialog, open] = useState<any>(null);
+  const [saving, note] = useState("");
+  const [failed, fail] = useState<unknown>(null);
+  if (!live) return <><h1>Members</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
+  const self = live.members.find((m) => m.self);
+  const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.sample);
+  const name = (m: Member) => m.name || m.id;
+  const leads = self?.role === "leader";
+  const leader = live.members.find((m) => m.role === "leader");
+  const snapshot = async () => {
+    note("The snapshot is being read…");
+    fail(null);
+    try {
+      await save("snapshot", {}, "snapshot.db");
+    } catch (e) {
+      fail(e);
+    }
+    note("");
+  };
+  const removal = (m: Member) => {
+    const after = alive.filter((x) => x !== m).length, need = Math.floor((voters.length - (m.learner ? 0 : 1)) / 2) + 1;
+    return <>
+      <p><Text value={name(m)} /> leaves the cluster for good, stops, and cannot return with its data directory.</p>
+      {m.learner ? <p>It does not vote: the quorum stays the same.</p> : <p>{voters.length - 1} voting members remain, of which {after} answer; {need} must, for writes. {after < need ? <strong>The cluster would lose its quorum.</strong> : null}</p>}
+    </>;
+  };
+  return (
+    <>
+      <h1>Members</h1>
+      <ErrorBox error={error || failed} />
+      <p class="row">
+        <button onClick={() => open({ add: true })}>Add a member…</button>
+        <button onClick={snapshot} disabled={!!saving}>Download a snapshot</button>
+        <button onClick={() => open({ compact: self?.sample?.revision })}>Compact…</button>
+        <button onClick={() => open({ title: "Defragment this member", action: "Defragment", body: <p>{self ? name(self) : "This member"} reclaims space now instead of in the background. It keeps serving; its disk is busier meanwhile.</p>, run: () => post("member", { do: "defragment" }) })}>Defragment this member…</button>
+        <span role="status">{saving}</span>
+      </p>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Members">
+        <table>
+          <caption>Members; {alive.length} of {voters.length} voting members answer</caption>
+          <thead><tr><th scope="col">Member</th><th scope="col">ID</th><th scope="col">Role</th><th scope="col" class="num">Lag</th><th scope="col" class="num">Database</th><th scope="col">Addresses</th><th scope="col">Actions</th></tr></thead>
+          <tbody>{live.members.map((m) => (
+            <tr key={m.id}>
+              <th scope="row"><Text value={name(m)} />{m.self ? " (this)" : ""}</th><td>{m.id}</td><td class={m.sample ? "" : "bad"}>{m.role}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{m.sample ? size(m.sample.size) : "–"}</td>
+              <td>{(m.client_urls || []).map((u) => <div key={u}>{/^https?:\/\//.test(u) && !m.self ? <a href={u.replace(/\/$/, "") + "/console/"} rel="noreferrer"><Text value={u} /></a> : <Text value={u} />}</div>)}</td>
+              <td class="row">
+                {m.learner ? <button onClick={() => open({ title: `Promote ${name(m)}`, action: "Promote", body: <p>It becomes a voting member, when it has nearly caught up; the quorum grows from {Math.floor(voters.length / 2) + 1} to {Math.floor((voters.length + 1) / 2) + 1}.</p>, run: () => post("member", { do: "promote", id: m.id }) })}>Promote…</button> : null}
+                {!m.learner && m.role !== "leader" ? <button onClick={() => open({ title: `Make ${name(m)} the leader`, action: "Move the leader", body: leads ? <p>{name(self!)} hands over to {name(m)}. Writes wait for a moment, usually less than a heartbeat.</p> : <p>Only the leader can hand over{leader ? <>: open the console of <Text value={name(leader)} /></> : null}.</p>, run: () => post("member", { do: "move-leader", id: m.id }) })}>Lead…</button> : null}
+                <button onClick={() => open({ title: `Remove ${name(m)}`, action: "Remove the member", word: name(m), body: removal(m), run: () => post("member", { do: "remove", id: m.id }) })} aria-label={`remove ${name(m)}`}>Remove…</button>
+              </td>
+            </tr>
+          ))}</tbody>
+        </table>
+      </div>
+      {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of {a.member} <button onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
+      {dialog?.run ? <Confirm title={dialog.title} action={dialog.action} word={dialog.word} run={dialog.run} close={() => open(null)}>{dialog.body}</Confirm> : null}
+      {dialog?.add ? <Add close={() => open(null)} voters={voters.length} /> : null}
+      {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={self?.sample?.compact_revision || 0} close={() => open(null)} /> : null}
+    </>
+  );
+}
+
+function Add({ close, voters }: { close: () => void; voters: number }) {
+  const [urls, type] = useState("");
+  const [learner, vote] = useState(true);
+  const [result, set] = useState("");
+  const [error, fail] = useState<unknown>(null);
+  const submit = async (e: Event) => {
+    e.preventDefault();
+    fail(null);
+    try {
+      set((await post("member", { do: "add", urls: urls.split(/[\s,]+/).filter(Boolean), learner })).id);
+    } catch (x) {
+      fail(x);
+    }
+  };
+  return (
+    <Dialog title="Add a member" close={close}>
+      <form onSubmit={submit}>
+        <label>Peer URLs <input required placeholder="http://10.0.0.4:2380" value={urls} onInput={(e) => type(e.currentTarget.value)} /></label>
+        <label><input type="checkbox" checked={learner} onChange={(e) => vote(e.currentTarget.checked)} /> as a learner, which does not vote until it is promoted</label>
+        <p>{learner ? "The quorum stays the same." : `The quorum grows to ${Math.floor((voters + 1) / 2) + 1} of ${voters + 1} at once, although the member has no data yet.`} Then start the member with <code>--initial-cluster-state=existing</code>.</p>
+        <ErrorBox error={error} />
+        {result ? <p role="status">Added with the ID {result}.</p> : null}
+        <p class="row"><button class="primary" disabled={!!result}>Add</button><button type="button" onClick={close}>Close</button></p>
+      </form>
+    </Dialog>
+  );
+}
+
+function Compact({ newest, oldest, close }: { newest: number; oldest: number; close: () => void }) {
+  const [rev, type] = useState(String(newest));
+  const n = Number(rev);
+  return (
+    <Confirm title="Compact" action={`Compact to ${rev}`} close={close} run={() => post("member", { do: "compact", revision: n })}>
+      <label>Revision <input class="short" inputMode="numeric" value={rev} onInput={(e) => type(e.currentTarget.value)} /></label>
+      <p>Values before revision {rev} that were replaced or deleted can no longer be read: {n > oldest ? number(n - Math.max(oldest, 0)) : 0} revisions of history. The keys of today stay. Watchers that are further behind are canceled. The space is reclaimed in the background.</p>
+    </Confirm>
+  );
+}

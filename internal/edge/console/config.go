@@ -1,0 +1,116 @@
+package console
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"vigil/internal/store/watch"
+)
+
+// Values of Config.Serve.
+const (
+	Auto = "auto" // on loopback connections, and on all while auth is enabled
+	On   = "on"
+	Off  = "off"
+)
+
+// Config is what New needs.
+type Config struct {
+	// Serve is Auto, On or Off.
+	Serve string
+	// Conn calls the services with the context of WithCaller, whose outgoing metadata have the token.
+	Conn grpc.ClientConnInterface
+	// WithCaller returns the context of calls for a browser: its address, the TLS state that identifies it, and a function that
+	// ends its request.
+	WithCaller func(ctx context.Context, addr net.Addr, state *tls.ConnectionState, cut func()) context.Context
+	// CertificateUsers is set if client certificates name users.
+	CertificateUsers bool
+	AuthEnabled      func() bool
+	// RequireAdmin returns an error if the credentials of the context (kv.Credentials) are not those of a user with the role root.
+	RequireAdmin func(context.Context) error
+	// Watchers describes the watchers of this member. New checks RequireAdmin before.
+	Watchers func() watch.Stats
+	// Self identifies this member.
+	Self Identity
+	// Sample measures a member, this one or another.
+	Sample func(ctx context.Context, id uint64) (*Sample, error)
+	// Hosts are the host names, in addition to addresses and localhost, that a request without TLS may be for.
+	Hosts []string
+	// MaxRequestBytes is the limit of a request of the API.
+	MaxRequestBytes int
+	Logger          *slog.Logger
+}
+
+// Identity is a member and its program.
+type Identity struct {
+	Cluster, Member uint64
+	Name, Version   string
+}
+
+// Validate reports every missing or invalid field.
+func (c *Config) Validate() error {
+	var errs []error
+	for name, missing := range map[string]bool{"Conn": c.Conn == nil, "WithCaller": c.WithCaller == nil, "AuthEnabled": c.AuthEnabled == nil,
+		"RequireAdmin": c.RequireAdmin == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Logger": c.Logger == nil} {
+		if missing {
+			errs = append(errs, errors.New(name+" is missing"))
+		}
+	}
+	if c.Serve != Auto && c.Serve != On && c.Serve != Off {
+		errs = append(errs, fmt.Errorf("Serve is %q", c.Serve))
+	}
+	if c.MaxRequestBytes < 1 {
+		errs = append(errs, fmt.Errorf("MaxRequestBytes is %d", c.MaxRequestBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// Prefix is the prefix of all paths.
+const Prefix = "/console/"
+
+// Console serves the pages and the API.
+type Console struct {
+	Config
+	assets  map[string]asset
+	api     *http.ServeMux
+	streams chan struct{} // one entry for each open stream
+	sampler sampler
+
+	kv          etcdserverpb.KVClient
+	watch       etcdserverpb.WatchClient
+	lease       etcdserverpb.LeaseClient
+	cluster     etcdserverpb.ClusterClient
+	maintenance etcdserverpb.MaintenanceClient
+	auth        etcdserverpb.AuthClient
+}
+
+// maxStreams limits the open streams of all readers: tails and live numbers.
+const maxStreams = 100
+
+// New returns the handler of the paths below Prefix.
+func New(c Config) (*Console, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	files, err := loadAssets()
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: make(chan struct{}, maxStreams),
+		kv: etcdserverpb.NewKVClient(c.Conn), watch: etcdserverpb.NewWatchClient(c.Conn), lease: etcdserverpb.NewLeaseClient(c.Conn),
+		cluster: etcdserverpb.NewClusterClient(c.Conn), maintenance: etcdserverpb.NewMaintenanceClient(c.Conn), auth: etcdserverpb.NewAuthClient(c.Conn)}
+	h.sampler.read, h.sampler.stopped = h.sampleAll, make(chan struct{})
+	h.routes()
+	return h, nil
+}
+
+// Close ends the measuring and the streams of live numbers. Other streams end with their calls.
+func (c *Console) Close() { c.sampler.close() }

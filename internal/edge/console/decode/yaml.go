@@ -1,0 +1,64 @@
+package decode
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// plain matches texts that YAML needs no quotation marks for.
+var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
+
+// words have another meaning in YAML than their letters.
+var words = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+
+// scalar returns a value of JSON that is no collection as YAML.
+func scalar(v any) string {
+	if s, ok := v.(string); ok && plain.MatchString(s) && !slices.Contains(words, strings.ToLower(s)) {
+		return s
+	}
+	b, err := json.Marshal(v) // JSON is YAML
+	if err != nil {
+		return "null"
+	}
+	return string(b)
+}
+
+// yaml writes a decoded value of JSON. Its depth was bounded when it was decoded.
+func (w *writer) yaml(v any, indent int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			w.entry(scalar(k)+":", v[k], indent)
+		}
+	case []any:
+		for _, x := range v {
+			w.entry("-", x, indent)
+		}
+	default:
+		w.line(indent, "%s", scalar(v))
+	}
+}
+
+// entry writes a key of a map or the dash of a list, and its value.
+func (w *writer) entry(before string, v any, indent int) {
+	switch x := v.(type) {
+	case map[string]any:
+		if len(x) == 0 {
+			w.line(indent, "%s {}", before)
+			return
+		}
+	case []any:
+		if len(x) == 0 {
+			w.line(indent, "%s []", before)
+			return
+		}
+	default:
+		w.line(indent, "%s %s", before, scalar(v))
+		return
+	}
+	w.line(indent, "%s", before)
+	w.yaml(v, indent+1)
+}

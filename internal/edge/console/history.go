@@ -1,0 +1,354 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"vigil/internal/edge/console/decode"
+)
+
+// Bounds of a history.
+const (
+	maxVersions = 50              // of a key in one answer
+	maxChanges  = 500             // of the store in one answer
+	scanTime    = 5 * time.Second // to read old revisions
+)
+
+// version is a change of a key.
+type version struct {
+	keyView
+	Deleted bool `json:"deleted,omitempty"`
+	Size    int  `json:"size"`
+	// Text is the beginning of the value, if it is a text.
+	Text string `json:"text,omitempty"`
+	// From and To are times between which the change was made, in milliseconds since 1970; 0 if not known.
+	From int64 `json:"from,omitempty"`
+	To   int64 `json:"to,omitempty"`
+}
+
+// maxExcerpt limits the beginning of a value in a list.
+const maxExcerpt = 200
+
+func versionOf(kv *mvccpb.KeyValue, deleted bool) version {
+	v := version{keyView: viewKey(kv), Deleted: deleted, Size: len(kv.Value)}
+	if shown := kv.Value[:min(len(kv.Value), maxExcerpt)]; decode.IsText(shown) {
+		v.Text = string(shown)
+	}
+	return v
+}
+
+// versions is a part of the history of a key, the newest change first.
+type versions struct {
+	Now      int64     `json:"now"`
+	Compact  int64     `json:"compact"` // 0 if not known
+	Versions []version `json:"versions"`
+	// Before is where the next part begins, 0 at the end.
+	Before int64 `json:"before,omitempty"`
+	// Unread is set if there may be older changes: reading old revisions took too long.
+	Unread bool `json:"unread,omitempty"`
+}
+
+// serveHistory lists the changes of a key before a revision. The changes since the key was created are read one by one; those before
+// from the history of the store.
+func (c *Console) serveHistory(r *request) (any, error) {
+	key, err := r.bytes("key")
+	if err != nil {
+		return nil, err
+	}
+	before, err := r.number("before", 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	now, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key})
+	if err != nil {
+		return nil, err
+	}
+	out := &versions{Now: now.Header.Revision, Versions: []version{}}
+	rev := before - 1
+	if before == 0 || before > now.Header.Revision {
+		rev = now.Header.Revision
+	}
+	for rev > 0 && len(out.Versions) < maxVersions {
+		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, Revision: rev})
+		if err != nil {
+			if describe(err).Code == "compacted" {
+				rev = 0
+				break
+			}
+			return nil, err
+		}
+		if len(res.Kvs) == 0 {
+			break
+		}
+		v := versionOf(res.Kvs[0], false)
+		c.sampler.date(&v)
+		out.Versions = append(out.Versions, v)
+		rev = v.Mod - 1
+	}
+	if rev > 0 && len(out.Versions) < maxVersions {
+		rev, err = c.older(r.ctx, key, rev, out)
+		if err != nil {
+			return nil, err
+		}
+	}
+	if rev > 0 {
+		out.Before = rev + 1
+	}
+	return out, nil
+}
+
+// older adds changes up to a revision at which the key does not exist, from the history of the store. It returns the revision up to which
+// there may be more, 0 if there is none.
+func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versions) (int64, error) {
+	var found []version // the newest last
+	missing := 0
+	scan := func(e *mvccpb.Event) bool {
+		if e.Kv.ModRevision > upTo {
+			return false
+		}
+		v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
+		c.sampler.date(&v)
+		if found = append(found, v); len(found) > maxVersions {
+			found = found[1:]
+			missing++
+		}
+		return true
+	}
+	compact, done, err := c.scan(ctx, &etcdserverpb.WatchCreateRequest{Key: key, StartRevision: 1}, upTo, scan)
+	if err != nil {
+		return 0, err
+	}
+	out.Compact, out.Unread = compact, !done
+	for i := len(found) - 1; i >= 0; i-- {
+		if len(out.Versions) == maxVersions {
+			return found[i].Mod, nil
+		}
+		out.Versions = append(out.Versions, found[i])
+	}
+	if missing > 0 {
+		return out.Versions[len(out.Versions)-1].Mod - 1, nil
+	}
+	return 0, nil
+}
+
+// scan calls f for the events of a watch up to a revision, until f returns false. done is false if the time was too short. If the start
+// is compacted, the scan begins after the compact revision, which is returned.
+func (c *Console) scan(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64, f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	expired := func(err error) (int64, bool, error) {
+		if ctx.Err() == context.DeadlineExceeded {
+			return compact, false, nil
+		}
+		return compact, false, err
+	}
+	for {
+		again, done, err := c.scanOnce(ctx, create, upTo, f)
+		if err != nil {
+			return expired(err)
+		}
+		if done {
+			return compact, true, nil
+		}
+		compact, create.StartRevision = again, again+1
+	}
+}
+
+// scanOnce is scan without the retry: compact is set if the start is compacted.
+func (c *Console) scanOnce(ctx context.Context, create *etcdserverpb.WatchCreateRequest, upTo int64, f func(*mvccpb.Event) bool) (compact int64, done bool, err error) {
+	if create.StartRevision > upTo {
+		return 0, true, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	st, err := c.watch.Watch(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	create.Fragment = true
+	if err := st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+		return 0, false, err
+	}
+	// A progress notification at a revision shows that there is no event up to it.
+	go askProgress(ctx, st)
+	for {
+		res, err := st.Recv()
+		if err != nil {
+			return 0, false, err
+		}
+		if res.Canceled {
+			if res.CompactRevision > 0 {
+				return res.CompactRevision, false, nil
+			}
+			return 0, false, canceled(res)
+		}
+		for _, e := range res.Events {
+			if !f(e) {
+				return 0, true, nil
+			}
+		}
+		if !res.Created && len(res.Events) == 0 && res.Header.Revision >= upTo {
+			return 0, true, nil
+		}
+	}
+}
+
+// canceled is the error of a watcher that was canceled.
+func canceled(res *etcdserverpb.WatchResponse) error {
+	text := res.CancelReason
+	if text == "" {
+		text = "the watcher was canceled"
+	}
+	f := describe(badRequest("%s", text))
+	for _, k := range known {
+		if contains(text, k.text) {
+			f = &failure{Status: k.status, Code: k.code, Text: text, Next: k.next}
+		}
+	}
+	return f
+}
+
+// askProgress asks for progress notifications until the context ends: one is sent only when the watcher has caught up.
+func askProgress(ctx context.Context, st etcdserverpb.Watch_WatchClient) {
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		if st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}) != nil {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// changes is a part of the changes of the store between two revisions, the oldest first.
+type changes struct {
+	Now     int64     `json:"now"`
+	Compact int64     `json:"compact"`
+	Changes []version `json:"changes"`
+	// After is the revision at which the next part begins, 0 at the end.
+	After  int64 `json:"after,omitempty"`
+	Unread bool  `json:"unread,omitempty"`
+}
+
+// serveChanges lists what changed below a prefix between two revisions.
+func (c *Console) serveChanges(r *request) (any, error) {
+	prefix, err := r.bytes("prefix")
+	if err != nil {
+		return nil, err
+	}
+	first, err := r.number("from", 1, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	to, err := r.number("to", 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	now, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: endOf(prefix), CountOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	out := &changes{Now: now.Header.Revision, Changes: []version{}}
+	if to == 0 {
+		to = out.Now
+	}
+	if first > to || to > out.Now {
+		return nil, badRequest("the revisions %d to %d: the first must not be after the last, and the store is at %d", first, to, out.Now)
+	}
+	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: max(first, 1)}
+	compact, done, err := c.scan(r.ctx, create, to, func(e *mvccpb.Event) bool {
+		if e.Kv.ModRevision > to {
+			return false
+		}
+		if n := len(out.Changes); n >= maxChanges {
+			out.After = e.Kv.ModRevision
+			if out.Changes[n-1].Mod != out.After || n >= 10*maxChanges {
+				return false // a revision is not divided, unless it is too large
+			}
+			out.After = 0
+		}
+		v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
+		c.sampler.date(&v)
+		out.Changes = append(out.Changes, v)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Compact, out.Unread = compact, !done
+	if n := len(out.Changes); !done && n > 0 {
+		out.After = out.Changes[n-1].Mod
+	}
+	return out, nil
+}
+
+// serveDiff compares a key at two revisions.
+func (c *Console) serveDiff(r *request) (any, error) {
+	key, err := r.bytes("key")
+	if err != nil {
+		return nil, err
+	}
+	var texts [2]string
+	var names [2]string
+	for i, name := range []string{"a", "b"} {
+		rev, err := r.number(name, 0, 1<<62)
+		if err != nil {
+			return nil, err
+		}
+		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, Revision: rev})
+		if err != nil {
+			return nil, err
+		}
+		names[i] = "revision " + r.URL.Query().Get(name)
+		if len(res.Kvs) == 0 {
+			names[i] += " (no such key)"
+			continue
+		}
+		v := decode.Views(res.Kvs[0].Value[:min(len(res.Kvs[0].Value), maxShown)])[0]
+		texts[i] = v.Text
+		if texts[i] != "" && texts[i][len(texts[i])-1] != '\n' {
+			texts[i] += "\n"
+		}
+	}
+	out := diff.Diff(names[0], []byte(texts[0]), names[1], []byte(texts[1]))
+	return map[string]any{"diff": string(out[:min(len(out), decode.MaxText)]), "cut": len(out) > decode.MaxText, "same": texts[0] == texts[1]}, nil
+}
+
+// dated is a revision of the store, and when this member has seen it.
+type dated struct {
+	revision, at int64
+}
+
+// date sets the times between which a change was made, as far as the samples show them.
+func (s *sampler) date(v *version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.mu.dates {
+		if d.revision < v.Mod {
+			v.From = d.at
+		} else {
+			v.To = d.at
+			break
+		}
+	}
+	if v.To == 0 {
+		v.From = 0
+	}
+}
+
+// note keeps the revision of the newest sample. The caller holds mu.
+func (s *sampler) note(revision int64, at time.Time) {
+	if n := len(s.mu.dates); n > 0 && s.mu.dates[n-1].revision >= revision {
+		return
+	}
+	if len(s.mu.dates) >= maxPoints {
+		s.mu.dates = s.mu.dates[1:]
+	}
+	s.mu.dates = append(s.mu.dates, dated{revision, at.UnixMilli()})
+}

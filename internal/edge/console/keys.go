@@ -1,0 +1,293 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"path"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// Bounds of lists of keys.
+const (
+	maxEntries = 200    // of a level of the tree, or of the results of a search
+	readAhead  = 100    // keys that are read at once
+	maxVisited = 50_000 // keys that one request of a search visits
+	searchTime = 2 * time.Second
+)
+
+// keyView is a key without its value.
+type keyView struct {
+	Key     []byte `json:"key"`
+	Create  int64  `json:"create"`
+	Mod     int64  `json:"mod"`
+	Version int64  `json:"version"`
+	Lease   string `json:"lease,omitempty"`
+}
+
+func viewKey(kv *mvccpb.KeyValue) keyView {
+	v := keyView{Key: kv.Key, Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version}
+	if kv.Lease != 0 {
+		v.Lease = hexadecimal(uint64(kv.Lease))
+	}
+	return v
+}
+
+// entry is a line of a level of the tree: a key, or all keys with a prefix.
+type entry struct {
+	*keyView
+	Prefix []byte `json:"prefix,omitempty"`
+	Count  int64  `json:"count,omitempty"`
+}
+
+// page is a part of a list. After is where the next part begins, empty at the end.
+type page struct {
+	Revision int64   `json:"revision"` // of the store, at which all parts of a list are read
+	Now      int64   `json:"now"`      // the newest revision
+	Entries  []entry `json:"entries"`
+	Total    int64   `json:"total"`
+	After    []byte  `json:"after,omitempty"`
+	Visited  int64   `json:"visited,omitempty"`
+}
+
+// endOf returns the end of the range of keys with a prefix.
+func endOf(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 255 {
+			return append(slices.Clone(prefix[:i]), prefix[i]+1)
+		}
+	}
+	return []byte{0} // all keys from the prefix on
+}
+
+// from returns the first key of a range as the API wants it.
+func from(key []byte) []byte {
+	if len(key) == 0 {
+		return []byte{0}
+	}
+	return key
+}
+
+// ranged reads part of a range, without values.
+func (c *Console) ranged(ctx context.Context, key, end []byte, rev, limit int64) (*etcdserverpb.RangeResponse, error) {
+	return c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, Limit: limit, KeysOnly: true})
+}
+
+// serveTree lists one level of the tree: the keys with a prefix, of which those that have the separator after the prefix are one line.
+func (c *Console) serveTree(r *request) (any, error) {
+	prefix, err := r.bytes("prefix")
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.bytes("after")
+	if err != nil {
+		return nil, err
+	}
+	rev, err := r.number("rev", 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	separator := []byte(r.URL.Query().Get("separator"))
+	end := endOf(prefix)
+	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(prefix), RangeEnd: end, Revision: rev, CountOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	p := &page{Revision: rev, Now: all.Header.Revision, Entries: []entry{}, Total: all.Count}
+	if rev == 0 {
+		p.Revision = all.Header.Revision
+	}
+	start := prefix
+	if len(after) > 0 {
+		start = after
+	}
+	for {
+		list, err := c.ranged(r.ctx, start, end, p.Revision, readAhead)
+		if err != nil {
+			return nil, err
+		}
+		start = nil
+		for _, kv := range list.Kvs {
+			if start != nil && bytes.Compare(kv.Key, start) < 0 {
+				continue // in the line before
+			}
+			if len(p.Entries) == maxEntries {
+				p.After = kv.Key
+				return p, nil
+			}
+			at := -1
+			if len(separator) > 0 {
+				at = bytes.Index(kv.Key[len(prefix):], separator)
+			}
+			if at < 0 {
+				view := viewKey(kv)
+				p.Entries = append(p.Entries, entry{keyView: &view})
+				start = append(slices.Clone(kv.Key), 0)
+				continue
+			}
+			group := kv.Key[:len(prefix)+at+len(separator)]
+			n, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: group, RangeEnd: endOf(group), Revision: p.Revision, CountOnly: true})
+			if err != nil {
+				return nil, err
+			}
+			p.Entries = append(p.Entries, entry{Prefix: group, Count: n.Count})
+			if start = endOf(group); len(start) == 1 && start[0] == 0 {
+				return p, nil // there is no key after the group
+			}
+		}
+		if !list.More {
+			return p, nil
+		}
+	}
+}
+
+// serveSearch lists the keys of a range, or those of them that match a pattern.
+func (c *Console) serveSearch(r *request) (any, error) {
+	key, err := r.bytes("key")
+	if err != nil {
+		return nil, err
+	}
+	end, err := r.bytes("end")
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.bytes("after")
+	if err != nil {
+		return nil, err
+	}
+	rev, err := r.number("rev", 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	if len(end) == 0 {
+		end = endOf(key)
+	}
+	match, err := matcher(r.URL.Query().Get("pattern"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, CountOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	p := &page{Revision: rev, Now: all.Header.Revision, Entries: []entry{}, Total: all.Count}
+	if rev == 0 {
+		p.Revision = all.Header.Revision
+	}
+	if len(after) > 0 {
+		key = after
+	}
+	for until := time.Now().Add(searchTime); ; {
+		list, err := c.ranged(r.ctx, key, end, p.Revision, 1000)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range list.Kvs {
+			if len(p.Entries) == maxEntries {
+				p.After = kv.Key
+				return p, nil
+			}
+			p.Visited++
+			if match(kv.Key) {
+				view := viewKey(kv)
+				p.Entries = append(p.Entries, entry{keyView: &view})
+			}
+		}
+		if !list.More {
+			return p, nil
+		}
+		key = append(slices.Clone(list.Kvs[len(list.Kvs)-1].Key), 0)
+		if p.Visited >= maxVisited || time.Now().After(until) {
+			p.After = key
+			return p, nil
+		}
+	}
+}
+
+// maxPattern limits a pattern.
+const maxPattern = 1000
+
+// matcher returns the test of a pattern: with * or ? or [ a pattern for the whole key, in which * does not match a slash and ** matches
+// everything; otherwise a part of the key.
+func matcher(pattern string) (func(key []byte) bool, error) {
+	switch {
+	case pattern == "":
+		return func([]byte) bool { return true }, nil
+	case len(pattern) > maxPattern:
+		return nil, badRequest("the pattern has %d bytes, at most %d", len(pattern), maxPattern)
+	case !bytes.ContainsAny([]byte(pattern), "*?["):
+		part := []byte(pattern)
+		return func(key []byte) bool { return bytes.Contains(key, part) }, nil
+	case bytes.Contains([]byte(pattern), []byte("**")):
+		return globstar(pattern)
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return nil, badRequest("the pattern %q: %v", pattern, err)
+	}
+	return func(key []byte) bool {
+		ok, _ := path.Match(pattern, string(key)) // checked above
+		return ok
+	}, nil
+}
+
+// globstar matches the pieces between ** one after the other, as texts.
+func globstar(pattern string) (func(key []byte) bool, error) {
+	parts := bytes.Split([]byte(pattern), []byte("**"))
+	for _, p := range parts {
+		if bytes.ContainsAny(p, "*?[") {
+			return nil, badRequest("the pattern %q: ** cannot be combined with *, ? or [", pattern)
+		}
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	return func(key []byte) bool {
+		rest, ok := bytes.CutPrefix(key, first)
+		if !ok || !bytes.HasSuffix(rest, last) {
+			return false
+		}
+		rest = rest[:len(rest)-len(last)]
+		for _, p := range parts[1 : len(parts)-1] {
+			at := bytes.Index(rest, p)
+			if at < 0 {
+				return false
+			}
+			rest = rest[at+len(p):]
+		}
+		return true
+	}, nil
+}
+
+// serveCount returns the number of keys of a range, for the question before they are deleted.
+func (c *Console) serveCount(r *request) (any, error) {
+	key, err := r.bytes("key")
+	if err != nil {
+		return nil, err
+	}
+	end, err := r.bytes("end")
+	if err != nil {
+		return nil, err
+	}
+	if r.URL.Query().Has("prefix") {
+		end = endOf(key)
+	}
+	n, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, CountOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]int64{"count": n.Count, "revision": n.Header.Revision}, nil
+}
+
+// conflict is the error of a write of a key that has changed meanwhile.
+func conflict(current *mvccpb.KeyValue) error {
+	f := &failure{Status: http.StatusConflict, Code: "conflict", Text: "the key was changed by somebody else after it was read here; nothing was written",
+		Next: "compare with the current value, and write again"}
+	if current != nil {
+		f.Current = valueOf(current, maxShown)
+	} else {
+		f.Text = "the key does not exist any more; nothing was written"
+	}
+	return f
+}

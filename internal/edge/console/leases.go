@@ -1,0 +1,178 @@
+package console
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Bounds of lists of leases.
+const (
+	maxLeases    = 100  // in one answer
+	maxLeaseKeys = 100  // of one lease in an answer
+	maxLockScan  = 2000 // leases that are visited to find locks
+	maxLocks     = 200  // in one answer
+	maxWaiting   = 50   // of one lock
+)
+
+// leaseView is a lease with the keys that end with it.
+type leaseView struct {
+	ID       string   `json:"id"`
+	TTL      int64    `json:"ttl"` // seconds, -1 if it has ended meanwhile
+	Granted  int64    `json:"granted"`
+	Keys     [][]byte `json:"keys"`
+	KeyCount int      `json:"key_count"`
+	Error    string   `json:"error,omitempty"`
+}
+
+// leasesView is a part of the leases, by ID.
+type leasesView struct {
+	Total  int         `json:"total"`
+	Leases []leaseView `json:"leases"`
+	After  string      `json:"after,omitempty"`
+}
+
+// leaseIDs returns the IDs of all leases in ascending order.
+func (c *Console) leaseIDs(r *request) ([]uint64, error) {
+	list, err := c.lease.LeaseLeases(r.ctx, &etcdserverpb.LeaseLeasesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]uint64, len(list.Leases))
+	for i, l := range list.Leases {
+		ids[i] = uint64(l.ID)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+func (c *Console) serveLeases(r *request) (any, error) {
+	ids, err := c.leaseIDs(r)
+	if err != nil {
+		return nil, err
+	}
+	out := &leasesView{Total: len(ids), Leases: []leaseView{}}
+	if s := r.URL.Query().Get("after"); s != "" {
+		after, err := id("after", s)
+		if err != nil {
+			return nil, err
+		}
+		at, _ := slices.BinarySearch(ids, after)
+		ids = ids[at:]
+	}
+	if len(ids) > maxLeases {
+		out.After = hexadecimal(ids[maxLeases])
+		ids = ids[:maxLeases]
+	}
+	for _, n := range ids {
+		v := leaseView{ID: hexadecimal(n), Keys: [][]byte{}}
+		res, err := c.lease.LeaseTimeToLive(r.ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
+		if err != nil {
+			f := describe(err)
+			if f.Code != "denied" {
+				return nil, err
+			}
+			v.Error = "its keys are not yours to read"
+		} else {
+			v.TTL, v.Granted, v.KeyCount = res.TTL, res.GrantedTTL, len(res.Keys)
+			v.Keys = append(v.Keys, res.Keys[:min(len(res.Keys), maxLeaseKeys)]...)
+		}
+		out.Leases = append(out.Leases, v)
+	}
+	return out, nil
+}
+
+// serveRevoke ends a lease, and deletes its keys.
+func (c *Console) serveRevoke(r *request) (any, error) {
+	var in struct{ ID string }
+	if err := r.decode(&in); err != nil {
+		return nil, err
+	}
+	n, err := id("lease", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.lease.LeaseRevoke(r.ctx, &etcdserverpb.LeaseRevokeRequest{ID: int64(n)}); err != nil {
+		return nil, err
+	}
+	return struct{}{}, nil
+}
+
+// claim is the key of a client that holds a lock or an election, or waits for it.
+type claim struct {
+	keyView
+	Size int    `json:"size"`
+	Text string `json:"text,omitempty"` // in an election: the leader's value
+}
+
+// lock is a prefix whose keys end with their lease, as the libraries for locks and elections write them: the oldest holds it.
+type lock struct {
+	Name    []byte  `json:"name"`
+	Holder  claim   `json:"holder"`
+	Waiting []claim `json:"waiting"`
+	// More is the number of those that wait and are not listed.
+	More int64 `json:"more,omitempty"`
+}
+
+// serveLocks finds locks and elections by the keys of leases.
+func (c *Console) serveLocks(r *request) (any, error) {
+	ids, err := c.leaseIDs(r)
+	if err != nil {
+		return nil, err
+	}
+	visited := ids[:min(len(ids), maxLockScan)]
+	names := map[string]bool{}
+	for _, n := range visited {
+		res, err := c.lease.LeaseTimeToLive(r.ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
+		if err != nil {
+			if describe(err).Code == "denied" {
+				continue
+			}
+			return nil, err
+		}
+		for _, k := range res.Keys[:min(len(res.Keys), maxLeaseKeys)] {
+			if name, ok := lockOf(k, n); ok && len(names) < maxLocks {
+				names[string(name)] = true
+			}
+		}
+	}
+	out := []lock{}
+	for name := range names {
+		prefix := append([]byte(name), '/')
+		list, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: prefix, RangeEnd: endOf(prefix), Limit: maxWaiting + 1,
+			SortTarget: etcdserverpb.RangeRequest_CREATE, SortOrder: etcdserverpb.RangeRequest_ASCEND})
+		if err != nil {
+			if describe(err).Code == "denied" {
+				continue
+			}
+			return nil, err
+		}
+		l := lock{Name: []byte(name), Waiting: []claim{}}
+		for i, kv := range list.Kvs {
+			v := versionOf(kv, false)
+			if x := (claim{v.keyView, v.Size, v.Text}); i == 0 {
+				l.Holder = x
+			} else {
+				l.Waiting = append(l.Waiting, x)
+			}
+		}
+		if len(list.Kvs) > 0 {
+			l.More = list.Count - int64(len(list.Kvs))
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b lock) int { return bytes.Compare(a.Name, b.Name) })
+	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited)}, nil
+}
+
+// lockOf returns the name of the lock whose key ends with the ID of its lease.
+func lockOf(key []byte, lease uint64) (name []byte, ok bool) {
+	at := bytes.LastIndexByte(key, '/')
+	if at < 1 {
+		return nil, false
+	}
+	n, err := strconv.ParseUint(string(key[at+1:]), 16, 64)
+	return key[:at], err == nil && n == lease
+}

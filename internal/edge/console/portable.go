@@ -1,0 +1,143 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// text is a key or value as the command vigilctl dump writes it: a text, or an object with base64 if the bytes are no text.
+type text []byte
+
+// MarshalJSON implements json.Marshaler.
+func (t text) MarshalJSON() ([]byte, error) {
+	if utf8.Valid(t) {
+		return json.Marshal(string(t))
+	}
+	return json.Marshal(map[string][]byte{"base64": t})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *text) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var s string
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+		*t = text(s)
+		return nil
+	}
+	var coded struct{ Base64 *[]byte }
+	if err := json.Unmarshal(b, &coded); err != nil || coded.Base64 == nil {
+		return fmt.Errorf("a text, or an object with base64, is expected")
+	}
+	*t = *coded.Base64
+	return nil
+}
+
+// portable is a line of an export or import. Other fields of a dump are ignored by an import.
+type portable struct {
+	Key     *text  `json:"key,omitempty"`
+	Value   *text  `json:"value,omitempty"`
+	Create  int64  `json:"create_revision,omitempty"`
+	Mod     int64  `json:"mod_revision,omitempty"`
+	Version int64  `json:"version,omitempty"`
+	Lease   string `json:"lease,omitempty"`
+}
+
+// exportTime bounds the time of an export.
+const exportTime = 10 * time.Minute
+
+// serveExport streams the keys with a prefix as lines of JSON, all at one revision.
+func (c *Console) serveExport(r *request, out *lines) error {
+	prefix, err := r.bytes("prefix")
+	if err != nil {
+		return err
+	}
+	rev, err := r.number("rev", 0, 1<<62)
+	if err != nil {
+		return err
+	}
+	key, end := from(prefix), endOf(prefix)
+	for until := time.Now().Add(exportTime); time.Now().Before(until); {
+		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: readAhead})
+		if err != nil {
+			return err
+		}
+		if rev == 0 {
+			rev = res.Header.Revision
+		}
+		for _, kv := range res.Kvs {
+			v := viewKey(kv)
+			k, x := text(kv.Key), text(kv.Value)
+			if err := out.send(portable{&k, &x, v.Create, v.Mod, v.Version, v.Lease}); err != nil {
+				return err
+			}
+		}
+		if !res.More {
+			return nil
+		}
+		key = append(slices.Clone(res.Kvs[len(res.Kvs)-1].Key), 0)
+	}
+	return badRequest("an export may take at most %v: export parts", exportTime)
+}
+
+// imported is the result of an import.
+type imported struct {
+	Written int64 `json:"written"`
+	// Existing are keys that exist already and were not replaced.
+	Existing int64 `json:"existing"`
+	Ignored  int64 `json:"ignored"` // lines without a key, such as the header of a dump
+}
+
+// serveImport writes lines of JSON. Keys that exist are replaced only if replace is set. Leases are not attached: they ended with the
+// store that the lines are from. The browser divides a file into bodies.
+func (c *Console) serveImport(r *request) (any, error) {
+	var in struct {
+		Lines   string
+		Replace bool
+	}
+	if err := r.decode(&in); err != nil {
+		return nil, err
+	}
+	out := &imported{}
+	for i, line := range bytes.Split([]byte(in.Lines), []byte("\n")) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var p portable
+		if err := json.Unmarshal(line, &p); err != nil {
+			return nil, badRequest("line %d: %v; %d keys were written before it", i+1, err, out.Written)
+		}
+		if p.Key == nil || p.Value == nil {
+			out.Ignored++
+			continue
+		}
+		if len(*p.Key) == 0 {
+			return nil, badRequest("line %d: the key is empty; %d keys were written before it", i+1, out.Written)
+		}
+		put := &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: &etcdserverpb.PutRequest{Key: *p.Key, Value: *p.Value}}}
+		txn := &etcdserverpb.TxnRequest{Success: []*etcdserverpb.RequestOp{put}}
+		if !in.Replace {
+			txn.Compare = []*etcdserverpb.Compare{{Key: *p.Key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
+				TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 0}}}
+		}
+		res, err := c.kv.Txn(r.ctx, txn)
+		if err != nil {
+			f := *describe(err)
+			f.Text = fmt.Sprintf("line %d: %s; %d keys were written before it", i+1, f.Text, out.Written)
+			return nil, &f
+		}
+		if res.Succeeded {
+			out.Written++
+		} else {
+			out.Existing++
+		}
+	}
+	return out, nil
+}

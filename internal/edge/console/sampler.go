@@ -1,0 +1,304 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+var errClosed = errors.New("the member stops")
+
+// reading is a sample of a member as this member received it, or why there is none.
+type reading struct {
+	sample *Sample
+	err    error
+	at     time.Time
+}
+
+// point is what a chart shows of a member at one time.
+type point struct {
+	At int64 `json:"at"` // in milliseconds since 1970, by the clock of the member that the browser is connected to
+	// Rates are by second since the point before, Times in seconds, of which 99 of 100 are shorter.
+	Rates map[string]float64 `json:"rates,omitempty"`
+	Times map[string]float64 `json:"times,omitempty"`
+	// Size and Revision are those of the store.
+	Size     int64 `json:"size"`
+	Revision int64 `json:"revision"`
+	Lag      int64 `json:"lag"`
+}
+
+// sampler measures all members, while there are readers.
+type sampler struct {
+	// read measures the members, stopped is closed when the console is closed. Set before use.
+	read    func(context.Context, []uint64) map[uint64]reading
+	stopped chan struct{}
+	rounds  sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		readers int
+		running bool
+		closed  bool
+		left    time.Time // when the last reader left
+		members []uint64
+		last    map[uint64]reading
+		points  map[uint64][]point // the newest last, at most maxPoints
+		changed chan struct{}      // closed after a round
+		dates   []dated            // the oldest first
+	}
+}
+
+// join adds a reader, whose members are measured until leave is called.
+func (s *sampler) join(members []uint64) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.readers++
+	s.mu.members = members
+	if s.mu.changed == nil {
+		s.mu.changed = make(chan struct{})
+	}
+	if !s.mu.running && !s.mu.closed {
+		s.mu.running = true
+		s.rounds.Go(s.run)
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mu.readers--
+		s.mu.left = time.Now()
+	}
+}
+
+// run measures until there has been no reader for a while.
+func (s *sampler) run() {
+	t := time.NewTicker(sampleInterval)
+	defer t.Stop()
+	for s.wanted() {
+		s.round()
+		select {
+		case <-t.C:
+		case <-s.stopped:
+		}
+	}
+}
+
+// close ends the measuring, and the streams that wait for it.
+func (s *sampler) close() {
+	s.mu.Lock()
+	if !s.mu.closed {
+		s.mu.closed = true
+		close(s.stopped)
+	}
+	s.mu.Unlock()
+	s.rounds.Wait()
+}
+
+// wanted reports whether there is a reader, or was one recently. If not, the sampler is not running any more.
+func (s *sampler) wanted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.running = !s.mu.closed && (s.mu.readers > 0 || time.Since(s.mu.left) < sampleLinger)
+	return s.mu.running
+}
+
+// round measures the members once.
+func (s *sampler) round() {
+	s.mu.Lock()
+	members := s.mu.members
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), sampleInterval)
+	got := s.read(ctx, members)
+	cancel()
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	points := map[uint64][]point{}
+	for id, r := range got {
+		list := s.mu.points[id] // of members that were removed nothing is kept
+		for len(list) > 0 && (list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
+			list = list[1:]
+		}
+		if r.sample != nil {
+			s.note(r.sample.Revision, r.at)
+			list = append(list, makePoint(r, s.mu.last[id], lagOf(r.sample, got)))
+		}
+		points[id] = list
+	}
+	s.mu.points, s.mu.last = points, got
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// makePoint compares two readings of a member.
+func makePoint(r, before reading, lag int64) point {
+	p := point{At: r.at.UnixMilli(), Size: r.sample.Size, Revision: r.sample.Revision, Lag: lag}
+	if before.sample == nil {
+		return p
+	}
+	seconds := r.at.Sub(before.at).Seconds()
+	if seconds <= 0 || r.sample.Values["started"] != before.sample.Values["started"] {
+		return p
+	}
+	p.Rates, p.Times = map[string]float64{}, map[string]float64{}
+	for _, name := range []string{"puts", "reads", "transactions", "deletes", "events"} {
+		p.Rates[name] = max(0, r.sample.Values[name]-before.sample.Values[name]) / seconds
+	}
+	for _, name := range []string{"fsync", "commit", "apply"} {
+		if d, ok := r.sample.Times[name].since(before.sample.Times[name], .99); ok {
+			p.Times[name] = d
+		}
+	}
+	return p
+}
+
+// lagOf returns how many entries a member has still to apply of those that the leader has; -1 if that is not known.
+func lagOf(s *Sample, all map[uint64]reading) int64 {
+	for _, r := range all {
+		if r.sample != nil && r.sample.Member == s.Leader {
+			return max(0, int64(r.sample.RaftIndex)-int64(s.Applied))
+		}
+	}
+	return -1
+}
+
+// state returns the readings and points, and a channel that is closed when there are new ones.
+func (s *sampler) state() (last map[uint64]reading, points map[uint64][]point, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.last, s.mu.points, s.mu.changed
+}
+
+// sampleAll measures members at the same time.
+func (c *Console) sampleAll(ctx context.Context, members []uint64) map[uint64]reading {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	out := map[uint64]reading{}
+	for _, id := range members {
+		all.Go(func() {
+			s, err := c.Sample(ctx, id)
+			mu.Lock()
+			defer mu.Unlock()
+			out[id] = reading{s, err, time.Now()}
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// memberView is a member with its newest sample.
+type memberView struct {
+	ID         string   `json:"id"`
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peer_urls"`
+	ClientURLs []string `json:"client_urls"`
+	Learner    bool     `json:"learner,omitempty"`
+	Self       bool     `json:"self,omitempty"`
+	Role       string   `json:"role"`
+	Sample     *Sample  `json:"sample,omitempty"`
+	Lag        int64    `json:"lag"`
+	Error      string   `json:"error,omitempty"`
+	Points     []point  `json:"points,omitempty"`
+}
+
+// overview is a line of the stream of live numbers. The first has all points, later ones the newest.
+type overview struct {
+	At      int64        `json:"at"`
+	First   bool         `json:"first,omitempty"`
+	Members []memberView `json:"members"`
+	// Alarms are raised for members.
+	Alarms   []alarm   `json:"alarms"`
+	Findings []finding `json:"findings"`
+	// Since is when the first measurement was taken that the charts show.
+	Since int64 `json:"since"`
+}
+
+type alarm struct {
+	Member string `json:"member"`
+	Name   string `json:"name"`
+}
+
+// serveLive streams the state of all members, as long as the reader is a user.
+func (c *Console) serveLive(r *request, out *lines) error {
+	if _, err := c.maintenance.Status(r.ctx, &etcdserverpb.StatusRequest{}); err != nil {
+		return err
+	}
+	first := true
+	leave := func() {}
+	defer func() { leave() }()
+	for {
+		// Serializable: a member without a quorum answers too. The list is also the check that the session is still valid.
+		list, err := c.cluster.MemberList(r.ctx, &etcdserverpb.MemberListRequest{Linearizable: false})
+		if err != nil {
+			return err
+		}
+		ids := make([]uint64, len(list.Members))
+		for i, m := range list.Members {
+			ids[i] = m.ID
+		}
+		next := c.sampler.join(ids)
+		leave()
+		leave = next
+		last, points, changed := c.sampler.state()
+		if len(last) > 0 {
+			a, err := c.maintenance.Alarm(r.ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_GET})
+			if err != nil {
+				return err
+			}
+			if err := out.send(c.overview(list.Members, a.Alarms, last, points, first)); err != nil {
+				return err
+			}
+			first = false
+		}
+		select {
+		case <-changed:
+		case <-c.sampler.stopped:
+			return errClosed
+		case <-r.ctx.Done():
+			return r.ctx.Err()
+		}
+	}
+}
+
+func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]reading, points map[uint64][]point, all bool) *overview {
+	o := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}
+	for _, a := range alarms {
+		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), a.Alarm.String()})
+	}
+	for _, m := range members {
+		v := memberView{ID: hexadecimal(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
+			Self: m.ID == c.Self.Member, Role: "down", Lag: -1, Points: points[m.ID]}
+		if n := len(v.Points); n > 0 && (o.Since == 0 || v.Points[0].At < o.Since) {
+			o.Since = v.Points[0].At
+		}
+		if n := len(v.Points); !all && n > 1 {
+			v.Points = v.Points[n-1:]
+		}
+		r, ok := last[m.ID]
+		switch {
+		case !ok:
+			v.Role = "not measured yet"
+		case r.err != nil:
+			v.Error = r.err.Error()
+		case r.sample != nil:
+			v.Sample, v.Role, v.Lag = r.sample, roleOf(r.sample), lagOf(r.sample, last)
+		}
+		o.Members = append(o.Members, v)
+	}
+	o.Findings = findings(o)
+	return o
+}
+
+func roleOf(s *Sample) string {
+	switch {
+	case s.Learner:
+		return "learner"
+	case s.Leader == "0" || s.Leader == "":
+		return "no leader"
+	case s.Leader == s.Member:
+		return "leader"
+	}
+	return "follower"
+}

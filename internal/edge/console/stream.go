@@ -1,0 +1,79 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// writeTimeout is how long a reader may take to receive a line.
+const writeTimeout = 30 * time.Second
+
+// lines writes a stream of lines of JSON. One goroutine writes.
+type lines struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// send writes a line.
+func (l *lines) send(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_ = l.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has a connection
+	if _, err = l.w.Write(append(b, '\n')); err == nil {
+		err = l.control.Flush()
+	}
+	_ = l.control.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// end is the last line of a stream that ends with an error.
+type end struct {
+	End *failure `json:"end"`
+}
+
+// stream serves a path of the API with a stream: the handler sends lines until the reader leaves. An error before the first line is the
+// response, a later one is the last line.
+func (c *Console) stream(path string, serve func(*request, *lines) error) {
+	c.api.HandleFunc("GET "+apiPrefix+path, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case c.streams <- struct{}{}:
+			defer func() { <-c.streams }()
+		default:
+			writeError(w, &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "too many live views of this member are open",
+				Next: "close some, or open the console of another member"})
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		s := &started{ResponseWriter: w}
+		out := &lines{s, http.NewResponseController(w)}
+		_ = out.control.SetReadDeadline(time.Time{})
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		w.Header().Set("X-Accel-Buffering", "no")
+		err := serve(c.request(ctx, cancel, r), out)
+		switch {
+		case err == nil || r.Context().Err() != nil || errors.Is(err, context.Canceled):
+		case s.sent:
+			_ = out.send(end{describe(err)})
+		default:
+			writeError(w, err)
+		}
+	})
+}
+
+// started notes whether anything of the response was sent.
+type started struct {
+	http.ResponseWriter
+	sent bool
+}
+
+// Write implements http.ResponseWriter.
+func (s *started) Write(b []byte) (int, error) {
+	s.sent = true
+	return s.ResponseWriter.Write(b)
+}

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+
+	"vigil/internal/edge/console"
+	"vigil/internal/edge/gateway"
+	"vigil/internal/edge/httpd"
+	"vigil/internal/member/calls"
+)
+
+// openConsole makes the console, a client of the services like the gateway. Unlike there, a client certificate names a user.
+func (m *Member) openConsole() (*console.Console, error) {
+	services := m.rpc.InProcess()
+	h := m.replica.Header()
+	return console.New(console.Config{
+		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
+		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
+		RequireAdmin: m.replica.Access.RequireAdmin, Watchers: m.replica.Hub().Stats,
+		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
+		Sample: m.sampleOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes, Logger: m.log,
+	})
+}
+
+// consoleHosts returns the names that the console accepts in requests without TLS: those in the URLs of the member, and those listed for
+// HTTP.
+func (c *Config) consoleHosts() (hosts []string) {
+	for _, list := range [][]string{c.AdvertiseClientURLs, c.ListenClientURLs, c.ListenClientHTTPURLs} {
+		for _, s := range list {
+			if u, err := url.Parse(s); err == nil && u.Hostname() != "" {
+				hosts = append(hosts, u.Hostname())
+			}
+		}
+	}
+	for _, name := range c.HostWhitelist {
+		if name != httpd.Any {
+			hosts = append(hosts, name)
+		}
+	}
+	return hosts
+}
+
+// sampleOf measures a member for the console: this one, or another by a call.
+func (m *Member) sampleOf(ctx context.Context, id uint64) (*console.Sample, error) {
+	if id == m.replica.Header().MemberID {
+		return m.sample()
+	}
+	b, err := m.transport.Call(ctx, id, calls.Sample, nil)
+	if err != nil {
+		return nil, err
+	}
+	return console.DecodeSample(b)
+}
+
+// sample measures this member.
+func (m *Member) sample() (*console.Sample, error) {
+	st := m.replica.Status()
+	s := &console.Sample{
+		Member: fmt.Sprintf("%x", st.MemberID), Name: m.cfg.Name, Version: Version, At: time.Now().UnixMilli(), Leader: fmt.Sprintf("%x", st.Leader),
+		Learner: st.Learner, DiskFull: st.DiskFull, Term: st.Term, Applied: st.Applied, RaftIndex: st.RaftIndex, Size: st.Size, InUse: st.InUse,
+		Quota: max(0, m.cfg.QuotaBackendBytes),
+	}
+	for _, a := range m.replica.Alarms.Active() {
+		if name := a.Type.String(); !slices.Contains(s.Alarms, name) {
+			s.Alarms = append(s.Alarms, name)
+		}
+	}
+	if err := s.Measure(m.registry); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// answerSample answers another member whose console has a reader.
+func (m *Member) answerSample() ([]byte, error) {
+	s, err := m.sample()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
+
