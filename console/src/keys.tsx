@@ -20,7 +20,7 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
     <>
       <h1>Keys</h1>
       <AsOf rev={rev} to={(r) => at({ rev: r })} />
-      <Search params={p} rev={rev} />
+      <Search key={mode + p.get("q") + p.get("end")} params={p} rev={rev} />
       <p class="row">
         <button onClick={() => open("new")}>New key</button>
         <button onClick={() => open("delete")}>Delete a prefix…</button>
@@ -113,7 +113,7 @@ function Level({ prefix, sep, rev, at, selected }: { prefix: Bytes; sep: string;
           return (
             <li key={"p" + e.prefix}>
               <button class="fold" aria-expanded={!!isOpen} onClick={() => toggle({ ...opened, [e.prefix!]: !isOpen })}><Key value={p.subarray(prefix.length)} /></button>
-              <a class="dim" href={at({ prefix: p, k: null })} aria-label={`only ${plain(p)}`}>{count(e.count!, "key")}</a>
+              <a class="dim" href={at({ prefix: p, k: null })} aria-label={`${count(e.count!, "key")}: only ${plain(p)}`}>{count(e.count!, "key")}</a>
               {isOpen ? <Level prefix={p} sep={sep} rev={rev || more.revision} at={at} selected={selected} /> : null}
             </li>
           );

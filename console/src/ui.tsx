@@ -9,8 +9,9 @@ import { Bytes, keyParts, parts, toAddress } from "./bytes";
 export type Route = { view: string; params: URLSearchParams };
 
 export function readRoute(): Route {
-  const [view, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
-  return { view: view || "overview", params: new URLSearchParams(query || "") };
+  const address = location.hash.replace(/^#\/?/, "");
+  const at = address.indexOf("?");
+  return { view: (at < 0 ? address : address.slice(0, at)) || "overview", params: new URLSearchParams(at < 0 ? "" : address.slice(at + 1)) };
 }
 
 export function link(view: string, params: Record<string, string | number | Bytes | null | undefined> = {}): string {

@@ -31,7 +31,7 @@ type Sample struct {
 	Quota           int64  `json:"quota"`
 
 	Values map[string]float64 `json:"values"`
-	Times  map[string]Times   `json:"times"`
+	Times  map[string]Times   `json:"times,omitempty"`
 }
 
 // Times is a histogram of durations: how often one was observed, and how many seconds they took together.

@@ -283,7 +283,9 @@ func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverp
 		case r.err != nil:
 			v.Error = r.err.Error()
 		case r.sample != nil:
-			v.Sample, v.Role, v.Lag = r.sample, roleOf(r.sample), lagOf(r.sample, last)
+			shown := *r.sample
+			shown.Times = nil // the points have them
+			v.Sample, v.Role, v.Lag = &shown, roleOf(r.sample), lagOf(r.sample, last)
 		}
 		o.Members = append(o.Members, v)
 	}

@@ -56,8 +56,9 @@ func views(value []byte, outer bool) []View {
 		add("Kubernetes", text, cut)
 	}
 	if tree, ok := parseJSON(value); ok {
-		if b, err := json.MarshalIndent(tree, "", "  "); err == nil {
-			add("JSON", string(b), false)
+		var b bytes.Buffer
+		if json.Indent(&b, bytes.TrimSpace(value), "", "  ") == nil {
+			add("JSON", strings.ToValidUTF8(b.String(), "\ufffd"), false)
 		}
 		w := &writer{}
 		w.yaml(tree, 0)

@@ -1,0 +1,285 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"vigil/test/proc"
+)
+
+// cluster starts three members. Options are added to all.
+func cluster(t *testing.T, args ...string) []*proc.Server {
+	t.Helper()
+	var names []string
+	var members []*proc.Server
+	ports := make([]int, 3)
+	for i := range ports {
+		ports[i] = proc.FreePort(t)
+		names = append(names, fmt.Sprintf("m%d=http://127.0.0.1:%d", i+1, ports[i]))
+	}
+	for i := range ports {
+		m := proc.New(t, proc.Config{Program: proc.Vigil, Name: fmt.Sprintf("m%d", i+1), Memory: true, PeerPort: ports[i], InitialCluster: strings.Join(names, ","), Args: args})
+		m.Launch()
+		members = append(members, m)
+	}
+	for _, m := range members {
+		m.Ready()
+	}
+	return members
+}
+
+func connect(t *testing.T, m *proc.Server, user string) *clientv3.Client {
+	t.Helper()
+	c := clientv3.Config{Endpoints: []string{"http://" + m.Addr()}, DialTimeout: patience}
+	if user != "" {
+		c.Username, c.Password = user, "secret"
+	}
+	cl, err := clientv3.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cl.Close() })
+	return cl
+}
+
+func put(t *testing.T, c *clientv3.Client, key, value string, opts ...clientv3.OpOption) int64 {
+	t.Helper()
+	res, err := c.Put(t.Context(), key, value, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Header.Revision
+}
+
+// load writes and reads until the test ends.
+func load(t *testing.T, c *clientv3.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			_, _ = c.Put(ctx, fmt.Sprintf("load/%03d", i%200), fmt.Sprint("value ", i))
+			_, _ = c.Get(ctx, "config/app")
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+}
+
+const hostile = `<img src=x onerror="window.harmed=1"><script>window.harmed=1;<!--`
+
+// fillStore writes what the views show.
+func fillStore(t *testing.T, c *clientv3.Client) (first int64) {
+	first = put(t, c, "config/app", `{"replicas": 2, "image": "web:1"}`)
+	put(t, c, "config/app", `{"replicas": 3, "image": "web:2"}`)
+	put(t, c, "config/db", "host: db\nport: 5432\n")
+	for i := range 250 {
+		put(t, c, fmt.Sprintf("services/web/%03d", i), "10.0.0.1")
+	}
+	put(t, c, "hostile/"+hostile, hostile)
+	put(t, c, "hostile/bidi\u202egpj.exe", "a\u202eb\x1b[31m")
+	put(t, c, "hostile/\xff\xfe binary", "\xff\x00\x01")
+	put(t, c, "hostile/large", strings.Repeat("x", 1<<20))
+	return first
+}
+
+func TestViews(t *testing.T) {
+	chromium(t)
+	members := cluster(t)
+	c := connect(t, members[0], "")
+	first := fillStore(t, c)
+	session, err := concurrency.NewSession(c, concurrency.WithTTL(60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := concurrency.NewMutex(session, "locks/job").Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RoleAdd(t.Context(), "reader"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RoleGrantPermission(t.Context(), "reader", "config/", "config0", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.UserAdd(t.Context(), "alice", "secret"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.UserGrantRole(t.Context(), "alice", "reader"); err != nil {
+		t.Fatal(err)
+	}
+	load(t, c)
+	watching := c.Watch(t.Context(), "services/", clientv3.WithPrefix())
+	go func() {
+		for range watching {
+		}
+	}()
+	b := newBrowser(t, "http://"+members[0].Addr())
+
+	views := []struct {
+		name, address string
+		shows         []string
+	}{
+		{"overview", "overview", []string{"3 of 3 members answer", "m1 (this)", "leader", "follower", "Puts", "/s"}},
+		{"keys", "keys?k=config/app", []string{"services/", "250 keys", "hostile/", "\"replicas\": 3", "Copy as etcdctl"}},
+		{"search", "keys?mode=pattern&q=services/*/01?", []string{"10 found", "services/web/017"}},
+		{"as-of", fmt.Sprintf("keys?k=config/app&rev=%d", first), []string{"\"replicas\": 2", "back to the newest"}},
+		{"history", fmt.Sprintf("history?k=config/app&a=%d&b=%d", first, first+1), []string{"2 revisions", "-  \"image\": \"web:1\"", "+  \"image\": \"web:2\""}},
+		{"timeline", fmt.Sprintf("history?from=%d&to=%d", first, first+20), []string{"21 changes", "config/db"}},
+		{"watches", "watches", []string{"services/ – services0", "live"}},
+		{"tail", "watches?tail=load/", []string{"load/0", "put"}},
+		{"leases", "leases", []string{"locks/job", "1 lease"}},
+		{"access", "access", []string{"alice", "reader", "config/*", "Authentication is disabled"}},
+		{"members", "members", []string{"m3", "Promote", "Download a snapshot"}[:1]},
+	}
+	for _, v := range views {
+		t.Run(v.name, func(t *testing.T) {
+			b.t = t
+			b.look(false, 1280)
+			b.open(v.address)
+			b.shows(v.shows...)
+			if v.name == "overview" {
+				b.until(`[...document.querySelectorAll(".now")][0].innerText.includes("/s")`)
+			}
+			b.accessible(v.name)
+			b.screenshot(v.name)
+			b.look(true, 400)
+			b.shows(v.shows[0])
+			b.accessible(v.name + ", dark and narrow")
+			b.narrow(v.name)
+			if v.name == "keys" || v.name == "overview" {
+				b.screenshot(v.name + "-narrow")
+			}
+			b.check()
+		})
+	}
+	b.t = t
+	b.look(false, 1280)
+
+	t.Run("hostile keys and values", func(t *testing.T) {
+		b.t = t
+		b.open("keys?prefix=hostile/")
+		b.shows(`<img src=x onerror="window.harmed=1">`, `bidi\u{202e}gpj.exe`, `\xff\xfe binary`)
+		for _, key := range []string{hostile, `bidi\u{202e}gpj.exe`, `\xff\xfe binary`, "large"} {
+			b.click(key)
+			b.shows("Modified at")
+			if key == hostile {
+				b.shows(hostile)
+			}
+			b.click("close")
+		}
+		b.open("keys?rev=abc")
+		b.shows("want a number")
+		b.open("keys?rev=99999999")
+		b.shows("future revision")
+		b.open("nowhere")
+		b.shows("names no view")
+		b.until("window.harmed === undefined")
+		b.check()
+	})
+
+	t.Run("an edit, and a conflict", func(t *testing.T) {
+		b.t = t
+		put(t, c, "edit/me", "one")
+		b.open("keys?k=edit/me")
+		b.shows("one")
+		b.click("Edit")
+		b.fill("Value", "two")
+		b.click("Write")
+		b.until(`!document.querySelector("dialog[open]")`)
+		b.until(`document.querySelector("pre.value")?.innerText === "two"`)
+		b.click("Edit")
+		b.fill("Value", "mine")
+		put(t, c, "edit/me", "theirs")
+		b.click("Write")
+		b.shows("the key was changed by somebody else", "theirs")
+		b.accessible("conflict")
+		b.screenshot("conflict")
+		if got := value(t, c, "edit/me"); got != "theirs" {
+			t.Fatalf("the key is %q: the change of somebody else was overwritten", got)
+		}
+		b.click("I have seen it: replace it with mine")
+		b.click("Write")
+		b.until(`!document.querySelector("dialog[open]")`)
+		if got := value(t, c, "edit/me"); got != "mine" {
+			t.Fatalf("the key is %q", got)
+		}
+		b.check()
+	})
+
+	t.Run("deletion of a prefix", func(t *testing.T) {
+		b.t = t
+		for i := range 3 {
+			put(t, c, fmt.Sprint("gone/", i), "x")
+		}
+		b.open("keys?prefix=gone/")
+		b.click("Delete a prefix…")
+		b.click("Count the keys")
+		b.shows("3 keys begin with")
+		b.accessible("deletion")
+		b.fill("Type", "3")
+		b.click("Delete 3 keys")
+		b.until(`!document.querySelector("dialog[open]")`)
+		if res, err := c.Get(t.Context(), "gone/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || res.Count != 0 {
+			t.Fatalf("%v keys are left, %v", res, err)
+		}
+		b.check()
+	})
+
+	t.Run("keyboard", func(t *testing.T) {
+		b.t = t
+		b.open("keys")
+		b.shows("config/")
+		b.run(keys("/"))
+		b.until(`document.activeElement.id === "search"`)
+		b.run(blur(), ctrlK())
+		b.until(`document.querySelector("dialog[open]")`)
+		b.run(keys("config/db"))
+		b.shows("Open the key config/db")
+		b.accessible("palette")
+		b.run(keys("\r"))
+		b.shows("5432")
+		b.check()
+	})
+
+	t.Run("a member is killed while one looks", func(t *testing.T) {
+		b.t = t
+		b.open("overview")
+		b.shows("3 of 3 members answer")
+		members[2].Kill()
+		b.shows("2 of 3 members answer", "does not answer", "the loss of one more stops all writes")
+		b.accessible("overview with a problem")
+		b.screenshot("overview-problem")
+		members[2].Restart()
+		b.shows("3 of 3 members answer")
+		b.check()
+	})
+
+	t.Run("the member of the page is killed", func(t *testing.T) {
+		b.t = t
+		b.open("overview")
+		b.shows("3 of 3 members answer")
+		members[0].Kill()
+		b.shows("does not answer")
+		members[0].Restart()
+		b.until(`!document.querySelector("[role=alert]")`)
+		b.shows("3 of 3 members answer")
+		b.check()
+	})
+}
+
+func value(t *testing.T, c *clientv3.Client, key string) string {
+	t.Helper()
+	res, err := c.Get(t.Context(), key)
+	if err != nil || len(res.Kvs) != 1 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	return string(res.Kvs[0].Value)
+}
