@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
@@ -85,4 +84,3 @@ func (m *Member) answerSample() ([]byte, error) {
 	}
 	return json.Marshal(s)
 }
-

@@ -253,10 +253,3 @@ func (b *browser) screenshot(name string) {
 		b.t.Fatal(err)
 	}
 }
-
-// expired waits until the token of the session is not valid any more. Asking would renew it, so this waits for a time, of which more
-// does no harm.
-func (b *browser) expired() {
-	b.run(chromedp.Navigate("about:blank"))
-	time.Sleep(5 * time.Second)
-}

@@ -31,7 +31,7 @@ func enableAuth(t *testing.T, c *clientv3.Client) {
 
 func TestUsers(t *testing.T) {
 	chromium(t)
-	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--auth-token-ttl=3"}})
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
 	c := connect(t, m, "")
 	put(t, c, "config/app", "visible")
 	put(t, c, "secret/key", "hidden")
@@ -74,11 +74,15 @@ func TestUsers(t *testing.T) {
 	if cookies := eval[string](b, "document.cookie"); cookies != "" {
 		t.Errorf("scripts see the cookies %q", cookies)
 	}
-	// A token that is not used for 3 s is not valid any more: the page asks for a login at the next call.
+	// A token that is not valid any more, here after a change of the password: the page asks for a login at the next call.
 	b.open("access")
 	b.shows("permission denied")
-	b.expired()
-	b.open("keys")
+	admin := connect(t, m, "root")
+	if _, err := admin.UserChangePassword(t.Context(), "alice", "other"); err != nil {
+		t.Fatal(err)
+	}
+	b.click("Keys")
+	b.click("config/ – config0")
 	b.shows("The session has expired", "Log in")
 	login("root", "secret")
 	b.shows("secret/")

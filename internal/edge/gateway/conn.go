@@ -85,12 +85,12 @@ func (c conn) decodeAnswer(ctx context.Context, data mem.BufferSlice, into any) 
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (c conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.services.Open(ctx, method)
 	if err != nil {
 		return nil, err
 	}
-	return &stream{conn: c, local: s, ctx: ctx, release: func() {}}, nil
+	return &stream{conn: c, local: s, ctx: ctx, single: !desc.ClientStreams, release: func() {}}, nil
 }
 
 // stream implements grpc.ClientStream. One goroutine at a time receives.
@@ -98,6 +98,8 @@ type stream struct {
 	conn  conn
 	local transport.LocalStream
 	ctx   context.Context
+	// single is set if the client sends one message.
+	single bool
 	// first is an answer that Header has received, if waits is set. headed is set after the first answer.
 	first         mem.BufferSlice
 	waits, headed bool
@@ -134,7 +136,11 @@ func (st *stream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	return st.local.Send(b)
+	err = st.local.Send(b)
+	if err == io.EOF && st.single {
+		return nil // like the transport: RecvMsg returns the error of the call
+	}
+	return err
 }
 
 // RecvMsg implements grpc.ClientStream.
