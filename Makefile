@@ -10,7 +10,7 @@ HOURS    ?= 1
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: help build test race processes transports lint fuzz bench check crash damage soak simulate planted kubernetes helm-test kubernetes-integration node-client clean cluster site
+.PHONY: help build test race processes transports lint fuzz bench check crash damage soak simulate planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -93,6 +93,21 @@ kubernetes-integration: ## integration tests of Kubernetes on Vigil; half an hou
 node-client: ## the etcd client of Node against Vigil; npm installs it
 	cd test/node && npm ci --ignore-scripts --no-audit --no-fund
 	cd test && $(GO) test -count 1 -v ./node
+
+.PHONY: console console-test console-large
+lint: lint-console
+
+lint-console:
+	for m in console test/console; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+
+console: ## the pages of the console, from console/src into internal/edge/console/assets
+	$(GO) -C console run .
+
+console-test: ## the console in headless Chromium; VIGIL_SCREENSHOTS=$$PWD/docs/console writes the pictures of the documents
+	VIGIL_BROWSER=1 $(GO) -C test/console test -count 1 -timeout 30m -v .
+
+console-large: ## the same with a million keys and 1,000 events a second: time to first paint, memory of the tab
+	VIGIL_BROWSER=1 VIGIL_LARGE=1 $(GO) -C test/console test -count 1 -timeout 1h -run Large -v .
 
 bench: ## Vigil compared with etcd; bench/README.md explains the result
 	cd bench && $(GO) run .

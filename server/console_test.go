@@ -299,6 +299,19 @@ func TestConsoleKeys(t *testing.T) {
 		t.Errorf("the whole value: %d bytes", len(a.body))
 	}
 
+	// Lists of large keys are divided by their size.
+	for i := range 3 {
+		put(fmt.Sprintf("huge/%d", i)+strings.Repeat("k", 900<<10), "")
+	}
+	for _, path := range []string{"tree", "search"} {
+		if a := p.get(path, "prefix=huge/", "key=huge/", "separator="); len(a.body) > 5<<20 || a.field("after") == nil || len(a.field("entries").([]any)) != 2 {
+			t.Errorf("%s of large keys: %d bytes, %.100s", path, len(a.body), a.body)
+		}
+	}
+	if a := p.get("changes", "prefix=huge/"); len(a.body) > 5<<20 || a.field("after") == nil {
+		t.Errorf("changes of large keys: %d bytes", len(a.body))
+	}
+
 	// A change is made only to what was read.
 	p.want("a new key", p.post("put", object{"key": b64("cas"), "value": b64("1"), "mod": 0}), 200)
 	p.want("a new key that exists", p.post("put", object{"key": b64("cas"), "value": b64("2"), "mod": 0}), 409, "changed by somebody else", `"value":"`+b64("1"))

@@ -261,12 +261,13 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if first > to || to > out.Now {
 		return nil, badRequest("the revisions %d to %d: the first must not be after the last, and the store is at %d", first, to, out.Now)
 	}
+	left := room(maxPageBytes)
 	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: max(first, 1)}
 	compact, done, err := c.scan(r.ctx, create, to, func(e *mvccpb.Event) bool {
 		if e.Kv.ModRevision > to {
 			return false
 		}
-		if n := len(out.Changes); n >= maxChanges {
+		if n := len(out.Changes); n >= maxChanges || !left.take(len(e.Kv.Key)) {
 			out.After = e.Kv.ModRevision
 			if out.Changes[n-1].Mod != out.After || n >= 10*maxChanges {
 				return false // a revision is not divided, unless it is too large

@@ -20,6 +20,21 @@ const (
 	searchTime = 2 * time.Second
 )
 
+// maxPageBytes limits the bytes of keys in an answer, of which each may be as large as a request. The first is always in.
+const maxPageBytes = 1 << 20
+
+// room is the bytes that an answer has left.
+type room int
+
+// take takes bytes, and returns false if there is no room any more.
+func (r *room) take(n int) bool {
+	if *r <= 0 {
+		return false
+	}
+	*r -= room(n)
+	return true
+}
+
 // keyView is a key without its value.
 type keyView struct {
 	Key     []byte `json:"key"`
@@ -105,7 +120,7 @@ func (c *Console) serveTree(r *request) (any, error) {
 	if len(after) > 0 {
 		start = after
 	}
-	for {
+	for left := room(maxPageBytes); ; {
 		list, err := c.ranged(r.ctx, start, end, p.Revision, readAhead)
 		if err != nil {
 			return nil, err
@@ -115,7 +130,7 @@ func (c *Console) serveTree(r *request) (any, error) {
 			if start != nil && bytes.Compare(kv.Key, start) < 0 {
 				continue // in the line before
 			}
-			if len(p.Entries) == maxEntries {
+			if len(p.Entries) == maxEntries || !left.take(len(kv.Key)) {
 				p.After = kv.Key
 				return p, nil
 			}
@@ -181,6 +196,7 @@ func (c *Console) serveSearch(r *request) (any, error) {
 	if len(after) > 0 {
 		key = after
 	}
+	left := room(maxPageBytes)
 	for until := time.Now().Add(searchTime); ; {
 		list, err := c.ranged(r.ctx, key, end, p.Revision, 1000)
 		if err != nil {
@@ -191,8 +207,11 @@ func (c *Console) serveSearch(r *request) (any, error) {
 				p.After = kv.Key
 				return p, nil
 			}
-			p.Visited++
-			if match(kv.Key) {
+			if p.Visited++; match(kv.Key) {
+				if !left.take(len(kv.Key)) {
+					p.After = kv.Key
+					return p, nil
+				}
 				view := viewKey(kv)
 				p.Entries = append(p.Entries, entry{keyView: &view})
 			}

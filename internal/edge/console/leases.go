@@ -66,6 +66,7 @@ func (c *Console) serveLeases(r *request) (any, error) {
 		out.After = hexadecimal(ids[maxLeases])
 		ids = ids[:maxLeases]
 	}
+	left := room(maxPageBytes)
 	for _, n := range ids {
 		v := leaseView{ID: hexadecimal(n), Keys: [][]byte{}}
 		res, err := c.lease.LeaseTimeToLive(r.ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
@@ -77,7 +78,11 @@ func (c *Console) serveLeases(r *request) (any, error) {
 			v.Error = "its keys are not yours to read"
 		} else {
 			v.TTL, v.Granted, v.KeyCount = res.TTL, res.GrantedTTL, len(res.Keys)
-			v.Keys = append(v.Keys, res.Keys[:min(len(res.Keys), maxLeaseKeys)]...)
+			for _, k := range res.Keys[:min(len(res.Keys), maxLeaseKeys)] {
+				if left.take(len(k)) {
+					v.Keys = append(v.Keys, k)
+				}
+			}
 		}
 		out.Leases = append(out.Leases, v)
 	}

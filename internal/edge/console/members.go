@@ -82,6 +82,7 @@ func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // at the deadline of a read the request would end
 	q := c.request(ctx, cancel, r)
 	st, err := c.maintenance.Snapshot(q.ctx, &etcdserverpb.SnapshotRequest{})
 	for first := true; err == nil; first = false {
@@ -100,6 +101,7 @@ func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 		if _, err = w.Write(part.Blob); err != nil {
 			return
 		}
+		_ = control.SetWriteDeadline(time.Time{})
 	}
 	if err != nil && err != io.EOF {
 		writeError(w, err)

@@ -50,6 +50,9 @@ type portable struct {
 	Lease   string `json:"lease,omitempty"`
 }
 
+// exportAhead is how many keys of an export are read at once, with their values.
+const exportAhead = 20
+
 // exportTime bounds the time of an export.
 const exportTime = 10 * time.Minute
 
@@ -65,7 +68,7 @@ func (c *Console) serveExport(r *request, out *lines) error {
 	}
 	key, end := from(prefix), endOf(prefix)
 	for until := time.Now().Add(exportTime); time.Now().Before(until); {
-		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: readAhead})
+		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: exportAhead})
 		if err != nil {
 			return err
 		}

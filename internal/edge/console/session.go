@@ -82,8 +82,11 @@ func permissions(list []*authpb.Permission) (out []permission) {
 	return out
 }
 
-// maxRoles limits the roles of a user that are read for a session.
-const maxRoles = 100
+// Limits of what a session lists of its user.
+const (
+	maxRoles  = 100
+	maxRanges = 1000
+)
 
 func (c *Console) serveSession(r *request) (any, error) {
 	s := &session{Cluster: hexadecimal(c.Self.Cluster), Member: hexadecimal(c.Self.Member), Name: c.Self.Name, Version: c.Self.Version,
@@ -113,7 +116,8 @@ func (c *Console) serveSession(r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Ranges = append(s.Ranges, permissions(role.Perm)...)
+		list := permissions(role.Perm)
+		s.Ranges = append(s.Ranges, list[:min(len(list), max(0, maxRanges-len(s.Ranges)))]...)
 	}
 	return s, nil
 }

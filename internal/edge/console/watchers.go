@@ -47,5 +47,12 @@ func viewWatchers(st watch.Stats, order, filter string) *watchersView {
 	slices.SortStableFunc(out.Watchers, func(a, b watcherView) int { return by(&a, &b) })
 	out.Matching = len(out.Watchers)
 	out.Watchers = out.Watchers[:min(len(out.Watchers), maxWatchers)]
+	left := room(maxPageBytes)
+	for i := range out.Watchers {
+		if !left.take(len(out.Watchers[i].Key) + len(out.Watchers[i].End)) {
+			out.Watchers = out.Watchers[:i]
+			break
+		}
+	}
 	return out
 }

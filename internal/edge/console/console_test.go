@@ -1,0 +1,326 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"vigil/internal/store/watch"
+)
+
+// refusing is a connection on which no call succeeds.
+type refusing struct{}
+
+var errRefused = errors.New("refused")
+
+func (refusing) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return errRefused
+}
+func (refusing) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errRefused
+}
+
+func open(t *testing.T, change func(*Config)) *Console {
+	t.Helper()
+	c := Config{Serve: Auto, Conn: refusing{}, AuthEnabled: func() bool { return false }, RequireAdmin: func(context.Context) error { return errRefused },
+		WithCaller: func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, _ func()) context.Context { return ctx },
+		Watchers:   func() watch.Stats { return watch.Stats{} }, MaxRequestBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+		Sample: func(context.Context, uint64) (*Sample, error) { return nil, errRefused }, Hosts: []string{"db.example"}}
+	change(&c)
+	h, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// TestServed: the console is served on loopback, and elsewhere if there are users or the operator wants it.
+func TestServed(t *testing.T) {
+	loopback, public := &net.TCPAddr{IP: net.IPv6loopback}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+	for _, c := range []struct {
+		serve string
+		auth  bool
+		addr  net.Addr
+		code  int
+	}{
+		{Auto, false, loopback, 200}, {Auto, false, &net.TCPAddr{IP: net.IPv4(127, 3, 0, 1)}, 200}, {Auto, false, &net.UnixAddr{Name: "/s"}, 200},
+		{Auto, false, public, 403}, {Auto, false, nil, 403}, {Auto, true, public, 200}, {On, false, public, 200}, {Off, true, loopback, 403},
+	} {
+		h := open(t, func(x *Config) { x.Serve, x.AuthEnabled = c.serve, func() bool { return c.auth } })
+		for _, path := range []string{"/console/", "/console/api/session"} {
+			r := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
+			r.Header.Set(requestHeader, "1")
+			if c.addr != nil {
+				r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, c.addr))
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != c.code {
+				t.Errorf("--console=%s, auth %v, connection to %v, %s: %d %s, want %d", c.serve, c.auth, c.addr, path, w.Code, w.Body, c.code)
+			}
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	h := open(t, func(*Config) {})
+	for host, known := range map[string]bool{"127.0.0.1:2379": true, "[::1]:2379": true, "[::1]": true, "localhost": true, "LOCALHOST:1": true, "app.localhost": true,
+		"db.example": true, "DB.example:2379": true, "10.1.2.3": true, "evil.example": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false, "": false, "notlocalhost": false} {
+		r := httptest.NewRequest("GET", "/console/", nil)
+		r.Host = host
+		if h.knownHost(r) != known {
+			t.Errorf("host %q: known is %v", host, !known)
+		}
+		r.TLS = &tls.ConnectionState{}
+		if !h.knownHost(r) {
+			t.Errorf("host %q is not known with TLS", host)
+		}
+	}
+}
+
+func TestAssets(t *testing.T) {
+	h := open(t, func(x *Config) { x.Serve = On })
+	get := func(path, encoding string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "http://localhost"+path, nil)
+		r.Header.Set("Accept-Encoding", encoding)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	page := get("/console/", "").Body.String()
+	for name, a := range h.assets {
+		plain, packed := get("/console/"+name, ""), get("/console/"+name, "gzip, br")
+		if plain.Code != 200 || !bytes.Equal(plain.Body.Bytes(), a.content) || plain.Header().Get("Content-Encoding") != "" {
+			t.Errorf("%s: %d, %d bytes", name, plain.Code, plain.Body.Len())
+		}
+		if packed.Header().Get("Content-Encoding") != "gzip" || packed.Body.Len() >= len(a.content) {
+			t.Errorf("%s is not compressed", name)
+		}
+		if a.hashed != strings.Contains(plain.Header().Get("Cache-Control"), "immutable") || a.hashed != strings.Contains(page, name) {
+			t.Errorf("%s: %s", name, plain.Header().Get("Cache-Control"))
+		}
+	}
+	for _, inline := range []string{"<style", "<script>", "style=", "onclick", "http://", "https://"} {
+		if strings.Contains(page, inline) {
+			t.Errorf("the page contains %s", inline)
+		}
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, key string
+		matches      bool
+	}{
+		{"", "anything", true}, {"b", "abc", true}, {"b", "ac", false}, {"a/*/c", "a/b/c", true}, {"a/*/c", "a/b/b/c", false}, {"a/**/c", "a/b/b/c", true},
+		{"**x**", "axb", true}, {"**", "", true}, {"a**a", "a", false}, {"a**b**c", "acb", false}, {"[ab]?", "bz", true}, {"*", "\xff\x00", true},
+	} {
+		match, err := matcher(c.pattern)
+		if err != nil {
+			t.Fatal(c.pattern, err)
+		}
+		if match([]byte(c.key)) != c.matches {
+			t.Errorf("pattern %q, key %q: %v", c.pattern, c.key, !c.matches)
+		}
+	}
+	for _, wrong := range []string{"[", "a**[", strings.Repeat("a", 1001)} {
+		if _, err := matcher(wrong); err == nil {
+			t.Errorf("the pattern %.20q is accepted", wrong)
+		}
+	}
+}
+
+func TestEndOf(t *testing.T) {
+	for prefix, end := range map[string]string{"a": "b", "a\xff": "b", "\xff\xff": "\x00", "": "\x00", "a/": "a0"} {
+		if got := string(endOf([]byte(prefix))); got != end {
+			t.Errorf("end of %q: %q, want %q", prefix, got, end)
+		}
+	}
+}
+
+// TestSampler: members are measured only while there is a reader and shortly after, by one goroutine for all readers.
+func TestSampler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rounds := 0
+		s := &sampler{stopped: make(chan struct{}), read: func(_ context.Context, ids []uint64) map[uint64]reading {
+			rounds++
+			out := map[uint64]reading{}
+			for _, id := range ids {
+				out[id] = reading{&Sample{Member: hexadecimal(id), Revision: int64(rounds), Values: map[string]float64{"puts": float64(10 * rounds), "started": 1}}, nil, time.Now()}
+			}
+			return out
+		}}
+		defer s.close()
+		time.Sleep(time.Hour)
+		if rounds != 0 {
+			t.Fatalf("%d rounds without a reader", rounds)
+		}
+		var leave []func()
+		for range 10 {
+			leave = append(leave, s.join([]uint64{1, 2}))
+		}
+		time.Sleep(sampleInterval / 2)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := int(time.Hour/sampleInterval) + 1; rounds < want-1 || rounds > want+1 {
+			t.Errorf("%d rounds in an hour with ten readers, want %d", rounds, want)
+		}
+		_, points, _ := s.state()
+		list := points[1]
+		if len(list) > maxPoints || len(list) < maxPoints-1 {
+			t.Errorf("%d points, want %d", len(list), maxPoints)
+		}
+		if p := list[len(list)-1]; p.Rates["puts"] != 10/sampleInterval.Seconds() || p.Lag != -1 {
+			t.Errorf("point %+v", p)
+		}
+		if len(s.mu.dates) > maxPoints {
+			t.Errorf("%d dates", len(s.mu.dates))
+		}
+		v := version{keyView: keyView{Mod: int64(rounds)}}
+		if s.date(&v); v.To == 0 || v.From == 0 || v.To-v.From != sampleInterval.Milliseconds() {
+			t.Errorf("the newest revision is dated %d to %d", v.From, v.To)
+		}
+		for _, l := range leave {
+			l()
+		}
+		before := rounds
+		time.Sleep(time.Hour)
+		if most := int(sampleLinger/sampleInterval) + 1; rounds-before > most {
+			t.Errorf("%d rounds after the last reader, at most %d", rounds-before, most)
+		}
+		if s.mu.running {
+			t.Error("the sampler runs without a reader")
+		}
+		before = rounds
+		s.join([]uint64{1})
+		time.Sleep(time.Second)
+		if rounds == before {
+			t.Error("the sampler does not start again")
+		}
+	})
+}
+
+func TestSamplerRestartedMember(t *testing.T) {
+	old := reading{&Sample{Values: map[string]float64{"puts": 100, "started": 1}}, nil, time.Unix(0, 0)}
+	now := reading{&Sample{Values: map[string]float64{"puts": 5, "started": 2}}, nil, time.Unix(2, 0)}
+	if p := makePoint(now, old, 0); p.Rates != nil {
+		t.Errorf("rates of a member that was restarted: %v", p.Rates)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	r := prometheus.NewRegistry()
+	puts := prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_mvcc_put_total"})
+	sync := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "etcd_server_apply_duration_seconds", Buckets: []float64{.001, .002, .004}}, []string{"op"})
+	other := prometheus.NewCounter(prometheus.CounterOpts{Name: "other"})
+	r.MustRegister(puts, sync, other)
+	puts.Add(3)
+	sync.WithLabelValues("a").Observe(.0005)
+	var before, after Sample
+	if err := before.Measure(r); err != nil {
+		t.Fatal(err)
+	}
+	for range 98 {
+		sync.WithLabelValues("a").Observe(.0015)
+	}
+	sync.WithLabelValues("b").Observe(.003)
+	sync.WithLabelValues("b").Observe(1)
+	if err := after.Measure(r); err != nil {
+		t.Fatal(err)
+	}
+	if after.Values["puts"] != 3 || len(after.Values) != 1 || after.Times["apply"].Count != 101 {
+		t.Fatalf("%+v", after)
+	}
+	for q, want := range map[float64]float64{.5: .0015, .99: .004, 1: .004} {
+		got, ok := after.Times["apply"].since(before.Times["apply"], q)
+		if !ok || math.Abs(got-want) > .0001 {
+			t.Errorf("quantile %v: %v, want %v", q, got, want)
+		}
+	}
+	if _, ok := after.Times["apply"].since(after.Times["apply"], .99); ok {
+		t.Error("a quantile of nothing")
+	}
+	if _, err := DecodeSample(make([]byte, maxSample+1)); err == nil {
+		t.Error("a sample of any size is accepted")
+	}
+	if _, err := DecodeSample([]byte("x")); err == nil {
+		t.Error("a sample that is no JSON is accepted")
+	}
+}
+
+func TestFindings(t *testing.T) {
+	sample := func(id string, change func(*Sample)) *Sample {
+		s := &Sample{Member: id, Leader: "1", Values: map[string]float64{}, Quota: 100}
+		change(s)
+		return s
+	}
+	healthy := func(*Sample) {}
+	three := func(third memberView) *overview {
+		return &overview{Members: []memberView{{ID: "1", Name: "m1", Role: "leader", Sample: sample("1", healthy)}, {ID: "2", Name: "m2", Role: "follower", Sample: sample("2", healthy)}, third}}
+	}
+	for _, c := range []struct {
+		third memberView
+		texts []string
+	}{
+		{memberView{ID: "3", Name: "m3", Sample: sample("3", healthy)}, nil},
+		{memberView{ID: "3", Name: "m3", Error: "gone"}, []string{"m3 does not answer: gone", "2 of 3 voting members answer"}},
+		{memberView{ID: "3", Sample: sample("3", func(s *Sample) { s.DiskFull = true })}, []string{"3 its disk is full"}},
+		{memberView{ID: "3", Sample: sample("3", func(s *Sample) { s.InUse = 81 })}, []string{"81% of the quota"}},
+		{memberView{ID: "3", Sample: sample("3", func(s *Sample) { s.Leader = "2" })}, []string{"do not agree on a leader"}},
+		{memberView{ID: "3", Role: "no leader", Sample: sample("3", func(s *Sample) { s.Leader = "0" })}, []string{"knows no leader"}},
+		{memberView{ID: "3", Lag: 6000, Sample: sample("3", healthy)}, []string{"lags the leader by 6000 entries"}},
+		{memberView{ID: "3", Sample: sample("3", func(s *Sample) {
+			s.Values = map[string]float64{"watcher_lag": 20000, "stalled_watchers": 1, "pending": 101, "damage": 1}
+		})}, []string{"20000 revisions behind", "1 watchers do not read", "101 writes wait", "1 damaged records"}},
+	} {
+		list := findings(three(c.third))
+		var all strings.Builder
+		for _, f := range list {
+			fmt.Fprintln(&all, f.Member, f.What)
+			if f.Next == "" {
+				t.Errorf("%s: no advice", f.What)
+			}
+		}
+		if len(list) != len(c.texts) {
+			t.Errorf("findings:\n%swant %q", all.String(), c.texts)
+		}
+		for _, text := range c.texts {
+			if !strings.Contains(all.String(), text) {
+				t.Errorf("findings:\n%swant %q", all.String(), text)
+			}
+		}
+	}
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	var st watch.Stats
+	for i := range 3 {
+		s := watch.StreamStats{ID: uint64(i), Client: fmt.Sprint("client", i)}
+		for j := range 400 {
+			s.Watchers = append(s.Watchers, watch.WatcherStats{ID: int64(j), Lag: int64(1000*i + j), Key: []byte{byte(j)}})
+		}
+		st.Streams = append(st.Streams, s)
+	}
+	v := viewWatchers(st, "lag", "")
+	if v.Total != 1200 || v.Matching != 1200 || len(v.Watchers) != maxWatchers || v.Watchers[0].Lag != 2399 {
+		t.Errorf("%d of %d, the first has the lag %d", len(v.Watchers), v.Total, v.Watchers[0].Lag)
+	}
+	if v = viewWatchers(st, "nonsense", "client1"); v.Matching != 400 || v.Watchers[0].Client != "client1" {
+		t.Errorf("%d match", v.Matching)
+	}
+}

@@ -1,0 +1,125 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"vigil/test/proc"
+)
+
+// heap returns the JavaScript memory of the tab in MiB, after a collection.
+func (b *browser) heap() float64 {
+	b.t.Helper()
+	return eval[float64](b, "performance.memory.usedJSHeapSize") / (1 << 20)
+}
+
+// cpu returns the processor time of a process, in seconds.
+func cpu(t *testing.T, m *proc.Server) float64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
+	user, _ := strconv.ParseFloat(f[11], 64)
+	system, _ := strconv.ParseFloat(f[12], 64)
+	return (user + system) / 100
+}
+
+// TestLarge measures the console with a million keys, a watch of 1,000 events a second, and ten readers. It prints figures, and fails
+// only where a view does not work.
+func TestLarge(t *testing.T) {
+	if os.Getenv("VIGIL_LARGE") == "" {
+		t.Skip("VIGIL_LARGE is not set")
+	}
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true})
+	c := connect(t, m, "")
+	const keys = 1_000_000
+	var all sync.WaitGroup
+	for w := range 8 {
+		all.Go(func() {
+			for first := w * 100; first < keys; first += 800 {
+				var ops []clientv3.Op
+				for i := first; i < first+100; i++ {
+					ops = append(ops, clientv3.OpPut(fmt.Sprintf("registry/kind%02d/namespace%03d/object%06d", i%20, i/20%500, i), "a value of some bytes"))
+				}
+				if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b := newBrowser(t, "http://"+m.Addr())
+	open := func(view string, shows ...string) {
+		t.Helper()
+		start := time.Now()
+		b.run(chromedp.Navigate(b.url + "/console/#/" + view))
+		b.shows(shows...)
+		b.t.Logf("%-60s first paint %4.0f ms, shown after %4d ms, heap %.1f MiB", view,
+			eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`), time.Since(start).Milliseconds(), b.heap())
+		b.run(chromedp.Navigate("about:blank"))
+	}
+	open("keys", "registry/", "1,000,000 keys")
+	open("keys?prefix=registry/kind07/", "namespace000/", "keys")
+	open("keys?prefix=registry/kind07/namespace000/", "object000007", "more…")
+	open("keys?sep=none", "object000000", "more…")
+	open("keys?mode=pattern&q=object099999", "visited")
+	open("history?k=registry/kind07/namespace000/object000007", "1 revisions")
+
+	idle := cpu(t, m)
+	time.Sleep(10 * time.Second)
+	idle = cpu(t, m) - idle
+	b.run(chromedp.Navigate(b.url + "/console/#/overview"))
+	b.shows("All is well")
+	one := cpu(t, m)
+	time.Sleep(10 * time.Second)
+	one = cpu(t, m) - one
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for range 9 {
+		readers.Go(func() { follow(ctx, b.url+"/console/api/live") })
+	}
+	ten := cpu(t, m)
+	time.Sleep(10 * time.Second)
+	ten = cpu(t, m) - ten
+	cancel()
+	readers.Wait()
+	t.Logf("processor time in 10 s: %.2f s without a reader, %.2f s with one, %.2f s with ten", idle, one, ten)
+
+	b.open("watches?tail=load/")
+	b.shows("No event yet")
+	ctx, cancel = context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	writers.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ctx.Err() == nil; i += 10 {
+			var ops []clientv3.Op
+			for j := range 10 {
+				ops = append(ops, clientv3.OpPut(fmt.Sprintf("load/%03d", (i+j)%1000), "a value of some bytes"))
+			}
+			_, _ = c.Txn(ctx).Then(ops...).Commit()
+			<-tick.C
+		}
+	})
+	b.shows("put")
+	time.Sleep(15 * time.Second)
+	text := b.text()
+	t.Logf("tail: %s, heap %.1f MiB", regexp.MustCompile(`[\d.,]+ events/s, [\d,]+ in all`).FindString(text), b.heap())
+	b.click("Pause")
+	b.shows("events are still counted")
+	cancel()
+	writers.Wait()
+	b.check()
+}
