@@ -367,6 +367,29 @@ func TestConsoleHistory(t *testing.T) {
 	if _, err := cc.Put(timeout(t), &pb.PutRequest{Key: []byte("other")}); err != nil {
 		t.Fatal(err)
 	}
+	// A key that does not exist now: all its changes are read from the history of the store.
+	checkHistory(t, p, revs, 60)
+	remove()
+	checkHistory(t, p, revs, 60, len(revs)-1)
+	p.want("difference", p.get("diff", "key=k", fmt.Sprintf("a=%d", revs[61]), fmt.Sprintf("b=%d", revs[62])), 200, `-b\n+B`)
+	p.want("difference of the deletion", p.get("diff", "key=k", fmt.Sprintf("a=%d", revs[59]), fmt.Sprintf("b=%d", revs[60])), 200, "no such key", `-  \"n\": 59`)
+	p.want("changes", p.get("changes", fmt.Sprintf("from=%d", revs[60]), fmt.Sprintf("to=%d", revs[61])), 200, `"deleted":true`)
+	p.want("changes without an order", p.get("changes", "from=9", "to=3"), 400, "must not be after")
+	p.want("changes of the future", p.get("changes", "from=9", "to=3000"), 400, "the store is at")
+
+	if _, err := cc.Compact(timeout(t), &pb.CompactionRequest{Revision: revs[61]}); err != nil {
+		t.Fatal(err)
+	}
+	p.want("a compacted revision", p.get("key", "key=k", fmt.Sprintf("rev=%d", revs[3])), 410, "compacted", "choose a newer revision")
+	p.want("the tree at a compacted revision", p.get("tree", fmt.Sprintf("rev=%d", revs[3])), 410, "compacted")
+	p.want("history after a compaction", p.get("history", "key=k"), 200, fmt.Sprintf(`"mod":%d`, revs[61]))
+	p.want("changes after a compaction", p.get("changes", "from=1"), 200, fmt.Sprintf(`"compact":%d`, revs[61]), fmt.Sprintf(`"mod":%d`, revs[62]))
+	p.want("history of no key", p.get("history", "key=nothing"), 200, `"versions":[]`)
+}
+
+// checkHistory checks the history of the key k, which is in pages: the revisions, and which of them are deletions.
+func checkHistory(t *testing.T, p *page, revs []int64, deleted ...int) {
+	t.Helper()
 	var got []int64
 	before := ""
 	for pages := 0; pages < 10; pages++ {
@@ -389,7 +412,7 @@ func TestConsoleHistory(t *testing.T) {
 			t.Fatalf("a page of %d revisions", len(h.Versions))
 		}
 		for _, v := range h.Versions {
-			if v.Deleted != (v.Mod == revs[60]) {
+			if v.Deleted != slices.ContainsFunc(deleted, func(i int) bool { return revs[i] == v.Mod }) {
 				t.Errorf("revision %d: deleted is %v", v.Mod, v.Deleted)
 			}
 			got = append(got, v.Mod)
@@ -403,20 +426,6 @@ func TestConsoleHistory(t *testing.T) {
 	if !slices.Equal(got, revs) {
 		t.Errorf("history %v, want %v", got, revs)
 	}
-	p.want("difference", p.get("diff", "key=k", fmt.Sprintf("a=%d", revs[61]), fmt.Sprintf("b=%d", revs[62])), 200, `-b\n+B`)
-	p.want("difference of the deletion", p.get("diff", "key=k", fmt.Sprintf("a=%d", revs[59]), fmt.Sprintf("b=%d", revs[60])), 200, "no such key", `-  \"n\": 59`)
-	p.want("changes", p.get("changes", fmt.Sprintf("from=%d", revs[60]), fmt.Sprintf("to=%d", revs[61])), 200, `"deleted":true`)
-	p.want("changes without an order", p.get("changes", "from=9", "to=3"), 400, "must not be after")
-	p.want("changes of the future", p.get("changes", "from=9", "to=3000"), 400, "the store is at")
-
-	if _, err := cc.Compact(timeout(t), &pb.CompactionRequest{Revision: revs[61]}); err != nil {
-		t.Fatal(err)
-	}
-	p.want("a compacted revision", p.get("key", "key=k", fmt.Sprintf("rev=%d", revs[3])), 410, "compacted", "choose a newer revision")
-	p.want("the tree at a compacted revision", p.get("tree", fmt.Sprintf("rev=%d", revs[3])), 410, "compacted")
-	p.want("history after a compaction", p.get("history", "key=k"), 200, fmt.Sprintf(`"mod":%d`, revs[61]))
-	p.want("changes after a compaction", p.get("changes", "from=1"), 200, fmt.Sprintf(`"compact":%d`, revs[61]), fmt.Sprintf(`"mod":%d`, revs[62]))
-	p.want("history of no key", p.get("history", "key=nothing"), 200, `"versions":[]`)
 }
 
 func TestConsoleImportAndExport(t *testing.T) {

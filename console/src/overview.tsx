@@ -139,8 +139,9 @@ function Chart({ title, of, show, members, points }: ChartKind & { members: Memb
       <svg viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`${title}: ${newest.join(", ")}; at most ${show(most)} in the last ${duration(span / 1000)}`}>
         {members.map((m, i) => {
           const list = (points.get(m.id) || []).filter((p) => of(p) !== undefined);
-          const line = list.map((p) => `${(W - ((now - p.at) / span) * W).toFixed(1)},${(H - 4 - ((of(p)! / (most || 1)) * (H - 16))).toFixed(1)}`).join(" ");
-          return <polyline key={m.id} class={"line s" + (i % 6)} points={line} />;
+          // A line ends where nothing was measured.
+          const line = list.map((p, j) => `${j && p.at - list[j - 1].at < 10000 ? "L" : "M"}${(W - ((now - p.at) / span) * W).toFixed(1)},${(H - 4 - ((of(p)! / (most || 1)) * (H - 16))).toFixed(1)}`).join(" ");
+          return <path key={m.id} class={"line s" + (i % 6)} d={line} />;
         })}
         <text x="2" y="10">{show(most)}</text>
       </svg>

@@ -85,6 +85,8 @@ func TestUsers(t *testing.T) {
 	b.click("config/ – config0")
 	b.shows("The session has expired", "Log in")
 	login("root", "secret")
+	b.shows("1 found") // the page that asked for the login
+	b.open("keys")
 	b.shows("secret/")
 	b.open("access")
 	b.fill("Key", "config/app")

@@ -132,6 +132,17 @@ func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versio
 	if missing > 0 {
 		return out.Versions[len(out.Versions)-1].Mod - 1, nil
 	}
+	if compact == 0 || compact > upTo || len(out.Versions) == maxVersions {
+		return 0, nil
+	}
+	// The compaction has kept the state of the key at its revision.
+	res, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Revision: compact})
+	if err != nil && describe(err).Code != "compacted" {
+		return 0, err
+	}
+	if err == nil && len(res.Kvs) > 0 {
+		out.Versions = append(out.Versions, versionOf(res.Kvs[0], false))
+	}
 	return 0, nil
 }
 

@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -289,6 +291,7 @@ func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverp
 		}
 		o.Members = append(o.Members, v)
 	}
+	slices.SortFunc(o.Members, func(a, b memberView) int { return cmp.Compare(a.Name, b.Name) })
 	o.Findings = findings(o)
 	return o
 }
