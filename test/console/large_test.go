@@ -72,7 +72,7 @@ func TestLarge(t *testing.T) {
 	}
 	open("keys", "registry/", "1,000,000 keys")
 	open("keys?prefix=registry/kind07/", "namespace000/", "keys")
-	open("keys?prefix=registry/kind07/namespace000/", "object000007", "more…")
+	open("keys?prefix=registry/kind07/namespace000/", "object000007")
 	open("keys?sep=none", "object000000", "more…")
 	open("keys?mode=pattern&q=object099999", "visited")
 	open("history?k=registry/kind07/namespace000/object000007", "1 revisions")
