@@ -22,8 +22,9 @@ const (
 	electName = check.ElectPrefix + "a"
 	// competitors is the number of clients of each process that compete for the lock, and for the election.
 	competitors = 3
-	// finalLock bounds the wait for the lock and the election when no fault happens any more.
-	finalLock = 20 * time.Second
+	// finalLock bounds the wait for the lock and the election when no fault happens any more. The others that compete may hold it
+	// for some 7 s each: three writes, and then the TTL of a session that is not closed.
+	finalLock = 50 * time.Second
 )
 
 // competitor claims the lock, or takes part in the election, again and again.
@@ -63,10 +64,12 @@ func locks(c *setup.Client, rng *rand.Rand) error {
 				_ = compete(time.Duration(1+w.rng.IntN(15)) * time.Second) // any error is allowed
 				time.Sleep(time.Duration(w.rng.Int64N(int64(4 * time.Second))))
 			}
-			// A session may be lost to a connection that is dead since a fault.
-			err := compete(finalLock / 2)
-			for end := now() + finalLock; err != nil && now() < end; {
-				err = compete(finalLock / 2)
+			// A session may be lost to a connection that is dead since a fault. The place in the queue is kept otherwise.
+			end := now() + finalLock
+			err := compete(finalLock)
+			for err != nil && now() < end {
+				time.Sleep(100 * time.Millisecond)
+				err = compete(end - now())
 			}
 			if err != nil {
 				failures[n] = fmt.Errorf("client %d cannot get %s without faults: %w", w.id, name, err)

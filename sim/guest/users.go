@@ -166,6 +166,8 @@ func (s *slot) live() {
 		w := &userWorker{Client: cl, slot: s, id: n, user: s.name, rng: rand.New(rand.NewPCG(s.rng.Uint64(), 0)), over: over}
 		working.Go(w.work)
 	}
+	working.Go(func() { s.watch(over) })
+	working.Go(func() { s.write(rand.New(rand.NewPCG(s.rng.Uint64(), 1)), over) })
 	for s.vary() && int64(now()) < s.c.Stop {
 	}
 	time.Sleep(time.Duration(s.rng.Int64N(int64(time.Second))))

@@ -9,7 +9,7 @@ import (
 	"vigil/sim/scenario/setup"
 )
 
-// works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works, and setup.Users. Each one has
+// works are the kinds of work besides the operations on keys of check.Prefix, by the names of setup.Works, setup.Quota and setup.Users. Each one has
 // keys with a prefix of its own. It ends with the work of the process, and returns an error that is a violation.
 var works = map[string]func(*setup.Client, *rand.Rand) error{
 	"alarms":        inOneProcess(alarms),
@@ -22,7 +22,9 @@ var works = map[string]func(*setup.Client, *rand.Rand) error{
 	"locks":         locks,
 	"mirrors":       mirrors,
 	"pages":         pages,
+	"queues":        inOneProcess(queues),
 	"watch options": watchOptions,
+	setup.Quota:     inOneProcess(useUpQuota),
 	setup.Users:     users,
 }
 

@@ -59,7 +59,7 @@ func (p *Plan) validate() error {
 		bad("%d processes of %d clients that pause for up to %v: need at least one, and a pause", p.Clients, p.Workers, p.Think)
 	}
 	for _, w := range p.Work {
-		if w != setup.Users && !slices.Contains(setup.Works, w) {
+		if w != setup.Users && w != setup.Quota && !slices.Contains(setup.Works, w) {
 			bad("work %q does not exist", w)
 		}
 	}

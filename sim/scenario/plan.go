@@ -74,6 +74,9 @@ func target(n int) string {
 	return fmt.Sprintf("member %d", n)
 }
 
+// smallQuota is a quota that the work on it uses up.
+const smallQuota = 2 << 20
+
 // usual is how long faults begin in a plan.
 const usual = time.Minute
 
@@ -108,6 +111,10 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 	if rng.IntN(5) == 0 {
 		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return !slices.Contains(setup.Authenticated, w) })
 		p.Work = append(p.Work, setup.Users)
+	} else if rng.IntN(6) == 0 {
+		p.QuotaBytes = smallQuota
+		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return slices.Contains(setup.Large, w) })
+		p.Work = append(p.Work, setup.Quota)
 	}
 	pace := time.Duration(1+rng.IntN(5)) * time.Second
 	for at := 6 * time.Second; ; {

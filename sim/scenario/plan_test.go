@@ -32,14 +32,15 @@ func TestNewPlan(t *testing.T) {
 		if most := (len(kinds()) + 1) / 2; len(used) > most {
 			t.Errorf("seed %d has %d kinds of faults, more than %d", seed, len(used), most)
 		}
-		if most := (len(setup.Works) + 1) / 2; len(p.Work) > most {
+		// The work on users or on the quota is added.
+		if most := (len(setup.Works)+1)/2 + 1; len(p.Work) > most {
 			t.Errorf("seed %d has the work %q, more than half", seed, p.Work)
 		}
 		for _, w := range p.Work {
 			seen[w] = true
 		}
 	}
-	for _, k := range slices.Concat(kinds(), setup.Works, []string{setup.Users}) {
+	for _, k := range slices.Concat(kinds(), setup.Works, []string{setup.Users, setup.Quota}) {
 		if !seen[k] {
 			t.Errorf("no seed has %q", k)
 		}

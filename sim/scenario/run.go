@@ -224,7 +224,7 @@ func (r *run) restart(m *world.Machine) {
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), Last: n == 0, StopAddress: stopAddress(m)}
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m)}
 	m.Start("client", encode(c))
 	r.working++
 }
@@ -363,6 +363,9 @@ func (r *run) reported(_ *world.Machine, b []byte) {
 	case p.Access != nil:
 		r.world.Note(nil, "%v", p.Access)
 		r.work.accesses = append(r.work.accesses, *p.Access)
+	case p.Sight != nil:
+		r.world.Note(nil, "%v", p.Sight)
+		r.work.sights = append(r.work.sights, *p.Sight)
 	case p.Watcher != nil:
 		r.addMessage(p.Watcher, p.Message)
 	case p.Message != nil:

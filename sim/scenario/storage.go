@@ -14,8 +14,8 @@ import (
 // empty disk. Only one member at a time is damaged: the others have everything.
 func flipBits(r *run, f Fault, rng *rand.Rand) func() {
 	p := r.place(r.member(f.A))
-	if r.changing != nil || r.flipped() != nil || p.id == 0 && len(r.members) < 3 {
-		r.world.Note(nil, "no bit flips while the members change")
+	if r.changing != nil || r.flipped() != nil || !r.canLose(p) {
+		r.world.Note(nil, "no bit flips while the members change, or without a majority of others")
 		return func() {}
 	}
 	for range 1 + rng.IntN(4) {
@@ -30,6 +30,21 @@ func flipBits(r *run, f Fault, rng *rand.Rand) func() {
 		p.over = true
 		r.replaceFlipped()
 	}
+}
+
+// canLose reports whether the other voters are a majority without the member at a place.
+func (r *run) canLose(p *place) bool {
+	voters, others := 0, 0
+	for _, m := range r.members {
+		o := r.place(m)
+		if o.learner > 0 {
+			continue
+		}
+		if voters++; o != p {
+			others++
+		}
+	}
+	return others > voters/2
 }
 
 // spareBytes is how much of the end of a file stays undamaged. Damage to the last group of a raft log cannot be distinguished from

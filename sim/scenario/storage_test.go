@@ -65,3 +65,26 @@ func TestRefusedList(t *testing.T) {
 		t.Error("the refusal of the right list is allowed")
 	}
 }
+
+// TestCanLose: bits flip only under a member without which the voters keep a majority.
+func TestCanLose(t *testing.T) {
+	for _, c := range []struct {
+		voters, learners   int
+		loses, loseLearner bool
+	}{{1, 0, false, true}, {1, 1, false, true}, {2, 1, false, true}, {3, 0, true, true}, {3, 2, true, true}, {4, 0, true, true}, {5, 1, true, true}} {
+		r := &run{}
+		for n := range c.voters + c.learners {
+			p := &place{Machine: &world.Machine{}}
+			if n >= c.voters {
+				p.learner = time.Second
+			}
+			r.places, r.members = append(r.places, p), append(r.members, p.Machine)
+		}
+		if got := r.canLose(r.places[0]); got != c.loses {
+			t.Errorf("%+v: a voter can be lost: %t", c, got)
+		}
+		if got := r.canLose(r.places[len(r.places)-1]); c.learners > 0 && got != c.loseLearner {
+			t.Errorf("%+v: a learner can be lost: %t", c, got)
+		}
+	}
+}

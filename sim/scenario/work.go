@@ -17,6 +17,8 @@ type work struct {
 	// permits are what users may do, and accesses what they did.
 	permits  []check.PermitSpan
 	accesses []check.Access
+	// sights are what the watches of users received.
+	sights []check.Sight
 	// promised is called with the time until which a lease certainly lives, if it is not nil.
 	promised func(time.Duration)
 	// rates are those of the clocks that do not run like the others, and clocks what the fastest one was.
@@ -46,6 +48,7 @@ func (r *run) judgeWork(h *check.History) {
 	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: electionTimeout, Stable: r.plan.Faulty + stable, Late: 2 * time.Second})...)
 	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
 	r.v = append(r.v, check.CheckPermits(h, r.work.accesses, r.work.permits)...)
+	r.v = append(r.v, check.CheckSights(r.work.sights, r.work.permits, r.plan.Faulty+stable)...)
 	r.v = append(r.v, check.CheckAlarms(r.ops, r.work.alarms)...)
 }
 

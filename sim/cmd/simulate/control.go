@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 
 	"vigil/sim/scenario"
@@ -27,7 +28,7 @@ func newControl(file string) *control {
 	return c
 }
 
-// clean reports whether a plan has no violation. It runs each plan once.
+// clean reports whether a plan has no violation, and prints the violations. It runs each plan once.
 func (c *control) clean(p scenario.Plan) (bool, error) {
 	g, err := c.load()
 	if err != nil {
@@ -37,7 +38,13 @@ func (c *control) clean(p scenario.Plan) (bool, error) {
 	c.mu.Lock()
 	run := c.plans[key]
 	if run == nil {
-		run = sync.OnceValue(func() bool { return len(scenario.Run(g, p, nil).Violations) == 0 })
+		run = sync.OnceValue(func() bool {
+			r := scenario.Run(g, p, nil)
+			if len(r.Violations) > 0 {
+				fmt.Fprint(os.Stderr, "without a mistake, ", newFailure(job{name: fmt.Sprintf("seed %d@%s", p.Seed, g.Version), plan: p, again: fmt.Sprintf("-seed %d@%s", p.Seed, g.Version)}, r))
+			}
+			return len(r.Violations) == 0
+		})
 		c.plans[key] = run
 	}
 	c.mu.Unlock()

@@ -38,9 +38,11 @@ type Client struct {
 	Think     int64
 	Stop      int64 // work ends
 	Work      []string
-	Users     bool   // clients must authenticate
-	Address   string // of its machine
-	Last      bool   // it makes the last write then, and asks all members for their hash
+	Users     bool // clients must authenticate
+	// QuotaBytes is the quota of the members, for the work on it.
+	QuotaBytes int64
+	Address    string // of its machine
+	Last       bool   // it makes the last write then, and asks all members for their hash
 	// StopAddress is where it listens for the request to stop.
 	StopAddress string
 }
@@ -57,6 +59,7 @@ var Works = []string{
 	"locks",
 	"mirrors",
 	"pages",
+	"queues",
 	"watch options",
 }
 
@@ -64,7 +67,14 @@ var Works = []string{
 const Users = "users"
 
 // Authenticated are the kinds of work that can authenticate: those that make no call without the library.
-var Authenticated = []string{"comparison", "downgrade", "leases", "locks", "mirrors"}
+var Authenticated = []string{"comparison", "downgrade", "leases", "locks", "mirrors", "queues"}
+
+// Quota is the work on a small quota that is used up. It looks after the space, so that it goes without the kinds of work in
+// Large, which need much of it, or raise its alarm themselves.
+const Quota = "quota"
+
+// Large are the kinds of work that do not fit with Quota.
+var Large = []string{"alarms", "crowd", "watch options"}
 
 // Operator configures a process that transfers leadership from member to member.
 type Operator struct {
@@ -95,6 +105,8 @@ type Report struct {
 	// Permit is what a user may do for some time, and Access what it did.
 	Permit *check.PermitSpan `json:",omitempty"`
 	Access *check.Access     `json:",omitempty"`
+	// Sight is what the watch of a user received.
+	Sight *check.Sight `json:",omitempty"`
 	// Receivers are the numbers of watchers that received Message, if Watcher is nil.
 	Receivers []int `json:",omitempty"`
 	// Canceled is the number of a watcher that receives nothing any more, by its own wish.
