@@ -23,6 +23,22 @@ var member = []Mistake{
 	{Name: "snapshot-half-installed", Promise: "a member that stopped while it installed a snapshot continues", Past: true, Needs: "snapshots that are interrupted", Edits: []Edit{
 		{"internal/member/replica/data.go", "if err := place.InstallDecided(&left); err != nil {", "if err := error(nil); err != nil {"},
 	}},
+	{Name: "interrupted-replacement", Promise: "a member that stopped during its first start can start again", Past: true, Needs: "failures during starts, replacements", Edits: []Edit{
+		{"server/join.go", "if store.ClusterID == id && store.MemberID == x.ID {", "if store.ClusterID == id {"},
+	}},
+	{Name: "unsynced-copy", Promise: "a copy that cannot be synced is no damage of the history", Past: true, Needs: "failing syncs, snapshots", Edits: []Edit{
+		{"internal/vfs/cause.go", "return !errors.As(err, &path) || !slices.Contains(writing, path.Op)", "return path == nil || !slices.Contains(writing, path.Op)"},
+	}},
+	{Name: "quota-ignored", Promise: "writes are refused when the quota is used up", Needs: "a quota", Edits: []Edit{
+		{"internal/member/replica/space.go", "return n <= sp.quotaLeft(false) || n <= sp.quotaLeft(true)", "return n >= 0"},
+		{"internal/member/replica/space.go", "(refused || live >= quota && !sp.r.Alarms.anyNoSpace())", "refused"},
+	}},
+	{Name: "alarm-stays", Promise: "a member clears its alarm NOSPACE when it has space", Needs: "a quota", Edits: []Edit{
+		{"internal/member/replica/space.go", "case raised && (quota <= 0 || live < full/100*clearPercent):", "case raised && full < 0:"},
+	}},
+	{Name: "watch-kept", Promise: "a watch ends when its user loses the permission", Needs: "users", Edits: []Edit{
+		{"internal/edge/rpc/watchauth.go", "st.Revoke(st.denial)", "_ = st.denial"},
+	}},
 	{Name: "torn-group", Promise: "a torn write at the end of the raft log is not taken for whole", Needs: "power failures", Edits: []Edit{
 		{"internal/store/wal/scan.go", "if groupCRC(b, s.seed, off) != g.crc {", "if false {"},
 	}},

@@ -100,6 +100,7 @@ var faults = map[string]fault{
 	"leader transfers":            transferLeaders,
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,
+	"failures during starts":      failStarting,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)
 		for _, o := range r.world.Machines() {

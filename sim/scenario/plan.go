@@ -153,6 +153,7 @@ var least = map[string]time.Duration{
 	"hits at the end of leases":   12 * time.Second,
 	"power failure of the voters": 5 * electionTimeout,
 	"power failure during syncs":  4 * electionTimeout,
+	"failures during starts":      6 * electionTimeout,
 }
 
 // kinds returns the names of all kinds of faults, in order.

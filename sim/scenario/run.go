@@ -71,7 +71,9 @@ type run struct {
 	// elected is called when a member becomes the leader, if it is not nil.
 	elected func(*world.Machine)
 	// sending is called when a member begins to send a snapshot, if it is not nil.
-	sending   func(from, to *world.Machine)
+	sending func(from, to *world.Machine)
+	// starting is called when the process of a member has started, if it is not nil.
+	starting  func(*world.Machine)
 	operators int            // that were started
 	changing  *world.Machine // the operator that changes the members
 	joined    *world.Machine // the newest member
@@ -220,6 +222,9 @@ func (r *run) restart(m *world.Machine) {
 		InitialCluster: initial, InitialClusterState: state,
 		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
 		QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval)}))
+	if r.starting != nil {
+		r.starting(m)
+	}
 }
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"vigil/sim/scenario"
@@ -50,14 +55,17 @@ func (t *tally) stop(keepGoing bool) bool {
 	return t.failed > 0 && !keepGoing
 }
 
-// runAll runs plans, several at a time, until there is no other or one fails.
+// runAll runs plans, several at a time, until there is no other or one fails. After an interrupt it takes no other plan, so that
+// a long run can be ended and is in the log.
 func (o *options) runAll(g *world.Guest, next func() (job, bool)) error {
 	t := &tally{began: time.Now()}
+	interrupted, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer restore()
 	var taking sync.Mutex
 	take := func() (job, bool) {
 		taking.Lock()
 		defer taking.Unlock()
-		if t.stop(o.keepGoing) {
+		if t.stop(o.keepGoing) || interrupted.Err() != nil {
 			return job{}, false
 		}
 		return next()
@@ -100,7 +108,22 @@ func (o *options) runAll(g *world.Guest, next func() (job, bool)) error {
 	return nil
 }
 
-// appendLog adds a line for the run to a file.
+// logged is a run in the log.
+var logged = regexp.MustCompile(`(?m): ([0-9]+) plans, ([0-9.]+) cluster-hours in .*, ([0-9]+) failed`)
+
+// sumLog returns what all runs in the log are together.
+func sumLog(text string) string {
+	plans, failed, hours := 0, 0, 0.0
+	for _, s := range logged.FindAllStringSubmatch(text, -1) {
+		p, _ := strconv.Atoi(s[1])
+		h, _ := strconv.ParseFloat(s[2], 64)
+		f, _ := strconv.Atoi(s[3])
+		plans, failed, hours = plans+p, failed+f, hours+h
+	}
+	return fmt.Sprintf("%d plans, %.2f cluster-hours, %d failed", plans, hours, failed)
+}
+
+// appendLog adds a line for the run to a file, and prints the sum of all runs in it.
 func (o *options) appendLog(g *world.Guest, t *tally) error {
 	f, err := os.OpenFile(o.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -114,7 +137,14 @@ func (o *options) appendLog(g *world.Guest, t *tally) error {
 		f.Close()
 		return err
 	}
-	return f.Close()
+	if err := f.Close(); err != nil {
+		return err
+	}
+	all, err := os.ReadFile(o.log)
+	if err == nil {
+		fmt.Printf("all runs in %s: %s\n", o.log, sumLog(string(all)))
+	}
+	return err
 }
 
 // runJob runs a plan as often as -replays says, and prints its result. It returns a failure if there is one.
