@@ -8,14 +8,27 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+
+	"vigil/sim/guest/sys"
 )
 
-func main() {
+func main() {} // never called: the program is a library
+
+func init() {
 	debug.SetGCPercent(800) // processes are short-lived, and collections are a large part of their time
-	if err := run(os.Args[1], []byte(os.Args[2])); err != nil {
+}
+
+// begin is where a process begins, in the memory of the program after its initialization.
+//
+//go:wasmexport run
+func begin() {
+	sys.Reseed()
+	role, config := sys.Setup()
+	if err := run(role, []byte(config)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 func run(role string, config []byte) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // Combine returns the files of one program with many mistakes, of which a process has the one whose number, its position in
-// list from 1 on, is the third argument of the process. A changed function is there twice: the original calls the changed one
+// list from 1 on, is the argument of the program. A changed function is there twice: the original calls the changed one
 // if the process has that mistake. A mistake that changes more than the bodies of functions is not part of the program: rest
 // has it.
 func Combine(root string, list []Mistake) (files map[string]string, rest []Mistake, err error) {
@@ -133,8 +133,8 @@ const numberCode = `package %s
 import "os"
 
 var plantedNumber = func() (n int) {
-	if len(os.Args) > 3 {
-		for _, c := range os.Args[3] {
+	if len(os.Args) > 1 {
+		for _, c := range os.Args[1] {
 			n = 10*n + int(c-'0')
 		}
 	}

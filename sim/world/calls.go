@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/tetratelabs/wazero/api"
 
@@ -20,6 +21,12 @@ func text(mem api.Memory, p, n uint64) string {
 // ownImports are the functions of the simulation that programs import, besides those of WASI.
 var ownImports = map[string]hostCall{
 	"now": func(p *Process, _ api.Memory, s []uint64) { s[0] = uint64(p.m.w.now) },
+	"setup": func(p *Process, mem api.Memory, s []uint64) {
+		out, _ := mem.Read(uint32(s[0]), uint32(s[1]))
+		all := strings.Join(p.args, "\x00")
+		copy(out, all)
+		s[0] = uint64(len(all))
+	},
 	"report": func(p *Process, mem api.Memory, s []uint64) {
 		b, _ := mem.Read(uint32(s[0]), uint32(s[1]))
 		p.m.w.trace.mix('r', uint64(p.id), uint64(p.m.w.now), sumOf(b))

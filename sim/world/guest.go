@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"runtime"
 
@@ -21,13 +22,17 @@ type Guest struct {
 	Version string
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
+	// data and globals are those of the program, start is its memory after its initialization with args.
+	data    []segmentOfData
+	globals int
 	args    []string
+	start   *image
 }
 
-// With returns the same program, whose processes have more arguments after their own.
+// With returns the same program with arguments.
 func (g *Guest) With(args ...string) *Guest {
 	h := *g
-	h.args = args
+	h.args, h.start = args, &image{}
 	return &h
 }
 
@@ -38,6 +43,10 @@ func Load(ctx context.Context, file, cache string) (*Guest, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(code)
+	p, err := parseProgram(code)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	config := wazero.NewRuntimeConfigCompiler().WithMemoryLimitPages(memoryPages).WithDebugInfoEnabled(false)
 	if cache != "" {
 		c, err := wazero.NewCompilationCacheWithDir(cache)
@@ -46,8 +55,8 @@ func Load(ctx context.Context, file, cache string) (*Guest, error) {
 		}
 		config = config.WithCompilationCache(c)
 	}
-	g := &Guest{Version: hex.EncodeToString(sum[:4]), runtime: wazero.NewRuntimeWithConfig(ctx, config)}
-	if g.module, err = g.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0)), code); err != nil {
+	g := &Guest{Version: hex.EncodeToString(sum[:4]), runtime: wazero.NewRuntimeWithConfig(ctx, config), data: p.data, globals: p.globals, start: &image{}}
+	if g.module, err = g.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0)), p.code); err != nil {
 		return nil, err
 	}
 	if err := g.link(ctx); err != nil {

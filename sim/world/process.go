@@ -7,8 +7,6 @@ import (
 	"iter"
 	"math/rand/v2"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
 )
 
@@ -34,6 +32,8 @@ type Process struct {
 	exited bool
 	dead   bool // the world knows
 	err    error
+	// frozen is set if its clock stands still.
+	frozen bool
 }
 
 // object is an open file or socket.
@@ -55,11 +55,7 @@ func (w *World) newProcess(m *Machine, args []string) *Process {
 // run runs the program, as a coroutine.
 func (p *Process) run(block func(struct{}) bool) {
 	p.block = block
-	ctx := experimental.WithMemoryAllocator(context.WithValue(context.Background(), processKey{}, p), experimental.MemoryAllocatorFunc(reserve))
-	mod, err := p.m.w.guest.runtime.InstantiateModule(ctx, p.m.w.guest.module, wazero.NewModuleConfig().WithName(""))
-	if mod != nil {
-		mod.Close(ctx)
-	}
+	err := p.m.w.guest.begin(context.WithValue(context.Background(), processKey{}, p))
 	p.err = err
 	var exit *sys.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 0 {
@@ -133,6 +129,9 @@ func (p *Process) String() string { return fmt.Sprintf("%s.%d", p.m.Name, p.id) 
 
 // now returns the time of the machine's clock, and lets a moment pass.
 func (p *Process) now(wall bool) int64 {
+	if p.frozen {
+		return 1 // Go's runtime does not accept 0
+	}
 	p.m.w.now += readStep
 	t := p.m.clock.monotonic(p.m.w.now)
 	if wall {

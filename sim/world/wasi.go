@@ -3,7 +3,6 @@ package world
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/sys"
@@ -114,7 +113,7 @@ func init() {
 	}
 }
 
-func (p *Process) argv() []string { return slices.Concat([]string{"guest"}, p.args, p.m.w.guest.args) }
+func (p *Process) argv() []string { return append([]string{"guest"}, p.m.w.guest.args...) }
 
 // vectors calls do for each buffer of a list in memory, until it returns false.
 func vectors(mem api.Memory, at, n uint32, do func(b []byte) bool) {

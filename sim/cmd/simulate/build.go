@@ -42,11 +42,10 @@ func removeOld(dir string, before time.Time) {
 	})
 }
 
-// loadGuest builds the program of the processes, or uses the one in a file, and compiles it. One with an overlay is not
-// kept in the cache: the next one has another overlay.
+// loadGuest builds the program of the processes, or uses the one in a file, and compiles it.
 func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) {
 	cache, err := cacheDir()
-	if err != nil || overlay != "" {
+	if err != nil {
 		cache = "" // compiled again each time
 	}
 	if file == "" {
@@ -57,7 +56,8 @@ func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) 
 		defer os.RemoveAll(dir)
 		file = filepath.Join(dir, "guest.wasm")
 		// Without paths and versions of the working tree the same code has the same version.
-		args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file}
+		// A library is initialized once, and not at each start of a process; see world.image. It calls functions of the runtime.
+		args := []string{"build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", file}
 		if overlay != "" {
 			args = append(args, "-overlay", overlay)
 		}

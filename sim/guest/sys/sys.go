@@ -5,6 +5,9 @@
 package sys
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+	"strings"
 	"unsafe"
 )
 
@@ -13,6 +16,39 @@ func hostNow() int64
 
 //go:wasmimport vigil report
 func hostReport(p unsafe.Pointer, n uint32)
+
+//go:wasmimport vigil setup
+func hostSetup(p unsafe.Pointer, n uint32) int64
+
+// Setup returns what the process is, and its configuration.
+func Setup() (role, config string) {
+	b := make([]byte, hostSetup(nil, 0))
+	hostSetup(bytesOf(b))
+	role, config, _ = strings.Cut(string(b), "\x00")
+	return role, config
+}
+
+//go:linkname getm runtime.getm
+func getm() unsafe.Pointer
+
+//go:linkname mrandinit runtime.mrandinit
+func mrandinit(m unsafe.Pointer)
+
+//go:linkname bootstrapRand runtime.bootstrapRand
+func bootstrapRand() uint64
+
+// Reseed gives the runtime random numbers of this process. All processes start with the memory of one, so that they would draw
+// the same numbers otherwise.
+func Reseed() {
+	var b [2]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic(err)
+	}
+	for range binary.LittleEndian.Uint16(b[:]) / 4 {
+		bootstrapRand()
+	}
+	mrandinit(getm())
+}
 
 // Now returns the time of the simulation in nanoseconds. It does not depend on the machine's clock.
 func Now() int64 { return hostNow() }

@@ -1,0 +1,1 @@
+// This file lets the package declare functions of the runtime without a body.

@@ -1,0 +1,126 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// initializeExport is the function with which the runtime and all packages are initialized, runExport the one with which a
+	// process begins then.
+	initializeExport = "_initialize"
+	runExport        = "run"
+	pageSize         = 64 << 10
+)
+
+// image is the memory of a program whose packages are initialized. All processes start with it: they share its pages until they
+// change them. What the initialization reads is the same for all of them, the time 1 ns and random numbers included, so a process
+// draws new random numbers for its runtime.
+type image struct {
+	once    sync.Once
+	err     error
+	file    *os.File
+	size    uint32
+	globals []uint64
+}
+
+// image returns the image of the program with its arguments.
+func (g *Guest) image(ctx context.Context) (*image, error) {
+	g.start.once.Do(func() { g.start.err = g.start.make(ctx, g) })
+	return g.start, g.start.err
+}
+
+// make initializes the program in a world of its own.
+func (i *image) make(ctx context.Context, g *Guest) error {
+	w := New(g, 0, nil)
+	m := w.Machine("image", netip.AddrFrom4([4]byte{10, 255, 255, 255}))
+	p := &Process{m: m, rng: rand.New(rand.NewPCG(0, 0)), fds: map[int32]object{}, next: 10, frozen: true, block: func(struct{}) bool { return false }}
+	ctx = context.WithValue(ctx, processKey{}, p)
+	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(reserve)))
+	if err != nil {
+		return err
+	}
+	defer mod.Close(ctx)
+	for _, d := range g.data {
+		if !mod.Memory().Write(d.at, d.bytes) {
+			return errProgram
+		}
+	}
+	if _, err := mod.ExportedFunction(initializeExport).Call(ctx); err != nil {
+		return fmt.Errorf("initialize the program: %w", err)
+	}
+	for n := range g.globals {
+		i.globals = append(i.globals, mod.ExportedGlobal(globalName(n)).Get())
+	}
+	i.size = mod.Memory().Size()
+	return i.save(mod.Memory())
+}
+
+// save keeps the memory in a file without a name, and leaves out what is zero.
+func (i *image) save(mem api.Memory) error {
+	fd, err := unix.MemfdCreate("image", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	i.file = os.NewFile(uintptr(fd), "image") // closed when nothing refers to it any more
+	if err := i.file.Truncate(int64(i.size)); err != nil {
+		return err
+	}
+	const part = 4 << 10
+	zero := [part]byte{}
+	for at := uint32(0); at < i.size; at += part {
+		b, _ := mem.Read(at, part)
+		if [part]byte(b) != zero {
+			if _, err := i.file.WriteAt(b, int64(at)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// instantiate makes an instance of the program, in which nothing has run.
+func (g *Guest) instantiate(ctx context.Context) (api.Module, error) {
+	return g.runtime.InstantiateModule(ctx, g.module, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+}
+
+// begin makes an instance of the program that continues after its initialization, and runs it.
+func (g *Guest) begin(ctx context.Context) error {
+	i, err := g.image(ctx)
+	if err != nil {
+		return err
+	}
+	mod, err := g.instantiate(experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(i.reserve)))
+	if err != nil {
+		return err
+	}
+	defer mod.Close(ctx)
+	if more := i.size - mod.Memory().Size(); more > 0 {
+		if _, ok := mod.Memory().Grow(more / pageSize); !ok {
+			return fmt.Errorf("the program cannot have %d bytes of memory", i.size)
+		}
+	}
+	for n, v := range i.globals {
+		mod.ExportedGlobal(globalName(n)).(api.MutableGlobal).Set(v)
+	}
+	_, err = mod.ExportedFunction(runExport).Call(ctx)
+	return err
+}
+
+// reserve makes the memory of a process, which begins with the image.
+func (i *image) reserve(size, limit uint64) experimental.LinearMemory {
+	r := reserve(size, limit).(reservation)
+	if err := r.share(i.file, int(i.size)); err != nil {
+		panic(err) // wazero has no other way to report it
+	}
+	return r
+}
