@@ -19,7 +19,7 @@ import (
 
 const (
 	// quotaQuiet is how long before the end of the work the quota is used up no more: space must be there soon after the faults.
-	quotaQuiet = 40 * time.Second
+	quotaQuiet = 32 * time.Second
 	// overrun is by how much the quota may be exceeded: by the writes of others, and by what members that lag accept.
 	overrun = 1 << 20
 )
@@ -28,12 +28,12 @@ const (
 // NOSPACE and clear it by themselves. In the end it only gives back what others need.
 func useUpQuota(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for int64(now()) < c.Stop-int64(quotaQuiet) {
-		time.Sleep(time.Duration(rng.Int64N(int64(6 * time.Second))))
 		if err := fill(c, rng, all); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(rng.Int64N(int64(1500 * time.Millisecond))))
 		freeQuota(c, all)
+		time.Sleep(time.Duration(rng.Int64N(int64(6 * time.Second))))
 	}
 	for int64(now()) < c.Stop {
 		freeQuota(c, all)
@@ -47,12 +47,15 @@ func fill(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	value := bytes.Repeat([]byte{'.'}, setup.MaxRequestBytes*3/4)
 	var acked int64
 	for n := 0; int64(now()) < c.Stop-int64(quotaQuiet); n++ {
-		at, err := all.At(c.Endpoints[rng.IntN(len(c.Endpoints))])
-		if err != nil {
-			return err
+		at := all
+		if rng.IntN(4) == 0 { // at one member, or at a place that has none
+			var err error
+			if at, err = all.At(c.Endpoints[rng.IntN(len(c.Endpoints))]); err != nil {
+				return err
+			}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-		_, err = at.Put(ctx, fmt.Sprintf("q/%d", n), value)
+		_, err := at.Put(ctx, fmt.Sprintf("q/%d", n), value)
 		cancel()
 		switch {
 		case errors.Is(err, client.ErrNoSpace):

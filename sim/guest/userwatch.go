@@ -53,6 +53,6 @@ func (s *slot) watch(over <-chan struct{}) {
 				report(setup.Report{Sight: &check.Sight{User: name, At: now()}})
 			}
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 	}
 }
