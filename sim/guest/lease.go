@@ -31,6 +31,7 @@ type leaseWorker struct {
 	keeper *lease.Keeper
 	rng    *rand.Rand
 	id     int
+	group  int // of those that share keys
 	values int
 	// giveUp is when it waits no longer for the end of a lease.
 	giveUp int64
@@ -40,7 +41,7 @@ type leaseWorker struct {
 func leases(c *setup.Client, rng *rand.Rand) error {
 	var working sync.WaitGroup
 	for n := range leaseWorkers {
-		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, giveUp: math.MaxInt64}
+		w := &leaseWorker{rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, group: c.First, giveUp: math.MaxInt64}
 		endpoints := c.Endpoints
 		if n%2 == 1 {
 			endpoints = endpoints[w.rng.IntN(len(endpoints)):][:1]
@@ -152,11 +153,12 @@ func (w *leaseWorker) grant(ttl time.Duration) *check.LeaseOp {
 	return o
 }
 
-// attach puts one of the few keys of this worker, which may belong to a former lease. It returns whether the lease is gone.
+// attach puts one of the few keys of this process, which may belong to another lease, also to one that exists. It returns whether
+// the lease is gone.
 func (w *leaseWorker) attach(id int64) (gone bool) {
 	w.values++
 	return w.call(check.Attach, id, func(ctx context.Context, o *check.LeaseOp) error {
-		o.Key, o.Value = fmt.Sprintf("%s%d/%d", check.LeasePrefix, w.id, w.rng.IntN(4)), check.LeaseValue(id, w.id<<32+w.values)
+		o.Key, o.Value = fmt.Sprintf("%s%d/%d", check.LeasePrefix, w.group, w.rng.IntN(4)), check.LeaseValue(id, w.id<<32+w.values)
 		r, err := w.Put(ctx, o.Key, []byte(o.Value), client.WithLease(client.LeaseID(id)))
 		if err == nil {
 			o.Rev = r.Header.Revision

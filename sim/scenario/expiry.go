@@ -23,7 +23,9 @@ func hitExpiry(r *run, _ Fault, rng *rand.Rand) func() {
 				return
 			}
 			undo = r.hit(r.leader(), rng)
-			r.world.After(time.Duration(100+rng.IntN(2500))*time.Millisecond, func() {
+			// In a third of the cases another leader may end the lease meanwhile, while calls wait at this one.
+			longest := []int{2500, 2500, 8000}[rng.IntN(3)]
+			r.world.After(time.Duration(100+rng.IntN(longest))*time.Millisecond, func() {
 				undo()
 				undo, pending = func() {}, false
 			})
