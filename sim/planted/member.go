@@ -39,9 +39,6 @@ var member = []Mistake{
 	{Name: "watch-kept", Promise: "a watch ends when its user loses the permission", Needs: "users", Edits: []Edit{
 		{"internal/edge/rpc/watchauth.go", "st.Revoke(st.denial)", "_ = st.denial"},
 	}},
-	{Name: "torn-group", Promise: "a torn write at the end of the raft log is not taken for whole", Needs: "power failures", Edits: []Edit{
-		{"internal/store/wal/scan.go", "if groupCRC(b, s.seed, off) != g.crc {", "if false {"},
-	}},
 	{Name: "position-ahead", Promise: "data and their position in the raft log are on disk together", Needs: "restarts", Edits: []Edit{
 		{"internal/member/replica/apply.go", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}", "a.at = history.Applied{Term: e.GetTerm(), Index: e.GetIndex() + e.GetIndex()%50/49}"},
 	}},

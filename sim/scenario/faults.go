@@ -101,6 +101,7 @@ var faults = map[string]fault{
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,
 	"failures during starts":      failStarting,
+	"failed syncs, then no power": failSyncsThenPower,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)
 		for _, o := range r.world.Machines() {

@@ -154,6 +154,7 @@ var least = map[string]time.Duration{
 	"power failure of the voters": 5 * electionTimeout,
 	"power failure during syncs":  4 * electionTimeout,
 	"failures during starts":      6 * electionTimeout,
+	"failed syncs, then no power": 4 * electionTimeout,
 }
 
 // kinds returns the names of all kinds of faults, in order.

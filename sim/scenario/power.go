@@ -43,3 +43,30 @@ func failSyncing(r *run, f Fault, rng *rand.Rand) func() {
 		}
 	}
 }
+
+// failSyncsThenPower lets syncs of a member fail until it ends, lets it start again on a sound disk, and then lose power: what the
+// failed syncs left out must be written again before it counts.
+func failSyncsThenPower(r *run, f Fault, rng *rand.Rand) func() {
+	m, over := r.member(f.A), false
+	sound := r.disk(m, world.DiskFaults{SyncFails: 1})
+	step := func(at time.Duration, do func()) {
+		r.world.After(at, func() {
+			if !over {
+				do()
+			}
+		})
+	}
+	step(time.Duration(rng.Int64N(int64(f.For/4))), func() {
+		sound()
+		r.restart(m)
+	})
+	step(f.For/3+time.Duration(rng.Int64N(int64(f.For/2))), func() {
+		r.stop(m, m.PowerOff)
+		r.restart(m)
+	})
+	return func() {
+		over = true
+		sound()
+		r.restart(m)
+	}
+}
