@@ -2,9 +2,6 @@ package rpc
 
 import (
 	"context"
-	"math"
-	"regexp"
-	"strconv"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -12,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/kv"
 )
 
@@ -39,7 +37,7 @@ func (m *maintenance) Downgrade(ctx context.Context, r *etcdserverpb.DowngradeRe
 	now := v.Versions().Cluster
 	switch r.Action {
 	case etcdserverpb.DowngradeRequest_VALIDATE, etcdserverpb.DowngradeRequest_ENABLE:
-		to, ok := parseVersion(r.Version)
+		to, ok := validate.Version(r.Version)
 		if !ok {
 			return nil, m.refuseDowngrade(r, rpctypes.ErrGRPCWrongDowngradeVersionFormat)
 		}
@@ -65,33 +63,4 @@ func (m *maintenance) refuseDowngrade(r *etcdserverpb.DowngradeRequest, err erro
 		m.svc.log.Warn("reject downgrade request", "version", r.Version, "error", rpctypes.ErrorDesc(err))
 	}
 	return err
-}
-
-// semantic is a version by semver.org, as etcd reads it. Patch version and what follows do not matter.
-var semantic = regexp.MustCompile(`^([0-9]+)\.([0-9]+)\.([0-9]+)(-[0-9A-Za-z.-]*)?(\+[0-9A-Za-z.-]*)?$`)
-
-// maxVersionText bounds what is looked at.
-const maxVersionText = 256
-
-// parseVersion reads MAJOR.MINOR, or a semantic version of which it takes these.
-func parseVersion(s string) (kv.Version, bool) {
-	if len(s) > maxVersionText {
-		return kv.Version{}, false
-	}
-	parts := semantic.FindStringSubmatch(s)
-	if parts == nil {
-		parts = semantic.FindStringSubmatch(s + ".0")
-	}
-	if parts == nil {
-		return kv.Version{}, false
-	}
-	var n [3]uint64
-	for i := range n {
-		var err error
-		if n[i], err = strconv.ParseUint(parts[1+i], 10, 63); err != nil {
-			return kv.Version{}, false
-		}
-	}
-	// No cluster is at a level that is cut off here.
-	return kv.Version{Major: uint32(min(n[0], math.MaxUint32)), Minor: uint32(min(n[1], math.MaxUint32))}, true
 }
