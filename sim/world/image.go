@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
+	"slices"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -22,14 +21,14 @@ const (
 	pageSize         = 64 << 10
 )
 
-// image is the memory of a program whose packages are initialized. All processes start with it: they share its pages until they
-// change them. What the initialization reads is the same for all of them, the time 1 ns and random numbers included, so a process
+// image is the memory of a program whose packages are initialized. All processes start with a copy of it: to share its pages until
+// they change costs more, because the memory would have small pages then. What the initialization reads is the same for all of them, the time 1 ns and random numbers included, so a process
 // draws new random numbers for its runtime.
 type image struct {
 	once    sync.Once
 	err     error
-	file    *os.File
 	size    uint32
+	parts   []segmentOfData // what is not zero
 	globals []uint64
 }
 
@@ -62,30 +61,26 @@ func (i *image) make(ctx context.Context, g *Guest) error {
 		i.globals = append(i.globals, mod.ExportedGlobal(globalName(n)).Get())
 	}
 	i.size = mod.Memory().Size()
-	return i.save(mod.Memory())
+	i.save(mod.Memory())
+	return nil
 }
 
-// save keeps the memory in a file without a name, and leaves out what is zero.
-func (i *image) save(mem api.Memory) error {
-	fd, err := unix.MemfdCreate("image", unix.MFD_CLOEXEC)
-	if err != nil {
-		return os.NewSyscallError("memfd_create", err)
-	}
-	i.file = os.NewFile(uintptr(fd), "image") // closed when nothing refers to it any more
-	if err := i.file.Truncate(int64(i.size)); err != nil {
-		return err
-	}
+// save keeps a copy of the memory, and leaves out what is zero.
+func (i *image) save(mem api.Memory) {
 	const part = 4 << 10
 	zero := [part]byte{}
-	for at := uint32(0); at < i.size; at += part {
-		b, _ := mem.Read(at, part)
-		if [part]byte(b) != zero {
-			if _, err := i.file.WriteAt(b, int64(at)); err != nil {
-				return err
-			}
+	begun := -1 // the beginning of the parts that are not zero
+	for at := 0; at <= int(i.size); at += part {
+		b, _ := mem.Read(uint32(at), part)
+		switch empty := at == int(i.size) || [part]byte(b) == zero; {
+		case !empty && begun < 0:
+			begun = at
+		case empty && begun >= 0:
+			b, _ := mem.Read(uint32(begun), uint32(at-begun))
+			i.parts = append(i.parts, segmentOfData{uint32(begun), slices.Clone(b)})
+			begun = -1
 		}
 	}
-	return nil
 }
 
 // instantiate makes an instance of the program, in which nothing has run.
@@ -119,8 +114,8 @@ func (g *Guest) begin(ctx context.Context) error {
 // reserve makes the memory of a process, which begins with the image.
 func (i *image) reserve(size, limit uint64) experimental.LinearMemory {
 	r := reserve(size, limit).(reservation)
-	if err := r.share(i.file, int(i.size)); err != nil {
-		panic(err) // wazero has no other way to report it
+	for _, p := range i.parts {
+		copy(r[p.at:], p.bytes)
 	}
 	return r
 }

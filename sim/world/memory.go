@@ -1,12 +1,9 @@
 package world
 
 import (
-	"os"
 	"syscall"
-	"unsafe"
 
 	"github.com/tetratelabs/wazero/experimental"
-	"golang.org/x/sys/unix"
 )
 
 // reservation is the memory of a process: address space for all that it may use, so that it grows without a copy. The
@@ -21,12 +18,6 @@ func reserve(_, limit uint64) experimental.LinearMemory {
 	}
 	_ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) // a kernel without such pages only is slower
 	return reservation(b)
-}
-
-// share makes the beginning of the memory that of a file. The process does not change the file.
-func (r reservation) share(f *os.File, size int) error {
-	_, err := unix.MmapPtr(int(f.Fd()), 0, unsafe.Pointer(unsafe.SliceData(r)), uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
-	return os.NewSyscallError("mmap", err)
 }
 
 // Reallocate implements experimental.LinearMemory.
