@@ -56,10 +56,11 @@ func (t *tally) stop(keepGoing bool) bool {
 }
 
 // runAll runs plans, several at a time, until there is no other or one fails. After an interrupt it takes no other plan, so that
-// a long run can be ended and is in the log.
+// a long run can be ended and is in the log; the second interrupt ends the process.
 func (o *options) runAll(g *world.Guest, next func() (job, bool)) error {
 	t := &tally{began: time.Now()}
 	interrupted, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer context.AfterFunc(interrupted, restore)() // the next interrupt ends the process
 	defer restore()
 	var taking sync.Mutex
 	take := func() (job, bool) {
