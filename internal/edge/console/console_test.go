@@ -200,6 +200,7 @@ func TestSampler(t *testing.T) {
 		}
 		before := rounds
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if most := int(sampleLinger/sampleInterval) + 1; rounds-before > most {
 			t.Errorf("%d rounds after the last reader, at most %d", rounds-before, most)
 		}
@@ -209,6 +210,7 @@ func TestSampler(t *testing.T) {
 		before = rounds
 		s.join([]uint64{1})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if rounds == before {
 			t.Error("the sampler does not start again")
 		}
