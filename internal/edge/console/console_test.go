@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,9 +157,9 @@ func TestEndOf(t *testing.T) {
 // TestSampler: members are measured only while there is a reader and shortly after, by one goroutine for all readers.
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rounds := 0
+		var count atomic.Int64
 		s := &sampler{stopped: make(chan struct{}), read: func(_ context.Context, ids []uint64) map[uint64]reading {
-			rounds++
+			rounds := count.Add(1)
 			out := map[uint64]reading{}
 			for _, id := range ids {
 				out[id] = reading{&Sample{Member: hexadecimal(id), Revision: int64(rounds), Values: map[string]float64{"puts": float64(10 * rounds), "started": 1}}, nil, time.Now()}
@@ -167,7 +168,8 @@ func TestSampler(t *testing.T) {
 		}}
 		defer s.close()
 		time.Sleep(time.Hour)
-		if rounds != 0 {
+		synctest.Wait()
+		if rounds := count.Load(); rounds != 0 {
 			t.Fatalf("%d rounds without a reader", rounds)
 		}
 		var leave []func()
@@ -177,7 +179,7 @@ func TestSampler(t *testing.T) {
 		time.Sleep(sampleInterval / 2)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if want := int(time.Hour/sampleInterval) + 1; rounds < want-1 || rounds > want+1 {
+		if rounds, want := int(count.Load()), int(time.Hour/sampleInterval)+1; rounds < want-1 || rounds > want+1 {
 			t.Errorf("%d rounds in an hour with ten readers, want %d", rounds, want)
 		}
 		_, points, _ := s.state()
@@ -188,30 +190,37 @@ func TestSampler(t *testing.T) {
 		if p := list[len(list)-1]; p.Rates["puts"] != 10/sampleInterval.Seconds() || p.Lag != -1 {
 			t.Errorf("point %+v", p)
 		}
-		if len(s.mu.dates) > maxPoints {
-			t.Errorf("%d dates", len(s.mu.dates))
+		s.mu.Lock()
+		dates := len(s.mu.dates)
+		s.mu.Unlock()
+		if dates > maxPoints {
+			t.Errorf("%d dates", dates)
 		}
-		v := version{keyView: keyView{Mod: int64(rounds)}}
+		v := version{keyView: keyView{Mod: count.Load()}}
 		if s.date(&v); v.To == 0 || v.From == 0 || v.To-v.From != sampleInterval.Milliseconds() {
 			t.Errorf("the newest revision is dated %d to %d", v.From, v.To)
 		}
 		for _, l := range leave {
 			l()
 		}
-		before := rounds
+		synctest.Wait()
+		before := count.Load()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if most := int(sampleLinger/sampleInterval) + 1; rounds-before > most {
-			t.Errorf("%d rounds after the last reader, at most %d", rounds-before, most)
+		if rounds, most := count.Load()-before, int64(sampleLinger/sampleInterval)+1; rounds > most {
+			t.Errorf("%d rounds after the last reader, at most %d", rounds, most)
 		}
-		if s.mu.running {
+		s.mu.Lock()
+		running := s.mu.running
+		s.mu.Unlock()
+		if running {
 			t.Error("the sampler runs without a reader")
 		}
-		before = rounds
+		before = count.Load()
 		s.join([]uint64{1})
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if rounds == before {
+		if count.Load() == before {
 			t.Error("the sampler does not start again")
 		}
 	})
