@@ -31,7 +31,7 @@ transports: ## the tests of clients on grpc-go's server, which --experimental-tr
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	for m in . client sim test test/proc test/alerts test/helm test/site test/interop bench test/kubernetes/embedded; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in . client sim test test/proc test/alerts test/helm test/site test/interop bench test/kubernetes/embedded console test/console; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
 check: ## everything that CI runs
 	./check
