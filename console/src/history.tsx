@@ -119,6 +119,7 @@ function Timeline({ params }: { params: URLSearchParams }) {
                 <td><a href={link("history", { k })}><Key value={k} /></a></td><td class="num">{v.deleted ? "" : size(v.size)}</td></tr>;
             })}</tbody>
           </table>
+          {info?.cut ? <p class="dim">Revision {info.cut} has more changes than are shown here.</p> : null}
           {info?.after ? <p><button onClick={() => load(info.after)}>more changes</button></p> : null}
         </div>
       )}

@@ -17,7 +17,7 @@ export function Leases({ route }: { route: Route }) {
       {!locks.data ? (locks.error ? null : <Busy what="Looking for locks among the keys of leases…" />) : locks.data.locks.length === 0 ? <p class="dim">No key of a lease is that of a lock or an election.</p> : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Locks">
           <table>
-            <caption>{count(locks.data.locks.length, "lock")}{locks.data.visited < locks.data.leases ? `, of the first ${locks.data.visited} of ${locks.data.leases} leases` : ""}</caption>
+            <caption>{count(locks.data.locks.length, "lock")}{locks.data.visited < locks.data.leases ? `, of the first ${locks.data.visited} of ${locks.data.leases} leases` : ""}{locks.data.cut ? "; there are more" : ""}</caption>
             <thead><tr><th scope="col">Name</th><th scope="col">Held by the lease</th><th scope="col" class="num">Since revision</th><th scope="col">Value</th><th scope="col">Waiting, the next first</th></tr></thead>
             <tbody>{locks.data.locks.map((l: any) => (
               <tr key={l.name}>

@@ -66,6 +66,7 @@ func TestServed(t *testing.T) {
 		for _, path := range []string{"/console/", "/console/api/session"} {
 			r := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
 			r.Header.Set(requestHeader, "1")
+			r.RemoteAddr = "127.0.0.1:9"
 			if c.addr != nil {
 				r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, c.addr))
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -80,11 +81,19 @@ func (c *Console) closed(r *http.Request) string {
 		"disabled.\nOpen it on the machine of the member (http://127.0.0.1:PORT/console/), enable authentication, or start the member with --console=on."
 }
 
-// onLoopback reports whether a connection came to an address that only programs on this machine reach.
+// forwarding are the headers by which a proxy says that the request is of somebody else, who may be anywhere.
+var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"}
+
+// onLoopback reports whether a request is of a program on this machine. The address of the other end counts too, since a kernel can be
+// told to route packets of others to loopback addresses.
 func onLoopback(r *http.Request) bool {
+	if slices.ContainsFunc(forwarding, func(name string) bool { return len(r.Header[name]) > 0 }) {
+		return false
+	}
 	switch a := r.Context().Value(http.LocalAddrContextKey).(type) {
 	case *net.TCPAddr:
-		return a.IP.IsLoopback()
+		remote, err := netip.ParseAddrPort(r.RemoteAddr)
+		return a.IP.IsLoopback() && err == nil && remote.Addr().Unmap().IsLoopback()
 	case *net.UnixAddr:
 		return true
 	}

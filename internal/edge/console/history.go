@@ -73,7 +73,7 @@ func (c *Console) serveHistory(r *request) (any, error) {
 		rev = now.Header.Revision
 	}
 	for rev > 0 && len(out.Versions) < maxVersions {
-		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, Revision: rev})
+		res, err := c.rangeOnce(r.ctx, &etcdserverpb.RangeRequest{Key: key, Revision: rev})
 		if err != nil {
 			if describe(err).Code == "compacted" {
 				rev = 0
@@ -245,6 +245,8 @@ type changes struct {
 	// After is the revision at which the next part begins, 0 at the end.
 	After  int64 `json:"after,omitempty"`
 	Unread bool  `json:"unread,omitempty"`
+	// Cut is a revision with more changes than one answer has; those that are not here are in no part.
+	Cut int64 `json:"cut,omitempty"`
 }
 
 // serveChanges lists what changed below a prefix between two revisions.
@@ -272,18 +274,25 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if first > to || to > out.Now {
 		return nil, badRequest("the revisions %d to %d: the first must not be after the last, and the store is at %d", first, to, out.Now)
 	}
-	left := room(maxPageBytes)
+	left, over := room(maxPageBytes), maxPageBytes
 	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: max(first, 1)}
 	compact, done, err := c.scan(r.ctx, create, to, func(e *mvccpb.Event) bool {
 		if e.Kv.ModRevision > to {
 			return false
 		}
 		if n := len(out.Changes); n >= maxChanges || !left.take(len(e.Kv.Key)) {
-			out.After = e.Kv.ModRevision
-			if out.Changes[n-1].Mod != out.After || n >= 10*maxChanges {
-				return false // a revision is not divided, unless it is too large
+			if last := out.Changes[n-1].Mod; last != e.Kv.ModRevision {
+				out.After = e.Kv.ModRevision
+				return false
 			}
-			out.After = 0
+			// A revision is not divided, unless it is too large: the rest of it is left out.
+			if over -= len(e.Kv.Key); n >= 10*maxChanges || over < 0 {
+				out.Cut = e.Kv.ModRevision
+				if out.Cut < to {
+					out.After = out.Cut + 1
+				}
+				return false
+			}
 		}
 		v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
 		c.sampler.date(&v)

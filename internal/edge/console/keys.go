@@ -18,6 +18,7 @@ const (
 	readAhead  = 100    // keys that are read at once
 	maxVisited = 50_000 // keys that one request of a search visits
 	searchTime = 2 * time.Second
+	maxWork    = 1 << 30 // bytes of keys times bytes of the pattern that one request of a search compares
 )
 
 // maxPageBytes limits the bytes of keys in an answer, of which each may be as large as a request. The first is always in.
@@ -87,9 +88,17 @@ func from(key []byte) []byte {
 	return key
 }
 
-// ranged reads part of a range, without values.
+// rangeOnce reads a part of a range whose keys and values are used before the next part is read. The memory of a large answer counts as
+// in use until the context of its call ends, and a request of many calls must not count them all at once.
+func (c *Console) rangeOnce(ctx context.Context, in *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return c.kv.Range(ctx, in)
+}
+
+// ranged is rangeOnce without values.
 func (c *Console) ranged(ctx context.Context, key, end []byte, rev, limit int64) (*etcdserverpb.RangeResponse, error) {
-	return c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, Limit: limit, KeysOnly: true})
+	return c.rangeOnce(ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, Limit: limit, KeysOnly: true})
 }
 
 // serveTree lists one level of the tree: the keys with a prefix, of which those that have the separator after the prefix are one line.
@@ -117,7 +126,7 @@ func (c *Console) serveTree(r *request) (any, error) {
 		p.Revision = all.Header.Revision
 	}
 	start := prefix
-	if len(after) > 0 {
+	if bytes.Compare(after, start) > 0 {
 		start = after
 	}
 	for left := room(maxPageBytes); ; {
@@ -181,7 +190,8 @@ func (c *Console) serveSearch(r *request) (any, error) {
 	if len(end) == 0 {
 		end = endOf(key)
 	}
-	match, err := matcher(r.URL.Query().Get("pattern"))
+	pattern := r.URL.Query().Get("pattern")
+	match, err := matcher(pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -193,17 +203,17 @@ func (c *Console) serveSearch(r *request) (any, error) {
 	if rev == 0 {
 		p.Revision = all.Header.Revision
 	}
-	if len(after) > 0 {
+	if bytes.Compare(after, key) > 0 {
 		key = after
 	}
-	left := room(maxPageBytes)
+	left, work := room(maxPageBytes), room(maxWork)
 	for until := time.Now().Add(searchTime); ; {
 		list, err := c.ranged(r.ctx, key, end, p.Revision, 1000)
 		if err != nil {
 			return nil, err
 		}
 		for _, kv := range list.Kvs {
-			if len(p.Entries) == maxEntries {
+			if len(p.Entries) == maxEntries || !work.take(len(kv.Key)*(1+len(pattern))) {
 				p.After = kv.Key
 				return p, nil
 			}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strconv"
 
@@ -48,6 +49,13 @@ func (c *Console) leaseIDs(r *request) ([]uint64, error) {
 	return ids, nil
 }
 
+// keysOfLease returns a lease with its keys; like rangeOnce.
+func (c *Console) keysOfLease(ctx context.Context, n uint64) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return c.lease.LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
+}
+
 func (c *Console) serveLeases(r *request) (any, error) {
 	ids, err := c.leaseIDs(r)
 	if err != nil {
@@ -69,7 +77,7 @@ func (c *Console) serveLeases(r *request) (any, error) {
 	left := room(maxPageBytes)
 	for _, n := range ids {
 		v := leaseView{ID: hexadecimal(n), Keys: [][]byte{}}
-		res, err := c.lease.LeaseTimeToLive(r.ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
+		res, err := c.keysOfLease(r.ctx, n)
 		if err != nil {
 			f := describe(err)
 			if f.Code != "denied" {
@@ -128,9 +136,9 @@ func (c *Console) serveLocks(r *request) (any, error) {
 		return nil, err
 	}
 	visited := ids[:min(len(ids), maxLockScan)]
-	names := map[string]bool{}
+	names, named, cut := map[string]bool{}, room(maxPageBytes), false
 	for _, n := range visited {
-		res, err := c.lease.LeaseTimeToLive(r.ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(n), Keys: true})
+		res, err := c.keysOfLease(r.ctx, n)
 		if err != nil {
 			if describe(err).Code == "denied" {
 				continue
@@ -138,15 +146,21 @@ func (c *Console) serveLocks(r *request) (any, error) {
 			return nil, err
 		}
 		for _, k := range res.Keys[:min(len(res.Keys), maxLeaseKeys)] {
-			if name, ok := lockOf(k, n); ok && len(names) < maxLocks {
-				names[string(name)] = true
+			name, ok := lockOf(k, n)
+			if !ok || names[string(name)] {
+				continue
 			}
+			if len(names) == maxLocks || !named.take(len(name)) {
+				cut = true
+				continue
+			}
+			names[string(name)] = true
 		}
 	}
-	out := []lock{}
+	out, left := []lock{}, room(maxPageBytes)
 	for name := range names {
 		prefix := append([]byte(name), '/')
-		list, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: prefix, RangeEnd: endOf(prefix), Limit: maxWaiting + 1,
+		list, err := c.rangeOnce(r.ctx, &etcdserverpb.RangeRequest{Key: prefix, RangeEnd: endOf(prefix), Limit: maxWaiting + 1,
 			SortTarget: etcdserverpb.RangeRequest_CREATE, SortOrder: etcdserverpb.RangeRequest_ASCEND})
 		if err != nil {
 			if describe(err).Code == "denied" {
@@ -156,6 +170,10 @@ func (c *Console) serveLocks(r *request) (any, error) {
 		}
 		l := lock{Name: []byte(name), Waiting: []claim{}}
 		for i, kv := range list.Kvs {
+			if !left.take(len(name) + len(kv.Key)) {
+				list.Kvs = list.Kvs[:i]
+				break
+			}
 			v := versionOf(kv, false)
 			if x := (claim{v.keyView, v.Size, v.Text}); i == 0 {
 				l.Holder = x
@@ -167,9 +185,10 @@ func (c *Console) serveLocks(r *request) (any, error) {
 			l.More = list.Count - int64(len(list.Kvs))
 			out = append(out, l)
 		}
+		cut = cut || len(list.Kvs) == 0 && list.Count > 0
 	}
 	slices.SortFunc(out, func(a, b lock) int { return bytes.Compare(a.Name, b.Name) })
-	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited)}, nil
+	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited), "cut": cut}, nil
 }
 
 // lockOf returns the name of the lock whose key ends with the ID of its lease.

@@ -83,6 +83,8 @@ func (c *Console) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // at the deadline of a read the request would end
+	// The server sends the end of the response after the handler has returned.
+	defer func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }()
 	q := c.request(ctx, cancel, r)
 	st, err := c.maintenance.Snapshot(q.ctx, &etcdserverpb.SnapshotRequest{})
 	for first := true; err == nil; first = false {

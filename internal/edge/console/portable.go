@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -68,26 +69,36 @@ func (c *Console) serveExport(r *request, out *lines) error {
 	}
 	key, end := from(prefix), endOf(prefix)
 	for until := time.Now().Add(exportTime); time.Now().Before(until); {
-		res, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: exportAhead})
-		if err != nil {
+		if key, rev, err = c.exportPart(r.ctx, key, end, rev, out); err != nil || key == nil {
 			return err
 		}
-		if rev == 0 {
-			rev = res.Header.Revision
-		}
-		for _, kv := range res.Kvs {
-			v := viewKey(kv)
-			k, x := text(kv.Key), text(kv.Value)
-			if err := out.send(portable{&k, &x, v.Create, v.Mod, v.Version, v.Lease}); err != nil {
-				return err
-			}
-		}
-		if !res.More {
-			return nil
-		}
-		key = append(slices.Clone(res.Kvs[len(res.Kvs)-1].Key), 0)
 	}
 	return badRequest("an export may take at most %v: export parts", exportTime)
+}
+
+// exportPart sends the first keys of a range. It returns where the next part begins, nil at the end, and the revision of all parts. The
+// memory of the part counts as in use until it is sent.
+func (c *Console) exportPart(ctx context.Context, key, end []byte, rev int64, out *lines) (next []byte, at int64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	res, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: key, RangeEnd: end, Revision: rev, Limit: exportAhead})
+	if err != nil {
+		return nil, 0, err
+	}
+	if at = rev; at == 0 {
+		at = res.Header.Revision
+	}
+	for _, kv := range res.Kvs {
+		v := viewKey(kv)
+		k, x := text(kv.Key), text(kv.Value)
+		if err := out.send(portable{&k, &x, v.Create, v.Mod, v.Version, v.Lease}); err != nil {
+			return nil, 0, err
+		}
+	}
+	if !res.More {
+		return nil, at, nil
+	}
+	return append(slices.Clone(res.Kvs[len(res.Kvs)-1].Key), 0), at, nil
 }
 
 // imported is the result of an import.

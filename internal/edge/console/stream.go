@@ -53,6 +53,8 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		s := &started{ResponseWriter: w}
 		out := &lines{s, http.NewResponseController(w)}
 		_ = out.control.SetReadDeadline(time.Time{})
+		// The server sends the end of the response after the handler has returned.
+		defer func() { _ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }()
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		w.Header().Set("X-Accel-Buffering", "no")
 		err := serve(c.request(ctx, cancel, r), out)
