@@ -21,7 +21,7 @@ func (m *Member) openConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
-		RequireAdmin: m.replica.Access.RequireAdmin, Watchers: m.replica.Hub().Stats,
+		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: m.replica.Hub().Stats,
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
 		Sample: m.sampleOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes, Logger: m.log,
 	})

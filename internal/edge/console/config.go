@@ -36,6 +36,8 @@ type Config struct {
 	AuthEnabled      func() bool
 	// RequireAdmin returns an error if the credentials of the context (kv.Credentials) are not those of a user with the role root.
 	RequireAdmin func(context.Context) error
+	// User returns the name of the user whose credentials a context has, empty if there is none.
+	User func(context.Context) string
 	// Watchers describes the watchers of this member. New checks RequireAdmin before.
 	Watchers func() watch.Stats
 	// Self identifies this member.
@@ -59,7 +61,7 @@ type Identity struct {
 func (c *Config) Validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{"Conn": c.Conn == nil, "WithCaller": c.WithCaller == nil, "AuthEnabled": c.AuthEnabled == nil,
-		"RequireAdmin": c.RequireAdmin == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Logger": c.Logger == nil} {
+		"RequireAdmin": c.RequireAdmin == nil, "User": c.User == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Logger": c.Logger == nil} {
 		if missing {
 			errs = append(errs, errors.New(name+" is missing"))
 		}
@@ -81,7 +83,7 @@ type Console struct {
 	Config
 	assets  map[string]asset
 	api     *http.ServeMux
-	streams chan struct{} // one entry for each open stream
+	streams streams
 	sampler sampler
 
 	kv          etcdserverpb.KVClient
@@ -92,9 +94,6 @@ type Console struct {
 	auth        etcdserverpb.AuthClient
 }
 
-// maxStreams limits the open streams of all readers: tails and live numbers.
-const maxStreams = 100
-
 // New returns the handler of the paths below Prefix.
 func New(c Config) (*Console, error) {
 	if err := c.Validate(); err != nil {
@@ -104,7 +103,7 @@ func New(c Config) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: make(chan struct{}, maxStreams),
+	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: streams{of: map[string]int{}},
 		kv: etcdserverpb.NewKVClient(c.Conn), watch: etcdserverpb.NewWatchClient(c.Conn), lease: etcdserverpb.NewLeaseClient(c.Conn),
 		cluster: etcdserverpb.NewClusterClient(c.Conn), maintenance: etcdserverpb.NewMaintenanceClient(c.Conn), auth: etcdserverpb.NewAuthClient(c.Conn)}
 	h.sampler.read, h.sampler.stopped = h.sampleAll, make(chan struct{})

@@ -39,6 +39,7 @@ func open(t *testing.T, change func(*Config)) *Console {
 	t.Helper()
 	c := Config{Serve: Auto, Conn: refusing{}, AuthEnabled: func() bool { return false }, RequireAdmin: func(context.Context) error { return errRefused },
 		WithCaller: func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, _ func()) context.Context { return ctx },
+		User:       func(context.Context) string { return "" },
 		Watchers:   func() watch.Stats { return watch.Stats{} }, MaxRequestBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler),
 		Sample: func(context.Context, uint64) (*Sample, error) { return nil, errRefused }, Hosts: []string{"db.example"}}
 	change(&c)

@@ -6,7 +6,8 @@
 //
 //  1. A request to the API is rejected unless it has the header of the console and comes from a page of the same origin.
 //  2. No response can be read by, framed by or executed in a page of another origin.
-//  3. Bodies, pages of lists, shown values and searches are bounded, and so is the number of streams of all readers together.
+//  3. Bodies, pages of lists, shown values and searches are bounded, and so is the number of streams of all readers together and of
+//     each user.
 //  4. Nothing is measured, and no goroutine runs, without a reader, except for sampleLinger after the last one.
 //  5. A write names the revision that its reader has seen, and fails if the key has changed since.
 package console

@@ -18,6 +18,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/kv"
 )
 
 // store is a connection to services with these sorted keys and leases, and whose watches see events.
@@ -246,4 +248,65 @@ func TestEndOfStreamsIsBounded(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes, deadline %v", path, w.Code, w.Body.Len(), w.deadline)
 		}
 	}
+}
+
+// TestStreamsOfOneUser: one user cannot take the streams of the others, whatever names the requests claim.
+func TestStreamsOfOneUser(t *testing.T) {
+	auth := true
+	h := open(t, func(c *Config) {
+		c.Serve, c.Conn, c.AuthEnabled = On, &store{kvs: keysOf("a")}, func() bool { return auth }
+		c.User = func(ctx context.Context) string { return strings.TrimSuffix(kv.CredentialsOf(ctx).Token, "'s token") }
+	})
+	ask := func(claimed, token string, w http.ResponseWriter) {
+		r := httptest.NewRequest("GET", "http://localhost/console/api/export", nil)
+		r.Header.Set(requestHeader, "1")
+		value := fmt.Sprintf(`{"User":%q,"Token":%q}`, claimed, token)
+		r.AddCookie(&http.Cookie{Name: h.cookieName(), Value: base64.RawURLEncoding.EncodeToString([]byte(value))})
+		h.ServeHTTP(w, r)
+	}
+	// Each open stream asks for the next one. When that is refused, another user asks.
+	nested := func(token string) (opened int) {
+		other := 0
+		var next func()
+		next = func() {
+			w := &opening{ResponseRecorder: httptest.NewRecorder(), during: func() { opened++; next() }}
+			if ask(fmt.Sprint("name", opened), token, w); w.Code == http.StatusOK {
+				return
+			}
+			x := httptest.NewRecorder()
+			if ask("bob", "bob's token", x); x.Code == http.StatusOK {
+				other++
+			}
+		}
+		next()
+		if auth != (other == 1) {
+			t.Errorf("with %d streams of one user, %d of another", opened, other)
+		}
+		return opened
+	}
+	if n := nested("alice's token"); n != maxUserStreams {
+		t.Errorf("one user has %d streams, at most %d", n, maxUserStreams)
+	}
+	auth = false
+	if n := nested("alice's token"); n != maxStreams {
+		t.Errorf("without users there are %d streams, at most %d", n, maxStreams)
+	}
+	if len(h.streams.of) > 0 || h.streams.all != 0 {
+		t.Errorf("after all have ended: %d, %v", h.streams.all, h.streams.of)
+	}
+}
+
+// opening is a response during whose first line something is done.
+type opening struct {
+	*httptest.ResponseRecorder
+	during func()
+}
+
+// Write implements http.ResponseWriter.
+func (o *opening) Write(b []byte) (int, error) {
+	if f := o.during; f != nil && o.Code == http.StatusOK {
+		o.during = nil
+		f()
+	}
+	return o.ResponseRecorder.Write(b)
 }

@@ -42,11 +42,16 @@ func (c *Console) credentials(r *http.Request) credentials {
 
 // requireAdmin returns an error if the request's user does not have the role root.
 func (c *Console) requireAdmin(r *request) error {
-	k := &kv.Credentials{Token: r.who.Token, HasToken: r.who.Token != ""}
-	if r.who.certificate {
-		k.CommonName, k.HasCertificate = r.who.User, true
+	return c.RequireAdmin(kv.WithCredentials(r.ctx, r.who.identity()))
+}
+
+// identity returns the credentials as the rules of users need them.
+func (k credentials) identity() *kv.Credentials {
+	out := &kv.Credentials{Token: k.Token, HasToken: k.Token != ""}
+	if k.certificate {
+		out.CommonName, out.HasCertificate = k.User, true
 	}
-	return c.RequireAdmin(kv.WithCredentials(r.ctx, k))
+	return out
 }
 
 // session describes the reader and the member.

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
+
+	"vigil/internal/kv"
 )
 
 // writeTimeout is how long a reader may take to receive a line.
@@ -40,16 +43,16 @@ type end struct {
 // response, a later one is the last line.
 func (c *Console) stream(path string, serve func(*request, *lines) error) {
 	c.api.HandleFunc("GET "+apiPrefix+path, func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case c.streams <- struct{}{}:
-			defer func() { <-c.streams }()
-		default:
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		q := c.request(ctx, cancel, r)
+		leave, ok := c.streams.open(c.streamsOf(q))
+		if !ok {
 			writeError(w, &failure{Status: http.StatusServiceUnavailable, Code: "unavailable", Text: "too many live views of this member are open",
 				Next: "close some, or open the console of another member"})
 			return
 		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
+		defer leave()
 		s := &started{ResponseWriter: w}
 		out := &lines{s, http.NewResponseController(w)}
 		_ = out.control.SetReadDeadline(time.Time{})
@@ -57,7 +60,7 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 		defer func() { _ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }()
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		w.Header().Set("X-Accel-Buffering", "no")
-		err := serve(c.request(ctx, cancel, r), out)
+		err := serve(q, out)
 		switch {
 		case err == nil || r.Context().Err() != nil || errors.Is(err, context.Canceled):
 		case s.sent:
@@ -66,6 +69,47 @@ func (c *Console) stream(path string, serve func(*request, *lines) error) {
 			writeError(w, err)
 		}
 	})
+}
+
+// Limits of open streams (tails, live numbers and exports): of all readers, and of each user while there are users, so that one cannot
+// take those of the others.
+const (
+	maxStreams     = 100
+	maxUserStreams = 30
+)
+
+// streams counts the open streams.
+type streams struct {
+	sync.Mutex
+	all int
+	of  map[string]int // by user
+}
+
+// streamsOf returns the user of a request, and how many streams that user may have open.
+func (c *Console) streamsOf(r *request) (user string, most int) {
+	if !c.AuthEnabled() {
+		return "", maxStreams
+	}
+	return c.User(kv.WithCredentials(r.ctx, r.who.identity())), maxUserStreams
+}
+
+// open counts a stream of a user until end is called; ok is false if there are too many.
+func (s *streams) open(user string, most int) (end func(), ok bool) {
+	s.Lock()
+	defer s.Unlock()
+	if s.all >= maxStreams || s.of[user] >= most {
+		return nil, false
+	}
+	s.all++
+	s.of[user]++
+	return func() {
+		s.Lock()
+		defer s.Unlock()
+		s.all--
+		if s.of[user]--; s.of[user] == 0 {
+			delete(s.of, user)
+		}
+	}, true
 }
 
 // started notes whether anything of the response was sent.
