@@ -140,6 +140,9 @@ func (s *Server) noteEnd(ctx context.Context, m *method, req, resp any, start, e
 // are made.
 const startedBatch = 256
 
+// mostKept is the largest list of results that is kept for the next ones.
+const mostKept = 4096
+
 // finishStarted answers calls that were started, until stop is closed.
 func (s *Server) finishStarted(stop <-chan struct{}) {
 	var answers transport.Answers
@@ -159,6 +162,9 @@ func (s *Server) finishStarted(stop <-chan struct{}) {
 		}
 		answers.Flush()
 		clear(list)
+		if cap(list) > mostKept {
+			list = nil // a member without a leader fails all requests at once
+		}
 	}
 }
 

@@ -156,3 +156,29 @@ func TestPanicOfReader(t *testing.T) {
 		}
 	}
 }
+
+// hoarder is a Starter whose lists of results have much room.
+type hoarder struct {
+	*fakeStarter
+	most atomic.Int64 // of the room in a list that it gets
+}
+
+func (h *hoarder) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
+	for n := h.most.Load(); int64(cap(dst)) > n && !h.most.CompareAndSwap(n, int64(cap(dst))); n = h.most.Load() {
+	}
+	return h.fakeStarter.Results(make([]kv.Outcome, 0, 3*mostKept), stop)
+}
+
+// TestMemoryOfResults: a long list of results is not kept.
+func TestMemoryOfResults(t *testing.T) {
+	h := &hoarder{}
+	f := start(t, func(c *Config) { h.fakeStarter = newFakeStarter(c.KV); c.Starter = h })
+	for range 30 {
+		if _, err := f.KV.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := h.most.Load(); n > mostKept {
+		t.Errorf("memory for %d results was kept", n)
+	}
+}

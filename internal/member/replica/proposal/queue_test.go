@@ -3,6 +3,7 @@ package proposal
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
@@ -88,5 +89,25 @@ func TestNoSpaceBeforeFullQueue(t *testing.T) {
 	}
 	if _, _, err := q.Add(t.Context(), del, del.Cost()); err != kv.ErrTooManyRequests {
 		t.Errorf("a deletion: %v", err)
+	}
+}
+
+// Results of a burst keep no memory after they were taken.
+func TestResultsOfBurst(t *testing.T) {
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 1 << 20, Space: &disk{}})
+	const requests = 3 * mostKept
+	for i := range requests {
+		if _, err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k")}}, 1, i, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.Abandon(kv.ErrStopped)
+	list := q.Results(nil, nil)
+	if len(list) != requests {
+		t.Errorf("%d results, want %d", len(list), requests)
+	}
+	q.Recycle(list)
+	if n := cap(q.results.mu.list); n > mostKept {
+		t.Errorf("there is memory for %d results", n)
 	}
 }

@@ -17,6 +17,9 @@ type results struct {
 	ready chan struct{} // receives when the list stops being empty
 }
 
+// mostKept is the largest list of results whose memory is kept.
+const mostKept = 4096
+
 // Start is Add for a request whose result Results returns, with the tag. at is when it arrived. The queue keeps what the
 // request refers to until then.
 func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, at time.Time) (wake bool, err error) {
@@ -50,7 +53,9 @@ func (q *Queue) Results(dst []*Started, stop <-chan struct{}) []*Started {
 		q.results.mu.Lock()
 		dst = append(dst, q.results.mu.list...)
 		clear(q.results.mu.list)
-		q.results.mu.list = q.results.mu.list[:0]
+		if q.results.mu.list = q.results.mu.list[:0]; cap(q.results.mu.list) > mostKept {
+			q.results.mu.list = nil // it was as long as all requests under way
+		}
 		q.results.mu.Unlock()
 		if len(dst) > n {
 			return dst
