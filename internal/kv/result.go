@@ -74,6 +74,13 @@ type RangeResult struct {
 	More bool
 }
 
+// Abandon leaves the memory of a result that is dropped to its lender.
+func (r *RangeResult) Abandon() {
+	if r.KVs.Long != nil {
+		r.KVs.Long.Lender.Abandon()
+	}
+}
+
 // PutResult answers a PutRequest.
 type PutResult struct {
 	Revision int64
@@ -101,6 +108,18 @@ type TxnResult struct {
 	Revision  int64
 	Succeeded bool
 	Responses []OpResult
+}
+
+// Abandon is RangeResult.Abandon for all ranges of the transaction.
+func (r *TxnResult) Abandon() {
+	for i := range r.Responses {
+		switch op := &r.Responses[i]; {
+		case op.Range != nil:
+			op.Range.Abandon()
+		case op.Txn != nil:
+			op.Txn.Abandon()
+		}
+	}
 }
 
 // CompactResult answers a CompactRequest.

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/access"
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
+	"vigil/internal/store/ration"
 	"vigil/internal/vfs/memfs"
 )
 
@@ -197,6 +199,86 @@ func TestNoReadOfWhatCameAfterTheRight(t *testing.T) {
 	readers.Wait()
 	if reads[0]+reads[1]+reads[2]+reads[3] == 0 {
 		t.Error("nothing was read")
+	}
+}
+
+// A client without credentials does not read what is written after auth was enabled, even if its read began before.
+func TestNoReadOfWhatCameAfterAuth(t *testing.T) {
+	r := secured(t)
+	root := withToken(t, login(t, r, "root"))
+	key := &kv.RangeRequest{Key: []byte("k"), Serializable: true}
+	enable := func() {
+		t.Helper()
+		changeAuth(t, r, t.Context(), kv.AuthRequest{Op: kv.AuthEnable})
+		root = withToken(t, login(t, r, "root"))
+		if _, err := r.Put(root, &kv.PutRequest{Key: key.Key, Value: []byte("secret")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changeAuth(t, r, root, kv.AuthRequest{Op: kv.AuthDisable})
+	reads := 0
+	res, err := access.Read(t.Context(), r.Access, func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, key.Key, nil) },
+		func() (*kv.RangeResult, error) {
+			if reads++; reads == 1 {
+				enable()
+			}
+			res, _ := peek(r, key)
+			return res, nil
+		})
+	if !errors.Is(err, kv.ErrUserEmpty) || res != nil || reads != 1 {
+		t.Errorf("after %d reads: %v, %v", reads, res, err)
+	}
+	changeAuth(t, r, root, kv.AuthRequest{Op: kv.AuthDisable})
+	res, ok := r.Starter.get(t.Context(), key, func(r *Replica, req *kv.RangeRequest) (*kv.RangeResult, bool) {
+		enable()
+		return peek(r, req)
+	})
+	if ok {
+		t.Errorf("a get without a handler: %v", res)
+	}
+}
+
+// The memory of a large answer that must not be given is free again.
+func TestMemoryOfDroppedReads(t *testing.T) {
+	budget, err := ration.New(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config(memfs.New())
+	c.BcryptCost = 4
+	c.Store.Ranges = budget
+	r := start(t, c)
+	secure(t, r)
+	root, alice := withToken(t, login(t, r, "root")), withToken(t, login(t, r, "alice"))
+	if _, err := r.Put(root, &kv.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}); err != nil {
+		t.Fatal(err)
+	}
+	allowed := func(s *auth.State, id auth.Identity) error { return s.CheckRead(id, []byte("k"), nil) }
+	change := kv.AuthRequest{Op: kv.RoleAdd, Role: "another"}
+	within := func() {
+		t.Helper()
+		if budget.Stats().Held == 0 {
+			t.Fatal("the answer is not counted")
+		}
+		changeAuth(t, r, root, change)
+	}
+	_, err = access.Read(alice, r.Access, allowed, func() (*kv.RangeResult, error) {
+		res, err := r.Store().Range(alice, &kv.RangeRequest{Key: []byte("k")})
+		within()
+		return res, err
+	})
+	if held := budget.Stats().Held; !errors.Is(err, kv.ErrAuthOldRevision) || held != 0 {
+		t.Errorf("a range: %v, %d bytes are held", err, held)
+	}
+	change.Role = "third"
+	get := []kv.Op{{Range: &kv.RangeRequest{Key: []byte("k")}}}
+	_, err = access.Read(alice, r.Access, allowed, func() (*kv.TxnResult, error) {
+		res, err := r.Store().ReadTxn(alice, &kv.TxnRequest{Success: []kv.Op{{Txn: &kv.TxnRequest{Success: get}}}})
+		within()
+		return res, err
+	})
+	if held := budget.Stats().Held; !errors.Is(err, kv.ErrAuthOldRevision) || held != 0 {
+		t.Errorf("a transaction: %v, %d bytes are held", err, held)
 	}
 }
 

@@ -110,6 +110,16 @@ func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) [
 
 // Get reads one key at the newest revision, if its value is in memory and small.
 func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
+	return s.get(ctx, req, peek)
+}
+
+// peek reads one key from the present store.
+func peek(r *Replica, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
+	return r.handle().store.Peek(req)
+}
+
+// get is Get with the function that reads.
+func (s *Starter) get(ctx context.Context, req *kv.RangeRequest, read func(*Replica, *kv.RangeRequest) (*kv.RangeResult, bool)) (res *kv.RangeResult, ok bool) {
 	r := s.r
 	if len(req.End) > 0 || r.Access.AuthEnabled() || r.trust.check() != nil {
 		return nil, false
@@ -119,17 +129,17 @@ func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest) (res *kv.RangeR
 		return nil, false
 	default:
 	}
-	read := timing.Read{Start: time.Now()}
+	took := timing.Read{Start: time.Now()}
 	if !req.Serializable {
 		if index, ok := r.node.TryReadIndex(); !ok || r.applied.Load() < index {
 			return nil, false
 		}
 	}
-	if res, ok = r.handle().store.Peek(req); !ok {
+	if res, ok = read(r, req); !ok || r.Access.AuthEnabled() { // the data may be newer than the first look at auth
 		return nil, false
 	}
-	read.Took = time.Since(read.Start)
-	r.timings.CountScan(read.Took, nil)
-	r.timings.CountRange(ctx, req, res, read, nil)
+	took.Took = time.Since(took.Start)
+	r.timings.CountScan(took.Took, nil)
+	r.timings.CountRange(ctx, req, res, took, nil)
 	return res, true
 }

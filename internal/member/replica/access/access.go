@@ -6,7 +6,8 @@
 // # Invariants
 //
 //  1. While auth is enabled no read is answered by permissions that are older than the data: Restrict is called before the
-//     batch that changed them can be read, and Read fails if they changed during the read.
+//     batch that changed them can be read, and Read fails if they changed during the read. A read during which auth is enabled
+//     is repeated with it.
 //  2. A request is proposed only if this member, after it has caught up, would not reject it. Apply decides again.
 //  3. A password takes as long to compare for an unknown user as for a known one.
 package access
@@ -158,11 +159,17 @@ func (c *Control) MayWatch(ctx context.Context, key, end []byte) error {
 }
 
 // Read runs a read that auth must allow, on data that are not newer than the permissions. It must not be called before the
-// data may be read.
-func Read[T any](ctx context.Context, c *Control, allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
+// data may be read. A result that it drops is abandoned.
+func Read[T interface{ Abandon() }](ctx context.Context, c *Control, allowed func(*auth.State, auth.Identity) error, read func() (T, error)) (res T, err error) {
 	state := c.state.Load()
-	if !state.Enabled() {
-		return read()
+	for ; !state.Enabled(); state = c.state.Load() {
+		res, err = read()
+		if err != nil || !c.AuthEnabled() {
+			return res, err
+		}
+		// Auth was enabled meanwhile: the data may be newer.
+		res.Abandon()
+		res = *new(T)
 	}
 	who, err := c.identify(ctx)
 	if err != nil {
@@ -179,8 +186,8 @@ func Read[T any](ctx context.Context, c *Control, allowed func(*auth.State, auth
 	}
 	if state.Revision() != c.Revision() {
 		// The data may be newer than the right to read them.
-		var none T
-		return none, kv.ErrAuthOldRevision
+		res.Abandon()
+		return *new(T), kv.ErrAuthOldRevision
 	}
 	return res, nil
 }
