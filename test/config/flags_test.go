@@ -61,6 +61,7 @@ var added = map[string]string{
 	"max-watchers-per-stream":   "bounds what a client may ask for",
 	"scrub-bytes-per-second":    "reads stored data to find damage",
 	"scrub-pause":               "likewise",
+	"console":                   "etcd has no web interface",
 	"experimental-transport":    "the server of gRPC is not etcd's choice",
 }
 
