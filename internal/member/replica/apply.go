@@ -266,6 +266,7 @@ func (a *applier) commitBatch() error {
 	if v := a.machine.Versions(); v != r.API.Versions() {
 		r.API.publish(v)
 	}
+	r.Times.Follow(a.machine.Times())
 	r.lessor.Follow(a.machine.Leases(), a.at.Term)
 	for _, t := range a.tokens {
 		r.Access.AddToken(t.Token, t.Seen)

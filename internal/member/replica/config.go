@@ -9,6 +9,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/raftnode"
 	"vigil/internal/member/replica/access"
+	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
@@ -126,6 +127,11 @@ type Config struct {
 	// 5 minutes.
 	LeaseCheckpointInterval time.Duration
 
+	// TimeInterval is how often the leader records the time of new revisions, by default a second; negative means never.
+	// Clock returns the time of the day, by default time.Now; tests set it.
+	TimeInterval time.Duration
+	Clock        func() time.Time
+
 	// Joining, if set, is the cluster that the member is to become part of, in place of
 	// InitialMembers and Token. It is used only if there is no data yet; all that the member is to
 	// hold comes in a snapshot.
@@ -184,6 +190,10 @@ func (c Config) WithDefaults() Config {
 	or(&c.SnapshotOfferTimeout, 5*time.Minute)
 	or(&c.ScrubPause, time.Hour)
 	or(&c.LeaseCheckpointInterval, 5*time.Minute)
+	or(&c.TimeInterval, timekeeper.DefaultInterval)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
 	or(&c.CompareInterval, 10*time.Minute)
 	or(&c.CompareCompactionsInterval, time.Minute)
 	or(&c.MaxLearners, 1)

@@ -59,6 +59,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	r.Members.announce(at.Index)
 	r.Alarms.publish(machine.Alarms())
 	r.API.publish(machine.Versions())
+	r.Times.Follow(machine.Times())
 	r.hub.Reset(h.store.Revision())
 	r.applied.Store(at.Index)
 	r.readers.advance(at.Index)

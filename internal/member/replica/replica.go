@@ -15,6 +15,7 @@ import (
 	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/lessor"
 	"vigil/internal/member/replica/proposal"
+	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/wal"
@@ -65,6 +66,8 @@ type Replica struct {
 	Alarms *Alarms
 	// API serves and changes the level of the API that the cluster speaks.
 	API *APILevel
+	// Times knows when revisions were made.
+	Times *timekeeper.Timekeeper
 	// applied is the position whose results can be read and are published.
 	applied atomic.Uint64
 
@@ -163,6 +166,16 @@ func (r *Replica) assemble(d *Data) (err error) {
 		RequestTimeout:     c.RequestTimeout,
 		Logger:             c.Logger,
 	})
+	r.Times = timekeeper.New(timekeeper.Options{
+		Pipeline:       r,
+		Raft:           r.node,
+		Access:         r.Access,
+		Interval:       c.TimeInterval,
+		Clock:          c.Clock,
+		RequestTimeout: c.RequestTimeout,
+		Stopping:       r.stopping,
+		Logger:         c.Logger,
+	}, machine.Times())
 	r.Leases, r.Starter = &Leases{r}, &Starter{r}
 	r.audit = audit.New(audit.Options{
 		MemberID:            r.memberID,
@@ -204,6 +217,9 @@ func (r *Replica) Start() {
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
 	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.follow}
+	if r.cfg.TimeInterval > 0 {
+		list = append(list, r.Times.Run)
+	}
 	if r.network != nil {
 		list = append(list, r.audit.Run)
 		if !r.cfg.NoElectionAdvance {

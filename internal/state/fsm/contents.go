@@ -10,6 +10,7 @@ import (
 	"vigil/internal/state/auth"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/lease"
+	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 )
 
@@ -20,12 +21,14 @@ type Contents struct {
 	Alarms  []kv.Alarm    // sorted
 	Leases  []lease.Lease // in the order of the meta records
 	Auth    *auth.State
+	Times   *timeline.State // nil for none
 }
 
 // ReadContents returns the contents of the meta records of a store, which may be from another member: it fails where New
 // would fail.
 func ReadContents(meta []history.Meta) (*Contents, error) {
 	c := &Contents{Members: &cluster.State{}}
+	var times []timeline.Record
 	for _, m := range meta {
 		var err error
 		switch {
@@ -43,6 +46,8 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 			var l lease.Lease
 			l, err = lease.ParseRecord(m.Key, m.Value)
 			c.Leases = append(c.Leases, l)
+		case m.Bucket == timeBucket:
+			times = append(times, timeline.Record{Key: m.Key, Value: m.Value, Deleted: m.Deleted})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("fsm: %w: %w", kv.ErrCorrupt, err)
@@ -53,6 +58,9 @@ func ReadContents(meta []history.Meta) (*Contents, error) {
 	}
 	slices.SortFunc(c.Alarms, kv.Alarm.Compare)
 	var err error
+	if c.Times, err = timeline.Load(times); err != nil {
+		return nil, fmt.Errorf("fsm: %w", err)
+	}
 	c.Auth, err = ReadAuth(meta)
 	return c, err
 }
@@ -74,6 +82,9 @@ func (c *Contents) Records() []history.Meta {
 	}
 	if c.Auth != nil {
 		out = append(out, AuthMeta(c.Auth)...)
+	}
+	if c.Times != nil {
+		out = append(out, timeMeta(c.Times.Records())...)
 	}
 	return out
 }

@@ -32,6 +32,7 @@ type Decoder struct {
 	version    kv.VersionChange
 	auth       kv.AuthRequest
 	leases     leaseRequests
+	times      kv.TimeRequest
 }
 
 // Reset begins a group and returns its header.
@@ -106,6 +107,8 @@ func (d *Decoder) Next() (*Request, error) {
 		d.req.Alarm = &d.alarm
 	case KindVersion:
 		d.readVersionChange()
+	case KindTime:
+		d.readTimes()
 	case KindAuth:
 		d.readAuth()
 	default:

@@ -36,6 +36,7 @@ import (
 //	attrs    member id uvarint | member record of package cluster
 //	alarm    flags u8: 1 clear | type varint | member id uvarint
 //	version  op u8: 1 begin a downgrade, 2 end it, 3 set the version | major uvarint | minor uvarint
+//	time     flags u8: 1 back | term uvarint | n uvarint, n times time varint | revision varint
 //	auth     op u8 | flags u8: 1 no password | user bytes | role bytes | hash bytes | token bytes |
 //	         revision uvarint | permission type varint | key bytes | end bytes
 const (
@@ -68,6 +69,8 @@ const (
 	flagPhysical = 1 << 0
 
 	flagClear = 1 << 0
+
+	flagBack = 1 << 0
 
 	flagNoPassword = 1 << 0
 )
@@ -126,6 +129,8 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 		b = binary.AppendUvarint(b, r.Alarm.Alarm.MemberID)
 	case KindVersion:
 		b = appendVersionChange(b, r.Version)
+	case KindTime:
+		b = appendTimes(b, r.Time)
 	case KindAuth:
 		b = appendAuth(b, r.Auth)
 	default:

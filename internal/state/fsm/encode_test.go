@@ -78,10 +78,13 @@ func TestGolden(t *testing.T) {
 		"alarm":    {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 0x8e9e05c52164694d, Type: kv.AlarmNoSpace}}},
 		"disarm":   {Alarm: &kv.AlarmChange{Alarm: kv.Alarm{MemberID: 1, Type: kv.AlarmCorrupt}, Clear: true}},
 		"down":     {Version: &kv.VersionChange{Op: kv.DowngradeBegin, Version: kv.Version{Major: 3, Minor: 6}}},
-		"stay":     {Version: &kv.VersionChange{Op: kv.DowngradeEnd}},
-		"attrs":    {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
-		"grant":    {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
-		"revoke":   {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
+		"marks": {Time: &kv.TimeRequest{Term: 3, Marks: []kv.TimeMark{
+			{Time: 1_795_514_520_000, Revision: 300}, {Time: 1_795_514_521_000, Revision: 412}}}},
+		"back":   {Time: &kv.TimeRequest{Term: 3, Back: true, Marks: []kv.TimeMark{{Time: 1_795_514_520_000, Revision: 412}}}},
+		"stay":   {Version: &kv.VersionChange{Op: kv.DowngradeEnd}},
+		"attrs":  {Attributes: &cluster.Member{ID: 0x8e9e05c52164694d, Name: "default", ClientURLs: []string{"http://localhost:2379"}}},
+		"grant":  {LeaseGrant: &kv.LeaseGrantRequest{ID: 0x694d7693d0d6a8b0, TTL: 60}},
+		"revoke": {LeaseRevoke: &kv.LeaseRevokeRequest{ID: -1}},
 		"left": {LeaseCheckpoint: &kv.LeaseCheckpointRequest{Term: 3, Checkpoints: []kv.LeaseCheckpoint{
 			{LeaseRef: kv.LeaseRef{ID: 1, Granted: 300}, Remaining: 59, Since: 300}, {LeaseRef: kv.LeaseRef{ID: 2, Granted: 301}}}}},
 		"expire":  {LeaseExpire: &kv.LeaseExpireRequest{Term: 3, Leases: []kv.LeaseRef{{ID: 1, Granted: 300}, {ID: 2, Granted: 301}}}},
@@ -299,7 +302,12 @@ func (g generator) request() *Request {
 	if g.bool() {
 		r.Identity = auth.Identity{User: string(g.bytes()), Revision: g.Uint64N(1 << 40)}
 	}
-	switch g.IntN(12) {
+	switch g.IntN(13) {
+	case 12:
+		r.Time = &kv.TimeRequest{Term: g.Uint64N(4), Back: g.bool()}
+		for range g.IntN(4) {
+			r.Time.Marks = append(r.Time.Marks, kv.TimeMark{Time: g.int(), Revision: g.int()})
+		}
 	case 11:
 		r.Version = &kv.VersionChange{Op: kv.VersionOp(1 + g.IntN(3)), Version: kv.Version{Major: g.Uint32(), Minor: uint32(g.IntN(9))}}
 	case 10:

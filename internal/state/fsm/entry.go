@@ -57,7 +57,7 @@ type Outcome struct {
 }
 
 // Result is the result of one request: Err, or the field of the kind of the request. A successful request for
-// attributes or a version has none, and so has a request for an alarm that changes nothing.
+// attributes, a version or times has none, and so has a request for an alarm that changes nothing.
 type Result struct {
 	Put         *kv.PutResult
 	DeleteRange *kv.DeleteRangeResult

@@ -325,6 +325,26 @@ func recordLog(t *testing.T) []byte {
 	}
 	r.group(version(kv.DowngradeEnd, 0), version(kv.DowngradeBegin, 5), version(kv.DowngradeBegin, 6), version(kv.DowngradeBegin, 6), version(kv.VersionSet, 6), version(kv.DowngradeEnd, 0), version(kv.VersionSet, 7))
 
+	r.about("times of revisions")
+	const day = int64(24 * 60 * 60 * 1000)
+	newest := func() int64 { return r.m.store.Revision() }
+	mark := func(term uint64, back bool, marks ...kv.TimeMark) *Request {
+		return &Request{Time: &kv.TimeRequest{Term: term, Back: back, Marks: marks}}
+	}
+	now := int64(20_000) * day
+	r.group(mark(1, false, kv.TimeMark{Time: now, Revision: newest()}), mark(1, false, kv.TimeMark{Time: now, Revision: newest()}), mark(2, false, kv.TimeMark{Time: now + 1, Revision: newest()}),
+		mark(1, false), mark(1, false, kv.TimeMark{Time: now + 1, Revision: newest() + 1}), mark(1, false, kv.TimeMark{Time: now + 1, Revision: newest() - 1}), mark(1, false, kv.TimeMark{Time: kv.MaxTime + 1, Revision: newest()}))
+	for i := range 150 {
+		now += 1000
+		idle := now - 500
+		if i%50 == 49 {
+			now += 400 * day
+		}
+		r.group(put("timed", fmt.Sprint(i)), mark(1, false, kv.TimeMark{Time: idle, Revision: newest()}, kv.TimeMark{Time: now, Revision: newest() + 1}))
+	}
+	r.group(mark(1, true, kv.TimeMark{Time: now - 500*day, Revision: newest()}), mark(1, false, kv.TimeMark{Time: now - 400*day, Revision: newest()}))
+	r.group(&Request{Compact: &kv.CompactRequest{Revision: newest() - 20}}, mark(1, false, kv.TimeMark{Time: now, Revision: newest()}))
+
 	r.about("membership")
 	learner := cluster.Member{ID: 0xc, PeerURLs: []string{"http://c:1"}, Learner: true}
 	r.change(cluster.Change{Op: cluster.Add, Member: learner})
@@ -355,7 +375,7 @@ func recordLog(t *testing.T) []byte {
 			switch {
 			case req.Compact != nil:
 				req.Compact.Revision = r.m.store.Revision() - g.Int64N(20)
-			case req.Auth != nil || req.Version != nil:
+			case req.Auth != nil || req.Version != nil || req.Time != nil:
 				continue // by hand
 			case req.Attributes != nil:
 				req.Attributes.ID = ids[0]

@@ -7,6 +7,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/state/cluster"
+	"vigil/internal/state/timeline"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
 )
@@ -43,6 +44,7 @@ type Machine struct {
 	versions kv.Versions
 	leases   leases
 	auth     authority
+	times    *timeline.State // replaced, never modified
 
 	dec   Decoder
 	entry Entry
@@ -80,6 +82,9 @@ func New(log *history.Log, store *mvcc.Store) (*Machine, error) {
 	}
 	if err := m.loadVersions(log); err != nil {
 		return nil, err
+	}
+	if err := m.loadTimes(log); err != nil {
+		return nil, fmt.Errorf("fsm: %w", err)
 	}
 	if err := m.auth.load(log); err != nil {
 		return nil, err
@@ -127,6 +132,8 @@ func (m *Machine) apply(r *Request, out *Outcome) (more bool) {
 		res.Alarm, res.Err = m.changeAlarm(*r.Alarm)
 	case KindVersion:
 		res.Err = m.changeVersion(*r.Version)
+	case KindTime:
+		res.Err = m.addTimes(r.Time)
 	case KindAuth:
 		res.Auth, out.Token, res.Err = m.changeAuth(r.Auth)
 	}

@@ -13,6 +13,7 @@ import (
 //	put, delete, transaction, compaction   mvcc.Writer: the limits of the store, leases, keys and revisions
 //	grant of a lease                       lease.State.Grant
 //	alarm, version                         Machine.changeAlarm, changeVersion
+//	times of revisions                     timeline.State.Add
 //	users and roles, tokens                auth.State.Change, auth.State.CheckAuthenticate
 //	membership                             cluster.State.Change, and raft's configuration by nextConf
 func (m *Machine) refusal(proposer uint64, r *Request) error {
@@ -26,7 +27,8 @@ func (m *Machine) refusal(proposer uint64, r *Request) error {
 	}
 	// Requests of a leader are valid only in its term.
 	term := m.leases.at.Term
-	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term {
+	if r.LeaseCheckpoint != nil && r.LeaseCheckpoint.Term != term || r.LeaseExpire != nil && r.LeaseExpire.Term != term ||
+		r.Time != nil && r.Time.Term != term {
 		return kv.ErrLeaderChanged
 	}
 	return nil
@@ -75,7 +77,7 @@ func Authorize(s *auth.State, id auth.Identity, r *Request, keys auth.Keys) erro
 			return s.CheckAdmin(id)
 		}
 		return nil
-	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion:
+	case KindCompact, KindLeaseGrant, KindLeaseCheckpoint, KindLeaseExpire, KindAttributes, KindAlarm, KindVersion, KindTime:
 		return nil
 	}
 	return kv.ErrPermissionDenied

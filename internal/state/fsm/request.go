@@ -28,7 +28,9 @@ const (
 	KindAlarm      Kind = 33
 	// KindVersion requires LevelVersions.
 	KindVersion Kind = 34
-	// 35 to 63 are reserved for the cluster.
+	// KindTime requires LevelTimes.
+	KindTime Kind = 35
+	// 36 to 63 are reserved for the cluster.
 
 	// KindAuth requires LevelAuth.
 	KindAuth Kind = 64
@@ -36,13 +38,16 @@ const (
 
 // Level identifies the kinds and fields of requests that this program knows. It increases by one with each version that
 // adds some; these are proposed only when cluster.State.Level has reached it, so that members can be upgraded one by one.
-const Level uint64 = 2
+const Level uint64 = 3
 
 // LevelAuth is the first level with users and roles.
 const LevelAuth uint64 = 2
 
 // LevelVersions is the first level at which the cluster can speak another level of the API.
 const LevelVersions uint64 = 2
+
+// LevelTimes is the first level at which the times of revisions are recorded.
+const LevelTimes uint64 = 3
 
 // Request is one request of a group: exactly one of the pointers is set.
 type Request struct {
@@ -64,6 +69,8 @@ type Request struct {
 	Alarm *kv.AlarmChange
 	// Version changes the level of the API that the cluster speaks.
 	Version *kv.VersionChange
+	// Time adds to the times of revisions. The leader of its term proposes it.
+	Time *kv.TimeRequest
 	// Auth changes users and roles, or issues a token.
 	Auth *kv.AuthRequest
 }
@@ -93,6 +100,8 @@ func (r *Request) Kind() Kind {
 		return KindAlarm
 	case r.Version != nil:
 		return KindVersion
+	case r.Time != nil:
+		return KindTime
 	case r.Auth != nil:
 		return KindAuth
 	}

@@ -28,6 +28,9 @@ func (r *Reader) Fail() { r.bad, r.rest = true, nil }
 // Complete reports whether the whole record was read and no field was malformed.
 func (r *Reader) Complete() bool { return !r.bad && len(r.rest) == 0 }
 
+// Failed reports whether a field was malformed.
+func (r *Reader) Failed() bool { return r.bad }
+
 // Byte reads a byte.
 func (r *Reader) Byte() byte {
 	if len(r.rest) == 0 {

@@ -160,7 +160,7 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) 
 // with any limit for clients.
 func fromClient(r *fsm.Request) bool {
 	switch r.Kind() {
-	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion:
+	case fsm.KindLeaseExpire, fsm.KindLeaseCheckpoint, fsm.KindAttributes, fsm.KindAlarm, fsm.KindVersion, fsm.KindTime:
 		return false
 	}
 	return true

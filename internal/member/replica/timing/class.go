@@ -22,6 +22,7 @@ const (
 	leaseExpire
 	attributes
 	alarm
+	timeMarks
 	unknown
 	// authOps and the classes after it are the changes of users and roles, by their number.
 	authOps
@@ -33,7 +34,7 @@ const (
 var classNames = [classes]string{
 	readTxn: "ReadonlyTxn", readRange: "Range", put: "Put", deleteRange: "DeleteRange", txn: "Txn", compact: "Compaction",
 	leaseGrant: "LeaseGrant", leaseRevoke: "LeaseRevoke", leaseCheckpoint: "LeaseCheckpoint", leaseExpire: "LeaseExpire",
-	attributes: "ClusterMemberAttrSet", alarm: "Alarm", unknown: "Unknown", authOps: "Unknown",
+	attributes: "ClusterMemberAttrSet", alarm: "Alarm", timeMarks: "Time", unknown: "Unknown", authOps: "Unknown",
 
 	authOps + class(kv.AuthEnable):           "AuthEnable",
 	authOps + class(kv.AuthDisable):          "AuthDisable",
@@ -52,7 +53,7 @@ var classNames = [classes]string{
 var classOfKind = [...]class{
 	fsm.KindPut: put, fsm.KindDeleteRange: deleteRange, fsm.KindTxn: txn, fsm.KindRange: readRange, fsm.KindCompact: compact,
 	fsm.KindLeaseGrant: leaseGrant, fsm.KindLeaseRevoke: leaseRevoke, fsm.KindLeaseCheckpoint: leaseCheckpoint, fsm.KindLeaseExpire: leaseExpire,
-	fsm.KindAttributes: attributes, fsm.KindAlarm: alarm, fsm.KindAuth: authOps,
+	fsm.KindAttributes: attributes, fsm.KindAlarm: alarm, fsm.KindTime: timeMarks, fsm.KindAuth: authOps,
 }
 
 func classOf(r *fsm.Request) class {
