@@ -23,6 +23,7 @@ func (m *Member) openServices() error {
 		Alarms:               m.replica.Alarms,
 		Versions:             m.replica.API,
 		Leases:               m.replica.Leases,
+		Times:                m.replica.Times,
 		Starter:              m.replica.Starter,
 		Auth:                 m.replica.Access,
 		CertificateUsers:     m.cfg.ClientTLS.ClientCertAuth,

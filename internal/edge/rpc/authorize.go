@@ -105,6 +105,9 @@ var rules = map[string]access{
 	"/" + string(lockpb.Election.FullName()) + "/Observe":  {need: decided},
 	"/" + string(lockpb.Election.FullName()) + "/Resign":   {need: decided},
 
+	"/" + string(lockpb.Times.FullName()) + "/RevisionAt": {need: decided},
+	"/" + string(lockpb.Times.FullName()) + "/Spans":      {need: decided},
+
 	// The list of services reveals nothing about stored data.
 	grpc_health_v1.Health_Check_FullMethodName:                       {need: open},
 	grpc_health_v1.Health_List_FullMethodName:                        {need: open},

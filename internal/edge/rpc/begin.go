@@ -52,7 +52,7 @@ func started(ok bool) transport.Begun {
 }
 
 func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, _ transport.Pending) (any, transport.Begun) {
-	if validate.Range(&r.RangeRequest) != nil {
+	if validate.Range(&r.RangeRequest) != nil || len(transport.Metadata(ctx)[atKey]) > 0 {
 		return nil, transport.Declined
 	}
 	res, ok := s.cfg.Starter.Get(ctx, &r.RangeRequest)

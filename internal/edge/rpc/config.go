@@ -120,6 +120,8 @@ type Config struct {
 	Versions Versions
 	// Leases may be nil; then there is no such service.
 	Leases Leases
+	// Times may be nil; then there is no such service, and times in the metadata of calls are ignored.
+	Times Times
 	// Starter may be nil; then every call has a handler.
 	Starter Starter
 	// Auth may be nil; then there are no users, and everyone may do everything.

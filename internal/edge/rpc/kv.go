@@ -48,7 +48,11 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	if err := validate.Range(&r.RangeRequest); err != nil {
 		return nil, err
 	}
-	res, err := s.cfg.KV.Range(s.withHolders(ctx), &r.RangeRequest)
+	req, err := s.atTime(ctx, &r.RangeRequest)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.cfg.KV.Range(s.withHolders(ctx), req)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
@@ -139,7 +143,11 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 		return err
 	}
 	transport.SendUncompressed(ctx)
-	req := r.RangeRequest
+	at, err := s.atTime(ctx, &r.RangeRequest)
+	if err != nil {
+		return err
+	}
+	req := *at
 	// The sort target has no meaning without an order, and the next chunk begins after the last key of this one.
 	req.Sort, req.Order = kv.SortByKey, kv.SortNone
 	limited, left := req.Limit > 0, req.Limit

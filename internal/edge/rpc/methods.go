@@ -124,6 +124,9 @@ func (s *service) services() []serviceDef {
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),
 		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
 	}
+	if s.cfg.Times != nil {
+		list = append(list, s.dynamicService(lockpb.Times, s.timeCalls()))
+	}
 	if s.cfg.Auth != nil {
 		list = append(list, serviceDef{etcdserverpb.Auth_ServiceDesc.ServiceName, []endpoint{
 			unary("AuthEnable", a.AuthEnable), unary("AuthDisable", a.AuthDisable), unary("AuthStatus", a.AuthStatus),

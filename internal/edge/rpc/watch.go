@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ import (
 type watchSession struct {
 	*session
 	hub *authorizedStream
+	// start is the start revision of watchers that name none, 0 for the present one.
+	start int64
 }
 
 // fillBytes is about how many bytes of responses are taken from the hub at once.
@@ -28,7 +31,11 @@ const fillBytes = 64 << 10
 
 // watch opens a watch stream.
 func (s *service) watch(ss *session) (transport.Session, error) {
-	w := &watchSession{session: ss, hub: s.watchStream(ss.ctx, transport.Remote(ss.ctx))}
+	start, err := s.startAt(ss.ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &watchSession{session: ss, start: start, hub: s.watchStream(ss.ctx, transport.Remote(ss.ctx))}
 	w.hub.NotifyReady(s.ready, w)
 	return w, nil
 }
@@ -59,7 +66,7 @@ func (w *watchSession) Receive(message any) {
 	switch r := message.(*wire.WatchRequest); r.Kind {
 	case wire.WatchCreate:
 		c := &r.Create
-		w.hub.Create(watch.CreateRequest{ID: c.WatchID, Key: c.Key, End: c.End, StartRev: c.StartRevision, NoPut: c.NoPut,
+		w.hub.Create(watch.CreateRequest{ID: c.WatchID, Key: c.Key, End: c.End, StartRev: cmp.Or(c.StartRevision, w.start), NoPut: c.NoPut,
 			NoDelete: c.NoDelete, PrevKV: c.PrevKV, ProgressNotify: c.ProgressNotify, Fragment: c.Fragment})
 	case wire.WatchCancel:
 		w.hub.Cancel(r.CancelID)

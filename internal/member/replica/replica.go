@@ -167,14 +167,15 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Logger:             c.Logger,
 	})
 	r.Times = timekeeper.New(timekeeper.Options{
-		Pipeline:       r,
-		Raft:           r.node,
-		Access:         r.Access,
-		Interval:       c.TimeInterval,
-		Clock:          c.Clock,
-		RequestTimeout: c.RequestTimeout,
-		Stopping:       r.stopping,
-		Logger:         c.Logger,
+		Pipeline:        r,
+		Raft:            r.node,
+		Access:          r.Access,
+		CompactRevision: func() int64 { return r.handle().store.CompactRevision() },
+		Interval:        c.TimeInterval,
+		Clock:           c.Clock,
+		RequestTimeout:  c.RequestTimeout,
+		Stopping:        r.stopping,
+		Logger:          c.Logger,
 	}, machine.Times())
 	r.Leases, r.Starter = &Leases{r}, &Starter{r}
 	r.audit = audit.New(audit.Options{

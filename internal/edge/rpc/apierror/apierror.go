@@ -93,6 +93,9 @@ func Status(err error) error {
 	if limit := (*kv.LimitError)(nil); errors.As(err, &limit) {
 		return status.Error(codes.InvalidArgument, "etcdserver: "+limit.Error())
 	}
+	if at := (*kv.TimeError)(nil); errors.As(err, &at) {
+		return timeStatus(at)
+	}
 	for i := range table {
 		if errors.Is(err, table[i].from) {
 			return table[i].to
@@ -104,6 +107,21 @@ func Status(err error) error {
 		return errFile
 	}
 	return status.Error(codes.Unknown, err.Error())
+}
+
+// timeStatus returns the status for a time that has no revision. For a time whose revision is compacted, or that is in the
+// future, it begins with the text for such a revision.
+func timeStatus(e *kv.TimeError) error {
+	text := "vigil: "
+	switch e.Reason {
+	case kv.TimeCompacted:
+		text = rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted) + ": "
+	case kv.TimeInFuture:
+		text = rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev) + ": "
+	case kv.NoTimes:
+		return status.Error(codes.FailedPrecondition, text+e.Error())
+	}
+	return status.Error(codes.OutOfRange, text+e.Error())
 }
 
 // Text returns the text of an error of the member in the API, for health checks and logs.

@@ -77,6 +77,7 @@ var published = sync.OnceValue(func() *protoregistry.Files {
 	}
 	add(lockProto())
 	add(electionProto())
+	add(timesProto())
 	return out
 })
 

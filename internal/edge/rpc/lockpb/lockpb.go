@@ -1,7 +1,7 @@
 // Package lockpb describes the services v3lockpb.Lock and v3electionpb.Election and their messages, which are not in
-// go.etcd.io/etcd/api.
+// go.etcd.io/etcd/api, and the service vigil.Times, which etcd does not have.
 //
-// The descriptors are equal to those of etcd's server, including options, and therefore reflection and JSON too. They are
+// The descriptors of the former are equal to those of etcd's server, including options, and therefore reflection and JSON too. They are
 // not in the registry of the process: a program that embeds a member and links etcd's own ones would not start. So there
 // are no generated types; messages are dynamic, which is fast enough for calls that wait for consensus.
 package lockpb

@@ -41,6 +41,8 @@ type Options struct {
 	Pipeline Pipeline
 	Raft     Raft
 	Access   Access
+	// CompactRevision returns the compact revision of the store.
+	CompactRevision func() int64
 	// Interval is how often the leader looks at the newest revision; DefaultInterval in a server.
 	Interval time.Duration
 	// Clock returns the time of the day.
@@ -75,6 +77,9 @@ func (t *Timekeeper) Follow(s *timeline.State) {
 	}
 }
 
+// Snapshot returns the times as of the applied position.
+func (t *Timekeeper) Snapshot() *timeline.State { return t.applied.Load() }
+
 // Marks returns how many requests with times were accepted since the start.
 func (t *Timekeeper) Marks() uint64 { return t.marks.Load() }
 
@@ -82,9 +87,9 @@ func (t *Timekeeper) Marks() uint64 { return t.marks.Load() }
 const futureSlack = 5 * time.Second
 
 // RevisionAt returns the newest revision that is known to be made at or before a time, in milliseconds since 1970. It can
-// be read unless compact, the compact revision of the store, moves. Errors: a *kv.TimeError, those of auth, and of a
-// linearizable read unless it is serializable.
-func (t *Timekeeper) RevisionAt(ctx context.Context, ms int64, serializable bool, compact func() int64) (int64, error) {
+// be read unless it is compacted meanwhile. Errors: a *kv.TimeError, those of auth, and of a linearizable read unless it is
+// serializable.
+func (t *Timekeeper) RevisionAt(ctx context.Context, ms int64, serializable bool) (int64, error) {
 	if err := t.readable(ctx, serializable); err != nil {
 		return 0, err
 	}
@@ -100,7 +105,7 @@ func (t *Timekeeper) RevisionAt(ctx context.Context, ms int64, serializable bool
 	if !ok {
 		return 0, &kv.TimeError{Reason: kv.TimeBeforeFirst, Time: ms, Bound: first.Time}
 	}
-	if compacted := compact(); mark.Revision < compacted {
+	if compacted := t.o.CompactRevision(); mark.Revision < compacted {
 		e := &kv.TimeError{Reason: kv.TimeCompacted, Time: ms, Revision: mark.Revision, CompactRevision: compacted}
 		if m, ok := s.AtOrAfter(compacted); ok {
 			e.Bound = m.Time

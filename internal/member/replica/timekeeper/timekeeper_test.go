@@ -29,6 +29,7 @@ type member struct {
 	ahead   time.Duration // of the clock
 	err     error
 	lineare error
+	compact int64
 	applied []kv.TimeRequest
 }
 
@@ -69,6 +70,12 @@ func (m *member) Linearize(context.Context) error {
 	return m.lineare
 }
 
+func (m *member) compactRevision() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.compact
+}
+
 func (m *member) RequireUser(context.Context) error { return nil }
 
 func (m *member) Propose(_ context.Context, r *fsm.Request) (fsm.Result, error) {
@@ -95,7 +102,7 @@ func run(t *testing.T, steps func(m *member, sleep func(time.Duration))) (*membe
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		m.t = New(Options{Pipeline: m, Raft: m, Access: m, Interval: DefaultInterval, RequestTimeout: time.Second,
+		m.t = New(Options{Pipeline: m, Raft: m, Access: m, CompactRevision: m.compactRevision, Interval: DefaultInterval, RequestTimeout: time.Second,
 			Clock: func() time.Time {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -224,9 +231,8 @@ func TestClockThatGoesBack(t *testing.T) {
 
 func TestRevisionAt(t *testing.T) {
 	_, _ = run(t, func(m *member, sleep func(time.Duration)) {
-		compact := int64(-1)
 		at := func(sec float64) string {
-			rev, err := m.t.RevisionAt(t.Context(), epoch+int64(1000*sec), false, func() int64 { return compact })
+			rev, err := m.t.RevisionAt(t.Context(), epoch+int64(1000*sec), false)
 			var e *kv.TimeError
 			switch {
 			case errors.As(err, &e):
@@ -255,7 +261,7 @@ func TestRevisionAt(t *testing.T) {
 		check(14, "5")
 		check(19, "5")
 		check(20, fmt.Sprintf("error %d 14500 0 false true", kv.TimeInFuture))
-		compact = 4
+		m.change(func() { m.compact = 4 })
 		check(2.5, fmt.Sprintf("error %d 3000 3 true false", kv.TimeCompacted))
 		check(3, "4")
 		m.change(func() { m.lineare = kv.ErrTimeout })

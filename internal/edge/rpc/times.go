@@ -1,0 +1,115 @@
+package rpc
+
+import (
+	"context"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/lockpb"
+	"vigil/internal/edge/rpc/locks"
+	"vigil/internal/kv"
+)
+
+// Times is the part of the member that knows when revisions were made. Times are in milliseconds since 1970.
+type Times interface {
+	// RevisionAt returns the newest revision that is known to be made at or before a time. A serializable call does not
+	// wait.
+	RevisionAt(ctx context.Context, ms int64, serializable bool) (int64, error)
+	// Spans returns when revisions were made.
+	Spans(ctx context.Context, revisions []int64) ([]kv.TimeSpan, error)
+}
+
+// atKey is the metadata that names a time, in milliseconds since 1970: a range is read at it, and a watcher without a start
+// revision starts after it.
+const atKey = "vigil-at"
+
+// maxSpans is the limit for revisions in a call of Spans.
+const maxSpans = 10_000
+
+var (
+	errAtTime     = status.Errorf(codes.InvalidArgument, "vigil: the metadata %s is not one time in milliseconds since 1970", atKey)
+	errAtRevision = status.Errorf(codes.InvalidArgument, "vigil: the metadata %s and a revision are given: leave out one of them", atKey)
+	errTooMany    = status.Errorf(codes.InvalidArgument, "vigil: too many revisions in one call: the limit is %d", maxSpans)
+)
+
+// timeOf returns the time in the metadata of a call.
+func timeOf(ctx context.Context) (ms int64, given bool, err error) {
+	v := metadata.ValueFromIncomingContext(ctx, atKey)
+	if len(v) == 0 {
+		return 0, false, nil
+	}
+	ms, err = strconv.ParseInt(v[0], 10, 64)
+	if err != nil || len(v) > 1 || ms < 0 || ms > kv.MaxTime {
+		return 0, true, errAtTime
+	}
+	return ms, true, nil
+}
+
+// atTime returns the request for the revision of the time in the metadata of its call, or r if there is none.
+func (s *service) atTime(ctx context.Context, r *kv.RangeRequest) (*kv.RangeRequest, error) {
+	ms, given, err := timeOf(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case !given || s.cfg.Times == nil:
+		return r, nil
+	case r.Revision != 0:
+		return nil, errAtRevision
+	}
+	rev, err := s.cfg.Times.RevisionAt(ctx, ms, r.Serializable)
+	if err != nil {
+		return nil, apierror.Status(err)
+	}
+	past := *r
+	// The revision was read as the request demands; what it holds does not change.
+	past.Revision, past.Serializable = rev, true
+	return &past, nil
+}
+
+// startAt returns the start revision of watchers of a stream without one: the first after the time in the metadata, or 0. A
+// stream must not wait, so it is what this member has applied: if that is less than other members have, the watchers
+// receive earlier events too.
+func (s *service) startAt(ctx context.Context) (int64, error) {
+	ms, given, err := timeOf(ctx)
+	if err != nil || !given || s.cfg.Times == nil {
+		return 0, err
+	}
+	rev, err := s.cfg.Times.RevisionAt(ctx, ms, true)
+	return rev + 1, apierror.Status(err)
+}
+
+// timeCalls returns the methods of the service Times.
+func (s *service) timeCalls() locks.Calls {
+	return locks.Calls{Unary: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error{
+		"RevisionAt": func(ctx context.Context, in, out *dynamicpb.Message) error {
+			rev, err := s.cfg.Times.RevisionAt(ctx, lockpb.Int(in, "time"), lockpb.Bool(in, "serializable"))
+			if err != nil {
+				return apierror.Status(err)
+			}
+			lockpb.Set(out, "revision", rev)
+			return nil
+		},
+		"Spans": func(ctx context.Context, in, out *dynamicpb.Message) error {
+			revisions := lockpb.Ints(in, "revisions")
+			if len(revisions) > maxSpans {
+				return errTooMany
+			}
+			spans, err := s.cfg.Times.Spans(ctx, revisions)
+			if err != nil {
+				return apierror.Status(err)
+			}
+			for _, t := range spans {
+				m := lockpb.Append(out, "spans")
+				lockpb.Set(m, "after", t.After)
+				lockpb.Set(m, "at", t.At)
+			}
+			return nil
+		},
+	}}
+}
