@@ -28,9 +28,6 @@ var (
 	ErrRolledBack = errors.New("the store has gone back to an older revision")
 	// ErrLagging: a watcher with WithLagError was not read fast enough; see LagError.
 	ErrLagging = errors.New("the watcher was not read fast enough")
-	// ErrTimeUnknown: the time is before the first one that the cluster has recorded, or it has recorded none; see
-	// Client.RevisionAt.
-	ErrTimeUnknown = errors.New("no revision is known for the time")
 	// ErrInvalid: an argument or a setting is invalid; nothing was sent.
 	ErrInvalid = pool.ErrInvalid
 )
@@ -165,28 +162,14 @@ func invalid(format string, args ...any) error {
 
 // kindOf returns the error of this package for the text of a server, or nil.
 func kindOf(text string) error {
-	text = trimCode(text)
-	k, ok := kinds[text]
+	k, ok := kinds[trimCode(text)]
 	if !ok {
-		return timeKind(text)
+		return nil
 	}
 	if k == ErrCompacted {
 		return &CompactedError{}
 	}
 	return k
-}
-
-// timeKind returns the error of this package for the text of a server about a time that it has no revision for, or nil.
-func timeKind(text string) error {
-	switch {
-	case strings.HasPrefix(text, ErrCompacted.Error()+": "):
-		return &CompactedError{}
-	case strings.HasPrefix(text, ErrFutureRevision.Error()+": "):
-		return ErrFutureRevision
-	case strings.HasPrefix(text, "vigil: the state at "), strings.HasPrefix(text, "vigil: the cluster has no times"):
-		return ErrTimeUnknown
-	}
-	return nil
 }
 
 // trimCode removes the code before the text, which the reason of a canceled watch may have.

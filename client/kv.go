@@ -41,9 +41,6 @@ func (c *Client) Get(ctx context.Context, key string, opts ...GetOption) (*GetRe
 	if key == "" && r.End == "" {
 		return nil, emptyKey(&rangeMethod)
 	}
-	if err := c.resolve(ctx, r); err != nil {
-		return nil, err
-	}
 	c.ns.Place(&r.Key, &r.End)
 	resp, err := call[GetResponse](ctx, c, getMethod(r), key, r)
 	if err != nil {

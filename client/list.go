@@ -69,10 +69,6 @@ func (l *Listing) All() iter.Seq2[KeyValue, error] {
 			yield(KeyValue{}, emptyKey(&rangeMethod))
 			return
 		}
-		if err := l.c.resolve(l.ctx, &l.r); err != nil {
-			yield(KeyValue{}, err)
-			return
-		}
 		more, err := l.next(yield)
 		streams := true
 		for more && err == nil {

@@ -27,7 +27,7 @@ var readOnlyMethods = []string{
 	rangeMethod.name, rangeStreamMethod.name, watchMethod.name, keepMethod.name, ttlMethod.name, leasesMethod.name,
 	memberListMethod.name, statusMethod.name, hashMethod.name, hashKVMethod.name, snapshotMethod.name,
 	authStatusMethod.name, authenticateMethod.name, userGetMethod.name, userListMethod.name, roleGetMethod.name, roleListMethod.name,
-	"/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe", "/grpc.health.v1.Health/", "/grpc.reflection.",
+	"/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe", "/grpc.health.v1.Health/", "/grpc.reflection.", "/vigil.Times/",
 }
 
 // methodOf describes a call by its name. req is its request, nil if there may be several.

@@ -159,9 +159,6 @@ func (t *Txn) Else(ops ...Op) *Txn {
 // transaction is retried instead.
 func (t *Txn) Commit() (*TxnResponse, error) {
 	c := t.c
-	if timed(&t.r) {
-		return nil, invalid("WithTime is no option of OpGet: use WithRevision and Client.RevisionAt")
-	}
 	r := c.ns.PlaceTxn(&t.r)
 	m := &txnMethod
 	if r.ReadOnly() {
@@ -173,16 +170,4 @@ func (t *Txn) Commit() (*TxnResponse, error) {
 	}
 	c.ns.stripTxn(resp)
 	return resp, nil
-}
-
-// timed reports whether an operation reads at a time.
-func timed(r *wire.TxnRequest) bool {
-	for _, ops := range [...][]wire.Op{r.Success, r.Failure} {
-		for i := range ops {
-			if ops[i].Get != nil && ops[i].Get.At != 0 || ops[i].Txn != nil && timed(ops[i].Txn) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -13,7 +13,6 @@ import (
 type watchSpec struct {
 	key, end        string
 	start           int64
-	at              int64 // a time in milliseconds since 1970 that start is not known for yet; 0 for none
 	progress        bool
 	noPut, noDelete bool
 	prevKV          bool
@@ -123,35 +122,9 @@ func (c *Client) Watch(ctx context.Context, key string, opts ...WatchOption) *Wa
 		w.mu.Lock()
 		w.mu.detach = detach
 		w.mu.Unlock()
-		if s.at != 0 {
-			c.core.watch.attachAt(w, s.at)
-			break
-		}
 		c.core.watch.attach(w, false)
 	}
 	return w
-}
-
-// attachAt starts the watch after the newest revision at a time.
-func (w *Watcher) attachAt(ms int64) {
-	ctx, cancel := context.WithCancel(w.ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-w.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	rev, err := w.c.revisionAt(ctx, ms, false)
-	if err != nil {
-		w.finish(err)
-		return
-	}
-	w.mu.Lock()
-	w.mu.inbox = inbox.New(rev+1, w.spec.buffer, w.spec.progress, func(e *Event) int64 { return e.KV.ModRevision })
-	w.mu.Unlock()
-	w.c.core.watch.attach(w, false)
 }
 
 // Close ends the watcher. A running iteration ends without an error.

@@ -47,19 +47,6 @@ func (r *watchers) attach(w *Watcher, alone bool) {
 	}
 }
 
-// attachAt attaches a watcher when the revision of a time is known.
-func (r *watchers) attachAt(w *Watcher, ms int64) {
-	r.mu.Lock()
-	closed := r.mu.closed
-	if !closed {
-		r.core.tasks.Go(func() { w.attachAt(ms) })
-	}
-	r.mu.Unlock()
-	if closed {
-		w.finish(ErrClosed)
-	}
-}
-
 // place is attach with the lock held.
 func (r *watchers) place(w *Watcher, alone bool) {
 	w.mu.Lock()

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"vigil/test/proc"
 )
@@ -66,6 +69,9 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	check("at first")
 	for i, m := range g.list {
+		if known, err := timesKnown(t, m); known {
+			t.Errorf("before the upgrade of %s times of revisions are known: %v", m.name, err)
+		}
 		g.upgrade(m, proc.Vigil)
 		check("with " + m.name + " of this version")
 		_, err := m.client.RoleAdd(proc.Context(t), fmt.Sprint("r", i))
@@ -77,6 +83,12 @@ func TestRollingUpgrade(t *testing.T) {
 		_, err := g.list[0].client.RoleAdd(proc.Context(t), "late")
 		return err == nil || errors.Is(err, rpctypes.ErrRoleAlreadyExist)
 	})
+	for _, m := range g.list {
+		g.until("times of revisions", func() bool {
+			known, err := timesKnown(t, m)
+			return known && err == nil
+		})
+	}
 	// The next one is tried at one member, given up, and then brought to all.
 	g.upgrade(g.list[0], proc.Next)
 	check("with one of the next version")
@@ -88,4 +100,13 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	w.check()
 	g.agree()
+}
+
+// timesKnown reports whether a member has recorded when any revision was made.
+func timesKnown(t *testing.T, m *member) (bool, error) {
+	var in, out emptypb.Empty
+	now := uint64(time.Now().UnixMilli())
+	in.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), now))
+	err := m.client.ActiveConnection().Invoke(proc.Context(t), "/vigil.Times/RevisionAt", &in, &out)
+	return err == nil && len(out.ProtoReflect().GetUnknown()) > 0, err
 }

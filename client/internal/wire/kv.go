@@ -21,8 +21,6 @@ type RangeRequest struct {
 	MaxModRevision      int64
 	MinCreateRevision   int64
 	MaxCreateRevision   int64
-	// At is not sent: it is a time, in milliseconds since 1970, that the caller replaces by Revision.
-	At int64
 }
 
 // Marshal implements Request.

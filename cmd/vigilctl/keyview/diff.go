@@ -23,18 +23,21 @@ Both revisions are read page by page, so a range of any size can be compared.`
 // Diff returns the command diff.
 func Diff(env *cli.Env) *cobra.Command {
 	var from, to int64
+	var since, until cli.Time
 	var values bool
 	c := &cobra.Command{
 		Use:     "diff [options] <prefix>",
 		Short:   "Print the differences between two revisions",
 		Long:    diffHelp,
-		Example: "  vigilctl diff services/ --from 4200\n  vigilctl diff \"\" --from 4200 --to 4300 --values",
+		Example: "  vigilctl diff services/ --from 4200\n  vigilctl diff \"\" --from 4200 --to 4300 --values\n  vigilctl diff services/ --since 10:42 --until 11:00",
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
 				return exit.Usage("diff takes one prefix, not %d arguments; \"\" means all keys", len(args))
-			case from <= 0:
-				return exit.Usage("--from REVISION is needed: the older revision")
+			case since.Given() && from != 0, until.Given() && to != 0:
+				return exit.Usage("--since and --from, or --until and --to, cannot both be given")
+			case from <= 0 && !since.Given():
+				return exit.Usage("--from REVISION is needed: the older revision; or --since TIME")
 			case to != 0 && to < from:
 				return exit.Usage("--from %d is later than --to %d", from, to)
 			}
@@ -43,6 +46,17 @@ func Diff(env *cli.Env) *cobra.Command {
 				return err
 			}
 			return env.RunLong(c, func(ctx context.Context, cl *client.Client) error {
+				for t, rev := range map[*cli.Time]*int64{&since: &from, &until: &to} {
+					if !t.Given() {
+						continue
+					}
+					if *rev, err = t.Revision(ctx, cl); err != nil {
+						return err
+					}
+				}
+				if to != 0 && to < from {
+					return exit.Usage("revision %d of --since is later than revision %d of --until", from, to)
+				}
 				return compare(ctx, cl, args[0], from, to, func(old, new *client.KeyValue) error {
 					return printDifference(p, old, new, values)
 				})
@@ -51,6 +65,8 @@ func Diff(env *cli.Env) *cobra.Command {
 	}
 	c.Flags().Int64Var(&from, "from", 0, "the older revision")
 	c.Flags().Int64Var(&to, "to", 0, "the newer revision; 0 is the current one")
+	c.Flags().Var(&since, "since", "the older `TIME`, in place of --from: "+cli.TimeFormats)
+	c.Flags().Var(&until, "until", "the newer `TIME`, in place of --to")
 	c.Flags().BoolVar(&values, "values", false, "print how values changed")
 	return c
 }

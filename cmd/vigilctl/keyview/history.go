@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vigil/client"
+	"vigil/client/times"
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
@@ -27,7 +28,8 @@ const historyHelp = `Print every revision of a key that has not been compacted, 
 The first known state of a key is that at the compaction; older revisions cannot be
 read. JSON and YAML are compared by their structure, other text line by line, and
 other values are shown as the bytes at the first difference. --prefix prints all keys
-with the prefix KEY, in the order of their changes.
+with the prefix KEY, in the order of their changes. --times adds when each change was
+made, which is known to about a second, and less exactly when it is old.
 
 Only the last 50 changes are printed, and of each at most 40 lines; --full prints all.
 JSON (-w json) always has all changes.`
@@ -41,16 +43,19 @@ const (
 // History returns the command history.
 func History(env *cli.Env) *cobra.Command {
 	var from, to int64
-	var prefix, full bool
+	var since, until cli.Time
+	var prefix, full, showTimes bool
 	c := &cobra.Command{
 		Use:     "history [options] <key>",
 		Short:   "Print each kept revision of a key, with the difference to the previous one",
 		Long:    historyHelp,
-		Example: "  vigilctl history config/app\n  vigilctl history --prefix services/ --from 4200 -w json",
+		Example: "  vigilctl history config/app\n  vigilctl history --prefix services/ --from 4200 -w json\n  vigilctl history config/app --since 1h --times",
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
 				return exit.Usage("history takes one key, not %d arguments", len(args))
+			case since.Given() && from != 0, until.Given() && to != 0:
+				return exit.Usage("--since and --from, or --until and --to, cannot both be given")
 			case from < 0 || to < 0 || to > 0 && from > to:
 				return exit.Usage("--from %d and --to %d are no range of revisions", from, to)
 			}
@@ -58,7 +63,7 @@ func History(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p, bounded: !full && p.Format == show.Simple, notes: env.Stderr}
+			h := keyHistory{key: args[0], from: from, to: to, last: map[string]client.KeyValue{}, print: p, since: since, until: until, times: showTimes, bounded: !full && p.Format == show.Simple, notes: env.Stderr}
 			if prefix {
 				h.opts = append(h.opts, client.WithPrefix())
 			}
@@ -67,6 +72,9 @@ func History(env *cli.Env) *cobra.Command {
 	}
 	c.Flags().Int64Var(&from, "from", 0, "the first revision; 0 is the oldest available")
 	c.Flags().Int64Var(&to, "to", 0, "the last revision; 0 is the current one")
+	c.Flags().Var(&since, "since", "the changes after this `TIME`: "+cli.TimeFormats)
+	c.Flags().Var(&until, "until", "the changes up to this `TIME`")
+	c.Flags().BoolVar(&showTimes, "times", false, "print when each revision was made, as far as that is known")
 	c.Flags().BoolVar(&full, "full", false, "all changes, with all lines")
 	c.Flags().BoolVar(&prefix, "prefix", false, "all keys with the prefix KEY")
 	return c
@@ -77,8 +85,12 @@ type keyHistory struct {
 	key      string
 	opts     []client.RangeOption
 	from, to int64
-	last     map[string]client.KeyValue // the previous state of each key
-	print    *show.Printer
+	// since and until are used instead of from and to if they are given.
+	since, until cli.Time
+	// times has the time of each revision printed.
+	times bool
+	last  map[string]client.KeyValue // the previous state of each key
+	print *show.Printer
 	// bounded limits what is printed: recent has the changes that may be printed at the end, and omitted counts the others.
 	bounded bool
 	recent  []change
@@ -86,15 +98,22 @@ type keyHistory struct {
 	notes   io.Writer
 }
 
-// change is a change of a key, and its state before.
+// change is a change of a key, its state before, and when it was made.
 type change struct {
+	span  times.Span
 	event client.Event
 	old   client.KeyValue
 	had   bool
 }
 
 func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
+	if err := h.resolve(ctx, c); err != nil {
+		return err
+	}
 	err := h.readAll(ctx, c)
+	if err == nil && h.times {
+		err = h.addTimes(ctx, c, h.recent)
+	}
 	if err != nil {
 		return err
 	}
@@ -107,6 +126,40 @@ func (h *keyHistory) run(ctx context.Context, c *client.Client) error {
 		fmt.Fprintf(h.notes, "%d older changes are left out: --full prints them, --from and --to choose\n", h.omitted)
 	}
 	return nil
+}
+
+// resolve replaces times by revisions.
+func (h *keyHistory) resolve(ctx context.Context, c *client.Client) error {
+	if h.since.Given() {
+		rev, err := h.since.Revision(ctx, c)
+		if err != nil {
+			return err
+		}
+		h.from = rev + 1
+	}
+	if h.until.Given() {
+		var err error
+		if h.to, err = h.until.Revision(ctx, c); err != nil {
+			return err
+		}
+		if h.from > h.to {
+			return exit.Usage("there is no revision between --since %s and --until %s", h.since.String(), h.until.String())
+		}
+	}
+	return nil
+}
+
+// addTimes adds when changes were made.
+func (h *keyHistory) addTimes(ctx context.Context, c *client.Client, list []change) error {
+	revisions := make([]int64, len(list))
+	for i := range list {
+		revisions[i] = list[i].event.KV.ModRevision
+	}
+	spans, err := cli.TimesOf(ctx, c, revisions)
+	for i := range spans {
+		list[i].span = spans[i]
+	}
+	return err
 }
 
 func (h *keyHistory) readAll(ctx context.Context, c *client.Client) error {
@@ -145,7 +198,7 @@ func (h *keyHistory) printCompacted(ctx context.Context, c *client.Client, rev i
 		if err != nil {
 			return err
 		}
-		if err := h.printChange(client.Event{KV: kv}); err != nil {
+		if err := h.printChanged(ctx, c, client.Event{KV: kv}); err != nil {
 			return err
 		}
 	}
@@ -177,13 +230,15 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 		if err != nil {
 			return err
 		}
-		for _, ev := range b.Events {
-			if ev.KV.ModRevision > h.to {
-				return nil
-			}
-			if err := h.printChange(ev); err != nil {
-				return err
-			}
+		events := b.Events
+		if i := slices.IndexFunc(events, func(ev client.Event) bool { return ev.KV.ModRevision > h.to }); i >= 0 {
+			events = events[:i]
+		}
+		if err := h.printChanged(ctx, c, events...); err != nil {
+			return err
+		}
+		if len(events) < len(b.Events) {
+			return nil
 		}
 		if b.Revision >= h.to {
 			return nil
@@ -192,8 +247,28 @@ func (h *keyHistory) printChanges(ctx context.Context, c *client.Client, rev int
 	return context.Cause(ctx)
 }
 
+// printChanged prints changes, with their times if these are to be printed. Times of an output that is bounded are added at
+// the end.
+func (h *keyHistory) printChanged(ctx context.Context, c *client.Client, events ...client.Event) error {
+	list := make([]change, len(events))
+	for i, ev := range events {
+		list[i].event = ev
+	}
+	if h.times && !h.bounded && len(list) > 0 {
+		if err := h.addTimes(ctx, c, list); err != nil {
+			return err
+		}
+	}
+	for _, x := range list {
+		if err := h.printChange(x.event, x.span); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // printChange prints a change, or keeps it for the end if the output is bounded.
-func (h *keyHistory) printChange(ev client.Event) error {
+func (h *keyHistory) printChange(ev client.Event, span times.Span) error {
 	kv := ev.KV.Clone()
 	old, had := h.last[kv.Key]
 	if ev.Type == client.Delete {
@@ -212,13 +287,15 @@ func (h *keyHistory) printChange(ev client.Event) error {
 			Key  keytext.JSON `json:"key"`
 			keytext.Metadata
 			Value *keytext.JSON `json:"value,omitempty"`
-		}{ev.Type.String(), keytext.JSON(kv.Key), keytext.MetadataOf(kv), value})
+			After time.Time     `json:"made_after,omitzero"`
+			At    time.Time     `json:"made_at,omitzero"`
+		}{ev.Type.String(), keytext.JSON(kv.Key), keytext.MetadataOf(kv), value, span.After, span.At})
 		if err != nil {
 			return err
 		}
 		return h.print.Line("%s", b)
 	}
-	x := change{client.Event{Type: ev.Type, KV: kv}, old, had}
+	x := change{span, client.Event{Type: ev.Type, KV: kv}, old, had}
 	if !h.bounded {
 		return h.printText(x)
 	}
@@ -233,13 +310,17 @@ func (h *keyHistory) printChange(ev client.Event) error {
 func (h *keyHistory) printText(x change) error {
 	ev, kv, old, had := x.event, x.event.KV, x.old, x.had
 	name := keytext.Quote(kv.Key)
+	made := ""
+	if h.times {
+		made = "  " + cli.FormatSpan(x.span)
+	}
 	switch {
 	case ev.Type == client.Delete:
-		return h.print.Line("revision %d  deleted  %s", kv.ModRevision, name)
+		return h.print.Line("revision %d  deleted  %s%s", kv.ModRevision, name, made)
 	case kv.Lease != 0:
 		name += fmt.Sprintf("  lease %016x", int64(kv.Lease))
 	}
-	if err := h.print.Line("revision %d  version %d  %s", kv.ModRevision, kv.Version, name); err != nil {
+	if err := h.print.Line("revision %d  version %d  %s%s", kv.ModRevision, kv.Version, name, made); err != nil {
 		return err
 	}
 	if had && old.Version == kv.Version-1 && old.CreateRevision == kv.CreateRevision {

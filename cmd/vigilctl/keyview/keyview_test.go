@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"vigil/client"
+	"vigil/client/times"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 )
@@ -68,7 +69,7 @@ func TestBoundedHistory(t *testing.T) {
 	h := keyHistory{last: map[string]client.KeyValue{}, print: &show.Printer{Out: &out, Format: show.Simple}, bounded: true, notes: &notes}
 	for i := range 60 {
 		value := strings.Repeat("line\n", 100) + fmt.Sprint(i)
-		if err := h.printChange(client.Event{KV: client.KeyValue{Key: "k", Value: []byte(value), ModRevision: int64(i + 2), Version: 1}}); err != nil {
+		if err := h.printChange(client.Event{KV: client.KeyValue{Key: "k", Value: []byte(value), ModRevision: int64(i + 2), Version: 1}}, times.Span{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -118,22 +118,30 @@ func keyRange(args []string, prefix, fromKey bool) (key, end []byte, err error) 
 // Get returns the command get.
 func Get(env *cli.Env) *cobra.Command {
 	var f getFlags
+	var at cli.Time
 	c := &cobra.Command{
 		Use:     "get [options] <key> [range_end]",
 		Short:   "Read a key or a range of keys",
-		Example: "  vigilctl get greeting\n  vigilctl get --prefix services/ --keys-only\n  vigilctl get a b --rev 42 -w json",
+		Example: "  vigilctl get greeting\n  vigilctl get --prefix services/ --keys-only\n  vigilctl get a b --rev 42 -w json\n  vigilctl get --prefix services/ --at 10:42",
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := f.request(args)
 			if err != nil {
 				return err
 			}
 			switch {
+			case at.Given() && f.rev != 0:
+				return exit.Usage("--at and --rev cannot both be given")
 			case f.countOnly && env.Format != string(show.Fields):
 				return exit.Usage("--count-only is only for `--write-out=fields`")
 			case f.valueOnly && env.Format != string(show.Simple):
 				return exit.Usage("print-value-only is only for `--write-out=simple`")
 			}
 			return env.Call(c, func(s cli.Session) (show.Answer, error) {
+				if at.Given() {
+					if r.Revision, err = at.Revision(s.Ctx, s.Client); err != nil {
+						return show.Answer{}, err
+					}
+				}
 				var resp *etcdserverpb.RangeResponse
 				if f.stream {
 					resp, err = rangeStream(s, r)
@@ -145,6 +153,7 @@ func Get(env *cli.Env) *cobra.Command {
 		},
 	}
 	f.addFlags(c.Flags())
+	c.Flags().Var(&at, "at", "read the store as it was at this `TIME`: "+cli.TimeFormats)
 	for name, words := range map[string][]string{"consistency": {"l", "s"}, "order": {"ASCEND", "DESCEND"}, "sort-by": {"CREATE", "KEY", "MODIFY", "VALUE", "VERSION"}} {
 		command.CompleteFlag(c, name, words)
 	}

@@ -33,6 +33,7 @@ input. The key may be given as ETCDCTL_WATCH_KEY, and the end of the range as ET
 
 const watchExample = `  vigilctl watch --prefix services/
   vigilctl watch config --rev 42 --prev-kv -w json
+  vigilctl watch --prefix services/ --since 5m
   vigilctl watch config -- sh -c 'echo "changed at $ETCD_WATCH_REVISION"'`
 
 // watchFlags are the flags of watch, also of an interactive one.
@@ -103,6 +104,7 @@ func watchEnvironment() (key, end string) {
 // Watch returns the command watch.
 func Watch(env *cli.Env) *cobra.Command {
 	var f watchFlags
+	var since cli.Time
 	c := &cobra.Command{
 		Use:     "watch [options] [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
 		Short:   "Print changes as they happen",
@@ -115,6 +117,9 @@ func Watch(env *cli.Env) *cobra.Command {
 			if _, err := env.Printer(); err != nil {
 				return err
 			}
+			if since.Given() && (f.rev != 0 || f.interactive) {
+				return exit.Usage("--since cannot be given with --rev or -i")
+			}
 			if f.interactive {
 				return watchInteractive(c.Context(), env)
 			}
@@ -122,12 +127,23 @@ func Watch(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if since.Given() {
+				err := env.Run(c, func(s cli.Session) error {
+					rev, err := since.Revision(s.Ctx, s.Client)
+					r.create.StartRevision = rev + 1
+					return err
+				})
+				if err != nil {
+					return err
+				}
+			}
 			w := newWatchStream(env)
 			w.add(r)
 			return w.run(c.Context())
 		},
 	}
 	f.addFlags(c.Flags())
+	c.Flags().Var(&since, "since", "start with the changes after this `TIME`: "+cli.TimeFormats)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/lockpb"
+	"vigil/internal/edge/rpc/validate"
 )
 
 // need is the requirement of a method while auth is enabled. The zero value rejects every call, with auth or without: a
@@ -54,7 +55,7 @@ var rules = map[string]access{
 	etcdserverpb.Lease_LeaseLeases_FullMethodName:     {need: decided},
 
 	etcdserverpb.Cluster_MemberAdd_FullMethodName: {need: rootOnly, valid: func(r any) error {
-		if !peerURLs(r.(*etcdserverpb.MemberAddRequest).PeerURLs) {
+		if !validate.PeerURLs(r.(*etcdserverpb.MemberAddRequest).PeerURLs) {
 			return rpctypes.ErrGRPCMemberBadURLs
 		}
 		return nil

@@ -25,10 +25,18 @@ func (nobodyKnown) RequireUser(context.Context) error              { return kv.E
 func (nobodyKnown) RequireAdmin(context.Context) error             { return kv.ErrUserEmpty }
 func (nobodyKnown) MayWatch(context.Context, []byte, []byte) error { return kv.ErrUserEmpty }
 
+// noTimes is a member that knows no times.
+type noTimes struct{}
+
+func (noTimes) RevisionAt(context.Context, int64, bool) (int64, error) {
+	return 0, kv.ErrUserEmpty
+}
+func (noTimes) Spans(context.Context, []int64) ([]kv.TimeSpan, error) { return nil, kv.ErrUserEmpty }
+
 // Whatever the server serves has a rule, by the descriptors of the services; and there is no rule for what is
 // not served.
 func TestEveryMethodHasARule(t *testing.T) {
-	f := start(t, func(c *Config) { c.Auth, c.Leases = nobodyKnown{}, &fakeLeases{} })
+	f := start(t, func(c *Config) { c.Auth, c.Leases, c.Times = nobodyKnown{}, &fakeLeases{}, noTimes{} })
 	served := map[string]bool{}
 	for full := range f.Server.methods {
 		served[full] = true

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/edge/rpc/wire"
@@ -52,7 +53,7 @@ func started(ok bool) transport.Begun {
 }
 
 func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, _ transport.Pending) (any, transport.Begun) {
-	if validate.Range(&r.RangeRequest) != nil || len(transport.Metadata(ctx)[atKey]) > 0 {
+	if validate.Range(&r.RangeRequest) != nil || times.Given(transport.Metadata(ctx)) {
 		return nil, transport.Declined
 	}
 	res, ok := s.cfg.Starter.Get(ctx, &r.RangeRequest)

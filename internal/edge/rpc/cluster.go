@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"net"
-	"net/url"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/validate"
 )
 
 // clusterServer changes the membership. The headers of its answers have no revision.
@@ -39,7 +38,7 @@ func (c *clusterServer) MemberAdd(ctx context.Context, r *etcdserverpb.MemberAdd
 	if err != nil {
 		return nil, err
 	}
-	if !peerURLs(r.PeerURLs) {
+	if !validate.PeerURLs(r.PeerURLs) {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}
 	m, all, err := cl.AddMember(ctx, slices.Clone(r.PeerURLs), r.IsLearner)
@@ -67,7 +66,7 @@ func (c *clusterServer) MemberUpdate(ctx context.Context, r *etcdserverpb.Member
 	if err != nil {
 		return nil, err
 	}
-	if !peerURLs(r.PeerURLs) {
+	if !validate.PeerURLs(r.PeerURLs) {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}
 	all, err := cl.UpdateMember(ctx, r.ID, slices.Clone(r.PeerURLs))
@@ -102,33 +101,4 @@ func (m *maintenance) MoveLeader(ctx context.Context, r *etcdserverpb.MoveLeader
 		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MoveLeaderResponse{}, nil
-}
-
-// maxPeerURLs bounds the URLs of one member, as the handshake between members does.
-const maxPeerURLs = 16
-
-// peerURLs reports whether others can dial all of a member's URLs.
-func peerURLs(urls []string) bool {
-	if len(urls) == 0 || len(urls) > maxPeerURLs {
-		return false
-	}
-	for _, s := range urls {
-		u, err := url.Parse(s)
-		if err != nil || len(s) > 512 {
-			return false
-		}
-		switch u.Scheme {
-		case "http", "https":
-			if _, _, err := net.SplitHostPort(u.Host); err != nil || u.Path != "" {
-				return false
-			}
-		case "unix", "unixs":
-			if u.Host+u.Path == "" {
-				return false
-			}
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/kv"
 	"vigil/internal/store/ration"
@@ -121,7 +122,7 @@ type Config struct {
 	// Leases may be nil; then there is no such service.
 	Leases Leases
 	// Times may be nil; then there is no such service, and times in the metadata of calls are ignored.
-	Times Times
+	Times times.Source
 	// Starter may be nil; then every call has a handler.
 	Starter Starter
 	// Auth may be nil; then there are no users, and everyone may do everything.

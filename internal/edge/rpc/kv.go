@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/validate"
 	"vigil/internal/edge/rpc/wire"
@@ -48,7 +49,7 @@ func (s *service) kvRange(ctx context.Context, r *wire.RangeRequest) (wire.Encod
 	if err := validate.Range(&r.RangeRequest); err != nil {
 		return nil, err
 	}
-	req, err := s.atTime(ctx, &r.RangeRequest)
+	req, err := times.Request(ctx, s.cfg.Times, &r.RangeRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func (s *service) kvRangeStream(ctx context.Context, r *wire.RangeRequest, send 
 		return err
 	}
 	transport.SendUncompressed(ctx)
-	at, err := s.atTime(ctx, &r.RangeRequest)
+	at, err := times.Request(ctx, s.cfg.Times, &r.RangeRequest)
 	if err != nil {
 		return err
 	}

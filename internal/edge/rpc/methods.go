@@ -7,6 +7,7 @@ import (
 
 	"vigil/internal/edge/rpc/lockpb"
 	"vigil/internal/edge/rpc/locks"
+	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
@@ -125,7 +126,7 @@ func (s *service) services() []serviceDef {
 		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
 	}
 	if s.cfg.Times != nil {
-		list = append(list, s.dynamicService(lockpb.Times, s.timeCalls()))
+		list = append(list, s.dynamicService(lockpb.Times, locks.Calls{Unary: times.Calls(s.cfg.Times)}))
 	}
 	if s.cfg.Auth != nil {
 		list = append(list, serviceDef{etcdserverpb.Auth_ServiceDesc.ServiceName, []endpoint{

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/apierror"
+	"vigil/internal/edge/rpc/times"
 	"vigil/internal/edge/rpc/transport"
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
@@ -31,7 +32,7 @@ const fillBytes = 64 << 10
 
 // watch opens a watch stream.
 func (s *service) watch(ss *session) (transport.Session, error) {
-	start, err := s.startAt(ss.ctx)
+	start, err := times.Start(ss.ctx, s.cfg.Times)
 	if err != nil {
 		return nil, err
 	}

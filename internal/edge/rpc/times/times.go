@@ -1,4 +1,5 @@
-package rpc
+// Package times serves when revisions were made: the service vigil.Times, and times in the metadata of calls.
+package times
 
 import (
 	"context"
@@ -12,12 +13,11 @@ import (
 
 	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/lockpb"
-	"vigil/internal/edge/rpc/locks"
 	"vigil/internal/kv"
 )
 
-// Times is the part of the member that knows when revisions were made. Times are in milliseconds since 1970.
-type Times interface {
+// Source is the part of the member that knows when revisions were made. Times are in milliseconds since 1970.
+type Source interface {
 	// RevisionAt returns the newest revision that is known to be made at or before a time. A serializable call does not
 	// wait.
 	RevisionAt(ctx context.Context, ms int64, serializable bool) (int64, error)
@@ -51,18 +51,19 @@ func timeOf(ctx context.Context) (ms int64, given bool, err error) {
 	return ms, true, nil
 }
 
-// atTime returns the request for the revision of the time in the metadata of its call, or r if there is none.
-func (s *service) atTime(ctx context.Context, r *kv.RangeRequest) (*kv.RangeRequest, error) {
+// Request returns a request for the revision of the time in the metadata of its call, or r if there is none. Without a source
+// times are ignored.
+func Request(ctx context.Context, from Source, r *kv.RangeRequest) (*kv.RangeRequest, error) {
 	ms, given, err := timeOf(ctx)
 	switch {
 	case err != nil:
 		return nil, err
-	case !given || s.cfg.Times == nil:
+	case !given || from == nil:
 		return r, nil
 	case r.Revision != 0:
 		return nil, errAtRevision
 	}
-	rev, err := s.cfg.Times.RevisionAt(ctx, ms, r.Serializable)
+	rev, err := from.RevisionAt(ctx, ms, r.Serializable)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
@@ -72,23 +73,26 @@ func (s *service) atTime(ctx context.Context, r *kv.RangeRequest) (*kv.RangeRequ
 	return &past, nil
 }
 
-// startAt returns the start revision of watchers of a stream without one: the first after the time in the metadata, or 0. A
+// Given reports whether the metadata of a call name a time.
+func Given(md metadata.MD) bool { return len(md[atKey]) > 0 }
+
+// Start returns the start revision of watchers of a stream that name none: the first after the time in the metadata, or 0. A
 // stream must not wait, so it is what this member has applied: if that is less than other members have, the watchers
 // receive earlier events too.
-func (s *service) startAt(ctx context.Context) (int64, error) {
+func Start(ctx context.Context, from Source) (int64, error) {
 	ms, given, err := timeOf(ctx)
-	if err != nil || !given || s.cfg.Times == nil {
+	if err != nil || !given || from == nil {
 		return 0, err
 	}
-	rev, err := s.cfg.Times.RevisionAt(ctx, ms, true)
+	rev, err := from.RevisionAt(ctx, ms, true)
 	return rev + 1, apierror.Status(err)
 }
 
-// timeCalls returns the methods of the service Times.
-func (s *service) timeCalls() locks.Calls {
-	return locks.Calls{Unary: map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error{
+// Calls returns the methods of the service.
+func Calls(from Source) map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error {
+	return map[protoreflect.Name]func(context.Context, *dynamicpb.Message, *dynamicpb.Message) error{
 		"RevisionAt": func(ctx context.Context, in, out *dynamicpb.Message) error {
-			rev, err := s.cfg.Times.RevisionAt(ctx, lockpb.Int(in, "time"), lockpb.Bool(in, "serializable"))
+			rev, err := from.RevisionAt(ctx, lockpb.Int(in, "time"), lockpb.Bool(in, "serializable"))
 			if err != nil {
 				return apierror.Status(err)
 			}
@@ -100,7 +104,7 @@ func (s *service) timeCalls() locks.Calls {
 			if len(revisions) > maxSpans {
 				return errTooMany
 			}
-			spans, err := s.cfg.Times.Spans(ctx, revisions)
+			spans, err := from.Spans(ctx, revisions)
 			if err != nil {
 				return apierror.Status(err)
 			}
@@ -111,5 +115,5 @@ func (s *service) timeCalls() locks.Calls {
 			}
 			return nil
 		},
-	}}
+	}
 }
