@@ -23,6 +23,8 @@ const (
 type model struct {
 	marks   []kv.TimeMark
 	compact int64
+	// latest is the latest time of any mark: old ones were thinned by it, whether it still exists or not.
+	latest int64
 }
 
 func (m *model) add(r *kv.TimeRequest) {
@@ -30,6 +32,7 @@ func (m *model) add(r *kv.TimeRequest) {
 		m.marks = slices.DeleteFunc(m.marks, func(k kv.TimeMark) bool { return k.Time >= r.Marks[0].Time })
 	}
 	m.marks = append(m.marks, r.Marks...)
+	m.latest = max(m.latest, m.marks[len(m.marks)-1].Time)
 }
 
 // check compares the answers of a state with everything that is known. Answers about what is not compacted must be true,
@@ -60,7 +63,7 @@ func (m *model) check(s *State, r *rand.Rand) error {
 		if got.After > want.After || want.At > 0 && got.At < want.At || want.At == 0 && got.At != 0 {
 			return fmt.Errorf("revision %d: %+v, which is not around %+v", rev, got, want)
 		}
-		width := spacing(newest.Time - want.After)
+		width := spacing(m.latest - want.After)
 		if want.At > 0 && rev > m.compact+1 && (got.At-want.At > width || want.After-got.After > width) && len(s.blocks) > 70 {
 			return fmt.Errorf("revision %d: %+v, and it is known to be in %+v; marks of that age are %d ms apart", rev, got, want, width)
 		}
@@ -76,7 +79,7 @@ func (m *model) check(s *State, r *rand.Rand) error {
 		if ok && (at.Revision > exact.Revision || at.Time > ms) {
 			return fmt.Errorf("at %d: %+v, want at most %+v", ms, at, exact)
 		}
-		if newest.Time-exact.Time < hour/2 && exact.Revision > m.compact && at.Revision != exact.Revision {
+		if m.latest-exact.Time < hour/2 && exact.Revision > m.compact && at.Revision != exact.Revision {
 			return fmt.Errorf("at %d: %+v, want %+v", ms, at, exact)
 		}
 	}
@@ -266,4 +269,54 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("%x of %x becomes %+v", value, key, back)
 		}
 	})
+}
+
+// Compaction drops whole blocks of compacted revisions, and never the newest mark below the compact revision nor a later one.
+func TestTrim(t *testing.T) {
+	s := &State{}
+	for i := int64(1); i <= 4*BlockMarks; i++ {
+		var err error
+		if s, _, err = s.Add(&kv.TimeRequest{Marks: []kv.TimeMark{{Time: 100 * i, Revision: 10 * i}}}, 10*i, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for compact := int64(0); compact <= 10*4*BlockMarks; compact += 5 {
+		blocks := trim(s.blocks, compact)
+		cut := &State{blocks: blocks}
+		below, ok := s.before(func(m kv.TimeMark) bool { return m.Revision >= compact })
+		if got, gotOK := cut.before(func(m kv.TimeMark) bool { return m.Revision >= compact }); got != below || gotOK != ok {
+			t.Fatalf("compacted at %d: the newest mark below is %v, want %v", compact, got, below)
+		}
+		if want := max(0, (compact-11)/10/BlockMarks); int64(len(s.blocks)-len(blocks)) != want {
+			t.Fatalf("compacted at %d: %d blocks are dropped, want %d", compact, len(s.blocks)-len(blocks), want)
+		}
+	}
+}
+
+func TestLoadRejects(t *testing.T) {
+	s, _, err := (&State{}).Add(&kv.TimeRequest{Marks: []kv.TimeMark{{Time: 1000, Revision: 300}, {Time: 2000, Revision: 300}}}, 300, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := s.Records()[0]
+	other := func(change func(r *Record)) []Record {
+		r := Record{Key: bytes.Clone(good.Key), Value: bytes.Clone(good.Value)}
+		change(&r)
+		return []Record{r}
+	}
+	for name, records := range map[string][]Record{
+		"a long key":      other(func(r *Record) { r.Key = append(r.Key, 0) }),
+		"time 0":          other(func(r *Record) { clear(r.Key) }),
+		"a time too late": other(func(r *Record) { r.Key[0] = 1 }),
+		"no value":        other(func(r *Record) { r.Value = nil }),
+		"another version": other(func(r *Record) { r.Value[0] = 2 }),
+		"a rest":          other(func(r *Record) { r.Value = append(r.Value, 1) }),
+		"the same time":   other(func(r *Record) { r.Value = append(r.Value, 0, 1) }),
+		"too many marks":  other(func(r *Record) { r.Value = append(r.Value, bytes.Repeat([]byte{1, 1}, BlockMarks-1)...) }),
+		"overlapping":     append(other(func(r *Record) { r.Key[7]++ }), good),
+	} {
+		if _, err := Load(records); !errors.Is(err, kv.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
