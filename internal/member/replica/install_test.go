@@ -25,6 +25,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/replica/transfer"
 	"vigil/internal/store/history"
+	"vigil/internal/store/stream"
 	"vigil/internal/store/watch"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
@@ -95,7 +96,7 @@ func newParcel(t *testing.T, full bool) *parcel {
 	sc, err := cut.Records(p.header.Base + 1)
 	must(err)
 	defer sc.Close()
-	p.body, err = io.ReadAll(transfer.NewEncoder(sc, cut.Meta))
+	p.body, err = io.ReadAll(stream.NewEncoder(sc, cut.Meta))
 	must(err)
 	p.new, err = lead.HashKV(t.Context(), cut.Revision)
 	must(err)

@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"vigil/internal/kv"
-	"vigil/internal/member/replica/transfer"
 	"vigil/internal/state/cluster"
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
+	"vigil/internal/store/stream"
 	"vigil/internal/store/wal"
 	"vigil/internal/vfs/memfs"
 )
@@ -34,7 +34,7 @@ const (
 	_ = uint(mvcc.MaxChangeBytes - mvcc.MaxRecordBytes - history.RecordOverhead)
 	_ = uint(mvcc.MaxResultBytes - mvcc.MaxRecordBytes)
 	// A snapshot takes each record.
-	_ = uint(transfer.MaxItem - mvcc.MaxRecordBytes)
+	_ = uint(stream.MaxItem - mvcc.MaxRecordBytes)
 )
 
 // TestGrowingRequestsStopNobody: many small requests at once that each write a copy of a large value become

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 
@@ -22,6 +23,13 @@ var (
 	le         = binary.LittleEndian
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
+
+// errStream: the bytes are no snapshot, or not the one that was sent.
+var errStream = errors.New("transfer: damaged snapshot stream")
+
+func badStream(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errStream, fmt.Sprintf(format, args...))
+}
 
 // Header says what a stream holds. The receiver knows the base from its answer to the offer.
 type Header struct {

@@ -12,6 +12,7 @@ import (
 	"vigil/internal/state/fsm"
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc"
+	"vigil/internal/store/stream"
 )
 
 // batchBytes is about how many bytes of records make one batch of the store that is built aside.
@@ -36,15 +37,15 @@ type incoming struct {
 }
 
 // add adds an item.
-func (in *incoming) add(it *item) error {
-	if it.rev == (kv.Rev{}) {
-		in.meta = append(in.meta, it.meta)
+func (in *incoming) add(it *stream.Item) error {
+	if it.Rev == (kv.Rev{}) {
+		in.meta = append(in.meta, it.Meta)
 		return nil
 	}
-	if it.rev.Main <= in.h.Base || it.rev.Main > in.h.Revision {
-		return badStream("a record of revision %d between %d and %d", it.rev.Main, in.h.Base, in.h.Revision)
+	if it.Rev.Main <= in.h.Base || it.Rev.Main > in.h.Revision {
+		return badStream("a record of revision %d between %d and %d", it.Rev.Main, in.h.Base, in.h.Revision)
 	}
-	if err := mvcc.CheckRecord(it.rev, it.tombstone, it.data); err != nil {
+	if err := mvcc.CheckRecord(it.Rev, it.Tombstone, it.Data); err != nil {
 		return badStream("%v", err)
 	}
 	in.mu.Lock()
@@ -52,10 +53,10 @@ func (in *incoming) add(it *item) error {
 	if in.closed {
 		return kv.ErrStopped
 	}
-	if _, err := in.log.AppendKV(it.rev, it.tombstone, it.data); err != nil {
+	if _, err := in.log.AppendKV(it.Rev, it.Tombstone, it.Data); err != nil {
 		return badStream("%v", err)
 	}
-	if in.pending += len(it.data) + 64; in.pending < batchBytes {
+	if in.pending += len(it.Data) + 64; in.pending < batchBytes {
 		return nil
 	}
 	in.pending = 0

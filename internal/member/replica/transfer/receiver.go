@@ -14,6 +14,7 @@ import (
 
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
+	"vigil/internal/store/stream"
 )
 
 // ErrReceiving says that a member receives another snapshot.
@@ -138,9 +139,9 @@ func (r *Receiver) takeSlot(ctx context.Context, from uint64) error {
 // After an error what was received is removed, unless the member is stopping: then the next start removes it. One snapshot
 // is received at a time.
 //
-// Close the connection of stream before Close: it is not interrupted otherwise. It is closed here when another leader
+// Close the connection of body before Close: it is not interrupted otherwise. It is closed here when another leader
 // starts to send a snapshot.
-func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, stream io.ReadCloser) error {
+func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, body io.ReadCloser) error {
 	h, err := DecodeHeader(meta)
 	if err == nil && h.Cluster != r.o.ClusterID {
 		err = fmt.Errorf("transfer: a snapshot of cluster %x for a member of %x", h.Cluster, r.o.ClusterID)
@@ -156,8 +157,8 @@ func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, st
 	log := r.o.Logger.With(memberAttr(from), slog.Uint64("index", h.At.Index), slog.Int64("revision", h.Revision))
 	began := time.Now()
 	log.Info("receiving a snapshot", slog.Bool("incremental", h.Incremental), slog.Int64("from-revision", h.Base))
-	r.setHolder(&holder{from: from, term: h.Term, end: func() { _ = stream.Close() }})
-	in, err := r.receive(from, &h, stream, log)
+	r.setHolder(&holder{from: from, term: h.Term, end: func() { _ = body.Close() }})
+	in, err := r.receive(from, &h, body, log)
 	r.setHolder(nil)
 	if err != nil {
 		r.failed.Add(1)
@@ -170,7 +171,7 @@ func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, st
 }
 
 // receive builds the state aside, whole and durable, under a name that has its position.
-func (r *Receiver) receive(from uint64, h *Header, stream io.Reader, log *slog.Logger) (in *incoming, err error) {
+func (r *Receiver) receive(from uint64, h *Header, body io.Reader, log *slog.Logger) (in *incoming, err error) {
 	in, err = r.prepare(from, h)
 	if err != nil {
 		return nil, err
@@ -180,12 +181,13 @@ func (r *Receiver) receive(from uint64, h *Header, stream io.Reader, log *slog.L
 			r.discard(in)
 		}
 	}()
-	d := newDecoder(stream)
+	d := stream.NewDecoder(body)
 	logged, counted := time.Now(), int64(0)
 	for {
-		it, err := d.next()
-		r.bytes.Add(uint64(d.bytes - counted))
-		counted = d.bytes
+		it, err := d.Next()
+		records, _, size := d.Read()
+		r.bytes.Add(uint64(size - counted))
+		counted = size
 		if err == io.EOF {
 			break
 		}
@@ -195,12 +197,12 @@ func (r *Receiver) receive(from uint64, h *Header, stream io.Reader, log *slog.L
 		if err != nil {
 			return in, err
 		}
-		if now := time.Now(); d.records%1024 == 0 && now.Sub(logged) >= progressInterval {
+		if now := time.Now(); records%1024 == 0 && now.Sub(logged) >= progressInterval {
 			logged = now
-			log.Info("receiving a snapshot: progress", slog.Int64("bytes", d.bytes), slog.Uint64("records", d.records))
+			log.Info("receiving a snapshot: progress", slog.Int64("bytes", size), slog.Uint64("records", records))
 		}
 	}
-	in.bytes, in.records = d.bytes, d.records
+	in.records, _, in.bytes = d.Read()
 	return in, in.finish(r.o.MemberID)
 }
 

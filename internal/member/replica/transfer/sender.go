@@ -14,6 +14,7 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/member/calls"
 	"vigil/internal/store/mvcc"
+	"vigil/internal/store/stream"
 )
 
 const (
@@ -185,8 +186,8 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 	defer sc.Close()
 	log := s.o.Logger.With(memberAttr(to), slog.Uint64("index", h.At.Index), slog.Int64("revision", h.Revision))
 	p := pacer{s: s, ctx: ctx, log: log, term: m.GetTerm(), began: time.Now(), logged: time.Now()}
-	e := NewEncoder(sc, cut.Meta)
-	e.pace = p.pace
+	e := stream.NewEncoder(sc, cut.Meta)
+	e.Pace = p.pace
 	log.Info("sending a snapshot", slog.Bool("incremental", h.Incremental), slog.Int64("from-revision", h.Base), slog.Int64("compact-revision", h.Compact))
 	if err := s.o.Network.SendBulk(ctx, to, h.Encode(), e); err != nil {
 		// The transport does not pass on an error of the disk as it is.
@@ -197,7 +198,7 @@ func (s *Sender) sendCut(ctx context.Context, m *raftpb.Message, findBase bool) 
 	} else {
 		s.full.Add(1)
 	}
-	log.Info("sent a snapshot", slog.Int64("bytes", p.bytes), slog.Uint64("records", e.records), slog.Duration("took", time.Since(p.began)))
+	log.Info("sent a snapshot", slog.Int64("bytes", p.bytes), slog.Uint64("records", e.Records()), slog.Duration("took", time.Since(p.began)))
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package transfer
+package stream
 
 import (
 	"bufio"
@@ -11,8 +11,6 @@ import (
 	"vigil/internal/kv"
 	"vigil/internal/store/history"
 )
-
-// docs/formats/snapshot.md has the bytes of everything here.
 
 const (
 	// MaxItem limits a record, and the key and value of a meta record: what history accepts.
@@ -31,26 +29,76 @@ const (
 	endSize = 1 + 8 + 8 + 4
 )
 
-// errStream: the bytes are no snapshot, or not the one that was sent.
-var errStream = errors.New("transfer: damaged snapshot stream")
+var (
+	le         = binary.LittleEndian
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
 
-func badStream(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errStream, fmt.Sprintf(format, args...))
+// ErrDamaged: the bytes are no snapshot, or not the one that was sent.
+var ErrDamaged = errors.New("stream: damaged snapshot stream")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
+
+// Content encodes the content of a snapshot piece by piece: each call appends the next piece to a buffer. The zero value is an
+// empty content.
+type Content struct {
+	sum            uint32
+	records, metas uint64
+}
+
+// AppendRecord appends a record.
+func (c *Content) AppendRecord(b []byte, rev kv.Rev, tombstone bool, data []byte) []byte {
+	kind, n := itemPut, len(b)
+	if tombstone {
+		kind = itemTombstone
+	}
+	b = append(b, kind)
+	b = binary.AppendUvarint(b, uint64(rev.Main))
+	b = binary.AppendUvarint(b, uint64(rev.Sub))
+	b = binary.AppendUvarint(b, uint64(len(data)))
+	b = append(b, data...)
+	c.records++
+	c.sum = crc32.Update(c.sum, castagnoli, b[n:])
+	return b
+}
+
+// AppendMeta appends a meta record.
+func (c *Content) AppendMeta(b []byte, m *history.Meta) []byte {
+	n := len(b)
+	b = append(b, itemMeta, m.Bucket)
+	b = binary.AppendUvarint(b, uint64(len(m.Key)))
+	b = binary.AppendUvarint(b, uint64(len(m.Value)))
+	b = append(append(b, m.Key...), m.Value...)
+	c.metas++
+	c.sum = crc32.Update(c.sum, castagnoli, b[n:])
+	return b
+}
+
+// AppendEnd appends the end, after which nothing follows.
+func (c *Content) AppendEnd(b []byte) []byte {
+	n := len(b)
+	b = append(b, itemEnd)
+	b = le.AppendUint64(le.AppendUint64(b, c.records), c.metas)
+	return le.AppendUint32(b, crc32.Update(c.sum, castagnoli, b[n:]))
+}
+
+// Count returns the numbers of records and of meta records so far.
+func (c *Content) Count() (records, metas uint64) { return c.records, c.metas }
 
 // Encoder is the content of a snapshot as an io.Reader: the records, the meta records, the end.
 type Encoder struct {
 	sc   *history.Scanner
 	meta []history.Meta
-	// pace, if set, is called before n bytes are read. It may wait, and an error ends the stream.
-	pace func(n int) error
+	// Pace, if set, is called before n bytes are read. It may wait, and an error ends the stream.
+	Pace func(n int) error
 
-	buf            []byte
-	at             int // how much of buf was read
-	sum            uint32
-	records, metas uint64
-	ended          bool
-	err            error
+	buf     []byte
+	at      int // how much of buf was read
+	content Content
+	ended   bool
+	err     error
 }
 
 // NewEncoder returns an Encoder of the records of a scanner, and of meta records.
@@ -71,6 +119,9 @@ func (e *Encoder) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Records returns the number of records so far.
+func (e *Encoder) Records() uint64 { return e.content.records }
+
 // fill encodes the next piece.
 func (e *Encoder) fill() error {
 	if e.ended {
@@ -81,55 +132,36 @@ func (e *Encoder) fill() error {
 		b = nil
 	}
 	for len(b) < streamPiece && e.sc.Next() {
-		kind := itemPut
-		if e.sc.Tombstone() {
-			kind = itemTombstone
-		}
-		rev, data := e.sc.Rev(), e.sc.Data()
-		b = append(b, kind)
-		b = binary.AppendUvarint(b, uint64(rev.Main))
-		b = binary.AppendUvarint(b, uint64(rev.Sub))
-		b = binary.AppendUvarint(b, uint64(len(data)))
-		b = append(b, data...)
-		e.records++
+		b = e.content.AppendRecord(b, e.sc.Rev(), e.sc.Tombstone(), e.sc.Data())
 	}
 	if err := e.sc.Err(); err != nil {
 		return err
 	}
 	for len(b) < streamPiece && len(e.meta) > 0 {
-		m := &e.meta[0]
-		b = append(b, itemMeta, m.Bucket)
-		b = binary.AppendUvarint(b, uint64(len(m.Key)))
-		b = binary.AppendUvarint(b, uint64(len(m.Value)))
-		b = append(append(b, m.Key...), m.Value...)
+		b = e.content.AppendMeta(b, &e.meta[0])
 		e.meta = e.meta[1:]
-		e.metas++
 	}
 	if len(b) < streamPiece {
-		b = append(b, itemEnd)
-		b = le.AppendUint64(le.AppendUint64(b, e.records), e.metas)
-		b = le.AppendUint32(b, crc32.Update(e.sum, castagnoli, b))
+		b = e.content.AppendEnd(b)
 		e.ended = true
-	} else {
-		e.sum = crc32.Update(e.sum, castagnoli, b)
 	}
 	e.buf, e.at = b, 0
-	if e.pace != nil {
-		return e.pace(len(b))
+	if e.Pace != nil {
+		return e.Pace(len(b))
 	}
 	return nil
 }
 
-// item is one part of a stream: a record, or with rev zero a meta record.
-type item struct {
-	rev       kv.Rev
-	tombstone bool
-	data      []byte // valid until the next item
-	meta      history.Meta
+// Item is one part of a stream: a record, or with Rev zero a meta record.
+type Item struct {
+	Rev       kv.Rev
+	Tombstone bool
+	Data      []byte // valid until the next item
+	Meta      history.Meta
 }
 
-// decoder reads the content of a snapshot. What next returned counts only after it has returned io.EOF.
-type decoder struct {
+// Decoder reads the content of a snapshot. What Next returned counts only after it has returned io.EOF.
+type Decoder struct {
 	r              *bufio.Reader
 	data           []byte
 	sum            uint32
@@ -137,10 +169,14 @@ type decoder struct {
 	bytes          int64
 }
 
-func newDecoder(r io.Reader) *decoder { return &decoder{r: bufio.NewReaderSize(r, streamPiece)} }
+// NewDecoder returns a Decoder of the bytes of r.
+func NewDecoder(r io.Reader) *Decoder { return &Decoder{r: bufio.NewReaderSize(r, streamPiece)} }
 
-// next returns the next item, and io.EOF after a complete stream.
-func (d *decoder) next() (it item, err error) {
+// Read returns how many records, meta records and bytes were decoded.
+func (d *Decoder) Read() (records, metas uint64, bytes int64) { return d.records, d.metas, d.bytes }
+
+// Next returns the next item, and io.EOF after a complete stream.
+func (d *Decoder) Next() (it Item, err error) {
 	head, err := d.r.Peek(maxItemHead)
 	if len(head) == 0 || err != nil && err != io.EOF {
 		return it, unexpected(err)
@@ -149,7 +185,7 @@ func (d *decoder) next() (it item, err error) {
 	number := func() uint64 {
 		v, k := binary.Uvarint(head[n:])
 		if k <= 0 {
-			err = badStream("a number at offset %d", d.bytes)
+			err = damaged("a number at offset %d", d.bytes)
 			return 0
 		}
 		n += k
@@ -160,13 +196,13 @@ func (d *decoder) next() (it item, err error) {
 	case itemPut, itemTombstone:
 		main, sub, size := number(), number(), number()
 		if err == nil && (main == 0 || main > 1<<62 || sub > 1<<31 || size > MaxItem) {
-			err = badStream("record of revision %d.%d with %d bytes", main, sub, size)
+			err = damaged("record of revision %d.%d with %d bytes", main, sub, size)
 		}
 		if err == nil {
 			err = d.take(n, int(size))
 		}
 		d.records++
-		return item{rev: kv.Rev{Main: int64(main), Sub: int64(sub)}, tombstone: kind == itemTombstone, data: d.data}, err
+		return Item{Rev: kv.Rev{Main: int64(main), Sub: int64(sub)}, Tombstone: kind == itemTombstone, Data: d.data}, err
 	case itemMeta:
 		if len(head) < 2 {
 			return it, io.ErrUnexpectedEOF
@@ -175,7 +211,7 @@ func (d *decoder) next() (it item, err error) {
 		n++
 		key, value := number(), number()
 		if err == nil && (key > MaxItem || value > MaxItem || key+value > MaxItem) {
-			err = badStream("meta record with %d and %d bytes", key, value)
+			err = damaged("meta record with %d and %d bytes", key, value)
 		}
 		if err == nil {
 			err = d.take(n, int(key+value))
@@ -185,15 +221,15 @@ func (d *decoder) next() (it item, err error) {
 		}
 		d.metas++
 		own := append([]byte(nil), d.data...)
-		return item{meta: history.Meta{Bucket: bucket, Key: own[:key:key], Value: own[key:]}}, nil
+		return Item{Meta: history.Meta{Bucket: bucket, Key: own[:key:key], Value: own[key:]}}, nil
 	case itemEnd:
 		return it, d.end(head)
 	}
-	return it, badStream("an item of unknown kind at offset %d", d.bytes)
+	return it, damaged("an item of unknown kind at offset %d", d.bytes)
 }
 
 // take reads n bytes that were peeked at, and size more into data. The peeked bytes are invalid afterwards.
-func (d *decoder) take(n, size int) error {
+func (d *Decoder) take(n, size int) error {
 	head, _ := d.r.Peek(n)
 	d.sum = crc32.Update(d.sum, castagnoli, head)
 	_, _ = d.r.Discard(n)
@@ -215,7 +251,7 @@ func (d *decoder) take(n, size int) error {
 }
 
 // end checks the end of the stream and that nothing follows.
-func (d *decoder) end(head []byte) error {
+func (d *Decoder) end(head []byte) error {
 	if len(head) < endSize {
 		return io.ErrUnexpectedEOF
 	}
@@ -223,16 +259,16 @@ func (d *decoder) end(head []byte) error {
 	sum := crc32.Update(d.sum, castagnoli, head[:endSize-4])
 	switch {
 	case le.Uint32(head[endSize-4:]) != sum:
-		return badStream("checksum of %d records and %d bytes", d.records, d.bytes)
+		return damaged("checksum of %d records and %d bytes", d.records, d.bytes)
 	case records != d.records || metas != d.metas:
-		return badStream("%d records and %d meta records arrived, %d and %d were sent", d.records, d.metas, records, metas)
+		return damaged("%d records and %d meta records arrived, %d and %d were sent", d.records, d.metas, records, metas)
 	}
 	_, _ = d.r.Discard(endSize)
 	switch _, err := d.r.ReadByte(); err {
 	case io.EOF:
 		return io.EOF
 	case nil:
-		return badStream("bytes after the end")
+		return damaged("bytes after the end")
 	default:
 		return err
 	}
