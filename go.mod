@@ -3,8 +3,10 @@ module vigil
 go 1.26.0
 
 require (
+	filippo.io/age v1.3.2
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.32.0
+	github.com/klauspost/compress v1.20.4
 	github.com/olekukonko/tablewriter v1.1.4
 	github.com/prometheus/client_golang v1.25.0
 	github.com/schollz/progressbar/v3 v3.19.1
@@ -23,6 +25,8 @@ require (
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )
+
+require filippo.io/hpke v0.4.0 // indirect
 
 require (
 	github.com/clipperhouse/displaywidth v0.10.0 // indirect

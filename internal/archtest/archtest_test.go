@@ -51,6 +51,9 @@ const (
 
 	genprotoLib = "google.golang.org/genproto/googleapis/api"
 
+	ageLib  = "filippo.io/age"
+	zstdLib = "github.com/klauspost/compress/zstd"
+
 	jwtLib    = "github.com/golang-jwt/jwt/v5"
 	cryptoLib = "golang.org/x/crypto"
 
@@ -64,13 +67,15 @@ const commandsWhy = "commands: they share packages below them and never import e
 
 // table is the import table, the same as in ARCHITECTURE.md.
 var table = map[string]rule{
-	"internal/kv":          {why: "the vocabulary imports nothing, so that everything can import it"},
-	"internal/archtest":    {why: "it reads source files and needs none of them linked"},
-	"internal/vfs":         {inside: []string{"internal/kv"}, outside: []string{sysLib}, why: "a leaf: it does not interpret the content of files, and returns kv's errors"},
-	"internal/vfs/memfs":   {inside: []string{"internal/vfs"}, why: "a file system for tests"},
-	"internal/vfs/faultfs": {inside: []string{"internal/vfs"}, why: "a file system for tests"},
-	"internal/vfs/vfstest": {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},
-	"internal/histogram":   {why: "arithmetic on durations"},
+	"internal/kv":                {why: "the vocabulary imports nothing, so that everything can import it"},
+	"internal/archtest":          {why: "it reads source files and needs none of them linked"},
+	"internal/vfs":               {inside: []string{"internal/kv"}, outside: []string{sysLib}, why: "a leaf: it does not interpret the content of files, and returns kv's errors"},
+	"internal/vfs/memfs":         {inside: []string{"internal/vfs"}, why: "a file system for tests"},
+	"internal/vfs/faultfs":       {inside: []string{"internal/vfs"}, why: "a file system for tests"},
+	"internal/vfs/vfstest":       {inside: []string{"internal/vfs"}, why: "the contract of a file system, as a test of every implementation"},
+	"internal/bucket":            {inside: []string{"internal/vfs"}, tests: []string{"internal/bucket/buckettest"}, why: "objects and keys: what is in them is not its business"},
+	"internal/bucket/buckettest": {inside: []string{"internal/bucket"}, why: "the contract of a bucket, as a test of every implementation"},
+	"internal/histogram":         {why: "arithmetic on durations"},
 	"internal/logline": {outside: []string{systemdLib, lumberjackLib, zapLib},
 		why: "the process's log: other packages decide what is logged"},
 	"internal/tracing":  {outside: []string{otelLib, grpcLib}, why: "spans and their export: other packages decide what is traced"},
@@ -100,6 +105,9 @@ var table = map[string]rule{
 	"internal/store/mvcc/pagecount": {inside: []string{"internal/store/mvcc/keytree"}, why: "counts: it reads no record"},
 	"internal/store/mvcc": {inside: []string{"internal/kv", "internal/store/history", "internal/store/mvcc/index", "internal/store/mvcc/keytree", "internal/store/mvcc/record", "internal/store/mvcc/meter", "internal/store/mvcc/pagecount", "internal/store/ration", "internal/histogram"},
 		why: "it depends on history and on nothing above"},
+	"internal/store/stream": {inside: []string{"internal/kv", "internal/store/history"}, why: "an encoding of records: no file and no connection"},
+	"internal/store/archive": {inside: []string{"internal/kv", "internal/store/history", "internal/store/stream"}, outside: []string{raftLib, ageLib, zstdLib},
+		why: "encodings of objects: it reads and writes none"},
 	"internal/store/watch/interval": {why: "an interval index"},
 	"internal/store/watch": {inside: []string{"internal/kv", "internal/store/watch/interval"},
 		why: "it declares the Source it reads from and does not depend on the store"},
@@ -129,7 +137,7 @@ var table = map[string]rule{
 		why: "the leader's clock of revisions: it proposes through an interface of its own and knows nothing of the replica"},
 	"internal/member/replica/audit": {inside: []string{"internal/kv", "internal/state/cluster", "internal/store/mvcc", "internal/member/calls", "internal/member/raftnode"},
 		why: "it compares stores and proposes alarms through interfaces of its own and knows nothing of the replica"},
-	"internal/member/replica/transfer": {inside: []string{"internal/kv", "internal/vfs", "internal/offline/datadir", "internal/store/wal", "internal/store/history", "internal/store/mvcc", "internal/state/fsm", "internal/member/calls", "internal/member/raftnode"},
+	"internal/member/replica/transfer": {inside: []string{"internal/kv", "internal/vfs", "internal/offline/datadir", "internal/store/wal", "internal/store/history", "internal/store/stream", "internal/store/mvcc", "internal/state/fsm", "internal/member/calls", "internal/member/raftnode"},
 		outside: []string{raftLib}, why: "it moves a state between members through interfaces of its own and knows nothing of the replica"},
 	"internal/member/replica/access": {inside: []string{"internal/kv", "internal/state/auth", "internal/state/auth/password", "internal/state/auth/token", "internal/state/cluster", "internal/state/fsm", "internal/state/lease"},
 		why: "it proposes changes of users and roles through an interface of its own and knows nothing of the replica"},
@@ -233,7 +241,7 @@ var table = map[string]rule{
 
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
-	inside: []string{"internal/kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "internal/store/history", "internal/store/wal", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/store/watch", "internal/state/fsm", "internal/member/raftnode", "internal/store/ration", "internal/member/peer", "internal/edge/rpc/lockpb"},
+	inside: []string{"internal/kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "internal/store/history", "internal/store/wal", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/store/watch", "internal/state/fsm", "internal/member/raftnode", "internal/store/ration", "internal/store/stream", "internal/member/peer", "internal/edge/rpc/lockpb"},
 	outside: []string{"github.com/cockroachdb/datadriven", "go.etcd.io/bbolt", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }
