@@ -210,6 +210,9 @@ var table = map[string]rule{
 	"internal/offline/restore": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/state/auth", "internal/state/fsm", "internal/offline/snapshot", "internal/edge/rpc/wire", "internal/offline/restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"internal/state/lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
+	"internal/offline/archive": {inside: []string{"internal/bucket", "internal/kv", "internal/vfs", "internal/store/archive", "internal/store/history", "internal/state/fsm", "internal/offline/restore"},
+		outside: []string{raftLib}, tests: []string{"internal/state/lease"},
+		why: "it reads objects and decides what is restored, verified and kept: restore makes the store"},
 	"cmd/vigilctl": {inside: []string{"cmd/vigilctl/authcmd", "cmd/vigilctl/cli", "cmd/vigilctl/clustercmd", "cmd/vigilctl/command", "cmd/vigilctl/complete", "cmd/vigilctl/doctor", "cmd/vigilctl/exit", "cmd/vigilctl/keyview", "cmd/vigilctl/kvcmd", "cmd/vigilctl/loadtest", "cmd/vigilctl/lockcmd", "cmd/vigilctl/monitor", "cmd/vigilctl/offline", "cmd/vigilctl/screen", "cmd/vigilctl/show", "cmd/vigilctl/transfer", "internal/kv", "internal/release"}, outside: []string{cobraLib, pflagLib},
 		tests: []string{"internal/offline/snapshot"}, why: "the list of commands"},
 	"cmd/vigilctl/authcmd":    {inside: []string{"client", "cmd/vigilctl/cli", "cmd/vigilctl/command", "cmd/vigilctl/exit", "cmd/vigilctl/show"}, outside: []string{cobraLib, apiLib, grpcLib}, why: commandsWhy},
@@ -242,7 +245,7 @@ var table = map[string]rule{
 // testOnly is what test files may import on top of their package's row.
 var testOnly = rule{
 	inside: []string{"internal/kv", "internal/vfs", "internal/vfs/memfs", "internal/vfs/faultfs", "internal/vfs/vfstest", "internal/store/history", "internal/store/wal", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/store/watch", "internal/state/fsm", "internal/member/raftnode", "internal/store/ration", "internal/store/stream", "internal/member/peer", "internal/edge/rpc/lockpb"},
-	outside: []string{"github.com/cockroachdb/datadriven", "go.etcd.io/bbolt", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
+	outside: []string{"github.com/cockroachdb/datadriven", ageLib, "go.etcd.io/bbolt", "github.com/tidwall/btree", apiLib, pbLib, grpcLib, promLib, raftLib,
 		sysLib, "golang.org/x/net"},
 }
 

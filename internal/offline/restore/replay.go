@@ -101,32 +101,41 @@ func (r *replayer) entry(e *raftpb.Entry) error {
 	}
 	fsm.PutHeader(group, fsm.GroupHeader{Proposer: r.proposer, Count: 1})
 	entry := &raftpb.Entry{Index: &datadir.First.Index, Term: &datadir.First.Term, Data: group}
-	open, err := r.m.Open(entry)
-	if err != nil {
-		return err
-	}
-	open.DiscardResults()
-	for {
-		out, err := open.Next()
-		if err != nil {
-			return err
-		}
-		if out == nil {
-			break
-		}
+	_, err = apply(r.m, entry, func(out *fsm.Outcome) bool {
 		if isOwnLimit(out.Result.Err) {
 			r.reject(e.GetIndex(), req, out.Result.Err)
 		}
-		if out.BatchFull {
-			if _, err := r.m.Commit(history.Applied{}); err != nil {
-				return err
-			}
-		}
+		return false
+	})
+	if err != nil {
+		return err
 	}
 	if req.Alarm != nil {
 		r.setProposer()
 	}
 	return nil
+}
+
+// apply applies an entry. visit is called after each request; if it returns true, the rest of the entry is not applied.
+func apply(m *fsm.Machine, e *raftpb.Entry, visit func(*fsm.Outcome) (stop bool)) (stopped bool, err error) {
+	open, err := m.Open(e)
+	if err != nil {
+		return false, err
+	}
+	open.DiscardResults()
+	for {
+		out, err := open.Next()
+		switch {
+		case err != nil || out == nil:
+			return false, err
+		case out.BatchFull:
+			if _, err := m.Commit(history.Applied{}); err != nil {
+				return false, err
+			}
+		case visit(out):
+			return true, nil
+		}
+	}
 }
 
 // request converts a request of etcd to one of the state machine; nil if it changes nothing here.

@@ -51,6 +51,9 @@ type Options struct {
 	BumpRevision  uint64
 	MarkCompacted bool
 
+	// State, if set, is the backup instead of Source.
+	State State
+
 	// Progress, if set, is called with the current step, its bytes done and its total bytes.
 	Progress func(what string, done, total int64)
 	// NoSync omits every sync.
@@ -107,10 +110,8 @@ type builder struct {
 	members *cluster.State
 	res     Summary
 
-	log     *history.Log
-	closed  bool
-	pending int
-	last    int64 // the newest record's revision
+	loader
+	closed bool
 }
 
 func newBuilder(ctx context.Context, o *Options) (*builder, error) {
@@ -139,17 +140,16 @@ func newBuilder(ctx context.Context, o *Options) (*builder, error) {
 
 // build fills the store.
 func (b *builder) build() error {
+	if b.o.State != nil {
+		return b.buildState()
+	}
 	src, err := open(b.ctx, b.o)
 	if err != nil {
 		return err
 	}
 	defer src.close()
-	if free, err := b.o.FS.Free(b.o.DataDir); err == nil && free < src.size {
-		return fmt.Errorf("%w: %s has room for %d bytes, and the backup has %d", kv.ErrNoSpace, b.o.DataDir, free, src.size)
-	}
 	b.res.ClusterID = b.clusterID(src)
-	ho := history.Options{FS: b.o.FS, Dir: b.dirs.build(), ClusterID: b.res.ClusterID, MemberID: b.res.MemberID, NoSync: b.o.NoSync}
-	if b.log, err = history.Create(ho, history.Applied{}, nil); err != nil {
+	if err := b.create(src.size); err != nil {
 		return err
 	}
 	c, compact, err := src.read(b)
@@ -172,6 +172,16 @@ func (b *builder) build() error {
 	return b.finish()
 }
 
+// create creates the store, for which size bytes are needed.
+func (b *builder) create(size int64) (err error) {
+	if free, err := b.o.FS.Free(b.o.DataDir); err == nil && free < size {
+		return fmt.Errorf("%w: %s has room for %d bytes, and the backup has %d", kv.ErrNoSpace, b.o.DataDir, free, size)
+	}
+	ho := history.Options{FS: b.o.FS, Dir: b.dirs.build(), ClusterID: b.res.ClusterID, MemberID: b.res.MemberID, NoSync: b.o.NoSync}
+	b.log, err = history.Create(ho, history.Applied{}, nil)
+	return err
+}
+
 // clusterID returns an id that only members have that were restored from the same backup with the same options. A member
 // that was not restored, or not completely, has another id, and can neither vote in the cluster nor lead it.
 func (b *builder) clusterID(s *source) uint64 {
@@ -180,26 +190,6 @@ func (b *builder) clusterID(s *source) uint64 {
 		last = s.entries[n-1].GetIndex()
 	}
 	return cluster.RestoredID(b.members.IDs(), last, uint64(max(s.db.Contents.Compact, 0)), b.o.BumpRevision)
-}
-
-// record adds a record of the backup.
-func (b *builder) record(rev kv.Rev, tombstone bool, data []byte) error {
-	if rev.Main > maxRevision {
-		return fmt.Errorf("revision %d is more than %d", rev.Main, int64(maxRevision))
-	}
-	if err := mvcc.CheckRecord(rev, tombstone, data); err != nil {
-		return err
-	}
-	if _, err := b.log.AppendKV(rev, tombstone, data); err != nil {
-		return err
-	}
-	b.last = rev.Main
-	b.res.Records++
-	if b.pending += len(data) + 64; b.pending < batchBytes {
-		return nil
-	}
-	b.pending = 0
-	return b.log.Commit(history.Applied{})
 }
 
 // contents adds everything besides the records.
@@ -213,6 +203,7 @@ func (b *builder) contents(c *fsm.Contents) error {
 			return err
 		}
 	}
+	b.res.Records = b.records
 	b.res.Revision = max(b.last, b.res.Compact, 1)
 	return b.log.Commit(history.Applied{})
 }

@@ -167,6 +167,9 @@ func (m *Machine) setConf(conf *raftpb.ConfState) error {
 	return nil
 }
 
+// Revision returns the newest revision, the open batch included.
+func (m *Machine) Revision() int64 { return m.store.Revision() }
+
 // Pending returns the size of the open batch in bytes.
 func (m *Machine) Pending() int { return m.store.Pending() }
 

@@ -64,6 +64,16 @@ func parseProgress(b []byte) (progress, error) {
 	return progress{index: index, requests: int(requests), items: int(items), stored: true}, nil
 }
 
+// Divided reports whether meta records are those of a state in the middle of an entry, of which a part is applied.
+func Divided(meta []history.Meta) bool {
+	for i := range meta {
+		if meta[i].Bucket == raftBucket && string(meta[i].Key) == string(progressKey) {
+			return true
+		}
+	}
+	return false
+}
+
 // SetBatchBytes changes the size of a batch from DefaultBatchBytes. It may differ between members.
 func (m *Machine) SetBatchBytes(n int64) { m.batchBytes = n }
 

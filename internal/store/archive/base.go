@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,6 +110,20 @@ func DecodeBase(id *Identity, name string, data []byte) (Base, error) {
 		return b, fmt.Errorf("%s: %w", name, err)
 	}
 	return b, nil
+}
+
+// IdentityOf returns what a manifest says about the identity of its archive: the ids.
+func IdentityOf(name string, data []byte) (Identity, error) {
+	var peek struct {
+		Archive ID    `json:"archive"`
+		Cluster Hex64 `json:"cluster"`
+	}
+	if err := json.Unmarshal(data, &peek); err != nil {
+		return Identity{}, fmt.Errorf("%s: %w: %w", name, ErrDamaged, err)
+	}
+	id := Identity{Format: identityFormat, Version: Version, Archive: peek.Archive, Cluster: peek.Cluster}
+	_, err := DecodeBase(&id, name, data)
+	return id, err
 }
 
 // PartsOf returns the parts of a kind.

@@ -124,6 +124,9 @@ func parseHeader(b []byte) (h Header, err error) {
 	return h, h.check()
 }
 
+// PeekHeader decodes the first HeaderSize bytes of an object of any archive.
+func PeekHeader(b []byte) (Header, error) { return parseHeader(b) }
+
 // check checks what a reader relies on.
 func (h *Header) check() error {
 	bad := h.Content < 0 || h.Content > MaxContent || h.Body < 0 || h.Body > MaxObject-HeaderSize || h.First > 1<<62 || h.Last > 1<<62

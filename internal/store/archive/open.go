@@ -116,6 +116,9 @@ func (r *Reader) OpenPart(p *Part, data []byte) (*Object, error) {
 	return o, nil
 }
 
+// Name returns the name of the object.
+func (o *Object) Name() string { return o.name }
+
 // content calls read with the content. It must be read to its end.
 func (o *Object) content(kind Kind, read func(*bufio.Reader) (items uint64, err error)) error {
 	err := o.open(kind, read)

@@ -1,0 +1,230 @@
+package archive
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/offline/restore"
+	"vigil/internal/store/archive"
+	"vigil/internal/store/history"
+)
+
+// build is a state that is made of a base and log objects. It is a restore.State.
+type build struct {
+	a    *Archive
+	ctx  context.Context
+	base *BaseObject
+	// logs are the log objects with the entries after the base.
+	logs []LogObject
+	// end is the last index that is applied; with until above 0 the state ends at this revision, which must be reached.
+	end   uint64
+	until int64
+	// target is the text of the target, for errors.
+	target string
+	// progress, if set, is called with the bytes that were read of all.
+	progress func(what string, done, total int64)
+
+	manifest    *archive.Base
+	done, total int64
+	// revision is that of the state that was built.
+	revision int64
+	// metas are the meta records of the base, once a verification has loaded them.
+	metas []history.Meta
+}
+
+// newBuild returns the build of the state that a base and the entries after it give, up to an index.
+func (a *Archive) newBuild(ctx context.Context, base *BaseObject, end uint64, until int64) (*build, error) {
+	m, err := a.Manifest(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	b := &build{a: a, ctx: ctx, base: base, end: end, until: until, manifest: m}
+	list, reach := a.chain(base.Index + 1)
+	for _, o := range list {
+		if o.First > end {
+			break
+		}
+		b.logs = append(b.logs, o)
+		b.total += o.Object.Size
+	}
+	b.end = min(b.end, reach)
+	if until > 0 && m.Revision >= until {
+		b.logs, b.end = nil, base.Index
+	}
+	for _, p := range m.Parts {
+		b.total += p.Size
+	}
+	return b, nil
+}
+
+// Identity implements restore.State.
+func (b *build) Identity() []uint64 {
+	id := b.a.Identity.Archive
+	out := []uint64{binary.BigEndian.Uint64(id[:]), binary.BigEndian.Uint64(id[8:])}
+	if b.until > 0 {
+		return append(out, 1, uint64(b.until))
+	}
+	return append(out, 2, b.end)
+}
+
+// Size implements restore.State.
+func (b *build) Size() (n int64) {
+	for _, p := range b.manifest.Parts {
+		n += p.Content
+	}
+	for _, o := range b.logs {
+		n += o.Object.Size
+	}
+	return n
+}
+
+// Build implements restore.State.
+func (b *build) Build(r *restore.Rebuild) error {
+	if err := b.load(r); err != nil {
+		return err
+	}
+	reached := b.until > 0 && r.Revision() >= b.until
+	if !reached {
+		var err error
+		if reached, err = b.replay(r, b.logs, b.end); err != nil {
+			return err
+		}
+	}
+	b.revision = r.Revision()
+	if b.until > 0 && !reached {
+		return &reachError{target: b.target, index: r.Applied().Index, revision: r.Revision()}
+	}
+	return nil
+}
+
+// reachError: the archive ends before the target.
+type reachError struct {
+	target   string
+	index    uint64
+	revision int64
+}
+
+func (e *reachError) Error() string {
+	return fmt.Sprintf("%s cannot be restored: the archive reaches index %d, which is revision %d", e.target, e.index, e.revision)
+}
+
+// load adds the base state, and starts it.
+func (b *build) load(r *restore.Rebuild) error {
+	var live liveSet
+	if err := b.loadLive(&live); err != nil {
+		return err
+	}
+	err := b.a.eachPart(b.ctx, b.manifest, archive.RecordsPart, func(o *archive.Object) error {
+		name := o.Name()
+		err := o.Records(func(rev kv.Rev, tombstone bool, data []byte) error {
+			if live.used && rev.Main < b.manifest.Compact && !live.take(rev) {
+				return nil
+			}
+			return r.Record(rev, tombstone, data)
+		})
+		b.step(o)
+		return b.a.content(name, err)
+	})
+	if err != nil {
+		return err
+	}
+	if n := live.left(); n > 0 {
+		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: %d records that still count are in no part", archive.ErrDamaged, n))
+	}
+	err = b.a.eachPart(b.ctx, b.manifest, archive.MetaPart, func(o *archive.Object) error {
+		err := o.Meta(r.Meta)
+		b.step(o)
+		return b.a.content(o.Name(), err)
+	})
+	if err != nil {
+		return err
+	}
+	err = r.Start(history.Applied{Term: b.manifest.Term, Index: b.manifest.Index})
+	if errors.Is(err, kv.ErrCorrupt) {
+		return b.a.note(b.base.Object.Key, err)
+	}
+	if err != nil {
+		return err
+	}
+	if rev, compact := r.Store().Revision(), r.Store().CompactRevision(); rev != b.manifest.Revision || compact != b.manifest.Compact {
+		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: its parts have revision %d, compacted at %d; the manifest has %d and %d",
+			archive.ErrDamaged, rev, compact, b.manifest.Revision, b.manifest.Compact))
+	}
+	return nil
+}
+
+// liveSet are the records below the compact revision that still count, in their order.
+type liveSet struct {
+	used bool
+	revs []kv.Rev
+	at   int
+}
+
+// take reports whether a record counts. It is asked in the order of the records. If a record that is listed is missing, no later
+// one counts, and left reports it.
+func (l *liveSet) take(rev kv.Rev) bool {
+	if l.at < len(l.revs) && l.revs[l.at] == rev {
+		l.at++
+		return true
+	}
+	return false
+}
+
+func (l *liveSet) left() int { return len(l.revs) - l.at }
+
+func (b *build) loadLive(live *liveSet) error {
+	return b.a.eachPart(b.ctx, b.manifest, archive.LivePart, func(o *archive.Object) error {
+		live.used = true
+		err := o.Live(func(rev kv.Rev) error {
+			if n := len(live.revs); n > 0 && !live.revs[n-1].Less(rev) {
+				return errors.New("live parts are not in order")
+			}
+			live.revs = append(live.revs, rev)
+			return nil
+		})
+		b.step(o)
+		return b.a.content(o.Name(), err)
+	})
+}
+
+// replay applies the entries of log objects up to an index, or to the revision of the build.
+func (b *build) replay(r *restore.Rebuild, logs []LogObject, end uint64) (reached bool, err error) {
+	errReached := errors.New("reached")
+	err = b.a.eachLog(b.ctx, logs, func(_ LogObject, o *archive.Object) error {
+		err := o.Entries(func(e *raftpb.Entry) error {
+			if e.GetIndex() <= r.Applied().Index || e.GetIndex() > end {
+				return nil
+			}
+			done, err := r.Apply(e, b.until)
+			if err == nil && done {
+				err = errReached
+			}
+			return err
+		})
+		b.step(o)
+		if err != nil && !errors.Is(err, errReached) {
+			return b.a.content(o.Name(), err)
+		}
+		return err
+	})
+	if errors.Is(err, errReached) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, r.Commit()
+}
+
+// step reports that an object was used.
+func (b *build) step(o *archive.Object) {
+	b.done += o.Header.Body + archive.HeaderSize
+	if b.progress != nil {
+		b.progress("reading the archive", min(b.done, b.total), b.total)
+	}
+}

@@ -1,0 +1,297 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/internal/bucket"
+	"vigil/internal/store/archive"
+)
+
+// Damage is what is wrong with an object.
+type Damage struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+func (d Damage) String() string { return d.Name + ": " + d.Reason }
+
+// damageError is an error about an object whose content cannot be used.
+type damageError struct{ Damage }
+
+func (e *damageError) Error() string { return e.String() }
+
+// BaseObject is a base state in a bucket.
+type BaseObject struct {
+	Index, Term uint64
+	Object      bucket.Object
+	// manifest is nil until it is read.
+	manifest *archive.Base
+}
+
+// LogObject is a log object in a bucket.
+type LogObject struct {
+	First, Last uint64
+	Object      bucket.Object
+}
+
+// Archive is an archive in a bucket, as it was when it was opened.
+type Archive struct {
+	// Identity is that of the archive. If the object is damaged it is taken from a manifest.
+	Identity archive.Identity
+	// Bases and Logs are in the order of their indexes.
+	Bases []*BaseObject
+	Logs  []LogObject
+	// Parts are the parts that exist, by name.
+	Parts map[string]bucket.Object
+	// Other are the names of objects that are none of an archive.
+	Other []string
+
+	b       bucket.Bucket
+	where   string
+	reader  *archive.Reader
+	damaged map[string]string
+}
+
+// ErrNoArchive: the bucket has no archive.
+var ErrNoArchive = errors.New("there is no archive")
+
+// Open lists the objects of a bucket, which where names for errors, and reads the identity. keys are files of private keys of age.
+func Open(ctx context.Context, b bucket.Bucket, where string, keys ...io.Reader) (*Archive, error) {
+	a := &Archive{b: b, where: where, Parts: map[string]bucket.Object{}, damaged: map[string]string{}}
+	found := false
+	for o, err := range bucket.All(ctx, b, "", "") {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		found = a.add(o) || found
+	}
+	slices.SortFunc(a.Logs, func(x, y LogObject) int {
+		return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(x.Last, y.Last), strings.Compare(x.Object.Key, y.Object.Key))
+	})
+	if err := a.identify(ctx, found); err != nil {
+		return nil, err
+	}
+	a.reader = archive.NewReader(a.Identity)
+	for _, k := range keys {
+		if err := a.reader.AddKeys(k); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// add sorts an object into the archive, and reports whether it is the identity.
+func (a *Archive) add(o bucket.Object) bool {
+	if o.Key == archive.IdentityName {
+		return true
+	}
+	if index, term, ok := archive.ParseBaseName(o.Key); ok {
+		a.Bases = append(a.Bases, &BaseObject{Index: index, Term: term, Object: o})
+	} else if first, last, ok := archive.ParseLogName(o.Key); ok {
+		a.Logs = append(a.Logs, LogObject{first, last, o})
+	} else if archive.IsPartName(o.Key) {
+		a.Parts[o.Key] = o
+	} else {
+		a.Other = append(a.Other, o.Key)
+	}
+	return false
+}
+
+// identify reads the identity. If it is damaged or was deleted, the manifests say which archive it is: all of them must agree.
+func (a *Archive) identify(ctx context.Context, found bool) error {
+	reason := "it is missing"
+	if found {
+		data, err := bucket.ReadAll(ctx, a.b, archive.IdentityName, archive.MaxJSON)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.where, err)
+		}
+		a.Identity, err = archive.DecodeIdentity(data)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, archive.ErrVersion) {
+			return fmt.Errorf("%s: %w", a.where, err)
+		}
+		reason = err.Error()
+	}
+	var id *archive.Identity
+	for i := len(a.Bases) - 1; i >= 0; i-- {
+		o := a.Bases[i]
+		data, err := bucket.ReadAll(ctx, a.b, o.Object.Key, archive.MaxJSON)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.where, err)
+		}
+		other, err := archive.IdentityOf(o.Object.Key, data)
+		if err != nil {
+			continue
+		}
+		if id == nil {
+			id = &other
+		} else if id.Archive != other.Archive || id.Cluster != other.Cluster {
+			return fmt.Errorf("%s: %s: %s, and the manifests are of different archives", a.where, archive.IdentityName, reason)
+		}
+	}
+	switch {
+	case id == nil && !found && len(a.Bases)+len(a.Logs)+len(a.Parts) == 0:
+		return fmt.Errorf("%s: %w: %s is missing, and the bucket has %d objects of other kinds", a.where, ErrNoArchive, archive.IdentityName, len(a.Other))
+	case id == nil:
+		return fmt.Errorf("%s: %s: %s, and there is no manifest that says which archive it is", a.where, archive.IdentityName, reason)
+	}
+	for name := range a.Parts {
+		if h, err := a.header(ctx, name); err == nil && h.Encrypted {
+			id.Recipients = []string{"unknown"}
+		}
+		break
+	}
+	a.Identity = *id
+	a.damaged[archive.IdentityName] = reason
+	return nil
+}
+
+// header returns the unchecked header of an object.
+func (a *Archive) header(ctx context.Context, name string) (archive.Header, error) {
+	r, err := a.b.Get(ctx, name, 0)
+	if err != nil {
+		return archive.Header{}, err
+	}
+	defer r.Close()
+	b := make([]byte, archive.HeaderSize)
+	if n, err := io.ReadFull(r, b); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return archive.Header{}, err
+	} else if err != nil {
+		b = b[:n]
+	}
+	if a.reader == nil {
+		return archive.PeekHeader(b)
+	}
+	return a.reader.Header(name, b)
+}
+
+// Damages returns what was found to be wrong so far, by name.
+func (a *Archive) Damages() []Damage {
+	var out []Damage
+	for name, reason := range a.damaged {
+		out = append(out, Damage{name, reason})
+	}
+	slices.SortFunc(out, func(x, y Damage) int { return strings.Compare(x.Name, y.Name) })
+	return out
+}
+
+// note remembers what is wrong with an object. It returns the error.
+func (a *Archive) note(name string, err error) error {
+	reason := strings.TrimPrefix(err.Error(), name+": ")
+	a.damaged[name] = reason
+	return &damageError{Damage{name, reason}}
+}
+
+// unusable reports whether an error says that an object cannot be used, and not that it could not be read now.
+func unusable(err error) bool {
+	return errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrForeign) || errors.Is(err, archive.ErrVersion) || errors.Is(err, bucket.ErrNotFound)
+}
+
+// Manifest returns the manifest of a base. An error of its content is remembered.
+func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, error) {
+	if o.manifest != nil {
+		return o.manifest, nil
+	}
+	if reason, bad := a.damaged[o.Object.Key]; bad {
+		return nil, &damageError{Damage{o.Object.Key, reason}}
+	}
+	data, err := bucket.ReadAll(ctx, a.b, o.Object.Key, archive.MaxJSON)
+	if err != nil && !errors.Is(err, bucket.ErrNotFound) {
+		return nil, err
+	}
+	var base archive.Base
+	if err == nil {
+		base, err = archive.DecodeBase(&a.Identity, o.Object.Key, data)
+	}
+	if err != nil {
+		return nil, a.note(o.Object.Key, err)
+	}
+	o.manifest = &base
+	return o.manifest, nil
+}
+
+// get returns a whole object. What is wrong with it is remembered.
+func (a *Archive) get(ctx context.Context, name string) ([]byte, error) {
+	data, err := bucket.ReadAll(ctx, a.b, name, archive.MaxObject)
+	if errors.Is(err, bucket.ErrNotFound) {
+		return nil, a.note(name, errors.New("it is missing"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return data, nil
+}
+
+// Range is a range of entries without a gap that states can be made of.
+type Range struct {
+	// Base is the first state.
+	Base *BaseObject
+	// End is the last index.
+	End uint64
+	// Logs is how many log objects are used.
+	Logs int
+}
+
+// chain returns the log objects with the entries from an index on, without a gap, and the index of the last one. Damaged objects
+// are not used.
+func (a *Archive) chain(from uint64) (list []LogObject, end uint64) {
+	end = from - 1
+	best := LogObject{}
+	i, _ := slices.BinarySearchFunc(a.Logs, from, func(o LogObject, n uint64) int { return cmp.Compare(o.First, n) })
+	// An object that begins before may end after.
+	for _, o := range a.Logs[:i] {
+		if a.damaged[o.Object.Key] == "" && o.Last > best.Last {
+			best = o
+		}
+	}
+	for {
+		for ; i < len(a.Logs) && a.Logs[i].First <= end+1; i++ {
+			if o := a.Logs[i]; a.damaged[o.Object.Key] == "" && o.Last > best.Last {
+				best = o
+			}
+		}
+		if best.Last <= end {
+			return list, end
+		}
+		list = append(list, best)
+		end = best.Last
+	}
+}
+
+// newest returns the newest index that an object of the archive mentions.
+func (a *Archive) newest() (index uint64) {
+	for _, o := range a.Logs {
+		index = max(index, o.Last)
+	}
+	if n := len(a.Bases); n > 0 {
+		index = max(index, a.Bases[n-1].Index)
+	}
+	return index
+}
+
+// NewestObject returns when the newest object of the archive was written, by the clock of the bucket.
+func (a *Archive) NewestObject() (t time.Time) {
+	for _, o := range a.Logs {
+		t = later(t, o.Object.Modified)
+	}
+	for _, o := range a.Bases {
+		t = later(t, o.Object.Modified)
+	}
+	return t
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,290 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/bucket"
+	"vigil/internal/kv"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/archive"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+	"vigil/internal/vfs/memfs"
+)
+
+// node is a member's store with the state machine, and a sender to a bucket.
+type node struct {
+	t     testing.TB
+	rng   *rand.Rand
+	log   *history.Log
+	store *mvcc.Store
+	m     *fsm.Machine
+	id    archive.Identity
+	seal  *archive.Sealer
+	b     bucket.Bucket
+
+	index, term uint64
+	now         time.Time
+	queue       []*raftpb.Entry // not sent
+	sent        int64           // the revision before them
+	sentTime    time.Time
+	last        archive.Base // the last base
+	bases       []archive.Base
+	// hashes are the HashKV of revisions, marks the times of revisions.
+	hashes map[int64]uint32
+	marks  []kv.TimeMark
+}
+
+// newNode returns a store of a cluster of one member, whose archive is in a directory of a file system in memory.
+func newNode(t testing.TB, seed uint64, recipients ...string) (*node, *memfs.FS) {
+	t.Helper()
+	fsys := memfs.New()
+	b, err := bucket.NewDirectory(fsys, "/bucket", true)
+	n := &node{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: b, index: 1, term: 2, sent: 1, now: time.UnixMilli(1_800_000_000_000), hashes: map[int64]uint32{}}
+	n.must(err)
+	members, err := cluster.Initial("t", []cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}, Level: fsm.Level}})
+	n.must(err)
+	n.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "history", ClusterID: 7, MemberID: 8, SegmentBytes: 4 << 10}, history.Applied{Term: 1, Index: 1},
+		fsm.InitialRecords(members, &raftpb.ConfState{Voters: members.IDs()}))
+	n.must(err)
+	n.store, err = mvcc.Open(n.log, mvcc.Options{})
+	n.must(err)
+	n.m, err = fsm.New(n.log, n.store)
+	n.must(err)
+	t.Cleanup(func() {
+		n.store.Close()
+		_ = n.log.Close()
+	})
+	n.id = archive.NewIdentity(7, n.now, recipients)
+	data, err := n.id.Encode()
+	n.must(err)
+	n.put(archive.IdentityName, data)
+	n.seal, err = archive.NewSealer(n.id, recipients)
+	n.must(err)
+	return n, fsys
+}
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) put(name string, data []byte) {
+	n.t.Helper()
+	n.must(n.b.Put(context.Background(), name, data))
+}
+
+// apply applies an entry with requests, and queues it.
+func (n *node) apply(list ...*fsm.Request) {
+	n.t.Helper()
+	n.index++
+	group := fsm.AppendHeader(nil)
+	for _, r := range list {
+		var err error
+		group, err = fsm.AppendRequest(group, r)
+		n.must(err)
+	}
+	fsm.PutHeader(group, fsm.GroupHeader{Proposer: 1, Sequence: n.index, Count: len(list)})
+	e := &raftpb.Entry{Index: new(n.index), Term: new(n.term), Type: raftpb.EntryNormal.Enum(), Data: group}
+	if len(list) == 0 {
+		e.Data = nil
+	}
+	open, err := n.m.Open(e)
+	n.must(err)
+	for {
+		out, err := open.Next()
+		n.must(err)
+		if out == nil {
+			break
+		}
+		if out.BatchFull {
+			_, err = n.m.Commit(history.Applied{Term: n.term, Index: n.index - 1})
+			n.must(err)
+		}
+	}
+	_, err = n.m.Commit(history.Applied{Term: n.term, Index: n.index})
+	n.must(err)
+	n.queue = append(n.queue, e)
+}
+
+// work applies random requests.
+func (n *node) work(entries int) {
+	n.t.Helper()
+	for range entries {
+		n.now = n.now.Add(time.Duration(n.rng.IntN(1500)) * time.Millisecond)
+		var list []*fsm.Request
+		for range n.rng.IntN(4) {
+			key := fmt.Appendf(nil, "k%02d", n.rng.IntN(40))
+			switch n.rng.IntN(12) {
+			case 0:
+				list = append(list, &fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: key, End: fmt.Appendf(nil, "k%02d", n.rng.IntN(40))}})
+			case 1:
+				list = append(list, &fsm.Request{LeaseGrant: &kv.LeaseGrantRequest{ID: int64(1 + n.rng.IntN(9)), TTL: 60}})
+			case 2:
+				list = append(list, &fsm.Request{LeaseRevoke: &kv.LeaseRevokeRequest{ID: int64(1 + n.rng.IntN(9))}})
+			case 3:
+				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key, Value: []byte("leased"), Lease: int64(1 + n.rng.IntN(9))}})
+			case 4:
+				list = append(list, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: fmt.Sprint("u", n.rng.IntN(30)), Hash: "h"}})
+			case 5:
+				if rev := n.store.Revision(); rev > 30 && n.rng.IntN(3) == 0 {
+					list = append(list, &fsm.Request{Compact: &kv.CompactRequest{Revision: rev - int64(n.rng.IntN(25))}})
+				}
+			default:
+				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key, Value: fmt.Appendf(nil, "%d", n.rng.IntN(1000))}})
+			}
+		}
+		n.apply(list...)
+		n.note()
+		if n.rng.IntN(4) == 0 {
+			n.mark()
+		}
+		if n.rng.IntN(30) == 0 {
+			n.term++
+		}
+	}
+}
+
+// mark applies an entry that says when revisions were made.
+func (n *node) mark() {
+	n.now = n.now.Add(time.Millisecond)
+	m := kv.TimeMark{Time: n.now.UnixMilli(), Revision: n.store.Revision()}
+	n.marks = append(n.marks, m)
+	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Marks: []kv.TimeMark{m}}})
+}
+
+// note keeps the hash of the present revision.
+func (n *node) note() {
+	rev := n.store.Revision()
+	if n.hashes[rev] != 0 {
+		return
+	}
+	h, err := n.store.HashAt(context.Background(), rev, -1)
+	if err != nil {
+		h, err = n.store.HashAt(context.Background(), rev, n.store.CompactRevision())
+	}
+	n.must(err)
+	n.hashes[rev] = h
+}
+
+// send sends the queued entries as one log object, and returns its name.
+func (n *node) send() string {
+	n.t.Helper()
+	if len(n.queue) == 0 {
+		return ""
+	}
+	w := n.seal.NewLog()
+	for _, e := range n.queue {
+		n.must(w.Add(e))
+	}
+	if n.sentTime.IsZero() {
+		n.sentTime = n.now
+	}
+	o, err := w.Seal(archive.LogInfo{Sender: 8, Before: n.sent, After: n.store.Revision(), FirstTime: n.sentTime, LastTime: n.now})
+	n.must(err)
+	n.put(o.Name, o.Data)
+	n.queue, n.sent, n.sentTime = nil, n.store.Revision(), n.now
+	return o.Name
+}
+
+// base sends a base of the present state, which names the parts of the last one if incremental is set. The log is sent first.
+func (n *node) base(incremental bool) archive.Base {
+	n.t.Helper()
+	n.send()
+	ctx := context.Background()
+	after := int64(0)
+	b := archive.NewBase(&n.id)
+	if incremental {
+		b.Parts = append(b.Parts, n.last.PartsOf(archive.RecordsPart)...)
+		if len(b.Parts) > 0 {
+			after = n.last.Revision
+		}
+	}
+	records, live := n.seal.NewRecords(), n.seal.NewLive()
+	lives := 0
+	ex, err := n.store.Export(ctx, func(kv.Rev, bool, []byte) error { return nil })
+	n.must(err)
+	defer ex.Close()
+	for ex.Next() {
+		if ex.Rev().Main < ex.Compact {
+			n.must(live.Add(ex.Rev()))
+			lives++
+		}
+		if ex.Rev().Main > after {
+			n.must(records.Add(ex.Rev(), ex.Tombstone(), ex.Data()))
+		}
+	}
+	n.must(ex.Err())
+	add := func(p archive.Part, o *archive.Sealed, err error) {
+		n.must(err)
+		if _, err := n.b.Get(ctx, o.Name, 0); err != nil {
+			n.put(o.Name, o.Data)
+		}
+		b.Parts = append(b.Parts, p)
+	}
+	add(records.Seal(after, ex.Revision))
+	if ex.Compact > after && after > 0 {
+		add(live.Seal(ex.Compact))
+	}
+	meta := n.seal.NewMeta()
+	for _, m := range ex.Meta {
+		n.must(meta.Add(&m))
+	}
+	add(meta.Seal())
+	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term, ex.Revision, ex.Compact, n.now, 8
+	b.Hash, err = n.store.HashAt(ctx, b.Revision, b.Compact)
+	n.must(err)
+	data, err := b.Encode()
+	n.must(err)
+	n.put(b.Name(), data)
+	n.last = b
+	n.bases = append(n.bases, b)
+	return b
+}
+
+// shared reports whether every base lists a part.
+func (n *node) shared(name string) bool {
+	for _, b := range n.bases {
+		if !slices.ContainsFunc(b.Parts, func(p archive.Part) bool { return p.Name == name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// objects returns the names of all objects.
+func (n *node) objects() []string {
+	var out []string
+	for o, err := range bucket.All(context.Background(), n.b, "", "") {
+		n.must(err)
+		out = append(out, o.Key)
+	}
+	return out
+}
+
+func (n *node) open(keys ...string) *Archive {
+	n.t.Helper()
+	a, err := Open(context.Background(), n.b, "memory", readers(keys)...)
+	n.must(err)
+	return a
+}
+
+func putRequest(key string) *kv.PutRequest {
+	return &kv.PutRequest{Key: []byte(key), Value: []byte("v")}
+}
+
+func deleteRequest(key string) *kv.DeleteRangeRequest {
+	return &kv.DeleteRangeRequest{Key: []byte(key)}
+}
+
+func compactRequest(rev int64) *kv.CompactRequest { return &kv.CompactRequest{Revision: rev} }

@@ -1,0 +1,283 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/offline/restore"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/archive"
+)
+
+// Target is the state to restore: one of its fields is set, or none for the newest state.
+type Target struct {
+	Index    uint64
+	Revision int64
+	Time     time.Time
+}
+
+func (t Target) String() string {
+	switch {
+	case t.Index > 0:
+		return fmt.Sprintf("index %d", t.Index)
+	case t.Revision > 0:
+		return fmt.Sprintf("revision %d", t.Revision)
+	case !t.Time.IsZero():
+		return "the state at " + t.Time.UTC().Format(time.RFC3339Nano)
+	}
+	return "the newest state"
+}
+
+// Result says what was restored.
+type Result struct {
+	// Base is the name of the manifest that was used.
+	Base string
+	// Index and Revision are those of the restored state, before a new cluster begins with it; Time is the time of the target.
+	Index    uint64
+	Revision int64
+	// Missing says what of the archive the restored state lacks, if the target was the newest state.
+	Missing []string
+	Damages []Damage
+}
+
+// Restore builds a data directory out of the state of a target. Source and State of the options are not used. Objects that turn out
+// to be damaged are left out if others have the same.
+func (a *Archive) Restore(ctx context.Context, t Target, o restore.Options) (restore.Summary, Result, error) {
+	var sum restore.Summary
+	b, err := a.attempt(ctx, t, o.Progress, func(b *build) (err error) {
+		o.State = b
+		sum, err = restore.Run(ctx, o)
+		return err
+	})
+	res := Result{Damages: a.Damages()}
+	if err != nil {
+		return sum, res, err
+	}
+	res.Base, res.Index, res.Revision = b.base.Object.Key, sum.Index, b.revision
+	if t == (Target{}) {
+		res.Missing = a.missing(b.end)
+	}
+	return sum, res, nil
+}
+
+// attempt plans the build of a target and runs it, again as long as objects turn out to be damaged that were not known to be.
+func (a *Archive) attempt(ctx context.Context, t Target, progress func(string, int64, int64), run func(*build) error) (*build, error) {
+	for {
+		known := len(a.damaged)
+		b, err := a.plan(ctx, t)
+		if err == nil {
+			b.target, b.progress = t.String(), progress
+			err = run(b)
+		}
+		var damage *damageError
+		switch {
+		case err == nil:
+			return b, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.As(err, &damage) && len(a.damaged) > known:
+			continue
+		}
+		return nil, a.explain(t, err)
+	}
+}
+
+// explain adds to an error what is damaged and which states can be restored.
+func (a *Archive) explain(t Target, err error) error {
+	var reach *reachError
+	if !errors.As(err, &reach) {
+		return fmt.Errorf("%s: %w", a.where, err)
+	}
+	missing := a.missing(reach.index)
+	if len(missing) == 0 {
+		return fmt.Errorf("%s: %w", a.where, err)
+	}
+	return fmt.Errorf("%s: %w; %s", a.where, err, strings.Join(missing, "; "))
+}
+
+// missing says what of the archive is not in the state at an index.
+func (a *Archive) missing(index uint64) []string {
+	newest := a.newest()
+	if newest <= index {
+		return nil
+	}
+	out := []string{fmt.Sprintf("entries %d to %d of the archive are not restored", index+1, newest)}
+	gap := newest
+	for _, o := range a.Logs {
+		if reason, bad := a.damaged[o.Object.Key]; bad {
+			if o.Last > index {
+				out = append(out, o.Object.Key+" is damaged: "+reason)
+			}
+		} else if o.First > index+1 {
+			gap = min(gap, o.First-1)
+		}
+	}
+	for _, o := range a.Bases {
+		if reason, bad := a.damaged[o.Object.Key]; bad && o.Index > index {
+			out = append(out, o.Object.Key+" is damaged: "+reason)
+		}
+	}
+	if len(out) == 1 {
+		out = append(out, fmt.Sprintf("entries %d to %d are in no object", index+1, gap))
+	}
+	return out
+}
+
+// plan chooses the base and the log objects for a target.
+func (a *Archive) plan(ctx context.Context, t Target) (*build, error) {
+	if !t.Time.IsZero() {
+		return a.planTime(ctx, t)
+	}
+	oldest := ""
+	for i := len(a.Bases) - 1; i >= 0; i-- {
+		o := a.Bases[i]
+		if t.Index > 0 && o.Index > t.Index {
+			oldest = fmt.Sprintf("the first state is index %d", o.Index)
+			continue
+		}
+		m, err := a.Manifest(ctx, o)
+		var damage *damageError
+		switch {
+		case errors.As(err, &damage):
+			continue
+		case err != nil:
+			return nil, err
+		case t.Revision > 0 && m.Revision > t.Revision:
+			oldest = fmt.Sprintf("the first state is revision %d", m.Revision)
+			continue
+		case a.damagedPart(m):
+			continue
+		}
+		end := a.newest()
+		if t.Index > 0 {
+			end = t.Index
+		}
+		b, err := a.newBuild(ctx, o, end, t.Revision)
+		if err == nil && b.end < t.Index {
+			err = &reachError{target: t.String(), index: b.end, revision: m.Revision}
+		}
+		return b, err
+	}
+	switch {
+	case len(a.Bases) == 0:
+		return nil, errors.New("there is no base state, so nothing can be restored yet")
+	case oldest != "":
+		return nil, fmt.Errorf("%s cannot be restored: %s", t, oldest)
+	}
+	return nil, fmt.Errorf("%s cannot be restored: all %d base states are damaged: %s", t, len(a.Bases), a.Damages()[0])
+}
+
+// damagedPart reports whether a base has a part that is known to be damaged or missing.
+func (a *Archive) damagedPart(m *archive.Base) bool {
+	for _, p := range m.Parts {
+		if _, bad := a.damaged[p.Name]; bad {
+			return true
+		}
+	}
+	return false
+}
+
+// planTime finds the newest revision that was made at or before a time, by the marks in the entries.
+func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
+	at := t.Time.UnixMilli()
+	for i := len(a.Bases) - 1; i >= 0; i-- {
+		o := a.Bases[i]
+		m, err := a.Manifest(ctx, o)
+		var damage *damageError
+		switch {
+		case errors.As(err, &damage):
+			continue
+		case err != nil:
+			return nil, err
+		case m.Time.UnixMilli() > at || a.damagedPart(m):
+			continue
+		}
+		found, err := a.findTime(ctx, m, at)
+		if err != nil {
+			return nil, err
+		}
+		if found <= m.Revision {
+			return a.newBuild(ctx, o, o.Index, 0)
+		}
+		return a.newBuild(ctx, o, a.newest(), found)
+	}
+	if len(a.Bases) == 0 {
+		return a.plan(ctx, Target{})
+	}
+	for _, o := range a.Bases {
+		if m, err := a.Manifest(ctx, o); err == nil {
+			return nil, fmt.Errorf("%s cannot be restored: the first state is of %s", t, m.Time.Format(time.RFC3339Nano))
+		}
+	}
+	return a.plan(ctx, Target{}) // its error: all are damaged
+}
+
+// findTime returns the newest revision that the entries after a base say was made at or before a time, 0 for none.
+func (a *Archive) findTime(ctx context.Context, m *archive.Base, at int64) (rev int64, err error) {
+	logs, end := a.chain(m.Index + 1)
+	marks, ends := false, m.Time.UnixMilli()
+	errPassed := errors.New("passed")
+	byObjects := int64(0)
+	err = a.eachLog(ctx, logs, func(_ LogObject, o *archive.Object) error {
+		ends = max(ends, o.Header.LastTime)
+		if o.Header.LastTime <= at {
+			byObjects = o.Header.After
+		}
+		return a.content(o.Name(), o.Entries(func(e *raftpb.Entry) error {
+			return eachMark(e, func(time, revision int64) error {
+				marks = true
+				if time > at {
+					return errPassed
+				}
+				rev = max(rev, revision)
+				return nil
+			})
+		}))
+	})
+	switch {
+	case errors.Is(err, errPassed):
+		return rev, nil
+	case err != nil:
+		return 0, err
+	case ends < at:
+		what := fmt.Sprintf("%s is after the end of the archive, which is index %d at %s: restore the newest state, or wait until the archive has this time",
+			time.UnixMilli(at).UTC().Format(time.RFC3339Nano), end, time.UnixMilli(ends).UTC().Format(time.RFC3339Nano))
+		if missing := a.missing(end); len(missing) > 0 {
+			what += "; " + strings.Join(missing, "; ")
+		}
+		return 0, errors.New(what)
+	case !marks:
+		return byObjects, nil
+	}
+	return rev, nil
+}
+
+// eachMark calls visit with the times of revisions in an entry.
+func eachMark(e *raftpb.Entry, visit func(time, revision int64) error) error {
+	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
+		return nil
+	}
+	var d fsm.Decoder
+	if _, err := d.Reset(e.GetData()); err != nil {
+		return err
+	}
+	for {
+		req, err := d.Next()
+		if err != nil || req == nil {
+			return err
+		}
+		if req.Time == nil || req.Time.Term != e.GetTerm() {
+			continue
+		}
+		for _, m := range req.Time.Marks {
+			if err := visit(m.Time, m.Revision); err != nil {
+				return err
+			}
+		}
+	}
+}

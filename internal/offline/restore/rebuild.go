@@ -1,0 +1,222 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/kv"
+	"vigil/internal/offline/datadir"
+	"vigil/internal/state/cluster"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+	"vigil/internal/vfs"
+)
+
+// replayBatch is the number of entries after which a batch of the store ends.
+const replayBatch = 256
+
+// State is a backup that another package reads: a state of a cluster of this program, and committed entries after it.
+type State interface {
+	// Identity returns numbers that identify the restored state: two backups with equal numbers give equal states.
+	Identity() []uint64
+	// Size is about how many bytes the store takes.
+	Size() int64
+	// Build adds the records and meta records of the state to r, starts it, and applies the entries.
+	Build(r *Rebuild) error
+}
+
+// loader adds records to a new store.
+type loader struct {
+	log     *history.Log
+	pending int
+	last    int64 // the newest record's revision
+	records int64
+}
+
+// record adds a record of the backup.
+func (l *loader) record(rev kv.Rev, tombstone bool, data []byte) error {
+	if rev.Main > maxRevision {
+		return fmt.Errorf("revision %d is more than %d", rev.Main, int64(maxRevision))
+	}
+	if err := mvcc.CheckRecord(rev, tombstone, data); err != nil {
+		return err
+	}
+	if _, err := l.log.AppendKV(rev, tombstone, data); err != nil {
+		return err
+	}
+	l.last = rev.Main
+	l.records++
+	if l.pending += len(data) + 64; l.pending < batchBytes {
+		return nil
+	}
+	l.pending = 0
+	return l.log.Commit(history.Applied{})
+}
+
+// Rebuild is a state in a store of its own, made of a base state and entries, with the state machine as members apply them: the
+// result is that of the cluster. Its calls are Record and Meta, then Start, then Apply and all others.
+type Rebuild struct {
+	loader
+	store   *mvcc.Store
+	m       *fsm.Machine
+	applied history.Applied
+	entries int
+}
+
+// NewRebuild returns a Rebuild in a directory, which must not hold a store. What it writes is not durable.
+func NewRebuild(fsys vfs.FS, dir string) (*Rebuild, error) {
+	log, err := history.Create(history.Options{FS: fsys, Dir: dir, ClusterID: 1, MemberID: 1, NoSync: true}, history.Applied{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Rebuild{loader: loader{log: log}}, nil
+}
+
+// Record adds a record of the base state, in the order of the revisions.
+func (r *Rebuild) Record(rev kv.Rev, tombstone bool, data []byte) error {
+	return r.record(rev, tombstone, data)
+}
+
+// Meta adds a meta record of the base state.
+func (r *Rebuild) Meta(m history.Meta) error { return r.log.AppendMeta(m) }
+
+// Start ends the base state, which is the outcome of the log up to a position.
+func (r *Rebuild) Start(at history.Applied) (err error) {
+	if err := r.log.Commit(history.Applied{}); err != nil {
+		return err
+	}
+	if r.store, err = mvcc.Open(r.log, mvcc.Options{}); err != nil {
+		return err
+	}
+	r.applied = at
+	r.m, err = fsm.New(r.log, r.store)
+	return err
+}
+
+// Apply applies the next entry. With until above 0 it stops after the request that has made this revision, and returns true; the
+// requests of the entry before it are applied.
+func (r *Rebuild) Apply(e *raftpb.Entry, until int64) (reached bool, err error) {
+	if e.GetIndex() != r.applied.Index+1 || e.GetTerm() < r.applied.Term {
+		return false, fmt.Errorf("entry %d of term %d follows entry %d of term %d", e.GetIndex(), e.GetTerm(), r.applied.Index, r.applied.Term)
+	}
+	reached, err = apply(r.m, e, func(*fsm.Outcome) bool { return until > 0 && r.m.Revision() >= until })
+	if err != nil {
+		return false, err
+	}
+	r.applied = history.Applied{Term: e.GetTerm(), Index: e.GetIndex()}
+	r.entries++
+	if r.m.Revision() > maxRevision {
+		return false, fmt.Errorf("revision %d is more than %d", r.m.Revision(), int64(maxRevision))
+	}
+	if r.entries%replayBatch == 0 || r.m.Pending() >= fsm.DefaultBatchBytes || reached {
+		return reached, r.Commit()
+	}
+	return reached, nil
+}
+
+// Commit makes what was applied readable.
+func (r *Rebuild) Commit() error {
+	_, err := r.m.Commit(history.Applied{})
+	return err
+}
+
+// Applied returns the position of the last entry.
+func (r *Rebuild) Applied() history.Applied { return r.applied }
+
+// Revision returns the newest revision.
+func (r *Rebuild) Revision() int64 { return r.m.Revision() }
+
+// Store returns the store, which shows what was committed.
+func (r *Rebuild) Store() *mvcc.Store { return r.store }
+
+// AllMeta returns the meta records, in no order. They are of the state after the last entry once it is committed.
+func (r *Rebuild) AllMeta() []history.Meta { return r.log.AllMeta() }
+
+// Hash returns HashKV of the newest revision that is committed.
+func (r *Rebuild) Hash(ctx context.Context) (kv.HashResult, error) { return r.store.Hash(ctx) }
+
+// stop ends the use of the store.
+func (r *Rebuild) stop() {
+	if r.store != nil {
+		r.store.Close()
+		r.store = nil
+	}
+}
+
+// Close closes the store of NewRebuild.
+func (r *Rebuild) Close() error {
+	r.stop()
+	r.log.Retire()
+	return r.log.Close()
+}
+
+// buildState fills the store out of a State.
+func (b *builder) buildState() error {
+	s := b.o.State
+	b.res.ClusterID = cluster.RestoredID(b.members.IDs(), append(s.Identity(), b.o.BumpRevision)...)
+	if err := b.create(s.Size()); err != nil {
+		return err
+	}
+	r := &Rebuild{loader: loader{log: b.log}}
+	err := s.Build(r)
+	if err == nil && r.m == nil {
+		err = errors.New("the backup has no state")
+	}
+	if err == nil {
+		err = r.Commit()
+	}
+	if err == nil {
+		b.res.Revision, b.res.Compact = r.store.Revision(), r.store.CompactRevision()
+	}
+	r.stop()
+	if err != nil {
+		return err
+	}
+	b.res.Records, b.res.Replayed, b.res.Index = r.records, r.entries, r.applied.Index
+	c, err := fsm.ReadContents(b.log.AllMeta())
+	if err != nil {
+		return err
+	}
+	b.res.Leases, b.res.Users, b.res.Roles, b.res.AuthEnabled = len(c.Leases), len(c.Auth.Users()), len(c.Auth.Roles()), c.Auth.Enabled()
+	if err := b.newCluster(c); err != nil {
+		return err
+	}
+	if err := b.finish(); err != nil {
+		return err
+	}
+	b.res.Alarms = c.Alarms
+	return nil
+}
+
+// newCluster replaces the meta records by those of the new cluster at the first position: what belongs to the old members or to
+// positions of the old log is left out.
+func (b *builder) newCluster(c *fsm.Contents) error {
+	next := &fsm.Contents{Members: b.members, Conf: &raftpb.ConfState{Voters: b.members.IDs()}, Auth: c.Auth, Times: c.Times, Leases: slices.Clone(c.Leases)}
+	for i := range next.Leases {
+		next.Leases[i].Granted, next.Leases[i].Since = datadir.First.Index, datadir.First.Index
+	}
+	list := next.Records()
+	if b.res.Compact > 0 {
+		list = append(list, mvcc.CompactRecord(b.res.Compact))
+	}
+	keep := map[string]bool{}
+	for i := range list {
+		keep[list[i].Name()] = true
+	}
+	for _, m := range b.log.AllMeta() {
+		if !keep[m.Name()] {
+			list = append(list, history.Meta{Bucket: m.Bucket, Key: m.Key, Deleted: true})
+		}
+	}
+	for _, m := range list {
+		if err := b.log.AppendMeta(m); err != nil {
+			return err
+		}
+	}
+	return b.log.Commit(history.Applied{})
+}
