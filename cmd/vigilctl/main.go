@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"vigil/cmd/vigilctl/archivecmd"
 	"vigil/cmd/vigilctl/authcmd"
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/clustercmd"
@@ -118,6 +119,8 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	check.AddCommand(loadtest.Perf(env), loadtest.DataScale(env))
 	snapshot := command.Group("snapshot <subcommand>", "Take, inspect and restore backups in etcd's format", "",
 		clustercmd.SnapshotSave(env), offline.SnapshotStatus(), offline.SnapshotRestore())
+	archive := command.Group("archive <subcommand>", "List, verify, restore and prune the archive of a cluster in a bucket", "",
+		archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(), archivecmd.Prune())
 	const other = "other"
 	for _, group := range []struct {
 		id, title string
@@ -125,7 +128,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	}{
 		{"kv", "Keys and values:", []*cobra.Command{kvcmd.Get(env), kvcmd.Put(env), kvcmd.Del(env), kvcmd.Txn(env), kvcmd.Compaction(env), kvcmd.Watch(env), kvcmd.Lease(env)}},
 		{"cluster", "Members and their data:", []*cobra.Command{clustercmd.Member(env), clustercmd.Endpoint(env), clustercmd.Alarm(env), clustercmd.Defrag(env),
-			clustercmd.MoveLeader(env), clustercmd.Downgrade(env), check, snapshot, offline.HashKV()}},
+			clustercmd.MoveLeader(env), clustercmd.Downgrade(env), check, snapshot, archive, offline.HashKV()}},
 		{"concurrency", "Locks and elections:", []*cobra.Command{lockcmd.Lock(env), lockcmd.Elect(env)}},
 		{"auth", "Users and roles:", []*cobra.Command{authcmd.Auth(env), authcmd.User(env), authcmd.Role(env)}},
 		{"look", "Looking closer, and moving data:", []*cobra.Command{keyview.History(env), keyview.Diff(env), keyview.Tree(env),

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/facts"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/offline/datadir"
@@ -55,7 +56,7 @@ const exitIncomplete = 2
 
 // Check returns the command that checks a data directory.
 func Check() *cobra.Command {
-	var out *format
+	var out *facts.Format
 	var walDir string
 	var live bool
 	c := &cobra.Command{
@@ -75,11 +76,11 @@ func Check() *cobra.Command {
 	}
 	c.Flags().StringVar(&walDir, "wal-dir", "", "the directory of the raft log, if not `DIR`/wal")
 	c.Flags().BoolVar(&live, "live", false, "check only the files that never change, while the member runs")
-	out = addFormat(c.Flags(), "how to print: table, simple (a line each, comma separated) or json", show.Table, show.Simple, show.JSON)
+	out = facts.Add(c.Flags(), "how to print: table, simple (a line each, comma separated) or json", show.Table, show.Simple, show.JSON)
 	return c
 }
 
-func check(c *cobra.Command, o datadir.Options, out *format) error {
+func check(c *cobra.Command, o datadir.Options, out *facts.Format) error {
 	incomplete := func(err error) error { return exit.With(exitIncomplete, err) }
 	ch, err := datadir.Open(o)
 	if err != nil {
@@ -134,7 +135,7 @@ func check(c *cobra.Command, o datadir.Options, out *format) error {
 }
 
 // printReport prints the result of a check.
-func printReport(w io.Writer, r *datadir.Report, out *format) error {
+func printReport(w io.Writer, r *datadir.Report, out *facts.Format) error {
 	if out.Format == show.JSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -146,7 +147,7 @@ func printReport(w io.Writer, r *datadir.Report, out *format) error {
 	for i := range r.Files {
 		rows = append(rows, row(r, &r.Files[i]))
 	}
-	if err := out.printRows(w, heading, rows); err != nil {
+	if err := out.Rows(w, heading, rows); err != nil {
 		return err
 	}
 	for i := range r.Damages {

@@ -10,6 +10,7 @@ import (
 
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/facts"
 	"vigil/cmd/vigilctl/progress"
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/kv"
@@ -25,7 +26,7 @@ directory, below TMPDIR if that is set, which needs the space of SOURCE.`
 
 // HashKV returns the command hashkv.
 func HashKV() *cobra.Command {
-	var out *format
+	var out *facts.Format
 	var rev int64
 	c := &cobra.Command{
 		Use:     "hashkv SOURCE",
@@ -38,19 +39,19 @@ func HashKV() *cobra.Command {
 			if err != nil {
 				return exit.With(exit.Failure, err)
 			}
-			return out.printFacts(c.OutOrStdout(), struct {
+			return out.Facts(c.OutOrStdout(), struct {
 				Hash            uint32 `json:"hash"`
 				HashRevision    int64  `json:"hashRevision"`
 				CompactRevision int64  `json:"compactRevision"`
-			}{res.Hash, res.HashRevision, res.CompactRevision}, []fact{
-				{"Hash", "hash", fmt.Sprint(res.Hash), res.Hash},
-				{"Hash revision", "hash revision", fmt.Sprint(res.HashRevision), res.HashRevision},
-				{"Compact revision", "compact revision", fmt.Sprint(res.CompactRevision), res.CompactRevision},
+			}{res.Hash, res.HashRevision, res.CompactRevision}, []facts.Fact{
+				facts.New("Hash", "hash", fmt.Sprint(res.Hash), res.Hash),
+				facts.New("Hash revision", "hash revision", fmt.Sprint(res.HashRevision), res.HashRevision),
+				facts.New("Compact revision", "compact revision", fmt.Sprint(res.CompactRevision), res.CompactRevision),
 			})
 		},
 	}
 	c.Flags().Int64Var(&rev, "rev", 0, "the `REVISION` up to which to hash; 0 is the newest")
-	out = addFactsFormat(c.Flags())
+	out = facts.AddFacts(c.Flags())
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/facts"
 	"vigil/cmd/vigilctl/progress"
 	"vigil/cmd/vigilctl/show"
 	"vigil/internal/offline/snapshot"
@@ -23,7 +24,7 @@ etcdutl prints, not the SHA-256 at the end of the file, which restore compares.`
 
 // SnapshotStatus returns the command snapshot status.
 func SnapshotStatus() *cobra.Command {
-	var out *format
+	var out *facts.Format
 	c := &cobra.Command{
 		Use:     "status FILE",
 		Short:   "Read a backup and print a summary",
@@ -38,7 +39,7 @@ func SnapshotStatus() *cobra.Command {
 			return printStatus(c.OutOrStdout(), st, out)
 		},
 	}
-	out = addFactsFormat(c.Flags())
+	out = facts.AddFacts(c.Flags())
 	return c
 }
 
@@ -69,12 +70,12 @@ func readStatus(c *cobra.Command, name string, quiet bool) (snapshot.Status, err
 	return st, nil
 }
 
-func printStatus(w io.Writer, st snapshot.Status, out *format) error {
-	return out.printFacts(w, st, []fact{
-		{"Hash", "hash", fmt.Sprintf("%x", st.Hash), st.Hash},
-		{"Revision", "revision", fmt.Sprint(st.Revision), st.Revision},
-		{"Keys", "total keys", fmt.Sprint(st.TotalKey), st.TotalKey},
-		{"Size", "total size", show.Size(st.TotalSize), st.TotalSize},
-		{"Version", "version", st.Version, st.Version},
+func printStatus(w io.Writer, st snapshot.Status, out *facts.Format) error {
+	return out.Facts(w, st, []facts.Fact{
+		facts.New("Hash", "hash", fmt.Sprintf("%x", st.Hash), st.Hash),
+		facts.New("Revision", "revision", fmt.Sprint(st.Revision), st.Revision),
+		facts.New("Keys", "total keys", fmt.Sprint(st.TotalKey), st.TotalKey),
+		facts.New("Size", "total size", show.Size(st.TotalSize), st.TotalSize),
+		facts.New("Version", "version", st.Version, st.Version),
 	})
 }

@@ -231,16 +231,6 @@ func (a *Archive) get(ctx context.Context, name string) ([]byte, error) {
 	return data, nil
 }
 
-// Range is a range of entries without a gap that states can be made of.
-type Range struct {
-	// Base is the first state.
-	Base *BaseObject
-	// End is the last index.
-	End uint64
-	// Logs is how many log objects are used.
-	Logs int
-}
-
 // chain returns the log objects with the entries from an index on, without a gap, and the index of the last one. Damaged objects
 // are not used.
 func (a *Archive) chain(from uint64) (list []LogObject, end uint64) {
@@ -294,4 +284,64 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Listed describes a base state, and how far the entries after it reach.
+type Listed struct {
+	Index    uint64    `json:"index"`
+	Term     uint64    `json:"term"`
+	Revision int64     `json:"revision"`
+	Compact  int64     `json:"compactRevision"`
+	Time     time.Time `json:"time"`
+	Name     string    `json:"name"`
+	Parts    int       `json:"parts"`
+	Bytes    int64     `json:"bytes"`
+	// Logs and LogBytes are the log objects up to the next base, or up to the end of the archive; End is the last index without a
+	// gap.
+	Logs     int    `json:"logs"`
+	LogBytes int64  `json:"logBytes"`
+	End      uint64 `json:"entriesTo"`
+	// State is "ok", "gap" if entries up to the next base are missing, or what is wrong.
+	State string `json:"state"`
+}
+
+// States describes the base states.
+func (a *Archive) States(ctx context.Context) ([]Listed, error) {
+	out := []Listed{}
+	for i, o := range a.Bases {
+		until := a.newest()
+		if i+1 < len(a.Bases) {
+			until = a.Bases[i+1].Index
+		}
+		x := Listed{Index: o.Index, Term: o.Term, Name: o.Object.Key, Time: o.Object.Modified.UTC(), State: "ok"}
+		logs, end := a.chain(o.Index + 1)
+		for _, l := range logs {
+			if l.First <= until {
+				x.Logs++
+				x.LogBytes += l.Object.Size
+			}
+		}
+		if x.End = min(end, until); x.End < until {
+			x.State = "gap"
+		}
+		m, err := a.Manifest(ctx, o)
+		var damage *damageError
+		switch {
+		case errors.As(err, &damage):
+			x.State = "damaged"
+			out = append(out, x)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		x.Revision, x.Compact, x.Time, x.Parts = m.Revision, m.Compact, m.Time, len(m.Parts)
+		for _, p := range m.Parts {
+			x.Bytes += p.Size
+		}
+		if !a.complete(m) {
+			x.State = "parts are missing"
+		}
+		out = append(out, x)
+	}
+	return out, nil
 }

@@ -52,6 +52,8 @@ type Verdict struct {
 	// Index and Revision are those of the newest state.
 	Index    uint64 `json:"index"`
 	Revision int64  `json:"revision"`
+	// Newest is the newest index that an object has: states above Index cannot be restored.
+	Newest uint64 `json:"newest"`
 	// Encrypted is set if no key was given, so that only checksums were compared.
 	Encrypted bool `json:"checksumsOnly,omitempty"`
 }
@@ -82,6 +84,7 @@ func (a *Archive) Verify(ctx context.Context, o VerifyOptions) (*Verdict, error)
 	v.v.Damages = a.Damages()
 	v.v.Other = len(a.Other)
 	v.v.Encrypted = v.locked
+	v.v.Newest = a.newest()
 	return &v.v, err
 }
 

@@ -1,4 +1,6 @@
-package offline
+// Package facts prints the results of commands that read files or objects: facts, and rows below a heading, in the formats of
+// package show.
+package facts
 
 import (
 	"encoding/json"
@@ -13,28 +15,28 @@ import (
 	"vigil/cmd/vigilctl/show"
 )
 
-// format is the value of --write-out of a command that reads files: one of some formats of package show.
-type format struct {
+// Format is the value of --write-out of a command that reads files: one of some formats of package show.
+type Format struct {
 	show.Format
 	allowed []show.Format
 }
 
-// addFormat declares --write-out; the first format is the default.
-func addFormat(flags *pflag.FlagSet, usage string, allowed ...show.Format) *format {
-	f := &format{allowed[0], allowed}
+// Add declares --write-out; the first format is the default.
+func Add(flags *pflag.FlagSet, usage string, allowed ...show.Format) *Format {
+	f := &Format{allowed[0], allowed}
 	flags.VarP(f, "write-out", "w", usage)
 	return f
 }
 
-// addFactsFormat declares --write-out of a command that prints facts.
-func addFactsFormat(flags *pflag.FlagSet) *format {
-	return addFormat(flags, "how to print: simple (a line, comma separated), table, json, yaml or fields", show.Simple, show.Table, show.JSON, show.YAML, show.Fields)
+// AddFacts declares --write-out of a command that prints facts.
+func AddFacts(flags *pflag.FlagSet) *Format {
+	return Add(flags, "how to print: simple (a line, comma separated), table, json, yaml or fields", show.Simple, show.Table, show.JSON, show.YAML, show.Fields)
 }
 
-// String, Set and Type make a format a pflag.Value.
-func (f *format) String() string { return string(f.Format) }
+// String, Set and Type make a Format a pflag.Value.
+func (f *Format) String() string { return string(f.Format) }
 
-func (f *format) Set(s string) error {
+func (f *Format) Set(s string) error {
 	if !slices.Contains(f.allowed, show.Format(s)) {
 		var names []string
 		for _, a := range f.allowed {
@@ -47,10 +49,10 @@ func (f *format) Set(s string) error {
 	return nil
 }
 
-func (f *format) Type() string { return "FORMAT" }
+func (f *Format) Type() string { return "FORMAT" }
 
-// printRows prints rows aligned under a heading, or as comma separated lines.
-func (f *format) printRows(w io.Writer, heading []string, rows [][]string) error {
+// Rows prints rows aligned under a heading, or as comma separated lines.
+func (f *Format) Rows(w io.Writer, heading []string, rows [][]string) error {
 	if f.Format == show.Simple {
 		for _, r := range rows {
 			if _, err := fmt.Fprintln(w, strings.Join(r, ", ")); err != nil {
@@ -66,15 +68,18 @@ func (f *format) printRows(w io.Writer, heading []string, rows [][]string) error
 	return t.Flush()
 }
 
-// fact is one result of a command: its name in fields, its heading in a table, its text for people and its value for
+// Fact is one result of a command: its name in fields, its heading in a table, its text for people and its value for
 // programs.
-type fact struct {
+type Fact struct {
 	name, heading, text string
 	value               any
 }
 
-// printFacts prints facts like etcdutl, and as JSON the value that contains them.
-func (f *format) printFacts(w io.Writer, whole any, facts []fact) error {
+// New returns a fact.
+func New(name, heading, text string, value any) Fact { return Fact{name, heading, text, value} }
+
+// Facts prints facts like etcdutl, and as JSON the value that contains them.
+func (f *Format) Facts(w io.Writer, whole any, facts []Fact) error {
 	heading, texts := make([]string, len(facts)), make([]string, len(facts))
 	for i, x := range facts {
 		heading[i], texts[i] = x.heading, x.text

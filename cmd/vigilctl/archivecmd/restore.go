@@ -1,0 +1,154 @@
+package archivecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vigil/cmd/vigilctl/command"
+	"vigil/cmd/vigilctl/exit"
+	"vigil/cmd/vigilctl/newdata"
+	"vigil/cmd/vigilctl/progress"
+	"vigil/cmd/vigilctl/show"
+	"vigil/internal/offline/archive"
+)
+
+const restoreHelp = `Build the data directory of a member of a new cluster out of a state of an archive.
+
+The state is the newest one (--latest), the one right after a revision was made
+(--to-revision), the one of a time (--to-time), or the one after an entry of the raft
+log (--to-index). At a time, the newest revision is restored that is known to be made
+at or before it: that is about a second exact.
+
+A cluster of several members is restored by running this once for each of them, with
+the same target, --initial-cluster and --initial-cluster-token, and with its own --name
+and --initial-advertise-peer-urls. If the archive may still grow, use --to-index with
+the index that the first run prints: members with different states reject each other.
+
+Clients may have seen later revisions than those that are restored. So the revision is
+raised by --bump-revision, and everything up to that is compacted: clients and their
+watchers receive the error that their revision is compacted, and read the data again.
+--bump-revision 0 keeps the revisions, for a look at the past.
+
+Objects that are damaged are not used. If others have the same entries or an earlier
+state can be used, nothing is lost; otherwise --latest restores the newest state that
+it can and says what is missing.
+
+The command writes nothing into a directory that is not empty, and leaves no files
+after an error. It changes nothing in the bucket.
+
+Exit codes: 0 restored, 1 not restored, 2 restored, but not all of the archive, 128 bad
+arguments.`
+
+const restoreExample = `  vigilctl archive restore file:///srv/archive --latest --data-dir /var/lib/vigil
+  vigilctl archive restore 's3://backups?prefix=prod/' --to-time 2026-11-24T10:42:00Z --data-dir m1.etcd \
+      --name m1 --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380 \
+      --initial-advertise-peer-urls http://10.0.0.1:2380`
+
+// defaultBump is more than the revisions that a cluster makes in the time between a state and its loss.
+const defaultBump = 1_000_000_000
+
+// target are the flags that choose a state.
+type target struct {
+	latest bool
+	time   moment
+	archive.Target
+}
+
+func (t *target) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.BoolVar(&t.latest, "latest", false, "restore the newest state")
+	flags.Int64Var(&t.Revision, "to-revision", 0, "restore the state right after this `REVISION` was made")
+	flags.Uint64Var(&t.Index, "to-index", 0, "restore the state after the entry with this `INDEX`")
+	flags.Var(&t.time, "to-time", "restore the state at a time, for instance 2026-11-24T10:42:00Z or 2026-11-24 10:42 in local time")
+	c.MarkFlagsMutuallyExclusive("latest", "to-revision", "to-index", "to-time")
+}
+
+func (t *target) check() error {
+	t.Time = t.time.at
+	switch {
+	case t.Revision < 0:
+		return exit.Usage("--to-revision %d is negative", t.Revision)
+	case !t.latest && t.Target == archive.Target{}:
+		return exit.Usage("which state? give --latest, --to-revision, --to-time or --to-index")
+	}
+	return nil
+}
+
+// moment is a flag with a time.
+type moment struct {
+	at   time.Time
+	text string
+}
+
+func (m *moment) String() string { return m.text }
+func (m *moment) Type() string   { return "TIME" }
+
+func (m *moment) Set(text string) error {
+	for _, f := range []string{time.RFC3339Nano, "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if t, err := time.ParseInLocation(f, text, time.Local); err == nil {
+			m.at, m.text = t, text
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no time: want one such as 2026-11-24T10:42:00Z", text)
+}
+
+// Restore returns the command archive restore.
+func Restore() *cobra.Command {
+	var s source
+	var t target
+	var f newdata.Flags
+	c := &cobra.Command{
+		Use:     "restore URL --latest --data-dir DIR",
+		Short:   "Build a data directory out of any state of an archive",
+		Long:    restoreHelp,
+		Example: restoreExample,
+		Args:    command.ExactlyOne("archive restore"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := t.check(); err != nil {
+				return err
+			}
+			f.Options.MarkCompacted = f.Options.BumpRevision > 0
+			if err := f.Resolve(); err != nil {
+				return err
+			}
+			return s.open(c, args[0], func(a *archive.Archive) error { return restoreState(c, a, &t, &f) })
+		},
+	}
+	s.add(c)
+	t.add(c)
+	f.Add(c, defaultBump)
+	return c
+}
+
+func restoreState(c *cobra.Command, a *archive.Archive, t *target, f *newdata.Flags) error {
+	p := progress.NewBytes(c.ErrOrStderr(), f.Out.Format == show.JSON)
+	f.Options.Progress = p.Set
+	sum, res, err := a.Restore(c.Context(), t.Target, f.Options)
+	p.End()
+	w := c.ErrOrStderr()
+	printDamages(w, res.Damages)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted; nothing was restored")
+	case err != nil:
+		return err
+	}
+	if err := f.Print(c.OutOrStdout(), &sum); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "restored the state of revision %d, index %d: %s and %d entries\n", res.Revision, res.Index, res.Base, sum.Replayed)
+	sum.Replayed = 0
+	f.Advise(w, &sum)
+	for _, m := range res.Missing {
+		fmt.Fprintf(w, "MISSING %s\n", m)
+	}
+	if len(res.Missing) > 0 {
+		return exit.With(incomplete, errors.New("not all of the archive is restored: see MISSING above"))
+	}
+	return nil
+}
