@@ -1,0 +1,196 @@
+package bucket_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"vigil/internal/bucket"
+	"vigil/internal/bucket/buckettest"
+	"vigil/internal/bucket/serve"
+	"vigil/internal/vfs"
+)
+
+// asProgram makes the test's own program the program vigil-bucket, which serves the directory in the path of the URL.
+const asProgram = "BUCKET_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "" {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(asProgram) == "broken" {
+		fmt.Fprintln(os.Stderr, "cannot start")
+		os.Exit(3)
+	}
+	err := serve.Main(context.Background(), os.Args[2], os.Stdin, os.Stdout, func(_ context.Context, address string) (bucket.Bucket, error) {
+		path, query, _ := strings.Cut(strings.TrimPrefix(address, "test://"), "?")
+		if err := os.WriteFile(filepath.Join(path, ".pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			return nil, err
+		}
+		if query == "fail" {
+			return nil, fmt.Errorf("no access with %s to https://x/?sig=%s", os.Getenv("TEST_SECRET_KEY"), "abc")
+		}
+		return bucket.NewDirectory(vfs.OS(), path, false)
+	})
+	if err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func program(t *testing.T, dir, query string, log io.Writer) bucket.Bucket {
+	t.Helper()
+	t.Setenv(asProgram, "1")
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	b, err := bucket.Open(context.Background(), "test://"+dir+query, bucket.Options{Program: own, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		// Nothing is left of the private directories.
+		if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || slices.ContainsFunc(left, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "vigil-bucket") }) {
+			t.Errorf("%v, %v", left, err)
+		}
+	})
+	return b
+}
+
+func pid(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, ".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestProgram(t *testing.T) {
+	buckettest.Run(t, program(t, t.TempDir(), "", io.Discard))
+}
+
+// After the end of the process, calls fail with ErrUnavailable and then succeed again. The process ends with Close.
+func TestProgramRestarts(t *testing.T) {
+	dir := t.TempDir()
+	b := program(t, dir, "", io.Discard)
+	ctx := t.Context()
+	if err := b.Put(ctx, "a", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	first := pid(t, dir)
+	p, err := os.FindProcess(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	failed := false
+	for {
+		data, err := bucket.ReadAll(ctx, b, "a", 10)
+		if err == nil && string(data) == "x" && pid(t, dir) != first {
+			break
+		}
+		if err != nil {
+			failed = true
+			if !errors.Is(err, bucket.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !failed {
+		t.Error("no call has failed")
+	}
+	second := pid(t, dir)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := os.FindProcess(second); err == nil && p.Signal(syscall.Signal(0)) == nil {
+		t.Error("the process is left")
+	}
+	if err := b.Put(ctx, "b", nil); !errors.Is(err, bucket.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+// A program that cannot be started is reported with its text, and started again with pauses.
+func TestProgramBroken(t *testing.T) {
+	b := program(t, t.TempDir(), "", io.Discard)
+	t.Setenv(asProgram, "broken")
+	for range 100 {
+		if err := b.Put(t.Context(), "a", nil); !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "cannot start") && !strings.Contains(err.Error(), "it has ended") {
+			t.Fatal(err)
+		}
+	}
+	none, err := bucket.Open(t.Context(), "s3://x", bucket.Options{Program: "/does/not/exist"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := none.Put(t.Context(), "a", nil); !errors.Is(err, bucket.ErrUnavailable) {
+		t.Error(err)
+	}
+	t.Setenv("PATH", "")
+	if _, err := bucket.Open(t.Context(), "s3://x", bucket.Options{}); !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "vigil-bucket") {
+		t.Error(err)
+	}
+}
+
+// Neither errors nor log lines have credentials, and the command line has no URL.
+func TestProgramSecrets(t *testing.T) {
+	t.Setenv("TEST_SECRET_KEY", "very-secret-value")
+	dir := t.TempDir()
+	var log syncBuffer
+	b := program(t, dir, "?fail", &log)
+	err := b.Put(t.Context(), "a", nil)
+	if err == nil || !strings.Contains(err.Error(), "no access") || strings.Contains(err.Error()+log.String(), "very-secret") || strings.Contains(err.Error(), "sig=") {
+		t.Error(err, log.String())
+	}
+	good := program(t, dir, "", &log)
+	if err := good.Put(t.Context(), "a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid(t, dir))); err == nil && bytes.Contains(line, []byte("test://")) {
+		t.Errorf("%q", line)
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
