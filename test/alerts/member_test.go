@@ -35,6 +35,9 @@ const patience = 2 * time.Minute
 func build(t *testing.T) string {
 	t.Helper()
 	if given := os.Getenv("VIGIL_BINARY"); given != "" {
+		if _, err := os.Stat(given); err != nil { // so that go test knows that the result depends on it
+			t.Fatal(err)
+		}
 		return given
 	}
 	name := filepath.Join(t.TempDir(), "vigil")

@@ -20,7 +20,7 @@ import (
 )
 
 // startTimeout is how long a server that cannot start may take to say so.
-const startTimeout = 20 * time.Second
+const startTimeout = time.Minute
 
 // snapshot describes everything below a directory.
 func snapshot(t *testing.T, dir string) string {

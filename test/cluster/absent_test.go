@@ -154,6 +154,7 @@ func (p *putters) end() { p.stop(); p.wg.Wait() }
 // A leader that is killed is replaced without waiting for the election timeout, which is long here, and no put at another member
 // fails.
 func TestKilledLeaderIsReplacedEarly(t *testing.T) {
+	t.Parallel()
 	if proc.Subject() != proc.Vigil {
 		t.Skip("etcd waits for the election timeout")
 	}
@@ -177,6 +178,7 @@ func TestKilledLeaderIsReplacedEarly(t *testing.T) {
 // Whatever happens to connections, and to processes that go on, makes no election because of an absent leader. The election timeout
 // is so long that there is no other election either.
 func TestNoEarlyElection(t *testing.T) {
+	t.Parallel()
 	if proc.Subject() != proc.Vigil {
 		t.Skip("etcd waits for the election timeout")
 	}

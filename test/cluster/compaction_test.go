@@ -15,6 +15,7 @@ import (
 // TestAutoCompaction: only the leader compacts revisions older than the retention, and the next
 // leader goes on with it.
 func TestAutoCompaction(t *testing.T) {
+	t.Parallel()
 	const starting = "starting auto periodic compaction"
 	g := start(t, 3, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1s", steady)
 	c := g.list[0].client

@@ -71,6 +71,7 @@ func (g *group) named(m *member, ids ...uint64) {
 // stops serving; the others go on. It is replaced by an empty one, and the alarm clears itself.
 func TestMemberThatDiffersIsReplaced(t *testing.T) {
 	onlyVigil(t)
+	t.Parallel()
 	g := start(t, 3, often, unchecked, steady)
 	g.fill()
 	lead := g.leader()
@@ -166,6 +167,7 @@ func TestMemberThatDiffersIsReplaced(t *testing.T) {
 // A member that starts with other data than a majority says so, raises the alarm and exits.
 func TestMemberThatDiffersDoesNotStart(t *testing.T) {
 	onlyVigil(t)
+	t.Parallel()
 	g := start(t, 3, "--corrupt-check-time=0", steady)
 	g.fill()
 	lead := g.leader()
@@ -196,8 +198,10 @@ func TestMemberThatDiffersDoesNotStart(t *testing.T) {
 // Two members, and three that all differ: the correct member is unknown, and all continue.
 func TestWithoutMajorityMembersGoOn(t *testing.T) {
 	onlyVigil(t)
+	t.Parallel()
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
 			g := start(t, n, often)
 			g.fill()
 			for _, m := range g.list {

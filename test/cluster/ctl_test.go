@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -17,6 +16,7 @@ import (
 // $ID1 and the like stand for what is another at every run, and the blanks and lines of tables are
 // squeezed. The members m4 and m5 are never started.
 func TestTranscript(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3, steady)
 	ctl := proc.Path(t, proc.Etcdctl)
 	all := append(append([]*member{}, g.list...), g.configure("m4"), g.configure("m5"))
@@ -59,7 +59,6 @@ func TestTranscript(t *testing.T) {
 			}
 		}
 	}
-	time.Sleep(5500 * time.Millisecond) // no change of the membership before connections are that old
 	datadriven.RunTest(t, "testdata/members.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var out strings.Builder
 		for line := range strings.SplitSeq(d.Input, "\n") {
@@ -74,7 +73,11 @@ func TestTranscript(t *testing.T) {
 				args = append(args, "--endpoints="+names().Replace(fmt.Sprintf("$CLIENT%d", at)))
 			}
 			g.agree() // a member answers from what it has applied
-			res := proc.Run(t, patience, proc.Spec{Name: ctl, Args: args})
+			var res proc.Result
+			g.until("connections that are old enough for a change of the members", func() bool {
+				res = proc.Run(t, patience, proc.Spec{Name: ctl, Args: args})
+				return !strings.Contains(res.Stderr, "unhealthy cluster")
+			})
 			text := res.Stdout
 			if m := regexp.MustCompile(`^Member +([0-9a-f]+) added`).FindStringSubmatch(text); m != nil {
 				ids[args[2]] = m[1]

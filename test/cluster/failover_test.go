@@ -68,6 +68,7 @@ func report(t *testing.T, what string, all []time.Duration) {
 
 // The leader is killed under load: another one takes over, and nothing that was acknowledged is lost.
 func TestKilledLeader(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	w := g.write()
 	var all []time.Duration
@@ -86,6 +87,7 @@ func TestKilledLeader(t *testing.T) {
 
 // The leader is stopped under load: it hands over, and the others go on with hardly a pause.
 func TestStoppedLeader(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3, steady)
 	w := g.write()
 	var all []time.Duration
@@ -126,6 +128,7 @@ func TestStoppedLeader(t *testing.T) {
 
 // Every member is restarted in turn while clients write.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	w := g.write()
 	for _, m := range g.list {
@@ -143,6 +146,7 @@ func TestRollingRestart(t *testing.T) {
 
 // All members are killed at once and started again.
 func TestKilledCluster(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	w := g.write()
 	w.more(200)
@@ -163,6 +167,7 @@ func TestKilledCluster(t *testing.T) {
 // A leader that was paused until another one leads serves nothing stale when it goes on, and
 // acknowledges no write that is lost.
 func TestPausedLeader(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	lead := g.leader()
 	g.put(lead, "k", "before")
@@ -200,6 +205,7 @@ func TestPausedLeader(t *testing.T) {
 // A member without the others answers what it can answer alone, and the rest with the error that says
 // why, and goes on by itself when one comes back.
 func TestNoQuorum(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	alone := g.list[0]
 	g.put(alone, "k", "v")

@@ -239,6 +239,9 @@ func (g *group) agree() {
 	})
 }
 
+// pause is how long a client of writers waits between two writes. Without it each cluster would take all processors.
+const pause = 5 * time.Millisecond
+
 // writers put at every member, one after the other, until stopped. What was acknowledged must stay.
 type writers struct {
 	g     *group
@@ -267,9 +270,7 @@ func (g *group) write() *writers {
 					delete(w.last, key) // it may have taken effect
 				}
 				w.mu.Unlock()
-				if err != nil {
-					time.Sleep(10 * time.Millisecond)
-				}
+				time.Sleep(pause)
 			}
 		})
 	}

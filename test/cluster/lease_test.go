@@ -37,6 +37,7 @@ func (g *group) deleted(m *member, key string) time.Time {
 // Leases on every member, over the death of the leader: one that is kept alive lives on, and one that is not
 // ends, though not early.
 func TestLeasesSurviveTheLeader(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	ctx := proc.Context(t)
 	lead := g.leader()
@@ -92,6 +93,7 @@ func TestLeasesSurviveTheLeader(t *testing.T) {
 // A leader that was paused beyond the TTL of leases, with another one leading meanwhile, ends none of them
 // when it goes on, and promises nothing about those that have ended.
 func TestLeasesOfPausedLeader(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	ctx := proc.Context(t)
 	lead := g.leader()

@@ -45,6 +45,7 @@ func (g *group) add(at *member, name string, learner bool) *member {
 
 // A cluster grows by a learner that is promoted and shrinks by its leader, while clients write.
 func TestGrowAndShrink(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	w := g.write()
 	w.more(100)
@@ -90,6 +91,7 @@ func TestGrowAndShrink(t *testing.T) {
 // A member that lost its disk does not come back under its old identity, but as a new one. What it says is the way there:
 // the commands are run as they stand.
 func TestReplaceMemberWithoutItsDisk(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3, steady)
 	w := g.write()
 	w.more(100)
@@ -134,6 +136,7 @@ func TestReplaceMemberWithoutItsDisk(t *testing.T) {
 
 // One member is kept with all data when the others are gone for good, and the cluster grows again.
 func TestForceNewCluster(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	w := g.write()
 	w.more(100)
@@ -174,6 +177,7 @@ func TestForceNewCluster(t *testing.T) {
 
 // Who does not belong to a cluster is refused with one line.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	if proc.Subject() != proc.Vigil {
 		t.Skip("the words are ours")
 	}

@@ -16,6 +16,7 @@ import (
 // TestQuota fills a cluster to its quota again and again, like etcd's own tests: a rejected client finds one alarm,
 // which stays until there is room and it is disarmed, and then there is room at once.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	const page = 4096
 	small := func(c *clientv3.Client, i int) error {
 		_, err := c.Put(t.Context(), fmt.Sprint("small", i), "v")
@@ -26,6 +27,7 @@ func TestQuota(t *testing.T) {
 		between        bool // a small key follows each large value
 	}{{1, page, false}, {1, page, true}, {1, 3 * page, false}, {3, page, false}, {3, page, true}, {3, 3 * page, true}} {
 		t.Run(fmt.Sprintf("members=%d,value=%d,between=%t", c.members, c.value, c.between), func(t *testing.T) {
+			t.Parallel()
 			g := start(t, c.members, fmt.Sprint("--quota-backend-bytes=", 13*page), steady)
 			var endpoints []string
 			for _, m := range g.list {

@@ -207,7 +207,7 @@ func TestDoctorLearner(t *testing.T) {
 	asked := "--endpoints=" + g.list[0].Addr()
 	w := g.write()
 	learner := g.add(g.list[0], "m4", true)
-	learner.cfg.Wrap = slowDisk(t, time.Second)
+	learner.cfg.Wrap = slowDisk(t, 500*time.Millisecond)
 	g.join(learner)
 	g.doctor("lagging-learner", patient, unhurried, asked, "--limit=lag=20")
 	w.check()

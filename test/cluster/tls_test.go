@@ -20,6 +20,7 @@ func flags(a *pki.Authority, name string) []string {
 // Members speak mutual TLS. One with a certificate that is not believed, is not the name that is allowed,
 // or was revoked, is left outside, with a line on both sides; new files are used without a restart.
 func TestPeerTLS(t *testing.T) {
+	t.Parallel()
 	ca, other := pki.New(t), pki.New(t)
 	ca.Issue("member", nil)
 	other.Issue("member", nil)
@@ -65,6 +66,7 @@ func TestPeerTLS(t *testing.T) {
 }
 
 func TestPeerAutoTLS(t *testing.T) {
+	t.Parallel()
 	g := run(&group{t: t, secure: true, args: []string{"--peer-auto-tls"}}, 3)
 	for _, m := range g.list {
 		g.put(m, m.name, "x")

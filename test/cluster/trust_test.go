@@ -20,6 +20,7 @@ import (
 // while it still takes itself for the leader nor later; what it knows it still tells to those who ask for
 // that only.
 func TestLeaderWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	lead := g.leader()
 	g.put(lead, "k", "v")
@@ -61,6 +62,7 @@ func TestLeaderWithoutQuorum(t *testing.T) {
 // A leader is paused with SIGSTOP again and again while clients read and write at all members, it among
 // them. No read returns less than what was acknowledged before it began, and no acknowledged write is lost.
 func TestPausedLeaderUnderLoad(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	w := g.write()
 	g.put(g.list[0], "counter", "0")
@@ -99,6 +101,7 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 						continue
 					}
 					reads[i].Add(1)
+					time.Sleep(time.Millisecond) // the clusters of other tests need processors too
 					if now, _ := strconv.ParseInt(string(res.Kvs[0].Value), 10, 64); now < floor {
 						t.Errorf("a stale read at %s: %d, %d was acknowledged before", m.name, now, floor)
 						return
@@ -134,6 +137,7 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 // A leader without a quorum lets no lease expire, and the time without one is not counted: who keeps a lease
 // alive as soon as that is possible again has not lost it.
 func TestNoLeaseExpiresWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	g := start(t, 3)
 	ctx := proc.Context(t)
 	const ttl = 4 * time.Second

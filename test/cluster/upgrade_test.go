@@ -30,6 +30,7 @@ func (g *group) upgrade(m *member, p proc.Program) {
 // all members have run it, and nothing that was acknowledged is lost.
 func TestRollingUpgrade(t *testing.T) {
 	onlyVigil(t)
+	t.Parallel()
 	t.Log("the previous version is built from", proc.DescribePrevious())
 	g := &group{t: t, args: []string{steady}}
 	for i := range 3 {

@@ -115,7 +115,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // unset are the flags that cannot be given together with all others.
 var unset = map[string]string{

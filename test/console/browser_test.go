@@ -154,7 +154,7 @@ func (b *browser) open(view string) {
 
 // text returns the text of the page.
 func (b *browser) text() (text string) {
-	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
 	text, _ = chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
 	return text

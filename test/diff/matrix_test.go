@@ -261,7 +261,7 @@ func method(name string) (protoreflect.MethodDescriptor, error) {
 // once makes a call, a stream with one request, and returns its first answer. A watcher that is refused is one
 // too.
 func once(t *testing.T, s *Side, m protoreflect.MethodDescriptor, r row, user string) Outcome {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if user != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "token", s.tokens[user])

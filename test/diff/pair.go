@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -48,6 +49,7 @@ type Pair struct {
 	Calls       int
 	Differences []Difference
 	t           testing.TB
+	version     string // of the data, see storage
 }
 
 // advertised is the URL that both members advertise, so that both derive the same ids.
@@ -74,6 +76,7 @@ func NewPair(t testing.TB, args ...string) *Pair {
 		}
 		p.Rev = h.GetRevision()
 	}
+	p.storage("3.7.0")
 	return p
 }
 
@@ -88,6 +91,27 @@ func (p *Pair) Restart() {
 	p.Close()
 	p.Etcd.Server.Restart()
 	p.Subject.Server.Restart()
+	p.storage(p.version)
+}
+
+// storage waits until both sides have data of a version: etcd sets that of its data a moment after it begins to serve. With users a
+// call without one does not learn the version.
+func (p *Pair) storage(version string) {
+	p.t.Helper()
+	p.version = version
+	for _, s := range []*Side{p.Etcd, p.Subject} {
+		deadline := time.Now().Add(callTimeout)
+		for {
+			r, err := pb.NewMaintenanceClient(s.Conn).Status(p.t.Context(), &pb.StatusRequest{})
+			if err == nil && r.StorageVersion == version || rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty) {
+				break
+			}
+			if time.Now().After(deadline) {
+				p.t.Fatalf("%s: the storage version is not %s: %v, %v", s.Server.Addr(), version, r, err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
 }
 
 // Do makes the call of a request on both sides; see Call.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +30,8 @@ type inbox struct {
 	in     chan *pb.WatchResponse
 	held   []*pb.WatchResponse
 	err    error
-	// again counts the progress requests that were sent once more before the answer came; as many answers may follow it.
+	// again counts the progress requests that were sent once more before the answer came: as many answers may follow it. Some of
+	// them never do, and then the answers to later requests are dropped instead, which are sent once more.
 	again int
 }
 
@@ -319,22 +321,41 @@ func (w *Watch) Progress() {
 		limit = lateAfter
 	}
 	for _, b := range []*inbox{w.etcd, w.subject} {
-		b.again = 0
 		end := time.Now().Add(limit)
-		for sent := 0; len(b.held) == 0 && time.Now().Before(end); sent++ {
+		sent := 0
+		for ; len(b.held) == 0 && time.Now().Before(end); sent++ {
 			if err := b.stream.Send(progress()); err != nil {
 				b.err = err
 			}
-			if b.until(resend, func(held []*pb.WatchResponse) bool { return len(held) > 0 }) {
-				b.again = sent
-			}
+			b.until(resend, func(held []*pb.WatchResponse) bool { return len(held) > 0 })
 		}
 		if limit == lateAfter && len(b.held) == 0 {
 			w.fail("watch progress on "+b.name, "an answer", "none")
 			return
 		}
+		if len(b.held) > 0 {
+			b.again += sent - 1
+		}
+		if !w.fence(b) {
+			return
+		}
 	}
 	w.settle("watch progress", len(w.etcd.held))
+}
+
+// fence returns when a side has read all requests of the stream. A request for progress that it read later, after the next
+// step, would have the answer of that step.
+func (w *Watch) fence(b *inbox) bool {
+	if err := b.stream.Send(create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})); err != nil {
+		b.err = err
+	}
+	refused := func(m *pb.WatchResponse) bool { return m.Created && m.Canceled }
+	if !b.until(lateAfter, func(held []*pb.WatchResponse) bool { return slices.ContainsFunc(held, refused) }) {
+		w.fail("refused create on "+b.name, "an answer", describe(b.held))
+		return false
+	}
+	b.held = slices.DeleteFunc(b.held, refused)
+	return true
 }
 
 // answersProgress reports whether a request for progress is answered: if there are watchers, none was canceled by a

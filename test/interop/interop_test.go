@@ -165,7 +165,7 @@ func start(t *testing.T, own, secure bool) (*grpc.ClientConn, *echoes) {
 	}
 	t.Cleanup(func() {
 		conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		s.Stop(ctx)
 		if err := <-served; err != nil {
