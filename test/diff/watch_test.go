@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -49,6 +50,7 @@ func TestWatchByHand(t *testing.T) {
 		{"events", watchEvents},
 		{"compaction", watchCompaction},
 		{"progress", watchProgress},
+		{"late progress", watchLateProgress},
 		{"large", watchLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -211,6 +213,21 @@ func watchProgress(w *Watch) {
 	w.Progress() // a refused one does not count
 	w.Create(on("k", ""))
 	w.Progress()
+}
+
+// watchLateProgress has requests for progress that etcd reads after they were believed to have no answer, and that it would answer then.
+func watchLateProgress(w *Watch) {
+	w.Create(on("k", ""))
+	w.Create(on("k", "", from(w.p.Rev+1)))
+	w.p.Etcd.Server.Pause()
+	// Not in Progress, nor at its end: it must not depend on when this happens.
+	time.AfterFunc(3*quiet, w.p.Etcd.Server.Resume)
+	w.Progress()
+	w.Do(put("k", "1"))
+	for range 3 {
+		w.Progress()
+		w.Do(put("k", "2"))
+	}
 }
 
 func watchLarge(w *Watch) {
