@@ -17,6 +17,8 @@ const (
 	Lease uint8 = 4
 	// Sample asks for the measurements of a member, for the console: answered as JSON; see package console.
 	Sample uint8 = 5
+	// Archive is the leader's order about the archive: who sends, and what is archived; see package archiver.
+	Archive uint8 = 6
 
 	// FirstOpen is the first kind that does not require membership.
 	FirstOpen uint8 = 0x80

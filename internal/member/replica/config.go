@@ -123,6 +123,9 @@ type Config struct {
 	// time to read both stores, and how long the receiver keeps for it what it has; by default 5 minutes.
 	SnapshotOfferTimeout time.Duration
 
+	// Hold, if set, keeps entries of the raft log for an archive when the log is shortened, unless the disk is full.
+	Hold LogHold
+
 	// LeaseCheckpointInterval is after how long it is replicated what a lease has left, by default
 	// 5 minutes.
 	LeaseCheckpointInterval time.Duration

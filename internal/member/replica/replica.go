@@ -68,6 +68,8 @@ type Replica struct {
 	API *APILevel
 	// Times knows when revisions were made.
 	Times *timekeeper.Timekeeper
+	// Source is what an archive is made of.
+	Source Source
 	// applied is the position whose results can be read and are published.
 	applied atomic.Uint64
 
@@ -118,7 +120,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 		return fmt.Errorf("replica: %w", err)
 	}
 	r.trust.init()
-	r.Alarms = &Alarms{r: r}
+	r.Alarms, r.Source = &Alarms{r: r}, Source{r}
 	r.Alarms.publish(machine.Alarms())
 	r.API.publish(machine.Versions())
 	r.space.init(r)

@@ -91,7 +91,7 @@ func (r *Replica) truncate(ctx context.Context) {
 	}
 }
 
-// shorten makes the store durable and truncates the part of the log that it covers: all of it if the
+// shorten makes the store durable and truncates the part of the log that it covers, less what an archive lacks: all of it if the
 // disk is full, and no other member may need it or there is no room for requests that free space.
 func (r *Replica) shorten(full bool) error {
 	h := r.handle()
@@ -112,6 +112,9 @@ func (r *Replica) shorten(full bool) error {
 	}
 	// Raft learns later than the store that entries are applied, and reads them until then.
 	cut := min(r.node.Acknowledged(), r.sender.LimitTruncation(r.trail.keep(synced.Index, entries, bytes), r.raftLog.Bytes()))
+	if r.cfg.Hold != nil && !full {
+		cut = r.cfg.Hold.LimitTruncation(cut, r.raftLog.Bytes()-r.cfg.CatchUpBytes-r.cfg.SnapshotBytes)
+	}
 	if cut == 0 {
 		return nil
 	}

@@ -1,0 +1,255 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vigil/internal/bucket"
+	"vigil/internal/store/archive"
+)
+
+// Archiver archives for its member. It is safe for concurrent use.
+type Archiver struct {
+	o     Options
+	guard guard
+	// changed has room for one: an order has arrived.
+	changed chan struct{}
+	leader  leader
+
+	mu struct {
+		sync.Mutex
+		bucket bucket.Bucket
+		// identity is that of the archive, nil while this member has not read it. refused is why nothing is written to the
+		// bucket; vacant: the bucket is reachable and has no archive.
+		identity *archive.Identity
+		refused  error
+		vacant   bool
+
+		// order is the newest order, orders their number, until when the appointment ends.
+		order  order
+		orders uint64
+		until  time.Time
+
+		marks    marks
+		archived mark // the time is not used
+		known    bool
+
+		failingSince time.Time
+		failure      string
+		failureAt    time.Time
+
+		session bool
+		base    *archive.Base
+		gap     Gap
+	}
+	counters counters
+}
+
+// counters count since the start of the process.
+type counters struct {
+	objects, bytes, entries, failures, bases, gaps atomic.Uint64
+	contents                                       atomic.Uint64
+}
+
+// New returns an Archiver. Run begins its work.
+func New(o Options) (*Archiver, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	a := &Archiver{o: o, changed: make(chan struct{}, 1)}
+	a.leader.init()
+	return a, nil
+}
+
+// Run works until ctx ends. It returns within a few seconds after that, whatever the bucket does.
+func (a *Archiver) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, run := range []func(context.Context){a.sample, a.lead, a.watchBucket, a.work} {
+		wg.Go(func() { run(ctx) })
+	}
+	wg.Wait()
+	a.closeBucket()
+}
+
+// sampleInterval is how often a moment is remembered.
+const sampleInterval = 500 * time.Millisecond
+
+// sample remembers moments.
+func (a *Archiver) sample(ctx context.Context) {
+	for a.mark(); wait(ctx, sampleInterval); {
+		a.mark()
+	}
+}
+
+// mark remembers the present moment and returns it.
+func (a *Archiver) mark() mark {
+	at, revision := a.o.Source.Position()
+	m := mark{at.Index, revision, time.Now()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.marks.add(m)
+	return m
+}
+
+// wait waits for a time. It returns false if ctx has ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// accept takes an order for this member, and returns the member's report.
+func (a *Archiver) accept(o order) report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if o.term >= a.mu.order.term {
+		a.mu.order = o
+		a.mu.orders++
+		a.mu.until = time.Time{}
+		if o.appointee == a.o.MemberID {
+			a.mu.until = time.Now().Add(appointment)
+		}
+		if o.archived > 0 {
+			a.noteArchivedLocked(o.archived)
+		}
+		select {
+		case a.changed <- struct{}{}:
+		default:
+		}
+	}
+	return a.reportLocked()
+}
+
+func (a *Archiver) reportLocked() report {
+	now := time.Now()
+	at, _ := a.o.Source.Position()
+	r := report{
+		appointed: now.Before(a.mu.until), ready: a.mu.refused == nil && (a.mu.identity != nil || a.mu.vacant),
+		first: a.o.Source.FirstIndex(), applied: at.Index,
+		archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
+		text: a.mu.failure,
+	}
+	if !a.mu.failingSince.IsZero() {
+		r.failing = now.Sub(a.mu.failingSince)
+	}
+	return r
+}
+
+// noteArchivedLocked notes that the archive needs nothing up to an index.
+func (a *Archiver) noteArchivedLocked(index uint64) {
+	a.o.Hold.noteArchived(index)
+	if a.mu.known && index <= a.mu.archived.index {
+		return
+	}
+	m, _ := a.mu.marks.below(index)
+	a.mu.archived = mark{index: index, revision: max(m.revision, a.mu.archived.revision)}
+	a.mu.known = true
+}
+
+// Handle answers a call of the leader (calls.Archive). Errors: a malformed call.
+func (a *Archiver) Handle(payload []byte) ([]byte, error) {
+	o, err := decodeOrder(payload)
+	if err != nil {
+		return nil, err
+	}
+	r := a.accept(o)
+	return r.encode(), nil
+}
+
+// appointed reports whether this member is to archive now.
+func (a *Archiver) appointed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.mu.until)
+}
+
+// errNotAppointed ends a session.
+var errNotAppointed = errors.New("archiver: another member archives")
+
+// work archives while this member is appointed.
+func (a *Archiver) work(ctx context.Context) {
+	b := backoff{}
+	for {
+		for !a.appointed() {
+			select {
+			case <-a.changed:
+			case <-ctx.Done():
+				return
+			}
+			b = backoff{}
+		}
+		err := a.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if !errors.Is(err, errNotAppointed) {
+			a.noteFailure("archiving", err)
+			if !wait(ctx, b.next()) {
+				return
+			}
+		}
+	}
+}
+
+// backoff is the pause after failures.
+type backoff struct{ last time.Duration }
+
+// maxPause is the longest pause after a failure.
+const maxPause = 15 * time.Second
+
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, 250*time.Millisecond), maxPause)
+	return b.last
+}
+
+// noteFailure notes an error of the archive, and logs it if it is new.
+func (a *Archiver) noteFailure(what string, err error) {
+	a.counters.failures.Add(1)
+	text := oneLine(fmt.Sprintf("%s: %v", what, err))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if a.mu.failingSince.IsZero() {
+		a.mu.failingSince = now
+	}
+	if text != a.mu.failure || now.Sub(a.mu.failureAt) > time.Minute {
+		a.o.Logger.Warn("the archive fails; it is tried again", slog.String("archive", a.o.Address), slog.String("error", text))
+		a.mu.failureAt = now
+	}
+	a.mu.failure = text
+}
+
+// noteSuccess notes that the bucket works.
+func (a *Archiver) noteSuccess() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if since := a.mu.failingSince; !since.IsZero() {
+		a.o.Logger.Info("the archive works again", slog.String("archive", a.o.Address), slog.Duration("after", time.Since(since)))
+	}
+	a.mu.failingSince, a.mu.failure = time.Time{}, ""
+}
+
+// maxText limits texts of errors.
+const maxText = 500
+
+// oneLine returns a text on one line of limited length.
+func oneLine(s string) string {
+	b := []byte(s[:min(len(s), maxText)])
+	for i, c := range b {
+		if c < ' ' || c == 0x7f {
+			b[i] = ' '
+		}
+	}
+	return string(b)
+}

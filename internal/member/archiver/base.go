@@ -1,0 +1,366 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"vigil/internal/bucket"
+	"vigil/internal/kv"
+	"vigil/internal/store/archive"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+)
+
+const (
+	// lookForBase is how often it is looked whether a base is due.
+	lookForBase = time.Second
+	// baseShare is the least ratio of the time between two bases to the time that one takes.
+	baseShare = 20
+	// baseAttempts is how often a state is cut again after a concurrent compaction.
+	baseAttempts = 5
+	// littleWritten is the size of log objects below which nothing counts as written if the revision is the same.
+	littleWritten = 1 << 20
+	// baseGiveUp is for how long a base waits for a bucket that fails. While it waits, files of the history are kept.
+	baseGiveUp = 5 * time.Minute
+)
+
+// wakeBases makes the base loop look at once.
+func (s *session) wakeBases() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// makeBases makes bases when they are due.
+func (s *session) makeBases(ctx context.Context) {
+	b := backoff{}
+	for {
+		if s.baseDue(time.Now()) {
+			err := s.makeBase(ctx)
+			switch {
+			case err == nil:
+				b = backoff{}
+			case ctx.Err() != nil || errors.Is(err, errNotAppointed):
+				return
+			default:
+				s.a.noteFailure("making a base", err)
+				if !wait(ctx, b.next()) {
+					return
+				}
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-time.After(lookForBase):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// baseDue reports whether a base is to be made now.
+func (s *session) baseDue(now time.Time) bool {
+	at, revision := s.a.o.Source.Position()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.mu.base == nil || s.mu.need > s.mu.base.Index:
+		return at.Index >= s.mu.need
+	case s.mu.sent < s.mu.base.Index:
+		// See basesLookedAt.
+		return false
+	}
+	age := now.Sub(s.mu.baseAt)
+	written := revision > s.mu.base.Revision || s.mu.bytes >= littleWritten
+	return written && age >= baseShare*s.mu.cost && (age >= s.a.o.BaseInterval || s.mu.bytes >= s.a.o.BaseBytes)
+}
+
+// makeBase makes a base of the present state.
+func (s *session) makeBase(ctx context.Context) error {
+	began := time.Now()
+	s.mu.Lock()
+	before := s.mu.base
+	s.mu.Unlock()
+	var base *archive.Base
+	for attempt := 1; ; attempt++ {
+		var err error
+		base, err = s.writeBase(ctx, before)
+		if err == nil {
+			break
+		}
+		// A concurrent compaction needs another cut, an installed snapshot another store.
+		if attempt == baseAttempts || !errors.Is(err, kv.ErrCompacted) && !errors.Is(err, history.ErrClosed) {
+			return err
+		}
+	}
+	took := time.Since(began)
+	s.mu.Lock()
+	s.mu.base, s.mu.baseAt, s.mu.cost, s.mu.bytes = base, began, took, 0
+	s.mu.Unlock()
+	s.a.setBase(base)
+	s.a.counters.bases.Add(1)
+	s.a.o.Logger.Info("archived a base", slog.String("archive", s.a.o.Address), slog.Uint64("index", base.Index), slog.Int64("revision", base.Revision),
+		slog.Int("parts", len(base.Parts)), slog.Duration("took", took))
+	return nil
+}
+
+func (a *Archiver) setBase(b *archive.Base) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.base = b
+}
+
+// writeBase cuts the state, writes what of it is in no part of the base before, and then the manifest. The records are read twice by
+// the export, and a third time for the hash.
+func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive.Base, error) {
+	base := archive.NewBase(s.id)
+	base.Time, base.Sender = time.Now(), archive.Hex64(s.a.o.MemberID)
+	var parts []archive.Part
+	if before != nil {
+		parts = before.PartsOf(archive.RecordsPart)
+	}
+	counts := make([]tally, len(parts)+1)
+	at := 0
+	store := s.a.o.Source.Store()
+	export, err := store.Export(ctx, func(rev kv.Rev, _ bool, data []byte) error {
+		for at < len(parts) && rev.Main > parts[at].Through {
+			at++
+		}
+		counts[at].items++
+		counts[at].bytes += int64(len(data)) + 16
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer export.Close()
+	defer s.keepOffMemory(export)()
+	if before != nil && (before.Revision > export.Revision || before.Index > export.Applied.Index) {
+		return nil, fmt.Errorf("the state is at index %d and revision %d, and the newest base at %d and %d", export.Applied.Index, export.Revision, before.Index, before.Revision)
+	}
+	base.Index, base.Term, base.Revision, base.Compact = export.Applied.Index, export.Applied.Term, export.Revision, export.Compact
+	if base.Hash, err = store.HashAt(ctx, base.Revision, base.Compact); err != nil {
+		return nil, err
+	}
+	for _, m := range s.a.o.Source.Members().Members() {
+		base.Members = append(base.Members, archive.Member{ID: archive.Hex64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.Learner})
+	}
+	w := &baseWriter{s: s, ctx: ctx, base: &base, pieces: planRecords(parts, counts, base.Revision, s.a.o.partBytes)}
+	if err := w.writeRecords(export); err != nil {
+		return nil, err
+	}
+	if err := w.writeMeta(export.Meta); err != nil {
+		return nil, err
+	}
+	return s.putManifest(ctx, &base)
+}
+
+// keepOffMemory keeps an export from holding the memory of segments that are sealed meanwhile, until the function that it returns is
+// called.
+func (s *session) keepOffMemory(e *mvcc.Export) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for e.ReleaseMemory() {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// putManifest writes a manifest and returns it, or the one that another sender has written for the same index.
+func (s *session) putManifest(ctx context.Context, base *archive.Base) (*archive.Base, error) {
+	data, err := base.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.put(ctx, base.Name(), data); err != nil {
+		return nil, err
+	}
+	// The name does not depend on the content: what is there counts.
+	there, err := s.readBase(ctx, base.Name())
+	if err == nil && there == nil {
+		err = fmt.Errorf("%s was written and cannot be read", base.Name())
+	}
+	return there, err
+}
+
+// baseWriter writes the parts of a base.
+type baseWriter struct {
+	s      *session
+	ctx    context.Context
+	base   *archive.Base
+	pieces []piece
+
+	live  []archive.Part
+	lives *archive.LiveWriter
+}
+
+// needsLive reports whether parts of the base before may have records that do not count any more.
+func (w *baseWriter) needsLive() bool {
+	for _, p := range w.pieces {
+		if p.keep != nil && p.after+1 < w.base.Compact {
+			return true
+		}
+	}
+	return false
+}
+
+// writeRecords walks over all records once: it writes the new pieces, and the list of what counts.
+func (w *baseWriter) writeRecords(e *mvcc.Export) error {
+	listing := w.needsLive()
+	var records *archive.RecordsWriter
+	var after, last int64 // of the present part, and the revision of the record before
+	i := -1
+	// next goes to the next piece.
+	next := func() error {
+		if records != nil {
+			if err := w.sealRecords(records, after, w.pieces[i].through); err != nil {
+				return err
+			}
+		}
+		records = nil
+		if i++; i == len(w.pieces) {
+			return nil
+		}
+		if p := &w.pieces[i]; p.keep != nil {
+			w.base.Parts = append(w.base.Parts, *p.keep)
+		} else {
+			records, after, last = w.s.sealer.NewRecords(), p.after, p.after
+		}
+		return nil
+	}
+	for n := 0; e.Next(); n++ {
+		if n%1024 == 0 && w.ctx.Err() != nil {
+			return w.ctx.Err()
+		}
+		rev := e.Rev()
+		for i < 0 || rev.Main > w.pieces[i].through {
+			if err := next(); err != nil {
+				return err
+			}
+		}
+		if listing && rev.Main < w.base.Compact {
+			if err := w.addLive(rev); err != nil {
+				return err
+			}
+		}
+		if records == nil {
+			continue
+		}
+		if records.Size() >= w.s.a.o.partBytes && rev.Main > last {
+			// All records of a revision are in one part.
+			if err := w.sealRecords(records, after, last); err != nil {
+				return err
+			}
+			records, after = w.s.sealer.NewRecords(), last
+		}
+		if err := records.Add(rev, e.Tombstone(), e.Data()); err != nil {
+			return err
+		}
+		last = rev.Main
+	}
+	if err := e.Err(); err != nil {
+		return err
+	}
+	for i < len(w.pieces) {
+		if err := next(); err != nil {
+			return err
+		}
+	}
+	if err := w.sealLive(); err != nil {
+		return err
+	}
+	if listing && len(w.live) == 0 {
+		// Nothing below the compact revision counts, which an empty list says.
+		w.lives = w.s.sealer.NewLive()
+		if err := w.sealLive(); err != nil {
+			return err
+		}
+	}
+	w.base.Parts = append(w.base.Parts, w.live...)
+	return nil
+}
+
+func (w *baseWriter) sealRecords(r *archive.RecordsWriter, after, through int64) error {
+	part, object, err := r.Seal(after, through)
+	if err != nil {
+		return err
+	}
+	w.base.Parts = append(w.base.Parts, part)
+	return w.put(object)
+}
+
+func (w *baseWriter) addLive(rev kv.Rev) error {
+	if w.lives != nil && w.lives.Size() >= w.s.a.o.partBytes {
+		if err := w.sealLive(); err != nil {
+			return err
+		}
+	}
+	if w.lives == nil {
+		w.lives = w.s.sealer.NewLive()
+	}
+	return w.lives.Add(rev)
+}
+
+func (w *baseWriter) sealLive() error {
+	if w.lives == nil {
+		return nil
+	}
+	part, object, err := w.lives.Seal(w.base.Compact)
+	w.lives = nil
+	if err != nil {
+		return err
+	}
+	w.live = append(w.live, part)
+	return w.put(object)
+}
+
+func (w *baseWriter) writeMeta(meta []history.Meta) error {
+	m := w.s.sealer.NewMeta()
+	for i := range meta {
+		if m.Size() >= w.s.a.o.partBytes {
+			if err := w.sealMeta(m); err != nil {
+				return err
+			}
+			m = w.s.sealer.NewMeta()
+		}
+		if err := m.Add(&meta[i]); err != nil {
+			return err
+		}
+	}
+	return w.sealMeta(m)
+}
+
+func (w *baseWriter) sealMeta(m *archive.MetaWriter) error {
+	part, object, err := m.Seal()
+	if err != nil {
+		return err
+	}
+	w.base.Parts = append(w.base.Parts, part)
+	return w.put(object)
+}
+
+// put writes a part. It gives up after some time, because the export holds files.
+func (w *baseWriter) put(object *archive.Sealed) error {
+	ctx, cancel := context.WithTimeout(w.ctx, baseGiveUp)
+	defer cancel()
+	err := w.s.put(ctx, object.Name, object.Data)
+	if err != nil && w.ctx.Err() == nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: part %s was not written within %v", bucket.ErrUnavailable, object.Name, baseGiveUp)
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package archiver
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// orderInterval is how often the leader says who archives, and appointment for how long that holds.
+	orderInterval = time.Second
+	appointment   = 5 * time.Second
+	// heardWithin is how old a report may be of a member that is appointed.
+	heardWithin = 3 * time.Second
+	// maxApplyLag is by how many entries a member that is appointed may lag.
+	maxApplyLag = 10_000
+	// rotateAfter is for how long an appointee fails before another member is tried, and avoidFor how long others are
+	// preferred then.
+	rotateAfter = 30 * time.Second
+	avoidFor    = time.Hour
+)
+
+// heard is a report and when it arrived.
+type heard struct {
+	report
+	at time.Time
+}
+
+// candidates is what the leader chooses from.
+type candidates struct {
+	self    uint64
+	voters  []uint64
+	reports map[uint64]heard
+	// current is the present appointee, 0 for none.
+	current uint64
+	// failed is when members have failed as appointees for rotateAfter.
+	failed map[uint64]time.Time
+	// archived is the archived index, if known.
+	archived uint64
+	known    bool
+}
+
+// choose returns the member that is to archive, 0 if there is none. The present appointee stays while it works. Otherwise it is
+// a member whose raft log has the entries that are missing, if there is one, and the leader itself only if there is no other.
+func (c *candidates) choose(now time.Time) uint64 {
+	var able []uint64
+	for _, id := range c.voters {
+		r, ok := c.reports[id]
+		if ok && r.ready && now.Sub(r.at) <= heardWithin && r.applied+maxApplyLag >= c.reports[c.self].applied {
+			able = append(able, id)
+		}
+	}
+	if len(able) == 0 {
+		return 0
+	}
+	need := c.archived + 1
+	if !c.known {
+		need = c.reports[able[0]].first
+		for _, id := range able {
+			need = min(need, c.reports[id].first)
+		}
+	}
+	covers := func(id uint64) bool { return c.reports[id].first <= need }
+	if slices.ContainsFunc(able, covers) {
+		able = slices.DeleteFunc(able, func(id uint64) bool { return !covers(id) })
+	}
+	if c.current == 0 {
+		// The leader before may have appointed one of them.
+		for _, id := range able {
+			if c.reports[id].appointed {
+				c.current = id
+			}
+		}
+	}
+	failed := func(id uint64) bool { return now.Sub(c.failed[id]) < avoidFor }
+	others := slices.DeleteFunc(slices.Clone(able), func(id uint64) bool { return id == c.self || failed(id) })
+	switch {
+	case slices.Contains(others, c.current):
+		return c.current
+	case len(others) > 0:
+		return slices.Min(others)
+	case slices.Contains(able, c.self) && !failed(c.self):
+		return c.self
+	case slices.Contains(able, c.current) && c.reports[c.current].failing < rotateAfter:
+		return c.current
+	}
+	// All have failed: in turn.
+	return slices.MinFunc(able, func(a, b uint64) int { return c.failed[a].Compare(c.failed[b]) })
+}

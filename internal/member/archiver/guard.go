@@ -1,0 +1,88 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// errHanging: operations on the bucket do not return although their time is over, so that no other one is begun.
+var errHanging = errors.New("earlier operations on the bucket hang")
+
+const (
+	// opTimeout limits an operation, and slowestRate adds the time that its bytes take at this rate.
+	opTimeout   = 30 * time.Second
+	slowestRate = 64 << 10
+	// opGrace is how long an operation may take to return after its context has ended.
+	opGrace = 500 * time.Millisecond
+	// maxHanging is how many operations may hang. Each keeps one object in memory.
+	maxHanging = 2
+)
+
+// guard makes operations on the bucket. An operation that does not return when its context ends, such as a write to a file server
+// that is away, is left alone: it delays neither its caller nor the end of the member. The zero value is ready.
+type guard struct {
+	mu struct {
+		sync.Mutex
+		hanging int
+	}
+}
+
+// do runs f with a limit of time for an object of a size. f must not use memory of its caller that the caller changes later.
+func (g *guard) do(ctx context.Context, size int, f func(ctx context.Context) error) error {
+	g.mu.Lock()
+	hanging := g.mu.hanging
+	g.mu.Unlock()
+	if hanging >= maxHanging {
+		return errHanging
+	}
+	limit := opTimeout + time.Duration(size)*time.Second/slowestRate
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(limited) }()
+	select {
+	case err := <-done:
+		return timed(ctx, limited, limit, err)
+	case <-limited.Done():
+	}
+	grace := time.NewTimer(opGrace)
+	defer grace.Stop()
+	select {
+	case err := <-done:
+		return timed(ctx, limited, limit, err)
+	case <-grace.C:
+	}
+	g.note(1)
+	go func() {
+		<-done
+		g.note(-1)
+	}()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: no answer after %v", errHanging, limit)
+}
+
+// timed returns the error of an operation, which names the limit if that has ended the operation.
+func timed(ctx, limited context.Context, limit time.Duration, err error) error {
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return fmt.Errorf("no answer after %v: %w", limit, err)
+	}
+	return err
+}
+
+func (g *guard) note(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.hanging += n
+}
+
+// hanging returns how many operations hang.
+func (g *guard) hanging() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.hanging
+}

@@ -1,0 +1,61 @@
+package archiver
+
+import "sync"
+
+// Hold keeps entries of the raft log that the archive lacks. The archiver sets it, and the truncation of the log asks it.
+type Hold struct {
+	maxBytes   int64
+	maxEntries uint64
+	mu         struct {
+		sync.Mutex
+		// archived is the index up to which the archive has what it needs.
+		archived uint64
+		// off is set while entries are kept for nothing: the archive is another cluster's.
+		off bool
+		// held is how many entries were kept at the last truncation.
+		held uint64
+	}
+}
+
+// bytesPerEntry is the size of entries below which their number limits what is held, because each takes memory in the raft log.
+const bytesPerEntry = 1 << 10
+
+// NewHold returns a Hold that keeps up to max bytes of the raft log, and one entry for each KiB of them.
+func NewHold(max int64) *Hold {
+	return &Hold{maxBytes: max, maxEntries: uint64(max / bytesPerEntry)}
+}
+
+// LimitTruncation returns the index up to which the raft log may be truncated, at most cut: entries that the archive lacks are
+// kept within the limits. extra is how many bytes the log has beyond what the member keeps anyway.
+func (h *Hold) LimitTruncation(cut uint64, extra int64) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.held = 0
+	if h.mu.off || cut <= h.mu.archived || extra > h.maxBytes || cut-h.mu.archived > h.maxEntries {
+		return cut
+	}
+	h.mu.held = cut - h.mu.archived
+	return h.mu.archived
+}
+
+// noteArchived notes that the archive needs nothing at or below an index. A smaller index than before changes nothing: a leader
+// that has just been elected knows less than the one before.
+func (h *Hold) noteArchived(index uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.archived = max(h.mu.archived, index)
+}
+
+// setOff switches the holding off and on.
+func (h *Hold) setOff(off bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.off = off
+}
+
+// Held returns how many entries the last truncation has kept for the archive.
+func (h *Hold) Held() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.held
+}

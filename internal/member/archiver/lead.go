@@ -1,0 +1,153 @@
+package archiver
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"vigil/internal/member/calls"
+)
+
+// leader is what a leader knows of the other members.
+type leader struct {
+	mu struct {
+		sync.Mutex
+		// term is the term in which this member leads, rounds how often it has asked in it.
+		term   uint64
+		rounds int
+		// reports are the newest ones, asking the members with a call under way.
+		reports   map[uint64]heard
+		asking    map[uint64]bool
+		failed    map[uint64]time.Time
+		appointee uint64
+	}
+}
+
+func (l *leader) init() { l.resetLocked(0) }
+
+func (l *leader) resetLocked(term uint64) {
+	l.mu.term, l.mu.rounds, l.mu.appointee = term, 0, 0
+	l.mu.reports, l.mu.asking, l.mu.failed = map[uint64]heard{}, map[uint64]bool{}, map[uint64]time.Time{}
+}
+
+// lead appoints a member once a second while this member leads.
+func (a *Archiver) lead(ctx context.Context) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		if term, committed := a.o.Source.Leading(); term == 0 {
+			a.leader.mu.Lock()
+			if a.leader.mu.term != 0 {
+				a.leader.resetLocked(0)
+			}
+			a.leader.mu.Unlock()
+		} else if committed > 0 {
+			a.round(ctx, &calls, term, committed)
+		}
+		if !wait(ctx, orderInterval) {
+			return
+		}
+	}
+}
+
+// round gives an order to every member.
+func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, term, committed uint64) {
+	o := order{term: term, committed: committed, appointee: a.appoint(term)}
+	a.mu.Lock()
+	if a.mu.known {
+		o.archived = a.mu.archived.index
+	}
+	a.mu.Unlock()
+	a.hear(term, a.o.MemberID, a.accept(o))
+	if a.o.Calls == nil {
+		return
+	}
+	payload := o.encode()
+	for _, m := range a.o.Source.Members().Members() {
+		if m.ID == a.o.MemberID || !a.leader.begin(term, m.ID) {
+			continue
+		}
+		wg.Go(func() {
+			defer a.leader.end(term, m.ID)
+			limited, cancel := context.WithTimeout(ctx, 2*orderInterval)
+			defer cancel()
+			b, err := a.o.Calls.Call(limited, m.ID, calls.Archive, payload)
+			if err != nil {
+				return // a member that is away, or has no archive
+			}
+			if r, err := decodeReport(b); err == nil {
+				a.hear(term, m.ID, r)
+			}
+		})
+	}
+}
+
+// begin notes that a member is asked; false if it is already.
+func (l *leader) begin(term, id uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term != term || l.mu.asking[id] {
+		return false
+	}
+	l.mu.asking[id] = true
+	return true
+}
+
+func (l *leader) end(term, id uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term == term {
+		delete(l.mu.asking, id)
+	}
+}
+
+// hear takes a member's report.
+func (a *Archiver) hear(term, id uint64, r report) {
+	l := &a.leader
+	l.mu.Lock()
+	current := l.mu.term == term
+	if current {
+		l.mu.reports[id] = heard{r, time.Now()}
+	}
+	appointee := l.mu.appointee
+	l.mu.Unlock()
+	if current && r.known && r.appointed && id == appointee {
+		a.mu.Lock()
+		a.noteArchivedLocked(r.archived)
+		a.mu.Unlock()
+	}
+}
+
+// appoint returns the member that is to archive.
+func (a *Archiver) appoint(term uint64) uint64 {
+	c := candidates{self: a.o.MemberID}
+	for _, m := range a.o.Source.Members().Members() {
+		if !m.Learner {
+			c.voters = append(c.voters, m.ID)
+		}
+	}
+	a.mu.Lock()
+	c.archived, c.known = a.mu.archived.index, a.mu.known
+	a.mu.Unlock()
+	l := &a.leader
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term != term {
+		l.resetLocked(term)
+	}
+	l.mu.rounds++
+	if l.mu.rounds <= 2 && len(c.voters) > 1 {
+		return 0 // nobody has had the time to answer
+	}
+	now := time.Now()
+	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter && now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {
+		l.mu.failed[l.mu.appointee] = now
+	}
+	c.reports, c.current, c.failed = l.mu.reports, l.mu.appointee, l.mu.failed
+	if next := c.choose(now); next != l.mu.appointee {
+		a.o.Logger.Info("appointed a member to archive", slog.String("member-id", hexText(next)), slog.String("before", hexText(l.mu.appointee)))
+		l.mu.appointee = next
+	}
+	return l.mu.appointee
+}

@@ -1,0 +1,106 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/bucket"
+	"vigil/internal/member/calls"
+	"vigil/internal/state/cluster"
+	"vigil/internal/store/archive"
+	"vigil/internal/store/history"
+	"vigil/internal/store/mvcc"
+)
+
+// Source is the member whose entries and states are archived.
+type Source interface {
+	// Leading returns the term in which this member leads, 0 if it does not lead, and an index that is committed: at or above
+	// all that was committed in earlier terms, or 0 while that is not known.
+	Leading() (term, committed uint64)
+	// Position returns the position that the newest commit of the store has left, and the newest revision then.
+	Position() (history.Applied, int64)
+	// FirstIndex returns the index of the first entry in the raft log, Term the term of an entry if the log knows it.
+	FirstIndex() uint64
+	Term(index uint64) (uint64, bool)
+	// Entries returns entries from first on and at most up to last, at least one. They must not be changed.
+	Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error)
+	// Store returns the present store, which a snapshot may replace.
+	Store() *mvcc.Store
+	// Members returns the membership as of the applied position.
+	Members() *cluster.State
+}
+
+// Options configure an Archiver. The zero value of the durations and sizes is their default.
+type Options struct {
+	ClusterID, MemberID uint64
+	Source              Source
+	// Calls reaches the other members; nil if there never are any.
+	Calls calls.Caller
+	// Open opens the bucket. Its errors must hold no secret.
+	Open func(context.Context) (bucket.Bucket, error)
+	// Address is the bucket as it is shown.
+	Address string
+	// Recipients are the public keys to which objects are encrypted; none for no encryption.
+	Recipients []string
+	// Hold is what limits the truncation of the raft log.
+	Hold *Hold
+
+	// Interval is how often entries are sent, if there are any; by default 1 s.
+	Interval time.Duration
+	// BaseInterval is the time, and BaseBytes the size of log objects, after which a new base is made, if anything was
+	// written; by default 1 h and 1 GiB.
+	BaseInterval time.Duration
+	BaseBytes    int64
+
+	// partBytes and logBytes are the sizes of objects before compression; tests have smaller ones.
+	partBytes, logBytes int64
+
+	Logger *slog.Logger
+}
+
+// Defaults of the options.
+const (
+	DefaultInterval     = time.Second
+	DefaultMaxLagBytes  = 1 << 30
+	DefaultBaseInterval = time.Hour
+	DefaultBaseBytes    = 1 << 30
+)
+
+func (o Options) withDefaults() Options {
+	or(&o.Interval, DefaultInterval)
+	or(&o.BaseInterval, DefaultBaseInterval)
+	or(&o.BaseBytes, DefaultBaseBytes)
+	or(&o.partBytes, archive.PartBytes)
+	or(&o.logBytes, archive.LogBytes)
+	or(&o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every wrong field.
+func (o *Options) Validate() error {
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("archiver: "+format, args...))
+		}
+	}
+	require(o.ClusterID != 0 && o.MemberID != 0, "no cluster or member")
+	require(o.Source != nil && o.Open != nil && o.Hold != nil, "Source, Open or Hold is missing")
+	require(o.Interval >= 0 && o.BaseInterval >= 0 && o.BaseBytes >= 0, "negative interval or size")
+	if err := archive.CheckRecipients(o.Recipients); err != nil {
+		errs = append(errs, fmt.Errorf("archiver: %w", err))
+	}
+	return errors.Join(errs...)
+}

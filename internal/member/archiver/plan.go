@@ -1,0 +1,64 @@
+package archiver
+
+import "vigil/internal/store/archive"
+
+// piece is a range of revisions of a new base: a part of the base before, or records that are written anew.
+type piece struct {
+	// keep is the part that is named again, nil for new records.
+	keep           *archive.Part
+	after, through int64
+}
+
+// tally is how much of a part of the base before still counts.
+type tally struct {
+	items uint64
+	bytes int64
+}
+
+// planRecords decides which parts of the base before a new one names again, and which records it writes anew: those after the parts,
+// those of parts of which less than half counts, and those of small parts next to them. So the parts that are not of full size grow
+// geometrically, and the number of parts is logarithmic in the number of bases. counts has the tally of each part, and of the
+// records after the parts at its end.
+func planRecords(parts []archive.Part, counts []tally, revision, full int64) []piece {
+	end := int64(0)
+	pieces := make([]piece, len(parts))
+	size := make([]int64, len(parts)) // of what is written anew, or of what is kept
+	for i := range parts {
+		p := &parts[i]
+		end = p.Through
+		pieces[i] = piece{keep: p, after: p.After, through: p.Through}
+		size[i] = p.Content
+		if 2*counts[i].items < p.Items {
+			pieces[i].keep, size[i] = nil, counts[i].bytes
+		}
+	}
+	if revision > end {
+		pieces = append(pieces, piece{after: end, through: revision})
+		size = append(size, counts[len(parts)].bytes)
+	}
+	// A part joins new records at its side if it is not much larger than they are, and the two are not more than a part.
+	joins := func(part, written int64) bool { return part <= 2*written+full/64 && part+written <= full }
+	for i := len(pieces) - 1; i > 0; i-- { // to the left
+		if pieces[i].keep == nil && pieces[i-1].keep != nil && joins(size[i-1], size[i]) {
+			pieces[i-1].keep = nil
+			size[i-1] += size[i] // what is joined further left is compared with both
+			size[i] = 0
+		}
+	}
+	for i := 0; i+1 < len(pieces); i++ { // to the right
+		if pieces[i].keep == nil && pieces[i+1].keep != nil && joins(size[i+1], size[i]) {
+			pieces[i+1].keep = nil
+			size[i+1] += size[i]
+			size[i] = 0
+		}
+	}
+	var out []piece
+	for _, p := range pieces {
+		if n := len(out); n > 0 && p.keep == nil && out[n-1].keep == nil {
+			out[n-1].through = p.through
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}

@@ -1,0 +1,322 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"vigil/internal/bucket"
+	"vigil/internal/store/archive"
+)
+
+// session is the time in which this member archives without interruption.
+type session struct {
+	a      *Archiver
+	b      bucket.Bucket
+	id     *archive.Identity
+	sealer *archive.Sealer
+
+	// cover are the indexes that the archive has, or that are lost. Owned by the sending loop.
+	cover coverage
+	// missedAt is the number of orders when entries were found missing that are not in this member's log any more, 0 for none.
+	missedAt uint64
+
+	// wake has room for one: a base may be due.
+	wake chan struct{}
+	mu   struct {
+		sync.Mutex
+		// base is the newest base, nil without one, and since when it is.
+		base   *archive.Base
+		baseAt time.Time
+		// need is an index: a base at or after it is needed at once.
+		need uint64
+		// bytes is the size of the log objects after the base.
+		bytes int64
+		// cost is how long the last base took.
+		cost time.Duration
+		// sent is the index up to which the archive needs nothing.
+		sent uint64
+	}
+}
+
+// session archives until this member is not appointed any more, ctx ends, or something fails that putting again does not help
+// against.
+func (a *Archiver) session(ctx context.Context) error {
+	b, id, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	s := &session{a: a, b: b, id: id, wake: make(chan struct{}, 1)}
+	if s.sealer, err = archive.NewSealer(*id, a.o.Recipients); err != nil {
+		return err
+	}
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	a.noteSuccess()
+	a.setSession(true)
+	defer a.setSession(false)
+	ctx, cancel := context.WithCancel(ctx)
+	var bases sync.WaitGroup
+	bases.Go(func() { s.makeBases(ctx) })
+	defer bases.Wait()
+	defer cancel()
+	for a.appointed() {
+		begun := time.Now()
+		more, err := s.pass(ctx)
+		if err != nil {
+			return err
+		}
+		if !more && !wait(ctx, a.o.Interval-time.Since(begun)) {
+			return ctx.Err()
+		}
+	}
+	return errNotAppointed
+}
+
+func (a *Archiver) setSession(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.session = on
+}
+
+// take finds out what the archive has, and checks that it is the history of this cluster.
+func (s *session) take(ctx context.Context) error {
+	inv, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	order, err := s.nextOrder(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.checkHistory(inv, order); err != nil {
+		s.a.refuse(err)
+		return err
+	}
+	s.cover = inv.cover
+	s.mu.base, s.mu.bytes = inv.base, inv.bytes
+	if inv.base == nil {
+		// What was applied so far will be in the first base.
+		m := s.a.mark()
+		s.cover.add(1, m.index)
+		s.mu.need = m.index
+	} else {
+		// The clock of another member may be ahead.
+		s.mu.baseAt = time.Now().Add(-max(0, time.Since(inv.base.Time)))
+		s.a.setBase(inv.base)
+	}
+	s.a.o.Logger.Info("this member archives now", slog.String("archive", s.a.o.Address), slog.Uint64("last-index", inv.cover.end()))
+	return nil
+}
+
+// nextOrder waits for an order that is newer than the call and appoints this member.
+func (s *session) nextOrder(ctx context.Context) (order, error) {
+	a := s.a
+	a.mu.Lock()
+	from := a.mu.orders
+	a.mu.Unlock()
+	for {
+		a.mu.Lock()
+		o, n, appointed := a.mu.order, a.mu.orders, time.Now().Before(a.mu.until)
+		a.mu.Unlock()
+		switch {
+		case !appointed:
+			return o, errNotAppointed
+		case n > from:
+			return o, nil
+		}
+		select {
+		case <-a.changed:
+		case <-time.After(orderInterval):
+		case <-ctx.Done():
+			return o, ctx.Err()
+		}
+	}
+}
+
+// checkHistory returns an error if the archive holds what this cluster has never had: another cluster of the same id has written
+// it, such as the one that this cluster was restored from.
+func (s *session) checkHistory(inv *inventory, o order) error {
+	const hint = "use another bucket or prefix: this cluster does not continue its history"
+	end := inv.cover.end()
+	if inv.base != nil {
+		end = max(end, inv.base.Index)
+		at, _ := s.a.o.Source.Position()
+		if term, ok := s.a.o.Source.Term(inv.base.Index); ok && inv.base.Index <= at.Index && term != inv.base.Term {
+			return fmt.Errorf("%w: it has a state at index %d of term %d, where this cluster has term %d; %s", errRefused, inv.base.Index, inv.base.Term, term, hint)
+		}
+	}
+	// The order is newer than the list, and what a sender has applied was committed before.
+	if end > o.committed {
+		return fmt.Errorf("%w: it has entries up to index %d, and this cluster has committed up to %d; %s", errRefused, end, o.committed, hint)
+	}
+	return nil
+}
+
+// ordersBeforeLoss is how many orders appoint this member again before entries that its log has no more are given up: in this
+// time the leader appoints a member whose log has them, if there is one.
+const ordersBeforeLoss = 4
+
+// pass sends one log object if there is something to send. more is set if there is more.
+func (s *session) pass(ctx context.Context) (more bool, err error) {
+	src := s.a.o.Source
+	m := s.a.mark()
+	first := src.FirstIndex()
+	s.giveUp(first, m.index)
+	from, to := s.cover.next(first)
+	missing, _ := s.cover.next(1)
+	s.noteSent(missing - 1)
+	if from > m.index {
+		return false, nil
+	}
+	ents, err := src.Entries(from, min(to, m.index), uint64(s.a.o.logBytes))
+	switch {
+	case errors.Is(err, raft.ErrCompacted) || errors.Is(err, raft.ErrUnavailable):
+		// The log was shortened, or a snapshot has replaced it.
+		return false, nil
+	case err != nil:
+		return false, err
+	case len(ents) == 0 || ents[0].GetIndex() != from:
+		return false, fmt.Errorf("archiver: the raft log gives no entry %d", from)
+	}
+	object, err := s.sealEntries(ents, m)
+	if err != nil {
+		return false, err
+	}
+	if err := s.put(ctx, object.Name, object.Data); err != nil {
+		return false, err
+	}
+	s.a.counters.entries.Add(object.Header.Items)
+	s.a.counters.contents.Add(uint64(object.Header.Content))
+	s.cover.add(object.Header.First, object.Header.Last)
+	missing, _ = s.cover.next(1)
+	s.mu.Lock()
+	s.mu.bytes += int64(len(object.Data))
+	s.mu.Unlock()
+	s.noteSent(missing - 1)
+	return object.Header.Last < m.index, nil
+}
+
+// sealEntries makes a log object of the first entries. It ends with a moment whose revision is known, if there is one.
+func (s *session) sealEntries(ents []*raftpb.Entry, now mark) (*archive.Sealed, error) {
+	a := s.a
+	first, last := ents[0].GetIndex(), ents[len(ents)-1].GetIndex()
+	info := archive.LogInfo{Sender: a.o.MemberID, After: now.revision, FirstTime: now.at, LastTime: now.at}
+	s.mu.Lock()
+	if b := s.mu.base; b != nil && b.Index < first {
+		info.Before = b.Revision
+	}
+	s.mu.Unlock()
+	a.mu.Lock()
+	if m, ok := a.mu.marks.below(last); ok && m.index >= first {
+		last = m.index
+	}
+	if m, ok := a.mu.marks.below(first - 1); ok {
+		info.Before = max(info.Before, m.revision)
+	}
+	if m, ok := a.mu.marks.above(first); ok {
+		info.FirstTime = m.at
+	}
+	if m, ok := a.mu.marks.above(last); ok {
+		info.After, info.LastTime = m.revision, m.at
+	}
+	a.mu.Unlock()
+	info.After = max(info.After, info.Before)
+	w := s.sealer.NewLog()
+	for _, e := range ents[:last-first+1] {
+		if err := w.Add(e); err != nil {
+			return nil, err
+		}
+	}
+	return w.Seal(info)
+}
+
+// giveUp notes as lost what is missing below the first index of the log, once the leader had the time to appoint another member.
+func (s *session) giveUp(first, applied uint64) {
+	holes := s.cover.holes(1, min(first-1, applied))
+	s.a.mu.Lock()
+	orders := s.a.mu.orders
+	s.a.mu.Unlock()
+	switch {
+	case len(holes) == 0:
+		s.missedAt = 0
+		return
+	case s.missedAt == 0:
+		s.missedAt = orders
+	}
+	if orders < s.missedAt+ordersBeforeLoss {
+		return
+	}
+	s.missedAt = 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range holes {
+		s.cover.add(h.first, h.last)
+		bridged := s.mu.base != nil && s.mu.base.Index >= h.last
+		if !bridged {
+			s.mu.need = max(s.mu.need, h.last)
+		}
+		s.a.noteGap(Gap{First: h.first, Last: h.last, Time: time.Now()})
+	}
+	s.wakeBases()
+}
+
+// Gap is a range of entries that the archive lacks for good.
+type Gap struct {
+	First uint64    `json:"first"`
+	Last  uint64    `json:"last"`
+	Time  time.Time `json:"time"`
+}
+
+func (a *Archiver) noteGap(g Gap) {
+	a.counters.gaps.Add(1)
+	a.o.Logger.Error("the archive has a gap: states between these entries cannot be restored. The raft log did not hold them until they were archived; --archive-max-lag-bytes limits it",
+		slog.String("archive", a.o.Address), slog.Uint64("first-index", g.First), slog.Uint64("last-index", g.Last))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.gap = g
+}
+
+// noteSent notes that the archive needs nothing up to an index.
+func (s *session) noteSent(index uint64) {
+	s.mu.Lock()
+	s.mu.sent = index
+	s.mu.Unlock()
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	s.a.noteArchivedLocked(index)
+}
+
+// put writes an object, again and again until it is there, this member is not appointed any more, or ctx ends.
+func (s *session) put(ctx context.Context, name string, data []byte) error {
+	for b := (backoff{}); ; {
+		err := s.a.guard.do(ctx, len(data), func(ctx context.Context) error { return s.b.Put(ctx, name, data) })
+		switch {
+		case err == nil || errors.Is(err, bucket.ErrExists):
+			// The name is that of the content, or random: what exists is this object, of an attempt without an answer.
+			s.a.counters.objects.Add(1)
+			s.a.counters.bytes.Add(uint64(len(data)))
+			s.a.noteSuccess()
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		s.a.noteFailure("writing "+name, err)
+		if !wait(ctx, b.next()) {
+			return ctx.Err()
+		}
+		if !s.a.appointed() {
+			return errNotAppointed
+		}
+	}
+}
+
+func hexText(id uint64) string { return strconv.FormatUint(id, 16) }

@@ -1,0 +1,101 @@
+package archiver
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+)
+
+var le = binary.LittleEndian
+
+// wireVersion begins calls and answers. It is part of the protocol between members, as docs/formats/peer.md describes.
+const (
+	wireVersion  = 1
+	callSize     = 8 + 4*8
+	answerSize   = 8 + 5*8
+	maxErrorText = 200
+)
+
+// order is what the leader says to each other member once a second: who archives, and what is archived.
+type order struct {
+	// term is the leader's, committed an index that was committed when it was sent, with an entry of that term at or below it.
+	term, committed uint64
+	// appointee is the member that archives, 0 for none.
+	appointee uint64
+	// archived is the index up to which the archive needs nothing from anyone, 0 if the leader does not know it.
+	archived uint64
+}
+
+func (o *order) encode() []byte {
+	b := append(make([]byte, 0, callSize), wireVersion, 0, 0, 0, 0, 0, 0, 0)
+	for _, v := range [...]uint64{o.term, o.committed, o.appointee, o.archived} {
+		b = le.AppendUint64(b, v)
+	}
+	return b
+}
+
+func decodeOrder(b []byte) (o order, err error) {
+	if len(b) != callSize || b[0] != wireVersion {
+		return o, fmt.Errorf("archiver: order of %d bytes: %x", len(b), b[:min(len(b), 8)])
+	}
+	v := func(i int) uint64 { return le.Uint64(b[8+8*i:]) }
+	o = order{term: v(0), committed: v(1), appointee: v(2), archived: v(3)}
+	if o.term == 0 {
+		return o, fmt.Errorf("archiver: order of term 0")
+	}
+	return o, nil
+}
+
+// report is the answer to an order, and what a member says about itself.
+type report struct {
+	// appointed: the member archives. ready: it has reached the bucket and may archive; it is not ready while it does not know
+	// the bucket, or the archive belongs to another cluster.
+	appointed, ready bool
+	// known: archived is set.
+	known bool
+	// first is the index of the first entry of its raft log, applied its applied position.
+	first, applied uint64
+	// archived is the index up to which the archive needs nothing, revision the newest revision then, as far as it knows.
+	archived uint64
+	revision int64
+	// failing is for how long every attempt has failed, 0 if the last one succeeded. text is the reason.
+	failing time.Duration
+	text    string
+}
+
+const (
+	flagAppointed = 1 << iota
+	flagReady
+	flagKnown
+)
+
+func (r *report) encode() []byte {
+	var flags byte
+	for i, set := range [...]bool{r.appointed, r.ready, r.known} {
+		if set {
+			flags |= 1 << i
+		}
+	}
+	text := r.text[:min(len(r.text), maxErrorText)]
+	b := append(make([]byte, 0, answerSize+len(text)), wireVersion, flags, 0, 0, 0, 0, 0, byte(len(text)))
+	for _, v := range [...]uint64{r.first, r.applied, r.archived, uint64(r.revision), uint64(r.failing.Milliseconds())} {
+		b = le.AppendUint64(b, v)
+	}
+	return append(b, text...)
+}
+
+func decodeReport(b []byte) (r report, err error) {
+	if len(b) < answerSize || b[0] != wireVersion || len(b) != answerSize+int(b[7]) {
+		return r, fmt.Errorf("archiver: report of %d bytes: %x", len(b), b[:min(len(b), 8)])
+	}
+	v := func(i int) uint64 { return le.Uint64(b[8+8*i:]) }
+	millis := func(i int) time.Duration {
+		return time.Duration(min(v(i), uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+	}
+	return report{
+		appointed: b[1]&flagAppointed != 0, ready: b[1]&flagReady != 0, known: b[1]&flagKnown != 0,
+		first: v(0), applied: v(1), archived: v(2), revision: int64(v(3)), failing: millis(4),
+		text: string(b[answerSize:]),
+	}, nil
+}
