@@ -17,8 +17,9 @@ const (
 	slowestRate = 64 << 10
 	// opGrace is how long an operation may take to return after its context has ended.
 	opGrace = 500 * time.Millisecond
-	// maxHanging is how many operations may hang. Each keeps one object in memory.
-	maxHanging = 2
+	// maxRunning is how many operations are in progress: one of the entries, one of a base, and one that reads the identity.
+	// Those that hang count, and each keeps one object in memory.
+	maxRunning = 3
 )
 
 // guard makes operations on the bucket. An operation that does not return when its context ends, such as a write to a file server
@@ -26,23 +27,24 @@ const (
 type guard struct {
 	mu struct {
 		sync.Mutex
-		hanging int
+		running, hanging int
 	}
 }
 
 // do runs f with a limit of time for an object of a size. f must not use memory of its caller that the caller changes later.
 func (g *guard) do(ctx context.Context, size int, f func(ctx context.Context) error) error {
-	g.mu.Lock()
-	hanging := g.mu.hanging
-	g.mu.Unlock()
-	if hanging >= maxHanging {
+	if !g.begin() {
 		return errHanging
 	}
 	limit := opTimeout + time.Duration(size)*time.Second/slowestRate
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- f(limited) }()
+	go func() {
+		err := f(limited)
+		g.note(-1, 0)
+		done <- err
+	}()
 	select {
 	case err := <-done:
 		return timed(ctx, limited, limit, err)
@@ -55,10 +57,10 @@ func (g *guard) do(ctx context.Context, size int, f func(ctx context.Context) er
 		return timed(ctx, limited, limit, err)
 	case <-grace.C:
 	}
-	g.note(1)
+	g.note(0, 1)
 	go func() {
 		<-done
-		g.note(-1)
+		g.note(0, -1)
 	}()
 	if err := ctx.Err(); err != nil {
 		return err
@@ -74,10 +76,22 @@ func timed(ctx, limited context.Context, limit time.Duration, err error) error {
 	return err
 }
 
-func (g *guard) note(n int) {
+// begin counts an operation; false if there are too many.
+func (g *guard) begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.hanging += n
+	if g.mu.running >= maxRunning {
+		return false
+	}
+	g.mu.running++
+	return true
+}
+
+func (g *guard) note(running, hanging int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.running += running
+	g.mu.hanging += hanging
 }
 
 // hanging returns how many operations hang.

@@ -26,16 +26,18 @@ func NewHold(max int64) *Hold {
 }
 
 // LimitTruncation returns the index up to which the raft log may be truncated, at most cut: entries that the archive lacks are
-// kept within the limits. extra is how many bytes the log has beyond what the member keeps anyway.
-func (h *Hold) LimitTruncation(cut uint64, extra int64) uint64 {
+// kept within the limits. first is the first index of the log, extra how many bytes it has beyond what the member keeps anyway.
+func (h *Hold) LimitTruncation(first, cut uint64, extra int64) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.held = 0
-	if h.mu.off || cut <= h.mu.archived || extra > h.maxBytes || cut-h.mu.archived > h.maxEntries {
+	// What is below first is gone. After a start nothing is known to be archived.
+	from := max(h.mu.archived, first-1)
+	if h.mu.off || cut <= from || extra > h.maxBytes || cut-from > h.maxEntries {
 		return cut
 	}
-	h.mu.held = cut - h.mu.archived
-	return h.mu.archived
+	h.mu.held = cut - from
+	return from
 }
 
 // noteArchived notes that the archive needs nothing at or below an index. A smaller index than before changes nothing: a leader

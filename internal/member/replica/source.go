@@ -10,9 +10,9 @@ import (
 
 // LogHold keeps entries of the raft log that are needed elsewhere.
 type LogHold interface {
-	// LimitTruncation returns the index up to which the log may be truncated, at most cut. extra is how many bytes the log has
-	// beyond what the member keeps anyway. It does not block.
-	LimitTruncation(cut uint64, extra int64) uint64
+	// LimitTruncation returns the index up to which the log may be truncated, at most cut. first is the first index of the log,
+	// extra how many bytes it has beyond what the member keeps anyway. It does not block.
+	LimitTruncation(first, cut uint64, extra int64) uint64
 }
 
 // Source is what an archive is made of: the applied entries of the raft log, and the store. It may be used until Stop.
@@ -65,12 +65,6 @@ func (s Source) Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error) {
 
 // Store returns the present store. A snapshot may replace it.
 func (s Source) Store() *mvcc.Store { return s.r.Store() }
-
-// LiveBytes returns the size of the store without what is known to be garbage.
-func (s Source) LiveBytes() int64 {
-	_, live := s.r.handle().log.Size()
-	return live
-}
 
 // Members returns the membership as of the applied position.
 func (s Source) Members() *cluster.State { return s.r.Membership() }

@@ -113,7 +113,7 @@ func (r *Replica) shorten(full bool) error {
 	// Raft learns later than the store that entries are applied, and reads them until then.
 	cut := min(r.node.Acknowledged(), r.sender.LimitTruncation(r.trail.keep(synced.Index, entries, bytes), r.raftLog.Bytes()))
 	if r.cfg.Hold != nil && !full {
-		cut = r.cfg.Hold.LimitTruncation(cut, r.raftLog.Bytes()-r.cfg.CatchUpBytes-r.cfg.SnapshotBytes)
+		cut = r.cfg.Hold.LimitTruncation(r.Source.FirstIndex(), cut, r.raftLog.Bytes()-r.cfg.CatchUpBytes-r.cfg.SnapshotBytes)
 	}
 	if cut == 0 {
 		return nil

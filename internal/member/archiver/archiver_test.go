@@ -1,0 +1,435 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vigil/internal/bucket"
+	"vigil/internal/store/archive"
+)
+
+// small makes small objects and frequent bases.
+func small(o *Options) {
+	o.partBytes, o.logBytes = 2000, 600
+	o.BaseInterval = 5 * time.Second
+}
+
+// TestRandomHistory archives random histories with compactions, and restores them from several bases.
+func TestRandomHistory(t *testing.T) {
+	for i := range 6 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				t.Logf("seed %d", seed)
+				r := rand.New(rand.NewPCG(seed, 1))
+				w, b := newWorld(t, 1), newBucket(t)
+				defer w.close()
+				w.random(r, 100)
+				w.members[0].begin(b, small)
+				for range 8 {
+					time.Sleep(time.Duration(1+r.IntN(8)) * time.Second)
+					w.random(r, 40)
+				}
+				w.put("last", "x")
+				w.awaitArchived(w.members[0], 10*time.Second)
+				w.awaitBase(b, w.last(), 20*time.Second)
+				w.verify(b, 4)
+			})
+		})
+	}
+}
+
+// everyOperation runs a test for each operation on the bucket in turn, which fails before its effect or after it, until there are
+// no more operations. strike is called for the operation, and for all after it.
+func everyOperation(t *testing.T, run func(t *testing.T, w *world, f *faulty), strike func(f *faulty, first bool) error) {
+	for _, late := range []bool{false, true} {
+		for n, more := 1, true; more; n++ {
+			t.Run(fmt.Sprint(n, late), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, f := newWorld(t, 1), &faulty{Bucket: newBucket(t)}
+					defer w.close()
+					var struck atomic.Bool
+					fail := func(i int, op, key string) error {
+						if i < n {
+							return nil
+						}
+						struck.Store(true)
+						return strike(f, i == n)
+					}
+					if late {
+						f.after = fail
+					} else {
+						f.before = fail
+					}
+					run(t, w, f)
+					more = struck.Load()
+					w.verify(f.Bucket, 1)
+					if gaps := w.members[0].a.Status().Gaps; gaps != 0 {
+						t.Fatalf("%d gaps", gaps)
+					}
+				})
+			})
+			if n > 200 {
+				t.Fatal("too many operations")
+			}
+		}
+	}
+}
+
+// TestEveryOperationFails lets each operation fail in turn.
+func TestEveryOperationFails(t *testing.T) {
+	run := func(t *testing.T, w *world, f *faulty) {
+		r := rand.New(rand.NewPCG(7, 7))
+		w.random(r, 30)
+		w.members[0].begin(f, small)
+		for range 3 {
+			time.Sleep(3 * time.Second)
+			w.random(r, 20)
+		}
+		w.put("last", "x")
+		w.awaitArchived(w.members[0], time.Minute)
+		w.awaitBase(f.Bucket, 40, time.Minute)
+	}
+	everyOperation(t, run, func(_ *faulty, first bool) error {
+		if first {
+			return errors.New("no network")
+		}
+		return nil
+	})
+}
+
+// TestCrashAtEveryOperation ends the archiver at each operation in turn; a new one goes on.
+func TestCrashAtEveryOperation(t *testing.T) {
+	crashed := false // guarded by f.mu
+	run := func(t *testing.T, w *world, f *faulty) {
+		crashed = false
+		r := rand.New(rand.NewPCG(7, 7))
+		w.random(r, 30)
+		m := w.members[0]
+		m.begin(f, small)
+		for range 40 {
+			time.Sleep(300 * time.Millisecond)
+			w.random(r, 2)
+			f.mu.Lock()
+			again := crashed
+			if again {
+				f.before, f.after, crashed = nil, nil, false
+			}
+			f.mu.Unlock()
+			if again {
+				m.end()
+				m.begin(f, small)
+			}
+		}
+		w.put("last", "x")
+		f.mu.Lock()
+		f.before, f.after = nil, nil
+		f.mu.Unlock()
+		w.awaitArchived(m, time.Minute)
+		w.awaitBase(f.Bucket, 50, time.Minute)
+	}
+	everyOperation(t, run, func(f *faulty, _ bool) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		crashed = true
+		return errors.New("the process is gone")
+	})
+}
+
+// TestHangingBucket: an operation that never returns delays neither the end of the archiver nor another member's work.
+func TestHangingBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		release := make(chan struct{})
+		hanging := 0
+		f := &faulty{Bucket: b}
+		f.before = func(n int, op, key string) error {
+			if n > 12 {
+				f.mu.Lock()
+				hanging++
+				f.mu.Unlock()
+				<-release
+			}
+			return nil
+		}
+		m := w.members[0]
+		m.begin(f, small)
+		for range 100 {
+			time.Sleep(10 * time.Second)
+			w.put("k", "v")
+		}
+		f.mu.Lock()
+		if hanging == 0 || hanging > maxRunning {
+			t.Errorf("%d operations hang, the most is %d", hanging, maxRunning)
+		}
+		f.mu.Unlock()
+		st := m.a.Status()
+		if st.State != Failing || st.LagSeconds < 60 || st.Error == "" {
+			t.Errorf("status %+v", st)
+		}
+		begun := time.Now()
+		m.end()
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		close(release)
+		f.mu.Lock()
+		f.before = nil
+		f.mu.Unlock()
+		m.begin(f, small)
+		w.put("last", "x")
+		w.awaitArchived(m, time.Minute)
+		w.verify(f, 1)
+	})
+}
+
+// TestSuccessor ends the member that archives, again and again: another one goes on without a gap.
+func TestSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 3), newBucket(t)
+		defer w.close()
+		r := rand.New(rand.NewPCG(3, 4))
+		for _, m := range w.members {
+			m.begin(b, small)
+		}
+		for range 6 {
+			for range 20 {
+				time.Sleep(time.Second)
+				w.random(r, 10)
+			}
+			var at *member
+			for _, m := range w.members {
+				if m.a.Status().State == Archiving {
+					if at != nil {
+						t.Fatal("two members archive")
+					}
+					at = m
+				}
+			}
+			if at == nil {
+				t.Fatal("no member archives")
+			}
+			if at.id == w.leader {
+				t.Errorf("the leader archives")
+			}
+			if lag := w.members[w.leader-1].a.Status().LagSeconds; lag > 4 {
+				t.Errorf("a lag of %v s", lag)
+			}
+			at.end()
+			for range 8 {
+				time.Sleep(time.Second)
+				w.random(r, 10)
+			}
+			at.begin(b, small)
+		}
+		// Another leader.
+		w.mu.Lock()
+		w.leader, w.term = 2, 3
+		w.mu.Unlock()
+		w.random(r, 50)
+		w.put("last", "x")
+		time.Sleep(10 * time.Second)
+		w.awaitArchived(w.members[1], time.Minute)
+		w.verify(b, 5)
+		for _, m := range w.members {
+			if st := m.a.Status(); st.Gaps != 0 || st.Archived < w.last() {
+				t.Errorf("member %d: %+v", m.id, st)
+			}
+		}
+	})
+}
+
+// TestOtherMemberHasEntries: the appointee's log begins too late, and another member's does not.
+func TestOtherMemberHasEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 3), newBucket(t)
+		defer w.close()
+		f := &faulty{Bucket: b}
+		for _, m := range w.members {
+			m.begin(f, small)
+		}
+		w.put("a", "b")
+		time.Sleep(10 * time.Second)
+		w.awaitArchived(w.members[0], time.Minute)
+		f.mu.Lock()
+		f.before = func(int, string, string) error { return errors.New("away") }
+		f.mu.Unlock()
+		for range 20 {
+			time.Sleep(time.Second)
+			w.put("c", "d")
+		}
+		for _, m := range w.members {
+			if m.id != 3 {
+				m.truncate(w.last() + 1)
+			}
+		}
+		f.mu.Lock()
+		f.before = nil
+		f.mu.Unlock()
+		w.awaitArchived(w.members[0], time.Minute)
+		w.verify(b, 1)
+		for _, m := range w.members {
+			if st := m.a.Status(); st.Gaps != 0 {
+				t.Errorf("member %d: %+v", m.id, st)
+			}
+		}
+	})
+}
+
+// TestGap: entries that no log has any more are reported, and a base bridges them.
+func TestGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		f := &faulty{Bucket: b}
+		m := w.members[0]
+		long := func(o *Options) { small(o); o.BaseInterval = time.Hour }
+		m.begin(f, long)
+		w.put("a", "b")
+		w.awaitArchived(m, time.Minute)
+		f.mu.Lock()
+		f.before = func(int, string, string) error { return errors.New("away") }
+		f.mu.Unlock()
+		for range 20 {
+			time.Sleep(time.Second)
+			w.put("c", "d")
+		}
+		m.truncate(w.last() - 4)
+		f.mu.Lock()
+		f.before = nil
+		f.mu.Unlock()
+		w.put("e", "f")
+		w.awaitArchived(m, time.Minute)
+		st := m.a.Status()
+		if st.Gaps != 1 || st.Gap == nil || st.Gap.First != 3 && st.Gap.First != 4 || st.Gap.Last != m.FirstIndex()-1 {
+			t.Fatalf("status %+v, gap %+v", st, st.Gap)
+		}
+		w.awaitBase(b, st.Gap.Last, time.Minute)
+		w.put("g", "h")
+		w.awaitArchived(m, time.Minute)
+		o := readAll(t, b)
+		r := restore(t, b, &o, &o.bases[len(o.bases)-1], w.last())
+		w.compare(r)
+		r.close(t)
+		// A successor does not report it again.
+		m.end()
+		m.begin(f, long)
+		w.put("i", "j")
+		w.awaitArchived(m, time.Minute)
+		time.Sleep(20 * time.Second)
+		if st := m.a.Status(); st.Gaps > 1 {
+			t.Fatalf("status %+v", st)
+		}
+	})
+}
+
+// TestForeignBucket: a bucket of another cluster, one with other encryption, and one with another history are refused and never
+// written to.
+func TestForeignBucket(t *testing.T) {
+	const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	write := func(t *testing.T, b bucket.Bucket, id archive.Identity) {
+		data, err := id.Encode()
+		if err == nil {
+			err = b.Put(context.Background(), archive.IdentityName, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, prepare := range map[string]func(t *testing.T, b bucket.Bucket) func(*Options){
+		"another cluster": func(t *testing.T, b bucket.Bucket) func(*Options) {
+			write(t, b, archive.NewIdentity(clusterID+1, time.Now(), nil))
+			return small
+		},
+		"encrypted": func(t *testing.T, b bucket.Bucket) func(*Options) {
+			write(t, b, archive.NewIdentity(clusterID, time.Now(), []string{recipient}))
+			return small
+		},
+		"not encrypted": func(t *testing.T, b bucket.Bucket) func(*Options) {
+			write(t, b, archive.NewIdentity(clusterID, time.Now(), nil))
+			return func(o *Options) { small(o); o.Recipients = []string{recipient} }
+		},
+		"another history": func(t *testing.T, b bucket.Bucket) func(*Options) {
+			w := newWorld(t, 1)
+			defer w.close()
+			w.members[0].begin(b, small)
+			for range 100 {
+				w.put("a", "b")
+			}
+			time.Sleep(3 * time.Second)
+			w.awaitArchived(w.members[0], time.Minute)
+			return small
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &faulty{Bucket: newBucket(t)}
+				options := prepare(t, f)
+				w := newWorld(t, 1)
+				defer w.close()
+				f.before = func(_ int, op, key string) error {
+					if op == "put" {
+						t.Errorf("%s was written", key)
+					}
+					return nil
+				}
+				w.members[0].begin(f, options)
+				for range 30 {
+					time.Sleep(4 * time.Second)
+					w.put("c", "d")
+				}
+				st := w.members[0].a.Status()
+				if st.State != Refused || st.Error == "" {
+					t.Fatalf("status %+v", st)
+				}
+				t.Log(st.Error)
+				if got := w.members[0].a.o.Hold.LimitTruncation(2, 20, 0); got != 20 {
+					t.Errorf("the log is held for a refused archive: %d", got)
+				}
+			})
+		})
+	}
+}
+
+// TestVanishedIdentity: a bucket that is emptied, as an unmounted directory is, gets no second archive.
+func TestVanishedIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		f := &faulty{Bucket: b}
+		m := w.members[0]
+		m.begin(f, small)
+		w.put("a", "b")
+		w.awaitArchived(m, time.Minute)
+		f.mu.Lock()
+		f.Bucket = newBucket(t)
+		f.before = func(_ int, op, key string) error {
+			if op == "put" && key == archive.IdentityName {
+				t.Errorf("%s was written", key)
+			}
+			if op == "put" {
+				return errors.New("away")
+			}
+			return nil
+		}
+		f.mu.Unlock()
+		w.mu.Lock()
+		w.away[1] = true
+		w.mu.Unlock()
+		m.a.mu.Lock()
+		m.a.mu.until = time.Time{} // the next session begins anew
+		m.a.mu.Unlock()
+		w.put("c", "d")
+		time.Sleep(time.Minute)
+		if st := m.a.Status(); st.State != Failing {
+			t.Errorf("status %+v", st)
+		}
+	})
+}
