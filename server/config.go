@@ -146,6 +146,9 @@ type Config struct {
 	// Tracing exports spans.
 	Tracing Tracing
 
+	// Archive is the continuous archive.
+	Archive Archive
+
 	// Logger receives the log of the member. Default slog.Default().
 	Logger *slog.Logger
 	// FS is the file system of DataDir and WALDir. Default the file system of the machine.

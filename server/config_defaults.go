@@ -80,6 +80,7 @@ func (c *Config) setReplicaDefaults() {
 		c.CompactHashCheckInterval = -1
 	}
 	or(&c.MaxLearners, r.MaxLearners)
+	c.Archive.setDefaults()
 	or(&c.WarnApplyDuration, r.WarnApply)
 	or(&c.Auth.Token, token.DefaultKind)
 	or(&c.Auth.TokenTTL, token.DefaultTTL)

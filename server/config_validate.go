@@ -82,7 +82,7 @@ func (c Config) Validate() error {
 			bad("--initial-cluster: %w", err)
 		}
 	}
-	errs = append(errs, c.validateTLS(), c.validateDiscovery(), c.Auth.validate(), c.Tracing.validate())
+	errs = append(errs, c.validateTLS(), c.validateDiscovery(), c.Auth.validate(), c.Tracing.validate(), c.Archive.validate())
 	if _, err := compactor.Parse(c.AutoCompactionMode, c.AutoCompactionRetention); err != nil {
 		bad("--auto-compaction-mode, --auto-compaction-retention: %w", err)
 	}

@@ -109,6 +109,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 		}
 		_, err := c.m.replica.Members.PromoteMember(ctx, le.Uint64(payload))
 		return encodeRefusal(err), nil
+	case calls.Archive:
+		return c.m.answerArchive(payload)
 	case calls.Sample:
 		return c.m.answerSample()
 	case calls.Membership:

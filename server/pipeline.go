@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"vigil/internal/edge/rpc"
+	"vigil/internal/member/archiver"
 	"vigil/internal/member/replica"
 	"vigil/internal/store/mvcc"
 	"vigil/internal/store/watch"
@@ -12,6 +13,11 @@ import (
 // replicaConfig says how the configuration of the member becomes that of its pipeline.
 func (m *Member) replicaConfig() replica.Config {
 	c := &m.cfg
+	var hold replica.LogHold
+	if c.Archive.URL != "" {
+		m.archive.hold = archiver.NewHold(c.Archive.MaxLagBytes)
+		hold = m.archive.hold
+	}
 	return replica.Config{
 		FS:                c.FS,
 		WALDir:            c.WALDir,
@@ -33,6 +39,7 @@ func (m *Member) replicaConfig() replica.Config {
 		Store:             mvcc.Options{Ranges: m.ranges},
 		Watch: watch.Options{ProgressInterval: c.WatchProgressInterval, FragmentBytes: int64(rpc.MaxMessageBytes(c.MaxRequestBytes)),
 			StreamWatchers: c.MaxWatchersPerStream},
+		Hold:            hold,
 		ForceNewCluster: c.ForceNewCluster,
 		LaxReconfig:     c.LaxReconfig,
 		MaxLearners:     c.MaxLearners,

@@ -11,7 +11,8 @@
 //     the lock of the data directory, nothing was written.
 //  2. A client gets no answer before the member serves: listeners accept connections only after the member knows a leader and has
 //     completed a linearizable read.
-//  3. After Close there is no goroutine, socket or lock of the member, also if its context ended early.
+//  3. After Close there is no goroutine, socket or lock of the member, also if its context ended early. An operation on the bucket
+//     of an archive that never returns, as on a file server that is away, keeps its goroutine and nothing else.
 //
 // Config, Start, Close and Failed are what programs that embed a member may rely on.
 package server
@@ -53,6 +54,7 @@ type Member struct {
 	peers      []peerListener
 	promotions promotions
 	tracer     *tracing.Tracer // nil if tracing is off
+	archive    archiving
 	// transport is closed by close.
 	transport *peer.Transport
 	serving   sync.WaitGroup
@@ -154,6 +156,9 @@ func (m *Member) start(ctx context.Context) (err error) {
 	if m.replica, err = replica.New(data, network{m.transport}); err != nil {
 		return err
 	}
+	if err := m.openArchive(); err != nil {
+		return err
+	}
 	if err := m.openServices(); err != nil {
 		return err
 	}
@@ -172,6 +177,7 @@ func (m *Member) start(ctx context.Context) (err error) {
 		return err
 	}
 	m.serveMetrics()
+	m.startArchive()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.starting = cancel
 	for _, run := range []func(context.Context){m.serveClients, m.forwardFailure, m.watchRemoval, m.watchTrust, m.compact} {
@@ -240,6 +246,7 @@ func (m *Member) close(ctx context.Context) error {
 			errs = append(errs, ignoreClosed(l.mux.Close()))
 		}
 	}
+	m.stopArchive()
 	if m.transport != nil {
 		// This ends the reception of a snapshot.
 		m.transport.Close()

@@ -60,6 +60,7 @@ func newOptions() *options {
 			numberFrom(0, &c.Tracing.SamplingRate, "distributed-tracing-sampling-rate", "number of traces in a million that are exported, of those without a client's trace"),
 		}},
 		{"Features", featureFlags(o)},
+		{"Archive", archiveFlags(&c.Archive)},
 		{"Unsafe", []*option{
 			boolean(&c.ForceNewCluster, "force-new-cluster", "disaster recovery: make this member the only member of its cluster, with all its data"),
 			boolean(&c.UnsafeNoSync, "unsafe-no-fsync", "do not wait for the disk: a power failure loses acknowledged writes"),
@@ -195,6 +196,18 @@ func featureFlags(o *options) []*option {
 		scrubRate(&c.ScrubBytesPerSecond),
 		duration(&c.ScrubPause, "scrub-pause", "pause between two rounds of the scrubber (not in etcd)"),
 		oneOf(&c.ExperimentalTransport, "experimental-transport", "server of gRPC: vigil, or grpc-go, which takes more processor time (not in etcd)", "vigil", "grpc-go"),
+	}
+}
+
+func archiveFlags(a *server.Archive) []*option {
+	return []*option{
+		str(&a.URL, "archive", "URL", "bucket of the continuous archive: file:///DIR, or what vigil-bucket accepts such as s3://BUCKET?region=REGION; the same for all members (not in etcd)"),
+		list(&a.Recipients, "archive-recipient", "KEY,...", "public keys of age to which the archive is encrypted (not in etcd)"),
+		duration(&a.Interval, "archive-interval", "interval at which new entries are sent to the archive (not in etcd)"),
+		signed(&a.MaxLagBytes, "archive-max-lag-bytes", "BYTES", "limit of the raft log that is kept for the archive beyond what the member keeps anyway; 0 for the default (not in etcd)"),
+		duration(&a.BaseInterval, "archive-base-interval", "time after which a new base state is archived if anything was written (not in etcd)"),
+		signed(&a.BaseBytes, "archive-base-bytes", "BYTES", "size of what was sent after which a new base state is archived; 0 for the default (not in etcd)"),
+		showDefault("vigil-bucket", file(&a.Program, "archive-program", "program for buckets other than directories (not in etcd)")),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"vigil/internal/member/archiver"
 	"vigil/internal/member/replica"
 	"vigil/internal/store/ration"
 )
@@ -21,7 +22,9 @@ type Sources struct {
 	Replica    *replica.Replica
 	Ranges     *ration.Budget
 	QuotaBytes int64
-	Features   Features
+	// Archiver is nil without an archive.
+	Archiver *archiver.Archiver
+	Features Features
 	// Certificates are those of clients and of members.
 	Certificates []Certificates
 }
@@ -43,6 +46,9 @@ func NewRegistry(s Sources, others ...prometheus.Collector) (*prometheus.Registr
 		membersCollector{s.Replica},
 		certificateCollector(s.Certificates),
 		s.Features.collector(),
+	}
+	if s.Archiver != nil {
+		all = append(all, newArchiveCollector(s.Archiver))
 	}
 	all = append(all, buildInfo(s.Replica.Header().MemberID)...)
 	all = append(all, unsupported()...)

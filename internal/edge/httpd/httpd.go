@@ -70,6 +70,8 @@ type Config struct {
 
 	// Vars returns the variables of the member for /debug/vars, in addition to those of the process.
 	Vars func() map[string]any
+	// Archive answers /debug/archive, if it is set.
+	Archive http.Handler
 	// Watchers answers /debug/watch, if it is set; Profiles serves /debug/pprof/, Traces
 	// /debug/requests and /debug/events.
 	Watchers         http.Handler
@@ -148,6 +150,9 @@ func New(c Config) (*Handlers, error) {
 	simple.HandleFunc("/debug/vars", onlyGet(h.vars))
 	if c.Watchers != nil {
 		simple.Handle("/debug/watch", c.Watchers)
+	}
+	if c.Archive != nil {
+		simple.Handle("/debug/archive", c.Archive)
 	}
 	if c.Profiles {
 		installProfiles(client)

@@ -138,7 +138,7 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	}
 	l.mu.rounds++
 	if l.mu.rounds <= 2 && len(c.voters) > 1 {
-		return 0 // nobody has had the time to answer
+		return 0 // no member has had the time to answer
 	}
 	now := time.Now()
 	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter && now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {

@@ -3,9 +3,7 @@ package replica
 import (
 	"go.etcd.io/raft/v3/raftpb"
 
-	"vigil/internal/state/cluster"
 	"vigil/internal/store/history"
-	"vigil/internal/store/mvcc"
 )
 
 // LogHold keeps entries of the raft log that are needed elsewhere.
@@ -15,7 +13,7 @@ type LogHold interface {
 	LimitTruncation(first, cut uint64, extra int64) uint64
 }
 
-// Source is what an archive is made of: the applied entries of the raft log, and the store. It may be used until Stop.
+// Source is what a log archive is made of: the applied entries. It may be used until Stop.
 type Source struct{ r *Replica }
 
 // Leading returns the term in which this member leads, 0 if it does not lead, and an index that is committed. If this member leads,
@@ -62,9 +60,3 @@ func (s Source) Term(index uint64) (uint64, bool) {
 func (s Source) Entries(first, last, maxBytes uint64) ([]*raftpb.Entry, error) {
 	return s.r.raftLog.Entries(first, last+1, maxBytes)
 }
-
-// Store returns the present store. A snapshot may replace it.
-func (s Source) Store() *mvcc.Store { return s.r.Store() }
-
-// Members returns the membership as of the applied position.
-func (s Source) Members() *cluster.State { return s.r.Membership() }

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"vigil/internal/bucket"
+	"vigil/internal/member/archiver"
+	"vigil/internal/member/calls"
+	"vigil/internal/member/peer"
+	"vigil/internal/member/replica"
+	"vigil/internal/state/cluster"
+	"vigil/internal/store/archive"
+	"vigil/internal/store/mvcc"
+)
+
+// Archive is the continuous archive of the cluster. All members have the same.
+type Archive struct {
+	// URL is the bucket: file:///DIRECTORY, which must exist, or what the program vigil-bucket accepts. Empty for no archive.
+	URL string
+	// Recipients are public keys of age to which the objects are encrypted; none for no encryption.
+	Recipients []string
+	// Interval is how often entries are sent. MaxLagBytes limits how much of the raft log is kept for the archive beyond what the
+	// member keeps anyway.
+	Interval    time.Duration
+	MaxLagBytes int64
+	// BaseInterval and BaseBytes are the time, and the size of what was sent, after which a new base state is made.
+	BaseInterval time.Duration
+	BaseBytes    int64
+	// Program is the program vigil-bucket; default the one next to this program, then in PATH.
+	Program string
+}
+
+// minArchiveInterval is the least Archive.Interval: each object costs requests.
+const minArchiveInterval = 100 * time.Millisecond
+
+func (a *Archive) setDefaults() {
+	or(&a.Interval, archiver.DefaultInterval)
+	or(&a.MaxLagBytes, archiver.DefaultMaxLagBytes)
+	or(&a.BaseInterval, archiver.DefaultBaseInterval)
+	or(&a.BaseBytes, archiver.DefaultBaseBytes)
+}
+
+func (a *Archive) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if a.URL != "" {
+		// The errors of package url hold the text.
+		switch u, err := url.Parse(a.URL); {
+		case err != nil || u.Scheme == "":
+			bad("--archive: it is not a URL such as file:///srv/archive or s3://BUCKET?region=REGION&prefix=NAME/")
+		case u.User != nil:
+			bad("--archive: a user or a password does not belong into the URL: set the environment variables of the cloud's programs")
+		}
+	}
+	if err := archive.CheckRecipients(a.Recipients); err != nil {
+		bad("--archive-recipient: %w", err)
+	}
+	if a.Interval < minArchiveInterval {
+		bad("--archive-interval: %v is below %v", a.Interval, minArchiveInterval)
+	}
+	if a.MaxLagBytes < 0 {
+		bad("--archive-max-lag-bytes: %d is negative", a.MaxLagBytes)
+	}
+	if a.BaseInterval < time.Second {
+		bad("--archive-base-interval: %v is below 1s", a.BaseInterval)
+	}
+	if a.BaseBytes < 1<<20 {
+		bad("--archive-base-bytes: %d is below %d", a.BaseBytes, 1<<20)
+	}
+	return errors.Join(errs...)
+}
+
+// archiveSource implements archiver.Source.
+type archiveSource struct {
+	replica.Source
+	r *replica.Replica
+}
+
+func (s archiveSource) Store() *mvcc.Store      { return s.r.Store() }
+func (s archiveSource) Members() *cluster.State { return s.r.Membership() }
+
+// archiving is the archiver of a member with an archive; its fields are nil without.
+type archiving struct {
+	hold     *archiver.Hold
+	archiver *archiver.Archiver
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// openArchive makes the archiver.
+func (m *Member) openArchive() (err error) {
+	c := &m.cfg.Archive
+	if c.URL == "" {
+		return nil
+	}
+	h := m.replica.Header()
+	m.archive.archiver, err = archiver.New(archiver.Options{
+		ClusterID: h.ClusterID, MemberID: h.MemberID,
+		Source: archiveSource{m.replica.Source, m.replica}, Calls: m.transport, Hold: m.archive.hold,
+		Open: func(ctx context.Context) (bucket.Bucket, error) {
+			return bucket.Open(ctx, c.URL, bucket.Options{Program: c.Program, Logger: m.log})
+		},
+		Address: bucket.Show(c.URL), Recipients: c.Recipients,
+		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes,
+		Logger: m.log,
+	})
+	return err
+}
+
+// startArchive begins to archive.
+func (m *Member) startArchive() {
+	if m.archive.archiver == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.archive.cancel, m.archive.done = cancel, make(chan struct{})
+	go func() {
+		defer close(m.archive.done)
+		m.archive.archiver.Run(ctx)
+	}()
+}
+
+// stopArchive ends it, before the connections to other members and the pipeline end. It takes a few seconds at most.
+func (m *Member) stopArchive() {
+	if m.archive.cancel != nil {
+		m.archive.cancel()
+		<-m.archive.done
+	}
+}
+
+// answerArchive answers the leader's order about the archive.
+func (m *Member) answerArchive(payload []byte) ([]byte, error) {
+	if m.archive.archiver == nil {
+		return nil, &peer.Error{Code: peer.CodeUnsupported, Text: fmt.Sprintf("call of kind %d: this member has no --archive", calls.Archive)}
+	}
+	return m.archive.archiver.Handle(payload)
+}
