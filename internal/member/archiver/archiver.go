@@ -116,9 +116,13 @@ func (a *Archiver) accept(o order) report {
 	if o.term >= a.mu.order.term {
 		a.mu.order = o
 		a.mu.orders++
-		a.mu.until = time.Time{}
-		if o.appointee == a.o.MemberID {
+		switch o.appointee {
+		case a.o.MemberID:
 			a.mu.until = time.Now().Add(appointment)
+		case 0:
+			// A leader that does not know yet who can archive ends no appointment of the one before.
+		default:
+			a.mu.until = time.Time{}
 		}
 		if o.archived > 0 {
 			a.noteArchivedLocked(o.archived)

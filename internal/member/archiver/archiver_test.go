@@ -223,17 +223,27 @@ func TestSuccessor(t *testing.T) {
 				t.Errorf("a lag of %v s", lag)
 			}
 			at.end()
-			for range 8 {
+			for i := range 12 {
 				time.Sleep(time.Second)
 				w.random(r, 10)
+				// The successor has been at work for a few seconds.
+				if lag := w.members[w.leader-1].a.Status().LagSeconds; lag > 5 {
+					t.Errorf("a lag of %v s %d s after the member that archives has ended", lag, i+1)
+				}
 			}
 			at.begin(b, small)
 		}
-		// Another leader.
+		// Another leader: the one that archives goes on, unless it is the leader.
 		w.mu.Lock()
 		w.leader, w.term = 2, 3
 		w.mu.Unlock()
-		w.random(r, 50)
+		for range 8 {
+			time.Sleep(time.Second)
+			w.random(r, 10)
+			if lag := w.members[1].a.Status().LagSeconds; lag > 5 {
+				t.Errorf("a lag of %v s after an election", lag)
+			}
+		}
 		w.put("last", "x")
 		time.Sleep(10 * time.Second)
 		w.awaitArchived(w.members[1], time.Minute)

@@ -74,7 +74,9 @@ func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, term, committe
 			defer cancel()
 			b, err := a.o.Calls.Call(limited, m.ID, calls.Archive, payload)
 			if err != nil {
-				return // a member that is away, or has no archive
+				// A member that is away, or has no archive.
+				a.leader.forget(term, m.ID)
+				return
 			}
 			if r, err := decodeReport(b); err == nil {
 				a.hear(term, m.ID, r)
@@ -99,6 +101,15 @@ func (l *leader) end(term, id uint64) {
 	defer l.mu.Unlock()
 	if l.mu.term == term {
 		delete(l.mu.asking, id)
+	}
+}
+
+// forget forgets the report of a member that does not answer, so that another one is appointed at once.
+func (l *leader) forget(term, id uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.term == term {
+		delete(l.mu.reports, id)
 	}
 }
 

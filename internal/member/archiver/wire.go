@@ -21,7 +21,7 @@ const (
 type order struct {
 	// term is the leader's, committed an index that was committed when it was sent, with an entry of that term at or below it.
 	term, committed uint64
-	// appointee is the member that archives, 0 for none.
+	// appointee is the member that archives, 0 while the leader does not know one.
 	appointee uint64
 	// archived is the index up to which the archive needs nothing from anyone, 0 if the leader does not know it.
 	archived uint64
