@@ -29,6 +29,29 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// A directory that vanishes, as one that is not mounted any more, is not made again.
+func TestDirectoryVanishes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "x")
+	b, err := bucket.NewDirectory(vfs.OS(), dir, true)
+	if err == nil {
+		err = b.Put(t.Context(), "a/b", nil)
+	}
+	if err == nil {
+		err = os.Rename(dir, dir+".away")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a/c", "d/e"} {
+		if err := b.Put(t.Context(), key, nil); !errors.Is(err, bucket.ErrNotFound) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 // A bucket that does not exist is not created by a reader, and a file is none.
 func TestDirectoryAbsent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "x")

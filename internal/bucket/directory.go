@@ -82,6 +82,12 @@ func (d *directory) makeDir(dir string) error {
 	if made {
 		return nil
 	}
+	if dir != d.dir {
+		// A directory that is away, such as a file system that is not mounted, is not made again.
+		if _, err := d.fs.Stat(d.dir); err != nil {
+			return err
+		}
+	}
 	if err := d.fs.MkdirAll(dir); err != nil {
 		return err
 	}

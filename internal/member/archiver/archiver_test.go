@@ -49,7 +49,11 @@ func TestRandomHistory(t *testing.T) {
 // no more operations. strike is called for the operation, and for all after it.
 func everyOperation(t *testing.T, run func(t *testing.T, w *world, f *faulty), strike func(f *faulty, first bool) error) {
 	for _, late := range []bool{false, true} {
-		for n, more := 1, true; more; n++ {
+		step := 1
+		if testing.Short() {
+			step = 4
+		}
+		for n, more := 1, true; more; n += step {
 			t.Run(fmt.Sprint(n, late), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w, f := newWorld(t, 1), &faulty{Bucket: newBucket(t)}
