@@ -119,8 +119,8 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	check.AddCommand(loadtest.Perf(env), loadtest.DataScale(env))
 	snapshot := command.Group("snapshot <subcommand>", "Take, inspect and restore backups in etcd's format", "",
 		clustercmd.SnapshotSave(env), offline.SnapshotStatus(), offline.SnapshotRestore())
-	archive := command.Group("archive <subcommand>", "List, verify, restore and prune the archive of a cluster in a bucket", "",
-		archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(), archivecmd.Prune())
+	archive := command.Group("archive <subcommand>", "Status of the archive of a cluster in a bucket; list, verify, restore and prune it", "",
+		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(), archivecmd.Prune())
 	const other = "other"
 	for _, group := range []struct {
 		id, title string

@@ -226,10 +226,14 @@ func testCluster(t *testing.T, program string) {
 		cluster = append(cluster, n+"=unix://"+filepath.Join(dir, n+".peer"))
 	}
 	issue(t, dir, "server", 100*24*time.Hour)
+	bucket := filepath.Join(dir, "archive")
+	if err := os.Mkdir(bucket, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	var members []*process
 	for _, n := range names {
 		m := startMember(t, program, dir, n, "--initial-cluster="+strings.Join(cluster, ","), "--listen-client-urls=unix://"+filepath.Join(dir, n+".client"),
-			"--advertise-client-urls=unix://"+filepath.Join(dir, n+".client"), "--election-timeout=5000", "--heartbeat-interval=500",
+			"--advertise-client-urls=unix://"+filepath.Join(dir, n+".client"), "--election-timeout=5000", "--heartbeat-interval=500", "--archive=file://"+bucket,
 			"--peer-cert-file="+filepath.Join(dir, "server.pem"), "--peer-key-file="+filepath.Join(dir, "server-key.pem"))
 		members = append(members, m)
 	}

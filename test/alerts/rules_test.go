@@ -54,6 +54,11 @@ const healthy = `
 	vigil_certificate_expiry_timestamp_seconds{a, listener="peer", use="server"} 1810000000SPAN
 	os_fd_used{a} 100SPAN
 	os_fd_limit{a} 1024SPAN
+	etcd_server_is_leader{a} 1SPAN
+	vigil_archive_lag_seconds{a} 1SPAN
+	vigil_archive_failing_seconds{a} 0SPAN
+	vigil_archive_refused{a} 0SPAN
+	vigil_archive_gaps_total{a} 1SPAN
 `
 
 // scene is what happens to three healthy members: lines that replace their series or add others, and "down MEMBER MINUTE" and
@@ -116,6 +121,11 @@ var cases = []struct {
 	{"VigilWatchersCompacted", scene{lines: "vigil_watch_compacted_total{a} 7x30 8SPAN"}, scene{lines: "vigil_watch_compacted_total{a} 7x10 8SPAN"}, nil},
 	{"VigilNoCompaction", scene{lines: "etcd_debugging_mvcc_compact_revision{a} 500000SPAN", minutes: 70}, scene{lines: "etcd_debugging_mvcc_compact_revision{a} 1100000SPAN", minutes: 70}, nil},
 	{"VigilReadsWait", scene{lines: "vigil_range_waiting{a} 4SPAN"}, scene{lines: "vigil_range_waiting{a} 4x35 0SPAN"}, nil},
+	{"VigilArchiveLags", scene{lines: "vigil_archive_lag_seconds{a} 1x20 30+60SPAN"},
+		scene{lines: "vigil_archive_lag_seconds{a} 1x20 30+60SPAN\netcd_server_is_leader{a} 0SPAN"}, nil},
+	{"VigilArchiveFails", scene{lines: "vigil_archive_failing_seconds{a} 0x20 60+60SPAN"}, scene{lines: "vigil_archive_failing_seconds{a} 0x20 60 120 180 240 0SPAN"}, nil},
+	{"VigilArchiveRefused", scene{lines: "vigil_archive_refused{a} 0x20 1SPAN"}, scene{lines: "vigil_archive_refused{a} 1x20 0SPAN"}, nil},
+	{"VigilArchiveGap", scene{lines: "vigil_archive_gaps_total{a} 1x30 2SPAN"}, scene{lines: "vigil_archive_gaps_total{a} 1x10 2SPAN", minutes: 90}, nil},
 	{"VigilCertificateExpires", scene{lines: `vigil_certificate_expiry_timestamp_seconds{a, listener="peer", use="server"} 1801700000SPAN`},
 		scene{lines: `vigil_certificate_expiry_timestamp_seconds{a, listener="peer", use="server"} 1801700000x30 1810000000SPAN`}, nil},
 	{"VigilCertificateExpiresSoon", scene{lines: `vigil_certificate_expiry_timestamp_seconds{a, listener="client", use="server"} 1800500000SPAN`},

@@ -24,6 +24,10 @@ var homes = map[string]home{
 	"scrub-pause":              {"internal/member/replica", `ScrubPause, time.Hour`, "ScrubPause, 2*time.Hour", "2h0m0s"},
 	"corrupt-check-time":       {"internal/member/replica", `CompareInterval, 10\*time.Minute`, "CompareInterval, 11*time.Minute", "11m0s"},
 	"compact-hash-check-time":  {"internal/member/replica", `CompareCompactionsInterval, time.Minute`, "CompareCompactionsInterval, 2*time.Minute", "2m0s"},
+	"archive-interval":         {"internal/member/archiver", `DefaultInterval += time.Second`, "DefaultInterval = 2*time.Second", "2s"},
+	"archive-max-lag-bytes":    {"internal/member/archiver", `DefaultMaxLagBytes += 1 << 30`, "DefaultMaxLagBytes = 2 << 30", "2147483648"},
+	"archive-base-interval":    {"internal/member/archiver", `DefaultBaseInterval += time.Hour`, "DefaultBaseInterval = 2*time.Hour", "2h0m0s"},
+	"archive-base-bytes":       {"internal/member/archiver", `DefaultBaseBytes += 1 << 30`, "DefaultBaseBytes = 2 << 30", "2147483648"},
 	"max-learners":             {"internal/member/replica", `MaxLearners, 1\)`, "MaxLearners, 2)", "2"},
 	"warning-apply-duration":   {"internal/member/replica", `WarnApply, 100\*time.Millisecond`, "WarnApply, 110*time.Millisecond", "110ms"},
 

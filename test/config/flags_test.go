@@ -62,6 +62,13 @@ var added = map[string]string{
 	"scrub-bytes-per-second":    "reads stored data to find damage",
 	"scrub-pause":               "likewise",
 	"console":                   "etcd has no web interface",
+	"archive":                   "etcd has no continuous archive",
+	"archive-recipient":         "likewise",
+	"archive-interval":          "likewise",
+	"archive-max-lag-bytes":     "likewise",
+	"archive-base-interval":     "likewise",
+	"archive-base-bytes":        "likewise",
+	"archive-program":           "likewise",
 	"experimental-transport":    "the server of gRPC is not etcd's choice",
 }
 

@@ -50,6 +50,7 @@ var checks = []check{
 	{"certificates", "no certificate expires soon", "docs/operations/tls.md#replacing-files", false, (*examination).checkCertificates},
 	{"watchers", "watchers keep up", "docs/operations/observe.md#vigilwatcherslag", false, (*examination).checkWatchers},
 	{"compaction", "old revisions are compacted", "docs/operations/space.md#compact-automatically", false, (*examination).checkCompaction},
+	{"archive", "the archive, if there is one, is complete", "docs/operations/observe.md#vigilarchivelags", false, (*examination).checkArchive},
 	{"settings", "no setting is known to be harmful", "docs/operations/configuration.md", false, (*examination).checkSettings},
 }
 

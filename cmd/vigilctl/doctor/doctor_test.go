@@ -207,6 +207,26 @@ etcd_disk_wal_fsync_duration_seconds_count 2000
 		{"compaction", warning, "1999000 revisions are kept; none was compacted since it started", func(e *examination) {
 			e.Readings[0].Metrics = metrics(t, "etcd_debugging_mvcc_current_revision 2000000\netcd_debugging_mvcc_compact_revision 1000\n")
 		}},
+		{"archive", critical, "a: writes of the last 1m30s are not archived", func(e *examination) {
+			for i := range e.Readings {
+				e.Readings[i].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 90.5\n")
+			}
+		}},
+		{"archive", critical, "b: it does not write to its archive", func(e *examination) {
+			e.Readings[0].Metrics, e.Readings[2].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\nvigil_archive_refused 1\n")
+		}},
+		{"archive", warning, "c: it has no archive, and other members have one", func(e *examination) {
+			e.Readings[0].Metrics, e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+		}},
+		{"archive", warning, "b: it has not reached the archive for 1m40s", func(e *examination) {
+			e.Readings[0].Metrics, e.Readings[2].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 70\nvigil_archive_failing_seconds 100\n")
+		}},
+		{"archive", warning, "b: it has found 2 gaps in the archive", func(e *examination) {
+			e.Readings[0].Metrics, e.Readings[2].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\nvigil_archive_gaps_total 2\n")
+		}},
 		{"settings", critical, "--unsafe-no-fsync", func(e *examination) { e.lines[0] = []string{"etcd", "--unsafe-no-fsync"} }},
 		{"settings", warning, "--election-timeout of 500ms", func(e *examination) { e.lines[0] = []string{"etcd", "-election-timeout", "500"} }},
 		{"settings", warning, "90 of 100 files", func(e *examination) {
@@ -294,6 +314,7 @@ ok  clocks agree (a, b)
 ok  no certificate expires soon (a, b)
 ok  watchers keep up (a, b)
 ok  old revisions are compacted (a, b)
+ok  the archive, if there is one, is complete (a, b)
 ok  no setting is known to be harmful (a, b)
 not checked: c, everything: it does not answer
 not checked: b, disk: 12 writes of the raft log since it started are too few to judge by

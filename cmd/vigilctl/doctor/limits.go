@@ -13,10 +13,10 @@ import (
 // limits are the values from which on a measurement is a finding. Those of disks are from etcd's documentation: 10 ms for
 // the raft log, 25 ms for the store.
 type limits struct {
-	raftLog, raftLogCritical, store, apply, peer, clock time.Duration
-	quota, quotaCritical, files                         float64 // percent
-	lag, watcherLag, pending, leaders, revisions        float64
-	certificate, certificateCritical                    time.Duration
+	raftLog, raftLogCritical, store, apply, peer, clock, archiveLag time.Duration
+	quota, quotaCritical, files                                     float64 // percent
+	lag, watcherLag, pending, leaders, revisions                    float64
+	certificate, certificateCritical                                time.Duration
 }
 
 // Limits that no flag changes.
@@ -46,6 +46,7 @@ func (l *limits) flags() *pflag.FlagSet {
 	f.Float64Var(&l.leaders, "leader-changes", 3, "changes of the leader in an hour, after the first five")
 	f.Float64Var(&l.revisions, "revisions", 1_000_000, "revisions that are not compacted")
 	f.Lookup("revisions").DefValue = "1000000" // not 1e+06
+	f.DurationVar(&l.archiveLag, "archive-lag", time.Minute, "the time of writes that are not archived")
 	f.Float64Var(&l.files, "open-files", 80, "percent of the file descriptors that are open")
 	f.DurationVar(&l.certificate, "certificate", 30*24*time.Hour, "the time until a certificate expires")
 	f.DurationVar(&l.certificateCritical, "certificate-critical", 7*24*time.Hour, "as before, for a critical finding")

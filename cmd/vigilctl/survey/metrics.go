@@ -33,5 +33,10 @@ const (
 	StalledWatchers   = "vigil_watch_stalled_watchers"
 	Differences       = "vigil_consistency_differences_total"
 	BuildInfo         = "vigil_build_info"
+	ArchiveLag        = "vigil_archive_lag_seconds"
+	ArchiveActive     = "vigil_archive_active"
+	ArchiveRefused    = "vigil_archive_refused"
+	ArchiveFailing    = "vigil_archive_failing_seconds"
+	ArchiveGaps       = "vigil_archive_gaps_total"
 	CertificateExpiry = "vigil_certificate_expiry_timestamp_seconds"
 )
