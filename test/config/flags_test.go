@@ -161,7 +161,8 @@ func TestEveryFlag(t *testing.T) {
 		"discovery-cert": cert, "discovery-key": key, "discovery-cacert": authority, "discovery-user": "user", "discovery-password": "password",
 		"peer-skip-client-san-verification": "true", "enable-pprof": "true", "log-outputs": "stderr," + filepath.Join(dir, "log"), "enable-log-rotation": "true",
 		"enable-distributed-tracing": "true", "distributed-tracing-address": "127.0.0.1:1", "distributed-tracing-instance-id": "id",
-		"unsafe-no-fsync": "true", "metrics": "extensive",
+		"unsafe-no-fsync": "true", "metrics": "extensive", "archive": "file://" + filepath.Join(dir, "archive"),
+		"archive-recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
 	}
 	var args, env, yaml []string
 	for name, preset := range presets(t, proc.Vigil) {
