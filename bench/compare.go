@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -111,7 +112,7 @@ func (c *comparison) note(format string, args ...any) {
 func (c *comparison) compare(ctx context.Context, chosen []scenario.Scenario) error {
 	var failed []error
 	for _, sc := range chosen {
-		rs := &report.Scenario{Name: sc.Name, About: sc.About}
+		rs := &report.Scenario{Name: sc.Name, About: sc.About, Axis: sc.Axis}
 		c.report.Scenarios = append(c.report.Scenarios, rs)
 		if err := c.rounds(ctx, sc, rs); err != nil {
 			rs.Error = err.Error()
@@ -135,8 +136,35 @@ func (c *comparison) compare(ctx context.Context, chosen []scenario.Scenario) er
 			return err
 		}
 	}
+	if err := c.charts(); err != nil {
+		return err
+	}
 	if len(failed) > 0 {
 		return fmt.Errorf("%d of %d scenarios failed", len(failed), len(chosen))
+	}
+	return nil
+}
+
+// charts draws the scenarios that have an axis.
+func (c *comparison) charts() error {
+	if c.chart == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.chart, 0o755); err != nil {
+		return err
+	}
+	for _, s := range c.report.Scenarios {
+		drawn := s.Chart(c.report.Systems)
+		if drawn == nil {
+			continue
+		}
+		var b bytes.Buffer
+		if err := drawn.SVG(&b); err != nil {
+			return fmt.Errorf("chart of %s: %w", s.Name, err)
+		}
+		if err := os.WriteFile(filepath.Join(c.chart, s.Name+".svg"), b.Bytes(), 0o644); err != nil {
+			return err
+		}
 	}
 	return nil
 }

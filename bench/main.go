@@ -52,8 +52,8 @@ type settings struct {
 	ArgsB      string        `json:"args_b"`
 	Timeout    time.Duration `json:"timeout"`
 
-	out, profile, ownProfile string
-	list                     bool
+	out, chart, profile, ownProfile string
+	list                            bool
 }
 
 func parse(args []string) (*settings, []scenario.Scenario, error) {
@@ -77,6 +77,7 @@ func parse(args []string) (*settings, []scenario.Scenario, error) {
 	fs.StringVar(&s.ArgsB, "args-b", "", "further flags of the second")
 	fs.DurationVar(&s.Timeout, "timeout", 15*time.Minute, "longest time for one run of a scenario")
 	fs.StringVar(&s.out, "out", "", "file for the JSON report")
+	fs.StringVar(&s.chart, "chart", "", "folder for SVG charts of the scenarios cost-by-*")
 	fs.StringVar(&s.profile, "profile", "", "folder for CPU profiles: one more run of each system and scenario, which counts for nothing else")
 	fs.StringVar(&s.ownProfile, "own-profile", "", "file for a CPU profile of the load generator itself")
 	if err := fs.Parse(args); err != nil {

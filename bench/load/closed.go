@@ -121,6 +121,7 @@ type lane struct {
 // slot is one request in flight.
 type slot struct {
 	*lane
+	stream   uint32 // of a slot whose requests go to one stream; 0 if each is a call
 	op       Op
 	buf      []byte
 	began    time.Time
@@ -129,16 +130,46 @@ type slot struct {
 	method   string
 }
 
-func (s *slot) Message(_ time.Time, msg []byte) {
+func (s *slot) Message(at time.Time, msg []byte) {
 	s.answers++
 	if s.checkErr == nil {
 		s.checkErr = s.op.Check(msg)
+	}
+	if s.stream != 0 {
+		s.answered(at)
+	}
+}
+
+// answered takes the answer on a stream, and sends the next request there.
+func (s *slot) answered(at time.Time) {
+	if s.checkErr == nil && s.answers == 1 {
+		s.count(at)
+		if !s.run.stopping.Load() && s.issue(at) {
+			return
+		}
+	}
+	if err := s.conn.CloseSend(s.stream); err != nil { // End follows
+		s.run.fail(err)
+	}
+}
+
+// count records an answer.
+func (s *slot) count(at time.Time) {
+	run := s.run
+	s.all++
+	if since := int64(at.Sub(run.base)); since >= run.from.Load() && since < run.to.Load() {
+		s.ops++
+		s.lat.Record(at.Sub(s.began))
 	}
 }
 
 func (s *slot) End(at time.Time, st h2.Status) {
 	run := s.run
 	err := st.Err()
+	if s.stream != 0 && err == nil && s.checkErr == nil && (s.answers == 1 || s.method == "") {
+		run.slots.Done()
+		return
+	}
 	switch {
 	case err != nil:
 	case s.answers != 1:
@@ -151,11 +182,7 @@ func (s *slot) End(at time.Time, st h2.Status) {
 		run.slots.Done()
 		return
 	}
-	s.all++
-	if since := int64(at.Sub(run.base)); since >= run.from.Load() && since < run.to.Load() {
-		s.ops++
-		s.lat.Record(at.Sub(s.began))
-	}
+	s.count(at)
 	if run.stopping.Load() || !s.issue(at) {
 		run.slots.Done()
 	}
@@ -171,6 +198,13 @@ func (s *slot) issue(at time.Time) bool {
 		msg = []byte{}
 	}
 	s.buf, s.method, s.began, s.answers = msg, method, at, 0
+	if s.stream != 0 {
+		if err := s.conn.Send(s.stream, msg, false); err != nil {
+			s.run.fail(err)
+			return false
+		}
+		return true
+	}
 	if _, err := s.conn.Open(method, s, msg, true); err != nil {
 		s.run.fail(err)
 		return false
@@ -183,6 +217,16 @@ const never = int64(1) << 62
 // Closed runs inflight slots on each connection, with the operations that newOp gives them, until
 // the window has passed, the operations end, or ctx does, which is an error.
 func Closed(ctx context.Context, conns Conns, inflight int, w Window, newOp func(slot int) Op) (*Result, error) {
+	return runClosed(ctx, conns, inflight, "", w, newOp)
+}
+
+// ClosedStreams is Closed with requests of a method that has a stream: each slot has one of its own, on which it sends its next
+// request after the previous answer.
+func ClosedStreams(ctx context.Context, conns Conns, inflight int, method string, w Window, newOp func(slot int) Op) (*Result, error) {
+	return runClosed(ctx, conns, inflight, method, w, newOp)
+}
+
+func runClosed(ctx context.Context, conns Conns, inflight int, stream string, w Window, newOp func(slot int) Op) (*Result, error) {
 	r := &closed{base: time.Now(), failed: make(chan struct{})}
 	if w.Duration > 0 {
 		r.from.Store(never)
@@ -206,8 +250,20 @@ func Closed(ctx context.Context, conns Conns, inflight int, w Window, newOp func
 		}
 		r.slots.Add(inflight)
 		for _, s := range slots {
-			if !s.issue(time.Now()) {
+			if stream != "" {
+				var err error
+				if s.stream, err = c.Open(stream, s, nil, false); err != nil {
+					r.fail(err)
+				}
+			}
+			switch {
+			case s.issue(time.Now()):
+			case s.stream == 0:
 				r.slots.Done()
+			default:
+				if err := c.CloseSend(s.stream); err != nil {
+					r.fail(err)
+				}
 			}
 		}
 		if err := c.Flush(); err != nil {

@@ -40,14 +40,19 @@ func (f *fakeKV) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, er
 	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: n}}, nil
 }
 
-func serve(t *testing.T, f *fakeKV, conns int) Conns {
+func serve(t *testing.T, f any, conns int) Conns {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	pb.RegisterKVServer(s, f)
+	switch f := f.(type) {
+	case pb.KVServer:
+		pb.RegisterKVServer(s, f)
+	case pb.LeaseServer:
+		pb.RegisterLeaseServer(s, f)
+	}
 	go s.Serve(lis)
 	cs, err := Dial(context.Background(), lis.Addr().String(), conns, h2.Options{})
 	if err != nil {
@@ -90,6 +95,66 @@ func TestClosedUntilTheOperationsEnd(t *testing.T) {
 	const want = 14 * 15 / 2
 	if r.Ops != want || r.All != want || f.n.Load() != want || r.Latency.Count() != want || begun != 1 || ended != 1 {
 		t.Fatalf("%d of %d operations, server saw %d, meters %d %d", r.Ops, r.All, f.n.Load(), begun, ended)
+	}
+}
+
+// fakeLease answers keep-alives; after is how many before it ends the stream, 0 means never.
+type fakeLease struct {
+	pb.UnimplementedLeaseServer
+	after, n atomic.Int64
+}
+
+func (f *fakeLease) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error {
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return nil // half-closed
+		}
+		if n := f.n.Add(1); f.after.Load() > 0 && n > f.after.Load() {
+			return nil
+		}
+		if err := s.Send(&pb.LeaseKeepAliveResponse{ID: r.ID, TTL: 7}); err != nil {
+			return err
+		}
+	}
+}
+
+type keepOp struct{ left int }
+
+func (k *keepOp) Next(buf []byte) (string, []byte, bool) {
+	if k.left == 0 {
+		return "", nil, false
+	}
+	k.left--
+	return wire.LeaseKeepAlive, wire.AppendLeaseKeepAlive(buf, 5), true
+}
+
+func (k *keepOp) Check(msg []byte) error {
+	var a wire.LeaseAnswer
+	if err := a.Read(msg); err != nil {
+		return err
+	}
+	if a.ID != 5 || a.TTL != 7 {
+		return errors.New("wrong lease")
+	}
+	return nil
+}
+
+func TestClosedStreams(t *testing.T) {
+	f := &fakeLease{}
+	r, err := ClosedStreams(context.Background(), serve(t, f, 3), 5, wire.LeaseKeepAlive, Window{}, func(slot int) Op { return &keepOp{left: slot} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = 14 * 15 / 2
+	if r.Ops != want || r.All != want || f.n.Load() != want {
+		t.Fatalf("%d of %d requests, server saw %d", r.Ops, r.All, f.n.Load())
+	}
+	f = &fakeLease{}
+	f.after.Store(20)
+	_, err = ClosedStreams(context.Background(), serve(t, f, 1), 1, wire.LeaseKeepAlive, Window{}, func(int) Op { return &keepOp{left: -1} })
+	if err == nil || !strings.Contains(err.Error(), "0 answers") {
+		t.Fatalf("a stream that ended before its answer: %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"vigil/bench/chart"
 	"vigil/bench/scenario"
 	"vigil/bench/stats"
 )
@@ -47,6 +48,7 @@ type System struct {
 type Scenario struct {
 	Name    string    `json:"name"`
 	About   string    `json:"about"`
+	Axis    string    `json:"axis,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	Figures []*Figure `json:"figures,omitempty"`
 	rounds  int
@@ -58,6 +60,8 @@ type Figure struct {
 	Unit      string          `json:"unit"`
 	Better    string          `json:"better,omitempty"`
 	Auxiliary bool            `json:"beside,omitempty"`
+	Line      string          `json:"line,omitempty"`
+	X         float64         `json:"x,omitempty"`
 	Values    [][]float64     `json:"values"`
 	Of        []stats.Summary `json:"systems"`
 	// Ratio is the first system over the second, round by round; Control is the control over the
@@ -75,7 +79,7 @@ func (s *Scenario) Add(round [][]scenario.Figure, controls int) error {
 		}
 		for j, f := range fs {
 			if s.rounds == 0 && i == 0 {
-				s.Figures = append(s.Figures, &Figure{Name: f.Name, Unit: f.Unit, Auxiliary: f.Auxiliary, Values: make([][]float64, len(round)),
+				s.Figures = append(s.Figures, &Figure{Name: f.Name, Unit: f.Unit, Auxiliary: f.Auxiliary, Line: f.Line, X: f.X, Values: make([][]float64, len(round)),
 					Better: map[scenario.Better]string{scenario.Lower: "lower", scenario.Higher: "higher"}[f.Better]})
 			}
 			if s.Figures[j].Name != f.Name {
@@ -99,6 +103,33 @@ func (s *Scenario) Add(round [][]scenario.Figure, controls int) error {
 		}
 	}
 	return nil
+}
+
+// Chart returns the figures that have a place on the scenario's axis as lines, one for each system but the control, or nil if
+// there are none.
+func (s *Scenario) Chart(systems []System) *chart.Chart {
+	if s.Axis == "" || len(s.Figures) == 0 {
+		return nil
+	}
+	c := &chart.Chart{Title: s.About, XAxis: s.Axis}
+	for i := range min(len(systems), 2) {
+		at := make(map[string]int)
+		for _, f := range s.Figures {
+			if f.Line == "" {
+				continue
+			}
+			c.YAxis = "server CPU, " + f.Unit
+			n, ok := at[f.Line]
+			if !ok {
+				n = len(c.Lines)
+				at[f.Line] = n
+				c.Lines = append(c.Lines, chart.Line{Name: systems[i].Name + ", " + f.Line, Dashed: i > 0})
+			}
+			of := f.Of[i]
+			c.Lines[n].Points = append(c.Lines[n].Points, chart.Point{X: f.X, Y: of.Median, Low: of.Min, High: of.Max})
+		}
+	}
+	return c
 }
 
 // JSON writes the report with every value of every round.

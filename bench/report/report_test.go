@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"vigil/bench/chart"
 	"vigil/bench/scenario"
 )
 
@@ -65,5 +66,29 @@ func TestFiguresMustAgree(t *testing.T) {
 	bad[2][0].Name = "other"
 	if s.Add(bad, 0) == nil {
 		t.Fatal("a figure under another name is taken")
+	}
+}
+
+func TestChart(t *testing.T) {
+	s := &Scenario{Name: "cost", About: "cost of keys", Axis: "keys"}
+	for _, up := range []float64{0, 2} {
+		var all [][]scenario.Figure
+		for _, v := range []float64{10, 50, 51} { // the last one is the control
+			all = append(all, []scenario.Figure{
+				{Name: "put at 10", Unit: "µs", Value: v + up, Line: "put", X: 10},
+				{Name: "put at 100", Unit: "µs", Value: 2*v + up, Line: "put", X: 100},
+				{Name: "in no line", Value: 7},
+			})
+		}
+		if err := s.Add(all, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := s.Chart([]System{{Name: "one"}, {Name: "two"}, {Name: "two again"}})
+	if len(c.Lines) != 2 || c.Lines[1].Name != "two, put" || len(c.Lines[1].Points) != 2 || c.Lines[1].Points[1] != (chart.Point{X: 100, Y: 101, Low: 100, High: 102}) {
+		t.Fatalf("%+v", c)
+	}
+	if (&Scenario{Figures: s.Figures}).Chart([]System{{Name: "one"}}) != nil {
+		t.Fatal("a scenario without an axis has a chart")
 	}
 }

@@ -19,8 +19,8 @@ import (
 
 func clientScenarios() []Scenario {
 	return []Scenario{
-		{"client-put", "puts by 50 goroutines through one client: vigil/client and clientv3, in turns, against one server", clientPut},
-		{"client-watch", "100 watchers of one key in one client, 300 puts/s: vigil/client and clientv3, in turns, against one server", clientWatch},
+		{Name: "client-put", About: "puts by 50 goroutines through one client: vigil/client and clientv3, in turns, against one server", Run: clientPut},
+		{Name: "client-watch", About: "100 watchers of one key in one client, 300 puts/s: vigil/client and clientv3, in turns, against one server", Run: clientWatch},
 	}
 }
 

@@ -13,20 +13,20 @@ import (
 
 func isolationScenarios() []Scenario {
 	return []Scenario{
-		{"watch-others", "puts with 10,000 live watchers on other keys, 100 streams, compared with puts without", watchOthers},
-		{"watch-stalled", "puts with 100 streams of 100 watchers on the written keys whose clients stop reading, compared with puts without", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "watch-others", About: "puts with 10,000 live watchers on other keys, 100 streams, compared with puts without", Run: watchOthers},
+		{Name: "watch-stalled", About: "puts with 100 streams of 100 watchers on the written keys whose clients stop reading, compared with puts without", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchStalled(ctx, e, false)
 		}},
-		{"watch-stalled-socket", "the same with clients that do not even read their sockets", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "watch-stalled-socket", About: "the same with clients that do not even read their sockets", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchStalled(ctx, e, true)
 		}},
-		{"watch-catch-up-1", "puts while one watcher catches up from 1 million x scale revisions behind, compared with puts without", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "watch-catch-up-1", About: "puts while one watcher catches up from 1 million x scale revisions behind, compared with puts without", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchCatchUp(ctx, e, 1)
 		}},
-		{"watch-catch-up-100", "the same with 100 watchers on 20 streams", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "watch-catch-up-100", About: "the same with 100 watchers on 20 streams", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return watchCatchUp(ctx, e, 100)
 		}},
-		{"watch-prev-kv", "400 puts/s of 256 KiB with one prev_kv watcher, compared with puts without", watchPrevKV},
+		{Name: "watch-prev-kv", About: "400 puts/s of 256 KiB with one prev_kv watcher, compared with puts without", Run: watchPrevKV},
 	}
 }
 

@@ -19,18 +19,18 @@ const (
 
 func kvScenarios() []Scenario {
 	return []Scenario{
-		{"put-sequential", "one connection, one put at a time", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "put-sequential", About: "one connection, one put at a time", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return puts(ctx, e, 1, 1)
 		}},
-		{"put-pipelined", "puts on 100 connections, 1,000 in flight", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "put-pipelined", About: "puts on 100 connections, 1,000 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return puts(ctx, e, manyConns, perConn)
 		}},
-		{"put-open", "1,000 puts/s in an open loop on 20 connections", putOpen},
-		{"cas-txn", "Kubernetes-shaped updates (if mod_revision = X then put else range), 20 connections, 200 in flight", casTxn},
-		{"get-linearizable", "linearizable gets of one key on 100 connections, 1,000 in flight", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "put-open", About: "1,000 puts/s in an open loop on 20 connections", Run: putOpen},
+		{Name: "cas-txn", About: "Kubernetes-shaped updates (if mod_revision = X then put else range), 20 connections, 200 in flight", Run: casTxn},
+		{Name: "get-linearizable", About: "linearizable gets of one key on 100 connections, 1,000 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return gets(ctx, e, false)
 		}},
-		{"get-serializable", "serializable gets of one key on 100 connections, 1,000 in flight", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "get-serializable", About: "serializable gets of one key on 100 connections, 1,000 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return gets(ctx, e, true)
 		}},
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,9 +22,65 @@ import (
 
 func memberScenarios() []Scenario {
 	return []Scenario{
-		{"follower-away", "three members under 500 puts/s; one comes back that missed 1 million x scale revisions of 200,000 x scale keys", followerAway},
-		{"follower-replaced", "three members with 1 million x scale revisions of 200,000 x scale keys under 500 puts/s; one is removed, and added with an empty disk", followerReplaced},
+		{Name: "members-put", About: "puts at all three members, 99 connections, 990 in flight; CPU and memory are the sum of the members", Run: membersPut},
+		{Name: "members-get", About: "linearizable gets at all three members, 99 connections, 990 in flight; CPU and memory are the sum of the members", Run: membersGet},
+		{Name: "follower-away", About: "three members under 500 puts/s; one comes back that missed 1 million x scale revisions of 200,000 x scale keys", Run: followerAway},
+		{Name: "follower-replaced", About: "three members with 1 million x scale revisions of 200,000 x scale keys under 500 puts/s; one is removed, and added with an empty disk", Run: followerReplaced},
 	}
+}
+
+// dialAll opens n connections, in turns to each member.
+func (e *Env) dialAll(ctx context.Context, n int) (all load.Conns, err error) {
+	servers := append([]*target.Server{e.server}, e.others...)
+	for i := range n {
+		cs, err := load.Dial(ctx, servers[i%len(servers)].Addr, 1, h2.Options{})
+		if err != nil {
+			return nil, err
+		}
+		e.conns = append(e.conns, cs)
+		all = append(all, cs...)
+	}
+	return all, nil
+}
+
+func membersPut(ctx context.Context, e *Env) ([]Figure, error) {
+	if err := e.group(ctx); err != nil {
+		return nil, err
+	}
+	cs, err := e.dialAll(ctx, manyConns/3*3)
+	if err != nil {
+		return nil, err
+	}
+	from, err := e.revision(ctx, cs[0])
+	if err != nil {
+		return nil, err
+	}
+	fill := newFiller(e.Params.ValueSize)
+	r, f, err := e.closedOn(ctx, e.meterAll(), "", cs, perConn, "put", func(slot int) load.Op {
+		return newPutter(slot, spread, e.Params.ValueSize, fill)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, e.exactly(ctx, cs[0], from, r.All)
+}
+
+func membersGet(ctx context.Context, e *Env) ([]Figure, error) {
+	if err := e.group(ctx); err != nil {
+		return nil, err
+	}
+	fill := newFiller(e.Params.ValueSize)
+	if err := e.load(ctx, spread, e.Params.ValueSize, fill); err != nil {
+		return nil, err
+	}
+	cs, err := e.dialAll(ctx, manyConns/3*3)
+	if err != nil {
+		return nil, err
+	}
+	_, f, err := e.closedOn(ctx, e.meterAll(), "", cs, perConn, "get", func(slot int) load.Op {
+		return &getter{keys: spread, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 4))}
+	})
+	return f, err
 }
 
 // group starts three members. server is the leader.

@@ -12,13 +12,15 @@ import (
 	"vigil/bench/hist"
 	"vigil/bench/load"
 	"vigil/bench/proc"
+	"vigil/bench/target"
 )
 
 // meter reads what the server uses between begin and end.
 type meter struct {
 	e       *Env
+	servers []*target.Server
 	began   time.Time
-	cpu     proc.CPU
+	cpu     []proc.CPU // by server
 	own     time.Duration
 	busy    time.Duration
 	probe   *proc.DiskProbe
@@ -40,13 +42,42 @@ type usage struct {
 	Disk                *hist.Hist
 }
 
-func (e *Env) meter() *meter { return &meter{e: e} }
+func (e *Env) meter() *meter { return &meter{e: e, servers: []*target.Server{e.server}} }
+
+// meterAll returns a meter of all members, which sums what they use.
+func (e *Env) meterAll() *meter {
+	return &meter{e: e, servers: append([]*target.Server{e.server}, e.others...)}
+}
+
+// memory returns the sum of the servers.
+func (m *meter) memory() (sum proc.Memory, err error) {
+	for _, s := range m.servers {
+		mem, err := proc.ReadMemory(s.PID)
+		if err != nil {
+			return sum, err
+		}
+		sum.Anon += mem.Anon
+		sum.Total += mem.Total
+		sum.Peak += mem.Peak
+	}
+	return sum, nil
+}
+
+func (m *meter) readCPU() (list []proc.CPU, err error) {
+	for _, s := range m.servers {
+		c, err := proc.ReadCPU(s.PID)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
 
 // begin starts measuring. If the run is to be profiled, so is what follows, for as long as the
 // parameters say a measured part lasts.
 func (m *meter) begin() error {
 	var err error
-	pid := m.e.server.PID
 	if m.probe, err = proc.StartDiskProbe(m.e.Dir, m.e.Params.Pause); err != nil {
 		return err
 	}
@@ -56,23 +87,23 @@ func (m *meter) begin() error {
 	}
 	m.sampler, m.sampled = make(chan struct{}), make(chan struct{})
 	m.usage = usage{}
-	go m.sample(pid)
+	go m.sample()
 	m.own = proc.OwnCPU()
 	if m.busy, err = proc.Busy(); err != nil {
 		return err
 	}
 	m.began = time.Now()
-	m.cpu, err = proc.ReadCPU(pid)
+	m.cpu, err = m.readCPU()
 	return err
 }
 
-func (m *meter) sample(pid int) {
+func (m *meter) sample() {
 	defer close(m.sampled)
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	for {
 		// A server that has ended is reported by end.
-		if mem, err := proc.ReadMemory(pid); err == nil {
+		if mem, err := m.memory(); err == nil {
 			m.usage.PeakAnon = max(m.usage.PeakAnon, mem.Anon)
 			m.usage.PeakTotal = max(m.usage.PeakTotal, mem.Total)
 		}
@@ -86,7 +117,7 @@ func (m *meter) sample(pid int) {
 
 // end stops measuring.
 func (m *meter) end() error {
-	now, err := proc.ReadCPU(m.e.server.PID)
+	now, err := m.readCPU()
 	wall, own := time.Since(m.began), proc.OwnCPU()-m.own
 	all, berr := proc.Busy()
 	close(m.sampler)
@@ -97,9 +128,14 @@ func (m *meter) end() error {
 	}
 	u := &m.usage
 	u.Wall, u.Own, u.Disk = wall, own, disk
-	u.CPU, u.User, u.System = now.Since(m.cpu)
+	for i, c := range now {
+		total, user, system := c.Since(m.cpu[i])
+		u.CPU += total
+		u.User += user
+		u.System += system
+	}
 	u.Others = max(all-m.busy-u.CPU-own, 0)
-	u.Memory, err = proc.ReadMemory(m.e.server.PID)
+	u.Memory, err = m.memory()
 	return err
 }
 
@@ -189,10 +225,19 @@ func latencies(what string, h *hist.Hist) []Figure {
 
 // closed runs a closed loop and gives its usual figures.
 func (e *Env) closed(ctx context.Context, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
-	m := e.meter()
-	r, err := load.Closed(ctx, conns, inflight, load.Window{
-		Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.begin, End: m.end,
-	}, newOp)
+	return e.closedOn(ctx, e.meter(), "", conns, inflight, per, newOp)
+}
+
+// closedOn is closed with a meter, and with a method for requests that go to one stream of each slot.
+func (e *Env) closedOn(ctx context.Context, m *meter, stream string, conns load.Conns, inflight int, per string, newOp func(slot int) load.Op) (*load.Result, []Figure, error) {
+	w := load.Window{Warmup: e.Params.Warmup, Duration: e.Params.Duration, Begin: m.begin, End: m.end}
+	var r *load.Result
+	var err error
+	if stream == "" {
+		r, err = load.Closed(ctx, conns, inflight, w, newOp)
+	} else {
+		r, err = load.ClosedStreams(ctx, conns, inflight, stream, w, newOp)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -136,6 +136,7 @@ type filling struct {
 	fill       filler
 	key, value []byte
 	n          int
+	name       func(i int) int // the number of the key that is put as number i; nil means i
 }
 
 func (f *filling) Next(buf []byte) (string, []byte, bool) {
@@ -145,8 +146,12 @@ func (f *filling) Next(buf []byte) (string, []byte, bool) {
 	}
 	to := min(from+f.per, f.keys)
 	for i := from; i < to; i++ {
-		f.key = appendKey(f.key[:0], i)
-		f.fill.fill(f.value, uint64(i))
+		name := i
+		if f.name != nil {
+			name = f.name(i)
+		}
+		f.key = appendKey(f.key[:0], name)
+		f.fill.fill(f.value, uint64(name))
 		buf = wire.AppendTxnPut(buf, f.key, f.value)
 	}
 	f.n = to - from

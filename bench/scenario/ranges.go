@@ -16,18 +16,18 @@ import (
 
 func rangeScenarios() []Scenario {
 	return []Scenario{
-		{"range-500", "linearizable ranges of 500 keys out of 100,000, 10 connections, 20 in flight", rangeSome},
-		{"count-100k", "counts of 100,000 keys, 10 connections, 20 in flight", countAll},
-		{"list-paged", "2 million x scale keys in pages of 500 at a pinned revision, with 1,000 puts/s going on", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "range-500", About: "linearizable ranges of 500 keys out of 100,000, 10 connections, 20 in flight", Run: rangeSome},
+		{Name: "count-100k", About: "counts of 100,000 keys, 10 connections, 20 in flight", Run: countAll},
+		{Name: "list-paged", About: "2 million x scale keys in pages of 500 at a pinned revision, with 1,000 puts/s going on", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return list(ctx, e, true, false)
 		}},
-		{"list-paged-churn", "the same, the writes making and deleting keys in between", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "list-paged-churn", About: "the same, the writes making and deleting keys in between", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return list(ctx, e, true, true)
 		}},
-		{"list-paged-newest", "2 million x scale keys in pages of 500 with 1,000 puts/s going on, each page at the newest revision", func(ctx context.Context, e *Env) ([]Figure, error) {
+		{Name: "list-paged-newest", About: "2 million x scale keys in pages of 500 with 1,000 puts/s going on, each page at the newest revision", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return list(ctx, e, false, false)
 		}},
-		{"range-huge", "1 GiB x scale by unary ranges of five clients at once", rangeHuge},
+		{Name: "range-huge", About: "1 GiB x scale by unary ranges of five clients at once", Run: rangeHuge},
 	}
 }
 

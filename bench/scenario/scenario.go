@@ -41,13 +41,19 @@ type Figure struct {
 	// Auxiliary marks a figure that describes the run and not the server: the client's own cost,
 	// the disk.
 	Auxiliary bool
+	// Line is the name of the line of the scenario's chart that the figure is a point of, and X its place on the axis. Figures
+	// without a line are not in the chart.
+	Line string
+	X    float64
 }
 
 // Scenario is one kind of work.
 type Scenario struct {
 	Name  string
 	About string
-	Run   func(ctx context.Context, e *Env) ([]Figure, error)
+	// Axis is the name of the x axis of the chart of the figures that have a line.
+	Axis string
+	Run  func(ctx context.Context, e *Env) ([]Figure, error)
 }
 
 // All lists the scenarios in the order in which they are shown.
@@ -55,9 +61,13 @@ func All() []Scenario {
 	var all []Scenario
 	all = append(all, kvScenarios()...)
 	all = append(all, rangeScenarios()...)
+	all = append(all, leaseScenarios()...)
 	all = append(all, upkeepScenarios()...)
 	all = append(all, memberScenarios()...)
+	all = append(all, failoverScenarios()...)
 	all = append(all, watchScenarios()...)
+	all = append(all, memoryScenarios()...)
+	all = append(all, costScenarios()...)
 	all = append(all, clientScenarios()...)
 	return append(all, isolationScenarios()...)
 }

@@ -14,8 +14,8 @@ import (
 
 func upkeepScenarios() []Scenario {
 	return []Scenario{
-		{"compaction", "compaction at the head of 5 million x scale revisions of 200,000 x scale keys under 500 puts/s; etcd is also defragmented", compaction},
-		{"restart", "kill -9 with 1 million x scale keys and 5 million x scale revisions, then the time to the first linearizable get", restart},
+		{Name: "compaction", About: "compaction at the head of 5 million x scale revisions of 200,000 x scale keys under 500 puts/s; etcd is also defragmented", Run: compaction},
+		{Name: "restart", About: "kill -9 with 1 million x scale keys and 5 million x scale revisions, then the time to the first linearizable get", Run: restart},
 	}
 }
 

@@ -22,9 +22,9 @@ func watchScenarios() []Scenario {
 	}
 	return []Scenario{
 		fan(1000, 100), fan(1000, 500), fan(10_000, 5), fan(10_000, 20),
-		{"watch-large", "20 streams watch 1 MB values written at full speed by four connections", watchLarge},
-		{"watch-memory", "resident memory of 1,000 idle streams and of 100,000 idle watchers on 1,000 streams", watchMemory},
-		{"connection-memory", "resident memory of 4,000 idle connections on each of which a get was made", connectionMemory},
+		{Name: "watch-large", About: "20 streams watch 1 MB values written at full speed by four connections", Run: watchLarge},
+		{Name: "watch-memory", About: "resident memory of 1,000 idle streams and of 100,000 idle watchers on 1,000 streams", Run: watchMemory},
+		{Name: "connection-memory", About: "resident memory of 4,000 idle connections on each of which a get was made", Run: connectionMemory},
 	}
 }
 

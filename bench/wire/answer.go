@@ -306,3 +306,28 @@ func (e *Event) read(b []byte) error {
 	}
 	return nil
 }
+
+// LeaseAnswer is a LeaseGrantResponse or a LeaseKeepAliveResponse.
+type LeaseAnswer struct {
+	Header  Header
+	ID, TTL int64
+	Error   string
+}
+
+// Read walks either response.
+func (a *LeaseAnswer) Read(b []byte) error {
+	*a = LeaseAnswer{}
+	return walk(b, func(field int, v uint64, p []byte) error {
+		switch field {
+		case 1:
+			return a.Header.read(p)
+		case 2:
+			a.ID = int64(v)
+		case 3:
+			a.TTL = int64(v)
+		case 4:
+			a.Error = string(p)
+		}
+		return nil
+	})
+}

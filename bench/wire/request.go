@@ -18,6 +18,9 @@ const (
 	Status      = "/etcdserverpb.Maintenance/Status"
 	Defragment  = "/etcdserverpb.Maintenance/Defragment"
 
+	LeaseGrant     = "/etcdserverpb.Lease/LeaseGrant"
+	LeaseKeepAlive = "/etcdserverpb.Lease/LeaseKeepAlive"
+
 	MemberAdd    = "/etcdserverpb.Cluster/MemberAdd"
 	MemberRemove = "/etcdserverpb.Cluster/MemberRemove"
 )
@@ -160,3 +163,9 @@ func AppendMemberAdd(b []byte, peerURL string) []byte { return bytesField(b, 1, 
 
 // AppendMemberRemove appends a MemberRemoveRequest.
 func AppendMemberRemove(b []byte, id uint64) []byte { return varint(b, 1, id) }
+
+// AppendLeaseGrant appends a LeaseGrantRequest; the server chooses the id.
+func AppendLeaseGrant(b []byte, ttl int64) []byte { return varint(b, 1, uint64(ttl)) }
+
+// AppendLeaseKeepAlive appends a LeaseKeepAliveRequest.
+func AppendLeaseKeepAlive(b []byte, id int64) []byte { return varint(b, 1, uint64(id)) }
