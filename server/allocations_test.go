@@ -28,14 +28,14 @@ var allocations = []struct {
 	what        string
 	most, spare float64
 }{
-	{"get", 18, 0.5},
-	{"serializable get", 18, 0.5},
-	{"range of 500 keys", 58.5, 1.5},
-	{"put", 17.2, 0.75},
-	{"put alone", 74, 4},
-	{"transaction", 25, 1},
-	{"deletion", 18, 1},
-	{"lease grant", 30, 1},
+	{"get", 14, 0.5},
+	{"serializable get", 14, 0.5},
+	{"range of 500 keys", 57.6, 1.5},
+	{"put", 13.2, 0.75},
+	{"put alone", 70, 4},
+	{"transaction", 20.5, 1},
+	{"deletion", 14.2, 1},
+	{"lease grant", 26.6, 1},
 	{"keep-alive", 9, 0.5},
 }
 

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/encoding"
@@ -82,6 +83,9 @@ func (c *call) begin() bool {
 
 // answerLater answers the call, or ends it with an error, without writing that.
 func (c *call) answerLater(response any, err error) {
+	if err == nil && c.answerPrompt(response) {
+		return
+	}
 	if err == nil {
 		head, data, failed := c.encode(response)
 		if failed == nil {
@@ -94,6 +98,27 @@ func (c *call) answerLater(response any, err error) {
 		err = status.FromContextError(err).Err()
 	}
 	c.FinishLater(c.trailer(err))
+}
+
+// maxPrompt is the largest message of an answer whose frames are made at once.
+const maxPrompt = 1 << 10
+
+// prompts are buffers for such messages.
+var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, messageHead+maxPrompt)) }}
+
+// answerPrompt answers the call if the message is small.
+func (c *call) answerPrompt(response any) bool {
+	if c.conn.server.o.Stats != nil || c.sent != "" && c.sent != encoding.Identity {
+		return false
+	}
+	buf := prompts.Get().(*[]byte)
+	m, ok := c.conn.server.o.Codec.appendSmall((*buf)[:0], response, maxPrompt)
+	if ok {
+		c.AnswerPrompt(c.header(), m, trailerOK)
+		*buf = m
+	}
+	prompts.Put(buf)
+	return ok
 }
 
 // Answers answers calls that were started, and writes the answers of each connection together. It is used by one goroutine.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -59,6 +60,40 @@ func (c *Codec) Marshal(v any) (out Buffers, err error) {
 		return encodeGenerated(v)
 	}
 	return c.generated.Marshal(v)
+}
+
+// appendSmall appends a message without compression and with its head, if its encoding has at most the given number of bytes and is
+// in no memory that is lent. Otherwise, and if it cannot be encoded, nothing is appended.
+func (c *Codec) appendSmall(b []byte, v any, most int) (out []byte, ok bool) {
+	at := len(b)
+	defer func() {
+		if recover() != nil { // Marshal panics again, and reports it
+			out, ok = b, false
+		}
+	}()
+	switch m := v.(type) {
+	case *Encoded, *LentMessage:
+		return b, false
+	case wire.Encoder:
+		if long, ok := v.(wire.Long); ok && long.Pieces(nil) != nil || m.Size() > most {
+			return b, false
+		}
+		out = m.AppendTo(appendMessageHead(b, 0))
+	case proto.Message:
+		if proto.Size(m) > most {
+			return b, false
+		}
+		var err error
+		if out, err = (proto.MarshalOptions{}).MarshalAppend(appendMessageHead(b, 0), m); err != nil {
+			return b, false
+		}
+	default:
+		return b, false
+	}
+	n := len(out) - at - messageHead
+	binary.BigEndian.PutUint32(out[at+1:], uint32(n))
+	c.sent.Add(float64(n))
+	return out, true
 }
 
 // Unmarshal implements encoding.CodecV2. A decoded message may alias the data only if that is not reused: buffers from a

@@ -119,6 +119,9 @@ func (m *Meter) Visit(n int64) error {
 
 // IsLimit reports whether an error is a *kv.LimitError, so that the request is undone.
 func IsLimit(err error) bool {
+	if err == nil {
+		return false // without the allocation of limit
+	}
 	var limit *kv.LimitError
 	return errors.As(err, &limit)
 }

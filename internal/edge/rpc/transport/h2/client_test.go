@@ -19,7 +19,7 @@ import (
 
 // site is a handler for tests. By the path, it answers with the body of the request (/echo), with that many bytes (/1000),
 // waits for the end of the context (/wait), or sends without end (/bulk). /expire has a deadline that is over, /keep does not
-// take its body, and /long expects 80,000 bytes in its body. /later is answered by the reader, and /never is not answered; both
+// take its body, and /long expects 80,000 bytes in its body. /later and /prompt are answered by the reader, and /never is not answered; they
 // have no handler.
 type site struct {
 	t       testing.TB
@@ -61,6 +61,12 @@ func (p *page) Start() {
 		p.SetDeadline(0)
 	case "long":
 		p.Expect(80_000)
+	case "prompt":
+		if p.Attend() {
+			m := append(make([]byte, headSize), pattern(p.ID(), promptSize(p.ID()))...)
+			p.AnswerPrompt(promptHeader(p.ID()), m, okTrailer)
+			clear(m) // it was copied
+		}
 	case "later", "never":
 		if p.Attend() && p.path == "later" {
 			p.AnswerLater(okHeader, [5]byte{}, p.site.pool.buffers(pattern(p.ID(), laterSize(p.ID()))), okTrailer)

@@ -75,8 +75,10 @@ type Conn struct {
 		withdrawn int       // streams in expecting that do not wait any more
 
 		encoder   *headerEncoder
-		mostHead  int64  // the largest header that the client accepts, not compressed
-		control   []byte // frames that wait for the writer and belong to no answer
+		mostHead  int64   // the largest header that the client accepts, not compressed
+		control   []byte  // frames that wait for the writer and belong to no answer
+		prompt    *[]byte // whole small answers that wait for the writer: their streams do not exist any more; nil if there are none
+		prompts   int     // how many
 		readyList list
 		stalled   list      // streams that wait for the window of the connection
 		fills     []*Stream // streams that may have output to be queued; there is a writer, or will be

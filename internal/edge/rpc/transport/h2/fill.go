@@ -2,6 +2,7 @@ package h2
 
 import (
 	"context"
+	"runtime"
 
 	"google.golang.org/grpc/mem"
 )
@@ -16,8 +17,12 @@ func (s *Stream) Notify(x Filler) {
 	}
 }
 
-// WakeAll lets workers call Fill of streams soon, one for each connection, so that the output of its streams is in one write. It
-// does not wait.
+// chunkConns is how many connections a worker writes to, one after the other, unless there are more than that for each processor.
+const chunkConns = 8
+
+// WakeAll lets workers call Fill of streams soon, so that the output of all streams of a connection is in one write. It does not
+// wait. Waking a worker costs about as much as a write, so each worker writes to several connections, without waiting for any
+// of their clients.
 func WakeAll(streams []*Stream) {
 	var conns []*Conn
 	for _, s := range streams {
@@ -32,11 +37,18 @@ func WakeAll(streams []*Stream) {
 		}
 		c.mu.Unlock()
 	}
-	for _, c := range conns {
-		c.mu.Lock()
-		c.mu.waking = false
-		c.handOver()
-		c.mu.Unlock()
+	workers := min(runtime.GOMAXPROCS(0), (len(conns)+chunkConns-1)/chunkConns)
+	for ; workers > 0; workers-- {
+		n := len(conns) / workers
+		chunk := conns[:n]
+		conns[0].o.Workers.Run(func() {
+			for _, c := range chunk {
+				c.mu.Lock()
+				c.mu.waking = false
+				c.writeReady()
+			}
+		})
+		conns = conns[n:]
 	}
 }
 

@@ -18,6 +18,8 @@ type requestHead struct {
 	large     bool   // fields are missing, because there were too many
 	stop      func() // lets the decoder pass no more fields
 
+	request Request // for Handler.Begin
+
 	method, path, scheme string
 	length               int64 // content-length, -1 without
 }
@@ -34,7 +36,7 @@ func (h *requestHead) forget() {
 	}
 	clear(h.fields)
 	h.fields = h.fields[:0]
-	h.method, h.path, h.scheme = "", "", ""
+	h.method, h.path, h.scheme, h.request = "", "", "", Request{}
 }
 
 // add takes the next field.
@@ -253,7 +255,8 @@ func (c *Conn) onTrailers(s *Stream, ended bool) error {
 // begin begins a request.
 func (c *Conn) begin(id uint32, ended bool) {
 	h := &c.head
-	x := c.handler.Begin(&Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended})
+	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended}
+	x := c.handler.Begin(&h.request)
 	s := x.Base()
 	s.c, s.id, s.x, s.declared, s.clientEnded = c, id, x, h.length, ended
 	s.recv.Store(streamWindow)

@@ -1,8 +1,11 @@
 package h2
 
 import (
+	"bytes"
 	"context"
+	"sync"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/mem"
 )
 
@@ -28,6 +31,57 @@ func (s *Stream) AnswerLater(header *Header, head [headSize]byte, data mem.Buffe
 	c.mu.Unlock()
 	s.endContext(context.Canceled)
 	return true
+}
+
+// maxPrompt is about how many bytes of whole answers wait for the writer at most. Further ones wait with their streams, whose memory
+// is counted.
+const maxPrompt = 16 << 10
+
+// prompts are buffers for them: a connection without any has none.
+var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, maxPrompt)) }}
+
+// AnswerPrompt is AnswerLater for a message, with the bytes in front of it, that is copied. A small answer becomes frames at once, if
+// nothing keeps it from being sent next: it needs no queue, and the stream ends here.
+func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) bool {
+	c, n := s.c, int64(len(m))
+	c.mu.Lock()
+	if s.closed || s.finished || s.out.begun || len(m) > copyMost || c.mu.prompt != nil && len(*c.mu.prompt)+len(m) > maxPrompt ||
+		n > min(s.out.window, c.mu.window) || c.mu.stalled.head != nil || c.tooLarge(header) || c.tooLarge(trailer) || c.mu.lost || c.mu.shut {
+		c.mu.Unlock()
+		return s.AnswerLater(header, [headSize]byte(m), mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}, trailer)
+	}
+	if c.mu.prompt == nil {
+		c.mu.prompt = prompts.Get().(*[]byte)
+	}
+	b := c.appendHeaders(*c.mu.prompt, s.id, header, false)
+	b = append(appendFrame(b, len(m), http2.FrameData, 0, s.id), m...)
+	b = c.appendHeaders(b, s.id, trailer, true)
+	if !s.clientEnded {
+		b = appendReset(b, s.id, http2.ErrCodeNo)
+	}
+	c.mu.window -= n
+	*c.mu.prompt = b
+	c.mu.prompts++
+	s.finished = true
+	c.remove(s)
+	c.mu.Unlock()
+	s.endContext(context.Canceled)
+	return true
+}
+
+// buildPrompt moves the whole answers to a batch. They precede all frames with headers that are made later, since these may refer
+// to the table of theirs. c.mu is held.
+func (c *Conn) buildPrompt(b *batch) {
+	if c.mu.prompt == nil {
+		return
+	}
+	b.own = append(b.own, *c.mu.prompt...)
+	*c.mu.prompt = (*c.mu.prompt)[:0]
+	prompts.Put(c.mu.prompt)
+	c.mu.prompt = nil
+	c.mu.earned += 2 * c.mu.prompts
+	c.mu.answered = true
+	c.mu.prompts = 0
 }
 
 // FinishLater is Finish without the write, like AnswerLater.

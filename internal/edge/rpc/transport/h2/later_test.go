@@ -2,12 +2,15 @@ package h2
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // pattern is a body that is different at every place and for every stream.
@@ -31,7 +34,7 @@ func TestAnswersOfReader(t *testing.T) {
 	c.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 	c.must(c.WriteWindowUpdate(0, 1<<30))
 	for i := range uint32(requests) {
-		c.must(c.open(2*i+1, "later", true))
+		c.must(c.open(2*i+1, pathOf(2*i+1), true))
 	}
 	eventually(t, "all requests are read", func() bool { return begun.Load() == requests })
 	bodies, left := map[uint32][]byte{}, requests
@@ -40,10 +43,17 @@ func TestAnswersOfReader(t *testing.T) {
 		case *http2.DataFrame:
 			bodies[f.StreamID] = append(bodies[f.StreamID], f.Data()...)
 		case *http2.MetaHeadersFrame:
+			size := laterSize(f.StreamID)
+			if pathOf(f.StreamID) == "prompt" {
+				size = promptSize(f.StreamID)
+			}
 			if !f.StreamEnded() {
+				if got, want := f.RegularFields(), promptHeader(f.StreamID).Fields[1:]; pathOf(f.StreamID) == "prompt" && !slices.Equal(got, want) {
+					t.Errorf("stream %d: header %v, want %v", f.StreamID, got, want)
+				}
 				break
 			}
-			if want := pattern(f.StreamID, laterSize(f.StreamID)); !bytes.Equal(bodies[f.StreamID][headSize:], want) {
+			if want := pattern(f.StreamID, size); !bytes.Equal(bodies[f.StreamID][headSize:], want) {
 				t.Errorf("stream %d: a wrong body of %d bytes, want %d", f.StreamID, len(bodies[f.StreamID])-headSize, len(want))
 			}
 			left--
@@ -58,6 +68,115 @@ func TestAnswersOfReader(t *testing.T) {
 
 // laterSize is the size of the answer of /later.
 func laterSize(id uint32) int { return int(id*37) % 15_000 }
+
+// promptSize is the size of the answer of /prompt. Some are too large to become frames at once.
+func promptSize(id uint32) int { return int(id*13) % (copyMost + 500) }
+
+// promptHeader is the header of the answer of /prompt. Now and then there is a new one that enters the table of the client.
+func promptHeader(id uint32) *Header {
+	if id%64 > 1 {
+		return &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "stream", Value: fmt.Sprint(id), Sensitive: true}}}
+	}
+	return &Header{Fields: []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "stream", Value: fmt.Sprint(id)}}, Common: true}
+}
+
+// pathOf mixes requests whose answers are queued with those whose answers become frames at once.
+func pathOf(id uint32) string {
+	if id/2%3 == 0 {
+		return "later"
+	}
+	return "prompt"
+}
+
+// TestPromptWindows: answers that become frames at once keep to the windows of their stream and of the connection.
+func TestPromptWindows(t *testing.T) {
+	c := connect(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 7})
+	c.must(c.open(101, "prompt", true))
+	got := 0
+	c.await("the window of the stream is full", func(f http2.Frame) bool {
+		if d, ok := f.(*http2.DataFrame); ok {
+			got += len(d.Data())
+		}
+		return got >= 7
+	})
+	c.ping(1)
+	if got != 7 {
+		t.Fatalf("%d bytes in a window of 7", got)
+	}
+	c.must(c.WriteWindowUpdate(101, 1<<20))
+	if n := c.awaitEnd(101); n != promptSize(101)+headSize-7 {
+		t.Errorf("%d bytes more, want %d", n, promptSize(101)+headSize-7)
+	}
+
+	c = connect(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	want := 0
+	const last = 301
+	for id := uint32(101); id <= last; id += 2 {
+		want += promptSize(id) + headSize
+		c.must(c.open(id, "prompt", true))
+	}
+	got = 0
+	c.must(c.WritePing(false, [8]byte{2}))
+	opened := false
+	ended := 0
+	for ended < 101 {
+		f, err := c.ReadFrame()
+		c.must(err)
+		switch f := f.(type) {
+		case *http2.DataFrame:
+			if got += len(f.Data()); got > 65535 && !opened {
+				t.Fatalf("%d bytes in a window of 65535", got)
+			}
+			if got == 65535 {
+				opened = true
+				c.must(c.WriteWindowUpdate(0, 1<<20))
+			}
+		case *http2.MetaHeadersFrame:
+			if f.StreamEnded() {
+				ended++
+			}
+		}
+	}
+	if got != want || !opened {
+		t.Errorf("%d bytes, want %d; the window was used up: %v", got, want, opened)
+	}
+}
+
+// TestPromptBounded: answers that become frames at once wait for a client that does not read in bounded memory; the others are
+// counted as those of their streams.
+func TestPromptBounded(t *testing.T) {
+	var nc *blockedConn
+	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c.ping(1)
+	nc.block.Store(true)
+	c.must(c.WritePing(false, [8]byte{2}))
+	<-nc.blocked
+	var begun atomic.Int64
+	c.site.begin = func() { begun.Add(1) }
+	const requests = 300
+	for i := range uint32(requests) {
+		c.must(c.open(2*i+1, "prompt", true))
+	}
+	eventually(t, "all requests are answered", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		open := 0
+		for _, s := range c.conn.mu.streams {
+			if !s.finished {
+				open++
+			}
+		}
+		return begun.Load() == requests && open == 0 && !c.conn.mu.beginning
+	})
+	c.conn.mu.Lock()
+	defer c.conn.mu.Unlock()
+	if n := len(*c.conn.mu.prompt); n > maxPrompt+copyMost {
+		t.Errorf("%d bytes of answers wait", n)
+	}
+	if c.conn.mu.prompts == 0 || len(c.conn.mu.streams) == 0 {
+		t.Errorf("%d answers became frames at once, %d wait with their streams", c.conn.mu.prompts, len(c.conn.mu.streams))
+	}
+}
 
 // TestRestOfBatch: what follows the bytes that are written already is written, wherever that is.
 func TestRestOfBatch(t *testing.T) {

@@ -181,7 +181,7 @@ func (c *Conn) next(b *batch, build bool) (more bool) {
 
 // hasOutput reports whether something can be written. c.mu is held.
 func (c *Conn) hasOutput() bool {
-	return !c.mu.shut && (len(c.mu.fills) > 0 || len(c.mu.control) > 0 || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil)
+	return !c.mu.shut && (len(c.mu.fills) > 0 || len(c.mu.control) > 0 || c.mu.prompt != nil || c.mu.readyList.head != nil || c.mu.window > 0 && c.mu.stalled.head != nil)
 }
 
 // nextStream returns the stream whose turn it is: streams that have waited for the window of the connection first. c.mu is held.
@@ -200,6 +200,7 @@ func (c *Conn) build(b *batch) {
 	if c.mu.control = c.mu.control[:0]; cap(c.mu.control) > 1<<10 {
 		c.mu.control = nil
 	}
+	c.buildPrompt(b)
 	for b.len() < batchBytes {
 		s := c.nextStream()
 		if s == nil {
