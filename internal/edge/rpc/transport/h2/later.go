@@ -69,9 +69,9 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) bool {
 	return true
 }
 
-// buildPrompt moves the whole answers to a batch. They precede all frames with headers that are made later, since these may refer
+// takePrompt moves the whole answers of a connection to the batch. They precede all frames with headers that are made later, since these may refer
 // to the table of theirs. c.mu is held.
-func (c *Conn) buildPrompt(b *batch) {
+func (b *batch) takePrompt(c *Conn) {
 	if c.mu.prompt == nil {
 		return
 	}

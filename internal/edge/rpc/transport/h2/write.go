@@ -200,7 +200,7 @@ func (c *Conn) build(b *batch) {
 	if c.mu.control = c.mu.control[:0]; cap(c.mu.control) > 1<<10 {
 		c.mu.control = nil
 	}
-	c.buildPrompt(b)
+	b.takePrompt(c)
 	for b.len() < batchBytes {
 		s := c.nextStream()
 		if s == nil {
