@@ -96,3 +96,73 @@ func (l *checkedLog) Append(batches ...wal.Batch) error {
 	}
 	return nil
 }
+
+// shortLog is a log that takes nothing while err is set.
+type shortLog struct {
+	Log
+	err     error
+	batches []wal.Batch
+}
+
+func (l *shortLog) Append(batches ...wal.Batch) error {
+	if l.err == nil {
+		l.batches = append(l.batches, batches...)
+	}
+	return l.err
+}
+
+// TestDirect: the raft goroutine writes an entry only if nothing is queued or under way, and the entry is small. What the log does
+// not take is written by the append goroutine as if nothing had been tried.
+func TestDirect(t *testing.T) {
+	log := &shortLog{err: kv.ErrNoSpace}
+	n := &Node{cfg: Config{ID: 2, Log: log, MaxGroup: 1 << 20}, woken: make(chan struct{}, 1)}
+	n.appends.init()
+	waits := &raftpb.HardState{Term: new(uint64(1)), Commit: new(uint64(4))}
+	a := &appender{n: n, hard: waits, dirty: true}
+	entry := func(index uint64, size int) *raftpb.Message {
+		return &raftpb.Message{To: new(uint64(2)), Entries: []*raftpb.Entry{{Index: &index, Term: new(uint64(1)), Data: make([]byte, size)}},
+			Responses: []*raftpb.Message{{To: new(uint64(2)), Index: &index}}}
+	}
+	answers := func() int {
+		msgs, _ := n.inbox.take(nil, nil)
+		return len(msgs)
+	}
+	first := entry(5, 100)
+	if a.direct(first) || answers() != 0 {
+		t.Fatal("an entry was answered that the log did not take")
+	}
+	log.err = nil
+	if err := a.append([]*raftpb.Message{first}); err != nil || answers() != 1 {
+		t.Fatalf("the append goroutine: %v", err)
+	}
+	if len(log.batches) != 1 || log.batches[0].HardState.GetCommit() != 4 || !log.batches[0].Sync {
+		t.Fatalf("after a write that failed: %+v", log.batches)
+	}
+	if !a.direct(entry(6, directBytes)) || answers() != 1 || len(log.batches) != 2 || !log.batches[1].Sync {
+		t.Fatalf("a small entry was not written, or not synced: %+v", log.batches)
+	}
+	snap := entry(7, 1)
+	snap.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(7)), Term: new(uint64(1))}}
+	two := entry(7, 1)
+	two.Entries = append(two.Entries, entry(8, 1).Entries...)
+	for what, m := range map[string]*raftpb.Message{"large": entry(7, directBytes+1), "a snapshot": snap, "two": two, "none": {}} {
+		if a.direct(m) {
+			t.Errorf("%s was written by the raft goroutine", what)
+		}
+	}
+	n.appends.put(entry(7, 1))
+	if a.direct(entry(8, 1)) {
+		t.Error("an entry overtook one that is queued")
+	}
+	took := n.appends.take(nil)
+	if len(took) != 1 || a.direct(entry(8, 1)) {
+		t.Error("an entry overtook one that the append goroutine has taken")
+	}
+	n.appends.close()
+	if a.direct(entry(8, 1)) {
+		t.Error("an entry was written after the end")
+	}
+	if len(log.batches) != 2 {
+		t.Errorf("%d batches", len(log.batches))
+	}
+}
