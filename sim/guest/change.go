@@ -150,6 +150,8 @@ func (ch *changer) add() {
 		return false
 	})
 	if added && learner {
+		promotion := int64(now()) + ch.c.Linger
+		ch.until(func(*setup.Members) bool { return int64(now()) >= promotion })
 		ch.until(func(m *setup.Members) bool { return ch.promote(m, ch.c.PeerURL) })
 	}
 }

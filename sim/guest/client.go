@@ -130,6 +130,8 @@ type worker struct {
 	// seen is the modification revision that this client saw last, by key.
 	seen map[string]int64
 	rev  int64
+	// pinned is the revision that is to be read next, if it is not 0.
+	pinned int64
 }
 
 func (w *worker) connect(endpoints ...string) (err error) {
@@ -149,6 +151,9 @@ func (w *worker) work(pick func(*rand.Rand) check.Kind) {
 		case w.rng.IntN(5) == 0:
 			pause = meeting - now()%meeting
 		}
+		if w.config.Calm && int64(now()+pause) > w.config.Healed {
+			pause = min(pause, max(time.Duration(w.config.Healed)-now(), 0)+time.Second)
+		}
 		time.Sleep(pause)
 		if w.config.Compact && w.id == w.config.First && w.rng.IntN(40) == 0 && w.rev > 30 {
 			w.compact(min(w.rev-w.rng.Int64N(30), received.Load()))
@@ -160,7 +165,13 @@ func (w *worker) compact(rev int64) {
 	report(setup.Report{Compact: rev})
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	_, _ = w.Compact(ctx, rev) // any outcome is allowed
+	if _, err := w.Compact(ctx, rev); err != nil {
+		return // any outcome is allowed
+	}
+	// The compact revision itself stays readable.
+	w.pinned = rev
+	w.do(check.Pinned, prefix)
+	w.pinned = 0
 }
 
 // do makes one operation and reports it.
@@ -254,6 +265,9 @@ func (w *worker) read(ctx context.Context, o *check.Op) error {
 	}
 	if o.Kind == check.Pinned {
 		o.Expect = max(1, w.rev-w.rng.Int64N(50))
+		if w.pinned > 0 {
+			o.Expect = w.pinned
+		}
 		opts = append(opts, client.WithRevision(o.Expect))
 	}
 	if o.Kind == check.Local || o.Kind == check.Pinned {

@@ -86,11 +86,13 @@ func (w *leaseWorker) live() {
 		w.attach(granted.Lease)
 	}
 	gone := false
-	switch w.rng.IntN(3) {
+	switch w.rng.IntN(4) {
 	case 0:
 		gone = w.keepByLibrary(granted.Lease)
 	case 1:
 		gone = w.renewLate(granted)
+	case 2:
+		gone = w.renewOften(granted)
 	}
 	if !gone && w.rng.IntN(4) == 0 {
 		gone = w.call(check.Revoke, granted.Lease, func(ctx context.Context, o *check.LeaseOp) error {
@@ -201,6 +203,15 @@ func (w *leaseWorker) renewLate(granted *check.LeaseOp) (gone bool) {
 		end = called + granted.TTL
 	}
 	return false
+}
+
+// renewOften renews a lease all the time for a while, also while the member that is asked does not answer.
+func (w *leaseWorker) renewOften(granted *check.LeaseOp) (gone bool) {
+	for end := now() + time.Duration(w.rng.Int64N(int64(12*time.Second))); !gone && now() < end; {
+		gone = w.keepAlive(granted.Lease)
+		w.pause(granted.TTL / 3)
+	}
+	return gone
 }
 
 // keepByLibrary lets package lease keep a lease alive for some time. What it counts as confirmed is an acknowledged

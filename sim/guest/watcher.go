@@ -29,10 +29,15 @@ type watcher struct {
 	next int64 // the revision from which it continues
 	// restless watchers end their watch from time to time and continue with another one.
 	restless bool
+	// progress is the longest time between two requests for progress.
+	progress time.Duration
 }
 
 func startWatcher(c *setup.Client, n int, rng *rand.Rand) error {
-	w := &watcher{rng: rng, next: 2, restless: n%3 == 2}
+	w := &watcher{rng: rng, next: 2, restless: n%3 == 2, progress: time.Second}
+	if c.Calm {
+		w.restless, w.progress = false, 30*time.Second
+	}
 	w.w.Name, w.w.Next = fmt.Sprintf("watcher %d.%d", c.First, n), w.next
 	endpoints := c.Endpoints
 	if n%2 == 1 {
@@ -81,7 +86,7 @@ func (w *watcher) once(ctx context.Context) error {
 	watch := w.c.Watch(ctx, key, opts...)
 	defer watch.Close()
 	if w.rng.IntN(2) == 0 {
-		go requestProgress(ctx, watch.RequestProgress, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
+		go requestProgress(ctx, watch.RequestProgress, rand.New(rand.NewPCG(w.rng.Uint64(), 0)), w.progress)
 	}
 	for b, err := range watch.Batches() {
 		var compacted *client.CompactedError
@@ -113,9 +118,9 @@ func (w *watcher) once(ctx context.Context) error {
 }
 
 // requestProgress requests notifications until the watch ends.
-func requestProgress(ctx context.Context, request func(), rng *rand.Rand) {
+func requestProgress(ctx context.Context, request func(), rng *rand.Rand, most time.Duration) {
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
+		time.Sleep(time.Duration(rng.Int64N(int64(most))))
 		request()
 	}
 }

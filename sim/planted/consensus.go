@@ -2,20 +2,20 @@ package planted
 
 // consensus are mistakes of the log's replication, of proposals and of elections.
 var consensus = []Mistake{
-	{Name: "late-forward", Promise: "a forwarded proposal is applied once", Needs: "leader transfers", Edits: []Edit{
+	{Name: "late-forward", Profile: "elections", Promise: "a forwarded proposal is applied once", Needs: "leader transfers", Edits: []Edit{
 		{"internal/member/raftnode/forward.go", "st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm()", "st.RaftState != raft.StateLeader"},
 	}},
 	{Name: "lost-vote", Promise: "a member votes once in a term", Needs: "power failure of the voters", Edits: []Edit{
 		{"internal/member/raftnode/append.go", "must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = must || false"},
 	}},
-	{Name: "early-response", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{
+	{Name: "early-response", Profile: "power", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{
 		{"internal/member/raftnode/append.go", "\tif err := a.write(a.batches); err != nil {", "\ta.n.send(a.remote)\n\tif err := a.write(a.batches); err != nil {"},
 		{"internal/member/raftnode/append.go", "\ta.n.send(a.remote)\n\treturn nil\n", "\treturn nil\n"},
 	}},
 	{Name: "early-requeue", Promise: "a proposal is made again only when the log cannot have it any more", Needs: "elections", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "case g.term == 0 || g.term >= term:", "case g.term == 0:"},
 	}},
-	{Name: "known-sequence", Promise: "a result goes to the request that it belongs to, also after a restart", Needs: "kills", Edits: []Edit{
+	{Name: "known-sequence", Profile: "restarts", Promise: "a result goes to the request that it belongs to, also after a restart", Needs: "kills", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "q.mu.seq = binary.LittleEndian.Uint64(b[:])", "q.mu.seq = uint64(binary.LittleEndian.Uint16(b[:]) % 2)"},
 	}},
 	{Name: "half-group", Promise: "each request of a group is applied once, also after a crash in the middle of it", Needs: "power failures", Edits: []Edit{
@@ -23,7 +23,7 @@ var consensus = []Mistake{
 		{"internal/member/replica/apply.go", "m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))", "m.SetBatchBytes(1)"},
 		{"internal/state/fsm/entry.go", "return &e.outcome, e.m.storeProgress()", "return &e.outcome, nil"},
 	}},
-	{Name: "early-applied", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
+	{Name: "early-applied", Profile: "space", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
 		{"internal/member/replica/apply.go", "\tusers := a.machine.Auth()\n", "\tr.applied.Store(a.at.Index)\n\tr.readers.advance(a.at.Index)\n\tusers := a.machine.Auth()\n"},
 	}},
 	{Name: "applied-ahead", Promise: "the stored position is that of the stored state", Needs: "kills", Edits: []Edit{

@@ -5,25 +5,25 @@ var lease = []Mistake{
 	{Name: "short-extension", Promise: "a new leader extends a lease by its TTL", Needs: "leases, faults of leaders", Edits: []Edit{
 		{"internal/state/lease/timers.go", "t.add(l, now+seconds(l.Left())+extra, now)", "t.add(l, now+extra, now)"},
 	}},
-	{Name: "deposed-timers", Promise: "a deposed leader ends no lease", Needs: "leases, faults of leaders", Edits: []Edit{
+	{Name: "deposed-timers", Profile: "leases", Promise: "a deposed leader ends no lease", Needs: "leases, faults of leaders", Edits: []Edit{
 		{"internal/member/replica/lessor/expire.go", "if l.o.Raft.LeadTerm() != l.mu.term {", "if false {"},
 		{"internal/member/replica/lessor/lessor.go", "\tdefault:\n\t\tl.stopCounting()\n", "\tdefault:\n"},
 		{"internal/state/fsm/refuse.go", " || r.LeaseExpire != nil && r.LeaseExpire.Term != term", ""},
 	}},
-	{Name: "unconfirmed-keepalive", Promise: "a leader promises a TTL only after a quorum has confirmed it", Needs: "leases, isolation from members", Edits: []Edit{
+	{Name: "unconfirmed-keepalive", Profile: "leases", Promise: "a leader promises a TTL only after a quorum has confirmed it", Needs: "leases, isolation from members", Edits: []Edit{
 		{"internal/member/replica/lessor/answer.go", "if err := l.o.Pipeline.Linearize(ctx); err != nil {\n\t\t\treturn Answer{}, err\n\t\t}\n\t\ts, err", "s, err"},
 	}},
 	{Name: "follower-keepalive", Promise: "the leader renews a lease", Needs: "leases", Edits: []Edit{
 		{"internal/member/replica/lessor/answer.go", "a, err = l.askLeader(limited, leader, op, id)", "rec, ok := l.o.Pipeline.LeaseState().Lookup(id)\n\t\t\tif a, err = (Answer{TTL: rec.TTL, Granted: rec.TTL}), nil; !ok || op != Renew {\n\t\t\t\ta, err = l.askLeader(limited, leader, op, id)\n\t\t\t}"},
 	}},
-	{Name: "renewed-while-ending", Promise: "a lease that is about to be revoked is not renewed", Needs: "leases", Edits: []Edit{
+	{Name: "renewed-while-ending", Profile: "leases", Promise: "a lease that is about to be revoked is not renewed", Needs: "leases", Edits: []Edit{
 		{"internal/state/lease/timers.go", "if x == nil || x.ending {", "if x == nil {"},
 		{"internal/member/replica/lessor/answer.go", "case ending:", "case ending && op != Renew:"},
 	}},
 	{Name: "wall-clock-leases", Promise: "the wall clock does not matter for leases", Needs: "leases, clock jump", Edits: []Edit{
 		{"internal/member/replica/lessor/lessor.go", "l.mu.clock, l.mu.last = l.now(), time.Now()", "l.mu.clock, l.mu.last = l.now(), time.Now().Round(0)"},
 	}},
-	{Name: "snapshot-without-leases", Promise: "a member that installs a snapshot knows all leases", Needs: "leases, faults that make a member lag", Edits: []Edit{
+	{Name: "snapshot-without-leases", Profile: "snapshots", Promise: "a member that installs a snapshot knows all leases", Needs: "leases, faults that make a member lag", Edits: []Edit{
 		{"internal/member/replica/install.go", "a.adopt(machine)\n", "for _, l := range machine.Leases().All() {\n\t\tmachine.Leases().Remove(l.ID)\n\t}\n\ta.adopt(machine)\n"},
 	}},
 	{Name: "restart-without-keys", Promise: "a lease has its keys after a restart", Needs: "leases, kill or power failure", Edits: []Edit{
@@ -32,13 +32,13 @@ var lease = []Mistake{
 	{Name: "lease-in-parts", Promise: "the end of a lease deletes its keys in one revision", Needs: "leases", Edits: []Edit{
 		{"internal/state/fsm/lease.go", "m.store.DeleteKeys(keys)", "m.store.DeleteKeys(keys[:min(1, len(keys))])"},
 	}},
-	{Name: "key-stays-attached", Promise: "a key that was put with another lease does not end with the former one", Needs: "leases", Edits: []Edit{
+	{Name: "key-stays-attached", Profile: "leases", Promise: "a key that was put with another lease does not end with the former one", Needs: "leases", Edits: []Edit{
 		{"internal/state/lease/state.go", "e.detach(string(key))", "_ = e"},
 	}},
-	{Name: "lock-for-the-next-waiter", Promise: "a lock has one holder", Needs: "locks", Edits: []Edit{
+	{Name: "lock-for-the-next-waiter", Profile: "locks", Promise: "a lock has one holder", Needs: "locks", Edits: []Edit{
 		{"client/concurrency/claim.go", "if err := waitDeleted(ctx, q.s.c, before, rev+1); err != nil {\n\t\t\treturn err\n\t\t}", "return waitDeleted(ctx, q.s.c, before, rev+1)"},
 	}},
-	{Name: "token-of-the-answer", Promise: "a fencing token is the create revision of the claim", Needs: "locks", Edits: []Edit{
+	{Name: "token-of-the-answer", Profile: "locks", Promise: "a fencing token is the create revision of the claim", Needs: "locks", Edits: []Edit{
 		{"client/concurrency/claim.go", "q.rev = kv.CreateRevision", "q.rev = r.Header.Revision"},
 	}},
 	{Name: "unguarded-proclamation", Promise: "a deposed leader cannot proclaim", Needs: "locks", Edits: []Edit{

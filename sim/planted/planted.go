@@ -16,8 +16,10 @@ type Mistake struct {
 	Name, Promise string
 	// Needs has the faults or the work without which the mistake has no effect. It is for readers: plans do not depend on it.
 	Needs string
-	Past  bool
-	Edits []Edit
+	// Profile is that of the plans which look for the mistake; empty for plans with all faults and work.
+	Profile string
+	Past    bool
+	Edits   []Edit
 }
 
 // Edit replaces Old, which File has once, by New. File is relative to the root of the repository.

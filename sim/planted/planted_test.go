@@ -3,6 +3,8 @@ package planted
 import (
 	"go/format"
 	"testing"
+
+	"vigil/sim/scenario"
 )
 
 // TestApply: the mistakes fit the code, and change it.
@@ -52,5 +54,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%+v: the name is empty or taken, or the promise or the change is missing", m)
 		}
 		seen[m.Name] = true
+		if _, err := scenario.ProfilePlan(m.Profile, 1, 0); err != nil {
+			t.Errorf("%s: %v", m.Name, err)
+		}
 	}
 }

@@ -8,7 +8,7 @@ var reads = []Mistake{
 	{Name: "lease-read", Promise: "a leader answers no read before others confirm that it leads", Needs: "pauses of the leader", Edits: []Edit{
 		{"internal/member/raftnode/node.go", "MaxInflightMsgs:           512,", "MaxInflightMsgs:           512,\n\t\tReadOnlyOption:            raft.ReadOnlyLeaseBased,"},
 	}},
-	{Name: "late-reader", Promise: "readers share only a read index that is requested after they came", Edits: []Edit{
+	{Name: "late-reader", Profile: "reads", Promise: "readers share only a read index that is requested after they came", Edits: []Edit{
 		{"internal/member/raftnode/reads.go", "\tif r.mu.waiting == nil {\n\t\tr.mu.waiting = &read{", "\tif n := len(r.mu.asked); n > 0 && r.mu.waiting == nil {\n\t\treturn r.mu.asked[n-1], false\n\t}\n\tif r.mu.waiting == nil {\n\t\tr.mu.waiting = &read{"},
 	}},
 	{Name: "unapplied-read", Promise: "a read waits until the member has applied the read index", Edits: []Edit{

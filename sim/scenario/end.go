@@ -33,7 +33,7 @@ func (r *run) probe() {
 
 // checkRecovery checks that writes succeed soon after the faults have ended: at the members, and of the library's clients.
 func (r *run) checkRecovery() {
-	if limit := r.plan.Faulty + 3*electionTimeout + aftermath; r.probed == 0 || r.probed > limit {
+	if limit := r.plan.Faulty + 3*r.plan.election() + aftermath; r.probed == 0 || r.probed > limit {
 		r.v.Add("the first write to the members after the faults had ended at %v was acknowledged at %v", r.plan.Faulty, r.probed)
 	}
 	first := time.Duration(-1)
@@ -43,7 +43,7 @@ func (r *run) checkRecovery() {
 			first = o.Ret
 		}
 	}
-	if limit := r.plan.Faulty + 3*electionTimeout + reconnecting; first < 0 || first > limit {
+	if limit := r.plan.Faulty + 3*r.plan.election() + reconnecting; first < 0 || first > limit {
 		r.v.Add("the first write of a client after the faults had ended at %v was acknowledged at %v", r.plan.Faulty, first)
 	}
 }

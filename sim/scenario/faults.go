@@ -94,6 +94,7 @@ var faults = map[string]fault{
 	"member replaced":             changeMembers(setup.Replace),
 	"member replaced by learner":  changeMembers(setup.ReplaceBy),
 	"member moved":                changeMembers(setup.Move),
+	"member removed while away":   removeAway,
 	"snapshot interrupted":        interruptSnapshot,
 	"bit flips":                   flipBits,
 	"hits at the end of leases":   hitExpiry,

@@ -55,6 +55,18 @@ func changeMembers(kind string) fault {
 	}
 }
 
+// removeAway removes a member that cannot be reached by the others, so that it notices its removal only when it is back. If there
+// are no more members than at first, one is added.
+func removeAway(r *run, f Fault, rng *rand.Rand) func() {
+	if len(r.members) <= r.plan.Members {
+		r.change(setup.AddVoter, f, rng)
+		return func() {}
+	}
+	back := r.cut(r.member(f.A), r.members, true, true)
+	r.change(setup.Remove, f, rng)
+	return back
+}
+
 // isChange reports whether a kind of fault changes the members.
 func isChange(kind string) bool { return strings.HasPrefix(kind, "member ") }
 
@@ -103,6 +115,9 @@ func (r *run) change(kind string, f Fault, rng *rand.Rand) {
 		c.PeerURL = target.peerURL(peerPort + rng.IntN(3))
 	}
 	c.Former = append(slices.Clone(target.former), target.id)
+	if rng.IntN(2) == 0 {
+		c.Linger = rng.Int64N(int64(8 * time.Second))
+	}
 	if kind == setup.Move {
 		c.NewURL = target.peerURL(peerPort + (target.ports[0]-peerPort+1)%4)
 	}
@@ -135,7 +150,7 @@ func (r *run) changed() {
 func (r *run) settle() {
 	if r.changing == nil && !r.replaceFlipped() {
 		r.settled = true
-		r.startChange(setup.Change{Kind: setup.Settle, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + recovery + catchUp)})
+		r.startChange(setup.Change{Kind: setup.Settle, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + r.plan.recovery() + catchUp)})
 	}
 }
 
@@ -277,12 +292,30 @@ func (r *run) unsettled() string {
 	return ""
 }
 
+// hitInstallation returns a function that hits a member which has received a snapshot and installs it.
+func (r *run) hitInstallation(rng *rand.Rand) func(*world.Machine) {
+	return func(m *world.Machine) {
+		r.received = nil
+		kill := []func(){m.Kill, m.PowerOff}[rng.IntN(2)]
+		r.world.After(time.Duration(rng.Int64N(int64(25*time.Millisecond))), func() {
+			if !r.over {
+				r.world.Note(m, "is hit while it installs a snapshot")
+				r.stop(m, kill)
+				r.world.After(300*time.Millisecond, func() { r.restart(m) })
+			}
+		})
+	}
+}
+
 // interruptSnapshot cuts a member off, until it needs a snapshot. When it is sent one, the sender or the receiver is hit.
 func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 	away := r.member(f.A)
 	ends := []func(){r.cut(away, r.members, true, true)}
 	back := ends[0]
 	r.world.After(f.For*3/4, func() { back() })
+	if rng.IntN(2) == 0 {
+		r.received = r.hitInstallation(rng)
+	}
 	r.sending = func(from, to *world.Machine) {
 		r.sending = nil
 		hit := from
@@ -294,7 +327,7 @@ func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 		link.BytesPerSecond = 64 << 10
 		ends = append(ends, func() { link.BytesPerSecond = rate })
 		r.world.Note(hit, "is hit while a snapshot is sent from %s to %s", from.Name, to.Name)
-		what := rng.IntN(5)
+		what := rng.IntN(6)
 		r.world.After(time.Duration(rng.Int64N(int64(60*time.Millisecond))), func() {
 			if r.over {
 				return
@@ -311,11 +344,13 @@ func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 				r.world.Reset(from, to)
 			case 4:
 				ends = append(ends, r.cut(hit, r.members, true, true))
+			case 5:
+				ends = append(ends, r.disk(hit, world.DiskFaults{SyncFails: 0.2}))
 			}
 		})
 	}
 	return func() {
-		r.sending = nil
+		r.sending, r.received = nil, nil
 		for _, end := range ends {
 			end()
 		}

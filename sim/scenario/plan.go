@@ -39,6 +39,8 @@ type Plan struct {
 	CompareInterval time.Duration
 	// Rescue lets one member start with --force-new-cluster after the end.
 	Rescue bool `json:",omitempty"`
+	// Calm lets members and watchers do less by themselves: heartbeats and notifications of progress are rare.
+	Calm bool `json:",omitempty"`
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault
@@ -80,6 +82,9 @@ const smallQuota = 2 << 20
 // usual is how long faults begin in a plan.
 const usual = time.Minute
 
+// firstFault is the time before which no fault begins.
+const firstFault = 6 * time.Second
+
 // NewPlan draws a plan. Each seed leaves out a random half of the kinds of faults and of work.
 func NewPlan(seed uint64) Plan { return LongPlan(seed, usual) }
 
@@ -116,11 +121,16 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return slices.Contains(setup.Large, w) })
 		p.Work = append(p.Work, setup.Quota)
 	}
-	pace := time.Duration(1+rng.IntN(5)) * time.Second
-	for at := 6 * time.Second; ; {
+	p.drawFaults(rng, some, time.Duration(1+rng.IntN(5))*time.Second)
+	return p
+}
+
+// drawFaults draws faults of some kinds, one in the time pace on average.
+func (p *Plan) drawFaults(rng *rand.Rand, some []string, pace time.Duration) {
+	for at := firstFault; ; {
 		at += time.Duration(rng.Int64N(int64(2 * pace)))
 		if at >= p.Faulty {
-			return p
+			return
 		}
 		f := Fault{Kind: some[rng.IntN(len(some))], At: at, A: rng.IntN(p.Members), B: rng.IntN(p.Members), Seed: rng.Uint64()}
 		switch rng.IntN(12) {
@@ -134,6 +144,25 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 		f.For = max(f.For, least[f.Kind])
 		p.Faults = append(p.Faults, f)
 	}
+}
+
+// election is the election timeout of the members.
+func (p *Plan) election() time.Duration {
+	if p.Calm {
+		return calmElectionTimeout
+	}
+	return electionTimeout
+}
+
+// recovery is how long the clients work after the last fault has ended.
+func (p *Plan) recovery() time.Duration { return 10*time.Second + 5*p.election() }
+
+// progress is the interval of progress notifications.
+func (p *Plan) progress() time.Duration {
+	if p.Calm {
+		return calmProgress
+	}
+	return progress
 }
 
 // users reports whether clients must authenticate.

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"vigil/sim/world"
@@ -10,14 +11,10 @@ import (
 // failSyncing lets all members lose power while their disks are slow: much of what they wrote is not synced. The leader
 // starts last, so that the others may elect a leader without it.
 func failSyncing(r *run, f Fault, rng *rand.Rand) func() {
-	slow := world.DiskFaults{Slow: time.Duration(100+rng.IntN(900)) * time.Millisecond}
-	for _, m := range r.members {
-		m.SetDiskFaults(slow)
-	}
-	healthy := func() {
-		for _, m := range r.members {
-			m.SetDiskFaults(world.DiskFaults{})
-		}
+	healthy := r.slowDisks(world.DiskFaults{Slow: time.Duration(100+rng.IntN(900)) * time.Millisecond})
+	if rng.IntN(2) == 0 {
+		// What the leader has synced the others have only written.
+		r.leader().SetDiskFaults(world.DiskFaults{})
 	}
 	over := false
 	r.world.After(f.For/3, func() {
@@ -40,6 +37,19 @@ func failSyncing(r *run, f Fault, rng *rand.Rand) func() {
 		healthy()
 		for _, m := range r.members {
 			r.restart(m)
+		}
+	}
+}
+
+// slowDisks slows the disks of all members, and returns a function that undoes it.
+func (r *run) slowDisks(f world.DiskFaults) func() {
+	slow := slices.Clone(r.members)
+	for _, m := range slow {
+		m.SetDiskFaults(f)
+	}
+	return func() {
+		for _, m := range slow {
+			m.SetDiskFaults(world.DiskFaults{})
 		}
 	}
 }

@@ -20,18 +20,16 @@ import (
 )
 
 const (
-	// electionTimeout is that of the members.
-	electionTimeout = time.Second
-	// recovery is how long the clients work after the last fault has ended.
-	recovery = 15 * time.Second
+	// electionTimeout is that of the members, with ten heartbeats in it, calmElectionTimeout that of a calm plan.
+	electionTimeout, calmElectionTimeout = time.Second, 5 * time.Second
 	// catchUp bounds the time in which the members and watchers must have everything after the work has ended.
 	catchUp = 60 * time.Second
 	// searching bounds the search for an order of the operations on one key.
 	searching = time.Minute
 	// peerPort is the port at which members listen for others, if none moves.
 	peerPort = 2380
-	// progress is the interval of progress notifications.
-	progress = time.Second
+	// progress is the interval of progress notifications, calmProgress that of a calm plan.
+	progress, calmProgress = time.Second, 20 * time.Second
 )
 
 // Result is the outcome of a run.
@@ -72,6 +70,8 @@ type run struct {
 	elected func(*world.Machine)
 	// sending is called when a member begins to send a snapshot, if it is not nil.
 	sending func(from, to *world.Machine)
+	// received is called when a member has received a snapshot, if it is not nil.
+	received func(*world.Machine)
 	// starting is called when the process of a member has started, if it is not nil.
 	starting  func(*world.Machine)
 	operators int            // that were started
@@ -121,7 +121,7 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	for _, m := range r.members {
 		r.restart(m)
 	}
-	stop := p.Faulty + recovery
+	stop := p.Faulty + p.recovery()
 	for n, m := range r.clients {
 		r.startClient(n, m, stop)
 	}
@@ -143,7 +143,7 @@ func Run(g *world.Guest, p Plan, trace io.Writer) Result {
 	case err != nil:
 		r.v.Add("%v", err)
 	case !r.complete():
-		r.v.Add("%v after the last fault has ended: %s", recovery+catchUp, r.missing())
+		r.v.Add("%v after the last fault has ended: %s", p.recovery()+catchUp, r.missing())
 	}
 	if len(r.v) == 0 {
 		r.stopAll()
@@ -220,8 +220,8 @@ func (r *run) restart(m *world.Machine) {
 	r.starts[m], r.serves[m] = append(r.starts[m], r.world.Now()), false
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
-		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(progress), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
-		QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval)}))
+		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
+		ElectionTimeout: int64(r.plan.election()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval)}))
 	if r.starting != nil {
 		r.starting(m)
 	}
@@ -229,7 +229,7 @@ func (r *run) restart(m *world.Machine) {
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m)}
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Healed: int64(r.plan.Faulty)}
 	m.Start("client", encode(c))
 	r.working++
 }
@@ -265,6 +265,8 @@ var (
 	sending = regexp.MustCompile(`msg="sending a snapshot" .*remote-peer-id=([0-9a-f]+)`)
 	// peerURL is the URL of a member in the refusal of a list of members.
 	peerURL = regexp.MustCompile(`[0-9a-f]=(http://[0-9.]+:[0-9]+)`)
+	// known is the refusal to join as a member that has lost its data.
+	known = regexp.MustCompile(`^member ([0-9a-f]+) of cluster [0-9a-f]+ has been started before`)
 )
 
 // printed follows the log of the members.
@@ -294,10 +296,21 @@ func (r *run) printed(m *world.Machine, line []byte) {
 			}
 		}
 	}
+	if r.received != nil && bytes.Contains(line, []byte(`msg="received a snapshot"`)) {
+		r.world.After(0, func() {
+			if r.received != nil {
+				r.received(m)
+			}
+		})
+	}
 	if p := r.place(m); p != nil && bytes.HasPrefix(line, []byte("cannot fetch cluster info from peer urls")) {
 		p.alone = true
 	} else if p != nil && bytes.HasPrefix(line, []byte("--initial-cluster does not match cluster")) {
 		r.refused(p, line)
+	} else if s := known.FindSubmatch(line); p != nil && s != nil {
+		// A member that has not applied the replacement yet names the one that was there before.
+		id, _ := strconv.ParseUint(string(s[1]), 16, 64)
+		p.outdated = slices.Contains(p.former, id)
 	}
 	for _, bad := range []string{"panic:", "fatal error:", "level=ERROR msg=\"inconsistent"} {
 		if strings.HasPrefix(string(line), bad) {

@@ -12,12 +12,18 @@ import (
 // a member that joins in place of another one, or of a member that loses power.
 func failStarting(r *run, f Fault, rng *rand.Rand) func() {
 	over := false
+	// With a slow disk, most of a start is spent between two of its steps.
+	first, slow, healthy := 60*time.Millisecond, rng.IntN(2) == 0, func() {}
+	if slow {
+		first = time.Second
+		healthy = r.slowDisks(world.DiskFaults{Slow: 100 * time.Millisecond})
+	}
 	r.starting = func(m *world.Machine) {
 		if rng.IntN(4) == 0 {
 			return
 		}
 		start, kill := m.Starts(), []func(){m.Kill, m.PowerOff, m.PowerOff}[rng.IntN(3)]
-		r.world.After(time.Duration(rng.Int64N(int64(60*time.Millisecond))), func() {
+		r.world.After(time.Duration(rng.Int64N(int64(first))), func() {
 			if over || m.Starts() != start {
 				return
 			}
@@ -34,6 +40,7 @@ func failStarting(r *run, f Fault, rng *rand.Rand) func() {
 	}
 	return func() {
 		over, r.starting = true, nil
+		healthy()
 		for _, m := range r.members {
 			r.restart(m)
 		}

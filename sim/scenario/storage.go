@@ -73,7 +73,7 @@ func (r *run) replaceFlipped() bool {
 		return false
 	}
 	if r.changing == nil {
-		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + recovery + catchUp), PeerURL: p.peerURL(p.ports[0]), Former: append(slices.Clone(p.former), p.id)})
+		r.startChange(setup.Change{Kind: setup.Replace, Endpoints: r.endpoints(), Until: int64(r.plan.Faulty + r.plan.recovery() + catchUp), PeerURL: p.peerURL(p.ports[0]), Former: append(slices.Clone(p.former), p.id)})
 	}
 	return true
 }

@@ -45,10 +45,10 @@ func (r *run) judgeWork(h *check.History) {
 			r.work.cut(o.Call)
 		}
 	}
-	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: electionTimeout, Stable: r.plan.Faulty + stable, Late: 2 * time.Second})...)
+	r.v = append(r.v, check.CheckLeases(h, r.work.leases, check.LeaseTerms{Clocks: r.work.clocks, Election: r.plan.election(), Stable: r.plan.stable(), Late: 2 * time.Second})...)
 	r.v = append(r.v, check.CheckLocks(h, r.work.locks)...)
 	r.v = append(r.v, check.CheckPermits(h, r.work.accesses, r.work.permits)...)
-	r.v = append(r.v, check.CheckSights(r.work.sights, r.work.permits, r.plan.Faulty+stable)...)
+	r.v = append(r.v, check.CheckSights(r.work.sights, r.work.permits, r.plan.stable())...)
 	r.v = append(r.v, check.CheckAlarms(r.ops, r.work.alarms)...)
 }
 
@@ -72,6 +72,6 @@ func (r *run) setRate(m *world.Machine, ppm int64) {
 	r.work.clocks = append(r.work.clocks, fastest)
 }
 
-// stable is the time after the last fault in which a write must succeed: an election, and some more time for a member
+// stable is the time after which a write must succeed when the last fault has ended: an election, and some more time for a member
 // that starts now, or a connection that was silent.
-const stable = 3*electionTimeout + 5*time.Second
+func (p *Plan) stable() time.Duration { return p.Faulty + 3*p.election() + 5*time.Second }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -10,30 +9,20 @@ import (
 	"vigil/sim/world"
 )
 
-// control runs plans with the unchanged program: a plan that fails with it finds no planted mistake.
+// control runs plans without a mistake: a plan that fails so finds no planted mistake.
 type control struct {
-	file  string
-	load  func() (*world.Guest, error)
 	guest *world.Guest
 	mu    sync.Mutex
 	plans map[string]func() bool // by the text of the plan
 }
 
-func newControl(file string) *control {
-	c := &control{file: file, plans: map[string]func() bool{}}
-	c.load = sync.OnceValues(func() (g *world.Guest, err error) {
-		c.guest, err = loadGuest(context.Background(), c.file, "")
-		return c.guest, err
-	})
-	return c
+func newControl(g *world.Guest) *control {
+	return &control{guest: g, plans: map[string]func() bool{}}
 }
 
 // clean reports whether a plan has no violation, and prints the violations. It runs each plan once.
-func (c *control) clean(p scenario.Plan) (bool, error) {
-	g, err := c.load()
-	if err != nil {
-		return false, err
-	}
+func (c *control) clean(p scenario.Plan) bool {
+	g := c.guest
 	key := fmt.Sprintf("%+v", p)
 	c.mu.Lock()
 	run := c.plans[key]
@@ -48,11 +37,5 @@ func (c *control) clean(p scenario.Plan) (bool, error) {
 		c.plans[key] = run
 	}
 	c.mu.Unlock()
-	return run(), nil
-}
-
-func (c *control) close() {
-	if c.guest != nil {
-		c.guest.Close(context.Background())
-	}
+	return run()
 }

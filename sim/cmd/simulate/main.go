@@ -36,11 +36,12 @@ It ends with 0 if all is well, 1 after a violation, 2 if it was called wrongly o
 
 // options are those of the command line.
 type options struct {
-	guest, planted, format, seed, plan, corpus, trace, log, profile string
-	seeds                                                           uint64
-	hours, minutes                                                  float64
-	parallel, replays                                               int
-	shrink, keepGoing                                               bool
+	guest, planted, format, seed, plan, corpus, trace, log string
+	profile, cpuProfile                                    string
+	seeds                                                  uint64
+	hours, minutes                                         float64
+	parallel, replays                                      int
+	shrink, keepGoing                                      bool
 
 	control *control // while planted mistakes are looked for
 }
@@ -58,7 +59,8 @@ func main() {
 	flag.StringVar(&o.seed, "seed", "1", "the first seed, with @ and the version of the code if it must be that one")
 	flag.Uint64Var(&o.seeds, "seeds", 1, "the number of seeds")
 	flag.Float64Var(&o.hours, "hours", 0, "take fresh seeds for so many hours of real time")
-	flag.Float64Var(&o.minutes, "minutes", 1, "the minutes of simulated time in which faults begin, for seeds")
+	flag.Float64Var(&o.minutes, "minutes", 0, "the minutes of simulated time in which faults begin, for seeds; 0 for what is usual for the profile")
+	flag.StringVar(&o.profile, "profile", "", "how plans are drawn from seeds; default: "+scenario.Mixed+", and for planted mistakes that of each. There are\n"+scenario.Profiles())
 	flag.BoolVar(&o.keepGoing, "keep-going", false, "continue with other seeds after a violation")
 	flag.StringVar(&o.log, "log", "", "append a line for the whole run to a file")
 	flag.IntVar(&o.parallel, "parallel", 2, "the number of seeds at a time")
@@ -70,7 +72,7 @@ func main() {
 	flag.StringVar(&o.guest, "guest", "", "the program of the processes; default: build it")
 	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted, or several by comma; all tries each of them")
 	flag.StringVar(&o.format, "format", "text", "the format of the table of planted mistakes: text, md or json")
-	flag.StringVar(&o.profile, "cpuprofile", "", "write a profile of the processor's time to a file")
+	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a profile of the processor's time to a file")
 	flag.Parse()
 	err := o.run(flag.Args())
 	if err == nil {
@@ -97,8 +99,13 @@ func (o *options) check(rest []string) (first uint64, version string, err error)
 	bad(len(rest) > 0, "%q is not expected, only options are", rest)
 	bad(o.seeds == 0 || o.parallel < 1 || o.replays < 1, "-seeds, -parallel and -replays must be at least 1")
 	bad(!(o.hours >= 0), "-hours must not be negative")
-	bad(!(o.minutes > 0 && o.minutes <= 24*60), "-minutes must be above 0, and at most a day")
-	bad(o.minutes != 1 && (o.plan != "" || o.corpus != "" || o.planted != ""), "-minutes is for seeds")
+	bad(!(o.minutes >= 0 && o.minutes <= 24*60), "-minutes must be at least 0, and at most a day")
+	files := o.plan != "" || o.corpus != ""
+	bad(o.minutes != 0 && (files || o.planted != ""), "-minutes is for seeds")
+	bad(o.profile != "" && files, "-profile is for seeds")
+	if _, e := scenario.ProfilePlan(o.profile, 0, 0); e != nil {
+		errs = append(errs, fmt.Errorf("-profile: %w", e))
+	}
 	sources := 0
 	for _, given := range []bool{o.plan != "", o.corpus != "" && o.planted == "", o.hours > 0} {
 		if given {
@@ -136,8 +143,8 @@ func (o *options) run(rest []string) error {
 	if err := o.checkVersion(version, g.Version); err != nil {
 		return err
 	}
-	if o.profile != "" {
-		f, err := os.Create(o.profile)
+	if o.cpuProfile != "" {
+		f, err := os.Create(o.cpuProfile)
 		if err != nil {
 			return err
 		}
@@ -174,15 +181,22 @@ func (o *options) jobs(g *world.Guest, first uint64) (func() (job, bool), error)
 		first, last, end = uint64(began.UnixNano()), 1<<64-1, began.Add(time.Duration(o.hours*float64(time.Hour)))
 	}
 	faulty := time.Duration(o.minutes * float64(time.Minute))
-	length := "" // as an option
-	if o.minutes != 1 {
-		length = fmt.Sprintf(" -minutes %v", o.minutes)
+	drawn := "" // how, as options
+	if o.profile != "" {
+		drawn += " -profile " + o.profile
+	}
+	if o.minutes != 0 {
+		drawn += fmt.Sprintf(" -minutes %v", o.minutes)
 	}
 	return func() (job, bool) {
 		if first >= last || !end.IsZero() && time.Now().After(end) {
 			return job{}, false
 		}
-		j := job{name: fmt.Sprintf("seed %d@%s", first, g.Version), plan: scenario.LongPlan(first, faulty), again: fmt.Sprintf("-seed %d@%s%s", first, g.Version, length)}
+		p, err := scenario.ProfilePlan(o.profile, first, faulty)
+		if err != nil {
+			return job{}, false // check has found it
+		}
+		j := job{name: fmt.Sprintf("seed %d@%s%s", first, g.Version, drawn), plan: p, again: fmt.Sprintf("-seed %d@%s%s", first, g.Version, drawn)}
 		first++
 		return j, true
 	}, nil

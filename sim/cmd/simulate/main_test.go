@@ -20,8 +20,10 @@ func TestOptions(t *testing.T) {
 		"-seed \"1@\"":     func(o *options) { o.seed = "1@" },
 		"must be at least": func(o *options) { o.seeds = 0 },
 		"not be negative":  func(o *options) { o.hours = -1 },
-		"-minutes must":    func(o *options) { o.minutes = 0 },
+		"-minutes must":    func(o *options) { o.minutes = -1 },
 		"-minutes is":      func(o *options) { o.minutes, o.plan = 2, "p" },
+		"-profile is":      func(o *options) { o.profile, o.plan = "reads", "p" },
+		"-profile: no":     func(o *options) { o.profile = "x" },
 		"only one of":      func(o *options) { o.plan, o.hours = "p", 1 },
 		"has no use":       func(o *options) { o.seed, o.plan = "1@2", "p" },
 		"-trace":           func(o *options) { o.seeds, o.trace = 2, "-" },
@@ -30,7 +32,7 @@ func TestOptions(t *testing.T) {
 		"is not expected":  nil,
 		"seed 7@0bad is n": func(o *options) { o.seed = "7@0bad" },
 	} {
-		o := options{seed: "7", seeds: 1, parallel: 1, replays: 1, minutes: 1, format: "text"}
+		o := options{seed: "7", seeds: 1, parallel: 1, replays: 1, format: "text"}
 		var rest []string
 		if change != nil {
 			change(&o)

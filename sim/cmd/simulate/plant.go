@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,20 +49,17 @@ func (o *options) findPlanted(first uint64) error {
 			list = append(list, m)
 		}
 	}
-	// Most mistakes share a program.
-	files, rest, err := planted.Combine("..", list)
+	// Most mistakes share a program, which is the same for any list of them, so that its compiled form is found in the cache.
+	files, rest, err := planted.Combine("..", planted.All)
 	if err != nil {
 		return err
 	}
-	var shared *world.Guest
-	if len(rest) < len(list) {
-		if shared, err = loadPlanted(files); err != nil {
-			return err
-		}
-		defer shared.Close(context.Background())
+	shared, err := loadPlanted(files)
+	if err != nil {
+		return err
 	}
-	o.control = newControl(o.guest)
-	defer o.control.close()
+	defer shared.Close(context.Background())
+	o.control = newControl(shared.With("0"))
 	all := make([]finding, len(list))
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -73,7 +71,8 @@ func (o *options) findPlanted(first uint64) error {
 				if slices.ContainsFunc(rest, func(r planted.Mistake) bool { return r.Name == m.Name }) {
 					o.findAlone(m, first, &all[n])
 				} else {
-					o.find(shared.With(strconv.Itoa(n+1)), m.Name, first, &all[n])
+					number := 1 + slices.IndexFunc(planted.All, func(a planted.Mistake) bool { return a.Name == m.Name })
+					o.find(shared.With(strconv.Itoa(number)), m, first, &all[n])
 				}
 				all[n].Took = time.Since(began)
 				fmt.Fprintln(os.Stderr, all[n])
@@ -107,7 +106,7 @@ func (o *options) findAlone(m planted.Mistake, first uint64, f *finding) {
 		return
 	}
 	defer g.Close(context.Background())
-	o.find(g, m.Name, first, f)
+	o.find(g, m, first, f)
 }
 
 // loadPlanted builds a program with changed files.
@@ -125,11 +124,11 @@ func loadPlanted(files map[string]string) (*world.Guest, error) {
 }
 
 // find runs seeds, or the plans of the corpus, with a mistake until one fails.
-func (o *options) find(g *world.Guest, name string, first uint64, f *finding) {
+func (o *options) find(g *world.Guest, m planted.Mistake, first uint64, f *finding) {
 	var plans []scenario.Plan // those of the corpus; nil for seeds
 	if o.corpus != "" {
 		var err error
-		if plans, err = plansFor(o.corpus, name); err != nil {
+		if plans, err = plansFor(o.corpus, m.Name); err != nil {
 			f.Violation = err.Error()
 			return
 		}
@@ -139,26 +138,26 @@ func (o *options) find(g *world.Guest, name string, first uint64, f *finding) {
 		if plans != nil {
 			p = plans[n]
 		} else {
-			p = scenario.NewPlan(first + uint64(n))
+			profile := cmp.Or(o.profile, m.Profile)
+			var err error
+			if p, err = scenario.ProfilePlan(profile, first+uint64(n), 0); err != nil {
+				f.Violation = err.Error()
+				return
+			}
 		}
 		r := scenario.Run(g, p, nil)
 		f.Seed = p.Seed
 		f.Seeds++
 		f.Simulated += r.Simulated
 		if len(r.Violations) > 0 {
-			clean, err := o.control.clean(p)
-			if err != nil {
-				f.Violation = err.Error()
-				return
-			}
-			if !clean {
+			if !o.control.clean(p) {
 				f.Unusable++
 				continue
 			}
 			f.Found = true
 			f.By, f.Violation = plainest(r.Violations)
 			if o.shrink {
-				shrink(g, newFailure(job{name: f.Promise, plan: p, mistake: name}, r))
+				shrink(g, newFailure(job{name: f.Promise, plan: p, mistake: m.Name}, r))
 			}
 		}
 	}

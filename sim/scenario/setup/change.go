@@ -18,6 +18,8 @@ type Change struct {
 	Endpoints []string
 	// PeerURL is the address of the member, and NewURL the one that it moves to.
 	PeerURL, NewURL string
+	// Linger is how long an added learner is not promoted, in nanoseconds.
+	Linger int64
 	// Until is when it gives up.
 	Until int64
 	// Users is set if clients must authenticate.

@@ -15,7 +15,7 @@ type Member struct {
 	InitialCluster, InitialClusterState string
 	SnapshotCount, CatchUpEntries       uint64
 	QuotaBytes                          int64
-	ProgressInterval                    int64 // in nanoseconds
+	ProgressInterval, ElectionTimeout   int64 // in nanoseconds
 	// StopAddress is where it listens for the request to stop.
 	StopAddress string
 	// LaxReconfig lets the members change while some of them cannot be reached.
@@ -45,6 +45,10 @@ type Client struct {
 	Last       bool   // it makes the last write then, and asks all members for their hash
 	// StopAddress is where it listens for the request to stop.
 	StopAddress string
+	// Healed is when all faults have ended. Calm clients wait long between two operations before, and their watchers request
+	// progress rarely.
+	Healed int64
+	Calm   bool
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.

@@ -1,0 +1,172 @@
+package scenario
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"vigil/sim/scenario/setup"
+)
+
+// profile is how plans are drawn that aim at a family of promises. The faults and the work that do not matter to it are left
+// out, so that a minute of such a plan costs little and reaches what it aims at soon.
+type profile struct {
+	name, aim string
+	// faults are the kinds of faults; a kind that is there twice is drawn twice as often. work are those of work.
+	faults, work []string
+	// pace is the mean time between two faults.
+	pace time.Duration
+	// faulty is how long faults begin, if the caller does not say it.
+	faulty time.Duration
+	// shape changes a drawn plan, unless it is nil.
+	shape func(p *Plan, rng *rand.Rand)
+}
+
+// Mixed is the profile of NewPlan, with all faults and work.
+const Mixed = "mixed"
+
+// profiles are the others, by family.
+var profiles = []profile{
+	{name: "reads", aim: "linearizable and serializable reads", faulty: 20 * time.Second, pace: 2 * time.Second,
+		faults: []string{"slow links", "pause", "isolation from members", "one-way partition", "leader transfers"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Watchers, p.Think = 9, 2, 250*time.Millisecond
+		}},
+	{name: "api", aim: "ranges, transactions, options of watches, errors, mirrors", faulty: 20 * time.Second, pace: 5 * time.Second,
+		faults: []string{"kill", "broken connections", "leader transfers", "slow links"}, work: []string{"bare", "mirrors", "pages", "watch options"},
+		shape: func(p *Plan, _ *rand.Rand) { p.Think = 400 * time.Millisecond }},
+	{name: "watch", aim: "watchers that fall behind, resume and are canceled", faulty: 40 * time.Second, pace: 4 * time.Second,
+		faults: []string{"broken connections", "kill", "pause", "slow links", "isolation", "flapping link"}, work: []string{"crowd", "queues", "watch options"}},
+	{name: "leases", aim: "the time of leases and their keys", faulty: 45 * time.Second, pace: 4 * time.Second,
+		faults: []string{"hits at the end of leases", "hits at the end of leases", "pause", "isolation from members", "clock jump", "clock rate", "kill", "slow disk", "leader transfers"},
+		work:   []string{"leases"}, shape: shapeLeases},
+	{name: "locks", aim: "locks and elections", faulty: 40 * time.Second, pace: 4 * time.Second,
+		faults: []string{"kill", "broken connections", "pause", "isolation", "leader transfers", "hits at the end of leases"}, work: []string{"locks"}},
+	{name: "users", aim: "permissions", faulty: 25 * time.Second, pace: 5 * time.Second,
+		faults: []string{"kill", "pause", "isolation from members", "leader transfers", "slow links"}, work: []string{setup.Users}},
+	{name: "quota", aim: "the quota and the alarm NOSPACE", faulty: 40 * time.Second, pace: 6 * time.Second,
+		faults: []string{"kill", "leader transfers", "pause"}, work: []string{setup.Quota, "comparison"},
+		shape: func(p *Plan, _ *rand.Rand) { p.QuotaBytes = smallQuota }},
+	{name: "alarms", aim: "alarms by hand, downgrades, backups, rescue", faulty: 40 * time.Second, pace: 8 * time.Second,
+		faults: []string{"kill", "leader transfers", "isolation from members"}, work: []string{"alarms", "backup", "comparison", "downgrade", "pages"},
+		shape: func(p *Plan, _ *rand.Rand) { p.Rescue, p.Think = true, time.Second }},
+	{name: "space", aim: "full disks", faulty: 25 * time.Second, pace: 3 * time.Second,
+		faults: []string{"full disk", "full disk", "slow disk", "leader transfers", "kill"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Think = 9, 400*time.Millisecond }},
+	{name: "power", aim: "what power failures leave of the log and the history", faulty: 30 * time.Second, pace: 2 * time.Second,
+		faults: []string{"power failure", "power failure of all", "power failure of all", "power failure during syncs", "power failure during syncs", "slow disk", "kill of all"},
+		shape: func(p *Plan, rng *rand.Rand) {
+			p.Workers, p.Think = 9, 300*time.Millisecond
+			p.SnapshotCount = uint64(3 + rng.IntN(40))
+		}},
+	{name: "syncs", aim: "syncs that fail", faulty: 40 * time.Second, pace: 4 * time.Second,
+		faults: []string{"failed syncs, then no power", "failed syncs, then no power", "failing syncs", "power failure of all"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Think = 400 * time.Millisecond }},
+	{name: "restarts", aim: "restarts in quick succession", faulty: 30 * time.Second, pace: 2 * time.Second,
+		faults: []string{"kill", "kill of all", "kill of all", "slow disk", "leader transfers"},
+		shape:  shapeRestarts},
+	{name: "starts", aim: "failures during starts", faulty: 50 * time.Second, pace: 7 * time.Second,
+		faults: []string{"failures during starts"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.LaxReconfig, p.Think = true, 2*time.Second }},
+	{name: "members", aim: "changes of the members", faulty: 45 * time.Second, pace: 4 * time.Second,
+		faults: []string{"member added", "member added as a learner", "member added as a learner", "member removed", "member removed", "member replaced", "member removed while away", "kill", "kill of all", "isolation from members"},
+		work:   []string{"bare", "comparison"}, shape: shapeMembers},
+	{name: "moves", aim: "members that get another address", faulty: 30 * time.Second, pace: 5 * time.Second,
+		faults: []string{"member moved", "member moved", "kill", "isolation from members"}, shape: shapeMembers},
+	{name: "snapshots", aim: "snapshots to members that lag", faulty: 45 * time.Second, pace: 4 * time.Second,
+		faults: []string{"snapshot interrupted", "snapshot interrupted", "isolation from members", "pause", "power failure"},
+		work:   []string{"comparison", "downgrade", "leases"},
+		shape: func(p *Plan, rng *rand.Rand) {
+			p.SnapshotCount, p.Think = uint64(3+rng.IntN(12)), 1500*time.Millisecond
+		}},
+	{name: "damage", aim: "bits that flip under files", faulty: 40 * time.Second, pace: 6 * time.Second,
+		faults: []string{"bit flips", "bit flips", "kill", "isolation from members"}, work: []string{"comparison", "pages"},
+		shape: func(p *Plan, rng *rand.Rand) {
+			p.SnapshotCount, p.Places = uint64(5+rng.IntN(30)), p.Members+2
+			p.ScrubPause, p.CompareInterval = 10*time.Second, 5*time.Second
+		}},
+	{name: "elections", aim: "votes, forwarded proposals, deposed leaders", faulty: 40 * time.Second, pace: 3 * time.Second,
+		faults: []string{"leader transfers", "leader transfers", "power failure of the voters", "pause", "isolation", "partial partition", "one-way partition"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Think = 9, 400*time.Millisecond }},
+	{name: "quiet", aim: "hours of a cluster with little to do", faulty: time.Hour, pace: 4 * time.Minute,
+		faults: []string{"kill", "power failure", "pause", "isolation", "slow links", "broken connections", "clock rate", "clock jump", "slow disk"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Watchers, p.Think, p.Calm = 2, 2, 60*time.Second, true
+		}},
+}
+
+// shapeLeases lets pauses of leaders last until another leader has ended leases, and all disks be slow at once: then the end of
+// a lease is under way for long.
+func shapeLeases(p *Plan, rng *rand.Rand) {
+	p.Workers, p.Watchers, p.Think = 2, 2, 2*time.Second
+	for _, f := range slices.Clone(p.Faults) {
+		switch f.Kind {
+		case "pause":
+			for n := range p.Faults {
+				if g := &p.Faults[n]; g.Seed == f.Seed {
+					g.A, g.For = theLeader, 6*time.Second+time.Duration(rng.Int64N(int64(6*time.Second)))
+				}
+			}
+		case "slow disk":
+			for a := range p.Members {
+				f.A = a
+				p.Faults = append(p.Faults, f)
+			}
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// shapeRestarts lets faults be short, and members have little time between them.
+func shapeRestarts(p *Plan, rng *rand.Rand) {
+	p.Workers, p.Think = 9, 300*time.Millisecond
+	for n := range p.Faults {
+		if f := &p.Faults[n]; strings.HasPrefix(f.Kind, "kill") {
+			f.For = time.Duration(rng.Int64N(int64(500 * time.Millisecond)))
+		}
+	}
+}
+
+// shapeMembers lets members be added, and changes be made while a member is away.
+func shapeMembers(p *Plan, rng *rand.Rand) {
+	p.Places, p.LaxReconfig, p.Think = p.Members+2, true, time.Second
+	p.SnapshotCount = uint64(3 + rng.IntN(30))
+}
+
+// Profiles returns the names of all profiles with what they aim at, one a line.
+func Profiles() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: a random half of all faults and work\n", Mixed)
+	for _, p := range profiles {
+		fmt.Fprintf(&b, "%s: %s\n", p.name, p.aim)
+	}
+	return b.String()
+}
+
+// ProfilePlan draws a plan of a profile. Faults begin for as long as faulty says, or as is usual for the profile if it is 0.
+func ProfilePlan(name string, seed uint64, faulty time.Duration) (Plan, error) {
+	if name == Mixed || name == "" {
+		if faulty == 0 {
+			faulty = usual
+		}
+		return LongPlan(seed, faulty), nil
+	}
+	n := slices.IndexFunc(profiles, func(p profile) bool { return p.name == name })
+	if n < 0 {
+		return Plan{}, fmt.Errorf("no profile is named %q; there are\n%s", name, Profiles())
+	}
+	f := &profiles[n]
+	if faulty == 0 {
+		faulty = f.faulty
+	}
+	rng := rand.New(rand.NewPCG(seed, 4))
+	p := Plan{Seed: seed, Members: 3, Places: 3, Clients: 1, Workers: 4, Watchers: 3, Faulty: faulty,
+		Think: time.Duration(600+rng.IntN(1000)) * time.Millisecond, SnapshotCount: uint64(20 + rng.IntN(100)), Work: slices.Clone(f.work)}
+	p.drawFaults(rng, f.faults, f.pace)
+	if f.shape != nil {
+		f.shape(&p, rng)
+	}
+	return p, nil
+}
