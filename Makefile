@@ -10,7 +10,7 @@ HOURS    ?= 1
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: help build test race processes transports lint fuzz bench check crash damage soak simulate planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
+.PHONY: help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -77,6 +77,10 @@ soak: ## three members under every fault in turn, with clients whose records are
 
 simulate: ## fresh seeds of clusters in a simulated world, for HOURS
 	cd sim && $(GO) run ./cmd/simulate -hours $(HOURS)
+
+replays: ## a hundred replays of ten minutes of a quiet cluster, and of a plan with many faults; all hashes must be equal
+	cd sim && $(GO) run ./cmd/simulate -profile quiet -minutes 10 -replays 100
+	cd sim && $(GO) run ./cmd/simulate -profile elections -replays 100
 
 planted: ## mistakes planted in the members and clients, which the simulation must find
 	cd sim && $(GO) run ./cmd/simulate -planted all -seed 800001 -seeds 24

@@ -181,7 +181,10 @@ func (w *worker) do(k check.Kind, key string) check.Op {
 	o := check.Op{Client: w.id, Member: w.member, Kind: k, Key: key}
 	w.made++
 	pad := w.rng.IntN(100)
-	if w.rng.IntN(30) == 0 {
+	switch {
+	case w.config.Large && w.rng.IntN(3) == 0:
+		pad *= 900
+	case w.rng.IntN(30) == 0:
 		pad *= 300
 	}
 	value := make([]byte, 0, pad+16)

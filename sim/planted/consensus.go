@@ -8,7 +8,7 @@ var consensus = []Mistake{
 	{Name: "lost-vote", Promise: "a member votes once in a term", Needs: "power failure of the voters", Edits: []Edit{
 		{"internal/member/raftnode/append.go", "must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = must || false"},
 	}},
-	{Name: "early-response", Profile: "power", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{
+	{Name: "early-response", Profile: "acks", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{
 		{"internal/member/raftnode/append.go", "\tif err := a.write(a.batches); err != nil {", "\ta.n.send(a.remote)\n\tif err := a.write(a.batches); err != nil {"},
 		{"internal/member/raftnode/append.go", "\ta.n.send(a.remote)\n\treturn nil\n", "\treturn nil\n"},
 	}},

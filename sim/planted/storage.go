@@ -9,13 +9,13 @@ var storage = []Mistake{
 		{"internal/store/wal/wal.go", "\tif err := w.write(size); err != nil {\n\t\tw.starved", "\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tif err := w.write(size); err != nil {\n\t\tw.starved"},
 		{"internal/store/wal/wal.go", "\tif p.sync {\n\t\tif err := w.sync(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tw.publish(batches)", "\tw.publish(batches)"},
 	}},
-	{Name: "torn-tail", Profile: "power", Promise: "a torn end of the log is not taken for entries", Needs: "power failures", Edits: []Edit{
+	{Name: "torn-tail", Profile: "torn", Promise: "a torn end of the log is not taken for entries", Needs: "power failures", Edits: []Edit{
 		{"internal/store/wal/scan.go", "if groupCRC(b, s.seed, off) != g.crc {", "if groupCRC(b, s.seed, off) == g.crc+1 {"},
 	}},
-	{Name: "torn-batch", Profile: "power", Promise: "a torn batch of the history is not taken for a whole one", Needs: "power failures", Edits: []Edit{
+	{Name: "torn-batch", Profile: "torn", Promise: "a torn batch of the history is not taken for a whole one", Needs: "power failures", Edits: []Edit{
 		{"internal/store/history/format/batch.go", "return h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])", "return h.Sum != 0 || h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])"},
 	}},
-	{Name: "truncated-early", Profile: "power", Promise: "the log is truncated only up to what the store has synced", Needs: "power failures", Edits: []Edit{
+	{Name: "truncated-early", Profile: "torn", Promise: "the log is truncated only up to what the store has synced", Needs: "power failures", Edits: []Edit{
 		{"internal/member/replica/truncate.go", "synced, err := h.log.Sync()", "synced, err := h.log.Applied(), h.log.Err()"},
 	}},
 	{Name: "clean-pages", Profile: "syncs", Promise: "what a failed sync may have left out is written again after the restart", Needs: "failing syncs, power failures", Edits: []Edit{

@@ -86,7 +86,11 @@ var faults = map[string]fault{
 		return func() { on = false }
 	},
 	"slow links": func(r *run, f Fault, rng *rand.Rand) func() {
-		return r.slow(r.member(f.A), r.world.Machines(), true, time.Duration(rng.IntN(300))*time.Millisecond)
+		delay, others := time.Duration(rng.IntN(300))*time.Millisecond, r.world.Machines()
+		if rng.IntN(2) == 0 {
+			others = r.members
+		}
+		return r.slow(r.member(f.A), others, true, delay)
 	},
 	"member added":                changeMembers(setup.AddVoter),
 	"member added as a learner":   changeMembers(setup.AddLearner),

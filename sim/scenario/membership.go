@@ -312,7 +312,16 @@ func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 	away := r.member(f.A)
 	ends := []func(){r.cut(away, r.members, true, true)}
 	back := ends[0]
-	r.world.After(f.For*3/4, func() { back() })
+	failing := rng.IntN(3) == 0
+	r.world.After(f.For*3/4, func() {
+		back()
+		if failing && !r.over {
+			// It copies what it has, to offer it to the sender of the snapshot, and little else is synced meanwhile.
+			sound := r.disk(away, world.DiskFaults{SyncFails: 0.5})
+			ends = append(ends, sound)
+			r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))), sound)
+		}
+	})
 	if rng.IntN(2) == 0 {
 		r.received = r.hitInstallation(rng)
 	}

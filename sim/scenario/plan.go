@@ -41,6 +41,8 @@ type Plan struct {
 	Rescue bool `json:",omitempty"`
 	// Calm lets members and watchers do less by themselves: heartbeats and notifications of progress are rare.
 	Calm bool `json:",omitempty"`
+	// Large lets many values have tens of kilobytes: what is written spans sectors, and the raft log several segments.
+	Large bool `json:",omitempty"`
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault

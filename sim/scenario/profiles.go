@@ -30,9 +30,9 @@ const Mixed = "mixed"
 // profiles are the others, by family.
 var profiles = []profile{
 	{name: "reads", aim: "linearizable and serializable reads", faulty: 20 * time.Second, pace: 2 * time.Second,
-		faults: []string{"slow links", "pause", "isolation from members", "one-way partition", "leader transfers"},
+		faults: []string{"slow links", "slow links", "slow links", "pause", "isolation from members", "one-way partition", "leader transfers"},
 		shape: func(p *Plan, _ *rand.Rand) {
-			p.Workers, p.Watchers, p.Think = 9, 2, 250*time.Millisecond
+			p.Workers, p.Watchers, p.Think = 14, 1, 250*time.Millisecond
 		}},
 	{name: "api", aim: "ranges, transactions, options of watches, errors, mirrors", faulty: 20 * time.Second, pace: 5 * time.Second,
 		faults: []string{"kill", "broken connections", "leader transfers", "slow links"}, work: []string{"bare", "mirrors", "pages", "watch options"},
@@ -61,6 +61,14 @@ var profiles = []profile{
 			p.Workers, p.Think = 9, 300*time.Millisecond
 			p.SnapshotCount = uint64(3 + rng.IntN(40))
 		}},
+	{name: "torn", aim: "torn ends of large groups, and segments of the log that are given up", faulty: 30 * time.Second, pace: 3 * time.Second,
+		faults: []string{"power failure", "power failure of all", "power failure during syncs"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 400*time.Millisecond, 10, true
+		}},
+	{name: "acks", aim: "acknowledgements of what is not synced", faulty: 40 * time.Second, pace: 5 * time.Second,
+		faults: []string{"power failure during syncs"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 9, 1, 400*time.Millisecond }},
 	{name: "syncs", aim: "syncs that fail", faulty: 40 * time.Second, pace: 4 * time.Second,
 		faults: []string{"failed syncs, then no power", "failed syncs, then no power", "failing syncs", "power failure of all"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Think = 400 * time.Millisecond }},

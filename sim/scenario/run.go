@@ -229,7 +229,7 @@ func (r *run) restart(m *world.Machine) {
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Healed: int64(r.plan.Faulty)}
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Large: r.plan.Large, Healed: int64(r.plan.Faulty)}
 	m.Start("client", encode(c))
 	r.working++
 }

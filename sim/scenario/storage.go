@@ -18,7 +18,11 @@ func flipBits(r *run, f Fault, rng *rand.Rand) func() {
 		r.world.Note(nil, "no bit flips while the members change, or without a majority of others")
 		return func() {}
 	}
-	for range 1 + rng.IntN(4) {
+	flips := 1 + rng.IntN(4)
+	if rng.IntN(2) == 0 {
+		flips *= 8
+	}
+	for range flips {
 		p.Flip(rng, spareBytes)
 	}
 	p.flipped, p.over = true, false

@@ -24,6 +24,7 @@ const progressInterval = time.Minute
 type tally struct {
 	mu        sync.Mutex
 	began     time.Time
+	spent     time.Duration // processor time before
 	done      int
 	failed    int
 	simulated time.Duration
@@ -46,7 +47,18 @@ func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	took := time.Since(t.began)
-	return fmt.Sprintf("%d plans, %.2f cluster-hours in %v (%.1fx), %d failed", t.done, t.simulated.Hours(), took.Round(time.Second), t.simulated.Seconds()/took.Seconds(), t.failed)
+	spent := processorTime() - t.spent
+	return fmt.Sprintf("%d plans, %.2f cluster-hours in %v (%.1fx) and %v of processor time (%.1fx), %d failed", t.done, t.simulated.Hours(), took.Round(time.Second), t.simulated.Seconds()/took.Seconds(),
+		spent.Round(time.Second), t.simulated.Seconds()/spent.Seconds(), t.failed)
+}
+
+// processorTime is what this process has used so far, which does not depend on what else the machine does.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func (t *tally) stop(keepGoing bool) bool {
@@ -58,7 +70,7 @@ func (t *tally) stop(keepGoing bool) bool {
 // runAll runs plans, several at a time, until there is no other or one fails. After an interrupt it takes no other plan, so that
 // a long run can be ended and is in the log; the second interrupt ends the process.
 func (o *options) runAll(g *world.Guest, next func() (job, bool)) error {
-	t := &tally{began: time.Now()}
+	t := &tally{began: time.Now(), spent: processorTime()}
 	interrupted, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer context.AfterFunc(interrupted, restore)() // the next interrupt ends the process
 	defer restore()

@@ -49,6 +49,7 @@ type Client struct {
 	// progress rarely.
 	Healed int64
 	Calm   bool
+	Large  bool // many values are large
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.
