@@ -15,7 +15,7 @@ var consensus = []Mistake{
 	{Name: "early-requeue", Promise: "a proposal is made again only when the log cannot have it any more", Needs: "elections", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "case g.term == 0 || g.term >= term:", "case g.term == 0:"},
 	}},
-	{Name: "known-sequence", Profile: "restarts", Promise: "a result goes to the request that it belongs to, also after a restart", Needs: "kills", Edits: []Edit{
+	{Name: "known-sequence", Profile: "begins", Promise: "a result goes to the request that it belongs to, also after a restart", Needs: "kills", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "q.mu.seq = binary.LittleEndian.Uint64(b[:])", "q.mu.seq = uint64(binary.LittleEndian.Uint16(b[:]) % 2)"},
 	}},
 	{Name: "half-group", Promise: "each request of a group is applied once, also after a crash in the middle of it", Needs: "power failures", Edits: []Edit{

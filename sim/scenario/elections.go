@@ -58,6 +58,35 @@ func failVoters(r *run, _ Fault, rng *rand.Rand) func() {
 	}
 }
 
+// killElected kills all members soon after each election, while their first proposals are under way and disks are slow. What is left of
+// them in the logs is applied while the next proposals are under way.
+func killElected(r *run, _ Fault, rng *rand.Rand) func() {
+	healthy, pending, over := r.slowDisks(world.DiskFaults{Slow: 50 * time.Millisecond}), false, false
+	r.elected = func(*world.Machine) {
+		if pending {
+			return
+		}
+		pending = true
+		r.world.After(time.Duration(rng.Int64N(int64(120*time.Millisecond))), func() {
+			pending = false
+			if over {
+				return
+			}
+			for _, m := range r.members {
+				r.stop(m, m.Kill)
+				r.world.After(time.Duration(rng.Int64N(int64(100*time.Millisecond))), func() { r.restart(m) })
+			}
+		})
+	}
+	return func() {
+		over, r.elected = true, nil
+		healthy()
+		for _, m := range r.members {
+			r.restart(m)
+		}
+	}
+}
+
 // slow adds a delay to what a machine sends to others, or in both directions, and returns a function that undoes it.
 func (r *run) slow(m *world.Machine, others []*world.Machine, both bool, delay time.Duration) func() {
 	var undo []func()

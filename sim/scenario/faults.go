@@ -106,6 +106,7 @@ var faults = map[string]fault{
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,
 	"failures during starts":      failStarting,
+	"kills after elections":       killElected,
 	"failed syncs, then no power": failSyncsThenPower,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
 		m := r.member(f.A)
@@ -119,9 +120,7 @@ var faults = map[string]fault{
 	"slow disk": func(r *run, f Fault, rng *rand.Rand) func() {
 		return r.disk(r.member(f.A), world.DiskFaults{Slow: time.Duration(1+rng.IntN(3000)) * time.Millisecond})
 	},
-	"full disk": func(r *run, f Fault, _ *rand.Rand) func() {
-		return r.disk(r.member(f.A), world.DiskFaults{Full: true})
-	},
+	"full disk": fillDisk,
 	"failing syncs": func(r *run, f Fault, rng *rand.Rand) func() {
 		return r.disk(r.member(f.A), world.DiskFaults{SyncFails: []float64{0.01, 0.1, 1}[rng.IntN(3)]})
 	},

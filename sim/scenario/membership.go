@@ -296,8 +296,11 @@ func (r *run) unsettled() string {
 func (r *run) hitInstallation(rng *rand.Rand) func(*world.Machine) {
 	return func(m *world.Machine) {
 		r.received = nil
-		kill := []func(){m.Kill, m.PowerOff}[rng.IntN(2)]
-		r.world.After(time.Duration(rng.Int64N(int64(25*time.Millisecond))), func() {
+		kill := []func(){m.Kill, m.PowerOff, m.PowerOff, m.PowerOff}[rng.IntN(4)]
+		// With a slow disk, most of the installation is spent between two of its steps.
+		sound := r.disk(m, world.DiskFaults{Slow: 60 * time.Millisecond})
+		r.world.After(time.Duration(rng.Int64N(int64(250*time.Millisecond))), func() {
+			sound()
 			if !r.over {
 				r.world.Note(m, "is hit while it installs a snapshot")
 				r.stop(m, kill)
@@ -319,7 +322,7 @@ func interruptSnapshot(r *run, f Fault, rng *rand.Rand) func() {
 			// It copies what it has, to offer it to the sender of the snapshot, and little else is synced meanwhile.
 			sound := r.disk(away, world.DiskFaults{SyncFails: 0.5})
 			ends = append(ends, sound)
-			r.world.After(time.Duration(rng.Int64N(int64(2*time.Second))), sound)
+			r.world.After(500*time.Millisecond+time.Duration(rng.Int64N(int64(3*time.Second))), sound)
 		}
 	})
 	if rng.IntN(2) == 0 {

@@ -185,6 +185,7 @@ var least = map[string]time.Duration{
 	"power failure of the voters": 5 * electionTimeout,
 	"power failure during syncs":  4 * electionTimeout,
 	"failures during starts":      6 * electionTimeout,
+	"kills after elections":       8 * electionTimeout,
 	"failed syncs, then no power": 4 * electionTimeout,
 }
 

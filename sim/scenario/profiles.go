@@ -73,14 +73,17 @@ var profiles = []profile{
 		faults: []string{"failed syncs, then no power", "failed syncs, then no power", "failing syncs", "power failure of all"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Think = 400 * time.Millisecond }},
 	{name: "restarts", aim: "restarts in quick succession", faulty: 30 * time.Second, pace: 2 * time.Second,
-		faults: []string{"kill", "kill of all", "kill of all", "slow disk", "leader transfers"},
+		faults: []string{"kill", "kill of all", "kill of all", "kills after elections", "slow disk", "leader transfers"},
 		shape:  shapeRestarts},
+	{name: "begins", aim: "proposals of the first moments of a term", faulty: 45 * time.Second, pace: 9 * time.Second,
+		faults: []string{"kills after elections"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 300*time.Millisecond }},
 	{name: "starts", aim: "failures during starts", faulty: 50 * time.Second, pace: 7 * time.Second,
 		faults: []string{"failures during starts"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.LaxReconfig, p.Think = true, 2*time.Second }},
 	{name: "members", aim: "changes of the members", faulty: 45 * time.Second, pace: 4 * time.Second,
 		faults: []string{"member added", "member added as a learner", "member added as a learner", "member removed", "member removed", "member replaced", "member removed while away", "kill", "kill of all", "isolation from members"},
-		work:   []string{"bare", "comparison"}, shape: shapeMembers},
+		work:   []string{"bare", "comparison", "pages"}, shape: shapeMembers},
 	{name: "moves", aim: "members that get another address", faulty: 30 * time.Second, pace: 5 * time.Second,
 		faults: []string{"member moved", "member moved", "kill", "isolation from members"}, shape: shapeMembers},
 	{name: "snapshots", aim: "snapshots to members that lag", faulty: 45 * time.Second, pace: 4 * time.Second,
@@ -139,7 +142,7 @@ func shapeRestarts(p *Plan, rng *rand.Rand) {
 
 // shapeMembers lets members be added, and changes be made while a member is away.
 func shapeMembers(p *Plan, rng *rand.Rand) {
-	p.Places, p.LaxReconfig, p.Think = p.Members+2, true, time.Second
+	p.Places, p.LaxReconfig, p.Think = p.Members+1, true, time.Second
 	p.SnapshotCount = uint64(3 + rng.IntN(30))
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/sim/scenario/setup"
+	"vigil/sim/world"
 )
 
 // flipBits flips bits under the files of one member, in half of the cases before it starts again. Damaged data must never be
@@ -33,6 +34,25 @@ func flipBits(r *run, f Fault, rng *rand.Rand) func() {
 	return func() {
 		p.over = true
 		r.replaceFlipped()
+	}
+}
+
+// fillDisk fills the disk of a member, in half of the cases while syncs are under way: what they have made durable can be committed, but
+// not applied.
+func fillDisk(r *run, f Fault, rng *rand.Rand) func() {
+	m, over := r.member(f.A), false
+	if rng.IntN(2) == 0 {
+		return r.disk(m, world.DiskFaults{Full: true})
+	}
+	end := r.disk(m, world.DiskFaults{Slow: time.Duration(50+rng.IntN(500)) * time.Millisecond})
+	r.world.After(f.For/4, func() {
+		if !over {
+			r.disk(m, world.DiskFaults{Full: true})
+		}
+	})
+	return func() {
+		over = true
+		end()
 	}
 }
 
