@@ -18,7 +18,7 @@ type debian struct {
 	leader string // its process 1, as this machine numbers it
 }
 
-// bootDebian boots a Debian tree with systemd. VIGIL_DEBIAN_TREE is a tree that debootstrap made, with systemd and dbus; it is copied. A
+// bootDebian boots a Debian tree with systemd. VIGIL_DEBIAN_TREE is a tree that debootstrap made, with systemd, dbus, curl and openssl; it is copied. A
 // new one is downloaded otherwise.
 func bootDebian(t *testing.T) *debian {
 	t.Helper()
@@ -34,7 +34,7 @@ func bootDebian(t *testing.T) *debian {
 		runProgram(t, "cp", "-a", made, tree)
 	} else {
 		need(t, "debootstrap")
-		runProgram(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus", "bookworm", tree)
+		runProgram(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,curl,openssl", "bookworm", tree)
 	}
 	_, out := sharedRelease(t)
 	runProgram(t, "cp", "-r", out, filepath.Join(tree, "srv/release"))
