@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -86,7 +87,10 @@ func TimesOf(ctx context.Context, cl *client.Client, revisions []int64) ([]times
 
 func timesError(err error) error {
 	if status.Code(err) == codes.Unimplemented {
-		return exit.With(exit.Failure, fmt.Errorf("the member does not know when revisions were made; only Vigil does, give a revision"))
+		return exit.With(exit.Failure, errors.New("the member does not know when revisions were made; only Vigil does, give a revision"))
+	}
+	if e, ok := errors.AsType[*times.Error](err); ok {
+		return exit.With(exit.Failure, errors.New(e.Error())) // without the code
 	}
 	return CallError(err)
 }

@@ -82,7 +82,7 @@ func (t *Timekeeper) look(ctx context.Context) *kv.TimeRequest {
 		req.Back = true
 	} else {
 		l.behind = time.Time{}
-		if ok && before.Time > last.Time && before.Time < mark.Time && before.Revision >= last.Revision && before.Revision < rev {
+		if before.Time > last.Time && before.Time < mark.Time && before.Revision >= last.Revision && before.Revision < rev {
 			req.Marks = append(req.Marks, before)
 		}
 	}

@@ -161,7 +161,7 @@ func TestMarks(t *testing.T) {
 		m.change(func() { m.err = nil; m.rev = 10 })
 		sleep(time.Second)
 	})
-	want := "5: 2@101\n5: 7@102\n5: 7@1102 8@1103\n5: 9@1104 10@1105\n"
+	want := "5: 1@100 2@101\n5: 7@102\n5: 7@1102 8@1103\n5: 9@1104 10@1105\n"
 	if got := m.text(); got != want || log != "" {
 		t.Errorf("marks\n%swant\n%slog: %s", got, want, log)
 	}
