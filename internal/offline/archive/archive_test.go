@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -461,3 +462,41 @@ func TestClusterID(t *testing.T) {
 	}
 
 }
+
+var update = flag.Bool("update", false, "write testdata/v1 again, for a new version of the format")
+
+// The archive in testdata was written by the first version of the format, and is read by every later one.
+func TestGolden(t *testing.T) {
+	const dir = "testdata/v1"
+	if *update {
+		n, _ := newNode(t, 30)
+		busy(n, 2)
+		out, err := bucket.NewDirectory(vfs.OS(), dir, true)
+		n.must(err)
+		for _, name := range n.objects() {
+			data, err := bucket.ReadAll(t.Context(), n.b, name, archive.MaxObject)
+			n.must(err)
+			n.must(out.Put(t.Context(), name, data))
+		}
+		t.Log(n.store.Revision(), n.hashes[n.store.Revision()])
+	}
+	b, err := bucket.NewDirectory(vfs.OS(), dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(t.Context(), b, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := verify(t, a, false); len(v.Damages)+len(v.Gaps) > 0 || v.Rebuilt != 2 || v.Replayed != 1 {
+		t.Errorf("%+v", v)
+	}
+	if r := restoreTo(t, a, Target{}); r.store.Revision() != goldenRevision || r.hash(t) != goldenHash {
+		t.Errorf("revision %d, hash %d", r.store.Revision(), r.hash(t))
+	}
+}
+
+const (
+	goldenRevision = 82
+	goldenHash     = 1034139691
+)
