@@ -1,0 +1,147 @@
+// Package cloud is a bucket in object storage, by gocloud.dev/blob.
+package cloud
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	gcs "cloud.google.com/go/storage"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/azureblob" // azblob://
+	_ "gocloud.dev/blob/gcsblob"   // gs://
+	_ "gocloud.dev/blob/s3blob"    // s3://
+	"gocloud.dev/gcerrors"
+
+	"vigil/internal/bucket"
+)
+
+// page is how many objects are listed at a time: what all services accept.
+const page = 1000
+
+// cloudBucket is a bucket.Bucket.
+type cloudBucket struct{ b *blob.Bucket }
+
+// Open opens a bucket: s3://NAME?region=REGION, gs://NAME, azblob://CONTAINER, with prefix=FOLDER/ among the parameters for a part
+// of it. gocloud.dev describes the other parameters.
+func Open(ctx context.Context, address string) (bucket.Bucket, error) {
+	b, err := blob.OpenBucket(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", bucket.Show(address), err)
+	}
+	return New(b), nil
+}
+
+// New returns the bucket of a blob.Bucket, which it closes.
+func New(b *blob.Bucket) bucket.Bucket { return &cloudBucket{b} }
+
+// locks are in the texts of errors about objects that must not be deleted.
+var locks = []string{"ObjectLocked", "WORM", "retentionPolicyNotMet", "retention policy", "BlobImmutableDueToPolicy", "object lock", "under active Event-Based hold"}
+
+// wrap returns an error of the library as one of package bucket.
+func wrap(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	kind := error(nil)
+	switch gcerrors.Code(err) {
+	case gcerrors.NotFound:
+		kind = bucket.ErrNotFound
+	case gcerrors.AlreadyExists, gcerrors.FailedPrecondition:
+		kind = bucket.ErrExists
+	case gcerrors.PermissionDenied:
+		kind = bucket.ErrDenied
+	}
+	text := err.Error()
+	for _, l := range locks {
+		if strings.Contains(text, l) {
+			kind = bucket.ErrLocked
+		}
+	}
+	for code, k := range map[string]error{"AccessDenied": bucket.ErrDenied, "PreconditionFailed": bucket.ErrExists, "ConditionalRequestConflict": bucket.ErrExists,
+		"NoSuchBucket": bucket.ErrNotFound, "InvalidAccessKeyId": bucket.ErrDenied, "SignatureDoesNotMatch": bucket.ErrDenied} {
+		if kind == nil && strings.Contains(text, code) {
+			kind = k
+		}
+	}
+	if kind == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}
+
+// Put implements bucket.Bucket.
+func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
+	// With a buffer for all of it the object is one request, which has the condition.
+	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream"})
+	return wrap(err)
+}
+
+// Get implements bucket.Bucket.
+func (c *cloudBucket) Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	if offset > 0 {
+		a, err := c.b.Attributes(ctx, key)
+		if err != nil {
+			return nil, wrap(err)
+		}
+		if offset >= a.Size {
+			return io.NopCloser(strings.NewReader("")), nil
+		}
+	}
+	r, err := c.b.NewRangeReader(ctx, key, offset, -1, nil)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	return r, nil
+}
+
+// List implements bucket.Bucket.
+func (c *cloudBucket) List(ctx context.Context, prefix, after string, limit int) ([]bucket.Object, error) {
+	options := &blob.ListOptions{Prefix: prefix, BeforeList: func(as func(any) bool) error {
+		startAfter(as, prefix, after)
+		return nil
+	}}
+	var out []bucket.Object
+	token := blob.FirstPageToken
+	for len(token) > 0 && len(out) < limit {
+		list, next, err := c.b.ListPage(ctx, token, page, options)
+		if err != nil {
+			return nil, wrap(err)
+		}
+		for _, o := range list {
+			if o.Key > after && !o.IsDir && len(out) < limit {
+				out = append(out, bucket.Object{Key: o.Key, Size: o.Size, Modified: o.ModTime})
+			}
+		}
+		token = next
+	}
+	return out, nil
+}
+
+// startAfter lets a service begin the list of a prefix after a key, if it can. It may begin earlier. The service's prefix has that of
+// the URL before the prefix of the call.
+func startAfter(as func(any) bool, prefix, after string) {
+	if after == "" {
+		return
+	}
+	var list *s3.ListObjectsV2Input
+	var query *gcs.Query
+	switch {
+	case as(&list):
+		if list.ContinuationToken == nil && list.Prefix != nil {
+			list.StartAfter = new(strings.TrimSuffix(*list.Prefix, prefix) + after)
+		}
+	case as(&query):
+		query.StartOffset = strings.TrimSuffix(query.Prefix, prefix) + after
+	}
+}
+
+// Delete implements bucket.Bucket.
+func (c *cloudBucket) Delete(ctx context.Context, key string) error { return wrap(c.b.Delete(ctx, key)) }
+
+// Close implements bucket.Bucket.
+func (c *cloudBucket) Close() error { return c.b.Close() }
