@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"vigil/internal/bucket"
 	"vigil/internal/store/archive"
 )
@@ -444,6 +446,36 @@ func TestVanishedIdentity(t *testing.T) {
 		time.Sleep(time.Minute)
 		if st := m.a.Status(); st.State != Failing {
 			t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// TestOnlyApplied: entries that the log has and this member has not applied stay there; they may be replaced.
+func TestOnlyApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		m := w.members[0]
+		m.begin(b, small)
+		w.put("a", "b")
+		w.awaitArchived(m, time.Minute)
+		w.put("c", "d")
+		w.awaitArchived(m, time.Minute)
+		applied := w.last()
+		w.mu.Lock()
+		for i := range uint64(5) {
+			w.entries = append(w.entries, &raftpb.Entry{Index: new(applied + 1 + i), Term: new(w.term), Type: raftpb.EntryNormal.Enum()})
+		}
+		w.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		o := readAll(t, b)
+		for _, x := range o.logs {
+			if _, last, _ := archive.ParseLogName(x.Key); last > applied {
+				t.Errorf("%s was sent, and %d is applied", x.Key, applied)
+			}
+		}
+		if len(o.logs) == 0 {
+			t.Error("no entry was sent")
 		}
 	})
 }
