@@ -12,7 +12,7 @@ var storage = []Mistake{
 	{Name: "torn-tail", Profile: "torn", Promise: "a torn end of the log is not taken for entries", Needs: "power failures", Edits: []Edit{
 		{"internal/store/wal/scan.go", "if groupCRC(b, s.seed, off) != g.crc {", "if groupCRC(b, s.seed, off) == g.crc+1 {"},
 	}},
-	{Name: "torn-batch", Profile: "torn", Promise: "a torn batch of the history is not taken for a whole one", Needs: "power failures", Edits: []Edit{
+	{Name: "torn-batch", Profile: "power", Promise: "a torn batch of the history is not taken for a whole one", Needs: "power failures", Edits: []Edit{
 		{"internal/store/history/format/batch.go", "return h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])", "return h.Sum != 0 || h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])"},
 	}},
 	{Name: "truncated-early", Profile: "torn", Promise: "the log is truncated only up to what the store has synced", Needs: "power failures", Edits: []Edit{

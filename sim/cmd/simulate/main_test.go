@@ -67,6 +67,15 @@ func TestFailure(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, f)
 		}
 	}
+	for violation, want := range map[string]string{
+		"m0 ended by itself at 3s: exit": "end of a process",
+		"the first write to the members after the faults had ended at 25s was acknowledged at 0s": "no recovery",
+		"the count is wrong": "check",
+	} {
+		if by, _ := plainest(check.Violations{violation}); by != want {
+			t.Errorf("%q is found by %q, want %q", violation, by, want)
+		}
+	}
 	tally := tally{began: time.Now()}
 	tally.add(nil, time.Hour)
 	tally.add(f, time.Hour)
