@@ -9,8 +9,7 @@ var consensus = []Mistake{
 		{"internal/member/raftnode/append.go", "must = must || next.GetTerm() != a.hard.GetTerm() || next.GetVote() != a.hard.GetVote()", "must = must || false"},
 	}},
 	{Name: "early-response", Profile: "acks", Promise: "a member acknowledges entries after it has synced them", Needs: "power failures, slow disks", Edits: []Edit{
-		{"internal/member/raftnode/append.go", "\tif err := a.write(a.batches); err != nil {", "\ta.n.send(a.remote)\n\tif err := a.write(a.batches); err != nil {"},
-		{"internal/member/raftnode/append.go", "\ta.n.send(a.remote)\n\treturn nil\n", "\treturn nil\n"},
+		{"internal/member/raftnode/append.go", "\tif err := a.write(a.batches); err != nil {", "\ta.n.send(a.remote)\n\ta.remote = a.remote[:0]\n\tif err := a.write(a.batches); err != nil {"},
 	}},
 	{Name: "early-requeue", Promise: "a proposal is made again only when the log cannot have it any more", Needs: "elections", Edits: []Edit{
 		{"internal/member/replica/proposal/queue.go", "case g.term == 0 || g.term >= term:", "case g.term == 0:"},
