@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"slices"
 
 	"vigil/internal/bucket"
 	"vigil/internal/store/archive"
@@ -18,6 +20,32 @@ type inventory struct {
 	cover coverage
 	// bytes is the size of the log objects that begin after the base.
 	bytes int64
+	// newest are the names of the log objects that reach furthest, the furthest first.
+	newest []string
+}
+
+// end returns the highest index that the archive has.
+func (inv *inventory) end() uint64 {
+	if inv.base == nil {
+		return inv.cover.end()
+	}
+	return max(inv.cover.end(), inv.base.Index)
+}
+
+// newestLooked is how many of the newest log objects are looked at, should some be damaged.
+const newestLooked = 4
+
+// noteNewest notes a log object, if it is among those that reach furthest.
+func (inv *inventory) noteNewest(name string, last uint64) {
+	i := 0
+	for ; i < len(inv.newest); i++ {
+		if _, end, _ := archive.ParseLogName(inv.newest[i]); last > end {
+			break
+		}
+	}
+	if inv.newest = slices.Insert(inv.newest, i, name); len(inv.newest) > newestLooked {
+		inv.newest = inv.newest[:newestLooked]
+	}
 }
 
 // basesLookedAt is how many of the newest bases are looked at. A new base is made only when the archive has the entries up to the
@@ -45,22 +73,23 @@ func (s *session) list(ctx context.Context) (*inventory, error) {
 			return nil, err
 		}
 	}
-	if inv.base == nil {
-		return inv, nil
+	var from, after uint64
+	if inv.base != nil {
+		if len(bases) == basesLookedAt {
+			from, _, _ = archive.ParseBaseName(bases[0])
+		}
+		covered, _, _ := archive.ParseBaseName(bases[max(len(bases)-basesLookedAt+1, 0)])
+		inv.cover.add(1, covered)
+		after = inv.base.Index
 	}
-	var from uint64
-	if len(bases) == basesLookedAt {
-		from, _, _ = archive.ParseBaseName(bases[0])
-	}
-	covered, _, _ := archive.ParseBaseName(bases[max(len(bases)-basesLookedAt+1, 0)])
-	inv.cover.add(1, covered)
 	err = s.each(ctx, archive.LogPrefix, archive.LogAfter(from), func(o bucket.Object) {
 		first, last, ok := archive.ParseLogName(o.Key)
 		if !ok {
 			return
 		}
 		inv.cover.add(first, last)
-		if first > inv.base.Index {
+		inv.noteNewest(o.Key, last)
+		if first > after {
 			inv.bytes += o.Size
 		}
 	})
@@ -106,4 +135,30 @@ func (s *session) readBase(ctx context.Context, name string) (*archive.Base, err
 		return nil, nil
 	}
 	return &base, nil
+}
+
+// newestHeader reads the header of the log object that reaches furthest, of those that can be read; nil if there is none.
+func (s *session) newestHeader(ctx context.Context, inv *inventory) (*archive.Header, error) {
+	reader := archive.NewReader(*s.id)
+	for _, name := range inv.newest {
+		data, err := doValue(ctx, &s.a.guard, 0, func(ctx context.Context) ([]byte, error) {
+			r, err := s.b.Get(ctx, name, 0)
+			if err != nil {
+				return nil, err
+			}
+			defer r.Close()
+			return io.ReadAll(io.LimitReader(r, archive.HeaderSize))
+		})
+		if err != nil && !errors.Is(err, bucket.ErrNotFound) {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		if err == nil {
+			var h archive.Header
+			if h, err = reader.Header(name, data); err == nil {
+				return &h, nil
+			}
+		}
+		s.a.o.Logger.Error("an object of the archive is not used: see vigilctl archive verify", slog.String("archive", s.a.o.Address), slog.String("error", oneLine(err.Error())))
+	}
+	return nil, nil
 }

@@ -93,13 +93,15 @@ func (s *session) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	order, err := s.nextOrder(ctx)
+	newest, err := s.newestHeader(ctx, inv)
 	if err != nil {
 		return err
 	}
-	if err := s.checkHistory(inv, order); err != nil {
-		s.a.refuse(err)
+	if err := s.awaitCommitted(ctx, inv.end()); err != nil {
 		return err
+	}
+	if err := s.checkTerms(inv.base, newest); err != nil {
+		return s.refuse(err)
 	}
 	s.cover = inv.cover
 	s.mu.base, s.mu.bytes = inv.base, inv.bytes
@@ -142,23 +144,57 @@ func (s *session) nextOrder(ctx context.Context) (order, error) {
 	}
 }
 
-// checkHistory returns an error if the archive holds what this cluster has never had: another cluster of the same id has written
-// it, such as the one that this cluster was restored from.
-func (s *session) checkHistory(inv *inventory, o order) error {
-	const hint = "use another bucket or prefix: this cluster does not continue its history"
-	end := inv.cover.end()
-	if inv.base != nil {
-		end = max(end, inv.base.Index)
+// refuse notes that the archive is not one of this cluster's history, and returns the error.
+func (s *session) refuse(err error) error {
+	err = fmt.Errorf("%w: %w; use another bucket or prefix: this cluster does not continue its history", errRefused, err)
+	s.a.refuse(err)
+	return err
+}
+
+// ordersToTrust is how many orders show that one of them was made after something else had ended: the first to arrive may have been
+// on the way, and the leader may have begun the one after it meanwhile.
+const ordersToTrust = 3
+
+// awaitCommitted waits until this member has applied what the archive has. It refuses the archive if the cluster has not committed
+// that much: what a sender has applied was committed before, so another cluster of the same id has written it, such as the one that
+// this cluster was restored from. The archive was listed before the call.
+func (s *session) awaitCommitted(ctx context.Context, end uint64) error {
+	for n := 0; ; {
+		o, err := s.nextOrder(ctx)
+		if err != nil {
+			return err
+		}
+		n++
 		at, _ := s.a.o.Source.Position()
-		if term, ok := s.a.o.Source.Term(inv.base.Index); ok && inv.base.Index <= at.Index && term != inv.base.Term {
-			return fmt.Errorf("%w: it has a state at index %d of term %d, where this cluster has term %d; %s", errRefused, inv.base.Index, inv.base.Term, term, hint)
+		switch {
+		case at.Index >= end:
+			return nil
+		case end > o.committed && n >= ordersToTrust:
+			return s.refuse(fmt.Errorf("it has entries up to index %d, and this cluster has committed up to %d", end, o.committed))
 		}
 	}
-	// The order is newer than the list, and what a sender has applied was committed before.
-	if end > o.committed {
-		return fmt.Errorf("%w: it has entries up to index %d, and this cluster has committed up to %d; %s", errRefused, end, o.committed, hint)
+}
+
+// checkTerms returns an error if the archive has another entry than this member at the index of its newest base or of its newest
+// entry: entries of one index and term are the same, and so are all before. That is so after a member with an older log was forced
+// to be a cluster of its own, and after a disk was set back.
+func (s *session) checkTerms(base *archive.Base, newest *archive.Header) error {
+	src := s.a.o.Source
+	differs := func(what string, index, term uint64) error {
+		if own, ok := src.Term(index); ok && own != term {
+			return fmt.Errorf("it has %s %d of term %d, where this cluster has term %d", what, index, term, own)
+		}
+		return nil
 	}
-	return nil
+	if base != nil {
+		if err := differs("the state after entry", base.Index, base.Term); err != nil {
+			return err
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	return errors.Join(differs("entry", newest.First, newest.FirstTerm), differs("entry", newest.Last, newest.LastTerm))
 }
 
 // ordersBeforeLoss is how many orders appoint this member again before entries that its log has no more are given up: in this
