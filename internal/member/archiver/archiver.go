@@ -39,9 +39,7 @@ type Archiver struct {
 		archived mark // the time is not used
 		known    bool
 
-		failingSince time.Time
-		failure      string
-		failureAt    time.Time
+		failures [works]failure
 
 		session bool
 		base    *archive.Base
@@ -142,10 +140,9 @@ func (a *Archiver) reportLocked() report {
 		appointed: now.Before(a.mu.until), ready: a.mu.refused == nil && (a.mu.identity != nil || a.mu.vacant),
 		first: a.o.Source.FirstIndex(), applied: at.Index,
 		archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
-		text: a.mu.failure,
 	}
-	if !a.mu.failingSince.IsZero() {
-		r.failing = now.Sub(a.mu.failingSince)
+	if f := a.failingLocked(); f != nil {
+		r.failing, r.text = now.Sub(f.since), f.text
 	}
 	return r
 }
@@ -198,7 +195,7 @@ func (a *Archiver) work(ctx context.Context) {
 			return
 		}
 		if !errors.Is(err, errNotAppointed) {
-			a.noteFailure("archiving", err)
+			a.noteFailure(sending, "archiving", err)
 			if !wait(ctx, b.next()) {
 				return
 			}
@@ -217,31 +214,56 @@ func (b *backoff) next() time.Duration {
 	return b.last
 }
 
+// activity is what can fail by itself: while entries are sent, bases may fail all the time.
+type activity int
+
+const (
+	sending activity = iota
+	basing
+	works
+)
+
+// failure is why an activity fails, and since when; the zero value if it does not.
+type failure struct {
+	since, logged time.Time
+	text          string
+}
+
+// failingLocked returns the failure that has lasted longest, nil for none.
+func (a *Archiver) failingLocked() (worst *failure) {
+	for i := range a.mu.failures {
+		if f := &a.mu.failures[i]; !f.since.IsZero() && (worst == nil || f.since.Before(worst.since)) {
+			worst = f
+		}
+	}
+	return worst
+}
+
 // noteFailure notes an error of the archive, and logs it if it is new.
-func (a *Archiver) noteFailure(what string, err error) {
+func (a *Archiver) noteFailure(in activity, what string, err error) {
 	a.counters.failures.Add(1)
 	text := oneLine(fmt.Sprintf("%s: %v", what, err))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
-	if a.mu.failingSince.IsZero() {
-		a.mu.failingSince = now
+	f, now := &a.mu.failures[in], time.Now()
+	if f.since.IsZero() {
+		f.since = now
 	}
-	if text != a.mu.failure || now.Sub(a.mu.failureAt) > time.Minute {
+	if text != f.text || now.Sub(f.logged) > time.Minute {
 		a.o.Logger.Warn("the archive fails; it is tried again", slog.String("archive", a.o.Address), slog.String("error", text))
-		a.mu.failureAt = now
+		f.logged = now
 	}
-	a.mu.failure = text
+	f.text = text
 }
 
-// noteSuccess notes that the bucket works.
-func (a *Archiver) noteSuccess() {
+// noteSuccess notes that the bucket works for an activity.
+func (a *Archiver) noteSuccess(in activity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if since := a.mu.failingSince; !since.IsZero() {
+	if since := a.mu.failures[in].since; !since.IsZero() {
 		a.o.Logger.Info("the archive works again", slog.String("archive", a.o.Address), slog.Duration("after", time.Since(since)))
 	}
-	a.mu.failingSince, a.mu.failure = time.Time{}, ""
+	a.mu.failures[in] = failure{}
 }
 
 // maxText limits texts of errors.

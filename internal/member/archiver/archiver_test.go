@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -477,5 +478,60 @@ func TestOnlyApplied(t *testing.T) {
 		if len(o.logs) == 0 {
 			t.Error("no entry was sent")
 		}
+	})
+}
+
+// TestArchivedNeedsBase: entries count as archived only when there is a base before them, without a gap between.
+func TestArchivedNeedsBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		defer w.close()
+		f := &faulty{Bucket: newBucket(t)}
+		noBases := func(_ int, op, key string) error {
+			if op == "put" && strings.HasPrefix(key, archive.BasePrefix) {
+				return errors.New("no room")
+			}
+			return nil
+		}
+		strike := func(before func(int, string, string) error) {
+			f.mu.Lock()
+			f.before = before
+			f.mu.Unlock()
+		}
+		strike(noBases)
+		m := w.members[0]
+		long := func(o *Options) { small(o); o.BaseInterval = time.Hour }
+		m.begin(f, long)
+		for range 30 {
+			w.put("a", "b")
+			time.Sleep(time.Second)
+		}
+		if st := m.a.Status(); st.Archived != 0 || st.LagSeconds < 20 || st.LagRevisions < 20 {
+			t.Errorf("without a base: %+v", st)
+		}
+		strike(nil)
+		w.awaitArchived(m, time.Minute)
+		w.verify(f.Bucket, 1)
+
+		strike(func(int, string, string) error { return errors.New("away") })
+		for range 20 {
+			w.put("c", "d")
+			time.Sleep(time.Second)
+		}
+		m.truncate(w.last() - 4)
+		strike(noBases)
+		for range 40 {
+			w.put("e", "f")
+			time.Sleep(time.Second)
+		}
+		if st := m.a.Status(); st.Gap == nil || st.Archived >= st.Gap.First || st.LagSeconds < 50 || st.State != Failing || st.FailingSeconds < 10 {
+			t.Errorf("with a gap: %+v", st)
+		}
+		strike(nil)
+		w.awaitArchived(m, time.Minute)
+		o := readAll(t, f.Bucket)
+		r := restore(t, f.Bucket, &o, &o.bases[len(o.bases)-1], w.last())
+		w.compare(r)
+		r.close(t)
 	})
 }

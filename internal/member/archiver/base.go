@@ -44,10 +44,11 @@ func (s *session) makeBases(ctx context.Context) {
 			switch {
 			case err == nil:
 				b = backoff{}
+				s.a.noteSuccess(basing)
 			case ctx.Err() != nil || errors.Is(err, errNotAppointed):
 				return
 			default:
-				s.a.noteFailure("making a base", err)
+				s.a.noteFailure(basing, "making a base", err)
 				if !wait(ctx, b.next()) {
 					return
 				}
@@ -187,7 +188,7 @@ func (s *session) putManifest(ctx context.Context, base *archive.Base) (*archive
 	if err != nil {
 		return nil, err
 	}
-	if err := s.put(ctx, base.Name(), data); err != nil {
+	if err := s.put(ctx, basing, base.Name(), data); err != nil {
 		return nil, err
 	}
 	// The name does not depend on the content: what is there counts.
@@ -358,7 +359,7 @@ func (w *baseWriter) sealMeta(m *archive.MetaWriter) error {
 func (w *baseWriter) put(object *archive.Sealed) error {
 	ctx, cancel := context.WithTimeout(w.ctx, baseGiveUp)
 	defer cancel()
-	err := w.s.put(ctx, object.Name, object.Data)
+	err := w.s.put(ctx, basing, object.Name, object.Data)
 	if err != nil && w.ctx.Err() == nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: part %s was not written within %v", bucket.ErrUnavailable, object.Name, baseGiveUp)
 	}

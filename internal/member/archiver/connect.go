@@ -32,7 +32,7 @@ func (a *Archiver) watchBucket(ctx context.Context) {
 		case errors.Is(err, errRefused):
 			pause = refusedInterval
 		case err != nil:
-			a.noteFailure("reading the identity of the archive", err)
+			a.noteFailure(sending, "reading the identity of the archive", err)
 		case a.hasIdentity():
 			return
 		}

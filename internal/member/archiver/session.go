@@ -41,8 +41,9 @@ type session struct {
 		bytes int64
 		// cost is how long the last base took.
 		cost time.Duration
-		// sent is the index up to which the archive needs nothing.
-		sent uint64
+		// sent is the index up to which the archive needs no log object. whole is the same, up to the first gap without a base
+		// after it.
+		sent, whole uint64
 	}
 }
 
@@ -60,7 +61,7 @@ func (a *Archiver) session(ctx context.Context) error {
 	if err := s.take(ctx); err != nil {
 		return err
 	}
-	a.noteSuccess()
+	a.noteSuccess(sending)
 	a.setSession(true)
 	defer a.setSession(false)
 	ctx, cancel := context.WithCancel(ctx)
@@ -227,7 +228,7 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := s.put(ctx, object.Name, object.Data); err != nil {
+	if err := s.put(ctx, sending, object.Name, object.Data); err != nil {
 		return false, err
 	}
 	s.a.counters.entries.Add(object.Header.Items)
@@ -321,10 +322,19 @@ func (a *Archiver) noteGap(g Gap) {
 	a.mu.gap = g
 }
 
-// noteSent notes that the archive needs nothing up to an index.
+// noteSent notes that the archive needs no log object up to an index. While it has no base from which these entries can be
+// applied without a gap, they do not count as archived.
 func (s *session) noteSent(index uint64) {
 	s.mu.Lock()
 	s.mu.sent = index
+	switch {
+	case s.mu.base == nil:
+		index = 0
+	case s.mu.need > s.mu.base.Index:
+		index = s.mu.whole
+	default:
+		s.mu.whole = index
+	}
 	s.mu.Unlock()
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
@@ -332,7 +342,7 @@ func (s *session) noteSent(index uint64) {
 }
 
 // put writes an object, again and again until it is there, this member is not appointed any more, or ctx ends.
-func (s *session) put(ctx context.Context, name string, data []byte) error {
+func (s *session) put(ctx context.Context, in activity, name string, data []byte) error {
 	for b := (backoff{}); ; {
 		err := s.a.guard.do(ctx, len(data), func(ctx context.Context) error { return s.b.Put(ctx, name, data) })
 		switch {
@@ -340,12 +350,14 @@ func (s *session) put(ctx context.Context, name string, data []byte) error {
 			// The name is that of the content, or random: what exists is this object, of an attempt without an answer.
 			s.a.counters.objects.Add(1)
 			s.a.counters.bytes.Add(uint64(len(data)))
-			s.a.noteSuccess()
+			if in == sending {
+				s.a.noteSuccess(sending) // a base is more than this object
+			}
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		s.a.noteFailure("writing "+name, err)
+		s.a.noteFailure(in, "writing "+name, err)
 		if !wait(ctx, b.next()) {
 			return ctx.Err()
 		}

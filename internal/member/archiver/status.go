@@ -86,7 +86,7 @@ func (a *Archiver) Status() Status {
 	st := Status{
 		Archive: a.o.Address, ClusterID: hexText(a.o.ClusterID), MemberID: hexText(a.o.MemberID),
 		Leader: term != 0, Archived: a.mu.archived.index, ArchivedRevision: a.mu.archived.revision,
-		Applied: at.Index, Revision: revision, HeldEntries: a.o.Hold.Held(), Error: a.mu.failure,
+		Applied: at.Index, Revision: revision, HeldEntries: a.o.Hold.Held(),
 		Counters: Counters{Objects: a.counters.objects.Load(), Bytes: a.counters.bytes.Load(), Entries: a.counters.entries.Load(),
 			EntryBytes: a.counters.contents.Load(), Bases: a.counters.bases.Load(), Failures: a.counters.failures.Load(),
 			Gaps: a.counters.gaps.Load(), Hanging: a.guard.hanging()},
@@ -97,8 +97,8 @@ func (a *Archiver) Status() Status {
 	if a.mu.order.appointee != 0 {
 		st.Appointee = hexText(a.mu.order.appointee)
 	}
-	if !a.mu.failingSince.IsZero() {
-		st.FailingSeconds = now.Sub(a.mu.failingSince).Seconds()
+	if f := a.failingLocked(); f != nil {
+		st.FailingSeconds, st.Error = now.Sub(f.since).Seconds(), f.text
 	}
 	if a.mu.refused != nil {
 		st.Error = oneLine(a.mu.refused.Error())
@@ -131,7 +131,7 @@ func (a *Archiver) stateLocked(now time.Time) State {
 	switch {
 	case a.mu.refused != nil:
 		return Refused
-	case appointed && (!a.mu.failingSince.IsZero() || !a.mu.session):
+	case appointed && (a.failingLocked() != nil || !a.mu.session):
 		return Failing
 	case appointed:
 		return Archiving
