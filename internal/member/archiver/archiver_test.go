@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"vigil/internal/bucket"
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
 	"vigil/internal/store/archive"
 )
 
@@ -268,18 +270,13 @@ func TestOtherMemberHasEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newWorld(t, 3), newBucket(t)
 		defer w.close()
-		f := &faulty{Bucket: b}
 		for _, m := range w.members {
-			m.begin(f, small)
+			m.begin(b, small)
 		}
 		w.put("a", "b")
 		time.Sleep(10 * time.Second)
 		w.awaitArchived(w.members[0], time.Minute)
-		f.mu.Lock()
-		f.before = func(int, string, string) error { return errors.New("away") }
-		f.mu.Unlock()
-		for range 20 {
-			time.Sleep(time.Second)
+		for range 5 {
 			w.put("c", "d")
 		}
 		for _, m := range w.members {
@@ -287,9 +284,6 @@ func TestOtherMemberHasEntries(t *testing.T) {
 				m.truncate(w.last() + 1)
 			}
 		}
-		f.mu.Lock()
-		f.before = nil
-		f.mu.Unlock()
 		w.awaitArchived(w.members[0], time.Minute)
 		w.verify(b, 1)
 		for _, m := range w.members {
@@ -437,17 +431,39 @@ func TestVanishedIdentity(t *testing.T) {
 			return nil
 		}
 		f.mu.Unlock()
-		w.mu.Lock()
-		w.away[1] = true
-		w.mu.Unlock()
-		m.a.mu.Lock()
-		m.a.mu.until = time.Time{} // the next session begins anew
-		m.a.mu.Unlock()
-		w.put("c", "d")
-		time.Sleep(time.Minute)
-		if st := m.a.Status(); st.State != Failing {
-			t.Errorf("status %+v", st)
+		if _, _, err := m.a.connect(t.Context()); !errors.Is(err, bucket.ErrNotFound) {
+			t.Errorf("a vanished identity: %v", err)
 		}
+	})
+}
+
+// TestDeadRecords: a part that is named again has keys that were deleted and compacted since.
+func TestDeadRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		for i := range 100 {
+			w.put(fmt.Sprint("key", i), "a value of some bytes")
+		}
+		m := w.members[0]
+		m.begin(b, small)
+		w.awaitBase(b, w.last(), time.Minute)
+		for i := range 5 {
+			w.do(fsm.Request{DeleteRange: &kv.DeleteRangeRequest{Key: fmt.Append(nil, "key", 10*i)}})
+		}
+		w.put("new", "x")
+		_, revision := m.Position()
+		w.do(fsm.Request{Compact: &kv.CompactRequest{Revision: revision}})
+		time.Sleep(10 * time.Second)
+		w.put("newer", "x")
+		w.awaitArchived(m, time.Minute)
+		w.awaitBase(b, w.last(), time.Minute)
+		o := readAll(t, b)
+		last := o.bases[len(o.bases)-1]
+		if len(last.PartsOf(archive.LivePart)) == 0 {
+			t.Errorf("no list of what counts: %+v", last.Parts)
+		}
+		w.verify(b, 2)
 	})
 }
 
