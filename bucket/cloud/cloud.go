@@ -141,7 +141,9 @@ func startAfter(as func(any) bool, prefix, after string) {
 }
 
 // Delete implements bucket.Bucket.
-func (c *cloudBucket) Delete(ctx context.Context, key string) error { return wrap(c.b.Delete(ctx, key)) }
+func (c *cloudBucket) Delete(ctx context.Context, key string) error {
+	return wrap(c.b.Delete(ctx, key))
+}
 
 // Close implements bucket.Bucket.
 func (c *cloudBucket) Close() error { return c.b.Close() }
