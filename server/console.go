@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"slices"
-	"time"
 
 	"vigil/internal/edge/console"
 	"vigil/internal/edge/gateway"
@@ -59,19 +57,14 @@ func (m *Member) sampleOf(ctx context.Context, id uint64) (*console.Sample, erro
 
 // sample measures this member.
 func (m *Member) sample() (*console.Sample, error) {
-	st := m.replica.Status()
-	s := &console.Sample{
-		Member: fmt.Sprintf("%x", st.MemberID), Name: m.cfg.Name, Version: Version, At: time.Now().UnixMilli(), Leader: fmt.Sprintf("%x", st.Leader),
-		Learner: st.Learner, DiskFull: st.DiskFull, Term: st.Term, Applied: st.Applied, RaftIndex: st.RaftIndex, Size: st.Size, InUse: st.InUse,
-		Quota: max(0, m.cfg.QuotaBackendBytes),
-	}
-	for _, a := range m.replica.Alarms.Active() {
-		if name := a.Type.String(); !slices.Contains(s.Alarms, name) {
-			s.Alarms = append(s.Alarms, name)
-		}
-	}
-	if err := s.Measure(m.registry); err != nil {
+	s, err := console.NewSample(m.rpc.Status(), m.registry)
+	if err != nil {
 		return nil, err
+	}
+	s.Version = Version
+	s.Settings = map[string]string{
+		"heartbeat-interval": fmt.Sprint(m.cfg.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(m.cfg.ElectionTimeout.Milliseconds()),
+		"unsafe-no-fsync": fmt.Sprint(m.cfg.UnsafeNoSync), "pre-vote": fmt.Sprint(!m.cfg.NoPreVote),
 	}
 	return s, nil
 }

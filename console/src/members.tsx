@@ -11,7 +11,7 @@ export function Members() {
   const [failed, fail] = useState<unknown>(null);
   if (!live) return <><h1>Members</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
   const self = live.members.find((m) => m.self);
-  const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.sample);
+  const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.state);
   const name = (m: Member) => m.name || m.id;
   const leads = self?.role === "leader";
   const leader = live.members.find((m) => m.role === "leader");
@@ -39,7 +39,7 @@ export function Members() {
       <p class="row">
         <button onClick={() => open({ add: true })}>Add a member…</button>
         <button onClick={snapshot} disabled={!!saving}>Download a snapshot</button>
-        <button onClick={() => open({ compact: self?.sample?.revision })}>Compact…</button>
+        <button onClick={() => open({ compact: self?.state?.revision })}>Compact…</button>
         <button onClick={() => open({ title: "Defragment this member", action: "Defragment", body: <p>{self ? name(self) : "This member"} reclaims space now instead of in the background. It keeps serving; its disk is busier meanwhile.</p>, run: () => post("member", { do: "defragment" }) })}>Defragment this member…</button>
         <span role="status">{saving}</span>
       </p>
@@ -49,7 +49,7 @@ export function Members() {
           <thead><tr><th scope="col">Member</th><th scope="col">ID</th><th scope="col">Role</th><th scope="col" class="num">Lag</th><th scope="col" class="num">Database</th><th scope="col">Addresses</th><th scope="col">Actions</th></tr></thead>
           <tbody>{live.members.map((m) => (
             <tr key={m.id}>
-              <th scope="row"><Text value={name(m)} />{m.self ? " (this)" : ""}</th><td>{m.id}</td><td class={m.sample ? "" : "bad"}>{m.role}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{m.sample ? size(m.sample.size) : "–"}</td>
+              <th scope="row"><Text value={name(m)} />{m.self ? " (this)" : ""}</th><td>{m.id}</td><td class={m.state ? "" : "bad"}>{m.role}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{m.state ? size(m.state.size) : "–"}</td>
               <td>{(m.client_urls || []).map((u) => <div key={u}>{/^https?:\/\//.test(u) && !m.self ? <a href={u.replace(/\/$/, "") + "/console/"} rel="noreferrer"><Text value={u} /></a> : <Text value={u} />}</div>)}</td>
               <td class="row">
                 {m.learner ? <button onClick={() => open({ title: `Promote ${name(m)}`, action: "Promote", body: <p>It becomes a voting member, when it has nearly caught up; the quorum grows from {Math.floor(voters.length / 2) + 1} to {Math.floor((voters.length + 1) / 2) + 1}.</p>, run: () => post("member", { do: "promote", id: m.id }) })}>Promote…</button> : null}
@@ -63,7 +63,7 @@ export function Members() {
       {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of {a.member} <button onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
       {dialog?.run ? <Confirm title={dialog.title} action={dialog.action} word={dialog.word} run={dialog.run} close={() => open(null)}>{dialog.body}</Confirm> : null}
       {dialog?.add ? <Add close={() => open(null)} voters={voters.length} /> : null}
-      {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={self?.sample?.compact_revision || 0} close={() => open(null)} /> : null}
+      {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={self?.state?.compact_revision || 0} close={() => open(null)} /> : null}
     </>
   );
 }

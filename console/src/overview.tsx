@@ -1,12 +1,15 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { lines } from "./api";
-import { Busy, duration, ErrorBox, link, number, size, Text, time } from "./ui";
+import { Busy, count, duration, ErrorBox, link, number, size, Text, time } from "./ui";
 
 type Point = { at: number; rates?: Record<string, number>; times?: Record<string, number>; size: number; revision: number; lag: number };
 export type Member = {
-  id: string; name: string; peer_urls: string[]; client_urls: string[]; learner?: boolean; self?: boolean; role: string; sample?: any; lag: number; error?: string; points?: Point[];
+  id: string; name: string; peer_urls: string[]; client_urls: string[]; learner?: boolean; self?: boolean; role: string; state?: State; lag: number; error?: string; points?: Point[];
 };
-export type Live = { at: number; members: Member[]; alarms: { member: string; name: string }[]; findings: any[]; since: number };
+type State = { version: string; term: number; revision: number; compact_revision: number; keys: number; size: number; in_use: number; quota: number; watchers: number; memory: number };
+type Finding = { severity: string; check: string; member?: string; what: string; next: string; page: string };
+type Diagnosis = { healthy: boolean; findings: Finding[]; passed: string[]; not_checked: { check?: string; member?: string; why: string }[] };
+export type Live = { at: number; members: Member[]; alarms: { member: string; name: string }[]; diagnosis: Diagnosis; since: number };
 
 const maxAge = 15 * 60 * 1000;
 
@@ -44,25 +47,33 @@ export function useLive(): { live: Live | null; points: Map<string, Point[]>; er
 export function Overview() {
   const { live, points, error } = useLive();
   if (!live) return <><h1>Overview</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
-  const bad = live.findings.filter((f) => f.severity !== "note").length;
+  const { healthy, findings, passed, not_checked: gaps } = live.diagnosis;
+  const bad = findings.filter((f) => f.severity !== "note").length;
   return (
     <>
       <h1>Overview</h1>
       <ErrorBox error={error} />
-      <p class={bad ? "verdict bad" : "verdict good"} role="status">
-        {bad ? `${bad} ${bad === 1 ? "problem" : "problems"} found` : "All is well"}: {live.members.filter((m) => m.sample).length} of {live.members.length} members answer
+      <p class={healthy ? "verdict good" : "verdict bad"} role="status">
+        {healthy ? "Nothing is wrong" : `${bad} ${bad === 1 ? "problem" : "problems"} found`}: {live.members.filter((m) => m.state).length} of {live.members.length} members answer
       </p>
-      {live.findings.length > 0 ? (
+      {findings.length > 0 ? (
         <ul class="findings" aria-label="Findings">
-          {live.findings.map((f, i) => (
+          {findings.map((f, i) => (
             <li key={i} class={f.severity}>
               <strong>{f.severity}</strong> {f.member ? <><Text value={f.member} />: </> : null}<Text value={f.what} />.
-              {f.next ? <div class="dim">Next: <Text value={f.next} /></div> : null}
+              <div class="dim">Next: <Text value={f.next} /></div>
+              <div class="dim">Page: <code>{f.page}</code></div>
             </li>
           ))}
         </ul>
       ) : null}
-      <p class="dim">More checks, with the data of all members compared: <code>vigilctl doctor</code></p>
+      <details class="dim">
+        <summary>{count(passed.length, "check")} found nothing; {gaps.length ? count(gaps.length, "thing") + " could not be looked at" : "everything was looked at"}</summary>
+        <ul>
+          {gaps.map((g, i) => <li key={i}>not checked: <Text value={[g.member, g.check || "everything"].filter(Boolean).join(", ")} />: <Text value={g.why} /></li>)}
+          {passed.length ? <li>found nothing: {passed.join(", ")}</li> : null}
+        </ul>
+      </details>
       <MemberTable live={live} />
       <p class="dim">Charts begin when they are first opened, and keep 15 minutes. Measured since {live.since ? time(live.since) : "now"}.</p>
       <div class="charts">
@@ -81,17 +92,17 @@ function MemberTable({ live }: { live: Live }) {
           <th scope="col" class="num">Database</th><th scope="col">In use of the quota</th><th scope="col" class="num">Watchers</th><th scope="col" class="num">Memory</th></tr></thead>
         <tbody>
           {live.members.map((m, i) => {
-            const s = m.sample;
+            const s = m.state;
             const used = s && s.quota ? s.in_use / s.quota : 0;
             return (
               <tr key={m.id}>
                 <th scope="row"><span class={"mark c" + (i % 6)} aria-hidden="true" /> <Text value={m.name || m.id} />{m.self ? " (this)" : ""}</th>
                 <td class={m.role === "down" || m.role === "no leader" ? "bad" : ""}>{m.role}</td>
                 {s ? <>
-                  <td>{s.version}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{number(s.revision)}</td><td class="num">{number(s.values.keys || 0)}</td>
+                  <td>{s.version}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{number(s.revision)}</td><td class="num">{number(s.keys)}</td>
                   <td class="num">{size(s.size)}</td>
                   <td><meter min={0} max={1} high={0.8} value={used} aria-label="used part of the quota" /> {size(s.in_use)}{s.quota ? " of " + size(s.quota) : ""}</td>
-                  <td class="num"><a href={link("watches")}>{number(s.values.watchers || 0)}</a></td><td class="num">{size(s.values.memory || 0)}</td>
+                  <td class="num"><a href={link("watches")}>{number(s.watchers)}</a></td><td class="num">{size(s.memory)}</td>
                 </> : <td colSpan={8}><Text value={m.error || ""} /></td>}
               </tr>
             );

@@ -262,7 +262,7 @@ func TestViews(t *testing.T) {
 		b.open("overview")
 		b.shows("3 of 3 members answer")
 		members[2].Kill()
-		b.shows("2 of 3 members answer", "does not answer", "the loss of one more stops all writes")
+		b.shows("2 of 3 members answer", "does not answer", "one more failure stops all writes")
 		b.accessible("overview with a problem")
 		b.screenshot("overview-problem")
 		members[2].Restart()

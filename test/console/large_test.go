@@ -81,7 +81,7 @@ func TestLarge(t *testing.T) {
 	time.Sleep(10 * time.Second)
 	idle = cpu(t, m) - idle
 	b.run(chromedp.Navigate(b.url + "/console/#/overview"))
-	b.shows("All is well")
+	b.shows("1 of 1 members answer")
 	one := cpu(t, m)
 	time.Sleep(10 * time.Second)
 	one = cpu(t, m) - one

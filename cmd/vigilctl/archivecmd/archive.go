@@ -16,8 +16,8 @@ import (
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/facts"
 	"vigil/cmd/vigilctl/progress"
-	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
+	"vigil/internal/amount"
 	"vigil/internal/bucket"
 	"vigil/internal/offline/archive"
 	"vigil/internal/vfs"
@@ -118,8 +118,8 @@ func list(c *cobra.Command, a *archive.Archive, out *facts.Format) error {
 	}
 	var rows [][]string
 	for _, x := range states {
-		rows = append(rows, []string{fmt.Sprint(x.Index), fmt.Sprint(x.Revision), x.Time.Format(time.RFC3339), screen.Bytes(x.Bytes), fmt.Sprint(x.Parts),
-			fmt.Sprint(x.Logs), screen.Bytes(x.LogBytes), fmt.Sprint(x.End), x.State})
+		rows = append(rows, []string{fmt.Sprint(x.Index), fmt.Sprint(x.Revision), x.Time.Format(time.RFC3339), amount.Bytes(x.Bytes), fmt.Sprint(x.Parts),
+			fmt.Sprint(x.Logs), amount.Bytes(x.LogBytes), fmt.Sprint(x.End), x.State})
 	}
 	if err := out.Rows(w, []string{"INDEX", "REVISION", "TIME", "BYTES", "PARTS", "LOGS", "LOG BYTES", "ENTRIES TO", "STATE"}, rows); err != nil {
 		return err
@@ -221,10 +221,10 @@ func printVerdict(w io.Writer, a *archive.Archive, v *archive.Verdict, out *fact
 		verdict = fmt.Sprintf("%d damaged", n)
 	}
 	if v.Encrypted {
-		_, err := fmt.Fprintf(w, "archive %s: %d objects, %s: %s; only checksums were compared, because no identity fits\n", a.Identity.Archive, v.Objects, screen.Bytes(v.Bytes), verdict)
+		_, err := fmt.Fprintf(w, "archive %s: %d objects, %s: %s; only checksums were compared, because no identity fits\n", a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), verdict)
 		return err
 	}
 	_, err := fmt.Fprintf(w, "archive %s: %d objects, %s; %d states rebuilt, %d of them also by entries; up to revision %d, index %d: %s\n",
-		a.Identity.Archive, v.Objects, screen.Bytes(v.Bytes), v.Rebuilt, v.Replayed, v.Revision, v.Index, verdict)
+		a.Identity.Archive, v.Objects, amount.Bytes(v.Bytes), v.Rebuilt, v.Replayed, v.Revision, v.Index, verdict)
 	return err
 }

@@ -12,8 +12,8 @@ import (
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/facts"
-	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
+	"vigil/internal/amount"
 	"vigil/internal/offline/archive"
 )
 
@@ -109,7 +109,7 @@ func printPrune(w io.Writer, p *archive.PrunePlan, done archive.Pruned, dry bool
 	if dry {
 		verb, n = "would remove", len(p.Remove)
 	}
-	_, err := fmt.Fprintf(w, "%s %d objects of %d, %s of %s\n", verb, n, len(p.Remove)+p.KeptObjects, screen.Bytes(p.Bytes), screen.Bytes(p.Bytes+p.KeptBytes))
+	_, err := fmt.Fprintf(w, "%s %d objects of %d, %s of %s\n", verb, n, len(p.Remove)+p.KeptObjects, amount.Bytes(p.Bytes), amount.Bytes(p.Bytes+p.KeptBytes))
 	return err
 }
 

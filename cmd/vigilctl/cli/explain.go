@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"vigil/client"
+	"vigil/internal/health"
 )
 
 // explainTimeout limits the questions about a failed call, besides --dial-timeout.
@@ -173,16 +174,6 @@ func noSpaceReason(r *etcdserverpb.StatusResponse) string {
 	return ""
 }
 
-// NoLeader returns what is known of a member without a leader: how long it has had none, or otherwise the text.
-func NoLeader(otherwise string, r *etcdserverpb.StatusResponse) string {
-	for _, text := range r.GetErrors() {
-		if d, ok := strings.CutPrefix(text, "vigil: there has been no leader for "); ok {
-			return "has had no leader for " + d
-		}
-	}
-	return otherwise
-}
-
 // stateOf returns what a member says of itself.
 func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 	at, err := cl.At(endpoint)
@@ -199,7 +190,7 @@ func stateOf(ctx context.Context, cl *client.Client, endpoint string) string {
 		}
 		return strings.Join(strings.Fields(err.Error()), " ")
 	case r.Leader == 0:
-		return "answers, and " + NoLeader("knows no leader", r) + ": no majority of the members has elected one"
+		return "answers, and " + health.NoLeader("knows no leader", r) + ": no majority of the members has elected one"
 	case r.IsLearner:
 		return "answers, and is a learner, which serves no such request"
 	}

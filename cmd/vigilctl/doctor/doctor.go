@@ -1,3 +1,4 @@
+// Package doctor has the command doctor: it takes measurements of all members, and prints what package health finds in them.
 package doctor
 
 import (
@@ -7,16 +8,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
-	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
+	"vigil/internal/amount"
+	"vigil/internal/health"
 )
 
 const doctorHelp = `Check every member for problems, and print the next step for each: members that do not
@@ -51,19 +52,22 @@ func Command(env *cli.Env) *cobra.Command {
 			if len(args) > 0 {
 				return exit.Usage("doctor takes no arguments, not %q", args)
 			}
-			e := &examination{omit: skip}
+			e := &health.Examination{Omit: map[string]string{}}
 			var err error
-			if e.limits, err = parseLimits(limit); err == nil {
+			if e.Limits, err = parseLimits(limit); err == nil {
 				err = validateChecks(skip)
 			}
 			if err != nil {
 				return err
 			}
+			for _, name := range skip {
+				e.Omit[name] = "omitted by --skip"
+			}
 			p, err := env.Printer(show.Simple, show.JSON, show.YAML)
 			if err != nil {
 				return err
 			}
-			return l.Run(c, func(ctx context.Context) error { return e.diagnoseMembers(ctx, &l, p) })
+			return l.Run(c, func(ctx context.Context) error { return diagnoseMembers(ctx, e, &l, p) })
 		},
 	}
 	l.AddFlags(c)
@@ -72,33 +76,24 @@ func Command(env *cli.Env) *cobra.Command {
 	return c
 }
 
-// diagnosis is the result of all checks.
+// diagnosis is the result of all checks, as it is printed.
 type diagnosis struct {
-	Healthy  bool      `json:"healthy"`
-	Cluster  string    `json:"cluster_id"`
-	Members  int       `json:"members"`
-	Leader   string    `json:"leader"`
-	Findings []finding `json:"findings"`
-	// Passed are the checks that found nothing in the members that answer.
-	Passed    []string    `json:"passed"`
-	Unchecked []unchecked `json:"not_checked"`
-
-	seen  []string // the members that answer, if others do not
-	pages string   // the directory of the pages, with a slash; empty if it is not known
+	*health.Diagnosis
+	pages string // the directory of the pages, with a slash; empty if it is not known
 }
 
-func (e *examination) diagnoseMembers(ctx context.Context, l *survey.Survey, p *show.Printer) error {
-	e.queryMembers(ctx, l)
+func diagnoseMembers(ctx context.Context, e *health.Examination, l *survey.Survey, p *show.Printer) error {
+	queryMembers(ctx, l, e)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d := e.diagnose()
+	d := &diagnosis{Diagnosis: e.Diagnose()}
 	if program, err := os.Executable(); err == nil {
 		d.pages = findPages(program)
 	}
 	var err error
 	if p.Format != show.Simple {
-		err = l.Env.Print(show.Answer{Value: d})
+		err = l.Env.Print(show.Answer{Value: d.Diagnosis})
 	} else {
 		out := l.Env.Stdout.Drawing()
 		width, _, _ := screen.Size(out)
@@ -108,52 +103,6 @@ func (e *examination) diagnoseMembers(ctx context.Context, l *survey.Survey, p *
 		err = exit.Silent(exit.Failure)
 	}
 	return err
-}
-
-// queryMembers reads all that the checks need.
-func (e *examination) queryMembers(ctx context.Context, l *survey.Survey) {
-	n := len(l.Members)
-	e.Round, e.clocks, e.lines = l.Read(ctx), make([]*probe.Clock, n), make([][]string, n)
-	e.expiries, e.certErrs = make([]time.Time, n), make([]error, n)
-	e.now = e.At
-	e.data = compareData(ctx, l, e.Round)
-	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
-		if c, err := m.Clock(ctx); err == nil {
-			e.clocks[i] = &c
-		}
-		e.expiries[i], e.certErrs[i] = m.CertificateExpiry(ctx)
-		e.lines[i], _ = m.CommandLine(ctx) // nil says enough
-	})
-	for _, name := range []string{l.Env.Config.TLSFiles.Cert, l.Env.Config.TLSFiles.CA} {
-		if name != "" {
-			e.files = append(e.files, name)
-		}
-	}
-}
-
-func (e *examination) diagnose() *diagnosis {
-	id, _ := e.Cluster()
-	d := &diagnosis{Healthy: true, Cluster: fmt.Sprintf("%x", id), Members: len(e.Members)}
-	if leader := e.Leader(); leader != 0 {
-		d.Leader = e.Name(leader)
-	}
-	d.Findings, d.Passed, d.Unchecked = e.examine()
-	// Lists that are never null are easier to read for programs.
-	d.Findings, d.Passed, d.Unchecked = append([]finding{}, d.Findings...), append([]string{}, d.Passed...), append([]unchecked{}, d.Unchecked...)
-	for i := range e.Readings {
-		if x := &e.Readings[i]; x.Status != nil {
-			d.seen = append(d.seen, e.NameOf(x))
-		}
-	}
-	if !slices.ContainsFunc(d.Unchecked, func(u unchecked) bool { return u.Check == "" }) {
-		d.seen = nil
-	}
-	rank := map[severity]int{critical: 0, warning: 1, note: 2}
-	slices.SortStableFunc(d.Findings, func(a, b finding) int { return rank[a.Severity] - rank[b.Severity] })
-	for _, f := range d.Findings {
-		d.Healthy = d.Healthy && f.Severity == note
-	}
-	return d
 }
 
 // draw returns the lines of a diagnosis.
@@ -167,7 +116,7 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 			lines = append(lines, indent+p.In(style, line))
 		}
 	}
-	styles := map[severity]screen.Style{critical: screen.Bad, warning: screen.Warn, note: screen.Plain}
+	styles := map[health.Severity]screen.Style{health.Critical: screen.Bad, health.Warning: screen.Warn, health.Note: screen.Plain}
 	for _, f := range d.Findings {
 		what := f.What
 		if f.Member != "" {
@@ -178,11 +127,11 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 		add("    ", screen.Plain, "page: "+d.pages+f.Page)
 		lines = append(lines, "")
 	}
-	for _, c := range checks {
-		if slices.Contains(d.Passed, c.name) {
-			text := "ok  " + c.about
-			if len(d.seen) > 0 && !c.cluster {
-				text += " (" + strings.Join(d.seen, ", ") + ")"
+	for _, c := range health.Checks() {
+		if slices.Contains(d.Passed, c.Name) {
+			text := "ok  " + c.About
+			if len(d.Seen) > 0 && !c.Cluster {
+				text += " (" + strings.Join(d.Seen, ", ") + ")"
 			}
 			add("", screen.Plain, text)
 		}
@@ -195,21 +144,21 @@ func (d *diagnosis) draw(width int, p screen.Paint) []string {
 	if d.Leader != "" {
 		leader = "leader " + d.Leader
 	}
-	number := map[severity]int{}
+	number := map[health.Severity]int{}
 	for _, f := range d.Findings {
 		number[f.Severity]++
 	}
 	verdict, style := "nothing is wrong", screen.Good
 	if !d.Healthy {
-		verdict, style = fmt.Sprintf("%d critical, %s", number[critical], screen.Count(number[warning], "warning")), screen.Bad
+		verdict, style = fmt.Sprintf("%d critical, %s", number[health.Critical], amount.Count(number[health.Warning], "warning")), screen.Bad
 	}
-	if number[note] > 0 {
-		verdict += ", " + screen.Count(number[note], "note")
+	if number[health.Note] > 0 {
+		verdict += ", " + amount.Count(number[health.Note], "note")
 	}
 	if len(d.Unchecked) > 0 {
 		verdict += ", not everything was checked"
 	}
-	members := screen.Count(d.Members, "member")
+	members := amount.Count(d.Members, "member")
 	if d.Members == 0 {
 		members = "members not known"
 	}
@@ -252,10 +201,4 @@ func findPages(program string) string {
 		}
 	}
 	return ""
-}
-
-// sorted joins texts in order.
-func sorted(list []string) string {
-	slices.Sort(list)
-	return strings.Join(list, "; ")
 }

@@ -12,8 +12,8 @@ import (
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
-	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
+	"vigil/internal/amount"
 )
 
 const treeHelp = `Show the keys with a prefix as a tree, split at a separator.
@@ -142,7 +142,7 @@ func (t *tree) line(b *branch) string {
 		s += fmt.Sprintf("  %d", b.Keys)
 	}
 	if t.sizes {
-		s += "  " + screen.Bytes(b.Bytes)
+		s += "  " + amount.Bytes(b.Bytes)
 	}
 	return s
 }

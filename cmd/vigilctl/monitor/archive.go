@@ -15,6 +15,7 @@ import (
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
+	"vigil/internal/amount"
 )
 
 const archiveStatusHelp = `Print what each member does for the continuous archive (--archive of vigil), how far the
@@ -143,7 +144,7 @@ func (l *archiveList) table() (heading []string, rows [][]string) {
 		}
 		base := ""
 		if b := m.Base; b != nil {
-			base = fmt.Sprintf("%d (%s, %s)", b.Revision, b.Time.UTC().Format(time.DateTime), screen.Bytes(b.Bytes))
+			base = fmt.Sprintf("%d (%s, %s)", b.Revision, b.Time.UTC().Format(time.DateTime), amount.Bytes(b.Bytes))
 		}
 		rows = append(rows, []string{screen.Safe(m.Member), role, screen.Safe(m.State), seconds(m.LagSeconds).String(), fmt.Sprint(m.LagRevisions), fmt.Sprint(m.ArchivedRevision),
 			fmt.Sprint(m.ArchivedIndex), fmt.Sprint(m.HeldEntries), base, fmt.Sprint(m.Gaps), screen.Safe(m.Error)})

@@ -11,6 +11,8 @@ import (
 	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/survey"
+	"vigil/internal/amount"
+	"vigil/internal/health"
 )
 
 const consoleHelp = `q, Ctrl-C     quit
@@ -101,7 +103,7 @@ func (c *choice) press(k screen.Key, order []string) (quit bool) {
 
 // reading is what one look at the members has found.
 type reading struct {
-	round    *survey.Round
+	round    *health.Round
 	of       string // the member whose watchers are known
 	watchers *watcherList
 	err      error
@@ -186,14 +188,14 @@ func (t *topView) view(c *choice, last *reading, width int, p screen.Paint) []st
 		}
 		return lines
 	}
-	if i := slices.IndexFunc(t.last.Readings, func(x survey.Reading) bool { return x.Endpoint == c.selected }); c.detail && i >= 0 {
+	if i := slices.IndexFunc(t.last.Readings, func(x health.Reading) bool { return x.Endpoint == c.selected }); c.detail && i >= 0 {
 		return drawMember(t.last, t.previous, i, last, width, p)
 	}
 	return drawChosen(t.last, t.previous, width, p, c)
 }
 
 // drawMember returns the lines about one member.
-func drawMember(r, old *survey.Round, i int, last *reading, width int, p screen.Paint) []string {
+func drawMember(r, old *health.Round, i int, last *reading, width int, p screen.Paint) []string {
 	x, before := &r.Readings[i], r.Before(old, i)
 	m := summarizeMember(r, i, before)
 	lines := screen.Flow(width, p.In(screen.Bold, screen.Safe(cmp.Or(m.Name, m.Endpoint))), screen.Safe(m.Endpoint), m.Role, m.Version, "Esc goes back")
@@ -201,16 +203,16 @@ func drawMember(r, old *survey.Round, i int, last *reading, width int, p screen.
 		lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, m.Error)))
 	}
 	for _, slow := range []struct{ metric, what string }{
-		{survey.SlowApplies, "writes were applied slowly"}, {survey.SlowReads, "reads waited long for the leader"}, {survey.PendingProposals, "writes wait now"},
-		{survey.SlowWatchers, "watchers are not live"},
+		{health.SlowApplies, "writes were applied slowly"}, {health.SlowReads, "reads waited long for the leader"}, {health.PendingProposals, "writes wait now"},
+		{health.SlowWatchers, "watchers are not live"},
 	} {
 		v, ok := x.Metrics.Value(slow.metric)
 		if !ok {
 			continue
 		}
 		text := fmt.Sprintf("%8.0f  %s", v, slow.what)
-		if rate, ok := x.Rate(before, slow.metric); ok && rate > 0 && slow.metric != survey.PendingProposals && slow.metric != survey.SlowWatchers {
-			text += ", " + screen.Rate(rate) + " a second"
+		if rate, ok := x.Rate(before, slow.metric); ok && rate > 0 && slow.metric != health.PendingProposals && slow.metric != health.SlowWatchers {
+			text += ", " + amount.Rate(rate) + " a second"
 		}
 		lines = append(lines, screen.Cut(text, width))
 	}
@@ -227,7 +229,7 @@ func drawMember(r, old *survey.Round, i int, last *reading, width int, p screen.
 }
 
 // keep stores a round. It returns an error only if no member answers the first one.
-func (t *topView) keep(r *survey.Round) error {
+func (t *topView) keep(r *health.Round) error {
 	if t.last == nil && !r.Answered() {
 		if len(r.Readings) == 0 {
 			return errors.New("no member advertises an address for clients: give --endpoints")

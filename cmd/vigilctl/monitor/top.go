@@ -12,10 +12,11 @@ import (
 
 	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/exit"
-	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
+	"vigil/internal/amount"
+	"vigil/internal/health"
 )
 
 const topHelp = `Show the load of the members: which member is leader, how far the others lag, the
@@ -91,7 +92,7 @@ func Top(env *cli.Env) *cobra.Command {
 // topView keeps the previous round, for rates.
 type topView struct {
 	liveView
-	last, previous *survey.Round
+	last, previous *health.Round
 }
 
 // readFirst makes a first round and waits for an interval, so that the next round has rates.
@@ -108,7 +109,7 @@ func (t *topView) readFirst(ctx context.Context) error {
 }
 
 // readNext makes a round. It returns an error only if no member answers the first round.
-func (t *topView) readNext(ctx context.Context) (*survey.Round, error) {
+func (t *topView) readNext(ctx context.Context) (*health.Round, error) {
 	r := t.Read(ctx)
 	return r, t.keep(r)
 }
@@ -163,7 +164,7 @@ type topSummary struct {
 }
 
 // summarize returns the summary of a round, with rates since an older one.
-func summarize(r, old *survey.Round) *topSummary {
+func summarize(r, old *health.Round) *topSummary {
 	id, term := r.Cluster()
 	s := &topSummary{ClusterID: fmt.Sprintf("%x", id), Term: term, Revision: r.Revision(), Alarms: alarmTexts(r)}
 	if leader := r.Leader(); leader != 0 {
@@ -183,7 +184,7 @@ func orNil[T any](v T, ok bool) *T {
 	return &v
 }
 
-func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
+func summarizeMember(r *health.Round, i int, old *health.Reading) topMember {
 	x := &r.Readings[i]
 	m := topMember{Endpoint: x.Endpoint, Role: x.Role(), Lag: orNil(r.Lag(x))}
 	switch {
@@ -201,18 +202,18 @@ func summarizeMember(r *survey.Round, i int, old *survey.Reading) topMember {
 		m.Version = x.Status.Version
 		m.DB, m.InUse, m.Quota = x.Status.DbSize, x.Status.DbSizeInUse, x.Quota()
 	}
-	for name, to := range map[string]**float64{survey.Puts: &m.Puts, survey.Ranges: &m.Ranges, survey.Txns: &m.Txns, survey.Deletes: &m.Deletes, survey.Events: &m.Events} {
+	for name, to := range map[string]**float64{health.Puts: &m.Puts, health.Ranges: &m.Ranges, health.Txns: &m.Txns, health.Deletes: &m.Deletes, health.Events: &m.Events} {
 		*to = orNil(x.Rate(old, name))
 	}
-	for name, to := range map[string]**float64{survey.Watchers: &m.Watchers, survey.ResidentMemory: &m.Memory, survey.OpenFiles: &m.OpenFiles} {
+	for name, to := range map[string]**float64{health.Watchers: &m.Watchers, health.ResidentMemory: &m.Memory, health.OpenFiles: &m.OpenFiles} {
 		*to = orNil(x.Metrics.Value(name))
 	}
-	setLatencies := func(h probe.Histogram, mean, half, most **float64) {
+	setLatencies := func(h health.Histogram, mean, half, most **float64) {
 		*mean, *half, *most = orNil(h.Mean()), orNil(h.Quantile(0.5)), orNil(h.Quantile(0.99))
 	}
-	setLatencies(x.Latency(old, survey.WALFsync), &m.FsyncMean, &m.Fsync50, &m.Fsync99)
-	setLatencies(x.Latency(old, survey.Apply), &m.ApplyMean, &m.Apply50, &m.Apply99)
-	setLatencies(x.Latency(old, survey.StoreCommit), &m.CommitMean, &m.Commit50, &m.Commit99)
+	setLatencies(x.Latency(old, health.WALFsync), &m.FsyncMean, &m.Fsync50, &m.Fsync99)
+	setLatencies(x.Latency(old, health.Apply), &m.ApplyMean, &m.Apply50, &m.Apply99)
+	setLatencies(x.Latency(old, health.StoreCommit), &m.CommitMean, &m.Commit50, &m.Commit99)
 	return m
 }
 
@@ -241,19 +242,19 @@ func (m *topMember) row(quotaUsed int64) []string {
 		if v == nil {
 			return "-"
 		}
-		return screen.Rate(*v)
+		return amount.Rate(*v)
 	}
 	times := func(mean, most *float64) string {
 		if mean == nil || most == nil {
 			return "-"
 		}
-		return screen.Seconds(*mean) + "/" + screen.Seconds(*most)
+		return amount.Seconds(*mean) + "/" + amount.Seconds(*most)
 	}
 	bytes := func(v *float64) string {
 		if v == nil {
 			return "-"
 		}
-		return screen.Bytes(int64(*v))
+		return amount.Bytes(int64(*v))
 	}
 	lag, name, watchers := "-", m.Name, "-"
 	if m.Lag != nil {
@@ -266,16 +267,16 @@ func (m *topMember) row(quotaUsed int64) []string {
 		watchers = fmt.Sprintf("%.0f", *m.Watchers)
 	}
 	return []string{name, m.Role, lag, rate(m.Puts), rate(m.Ranges), rate(m.Txns), rate(m.Events), times(m.FsyncMean, m.Fsync99), times(m.ApplyMean, m.Apply99),
-		times(m.CommitMean, m.Commit99), screen.Bytes(m.DB), screen.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
+		times(m.CommitMean, m.Commit99), amount.Bytes(m.DB), amount.Percent(float64(quotaUsed), float64(m.Quota)), watchers, bytes(m.Memory), cmp.Or(m.Version, "-"), m.Endpoint}
 }
 
 // draw returns the lines of the picture of a round.
-func draw(r, old *survey.Round, width int, p screen.Paint) []string {
+func draw(r, old *health.Round, width int, p screen.Paint) []string {
 	return drawChosen(r, old, width, p, nil)
 }
 
 // drawChosen is like draw, sorted and with a mark at a member if c is not nil.
-func drawChosen(r, old *survey.Round, width int, p screen.Paint, c *choice) []string {
+func drawChosen(r, old *health.Round, width int, p screen.Paint, c *choice) []string {
 	s := summarize(r, old)
 	leader := "no leader"
 	if s.Leader != "" {
@@ -301,9 +302,9 @@ func drawChosen(r, old *survey.Round, width int, p screen.Paint, c *choice) []st
 	if c != nil {
 		order, keys = c.sorted(s.Members), "sort "+memberOrders[c.order].name+"  ? help"
 	}
-	lines := screen.Flow(width, screen.Count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.At.Format(time.TimeOnly), keys)
+	lines := screen.Flow(width, amount.Count(len(s.Members), "member"), leader, fmt.Sprintf("term %d", s.Term), fmt.Sprintf("revision %d", s.Revision), r.At.Format(time.TimeOnly), keys)
 	if rates {
-		lines = append(lines, screen.Flow(width, "a second:", screen.Rate(puts)+" puts", screen.Rate(ranges)+" ranges", screen.Rate(txns)+" txns", screen.Rate(events)+" watch events")...)
+		lines = append(lines, screen.Flow(width, "a second:", amount.Rate(puts)+" puts", amount.Rate(ranges)+" ranges", amount.Rate(txns)+" txns", amount.Rate(events)+" watch events")...)
 	}
 	alarms := "no alarms"
 	style := screen.Plain
@@ -350,7 +351,7 @@ func drawChosen(r, old *survey.Round, width int, p screen.Paint, c *choice) []st
 }
 
 // alarmTexts returns the alarms with the names of their members.
-func alarmTexts(r *survey.Round) []string {
+func alarmTexts(r *health.Round) []string {
 	list := []string{}
 	for _, a := range r.Alarms {
 		list = append(list, fmt.Sprintf("%s on %s", a.Alarm, r.Name(a.MemberID)))

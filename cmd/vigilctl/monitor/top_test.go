@@ -9,15 +9,14 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"vigil/cmd/vigilctl/probe"
 	"vigil/cmd/vigilctl/screen"
-	"vigil/cmd/vigilctl/survey"
+	"vigil/internal/health"
 )
 
 // newReading returns a reading of a member that follows member 1.
-func newReading(t *testing.T, id uint64, at time.Time, puts, fsyncs int) survey.Reading {
+func newReading(t *testing.T, id uint64, at time.Time, puts, fsyncs int) health.Reading {
 	t.Helper()
-	m, err := probe.ParseMetrics(strings.NewReader(fmt.Sprintf(`# TYPE etcd_mvcc_put_total counter
+	m, err := health.ParseMetrics(strings.NewReader(fmt.Sprintf(`# TYPE etcd_mvcc_put_total counter
 etcd_mvcc_put_total %d
 # TYPE etcd_mvcc_txn_total counter
 etcd_mvcc_txn_total 0
@@ -30,18 +29,18 @@ etcd_disk_wal_fsync_duration_seconds_count %d
 	if err != nil {
 		t.Fatal(err)
 	}
-	return survey.Reading{Endpoint: fmt.Sprintf("10.0.0.%d:2379", id), At: at, Metrics: m, Status: &etcdserverpb.StatusResponse{
+	return health.Reading{Endpoint: fmt.Sprintf("10.0.0.%d:2379", id), At: at, Metrics: m, Status: &etcdserverpb.StatusResponse{
 		Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: id, RaftTerm: 4, Revision: 900}, Version: "3.7.3", Leader: 1,
 		RaftIndex: 1000, RaftAppliedIndex: 1000 - 10*(id-1), DbSize: 3 << 20, DbSizeInUse: 1 << 20, DbSizeQuota: 4 << 20}}
 }
 
-func twoRounds(t *testing.T) (old, now *survey.Round) {
+func twoRounds(t *testing.T) (old, now *health.Round) {
 	start := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	members := []*etcdserverpb.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
-	down := survey.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"), MetricsErr: errors.New("too"), Advertised: 3}
-	old = &survey.Round{At: start, Members: members, Readings: []survey.Reading{newReading(t, 1, start, 10, 0), newReading(t, 2, start, 500, 7), down}}
+	down := health.Reading{Endpoint: "10.0.0.3:2379", StatusErr: errors.New("connection\nrefused"), MetricsErr: errors.New("too"), Advertised: 3}
+	old = &health.Round{At: start, Members: members, Readings: []health.Reading{newReading(t, 1, start, 10, 0), newReading(t, 2, start, 500, 7), down}}
 	later := start.Add(2 * time.Second)
-	now = &survey.Round{At: later, Members: members, Readings: []survey.Reading{newReading(t, 1, later, 210, 100), newReading(t, 2, later, 3, 7), down},
+	now = &health.Round{At: later, Members: members, Readings: []health.Reading{newReading(t, 1, later, 210, 100), newReading(t, 2, later, 3, 7), down},
 		Alarms: []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}}
 	return old, now
 }

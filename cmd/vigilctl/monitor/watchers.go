@@ -22,6 +22,7 @@ import (
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
 	"vigil/cmd/vigilctl/survey"
+	"vigil/internal/amount"
 )
 
 const watchersHelp = `Show each watcher of each member with its client's address and user, the keys it
@@ -233,8 +234,8 @@ var watcherColumns = []screen.Column{
 
 // row returns the line of a watcher.
 func (x watched) row(now time.Time) []string {
-	return []string{describeRange(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), screen.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, cmp.Or(x.User, "-"),
-		x.Member, screen.Age(now.Sub(x.Created)), cmp.Or(strings.Join(x.Options, ","), "-"), strconv.FormatInt(x.NextRevision, 10)}
+	return []string{describeRange(x.Watcher), x.State, strconv.FormatInt(x.Lag, 10), amount.Bytes(x.QueuedBytes), strconv.FormatInt(x.DeliveredCount, 10), x.Client, cmp.Or(x.User, "-"),
+		x.Member, amount.Age(now.Sub(x.Created)), cmp.Or(strings.Join(x.Options, ","), "-"), strconv.FormatInt(x.NextRevision, 10)}
 }
 
 func (l *watcherList) table(now time.Time) (heading []string, rows [][]string) {
@@ -264,12 +265,12 @@ func (l *watcherList) draw(width int, now time.Time, p screen.Paint) []string {
 	for _, x := range l.Watchers {
 		lag, queued = max(lag, x.Lag), queued+x.QueuedBytes
 	}
-	shown := screen.Count(l.Matching, "watcher")
+	shown := amount.Count(l.Matching, "watcher")
 	if len(l.Watchers) < l.Matching {
 		shown = fmt.Sprintf("%d of %s", len(l.Watchers), shown)
 	}
-	lines := screen.Flow(width, shown, screen.Count(l.Streams, "stream"), screen.Count(l.Members, "member"),
-		fmt.Sprintf("largest lag %d", lag), "queued "+screen.Bytes(queued))
+	lines := screen.Flow(width, shown, amount.Count(l.Streams, "stream"), amount.Count(l.Members, "member"),
+		fmt.Sprintf("largest lag %d", lag), "queued "+amount.Bytes(queued))
 	for _, f := range l.Failed {
 		lines = append(lines, p.In(screen.Bad, screen.SafeLine(width, f.Member+": "+f.Reason)))
 	}

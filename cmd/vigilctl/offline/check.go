@@ -18,6 +18,7 @@ import (
 	"vigil/cmd/vigilctl/facts"
 	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
+	"vigil/internal/amount"
 	"vigil/internal/offline/datadir"
 	"vigil/internal/vfs"
 )
@@ -184,7 +185,7 @@ func printReport(w io.Writer, r *datadir.Report, out *facts.Format) error {
 	if n := len(r.Unread); n > 0 {
 		verdict += fmt.Sprintf(", %d not read", n)
 	}
-	_, err := fmt.Fprintf(w, "%d files, %s: %s\n", len(r.Files), screen.Bytes(r.Bytes), verdict)
+	_, err := fmt.Fprintf(w, "%d files, %s: %s\n", len(r.Files), amount.Bytes(r.Bytes), verdict)
 	return err
 }
 
@@ -232,7 +233,7 @@ func (l *checkLine) add(n int64) {
 	l.done += n
 	l.files++
 	if l.w != nil {
-		fmt.Fprintf(l.w, "\r\x1b[Kchecked %d files, %s of %s", l.files, screen.Bytes(l.done), screen.Bytes(l.total))
+		fmt.Fprintf(l.w, "\r\x1b[Kchecked %d files, %s of %s", l.files, amount.Bytes(l.done), amount.Bytes(l.total))
 	}
 }
 

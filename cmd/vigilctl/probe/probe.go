@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"vigil/internal/health"
 )
 
 // ErrNotFound reports that a member has no such page.
@@ -97,10 +99,10 @@ func (m *Member) get(ctx context.Context, path string, read func(*http.Response)
 }
 
 // Metrics reads /metrics.
-func (m *Member) Metrics(ctx context.Context) (Metrics, error) {
-	var out Metrics
+func (m *Member) Metrics(ctx context.Context) (health.Metrics, error) {
+	var out health.Metrics
 	err := m.get(ctx, "/metrics", func(r *http.Response) (err error) {
-		out, err = ParseMetrics(r.Body)
+		out, err = health.ParseMetrics(r.Body)
 		return err
 	})
 	return out, err
@@ -143,13 +145,10 @@ func (m *Member) Watchers(ctx context.Context) (*Watchers, error) {
 	return w, nil
 }
 
-// Clock is how far a member's clock is ahead of the local clock: between Least and Most. The rounding of the answer to
-// seconds and the round trip determine the difference.
-type Clock struct{ Least, Most time.Duration }
-
-// Clock reads the time of the member from the header of /version.
-func (m *Member) Clock(ctx context.Context) (Clock, error) {
-	var c Clock
+// Clock reads the time of the member from the header of /version. The rounding of the answer to seconds and the round trip
+// determine the difference of Least and Most.
+func (m *Member) Clock(ctx context.Context) (health.Clock, error) {
+	var c health.Clock
 	sent := time.Now()
 	err := m.get(ctx, "/version", func(r *http.Response) error {
 		received := time.Now()
@@ -164,14 +163,9 @@ func (m *Member) Clock(ctx context.Context) (Clock, error) {
 }
 
 // clock compares a date, truncated to seconds, with the times when the request was sent and the answer received.
-func clock(date, sent, received time.Time) Clock {
+func clock(date, sent, received time.Time) health.Clock {
 	// The member wrote the date between the two: its clock was at least date and less than a second later.
-	return Clock{Least: date.Sub(received.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
-}
-
-// Off returns the smallest difference of two clocks; 0 if they may agree.
-func (c Clock) Off(other Clock) time.Duration {
-	return max(0, c.Least-other.Most, other.Least-c.Most)
+	return health.Clock{Least: date.Sub(received.Round(0)), Most: date.Add(time.Second).Sub(sent.Round(0))}
 }
 
 // CertificateExpiry returns when the first certificate of the member's chain expires, the zero time without TLS. That it has

@@ -9,6 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"vigil/cmd/vigilctl/screen"
+	"vigil/internal/amount"
 )
 
 // lineInterval is how often a line is printed where there is no terminal.
@@ -76,7 +77,7 @@ func NewBytes(w io.Writer, quiet bool) *Bytes {
 
 // Set shows how many bytes of a step are done.
 func (b *Bytes) Set(step string, done, total int64) {
-	b.set(step, screen.Bytes(done)+" of "+screen.Bytes(total), done, total, progressbar.OptionShowBytes(true))
+	b.set(step, amount.Bytes(done)+" of "+amount.Bytes(total), done, total, progressbar.OptionShowBytes(true))
 }
 
 // Items is the progress of work on a number of items.

@@ -19,8 +19,8 @@ import (
 	"vigil/cmd/vigilctl/keytext"
 	"vigil/cmd/vigilctl/outfile"
 	"vigil/cmd/vigilctl/progress"
-	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
+	"vigil/internal/amount"
 )
 
 const dumpHelp = `Write the keys that begin with a prefix into a file of JSON lines, with their leases.
@@ -141,7 +141,7 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	if err := outfile.SyncDir(filepath.Dir(d.path)); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, screen.Count(int(w.keys), "key"), screen.Count(int(w.leases), "lease"), header.Revision)
+	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, amount.Count(int(w.keys), "key"), amount.Count(int(w.leases), "lease"), header.Revision)
 	return nil
 }
 

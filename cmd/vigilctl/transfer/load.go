@@ -18,8 +18,8 @@ import (
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
 	"vigil/cmd/vigilctl/progress"
-	"vigil/cmd/vigilctl/screen"
 	"vigil/cmd/vigilctl/show"
+	"vigil/internal/amount"
 )
 
 const loadHelp = `Put the keys of a file that "dump" wrote into a cluster, with their leases.
@@ -137,7 +137,7 @@ func (l *load) summary() string {
 	if l.dry {
 		verb = "would be "
 	}
-	text := fmt.Sprintf("%s %sput", screen.Count(int(n.put), "key"), verb)
+	text := fmt.Sprintf("%s %sput", amount.Count(int(n.put), "key"), verb)
 	for _, x := range []struct {
 		n    int64
 		text string
@@ -147,7 +147,7 @@ func (l *load) summary() string {
 		}
 	}
 	if n.leases > 0 {
-		text += fmt.Sprintf(", %s %sgranted", screen.Count(int(n.leases), "lease"), verb)
+		text += fmt.Sprintf(", %s %sgranted", amount.Count(int(n.leases), "lease"), verb)
 	}
 	return text
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,8 +20,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
+	"vigil/internal/health"
 	"vigil/internal/store/watch"
 )
 
@@ -160,11 +165,11 @@ func TestEndOf(t *testing.T) {
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var count atomic.Int64
-		s := &sampler{stopped: make(chan struct{}), read: func(_ context.Context, ids []uint64) map[uint64]reading {
+		s := &sampler{stopped: make(chan struct{}), read: func(_ context.Context, ids []uint64) map[uint64]*reading {
 			rounds := count.Add(1)
-			out := map[uint64]reading{}
+			out := map[uint64]*reading{}
 			for _, id := range ids {
-				out[id] = reading{&Sample{Member: hexadecimal(id), Revision: int64(rounds), Values: map[string]float64{"puts": float64(10 * rounds), "started": 1}}, nil, time.Now()}
+				out[id] = readingOf(t, id, rounds, fmt.Sprintf("etcd_mvcc_put_total %d\nprocess_start_time_seconds 1\n", 10*rounds))
 			}
 			return out
 		}}
@@ -189,7 +194,7 @@ func TestSampler(t *testing.T) {
 		if len(list) > maxPoints || len(list) < maxPoints-1 {
 			t.Errorf("%d points, want %d", len(list), maxPoints)
 		}
-		if p := list[len(list)-1]; p.Rates["puts"] != 10/sampleInterval.Seconds() || p.Lag != -1 {
+		if p := list[len(list)-1]; p.Rates["puts"] != 10/sampleInterval.Seconds() || p.Lag != 0 {
 			t.Errorf("point %+v", p)
 		}
 		s.mu.Lock()
@@ -228,94 +233,112 @@ func TestSampler(t *testing.T) {
 	})
 }
 
+// readingOf returns what a member of a cluster with the leader 1 reports.
+func readingOf(t *testing.T, id uint64, revision int64, metrics string) *reading {
+	t.Helper()
+	st := &etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: 7, MemberId: id, Revision: revision}, Leader: 1, RaftIndex: 10, RaftAppliedIndex: 10, DbSizeQuota: 100}
+	b, err := proto.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(&Sample{At: time.Now().UnixMilli(), Status: b, Metrics: metrics, Settings: map[string]string{}}, nil, time.Now())
+}
+
 func TestSamplerRestartedMember(t *testing.T) {
-	old := reading{&Sample{Values: map[string]float64{"puts": 100, "started": 1}}, nil, time.Unix(0, 0)}
-	now := reading{&Sample{Values: map[string]float64{"puts": 5, "started": 2}}, nil, time.Unix(2, 0)}
+	old, now := readingOf(t, 1, 1, "etcd_mvcc_put_total 100\nprocess_start_time_seconds 1\n"), readingOf(t, 1, 1, "etcd_mvcc_put_total 500\nprocess_start_time_seconds 2\n")
 	if p := makePoint(now, old, 0); p.Rates != nil {
 		t.Errorf("rates of a member that was restarted: %v", p.Rates)
 	}
+	if p := makePoint(now, nil, 0); p.Rates != nil || p.Revision != 1 {
+		t.Errorf("the first point: %+v", p)
+	}
 }
 
-func TestMeasure(t *testing.T) {
+func TestSample(t *testing.T) {
 	r := prometheus.NewRegistry()
 	puts := prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_mvcc_put_total"})
-	sync := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "etcd_server_apply_duration_seconds", Buckets: []float64{.001, .002, .004}}, []string{"op"})
+	apply := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "etcd_server_apply_duration_seconds", Buckets: []float64{.001, .002, .004}}, []string{"op"})
 	other := prometheus.NewCounter(prometheus.CounterOpts{Name: "other"})
-	r.MustRegister(puts, sync, other)
+	r.MustRegister(puts, apply, other)
 	puts.Add(3)
-	sync.WithLabelValues("a").Observe(.0005)
-	var before, after Sample
-	if err := before.Measure(r); err != nil {
-		t.Fatal(err)
+	apply.WithLabelValues("a").Observe(.0005)
+	st := &etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{MemberId: 5, Revision: 9}, Leader: 5}
+	sample := func() *reading {
+		t.Helper()
+		s, err := NewSample(st, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeSample(b)
+		return read(got, err, time.Now())
 	}
+	before := sample()
 	for range 98 {
-		sync.WithLabelValues("a").Observe(.0015)
+		apply.WithLabelValues("a").Observe(.0015)
 	}
-	sync.WithLabelValues("b").Observe(.003)
-	sync.WithLabelValues("b").Observe(1)
-	if err := after.Measure(r); err != nil {
-		t.Fatal(err)
-	}
-	if after.Values["puts"] != 3 || len(after.Values) != 1 || after.Times["apply"].Count != 101 {
+	apply.WithLabelValues("b").Observe(.003)
+	apply.WithLabelValues("b").Observe(1)
+	after := sample()
+	if after.ID() != 5 || after.Status.Header.Revision != 9 || after.Value("etcd_mvcc_put_total") != 3 || len(after.Metrics) != 2 || after.Metrics.Histogram(health.Apply).Count != 101 {
 		t.Fatalf("%+v", after)
 	}
-	for q, want := range map[float64]float64{.5: .0015, .99: .004, 1: .004} {
-		got, ok := after.Times["apply"].since(before.Times["apply"], q)
-		if !ok || math.Abs(got-want) > .0001 {
-			t.Errorf("quantile %v: %v, want %v", q, got, want)
+	if c := after.clock; c.Least > time.Millisecond || c.Most < 0 {
+		t.Errorf("the clock of this process differs: %+v", c)
+	}
+	if p := makePoint(after, before, 0); math.Abs(p.Times["apply"]-.004) > .0001 {
+		t.Errorf("times %v", p.Times)
+	}
+	if p := makePoint(after, after, 0); len(p.Times) > 0 {
+		t.Errorf("times of nothing: %v", p.Times)
+	}
+	for _, wrong := range [][]byte{make([]byte, maxSample+1), []byte("x"), []byte(`{"status":"//8="}`)} {
+		s, err := DecodeSample(wrong)
+		if x := read(s, err, time.Now()); x.StatusErr == nil || x.Status != nil {
+			t.Errorf("the sample %.20q is accepted", wrong)
 		}
 	}
-	if _, ok := after.Times["apply"].since(after.Times["apply"], .99); ok {
-		t.Error("a quantile of nothing")
-	}
-	if _, err := DecodeSample(make([]byte, maxSample+1)); err == nil {
-		t.Error("a sample of any size is accepted")
-	}
-	if _, err := DecodeSample([]byte("x")); err == nil {
-		t.Error("a sample that is no JSON is accepted")
+	if x := read(&Sample{Metrics: "{"}, nil, time.Now()); x.MetricsErr == nil || x.Metrics != nil {
+		t.Error("metrics that are none are accepted")
 	}
 }
 
+// TestFindings: the findings are those of package health over what members report, with its pages.
 func TestFindings(t *testing.T) {
-	sample := func(id string, change func(*Sample)) *Sample {
-		s := &Sample{Member: id, Leader: "1", Values: map[string]float64{}, Quota: 100}
-		change(s)
-		return s
-	}
-	healthy := func(*Sample) {}
-	three := func(third memberView) *overview {
-		return &overview{Members: []memberView{{ID: "1", Name: "m1", Role: "leader", Sample: sample("1", healthy)}, {ID: "2", Name: "m2", Role: "follower", Sample: sample("2", healthy)}, third}}
-	}
+	h := open(t, func(c *Config) { c.Self.Cluster = 7 })
+	members := []*etcdserverpb.Member{{ID: 1, Name: "m1", ClientURLs: []string{"http://m1:2379"}}, {ID: 2, Name: "m2"}, {ID: 3, Name: "m3"}}
 	for _, c := range []struct {
-		third memberView
+		third *reading
 		texts []string
 	}{
-		{memberView{ID: "3", Name: "m3", Sample: sample("3", healthy)}, nil},
-		{memberView{ID: "3", Name: "m3", Error: "gone"}, []string{"m3 does not answer: gone", "2 of 3 voting members answer"}},
-		{memberView{ID: "3", Sample: sample("3", func(s *Sample) { s.DiskFull = true })}, []string{"3 its disk is full"}},
-		{memberView{ID: "3", Sample: sample("3", func(s *Sample) { s.InUse = 81 })}, []string{"81% of the quota"}},
-		{memberView{ID: "3", Sample: sample("3", func(s *Sample) { s.Leader = "2" })}, []string{"do not agree on a leader"}},
-		{memberView{ID: "3", Role: "no leader", Sample: sample("3", func(s *Sample) { s.Leader = "0" })}, []string{"knows no leader"}},
-		{memberView{ID: "3", Lag: 6000, Sample: sample("3", healthy)}, []string{"lags the leader by 6000 entries"}},
-		{memberView{ID: "3", Sample: sample("3", func(s *Sample) {
-			s.Values = map[string]float64{"watcher_lag": 20000, "stalled_watchers": 1, "pending": 101, "damage": 1}
-		})}, []string{"20000 revisions behind", "1 watchers do not read", "101 writes wait", "1 damaged records"}},
+		{readingOf(t, 3, 1, ""), nil},
+		{read(nil, errRefused, time.Now()), []string{"m3 does not answer this member: refused", "2 of 3 voting members answer"}},
+		{readingOf(t, 3, 1, "vigil_disk_full 1\n"), []string{"m3 its disk is full"}},
+		{readingOf(t, 3, 1, "vigil_watch_largest_lag_revisions 20000\nvigil_watch_stalled_watchers 1\netcd_server_proposals_pending 101\nvigil_damage_found_total 1\n"),
+			[]string{"a watcher is 20000 revisions behind", "the client of a watcher does not read", "101 writes wait", "1 damaged records"}},
+		{readingOf(t, 3, 1, "vigil_certificate_expiry_timestamp_seconds{listener=\"client\",use=\"server\"} 1e+09\n"), []string{"m3 its certificate for client (server) expired"}},
 	} {
-		list := findings(three(c.third))
+		d := h.examine(members, nil, map[uint64]*reading{1: readingOf(t, 1, 1, ""), 2: readingOf(t, 2, 1, ""), 3: c.third})
 		var all strings.Builder
-		for _, f := range list {
+		for _, f := range d.Findings {
 			fmt.Fprintln(&all, f.Member, f.What)
-			if f.Next == "" {
-				t.Errorf("%s: no advice", f.What)
+			if f.Next == "" || !strings.HasPrefix(f.Page, "docs/") {
+				t.Errorf("%s: advice %q, page %q", f.What, f.Next, f.Page)
 			}
 		}
-		if len(list) != len(c.texts) {
+		if len(d.Findings) != len(c.texts) || d.Healthy != (len(c.texts) == 0) {
 			t.Errorf("findings:\n%swant %q", all.String(), c.texts)
 		}
 		for _, text := range c.texts {
 			if !strings.Contains(all.String(), text) {
 				t.Errorf("findings:\n%swant %q", all.String(), text)
 			}
+		}
+		if slices.Contains(d.Passed, "data") || !slices.ContainsFunc(d.Unchecked, func(u health.Unchecked) bool { return u.Check == "data" }) {
+			t.Error("the data pass, which nobody has compared")
 		}
 	}
 }

@@ -9,16 +9,11 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"vigil/internal/health"
 )
 
 var errClosed = errors.New("the member stops")
-
-// reading is a sample of a member as this member received it, or why there is none.
-type reading struct {
-	sample *Sample
-	err    error
-	at     time.Time
-}
 
 // point is what a chart shows of a member at one time.
 type point struct {
@@ -35,7 +30,7 @@ type point struct {
 // sampler measures all members, while there are readers.
 type sampler struct {
 	// read measures the members, stopped is closed when the console is closed. Set before use.
-	read    func(context.Context, []uint64) map[uint64]reading
+	read    func(context.Context, []uint64) map[uint64]*reading
 	stopped chan struct{}
 	rounds  sync.WaitGroup
 
@@ -46,7 +41,7 @@ type sampler struct {
 		closed  bool
 		left    time.Time // when the last reader left
 		members []uint64
-		last    map[uint64]reading
+		last    map[uint64]*reading
 		points  map[uint64][]point // the newest last, at most maxPoints
 		changed chan struct{}      // closed after a round
 		dates   []dated            // the oldest first
@@ -123,9 +118,9 @@ func (s *sampler) round() {
 		for len(list) > 0 && (list[0].At < now.Add(-sampleHistory).UnixMilli() || len(list) >= maxPoints) {
 			list = list[1:]
 		}
-		if r.sample != nil {
-			s.note(r.sample.Revision, r.at)
-			list = append(list, makePoint(r, s.mu.last[id], lagOf(r.sample, got)))
+		if r.Status != nil {
+			s.note(r.Status.Header.GetRevision(), r.At)
+			list = append(list, makePoint(r, s.mu.last[id], lagOf(r, got)))
 		}
 		points[id] = list
 	}
@@ -134,22 +129,30 @@ func (s *sampler) round() {
 	s.mu.changed = make(chan struct{})
 }
 
-// makePoint compares two readings of a member.
-func makePoint(r, before reading, lag int64) point {
-	p := point{At: r.at.UnixMilli(), Size: r.sample.Size, Revision: r.sample.Revision, Lag: lag}
-	if before.sample == nil {
-		return p
-	}
-	seconds := r.at.Sub(before.at).Seconds()
-	if seconds <= 0 || r.sample.Values["started"] != before.sample.Values["started"] {
+// Rates and times of a point, by their short names.
+var (
+	rates = map[string]string{"puts": health.Puts, "reads": health.Ranges, "transactions": health.Txns, "deletes": health.Deletes, "events": health.Events}
+	times = map[string]string{"fsync": health.WALFsync, "commit": health.StoreCommit, "apply": health.Apply}
+)
+
+// makePoint compares two readings of a member, of which the older may be missing.
+func makePoint(r, before *reading, lag int64) point {
+	p := point{At: r.At.UnixMilli(), Size: r.Status.DbSize, Revision: r.Status.Header.GetRevision(), Lag: lag}
+	if before == nil || before.Metrics == nil || r.Metrics == nil || r.started != before.started {
 		return p
 	}
 	p.Rates, p.Times = map[string]float64{}, map[string]float64{}
-	for _, name := range []string{"puts", "reads", "transactions", "deletes", "events"} {
-		p.Rates[name] = max(0, r.sample.Values[name]-before.sample.Values[name]) / seconds
+	for name, metric := range rates {
+		if v, ok := r.Rate(&before.Reading, metric); ok {
+			p.Rates[name] = v
+		}
 	}
-	for _, name := range []string{"fsync", "commit", "apply"} {
-		if d, ok := r.sample.Times[name].since(before.sample.Times[name], .99); ok {
+	for name, metric := range times {
+		now, old := r.Metrics.Histogram(metric), before.Metrics.Histogram(metric)
+		if now.Count <= old.Count {
+			continue // nothing since
+		}
+		if d, ok := now.Since(old).Quantile(.99); ok {
 			p.Times[name] = d
 		}
 	}
@@ -157,33 +160,35 @@ func makePoint(r, before reading, lag int64) point {
 }
 
 // lagOf returns how many entries a member has still to apply of those that the leader has; -1 if that is not known.
-func lagOf(s *Sample, all map[uint64]reading) int64 {
+func lagOf(x *reading, all map[uint64]*reading) int64 {
 	for _, r := range all {
-		if r.sample != nil && r.sample.Member == s.Leader {
-			return max(0, int64(r.sample.RaftIndex)-int64(s.Applied))
+		if r.Status != nil && r.ID() == x.Status.Leader {
+			return max(0, int64(r.Status.RaftIndex)-int64(x.Status.RaftAppliedIndex))
 		}
 	}
 	return -1
 }
 
 // state returns the readings and points, and a channel that is closed when there are new ones.
-func (s *sampler) state() (last map[uint64]reading, points map[uint64][]point, changed <-chan struct{}) {
+func (s *sampler) state() (last map[uint64]*reading, points map[uint64][]point, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.last, s.mu.points, s.mu.changed
 }
 
 // sampleAll measures members at the same time.
-func (c *Console) sampleAll(ctx context.Context, members []uint64) map[uint64]reading {
+func (c *Console) sampleAll(ctx context.Context, members []uint64) map[uint64]*reading {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	out := map[uint64]reading{}
+	out := map[uint64]*reading{}
 	for _, id := range members {
 		all.Go(func() {
+			sent := time.Now()
 			s, err := c.Sample(ctx, id)
+			r := read(s, err, sent)
 			mu.Lock()
 			defer mu.Unlock()
-			out[id] = reading{s, err, time.Now()}
+			out[id] = r
 		})
 	}
 	all.Wait()
@@ -199,10 +204,26 @@ type memberView struct {
 	Learner    bool     `json:"learner,omitempty"`
 	Self       bool     `json:"self,omitempty"`
 	Role       string   `json:"role"`
-	Sample     *Sample  `json:"sample,omitempty"`
 	Lag        int64    `json:"lag"`
 	Error      string   `json:"error,omitempty"`
 	Points     []point  `json:"points,omitempty"`
+	// State is missing if the member does not answer.
+	State *memberState `json:"state,omitempty"`
+}
+
+// memberState is what the newest sample of a member shows.
+type memberState struct {
+	Version         string   `json:"version"`
+	Term            uint64   `json:"term"`
+	Revision        int64    `json:"revision"`
+	CompactRevision int64    `json:"compact_revision"`
+	Keys            int64    `json:"keys"`
+	Size            int64    `json:"size"`
+	InUse           int64    `json:"in_use"`
+	Quota           int64    `json:"quota"`
+	Watchers        int64    `json:"watchers"`
+	Memory          int64    `json:"memory"`
+	Errors          []string `json:"errors,omitempty"`
 }
 
 // overview is a line of the stream of live numbers. The first has all points, later ones the newest.
@@ -211,8 +232,9 @@ type overview struct {
 	First   bool         `json:"first,omitempty"`
 	Members []memberView `json:"members"`
 	// Alarms are raised for members.
-	Alarms   []alarm   `json:"alarms"`
-	Findings []finding `json:"findings"`
+	Alarms []alarm `json:"alarms"`
+	// Diagnosis has the findings of the command doctor.
+	Diagnosis *health.Diagnosis `json:"diagnosis"`
 	// Since is when the first measurement was taken that the charts show.
 	Since int64 `json:"since"`
 }
@@ -264,7 +286,7 @@ func (c *Console) serveLive(r *request, out *lines) error {
 	}
 }
 
-func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]reading, points map[uint64][]point, all bool) *overview {
+func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]*reading, points map[uint64][]point, all bool) *overview {
 	o := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}
 	for _, a := range alarms {
 		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), a.Alarm.String()})
@@ -282,28 +304,22 @@ func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverp
 		switch {
 		case !ok:
 			v.Role = "not measured yet"
-		case r.err != nil:
-			v.Error = r.err.Error()
-		case r.sample != nil:
-			shown := *r.sample
-			shown.Times = nil // the points have them
-			v.Sample, v.Role, v.Lag = &shown, roleOf(r.sample), lagOf(r.sample, last)
+		case r.StatusErr != nil:
+			v.Error = r.StatusErr.Error()
+		default:
+			v.State, v.Role, v.Lag = r.state(), r.Role(), lagOf(r, last)
 		}
 		o.Members = append(o.Members, v)
 	}
 	slices.SortFunc(o.Members, func(a, b memberView) int { return cmp.Compare(a.Name, b.Name) })
-	o.Findings = findings(o)
+	o.Diagnosis = c.examine(members, alarms, last)
 	return o
 }
 
-func roleOf(s *Sample) string {
-	switch {
-	case s.Learner:
-		return "learner"
-	case s.Leader == "0" || s.Leader == "":
-		return "no leader"
-	case s.Leader == s.Member:
-		return "leader"
-	}
-	return "follower"
+// state returns what a view shows of a member that has answered.
+func (r *reading) state() *memberState {
+	st := r.Status
+	return &memberState{Version: r.version, Term: st.RaftTerm, Revision: st.Header.GetRevision(), CompactRevision: int64(r.Value(health.CompactRevision)),
+		Keys: int64(r.Value(keysTotal)), Size: st.DbSize, InUse: st.DbSizeInUse, Quota: max(0, st.DbSizeQuota), Watchers: int64(r.Value(health.Watchers)),
+		Memory: int64(r.Value(health.ResidentMemory)), Errors: st.Errors}
 }

@@ -18,8 +18,12 @@ func headerPB(h kv.Header) *etcdserverpb.ResponseHeader {
 type maintenance struct{ svc *service }
 
 // Status reports on this member alone.
-func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
-	s := m.svc
+func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) { return m.svc.status(), nil }
+
+// Status returns what Maintenance.Status answers.
+func (s *Server) Status() *etcdserverpb.StatusResponse { return s.svc.status() }
+
+func (s *service) status() *etcdserverpb.StatusResponse {
 	h, st := s.cfg.Member.Header(), s.cfg.Member.Status()
 	res := &etcdserverpb.StatusResponse{
 		Header:           headerPB(h),
@@ -35,10 +39,8 @@ func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etc
 		StorageVersion:   st.StorageVersion,
 		DowngradeInfo:    &etcdserverpb.DowngradeInfo{},
 	}
-	if v := s.cfg.Versions; v != nil {
-		if target := v.Versions().Target; target != (kv.Version{}) {
-			res.DowngradeInfo.Enabled, res.DowngradeInfo.TargetVersion = true, target.Full()
-		}
+	if v := s.cfg.Versions; v != nil && v.Versions().Target != (kv.Version{}) {
+		res.DowngradeInfo.Enabled, res.DowngradeInfo.TargetVersion = true, v.Versions().Target.Full()
 	}
 	if res.Leader == 0 {
 		res.Errors = append(res.Errors, apierror.Text(kv.ErrNoLeader))
@@ -52,7 +54,7 @@ func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etc
 	if st.DiskFull {
 		res.Errors = append(res.Errors, DiskFullText)
 	}
-	return res, nil
+	return res
 }
 
 // DiskFullText is the error in the status of a member that rejects puts because its disk is full. etcd has no such error.

@@ -1,88 +1,53 @@
-package doctor
+package health
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"vigil/cmd/vigilctl/probe"
-	"vigil/cmd/vigilctl/survey"
 )
 
-// compared is the answers of a member for the comparison of data.
-type compared struct {
-	// hash is that of its history up to the newest revision that all have; nil without an answer.
-	hash *etcdserverpb.HashKVResponse
-	err  error
-	// later is a status after the one of the round.
-	later *etcdserverpb.StatusResponse
-}
-
-// compareData reads the hashes of members at the newest revision that all of them have.
-func compareData(ctx context.Context, l *survey.Survey, r *survey.Round) []compared {
-	out := make([]compared, len(l.Members))
-	revision, answered := int64(math.MaxInt64), 0
-	for i := range r.Readings {
-		if h := r.Readings[i].Status.GetHeader(); h != nil {
-			revision = min(revision, h.Revision)
-			answered++
-		}
-	}
-	if answered < 2 {
-		return out
-	}
-	l.Each(ctx, func(ctx context.Context, i int, m *probe.Member) {
-		if r.Readings[i].Status == nil {
-			return
-		}
-		at, err := l.Client.At(m.Endpoint)
-		if err != nil {
-			out[i].err = err
-			return
-		}
-		if out[i].later, err = at.Status(ctx); err == nil {
-			out[i].hash, err = at.HashKV(ctx, revision)
-		}
-		out[i].err = err
-	})
-	return out
+// Compared is the answers of a member for the comparison of data.
+type Compared struct {
+	// Hash is that of its history up to the newest revision that all have; nil without an answer.
+	Hash *etcdserverpb.HashKVResponse
+	Err  error
+	// Later is a status after the one of the round.
+	Later *etcdserverpb.StatusResponse
 }
 
 const nextDiffers = "delete no data yet: compare vigilctl endpoint hashkv --cluster, the keys of the members and their logs; then remove the wrong member, delete its data directory and add it again"
 
 // checkData compares the data of the members of one cluster.
-func (e *examination) checkData(r *report) {
+func (e *Examination) checkData(r *report) {
 	if answer := e.answering(); len(e.Members) > 1 && answer < 2 {
 		r.skip("", "one member answers: its data are compared with none")
 	}
-	if len(e.data) == 0 {
+	if len(e.Data) == 0 {
 		return
 	}
 	e.checkRevisions(r)
 	votes, first := map[uint32]int{}, -1
 	voted, members := map[uint64]bool{}, 0 // a slow member may be there by two addresses
-	for i := range e.data {
-		c := &e.data[i]
+	for i := range e.Data {
+		c := &e.Data[i]
 		if id := e.Readings[i].ID(); id == 0 || !voted[id] {
 			voted[id] = true
 			members++
 		} else {
 			continue
 		}
-		if e.Readings[i].Value(survey.DamageFound) > 0 {
+		if e.Readings[i].Value(DamageFound) > 0 {
 			// Its hash may be one that was computed before.
 			r.skip(e.NameOf(&e.Readings[i]), "its data are damaged, and a hash may not show that")
-			c.hash = nil
+			c.Hash = nil
 			continue
 		}
-		if c.hash == nil {
+		if c.Hash == nil {
 			if st := e.Readings[i].Status; st.GetIsLearner() {
 				r.skip(e.NameOf(&e.Readings[i]), "a learner does not hash its data")
-			} else if c.err != nil {
-				why := "its data could not be compared: " + survey.ErrorLine(c.err)
+			} else if c.Err != nil {
+				why := "its data could not be compared: " + line(c.Err)
 				if strings.Contains(why, "deadline") {
 					why += "; use a larger --command-timeout if the store is large"
 				}
@@ -94,7 +59,7 @@ func (e *examination) checkData(r *report) {
 			first = i
 		}
 		if e.comparable(first, i) {
-			votes[c.hash.Hash]++
+			votes[c.Hash.Hash]++
 		}
 	}
 	if len(votes) < 2 {
@@ -106,23 +71,23 @@ func (e *examination) checkData(r *report) {
 			most = hash
 		}
 	}
-	for i := range e.data {
-		c := &e.data[i]
-		if c.hash == nil || !e.comparable(first, i) {
+	for i := range e.Data {
+		c := &e.Data[i]
+		if c.Hash == nil || !e.comparable(first, i) {
 			continue
 		}
-		at = c.hash.HashRevision
-		if 2*votes[most] > members && c.hash.Hash != most {
-			r.find(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.hash.Hash, most), nextDiffers, "")
+		at = c.Hash.HashRevision
+		if 2*votes[most] > members && c.Hash.Hash != most {
+			r.find(Critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("its data differ from those of the majority at revision %d: hash %d and not %d", at, c.Hash.Hash, most), nextDiffers, "")
 		}
 	}
 	if 2*votes[most] <= members {
-		r.find(critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
+		r.find(Critical, "", fmt.Sprintf("the data of the members differ at revision %d, and no majority of them has the same", at), nextDiffers, "")
 	}
 }
 
 // answering returns how many members answer.
-func (e *examination) answering() (n int) {
+func (e *Examination) answering() (n int) {
 	for i := range e.Readings {
 		if e.Readings[i].Status != nil {
 			n++
@@ -132,25 +97,25 @@ func (e *examination) answering() (n int) {
 }
 
 // comparable reports whether the hashes of two members are of the same range of revisions of one cluster.
-func (e *examination) comparable(i, j int) bool {
-	a, b := e.data[i].hash, e.data[j].hash
+func (e *Examination) comparable(i, j int) bool {
+	a, b := e.Data[i].Hash, e.Data[j].Hash
 	return a.HashRevision == b.HashRevision && a.CompactRevision == b.CompactRevision &&
 		a.GetHeader().GetClusterId() == b.GetHeader().GetClusterId()
 }
 
 // checkRevisions finds members that lack a revision although they have applied the entries up to it. The hashes cannot
 // show this: they are at a revision that all members have.
-func (e *examination) checkRevisions(r *report) {
-	for i := range e.data {
-		late, now := e.Readings[i].Status, e.data[i].later
-		for j := range e.data {
-			had, by := e.Readings[j].Status, e.data[j].later
+func (e *Examination) checkRevisions(r *report) {
+	for i := range e.Data {
+		late, now := e.Readings[i].Status, e.Data[i].Later
+		for j := range e.Data {
+			had, by := e.Readings[j].Status, e.Data[j].Later
 			if i == j || late == nil || now == nil || had == nil || by == nil || late.GetHeader().GetClusterId() != had.GetHeader().GetClusterId() {
 				continue
 			}
 			// The index was read after the revision of one member, and before that of the other.
 			if late.RaftAppliedIndex >= by.RaftAppliedIndex && now.GetHeader().GetRevision() < had.GetHeader().GetRevision() {
-				r.find(critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
+				r.find(Critical, e.NameOf(&e.Readings[i]), fmt.Sprintf("is at revision %d where %s is at %d, after the same entries: it lacks data",
 					now.Header.Revision, e.NameOf(&e.Readings[j]), had.Header.Revision), nextDiffers, "")
 				break
 			}

@@ -1,4 +1,4 @@
-package screen
+package amount
 
 import "testing"
 

@@ -1,4 +1,4 @@
-package doctor
+package health
 
 import (
 	"fmt"
@@ -8,60 +8,59 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"vigil/cmd/vigilctl/cli"
-	"vigil/cmd/vigilctl/survey"
 )
 
-func (e *examination) checkReachable(r *report) {
+func (e *Examination) checkReachable(r *report) {
 	for i := range e.Readings {
 		x := &e.Readings[i]
 		switch {
 		case needsUser(x.StatusErr):
-			r.find(critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
+			r.find(Critical, e.NameOf(x), "answers users only: authentication is enabled", "give --user; the comparison of data needs a user with the role root", "docs/operations/auth.md")
 		case x.StatusErr != nil:
 			at := "does not answer: "
-			if e.NameOf(x) != x.Endpoint {
+			if x.ByPeer {
+				at = "does not answer this member: "
+			} else if e.NameOf(x) != x.Endpoint {
 				at = "does not answer at " + x.Endpoint + ": "
 			}
 			next, page := "check its process and its log, and start it again with its data directory, which loses nothing; if it runs, check that this machine can reach the address", ""
 			if e.rejectedTLS(i) {
 				next, page = "it runs, and this program cannot make a TLS connection to it: check the certificates of both, and --cacert, --cert and --key here", "docs/operations/tls.md"
 			}
-			r.find(critical, e.NameOf(x), at+survey.ErrorLine(x.StatusErr), next, page)
+			r.find(Critical, e.NameOf(x), at+line(x.StatusErr), next, page)
 		case x.MetricsErr != nil:
-			r.find(note, e.NameOf(x), "its metrics cannot be read: "+survey.ErrorLine(x.MetricsErr),
+			r.find(Note, e.NameOf(x), "its metrics cannot be read: "+line(x.MetricsErr),
 				"allow this machine to read /metrics on the client port", "")
 		}
 	}
 	for _, m := range e.Members {
 		if m.Name != "" && e.silent(m) {
-			r.find(critical, m.Name, "has never reached the cluster: its address for clients is not known", "check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
+			r.find(Critical, m.Name, "has never reached the cluster: its address for clients is not known", "check its process and its log. If the cluster was restored from a backup, restore this member from the same file, with the same --initial-cluster and --initial-cluster-token", "docs/operations/cluster.md#when-a-member-does-not-start-or-join")
 		}
 		if m.Name == "" {
-			r.find(warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
+			r.find(Warning, fmt.Sprintf("%x", m.ID), "was added and never started", "start it with --initial-cluster-state existing, or remove it: vigilctl member remove "+fmt.Sprintf("%x", m.ID), "docs/operations/cluster.md#grow")
 		}
 	}
 	if !e.Answered() && !e.rejected() && !e.anyRejectedTLS() {
-		r.find(critical, "", "no endpoint answers, so nothing else is known of the cluster", "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		r.find(Critical, "", "no endpoint answers, so nothing else is known of the cluster", "give --endpoints of all members, and look at their processes and logs on their own machines. If all are down: "+nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	}
 	if e.Members == nil && e.ListErr != nil && e.Answered() {
-		r.find(warning, "", "the list of members is not known: "+survey.ErrorLine(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
+		r.find(Warning, "", "the list of members is not known: "+line(e.ListErr), "give --user if authentication is enabled", "docs/operations/auth.md")
 	}
 }
 
 // rejected reports whether a member has answered that it wants to know the user.
-func (e *examination) rejected() bool {
-	return slices.ContainsFunc(e.Readings, func(x survey.Reading) bool { return needsUser(x.StatusErr) })
+func (e *Examination) rejected() bool {
+	return slices.ContainsFunc(e.Readings, func(x Reading) bool { return needsUser(x.StatusErr) })
 }
 
 // rejectedTLS reports whether a member was reached, but not by TLS.
-func (e *examination) rejectedTLS(i int) bool {
-	err, end := e.certErrs[i], e.expiries[i]
-	return err != nil && strings.Contains(err.Error(), "tls: ") || !end.IsZero() && end.Before(e.now)
+func (e *Examination) rejectedTLS(i int) bool {
+	err, end := e.CertErrs[i], e.Expiries[i]
+	return err != nil && strings.Contains(err.Error(), "tls: ") || !end.IsZero() && end.Before(e.Now)
 }
 
-func (e *examination) anyRejectedTLS() bool {
+func (e *Examination) anyRejectedTLS() bool {
 	for i := range e.Readings {
 		if e.rejectedTLS(i) {
 			return true
@@ -76,7 +75,7 @@ func needsUser(err error) bool {
 }
 
 // reading returns the reading of a member, nil if it was not asked.
-func (e *examination) reading(m *etcdserverpb.Member) *survey.Reading {
+func (e *Examination) reading(m *etcdserverpb.Member) *Reading {
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.ID() == m.ID || (x.Status == nil || e.Foreign(x)) && x.Advertised == m.ID {
 			return x
@@ -86,38 +85,38 @@ func (e *examination) reading(m *etcdserverpb.Member) *survey.Reading {
 }
 
 // silent reports whether a member has never announced to the others where it serves clients.
-func (e *examination) silent(m *etcdserverpb.Member) bool {
+func (e *Examination) silent(m *etcdserverpb.Member) bool {
 	return len(m.ClientURLs) == 0 && e.reading(m) == nil && e.asked()
 }
 
 // asked reports whether all members were asked whose addresses are known.
-func (e *examination) asked() bool {
+func (e *Examination) asked() bool {
 	return !slices.ContainsFunc(e.Members, func(m *etcdserverpb.Member) bool { return len(m.ClientURLs) > 0 && e.reading(m) == nil })
 }
 
 // unseen returns the members of which nothing was checked, with the reason.
-func (e *examination) unseen() (out []unchecked) {
+func (e *Examination) unseen() (out []Unchecked) {
 	for _, m := range e.Members {
 		switch x := e.reading(m); {
 		case m.Name != "" && e.silent(m):
-			out = append(out, unchecked{Member: m.Name, Why: "its address is not known"})
+			out = append(out, Unchecked{Member: m.Name, Why: "its address is not known"})
 		case x == nil && m.Name != "":
-			out = append(out, unchecked{Member: m.Name, Why: "it is not among the endpoints"})
+			out = append(out, Unchecked{Member: m.Name, Why: "it is not among the endpoints"})
 		case x != nil && x.Status == nil:
-			out = append(out, unchecked{Member: m.Name, Why: "it does not answer"})
+			out = append(out, Unchecked{Member: m.Name, Why: "it does not answer"})
 		case x != nil && e.Foreign(x):
-			out = append(out, unchecked{Member: m.Name, Why: "a member of another cluster answers at its address"})
+			out = append(out, Unchecked{Member: m.Name, Why: "a member of another cluster answers at its address"})
 		}
 	}
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status == nil && x.Advertised == 0 {
-			out = append(out, unchecked{Member: x.Endpoint, Why: "its status is not known"})
+			out = append(out, Unchecked{Member: x.Endpoint, Why: "its status is not known"})
 		}
 	}
 	return out
 }
 
-func (e *examination) checkLeader(r *report) {
+func (e *Examination) checkLeader(r *report) {
 	leader, lost := e.Leader(), false
 	for i := range e.Readings {
 		x := &e.Readings[i]
@@ -126,12 +125,12 @@ func (e *examination) checkLeader(r *report) {
 		}
 		switch {
 		case e.Foreign(x):
-			r.find(critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
+			r.find(Critical, e.NameOf(x), fmt.Sprintf("belongs to another cluster: %x and not %x", x.Status.Header.ClusterId, e.ClusterID), nextForeign, "docs/operations/backup.md#restore-a-cluster")
 		case x.Status.Leader == 0:
 			lost = true
-			r.find(critical, e.NameOf(x), cli.NoLeader("has no leader", x.Status)+": it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
+			r.find(Critical, e.NameOf(x), NoLeader("has no leader", x.Status)+": it accepts no writes", "check that a majority of members runs, and that they can reach each other on their peer ports", "")
 		case x.Status.Leader != leader:
-			r.find(warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned", "")
+			r.find(Warning, e.NameOf(x), "follows another leader than the others: "+e.Name(x.Status.Leader), "run doctor again; if it persists, check whether the member is partitioned", "")
 		}
 	}
 	// Members keep a leader that has gone for an election timeout, and a leader without a majority takes as long to notice.
@@ -142,10 +141,20 @@ func (e *examination) checkLeader(r *report) {
 	}
 }
 
+// NoLeader returns what is known of a member without a leader: how long it has had none, or otherwise the text.
+func NoLeader(otherwise string, r *etcdserverpb.StatusResponse) string {
+	for _, text := range r.GetErrors() {
+		if d, ok := strings.CutPrefix(text, "vigil: there has been no leader for "); ok {
+			return "has had no leader for " + d
+		}
+	}
+	return otherwise
+}
+
 // leading returns the reading of the leader, nil if it did not answer.
-func (e *examination) leading() *survey.Reading {
+func (e *Examination) leading() *Reading {
 	leader := e.Leader()
-	i := slices.IndexFunc(e.Readings, func(x survey.Reading) bool { return leader != 0 && x.ID() == leader })
+	i := slices.IndexFunc(e.Readings, func(x Reading) bool { return leader != 0 && x.ID() == leader })
 	if i < 0 {
 		return nil
 	}
@@ -153,7 +162,7 @@ func (e *examination) leading() *survey.Reading {
 }
 
 // voters returns how many members vote, how many of them answer, and the names of those that were not asked.
-func (e *examination) voters() (voters, answer int, unasked []string) {
+func (e *Examination) voters() (voters, answer int, unasked []string) {
 	for _, m := range e.Members {
 		if m.IsLearner {
 			continue
@@ -173,7 +182,7 @@ const nextForeign = "give endpoints of one cluster. If the cluster was restored 
 // nextQuorum is in the order of what loses least.
 const nextQuorum = "start the members that do not answer, with their data directories: nothing is lost then. Only if a majority has lost its disks: stop the others, run vigilctl check on each data directory, and start the one whose raft log ends with the highest term, and among these the highest entry, once with --force-new-cluster, which keeps everything that it has. The last resort is a backup (vigilctl snapshot restore): writes after it are lost"
 
-func (e *examination) checkQuorum(r *report) {
+func (e *Examination) checkQuorum(r *report) {
 	voters, answer, unasked := e.voters()
 	need := voters/2 + 1
 	if voters == 0 {
@@ -185,16 +194,16 @@ func (e *examination) checkQuorum(r *report) {
 	}
 	switch {
 	case answer+len(unasked) < need:
-		r.find(critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible", answer, voters, need), nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
+		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer and %d are needed: no write is possible", answer, voters, need), nextQuorum, "docs/operations/cluster.md#when-the-majority-is-gone-for-good")
 	case voters == 1:
-		r.find(note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
+		r.find(Note, "", "the cluster has one member: if it is lost, all writes since the last backup are lost", "add two members, or make backups: vigilctl snapshot save", "docs/operations/backup.md")
 	case len(unasked) == 0 && answer < voters && answer == need:
-		r.find(critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), "start the other members again first", "")
+		r.find(Critical, "", fmt.Sprintf("%d of %d voting members answer, the smallest quorum: one more failure stops all writes", answer, voters), "start the other members again first", "")
 	case len(unasked) == 0 && answer < voters:
-		r.find(warning, "", fmt.Sprintf("%d of %d voting members answer: %d more may fail before all writes stop", answer, voters, answer-need), "start the other members again", "")
+		r.find(Warning, "", fmt.Sprintf("%d of %d voting members answer: %d more may fail before all writes stop", answer, voters, answer-need), "start the other members again", "")
 	}
 	if voters > 1 && voters%2 == 0 {
-		r.find(note, "", fmt.Sprintf("%d voting members survive no more failures than %d", voters, voters-1), "add or remove one", "docs/operations/cluster.md#grow")
+		r.find(Note, "", fmt.Sprintf("%d voting members survive no more failures than %d", voters, voters-1), "add or remove one", "docs/operations/cluster.md#grow")
 	}
 }
 
@@ -202,7 +211,7 @@ func (e *examination) checkQuorum(r *report) {
 var alarmError = regexp.MustCompile(`memberID:\s*(\d+)\s+alarm:\s*(\w+)`)
 
 // alarms returns the alarms of the list, or of the statuses if the list cannot be read, which takes a quorum.
-func (e *examination) alarms() []*etcdserverpb.AlarmMember {
+func (e *Examination) alarms() []*etcdserverpb.AlarmMember {
 	if e.ListErr == nil {
 		return e.Alarms
 	}
@@ -223,7 +232,7 @@ func (e *examination) alarms() []*etcdserverpb.AlarmMember {
 	return out
 }
 
-func (e *examination) checkAlarms(r *report) {
+func (e *Examination) checkAlarms(r *report) {
 	next := map[etcdserverpb.AlarmType]string{
 		etcdserverpb.AlarmType_NOSPACE: "delete unneeded keys, then: vigilctl compaction REVISION; with etcd also: vigilctl defrag, vigilctl alarm disarm; or start the members with a higher --quota-backend-bytes",
 		etcdserverpb.AlarmType_CORRUPT: "its data are damaged, or differ from those of the other members; its log says which. Check its disk; then remove the member, move its data directory away and add it again",
@@ -244,11 +253,11 @@ func (e *examination) checkAlarms(r *report) {
 		case a.Alarm == etcdserverpb.AlarmType_CORRUPT: // the member that is wrong is not known
 			advice = nextDiffers
 		}
-		r.find(critical, name, "alarm "+a.Alarm.String(), advice, page[a.Alarm])
+		r.find(Critical, name, "alarm "+a.Alarm.String(), advice, page[a.Alarm])
 	}
 }
 
-func (e *examination) checkVersions(r *report) {
+func (e *Examination) checkVersions(r *report) {
 	seen, programs := map[string][]string{}, map[string][]string{}
 	for i := range e.Readings {
 		if x := &e.Readings[i]; x.Status != nil {
@@ -257,7 +266,7 @@ func (e *examination) checkVersions(r *report) {
 				programs[v] = append(programs[v], e.NameOf(x))
 			}
 			if d := x.Status.DowngradeInfo; d.GetEnabled() {
-				r.find(note, e.NameOf(x), "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
+				r.find(Note, e.NameOf(x), "a downgrade to "+d.TargetVersion+" is in progress", "finish it, or: vigilctl downgrade cancel", "")
 			}
 		}
 	}
@@ -269,6 +278,12 @@ func (e *examination) checkVersions(r *report) {
 		for v, names := range seen {
 			list = append(list, strings.Join(names, ", ")+": "+v)
 		}
-		r.find(warning, "", "members have different versions: "+sorted(list), "finish the upgrade: one member after the other", "")
+		r.find(Warning, "", "members have different versions: "+sorted(list), "finish the upgrade: one member after the other", "")
 	}
+}
+
+// sorted joins texts in order.
+func sorted(list []string) string {
+	slices.Sort(list)
+	return strings.Join(list, "; ")
 }

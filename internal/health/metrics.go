@@ -1,10 +1,11 @@
-package probe
+package health
 
 import (
 	"io"
 	"iter"
 	"math"
 	"sort"
+	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -18,6 +19,20 @@ type Metrics map[string]*dto.MetricFamily
 func ParseMetrics(r io.Reader) (Metrics, error) {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	return p.TextToMetricFamilies(r)
+}
+
+// FormatMetrics returns those metrics that have one of the names in the text format of Prometheus.
+func FormatMetrics(families []*dto.MetricFamily, names map[string]bool) (string, error) {
+	var text strings.Builder
+	for _, f := range families {
+		if !names[f.GetName()] {
+			continue
+		}
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			return "", err
+		}
+	}
+	return text.String(), nil
 }
 
 // Value returns the sum of a counter or gauge over all labels, and whether there is such a metric.

@@ -1,4 +1,5 @@
-package screen
+// Package amount returns numbers as short texts for people: bytes, durations, rates, shares.
+package amount
 
 import (
 	"cmp"

@@ -1,11 +1,9 @@
-package survey
+package health
 
 import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"vigil/cmd/vigilctl/probe"
 )
 
 // Reading is what one member answered.
@@ -14,8 +12,10 @@ type Reading struct {
 	At         time.Time
 	Status     *etcdserverpb.StatusResponse // nil if StatusErr is set
 	StatusErr  error
-	Metrics    probe.Metrics // nil if MetricsErr is set
+	Metrics    Metrics // nil if MetricsErr is set
 	MetricsErr error
+	// ByPeer is set if another member has asked, on the connections between members: Endpoint was not tried.
+	ByPeer bool
 	// Advertised is the ID of the member that advertises the endpoint, 0 if it is not known.
 	Advertised uint64
 }
@@ -76,7 +76,7 @@ func (x *Reading) Rate(old *Reading, name string) (perSecond float64, ok bool) {
 }
 
 // Latency returns the histogram of the observations since an older reading, or of all if there was none since.
-func (x *Reading) Latency(old *Reading, name string) probe.Histogram {
+func (x *Reading) Latency(old *Reading, name string) Histogram {
 	h := x.Metrics.Histogram(name)
 	if old == nil {
 		return h

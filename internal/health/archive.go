@@ -1,0 +1,40 @@
+package health
+
+import (
+	"fmt"
+	"time"
+)
+
+const nextArchive = "vigilctl archive status shows the reason: check the bucket, its rights and the network"
+
+// checkArchive finds what is wrong with the continuous archive, if a member has one.
+func (e *Examination) checkArchive(r *report) {
+	with := 0
+	for i := range e.Readings {
+		if _, ok := e.Readings[i].Metrics.Value(ArchiveLag); ok {
+			with++
+		}
+	}
+	if with == 0 {
+		return
+	}
+	e.measured(r, func(x *Reading, name string) {
+		seconds := func(metric string) time.Duration {
+			return time.Duration(x.Value(metric) * float64(time.Second)).Truncate(time.Second)
+		}
+		lag, ok := x.Metrics.Value(ArchiveLag)
+		switch {
+		case !ok:
+			r.find(Warning, name, "it has no archive, and other members have one: nothing is archived while it leads", "start it with the --archive of the others", "")
+		case x.Value(ArchiveRefused) > 0:
+			r.find(Critical, name, "it does not write to its archive: the bucket is not one of this cluster, or has another encryption", "vigilctl archive status shows the reason; name another bucket or prefix in --archive", "docs/operations/observe.md#vigilarchiverefused")
+		case e.Leader() == x.ID() && lag >= e.Limits.ArchiveLag.Seconds():
+			r.find(Critical, name, fmt.Sprintf("writes of the last %v are not archived", seconds(ArchiveLag)), nextArchive, "")
+		case seconds(ArchiveFailing) >= e.Limits.ArchiveLag:
+			r.find(Warning, name, fmt.Sprintf("it has not reached the archive for %v", seconds(ArchiveFailing)), nextArchive, "docs/operations/observe.md#vigilarchivefails")
+		}
+		if n := x.Value(ArchiveGaps); n > 0 {
+			r.find(Warning, name, fmt.Sprintf("it has found %.0f gaps in the archive since it started: states within them cannot be restored", n), "raise --archive-max-lag-bytes if the disks have room", "docs/operations/observe.md#vigilarchivegap")
+		}
+	})
+}

@@ -1,0 +1,378 @@
+package health
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// healthyReading returns a reading of a member that follows member 1.
+func healthyReading(id uint64, at time.Time) Reading {
+	return Reading{Endpoint: fmt.Sprintf("10.0.0.%d:2379", id), At: at, Metrics: Metrics{}, Status: &etcdserverpb.StatusResponse{
+		Header: &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: id, RaftTerm: 4, Revision: 900}, Version: "3.7.3", Leader: 1,
+		RaftIndex: 1000, RaftAppliedIndex: 1000 - 10*(id-1), DbSize: 3 << 20, DbSizeInUse: 1 << 20, DbSizeQuota: 4 << 20}}
+}
+
+// healthy are the metrics of a member of Vigil with good disks and a good network.
+const healthy = `# TYPE etcd_disk_wal_fsync_duration_seconds histogram
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.001"} 2000
+etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 2000
+etcd_disk_wal_fsync_duration_seconds_count 2000
+# TYPE etcd_disk_backend_commit_duration_seconds histogram
+etcd_disk_backend_commit_duration_seconds_bucket{le="0.001"} 2000
+etcd_disk_backend_commit_duration_seconds_bucket{le="+Inf"} 2000
+etcd_disk_backend_commit_duration_seconds_count 2000
+# TYPE etcd_server_apply_duration_seconds histogram
+etcd_server_apply_duration_seconds_bucket{le="0.001"} 2000
+etcd_server_apply_duration_seconds_bucket{le="+Inf"} 2000
+etcd_server_apply_duration_seconds_count 2000
+# TYPE etcd_network_peer_round_trip_time_seconds histogram
+etcd_network_peer_round_trip_time_seconds_bucket{le="0.001"} 200
+etcd_network_peer_round_trip_time_seconds_bucket{le="+Inf"} 200
+etcd_network_peer_round_trip_time_seconds_count 200
+vigil_watch_largest_lag_revisions 0
+`
+
+// diagnose returns the diagnosis of a cluster of three healthy members after a change.
+func diagnose(t *testing.T, change func(e *Examination)) *Diagnosis {
+	t.Helper()
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	e := &Examination{Round: &Round{At: now, ClusterID: 0xc1}, Limits: Defaults(), Now: now, Expiries: make([]time.Time, 3), CertErrs: make([]error, 3), Flags: make([]map[string]string, 3)}
+	for i, name := range []string{"a", "b", "c"} {
+		e.Members = append(e.Members, &etcdserverpb.Member{ID: uint64(i) + 1, Name: name})
+		e.Readings = append(e.Readings, healthyReading(uint64(i)+1, now))
+		e.Readings[i].Metrics = metrics(t, healthy)
+		e.Flags[i] = map[string]string{}
+		e.Clocks = append(e.Clocks, &Clock{Least: -time.Second, Most: time.Second})
+	}
+	change(e)
+	return e.Diagnose()
+}
+
+// hold sets the hash of each member.
+func hold(e *Examination, hashes ...uint32) {
+	for i, h := range hashes {
+		st := e.Readings[i].Status
+		e.Data = append(e.Data, Compared{Later: st, Hash: &etcdserverpb.HashKVResponse{Header: st.Header, Hash: h, HashRevision: 900, CompactRevision: 3}})
+	}
+}
+
+// dead lets members not answer at the addresses that they advertise.
+func dead(e *Examination, members ...int) {
+	for _, i := range members {
+		e.Members[i].ClientURLs = []string{"http://" + e.Readings[i].Endpoint}
+		e.Readings[i] = Reading{Endpoint: e.Readings[i].Endpoint, StatusErr: &refusal{"gone"}, MetricsErr: &refusal{"gone"}, Advertised: e.Members[i].ID}
+		e.Clocks[i] = nil
+	}
+}
+
+// only leaves the readings of the first n members, as if the others were not asked.
+func only(e *Examination, n int) {
+	for i, m := range e.Members {
+		m.ClientURLs = []string{"http://" + e.Readings[i].Endpoint}
+	}
+	e.Readings, e.Clocks, e.Expiries, e.CertErrs, e.Flags = e.Readings[:n], e.Clocks[:n], e.Expiries[:n], e.CertErrs[:n], e.Flags[:n]
+}
+
+func metrics(t *testing.T, text string) Metrics {
+	t.Helper()
+	m, err := ParseMetrics(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestFinds(t *testing.T) {
+	if d := diagnose(t, func(*Examination) {}); !d.Healthy || len(d.Findings) > 0 || len(d.Passed) != len(checks) || d.Leader != "a" {
+		t.Errorf("of a healthy cluster: %+v", d)
+	}
+	if d := diagnose(t, func(e *Examination) { hold(e, 7, 7, 7) }); !d.Healthy || len(d.Findings) > 0 {
+		t.Errorf("of members with the same data: %+v", d)
+	}
+	if d := diagnose(t, func(e *Examination) { hold(e, 7, 8, 7); e.Data[1].Hash.CompactRevision = 5 }); !d.Healthy {
+		t.Errorf("of members of which one has compacted meanwhile: %+v", d)
+	}
+	const slowDisk = `# TYPE etcd_disk_wal_fsync_duration_seconds histogram
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.01"} 1000
+etcd_disk_wal_fsync_duration_seconds_bucket{le="0.064"} 2000
+etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"} 2000
+etcd_disk_wal_fsync_duration_seconds_sum 1
+etcd_disk_wal_fsync_duration_seconds_count 2000
+`
+	for _, c := range []struct {
+		check string
+		s     Severity
+		what  string
+		bad   func(e *Examination)
+	}{
+		{"reachable", Critical, "h:1: does not answer: gone", func(e *Examination) {
+			e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
+		}},
+		{"reachable", Critical, "answers users only", func(e *Examination) {
+			e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"etcdserver: user name is empty"}}
+		}},
+		{"reachable", Critical, "c: does not answer at 10.0.0.3:2379: gone", func(e *Examination) { dead(e, 2) }},
+		{"quorum", Critical, "2 of 3 voting members answer, the smallest quorum: one more failure", func(e *Examination) { dead(e, 0) }},
+		{"quorum", Critical, "1 of 3 voting members answer and 2 are needed", func(e *Examination) { dead(e, 0, 2) }},
+		{"quorum", Warning, "4 of 5 voting members answer: 1 more may fail", func(e *Examination) {
+			e.Members = append(e.Members, &etcdserverpb.Member{ID: 4, Name: "d"}, &etcdserverpb.Member{ID: 5, Name: "e", ClientURLs: []string{"http://e:1"}})
+			e.Readings = append(e.Readings, healthyReading(4, e.Now), Reading{Endpoint: "e:1", StatusErr: &refusal{"gone"}, Advertised: 5})
+			e.Clocks, e.Expiries, e.CertErrs, e.Flags = append(e.Clocks, nil, nil), make([]time.Time, 5), make([]error, 5), make([]map[string]string, 5)
+		}},
+		{"quorum", Note, "2 voting members survive no more failures than 1", func(e *Examination) { e.Members = e.Members[:2] }},
+		{"leader", Critical, "b: has had no leader for 12s: it accepts no writes", func(e *Examination) {
+			e.Readings[1].Status.Leader, e.Readings[1].Status.Errors = 0, []string{"etcdserver: no leader", "vigil: there has been no leader for 12s"}
+		}},
+		{"leader", Critical, "has no leader", func(e *Examination) { e.Readings[1].Status.Leader = 0 }},
+		{"leader", Warning, "follows another leader", func(e *Examination) { e.Readings[1].Status.Leader = 2 }},
+		{"leader", Critical, "10.0.0.2:2379: belongs to another cluster: 5 and not c1", func(e *Examination) { e.Readings[1].Status.Header.ClusterId = 5 }},
+		{"quorum", Critical, "2 of 3 voting members answer", func(e *Examination) { // as after a restore of two of three
+			e.Readings[1].Status.Header.ClusterId, e.Readings[1].Status.Header.MemberId, e.Readings[1].Advertised = 5, 7, 2
+		}},
+		{"reachable", Critical, "c: has never reached the cluster", func(e *Examination) { only(e, 2); e.Members[2].ClientURLs = nil }},
+		{"alarms", Critical, ": alarm CORRUPT", func(e *Examination) { e.Alarms = []*etcdserverpb.AlarmMember{{Alarm: etcdserverpb.AlarmType_CORRUPT}} }},
+		{"alarms", Critical, "alarm NOSPACE", func(e *Examination) {
+			e.Alarms = []*etcdserverpb.AlarmMember{{MemberID: 2, Alarm: etcdserverpb.AlarmType_NOSPACE}}
+		}},
+		{"alarms", Critical, "b: alarm CORRUPT", func(e *Examination) { // without a quorum the alarms cannot be listed
+			e.ListErr = &refusal{"timeout"}
+			e.Readings[0].Status.Errors = []string{"etcdserver: no leader", (&etcdserverpb.AlarmMember{MemberID: 2, Alarm: etcdserverpb.AlarmType_CORRUPT}).String()}
+		}},
+		{"full", Critical, "b: its disk is full", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_disk_full 1\n") }},
+		{"damage", Critical, "b: 3 damaged records", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n") }},
+		{"damage", Critical, "a: it found 2 times", func(e *Examination) {
+			e.Readings[0].Metrics = metrics(t, healthy+"vigil_consistency_differences_total 2\n")
+		}},
+		{"watchers", Warning, "the clients of 4 watchers do not read", func(e *Examination) { e.Readings[1].Metrics = metrics(t, healthy+"vigil_watch_stalled_watchers 4\n") }},
+		{"data", Critical, "b: is at revision 1 where", func(e *Examination) {
+			hold(e, 7, 7, 7)
+			e.Readings[1].Status.Header.Revision = 1
+			e.Readings[1].Status.RaftAppliedIndex = 1000
+			e.Data[1].Later = e.Readings[1].Status
+		}},
+		{"data", Critical, "b: its data differ from those of the majority at revision 900: hash 8 and not 7", func(e *Examination) { hold(e, 7, 8, 7) }},
+		{"data", Critical, "no majority of them has the same", func(e *Examination) { hold(e, 7, 8, 9) }},
+		{"data", Critical, "no majority of them has the same", func(e *Examination) { // a member at two addresses has one vote
+			hold(e, 7, 8, 8)
+			e.Readings[2].Status.Header.MemberId = 2
+		}},
+		{"versions", Warning, "a, c: 3.7.3; b: 3.6.0", func(e *Examination) { e.Readings[1].Status.Version = "3.6.0" }},
+		{"versions", Warning, "a: 0.1.0; b: 0.2.0", func(e *Examination) {
+			e.Readings[0].Metrics = metrics(t, healthy+"vigil_build_info{version=\"0.1.0\"} 1\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_build_info{version=\"0.2.0\"} 1\n")
+		}},
+		{"space", Warning, "90% of the quota", func(e *Examination) { e.Readings[1].Status.DbSizeInUse = 36; e.Readings[1].Status.DbSizeQuota = 40 }},
+		{"space", Critical, "98% of the quota", func(e *Examination) { e.Readings[1].Status.DbSizeInUse = 98; e.Readings[1].Status.DbSizeQuota = 100 }},
+		{"lag", Warning, "lags the leader by 9000 entries", func(e *Examination) {
+			e.Readings[0].Status.RaftIndex = 9980 + 10
+			e.Readings[1].Status.RaftAppliedIndex = 990
+		}},
+		{"lag", Note, "is a learner", func(e *Examination) { e.Readings[2].Status.IsLearner = true }},
+		{"disk", Warning, "writing the raft log to the disk takes 63ms", func(e *Examination) { e.Readings[1].Metrics = metrics(t, slowDisk) }},
+		{"disk", Critical, "takes 466ms or more in one of 10 cases", func(e *Examination) { // few, and nearly all are slow
+			e.Readings[1].Metrics = metrics(t, strings.NewReplacer(" 1000\n", " 20\n", " 2000\n", " 120\n", "0.064", "0.528").Replace(slowDisk))
+		}},
+		{"disk", Warning, "50 of 100 writes were slow", func(e *Examination) {
+			e.Readings[1].Metrics = metrics(t, "etcd_server_slow_apply_total 50\netcd_server_proposals_applied_total 100\n")
+		}},
+		{"network", Warning, "101 writes wait", func(e *Examination) { e.Readings[1].Metrics = metrics(t, "etcd_server_proposals_pending 101\n") }},
+		{"clocks", Warning, "c: its clock differs by 3s or more from that of a, b", func(e *Examination) { e.Clocks[2] = &Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
+		{"clocks", Warning, "a: its clock differs by 3s or more from that of b, c", func(e *Examination) { e.Clocks[0] = &Clock{Least: 4 * time.Second, Most: 5 * time.Second} }},
+		{"reachable", Critical, "c: does not answer at 10.0.0.3:2379: gone", func(e *Examination) {
+			dead(e, 2)
+			e.CertErrs[2] = &refusal{"remote error: tls: certificate required"}
+		}},
+		{"certificates", Critical, "expired on 2030-01-01", func(e *Examination) { e.Expiries[0] = e.Now.Add(-24 * time.Hour) }},
+		{"certificates", Critical, "b: its certificate for peer (server) expired on", func(e *Examination) {
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_certificate_expiry_timestamp_seconds{listener=\"peer\",use=\"server\"} 1.8e+09\n")
+		}},
+		{"certificates", Critical, "expires in 3d", func(e *Examination) { e.Expiries[0] = e.Now.Add(72 * time.Hour) }},
+		{"certificates", Warning, "expires in 20d", func(e *Examination) { e.Expiries[0] = e.Now.Add(20 * 24 * time.Hour) }},
+		{"watchers", Warning, "a watcher is 20000 revisions behind", func(e *Examination) {
+			e.Readings[0].Metrics = metrics(t, "vigil_watch_largest_lag_revisions 20000\n")
+		}},
+		{"compaction", Warning, "1999000 revisions are kept; none was compacted since it started", func(e *Examination) {
+			e.Readings[0].Metrics = metrics(t, "etcd_debugging_mvcc_current_revision 2000000\netcd_debugging_mvcc_compact_revision 1000\n")
+		}},
+		{"archive", Critical, "a: writes of the last 1m30s are not archived", func(e *Examination) {
+			for i := range e.Readings {
+				e.Readings[i].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 90.5\n")
+			}
+		}},
+		{"archive", Critical, "b: it does not write to its archive", func(e *Examination) {
+			e.Readings[0].Metrics, e.Readings[2].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\nvigil_archive_refused 1\n")
+		}},
+		{"archive", Warning, "c: it has no archive, and other members have one", func(e *Examination) {
+			e.Readings[0].Metrics, e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+		}},
+		{"archive", Warning, "b: it has not reached the archive for 1m40s", func(e *Examination) {
+			e.Readings[0].Metrics, e.Readings[2].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 70\nvigil_archive_failing_seconds 100\n")
+		}},
+		{"archive", Warning, "b: it has found 2 gaps in the archive", func(e *Examination) {
+			e.Readings[0].Metrics, e.Readings[2].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\n"), metrics(t, healthy+"vigil_archive_lag_seconds 0\n")
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_archive_lag_seconds 0\nvigil_archive_gaps_total 2\n")
+		}},
+		{"settings", Critical, "--unsafe-no-fsync", func(e *Examination) { e.Flags[0] = map[string]string{"unsafe-no-fsync": ""} }},
+		{"settings", Warning, "--election-timeout of 500ms", func(e *Examination) { e.Flags[0] = map[string]string{"election-timeout": "500"} }},
+		{"settings", Warning, "90 of 100 files", func(e *Examination) {
+			e.Readings[0].Metrics = metrics(t, "process_open_fds 90\nprocess_max_fds 100\n")
+		}},
+	} {
+		d := diagnose(t, c.bad)
+		at := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Check == c.check && strings.Contains(f.Member+": "+f.What, c.what) })
+		if at < 0 || d.Findings[at].Severity != c.s || d.Findings[at].Next == "" {
+			t.Errorf("%s, %q is not found in %+v", c.check, c.what, d.Findings)
+		}
+		if d.Healthy && c.s != Note || slices.Contains(d.Passed, c.check) {
+			t.Errorf("%s, %q: healthy %v, passed %v", c.check, c.what, d.Healthy, d.Passed)
+		}
+	}
+}
+
+// TestUnchecked: what was not looked at is never ok.
+func TestUnchecked(t *testing.T) {
+	few := metrics(t, strings.ReplaceAll(healthy, " 2000\n", " 12\n"))
+	for _, c := range []struct {
+		check, member, why string
+		change             func(e *Examination)
+	}{
+		{"", "c", "it does not answer", func(e *Examination) { dead(e, 2) }},
+		{"", "h:1", "its status is not known", func(e *Examination) { e.Readings[2] = Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}} }},
+		{"", "b", "it is not among the endpoints", func(e *Examination) { only(e, 1) }},
+		{"quorum", "", "b, c not asked; --cluster=true asks all", func(e *Examination) { only(e, 1) }},
+		{"data", "", "one member answers: its data are compared with none", func(e *Examination) { only(e, 1) }},
+		{"data", "b", "could not be compared: slow", func(e *Examination) { hold(e, 7, 7, 7); e.Data[1] = Compared{Err: &refusal{"slow"}} }},
+		{"data", "b", "its data are damaged", func(e *Examination) {
+			hold(e, 7, 7, 7)
+			e.Readings[1].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n")
+		}},
+		{"lag", "b", "the leader did not answer", func(e *Examination) { dead(e, 0) }},
+		{"disk", "b", "12 writes of the raft log since it started are too few", func(e *Examination) { e.Readings[1].Metrics = few }},
+		{"disk", "b", "12 commits since", func(e *Examination) { e.Readings[1].Metrics = few }},
+		{"watchers", "b", "its metrics cannot be read", func(e *Examination) { e.Readings[1].Metrics, e.Readings[1].MetricsErr = nil, &refusal{"no"} }},
+		{"full", "b", "its metrics cannot be read", func(e *Examination) { e.Readings[1].Metrics, e.Readings[1].MetricsErr = nil, &refusal{"no"} }},
+		{"network", "b", "0 round trips", func(e *Examination) { e.Readings[1].Metrics = metrics(t, "vigil_watch_largest_lag_revisions 0\n") }},
+		{"clocks", "b", "its time cannot be read", func(e *Examination) { e.Clocks[1] = nil }},
+		{"certificates", "b", "its certificate cannot be read: no", func(e *Examination) { e.CertErrs[1] = &refusal{"no"} }},
+		{"certificates", "", "open none.pem", func(e *Examination) {
+			e.Files = []File{{Name: "none.pem", Err: &refusal{"open none.pem: no such file"}}}
+		}},
+		{"settings", "b", "its command line cannot be read", func(e *Examination) { e.Flags[1] = nil }},
+		{"quorum", "", "the members are not known", func(e *Examination) { e.Members, e.ListErr = nil, &refusal{"no"} }},
+	} {
+		d := diagnose(t, c.change)
+		if !slices.ContainsFunc(d.Unchecked, func(u Unchecked) bool {
+			return u.Check == c.check && u.Member == c.member && strings.Contains(u.Why, c.why)
+		}) {
+			t.Errorf("%s of %s is not among the unchecked: %+v", c.check, c.member, d.Unchecked)
+		}
+		if slices.Contains(d.Passed, c.check) {
+			t.Errorf("%s of %s: passed %v", c.check, c.member, d.Passed)
+		}
+	}
+}
+
+// TestPages: each page of a finding exists, and has the heading.
+func TestPages(t *testing.T) {
+	pages := map[string]bool{}
+	for _, c := range checks {
+		pages[c.Page] = true
+	}
+	names, _ := filepath.Glob("*.go")
+	for _, name := range names {
+		code, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range regexp.MustCompile(`"(docs/[^"]+)"`).FindAllStringSubmatch(string(code), -1) {
+			pages[s[1]] = true
+		}
+	}
+	for page := range pages {
+		name, anchor, _ := strings.Cut(page, "#")
+		text, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		found := anchor == ""
+		for _, s := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(text), -1) {
+			plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(s[1]), "")
+			found = found || strings.ReplaceAll(plain, " ", "-") == anchor
+		}
+		if !found {
+			t.Errorf("%s has no such heading", page)
+		}
+	}
+}
+
+// TestRejectedTLS: nobody is told to start a member that was reached, but not by TLS.
+func TestRejectedTLS(t *testing.T) {
+	for why, change := range map[string]func(e *Examination){
+		"an alert":                func(e *Examination) { e.CertErrs[2] = &refusal{"remote error: tls: certificate required"} },
+		"an expired certificate":  func(e *Examination) { e.Expiries[2] = e.Now.Add(-time.Hour) },
+		"nothing":                 func(e *Examination) { e.CertErrs[2] = &refusal{"connection refused"} },
+		"a certificate, no reply": func(e *Examination) { e.Expiries[2] = e.Now.Add(400 * 24 * time.Hour) },
+	} {
+		d := diagnose(t, func(e *Examination) {
+			dead(e, 2)
+			change(e)
+		})
+		runs := strings.Contains(d.Findings[0].Next, "it runs, and this program cannot make a TLS connection")
+		if want := strings.HasPrefix(why, "an "); runs != want || d.Findings[0].Check != "reachable" {
+			t.Errorf("%s: %+v", why, d.Findings[0])
+		}
+	}
+}
+
+type refusal struct{ s string }
+
+func (e *refusal) Error() string { return e.s }
+
+func TestNoAnswers(t *testing.T) {
+	d := diagnose(t, func(e *Examination) {
+		for i := range e.Readings {
+			e.Readings[i] = Reading{Endpoint: "h:1", StatusErr: &refusal{"gone"}}
+		}
+		e.Members = nil
+	})
+	if d.Healthy || len(d.Passed) > 0 || len(d.Unchecked) != 3 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestLagMeanwhile: a member that has applied since what the leader had does not lag, although the answers seem to say so.
+func TestLagMeanwhile(t *testing.T) {
+	d := diagnose(t, func(e *Examination) {
+		hold(e, 7, 7, 7)
+		e.Readings[0].Status.RaftIndex, e.Readings[0].Status.RaftAppliedIndex = 20_000, 20_000
+		e.Data[1].Later = &etcdserverpb.StatusResponse{Header: e.Readings[1].Status.Header, RaftAppliedIndex: 19_000}
+		e.Data[2].Later = &etcdserverpb.StatusResponse{Header: e.Readings[2].Status.Header, RaftAppliedIndex: 2000}
+	})
+	if len(d.Findings) != 1 || d.Findings[0].Member != "c" || !strings.Contains(d.Findings[0].What, "by 18000 entries") {
+		t.Errorf("%+v", d.Findings)
+	}
+}
+
+// TestLimits: a limit decides, and a check that is left out is not ok.
+func TestLimits(t *testing.T) {
+	d := diagnose(t, func(e *Examination) {
+		e.Limits.Clock, e.Limits.Lag = 5*time.Second, 7
+		e.Omit = map[string]string{"damage": "omitted"}
+		e.Clocks[2] = &Clock{Least: 4 * time.Second, Most: 5 * time.Second}
+		e.Readings[0].Metrics = metrics(t, healthy+"vigil_damage_found_total 3\n")
+	})
+	if len(d.Findings) != 2 || d.Findings[0].Check != "lag" || d.Findings[1].Member != "c" || slices.Contains(d.Passed, "damage") || !slices.Contains(d.Passed, "clocks") {
+		t.Errorf("%+v", d)
+	}
+}

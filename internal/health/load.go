@@ -1,0 +1,168 @@
+package health
+
+import (
+	"fmt"
+	"time"
+
+	"vigil/internal/amount"
+)
+
+// checkFull finds disks that are full. The quota is another limit, and raises an alarm.
+func (e *Examination) checkFull(r *report) {
+	e.measured(r, func(x *Reading, name string) {
+		if x.DiskFull() {
+			r.find(Critical, name, "its disk is full: it rejects puts; reads, deletions and compactions proceed", "free space on the volume of its data directory, or enlarge it; or delete keys and: vigilctl compaction REVISION. It accepts puts again within a second, without a restart", "")
+		}
+	})
+}
+
+func (e *Examination) checkDamage(r *report) {
+	e.measured(r, func(x *Reading, name string) {
+		if n := x.Value(DamageFound); n > 0 {
+			r.find(Critical, name, fmt.Sprintf("%.0f damaged records were found on its disk since it started", n), "its log names file and offset. Check a copy of the directory: vigilctl check DIRECTORY; then replace the member and its disk", "")
+		}
+		if n := x.Value(Differences); n > 0 {
+			r.find(Critical, name, fmt.Sprintf("it found %.0f times, as the leader, that members have different data", n), nextDiffers, "docs/operations/corruption.md")
+		}
+	})
+}
+
+func (e *Examination) checkQuota(r *report) {
+	for i := range e.Readings {
+		x := &e.Readings[i]
+		if x.Status == nil {
+			continue
+		}
+		quota, file, inUse := x.Quota(), x.Status.DbSize, x.Status.DbSizeInUse
+		if used := float64(x.QuotaUsed()) / float64(max(quota, 1)); quota > 0 && 100*used >= e.Limits.Quota {
+			s := Warning
+			if 100*used >= e.Limits.QuotaCritical {
+				s = Critical
+			}
+			r.find(s, e.NameOf(x), fmt.Sprintf("%.0f%% of the quota of %s are used; at 100%% puts are rejected", 100*used, amount.Bytes(quota)), "find the largest keys: vigilctl tree --sizes; delete, compact, or raise --quota-backend-bytes", "")
+		}
+		if x.Metrics != nil && !x.IsVigil() && file-inUse > freeHigh && file > 2*inUse {
+			r.find(Note, e.NameOf(x), fmt.Sprintf("%s of the %s of its database are free", amount.Bytes(file-inUse), amount.Bytes(file)), "vigilctl defrag --endpoints "+x.Endpoint+" at a time of low load: the member does not serve meanwhile", "")
+		}
+	}
+}
+
+func (e *Examination) checkLag(r *report) {
+	for i := range e.Readings {
+		x := &e.Readings[i]
+		if x.Status == nil || e.Foreign(x) {
+			continue
+		}
+		n, ok := e.Lag(x)
+		if ok && i < len(e.Data) && e.Data[i].Later != nil {
+			// What it has not applied meanwhile, of what the leader had then: no difference of the times of two answers.
+			n = max(0, n-int64(e.Data[i].Later.RaftAppliedIndex-x.Status.RaftAppliedIndex))
+		}
+		if !ok && e.Leader() == 0 {
+			r.skip(e.NameOf(x), "no leader is known")
+		} else if !ok {
+			r.skip(e.NameOf(x), "the leader did not answer")
+		} else if float64(n) > e.Limits.Lag {
+			r.find(Warning, e.NameOf(x), fmt.Sprintf("lags the leader by %d entries", n), "check its disk, its processor and the network to the leader; vigilctl top shows whether it catches up", "")
+		}
+		if x.Status.GetIsLearner() {
+			r.find(Note, e.NameOf(x), "is a learner: it does not vote", fmt.Sprintf("when it has caught up: vigilctl member promote %x", x.ID()), "docs/operations/cluster.md#grow")
+		}
+	}
+}
+
+func (e *Examination) checkDisks(r *report) {
+	e.measured(r, func(x *Reading, name string) {
+		for _, c := range []struct {
+			metric, what, few string
+			slow, very        time.Duration // very is 0 if nothing is critical
+			next              string
+		}{
+			{WALFsync, "writing the raft log to the disk", "writes of the raft log", e.Limits.RaftLog, e.Limits.RaftLogCritical, "give the raft log a disk of its own (--wal-dir), an SSD; look for other writers: iostat -x 1"},
+			{StoreCommit, "committing to the store", "commits", e.Limits.Store, 0, "look for other writers to the disk: iostat -x 1"},
+			{Apply, "applying a write", "applied writes", e.Limits.Apply, 0, "look for large transactions and ranges: --warning-apply-duration names them in the log"},
+		} {
+			h := x.Metrics.Histogram(c.metric)
+			took, of := slowest(h, fewObservations)
+			switch {
+			case took > c.slow.Seconds():
+				s := Warning
+				if c.very > 0 && took > c.very.Seconds() {
+					s = Critical
+				}
+				r.find(s, name, fmt.Sprintf("%s takes %s or more in one of %d cases since it started; below %v is good", c.what, amount.Seconds(took), of, c.slow), c.next, "")
+			case h.Count < manyObservations:
+				r.skip(name, fmt.Sprintf("%d %s since it started are too few to judge by", h.Count, c.few))
+			}
+		}
+		if slow, all := x.Value(SlowApplies), x.Value(AppliedProposals); slow > 10 && slow > all/100 {
+			r.find(Warning, name, fmt.Sprintf("%.0f of %.0f writes were slow to apply", slow, all), "its log lists them: took too long", "docs/operations/observe.md#vigilslowapply")
+		}
+	})
+}
+
+// slowest returns what one of 100 observations exceeds, or one of 10 if they are fewer than many; of is 0 if they are fewer
+// than least.
+func slowest(h Histogram, least uint64) (seconds float64, of int) {
+	of = 100
+	if h.Count < manyObservations {
+		of = 10
+	}
+	seconds, ok := h.Quantile(1 - 1/float64(of))
+	if !ok || h.Count < least {
+		return 0, 0
+	}
+	return seconds, of
+}
+
+func (e *Examination) checkNetwork(r *report) {
+	e.measured(r, func(x *Reading, name string) {
+		h := x.Metrics.Histogram(PeerRoundTrip)
+		took, of := slowest(h, minRoundTrips)
+		switch {
+		case len(e.Members) > 1 && of == 0:
+			r.skip(name, fmt.Sprintf("%d round trips to other members since it started are too few to judge by", h.Count))
+		case took > e.Limits.RoundTrip.Seconds():
+			r.find(Warning, name, fmt.Sprintf("other members take %s or more to answer it in one of %d cases", amount.Seconds(took), of), "check the network between the members; if it cannot be faster, raise --heartbeat-interval and --election-timeout on all, and give --limit round-trip", "")
+		}
+		up := e.Now.Sub(time.Unix(int64(x.Value(StartTime)), 0)).Hours()
+		if n := x.Value(LeaderChanges); up > 0 && n > 5 && n/max(up, 1) > e.Limits.LeaderChanges {
+			r.find(Warning, name, fmt.Sprintf("has seen %.0f changes of the leader in %s", n, amount.Age(time.Duration(up*float64(time.Hour)))), "check disks, processors and network: a leader without a heartbeat for --election-timeout is replaced", "docs/operations/observe.md#vigilleaderchanges")
+		}
+		if n := x.Value(PendingProposals); n > e.Limits.Pending {
+			r.find(Warning, name, fmt.Sprintf("%.0f writes wait for agreement", n), "the load exceeds the capacity: check disks and network, or reduce the writes of clients", "docs/operations/observe.md#vigilslowrequests")
+		}
+	})
+}
+
+func (e *Examination) checkWatchers(r *report) {
+	e.measured(r, func(x *Reading, name string) {
+		if lag := x.Value(LargestWatcherLag); lag > e.Limits.WatcherLag {
+			r.find(Warning, name, fmt.Sprintf("a watcher is %.0f revisions behind", lag), "find it: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
+		}
+		if n := x.Value(StalledWatchers); n > 0 {
+			what := "the client of a watcher does not read"
+			if n > 1 {
+				what = fmt.Sprintf("the clients of %.0f watchers do not read", n)
+			}
+			r.find(Warning, name, what, "find them: vigilctl watchers --sort lag --endpoints "+x.Endpoint, "")
+		}
+		if slow, waiting := x.Value(SlowWatchers), x.Value(PendingEvents); !x.IsVigil() && (slow > 0 && slow >= x.Value(Watchers)/2 || waiting > e.Limits.WatcherLag) {
+			r.find(Warning, name, fmt.Sprintf("%.0f watchers do not keep up and %.0f events wait", slow, waiting), "check whether its clients read their watches", "")
+		}
+	})
+}
+
+func (e *Examination) checkCompaction(r *report) {
+	e.measured(r, func(x *Reading, name string) {
+		kept := x.Value(CurrentRevision) - max(0, x.Value(CompactRevision))
+		if kept < e.Limits.Revisions {
+			return
+		}
+		last := "none was compacted since it started"
+		if at := x.Value(CompactedAt); at > 0 {
+			last = "the last compaction was " + amount.Age(e.Now.Sub(time.Unix(int64(at), 0))) + " ago"
+		}
+		r.find(Warning, name, fmt.Sprintf("%.0f revisions are kept; %s", kept, last), "start the members with --auto-compaction-retention, or: vigilctl compaction REVISION", "")
+	})
+}

@@ -1,0 +1,113 @@
+package health
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Round is what all members answered at about the same time.
+type Round struct {
+	At       time.Time
+	Readings []Reading              // one for each member that was asked
+	Members  []*etcdserverpb.Member // as the cluster lists them; nil if no member answered
+	Alarms   []*etcdserverpb.AlarmMember
+	// ClusterID is the cluster that Members is the list of, 0 if it is not known.
+	ClusterID uint64
+	ListErr   error // why Members or Alarms are not known
+}
+
+// Answered reports whether any member reported its status.
+func (r *Round) Answered() bool {
+	return slices.ContainsFunc(r.Readings, func(x Reading) bool { return x.Status != nil })
+}
+
+// Leader returns the member that most members follow, 0 if there is none.
+func (r *Round) Leader() uint64 {
+	votes := map[uint64]int{}
+	var best uint64
+	for i := range r.Readings {
+		if id := r.Readings[i].Status.GetLeader(); id != 0 {
+			votes[id]++
+			if votes[id] > votes[best] {
+				best = id
+			}
+		}
+	}
+	return best
+}
+
+// Name returns the name of a member, or its ID if it has none.
+func (r *Round) Name(id uint64) string {
+	for _, m := range r.Members {
+		if m.ID == id && m.Name != "" {
+			return m.Name
+		}
+	}
+	return hexadecimal(id)
+}
+
+// NameOf returns the name of the member of a reading, or its endpoint if it is not known.
+func (r *Round) NameOf(x *Reading) string {
+	id := cmp.Or(x.ID(), x.Advertised)
+	if r.Foreign(x) {
+		id = x.Advertised // its own ID is not in the list
+	}
+	if id != 0 {
+		return r.Name(id)
+	}
+	return x.Endpoint
+}
+
+// Lag returns how many entries a member has still to apply of those that the leader has; ok is false if that is not
+// known.
+func (r *Round) Lag(x *Reading) (entries int64, ok bool) {
+	leader := r.Leader()
+	if leader == 0 || x.Status == nil {
+		return 0, false
+	}
+	for i := range r.Readings {
+		if l := &r.Readings[i]; l.ID() == leader {
+			// They did not answer at the same instant: a follower may seem to be ahead.
+			return max(0, int64(l.Status.RaftIndex)-int64(x.Status.RaftAppliedIndex)), true
+		}
+	}
+	return 0, false
+}
+
+// Foreign reports whether a member belongs to another cluster than the one whose members are known.
+func (r *Round) Foreign(x *Reading) bool {
+	return x.Status != nil && r.ClusterID != 0 && x.Status.GetHeader().GetClusterId() != r.ClusterID
+}
+
+// Revision returns the newest revision in the headers of all answers.
+func (r *Round) Revision() int64 {
+	var rev int64
+	for i := range r.Readings {
+		rev = max(rev, r.Readings[i].Status.GetHeader().GetRevision())
+	}
+	return rev
+}
+
+// Cluster returns the cluster's ID and the newest term in the headers of all answers.
+func (r *Round) Cluster() (id uint64, term uint64) {
+	for i := range r.Readings {
+		if h := r.Readings[i].Status.GetHeader(); h != nil {
+			id, term = h.ClusterId, max(term, h.RaftTerm)
+		}
+	}
+	return id, term
+}
+
+// Before returns the reading of the same endpoint in an older round, nil if there is none with metrics.
+func (r *Round) Before(old *Round, i int) *Reading {
+	if old == nil || i >= len(old.Readings) || old.Readings[i].Endpoint != r.Readings[i].Endpoint || old.Readings[i].Metrics == nil {
+		return nil
+	}
+	return &old.Readings[i]
+}
+
+func hexadecimal(id uint64) string { return fmt.Sprintf("%x", id) }
