@@ -10,6 +10,7 @@ import (
 	"vigil/internal/edge/gateway"
 	"vigil/internal/edge/httpd"
 	"vigil/internal/member/calls"
+	"vigil/internal/member/peer"
 )
 
 // openConsole makes the console, a client of the services like the gateway. Unlike there, a client certificate names a user.
@@ -19,7 +20,7 @@ func (m *Member) openConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
-		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: m.replica.Hub().Stats,
+		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: m.watchersOf,
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
 		Sample: m.sampleOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes, Logger: m.log,
 	})
@@ -76,4 +77,29 @@ func (m *Member) answerSample() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(s)
+}
+
+// watchersOf lists the watchers of a member for the console: of this one, or of another by a call.
+func (m *Member) watchersOf(ctx context.Context, id uint64, q console.WatchersQuery) (*console.WatchersView, error) {
+	if id == m.replica.Header().MemberID {
+		return console.ListWatchers(m.replica.Hub().Stats(), q), nil
+	}
+	question, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	b, err := m.transport.Call(ctx, id, calls.Watchers, question)
+	if err != nil {
+		return nil, err
+	}
+	return console.DecodeWatchers(b)
+}
+
+// answerWatchers answers another member, which has checked that its reader may see all watchers.
+func (m *Member) answerWatchers(question []byte) ([]byte, error) {
+	var q console.WatchersQuery
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for watchers: %v", err)}
+	}
+	return json.Marshal(console.ListWatchers(m.replica.Hub().Stats(), q))
 }

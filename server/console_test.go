@@ -195,6 +195,9 @@ func TestConsoleRejectsForeignRequests(t *testing.T) {
 		if !strings.Contains(policy, "frame-ancestors 'none'") || !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: policy %q", c.name, policy)
 		}
+		if a.header.Get("Content-Type") == "application/json" && a.code >= 400 && a.field("next") == nil {
+			t.Errorf("%s: the error does not say what to do: %s", c.name, a.body)
+		}
 		for name := range a.header {
 			if strings.HasPrefix(name, "Access-Control-") {
 				t.Errorf("%s: header %s: pages of other origins may read the answer", c.name, name)
@@ -282,6 +285,9 @@ func TestConsoleKeys(t *testing.T) {
 	p.want("search by part", p.get("search", "pattern=/24"), 200, b64("many/249/x"))
 	p.want("search by **", p.get("search", "pattern=many/**9/x"), 200, b64("many/249/x"))
 	p.want("search by range", p.get("search", "key=flat1", "end=flat2"), 200, `"total":100`)
+	p.want("search in another order", p.get("search", "key=many/", "sort=mod", "descend=1"), 200, `"sorted":true`, `"entries":[{"key":"`+b64("many/249/x"))
+	p.want("search with values", p.get("search", "key=many/000", "values=1"), 200, `"size":1,"text":"v"`)
+	p.want("search in an unknown order", p.get("search", "key=many/", "sort=color"), 400, "want key, mod")
 	if a := p.get("search", "key=many/"); a.field("after") == nil || len(a.field("entries").([]any)) != 200 {
 		t.Errorf("a search is not divided: %.200s", a.body)
 	}

@@ -113,6 +113,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 		return c.m.answerArchive(payload)
 	case calls.Sample:
 		return c.m.answerSample()
+	case calls.Watchers:
+		return c.m.answerWatchers(payload)
 	case calls.Membership:
 		return c.m.describeCluster(ctx, len(payload) == 1 && payload[0] == askNow), nil
 	}

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { post } from "./api";
-import { Bytes, fromBase64, fromText, plain, toBase64 } from "./bytes";
-import { Busy, Confirm, Dialog, ErrorBox, Key, number, Text, useLoad } from "./ui";
+import { asText, Bytes, fromAddress, fromBase64, fromText, plain, toBase64 } from "./bytes";
+import { Busy, Confirm, Dialog, ErrorBox, go, Key, link, number, Route, Text, useLoad } from "./ui";
 import { Session } from "./session";
 
 type Permission = { key: string; end?: string; read: boolean; write: boolean };
@@ -31,7 +31,7 @@ export function RangeText({ p }: { p: Permission }) {
 
 const right = (p: Permission) => (p.read && p.write ? "read, write" : p.read ? "read" : "write");
 
-export function AccessView({ session }: { session: Session }) {
+export function AccessView({ session, route }: { session: Session; route: Route }) {
   const { data, error, reload } = useLoad<Access>("access", {});
   const [dialog, open] = useState<any>(null);
   if (error) return <><h1>Users and roles</h1><ErrorBox error={error} /><YourRanges session={session} /></>;
@@ -42,7 +42,7 @@ export function AccessView({ session }: { session: Session }) {
       <h1>Users and roles</h1>
       {data.enabled ? null : <p class="warn">Authentication is disabled: everybody who reaches this member may do everything. Enable it with <code>vigilctl auth enable</code>, after a user root exists.</p>}
       {data.cut ? <p class="dim">Only the first 500 are listed.</p> : null}
-      <WhoMay data={data} />
+      <WhoMay data={data} who={route.params.get("who")} />
       <h2>Users</h2>
       <p class="row"><button onClick={() => open({ form: "user" })}>Add a user</button></p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Users and their roles">
@@ -93,9 +93,9 @@ function YourRanges({ session }: { session: Session }) {
 }
 
 // WhoMay answers who may read or write a key.
-function WhoMay({ data }: { data: Access }) {
-  const [text, type] = useState("");
-  const key = fromText(text);
+function WhoMay({ data, who }: { data: Access; who: string | null }) {
+  const key = fromAddress(who || ""), text = plain(key);
+  const [typed, type] = useState(asText(key) ?? "");
   const rows = text ? data.users.map((u) => {
     const roles = data.roles.filter((r) => u.roles.includes(r.name));
     const root = u.roles.includes("root");
@@ -105,10 +105,12 @@ function WhoMay({ data }: { data: Access }) {
   return (
     <section aria-label="Who may read a key">
       <h2>Who may read this key?</h2>
-      <label>Key <input id="search" value={text} onInput={(e) => type(e.currentTarget.value)} /></label>
+      <form class="row" onSubmit={(e) => { e.preventDefault(); go(link("access", { who: fromText(typed) })); }}>
+        <label>Key <input id="search" value={typed} onInput={(e) => type(e.currentTarget.value)} /></label><button>Who may read it?</button>
+      </form>
       {text ? (rows.length === 0 ? <p role="status">No user may read or write it.</p> : (
         <table>
-          <caption>Users that may read or write the key</caption>
+          <caption>Users that may read or write the key <Key value={key} /></caption>
           <thead><tr><th scope="col">User</th><th scope="col">Read</th><th scope="col">Write</th><th scope="col">By the role</th></tr></thead>
           <tbody>{rows.map((u) => <tr key={u.name}><th scope="row"><Text value={u.name} /></th><td>{u.read ? "yes" : "no"}</td><td>{u.write ? "yes" : "no"}</td><td><Text value={u.by.join(", ")} /></td></tr>)}</tbody>
         </table>

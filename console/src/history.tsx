@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "./api";
-import { Bytes, fromAddress, fromBase64, plain } from "./bytes";
-import { Busy, date, ErrorBox, go, Key, link, number, Route, size, Text, time } from "./ui";
+import { Bytes, fromAddress, fromBase64, plain, quoted } from "./bytes";
+import { Busy, Copy, count, date, ErrorBox, go, Key, link, number, Route, size, Text, time } from "./ui";
 
 type Version = { key: string; mod: number; create: number; version: number; lease?: string; deleted?: boolean; size: number; text?: string; from?: number; to?: number };
 
@@ -10,7 +10,8 @@ export function History({ route }: { route: Route }) {
   return k === null ? <Timeline params={route.params} /> : <OfKey key={k} value={fromAddress(k)} params={route.params} />;
 }
 
-function When({ v }: { v: Version }) {
+// When shows between which times a revision was made, as far as they are known.
+export function When({ v }: { v: { from?: number; to?: number } }) {
   if (v.to) return <span title="as far as this member has measured">{v.from ? `${time(v.from)} – ` : "before "}{time(v.to)}</span>;
   return <span class="dim">not known</span>;
 }
@@ -27,7 +28,7 @@ function OfKey({ value: key, params }: { value: Bytes; params: URLSearchParams }
   return (
     <>
       <h1>History of <Key value={key} /></h1>
-      <p><a href={link("keys", { k: key })}>the key now</a></p>
+      <p class="row"><a href={link("keys", { k: key })}>the key now</a> <Copy label="Copy as etcdctl" text={`etcdctl watch --rev=1 ${quoted(key)}`} /></p>
       <ErrorBox error={error} />
       {!list ? (error ? null : <Busy what="Reading old revisions…" />) : list.length === 0 ? <p>No kept revision has this key.</p> : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Revisions">
@@ -107,7 +108,7 @@ function Timeline({ params }: { params: URLSearchParams }) {
         <button>Show</button>
       </form>
       <ErrorBox error={error} />
-      {list && info ? <Bars list={list} from={Number(from) || list[0]?.mod || 1} to={Number(to) || info.now} /> : null}
+      {list && info ? <Bars list={list} from={Number(from) || list[0]?.mod || 1} to={Number(to) || info.now} prefix={prefix} /> : null}
       {!list ? (error ? null : <Busy what="Reading revisions…" />) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Changes">
           <table>
@@ -130,7 +131,7 @@ function Timeline({ params }: { params: URLSearchParams }) {
 const W = 600, H = 50, bars = 60;
 
 // Bars is the time line: how many changes each part of the revisions has. A part is a link.
-function Bars({ list, from, to }: { list: Version[]; from: number; to: number }) {
+function Bars({ list, from, to, prefix }: { list: Version[]; from: number; to: number; prefix: string }) {
   if (list.length < 2 || to <= from) return null;
   const step = Math.max(1, Math.ceil((to - from + 1) / bars));
   const n: number[] = [];
@@ -140,9 +141,11 @@ function Bars({ list, from, to }: { list: Version[]; from: number; to: number })
   return (
     <figure>
       <figcaption class="dim">Changes by revision, {from} to {to}{times.length ? `; ${date(times[0].to!)} to ${time(times[times.length - 1].to!)}` : ""}</figcaption>
-      <svg class="bars" viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`changes by revision: ${list.length} from ${from} to ${to}`}>
+      <svg class="bars" viewBox={`0 0 ${W} ${H}`} role="group" aria-label={`changes by revision: ${list.length} from ${from} to ${to}`}>
         {Array.from(n, (c, i) => c ? (
-          <rect key={i} x={(i * W) / bars} width={W / bars - 1} y={H - (c / most) * (H - 4)} height={(c / most) * (H - 4)}><title>{c} changes, revisions {from + i * step} to {from + (i + 1) * step - 1}</title></rect>
+          <a key={i} href={link("history", { from: from + i * step, to: Math.min(to, from + (i + 1) * step - 1), prefix })} aria-label={`revisions ${from + i * step} to ${Math.min(to, from + (i + 1) * step - 1)}: ${count(c, "change")}`}>
+            <rect x={(i * W) / bars} width={W / bars - 1} y={H - (c / most) * (H - 4)} height={(c / most) * (H - 4)} />
+          </a>
         ) : null)}
       </svg>
     </figure>

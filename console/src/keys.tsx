@@ -14,7 +14,7 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
   const mode = p.get("mode") || "";
   const [dialog, open] = useState("");
   const [round, again] = useState(0);
-  const at = (more: Record<string, any>) => link("keys", { prefix, sep: sep === "/" ? null : sep || "none", rev, mode, q: p.get("q"), end: p.get("end"), k: key, ...more });
+  const at = (more: Record<string, any>) => link("keys", { prefix, sep: sep === "/" ? null : sep || "none", rev, mode, q: p.get("q"), end: p.get("end"), sort: p.get("sort"), desc: p.get("desc"), cols: p.get("cols"), form: p.get("form"), k: key, ...more });
   const roots = session.root || session.ranges.length === 0 ? null : session.ranges.filter((r) => r.read);
   return (
     <>
@@ -29,7 +29,7 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
       </p>
       <div class={key ? "split" : ""}>
         <section aria-label="List of keys">
-          {mode ? <Results params={p} rev={rev} at={at} round={round} /> : (
+          {mode ? <Results key={[mode, p.get("q"), p.get("end"), p.get("sort"), p.get("desc"), rev].join("\n")} params={p} rev={rev} at={at} round={round} /> : (
             <>
               <p class="crumbs">
                 <a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}
@@ -47,7 +47,7 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
             </>
           )}
         </section>
-        {key ? <Detail key={plain(key) + rev} value={key} rev={rev} at={at} changed={() => again((n) => n + 1)} /> : null}
+        {key ? <Detail key={toBase64(key) + rev} value={key} rev={rev} form={p.get("form") || ""} at={at} changed={() => again((n) => n + 1)} /> : null}
       </div>
       {dialog === "new" ? <Edit title="New key" value={null} prefix={prefix} close={() => open("")} done={(k) => { again((n) => n + 1); go(at({ k })); }} /> : null}
       {dialog === "delete" ? <DeletePrefix prefix={prefix} close={() => open("")} done={() => again((n) => n + 1)} /> : null}
@@ -126,36 +126,59 @@ function Level({ prefix, sep, rev, at, selected }: { prefix: Bytes; sep: string;
   );
 }
 
+// The columns of results: name, title, and whether the member can sort by it.
+const columns: [string, string, boolean][] = [["mod", "Modified at", true], ["create", "Created at", true], ["version", "Version", true], ["lease", "Lease", false], ["size", "Size", false], ["text", "Value", false]];
+const usual = "mod,create,version,lease";
+
 function Results({ params, rev, at, round }: { params: URLSearchParams; rev: string; at: (m: any) => string; round: number }) {
   const mode = params.get("mode"), q = fromAddress(params.get("q") || ""), end = fromAddress(params.get("end") || "");
   const query = mode === "pattern" ? { key: fromAddress(params.get("prefix") || ""), pattern: asText(q) || "" } : mode === "range" ? { key: q, end: end.length ? end : fromBase64("AA==") } : { key: q };
+  const cols = (params.get("cols") ?? usual).split(","), by = params.get("sort") || "key", down = params.get("desc") === "1";
   const [after, page] = useState<{ after?: Bytes; rev?: number; seen: number }>({ seen: 0 });
-  const [by, sort] = useState<keyof Entry>("key");
-  const { data, error, busy } = useLoad<any>("search", { ...query, rev: after.rev ?? rev, after: after.after, round });
-  if (error) return <ErrorBox error={error} />;
-  if (!data) return <Busy what="Searching…" />;
+  const values = cols.includes("size") || cols.includes("text");
+  const { data, error, busy } = useLoad<any>("search", { ...query, rev: after.rev ?? rev, after: after.after, sort: by, descend: down ? 1 : null, values: values ? 1 : null, round });
+  const shown = columns.filter(([n]) => cols.includes(n));
+  const select = (
+    <fieldset class="row"><legend>Columns</legend>{columns.map(([n, title]) => (
+      <label key={n}><input type="checkbox" checked={cols.includes(n)} onChange={(e) => go(at({ cols: columns.map((c) => c[0]).filter((c) => (c === n ? e.currentTarget.checked : cols.includes(c))).join(",") || "none" }))} /> {title}</label>
+    ))}</fieldset>
+  );
+  if (error) return <>{select}<ErrorBox error={error} /></>;
+  if (!data) return <>{select}<Busy what="Searching…" /></>;
   const list: Entry[] = [...data.entries];
-  if (by !== "key") list.sort((a, b) => (b[by] as any) - (a[by] as any));
-  const head = (name: keyof Entry, text: string) => <th scope="col" class={name === "key" ? "" : "num"} aria-sort={by === name ? (name === "key" ? "ascending" : "descending") : undefined}><button class="plain" onClick={() => sort(name)}>{text}</button></th>;
+  if (!data.sorted && (by !== "key" || down)) list.sort((a: any, b: any) => (by === "key" ? (a.key < b.key ? -1 : 1) : a[by] - b[by]) * (down ? -1 : 1));
+  const head = (name: string, text: string, sortable: boolean) => (
+    <th key={name} scope="col" class={name === "key" || name === "text" || name === "lease" ? "" : "num"} aria-sort={by === name ? (down ? "descending" : "ascending") : undefined}>
+      {sortable ? <a href={at({ sort: name, desc: by === name ? (down ? null : 1) : name === "key" ? null : 1 })}>{text}{by === name ? (down ? " ▾" : " ▴") : ""}</a> : text}
+    </th>
+  );
+  const cell = (e: any, name: string) => name === "text" ? <td key={name} class="excerpt">{e.text ? <Text value={e.text} /> : <span class="dim">{e.size > 0 ? "binary" : ""}</span>}</td>
+    : name === "lease" ? <td key={name}>{e.lease ? <a href={link("leases", { after: e.lease })}>{e.lease}</a> : null}</td>
+    : <td key={name} class="num">{name === "size" ? (e.size >= 0 ? size(e.size) : "not read") : e[name]}</td>;
+  const etcdctl = mode === "range" ? `etcdctl get ${quoted(q)} ${end.length ? quoted(end) : "--from-key"}` : `etcdctl get --prefix ${quoted(mode === "prefix" ? q : query.key)}`;
+  const order: Record<string, string> = { key: "KEY", mod: "MODIFY", create: "CREATE", version: "VERSION" };
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Results">
-      <table>
-        <caption>{number(list.length)} found{mode === "pattern" ? ` in ${count(data.visited, "key")} that were visited` : ""}, of {count(data.total, "key")} in the range{busy ? " …" : ""}</caption>
-        <thead><tr>{head("key", "Key")}{head("mod", "Modified at")}{head("create", "Created at")}{head("version", "Version")}<th scope="col">Lease</th></tr></thead>
-        <tbody>{list.map((e) => <tr key={e.key}><td><a href={at({ k: fromBase64(e.key) })}><Key value={fromBase64(e.key)} /></a></td><td class="num">{e.mod}</td><td class="num">{e.create}</td><td class="num">{e.version}</td><td>{e.lease}</td></tr>)}</tbody>
-      </table>
+    <>
+      {select}
+      <div class="scroll" tabIndex={0} role="region" aria-label="Results">
+        <table>
+          <caption>{number(list.length)} found{mode === "pattern" ? ` in ${count(data.visited || 0, "key")} that were visited` : ""}, of {count(data.total, "key")} in the range{by === "key" && !down ? "" : data.sorted ? (list.length < data.total ? "; the first in this order" : "") : "; sorted within this page"}{busy ? " …" : ""}</caption>
+          <thead><tr>{head("key", "Key", true)}{shown.map(([n, title, s]) => head(n, title, s))}</tr></thead>
+          <tbody>{list.map((e) => <tr key={e.key}><td><a href={at({ k: fromBase64(e.key) })}><Key value={fromBase64(e.key)} /></a></td>{shown.map(([n]) => cell(e, n))}</tr>)}</tbody>
+        </table>
+      </div>
       <p class="row">
         {after.after ? <button onClick={() => page({ seen: 0 })}>From the start</button> : null}
         {data.after ? <button onClick={() => page({ after: fromBase64(data.after), rev: data.revision, seen: after.seen + list.length })}>Next keys</button> : null}
+        {mode === "pattern" ? null : <Copy label="Copy as etcdctl" text={`${etcdctl}${rev ? ` --rev=${rev}` : ""} --keys-only${by === "key" && !down ? "" : ` --sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`}`} />}
       </p>
-    </div>
+    </>
   );
 }
 
 // Detail shows one key with its value.
-function Detail({ value: key, rev, at, changed }: { value: Bytes; rev: string; at: (m: any) => string; changed: () => void }) {
+function Detail({ value: key, rev, form, at, changed }: { value: Bytes; rev: string; form: string; at: (m: any) => string; changed: () => void }) {
   const { data, error, reload } = useLoad<any>("key", { key, rev });
-  const [view, choose] = useState("");
   const [dialog, open] = useState("");
   const end = rev ? ` --rev=${rev}` : "";
   const body = () => {
@@ -163,7 +186,7 @@ function Detail({ value: key, rev, at, changed }: { value: Bytes; rev: string; a
     if (!data) return <Busy what="Reading the key…" />;
     if (!data.key) return <><p>This key does not exist at revision {data.revision}.</p><p><a href={link("history", { k: key })}>Look for older values</a></p></>;
     const k = data.key, views = k.views as { name: string; text: string; cut?: boolean }[];
-    const shown = views.find((v) => v.name === view) || views[0];
+    const shown = views.find((v) => v.name === form) || views[0];
     return (
       <>
         <dl class="facts">
@@ -175,7 +198,7 @@ function Detail({ value: key, rev, at, changed }: { value: Bytes; rev: string; a
           {rev ? null : <><button onClick={() => open("edit")}>Edit</button><button onClick={() => open("delete")}>Delete…</button></>}
           <Copy label="Copy as etcdctl" text={`etcdctl get ${quoted(key)}${end}`} />
         </p>
-        <div class="row" role="group" aria-label="Form of the value">{views.map((v) => <button key={v.name} aria-pressed={v === shown} onClick={() => choose(v.name)}>{v.name}</button>)}</div>
+        <div class="row" role="group" aria-label="Form of the value">{views.map((v) => <button key={v.name} aria-pressed={v === shown} onClick={() => go(at({ form: v.name }))}>{v.name}</button>)}</div>
         {shown.cut || k.cut ? <p class="dim">Only the beginning is shown.</p> : null}
         <pre class="value" tabIndex={0} aria-label="Value">{shown.text === "" ? <span class="dim">(empty)</span> : <Text value={shown.text} lines />}</pre>
         {dialog === "edit" ? <Edit title="Edit" value={k} keyBytes={key} close={() => open("")} done={() => { reload(); changed(); }} /> : null}

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { post } from "./api";
 import { fromBase64 } from "./bytes";
+import { When } from "./history";
 import { Busy, Confirm, count, duration, ErrorBox, Key, link, number, Route, Text, useLoad } from "./ui";
 
 export function Leases({ route }: { route: Route }) {
@@ -18,11 +19,11 @@ export function Leases({ route }: { route: Route }) {
         <div class="scroll" tabIndex={0} role="region" aria-label="Locks">
           <table>
             <caption>{count(locks.data.locks.length, "lock")}{locks.data.visited < locks.data.leases ? `, of the first ${locks.data.visited} of ${locks.data.leases} leases` : ""}{locks.data.cut ? "; there are more" : ""}</caption>
-            <thead><tr><th scope="col">Name</th><th scope="col">Held by the lease</th><th scope="col" class="num">Since revision</th><th scope="col">Value</th><th scope="col">Waiting, the next first</th></tr></thead>
+            <thead><tr><th scope="col">Name</th><th scope="col">Held by the lease</th><th scope="col" class="num">Since revision</th><th scope="col">Since</th><th scope="col">Value</th><th scope="col">Waiting, the next first</th></tr></thead>
             <tbody>{locks.data.locks.map((l: any) => (
               <tr key={l.name}>
                 <td><a href={link("keys", { prefix: fromBase64(l.name) })}><Key value={fromBase64(l.name)} /></a></td>
-                <td><a href={link("keys", { k: fromBase64(l.holder.key) })}>{l.holder.lease || "none"}</a></td><td class="num">{l.holder.create}</td><td><Text value={l.holder.text || ""} /></td>
+                <td><a href={link("keys", { k: fromBase64(l.holder.key) })}>{l.holder.lease || "none"}</a></td><td class="num"><a href={link("history", { from: l.holder.create, to: l.holder.create })}>{l.holder.create}</a></td><td><When v={l.holder} /></td><td><Text value={l.holder.text || ""} /></td>
                 <td>{l.waiting.length === 0 ? <span class="dim">none</span> : <ol>{l.waiting.map((w: any) => <li key={w.key}>{w.lease || <Key value={fromBase64(w.key)} />} since {w.create} <Text value={w.text || ""} /></li>)}</ol>}{l.more ? `and ${number(l.more)} more` : ""}</td>
               </tr>
             ))}</tbody>

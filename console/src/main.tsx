@@ -63,7 +63,7 @@ function App() {
       </header>
       <main id="main" ref={main} tabIndex={-1}>
         {route.view === "overview" ? <Overview /> : route.view === "keys" ? <Keys route={route} session={session} /> : route.view === "history" ? <History route={route} />
-          : route.view === "watches" ? <Watches route={route} /> : route.view === "leases" ? <Leases route={route} /> : route.view === "access" ? <AccessView session={session} />
+          : route.view === "watches" ? <Watches route={route} /> : route.view === "leases" ? <Leases route={route} /> : route.view === "access" ? <AccessView session={session} route={route} />
           : route.view === "members" ? <Members /> : <><h1>No such view</h1><p>The address <Text value={location.hash} /> names no view. <a href={link("overview")}>Overview</a></p></>}
       </main>
       {palette ? <Palette close={() => show(false)} logout={session.auth && !session.certificate ? logout : null} /> : null}
@@ -112,8 +112,9 @@ function Palette({ close, logout }: { close: () => void; logout: (() => void) | 
   if (text) {
     commands.push({ title: `Open the key ${text}`, run: () => go(link("keys", { k: text })) }, { title: `Search keys with the prefix ${text}`, run: () => go(link("keys", { mode: "prefix", q: text })) },
       { title: `Search keys that contain ${text}`, run: () => go(link("keys", { mode: "pattern", q: text })) }, { title: `History of the key ${text}`, run: () => go(link("history", { k: text })) },
-      { title: `Live tail of the prefix ${text}`, run: () => go(link("watches", { tail: text })) });
-    if (/^[0-9]+$/.test(text)) commands.push({ title: `Keys as of revision ${text}`, run: () => go(link("keys", { rev: text })) });
+      { title: `Live tail of the prefix ${text}`, run: () => go(link("watches", { tail: text })) },
+      { title: `Who may read the key ${text}?`, run: () => go(link("access", { who: text })) });
+    if (/^[0-9]+$/.test(text)) commands.push({ title: `Keys as of revision ${text}`, run: () => go(link("keys", { rev: text })) }, { title: `What changed from revision ${text} on`, run: () => go(link("history", { from: text })) });
   }
   if (logout) commands.push({ title: "Log out", run: logout });
   const words = text.toLowerCase().split(/\s+/);

@@ -38,7 +38,7 @@ export function Members() {
       <ErrorBox error={error || failed} />
       <p class="row">
         <button onClick={() => open({ add: true })}>Add a member…</button>
-        <button onClick={snapshot} disabled={!!saving}>Download a snapshot</button>
+        <button onClick={() => open({ snapshot: true, title: "Download a snapshot", action: "Download", body: <p>{self ? name(self) : "This member"} sends all keys, leases, users and roles as of now, about {size(self?.state?.in_use || 0)}, as a file for <code>vigilctl snapshot restore</code>. It contains every value and the hashes of passwords: keep it as safe as the store. The member keeps serving.</p>, run: async () => { snapshot(); } })} disabled={!!saving}>Download a snapshot…</button>
         <button onClick={() => open({ compact: self?.state?.revision })}>Compact…</button>
         <button onClick={() => open({ title: "Defragment this member", action: "Defragment", body: <p>{self ? name(self) : "This member"} reclaims space now instead of in the background. It keeps serving; its disk is busier meanwhile.</p>, run: () => post("member", { do: "defragment" }) })}>Defragment this member…</button>
         <span role="status">{saving}</span>

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -59,8 +60,23 @@ var known = []struct {
 	{"timed out", http.StatusGatewayTimeout, "timeout", "look at the overview: a member may be down or slow"},
 }
 
-// describe returns an error as the browser receives it.
+// advice is what the reader can do about errors without their own advice.
+var advice = map[string]string{
+	"request":  "correct it, and try again",
+	"large":    "use less in one request",
+	"conflict": "read again, and try again",
+	"internal": "look for the error in the log of the member",
+}
+
+// describe returns an error as the browser receives it, with advice.
 func describe(err error) *failure {
+	f := *classify(err)
+	f.Next = cmp.Or(f.Next, advice[f.Code])
+	return &f
+}
+
+// classify returns an error with its status and code.
+func classify(err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
 		return f

@@ -11,8 +11,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-
-	"vigil/internal/store/watch"
 )
 
 // Values of Config.Serve.
@@ -38,8 +36,8 @@ type Config struct {
 	RequireAdmin func(context.Context) error
 	// User returns the name of the user whose credentials a context has, empty if there is none.
 	User func(context.Context) string
-	// Watchers describes the watchers of this member. New checks RequireAdmin before.
-	Watchers func() watch.Stats
+	// Watchers lists the watchers of a member, this one or another. The console checks RequireAdmin before.
+	Watchers func(ctx context.Context, id uint64, q WatchersQuery) (*WatchersView, error)
 	// Self identifies this member.
 	Self Identity
 	// Sample measures a member, this one or another.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -45,7 +46,7 @@ func open(t *testing.T, change func(*Config)) *Console {
 	c := Config{Serve: Auto, Conn: refusing{}, AuthEnabled: func() bool { return false }, RequireAdmin: func(context.Context) error { return errRefused },
 		WithCaller: func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, _ func()) context.Context { return ctx },
 		User:       func(context.Context) string { return "" },
-		Watchers:   func() watch.Stats { return watch.Stats{} }, MaxRequestBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+		Watchers:   func(context.Context, uint64, WatchersQuery) (*WatchersView, error) { return nil, errRefused }, MaxRequestBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler),
 		Sample: func(context.Context, uint64) (*Sample, error) { return nil, errRefused }, Hosts: []string{"db.example"}}
 	change(&c)
 	h, err := New(c)
@@ -265,6 +266,7 @@ func TestSample(t *testing.T) {
 	st := &etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{MemberId: 5, Revision: 9}, Leader: 5}
 	sample := func() *reading {
 		t.Helper()
+		sent := time.Now()
 		s, err := NewSample(st, r)
 		if err != nil {
 			t.Fatal(err)
@@ -274,7 +276,7 @@ func TestSample(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := DecodeSample(b)
-		return read(got, err, time.Now())
+		return read(got, err, sent)
 	}
 	before := sample()
 	for range 98 {
@@ -286,7 +288,7 @@ func TestSample(t *testing.T) {
 	if after.ID() != 5 || after.Status.Header.Revision != 9 || after.Value("etcd_mvcc_put_total") != 3 || len(after.Metrics) != 2 || after.Metrics.Histogram(health.Apply).Count != 101 {
 		t.Fatalf("%+v", after)
 	}
-	if c := after.clock; c.Least > time.Millisecond || c.Most < 0 {
+	if c := after.clock; c.Least > 0 || c.Most < 0 {
 		t.Errorf("the clock of this process differs: %+v", c)
 	}
 	if p := makePoint(after, before, 0); math.Abs(p.Times["apply"]-.004) > .0001 {
@@ -352,11 +354,113 @@ func TestWatchersAreBounded(t *testing.T) {
 		}
 		st.Streams = append(st.Streams, s)
 	}
-	v := viewWatchers(st, "lag", "")
+	v := ListWatchers(st, WatchersQuery{Sort: "lag"})
 	if v.Total != 1200 || v.Matching != 1200 || len(v.Watchers) != maxWatchers || v.Watchers[0].Lag != 2399 {
 		t.Errorf("%d of %d, the first has the lag %d", len(v.Watchers), v.Total, v.Watchers[0].Lag)
 	}
-	if v = viewWatchers(st, "nonsense", "client1"); v.Matching != 400 || v.Watchers[0].Client != "client1" {
+	if v = ListWatchers(st, WatchersQuery{Sort: "nonsense", Filter: "client1"}); v.Matching != 400 || v.Watchers[0].Client != "client1" {
 		t.Errorf("%d match", v.Matching)
+	}
+	// Whatever clients watch, the answer fits into a call between members.
+	long := bytes.Repeat([]byte{0xff}, 1<<20)
+	for i := range st.Streams {
+		for j := range st.Streams[i].Watchers {
+			w := &st.Streams[i].Watchers[j]
+			w.Key, w.End = long, long[:j]
+		}
+	}
+	b, err := json.Marshal(ListWatchers(st, WatchersQuery{}))
+	if err != nil || len(b) > maxWatchersAnswer {
+		t.Errorf("an answer of %d bytes, %v", len(b), err)
+	}
+	if v, err := DecodeWatchers(b); err != nil || !v.Watchers[0].Cut || len(v.Watchers[0].Key) != maxWatcherKey {
+		t.Errorf("%v, %v", v, err)
+	}
+	for _, wrong := range [][]byte{make([]byte, maxWatchersAnswer+1), []byte("x")} {
+		if _, err := DecodeWatchers(wrong); err == nil {
+			t.Errorf("%.20q is accepted", wrong)
+		}
+	}
+}
+
+// TestWatchersOfAllMembers: the lists of all members are one, and a member that does not answer is named.
+func TestWatchersOfAllMembers(t *testing.T) {
+	h := open(t, func(c *Config) {
+		c.Watchers = func(_ context.Context, id uint64, q WatchersQuery) (*WatchersView, error) {
+			if id == 3 {
+				return nil, errRefused
+			}
+			return ListWatchers(watch.Stats{Revision: 9, Streams: []watch.StreamStats{{Client: fmt.Sprint("of", id), Watchers: []watch.WatcherStats{{Lag: int64(id)}, {Lag: 10 * int64(id)}}}}}, q), nil
+		}
+	})
+	members := []*etcdserverpb.Member{{ID: 2, Name: "b"}, {ID: 1, Name: "a"}, {ID: 3}}
+	all := h.watchersOf(t.Context(), members, "", WatchersQuery{Sort: "lag"})
+	if all.Total != 4 || all.Streams != 2 || len(all.Watchers) != 4 || all.Watchers[0].Lag != 20 || all.Watchers[0].Member != "b" || all.Watchers[3].Member != "a" {
+		t.Errorf("%+v", all)
+	}
+	if len(all.Members) != 3 || all.Members[0].Error == "" || all.Members[0].Name != "3" || all.Members[1].Name != "a" || all.Members[1].Watchers != 2 {
+		t.Errorf("%+v", all.Members)
+	}
+	if all := h.watchersOf(t.Context(), members, "a", WatchersQuery{}); all.Total != 2 || len(all.Members) != 1 {
+		t.Errorf("of one member: %+v", all)
+	}
+}
+
+// TestTail: events wait for the reader of a tail, up to a bound; the oldest beyond it are skipped and counted.
+func TestTail(t *testing.T) {
+	x := &tail{wake: make(chan struct{}, 1)}
+	revision := int64(0)
+	add := func(n int, key []byte) {
+		res := &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{}}
+		for range n {
+			revision++
+			res.Events = append(res.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: key, ModRevision: revision, Value: []byte("v")}})
+		}
+		res.Header.Revision = revision
+		x.add(res, nil)
+	}
+	take := func() (events int, skipped int64, last int64) {
+		for {
+			line, rest, _ := x.take()
+			if line == nil {
+				return events, skipped, last
+			}
+			skipped += line.Skipped
+			for _, e := range line.Events {
+				if events++; last != 0 && e.Mod != last+1 {
+					t.Fatalf("revision %d after %d", e.Mod, last)
+				}
+				last = e.Mod
+			}
+			if len(line.Events) > maxTailEvents {
+				t.Fatalf("a line of %d events", len(line.Events))
+			}
+			if !rest {
+				return events, skipped, last
+			}
+		}
+	}
+	for range 3 {
+		add(1500, []byte("k"))
+	}
+	if n, skipped, last := take(); n != 4500 || skipped != 0 || last != revision {
+		t.Errorf("%d events up to %d, %d skipped", n, last, skipped)
+	}
+	add(maxTailQueued+7, []byte("k"))
+	add(3, []byte("k"))
+	if n, skipped, last := take(); n != maxTailQueued || skipped != 10 || last != revision {
+		t.Errorf("%d events up to %d, %d skipped", n, last, skipped)
+	}
+	add(20, make([]byte, 1<<20))
+	if n, skipped, last := take(); n > 8 || n < 7 || skipped != int64(20-n) || last != revision {
+		t.Errorf("%d large events up to %d, %d skipped", n, last, skipped)
+	}
+	if x.mu.bytes != 0 || len(x.mu.line.Events) != 0 {
+		t.Errorf("%d bytes are left", x.mu.bytes)
+	}
+	add(2, []byte("k"))
+	x.add(nil, errRefused)
+	if line, _, err := x.take(); err != errRefused || len(line.Events) != 2 {
+		t.Errorf("%v, %v", line, err)
 	}
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -216,7 +217,7 @@ func canceled(res *etcdserverpb.WatchResponse) error {
 	}
 	f := describe(badRequest("%s", text))
 	for _, k := range known {
-		if contains(text, k.text) {
+		if strings.Contains(text, k.text) {
 			f = &failure{Status: k.status, Code: k.code, Text: text, Next: k.next}
 		}
 	}

@@ -58,6 +58,9 @@ type entry struct {
 	*keyView
 	Prefix []byte `json:"prefix,omitempty"`
 	Count  int64  `json:"count,omitempty"`
+	// Size and Text are of the value, if they were asked for; Size is -1 if the values of the page are too large to be read.
+	Size *int   `json:"size,omitempty"`
+	Text string `json:"text,omitempty"`
 }
 
 // page is a part of a list. After is where the next part begins, empty at the end.
@@ -68,6 +71,8 @@ type page struct {
 	Total    int64   `json:"total"`
 	After    []byte  `json:"after,omitempty"`
 	Visited  int64   `json:"visited,omitempty"`
+	// Sorted is set if the entries are the first ones of the whole range in the order that was asked for.
+	Sorted bool `json:"sorted,omitempty"`
 }
 
 // endOf returns the end of the range of keys with a prefix.
@@ -169,72 +174,156 @@ func (c *Console) serveTree(r *request) (any, error) {
 	}
 }
 
-// serveSearch lists the keys of a range, or those of them that match a pattern.
+// search is what a search looks for, in which order, and with what.
+type search struct {
+	key, end, after []byte
+	rev             int64
+	pattern         string
+	match           func(key []byte) bool
+	sort            etcdserverpb.RangeRequest_SortTarget
+	order           etcdserverpb.RangeRequest_SortOrder
+	values          bool
+}
+
+// targets are the columns by which keys can be sorted.
+var targets = map[string]etcdserverpb.RangeRequest_SortTarget{"": etcdserverpb.RangeRequest_KEY, "key": etcdserverpb.RangeRequest_KEY,
+	"mod": etcdserverpb.RangeRequest_MOD, "create": etcdserverpb.RangeRequest_CREATE, "version": etcdserverpb.RangeRequest_VERSION}
+
+func (r *request) search() (s search, err error) {
+	for name, to := range map[string]*[]byte{"key": &s.key, "end": &s.end, "after": &s.after} {
+		if *to, err = r.bytes(name); err != nil {
+			return s, err
+		}
+	}
+	if s.rev, err = r.number("rev", 0, 1<<62); err != nil {
+		return s, err
+	}
+	if len(s.end) == 0 {
+		s.end = endOf(s.key)
+	}
+	q := r.URL.Query()
+	s.pattern, s.values, s.order = q.Get("pattern"), q.Has("values"), etcdserverpb.RangeRequest_ASCEND
+	if q.Has("descend") {
+		s.order = etcdserverpb.RangeRequest_DESCEND
+	}
+	known := false
+	if s.sort, known = targets[q.Get("sort")]; !known {
+		return s, badRequest("sort=%q: want key, mod, create or version", q.Get("sort"))
+	}
+	s.match, err = matcher(s.pattern)
+	return s, err
+}
+
+// serveSearch lists the keys of a range, or those of them that match a pattern. Another order than by key is that of the whole range, if
+// it has at most maxVisited keys and there is no pattern; otherwise the page is sorted by the browser.
 func (c *Console) serveSearch(r *request) (any, error) {
-	key, err := r.bytes("key")
+	s, err := r.search()
 	if err != nil {
 		return nil, err
 	}
-	end, err := r.bytes("end")
+	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: s.rev, CountOnly: true})
 	if err != nil {
 		return nil, err
 	}
-	after, err := r.bytes("after")
-	if err != nil {
-		return nil, err
-	}
-	rev, err := r.number("rev", 0, 1<<62)
-	if err != nil {
-		return nil, err
-	}
-	if len(end) == 0 {
-		end = endOf(key)
-	}
-	pattern := r.URL.Query().Get("pattern")
-	match, err := matcher(pattern)
-	if err != nil {
-		return nil, err
-	}
-	all, err := c.kv.Range(r.ctx, &etcdserverpb.RangeRequest{Key: from(key), RangeEnd: end, Revision: rev, CountOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	p := &page{Revision: rev, Now: all.Header.Revision, Entries: []entry{}, Total: all.Count}
-	if rev == 0 {
+	p := &page{Revision: s.rev, Now: all.Header.Revision, Entries: []entry{}, Total: all.Count}
+	if s.rev == 0 {
 		p.Revision = all.Header.Revision
 	}
-	if bytes.Compare(after, key) > 0 {
-		key = after
+	byKey := s.sort == etcdserverpb.RangeRequest_KEY && s.order == etcdserverpb.RangeRequest_ASCEND
+	if !byKey && s.pattern == "" && all.Count <= maxVisited {
+		err = c.sorted(r.ctx, &s, p)
+	} else {
+		err = c.visit(r.ctx, &s, p)
+	}
+	if err == nil && s.values {
+		err = c.values(r.ctx, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// sorted adds the first keys of a range in an order.
+func (c *Console) sorted(ctx context.Context, s *search, p *page) error {
+	p.Sorted = true
+	list, err := c.rangeOnce(ctx, &etcdserverpb.RangeRequest{Key: from(s.key), RangeEnd: s.end, Revision: p.Revision, KeysOnly: true, Limit: maxEntries,
+		SortTarget: s.sort, SortOrder: s.order})
+	if err != nil {
+		return err
+	}
+	left := room(maxPageBytes)
+	for _, kv := range list.Kvs {
+		if !left.take(len(kv.Key)) {
+			break
+		}
+		view := viewKey(kv)
+		p.Entries = append(p.Entries, entry{keyView: &view})
+	}
+	return nil
+}
+
+// visit adds the keys of a range that match, in their order.
+func (c *Console) visit(ctx context.Context, s *search, p *page) error {
+	key := s.key
+	if bytes.Compare(s.after, key) > 0 {
+		key = s.after
 	}
 	left, work := room(maxPageBytes), room(maxWork)
 	for until := time.Now().Add(searchTime); ; {
-		list, err := c.ranged(r.ctx, key, end, p.Revision, 1000)
+		list, err := c.ranged(ctx, key, s.end, p.Revision, 1000)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, kv := range list.Kvs {
-			if len(p.Entries) == maxEntries || !work.take(len(kv.Key)*(1+len(pattern))) {
+			if len(p.Entries) == maxEntries || !work.take(len(kv.Key)*(1+len(s.pattern))) {
 				p.After = kv.Key
-				return p, nil
+				return nil
 			}
-			if p.Visited++; match(kv.Key) {
+			if p.Visited++; s.match(kv.Key) {
 				if !left.take(len(kv.Key)) {
 					p.After = kv.Key
-					return p, nil
+					return nil
 				}
 				view := viewKey(kv)
 				p.Entries = append(p.Entries, entry{keyView: &view})
 			}
 		}
 		if !list.More {
-			return p, nil
+			return nil
 		}
 		key = append(slices.Clone(list.Kvs[len(list.Kvs)-1].Key), 0)
 		if p.Visited >= maxVisited || time.Now().After(until) {
 			p.After = key
-			return p, nil
+			return nil
 		}
 	}
+}
+
+// maxValueBytes limits the values that are read for the entries of a page.
+const maxValueBytes = 16 << 20
+
+// values adds the sizes and the beginnings of the values of a page, one after the other: all at once could be of any size.
+func (c *Console) values(ctx context.Context, p *page) error {
+	left, until := room(maxValueBytes), time.Now().Add(searchTime)
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		unknown := -1
+		e.Size = &unknown
+		if left <= 0 || time.Now().After(until) {
+			continue
+		}
+		res, err := c.rangeOnce(ctx, &etcdserverpb.RangeRequest{Key: e.Key, Revision: p.Revision})
+		if err != nil {
+			return err
+		}
+		if len(res.Kvs) == 1 {
+			v := versionOf(res.Kvs[0], false)
+			left.take(v.Size)
+			e.Size, e.Text = &v.Size, v.Text
+		}
+	}
+	return nil
 }
 
 // maxPattern limits a pattern.

@@ -118,6 +118,9 @@ type claim struct {
 	keyView
 	Size int    `json:"size"`
 	Text string `json:"text,omitempty"` // in an election: the leader's value
+	// From and To are times between which the key was created, like those of version.
+	From int64 `json:"from,omitempty"`
+	To   int64 `json:"to,omitempty"`
 }
 
 // lock is a prefix whose keys end with their lease, as the libraries for locks and elections write them: the oldest holds it.
@@ -174,8 +177,9 @@ func (c *Console) serveLocks(r *request) (any, error) {
 				list.Kvs = list.Kvs[:i]
 				break
 			}
-			v := versionOf(kv, false)
-			if x := (claim{v.keyView, v.Size, v.Text}); i == 0 {
+			v, born := versionOf(kv, false), version{keyView: keyView{Mod: kv.CreateRevision}}
+			c.sampler.date(&born)
+			if x := (claim{v.keyView, v.Size, v.Text, born.From, born.To}); i == 0 {
 				l.Holder = x
 			} else {
 				l.Waiting = append(l.Waiting, x)

@@ -1,27 +1,33 @@
 package console
 
 import (
-	"net/http"
-	"strings"
+	"bytes"
+	"context"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-func contains(text, part string) bool { return strings.Contains(text, part) }
-
 // tailLine is a line of a tail.
 type tailLine struct {
 	Revision int64     `json:"revision"`
 	Created  bool      `json:"created,omitempty"`
 	Events   []version `json:"events,omitempty"`
+	// Skipped is how many events before those of this line the reader was too slow for: they are not sent.
+	Skipped int64 `json:"skipped,omitempty"`
 }
 
-// maxTailEvents limits the events of one line.
-const maxTailEvents = 500
+// Bounds of a tail.
+const (
+	tailPause     = 100 * time.Millisecond // between lines: what happens meanwhile is one line
+	maxTailEvents = 1000                   // in one line
+	maxTailQueued = 20_000                 // events for which a reader is too slow
+	maxTailBytes  = 8 << 20                // of their keys and excerpts
+)
 
-// serveTail streams the changes of the keys with a prefix, from a revision on. A reader that is too slow lags, like any watcher.
+// serveTail streams the changes of the keys with a prefix, from a revision on.
 func (c *Console) serveTail(r *request, out *lines) error {
 	prefix, err := r.bytes("prefix")
 	if err != nil {
@@ -31,76 +37,120 @@ func (c *Console) serveTail(r *request, out *lines) error {
 	if err != nil {
 		return err
 	}
-	st, err := c.watch.Watch(r.ctx)
+	ctx, cancel := context.WithCancel(r.ctx)
+	st, err := c.watch.Watch(ctx)
 	if err != nil {
+		cancel()
 		return err
 	}
 	create := &etcdserverpb.WatchCreateRequest{Key: from(prefix), RangeEnd: endOf(prefix), StartRevision: rev, ProgressNotify: true, Fragment: true}
 	if err := st.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+		cancel()
 		return err
 	}
+	t := &tail{wake: make(chan struct{}, 1)}
+	var receiver sync.WaitGroup
+	receiver.Go(func() { t.receive(st) })
+	defer receiver.Wait()
+	defer cancel()
 	for {
-		res, err := st.Recv()
-		if err != nil {
-			return err
+		select {
+		case <-t.wake:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		if res.Canceled {
-			return canceled(res)
-		}
-		line := tailLine{Revision: res.Header.Revision, Created: res.Created}
-		for i, e := range res.Events {
-			v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
-			v.To = time.Now().UnixMilli()
-			line.Events = append(line.Events, v)
-			if len(line.Events) == maxTailEvents && i+1 < len(res.Events) {
+		for more := true; more; {
+			line, rest, err := t.take()
+			if line != nil {
 				if err := out.send(line); err != nil {
 					return err
 				}
-				line.Events, line.Created = nil, false
 			}
+			if err != nil && !rest {
+				return err
+			}
+			more = rest
 		}
-		if err := out.send(line); err != nil {
-			return err
+		select {
+		case <-time.After(tailPause):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
 
-// watcherView is a watcher of this member.
-type watcherView struct {
-	Stream  uint64    `json:"stream"`
-	ID      int64     `json:"id"`
-	Client  string    `json:"client"`
-	User    string    `json:"user,omitempty"`
-	Key     []byte    `json:"key"`
-	End     []byte    `json:"end,omitempty"`
-	Options []string  `json:"options,omitempty"`
-	State   string    `json:"state"`
-	Next    int64     `json:"next"`
-	Lag     int64     `json:"lag"`
-	Queued  int64     `json:"queued"`
-	Events  int64     `json:"events"`
-	Bytes   int64     `json:"bytes"`
-	Created time.Time `json:"created"`
-}
+// tail is the events of a watch that were not sent yet. The receiver adds them and never waits for the reader of the tail, so
+// that the watcher does not lag: if the reader is too slow, the oldest events are skipped and counted.
+type tail struct {
+	wake chan struct{} // has room for one
 
-// watchersView is a part of the watchers, sorted.
-type watchersView struct {
-	Revision    int64         `json:"revision"`
-	Distributed int64         `json:"distributed"`
-	Streams     int           `json:"streams"`
-	Total       int           `json:"total"`
-	Matching    int           `json:"matching"`
-	Watchers    []watcherView `json:"watchers"`
-}
-
-// maxWatchers limits the watchers in one answer.
-const maxWatchers = 500
-
-// serveWatchers lists the watchers of this member, those with the largest lag first, or by another column.
-func (c *Console) serveWatchers(r *request) (any, error) {
-	if err := c.requireAdmin(r); err != nil {
-		return nil, &failure{Status: http.StatusForbidden, Code: "denied", Text: "the watchers of all users are shown to users with the role root only: " + err.Error()}
+	mu struct {
+		sync.Mutex
+		line  tailLine // the next one
+		bytes int
+		fresh bool // the line has something to say
+		end   error
 	}
-	q := r.URL.Query()
-	return viewWatchers(c.Watchers(), q.Get("sort"), q.Get("filter")), nil
+}
+
+// receive adds the events of a watch until it ends.
+func (t *tail) receive(st etcdserverpb.Watch_WatchClient) {
+	for {
+		res, err := st.Recv()
+		if err == nil && res.Canceled {
+			err = canceled(res)
+		}
+		t.add(res, err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// add adds a response, or the end of the watch.
+func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.end = end; end == nil {
+		now := time.Now().UnixMilli()
+		for _, e := range res.Events {
+			v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
+			v.Key, v.To = bytes.Clone(v.Key), now // the response may be a part of a large piece of memory
+			t.mu.line.Events = append(t.mu.line.Events, v)
+			t.mu.bytes += len(v.Key) + len(v.Text)
+		}
+		for n := len(t.mu.line.Events); n > maxTailQueued || n > 1 && t.mu.bytes > maxTailBytes; n-- {
+			oldest := &t.mu.line.Events[0]
+			t.mu.bytes -= len(oldest.Key) + len(oldest.Text)
+			*oldest = version{}
+			t.mu.line.Events = t.mu.line.Events[1:]
+			t.mu.line.Skipped++
+		}
+		t.mu.line.Revision = res.Header.Revision
+		t.mu.line.Created = t.mu.line.Created || res.Created
+		t.mu.fresh = true
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the next line, nil if there is nothing new, whether there is another one, and the end of the watch.
+func (t *tail) take() (next *tailLine, rest bool, end error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.mu.fresh {
+		return nil, false, t.mu.end
+	}
+	out := t.mu.line
+	t.mu.line.Created, t.mu.line.Skipped, t.mu.line.Events = false, 0, nil
+	if rest = len(out.Events) > maxTailEvents; rest {
+		out.Events, t.mu.line.Events = out.Events[:maxTailEvents:maxTailEvents], out.Events[maxTailEvents:]
+	}
+	for i := range out.Events {
+		t.mu.bytes -= len(out.Events[i].Key) + len(out.Events[i].Text)
+	}
+	t.mu.fresh = rest
+	return &out, rest, t.mu.end
 }

@@ -18,7 +18,9 @@ func headerPB(h kv.Header) *etcdserverpb.ResponseHeader {
 type maintenance struct{ svc *service }
 
 // Status reports on this member alone.
-func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) { return m.svc.status(), nil }
+func (m *maintenance) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	return m.svc.status(), nil
+}
 
 // Status returns what Maintenance.Status answers.
 func (s *Server) Status() *etcdserverpb.StatusResponse { return s.svc.status() }

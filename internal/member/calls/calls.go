@@ -19,6 +19,8 @@ const (
 	Sample uint8 = 5
 	// Archive is the leader's order about the archive: who sends, and what is archived; see package archiver.
 	Archive uint8 = 6
+	// Watchers asks for the watchers of a member, for the console: question and answer are JSON; see package console.
+	Watchers uint8 = 7
 
 	// FirstOpen is the first kind that does not require membership.
 	FirstOpen uint8 = 0x80
