@@ -70,7 +70,7 @@ function TailForm() {
 }
 
 type Event = { key: string; mod: number; deleted?: boolean; version: number; size: number; text?: string; to: number };
-const kept = 1000, drawn = 200;
+const kept = 1000, drawn = 100;
 
 // Tail shows changes as they happen. What has arrived is drawn once in a frame of the screen. No event is lost in silence: the member
 // counts those that this browser is too slow for, and a stream that was cut is continued where it ended.
@@ -146,7 +146,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
       <div class="scroll tail" tabIndex={0} role="region" aria-label="Events">
         <table>
           <caption>The newest {drawn} of {number(all.current.length)} events that are kept here</caption>
-          <thead><tr><th scope="col">Received</th><th scope="col" class="num">Revision</th><th scope="col">Change</th><th scope="col">Key</th><th scope="col" class="num">Size</th><th scope="col">Value</th></tr></thead>
+          <thead><tr><th scope="col" class="time">Received</th><th scope="col" class="num">Revision</th><th scope="col" class="what">Change</th><th scope="col">Key</th><th scope="col" class="num">Size</th><th scope="col">Value</th></tr></thead>
           <tbody>{list.map((e) => <Row key={e.mod + e.key} e={e} />)}</tbody>
         </table>
       </div>

@@ -16,8 +16,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // TestDoctorSicknesses brings about one sickness after the other in one cluster of real members, and compares everything that

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // flags are those of a member that shows the certificate NAME to others and asks them for theirs.

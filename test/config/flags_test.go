@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // flagLine is a line of --help that begins a flag, of etcd or Vigil.

@@ -48,6 +48,8 @@ type browser struct {
 	t   testing.TB
 	ctx context.Context
 	url string // of the member
+	// other is an address that the page of a test may contact, too.
+	other string
 
 	mu struct {
 		sync.Mutex
@@ -57,11 +59,11 @@ type browser struct {
 }
 
 // newBrowser starts a Chromium that ends with the test. It fails the test if the page logs an error or contacts another host.
-func newBrowser(t testing.TB, url string) *browser {
+func newBrowser(t testing.TB, url string, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
-	opts := []chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+	opts := append([]chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 900)}
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 900)}, more...)
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	b := &browser{t: t, ctx: ctx, url: url}
@@ -82,7 +84,7 @@ func newBrowser(t testing.TB, url string) *browser {
 				b.trouble(e.Entry.Text)
 			}
 		case *network.EventRequestWillBeSent:
-			if u := e.Request.URL; !strings.HasPrefix(u, url+"/console/") && !strings.HasPrefix(u, "data:") && !strings.HasPrefix(u, "blob:") && !strings.HasPrefix(u, "about:") {
+			if u := e.Request.URL; !strings.HasPrefix(u, url+"/console/") && (b.other == "" || !strings.HasPrefix(u, b.other)) && !strings.HasPrefix(u, "data:") && !strings.HasPrefix(u, "blob:") && !strings.HasPrefix(u, "about:") {
 				b.trouble("request to " + u)
 			}
 		}
@@ -100,6 +102,15 @@ func (b *browser) trouble(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.troubles = append(b.mu.troubles, text)
+}
+
+// trouble returns what there was, and forgets it.
+func (b *browser) takeTrouble() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := strings.Join(b.mu.troubles, "\n")
+	b.mu.troubles = nil
+	return text
 }
 
 // check fails the test if there was trouble.
@@ -219,7 +230,7 @@ func (b *browser) accessible(view string) {
 	}
 }
 
-// dark selects the dark or the light colours, width the width of the page.
+// look selects the dark or the light colours, and the width of the page.
 func (b *browser) look(dark bool, width int64) {
 	b.t.Helper()
 	scheme := "light"
@@ -242,7 +253,7 @@ func (b *browser) narrow(view string) {
 func (b *browser) screenshot(name string) {
 	b.t.Helper()
 	dir := os.Getenv("VIGIL_SCREENSHOTS")
-	if dir == "" || !strings.Contains(" overview overview-problem keys keys-narrow history tail access conflict ", " "+name+" ") {
+	if dir == "" {
 		return
 	}
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

@@ -117,28 +117,32 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	load(t, c)
-	watching := c.Watch(t.Context(), "services/", clientv3.WithPrefix())
-	go func() {
-		for range watching {
-		}
-	}()
+	for _, m := range members[:2] {
+		watching := connect(t, m, "").Watch(t.Context(), "services/", clientv3.WithPrefix())
+		go func() {
+			for range watching {
+			}
+		}()
+	}
+	hostileNames(t, c)
 	b := newBrowser(t, "http://"+members[0].Addr())
 
 	views := []struct {
 		name, address string
 		shows         []string
 	}{
-		{"overview", "overview", []string{"3 of 3 members answer", "m1 (this)", "leader", "follower", "Puts", "/s"}},
+		{"overview", "overview", []string{"3 of 3 members answer", "m1 (this)", "leader", "follower", "Puts", "/s", "could not be looked at"}},
 		{"keys", "keys?k=config/app", []string{"services/", "250 keys", "hostile/", "\"replicas\": 3", "Copy as etcdctl"}},
-		{"search", "keys?mode=pattern&q=services/*/01?", []string{"10 found", "services/web/017"}},
+		{"search", "keys?mode=prefix&q=config/&sort=mod&desc=1&cols=mod,version,size,text", []string{"2 found", "config/db", "host: db", "19 B", "Modified at \u25be"}},
+		{"pattern", "keys?mode=pattern&q=services/*/01?", []string{"10 found", "services/web/017"}},
 		{"as-of", fmt.Sprintf("keys?k=config/app&rev=%d", first), []string{"\"replicas\": 2", "back to the newest"}},
 		{"history", fmt.Sprintf("history?k=config/app&a=%d&b=%d", first, first+1), []string{"2 revisions", "-  \"image\": \"web:1\"", "+  \"image\": \"web:2\""}},
 		{"timeline", fmt.Sprintf("history?from=%d&to=%d", first, first+20), []string{"21 changes", "config/db"}},
-		{"watches", "watches", []string{"services/ – services0", "live"}},
+		{"watches", "watches?filter=services", []string{"services/ – services0", "live", "m2", "2 of"}},
 		{"tail", "watches?tail=load/", []string{"load/0", "put"}},
 		{"leases", "leases", []string{"locks/job", "1 lease"}},
-		{"access", "access", []string{"alice", "reader", "config/*", "Authentication is disabled"}},
-		{"members", "members", []string{"m3", "Promote", "Download a snapshot"}[:1]},
+		{"access", "access?who=config/app", []string{"alice", "reader", "config/*", "Authentication is disabled", "Users that may read or write the key config/app"}},
+		{"members", "members", []string{"m3", "Download a snapshot…", "3 of 3 voting members answer"}},
 	}
 	for _, v := range views {
 		t.Run(v.name, func(t *testing.T) {
@@ -152,14 +156,22 @@ func TestViews(t *testing.T) {
 			if v.name == "overview" {
 				b.until(`[...document.querySelectorAll(".now")][0].innerText.includes("/s")`)
 			}
-			b.accessible(v.name)
 			b.screenshot(v.name)
-			b.look(true, 400)
-			b.shows(v.shows[0])
-			b.accessible(v.name + ", dark and narrow")
-			b.narrow(v.name)
-			if v.name == "keys" || v.name == "overview" {
-				b.screenshot(v.name + "-narrow")
+			for _, look := range []struct {
+				dark  bool
+				width int64
+			}{{false, 1280}, {true, 400}, {true, 1280}, {false, 400}} {
+				if testing.Short() && look.dark != (look.width == 400) {
+					continue
+				}
+				b.look(look.dark, look.width)
+				b.shows(v.shows[0])
+				name := fmt.Sprintf("%s, dark %v, %d pixels wide", v.name, look.dark, look.width)
+				b.accessible(name)
+				b.narrow(name)
+				if look.dark && look.width == 400 && (v.name == "keys" || v.name == "overview") {
+					b.screenshot(v.name + "-narrow")
+				}
 			}
 			b.check()
 		})
@@ -183,9 +195,44 @@ func TestViews(t *testing.T) {
 		b.shows("want a number")
 		b.open("keys?rev=99999999")
 		b.shows("future revision")
+		b.open("history?from=abc")
+		b.shows("want a number", "Next: correct it, and try again")
+		b.open("history?from=99999999")
+		b.shows("the store is at")
+		b.open("watches?tail=x&rev=abc")
+		b.shows("No event yet")
+		b.open("keys?k=base64:!!")
+		b.shows("Keys")
 		b.open("nowhere")
 		b.shows("names no view")
 		b.until("window.harmed === undefined")
+		b.check()
+	})
+
+	t.Run("hostile names of users and roles", func(t *testing.T) {
+		b.t = t
+		b.open("access")
+		b.shows(hostile, `eve\u{202e}toor`)
+		b.until("window.harmed === undefined")
+		b.accessible("hostile names")
+		b.check()
+	})
+
+	t.Run("a compacted revision in an address", func(t *testing.T) {
+		b.t = t
+		old := put(t, c, "compacted", "one")
+		now := put(t, c, "compacted", "two")
+		if _, err := c.Compact(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		for _, view := range []string{"keys?k=compacted&rev=%d", "keys?rev=%d", "keys?mode=prefix&q=c&rev=%d"} {
+			b.open(fmt.Sprintf(view, old))
+			b.shows("has been compacted", "Next: choose a newer revision")
+		}
+		b.open(fmt.Sprintf("history?k=compacted&a=%d&b=%d", old, now))
+		b.shows("has been compacted")
+		b.open(fmt.Sprintf("history?from=%d&to=%d", old, now))
+		b.shows("are compacted")
 		b.check()
 	})
 
@@ -252,6 +299,7 @@ func TestViews(t *testing.T) {
 		b.run(keys("config/db"))
 		b.shows("Open the key config/db")
 		b.accessible("palette")
+		b.screenshot("palette")
 		b.run(keys("\r"))
 		b.shows("5432")
 		b.check()
@@ -281,6 +329,22 @@ func TestViews(t *testing.T) {
 		b.shows("3 of 3 members answer")
 		b.check()
 	})
+}
+
+// hostileNames adds a user and a role whose names are markup, and a user whose name is read backwards.
+func hostileNames(t *testing.T, c *clientv3.Client) {
+	t.Helper()
+	if _, err := c.RoleAdd(t.Context(), hostile); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{hostile, "eve\u202etoor"} {
+		if _, err := c.UserAdd(t.Context(), name, "secret"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.UserGrantRole(t.Context(), name, hostile); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func value(t *testing.T, c *clientv3.Client, key string) string {

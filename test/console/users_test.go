@@ -1,7 +1,9 @@
 package console
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"vigil/test/proc"
@@ -90,6 +92,7 @@ func TestUsers(t *testing.T) {
 	b.shows("secret/")
 	b.open("access")
 	b.fill("Key", "config/app")
+	b.click("Who may read it?")
 	b.shows("Users that may read or write the key")
 	b.open("watches")
 	b.shows("Watches")
@@ -98,5 +101,46 @@ func TestUsers(t *testing.T) {
 	b.shows("Password")
 	b.open("keys")
 	b.shows("Password")
+	b.check()
+}
+
+// TestExpiredToken: a page whose token has expired asks for a login at its next call, and continues where it was.
+func TestExpiredToken(t *testing.T) {
+	chromium(t)
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Args: []string{"--auth-token-ttl=1"}})
+	c := connect(t, m, "")
+	put(t, c, "config/app", "visible")
+	enableAuth(t, c)
+	b := newBrowser(t, "http://"+m.Addr())
+	login := func() {
+		b.fill("User", "alice")
+		b.fill("Password", "secret")
+		b.click("Log in")
+	}
+	b.open("keys?k=config/app")
+	login()
+	b.shows("visible")
+	for end := time.Now().Add(patience); ; {
+		time.Sleep(2500 * time.Millisecond) // each use makes a token valid for longer
+		b.click("History")
+		b.until(`document.body.innerText.includes("Log in") || document.body.innerText.includes("History of")`)
+		if strings.Contains(b.text(), "Log in") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the token does not expire")
+		}
+		b.open("keys?k=config/app")
+		b.until(`document.body.innerText.includes("Log in") || document.body.innerText.includes("visible")`)
+		if strings.Contains(b.text(), "Log in") {
+			break
+		}
+	}
+	b.shows("The session has expired")
+	b.accessible("expired")
+	login()
+	b.until(`!document.querySelector(".login")`)
+	b.open("keys?k=config/app")
+	b.shows("visible")
 	b.check()
 }

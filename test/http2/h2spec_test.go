@@ -14,8 +14,8 @@ import (
 	"github.com/summerwind/h2spec/reporter"
 	"github.com/summerwind/h2spec/spec"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // cases is how many cases h2spec has.

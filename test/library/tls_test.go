@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"vigil/client"
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // dialTimeout is of clients that cannot connect.

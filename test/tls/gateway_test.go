@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // TestGatewayLendsNoIdentity: where certificates name users, a request to the gateway has no name: neither

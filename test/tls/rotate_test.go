@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 type (

@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // TestCommonNameIsUser: a client with a certificate and no token is the user that the certificate names.

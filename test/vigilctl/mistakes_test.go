@@ -11,8 +11,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"vigil/test/pki"
 	"vigil/test/proc"
+	"vigil/test/proc/pki"
 )
 
 // TestMistakes runs vigilctl with mistakes on its command line, without any member: standard error is one line that says what is
