@@ -27,7 +27,7 @@ func secure(t *testing.T, ca *pki.Authority, args ...string) (*proc.Server, *cli
 	port := proc.FreePort(t)
 	addr := "https://127.0.0.1:" + strconv.Itoa(port)
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, ClientPort: port, Args: append([]string{"--listen-client-urls=" + addr, "--advertise-client-urls=" + addr,
-		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem"), "--trusted-ca-file=" + ca.File("authority.pem")}, args...)})
+		"--cert-file=" + ca.File("server.pem"), "--key-file=" + ca.File("server-key.pem")}, args...)})
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: patience, TLS: ca.Client("server")})
 	if err != nil {
 		t.Fatal(err)
@@ -73,11 +73,11 @@ func TestClientCertificate(t *testing.T) {
 	chromium(t)
 	ca := pki.New(t)
 	ca.Issue("alice", nil)
-	m, _ := secure(t, ca, "--client-cert-auth")
+	m, _ := secure(t, ca, "--client-cert-auth", "--trusted-ca-file="+ca.File("authority.pem"))
 	proxy := showing(t, ca.Client("server"), ca.Client("alice"))
 	b := newBrowser(t, "https://"+m.Addr(), trusting(t, ca, "server"), chromedp.ProxyServer("http://"+proxy), chromedp.Flag("proxy-bypass-list", "<-loopback>"))
 	b.open("keys")
-	b.shows("alice by certificate", "You may read these ranges")
+	b.shows("alice", "by certificate", "You may read these ranges")
 	if strings.Contains(b.text(), "Log out") {
 		t.Error("a session by certificate has a button to log out")
 	}
