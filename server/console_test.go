@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -611,6 +612,34 @@ func TestConsoleStreams(t *testing.T) {
 		t.Fatal(err, ctx.Err())
 	}
 	for l := live(); !strings.HasPrefix(l, "end"); l = live() {
+	}
+}
+
+// TestConsoleCostsNothing: a console without a reader has no goroutine; with one it has, so that this test would see them.
+func TestConsoleCostsNothing(t *testing.T) {
+	_, addr := member(t, Config{UnsafeNoSync: true})
+	p := newPage(t, addr)
+	p.want("a page", p.send("GET", "/console/", ""), 200)
+	p.want("a call", p.get("session"), 200)
+	running := func() bool {
+		stacks := make([]byte, 16<<20)
+		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("vigil/internal/edge/console."))
+	}
+	for end := time.Now().Add(time.Minute); running(); time.Sleep(10 * time.Millisecond) { // the server may still be ending the requests
+		if time.Now().After(end) {
+			t.Fatal("a goroutine of the console runs without a reader")
+		}
+	}
+	tail, stop := p.stream("tail?prefix=" + url.QueryEscape(b64("t/")))
+	tail()
+	if !running() {
+		t.Fatal("this test cannot see the goroutines of the console")
+	}
+	stop()
+	for end := time.Now().Add(time.Minute); running(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a goroutine of the console runs after its reader has left")
+		}
 	}
 }
 

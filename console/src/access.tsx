@@ -41,7 +41,7 @@ export function AccessView({ session, route }: { session: Session; route: Route 
     <>
       <h1>Users and roles</h1>
       {data.enabled ? null : <p class="warn">Authentication is disabled: everybody who reaches this member may do everything. Enable it with <code>vigilctl auth enable</code>, after a user root exists.</p>}
-      {data.cut ? <p class="dim">Only the first 500 are listed.</p> : null}
+      {data.cut ? <p class="dim">Only the first users and roles are listed.</p> : null}
       <WhoMay data={data} who={route.params.get("who")} />
       <h2>Users</h2>
       <p class="row"><button onClick={() => open({ form: "user" })}>Add a user</button></p>

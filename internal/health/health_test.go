@@ -316,7 +316,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestRejectedTLS: nobody is told to start a member that was reached, but not by TLS.
+// TestRejectedTLS: no finding says to start a member that was reached, but not by TLS.
 func TestRejectedTLS(t *testing.T) {
 	for why, change := range map[string]func(e *Examination){
 		"an alert":                func(e *Examination) { e.CertErrs[2] = &refusal{"remote error: tls: certificate required"} },

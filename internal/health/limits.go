@@ -30,7 +30,7 @@ func Defaults() Limits {
 	}
 }
 
-// Limits that nobody changes.
+// Limits that no flag changes.
 const (
 	manyObservations = 1000      // from here on the 99th percentile is worth an alarm
 	fewObservations  = 100       // from here on the 90th percentile is: a disk that is slow now and then does not reach it

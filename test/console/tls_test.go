@@ -68,7 +68,7 @@ func TestTLS(t *testing.T) {
 }
 
 // TestClientCertificate: a certificate of the browser logs in by itself. Chromium asks a person which certificate to show, so a proxy
-// between the two shows it, as a browser does that was told once.
+// between the two shows it, as a browser does that remembers the answer.
 func TestClientCertificate(t *testing.T) {
 	chromium(t)
 	ca := pki.New(t)

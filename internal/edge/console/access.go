@@ -43,10 +43,15 @@ func (c *Console) serveAccess(r *request) (any, error) {
 	slices.Sort(users.Users)
 	slices.Sort(roles.Roles)
 	out.Cut = len(users.Users) > maxNames || len(roles.Roles) > maxNames
+	left := room(maxPageBytes)
 	for _, name := range users.Users[:min(len(users.Users), maxNames)] {
 		u, err := c.auth.UserGet(r.ctx, &etcdserverpb.AuthUserGetRequest{Name: name})
 		if err != nil {
 			return nil, err
+		}
+		if !left.take(len(name) + sizeOf(u.Roles)) {
+			out.Cut = true
+			break
 		}
 		out.Users = append(out.Users, userView{name, append([]string{}, u.Roles...)})
 	}
@@ -55,9 +60,23 @@ func (c *Console) serveAccess(r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Roles = append(out.Roles, roleView{name, append([]permission{}, permissions(x.Perm)...)})
+		if !left.take(len(name)) {
+			out.Cut = true
+			break
+		}
+		list := left.permissions(x.Perm)
+		out.Cut = out.Cut || len(list) < len(x.Perm)
+		out.Roles = append(out.Roles, roleView{name, list})
 	}
 	return out, nil
+}
+
+// sizeOf returns the bytes of names.
+func sizeOf(names []string) (n int) {
+	for _, name := range names {
+		n += len(name) + 3 // with quotes and a comma
+	}
+	return n
 }
 
 // accessChange is a change of users and roles.

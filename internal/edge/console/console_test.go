@@ -112,6 +112,14 @@ func TestAssets(t *testing.T) {
 		return w
 	}
 	page := get("/console/", "").Body.String()
+	total := 0
+	for _, a := range h.assets {
+		total += len(a.packed())
+	}
+	if total > 250<<10 {
+		t.Errorf("a browser loads %d bytes, at most 250 KiB", total)
+	}
+	t.Logf("a browser loads %d bytes", total)
 	for name, a := range h.assets {
 		plain, packed := get("/console/"+name, ""), get("/console/"+name, "gzip, br")
 		if plain.Code != 200 || !bytes.Equal(plain.Body.Bytes(), a.content) || plain.Header().Get("Content-Encoding") != "" {
@@ -340,7 +348,7 @@ func TestFindings(t *testing.T) {
 			}
 		}
 		if slices.Contains(d.Passed, "data") || !slices.ContainsFunc(d.Unchecked, func(u health.Unchecked) bool { return u.Check == "data" }) {
-			t.Error("the data pass, which nobody has compared")
+			t.Error("the data pass, which were not compared")
 		}
 	}
 }
@@ -362,11 +370,12 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Errorf("%d match", v.Matching)
 	}
 	// Whatever clients watch, the answer fits into a call between members.
-	long := bytes.Repeat([]byte{0xff}, 1<<20)
+	long, name := bytes.Repeat([]byte{0xff}, 1<<20), strings.Repeat("<", 1<<20)
 	for i := range st.Streams {
 		for j := range st.Streams[i].Watchers {
 			w := &st.Streams[i].Watchers[j]
 			w.Key, w.End = long, long[:j]
+			st.Streams[i].User, st.Streams[i].Client = name, name
 		}
 	}
 	b, err := json.Marshal(ListWatchers(st, WatchersQuery{}))
@@ -408,7 +417,7 @@ func TestWatchersOfAllMembers(t *testing.T) {
 
 // TestTail: events wait for the reader of a tail, up to a bound; the oldest beyond it are skipped and counted.
 func TestTail(t *testing.T) {
-	x := &tail{wake: make(chan struct{}, 1)}
+	x := &tail{wake: make(chan struct{}, 1), streams: &streams{}}
 	revision := int64(0)
 	add := func(n int, key []byte) {
 		res := &etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{}}
@@ -457,6 +466,11 @@ func TestTail(t *testing.T) {
 	}
 	if x.mu.bytes != 0 || len(x.mu.line.Events) != 0 {
 		t.Errorf("%d bytes are left", x.mu.bytes)
+	}
+	x.streams.all = maxStreams // which have a share of the memory each
+	add(4000, []byte("k"))
+	if n, skipped, last := take(); n > allTailBytes/maxStreams/eventBytes || n < 2000 || skipped != int64(4000-n) || last != revision {
+		t.Errorf("%d events up to %d of one of many tails, %d skipped", n, last, skipped)
 	}
 	add(2, []byte("k"))
 	x.add(nil, errRefused)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
@@ -26,6 +27,7 @@ import (
 type store struct {
 	kvs      []*mvccpb.KeyValue
 	leases   []*etcdserverpb.LeaseTimeToLiveResponse
+	names    []string // of users and of roles; each has all
 	events   []*etcdserverpb.WatchResponse
 	calls    []context.Context // of reads of keys or leases
 	overlaps int               // calls during which the context of an earlier one had not ended
@@ -54,6 +56,16 @@ func (s *store) Invoke(ctx context.Context, method string, args, reply any, _ ..
 			s.calls = append(s.calls, ctx)
 		}
 		proto.Merge(reply.(proto.Message), out)
+	case *etcdserverpb.AuthUserListRequest:
+		reply.(*etcdserverpb.AuthUserListResponse).Users = s.names
+	case *etcdserverpb.AuthRoleListRequest:
+		reply.(*etcdserverpb.AuthRoleListResponse).Roles = s.names
+	case *etcdserverpb.AuthUserGetRequest:
+		reply.(*etcdserverpb.AuthUserGetResponse).Roles = s.names
+	case *etcdserverpb.AuthRoleGetRequest:
+		for _, name := range s.names {
+			reply.(*etcdserverpb.AuthRoleGetResponse).Perm = append(reply.(*etcdserverpb.AuthRoleGetResponse).Perm, &authpb.Permission{Key: []byte(name), RangeEnd: []byte(name)})
+		}
 	case *etcdserverpb.LeaseLeasesRequest:
 		for _, l := range s.leases {
 			reply.(*etcdserverpb.LeaseLeasesResponse).Leases = append(reply.(*etcdserverpb.LeaseLeasesResponse).Leases, &etcdserverpb.LeaseStatus{ID: l.ID})
@@ -309,4 +321,15 @@ func (o *opening) Write(b []byte) (int, error) {
 		f()
 	}
 	return o.ResponseRecorder.Write(b)
+}
+
+// TestUsersAreBoundedByBytes: names and ranges may be as large as a request, and each user may have all roles.
+func TestUsersAreBoundedByBytes(t *testing.T) {
+	s := &store{}
+	for i := range 60 {
+		s.names = append(s.names, fmt.Sprintf("%02d%s", i, strings.Repeat("n", 50<<10)))
+	}
+	if answer := s.ask(t, "access"); len(answer) > 8*maxPageBytes || !strings.Contains(answer, `"cut":true`) {
+		t.Errorf("an answer of %d bytes: %.80s", len(answer), answer)
+	}
 }

@@ -80,8 +80,13 @@ type permission struct {
 	Write bool   `json:"write"`
 }
 
-func permissions(list []*authpb.Permission) (out []permission) {
+// permissions returns the permissions of a role for which there is room.
+func (r *room) permissions(list []*authpb.Permission) []permission {
+	out := []permission{}
 	for _, p := range list {
+		if !r.take(len(p.Key) + len(p.RangeEnd) + 50) { // with the names of the fields
+			break
+		}
 		out = append(out, permission{p.Key, p.RangeEnd, p.PermType != authpb.WRITE, p.PermType != authpb.READ})
 	}
 	return out
@@ -113,6 +118,7 @@ func (c *Console) serveSession(r *request) (any, error) {
 	}
 	s.User, s.Certificate = r.who.User, r.who.certificate
 	s.Root = slices.Contains(u.Roles, "root")
+	left := room(maxPageBytes)
 	for _, name := range u.Roles[:min(len(u.Roles), maxRoles)] {
 		if s.Root {
 			break
@@ -121,7 +127,7 @@ func (c *Console) serveSession(r *request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		list := permissions(role.Perm)
+		list := left.permissions(role.Perm)
 		s.Ranges = append(s.Ranges, list[:min(len(list), max(0, maxRanges-len(s.Ranges)))]...)
 	}
 	return s, nil

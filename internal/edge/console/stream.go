@@ -112,6 +112,13 @@ func (s *streams) open(user string, most int) (end func(), ok bool) {
 	}, true
 }
 
+// count returns the number of open streams, at least 1.
+func (s *streams) count() int {
+	s.Lock()
+	defer s.Unlock()
+	return max(1, s.all)
+}
+
 // started notes whether anything of the response was sent.
 type started struct {
 	http.ResponseWriter

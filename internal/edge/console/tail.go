@@ -24,8 +24,13 @@ const (
 	tailPause     = 100 * time.Millisecond // between lines: what happens meanwhile is one line
 	maxTailEvents = 1000                   // in one line
 	maxTailQueued = 20_000                 // events for which a reader is too slow
-	maxTailBytes  = 8 << 20                // of their keys and excerpts
+	maxTailBytes  = 8 << 20                // of memory for them
+	allTailBytes  = 64 << 20               // of memory for the events of all tails: each has an equal share
+	eventBytes    = 200                    // of memory for an event besides its key and excerpt
 )
+
+// bytesOf returns the memory that an event of a tail takes.
+func bytesOf(v *version) int { return eventBytes + len(v.Key) + len(v.Text) }
 
 // serveTail streams the changes of the keys with a prefix, from a revision on.
 func (c *Console) serveTail(r *request, out *lines) error {
@@ -48,7 +53,7 @@ func (c *Console) serveTail(r *request, out *lines) error {
 		cancel()
 		return err
 	}
-	t := &tail{wake: make(chan struct{}, 1)}
+	t := &tail{wake: make(chan struct{}, 1), streams: &c.streams}
 	var receiver sync.WaitGroup
 	receiver.Go(func() { t.receive(st) })
 	defer receiver.Wait()
@@ -82,7 +87,8 @@ func (c *Console) serveTail(r *request, out *lines) error {
 // tail is the events of a watch that were not sent yet. The receiver adds them and never waits for the reader of the tail, so
 // that the watcher does not lag: if the reader is too slow, the oldest events are skipped and counted.
 type tail struct {
-	wake chan struct{} // has room for one
+	wake    chan struct{} // has room for one
+	streams *streams      // those that share the memory
 
 	mu struct {
 		sync.Mutex
@@ -117,11 +123,12 @@ func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
 			v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
 			v.Key, v.To = bytes.Clone(v.Key), now // the response may be a part of a large piece of memory
 			t.mu.line.Events = append(t.mu.line.Events, v)
-			t.mu.bytes += len(v.Key) + len(v.Text)
+			t.mu.bytes += bytesOf(&v)
 		}
-		for n := len(t.mu.line.Events); n > maxTailQueued || n > 1 && t.mu.bytes > maxTailBytes; n-- {
+		most := min(maxTailBytes, allTailBytes/t.streams.count())
+		for n := len(t.mu.line.Events); n > maxTailQueued || n > 1 && t.mu.bytes > most; n-- {
 			oldest := &t.mu.line.Events[0]
-			t.mu.bytes -= len(oldest.Key) + len(oldest.Text)
+			t.mu.bytes -= bytesOf(oldest)
 			*oldest = version{}
 			t.mu.line.Events = t.mu.line.Events[1:]
 			t.mu.line.Skipped++
@@ -149,7 +156,7 @@ func (t *tail) take() (next *tailLine, rest bool, end error) {
 		out.Events, t.mu.line.Events = out.Events[:maxTailEvents:maxTailEvents], out.Events[maxTailEvents:]
 	}
 	for i := range out.Events {
-		t.mu.bytes -= len(out.Events[i].Key) + len(out.Events[i].Text)
+		t.mu.bytes -= bytesOf(&out.Events[i])
 	}
 	t.mu.fresh = rest
 	return &out, rest, t.mu.end

@@ -57,6 +57,7 @@ type WatchersView struct {
 const (
 	maxWatchers     = 500
 	maxWatcherKey   = 2 << 10
+	maxWatcherName  = 200       // bytes of the name of a user or client
 	maxWatcherBytes = 256 << 10 // of keys, users and clients
 	maxFilter       = 1000
 	watchersTime    = 3 * time.Second // to ask all members
@@ -107,12 +108,21 @@ func ListWatchers(st watch.Stats, q WatchersQuery) *WatchersView {
 				*k, w.Cut = (*k)[:maxWatcherKey], true
 			}
 		}
-		if !left.take(len(w.Key) + len(w.End) + len(w.User) + len(w.Client)) {
+		w.User, w.Client = beginning(w.User), beginning(w.Client)
+		if !left.take(len(w.Key) + len(w.End) + 6*(len(w.User)+len(w.Client))) { // JSON may escape each character
 			out.Watchers = out.Watchers[:i]
 			break
 		}
 	}
 	return out
+}
+
+// beginning returns a name, or the beginning of one that is too long.
+func beginning(name string) string {
+	if len(name) > maxWatcherName {
+		return name[:maxWatcherName] + "…"
+	}
+	return name
 }
 
 // optionsOf returns the options of a watcher that are set.
