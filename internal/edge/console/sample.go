@@ -33,6 +33,7 @@ var measured = map[string]bool{
 	health.AppliedProposals: true, health.PendingProposals: true, health.LeaderChanges: true, health.OpenFiles: true, health.MaxFiles: true,
 	health.ResidentMemory: true, health.StartTime: true, health.LargestWatcherLag: true, health.DiskFull: true, health.DamageFound: true,
 	health.StalledWatchers: true, health.Differences: true, health.BuildInfo: true, health.CertificateExpiry: true, keysTotal: true,
+	health.ArchiveLag: true, health.ArchiveRefused: true, health.ArchiveFailing: true, health.ArchiveGaps: true,
 }
 
 // keysTotal is the number of keys.
