@@ -12,7 +12,7 @@ import (
 	"vigil/internal/store/wal"
 )
 
-// appender writes the log: the append goroutine, or the raft goroutine while the other one waits for work (direct).
+// appender is the append goroutine.
 //
 // A hard state that differs from the one before only in its commit index is not worth a write: a
 // restart raises the commit index to the state machine's position anyway, and raft finds out the
@@ -54,37 +54,6 @@ func (a *appender) run() {
 
 // append writes a group and releases its responses.
 func (a *appender) append(msgs []*raftpb.Message) error {
-	a.collect(msgs)
-	if err := a.write(a.batches); err != nil {
-		return err
-	}
-	a.release()
-	return nil
-}
-
-// directBytes is the size of the entry up to which the raft goroutine writes it itself.
-const directBytes = 4 << 10
-
-// direct is append by the raft goroutine, for one small entry of a member that has no others, if the append goroutine has nothing
-// to do: two switches between goroutines would cost a lone request about as much as its system calls. Requests that arrive
-// meanwhile become one larger entry, which the append goroutine writes. direct does nothing, and returns false, if the message is
-// another one, or the log does not take it: then it must be queued.
-func (a *appender) direct(m *raftpb.Message) bool {
-	if len(m.GetEntries()) != 1 || len(m.GetEntries()[0].GetData()) > directBytes || !raft.IsEmptySnap(m.GetSnapshot()) || !a.n.appends.idle() {
-		return false
-	}
-	hard, dirty := a.hard, a.dirty
-	a.collect([]*raftpb.Message{m})
-	if a.n.cfg.Log.Append(a.batches...) != nil {
-		a.hard, a.dirty = hard, dirty
-		return false // the append goroutine knows what to do
-	}
-	a.release()
-	return true
-}
-
-// collect divides messages into what is to be written and the responses.
-func (a *appender) collect(msgs []*raftpb.Message) {
 	a.batches, a.local, a.remote, a.installs = a.batches[:0], a.local[:0], a.remote[:0], a.installs[:0]
 	for _, m := range msgs {
 		var start *wal.Start
@@ -109,10 +78,9 @@ func (a *appender) collect(msgs []*raftpb.Message) {
 			}
 		}
 	}
-}
-
-// release releases the responses to what was written.
-func (a *appender) release() {
+	if err := a.write(a.batches); err != nil {
+		return err
+	}
 	clear(a.batches)
 	// The log begins after the snapshot from now on: a restart installs it if this process does
 	// not get that far. It is queued after what is still to be applied, before raft learns of it, and
@@ -126,6 +94,7 @@ func (a *appender) release() {
 		a.n.wake()
 	}
 	a.n.send(a.remote)
+	return nil
 }
 
 // write writes batches as groups of at most MaxGroup bytes of entries, or one entry. What is appended has no

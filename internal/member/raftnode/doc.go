@@ -5,13 +5,12 @@
 //
 // The raft goroutine is the only one that touches the RawNode. In a turn of its loop it steps
 // received messages, takes new proposals, requests read indexes, and carries out the Ready of raft.
-// It does no I/O and never blocks on anything but new work, except in a cluster of one member: there it writes a small entry
-// itself if the append goroutine is idle.
+// It does no I/O and never blocks on anything but new work.
 //
 // The fetch goroutine reads the entries that the Log does not have in memory, for members that lag and for
 // applying. The raft goroutine makes raft ask again when they are there.
 //
-// The append goroutine writes the Log. It takes all queued appends,
+// The append goroutine is the only one that writes the Log. It takes all queued appends,
 // writes them as one group with at most one sync, or as several if they have more than MaxGroup bytes
 // of entries, and only then releases their responses, in order.
 //

@@ -28,8 +28,6 @@ type Node struct {
 	reads   reads
 	fetcher fetcher
 
-	appender appender // of the goroutine that takes from appends, and of the raft goroutine while that is idle
-
 	// woken wakes the raft goroutine. It has room for one.
 	woken chan struct{}
 
@@ -77,10 +75,8 @@ type raftState struct {
 	node    *raft.RawNode
 	storage *storage
 	state   raft.StateType
-	// solitary is whether there is no other member, single whether this one is the only voter, voter whether it is one.
-	solitary, single, voter bool
-	// written is whether this goroutine has written the log since the last turn, see appender.direct.
-	written bool
+	// single is whether this member is the only voter, voter whether it is one.
+	single, voter bool
 	// last is the last index of the log, proposed counts what is not in it yet.
 	last, proposed uint64
 	// begin is the index of the entry that begins this member's term as leader.
@@ -200,7 +196,6 @@ func (n *Node) open() (err error) {
 // Start begins the work.
 func (n *Node) Start() {
 	n.begin.Do(func() {
-		n.appender = appender{n: n, hard: n.raft.storage.hard}
 		n.wg.Add(3)
 		go func() {
 			defer n.wg.Done()
@@ -208,7 +203,8 @@ func (n *Node) Start() {
 		}()
 		go func() {
 			defer n.wg.Done()
-			n.appender.run()
+			a := &appender{n: n, hard: n.raft.storage.hard}
+			a.run()
 		}()
 		go func() {
 			defer n.wg.Done()

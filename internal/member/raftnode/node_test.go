@@ -376,8 +376,7 @@ func TestNothingIsCommittedBeforeItsSync(t *testing.T) {
 		synctest.Wait()
 		before := len(log.groups())
 		log.gate = make(chan struct{})
-		a := strings.Repeat("a", directBytes+1) // a small entry would be written by the raft goroutine
-		m.propose(a)
+		m.propose("a")
 		synctest.Wait()
 		m.propose("b")
 		synctest.Wait()
@@ -389,13 +388,13 @@ func TestNothingIsCommittedBeforeItsSync(t *testing.T) {
 		}
 		log.gate <- struct{}{}
 		synctest.Wait()
-		if got := m.applied(); strings.Join(got, " ") != a {
+		if got := m.applied(); strings.Join(got, " ") != "a" {
 			t.Fatalf("applied %q after the first append", got)
 		}
 		// b and c waited for the first append: they are one group now.
 		log.gate <- struct{}{}
 		synctest.Wait()
-		if got := m.applied(); strings.Join(got, " ") != a+" b c" {
+		if got := m.applied(); strings.Join(got, " ") != "a b c" {
 			t.Fatalf("applied %q after the second append", got)
 		}
 		close(log.gate)
@@ -413,39 +412,6 @@ func TestNothingIsCommittedBeforeItsSync(t *testing.T) {
 					t.Errorf("batch %v is not synced", b)
 				}
 			}
-		}
-	})
-}
-
-// TestALoneRequestIsWrittenAtOnce: the raft goroutine writes a small entry of a member without others. It is not committed before its
-// sync, and what is proposed meanwhile is in one group after it.
-func TestALoneRequestIsWrittenAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := newMemLog(wal.Start{Index: 1, Term: 1})
-		m := startMember(t, log, nil)
-		synctest.Wait()
-		before := len(log.groups())
-		log.gate = make(chan struct{})
-		for _, p := range []string{"a", "b", "c"} {
-			m.propose(p)
-			synctest.Wait()
-		}
-		if m.appends.idle() != true || len(m.applied()) != 0 {
-			t.Fatalf("applied %q before the log was written; the append goroutine is idle: %v", m.applied(), m.appends.idle())
-		}
-		log.gate <- struct{}{}
-		synctest.Wait()
-		if got := m.applied(); strings.Join(got, " ") != "a" {
-			t.Fatalf("applied %q after the first append", got)
-		}
-		close(log.gate)
-		synctest.Wait()
-		if got := m.applied(); strings.Join(got, " ") != "a b c" {
-			t.Fatalf("applied %q", got)
-		}
-		groups := log.groups()[before:]
-		if len(groups) != 2 || len(groups[0]) != 1 || !groups[0][0].Sync || len(groups[1][0].Entries) != 2 || !groups[1][0].Sync {
-			t.Errorf("groups %v", groups)
 		}
 	})
 }

@@ -13,7 +13,6 @@ type queue struct {
 		sync.Mutex
 		msgs   []*raftpb.Message
 		closed bool
-		taken  bool // what take has returned is in use until its next call
 	}
 	// ready is signaled when msgs stops being empty, or closed is set.
 	ready sync.Cond
@@ -33,23 +32,15 @@ func (q *queue) take(dst []*raftpb.Message) []*raftpb.Message {
 	clear(dst)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.mu.taken = false; len(q.mu.msgs) == 0 && !q.mu.closed; {
+	for len(q.mu.msgs) == 0 && !q.mu.closed {
 		q.ready.Wait()
 	}
-	q.mu.taken = true
 	if q.mu.closed {
 		return nil
 	}
 	got := q.mu.msgs
 	q.mu.msgs = dst[:0]
 	return got
-}
-
-// idle reports whether the queue is empty and nothing that was taken from it is in use.
-func (q *queue) idle() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.mu.msgs) == 0 && !q.mu.taken && !q.mu.closed
 }
 
 func (q *queue) close() {

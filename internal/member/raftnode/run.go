@@ -114,8 +114,7 @@ func (n *Node) turn() {
 	n.carryOut()
 	n.electEarly()
 	n.carryOut()
-	// What this goroutine has written is answered in the next turn, which begins at once: before another write.
-	for r.written = false; !r.written && (n.propose() || n.readIndex()); {
+	for n.propose() || n.readIndex() {
 		n.carryOut()
 	}
 }
@@ -152,7 +151,6 @@ func (n *Node) configured(cs *raftpb.ConfState) {
 	r.storage.conf = cs
 	r.voter = slices.Contains(cs.GetVoters(), n.cfg.ID) || slices.Contains(cs.GetVotersOutgoing(), n.cfg.ID)
 	r.single = r.voter && len(cs.GetVoters()) == 1 && len(cs.GetVotersOutgoing()) == 0
-	r.solitary = r.single && len(cs.GetLearners()) == 0 && len(cs.GetLearnersNext()) == 0
 	n.among.Store(!r.single)
 }
 
@@ -247,11 +245,7 @@ func (n *Node) handle(rd raft.Ready) {
 	for _, m := range rd.Messages {
 		switch {
 		case m.GetTo() == raft.LocalAppendThread:
-			if r.solitary && n.appender.direct(m) {
-				r.written = true
-			} else {
-				n.appends.put(m)
-			}
+			n.appends.put(m)
 		case m.GetTo() == raft.LocalApplyThread:
 			n.applies.put(m)
 		case m.GetType() == raftpb.MsgSnap:
