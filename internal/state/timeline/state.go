@@ -178,7 +178,7 @@ func add(blocks []*block, m kv.TimeMark) (_ []*block, full bool) {
 }
 
 // trim drops blocks of compacted revisions, and the oldest ones above the limit. The newest mark below the compact revision
-// stays: it tells a compacted time from one before the first mark.
+// stays: it distinguishes a compacted time from one before the first mark.
 func trim(blocks []*block, compact int64) []*block {
 	n := max(0, len(blocks)-MaxBlocks)
 	for n+1 < len(blocks) && blocks[n+1].first().Revision < compact {
