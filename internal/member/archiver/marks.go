@@ -38,15 +38,6 @@ func (m *marks) add(x mark) {
 	m.list = kept
 }
 
-// at returns the moment of an index, and false if there is none exactly there.
-func (m *marks) at(index uint64) (mark, bool) {
-	i, ok := m.search(index)
-	if !ok {
-		return mark{}, false
-	}
-	return m.list[i], true
-}
-
 // below returns the newest moment at or below an index.
 func (m *marks) below(index uint64) (mark, bool) {
 	i, ok := m.search(index)
