@@ -138,7 +138,8 @@ func (a *Archiver) reportLocked() report {
 	at, _ := a.o.Source.Position()
 	r := report{
 		appointed: now.Before(a.mu.until), ready: a.mu.refused == nil && (a.mu.identity != nil || a.mu.vacant),
-		first: a.o.Source.FirstIndex(), applied: at.Index,
+		vacant: a.mu.identity == nil && a.mu.vacant,
+		first:  a.o.Source.FirstIndex(), applied: at.Index,
 		archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
 	}
 	if f := a.failingLocked(); f != nil {

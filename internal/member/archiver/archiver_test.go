@@ -551,3 +551,41 @@ func TestArchivedNeedsBase(t *testing.T) {
 		r.close(t)
 	})
 }
+
+// TestLostParts: parts that are missing or truncated are written again with the next base.
+func TestLostParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		for i := range 100 {
+			w.put(fmt.Sprint("key", i), "a value of some length")
+		}
+		m := w.members[0]
+		m.begin(b, small)
+		w.awaitArchived(m, time.Minute)
+		o := readAll(t, b)
+		lost := o.bases[0].PartsOf(archive.RecordsPart)
+		if len(lost) < 3 {
+			t.Fatalf("%d parts", len(lost))
+		}
+		for i, p := range lost[:2] {
+			data, err := bucket.ReadAll(context.Background(), b, p.Name, archive.MaxObject)
+			if err == nil {
+				err = b.Delete(context.Background(), p.Name)
+			}
+			if err == nil && i == 0 {
+				err = b.Put(context.Background(), p.Name, data[:len(data)/2])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.put("c", "d")
+		w.awaitBase(b, w.last(), time.Minute)
+		w.awaitArchived(m, time.Minute)
+		o = readAll(t, b)
+		r := restore(t, b, &o, &o.bases[len(o.bases)-1], w.last())
+		w.compare(r)
+		r.close(t)
+	})
+}

@@ -125,6 +125,9 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 		parts = before.PartsOf(archive.RecordsPart)
 	}
 	counts := make([]tally, len(parts)+1)
+	if err := s.findLost(ctx, parts, counts); err != nil {
+		return nil, err
+	}
 	at := 0
 	store := s.a.o.Source.Store()
 	export, err := store.Export(ctx, func(rev kv.Rev, _ bool, data []byte) error {
@@ -158,6 +161,30 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 		return nil, err
 	}
 	return s.putManifest(ctx, &base)
+}
+
+// findLost notes which parts are not in the bucket, so that a new base does not rely on them as well.
+func (s *session) findLost(ctx context.Context, parts []archive.Part, counts []tally) error {
+	if len(parts) == 0 {
+		return nil
+	}
+	sizes := make(map[string]int64, len(parts))
+	for i := range parts {
+		sizes[parts[i].Name] = -1
+	}
+	err := s.each(ctx, archive.PartPrefix, "", func(o bucket.Object) {
+		if _, ok := sizes[o.Key]; ok {
+			sizes[o.Key] = o.Size
+		}
+	})
+	for i := range parts {
+		if p := &parts[i]; err == nil && sizes[p.Name] != p.Size {
+			counts[i].lost = true
+			s.a.o.Logger.Error("a part of the archive is lost: its records are written again with the next base", slog.String("archive", s.a.o.Address),
+				slog.String("part", p.Name), slog.Int64("size", p.Size), slog.Int64("found-size", sizes[p.Name]))
+		}
+	}
+	return err
 }
 
 // keepOffMemory keeps an export from holding the memory of segments that are sealed meanwhile, until the function that it returns is

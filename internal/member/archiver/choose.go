@@ -49,6 +49,12 @@ func (c *candidates) choose(now time.Time) uint64 {
 			able = append(able, id)
 		}
 	}
+	// A member with an empty bucket begins an archive. If others have reached the archive, or there is one, it has another bucket
+	// than they, such as a directory whose file system is not mounted.
+	found := func(id uint64) bool { return !c.reports[id].vacant }
+	if c.archived > 0 || slices.ContainsFunc(able, found) {
+		able = slices.DeleteFunc(able, func(id uint64) bool { return !found(id) })
+	}
 	if len(able) == 0 {
 		return 0
 	}

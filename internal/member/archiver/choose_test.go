@@ -14,6 +14,7 @@ func TestChoose(t *testing.T) {
 		}
 		return h
 	}
+	vacant := func(h *heard) { h.vacant = true }
 	failing := func(h *heard) { h.failing = rotateAfter }
 	for name, c := range map[string]struct {
 		candidates
@@ -35,8 +36,11 @@ func TestChoose(t *testing.T) {
 		"another one again":    {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5), 3: ok(5)}, current: 1, failed: map[uint64]time.Time{2: now.Add(-avoidFor), 3: now}}, 2},
 		"all failed": {candidates{reports: map[uint64]heard{1: ok(5, failing), 2: ok(5), 3: ok(5)}, current: 1,
 			failed: map[uint64]time.Time{1: now, 2: now.Add(-2 * time.Minute), 3: now.Add(-time.Minute)}}, 2},
-		"alone":   {candidates{reports: map[uint64]heard{1: ok(5)}, voters: []uint64{1}}, 1},
-		"no able": {candidates{reports: map[uint64]heard{}}, 0},
+		"one with an empty bucket": {candidates{reports: map[uint64]heard{1: ok(5), 2: ok(5, vacant), 3: ok(5)}, current: 2}, 3},
+		"only empty buckets":       {candidates{reports: map[uint64]heard{1: ok(5, vacant), 2: ok(5, vacant), 3: ok(5, vacant)}}, 2},
+		"the archive is elsewhere": {candidates{reports: map[uint64]heard{2: ok(5, vacant)}, archived: 10, known: true}, 0},
+		"alone":                    {candidates{reports: map[uint64]heard{1: ok(5)}, voters: []uint64{1}}, 1},
+		"no able":                  {candidates{reports: map[uint64]heard{}}, 0},
 	} {
 		c.self = 1
 		if c.voters == nil {
@@ -111,7 +115,7 @@ func TestPlanKeepsFewParts(t *testing.T) {
 // TestPlanDropsGarbage rewrites parts of which less than half counts, and nothing else.
 func TestPlanDropsGarbage(t *testing.T) {
 	parts := []partOf{{0, 10, 100, 1 << 20}, {10, 20, 100, 1 << 20}, {20, 30, 100, 1 << 20}}
-	counts := []tally{{100, 1 << 20}, {49, 1 << 19}, {50, 1 << 19}, {1, 10}}
+	counts := []tally{{items: 100, bytes: 1 << 20}, {items: 49, bytes: 1 << 19}, {items: 50, bytes: 1 << 19}, {items: 1, bytes: 10}}
 	pieces := planRecords(archiveParts(parts), counts, 31, 1<<20)
 	if len(pieces) != 4 || pieces[0].keep == nil || pieces[1].keep != nil || pieces[2].keep == nil || pieces[3].keep != nil {
 		t.Errorf("%+v", pieces)

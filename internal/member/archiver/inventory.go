@@ -123,7 +123,7 @@ func (s *session) readBase(ctx context.Context, name string) (*archive.Base, err
 	data, err := doValue(ctx, &s.a.guard, 0, func(ctx context.Context) ([]byte, error) {
 		return bucket.ReadAll(ctx, s.b, name, archive.MaxJSON)
 	})
-	if err != nil && !errors.Is(err, bucket.ErrNotFound) {
+	if err != nil && !errors.Is(err, bucket.ErrNotFound) && !errors.Is(err, bucket.ErrSize) {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	var base archive.Base

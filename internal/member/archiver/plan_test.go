@@ -24,9 +24,9 @@ func archiveParts(parts []partOf) []archive.Part {
 func tallies(parts []partOf, items uint64, bytes int64) []tally {
 	var out []tally
 	for _, p := range parts {
-		out = append(out, tally{p.items, p.bytes})
+		out = append(out, tally{items: p.items, bytes: p.bytes})
 	}
-	return append(out, tally{items, bytes})
+	return append(out, tally{items: items, bytes: bytes})
 }
 
 // apply returns the parts of a base that has the pieces, and how many bytes were written.

@@ -50,8 +50,8 @@ func decodeOrder(b []byte) (o order, err error) {
 // report is the answer to an order, and what a member says about itself.
 type report struct {
 	// appointed: the member archives. ready: it has reached the bucket and may archive; it is not ready while it does not know
-	// the bucket, or the archive belongs to another cluster.
-	appointed, ready bool
+	// the bucket, or the archive belongs to another cluster. vacant: the bucket that it has reached has no archive.
+	appointed, ready, vacant bool
 	// known: archived is set.
 	known bool
 	// first is the index of the first entry of its raft log, applied its applied position.
@@ -68,11 +68,12 @@ const (
 	flagAppointed = 1 << iota
 	flagReady
 	flagKnown
+	flagVacant
 )
 
 func (r *report) encode() []byte {
 	var flags byte
-	for i, set := range [...]bool{r.appointed, r.ready, r.known} {
+	for i, set := range [...]bool{r.appointed, r.ready, r.known, r.vacant} {
 		if set {
 			flags |= 1 << i
 		}
@@ -94,7 +95,7 @@ func decodeReport(b []byte) (r report, err error) {
 		return time.Duration(min(v(i), uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 	}
 	return report{
-		appointed: b[1]&flagAppointed != 0, ready: b[1]&flagReady != 0, known: b[1]&flagKnown != 0,
+		appointed: b[1]&flagAppointed != 0, ready: b[1]&flagReady != 0, known: b[1]&flagKnown != 0, vacant: b[1]&flagVacant != 0,
 		first: v(0), applied: v(1), archived: v(2), revision: int64(v(3)), failing: millis(4),
 		text: string(b[answerSize:]),
 	}, nil

@@ -69,7 +69,8 @@ type Header struct {
 	// FirstTime and LastTime are when the sender applied the first and the last entry, by its clock, in milliseconds since
 	// 1970.
 	FirstTime, LastTime int64
-	// Sender is the id of the member that sent a log object.
+	// Sender is the id of the member that sent a log object. In a part it is a random number, so that no two parts have one name:
+	// what a prune removes, or what is damaged, is never taken for a part that is written later.
 	Sender uint64
 	// Items is the number of entries, records, revisions or meta records.
 	Items uint64

@@ -75,7 +75,7 @@ func ParseLogName(name string) (first, last uint64, ok bool) {
 	return first, last, first > 0 && first <= last && name == logName(first, last, rest[34:])
 }
 
-// partName returns the name of a part by the SHA-256 of its body: a part that is written again has the same name.
+// partName returns the name of a part by the SHA-256 of the object.
 func partName(sum [32]byte) string { return PartPrefix + hex.EncodeToString(sum[:16]) }
 
 // IsPartName reports whether a name is that of a part.

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -145,6 +146,9 @@ func (w *sealer) seal(h Header) (*Sealed, error) {
 
 // part ends an object that is a part, and returns its entry of a manifest.
 func (w *sealer) part(h Header) (Part, *Sealed, error) {
+	var random [8]byte
+	_, _ = rand.Read(random[:])
+	h.Sender = le.Uint64(random[:])
 	o, err := w.seal(h)
 	if err != nil {
 		return Part{}, nil, err
