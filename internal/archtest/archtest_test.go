@@ -216,7 +216,7 @@ var table = map[string]rule{
 	"internal/offline/restore": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history", "internal/offline/datadir", "internal/store/mvcc", "internal/state/cluster", "internal/state/auth", "internal/state/fsm", "internal/offline/snapshot", "internal/edge/rpc/wire", "internal/offline/restore/etcdwal"},
 		outside: []string{raftLib, pbLib, apiLib}, tests: []string{"internal/state/lease"},
 		why: "an offline tool: it makes a store out of a backup with the packages that own its parts, and starts nothing"},
-	"internal/offline/archive": {inside: []string{"internal/bucket", "internal/kv", "internal/vfs", "internal/store/archive", "internal/store/history", "internal/state/fsm", "internal/offline/restore"},
+	"internal/offline/archive": {inside: []string{"internal/bucket", "internal/kv", "internal/vfs", "internal/store/archive", "internal/store/history", "internal/state/fsm", "internal/state/timeline", "internal/offline/restore"},
 		outside: []string{raftLib}, tests: []string{"internal/state/lease"},
 		why: "it reads objects and decides what is restored, verified and kept: restore makes the store"},
 	"cmd/vigilctl": {inside: []string{"cmd/vigilctl/archivecmd", "cmd/vigilctl/authcmd", "cmd/vigilctl/cli", "cmd/vigilctl/clustercmd", "cmd/vigilctl/command", "cmd/vigilctl/complete", "cmd/vigilctl/doctor", "cmd/vigilctl/exit", "cmd/vigilctl/keyview", "cmd/vigilctl/kvcmd", "cmd/vigilctl/loadtest", "cmd/vigilctl/lockcmd", "cmd/vigilctl/monitor", "cmd/vigilctl/offline", "cmd/vigilctl/screen", "cmd/vigilctl/show", "cmd/vigilctl/transfer", "internal/kv", "internal/release"}, outside: []string{cobraLib, pflagLib},

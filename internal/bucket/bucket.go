@@ -24,6 +24,8 @@ var (
 	ErrDenied = errors.New("permission denied")
 	// ErrLocked: the object must not be deleted yet.
 	ErrLocked = errors.New("the object is locked")
+	// ErrSize: the object is larger than the caller allows.
+	ErrSize = errors.New("the object is too large")
 	// ErrKey: the key is not one that ValidKey accepts.
 	ErrKey = errors.New("invalid key")
 	// ErrUnavailable: the program vigil-bucket cannot be started, has ended or does not answer.
@@ -168,7 +170,7 @@ func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, 
 	}
 }
 
-// ReadAll returns the bytes of an object of at most limit bytes.
+// ReadAll returns the bytes of an object. Errors: ErrSize if there are more than limit; those of Get.
 func ReadAll(ctx context.Context, b Bucket, key string, limit int64) ([]byte, error) {
 	r, err := b.Get(ctx, key, 0)
 	if err != nil {
@@ -177,7 +179,7 @@ func ReadAll(ctx context.Context, b Bucket, key string, limit int64) ([]byte, er
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", key, limit)
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrSize, key, limit)
 	}
 	return data, err
 }

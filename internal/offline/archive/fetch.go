@@ -2,7 +2,9 @@ package archive
 
 import (
 	"context"
+	"errors"
 
+	"vigil/internal/bucket"
 	"vigil/internal/store/archive"
 )
 
@@ -43,13 +45,19 @@ func (a *Archive) fetch(ctx context.Context, list []wanted, visit func(fetched) 
 			size += w.size
 			next++
 			go func() {
-				data, err := a.get(ctx, w.name)
+				data, err := a.get(ctx, w.name, w.size)
 				c <- fetched{w.name, data, err}
 			}()
 		}
 		f := <-pending[0]
 		pending = pending[1:]
 		size -= list[i].size
+		switch {
+		case errors.Is(f.err, bucket.ErrNotFound):
+			f.err = a.note(f.name, errors.New("it is missing"))
+		case errors.Is(f.err, bucket.ErrSize):
+			f.err = a.note(f.name, f.err)
+		}
 		if err := visit(f); err != nil {
 			return err
 		}

@@ -125,6 +125,9 @@ func (a *Archive) identify(ctx context.Context, found bool) error {
 	for i := len(a.Bases) - 1; i >= 0; i-- {
 		o := a.Bases[i]
 		data, err := bucket.ReadAll(ctx, a.b, o.Object.Key, archive.MaxJSON)
+		if err != nil && unusable(err) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.where, err)
 		}
@@ -193,7 +196,8 @@ func (a *Archive) note(name string, err error) error {
 
 // unusable reports whether an error says that an object cannot be used, and not that it could not be read now.
 func unusable(err error) bool {
-	return errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrForeign) || errors.Is(err, archive.ErrVersion) || errors.Is(err, bucket.ErrNotFound)
+	return errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrForeign) || errors.Is(err, archive.ErrVersion) || errors.Is(err, bucket.ErrNotFound) ||
+		errors.Is(err, bucket.ErrSize)
 }
 
 // Manifest returns the manifest of a base. An error of its content is remembered.
@@ -205,7 +209,7 @@ func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, e
 		return nil, &damageError{Damage{o.Object.Key, reason}}
 	}
 	data, err := bucket.ReadAll(ctx, a.b, o.Object.Key, archive.MaxJSON)
-	if err != nil && !errors.Is(err, bucket.ErrNotFound) {
+	if err != nil && !unusable(err) {
 		return nil, err
 	}
 	var base archive.Base
@@ -219,12 +223,9 @@ func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, e
 	return o.manifest, nil
 }
 
-// get returns a whole object. What is wrong with it is remembered.
-func (a *Archive) get(ctx context.Context, name string) ([]byte, error) {
-	data, err := bucket.ReadAll(ctx, a.b, name, archive.MaxObject)
-	if errors.Is(err, bucket.ErrNotFound) {
-		return nil, a.note(name, errors.New("it is missing"))
-	}
+// get returns a whole object, which should have a size: no more is read, because several objects are in memory at a time.
+func (a *Archive) get(ctx context.Context, name string, size int64) ([]byte, error) {
+	data, err := bucket.ReadAll(ctx, a.b, name, min(size, archive.MaxObject))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"vigil/internal/kv"
 	"vigil/internal/offline/restore"
 	"vigil/internal/state/fsm"
+	"vigil/internal/state/timeline"
 	"vigil/internal/store/archive"
+	"vigil/internal/store/history"
 )
 
 // Target is the state to restore: one of its fields is set, or none for the newest state.
@@ -197,7 +201,18 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 		case m.Time.UnixMilli() > at || a.damagedPart(m):
 			continue
 		}
-		found, err := a.findTime(ctx, m, at)
+		times, err := a.timesOf(ctx, m)
+		if errors.As(err, &damage) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if last, ok := times.Last(); ok && last.Time > at {
+			// The clock of the sender was behind.
+			continue
+		}
+		found, err := a.findTime(ctx, m, times, at)
 		if err != nil {
 			return nil, err
 		}
@@ -217,33 +232,60 @@ func (a *Archive) planTime(ctx context.Context, t Target) (*build, error) {
 	return a.plan(ctx, Target{}) // its error: all are damaged
 }
 
-// findTime returns the newest revision that the entries after a base say was made at or before a time, 0 for none.
-func (a *Archive) findTime(ctx context.Context, m *archive.Base, at int64) (rev int64, err error) {
+// timesOf returns the times of revisions in the state of a base.
+func (a *Archive) timesOf(ctx context.Context, m *archive.Base) (*timeline.State, error) {
+	var list []history.Meta
+	err := a.eachPart(ctx, m, archive.MetaPart, func(o *archive.Object) error {
+		return a.content(o.Name(), o.Meta(func(x history.Meta) error {
+			list = append(list, x)
+			return nil
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := fsm.ReadContents(list)
+	if err != nil {
+		return nil, a.note(m.Name(), err)
+	}
+	return c.Times, nil
+}
+
+// findTime returns the newest revision that is known to be made at or before a time, by the times in the state of a base and in the
+// entries after it; 0 for none. It reads until the leaders' clocks and the senders' have passed the time: marks of a clock that was
+// ahead may be replaced by later ones.
+func (a *Archive) findTime(ctx context.Context, m *archive.Base, times *timeline.State, at int64) (rev int64, err error) {
 	logs, end := a.chain(m.Index + 1)
 	marks, ends := false, m.Time.UnixMilli()
+	if last, ok := times.Last(); ok {
+		marks, ends = true, max(ends, last.Time)
+	}
 	errPassed := errors.New("passed")
 	byObjects := int64(0)
 	err = a.eachLog(ctx, logs, func(_ LogObject, o *archive.Object) error {
+		if last, ok := times.Last(); ok && last.Time > at && o.Header.FirstTime > at {
+			return errPassed
+		}
 		ends = max(ends, o.Header.LastTime)
 		if o.Header.LastTime <= at {
 			byObjects = o.Header.After
 		}
 		return a.content(o.Name(), o.Entries(func(e *raftpb.Entry) error {
-			return eachMark(e, func(time, revision int64) error {
-				marks = true
-				if time > at {
-					return errPassed
+			return eachTimes(e, func(r *kv.TimeRequest) {
+				// Like the members, except that the revision of a mark is not known to exist.
+				if next, _, err := times.Add(r, math.MaxInt64, 0); err == nil {
+					times, marks = next, true
 				}
-				rev = max(rev, revision)
-				return nil
 			})
 		}))
 	})
-	switch {
-	case errors.Is(err, errPassed):
-		return rev, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, errPassed) {
 		return 0, err
+	}
+	if last, ok := times.Last(); ok {
+		ends = max(ends, last.Time)
+	}
+	switch {
 	case ends < at:
 		what := fmt.Sprintf("%s is after the end of the archive, which is index %d at %s: restore the newest state, or wait until the archive has this time",
 			time.UnixMilli(at).UTC().Format(time.RFC3339Nano), end, time.UnixMilli(ends).UTC().Format(time.RFC3339Nano))
@@ -254,11 +296,12 @@ func (a *Archive) findTime(ctx context.Context, m *archive.Base, at int64) (rev 
 	case !marks:
 		return byObjects, nil
 	}
-	return rev, nil
+	mark, _ := times.At(at)
+	return mark.Revision, nil
 }
 
-// eachMark calls visit with the times of revisions in an entry.
-func eachMark(e *raftpb.Entry, visit func(time, revision int64) error) error {
+// eachTimes calls visit with the requests in an entry that add times of revisions.
+func eachTimes(e *raftpb.Entry, visit func(*kv.TimeRequest)) error {
 	if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
 		return nil
 	}
@@ -271,13 +314,8 @@ func eachMark(e *raftpb.Entry, visit func(time, revision int64) error) error {
 		if err != nil || req == nil {
 			return err
 		}
-		if req.Time == nil || req.Time.Term != e.GetTerm() {
-			continue
-		}
-		for _, m := range req.Time.Marks {
-			if err := visit(m.Time, m.Revision); err != nil {
-				return err
-			}
+		if req.Time != nil && req.Time.Term == e.GetTerm() {
+			visit(req.Time)
 		}
 	}
 }

@@ -1,0 +1,96 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/state/fsm"
+	"vigil/internal/store/archive"
+)
+
+// A base of a member whose clock is behind is not taken for a state of a time before it was made.
+func TestRestoreTimeClockBehind(t *testing.T) {
+	n, _ := newNode(t, 11)
+	n.base(false)
+	n.work(10)
+	n.now = n.now.Add(time.Minute)
+	n.mark()
+	want := n.store.Revision()
+	at := n.now.Add(time.Minute)
+	n.send()
+	n.now = n.now.Add(10 * time.Minute)
+	n.work(20)
+	n.now = n.now.Add(time.Minute)
+	n.mark()
+	n.send()
+	right := n.now
+	n.now = at.Add(-time.Second)
+	n.base(false)
+	n.now = right.Add(time.Minute)
+	n.work(5)
+	n.mark()
+	n.send()
+	a := n.open()
+	if r := restoreTo(t, a, Target{Time: at}); r.res.Revision < want || r.res.Revision > n.bases[1].Revision-5 {
+		t.Errorf("revision %d, want about %d: the base has %d", r.res.Revision, want, n.bases[1].Revision)
+	}
+}
+
+// Marks of a clock that was ahead do not hide the times after it was set right.
+func TestRestoreTimeClockAhead(t *testing.T) {
+	n, _ := newNode(t, 12)
+	n.work(10)
+	n.mark()
+	n.base(false)
+	begun := n.now
+	n.work(5)
+	ahead := begun.Add(time.Hour)
+	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Marks: []kv.TimeMark{{Time: ahead.UnixMilli(), Revision: n.store.Revision()}}}})
+	n.now = begun.Add(2 * time.Minute)
+	n.send()
+	n.work(20)
+	n.now = begun.Add(10 * time.Minute)
+	back := kv.TimeMark{Time: n.now.UnixMilli(), Revision: n.store.Revision()}
+	n.apply(&fsm.Request{Time: &kv.TimeRequest{Term: n.term, Back: true, Marks: []kv.TimeMark{back}}})
+	n.send()
+	n.now = begun.Add(20 * time.Minute)
+	n.work(10)
+	n.mark()
+	n.send()
+	r := restoreTo(t, n.open(), Target{Time: begun.Add(11 * time.Minute)})
+	if r.res.Revision < back.Revision || r.res.Revision >= n.store.Revision() {
+		t.Errorf("revision %d, want %d", r.res.Revision, back.Revision)
+	}
+}
+
+// Many objects may be missing at once, and no more of an object is read than its manifest or the list of the bucket says.
+func TestFetch(t *testing.T) {
+	n, _ := newNode(t, 13)
+	n.base(false)
+	a := n.open()
+	var list []wanted
+	for i := range 1000 {
+		list = append(list, wanted{fmt.Sprintf("part/%032x", i), 1000})
+	}
+	missing := 0
+	err := a.fetch(context.Background(), list, func(f fetched) error {
+		var damage *damageError
+		if errors.As(f.err, &damage) {
+			missing++
+		}
+		return nil
+	})
+	if err != nil || missing != len(list) {
+		t.Errorf("%d of %d are missing: %v", missing, len(list), err)
+	}
+	name := n.bases[0].PartsOf(archive.MetaPart)[0].Name
+	err = a.fetch(context.Background(), []wanted{{name, a.Parts[name].Size - 1}}, func(f fetched) error { return f.err })
+	var damage *damageError
+	if !errors.As(err, &damage) {
+		t.Errorf("an object that is too large: %v", err)
+	}
+}
