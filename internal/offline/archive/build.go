@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -115,15 +116,15 @@ func (e *reachError) Error() string {
 
 // load adds the base state, and starts it.
 func (b *build) load(r *restore.Rebuild) error {
-	var live liveSet
-	if err := b.loadLive(&live); err != nil {
-		return err
-	}
+	live := newLiveSet(b)
+	defer live.stop()
 	err := b.a.eachPart(b.ctx, b.manifest, archive.RecordsPart, func(o *archive.Object) error {
 		name := o.Name()
 		err := o.Records(func(rev kv.Rev, tombstone bool, data []byte) error {
-			if live.used && rev.Main < b.manifest.Compact && !live.take(rev) {
-				return nil
+			if live.used && rev.Main < b.manifest.Compact {
+				if counts, err := live.take(rev); err != nil || !counts {
+					return err
+				}
 			}
 			return r.Record(rev, tombstone, data)
 		})
@@ -133,8 +134,12 @@ func (b *build) load(r *restore.Rebuild) error {
 	if err != nil {
 		return err
 	}
-	if n := live.left(); n > 0 {
-		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: %d records that still count are in no part", archive.ErrDamaged, n))
+	missing, err := live.left()
+	if err != nil {
+		return err
+	}
+	if missing {
+		return b.a.note(b.base.Object.Key, fmt.Errorf("%w: records that still count are in no part", archive.ErrDamaged))
 	}
 	err = b.a.eachPart(b.ctx, b.manifest, archive.MetaPart, func(o *archive.Object) error {
 		err := o.Meta(r.Meta)
@@ -158,38 +163,67 @@ func (b *build) load(r *restore.Rebuild) error {
 	return nil
 }
 
-// liveSet are the records below the compact revision that still count, in their order.
+// liveSet are the records below the compact revision that still count, in their order. They are read together with the records, so that
+// their number takes no memory.
 type liveSet struct {
 	used bool
-	revs []kv.Rev
-	at   int
+	next func() (kv.Rev, error, bool)
+	stop func()
+	// rev is the record that is expected, if ahead is set, or err is why there is none.
+	rev   kv.Rev
+	err   error
+	ahead bool
+}
+
+func newLiveSet(b *build) *liveSet {
+	l := &liveSet{used: len(b.manifest.PartsOf(archive.LivePart)) > 0}
+	l.next, l.stop = iter.Pull2(b.liveRevs)
+	return l
+}
+
+// peek reads the record that is expected; false at the end.
+func (l *liveSet) peek() (more bool, err error) {
+	if !l.ahead {
+		l.rev, l.err, l.ahead = l.next()
+	}
+	return l.ahead && l.err == nil, l.err
 }
 
 // take reports whether a record counts. It is asked in the order of the records. If a record that is listed is missing, no later
 // one counts, and left reports it.
-func (l *liveSet) take(rev kv.Rev) bool {
-	if l.at < len(l.revs) && l.revs[l.at] == rev {
-		l.at++
-		return true
+func (l *liveSet) take(rev kv.Rev) (bool, error) {
+	more, err := l.peek()
+	if !more || l.rev != rev {
+		return false, err
 	}
-	return false
+	l.ahead = false
+	return true, nil
 }
 
-func (l *liveSet) left() int { return len(l.revs) - l.at }
+// left reports whether a record was not asked for.
+func (l *liveSet) left() (bool, error) { return l.peek() }
 
-func (b *build) loadLive(live *liveSet) error {
-	return b.a.eachPart(b.ctx, b.manifest, archive.LivePart, func(o *archive.Object) error {
-		live.used = true
+// liveRevs yields the records of the live parts, and at last an error if there was one.
+func (b *build) liveRevs(yield func(kv.Rev, error) bool) {
+	errEnough := errors.New("enough")
+	last := kv.Rev{}
+	err := b.a.eachPart(b.ctx, b.manifest, archive.LivePart, func(o *archive.Object) error {
 		err := o.Live(func(rev kv.Rev) error {
-			if n := len(live.revs); n > 0 && !live.revs[n-1].Less(rev) {
+			if !last.Less(rev) {
 				return errors.New("live parts are not in order")
 			}
-			live.revs = append(live.revs, rev)
+			last = rev
+			if !yield(rev, nil) {
+				return errEnough
+			}
 			return nil
 		})
 		b.step(o)
 		return b.a.content(o.Name(), err)
 	})
+	if err != nil && !errors.Is(err, errEnough) {
+		yield(kv.Rev{}, err)
+	}
 }
 
 // replay applies the entries of log objects up to an index, or to the revision of the build.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -92,5 +93,37 @@ func TestFetch(t *testing.T) {
 	var damage *damageError
 	if !errors.As(err, &damage) {
 		t.Errorf("an object that is too large: %v", err)
+	}
+}
+
+// A list of records that count is read piece by piece: its size takes no memory.
+func TestLiveTakesNoMemory(t *testing.T) {
+	n, _ := newNode(t, 14)
+	n.base(false)
+	n.work(5)
+	w := n.seal.NewLive()
+	const revs = 4 << 20
+	for i := range int64(revs) {
+		n.must(w.Add(kv.Rev{Main: i + 1}))
+	}
+	part, object, err := w.Seal(revs + 2)
+	n.must(err)
+	n.put(object.Name, object.Data)
+	b := &build{a: n.open(), ctx: context.Background(), manifest: &archive.Base{Parts: []archive.Part{part}}}
+	live := newLiveSet(b)
+	defer live.stop()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range int64(revs - 1) {
+		if counts, err := live.take(kv.Rev{Main: i + 1}); err != nil || !counts {
+			t.Fatal(i, counts, err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 4*revs {
+		t.Errorf("%d bytes for %d records", n, revs)
+	}
+	if more, err := live.left(); !more || err != nil {
+		t.Errorf("nothing is left: %v", err)
 	}
 }

@@ -59,7 +59,7 @@ type Archive struct {
 	damaged map[string]string
 }
 
-// ErrNoArchive: the bucket has no archive.
+// ErrNoArchive reports that the bucket has no archive.
 var ErrNoArchive = errors.New("there is no archive")
 
 // Open lists the objects of a bucket, which where names for errors, and reads the identity. keys are files of private keys of age.
