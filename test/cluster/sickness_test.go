@@ -207,9 +207,9 @@ func TestDoctorLearner(t *testing.T) {
 	asked := "--endpoints=" + g.list[0].Addr()
 	w := g.write()
 	learner := g.add(g.list[0], "m4", true)
-	learner.cfg.Wrap = slowDisk(t, 500*time.Millisecond)
+	learner.cfg.Wrap = slowDisk(t, time.Second)
 	g.join(learner)
-	g.doctor("lagging-learner", patient, unhurried, asked, "--limit=lag=20")
+	g.doctor("lagging-learner", patient, unhurried, asked, "--limit=lag=5")
 	w.check()
 	g.doctor("learner", patient, unhurried, asked)
 }

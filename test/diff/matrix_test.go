@@ -235,6 +235,9 @@ func served(t *testing.T, conn *grpc.ClientConn) map[string]bool {
 		if strings.HasPrefix(s.Name, "grpc.reflection.") {
 			continue // which this is
 		}
+		if s.Name == "vigil.Times" {
+			continue // etcd does not have it; client/times tests who may ask
+		}
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.Name))
 		if err != nil {
 			t.Fatalf("%s: %v", s.Name, err)

@@ -24,7 +24,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("this is about what Vigil does on a full disk")
 	}
 	mounted := false
-	for _, kind := range []string{"ext4", "tmpfs"} {
+	for _, kind := range []string{"tmpfs", "ext4"} {
 		t.Run(kind, func(t *testing.T) {
 			if testing.Short() && mounted {
 				t.Skip("one file system is enough for the short form; make processes has both")

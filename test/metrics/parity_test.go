@@ -81,7 +81,8 @@ func worked(t *testing.T, p proc.Program) map[string]*family {
 	if p == proc.Vigil {
 		// Members that get no processor for some seconds do not elect another leader. A stock etcd would begin after that time.
 		// The certificate is not used; its expiry is exported.
-		args = append(args, "--election-timeout=10000", "--peer-auto-tls")
+		// Metrics of the archive are those of a member that has one.
+		args = append(args, "--election-timeout=10000", "--peer-auto-tls", "--archive=file://"+t.TempDir())
 	}
 	list := cluster(t, p, 2, args...)
 	ctx := proc.Context(t)

@@ -70,6 +70,8 @@ const (
 	Refused State = "refused"
 	// Standby: another member archives.
 	Standby State = "standby"
+	// Starting: this member is appointed, and finds out what the bucket has.
+	Starting State = "starting"
 	// Archiving: this member archives.
 	Archiving State = "archiving"
 	// Failing: this member is appointed, and its last attempt failed.
@@ -131,8 +133,10 @@ func (a *Archiver) stateLocked(now time.Time) State {
 	switch {
 	case a.mu.refused != nil:
 		return Refused
-	case appointed && (a.failingLocked() != nil || !a.mu.session):
+	case appointed && a.failingLocked() != nil:
 		return Failing
+	case appointed && !a.mu.session:
+		return Starting
 	case appointed:
 		return Archiving
 	case a.mu.identity == nil && !a.mu.vacant:
