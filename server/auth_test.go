@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // The errors of auth as clients see them.
@@ -446,5 +447,27 @@ func TestAuthBesideTheAPI(t *testing.T) {
 		if err != nil || !strings.Contains(string(body), want) || (res.StatusCode == 200) != (want[0] == '"') {
 			t.Errorf("/debug/watch with %q: %d %s, %v", token, res.StatusCode, body, err)
 		}
+	}
+}
+
+// TestTimesNeedAUser: with auth enabled, only users learn when revisions were made.
+func TestTimesNeedAUser(t *testing.T) {
+	v := newVault(t, Config{})
+	kvc := pb.NewKVClient(v.cc)
+	asked := &pb.RangeRequest{Key: []byte("a")}
+	at := func(ctx context.Context) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, "vigil-at", "1")
+	}
+	spans := func(ctx context.Context) error {
+		return v.cc.Invoke(ctx, "/vigil.Times/Spans", &emptypb.Empty{}, &emptypb.Empty{})
+	}
+	fails(t, "spans without a token", spans(timeout(t)), noUser)
+	_, err := kvc.Range(at(timeout(t)), asked)
+	fails(t, "a range by time without a token", err, noUser)
+	if err := spans(v.as("alice")); err != nil {
+		t.Errorf("spans as alice: %v", err)
+	}
+	if _, err := kvc.Range(at(v.as("alice")), asked); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a range by time before any write, as alice: %v", err)
 	}
 }

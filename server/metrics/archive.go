@@ -13,7 +13,9 @@ func newArchiveCollector(a *archiver.Archiver) *table[archiver.Status] {
 		gauge("vigil_archive_archived_index", "Index of the raft log up to which the archive is complete, as far as this member knows.",
 			func(s stats) float64 { return float64(s.Archived) }),
 		gauge("vigil_archive_active", "Whether this member archives.",
-			func(s stats) float64 { return boolValue(s.State == archiver.Starting || s.State == archiver.Archiving || s.State == archiver.Failing) }),
+			func(s stats) float64 {
+				return boolValue(s.State == archiver.Starting || s.State == archiver.Archiving || s.State == archiver.Failing)
+			}),
 		gauge("vigil_archive_refused", "Whether this member has refused the bucket: it belongs to another cluster, or has another encryption.",
 			func(s stats) float64 { return boolValue(s.State == archiver.Refused) }),
 		gauge("vigil_archive_failing_seconds", "For how long all operations of this member on the bucket have failed, 0 if the last one succeeded.",

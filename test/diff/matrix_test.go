@@ -236,7 +236,7 @@ func served(t *testing.T, conn *grpc.ClientConn) map[string]bool {
 			continue // which this is
 		}
 		if s.Name == "vigil.Times" {
-			continue // etcd does not have it; client/times tests who may ask
+			continue // etcd does not have it; package server tests who may ask
 		}
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.Name))
 		if err != nil {
