@@ -39,7 +39,7 @@ type TimeSpan struct {
 	At int64
 }
 
-// ErrTimeOrder: marks of a TimeRequest are not newer than those that exist, or not in order.
+// ErrTimeOrder means that marks of a TimeRequest are not newer than those that exist, or not in order.
 var ErrTimeOrder = errors.New("times of revisions are not in order")
 
 // NoTimeReason says why no revision can be named for a time.

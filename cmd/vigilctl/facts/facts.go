@@ -33,7 +33,7 @@ func AddFacts(flags *pflag.FlagSet) *Format {
 	return Add(flags, "how to print: simple (a line, comma separated), table, json, yaml or fields", show.Simple, show.Table, show.JSON, show.YAML, show.Fields)
 }
 
-// String, Set and Type make a Format a pflag.Value.
+// String is a method of pflag.Value, as are Set and Type.
 func (f *Format) String() string { return string(f.Format) }
 
 func (f *Format) Set(s string) error {

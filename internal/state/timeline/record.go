@@ -12,8 +12,8 @@ import (
 // revision of the first mark as uvarint, and for each later mark the differences of time and revision to the mark before,
 // as uvarint. docs/formats/history.md describes it too.
 const (
-	recordVersion byte = 1
-	keySize            = 8
+	recordVersion = byte(1)
+	keySize       = 8
 )
 
 // Record is a stored block, or that it is deleted.

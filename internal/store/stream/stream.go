@@ -34,7 +34,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// ErrDamaged: the bytes are no snapshot, or not the one that was sent.
+// ErrDamaged means that the bytes are no snapshot, or not the one that was sent.
 var ErrDamaged = errors.New("stream: damaged snapshot stream")
 
 func damaged(format string, args ...any) error {
