@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 
 	gcs "cloud.google.com/go/storage"
@@ -29,11 +30,30 @@ type cloudBucket struct{ b *blob.Bucket }
 // Open opens a bucket: s3://NAME?region=REGION, gs://NAME, azblob://CONTAINER, with prefix=FOLDER/ among the parameters for a part
 // of it. gocloud.dev describes the other parameters.
 func Open(ctx context.Context, address string) (bucket.Bucket, error) {
+	address, err := received(address)
+	if err != nil {
+		return nil, err
+	}
 	b, err := blob.OpenBucket(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", bucket.Show(address), err)
 	}
 	return New(b), nil
+}
+
+// received returns the URL with which the bytes of a damaged object are received: the reader of an archive compares checksums of its
+// own and names the object, while an error of the library would look like a storage that is away.
+func received(address string) (string, error) {
+	const parameter = "response_checksum_validation"
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the address of the bucket is not a URL")
+	}
+	if q := u.Query(); u.Scheme == "s3" && !q.Has(parameter) {
+		q.Set(parameter, "when_required")
+		u.RawQuery = q.Encode()
+	}
+	return u.String(), nil
 }
 
 // New returns the bucket of a blob.Bucket, which it closes.
@@ -63,7 +83,8 @@ func wrap(err error) error {
 		}
 	}
 	for code, k := range map[string]error{"AccessDenied": bucket.ErrDenied, "PreconditionFailed": bucket.ErrExists, "ConditionalRequestConflict": bucket.ErrExists,
-		"NoSuchBucket": bucket.ErrNotFound, "InvalidAccessKeyId": bucket.ErrDenied, "SignatureDoesNotMatch": bucket.ErrDenied} {
+		"NoSuchBucket": bucket.ErrNotFound, "InvalidAccessKeyId": bucket.ErrDenied, "SignatureDoesNotMatch": bucket.ErrDenied,
+		"XAdminUserNotFound": bucket.ErrDenied} {
 		if kind == nil && strings.Contains(text, code) {
 			kind = k
 		}
@@ -76,7 +97,7 @@ func wrap(err error) error {
 
 // Put implements bucket.Bucket.
 func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
-	// With a buffer for all of it the object is one request, which has the condition.
+	// The object is one request, which has the condition. S3 receives one of 16 MiB or more as an upload of one part, whose end has it.
 	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream"})
 	return wrap(err)
 }

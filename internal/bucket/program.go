@@ -27,6 +27,8 @@ const (
 	programName = "vigil-bucket"
 	// Ready is the first line that the program prints when it serves.
 	Ready = "ready"
+	// Trailer is the HTTP trailer in which the program names the error that has ended an object before its end.
+	Trailer = "Vigil-Error"
 	// startTimeout limits the time until then.
 	startTimeout = 30 * time.Second
 	// callTimeout limits a call, and the time without any byte of an object that is read.
@@ -276,7 +278,9 @@ func (p *program) call(ctx context.Context, method, path string, query url.Value
 			kind = k.Err
 		}
 	}
-	return nil, fmt.Errorf("bucket: %s %s: %w: %s", strings.ToLower(method), path, kind, strings.TrimSpace(string(text)))
+	// The program's text may begin with that of the kind.
+	rest := strings.TrimPrefix(strings.TrimSpace(string(text)), kind.Error()+": ")
+	return nil, fmt.Errorf("bucket: %s %s: %w: %s", strings.ToLower(method), path, kind, rest)
 }
 
 // unavailable is an error of the connection to the program.
@@ -297,7 +301,10 @@ func (a *answer) Read(b []byte) (int, error) {
 	if n > 0 {
 		a.late.Reset(callTimeout)
 	}
-	if err != nil && err != io.EOF {
+	switch text := a.res.Trailer.Get(Trailer); {
+	case err == io.EOF && text != "":
+		err = fmt.Errorf("bucket: %w: %s", ErrUnavailable, text[:min(len(text), maxError)])
+	case err != nil && err != io.EOF:
 		err = fmt.Errorf("bucket: %w", cmp.Or(context.Cause(a.ctx), error(unavailable{err})))
 	}
 	return n, err

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"vigil/internal/bucket"
@@ -43,12 +44,30 @@ func TestMain(m *testing.M) {
 		if query == "fail" {
 			return nil, fmt.Errorf("no access with %s to https://x/?sig=%s", os.Getenv("TEST_SECRET_KEY"), "abc")
 		}
-		return bucket.NewDirectory(vfs.OS(), path, false)
+		b, err := bucket.NewDirectory(vfs.OS(), path, false)
+		if query == "cut" {
+			b = cut{b}
+		}
+		return b, err
 	})
 	if err != nil {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// cut is a bucket whose objects cannot be read to their end.
+type cut struct{ bucket.Bucket }
+
+func (c cut) Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	r, err := c.Bucket.Get(ctx, key, offset)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(r, iotest.ErrReader(errors.New("the rest is lost"))), r}, nil
 }
 
 func program(t *testing.T, dir, query string, log io.Writer) bucket.Bucket {
@@ -156,6 +175,21 @@ func TestProgramBroken(t *testing.T) {
 	t.Setenv("PATH", "")
 	if _, err := bucket.Open(t.Context(), "s3://x", bucket.Options{}); !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "vigil-bucket") {
 		t.Error(err)
+	}
+}
+
+// An error in the middle of an object reaches the reader, with its text, whatever the size of what came before it.
+func TestProgramCut(t *testing.T) {
+	b := program(t, t.TempDir(), "?cut", io.Discard)
+	for _, n := range []int{0, 10, 1 << 20} {
+		key := fmt.Sprintf("n%d", n)
+		if err := b.Put(t.Context(), key, make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+		data, err := bucket.ReadAll(t.Context(), b, key, bucket.MaxObject)
+		if len(data) != n || !errors.Is(err, bucket.ErrUnavailable) || !strings.Contains(err.Error(), "the rest is lost") {
+			t.Errorf("%d bytes of %d, %v", len(data), n, err)
+		}
 	}
 }
 

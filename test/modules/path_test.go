@@ -56,7 +56,7 @@ func TestSetModulePath(t *testing.T) {
 	dir := copyTree(t)
 	old := strings.Fields(run(t, dir, "head", "-1", "go.mod"))[1]
 	const first, second = "example.com/first", "git.example.org/Team/vigil_2"
-	left := regexp.MustCompile(`(?m)(^|[\s"` + "`" + `(])` + regexp.QuoteMeta(old) + `(/(bench|client|cmd|examples|internal|packaging|server|sim|test)\b)`)
+	left := regexp.MustCompile(`(?m)(^|[\s"` + "`" + `(])` + regexp.QuoteMeta(old) + `(/(bench|bucket|client|cmd|console|examples|internal|packaging|server|sim|test)\b)`)
 
 	run(t, dir, "scripts/set-module-path", first)
 	once := contents(t, dir)
@@ -84,7 +84,7 @@ func TestSetModulePath(t *testing.T) {
 	if out := run(t, dir, "gofmt", "-l", "."); out != "" {
 		t.Errorf("not formatted:\n%s", out)
 	}
-	for _, module := range []string{".", "client", "sim", "test", "test/proc", "bench", "packaging/release"} {
+	for _, module := range []string{".", "client", "sim", "test", "test/proc", "bench", "bucket", "bucket/s3test", "console", "packaging/release"} {
 		if out := run(t, filepath.Join(dir, module), "go", "list", "-m"); !strings.HasPrefix(out, first) {
 			t.Errorf("the module in %s is %s", module, out)
 		}

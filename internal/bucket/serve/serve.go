@@ -1,7 +1,7 @@
 // Package serve answers the calls of package bucket's client of the program vigil-bucket: a bucket as HTTP/1.1 on a Unix socket.
 //
 //	PUT    /object/KEY                        201, or an error; the body has a length
-//	GET    /object/KEY?offset=N               200 with the bytes
+//	GET    /object/KEY?offset=N               200 with the bytes, and an error after some of them as a trailer
 //	DELETE /object/KEY                        204
 //	GET    /list?prefix=P&after=A&limit=N     200 with a JSON array of key, size and modified
 //
@@ -84,8 +84,9 @@ func get(w http.ResponseWriter, r *http.Request, b bucket.Bucket) {
 	}
 	defer body.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Trailer", bucket.Trailer)
 	if _, err := io.Copy(w, body); err != nil {
-		panic(http.ErrAbortHandler) // the client must not take the beginning for the whole
+		w.Header().Set(bucket.Trailer, Text(err)) // the client must not take the beginning for the whole
 	}
 }
 
