@@ -5,7 +5,6 @@ go 1.26.0
 
 require (
 	github.com/versity/versitygw v1.8.0
-	go.etcd.io/etcd/client/v3 v3.7.0
 	vigil v0.0.0
 	vigil/test/proc v0.0.0
 )
@@ -74,6 +73,7 @@ require (
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.0 // indirect
+	go.etcd.io/etcd/client/v3 v3.7.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
