@@ -22,8 +22,9 @@ const archiveStatusHelp = `Print what each member does for the continuous archiv
 archive is, and why it fails.
 
 STATE is archiving (this member sends), standby (another one does), starting (this member
-is to send, and finds out what the bucket has), failing (it is to send and cannot), refused (the bucket is not one that this cluster may write to),
-unknown (the member has not reached the bucket yet) or none (the member has no archive).
+is to send, and finds out what the bucket has), failing (it is to send and cannot),
+refused (the bucket is not one that this cluster may write to), unknown (the member has
+not reached the bucket yet) or none (the member has no archive).
 LAG is for how long there have been writes that are not in the archive, as far as the
 member knows; the leader and the member that sends know it exactly. HELD is how many
 entries of the raft log are kept for the archive.
