@@ -117,7 +117,9 @@ func (a attack) on(t *testing.T, p proc.Program) (figures, error) {
 			err := work(other, i)
 			took, waited := w.read()
 			f.worst = max(f.worst, took)
-			if err != nil && !(waited > took && timedOut(err)) {
+			// A call ends after 7 s. Without the wait for a processor it might have ended within the limit.
+			starved := waited > took || took < a.most.worst && waited > 7*time.Second-a.most.worst
+			if err != nil && !(starved && timedOut(err)) {
 				if f.failed++; f.failed == 1 {
 					t.Logf("another client's call failed after %v, and %v without a processor: %v", took, waited, err)
 				}
