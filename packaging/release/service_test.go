@@ -13,7 +13,7 @@ import (
 func TestService(t *testing.T) {
 	d := bootDebian(t)
 	d.sh("dpkg -i /srv/release/vigil_*.deb; echo 127.0.0.1 localhost > /etc/hosts; systemctl enable --now vigil 2>&1")
-	d.sh("vigilctl put greeting hello; vigilctl snapshot save /root/backup.db; vigilctl put greeting lost")
+	d.sh("vigilctl put greeting hello; mkdir /srv/saved; vigilctl snapshot save /srv/saved/backup.db; vigilctl put greeting lost")
 
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations", "backup.md"))
 	if err != nil {
@@ -27,7 +27,7 @@ func TestService(t *testing.T) {
 	if !ok {
 		t.Fatalf("the commands do not give the data to the service:\n%s", block[1])
 	}
-	d.sh("cd /root; " + restore)
+	d.sh("cd /srv/saved; " + restore)
 	if out, err := d.try("systemctl start vigil"); err == nil { // the next command of the page is for this
 		t.Errorf("the service starts with data of another user: %s", out)
 	}
