@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"vigil/cmd/vigilctl/cli"
 	"vigil/cmd/vigilctl/command"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/newdata"
@@ -54,7 +54,7 @@ const defaultBump = 1_000_000_000
 // target are the flags that choose a state.
 type target struct {
 	latest bool
-	time   moment
+	time   cli.Time
 	archive.Target
 }
 
@@ -63,12 +63,12 @@ func (t *target) add(c *cobra.Command) {
 	flags.BoolVar(&t.latest, "latest", false, "restore the newest state")
 	flags.Int64Var(&t.Revision, "to-revision", 0, "restore the state right after this `REVISION` was made")
 	flags.Uint64Var(&t.Index, "to-index", 0, "restore the state after the entry with this `INDEX`")
-	flags.Var(&t.time, "to-time", "restore the state at a time, for instance 2026-11-24T10:42:00Z or 2026-11-24 10:42 in local time")
+	flags.Var(&t.time, "to-time", "restore the state at a `TIME`: "+cli.TimeFormats)
 	c.MarkFlagsMutuallyExclusive("latest", "to-revision", "to-index", "to-time")
 }
 
 func (t *target) check() error {
-	t.Time = t.time.at
+	t.Time = t.time.At()
 	switch {
 	case t.Revision < 0:
 		return exit.Usage("--to-revision %d is negative", t.Revision)
@@ -76,25 +76,6 @@ func (t *target) check() error {
 		return exit.Usage("which state? give --latest, --to-revision, --to-time or --to-index")
 	}
 	return nil
-}
-
-// moment is a flag with a time.
-type moment struct {
-	at   time.Time
-	text string
-}
-
-func (m *moment) String() string { return m.text }
-func (m *moment) Type() string   { return "TIME" }
-
-func (m *moment) Set(text string) error {
-	for _, f := range []string{time.RFC3339Nano, "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"} {
-		if t, err := time.ParseInLocation(f, text, time.Local); err == nil {
-			m.at, m.text = t, text
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is no time: want one such as 2026-11-24T10:42:00Z", text)
 }
 
 // Restore returns the command archive restore.

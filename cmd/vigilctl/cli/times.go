@@ -37,6 +37,9 @@ func (t *Time) Set(text string) (err error) {
 	return err
 }
 
+// At returns the time, zero if the flag was not given.
+func (t *Time) At() time.Time { return t.at }
+
 // Given reports whether the flag was given.
 func (t *Time) Given() bool { return t.text != "" }
 
