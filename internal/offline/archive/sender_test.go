@@ -40,7 +40,9 @@ type node struct {
 	bases       []archive.Base
 	// hashes are the HashKV of revisions, marks the times of revisions.
 	hashes map[int64]uint32
-	marks  []kv.TimeMark
+	// compacts are the compact revisions that the hashes are of, which the same entry may have raised after the revision.
+	compacts map[int64]int64
+	marks    []kv.TimeMark
 }
 
 // newNode returns a store of a cluster of one member, whose archive is in a directory of a file system in memory.
@@ -48,7 +50,7 @@ func newNode(t testing.TB, seed uint64, recipients ...string) (*node, *memfs.FS)
 	t.Helper()
 	fsys := memfs.New()
 	b, err := bucket.NewDirectory(fsys, "/bucket", true)
-	n := &node{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: b, index: 1, term: 2, sent: 1, now: time.UnixMilli(1_800_000_000_000), hashes: map[int64]uint32{}}
+	n := &node{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: b, index: 1, term: 2, sent: 1, now: time.UnixMilli(1_800_000_000_000), hashes: map[int64]uint32{}, compacts: map[int64]int64{}}
 	n.must(err)
 	members, err := cluster.Initial("t", []cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}, Level: fsm.Level}})
 	n.must(err)
@@ -169,12 +171,10 @@ func (n *node) note() {
 	if n.hashes[rev] != 0 {
 		return
 	}
-	h, err := n.store.HashAt(context.Background(), rev, -1)
-	if err != nil {
-		h, err = n.store.HashAt(context.Background(), rev, n.store.CompactRevision())
-	}
+	compact := compactRevision(n.store)
+	h, err := n.store.HashAt(context.Background(), rev, compact)
 	n.must(err)
-	n.hashes[rev] = h
+	n.hashes[rev], n.compacts[rev] = h, compact
 }
 
 // send sends the queued entries as one log object, and returns its name.
