@@ -216,9 +216,17 @@ func equal(t testing.TB, what, got, want string) {
 	t.Fatalf("%s has %d lines, want %d", what, len(g), len(w))
 }
 
-// save takes a snapshot with the stock etcdctl.
+// save takes a snapshot with the stock etcdctl. It waits for the version of the data, which etcd sets a moment after it begins to serve.
 func save(t testing.TB, s *proc.Server, name string, auth bool) string {
 	t.Helper()
+	c, ctx := client(t, s, auth), proc.Context(t)
+	for {
+		st := must(c.Status(ctx, s.Addr()))(t)
+		if st.StorageVersion == "3.7.0" {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	path := filepath.Join(proc.Dir(t), name)
 	args := []string{"snapshot", "save", path, "--endpoints", s.Addr()}
 	if auth {
