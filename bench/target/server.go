@@ -267,13 +267,27 @@ func cleanEnv(env []string) []string {
 }
 
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	given.Lock()
+	defer given.Unlock()
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", err
+		}
+		addr := l.Addr().String()
+		l.Close()
+		if !given.addrs[addr] {
+			given.addrs[addr] = true
+			return addr, nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
+
+// given are the addresses that servers of this process have got: the kernel may offer a port again before its server has taken it.
+var given = struct {
+	sync.Mutex
+	addrs map[string]bool
+}{addrs: make(map[string]bool)}
 
 // Seat returns the member's place in its cluster, and the list of all.
 func (s *Server) Seat() (seat *Seat, cluster string) { return s.config.Seat, s.config.Cluster }
