@@ -22,7 +22,12 @@ type memberView struct {
 func (v *memberView) Header() kv.Header                 { return v.replica.Header() }
 func (v *memberView) Reclaim(ctx context.Context) error { return v.replica.Reclaim(ctx) }
 func (v *memberView) Leader() uint64                    { return v.replica.Status().Leader }
-func (v *memberView) IsLearner() bool                   { return v.replica.Status().Learner }
+
+// IsLearner implements rpc.Member. It is asked for each call.
+func (v *memberView) IsLearner() bool {
+	self, _ := v.replica.Membership().Member(v.replica.Header().MemberID)
+	return self.Learner
+}
 
 // Trusted implements rpc.Member.
 func (v *memberView) Trusted() bool {

@@ -205,6 +205,32 @@ type osMapping struct{ b []byte }
 
 func (m *osMapping) Bytes() []byte { return m.b }
 
+// mostPages is the largest number of pages that Resident asks about.
+const mostPages = 8
+
+// Resident asks mincore(2), which looks at the cache of the file system, too.
+func (m *osMapping) Resident(off, n int64) bool {
+	if off < 0 || n <= 0 || off > int64(len(m.b))-n {
+		return false
+	}
+	page := int64(os.Getpagesize())
+	from := off &^ (page - 1)
+	pages := (off + n - from + page - 1) / page
+	if pages > mostPages {
+		return false
+	}
+	var vec [mostPages]byte
+	if mincore(m.b[from:off+n], vec[:pages]) != nil {
+		return false
+	}
+	for _, v := range vec[:pages] {
+		if v&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (m *osMapping) Close() error {
 	if m.b == nil {
 		return nil

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,16 @@ func damaged(errno unix.Errno) bool {
 }
 
 func fdatasync(fd int) error { return unix.Fdatasync(fd) }
+
+// mincore sets the lowest bit of vec[i] if the i-th page of b, which begins with a page, is in memory.
+func mincore(b, vec []byte) error {
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(vec))))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
 
 func dropCache(fd int, off, n int64) error {
 	return unix.Fadvise(fd, off, n, unix.FADV_DONTNEED)

@@ -58,6 +58,9 @@ type CacheDropper interface {
 // Mapping is a read-only view of a file. It outlives the File it came from. No goroutine may hold a
 // slice of Bytes when Close is called.
 type Mapping interface {
+	// Resident reports whether the n bytes at off are known to be in memory, so that reading them waits for no disk. It may say no
+	// for those that are.
+	Resident(off, n int64) bool
 	Bytes() []byte
 	Close() error
 }

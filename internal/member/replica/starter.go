@@ -108,7 +108,7 @@ func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) [
 	return append(dst, out)
 }
 
-// Get reads one key at the newest revision, if its value is in memory and small.
+// Get reads one key at the newest revision, if its value is in memory, or in the cache of the file system, and small.
 func (s *Starter) Get(ctx context.Context, req *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
 	return s.get(ctx, req, peek)
 }

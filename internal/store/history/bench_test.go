@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -147,7 +148,7 @@ func BenchmarkGetMany(b *testing.B) {
 			b.ResetTimer()
 			for i := 0; i < b.N; i += len(revs) {
 				out.Buf, out.Ends = out.Buf[:0], out.Ends[:0]
-				if err := v.GetMany(revs, &out); err != nil {
+				if _, err := v.GetSome(revs, math.MaxInt, &out); err != nil {
 					b.Fatal(err)
 				}
 			}

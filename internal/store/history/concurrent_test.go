@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -75,7 +76,7 @@ func concurrent(t *testing.T, o Options) {
 			revs[i] = some(rng, v.Last())
 		}
 		var out kv.Records
-		err := v.GetMany(revs, &out)
+		_, err := v.GetSome(revs, math.MaxInt, &out)
 		for i := range out.Len() {
 			if !check(revs[i], out.At(i), err) {
 				return false

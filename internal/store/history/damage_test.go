@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,7 +184,7 @@ func TestFlipsServed(t *testing.T) {
 				bad := 0
 				for _, r := range m.recs() {
 					got, err := v.Get(r.rev, nil)
-					many := v.GetMany([]kv.Rev{r.rev}, &out)
+					_, many := v.GetSome([]kv.Rev{r.rev}, math.MaxInt, &out)
 					if (err == nil) != (many == nil) {
 						t.Fatalf("Get: %v, GetMany: %v", err, many)
 					}
@@ -336,7 +337,8 @@ func TestFault(t *testing.T) {
 		t.Fatalf("%q", out)
 	}
 	var many kv.Records
-	want(l.View().GetMany([]kv.Rev{m.last(), first}, &many))
+	_, err = l.View().GetSome([]kv.Rev{m.last(), first}, math.MaxInt, &many)
+	want(err)
 	if many.Len() != 1 || len(many.Buf) != many.Ends[0] {
 		t.Fatalf("%d records", many.Len())
 	}

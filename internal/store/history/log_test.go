@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -157,7 +158,7 @@ func verify(v *View, want []rec) error {
 	for i := range want {
 		revs[i] = want[i].rev
 	}
-	if err := v.GetMany(revs, &all); err != nil {
+	if _, err := v.GetSome(revs, math.MaxInt, &all); err != nil {
 		return fmt.Errorf("get many: %w", err)
 	}
 	present := map[kv.Rev]bool{}
@@ -170,11 +171,17 @@ func verify(v *View, want []rec) error {
 		if err != nil || string(got[:1]) != "x" || !bytes.Equal(got[1:], w.data) {
 			return fmt.Errorf("get %v: %w", w.rev, err)
 		}
+		if b := v.Peek(w.rev, len(w.data)); b != nil && !bytes.Equal(b, w.data) {
+			return fmt.Errorf("peek %v: %q", w.rev, b)
+		}
 	}
 	for _, w := range want {
 		for _, rev := range []kv.Rev{{Main: w.rev.Main, Sub: w.rev.Sub + 1}, {Main: w.rev.Main + 1}, {Main: w.rev.Main - 1}, {Main: w.rev.Main, Sub: -1}} {
 			if _, err := v.Get(rev, nil); !present[rev] && !errors.Is(err, ErrNotFound) {
 				return fmt.Errorf("get %v: %v, want ErrNotFound", rev, err)
+			}
+			if !present[rev] && v.Peek(rev, math.MaxInt) != nil {
+				return fmt.Errorf("peek %v: there is no such record", rev)
 			}
 		}
 	}

@@ -9,9 +9,8 @@ import (
 	"vigil/internal/vfs"
 )
 
-// View is an immutable state of a Log: the records of the batches that were committed when it was
-// taken. It is safe for concurrent use and needs no closing; it stays readable until the Log is
-// closed.
+// View is an immutable state of a Log: the records of the batches that were committed when it was taken. It is safe for
+// concurrent use and needs no closing; it stays readable until the Log is closed.
 type View struct {
 	segs  []*segment      // the segments before the open one, oldest first
 	lasts []kv.Rev        // the last revision of each, at its end or before
@@ -41,15 +40,13 @@ func (v *View) again(try int, err error) bool {
 // Last returns the main revision of the newest record, 0 if no record was ever written.
 func (v *View) Last() int64 { return v.last.Main }
 
-// LastRev returns the revision of the newest record. The sub revision is not known, and 0, if the
-// record itself was reclaimed.
+// LastRev returns the revision of the newest record. The sub revision is not known, and 0, if the record itself was reclaimed.
 func (v *View) LastRev() kv.Rev { return v.last }
 
 // Applied returns the position of the newest batch.
 func (v *View) Applied() Applied { return v.applied }
 
-// Get appends the encoded record at rev to dst, which may be nil. ErrNotFound if there is none. The
-// bytes were checked against their checksum.
+// Get appends the encoded record at rev to dst, which may be nil, its checksum checked. ErrNotFound if there is none.
 func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
 	out, _, err = v.GetWithin(rev, math.MaxInt, dst)
 	return out, err
@@ -75,23 +72,27 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 	return out, need, err
 }
 
-// Peek returns the encoded record at rev if it is in the open segment, nil otherwise. It reads no file. The bytes never change.
-func (v *View) Peek(rev kv.Rev) []byte {
-	if v.segmentOf(rev) != nil {
+// Peek returns the encoded record at rev if that waits for no disk, and nil otherwise, or if a record outside of the open segment
+// takes more than most bytes. The bytes never change.
+func (v *View) Peek(rev kv.Rev, most int) (b []byte) {
+	s := v.segmentOf(rev)
+	if s == nil {
+		return v.tail.Data(rev)
+	}
+	err := segfile.Guard(func(a *segfile.Access) (err error) {
+		a.Resident = true
+		b, _, err = s.get(a, rev, most, nil)
+		return err
+	})
+	if err != nil {
 		return nil
 	}
-	return v.tail.Data(rev)
+	return b
 }
 
-// GetMany appends the records at revs, in the order given, to out. On an error out holds the records
-// before the one that failed. Revisions that are near each other cost less.
-func (v *View) GetMany(revs []kv.Rev, out *kv.Records) error {
-	_, err := v.GetSome(revs, math.MaxInt, out)
-	return err
-}
-
-// GetSome is GetMany that stops before a record with which out.Buf would have more than size bytes. need
-// is the size of that record, 0 if there is none.
+// GetSome appends the records at revs, in the order given, to out. It stops before a record with which out.Buf would have more than
+// size bytes; need is the size of that record, 0 if there is none. On an error out holds the records before the one that failed.
+// Revisions that are near each other cost less.
 func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
 	var a segfile.Access
 	a.Begin()
@@ -138,8 +139,8 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 	return v.segs[lo]
 }
 
-// getMemory appends the record at rev of the open segment or the current batch, unless it needs more than
-// room. Memory needs no checksum: it was filled by the writer, or by recovery, which checked it.
+// getMemory appends the record at rev of the open segment or the current batch, unless it needs more than room. Memory needs no
+// checksum: it was filled by the writer, or by recovery, which checked it.
 func (v *View) getMemory(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	data := v.tail.Data(rev)
 	if data == nil && v.pend != nil {
@@ -175,6 +176,8 @@ func (s *segment) get(a *segfile.Access, rev kv.Rev, room int, dst []byte) (out 
 		return dst, 0, err
 	case i < 0:
 		return dst, 0, ErrNotFound
+	case a.Resident && !src.file.Resident(i, room):
+		return dst, 0, nil
 	default:
 		return src.file.Get(i, rev, room, dst)
 	}

@@ -5,7 +5,7 @@ import "vigil/internal/kv"
 // maxPeek is the size in bytes of the largest record that Peek returns.
 const maxPeek = 16 << 10
 
-// Peek is Range for one key at the newest revision, if that needs no file and little memory; ok is false otherwise. The
+// Peek is Range for one key at the newest revision, if that waits for no disk and needs little memory; ok is false otherwise. The
 // result refers to the memory of the log: it must not be changed, and not be kept for long.
 func (s *Store) Peek(r *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
 	from, _, single := bounds(r.Key, r.End)
@@ -16,7 +16,7 @@ func (s *Store) Peek(r *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
 		v := s.read()
 		res := &kv.RangeResult{Revision: v.rev}
 		if at, ok := v.find(from, v.rev); ok {
-			b := v.hist.Peek(at.Rev)
+			b := v.hist.Peek(at.Rev, maxPeek)
 			if b == nil || len(b) > maxPeek {
 				return nil, false
 			}

@@ -286,6 +286,9 @@ type mapping struct{ b []byte }
 func (m mapping) Bytes() []byte { return m.b }
 func (m mapping) Close() error  { return nil }
 
+// Resident implements vfs.Mapping: all is in memory.
+func (m mapping) Resident(off, n int64) bool { return off >= 0 && n > 0 && off <= int64(len(m.b))-n }
+
 type info struct {
 	name string
 	size int64

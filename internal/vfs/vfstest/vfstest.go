@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -347,6 +349,14 @@ func (e *env) mappings() {
 	e.ok(e.fs.Remove(e.path("a")))
 	if string(b.Bytes()) != "mapped" {
 		e.Fatalf("mapped %q", b.Bytes())
+	}
+	if runtime.GOOS == "linux" && !b.Resident(0, 6) {
+		e.Fatal("what was read is not in memory")
+	}
+	for _, bad := range [][2]int64{{-1, 2}, {0, 7}, {7, 1}, {3, 0}, {1, math.MaxInt64}} {
+		if b.Resident(bad[0], bad[1]) {
+			e.Fatalf("%d bytes at %d of 6 are in memory", bad[1], bad[0])
+		}
 	}
 	e.ok(b.Close())
 }

@@ -151,6 +151,15 @@ func (s *File) read(off int64, n int, scratch []byte) ([]byte, error) {
 	return scratch[:n], ReadFull(s.file, s.path, scratch[:n], off)
 }
 
+// Resident reports whether record i is known to be in memory and to take at most about room bytes.
+func (s *File) Resident(i, room int) bool {
+	if s.mapping == nil {
+		return false
+	}
+	span, err := s.Span(i)
+	return err == nil && span-format.RecordHeaderSize <= int64(room) && s.mapping.Resident(int64(s.table.Offset(i)), span)
+}
+
 // Get appends the data of record i, which must be at rev, to dst. If they exceed room bytes, it returns their size as need
 // instead.
 func (s *File) Get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
