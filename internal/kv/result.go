@@ -130,7 +130,10 @@ type CompactResult struct {
 // Outcome is the result of a request that was started, and completed later: the field that matches the request, or an error.
 type Outcome struct {
 	// Tag is what the request was started with.
-	Tag         any
+	Tag any
+	// Declined: nothing was done, and the request goes the way of those that were not started.
+	Declined    bool
+	Range       *RangeResult
 	Put         *PutResult
 	DeleteRange *DeleteRangeResult
 	Txn         *TxnResult

@@ -6,11 +6,13 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/metadata"
+
+	"vigil/internal/edge/rpc/versions"
 )
 
 // admit accepts or rejects a call by its metadata and the state of the member. forLearner means that a learner answers
 // this call too. needsLeader reports whether the client requires a member that knows the leader.
-func (s *service) admit(ctx context.Context, calls *callCounters, forLearner bool) (needsLeader bool, err error) {
+func (s *service) admit(ctx context.Context, calls *versions.Counters, forLearner bool) (needsLeader bool, err error) {
 	if !forLearner && s.cfg.Member.IsLearner() {
 		return false, rpctypes.ErrGRPCNotSupportedForLearner
 	}
@@ -21,7 +23,7 @@ func (s *service) admit(ctx context.Context, calls *callCounters, forLearner boo
 	if !utf8.ValidString(version) {
 		return false, rpctypes.ErrGRPCInvalidClientAPIVersion
 	}
-	calls.of(version).Inc()
+	calls.Of(version).Inc()
 	if !requiresLeader(ctx) {
 		return false, nil
 	}

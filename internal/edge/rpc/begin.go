@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
@@ -23,7 +24,9 @@ import (
 type Starter interface {
 	// Get reads one key. The result must not be kept.
 	Get(context.Context, *kv.RangeRequest) (res *kv.RangeResult, ok bool)
-	// StartPut, StartDelete, StartTxn and StartGrant start a request; Results returns its result, with the tag.
+	// StartGet, StartPut, StartDelete, StartTxn and StartGrant start a request; Results returns its result, with the tag. That of a get
+	// may be that it is declined, and must not be kept.
+	StartGet(r *kv.RangeRequest, tag any) (started bool)
 	StartPut(ctx context.Context, r *kv.PutRequest, tag any) (started bool)
 	StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) (started bool)
 	StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) (started bool)
@@ -52,13 +55,13 @@ func started(ok bool) transport.Begun {
 	return transport.Declined
 }
 
-func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, _ transport.Pending) (any, transport.Begun) {
+func (s *service) beginRange(ctx context.Context, r *wire.RangeRequest, p transport.Pending) (any, transport.Begun) {
 	if validate.Range(&r.RangeRequest) != nil || times.Given(transport.Metadata(ctx)) {
 		return nil, transport.Declined
 	}
 	res, ok := s.cfg.Starter.Get(ctx, &r.RangeRequest)
 	if !ok {
-		return nil, transport.Declined
+		return nil, started(s.cfg.Starter.StartGet(&r.RangeRequest, p))
 	}
 	return &wire.RangeResponse{Header: s.header(res.Revision), Result: res}, transport.Answered
 }
@@ -94,15 +97,12 @@ func (s *Server) begin(ctx context.Context, m *method, req any, p transport.Pend
 	if svc.logAll || svc.enabled() || m.rule.need != decided || svc.cfg.Member.IsLearner() {
 		return nil, transport.Declined
 	}
-	version, needsLeader := "unknown", false
+	needsLeader := false
 	if md := transport.Metadata(ctx); md != nil {
-		if v := md[rpctypes.MetadataClientAPIVersionKey]; len(v) > 0 {
-			version = v[0]
-		}
 		v := md[rpctypes.MetadataRequireLeaderKey]
 		needsLeader = len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 	}
-	calls, ok := svc.cfg.Metrics.unary.known(version)
+	calls, ok := svc.callsOf(ctx)
 	if !ok || needsLeader && svc.cfg.Member.Leader() == 0 {
 		return nil, transport.Declined
 	}
@@ -116,13 +116,24 @@ func (s *Server) begin(ctx context.Context, m *method, req any, p transport.Pend
 	if how == transport.Declined {
 		return nil, how
 	}
-	calls.Inc()
-	m.started.Inc()
-	m.received.Inc()
+	if how == transport.Answered || !m.mayDecline {
+		calls.Inc()
+		m.started.Inc()
+		m.received.Inc()
+	}
 	if how == transport.Answered {
 		s.noteEnd(ctx, m, req, resp, p.Arrived(), time.Now(), nil)
 	}
 	return resp, how
+}
+
+// callsOf returns the counter of calls by the client's version; ok is false if there is none yet.
+func (s *service) callsOf(ctx context.Context) (calls prometheus.Counter, ok bool) {
+	version := "unknown"
+	if v := transport.Metadata(ctx)[rpctypes.MetadataClientAPIVersionKey]; len(v) > 0 {
+		version = v[0]
+	}
+	return s.cfg.Metrics.unary.Known(version)
 }
 
 // noteEnd counts the end of a call, and logs a slow one.
@@ -155,6 +166,10 @@ func (s *Server) finishStarted(stop <-chan struct{}) {
 		now := time.Now()
 		for i := range list {
 			p := list[i].Tag.(transport.Pending)
+			if list[i].Declined {
+				p.Handle()
+				continue
+			}
 			resp, err := s.finish(p, &list[i], now)
 			answers.Add(p, resp, err)
 			if i%startedBatch == startedBatch-1 {
@@ -172,6 +187,13 @@ func (s *Server) finishStarted(stop <-chan struct{}) {
 // finish makes the answer to a call that was started.
 func (s *Server) finish(p transport.Pending, o *kv.Outcome, now time.Time) (resp any, err error) {
 	ctx, req, m := p.Context(), p.Request(), p.Method().Tag.(*method)
+	if m.mayDecline { // and so was not counted before
+		if calls, ok := s.svc.callsOf(ctx); ok {
+			calls.Inc()
+		}
+		m.started.Inc()
+		m.received.Inc()
+	}
 	defer func() {
 		if e := recover(); e != nil {
 			resp, err = nil, transport.Recovered(s.svc.log, m.fullName, e)

@@ -59,6 +59,21 @@ func (f *fakeStarter) start(tag any, call func() kv.Outcome) bool {
 	return true
 }
 
+// StartGet declines some requests later.
+func (f *fakeStarter) StartGet(r *kv.RangeRequest, tag any) bool {
+	fake, ok := f.kv.(*fakeKV)
+	if !ok || len(r.End) > 0 || fake.hook.Load() != nil {
+		return false
+	}
+	return f.start(tag, func() (o kv.Outcome) {
+		if f.declines() {
+			return kv.Outcome{Declined: true}
+		}
+		o.Range, o.Err = fake.Range(context.Background(), r)
+		return o
+	})
+}
+
 func (f *fakeStarter) StartPut(ctx context.Context, r *kv.PutRequest, tag any) bool {
 	if _, ok := f.kv.(*fakeKV); !ok {
 		return false

@@ -32,6 +32,8 @@ type endpoint struct {
 	// begin and finish, if set, serve a unary request without a handler: see express.
 	begin  func(ctx context.Context, request any, p transport.Pending) (response any, how transport.Begun)
 	finish func(ctx context.Context, request any, o *kv.Outcome) (response any, err error)
+	// mayDecline: a request that was started may go to the handler after all.
+	mayDecline bool
 
 	// learnerAnswers reports whether a learner answers a unary request; nil means that it does not.
 	learnerAnswers func(request any) bool
@@ -83,7 +85,10 @@ func (s *service) services() []serviceDef {
 	}
 	put, del, grant := unary("Put", s.kvPut), unary("DeleteRange", s.kvDeleteRange), unary("LeaseGrant", l.LeaseGrant)
 	if s.cfg.Starter != nil {
-		rangeMethod = express(rangeMethod, s.beginRange, nil)
+		rangeMethod = express(rangeMethod, s.beginRange, func(_ context.Context, _ *wire.RangeRequest, o *kv.Outcome) (any, error) {
+			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil
+		})
+		rangeMethod.mayDecline = true
 		put = express(put, s.beginPut, func(ctx context.Context, _ *wire.PutRequest, o *kv.Outcome) (any, error) {
 			return s.putAnswer(ctx, o.Put)
 		})

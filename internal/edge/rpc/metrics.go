@@ -1,11 +1,11 @@
 package rpc
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
+
+	"vigil/internal/edge/rpc/versions"
 )
 
 // Metrics counts calls, messages and bytes with the names of etcd and of the gRPC middlewares. It is a prometheus.Collector
@@ -19,7 +19,7 @@ type Metrics struct {
 	rangeCut                         prometheus.Counter
 	watching                         watchMetrics
 	snapshots                        prometheus.Histogram
-	unary, stream                    *callCounters
+	unary, stream                    *versions.Counters
 }
 
 // NewMetrics makes the metrics; if extensive, with a histogram of the time that calls take.
@@ -49,8 +49,8 @@ func NewMetrics(extensive bool) *Metrics {
 		m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "grpc_server_handling_seconds", Help: "Time that calls take.", Buckets: prometheus.DefBuckets}, call)
 	}
-	m.unary = &callCounters{kind: "unary", vec: m.requests}
-	m.stream = &callCounters{kind: "stream", vec: m.requests}
+	m.unary = versions.New("unary", m.requests)
+	m.stream = versions.New("stream", m.requests)
 	return m
 }
 
@@ -118,47 +118,4 @@ func (mm *methodMetrics) ended(code codes.Code, seconds float64) {
 	if mm.all != nil && code == codes.OK {
 		mm.all.Observe(seconds)
 	}
-}
-
-// maxVersions is the number of client versions with their own counter. A client may send any text, so without a bound it
-// could fill the memory with counters.
-const maxVersions = 64
-
-// callCounters counts calls of one kind by the version of the client.
-type callCounters struct {
-	kind string
-	vec  *prometheus.CounterVec
-	seen sync.Map // version -> prometheus.Counter
-
-	mu struct {
-		sync.Mutex
-		versions int
-	}
-}
-
-// known returns the counter of a version that was used before.
-func (c *callCounters) known(version string) (prometheus.Counter, bool) {
-	n, ok := c.seen.Load(version)
-	if !ok {
-		return nil, false
-	}
-	return n.(prometheus.Counter), true
-}
-
-func (c *callCounters) of(version string) prometheus.Counter {
-	if n, ok := c.seen.Load(version); ok {
-		return n.(prometheus.Counter)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n, ok := c.seen.Load(version); ok {
-		return n.(prometheus.Counter)
-	}
-	if c.mu.versions == maxVersions || len(version) > maxVersions {
-		return c.vec.WithLabelValues(c.kind, "other")
-	}
-	c.mu.versions++
-	n := c.vec.WithLabelValues(c.kind, version)
-	c.seen.Store(version, n)
-	return n
 }

@@ -24,6 +24,7 @@ import (
 
 	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/edge/rpc/versions"
 	"vigil/internal/kv"
 )
 
@@ -375,7 +376,7 @@ func TestMetadata(t *testing.T) {
 	wantStatus(t, put("hasleader", "true"), rpctypes.ErrGRPCNoLeader)
 	_, err = f.Maintenance.Status(metadata.AppendToOutgoingContext(t.Context(), "hasleader", "true"), &etcdserverpb.StatusRequest{})
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
-	for i := range 2 * maxVersions {
+	for i := range 2 * versions.Max {
 		if err := put("client-api-version", fmt.Sprint("v", i)); err != nil {
 			t.Fatal(err)
 		}
@@ -399,12 +400,12 @@ func TestMetadata(t *testing.T) {
 	for name, want := range map[string]float64{
 		"etcd_server_client_requests_total,3.7,unary":                                 1,
 		"etcd_server_client_requests_total,unknown,unary":                             4,
-		"etcd_server_client_requests_total,other,unary":                               2*maxVersions - maxVersions + 2,
-		"grpc_server_started_total,Put,etcdserverpb.KV,unary":                         4 + 2*maxVersions,
-		"grpc_server_handled_total,OK,Put,etcdserverpb.KV,unary":                      3 + 2*maxVersions,
+		"etcd_server_client_requests_total,other,unary":                               2*versions.Max - versions.Max + 2,
+		"grpc_server_started_total,Put,etcdserverpb.KV,unary":                         4 + 2*versions.Max,
+		"grpc_server_handled_total,OK,Put,etcdserverpb.KV,unary":                      3 + 2*versions.Max,
 		"grpc_server_handled_total,Unavailable,Put,etcdserverpb.KV,unary":             1,
-		"grpc_server_msg_received_total,Put,etcdserverpb.KV,unary":                    4 + 2*maxVersions,
-		"grpc_server_msg_sent_total,Put,etcdserverpb.KV,unary":                        3 + 2*maxVersions,
+		"grpc_server_msg_received_total,Put,etcdserverpb.KV,unary":                    4 + 2*versions.Max,
+		"grpc_server_msg_sent_total,Put,etcdserverpb.KV,unary":                        3 + 2*versions.Max,
 		"grpc_server_handled_total,Unavailable,Status,etcdserverpb.Maintenance,unary": 1,
 		"grpc_server_started_total,Watch,etcdserverpb.Watch,bidi_stream":              0,
 		"grpc_server_started_total,Snapshot,etcdserverpb.Maintenance,server_stream":   0,

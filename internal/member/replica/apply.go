@@ -276,7 +276,7 @@ func (a *applier) commitBatch() error {
 		r.Access.Announce(users)
 	}
 	r.applied.Store(a.at.Index)
-	r.readers.advance(a.at.Index)
+	r.waits.Advance(a.at.Index)
 	for i, g := range a.groups {
 		g.Resolve()
 		r.queue.Release(g)

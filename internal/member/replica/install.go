@@ -62,7 +62,7 @@ func (a *applier) install(s *raftpb.Snapshot) error {
 	r.Times.Follow(machine.Times())
 	r.hub.Reset(h.store.Revision())
 	r.applied.Store(at.Index)
-	r.readers.advance(at.Index)
+	r.waits.Advance(at.Index)
 	for _, g := range r.queue.TakePending() {
 		g.Fail(r.TimeoutCause(g.Begun()))
 	}

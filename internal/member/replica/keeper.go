@@ -38,7 +38,7 @@ func (r *Replica) keep(ctx context.Context) {
 			for _, g := range r.queue.Expire(before) {
 				g.Fail(r.expired(g))
 			}
-			r.readers.expire(before, kv.ErrTimeoutWaitApplied)
+			r.waits.Expire(before, kv.ErrTimeoutWaitApplied)
 			r.space.sampleSpace()
 			if r.Members.Alone() {
 				// Applied entries are for members that lag, of which there is none.

@@ -14,6 +14,7 @@ import (
 	"vigil/internal/member/replica/access"
 	"vigil/internal/member/replica/audit"
 	"vigil/internal/member/replica/lessor"
+	"vigil/internal/member/replica/position"
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/member/replica/timekeeper"
 	"vigil/internal/member/replica/timing"
@@ -36,7 +37,7 @@ type Replica struct {
 	node    *raftnode.Node
 	queue   *proposal.Queue
 	applier applier
-	readers readers
+	waits   position.Waits
 	trail   trail
 	space   space
 	// audit compares this member with others.
@@ -179,7 +180,7 @@ func (r *Replica) assemble(d *Data) (err error) {
 		Stopping:        r.stopping,
 		Logger:          c.Logger,
 	}, machine.Times())
-	r.Leases, r.Starter = &Leases{r}, &Starter{r}
+	r.Leases, r.Starter = &Leases{r}, newStarter(r)
 	r.audit = audit.New(audit.Options{
 		MemberID:            r.memberID,
 		Pipeline:            r,
@@ -219,7 +220,7 @@ func (r *Replica) Start() {
 
 // duties lists the background work. It starts after the apply goroutine, and ends after it.
 func (r *Replica) duties() []func(context.Context) {
-	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.follow}
+	list := []func(context.Context){r.keep, r.truncate, r.publish, r.space.monitor, r.lessor.Run, r.API.follow, r.Starter.gets.Run}
 	if r.cfg.TimeInterval > 0 {
 		list = append(list, r.Times.Run)
 	}
@@ -294,7 +295,7 @@ func (r *Replica) shutDown(ctx context.Context) error {
 		r.cancel()
 		r.background.Wait()
 	}
-	r.readers.close(kv.ErrStopped)
+	r.waits.Close(kv.ErrStopped)
 	r.sender.Close()
 	r.receiver.Close()
 	r.errands.end()

@@ -327,9 +327,7 @@ func TestWaitersAcrossASnapshot(t *testing.T) {
 		reading <- err
 	}()
 	await(t, "the reader waits for the index", func() bool {
-		r.readers.mu.Lock()
-		defer r.readers.mu.Unlock()
-		return len(r.readers.mu.waiting) > 0
+		return r.waits.Len() > 0
 	})
 	g.lag(r, 50) // cuts it off altogether
 	select {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vigil/internal/kv"
+	"vigil/internal/member/replica/gets"
 	"vigil/internal/member/replica/proposal"
 	"vigil/internal/member/replica/timing"
 	"vigil/internal/state/fsm"
@@ -14,7 +15,16 @@ import (
 
 // Starter serves requests on goroutines that must not wait. Its methods decline what might wait, and what is rejected: then
 // nothing was done, and the method of Replica or Leases with the same purpose is called.
-type Starter struct{ r *Replica }
+type Starter struct {
+	r    *Replica
+	gets *gets.Gets
+}
+
+func newStarter(r *Replica) *Starter {
+	s := &Starter{r: r}
+	s.gets = gets.New(gets.Options{Ready: s.ready, Queue: r.queue})
+	return s
+}
 
 // StartPut starts a put. Results returns its result, with the tag.
 func (s *Starter) StartPut(ctx context.Context, req *kv.PutRequest, tag any) (started bool) {
@@ -91,6 +101,9 @@ func (s *Starter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
 
 // finish appends the result of a request, unless that is repeated.
 func (s *Starter) finish(dst []kv.Outcome, p *proposal.Started, now time.Time) []kv.Outcome {
+	if p.Read != nil {
+		return append(dst, s.finishGet(p))
+	}
 	r, took := s.r, now.Sub(p.At)
 	if r.timings.CountWrite(context.Background(), &p.Request, took, p.Result.Err) {
 		r.timings.SetSteps(context.Background(), &p.Request, p.At, p.Marks.Steps(p.At, now))
@@ -142,4 +155,46 @@ func (s *Starter) get(ctx context.Context, req *kv.RangeRequest, read func(*Repl
 	r.timings.CountScan(took.Took, nil)
 	r.timings.CountRange(ctx, req, res, took, nil)
 	return res, true
+}
+
+// StartGet starts a linearizable read of one key at the newest revision, where this member has to ask others first. Results returns its
+// result, with the tag, or that it is declined after all.
+func (s *Starter) StartGet(req *kv.RangeRequest, tag any) (started bool) {
+	r := s.r
+	if req.Serializable || len(req.End) > 0 || req.Revision > 0 || req.CountOnly || req.KeysOnly || req.Filters() ||
+		r.Access.AuthEnabled() || r.trust.check() != nil || r.node.Status().Lead == 0 {
+		return false
+	}
+	if index, alone := r.node.TryReadIndex(); alone && r.applied.Load() >= index {
+		return false // Get has declined it for another reason
+	}
+	return s.gets.Add(req, tag, time.Now())
+}
+
+// ready waits until the store may be read by gets the first of which arrived at since.
+func (s *Starter) ready(ctx context.Context, since time.Time) error {
+	limited, cancel := context.WithDeadline(ctx, since.Add(s.r.cfg.RequestTimeout))
+	defer cancel()
+	_, err := s.r.readable(limited, false)
+	if ctx.Err() != nil {
+		return kv.ErrStopped
+	}
+	return s.r.ctxError(err, since)
+}
+
+// finishGet returns the result of a get that is ready. One that may wait for the disk, and one for which permissions matter now, is
+// declined.
+func (s *Starter) finishGet(p *proposal.Started) kv.Outcome {
+	r, out := s.r, kv.Outcome{Tag: p.Tag, Err: p.Result.Err}
+	read := timing.Read{Start: p.At, Ready: time.Since(p.At)}
+	if out.Err == nil {
+		var ok bool
+		if out.Range, ok = peek(r, p.Read); !ok || r.Access.AuthEnabled() || r.trust.check() != nil {
+			return kv.Outcome{Tag: p.Tag, Declined: true}
+		}
+	}
+	read.Took = time.Since(p.At)
+	r.timings.CountScan(read.Took-read.Ready, out.Err)
+	r.timings.CountRange(context.Background(), p.Read, out.Range, read, out.Err)
+	return out
 }

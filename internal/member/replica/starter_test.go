@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"vigil/internal/kv"
 	"vigil/internal/vfs/faultfs"
@@ -153,5 +154,101 @@ func TestStartedAndStopped(t *testing.T) {
 	close(release)
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStartedGet: gets that were started at any member see what was written before at another, and are declined when they cannot be
+// answered from memory, or permissions matter.
+func TestStartedGet(t *testing.T) {
+	g := startGroup(t, func(_ int, c *Config) { c.RequestTimeout = 2 * time.Second })
+	lead := g.leader()
+	for i := range 50 {
+		value := fmt.Sprint(i)
+		mustPut(t, g.list[i%len(g.list)], "k", value)
+		for _, r := range g.list {
+			for n := range 3 {
+				if !r.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n) {
+					t.Fatalf("member %x declines", r.memberID)
+				}
+			}
+			for tag, o := range outcomes(t, r, 3) {
+				if o.Declined || o.Err != nil || o.Range.Count != 1 || !strings.HasSuffix(string(o.Range.KVs.At(0)), value) {
+					t.Fatalf("get %v at member %x: %+v, want the value %s", tag, r.memberID, o, value)
+				}
+			}
+		}
+	}
+	mustPut(t, lead, "large", strings.Repeat("v", 100<<10))
+	for what, req := range map[string]kv.RangeRequest{
+		"a range":            {Key: []byte("k"), End: []byte("l")},
+		"a serializable get": {Key: []byte("k"), Serializable: true},
+		"an old revision":    {Key: []byte("k"), Revision: 1},
+		"a count":            {Key: []byte("k"), CountOnly: true},
+	} {
+		if lead.Starter.StartGet(&req, 1) {
+			t.Errorf("%s is started", what)
+		}
+	}
+	if !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("large")}, 1) {
+		t.Fatal("declined")
+	}
+	if o := outcomes(t, lead, 1)[1]; !o.Declined {
+		t.Errorf("a large value: %+v", o)
+	}
+
+	// What is under way when the quorum is lost fails in time, and new gets go their own way.
+	for _, r := range g.list {
+		if r != lead {
+			g.net.setCut(r.memberID, true)
+		}
+	}
+	if !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, 1) {
+		t.Fatal("declined")
+	}
+	await(t, "gets to be declined", func() bool {
+		if lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, "more") {
+			return false
+		}
+		return true
+	})
+	await(t, "the error", func() bool {
+		for _, o := range lead.Starter.Results(nil, t.Context().Done()) {
+			if o.Declined || o.Err == nil {
+				t.Errorf("without a quorum: %+v", o)
+			}
+			if o.Tag == 1 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestStartedGetsEnd: the gets that wait when a member stops have a result.
+func TestStartedGetsEnd(t *testing.T) {
+	g := startGroup(t, nil)
+	lead := g.leader()
+	mustPut(t, lead, "k", "v")
+	for _, r := range g.list {
+		g.net.setCut(r.memberID, true)
+	}
+	n := 0
+	for ; n < 100 && lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n); n++ {
+	}
+	if n == 0 {
+		t.Fatal("declined")
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := lead.Stop(over); err != nil {
+		t.Error(err)
+	}
+	for tag, o := range outcomes(t, lead, n) {
+		if !errors.Is(o.Err, kv.ErrStopped) {
+			t.Errorf("get %v: %+v", tag, o)
+		}
+	}
+	if lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, n) {
+		t.Error("a member that was stopped starts a get")
 	}
 }

@@ -47,6 +47,20 @@ func (p Pending) Method() *Method { return p.c.method }
 // Arrived is when the request was complete.
 func (p Pending) Arrived() time.Time { return p.c.arrived }
 
+// Handle runs the handler of a call that was started, unless the call or the server has ended: its answer does not come by Answers.
+func (p Pending) Handle() {
+	s := p.c.conn.server
+	s.mu.Lock()
+	if s.mu.ended {
+		s.mu.Unlock()
+		return
+	}
+	s.handlers.Add(1) // so that Stop, which may wait for handlers already, waits for this one
+	s.mu.Unlock()
+	defer s.handlers.Done()
+	p.c.run()
+}
+
 // maxBegin is the size in bytes up to which the reader of a connection decodes a request itself.
 const maxBegin = 64 << 10
 

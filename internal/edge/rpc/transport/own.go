@@ -30,6 +30,7 @@ type ownServer struct {
 		conns     map[*h2.Conn]struct{}
 		stopped   bool
 		cut       bool // the time of Stop is over: connections are closed
+		ended     bool // no connection is left: no handler begins any more
 	}
 }
 
@@ -157,6 +158,9 @@ func (s *ownServer) Stop(ctx context.Context) {
 	go func() {
 		defer close(done)
 		s.serving.Wait()
+		s.mu.Lock()
+		s.mu.ended = true
+		s.mu.Unlock()
 		s.handlers.Wait()
 	}()
 	select {

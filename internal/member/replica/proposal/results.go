@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
 )
 
@@ -31,6 +32,16 @@ func (q *Queue) Start(ctx context.Context, r fsm.Request, cost int64, tag any, a
 	}
 	return wake, err
 }
+
+// StartRead returns a read, which is no proposal and has no result before Deliver. at is when it arrived.
+func (q *Queue) StartRead(req *kv.RangeRequest, tag any, at time.Time) *Started {
+	w := q.waiters.Get().(*Waiter)
+	w.own = Started{Read: req, Tag: tag, At: at, w: w}
+	return &w.own
+}
+
+// Deliver passes reads to Results.
+func (q *Queue) Deliver(list []*Started) { q.deliver(list) }
 
 // deliver passes results to Results. Those of a commit come together, so that their receiver is woken once.
 func (q *Queue) deliver(list []*Started) {

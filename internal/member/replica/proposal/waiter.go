@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"vigil/internal/kv"
 	"vigil/internal/state/fsm"
 )
 
@@ -26,10 +27,11 @@ type Waiter struct {
 	own Started
 }
 
-// Started is a request that was added by Start, and its result.
+// Started is a request that was added by Start or begun by StartRead, and its result. Of a read, only Result.Err is set.
 type Started struct {
 	Request fsm.Request
-	Tag     any // of the caller of Start
+	Read    *kv.RangeRequest // instead of Request
+	Tag     any              // of the caller of Start
 	At      time.Time
 	Result  fsm.Result
 	Marks   Milestones

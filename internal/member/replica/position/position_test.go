@@ -1,4 +1,4 @@
-package replica
+package position
 
 import (
 	"sync/atomic"
@@ -13,9 +13,9 @@ import (
 func TestReadersOfOnePositionHaveTheirOwnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, tick = 7 * time.Second, 100 * time.Millisecond
-		var r readers
+		var r Waits
 		var applied atomic.Uint64
-		failed := func(w *reader) bool {
+		failed := func(w *Wait) bool {
 			select {
 			case <-w.done:
 				return true
@@ -24,23 +24,23 @@ func TestReadersOfOnePositionHaveTheirOwnAge(t *testing.T) {
 			}
 		}
 		type waiting struct {
-			*reader
+			*Wait
 			came time.Time
 		}
 		var all []waiting
-		places := map[*reader]bool{}
+		places := map[*Wait]bool{}
 		for range 200 { // 20 s
 			for range 5 {
-				w := r.join(9, &applied)
+				w := r.Join(9, &applied)
 				all, places[w] = append(all, waiting{w, time.Now()}), true
 			}
-			r.join(8+uint64(len(all)%3), &applied) // others in between
+			r.Join(8+uint64(len(all)%3), &applied) // others in between
 			time.Sleep(tick)
-			r.expire(time.Now().Add(-timeout), kv.ErrTimeoutWaitApplied)
+			r.Expire(time.Now().Add(-timeout), kv.ErrTimeoutWaitApplied)
 			for _, w := range all {
 				age := time.Since(w.came)
-				if failed(w.reader) != (age > timeout) && (age < timeout || age > timeout+tick) {
-					t.Fatalf("a reader of %v: failed is %v", age, failed(w.reader))
+				if failed(w.Wait) != (age > timeout) && (age < timeout || age > timeout+tick) {
+					t.Fatalf("a reader of %v: failed is %v", age, failed(w.Wait))
 				}
 			}
 		}
@@ -48,9 +48,9 @@ func TestReadersOfOnePositionHaveTheirOwnAge(t *testing.T) {
 			t.Errorf("%d places for 1,000 readers in 200 rounds", len(places))
 		}
 		applied.Store(9)
-		r.advance(9)
+		r.Advance(9)
 		for _, w := range all {
-			if !failed(w.reader) {
+			if !failed(w.Wait) {
 				t.Fatal("a reader waits for what is applied")
 			}
 		}

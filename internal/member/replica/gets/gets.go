@@ -1,0 +1,103 @@
+// Package gets makes linearizable reads of one key ready that nobody waits for: those that come while one read index is asked for
+// share the next one, and become results together. So a read needs no goroutine while it waits.
+package gets
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"vigil/internal/kv"
+	"vigil/internal/member/replica/proposal"
+)
+
+// Options says how reads become ready, and where they go then.
+type Options struct {
+	// Ready waits until the store may be read by reads the first of which arrived at since. Its error is that of these reads.
+	Ready func(ctx context.Context, since time.Time) error
+	// Queue passes them on.
+	Queue *proposal.Queue
+}
+
+// Gets are reads that were started. Add may be called concurrently.
+type Gets struct {
+	o  Options
+	mu struct {
+		sync.Mutex
+		waiting []*proposal.Started
+		since   time.Time // when the first of those arrived that are made ready now; zero if there are none
+		closed  bool
+	}
+	wake chan struct{} // receives when waiting stops being empty
+}
+
+// New returns Gets without any.
+func New(o Options) *Gets { return &Gets{o: o, wake: make(chan struct{}, 1)} }
+
+// maxAge is how long reads may have waited before others are not started any more: it is only longer than a few network round trips
+// if something is wrong, and then each read waits with its own deadline.
+const maxAge = time.Second
+
+// Add starts a read that arrives now. It declines reads while others wait for long, and after Run has ended.
+func (g *Gets) Add(req *kv.RangeRequest, tag any, now time.Time) (started bool) {
+	g.mu.Lock()
+	if g.mu.closed || !g.mu.since.IsZero() && now.Sub(g.mu.since) > maxAge {
+		g.mu.Unlock()
+		return false
+	}
+	g.mu.waiting = append(g.mu.waiting, g.o.Queue.StartRead(req, tag, now))
+	first := len(g.mu.waiting) == 1
+	g.mu.Unlock()
+	if first {
+		select {
+		case g.wake <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// mostKept is the largest list of reads whose memory is kept.
+const mostKept = 4096
+
+// take returns the reads that wait. list is used again.
+func (g *Gets) take(list []*proposal.Started) []*proposal.Started {
+	if cap(list) > mostKept {
+		list = nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list, g.mu.waiting = g.mu.waiting, list[:0]
+	if g.mu.since = (time.Time{}); len(list) > 0 {
+		g.mu.since = list[0].At
+	}
+	return list
+}
+
+// Run makes reads ready until ctx ends. Those that wait then fail with kv.ErrStopped. It is called once.
+func (g *Gets) Run(ctx context.Context) {
+	var list []*proposal.Started
+	for {
+		if list = g.take(list); len(list) > 0 {
+			g.deliver(list, g.o.Ready(ctx, list[0].At))
+			clear(list)
+			continue
+		}
+		select {
+		case <-g.wake:
+		case <-ctx.Done():
+			g.mu.Lock()
+			g.mu.closed = true
+			g.mu.Unlock()
+			g.deliver(g.take(nil), kv.ErrStopped)
+			return
+		}
+	}
+}
+
+func (g *Gets) deliver(list []*proposal.Started, err error) {
+	for _, p := range list {
+		p.Result.Err = err
+	}
+	g.o.Queue.Deliver(list)
+}
