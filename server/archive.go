@@ -30,6 +30,8 @@ type Archive struct {
 	// BaseInterval and BaseBytes are the time, and the size of what was sent, after which a new base state is made.
 	BaseInterval time.Duration
 	BaseBytes    int64
+	// FullInterval is the time after which what base states share is sent again.
+	FullInterval time.Duration
 	// Program is the program vigil-bucket; default the one next to this program, then in PATH.
 	Program string
 }
@@ -42,6 +44,7 @@ func (a *Archive) setDefaults() {
 	or(&a.MaxLagBytes, archiver.DefaultMaxLagBytes)
 	or(&a.BaseInterval, archiver.DefaultBaseInterval)
 	or(&a.BaseBytes, archiver.DefaultBaseBytes)
+	or(&a.FullInterval, archiver.DefaultFullInterval)
 }
 
 func (a *Archive) validate() error {
@@ -70,6 +73,9 @@ func (a *Archive) validate() error {
 	}
 	if a.BaseBytes < 1<<20 {
 		bad("--archive-base-bytes: %d is below %d", a.BaseBytes, 1<<20)
+	}
+	if a.FullInterval < time.Second {
+		bad("--archive-full-interval: %v is below 1s", a.FullInterval)
 	}
 	return errors.Join(errs...)
 }
@@ -105,7 +111,7 @@ func (m *Member) openArchive() (err error) {
 			return bucket.Open(ctx, c.URL, bucket.Options{Program: c.Program, Logger: m.log})
 		},
 		Address: bucket.Show(c.URL), Recipients: c.Recipients,
-		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes,
+		Interval: c.Interval, BaseInterval: c.BaseInterval, BaseBytes: c.BaseBytes, FullInterval: c.FullInterval,
 		Logger: m.log,
 	})
 	return err

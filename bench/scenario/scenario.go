@@ -67,6 +67,7 @@ func All() []Scenario {
 	all = append(all, failoverScenarios()...)
 	all = append(all, watchScenarios()...)
 	all = append(all, memoryScenarios()...)
+	all = append(all, archiveScenarios()...)
 	all = append(all, costScenarios()...)
 	all = append(all, clientScenarios()...)
 	return append(all, isolationScenarios()...)

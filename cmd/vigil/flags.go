@@ -207,6 +207,7 @@ func archiveFlags(a *server.Archive) []*option {
 		signed(&a.MaxLagBytes, "archive-max-lag-bytes", "BYTES", "limit of the raft log that is kept for the archive beyond what the member keeps anyway; 0 for the default (not in etcd)"),
 		duration(&a.BaseInterval, "archive-base-interval", "time after which a new base state is archived if anything was written (not in etcd)"),
 		signed(&a.BaseBytes, "archive-base-bytes", "BYTES", "size of what was sent after which a new base state is archived; 0 for the default (not in etcd)"),
+		duration(&a.FullInterval, "archive-full-interval", "age from which on no new base state lists an object: what it has is sent again (not in etcd)"),
 		showDefault("vigil-bucket", file(&a.Program, "archive-program", "program for buckets other than directories (not in etcd)")),
 	}
 }

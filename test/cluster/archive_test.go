@@ -1,16 +1,12 @@
 package cluster
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,13 +31,13 @@ func (g *group) archive(m *member) (st archiveStatus, ok bool) {
 	if !m.Running() {
 		return st, false
 	}
-	ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Addr()+"/debug/archive", nil)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
+	return readArchive(m.Addr())
+}
+
+// readArchive reads what the member at an address says.
+func readArchive(addr string) (st archiveStatus, ok bool) {
+	client := http.Client{Timeout: 2 * time.Second}
+	resp, err := client.Get("http://" + addr + "/debug/archive")
 	if err != nil {
 		return st, false
 	}
@@ -77,104 +73,6 @@ func (g *group) awaitArchived(revision int64) {
 	})
 }
 
-// change is an acknowledged change of a key: the number in its value, 0 for a deletion.
-type change struct {
-	revision int64
-	number   int
-	at       time.Time
-}
-
-// recorder writes and remembers what was acknowledged. Each key belongs to one writer.
-type recorder struct {
-	g       *group
-	mu      sync.Mutex
-	changes map[string][]change // in the order of their revisions
-	tried   map[string]int      // the newest number that was tried
-	unsure  map[string]bool     // keys with a deletion that got no answer
-	last    int64               // the newest revision that was acknowledged
-	count   int
-	stop    chan struct{}
-	done    sync.WaitGroup
-}
-
-func (r *recorder) write(writer int, pause time.Duration) {
-	random := rand.New(rand.NewPCG(uint64(writer), 1))
-	for n := 1; ; n++ {
-		select {
-		case <-r.stop:
-			return
-		case <-time.After(pause):
-		}
-		key := fmt.Sprintf("w%d-%d", writer, random.IntN(50))
-		m := r.g.list[random.IntN(len(r.g.list))]
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		r.mu.Lock()
-		r.tried[key] = n
-		r.mu.Unlock()
-		number, revision := n, int64(0)
-		if random.IntN(8) == 0 {
-			number = 0
-			switch resp, err := m.client.Delete(ctx, key); {
-			case err != nil:
-				r.mu.Lock()
-				r.unsure[key] = true
-				r.mu.Unlock()
-			case resp.Deleted > 0:
-				revision = resp.Header.Revision
-			}
-		} else if resp, err := m.client.Put(ctx, key, strconv.Itoa(n)+" "+strings.Repeat("x", 200)); err == nil {
-			revision = resp.Header.Revision
-		}
-		cancel()
-		if revision > 0 {
-			r.mu.Lock()
-			r.changes[key] = append(r.changes[key], change{revision, number, time.Now()})
-			r.last = max(r.last, revision)
-			r.count++
-			r.mu.Unlock()
-		}
-	}
-}
-
-// check compares a store with what was acknowledged up to a revision. What got no answer may be there or not.
-func (r *recorder) check(t testing.TB, c *clientv3.Client, revision int64) {
-	t.Helper()
-	resp, err := c.Get(proc.Context(t), "w", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	have := map[string]int{}
-	for _, kv := range resp.Kvs {
-		number, _, _ := strings.Cut(string(kv.Value), " ")
-		if have[string(kv.Key)], err = strconv.Atoi(number); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	wrong := 0
-	for key, list := range r.changes {
-		want, acknowledged := 0, map[int]bool{}
-		for _, c := range list {
-			acknowledged[c.number] = true
-			if c.revision <= revision {
-				want = c.number
-			}
-		}
-		// A put without an answer has a number that was never acknowledged.
-		if got := have[key]; got != want && (acknowledged[got] || got > r.tried[key]) && got != 0 {
-			t.Errorf("%s has number %d at revision %d, want %d", key, got, revision, want)
-			wrong++
-		} else if got == 0 && want != 0 && !r.unsure[key] {
-			t.Errorf("%s is missing at revision %d, want number %d", key, revision, want)
-			wrong++
-		}
-		if wrong > 10 {
-			t.Fatal("and so on")
-		}
-	}
-}
-
 // vigilctl runs the command and returns what it prints.
 func (g *group) vigilctl(args ...string) string {
 	g.t.Helper()
@@ -185,81 +83,125 @@ func (g *group) vigilctl(args ...string) string {
 	return res.Stdout
 }
 
-// restored runs a member with a state of the archive.
-func (g *group) restored(url string, target ...string) *clientv3.Client {
-	g.t.Helper()
-	data := filepath.Join(dir(g.t), "restored")
-	port := proc.FreePort(g.t)
+// promised is how old an acknowledged change may be that is lost with all members: a second until it is sent, and what that takes on a
+// machine that is busy.
+const promised = 2 * time.Second
+
+// exposure measures how old the oldest acknowledged change is that no member says is archived, until the function that it returns is
+// called, which returns the most that it was.
+func (r *recorder) exposure() (stop func() time.Duration) {
+	quit, result := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		worst, archived := time.Duration(0), int64(0)
+		for {
+			for i, m := range r.g.list {
+				if r.up[i].Load() {
+					if st, ok := readArchive(r.addrs[i]); ok {
+						archived = max(archived, st.ArchivedRevision)
+					}
+				}
+			}
+			worst = max(worst, r.exposed(archived))
+			select {
+			case <-quit:
+				result <- worst
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(quit)
+		return <-result
+	}
+}
+
+// restorer restores states of an archive, each in a member of its own.
+type restorer struct {
+	g *group
+	s storage
+}
+
+// restore runs a member with a state of the archive, until use returns.
+func (x *restorer) restore(use func(c *clientv3.Client), target ...string) {
+	t := x.g.t
+	t.Helper()
+	data := filepath.Join(dir(t), "restored")
+	port := proc.FreePort(t)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", port)
-	g.vigilctl(append([]string{"archive", "restore", url, "--data-dir", data, "--name", "r1", "--initial-cluster", "r1=" + peer,
-		"--initial-advertise-peer-urls", peer, "--bump-revision", "0"}, target...)...)
-	s := proc.Start(g.t, proc.Config{Name: "r1", DataDir: data, PeerPort: port})
-	return s.Client()
+	args := append([]string{"archive", "restore", x.s.url(), "--data-dir", data, "--name", "r1", "--initial-cluster", "r1=" + peer,
+		"--initial-advertise-peer-urls", peer, "--bump-revision", "0"}, x.s.ctl()...)
+	x.g.vigilctl(append(args, target...)...)
+	s := proc.Start(t, proc.Config{Name: "r1", DataDir: data, PeerPort: port})
+	use(s.Client())
+	s.Kill()
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// archiveTime is how long writers write, and archiveRate how many writes there are in a second.
-func archiveTime() (time.Duration, int) {
+// archiveSizes are those of TestArchive: how long writers write, how many writes there are in a second, for how long the storage is
+// away, and how many pictures are compared at the end. VIGIL_ARCHIVE_TEST is the time of the long one.
+func archiveSizes() (long time.Duration, rate int, away time.Duration, pictures int) {
 	if d, err := time.ParseDuration(os.Getenv("VIGIL_ARCHIVE_TEST")); err == nil {
-		return d, 2000
+		return d, 2000, 2 * time.Minute, 20
 	}
-	return 8 * time.Second, 200
+	return 8 * time.Second, 200, 2 * time.Second, 4
 }
 
-// TestArchive writes to three members that archive into a directory. The member that archives is killed, the directory is away for a
-// time, and then all members are destroyed. What the archive restores is compared with what was acknowledged.
+// TestArchive writes to three members that archive. The member that archives is killed again and again, other members too, and the
+// storage is away for a time and slow for another. Then all members are destroyed. What the archive restores is compared with what was
+// acknowledged, with every event, and with pictures of the living cluster.
 func TestArchive(t *testing.T) {
-	long, rate := archiveTime()
-	bucket := filepath.Join(dir(t), "bucket")
-	if err := os.Mkdir(bucket, 0o700); err != nil {
-		t.Fatal(err)
+	long, rate, away, pictures := archiveSizes()
+	s := newStorage(t)
+	g := start(t, 3, append([]string{"--archive=" + s.url(), "--archive-base-interval=" + max(long/20, 3*time.Second).String()}, s.server()...)...)
+	x := &restorer{g, s}
+	r := newRecorder(g)
+	g.archiving()
+	w := newWitness(r)
+	r.begin(rate)
+	begun := time.Now()
+	until := func(what string, worst time.Duration) {
+		t.Logf("%v: %s; the oldest change that was not archived had %v; %d changes", time.Since(begun).Round(time.Second), what, worst.Round(time.Millisecond), r.count)
 	}
-	url := "file://" + bucket
-	g := start(t, 3, "--archive="+url, "--archive-base-interval=3s")
-	r := &recorder{g: g, changes: map[string][]change{}, tried: map[string]int{}, unsure: map[string]bool{}, stop: make(chan struct{})}
-	lease, err := g.list[0].client.Grant(proc.Context(t), 10_000)
-	if err != nil {
-		t.Fatal(err)
+	// killed kills a member, and restarts it when another one archives.
+	killed := func(what string, m *member, part time.Duration) {
+		stop := r.exposure()
+		r.kill(m)
+		w.during(t, part, 3)
+		g.awaitArchived(r.mark())
+		until(what, stop())
+		r.restart(m)
 	}
-	g.put(g.list[0], "leased", "x", clientv3.WithLease(lease.ID))
-	if _, err := g.list[0].client.UserAdd(proc.Context(t), "somebody", "secret"); err != nil {
-		t.Fatal(err)
-	}
-	const writers = 20
-	for w := range writers {
-		r.done.Go(func() { r.write(w, time.Second*writers/time.Duration(rate)) })
-	}
-	compact := func() {
-		r.mu.Lock()
-		last := r.last
-		r.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_, _ = g.leader().client.Compact(ctx, last-100)
-	}
-	mark := func() int64 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.last
-	}
-	g.awaitArchived(mark())
-	for end := time.Now().Add(long); time.Now().Before(end); {
-		killed := g.archiving()
-		killed.Kill()
-		time.Sleep(long / 20)
-		g.awaitArchived(mark()) // by another one
-		killed.Restart()
-		compact()
-		// The bucket is away.
-		if err := os.Rename(bucket, bucket+".away"); err != nil {
-			t.Fatal(err)
+	other := func() *member {
+		sender, leader := g.archiving(), g.leader()
+		for _, m := range g.list {
+			if m != sender && m != leader {
+				return m
+			}
 		}
-		time.Sleep(min(long/4, 2*time.Minute))
-		before := mark()
-		if err := os.Rename(bucket+".away", bucket); err != nil {
-			t.Fatal(err)
-		}
-		g.awaitArchived(before)
-		compact()
+		return leader
+	}
+	part := (long - away) / 6
+	killed("the member that archives was killed", g.archiving(), part)
+	stop := r.exposure()
+	s.hang()
+	w.during(t, away/2, 2)
+	s.refuse()
+	w.during(t, away/2, 2)
+	before := r.mark()
+	s.back()
+	g.awaitArchived(before)
+	until("the storage was away", stop())
+	killed("the leader was killed", g.leader(), part)
+	if s.slow(time.Second) {
+		killed("the storage was slow, and the member that archives killed", g.archiving(), part)
+		s.slow(0)
+	}
+	for time.Since(begun) < long {
+		killed("the member that archives was killed", g.archiving(), part)
+		killed("another member was killed", other(), part/2)
 	}
 	for _, m := range g.list {
 		if st, ok := g.archive(m); !ok || st.Gaps != 0 {
@@ -267,45 +209,125 @@ func TestArchive(t *testing.T) {
 		}
 	}
 	g.archiving()
-	kept := mark()
+	kept := r.mark()
 	g.awaitArchived(kept)
+	stop = r.exposure()
+	w.during(t, 3*time.Second, 1)
+	until("nothing failed", stop())
 	// All members are destroyed while clients write.
-	for _, m := range g.list {
-		m.Kill()
-	}
 	destroyed := time.Now()
-	close(r.stop)
-	r.done.Wait()
+	r.kill(g.list...)
+	w.end()
+	r.end()
+	t.Logf("%d changes in %v, %.0f a second", r.count, destroyed.Sub(begun).Round(time.Second), float64(r.count)/destroyed.Sub(begun).Seconds())
 	for _, m := range g.list {
 		if err := os.RemoveAll(m.DataDir()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Log(g.vigilctl("archive", "list", url))
-	t.Log(g.vigilctl("archive", "verify", url))
-	c := g.restored(url, "--latest")
-	resp, err := c.Get(proc.Context(t), "leased")
-	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease != int64(lease.ID) {
-		t.Errorf("the key with the lease is %v (%v)", resp.Kvs, err)
+	t.Log(g.vigilctl(append([]string{"archive", "list", s.url()}, s.ctl()...)...))
+	t.Log(g.vigilctl(append([]string{"archive", "verify", s.url()}, s.ctl()...)...))
+	var revision int64
+	x.restore(func(c *clientv3.Client) {
+		resp, err := c.HashKV(proc.Context(t), c.Endpoints()[0], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = resp.Header.Revision
+		if revision < kept {
+			t.Errorf("the newest state has revision %d, and %d was archived", revision, kept)
+		}
+		r.check(t, c, revision)
+		w.compareEvents(t, c, resp.CompactRevision, revision)
+		if w.compareReads(t, c, resp.CompactRevision, revision+1) == 0 {
+			t.Error("no picture was compared")
+		}
+	}, "--latest")
+	lost := r.lost(revision, destroyed)
+	t.Logf("restored up to revision %d of %d; the oldest lost change was acknowledged %v before the end", revision, r.last, lost.Round(time.Millisecond))
+	if lost > promised {
+		t.Errorf("a change was lost that was acknowledged %v before the end, more than %v", lost, promised)
 	}
-	users, err := c.UserList(proc.Context(t))
-	if err != nil || len(users.Users) != 1 || users.Users[0] != "somebody" {
-		t.Errorf("users %v (%v)", users, err)
+	// Random revisions, and random moments.
+	chosen := w.random.Perm(len(w.pictures))
+	if len(chosen) < pictures {
+		t.Errorf("there are %d pictures, want %d", len(chosen), pictures)
 	}
-	revision := resp.Header.Revision
-	if revision < kept {
-		t.Errorf("the newest state has revision %d, and %d was archived", revision, kept)
+	for _, i := range chosen[:min(pictures, len(chosen))] {
+		p := w.pictures[i]
+		x.restore(func(c *clientv3.Client) {
+			w.compare(t, c, p)
+			r.check(t, c, p.revision)
+		}, "--to-revision", strconv.FormatInt(p.revision, 10))
+		t.Logf("revision %d of %v, compacted at %d: %d keys, %d leases, %d users", p.revision, p.at.Sub(begun).Round(time.Second), p.compact, len(p.kvs), len(p.leases), len(p.users))
 	}
-	lost := time.Duration(0)
-	for _, list := range r.changes {
-		for _, c := range list {
-			if c.revision > revision {
-				lost = max(lost, destroyed.Sub(c.at))
+	for range max(pictures/5, 2) {
+		at := begun.Add(part + time.Duration(w.random.Int64N(int64(destroyed.Sub(begun)-part-promised))))
+		// Times of revisions are known once a second, and no more often than there is a leader.
+		least, most := r.around(at.Add(-3*time.Second), at)
+		x.restore(func(c *clientv3.Client) {
+			resp, err := c.HashKV(proc.Context(t), c.Endpoints()[0], 0)
+			if err != nil {
+				t.Fatal(err)
 			}
+			got := resp.Header.Revision
+			if got < least || got >= most {
+				t.Errorf("the state of %v has revision %d, want %d to %d", at.Sub(begun), got, least, most-1)
+			}
+			r.check(t, c, got)
+			w.compareEvents(t, c, resp.CompactRevision, got)
+			t.Logf("time %v: revision %d", at.Sub(begun).Round(time.Millisecond), got)
+		}, "--to-time", at.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+// TestArchiveSuccession kills the member that archives, the leader, and both, and measures how old a change becomes before it is
+// archived.
+func TestArchiveSuccession(t *testing.T) {
+	s := newStorage(t)
+	g := start(t, 5, append([]string{"--archive=" + s.url()}, s.server()...)...)
+	r := newRecorder(g)
+	r.begin(200)
+	defer r.end()
+	for _, c := range []struct {
+		what string
+		most time.Duration
+		kill func(sender, leader *member) []*member
+	}{
+		{"the member that archives", 3 * time.Second, func(sender, _ *member) []*member { return []*member{sender} }},
+		{"the leader", 3 * time.Second, func(_, leader *member) []*member { return []*member{leader} }},
+		{"both", 4 * time.Second, func(sender, leader *member) []*member { return []*member{sender, leader} }},
+		{"the member that archives again", 3 * time.Second, func(sender, _ *member) []*member { return []*member{sender} }},
+	} {
+		sender, leader := g.archiving(), g.leader()
+		if sender == leader {
+			t.Errorf("%s: the leader archives", c.what)
+		}
+		g.awaitArchived(r.mark())
+		stop := r.exposure()
+		time.Sleep(2 * time.Second)
+		quiet := stop()
+		stop = r.exposure()
+		list := c.kill(sender, leader)
+		r.kill(list...)
+		at := time.Now()
+		mark := r.mark()
+		g.awaitArchived(mark)
+		took := time.Since(at)
+		time.Sleep(3 * time.Second)
+		worst := stop()
+		t.Logf("%s: all of before was archived after %v; the oldest change that was not archived had %v, before that %v", c.what, took.Round(time.Millisecond),
+			worst.Round(time.Millisecond), quiet.Round(time.Millisecond))
+		if worst > c.most {
+			t.Errorf("%s: a change had %v before it was archived, more than %v", c.what, worst, c.most)
+		}
+		for _, m := range list {
+			r.restart(m)
 		}
 	}
-	t.Logf("%d acknowledged changes; restored up to revision %d of %d; the oldest lost change was acknowledged %v before the end", r.count, revision, r.last, lost)
-	r.check(t, c, revision)
-	at := kept - 50
-	r.check(t, g.restored(url, "--to-revision", strconv.FormatInt(at, 10)), at)
+	for _, m := range g.list {
+		if st, ok := g.archive(m); !ok || st.Gaps != 0 {
+			t.Errorf("%s: %+v", m.name, st)
+		}
+	}
 }

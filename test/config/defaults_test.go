@@ -28,6 +28,7 @@ var homes = map[string]home{
 	"archive-max-lag-bytes":    {"internal/member/archiver", `DefaultMaxLagBytes += 1 << 30`, "DefaultMaxLagBytes = 2 << 30", "2147483648"},
 	"archive-base-interval":    {"internal/member/archiver", `DefaultBaseInterval += time.Hour`, "DefaultBaseInterval = 2*time.Hour", "2h0m0s"},
 	"archive-base-bytes":       {"internal/member/archiver", `DefaultBaseBytes += 1 << 30`, "DefaultBaseBytes = 2 << 30", "2147483648"},
+	"archive-full-interval":    {"internal/member/archiver", `DefaultFullInterval = 7 \*`, "DefaultFullInterval = 8 *", "192h0m0s"},
 	"max-learners":             {"internal/member/replica", `MaxLearners, 1\)`, "MaxLearners, 2)", "2"},
 	"warning-apply-duration":   {"internal/member/replica", `WarnApply, 100\*time.Millisecond`, "WarnApply, 110*time.Millisecond", "110ms"},
 

@@ -68,6 +68,7 @@ var added = map[string]string{
 	"archive-max-lag-bytes":     "likewise",
 	"archive-base-interval":     "likewise",
 	"archive-base-bytes":        "likewise",
+	"archive-full-interval":     "likewise",
 	"archive-program":           "likewise",
 	"experimental-transport":    "the server of gRPC is not etcd's choice",
 }

@@ -37,6 +37,9 @@ func (s *session) wakeBases() {
 
 // makeBases makes bases when they are due.
 func (s *session) makeBases(ctx context.Context) {
+	if s.partial && !s.takeStock(ctx) {
+		return
+	}
 	b := backoff{}
 	for {
 		if s.baseDue(time.Now()) {
@@ -125,7 +128,7 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 		parts = before.PartsOf(archive.RecordsPart)
 	}
 	counts := make([]tally, len(parts)+1)
-	if err := s.findLost(ctx, parts, counts); err != nil {
+	if err := s.findAgain(ctx, parts, counts); err != nil {
 		return nil, err
 	}
 	at := 0
@@ -163,28 +166,38 @@ func (s *session) writeBase(ctx context.Context, before *archive.Base) (*archive
 	return s.putManifest(ctx, &base)
 }
 
-// findLost notes which parts are not in the bucket, so that a new base does not rely on them as well.
-func (s *session) findLost(ctx context.Context, parts []archive.Part, counts []tally) error {
+// findAgain notes which parts a new base does not rely on as well: those that are not in the bucket, and those that are older than
+// FullInterval, by the bucket's clock.
+func (s *session) findAgain(ctx context.Context, parts []archive.Part, counts []tally) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	sizes := make(map[string]int64, len(parts))
+	found := make(map[string]bucket.Object, len(parts))
 	for i := range parts {
-		sizes[parts[i].Name] = -1
+		found[parts[i].Name] = bucket.Object{Size: -1}
 	}
+	var newest time.Time
 	err := s.each(ctx, archive.PartPrefix, "", func(o bucket.Object) {
-		if _, ok := sizes[o.Key]; ok {
-			sizes[o.Key] = o.Size
+		if o.Modified.After(newest) {
+			newest = o.Modified
+		}
+		if _, ok := found[o.Key]; ok {
+			found[o.Key] = o
 		}
 	})
+	if err != nil {
+		return err
+	}
 	for i := range parts {
-		if p := &parts[i]; err == nil && sizes[p.Name] != p.Size {
-			counts[i].lost = true
+		p := &parts[i]
+		o := found[p.Name]
+		counts[i].again = o.Size != p.Size || newest.Sub(o.Modified) >= s.a.o.FullInterval
+		if o.Size != p.Size {
 			s.a.o.Logger.Error("a part of the archive is lost: its records are written again with the next base", slog.String("archive", s.a.o.Address),
-				slog.String("part", p.Name), slog.Int64("size", p.Size), slog.Int64("found-size", sizes[p.Name]))
+				slog.String("part", p.Name), slog.Int64("size", p.Size), slog.Int64("found-size", o.Size))
 		}
 	}
-	return err
+	return nil
 }
 
 // keepOffMemory keeps an export from holding the memory of segments that are sealed meanwhile, until the function that it returns is

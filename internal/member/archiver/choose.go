@@ -6,9 +6,13 @@ import (
 )
 
 const (
-	// orderInterval is how often the leader says who archives, and appointment for how long that holds.
-	orderInterval = time.Second
+	// orderInterval is how often the leader says who archives, and appointment for how long that holds. A member that has ended is
+	// found within orderInterval, one that does not answer after answerWithin.
+	orderInterval = 250 * time.Millisecond
+	answerWithin  = 1500 * time.Millisecond
 	appointment   = 5 * time.Second
+	// hearAllWithin is for how long a new leader waits for the first answers of all voters.
+	hearAllWithin = 2 * time.Second
 	// heardWithin is how old a report may be of a member that is appointed.
 	heardWithin = 3 * time.Second
 	// maxApplyLag is by how many entries a member that is appointed may lag.

@@ -1,8 +1,8 @@
 // Package archiver sends a cluster's committed entries and base states to its archive, from one member at a time. DESIGN.md has the
 // states and the reasons; docs/formats/archive.md has the objects.
 //
-// Every member with an archive runs an Archiver. The one of the leader appoints a member once a second, which archives for 5 s from
-// then on, and says to all what is archived already, so that each keeps the entries of its raft log that are not.
+// Every member with an archive runs an Archiver. The one of the leader appoints a member four times a second, which archives for 5 s
+// from then on, and says to all what is archived already, so that each keeps the entries of its raft log that are not.
 //
 // # What a caller must do
 //

@@ -53,8 +53,9 @@ func (inv *inventory) noteNewest(name string, last uint64) {
 // way from the fourth to the third.
 const basesLookedAt = 4
 
-// list reads the names in the bucket, and the newest manifest.
-func (s *session) list(ctx context.Context) (*inventory, error) {
+// list reads the names in the bucket, and the newest manifest. What is up to the index archived counts as there without a look: 0 for
+// all that the bases say nothing of.
+func (s *session) list(ctx context.Context, archived uint64) (*inventory, error) {
 	var bases []string
 	err := s.each(ctx, archive.BasePrefix, "", func(o bucket.Object) {
 		if _, _, ok := archive.ParseBaseName(o.Key); !ok {
@@ -79,8 +80,8 @@ func (s *session) list(ctx context.Context) (*inventory, error) {
 			from, _, _ = archive.ParseBaseName(bases[0])
 		}
 		covered, _, _ := archive.ParseBaseName(bases[max(len(bases)-basesLookedAt+1, 0)])
-		inv.cover.add(1, covered)
-		after = inv.base.Index
+		inv.cover.add(1, max(covered, archived))
+		after, from = inv.base.Index, max(from, archived)
 	}
 	err = s.each(ctx, archive.LogPrefix, archive.LogAfter(from), func(o bucket.Object) {
 		first, last, ok := archive.ParseLogName(o.Key)

@@ -3,6 +3,7 @@ package archiver
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,27 +12,33 @@ import (
 
 // leader is what a leader knows of the other members.
 type leader struct {
-	mu struct {
+	// again has room for one: the member that archives does not answer.
+	again chan struct{}
+	mu    struct {
 		sync.Mutex
-		// term is the term in which this member leads, rounds how often it has asked in it.
-		term   uint64
-		rounds int
-		// reports are the newest ones, asking the members with a call under way.
+		// term is the term in which this member leads, since when it knows that.
+		term  uint64
+		since time.Time
+		// reports are the newest ones, asking the members with a call under way, silent those whose last call has failed.
 		reports   map[uint64]heard
 		asking    map[uint64]bool
+		silent    map[uint64]bool
 		failed    map[uint64]time.Time
 		appointee uint64
 	}
 }
 
-func (l *leader) init() { l.resetLocked(0) }
-
-func (l *leader) resetLocked(term uint64) {
-	l.mu.term, l.mu.rounds, l.mu.appointee = term, 0, 0
-	l.mu.reports, l.mu.asking, l.mu.failed = map[uint64]heard{}, map[uint64]bool{}, map[uint64]time.Time{}
+func (l *leader) init() {
+	l.again = make(chan struct{}, 1)
+	l.resetLocked(0)
 }
 
-// lead appoints a member once a second while this member leads.
+func (l *leader) resetLocked(term uint64) {
+	l.mu.term, l.mu.since, l.mu.appointee = term, time.Now(), 0
+	l.mu.reports, l.mu.asking, l.mu.silent, l.mu.failed = map[uint64]heard{}, map[uint64]bool{}, map[uint64]bool{}, map[uint64]time.Time{}
+}
+
+// lead appoints a member in every orderInterval while this member leads, and at once when the one that archives does not answer.
 func (a *Archiver) lead(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -45,7 +52,10 @@ func (a *Archiver) lead(ctx context.Context) {
 		} else if committed > 0 {
 			a.round(ctx, &calls, term, committed)
 		}
-		if !wait(ctx, orderInterval) {
+		select {
+		case <-a.leader.again:
+		case <-time.After(orderInterval):
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -70,7 +80,7 @@ func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, term, committe
 		}
 		wg.Go(func() {
 			defer a.leader.end(term, m.ID)
-			limited, cancel := context.WithTimeout(ctx, 2*orderInterval)
+			limited, cancel := context.WithTimeout(ctx, answerWithin)
 			defer cancel()
 			b, err := a.o.Calls.Call(limited, m.ID, calls.Archive, payload)
 			if err != nil {
@@ -108,9 +118,25 @@ func (l *leader) end(term, id uint64) {
 func (l *leader) forget(term, id uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.term == term {
-		delete(l.mu.reports, id)
+	if l.mu.term != term {
+		return
 	}
+	delete(l.mu.reports, id)
+	l.mu.silent[id] = true
+	if id == l.mu.appointee {
+		select {
+		case l.again <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// heardAllLocked reports whether all voters have answered or failed to, so that one can be chosen.
+func (l *leader) heardAllLocked(voters []uint64) bool {
+	return !slices.ContainsFunc(voters, func(id uint64) bool {
+		_, ok := l.mu.reports[id]
+		return !ok && !l.mu.silent[id]
+	})
 }
 
 // hear takes a member's report.
@@ -120,6 +146,7 @@ func (a *Archiver) hear(term, id uint64, r report) {
 	current := l.mu.term == term
 	if current {
 		l.mu.reports[id] = heard{r, time.Now()}
+		delete(l.mu.silent, id)
 	}
 	appointee := l.mu.appointee
 	l.mu.Unlock()
@@ -147,11 +174,10 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	if l.mu.term != term {
 		l.resetLocked(term)
 	}
-	l.mu.rounds++
-	if l.mu.rounds <= 2 && len(c.voters) > 1 {
-		return 0 // no member has had the time to answer
-	}
 	now := time.Now()
+	if l.mu.appointee == 0 && !l.heardAllLocked(c.voters) && now.Sub(l.mu.since) < hearAllWithin {
+		return 0 // one of them may be the member that archives, or the only one that has the entries
+	}
 	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter && now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {
 		l.mu.failed[l.mu.appointee] = now
 	}

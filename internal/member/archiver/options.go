@@ -56,6 +56,9 @@ type Options struct {
 	// written; by default 1 h and 1 GiB.
 	BaseInterval time.Duration
 	BaseBytes    int64
+	// FullInterval is the age from which on a part is not listed by further bases: its records are sent again. It limits how many
+	// bases one damaged object can spoil. By default 7 days.
+	FullInterval time.Duration
 
 	// partBytes and logBytes are the sizes of objects before compression; tests have smaller ones.
 	partBytes, logBytes int64
@@ -69,12 +72,14 @@ const (
 	DefaultMaxLagBytes  = 1 << 30
 	DefaultBaseInterval = time.Hour
 	DefaultBaseBytes    = 1 << 30
+	DefaultFullInterval = 7 * 24 * time.Hour
 )
 
 func (o Options) withDefaults() Options {
 	or(&o.Interval, DefaultInterval)
 	or(&o.BaseInterval, DefaultBaseInterval)
 	or(&o.BaseBytes, DefaultBaseBytes)
+	or(&o.FullInterval, DefaultFullInterval)
 	or(&o.partBytes, archive.PartBytes)
 	or(&o.logBytes, archive.LogBytes)
 	or(&o.Logger, slog.New(slog.DiscardHandler))
@@ -98,7 +103,7 @@ func (o *Options) Validate() error {
 	}
 	require(o.ClusterID != 0 && o.MemberID != 0, "no cluster or member")
 	require(o.Source != nil && o.Open != nil && o.Hold != nil, "Source, Open or Hold is missing")
-	require(o.Interval >= 0 && o.BaseInterval >= 0 && o.BaseBytes >= 0, "negative interval or size")
+	require(o.Interval >= 0 && o.BaseInterval >= 0 && o.BaseBytes >= 0 && o.FullInterval >= 0, "negative interval or size")
 	if err := archive.CheckRecipients(o.Recipients); err != nil {
 		errs = append(errs, fmt.Errorf("archiver: %w", err))
 	}

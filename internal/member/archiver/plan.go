@@ -13,14 +13,14 @@ type piece struct {
 type tally struct {
 	items uint64
 	bytes int64
-	// lost: the object is missing in the bucket, or has another size.
-	lost bool
+	// again: the part is not relied on any more: its object is lost, or old.
+	again bool
 }
 
 // planRecords decides which parts of the base before a new one names again, and which records it writes anew: those after the parts,
-// those of parts that are lost or of which less than half counts, and those of small parts next to them. So the parts that are not of full size grow
-// geometrically, and the number of parts is logarithmic in the number of bases. counts has the tally of each part, and of the
-// records after the parts at its end.
+// those of parts that are lost, old, or of which less than half counts, and those of small parts next to them. So the parts that are
+// not of full size grow geometrically, and the number of parts is logarithmic in the number of bases. counts has the tally of each
+// part, and of the records after the parts at its end.
 func planRecords(parts []archive.Part, counts []tally, revision, full int64) []piece {
 	end := int64(0)
 	pieces := make([]piece, len(parts))
@@ -30,7 +30,7 @@ func planRecords(parts []archive.Part, counts []tally, revision, full int64) []p
 		end = p.Through
 		pieces[i] = piece{keep: p, after: p.After, through: p.Through}
 		size[i] = p.Content
-		if counts[i].lost || 2*counts[i].items < p.Items {
+		if counts[i].again || 2*counts[i].items < p.Items {
 			pieces[i].keep, size[i] = nil, counts[i].bytes
 		}
 	}

@@ -25,6 +25,13 @@ type session struct {
 
 	// cover are the indexes that the archive has, or that are lost. Owned by the sending loop.
 	cover coverage
+	// done is what this session has sent or given up, so that it is in the list that replaces cover. Owned by the sending loop.
+	done coverage
+	// partial: cover has no list of what is below the archived index, which makeBases makes first.
+	partial bool
+	// settled is an index: what is missing up to it was archived and pruned since, or lost and reported by a sender before. Owned by the
+	// sending loop.
+	settled uint64
 	// missedAt is the number of orders when entries were found missing that are not in this member's log any more, 0 for none.
 	missedAt uint64
 
@@ -44,6 +51,8 @@ type session struct {
 		// sent is the index up to which the archive needs no log object. whole is the same, up to the first gap without a base
 		// after it.
 		sent, whole uint64
+		// stock is the whole list, until the sending loop takes it.
+		stock *inventory
 	}
 }
 
@@ -90,7 +99,12 @@ func (a *Archiver) setSession(on bool) {
 
 // take finds out what the archive has, and checks that it is the history of this cluster.
 func (s *session) take(ctx context.Context) error {
-	inv, err := s.list(ctx)
+	// A list can have thousands of names. So the members of a cluster that knows up to where it has archived look at what follows
+	// first, and send.
+	s.a.mu.Lock()
+	archived := s.a.mu.archived.index
+	s.a.mu.Unlock()
+	inv, err := s.list(ctx, archived)
 	if err != nil {
 		return err
 	}
@@ -105,6 +119,12 @@ func (s *session) take(ctx context.Context) error {
 		return s.refuse(err)
 	}
 	s.cover = inv.cover
+	s.partial = archived > 0 && inv.base != nil
+	s.settled = archived
+	if archived == 0 && inv.base != nil {
+		// No member knows more than the archive, as after a start of all.
+		s.settled = inv.base.Index
+	}
 	s.mu.base, s.mu.bytes = inv.base, inv.bytes
 	if inv.base == nil {
 		// What was applied so far will be in the first base.
@@ -118,6 +138,46 @@ func (s *session) take(ctx context.Context) error {
 	}
 	s.a.o.Logger.Info("this member archives now", slog.String("archive", s.a.o.Address), slog.Uint64("last-index", inv.cover.end()))
 	return nil
+}
+
+// takeStock makes the whole list, of which take has made a part. It returns false if ctx has ended.
+func (s *session) takeStock(ctx context.Context) bool {
+	for b := (backoff{}); ; {
+		s.mu.Lock()
+		before := s.mu.bytes
+		s.mu.Unlock()
+		inv, err := s.list(ctx, 0)
+		if err == nil {
+			s.mu.Lock()
+			s.mu.stock = inv
+			s.mu.bytes += inv.bytes - before
+			s.mu.Unlock()
+			s.a.noteSuccess(basing)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.a.noteFailure(basing, "listing the archive", err)
+		if !wait(ctx, b.next()) {
+			return false
+		}
+	}
+}
+
+// useStock replaces what was listed in part by the whole list, when it is there.
+func (s *session) useStock() {
+	s.mu.Lock()
+	stock := s.mu.stock
+	s.mu.stock = nil
+	s.mu.Unlock()
+	if stock == nil {
+		return
+	}
+	s.cover = stock.cover
+	for _, d := range s.done.spans {
+		s.cover.add(d.first, d.last)
+	}
 }
 
 // nextOrder waits for an order that is newer than the call and appoints this member.
@@ -160,17 +220,15 @@ const ordersToTrust = 3
 // that much: what a sender has applied was committed before, so another cluster of the same id has written it, such as the one that
 // this cluster was restored from. The archive was listed before the call.
 func (s *session) awaitCommitted(ctx context.Context, end uint64) error {
-	for n := 0; ; {
+	for n := 0; ; n++ {
+		if at, _ := s.a.o.Source.Position(); at.Index >= end {
+			return nil
+		}
 		o, err := s.nextOrder(ctx)
 		if err != nil {
 			return err
 		}
-		n++
-		at, _ := s.a.o.Source.Position()
-		switch {
-		case at.Index >= end:
-			return nil
-		case end > o.committed && n >= ordersToTrust:
+		if end > o.committed && n+1 >= ordersToTrust {
 			return s.refuse(fmt.Errorf("it has entries up to index %d, and this cluster has committed up to %d", end, o.committed))
 		}
 	}
@@ -198,13 +256,14 @@ func (s *session) checkTerms(base *archive.Base, newest *archive.Header) error {
 	return errors.Join(differs("entry", newest.First, newest.FirstTerm), differs("entry", newest.Last, newest.LastTerm))
 }
 
-// ordersBeforeLoss is how many orders appoint this member again before entries that its log has no more are given up: in this
-// time the leader appoints a member whose log has them, if there is one.
-const ordersBeforeLoss = 4
+// ordersBeforeLoss is how many orders, of four seconds, appoint this member again before entries that its log has no more are given
+// up: in this time the leader appoints a member whose log has them, if there is one.
+const ordersBeforeLoss = uint64(4 * time.Second / orderInterval)
 
 // pass sends one log object if there is something to send. more is set if there is more.
 func (s *session) pass(ctx context.Context) (more bool, err error) {
 	src := s.a.o.Source
+	s.useStock()
 	m := s.a.mark()
 	first := src.FirstIndex()
 	s.giveUp(first, m.index)
@@ -234,6 +293,7 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	s.a.counters.entries.Add(object.Header.Items)
 	s.a.counters.contents.Add(uint64(object.Header.Content))
 	s.cover.add(object.Header.First, object.Header.Last)
+	s.done.add(object.Header.First, object.Header.Last)
 	missing, _ = s.cover.next(1)
 	s.mu.Lock()
 	s.mu.bytes += int64(len(object.Data))
@@ -297,9 +357,15 @@ func (s *session) giveUp(first, applied uint64) {
 	defer s.mu.Unlock()
 	for _, h := range holes {
 		s.cover.add(h.first, h.last)
+		s.done.add(h.first, h.last)
 		bridged := s.mu.base != nil && s.mu.base.Index >= h.last
-		if !bridged {
+		switch {
+		case !bridged:
 			s.mu.need = max(s.mu.need, h.last)
+		case h.last <= s.settled:
+			s.a.o.Logger.Info("the archive has no entries between two of its base states: they were pruned, or are a gap that was reported before",
+				slog.String("archive", s.a.o.Address), slog.Uint64("first-index", h.first), slog.Uint64("last-index", h.last))
+			continue
 		}
 		s.a.noteGap(Gap{First: h.first, Last: h.last, Time: time.Now()})
 	}

@@ -17,7 +17,7 @@ const (
 	maxErrorText = 200
 )
 
-// order is what the leader says to each other member once a second: who archives, and what is archived.
+// order is what the leader says to each other member in every orderInterval: who archives, and what is archived.
 type order struct {
 	// term is the leader's, committed an index that was committed when it was sent, with an entry of that term at or below it.
 	term, committed uint64

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync"
 	"time"
 
 	"filippo.io/age"
@@ -49,6 +50,8 @@ func CheckRecipients(keys []string) error {
 type Sealer struct {
 	id         Identity
 	recipients []age.Recipient
+	// encoders has *zstd.Encoder that are not in use: each has some MiB of tables.
+	encoders sync.Pool
 }
 
 // NewSealer returns a Sealer for an archive, whose objects are encrypted to recipients. These may be others than those of the
@@ -99,6 +102,11 @@ func (w *sealer) start() {
 		}
 		out = w.secret
 	}
+	if zip, ok := w.s.encoders.Get().(*zstd.Encoder); ok {
+		w.zip = zip
+		w.zip.Reset(out)
+		return
+	}
 	w.zip, w.err = zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false))
 }
 
@@ -129,6 +137,9 @@ func (w *sealer) seal(h Header) (*Sealed, error) {
 	if w.err != nil {
 		return nil, w.err
 	}
+	w.zip.Reset(nil) // so that it keeps no reference to the object
+	w.s.encoders.Put(w.zip)
+	w.zip, w.err = nil, errors.New("archive: the object is complete")
 	data := w.buf.Bytes()
 	if len(data) > MaxObject {
 		return nil, fmt.Errorf("archive: an object with more than %d bytes", MaxObject)
@@ -140,7 +151,6 @@ func (w *sealer) seal(h Header) (*Sealed, error) {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
 	h.put(data)
-	w.err = errors.New("archive: the object is complete")
 	return &Sealed{Header: h, Data: data}, nil
 }
 
