@@ -94,7 +94,7 @@ func (r *recorder) exposure() (stop func() time.Duration) {
 	go func() {
 		worst, archived := time.Duration(0), int64(0)
 		for {
-			for i, m := range r.g.list {
+			for i := range r.up {
 				if r.up[i].Load() {
 					if st, ok := readArchive(r.addrs[i]); ok {
 						archived = max(archived, st.ArchivedRevision)
