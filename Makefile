@@ -72,8 +72,8 @@ damage: ## every single bit of a small data directory, its files cut at every le
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./internal/store/history
 	VIGIL_CUTS=all $(GO) -C client test -timeout 1h -run Cut .
 
-archive-test: ## 2,000 writes a second for ten minutes to three members that archive, which are killed, and whose bucket is away; then they are restored
-	cd test && VIGIL_ARCHIVE_TEST=10m $(GO) test -count 1 -timeout 0 -run 'TestArchive$$' -v ./cluster
+archive-test: ## 2,000 writes a second for ten minutes to three members that archive into an object storage of S3, which are killed, and whose storage is away; then they are restored; minutes to build
+	cd test && VIGIL_ARCHIVE_TEST=10m VIGIL_ARCHIVE_S3=1 $(GO) test -count 1 -timeout 0 -run 'TestArchive$$' -v ./cluster
 
 soak: ## three members under every fault in turn, with clients whose records are checked, for VIGIL_SOAK; root gives each member a network namespace, VIGIL_NETNS=1 demands that
 	cd test && VIGIL_SOAK=$(VIGIL_SOAK) $(GO) test -count 1 -timeout 0 -run Soak -v ./chaos

@@ -768,51 +768,71 @@ func TestPrunedIsNoGap(t *testing.T) {
 	}
 }
 
-// TestHolesAreFilled: a successor sends the entries that the one before has left out, before and after the newest base.
+// TestHolesAreFilled: a successor sends the entries that the one before has left out, before and after the newest base: one that knows
+// nothing, and one that takes what the cluster knows to be archived for complete at first.
 func TestHolesAreFilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, b := newWorld(t, 1), newBucket(t)
-		defer w.close()
-		m := w.members[0]
-		long := func(o *Options) { small(o); o.BaseInterval = 20 * time.Second }
+	for _, members := range []int{1, 3} {
+		t.Run(fmt.Sprint(members), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { holesAreFilled(t, members) })
+		})
+	}
+}
+
+func holesAreFilled(t *testing.T, members int) {
+	w, b := newWorld(t, members), newBucket(t)
+	defer w.close()
+	long := func(o *Options) { small(o); o.BaseInterval = 20 * time.Second }
+	for _, m := range w.members {
 		m.begin(b, long)
-		for range 50 {
-			w.put("a", "b")
-			time.Sleep(time.Second)
+	}
+	for range 50 {
+		w.put("a", "b")
+		time.Sleep(time.Second)
+	}
+	m := w.members[0]
+	w.awaitArchived(m, time.Minute)
+	for _, x := range w.members {
+		if x.a.Status().State == Archiving {
+			x.end()
 		}
-		w.awaitArchived(m, time.Minute)
-		m.end()
-		o := readAll(t, b)
-		newest, before, after := o.bases[len(o.bases)-1].Index, 0, 0
-		if len(o.bases) != 3 {
-			t.Fatalf("%d bases", len(o.bases))
+	}
+	o := readAll(t, b)
+	newest, before, after := o.bases[len(o.bases)-1].Index, 0, 0
+	if len(o.bases) != 3 {
+		t.Fatalf("%d bases", len(o.bases))
+	}
+	for i, x := range o.logs {
+		first, last, _ := archive.ParseLogName(x.Key)
+		if first <= o.bases[1].Index || last == w.last() || i%3 == 0 {
+			continue
 		}
-		for i, x := range o.logs {
-			first, last, _ := archive.ParseLogName(x.Key)
-			if first <= o.bases[1].Index || last == w.last() || i%3 == 0 {
-				continue
-			}
-			if err := b.Delete(t.Context(), x.Key); err != nil {
-				t.Fatal(err)
-			}
-			if last <= newest {
-				before++
-			} else {
-				after++
-			}
+		if err := b.Delete(t.Context(), x.Key); err != nil {
+			t.Fatal(err)
 		}
-		if before < 3 || after < 3 {
-			t.Fatalf("%d objects were removed before the newest base and %d after it", before, after)
+		if last <= newest {
+			before++
+		} else {
+			after++
 		}
+	}
+	if before < 3 || after < 3 {
+		t.Fatalf("%d objects were removed before the newest base and %d after it", before, after)
+	}
+	if members == 1 {
 		m.begin(b, long)
-		w.put("last", "x")
-		w.awaitArchived(m, time.Minute)
-		time.Sleep(3 * time.Second)
-		if st := m.a.Status(); st.Gaps != 0 {
-			t.Errorf("status %+v", st)
+	}
+	w.put("last", "x")
+	w.awaitArchived(m, time.Minute)
+	time.Sleep(3 * time.Second)
+	for _, x := range w.members {
+		if x.a == nil {
+			continue
 		}
-		w.verify(b, 3) // from each base by entries
-	})
+		if st := x.a.Status(); st.Gaps != 0 {
+			t.Errorf("member %d: %+v", x.id, st)
+		}
+	}
+	w.verify(b, 3) // from each base by entries
 }
 
 // TestNothingIsReplaced: a sender deletes no object and tries to replace none, so that a bucket with object lock serves it. Only an
