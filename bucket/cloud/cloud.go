@@ -99,7 +99,11 @@ func wrap(err error) error {
 func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
 	// The object is one request, which has the condition. S3 receives one of 16 MiB or more as an upload of one part, whose end has it.
 	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream"})
-	return wrap(err)
+	if err = wrap(err); errors.Is(err, bucket.ErrLocked) {
+		// The storage looks at the lock before the condition: there is an object.
+		return fmt.Errorf("%w: %w", bucket.ErrExists, err)
+	}
+	return err
 }
 
 // Get implements bucket.Bucket.
