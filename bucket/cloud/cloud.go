@@ -101,7 +101,7 @@ func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
 	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream"})
 	if err = wrap(err); errors.Is(err, bucket.ErrLocked) {
 		// The storage looks at the lock before the condition: there is an object.
-		return fmt.Errorf("%w: %w", bucket.ErrExists, err)
+		return fmt.Errorf("%w: %v", bucket.ErrExists, err)
 	}
 	return err
 }

@@ -208,7 +208,7 @@ func (a *Archiver) work(ctx context.Context) {
 type backoff struct{ last time.Duration }
 
 // maxPause is the longest pause after a failure.
-const maxPause = 15 * time.Second
+const maxPause = 5 * time.Second
 
 func (b *backoff) next() time.Duration {
 	b.last = min(max(2*b.last, 250*time.Millisecond), maxPause)
