@@ -29,6 +29,8 @@ type Archiver struct {
 		identity *archive.Identity
 		refused  error
 		vacant   bool
+		// foreign is when a session has refused the history in the archive, zero if none has. Only a session can accept it again.
+		foreign time.Time
 
 		// order is the newest order, orders their number, until when the appointment ends.
 		order  order
@@ -114,13 +116,10 @@ func (a *Archiver) accept(o order) report {
 	if o.term >= a.mu.order.term {
 		a.mu.order = o
 		a.mu.orders++
-		switch o.appointee {
-		case a.o.MemberID:
+		// An order that names another member, or none yet, does not end the appointment at once: this member goes on while its
+		// successor finds out what is there.
+		if o.appointee == a.o.MemberID {
 			a.mu.until = time.Now().Add(appointment)
-		case 0:
-			// A leader that does not know yet who can archive ends no appointment of the one before.
-		default:
-			a.mu.until = time.Time{}
 		}
 		if o.archived > 0 {
 			a.noteArchivedLocked(o.archived)
@@ -137,7 +136,7 @@ func (a *Archiver) reportLocked() report {
 	now := time.Now()
 	at, _ := a.o.Source.Position()
 	r := report{
-		appointed: now.Before(a.mu.until), ready: a.mu.refused == nil && (a.mu.identity != nil || a.mu.vacant),
+		appointed: now.Before(a.mu.until), ready: a.readyLocked(now),
 		vacant: a.mu.identity == nil && a.mu.vacant,
 		first:  a.o.Source.FirstIndex(), applied: at.Index,
 		archived: a.mu.archived.index, revision: a.mu.archived.revision, known: a.mu.known,
@@ -146,6 +145,14 @@ func (a *Archiver) reportLocked() report {
 		r.failing, r.text = now.Sub(f.since), f.text
 	}
 	return r
+}
+
+// readyLocked reports whether this member may be appointed. A history that was refused is looked at again after some time.
+func (a *Archiver) readyLocked(now time.Time) bool {
+	if a.mu.refused != nil && (a.mu.foreign.IsZero() || now.Sub(a.mu.foreign) < refusedInterval) {
+		return false
+	}
+	return a.mu.identity != nil || a.mu.vacant
 }
 
 // noteArchivedLocked notes that the archive needs nothing up to an index.

@@ -398,9 +398,16 @@ func TestForeignBucket(t *testing.T) {
 					return nil
 				}
 				w.members[0].begin(f, options)
-				for range 30 {
-					time.Sleep(4 * time.Second)
-					w.put("c", "d")
+				for i := range 300 {
+					time.Sleep(400 * time.Millisecond)
+					if i%10 == 9 {
+						w.put("c", "d")
+					}
+					// It is looked at again and again, and stays refused meanwhile.
+					st, held := w.members[0].a.Status(), w.members[0].a.o.Hold.LimitTruncation(2, 20, 0) != 20
+					if i > 10 && (st.State != Refused || held) {
+						t.Fatalf("after %d looks: the log is held: %v; %+v", i+1, held, st)
+					}
 				}
 				st := w.members[0].a.Status()
 				if st.State != Refused || st.Error == "" {

@@ -133,13 +133,16 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRefused, err)
-		a.refuse(err)
+		a.refuse(err, time.Time{})
 		return nil, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.mu.identity, a.mu.refused, a.mu.vacant = &id, nil, false
-	a.o.Hold.setOff(false)
+	a.mu.identity, a.mu.vacant = &id, false
+	if a.mu.foreign.IsZero() {
+		a.mu.refused = nil
+		a.o.Hold.setOff(false)
+	}
 	return &id, nil
 }
 
@@ -159,19 +162,27 @@ func (a *Archiver) checkIdentity(id, known *archive.Identity) error {
 func (a *Archiver) noteVacant() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.mu.vacant, a.mu.refused = true, nil
+	a.mu.vacant, a.mu.refused, a.mu.foreign = true, nil, time.Time{}
 	a.o.Hold.setOff(false)
 }
 
-// refuse notes that nothing is written to the bucket, and logs it once.
-func (a *Archiver) refuse(err error) {
+// refuse notes that nothing is written to the bucket, and logs it once. foreign is the time if a session refuses its history.
+func (a *Archiver) refuse(err error, foreign time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.refused == nil || a.mu.refused.Error() != err.Error() {
 		a.o.Logger.Error("the archive is not written to; the member serves without it", slog.String("archive", a.o.Address), slog.String("error", oneLine(err.Error())))
 	}
-	a.mu.refused = err
+	a.mu.refused, a.mu.foreign = err, foreign
 	a.o.Hold.setOff(true)
+}
+
+// acceptHistory notes that the archive has the history of this cluster.
+func (a *Archiver) acceptHistory() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.refused, a.mu.foreign = nil, time.Time{}
+	a.o.Hold.setOff(false)
 }
 
 // connect returns the bucket and the identity of the archive, which it makes if there is none.

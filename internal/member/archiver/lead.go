@@ -148,9 +148,8 @@ func (a *Archiver) hear(term, id uint64, r report) {
 		l.mu.reports[id] = heard{r, time.Now()}
 		delete(l.mu.silent, id)
 	}
-	appointee := l.mu.appointee
 	l.mu.Unlock()
-	if current && r.known && r.appointed && id == appointee {
+	if current && r.known && r.appointed {
 		a.mu.Lock()
 		a.noteArchivedLocked(r.archived)
 		a.mu.Unlock()

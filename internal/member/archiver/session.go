@@ -118,6 +118,7 @@ func (s *session) take(ctx context.Context) error {
 	if err := s.checkTerms(inv.base, newest); err != nil {
 		return s.refuse(err)
 	}
+	s.a.acceptHistory()
 	s.cover = inv.cover
 	s.partial = archived > 0 && inv.base != nil
 	s.settled = archived
@@ -208,7 +209,7 @@ func (s *session) nextOrder(ctx context.Context) (order, error) {
 // refuse notes that the archive is not one of this cluster's history, and returns the error.
 func (s *session) refuse(err error) error {
 	err = fmt.Errorf("%w: %w; use another bucket or prefix: this cluster does not continue its history", errRefused, err)
-	s.a.refuse(err)
+	s.a.refuse(err, time.Now())
 	return err
 }
 
