@@ -271,6 +271,49 @@ func TestSuccessor(t *testing.T) {
 	})
 }
 
+// TestOutage: after the bucket was away for all members, the leader does not go on to archive because the others have failed.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 3), newBucket(t)
+		defer w.close()
+		f := &faulty{Bucket: b}
+		for _, m := range w.members {
+			m.begin(f, small)
+		}
+		w.put("a", "b")
+		w.awaitArchived(w.members[0], time.Minute)
+		time.Sleep(2 * lookInterval) // until all know the archive
+		strike := func(before func(int, string, string) error) {
+			f.mu.Lock()
+			f.before = before
+			f.mu.Unlock()
+		}
+		strike(func(int, string, string) error { return errors.New("away") })
+		leader := w.members[w.leader-1]
+		failing := func() bool {
+			st := leader.a.Status()
+			return st.State == Failing && st.FailingSeconds > outageAfter.Seconds()
+		}
+		for end := time.Now().Add(10 * time.Minute); !failing(); time.Sleep(time.Second) {
+			w.put("c", "d")
+			if time.Now().After(end) {
+				t.Fatal("the leader is never tried")
+			}
+		}
+		strike(nil)
+		w.awaitArchived(leader, time.Minute)
+		for range 20 {
+			w.put("e", "f")
+			time.Sleep(time.Second)
+		}
+		w.awaitArchived(leader, time.Minute)
+		if st := leader.a.Status(); st.State != Standby {
+			t.Errorf("the leader still archives: %+v", st)
+		}
+		w.verify(b, 1)
+	})
+}
+
 // TestOtherMemberHasEntries: the appointee's log begins too late, and another member's does not.
 func TestOtherMemberHasEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	// preferred then.
 	rotateAfter = 30 * time.Second
 	avoidFor    = time.Hour
+	outageAfter = 10 * time.Second
 )
 
 // heard is a report and when it arrived.
@@ -41,6 +42,21 @@ type candidates struct {
 	// archived is the archived index, if known.
 	archived uint64
 	known    bool
+}
+
+// allFail reports whether the present appointee has failed for outageAfter and all others before it: then the bucket is away, and not
+// the way of some members to it.
+func (c *candidates) allFail(now time.Time) bool {
+	for _, id := range c.voters {
+		r, ok := c.reports[id]
+		switch {
+		case id == c.current && (!ok || r.failing < outageAfter):
+			return false
+		case id != c.current && ok && now.Sub(c.failed[id]) >= avoidFor:
+			return false
+		}
+	}
+	return c.current != 0
 }
 
 // choose returns the member that is to archive, 0 if there is none. The present appointee stays while it works. Otherwise it is

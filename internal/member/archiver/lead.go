@@ -20,11 +20,15 @@ type leader struct {
 		term  uint64
 		since time.Time
 		// reports are the newest ones, asking the members with a call under way, silent those whose last call has failed.
-		reports   map[uint64]heard
-		asking    map[uint64]bool
-		silent    map[uint64]bool
-		failed    map[uint64]time.Time
+		reports map[uint64]heard
+		asking  map[uint64]bool
+		silent  map[uint64]bool
+		failed  map[uint64]time.Time
+		// appointee is the member that archives, since appointed.
 		appointee uint64
+		appointed time.Time
+		// outage: the bucket is away for all members.
+		outage bool
 	}
 }
 
@@ -34,7 +38,7 @@ func (l *leader) init() {
 }
 
 func (l *leader) resetLocked(term uint64) {
-	l.mu.term, l.mu.since, l.mu.appointee = term, time.Now(), 0
+	l.mu.term, l.mu.since, l.mu.appointee, l.mu.outage = term, time.Now(), 0, false
 	l.mu.reports, l.mu.asking, l.mu.silent, l.mu.failed = map[uint64]heard{}, map[uint64]bool{}, map[uint64]bool{}, map[uint64]time.Time{}
 }
 
@@ -177,13 +181,21 @@ func (a *Archiver) appoint(term uint64) uint64 {
 	if l.mu.appointee == 0 && !l.heardAllLocked(c.voters) && now.Sub(l.mu.since) < hearAllWithin {
 		return 0 // one of them may be the member that archives, or the only one that has the entries
 	}
-	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter && now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {
+	// What a member reports may be the failure of an earlier appointment.
+	if r, ok := l.mu.reports[l.mu.appointee]; ok && r.failing >= rotateAfter && now.Sub(l.mu.appointed) >= rotateAfter && now.Sub(l.mu.failed[l.mu.appointee]) >= rotateAfter {
 		l.mu.failed[l.mu.appointee] = now
 	}
 	c.reports, c.current, c.failed = l.mu.reports, l.mu.appointee, l.mu.failed
+	if r, ok := l.mu.reports[l.mu.appointee]; c.allFail(now) {
+		l.mu.outage = true
+	} else if l.mu.outage && ok && r.appointed && r.failing == 0 {
+		// The bucket is back: no member is to be avoided because it was away.
+		l.mu.outage = false
+		clear(l.mu.failed)
+	}
 	if next := c.choose(now); next != l.mu.appointee {
 		a.o.Logger.Info("appointed a member to archive", slog.String("member-id", hexText(next)), slog.String("before", hexText(l.mu.appointee)))
-		l.mu.appointee = next
+		l.mu.appointee, l.mu.appointed = next, now
 	}
 	return l.mu.appointee
 }
