@@ -114,7 +114,7 @@ console-test: ## the console in headless Chromium; VIGIL_SCREENSHOTS=$$PWD/docs/
 	VIGIL_BROWSER=1 $(GO) -C test/console test -count 1 -timeout 30m -v .
 
 console-large: ## the same with a million keys and 1,000 events a second: time to first paint, memory of the tab
-	VIGIL_BROWSER=1 VIGIL_LARGE=1 $(GO) -C test/console test -count 1 -timeout 1h -run Large -v .
+	VIGIL_BROWSER=1 VIGIL_LARGE=1 $(GO) -C test/console test -count 1 -timeout 1h -run "Large|Tail" -v .
 
 .PHONY: bucket-test
 lint: lint-bucket

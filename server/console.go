@@ -22,7 +22,7 @@ func (m *Member) openConsole() (*console.Console, error) {
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
 		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: m.watchersOf,
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
-		Sample: m.sampleOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes, Logger: m.log,
+		Sample: m.sampleOf, Compare: m.comparisonOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes,
 	})
 }
 
@@ -102,4 +102,43 @@ func (m *Member) answerWatchers(question []byte) ([]byte, error) {
 		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for watchers: %v", err)}
 	}
 	return json.Marshal(console.ListWatchers(m.replica.Hub().Stats(), q))
+}
+
+// comparisonOf returns what a member has for a comparison of data: this one, or another by a call.
+func (m *Member) comparisonOf(ctx context.Context, id uint64, revision int64) (*console.Comparison, error) {
+	if id == m.replica.Header().MemberID {
+		return m.comparison(ctx, revision)
+	}
+	question, err := json.Marshal(console.ComparisonQuery{Revision: revision})
+	if err != nil {
+		return nil, err
+	}
+	b, err := m.transport.Call(ctx, id, calls.Compare, question)
+	if err != nil {
+		return nil, err
+	}
+	return console.DecodeComparison(b)
+}
+
+// comparison returns what this member has for a comparison of data. It reads the whole store.
+func (m *Member) comparison(ctx context.Context, revision int64) (*console.Comparison, error) {
+	st := m.rpc.Status() // before the hash
+	res, err := m.replica.HashKV(ctx, revision)
+	if err != nil {
+		return nil, err
+	}
+	return console.NewComparison(st, res)
+}
+
+// answerComparison answers another member, which has checked that its reader may compare the data.
+func (m *Member) answerComparison(ctx context.Context, question []byte) ([]byte, error) {
+	var q console.ComparisonQuery
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for a comparison: %v", err)}
+	}
+	c, err := m.comparison(ctx, q.Revision)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(c)
 }

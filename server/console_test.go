@@ -344,6 +344,64 @@ func TestConsoleKeys(t *testing.T) {
 	p.want("nothing of that was too much", p.get("session"), 200, fmt.Sprintf("%x", m.replica.Header().MemberID))
 }
 
+// TestConsoleTimes: each change has the time at which it was made, and a time has its revision.
+func TestConsoleTimes(t *testing.T) {
+	_, addr := member(t, Config{UnsafeNoSync: true})
+	p := newPage(t, addr)
+	cc := pb.NewKVClient(dial(t, addr))
+	start := time.Now()
+	res, err := cc.Put(timeout(t), &pb.PutRequest{Key: []byte("k"), Value: []byte("v")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type span struct{ From, To int64 }
+	var got struct{ Versions []span }
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // the leader records the time soon
+		a := p.want("history", p.get("history", "key=k"), 200)
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil || len(got.Versions) != 1 {
+			t.Fatal(a.body, err)
+		}
+		if got.Versions[0].To > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no time is known")
+		}
+	}
+	v := got.Versions[0]
+	if v.To < start.UnixMilli() || v.To > time.Now().UnixMilli() || v.From > v.To {
+		t.Errorf("made from %d to %d, after %d", v.From, v.To, start.UnixMilli())
+	}
+	at := fmt.Sprintf("at=%d", v.To)
+	p.want("the revision of the time", p.get("revision", at), 200, fmt.Sprintf(`{"revision":%d}`, res.Header.Revision))
+	for _, path := range []string{"changes", "key"} {
+		p.want(path, p.get(path, "key=k", fmt.Sprintf("from=%d", res.Header.Revision)), 200, fmt.Sprintf(`"to":%d`, v.To))
+	}
+	p.want("a time before all", p.get("revision", "at=1"), 400, "the first known time is")
+	p.want("a time to come", p.get("revision", fmt.Sprintf("at=%d", time.Now().Add(time.Hour).UnixMilli())), 400, "future revision")
+	p.want("no time", p.get("revision", "at=x"), 400, "want a number")
+	if _, err := cc.Compact(timeout(t), &pb.CompactionRequest{Revision: res.Header.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	p.want("the compacted state of a key", p.get("history", "key=k"), 200, fmt.Sprintf(`"to":%d`, v.To))
+	if _, err := cc.DeleteRange(timeout(t), &pb.DeleteRangeRequest{Key: []byte("k")}); err != nil {
+		t.Fatal(err)
+	}
+	p.want("the state that a compaction has kept", p.get("history", "key=k"), 200, `"deleted":true`, fmt.Sprintf(`"to":%d`, v.To))
+}
+
+// TestConsoleCompares: one member is compared with none, and its hash is not read.
+func TestConsoleCompares(t *testing.T) {
+	_, addr := member(t, Config{UnsafeNoSync: true})
+	next, _ := newPage(t, addr).stream("compare")
+	if l := next(); !strings.Contains(l, `"members":[{"id":`) {
+		t.Error(l)
+	}
+	if l := next(); l != `{"result":{"findings":[],"not_checked":[]}}` {
+		t.Error(l)
+	}
+}
+
 func TestConsoleHistory(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	p := newPage(t, addr)
@@ -462,6 +520,8 @@ func TestConsoleUsers(t *testing.T) {
 		}
 	}
 	p.want("watchers without a login", p.get("watchers"), 403)
+	p.want("a comparison without a login", p.get("compare"), 403)
+	p.want("a revision without a login", p.get("revision", "at=1"), 401)
 	p.want("a wrong password", p.post("login", object{"name": "alice", "password": "x"}), 401, "check the name")
 	p.want("an unknown user", p.post("login", object{"name": "<b>", "password": "x"}), 401)
 
@@ -482,7 +542,10 @@ func TestConsoleUsers(t *testing.T) {
 	for name, a := range map[string]answer{
 		"a key of others": p.get("key", "key=secret"), "all keys": p.get("tree"), "a search": p.get("search"), "its history": p.get("history", "key=secret"),
 		"all changes": p.get("changes"), "a difference": p.get("diff", "key=secret", "a=1", "b=2"), "a tail": p.get("tail", "prefix=secret"), "an export": p.get("export"),
-		"the users": p.get("access"), "the watchers": p.get("watchers"), "a snapshot": p.get("snapshot"),
+		"the users": p.get("access"), "the watchers": p.get("watchers"), "a snapshot": p.get("snapshot"), "a comparison": p.get("compare"),
+		"a count": p.get("count"), "a count of others": p.get("count", "key=s", "prefix=s"), "a range beyond hers": p.get("search", "key=a", "end=c"),
+		"a search with values": p.get("search", "key=s", "values=1"), "a pattern": p.get("search", "pattern=*"), "a prefix that is shorter than hers": p.get("tree", "prefix="),
+		"changes of others": p.get("changes", "prefix=s"), "a key at an older revision": p.get("key", "key=secret", "rev=2"),
 		"a write":          p.post("put", object{"key": b64("secret"), "value": "", "mod": 0}),
 		"a deletion":       p.post("delete", object{"key": "", "prefix": true, "since": 100}),
 		"an import":        p.post("import", object{"lines": `{"key":"secret","value":""}`}),
@@ -492,6 +555,28 @@ func TestConsoleUsers(t *testing.T) {
 	} {
 		p.want("alice and "+name, a, 403)
 	}
+	// Leases and locks are listed, without keys that are not hers.
+	admin := v.as("root")
+	for _, id := range []int64{0x77, 0x78} {
+		key := map[int64]string{0x77: "secret-lock/77", 0x78: "alock/78"}[id]
+		if _, err := pb.NewLeaseClient(v.cc).LeaseGrant(admin, &pb.LeaseGrantRequest{ID: id, TTL: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewKVClient(v.cc).Put(admin, &pb.PutRequest{Key: []byte(key), Value: []byte("mine"), Lease: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.want("her lease", p.get("leases"), 200, b64("alock/78"), "not yours to read")
+	p.want("her lock", p.get("locks"), 200, b64("alock"))
+	live, stop := p.stream("live")
+	for name, body := range map[string]string{"leases": p.get("leases").body, "locks": p.get("locks").body, "the overview": live(), "the session": p.get("session").body} {
+		for _, hidden := range []string{"secret", b64("secret"), b64("secret-lock/77"), b64("secret-lock"), b64("mine")} {
+			if strings.Contains(body, hidden) && !(name == "locks" && hidden == b64("mine")) {
+				t.Errorf("%s shows alice %q: %s", name, hidden, body)
+			}
+		}
+	}
+	stop()
 	alice := p.cookie
 	login("root")
 	p.want("the watchers as root", p.get("watchers"), 200, "watchers")
@@ -510,6 +595,66 @@ func TestConsoleUsers(t *testing.T) {
 
 	p.cookie = alice[:strings.Index(alice, "=")+1] + "!!"
 	p.want("a cookie of nonsense", p.get("session"), 200, `"user":""`)
+}
+
+// TestConsoleStreamsEndWithTheirUser: an overview and a tail that are open end when their user may not see them any more.
+func TestConsoleStreamsEndWithTheirUser(t *testing.T) {
+	v := newVault(t, Config{UnsafeNoSync: true})
+	for name, change := range map[string]func(pb.AuthClient, context.Context) error{
+		"another password": func(c pb.AuthClient, ctx context.Context) error {
+			_, err := c.UserChangePassword(ctx, &pb.AuthUserChangePasswordRequest{Name: "alice", Password: "new"})
+			return err
+		},
+		"no role": func(c pb.AuthClient, ctx context.Context) error {
+			_, err := c.UserRevokeRole(ctx, &pb.AuthUserRevokeRoleRequest{Name: "bob", Role: "r"})
+			return err
+		},
+		"no user": func(c pb.AuthClient, ctx context.Context) error {
+			_, err := c.UserDelete(ctx, &pb.AuthUserDeleteRequest{Name: "carol"})
+			return err
+		},
+	} {
+		admin := v.as("root")
+		user := map[string]string{"another password": "alice", "no role": "bob", "no user": "carol"}[name]
+		if user != "alice" {
+			if _, err := pb.NewAuthClient(v.cc).UserAdd(admin, &pb.AuthUserAddRequest{Name: user, Password: user}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := pb.NewAuthClient(v.cc).UserGrantRole(admin, &pb.AuthUserGrantRoleRequest{User: user, Role: "r"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := newPage(t, v.addr)
+		p.want("login", p.post("login", object{"name": user, "password": user}), 200)
+		tail, _ := p.stream("tail?prefix=" + url.QueryEscape(b64("a")))
+		live, stop := p.stream("live")
+		tail()
+		live()
+		if err := change(pb.NewAuthClient(v.cc), admin); err != nil {
+			t.Fatal(err)
+		}
+		// Each stream has an end, and after the change the tail has no event.
+		put := v.as("root")
+		if _, err := pb.NewKVClient(v.cc).Put(put, &pb.PutRequest{Key: []byte("a2"), Value: []byte("after")}); err != nil {
+			t.Fatal(err)
+		}
+		if l := tail(); name != "another password" && !strings.Contains(l, `"end":`) || strings.Contains(l, b64("a2")) {
+			t.Errorf("%s: the tail goes on: %s", name, l)
+		}
+		if user == "bob" { // still a user
+			stop()
+			continue
+		}
+		ended := ""
+		for range 5 {
+			if ended = live(); strings.HasPrefix(ended, `{"end":`) {
+				break
+			}
+		}
+		if !strings.Contains(ended, `"code":"login"`) && !strings.Contains(ended, `"code":"request"`) {
+			t.Errorf("%s: the overview goes on: %.200s", name, ended)
+		}
+	}
 }
 
 // TestConsoleExpiredToken: a token that was not used for a while is not valid any more, and the page learns to ask for a login.
@@ -537,6 +682,9 @@ func (p *page) stream(path string) (next func() string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r, _ := http.NewRequestWithContext(ctx, "GET", p.url+"/console/api/"+path, nil)
 	r.Header.Set("X-Vigil-Console", "1")
+	if p.cookie != "" {
+		r.Header.Set("Cookie", p.cookie)
+	}
 	res, err := p.client.Do(r)
 	if err != nil || res.StatusCode != 200 {
 		cancel()
@@ -629,6 +777,9 @@ func TestConsoleCostsNothing(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("a goroutine of the console runs without a reader")
 		}
+	}
+	for _, path := range []string{"history", "changes", "export", "locks"} {
+		p.want(path, p.get(path, "key=k"), 200)
 	}
 	tail, stop := p.stream("tail?prefix=" + url.QueryEscape(b64("t/")))
 	tail()

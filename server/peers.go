@@ -115,6 +115,8 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 		return c.m.answerSample()
 	case calls.Watchers:
 		return c.m.answerWatchers(payload)
+	case calls.Compare:
+		return c.m.answerComparison(ctx, payload)
 	case calls.Membership:
 		return c.m.describeCluster(ctx, len(payload) == 1 && payload[0] == askNow), nil
 	}

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { post } from "./api";
-import { asText, Bytes, fromAddress, fromBase64, fromText, plain, toBase64 } from "./bytes";
+import { asText, Bytes, fromAddress, fromBase64, fromText, plain, toBase64, visible } from "./bytes";
 import { Busy, Confirm, Dialog, ErrorBox, go, Key, link, number, Route, Text, useLoad } from "./ui";
 import { Session } from "./session";
 
@@ -54,11 +54,11 @@ export function AccessView({ session, route }: { session: Session; route: Route 
               <th scope="row"><Text value={u.name} /></th>
               {data.roles.map((r) => {
                 const has = u.roles.includes(r.name);
-                return <td key={r.name}><button class="plain" aria-label={`${has ? "revoke" : "grant"} role ${r.name} ${has ? "from" : "to"} ${u.name}`}
-                  onClick={() => open({ confirm: `${has ? "Revoke" : "Grant"} a role`, what: has ? `${u.name} loses all permissions of the role ${r.name} at once; watches that need them are canceled.` : `${u.name} gets all permissions of the role ${r.name}.`,
+                return <td key={r.name}><button class="plain" aria-label={`${has ? "revoke" : "grant"} role ${visible(r.name)} ${has ? "from" : "to"} ${visible(u.name)}`}
+                  title={has ? "granted" : "not granted"} onClick={() => open({ confirm: `${has ? "Revoke" : "Grant"} a role`, what: has ? `${visible(u.name)} loses all permissions of the role ${visible(r.name)} at once; watches that need them are canceled.` : `${visible(u.name)} gets all permissions of the role ${visible(r.name)}.`,
                     action: has ? "Revoke" : "Grant", run: change({ do: has ? "user-revoke" : "user-grant", user: u.name, role: r.name }) })}>{has ? "✓" : "·"}</button></td>;
               })}
-              <td><button onClick={() => open({ form: "password", user: u.name })}>Password…</button> <button onClick={() => open({ confirm: "Delete a user", what: `${u.name} can no longer log in, and its tokens are invalid at once.`, action: "Delete the user", run: change({ do: "user-delete", user: u.name }) })}>Delete…</button></td>
+              <td class="nowrap"><button onClick={() => open({ form: "password", user: u.name })}>Password…</button> <button onClick={() => open({ confirm: "Delete a user", what: `${visible(u.name)} can no longer log in, and its tokens are invalid at once.`, action: "Delete the user", run: change({ do: "user-delete", user: u.name }) })}>Delete…</button></td>
             </tr>
           ))}</tbody>
         </table>
@@ -71,18 +71,18 @@ export function AccessView({ session, route }: { session: Session; route: Route 
           <thead><tr><th scope="col">Role</th><th scope="col">Range</th><th scope="col">Permission</th><th scope="col">Users</th><th scope="col">Actions</th></tr></thead>
           <tbody>{data.roles.flatMap((r) => {
             const users = data.users.filter((u) => u.roles.includes(r.name)).map((u) => u.name).join(", ");
-            const actions = <><button onClick={() => open({ form: "permission", role: r.name })}>Grant…</button> <button onClick={() => open({ confirm: "Delete a role", what: `All users of the role ${r.name} lose its permissions.`, action: "Delete the role", run: change({ do: "role-delete", role: r.name }) })}>Delete…</button></>;
+            const actions = <><button onClick={() => open({ form: "permission", role: r.name })}>Grant…</button> <button onClick={() => open({ confirm: "Delete a role", what: `All users of the role ${visible(r.name)} lose its permissions.`, action: "Delete the role", run: change({ do: "role-delete", role: r.name }) })}>Delete…</button></>;
             const rows = r.permissions.map((p, i) => (
               <tr key={r.name + i}>
                 <th scope="row"><Text value={r.name} /></th><td><RangeText p={p} /></td><td>{right(p)}</td><td><Text value={users} /></td>
-                <td>{i === 0 ? actions : null} <button onClick={() => open({ confirm: "Revoke a permission", what: `Users of the role ${r.name} may no longer ${right(p)} ${plain(fromBase64(p.key))}.`, action: "Revoke", run: change({ do: "role-revoke", role: r.name, key: p.key, end: p.end || "" }) })}>Revoke…</button></td>
+                <td class="nowrap">{i === 0 ? actions : null} <button onClick={() => open({ confirm: "Revoke a permission", what: `Users of the role ${visible(r.name)} may no longer ${right(p)} ${plain(fromBase64(p.key).subarray(0, 100))}.`, action: "Revoke", run: change({ do: "role-revoke", role: r.name, key: p.key, end: p.end || "" }) })}>Revoke…</button></td>
               </tr>
             ));
             return rows.length ? rows : [<tr key={r.name}><th scope="row"><Text value={r.name} /></th><td>{r.name === "root" ? "all keys, and all administration" : <span class="dim">none</span>}</td><td>{r.name === "root" ? "read, write" : ""}</td><td><Text value={users} /></td><td>{r.name === "root" ? null : actions}</td></tr>];
           })}</tbody>
         </table>
       </div>
-      {dialog?.confirm ? <Confirm title={dialog.confirm} action={dialog.action} run={dialog.run} close={() => open(null)}><p><Text value={dialog.what} /></p></Confirm> : null}
+      {dialog?.confirm ? <Confirm title={dialog.confirm} action={dialog.action} run={dialog.run} close={() => open(null)}><p><Text value={dialog.what} most={1000} /></p></Confirm> : null}
       {dialog?.form ? <Form kind={dialog.form} user={dialog.user} role={dialog.role} close={() => open(null)} done={reload} /> : null}
     </>
   );
@@ -105,15 +105,15 @@ function WhoMay({ data, who }: { data: Access; who: string | null }) {
   return (
     <section aria-label="Who may read a key">
       <h2>Who may read this key?</h2>
-      <form class="row" onSubmit={(e) => { e.preventDefault(); go(link("access", { who: fromText(typed) })); }}>
+      <form class="row bar" onSubmit={(e) => { e.preventDefault(); go(link("access", { who: fromText(typed) })); }}>
         <label>Key <input id="search" value={typed} onInput={(e) => type(e.currentTarget.value)} /></label><button>Who may read it?</button>
       </form>
       {text ? (rows.length === 0 ? <p role="status">No user may read or write it.</p> : (
-        <table>
+        <div class="scroll" tabIndex={0} role="region" aria-label="Users that may"><table>
           <caption>Users that may read or write the key <Key value={key} /></caption>
           <thead><tr><th scope="col">User</th><th scope="col">Read</th><th scope="col">Write</th><th scope="col">By the role</th></tr></thead>
           <tbody>{rows.map((u) => <tr key={u.name}><th scope="row"><Text value={u.name} /></th><td>{u.read ? "yes" : "no"}</td><td>{u.write ? "yes" : "no"}</td><td><Text value={u.by.join(", ")} /></td></tr>)}</tbody>
-        </table>
+        </table></div>
       )) : null}
       {data.enabled || !text ? null : <p class="dim">Authentication is disabled: everybody may, whatever the table says.</p>}
     </section>
@@ -123,19 +123,23 @@ function WhoMay({ data, who }: { data: Access; who: string | null }) {
 function Form({ kind, user, role, close, done }: { kind: string; user?: string; role?: string; close: () => void; done: () => void }) {
   const [f, set] = useState({ name: "", password: "", key: "", prefix: true, permission: "read" });
   const [error, fail] = useState<unknown>(null);
-  const title = { user: "Add a user", password: `Password of ${user}`, role: "Add a role", permission: `Grant a permission to ${role}` }[kind]!;
+  const [busy, work] = useState(false);
+  const title = { user: "Add a user", password: `Password of ${visible(user || "")}`, role: "Add a role", permission: `Grant a permission to ${visible(role || "")}` }[kind]!;
   const submit = async (e: Event) => {
     e.preventDefault();
     const body = {
       user: { do: "user-add", user: f.name, password: f.password, noPassword: f.password === "" }, password: { do: "user-password", user, password: f.password },
       role: { do: "role-add", role: f.name }, permission: { do: "role-grant", role, key: toBase64(fromText(f.key)), prefix: f.prefix, permission: f.permission },
     }[kind];
+    work(true);
+    fail(null);
     try {
       await post("access", body);
       done();
       close();
     } catch (x) {
       fail(x);
+      work(false);
     }
   };
   return (
@@ -152,7 +156,7 @@ function Form({ kind, user, role, close, done }: { kind: string; user?: string; 
           </>
         ) : null}
         <ErrorBox error={error} />
-        <p class="row"><button class="primary">Save</button><button type="button" onClick={close}>Cancel</button></p>
+        <p class="row"><button class="primary" disabled={busy}>{busy ? "saving…" : "Save"}</button><button type="button" onClick={close}>Cancel</button></p>
       </form>
     </Dialog>
   );

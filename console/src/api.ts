@@ -87,10 +87,14 @@ export async function lines(path: string, params: Params, signal: AbortSignal, e
 // save stores the answer to a request as a file.
 export async function save(path: string, params: Params, name: string): Promise<void> {
   const res = await request(address(path, params), { headers: header });
-  const url = URL.createObjectURL(await res.blob());
+  download(await res.blob(), name);
+}
+
+// download gives a file to the reader.
+export function download(content: Blob, name: string) {
   const a = document.createElement("a");
-  a.href = url;
+  a.href = URL.createObjectURL(content);
   a.download = name;
   a.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60000);
+  setTimeout(() => URL.revokeObjectURL(a.href), 60000);
 }

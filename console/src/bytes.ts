@@ -77,6 +77,15 @@ export function keyParts(b: Bytes): string[] {
 
 export const plain = (b: Bytes): string => keyParts(b).join("");
 
+// cut returns the beginning of a text that is longer than a list can show, and says how long it is.
+export const cut = (s: string, most: number): string => (s.length <= most ? s : [...s.slice(0, most)].slice(0, -1).join("") + `… (${s.length.toLocaleString("en")} characters)`);
+
+// visible returns a name from a stranger as one line of bounded length for titles and labels, where it cannot have markup.
+export const visible = (s: string, most = 60): string => parts(cut(s, most)).join("");
+
+// typeable reports whether a reader can type a name that is shown.
+export const typeable = (s: string): boolean => s.length > 0 && s.length <= 60 && !hidden.test(s) && s.trim() === s;
+
 // quoted returns bytes as a word for a shell.
 export function quoted(b: Bytes): string {
   const text = asText(b);
@@ -84,4 +93,11 @@ export function quoted(b: Bytes): string {
   let out = "$'";
   for (const x of b) out += x < 32 || x > 126 ? "\\x" + x.toString(16).padStart(2, "0") : x === 39 || x === 92 ? "\\" + String.fromCharCode(x) : String.fromCharCode(x);
   return out + "'";
+}
+
+// etcdctl returns a command: flags first, and keys that begin with a dash after --, so that no key is taken for a flag.
+export function etcdctl(command: string, flags: (string | false | "")[], ...keys: Bytes[]): string {
+  const words = ["etcdctl", command, ...flags.filter(Boolean)];
+  if (keys.some((k) => k[0] === 45)) words.push("--");
+  return [...words, ...keys.map(quoted)].join(" ");
 }

@@ -1,54 +1,74 @@
-import { useEffect, useState } from "preact/hooks";
-import { get, lines, post } from "./api";
-import { asText, Bytes, empty, fromAddress, fromBase64, fromText, plain, quoted, same, toBase64 } from "./bytes";
-import { Busy, Confirm, Copy, count, Dialog, ErrorBox, go, Key, link, number, Route, size, Text, useLoad } from "./ui";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { download, get, lines, post } from "./api";
+import { asText, Bytes, empty, etcdctl, fromAddress, fromBase64, fromText, plain, same, toBase64 } from "./bytes";
+import { Busy, Confirm, Copy, count, date, Dialog, ErrorBox, go, Key, link, moment, number, parseTime, point, revisionOf, Route, size, Text, useLoad, When } from "./ui";
 import { Session } from "./session";
+
+// usePast returns the revision at which keys are shown: that of the address, or the one of the time in the address, which is not known
+// at once.
+function usePast(p: URLSearchParams): { rev: string; at: string; pending: boolean; error: unknown } {
+  const at = p.get("at") || "";
+  const [found, set] = useState<{ at: string; rev: string; error: unknown }>({ at: "", rev: "", error: null });
+  useEffect(() => {
+    if (!at) return;
+    const a = new AbortController();
+    revisionOf(at, a.signal).then((r) => set({ at, rev: String(r.revision), error: null }), (error) => a.signal.aborted || set({ at, rev: "", error }));
+    return () => a.abort();
+  }, [at]);
+  if (!at) return { rev: p.get("rev") || "", at, pending: false, error: null };
+  return { rev: found.rev, at, pending: found.at !== at, error: found.at === at ? found.error : null };
+}
 
 // Keys shows the tree or a search, and next to it one key.
 export function Keys({ route, session }: { route: Route; session: Session }) {
   const p = route.params;
   const prefix = fromAddress(p.get("prefix") || "");
   const sep = p.get("sep") ?? "/";
-  const rev = p.get("rev") || "";
+  const past = usePast(p), rev = past.rev;
   const key = p.has("k") ? fromAddress(p.get("k")!) : null;
   const mode = p.get("mode") || "";
   const [dialog, open] = useState("");
   const [round, again] = useState(0);
-  const at = (more: Record<string, any>) => link("keys", { prefix, sep: sep === "/" ? null : sep || "none", rev, mode, q: p.get("q"), end: p.get("end"), sort: p.get("sort"), desc: p.get("desc"), cols: p.get("cols"), form: p.get("form"), k: key, ...more });
+  const when = { rev: past.at ? null : rev, at: past.at };
+  const at = (more: Record<string, any>) => link("keys", { prefix, sep: sep === "/" ? null : sep || "none", ...when, mode, q: p.get("q"), end: p.get("end"), sort: p.get("sort"), desc: p.get("desc"), cols: p.get("cols"), form: p.get("form"), k: key, ...more });
   const roots = session.root || session.ranges.length === 0 ? null : session.ranges.filter((r) => r.read);
   return (
     <>
       <h1>Keys</h1>
-      <AsOf rev={rev} to={(r) => at({ rev: r })} />
-      <Search key={mode + p.get("q") + p.get("end")} params={p} rev={rev} />
-      <p class="row">
-        <button onClick={() => open("new")}>New key</button>
-        <button onClick={() => open("delete")}>Delete a prefix…</button>
-        <button onClick={() => open("export")}>Export…</button>
-        <button onClick={() => open("import")}>Import…</button>
-      </p>
-      <div class={key ? "split" : ""}>
-        <section aria-label="List of keys">
-          {mode ? <Results key={[mode, p.get("q"), p.get("end"), p.get("sort"), p.get("desc"), rev].join("\n")} params={p} rev={rev} at={at} round={round} /> : (
-            <>
-              <p class="crumbs">
-                <a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}
-                {" "}<label>separator <input class="short" value={sep === "none" ? "" : sep} onChange={(e) => go(at({ sep: e.currentTarget.value || "none" }))} /></label>
-              </p>
-              {roots && prefix.length === 0 ? (
-                <>
-                  <p class="dim">You may read these ranges:</p>
-                  <ul class="tree">{roots.map((r, i) => {
-                    const k = fromBase64(r.key), end = fromBase64(r.end);
-                    return <li key={i}><a href={r.end ? link("keys", { mode: "range", q: k, end, rev }) : at({ k })}><Key value={k} />{r.end ? <> – <Key value={end} /></> : null}</a></li>;
-                  })}</ul>
-                </>
-              ) : <Level key={p.get("prefix") + sep + rev + round} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} selected={key} />}
-            </>
-          )}
-        </section>
-        {key ? <Detail key={toBase64(key) + rev} value={key} rev={rev} form={p.get("form") || ""} at={at} changed={() => again((n) => n + 1)} /> : null}
+      <div class="bars-row">
+        <Search key={mode + p.get("q") + p.get("end")} params={p} when={when} />
+        <AsOf past={past} to={(w) => at({ rev: null, at: null, ...w })} />
+        <p class="row">
+          <button onClick={() => open("new")}>New key</button>
+          <button onClick={() => open("delete")}>Delete a prefix…</button>
+          <button onClick={() => open("export")}>Export…</button>
+          <button onClick={() => open("import")}>Import…</button>
+        </p>
       </div>
+      {past.error ? <ErrorBox error={past.error} /> : past.pending ? <Busy what={`Looking for the revision of ${past.at}…`} /> : (
+        <div class={key ? "split" : ""}>
+          <section aria-label="List of keys">
+            {mode ? <Results key={[mode, p.get("q"), p.get("end"), p.get("sort"), p.get("desc"), rev].join("\n")} params={p} rev={rev} at={at} round={round} /> : (
+              <>
+                <p class="crumbs">
+                  <a href={at({ prefix: null, k: null })}>all keys</a>{prefix.length ? <> › <Key value={prefix} /></> : null}
+                  {" "}<label class="dim">separator <input class="tiny" value={sep === "none" ? "" : sep} onChange={(e) => go(at({ sep: e.currentTarget.value || "none" }))} /></label>
+                </p>
+                {roots && prefix.length === 0 ? (
+                  <>
+                    <p class="dim">You may read these ranges:</p>
+                    <ul class="tree">{roots.map((r, i) => {
+                      const k = fromBase64(r.key), end = fromBase64(r.end);
+                      return <li key={i}><a href={r.end ? link("keys", { mode: "range", q: k, end, ...when }) : at({ k })}><Key value={k} />{r.end ? <> – <Key value={end} /></> : null}</a></li>;
+                    })}</ul>
+                  </>
+                ) : <Level key={p.get("prefix") + sep + rev + round} prefix={prefix} sep={sep === "none" ? "" : sep} rev={rev} at={at} selected={key} />}
+              </>
+            )}
+          </section>
+          {key ? <Detail key={toBase64(key) + rev} value={key} rev={rev} form={p.get("form") || ""} at={at} changed={() => again((n) => n + 1)} /> : null}
+        </div>
+      )}
       {dialog === "new" ? <Edit title="New key" value={null} prefix={prefix} close={() => open("")} done={(k) => { again((n) => n + 1); go(at({ k })); }} /> : null}
       {dialog === "delete" ? <DeletePrefix prefix={prefix} close={() => open("")} done={() => again((n) => n + 1)} /> : null}
       {dialog === "export" ? <Export prefix={prefix} rev={rev} close={() => open("")} /> : null}
@@ -57,36 +77,43 @@ export function Keys({ route, session }: { route: Route; session: Session }) {
   );
 }
 
-// AsOf chooses the revision at which everything is shown.
-export function AsOf({ rev, to }: { rev: string; to: (rev: string | null) => string }) {
-  const [value, set] = useState(rev);
-  useEffect(() => set(rev), [rev]);
+// AsOf chooses the revision, or the time, at which everything is shown.
+function AsOf({ past, to }: { past: { rev: string; at: string; pending: boolean; error: unknown }; to: (when: { rev?: string; at?: string }) => string }) {
+  const { rev, at } = past, now = at || rev;
+  const [value, set] = useState(now);
+  useEffect(() => set(at && parseTime(at) !== null ? date(parseTime(at)!) : now), [now]);
+  const submit = (e: Event) => {
+    e.preventDefault();
+    const p = point(value);
+    go(to(/^\d*$/.test(p) ? { rev: p } : { at: p }));
+  };
+  const ms = at ? parseTime(at) : null;
   return (
-    <form class={rev ? "asof past" : "asof"} onSubmit={(e) => { e.preventDefault(); go(to(value || null)); }}>
-      <label>As of revision <input class="short" inputMode="numeric" pattern="[0-9]*" placeholder="newest" value={value} onInput={(e) => set(e.currentTarget.value)} /></label>
+    <form class={now ? "row asof past" : "row asof"} onSubmit={submit}>
+      <label>As of <input aria-label="as of a revision or time" placeholder="now: a revision, 10:42, 5m" value={value} onInput={(e) => set(e.currentTarget.value)} /></label>
       <button>Show</button>
-      {rev ? <a href={to(null)}>back to the newest</a> : null}
+      {now ? <span>{ms !== null && !past.error && !past.pending ? <>as of {moment(ms)}, revision {rev} </> : rev ? <>as of revision <Text value={rev} /> </> : null}<a href={to({})}>back to the newest</a></span> : null}
     </form>
   );
 }
 
-function Search({ params, rev }: { params: URLSearchParams; rev: string }) {
+function Search({ params, when }: { params: URLSearchParams; when: { rev: string | null; at: string } }) {
   const [mode, choose] = useState(params.get("mode") || "prefix");
   const [q, type] = useState(params.get("q") || "");
   const [end, to] = useState(params.get("end") || "");
   const submit = (e: Event) => {
     e.preventDefault();
-    go(q || mode === "range" ? link("keys", { mode, q, end: mode === "range" ? end : null, rev, prefix: params.get("prefix") }) : link("keys", { rev }));
+    go(q || mode === "range" ? link("keys", { mode, q, end: mode === "range" ? end : null, ...when, prefix: params.get("prefix") }) : link("keys", when));
   };
   return (
-    <form class="row" role="search" onSubmit={submit}>
+    <form class="row grow" role="search" onSubmit={submit}>
       <select aria-label="kind of search" value={mode} onChange={(e) => choose(e.currentTarget.value)}>
         <option value="prefix">prefix</option><option value="range">range</option><option value="pattern">pattern or part</option>
       </select>
-      <input id="search" aria-label={mode === "range" ? "first key" : "search keys"} placeholder={mode === "pattern" ? "*/app-?/** or a part of the key" : "key"} value={q} onInput={(e) => type(e.currentTarget.value)} />
+      <input id="search" class="grow" aria-label={mode === "range" ? "first key" : "search keys"} placeholder={mode === "pattern" ? "*/app-?/** or a part of the key" : "key"} value={q} onInput={(e) => type(e.currentTarget.value)} />
       {mode === "range" ? <input aria-label="end of the range" placeholder="end (not included)" value={end} onInput={(e) => to(e.currentTarget.value)} /> : null}
       <button>Search</button>
-      {params.get("mode") ? <a href={link("keys", { rev })}>back to the tree</a> : null}
+      {params.get("mode") ? <a href={link("keys", when)}>back to the tree</a> : null}
     </form>
   );
 }
@@ -113,7 +140,7 @@ function Level({ prefix, sep, rev, at, selected }: { prefix: Bytes; sep: string;
           return (
             <li key={"p" + e.prefix}>
               <button class="fold" aria-expanded={!!isOpen} onClick={() => toggle({ ...opened, [e.prefix!]: !isOpen })}><Key value={p.subarray(prefix.length)} /></button>
-              <a class="dim" href={at({ prefix: p, k: null })} aria-label={`${count(e.count!, "key")}: only ${plain(p)}`}>{count(e.count!, "key")}</a>
+              <a class="dim" href={at({ prefix: p, k: null })} aria-label={`${count(e.count!, "key")}: only ${plain(p.subarray(0, 100))}`}>{count(e.count!, "key")}</a>
               {isOpen ? <Level prefix={p} sep={sep} rev={rev || more.revision} at={at} selected={selected} /> : null}
             </li>
           );
@@ -155,14 +182,15 @@ function Results({ params, rev, at, round }: { params: URLSearchParams; rev: str
   const cell = (e: any, name: string) => name === "text" ? <td key={name} class="excerpt">{e.text ? <Text value={e.text} /> : <span class="dim">{e.size > 0 ? "binary" : ""}</span>}</td>
     : name === "lease" ? <td key={name}>{e.lease ? <a href={link("leases", { after: e.lease })}>{e.lease}</a> : null}</td>
     : <td key={name} class="num">{name === "size" ? (e.size >= 0 ? size(e.size) : "not read") : e[name]}</td>;
-  const etcdctl = mode === "range" ? `etcdctl get ${quoted(q)} ${end.length ? quoted(end) : "--from-key"}` : `etcdctl get --prefix ${quoted(mode === "prefix" ? q : query.key)}`;
   const order: Record<string, string> = { key: "KEY", mod: "MODIFY", create: "CREATE", version: "VERSION" };
+  const flags = [mode === "range" ? end.length === 0 && "--from-key" : "--prefix", rev && `--rev=${rev}`, "--keys-only", (by !== "key" || down) && `--sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`];
+  const command = etcdctl("get", flags, ...(mode === "range" && end.length ? [q, end] : [mode === "range" || mode === "prefix" ? q : query.key]));
   return (
     <>
       {select}
       <div class="scroll" tabIndex={0} role="region" aria-label="Results">
         <table>
-          <caption>{number(list.length)} found{mode === "pattern" ? ` in ${count(data.visited || 0, "key")} that were visited` : ""}, of {count(data.total, "key")} in the range{by === "key" && !down ? "" : data.sorted ? (list.length < data.total ? "; the first in this order" : "") : "; sorted within this page"}{busy ? " …" : ""}</caption>
+          <caption>{number(list.length)} found{mode === "pattern" ? ` in ${count(data.visited || 0, "key")} that were visited` : ""}, of {count(data.total, "key")} in the range{by === "key" && !down ? "" : data.sorted ? (list.length < data.total ? "; the first in this order" : "") : "; sorted within this page"}{busy ? "; reading again…" : ""}</caption>
           <thead><tr>{head("key", "Key", true)}{shown.map(([n, title, s]) => head(n, title, s))}</tr></thead>
           <tbody>{list.map((e) => <tr key={e.key}><td><a href={at({ k: fromBase64(e.key) })}><Key value={fromBase64(e.key)} /></a></td>{shown.map(([n]) => cell(e, n))}</tr>)}</tbody>
         </table>
@@ -170,7 +198,7 @@ function Results({ params, rev, at, round }: { params: URLSearchParams; rev: str
       <p class="row">
         {after.after ? <button onClick={() => page({ seen: 0 })}>From the start</button> : null}
         {data.after ? <button onClick={() => page({ after: fromBase64(data.after), rev: data.revision, seen: after.seen + list.length })}>Next keys</button> : null}
-        {mode === "pattern" ? null : <Copy label="Copy as etcdctl" text={`${etcdctl}${rev ? ` --rev=${rev}` : ""} --keys-only${by === "key" && !down ? "" : ` --sort-by=${order[by]} --order=${down ? "DESCEND" : "ASCEND"}`}`} />}
+        {mode === "pattern" ? null : <Copy label="Copy as etcdctl" text={command} />}
       </p>
     </>
   );
@@ -180,7 +208,6 @@ function Results({ params, rev, at, round }: { params: URLSearchParams; rev: str
 function Detail({ value: key, rev, form, at, changed }: { value: Bytes; rev: string; form: string; at: (m: any) => string; changed: () => void }) {
   const { data, error, reload } = useLoad<any>("key", { key, rev });
   const [dialog, open] = useState("");
-  const end = rev ? ` --rev=${rev}` : "";
   const body = () => {
     if (error) return <ErrorBox error={error} />;
     if (!data) return <Busy what="Reading the key…" />;
@@ -190,13 +217,14 @@ function Detail({ value: key, rev, form, at, changed }: { value: Bytes; rev: str
     return (
       <>
         <dl class="facts">
-          <dt>Modified at</dt><dd><a href={at({ rev: k.mod })}>{k.mod}</a></dd><dt>Created at</dt><dd>{k.create}</dd><dt>Version</dt><dd>{k.version}</dd>
-          <dt>Size</dt><dd>{size(k.size)}</dd><dt>Lease</dt><dd>{k.lease ? <a href={link("leases", { after: k.lease })}>{k.lease}</a> : "none"}</dd>
+          <div><dt>Modified at</dt><dd><a href={at({ rev: k.mod, at: null })}>{k.mod}</a></dd></div><div><dt>Created at</dt><dd>{k.create}</dd></div><div><dt>Version</dt><dd>{k.version}</dd></div>
+          <div><dt>Size</dt><dd>{size(k.size)}</dd></div><div><dt>Lease</dt><dd>{k.lease ? <a href={link("leases", { after: k.lease })}>{k.lease}</a> : "none"}</dd></div>
+          <div><dt>When</dt><dd><When v={data.when} /></dd></div>
         </dl>
         <p class="row">
           <a href={link("history", { k: key })}>History</a> <a href={link("watches", { tail: key })}>Live tail</a>
           {rev ? null : <><button onClick={() => open("edit")}>Edit</button><button onClick={() => open("delete")}>Delete…</button></>}
-          <Copy label="Copy as etcdctl" text={`etcdctl get ${quoted(key)}${end}`} />
+          <Copy label="Copy as etcdctl" text={etcdctl("get", [rev && `--rev=${rev}`], key)} />
         </p>
         <div class="row" role="group" aria-label="Form of the value">{views.map((v) => <button key={v.name} aria-pressed={v === shown} onClick={() => go(at({ form: v.name }))}>{v.name}</button>)}</div>
         {shown.cut || k.cut ? <p class="dim">Only the beginning is shown.</p> : null}
@@ -210,7 +238,7 @@ function Detail({ value: key, rev, form, at, changed }: { value: Bytes; rev: str
       </>
     );
   };
-  return <section aria-label="Key" class="detail"><h2><Key value={key} /></h2><p><a href={at({ k: null })}>close</a></p>{body()}</section>;
+  return <section aria-label="Key" class="detail"><div class="head"><h2 tabIndex={key.length > 300 ? 0 : undefined}><Key value={key} whole /></h2><a href={at({ k: null })}>close</a></div>{body()}</section>;
 }
 
 // Edit writes a key, if it has not changed since it was read.
@@ -270,14 +298,17 @@ function DeletePrefix({ prefix, close, done }: { prefix: Bytes; close: () => voi
   const [name, rename] = useState(asText(prefix) || "");
   const [found, set] = useState<any>(null);
   const [error, fail] = useState<unknown>(null);
+  const [busy, work] = useState(false);
   const look = async (e: Event) => {
     e.preventDefault();
     fail(null);
+    work(true);
     try {
       set({ ...(await get("count", { key: fromText(name), prefix: 1 })), name });
     } catch (x) {
       fail(x);
     }
+    work(false);
   };
   if (found) {
     return (
@@ -292,27 +323,38 @@ function DeletePrefix({ prefix, close, done }: { prefix: Bytes; close: () => voi
       <form onSubmit={look}>
         <label>Prefix <input value={name} onInput={(e) => rename(e.currentTarget.value)} /></label>
         <ErrorBox error={error} />
-        <p class="row"><button class="primary">Count the keys</button><button type="button" onClick={close}>Cancel</button></p>
+        <p class="row"><button class="primary" disabled={busy}>{busy ? "counting…" : "Count the keys"}</button><button type="button" onClick={close}>Cancel</button></p>
       </form>
     </Dialog>
   );
 }
 
+const exportBytes = 8 << 20;
+
 function Export({ prefix, rev, close }: { prefix: Bytes; rev: string; close: () => void }) {
   const [n, set] = useState(-1);
+  const stop = useRef(new AbortController());
+  useEffect(() => () => stop.current.abort(), []);
   const [error, fail] = useState<unknown>(null);
   const run = async (e: Event) => {
     e.preventDefault();
-    const parts: string[] = [];
+    // The browser keeps blobs outside the memory of the page, on disk if they are large.
+    const blobs: Blob[] = [];
+    let parts: string[] = [], bytes = 0, read = 0;
+    const pack = () => { blobs.push(new Blob(parts)); parts = []; bytes = 0; };
     set(0);
     try {
-      await lines("export", { prefix, rev }, new AbortController().signal, (l) => { parts.push(JSON.stringify(l) + "\n"); if (parts.length % 500 === 0) set(parts.length); });
-      const a = document.createElement("a");
-      a.href = URL.createObjectURL(new Blob(parts, { type: "application/x-ndjson" }));
-      a.download = "keys.jsonl";
-      a.click();
+      await lines("export", { prefix, rev }, stop.current.signal, (l) => {
+        const line = JSON.stringify(l) + "\n";
+        parts.push(line);
+        if ((bytes += line.length) > exportBytes) pack();
+        if (++read % 500 === 0) set(read);
+      });
+      pack();
+      download(new Blob(blobs, { type: "application/x-ndjson" }), "keys.jsonl");
       close();
     } catch (x) {
+      if (stop.current.signal.aborted) return;
       fail(x);
       set(-1);
     }
@@ -340,6 +382,7 @@ function Import({ close, done }: { close: () => void; done: () => void }) {
     e.preventDefault();
     fail(null);
     const total = { written: 0, existing: 0, ignored: 0, busy: true };
+    set({ ...total });
     const send = async (lines: string) => {
       const r = await post("import", { lines, replace });
       total.written += r.written; total.existing += r.existing; total.ignored += r.ignored;
@@ -364,11 +407,11 @@ function Import({ close, done }: { close: () => void; done: () => void }) {
         }
       }
       if (rest.trim()) await send(rest);
-      set({ ...total, busy: false });
       done();
     } catch (x) {
       fail(x);
     }
+    set({ ...total, busy: false });
   };
   return (
     <Dialog title="Import lines of JSON" close={close}>
@@ -377,6 +420,7 @@ function Import({ close, done }: { close: () => void; done: () => void }) {
         <label>File <input type="file" required onChange={(e) => choose(e.currentTarget.files?.[0] || null)} /></label>
         <label><input type="checkbox" checked={replace} onChange={(e) => overwrite(e.currentTarget.checked)} /> replace keys that exist</label>
         <ErrorBox error={error} />
+        {result?.busy ? <Busy what="Writing keys…" /> : null}
         {result ? <p role="status">{count(result.written, "key")} written, {number(result.existing)} existed already, {count(result.ignored, "line")} without a key.</p> : null}
         <p class="row"><button class="primary" disabled={!file || result?.busy}>Import</button><button type="button" onClick={close}>Close</button></p>
       </form>

@@ -1,18 +1,17 @@
 import { useState } from "preact/hooks";
 import { post } from "./api";
 import { fromBase64 } from "./bytes";
-import { When } from "./history";
-import { Busy, Confirm, count, duration, ErrorBox, Key, link, number, Route, Text, useLoad } from "./ui";
+import { Busy, Confirm, count, duration, ErrorBox, Key, link, number, Route, Text, useLoad, When } from "./ui";
 
 export function Leases({ route }: { route: Route }) {
   const after = route.params.get("after") || "";
-  const { data, error, reload } = useLoad<any>("leases", { after });
+  const { data, error, busy, reload } = useLoad<any>("leases", { after });
   const locks = useLoad<any>("locks", {});
   const [revoke, ask] = useState<any>(null);
   return (
     <>
       <h1>Leases and locks</h1>
-      <p class="row"><button onClick={() => { reload(); locks.reload(); }}>Read again</button></p>
+      <p class="row"><button disabled={busy || locks.busy} onClick={() => { reload(); locks.reload(); }}>{data && (busy || locks.busy) ? "reading…" : "Read again"}</button></p>
       <h2>Locks and elections</h2>
       <ErrorBox error={locks.error} />
       {!locks.data ? (locks.error ? null : <Busy what="Looking for locks among the keys of leases…" />) : locks.data.locks.length === 0 ? <p class="dim">No key of a lease is that of a lock or an election.</p> : (
@@ -24,7 +23,7 @@ export function Leases({ route }: { route: Route }) {
               <tr key={l.name}>
                 <td><a href={link("keys", { prefix: fromBase64(l.name) })}><Key value={fromBase64(l.name)} /></a></td>
                 <td><a href={link("keys", { k: fromBase64(l.holder.key) })}>{l.holder.lease || "none"}</a></td><td class="num"><a href={link("history", { from: l.holder.create, to: l.holder.create })}>{l.holder.create}</a></td><td><When v={l.holder} /></td><td><Text value={l.holder.text || ""} /></td>
-                <td>{l.waiting.length === 0 ? <span class="dim">none</span> : <ol>{l.waiting.map((w: any) => <li key={w.key}>{w.lease || <Key value={fromBase64(w.key)} />} since {w.create} <Text value={w.text || ""} /></li>)}</ol>}{l.more ? `and ${number(l.more)} more` : ""}</td>
+                <td>{l.waiting.length === 0 ? <span class="dim">none</span> : <ol>{l.waiting.map((w: any) => <li key={w.key}>{w.lease || <Key value={fromBase64(w.key)} />} since <When v={w} /> <Text value={w.text || ""} /></li>)}</ol>}{l.more ? `and ${number(l.more)} more` : ""}</td>
               </tr>
             ))}</tbody>
           </table>

@@ -7,8 +7,9 @@ import { Keys } from "./keys";
 import { Leases } from "./leases";
 import { Members } from "./members";
 import { Overview } from "./overview";
+import { visible } from "./bytes";
 import { Session } from "./session";
-import { Busy, Dialog, ErrorBox, go, link, readRoute, Text } from "./ui";
+import { Busy, Dialog, ErrorBox, go, link, parseTime, point, readRoute, Text } from "./ui";
 import { Watches } from "./watches";
 
 const views = [["overview", "Overview"], ["keys", "Keys"], ["history", "History"], ["watches", "Watches"], ["leases", "Leases and locks"], ["access", "Users and roles"], ["members", "Members"]];
@@ -45,7 +46,7 @@ function App() {
     return () => { removeEventListener("hashchange", hash); removeEventListener("vigil-login", login); removeEventListener("keydown", key); };
   }, []);
   const known = views.find((v) => v[0] === route.view);
-  useEffect(() => { document.title = `${known?.[1] || "Vigil"} – ${session?.name || "Vigil"}`; }, [route.view, session?.name]);
+  useEffect(() => { document.title = `${known?.[1] || "Vigil"} – ${visible(session?.name || "Vigil")}`; }, [route.view, session?.name]);
   if (error && !session) return <main><h1>Vigil</h1><ErrorBox error={error} /><button onClick={load}>Try again</button></main>;
   if (!session) return <main><h1>Vigil</h1><Busy what="Connecting to the member…" /></main>;
   if (session.auth && !session.user) return <Login session={session} expired={expired} done={load} />;
@@ -54,15 +55,16 @@ function App() {
     <>
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); main.current!.focus(); }}>Skip to the content</a>
       <header>
-        <strong class="brand">Vigil</strong> <span class="dim">member <Text value={session.name} />, cluster {session.cluster}</span>
+        <a class="brand" href={link("overview")}><Mark /> Vigil</a>
         <nav aria-label="Views">{views.map(([name, title]) => <a key={name} href={link(name)} aria-current={route.view === name ? "page" : undefined}>{title}</a>)}</nav>
-        <span class="who">
+        <div class="who">
+          <span class="where"><Text value={session.name} most={40} /> <small title="cluster">{session.cluster}</small></span>
+          {session.auth ? <><span><Text value={session.user} most={40} /></span> {session.certificate ? <span class="dim">by certificate</span> : <button onClick={logout}>Log out</button>}</> : <span class="dim" title="authentication is disabled">no users</span>}
           <button onClick={() => show(true)} title="Ctrl-K">Commands</button>
-          {session.auth ? <> <span><Text value={session.user} /></span> {session.certificate ? <span class="dim">by certificate</span> : <button onClick={logout}>Log out</button>}</> : <span class="dim">no users: authentication is disabled</span>}
-        </span>
+        </div>
       </header>
       <main id="main" ref={main} tabIndex={-1}>
-        {route.view === "overview" ? <Overview /> : route.view === "keys" ? <Keys route={route} session={session} /> : route.view === "history" ? <History route={route} />
+        {route.view === "overview" ? <Overview session={session} /> : route.view === "keys" ? <Keys route={route} session={session} /> : route.view === "history" ? <History route={route} />
           : route.view === "watches" ? <Watches route={route} /> : route.view === "leases" ? <Leases route={route} /> : route.view === "access" ? <AccessView session={session} route={route} />
           : route.view === "members" ? <Members /> : <><h1>No such view</h1><p>The address <Text value={location.hash} /> names no view. <a href={link("overview")}>Overview</a></p></>}
       </main>
@@ -70,6 +72,9 @@ function App() {
     </>
   );
 }
+
+// Mark is an open eye.
+const Mark = () => <svg class="logo" viewBox="0 0 24 24" aria-hidden="true"><path d="M1.5 12C5 6.2 8.5 4.5 12 4.5S19 6.2 22.5 12C19 17.8 15.5 19.5 12 19.5S5 17.8 1.5 12Z" /><circle cx="12" cy="12" r="4" /></svg>;
 
 function Login({ session, expired, done }: { session: Session; expired: boolean; done: () => void }) {
   const [name, type] = useState("");
@@ -90,8 +95,8 @@ function Login({ session, expired, done }: { session: Session; expired: boolean;
   };
   return (
     <main class="login">
-      <h1>Vigil</h1>
-      <p>Member <Text value={session.name} />, cluster {session.cluster}</p>
+      <h1 class="brand"><Mark /> Vigil</h1>
+      <p class="dim">Member <Text value={session.name} most={60} />, cluster {session.cluster}</p>
       {expired ? <p class="warn" role="alert">The session has expired: log in again.</p> : null}
       {session.secure ? null : <p class="warn">This connection is not encrypted: others on the network can read the password. Use https.</p>}
       <form onSubmit={submit}>
@@ -115,6 +120,7 @@ function Palette({ close, logout }: { close: () => void; logout: (() => void) | 
       { title: `Live tail of the prefix ${text}`, run: () => go(link("watches", { tail: text })) },
       { title: `Who may read the key ${text}?`, run: () => go(link("access", { who: text })) });
     if (/^[0-9]+$/.test(text)) commands.push({ title: `Keys as of revision ${text}`, run: () => go(link("keys", { rev: text })) }, { title: `What changed from revision ${text} on`, run: () => go(link("history", { from: text })) });
+    else if (parseTime(text) !== null) commands.push({ title: `Keys as of ${text}`, run: () => go(link("keys", { at: point(text) })) }, { title: `What changed since ${text}`, run: () => go(link("history", { from: point(text) })) });
   }
   if (logout) commands.push({ title: "Log out", run: logout });
   const words = text.toLowerCase().split(/\s+/);
@@ -129,7 +135,7 @@ function Palette({ close, logout }: { close: () => void; logout: (() => void) | 
   };
   return (
     <Dialog title="Commands" close={close}>
-      <input role="combobox" aria-label="command" aria-expanded="true" aria-controls="commands" aria-activedescendant={found.length ? "command-" + chosen : undefined} autofocus value={text} placeholder="a view, a key, a revision" onKeyDown={key} onInput={(e) => { type(e.currentTarget.value); move(0); }} />
+      <input role="combobox" aria-label="command" aria-expanded="true" aria-controls="commands" aria-activedescendant={found.length ? "command-" + chosen : undefined} autofocus value={text} placeholder="a view, a key, a revision, a time" onKeyDown={key} onInput={(e) => { type(e.currentTarget.value); move(0); }} />
       <ul role="listbox" id="commands" aria-label="commands" class="commands">
         {found.map((c, i) => <li key={c.title} id={"command-" + i} role="option" aria-selected={i === chosen} onClick={() => { close(); c.run(); }}><Text value={c.title} /></li>)}
       </ul>

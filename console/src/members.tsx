@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { post, save } from "./api";
+import { typeable, visible } from "./bytes";
 import { Busy, Confirm, Dialog, ErrorBox, number, size, Text } from "./ui";
 import { Member, useLive } from "./overview";
 
@@ -12,7 +13,9 @@ export function Members() {
   if (!live) return <><h1>Members</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
   const self = live.members.find((m) => m.self);
   const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.state);
-  const name = (m: Member) => m.name || m.id;
+  const name = (m: Member) => visible(m.name || m.id);
+  // A member that somebody has named so that nobody can type it is confirmed by its ID.
+  const word = (m: Member) => (typeable(m.name) ? m.name : m.id);
   const leads = self?.role === "leader";
   const leader = live.members.find((m) => m.role === "leader");
   const snapshot = async () => {
@@ -28,7 +31,7 @@ export function Members() {
   const removal = (m: Member) => {
     const after = alive.filter((x) => x !== m).length, need = Math.floor((voters.length - (m.learner ? 0 : 1)) / 2) + 1;
     return <>
-      <p><Text value={name(m)} /> leaves the cluster for good, stops, and cannot return with its data directory.</p>
+      <p>{name(m)} leaves the cluster for good, stops, and cannot return with its data directory.</p>
       {m.learner ? <p>It does not vote: the quorum stays the same.</p> : <p>{voters.length - 1} voting members remain, of which {after} answer; {need} must, for writes. {after < need ? <strong>The cluster would lose its quorum.</strong> : null}</p>}
     </>;
   };
@@ -37,7 +40,7 @@ export function Members() {
       <h1>Members</h1>
       <ErrorBox error={error || failed} />
       <p class="row">
-        <button onClick={() => open({ add: true })}>Add a member…</button>
+        <button class="primary" onClick={() => open({ add: true })}>Add a member…</button>
         <button onClick={() => open({ snapshot: true, title: "Download a snapshot", action: "Download", body: <p>{self ? name(self) : "This member"} sends all keys, leases, users and roles as of now, about {size(self?.state?.in_use || 0)}, as a file for <code>vigilctl snapshot restore</code>. It contains every value and the hashes of passwords: keep it as safe as the store. The member keeps serving.</p>, run: async () => { snapshot(); } })} disabled={!!saving}>Download a snapshot…</button>
         <button onClick={() => open({ compact: self?.state?.revision })}>Compact…</button>
         <button onClick={() => open({ title: "Defragment this member", action: "Defragment", body: <p>{self ? name(self) : "This member"} reclaims space now instead of in the background. It keeps serving; its disk is busier meanwhile.</p>, run: () => post("member", { do: "defragment" }) })}>Defragment this member…</button>
@@ -49,48 +52,57 @@ export function Members() {
           <thead><tr><th scope="col">Member</th><th scope="col">ID</th><th scope="col">Role</th><th scope="col" class="num">Lag</th><th scope="col" class="num">Database</th><th scope="col">Addresses</th><th scope="col">Actions</th></tr></thead>
           <tbody>{live.members.map((m) => (
             <tr key={m.id}>
-              <th scope="row"><Text value={name(m)} />{m.self ? " (this)" : ""}</th><td>{m.id}</td><td class={m.state ? "" : "bad"}>{m.role}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{m.state ? size(m.state.size) : "–"}</td>
-              <td>{(m.client_urls || []).map((u) => <div key={u}>{/^https?:\/\//.test(u) && !m.self ? <a href={u.replace(/\/$/, "") + "/console/"} rel="noreferrer"><Text value={u} /></a> : <Text value={u} />}</div>)}</td>
-              <td class="row">
-                {m.learner ? <button onClick={() => open({ title: `Promote ${name(m)}`, action: "Promote", body: <p>It becomes a voting member, when it has nearly caught up; the quorum grows from {Math.floor(voters.length / 2) + 1} to {Math.floor((voters.length + 1) / 2) + 1}.</p>, run: () => post("member", { do: "promote", id: m.id }) })}>Promote…</button> : null}
-                {!m.learner && m.role !== "leader" ? <button onClick={() => open({ title: `Make ${name(m)} the leader`, action: "Move the leader", body: leads ? <p>{name(self!)} hands over to {name(m)}. Writes wait for a moment, usually less than a heartbeat.</p> : <p>Only the leader can hand over{leader ? <>: open the console of <Text value={name(leader)} /></> : null}.</p>, run: () => post("member", { do: "move-leader", id: m.id }) })}>Lead…</button> : null}
-                <button onClick={() => open({ title: `Remove ${name(m)}`, action: "Remove the member", word: name(m), body: removal(m), run: () => post("member", { do: "remove", id: m.id }) })} aria-label={`remove ${name(m)}`}>Remove…</button>
-              </td>
+              <th scope="row"><Text value={m.name || "not started yet"} most={60} />{m.self ? " (this)" : ""}</th><td class="mono">{m.id}</td><td class={m.state ? "" : "bad"}>{m.role}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{m.state ? size(m.state.size) : "–"}</td>
+              <td>{(m.client_urls || []).map((u) => <div key={u}>{isWeb(u) && !m.self ? <a href={consoleAt(u)} rel="noreferrer"><Text value={u} /></a> : <Text value={u} />}</div>)}</td>
+              <td><div class="row">
+                {m.learner ? <button onClick={() => open({ title: `Promote ${name(m)}`, action: "Promote", body: <p>It becomes a voting member, when it has nearly caught up; the quorum grows from {Math.floor(voters.length / 2) + 1} to {Math.floor((voters.length + 1) / 2) + 1}.</p>, run: () => post("member", { do: "promote", id: m.id }) })} aria-label={`promote ${name(m)}`}>Promote…</button> : null}
+                {!m.learner && m.role !== "leader" ? <button onClick={() => open({ title: `Make ${name(m)} the leader`, action: "Move the leader", off: !leads, body: leads ? <p>{name(self!)} hands over to {name(m)}. Writes wait for a moment, usually less than a heartbeat.</p> : <p>Only the leader can hand over{leader ? <>: open the console of {name(leader)}{consoleOf(leader) ? <>, <a href={consoleOf(leader)!} rel="noreferrer">{visible(consoleOf(leader)!)}</a></> : null}</> : null}.</p>, run: () => post("member", { do: "move-leader", id: m.id }) })} aria-label={`make ${name(m)} the leader`}>Lead…</button> : null}
+                <button onClick={() => open({ title: `Remove ${name(m)}`, action: "Remove the member", word: word(m), body: removal(m), run: () => post("member", { do: "remove", id: m.id }) })} aria-label={`remove ${name(m)}`}>Remove…</button>
+              </div></td>
             </tr>
           ))}</tbody>
         </table>
       </div>
-      {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of {a.member} <button onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
-      {dialog?.run ? <Confirm title={dialog.title} action={dialog.action} word={dialog.word} run={dialog.run} close={() => open(null)}>{dialog.body}</Confirm> : null}
+      {live.alarms.length ? <><h2>Alarms</h2><ul>{live.alarms.map((a) => <li key={a.member + a.name}>{a.name} of <Text value={a.of} /> <button onClick={() => open({ title: `Disarm ${a.name}`, action: "Disarm", body: <p>The alarm ends, whatever raised it. It is raised again if its cause is still there.</p>, run: () => post("member", { do: "disarm", id: a.member, alarm: a.name }) })}>Disarm…</button></li>)}</ul></> : null}
+      {dialog?.run ? <Confirm title={dialog.title} action={dialog.action} word={dialog.word} off={dialog.off} run={dialog.run} close={() => open(null)}>{dialog.body}</Confirm> : null}
       {dialog?.add ? <Add close={() => open(null)} voters={voters.length} /> : null}
       {dialog && "compact" in dialog ? <Compact newest={dialog.compact || 0} oldest={self?.state?.compact_revision || 0} close={() => open(null)} /> : null}
     </>
   );
 }
 
+const isWeb = (u: string) => /^https?:\/\//.test(u);
+const consoleAt = (u: string) => u.replace(/\/$/, "") + "/console/";
+const consoleOf = (m: Member) => { const u = (m.client_urls || []).find(isWeb); return u ? consoleAt(u) : null; };
+
 function Add({ close, voters }: { close: () => void; voters: number }) {
   const [urls, type] = useState("");
   const [learner, vote] = useState(true);
-  const [result, set] = useState("");
+  const [result, set] = useState<{ id: string; cluster: string[] | null } | null>(null);
+  const [busy, work] = useState(false);
   const [error, fail] = useState<unknown>(null);
+  const list = urls.split(/[\s,]+/).filter(Boolean);
   const submit = async (e: Event) => {
     e.preventDefault();
     fail(null);
+    work(true);
     try {
-      set((await post("member", { do: "add", urls: urls.split(/[\s,]+/).filter(Boolean), learner })).id);
+      set(await post("member", { do: "add", urls: list, learner }));
     } catch (x) {
       fail(x);
     }
+    work(false);
   };
+  const start = result ? `vigil --name NAME --initial-cluster-state existing --initial-advertise-peer-urls ${list.join(",")} --listen-peer-urls ${list.join(",")} --initial-cluster ${[...(result.cluster || []), ...list.map((u) => "NAME=" + u)].join(",")}` : "";
   return (
     <Dialog title="Add a member" close={close}>
       <form onSubmit={submit}>
         <label>Peer URLs <input required placeholder="http://10.0.0.4:2380" value={urls} onInput={(e) => type(e.currentTarget.value)} /></label>
         <label><input type="checkbox" checked={learner} onChange={(e) => vote(e.currentTarget.checked)} /> as a learner, which does not vote until it is promoted</label>
-        <p>{learner ? "The quorum stays the same." : `The quorum grows to ${Math.floor((voters + 1) / 2) + 1} of ${voters + 1} at once, although the member has no data yet.`} Then start the member with <code>--initial-cluster-state=existing</code>.</p>
+        <p>{learner ? "The quorum stays the same." : `The quorum grows to ${Math.floor((voters + 1) / 2) + 1} of ${voters + 1} at once, although the member has no data yet.`} The cluster knows it from then on; it is still to be started.</p>
         <ErrorBox error={error} />
-        {result ? <p role="status">Added with the ID {result}.</p> : null}
-        <p class="row"><button class="primary" disabled={!!result}>Add</button><button type="button" onClick={close}>Close</button></p>
+        {result ? <><p role="status">Added with the ID {result.id}. Start it on its machine, with a name of its own and an empty data directory:</p><pre tabIndex={0} aria-label="command"><Text value={start} lines /></pre></> : null}
+        <p class="row"><button class="primary" disabled={busy || !!result}>{busy ? "adding…" : "Add"}</button><button type="button" onClick={close}>Close</button></p>
       </form>
     </Dialog>
   );
@@ -100,7 +112,7 @@ function Compact({ newest, oldest, close }: { newest: number; oldest: number; cl
   const [rev, type] = useState(String(newest));
   const n = Number(rev);
   return (
-    <Confirm title="Compact" action={`Compact to ${rev}`} close={close} run={() => post("member", { do: "compact", revision: n })}>
+    <Confirm title="Compact" action={`Compact to ${rev}`} off={!/^[1-9]\d*$/.test(rev)} close={close} run={() => post("member", { do: "compact", revision: n })}>
       <label>Revision <input class="short" inputMode="numeric" value={rev} onInput={(e) => type(e.currentTarget.value)} /></label>
       <p>Values before revision {rev} that were replaced or deleted can no longer be read: {n > oldest ? number(n - Math.max(oldest, 0)) : 0} revisions of history. The keys of today stay. Watchers that are further behind are canceled. The space is reclaimed in the background.</p>
     </Confirm>

@@ -1,6 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { lines } from "./api";
-import { Busy, count, duration, ErrorBox, link, number, size, Text, time } from "./ui";
+import { visible } from "./bytes";
+import { Session } from "./session";
+import { Busy, Confirm, count, duration, ErrorBox, link, number, size, Text, time } from "./ui";
 
 type Point = { at: number; rates?: Record<string, number>; times?: Record<string, number>; size: number; revision: number; lag: number };
 export type Member = {
@@ -9,7 +11,7 @@ export type Member = {
 type State = { version: string; term: number; revision: number; compact_revision: number; keys: number; size: number; in_use: number; quota: number; watchers: number; memory: number };
 type Finding = { severity: string; check: string; member?: string; what: string; next: string; page: string };
 type Diagnosis = { healthy: boolean; findings: Finding[]; passed: string[]; not_checked: { check?: string; member?: string; why: string }[] };
-export type Live = { at: number; members: Member[]; alarms: { member: string; name: string }[]; diagnosis: Diagnosis; since: number };
+export type Live = { at: number; members: Member[]; alarms: { member: string; of: string; name: string }[]; pending?: string[]; diagnosis?: Diagnosis; since: number };
 
 const maxAge = 15 * 60 * 1000;
 
@@ -44,42 +46,124 @@ export function useLive(): { live: Live | null; points: Map<string, Point[]>; er
   return { live, points: points.current, error };
 }
 
-export function Overview() {
+export function Overview({ session }: { session: Session }) {
   const { live, points, error } = useLive();
   if (!live) return <><h1>Overview</h1><ErrorBox error={error} /><Busy what="Measuring the members, which takes a moment…" /></>;
-  const { healthy, findings, passed, not_checked: gaps } = live.diagnosis;
-  const bad = findings.filter((f) => f.severity !== "note").length;
   return (
     <>
       <h1>Overview</h1>
       <ErrorBox error={error} />
-      <p class={healthy ? "verdict good" : "verdict bad"} role="status">
-        {healthy ? "Nothing is wrong" : `${bad} ${bad === 1 ? "problem" : "problems"} found`}: {live.members.filter((m) => m.state).length} of {live.members.length} members answer
-      </p>
-      {findings.length > 0 ? (
-        <ul class="findings" aria-label="Findings">
-          {findings.map((f, i) => (
-            <li key={i} class={f.severity}>
-              <strong>{f.severity}</strong> {f.member ? <><Text value={f.member} />: </> : null}<Text value={f.what} />.
-              <div class="dim">Next: <Text value={f.next} /></div>
-              <div class="dim">Page: <code>{f.page}</code></div>
-            </li>
-          ))}
-        </ul>
-      ) : null}
-      <details class="dim">
-        <summary>{count(passed.length, "check")} found nothing; {gaps.length ? count(gaps.length, "thing") + " could not be looked at" : "everything was looked at"}</summary>
-        <ul>
-          {gaps.map((g, i) => <li key={i}>not checked: <Text value={[g.member, g.check || "everything"].filter(Boolean).join(", ")} />: <Text value={g.why} /></li>)}
-          {passed.length ? <li>found nothing: {passed.join(", ")}</li> : null}
-        </ul>
-      </details>
+      <Verdict live={live} />
+      {live.diagnosis ? <Diagnosed {...live.diagnosis} /> : null}
       <MemberTable live={live} />
+      {session.root && live.members.length > 1 ? <Compare live={live} /> : null}
       <p class="dim">Charts begin when they are first opened, and keep 15 minutes. Measured since {live.since ? time(live.since) : "now"}.</p>
       <div class="charts">
         {charts.map((c) => <Chart key={c.title} {...c} members={live.members} points={points} />)}
       </div>
     </>
+  );
+}
+
+function Verdict({ live }: { live: Live }) {
+  const answer = `${live.members.filter((m) => m.state).length} of ${live.members.length} members answer`;
+  if (!live.diagnosis) return <p class="verdict" role="status">{answer}, waiting for {live.pending!.map((n) => visible(n)).join(", ")}…</p>;
+  const { healthy, findings } = live.diagnosis;
+  const bad = findings.filter((f) => f.severity !== "note").length;
+  return <p class={healthy ? "verdict good" : findings.some((f) => f.severity === "critical") ? "verdict bad" : "verdict warn"} role="status"><span aria-hidden="true">{healthy ? "✓" : "!"}</span> {healthy ? "Nothing is wrong" : count(bad, "problem")}: {answer}</p>;
+}
+
+function Findings({ list }: { list: Finding[] }) {
+  if (list.length === 0) return null;
+  return (
+    <ul class="findings" aria-label="Findings">
+      {list.map((f, i) => (
+        <li key={i} class={f.severity}>
+          <strong>{f.severity}</strong> {f.member ? <><Text value={f.member} most={60} />: </> : null}<Text value={f.what} most={1000} />
+          <div class="dim">Next: <Text value={f.next} most={1000} /></div>
+          <div class="dim">Page: <code>{f.page}</code></div>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+type Gap = { check?: string; member?: string; why: string };
+const Gaps = ({ list }: { list: Gap[] }) => <>{list.map((g, i) => <li key={i}>not checked: <Text value={[visible(g.member || ""), g.check || "everything"].filter(Boolean).join(", ")} />: <Text value={g.why} most={1000} /></li>)}</>;
+
+function Diagnosed({ findings, passed, not_checked: gaps }: Diagnosis) {
+  return (
+    <>
+      <Findings list={findings} />
+      <details class="dim">
+        <summary>{count(passed.length, "check")} found nothing; {gaps.length ? count(gaps.length, "thing") + " could not be looked at" : "everything was looked at"}</summary>
+        <ul>
+          <Gaps list={gaps} />
+          {passed.length ? <li>found nothing: {passed.join(", ")}</li> : null}
+        </ul>
+      </details>
+    </>
+  );
+}
+
+type Compared = { id: string; name: string; hash?: number; compact?: number; error?: string };
+type Comparison = { at: number; revision: number; members: Compared[]; result?: { findings: Finding[]; not_checked: Gap[] } };
+
+// Compare compares the data of the members when the reader asks for it, and keeps the result on the page.
+function Compare({ live }: { live: Live }) {
+  const [asked, ask] = useState(false);
+  const [data, set] = useState<Comparison | null>(null);
+  const [error, fail] = useState<unknown>(null);
+  const [busy, work] = useState(false);
+  const stop = useRef(new AbortController());
+  useEffect(() => () => stop.current.abort(), []);
+  const run = async () => {
+    let now: Comparison = { at: Date.now(), revision: 0, members: [] };
+    fail(null);
+    set(null);
+    work(true);
+    try {
+      await lines("compare", {}, stop.current.signal, (l) => {
+        if (l.members) now = { ...now, revision: l.revision, members: l.members };
+        if (l.member) now = { ...now, members: now.members.map((m) => (m.id === l.member.id ? l.member : m)) };
+        if (l.result) now = { ...now, result: l.result };
+        set(now);
+      });
+    } catch (e) {
+      if (stop.current.signal.aborted) return;
+      fail(e);
+    }
+    work(false);
+  };
+  const bytes = live.members.reduce((n, m) => n + (m.state?.in_use || 0), 0);
+  const same = data?.result && data.result.findings.length === 0 && data.result.not_checked.length === 0;
+  return (
+    <section aria-label="Comparison of the data">
+      <p class="row">
+        <button disabled={busy} onClick={() => ask(true)}>{busy ? "comparing…" : "Compare the data of the members…"}</button>
+        {busy ? <span role="status">{data ? `${data.members.filter((m) => m.hash !== undefined).length} of ${data.members.length} members have read their data` : "asking the members…"}</span> : null}
+      </p>
+      <ErrorBox error={error} />
+      {data ? (
+        <>
+          {data.result ? <p class={same ? "good" : data.result.findings.length ? "bad" : "warn"} role="status">{same ? "The members hold the same data" : data.result.findings.length ? "The data differ" : "Not all members could be compared"} at revision {data.revision}, compared at {time(data.at)}.</p> : null}
+          {data.result ? <><Findings list={data.result.findings} />{data.result.not_checked.length ? <ul class="dim"><Gaps list={data.result.not_checked} /></ul> : null}</> : null}
+          <div class="scroll" tabIndex={0} role="region" aria-label="Hashes">
+            <table>
+              <caption>Hash of the history up to revision {data.revision}</caption>
+              <thead><tr><th scope="col">Member</th><th scope="col">Hash</th><th scope="col" class="num">Compacted at</th></tr></thead>
+              <tbody>{data.members.map((m) => <tr key={m.id}><th scope="row"><Text value={m.name} most={60} /></th>
+                {m.hash !== undefined ? <><td class="mono">{m.hash.toString(16).padStart(8, "0")}</td><td class="num">{m.compact && m.compact > 0 ? m.compact : "never"}</td></> : <td colSpan={2}>{m.error ? <Text value={m.error} /> : data.result ? "not read" : "reading its data…"}</td>}</tr>)}</tbody>
+            </table>
+          </div>
+        </>
+      ) : null}
+      {asked ? (
+        <Confirm title="Compare the data of the members" action="Compare" close={() => ask(false)} run={async () => { run(); }}>
+          <p>Each member reads its whole store once, {size(bytes)} in all, and computes a hash of it at one revision. Members keep serving; their processors and disks are busier meanwhile. Nothing is changed.</p>
+        </Confirm>
+      ) : null}
+    </section>
   );
 }
 
@@ -96,7 +180,7 @@ function MemberTable({ live }: { live: Live }) {
             const used = s && s.quota ? s.in_use / s.quota : 0;
             return (
               <tr key={m.id}>
-                <th scope="row"><span class={"mark c" + (i % 6)} aria-hidden="true" /> <Text value={m.name || m.id} />{m.self ? " (this)" : ""}</th>
+                <th scope="row"><span class={"mark c" + (i % 6)} aria-hidden="true" /> <Text value={m.name || m.id} most={60} />{m.self ? " (this)" : ""}</th>
                 <td class={m.role === "down" || m.role === "no leader" ? "bad" : ""}>{m.role}</td>
                 {s ? <>
                   <td>{s.version}</td><td class="num">{m.lag < 0 ? "–" : number(m.lag)}</td><td class="num">{number(s.revision)}</td><td class="num">{number(s.keys)}</td>
@@ -129,7 +213,7 @@ const charts: ChartKind[] = [
   { title: "Lag in entries", of: (p) => (p.lag < 0 ? undefined : p.lag), show: number },
 ];
 
-const W = 300, H = 80;
+const W = 300, H = 96, top = 16, bottom = 80;
 
 function Chart({ title, of, show, members, points }: ChartKind & { members: Member[]; points: Map<string, Point[]> }) {
   const now = Date.now();
@@ -142,21 +226,23 @@ function Chart({ title, of, show, members, points }: ChartKind & { members: Memb
   const newest = members.map((m) => {
     const list = points.get(m.id) || [];
     const v = list.length ? of(list[list.length - 1]) : undefined;
-    return (m.name || m.id) + " " + (v === undefined ? "not known" : show(v));
+    return visible(m.name || m.id, 24) + " " + (v === undefined ? "not known" : show(v));
   });
   return (
     <figure class="chart">
       <figcaption>{title}</figcaption>
       <svg viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`${title}: ${newest.join(", ")}; at most ${show(most)} in the last ${duration(span / 1000)}`}>
+        <path class="grid" d={[top, (top + bottom) / 2, bottom].map((y) => `M0,${y}H${W}`).join("")} />
         {members.map((m, i) => {
           const list = (points.get(m.id) || []).filter((p) => of(p) !== undefined);
-          // A line ends where nothing was measured.
-          const line = list.map((p, j) => `${j && p.at - list[j - 1].at < 10000 ? "L" : "M"}${(W - ((now - p.at) / span) * W).toFixed(1)},${(H - 4 - ((of(p)! / (most || 1)) * (H - 16))).toFixed(1)}`).join(" ");
-          return <path key={m.id} class={"line s" + (i % 6)} d={line} />;
+          // A line ends where nothing was measured; a point alone is a dot.
+          const line = list.map((p, j) => `${j && p.at - list[j - 1].at < 10000 ? "L" : "M"}${(W - 2 - ((now - p.at) / span) * (W - 4)).toFixed(1)},${(bottom - (of(p)! / (most || 1)) * (bottom - top)).toFixed(1)}`).join(" ");
+          return <path key={m.id} class={"line s" + (i % 6)} d={line && line + "h0"} />;
         })}
-        <text x="2" y="10">{show(most)}</text>
+        <text x="0" y={top - 5}>{show(most)}</text>
+        <text x="0" y={H - 4}>{duration(span / 1000)} ago</text><text x={W} y={H - 4} text-anchor="end">now</text>
       </svg>
-      <div class="now">{members.map((m, i) => <span key={m.id}><span class={"mark c" + (i % 6)} aria-hidden="true" /> <Text value={newest[i]} /></span>)}</div>
+      <div class="now">{members.map((m, i) => <span key={m.id}><span class={"mark c" + (i % 6)} aria-hidden="true" /> {newest[i]}</span>)}</div>
     </figure>
   );
 }

@@ -3,7 +3,7 @@
 import { ComponentChildren } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Failure, get } from "./api";
-import { Bytes, keyParts, parts, toAddress } from "./bytes";
+import { Bytes, cut, keyParts, parts, toAddress } from "./bytes";
 
 // Route is the address after #: a view and its parameters.
 export type Route = { view: string; params: URLSearchParams };
@@ -27,15 +27,19 @@ export const go = (address: string) => {
   location.hash = address;
 };
 
-// Text shows a text from a stranger: characters that cannot be seen are escapes.
-export function Text({ value, lines }: { value: string; lines?: boolean }) {
-  return <bdi>{parts(value, lines).map((p, i) => (i % 2 ? <span class="esc" key={i}>{p}</span> : p))}</bdi>;
+// Text shows a text from a stranger: characters that cannot be seen are escapes, and of a long text only the beginning is shown. With
+// lines it is a value, whose length the member bounds.
+export function Text({ value, lines, most = 200 }: { value: string; lines?: boolean; most?: number }) {
+  return <bdi>{parts(lines ? value : cut(value, most), lines).map((p, i) => (i % 2 ? <span class="esc" key={i}>{p}</span> : p))}</bdi>;
 }
 
-export function Key({ value }: { value: Bytes }) {
-  const list = keyParts(value);
+const keyBytes = 300;
+
+// Key shows a key, of a long one the beginning unless it is wanted as a whole.
+export function Key({ value, whole }: { value: Bytes; whole?: boolean }) {
   if (value.length === 0) return <span class="dim">(empty)</span>;
-  return <bdi class="key">{list.map((p, i) => (i % 2 ? <span class="esc" key={i}>{p}</span> : p))}</bdi>;
+  const short = whole || value.length <= keyBytes ? value : value.subarray(0, keyBytes - 20);
+  return <bdi class="key">{keyParts(short).map((p, i) => (i % 2 ? <span class="esc" key={i}>{p}</span> : p))}{short === value ? null : <span class="dim">… ({number(value.length)} bytes)</span>}</bdi>;
 }
 
 export function ErrorBox({ error }: { error: unknown }) {
@@ -43,8 +47,8 @@ export function ErrorBox({ error }: { error: unknown }) {
   const f = error as Failure;
   return (
     <div class="error" role="alert">
-      <strong><Text value={f.message || String(error)} /></strong>
-      {f.next ? <span> Next: <Text value={f.next} />.</span> : null}
+      <strong><Text value={f.message || String(error)} most={2000} /></strong>
+      {f.next ? <span> Next: <Text value={f.next} most={1000} />.</span> : null}
     </div>
   );
 }
@@ -83,16 +87,16 @@ export function Dialog({ title, close, children }: { title: string; close: () =>
     return () => before?.focus?.();
   }, []);
   return (
-    <dialog ref={ref} aria-label={title} onCancel={(e) => { e.preventDefault(); close(); }}>
-      <h2>{title}</h2>
+    <dialog ref={ref} aria-labelledby="dialog-title" onCancel={(e) => { e.preventDefault(); close(); }}>
+      <h2 id="dialog-title">{title}</h2>
       {children}
     </dialog>
   );
 }
 
-// Confirm says what an action will do before it is done. word, if given, must be typed.
-export function Confirm({ title, children, action, word, run, close }: {
-  title: string; children: ComponentChildren; action: string; word?: string; run: () => Promise<unknown>; close: () => void;
+// Confirm says what an action will do before it is done. word, if given, must be typed. With off it can only be read.
+export function Confirm({ title, children, action, word, off, run, close }: {
+  title: string; children: ComponentChildren; action: string; word?: string; off?: boolean; run: () => Promise<unknown>; close: () => void;
 }) {
   const [typed, type] = useState("");
   const [error, fail] = useState<unknown>(null);
@@ -116,7 +120,7 @@ export function Confirm({ title, children, action, word, run, close }: {
         {word ? <label>Type <code>{word}</code> to confirm <input value={typed} onInput={(e) => type(e.currentTarget.value)} /></label> : null}
         <ErrorBox error={error} />
         <p class="row">
-          <button class="danger" disabled={busy || (!!word && typed !== word)}>{busy ? "working…" : action}</button>
+          <button class="danger" disabled={busy || off || (!!word && typed !== word)}>{busy ? "working…" : action}</button>
           <button type="button" onClick={close}>Cancel</button>
         </p>
       </form>
@@ -146,9 +150,65 @@ export function duration(seconds: number): string {
   return (seconds / 86400).toFixed(0) + " d";
 }
 
-// time shows milliseconds since 1970 in the zone of the reader.
-export const time = (ms: number) => new Date(ms).toLocaleTimeString();
-export const date = (ms: number) => new Date(ms).toLocaleString();
+// Times are in the zone of the reader, in the format that vigilctl has.
+const two = (n: number) => String(n).padStart(2, "0");
+export const time = (ms: number) => { const d = new Date(ms); return `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`; };
+const day = (ms: number) => { const d = new Date(ms); return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`; };
+export const date = (ms: number) => day(ms) + " " + time(ms);
+// moment is a time of today, or a date with a time.
+export const moment = (ms: number) => (day(ms) === day(Date.now()) ? time(ms) : date(ms));
+const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+// When shows when a revision was made, as far as the cluster knows it. Marks are about a second apart, so the end is about it.
+export function When({ v }: { v: { from?: number; to?: number } }) {
+  const { from, to } = v;
+  if (!from && !to) return <span class="dim">not known</span>;
+  const exact = from && to && to - from <= 5000;
+  const title = `${from ? "after " + date(from) : ""}${from && to ? ", " : ""}${to ? "at or before " + date(to) : ""} in ${zone()}, by the clock of the leader`;
+  return <span title={title}>{exact ? moment(to) : from && to ? `${moment(from)} – ${moment(to)}` : to ? `before ${moment(to)}` : `after ${moment(from!)}`}</span>;
+}
+
+const unitOf: Record<string, number> = { h: 3600e3, m: 60e3, s: 1e3, ms: 1 };
+
+// parseTime returns a time in milliseconds since 1970, null if the text is none: of the last 24 hours, with a date, or how long ago it
+// was; in the zone of the reader unless it has one. vigilctl reads the same.
+export function parseTime(text: string, now = Date.now()): number | null {
+  const t = text.trim();
+  const ago = /^-?((?:\d+(?:\.\d+)?(?:ms|h|m|s))+)$/.exec(t);
+  if (ago) return now - [...ago[1].matchAll(/([\d.]+)(ms|h|m|s)/g)].reduce((sum, p) => sum + Number(p[1]) * unitOf[p[2]], 0);
+  const hour = /^(\d{1,2}):(\d\d)(?::(\d\d)(\.\d{1,3})?)?$/.exec(t);
+  if (hour) {
+    const [h, m, s] = [Number(hour[1]), Number(hour[2]), Number(hour[3] || 0)], d = new Date(now);
+    if (h > 23 || m > 59 || s > 59) return null;
+    d.setHours(h, m, s, Number(hour[4] || 0) * 1000);
+    if (d.getTime() > now) d.setDate(d.getDate() - 1);
+    return d.getTime();
+  }
+  if (!/^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?)?)?$/.test(t)) return null;
+  const ms = Date.parse(t.length === 10 ? t + "T00:00" : t.replace(" ", "T"));
+  return isNaN(ms) ? null : ms;
+}
+
+// point normalizes what a reader types for a revision or a time: digits stay, and a time is written so that it means the same everywhere.
+export function point(text: string): string {
+  const t = text.trim();
+  if (/^\d*$/.test(t)) return t;
+  const ms = parseTime(t);
+  return ms === null ? t : new Date(ms).toISOString();
+}
+
+// revisionOf returns the revision that a text names: itself, or the newest one at a time.
+export async function revisionOf(text: string, signal?: AbortSignal): Promise<{ revision: number | string; at?: number }> {
+  if (/^[\d]*$/.test(text)) return { revision: text };
+  const at = parseTime(text);
+  if (at === null) throw new Failure("request", `“${cut(text, 60)}” is neither a revision nor a time`, "write a number, or a time such as 10:42, 2026-11-24 10:42, or 5m for five minutes ago");
+  try {
+    return { revision: (await get("revision", { at: Math.floor(at) }, signal)).revision, at };
+  } catch (e: any) {
+    if (e instanceof Failure) throw new Failure(e.code, e.message.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (t) => date(Date.parse(t))), e.next, e.current);
+    throw e;
+  }
+}
 
 export function Copy({ text, label }: { text: string; label: string }) {
   const [done, set] = useState("");
@@ -157,7 +217,7 @@ export function Copy({ text, label }: { text: string; label: string }) {
       await navigator.clipboard.writeText(text);
       set("copied");
     } catch {
-      set(text); // without TLS a browser allows no access to the clipboard
+      set(text); // a browser allows the clipboard only to pages of this machine and over TLS
     }
   };
   return <span><button type="button" onClick={copy}>{label}</button> <span role="status">{done === "copied" ? "copied" : done ? <code class="copied">{done}</code> : null}</span></span>;

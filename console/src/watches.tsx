@@ -1,7 +1,7 @@
 import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, lines } from "./api";
-import { Bytes, fromAddress, fromBase64, fromText, plain, quoted } from "./bytes";
+import { Bytes, etcdctl, fromAddress, fromBase64, plain, visible } from "./bytes";
 import { Busy, Copy, count, duration, ErrorBox, go, Key, link, number, Route, size, Text, time } from "./ui";
 
 export function Watches({ route }: { route: Route }) {
@@ -28,10 +28,10 @@ function Table({ params }: { params: URLSearchParams }) {
   return (
     <>
       <h1>Watches</h1>
-      <form class="row" onSubmit={(e) => { e.preventDefault(); go(link("watches", { sort, filter: text, member })); }}>
+      <form class="row bar" onSubmit={(e) => { e.preventDefault(); go(link("watches", { sort, filter: text, member })); }}>
         <label>Filter <input id="search" value={text} placeholder="client, user, state or key" onInput={(e) => type(e.currentTarget.value)} /></label><button>Filter</button>
         <label>Member <select value={member} onChange={(e) => go(link("watches", { sort, filter, member: e.currentTarget.value }))}>
-          <option value="">all members</option>{[...new Set([...(data?.members || []).map((m: any) => m.name), member].filter(Boolean))].map((n: any) => <option key={n} value={n}>{plain(fromText(n))}</option>)}
+          <option value="">all members</option>{[...new Set([...(data?.members || []).map((m: any) => m.name), member].filter(Boolean))].map((n: any) => <option key={n} value={n}>{visible(n)}</option>)}
         </select></label>
         <button type="button" aria-pressed={paused} onClick={() => pause(!paused)}>{paused ? "Continue" : "Pause"}</button>
       </form>
@@ -49,7 +49,7 @@ function Table({ params }: { params: URLSearchParams }) {
                 <tr key={w.member + "/" + w.stream + "/" + w.id}>
                   <td><Text value={w.member} /></td><td><Text value={w.client} /></td><td><Text value={w.user || ""} /></td><td><Key value={k} />{w.end ? <> – <Key value={end} /></> : null}{w.cut ? <span class="dim">…</span> : null}{w.options ? <span class="dim"> {w.options.join(" ")}</span> : null}</td>
                   <td class={w.state === "stalled" || w.state === "behind" ? "bad" : ""}>{w.state}</td><td class="num">{number(w.lag)}</td><td class="num">{size(w.queued)}</td>
-                  <td class="num">{number(w.events)}</td><td class="num">{duration(Math.max(0, (Date.now() - Date.parse(w.created)) / 1000))}</td><td>{w.cut ? <span class="dim">long key</span> : <a href={link("watches", { tail: k })} aria-label={`live tail of ${plain(k)}`}>tail</a>}</td>
+                  <td class="num">{number(w.events)}</td><td class="num">{duration(Math.max(0, (Date.now() - Date.parse(w.created)) / 1000))}</td><td>{w.cut ? <span class="dim">long key</span> : <a href={link("watches", { tail: k })} aria-label={`live tail of ${plain(k.subarray(0, 100))}`}>tail</a>}</td>
                 </tr>
               );
             })}</tbody>
@@ -63,13 +63,13 @@ function Table({ params }: { params: URLSearchParams }) {
 function TailForm() {
   const [text, type] = useState("");
   return (
-    <form class="row" onSubmit={(e) => { e.preventDefault(); location.hash = "#/watches?tail=" + encodeURIComponent(text); }}>
+    <form class="row bar" onSubmit={(e) => { e.preventDefault(); location.hash = "#/watches?tail=" + encodeURIComponent(text); }}>
       <label>Live tail of the prefix <input value={text} onInput={(e) => type(e.currentTarget.value)} /></label><button>Tail</button>
     </form>
   );
 }
 
-type Event = { key: string; mod: number; deleted?: boolean; version: number; size: number; text?: string; to: number };
+type Event = { key: string; cut?: boolean; mod: number; deleted?: boolean; version: number; size: number; text?: string; to: number };
 const kept = 1000, drawn = 100;
 
 // Tail shows changes as they happen. What has arrived is drawn once in a frame of the screen. No event is lost in silence: the member
@@ -134,7 +134,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
   return (
     <>
       <h1>Live tail of <Key value={prefix} /></h1>
-      <p class="row"><a href={link("watches")}>all watchers</a> <a href={link("watches", { tail: prefix, filter })}>link to this view</a> <Copy label="Copy as etcdctl" text={`etcdctl watch --prefix ${quoted(prefix)}`} /></p>
+      <p class="row"><a href={link("watches")}>all watchers</a> <a href={link("watches", { tail: prefix, filter })}>link to this view</a> <Copy label="Copy as etcdctl" text={etcdctl("watch", ["--prefix"], prefix)} /></p>
       <ErrorBox error={error} />
       <div class="row">
         <button aria-pressed={paused} onClick={() => { freeze(all.current.slice()); pause(!paused); }}>{paused ? "Continue" : "Pause"}</button>
@@ -160,7 +160,7 @@ class Row extends Component<{ e: Event }> {
   shouldComponentUpdate() { return false; }
   render() {
     const e = this.props.e, k = fromBase64(e.key);
-    return <tr><td>{time(e.to)}</td><td class="num">{e.mod}</td><td>{e.deleted ? "delete" : e.version === 1 ? "create" : "put"}</td><td><a href={link("keys", { k })}><Key value={k} /></a></td>
+    return <tr><td>{time(e.to)}</td><td class="num">{e.mod}</td><td>{e.deleted ? "delete" : e.version === 1 ? "create" : "put"}</td><td>{e.cut ? <><Key value={k} /><span class="dim">…, a long key</span></> : <a href={link("keys", { k })}><Key value={k} /></a>}</td>
       <td class="num">{e.deleted ? "" : size(e.size)}</td><td class="excerpt">{e.text ? <Text value={e.text.slice(0, 120)} /> : null}</td></tr>;
   }
 }

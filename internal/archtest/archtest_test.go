@@ -183,7 +183,7 @@ var table = map[string]rule{
 		why: "a client of the services, which check its permissions"},
 	"internal/edge/listen": {inside: []string{"internal/portmux"}, outside: []string{sysLib}, why: "URLs and sockets: what is served on them is not its business"},
 	"internal/edge/certs":  {why: "files and crypto/tls: who listens, dials or configures is not its business"},
-	"internal/edge/console": {inside: []string{"internal/edge/console/assets", "internal/edge/console/decode", "internal/kv", "internal/store/watch", "internal/health"}, outside: []string{grpcLib, pbLib, apiLib, promLib, "github.com/rogpeppe/go-internal/diff"},
+	"internal/edge/console": {inside: []string{"internal/edge/console/assets", "internal/edge/console/decode", "internal/edge/rpc/lockpb", "internal/kv", "internal/store/watch", "internal/health"}, outside: []string{grpcLib, pbLib, apiLib, promLib, "github.com/rogpeppe/go-internal/diff"},
 		why: "a client of the services, which check its permissions; what is not a call of the API comes through its Config"},
 	"internal/edge/console/assets": {why: "files that make console has built"},
 	"internal/edge/console/decode": {outside: []string{pbLib}, why: "functions of the bytes of a value"},

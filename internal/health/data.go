@@ -60,6 +60,8 @@ func (e *Examination) checkData(r *report) {
 		}
 		if e.comparable(first, i) {
 			votes[c.Hash.Hash]++
+		} else if !e.Foreign(&e.Readings[i]) {
+			r.skip(e.NameOf(&e.Readings[i]), fmt.Sprintf("its hash is of other revisions than that of %s: one of them was compacted meanwhile; compare again", e.NameOf(&e.Readings[first])))
 		}
 	}
 	if len(votes) < 2 {

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -103,6 +104,30 @@ func TestLarge(t *testing.T) {
 	cancel()
 	readers.Wait()
 	t.Logf("processor time in 10 s: %.2f s without a reader, %.2f s with one, %.2f s with ten", idle, one, ten)
+
+	// The same while 1,000 events a second are written: without a tail, and with ten.
+	loaded := func() float64 {
+		before := cpu(t, m)
+		if took, _ := write(t, c, 10_000, 1000); took > 11*time.Second {
+			t.Errorf("10,000 events in %v: this machine is too busy for the test", took)
+		}
+		return cpu(t, m) - before
+	}
+	b.run(chromedp.Navigate("about:blank"))
+	none := loaded()
+	ctx, cancel = context.WithCancel(t.Context())
+	for range 10 {
+		readers.Go(func() { follow(ctx, b.url+"/console/api/tail?prefix="+url.QueryEscape(b64("load/"))) })
+	}
+	for end := time.Now().Add(patience); len(watchersOf(t, m, "console")) < 10; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the tails do not begin")
+		}
+	}
+	tails := loaded()
+	cancel()
+	readers.Wait()
+	t.Logf("processor time while 10,000 events are written in 10 s: %.2f s without a tail, %.2f s with ten", none, tails)
 
 	b.check()
 }

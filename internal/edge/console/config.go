@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -42,11 +42,13 @@ type Config struct {
 	Self Identity
 	// Sample measures a member, this one or another.
 	Sample func(ctx context.Context, id uint64) (*Sample, error)
+	// Compare returns what a member, this one or another, has for a comparison of data at a revision: it reads its whole store. The
+	// console checks RequireAdmin before.
+	Compare func(ctx context.Context, id uint64, revision int64) (*Comparison, error)
 	// Hosts are the host names, in addition to addresses and localhost, that a request without TLS may be for.
 	Hosts []string
 	// MaxRequestBytes is the limit of a request of the API.
 	MaxRequestBytes int
-	Logger          *slog.Logger
 }
 
 // Identity is a member and its program.
@@ -59,7 +61,7 @@ type Identity struct {
 func (c *Config) Validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{"Conn": c.Conn == nil, "WithCaller": c.WithCaller == nil, "AuthEnabled": c.AuthEnabled == nil,
-		"RequireAdmin": c.RequireAdmin == nil, "User": c.User == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Logger": c.Logger == nil} {
+		"RequireAdmin": c.RequireAdmin == nil, "User": c.User == nil, "Watchers": c.Watchers == nil, "Sample": c.Sample == nil, "Compare": c.Compare == nil} {
 		if missing {
 			errs = append(errs, errors.New(name+" is missing"))
 		}
@@ -83,6 +85,8 @@ type Console struct {
 	api     *http.ServeMux
 	streams streams
 	sampler sampler
+	// comparing is held while the data of the members are compared: once at a time.
+	comparing sync.Mutex
 
 	kv          etcdserverpb.KVClient
 	watch       etcdserverpb.WatchClient
@@ -104,7 +108,7 @@ func New(c Config) (*Console, error) {
 	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: streams{of: map[string]int{}},
 		kv: etcdserverpb.NewKVClient(c.Conn), watch: etcdserverpb.NewWatchClient(c.Conn), lease: etcdserverpb.NewLeaseClient(c.Conn),
 		cluster: etcdserverpb.NewClusterClient(c.Conn), maintenance: etcdserverpb.NewMaintenanceClient(c.Conn), auth: etcdserverpb.NewAuthClient(c.Conn)}
-	h.sampler.read, h.sampler.stopped = h.sampleAll, make(chan struct{})
+	h.sampler.read, h.sampler.stopped = h.sample, make(chan struct{})
 	h.routes()
 	return h, nil
 }

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"vigil/internal/health"
+	"vigil/internal/kv"
 	"vigil/internal/store/watch"
 )
 
@@ -46,8 +47,9 @@ func open(t *testing.T, change func(*Config)) *Console {
 	c := Config{Serve: Auto, Conn: refusing{}, AuthEnabled: func() bool { return false }, RequireAdmin: func(context.Context) error { return errRefused },
 		WithCaller: func(ctx context.Context, _ net.Addr, _ *tls.ConnectionState, _ func()) context.Context { return ctx },
 		User:       func(context.Context) string { return "" },
-		Watchers:   func(context.Context, uint64, WatchersQuery) (*WatchersView, error) { return nil, errRefused }, MaxRequestBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler),
-		Sample: func(context.Context, uint64) (*Sample, error) { return nil, errRefused }, Hosts: []string{"db.example"}}
+		Watchers:   func(context.Context, uint64, WatchersQuery) (*WatchersView, error) { return nil, errRefused }, MaxRequestBytes: 1 << 20,
+		Sample:  func(context.Context, uint64) (*Sample, error) { return nil, errRefused },
+		Compare: func(context.Context, uint64, int64) (*Comparison, error) { return nil, errRefused }, Hosts: []string{"db.example"}}
 	change(&c)
 	h, err := New(c)
 	if err != nil {
@@ -174,13 +176,12 @@ func TestEndOf(t *testing.T) {
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var count atomic.Int64
-		s := &sampler{stopped: make(chan struct{}), read: func(_ context.Context, ids []uint64) map[uint64]*reading {
-			rounds := count.Add(1)
-			out := map[uint64]*reading{}
-			for _, id := range ids {
-				out[id] = readingOf(t, id, rounds, fmt.Sprintf("etcd_mvcc_put_total %d\nprocess_start_time_seconds 1\n", 10*rounds))
+		s := &sampler{stopped: make(chan struct{}), read: func(_ context.Context, id uint64) *reading {
+			if id != 1 {
+				return readingOf(t, id, 1, "")
 			}
-			return out
+			rounds := count.Add(1)
+			return readingOf(t, id, rounds, fmt.Sprintf("etcd_mvcc_put_total %d\nprocess_start_time_seconds 1\n", 10*rounds))
 		}}
 		defer s.close()
 		time.Sleep(time.Hour)
@@ -206,16 +207,6 @@ func TestSampler(t *testing.T) {
 		if p := list[len(list)-1]; p.Rates["puts"] != 10/sampleInterval.Seconds() || p.Lag != 0 {
 			t.Errorf("point %+v", p)
 		}
-		s.mu.Lock()
-		dates := len(s.mu.dates)
-		s.mu.Unlock()
-		if dates > maxPoints {
-			t.Errorf("%d dates", dates)
-		}
-		v := version{keyView: keyView{Mod: count.Load()}}
-		if s.date(&v); v.To == 0 || v.From == 0 || v.To-v.From != sampleInterval.Milliseconds() {
-			t.Errorf("the newest revision is dated %d to %d", v.From, v.To)
-		}
 		for _, l := range leave {
 			l()
 		}
@@ -232,6 +223,9 @@ func TestSampler(t *testing.T) {
 		if running {
 			t.Error("the sampler runs without a reader")
 		}
+		if last, _, _ := s.state(); last != nil {
+			t.Error("what was seen long ago is shown as the present")
+		}
 		before = count.Load()
 		s.join([]uint64{1})
 		time.Sleep(time.Second)
@@ -239,6 +233,38 @@ func TestSampler(t *testing.T) {
 		if count.Load() == before {
 			t.Error("the sampler does not start again")
 		}
+	})
+}
+
+// TestSamplerShowsFirstAnswers: the first answers are shown soon, although another member takes long; without a diagnosis, until all are
+// there. Later rounds wait for all.
+func TestSamplerShowsFirstAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, func(c *Config) { c.Self.Cluster = 7 })
+		h.sampler.read = func(ctx context.Context, id uint64) *reading {
+			if id == 3 {
+				<-ctx.Done()
+				return read(nil, ctx.Err(), time.Now())
+			}
+			return readingOf(t, id, 1, "")
+		}
+		members := []*etcdserverpb.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}, {ID: 3, Name: "m3"}}
+		leave := h.sampler.join([]uint64{1, 2, 3})
+		for i, want := range []struct {
+			after   time.Duration
+			pending []string
+		}{{firstLook, []string{"m3"}}, {sampleInterval - firstLook, nil}, {sampleInterval, nil}} {
+			_, _, changed := h.sampler.state()
+			start := time.Now()
+			<-changed
+			last, points, _ := h.sampler.state()
+			o := h.overview(members, nil, last, points, true)
+			if took := time.Since(start); took != want.after || !slices.Equal(o.Pending, want.pending) || (o.Diagnosis == nil) != (want.pending != nil) || o.Members[0].State == nil {
+				t.Errorf("look %d after %v, want %v: pending %q, diagnosis %v", i, took, want.after, o.Pending, o.Diagnosis)
+			}
+		}
+		leave()
+		h.Close()
 	})
 }
 
@@ -331,7 +357,7 @@ func TestFindings(t *testing.T) {
 			[]string{"a watcher is 20000 revisions behind", "the client of a watcher does not read", "101 writes wait", "1 damaged records"}},
 		{readingOf(t, 3, 1, "vigil_certificate_expiry_timestamp_seconds{listener=\"client\",use=\"server\"} 1e+09\n"), []string{"m3 its certificate for client (server) expired"}},
 	} {
-		d := h.examine(members, nil, map[uint64]*reading{1: readingOf(t, 1, 1, ""), 2: readingOf(t, 2, 1, ""), 3: c.third})
+		d := h.examination(members, nil, map[uint64]*reading{1: readingOf(t, 1, 1, ""), 2: readingOf(t, 2, 1, ""), 3: c.third}).Diagnose()
 		var all strings.Builder
 		for _, f := range d.Findings {
 			fmt.Fprintln(&all, f.Member, f.What)
@@ -476,5 +502,129 @@ func TestTail(t *testing.T) {
 	x.add(nil, errRefused)
 	if line, _, err := x.take(); err != errRefused || len(line.Events) != 2 {
 		t.Errorf("%v, %v", line, err)
+	}
+}
+
+// TestTailCutsKeys: a page keeps many events, and a key may be as large as a request.
+func TestTailCutsKeys(t *testing.T) {
+	x := &tail{wake: make(chan struct{}, 1), streams: &streams{}}
+	for _, n := range []int{maxTailKey, maxTailKey + 1, 1 << 20} {
+		x.add(&etcdserverpb.WatchResponse{Header: &etcdserverpb.ResponseHeader{}, Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: make([]byte, n), ModRevision: 5}}}}, nil)
+		line, _, _ := x.take()
+		if e := line.Events[0]; len(e.Key) != maxTailKey || e.Cut != (n > maxTailKey) {
+			t.Errorf("a key of %d bytes is sent with %d, cut: %v", n, len(e.Key), e.Cut)
+		}
+	}
+}
+
+// TestCompare: the data of members that answer are compared at the newest revision that all have, by the check of the command doctor, and
+// only for users with the role root.
+func TestCompare(t *testing.T) {
+	admin := true
+	var asked atomic.Int64
+	hashes := map[uint64]uint32{}
+	s := &store{members: []*etcdserverpb.Member{{ID: 3, Name: "m3"}, {ID: 2, Name: "m2", IsLearner: true}, {ID: 1, Name: "m1"}, {ID: 4, Name: "m4"}, {ID: 5, Name: "m5"}}}
+	h := open(t, func(c *Config) {
+		c.Serve, c.Conn, c.Self.Cluster = On, s, 7
+		c.RequireAdmin = func(context.Context) error {
+			if admin {
+				return nil
+			}
+			return errRefused
+		}
+		c.Sample = func(_ context.Context, id uint64) (*Sample, error) {
+			if id == 4 {
+				return nil, errRefused
+			}
+			st := &etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: 7, MemberId: id, Revision: 10 + int64(id)}, Leader: 1, IsLearner: id == 2}
+			b, err := proto.Marshal(st)
+			return &Sample{At: time.Now().UnixMilli(), Status: b}, err
+		}
+		c.Compare = func(_ context.Context, id uint64, revision int64) (*Comparison, error) {
+			asked.Add(1)
+			if revision != 11 {
+				t.Errorf("compared at revision %d", revision)
+			}
+			x, err := NewComparison(&etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: 7, MemberId: id, Revision: 20}}, kv.HashResult{Hash: hashes[id], HashRevision: 11, CompactRevision: 3, Revision: 20})
+			if err != nil {
+				return nil, err
+			}
+			b, err := json.Marshal(x)
+			if err != nil {
+				return nil, err
+			}
+			return DecodeComparison(b)
+		}
+	})
+	ask := func() (int, []comparing) {
+		t.Helper()
+		r := httptest.NewRequest("GET", "http://localhost/console/api/compare", nil)
+		r.Header.Set(requestHeader, "1")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		var lines []comparing
+		for _, l := range strings.Split(strings.TrimSpace(w.Body.String()), "\n") {
+			var x comparing
+			if err := json.Unmarshal([]byte(l), &x); err != nil {
+				t.Fatal(err, l)
+			}
+			lines = append(lines, x)
+		}
+		return w.Code, lines
+	}
+	for _, c := range []struct {
+		hashes   map[uint64]uint32
+		findings []string
+	}{
+		{map[uint64]uint32{1: 5, 3: 5, 5: 5}, nil},
+		{map[uint64]uint32{1: 5, 3: 6, 5: 5}, []string{"m3: its data differ from those of the majority at revision 11"}},
+	} {
+		hashes = c.hashes
+		asked.Store(0)
+		code, lines := ask()
+		if code != 200 || len(lines) != 5 || asked.Load() != 3 {
+			t.Fatalf("%d, %d lines, %d members asked", code, len(lines), asked.Load())
+		}
+		first, result := lines[0], lines[4].Result
+		if first.Revision != 11 || len(first.Members) != 5 || first.Members[0].Name != "m1" || first.Members[3].Error != errRefused.Error() {
+			t.Errorf("%+v", first)
+		}
+		for _, l := range lines[1:4] {
+			id, _ := strconv.ParseUint(l.Member.ID, 16, 64)
+			if l.Member.Hash == nil || *l.Member.Hash != int64(hashes[id]) || l.Member.Compact != 3 {
+				t.Errorf("%+v", l.Member)
+			}
+		}
+		var found []string
+		for _, f := range result.Findings {
+			found = append(found, f.Member+": "+f.What)
+		}
+		if len(found) != len(c.findings) || len(found) > 0 && !strings.HasPrefix(found[0], c.findings[0]) {
+			t.Errorf("found %q, want %q", found, c.findings)
+		}
+		// The learner and the dead member were not compared, and that is said.
+		var skipped []string
+		for _, u := range result.Unchecked {
+			skipped = append(skipped, u.Member)
+		}
+		if slices.Sort(skipped); !slices.Equal(skipped, []string{"m2", "m4"}) {
+			t.Errorf("not compared: %q", skipped)
+		}
+	}
+	h.comparing.Lock()
+	if code, _ := ask(); code != http.StatusServiceUnavailable {
+		t.Errorf("a second comparison at the same time: %d", code)
+	}
+	h.comparing.Unlock()
+	admin = false
+	asked.Store(0)
+	if code, _ := ask(); code != http.StatusForbidden || asked.Load() != 0 {
+		t.Errorf("without the role root: %d, %d members asked", code, asked.Load())
+	}
+	for _, wrong := range [][]byte{make([]byte, maxSample+1), []byte("x"), []byte(`{"status":"//8="}`), []byte(`{"hash":"//8="}`)} {
+		c, err := DecodeComparison(wrong)
+		if x := c.compared(err); x.Err == nil || x.Hash != nil {
+			t.Errorf("%.20q is accepted", wrong)
+		}
 	}
 }

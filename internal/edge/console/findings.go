@@ -8,11 +8,11 @@ import (
 	"vigil/internal/health"
 )
 
-// dataCompared is why the console does not compare the data of members: each would read its whole store.
-const dataCompared = "the console does not compare the data, because each member would read its whole store: vigilctl doctor does"
+// dataCompared is why the data of members are not compared all the time.
+const dataCompared = "the data are compared when somebody asks for it, because each member reads its whole store then"
 
-// examine runs the checks of the command doctor over the newest readings.
-func (c *Console) examine(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]*reading) *health.Diagnosis {
+// examination is what the checks of the command doctor need, but the data, from the newest readings.
+func (c *Console) examination(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]*reading) *health.Examination {
 	e := &health.Examination{Round: &health.Round{At: time.Now(), Members: members, Alarms: alarms, ClusterID: c.Self.Cluster},
 		Now: time.Now(), Limits: health.Defaults(), Omit: map[string]string{"data": dataCompared}}
 	for _, m := range members {
@@ -28,7 +28,7 @@ func (c *Console) examine(members []*etcdserverpb.Member, alarms []*etcdserverpb
 		// The metrics have the certificates of all listeners.
 		e.Expiries, e.CertErrs = append(e.Expiries, time.Time{}), append(e.CertErrs, nil)
 	}
-	return e.Diagnose()
+	return e
 }
 
 // endpoint returns the address that a member advertises, for commands in the advice.

@@ -26,9 +26,9 @@ type version struct {
 	Size    int  `json:"size"`
 	// Text is the beginning of the value, if it is a text.
 	Text string `json:"text,omitempty"`
-	// From and To are times between which the change was made, in milliseconds since 1970; 0 if not known.
-	From int64 `json:"from,omitempty"`
-	To   int64 `json:"to,omitempty"`
+	// Cut is set if only the beginning of the key is here.
+	Cut bool `json:"cut,omitempty"`
+	span
 }
 
 // maxExcerpt limits the beginning of a value in a list.
@@ -86,7 +86,6 @@ func (c *Console) serveHistory(r *request) (any, error) {
 			break
 		}
 		v := versionOf(res.Kvs[0], false)
-		c.sampler.date(&v)
 		out.Versions = append(out.Versions, v)
 		rev = v.Mod - 1
 	}
@@ -99,7 +98,7 @@ func (c *Console) serveHistory(r *request) (any, error) {
 	if rev > 0 {
 		out.Before = rev + 1
 	}
-	return out, nil
+	return out, c.date(r.ctx, out.Versions)
 }
 
 // older adds changes up to a revision at which the key does not exist, from the history of the store. It returns the revision up to which
@@ -111,9 +110,7 @@ func (c *Console) older(ctx context.Context, key []byte, upTo int64, out *versio
 		if e.Kv.ModRevision > upTo {
 			return false
 		}
-		v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
-		c.sampler.date(&v)
-		if found = append(found, v); len(found) > maxVersions {
+		if found = append(found, versionOf(e.Kv, e.Type == mvccpb.DELETE)); len(found) > maxVersions {
 			found = found[1:]
 			missing++
 		}
@@ -295,9 +292,7 @@ func (c *Console) serveChanges(r *request) (any, error) {
 				return false
 			}
 		}
-		v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
-		c.sampler.date(&v)
-		out.Changes = append(out.Changes, v)
+		out.Changes = append(out.Changes, versionOf(e.Kv, e.Type == mvccpb.DELETE))
 		return true
 	})
 	if err != nil {
@@ -307,7 +302,7 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if n := len(out.Changes); !done && n > 0 {
 		out.After = out.Changes[n-1].Mod
 	}
-	return out, nil
+	return out, c.date(r.ctx, out.Changes)
 }
 
 // serveDiff compares a key at two revisions.
@@ -340,37 +335,4 @@ func (c *Console) serveDiff(r *request) (any, error) {
 	}
 	out := diff.Diff(names[0], []byte(texts[0]), names[1], []byte(texts[1]))
 	return map[string]any{"diff": string(out[:min(len(out), decode.MaxText)]), "cut": len(out) > decode.MaxText, "same": texts[0] == texts[1]}, nil
-}
-
-// dated is a revision of the store, and when this member has seen it.
-type dated struct {
-	revision, at int64
-}
-
-// date sets the times between which a change was made, as far as the samples show them.
-func (s *sampler) date(v *version) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range s.mu.dates {
-		if d.revision < v.Mod {
-			v.From = d.at
-		} else {
-			v.To = d.at
-			break
-		}
-	}
-	if v.To == 0 {
-		v.From = 0
-	}
-}
-
-// note keeps the revision of the newest sample. The caller holds mu.
-func (s *sampler) note(revision int64, at time.Time) {
-	if n := len(s.mu.dates); n > 0 && s.mu.dates[n-1].revision >= revision {
-		return
-	}
-	if len(s.mu.dates) >= maxPoints {
-		s.mu.dates = s.mu.dates[1:]
-	}
-	s.mu.dates = append(s.mu.dates, dated{revision, at.UnixMilli()})
 }

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"vigil/internal/kv"
 )
@@ -29,6 +30,7 @@ type store struct {
 	leases   []*etcdserverpb.LeaseTimeToLiveResponse
 	users    []string
 	names    []string // of roles; each user has all
+	members  []*etcdserverpb.Member
 	events   []*etcdserverpb.WatchResponse
 	calls    []context.Context // of reads of keys or leases
 	overlaps int               // calls during which the context of an earlier one had not ended
@@ -57,6 +59,9 @@ func (s *store) Invoke(ctx context.Context, method string, args, reply any, _ ..
 			s.calls = append(s.calls, ctx)
 		}
 		proto.Merge(reply.(proto.Message), out)
+	case *dynamicpb.Message: // times: none is known
+	case *etcdserverpb.MemberListRequest:
+		reply.(*etcdserverpb.MemberListResponse).Members = s.members
 	case *etcdserverpb.AuthUserListRequest:
 		reply.(*etcdserverpb.AuthUserListResponse).Users = s.users
 	case *etcdserverpb.AuthRoleListRequest:

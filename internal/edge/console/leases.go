@@ -118,9 +118,7 @@ type claim struct {
 	keyView
 	Size int    `json:"size"`
 	Text string `json:"text,omitempty"` // in an election: the leader's value
-	// From and To are times between which the key was created, like those of version.
-	From int64 `json:"from,omitempty"`
-	To   int64 `json:"to,omitempty"`
+	span        // in which the key was created
 }
 
 // lock is a prefix whose keys end with their lease, as the libraries for locks and elections write them: the oldest holds it.
@@ -177,9 +175,8 @@ func (c *Console) serveLocks(r *request) (any, error) {
 				list.Kvs = list.Kvs[:i]
 				break
 			}
-			v, born := versionOf(kv, false), version{keyView: keyView{Mod: kv.CreateRevision}}
-			c.sampler.date(&born)
-			if x := (claim{v.keyView, v.Size, v.Text, born.From, born.To}); i == 0 {
+			v := versionOf(kv, false)
+			if x := (claim{v.keyView, v.Size, v.Text, span{}}); i == 0 {
 				l.Holder = x
 			} else {
 				l.Waiting = append(l.Waiting, x)
@@ -192,7 +189,30 @@ func (c *Console) serveLocks(r *request) (any, error) {
 		cut = cut || len(list.Kvs) == 0 && list.Count > 0
 	}
 	slices.SortFunc(out, func(a, b lock) int { return bytes.Compare(a.Name, b.Name) })
+	if err := c.dateLocks(r.ctx, out); err != nil {
+		return nil, err
+	}
 	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited), "cut": cut}, nil
+}
+
+// dateLocks sets since when clients hold locks and wait for them.
+func (c *Console) dateLocks(ctx context.Context, locks []lock) error {
+	var all []*claim
+	for i := range locks {
+		all = append(all, &locks[i].Holder)
+		for j := range locks[i].Waiting {
+			all = append(all, &locks[i].Waiting[j])
+		}
+	}
+	revisions := make([]int64, len(all))
+	for i, x := range all {
+		revisions[i] = x.Create
+	}
+	spans, err := c.spans(ctx, revisions)
+	for i, s := range spans {
+		all[i].span = s
+	}
+	return err
 }
 
 // lockOf returns the name of the lock whose key ends with the ID of its lease.

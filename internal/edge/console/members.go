@@ -39,13 +39,27 @@ func (c *Console) serveMemberChange(r *request) (any, error) {
 	return act(c, r.ctx, n, &in)
 }
 
+// addedMember is a member that was added: its ID, and the other members for its --initial-cluster.
+type addedMember struct {
+	ID      string   `json:"id"`
+	Cluster []string `json:"cluster"`
+}
+
 var actions = map[string]func(c *Console, ctx context.Context, id uint64, in *memberChange) (any, error){
 	"add": func(c *Console, ctx context.Context, _ uint64, in *memberChange) (any, error) {
 		res, err := c.cluster.MemberAdd(ctx, &etcdserverpb.MemberAddRequest{PeerURLs: in.URLs, IsLearner: in.Learner})
 		if err != nil {
 			return nil, err
 		}
-		return map[string]string{"id": hexadecimal(res.Member.ID)}, nil
+		out := addedMember{ID: hexadecimal(res.Member.ID)}
+		for _, m := range res.Members {
+			for _, u := range m.PeerURLs {
+				if m.ID != res.Member.ID && m.Name != "" {
+					out.Cluster = append(out.Cluster, m.Name+"="+u)
+				}
+			}
+		}
+		return out, nil
 	},
 	"remove": func(c *Console, ctx context.Context, id uint64, _ *memberChange) (any, error) {
 		return done(c.cluster.MemberRemove(ctx, &etcdserverpb.MemberRemoveRequest{ID: id}))

@@ -8,6 +8,7 @@ func (c *Console) routes() {
 	c.api.HandleFunc("POST "+apiPrefix+"login", c.serveLogin)
 	c.api.HandleFunc("POST "+apiPrefix+"logout", c.serveLogout)
 	c.stream("live", c.serveLive)
+	c.stream("compare", c.serveCompare)
 
 	c.call("GET", "tree", c.serveTree)
 	c.call("GET", "search", c.serveSearch)
@@ -21,6 +22,7 @@ func (c *Console) routes() {
 	c.call("GET", "history", c.serveHistory)
 	c.call("GET", "changes", c.serveChanges)
 	c.call("GET", "diff", c.serveDiff)
+	c.call("GET", "revision", c.serveRevision)
 
 	c.call("GET", "watchers", c.serveWatchers)
 	c.stream("tail", c.serveTail)

@@ -105,6 +105,7 @@ func read(s *Sample, err error, sent time.Time) *reading {
 // Sampling of members: how often while there is a reader, how long after the last one, and how far the charts go back.
 const (
 	sampleInterval = 2 * time.Second
+	firstLook      = 500 * time.Millisecond // after which the first answers are shown without those of other members
 	sampleLinger   = 30 * time.Second
 	sampleHistory  = 15 * time.Minute
 	maxPoints      = int(sampleHistory / sampleInterval)

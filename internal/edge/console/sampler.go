@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -29,8 +30,8 @@ type point struct {
 
 // sampler measures all members, while there are readers.
 type sampler struct {
-	// read measures the members, stopped is closed when the console is closed. Set before use.
-	read    func(context.Context, []uint64) map[uint64]*reading
+	// read measures a member, stopped is closed when the console is closed. Set before use.
+	read    func(ctx context.Context, id uint64) *reading
 	stopped chan struct{}
 	rounds  sync.WaitGroup
 
@@ -41,10 +42,9 @@ type sampler struct {
 		closed  bool
 		left    time.Time // when the last reader left
 		members []uint64
-		last    map[uint64]*reading
-		points  map[uint64][]point // the newest last, at most maxPoints
-		changed chan struct{}      // closed after a round
-		dates   []dated            // the oldest first
+		last    map[uint64]*reading // nil while the sampler does not run: what it saw before is not the present
+		points  map[uint64][]point  // the newest last, at most maxPoints
+		changed chan struct{}       // closed after a round
 	}
 }
 
@@ -97,21 +97,50 @@ func (s *sampler) close() {
 func (s *sampler) wanted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.running = !s.mu.closed && (s.mu.readers > 0 || time.Since(s.mu.left) < sampleLinger)
+	if s.mu.running = !s.mu.closed && (s.mu.readers > 0 || time.Since(s.mu.left) < sampleLinger); !s.mu.running {
+		s.mu.last = nil
+	}
 	return s.mu.running
 }
 
-// round measures the members once.
+// round measures the members once, all at the same time. Of the first round, those that have answered soon are shown before the others.
 func (s *sampler) round() {
 	s.mu.Lock()
-	members := s.mu.members
+	members, first := s.mu.members, s.mu.last == nil
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), sampleInterval)
-	got := s.read(ctx, members)
-	cancel()
-	now := time.Now()
+	defer cancel()
+	type answer struct {
+		id uint64
+		*reading
+	}
+	answers := make(chan answer, len(members))
+	for _, id := range members {
+		go func() { answers <- answer{id, s.read(ctx, id)} }()
+	}
+	var soon <-chan time.Time
+	if first {
+		soon = time.After(firstLook)
+	}
+	got := map[uint64]*reading{}
+	for range members {
+		select {
+		case a := <-answers:
+			got[a.id] = a.reading
+		case <-soon:
+			s.publish(maps.Clone(got))
+			a := <-answers
+			got[a.id], soon = a.reading, nil
+		}
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.keep(got, time.Now())
+	s.mu.Unlock()
+	s.publish(got)
+}
+
+// keep adds the points of a round. The caller holds mu.
+func (s *sampler) keep(got map[uint64]*reading, now time.Time) {
 	points := map[uint64][]point{}
 	for id, r := range got {
 		list := s.mu.points[id] // of members that were removed nothing is kept
@@ -119,12 +148,18 @@ func (s *sampler) round() {
 			list = list[1:]
 		}
 		if r.Status != nil {
-			s.note(r.Status.Header.GetRevision(), r.At)
 			list = append(list, makePoint(r, s.mu.last[id], lagOf(r, got)))
 		}
 		points[id] = list
 	}
-	s.mu.points, s.mu.last = points, got
+	s.mu.points = points
+}
+
+// publish shows readings to the readers.
+func (s *sampler) publish(got map[uint64]*reading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.last = got
 	close(s.mu.changed)
 	s.mu.changed = make(chan struct{})
 }
@@ -176,23 +211,11 @@ func (s *sampler) state() (last map[uint64]*reading, points map[uint64][]point, 
 	return s.mu.last, s.mu.points, s.mu.changed
 }
 
-// sampleAll measures members at the same time.
-func (c *Console) sampleAll(ctx context.Context, members []uint64) map[uint64]*reading {
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	out := map[uint64]*reading{}
-	for _, id := range members {
-		all.Go(func() {
-			sent := time.Now()
-			s, err := c.Sample(ctx, id)
-			r := read(s, err, sent)
-			mu.Lock()
-			defer mu.Unlock()
-			out[id] = r
-		})
-	}
-	all.Wait()
-	return out
+// sample measures a member.
+func (c *Console) sample(ctx context.Context, id uint64) *reading {
+	sent := time.Now()
+	s, err := c.Sample(ctx, id)
+	return read(s, err, sent)
 }
 
 // memberView is a member with its newest sample.
@@ -233,14 +256,18 @@ type overview struct {
 	Members []memberView `json:"members"`
 	// Alarms are raised for members.
 	Alarms []alarm `json:"alarms"`
+	// Pending are the names of the members whose first answer is awaited; until then there is no diagnosis.
+	Pending []string `json:"pending,omitempty"`
 	// Diagnosis has the findings of the command doctor.
-	Diagnosis *health.Diagnosis `json:"diagnosis"`
+	Diagnosis *health.Diagnosis `json:"diagnosis,omitempty"`
 	// Since is when the first measurement was taken that the charts show.
 	Since int64 `json:"since"`
 }
 
+// alarm is an alarm of a member: its ID, and its name as members are called in lists.
 type alarm struct {
 	Member string `json:"member"`
+	Of     string `json:"of"`
 	Name   string `json:"name"`
 }
 
@@ -288,8 +315,9 @@ func (c *Console) serveLive(r *request, out *lines) error {
 
 func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, last map[uint64]*reading, points map[uint64][]point, all bool) *overview {
 	o := &overview{At: time.Now().UnixMilli(), First: all, Alarms: []alarm{}}
+	names := (&health.Round{Members: members}).Name
 	for _, a := range alarms {
-		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), a.Alarm.String()})
+		o.Alarms = append(o.Alarms, alarm{hexadecimal(a.MemberID), names(a.MemberID), a.Alarm.String()})
 	}
 	for _, m := range members {
 		v := memberView{ID: hexadecimal(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs, Learner: m.IsLearner,
@@ -304,6 +332,7 @@ func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverp
 		switch {
 		case !ok:
 			v.Role = "not measured yet"
+			o.Pending = append(o.Pending, names(m.ID))
 		case r.StatusErr != nil:
 			v.Error = r.StatusErr.Error()
 		default:
@@ -312,7 +341,9 @@ func (c *Console) overview(members []*etcdserverpb.Member, alarms []*etcdserverp
 		o.Members = append(o.Members, v)
 	}
 	slices.SortFunc(o.Members, func(a, b memberView) int { return cmp.Compare(a.Name, b.Name) })
-	o.Diagnosis = c.examine(members, alarms, last)
+	if len(o.Pending) == 0 {
+		o.Diagnosis = c.examination(members, alarms, last).Diagnose()
+	}
 	return o
 }
 

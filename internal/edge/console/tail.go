@@ -27,6 +27,7 @@ const (
 	maxTailBytes  = 8 << 20                // of memory for them
 	allTailBytes  = 64 << 20               // of memory for the events of all tails: each has an equal share
 	eventBytes    = 200                    // of memory for an event besides its key and excerpt
+	maxTailKey    = 2 << 10                // of a key: a page keeps many events
 )
 
 // bytesOf returns the memory that an event of a tail takes.
@@ -121,6 +122,9 @@ func (t *tail) add(res *etcdserverpb.WatchResponse, end error) {
 		now := time.Now().UnixMilli()
 		for _, e := range res.Events {
 			v := versionOf(e.Kv, e.Type == mvccpb.DELETE)
+			if len(v.Key) > maxTailKey {
+				v.Key, v.Cut = v.Key[:maxTailKey], true
+			}
 			v.Key, v.To = bytes.Clone(v.Key), now // the response may be a part of a large piece of memory
 			t.mu.line.Events = append(t.mu.line.Events, v)
 			t.mu.bytes += bytesOf(&v)

@@ -32,6 +32,7 @@ type single struct {
 	Revision int64      `json:"revision"`
 	Now      int64      `json:"now"`
 	Key      *valueView `json:"key,omitempty"`
+	When     span       `json:"when"` // in which the key was modified
 }
 
 // serveKey returns a key with its value.
@@ -58,6 +59,11 @@ func (c *Console) serveKey(r *request) (any, error) {
 	}
 	if len(res.Kvs) > 0 {
 		out.Key = valueOf(res.Kvs[0], most)
+		spans, err := c.spans(r.ctx, []int64{out.Key.Mod})
+		if err != nil {
+			return nil, err
+		}
+		out.When = spans[0]
 	}
 	return out, nil
 }

@@ -189,12 +189,15 @@ func (c *Console) serveWatchers(r *request) (any, error) {
 	return c.watchersOf(r.ctx, list.Members, p.Get("member"), q), nil
 }
 
+// byName is the order of members in lists.
+func byName(a, b *etcdserverpb.Member) int { return cmp.Compare(a.Name, b.Name) }
+
 // watchersOf asks members, all or the one with a name, at the same time.
 func (c *Console) watchersOf(ctx context.Context, members []*etcdserverpb.Member, only string, q WatchersQuery) *allWatchers {
 	ctx, cancel := context.WithTimeout(ctx, watchersTime)
 	defer cancel()
 	members = slices.DeleteFunc(slices.Clone(members), func(m *etcdserverpb.Member) bool { return only != "" && m.Name != only })
-	slices.SortFunc(members, func(a, b *etcdserverpb.Member) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(members, byName)
 	views, errs := make([]*WatchersView, len(members)), make([]error, len(members))
 	var all sync.WaitGroup
 	for i, m := range members {

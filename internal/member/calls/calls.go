@@ -21,6 +21,8 @@ const (
 	Archive uint8 = 6
 	// Watchers asks for the watchers of a member, for the console: question and answer are JSON; see package console.
 	Watchers uint8 = 7
+	// Compare asks for the hash of the data up to a revision, for the console: question and answer are JSON; see package console.
+	Compare uint8 = 8
 
 	// FirstOpen is the first kind that does not require membership.
 	FirstOpen uint8 = 0x80

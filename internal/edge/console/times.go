@@ -1,0 +1,83 @@
+package console
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"vigil/internal/edge/rpc/lockpb"
+	"vigil/internal/kv"
+)
+
+// span is when a revision was made, in milliseconds since 1970 by the clock of the leader of that time: after From, and at or before
+// To; 0 if that is not known.
+type span struct {
+	From int64 `json:"from,omitempty"`
+	To   int64 `json:"to,omitempty"`
+}
+
+// maxSpans is how many revisions are asked for at once; the service accepts 10,000.
+const maxSpans = 1000
+
+// askTimes calls a method of the service vigil.Times, whose messages have no generated types.
+func (c *Console) askTimes(ctx context.Context, method protoreflect.Name, fill func(in protoreflect.Message)) (protoreflect.Message, error) {
+	m := lockpb.Times.Methods().ByName(method)
+	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
+	fill(in)
+	err := c.Conn.Invoke(ctx, "/"+string(lockpb.Times.FullName())+"/"+string(method), in, out)
+	return out, err
+}
+
+// spans returns when revisions were made, in their order.
+func (c *Console) spans(ctx context.Context, revisions []int64) ([]span, error) {
+	out := make([]span, 0, len(revisions))
+	for part := range slices.Chunk(revisions, maxSpans) {
+		answer, err := c.askTimes(ctx, "Spans", func(in protoreflect.Message) {
+			list := in.Mutable(in.Descriptor().Fields().ByName("revisions")).List()
+			for _, rev := range part {
+				list.Append(protoreflect.ValueOfInt64(rev))
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		list := answer.Get(answer.Descriptor().Fields().ByName("spans")).List()
+		for i := range part {
+			var s span
+			if i < list.Len() {
+				m := list.Get(i).Message()
+				s = span{lockpb.Int(m, "after"), lockpb.Int(m, "at")}
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// date sets when changes were made.
+func (c *Console) date(ctx context.Context, list []version) error {
+	revisions := make([]int64, len(list))
+	for i := range list {
+		revisions[i] = list[i].Mod
+	}
+	spans, err := c.spans(ctx, revisions)
+	for i, s := range spans {
+		list[i].span = s
+	}
+	return err
+}
+
+// serveRevision returns the newest revision that is known to be made at or before a time.
+func (c *Console) serveRevision(r *request) (any, error) {
+	at, err := r.number("at", 0, kv.MaxTime)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.askTimes(r.ctx, "RevisionAt", func(in protoreflect.Message) { lockpb.Set(in, "time", at) })
+	if err != nil {
+		return nil, err
+	}
+	return map[string]int64{"revision": lockpb.Int(answer, "revision")}, nil
+}
