@@ -20,9 +20,9 @@ func (m *Member) openConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Serve: m.cfg.Console, Conn: gateway.NewConn(services), WithCaller: services.WithConnection,
 		CertificateUsers: m.cfg.ClientTLS.ClientCertAuth, AuthEnabled: m.replica.Access.AuthEnabled,
-		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: m.watchersOf,
+		RequireAdmin: m.replica.Access.RequireAdmin, User: m.replica.Access.User, Watchers: consoleCalls{m}.watchersOf,
 		Self:   console.Identity{Cluster: h.ClusterID, Member: h.MemberID, Name: m.cfg.Name, Version: Version},
-		Sample: m.sampleOf, Compare: m.comparisonOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes,
+		Sample: consoleCalls{m}.sampleOf, Compare: consoleCalls{m}.comparisonOf, Hosts: m.cfg.consoleHosts(), MaxRequestBytes: m.cfg.MaxRequestBytes,
 	})
 }
 
@@ -44,12 +44,15 @@ func (c *Config) consoleHosts() (hosts []string) {
 	return hosts
 }
 
+// consoleCalls measures members for the console, and answers other members whose consoles have readers.
+type consoleCalls struct{ m *Member }
+
 // sampleOf measures a member for the console: this one, or another by a call.
-func (m *Member) sampleOf(ctx context.Context, id uint64) (*console.Sample, error) {
-	if id == m.replica.Header().MemberID {
-		return m.sample()
+func (c consoleCalls) sampleOf(ctx context.Context, id uint64) (*console.Sample, error) {
+	if id == c.m.replica.Header().MemberID {
+		return c.sample()
 	}
-	b, err := m.transport.Call(ctx, id, calls.Sample, nil)
+	b, err := c.m.transport.Call(ctx, id, calls.Sample, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -57,22 +60,22 @@ func (m *Member) sampleOf(ctx context.Context, id uint64) (*console.Sample, erro
 }
 
 // sample measures this member.
-func (m *Member) sample() (*console.Sample, error) {
-	s, err := console.NewSample(m.rpc.Status(), m.registry)
+func (c consoleCalls) sample() (*console.Sample, error) {
+	s, err := console.NewSample(c.m.rpc.Status(), c.m.registry)
 	if err != nil {
 		return nil, err
 	}
 	s.Version = Version
 	s.Settings = map[string]string{
-		"heartbeat-interval": fmt.Sprint(m.cfg.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(m.cfg.ElectionTimeout.Milliseconds()),
-		"unsafe-no-fsync": fmt.Sprint(m.cfg.UnsafeNoSync), "pre-vote": fmt.Sprint(!m.cfg.NoPreVote),
+		"heartbeat-interval": fmt.Sprint(c.m.cfg.HeartbeatInterval.Milliseconds()), "election-timeout": fmt.Sprint(c.m.cfg.ElectionTimeout.Milliseconds()),
+		"unsafe-no-fsync": fmt.Sprint(c.m.cfg.UnsafeNoSync), "pre-vote": fmt.Sprint(!c.m.cfg.NoPreVote),
 	}
 	return s, nil
 }
 
 // answerSample answers another member whose console has a reader.
-func (m *Member) answerSample() ([]byte, error) {
-	s, err := m.sample()
+func (c consoleCalls) answerSample() ([]byte, error) {
+	s, err := c.sample()
 	if err != nil {
 		return nil, err
 	}
@@ -80,15 +83,15 @@ func (m *Member) answerSample() ([]byte, error) {
 }
 
 // watchersOf lists the watchers of a member for the console: of this one, or of another by a call.
-func (m *Member) watchersOf(ctx context.Context, id uint64, q console.WatchersQuery) (*console.WatchersView, error) {
-	if id == m.replica.Header().MemberID {
-		return console.ListWatchers(m.replica.Hub().Stats(), q), nil
+func (c consoleCalls) watchersOf(ctx context.Context, id uint64, q console.WatchersQuery) (*console.WatchersView, error) {
+	if id == c.m.replica.Header().MemberID {
+		return console.ListWatchers(c.m.replica.Hub().Stats(), q), nil
 	}
 	question, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
-	b, err := m.transport.Call(ctx, id, calls.Watchers, question)
+	b, err := c.m.transport.Call(ctx, id, calls.Watchers, question)
 	if err != nil {
 		return nil, err
 	}
@@ -96,24 +99,24 @@ func (m *Member) watchersOf(ctx context.Context, id uint64, q console.WatchersQu
 }
 
 // answerWatchers answers another member, which has checked that its reader may see all watchers.
-func (m *Member) answerWatchers(question []byte) ([]byte, error) {
+func (c consoleCalls) answerWatchers(question []byte) ([]byte, error) {
 	var q console.WatchersQuery
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for watchers: %v", err)}
 	}
-	return json.Marshal(console.ListWatchers(m.replica.Hub().Stats(), q))
+	return json.Marshal(console.ListWatchers(c.m.replica.Hub().Stats(), q))
 }
 
 // comparisonOf returns what a member has for a comparison of data: this one, or another by a call.
-func (m *Member) comparisonOf(ctx context.Context, id uint64, revision int64) (*console.Comparison, error) {
-	if id == m.replica.Header().MemberID {
-		return m.comparison(ctx, revision)
+func (c consoleCalls) comparisonOf(ctx context.Context, id uint64, revision int64) (*console.Comparison, error) {
+	if id == c.m.replica.Header().MemberID {
+		return c.comparison(ctx, revision)
 	}
 	question, err := json.Marshal(console.ComparisonQuery{Revision: revision})
 	if err != nil {
 		return nil, err
 	}
-	b, err := m.transport.Call(ctx, id, calls.Compare, question)
+	b, err := c.m.transport.Call(ctx, id, calls.Compare, question)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +124,9 @@ func (m *Member) comparisonOf(ctx context.Context, id uint64, revision int64) (*
 }
 
 // comparison returns what this member has for a comparison of data. It reads the whole store.
-func (m *Member) comparison(ctx context.Context, revision int64) (*console.Comparison, error) {
-	st := m.rpc.Status() // before the hash
-	res, err := m.replica.HashKV(ctx, revision)
+func (c consoleCalls) comparison(ctx context.Context, revision int64) (*console.Comparison, error) {
+	st := c.m.rpc.Status() // before the hash
+	res, err := c.m.replica.HashKV(ctx, revision)
 	if err != nil {
 		return nil, err
 	}
@@ -131,14 +134,14 @@ func (m *Member) comparison(ctx context.Context, revision int64) (*console.Compa
 }
 
 // answerComparison answers another member, which has checked that its reader may compare the data.
-func (m *Member) answerComparison(ctx context.Context, question []byte) ([]byte, error) {
+func (c consoleCalls) answerComparison(ctx context.Context, question []byte) ([]byte, error) {
 	var q console.ComparisonQuery
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, &peer.Error{Code: peer.CodeMalformed, Text: fmt.Sprintf("a question for a comparison: %v", err)}
 	}
-	c, err := m.comparison(ctx, q.Revision)
+	answer, err := c.comparison(ctx, q.Revision)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(c)
+	return json.Marshal(answer)
 }

@@ -112,11 +112,11 @@ func (c peerCalls) ServeCall(ctx context.Context, from peer.Caller, kind uint8, 
 	case calls.Archive:
 		return c.m.answerArchive(payload)
 	case calls.Sample:
-		return c.m.answerSample()
+		return consoleCalls(c).answerSample()
 	case calls.Watchers:
-		return c.m.answerWatchers(payload)
+		return consoleCalls(c).answerWatchers(payload)
 	case calls.Compare:
-		return c.m.answerComparison(ctx, payload)
+		return consoleCalls(c).answerComparison(ctx, payload)
 	case calls.Membership:
 		return c.m.describeCluster(ctx, len(payload) == 1 && payload[0] == askNow), nil
 	}

@@ -94,6 +94,7 @@ type Console struct {
 	cluster     etcdserverpb.ClusterClient
 	maintenance etcdserverpb.MaintenanceClient
 	auth        etcdserverpb.AuthClient
+	times       times
 }
 
 // New returns the handler of the paths below Prefix.
@@ -107,7 +108,7 @@ func New(c Config) (*Console, error) {
 	}
 	h := &Console{Config: c, assets: files, api: http.NewServeMux(), streams: streams{of: map[string]int{}},
 		kv: etcdserverpb.NewKVClient(c.Conn), watch: etcdserverpb.NewWatchClient(c.Conn), lease: etcdserverpb.NewLeaseClient(c.Conn),
-		cluster: etcdserverpb.NewClusterClient(c.Conn), maintenance: etcdserverpb.NewMaintenanceClient(c.Conn), auth: etcdserverpb.NewAuthClient(c.Conn)}
+		cluster: etcdserverpb.NewClusterClient(c.Conn), maintenance: etcdserverpb.NewMaintenanceClient(c.Conn), auth: etcdserverpb.NewAuthClient(c.Conn), times: times{c.Conn}}
 	h.sampler.read, h.sampler.stopped = h.sample, make(chan struct{})
 	h.routes()
 	return h, nil

@@ -98,7 +98,7 @@ func (c *Console) serveHistory(r *request) (any, error) {
 	if rev > 0 {
 		out.Before = rev + 1
 	}
-	return out, c.date(r.ctx, out.Versions)
+	return out, c.times.date(r.ctx, out.Versions)
 }
 
 // older adds changes up to a revision at which the key does not exist, from the history of the store. It returns the revision up to which
@@ -302,7 +302,7 @@ func (c *Console) serveChanges(r *request) (any, error) {
 	if n := len(out.Changes); !done && n > 0 {
 		out.After = out.Changes[n-1].Mod
 	}
-	return out, c.date(r.ctx, out.Changes)
+	return out, c.times.date(r.ctx, out.Changes)
 }
 
 // serveDiff compares a key at two revisions.

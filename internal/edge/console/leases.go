@@ -189,14 +189,14 @@ func (c *Console) serveLocks(r *request) (any, error) {
 		cut = cut || len(list.Kvs) == 0 && list.Count > 0
 	}
 	slices.SortFunc(out, func(a, b lock) int { return bytes.Compare(a.Name, b.Name) })
-	if err := c.dateLocks(r.ctx, out); err != nil {
+	if err := c.times.dateLocks(r.ctx, out); err != nil {
 		return nil, err
 	}
 	return map[string]any{"locks": out, "leases": len(ids), "visited": len(visited), "cut": cut}, nil
 }
 
 // dateLocks sets since when clients hold locks and wait for them.
-func (c *Console) dateLocks(ctx context.Context, locks []lock) error {
+func (t times) dateLocks(ctx context.Context, locks []lock) error {
 	var all []*claim
 	for i := range locks {
 		all = append(all, &locks[i].Holder)
@@ -208,7 +208,7 @@ func (c *Console) dateLocks(ctx context.Context, locks []lock) error {
 	for i, x := range all {
 		revisions[i] = x.Create
 	}
-	spans, err := c.spans(ctx, revisions)
+	spans, err := t.spans(ctx, revisions)
 	for i, s := range spans {
 		all[i].span = s
 	}

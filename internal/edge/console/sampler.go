@@ -164,10 +164,10 @@ func (s *sampler) publish(got map[uint64]*reading) {
 	s.mu.changed = make(chan struct{})
 }
 
-// Rates and times of a point, by their short names.
+// Rates and latencies of a point, by their short names.
 var (
-	rates = map[string]string{"puts": health.Puts, "reads": health.Ranges, "transactions": health.Txns, "deletes": health.Deletes, "events": health.Events}
-	times = map[string]string{"fsync": health.WALFsync, "commit": health.StoreCommit, "apply": health.Apply}
+	rates     = map[string]string{"puts": health.Puts, "reads": health.Ranges, "transactions": health.Txns, "deletes": health.Deletes, "events": health.Events}
+	latencies = map[string]string{"fsync": health.WALFsync, "commit": health.StoreCommit, "apply": health.Apply}
 )
 
 // makePoint compares two readings of a member, of which the older may be missing.
@@ -182,7 +182,7 @@ func makePoint(r, before *reading, lag int64) point {
 			p.Rates[name] = v
 		}
 	}
-	for name, metric := range times {
+	for name, metric := range latencies {
 		now, old := r.Metrics.Histogram(metric), before.Metrics.Histogram(metric)
 		if now.Count <= old.Count {
 			continue // nothing since

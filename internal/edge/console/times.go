@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -21,20 +22,23 @@ type span struct {
 // maxSpans is how many revisions are asked for at once; the service accepts 10,000.
 const maxSpans = 1000
 
-// askTimes calls a method of the service vigil.Times, whose messages have no generated types.
-func (c *Console) askTimes(ctx context.Context, method protoreflect.Name, fill func(in protoreflect.Message)) (protoreflect.Message, error) {
+// times is a client of the service vigil.Times, whose messages have no generated types.
+type times struct{ conn grpc.ClientConnInterface }
+
+// ask calls a method.
+func (t times) ask(ctx context.Context, method protoreflect.Name, fill func(in protoreflect.Message)) (protoreflect.Message, error) {
 	m := lockpb.Times.Methods().ByName(method)
 	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
 	fill(in)
-	err := c.Conn.Invoke(ctx, "/"+string(lockpb.Times.FullName())+"/"+string(method), in, out)
+	err := t.conn.Invoke(ctx, "/"+string(lockpb.Times.FullName())+"/"+string(method), in, out)
 	return out, err
 }
 
 // spans returns when revisions were made, in their order.
-func (c *Console) spans(ctx context.Context, revisions []int64) ([]span, error) {
+func (t times) spans(ctx context.Context, revisions []int64) ([]span, error) {
 	out := make([]span, 0, len(revisions))
 	for part := range slices.Chunk(revisions, maxSpans) {
-		answer, err := c.askTimes(ctx, "Spans", func(in protoreflect.Message) {
+		answer, err := t.ask(ctx, "Spans", func(in protoreflect.Message) {
 			list := in.Mutable(in.Descriptor().Fields().ByName("revisions")).List()
 			for _, rev := range part {
 				list.Append(protoreflect.ValueOfInt64(rev))
@@ -57,12 +61,12 @@ func (c *Console) spans(ctx context.Context, revisions []int64) ([]span, error) 
 }
 
 // date sets when changes were made.
-func (c *Console) date(ctx context.Context, list []version) error {
+func (t times) date(ctx context.Context, list []version) error {
 	revisions := make([]int64, len(list))
 	for i := range list {
 		revisions[i] = list[i].Mod
 	}
-	spans, err := c.spans(ctx, revisions)
+	spans, err := t.spans(ctx, revisions)
 	for i, s := range spans {
 		list[i].span = s
 	}
@@ -75,7 +79,7 @@ func (c *Console) serveRevision(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.askTimes(r.ctx, "RevisionAt", func(in protoreflect.Message) { lockpb.Set(in, "time", at) })
+	answer, err := c.times.ask(r.ctx, "RevisionAt", func(in protoreflect.Message) { lockpb.Set(in, "time", at) })
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (c *Console) serveKey(r *request) (any, error) {
 	}
 	if len(res.Kvs) > 0 {
 		out.Key = valueOf(res.Kvs[0], most)
-		spans, err := c.spans(r.ctx, []int64{out.Key.Mod})
+		spans, err := c.times.spans(r.ctx, []int64{out.Key.Mod})
 		if err != nil {
 			return nil, err
 		}
