@@ -95,8 +95,10 @@ export function quoted(b: Bytes): string {
   return out + "'";
 }
 
-// etcdctl returns a command: flags first, and keys that begin with a dash after --, so that no key is taken for a flag.
-export function etcdctl(command: string, flags: (string | false | "")[], ...keys: Bytes[]): string {
+// etcdctl returns a command: flags first, and keys that begin with a dash after --, so that no key is taken for a flag. It returns null if
+// there is none: a word of a command cannot have a zero byte, and ends there.
+export function etcdctl(command: string, flags: (string | false | "")[], ...keys: Bytes[]): string | null {
+  if (keys.some((k) => k.includes(0))) return null;
   const words = ["etcdctl", command, ...flags.filter(Boolean)];
   if (keys.some((k) => k[0] === 45)) words.push("--");
   return [...words, ...keys.map(quoted)].join(" ");

@@ -150,7 +150,7 @@ function Timeline({ params }: { params: URLSearchParams }) {
   );
 }
 
-const W = 600, H = 50, bars = 60;
+const W = 600, H = 36, bars = 60;
 
 // Bars is the time line: how many changes each part of the revisions has, and when these were made. A part is a link.
 function Bars({ list, from, to, prefix }: { list: Version[]; from: number; to: number; prefix: string }) {
@@ -167,7 +167,7 @@ function Bars({ list, from, to, prefix }: { list: Version[]; from: number; to: n
   const begin = (i: number) => from + i * step, end = (i: number) => Math.min(to, from + (i + 1) * step - 1);
   const about = (i: number) => `revisions ${begin(i)} to ${end(i)}: ${count(n[i], "change")}, ${ends[i] ? "up to " + moment(ends[i]) : "at an unknown time"}`;
   // Below the bars are times at about equal distances, of which each is that of a part with changes.
-  const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => Math.round(part * (used - 1))).filter((i, j, all) => ends[i] && all.indexOf(i) === j);
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => Math.round(part * (used - 1))).filter((i, j, all) => ends[i] && all.indexOf(i) === j && (j === 0 || time(ends[i]) !== time(ends[all[j - 1]] || 0)));
   return (
     <figure class="timeline">
       <figcaption class="dim">Changes by revision, {from} to {to}; {timed.length ? `${date(timed[0].from || timed[0].to!)} to ${date(timed[timed.length - 1].to!)}` : "at times that are not known"}</figcaption>

@@ -44,9 +44,9 @@ export function Leases({ route }: { route: Route }) {
               </tr>
             ))}</tbody>
           </table>
-          <p class="row">{after ? <a href={link("leases")}>first leases</a> : null} {data.after ? <a href={link("leases", { after: data.after })}>next leases</a> : null}</p>
         </div>
       )}
+      {after || data?.after ? <p class="row">{after ? <a href={link("leases")}>first leases</a> : null} {data?.after ? <a href={link("leases", { after: data.after })}>next leases</a> : null}</p> : null}
       {revoke ? (
         <Confirm title={`Revoke lease ${revoke.id}`} action={`Revoke, and delete ${count(revoke.key_count, "key")}`} close={() => ask(null)} run={async () => { await post("revoke", { id: revoke.id }); reload(); locks.reload(); }}>
           <p>The lease ends at once, and its {count(revoke.key_count, "key")} are deleted. Its client loses what it holds by them: locks, elections, registrations.</p>

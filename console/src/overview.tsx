@@ -226,7 +226,7 @@ function Chart({ title, of, show, members, points }: ChartKind & { members: Memb
   const newest = members.map((m) => {
     const list = points.get(m.id) || [];
     const v = list.length ? of(list[list.length - 1]) : undefined;
-    return visible(m.name || m.id, 24) + " " + (v === undefined ? "not known" : show(v));
+    return visible(m.name || m.id, 24) + " " + (m.state ? (v === undefined ? "not known" : show(v)) : m.role);
   });
   return (
     <figure class="chart">

@@ -210,8 +210,10 @@ export async function revisionOf(text: string, signal?: AbortSignal): Promise<{ 
   }
 }
 
-export function Copy({ text, label }: { text: string; label: string }) {
+// Copy copies a command; null is one that does not exist.
+export function Copy({ text, label }: { text: string | null; label: string }) {
   const [done, set] = useState("");
+  if (text === null) return <span><button type="button" disabled>{label}</button> <span class="dim">a key with a zero byte cannot be in a command</span></span>;
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);

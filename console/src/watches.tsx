@@ -145,7 +145,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
       </div>
       <div class="scroll tail" tabIndex={0} role="region" aria-label="Events">
         <table>
-          <caption>The newest {drawn} of {number(all.current.length)} events that are kept here</caption>
+          <caption>The newest {number(list.length)} of {number(source.length)} events that are kept here{filter ? ", with the filter" : ""}</caption>
           <thead><tr><th scope="col" class="time">Received</th><th scope="col" class="num">Revision</th><th scope="col" class="what">Change</th><th scope="col">Key</th><th scope="col" class="num">Size</th><th scope="col">Value</th></tr></thead>
           <tbody>{list.map((e) => <Row key={e.mod + e.key} e={e} />)}</tbody>
         </table>

@@ -71,13 +71,13 @@ func TestMembers(t *testing.T) {
 		t.Fatalf("%v, %v", list, err)
 	}
 
-	b.click("make m4 the leader")
+	b.click("lead with m4")
 	said("moving the leader", "hands over to m4. Writes wait for a moment")
 	b.click("Move the leader")
 	over()
 	b.until(`[...document.querySelectorAll("main tbody tr")].some((r) => r.innerText.includes("m4") && r.innerText.includes("leader"))`)
 	// Only the leader can hand over: another member says so, and where.
-	b.click("make m1 the leader")
+	b.click("lead with m1")
 	said("moving from elsewhere", "Only the leader can hand over: open the console of m4", "http://"+join.Addr()+"/console/")
 	b.until(`document.querySelector("dialog[open] button.danger").disabled`)
 	b.click("Cancel")
