@@ -43,7 +43,7 @@ export function toAddress(b: Bytes): string {
 export function fromAddress(s: string): Bytes {
   if (!s.startsWith(marker)) return fromText(s);
   try {
-    return fromBase64(s.slice(marker.length));
+    return fromBase64(s.slice(marker.length).replaceAll(" ", "+")); // a plus that was not escaped is a space in an address
   } catch {
     return empty;
   }
@@ -81,7 +81,7 @@ export const plain = (b: Bytes): string => keyParts(b).join("");
 export const cut = (s: string, most: number): string => (s.length <= most ? s : [...s.slice(0, most)].slice(0, -1).join("") + `… (${s.length.toLocaleString("en")} characters)`);
 
 // visible returns a name from a stranger as one line of bounded length for titles and labels, where it cannot have markup.
-export const visible = (s: string, most = 60): string => parts(cut(s, most)).join("");
+export const visible = (s: string, most = 80): string => parts(cut(s, most)).join("");
 
 // typeable reports whether a reader can type a name that is shown.
 export const typeable = (s: string): boolean => s.length > 0 && s.length <= 60 && !hidden.test(s) && s.trim() === s;

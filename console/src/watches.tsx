@@ -72,7 +72,8 @@ function TailForm() {
 type Event = { key: string; cut?: boolean; mod: number; deleted?: boolean; version: number; size: number; text?: string; to: number };
 const kept = 1000, drawn = 100;
 
-// Tail shows changes as they happen. What has arrived is drawn once in a frame of the screen. No event is lost in silence: the member
+// Tail shows changes as they happen. What has arrived is drawn in the next frame of the screen, but four times a second while more happens
+// than somebody can read. No event is lost in silence: the member
 // counts those that this browser is too slow for, and a stream that was cut is continued where it ended.
 function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
   const all = useRef<Event[]>([]);
@@ -87,8 +88,10 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
     const a = new AbortController();
     const now = seen.current;
     // A new stream begins with the revision of the newest event, of which some events may be here already.
-    let from = 0, last = 0, ofLast = 0, repeated = 0, frame = 0;
-    const arrived = () => { frame ||= requestAnimationFrame(() => { frame = 0; draw((n) => n + 1); }); };
+    let from = 0, last = 0, ofLast = 0, repeated = 0, frame = 0, soon = 0;
+    const arrived = () => {
+      soon ||= window.setTimeout(() => { frame = requestAnimationFrame(() => { soon = 0; draw((n) => n + 1); }); }, now.rate > 100 ? 250 : 0);
+    };
     (async () => {
       while (!a.signal.aborted) {
         repeated = from === last ? ofLast : 0;
@@ -126,7 +129,7 @@ function Tail({ prefix, search }: { prefix: Bytes; search: string }) {
       at = t;
       arrived();
     }, 1000);
-    return () => { a.abort(); clearInterval(timer); cancelAnimationFrame(frame); };
+    return () => { a.abort(); clearInterval(timer); clearTimeout(soon); cancelAnimationFrame(frame); };
   }, []);
   const source = paused ? shown : all.current;
   const list = (filter ? source.filter((e) => plain(fromBase64(e.key)).includes(filter) || (e.text || "").includes(filter)) : source).slice(-drawn).reverse();

@@ -48,6 +48,7 @@ type browser struct {
 	t   testing.TB
 	ctx context.Context
 	url string // of the member
+	dir string // its profile
 	// other is an address that the page of a test may contact, too.
 	other string
 
@@ -61,12 +62,13 @@ type browser struct {
 // newBrowser starts a Chromium that ends with the test. It fails the test if the page logs an error or contacts another host.
 func newBrowser(t testing.TB, url string, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
-	opts := append([]chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+	dir := t.TempDir()
+	opts := append([]chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(dir), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 900)}, more...)
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
-	b := &browser{t: t, ctx: ctx, url: url}
+	b := &browser{t: t, ctx: ctx, url: url, dir: dir}
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx) // waits until the process has ended, so that its directory can be removed
 		cancel()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,17 +23,62 @@ func (b *browser) heap() float64 {
 	return eval[float64](b, "performance.memory.usedJSHeapSize") / (1 << 20)
 }
 
-// cpu returns the processor time of a process, in seconds.
+// stat returns the parent of a process, and the processor time in seconds that it and its children that have ended took.
+func stat(pid int) (parent int, seconds float64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	f := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
+	parent, _ = strconv.Atoi(f[1])
+	for _, ticks := range f[11:15] {
+		n, _ := strconv.ParseFloat(ticks, 64)
+		seconds += n / 100
+	}
+	return parent, seconds, nil
+}
+
+// cpu returns the processor time of a member, in seconds.
 func cpu(t *testing.T, m *proc.Server) float64 {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Pid()))
+	_, seconds, err := stat(m.Pid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
-	user, _ := strconv.ParseFloat(f[11], 64)
-	system, _ := strconv.ParseFloat(f[12], 64)
-	return (user + system) / 100
+	return seconds
+}
+
+// cpu returns the processor time of all processes of the browser, in seconds.
+func (b *browser) cpu() (seconds float64) {
+	b.t.Helper()
+	list, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	parents, times, main := map[int]int{}, map[int]float64{}, 0
+	for _, name := range list {
+		pid, _ := strconv.Atoi(filepath.Base(name))
+		parent, s, err := stat(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		parents[pid], times[pid] = parent, s
+		if line, _ := os.ReadFile(name + "/cmdline"); strings.Contains(string(line), "--user-data-dir="+b.dir) && !strings.Contains(string(line), "--type=") && !strings.Contains(string(line), "crashpad") {
+			main = pid
+		}
+	}
+	if main == 0 {
+		b.t.Fatal("the process of the browser is not found")
+	}
+	for pid := range parents {
+		for up := pid; up > 1; up = parents[up] {
+			if up == main {
+				seconds += times[pid]
+				break
+			}
+		}
+	}
+	return seconds
 }
 
 // TestLarge measures the console with a million keys, 20,000 in its short form, and with ten readers. It prints figures, and fails where

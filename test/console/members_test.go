@@ -28,6 +28,7 @@ func TestMembers(t *testing.T) {
 	fillStore(t, c)
 	newest := put(t, c, "config/app", "newest")
 	b := newBrowser(t, "http://"+leader(t, members).Addr())
+	b.other = "http://" + members[0].Addr() + "/console/"
 	// said waits for a dialog with texts.
 	said := func(view string, texts ...string) {
 		t.Helper()
