@@ -111,7 +111,7 @@ func TestHostileNames(t *testing.T) {
 	b.open("keys?mode=prefix&q=long&cols=size,text")
 	b.shows("1 found", "bytes)")
 	calm("a search")
-	b.open("keys?k=base64:" + b64(long))
+	b.open("keys?k=base64:" + b64(long)) // with characters that an address should escape, and that are read nevertheless
 	b.shows("Modified at")
 	b.harmless()
 	b.narrow("a long key")
