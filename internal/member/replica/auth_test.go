@@ -321,7 +321,7 @@ func TestSignedTokens(t *testing.T) {
 // Logging in as a user who does not exist takes as long as with a wrong password.
 func TestUnknownUserTakesAsLong(t *testing.T) {
 	c := config(memfs.New())
-	c.BcryptCost = 9
+	c.BcryptCost = 6
 	r := start(t, c)
 	secure(t, r)
 	refused := func(user string) time.Duration {
@@ -335,7 +335,7 @@ func TestUnknownUserTakesAsLong(t *testing.T) {
 	for range 3 { // by turns: what disturbs one disturbs the other
 		known, unknown = min(known, refused("alice")), min(unknown, refused("bob"))
 	}
-	// Without the work of a hash it would be ten thousand times as fast; other programs disturb the figures less.
+	// Without the work of a hash it would be hundreds of times as fast; other programs disturb the figures less.
 	if unknown < known/10 {
 		t.Errorf("a user who exists is refused after %v, one who does not after %v", known, unknown)
 	}
