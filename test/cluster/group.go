@@ -240,7 +240,7 @@ func (g *group) agree() {
 }
 
 // pause is how long a client of writers waits between two writes. Without it each cluster would take all processors.
-const pause = 5 * time.Millisecond
+const pause = 10 * time.Millisecond
 
 // writers put at every member, one after the other, until stopped. What was acknowledged must stay.
 type writers struct {

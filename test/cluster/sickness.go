@@ -65,7 +65,7 @@ func (g *group) doctor(name string, args ...string) {
 	var got, last string
 	began := time.Now()
 	defer func() { g.t.Logf("%s: %v", name, time.Since(began).Round(time.Millisecond)) }()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if got = g.diagnosis(args...); unwrap(got) == unwrap(string(want)) && !rewrite {
 			return
 		}

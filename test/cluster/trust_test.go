@@ -88,6 +88,7 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 				}
 			}
 			cancel()
+			time.Sleep(time.Millisecond)
 		}
 	})
 	reads := make([]atomic.Int64, len(g.list))
@@ -101,7 +102,7 @@ func TestPausedLeaderUnderLoad(t *testing.T) {
 						continue
 					}
 					reads[i].Add(1)
-					time.Sleep(time.Millisecond) // the clusters of other tests need processors too
+					time.Sleep(pause)
 					if now, _ := strconv.ParseInt(string(res.Kvs[0].Value), 10, 64); now < floor {
 						t.Errorf("a stale read at %s: %d, %d was acknowledged before", m.name, now, floor)
 						return

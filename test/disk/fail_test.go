@@ -30,7 +30,7 @@ func TestFailedSync(t *testing.T) {
 		t.Fatal("strace is not installed (Debian: apt-get install strace)")
 	}
 	// It counts calls by thread.
-	s := proc.Start(t, proc.Config{Wrap: []string{strace, "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=40"}})
+	s := proc.Start(t, proc.Config{Wrap: []string{strace, "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=40"}})
 	c := dial(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
