@@ -26,7 +26,7 @@ func TestDoctorSicknesses(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
 	const mib = 1 << 20
-	g := start(t, 3, steady, unchecked, "--corrupt-check-time=0", "--scrub-pause=10ms", "--scrub-bytes-per-second=1000000000", fmt.Sprint("--quota-backend-bytes=", 24*mib))
+	g := start(t, 3, steady, unchecked, "--corrupt-check-time=0", "--scrub-pause=200ms", "--scrub-bytes-per-second=1000000000", fmt.Sprint("--quota-backend-bytes=", 24*mib))
 	g.fill()
 	first, last := g.list[0], g.list[2]
 	asked := "--endpoints=" + first.Addr()
@@ -144,7 +144,7 @@ func TestDoctorVersionsClocksData(t *testing.T) {
 func TestDoctorDamage(t *testing.T) {
 	onlyVigil(t)
 	t.Parallel()
-	g := start(t, 3, steady, "--scrub-pause=10ms", "--scrub-bytes-per-second=1000000000")
+	g := start(t, 3, steady, "--scrub-pause=200ms", "--scrub-bytes-per-second=1000000000")
 	first, last := g.list[0], g.list[2]
 	value := strings.Repeat("v", 64<<10)
 	for n := range 200 {
