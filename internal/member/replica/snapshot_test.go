@@ -175,6 +175,7 @@ func TestEmptyMemberJoins(t *testing.T) {
 	r := g.add(disk, c)
 	g.ready(r)
 	g.caughtUp(r)
+	await(t, "a snapshot", func() bool { return r.receiver.Stats().Installed > 0 })
 	if s := r.receiver.Stats(); s.Installed != 1 {
 		t.Errorf("%+v", s)
 	}
