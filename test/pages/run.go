@@ -168,8 +168,8 @@ func (w *world) environment() []string {
 		"HOME=" + w.dir,
 		"REPOSITORY=" + w.repository(),
 		// A busy machine may need longer than people want to wait.
-		"VIGILCTL_COMMAND_TIMEOUT=30s",
-		"VIGILCTL_DIAL_TIMEOUT=5s",
+		"VIGILCTL_COMMAND_TIMEOUT=30s", "ETCDCTL_COMMAND_TIMEOUT=30s",
+		"VIGILCTL_DIAL_TIMEOUT=5s", "ETCDCTL_DIAL_TIMEOUT=30s", // within which etcdctl also authenticates
 		"ETCD_LISTEN_CLIENT_URLS=" + client,
 		"ETCD_LISTEN_PEER_URLS=" + peer,
 		"ETCD_INITIAL_ADVERTISE_PEER_URLS=" + peer,
