@@ -72,6 +72,9 @@ type Config struct {
 
 	// QuotaBackendBytes is the size of live data at which puts are rejected; negative means no quota.
 	QuotaBackendBytes int64
+	// WALSegmentBytes and HistorySegmentBytes are the most that a file of the raft log and of the history has; 0 means what packages wal
+	// and history have as default. Small files are for tests: a full disk may then lack the room for requests that free space.
+	WALSegmentBytes, HistorySegmentBytes int64
 	// ScrubBytesPerSecond is the rate at which stored data is read to find damage; negative means never. ScrubPause is the pause
 	// between two rounds.
 	ScrubBytesPerSecond int64

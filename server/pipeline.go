@@ -55,6 +55,8 @@ func (m *Member) replicaConfig() replica.Config {
 
 		ScrubBytesPerSecond: max(c.ScrubBytesPerSecond, 0),
 		ScrubPause:          c.ScrubPause,
+
+		WALSegmentBytes: c.WALSegmentBytes, HistorySegmentBytes: c.HistorySegmentBytes,
 	}
 }
 
