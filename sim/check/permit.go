@@ -6,11 +6,13 @@ import (
 )
 
 // PermitSpan is a time in which a user certainly had a permission, or certainly had not: the change before it was acknowledged
-// at From, and the one after it was not called before To.
+// at From, and the one after it was not called before To. What has a later revision than FromRev happened after the change before it;
+// FromRev is 0 if that is not known.
 type PermitSpan struct {
 	User     string
 	Allowed  bool
 	From, To time.Duration
+	FromRev  int64
 }
 
 // Access is an operation that needs the permission: a write of Value, or a linearizable read if that is empty. A refused
@@ -23,7 +25,7 @@ type Access struct {
 }
 
 func (s *PermitSpan) String() string {
-	return fmt.Sprintf("%s allowed %t from %v to %v", s.User, s.Allowed, s.From, s.To)
+	return fmt.Sprintf("%s allowed %t from %v, revision %d, to %v", s.User, s.Allowed, s.From, s.FromRev, s.To)
 }
 
 func (a *Access) String() string {
@@ -31,14 +33,15 @@ func (a *Access) String() string {
 }
 
 // CheckPermits checks that no user did what it had no permission for, and that none was refused what it had permission for.
-// A write of unknown outcome happened before a watcher received it.
+// A write of unknown outcome happened before a watcher received it. A write that was called while there was a permission must not
+// happen when there is none any more: its revision shows that.
 func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
 	var v Violations
-	seen := map[string]time.Duration{}
+	seen, revs := map[string]time.Duration{}, map[string]int64{}
 	for _, r := range h.Revs {
 		for _, e := range r.Events {
 			if !e.Deleted {
-				seen[e.Value] = r.Seen
+				seen[e.Value], revs[e.Value] = r.Seen, e.Mod
 			}
 		}
 	}
@@ -50,6 +53,10 @@ func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
 		a := &all[n]
 		when, happened := seen[a.Value]
 		happened = happened && a.Value != ""
+		rev := int64(0)
+		if happened {
+			rev = revs[a.Value]
+		}
 		if a.Outcome == Refused && happened {
 			v.Add("a write was made that was refused for want of permission: %v", a)
 		}
@@ -59,6 +66,8 @@ func CheckPermits(h *History, all []Access, spans []PermitSpan) Violations {
 		for i := range by[a.User] {
 			s := &by[a.User][i]
 			switch {
+			case s.FromRev > 0 && rev > s.FromRev && !s.Allowed && when < s.To:
+				v.Add("a role was exceeded at revision %d: %v: %v", rev, s, a)
 			case s.From >= a.Call:
 			case happened && !s.Allowed && when < s.To:
 				v.Add("a role was exceeded: %v: %v", s, a)

@@ -22,6 +22,7 @@ const quietEnd = 25 * time.Second
 // any member.
 func alarms(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	for {
+		rest(c)
 		time.Sleep(time.Duration(rng.Int64N(int64(12 * time.Second))))
 		if int64(now()) > c.Stop-int64(quietEnd) {
 			return nil

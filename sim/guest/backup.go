@@ -19,7 +19,7 @@ import (
 // backUp makes backups of members, and starts the member of a new cluster from each: it must have the hash that the others
 // have at its revision.
 func backUp(c *setup.Client, rng *rand.Rand, all *client.Client) error {
-	for n := 1; int64(now()) < c.Stop; n++ {
+	for n := 1; goesOn(c, c.Stop); n++ {
 		time.Sleep(time.Duration(rng.Int64N(int64(30 * time.Second))))
 		at, err := all.At(c.Endpoints[rng.IntN(len(c.Endpoints))])
 		if err != nil {

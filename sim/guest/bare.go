@@ -97,7 +97,7 @@ func (b *bare) do(o check.Op, do func(context.Context, *check.Op) error) check.O
 // bareCalls makes the operations of clients without the library, and requests that members must reject.
 func bareCalls(c *setup.Client, rng *rand.Rand) error {
 	b := &bare{c: c, id: c.First + 91, rng: rng, seen: map[string]int64{}}
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(c.Think)))
 		b.choose()
 		if rng.IntN(6) == 0 {

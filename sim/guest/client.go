@@ -140,7 +140,7 @@ func (w *worker) connect(endpoints ...string) (err error) {
 }
 
 func (w *worker) work(pick func(*rand.Rand) check.Kind) {
-	for int64(now()) < w.config.Stop {
+	for goesOn(w.config, w.config.Stop) {
 		o := w.do(pick(w.rng), keys[w.rng.IntN(len(keys))])
 		pause := time.Duration(w.rng.Int64N(w.config.Think))
 		switch {

@@ -16,7 +16,7 @@ import (
 
 // compareMembers asks all members for their hash at one revision, and for their status, from time to time.
 func compareMembers(c *setup.Client, rng *rand.Rand, all *client.Client) error {
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 		r, err := all.Get(ctx, keys[0])

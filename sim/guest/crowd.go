@@ -32,7 +32,7 @@ func crowd(c *setup.Client, rng *rand.Rand) error {
 	go one.run()
 	go many.run()
 	w := &crowdWriter{c: c, rng: fork()}
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(2000+rng.IntN(8000)) * time.Millisecond)
 		switch n := rng.IntN(12); {
 		case n < 2: // many watchers are behind while there are writes

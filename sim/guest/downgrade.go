@@ -20,7 +20,7 @@ const lower = "3.6.0"
 // downgrade enables and cancels a downgrade from time to time. Each call is repeated until its effect is certain. The members
 // must agree about it; see compareMembers.
 func downgrade(c *setup.Client, rng *rand.Rand, all *client.Client) error {
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(int64(15 * time.Second))))
 		request(func(ctx context.Context) (any, error) {
 			return all.Downgrade(ctx, etcdserverpb.DowngradeRequest_VALIDATE, lower)

@@ -59,7 +59,7 @@ func leases(c *setup.Client, rng *rand.Rand) error {
 				w.pause(time.Second)
 			}
 			// The last leases end while no fault happens any more.
-			for int64(now()) < c.Stop-int64(maxLeaseTTL+4)*int64(time.Second) {
+			for goesOn(c, c.Stop-int64(maxLeaseTTL+4)*int64(time.Second)) {
 				w.live()
 			}
 		})
@@ -245,7 +245,7 @@ func (w *leaseWorker) keepByLibrary(id int64) (gone bool) {
 
 // listLeases asks one member after the other for its leases.
 func listLeases(all *client.Client, c *setup.Client, rng *rand.Rand) {
-	for n := 0; int64(now()) < c.Stop || n%len(c.Endpoints) != 0; n++ {
+	for n := 0; goesOn(c, c.Stop) || n%len(c.Endpoints) != 0; n++ {
 		at, err := all.At(c.Endpoints[n%len(c.Endpoints)])
 		if err != nil {
 			return

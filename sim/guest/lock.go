@@ -60,7 +60,7 @@ func locks(c *setup.Client, rng *rand.Rand) error {
 			compete, name = w.campaign, electName
 		}
 		working.Go(func() {
-			for int64(now()) < c.Stop-int64(7*time.Second) {
+			for goesOn(c, c.Stop-int64(7*time.Second)) {
 				_ = compete(time.Duration(1+w.rng.IntN(15)) * time.Second) // any error is allowed
 				time.Sleep(time.Duration(w.rng.Int64N(int64(4 * time.Second))))
 			}
@@ -183,7 +183,7 @@ func (w *competitor) write(o check.LockOp, write func(context.Context, string) (
 
 // observe observes the election until the end of the work.
 func observe(cl *client.Client, c *setup.Client, rng *rand.Rand) {
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		longest := time.Duration(1 + rng.Int64N(int64(20*time.Second)))
 		ctx, cancel := context.WithTimeout(context.Background(), min(longest, time.Duration(c.Stop)-now()))
 		for l, err := range concurrency.NewElection(cl, electName).Observe(ctx) {

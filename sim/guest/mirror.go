@@ -39,7 +39,7 @@ func mirrors(c *setup.Client, rng *rand.Rand) error {
 		return err
 	}
 	defer m.Close()
-	for int64(now()) < c.Stop && wrong == nil {
+	for goesOn(c, c.Stop) && wrong == nil {
 		time.Sleep(time.Duration(rng.Int64N(2 * c.Think)))
 		o := check.Op{Client: c.First + 92, Member: -1, Kind: check.Mirror, Key: prefix, Call: now()}
 		v := m.View()

@@ -30,7 +30,7 @@ func watchOptions(c *setup.Client, rng *rand.Rand) error {
 		streams = append(streams, s)
 	}
 	b := &bare{c: c, rng: fork()}
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(c.Think)))
 		b.choose()
 		switch n := rng.IntN(16); {

@@ -23,7 +23,7 @@ const pageKeys = 30
 func pages(c *setup.Client, rng *rand.Rand) error {
 	go changePages(c, rand.New(rand.NewPCG(rng.Uint64(), 0)))
 	b := &bare{c: c, id: c.First + 90, rng: rng}
-	for int64(now()) < c.Stop {
+	for goesOn(c, c.Stop) {
 		time.Sleep(time.Duration(rng.Int64N(2 * c.Think)))
 		b.choose()
 		if rng.IntN(2) == 0 {
@@ -39,7 +39,7 @@ func pages(c *setup.Client, rng *rand.Rand) error {
 // changePages puts and deletes the listed keys.
 func changePages(c *setup.Client, rng *rand.Rand) {
 	b := &bare{c: c, rng: rng}
-	for made := 0; int64(now()) < c.Stop; made++ {
+	for made := 0; goesOn(c, c.Stop); made++ {
 		b.choose()
 		key := pageKey(rng.IntN(pageKeys))
 		_ = b.call(func(ctx context.Context) error {

@@ -34,8 +34,8 @@ var queueLimits = map[string]float64{
 
 // queues compares the queues of all members with their bounds from time to time, also while some of them cannot reach others.
 func queues(c *setup.Client, rng *rand.Rand, _ *client.Client) error {
-	for int64(now()) < c.Stop {
-		time.Sleep(time.Duration(rng.Int64N(int64(8 * time.Second))))
+	for goesOn(c, c.Stop) {
+		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Second))))
 		for _, e := range c.Endpoints {
 			if err := checkQueues(e); err != nil {
 				return err
@@ -49,7 +49,7 @@ func queues(c *setup.Client, rng *rand.Rand, _ *client.Client) error {
 func checkQueues(endpoint string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	transport := &http.Transport{DialContext: sys.Network{}.Dial}
+	transport := &http.Transport{DialContext: sys.Network{}.Dial, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+endpoint+"/metrics", nil)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 // useUpQuota fills the quota with keys until a write is refused, and gives the space back then: the members must raise the alarm
 // NOSPACE and clear it by themselves. In the end it only gives back what others need.
 func useUpQuota(c *setup.Client, rng *rand.Rand, all *client.Client) error {
-	for int64(now()) < c.Stop-int64(quotaQuiet) {
+	for goesOn(c, c.Stop-int64(quotaQuiet)) {
 		if err := fill(c, rng, all); err != nil {
 			return err
 		}

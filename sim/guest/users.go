@@ -99,7 +99,7 @@ func users(c *setup.Client, rng *rand.Rand) error {
 	for n := range slots {
 		s := &slot{c: c, root: root, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), id: c.First + n, key: fmt.Sprintf("u/%d", c.First+n)}
 		working.Go(func() {
-			for int64(now()) < c.Stop {
+			for goesOn(c, c.Stop) {
 				s.generation++
 				s.live()
 				time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
@@ -122,35 +122,36 @@ type slot struct {
 	writes     int
 
 	name string // of the user and of its role
-	// since is when the present permission was certain.
-	since   time.Duration
-	allowed bool
+	// since is when the present permission was certain, and sinceRev a revision that is not before it.
+	since    time.Duration
+	sinceRev int64
+	allowed  bool
 }
 
 // change makes a change of the user, and reports whether its effect is certain. The present permission is certain until the change.
-func (s *slot) change(do func(context.Context) error, allows bool) bool {
-	span := check.PermitSpan{User: s.name, Allowed: s.allowed, From: s.since, To: now()}
+func (s *slot) change(do func(context.Context) (*etcdserverpb.ResponseHeader, error), allows bool) bool {
+	span := check.PermitSpan{User: s.name, Allowed: s.allowed, From: s.since, FromRev: s.sinceRev, To: now()}
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-	err := do(ctx)
+	h, err := do(ctx)
 	cancel()
 	report(setup.Report{Permit: &span})
-	s.since, s.allowed = now(), allows
+	s.since, s.sinceRev, s.allowed = now(), h.GetRevision(), allows
 	return err == nil
 }
 
 // live creates a user, and changes what it may do until a change is uncertain, or the user is deleted.
 func (s *slot) live() {
 	s.name = fmt.Sprintf("user-%d-%d", s.id, s.generation)
-	s.since, s.allowed = now(), false
-	made := s.change(func(ctx context.Context) error {
-		_, err := s.root.RoleAdd(ctx, s.name)
-		return err
-	}, false) && s.change(func(ctx context.Context) error {
-		_, err := s.root.UserAdd(ctx, s.name, s.name)
-		return err
-	}, false) && s.change(func(ctx context.Context) error {
-		_, err := s.root.UserGrantRole(ctx, s.name, s.name)
-		return err
+	s.since, s.sinceRev, s.allowed = now(), 0, false
+	made := s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+		r, err := s.root.RoleAdd(ctx, s.name)
+		return r.GetHeader(), err
+	}, false) && s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+		r, err := s.root.UserAdd(ctx, s.name, s.name)
+		return r.GetHeader(), err
+	}, false) && s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+		r, err := s.root.UserGrantRole(ctx, s.name, s.name)
+		return r.GetHeader(), err
 	}, false)
 	if !made {
 		return
@@ -177,50 +178,53 @@ func (s *slot) live() {
 
 // vary gives the user a permission and takes it away, and reports whether the user goes on.
 func (s *slot) vary() bool {
-	pause := func() { time.Sleep(time.Duration(s.rng.Int64N(int64(2 * time.Second)))) }
+	pause := func() {
+		rest(s.c)
+		time.Sleep(time.Duration(s.rng.Int64N(int64(2 * time.Second))))
+	}
 	pause()
-	if !s.change(func(ctx context.Context) error {
-		_, err := s.root.RoleGrantPermission(ctx, s.name, s.key, "", authpb.READWRITE)
-		return err
+	if !s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+		r, err := s.root.RoleGrantPermission(ctx, s.name, s.key, "", authpb.READWRITE)
+		return r.GetHeader(), err
 	}, true) {
 		return false
 	}
 	pause()
 	switch s.rng.IntN(4) {
 	case 0: // by the role of the user
-		if !s.change(func(ctx context.Context) error {
-			_, err := s.root.UserRevokeRole(ctx, s.name, s.name)
-			return err
+		if !s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+			r, err := s.root.UserRevokeRole(ctx, s.name, s.name)
+			return r.GetHeader(), err
 		}, false) {
 			return false
 		}
 		pause()
-		return s.change(func(ctx context.Context) error {
-			_, err := s.root.UserGrantRole(ctx, s.name, s.name)
-			return err
+		return s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+			r, err := s.root.UserGrantRole(ctx, s.name, s.name)
+			return r.GetHeader(), err
 		}, true)
 	case 1: // by the end of the role, or of the user
 		s.end()
 		return false
 	}
-	return s.change(func(ctx context.Context) error {
-		_, err := s.root.RoleRevokePermission(ctx, s.name, s.key, "")
-		return err
+	return s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+		r, err := s.root.RoleRevokePermission(ctx, s.name, s.key, "")
+		return r.GetHeader(), err
 	}, false)
 }
 
 // end deletes the role or the user, whose name is never used again.
 func (s *slot) end() {
-	ok := s.change(func(ctx context.Context) (err error) {
+	ok := s.change(func(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 		if s.rng.IntN(2) == 0 {
-			_, err = s.root.RoleDelete(ctx, s.name)
-		} else {
-			_, err = s.root.UserDelete(ctx, s.name)
+			r, err := s.root.RoleDelete(ctx, s.name)
+			return r.GetHeader(), err
 		}
-		return err
+		r, err := s.root.UserDelete(ctx, s.name)
+		return r.GetHeader(), err
 	}, false)
 	if ok {
-		report(setup.Report{Permit: &check.PermitSpan{User: s.name, From: s.since, To: 1 << 62}})
+		report(setup.Report{Permit: &check.PermitSpan{User: s.name, From: s.since, FromRev: s.sinceRev, To: 1 << 62}})
 	}
 }
 
@@ -243,6 +247,7 @@ func (w *userWorker) work() {
 			return
 		case <-time.After(time.Duration(w.rng.Int64N(int64(300 * time.Millisecond)))):
 		}
+		rest(w.slot.c)
 		w.access()
 	}
 }

@@ -23,6 +23,7 @@ func (s *slot) write(rng *rand.Rand, over <-chan struct{}) {
 			return
 		case <-time.After(time.Duration(rng.Int64N(int64(time.Second)))):
 		}
+		rest(s.c)
 		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 		_, _ = s.root.Put(ctx, s.key, fmt.Appendf(nil, "%s of root %d", name, n)) // any outcome is allowed
 		cancel()

@@ -23,10 +23,11 @@ var received atomic.Int64
 
 // watcher keeps a watch open and reports its messages.
 type watcher struct {
-	c    *client.Client
-	rng  *rand.Rand
-	w    setup.Watcher
-	next int64 // the revision from which it continues
+	c      *client.Client
+	config *setup.Client
+	rng    *rand.Rand
+	w      setup.Watcher
+	next   int64 // the revision from which it continues
 	// restless watchers end their watch from time to time and continue with another one.
 	restless bool
 	// progress is the longest time between two requests for progress.
@@ -34,7 +35,7 @@ type watcher struct {
 }
 
 func startWatcher(c *setup.Client, n int, rng *rand.Rand) error {
-	w := &watcher{rng: rng, next: 2, restless: n%3 == 2, progress: time.Second}
+	w := &watcher{config: c, rng: rng, next: 2, restless: n%3 == 2, progress: time.Second}
 	if c.Calm {
 		w.restless, w.progress = false, 30*time.Second
 	}
@@ -58,7 +59,7 @@ func (w *watcher) run() {
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
 		if w.restless {
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(20+w.rng.IntN(4000))*time.Millisecond)
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(20+w.rng.IntN(4000))*time.Millisecond+lull(w.config))
 		}
 		err := w.once(ctx)
 		if errors.Is(err, client.ErrClosed) {
@@ -86,7 +87,7 @@ func (w *watcher) once(ctx context.Context) error {
 	watch := w.c.Watch(ctx, key, opts...)
 	defer watch.Close()
 	if w.rng.IntN(2) == 0 {
-		go requestProgress(ctx, watch.RequestProgress, rand.New(rand.NewPCG(w.rng.Uint64(), 0)), w.progress)
+		go w.requestProgress(ctx, watch.RequestProgress, rand.New(rand.NewPCG(w.rng.Uint64(), 0)))
 	}
 	for b, err := range watch.Batches() {
 		var compacted *client.CompactedError
@@ -118,9 +119,10 @@ func (w *watcher) once(ctx context.Context) error {
 }
 
 // requestProgress requests notifications until the watch ends.
-func requestProgress(ctx context.Context, request func(), rng *rand.Rand, most time.Duration) {
+func (w *watcher) requestProgress(ctx context.Context, request func(), rng *rand.Rand) {
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(rng.Int64N(int64(most))))
+		rest(w.config)
+		time.Sleep(time.Duration(rng.Int64N(int64(w.progress))))
 		request()
 	}
 }

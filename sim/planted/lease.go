@@ -39,7 +39,7 @@ var lease = []Mistake{
 		{"client/concurrency/claim.go", "if err := waitDeleted(ctx, q.s.c, before, rev+1); err != nil {\n\t\t\treturn err\n\t\t}", "return waitDeleted(ctx, q.s.c, before, rev+1)"},
 	}},
 	{Name: "token-of-the-answer", Profile: "locks", Promise: "a fencing token is the create revision of the claim", Needs: "locks", Edits: []Edit{
-		{"client/concurrency/claim.go", "q.rev = kv.CreateRevision", "q.rev = r.Header.Revision"},
+		{"client/concurrency/claim.go", "if err != nil || before == \"\" {\n", "if before == \"\" && err == nil {\n\t\t\tq.rev = rev\n\t\t}\n\t\tif err != nil || before == \"\" {\n"},
 	}},
 	{Name: "unguarded-proclamation", Promise: "a deposed leader cannot proclaim", Needs: "locks", Edits: []Edit{
 		{"client/concurrency/election.go", "If(l.Guard()).Then(", "Then("},

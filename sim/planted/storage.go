@@ -15,7 +15,7 @@ var storage = []Mistake{
 	{Name: "torn-batch", Profile: "power", Promise: "a torn batch of the history is not taken for a whole one", Needs: "power failures", Edits: []Edit{
 		{"internal/store/history/format/batch.go", "return h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])", "return h.Sum != 0 || h.Sum == crc32.Update(seed, Castagnoli, b[4:h.Length])"},
 	}},
-	{Name: "truncated-early", Profile: "torn", Promise: "the log is truncated only up to what the store has synced", Needs: "power failures", Edits: []Edit{
+	{Name: "truncated-early", Profile: "cuts", Promise: "the log is truncated only up to what the store has synced", Needs: "power failures", Edits: []Edit{
 		{"internal/member/replica/truncate.go", "synced, err := h.log.Sync()", "synced, err := h.log.Applied(), h.log.Err()"},
 	}},
 	{Name: "clean-pages", Profile: "syncs", Promise: "what a failed sync may have left out is written again after the restart", Needs: "failing syncs, power failures", Edits: []Edit{

@@ -58,6 +58,12 @@ func (p *Plan) validate() error {
 	if p.Clients < 1 || p.Workers < 1 || p.Think <= 0 {
 		bad("%d processes of %d clients that pause for up to %v: need at least one, and a pause", p.Clients, p.Workers, p.Think)
 	}
+	if p.Wave < 0 || p.Lull < 0 || p.Lull > 0 && p.Wave == 0 {
+		bad("waves of %v and lulls of %v: lulls need waves between them", p.Wave, p.Lull)
+	}
+	if p.SegmentBytes != 0 && p.SegmentBytes < 16<<10 {
+		bad("segments of %d bytes: need at least 16 KiB", p.SegmentBytes)
+	}
 	for _, w := range p.Work {
 		if w != setup.Users && w != setup.Quota && !slices.Contains(setup.Works, w) {
 			bad("work %q does not exist", w)

@@ -238,16 +238,19 @@ func (r *run) join(p *place, l setup.Listed, port int, initial string) {
 	r.world.After(time.Duration(r.world.Fork().Int64N(int64(2*time.Second))), func() { r.restart(p.Machine) })
 }
 
-// learns remembers since when a member is a learner. Between two lists that say so it answers no linearizable request.
+// learns remembers since when a member is a learner. Between the first list that says so and the last one it answers no linearizable
+// request.
 func (r *run) learns(p *place, l setup.Listed, called time.Duration) {
 	if !l.Learner {
 		p.learner = 0
 		return
 	}
-	if p.learner > 0 && called > p.learner {
+	switch {
+	case p.learner == 0:
+		p.learner = r.world.Now()
+	case called > p.learner:
 		r.learners = append(r.learners, span{slices.Index(r.places, p), p.learner, called})
 	}
-	p.learner = r.world.Now()
 }
 
 // span is a time in which the member at a place was a learner.

@@ -37,12 +37,16 @@ type Plan struct {
 	ScrubPause time.Duration
 	// CompareInterval is how often the leader compares the members; 0 for what the program does.
 	CompareInterval time.Duration
+	// SegmentBytes is the size of the files of the raft log and of the history; 0 as above.
+	SegmentBytes int64 `json:",omitempty"`
 	// Rescue lets one member start with --force-new-cluster after the end.
 	Rescue bool `json:",omitempty"`
 	// Calm lets members and watchers do less by themselves: heartbeats and notifications of progress are rare.
 	Calm bool `json:",omitempty"`
 	// Large lets many values have tens of kilobytes: what is written spans sectors, and the raft log several segments.
 	Large bool `json:",omitempty"`
+	// Wave and Lull follow each other, if Lull is not 0, while faults begin: in a lull no fault begins, and clients do little.
+	Wave, Lull time.Duration `json:",omitempty"`
 	// Work has the kinds of work of the clients, besides their operations.
 	Work   []string
 	Faults []Fault
@@ -81,8 +85,8 @@ func target(n int) string {
 // smallQuota is a quota that the work on it uses up.
 const smallQuota = 2 << 20
 
-// usual is how long faults begin in a plan.
-const usual = time.Minute
+// usual is how long faults begin in a plan, in waves.
+const usual = 3 * time.Minute
 
 // firstFault is the time before which no fault begins.
 const firstFault = 6 * time.Second
@@ -123,14 +127,21 @@ func LongPlan(seed uint64, faulty time.Duration) Plan {
 		p.Work = slices.DeleteFunc(p.Work, func(w string) bool { return slices.Contains(setup.Large, w) })
 		p.Work = append(p.Work, setup.Quota)
 	}
+	p.Wave = time.Duration(12+rng.IntN(12)) * time.Second
+	p.Lull = time.Duration(10+rng.IntN(40)) * time.Second
+	p.SegmentBytes = segmentBytes(some, 64<<10<<(2*rng.IntN(3)))
 	p.drawFaults(rng, some, time.Duration(1+rng.IntN(5))*time.Second)
 	return p
 }
 
-// drawFaults draws faults of some kinds, one in the time pace on average.
+// drawFaults draws faults of some kinds, one in the time pace on average, lulls left out.
 func (p *Plan) drawFaults(rng *rand.Rand, some []string, pace time.Duration) {
-	for at := firstFault; ; {
-		at += time.Duration(rng.Int64N(int64(2 * pace)))
+	for busy := firstFault; ; {
+		busy += time.Duration(rng.Int64N(int64(2 * pace)))
+		at := busy
+		if p.Lull > 0 {
+			at += busy / p.Wave * p.Lull
+		}
 		if at >= p.Faulty {
 			return
 		}
@@ -146,6 +157,15 @@ func (p *Plan) drawFaults(rng *rand.Rand, some []string, pace time.Duration) {
 		f.For = max(f.For, least[f.Kind])
 		p.Faults = append(p.Faults, f)
 	}
+}
+
+// segmentBytes returns the size of segments in a plan with some kinds of faults: size, unless disks are full, because members keep
+// room for requests that free space in large segments only.
+func segmentBytes(some []string, size int64) int64 {
+	if slices.Contains(some, "full disk") {
+		return 0
+	}
+	return size
 }
 
 // election is the election timeout of the members.

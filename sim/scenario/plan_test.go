@@ -28,6 +28,10 @@ func TestNewPlan(t *testing.T) {
 			if f.At >= p.Faulty {
 				t.Errorf("seed %d: it begins when all faults have ended: %v", seed, f)
 			}
+			c := setup.Client{Wave: int64(p.Wave), Lull: int64(p.Lull), Healed: int64(p.Faulty)}
+			if left := c.LullLeft(int64(f.At)); left != 0 {
+				t.Errorf("seed %d: it begins %v before the end of a lull: %v", seed, time.Duration(left), f)
+			}
 		}
 		if most := (len(kinds()) + 1) / 2; len(used) > most {
 			t.Errorf("seed %d has %d kinds of faults, more than %d", seed, len(used), most)

@@ -61,7 +61,12 @@ var profiles = []profile{
 			p.Workers, p.Think = 9, 300*time.Millisecond
 			p.SnapshotCount = uint64(3 + rng.IntN(40))
 		}},
-	{name: "torn", aim: "torn ends of large groups, and segments of the log that are given up", faulty: 30 * time.Second, pace: 3 * time.Second,
+	{name: "cuts", aim: "segments of the log that are given up", faulty: 50 * time.Second, pace: 9 * time.Second,
+		faults: []string{"power failure", "power failure of all"},
+		shape: func(p *Plan, _ *rand.Rand) {
+			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 300*time.Millisecond, 10, true
+		}},
+	{name: "torn", aim: "torn ends of large groups", faulty: 30 * time.Second, pace: 3 * time.Second,
 		faults: []string{"power failure", "power failure of all", "power failure during syncs"},
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 400*time.Millisecond, 10, true
@@ -97,6 +102,7 @@ var profiles = []profile{
 		shape: func(p *Plan, rng *rand.Rand) {
 			p.SnapshotCount, p.Places = uint64(5+rng.IntN(30)), p.Members+2
 			p.ScrubPause, p.CompareInterval = 10*time.Second, 5*time.Second
+			p.Workers, p.Think, p.Large = 6, 500*time.Millisecond, true // some segments of the history are sealed
 		}},
 	{name: "elections", aim: "votes, forwarded proposals, deposed leaders", faulty: 40 * time.Second, pace: 3 * time.Second,
 		faults: []string{"leader transfers", "leader transfers", "power failure of the voters", "pause", "isolation", "partial partition", "one-way partition"},
@@ -143,6 +149,7 @@ func shapeRestarts(p *Plan, rng *rand.Rand) {
 // shapeMembers lets members be added, and changes be made while a member is away.
 func shapeMembers(p *Plan, rng *rand.Rand) {
 	p.Places, p.LaxReconfig, p.Think = p.Members+1, true, time.Second
+	p.Workers = 2 * p.Places // so that each member has a client of its own
 	p.SnapshotCount = uint64(3 + rng.IntN(30))
 }
 
@@ -175,6 +182,7 @@ func ProfilePlan(name string, seed uint64, faulty time.Duration) (Plan, error) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	p := Plan{Seed: seed, Members: 3, Places: 3, Clients: 1, Workers: 4, Watchers: 3, Faulty: faulty,
 		Think: time.Duration(600+rng.IntN(1000)) * time.Millisecond, SnapshotCount: uint64(20 + rng.IntN(100)), Work: slices.Clone(f.work)}
+	p.SegmentBytes = segmentBytes(f.faults, 128<<10)
 	p.drawFaults(rng, f.faults, f.pace)
 	if f.shape != nil {
 		f.shape(&p, rng)

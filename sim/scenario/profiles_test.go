@@ -50,7 +50,7 @@ func TestProfiles(t *testing.T) {
 			}
 		}
 	}
-	if p, err := ProfilePlan(Mixed, 3, time.Minute); err != nil || !reflect.DeepEqual(p, NewPlan(3)) {
+	if p, err := ProfilePlan(Mixed, 3, 3*time.Minute); err != nil || !reflect.DeepEqual(p, NewPlan(3)) {
 		t.Errorf("the mixed profile is not that of seeds: %+v, %v", p, err)
 	}
 	if _, err := ProfilePlan("x", 1, 0); err == nil || !strings.Contains(err.Error(), "reads: ") {

@@ -221,7 +221,7 @@ func (r *run) restart(m *world.Machine) {
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
 		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
-		ElectionTimeout: int64(r.plan.election()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval)}))
+		ElectionTimeout: int64(r.plan.election()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes}))
 	if r.starting != nil {
 		r.starting(m)
 	}
@@ -229,7 +229,7 @@ func (r *run) restart(m *world.Machine) {
 
 func (r *run) startClient(n int, m *world.Machine, stop time.Duration) {
 	c := setup.Client{Seed: r.plan.Seed + uint64(n)<<32, First: 100 * n, Workers: r.plan.Workers, Readers: len(r.places), Watchers: r.plan.Watchers, Compact: n == 0,
-		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Large: r.plan.Large, Healed: int64(r.plan.Faulty)}
+		Address: m.Addr.String(), Endpoints: r.endpoints(), Think: int64(r.plan.Think), Stop: int64(stop), Work: r.plan.Work, Users: r.plan.users(), QuotaBytes: r.plan.QuotaBytes, Last: n == 0, StopAddress: stopAddress(m), Calm: r.plan.Calm, Large: r.plan.Large, Healed: int64(r.plan.Faulty), Wave: int64(r.plan.Wave), Lull: int64(r.plan.Lull)}
 	m.Start("client", encode(c))
 	r.working++
 }

@@ -37,12 +37,15 @@ func flipBits(r *run, f Fault, rng *rand.Rand) func() {
 	}
 }
 
-// fillDisk fills the disk of a member, in half of the cases while syncs are under way: what they have made durable can be committed, but
-// not applied.
+// fillDisk fills the disk of a member. In half of the cases what is committed cannot be applied: the disk is full while syncs are under
+// way, or only the raft log has room, as if it had a disk of its own.
 func fillDisk(r *run, f Fault, rng *rand.Rand) func() {
 	m, over := r.member(f.A), false
-	if rng.IntN(2) == 0 {
+	switch rng.IntN(4) {
+	case 0, 1:
 		return r.disk(m, world.DiskFaults{Full: true})
+	case 2:
+		return r.disk(m, world.DiskFaults{Full: true, Roomy: walDir})
 	}
 	end := r.disk(m, world.DiskFaults{Slow: time.Duration(50+rng.IntN(500)) * time.Millisecond})
 	r.world.After(f.For/4, func() {
@@ -71,10 +74,13 @@ func (r *run) canLose(p *place) bool {
 	return others > voters/2
 }
 
+// walDir is where a member has its raft log.
+const walDir = "/data/wal/"
+
 // spareBytes is how much of the end of a file stays undamaged. Damage to the last group of a raft log cannot be distinguished from
 // a group that was being written when the power failed.
 func spareBytes(name string) int64 {
-	if strings.HasPrefix(name, "/data/wal/") {
+	if strings.HasPrefix(name, walDir) {
 		return 40 << 10
 	}
 	return 0

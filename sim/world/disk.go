@@ -31,15 +31,16 @@ type disk struct {
 type DiskFaults struct {
 	// Slow is the longest delay of a sync.
 	Slow time.Duration
-	// Full rejects everything that needs space.
-	Full bool
+	// Full rejects everything that needs space, in files whose names do not begin with Roomy if that is not empty.
+	Full  bool
+	Roomy string
 	// SyncFails is the probability that a sync fails, having done its work or not.
 	SyncFails float64
 }
 
 // SetDiskFaults changes the faults of the disk.
 func (m *Machine) SetDiskFaults(f DiskFaults) {
-	m.w.Note(m, "disk: syncs take up to %v, full %t, syncs fail %.2f", f.Slow, f.Full, f.SyncFails)
+	m.w.Note(m, "disk: syncs take up to %v, full %t but for %q, syncs fail %.2f", f.Slow, f.Full, f.Roomy, f.SyncFails)
 	m.disk.faults = f
 }
 
@@ -49,9 +50,9 @@ func (d *disk) open() {
 }
 
 // decide chooses the fault of an operation.
-func (d *disk) decide(op faultfs.Op, _ string) faultfs.Fault {
+func (d *disk) decide(op faultfs.Op, name string) faultfs.Fault {
 	switch {
-	case d.faults.Full && op.Lacks(syscall.ENOSPC):
+	case d.faults.Full && op.Lacks(syscall.ENOSPC) && (d.faults.Roomy == "" || !strings.HasPrefix(name, d.faults.Roomy)):
 		return faultfs.NoSpace
 	case d.faults.SyncFails > 0 && (op == faultfs.OpSync || op == faultfs.OpSyncDir) && d.rng.Float64() < d.faults.SyncFails:
 		return []faultfs.Fault{faultfs.Fail, faultfs.FailPersisted, faultfs.FailLost}[d.rng.IntN(3)]

@@ -24,6 +24,8 @@ type Member struct {
 	ForceNewCluster bool
 	// ScrubPause and CompareInterval are how often damage and differences between the members are looked for, in nanoseconds.
 	ScrubPause, CompareInterval int64
+	// SegmentBytes is the size of the files of the raft log and of the history; 0 for what the program has.
+	SegmentBytes int64
 }
 
 // Client configures a process with clients and watchers. Times are those of the simulation in nanoseconds.
@@ -49,7 +51,17 @@ type Client struct {
 	// progress rarely.
 	Healed int64
 	Calm   bool
-	Large  bool // many values are large
+	// Wave and Lull follow each other until then: in a lull little happens. There are none if Lull is 0.
+	Wave, Lull int64
+	Large      bool // many values are large
+}
+
+// LullLeft returns how long the lull at a time still lasts, 0 if there is none.
+func (c *Client) LullLeft(at int64) int64 {
+	if c.Lull == 0 || at >= c.Healed || at%(c.Wave+c.Lull) < c.Wave {
+		return 0
+	}
+	return min(c.Wave+c.Lull-at%(c.Wave+c.Lull), c.Healed-at)
 }
 
 // Works are the kinds of work that a client can have besides its operations, in order.
