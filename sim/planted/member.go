@@ -54,7 +54,7 @@ var member = []Mistake{
 	{Name: "compacts-one-more", Profile: "api", Promise: "the state at the compact revision stays readable", Needs: "compactions", Edits: []Edit{
 		{"internal/store/mvcc/index/changes.go", "i := l.Find(compact)\n\tif i >= 0 && l.At(i).Tombstone() {", "i := l.Find(compact + 1)\n\tif i >= 0 && l.At(i).Tombstone() {"},
 	}},
-	{Name: "alarm-of-others", Profile: "alarms", Promise: "while an alarm NOSPACE is active no write that needs space is accepted, whichever member it names", Needs: "alarms", Edits: []Edit{
+	{Name: "alarm-of-others", Profile: "alarms", Promise: "while an alarm NOSPACE is active no write that needs space is accepted, whichever member it names", Needs: "alarms, slow links", Edits: []Edit{
 		{"internal/state/fsm/refuse.go", "noSpace = noSpace || a.Type == kv.AlarmNoSpace", "noSpace = noSpace || a.Type == kv.AlarmNoSpace && a.MemberID == proposer"},
 	}},
 	{Name: "forced-with-others", Profile: "alarms", Promise: "--force-new-cluster leaves one member", Needs: "a rescue at the end", Edits: []Edit{

@@ -50,7 +50,7 @@ var profiles = []profile{
 		faults: []string{"kill", "leader transfers", "pause"}, work: []string{setup.Quota, "comparison"},
 		shape: func(p *Plan, _ *rand.Rand) { p.QuotaBytes = smallQuota }},
 	{name: "alarms", aim: "alarms by hand, downgrades, backups, rescue", faulty: 40 * time.Second, pace: 8 * time.Second,
-		faults: []string{"kill", "leader transfers", "isolation from members"}, work: []string{"alarms", "backup", "comparison", "downgrade", "pages"},
+		faults: []string{"kill", "leader transfers", "isolation from members", "slow links", "slow links"}, work: []string{"alarms", "backup", "comparison", "downgrade", "pages"},
 		shape: func(p *Plan, _ *rand.Rand) { p.Rescue, p.Think = true, time.Second }},
 	{name: "space", aim: "full disks", faulty: 25 * time.Second, pace: 3 * time.Second,
 		faults: []string{"full disk", "full disk", "slow disk", "leader transfers", "kill"},
