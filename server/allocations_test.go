@@ -19,27 +19,11 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
+
+	"vigil/internal/allocs"
 )
 
-// allocations are how many times a member allocates memory for one call of the hot paths, from the first byte of the request to
-// the last one of the answer. A change that needs more must say why here. Of writes that come together, a part is that of
-// their groups, whose number depends on the machine: spare is how much more is accepted.
-var allocations = []struct {
-	what        string
-	most, spare float64
-}{
-	{"get", 14, 0.5},
-	{"serializable get", 14, 0.5},
-	{"range of 500 keys", 57.6, 1.5},
-	{"put", 13.2, 0.75},
-	{"put alone", 70, 4},
-	{"transaction", 20.5, 1},
-	{"deletion", 14.2, 1},
-	{"lease grant", 26.6, 1},
-	{"keep-alive", 9, 0.5},
-}
-
-// TestAllocations compares a member with the table. The client of the test allocates nothing.
+// TestAllocations compares a member with the table of package allocs. The client of the test allocates nothing.
 func TestAllocations(t *testing.T) {
 	_, addr := member(t, Config{UnsafeNoSync: true})
 	c := dialRaw(t, addr)
@@ -68,20 +52,12 @@ func TestAllocations(t *testing.T) {
 		"range of 500 keys": {c.calls(t, "KV/Range", &etcdserverpb.RangeRequest{Key: []byte("key"), RangeEnd: []byte("kez"), Limit: 500}, 10), 10},
 		"keep-alive":        {c.messages(t, "Lease/LeaseKeepAlive", &etcdserverpb.LeaseKeepAliveRequest{ID: 7}, 100), 100},
 	}
-	for _, row := range allocations {
-		r, ok := runs[row.what]
+	for _, row := range allocs.Rows("server") {
+		r, ok := runs[row.What]
 		if !ok {
-			t.Fatalf("%s is not measured", row.what)
+			t.Fatalf("%s is not measured", row.What)
 		}
-		got := mallocs(r.run, r.n, row.most+row.spare)
-		switch {
-		case got > row.most+row.spare:
-			t.Errorf("%s allocates %.2f times, the table has %.2f (and %.2f to spare)", row.what, got, row.most, row.spare)
-		case got < row.most-1:
-			t.Logf("%s allocates %.2f times, the table has %.2f: lower it", row.what, got, row.most)
-		default:
-			t.Logf("%s allocates %.2f times", row.what, got)
-		}
+		row.Check(t, mallocs(r.run, r.n, row.Most+row.Spare))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // filled returns a log on disk with n records of 256 bytes, a segment's size being size.
-func filled(b *testing.B, n int, size int64) *Log {
+func filled(b testing.TB, n int, size int64) *Log {
 	b.Helper()
 	o := Options{FS: vfs.OS(), Dir: filepath.Join(b.TempDir(), "history"), SegmentBytes: size, ClusterID: 1, MemberID: 2, NoSync: true}
 	l, err := Create(o, Applied{Term: 1, Index: 1}, nil)

@@ -22,7 +22,7 @@ func benchKey(i int) []byte {
 // benchBed is a store on a real file system with benchKeys keys of 256 bytes.
 func benchBed(b *testing.B) (*Store, func()) { return benchStore(b, benchKeys, 256, benchKey) }
 
-func benchStore(b *testing.B, keys, size int, key func(int) []byte) (*Store, func()) {
+func benchStore(b testing.TB, keys, size int, key func(int) []byte) (*Store, func()) {
 	dir := b.TempDir()
 	o := history.Options{FS: vfs.OS(), Dir: dir + "/history", NoSync: true}
 	log, err := history.Create(o, history.Applied{Term: 1, Index: 1}, nil)
@@ -51,7 +51,7 @@ func benchStore(b *testing.B, keys, size int, key func(int) []byte) (*Store, fun
 	}
 }
 
-func benchCommit(b *testing.B, w *Writer) {
+func benchCommit(b testing.TB, w *Writer) {
 	if _, err := w.Commit(history.Applied{Term: 1, Index: uint64(w.Revision())}); err != nil {
 		b.Fatal(err)
 	}

@@ -1,0 +1,53 @@
+package transport
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"vigil/internal/allocs"
+	"vigil/internal/edge/rpc/transport/h2"
+	"vigil/internal/edge/rpc/wire"
+)
+
+func hot() map[string]func() {
+	codec := NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter))
+	server := newOwnServer(Options{Services: testServices(), Codec: codec, MaxMessageBytes: maxTestMessage})
+	conn := &clientConn{server: server, values: context.Background()}
+	conn.last.base = conn.values
+	r := request{path: "Echo", fields: []string{"user-agent", "test", "grpc-timeout", "5S"}}
+	req := h2.Request{Method: "POST", Path: "/" + testService + "/Echo", Fields: append([]hpack.HeaderField(nil), r.header()...)}
+	c := &call{}
+	responses := make([]wire.WatchResponse, 100)
+	for i := range responses {
+		responses[i] = wire.WatchResponse{WatchID: int64(i), Events: [][]byte{make([]byte, 300)}}
+	}
+	buf := make([]byte, 0, maxPrompt+messageHead)
+	answer := wrapperspb.String("an answer")
+	return map[string]func(){
+		"header of a request": func() {
+			*c = call{conn: conn, path: req.Path}
+			if c.readHeader(&req); c.rejected != nil {
+				panic(c.rejected)
+			}
+		},
+		"100 responses for watchers": func() {
+			out, _, err := frameWatch(responses)
+			if err != nil {
+				panic(err)
+			}
+			out.Free()
+		},
+		"small answer": func() {
+			if _, ok := codec.appendSmall(buf, answer, maxPrompt); !ok {
+				panic("not small")
+			}
+		},
+	}
+}
+
+func BenchmarkHot(b *testing.B)    { allocs.Benchmark(b, hot()) }
+func TestAllocations(t *testing.T) { allocs.Test(t, "transport", hot()) }
