@@ -126,7 +126,7 @@ func (l *leaseSession) Receive(message any) {
 func (l *leaseSession) EndReceive() { l.End(nil) }
 
 // Fill implements transport.Session.
-func (l *leaseSession) Fill() {}
+func (l *leaseSession) Fill(int) {}
 
 // Close implements transport.Session.
 func (l *leaseSession) Close(reason error) {

@@ -101,9 +101,9 @@ func (ss *session) EndReceive() {
 }
 
 // Fill implements transport.Session.
-func (ss *session) Fill() {
+func (ss *session) Fill(room int) {
 	defer ss.recovered()
-	ss.inner.Fill()
+	ss.inner.Fill(room)
 }
 
 // Close implements transport.Session.

@@ -27,9 +27,6 @@ type watchSession struct {
 	start int64
 }
 
-// fillBytes is about how many bytes of responses are taken from the hub at once.
-const fillBytes = 64 << 10
-
 // watch opens a watch stream.
 func (s *service) watch(ss *session) (transport.Session, error) {
 	start, err := times.Start(ss.ctx, s.cfg.Times)
@@ -88,18 +85,18 @@ type filling struct {
 var fillings = sync.Pool{New: func() any { return new(filling) }}
 
 // Fill implements transport.Session.
-func (w *watchSession) Fill() {
+func (w *watchSession) Fill(room int) {
 	f := fillings.Get().(*filling)
-	for w.fill(f) {
+	for w.fill(f, room) {
 	}
 	if cap(f.batch) <= 1024 { // otherwise left to the garbage collector
 		fillings.Put(f)
 	}
 }
 
-// fill queues what the hub has, and reports whether there may be more, with room for it.
-func (w *watchSession) fill(f *filling) bool {
-	batch, err := w.hub.Take(f.batch[:0], fillBytes)
+// fill queues about room bytes of what the hub has, and reports whether there may be more, with room for it.
+func (w *watchSession) fill(f *filling, room int) bool {
+	batch, err := w.hub.Take(f.batch[:0], int64(room))
 	f.batch = batch
 	switch {
 	case errors.Is(err, watch.ErrClosed):
@@ -120,7 +117,7 @@ func (w *watchSession) fill(f *filling) bool {
 		f.out = append(f.out, response(head, &batch[i]))
 	}
 	began := time.Now()
-	sent, bytes, room, err := transport.QueueWatch(w.Peer, f.out)
+	sent, bytes, more, err := transport.QueueWatch(w.Peer, f.out)
 	w.m.sent.Add(float64(sent))
 	w.svc.cfg.Metrics.bytesSent.Add(float64(bytes))
 	w.svc.cfg.Metrics.watching.sent(f.out, time.Since(began))
@@ -129,7 +126,7 @@ func (w *watchSession) fill(f *filling) bool {
 	if err != nil {
 		w.sendFailed(err)
 	}
-	return room && err == nil
+	return more && err == nil
 }
 
 // response returns the message for a response of the hub; head is the present header.

@@ -41,6 +41,7 @@ type call struct {
 	// Owned by the goroutine that sends.
 	sent       string // the encoding of answers
 	headerSent bool
+	out        *outMetadata // nil if the handler sends none
 
 	ctx context.Context // of the handler: the stream, with what a stats handler adds
 
@@ -79,7 +80,7 @@ func (c *call) Start() {
 		return
 	}
 	if c.hasTimeout {
-		c.SetDeadline(c.timeout)
+		c.SetDeadline(c.timeout, lateHeaders)
 	}
 	switch {
 	case c.method.Open != nil:
@@ -134,7 +135,7 @@ func (c *call) serveUnary() error {
 	if err != nil {
 		return c.end(err)
 	}
-	c.Answer(c.header(), head, data, trailerOK)
+	c.Answer(c.header(), head, data, c.ok())
 	return nil
 }
 
@@ -146,8 +147,9 @@ func (c *call) serveStream() error {
 
 // end ends the call with the status of an error.
 func (c *call) end(err error) error {
+	c.beginAnswer()
 	if err == nil {
-		c.Finish(trailerOK, c.empty())
+		c.Finish(c.ok(), c.empty())
 		return nil
 	}
 	if _, ok := status.FromError(err); !ok {

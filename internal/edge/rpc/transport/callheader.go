@@ -60,7 +60,7 @@ func (c *call) readHeader(r *h2.Request) {
 		default:
 			if strings.HasSuffix(f.Name, "-bin") {
 				if _, err := decodeBinary(f.Value); err != nil {
-					bad = status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", f.Value, f.Name, err)
+					bad = status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", short(f.Value), short(f.Name), err)
 				}
 			}
 		}
@@ -70,7 +70,7 @@ func (c *call) readHeader(r *h2.Request) {
 	case authority > 1 || hosts > 1:
 		reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
-		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", kind))
+		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", short(kind)))
 		c.noType = kind == ""
 		c.asText = c.noType && r.Method == "GET"
 	case bad != nil:
@@ -78,7 +78,7 @@ func (c *call) readHeader(r *h2.Request) {
 	case authority == 0 && hosts == 0:
 		reject(400, status.Error(codes.Internal, "no host or :authority header present"))
 	case r.Method != "POST":
-		reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", r.Method))
+		reject(405, status.Errorf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", short(r.Method)))
 	case c.hasTimeout && c.timeout <= 0:
 		reject(200, status.Error(codes.DeadlineExceeded, "context deadline exceeded"))
 	}
@@ -99,7 +99,7 @@ func (c *call) checkEncoding() {
 		return
 	}
 	if c.compressor = encoding.GetCompressor(c.received); c.compressor == nil {
-		c.rejected = status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", c.received)
+		c.rejected = status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", short(c.received))
 		return
 	}
 	c.sent = c.received
@@ -183,7 +183,7 @@ func parseTimeout(v string) (time.Duration, error) {
 	case n < 2:
 		return 0, fmt.Errorf("transport: timeout string is too short: %q", v)
 	case n > 9:
-		return 0, fmt.Errorf("transport: timeout string is too long: %q", v)
+		return 0, fmt.Errorf("transport: timeout string is too long: %q", short(v))
 	}
 	unit, ok := timeoutUnits[v[len(v)-1]]
 	if !ok {
@@ -199,4 +199,13 @@ func parseTimeout(v string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-func quote(s string) string { return strconv.Quote(s) }
+// maxEcho is how many bytes of a text of the client are in the status of a call that is rejected.
+const maxEcho = 500
+
+// short returns a text that may be in a status: an answer is not larger than its request, however that is quoted.
+func short(s string) string {
+	if len(s) <= maxEcho {
+		return s
+	}
+	return s[:maxEcho] + "..."
+}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"math"
 	"strconv"
@@ -67,6 +68,15 @@ func statusFields(fields []hpack.HeaderField, st *status.Status) []hpack.HeaderF
 
 // header returns the header of the answer.
 func (c *call) header() *h2.Header {
+	h := c.plainHeader()
+	if c.out != nil && len(c.out.header) > 0 {
+		h = &h2.Header{Fields: append(h.Fields[:len(h.Fields):len(h.Fields)], c.out.header...)}
+	}
+	return h
+}
+
+// plainHeader is the header without metadata of the handler.
+func (c *call) plainHeader() *h2.Header {
 	h := noSubtype
 	switch {
 	case c.subtype == "proto":
@@ -87,23 +97,47 @@ func (c *call) header() *h2.Header {
 	return &h2.Header{Fields: append(h.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})}
 }
 
+// ok returns the trailer of an answer without an error.
+func (c *call) ok() *h2.Header {
+	if c.out == nil || len(c.out.trailer) == 0 {
+		return trailerOK
+	}
+	return &h2.Header{Fields: append(statusFields(nil, nil), c.out.trailer...)}
+}
+
 // empty returns a whole answer that has neither a message nor an error.
 func (c *call) empty() *h2.Header {
-	switch c.subtype {
-	case "":
+	switch {
+	case c.out != nil && len(c.out.trailer) > 0:
+	case c.subtype == "":
 		return noSubtype.empty
-	case "proto":
+	case c.subtype == "proto":
 		return protoSubtype.empty
 	}
-	return &h2.Header{Fields: statusFields(startFields(200, c.subtype), nil)}
+	fields := statusFields(startFields(200, c.subtype), nil)
+	if c.out != nil {
+		fields = append(fields, c.out.trailer...)
+	}
+	return &h2.Header{Fields: fields}
 }
 
 // trailer returns the trailer of an answer with an error, and the whole answer if nothing was sent before.
 func (c *call) trailer(err error) (trailer, whole *h2.Header) {
 	st, _ := status.FromError(err)
 	fields := statusFields(startFields(cmp.Or(c.httpStatus, 200), c.subtype), st)
+	if c.out != nil {
+		fields = append(fields, c.out.trailer...)
+	}
 	return &h2.Header{Fields: fields[startLen:]}, &h2.Header{Fields: fields}
 }
+
+// The trailer, and the whole answer, of a call whose deadline has passed.
+var lateTrailer, lateAnswer = func() (trailer, whole *h2.Header) {
+	fields := statusFields(startFields(200, ""), status.FromContextError(context.DeadlineExceeded))
+	return &h2.Header{Fields: fields[startLen:]}, &h2.Header{Fields: fields}
+}()
+
+func lateHeaders() (trailer, whole *h2.Header) { return lateTrailer, lateAnswer }
 
 // escape encodes a message of a status: bytes that are not printable ASCII, and the percent sign, in hexadecimal. What is
 // not UTF-8 is replaced.

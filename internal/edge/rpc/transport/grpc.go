@@ -173,6 +173,23 @@ func SendUncompressed(ctx context.Context) {
 	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // fails for calls made in this process, which are not compressed
 }
 
+// SetHeader adds metadata to the header of the answer to a call. It must be called before the first answer, by the goroutine that sends.
+func SetHeader(ctx context.Context, md metadata.MD) error {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c.setHeader(md)
+	}
+	return grpc.SetHeader(ctx, md)
+}
+
+// SetTrailer adds metadata to the trailer of the answer to a call. It must be called by the goroutine that sends.
+func SetTrailer(ctx context.Context, md metadata.MD) error {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		c.setTrailer(md)
+		return nil
+	}
+	return grpc.SetTrailer(ctx, md)
+}
+
 // ReportCall notifies a handler of a call that is made in this process; the returned function reports its end.
 func ReportCall(h StatsHandler, ctx context.Context, fullMethod string, m *Method) (context.Context, func(error)) {
 	if h == nil {
@@ -210,17 +227,17 @@ func bidirectional[Request, Response any](serve func(grpc.BidiStreamingServer[Re
 	return func(s Stream) error { return serve(AsGenerated[Request, Response](s)) }
 }
 
-// AsGenerated returns a stream in the form in which generated code wants it. Headers and trailers are not sent.
+// AsGenerated returns a stream in the form in which generated code wants it. A header is sent with the first message.
 func AsGenerated[Request, Response any](s Stream) *grpc.GenericServerStream[Request, Response] {
-	return &grpc.GenericServerStream[Request, Response]{ServerStream: withoutHeaders{s}}
+	return &grpc.GenericServerStream[Request, Response]{ServerStream: generatedStream{s}}
 }
 
-// withoutHeaders is a Stream as grpc.ServerStream.
-type withoutHeaders struct{ Stream }
+// generatedStream is a Stream as grpc.ServerStream.
+type generatedStream struct{ Stream }
 
-func (withoutHeaders) SetHeader(metadata.MD) error  { return nil }
-func (withoutHeaders) SendHeader(metadata.MD) error { return nil }
-func (withoutHeaders) SetTrailer(metadata.MD)       {}
+func (s generatedStream) SetHeader(md metadata.MD) error  { return SetHeader(s.Context(), md) }
+func (s generatedStream) SendHeader(md metadata.MD) error { return SetHeader(s.Context(), md) }
+func (s generatedStream) SetTrailer(md metadata.MD)       { _ = SetTrailer(s.Context(), md) }
 
 // serviceNames is the list of services as package reflection wants it, without methods, which it does not use.
 type serviceNames map[string]grpc.ServiceInfo

@@ -39,9 +39,17 @@ type inbox struct {
 
 // inMessage is a message as it was received.
 type inMessage struct {
-	flag byte
-	data []byte
+	flag     byte
+	occupies bool // messageCost, besides its bytes
+	data     []byte
 }
+
+// A client may send many messages of a few bytes before a stream takes them. Those beyond freeMessages count with messageCost, which is
+// about what a message takes in the list.
+const (
+	freeMessages = 16
+	messageCost  = 48
+)
 
 // Receive implements h2.Exchange.
 func (c *call) Receive(r io.Reader, n int) error {
@@ -108,10 +116,13 @@ func (c *call) beginMessage(n int) {
 // endMessage passes a complete message on.
 func (c *call) endMessage() {
 	in := &c.in
-	m := inMessage{in.head[0], in.data}
+	m := inMessage{flag: in.head[0], data: in.data}
 	in.nhead, in.data = 0, nil
 	in.count++
 	in.mu.Lock()
+	if m.occupies = len(in.mu.list) >= freeMessages; m.occupies {
+		c.Occupy(messageCost)
+	}
 	if in.mu.list == nil {
 		in.mu.list = in.first[:0]
 	}
@@ -192,11 +203,14 @@ func (c *call) receive() ([]byte, error) {
 	if waiting > 0 {
 		m = in.mu.list[0]
 		in.mu.list[0] = inMessage{}
-		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 && c.session != nil {
+		if in.mu.list = in.mu.list[1:]; len(in.mu.list) == 0 && (c.session != nil || cap(in.mu.list) > freeMessages) {
 			in.mu.list = nil // an idle stream needs no memory for it
 		}
 	}
 	in.mu.Unlock()
+	if m.occupies {
+		c.Vacate(messageCost)
+	}
 	if c.Err() != nil {
 		return nil, c.ended()
 	}

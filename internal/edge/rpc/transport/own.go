@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -212,9 +213,9 @@ func (s *ownServer) unknown(path string) string {
 	at := strings.LastIndexByte(rest, '/')
 	switch {
 	case !ok || at < 0:
-		return "malformed method name: " + quote(path)
+		return "malformed method name: " + strconv.Quote(short(path))
 	case !s.services[rest[:at]]:
-		return "unknown service " + rest[:at]
+		return "unknown service " + short(rest[:at])
 	}
-	return "unknown method " + rest[at+1:] + " for service " + rest[:at]
+	return "unknown method " + short(rest[at+1:]) + " for service " + rest[:at]
 }

@@ -1,15 +1,20 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // TestConnEnded: the reason is reported when the server ends the connection of a client, and not when the client leaves.
@@ -114,6 +119,229 @@ func TestBrokenWhileSending(t *testing.T) {
 		got := r.exchange(t, addr)
 		if strings.Count(got, ":status: 200\n") != 1 || strings.Count(got, "grpc-status: 13\n") != 1 {
 			t.Fatalf("answered with\n%s", got[:min(len(got), 300)]+" ... "+got[max(0, len(got)-500):])
+		}
+	}
+}
+
+// rawFrames opens a connection that sends any frames.
+func rawFrames(t *testing.T, addr string) *http2.Framer {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	fr := http2.NewFramer(nc, nc)
+	fr.AllowIllegalWrites = true
+	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if err := fr.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return fr
+}
+
+// begin begins a call.
+func (r *request) begin(t *testing.T, fr *http2.Framer, id uint32, end bool) {
+	t.Helper()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, f := range r.header() {
+		f.Sensitive = true
+		if err := enc.WriteField(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end, BlockFragment: block.Bytes()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEmptyMessages: messages of no bytes that a handler does not take occupy memory, which counts as that of unread bodies.
+func TestEmptyMessages(t *testing.T) {
+	const most, streams = 4 << 20, 40
+	taken := make(chan struct{})
+	o := Options{Services: testServices(), Codec: NewCodec(slog.New(slog.DiscardHandler), new(noCounter), new(noCounter)), MaxMessageBytes: maxTestMessage, MaxConcurrentStreams: 1<<32 - 1}
+	o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Hold", ClientStreams: true, ServerStreams: true, Stream: func(s Stream) error {
+		<-taken
+		for {
+			if err := s.RecvMsg(text("")); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	}})
+	server := newOwnServer(o)
+	server.conns.MaxUnreadBytes = most
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve(l)
+	defer func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		server.Stop(ctx)
+	}()
+	addr := l.Addr().String()
+	fr := rawFrames(t, addr)
+	hold := request{path: "Hold"}
+	messages := make([]byte, 16_000) // 3,200
+	for i := range uint32(streams) {
+		hold.begin(t, fr, 2*i+1, false)
+		for range 4 {
+			if err := fr.WriteData(2*i+1, false, messages); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := fr.WritePing(false, [8]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	refused := map[uint32]bool{}
+	for {
+		f, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := f.(*http2.RSTStreamFrame); ok && r.ErrCode == http2.ErrCodeRefusedStream {
+			refused[r.StreamID] = true
+		}
+		if p, ok := f.(*http2.PingFrame); ok && p.IsAck() {
+			break
+		}
+	}
+	// Each one has 64,000 bytes in 12,800 messages.
+	if accepted := streams - len(refused); accepted > most/(64_000+12_000*messageCost)+1 {
+		t.Errorf("%d of %d streams are accepted", accepted, streams)
+	}
+	close(taken)
+	for i := range uint32(streams) {
+		if !refused[2*i+1] {
+			if err := fr.WriteData(2*i+1, true, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for ended := 0; ended < streams-len(refused); {
+		f, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
+			ended++
+		}
+	}
+	// Everything is free again.
+	hold.begin(t, fr, 2*streams+1, true)
+	for {
+		f, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Header().StreamID != 2*streams+1 {
+			continue
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); !ok || !h.StreamEnded() || h.PseudoValue("status") != "200" {
+			t.Fatalf("%v", f)
+		}
+		break
+	}
+}
+
+// TestShortRejections: an answer does not repeat a long text of its request, which quoting would make even longer.
+func TestShortRejections(t *testing.T) {
+	long := strings.Repeat("\"%", 2000)
+	_, addr := startServer(t, true, nil)
+	for _, r := range []request{
+		{fields: []string{":path", long}},
+		{fields: []string{":path", "/" + long + "/x"}},
+		{fields: []string{":path", "/" + testService + "/" + long}},
+		{path: "Echo", fields: []string{"content-type", long}},
+		{path: "Echo", fields: []string{":method", long}},
+		{path: "Echo", fields: []string{"grpc-encoding", long}},
+		{path: "Echo", fields: []string{"grpc-timeout", long}},
+		{path: "Echo", fields: []string{"key-bin", long}},
+	} {
+		got := r.exchange(t, addr)
+		if len(got) > 10*maxEcho || !strings.Contains(got, "grpc-status: ") || !strings.Contains(got, `"%25`) {
+			t.Errorf("%s %s: answered with %d bytes\n%s", r.path, r.fields[0], len(got), got[:min(len(got), 200)])
+		}
+	}
+}
+
+// TestLate: a call whose deadline passes gets the status for that, before and after its first answer, and nothing from its handler
+// later. If its answers wait for the client, its stream is reset.
+func TestLate(t *testing.T) {
+	var running atomic.Int64
+	_, addr := startServer(t, true, func(o *Options) {
+		o.Services[0].Methods = append(o.Services[0].Methods, Method{Name: "Slow", ServerStreams: true, Stream: func(s Stream) error {
+			running.Add(1)
+			defer running.Add(-1)
+			m := new(wrapperspb.StringValue)
+			if err := s.RecvMsg(m); err != nil {
+				return err
+			}
+			for range len(m.Value) {
+				if err := s.SendMsg(text(strings.Repeat("x", 40_000))); err != nil {
+					return err
+				}
+			}
+			<-s.Context().Done()
+			if s.SendMsg(m) == nil {
+				t.Error("a message is sent after the deadline")
+			}
+			return nil
+		}})
+	})
+	for _, c := range []struct {
+		in   string
+		want []string
+	}{
+		{"", []string{":status: 200\ncontent-type: application/grpc\ngrpc-status: 4\n"}},
+		{"one", []string{":status: 200\ncontent-type: application/grpc\n", "grpc-status: 4\n"}},
+	} {
+		r := request{path: "Slow", fields: []string{"grpc-timeout", "100m"}, body: one(c.in)}
+		got := r.exchange(t, addr)
+		for _, want := range c.want {
+			if !strings.Contains(got, want) || strings.Contains(got, "reset: CANCEL") {
+				t.Errorf("%q: answered with\n%s", c.in, got[:min(len(got), 300)])
+			}
+		}
+	}
+	fr := rawFrames(t, addr)
+	if err := fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}); err != nil {
+		t.Fatal(err)
+	}
+	r := request{path: "Slow", fields: []string{"grpc-timeout", "100m"}}
+	r.begin(t, fr, 1, false)
+	if err := fr.WriteData(1, true, message("two")); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
+			t.Fatal("an answer with a part of a message ends with a status")
+		}
+		if r, ok := f.(*http2.RSTStreamFrame); ok {
+			if r.ErrCode != http2.ErrCodeCancel {
+				t.Errorf("%v", r)
+			}
+			break
+		}
+	}
+	for end := time.Now().Add(time.Minute); running.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a handler is still running")
 		}
 	}
 }

@@ -117,14 +117,14 @@ func (c *call) closeSession() {
 }
 
 // Fill implements h2.Filler.
-func (c *call) Fill() {
+func (c *call) Fill(room int) {
 	s := c.session
 	s.mu.Lock()
 	opened := s.mu.Session
 	s.mu.early = opened == nil
 	s.mu.Unlock()
 	if opened != nil {
-		opened.Fill()
+		opened.Fill(room)
 	}
 }
 

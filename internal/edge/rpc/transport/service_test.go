@@ -51,6 +51,37 @@ func testServices() []Service {
 			host, _, _ := net.SplitHostPort(Remote(ctx))
 			return fmt.Sprint(list, deadline, host, TLS(ctx) != nil, ClientOf(ctx) != nil), nil
 		}),
+		unaryMethod("Meta", func(ctx context.Context, in string) (string, error) {
+			// One key each, because grpc-go sends them in any order; the others are not sent.
+			md := metadata.MD{"some-bin": {"\x00\xff", ""}, "grpc-encoding": {"x"}, "content-type": {"x"}, ":x": {"x"}}
+			if err := SetTrailer(ctx, metadata.MD{"last": {"y", "z"}, "grpc-status": {"9"}}); err != nil {
+				return "", err
+			}
+			if in == "trailer" {
+				return "", status.Error(codes.NotFound, in)
+			}
+			if err := SetHeader(ctx, md); err != nil {
+				return "", err
+			}
+			if in == "fail" {
+				return "", status.Error(codes.NotFound, in)
+			}
+			return in, nil
+		}),
+		{Name: "Metas", ServerStreams: true, Stream: func(s Stream) error {
+			m := new(wrapperspb.StringValue)
+			if err := s.RecvMsg(m); err != nil {
+				return err
+			}
+			_ = SetHeader(s.Context(), metadata.MD{"first": {m.Value}})
+			for range len(m.Value) {
+				if err := s.SendMsg(m); err != nil {
+					return err
+				}
+			}
+			_ = SetTrailer(s.Context(), metadata.MD{"last": {m.Value}})
+			return nil
+		}},
 		unaryMethod("Fail", func(_ context.Context, in string) (string, error) {
 			switch in {
 			case "context":

@@ -17,9 +17,9 @@ type Session interface {
 	Receive(message any)
 	// EndReceive notes that no more messages follow, because the client has said so.
 	EndReceive()
-	// Fill queues what is ready by QueueWatch, until that reports that there is no room. It is called after Wake, and when there
-	// is room again. It must not block.
-	Fill()
+	// Fill queues what is ready by QueueWatch, until that reports that there is no room. The client takes about room bytes now. It is
+	// called after Wake, and when there is room again. It must not block.
+	Fill(room int)
 	// Close is called once, when the stream has ended, with the reason: nil, or a status. Receive and Fill may still run, and
 	// should return soon.
 	Close(reason error)
@@ -72,7 +72,7 @@ func ServeSession(s Stream, m *Method) error {
 	for {
 		select {
 		case <-p.wake:
-			session.Fill()
+			session.Fill(blockingRoom)
 		case <-p.ctx.Done():
 			err := p.reason()
 			session.Close(err)
@@ -88,6 +88,9 @@ type blockingPeer struct {
 	end    context.CancelCauseFunc
 	wake   chan struct{} // one token
 }
+
+// blockingRoom is how much a session queues at once on a stream that blocks.
+const blockingRoom = 64 << 10
 
 // errOver is the cause of the end of a stream without an error.
 var errOver = status.Error(codes.Canceled, "the stream is over")

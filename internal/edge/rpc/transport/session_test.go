@@ -57,7 +57,7 @@ func (s *talk) Receive(m any) {
 
 func (s *talk) EndReceive() { s.peer.End(nil) }
 
-func (s *talk) Fill() {
+func (s *talk) Fill(int) {
 	if s.filling.Add(1) > 1 {
 		s.fault.Store(true)
 	}
@@ -85,27 +85,33 @@ func (s *talk) Close(reason error) {
 	s.closed <- reason
 }
 
-// talkService has the method Talk, which opens sessions. One whose metadata ask for it is rejected.
+// talkService has the methods Talk and Echo, which open sessions. Those of Talk have three responses to be filled, from before they are
+// open; those of Echo are for messages that are answered in Receive, since a session sends in one way only. One that is to be rejected
+// does not open.
 func talkService(opened chan *talk, reject *atomic.Bool) Service {
-	return Service{"test.Talks", []Method{{Name: "Talk", ClientStreams: true, ServerStreams: true,
-		NewRequest: func() any { return new(wrapperspb.StringValue) },
-		Open: func(p Peer) (Session, error) {
-			if reject.Load() {
-				return nil, status.Error(codes.PermissionDenied, "not open")
-			}
-			s := &talk{peer: p, closed: make(chan error, 10)}
-			s.due.Store(3)
-			p.Wake() // before it is open
-			if c, own := p.(*call); own {
-				for early := false; !early; runtime.Gosched() { // until the writer has seen it
-					c.session.mu.Lock()
-					early = c.session.mu.early
-					c.session.mu.Unlock()
+	method := func(name string, due int64) Method {
+		return Method{Name: name, ClientStreams: true, ServerStreams: true,
+			NewRequest: func() any { return new(wrapperspb.StringValue) },
+			Open: func(p Peer) (Session, error) {
+				if reject.Load() {
+					return nil, status.Error(codes.PermissionDenied, "not open")
 				}
-			}
-			opened <- s
-			return s, nil
-		}}}}
+				s := &talk{peer: p, closed: make(chan error, 10)}
+				if s.due.Store(due); due > 0 {
+					p.Wake() // before it is open
+					if c, own := p.(*call); own {
+						for early := false; !early; runtime.Gosched() { // until the writer has seen it
+							c.session.mu.Lock()
+							early = c.session.mu.early
+							c.session.mu.Unlock()
+						}
+					}
+				}
+				opened <- s
+				return s, nil
+			}}
+	}
+	return Service{"test.Talks", []Method{method("Talk", 3), method("Echo", 0)}}
 }
 
 // rawBytes is a codec for messages as they are.
@@ -142,11 +148,11 @@ func TestSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cc.Close()
-		begin := func(opts ...grpc.CallOption) (grpc.ClientStream, *talk, context.CancelFunc) {
+		begin := func(method string, opts ...grpc.CallOption) (grpc.ClientStream, *talk, context.CancelFunc) {
 			t.Helper()
 			ctx, cancel := context.WithCancel(t.Context())
 			opts = append(opts, grpc.ForceCodec(rawBytes{}))
-			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/Talk", opts...)
+			s, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Talks/"+method, opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +203,7 @@ func TestSession(t *testing.T) {
 		}
 		t.Run("fill", func(t *testing.T) {
 			for each, opts := range map[int64][]grpc.CallOption{500: nil, 10: {grpc.UseCompressor("gzip")}} {
-				s, x, cancel := begin(opts...)
+				s, x, cancel := begin("Talk", opts...)
 				defer cancel()
 				recv(s, 0, 3)
 				for i := range int64(10) {
@@ -214,7 +220,7 @@ func TestSession(t *testing.T) {
 			}
 		})
 		t.Run("end", func(t *testing.T) {
-			s, x, cancel := begin()
+			s, x, cancel := begin("Echo")
 			defer cancel()
 			for range 300 {
 				send(s, "hello")
@@ -226,13 +232,13 @@ func TestSession(t *testing.T) {
 			}
 		})
 		t.Run("fail", func(t *testing.T) {
-			s, x, cancel := begin()
+			s, x, cancel := begin("Talk")
 			defer cancel()
 			send(s, "fail")
 			finish(s, x, codes.Aborted)
 		})
 		t.Run("ended by another goroutine", func(t *testing.T) {
-			s, x, cancel := begin()
+			s, x, cancel := begin("Echo")
 			defer cancel()
 			send(s, "hold")
 			send(s, "hello")
@@ -252,7 +258,7 @@ func TestSession(t *testing.T) {
 			finish(s, x, codes.Unavailable)
 		})
 		t.Run("no message", func(t *testing.T) {
-			s, x, cancel := begin()
+			s, x, cancel := begin("Talk")
 			defer cancel()
 			b := []byte{0x0a, 0xff}
 			if err := s.SendMsg(&b); err != nil {
@@ -276,7 +282,7 @@ func TestSession(t *testing.T) {
 		})
 		t.Run("canceled", func(t *testing.T) {
 			for range 50 {
-				s, x, cancel := begin()
+				s, x, cancel := begin("Talk")
 				send(s, "10")
 				cancel()
 				if reason := receiveWithin(t, x.closed); status.Code(reason) != codes.Canceled {

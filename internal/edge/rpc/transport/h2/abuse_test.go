@@ -60,6 +60,13 @@ func TestFloods(t *testing.T) {
 		{"CVE-2019-9515 settings flood", func(c *client, i uint32) error {
 			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000 + i%2})
 		}},
+		{"CVE-2020-11080 large settings", func(c *client, i uint32) error {
+			list := make([]http2.Setting, maxFrame/6)
+			for k := range list {
+				list[k] = http2.Setting{ID: []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingInitialWindowSize, 0x99}[k%3], Val: uint32(k)}
+			}
+			return c.WriteSettings(list...)
+		}},
 		{"CVE-2019-9513 priority churn", func(c *client, i uint32) error {
 			return c.WritePriority(2*i+3, http2.PriorityParam{StreamDep: 2*i + 1, Weight: byte(i)})
 		}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -439,4 +440,71 @@ func TestWorkersEnd(t *testing.T) {
 			return len(p.mu.idle) == 0 && !p.mu.timed
 		})
 	}
+}
+
+// TestIdleStreams: an invalid frame of a stream that does not exist yet ends the connection: a client would not accept its reset.
+func TestIdleStreams(t *testing.T) {
+	for name, send := range map[string]func(c *client) error{
+		"window update of 0":          func(c *client) error { return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 5, make([]byte, 4)) },
+		"priority, depends on itself": func(c *client) error { return c.WritePriority(5, http2.PriorityParam{StreamDep: 5}) },
+		"padding that is longer": func(c *client) error {
+			return c.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersPadded, 5, []byte{9, 0x82})
+		},
+		"padding of trailers, longer": func(c *client) error {
+			return c.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersPadded, 1, []byte{9, 0x82})
+		},
+		"window update of an even number": func(c *client) error { return c.WriteRawFrame(http2.FrameWindowUpdate, 0, 2, make([]byte, 4)) },
+	} {
+		c := connect(t, Options{})
+		c.must(c.open(1, "echo", false))
+		c.stream(1)
+		c.must(send(c))
+		for {
+			f, err := c.ReadFrame()
+			if err != nil {
+				t.Errorf("%s: no GOAWAY: %v", name, err)
+				break
+			}
+			if r, ok := f.(*http2.RSTStreamFrame); ok {
+				t.Errorf("%s: stream %d is reset", name, r.StreamID)
+				break
+			}
+			if g, ok := f.(*http2.GoAwayFrame); ok {
+				if g.ErrCode != http2.ErrCodeProtocol {
+					t.Errorf("%s: ended with %v", name, g.ErrCode)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestCrowd: a connection that has had very many streams at once does not keep the memory of their list.
+func TestCrowd(t *testing.T) {
+	c := connectThrough(t, Options{}, 1<<20, func(nc net.Conn) net.Conn { return nc }).greet()
+	const streams = 50_000
+	begun := 0
+	c.site.begin = func() { begun++ }
+	for i := range uint32(streams) {
+		c.must(c.open(2*i+1, "never", false))
+	}
+	c.ping(1)
+	c.conn.mu.Lock()
+	open, list := len(c.conn.mu.streams), c.conn.mu.streams
+	c.conn.mu.Unlock()
+	if open != streams || begun != streams {
+		t.Fatalf("%d of %d streams are open", open, begun)
+	}
+	for i := range uint32(streams) {
+		c.must(c.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+	}
+	c.ping(2)
+	with := heap()
+	runtime.KeepAlive(list)
+	list = nil
+	if freed := with - heap(); freed < 1<<20 {
+		t.Errorf("the list of %d streams that have ended keeps its memory: %d bytes were freed", streams, freed)
+	}
+	c.must(c.open(2*streams+1, "10", true))
+	c.awaitEnd(2*streams + 1)
 }

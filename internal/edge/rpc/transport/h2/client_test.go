@@ -58,7 +58,7 @@ func (p *page) Start() {
 	switch p.path {
 	case "echo", "keep":
 	case "expire":
-		p.SetDeadline(0)
+		p.SetDeadline(0, nil)
 	case "long":
 		p.Expect(80_000)
 	case "prompt":

@@ -32,6 +32,8 @@ const (
 	// drainTime is how long Drain waits for the client's acknowledgement; a client without a handshake has lateTime.
 	drainTime = 5 * time.Second
 	lateTime  = 200 * time.Millisecond
+	// maxCrowd is how many streams a connection may have had at once that keeps the memory of their list.
+	maxCrowd = 1000
 	// maxAbandoned is how many handlers may be running whose streams the client has reset.
 	maxAbandoned = 1000
 )
@@ -65,6 +67,7 @@ type Conn struct {
 		changed sync.Cond // the writer has written, a handler has ended, the connection is lost
 
 		streams   map[uint32]*Stream
+		crowd     int    // the largest number of streams since the map was made
 		lastID    uint32 // the highest number of a stream so far
 		accepted  uint32 // the highest number that was not ignored
 		beginning bool   // a request was accepted and is not in streams yet
@@ -225,6 +228,9 @@ func (c *Conn) remove(s *Stream) {
 	}
 	s.closed = true
 	delete(c.mu.streams, s.id)
+	if len(c.mu.streams) == 0 && c.mu.crowd > maxCrowd { // a map does not shrink
+		c.mu.streams, c.mu.crowd = map[uint32]*Stream{}, 0
+	}
 	c.mu.recent.add(s.id, s.clientEnded)
 	s.unlist()
 	s.discharge(s.charged.Load())
@@ -232,7 +238,7 @@ func (c *Conn) remove(s *Stream) {
 	s.promised = 0
 	c.withdraw(s)
 	c.promise()
-	if s.held && s.finished {
+	if s.held && s.finished && !s.expired {
 		s.held = false
 	}
 	if s.held {

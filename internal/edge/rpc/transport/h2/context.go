@@ -8,7 +8,8 @@ import (
 
 // contextState is a Stream as a context. It has a channel and a timer only if they are used, which most requests do not.
 type contextState struct {
-	deadline time.Time // not changed after Start
+	deadline time.Time                       // not changed after Start
+	late     func() (trailer, whole *Header) // for the end at the deadline; nil for a reset
 
 	lock  sync.Mutex // taken after Conn.mu, if both are
 	done  chan struct{}
@@ -72,8 +73,10 @@ func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// SetDeadline resets the stream after d. Only Start may call it.
-func (s *Stream) SetDeadline(d time.Duration) {
+// SetDeadline ends the stream after d, as Finish does with the headers that late returns, or by a reset if late is nil, or if messages
+// wait to be sent. Only Start may call it.
+func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
+	s.ctx.late = late
 	s.ctx.deadline = time.Now().Add(d)
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()

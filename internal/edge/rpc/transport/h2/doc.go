@@ -23,8 +23,8 @@
 //
 //  7. Close may be called at any time, by any goroutine. After Serve has returned, every context of the connection has ended.
 //
-//  8. Fill of a Filler is called after each Wake that comes before the end of the stream, and never twice at the same time. Ended is
-//     called once.
+//  8. Fill of a Filler is called after each Wake, when the client lets something pass, unless the stream ends before, and never twice
+//     at the same time. Ended is called once.
 //
 // DESIGN.md has the reasons.
 package h2

@@ -66,8 +66,10 @@ func (c *blockedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+func (c *blockedConn) unblock() { c.once.Do(func() { close(c.release) }) }
+
 func (c *blockedConn) Close() error {
-	c.once.Do(func() { close(c.release) })
+	c.unblock()
 	return c.Conn.Close()
 }
 
@@ -238,7 +240,7 @@ func TestTimersAfterEnd(t *testing.T) {
 	c.must(c.open(1, "wait", true))
 	s := c.stream(1)
 	c.conn.Close()
-	s.SetDeadline(time.Hour)
+	s.SetDeadline(time.Hour, nil)
 	s.ctx.lock.Lock()
 	if s.ctx.timer != nil {
 		t.Error("a stream that has ended has a timer")

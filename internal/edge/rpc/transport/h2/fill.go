@@ -76,9 +76,34 @@ func (c *Conn) fill() {
 		if s.closed || s.finished {
 			continue
 		}
+		room := s.room()
+		if room <= 0 && s.out.begun {
+			s.out.full = true
+			s.refill()
+			continue
+		}
 		c.mu.Unlock()
-		s.filler.Fill()
+		s.filler.Fill(int(max(room, 1))) // the header of an answer waits for no window
 		c.mu.Lock()
+	}
+}
+
+// room returns how many bytes a source may queue: what the windows let pass, so that the output for a client that does not read stays
+// where it is. c.mu is held.
+func (s *Stream) room() int64 {
+	return min(sendQuota, s.out.window, s.c.mu.window) - int64(s.out.bytes)
+}
+
+// refill lists a source that has had no room: for a fill, if there is room now, or among those that wait for the window of the connection.
+// Otherwise its own window is used up, and it is listed when the client opens that. c.mu is held.
+func (s *Stream) refill() {
+	switch {
+	case s.out.bytes > 0 || s.out.window <= 0: // emit calls it again
+	case s.c.mu.window <= 0:
+		s.c.mu.stalled.push(s)
+	default:
+		s.out.full = false
+		s.c.listFill(s)
 	}
 }
 
@@ -96,7 +121,7 @@ func (s *Stream) Queue(header *Header, data mem.BufferSlice) (room bool, err err
 	s.enqueue(header, message{data: data}, n)
 	c.mu.filled += n
 	c.ready(s)
-	s.out.full = s.out.bytes >= sendQuota
+	s.out.full = s.room() <= 0
 	return !s.out.full, nil
 }
 

@@ -44,7 +44,7 @@ func (s *source) Ended() {
 	}
 	s.Finish(nil, nil) // releases it
 }
-func (s *source) Fill() {
+func (s *source) Fill(int) {
 	if s.running.Add(1) > 1 {
 		s.site.t.Error("Fill is called concurrently")
 	}
@@ -135,37 +135,124 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestFillStops: a client that does not open its window makes a source queue no more than the quota of a stream and a piece.
+// TestFillStops: what a client does not let pass stays with its source, but for one piece.
 func TestFillStops(t *testing.T) {
 	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	must(t, c.open(1, "", false))
-	s := <-h.made
-	s.produced.Store(1 << 30)
-	s.Wake()
-	queued := func() int {
+	const streams, window = 100, 200_000
+	var all []*source
+	for i := range streams {
+		must(t, c.open(uint32(2*i+1), "", false))
+		s := <-h.made
+		s.produced.Store(1 << 30)
+		s.Wake()
+		all = append(all, s)
+	}
+	queued := func() (n, most int) {
 		c.conn.mu.Lock()
 		defer c.conn.mu.Unlock()
-		if c.conn.mu.writing {
-			return 0
+		if c.conn.mu.writing || c.conn.mu.waking {
+			return 0, 0
 		}
-		return s.out.bytes
+		for _, s := range all {
+			n, most = n+s.out.bytes, max(most, s.out.bytes)
+		}
+		return n, most
 	}
-	eventually(t, "the source has stopped", func() bool { return queued() >= sendQuota })
-	if n := queued(); n > sendQuota+s.piece {
-		t.Errorf("%d bytes are queued", n)
+	piece := all[0].piece
+	eventually(t, "each source has queued a piece", func() bool { n, most := queued(); return n == streams*piece && most == piece })
+	receive := func(n int) {
+		t.Helper()
+		for got := 0; got < n; {
+			c.await("data", func(f http2.Frame) bool {
+				d, ok := f.(*http2.DataFrame)
+				if ok {
+					got += len(d.Data())
+				}
+				return ok
+			})
+		}
 	}
-	must(t, c.WriteWindowUpdate(1, 200_000))
-	must(t, c.WriteWindowUpdate(0, 200_000))
-	for got := 0; got < 200_000; {
-		c.await("data", func(f http2.Frame) bool {
-			d, ok := f.(*http2.DataFrame)
-			if ok {
-				got += len(d.Data())
-			}
-			return ok
-		})
+	// The window of the connection remains, of which one stream gets everything.
+	must(t, c.WriteWindowUpdate(1, window))
+	receive(65535)
+	// All others have windows then, and wait for that of the connection.
+	for i := 1; i < streams; i++ {
+		must(t, c.WriteWindowUpdate(uint32(2*i+1), window))
 	}
-	eventually(t, "the source has filled the room", func() bool { return queued() >= sendQuota })
+	c.ping(1)
+	eventually(t, "no source has queued more", func() bool { n, most := queued(); return n > 0 && n <= (streams+1)*piece && most <= 2*piece })
+	must(t, c.WriteWindowUpdate(0, streams*window))
+	receive(streams*window - 65535)
+	eventually(t, "each source has queued a piece", func() bool { n, most := queued(); return n > 0 && most <= 2*piece })
+}
+
+// TestFillWaits: sources that have nothing queued and wait for a window are filled when it opens, whichever it is, and are forgotten
+// when their streams end.
+func TestFillWaits(t *testing.T) {
+	c, h := connectSources(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	const streams = 50
+	var all []*source
+	total := 0
+	receive := func(n int) {
+		t.Helper()
+		for want := total + n; total < want; {
+			c.await("data", func(f http2.Frame) bool {
+				d, ok := f.(*http2.DataFrame)
+				if ok {
+					total += len(d.Data())
+				}
+				return ok
+			})
+		}
+	}
+	for i := range streams {
+		must(t, c.open(uint32(2*i+1), "", false))
+		s := <-h.made
+		s.produced.Store(10)
+		s.Wake()
+		receive(10)
+		all = append(all, s)
+	}
+	// The first one uses the window of the connection up, to the byte.
+	all[0].produced.Store(int64(10 + 65535 - total))
+	all[0].Wake()
+	receive(65535 - total)
+	for _, s := range all[1:] {
+		s.produced.Add(5)
+		s.Wake()
+	}
+	c.ping(1)
+	waiting := func() (n int) {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		for s := c.conn.mu.stalled.head; s != nil; s = s.out.next {
+			n++
+		}
+		return n
+	}
+	// So does the first one, which may have more.
+	eventually(t, "all wait for the window of the connection", func() bool { return waiting() == streams })
+	const gone = 20
+	for i := range gone {
+		must(t, c.WriteRSTStream(uint32(2*(i+1)+1), http2.ErrCodeCancel))
+	}
+	c.ping(2)
+	if n := waiting(); n != streams-gone {
+		t.Errorf("%d streams wait, %d exist", n, streams-gone)
+	}
+	must(t, c.WriteWindowUpdate(0, 1<<20))
+	receive(5 * (streams - 1 - gone))
+
+	// The same for their own windows.
+	must(t, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.ping(3)
+	for _, s := range all[gone+1:] {
+		s.produced.Add(7)
+		s.Wake()
+	}
+	c.ping(4)
+	must(t, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	receive(7 * (streams - 1 - gone))
 }
 
 // TestFillEnds: each way for a stream to end is notified once.

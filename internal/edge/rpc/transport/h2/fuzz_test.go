@@ -108,6 +108,18 @@ func fuzzSeeds() map[string][]byte {
 		_ = w.WriteRSTStream(3, http2.ErrCodeCancel)
 		_ = w.WriteData(1, true, nil)
 	})
+	build("prompt", func(w *http2.Framer, block func(...string) []byte) {
+		for id := uint32(65); id < 95; id += 4 {
+			open(w, block, id, "/prompt", true)
+			open(w, block, id+2, "/later", true)
+		}
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
+		for id := uint32(301); id < 310; id += 2 {
+			open(w, block, id, "/prompt", true)
+		}
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+		open(w, block, 321, "/prompt", true)
+	})
 	build("errors", func(w *http2.Framer, block func(...string) []byte) {
 		open(w, block, 1, "/wait", false)
 		_ = w.WriteWindowUpdate(1, 0)

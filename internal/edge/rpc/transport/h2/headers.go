@@ -2,6 +2,7 @@ package h2
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 
 	"golang.org/x/net/http/httpguts"
@@ -115,6 +116,10 @@ func (h *requestHead) pseudo(f hpack.HeaderField) bool {
 func (c *Conn) readHeaders(fh http2.FrameHeader) error {
 	frame, err := c.framer.ReadFrameForHeader(fh)
 	if err != nil {
+		var stream http2.StreamError
+		if errors.As(err, &stream) { // its block is not decompressed, so the tables would differ
+			return connError{stream.Code, "more padding than headers"}
+		}
 		return err
 	}
 	first := frame.(*http2.HeadersFrame)
@@ -270,6 +275,7 @@ func (c *Conn) begin(id uint32, ended bool) {
 	s.headCost = streamCost + int64(c.o.MaxHeaderBytes) - int64(h.left)
 	s.charge(s.headCost)
 	c.mu.streams[id] = s
+	c.mu.crowd = max(c.mu.crowd, len(c.mu.streams))
 	c.mu.Unlock()
 	x.Start()
 	if ended {

@@ -69,19 +69,20 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) bool {
 	return true
 }
 
-// takePrompt moves the whole answers of a connection to the batch. They precede all frames with headers that are made later, since these may refer
-// to the table of theirs. c.mu is held.
-func (b *batch) takePrompt(c *Conn) {
+// takePrompt appends the whole answers of a connection to b. They precede all frames with headers that are made later, since these
+// may refer to the table of theirs. c.mu is held.
+func takePrompt(c *Conn, b []byte) []byte {
 	if c.mu.prompt == nil {
-		return
+		return b
 	}
-	b.own = append(b.own, *c.mu.prompt...)
+	b = append(b, *c.mu.prompt...)
 	*c.mu.prompt = (*c.mu.prompt)[:0]
 	prompts.Put(c.mu.prompt)
 	c.mu.prompt = nil
 	c.mu.earned += 2 * c.mu.prompts
 	c.mu.answered = true
 	c.mu.prompts = 0
+	return b
 }
 
 // FinishLater is Finish without the write, like AnswerLater.

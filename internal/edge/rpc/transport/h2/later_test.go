@@ -219,3 +219,42 @@ func TestAttended(t *testing.T) {
 	c.awaitEnd(last)
 	c.nothingUnread()
 }
+
+// TestPromptBeforeSettings: answers that became frames under earlier settings precede the acknowledgement of new ones, after which a
+// client holds the server to these.
+func TestPromptBeforeSettings(t *testing.T) {
+	var nc *blockedConn
+	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c.must(c.open(1, "prompt", true)) // its header enters the table
+	c.awaitEnd(1)
+	nc.block.Store(true)
+	c.must(c.WritePing(false, [8]byte{2}))
+	<-nc.blocked
+	c.must(c.open(65, "prompt", true))
+	eventually(t, "an answer has become frames", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.mu.prompts == 1
+	})
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.must(c.open(67, "prompt", true))
+	eventually(t, "the settings and a request are read", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.mu.initial == 0 && c.conn.mu.streams[67] != nil
+	})
+	nc.unblock()
+	answered, acknowledged := false, false
+	c.await("the acknowledgement", func(f http2.Frame) bool {
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			answered = answered || f.StreamID == 65 && f.StreamEnded()
+		case *http2.SettingsFrame:
+			acknowledged = acknowledged || f.IsAck()
+		}
+		return acknowledged
+	})
+	if !answered {
+		t.Error("an answer for the settings before comes after the acknowledgement")
+	}
+}

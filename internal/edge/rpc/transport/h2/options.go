@@ -72,9 +72,10 @@ type Exchange interface {
 // Filler is an Exchange whose answer has no handler that waits: it is notified instead.
 type Filler interface {
 	Exchange
-	// Fill queues output by Queue until there is no room, or no output. The writer of the connection calls it after Wake, and
-	// again when there is room after Queue has reported that there is none. It must not block.
-	Fill()
+	// Fill queues output by Queue until that reports that there is no room, or there is no output. The client takes about room
+	// bytes now. The writer of the connection calls it after Wake, and again when there is room after there was none. It must not
+	// block.
+	Fill(room int)
 	// Ended is called once on a worker, after the context has ended.
 	Ended()
 }

@@ -304,14 +304,16 @@ func (c *Conn) endBody(s *Stream) error {
 func (c *Conn) resetID(id uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	s := c.mu.streams[id]
+	if s == nil && (id > c.mu.lastID || id%2 == 0) {
+		c.mu.Unlock()
+		return connError{code, "an invalid frame of an idle stream"} // which must not be reset
+	}
 	if s != nil {
 		s.clientEnded = code == http2.ErrCodeStreamClosed
 		c.resetLocked(s, code)
 		s.endContext(context.Canceled) // before the reader may wait
 	} else {
-		if id <= c.mu.lastID {
-			c.mu.recent.addReset(id)
-		}
+		c.mu.recent.addReset(id)
 		c.mu.control = appendReset(c.mu.control, id, code)
 	}
 	c.pushBack()
@@ -384,6 +386,8 @@ func (c *Conn) onSettings(f *http2.SettingsFrame) error {
 	if err := c.setInitialWindow(window); err != nil { // once, whatever the number of settings
 		return err
 	}
+	// Answers that are frames already keep to the settings before: they precede the acknowledgement.
+	c.mu.control = takePrompt(c, c.mu.control)
 	c.mu.control = appendFrame(c.mu.control, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
 	c.pushBack()
 	return nil
@@ -400,9 +404,7 @@ func (c *Conn) setInitialWindow(n int64) error {
 		if s.out.window += more; s.out.window > math.MaxInt32 {
 			return connError{http2.ErrCodeFlowControl, "too large window"}
 		}
-		if s.out.bytes > 0 {
-			c.ready(s)
-		}
+		s.windowOpened()
 	}
 	c.guard.left -= len(c.mu.streams) / 16 // the next frame is checked
 	return nil
@@ -427,8 +429,15 @@ func (c *Conn) onWindowUpdate(id uint32, n int64) error {
 	if s.out.window += n; s.out.window > math.MaxInt32 {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFlowControl}
 	}
-	if s.out.bytes > 0 {
-		c.ready(s)
-	}
+	s.windowOpened()
 	return nil
+}
+
+// windowOpened lists a stream that may have waited for its window. c.mu is held.
+func (s *Stream) windowOpened() {
+	if s.out.bytes > 0 {
+		s.c.ready(s)
+	} else if s.out.full {
+		s.refill()
+	}
 }

@@ -47,7 +47,8 @@ type Stream struct {
 		full    bool // Queue has reported that there is no room
 	}
 	clientEnded bool  // the body is complete
-	finished    bool  // Finish was called: nothing more is sent
+	finished    bool  // Finish was called, or the deadline has passed: nothing more is sent
+	expired     bool  // the latter
 	closed      bool  // the stream does not exist any more
 	held        bool  // a handler uses it
 	promised    int64 // the stream's part of the promised bytes of the connection
@@ -145,6 +146,17 @@ func (s *Stream) Send(header *Header, head [headSize]byte, data mem.BufferSlice,
 	return nil
 }
 
+// SendHeader queues the header of an answer that has no message yet. Finish must follow soon, or Send without a header.
+func (s *Stream) SendHeader(header *Header) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.closed || s.finished {
+		return
+	}
+	s.out.header, s.out.begun = header, true
+	s.c.ready(s)
+}
+
 // enqueue adds a message of n bytes. c.mu is held.
 func (s *Stream) enqueue(header *Header, m message, n int) {
 	if header != nil {
@@ -216,6 +228,9 @@ func (s *Stream) finishLocked(trailer *Header) bool {
 		return false
 	}
 	if s.finished {
+		if s.expired {
+			s.held = false // its handler has ended before the trailer was written
+		}
 		return false
 	}
 	s.finished = true
@@ -237,8 +252,26 @@ func (s *Stream) release() {
 // Reset ends the stream with an error code. It does nothing if the stream has ended.
 func (s *Stream) Reset(code http2.ErrCode) { s.reset(code, context.Canceled) }
 
-// expire resets a stream whose deadline has passed.
-func (s *Stream) expire() { s.reset(http2.ErrCodeCancel, context.DeadlineExceeded) }
+// expire ends a stream whose deadline has passed. If nothing waits to be sent, the answer ends with the trailer for that: some clients
+// take a reset for a cancellation. The handler counts as abandoned until it has ended.
+func (s *Stream) expire() {
+	c, late := s.c, s.ctx.late
+	c.mu.Lock()
+	if late == nil || s.closed || s.finished || s.out.bytes > 0 {
+		c.mu.Unlock()
+		s.reset(http2.ErrCodeCancel, context.DeadlineExceeded)
+		return
+	}
+	trailer, whole := late()
+	if !s.out.begun {
+		trailer = whole
+	}
+	s.finishLocked(trailer)
+	s.expired = true
+	s.endContext(context.DeadlineExceeded)
+	c.handOver()
+	c.mu.Unlock()
+}
 
 func (s *Stream) reset(code http2.ErrCode, reason error) {
 	c := s.c

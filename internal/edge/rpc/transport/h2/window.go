@@ -18,6 +18,18 @@ func (s *Stream) discharge(n int64) {
 	}
 }
 
+// Occupy notes that the client occupies n more bytes of memory, without a handler's consent, until Vacate.
+func (s *Stream) Occupy(n int) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if !s.closed {
+		s.charge(int64(n))
+	}
+}
+
+// Vacate notes that n bytes of Occupy are free.
+func (s *Stream) Vacate(n int) { s.discharge(int64(n)) }
+
 // Expect allows the client to send n more bytes, which belong to one message. If the client may send much on other streams
 // already, it has to wait for those.
 func (s *Stream) Expect(n int) {

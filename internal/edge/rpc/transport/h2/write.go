@@ -200,7 +200,7 @@ func (c *Conn) build(b *batch) {
 	if c.mu.control = c.mu.control[:0]; cap(c.mu.control) > 1<<10 {
 		c.mu.control = nil
 	}
-	b.takePrompt(c)
+	b.own = takePrompt(c, b.own)
 	for b.len() < batchBytes {
 		s := c.nextStream()
 		if s == nil {
@@ -248,6 +248,8 @@ func (c *Conn) emit(b *batch, s *Stream) {
 			b.own = appendReset(b.own, s.id, http2.ErrCodeNo)
 		}
 		c.remove(s)
+	} else if s.out.full {
+		s.refill()
 	}
 }
 
@@ -310,7 +312,7 @@ func (c *Conn) emitData(b *batch, s *Stream, n int) {
 		default:
 		}
 	}
-	if s.out.full && s.out.bytes < sendQuota/2 {
+	if s.out.full && s.out.bytes < sendQuota/2 && s.room() > 0 {
 		s.out.full = false
 		c.listFill(s)
 	}

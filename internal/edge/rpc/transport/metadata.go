@@ -1,0 +1,67 @@
+package transport
+
+import (
+	"encoding/base64"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// outMetadata are the metadata that a handler sends. Owned by the goroutine that sends.
+type outMetadata struct{ header, trailer []hpack.HeaderField }
+
+// setHeader is SetHeader for an own call.
+func (c *call) setHeader(md metadata.MD) error {
+	if c.headerSent {
+		return status.Error(codes.Internal, "the header was sent already")
+	}
+	out := c.outMetadata()
+	out.header = appendMetadata(out.header, md)
+	return nil
+}
+
+// setTrailer is SetTrailer for an own call.
+func (c *call) setTrailer(md metadata.MD) {
+	out := c.outMetadata()
+	out.trailer = appendMetadata(out.trailer, md)
+}
+
+func (c *call) outMetadata() *outMetadata {
+	if c.out == nil {
+		c.out = &outMetadata{}
+	}
+	return c.out
+}
+
+// appendMetadata appends metadata as fields, but for those that belong to the protocol.
+func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderField {
+	for _, name := range slices.Sorted(maps.Keys(md)) {
+		switch name {
+		case "", "content-type", "user-agent", "te":
+			continue
+		}
+		if name[0] == ':' || strings.HasPrefix(name, "grpc-") {
+			continue
+		}
+		for _, v := range md[name] {
+			if strings.HasSuffix(name, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			fields = append(fields, hpack.HeaderField{Name: name, Value: v})
+		}
+	}
+	return fields
+}
+
+// beginAnswer sends the header of an answer without messages, if a handler has set metadata in it.
+func (c *call) beginAnswer() {
+	if c.out != nil && len(c.out.header) > 0 && !c.headerSent {
+		c.SendHeader(c.header())
+		c.headerSent = true
+	}
+}
