@@ -97,9 +97,10 @@ kubernetes: ## Kubernetes on Vigil: its own tests of its storage, and a real API
 kubernetes-integration: ## integration tests of Kubernetes on Vigil; half an hour
 	cd test/kubernetes && VIGIL_KUBERNETES_INTEGRATION=all $(GO) test -count 1 -timeout 3h -v -run Integration ./...
 
-node-client: ## the etcd client of Node against Vigil; npm installs it
+node-client: ## the etcd client of Node against Vigil, and gRPC's interoperability cases with the client of Node; npm installs both
 	cd test/node && npm ci --ignore-scripts --no-audit --no-fund
 	cd test && $(GO) test -count 1 -v ./node
+	$(GO) -C test/interop test -count 1 -v -run Node .
 
 .PHONY: console console-test console-large
 lint: lint-console

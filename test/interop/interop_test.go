@@ -1,16 +1,12 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
 	"log/slog"
 	"net"
 	"net/http/httptest"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,40 +29,23 @@ type counter struct{}
 
 func (counter) Add(float64) {}
 
-// echoes are the metadata that handlers have sent back. The transport sends none: no service of etcd has any.
-type echoes struct {
-	mu  sync.Mutex
-	mds []metadata.MD
-}
+// serverStream is a transport.Stream as the generated handlers want it.
+type serverStream struct{ transport.Stream }
 
-func (e *echoes) add(md metadata.MD) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mds = append(e.mds, md)
-	return nil
-}
-
-// serverStream is a transport.Stream as the generated handlers want it. It also is a grpc.ServerTransportStream, by which unary
-// handlers send metadata.
-type serverStream struct {
-	transport.Stream
-	*echoes
-}
-
-func (s serverStream) SetHeader(md metadata.MD) error  { return s.add(md) }
-func (s serverStream) SendHeader(md metadata.MD) error { return s.add(md) }
-func (s serverStream) SetTrailer(md metadata.MD)       { _ = s.add(md) }
+func (s serverStream) SetHeader(md metadata.MD) error  { return transport.SetHeader(s.Context(), md) }
+func (s serverStream) SendHeader(md metadata.MD) error { return transport.SetHeader(s.Context(), md) }
+func (s serverStream) SetTrailer(md metadata.MD)       { _ = transport.SetTrailer(s.Context(), md) }
 
 // unaryStream is what a unary handler sends metadata to.
-type unaryStream struct{ *echoes }
+type unaryStream struct{ ctx context.Context }
 
 func (s unaryStream) Method() string                  { return "" }
-func (s unaryStream) SetHeader(md metadata.MD) error  { return s.add(md) }
-func (s unaryStream) SendHeader(md metadata.MD) error { return s.add(md) }
-func (s unaryStream) SetTrailer(md metadata.MD) error { return s.add(md) }
+func (s unaryStream) SetHeader(md metadata.MD) error  { return transport.SetHeader(s.ctx, md) }
+func (s unaryStream) SendHeader(md metadata.MD) error { return transport.SetHeader(s.ctx, md) }
+func (s unaryStream) SetTrailer(md metadata.MD) error { return transport.SetTrailer(s.ctx, md) }
 
 // service returns a generated service for the transport.
-func service(t *testing.T, d *grpc.ServiceDesc, server any, e *echoes) transport.Service {
+func service(t *testing.T, d *grpc.ServiceDesc, server any) transport.Service {
 	t.Helper()
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(d.ServiceName))
 	if err != nil {
@@ -83,8 +62,7 @@ func service(t *testing.T, d *grpc.ServiceDesc, server any, e *echoes) transport
 			Name:       m.MethodName,
 			NewRequest: func() any { return kind.New().Interface() },
 			Unary: func(ctx context.Context, request any) (any, error) {
-				ctx = grpc.NewContextWithServerTransportStream(ctx, unaryStream{e})
-				return m.Handler(server, ctx, func(into any) error {
+				return m.Handler(server, grpc.NewContextWithServerTransportStream(ctx, unaryStream{ctx}), func(into any) error {
 					proto.Merge(into.(proto.Message), request.(proto.Message))
 					return nil
 				}, nil)
@@ -96,7 +74,7 @@ func service(t *testing.T, d *grpc.ServiceDesc, server any, e *echoes) transport
 			Name:          s.StreamName,
 			ClientStreams: s.ClientStreams,
 			ServerStreams: s.ServerStreams,
-			Stream:        func(stream transport.Stream) error { return s.Handler(server, serverStream{stream, e}) },
+			Stream:        func(stream transport.Stream) error { return s.Handler(server, serverStream{stream}) },
 		})
 	}
 	return out
@@ -131,12 +109,20 @@ func (l secureListener) Accept() (net.Conn, error) {
 	}
 }
 
-// start starts a server with the test service and returns a connection to it.
-func start(t *testing.T, own, secure bool) (*grpc.ClientConn, *echoes) {
+// server is a server with the test service.
+type server struct {
+	addr string
+	ca   *x509.Certificate // nil without TLS
+}
+
+// certified is the name in the certificate.
+const certified = "example.com"
+
+// start starts a server.
+func start(t *testing.T, own, secure bool) server {
 	t.Helper()
-	e := &echoes{}
 	s := transport.NewServer(transport.Options{
-		Services:             []transport.Service{service(t, &testgrpc.TestService_ServiceDesc, interop.NewTestServer(), e)},
+		Services:             []transport.Service{service(t, &testgrpc.TestService_ServiceDesc, interop.NewTestServer())},
 		Codec:                transport.NewCodec(slog.New(slog.DiscardHandler), counter{}, counter{}),
 		MaxMessageBytes:      4 << 20,
 		MaxConcurrentStreams: 1<<32 - 1,
@@ -146,25 +132,17 @@ func start(t *testing.T, own, secure bool) (*grpc.ClientConn, *echoes) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds := insecure.NewCredentials()
-	addr := l.Addr().String()
+	out := server{addr: l.Addr().String()}
 	if secure {
 		web := httptest.NewUnstartedServer(nil) // it has a certificate
 		web.StartTLS()
 		defer web.Close()
-		pool := x509.NewCertPool()
-		pool.AddCert(web.Certificate())
-		creds = credentials.NewTLS(&tls.Config{RootCAs: pool, ServerName: "example.com"})
+		out.ca = web.Certificate()
 		l = secureListener{l, &tls.Config{Certificates: web.TLS.Certificates, NextProtos: []string{"h2"}}}
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		s.Stop(ctx)
@@ -172,86 +150,67 @@ func start(t *testing.T, own, secure bool) (*grpc.ClientConn, *echoes) {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	return conn, e
+	return out
 }
 
-// TestCases: the cases of gRPC's interoperability tests that need no authentication of a cloud. A case that fails ends the
-// process, with a line that says why.
-func TestCases(t *testing.T) {
+// dial returns a connection to the server.
+func (s server) dial(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if s.ca != nil {
+		pool := x509.NewCertPool()
+		pool.AddCert(s.ca)
+		creds = credentials.NewTLS(&tls.Config{RootCAs: pool, ServerName: certified})
+	}
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// onAll runs a test with both servers, with TLS and without.
+func onAll(t *testing.T, test func(*testing.T, server)) {
 	for _, row := range []struct {
 		name        string
 		own, secure bool
 	}{{"own", true, false}, {"own, TLS", true, true}, {"grpc-go", false, false}, {"grpc-go, TLS", false, true}} {
-		t.Run(row.name, func(t *testing.T) {
-			conn, e := start(t, row.own, row.secure)
-			tc := testgrpc.NewTestServiceClient(conn)
-			for _, c := range []struct {
-				name string
-				run  func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption)
-				args []grpc.CallOption
-			}{
-				{"empty_unary", interop.DoEmptyUnaryCall, nil},
-				{"large_unary", interop.DoLargeUnaryCall, nil},
-				{"client_compressed_unary", interop.DoLargeUnaryCall, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
-				{"client_streaming", interop.DoClientStreaming, nil},
-				{"client_compressed_streaming", interop.DoClientStreaming, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
-				{"server_streaming", interop.DoServerStreaming, nil},
-				{"ping_pong", interop.DoPingPong, nil},
-				{"empty_stream", interop.DoEmptyStream, nil},
-				{"timeout_on_sleeping_server", interop.DoTimeoutOnSleepingServer, nil},
-				{"cancel_after_begin", interop.DoCancelAfterBegin, nil},
-				{"cancel_after_first_response", interop.DoCancelAfterFirstResponse, nil},
-				{"status_code_and_message", interop.DoStatusCodeAndMessage, nil},
-				{"special_status_message", interop.DoSpecialStatusMessage, nil},
-			} {
-				t.Run(c.name, func(t *testing.T) { c.run(t.Context(), tc, c.args...) })
-			}
-			t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), conn) })
-			t.Run("unimplemented_service", func(t *testing.T) {
-				interop.DoUnimplementedService(t.Context(), testgrpc.NewUnimplementedServiceClient(conn))
-			})
-			t.Run("custom_metadata", func(t *testing.T) { customMetadata(t, tc, e) })
-		})
+		t.Run(row.name, func(t *testing.T) { test(t, start(t, row.own, row.secure)) })
 	}
 }
 
-// customMetadata is the half of the case custom_metadata that a client sends: handlers receive the text and the bytes. They send
-// them back to echoes.
-func customMetadata(t *testing.T, tc testgrpc.TestServiceClient, e *echoes) {
-	const initial, trailing = "x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin"
-	word, bytesOf := "test_initial_metadata_value", string([]byte{0x0a, 0x0b, 0x0a, 0x0b, 0x0a, 0x0b})
-	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs(initial, word, trailing, bytesOf))
-	check := func(kind string) {
-		t.Helper()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for key, want := range map[string]string{initial: word, trailing: bytesOf} {
-			if !slices.ContainsFunc(e.mds, func(md metadata.MD) bool { return slices.Equal(md[key], []string{want}) }) {
-				t.Errorf("%s: the handler has not received %s: %q", kind, key, e.mds)
-			}
+// TestCases: the cases of gRPC's interoperability tests that need no authentication of a cloud, with the client of grpc-go. A case that
+// fails ends the process, with a line that says why.
+func TestCases(t *testing.T) {
+	onAll(t, func(t *testing.T, s server) {
+		conn := s.dial(t)
+		tc := testgrpc.NewTestServiceClient(conn)
+		for _, c := range []struct {
+			name string
+			run  func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption)
+			args []grpc.CallOption
+		}{
+			{"empty_unary", interop.DoEmptyUnaryCall, nil},
+			{"large_unary", interop.DoLargeUnaryCall, nil},
+			{"client_compressed_unary", interop.DoLargeUnaryCall, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
+			{"client_streaming", interop.DoClientStreaming, nil},
+			{"client_compressed_streaming", interop.DoClientStreaming, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
+			{"server_streaming", interop.DoServerStreaming, nil},
+			{"ping_pong", interop.DoPingPong, nil},
+			{"empty_stream", interop.DoEmptyStream, nil},
+			{"timeout_on_sleeping_server", interop.DoTimeoutOnSleepingServer, nil},
+			{"cancel_after_begin", interop.DoCancelAfterBegin, nil},
+			{"cancel_after_first_response", interop.DoCancelAfterFirstResponse, nil},
+			{"custom_metadata", interop.DoCustomMetadata, nil},
+			{"status_code_and_message", interop.DoStatusCodeAndMessage, nil},
+			{"special_status_message", interop.DoSpecialStatusMessage, nil},
+		} {
+			t.Run(c.name, func(t *testing.T) { c.run(t.Context(), tc, c.args...) })
 		}
-		e.mds = nil
-	}
-	request := &testgrpc.SimpleRequest{ResponseSize: 1, Payload: &testgrpc.Payload{Body: []byte{0}}}
-	if answer, err := tc.UnaryCall(ctx, request); err != nil || !bytes.Equal(answer.GetPayload().GetBody(), make([]byte, 1)) {
-		t.Fatalf("%v, %v", answer, err)
-	}
-	check("unary")
-	stream, err := tc.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}, Payload: request.Payload}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != io.EOF {
-		t.Fatal(err)
-	}
-	check("stream")
+		t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), conn) })
+		t.Run("unimplemented_service", func(t *testing.T) {
+			interop.DoUnimplementedService(t.Context(), testgrpc.NewUnimplementedServiceClient(conn))
+		})
+	})
 }
