@@ -29,19 +29,21 @@ type figures struct {
 	files int
 	// worst is the longest that a call of another client took, by a watch.
 	worst time.Duration
+	// processor is how much processor time the server took; a bound of 0 is none.
+	processor time.Duration
 	// failed is how many of its calls failed. One that timed out while the processes had no processor does not count.
 	failed int
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%d MiB of memory, %d KiB of log, %d files, another client's slowest call %v, %d of its calls failed",
-		f.memory/mib, f.log>>10, f.files, f.worst.Round(time.Millisecond), f.failed)
+	return fmt.Sprintf("%d MiB of memory, %v of processor time, %d KiB of log, %d files, another client's slowest call %v, %d of its calls failed",
+		f.memory/mib, f.processor, f.log>>10, f.files, f.worst.Round(time.Millisecond), f.failed)
 }
 
 // within reports what of the figures is above a bound.
 func (f figures) within(t *testing.T, most figures) {
 	t.Helper()
-	if f.memory > most.memory || f.log > most.log || f.files > most.files || f.worst > most.worst || f.failed > most.failed {
+	if f.memory > most.memory || f.log > most.log || f.files > most.files || f.worst > most.worst || f.failed > most.failed || most.processor > 0 && f.processor > most.processor {
 		t.Errorf("the attack cost %v\nmore than %v", f, most)
 	}
 }
@@ -131,7 +133,9 @@ func (a attack) on(t *testing.T, p proc.Program) (figures, error) {
 			}
 		}
 	})
+	began := processor(t, s.Pid())
 	err := a.do(t, s)
+	f.processor = processor(t, s.Pid()) - began
 	close(over)
 	wg.Wait()
 	if !s.Running() {
