@@ -16,7 +16,12 @@ import (
 
 func rangeScenarios() []Scenario {
 	return []Scenario{
-		{Name: "range-500", About: "linearizable ranges of 500 keys out of 100,000, 10 connections, 20 in flight", Run: rangeSome},
+		{Name: "range-500", About: "linearizable ranges of 500 keys out of 100,000, 10 connections, 20 in flight", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+			return rangeSome(ctx, e, e.Params.ValueSize)
+		}},
+		{Name: "range-500-1k", About: "the same of values of 1 KiB", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
+			return rangeSome(ctx, e, 1<<10)
+		}},
 		{Name: "count-100k", About: "counts of 100,000 keys, 10 connections, 20 in flight", Run: countAll},
 		{Name: "list-paged", About: "2 million x scale keys in pages of 500 at a pinned revision, with 1,000 puts/s going on", Run: func(ctx context.Context, e *Env) ([]Figure, error) {
 			return list(ctx, e, true, false)
@@ -67,10 +72,10 @@ func (r *ranger) Check(msg []byte) error {
 	return err
 }
 
-func rangeSome(ctx context.Context, e *Env) ([]Figure, error) {
+func rangeSome(ctx context.Context, e *Env, size int) ([]Figure, error) {
 	const keys, width = 100_000, 500
-	return overKeys(ctx, e, keys, "range", func(slot int, fill filler) load.Op {
-		return &ranger{keys: keys, width: width, size: e.Params.ValueSize, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 6))}
+	return overKeys(ctx, e, keys, size, "range", func(slot int, fill filler) load.Op {
+		return &ranger{keys: keys, width: width, size: size, fill: fill, rng: rand.New(rand.NewPCG(uint64(slot), 6))}
 	})
 }
 
@@ -95,13 +100,14 @@ func (c *counter) Check(msg []byte) error {
 
 func countAll(ctx context.Context, e *Env) ([]Figure, error) {
 	const keys = 100_000
-	return overKeys(ctx, e, keys, "count", func(int, filler) load.Op { return &counter{keys} })
+	return overKeys(ctx, e, keys, e.Params.ValueSize, "count", func(int, filler) load.Op { return &counter{keys} })
 }
 
-func overKeys(ctx context.Context, e *Env, keys int, per string, newOp func(slot int, fill filler) load.Op) ([]Figure, error) {
-	fill := newFiller(e.Params.ValueSize)
-	err := e.prepared(ctx, fmt.Sprintf("keys-%d-%d", keys, e.Params.ValueSize), func(ctx context.Context) error {
-		return e.load(ctx, keys, e.Params.ValueSize, fill)
+// overKeys measures requests to a store of keys with values of size bytes.
+func overKeys(ctx context.Context, e *Env, keys, size int, per string, newOp func(slot int, fill filler) load.Op) ([]Figure, error) {
+	fill := newFiller(size)
+	err := e.prepared(ctx, fmt.Sprintf("keys-%d-%d", keys, size), func(ctx context.Context) error {
+		return e.load(ctx, keys, size, fill)
 	})
 	if err != nil {
 		return nil, err
