@@ -40,9 +40,12 @@ func (h *requestHead) forget() {
 	h.method, h.path, h.scheme, h.request = "", "", "", Request{}
 }
 
+// maxFields is how many fields a header may have. A byte may mean a field, which takes more memory than HTTP/2 counts for it.
+const maxFields = 1000
+
 // add takes the next field.
 func (h *requestHead) add(f hpack.HeaderField) {
-	if h.left -= int(f.Size()); h.left < 0 && !h.large {
+	if h.left -= int(f.Size()); (h.left < 0 || len(h.fields) == maxFields) && !h.large {
 		h.large = true
 		h.stop() // only the table is of interest from now on
 	}
