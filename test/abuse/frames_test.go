@@ -204,7 +204,7 @@ func heldHeaders(t *testing.T, fields int) {
 			time.Sleep(time.Second) // until everything has arrived
 			return nil
 		},
-		most: figures{memory: 700 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
+		most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
 	}.run(t)
 }
 
