@@ -55,6 +55,33 @@ func TestHostileMember(t *testing.T) {
 	b.check()
 }
 
+// TestLongMember: the name of a member may be as long as an argument of a program, and is cut everywhere.
+func TestLongMember(t *testing.T) {
+	chromium(t)
+	m := proc.Start(t, proc.Config{Program: proc.Vigil, Memory: true, Name: "long<b>" + strings.Repeat("name ", 13_000)})
+	put(t, connect(t, m, ""), "config/app", "x")
+	b := newBrowser(t, "http://"+m.Addr())
+	b.look(false, 400)
+	for _, view := range []string{"overview", "keys", "members", "watches"} {
+		b.open(view)
+		b.shows("long<b>name", "characters)")
+		b.until(`!document.querySelector(".busy")`)
+		b.harmless()
+		b.narrow(view)
+		if text := b.text(); len(text) > 20_000 {
+			t.Errorf("%s: %d bytes of text", view, len(text))
+		}
+		if title := eval[string](b, "document.title"); len(title) > 300 {
+			t.Errorf("%s: a title of %d bytes", view, len(title))
+		}
+	}
+	b.open("members")
+	b.until(`[...document.querySelectorAll("main button")].some((e) => e.innerText === "Remove…")`)
+	eval[any](b, `[...document.querySelectorAll("main button")].find((e) => e.innerText === "Remove…").click(), 0`)
+	b.until(`/^[0-9a-f]{8,16}$/.test(document.querySelector("dialog[open] label code").innerText)`)
+	b.check()
+}
+
 // TestHostileNames: names of users and roles that are as long as a request, markup, or not visible.
 func TestHostileNames(t *testing.T) {
 	chromium(t)
