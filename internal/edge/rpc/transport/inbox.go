@@ -26,6 +26,7 @@ type inbox struct {
 	count  int  // complete messages
 
 	first [1]inMessage // room for a list of one
+	spare []byte       // empty memory for the first message
 
 	mu struct {
 		sync.Mutex
@@ -93,7 +94,11 @@ func (c *call) Receive(r io.Reader, n int) error {
 // grow makes the message n bytes long.
 func (in *inbox) grow(n int) {
 	if n > cap(in.data) {
-		bigger := make([]byte, n, min(in.want, max(2*n, firstAlloc)))
+		bigger := in.spare
+		if in.spare = nil; cap(bigger) < in.want {
+			bigger = make([]byte, n, min(in.want, max(2*n, firstAlloc)))
+		}
+		bigger = bigger[:n]
 		copy(bigger, in.data)
 		in.data = bigger
 		return

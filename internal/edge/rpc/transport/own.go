@@ -202,7 +202,8 @@ func (c *clientConn) Values() context.Context { return c.values }
 
 // Begin implements h2.Handler.
 func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
-	x := &call{conn: c, path: r.Path}
+	x := calls.Get().(*call)
+	x.conn, x.path = c, r.Path
 	x.readHeader(r)
 	return x
 }

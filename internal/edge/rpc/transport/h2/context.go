@@ -16,6 +16,8 @@ type contextState struct {
 	err   error
 	timer *time.Timer
 	after map[*func()]struct{} // nil after the end
+	// lent says that somebody may use the context after the end: who waits for it, or has a function to be run.
+	lent bool
 }
 
 var closedChannel = func() chan struct{} {
@@ -31,6 +33,7 @@ func (s *Stream) Deadline() (time.Time, bool) { return s.ctx.deadline, !s.ctx.de
 func (s *Stream) Done() <-chan struct{} {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
+	s.ctx.lent = true
 	if s.ctx.done == nil {
 		if s.ctx.err != nil {
 			s.ctx.done = closedChannel
@@ -56,6 +59,7 @@ func (s *Stream) Value(key any) any { return s.c.values.Value(key) }
 func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
+	s.ctx.lent = true
 	if s.ctx.err != nil {
 		go f()
 		return func() bool { return false }
@@ -85,19 +89,21 @@ func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Heade
 	}
 }
 
-// endContext ends the context with an error, once. Conn.mu need not be held.
-func (s *Stream) endContext(err error) {
+// endContext ends the context with an error, once. Conn.mu need not be held. free reports that the context will not be used any more
+// by those who were notified of its end.
+func (s *Stream) endContext(err error) (free bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	if s.ctx.err != nil {
-		return
+		return false
 	}
 	s.ctx.err = err
+	free = !s.ctx.lent && s.filler == nil
 	if s.ctx.done != nil {
 		close(s.ctx.done)
 	}
 	if s.ctx.timer != nil {
-		s.ctx.timer.Stop()
+		free = s.ctx.timer.Stop() && free // otherwise expire is running
 	}
 	for f := range s.ctx.after {
 		go (*f)()
@@ -106,6 +112,7 @@ func (s *Stream) endContext(err error) {
 	if s.filler != nil {
 		s.c.o.Workers.Run(s.filler.Ended)
 	}
+	return free
 }
 
 var _ context.Context = (*Stream)(nil)

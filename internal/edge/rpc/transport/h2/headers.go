@@ -191,6 +191,8 @@ func (c *Conn) onHeaders(id uint32, ended, self bool) error {
 	var err error
 	begins := false
 	switch {
+	case s != nil && s.clientEnded: // it may be answered, and serve another request, as soon as c.mu is free
+		err = http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
 	case s != nil:
 	case late:
 		err = c.lateHeaders(id)
@@ -249,12 +251,9 @@ func (c *Conn) judge(id uint32, ended, self bool) error {
 	return http2.StreamError{StreamID: id, Code: code}
 }
 
-// onTrailers handles headers on an open stream: they must end its body.
+// onTrailers handles headers on a stream whose body has not ended: they must end it.
 func (c *Conn) onTrailers(s *Stream, ended bool) error {
-	switch {
-	case s.clientEnded: // changed by the reader only
-		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeStreamClosed}
-	case !ended || c.head.malformed || c.head.method+c.head.path+c.head.scheme != "":
+	if !ended || c.head.malformed || c.head.method+c.head.path+c.head.scheme != "" {
 		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
 	}
 	return c.endBody(s)

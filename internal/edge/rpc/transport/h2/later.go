@@ -41,14 +41,16 @@ const maxPrompt = 16 << 10
 var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, maxPrompt)) }}
 
 // AnswerPrompt is AnswerLater for a message, with the bytes in front of it, that is copied. A small answer becomes frames at once, if
-// nothing keeps it from being sent next: it needs no queue, and the stream ends here.
-func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) bool {
+// nothing keeps it from being sent next: it needs no queue, and the stream ends here. free reports that nothing refers to the stream any
+// more but what the caller of AnswerPrompt and its user have kept: then it may be used for another request.
+func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free bool) {
 	c, n := s.c, int64(len(m))
 	c.mu.Lock()
 	if s.closed || s.finished || s.out.begun || len(m) > copyMost || c.mu.prompt != nil && len(*c.mu.prompt)+len(m) > maxPrompt ||
 		n > min(s.out.window, c.mu.window) || c.mu.stalled.head != nil || c.tooLarge(header) || c.tooLarge(trailer) || c.mu.lost || c.mu.shut {
 		c.mu.Unlock()
-		return s.AnswerLater(header, [headSize]byte(m), mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}, trailer)
+		s.AnswerLater(header, [headSize]byte(m), mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}, trailer)
+		return false
 	}
 	if c.mu.prompt == nil {
 		c.mu.prompt = prompts.Get().(*[]byte)
@@ -64,9 +66,10 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) bool {
 	c.mu.prompts++
 	s.finished = true
 	c.remove(s)
+	// A stream whose body has not ended is still read, and one that has waited for the window of a long message may be in a list.
+	free = s.clientEnded && !s.expected
 	c.mu.Unlock()
-	s.endContext(context.Canceled)
-	return true
+	return s.endContext(context.Canceled) && free
 }
 
 // takePrompt appends the whole answers of a connection to b. They precede all frames with headers that are made later, since these

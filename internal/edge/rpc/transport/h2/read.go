@@ -201,6 +201,10 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	s := c.mu.streams[fh.StreamID]
 	last := c.mu.lastID
 	byClient, recent := c.mu.recent.find(fh.StreamID)
+	byClient = byClient && recent
+	if s != nil && s.clientEnded {
+		s, byClient = nil, true // it may be answered, and serve another request, as soon as c.mu is free
+	}
 	if s != nil {
 		s.charge(int64(size))
 	}
@@ -216,7 +220,7 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 			return err
 		}
 	}
-	if err := c.readBody(s, fh, last, recent && byClient); err != nil {
+	if err := c.readBody(s, fh, last, byClient); err != nil {
 		return err
 	}
 	if s != nil && ended {
@@ -225,8 +229,8 @@ func (c *Conn) readData(fh http2.FrameHeader) error {
 	return nil
 }
 
-// readBody reads the content of a DATA frame, to its end unless the connection fails. byClient says that the client itself
-// has closed the stream, if that does not exist.
+// readBody reads the content of a DATA frame, to its end unless the connection fails. s is nil if the stream takes none; byClient
+// says that it is the client that has ended it.
 func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient bool) error {
 	size, padding := int(fh.Length), 0
 	if fh.Flags.Has(http2.FlagDataPadded) {
@@ -252,7 +256,7 @@ func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient b
 		return connError{http2.ErrCodeProtocol, "data on an idle stream"}
 	case s == nil && !byClient:
 		return reject(nil) // the client did not know yet that the stream was closed
-	case s == nil || s.clientEnded:
+	case s == nil:
 		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeStreamClosed})
 	case s.headCost > 0 && c.unread.Load() > c.o.MaxUnreadBytes: // no handler has seen it
 		return reject(http2.StreamError{StreamID: fh.StreamID, Code: http2.ErrCodeRefusedStream})

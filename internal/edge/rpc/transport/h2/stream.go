@@ -53,6 +53,7 @@ type Stream struct {
 	held        bool  // a handler uses it
 	promised    int64 // the stream's part of the promised bytes of the connection
 	expects     int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
+	expected    bool  // the stream has waited for that
 
 	filler Filler // x, if Notify was called; guarded by ctx.lock until then
 }

@@ -45,6 +45,7 @@ func (s *Stream) Expect(n int) {
 	}
 	if s.expects == 0 {
 		c.mu.expecting = append(c.mu.expecting, s)
+		s.expected = true
 	}
 	s.expects = more // the message before is complete, if it waited
 	c.promise()
