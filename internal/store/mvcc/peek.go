@@ -14,13 +14,18 @@ func (s *Store) Peek(r *kv.RangeRequest) (res *kv.RangeResult, ok bool) {
 	}
 	for {
 		v := s.read()
-		res := &kv.RangeResult{Revision: v.rev}
+		one := &struct {
+			kv.RangeResult
+			ends [1]int
+		}{RangeResult: kv.RangeResult{Revision: v.rev}}
+		res := &one.RangeResult
 		if at, ok := v.find(from, v.rev); ok {
 			b := v.hist.Peek(at.Rev, maxPeek)
 			if b == nil || len(b) > maxPeek {
 				return nil, false
 			}
-			res.Count, res.KVs.Buf, res.KVs.Ends = 1, b[:len(b):len(b)], []int{len(b)}
+			res.Count, res.KVs.Buf, one.ends[0] = 1, b[:len(b):len(b)], len(b)
+			res.KVs.Ends = one.ends[:]
 		}
 		if s.overtaken(v.rev, 0) == nil {
 			s.counts.ranges.Add(1)

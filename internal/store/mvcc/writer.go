@@ -37,6 +37,8 @@ type Writer struct {
 	// begin at first.
 	events []kv.Event
 	first  int
+	// usual is about the number of events of the last batches.
+	usual  int
 	leased []LeaseChange
 	// tally counts the operations of the present request, meter its limited quantities.
 	tally tally
@@ -74,8 +76,11 @@ type Published struct {
 	Compacted int64
 }
 
-// eventsChunk is the number of events that memory is taken for at once.
-const eventsChunk = 128
+// eventsChunk is the number of events that memory is taken for at once, at least; mostUsual the most before a batch has that many.
+const (
+	eventsChunk = 128
+	mostUsual   = 4096
+)
 
 // Revision returns the newest revision, that of the open batch included.
 func (w *Writer) Revision() int64 { return w.rev }
@@ -120,6 +125,7 @@ func (w *Writer) Commit(a history.Applied) (Published, error) {
 		})
 	}
 	w.leased = w.leased[:0]
+	w.usual = max(len(p.Events), w.usual-w.usual/8)
 	w.first = len(w.events)
 	if cap(w.events) > 8*eventsChunk {
 		// Batches to come shall not hold on to those of a large one.
@@ -232,7 +238,7 @@ func (w *Writer) rangeKeys(r *kv.RangeRequest) (*kv.RangeResult, error) {
 func (w *Writer) publish(ev kv.Event, from, to int64) {
 	if len(w.events) == cap(w.events) {
 		batch := w.events[w.first:]
-		w.events = make([]kv.Event, len(batch), max(eventsChunk, 2*len(batch)))
+		w.events = make([]kv.Event, len(batch), max(eventsChunk, 2*len(batch), min(w.usual, mostUsual)))
 		copy(w.events, batch)
 		w.first = 0
 	}

@@ -27,8 +27,9 @@ type Group struct {
 	started []*Started
 }
 
-// keepGroup bounds the memory that a group keeps when it is used again.
-const keepGroup = 1 << 20
+// keepGroup bounds the bytes that a group keeps for requests when it is used again: a full group with large values grows a little above
+// Options.MaxGroupBytes.
+const keepGroup = 2 << 20
 
 // Begun returns when the first request was added. Expire ends the group that is being filled, so all its requests are about
 // as old.

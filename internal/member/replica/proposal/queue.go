@@ -56,8 +56,11 @@ type Queue struct {
 		applied uint64
 		// count is the number of requests under way.
 		count int
-		// usual is the size of the last group that was taken: the next one will be about as large.
+		// usual is about the size of the last groups that were taken: the next one will be about as large.
 		usual int
+		// free are groups whose memory is used again, unneeded is how many there were at least since the last call of Expire.
+		free     []*Group
+		unneeded int
 		// err is set when no more requests are accepted.
 		err error
 		// idle, if set, is closed when no request is under way.
@@ -72,7 +75,6 @@ type Queue struct {
 
 	results results
 	waiters sync.Pool // of *Waiter
-	groups  sync.Pool // of *Group
 }
 
 // New returns an empty queue.
@@ -80,7 +82,6 @@ func New(o Options) *Queue {
 	q := &Queue{o: o}
 	q.mu.pending = map[uint64]*Group{}
 	q.waiters.New = func() any { return newWaiter() }
-	q.groups.New = func() any { return &Group{q: q} }
 	q.results.ready = make(chan struct{}, 1)
 	// Groups of an earlier run may still be in the log: the sequence starts at random so that theirs differ.
 	var b [8]byte
@@ -114,10 +115,7 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) 
 	}
 	g := q.mu.filling
 	if g == nil {
-		g = q.groups.Get().(*Group)
-		if cap(g.buf) < q.mu.usual {
-			g.buf = make([]byte, 0, q.mu.usual)
-		}
+		g = q.newGroup()
 		g.buf = fsm.AppendHeader(g.buf[:0])
 		g.marks, g.cost = Milestones{Begun: time.Now()}, 0
 		wake = true
@@ -138,7 +136,7 @@ func (q *Queue) add(ctx context.Context, r *fsm.Request, w *Waiter, cost int64) 
 	if err != nil {
 		g.buf = buf[:before]
 		if wake {
-			q.Release(g)
+			q.free(g)
 		}
 		return false, err
 	}
@@ -201,7 +199,7 @@ func (q *Queue) Next(term uint64) []byte {
 	}
 	q.mu.out++
 	q.mu.pending[g.seq] = g
-	q.mu.usual = min(len(g.buf), keepGroup)
+	q.mu.usual = max(min(len(g.buf), keepGroup), q.mu.usual-q.mu.usual/8)
 	fsm.PutHeader(g.buf, fsm.GroupHeader{Proposer: q.o.Member, Sequence: g.seq, Count: len(g.waiters)})
 	return g.buf
 }
@@ -331,14 +329,47 @@ func (q *Queue) Release(g *Group) {
 	clear(g.waiters)
 	clear(g.results)
 	g.waiters, g.results, g.term = g.waiters[:0], g.results[:0], 0
-	if cap(g.buf) > keepGroup {
-		g.buf = nil
-	}
-	q.groups.Put(g)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.free(g)
 }
 
-// Expire ends the group that is being filled, and removes groups that began before a time. The caller fails them.
+// mostFree is the number of empty groups that are kept: about as many are under way at the same time.
+const mostFree = 8
+
+// free keeps an empty group for the next requests. The garbage collector would empty a sync.Pool several times a second under load, and
+// groups are a large part of what a write allocates. mu is held.
+func (q *Queue) free(g *Group) {
+	if cap(g.buf) <= keepGroup && len(q.mu.free) < mostFree {
+		q.mu.free = append(q.mu.free, g)
+	}
+}
+
+// newGroup returns an empty group. mu is held.
+func (q *Queue) newGroup() *Group {
+	n := len(q.mu.free)
+	if n == 0 {
+		q.mu.unneeded = 0
+		return &Group{q: q, buf: make([]byte, 0, q.mu.usual)}
+	}
+	g := q.mu.free[n-1]
+	q.mu.free[n-1] = nil
+	q.mu.free = q.mu.free[:n-1]
+	q.mu.unneeded = min(q.mu.unneeded, n-1)
+	return g
+}
+
+// trimFree forgets the empty groups that were not needed since the last time. mu is held.
+func (q *Queue) trimFree() {
+	q.mu.free = slices.Delete(q.mu.free, 0, min(q.mu.unneeded, len(q.mu.free)))
+	q.mu.unneeded = len(q.mu.free)
+}
+
+// Expire ends the group that is being filled, and removes groups that began before a time. The caller fails them. It is called regularly.
 func (q *Queue) Expire(before time.Time) []*Group {
+	q.mu.Lock()
+	q.trimFree()
+	q.mu.Unlock()
 	return q.remove(func(g *Group) bool { return g.marks.Begun.Before(before) })
 }
 

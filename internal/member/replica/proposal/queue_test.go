@@ -111,3 +111,61 @@ func TestResultsOfBurst(t *testing.T) {
 		t.Errorf("there is memory for %d results", n)
 	}
 }
+
+// TestFreeGroups: groups are used again, and forgotten when they are not needed any more.
+func TestFreeGroups(t *testing.T) {
+	q := New(Options{Member: 1, MaxGroupBytes: 1 << 20, MaxGroupRequests: 1000, MaxPendingBytes: 1 << 30, MaxRequestBytes: 4 << 20, Space: &disk{}})
+	// serve adds a request, and proposes its group.
+	serve := func(size int) *Group {
+		t.Helper()
+		if _, err := q.Start(t.Context(), fsm.Request{Put: &kv.PutRequest{Key: []byte("k"), Value: make([]byte, size)}}, 1, nil, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		b := q.Next(1)
+		h, err := fsm.ParseHeader(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Claim(h.Sequence)
+	}
+	end := func(g *Group) {
+		g.AddResult(fsm.Result{Put: &kv.PutResult{}})
+		g.Resolve()
+		q.Release(g)
+		q.Recycle(q.Results(nil, nil))
+	}
+	first := serve(1000)
+	end(first)
+	if again := serve(900); again != first {
+		t.Error("a group is not used again")
+	} else {
+		end(again)
+	}
+	var list []*Group
+	for range 2 * mostFree {
+		list = append(list, serve(1000))
+	}
+	for _, g := range list {
+		end(g)
+	}
+	if n := len(q.mu.free); n != mostFree {
+		t.Errorf("%d groups are free, want %d", n, mostFree)
+	}
+	q.Expire(time.Time{})
+	for range 100 {
+		end(serve(10))
+	}
+	if q.Expire(time.Time{}); len(q.mu.free) != 1 {
+		t.Errorf("%d groups are free while one is needed at a time", len(q.mu.free))
+	}
+	if q.Expire(time.Time{}); len(q.mu.free) != 0 {
+		t.Errorf("%d groups are free while none is needed", len(q.mu.free))
+	}
+	end(serve(keepGroup - 100))
+	if len(q.mu.free) != 1 {
+		t.Error("a large group is not kept")
+	}
+	if b := serve(10).buf; cap(b) < keepGroup/2 {
+		t.Errorf("the next group has room for %d bytes", cap(b))
+	}
+}
