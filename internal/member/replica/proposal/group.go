@@ -48,7 +48,12 @@ func (g *Group) Waits() bool { return len(g.waiters) > 0 }
 func (g *Group) NoteCommitted(at time.Time) { g.marks.committed = at.Sub(g.marks.Begun) }
 
 // AddResult adds the result of the next request of the group.
-func (g *Group) AddResult(res fsm.Result) { g.results = append(g.results, res) }
+func (g *Group) AddResult(res fsm.Result) {
+	if g.results == nil {
+		g.results = make([]fsm.Result, 0, len(g.waiters))
+	}
+	g.results = append(g.results, res)
+}
 
 // Fail gives every waiter of g the same error.
 func (g *Group) Fail(err error) {

@@ -58,9 +58,10 @@ type Queue struct {
 		count int
 		// usual is about the size of the last groups that were taken: the next one will be about as large.
 		usual int
-		// free are groups whose memory is used again, unneeded is how many there were at least since the last call of Expire.
-		free     []*Group
-		unneeded int
+		// free are groups whose memory is used again, unneeded is how many there were at least since the last trim. That was so many
+		// calls of Expire ago.
+		free            []*Group
+		unneeded, since int
 		// err is set when no more requests are accepted.
 		err error
 		// idle, if set, is closed when no request is under way.
@@ -359,8 +360,15 @@ func (q *Queue) newGroup() *Group {
 	return g
 }
 
-// trimFree forgets the empty groups that were not needed since the last time. mu is held.
+// trimEvery is how many calls of Expire are between two trims of the empty groups.
+const trimEvery = 20
+
+// trimFree now and then forgets the empty groups that were not needed since the last time. mu is held.
 func (q *Queue) trimFree() {
+	if q.mu.since++; q.mu.since < trimEvery {
+		return
+	}
+	q.mu.since = 0
 	q.mu.free = slices.Delete(q.mu.free, 0, min(q.mu.unneeded, len(q.mu.free)))
 	q.mu.unneeded = len(q.mu.free)
 }

@@ -134,6 +134,11 @@ func TestFreeGroups(t *testing.T) {
 		q.Release(g)
 		q.Recycle(q.Results(nil, nil))
 	}
+	expire := func() {
+		for range trimEvery {
+			q.Expire(time.Time{})
+		}
+	}
 	first := serve(1000)
 	end(first)
 	if again := serve(900); again != first {
@@ -151,14 +156,14 @@ func TestFreeGroups(t *testing.T) {
 	if n := len(q.mu.free); n != mostFree {
 		t.Errorf("%d groups are free, want %d", n, mostFree)
 	}
-	q.Expire(time.Time{})
+	expire()
 	for range 100 {
 		end(serve(10))
 	}
-	if q.Expire(time.Time{}); len(q.mu.free) != 1 {
+	if expire(); len(q.mu.free) != 1 {
 		t.Errorf("%d groups are free while one is needed at a time", len(q.mu.free))
 	}
-	if q.Expire(time.Time{}); len(q.mu.free) != 0 {
+	if expire(); len(q.mu.free) != 0 {
 		t.Errorf("%d groups are free while none is needed", len(q.mu.free))
 	}
 	end(serve(keepGroup - 100))
