@@ -1,6 +1,9 @@
 package transport
 
 import (
+	"math/bits"
+	"sync"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -24,16 +27,38 @@ type LentMessage struct {
 // maxPooled is the size in bytes up to which encoded answers are in pooled memory. Larger ones are counted.
 const maxPooled = ration.FreeSize
 
-// pool is the pool of encoded answers. Its buffers are at most twice as large as their content; those of grpc-go's own
-// pool are not: it has no size between 32 KiB and 1 MiB.
-var pool = newPool()
+// pool is the pool of encoded answers. Its buffers are at most twice as large as their content, and are not cleared, unlike those of
+// grpc-go's pools: whoever gets one appends to its beginning.
+var pool mem.BufferPool = &bufferPool{}
 
-func newPool() mem.BufferPool {
-	p, err := mem.NewBinaryTieredBufferPool(11, 12, 13, 14, 15, 16)
-	if err != nil {
-		panic(err)
+// The sizes of the buffers in a bufferPool are the powers of two from 2 KiB to 64 KiB.
+const leastPooledBits, mostPooledBits = 11, 16
+
+// bufferPool implements mem.BufferPool.
+type bufferPool struct {
+	sizes [mostPooledBits - leastPooledBits + 1]sync.Pool // of *[]byte
+}
+
+// Get implements mem.BufferPool. The buffer may hold anything.
+func (p *bufferPool) Get(n int) *[]byte {
+	i := max(bits.Len(uint(max(n, 1)-1)), leastPooledBits) - leastPooledBits
+	if i >= len(p.sizes) {
+		return new(make([]byte, n))
 	}
-	return p
+	b, ok := p.sizes[i].Get().(*[]byte)
+	if !ok {
+		return new(make([]byte, n, 1<<(i+leastPooledBits)))
+	}
+	*b = (*b)[:n]
+	return b
+}
+
+// Put implements mem.BufferPool. A buffer of another size, because it was too small for its content, is left to the garbage collector.
+func (p *bufferPool) Put(b *[]byte) {
+	n := cap(*b)
+	if i := bits.Len(uint(n)) - 1 - leastPooledBits; i >= 0 && i < len(p.sizes) && n == 1<<(i+leastPooledBits) {
+		p.sizes[i].Put(b)
+	}
 }
 
 // encodeWhole encodes m into one buffer. A pooled one is returned after it was sent; others are left to the garbage

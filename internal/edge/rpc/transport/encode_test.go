@@ -42,3 +42,23 @@ func TestEncodedMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestBufferPool: a buffer has the length that is asked for and at most twice the room, and one that has grown is not kept.
+func TestBufferPool(t *testing.T) {
+	var p bufferPool
+	for _, n := range []int{0, 1, 2047, 2048, 2049, 5000, 65535, 65536, 65537, 1 << 20} {
+		b := p.Get(n)
+		if most := max(2*n, 1<<leastPooledBits); len(*b) != n || cap(*b) > most {
+			t.Errorf("%d bytes with room for %d, want %d and at most %d", len(*b), cap(*b), n, most)
+		}
+		*b = append((*b)[:0], make([]byte, n)...)
+		p.Put(b)
+	}
+	for _, n := range []int{3000, 5000} {
+		p.Put(new(make([]byte, n)))
+		if b := p.Get(n); cap(*b) == n {
+			t.Errorf("a buffer of %d bytes was kept", n)
+		}
+	}
+	p.Put(new([]byte))
+}
