@@ -24,8 +24,11 @@ type Workers struct {
 
 type worker struct{ next chan func() }
 
-// NewWorkers keeps up to most idle goroutines, each for a minute or two.
-func NewWorkers(most int) *Workers { return &Workers{most: most, keep: time.Minute} }
+// keepIdle is how long an idle goroutine is kept at least.
+const keepIdle = 5 * time.Second
+
+// NewWorkers keeps up to most idle goroutines, each for some seconds.
+func NewWorkers(most int) *Workers { return &Workers{most: most, keep: keepIdle} }
 
 // Run runs f on a goroutine. It does not wait.
 func (p *Workers) Run(f func()) {
