@@ -131,8 +131,8 @@ func TestHeadroom(t *testing.T) {
 	if small < leastHeadroom || large < 2*small || headroomOf(10*mb, 50) > large*0.51 {
 		t.Errorf("headrooms %v, %v, %v", small, large, headroomOf(10*mb, 50))
 	}
-	if headroomOf(0, 1000) != leastHeadroom || headroomOf(8<<30, 25) != mostHeadroom {
-		t.Errorf("headrooms without bounds: %v, %v", headroomOf(0, 1000), headroomOf(8<<30, 25))
+	if headroomOf(0, 1000) != leastHeadroom || headroomOf(60*mb, 10) != mostHeadroom || headroomOf(8<<30, 10) != 4<<30 {
+		t.Errorf("headrooms without bounds: %v, %v, %v", headroomOf(0, 1000), headroomOf(60*mb, 10), headroomOf(8<<30, 10))
 	}
 	if cpuPerByte(25, time.Second, 100) != 25 || cpuPerByte(25, 0, 1<<30) != 25 || cpuPerByte(25, 35*leastHeadroom, leastHeadroom) != 30 {
 		t.Error("the processor time for each byte is not an average of long measurements")

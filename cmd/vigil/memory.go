@@ -27,16 +27,17 @@ const (
 	gcShare = 0.03
 	// A collection costs about so many nanoseconds, and so many for each byte of the heap that may hold pointers.
 	gcFixed, gcPerByte = 300_000, 1.5
-	// leastHeadroom keeps a small process from collecting all the time, mostHeadroom bounds the memory of a large one.
-	leastHeadroom, mostHeadroom = 4 << 20, 48 << 20
+	// leastHeadroom keeps a small process from collecting all the time, mostHeadroom bounds the memory of a large one, unless a
+	// collection is so expensive that it must not be frequent: mostShare is the share of what it looks at.
+	leastHeadroom, mostHeadroom, mostShare = 4 << 20, 32 << 20, 0.5
 	// usualCPU is the processor time in nanoseconds for each allocated byte, before it was measured.
 	usualCPU = 25.0
 )
 
-// The growth in percent of the live heap is limited: a large index is not collected continuously, and a tiny heap needs no larger
-// growth.
+// The growth in percent of the live heap is limited: the runtime cannot start a collection just in time, and a tiny heap needs no larger
+// growth. Most of a large heap are keys and records, at which a collection does not look, so it needs no growth for them.
 const (
-	leastGrowth = 50
+	leastGrowth = 5
 	mostGrowth  = 2000
 )
 
@@ -157,7 +158,8 @@ func cpuPerByte(before float64, cpu time.Duration, allocated uint64) float64 {
 
 // headroomOf returns the headroom of a heap with so many bytes that may hold pointers.
 func headroomOf(scan uint64, cpu float64) float64 {
-	return min(max((gcFixed+gcPerByte*float64(scan))/(gcShare*cpu), leastHeadroom), mostHeadroom)
+	most := max(mostHeadroom, mostShare*float64(scan))
+	return min(max((gcFixed+gcPerByte*float64(scan))/(gcShare*cpu), leastHeadroom), most)
 }
 
 // growth returns the percentage by which a heap with so many live bytes may grow. The runtime takes a heap for one of 4 MiB at least,

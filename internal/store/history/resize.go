@@ -12,7 +12,7 @@ const (
 	// smallSegment is what a segment has at least, unless Options.SegmentBytes is less.
 	smallSegment = 4 << 20
 	// segmentTime is how long a segment lasts at the present rate.
-	segmentTime = 4 * time.Second
+	segmentTime = 2 * time.Second
 	// fitPause is how often the rate is measured.
 	fitPause = time.Second
 )
