@@ -25,7 +25,6 @@ type endpoint struct {
 	clientStreams, serverStreams bool
 
 	newRequest func() any
-	renew      func(any) // makes a used request a new one; nil if a request is used once
 	unary      func(ctx context.Context, request any) (response any, err error)
 	stream     func(*serverStream) error
 	session    func(*session) (transport.Session, error)
@@ -76,17 +75,14 @@ func serverStreaming[Request any](name string, serve func(*Request, *serverStrea
 // services are the services of the API.
 func (s *service) services() []serviceDef {
 	m, c, l, a := &maintenance{svc: s}, &clusterServer{svc: s}, &leaseServer{svc: s}, &authServer{svc: s}
-	rangeMethod := unary("Range", s.kvRange)
+	rangeMethod, txn := unary("Range", s.kvRange), unary("Txn", s.kvTxn)
 	rangeMethod.learnerAnswers = func(r any) bool { return r.(*wire.RangeRequest).Serializable }
-	rangeMethod.renew = func(r any) { *r.(*wire.RangeRequest) = wire.RangeRequest{} }
-	txn := unary("Txn", s.kvTxn)
 	txn.newRequest = func() any {
 		r := new(wire.TxnRequest)
 		r.LimitOps(s.cfg.MaxTxnOps)
 		return r
 	}
 	put, del, grant := unary("Put", s.kvPut), unary("DeleteRange", s.kvDeleteRange), unary("LeaseGrant", l.LeaseGrant)
-	put.renew = func(r any) { *r.(*wire.PutRequest) = wire.PutRequest{} }
 	if s.cfg.Starter != nil {
 		rangeMethod = express(rangeMethod, s.beginRange, func(_ context.Context, _ *wire.RangeRequest, o *kv.Outcome) (any, error) {
 			return &wire.RangeResponse{Header: s.header(o.Range.Revision), Result: o.Range}, nil

@@ -32,8 +32,8 @@ func Metadata(ctx context.Context) metadata.MD {
 	return nil
 }
 
-// Pending is a call without an answer. It is the size of a pointer. When it is answered, its memory, its context and its request serve
-// other calls: none of them must be kept.
+// Pending is a call without an answer. It is the size of a pointer. When it is answered, its memory serves another one: neither
+// it nor its context must be kept.
 type Pending struct{ c *call }
 
 // Context is the context of the call. It ends when the call ends, but its answer must be given all the same.
@@ -75,7 +75,7 @@ func (c *call) begin() bool {
 	if m.flag != 0 || len(m.data) > maxBegin {
 		return false
 	}
-	request := c.newRequest()
+	request := c.method.NewRequest()
 	if s.o.Codec.decode(m.data, request) != nil {
 		return false // the handler finds the mistake again, and reports it
 	}
@@ -141,31 +141,11 @@ func (c *call) answerPrompt(response any) bool {
 // calls are calls without a stream. Most are short: to use their memory again saves the garbage collector most of its work.
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// keptRequest is the size in bytes up to which the memory of a request is kept with its call.
-const keptRequest = 1 << 10
-
-// recycle lets the memory of an answered call be used for another one. Nobody may use the call any more, nor its request.
+// recycle lets the memory of an answered call be used for another one: the call must not be used any more. Its request belongs to the
+// service, which may keep it.
 func (c *call) recycle() {
-	spare := c.in.first[0].data[:0]
-	if cap(spare) > keptRequest {
-		spare = nil
-	}
-	method, request := c.method, c.request
 	*c = call{}
-	c.in.spare = spare
-	if method.RenewRequest != nil {
-		method.RenewRequest(request)
-		c.spare.method, c.spare.request = method, request
-	}
 	calls.Put(c)
-}
-
-// newRequest returns a request of the method.
-func (c *call) newRequest() any {
-	if c.spare.method == c.method {
-		return c.spare.request
-	}
-	return c.method.NewRequest()
 }
 
 // Answers answers calls that were started, and writes the answers of each connection together. It is used by one goroutine.

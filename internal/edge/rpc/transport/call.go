@@ -50,11 +50,6 @@ type call struct {
 	// Of a call that begin has got.
 	request any
 	arrived time.Time
-	// spare is a request of a method, for the next call of that.
-	spare struct {
-		method  *Method
-		request any
-	}
 }
 
 type callKey struct{}

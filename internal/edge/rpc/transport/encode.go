@@ -28,7 +28,7 @@ type LentMessage struct {
 const maxPooled = ration.FreeSize
 
 // pool is the pool of encoded answers. Its buffers are at most twice as large as their content, and are not cleared, unlike those of
-// grpc-go's pools: whoever gets one appends to its beginning.
+// grpc-go's pools: their users append to the beginning.
 var pool mem.BufferPool = &bufferPool{}
 
 // The sizes of the buffers in a bufferPool are the powers of two from 2 KiB to 64 KiB.

@@ -26,7 +26,6 @@ type inbox struct {
 	count  int  // complete messages
 
 	first [1]inMessage // room for a list of one
-	spare []byte       // empty memory for the first message
 
 	mu struct {
 		sync.Mutex
@@ -94,11 +93,7 @@ func (c *call) Receive(r io.Reader, n int) error {
 // grow makes the message n bytes long.
 func (in *inbox) grow(n int) {
 	if n > cap(in.data) {
-		bigger := in.spare
-		if in.spare = nil; cap(bigger) < in.want {
-			bigger = make([]byte, n, min(in.want, max(2*n, firstAlloc)))
-		}
-		bigger = bigger[:n]
+		bigger := make([]byte, n, min(in.want, max(2*n, firstAlloc)))
 		copy(bigger, in.data)
 		in.data = bigger
 		return

@@ -20,13 +20,11 @@ type Method struct {
 
 	// NewRequest makes the message that a unary request, or a message for a Session, is decoded into.
 	NewRequest func() any
-	// RenewRequest, if set, makes a request that NewRequest has returned a new one, after a call that Begin has got was answered.
-	RenewRequest func(request any)
 	// Unary answers a request. The message that it returns is encoded as Codec does.
 	Unary func(ctx context.Context, request any) (response any, err error)
 	// Begin, if set, may be called before Unary, by the goroutine that reads the connection. It must not wait, and not read
-	// files. It may return an answer, decline, or start the call, whose answer others give by Answers. After the answer neither
-	// the context may be used nor the request, with all it refers to.
+	// files. It may return an answer, decline, or start the call, whose answer others give by Answers. After the answer the
+	// context must not be used.
 	Begin func(ctx context.Context, request any, call Pending) (response any, how Begun)
 	// Tag is for the user of the package: that finds it by the method of a Pending.
 	Tag any

@@ -197,7 +197,7 @@ func TestRecycledCalls(t *testing.T) {
 	}
 	unary := func(ctx context.Context, r any) (any, error) { return r, nil }
 	method := func(name string, how func() Begun) Method {
-		return Method{Name: name, NewRequest: newWord, RenewRequest: func(r any) { *r.(*word) = word{} }, Unary: unary, Begin: begin(how)}
+		return Method{Name: name, NewRequest: newWord, Unary: unary, Begin: begin(how)}
 	}
 	_, addr := startServer(t, true, func(o *Options) {
 		o.Services[0].Methods = append(o.Services[0].Methods,
