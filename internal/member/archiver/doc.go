@@ -14,8 +14,9 @@
 //  1. Only entries that this member has applied are sent, so that they are committed.
 //  2. An index at or below the one that Hold has is in a log object of the archive, at or below a base of it, or lost, and then
 //     counted and reported as a gap.
-//  3. A sender lists what is there before it sends, and continues with the first index that is missing and that its log has. Objects
-//     of two senders overlap and never contradict each other.
+//  3. A sender lists what is there before it sends, at least what follows the index that the cluster knows to be archived, and
+//     continues with the first index that is missing and that its log has. Objects of two senders overlap and never contradict
+//     each other.
 //  4. A gap is followed by a base at or after its end.
 //  5. Nothing is written to a bucket before its identity names this cluster.
 //  6. The manifest of a base is written after all of its parts.
