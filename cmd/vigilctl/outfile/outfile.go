@@ -39,9 +39,16 @@ func kindOf(m fs.FileMode) string {
 	return "not a regular file"
 }
 
-// Write writes what r returns to a new file with an unpredictable name, and then renames the file to path. progress is
-// called after each read with the number of bytes.
+// Write writes what r returns to a new file, like Create. progress is called after each read with the number of bytes.
 func Write(path string, r io.Reader, progress func(n int)) error {
+	return Create(path, func(w io.Writer) error {
+		_, err := io.Copy(w, countingReader{r, progress})
+		return err
+	})
+}
+
+// Create has write fill a new file with an unpredictable name, and then renames the file to path.
+func Create(path string, write func(io.Writer) error) error {
 	if err := Check(path); err != nil {
 		return err
 	}
@@ -50,7 +57,7 @@ func Write(path string, r io.Reader, progress func(n int)) error {
 	if err != nil {
 		return err
 	}
-	if _, err = io.Copy(f, countingReader{r, progress}); err == nil {
+	if err = write(f); err == nil {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {

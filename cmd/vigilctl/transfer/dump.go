@@ -15,6 +15,7 @@ import (
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/dumpfile"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
 	"vigil/cmd/vigilctl/outfile"
@@ -100,14 +101,14 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	if d.path == "-" {
-		w := newDumpWriter(d.env.Stdout)
-		if err := w.line(header); err != nil {
+		w, err := dumpfile.NewWriter(d.env.Stdout, header)
+		if err != nil {
 			return err
 		}
 		if err := d.write(ctx, c, w, header); err != nil {
 			return err
 		}
-		return w.end()
+		return w.End()
 	}
 	part := d.path + ".part"
 	w, f, err := d.open(ctx, c, part, header)
@@ -116,9 +117,9 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	}
 	err = d.write(ctx, c, w, header)
 	if err == nil {
-		err = w.end()
+		err = w.End()
 	} else {
-		err = errors.Join(err, w.w.Flush()) // to resume from
+		err = errors.Join(err, w.Flush()) // to resume from
 	}
 	if err == nil {
 		err = f.Sync()
@@ -134,38 +135,37 @@ func (d *dump) run(ctx context.Context, c *client.Client) error {
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to resume\n", part, w.keys, header.Keys)
+			fmt.Fprintf(d.env.Stderr, "%s has %d of %d keys; run the same command to resume\n", part, w.Keys(), header.Keys)
 		}
 		return err
 	}
 	if err := outfile.SyncDir(filepath.Dir(d.path)); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, amount.Count(int(w.keys), "key"), amount.Count(int(w.leases), "lease"), header.Revision)
+	fmt.Fprintf(d.env.Stdout, "%s: %s and %s of revision %d\n", d.path, amount.Count(int(w.Keys()), "key"), amount.Count(int(w.Leases()), "lease"), header.Revision)
 	return nil
 }
 
 // newHeader reads the revision and the number of keys from the cluster.
-func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpHeader, error) {
-	h := &dumpHeader{Version: dumpVersion, Revision: d.rev}
+func (d *dump) newHeader(ctx context.Context, c *client.Client) (*dumpfile.Header, error) {
+	rev, keys, cluster := d.rev, int64(0), uint64(0)
 	for _, p := range d.prefixes {
-		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(h.Revision))
+		r, err := c.Get(ctx, p, client.WithPrefix(), client.WithCountOnly(), client.WithRevision(rev))
 		if err != nil {
 			return nil, cli.AtRevision(err, p, d.rev)
 		}
-		if h.Revision == 0 {
-			h.Revision = r.Header.Revision
+		if rev == 0 {
+			rev = r.Header.Revision
 		}
-		h.ClusterID = fmt.Sprintf("%x", r.Header.ClusterID)
-		h.Keys += r.Count
-		h.Prefixes = append(h.Prefixes, keytext.JSON(p))
+		cluster = r.Header.ClusterID
+		keys += r.Count
 	}
-	return h, nil
+	return dumpfile.NewHeader(cluster, rev, keys, d.prefixes...), nil
 }
 
 // open opens the file of an unfinished dump, or a new one. If an interrupted dump can be resumed, header becomes its
 // header.
-func (d *dump) open(ctx context.Context, c *client.Client, part string, header *dumpHeader) (*dumpWriter, *os.File, error) {
+func (d *dump) open(ctx context.Context, c *client.Client, part string, header *dumpfile.Header) (*dumpfile.Writer, *os.File, error) {
 	f, err := outfile.OpenPart(part)
 	if err != nil {
 		return nil, nil, err
@@ -175,9 +175,8 @@ func (d *dump) open(ctx context.Context, c *client.Client, part string, header *
 		if err = f.Truncate(0); err == nil {
 			_, err = f.Seek(0, io.SeekStart)
 		}
-		w = newDumpWriter(f)
 		if err == nil {
-			err = w.line(header)
+			w, err = dumpfile.NewWriter(f, header)
 		}
 	}
 	if err != nil {
@@ -187,53 +186,41 @@ func (d *dump) open(ctx context.Context, c *client.Client, part string, header *
 }
 
 // resume reads the file of an interrupted dump. It returns nil if the dump has to start again.
-func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header *dumpHeader) (*dumpWriter, error) {
+func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header *dumpfile.Header) (*dumpfile.Writer, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return nil, err
 	}
-	restart := func(reason string) (*dumpWriter, error) {
+	restart := func(reason string) (*dumpfile.Writer, error) {
 		fmt.Fprintf(d.env.Stderr, "%s cannot be resumed, %s: starting again\n", f.Name(), reason)
 		return nil, nil
 	}
-	r, err := newDumpReader(f)
+	r, err := dumpfile.NewReader(f)
 	if err != nil {
 		return restart(err.Error())
 	}
-	if !r.header.same(header) || d.rev != 0 && d.rev != r.header.Revision {
+	if !r.Header.Same(header) || d.rev != 0 && d.rev != r.Header.Revision {
 		return restart("it is a dump of other data")
 	}
-	_, err = c.Get(ctx, d.prefixes[0], client.WithPrefix(), client.WithCountOnly(), client.WithRevision(r.header.Revision))
+	_, err = c.Get(ctx, d.prefixes[0], client.WithPrefix(), client.WithCountOnly(), client.WithRevision(r.Header.Revision))
 	if errors.Is(err, client.ErrCompacted) {
-		return restart(fmt.Sprintf("revision %d has been compacted", r.header.Revision))
+		return restart(fmt.Sprintf("revision %d has been compacted", r.Header.Revision))
 	}
 	if err != nil {
 		return nil, err
 	}
-	w := newDumpWriter(f)
-	whole := r.read
-	for {
-		key, lease, err := r.next()
-		if err != nil && !errors.Is(err, errNoEnd) {
-			return restart(err.Error())
-		}
-		if key == nil && lease == nil {
-			break // a whole file without its name: the last line is written again
-		}
-		whole = r.read
-		if lease != nil {
-			w.known[client.LeaseID(lease.ID)] = true
-		}
+	whole, w, err := r.Resume(f)
+	if err != nil {
+		return restart(err.Error())
 	}
-	w.sum, w.keys, w.leases, w.last = r.sum, r.keys, r.leases, r.last
-	*header = r.header
+	*header = r.Header
 	if err := f.Truncate(whole); err != nil {
 		return nil, err
 	}
 	if _, err := f.Seek(whole, io.SeekStart); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(d.env.Stderr, "resuming %s with %d of %d keys of revision %d\n", f.Name(), w.keys, header.Keys, header.Revision)
+	fmt.Fprintf(d.env.Stderr, "resuming %s with %d of %d keys of revision %d\n", f.Name(), w.Keys(), header.Keys, header.Revision)
 	return w, nil
 }
 
@@ -241,13 +228,13 @@ func (d *dump) resume(ctx context.Context, c *client.Client, f *os.File, header 
 var errIncomplete = errors.New("the dump is not complete")
 
 // write writes the keys after the last one.
-func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, header *dumpHeader) error {
+func (d *dump) write(ctx context.Context, c *client.Client, w *dumpfile.Writer, header *dumpfile.Header) error {
 	p := progress.NewItems(d.env.Stderr, "writing "+d.path, "keys", header.Keys)
 	defer p.End()
 	for _, prefix := range d.prefixes {
 		from, end := prefix, client.PrefixEnd(prefix)
-		if w.keys > 0 && w.last >= from {
-			from = w.last + "\x00"
+		if w.Keys() > 0 && w.Last() >= from {
+			from = w.Last() + "\x00"
 		}
 		if end != "\x00" && from >= end {
 			continue
@@ -259,32 +246,32 @@ func (d *dump) write(ctx context.Context, c *client.Client, w *dumpWriter, heade
 			if err != nil {
 				return err
 			}
-			if kv.Lease != 0 && !w.known[kv.Lease] {
+			if kv.Lease != 0 && !w.HasLease(kv.Lease) {
 				if err := writeLease(ctx, c, w, kv.Lease); err != nil {
 					return err
 				}
 			}
-			if err := w.key(kv); err != nil {
+			if err := w.Key(kv); err != nil {
 				return err
 			}
-			p.Set(w.keys)
+			p.Set(w.Keys())
 		}
 	}
-	if w.keys != header.Keys {
-		return fmt.Errorf("%w: revision %d has %d keys and %d were read; run it again", errIncomplete, header.Revision, header.Keys, w.keys)
+	if w.Keys() != header.Keys {
+		return fmt.Errorf("%w: revision %d has %d keys and %d were read; run it again", errIncomplete, header.Revision, header.Keys, w.Keys())
 	}
 	return nil
 }
 
 // writeLease writes the line of a lease.
-func writeLease(ctx context.Context, c *client.Client, w *dumpWriter, id client.LeaseID) error {
+func writeLease(ctx context.Context, c *client.Client, w *dumpfile.Writer, id client.LeaseID) error {
 	r, err := c.TimeToLive(ctx, id, false)
 	if err != nil {
 		return err
 	}
-	l := dumpLease{ID: keytext.Lease(id)}
+	l := dumpfile.Lease{ID: keytext.Lease(id)}
 	if r.Granted > 0 {
 		l.TTL, l.Remaining = int64(r.Granted.Seconds()), max(0, int64(r.Remaining.Seconds()))
 	}
-	return w.lease(l)
+	return w.Lease(l)
 }

@@ -15,6 +15,7 @@ import (
 	"vigil/client"
 	"vigil/client/lease"
 	"vigil/cmd/vigilctl/cli"
+	"vigil/cmd/vigilctl/dumpfile"
 	"vigil/cmd/vigilctl/exit"
 	"vigil/cmd/vigilctl/keytext"
 	"vigil/cmd/vigilctl/progress"
@@ -43,8 +44,6 @@ const loadExample = `  vigilctl load backup.jsonl --dry-run
 const (
 	loadKeys  = 100
 	loadBytes = 512 << 10
-	// loadAttempts is how often one transaction is tried if there are concurrent writes, or its outcome is unknown.
-	loadAttempts = 20
 )
 
 // Load returns the command load.
@@ -116,7 +115,7 @@ func (l *load) run(ctx context.Context, c *client.Client) error {
 		}
 		r = f
 	}
-	d, err := newDumpReader(r)
+	d, err := dumpfile.NewReader(r)
 	if err == nil {
 		err = l.loadAll(ctx, c, d)
 	}
@@ -126,7 +125,7 @@ func (l *load) run(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(l.env.Stdout, "%s, revision %d: %s\n", l.path, d.header.Revision, l.summary())
+	fmt.Fprintf(l.env.Stdout, "%s, revision %d: %s\n", l.path, d.Header.Revision, l.summary())
 	return nil
 }
 
@@ -159,22 +158,22 @@ func (l *load) check(ctx context.Context, f *os.File) error {
 	} else if !st.Mode().IsRegular() {
 		return errors.New("not a regular file; - reads standard input")
 	}
-	d, err := newDumpReader(f)
+	d, err := dumpfile.NewReader(f)
 	if err != nil {
 		return err
 	}
-	p := progress.NewItems(l.env.Stderr, "checking "+l.path, "keys", d.header.Keys)
+	p := progress.NewItems(l.env.Stderr, "checking "+l.path, "keys", d.Header.Keys)
 	defer p.End()
 	for {
-		key, lease, err := d.next()
+		key, lease, err := d.Next()
 		if err != nil {
 			return err
 		}
 		if key == nil && lease == nil {
 			break
 		}
-		if d.keys%1000 == 0 {
-			p.Set(d.keys)
+		if d.Keys()%1000 == 0 {
+			p.Set(d.Keys())
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -185,10 +184,10 @@ func (l *load) check(ctx context.Context, f *os.File) error {
 }
 
 // loadAll puts all keys.
-func (l *load) loadAll(ctx context.Context, c *client.Client, d *dumpReader) error {
-	p := progress.NewItems(l.env.Stderr, "loading "+l.path, "keys", d.header.Keys)
+func (l *load) loadAll(ctx context.Context, c *client.Client, d *dumpfile.Reader) error {
+	p := progress.NewItems(l.env.Stderr, "loading "+l.path, "keys", d.Header.Keys)
 	defer p.End()
-	var batch []dumpKey
+	var batch []dumpfile.Key
 	bytes := 0
 	flush := func() error {
 		err := l.putBatch(ctx, c, batch)
@@ -197,7 +196,7 @@ func (l *load) loadAll(ctx context.Context, c *client.Client, d *dumpReader) err
 		return err
 	}
 	for {
-		key, lease, err := d.next()
+		key, lease, err := d.Next()
 		switch {
 		case err != nil:
 			return err
@@ -221,7 +220,7 @@ func (l *load) loadAll(ctx context.Context, c *client.Client, d *dumpReader) err
 }
 
 // grantLease grants a lease unless it exists, and keeps it alive.
-func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpLease) error {
+func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpfile.Lease) error {
 	id := client.LeaseID(d.ID)
 	if d.TTL == 0 {
 		l.ended[id] = true
@@ -234,7 +233,7 @@ func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpLease) e
 		}
 		return err
 	}
-	for n := range loadAttempts {
+	for n := range cli.Attempts {
 		_, err := l.keeper.Keep(ctx, id)
 		if !errors.Is(err, client.ErrLeaseNotFound) {
 			return err
@@ -245,7 +244,7 @@ func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpLease) e
 			l.done.leases++
 			return nil
 		case errors.Is(err, client.ErrLeaseExists):
-		case !l.waitToRetry(ctx, n, err):
+		case !cli.WaitToRetry(ctx, n, err):
 			return err
 		}
 	}
@@ -253,24 +252,24 @@ func (l *load) grantLease(ctx context.Context, c *client.Client, d *dumpLease) e
 }
 
 // putBatch puts keys in one transaction.
-func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpKey) error {
+func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpfile.Key) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	// The first attempt assumes that no key exists.
 	missing, puts, gets := make([]client.Cmp, len(keys)), make([]client.Op, len(keys)), make([]client.Op, len(keys))
 	for i, k := range keys {
-		missing[i], puts[i], gets[i] = client.Missing(string(k.Key)), k.put(), client.OpGet(string(k.Key))
+		missing[i], puts[i], gets[i] = client.Missing(string(k.Key)), putOf(&k), client.OpGet(string(k.Key))
 	}
 	if l.dry {
 		puts = nil
 	}
 	n, conditions, then := loadCounts{put: int64(len(keys))}, missing, puts
 	var unknown error // of an attempt with an unknown outcome
-	for try := range loadAttempts {
+	for try := range cli.Attempts {
 		r, err := c.Txn(ctx).If(conditions...).Then(then...).Else(gets...).Commit()
 		switch {
-		case err != nil && l.waitToRetry(ctx, try, err):
+		case err != nil && cli.WaitToRetry(ctx, try, err):
 			unknown = err
 			continue // if it was applied, the next attempt finds the keys
 		case err != nil && (unknown != nil || errors.Is(err, client.ErrUncertain)):
@@ -288,27 +287,13 @@ func (l *load) putBatch(ctx context.Context, c *client.Client, keys []dumpKey) e
 	return fmt.Errorf("%s and the keys after it are written concurrently again and again: try later", keytext.Quote(string(keys[0].Key)))
 }
 
-// waitToRetry reports whether to repeat attempt n, counted from 0, because its outcome is unknown. It waits before that:
-// 25 ms at first, at most a second, about 15 seconds for all attempts.
-func (l *load) waitToRetry(ctx context.Context, n int, err error) bool {
-	if !errors.Is(err, client.ErrUncertain) || !client.Temporary(err) || n == loadAttempts-1 {
-		return false
-	}
-	select {
-	case <-time.After(min(time.Second, 25*time.Millisecond<<min(n, 6))):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // decide compares keys with the existing ones. It returns the operations, and the conditions that no key has changed.
-func (l *load) decide(keys []dumpKey, r *client.TxnResponse) (n loadCounts, conditions []client.Cmp, then []client.Op, err error) {
+func (l *load) decide(keys []dumpfile.Key, r *client.TxnResponse) (n loadCounts, conditions []client.Cmp, then []client.Op, err error) {
 	for i, k := range keys {
 		existing := r.Responses[i].Get.KV()
 		if existing == nil {
 			conditions = append(conditions, client.Missing(string(k.Key)))
-			then = append(then, k.put())
+			then = append(then, putOf(&k))
 			n.put++
 			continue
 		}
@@ -319,7 +304,7 @@ func (l *load) decide(keys []dumpKey, r *client.TxnResponse) (n loadCounts, cond
 		case l.ifMissing:
 			n.kept++
 		case l.overwrite:
-			then = append(then, k.put())
+			then = append(then, putOf(&k))
 			n.replaced++
 		default:
 			return n, nil, nil, &conflict{string(k.Key)}
@@ -331,8 +316,8 @@ func (l *load) decide(keys []dumpKey, r *client.TxnResponse) (n loadCounts, cond
 	return n, conditions, then, nil
 }
 
-// put returns the operation that puts a key.
-func (k *dumpKey) put() client.Op {
+// putOf returns the operation that puts a key.
+func putOf(k *dumpfile.Key) client.Op {
 	return client.OpPut(string(k.Key), []byte(k.Value), client.WithLease(client.LeaseID(k.Lease)))
 }
 

@@ -1,4 +1,5 @@
-package transfer
+// Package dumpfile reads and writes dumps: files with keys and leases as lines of JSON.
+package dumpfile
 
 import (
 	"bufio"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 
 	"vigil/client"
 	"vigil/cmd/vigilctl/keytext"
@@ -25,13 +27,13 @@ import (
 //	{"end":true,"keys":2,"leases":1,"sha256":"..."}
 //
 // The checksum is that of all bytes before the trailer.
-const dumpVersion = 1
+const version = 1
 
 // maxLine limits a line. Members accept no value of that size.
 const maxLine = 1 << 30
 
-// dumpHeader is the first line.
-type dumpHeader struct {
+// Header is the first line.
+type Header struct {
 	Version   int            `json:"vigil_dump"`
 	ClusterID string         `json:"cluster_id"`
 	Revision  int64          `json:"revision"`
@@ -39,43 +41,44 @@ type dumpHeader struct {
 	Keys      int64          `json:"keys"` // the number of keys in the file
 }
 
-// same reports whether two dumps have the same source.
-func (h *dumpHeader) same(other *dumpHeader) bool {
-	if h.Version != other.Version || h.ClusterID != other.ClusterID || len(h.Prefixes) != len(other.Prefixes) {
-		return false
+// NewHeader returns the header of a dump, which promises a number of keys.
+func NewHeader(clusterID uint64, revision int64, keys int64, prefixes ...string) *Header {
+	h := &Header{Version: version, ClusterID: fmt.Sprintf("%x", clusterID), Revision: revision, Keys: keys}
+	for _, p := range prefixes {
+		h.Prefixes = append(h.Prefixes, keytext.JSON(p))
 	}
-	for i, p := range h.Prefixes {
-		if p != other.Prefixes[i] {
-			return false
-		}
-	}
-	return true
+	return h
 }
 
-// dumpLease is the line of a lease. TTL is 0 if the lease ended before its keys were read.
-type dumpLease struct {
+// Same reports whether two dumps have the same source.
+func (h *Header) Same(other *Header) bool {
+	return h.Version == other.Version && h.ClusterID == other.ClusterID && slices.Equal(h.Prefixes, other.Prefixes)
+}
+
+// Lease is the line of a lease. TTL is 0 if the lease ended before its keys were read.
+type Lease struct {
 	ID        keytext.Lease `json:"lease"`
 	TTL       int64         `json:"ttl"` // seconds
 	Remaining int64         `json:"remaining"`
 }
 
-// dumpKey is the line of a key.
-type dumpKey struct {
+// Key is the line of a key.
+type Key struct {
 	Key   keytext.JSON `json:"key"`
 	Value keytext.JSON `json:"value"`
 	keytext.Metadata
 }
 
-// dumpEnd is the last line.
-type dumpEnd struct {
+// trailer is the last line.
+type trailer struct {
 	End    bool   `json:"end"`
 	Keys   int64  `json:"keys"`
 	Leases int64  `json:"leases"`
 	SHA256 string `json:"sha256"`
 }
 
-// dumpWriter writes lines, and counts keys and leases.
-type dumpWriter struct {
+// Writer writes lines, and counts keys and leases. Keys are written in their order, each after its lease.
+type Writer struct {
 	w            *bufio.Writer
 	sum          hash.Hash
 	keys, leases int64
@@ -83,12 +86,18 @@ type dumpWriter struct {
 	known        map[client.LeaseID]bool
 }
 
-func newDumpWriter(w io.Writer) *dumpWriter {
-	return &dumpWriter{w: bufio.NewWriterSize(w, 1<<20), sum: sha256.New(), known: map[client.LeaseID]bool{}}
+func newWriter(w io.Writer) *Writer {
+	return &Writer{w: bufio.NewWriterSize(w, 1<<20), sum: sha256.New(), known: map[client.LeaseID]bool{}}
+}
+
+// NewWriter writes the header.
+func NewWriter(w io.Writer, h *Header) (*Writer, error) {
+	d := newWriter(w)
+	return d, d.line(h)
 }
 
 // line writes one line.
-func (d *dumpWriter) line(v any) error {
+func (d *Writer) line(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -99,60 +108,102 @@ func (d *dumpWriter) line(v any) error {
 	return err
 }
 
-func (d *dumpWriter) lease(l dumpLease) error {
+// Keys returns the number of keys that were written.
+func (d *Writer) Keys() int64 { return d.keys }
+
+// Leases returns the number of leases that were written.
+func (d *Writer) Leases() int64 { return d.leases }
+
+// Last returns the last key that was written.
+func (d *Writer) Last() string { return d.last }
+
+// HasLease reports whether a lease was written.
+func (d *Writer) HasLease(id client.LeaseID) bool { return d.known[id] }
+
+// Lease writes the line of a lease.
+func (d *Writer) Lease(l Lease) error {
 	d.leases++
 	d.known[client.LeaseID(l.ID)] = true
 	return d.line(l)
 }
 
-func (d *dumpWriter) key(kv client.KeyValue) error {
+// Key writes the line of a key.
+func (d *Writer) Key(kv client.KeyValue) error {
 	d.keys++
 	d.last = kv.Key
-	return d.line(dumpKey{keytext.JSON(kv.Key), keytext.JSON(kv.Value), keytext.MetadataOf(kv)})
+	return d.line(Key{keytext.JSON(kv.Key), keytext.JSON(kv.Value), keytext.MetadataOf(kv)})
 }
 
-// end writes the trailer.
-func (d *dumpWriter) end() error {
-	if err := d.line(dumpEnd{true, d.keys, d.leases, hex.EncodeToString(d.sum.Sum(nil))}); err != nil {
+// Flush writes what is buffered, so that an interrupted dump can be resumed.
+func (d *Writer) Flush() error { return d.w.Flush() }
+
+// End writes the trailer.
+func (d *Writer) End() error {
+	if err := d.line(trailer{true, d.keys, d.leases, hex.EncodeToString(d.sum.Sum(nil))}); err != nil {
 		return err
 	}
 	return d.w.Flush()
 }
 
-// errNoEnd reports a dump without a trailer.
-var errNoEnd = errors.New("the dump is not whole: it has no last line; run the dump again, it resumes where it stopped")
+// ErrNoEnd reports a dump without a trailer.
+var ErrNoEnd = errors.New("the dump is not whole: it has no last line; run the dump again, it resumes where it stopped")
 
-// dumpReader reads lines.
-type dumpReader struct {
+// Reader reads lines.
+type Reader struct {
 	r      *bufio.Reader
 	sum    hash.Hash
 	number int   // of the last line
 	read   int64 // bytes of whole lines
-	header dumpHeader
+	// Header is the first line.
+	Header Header
 	keys   int64
 	leases int64
 	last   string
 }
 
-// newDumpReader reads the header.
-func newDumpReader(r io.Reader) (*dumpReader, error) {
-	d := &dumpReader{r: bufio.NewReaderSize(r, 1<<20), sum: sha256.New()}
+// NewReader reads the header.
+func NewReader(r io.Reader) (*Reader, error) {
+	d := &Reader{r: bufio.NewReaderSize(r, 1<<20), sum: sha256.New()}
 	line, err := d.readLine()
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if err != nil || json.Unmarshal(line, &d.header) != nil || d.header.Version == 0 {
+	if err != nil || json.Unmarshal(line, &d.Header) != nil || d.Header.Version == 0 {
 		return nil, errors.New("this is not a dump: the first line must be the header that vigilctl dump writes")
 	}
-	if d.header.Version != dumpVersion {
-		return nil, fmt.Errorf("the dump has version %d, and this vigilctl knows %d: use a newer one", d.header.Version, dumpVersion)
+	if d.Header.Version != version {
+		return nil, fmt.Errorf("the dump has version %d, and this vigilctl knows %d: use a newer one", d.Header.Version, version)
 	}
 	d.sum.Write(line)
 	return d, nil
 }
 
+// Keys returns the number of keys that were read.
+func (d *Reader) Keys() int64 { return d.keys }
+
+// Resume reads the remaining lines of an interrupted dump. It returns the number of bytes that its whole lines have, and a Writer of
+// those after them. A file that lacks nothing but its name has its last line written again.
+func (d *Reader) Resume(w io.Writer) (whole int64, out *Writer, err error) {
+	out = newWriter(w)
+	for {
+		whole = d.read
+		key, lease, err := d.Next()
+		if err != nil && !errors.Is(err, ErrNoEnd) {
+			return 0, nil, err
+		}
+		if key == nil && lease == nil {
+			break
+		}
+		if lease != nil {
+			out.known[client.LeaseID(lease.ID)] = true
+		}
+	}
+	out.sum, out.keys, out.leases, out.last = d.sum, d.keys, d.leases, d.last
+	return whole, out, nil
+}
+
 // readLine returns the next line with its end, or io.EOF if there is no whole line.
-func (d *dumpReader) readLine() ([]byte, error) {
+func (d *Reader) readLine() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := d.r.ReadSlice('\n')
@@ -176,8 +227,8 @@ func (d *dumpReader) readLine() ([]byte, error) {
 	}
 }
 
-// dumpLine is any line except the first.
-type dumpLine struct {
+// anyLine is any line except the first.
+type anyLine struct {
 	Key       *keytext.JSON  `json:"key"`
 	Value     *keytext.JSON  `json:"value"`
 	Lease     *keytext.Lease `json:"lease"`
@@ -194,12 +245,12 @@ type dumpLine struct {
 	SHA256 string `json:"sha256"`
 }
 
-// next returns a key or a lease, and neither after the trailer, whose counts and checksum it verifies. Without a trailer
-// it returns errNoEnd.
-func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
+// Next returns a key or a lease, and neither after the trailer, whose counts and checksum it verifies. Without a trailer
+// it returns ErrNoEnd.
+func (d *Reader) Next() (*Key, *Lease, error) {
 	b, err := d.readLine()
 	if err == io.EOF {
-		return nil, nil, errNoEnd
+		return nil, nil, ErrNoEnd
 	}
 	if err != nil {
 		return nil, nil, err
@@ -207,7 +258,7 @@ func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("line %d: %s", d.number, fmt.Sprintf(format, args...))
 	}
-	var l dumpLine
+	var l anyLine
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&l); err != nil {
@@ -217,8 +268,8 @@ func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
 		if got := hex.EncodeToString(d.sum.Sum(nil)); l.Keys != d.keys || l.Leases != d.leases || l.SHA256 != got {
 			return nil, nil, bad("the dump was changed: it has %d keys, %d leases and the checksum %s, the last line says %d, %d and %s", d.keys, d.leases, got, l.Keys, l.Leases, l.SHA256)
 		}
-		if d.keys != d.header.Keys {
-			return nil, nil, bad("the dump has %d keys and its first line promises %d: it is not complete, make it again", d.keys, d.header.Keys)
+		if d.keys != d.Header.Keys {
+			return nil, nil, bad("the dump has %d keys and its first line promises %d: it is not complete, make it again", d.keys, d.Header.Keys)
 		}
 		if b, err := d.r.ReadByte(); err != io.EOF {
 			return nil, nil, bad("something follows the last line: %q", b)
@@ -228,7 +279,7 @@ func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
 	d.sum.Write(b)
 	switch {
 	case l.Key != nil && l.Value != nil:
-		k := &dumpKey{Key: *l.Key, Value: *l.Value, Metadata: keytext.Metadata{CreateRevision: l.CreateRevision, ModRevision: l.ModRevision, Version: l.Version}}
+		k := &Key{Key: *l.Key, Value: *l.Value, Metadata: keytext.Metadata{CreateRevision: l.CreateRevision, ModRevision: l.ModRevision, Version: l.Version}}
 		if l.Lease != nil {
 			k.Lease = *l.Lease
 		}
@@ -243,7 +294,7 @@ func (d *dumpReader) next() (*dumpKey, *dumpLease, error) {
 			return nil, nil, bad("lease %016x with a TTL of %d seconds", int64(*l.Lease), *l.TTL)
 		}
 		d.leases++
-		return nil, &dumpLease{*l.Lease, *l.TTL, l.Remaining}, nil
+		return nil, &Lease{*l.Lease, *l.TTL, l.Remaining}, nil
 	}
 	return nil, nil, bad("neither a key with its value nor a lease with its ttl")
 }
