@@ -1,5 +1,6 @@
 // Package archive reads the archive of a cluster in a bucket: what is in it, whether it is sound, and which states it gives. It
-// restores a state into the store of package restore, and removes what the rules of retention do not keep.
+// restores a state into the store of package restore, opens one to read its keys (Past), and removes what the rules of retention do not
+// keep.
 //
 // # Invariants
 //

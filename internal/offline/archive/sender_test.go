@@ -43,6 +43,8 @@ type node struct {
 	// compacts are the compact revisions that the hashes are of, which the same entry may have raised after the revision.
 	compacts map[int64]int64
 	marks    []kv.TimeMark
+	// forgets, if set, reports the meta records that a base leaves out.
+	forgets func(*history.Meta) bool
 }
 
 // newNode returns a store of a cluster of one member, whose archive is in a directory of a file system in memory.
@@ -50,11 +52,19 @@ func newNode(t testing.TB, seed uint64, recipients ...string) (*node, *memfs.FS)
 	t.Helper()
 	fsys := memfs.New()
 	b, err := bucket.NewDirectory(fsys, "/bucket", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newNodeIn(t, seed, b, 4<<10, recipients...), fsys
+}
+
+// newNodeIn returns a store with segments of a size, whose archive is in a bucket.
+func newNodeIn(t testing.TB, seed uint64, b bucket.Bucket, segmentBytes int64, recipients ...string) *node {
+	t.Helper()
 	n := &node{t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: b, index: 1, term: 2, sent: 1, now: time.UnixMilli(1_800_000_000_000), hashes: map[int64]uint32{}, compacts: map[int64]int64{}}
-	n.must(err)
 	members, err := cluster.Initial("t", []cluster.Member{{Name: "m1", PeerURLs: []string{"http://a:1"}, Level: fsm.Level}})
 	n.must(err)
-	n.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "history", ClusterID: 7, MemberID: 8, SegmentBytes: 4 << 10}, history.Applied{Term: 1, Index: 1},
+	n.log, err = history.Create(history.Options{FS: memfs.New(), Dir: "history", ClusterID: 7, MemberID: 8, SegmentBytes: segmentBytes}, history.Applied{Term: 1, Index: 1},
 		fsm.InitialRecords(members, &raftpb.ConfState{Voters: members.IDs()}))
 	n.must(err)
 	n.store, err = mvcc.Open(n.log, mvcc.Options{})
@@ -71,7 +81,7 @@ func newNode(t testing.TB, seed uint64, recipients ...string) (*node, *memfs.FS)
 	n.put(archive.IdentityName, data)
 	n.seal, err = archive.NewSealer(n.id, recipients)
 	n.must(err)
-	return n, fsys
+	return n
 }
 
 func (n *node) must(err error) {
@@ -137,7 +147,7 @@ func (n *node) work(entries int) {
 			case 3:
 				list = append(list, &fsm.Request{Put: &kv.PutRequest{Key: key, Value: []byte("leased"), Lease: int64(1 + n.rng.IntN(9))}})
 			case 4:
-				list = append(list, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: fmt.Sprint("u", n.rng.IntN(30)), Hash: "h"}})
+				list = append(list, &fsm.Request{Auth: &kv.AuthRequest{Op: kv.UserAdd, User: fmt.Sprint("u", n.rng.IntN(30)), NoPassword: true}})
 			case 5:
 				if rev := n.store.Revision(); rev > 30 && n.rng.IntN(3) == 0 {
 					list = append(list, &fsm.Request{Compact: &kv.CompactRequest{Revision: rev - int64(n.rng.IntN(25))}})
@@ -215,7 +225,20 @@ func (n *node) base(incremental bool) archive.Base {
 	ex, err := n.store.Export(ctx, func(kv.Rev, bool, []byte) error { return nil })
 	n.must(err)
 	defer ex.Close()
+	add := func(p archive.Part, o *archive.Sealed, err error) {
+		n.must(err)
+		if _, err := n.b.Get(ctx, o.Name, 0); err != nil {
+			n.put(o.Name, o.Data)
+		}
+		b.Parts = append(b.Parts, p)
+	}
+	begun, last := after, after // of the part
 	for ex.Next() {
+		if main := ex.Rev().Main; main > last && records.Size() > 32<<20 {
+			add(records.Seal(begun, last))
+			records, begun = n.seal.NewRecords(), last
+		}
+		last = max(last, ex.Rev().Main)
 		if ex.Rev().Main < ex.Compact {
 			n.must(live.Add(ex.Rev()))
 			lives++
@@ -225,20 +248,15 @@ func (n *node) base(incremental bool) archive.Base {
 		}
 	}
 	n.must(ex.Err())
-	add := func(p archive.Part, o *archive.Sealed, err error) {
-		n.must(err)
-		if _, err := n.b.Get(ctx, o.Name, 0); err != nil {
-			n.put(o.Name, o.Data)
-		}
-		b.Parts = append(b.Parts, p)
-	}
-	add(records.Seal(after, ex.Revision))
+	add(records.Seal(begun, ex.Revision))
 	if ex.Compact > after && after > 0 {
 		add(live.Seal(ex.Compact))
 	}
 	meta := n.seal.NewMeta()
 	for _, m := range ex.Meta {
-		n.must(meta.Add(&m))
+		if n.forgets == nil || !n.forgets(&m) {
+			n.must(meta.Add(&m))
+		}
 	}
 	add(meta.Seal())
 	b.Index, b.Term, b.Revision, b.Compact, b.Time, b.Sender = ex.Applied.Index, ex.Applied.Term, ex.Revision, ex.Compact, n.now, 8

@@ -41,7 +41,7 @@ func (t Target) String() string {
 type Result struct {
 	// Base is the name of the manifest that was used.
 	Base string
-	// Index and Revision are those of the restored state, before a new cluster begins with it; Time is the time of the target.
+	// Index and Revision are those of the restored state, before a new cluster begins with it.
 	Index    uint64
 	Revision int64
 	// Missing says what of the archive the restored state lacks, if the target was the newest state.
@@ -62,11 +62,16 @@ func (a *Archive) Restore(ctx context.Context, t Target, o restore.Options) (res
 	if err != nil {
 		return sum, res, err
 	}
-	res.Base, res.Index, res.Revision = b.base.Object.Key, sum.Index, b.revision
-	if t == (Target{}) {
-		res.Missing = a.missing(b.end)
-	}
+	res.set(a, t, b, sum.Index)
 	return sum, res, nil
+}
+
+// set completes the result of a build that has reached an index.
+func (r *Result) set(a *Archive, t Target, b *build, index uint64) {
+	r.Base, r.Index, r.Revision = b.base.Object.Key, index, b.revision
+	if t == (Target{}) {
+		r.Missing = a.missing(b.end)
+	}
 }
 
 // attempt plans the build of a target and runs it, again as long as objects turn out to be damaged that were not known to be.

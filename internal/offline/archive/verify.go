@@ -403,11 +403,6 @@ func (w *walker) close() {
 	if w == nil || w.r == nil {
 		return
 	}
-	_ = w.r.Close()
+	_ = discard(w.r, w.v.o.FS, w.dir)
 	w.r = nil
-	names, _ := w.v.o.FS.List(w.dir)
-	for _, n := range names {
-		_ = w.v.o.FS.Remove(filepath.Join(w.dir, n))
-	}
-	_ = w.v.o.FS.Remove(w.dir)
 }
