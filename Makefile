@@ -10,7 +10,7 @@ HOURS    ?= 1
 help: ## these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: archive-test help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
+.PHONY: archive-bench archive-test help build test race processes transports lint fuzz bench check crash damage soak simulate replays planted kubernetes helm-test kubernetes-integration node-client clean cluster site lint-console
 
 build: ## bin/vigil
 	$(GO) build -o bin/ ./cmd/...
@@ -71,6 +71,9 @@ damage: ## every single bit of a small data directory, its files cut at every le
 	VIGIL_EVERY_BIT=1 VIGIL_CUT_STRIDE=1 GOGC=800 $(GO) test -timeout 2h -run 'EveryFlippedBit|WrongFiles' ./internal/store/wal ./internal/member/replica
 	VIGIL_HISTORY_FLIP_STRIDE=1 VIGIL_HISTORY_SERVED_STEP=1 GOGC=800 $(GO) test -timeout 2h -run Flips ./internal/store/history
 	VIGIL_CUTS=all $(GO) -C client test -timeout 1h -run Cut .
+
+archive-bench: ## an archive of a million keys with five million revisions: time and memory of restore, of a restore of keys, and of verify
+	VIGIL_LARGE_ARCHIVE=1000000 $(GO) test -count 1 -timeout 0 -run 'LargeArchive$$' -v ./internal/offline/archive
 
 archive-test: ## 2,000 writes a second for ten minutes to three members that archive into an object storage of S3, which are killed, and whose storage is away; then they are restored; minutes to build
 	cd test && VIGIL_ARCHIVE_TEST=10m VIGIL_ARCHIVE_S3=1 $(GO) test -count 1 -timeout 0 -run 'TestArchive$$' -v ./cluster
