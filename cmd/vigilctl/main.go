@@ -1,8 +1,9 @@
 // Command vigilctl talks to a cluster and maintains its members. Run it with --help for its commands.
 //
-// Exit codes are those of etcdctl: 0 if all is well, 1 if the command found or met a failure or the command line has an
+// Exit codes are those of etcdctl, and one more: 0 if all is well, 1 if the command found or met a failure or the command line has an
 // unknown flag or command, 2 if no connection can be configured, 3 for invalid input, 4 for an unsupported value of a
-// flag, 5 if the command was interrupted or something is unhealthy, 128 for bad arguments.
+// flag, 5 if the command was interrupted or something is unhealthy, 6 if keys were left because they have changed, 128 for bad
+// arguments.
 package main
 
 import (
@@ -120,7 +121,7 @@ variable too: VIGILCTL_ENDPOINTS, or ETCDCTL_ENDPOINTS, for --endpoints.`,
 	snapshot := command.Group("snapshot <subcommand>", "Take, inspect and restore backups in etcd's format", "",
 		clustercmd.SnapshotSave(env), offline.SnapshotStatus(), offline.SnapshotRestore())
 	archive := command.Group("archive <subcommand>", "Status of the archive of a cluster in a bucket; list, verify, restore and prune it", "",
-		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(), archivecmd.Prune())
+		monitor.ArchiveStatus(env), archivecmd.List(), archivecmd.Verify(), archivecmd.Restore(env), archivecmd.Prune())
 	const other = "other"
 	for _, group := range []struct {
 		id, title string
