@@ -7,8 +7,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,15 +20,42 @@ import (
 	"vigil/internal/release"
 )
 
+const usage = `Access of Vigil's archives to the object storage of clouds.
+
+Usage:
+  vigil-bucket [--version]
+
+vigil and vigilctl start vigil-bucket for an archive in a bucket, s3://,
+gs:// or azblob://, and end it; it is of no use alone. They look for it next
+to their own file and in PATH; vigilctl archive has --bucket-program.
+
+Credentials are found as the clouds' own programs do: in the environment, in
+their files, or from the machine's identity.
+
+Flags:
+  --socket PATH
+        the Unix socket to listen on: vigil and vigilctl give it
+  --version
+        print the version
+`
+
 func main() {
-	socket := flag.String("socket", "", "the Unix socket to listen on")
-	version := flag.Bool("version", false, "print the version")
-	flag.Parse()
-	if *version {
+	flags := flag.NewFlagSet("vigil-bucket", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	socket := flags.String("socket", "", "")
+	version := flags.Bool("version", false, "")
+	err := flags.Parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Print(usage)
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "vigil-bucket:", err)
+		os.Exit(2)
+	case *version:
 		fmt.Println("vigil-bucket", release.Version)
 		return
-	}
-	if *socket == "" || flag.NArg() > 0 {
+	case *socket == "" || flags.NArg() > 0:
 		fmt.Fprintln(os.Stderr, "vigil-bucket is started by vigil and vigilctl for an archive in object storage: see docs/operations/archive.md")
 		os.Exit(2)
 	}

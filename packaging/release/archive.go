@@ -13,19 +13,11 @@ import (
 
 // writeArchive writes the programs of a platform with their documents, for use without a package manager.
 func (r *release) writeArchive(p platform, out string) error {
-	top := "vigil-" + r.version + "-" + p.String()
-	if p.os != "linux" {
-		top = "vigilctl-" + r.version + "-" + p.String()
-	}
-	var files []file
-	for _, name := range p.programs() {
-		files = append(files, file{name: top + "/bin/" + name, mode: 0o755, source: r.program(p, name)})
-	}
-	documents, err := r.documents(top)
+	top := r.folder(r.servers, p)
+	files, err := r.basics(r.servers, p, top)
 	if err != nil {
 		return err
 	}
-	files = append(files, documents...)
 	pages, err := r.manualPages(top + "/share/man")
 	if err != nil {
 		return err
@@ -57,6 +49,33 @@ func (r *release) writeArchive(p platform, out string) error {
 		}
 		files = append(files, text(top+"/"+to, b))
 	}
+	return r.writeTarball(out, top, files)
+}
+
+// writeBucketArchive writes vigil-bucket with its documents, for all systems that vigilctl is for.
+func (r *release) writeBucketArchive(p platform, out string) error {
+	top := r.folder(r.buckets, p)
+	files, err := r.basics(r.buckets, p, top)
+	if err != nil {
+		return err
+	}
+	page, err := manualPage(top+"/share/man", bucketPage, r.manual.bucketPage(r.version, r.source.time))
+	if err != nil {
+		return err
+	}
+	return r.writeTarball(out, top, append(files, page))
+}
+
+// basics returns the programs of a product, licences and the list of the parts.
+func (r *release) basics(d *product, p platform, top string) (files []file, err error) {
+	for _, name := range d.on(p) {
+		files = append(files, file{name: top + "/bin/" + name, mode: 0o755, source: r.program(p, name)})
+	}
+	documents, err := r.documents(d, top)
+	return append(files, documents...), err
+}
+
+func (r *release) writeTarball(out, top string, files []file) error {
 	return r.writeFile(filepath.Join(out, top+".tar.gz"), func(w io.Writer) error {
 		z, err := gzip.NewWriterLevel(w, gzip.DefaultCompression)
 		if err != nil {

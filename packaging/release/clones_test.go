@@ -31,8 +31,8 @@ func TestTwoClones(t *testing.T) {
 		}
 		t.Logf("%s", stdout.String())
 		out[name] = filepath.Join(clone, "dist", "1.2.3")
-		if entries, err := os.ReadDir(out[name]); err != nil || len(entries) != 12 {
-			t.Errorf("%d files in the release, want 12: %v", len(entries), err)
+		if entries, err := os.ReadDir(out[name]); err != nil || len(entries) != 22 {
+			t.Errorf("%d files in the release, want 22: %v", len(entries), err)
 		}
 	}
 	compareReleases(t, out["first"], out["a second"])

@@ -12,9 +12,6 @@ import (
 	"strings"
 )
 
-// summary is the first line of the packages' descriptions.
-const summary = "durable, watchable key-value store that speaks the etcd v3 API"
-
 // packed are the small files that only packages have: scripts, the user, directories.
 //
 //go:embed files
@@ -29,9 +26,12 @@ var (
 )
 
 // installed returns the files of a package that both distributions have.
-func (r *release) installed(p platform, dirs completionDirs) ([]file, error) {
+func (r *release) installed(d *product, p platform, dirs completionDirs) ([]file, error) {
+	if d == r.buckets {
+		return r.installedBucket(p)
+	}
 	var out []file
-	for _, name := range p.programs() {
+	for _, name := range r.servers.on(p) {
 		out = append(out, file{name: "/usr/bin/" + name, mode: 0o755, source: r.program(p, name)})
 	}
 	unit, err := r.source.read("packaging/systemd/vigil.service")
@@ -56,7 +56,7 @@ func (r *release) installed(p platform, dirs completionDirs) ([]file, error) {
 		return nil, err
 	}
 	out = append(out, file{name: "/etc/vigil/vigil.yaml", mode: 0o644, body: settings, conf: true})
-	documents, err := r.documents("/usr/share/doc/vigil")
+	documents, err := r.documents(r.servers, "/usr/share/doc/vigil")
 	if err != nil {
 		return nil, err
 	}
@@ -78,16 +78,26 @@ func (r *release) installed(p platform, dirs completionDirs) ([]file, error) {
 	return slices.Concat(out, pages, r.completions(p, dirs)), nil
 }
 
-// documents returns licences and the list of the parts.
-func (r *release) documents(below string) ([]file, error) {
+// installedBucket returns the files of the package vigil-bucket.
+func (r *release) installedBucket(p platform) ([]file, error) {
+	documents, err := r.documents(r.buckets, "/usr/share/doc/vigil-bucket")
+	if err != nil {
+		return nil, err
+	}
+	page, err := manualPage("/usr/share/man", bucketPage, r.manual.bucketPage(r.version, r.source.time))
+	return append(documents, page, file{name: "/usr/bin/vigil-bucket", mode: 0o755, source: r.program(p, "vigil-bucket")}), err
+}
+
+// documents returns the licences and the list of the parts of a product.
+func (r *release) documents(d *product, below string) ([]file, error) {
 	licence, err := r.source.read("LICENSE")
 	if err != nil {
 		return nil, err
 	}
 	return []file{
 		text(below+"/LICENSE", licence),
-		text(below+"/THIRD-PARTY-LICENCES.txt", r.licences.text),
-		text(below+"/sbom.cdx.json", r.sbom),
+		text(below+"/THIRD-PARTY-LICENCES.txt", d.licences.text),
+		text(below+"/sbom.cdx.json", d.sbom),
 	}, nil
 }
 
@@ -114,19 +124,25 @@ func (r *release) manualPages(below string) ([]file, error) {
 	var out []file
 	pages := r.manual.pages(r.version, r.source.time)
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		z, err := compress(pages[name])
+		page, err := manualPage(below, name, pages[name])
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, text(below+"/man"+strings.TrimPrefix(path.Ext(name), ".")+"/"+name+".gz", z))
+		out = append(out, page)
 	}
 	return out, nil
+}
+
+// manualPage returns the file of a page, whose name ends with its section.
+func manualPage(below, name string, page []byte) (file, error) {
+	z, err := compress(page)
+	return text(below+"/man"+strings.TrimPrefix(path.Ext(name), ".")+"/"+name+".gz", z), err
 }
 
 func (r *release) completions(p platform, dirs completionDirs) []file {
 	var out []file
 	own := completeVigil(r.manual.vigil)
-	for _, program := range p.programs() {
+	for _, program := range r.servers.on(p) {
 		scripts := r.manual.completions
 		if program == "vigil" {
 			scripts = own

@@ -59,32 +59,39 @@ func fold(lines []string) string {
 	return strings.Join(slices.Compact(lines), "\n") + "\n"
 }
 
+// products are the products, with the prefix of the files in testdata.
+var products = []struct{ name, prefix string }{{"vigil", ""}, {"vigil-bucket", "bucket-"}}
+
 func TestArchiveContents(t *testing.T) {
-	f, err := os.Open(artifact(t, ".tar.gz"))
-	if err != nil {
-		t.Fatal(err)
+	for _, d := range products {
+		f, err := os.Open(artifact(t, d.name, ".tar.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, d.prefix+"archive.txt", listing(t, z))
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "archive.txt", listing(t, z))
 }
 
 func TestDebContents(t *testing.T) {
 	need(t, "dpkg-deb")
-	deb := artifact(t, ".deb")
-	golden(t, "deb.txt", listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--fsys-tarfile", deb))))
-	var control strings.Builder
-	for _, line := range strings.SplitAfter(runProgram(t, "dpkg-deb", "--field", deb), "\n") {
-		if !strings.HasPrefix(line, "Installed-Size:") {
-			control.WriteString(strings.ReplaceAll(line, "Architecture: "+runtime.GOARCH, "Architecture: ARCH"))
+	for _, d := range products {
+		deb := artifact(t, d.name, ".deb")
+		golden(t, d.prefix+"deb.txt", listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--fsys-tarfile", deb))))
+		var control strings.Builder
+		for _, line := range strings.SplitAfter(runProgram(t, "dpkg-deb", "--field", deb), "\n") {
+			if !strings.HasPrefix(line, "Installed-Size:") {
+				control.WriteString(strings.ReplaceAll(line, "Architecture: "+runtime.GOARCH, "Architecture: ARCH"))
+			}
 		}
+		golden(t, d.prefix+"deb-control.txt", control.String())
+		golden(t, d.prefix+"deb-scripts.txt", listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--ctrl-tarfile", deb))))
 	}
-	golden(t, "deb-control.txt", control.String())
-	golden(t, "deb-scripts.txt", listing(t, strings.NewReader(runProgram(t, "dpkg-deb", "--ctrl-tarfile", deb))))
-	if got := runProgram(t, "dpkg-deb", "--info", deb, "conffiles"); got != "/etc/vigil/vigil.yaml\n" {
+	if got := runProgram(t, "dpkg-deb", "--info", artifact(t, "vigil", ".deb"), "conffiles"); got != "/etc/vigil/vigil.yaml\n" {
 		t.Errorf("configuration files: %q", got)
 	}
 }
@@ -93,14 +100,22 @@ func TestDebContents(t *testing.T) {
 func TestLintian(t *testing.T) {
 	inFull(t)
 	need(t, "lintian")
-	out, err := exec.Command("lintian", "--allow-root", "--no-cfg", "--fail-on", "error,warning", "--tag-display-limit", "0", artifact(t, ".deb")).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "W:") || strings.Contains(string(out), "E:") {
-		t.Errorf("%v\n%s", err, out)
+	for _, d := range products {
+		out, err := exec.Command("lintian", "--allow-root", "--no-cfg", "--fail-on", "error,warning", "--tag-display-limit", "0", artifact(t, d.name, ".deb")).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "W:") || strings.Contains(string(out), "E:") {
+			t.Errorf("%s: %v\n%s", d.name, err, out)
+		}
 	}
 }
 
 func TestRPMContents(t *testing.T) {
-	name := artifact(t, ".rpm")
+	for _, d := range products {
+		t.Run(d.name, func(t *testing.T) { testRPMContents(t, d.name, d.prefix) })
+	}
+}
+
+func testRPMContents(t *testing.T, product, prefix string) {
+	name := artifact(t, product, ".rpm")
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -125,18 +140,21 @@ func TestRPMContents(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s %s", h.FileInfo().Mode(), h.Name))
 	}
 	slices.Sort(lines)
-	golden(t, "rpm.txt", fold(lines))
+	golden(t, prefix+"rpm.txt", fold(lines))
 	t.Run("rpm", func(t *testing.T) {
 		inFull(t)
 		need(t, "rpm")
 		got := runProgram(t, "rpm", "-qp", "--nosignature", "--qf", "%{NAME} %{VERSION} %{RELEASE} %{OS} %{LICENSE} %{BUILDHOST} %{PAYLOADCOMPRESSOR}\n%{SUMMARY}\n%{DESCRIPTION}\n", name)
 		got += "configuration: " + runProgram(t, "rpm", "-qpc", "--nosignature", name) + runProgram(t, "rpm", "-qp", "--nosignature", "--scripts", name)
-		golden(t, "rpm-header.txt", got)
+		if product == "vigil-bucket" {
+			got += "requires: " + strings.Split(runProgram(t, "rpm", "-qpR", "--nosignature", name), "\n")[0] + "\n"
+		}
+		golden(t, prefix+"rpm-header.txt", got)
 	})
 }
 
 func TestImageContents(t *testing.T) {
-	f, err := os.Open(artifact(t, "-oci.tar"))
+	f, err := os.Open(artifact(t, "vigil", "-oci.tar"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +206,7 @@ func TestImageContents(t *testing.T) {
 func TestImageSkopeo(t *testing.T) {
 	inFull(t)
 	need(t, "skopeo")
-	name := artifact(t, "-oci.tar")
+	name := artifact(t, "vigil", "-oci.tar")
 	for _, from := range []string{"oci-archive:" + name + ":" + testVersion, "docker-archive:" + name + ":vigil:" + testVersion + "-" + runtime.GOARCH} {
 		got := runProgram(t, "skopeo", "inspect", "--config", from)
 		if !strings.Contains(got, `"User": "65532:65532"`) {

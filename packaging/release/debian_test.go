@@ -156,6 +156,16 @@ func TestDebian(t *testing.T) {
 	}
 	d.expect("test ! -e /etc/vigil; ls /var/lib/vigil; find /etc/systemd -name 'vigil*'", "default")
 
+	// The program for the storage of clouds has a package of its own, of the same version.
+	if out, err := d.try("dpkg -i /srv/release/vigil-bucket_*.deb 2>&1"); err == nil {
+		t.Errorf("vigil-bucket is installed without vigil: %s", out)
+	}
+	d.sh("dpkg -i /srv/release/vigil_*.deb /srv/release/vigil-bucket_*.deb; dpkg --verify vigil-bucket")
+	d.expect("vigil-bucket --version", "vigil-bucket "+testVersion)
+	d.sh("dpkg -i /srv/newer/vigil_*.deb /srv/newer/vigil-bucket_*.deb")
+	d.expect("dpkg-query -W -f '${Version}' vigil-bucket", "1.2.3")
+	d.sh("dpkg -P vigil-bucket; test ! -e /usr/bin/vigil-bucket; dpkg -P vigil")
+
 	// A mistake in the settings: the unit does not start it again and again.
 	d.sh("dpkg -i /srv/newer/vigil_*.deb")
 	d.expect(get+" 2>/dev/null || systemctl start vigil && "+get, "hello")

@@ -44,10 +44,10 @@ func (r *release) imageFiles(p platform) ([]file, error) {
 		text("/etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nvigil:x:%d:%[1]d:vigil:/var/lib/vigil:/sbin/nologin\n", imageUser)),
 		text("/etc/group", fmt.Appendf(nil, "root:x:0:\nvigil:x:%d:\n", imageUser)),
 	}
-	for _, name := range p.programs() {
+	for _, name := range r.servers.on(p) {
 		out = append(out, file{name: "/usr/local/bin/" + name, mode: 0o755, source: r.program(p, name)})
 	}
-	documents, err := r.documents("/usr/share/doc/vigil")
+	documents, err := r.documents(r.servers, "/usr/share/doc/vigil")
 	return append(out, documents...), err
 }
 

@@ -22,11 +22,11 @@ type linked struct {
 	modules   []*debug.Module // of others, sorted
 }
 
-// modules reads which modules the built programs contain, over all platforms.
-func (r *release) modules() (*linked, error) {
+// modules reads which modules the built programs of a product contain, over all platforms.
+func (r *release) modules(d *product) (*linked, error) {
 	l, seen := &linked{}, map[string]bool{}
 	for _, p := range r.platforms {
-		for _, name := range p.programs() {
+		for _, name := range d.on(p) {
 			info, err := buildinfo.ReadFile(r.program(p, name))
 			if err != nil {
 				return nil, fmt.Errorf("build information of %s: %w", name, err)
@@ -62,13 +62,13 @@ var goLicence []byte
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// readLicences reads the licence files of the modules from the module cache.
-func readLicences(ctx context.Context, src *source, l *linked) (*licences, error) {
+// readLicences reads the licence files of the modules from the module cache. dir is the directory of the module that requires them.
+func readLicences(ctx context.Context, dir string, l *linked) (*licences, error) {
 	out := &licences{ids: map[string]string{stdlib: "BSD-3-Clause"}}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Vigil contains the software below. Its own licence is in the file LICENSE.\n")
 	section(&b, "Go's library and run time "+l.goVersion, stdlib, goLicence)
-	dirs, err := moduleDirs(ctx, src, l)
+	dirs, err := moduleDirs(ctx, dir, l)
 	if err != nil {
 		return nil, err
 	}
@@ -142,12 +142,12 @@ func identify(text string) []string {
 }
 
 // moduleDirs returns where the module cache has the modules.
-func moduleDirs(ctx context.Context, src *source, l *linked) (map[string]string, error) {
+func moduleDirs(ctx context.Context, dir string, l *linked) (map[string]string, error) {
 	args := []string{"list", "-m", "-json"}
 	for _, m := range l.modules {
 		args = append(args, m.Path)
 	}
-	text, err := output(ctx, src.root, goEnv("", ""), "go", args...)
+	text, err := output(ctx, dir, goEnv("", ""), "go", args...)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func build(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := src.checkClean(ctx); err != nil {
 		return err
 	}
-	r := &release{source: src, version: *version, platforms: everyPlatform, log: stdout}
+	r := newRelease(src, *version, everyPlatform, stdout)
 	return r.writeAll(ctx, *out)
 }
 

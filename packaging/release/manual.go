@@ -14,6 +14,7 @@ import (
 // manual is what the programs say about themselves.
 type manual struct {
 	vigil       string // output of vigil --help
+	bucket      string // output of vigil-bucket --help
 	options     string // output of vigilctl options: its global flags
 	commands    []command
 	completions map[string][]byte // of vigilctl, by shell
@@ -25,7 +26,7 @@ type command struct{ name, help string }
 var shells = []string{"bash", "fish", "zsh"}
 
 // readManual runs the programs for their help.
-func readManual(ctx context.Context, vigil, vigilctl string) (*manual, error) {
+func readManual(ctx context.Context, vigil, vigilctl, bucket string) (*manual, error) {
 	m := &manual{completions: map[string][]byte{}}
 	// The help has default values of the environment: ETCDCTL_ENDPOINTS is one.
 	ask := func(program string, args ...string) (string, error) {
@@ -33,6 +34,9 @@ func readManual(ctx context.Context, vigil, vigilctl string) (*manual, error) {
 	}
 	var err error
 	if m.vigil, err = ask(vigil, "--help"); err != nil {
+		return nil, err
+	}
+	if m.bucket, err = ask(bucket, "--help"); err != nil {
 		return nil, err
 	}
 	if m.options, err = ask(vigilctl, "options"); err != nil {
@@ -149,6 +153,18 @@ func (m *manual) pages(version string, date time.Time) map[string][]byte {
 		out[strings.ReplaceAll(c.name, " ", "-")+".1"] = p.bytes()
 	}
 	return out
+}
+
+// bucketPage is the file of the page of vigil-bucket, which has a package of its own.
+const bucketPage = "vigil-bucket.8"
+
+// bucketPage returns the page of vigil-bucket.
+func (m *manual) bucketPage(version string, date time.Time) []byte {
+	first := strings.TrimSuffix(strings.SplitN(m.bucket, "\n", 2)[0], ".")
+	p := newPage("vigil-bucket", "8", version, date, first)
+	p.body(blocks(m.bucket))
+	p.also("vigil(8)", "vigilctl-archive(1)")
+	return p.bytes()
 }
 
 // page is a manual page in the language of man(7).

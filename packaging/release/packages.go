@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -13,79 +14,85 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-const description = summary + `
- Vigil keeps the state of control planes, configuration, locks and leader
- election: small data that must not be lost, and of which many clients see
- every change in order. The clients of etcd, etcdctl and the API server of
- Kubernetes work with it unchanged.
- .
- This package has the server, vigil, and the command line, vigilctl.`
-
-// writePackages writes the Debian and the RPM package of a platform.
+// writePackages writes the Debian and the RPM packages of a platform.
 func (r *release) writePackages(p platform, out string) error {
-	if err := r.writeDeb(p, out); err != nil {
-		return err
+	for _, d := range r.products() {
+		if err := r.writeDeb(d, p, out); err != nil {
+			return err
+		}
+		if err := r.writeRPM(d, p, out); err != nil {
+			return err
+		}
 	}
-	return r.writeRPM(p, out)
+	return nil
 }
 
-func (r *release) writeDeb(p platform, out string) error {
-	contents, err := r.installed(p, debianDirs)
+// packageVersion is the version as packages have it: a release candidate is before its release.
+func (r *release) packageVersion() string { return strings.Replace(r.version, "-", "~", 1) }
+
+func (r *release) writeDeb(d *product, p platform, out string) error {
+	contents, err := r.installed(d, p, debianDirs)
 	if err != nil {
 		return err
 	}
-	log, err := compress(fmt.Appendf(nil, "vigil (%s) stable; urgency=medium\n\n  * Version %s. The changes are in CHANGELOG.md of the sources.\n\n -- %s  %s\n",
-		strings.Replace(r.version, "-", "~", 1), r.version, maintainer, r.source.time.Format("Mon, 02 Jan 2006 15:04:05 -0700")))
+	log, err := compress(fmt.Appendf(nil, "%s (%s) stable; urgency=medium\n\n  * Version %s. The changes are in CHANGELOG.md of the sources.\n\n -- %s  %s\n",
+		d.name, r.packageVersion(), r.version, maintainer, r.source.time.Format("Mon, 02 Jan 2006 15:04:05 -0700")))
 	if err != nil {
 		return err
 	}
-	contents = append(contents, text("/usr/share/doc/vigil/changelog.gz", log))
-	for from, to := range map[string]string{"deb/copyright": "/usr/share/doc/vigil/copyright", "deb/lintian-overrides": "/usr/share/lintian/overrides/vigil"} {
+	contents = append(contents, text("/usr/share/doc/"+d.name+"/changelog.gz", log))
+	for from, to := range map[string]string{"deb/copyright": "/usr/share/doc/" + d.name + "/copyright", "deb/lintian-overrides": "/usr/share/lintian/overrides/" + d.name} {
 		b, err := packed.ReadFile("files/" + from)
 		if err != nil {
 			return err
 		}
-		contents = append(contents, text(to, b))
+		contents = append(contents, text(to, bytes.ReplaceAll(b, []byte("vigil: "), []byte(d.name+": "))))
 	}
-	info, err := r.info(p, "deb", contents)
+	info, err := r.info(d, p, "deb", contents)
 	if err != nil {
 		return err
 	}
 	info.Section, info.Priority = "database", "optional"
 	info.Depends = []string{"systemd | systemd-standalone-sysusers", "systemd | systemd-standalone-tmpfiles"}
+	if d == r.buckets {
+		info.Depends = []string{"vigil (= " + r.packageVersion() + ")"}
+	}
 	info.Deb.Compression = "gzip" // xz would be smaller by a quarter, and Go's takes a minute for a package
 	return r.writePackage(deb.Default, info, out)
 }
 
-func (r *release) writeRPM(p platform, out string) error {
-	contents, err := r.installed(p, fedoraDirs)
+func (r *release) writeRPM(d *product, p platform, out string) error {
+	contents, err := r.installed(d, p, fedoraDirs)
 	if err != nil {
 		return err
 	}
-	info, err := r.info(p, "rpm", contents)
+	info, err := r.info(d, p, "rpm", contents)
 	if err != nil {
 		return err
 	}
-	info.Description = strings.NewReplacer("\n .\n ", "\n\n", "\n ", "\n").Replace(description[len(summary)+1:])
+	info.Description = strings.NewReplacer("\n .\n ", "\n\n", "\n ", "\n").Replace(info.Description[len(d.summary)+1:])
 	info.Description = strings.TrimSpace(info.Description)
-	info.RPM.Summary = strings.ToUpper(summary[:1]) + summary[1:]
+	info.RPM.Summary = strings.ToUpper(d.summary[:1]) + d.summary[1:]
 	info.RPM.BuildHost = "localhost"
 	info.RPM.Compression = "gzip:6"
 	info.Depends = []string{"systemd"}
+	if d == r.buckets {
+		info.Depends = []string{"vigil = " + r.packageVersion()}
+	}
 	return r.writePackage(rpm.DefaultRPM, info, out)
 }
 
 const maintainer = "Vigil maintainers <vigil@localhost.localdomain>"
 
 // info describes a package. Contents that are not files yet are written into the stage, from where nfpm reads them.
-func (r *release) info(p platform, format string, contents []file) (*nfpm.Info, error) {
-	stage := filepath.Join(r.stage, format+"-"+p.arch)
+func (r *release) info(d *product, p platform, format string, contents []file) (*nfpm.Info, error) {
+	stage := filepath.Join(r.stage, d.name+"-"+format+"-"+p.arch)
 	if err := os.MkdirAll(stage, 0o755); err != nil {
 		return nil, err
 	}
 	info := &nfpm.Info{
-		Name: "vigil", Arch: p.arch, Platform: p.os, Version: r.version, VersionSchema: "semver",
-		Maintainer: maintainer, Description: description, License: "Apache-2.0", Homepage: "https://" + r.source.module, MTime: r.source.time,
+		Name: d.name, Arch: p.arch, Platform: p.os, Version: r.version, VersionSchema: "semver",
+		Maintainer: maintainer, Description: d.summary + "\n" + d.description, License: "Apache-2.0", Homepage: "https://" + r.source.module, MTime: r.source.time,
 		DisableGlobbing: true,
 	}
 	if !strings.Contains(r.source.module, ".") {
@@ -106,6 +113,9 @@ func (r *release) info(p platform, format string, contents []file) (*nfpm.Info, 
 			}
 		}
 		info.Contents = append(info.Contents, c)
+	}
+	if d == r.buckets {
+		return info, nil // its process belongs to vigil's
 	}
 	for name, to := range map[string]*string{
 		"postinst": &info.Scripts.PostInstall, "prerm": &info.Scripts.PreRemove, "postrm": &info.Scripts.PostRemove,

@@ -6,35 +6,36 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// describe returns the list of the parts of Vigil (SBOM) as CycloneDX JSON.
-func (r *release) describe(l *linked) ([]byte, error) {
+// describe returns the list of the parts of a product (SBOM) as CycloneDX JSON.
+func (r *release) describe(d *product, l *linked) ([]byte, error) {
 	main := cdx.Component{
-		BOMRef: "vigil", Type: cdx.ComponentTypeApplication, Name: "vigil", Version: r.version,
-		PackageURL:  "pkg:golang/" + r.source.module + "@v" + r.version,
-		Description: summary,
+		BOMRef: d.name, Type: cdx.ComponentTypeApplication, Name: d.name, Version: r.version,
+		PackageURL:  "pkg:golang/" + path.Join(r.source.module, d.module) + "@v" + r.version,
+		Description: d.summary,
 		Licenses:    &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
 		Properties:  &[]cdx.Property{{Name: "vigil:commit", Value: r.source.commit}, {Name: "vigil:go", Value: l.goVersion}},
 	}
 	var parts []cdx.Component
 	var refs []string
-	add := func(path, version, sum string) error {
+	add := func(module, version, sum string) error {
 		c := cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: path, Version: version, Scope: cdx.ScopeRequired,
-			PackageURL: "pkg:golang/" + path + "@" + version,
-			Licenses:   &cdx.Licenses{{Expression: r.licences.ids[path]}},
+			Type: cdx.ComponentTypeLibrary, Name: module, Version: version, Scope: cdx.ScopeRequired,
+			PackageURL: "pkg:golang/" + module + "@" + version,
+			Licenses:   &cdx.Licenses{{Expression: d.licences.ids[module]}},
 		}
 		c.BOMRef = c.PackageURL
 		if sum != "" {
 			// The hash of go.sum: SHA-256 over the names and hashes of the module's files.
 			hash, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sum, "h1:"))
 			if err != nil {
-				return fmt.Errorf("checksum of module %s: %w", path, err)
+				return fmt.Errorf("checksum of module %s: %w", module, err)
 			}
 			c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(hash)}}
 		}
@@ -50,7 +51,7 @@ func (r *release) describe(l *linked) ([]byte, error) {
 		return nil, err
 	}
 	bom := cdx.NewBOM()
-	bom.SerialNumber = serial(r.source.module, r.version, r.source.commit)
+	bom.SerialNumber = serial(path.Join(r.source.module, d.module), r.version, r.source.commit)
 	bom.Metadata = &cdx.Metadata{Timestamp: r.source.time.Format(time.RFC3339), Component: &main}
 	bom.Components = &parts
 	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}

@@ -76,7 +76,14 @@ func TestCompletions(t *testing.T) {
 // TestSBOM: the list of parts has the modules of the programs, each with a licence.
 func TestSBOM(t *testing.T) {
 	r, out := sharedRelease(t)
-	b, err := os.ReadFile(filepath.Join(out, "vigil-"+testVersion+".cdx.json"))
+	for _, d := range r.products() {
+		testSBOM(t, r, d, out)
+	}
+}
+
+func testSBOM(t *testing.T, r *release, d *product, out string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(out, d.name+"-"+testVersion+".cdx.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +95,7 @@ func TestSBOM(t *testing.T) {
 	for _, c := range *bom.Components {
 		got[c.Name+"@"+c.Version] = c
 	}
-	for _, name := range r.platforms[0].programs() {
+	for _, name := range d.on(r.platforms[0]) {
 		for _, line := range strings.Split(runProgram(t, "go", "version", "-m", r.program(r.platforms[0], name)), "\n") {
 			f := strings.Split(line, "\t")
 			if len(f) < 5 || f[1] != "dep" || strings.HasPrefix(f[2], r.source.module+"/") {
@@ -100,8 +107,12 @@ func TestSBOM(t *testing.T) {
 			}
 		}
 	}
-	if len(got) < 30 || bom.Metadata.Component.Version != testVersion || !slices.Contains(*(*bom.Dependencies)[0].Dependencies, "pkg:golang/go.etcd.io/raft/v3@"+version(got, "go.etcd.io/raft/v3")) {
+	if len(got) < 30 || bom.Metadata.Component.Name != d.name || bom.Metadata.Component.Version != testVersion {
 		t.Errorf("%d parts, %+v", len(got), bom.Metadata.Component)
+	}
+	const raft = "go.etcd.io/raft/v3"
+	if d == r.servers && !slices.Contains(*(*bom.Dependencies)[0].Dependencies, "pkg:golang/"+raft+"@"+version(got, raft)) {
+		t.Errorf("%s is missing", raft)
 	}
 }
 
