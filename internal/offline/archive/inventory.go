@@ -202,11 +202,12 @@ func unusable(err error) bool {
 
 // Manifest returns the manifest of a base. An error of its content is remembered.
 func (a *Archive) Manifest(ctx context.Context, o *BaseObject) (*archive.Base, error) {
-	if o.manifest != nil {
-		return o.manifest, nil
-	}
+	// Also one that was read: its parts may have turned out to be those of another state.
 	if reason, bad := a.damaged[o.Object.Key]; bad {
 		return nil, &damageError{Damage{o.Object.Key, reason}}
+	}
+	if o.manifest != nil {
+		return o.manifest, nil
 	}
 	data, err := bucket.ReadAll(ctx, a.b, o.Object.Key, archive.MaxJSON)
 	if err != nil && !unusable(err) {

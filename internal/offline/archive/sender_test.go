@@ -45,6 +45,8 @@ type node struct {
 	marks    []kv.TimeMark
 	// forgets, if set, reports the meta records that a base leaves out.
 	forgets func(*history.Meta) bool
+	// loses is a record that bases leave out.
+	loses kv.Rev
 }
 
 // newNode returns a store of a cluster of one member, whose archive is in a directory of a file system in memory.
@@ -243,7 +245,7 @@ func (n *node) base(incremental bool) archive.Base {
 			n.must(live.Add(ex.Rev()))
 			lives++
 		}
-		if ex.Rev().Main > after {
+		if ex.Rev().Main > after && ex.Rev() != n.loses {
 			n.must(records.Add(ex.Rev(), ex.Tombstone(), ex.Data()))
 		}
 	}
