@@ -29,7 +29,7 @@ const (
 )
 
 // TestLargeArchive makes an archive with each key written five times, and measures in processes of their own what a restore, a restore of
-// keys and a verification take. VIGIL_LARGE_ARCHIVE is the number of keys; docs/operations/archive.md has the figures of 1000000.
+// keys and a verification take. VIGIL_LARGE_ARCHIVE is the number of keys.
 func TestLargeArchive(t *testing.T) {
 	if step := os.Getenv(largeStep); step != "" {
 		runLargeStep(t, step, os.Getenv(largeBucket))

@@ -140,12 +140,14 @@ func TestPruneKeepsTheNewestState(t *testing.T) {
 	n.base(false)
 	parts := n.last.PartsOf(archive.RecordsPart)
 	n.must(b.Bucket.Delete(t.Context(), parts[len(parts)-1].Name))
-	p, err := n.open().PlanPrune(t.Context(), Rules{All: 1}, n.now)
-	n.must(err)
-	_, err = p.Run(t.Context())
-	n.must(err)
-	if r := restoreTo(t, n.open(), Target{}); r.store.Revision() != n.store.Revision() {
-		t.Errorf("%+v", r.res)
+	for _, rules := range []Rules{{Daily: 1}, {All: 1}} {
+		p, err := n.open().PlanPrune(t.Context(), rules, n.now)
+		n.must(err)
+		_, err = p.Run(t.Context())
+		n.must(err)
+		if r := restoreTo(t, n.open(), Target{}); r.store.Revision() != n.store.Revision() {
+			t.Errorf("%+v: %+v", rules, r.res)
+		}
 	}
 }
 
