@@ -6,15 +6,19 @@ import (
 )
 
 // AlarmOp is a time in which an alarm NOSPACE was active: its request was called at Call and answered at Ret, and the request
-// that cleared it was not called before Cleared.
-type AlarmOp struct{ Call, Ret, Cleared time.Duration }
+// that cleared it was not called before Cleared. Rev is a revision that is not older than the alarm.
+type AlarmOp struct {
+	Call, Ret, Cleared time.Duration
+	Rev                int64
+}
 
 func (o *AlarmOp) String() string {
-	return fmt.Sprintf("alarm raised: called %v returned %v, cleared after %v", o.Call, o.Ret, o.Cleared)
+	return fmt.Sprintf("alarm raised: called %v returned %v, not after revision %d, cleared after %v", o.Call, o.Ret, o.Rev, o.Cleared)
 }
 
 // CheckAlarms checks that no write which needs space was made while an alarm NOSPACE was active: a revision that the first
-// watcher received meanwhile may be older, an operation that was called and acknowledged meanwhile is not.
+// watcher received meanwhile may be older, an operation that was called and acknowledged meanwhile is not. Neither is one that was
+// called before, if its revision is later than the alarm.
 func CheckAlarms(ops []Op, alarms []AlarmOp) Violations {
 	var v Violations
 	for n := range ops {
@@ -23,7 +27,7 @@ func CheckAlarms(ops []Op, alarms []AlarmOp) Violations {
 			continue
 		}
 		for i := range alarms {
-			if a := &alarms[i]; a.Ret < o.Call && o.Ret < a.Cleared {
+			if a := &alarms[i]; (a.Ret < o.Call || a.Rev < o.Rev) && o.Ret < a.Cleared {
 				v.Add("a write was accepted in spite of an alarm: %v: %v", a, o)
 			}
 		}

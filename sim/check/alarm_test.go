@@ -7,7 +7,7 @@ import (
 
 // TestCheckAlarms: only a write that needs space, and was made while the alarm was certainly active, is a violation.
 func TestCheckAlarms(t *testing.T) {
-	active := []AlarmOp{{Call: 1 * time.Second, Ret: 2 * time.Second, Cleared: 4 * time.Second}}
+	active := []AlarmOp{{Call: 1 * time.Second, Ret: 2 * time.Second, Cleared: 4 * time.Second, Rev: 7}}
 	put := Op{Kind: Put, Outcome: Acked, Call: 2500 * time.Millisecond, Ret: 3 * time.Second, Rev: 7}
 	for _, c := range []struct {
 		name   string
@@ -21,6 +21,7 @@ func TestCheckAlarms(t *testing.T) {
 		{"a read", func(o *Op) { o.Kind = Get }, 0},
 		{"a rejected put", func(o *Op) { o.Outcome = Refused }, 0},
 		{"called before the alarm was acknowledged", func(o *Op) { o.Call = 1500 * time.Millisecond }, 0},
+		{"called before, and written after it", func(o *Op) { o.Call, o.Rev = 1500*time.Millisecond, 8 }, 1},
 		{"answered after it was cleared", func(o *Op) { o.Ret = 5 * time.Second }, 0},
 	} {
 		o := put

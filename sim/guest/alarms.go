@@ -28,7 +28,8 @@ func alarms(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 			return nil
 		}
 		raised := check.AlarmOp{Call: now()}
-		err := raiseAlarm(c.Endpoints[rng.IntN(len(c.Endpoints))], 1+rng.Uint64()>>1)
+		var err error
+		raised.Rev, err = raiseAlarm(c.Endpoints[rng.IntN(len(c.Endpoints))], 1+rng.Uint64()>>1)
 		raised.Ret = now()
 		if err == nil {
 			time.Sleep(time.Duration(rng.Int64N(int64(1500 * time.Millisecond))))
@@ -41,17 +42,17 @@ func alarms(c *setup.Client, rng *rand.Rand, all *client.Client) error {
 	}
 }
 
-// raiseAlarm raises the alarm NOSPACE of a member.
-func raiseAlarm(endpoint string, id uint64) error {
+// raiseAlarm raises the alarm NOSPACE of a member. It returns a revision that is not older than the alarm.
+func raiseAlarm(endpoint string, id uint64) (rev int64, err error) {
 	conn, err := dial(endpoint)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	_, err = etcdserverpb.NewMaintenanceClient(conn).Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE})
-	return err
+	r, err := etcdserverpb.NewMaintenanceClient(conn).Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	return r.GetHeader().GetRevision(), err
 }
 
 // clearAlarms clears the alarms NOSPACE of all members until there is none. A request whose answer was lost may have raised one
