@@ -1,4 +1,4 @@
-// Package gets makes linearizable reads of one key ready that nobody waits for: those that come while one read index is asked for
+// Package gets makes linearizable reads of one key ready without a goroutine that waits: those that come while one read index is asked for
 // share the next one, and become results together. So a read needs no goroutine while it waits.
 package gets
 
