@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// certificate is one that nobody checks.
+// certificate is one that is never checked.
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -166,7 +166,7 @@ func TestWrongWay(t *testing.T) {
 }
 
 // TestHalfOpenHandshakes: they end after the timeout, the oldest makes way when there are many, and they
-// delay nobody.
+// delay no other.
 func TestHalfOpenHandshakes(t *testing.T) {
 	_, dial := serve(t, secure(t, Options{MaxPending: 3}))
 	var half []net.Conn

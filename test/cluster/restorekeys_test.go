@@ -104,7 +104,7 @@ func (p *past) delete(key string, opts ...clientv3.OpOption) {
 	}
 }
 
-// Somebody has deleted a prefix, and others have written since. What was deleted comes back, by the cluster's own archive, and nobody's
+// Somebody has deleted a prefix, and others have written since. What was deleted comes back, by the cluster's own archive, and no other
 // newer change is lost, also one that is made while the plan is shown.
 func TestRestoreDeletedPrefix(t *testing.T) {
 	t.Parallel()
@@ -254,7 +254,7 @@ func TestRestoreInterrupted(t *testing.T) {
 	}
 }
 
-// A user restores what the user may read and write, and is told about everything else before anything is written.
+// A user restores what the user may read and write, and learns of everything else before anything is written.
 func TestRestoreDenied(t *testing.T) {
 	t.Parallel()
 	p := startPast(t, 1, "--bcrypt-cost=4")

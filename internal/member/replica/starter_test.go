@@ -205,12 +205,7 @@ func TestStartedGet(t *testing.T) {
 	if !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, 1) {
 		t.Fatal("declined")
 	}
-	await(t, "gets to be declined", func() bool {
-		if lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, "more") {
-			return false
-		}
-		return true
-	})
+	await(t, "gets to be declined", func() bool { return !lead.Starter.StartGet(&kv.RangeRequest{Key: []byte("k")}, "more") })
 	await(t, "the error", func() bool {
 		for _, o := range lead.Starter.Results(nil, t.Context().Done()) {
 			if o.Declined || o.Err == nil {
