@@ -352,14 +352,14 @@ func (g *group3) put(key string, value []byte) int64 {
 func (g *group3) caughtUp(r *Replica) {
 	g.t.Helper()
 	lead := g.leader()
-	index := lead.applied.Load()
-	await(g.t, fmt.Sprintf("member %s at index %d", r.cfg.Name, index), func() bool {
+	index := max(lead.applied.Load(), r.applied.Load()) // the leader need not be the first
+	await(g.t, fmt.Sprintf("member %s and the leader at index %d", r.cfg.Name, index), func() bool {
 		select {
 		case err := <-r.Failed():
 			g.t.Fatalf("member %s failed: %v", r.cfg.Name, err)
 		default:
 		}
-		return r.applied.Load() >= index
+		return min(lead.applied.Load(), r.applied.Load()) >= index
 	})
 	sameState(g.t, lead, r)
 }

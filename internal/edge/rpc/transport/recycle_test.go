@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -161,7 +162,11 @@ func (c *rude) receive(first uint64) error {
 			if !f.StreamEnded() {
 				continue
 			}
-			if b := bodies[stream]; len(b) < messageHead || !bytes.Equal(b[messageHead:], wordOf(id)) {
+			b := bodies[stream]
+			if id%11 == 1 && len(b) == 0 && slices.Contains(f.Fields, hpack.HeaderField{Name: "grpc-status", Value: "4", Sensitive: true}) {
+				continue // its deadline has passed
+			}
+			if len(b) < messageHead || !bytes.Equal(b[messageHead:], wordOf(id)) {
 				return fmt.Errorf("call %d was answered with % x, %v", id, b[:min(len(b), 16)], f.Fields)
 			}
 			delete(missing, stream)
