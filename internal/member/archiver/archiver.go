@@ -32,7 +32,7 @@ type Archiver struct {
 		// foreign is when a session has refused the history in the archive, zero if none has. Only a session can accept it again.
 		foreign time.Time
 
-		// order is the newest order, orders their number, until when the appointment ends.
+		// order is the newest order, orders the number of those that appoint this member, until when the appointment ends.
 		order  order
 		orders uint64
 		until  time.Time
@@ -115,10 +115,10 @@ func (a *Archiver) accept(o order) report {
 	defer a.mu.Unlock()
 	if o.term >= a.mu.order.term {
 		a.mu.order = o
-		a.mu.orders++
 		// An order that names another member, or none yet, does not end the appointment at once: this member goes on while its
 		// successor finds out what is there.
 		if o.appointee == a.o.MemberID {
+			a.mu.orders++
 			a.mu.until = time.Now().Add(appointment)
 		}
 		if o.archived > 0 {
