@@ -245,7 +245,18 @@ func (m *merge) withoutEnded(ctx context.Context, batch []*write) (rest []*write
 			if err != nil {
 				return nil, err
 			}
-			if lease == 0 && m.skipLeased {
+			switch {
+			case lease != 0:
+			case w.change.op == opChange:
+				// As in the plan, the key keeps the lease that it has. If it has changed, it is in conflict.
+				r, err := m.c.Get(ctx, w.key)
+				if err != nil {
+					return nil, err
+				}
+				if now := r.KV(); now != nil {
+					lease = now.Lease
+				}
+			case m.skipLeased:
 				m.done.Skipped++
 				continue
 			}

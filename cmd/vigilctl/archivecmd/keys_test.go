@@ -390,6 +390,22 @@ func TestRestoreLeases(t *testing.T) {
 	w.put(key, "another value", client.WithLease(present))
 	w.expect(0, []string{"0 to create, 1 to change"}, restore...)
 	check(true, present)
+
+	// So it does if the one that it was to get ends while keys are restored.
+	for _, args := range [][]string{restore, append(restore, "--skip-leased")} {
+		grant(id)
+		w.put(key, "another value", client.WithLease(present))
+		w.onTxn = func(n int, _ any) error {
+			if n == 1 {
+				_, err := w.c.Revoke(t.Context(), id)
+				w.must(err)
+			}
+			return nil
+		}
+		w.expect(0, []string{"restored: 0 created, 1 changed, 0 deleted, 0 conflicts\n"}, args...)
+		check(true, present)
+		w.onTxn = nil
+	}
 }
 
 // A dump has the keys with their leases, and load and dump agree about its format.
