@@ -25,7 +25,8 @@ type session struct {
 
 	// cover are the indexes that the archive has, or that are lost. Owned by the sending loop.
 	cover coverage
-	// done is what this session has sent or given up, so that it is in the list that replaces cover. Owned by the sending loop.
+	// done is what this session has sent, given up, or found in a later list, so that it is in the list that replaces cover. Owned by
+	// the sending loop.
 	done coverage
 	// partial: cover has no list of what is below the archived index, which makeBases makes first.
 	partial bool
@@ -267,7 +268,9 @@ func (s *session) pass(ctx context.Context) (more bool, err error) {
 	s.useStock()
 	m := s.a.mark()
 	first := src.FirstIndex()
-	s.giveUp(first, m.index)
+	if err := s.giveUp(ctx, first, m.index); err != nil {
+		return false, err
+	}
 	from, to := s.cover.next(first)
 	missing, _ := s.cover.next(1)
 	s.noteSent(missing - 1)
@@ -337,8 +340,9 @@ func (s *session) sealEntries(ents []*raftpb.Entry, now mark) (*archive.Sealed, 
 	return w.Seal(info)
 }
 
-// giveUp notes as lost what is missing below the first index of the log, once the leader had the time to appoint another member.
-func (s *session) giveUp(first, applied uint64) {
+// giveUp notes as lost what is missing below the first index of the log, once the leader had the time to appoint another member, and
+// if it is not in a new list either: others may have sent it since this session has begun.
+func (s *session) giveUp(ctx context.Context, first, applied uint64) error {
 	holes := s.cover.holes(1, min(first-1, applied))
 	s.a.mu.Lock()
 	orders := s.a.mu.orders
@@ -346,13 +350,22 @@ func (s *session) giveUp(first, applied uint64) {
 	switch {
 	case len(holes) == 0:
 		s.missedAt = 0
-		return
+		return nil
 	case s.missedAt == 0:
 		s.missedAt = orders
 	}
 	if orders < s.missedAt+ordersBeforeLoss {
-		return
+		return nil
 	}
+	inv, err := s.list(ctx, 0)
+	if err != nil {
+		return err
+	}
+	for _, have := range inv.cover.spans {
+		s.cover.add(have.first, have.last)
+		s.done.add(have.first, have.last)
+	}
+	holes = s.cover.holes(1, min(first-1, applied))
 	s.missedAt = 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,6 +384,7 @@ func (s *session) giveUp(first, applied uint64) {
 		s.a.noteGap(Gap{First: h.first, Last: h.last, Time: time.Now()})
 	}
 	s.wakeBases()
+	return nil
 }
 
 // Gap is a range of entries that the archive lacks for good.
