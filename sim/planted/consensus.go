@@ -23,7 +23,7 @@ var consensus = []Mistake{
 		{"internal/state/fsm/entry.go", "return &e.outcome, e.m.storeProgress()", "return &e.outcome, nil"},
 	}},
 	{Name: "early-applied", Profile: "space", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
-		{"internal/member/replica/apply.go", "\tusers := a.machine.Auth()\n", "\tr.applied.Store(a.at.Index)\n\tr.readers.advance(a.at.Index)\n\tusers := a.machine.Auth()\n"},
+		{"internal/member/replica/apply.go", "\tusers := a.machine.Auth()\n", "\tr.applied.Store(a.at.Index)\n\tr.waits.Advance(a.at.Index)\n\tusers := a.machine.Auth()\n"},
 	}},
 	{Name: "applied-ahead", Promise: "the stored position is that of the stored state", Needs: "kills", Edits: []Edit{
 		{"internal/member/replica/apply.go", "pub, err := a.machine.Commit(a.at)", "pub, err := a.machine.Commit(history.Applied{Term: a.at.Term, Index: a.at.Index + 1})"},
