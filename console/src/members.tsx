@@ -14,7 +14,7 @@ export function Members() {
   const self = live.members.find((m) => m.self);
   const voters = live.members.filter((m) => !m.learner), alive = voters.filter((m) => m.state);
   const name = (m: Member) => visible(m.name || m.id);
-  // A member that somebody has named so that nobody can type it is confirmed by its ID.
+  // A member with a name that cannot be typed is confirmed by its ID.
   const word = (m: Member) => (typeable(m.name) ? m.name : m.id);
   const leads = self?.role === "leader";
   const leader = live.members.find((m) => m.role === "leader");

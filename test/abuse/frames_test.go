@@ -22,6 +22,7 @@ type frames struct {
 	block bytes.Buffer
 	enc   *hpack.Encoder
 	ended chan http2.ErrCode // receives how the server has ended the connection; closed at its end
+	acked chan struct{}      // receives when the server has answered a ping
 }
 
 func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setting) (*frames, error) {
@@ -30,7 +31,7 @@ func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setti
 		return nil, err
 	}
 	t.Cleanup(func() { nc.Close() })
-	c := &frames{Framer: http2.NewFramer(nc, nc), nc: nc, ended: make(chan http2.ErrCode, 10)}
+	c := &frames{Framer: http2.NewFramer(nc, nc), nc: nc, ended: make(chan http2.ErrCode, 10), acked: make(chan struct{}, 1)}
 	c.AllowIllegalWrites = true
 	c.enc = hpack.NewEncoder(&c.block)
 	if err := nc.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -47,8 +48,13 @@ func dialFrames(t *testing.T, s *proc.Server, read bool, settings ...http2.Setti
 				if err != nil {
 					return
 				}
-				if g, ok := f.(*http2.GoAwayFrame); ok {
-					c.ended <- g.ErrCode
+				switch f := f.(type) {
+				case *http2.GoAwayFrame:
+					c.ended <- f.ErrCode
+				case *http2.PingFrame:
+					if f.IsAck() && f.Data == settled {
+						c.acked <- struct{}{}
+					}
 				}
 			}
 		}()
@@ -68,6 +74,26 @@ func (c *frames) fields(method string, more ...string) []byte {
 
 func (c *frames) call(id uint32, method string, end bool) error {
 	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true, EndStream: end, BlockFragment: c.fields(method)})
+}
+
+// settled marks the pings of settle.
+var settled = [8]byte{'s', 'e', 't', 't', 'l', 'e', 'd'}
+
+// settle returns when the server has read everything that was sent, or has ended the connection. Only the reading client can call it.
+func (c *frames) settle() {
+	if c.WritePing(false, settled) != nil {
+		return
+	}
+	for {
+		select {
+		case <-c.acked:
+			return
+		case _, ok := <-c.ended:
+			if !ok {
+				return
+			}
+		}
+	}
 }
 
 const (
@@ -182,11 +208,13 @@ func TestHeldHeaders(t *testing.T) {
 func heldHeaders(t *testing.T, fields int) {
 	attack{
 		do: func(t *testing.T, s *proc.Server) error {
+			var list []*frames
 			for range 2 {
 				c, err := dialFrames(t, s, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 				if err != nil {
 					return err
 				}
+				list = append(list, c)
 				block := append([]byte(nil), c.fields(watchMethod, "a", "")...)
 				if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: block}); err != nil {
 					return err
@@ -201,7 +229,9 @@ func heldHeaders(t *testing.T, fields int) {
 					}
 				}
 			}
-			time.Sleep(time.Second) // until everything has arrived
+			for _, c := range list {
+				c.settle()
+			}
 			return nil
 		},
 		most: figures{memory: 150 * mib, log: 256 << 10, files: 20, worst: 2e9, processor: 20 * time.Second},
@@ -224,14 +254,14 @@ func TestStalledWatches(t *testing.T) {
 					return err
 				}
 			}
-			time.Sleep(time.Second) // until the watchers exist
+			c.settle()
 			kv := s.Client()
 			for i := range 200 {
 				if _, err := kv.Put(proc.Context(t), "k", fmt.Sprintf("%01024d", i)); err != nil {
 					return err
 				}
 			}
-			time.Sleep(time.Second) // until the events are where they stay
+			c.settle()
 			return nil
 		},
 		// Each stream takes some kilobytes, and the hub has 32 MiB.

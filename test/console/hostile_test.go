@@ -42,7 +42,7 @@ func TestHostileMember(t *testing.T) {
 	}
 	b.open("members")
 	b.shows(shown)
-	// Nobody can type the name: the removal is confirmed by the ID.
+	// The name cannot be typed: the removal is confirmed by the ID.
 	b.click("remove " + shown)
 	b.until(`/^[0-9a-f]{8,16}$/.test(document.querySelector("dialog[open] label code").innerText)`)
 	if title := eval[string](b, `document.querySelector("dialog[open] h2").innerText`); title != "Remove "+shown {

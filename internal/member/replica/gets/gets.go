@@ -1,5 +1,5 @@
-// Package gets makes linearizable reads of one key ready without a goroutine that waits: those that come while one read index is asked for
-// share the next one, and become results together. So a read needs no goroutine while it waits.
+// Package gets makes linearizable reads of one key ready without a goroutine for each: those that come while one read index is asked
+// for share the next one, and become results together.
 package gets
 
 import (
@@ -38,10 +38,13 @@ func New(o Options) *Gets { return &Gets{o: o, wake: make(chan struct{}, 1)} }
 // if something is wrong, and then each read waits with its own deadline.
 const maxAge = time.Second
 
-// Add starts a read that arrives now. It declines reads while others wait for long, and after Run has ended.
+// maxWaiting bounds the memory of reads, whose clients may have gone: beyond it the reads go to handlers, whose number is limited.
+const maxWaiting = 1 << 14
+
+// Add starts a read that arrives now. It declines reads while many wait or some wait for long, and after Run has ended.
 func (g *Gets) Add(req *kv.RangeRequest, tag any, now time.Time) (started bool) {
 	g.mu.Lock()
-	if g.mu.closed || !g.mu.since.IsZero() && now.Sub(g.mu.since) > maxAge {
+	if g.mu.closed || len(g.mu.waiting) >= maxWaiting || !g.mu.since.IsZero() && now.Sub(g.mu.since) > maxAge {
 		g.mu.Unlock()
 		return false
 	}

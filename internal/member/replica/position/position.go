@@ -1,4 +1,4 @@
-// Package position lets reads wait until a member has applied the log up to a position. Whoever applies calls Advance, with the same
+// Package position lets reads wait until a member has applied the log up to a position. The apply goroutine calls Advance, with the same
 // positions that the Loader of a Join returns, stored before.
 package position
 
