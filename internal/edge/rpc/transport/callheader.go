@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,31 +106,44 @@ func (c *call) checkEncoding() {
 
 // of returns the metadata in the header of a request, and a context with them.
 func (l *lastMetadata) of(fields []hpack.HeaderField) (metadata.MD, context.Context) {
-	n := 0
-	same := true
+	n, size, same := 0, uint32(0), true
 	for i := range fields {
 		if !isMetadata(fields[i].Name) {
 			continue
 		}
-		if same = same && n < len(l.fields) && l.fields[n] == fields[i]; !same {
-			break
-		}
+		same = same && n < len(l.fields) && l.fields[n] == fields[i]
+		size += fields[i].Size()
 		n++
 	}
 	if same && n == len(l.fields) && l.md != nil {
 		return l.md, l.values
 	}
-	size := uint32(0)
-	l.fields = slices.DeleteFunc(slices.Clone(fields), func(f hpack.HeaderField) bool { return !isMetadata(f.Name) })
-	md := make(metadata.MD, len(l.fields))
-	for _, f := range l.fields {
-		size += f.Size()
-		value := f.Value
-		if strings.HasSuffix(f.Name, "-bin") {
+	clear(l.fields)
+	l.fields, l.md, l.values = l.fields[:0], nil, nil
+	md := make(metadata.MD)
+	all := make([]string, 0, n) // one allocation for the values of all names, also of one that is repeated
+	for i := range fields {
+		name, value := fields[i].Name, fields[i].Value
+		if !isMetadata(name) {
+			continue
+		}
+		if size <= maxKept {
+			l.fields = append(l.fields, fields[i])
+		}
+		if strings.HasSuffix(name, "-bin") {
 			b, _ := decodeBinary(value) // was checked
 			value = string(b)
 		}
-		md[f.Name] = append(md[f.Name], value)
+		all = append(all, value)
+		last := len(all) - 1
+		switch before := md[name]; {
+		case len(before) == 0:
+			md[name] = all[last : last+1 : last+1]
+		case last > 0 && &before[len(before)-1] == &all[last-1]: // the name of the field before
+			md[name] = all[last-len(before) : last+1 : last+1]
+		default:
+			md[name] = append(before, value)
+		}
 	}
 	if host, ok := md["host"]; ok {
 		if len(md[":authority"]) == 0 {
@@ -140,9 +152,8 @@ func (l *lastMetadata) of(fields []hpack.HeaderField) (metadata.MD, context.Cont
 		delete(md, "host")
 	}
 	values := metadata.NewIncomingContext(l.base, md)
-	l.md, l.values = md, values
-	if size > maxKept {
-		l.fields, l.md, l.values = nil, nil, nil
+	if size <= maxKept {
+		l.md, l.values = md, values
 	}
 	return md, values
 }
