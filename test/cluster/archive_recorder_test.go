@@ -52,7 +52,7 @@ func newRecorder(g *group) *recorder {
 
 // begin starts writers that write a number of changes in a second, until end.
 func (r *recorder) begin(rate int) {
-	writers := max(rate/25, 10)
+	writers := max(rate/10, 10)
 	for w := range writers {
 		r.done.Go(func() { r.write(w, time.Second*time.Duration(writers)/time.Duration(rate)) })
 	}
@@ -61,6 +61,26 @@ func (r *recorder) begin(rate int) {
 func (r *recorder) end() {
 	close(r.stop)
 	r.done.Wait()
+}
+
+// paces returns how many changes there were in each second since a time.
+func (r *recorder) paces(from time.Time) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []int
+	for _, list := range r.changes {
+		for _, c := range list {
+			second := int(c.at.Sub(from) / time.Second)
+			if second < 0 {
+				continue
+			}
+			for len(out) <= second {
+				out = append(out, 0)
+			}
+			out[second]++
+		}
+	}
+	return out
 }
 
 // kill ends members at once, and restart runs one again.

@@ -221,6 +221,11 @@ func TestArchive(t *testing.T) {
 	w.end()
 	r.end()
 	t.Logf("%d changes in %v, %.0f a second", r.count, destroyed.Sub(begun).Round(time.Second), float64(r.count)/destroyed.Sub(begun).Seconds())
+	for i, n := range r.paces(begun) {
+		if n < rate/2 {
+			t.Logf("only %d changes in second %d", n, i)
+		}
+	}
 	for _, m := range g.list {
 		if err := os.RemoveAll(m.DataDir()); err != nil {
 			t.Fatal(err)
