@@ -38,6 +38,7 @@ type recorder struct {
 	unsure  map[string]bool     // keys with a deletion that got no answer
 	last    int64               // the newest revision that was acknowledged
 	count   int
+	idle    int      // acknowledged deletions of keys that were not there, which are no changes
 	pending []change // those that are not known to be archived
 }
 
@@ -63,21 +64,16 @@ func (r *recorder) end() {
 	r.done.Wait()
 }
 
-// paces returns how many changes there were in each second since a time.
-func (r *recorder) paces(from time.Time) []int {
+// paces returns how many changes there were in each second between two times.
+func (r *recorder) paces(from, to time.Time) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []int
+	out := make([]int, to.Sub(from)/time.Second)
 	for _, list := range r.changes {
 		for _, c := range list {
-			second := int(c.at.Sub(from) / time.Second)
-			if second < 0 {
-				continue
+			if second := int(c.at.Sub(from) / time.Second); second >= 0 && second < len(out) {
+				out[second]++
 			}
-			for len(out) <= second {
-				out = append(out, 0)
-			}
-			out[second]++
 		}
 	}
 	return out
@@ -154,6 +150,10 @@ func (r *recorder) write(writer int, interval time.Duration) {
 				r.mu.Unlock()
 			case resp.Deleted > 0:
 				revision = resp.Header.Revision
+			default:
+				r.mu.Lock()
+				r.idle++
+				r.mu.Unlock()
 			}
 		} else if resp, err := c.Put(ctx, key, strconv.Itoa(n)+" "+strings.Repeat("x", 200)); err == nil {
 			revision = resp.Header.Revision
