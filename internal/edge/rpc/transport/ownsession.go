@@ -44,6 +44,7 @@ func (c *call) runSession() {
 	c.refer()
 	c.Notify(c)
 	c.conn.server.conns.Workers.Run(c.openSession)
+	c.conn.server.conns.Workers.Yield()
 }
 
 // refer notes that a goroutine will use the session, until unrefer is called.
@@ -169,6 +170,7 @@ func (c *call) wakeReceiver() {
 	if idle {
 		c.refer()
 		c.conn.server.conns.Workers.Run(c.receiveAll)
+		c.conn.server.conns.Workers.Yield()
 	}
 }
 
