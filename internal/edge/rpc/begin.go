@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
 
@@ -31,6 +30,8 @@ type Starter interface {
 	StartDelete(ctx context.Context, r *kv.DeleteRangeRequest, tag any) (started bool)
 	StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) (started bool)
 	StartGrant(ctx context.Context, r kv.LeaseGrantRequest, tag any) (started bool)
+	// Renew renews a lease, and returns its TTL.
+	Renew(id int64) (ttl int64, ok bool)
 	// Results waits for results and appends all that there are to dst, or none if stop is closed. It may be called
 	// concurrently.
 	Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome
@@ -87,8 +88,8 @@ func (s *service) beginTxn(ctx context.Context, r *wire.TxnRequest, p transport.
 	return nil, started(s.cfg.Starter.StartTxn(ctx, &r.TxnRequest, p))
 }
 
-func (l *leaseServer) beginGrant(ctx context.Context, r *etcdserverpb.LeaseGrantRequest, p transport.Pending) (any, transport.Begun) {
-	return nil, started(l.svc.cfg.Starter.StartGrant(ctx, kv.LeaseGrantRequest{ID: r.ID, TTL: r.TTL}, p))
+func (l *leaseServer) beginGrant(ctx context.Context, r *wire.LeaseGrantRequest, p transport.Pending) (any, transport.Begun) {
+	return nil, started(l.svc.cfg.Starter.StartGrant(ctx, r.LeaseGrantRequest, p))
 }
 
 // begin is Server.serveUnary for calls that need no handler.

@@ -19,6 +19,7 @@ import (
 // run on both ways of serving a call.
 type fakeStarter struct {
 	kv      KV
+	leases  Leases
 	n       atomic.Int64
 	results chan kv.Outcome
 	broken  atomic.Bool // Get panics
@@ -93,6 +94,16 @@ func (f *fakeStarter) StartTxn(ctx context.Context, r *kv.TxnRequest, tag any) b
 }
 
 func (f *fakeStarter) StartGrant(context.Context, kv.LeaseGrantRequest, any) bool { return false }
+
+// Renew renews what a fake of leases that does not wait renews.
+func (f *fakeStarter) Renew(id int64) (int64, bool) {
+	l, ok := f.leases.(*fakeLeases)
+	if !ok || f.declines() || l.hang != nil || l.err != nil {
+		return 0, false
+	}
+	ttl, err := l.KeepAlive(context.Background(), id)
+	return ttl, err == nil
+}
 
 func (f *fakeStarter) Results(dst []kv.Outcome, stop <-chan struct{}) []kv.Outcome {
 	select {

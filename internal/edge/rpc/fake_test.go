@@ -404,7 +404,8 @@ func start(t testing.TB, change func(*Config)) *fixture {
 		change(&c)
 	}
 	if c.Starter == nil {
-		c.Starter = newFakeStarter(c.KV)
+		f := newFakeStarter(c.KV)
+		f.leases, c.Starter = c.Leases, f
 	}
 	var err error
 	if f.Server, err = NewServer(c); err != nil {

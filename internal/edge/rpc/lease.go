@@ -8,6 +8,7 @@ import (
 
 	"vigil/internal/edge/rpc/apierror"
 	"vigil/internal/edge/rpc/transport"
+	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
 )
 
@@ -31,16 +32,16 @@ type leaseServer struct {
 	svc *service
 }
 
-func (l *leaseServer) LeaseGrant(ctx context.Context, r *etcdserverpb.LeaseGrantRequest) (*etcdserverpb.LeaseGrantResponse, error) {
-	res, err := l.svc.cfg.Leases.GrantLease(ctx, kv.LeaseGrantRequest{ID: r.ID, TTL: r.TTL})
+func (l *leaseServer) LeaseGrant(ctx context.Context, r *wire.LeaseGrantRequest) (wire.Encoder, error) {
+	res, err := l.svc.cfg.Leases.GrantLease(ctx, r.LeaseGrantRequest)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
 	return l.grantAnswer(res), nil
 }
 
-func (l *leaseServer) grantAnswer(res kv.LeaseResult) *etcdserverpb.LeaseGrantResponse {
-	return &etcdserverpb.LeaseGrantResponse{Header: headerPB(l.svc.header(res.Revision)), ID: res.ID, TTL: res.TTL}
+func (l *leaseServer) grantAnswer(res kv.LeaseResult) wire.Encoder {
+	return &wire.LeaseResponse{Header: l.svc.header(res.Revision), ID: res.ID, TTL: res.TTL}
 }
 
 func (l *leaseServer) LeaseRevoke(ctx context.Context, r *etcdserverpb.LeaseRevokeRequest) (*etcdserverpb.LeaseRevokeResponse, error) {
@@ -97,18 +98,30 @@ func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeas
 type leaseSession struct {
 	*session
 	leases Leases
+	answer wire.LeaseResponse // the last one of Answer, owned by its caller
 }
 
 // LeaseKeepAlive opens a stream of keep-alives.
 func (l *leaseServer) LeaseKeepAlive(ss *session) (transport.Session, error) {
-	return &leaseSession{ss, l.svc.cfg.Leases}, nil
+	return &leaseSession{session: ss, leases: l.svc.cfg.Leases}, nil
+}
+
+// Answer implements transport.PromptSession.
+func (l *leaseSession) Answer(message any) (answer any, ok bool) {
+	if l.svc.cfg.Starter == nil {
+		return nil, false
+	}
+	r := message.(*wire.LeaseKeepAliveRequest)
+	l.answer = wire.LeaseResponse{ID: r.ID, Header: l.svc.cfg.Member.Header()} // the head first, as in Receive
+	l.answer.TTL, ok = l.svc.cfg.Starter.Renew(r.ID)
+	return &l.answer, ok
 }
 
 // Receive implements transport.Session.
 func (l *leaseSession) Receive(message any) {
-	r := message.(*etcdserverpb.LeaseKeepAliveRequest)
+	r := message.(*wire.LeaseKeepAliveRequest)
 	// The head first: its revision must not be above one at which the lease is gone.
-	res := &etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, Header: headerPB(l.svc.cfg.Member.Header())}
+	res := &wire.LeaseResponse{ID: r.ID, Header: l.svc.cfg.Member.Header()}
 	switch ttl, err := l.leases.KeepAlive(l.ctx, r.ID); {
 	case err == nil:
 		res.TTL = ttl

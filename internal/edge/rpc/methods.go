@@ -97,7 +97,7 @@ func (s *service) services() []serviceDef {
 		txn = express(txn, s.beginTxn, func(ctx context.Context, _ *wire.TxnRequest, o *kv.Outcome) (any, error) {
 			return s.txnAnswer(ctx, o.Txn)
 		})
-		grant = express(grant, l.beginGrant, func(_ context.Context, _ *etcdserverpb.LeaseGrantRequest, o *kv.Outcome) (any, error) {
+		grant = express(grant, l.beginGrant, func(_ context.Context, _ *wire.LeaseGrantRequest, o *kv.Outcome) (any, error) {
 			return l.grantAnswer(*o.Lease), nil
 		})
 	}
@@ -125,7 +125,7 @@ func (s *service) services() []serviceDef {
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
 			grant, unary("LeaseRevoke", l.LeaseRevoke),
 			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,
-				newRequest: func() any { return new(etcdserverpb.LeaseKeepAliveRequest) }, session: l.LeaseKeepAlive},
+				newRequest: func() any { return new(wire.LeaseKeepAliveRequest) }, session: l.LeaseKeepAlive},
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),
 		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
 	}

@@ -68,7 +68,26 @@ func (s *Server) openSession(m *method, p transport.Peer) (_ transport.Session, 
 	if ss.inner, err = m.session(ss); err != nil {
 		return nil, err
 	}
+	if p, ok := ss.inner.(transport.PromptSession); ok {
+		return &promptSession{ss, p}, nil
+	}
 	return ss, nil
+}
+
+// promptSession is a session that answers some messages without a wait.
+type promptSession struct {
+	*session
+	prompt transport.PromptSession
+}
+
+// Answer implements transport.PromptSession.
+func (ps *promptSession) Answer(message any) (answer any, ok bool) {
+	defer ps.recovered()
+	if answer, ok = ps.prompt.Answer(message); ok {
+		ps.m.received.Inc()
+		ps.m.sent.Inc()
+	}
+	return answer, ok
 }
 
 // finish notes the end of the stream.

@@ -43,6 +43,8 @@ func statsOf(req, resp any) callStats {
 			st.requests = int64(len(r.Failure))
 		}
 		st.requestBytes = r.Len
+	case *wire.LeaseGrantRequest:
+		st.requestBytes = r.Len
 	case *wire.CompactionRequest:
 		st.content, st.steps = r.Describe(), stepsOf(r.Steps)
 	case proto.Message:

@@ -51,6 +51,14 @@ func (s *Starter) StartGrant(ctx context.Context, req kv.LeaseGrantRequest, tag 
 	return s.startGrant(ctx, grant)
 }
 
+// Renew renews a lease, and returns its TTL in seconds.
+func (s *Starter) Renew(id int64) (ttl int64, ok bool) {
+	if s.r.Access.AuthEnabled() {
+		return 0, false
+	}
+	return s.r.lessor.RenewNow(id)
+}
+
 // grant is the tag of a lease that was started: if its id was chosen here and is in use, another is chosen.
 type grant struct {
 	kv.LeaseGrantRequest

@@ -55,8 +55,9 @@ func (v *View) Get(rev kv.Rev, dst []byte) (out []byte, err error) {
 // GetWithin is Get, but a record of more than room bytes is not read. need is its size then, and 0 otherwise.
 func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
 	s := v.segmentOf(rev)
+	w := segfile.Want{Rev: rev, Room: room}
 	if s == nil {
-		return v.getMemory(rev, room, dst)
+		return v.getMemory(&w, dst)
 	}
 	var a segfile.Access
 	a.Begin()
@@ -65,11 +66,7 @@ func (v *View) GetWithin(rev kv.Rev, room int, dst []byte) (out []byte, need int
 			out = dst
 		}
 	}()
-	out, need, err = s.get(&a, rev, room, dst)
-	for try := 1; err != nil && v.again(try, err); try++ {
-		out, need, err = s.get(&a, rev, room, dst)
-	}
-	return out, need, err
+	return v.getSealed(s, &a, &w, dst)
 }
 
 // Peek returns the encoded record at rev if that waits for no disk, and nil otherwise, or if a record outside of the open segment
@@ -81,7 +78,7 @@ func (v *View) Peek(rev kv.Rev, most int) (b []byte) {
 	}
 	err := segfile.Guard(func(a *segfile.Access) (err error) {
 		a.Resident = true
-		b, _, err = s.get(a, rev, most, nil)
+		b, _, err = s.get(a, &segfile.Want{Rev: rev, Room: most}, nil)
 		return err
 	})
 	if err != nil {
@@ -94,31 +91,27 @@ func (v *View) Peek(rev kv.Rev, most int) (b []byte) {
 // size bytes; need is the size of that record, 0 if there is none. On an error out holds the records before the one that failed.
 // Revisions that are near each other cost less.
 func (v *View) GetSome(revs []kv.Rev, size int, out *kv.Records) (need int, err error) {
-	var a segfile.Access
-	a.Begin()
-	start := len(out.Buf)
-	defer func() {
-		if err = a.End(recover(), err); err != nil {
-			out.Buf = out.Buf[:start]
+	if len(revs) == 1 {
+		b, need, err := v.GetWithin(revs[0], size-len(out.Buf), out.Buf)
+		if err == nil && need == 0 {
+			out.Buf = b
+			out.Close()
 		}
-	}()
-	for _, rev := range revs {
-		room := size - start
-		if s := v.segmentOf(rev); s != nil {
-			out.Buf, need, err = s.get(&a, rev, room, out.Buf)
-			for try := 1; err != nil && v.again(try, err); try++ {
-				out.Buf, need, err = s.get(&a, rev, room, out.Buf[:start])
-			}
-		} else {
-			out.Buf, need, err = v.getMemory(rev, room, out.Buf)
-		}
-		if err != nil || need > 0 {
-			return need, err
-		}
-		out.Close()
-		start = len(out.Buf)
+		return need, err
 	}
-	return 0, nil
+	m := many{v: v, most: size, dst: out.Buf, ends: &out.Ends}
+	need, err = m.get(revs)
+	out.Buf = m.dst
+	return need, err
+}
+
+// GetFramed appends the records at revs, in the order given, to dst, each as an element of the field with a tag of a protobuf message,
+// without growing dst. It returns how many those are: it stops before a record for which there is no room. On an error out holds the
+// records before the one that failed.
+func (v *View) GetFramed(revs []kv.Rev, tag byte, dst []byte) (out []byte, n int, err error) {
+	m := many{v: v, tag: tag, most: cap(dst), dst: dst}
+	_, err = m.get(revs)
+	return m.dst, m.n, err
 }
 
 // segmentOf returns the segment that holds the record at rev if there is one, nil for the open one.
@@ -139,46 +132,53 @@ func (v *View) segmentOf(rev kv.Rev) *segment {
 	return v.segs[lo]
 }
 
-// getMemory appends the record at rev of the open segment or the current batch, unless it needs more than room. Memory needs no
-// checksum: it was filled by the writer, or by recovery, which checked it.
-func (v *View) getMemory(rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
-	data := v.tail.Data(rev)
+// getMemory appends a record of the open segment or the current batch, unless there is no room. Memory needs no checksum: it was
+// filled by the writer, or by recovery, which checked it.
+func (v *View) getMemory(w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+	data := v.tail.Data(w.Rev)
 	if data == nil && v.pend != nil {
-		data = v.pend.Data(rev)
+		data = v.pend.Data(w.Rev)
 	}
-	if data == nil {
-		return dst, 0, ErrNotFound
-	}
-	return appendWithin(dst, data, room)
+	return appendWithin(data, w, dst)
 }
 
-func appendWithin(dst, data []byte, room int) (out []byte, need int, err error) {
-	if len(data) > room {
+// appendWithin appends a record in memory, nil if there is none.
+func appendWithin(data []byte, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+	switch {
+	case data == nil:
+		return dst, 0, ErrNotFound
+	case !w.Fits(len(data)):
 		return dst, len(data), nil
 	}
-	return append(dst, data...), 0, nil
+	return w.Append(dst, data), 0, nil
 }
 
-// get appends the record at rev to dst, unless it needs more than room.
-func (s *segment) get(a *segfile.Access, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
+// getSealed is get with the patience of the view.
+func (v *View) getSealed(s *segment, a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
+	out, need, err = s.get(a, w, dst)
+	for try := 1; err != nil && v.again(try, err); try++ {
+		out, need, err = s.get(a, w, dst)
+	}
+	return out, need, err
+}
+
+// get appends a record to dst, unless there is no room.
+func (s *segment) get(a *segfile.Access, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
 	src, err := s.acquire(a)
 	if err != nil {
 		return dst, 0, err
 	}
 	if src.mem != nil {
-		if data := src.mem.Data(rev); data != nil {
-			return appendWithin(dst, data, room)
-		}
-		return dst, 0, ErrNotFound
+		return appendWithin(src.mem.Data(w.Rev), w, dst)
 	}
-	switch i, err := src.file.Find(rev); {
+	switch i, err := src.file.Find(w.Rev); {
 	case err != nil:
 		return dst, 0, err
 	case i < 0:
 		return dst, 0, ErrNotFound
-	case a.Resident && !src.file.Resident(i, room):
+	case a.Resident && !src.file.Resident(i, w.Room):
 		return dst, 0, nil
 	default:
-		return src.file.Get(i, rev, room, dst)
+		return src.file.Get(i, w, dst)
 	}
 }

@@ -108,8 +108,8 @@ const (
 )
 
 // gather collects the records of an answer: a few in one buffer, many in pieces if the read may
-// borrow. Records are read into kvs or temp and, if there are pieces, copied on from there while they
-// are in the processor's cache.
+// borrow. Records are read into kvs, or into the last piece; those that do not fit into it are read into temp, and copied
+// from there.
 type gather struct {
 	memory *answerMemory
 	kvs    *kv.Records
@@ -142,8 +142,19 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 				return err
 			}
 		}
+		if g.long != nil && need == 0 {
+			n, err := g.fill(hist, revs)
+			if err != nil {
+				return err
+			}
+			if revs = revs[n:]; len(revs) == 0 {
+				break
+			}
+		}
 		to, size := g.kvs, tempSize
+		n := len(revs)
 		if g.long != nil {
+			n = 1 // which goes into two pieces; then there is room for others
 			to = g.temp
 			to.Buf, to.Ends = to.Buf[:0], to.Ends[:0]
 		} else {
@@ -155,7 +166,7 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 				size = shortSize
 			}
 		}
-		n, was := len(revs), to.Len()
+		was := to.Len()
 		if was == 0 && n > 8 && g.long == nil {
 			// A few records show how much room the others will take.
 			n = 4
@@ -180,6 +191,19 @@ func (g *gather) fetch(ctx context.Context, hist *history.View, revs []kv.Rev) e
 		}
 	}
 	return nil
+}
+
+// fill appends records to the last piece as far as there is room, and returns how many.
+func (g *gather) fill(hist *history.View, revs []kv.Rev) (n int, err error) {
+	b, n, err := hist.GetFramed(revs, frameTag, g.room[:0:len(g.room)])
+	if err != nil {
+		return n, fmt.Errorf("mvcc: reading %d records: %w", len(revs), err)
+	}
+	g.room = g.room[len(b):]
+	g.long.Bytes += len(b)
+	g.long.N += n
+	g.begun = g.long.Bytes
+	return n, nil
 }
 
 // admit counts the memory for a record of n bytes, which will be in pieces.

@@ -119,6 +119,9 @@ func (c *call) endMessage() {
 	m := inMessage{flag: in.head[0], data: in.data}
 	in.nhead, in.data = 0, nil
 	in.count++
+	if c.session != nil && c.answerNow(m) {
+		return
+	}
 	in.mu.Lock()
 	if m.occupies = len(in.mu.list) >= freeMessages; m.occupies {
 		c.Occupy(messageCost)

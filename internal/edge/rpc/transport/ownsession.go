@@ -19,6 +19,10 @@ type session struct {
 	// refs are the goroutines that use the session, and one until Close has returned. The stream is held for all of them.
 	refs   atomic.Int32
 	report func(error) // nil without a stats handler
+	// prompt is the session if it answers some messages without a wait. Like it not changed after it is open.
+	prompt PromptSession
+	// behind: the last answer without a wait had to queue up. Owned by the reader.
+	behind bool
 
 	mu struct {
 		sync.Mutex
@@ -75,6 +79,9 @@ func (c *call) openSession() {
 		c.unrefer()
 		c.unrefer() // there is nothing to close
 		return
+	}
+	if s.report == nil && (c.sent == "" || c.sent == encoding.Identity) {
+		s.prompt, _ = opened.(PromptSession)
 	}
 	s.mu.Lock()
 	s.mu.Session = opened
@@ -157,6 +164,51 @@ func (c *call) receiveAll() {
 		s.Receive(m)
 	}
 }
+
+// answerNow answers a message on the goroutine of the reader, if that needs no wait. Otherwise, and if a worker passes on messages or
+// the client does not take the answers, it does nothing and returns false.
+func (c *call) answerNow(m inMessage) bool {
+	s := c.session
+	if m.flag != 0 || len(m.data) > maxBegin || c.Err() != nil {
+		return false
+	}
+	c.in.mu.Lock()
+	receiving := c.in.mu.receiving // if not, the session is open, and only the reader can change that
+	c.in.mu.Unlock()
+	if receiving || s.prompt == nil {
+		return false
+	}
+	if s.behind {
+		s.behind = false // a worker waits if too much is queued
+		return false
+	}
+	message := c.method.NewRequest()
+	if c.conn.server.o.Codec.decode(m.data, message) != nil {
+		return false // Receive finds the mistake again, and reports it
+	}
+	answer, ok := s.prompt.Answer(message)
+	if !ok {
+		return false
+	}
+	c.Taken(messageHead + len(m.data))
+	buf := prompts.Get().(*[]byte)
+	b, ok := c.conn.server.o.Codec.appendSmall((*buf)[:0], answer, maxPrompt)
+	if ok {
+		var header *h2.Header
+		if !c.headerSent {
+			header, c.headerSent = c.header(), true
+		}
+		s.behind = c.SendSoon(header, b)
+		*buf = b
+	} else {
+		c.End(errAnswer)
+	}
+	prompts.Put(buf)
+	return true
+}
+
+// errAnswer ends a session with an answer that cannot be sent without a wait.
+var errAnswer = status.Error(codes.Internal, "vigil: an answer cannot be encoded, or is not small")
 
 // received passes messages on, if no worker does so. The reader calls it after it has added one.
 func (c *call) wakeReceiver() {

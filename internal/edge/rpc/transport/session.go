@@ -25,6 +25,15 @@ type Session interface {
 	Close(reason error)
 }
 
+// PromptSession is a Session that answers some messages without a wait.
+type PromptSession interface {
+	Session
+	// Answer may be called instead of Receive, by the goroutine that reads the connection. It must not wait, and not read files. It returns
+	// the answer, of a few hundred bytes at most, which must not change before the next call; or false, if nothing was done: then
+	// Receive is called.
+	Answer(message any) (answer any, ok bool)
+}
+
 // Peer is the client of a Session. Its methods may be called concurrently, but a session sends either in Receive or in Fill.
 type Peer interface {
 	// Context ends with the stream.

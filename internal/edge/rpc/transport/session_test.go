@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -334,6 +335,123 @@ func TestSessionsAtStop(t *testing.T) {
 			if n := x.closes.Load(); n != 1 {
 				t.Errorf("a session was closed %d times", n)
 			}
+		}
+	})
+}
+
+// promptTalk is a talk that answers texts that begin with "now" without a wait.
+type promptTalk struct {
+	talk
+	answered atomic.Int32
+}
+
+func (s *promptTalk) Answer(m any) (any, bool) {
+	text := m.(*wrapperspb.StringValue).Value
+	if !strings.HasPrefix(text, "now") {
+		return nil, false
+	}
+	s.answered.Add(1)
+	if text == "now large" {
+		return wrapperspb.String(strings.Repeat("x", maxPrompt)), true
+	}
+	return m, true
+}
+
+// TestPromptSession: messages that are answered without a wait, and others, are answered in order; those of a client that does not
+// read wait.
+func TestPromptSession(t *testing.T) {
+	onBoth(t, func(t *testing.T, own bool) {
+		opened := make(chan *promptTalk, 10)
+		_, addr := startServer(t, own, func(o *Options) {
+			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
+				NewRequest: func() any { return new(wrapperspb.StringValue) },
+				Open: func(p Peer) (Session, error) {
+					s := &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}
+					opened <- s
+					return s, nil
+				}}}})
+		})
+		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		begin := func() (grpc.ClientStream, *promptTalk) {
+			t.Helper()
+			s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, receiveWithin(t, opened)
+		}
+		s, x := begin()
+		texts := make(chan string, 100_000)
+		blocked := make(chan struct{})
+		go func() {
+			defer close(blocked)
+			for i := range 5000 {
+				text := fmt.Sprintf("now %d %0100d", i, 0)
+				if i%10 == 3 {
+					text = fmt.Sprintf("later %d", i)
+				}
+				if err := s.SendMsg(wrapperspb.String(text)); err != nil {
+					t.Error(err)
+					return
+				}
+				texts <- text
+			}
+			if err := s.CloseSend(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if c, ok := x.peer.(*call); ok {
+			for waiting := 0; waiting == 0; runtime.Gosched() { // until answers wait for the client
+				c.in.mu.Lock()
+				waiting = len(c.in.mu.list)
+				c.in.mu.Unlock()
+			}
+			if n := x.answered.Load(); n > 2500 {
+				t.Errorf("%d answers for a client that does not read", n)
+			}
+		}
+		for range 5000 {
+			var m wrapperspb.StringValue
+			if err := s.RecvMsg(&m); err != nil {
+				t.Fatal(err)
+			}
+			if want := receiveWithin(t, texts); m.Value != want {
+				t.Fatalf("%q, want %q", m.Value, want)
+			}
+		}
+		if err := s.RecvMsg(new(wrapperspb.StringValue)); err != io.EOF {
+			t.Errorf("ended with %v", err)
+		}
+		<-blocked
+		if n := x.answered.Load(); own && n == 0 || x.fault.Load() {
+			t.Errorf("%d answers without a wait; concurrent calls: %v", n, x.fault.Load())
+		}
+		if reason := receiveWithin(t, x.closed); reason != nil {
+			t.Errorf("closed because of %v", reason)
+		}
+		if !own {
+			return
+		}
+		s, x = begin()
+		for {
+			if err := s.SendMsg(wrapperspb.String("now large")); err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+			err := s.RecvMsg(new(wrapperspb.StringValue))
+			if err == nil { // it was answered by Receive
+				continue
+			}
+			if status.Code(err) != codes.Internal {
+				t.Errorf("ended with %v", err)
+			}
+			break
+		}
+		if reason := receiveWithin(t, x.closed); status.Code(reason) != codes.Internal {
+			t.Errorf("closed because of %v", reason)
 		}
 	})
 }

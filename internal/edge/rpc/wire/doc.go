@@ -1,4 +1,4 @@
-// Package wire encodes and decodes the messages of the KV and Watch services by hand, because they are on the hot path.
+// Package wire encodes and decodes the messages of the KV and Watch services, and those that grant and renew leases, by hand, because they are on the hot path.
 // Requests are decoded directly into kv's types, and results of kv are encoded directly from their records, so that no
 // message is built twice.
 //

@@ -66,6 +66,18 @@ func kinds() []kind {
 		{"watch", func(g gen) proto.Message { return g.watchRequest() },
 			func(b []byte) (any, error) { var m WatchRequest; err := m.Decode(b); return m, err },
 			unmarshal(&etcdserverpb.WatchRequest{}, watchFrom)},
+		{"grant", func(g gen) proto.Message { return &etcdserverpb.LeaseGrantRequest{TTL: g.number(), ID: g.number()} },
+			func(b []byte) (any, error) {
+				var m LeaseGrantRequest
+				err := m.Decode(b)
+				return m.LeaseGrantRequest, err
+			},
+			unmarshal(&etcdserverpb.LeaseGrantRequest{}, func(m *etcdserverpb.LeaseGrantRequest) kv.LeaseGrantRequest {
+				return kv.LeaseGrantRequest{ID: m.ID, TTL: m.TTL}
+			})},
+		{"keep-alive", func(g gen) proto.Message { return &etcdserverpb.LeaseKeepAliveRequest{ID: g.number()} },
+			func(b []byte) (any, error) { var m LeaseKeepAliveRequest; err := m.Decode(b); return m.ID, err },
+			unmarshal(&etcdserverpb.LeaseKeepAliveRequest{}, (*etcdserverpb.LeaseKeepAliveRequest).GetID)},
 	}
 }
 
@@ -373,6 +385,8 @@ func FuzzDecodeDelete(f *testing.F)  { fuzz(f, 2) }
 func FuzzDecodeTxn(f *testing.F)     { fuzz(f, 3) }
 func FuzzDecodeCompact(f *testing.F) { fuzz(f, 4) }
 func FuzzDecodeWatch(f *testing.F)   { fuzz(f, 5) }
+func FuzzDecodeGrant(f *testing.F)   { fuzz(f, 6) }
+func FuzzDecodeRenew(f *testing.F)   { fuzz(f, 7) }
 
 // TestDecodeStopsAtTheLimit: a level with too many compares or operations takes no more memory than one that
 // is just too long, and is still refused for what it is.

@@ -16,7 +16,7 @@ import (
 // Pipeline.TimeoutCause.
 func (l *Lessor) Ask(ctx context.Context, op Op, id int64) (Answer, error) {
 	if op == Renew {
-		if ttl, ok := l.renewNow(id); ok {
+		if ttl, ok := l.RenewNow(id); ok {
 			return Answer{TTL: ttl}, nil
 		}
 	}
@@ -73,7 +73,7 @@ func (l *Lessor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) 
 	var a Answer
 	done := false
 	if op == Renew {
-		a.TTL, done = l.renewNow(id)
+		a.TTL, done = l.RenewNow(id)
 	}
 	if !done {
 		a, err = l.answerAsLeader(ctx, op, id)
@@ -81,9 +81,9 @@ func (l *Lessor) ServeCall(ctx context.Context, payload []byte) ([]byte, error) 
 	return encodeAnswer(a, err), nil
 }
 
-// renewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a quorum has confirmed
+// RenewNow renews a lease if that needs neither a call nor a wait: this member leads alone, or a quorum has confirmed
 // just before that it leads, and it has applied everything that is committed.
-func (l *Lessor) renewNow(id int64) (ttl int64, ok bool) {
+func (l *Lessor) RenewNow(id int64) (ttl int64, ok bool) {
 	index, alone := l.o.Raft.TryReadIndex()
 	if !alone {
 		// No member can have applied, and reported to a client, more than the leader knows to be committed.

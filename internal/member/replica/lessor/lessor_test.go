@@ -239,7 +239,7 @@ func TestConfirmationEndsBeforeAnElection(t *testing.T) {
 		t.Errorf("confirmed for %v, a leader may be replaced after %v of silence", until-now, raftnode.QuietTime(l.o.TickInterval))
 	}
 	l.advance(raftnode.QuietTime(l.o.TickInterval))
-	if _, ok := l.renewNow(1); ok {
+	if _, ok := l.RenewNow(1); ok {
 		t.Error("renewed without a confirmation")
 	}
 }
@@ -255,11 +255,11 @@ func TestConfirmationEndsWithHandOver(t *testing.T) {
 	l.mu.Lock()
 	l.mu.confirmedUntil = l.now() + time.Hour
 	l.mu.Unlock()
-	if _, ok := l.renewNow(1); !ok {
+	if _, ok := l.RenewNow(1); !ok {
 		t.Error("the confirmation is not used")
 	}
 	f.handed = term
-	if _, ok := l.renewNow(1); ok {
+	if _, ok := l.RenewNow(1); ok {
 		t.Error("renewed without a confirmation after another member was asked to take over")
 	}
 	if _, err := l.Ask(t.Context(), Renew, 1); err != nil {

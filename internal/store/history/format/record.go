@@ -77,6 +77,11 @@ func DecodeRecord(b []byte) (r Record, size int, err error) {
 // CheckRecord checks the checksum of b, a whole record.
 func CheckRecord(b []byte) bool { return LE.Uint32(b) == crc32.Checksum(b[4:], Castagnoli) }
 
+// CheckParts is CheckRecord for a record whose header and data are in two places.
+func CheckParts(head, data []byte) bool {
+	return LE.Uint32(head) == crc32.Update(crc32.Checksum(head[4:], Castagnoli), Castagnoli, data)
+}
+
 // Meta is a record outside of the key space: a value, or its deletion, under a bucket and a key.
 type Meta struct {
 	Bucket     byte

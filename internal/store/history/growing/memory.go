@@ -24,6 +24,13 @@ type Memory struct {
 
 // At returns record i with its header. The bytes never change.
 func (m *Memory) At(i int) []byte {
+	b := m.from(i)
+	size := format.RecordSize(b)
+	return b[:size:size]
+}
+
+// from returns the bytes from record i on.
+func (m *Memory) from(i int) []byte {
 	off := m.Offset(i)
 	lo, hi := 0, len(m.Chunks)-1
 	for lo < hi {
@@ -34,9 +41,18 @@ func (m *Memory) At(i int) []byte {
 			hi = mid - 1
 		}
 	}
-	b := m.Chunks[lo].Buf[off-m.Chunks[lo].Start:]
-	size := format.RecordSize(b)
-	return b[:size:size]
+	return m.Chunks[lo].Buf[off-m.Chunks[lo].Start:]
+}
+
+// Ahead returns the beginning of record i, or all of it, without reading it.
+func (m *Memory) Ahead(i int) []byte {
+	b, n := m.from(i), format.RecordHeaderSize
+	if i+1 < m.Len() {
+		if next := int(m.Offset(i+1)) - int(m.Offset(i)); next > n && next <= len(b) {
+			n = next // what follows the last record may be written at this moment
+		}
+	}
+	return b[:n]
 }
 
 // Data returns the content of the record at rev, nil if there is none. The bytes never change.

@@ -54,15 +54,22 @@ func (a *Access) End(p any, err error) error {
 	if p == nil {
 		return err
 	}
-	if f, ok := p.(interface {
-		runtime.Error
-		Addr() uintptr
-	}); ok && src != nil {
-		if off, ok := src.offsetOf(f.Addr()); ok {
-			return fmt.Errorf("history: read %s at offset %d: the disk did not deliver the page: %w", src.path, off, syscall.EIO)
-		}
+	if off, ok := faultOffset(p, src); ok {
+		return fmt.Errorf("history: read %s at offset %d: the disk did not deliver the page: %w", src.path, off, syscall.EIO)
 	}
 	panic(p)
+}
+
+// faultOffset returns the offset in a file whose mapping has caused a panic.
+func faultOffset(p any, s *File) (off int64, ok bool) {
+	f, ok := p.(interface {
+		runtime.Error
+		Addr() uintptr
+	})
+	if !ok || s == nil {
+		return 0, false
+	}
+	return s.offsetOf(f.Addr())
 }
 
 // offsetOf returns the offset in the file of an address in the mapping.

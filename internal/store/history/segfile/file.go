@@ -2,8 +2,8 @@ package segfile
 
 import (
 	"path/filepath"
+	"slices"
 	"sync/atomic"
-	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/vfs"
 )
@@ -160,9 +160,8 @@ func (s *File) Resident(i, room int) bool {
 	return err == nil && span-format.RecordHeaderSize <= int64(room) && s.mapping.Resident(int64(s.table.Offset(i)), span)
 }
 
-// Get appends the data of record i, which must be at rev, to dst. If they exceed room bytes, it returns their size as need
-// instead.
-func (s *File) Get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need int, err error) {
+// Get appends the data of record i as it is wanted. If there is no room for it, it returns the size of the data as need instead.
+func (s *File) Get(i int, w *Want, dst []byte) (out []byte, need int, err error) {
 	off := int64(s.table.Offset(i))
 	b, err := s.read(off, format.RecordHeaderSize, nil)
 	if err != nil {
@@ -172,40 +171,25 @@ func (s *File) Get(i int, rev kv.Rev, room int, dst []byte) (out []byte, need in
 	if err := s.inBody(off, size); err != nil {
 		return dst, 0, err
 	}
-	if need := size - format.RecordHeaderSize; need > room {
-		return dst, need, nil
+	n := size - format.RecordHeaderSize
+	if !w.Fits(n) {
+		return dst, n, nil
 	}
 	if b, err = s.read(off, size, nil); err != nil {
 		return dst, 0, err
 	}
-	if s.data == nil {
-		out, err = s.appendRead(b, off, rev, dst)
-		return out, 0, err
+	if w.Tag == 0 {
+		dst = slices.Grow(dst, size)
 	}
-	// The whole record is copied and the copy checked, because the mapping may change.
-	n := len(dst)
-	dst = append(dst, b...)
-	head := dst[n : n+format.RecordHeaderSize]
-	if format.RecordSize(head) != len(b) || !format.CheckRecord(dst[n:]) {
-		return dst[:n], 0, format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
+	// All is copied, the header to the end, and the copy checked, because a mapping may change.
+	out = append(w.Append(dst, b[format.RecordHeaderSize:]), b[:format.RecordHeaderSize]...)
+	end := len(out) - format.RecordHeaderSize
+	head := out[end:]
+	if format.RecordSize(head) != size || !format.CheckParts(head, out[end-n:end]) {
+		return dst, 0, format.Corrupt(s.path, off, "%v", format.ErrRecordSum)
 	}
-	if format.RecordRev(head) != rev {
-		return dst[:n], 0, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
+	if format.RecordRev(head) != w.Rev {
+		return dst, 0, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", w.Rev.Main, w.Rev.Sub)
 	}
-	return append(dst[:n], dst[n+format.RecordHeaderSize:]...), 0, nil
-}
-
-// appendRead appends a record that was read from the file.
-func (s *File) appendRead(b []byte, off int64, rev kv.Rev, dst []byte) ([]byte, error) {
-	r, size, err := format.DecodeRecord(b)
-	if err == nil && !format.CheckRecord(b[:size]) {
-		err = format.ErrRecordSum
-	}
-	if err != nil {
-		return dst, format.Corrupt(s.path, off, "%v", err)
-	}
-	if r.Rev != rev {
-		return dst, format.Corrupt(s.path, off, "the record is not that of revision %d/%d", rev.Main, rev.Sub)
-	}
-	return append(dst, r.Data...), nil
+	return out[:end], 0, nil
 }

@@ -320,7 +320,7 @@ func TestCVE202623918(t *testing.T) {
 	must(t, c.WriteWindowUpdate(0, 1<<30)) // which answers that are reset have used
 	var b bytes.Buffer
 	w := http2.NewFramer(&b, nil)
-	paths := []string{"echo", "bulk", "later", "prompt", "long", "expire", "keep", "5000"}
+	paths := []string{"echo", "bulk", "later", "prompt", "soon", "long", "expire", "keep", "5000"}
 	id := uint32(1)
 	for range 100 {
 		b.Reset()

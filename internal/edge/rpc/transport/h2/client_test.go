@@ -67,6 +67,8 @@ func (p *page) Start() {
 			p.AnswerPrompt(promptHeader(p.ID()), m, okTrailer)
 			clear(m) // it was copied
 		}
+	case "soon":
+		p.Attend()
 	case "later", "never":
 		if p.Attend() && p.path == "later" {
 			p.AnswerLater(okHeader, [5]byte{}, p.site.pool.buffers(pattern(p.ID(), laterSize(p.ID()))), okTrailer)
@@ -81,10 +83,22 @@ func (p *page) Receive(r io.Reader, n int) error {
 	if p.path != "keep" {
 		p.Taken(n)
 	}
+	if p.path == "soon" && n > 0 { // each part is answered
+		var header *Header
+		if p.body.Len() == n {
+			header = okHeader
+		}
+		m := append(make([]byte, headSize), p.body.Bytes()[p.body.Len()-n:]...)
+		p.SendSoon(header, m)
+		clear(m) // it was copied
+	}
 	return err
 }
 
 func (p *page) EndReceive() {
+	if p.path == "soon" {
+		p.FinishSoon(okTrailer, wholeAnswer)
+	}
 	if p.path == "echo" || p.path == "long" {
 		p.run(p.serve)
 	}

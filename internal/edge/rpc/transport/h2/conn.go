@@ -80,7 +80,7 @@ type Conn struct {
 		encoder   *headerEncoder
 		mostHead  int64   // the largest header that the client accepts, not compressed
 		control   []byte  // frames that wait for the writer and belong to no answer
-		prompt    *[]byte // whole small answers that wait for the writer: their streams do not exist any more; nil if there are none
+		prompt    *[]byte // frames of small answers that wait for the writer; nil if there are none
 		prompts   int     // how many
 		readyList list
 		stalled   list      // streams that wait for the window of the connection
@@ -275,6 +275,7 @@ func (c *Conn) drop(m *message) {
 func (c *Conn) resetLocked(s *Stream, code http2.ErrCode) {
 	c.remove(s)
 	if !c.mu.lost && !c.mu.fatal {
+		c.mu.control = takePrompt(c, c.mu.control) // its last messages precede the reset
 		c.mu.control = appendReset(c.mu.control, s.id, code)
 	}
 }

@@ -108,6 +108,16 @@ func fuzzSeeds() map[string][]byte {
 		_ = w.WriteRSTStream(3, http2.ErrCodeCancel)
 		_ = w.WriteData(1, true, nil)
 	})
+	build("soon", func(w *http2.Framer, block func(...string) []byte) {
+		open(w, block, 1, "/soon", false)
+		for i := range 5 {
+			_ = w.WriteData(1, false, make([]byte, 1+i))
+			_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(10 * i)})
+		}
+		_ = w.WriteWindowUpdate(1, 1<<31-1)
+		open(w, block, 3, "/soon", false)
+		_ = w.WriteData(3, true, []byte("last"))
+	})
 	build("prompt", func(w *http2.Framer, block func(...string) []byte) {
 		for id := uint32(65); id < 95; id += 4 {
 			open(w, block, id, "/prompt", true)

@@ -33,7 +33,43 @@ func (s *Stream) AnswerLater(header *Header, head [headSize]byte, data mem.Buffe
 	return true
 }
 
-// maxPrompt is about how many bytes of whole answers wait for the writer at most. Further ones wait with their streams, whose memory
+// SendSoon is Send for a message, with the bytes in front of it, that is copied; the reader of the connection may call it, since it does
+// not wait and does not write: the reader does that before it reads again. A small message becomes a frame at once, as in AnswerPrompt.
+// It reports whether the message is behind others, or waits for a window: then the caller must not send many more this way.
+func (s *Stream) SendSoon(header *Header, m []byte) (behind bool) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.closed || s.finished {
+		return false
+	}
+	if header != nil || s.out.header != nil || s.out.bytes > 0 || !s.prompt(len(m)) {
+		data := mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}
+		s.enqueue(header, message{head: [headSize]byte(m), nhead: headSize, data: data}, len(m))
+		c.ready(s)
+		return true
+	}
+	*c.mu.prompt = append(appendFrame(*c.mu.prompt, len(m), http2.FrameData, 0, s.id), m...)
+	s.out.window -= int64(len(m))
+	c.mu.window -= int64(len(m))
+	c.mu.prompts++
+	return false
+}
+
+// prompt reports whether a message of n bytes may become a frame at once, and makes room for that. c.mu is held.
+func (s *Stream) prompt(n int) bool {
+	c := s.c
+	if n > copyMost || c.mu.prompt != nil && len(*c.mu.prompt)+n > maxPrompt || int64(n) > min(s.out.window, c.mu.window) ||
+		c.mu.stalled.head != nil || c.mu.lost || c.mu.shut {
+		return false
+	}
+	if c.mu.prompt == nil {
+		c.mu.prompt = prompts.Get().(*[]byte)
+	}
+	return true
+}
+
+// maxPrompt is about how many bytes of small answers wait for the writer at most. Further ones wait with their streams, whose memory
 // is counted.
 const maxPrompt = 16 << 10
 
@@ -46,14 +82,10 @@ var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, maxPrompt))
 func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free bool) {
 	c, n := s.c, int64(len(m))
 	c.mu.Lock()
-	if s.closed || s.finished || s.out.begun || len(m) > copyMost || c.mu.prompt != nil && len(*c.mu.prompt)+len(m) > maxPrompt ||
-		n > min(s.out.window, c.mu.window) || c.mu.stalled.head != nil || c.tooLarge(header) || c.tooLarge(trailer) || c.mu.lost || c.mu.shut {
+	if s.closed || s.finished || s.out.begun || c.tooLarge(header) || c.tooLarge(trailer) || !s.prompt(len(m)) {
 		c.mu.Unlock()
 		s.AnswerLater(header, [headSize]byte(m), mem.BufferSlice{mem.SliceBuffer(bytes.Clone(m[headSize:]))}, trailer)
 		return false
-	}
-	if c.mu.prompt == nil {
-		c.mu.prompt = prompts.Get().(*[]byte)
 	}
 	b := c.appendHeaders(*c.mu.prompt, s.id, header, false)
 	b = append(appendFrame(b, len(m), http2.FrameData, 0, s.id), m...)
@@ -72,7 +104,7 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free b
 	return s.endContext(context.Canceled) && free
 }
 
-// takePrompt appends the whole answers of a connection to b. They precede all frames with headers that are made later, since these
+// takePrompt appends the small answers of a connection to b. They precede all frames with headers that are made later, since these
 // may refer to the table of theirs. c.mu is held.
 func takePrompt(c *Conn, b []byte) []byte {
 	if c.mu.prompt == nil {

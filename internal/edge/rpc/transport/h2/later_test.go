@@ -258,3 +258,66 @@ func TestPromptBeforeSettings(t *testing.T) {
 		t.Error("an answer for the settings before comes after the acknowledgement")
 	}
 }
+
+// TestSoon: messages that the reader sends without a wait arrive in order, keep to the windows, and are followed by the end.
+func TestSoon(t *testing.T) {
+	c := connect(t, Options{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100})
+	var want []byte
+	c.must(c.open(1, "soon", false))
+	for i := range 50 {
+		part := pattern(uint32(i), 1+i)
+		want = append(append(want, make([]byte, headSize)...), part...)
+		c.must(c.WriteData(1, i == 49, part))
+	}
+	var got []byte
+	read := func(most int) {
+		t.Helper()
+		c.await("messages", func(f http2.Frame) bool {
+			if d, ok := f.(*http2.DataFrame); ok {
+				got = append(got, d.Data()...)
+			}
+			return len(got) >= most
+		})
+	}
+	read(100)
+	c.ping(1)
+	if len(got) != 100 {
+		t.Fatalf("%d bytes in a window of 100", len(got))
+	}
+	c.must(c.WriteWindowUpdate(1, 1<<20))
+	read(len(want))
+	c.awaitEnd(1)
+	if !bytes.Equal(got, want) {
+		t.Error("other messages than were sent")
+	}
+	c.nothingUnread()
+}
+
+// TestSoonBeforeReset: a message that became a frame precedes a reset of its stream.
+func TestSoonBeforeReset(t *testing.T) {
+	var nc *blockedConn
+	c := connectThrough(t, Options{}, framesAtOnce, func(inner net.Conn) net.Conn { nc = newBlockedConn(inner); return nc }).greet()
+	c.must(c.open(1, "soon", false))
+	c.must(c.WriteData(1, false, []byte("first")))
+	c.await("the first message", func(f http2.Frame) bool { return f.Header().Type == http2.FrameData })
+	nc.block.Store(true)
+	c.must(c.WritePing(false, [8]byte{2}))
+	<-nc.blocked
+	c.must(c.WriteData(1, false, []byte("second")))
+	c.must(c.WriteWindowUpdate(1, 1<<31-1)) // too large
+	eventually(t, "the stream is reset", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return c.conn.mu.streams[1] == nil
+	})
+	nc.unblock()
+	data := false
+	c.await("the reset", func(f http2.Frame) bool {
+		data = data || f.Header().Type == http2.FrameData
+		return f.Header().Type == http2.FrameRSTStream
+	})
+	if !data {
+		t.Error("the reset comes before the message")
+	}
+	c.ping(3)
+}

@@ -1,0 +1,99 @@
+package history
+
+import (
+	"vigil/internal/kv"
+	"vigil/internal/store/history/format"
+	"vigil/internal/store/history/growing"
+	"vigil/internal/store/history/segfile"
+)
+
+// many reads many records. Those that are read next are found and touched first: they are seldom in the processor's caches, and so
+// they are fetched at the same time.
+type many struct {
+	v    *View
+	tag  byte // see segfile.Want
+	most int  // how many bytes dst may have
+	dst  []byte
+	n    int    // records in dst
+	ends *[]int // where they end, nil if that does not matter
+
+	a     segfile.Access
+	ahead segfile.Ahead
+	found [segfile.AheadRecords]place
+}
+
+// place is where a record was found: number i of memory or of a file. Both are nil if it was not found.
+type place struct {
+	mem  *growing.Memory
+	file *segfile.File
+	i    int
+}
+
+// get appends the records at revs to dst until there is no room for one: then need is its size.
+func (m *many) get(revs []kv.Rev) (need int, err error) {
+	m.a.Begin()
+	defer func() {
+		m.ahead.Release()
+		err = m.a.End(recover(), err)
+	}()
+	for i, rev := range revs {
+		at := i % len(m.found)
+		if at == 0 {
+			m.find(revs[i:min(i+len(m.found), len(revs))])
+		}
+		var out []byte
+		w := segfile.Want{Rev: rev, Room: m.most - len(m.dst), Tag: m.tag}
+		out, need, err = m.getOne(&m.found[at], &w)
+		if err != nil || need > 0 {
+			return need, err
+		}
+		m.dst = out
+		m.n++
+		if m.ends != nil {
+			*m.ends = append(*m.ends, len(out))
+		}
+	}
+	return 0, nil
+}
+
+// find finds the records at revs, and touches them.
+func (m *many) find(revs []kv.Rev) {
+	clear(m.found[:])
+	defer func() { m.ahead.Forget(recover()) }()
+	for i, rev := range revs {
+		src := &source{mem: &m.v.tail}
+		if s := m.v.segmentOf(rev); s != nil {
+			src = s.source()
+		}
+		var p place
+		if p.mem = src.mem; p.mem != nil {
+			if p.i = p.mem.Find(rev); p.i >= 0 {
+				m.ahead.Add(p.mem.Ahead(p.i))
+			}
+		} else {
+			p.file = src.file
+			p.i = m.ahead.AddOf(p.file, rev)
+		}
+		if p.i >= 0 {
+			m.found[i] = p
+		}
+	}
+	m.ahead.Touch()
+}
+
+// getOne appends a record that was found, unless there is no room.
+func (m *many) getOne(p *place, w *segfile.Want) (out []byte, need int, err error) {
+	switch {
+	case p.mem != nil:
+		return appendWithin(p.mem.At(p.i)[format.RecordHeaderSize:], w, m.dst)
+	case p.file != nil && m.a.To(p.file) == nil:
+		if out, need, err = p.file.Get(p.i, w, m.dst); err == nil || !m.v.patient {
+			return out, need, err
+		}
+	}
+	// It may be in the current batch, or does not exist.
+	if s := m.v.segmentOf(w.Rev); s != nil {
+		return m.v.getSealed(s, &m.a, w, m.dst)
+	}
+	return m.v.getMemory(w, m.dst)
+}
