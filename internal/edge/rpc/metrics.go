@@ -5,6 +5,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
+	"vigil/internal/edge/rpc/calls"
 	"vigil/internal/edge/rpc/versions"
 )
 
@@ -12,7 +13,7 @@ import (
 // and may be shared by several servers.
 type Metrics struct {
 	started, received, sent  *prometheus.CounterVec
-	handled                  handledCalls
+	handled                  *calls.Handled
 	seconds                  *prometheus.HistogramVec // nil unless extensive
 	bytesReceived, bytesSent prometheus.Counter
 	streamFailures           *prometheus.CounterVec
@@ -30,6 +31,7 @@ func NewMetrics(extensive bool) *Metrics {
 	}
 	call := []string{"grpc_type", "grpc_service", "grpc_method"}
 	m := &Metrics{
+		handled:       calls.NewHandled(),
 		started:       counter("grpc_server_started_total", "Calls that were begun.", call...),
 		received:      counter("grpc_server_msg_received_total", "Messages received.", call...),
 		sent:          counter("grpc_server_msg_sent_total", "Messages sent.", call...),
@@ -40,8 +42,6 @@ func NewMetrics(extensive bool) *Metrics {
 		requests: counter("etcd_server_client_requests_total", "Calls by kind and by the API version that the client says it has.",
 			"type", "client_api_version"),
 	}
-	m.handled.desc = prometheus.NewDesc("grpc_server_handled_total", "Calls that were ended, by the code they ended with.",
-		append(call, "grpc_code"), nil)
 	m.rangeCut = prometheus.NewCounter(prometheus.CounterOpts{Name: "vigil_range_clients_cut_total",
 		Help: "Connections closed because the client did not take a large answer while others waited for its memory."})
 	m.watching = newWatchMetrics()
@@ -57,7 +57,7 @@ func NewMetrics(extensive bool) *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	list := []prometheus.Collector{m.started, &m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut, m.snapshots}
+	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut, m.snapshots}
 	list = append(list, m.watching.all()...)
 	if m.seconds != nil {
 		list = append(list, m.seconds)
@@ -84,7 +84,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 type methodMetrics struct {
 	fullName                string // /service/method
 	started, received, sent prometheus.Counter
-	handled                 *callsByCode
+	handled                 *calls.ByCode
 	seconds                 prometheus.Observer // nil unless extensive
 	all                     prometheus.Observer // of all calls; nil except for Snapshot
 }
@@ -95,7 +95,7 @@ func (m *Metrics) method(kind, service, method string) *methodMetrics {
 		started:  m.started.WithLabelValues(kind, service, method),
 		received: m.received.WithLabelValues(kind, service, method),
 		sent:     m.sent.WithLabelValues(kind, service, method),
-		handled:  m.handled.of(kind, service, method),
+		handled:  m.handled.Of(kind, service, method),
 	}
 	if m.seconds != nil {
 		mm.seconds = m.seconds.WithLabelValues(kind, service, method)
@@ -108,7 +108,7 @@ func (m *Metrics) method(kind, service, method string) *methodMetrics {
 
 // ended counts a call that ended with a code.
 func (mm *methodMetrics) ended(code codes.Code, seconds float64) {
-	mm.handled.add(code)
+	mm.handled.Add(code)
 	if mm.seconds != nil {
 		mm.seconds.Observe(seconds)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -200,3 +201,15 @@ func (l *Log) Sync() (Applied, error) { return l.seal.sync() }
 
 // Synced returns a position that is durable. It takes no I/O.
 func (l *Log) Synced() Applied { return l.seal.position() }
+
+// Meta returns the live meta records of a bucket, those of the current batch included, sorted by
+// key. The slices must not be modified and stay valid. Writer only; the log must not be written
+// during the iteration.
+func (l *Log) Meta(bucket byte) iter.Seq2[[]byte, []byte] { return l.w.metas.Bucket(bucket) }
+
+// AllMeta returns the live meta records of all buckets, those of the current batch included, in no
+// order. The values must not be modified and stay valid. Writer only.
+func (l *Log) AllMeta() []Meta { return l.w.metas.All() }
+
+// CommittedMeta is AllMeta without what the current batch does.
+func (l *Log) CommittedMeta() []Meta { return l.w.metas.Before(l.w.before) }

@@ -65,14 +65,11 @@ func (m *many) find(revs []kv.Rev) {
 		if s := m.v.segmentOf(rev); s != nil {
 			src = s.source()
 		}
-		var p place
-		if p.mem = src.mem; p.mem != nil {
-			if p.i = p.mem.Find(rev); p.i >= 0 {
-				m.ahead.Add(p.mem.Ahead(p.i))
-			}
-		} else {
-			p.file = src.file
+		p := place{mem: src.mem, file: src.file}
+		if p.mem == nil {
 			p.i = m.ahead.AddOf(p.file, rev)
+		} else if p.i = p.mem.Find(rev); p.i >= 0 {
+			m.ahead.Add(p.mem.Ahead(p.i))
 		}
 		if p.i >= 0 {
 			m.found[i] = p

@@ -11,12 +11,8 @@ import (
 	"vigil/internal/store/history/garbage"
 )
 
-const (
-	// reclaimRate is how many bytes a second a rewrite reads and writes while nothing is urgent.
-	reclaimRate = 32 << 20
-	// reclaimPause is how long after a rewrite that failed the next one is tried.
-	reclaimPause = 10 * time.Second
-)
+// reclaimPause is how long after a rewrite that failed the next one is tried.
+const reclaimPause = 10 * time.Second
 
 // reclaimState is what the reclaimer shares with the other parts of a log. Its lock comes before core.mu,
 // and is not held over anything long.
@@ -199,4 +195,15 @@ func (l *Log) WaitReclaimed(ctx context.Context) error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// terms returns the terms of the next choice, and how many bytes a second the rewrite may take.
+func (r *reclaimer) terms(dead, live int64, thorough bool) (t garbage.Terms, rate int64) {
+	free, err := r.o.FS.Free(r.o.Dir)
+	total, _ := r.cat.size()
+	r.mu.Lock()
+	reserve := r.alloc.reserveSize
+	r.mu.Unlock()
+	d := garbage.Disk{Free: free, Total: total, Unknown: err != nil, Segment: r.o.SegmentBytes, Merged: r.cat.mergedSize(), Reserve: reserve}
+	return d.Terms(dead, live, thorough)
 }

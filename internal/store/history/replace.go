@@ -16,7 +16,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 	path := r.path(format.SealedName(foot.FirstID, foot.LastID, foot.Generation))
 	file, _, err := segfile.Open(seg.File, path)
 	if err == nil {
-		if err = file.Check(w.pace.stop); err != nil {
+		if err = file.Check(w.stop); err != nil {
 			file.Release()
 		}
 	}
@@ -44,7 +44,7 @@ func (w *rewriting) replace(foot *format.Footer) (*segment, error) {
 		old.Release()
 		// Freeing much at once makes the file system's own log long, and syncs wait for that. An
 		// error means that the log is being closed: the next Open removes what is left.
-		_ = w.pace.wait(int(old.Footer().FileSize()))
+		_ = w.wait(int(old.Footer().FileSize()))
 		// The name may reappear after a crash, or stay: the next Open removes it.
 		if err := r.o.FS.Remove(old.Path()); err != nil {
 			r.o.Logger.Warn("cannot remove a history segment that was rewritten", "file", old.Path(), "error", err.Error())
@@ -64,8 +64,8 @@ func (w *rewriting) syncName() error {
 			return err
 		}
 		select {
-		case <-w.pace.stop.Done():
-			return fmt.Errorf("history: reclaim: %w", w.pace.stop.Err())
+		case <-w.stop.Done():
+			return fmt.Errorf("history: reclaim: %w", w.stop.Err())
 		case <-time.After(retryPause):
 		}
 	}

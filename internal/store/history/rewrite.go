@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
 	"vigil/internal/kv"
 	"vigil/internal/store/history/format"
 	"vigil/internal/store/history/garbage"
 	"vigil/internal/store/history/growing"
 	"vigil/internal/store/history/segfile"
+	"vigil/internal/store/pace"
 	"vigil/internal/vfs"
 )
 
@@ -26,7 +26,8 @@ const (
 type rewriting struct {
 	r    *reclaimer
 	run  []*segment
-	pace pace
+	stop context.Context
+	pace pace.Rate
 
 	dead      []garbage.Set // of the segments of run, as they were at the start
 	keepTombs bool
@@ -56,7 +57,7 @@ type metaRecord struct {
 // rewrite writes one segment that holds what is not dead in the sealed segments of run, neighbors
 // all, and puts it in their place. If it fails everything is as it was, or the log has failed.
 func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
-	w := &rewriting{r: r, run: run, pace: pace{stop: ctx, rate: rate, start: time.Now()}}
+	w := &rewriting{r: r, run: run, stop: ctx, pace: pace.NewRate(rate)}
 	w.last = run[len(run)-1].src.Load().file.Footer()
 	if err := w.decide(); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*s
 	}()
 	foot, err := w.write()
 	if err == nil {
-		err = w.pace.wait(0)
+		err = w.wait(0)
 	}
 	if err != nil {
 		if w.out != nil {
@@ -258,5 +259,13 @@ func (w *rewriting) flush() error {
 			return err
 		}
 	}
-	return w.pace.wait(2 * n)
+	return w.wait(2 * n)
+}
+
+// wait returns when n more bytes may be handled. Its error says that the log is being closed.
+func (w *rewriting) wait(n int) error {
+	if err := w.pace.Wait(w.stop, n); err != nil {
+		return fmt.Errorf("history: reclaim: %w", err)
+	}
+	return nil
 }

@@ -144,13 +144,11 @@ func (v *View) getMemory(w *segfile.Want, dst []byte) (out []byte, need int, err
 
 // appendWithin appends a record in memory, nil if there is none.
 func appendWithin(data []byte, w *segfile.Want, dst []byte) (out []byte, need int, err error) {
-	switch {
-	case data == nil:
+	if data == nil {
 		return dst, 0, ErrNotFound
-	case !w.Fits(len(data)):
-		return dst, len(data), nil
 	}
-	return w.Append(dst, data), 0, nil
+	out, need = w.AppendWithin(dst, data)
+	return out, need, nil
 }
 
 // getSealed is get with the patience of the view.

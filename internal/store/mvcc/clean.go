@@ -22,8 +22,8 @@ func (s *Store) clean() bool {
 		s.trees.DropOutdated()
 		return true
 	}
-	p := s.newPace()
-	for from, more := "", true; more; p.pause() {
+	p := s.newRests()
+	for from, more := "", true; more; p.Pause() {
 		if !s.acquire() {
 			return false
 		}

@@ -134,7 +134,7 @@ func (s *Store) WaitTrimmed(ctx context.Context, rev int64) error {
 // trimAll visits the whole index once. It returns false if the trimmer was stopped.
 func (s *Store) trimAll(compact int64) bool {
 	s.dropBoundary(s.trim.done.Load())
-	p := s.newPace()
+	p := s.newRests()
 	from := ""
 	for {
 		if !s.acquire() {
@@ -149,7 +149,7 @@ func (s *Store) trimAll(compact int64) bool {
 		if !more {
 			return true
 		}
-		p.pause()
+		p.Pause()
 		from = next
 	}
 }

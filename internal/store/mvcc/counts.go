@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"vigil/internal/histogram"
+	"vigil/internal/store/pace"
 )
 
 // counts are what a store has done since it was opened. Counting takes no lock.
@@ -21,6 +22,12 @@ type counts struct {
 func (c *counts) init() {
 	c.slices = histogram.New(500*time.Microsecond, 14)
 	c.trims = histogram.New(100*time.Millisecond, 14)
+}
+
+// newRests returns the rests of background work while clients make requests.
+func (s *Store) newRests() *pace.Rests {
+	c := &s.counts
+	return pace.NewRests(func() uint64 { return c.ranges.Load() + c.puts.Load() + c.deletes.Load() + c.txns.Load() })
 }
 
 // Counts are what a store has done since it was opened.

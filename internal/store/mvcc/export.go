@@ -56,7 +56,7 @@ func (s *Store) Export(ctx context.Context, visit func(rev kv.Rev, tombstone boo
 	defer first.Close()
 	// The cut itself is not kept: the index of its time would be with it.
 	e := &Export{Applied: cut.Applied, Revision: cut.Revision, Compact: cut.Compact, Meta: cut.Meta, sc: first.Twin()}
-	states := hashing{pace: s.newPace(), snap: snap, lower: cut.Compact, limit: s.hashes.states}
+	states := hashing{Rests: s.newRests(), snap: snap, lower: cut.Compact, limit: s.hashes.states}
 	if err := e.choose(ctx, first, &states, visit); err != nil {
 		e.Close()
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"vigil/internal/store/history"
 	"vigil/internal/store/mvcc/index"
 	"vigil/internal/store/mvcc/record"
+	"vigil/internal/store/pace"
 )
 
 // hashStates is up to how many keys the revisions of their states are gathered before the records are
@@ -108,7 +109,7 @@ func (s *Store) hash(ctx context.Context, which func(*snapshot) (lower, at int64
 	if err != nil {
 		return kv.HashResult{}, err
 	}
-	h := hashing{pace: s.newPace(), snap: snap, lower: lower, at: at, limit: s.hashes.states}
+	h := hashing{Rests: s.newRests(), snap: snap, lower: lower, at: at, limit: s.hashes.states}
 	sum, err := h.run(ctx)
 	if err != nil {
 		return kv.HashResult{}, err
@@ -133,7 +134,7 @@ func (snap *snapshot) hashRevision(revision int64) (int64, error) {
 // hashing is one computation of a hash. The snapshot may be newer than what is hashed, as long as
 // neither the index nor the history has lost anything that lower and at need.
 type hashing struct {
-	*pace
+	*pace.Rests
 	snap *snapshot
 	// lower is the compact revision, at the revision to hash.
 	lower, at int64
@@ -150,7 +151,7 @@ type hashing struct {
 // alive is alive with rests.
 func (h *hashing) alive(ctx context.Context, i int) error {
 	if i&1023 == 1023 {
-		h.pause()
+		h.Pause()
 	}
 	return alive(ctx, i)
 }
@@ -182,7 +183,7 @@ func (h *hashing) run(ctx context.Context) (uint32, error) {
 			break
 		}
 		if left -= len(data) + 64; left < 0 {
-			h.pause()
+			h.Pause()
 			if err := ctx.Err(); err != nil {
 				return 0, err
 			}

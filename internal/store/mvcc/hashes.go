@@ -155,7 +155,7 @@ func (s *Store) hashDue(ctx context.Context, to int64) bool {
 		if !ok {
 			return true
 		}
-		h := hashing{pace: s.newPace(), snap: s.snap.Load(), lower: c.prev, at: c.rev, compacting: true, limit: s.hashes.states}
+		h := hashing{Rests: s.newRests(), snap: s.snap.Load(), lower: c.prev, at: c.rev, compacting: true, limit: s.hashes.states}
 		sum, err := h.run(ctx)
 		switch {
 		case ctx.Err() != nil:

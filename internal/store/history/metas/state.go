@@ -52,3 +52,21 @@ func (s State) All() []format.Meta {
 	}
 	return out
 }
+
+// Before returns the values, in no order, without the changes whose records of before are given, in the order of the changes.
+func (s State) Before(changed []format.Meta) []format.Meta {
+	before := map[string]*format.Meta{}
+	for i := range changed {
+		m := &changed[i]
+		if name := m.Name(); before[name] == nil {
+			before[name] = m
+		}
+	}
+	out := slices.DeleteFunc(s.All(), func(m format.Meta) bool { return before[m.Name()] != nil })
+	for _, m := range before {
+		if !m.Deleted {
+			out = append(out, *m)
+		}
+	}
+	return out
+}

@@ -26,6 +26,14 @@ func (w *Want) Fits(n int) bool {
 	return 1+(bits.Len(uint(n)|1)+6)/7+n+format.RecordHeaderSize <= w.Room
 }
 
+// AppendWithin appends a record. If there is no room for it, it returns the size of the record as need instead.
+func (w *Want) AppendWithin(dst, data []byte) (out []byte, need int) {
+	if !w.Fits(len(data)) {
+		return dst, len(data)
+	}
+	return w.Append(dst, data), 0
+}
+
 // Append appends a record.
 func (w *Want) Append(dst, data []byte) []byte {
 	if w.Tag != 0 {

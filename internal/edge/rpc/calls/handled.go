@@ -1,4 +1,4 @@
-package rpc
+package calls
 
 import (
 	"sync"
@@ -8,24 +8,24 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// handledCalls counts ended calls by method and code. Nearly all of the numbers stay 0, and a prometheus.Counter takes a kilobyte, so
+// Handled counts ended calls by method and code. Nearly all of the numbers stay 0, and a prometheus.Counter takes a kilobyte, so
 // they become metrics only when they are collected.
-type handledCalls struct {
+type Handled struct {
 	desc *prometheus.Desc
 	mu   struct {
 		sync.Mutex
-		methods []*callsByCode
+		methods []*ByCode
 	}
 }
 
-// callsByCode are the numbers of one method.
-type callsByCode struct {
+// ByCode are the numbers of one method.
+type ByCode struct {
 	labels [3]string
 	count  [codes.Unauthenticated + 1]atomic.Uint64
 }
 
-// of returns the numbers of a method, which several servers may share.
-func (h *handledCalls) of(kind, service, method string) *callsByCode {
+// Of returns the numbers of a method, which several servers may share.
+func (h *Handled) Of(kind, service, method string) *ByCode {
 	labels := [3]string{kind, service, method}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -34,24 +34,30 @@ func (h *handledCalls) of(kind, service, method string) *callsByCode {
 			return c
 		}
 	}
-	c := &callsByCode{labels: labels}
+	c := &ByCode{labels: labels}
 	h.mu.methods = append(h.mu.methods, c)
 	return c
 }
 
-// add counts a call that ended with a code.
-func (c *callsByCode) add(code codes.Code) {
+// Add counts a call that ended with a code.
+func (c *ByCode) Add(code codes.Code) {
 	if int(code) >= len(c.count) {
 		code = codes.Unknown
 	}
 	c.count[code].Add(1)
 }
 
+// NewHandled returns counters without calls.
+func NewHandled() *Handled {
+	return &Handled{desc: prometheus.NewDesc("grpc_server_handled_total", "Calls that were ended, by the code they ended with.",
+		[]string{"grpc_type", "grpc_service", "grpc_method", "grpc_code"}, nil)}
+}
+
 // Describe implements prometheus.Collector.
-func (h *handledCalls) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
+func (h *Handled) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
 
 // Collect implements prometheus.Collector.
-func (h *handledCalls) Collect(ch chan<- prometheus.Metric) {
+func (h *Handled) Collect(ch chan<- prometheus.Metric) {
 	h.mu.Lock()
 	methods := h.mu.methods // only appended to
 	h.mu.Unlock()
