@@ -19,8 +19,15 @@ import (
 // backUp makes backups of members, and starts the member of a new cluster from each: it must have the hash that the others
 // have at its revision.
 func backUp(c *setup.Client, rng *rand.Rand, all *client.Client) error {
+	first := false // a key is older than most compactions
 	for n := 1; goesOn(c, c.Stop); n++ {
-		time.Sleep(time.Duration(rng.Int64N(int64(30 * time.Second))))
+		if !first {
+			ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+			_, err := all.Put(ctx, "backup/first", nil)
+			cancel()
+			first = err == nil
+		}
+		time.Sleep(time.Duration(rng.Int64N(min(8*c.Think, int64(30*time.Second)))))
 		at, err := all.At(c.Endpoints[rng.IntN(len(c.Endpoints))])
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ func crowd(c *setup.Client, rng *rand.Rand) error {
 	go many.run()
 	w := &crowdWriter{c: c, rng: fork()}
 	for goesOn(c, c.Stop) {
-		time.Sleep(time.Duration(2000+rng.IntN(8000)) * time.Millisecond)
+		time.Sleep(time.Duration(c.Think + rng.Int64N(4*c.Think)))
 		switch n := rng.IntN(12); {
 		case n < 2: // many watchers are behind while there are writes
 			[]*stream{one, many}[n].restart()

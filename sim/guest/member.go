@@ -30,7 +30,7 @@ func runMember(c setup.Member) error {
 		ScrubPause: time.Duration(c.ScrubPause), CorruptCheckInterval: time.Duration(c.CompareInterval), CompactHashCheckInterval: time.Duration(c.CompareInterval),
 		Auth:            server.Auth{BcryptCost: 4}, // the least
 		MaxRequestBytes: setup.MaxRequestBytes,
-		WALSegmentBytes: c.SegmentBytes, HistorySegmentBytes: c.SegmentBytes,
+		WALSegmentBytes: c.SegmentBytes, HistorySegmentBytes: c.HistoryBytes,
 		Logger: newLog(), FS: sys.Disk{}, Network: sys.Network{},
 	})
 	if err == nil {

@@ -2,7 +2,7 @@ package planted
 
 // consensus are mistakes of the log's replication, of proposals and of elections.
 var consensus = []Mistake{
-	{Name: "late-forward", Profile: "elections", Promise: "a forwarded proposal is applied once", Needs: "leader transfers", Edits: []Edit{
+	{Name: "late-forward", Profile: "forwards", Promise: "a forwarded proposal is applied once", Needs: "leader transfers", Edits: []Edit{
 		{"internal/member/raftnode/forward.go", "st.RaftState != raft.StateLeader || st.HardState.GetTerm() != m.GetLogTerm()", "st.RaftState != raft.StateLeader"},
 	}},
 	{Name: "lost-vote", Promise: "a member votes once in a term", Needs: "power failure of the voters", Edits: []Edit{
@@ -22,7 +22,7 @@ var consensus = []Mistake{
 		{"internal/member/replica/apply.go", "m.SetBatchBytes(partFactor * int64(a.r.cfg.MaxBatchBytes))", "m.SetBatchBytes(1)"},
 		{"internal/state/fsm/entry.go", "return &e.outcome, e.m.storeProgress()", "return &e.outcome, nil"},
 	}},
-	{Name: "early-applied", Profile: "space", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
+	{Name: "early-applied", Profile: "stalls", Promise: "a position counts as applied when its state can be read", Needs: "full disks", Edits: []Edit{
 		{"internal/member/replica/apply.go", "\tusers := a.machine.Auth()\n", "\tr.applied.Store(a.at.Index)\n\tr.waits.Advance(a.at.Index)\n\tusers := a.machine.Auth()\n"},
 	}},
 	{Name: "applied-ahead", Promise: "the stored position is that of the stored state", Needs: "kills", Edits: []Edit{

@@ -20,13 +20,13 @@ var member = []Mistake{
 	{Name: "snapshot-without-level", Profile: "snapshots", Promise: "a snapshot has everything: the level of the API", Needs: "snapshots, downgrades", Edits: []Edit{
 		{"internal/store/mvcc/cut.go", "Meta: s.log.CommittedMeta(),", "Meta: func() (out []history.Meta) {\n\t\tfor _, m := range s.log.CommittedMeta() {\n\t\t\tif m.Bucket != 'v' {\n\t\t\t\tout = append(out, m)\n\t\t\t}\n\t\t}\n\t\treturn out\n\t}(),"},
 	}},
-	{Name: "snapshot-half-installed", Profile: "snapshots", Promise: "a member that stopped while it installed a snapshot continues", Past: true, Needs: "snapshots that are interrupted", Edits: []Edit{
+	{Name: "snapshot-half-installed", Profile: "installs", Promise: "a member that stopped while it installed a snapshot continues", Past: true, Needs: "snapshots that are interrupted", Edits: []Edit{
 		{"internal/member/replica/data.go", "if err := place.InstallDecided(&left); err != nil {", "if err := error(nil); err != nil {"},
 	}},
-	{Name: "interrupted-replacement", Profile: "starts", Promise: "a member that stopped during its first start can start again", Past: true, Needs: "failures during starts, replacements", Edits: []Edit{
+	{Name: "interrupted-replacement", Profile: "joins", Promise: "a member that stopped during its first start can start again", Past: true, Needs: "failures during starts, replacements", Edits: []Edit{
 		{"server/join.go", "if store.ClusterID == id && store.MemberID == x.ID {", "if store.ClusterID == id {"},
 	}},
-	{Name: "unsynced-copy", Profile: "snapshots", Promise: "a copy that cannot be synced is no damage of the history", Past: true, Needs: "failing syncs, snapshots", Edits: []Edit{
+	{Name: "unsynced-copy", Profile: "installs", Promise: "a copy that cannot be synced is no damage of the history", Past: true, Needs: "failing syncs, snapshots", Edits: []Edit{
 		{"internal/vfs/cause.go", "return !errors.As(err, &path) || !slices.Contains(writing, path.Op)", "return path == nil || !slices.Contains(writing, path.Op)"},
 	}},
 	{Name: "quota-ignored", Promise: "writes are refused when the quota is used up", Needs: "a quota", Edits: []Edit{

@@ -2,6 +2,11 @@ package planted
 
 import (
 	"go/format"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
 	"testing"
 
 	"vigil/sim/scenario"
@@ -58,4 +63,56 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %v", m.Name, err)
 		}
 	}
+}
+
+// TestCompile: the programs with mistakes can be compiled. Mistakes that need a program of their own share one here if they change
+// different files.
+func TestCompile(t *testing.T) {
+	files, rest, err := Combine("../..", All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	builds := []map[string]string{files}
+next:
+	for _, m := range rest {
+		changed, err := m.Apply("../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range builds[1:] {
+			if !overlaps(b, changed) {
+				maps.Copy(b, changed)
+				continue next
+			}
+		}
+		builds = append(builds, changed)
+	}
+	for _, b := range builds {
+		overlay, err := Overlay("../..", t.TempDir(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"build", "-overlay", overlay}
+		for file := range b {
+			if p := "vigil/" + path.Dir(file); !slices.Contains(args, p) {
+				args = append(args, p)
+			}
+		}
+		build := exec.CommandContext(t.Context(), "go", args...)
+		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", slices.Sorted(maps.Keys(b)), err, out)
+		}
+	}
+	t.Logf("%d builds", len(builds))
+}
+
+// overlaps reports whether two sets of files have one in common.
+func overlaps(a, b map[string]string) bool {
+	for file := range a {
+		if _, both := b[file]; both {
+			return true
+		}
+	}
+	return false
 }

@@ -9,13 +9,13 @@ import (
 	"vigil/sim/world"
 )
 
-// transferLeaders transfers leadership at random, as an operator does. In half of the faults it moves quickly between the
-// other members while the messages of one are slow: some reach a leader that was deposed and elected again meanwhile.
-func transferLeaders(r *run, f Fault, rng *rand.Rand) func() {
+// transferLeaders transfers leadership at random, as an operator does. If it is quick, leadership moves between the other members
+// while the messages of one are slow: some reach a leader that was deposed and elected again meanwhile.
+func transferLeaders(r *run, f Fault, rng *rand.Rand, quick bool) func() {
 	op := r.operator()
 	c := setup.Operator{Users: r.plan.users(), Seed: rng.Uint64(), Endpoints: endpoints(r.members), Pause: int64([]time.Duration{300 * time.Millisecond, 2 * time.Second}[rng.IntN(2)])}
 	fast := func() {}
-	if rng.IntN(2) == 0 {
+	if quick {
 		slow := slices.Index(r.members, r.member(f.A))
 		if r.members[slow] == r.leader() {
 			slow = (slow + 1) % len(r.members)
@@ -83,6 +83,27 @@ func killElected(r *run, _ Fault, rng *rand.Rand) func() {
 		healthy()
 		for _, m := range r.members {
 			r.restart(m)
+		}
+	}
+}
+
+// delayFollower lets a follower learn late what the others know, while its own messages are fast: what it proposes and answers is
+// based on a former state.
+func delayFollower(r *run, f Fault, rng *rand.Rand) func() {
+	m := r.member(f.A)
+	if m == r.leader() {
+		m = r.members[(slices.Index(r.members, m)+1)%len(r.members)]
+	}
+	delay := time.Duration(100+rng.IntN(400)) * time.Millisecond
+	var undo []func()
+	for _, o := range r.members {
+		if o != m {
+			undo = append(undo, r.slow(o, []*world.Machine{m}, false, delay))
+		}
+	}
+	return func() {
+		for _, u := range undo {
+			u()
 		}
 	}
 }

@@ -102,10 +102,17 @@ var faults = map[string]fault{
 	"snapshot interrupted":        interruptSnapshot,
 	"bit flips":                   flipBits,
 	"hits at the end of leases":   hitExpiry,
-	"leader transfers":            transferLeaders,
+	"leader transfers":            func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, rng.IntN(2) == 0) },
 	"power failure during syncs":  failSyncing,
 	"power failure of the voters": failVoters,
-	"failures during starts":      failStarting,
+	"power failures one by one":   failInTurn,
+	"failures during starts": func(r *run, f Fault, rng *rand.Rand) func() {
+		return failStarting(r, f, rng, rng.IntN(2) == 0, rng.IntN(2) == 0)
+	},
+	"failures during joins":       func(r *run, f Fault, rng *rand.Rand) func() { return failStarting(r, f, rng, true, true) },
+	"installations interrupted":   hitInstallations,
+	"late follower":               delayFollower,
+	"quick transfers":             func(r *run, f Fault, rng *rand.Rand) func() { return transferLeaders(r, f, rng, true) },
 	"kills after elections":       killElected,
 	"failed syncs, then no power": failSyncsThenPower,
 	"broken connections": func(r *run, f Fault, rng *rand.Rand) func() {
@@ -121,6 +128,9 @@ var faults = map[string]fault{
 		return r.disk(r.member(f.A), world.DiskFaults{Slow: time.Duration(1+rng.IntN(3000)) * time.Millisecond})
 	},
 	"full disk": fillDisk,
+	"full disk of the history": func(r *run, f Fault, _ *rand.Rand) func() {
+		return r.disk(r.member(f.A), world.DiskFaults{Full: true, Roomy: walDir})
+	},
 	"failing syncs": func(r *run, f Fault, rng *rand.Rand) func() {
 		return r.disk(r.member(f.A), world.DiskFaults{SyncFails: []float64{0.01, 0.1, 1}[rng.IntN(3)]})
 	},

@@ -64,6 +64,9 @@ func (p *Plan) validate() error {
 	if p.SegmentBytes != 0 && p.SegmentBytes < 16<<10 {
 		bad("segments of %d bytes: need at least 16 KiB", p.SegmentBytes)
 	}
+	if p.HistoryBytes != 0 && p.HistoryBytes < 16<<10 {
+		bad("files of the history of %d bytes: need at least 16 KiB", p.HistoryBytes)
+	}
 	for _, w := range p.Work {
 		if w != setup.Users && w != setup.Quota && !slices.Contains(setup.Works, w) {
 			bad("work %q does not exist", w)

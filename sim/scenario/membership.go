@@ -116,7 +116,7 @@ func (r *run) change(kind string, f Fault, rng *rand.Rand) {
 	}
 	c.Former = append(slices.Clone(target.former), target.id)
 	if rng.IntN(2) == 0 {
-		c.Linger = rng.Int64N(int64(8 * time.Second))
+		c.Linger = int64(3*time.Second) + rng.Int64N(int64(6*time.Second)) // clients reach the learner meanwhile
 	}
 	if kind == setup.Move {
 		c.NewURL = target.peerURL(peerPort + (target.ports[0]-peerPort+1)%4)
@@ -310,6 +310,41 @@ func (r *run) hitInstallation(rng *rand.Rand) func(*world.Machine) {
 				r.world.After(300*time.Millisecond, func() { r.restart(m) })
 			}
 		})
+	}
+}
+
+// hitInstallations cuts a member off until it needs a snapshot, and hits it each time it has received one. In half of the faults its
+// syncs fail instead: it copies what it has, to offer it to the sender of the snapshot, and little else is synced meanwhile.
+func hitInstallations(r *run, f Fault, rng *rand.Rand) func() {
+	away, over, sound := r.member(f.A), false, func() {}
+	back := r.cut(away, r.members, true, true)
+	failing := rng.IntN(2) == 0
+	r.world.After(f.For/2, func() {
+		if over {
+			return
+		}
+		if back(); failing {
+			sound = r.disk(away, world.DiskFaults{SyncFails: 0.5})
+			return
+		}
+		var hit func(*world.Machine)
+		hit = func(m *world.Machine) {
+			r.hitInstallation(rng)(m)
+			r.world.After(time.Second, func() {
+				if !over {
+					r.received = hit
+				}
+			})
+		}
+		r.received = hit
+	})
+	return func() {
+		over, r.received = true, nil
+		back()
+		sound()
+		for _, m := range r.members {
+			r.restart(m)
+		}
 	}
 }
 

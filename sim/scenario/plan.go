@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"vigil/sim/scenario/setup"
@@ -39,6 +40,8 @@ type Plan struct {
 	CompareInterval time.Duration
 	// SegmentBytes is the size of the files of the raft log and of the history; 0 as above.
 	SegmentBytes int64 `json:",omitempty"`
+	// HistoryBytes is the size of the files of the history, 0 for SegmentBytes.
+	HistoryBytes int64 `json:",omitempty"`
 	// Rescue lets one member start with --force-new-cluster after the end.
 	Rescue bool `json:",omitempty"`
 	// Calm lets members and watchers do less by themselves: heartbeats and notifications of progress are rare.
@@ -162,7 +165,7 @@ func (p *Plan) drawFaults(rng *rand.Rand, some []string, pace time.Duration) {
 // segmentBytes returns the size of segments in a plan with some kinds of faults: size, unless disks are full, because members keep
 // room for requests that free space in large segments only.
 func segmentBytes(some []string, size int64) int64 {
-	if slices.Contains(some, "full disk") {
+	if slices.ContainsFunc(some, func(kind string) bool { return strings.HasPrefix(kind, "full disk") }) {
 		return 0
 	}
 	return size
@@ -203,8 +206,14 @@ var least = map[string]time.Duration{
 	"leader transfers":            4 * electionTimeout,
 	"hits at the end of leases":   12 * time.Second,
 	"power failure of the voters": 5 * electionTimeout,
-	"power failure during syncs":  4 * electionTimeout,
+	"power failure during syncs":  7 * electionTimeout, // the others elect a leader before the former one is back
 	"failures during starts":      6 * electionTimeout,
+	"failures during joins":       6 * electionTimeout,
+	"installations interrupted":   10 * time.Second,
+	"late follower":               2 * time.Second,
+	"power failures one by one":   8 * time.Second,
+	"quick transfers":             4 * electionTimeout,
+	"full disk of the history":    time.Second,
 	"kills after elections":       8 * electionTimeout,
 	"failed syncs, then no power": 4 * electionTimeout,
 }

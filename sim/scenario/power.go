@@ -41,6 +41,29 @@ func failSyncing(r *run, f Fault, rng *rand.Rand) func() {
 	}
 }
 
+// failInTurn lets one member after the other lose power while its disk is slow, each for a moment, so that others write on.
+func failInTurn(r *run, _ Fault, rng *rand.Rand) func() {
+	over, healthy := false, r.slowDisks(world.DiskFaults{Slow: time.Duration(50+rng.IntN(150)) * time.Millisecond})
+	var next func()
+	next = func() {
+		if over {
+			return
+		}
+		m := r.members[rng.IntN(len(r.members))]
+		r.stop(m, m.PowerOff)
+		r.world.After(50*time.Millisecond, func() { r.restart(m) })
+		r.world.After(time.Duration(500+rng.IntN(1000))*time.Millisecond, next)
+	}
+	next()
+	return func() {
+		over = true
+		healthy()
+		for _, m := range r.members {
+			r.restart(m)
+		}
+	}
+}
+
 // slowDisks slows the disks of all members, and returns a function that undoes it.
 func (r *run) slowDisks(f world.DiskFaults) func() {
 	slow := slices.Clone(r.members)

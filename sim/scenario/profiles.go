@@ -30,7 +30,7 @@ const Mixed = "mixed"
 // profiles are the others, by family.
 var profiles = []profile{
 	{name: "reads", aim: "linearizable and serializable reads", faulty: 20 * time.Second, pace: 2 * time.Second,
-		faults: []string{"slow links", "slow links", "slow links", "pause", "isolation from members", "one-way partition", "leader transfers"},
+		faults: []string{"late follower", "late follower", "late follower", "slow links", "pause", "isolation from members", "one-way partition", "leader transfers"},
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Watchers, p.Think = 14, 1, 250*time.Millisecond
 		}},
@@ -38,23 +38,27 @@ var profiles = []profile{
 		faults: []string{"kill", "broken connections", "leader transfers", "slow links"}, work: []string{"bare", "mirrors", "pages", "watch options"},
 		shape: func(p *Plan, _ *rand.Rand) { p.Think = 400 * time.Millisecond }},
 	{name: "watch", aim: "watchers that fall behind, resume and are canceled", faulty: 40 * time.Second, pace: 4 * time.Second,
-		faults: []string{"broken connections", "kill", "pause", "slow links", "isolation", "flapping link"}, work: []string{"crowd", "queues", "watch options"}},
+		faults: []string{"broken connections", "kill", "pause", "slow links", "isolation", "flapping link"}, work: []string{"crowd", "queues"},
+		shape: func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 2, 2, 300*time.Millisecond }},
 	{name: "leases", aim: "the time of leases and their keys", faulty: 45 * time.Second, pace: 4 * time.Second,
 		faults: []string{"hits at the end of leases", "hits at the end of leases", "pause", "isolation from members", "clock jump", "clock rate", "kill", "slow disk", "leader transfers"},
 		work:   []string{"leases"}, shape: shapeLeases},
 	{name: "locks", aim: "locks and elections", faulty: 40 * time.Second, pace: 4 * time.Second,
 		faults: []string{"kill", "broken connections", "pause", "isolation", "leader transfers", "hits at the end of leases"}, work: []string{"locks"}},
 	{name: "users", aim: "permissions", faulty: 30 * time.Second, pace: 3 * time.Second,
-		faults: []string{"kill", "pause", "isolation from members", "leader transfers", "slow links", "slow links", "slow links"}, work: []string{setup.Users}},
+		faults: []string{"kill", "pause", "isolation from members", "leader transfers", "late follower", "late follower", "late follower"}, work: []string{setup.Users}},
 	{name: "quota", aim: "the quota and the alarm NOSPACE", faulty: 40 * time.Second, pace: 6 * time.Second,
 		faults: []string{"kill", "leader transfers", "pause"}, work: []string{setup.Quota, "comparison"},
 		shape: func(p *Plan, _ *rand.Rand) { p.QuotaBytes = smallQuota }},
 	{name: "alarms", aim: "alarms by hand, downgrades, backups, rescue", faulty: 40 * time.Second, pace: 8 * time.Second,
-		faults: []string{"kill", "leader transfers", "isolation from members", "slow links", "slow links"}, work: []string{"alarms", "backup", "comparison", "downgrade", "pages"},
-		shape: func(p *Plan, _ *rand.Rand) { p.Rescue, p.Think = true, time.Second }},
+		faults: []string{"kill", "leader transfers", "isolation from members", "late follower", "late follower"}, work: []string{"alarms", "backup", "comparison", "downgrade", "pages"},
+		shape: func(p *Plan, _ *rand.Rand) { p.Rescue, p.Workers, p.Think = true, 9, 500*time.Millisecond }},
 	{name: "space", aim: "full disks", faulty: 25 * time.Second, pace: 3 * time.Second,
-		faults: []string{"full disk", "full disk", "slow disk", "leader transfers", "kill"},
+		faults: []string{"full disk", "full disk of the history", "full disk of the history", "slow disk", "leader transfers", "kill"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Think = 9, 400*time.Millisecond }},
+	{name: "stalls", aim: "what is committed and cannot be applied", faulty: 40 * time.Second, pace: 2 * time.Second,
+		faults: []string{"full disk of the history"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 500*time.Millisecond }},
 	{name: "power", aim: "what power failures leave of the log and the history", faulty: 30 * time.Second, pace: 2 * time.Second,
 		faults: []string{"power failure", "power failure of all", "power failure of all", "power failure during syncs", "power failure during syncs", "slow disk", "kill of all"},
 		shape: func(p *Plan, rng *rand.Rand) {
@@ -65,13 +69,14 @@ var profiles = []profile{
 		faults: []string{"power failure", "power failure of all"},
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 300*time.Millisecond, 10, true
+			p.SegmentBytes, p.HistoryBytes = 64<<10, 4<<20
 		}},
-	{name: "torn", aim: "torn ends of large groups", faulty: 30 * time.Second, pace: 3 * time.Second,
-		faults: []string{"power failure", "power failure of all", "power failure during syncs"},
+	{name: "torn", aim: "torn ends of large groups", faulty: 30 * time.Second, pace: 5 * time.Second,
+		faults: []string{"power failures one by one"},
 		shape: func(p *Plan, _ *rand.Rand) {
 			p.Workers, p.Think, p.SnapshotCount, p.Large = 9, 400*time.Millisecond, 10, true
 		}},
-	{name: "acks", aim: "acknowledgements of what is not synced", faulty: 40 * time.Second, pace: 5 * time.Second,
+	{name: "acks", aim: "acknowledgements of what is not synced", faulty: 50 * time.Second, pace: 8 * time.Second,
 		faults: []string{"power failure during syncs"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 9, 1, 400*time.Millisecond }},
 	{name: "syncs", aim: "syncs that fail", faulty: 40 * time.Second, pace: 4 * time.Second,
@@ -86,6 +91,9 @@ var profiles = []profile{
 	{name: "starts", aim: "failures during starts", faulty: 50 * time.Second, pace: 7 * time.Second,
 		faults: []string{"failures during starts"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.LaxReconfig, p.Think = true, 2*time.Second }},
+	{name: "joins", aim: "failures during the first start of a member that replaces another one", faulty: 50 * time.Second, pace: 7 * time.Second,
+		faults: []string{"failures during joins"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.LaxReconfig, p.Think = true, 2*time.Second }},
 	{name: "members", aim: "changes of the members", faulty: 45 * time.Second, pace: 4 * time.Second,
 		faults: []string{"member added", "member added as a learner", "member added as a learner", "member removed", "member removed", "member replaced", "member removed while away", "kill", "kill of all", "isolation from members"},
 		work:   []string{"bare", "comparison", "pages"}, shape: shapeMembers},
@@ -97,6 +105,9 @@ var profiles = []profile{
 		shape: func(p *Plan, rng *rand.Rand) {
 			p.SnapshotCount, p.Think = uint64(3+rng.IntN(12)), 1500*time.Millisecond
 		}},
+	{name: "installs", aim: "members that stop while they install a snapshot, or cannot copy what they have", faulty: 50 * time.Second, pace: 8 * time.Second,
+		faults: []string{"installations interrupted"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.SnapshotCount, p.Think = 3, 800*time.Millisecond }},
 	{name: "damage", aim: "bits that flip under files", faulty: 40 * time.Second, pace: 6 * time.Second,
 		faults: []string{"bit flips", "bit flips", "kill", "isolation from members"}, work: []string{"comparison", "pages"},
 		shape: func(p *Plan, rng *rand.Rand) {
@@ -104,6 +115,9 @@ var profiles = []profile{
 			p.ScrubPause, p.CompareInterval = 10*time.Second, 5*time.Second
 			p.Workers, p.Think, p.Large = 6, 500*time.Millisecond, true // some segments of the history are sealed
 		}},
+	{name: "forwards", aim: "forwarded proposals that arrive late", faulty: 40 * time.Second, pace: 5 * time.Second,
+		faults: []string{"quick transfers"},
+		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Watchers, p.Think = 14, 1, 250*time.Millisecond }},
 	{name: "elections", aim: "votes, forwarded proposals, deposed leaders", faulty: 40 * time.Second, pace: 3 * time.Second,
 		faults: []string{"leader transfers", "leader transfers", "power failure of the voters", "pause", "isolation", "partial partition", "one-way partition"},
 		shape:  func(p *Plan, _ *rand.Rand) { p.Workers, p.Think = 9, 400*time.Millisecond }},

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"vigil/internal/kv"
 	"vigil/sim/check"
 	"vigil/sim/scenario/setup"
 	"vigil/sim/world"
@@ -221,7 +223,7 @@ func (r *run) restart(m *world.Machine) {
 	m.Start("member", encode(setup.Member{Name: m.Name, StopAddress: stopAddress(m), ClientURL: "http://" + endpoint(m), PeerURL: listen[0], ListenPeerURLs: listen,
 		InitialCluster: initial, InitialClusterState: state,
 		SnapshotCount: r.plan.SnapshotCount, CatchUpEntries: 10, ProgressInterval: int64(r.plan.progress()), LaxReconfig: r.plan.LaxReconfig, ForceNewCluster: p.forced,
-		ElectionTimeout: int64(r.plan.election()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes}))
+		ElectionTimeout: int64(r.plan.election()), QuotaBytes: r.plan.QuotaBytes, ScrubPause: int64(r.plan.ScrubPause), CompareInterval: int64(r.plan.CompareInterval), SegmentBytes: r.plan.SegmentBytes, HistoryBytes: cmp.Or(r.plan.HistoryBytes, r.plan.SegmentBytes)}))
 	if r.starting != nil {
 		r.starting(m)
 	}
@@ -316,6 +318,10 @@ func (r *run) printed(m *world.Machine, line []byte) {
 		if strings.HasPrefix(string(line), bad) {
 			r.v.Add("%s: %s", m.Name, line)
 		}
+	}
+	// A member may end because its syncs fail. Nothing but flipped bits explains that it reports damage.
+	if p := r.place(m); p != nil && !p.flipped && !bytes.HasPrefix(line, []byte("level=")) && bytes.Contains(line, []byte(kv.ErrCorrupt.Error())) {
+		r.v.Add("%s: %s", m.Name, line)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 
 // failStarting lets members lose power or be killed in the first moments of most of their starts, and begins with one: that of
 // a member that joins in place of another one, or of a member that loses power.
-func failStarting(r *run, f Fault, rng *rand.Rand) func() {
+func failStarting(r *run, f Fault, rng *rand.Rand, slow, join bool) func() {
 	over := false
 	// With a slow disk, most of a start is spent between two of its steps.
-	first, slow, healthy := 60*time.Millisecond, rng.IntN(2) == 0, func() {}
+	first, healthy := 60*time.Millisecond, func() {}
 	if slow {
 		first = time.Second
 		healthy = r.slowDisks(world.DiskFaults{Slow: 100 * time.Millisecond})
@@ -31,7 +31,7 @@ func failStarting(r *run, f Fault, rng *rand.Rand) func() {
 			r.world.After(time.Duration(rng.Int64N(int64(300*time.Millisecond))), func() { r.restart(m) })
 		})
 	}
-	if rng.IntN(2) == 0 {
+	if join {
 		r.change([]string{setup.Replace, setup.ReplaceBy}[rng.IntN(2)], f, rng)
 	} else {
 		m := r.member(f.A)

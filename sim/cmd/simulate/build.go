@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
+	"vigil/sim/planted"
 	"vigil/sim/world"
 )
 
@@ -42,8 +44,19 @@ func removeOld(dir string, before time.Time) {
 	})
 }
 
-// loadGuest builds the program of the processes, or uses the one in a file, and compiles it.
-func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) {
+// trimmed leaves out what nobody sees in a simulation: the pages of golang.org/x/net/trace. They have templates, for which the linker
+// keeps all exported methods of all packages: a quarter of the functions, which are compiled for minutes.
+var trimmed = planted.Mistake{Name: "trimmed", Edits: []planted.Edit{
+	{File: "internal/edge/httpd/debug.go", Old: "\n\t\"golang.org/x/net/trace\"\n", New: ""},
+	{File: "internal/edge/httpd/debug.go", Old: "\tmux.HandleFunc(\"/debug/requests\", func(w http.ResponseWriter, r *http.Request) { trace.Render(w, r, true) })\n", New: ""},
+	{File: "internal/edge/httpd/debug.go", Old: "\tmux.HandleFunc(\"/debug/events\", func(w http.ResponseWriter, r *http.Request) { trace.RenderEvents(w, r, true) })\n", New: ""},
+	{File: "internal/edge/rpc/trace.go", Old: "\t\"golang.org/x/net/trace\"\n\n", New: ""},
+	{File: "internal/edge/rpc/trace.go", Old: "\ttr := trace.New(", New: "\ttr := newRecord("},
+	{File: "internal/edge/rpc/trace.go", Old: "// traced begins", New: "type record struct{}\n\nfunc newRecord(string, string) record { return record{} }\n\nfunc (record) LazyPrintf(string, ...any) {}\nfunc (record) SetError() {}\nfunc (record) Finish() {}\n\n// traced begins"},
+}}
+
+// loadGuest builds the program of the processes, with some files changed, or uses the one in a file, and compiles it.
+func loadGuest(ctx context.Context, file string, changed map[string]string) (*world.Guest, error) {
 	cache, err := cacheDir()
 	if err != nil {
 		cache = "" // compiled again each time
@@ -57,10 +70,11 @@ func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) 
 		file = filepath.Join(dir, "guest.wasm")
 		// Without paths and versions of the working tree the same code has the same version.
 		// A library is initialized once, and not at each start of a process; see world.image. It calls functions of the runtime.
-		args := []string{"build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", file}
-		if overlay != "" {
-			args = append(args, "-overlay", overlay)
+		overlay, err := writeOverlay(dir, changed)
+		if err != nil {
+			return nil, err
 		}
+		args := []string{"build", "-tags=grpcnotrace", "-overlay=" + overlay, "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o", file}
 		build := exec.CommandContext(ctx, "go", append(args, "vigil/sim/guest")...)
 		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 		build.Stderr = os.Stderr
@@ -69,4 +83,14 @@ func loadGuest(ctx context.Context, file, overlay string) (*world.Guest, error) 
 		}
 	}
 	return world.Load(ctx, file, cache)
+}
+
+// writeOverlay writes the overlay of the build to a directory, and returns its file.
+func writeOverlay(dir string, changed map[string]string) (string, error) {
+	files, err := trimmed.Apply("..")
+	if err != nil {
+		return "", err
+	}
+	maps.Copy(files, changed)
+	return planted.Overlay("..", dir, files)
 }

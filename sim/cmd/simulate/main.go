@@ -136,7 +136,7 @@ func (o *options) run(rest []string) error {
 	if o.planted != "" {
 		return o.findPlanted(first)
 	}
-	g, err := loadGuest(context.Background(), o.guest, "")
+	g, err := loadGuest(context.Background(), o.guest, nil)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (o *options) findPlanted(first uint64) error {
 	if err != nil {
 		return err
 	}
-	shared, err := loadPlanted(files)
+	shared, err := loadGuest(context.Background(), "", files)
 	if err != nil {
 		return err
 	}
@@ -100,27 +100,13 @@ func (o *options) findAlone(m planted.Mistake, first uint64, f *finding) {
 		f.Violation = err.Error()
 		return
 	}
-	g, err := loadPlanted(files)
+	g, err := loadGuest(context.Background(), "", files)
 	if err != nil {
 		f.Violation = err.Error()
 		return
 	}
 	defer g.Close(context.Background())
 	o.find(g, m, first, f)
-}
-
-// loadPlanted builds a program with changed files.
-func loadPlanted(files map[string]string) (*world.Guest, error) {
-	dir, err := os.MkdirTemp("", "vigil-planted")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	overlay, err := planted.Overlay("..", dir, files)
-	if err != nil {
-		return nil, err
-	}
-	return loadGuest(context.Background(), "", overlay)
 }
 
 // find runs seeds, or the plans of the corpus, with a mistake until one fails.
@@ -145,7 +131,13 @@ func (o *options) find(g *world.Guest, m planted.Mistake, first uint64, f *findi
 				return
 			}
 		}
-		r := scenario.Run(g, p, nil)
+		out, closeTrace, err := o.openTrace()
+		if err != nil {
+			f.Violation = err.Error()
+			return
+		}
+		r := scenario.Run(g, p, out)
+		closeTrace()
 		f.Seed = p.Seed
 		f.Seeds++
 		f.Simulated += r.Simulated

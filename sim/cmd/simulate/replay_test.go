@@ -11,7 +11,7 @@ import (
 
 // TestReplay: a run has the same hash again, also with a trace and concurrently with another world.
 func TestReplay(t *testing.T) {
-	g, err := loadGuest(t.Context(), "", "")
+	g, err := loadGuest(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,19 +160,25 @@ func (o *options) appendLog(g *world.Guest, t *tally) error {
 	return err
 }
 
+// openTrace opens the trace of a run, nil if there is none. The caller calls done after the run.
+func (o *options) openTrace() (out io.Writer, done func(), err error) {
+	switch o.trace {
+	case "":
+		return nil, func() {}, nil
+	case "-":
+		return os.Stdout, func() {}, nil
+	}
+	f, err := os.Create(o.trace)
+	return f, func() { f.Close() }, err
+}
+
 // runJob runs a plan as often as -replays says, and prints its result. It returns a failure if there is one.
 func (o *options) runJob(g *world.Guest, j job) (fail *failure, simulated time.Duration) {
-	var out io.Writer
-	if o.trace == "-" {
-		out = os.Stdout
-	} else if o.trace != "" {
-		f, err := os.Create(o.trace)
-		if err != nil {
-			return &failure{job: j, kind: "the trace cannot be written", text: err.Error()}, 0
-		}
-		defer f.Close()
-		out = f
+	out, closeTrace, err := o.openTrace()
+	if err != nil {
+		return &failure{job: j, kind: "the trace cannot be written", text: err.Error()}, 0
 	}
+	defer closeTrace()
 	hash := ""
 	for n := range o.replays {
 		began := time.Now()

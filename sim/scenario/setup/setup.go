@@ -24,8 +24,8 @@ type Member struct {
 	ForceNewCluster bool
 	// ScrubPause and CompareInterval are how often damage and differences between the members are looked for, in nanoseconds.
 	ScrubPause, CompareInterval int64
-	// SegmentBytes is the size of the files of the raft log and of the history; 0 for what the program has.
-	SegmentBytes int64
+	// SegmentBytes and HistoryBytes are the sizes of the files of the raft log and of the history; 0 for what the program has.
+	SegmentBytes, HistoryBytes int64
 }
 
 // Client configures a process with clients and watchers. Times are those of the simulation in nanoseconds.
