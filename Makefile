@@ -120,14 +120,19 @@ console-test: ## the console in headless Chromium; VIGIL_SCREENSHOTS=$$PWD/docs/
 console-large: ## the same with a million keys and 1,000 events a second: time to first paint, memory of the tab
 	VIGIL_BROWSER=1 VIGIL_LARGE=1 $(GO) -C test/console test -count 1 -timeout 1h -run "Large|Tail" -v .
 
-.PHONY: bucket-test
+.PHONY: bucket-test bucket-azure-test
 lint: lint-bucket
 
 lint-bucket:
-	for m in bucket bucket/s3test; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+	for m in bucket bucket/cloudtest; do (cd $$m && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
-bucket-test: ## vigil-bucket, and an archive of a member, with an object storage that speaks S3; takes minutes to build
-	$(GO) -C bucket/s3test test -count 1 -timeout 30m -v .
+bucket-test: ## vigil-bucket, and an archive of a member, with object storages that speak S3 and Google Cloud Storage's API; takes minutes to build
+	$(GO) -C bucket test -count 1 ./...
+	$(GO) -C bucket/cloudtest test -count 1 -timeout 30m -v .
+
+bucket-azure-test: ## the same with Azurite, which speaks Azure Blob's API; npm installs it, and Node runs it
+	cd bucket/cloudtest/azurite && npm ci --ignore-scripts --no-audit --no-fund
+	VIGIL_AZURITE=1 $(GO) -C bucket/cloudtest test -count 1 -timeout 30m -v -run '/^azblob$$' .
 
 bench: ## Vigil compared with etcd; bench/README.md explains the result
 	cd bench && $(GO) run .

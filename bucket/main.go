@@ -59,9 +59,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "vigil-bucket is started by vigil and vigilctl for an archive in object storage: see docs/operations/archive.md")
 		os.Exit(2)
 	}
+	// The output is for the process that has started this one. Libraries print warnings there.
+	out := os.Stdout
+	os.Stdout = os.Stderr
 	// The process that has started this one decides when it ends, also after Ctrl-C in a terminal.
 	signal.Ignore(os.Interrupt, syscall.SIGHUP)
-	if serve.Main(context.Background(), *socket, os.Stdin, os.Stdout, cloud.Open) != nil {
+	if serve.Main(context.Background(), *socket, os.Stdin, out, cloud.Open) != nil {
 		os.Exit(1)
 	}
 }

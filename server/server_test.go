@@ -92,7 +92,7 @@ func get(t *testing.T, url string) (int, string) {
 
 // timeout returns a context that only ends a call that hangs.
 func timeout(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

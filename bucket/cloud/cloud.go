@@ -3,26 +3,33 @@ package cloud
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 
 	gcs "cloud.google.com/go/storage"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/azureblob" // azblob://
 	_ "gocloud.dev/blob/gcsblob"   // gs://
 	_ "gocloud.dev/blob/s3blob"    // s3://
 	"gocloud.dev/gcerrors"
+	"google.golang.org/api/googleapi"
 
 	"vigil/internal/bucket"
 )
 
 // page is how many objects are listed at a time: what all services accept.
 const page = 1000
+
+// attempts is how often Google's library makes a request that fails. The libraries of the others have such limits of their own.
+const attempts = 3
 
 // cloudBucket is a bucket.Bucket.
 type cloudBucket struct{ b *blob.Bucket }
@@ -37,6 +44,11 @@ func Open(ctx context.Context, address string) (bucket.Bucket, error) {
 	b, err := blob.OpenBucket(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", bucket.Show(address), err)
+	}
+	// Google's library repeats a request as long as its context allows, so that its caller does not see why it fails.
+	var google *gcs.Client
+	if b.As(&google) {
+		google.SetRetry(gcs.WithMaxAttempts(attempts))
 	}
 	return New(b), nil
 }
@@ -68,9 +80,13 @@ func wrap(err error) error {
 		return err
 	}
 	kind := error(nil)
+	if code := status(err); code == http.StatusUnauthorized || code == http.StatusForbidden {
+		// gocloud.dev takes what Google forbids for an object that does not exist.
+		kind = bucket.ErrDenied
+	}
 	switch gcerrors.Code(err) {
 	case gcerrors.NotFound:
-		kind = bucket.ErrNotFound
+		kind = cmp.Or(kind, bucket.ErrNotFound)
 	case gcerrors.AlreadyExists, gcerrors.FailedPrecondition:
 		kind = bucket.ErrExists
 	case gcerrors.PermissionDenied:
@@ -95,10 +111,34 @@ func wrap(err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
+// status returns the HTTP status of the answer that an error describes, 0 if there was none.
+func status(err error) int {
+	var google *googleapi.Error
+	var azure *azcore.ResponseError
+	var amazon interface{ HTTPStatusCode() int }
+	switch {
+	case errors.As(err, &google):
+		return google.Code
+	case errors.As(err, &azure):
+		return azure.StatusCode
+	case errors.As(err, &amazon):
+		return amazon.HTTPStatusCode()
+	}
+	return 0
+}
+
 // Put implements bucket.Bucket.
 func (c *cloudBucket) Put(ctx context.Context, key string, data []byte) error {
 	// The object is one request, which has the condition. S3 receives one of 16 MiB or more as an upload of one part, whose end has it.
-	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream"})
+	err := c.b.Upload(ctx, key, bytes.NewReader(data), &blob.WriterOptions{IfNotExist: true, BufferSize: len(data) + 1, ContentType: "application/octet-stream",
+		BeforeWrite: func(as func(any) bool) error {
+			// Its uploads know no number of attempts. The caller repeats them.
+			var google **gcs.ObjectHandle
+			if as(&google) {
+				*google = (*google).Retryer(gcs.WithPolicy(gcs.RetryNever))
+			}
+			return nil
+		}})
 	if err = wrap(err); errors.Is(err, bucket.ErrLocked) {
 		// The storage looks at the lock before the condition: there is an object.
 		return fmt.Errorf("%w: %v", bucket.ErrExists, err)

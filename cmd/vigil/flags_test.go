@@ -134,10 +134,13 @@ func TestHeadroom(t *testing.T) {
 	if headroomOf(0, 1000) != leastHeadroom || headroomOf(60*mb, 10) != mostHeadroom || headroomOf(8<<30, 10) != 4<<30 {
 		t.Errorf("headrooms without bounds: %v, %v, %v", headroomOf(0, 1000), headroomOf(60*mb, 10), headroomOf(8<<30, 10))
 	}
+	if a, b := headroomOf(5*mb, 25), headroomOf(18*mb, 25); b < 1.8*a || b > 2*a {
+		t.Errorf("a collection of about four times the cost has a headroom of %v after %v, want about twice", b, a)
+	}
 	if cpuPerByte(25, time.Second, 100) != 25 || cpuPerByte(25, 0, 1<<30) != 25 || cpuPerByte(25, 35*leastHeadroom, leastHeadroom) != 30 {
 		t.Error("the processor time for each byte is not an average of long measurements")
 	}
-	if !over(mb, 8*mb) || over(2*mb, 8*mb) {
+	if !over(mb/4, 8*mb) || over(mb, 8*mb) {
 		t.Error("work is over when a quarter of the headroom was not used")
 	}
 }

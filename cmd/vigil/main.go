@@ -75,6 +75,9 @@ func runMember(o *options) int {
 	}
 	reopenOnHangup(out, log)
 	o.config.Logger = log
+	if !o.config.EnablePprof && !log.Enabled(context.Background(), slog.LevelDebug) {
+		runtime.MemProfileRate = 0 // nobody can read the profile, whose tables take more than a megabyte
+	}
 	keepHeadroom()
 	o.logConfiguration(log)
 	if o.memoryLock {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -22,9 +23,12 @@ func lockMemory() error {
 
 // The heap may grow by the headroom between two garbage collections. With the usual growth by a factor, a small heap under load is
 // collected many times a second, and a heap with large buffers grows by their size. So the headroom follows what a collection
-// costs: it takes gcShare of the processor time of the process.
+// costs: it takes gcShare of the processor time of the process, and up to twice as much if it is expensive: the headroom grows with the
+// root of the cost, which wastes least time and memory together.
 const (
 	gcShare = 0.03
+	// usualCost is a collection in nanoseconds that takes gcShare.
+	usualCost = 7_500_000
 	// A collection costs about so many nanoseconds, and so many for each byte of the heap that may hold pointers.
 	gcFixed, gcPerByte = 300_000, 1.5
 	// leastHeadroom keeps a small process from collecting all the time, mostHeadroom bounds the memory of a large one, unless a
@@ -42,10 +46,12 @@ const (
 )
 
 const (
-	// restInterval is how often it is checked whether work is over.
-	restInterval = 10 * time.Second
-	// restGrowth is how much the heap grows, at least, before memory is returned to the system.
-	restGrowth = 4 << 20
+	// restInterval is how often it is checked whether work is over: when a collection is farther away than restTime.
+	restInterval = 2 * time.Second
+	restTime     = 40 * time.Second
+	// restGrowth is how much the heap grows, at least, before memory is returned to the system, and restShare the same as a share of a
+	// large heap.
+	restGrowth, restShare = 4 << 20, 1.0 / 16
 )
 
 // keepHeadroom adjusts the garbage collector to the heap, now and after each collection, and returns memory to the system when work
@@ -130,7 +136,7 @@ func (h *headroom) rest() {
 	before, floor := readHeap(), uint64(0) // the start is work, too
 	for range time.Tick(restInterval) {
 		now := readHeap()
-		if over(now.allocated-before.allocated, h.present()) && now.size > floor+restGrowth {
+		if over(now.allocated-before.allocated, h.present()) && now.size > floor+max(restGrowth, uint64(restShare*float64(floor))) {
 			debug.FreeOSMemory()
 			now = readHeap()
 			floor = now.size
@@ -145,8 +151,10 @@ func (h *headroom) present() float64 {
 	return h.bytes
 }
 
-// over reports whether work is over, by what was allocated in a restInterval: there is no collection for long.
-func over(allocated uint64, headroom float64) bool { return float64(allocated) < headroom/4 }
+// over reports whether work is over, by what was allocated in a restInterval.
+func over(allocated uint64, headroom float64) bool {
+	return float64(allocated)*float64(restTime/restInterval) < headroom
+}
 
 // cpuPerByte returns the processor time for each allocated byte, from what it was before and what was used since.
 func cpuPerByte(before float64, cpu time.Duration, allocated uint64) float64 {
@@ -159,7 +167,9 @@ func cpuPerByte(before float64, cpu time.Duration, allocated uint64) float64 {
 // headroomOf returns the headroom of a heap with so many bytes that may hold pointers.
 func headroomOf(scan uint64, cpu float64) float64 {
 	most := max(mostHeadroom, mostShare*float64(scan))
-	return min(max((gcFixed+gcPerByte*float64(scan))/(gcShare*cpu), leastHeadroom), most)
+	cost := gcFixed + gcPerByte*float64(scan)
+	share := gcShare * min(max(math.Sqrt(cost/usualCost), 1), 2)
+	return min(max(cost/(share*cpu), leastHeadroom), most)
 }
 
 // growth returns the percentage by which a heap with so many live bytes may grow. The runtime takes a heap for one of 4 MiB at least,

@@ -129,7 +129,7 @@ var table = map[string]rule{
 	"internal/member/raftnode": {inside: []string{"internal/kv", "internal/store/wal"}, outside: []string{raftLib, pbLib},
 		why: "it moves entries; fsm interprets them"},
 	"internal/member/calls": {why: "a table and an interface: what a call means is the business of the packages that make and answer it"},
-	"internal/member/archiver": {inside: []string{"internal/kv", "internal/bucket", "internal/store/archive", "internal/store/history", "internal/store/mvcc", "internal/state/cluster", "internal/member/calls"}, outside: []string{raftLib},
+	"internal/member/archiver": {inside: []string{"internal/kv", "internal/bucket", "internal/store/archive", "internal/store/history", "internal/store/mvcc", "internal/state/cluster", "internal/member/calls"}, outside: []string{raftLib}, tests: []string{"internal/offline/archive"},
 		why: "it reads entries and states through an interface of its own, writes objects, and knows nothing of the replica"},
 	"internal/member/peer": {inside: []string{"internal/portmux", "internal/histogram", "internal/member/calls"}, outside: []string{raftLib, pbLib, promLib, sysLib},
 		why: "it carries messages between members and does not interpret them"},

@@ -52,8 +52,8 @@ type Bucket interface {
 	Put(ctx context.Context, key string, data []byte) error
 	// Get returns the bytes of an object from an offset on; at or beyond its end it has none. Errors: ErrNotFound.
 	Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
-	// List returns objects whose keys begin with prefix and are above after, in the order of their keys: at least one and at
-	// most limit of them, and none only if there are no more. A limit above ListLimit counts as ListLimit.
+	// List returns the first objects whose keys begin with prefix and are above after, in the order of their keys: limit of them, and
+	// fewer only if there are no more. A limit above ListLimit counts as ListLimit.
 	List(ctx context.Context, prefix, after string, limit int) ([]Object, error)
 	// Delete removes an object. Errors: ErrNotFound, which not every bucket returns; ErrLocked.
 	Delete(ctx context.Context, key string) error
@@ -153,9 +153,6 @@ func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, 
 				yield(Object{}, err)
 				return
 			}
-			if len(list) == 0 {
-				return
-			}
 			for _, o := range list {
 				if o.Key <= after {
 					yield(Object{}, fmt.Errorf("the list of the bucket has %q after %q", o.Key, after))
@@ -165,6 +162,9 @@ func All(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Object, 
 				if !yield(o, nil) {
 					return
 				}
+			}
+			if len(list) < ListLimit {
+				return
 			}
 		}
 	}

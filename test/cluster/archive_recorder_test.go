@@ -38,6 +38,7 @@ type recorder struct {
 	unsure  map[string]bool     // keys with a deletion that got no answer
 	last    int64               // the newest revision that was acknowledged
 	count   int
+	idle    int      // acknowledged deletions of keys that were not there, which are no changes
 	pending []change // those that are not known to be archived
 }
 
@@ -52,7 +53,7 @@ func newRecorder(g *group) *recorder {
 
 // begin starts writers that write a number of changes in a second, until end.
 func (r *recorder) begin(rate int) {
-	writers := max(rate/25, 10)
+	writers := max(rate/10, 10)
 	for w := range writers {
 		r.done.Go(func() { r.write(w, time.Second*time.Duration(writers)/time.Duration(rate)) })
 	}
@@ -61,6 +62,21 @@ func (r *recorder) begin(rate int) {
 func (r *recorder) end() {
 	close(r.stop)
 	r.done.Wait()
+}
+
+// paces returns how many changes there were in each second between two times.
+func (r *recorder) paces(from, to time.Time) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]int, to.Sub(from)/time.Second)
+	for _, list := range r.changes {
+		for _, c := range list {
+			if second := int(c.at.Sub(from) / time.Second); second >= 0 && second < len(out) {
+				out[second]++
+			}
+		}
+	}
+	return out
 }
 
 // kill ends members at once, and restart runs one again.
@@ -134,6 +150,10 @@ func (r *recorder) write(writer int, interval time.Duration) {
 				r.mu.Unlock()
 			case resp.Deleted > 0:
 				revision = resp.Header.Revision
+			default:
+				r.mu.Lock()
+				r.idle++
+				r.mu.Unlock()
 			}
 		} else if resp, err := c.Put(ctx, key, strconv.Itoa(n)+" "+strings.Repeat("x", 200)); err == nil {
 			revision = resp.Header.Revision

@@ -84,7 +84,7 @@ func TestSetModulePath(t *testing.T) {
 	if out := run(t, dir, "gofmt", "-l", "."); out != "" {
 		t.Errorf("not formatted:\n%s", out)
 	}
-	for _, module := range []string{".", "client", "sim", "test", "test/proc", "bench", "bucket", "bucket/s3test", "console", "packaging/release"} {
+	for _, module := range []string{".", "client", "sim", "test", "test/proc", "bench", "bucket", "bucket/cloudtest", "console", "packaging/release"} {
 		if out := run(t, filepath.Join(dir, module), "go", "list", "-m"); !strings.HasPrefix(out, first) {
 			t.Errorf("the module in %s is %s", module, out)
 		}

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
@@ -337,6 +338,9 @@ func (s *Server) Client() *clientv3.Client {
 		Endpoints:   []string{s.Addr()},
 		DialTimeout: startTimeout,
 		Logger:      zap.NewNop(),
+		// A member that was away for minutes is reached a second after its start.
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second})},
 	})
 	if err != nil {
 		s.t.Fatal(err)

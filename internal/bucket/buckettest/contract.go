@@ -119,8 +119,8 @@ func testList(t *testing.T, b bucket.Bucket, data map[string][]byte) {
 			at := after
 			for limit := 1; ; limit++ {
 				page, err := b.List(ctx, prefix, at, limit)
-				if err != nil || len(page) > limit {
-					t.Fatal(len(page), err)
+				if err != nil || len(page) != min(limit, len(want)) {
+					t.Fatalf("page of %q after %q: %d of the %d objects, limit %d, %v", prefix, at, len(page), len(want), limit, err)
 				}
 				if len(page) == 0 {
 					break

@@ -152,8 +152,9 @@ func benchServer() {
 	k.txn = &kv.TxnResult{Revision: 1 << 20, Succeeded: true, Responses: []kv.OpResult{{Put: k.put}}}
 	ev := append([]byte{0x12}, byte(len(record)&0x7f|0x80), byte(len(record)>>7))
 	ev = append(ev, record...)
+	events := [][]byte{ev} // as the hub shares them
 	for id := range int64(watchersPerStream) {
-		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: [][]byte{ev}})
+		k.batch = append(k.batch, watch.Response{WatchID: id, Revision: 1 << 20, Events: events})
 	}
 	s, err := NewServer(Config{Transport: testTransport, ElectionTimeout: time.Second, KV: k, Member: k, Alarms: k, Hasher: fakeHasher{}, NewWatchStream: func(watch.StreamInfo) WatchStream {
 		return &tickStream{t: k.ticking}

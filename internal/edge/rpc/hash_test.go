@@ -64,6 +64,10 @@ func TestHashErrors(t *testing.T) {
 // TestHashCancel ends a hash with its client.
 func TestHashCancel(t *testing.T) {
 	f := start(t, func(c *Config) { c.Hasher = fakeHasher{wait: true} })
+	// A call that ends before there is a connection has another text.
+	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	go func() {

@@ -11,15 +11,16 @@ import (
 // Metrics counts calls, messages and bytes with the names of etcd and of the gRPC middlewares. It is a prometheus.Collector
 // and may be shared by several servers.
 type Metrics struct {
-	started, handled, received, sent *prometheus.CounterVec
-	seconds                          *prometheus.HistogramVec // nil unless extensive
-	bytesReceived, bytesSent         prometheus.Counter
-	streamFailures                   *prometheus.CounterVec
-	requests                         *prometheus.CounterVec
-	rangeCut                         prometheus.Counter
-	watching                         watchMetrics
-	snapshots                        prometheus.Histogram
-	unary, stream                    *versions.Counters
+	started, received, sent  *prometheus.CounterVec
+	handled                  handledCalls
+	seconds                  *prometheus.HistogramVec // nil unless extensive
+	bytesReceived, bytesSent prometheus.Counter
+	streamFailures           *prometheus.CounterVec
+	requests                 *prometheus.CounterVec
+	rangeCut                 prometheus.Counter
+	watching                 watchMetrics
+	snapshots                prometheus.Histogram
+	unary, stream            *versions.Counters
 }
 
 // NewMetrics makes the metrics; if extensive, with a histogram of the time that calls take.
@@ -30,7 +31,6 @@ func NewMetrics(extensive bool) *Metrics {
 	call := []string{"grpc_type", "grpc_service", "grpc_method"}
 	m := &Metrics{
 		started:       counter("grpc_server_started_total", "Calls that were begun.", call...),
-		handled:       counter("grpc_server_handled_total", "Calls that were ended, by the code they ended with.", append(call, "grpc_code")...),
 		received:      counter("grpc_server_msg_received_total", "Messages received.", call...),
 		sent:          counter("grpc_server_msg_sent_total", "Messages sent.", call...),
 		bytesReceived: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_network_client_grpc_received_bytes_total", Help: "Bytes of messages received from clients."}),
@@ -40,6 +40,8 @@ func NewMetrics(extensive bool) *Metrics {
 		requests: counter("etcd_server_client_requests_total", "Calls by kind and by the API version that the client says it has.",
 			"type", "client_api_version"),
 	}
+	m.handled.desc = prometheus.NewDesc("grpc_server_handled_total", "Calls that were ended, by the code they ended with.",
+		append(call, "grpc_code"), nil)
 	m.rangeCut = prometheus.NewCounter(prometheus.CounterOpts{Name: "vigil_range_clients_cut_total",
 		Help: "Connections closed because the client did not take a large answer while others waited for its memory."})
 	m.watching = newWatchMetrics()
@@ -55,7 +57,7 @@ func NewMetrics(extensive bool) *Metrics {
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	list := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut, m.snapshots}
+	list := []prometheus.Collector{m.started, &m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, m.streamFailures, m.requests, m.rangeCut, m.snapshots}
 	list = append(list, m.watching.all()...)
 	if m.seconds != nil {
 		list = append(list, m.seconds)
@@ -82,7 +84,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 type methodMetrics struct {
 	fullName                string // /service/method
 	started, received, sent prometheus.Counter
-	handled                 [codes.Unauthenticated + 1]prometheus.Counter
+	handled                 *callsByCode
 	seconds                 prometheus.Observer // nil unless extensive
 	all                     prometheus.Observer // of all calls; nil except for Snapshot
 }
@@ -93,9 +95,7 @@ func (m *Metrics) method(kind, service, method string) *methodMetrics {
 		started:  m.started.WithLabelValues(kind, service, method),
 		received: m.received.WithLabelValues(kind, service, method),
 		sent:     m.sent.WithLabelValues(kind, service, method),
-	}
-	for code := range mm.handled {
-		mm.handled[code] = m.handled.WithLabelValues(kind, service, method, codes.Code(code).String())
+		handled:  m.handled.of(kind, service, method),
 	}
 	if m.seconds != nil {
 		mm.seconds = m.seconds.WithLabelValues(kind, service, method)
@@ -108,10 +108,7 @@ func (m *Metrics) method(kind, service, method string) *methodMetrics {
 
 // ended counts a call that ended with a code.
 func (mm *methodMetrics) ended(code codes.Code, seconds float64) {
-	if int(code) >= len(mm.handled) {
-		code = codes.Unknown
-	}
-	mm.handled[code].Inc()
+	mm.handled.add(code)
 	if mm.seconds != nil {
 		mm.seconds.Observe(seconds)
 	}

@@ -198,9 +198,12 @@ func (a *Archiver) work(ctx context.Context) {
 			}
 			b = backoff{}
 		}
-		err := a.session(ctx)
+		began, err := a.session(ctx)
 		if ctx.Err() != nil {
 			return
+		}
+		if began {
+			b = backoff{}
 		}
 		if !errors.Is(err, errNotAppointed) {
 			a.noteFailure(sending, "archiving", err)

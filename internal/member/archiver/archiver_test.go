@@ -488,7 +488,11 @@ func TestVanishedIdentity(t *testing.T) {
 			return nil
 		}
 		f.mu.Unlock()
-		if _, _, err := m.a.connect(t.Context()); !errors.Is(err, bucket.ErrNotFound) {
+		_, _, checked, err := m.a.connect(t.Context())
+		if err == nil {
+			err = checked()
+		}
+		if !errors.Is(err, bucket.ErrNotFound) {
 			t.Errorf("a vanished identity: %v", err)
 		}
 	})
@@ -678,58 +682,19 @@ func TestNothingOldIsLost(t *testing.T) {
 		for _, m := range w.members {
 			m.begin(slow, options)
 		}
-		var at []time.Time // when entry 2+i was committed
-		// oldest returns for how long there has been an entry that no object has.
-		oldest := func() time.Duration {
-			var c coverage
-			for o, err := range bucket.All(context.Background(), b, "", "") {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if first, last, ok := archive.ParseLogName(o.Key); ok {
-					c.add(first, last)
-				}
-				if index, _, ok := archive.ParseBaseName(o.Key); ok {
-					c.add(1, index)
-				}
-			}
-			missing, _ := c.next(1)
-			if missing > w.last() {
-				return 0
-			}
-			return time.Since(at[missing-2])
-		}
-		worst := time.Duration(0)
-		write := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-				w.put("k", "v")
-				at = append(at, time.Now())
-				worst = max(worst, oldest())
-			}
-		}
-		archives := func() (out *member) {
-			for _, m := range w.members {
-				if m.a != nil && m.a.Status().State == Archiving {
-					out = m
-				}
-			}
-			if out == nil {
-				t.Fatal("no member archives")
-			}
-			return out
-		}
+		age := newAges(w, b, 20*time.Millisecond)
 		w.put("k", "v")
-		at = append(at, time.Now())
+		age.committed()
 		w.awaitArchived(w.members[0], 10*time.Second)
-		write(3 * time.Second)
-		if worst > 1200*time.Millisecond {
-			t.Errorf("an entry was missing for %v although nothing failed", worst)
+		age.write(3 * time.Second)
+		if age.worst > 1200*time.Millisecond {
+			t.Errorf("an entry was missing for %v although nothing failed", age.worst)
 		}
 		for i := range 8 {
-			worst = 0
-			ended := archives()
+			age.worst = 0
+			ended := w.archiving()
 			// At any moment of the interval.
-			write(time.Duration(150*i) * time.Millisecond)
+			age.write(time.Duration(150*i) * time.Millisecond)
 			ended.end()
 			lead := w.members[w.leader-1]
 			most := limit
@@ -741,17 +706,17 @@ func TestNothingOldIsLost(t *testing.T) {
 				w.leader, w.term = 6-ended.id-lead.id, w.term+1
 				w.mu.Unlock()
 			}
-			write(4 * time.Second)
-			t.Logf("round %d: at most %v", i, worst)
-			if worst > most {
-				t.Errorf("round %d: an entry was missing for %v, the most is %v", i, worst, most)
+			age.write(4 * time.Second)
+			t.Logf("round %d: at most %v", i, age.worst)
+			if age.worst > most {
+				t.Errorf("round %d: an entry was missing for %v, the most is %v", i, age.worst, most)
 			}
 			for _, m := range w.members {
 				if m.a == nil {
 					m.begin(slow, options)
 				}
 			}
-			write(3 * time.Second)
+			age.write(3 * time.Second)
 		}
 		w.awaitArchived(w.members[w.leader-1], 10*time.Second)
 		w.verify(b, 1)
@@ -833,8 +798,9 @@ func holesAreFilled(t *testing.T, members int) {
 	w, b := newWorld(t, members), newBucket(t)
 	defer w.close()
 	long := func(o *Options) { small(o); o.BaseInterval = 20 * time.Second }
+	way := &faulty{Bucket: b}
 	for _, m := range w.members {
-		m.begin(b, long)
+		m.begin(way, long)
 	}
 	for range 50 {
 		w.put("a", "b")
@@ -842,6 +808,10 @@ func holesAreFilled(t *testing.T, members int) {
 	}
 	m := w.members[0]
 	w.awaitArchived(m, time.Minute)
+	removed := make(chan struct{})
+	way.mu.Lock()
+	way.before = func(int, string, string) error { <-removed; return nil } // a successor begins at once
+	way.mu.Unlock()
 	for _, x := range w.members {
 		if x.a.Status().State == Archiving {
 			x.end()
@@ -866,6 +836,7 @@ func holesAreFilled(t *testing.T, members int) {
 			after++
 		}
 	}
+	close(removed)
 	if before < 3 || after < 3 {
 		t.Fatalf("%d objects were removed before the newest base and %d after it", before, after)
 	}

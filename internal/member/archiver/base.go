@@ -43,11 +43,18 @@ func (s *session) makeBases(ctx context.Context) {
 	b := backoff{}
 	for {
 		if s.baseDue(time.Now()) {
+			s.mu.Lock()
+			first := s.mu.base == nil
+			s.mu.Unlock()
 			err := s.makeBase(ctx)
 			switch {
 			case err == nil:
 				b = backoff{}
 				s.a.noteSuccess(basing)
+				// Another member may have written a first base meanwhile: the entries from that one on are needed too.
+				if first && !s.takeStock(ctx) {
+					return
+				}
 			case ctx.Err() != nil || errors.Is(err, errNotAppointed):
 				return
 			default:

@@ -121,3 +121,37 @@ func TestPlanDropsGarbage(t *testing.T) {
 		t.Errorf("%+v", pieces)
 	}
 }
+
+// TestLateOrder: a member that is appointed while a call to it is under way, with the order of before, gets its order when that ends.
+func TestLateOrder(t *testing.T) {
+	var l leader
+	l.init()
+	l.resetLocked(5)
+	woken := func() bool {
+		select {
+		case <-l.again:
+			return true
+		default:
+			return false
+		}
+	}
+	if !l.begin(5, 2) || l.begin(5, 2) {
+		t.Fatal("one call at a time")
+	}
+	l.end(5, 2)
+	if woken() {
+		t.Error("woken for a member that was not appointed")
+	}
+	for range 2 {
+		l.mu.appointee = 0
+		l.begin(5, 2)
+		l.mu.appointee = 2
+		if l.begin(5, 2) {
+			t.Fatal("one call at a time")
+		}
+		l.end(5, 2)
+		if !woken() || woken() {
+			t.Error("the order waits for the next round")
+		}
+	}
+}

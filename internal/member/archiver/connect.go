@@ -56,7 +56,7 @@ func (a *Archiver) openBucket(ctx context.Context) (bucket.Bucket, error) {
 	if b != nil {
 		return b, nil
 	}
-	opened, err := doValue(ctx, &a.guard, 0, a.o.Open)
+	opened, err := doValue(ctx, &a.guard, opTimeout, a.o.Open)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +82,16 @@ func (a *Archiver) closeBucket() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := a.guard.do(ctx, 0, func(context.Context) error { return b.Close() }); err != nil {
+	if err := a.guard.do(ctx, opTimeout, func(context.Context) error { return b.Close() }); err != nil {
 		a.o.Logger.Warn("the archive was not closed", slog.String("archive", a.o.Address), slog.String("error", oneLine(err.Error())))
 	}
 }
 
 // doValue is guard.do with a result.
-func doValue[T any](ctx context.Context, g *guard, size int, f func(context.Context) (T, error)) (T, error) {
+func doValue[T any](ctx context.Context, g *guard, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	result := make(chan T, 1)
 	var none T
-	err := g.do(ctx, size, func(ctx context.Context) error {
+	err := g.do(ctx, limit, func(ctx context.Context) error {
 		v, err := f(ctx)
 		if err == nil {
 			result <- v
@@ -111,7 +111,7 @@ func (a *Archiver) readIdentity(ctx context.Context) (*archive.Identity, error) 
 	if err != nil {
 		return nil, err
 	}
-	data, err := doValue(ctx, &a.guard, 0, func(ctx context.Context) ([]byte, error) {
+	data, err := doValue(ctx, &a.guard, a.guard.limit(0), func(ctx context.Context) ([]byte, error) {
 		return bucket.ReadAll(ctx, b, archive.IdentityName, archive.MaxJSON)
 	})
 	a.mu.Lock()
@@ -185,34 +185,45 @@ func (a *Archiver) acceptHistory() {
 	a.o.Hold.setOff(false)
 }
 
-// connect returns the bucket and the identity of the archive, which it makes if there is none.
-func (a *Archiver) connect(ctx context.Context) (bucket.Bucket, *archive.Identity, error) {
+// connect returns the bucket and the identity of the archive, which it makes if there is none. An identity that this member has read
+// before is read again meanwhile: nothing is written until checked returns no error.
+func (a *Archiver) connect(ctx context.Context) (_ bucket.Bucket, _ *archive.Identity, checked func() error, _ error) {
+	checked = func() error { return nil }
 	b, err := a.openBucket(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	a.mu.Lock()
+	known := a.mu.identity
+	a.mu.Unlock()
+	if known != nil {
+		return b, known, begin(func() error { _, err := a.readIdentity(ctx); return err }), nil
 	}
 	id, err := a.readIdentity(ctx)
-	if err != nil || id != nil {
-		return b, id, err
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if id != nil {
+		return b, id, checked, nil
 	}
 	first := archive.NewIdentity(a.o.ClusterID, time.Now(), a.o.Recipients)
 	data, err := first.Encode()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	err = a.guard.do(ctx, len(data), func(ctx context.Context) error { return b.Put(ctx, archive.IdentityName, data) })
+	err = a.guard.do(ctx, a.guard.limit(len(data)), func(ctx context.Context) error { return b.Put(ctx, archive.IdentityName, data) })
 	if err != nil && !errors.Is(err, bucket.ErrExists) {
-		return nil, nil, fmt.Errorf("writing %s: %w", archive.IdentityName, err)
+		return nil, nil, nil, fmt.Errorf("writing %s: %w", archive.IdentityName, err)
 	}
 	// Another member may have been first, or another cluster.
 	if id, err = a.readIdentity(ctx); err == nil && id == nil {
 		err = fmt.Errorf("%s was written and is not there", archive.IdentityName)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if id.Archive == first.Archive {
 		a.o.Logger.Info("began an archive", slog.String("archive", a.o.Address), slog.String("archive-id", id.Archive.String()))
 	}
-	return b, id, nil
+	return b, id, checked, nil
 }

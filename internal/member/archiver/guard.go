@@ -12,14 +12,20 @@ import (
 var errHanging = errors.New("earlier operations on the bucket hang")
 
 const (
-	// opTimeout limits an operation, and slowestRate adds the time that its bytes take at this rate.
-	opTimeout   = 30 * time.Second
-	slowestRate = 64 << 10
+	// opTimeout limits an operation.
+	opTimeout = 30 * time.Second
+	// shortTimeout limits operations on one object while the bucket answers in much less: a request on a connection that is dead
+	// gets no answer, and its repetition opens another one. Each that took too long doubles the limit, up to opTimeout. slowestRate
+	// adds the time that the bytes of an object take at this rate.
+	shortTimeout = 5 * time.Second
+	slowestRate  = 64 << 10
+	// patience is the ratio of the limit to the time that the last operation took.
+	patience = 4
 	// opGrace is how long an operation may take to return after its context has ended.
 	opGrace = 500 * time.Millisecond
-	// maxRunning is how many operations are in progress: one of the entries, one of a base, and one that reads the identity.
-	// Those that hang count, and each keeps one object in memory.
-	maxRunning = 3
+	// maxRunning is how many operations are in progress: three while a session begins, then one of the entries and one of a base. Those
+	// that hang count, and each keeps one object in memory.
+	maxRunning = 4
 )
 
 // guard makes operations on the bucket. An operation that does not return when its context ends, such as a write to a file server
@@ -28,15 +34,37 @@ type guard struct {
 	mu struct {
 		sync.Mutex
 		running, hanging int
+		// short is the limit of operations on one object, 0 for shortTimeout.
+		short time.Duration
 	}
 }
 
-// do runs f with a limit of time for an object of a size. f must not use memory of its caller that the caller changes later.
-func (g *guard) do(ctx context.Context, size int, f func(ctx context.Context) error) error {
+// limit returns the limit of time of an operation on one object with a number of bytes.
+func (g *guard) limit(bytes int) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.mu.short, shortTimeout) + time.Duration(bytes)*time.Second/slowestRate
+}
+
+// adapt takes into account what an operation took, or that its time was over.
+func (g *guard) adapt(took time.Duration, over bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.short = max(g.mu.short, shortTimeout)
+	if over {
+		g.mu.short *= 2
+	} else {
+		g.mu.short = patience * took
+	}
+	g.mu.short = min(g.mu.short, opTimeout)
+}
+
+// do runs f with a limit of time. f must not use memory of its caller that the caller changes later.
+func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
 	if !g.begin() {
 		return errHanging
 	}
-	limit := opTimeout + time.Duration(size)*time.Second/slowestRate
+	begun := time.Now()
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
@@ -47,8 +75,14 @@ func (g *guard) do(ctx context.Context, size int, f func(ctx context.Context) er
 	}()
 	select {
 	case err := <-done:
+		if err == nil {
+			g.adapt(time.Since(begun), false)
+		}
 		return timed(ctx, limited, limit, err)
 	case <-limited.Done():
+	}
+	if ctx.Err() == nil {
+		g.adapt(0, true)
 	}
 	grace := time.NewTimer(opGrace)
 	defer grace.Stop()

@@ -12,6 +12,23 @@ import (
 	"vigil/internal/store/archive"
 )
 
+// names are those of the objects in the bucket that a sender looks at.
+type names struct {
+	// bases are the manifests of the newest bases, the newest last.
+	bases []string
+	// logs are the log objects that reach beyond the index from.
+	logs []logName
+	from uint64
+	// newest are those of them that reach furthest, the furthest first.
+	newest []string
+}
+
+// logName is the name and size of a log object.
+type logName struct {
+	bucket.Object
+	first, last uint64
+}
+
 // inventory is what an archive has, as far as a sender needs to know.
 type inventory struct {
 	// base is the newest base that can be read, nil for none.
@@ -20,8 +37,6 @@ type inventory struct {
 	cover coverage
 	// bytes is the size of the log objects that begin after the base.
 	bytes int64
-	// newest are the names of the log objects that reach furthest, the furthest first.
-	newest []string
 }
 
 // end returns the highest index that the archive has.
@@ -36,15 +51,15 @@ func (inv *inventory) end() uint64 {
 const newestLooked = 4
 
 // noteNewest notes a log object, if it is among those that reach furthest.
-func (inv *inventory) noteNewest(name string, last uint64) {
+func (n *names) noteNewest(name string, last uint64) {
 	i := 0
-	for ; i < len(inv.newest); i++ {
-		if _, end, _ := archive.ParseLogName(inv.newest[i]); last > end {
+	for ; i < len(n.newest); i++ {
+		if _, end, _ := archive.ParseLogName(n.newest[i]); last > end {
 			break
 		}
 	}
-	if inv.newest = slices.Insert(inv.newest, i, name); len(inv.newest) > newestLooked {
-		inv.newest = inv.newest[:newestLooked]
+	if n.newest = slices.Insert(n.newest, i, name); len(n.newest) > newestLooked {
+		n.newest = n.newest[:newestLooked]
 	}
 }
 
@@ -53,61 +68,99 @@ func (inv *inventory) noteNewest(name string, last uint64) {
 // way from the fourth to the third.
 const basesLookedAt = 4
 
-// list reads the names in the bucket, and the newest manifest. What is up to the index archived counts as there without a look: 0 for
-// all that the bases say nothing of.
-func (s *session) list(ctx context.Context, archived uint64) (*inventory, error) {
-	var bases []string
+// listNames reads the names in the bucket. Of the log objects it lists those that reach beyond the index archived, or with 0 all that
+// the bases say nothing of. Each request takes time in which nothing is sent, so it makes both lists at once if it can.
+func (s *session) listNames(ctx context.Context, archived uint64) (*names, error) {
+	n := &names{from: archived}
+	logs := func() error { return s.listLogs(ctx, n) }
+	if archived > 0 {
+		logs = begin(logs)
+	}
 	err := s.each(ctx, archive.BasePrefix, "", func(o bucket.Object) {
 		if _, _, ok := archive.ParseBaseName(o.Key); !ok {
 			return
 		}
-		if bases = append(bases, o.Key); len(bases) > basesLookedAt {
-			bases = bases[1:]
+		if n.bases = append(n.bases, o.Key); len(n.bases) > basesLookedAt {
+			n.bases = n.bases[1:]
 		}
 	})
+	switch {
+	case archived > 0:
+		return n, errors.Join(err, logs())
+	case err != nil:
+		return nil, err
+	case len(n.bases) == basesLookedAt:
+		n.from, _, _ = archive.ParseBaseName(n.bases[0])
+	}
+	return n, logs()
+}
+
+// listLogs lists the log objects that reach beyond n.from.
+func (s *session) listLogs(ctx context.Context, n *names) error {
+	n.logs, n.newest = nil, nil // others may use the old ones
+	return s.each(ctx, archive.LogPrefix, archive.LogAfter(n.from), func(o bucket.Object) {
+		if first, last, ok := archive.ParseLogName(o.Key); ok {
+			n.logs = append(n.logs, logName{o, first, last})
+			n.noteNewest(o.Key, last)
+		}
+	})
+}
+
+// list reads the names in the bucket, and the newest manifest. What is up to the index archived counts as there without a look: 0 for
+// all that the bases say nothing of.
+func (s *session) list(ctx context.Context, archived uint64) (*inventory, error) {
+	n, err := s.listNames(ctx, archived)
 	if err != nil {
 		return nil, err
 	}
+	return s.takeInventory(ctx, n, archived)
+}
+
+// takeInventory reads the newest manifest of those that are listed, and returns what the archive has. It lists all log objects if no
+// manifest can be read.
+func (s *session) takeInventory(ctx context.Context, n *names, archived uint64) (*inventory, error) {
 	inv := &inventory{}
-	for i := len(bases) - 1; i >= 0 && inv.base == nil; i-- {
-		if inv.base, err = s.readBase(ctx, bases[i]); err != nil {
+	var err error
+	for i := len(n.bases) - 1; i >= 0 && inv.base == nil; i-- {
+		if inv.base, err = s.readBase(ctx, n.bases[i]); err != nil {
 			return nil, err
 		}
 	}
-	var from, after uint64
+	var after uint64
 	if inv.base != nil {
-		if len(bases) == basesLookedAt {
-			from, _, _ = archive.ParseBaseName(bases[0])
-		}
-		covered, _, _ := archive.ParseBaseName(bases[max(len(bases)-basesLookedAt+1, 0)])
+		covered, _, _ := archive.ParseBaseName(n.bases[max(len(n.bases)-basesLookedAt+1, 0)])
 		inv.cover.add(1, max(covered, archived))
-		after, from = inv.base.Index, max(from, archived)
-	}
-	err = s.each(ctx, archive.LogPrefix, archive.LogAfter(from), func(o bucket.Object) {
-		first, last, ok := archive.ParseLogName(o.Key)
-		if !ok {
-			return
+		after = inv.base.Index
+	} else if n.from > 0 {
+		n.from = 0
+		if err := s.listLogs(ctx, n); err != nil {
+			return nil, err
 		}
-		inv.cover.add(first, last)
-		inv.noteNewest(o.Key, last)
-		if first > after {
+	}
+	for _, o := range n.logs {
+		inv.cover.add(o.first, o.last)
+		if o.first > after {
 			inv.bytes += o.Size
 		}
-	})
-	return inv, err
+	}
+	return inv, nil
+}
+
+// begin runs f, and returns what waits for it and returns its error.
+func begin(f func() error) func() error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return func() error { return <-done }
 }
 
 // each calls visit with the objects below a prefix whose keys are above after.
 func (s *session) each(ctx context.Context, prefix, after string, visit func(bucket.Object)) error {
 	for {
-		list, err := doValue(ctx, &s.a.guard, 0, func(ctx context.Context) ([]bucket.Object, error) {
+		list, err := doValue(ctx, &s.a.guard, opTimeout, func(ctx context.Context) ([]bucket.Object, error) {
 			return s.b.List(ctx, prefix, after, bucket.ListLimit)
 		})
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", prefix, err)
-		}
-		if len(list) == 0 {
-			return nil
 		}
 		for _, o := range list {
 			if o.Key <= after {
@@ -116,12 +169,15 @@ func (s *session) each(ctx context.Context, prefix, after string, visit func(buc
 			after = o.Key
 			visit(o)
 		}
+		if len(list) < bucket.ListLimit {
+			return nil
+		}
 	}
 }
 
 // readBase reads a manifest; nil if it is damaged or gone.
 func (s *session) readBase(ctx context.Context, name string) (*archive.Base, error) {
-	data, err := doValue(ctx, &s.a.guard, 0, func(ctx context.Context) ([]byte, error) {
+	data, err := doValue(ctx, &s.a.guard, s.a.guard.limit(0), func(ctx context.Context) ([]byte, error) {
 		return bucket.ReadAll(ctx, s.b, name, archive.MaxJSON)
 	})
 	if err != nil && !errors.Is(err, bucket.ErrNotFound) && !errors.Is(err, bucket.ErrSize) {
@@ -139,10 +195,10 @@ func (s *session) readBase(ctx context.Context, name string) (*archive.Base, err
 }
 
 // newestHeader reads the header of the log object that reaches furthest, of those that can be read; nil if there is none.
-func (s *session) newestHeader(ctx context.Context, inv *inventory) (*archive.Header, error) {
+func (s *session) newestHeader(ctx context.Context, newest []string) (*archive.Header, error) {
 	reader := archive.NewReader(*s.id)
-	for _, name := range inv.newest {
-		data, err := doValue(ctx, &s.a.guard, 0, func(ctx context.Context) ([]byte, error) {
+	for _, name := range newest {
+		data, err := doValue(ctx, &s.a.guard, s.a.guard.limit(0), func(ctx context.Context) ([]byte, error) {
 			r, err := s.b.Get(ctx, name, 0)
 			if err != nil {
 				return nil, err

@@ -12,7 +12,7 @@ import (
 
 // leader is what a leader knows of the other members.
 type leader struct {
-	// again has room for one: the member that archives does not answer.
+	// again has room for one: the member that archives does not answer, or has not got its order yet.
 	again chan struct{}
 	mu    struct {
 		sync.Mutex
@@ -22,6 +22,7 @@ type leader struct {
 		// reports are the newest ones, asking the members with a call under way, silent those whose last call has failed.
 		reports map[uint64]heard
 		asking  map[uint64]bool
+		late    map[uint64]bool // of asking: appointed since the call began
 		silent  map[uint64]bool
 		failed  map[uint64]time.Time
 		// appointee is the member that archives, since appointed.
@@ -39,10 +40,11 @@ func (l *leader) init() {
 
 func (l *leader) resetLocked(term uint64) {
 	l.mu.term, l.mu.since, l.mu.appointee, l.mu.outage = term, time.Now(), 0, false
-	l.mu.reports, l.mu.asking, l.mu.silent, l.mu.failed = map[uint64]heard{}, map[uint64]bool{}, map[uint64]bool{}, map[uint64]time.Time{}
+	l.mu.reports, l.mu.failed = map[uint64]heard{}, map[uint64]time.Time{}
+	l.mu.asking, l.mu.late, l.mu.silent = map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 }
 
-// lead appoints a member in every orderInterval while this member leads, and at once when the one that archives does not answer.
+// lead appoints a member in every orderInterval while this member leads, and at once when the one that archives does not answer or has not got its order.
 func (a *Archiver) lead(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -103,7 +105,11 @@ func (a *Archiver) round(ctx context.Context, wg *sync.WaitGroup, term, committe
 func (l *leader) begin(term, id uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.term != term || l.mu.asking[id] {
+	if l.mu.term != term {
+		return false
+	}
+	if l.mu.asking[id] {
+		l.mu.late[id] = id == l.mu.appointee
 		return false
 	}
 	l.mu.asking[id] = true
@@ -113,8 +119,22 @@ func (l *leader) begin(term, id uint64) bool {
 func (l *leader) end(term, id uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.term == term {
-		delete(l.mu.asking, id)
+	if l.mu.term != term {
+		return
+	}
+	late := l.mu.late[id]
+	delete(l.mu.asking, id)
+	delete(l.mu.late, id)
+	if late {
+		l.wakeLocked()
+	}
+}
+
+// wakeLocked lets a round begin at once.
+func (l *leader) wakeLocked() {
+	select {
+	case l.again <- struct{}{}:
+	default:
 	}
 }
 
@@ -128,10 +148,7 @@ func (l *leader) forget(term, id uint64) {
 	delete(l.mu.reports, id)
 	l.mu.silent[id] = true
 	if id == l.mu.appointee {
-		select {
-		case l.again <- struct{}{}:
-		default:
-		}
+		l.wakeLocked()
 	}
 }
 

@@ -58,18 +58,18 @@ type session struct {
 }
 
 // session archives until this member is not appointed any more, ctx ends, or something fails that putting again does not help
-// against.
-func (a *Archiver) session(ctx context.Context) error {
-	b, id, err := a.connect(ctx)
+// against. began reports whether it could begin to send.
+func (a *Archiver) session(ctx context.Context) (began bool, err error) {
+	b, id, checked, err := a.connect(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s := &session{a: a, b: b, id: id, wake: make(chan struct{}, 1)}
 	if s.sealer, err = archive.NewSealer(*id, a.o.Recipients); err != nil {
-		return err
+		return false, err
 	}
-	if err := s.take(ctx); err != nil {
-		return err
+	if err := s.take(ctx, checked); err != nil {
+		return false, err
 	}
 	a.noteSuccess(sending)
 	a.setSession(true)
@@ -83,13 +83,13 @@ func (a *Archiver) session(ctx context.Context) error {
 		begun := time.Now()
 		more, err := s.pass(ctx)
 		if err != nil {
-			return err
+			return true, err
 		}
 		if !more && !wait(ctx, a.o.Interval-time.Since(begun)) {
-			return ctx.Err()
+			return true, ctx.Err()
 		}
 	}
-	return errNotAppointed
+	return true, errNotAppointed
 }
 
 func (a *Archiver) setSession(on bool) {
@@ -98,19 +98,23 @@ func (a *Archiver) setSession(on bool) {
 	a.mu.session = on
 }
 
-// take finds out what the archive has, and checks that it is the history of this cluster.
-func (s *session) take(ctx context.Context) error {
+// take finds out what the archive has, and checks that it is the history of this cluster. It makes requests at once that do not depend
+// on each other: until it returns, nothing is sent. checked returns whether the identity is the archive's.
+func (s *session) take(ctx context.Context, checked func() error) error {
 	// A list can have thousands of names. So the members of a cluster that knows up to where it has archived look at what follows
 	// first, and send.
 	s.a.mu.Lock()
 	archived := s.a.mu.archived.index
 	s.a.mu.Unlock()
-	inv, err := s.list(ctx, archived)
-	if err != nil {
+	n, err := s.listNames(ctx, archived)
+	if err := errors.Join(checked(), err); err != nil {
 		return err
 	}
-	newest, err := s.newestHeader(ctx, inv)
-	if err != nil {
+	var newest *archive.Header
+	last := n.newest
+	read := begin(func() (err error) { newest, err = s.newestHeader(ctx, last); return err })
+	inv, err := s.takeInventory(ctx, n, archived)
+	if err := errors.Join(read(), err); err != nil {
 		return err
 	}
 	if err := s.awaitCommitted(ctx, inv.end()); err != nil {
@@ -425,7 +429,11 @@ func (s *session) noteSent(index uint64) {
 // put writes an object, again and again until it is there, this member is not appointed any more, or ctx ends.
 func (s *session) put(ctx context.Context, in activity, name string, data []byte) error {
 	for b := (backoff{}); ; {
-		err := s.a.guard.do(ctx, len(data), func(ctx context.Context) error { return s.b.Put(ctx, name, data) })
+		// A process that was stopped for a time has an old view of the archive.
+		if !s.a.appointed() {
+			return errNotAppointed
+		}
+		err := s.a.guard.do(ctx, s.a.guard.limit(len(data)), func(ctx context.Context) error { return s.b.Put(ctx, name, data) })
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrExists):
 			// The name is that of the content, or random: what exists is this object, of an attempt without an answer.
@@ -441,9 +449,6 @@ func (s *session) put(ctx context.Context, in activity, name string, data []byte
 		s.a.noteFailure(in, "writing "+name, err)
 		if !wait(ctx, b.next()) {
 			return ctx.Err()
-		}
-		if !s.a.appointed() {
-			return errNotAppointed
 		}
 	}
 }

@@ -577,3 +577,98 @@ func (f *faulty) List(ctx context.Context, prefix, after string, limit int) (lis
 	err = f.around("list", prefix, func() (err error) { list, err = f.Bucket.List(ctx, prefix, after, limit); return err })
 	return list, err
 }
+
+// stalling is a bucket whose operations take time, or do not return before their context ends.
+type stalling struct {
+	bucket.Bucket
+	stall func() (takes time.Duration, dead bool)
+}
+
+func (s *stalling) wait(ctx context.Context) error {
+	takes, dead := s.stall()
+	if dead {
+		takes = time.Hour
+	}
+	if !wait(ctx, takes) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (s *stalling) Put(ctx context.Context, key string, data []byte) error {
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	return s.Bucket.Put(ctx, key, data)
+}
+
+func (s *stalling) Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Bucket.Get(ctx, key, offset)
+}
+
+// ages measures for how long there are entries that no object has.
+type ages struct {
+	w  *world
+	b  bucket.Bucket
+	at []time.Time // when entry 2+i was committed
+	// every is how often an entry is written.
+	every time.Duration
+	// worst is the longest time so far. The test sets it to 0 at will.
+	worst time.Duration
+}
+
+func newAges(w *world, b bucket.Bucket, every time.Duration) *ages {
+	return &ages{w: w, b: b, every: every}
+}
+
+// committed notes that an entry was committed now.
+func (a *ages) committed() { a.at = append(a.at, time.Now()) }
+
+// write writes for a time.
+func (a *ages) write(d time.Duration) {
+	a.w.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(a.every) {
+		a.w.put("k", "v")
+		a.committed()
+		a.worst = max(a.worst, a.oldest())
+	}
+}
+
+// oldest returns for how long there has been an entry that no object has.
+func (a *ages) oldest() time.Duration {
+	a.w.t.Helper()
+	var c coverage
+	for o, err := range bucket.All(context.Background(), a.b, "", "") {
+		if err != nil {
+			a.w.t.Fatal(err)
+		}
+		if first, last, ok := archive.ParseLogName(o.Key); ok {
+			c.add(first, last)
+		}
+		if index, _, ok := archive.ParseBaseName(o.Key); ok {
+			c.add(1, index)
+		}
+	}
+	missing, _ := c.next(1)
+	if missing > a.w.last() {
+		return 0
+	}
+	return time.Since(a.at[missing-2])
+}
+
+// archiving returns the member that archives.
+func (w *world) archiving() (out *member) {
+	w.t.Helper()
+	for _, m := range w.members {
+		if m.a != nil && m.a.Status().State == Archiving {
+			out = m
+		}
+	}
+	if out == nil {
+		w.t.Fatal("no member archives")
+	}
+	return out
+}

@@ -100,10 +100,17 @@ func TestMemberBehindClosedPortIsNotAbsent(t *testing.T) {
 		t.Errorf("reports about a member that is connected: %v", r)
 	}
 	// Its streams are made again, and each time the dials that follow are refused.
+	var ended *link
 	for i := range 3 {
-		for _, link := range a.inbound(b.id) {
-			link.end(errors.New("reset by the test"))
-		}
+		until(t, "the stream is there", func() bool { // b can know before a
+			links := a.inbound(b.id)
+			if len(links) == 0 || links[0] == ended {
+				return false
+			}
+			ended = links[0]
+			return true
+		})
+		ended.end(errors.New("reset by the test"))
 		until(t, "the stream is made again", func() bool {
 			s := b.about(a.id)
 			return s.Connects >= uint64(i)+2 && !s.Connected.IsZero()

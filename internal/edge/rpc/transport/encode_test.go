@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"bytes"
 	"log/slog"
+	"math/rand/v2"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -61,4 +63,36 @@ func TestBufferPool(t *testing.T) {
 		}
 	}
 	p.Put(new([]byte))
+}
+
+// TestFrameWatch: responses with the same events as the one before are copied from it, and have the same bytes as if they were not.
+func TestFrameWatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var list []wire.WatchResponse
+		var want []byte
+		for range 1 + r.IntN(5) {
+			events := make([][]byte, r.IntN(3))
+			for i := range events {
+				events[i] = make([]byte, r.IntN(300))
+				if r.IntN(20) == 0 {
+					events[i] = make([]byte, shareFrom+r.IntN(100))
+				}
+			}
+			for range 1 + r.IntN(200) {
+				m := wire.WatchResponse{Header: kv.Header{ClusterID: 1, MemberID: 2, Revision: int64(r.IntN(2)) * 1000, Term: 3},
+					WatchID: r.Int64N(1<<r.IntN(63)) - 1, Created: r.IntN(50) == 0, Events: events}
+				list = append(list, m)
+				want = appendMessage(want, &m)
+			}
+		}
+		out, n, err := frameWatch(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Materialize(); !bytes.Equal(got, want) || n != len(want)-messageHead*len(list) {
+			t.Fatalf("%d responses have %d bytes and a sum of %d, want %d, or other ones", len(list), len(got), n, len(want))
+		}
+		out.Free()
+	}
 }

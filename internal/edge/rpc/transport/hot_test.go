@@ -21,9 +21,9 @@ func hot() map[string]func() {
 	r := request{path: "Echo", fields: []string{"user-agent", "test", "grpc-timeout", "5S"}}
 	req := h2.Request{Method: "POST", Path: "/" + testService + "/Echo", Fields: append([]hpack.HeaderField(nil), r.header()...)}
 	c := &call{}
-	responses := make([]wire.WatchResponse, 100)
+	responses, events := make([]wire.WatchResponse, 100), [][]byte{make([]byte, 300)}
 	for i := range responses {
-		responses[i] = wire.WatchResponse{WatchID: int64(i), Events: [][]byte{make([]byte, 300)}}
+		responses[i] = wire.WatchResponse{WatchID: int64(i), Events: events}
 	}
 	buf := make([]byte, 0, maxPrompt+messageHead)
 	answer := wrapperspb.String("an answer")

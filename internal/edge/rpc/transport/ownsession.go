@@ -44,6 +44,7 @@ func (c *call) runSession() {
 	c.refer()
 	c.Notify(c)
 	c.conn.server.conns.Workers.Run(c.openSession)
+	c.conn.server.conns.Workers.Yield()
 }
 
 // refer notes that a goroutine will use the session, until unrefer is called.
@@ -169,6 +170,7 @@ func (c *call) wakeReceiver() {
 	if idle {
 		c.refer()
 		c.conn.server.conns.Workers.Run(c.receiveAll)
+		c.conn.server.conns.Workers.Yield()
 	}
 }
 
@@ -261,9 +263,15 @@ const frameBytes = 32 << 10
 // frameWatch encodes responses, each with the five bytes before a message. It returns their bytes without these.
 func frameWatch(list []wire.WatchResponse) (out mem.BufferSlice, bytes int, err error) {
 	for len(list) > 0 {
-		n, size := 0, 0
-		for n < len(list) && (n == 0 || size < frameBytes) && !hasLarge(list[n].Events) {
-			size += messageHead + list[n].Size()
+		n, size, last := 0, 0, 0
+		for n < len(list) && (n == 0 || size < frameBytes) {
+			if n == 0 || !list[n].Alike(&list[n-1]) {
+				if hasLarge(list[n].Events) {
+					break
+				}
+				last = messageHead + list[n].Size()
+			}
+			size += last
 			n++
 		}
 		if n > 0 {
@@ -274,9 +282,16 @@ func frameWatch(list []wire.WatchResponse) (out mem.BufferSlice, bytes int, err 
 			} else {
 				buf = pool.Get(size)
 			}
-			b := (*buf)[:0]
+			b, last := (*buf)[:0], 0
 			for i := range list[:n] {
-				b = appendMessage(b, &list[i])
+				at := len(b)
+				if i > 0 && list[i].Alike(&list[i-1]) {
+					b = append(b, b[last:at]...)
+					list[i].PutWatchID(b[at+messageHead:])
+				} else {
+					b = appendMessage(b, &list[i])
+				}
+				last = at
 			}
 			*buf = b
 			if cap(b) > maxPooled || mem.IsBelowBufferPoolingThreshold(size) {

@@ -1,6 +1,10 @@
 package wire
 
-import "vigil/internal/kv"
+import (
+	"encoding/binary"
+
+	"vigil/internal/kv"
+)
 
 // WatchKind is the member of its oneof that a WatchRequest has.
 type WatchKind uint8
@@ -209,6 +213,21 @@ func (m *WatchResponse) AppendTo(b []byte) []byte {
 		b = appendBytes(b, eventsField, ev)
 	}
 	return b
+}
+
+// Alike reports whether the encodings of m and o have the same length and differ in the bytes of the watch id only. They must share
+// their events: watchers with the same events mostly follow each other.
+func (m *WatchResponse) Alike(o *WatchResponse) bool {
+	return len(m.Events) > 0 && len(m.Events) == len(o.Events) && &m.Events[0] == &o.Events[0] && m.Header == o.Header &&
+		sizeUint(uint64(m.WatchID)) == sizeUint(uint64(o.WatchID)) && m.Created == o.Created && m.Canceled == o.Canceled &&
+		m.CompactRevision == o.CompactRevision && m.Reason == o.Reason && m.Fragment == o.Fragment
+}
+
+// PutWatchID makes the encoding of a response that is Alike that of m.
+func (m *WatchResponse) PutWatchID(encoding []byte) {
+	if m.WatchID != 0 {
+		binary.PutUvarint(encoding[1+sizeBytes(sizeHeader(m.Header))+1:], uint64(m.WatchID))
+	}
 }
 
 // Parts appends to dst slices that, end to end, are the encoding. Events of at least share bytes

@@ -20,9 +20,9 @@ func (s *Stream) Notify(x Filler) {
 // chunkConns is how many connections a worker writes to, one after the other, unless there are more than that for each processor.
 const chunkConns = 8
 
-// WakeAll lets workers call Fill of streams soon, so that the output of all streams of a connection is in one write. It does not
-// wait. Waking a worker costs about as much as a write, so each worker writes to several connections, without waiting for any
-// of their clients.
+// WakeAll calls Fill of streams, so that the output of all streams of a connection is in one write. It waits for no client: what a
+// socket does not take at once, a worker writes. Waking a worker costs about as much as a write, so the caller, and each worker if
+// there are many connections, writes to several, one after the other. The caller holds no lock that Fill takes.
 func WakeAll(streams []*Stream) {
 	var conns []*Conn
 	for _, s := range streams {
@@ -37,18 +37,21 @@ func WakeAll(streams []*Stream) {
 		}
 		c.mu.Unlock()
 	}
-	workers := min(runtime.GOMAXPROCS(0), (len(conns)+chunkConns-1)/chunkConns)
-	for ; workers > 0; workers-- {
-		n := len(conns) / workers
+	for writers := min(runtime.GOMAXPROCS(0), (len(conns)+chunkConns-1)/chunkConns); writers > 1; writers-- {
+		n := len(conns) / writers
 		chunk := conns[:n]
-		conns[0].o.Workers.Run(func() {
-			for _, c := range chunk {
-				c.mu.Lock()
-				c.mu.waking = false
-				c.writeReady()
-			}
-		})
+		conns[0].o.Workers.Run(func() { writeWoken(chunk, turnsOfOwner) })
 		conns = conns[n:]
+	}
+	writeWoken(conns, 1) // soon ready for other streams
+}
+
+// writeWoken writes to connections that WakeAll has chosen, so many batches to each; a worker writes further ones.
+func writeWoken(conns []*Conn, turns int) {
+	for _, c := range conns {
+		c.mu.Lock()
+		c.mu.waking = false
+		c.writeReady(turns)
 	}
 }
 

@@ -106,12 +106,12 @@ func (s *Stream) FinishLater(trailer, whole *Header) bool {
 // Flush writes what is ready, without waiting for the client.
 func (c *Conn) Flush() {
 	c.mu.Lock()
-	c.writeReady()
+	c.writeReady(turnsOfOwner)
 }
 
-// writeReady writes what is ready if there is no writer, without waiting: what the socket does not take at once, a worker
-// writes. So does it with TLS, where a write may wait. c.mu is held, and unlocked.
-func (c *Conn) writeReady() {
+// writeReady writes what is ready if there is no writer, at most so many batches, without waiting: the rest, and what the socket does
+// not take at once, a worker writes. So does it with TLS, where a write may wait. c.mu is held, and unlocked.
+func (c *Conn) writeReady(turns int) {
 	if c.mu.writing || c.mu.lost || !c.hasOutput() {
 		c.mu.Unlock()
 		return
@@ -123,7 +123,7 @@ func (c *Conn) writeReady() {
 		return
 	}
 	b := batches.Get().(*batch)
-	for turns := turnsOfOwner; ; turns-- {
+	for ; ; turns-- {
 		if !c.next(b, turns > 0) {
 			break
 		}

@@ -118,7 +118,7 @@ func (c *Conn) shake() error {
 func (c *Conn) beforeRead() {
 	c.mu.Lock()
 	c.pushBack()
-	c.writeReady()
+	c.writeReady(turnsOfOwner)
 }
 
 // spend counts frames without effect.

@@ -1,8 +1,10 @@
 package h2
 
 import (
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,6 +13,8 @@ import (
 type Workers struct {
 	most int           // idle ones that are kept
 	keep time.Duration // how often those end that were not used since the last time
+	// starting is how many functions wait for a processor.
+	starting atomic.Int32
 
 	mu struct {
 		sync.Mutex
@@ -25,13 +29,14 @@ type Workers struct {
 type worker struct{ next chan func() }
 
 // keepIdle is how long an idle goroutine is kept at least.
-const keepIdle = 5 * time.Second
+const keepIdle = 2 * time.Second
 
 // NewWorkers keeps up to most idle goroutines, each for some seconds.
 func NewWorkers(most int) *Workers { return &Workers{most: most, keep: keepIdle} }
 
 // Run runs f on a goroutine. It does not wait.
 func (p *Workers) Run(f func()) {
+	p.starting.Add(1)
 	p.mu.Lock()
 	if n := len(p.mu.idle); n > 0 {
 		w := p.mu.idle[n-1]
@@ -45,9 +50,21 @@ func (p *Workers) Run(f func()) {
 	go p.work(f)
 }
 
+// maxStarting is how many functions for each processor may wait for it before Yield lets them begin.
+const maxStarting = 2
+
+// Yield lets functions begin first if many wait: a caller that runs one after the other would need a goroutine for each, although
+// most of them take a moment only. It must not hold a lock that they need.
+func (p *Workers) Yield() {
+	if int(p.starting.Load()) > maxStarting*runtime.GOMAXPROCS(0) {
+		runtime.Gosched()
+	}
+}
+
 func (p *Workers) work(f func()) {
 	var w *worker
 	for {
+		p.starting.Add(-1)
 		f()
 		if w == nil {
 			w = &worker{next: make(chan func(), 1)}

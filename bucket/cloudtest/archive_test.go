@@ -1,4 +1,4 @@
-package s3test
+package cloudtest
 
 import (
 	"fmt"
@@ -36,8 +36,9 @@ func restored(t *testing.T, url string) (*proc.Server, string) {
 }
 
 // The archive that the documents describe is verified and restored out of the object storage, into which the program has written it.
-func TestGoldenArchive(t *testing.T) {
-	s := start(t)
+func TestGoldenArchive(t *testing.T) { each(t, goldenArchive) }
+
+func goldenArchive(t *testing.T, s *storage) {
 	url := s.url("archive", "prod/")
 	b := open(t, url)
 	golden := os.DirFS(filepath.Join("..", "..", "internal", "offline", "archive", "testdata", "v1"))
@@ -66,13 +67,16 @@ func TestGoldenArchive(t *testing.T) {
 		t.Errorf("revision %d, %v", res.Header.Revision, err)
 	}
 	// Damage in the storage is named.
-	damaged := filepath.Join(s.dir, "archive", "prod", "log", "0000000000000037-000000000000004e-8dde0480")
-	data, err := os.ReadFile(damaged)
+	const damaged = "log/0000000000000037-000000000000004e-8dde0480"
+	data, err := bucket.ReadAll(t.Context(), b, damaged, bucket.MaxObject)
+	if err == nil {
+		err = b.Delete(t.Context(), damaged)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(damaged, data, 0o600); err != nil {
+	if err := b.Put(t.Context(), damaged, data); err != nil {
 		t.Fatal(err)
 	}
 	bad := proc.Run(t, 5*time.Minute, proc.Spec{Name: proc.Path(t, proc.Vigilctl), Args: []string{"archive", "verify", url, "--bucket-program", program}})
@@ -82,8 +86,9 @@ func TestGoldenArchive(t *testing.T) {
 }
 
 // A member archives into the object storage, which is away for a time: all entries arrive, and a member restored from them has every key.
-func TestMember(t *testing.T) {
-	s := start(t)
+func TestMember(t *testing.T) { each(t, archiveOfMember) }
+
+func archiveOfMember(t *testing.T, s *storage) {
 	url := s.url("archive", "prod/")
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Args: []string{"--archive=" + url, "--archive-program=" + program, "--archive-base-interval=3s"}})
 	c := m.Client()
@@ -120,7 +125,7 @@ func TestMember(t *testing.T) {
 	}
 	write(0, 100)
 	archived()
-	s.process.Kill()
+	s.kill()
 	write(100, 200)
 	s.launch()
 	write(200, 300)
@@ -131,7 +136,7 @@ func TestMember(t *testing.T) {
 		}
 		t.Logf("%s: %d bytes", o.Key, o.Size)
 	}
-	if strings.Contains(m.Log().String(), secretKey) {
+	if s.secret != "" && strings.Contains(m.Log().String(), s.secret) {
 		t.Error("the log of the member has the secret")
 	}
 	m.Kill()

@@ -1,4 +1,4 @@
-package s3test
+package cloudtest
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func (s *storage) locked(name string) {
 
 // A bucket with object lock: objects are neither replaced nor deleted, and each answer says why.
 func TestObjectLock(t *testing.T) {
-	s := start(t)
+	s := startS3(t)
 	s.locked("locked")
 	b := open(t, s.url("locked", "prod/"))
 	want := []byte("the first")
@@ -63,14 +63,14 @@ func TestObjectLock(t *testing.T) {
 // A member archives into a bucket with object lock, whose storage is killed meanwhile, so that it puts objects again. Nothing can be
 // deleted afterwards, and all of it is restored.
 func TestMemberWithObjectLock(t *testing.T) {
-	s := start(t)
+	s := startS3(t)
 	s.locked("locked")
 	url := s.url("locked", "prod/")
 	m := proc.Start(t, proc.Config{Program: proc.Vigil, Args: []string{"--archive=" + url, "--archive-program=" + program, "--archive-base-interval=1s"}})
 	c := m.Client()
 	for i := range 200 {
 		if i%50 == 49 {
-			s.process.Kill()
+			s.kill()
 			s.launch()
 		}
 		if _, err := c.Put(proc.Context(t), fmt.Sprintf("k%03d", i), "x"); err != nil {
