@@ -92,7 +92,7 @@ next:
 		if err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"build", "-overlay", overlay}
+		args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-overlay", overlay} // as the simulation is built
 		for file := range b {
 			if p := "vigil/" + path.Dir(file); !slices.Contains(args, p) {
 				args = append(args, p)

@@ -69,7 +69,7 @@ func main() {
 	flag.StringVar(&o.plan, "plan", "", "the file of a plan, instead of seeds")
 	flag.StringVar(&o.corpus, "corpus", "", "a directory with files of plans, instead of seeds")
 	flag.StringVar(&o.trace, "trace", "", "write what happens to a file, - is the standard output; for one seed")
-	flag.StringVar(&o.guest, "guest", "", "the program of the processes; default: build it")
+	flag.StringVar(&o.guest, "guest", "", "the program of the processes, with -planted the one with all mistakes; default: build it")
 	flag.StringVar(&o.planted, "planted", "", "plant a mistake in the members and clients, by its name in package planted, or several by comma; all tries each of them")
 	flag.StringVar(&o.format, "format", "text", "the format of the table of planted mistakes: text, md or json")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a profile of the processor's time to a file")

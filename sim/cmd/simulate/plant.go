@@ -54,7 +54,7 @@ func (o *options) findPlanted(first uint64) error {
 	if err != nil {
 		return err
 	}
-	shared, err := loadGuest(context.Background(), "", files)
+	shared, err := loadGuest(context.Background(), o.guest, files)
 	if err != nil {
 		return err
 	}
