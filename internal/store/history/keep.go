@@ -1,20 +1,21 @@
 package history
 
 import (
+	"fmt"
+	"slices"
+
 	"vigil/internal/store/history/format"
 )
 
 // decide notes what can be left out. From then on it may only become more.
 func (w *rewriting) decide() error {
 	r := w.r
-	first := w.run[0]
-	var older []*segment
-	for _, s := range r.cat.segments() {
-		if s == first {
-			break
-		}
-		older = append(older, s)
+	segs := r.cat.segments()
+	i := max(slices.Index(segs, w.run[0]), 0)
+	if !slices.Equal(segs[i:min(i+len(w.run), len(segs))], w.run) {
+		return fmt.Errorf("history: reclaim: segments %d to %d are no neighbors", w.run[0].id, w.last.LastID)
 	}
+	older := segs[:i]
 	r.cat.dead.Lock()
 	for _, s := range older {
 		w.keepTombs = w.keepTombs || s.dead.Shelters()

@@ -1,0 +1,77 @@
+package history
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"vigil/internal/vfs/memfs"
+)
+
+// TestCandidatesAreNeighbors: segments that are sealed while candidates are taken leave no hole between those. The segments of a hole
+// would be lost when its neighbors are merged.
+func TestCandidatesAreNeighbors(t *testing.T) {
+	o := testOptions(memfs.New())
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				run, _, _, _, _ := l.cat.candidates()
+				if all := l.cat.segments(); len(run) > len(all) || !slices.Equal(all[:len(run)], run) {
+					t.Error("a segment is left out")
+					return
+				}
+			}
+		})
+	}
+	rng := seeded(t, 5)
+	for until := time.Now().Add(200 * time.Millisecond); time.Now().Before(until); {
+		b := m.randomBatch(rng, m.last(), m.batches[len(m.batches)-1].applied.Index+1)
+		m.batches = append(m.batches, b)
+		if err := appendBatch(l, b); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Commit(b.applied); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRewriteOfNeighborsOnly: what lies between segments that are merged would be lost.
+func TestRewriteOfNeighborsOnly(t *testing.T) {
+	o := testOptions(memfs.New())
+	o.SegmentBytes = minSegmentBytes
+	l, m := create(t, o)
+	compactSome(t, l, m)
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	segs := l.cat.segments()
+	_, err := l.rec.rewrite(context.Background(), []*segment{segs[0], segs[2]}, math.MaxInt64)
+	if err == nil || !strings.Contains(err.Error(), "no neighbors") {
+		t.Errorf("error %v", err)
+	}
+	if err := verifyLog(l, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
