@@ -79,6 +79,7 @@ func (c *call) begin() bool {
 	if s.o.Codec.decode(m.data, request) != nil {
 		return false // the handler finds the mistake again, and reports it
 	}
+	s.o.Codec.took(m.data)
 	if !c.Attend() {
 		return true // the client has reset it
 	}

@@ -113,19 +113,17 @@ func (c *Codec) Unmarshal(data Buffers, v any) (err error) {
 	return m.Decode(data.Materialize())
 }
 
-// decode is Unmarshal for bytes that are not reused. It counts them only if it succeeds.
+// decode is Unmarshal for bytes that are not reused. It does not count them: took does, once the message is not decoded again.
 func (c *Codec) decode(data []byte, v any) (err error) {
 	defer c.recovered("decoding", v, &err)
 	if m, ok := v.(wire.Decoder); ok {
-		err = m.Decode(data)
-	} else {
-		err = c.generated.Unmarshal(OneBuffer(data), v)
+		return m.Decode(data)
 	}
-	if err == nil {
-		c.received.Add(float64(len(data)))
-	}
-	return err
+	return c.generated.Unmarshal(OneBuffer(data), v)
 }
+
+// took counts the bytes of a message that decode has decoded.
+func (c *Codec) took(data []byte) { c.received.Add(float64(len(data))) }
 
 // recovered is deferred: it turns a panic into an error.
 func (c *Codec) recovered(what string, v any, err *error) {

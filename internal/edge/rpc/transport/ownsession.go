@@ -190,6 +190,7 @@ func (c *call) answerNow(m inMessage) bool {
 	if !ok {
 		return false
 	}
+	c.conn.server.o.Codec.took(m.data)
 	c.Taken(messageHead + len(m.data))
 	buf := prompts.Get().(*[]byte)
 	b, ok := c.conn.server.o.Codec.appendSmall((*buf)[:0], answer, maxPrompt)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"vigil/internal/edge/rpc/wire"
@@ -452,6 +454,49 @@ func TestPromptSession(t *testing.T) {
 		}
 		if reason := receiveWithin(t, x.closed); status.Code(reason) != codes.Internal {
 			t.Errorf("closed because of %v", reason)
+		}
+	})
+}
+
+// byteCounter counts bytes.
+type byteCounter struct{ n atomic.Int64 }
+
+func (c *byteCounter) Add(n float64) { c.n.Add(int64(n)) }
+
+// TestPromptSessionCounts: the bytes of a message count once, whether it is answered without a wait or that is declined.
+func TestPromptSessionCounts(t *testing.T) {
+	onBoth(t, func(t *testing.T, own bool) {
+		received, sent := new(byteCounter), new(byteCounter)
+		_, addr := startServer(t, own, func(o *Options) {
+			o.Codec = NewCodec(slog.New(slog.DiscardHandler), received, sent)
+			o.Services = append(o.Services, Service{"test.Prompt", []Method{{Name: "Echo", ClientStreams: true, ServerStreams: true,
+				NewRequest: func() any { return new(wrapperspb.StringValue) },
+				Open: func(p Peer) (Session, error) {
+					return &promptTalk{talk: talk{peer: p, closed: make(chan error, 10)}}, nil
+				}}}})
+		})
+		cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Prompt/Echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(0)
+		for i := range 50 {
+			m := wrapperspb.String([]string{"now", "later"}[i%2])
+			want += int64(proto.Size(m))
+			if err := s.SendMsg(m); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RecvMsg(new(wrapperspb.StringValue)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if in, out := received.n.Load(), sent.n.Load(); in != want || out != want {
+			t.Errorf("%d bytes received and %d sent, want %d", in, out, want)
 		}
 	})
 }
