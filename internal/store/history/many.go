@@ -44,7 +44,7 @@ func (m *many) get(revs []kv.Rev) (need int, err error) {
 		var out []byte
 		w := segfile.Want{Rev: rev, Room: m.most - len(m.dst), Tag: m.tag}
 		out, need, err = m.getOne(&m.found[at], &w)
-		if err != nil || need > 0 {
+		if err != nil || need > 0 || m.tag != 0 && len(out) == len(m.dst) { // the last: there is no room for an empty record
 			return need, err
 		}
 		m.dst = out
