@@ -6,6 +6,7 @@ import (
 	"flag"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -143,4 +144,30 @@ func TestHeadroom(t *testing.T) {
 	if !over(mb/4, 8*mb) || over(mb, 8*mb) {
 		t.Error("work is over when a quarter of the headroom was not used")
 	}
+}
+
+// TestRest: a heap that grows while little work goes on is not collected all the time.
+func TestRest(t *testing.T) {
+	const mb, takes = 1 << 20, 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		times := 0
+		r := rest{free: func() { times++; time.Sleep(takes) }}
+		if !r.tryFree(1000 * mb) {
+			t.Fatal("the start is work, too")
+		}
+		r.floor = 1000 * mb
+		last := time.Now()
+		if time.Sleep(time.Hour); r.tryFree(1000*mb + 50*mb) {
+			t.Error("memory is returned for little growth")
+		}
+		for size := uint64(1100 * mb); times < 4; time.Sleep(restInterval) {
+			if !r.tryFree(size) {
+				continue
+			}
+			if idle := time.Since(last) - takes; idle < restRatio*takes {
+				t.Errorf("memory is returned again after %v, and takes %v", idle, takes)
+			}
+			last = time.Now()
+		}
+	})
 }

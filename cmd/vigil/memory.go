@@ -52,6 +52,9 @@ const (
 	// restGrowth is how much the heap grows, at least, before memory is returned to the system, and restShare the same as a share of a
 	// large heap.
 	restGrowth, restShare = 4 << 20, 1.0 / 16
+	// restRatio is the least ratio of the time between two returns of memory to the time that one takes, so that a large heap in which
+	// little work goes on is not collected all the time.
+	restRatio = 50
 )
 
 // keepHeadroom adjusts the garbage collector to the heap, now and after each collection, and returns memory to the system when work
@@ -133,16 +136,35 @@ func (h *headroom) set(want int) {
 
 // rest returns memory to the system when work is over: the next collection may be minutes away then.
 func (h *headroom) rest() {
-	before, floor := readHeap(), uint64(0) // the start is work, too
+	r := rest{free: debug.FreeOSMemory}
+	before := readHeap() // the start is work, too
 	for range time.Tick(restInterval) {
 		now := readHeap()
-		if over(now.allocated-before.allocated, h.present()) && now.size > floor+max(restGrowth, uint64(restShare*float64(floor))) {
-			debug.FreeOSMemory()
+		if over(now.allocated-before.allocated, h.present()) && r.tryFree(now.size) {
 			now = readHeap()
-			floor = now.size
+			r.floor = now.size
 		}
 		before = now
 	}
+}
+
+// rest decides when memory is returned.
+type rest struct {
+	free  func()
+	floor uint64 // the size of the heap after the last time
+	next  time.Time
+}
+
+// tryFree returns memory to the system if a heap of that size has grown enough and the last time is long ago, compared with what it took.
+func (r *rest) tryFree(size uint64) bool {
+	began := time.Now()
+	if size <= r.floor+max(restGrowth, uint64(restShare*float64(r.floor))) || began.Before(r.next) {
+		return false
+	}
+	r.free()
+	ended := time.Now()
+	r.next = ended.Add(restRatio * ended.Sub(began))
+	return true
 }
 
 func (h *headroom) present() float64 {

@@ -38,11 +38,18 @@ func (c *catalog) segments() []*segment {
 	return c.segs
 }
 
+// state returns the present segments before the open one, oldest first, and the view of that moment. Its open segment is the last of
+// them while the writer has begun another one and written nothing there, and otherwise follows them: none lies between.
+func (c *catalog) state() ([]*segment, *View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.segs, c.view.Load()
+}
+
 // size returns the bytes that were written to the segments (allocated ones beyond that not counted),
 // and how many of them are not known to be dead.
 func (c *catalog) size() (total, live int64) {
-	segs := c.segments()
-	v := c.view.Load() // later: several may have been sealed since, and the open one of before would lie between them
+	segs, v := c.state()
 	c.dead.Lock()
 	defer c.dead.Unlock()
 	open := v.open.seg.dead.Dead.Bytes
@@ -99,8 +106,7 @@ func (c *catalog) missing(file *segfile.File, err error) error {
 // candidates returns the segments before the open one, oldest first, as run and as candidates cs, the dead bytes of those
 // that can be rewritten, and the live bytes of all. waits is set if a segment that is not sealed yet has garbage.
 func (c *catalog) candidates() (run []*segment, cs []garbage.Candidate, dead, live int64, waits bool) {
-	segs := c.segments()
-	v := c.view.Load() // later: several may have been sealed since, and the open one of before would lie between them
+	segs, v := c.state()
 	c.dead.Lock()
 	defer c.dead.Unlock()
 	// blocked is set if tombstones wait for garbage in older segments, kept if they stay until the next Open.
