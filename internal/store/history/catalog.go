@@ -33,13 +33,12 @@ type catalog struct {
 
 // segments returns the present segments before the open one, oldest first.
 func (c *catalog) segments() []*segment {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.segs
+	segs, _ := c.state()
+	return segs
 }
 
-// state returns the present segments before the open one, oldest first, and the view of that moment. Its open segment is the last of
-// them while the writer has begun another one and written nothing there, and otherwise follows them: none lies between.
+// state returns these and the view of that moment. Its open segment is the last of them while the writer has begun another one and
+// written nothing there, and otherwise follows them: none lies between.
 func (c *catalog) state() ([]*segment, *View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

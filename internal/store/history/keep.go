@@ -3,7 +3,6 @@ package history
 import (
 	"fmt"
 	"slices"
-
 	"vigil/internal/store/history/format"
 )
 

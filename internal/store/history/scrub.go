@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-
 	"vigil/internal/store/history/segfile"
 	"vigil/internal/vfs"
 )
