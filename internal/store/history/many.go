@@ -41,9 +41,8 @@ func (m *many) get(revs []kv.Rev) (need int, err error) {
 		if at == 0 {
 			m.find(revs[i:min(i+len(m.found), len(revs))])
 		}
-		var out []byte
 		w := segfile.Want{Rev: rev, Room: m.most - len(m.dst), Tag: m.tag}
-		out, need, err = m.getOne(&m.found[at], &w)
+		out, need, err := m.getOne(&m.found[at], &w)
 		if err != nil || need > 0 || m.tag != 0 && len(out) == len(m.dst) { // the last: there is no room for an empty record
 			return need, err
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"vigil/sim/planted"
@@ -70,7 +71,7 @@ func loadGuest(ctx context.Context, file string, changed map[string]string) (*wo
 		file = filepath.Join(dir, "guest.wasm")
 		// Without paths and versions of the working tree the same code has the same version.
 		// A library is initialized once, and not at each start of a process; see world.image. It calls functions of the runtime.
-		overlay, err := writeOverlay(dir, changed)
+		overlay, err := writeOverlay(ctx, dir, changed)
 		if err != nil {
 			return nil, err
 		}
@@ -86,11 +87,24 @@ func loadGuest(ctx context.Context, file string, changed map[string]string) (*wo
 }
 
 // writeOverlay writes the overlay of the build to a directory, and returns its file.
-func writeOverlay(dir string, changed map[string]string) (string, error) {
-	files, err := trimmed.Apply("..")
+func writeOverlay(ctx context.Context, dir string, changed map[string]string) (string, error) {
+	root, err := sources(ctx)
+	if err != nil {
+		return "", err
+	}
+	files, err := trimmed.Apply(root)
 	if err != nil {
 		return "", err
 	}
 	maps.Copy(files, changed)
-	return planted.Overlay("..", dir, files)
+	return planted.Overlay(root, dir, files)
+}
+
+// sources returns the folder of the module vigil. The working directory is anywhere in the module vigil/sim.
+func sources(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "vigil").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources, from the module vigil/sim: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }

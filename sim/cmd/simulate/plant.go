@@ -50,7 +50,11 @@ func (o *options) findPlanted(first uint64) error {
 		}
 	}
 	// Most mistakes share a program, which is the same for any list of them, so that its compiled form is found in the cache.
-	files, rest, err := planted.Combine("..", planted.All)
+	root, err := sources(context.Background())
+	if err != nil {
+		return err
+	}
+	files, rest, err := planted.Combine(root, planted.All)
 	if err != nil {
 		return err
 	}
@@ -95,7 +99,12 @@ func (o *options) findPlanted(first uint64) error {
 
 // findAlone is find with a program that has no other mistake.
 func (o *options) findAlone(m planted.Mistake, first uint64, f *finding) {
-	files, err := m.Apply("..")
+	root, err := sources(context.Background())
+	if err != nil {
+		f.Violation = err.Error()
+		return
+	}
+	files, err := m.Apply(root)
 	if err != nil {
 		f.Violation = err.Error()
 		return
