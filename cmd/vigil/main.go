@@ -76,7 +76,7 @@ func runMember(o *options) int {
 	reopenOnHangup(out, log)
 	o.config.Logger = log
 	if !o.config.EnablePprof && !log.Enabled(context.Background(), slog.LevelDebug) {
-		runtime.MemProfileRate = 0 // nobody can read the profile, whose tables take more than a megabyte
+		runtime.MemProfileRate = 0 // there is no way to read the profile, whose tables take more than a megabyte
 	}
 	keepHeadroom()
 	o.logConfiguration(log)

@@ -91,7 +91,7 @@ var table = map[string]rule{
 	"internal/store/history/format":  {inside: []string{"internal/kv"}, why: "the bytes of a segment: no file and no log"},
 	"internal/store/history/garbage": {why: "bitmaps and arithmetic: no file"},
 	"internal/store/history/metas":   {inside: []string{"internal/store/history/format"}, why: "maps in memory: no file"},
-	"internal/store/history/segfile": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history/format"},
+	"internal/store/history/segfile": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history/format", "internal/store/pace"},
 		why: "one file, opened for reading: it knows no other file and no log"},
 	"internal/store/history/growing": {inside: []string{"internal/kv", "internal/vfs", "internal/store/history/format", "internal/store/history/segfile"},
 		why: "one file that is written: it knows no other file and no log"},

@@ -239,7 +239,7 @@ func (s *session) putManifest(ctx context.Context, base *archive.Base) (*archive
 		return nil, err
 	}
 	// The name does not depend on the content: what is there counts.
-	there, err := s.readBase(ctx, base.Name())
+	there, err := s.readBase(ctx, base.Name(), int64(len(data)))
 	if err == nil && there == nil {
 		err = fmt.Errorf("%s was written and cannot be read", base.Name())
 	}

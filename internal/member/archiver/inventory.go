@@ -15,7 +15,7 @@ import (
 // names are those of the objects in the bucket that a sender looks at.
 type names struct {
 	// bases are the manifests of the newest bases, the newest last.
-	bases []string
+	bases []bucket.Object
 	// logs are the log objects that reach beyond the index from.
 	logs []logName
 	from uint64
@@ -80,7 +80,7 @@ func (s *session) listNames(ctx context.Context, archived uint64) (*names, error
 		if _, _, ok := archive.ParseBaseName(o.Key); !ok {
 			return
 		}
-		if n.bases = append(n.bases, o.Key); len(n.bases) > basesLookedAt {
+		if n.bases = append(n.bases, o); len(n.bases) > basesLookedAt {
 			n.bases = n.bases[1:]
 		}
 	})
@@ -90,7 +90,7 @@ func (s *session) listNames(ctx context.Context, archived uint64) (*names, error
 	case err != nil:
 		return nil, err
 	case len(n.bases) == basesLookedAt:
-		n.from, _, _ = archive.ParseBaseName(n.bases[0])
+		n.from, _, _ = archive.ParseBaseName(n.bases[0].Key)
 	}
 	return n, logs()
 }
@@ -122,13 +122,13 @@ func (s *session) takeInventory(ctx context.Context, n *names, archived uint64) 
 	inv := &inventory{}
 	var err error
 	for i := len(n.bases) - 1; i >= 0 && inv.base == nil; i-- {
-		if inv.base, err = s.readBase(ctx, n.bases[i]); err != nil {
+		if inv.base, err = s.readBase(ctx, n.bases[i].Key, n.bases[i].Size); err != nil {
 			return nil, err
 		}
 	}
 	var after uint64
 	if inv.base != nil {
-		covered, _, _ := archive.ParseBaseName(n.bases[max(len(n.bases)-basesLookedAt+1, 0)])
+		covered, _, _ := archive.ParseBaseName(n.bases[max(len(n.bases)-basesLookedAt+1, 0)].Key)
 		inv.cover.add(1, max(covered, archived))
 		after = inv.base.Index
 	} else if n.from > 0 {
@@ -175,9 +175,10 @@ func (s *session) each(ctx context.Context, prefix, after string, visit func(buc
 	}
 }
 
-// readBase reads a manifest; nil if it is damaged or gone.
-func (s *session) readBase(ctx context.Context, name string) (*archive.Base, error) {
-	data, err := doValue(ctx, &s.a.guard, s.a.guard.limit(0), func(ctx context.Context) ([]byte, error) {
+// readBase reads a manifest of about size bytes; nil if it is damaged or gone.
+func (s *session) readBase(ctx context.Context, name string, size int64) (*archive.Base, error) {
+	limit := s.a.guard.limit(int(min(size, archive.MaxJSON)))
+	data, err := doValue(ctx, &s.a.guard, limit, func(ctx context.Context) ([]byte, error) {
 		return bucket.ReadAll(ctx, s.b, name, archive.MaxJSON)
 	})
 	if err != nil && !errors.Is(err, bucket.ErrNotFound) && !errors.Is(err, bucket.ErrSize) {

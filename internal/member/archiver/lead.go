@@ -44,7 +44,8 @@ func (l *leader) resetLocked(term uint64) {
 	l.mu.asking, l.mu.late, l.mu.silent = map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 }
 
-// lead appoints a member in every orderInterval while this member leads, and at once when the one that archives does not answer or has not got its order.
+// lead appoints a member in every orderInterval while this member leads, and at once when the one that archives does not answer or has
+// not got its order.
 func (a *Archiver) lead(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()

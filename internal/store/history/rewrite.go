@@ -57,7 +57,7 @@ type metaRecord struct {
 // rewrite writes one segment that holds what is not dead in the sealed segments of run, neighbors
 // all, and puts it in their place. If it fails everything is as it was, or the log has failed.
 func (r *reclaimer) rewrite(ctx context.Context, run []*segment, rate int64) (*segment, error) {
-	w := &rewriting{r: r, run: run, stop: ctx, pace: pace.NewRate(rate)}
+	w := &rewriting{r: r, run: run, stop: ctx, pace: pace.Rate{BytesPerSecond: rate}}
 	w.last = run[len(run)-1].src.Load().file.Footer()
 	if err := w.decide(); err != nil {
 		return nil, err

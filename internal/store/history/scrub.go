@@ -38,7 +38,7 @@ type Scrubbed struct {
 
 // NewScrubber returns a scrubber that reads at most that many bytes a second, which must be above 0.
 func (l *Log) NewScrubber(bytesPerSecond int64) *Scrubber {
-	return &Scrubber{l: l, disk: segfile.DiskReader{FS: l.o.FS, BytesPerSecond: bytesPerSecond}}
+	return &Scrubber{l: l, disk: segfile.NewDiskReader(l.o.FS, bytesPerSecond)}
 }
 
 // Next reads the next sealed segment. A result without a File says that the round is at its end; the

@@ -2,35 +2,32 @@ package pace
 
 import (
 	"context"
-	"math"
 	"time"
 )
 
+// credit bounds how much of a pause that took too long is made up for.
+const credit = 100 * time.Millisecond
+
 // Rate lets a number of bytes a second pass. It is owned by one goroutine.
 type Rate struct {
-	rate  int64
-	start time.Time
-	done  int64
+	BytesPerSecond int64 // math.MaxInt64 for no limit
+
+	debt time.Duration
+	at   time.Time // when debt was computed
 }
 
-// NewRate returns a Rate of that many bytes a second, math.MaxInt64 for no limit.
-func NewRate(bytesPerSecond int64) Rate { return Rate{rate: bytesPerSecond, start: time.Now()} }
-
-// Wait returns when n more bytes may be handled. Its error is that of ctx.
+// Wait returns when n more bytes are within the rate. Its error is that of ctx.
 func (r *Rate) Wait(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r.done += int64(n)
-	if r.rate == math.MaxInt64 {
+	now := time.Now()
+	r.debt = max(r.debt-now.Sub(r.at), -credit) + time.Duration(float64(n)/float64(r.BytesPerSecond)*float64(time.Second))
+	r.at = now
+	if r.debt <= 0 {
 		return nil
 	}
-	due := time.Duration(float64(r.done) / float64(r.rate) * float64(time.Second))
-	ahead := due - time.Since(r.start)
-	if ahead < time.Millisecond {
-		return nil
-	}
-	t := time.NewTimer(ahead)
+	t := time.NewTimer(r.debt)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -45,7 +45,7 @@ func removeOld(dir string, before time.Time) {
 	})
 }
 
-// trimmed leaves out what nobody sees in a simulation: the pages of golang.org/x/net/trace. They have templates, for which the linker
+// trimmed leaves out what no simulation uses: the pages of golang.org/x/net/trace. They have templates, for which the linker
 // keeps all exported methods of all packages: a quarter of the functions, which are compiled for minutes.
 var trimmed = planted.Mistake{Name: "trimmed", Edits: []planted.Edit{
 	{File: "internal/edge/httpd/debug.go", Old: "\n\t\"golang.org/x/net/trace\"\n", New: ""},

@@ -2,32 +2,30 @@ package segfile
 
 import (
 	"context"
-	"time"
 
+	"vigil/internal/store/pace"
 	"vigil/internal/vfs"
 )
 
-const (
-	// diskWindow is how many bytes are read at once.
-	diskWindow = 256 << 10
-	// diskCredit bounds how much of a pause that took too long is made up for.
-	diskCredit = 100 * time.Millisecond
-)
+// diskWindow is how many bytes are read at once.
+const diskWindow = 256 << 10
 
 // DiskReader checks files as they are on the disk, at a limited rate. It reads through files of its own and drops the pages
 // that the operating system cached for them, except pages that readers have mapped. It is used by one goroutine.
 type DiskReader struct {
-	FS             vfs.FS
-	BytesPerSecond int64
+	fsys vfs.FS
+	rate pace.Rate
+}
 
-	debt time.Duration
-	at   time.Time // when debt was computed
+// NewDiskReader returns a DiskReader that reads at most that many bytes a second, which must be above 0.
+func NewDiskReader(fsys vfs.FS, bytesPerSecond int64) DiskReader {
+	return DiskReader{fsys: fsys, rate: pace.Rate{BytesPerSecond: bytesPerSecond}}
 }
 
 // Check opens and checks the file at path and returns how many bytes were read. Its errors are those of opening the file,
 // of Open and of File.Check.
 func (d *DiskReader) Check(ctx context.Context, path string) (read int64, err error) {
-	file, err := d.FS.Open(path)
+	file, err := d.fsys.Open(path)
 	if err != nil {
 		return 0, err
 	}
@@ -39,22 +37,6 @@ func (d *DiskReader) Check(ctx context.Context, path string) (read int64, err er
 		f.Release()
 	}
 	return r.read, err
-}
-
-// pay waits until n bytes more are within the rate, or ctx ends.
-func (d *DiskReader) pay(ctx context.Context, n int) {
-	now := time.Now()
-	d.debt = max(d.debt-now.Sub(d.at), -diskCredit) + time.Duration(float64(n)/float64(d.BytesPerSecond)*float64(time.Second))
-	d.at = now
-	if d.debt <= 0 {
-		return
-	}
-	t := time.NewTimer(d.debt)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // diskFile reads a file in large pieces and at the rate of its reader. It cannot be mapped.
@@ -100,7 +82,7 @@ func (r *diskFile) fill(off int64) {
 func (r *diskFile) took(off int64, n int) {
 	r.read += int64(n)
 	r.drop(off, int64(n))
-	r.d.pay(r.ctx, n)
+	_ = r.d.rate.Wait(r.ctx, n) // the caller looks at the context
 }
 
 func (r *diskFile) drop(off, n int64) {

@@ -1,4 +1,4 @@
-package segfile
+package pace
 
 import (
 	"testing"
@@ -6,13 +6,16 @@ import (
 	"time"
 )
 
-func TestDiskReaderKeepsToTheRate(t *testing.T) {
+// TestRate: work keeps to the rate, and a pause is not made up for.
+func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &DiskReader{BytesPerSecond: 1 << 20}
+		r := &Rate{BytesPerSecond: 1 << 20}
 		begin := time.Now()
-		s.at = begin
+		r.at = begin
 		for range 80 {
-			s.pay(t.Context(), 128<<10)
+			if err := r.Wait(t.Context(), 128<<10); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if took := time.Since(begin); took < 9900*time.Millisecond || took > 10100*time.Millisecond {
 			t.Errorf("10 MiB at 1 MiB/s took %v", took)
@@ -21,7 +24,9 @@ func TestDiskReaderKeepsToTheRate(t *testing.T) {
 		time.Sleep(time.Hour)
 		begin = time.Now()
 		for range 8 {
-			s.pay(t.Context(), 128<<10)
+			if err := r.Wait(t.Context(), 128<<10); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if took := time.Since(begin); took < 850*time.Millisecond {
 			t.Errorf("1 MiB at 1 MiB/s took %v", took)
