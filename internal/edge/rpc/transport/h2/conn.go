@@ -273,11 +273,12 @@ func (c *Conn) drop(m *message) {
 
 // resetLocked resets a stream. c.mu is held; the caller hands the output over and ends the context.
 func (c *Conn) resetLocked(s *Stream, code http2.ErrCode) {
-	c.remove(s)
+	// First, since the removal of the last stream ends a connection that drains when nothing is left to write.
 	if !c.mu.lost && !c.mu.fatal {
 		c.mu.control = takePrompt(c, c.mu.control) // its last messages precede the reset
 		c.mu.control = appendReset(c.mu.control, s.id, code)
 	}
+	c.remove(s)
 }
 
 // fail ends the connection with an error, of which the client is notified. The reader calls it, and reads on for a moment.

@@ -275,6 +275,31 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestDrainReset: the reset of the last request of a connection that drains reaches the client.
+func TestDrainReset(t *testing.T) {
+	c := connect(t, Options{})
+	c.must(c.open(1, "wait", true))
+	s := c.stream(1)
+	c.conn.Drain()
+	c.must(c.WritePing(true, drainPing))
+	for range 2 {
+		c.await("a GOAWAY", isGoAwayWith(http2.ErrCodeNo))
+	}
+	eventually(t, "the GOAWAY is written", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return !c.conn.mu.writing
+	})
+	s.Reset(http2.ErrCodeInternal)
+	f := c.await("the reset", func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok }).(*http2.RSTStreamFrame)
+	if f.StreamID != 1 || f.ErrCode != http2.ErrCodeInternal {
+		t.Errorf("%v", f)
+	}
+	if f, err := c.ReadFrame(); err == nil {
+		t.Errorf("%v after the end", f)
+	}
+}
+
 // TestContext: a stream is a context that ends with its deadline, its reset, or its connection.
 func TestContext(t *testing.T) {
 	c := connect(t, Options{})
