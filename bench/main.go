@@ -109,15 +109,17 @@ func parse(args []string) (*settings, []scenario.Scenario, error) {
 	if s.Tmpfs && s.Dir != "" {
 		bad("-tmpfs and -dir exclude each other")
 	}
-	chosen, err := choose(s.Scenarios)
+	etcd := slices.ContainsFunc([]string{s.A, s.B}, func(system string) bool { return strings.HasPrefix(system, "etcd") })
+	chosen, err := choose(s.Scenarios, etcd)
 	if err != nil {
 		wrong = append(wrong, err)
 	}
 	return &s, chosen, errors.Join(wrong...)
 }
 
-// choose picks the scenarios that match a list of names and patterns, in their own order.
-func choose(list string) ([]scenario.Scenario, error) {
+// choose picks the scenarios that match a list of names and patterns, in their own order. With etcd, a pattern leaves out those that
+// only Vigil has, and their names are refused.
+func choose(list string, etcd bool) ([]scenario.Scenario, error) {
 	all := scenario.All()
 	want := make([]bool, len(all))
 	for pattern := range strings.SplitSeq(list, ",") {
@@ -130,8 +132,12 @@ func choose(list string) ([]scenario.Scenario, error) {
 			if err != nil {
 				return nil, fmt.Errorf("-scenario %q: %w", pattern, err)
 			}
-			if ok {
-				want[i], found = true, true
+			switch {
+			case !ok:
+			case etcd && s.VigilOnly && pattern == s.Name:
+				return nil, fmt.Errorf("-scenario %q: etcd has nothing to compare: use -b none, or another build of Vigil", pattern)
+			default:
+				want[i], found = want[i] || !etcd || !s.VigilOnly, true
 			}
 		}
 		if !found {

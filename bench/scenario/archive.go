@@ -19,7 +19,7 @@ import (
 
 func archiveScenarios() []Scenario {
 	return []Scenario{
-		{Name: "put-archive", About: "2,000 puts/s with an archive in a directory in memory, as it is not on the disk of the data, compared with puts to a server without; each twice, in turns; etcd has none: -b none", Run: putArchive},
+		{Name: "put-archive", About: "2,000 puts/s with an archive in a directory in memory, as it is not on the disk of the data, compared with puts to a server without; each twice, in turns; etcd has none: -b none", VigilOnly: true, Run: putArchive},
 	}
 }
 

@@ -53,7 +53,9 @@ type Scenario struct {
 	About string
 	// Axis is the name of the x axis of the chart of the figures that have a line.
 	Axis string
-	Run  func(ctx context.Context, e *Env) ([]Figure, error)
+	// VigilOnly: etcd has nothing to compare.
+	VigilOnly bool
+	Run       func(ctx context.Context, e *Env) ([]Figure, error)
 }
 
 // All lists the scenarios in the order in which they are shown.
