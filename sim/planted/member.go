@@ -21,7 +21,7 @@ var member = []Mistake{
 		{"internal/store/mvcc/cut.go", "Meta: s.log.CommittedMeta(),", "Meta: func() (out []history.Meta) {\n\t\tfor _, m := range s.log.CommittedMeta() {\n\t\t\tif m.Bucket != 'v' {\n\t\t\t\tout = append(out, m)\n\t\t\t}\n\t\t}\n\t\treturn out\n\t}(),"},
 	}},
 	{Name: "snapshot-half-installed", Profile: "installs", Promise: "a member that stopped while it installed a snapshot continues", Past: true, Needs: "snapshots that are interrupted", Edits: []Edit{
-		{"internal/member/replica/data.go", "if err := place.InstallDecided(&left); err != nil {", "if err := error(nil); err != nil {"},
+		{"internal/member/replica/data.go", "if err := place.InstallDecided(&left, c.walOptions(owner)); err != nil {", "if err := error(nil); err != nil {"},
 	}},
 	{Name: "interrupted-replacement", Profile: "joins", Promise: "a member that stopped during its first start can start again", Past: true, Needs: "failures during starts, replacements", Edits: []Edit{
 		{"server/join.go", "if store.ClusterID == id && store.MemberID == x.ID {", "if store.ClusterID == id {"},

@@ -122,7 +122,13 @@ func openDisk(c *Config) (d disk, err error) {
 			return d, fmt.Errorf("replica: the raft log in %s: %w", c.WALDir, err)
 		}
 	}
-	if err := place.InstallDecided(&left); err != nil {
+	if left.Store || len(left.Snapshots) > 0 {
+		// If the last run was killed in the middle of a replacement, it has not made the names durable.
+		if err := place.SyncParent(); err != nil {
+			return d, fmt.Errorf("replica: %w", err)
+		}
+	}
+	if err := place.InstallDecided(&left, c.walOptions(owner)); err != nil {
 		return d, fmt.Errorf("replica: %w", err)
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -392,6 +393,111 @@ func TestStartInstallsWhatWasDecided(t *testing.T) {
 	if _, err := Open(c); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("without the snapshot that it needs: %v", err)
 	}
+}
+
+// killedAt returns the disk of a member that is killed before the first operation for which at returns true, among those
+// after the received state is whole.
+func (p *parcel) killedAt(t *testing.T, at func(disk *memfs.FS, op faultfs.Op, name string) bool) *memfs.FS {
+	t.Helper()
+	disk := copyFS(t, p.image, "data/wal", "data/history")
+	var whole, dead atomic.Bool
+	var once sync.Once
+	var killed *memfs.FS
+	c := p.cfg
+	c.FS = faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpSyncDir && !whole.Load() {
+			_, err := disk.Stat(ready(&c, p.header.At))
+			whole.Store(err == nil)
+			return faultfs.None
+		}
+		if whole.Load() && (dead.Load() || at(disk, op, name)) {
+			dead.Store(true)
+			once.Do(func() { killed = disk.Kill() })
+			return faultfs.Fail
+		}
+		return faultfs.None
+	})
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Start()
+	if err := p.deliver(r); !errors.Is(err, kv.ErrStopped) {
+		t.Fatalf("told %v", err)
+	}
+	_ = r.Stop(context.Background())
+	once.Do(func() { t.Fatal("it was not killed") })
+	return killed
+}
+
+// powerLosses returns some of the disks that a loss of power may leave.
+func powerLosses(disk *memfs.FS, rng *rand.Rand) iter.Seq[*memfs.FS] {
+	return func(yield func(*memfs.FS) bool) {
+		for range 24 {
+			if !yield(disk.Crash(rng)) {
+				return
+			}
+		}
+	}
+}
+
+// A member is killed while it installs a snapshot, before it has synced what it has written, and the power fails while it starts
+// again. What the start has found in the page cache must be durable before anything rests on it.
+func TestPowerLossAfterAKill(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 10))
+	p := newParcel(t, false)
+	// Raft has accepted the state, and the raft log is not synced.
+	logSync := func(_ *memfs.FS, op faultfs.Op, name string) bool {
+		return op == faultfs.OpSync && strings.HasPrefix(name, p.cfg.WALDir)
+	}
+	for n := int64(1); ; n++ {
+		disk := p.killedAt(t, logSync)
+		var count atomic.Int64
+		var crash sync.Once
+		c := p.cfg
+		c.FS = faultfs.New(disk, func(op faultfs.Op, _ string) faultfs.Fault {
+			if !op.Changes() || count.Add(1) != n {
+				return faultfs.None
+			}
+			crash.Do(func() { disk.Crash(rng) })
+			return faultfs.Fail
+		})
+		if r, err := Open(c); err == nil {
+			_ = r.Stop(context.Background())
+		}
+		for after := range powerLosses(disk, rng) {
+			if _, err := p.check(after, false); err != nil {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+		}
+		if count.Load() < n {
+			t.Logf("%d operations", n-1)
+			break
+		}
+	}
+	// The state is in the place of the store, and the names are not synced.
+	disk := p.killedAt(t, func(disk *memfs.FS, op faultfs.Op, _ string) bool {
+		_, err := disk.Stat(ready(&p.cfg, p.header.At))
+		return op == faultfs.OpSyncDir && err != nil
+	})
+	c := p.cfg
+	c.FS = disk
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after := range powerLosses(disk, rng) {
+		// The raft log may begin later by now, so that it does not show any more what is missing in the store's place.
+		if found, err := history.Exists(after, c.HistoryDir); err != nil || !found {
+			t.Fatalf("there is a store: %v, %v", found, err)
+		}
+		if left, err := after.List(filepath.Dir(c.HistoryDir)); err != nil || slices.Contains(left, filepath.Base(ready(&c, p.header.At))) {
+			t.Fatalf("left after a start: %v, %v", left, err)
+		}
+	}
+	_ = r.Stop(context.Background())
 }
 
 // A member that is stopped in the middle of receiving stops at once and is as before at its next start.

@@ -1,13 +1,17 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
+	"vigil/internal/store/history/format"
 	"vigil/internal/vfs/faultfs"
 	"vigil/internal/vfs/memfs"
 )
@@ -96,8 +100,9 @@ func (s *lives) run(n int) error {
 		}
 		if s.powerLoss {
 			s.committed = s.durable
-		} else {
-			// Nothing that was written is lost with the process, but it is not durable yet.
+		} else if s.rng.IntN(2) == 0 {
+			// Nothing that was written is lost with the process, but it is not durable yet. In the other half of the cases the next
+			// life has to make it durable.
 			if err := s.open(testOptions(s.disk), s.committed); err != nil {
 				return fmt.Errorf("life %d, killed: %w", life, err)
 			}
@@ -271,4 +276,86 @@ func TestCrashes(t *testing.T) {
 		total.lost += s.stats.lost
 	}
 	t.Logf("%d lives, %d batches tried, %d unsynced ones lost", total.lives, total.batches, total.lost)
+}
+
+// The process is killed when a merged segment has its name, and this is not durable yet, and the power fails while the log is opened
+// again. At any operation, the merged segment or all that it replaces must be there.
+func TestPowerLossAfterAKill(t *testing.T) {
+	rng := seeded(t, 6)
+	for n := 1; ; n++ {
+		disk := memfs.New()
+		var killed *memfs.FS
+		var mu sync.Mutex // guards the rest
+		armed, renamed := false, false
+		o := testOptions(faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case op == faultfs.OpCreate && armed:
+				// The open segment is the last one: Open has none to drop.
+				if strings.HasSuffix(name, format.LogSuffix+format.TempSuffix) {
+					return faultfs.Errno(syscall.ENOSPC)
+				}
+			case op == faultfs.OpRename && strings.HasSuffix(name, format.SealedSuffix+format.TempSuffix):
+				renamed = true
+			case op == faultfs.OpSyncDir && renamed && killed == nil:
+				killed = disk.Kill()
+			}
+			return faultfs.None
+		}))
+		o.SegmentBytes = minSegmentBytes
+		l, m := create(t, o)
+		arm := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			armed = true
+		}
+		dead := compactSome(t, l, m)
+		arm()
+		for { // the next segment is used up
+			if ok, err := l.Roll(); err != nil || !ok {
+				break
+			}
+			b := m.randomBatch(rng, m.last(), m.batches[len(m.batches)-1].applied.Index+1)
+			m.batches = append(m.batches, b)
+			if err := errors.Join(appendBatch(l, b), l.Commit(b.applied)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Dead(dead); err != nil {
+			t.Fatal(err)
+		}
+		l.Reclaim()
+		if err := l.WaitReclaimed(t.Context()); err == nil || killed == nil {
+			t.Fatalf("it was not killed: %v", err)
+		}
+		_ = l.Close()
+
+		count := 0
+		o = testOptions(faultfs.New(killed, func(op faultfs.Op, _ string) faultfs.Fault {
+			if op.Changes() {
+				if count++; count == n {
+					killed.Crash(rng)
+				}
+			}
+			return faultfs.None
+		}))
+		if l, err := Open(o); err == nil {
+			_ = l.Close()
+		}
+		for range 6 {
+			l, err := Open(testOptions(killed.Crash(rng)))
+			if err == nil {
+				err = verifyLeft(l, m)
+				_ = l.Close()
+			}
+			if err != nil {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+		}
+		if count < n {
+			t.Logf("%d operations", n-1)
+			break
+		}
+	}
 }

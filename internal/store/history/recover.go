@@ -68,6 +68,13 @@ func (r *recovery) run() error {
 	if err != nil {
 		return err
 	}
+	if len(files.Obsolete) > 0 {
+		// If the last process was killed before it had made the name of the merged segment durable, a crash could take that name
+		// back and keep the removals.
+		if err := l.syncDir(); err != nil {
+			return err
+		}
+	}
 	for _, name := range append(files.Temp, files.Obsolete...) {
 		if err := l.o.FS.Remove(l.path(name)); err != nil {
 			return fmt.Errorf("history: remove a leftover: %w", err)

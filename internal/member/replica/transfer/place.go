@@ -112,9 +112,9 @@ func (p *Place) Swap(at history.Applied) error {
 	return p.SyncParent()
 }
 
-// InstallDecided puts a whole state in the place of the store if raft has accepted it: the raft log begins after its
-// position. It removes nothing but a store that was replaced before.
-func (p *Place) InstallDecided(left *datadir.Remains) error {
+// InstallDecided puts a whole state in the place of the store if raft has accepted it: the raft log, which o opens, begins after
+// its position. It removes nothing but a store that was replaced before.
+func (p *Place) InstallDecided(left *datadir.Remains, o wal.Options) error {
 	if len(left.Snapshots) == 0 || !left.Log {
 		return nil
 	}
@@ -128,7 +128,16 @@ func (p *Place) InstallDecided(left *datadir.Remains) error {
 	}
 	at := left.Snapshots[i]
 	p.Logger.Info("installing the snapshot that the last run had accepted", slog.Uint64("index", at.Index), slog.Uint64("term", at.Term))
-	if err := p.Swap(at); err != nil {
+	// If the last run was killed before it had synced the decision, only the page cache has it. Opening the log makes it durable.
+	o.Applied = start
+	log, err := wal.Open(o)
+	if err == nil {
+		err = log.Close()
+	}
+	if err == nil {
+		err = p.Swap(at)
+	}
+	if err != nil {
 		return fmt.Errorf("the snapshot %s: %w", p.ReadyDir(at), err)
 	}
 	left.Snapshots = slices.Delete(left.Snapshots, i, i+1)
