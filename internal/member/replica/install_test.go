@@ -500,6 +500,47 @@ func TestPowerLossAfterAKill(t *testing.T) {
 	_ = r.Stop(context.Background())
 }
 
+// The disk is full while a received state replaces the store. The transport, which closes before the member stops, does not wait
+// for that.
+func TestTransportClosesWhileInstallWaits(t *testing.T) {
+	p := newParcel(t, true)
+	c := p.cfg
+	waits := make(chan struct{})
+	var once sync.Once
+	disk := copyFS(t, p.image, "data/wal", "data/history")
+	c.FS = faultfs.New(disk, func(op faultfs.Op, name string) faultfs.Fault {
+		if op == faultfs.OpRename && name == c.HistoryDir {
+			once.Do(func() { close(waits) })
+			return faultfs.Errno(syscall.ENOSPC)
+		}
+		return faultfs.None
+	})
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Start()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error, 1)
+	go func() { told <- r.ReceiveBulk(ctx, p.from, p.header.Encode(), io.NopCloser(bytes.NewReader(p.body))) }()
+	<-waits
+	cancel()
+	select {
+	case err := <-told:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("told %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the reception does not end")
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if installed, err := p.check(disk.Kill(), false); err != nil || !installed {
+		t.Errorf("afterwards: installed %v, %v", installed, err)
+	}
+}
+
 // A member that is stopped in the middle of receiving stops at once and is as before at its next start.
 func TestStopWhileReceiving(t *testing.T) {
 	for _, full := range []bool{false, true} {

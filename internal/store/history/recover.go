@@ -65,15 +65,11 @@ func (r *recovery) run() error {
 		}
 	}
 	open, err := r.addLogs(files.Logs)
+	if err == nil {
+		err = l.syncDir() // a killed process may not have synced the name of a merged segment: what it replaces is removed after that
+	}
 	if err != nil {
 		return err
-	}
-	if len(files.Obsolete) > 0 {
-		// If the last process was killed before it had made the name of the merged segment durable, a crash could take that name
-		// back and keep the removals.
-		if err := l.syncDir(); err != nil {
-			return err
-		}
 	}
 	for _, name := range append(files.Temp, files.Obsolete...) {
 		if err := l.o.FS.Remove(l.path(name)); err != nil {
@@ -91,9 +87,6 @@ func (r *recovery) run() error {
 		}
 		open.FollowChain(&r.chain)
 		r.logs = append(r.logs, open)
-	}
-	if err := l.syncDir(); err != nil {
-		return err
 	}
 	l.w.seg, l.w.last, l.w.applied = open, r.chain.Last, r.chain.Applied
 	l.seal.noteSynced(open, open.End, l.w.applied)

@@ -167,7 +167,7 @@ func (r *Receiver) ReceiveBulk(ctx context.Context, from uint64, meta []byte, bo
 	}
 	r.received.Add(1)
 	log.Info("received a snapshot", slog.Int64("bytes", in.bytes), slog.Uint64("records", in.records), slog.Duration("took", time.Since(began)))
-	return r.install(from, &h, in, log)
+	return r.install(ctx, from, &h, in, log)
 }
 
 // receive builds the state aside, whole and durable, under a name that has its position.
@@ -248,8 +248,9 @@ func (r *Receiver) discard(in *incoming) {
 	}
 }
 
-// install gives the state to raft and waits until it serves, or raft does not need it.
-func (r *Receiver) install(from uint64, h *Header, in *incoming, log *slog.Logger) error {
+// install gives the state to raft and waits until it serves, or raft does not need it. If ctx ends before, a state that raft has
+// accepted is installed in its turn: that may take as long as the disk is full, and the transport must be able to close.
+func (r *Receiver) install(ctx context.Context, from uint64, h *Header, in *incoming, log *slog.Logger) error {
 	installed := make(chan struct{})
 	r.mu.Lock()
 	r.mu.in = nil
@@ -270,6 +271,8 @@ func (r *Receiver) install(from uint64, h *Header, in *incoming, log *slog.Logge
 	select {
 	case <-installed:
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-r.o.Stopping:
 		return kv.ErrStopped
 	}
