@@ -1,7 +1,11 @@
 package raftnode
 
 import (
+	"context"
+	"log/slog"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,4 +91,61 @@ func TestPreVote(t *testing.T) {
 			}
 		})
 	}
+}
+
+// looker is a log handler that looks at a member with each line.
+type looker struct {
+	slog.Handler
+	look func()
+}
+
+func (l looker) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l looker) Handle(context.Context, slog.Record) error {
+	l.look()
+	return nil
+}
+
+// The leader and the term in a status belong together, also in the middle of a change: no term has two leaders.
+func TestStatusOfOneTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		leads := map[uint64]uint64{}
+		looks := make([]atomic.Pointer[Node], 4)
+		_, members := threeMembers(t, func(c *Config) {
+			id := c.ID
+			c.Logger = slog.New(looker{slog.DiscardHandler, func() {
+				n := looks[id].Load()
+				if n == nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				st := n.Status()
+				if was := leads[st.Term]; st.Lead != 0 && was != 0 && was != st.Lead {
+					t.Errorf("member %d: in term %d %d leads, and before %d", id, st.Term, st.Lead, was)
+				}
+				if st.Lead != 0 {
+					leads[st.Term] = st.Lead
+				}
+			}})
+		})
+		for i, m := range members {
+			looks[i+1].Store(m.Node)
+		}
+		for range 5 {
+			time.Sleep(5*testTimeout + testTick/2)
+			for _, m := range members {
+				if _, err := m.TransferLeader(0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(5 * testTimeout)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(leads) < 3 {
+			t.Errorf("leaders by term: %v", leads)
+		}
+	})
 }

@@ -42,7 +42,8 @@ type Node struct {
 	}
 	wg sync.WaitGroup
 
-	// What the raft goroutine publishes for others.
+	// What the raft goroutine publishes for others. led are lead and term as they belong together.
+	led       atomic.Pointer[leading]
 	lead      atomic.Uint64
 	term      atomic.Uint64
 	committed atomic.Uint64
@@ -69,6 +70,9 @@ type Node struct {
 
 	raft raftState
 }
+
+// leading is a member that leads in a term, or in which none is known to lead.
+type leading struct{ lead, term uint64 }
 
 // raftState is owned by the raft goroutine.
 type raftState struct {
@@ -163,6 +167,7 @@ func New(cfg Config) (*Node, error) {
 	n.raft.last = last
 	n.configured(cfg.ConfState)
 	n.term.Store(hard.GetTerm())
+	n.led.Store(&leading{term: hard.GetTerm()})
 	n.committed.Store(hard.GetCommit())
 	n.acknowledged.Store(cfg.Applied)
 	return n, n.open()
@@ -350,7 +355,7 @@ func (n *Node) ProposeConfChange(cc raftpb.ConfChangeI) (term uint64, err error)
 
 // Status is what the node knows of raft.
 type Status struct {
-	Lead, Term, Committed uint64
+	Lead, Term, Committed uint64 // Lead leads in Term
 	// LeadSince is when Lead became known, LeaderChanges how often one did.
 	LeadSince time.Time
 	// LeadLost is when the last leader was lost, the zero time if one is known, or never was.
@@ -374,9 +379,10 @@ func (n *Node) LateHeartbeats() uint64 { return n.late.Load() }
 
 // Status returns what the node knows of raft now.
 func (n *Node) Status() Status {
+	led := n.led.Load()
 	st := Status{
-		Lead:      n.lead.Load(),
-		Term:      n.term.Load(),
+		Lead:      led.lead,
+		Term:      led.term,
 		Committed: n.committed.Load(),
 		LeadSince: time.Unix(0, n.leadSince.Load()),
 

@@ -237,6 +237,9 @@ func (n *Node) handle(rd raft.Ready) {
 	if rd.SoftState != nil {
 		n.changed(rd)
 	}
+	if now := (leading{n.lead.Load(), n.term.Load()}); now != *n.led.Load() {
+		n.led.Store(&now)
+	}
 	n.publish()
 	for _, rs := range rd.ReadStates {
 		n.reads.confirmed(rs.RequestCtx, rs.Index)

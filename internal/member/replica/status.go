@@ -36,24 +36,27 @@ type Status struct {
 	LeaderLost time.Time
 }
 
-// Status returns the present state.
+// Status returns the present state. It is read in the reverse of the order in which the state advances, so that no value is beyond one
+// that limits it.
 func (r *Replica) Status() Status {
+	h, applied := r.handle(), r.applied.Load()
 	st := r.node.Status()
-	size, live := r.handle().log.Size()
+	size, live := h.log.Size()
 	self, _ := r.Members.state.Load().Member(r.memberID)
+	compact := h.store.CompactRevision()
 	return Status{
 		ClusterID:       r.clusterID,
 		MemberID:        r.memberID,
 		Leader:          st.Lead,
 		Term:            st.Term,
 		RaftIndex:       st.Committed,
-		Applied:         r.applied.Load(),
+		Applied:         applied,
 		Learner:         self.Learner,
 		Size:            size,
 		InUse:           live,
 		LogSize:         r.raftLog.Bytes(),
-		Revision:        r.handle().store.Revision(),
-		CompactRevision: r.handle().store.CompactRevision(),
+		Revision:        h.store.Revision(),
+		CompactRevision: compact,
 		DiskFull:        r.space.diskFull(),
 		LeaderLost:      st.LeadLost,
 	}
