@@ -72,6 +72,8 @@ type crasher struct {
 	rng  *rand.Rand
 	fs   *memfs.FS
 	cfg  Config
+	// killed is set if the last life has ended without a loss of power.
+	killed bool
 
 	// history is what the member was seen to hold, revision by revision; it may only grow.
 	history map[int64][]change
@@ -154,8 +156,8 @@ func (c *crasher) ready(r *Replica) bool {
 
 // life is one run of the member up to a crash.
 func (c *crasher) life() bool {
-	if c.rng.IntN(8) == 0 {
-		// A crash while it starts: what is on disk is whatever creation or recovery had come to.
+	if c.rng.IntN(8) == 0 || c.killed && c.rng.IntN(2) == 0 {
+		// A crash while it starts: what is on disk is whatever creation or recovery had come to. After a kill that is the page cache too.
 		c.cfg.FS = c.fs
 		r, err := Open(c.cfg)
 		if err != nil {
@@ -163,7 +165,7 @@ func (c *crasher) life() bool {
 		}
 		r.Start()
 		time.Sleep(time.Duration(c.rng.IntN(2000)) * time.Microsecond)
-		c.fs = c.fs.Crash(c.rng)
+		c.crash()
 		r.Stop(context.Background())
 		return true
 	}
@@ -185,7 +187,7 @@ func (c *crasher) life() bool {
 	time.Sleep(time.Duration(500+c.rng.IntN(15000)) * time.Microsecond)
 	crash := c.rng.IntN(10) > 0
 	if crash {
-		c.fs = c.fs.Crash(c.rng)
+		c.crash()
 	}
 	// Without a crash this is an orderly stop under load.
 	err := r.Stop(context.Background())
@@ -195,6 +197,15 @@ func (c *crasher) life() bool {
 		return c.fatal("stop: %v", err)
 	}
 	return true
+}
+
+// crash ends the life of the file system by a loss of power, or that of the process.
+func (c *crasher) crash() {
+	if c.killed = c.rng.IntN(4) == 0; c.killed {
+		c.fs = c.fs.Kill()
+	} else {
+		c.fs = c.fs.Crash(c.rng)
+	}
 }
 
 // write writes until the member is gone. Every write has a text of its own as value. A transaction
