@@ -205,6 +205,59 @@ func TestHangingBucket(t *testing.T) {
 	})
 }
 
+// TestHangingBases: writes of base states that never return stop neither the entries nor the beginning of another session.
+func TestHangingBases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(t, 1), newBucket(t)
+		defer w.close()
+		release := make(chan struct{})
+		defer close(release)
+		hang, hanging := false, 0
+		f := &faulty{Bucket: b}
+		f.before = func(_ int, op, key string) error {
+			f.mu.Lock()
+			hangs := hang && op == "put" && strings.HasPrefix(key, archive.PartPrefix)
+			if hangs {
+				hanging++
+			}
+			f.mu.Unlock()
+			if hangs {
+				<-release
+			}
+			return nil
+		}
+		m := w.members[0]
+		m.begin(f, small)
+		w.put("first", "x")
+		w.awaitArchived(m, time.Minute)
+		w.awaitBase(b, 1, time.Minute)
+		f.mu.Lock()
+		hang = true
+		f.mu.Unlock()
+		for range 60 {
+			w.put("k", "v")
+			time.Sleep(10 * time.Second)
+		}
+		f.mu.Lock()
+		if hanging == 0 {
+			t.Error("no operation hangs")
+		}
+		f.mu.Unlock()
+		w.awaitArchived(m, time.Minute)
+		// The appointment lapses.
+		lead := func(id uint64) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.leader = id
+		}
+		lead(0)
+		time.Sleep(2 * appointment)
+		lead(m.id)
+		w.put("last", "x")
+		w.awaitArchived(m, time.Minute)
+	})
+}
+
 // TestSuccessor ends the member that archives, again and again: another one goes on without a gap.
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,6 +37,7 @@ func (s *session) wakeBases() {
 
 // makeBases makes bases when they are due.
 func (s *session) makeBases(ctx context.Context) {
+	ctx = forBases(ctx)
 	if s.partial && !s.takeStock(ctx) {
 		return
 	}

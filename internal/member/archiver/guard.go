@@ -23,10 +23,17 @@ const (
 	patience = 4
 	// opGrace is how long an operation may take to return after its context has ended.
 	opGrace = 500 * time.Millisecond
-	// maxRunning is how many operations are in progress: three while a session begins, then one of the entries and one of a base. Those
-	// that hang count, and each keeps one object in memory.
-	maxRunning = 4
+	// maxRunning is how many operations are in progress: three while a session begins, then one of the entries, and maxBases of bases,
+	// which is one, and another while it hangs. Those that hang count, and each keeps one object in memory.
+	maxRunning = 3 + maxBases
+	maxBases   = 2
 )
+
+// basesKey is the key of a context whose operations are of bases.
+type basesKey struct{}
+
+// forBases returns a context for operations of bases: if they hang, those of the entries go on.
+func forBases(ctx context.Context) context.Context { return context.WithValue(ctx, basesKey{}, true) }
 
 // guard makes operations on the bucket. An operation that does not return when its context ends, such as a write to a file server
 // that is away, is left alone: it delays neither its caller nor the end of the member. The zero value is ready.
@@ -34,6 +41,7 @@ type guard struct {
 	mu struct {
 		sync.Mutex
 		running, hanging int
+		bases            int // of running
 		// short is the limit of operations on one object, 0 for shortTimeout.
 		short time.Duration
 	}
@@ -61,7 +69,11 @@ func (g *guard) adapt(took time.Duration, over bool) {
 
 // do runs f with a limit of time. f must not use memory of its caller that the caller changes later.
 func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
-	if !g.begin() {
+	bases := 0
+	if ctx.Value(basesKey{}) != nil {
+		bases = 1
+	}
+	if !g.begin(bases) {
 		return errHanging
 	}
 	begun := time.Now()
@@ -70,7 +82,7 @@ func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.
 	done := make(chan error, 1)
 	go func() {
 		err := f(limited)
-		g.note(-1, 0)
+		g.end(bases)
 		done <- err
 	}()
 	select {
@@ -91,10 +103,10 @@ func (g *guard) do(ctx context.Context, limit time.Duration, f func(ctx context.
 		return timed(ctx, limited, limit, err)
 	case <-grace.C:
 	}
-	g.note(0, 1)
+	g.noteHanging(1)
 	go func() {
 		<-done
-		g.note(0, -1)
+		g.noteHanging(-1)
 	}()
 	if err := ctx.Err(); err != nil {
 		return err
@@ -110,22 +122,30 @@ func timed(ctx, limited context.Context, limit time.Duration, err error) error {
 	return err
 }
 
-// begin counts an operation; false if there are too many.
-func (g *guard) begin() bool {
+// begin counts an operation, bases is 1 if it is one of a base; false if there are too many.
+func (g *guard) begin(bases int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.running >= maxRunning {
+	if g.mu.running >= maxRunning || bases > 0 && g.mu.bases >= maxBases {
 		return false
 	}
 	g.mu.running++
+	g.mu.bases += bases
 	return true
 }
 
-func (g *guard) note(running, hanging int) {
+// end ends what begin has counted.
+func (g *guard) end(bases int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.running += running
-	g.mu.hanging += hanging
+	g.mu.running--
+	g.mu.bases -= bases
+}
+
+func (g *guard) noteHanging(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.hanging += n
 }
 
 // hanging returns how many operations hang.
