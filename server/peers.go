@@ -184,7 +184,10 @@ func (m *Member) promote(ctx context.Context, id uint64) ([]cluster.Member, erro
 		select {
 		case <-time.After(m.cfg.HeartbeatInterval):
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			switch {
+			case m.replica.Status().Leader == 0:
+				return nil, kv.ErrNoLeader
+			case errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return nil, kv.ErrTimeout
 			}
 			return nil, ctx.Err()

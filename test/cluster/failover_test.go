@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -225,7 +227,7 @@ func TestNoQuorum(t *testing.T) {
 	}
 	// Side by side: each takes as long as requests may.
 	kv := pb.NewKVClient(alone.Dial())
-	puts, reads := make(chan error, 1), make(chan error, 1)
+	puts, reads, promotions := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := kv.Put(proc.Context(t), &pb.PutRequest{Key: []byte("k"), Value: []byte("w")})
 		puts <- err
@@ -234,12 +236,19 @@ func TestNoQuorum(t *testing.T) {
 		_, err := kv.Range(proc.Context(t), &pb.RangeRequest{Key: []byte("k")})
 		reads <- err
 	}()
+	go func() {
+		_, err := alone.client.MemberPromote(proc.Context(t), 99)
+		promotions <- err
+	}()
 	// The write was never proposed; then the client receives the member's own deadline.
 	if err := <-puts; status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "desc = context deadline exceeded") {
 		t.Errorf("a write without a quorum: %v", err)
 	}
 	if err := <-reads; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "etcdserver: request timed out") {
 		t.Errorf("a read without a quorum: %v", err)
+	}
+	if err := <-promotions; !errors.Is(err, rpctypes.ErrNoLeader) {
+		t.Errorf("a promotion without a quorum: %v", err)
 	}
 	g.list[1].Restart()
 	g.put(alone, "k", "x")

@@ -55,7 +55,7 @@ var rules = map[string]access{
 	etcdserverpb.Lease_LeaseLeases_FullMethodName:     {need: decided},
 
 	etcdserverpb.Cluster_MemberAdd_FullMethodName: {need: rootOnly, valid: func(r any) error {
-		if !validate.PeerURLs(r.(*etcdserverpb.MemberAddRequest).PeerURLs) {
+		if _, ok := validate.PeerURLs(r.(*etcdserverpb.MemberAddRequest).PeerURLs); !ok {
 			return rpctypes.ErrGRPCMemberBadURLs
 		}
 		return nil

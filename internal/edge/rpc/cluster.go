@@ -38,10 +38,11 @@ func (c *clusterServer) MemberAdd(ctx context.Context, r *etcdserverpb.MemberAdd
 	if err != nil {
 		return nil, err
 	}
-	if !validate.PeerURLs(r.PeerURLs) {
+	urls, ok := validate.PeerURLs(r.PeerURLs)
+	if !ok {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
 	}
-	m, all, err := cl.AddMember(ctx, slices.Clone(r.PeerURLs), r.IsLearner)
+	m, all, err := cl.AddMember(ctx, urls, r.IsLearner)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
@@ -60,20 +61,33 @@ func (c *clusterServer) MemberRemove(ctx context.Context, r *etcdserverpb.Member
 	return &etcdserverpb.MemberRemoveResponse{Header: c.header(), Members: membersPB(all)}, nil
 }
 
-// MemberUpdate rejects URLs that cannot be dialed, which etcd accepts and then fails on.
+// MemberUpdate rejects URLs of a member that cannot be dialed, which etcd accepts and then fails on.
 func (c *clusterServer) MemberUpdate(ctx context.Context, r *etcdserverpb.MemberUpdateRequest) (*etcdserverpb.MemberUpdateResponse, error) {
 	cl, err := c.cluster()
 	if err != nil {
 		return nil, err
 	}
-	if !validate.PeerURLs(r.PeerURLs) {
-		return nil, rpctypes.ErrGRPCMemberBadURLs
+	urls, ok := validate.PeerURLs(r.PeerURLs)
+	if !ok {
+		return nil, c.badURLs(ctx, r.ID)
 	}
-	all, err := cl.UpdateMember(ctx, r.ID, slices.Clone(r.PeerURLs))
+	all, err := cl.UpdateMember(ctx, r.ID, urls)
 	if err != nil {
 		return nil, apierror.Status(err)
 	}
 	return &etcdserverpb.MemberUpdateResponse{Header: c.header(), Members: membersPB(all)}, nil
+}
+
+// badURLs returns the error of an update of a member with invalid URLs: whether there is such a member is checked first.
+func (c *clusterServer) badURLs(ctx context.Context, id uint64) error {
+	members, err := c.svc.cfg.Member.Members(ctx, false)
+	if err != nil {
+		return apierror.Status(err)
+	}
+	if !slices.ContainsFunc(members, func(m MemberInfo) bool { return m.ID == id }) {
+		return rpctypes.ErrGRPCMemberNotFound
+	}
+	return rpctypes.ErrGRPCMemberBadURLs
 }
 
 func (c *clusterServer) MemberPromote(ctx context.Context, r *etcdserverpb.MemberPromoteRequest) (*etcdserverpb.MemberPromoteResponse, error) {

@@ -3,33 +3,36 @@ package validate
 import (
 	"net"
 	"net/url"
+	"strings"
 )
 
 // maxPeerURLs limits the URLs of one member, as the handshake between members does.
 const maxPeerURLs = 16
 
-// PeerURLs reports whether others can dial all of a member's URLs.
-func PeerURLs(urls []string) bool {
+// PeerURLs returns a member's URLs in the form in which they are stored, and whether others can dial all of them: without
+// surrounding spaces, with the scheme in lower case.
+func PeerURLs(urls []string) (stored []string, ok bool) {
 	if len(urls) == 0 || len(urls) > maxPeerURLs {
-		return false
+		return nil, false
 	}
 	for _, s := range urls {
-		u, err := url.Parse(s)
+		u, err := url.Parse(strings.TrimSpace(s))
 		if err != nil || len(s) > 512 {
-			return false
+			return nil, false
 		}
 		switch u.Scheme {
 		case "http", "https":
 			if _, _, err := net.SplitHostPort(u.Host); err != nil || u.Path != "" {
-				return false
+				return nil, false
 			}
 		case "unix", "unixs":
 			if u.Host+u.Path == "" {
-				return false
+				return nil, false
 			}
 		default:
-			return false
+			return nil, false
 		}
+		stored = append(stored, u.String())
 	}
-	return true
+	return stored, true
 }

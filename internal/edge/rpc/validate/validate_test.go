@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -265,6 +266,18 @@ func TestSpans(t *testing.T) {
 					t.Fatalf("seed %d: has(%x) is not %v", seed, key, want)
 				}
 			}
+		}
+	}
+}
+
+func TestPeerURLs(t *testing.T) {
+	got, ok := PeerURLs([]string{" http://b:1", "HTTPS://a:2\n", "unix://c"})
+	if want := []string{"http://b:1", "https://a:2", "unix://c"}; !ok || !slices.Equal(got, want) {
+		t.Errorf("PeerURLs: %q, %v, want %q", got, ok, want)
+	}
+	for _, urls := range [][]string{nil, {""}, {"http://a"}, {"http://a:1/"}, {"ftp://a:1"}, {"unix://"}, {"http://a:1", "a:1"}, slices.Repeat([]string{"http://a:1"}, maxPeerURLs+1)} {
+		if got, ok := PeerURLs(urls); ok {
+			t.Errorf("PeerURLs(%q): %q, want it rejected", urls, got)
 		}
 	}
 }
