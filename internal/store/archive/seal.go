@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sync"
 	"time"
 
 	"filippo.io/age"
@@ -50,8 +49,9 @@ func CheckRecipients(keys []string) error {
 type Sealer struct {
 	id         Identity
 	recipients []age.Recipient
-	// encoders has *zstd.Encoder that are not in use: each has some MiB of tables.
-	encoders sync.Pool
+	// encoders keeps one encoder that is not in use. It has 2.5 MiB of tables, which a new one for each log object, about one a second,
+	// would take from the system again.
+	encoders chan *zstd.Encoder
 }
 
 // NewSealer returns a Sealer for an archive, whose objects are encrypted to recipients. These may be others than those of the
@@ -67,7 +67,7 @@ func NewSealer(id Identity, recipients []string) (*Sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	return &Sealer{id: id, recipients: r}, nil
+	return &Sealer{id: id, recipients: r, encoders: make(chan *zstd.Encoder, 1)}, nil
 }
 
 // Sealed is a complete object.
@@ -102,12 +102,12 @@ func (w *sealer) start() {
 		}
 		out = w.secret
 	}
-	if zip, ok := w.s.encoders.Get().(*zstd.Encoder); ok {
-		w.zip = zip
+	select {
+	case w.zip = <-w.s.encoders:
 		w.zip.Reset(out)
-		return
+	default:
+		w.zip, w.err = zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
 	}
-	w.zip, w.err = zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false))
 }
 
 // write writes a piece of the content.
@@ -138,7 +138,10 @@ func (w *sealer) seal(h Header) (*Sealed, error) {
 		return nil, w.err
 	}
 	w.zip.Reset(nil) // so that it keeps no reference to the object
-	w.s.encoders.Put(w.zip)
+	select {
+	case w.s.encoders <- w.zip:
+	default:
+	}
 	w.zip, w.err = nil, errors.New("archive: the object is complete")
 	data := w.buf.Bytes()
 	if len(data) > MaxObject {
