@@ -180,7 +180,7 @@ func (c *rawClient) messages(t *testing.T, method string, m proto.Message, n int
 	return func() { c.exchange(t, all, http2.FrameData, 0, n) }
 }
 
-// exchange sends frames, and receives frames until there were n of a kind with flags.
+// exchange sends frames, and receives frames until there were n of a kind with flags, or n messages: these may share a frame.
 func (c *rawClient) exchange(t *testing.T, out []byte, kind http2.FrameType, flags http2.Flags, n int) {
 	if _, err := c.nc.Write(out); err != nil {
 		t.Fatal(err)
@@ -198,6 +198,14 @@ func (c *rawClient) exchange(t *testing.T, out []byte, kind http2.FrameType, fla
 		case got == http2.FrameGoAway, got == http2.FrameRSTStream:
 			b, _ := io.ReadAll(io.LimitReader(c.in, int64(9+size)))
 			t.Fatalf("the server sent %v %q", got, b)
+		case got == kind && got == http2.FrameData:
+			b, err := c.in.Peek(9 + size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for b = b[9:]; len(b) > 0; n-- { // whole messages: they are small
+				b = b[5+binary.BigEndian.Uint32(b[1:]):]
+			}
 		case got == kind && http2.Flags(h[4]).Has(flags):
 			n--
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,15 +129,28 @@ func TestGrowth(t *testing.T) {
 // The headroom grows with what a collection costs, and shrinks with what the work between two of them costs; both ends are bounded.
 func TestHeadroom(t *testing.T) {
 	const mb = 1 << 20
-	small, large := headroomOf(3*mb, 25), headroomOf(10*mb, 25)
-	if small < leastHeadroom || large < 2*small || headroomOf(10*mb, 50) > large*0.51 {
-		t.Errorf("headrooms %v, %v, %v", small, large, headroomOf(10*mb, 50))
+	small, large := headroomOf(3*mb, 1.5, 25), headroomOf(10*mb, 1.5, 25)
+	if small < leastHeadroom || large < 2*small || headroomOf(10*mb, 1.5, 50) > large*0.51 || headroomOf(10*mb, 0.75, 25) > large*0.8 {
+		t.Errorf("headrooms %v, %v, %v, %v", small, large, headroomOf(10*mb, 1.5, 50), headroomOf(10*mb, 0.75, 25))
 	}
-	if headroomOf(0, 1000) != leastHeadroom || headroomOf(60*mb, 10) != mostHeadroom || headroomOf(8<<30, 10) != 4<<30 {
-		t.Errorf("headrooms without bounds: %v, %v, %v", headroomOf(0, 1000), headroomOf(60*mb, 10), headroomOf(8<<30, 10))
+	if headroomOf(0, 1.5, 1000) != leastHeadroom || headroomOf(40*mb, 1.5, 10) != mostHeadroom || headroomOf(8<<30, 1.5, 10) != 4<<30 {
+		t.Errorf("headrooms without bounds: %v, %v, %v", headroomOf(0, 1.5, 1000), headroomOf(40*mb, 1.5, 10), headroomOf(8<<30, 1.5, 10))
 	}
-	if a, b := headroomOf(5*mb, 25), headroomOf(18*mb, 25); b < 1.8*a || b > 2*a {
+	if a, b := headroomOf(5*mb, 1.5, 25), headroomOf(18*mb, 1.5, 25); b < 1.8*a || b > 2*a {
 		t.Errorf("a collection of about four times the cost has a headroom of %v after %v, want about twice", b, a)
+	}
+	for _, c := range []struct {
+		seconds           float64
+		collections, scan uint64
+		want              float64
+	}{
+		{0.0106, 2, 10_000_000, 0.75},          // 0.5 for each byte, of which the average with the 1 before is half
+		{1, 0, 10_000_000, 1}, {1, 2, 1000, 1}, // nothing was measured
+		{1, 2, 10_000_000, 1 + 0.5/32}, {0, 2, 10_000_000, 0.65}, // limits, and a slow rise
+	} {
+		if got := costPerByte(1, c.seconds, c.collections, c.scan); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%d collections of %d bytes in %v s: %v ns for each byte, want %v", c.collections, c.scan, c.seconds, got, c.want)
+		}
 	}
 	if cpuPerByte(25, time.Second, 100) != 25 || cpuPerByte(25, 0, 1<<30) != 25 || cpuPerByte(25, 35*leastHeadroom, leastHeadroom) != 30 {
 		t.Error("the processor time for each byte is not an average of long measurements")

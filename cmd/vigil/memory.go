@@ -26,14 +26,18 @@ func lockMemory() error {
 // costs: it takes gcShare of the processor time of the process, and up to twice as much if it is expensive: the headroom grows with the
 // root of the cost, which wastes least time and memory together.
 const (
-	gcShare = 0.03
+	gcShare = 0.0275
 	// usualCost is a collection in nanoseconds that takes gcShare.
 	usualCost = 7_500_000
-	// A collection costs about so many nanoseconds, and so many for each byte of the heap that may hold pointers.
-	gcFixed, gcPerByte = 300_000, 1.5
+	// A collection costs about so many nanoseconds, and some for each byte of the heap that may hold pointers: so many at first, and as
+	// measured later, between these limits. What is above them is the time of other programs.
+	gcFixed, gcPerByte        = 300_000, 1.0
+	leastPerByte, mostPerByte = 0.3, 1.5
+	// leastScan is how many bytes a collection must look at for its cost to be measured.
+	leastScan = 1 << 20
 	// leastHeadroom keeps a small process from collecting all the time, mostHeadroom bounds the memory of a large one, unless a
 	// collection is so expensive that it must not be frequent: mostShare is the share of what it looks at.
-	leastHeadroom, mostHeadroom, mostShare = 4 << 20, 32 << 20, 0.5
+	leastHeadroom, mostHeadroom, mostShare = 4 << 20, 24 << 20, 0.5
 	// usualCPU is the processor time in nanoseconds for each allocated byte, before it was measured.
 	usualCPU = 25.0
 )
@@ -63,7 +67,7 @@ func keepHeadroom() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	h := &headroom{cpu: usualCPU, bytes: leastHeadroom}
+	h := &headroom{cpu: usualCPU, perByte: gcPerByte, bytes: leastHeadroom}
 	h.adjust()
 	go h.rest()
 }
@@ -72,15 +76,18 @@ func keepHeadroom() {
 type headroom struct {
 	mu      sync.Mutex
 	percent int
-	// bytes is the headroom, cpu the processor time in nanoseconds for each allocated byte.
-	bytes, cpu float64
-	last       used // at the last collection
+	// bytes is the headroom, cpu the processor time in nanoseconds for each allocated byte, perByte that of a collection for each byte
+	// that may hold pointers.
+	bytes, cpu, perByte float64
+	last                used // at the last collection
 }
 
 // used is what the process has used since its start.
 type used struct {
-	cpu       time.Duration
-	allocated uint64
+	cpu         time.Duration
+	allocated   uint64
+	marking     float64 // seconds of collections
+	collections uint64
 }
 
 // heap is the state of the heap.
@@ -88,14 +95,20 @@ type heap struct {
 	live, scan, allocated uint64
 	// size is what the heap takes from the system.
 	size uint64
+
+	marking     float64
+	collections uint64
 }
 
 func readHeap() heap {
 	m := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/total:bytes"}, {Name: "/gc/heap/allocs:bytes"},
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"},
+		{Name: "/cpu/classes/gc/mark/assist:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}}
 	metrics.Read(m)
 	v := func(i int) uint64 { return m[i].Value.Uint64() }
-	return heap{live: v(0), scan: v(1), allocated: v(2), size: v(3) + v(4) + v(5)}
+	f := func(i int) float64 { return m[i].Value.Float64() }
+	return heap{live: v(0), scan: v(1), allocated: v(2), size: v(3) + v(4) + v(5), collections: v(6), marking: f(7) + f(8) + f(9)}
 }
 
 func readCPU() time.Duration {
@@ -117,11 +130,12 @@ type collected struct {
 func (h *headroom) adjust() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now, at := readHeap(), used{cpu: readCPU()}
-	at.allocated = now.allocated
+	now := readHeap()
+	at := used{cpu: readCPU(), allocated: now.allocated, marking: now.marking, collections: now.collections}
 	h.cpu = cpuPerByte(h.cpu, at.cpu-h.last.cpu, at.allocated-h.last.allocated)
+	h.perByte = costPerByte(h.perByte, at.marking-h.last.marking, at.collections-h.last.collections, now.scan)
 	h.last = at
-	h.bytes = headroomOf(now.scan, h.cpu)
+	h.bytes = headroomOf(now.scan, h.perByte, h.cpu)
 	h.set(growth(now.live, h.bytes))
 	runtime.SetFinalizer(&collected{h: h}, func(c *collected) { c.h.adjust() })
 }
@@ -186,10 +200,25 @@ func cpuPerByte(before float64, cpu time.Duration, allocated uint64) float64 {
 	return (before + float64(cpu)/float64(allocated)) / 2
 }
 
+// costPerByte returns the cost of a collection for each byte that may hold pointers, in nanoseconds, from what it was before and the
+// seconds that so many collections of so many bytes took since. It rises slowly: a collection that takes longer than others has mostly
+// waited for other programs.
+func costPerByte(before, seconds float64, collections, scan uint64) float64 {
+	if collections == 0 || scan < leastScan {
+		return before
+	}
+	measured := min(max((seconds*1e9/float64(collections)-gcFixed)/float64(scan), leastPerByte), mostPerByte)
+	weight := 0.5
+	if measured > before {
+		weight = 1.0 / 32
+	}
+	return before + weight*(measured-before)
+}
+
 // headroomOf returns the headroom of a heap with so many bytes that may hold pointers.
-func headroomOf(scan uint64, cpu float64) float64 {
+func headroomOf(scan uint64, perByte, cpu float64) float64 {
 	most := max(mostHeadroom, mostShare*float64(scan))
-	cost := gcFixed + gcPerByte*float64(scan)
+	cost := gcFixed + perByte*float64(scan)
 	share := gcShare * min(max(math.Sqrt(cost/usualCost), 1), 2)
 	return min(max(cost/(share*cpu), leastHeadroom), most)
 }

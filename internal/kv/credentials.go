@@ -7,12 +7,10 @@ import (
 
 // Credentials are what a client sends to authenticate; they are not verified yet. They must not be copied.
 type Credentials struct {
-	// Token is the token of the call, if HasToken is set.
-	Token    string
-	HasToken bool
-	// CommonName is from the client's certificate, which is verified, if HasCertificate is set.
-	CommonName     string
-	HasCertificate bool
+	// Token is the token of the call, if HasToken is set. CommonName is from the client's certificate, which is verified, if
+	// HasCertificate is set.
+	Token, CommonName        string
+	HasToken, HasCertificate bool
 	// Member is set for requests of a member to itself. It may read everything.
 	Member bool
 
@@ -34,6 +32,25 @@ type credentialsKey struct{}
 // WithCredentials returns a context for a call with these credentials.
 func WithCredentials(ctx context.Context, c *Credentials) context.Context {
 	return context.WithValue(ctx, credentialsKey{}, c)
+}
+
+// WithNewCredentials is WithCredentials for new credentials, which it returns: both are one object.
+func WithNewCredentials(ctx context.Context) (context.Context, *Credentials) {
+	c := &credentialsContext{Context: ctx}
+	return c, &c.credentials
+}
+
+type credentialsContext struct {
+	context.Context
+	credentials Credentials
+}
+
+// Value implements context.Context.
+func (c *credentialsContext) Value(key any) any {
+	if key == any(credentialsKey{}) {
+		return &c.credentials
+	}
+	return c.Context.Value(key)
 }
 
 // CredentialsOf returns the credentials of a call, nil if there are none.

@@ -17,7 +17,7 @@ const gatewayKey = "grpcgateway-accept"
 // withCredentials returns a context with the credentials of a call: its token, or else the certificate of its connection
 // if certificates name users. The gateway's connection is not the client's.
 func (s *service) withCredentials(ctx context.Context) context.Context {
-	c := &kv.Credentials{}
+	ctx, c := kv.WithNewCredentials(ctx)
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameGRPC)
 	if len(v) == 0 {
 		v = metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)
@@ -28,7 +28,7 @@ func (s *service) withCredentials(ctx context.Context) context.Context {
 	case s.cfg.CertificateUsers && len(metadata.ValueFromIncomingContext(ctx, gatewayKey)) == 0:
 		c.CommonName, c.HasCertificate = commonName(ctx)
 	}
-	return kv.WithCredentials(ctx, c)
+	return ctx
 }
 
 // commonName returns the common name of the certificate with which a client has opened its connection, if

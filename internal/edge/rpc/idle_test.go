@@ -34,7 +34,6 @@ func (noHistory) Get([]byte, int64) ([]byte, error) { return nil, nil }
 type idleClient struct {
 	net.Conn
 	t      *testing.T
-	head   []byte // the block of a request's header
 	stream uint32
 }
 
@@ -45,7 +44,7 @@ func dialIdle(t *testing.T, addr string) *idleClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	c := &idleClient{Conn: nc, t: t}
+	c := &idleClient{Conn: nc, t: t, stream: 1<<32 - 1} // the next is 1
 	c.write([]byte(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x00\x04\x01\x00\x00\x00\x00"))
 	c.readUntil(func(kind http2.FrameType, flags byte) bool { return kind == http2.FrameSettings && flags == 1 })
 	return c
@@ -81,33 +80,28 @@ func appendFrameTo(b []byte, kind http2.FrameType, flags byte, id uint32, body [
 	return append(binary.BigEndian.AppendUint32(append(b, flags), id), body...)
 }
 
-// open opens a watch stream.
-func (c *idleClient) open() {
+// open opens a stream.
+func (c *idleClient) open(path string) {
 	c.t.Helper()
-	if c.head == nil {
-		var buf bytes.Buffer
-		enc := hpack.NewEncoder(&buf)
-		enc.SetMaxDynamicTableSizeLimit(0)
-		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/etcdserverpb.Watch/Watch"}, {":authority", "h"},
-			{"content-type", "application/grpc"}, {"te", "trailers"}} {
-			if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-				c.t.Fatal(err)
-			}
+	var head bytes.Buffer
+	enc := hpack.NewEncoder(&head)
+	enc.SetMaxDynamicTableSizeLimit(0)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "h"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}} {
+		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			c.t.Fatal(err)
 		}
-		c.head = buf.Bytes()
-		c.stream = 1
-	} else {
-		c.stream += 2
 	}
-	c.write(appendFrameTo(nil, http2.FrameHeaders, 4, c.stream, c.head))
+	c.stream += 2
+	c.write(appendFrameTo(nil, http2.FrameHeaders, 4, c.stream, head.Bytes()))
 }
 
-// watch creates watchers on the last stream and reads the answers.
-func (c *idleClient) watch(keys ...string) {
+// send sends messages on the last stream.
+func (c *idleClient) send(messages ...proto.Message) {
 	c.t.Helper()
 	var out []byte
-	for _, key := range keys {
-		m, err := proto.Marshal(create(key))
+	for _, message := range messages {
+		m, err := proto.Marshal(message)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -126,16 +120,18 @@ func memory() (heap, stacks int64) {
 	return int64(m.HeapAlloc), int64(m.StackInuse)
 }
 
-// TestIdleMemory bounds what connections, watch streams and watchers cost that do nothing, with the client's sockets. It proves
-// too that an idle stream has no goroutine.
+// TestIdleMemory bounds what connections, streams and watchers cost that do nothing, with the client's sockets. It proves too that an
+// idle stream has no goroutine.
 func TestIdleMemory(t *testing.T) {
 	if testTransport == TransportGRPC || raceEnabled {
 		t.Skip("measures our own transport")
 	}
 	hub := watch.New(noHistory{}, watch.Options{})
 	defer hub.Close()
+	leases := &fakeLeases{}
 	f := start(t, func(c *Config) {
 		c.NewWatchStream = func(i watch.StreamInfo) WatchStream { return hub.NewStream(i) }
+		c.Leases = leases
 	})
 	if _, err := f.KV.Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("k")}); err != nil {
 		t.Fatal(err)
@@ -158,31 +154,42 @@ func TestIdleMemory(t *testing.T) {
 	next := func() string { key++; return fmt.Sprintf("/registry/pods/default/%010d", key) }
 	for _, c := range list {
 		for range streams {
-			c.open()
-			c.watch(next())
+			c.open(etcdserverpb.Watch_Watch_FullMethodName)
+			c.send(create(next()))
 		}
 	}
 	eventually(t, "the streams have watchers", func() bool { return watchers() == conns*streams })
-	eventually(t, "idle streams have no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+keptWorkers+16 })
+	noGoroutines := func() bool { return runtime.NumGoroutine() <= goroutines+keptWorkers+16 }
+	eventually(t, "idle streams have no goroutines", noGoroutines)
 	some, _ := memory()
 	for _, c := range list {
 		for range 10 {
-			keys := make([]string, per)
-			for i := range keys {
-				keys[i] = next()
+			creates := make([]proto.Message, per)
+			for i := range creates {
+				creates[i] = create(next())
 			}
-			c.watch(keys...)
+			c.send(creates...)
 		}
 	}
 	eventually(t, "there are many watchers", func() bool { return watchers() == conns*(streams+10*per) })
 	full, _ := memory()
+	for _, c := range list {
+		for range streams {
+			c.open(etcdserverpb.Lease_LeaseKeepAlive_FullMethodName)
+			c.send(&etcdserverpb.LeaseKeepAliveRequest{ID: 5})
+		}
+	}
+	eventually(t, "the leases are kept alive", func() bool { return leases.kept.Load() == conns*streams })
+	eventually(t, "idle streams have no goroutines", noGoroutines)
+	keeping, _ := memory()
 	for _, m := range []struct {
 		what          string
 		bytes, atMost int64
 	}{
 		{"connection", (idle - before + idleStacks - beforeStacks) / conns, 9000},
-		{"stream with a watcher", (some - idle) / (conns * streams), 3000},
+		{"stream with a watcher", (some - idle) / (conns * streams), 2000},
 		{"watcher", (full - some) / (conns * 10 * per), 380},
+		{"stream of keep-alives", (keeping - full) / (conns * streams), 900},
 	} {
 		t.Logf("a %s takes %d bytes", m.what, m.bytes)
 		if m.bytes > m.atMost {

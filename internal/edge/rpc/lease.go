@@ -96,15 +96,12 @@ func (l *leaseServer) LeaseLeases(ctx context.Context, _ *etcdserverpb.LeaseLeas
 
 // leaseSession is a stream of keep-alives. It answers one request after another.
 type leaseSession struct {
-	*session
-	leases Leases
+	promptSession
 	answer wire.LeaseResponse // the last one of Answer, owned by its caller
 }
 
-// LeaseKeepAlive opens a stream of keep-alives.
-func (l *leaseServer) LeaseKeepAlive(ss *session) (transport.Session, error) {
-	return &leaseSession{session: ss, leases: l.svc.cfg.Leases}, nil
-}
+// begin implements served.
+func (l *leaseSession) begin() error { return nil }
 
 // Answer implements transport.PromptSession.
 func (l *leaseSession) Answer(message any) (answer any, ok bool) {
@@ -122,7 +119,7 @@ func (l *leaseSession) Receive(message any) {
 	r := message.(*wire.LeaseKeepAliveRequest)
 	// The head first: its revision must not be above one at which the lease is gone.
 	res := &wire.LeaseResponse{ID: r.ID, Header: l.svc.cfg.Member.Header()}
-	switch ttl, err := l.leases.KeepAlive(l.ctx, r.ID); {
+	switch ttl, err := l.svc.cfg.Leases.KeepAlive(l.ctx, r.ID); {
 	case err == nil:
 		res.TTL = ttl
 	case !errors.Is(err, kv.ErrLeaseNotFound):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type fakeLeases struct {
 	err error
 	// hang, if set, keeps keep-alives until their context ends.
 	hang chan struct{}
+	kept atomic.Int64 // keep-alives
 }
 
 func (f *fakeLeases) GrantLease(_ context.Context, r kv.LeaseGrantRequest) (kv.LeaseResult, error) {
@@ -40,6 +42,7 @@ func (f *fakeLeases) KeepAlive(ctx context.Context, id int64) (int64, error) {
 	if id == 6 {
 		panic("six")
 	}
+	f.kept.Add(1)
 	return 10, f.err
 }
 

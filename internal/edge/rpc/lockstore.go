@@ -65,7 +65,8 @@ func (s lockStore) Wait(ctx context.Context) (_ context.Context, leave func(), e
 
 // Follow implements locks.Store.
 func (s lockStore) Follow(ctx context.Context, r watch.CreateRequest, next func(*watch.Response) (more bool, err error)) error {
-	hub := s.svc.watchStream(ctx, transport.Remote(ctx))
+	var hub authorizedStream
+	hub.open(ctx, s.svc, transport.Remote(ctx))
 	defer hub.Close()
 	hub.Create(r)
 	var batch []watch.Response

@@ -27,7 +27,7 @@ type endpoint struct {
 	newRequest func() any
 	unary      func(ctx context.Context, request any) (response any, err error)
 	stream     func(*serverStream) error
-	session    func(*session) (transport.Session, error)
+	session    func() served
 
 	// begin and finish, if set, serve a unary request without a handler: see express.
 	begin  func(ctx context.Context, request any, p transport.Pending) (response any, how transport.Begun)
@@ -109,7 +109,7 @@ func (s *service) services() []serviceDef {
 			}),
 		}},
 		{etcdserverpb.Watch_ServiceDesc.ServiceName, []endpoint{
-			{name: "Watch", clientStreams: true, serverStreams: true, newRequest: func() any { return new(wire.WatchRequest) }, session: s.watch},
+			{name: "Watch", clientStreams: true, serverStreams: true, newRequest: func() any { return new(wire.WatchRequest) }, session: func() served { return &watchSession{} }},
 		}},
 		{etcdserverpb.Maintenance_ServiceDesc.ServiceName, []endpoint{
 			unary("Alarm", m.Alarm), unary("Status", m.Status), unary("Defragment", m.Defragment), unary("Hash", m.Hash),
@@ -125,7 +125,7 @@ func (s *service) services() []serviceDef {
 		list = append(list, serviceDef{etcdserverpb.Lease_ServiceDesc.ServiceName, []endpoint{
 			grant, unary("LeaseRevoke", l.LeaseRevoke),
 			{name: "LeaseKeepAlive", clientStreams: true, serverStreams: true,
-				newRequest: func() any { return new(wire.LeaseKeepAliveRequest) }, session: l.LeaseKeepAlive},
+				newRequest: func() any { return new(wire.LeaseKeepAliveRequest) }, session: func() served { return &leaseSession{} }},
 			unary("LeaseTimeToLive", l.LeaseTimeToLive), unary("LeaseLeases", l.LeaseLeases),
 		}}, s.dynamicService(lockpb.Lock, lk.Lock()), s.dynamicService(lockpb.Election, lk.Election()))
 	}

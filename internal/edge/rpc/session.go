@@ -10,17 +10,33 @@ import (
 )
 
 // session is a stream without a goroutine: what serveStream is to other streams. It counts messages, and turns panics into the
-// end of the stream.
+// end of the stream. The service's side of the stream embeds it, so that an idle stream is few objects.
 type session struct {
 	transport.Peer
-	inner   transport.Session
+	inner   served
 	svc     *service
 	m       *method
 	ctx     context.Context // of the peer, with credentials
-	started time.Time
-	leave   func()
+	started time.Duration   // after epoch
+	open    stream
 	traced  func(error) // nil without a verbose log
 }
+
+// epoch is the time that session.started counts from.
+var epoch = time.Now()
+
+// served is the service's side of a stream, which embeds its session.
+type served interface {
+	transport.Session
+	// common returns the session, outer what the transport calls: the session or what embeds that.
+	common() *session
+	outer() transport.Session
+	// begin is called once before the methods of transport.Session, which are not called if it fails.
+	begin() error
+}
+
+func (ss *session) common() *session         { return ss }
+func (ss *session) outer() transport.Session { return ss }
 
 // Context implements transport.Peer.
 func (ss *session) Context() context.Context { return ss.ctx }
@@ -37,7 +53,9 @@ func (ss *session) SendMsg(m any) error {
 // openSession begins a stream that is served by a session.
 func (s *Server) openSession(m *method, p transport.Peer) (_ transport.Session, err error) {
 	m.started.Inc()
-	ss := &session{Peer: p, svc: s.svc, m: m, started: time.Now(), leave: func() {}}
+	inner := m.session()
+	ss := inner.common()
+	ss.Peer, ss.inner, ss.svc, ss.m, ss.started = p, inner, s.svc, m, time.Since(epoch)
 	if s.svc.logAll {
 		ss.traced = traced(p.Context(), m.fullName)
 	}
@@ -53,8 +71,8 @@ func (s *Server) openSession(m *method, p transport.Peer) (_ transport.Session, 
 	if err != nil {
 		return nil, err
 	}
-	if ss.leave, err = s.svc.streams.joinSession(p, needsLeader); err != nil {
-		ss.leave = func() {}
+	ss.open = stream{ender: p, needsLeader: needsLeader}
+	if err := s.svc.streams.add(&ss.open); err != nil {
 		return nil, err
 	}
 	ss.ctx = p.Context()
@@ -65,25 +83,21 @@ func (s *Server) openSession(m *method, p transport.Peer) (_ transport.Session, 
 	if err := s.svc.authorize(ss.ctx, &m.rule, nil); err != nil {
 		return nil, err
 	}
-	if ss.inner, err = m.session(ss); err != nil {
+	if err := inner.begin(); err != nil {
 		return nil, err
 	}
-	if p, ok := ss.inner.(transport.PromptSession); ok {
-		return &promptSession{ss, p}, nil
-	}
-	return ss, nil
+	return inner.outer(), nil
 }
 
 // promptSession is a session that answers some messages without a wait.
-type promptSession struct {
-	*session
-	prompt transport.PromptSession
-}
+type promptSession struct{ session }
+
+func (ps *promptSession) outer() transport.Session { return ps }
 
 // Answer implements transport.PromptSession.
 func (ps *promptSession) Answer(message any) (answer any, ok bool) {
 	defer ps.recovered()
-	if answer, ok = ps.prompt.Answer(message); ok {
+	if answer, ok = ps.inner.(transport.PromptSession).Answer(message); ok {
 		ps.m.received.Inc()
 		ps.m.sent.Inc()
 	}
@@ -92,8 +106,8 @@ func (ps *promptSession) Answer(message any) (answer any, ok bool) {
 
 // finish notes the end of the stream.
 func (ss *session) finish(err error) {
-	ss.leave()
-	ss.m.ended(status.Code(err), time.Since(ss.started).Seconds())
+	ss.svc.streams.remove(&ss.open)
+	ss.m.ended(status.Code(err), (time.Since(epoch) - ss.started).Seconds())
 	if ss.traced != nil {
 		ss.traced(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-
-	"vigil/internal/edge/rpc/transport"
 )
 
 // streams tracks the open streams, so that the server can end them: those whose clients require a leader after a long time
@@ -15,28 +13,35 @@ import (
 type streams struct {
 	mu struct {
 		sync.Mutex
-		open    map[*stream]struct{}
+		first   *stream
 		stopped bool
 	}
 }
 
-// stream is an open stream.
+// stream is an open stream, in a list of all: there may be very many.
 type stream struct {
-	end         func(error) // does not wait
+	ender
 	needsLeader bool
+	listed      bool
+	prev, next  *stream
 }
 
-func newStreams() *streams {
-	s := &streams{}
-	s.mu.open = map[*stream]struct{}{}
-	return s
-}
+// ender ends a stream with a status. It does not wait.
+type ender interface{ End(error) }
+
+// canceler ends a stream by the cause of its context.
+type canceler context.CancelCauseFunc
+
+// End implements ender.
+func (c canceler) End(err error) { c(err) }
+
+func newStreams() *streams { return &streams{} }
 
 // join adds a stream. The context it returns ends with the stream's own or when the server ends the
 // stream, and then the reason is its cause. leave must be called when the stream is over.
 func (s *streams) join(ctx context.Context, needsLeader bool) (_ context.Context, leave func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	st := &stream{cancel, needsLeader}
+	st := &stream{ender: canceler(cancel), needsLeader: needsLeader}
 	if err := s.add(st); err != nil {
 		cancel(nil)
 		return nil, nil, err
@@ -47,47 +52,60 @@ func (s *streams) join(ctx context.Context, needsLeader bool) (_ context.Context
 	}, nil
 }
 
-// joinSession adds a stream that the server ends by a call of End. leave must be called when the stream is over.
-func (s *streams) joinSession(p transport.Peer, needsLeader bool) (leave func(), err error) {
-	st := &stream{p.End, needsLeader}
-	return func() { s.remove(st) }, s.add(st)
-}
-
-// add adds a stream, unless the server has stopped.
+// add adds a stream, unless the server has stopped. remove must be called when it is over.
 func (s *streams) add(st *stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.stopped {
 		return rpctypes.ErrGRPCStopped
 	}
-	s.mu.open[st] = struct{}{}
+	st.listed, st.next = true, s.mu.first
+	if st.next != nil {
+		st.next.prev = st
+	}
+	s.mu.first = st
 	return nil
 }
 
+// remove removes a stream, if it was added.
 func (s *streams) remove(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.mu.open, st)
+	if !st.listed {
+		return
+	}
+	if st.prev != nil {
+		st.prev.next = st.next
+	} else {
+		s.mu.first = st.next
+	}
+	if st.next != nil {
+		st.next.prev = st.prev
+	}
+	st.listed, st.prev, st.next = false, nil, nil
+}
+
+// endAll ends the streams, or those that need a leader. mu is held.
+func (s *streams) endAll(status error, needLeader bool) {
+	for st := s.mu.first; st != nil; st = st.next {
+		if st.needsLeader || !needLeader {
+			st.End(status)
+		}
+	}
 }
 
 // leaderless ends the streams that need a leader.
 func (s *streams) leaderless() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for st := range s.mu.open {
-		if st.needsLeader {
-			st.end(rpctypes.ErrGRPCNoLeader)
-		}
-	}
+	s.endAll(rpctypes.ErrGRPCNoLeader, true)
 }
 
 // end ends the streams that are open with a status.
 func (s *streams) end(status error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for st := range s.mu.open {
-		st.end(status)
-	}
+	s.endAll(status, false)
 }
 
 // stop ends all streams and rejects new ones.
@@ -95,9 +113,7 @@ func (s *streams) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.stopped = true
-	for st := range s.mu.open {
-		st.end(rpctypes.ErrGRPCStopped)
-	}
+	s.endAll(rpctypes.ErrGRPCStopped, false)
 }
 
 // patience is the number of election timeouts without a leader after which streams that need one are ended. New calls are

@@ -21,21 +21,20 @@ import (
 // watchSession is one watch stream. It has no goroutine: the hub reports streams with responses (wakeWatches), and the transport
 // takes them when there is room (Fill).
 type watchSession struct {
-	*session
-	hub *authorizedStream
+	session
+	hub authorizedStream
 	// start is the start revision of watchers that name none, 0 for the present one.
 	start int64
 }
 
-// watch opens a watch stream.
-func (s *service) watch(ss *session) (transport.Session, error) {
-	start, err := times.Start(ss.ctx, s.cfg.Times)
-	if err != nil {
-		return nil, err
+// begin implements served: it opens the hub's side.
+func (w *watchSession) begin() (err error) {
+	if w.start, err = times.Start(w.ctx, w.svc.cfg.Times); err != nil {
+		return err
 	}
-	w := &watchSession{session: ss, start: start, hub: s.watchStream(ss.ctx, transport.Remote(ss.ctx))}
-	w.hub.NotifyReady(s.ready, w)
-	return w, nil
+	w.hub.open(w.ctx, w.svc, transport.Remote(w.ctx))
+	w.hub.NotifyReady(w.svc.ready, w)
+	return nil
 }
 
 // wakeWatches lets the transport take responses of watch streams whenever there are some, until stop is closed.

@@ -246,7 +246,7 @@ func TestWatchEnds(t *testing.T) {
 	eventually(t, "no stream is known any more", func() bool {
 		f.svc.streams.mu.Lock()
 		defer f.svc.streams.mu.Unlock()
-		return len(f.svc.streams.mu.open) == 0
+		return f.svc.streams.mu.first == nil
 	})
 }
 

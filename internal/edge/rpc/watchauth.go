@@ -29,17 +29,16 @@ type authorizedStream struct {
 	ctx context.Context
 }
 
-// watchStream opens the hub's side of a stream for the client of a call.
-func (s *service) watchStream(ctx context.Context, client string) *authorizedStream {
+// open opens the hub's side of a stream for the client of a call.
+func (st *authorizedStream) open(ctx context.Context, s *service, client string) {
 	info := watch.StreamInfo{Client: client}
 	if s.enabled() {
 		info.User = s.cfg.Auth.User(ctx)
 	}
-	st := &authorizedStream{WatchStream: s.cfg.NewWatchStream(info), svc: s, ctx: ctx}
+	st.WatchStream, st.svc, st.ctx = s.cfg.NewWatchStream(info), s, ctx
 	s.watchStreams.mu.Lock()
 	defer s.watchStreams.mu.Unlock()
 	s.watchStreams.mu.open[st] = struct{}{}
-	return st
 }
 
 // Close implements WatchStream.

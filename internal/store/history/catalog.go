@@ -84,7 +84,7 @@ func (c *catalog) mergedSize() int64 {
 
 // segmentSize returns how large the next segment should be: that, or enough for some time of writing.
 func (c *catalog) segmentSize() int64 {
-	return min(max(c.mergedSize(), c.rate.Load()*int64(segmentTime/time.Second)), c.o.SegmentBytes)
+	return min(max(c.mergedSize(), min(c.rate.Load()*int64(segmentTime/time.Second), fastSegment)), c.o.SegmentBytes)
 }
 
 // uses says whether file is that of a segment as they are now.

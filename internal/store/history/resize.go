@@ -11,8 +11,8 @@ import (
 const (
 	// smallSegment is what a segment has at least, unless Options.SegmentBytes is less.
 	smallSegment = 4 << 20
-	// segmentTime is how long a segment lasts at the present rate.
-	segmentTime = 2 * time.Second
+	// segmentTime is how long a segment lasts at the present rate, up to the size fastSegment: it is in memory until it is sealed.
+	segmentTime, fastSegment = 2 * time.Second, 16 << 20
 	// fitPause is how often the rate is measured.
 	fitPause = time.Second
 )

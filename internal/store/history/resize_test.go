@@ -40,7 +40,7 @@ func fit(t *testing.T) {
 	want("at first", smallSegment)
 	l.cat.rate.Store(100 << 20)
 	l.alloc.resize()
-	if next, reserve := ahead(); next != smallSegment || reserve != o.SegmentBytes {
+	if next, reserve := ahead(); next != smallSegment || reserve != fastSegment {
 		t.Fatalf("in a hurry: the next segment has %d bytes, the reserve %d", next, reserve)
 	}
 	dead := compactSome(t, l, m)
@@ -48,7 +48,7 @@ func fit(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	l.cat.rate.Store(100 << 20)
-	want("in a hurry", o.SegmentBytes)
+	want("in a hurry", fastSegment)
 	l.cat.rate.Store(0)
 	l.alloc.resize()
 	want("when it is over", smallSegment)

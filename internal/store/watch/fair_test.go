@@ -69,7 +69,7 @@ func TestCatchUpIsFairToStreams(t *testing.T) {
 			one := h.NewStream(StreamInfo{})
 			one.Create(CreateRequest{ID: 1, Key: []byte("k"), End: []byte("x"), StartRev: c.start})
 			h.mu.Lock()
-			w := one.watchers[1]
+			w := one.watchers.get(1)
 			h.mu.Unlock()
 			src.served = func() bool {
 				one.mu.Lock()

@@ -33,6 +33,7 @@ type Hub struct {
 	ring   ring
 	queued atomic.Int64 // bytes that all streams hold
 	counts counts
+	began  time.Time // what Stream.tickAt counts from
 
 	done     chan struct{} // closed by Close
 	finished sync.WaitGroup
@@ -71,7 +72,7 @@ func New(src Source, o Options) *Hub {
 	if err := o.Validate(); err != nil {
 		panic(err)
 	}
-	h := &Hub{src: src, opt: o.EnsureDefaults(), done: make(chan struct{}), tickKick: make(chan struct{}, 1)}
+	h := &Hub{src: src, opt: o.EnsureDefaults(), began: time.Now(), done: make(chan struct{}), tickKick: make(chan struct{}, 1)}
 	rev := src.Revision()
 	h.ring.init(h.opt.RingBytes, rev)
 	h.work.L = &h.mu.Mutex

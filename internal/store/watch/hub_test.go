@@ -233,7 +233,7 @@ func TestParkAfterDrain(t *testing.T) {
 			t.Fatal("something was ready")
 		}
 		h.mu.Lock()
-		w := s.watchers[0]
+		w := s.watchers.get(0)
 		h.mu.live.remove(w)
 		s.behind++
 		h.park(w, 100)

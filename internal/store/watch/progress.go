@@ -28,7 +28,7 @@ func (h *Hub) answerProgressRequests() {
 		}
 		s.queuedAsk = false
 		if s.asks > 0 {
-			h.answerProgress(s, s.asks)
+			h.answerProgress(s, int(s.asks))
 			s.asks = 0
 		}
 	}
@@ -51,7 +51,7 @@ func (h *Hub) answerProgress(s *Stream, n int) {
 			return
 		}
 		s.maxStart, s.maxGone = 0, false
-		for _, w := range s.watchers {
+		for w := range s.watchers.all() {
 			if !w.dead {
 				s.maxStart = max(s.maxStart, w.start)
 			}
@@ -78,7 +78,7 @@ func (h *Hub) tick(s *Stream) {
 	rev := h.mu.matched
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.watchers {
+	for w := range s.watchers.all() {
 		if w.dead || w.flags&notify == 0 {
 			continue
 		}
@@ -98,7 +98,7 @@ func (h *Hub) startTicks(s *Stream) {
 	if s.interval == 0 {
 		s.interval = h.opt.ProgressInterval + rand.N(h.opt.ProgressInterval/10)
 	}
-	s.tickAt = time.Now().Add(s.interval)
+	s.tickAt = time.Since(h.began) + s.interval
 	heap.Push(&h.mu.ticks, s)
 	if s.tickSlot == 0 {
 		select {
@@ -111,7 +111,7 @@ func (h *Hub) startTicks(s *Stream) {
 // stopTicks ends the stream's progress interval. mu is held.
 func (h *Hub) stopTicks(s *Stream) {
 	if s.tickSlot >= 0 {
-		heap.Remove(&h.mu.ticks, s.tickSlot)
+		heap.Remove(&h.mu.ticks, int(s.tickSlot))
 	}
 }
 
@@ -139,15 +139,15 @@ func (h *Hub) runTicks() time.Duration {
 			return time.Hour
 		}
 		s := h.mu.ticks[0]
-		now := time.Now()
-		if wait := s.tickAt.Sub(now); wait > 0 {
+		now := time.Since(h.began)
+		if wait := s.tickAt - now; wait > 0 {
 			h.mu.Unlock()
 			return wait
 		}
 		if s.notifies == 0 {
 			h.stopTicks(s)
 		} else {
-			s.tickAt = now.Add(s.interval)
+			s.tickAt = now + s.interval
 			heap.Fix(&h.mu.ticks, 0)
 			if h.mu.matched == h.ring.published.Load() {
 				h.tick(s)
@@ -164,16 +164,16 @@ func (h *Hub) runTicks() time.Duration {
 type tickHeap []*Stream
 
 func (t tickHeap) Len() int           { return len(t) }
-func (t tickHeap) Less(i, j int) bool { return t[i].tickAt.Before(t[j].tickAt) }
+func (t tickHeap) Less(i, j int) bool { return t[i].tickAt < t[j].tickAt }
 func (t tickHeap) Swap(i, j int) {
 	t[i], t[j] = t[j], t[i]
-	t[i].tickSlot, t[j].tickSlot = i, j
+	t[i].tickSlot, t[j].tickSlot = int32(i), int32(j)
 }
 
 // Push is for container/heap.
 func (t *tickHeap) Push(x any) {
 	s := x.(*Stream)
-	s.tickSlot = len(*t)
+	s.tickSlot = int32(len(*t))
 	*t = append(*t, s)
 }
 

@@ -243,6 +243,9 @@ func (s *Stream) take(dst []Response, most int64) []Response {
 	}
 	if q.answers < answers {
 		q.room.Broadcast()
+		if len(q.runs) == 0 {
+			q.runs, q.ids = nil, nil // watchers are seldom created, and may have no event for long
+		}
 	}
 	return dst
 }

@@ -12,7 +12,7 @@ func (s *Stream) Revoke(refuse func(key, end []byte) (reason string)) {
 	h := s.hub
 	h.mu.Lock()
 	all := make([]*watcher, 0, s.active)
-	for _, w := range s.watchers {
+	for w := range s.watchers.all() {
 		if !w.dead {
 			all = append(all, w)
 		}

@@ -90,7 +90,7 @@ func (s *Stream) stats() (StreamStats, bool) {
 		return StreamStats{}, false
 	}
 	st := StreamStats{
-		ID: s.id, Client: s.info.Client, User: s.info.User, Created: s.created,
+		ID: s.id, Client: s.info.Client, User: s.info.User, Created: time.Unix(0, s.created),
 		QueuedBytes: s.mu.queued, QueuedResponses: len(s.mu.ids) - s.mu.idHead,
 		Watchers: make([]WatcherStats, 0, s.active),
 	}
@@ -110,7 +110,7 @@ func (s *Stream) stats() (StreamStats, bool) {
 		}
 	}
 	published := h.ring.published.Load()
-	for _, w := range s.watchers {
+	for w := range s.watchers.all() {
 		if w.dead {
 			continue
 		}

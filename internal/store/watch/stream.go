@@ -7,43 +7,42 @@ import (
 )
 
 // Stream holds the watchers of one client and the queue of responses to it. The package comment says which methods
-// may be called concurrently.
+// may be called concurrently. A member may have very many that do nothing: it is kept small.
 type Stream struct {
 	hub     *Hub
 	id      uint64
 	info    StreamInfo
-	created time.Time
+	created int64         // Unix time in nanoseconds
 	wake    chan struct{} // one token, for the sender in Next; nil before the first call. Guarded by mu until then.
 	done    chan struct{} // closed by Close; the same
 
 	// Guarded by Hub.mu.
-	watchers map[int64]*watcher // with those that the hub canceled, until the client cancels them
-	peak     int                // greatest size of watchers since it was made
-	held     int64              // approximate memory of watchers
+	watchers watcherSet // with those that the hub canceled, until the client cancels them
+	held     int64      // approximate memory of watchers
 	nextID   int64
 	active   int   // watchers that are not canceled
 	behind   int   // active watchers that are not live
 	maxStart int64 // no active watcher starts later
 	maxGone  bool  // the watcher that starts at maxStart may have ended
-	parked   list
 	// pending are watchers that wait for a scan; queued: the stream is in Hub.mu.pending.
-	pending list
 	queued  bool
+	closed  bool
+	pending list
+	parked  list
 	// turns is the cost of catch-up in the scans that serve only this stream.
-	turns  turns
-	closed bool
+	turns turns
 	// asks is the number of progress requests that wait until matched reaches askRev. tickDue: a tick of the progress
 	// interval waits until the matcher is between batches. queuedAsk: the stream is in Hub.mu.requests.
-	asks      int
-	askRev    int64
+	asks      int32
 	tickDue   bool
 	queuedAsk bool
-	// The progress interval: notifies is the number of watchers with it, tickAt the time of the next tick if the stream
-	// is in Hub.mu.ticks (tickSlot >= 0).
-	notifies int
+	askRev    int64
+	// The progress interval: notifies is the number of watchers with it, tickAt the time of the next tick, after Hub.began, if the
+	// stream is in Hub.mu.ticks (tickSlot >= 0).
 	interval time.Duration
-	tickAt   time.Time
-	tickSlot int
+	tickAt   time.Duration
+	notifies int32
+	tickSlot int32
 
 	mu struct {
 		sync.Mutex
@@ -59,20 +58,34 @@ type Stream struct {
 		waiting   bool  // the sender waits in Next, or Take has returned nothing
 		gone      bool  // Next failed and was not called again
 		closed    bool
-		room      sync.Cond // on mu: answers were taken, or none will be taken
-		ready     *Ready    // reports the stream as owner when there are responses for Take; nil with Next
+		room      room   // answers were taken, or none will be taken
+		ready     *Ready // reports the stream as owner when there are responses for Take; nil with Next
 		owner     any
+	}
+}
+
+// room is a condition that exists when somebody has waited for it.
+type room struct{ *sync.Cond }
+
+// wait waits with a lock that is held.
+func (r *room) wait(mu *sync.Mutex) {
+	if r.Cond == nil {
+		r.Cond = sync.NewCond(mu)
+	}
+	r.Cond.Wait()
+}
+
+// Broadcast wakes those who wait.
+func (r *room) Broadcast() {
+	if r.Cond != nil {
+		r.Cond.Broadcast()
 	}
 }
 
 // NewStream opens a stream. It must be closed.
 func (h *Hub) NewStream(info StreamInfo) *Stream {
-	s := &Stream{
-		hub: h, info: info, created: time.Now(),
-		watchers: map[int64]*watcher{}, tickSlot: -1,
-	}
+	s := &Stream{hub: h, info: info, created: time.Now().UnixNano(), tickSlot: -1}
 	s.mu.resumeAt = -1
-	s.mu.room.L = &s.mu.Mutex
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.nextStream++
@@ -96,7 +109,7 @@ func (s *Stream) answer(r Response) {
 func (s *Stream) awaitRoom() {
 	s.mu.Lock()
 	for s.mu.answers >= s.hub.opt.PendingAnswers && !s.mu.gone && !s.mu.closed {
-		s.mu.room.Wait()
+		s.mu.room.wait(&s.mu.Mutex)
 	}
 	s.mu.Unlock()
 }
@@ -134,7 +147,7 @@ func (s *Stream) Create(r CreateRequest) {
 	if s.closed {
 		return
 	}
-	if len(s.watchers) >= h.opt.StreamWatchers {
+	if s.watchers.len() >= h.opt.StreamWatchers {
 		s.refuse(fmt.Sprintf("%s (limit %d): cancel some or open another stream", ReasonTooMany, h.opt.StreamWatchers))
 		return
 	}
@@ -143,18 +156,17 @@ func (s *Stream) Create(r CreateRequest) {
 		return
 	}
 	if r.ID == 0 {
-		for s.watchers[s.nextID] != nil {
+		for s.watchers.get(s.nextID) != nil {
 			s.nextID++
 		}
 		w.id = s.nextID
 		s.nextID++
-	} else if s.watchers[r.ID] != nil {
+	} else if s.watchers.get(r.ID) != nil {
 		s.refuse(ReasonDuplicateID)
 		return
 	}
-	s.watchers[w.id] = w
+	s.watchers.add(w)
 	s.held += w.size()
-	s.peak = max(s.peak, len(s.watchers))
 	rev := h.revision()
 	s.answer(Response{WatchID: w.id, Revision: rev, Created: true})
 	if w.start != 0 && w.start <= rev && w.start < compacted {
@@ -217,15 +229,12 @@ func (s *Stream) Cancel(id int64) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := s.watchers[id]
+	w := s.watchers.get(id)
 	if w == nil || s.closed {
 		return
 	}
-	delete(s.watchers, id)
+	s.watchers.remove(id)
 	s.held -= w.size()
-	if len(s.watchers) == 0 && s.peak > keepPeak {
-		s.watchers, s.peak = map[int64]*watcher{}, 0
-	}
 	s.mu.Lock()
 	h.endWatcher(w)
 	s.putAnswer(Response{WatchID: id, Revision: h.revision(), Canceled: true})
@@ -308,7 +317,7 @@ func (s *Stream) Close() {
 	s.mu.room.Broadcast()
 	s.wakeSender()
 	n := 0
-	for _, w := range s.watchers {
+	for w := range s.watchers.all() {
 		h.endWatcher(w)
 		if n++; n%h.opt.slice == 0 {
 			s.mu.Unlock()
@@ -317,7 +326,7 @@ func (s *Stream) Close() {
 			s.mu.Lock()
 		}
 	}
-	s.watchers = nil
+	s.watchers = watcherSet{}
 	s.mu.Unlock()
 	h.mu.Unlock()
 	if done != nil {

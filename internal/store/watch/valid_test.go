@@ -57,9 +57,10 @@ func (h *Hub) valid() error {
 func (s *Stream) valid() error {
 	active, behind, notifies, oversized := 0, 0, 0, 0
 	size, most := int64(0), int64(0)
-	for id, w := range s.watchers {
+	for w := range s.watchers.all() {
+		id := w.id
 		size += w.size()
-		if w.id != id || w.stream != s {
+		if s.watchers.get(id) != w || w.stream != s {
 			return fmt.Errorf("watcher %d is in the wrong place", id)
 		}
 		if w.dead {
@@ -96,7 +97,7 @@ func (s *Stream) valid() error {
 	if size != s.held {
 		return fmt.Errorf("watchers of %d bytes, counted %d", size, s.held)
 	}
-	if active != s.active || behind != s.behind || notifies != s.notifies || oversized != s.mu.oversized || behind != len(s.parked) {
+	if active != s.active || behind != s.behind || notifies != int(s.notifies) || oversized != s.mu.oversized || behind != len(s.parked) {
 		return fmt.Errorf("has %d active, %d behind, %d with progress, %d oversized, %d parked; counted %d, %d, %d, %d",
 			active, behind, notifies, oversized, len(s.parked), s.active, s.behind, s.notifies, s.mu.oversized)
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -27,7 +26,7 @@ const (
 // Metadata returns the metadata of a call that Begin gets. They must not be changed.
 func Metadata(ctx context.Context) metadata.MD {
 	if c, ok := ctx.(*call); ok {
-		return c.md
+		return c.metadata.md
 	}
 	return nil
 }
@@ -46,7 +45,7 @@ func (p Pending) Request() any { return p.c.request }
 func (p Pending) Method() *Method { return p.c.method }
 
 // Arrived is when the request was complete.
-func (p Pending) Arrived() time.Time { return p.c.arrived }
+func (p Pending) Arrived() time.Time { return epoch.Add(p.c.arrived) }
 
 // Handle runs the handler of a call that was started, unless the call or the server has ended: its answer does not come by Answers.
 func (p Pending) Handle() {
@@ -68,7 +67,7 @@ const maxBegin = 64 << 10
 // begin tries to answer the request, or to start it, on the goroutine of the reader. It returns false if the handler must run.
 func (c *call) begin() bool {
 	in, s := &c.in, c.conn.server
-	if c.method.Begin == nil || s.o.Stats != nil || in.count != 1 || c.received != "" && c.received != encoding.Identity {
+	if c.method.Begin == nil || s.o.Stats != nil || in.count != 1 || !c.receivesPlain() {
 		return false
 	}
 	m := in.mu.list[0] // without the lock: no handler has begun
@@ -85,7 +84,7 @@ func (c *call) begin() bool {
 	}
 	in.mu.list = nil
 	c.Taken(len(in.head) + len(m.data))
-	c.ctx, c.request, c.arrived = c, request, time.Now()
+	c.request, c.arrived = request, time.Since(epoch)
 	c.noteCall()
 	response, how := c.method.Begin(c, request, Pending{c})
 	switch how {
@@ -124,7 +123,7 @@ var prompts = sync.Pool{New: func() any { return new(make([]byte, 0, messageHead
 
 // answerPrompt answers the call if the message is small.
 func (c *call) answerPrompt(response any) bool {
-	if c.conn.server.o.Stats != nil || c.sent != "" && c.sent != encoding.Identity {
+	if c.conn.server.o.Stats != nil || !c.sendsPlain() {
 		return false
 	}
 	buf := prompts.Get().(*[]byte)

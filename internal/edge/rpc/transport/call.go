@@ -9,48 +9,90 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"vigil/internal/edge/rpc/transport/h2"
 )
 
-// call is one call of a client: its stream, and the messages that are received. It implements h2.Exchange.
+// call is one call of a client: its stream, and the messages that are received. It implements h2.Exchange. It is kept small, like the
+// stream.
 type call struct {
 	h2.Stream
 	conn *clientConn
-	path string
 
 	// From the header; not changed after Begin.
-	method     *Method
-	md         metadata.MD
-	values     context.Context // with the metadata; nil if the call is rejected
-	subtype    string          // of the content type
-	received   string          // the encoding of messages that are received
-	compressor encoding.Compressor
-	timeout    time.Duration
-	hasTimeout bool
-	rejected   error // without running a handler
-	httpStatus int   // of a call that is rejected, 0 for 200
-	noType     bool  // the client is none of gRPC: its request has no content type
-	asText     bool  // it gets the reason as text
+	method   *Method
+	metadata *received  // nil if the call is rejected
+	special  *special   // nil for most calls
+	rejected *rejection // nil unless it is rejected
 
 	in inbox
 
 	// Owned by the goroutine that sends.
-	sent       string // the encoding of answers
-	headerSent bool
-	out        *outMetadata // nil if the handler sends none
-
-	ctx context.Context // of the handler: the stream, with what a stats handler adds
+	out *outMetadata // nil if the handler sends none
 
 	session *session // nil without one
 
 	// Of a call that begin has got.
 	request any
-	arrived time.Time
+	arrived time.Duration // after epoch
+
+	timeout    time.Duration // from the header
+	hasTimeout bool
+	headerSent bool // owned by the goroutine that sends
 }
+
+// epoch is the time that call.arrived counts from.
+var epoch = time.Now()
+
+// special is what few calls have. It is made by the reader, or by the handler before it sends.
+type special struct {
+	subtype    string // of the content type
+	received   string // the encoding of messages that are received
+	compressor encoding.Compressor
+	sent       string          // the encoding of answers; owned by the goroutine that sends
+	tagged     context.Context // the call with what a stats handler adds
+}
+
+// plain is what the other calls have.
+var plain special
+
+// peekSpecial returns what is special about the call. It must not be changed.
+func (c *call) peekSpecial() *special {
+	if c.special == nil {
+		return &plain
+	}
+	return c.special
+}
+
+// makeSpecial returns what is special about the call, to be changed.
+func (c *call) makeSpecial() *special {
+	if c.special == nil {
+		c.special = &special{}
+	}
+	return c.special
+}
+
+// receivesPlain reports whether the messages of the client are not compressed, sendsPlain the same of answers.
+func (c *call) receivesPlain() bool {
+	return c.special == nil || c.special.received == "" || c.special.received == encoding.Identity
+}
+
+func (c *call) sendsPlain() bool {
+	return c.special == nil || c.special.sent == "" || c.special.sent == encoding.Identity
+}
+
+// rejection is why a call is answered without running a handler.
+type rejection struct {
+	err    error
+	http   int  // the status, 0 for 200
+	noType bool // the client is none of gRPC: its request has no content type
+	asText bool // it gets the reason as text
+}
+
+// noType reports whether the client is none of gRPC.
+func (c *call) noType() bool { return c.rejected != nil && c.rejected.noType }
 
 type callKey struct{}
 
@@ -59,10 +101,10 @@ func (c *call) Value(key any) any {
 	switch {
 	case key == any(callKey{}):
 		return c
-	case c.values == nil:
+	case c.metadata == nil:
 		return c.conn.values.Value(key)
 	}
-	return c.values.Value(key)
+	return c.metadata.values.Value(key)
 }
 
 // Base implements h2.Exchange.
@@ -73,8 +115,8 @@ func (c *call) Base() *h2.Stream { return &c.Stream }
 func (c *call) Start() {
 	if c.rejected != nil {
 		c.in.failed = true
-		if !c.noType { // otherwise at its end, as an HTTP server does
-			_, whole := c.trailer(c.rejected)
+		if !c.rejected.noType { // otherwise at its end, as an HTTP server does
+			_, whole := c.trailer(c.rejected.err)
 			c.Reject(nil, nil, whole)
 		}
 		return
@@ -104,7 +146,6 @@ func (c *call) run() {
 func (c *call) serve() {
 	s := c.conn.server
 	defer s.handlers.Done()
-	c.ctx = c
 	end := c.report()
 	var err error
 	if c.method.Stream != nil {
@@ -127,7 +168,7 @@ func (c *call) serveUnary() error {
 		}
 		c.noteCall()
 	}
-	response, err := c.method.Unary(c.ctx, request)
+	response, err := c.method.Unary(c.Context(), request)
 	if err != nil {
 		return c.end(err)
 	}
@@ -163,7 +204,12 @@ func (c *call) end(err error) error {
 func (c *call) noteCall() { c.conn.client.noteCall() }
 
 // Context implements Stream.
-func (c *call) Context() context.Context { return c.ctx }
+func (c *call) Context() context.Context {
+	if c.special == nil || c.special.tagged == nil {
+		return c
+	}
+	return c.special.tagged
+}
 
 // SendMsg implements Stream.
 func (c *call) SendMsg(m any) error { return c.send(m, false) }
@@ -205,7 +251,7 @@ func (c *call) recv(m any) error {
 		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	if c.conn.server.o.Stats != nil {
-		c.conn.server.o.Stats.HandleRPC(c.ctx, &stats.InPayload{RecvTime: time.Now(), Payload: m, Length: size})
+		c.conn.server.o.Stats.HandleRPC(c.Context(), &stats.InPayload{RecvTime: time.Now(), Payload: m, Length: size})
 	}
 	return nil
 }
@@ -229,8 +275,8 @@ func (c *call) encode(m any) (head [5]byte, data mem.BufferSlice, err error) {
 		return head, nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
 	}
 	size := data.Len()
-	if c.sent != "" && c.sent != encoding.Identity && size > 0 {
-		compressed, err := compress(c.compressor, data)
+	if !c.sendsPlain() && size > 0 {
+		compressed, err := compress(c.special.compressor, data)
 		data.Free()
 		if err != nil {
 			return head, nil, status.Errorf(codes.Internal, "grpc: error while compressing: %v", err.Error())
@@ -244,7 +290,7 @@ func (c *call) encode(m any) (head [5]byte, data mem.BufferSlice, err error) {
 	}
 	binary.BigEndian.PutUint32(head[1:], uint32(n))
 	if c.conn.server.o.Stats != nil {
-		c.conn.server.o.Stats.HandleRPC(c.ctx, &stats.OutPayload{Payload: m, Length: size, CompressedLength: n, WireLength: n + len(head), SentTime: time.Now()})
+		c.conn.server.o.Stats.HandleRPC(c.Context(), &stats.OutPayload{Payload: m, Length: size, CompressedLength: n, WireLength: n + len(head), SentTime: time.Now()})
 	}
 	return head, data, nil
 }
@@ -275,12 +321,15 @@ func (c *call) report() func(error) {
 	if h == nil {
 		return nil
 	}
-	c.ctx = h.TagRPC(c.ctx, &stats.RPCTagInfo{FullMethodName: c.path})
-	h.HandleRPC(c.ctx, &stats.InHeader{FullMethod: c.path, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr, Compression: c.received, Header: c.md})
+	path := c.method.path
+	ctx := h.TagRPC(c, &stats.RPCTagInfo{FullMethodName: path})
+	c.makeSpecial().tagged = ctx
+	h.HandleRPC(ctx, &stats.InHeader{FullMethod: path, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr,
+		Compression: c.peekSpecial().received, Header: c.metadata.md})
 	began := &stats.Begin{BeginTime: time.Now(), IsClientStream: c.method.ClientStreams, IsServerStream: c.method.ServerStreams}
-	h.HandleRPC(c.ctx, began)
+	h.HandleRPC(ctx, began)
 	return func(err error) {
-		h.HandleRPC(c.ctx, &stats.OutTrailer{})
-		h.HandleRPC(c.ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
+		h.HandleRPC(ctx, &stats.OutTrailer{})
+		h.HandleRPC(ctx, &stats.End{BeginTime: began.BeginTime, EndTime: time.Now(), Error: err})
 	}
 }

@@ -25,8 +25,13 @@ const contentType = "application/grpc"
 type lastMetadata struct {
 	base   context.Context // without metadata
 	fields []hpack.HeaderField
+	*received
+}
+
+// received is the metadata of a request. Calls with the same share it.
+type received struct {
 	md     metadata.MD
-	values context.Context // base with the metadata
+	values context.Context // with the metadata
 }
 
 // maxKept is the size in bytes up to which metadata are kept for the next request.
@@ -40,12 +45,14 @@ func (c *call) readHeader(r *h2.Request) {
 		switch f := &r.Fields[i]; f.Name {
 		case "content-type":
 			if sub, ok := subtype(f.Value); ok {
-				c.subtype, valid = sub, true
+				if valid = true; sub != "" {
+					c.makeSpecial().subtype = sub
+				}
 			} else {
 				kind = f.Value
 			}
 		case "grpc-encoding":
-			c.received = f.Value
+			c.makeSpecial().received = f.Value
 		case "grpc-timeout":
 			d, err := parseTimeout(f.Value)
 			if err != nil {
@@ -64,14 +71,14 @@ func (c *call) readHeader(r *h2.Request) {
 			}
 		}
 	}
-	reject := func(http int, err error) { c.httpStatus, c.rejected = http, err }
+	reject := func(http int, err error) { c.rejected = &rejection{err: err, http: http} }
 	switch {
 	case authority > 1 || hosts > 1:
 		reject(400, status.Errorf(codes.Internal, "num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authority, hosts))
 	case !valid:
 		reject(415, status.Errorf(codes.InvalidArgument, "invalid gRPC request content-type %q", short(kind)))
-		c.noType = kind == ""
-		c.asText = c.noType && r.Method == "GET"
+		c.rejected.noType = kind == ""
+		c.rejected.asText = kind == "" && r.Method == "GET"
 	case bad != nil:
 		reject(400, bad)
 	case authority == 0 && hosts == 0:
@@ -84,9 +91,9 @@ func (c *call) readHeader(r *h2.Request) {
 	if c.rejected != nil {
 		return
 	}
-	c.md, c.values = c.conn.last.of(r.Fields)
+	c.metadata = c.conn.last.of(r.Fields)
 	if c.method = c.conn.server.methods[r.Path]; c.method == nil {
-		c.rejected = status.Error(codes.Unimplemented, c.conn.server.unknown(r.Path))
+		c.rejected = &rejection{err: status.Error(codes.Unimplemented, c.conn.server.unknown(r.Path))}
 		return
 	}
 	c.checkEncoding()
@@ -94,18 +101,19 @@ func (c *call) readHeader(r *h2.Request) {
 
 // checkEncoding chooses how messages are decompressed, and how answers are compressed: in the same way.
 func (c *call) checkEncoding() {
-	if c.received == "" || c.received == encoding.Identity {
+	if c.receivesPlain() {
 		return
 	}
-	if c.compressor = encoding.GetCompressor(c.received); c.compressor == nil {
-		c.rejected = status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", short(c.received))
+	e := c.special
+	if e.compressor = encoding.GetCompressor(e.received); e.compressor == nil {
+		c.rejected = &rejection{err: status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", short(e.received))}
 		return
 	}
-	c.sent = c.received
+	e.sent = e.received
 }
 
-// of returns the metadata in the header of a request, and a context with them.
-func (l *lastMetadata) of(fields []hpack.HeaderField) (metadata.MD, context.Context) {
+// of returns the metadata in the header of a request.
+func (l *lastMetadata) of(fields []hpack.HeaderField) *received {
 	n, size, same := 0, uint32(0), true
 	for i := range fields {
 		if !isMetadata(fields[i].Name) {
@@ -115,11 +123,11 @@ func (l *lastMetadata) of(fields []hpack.HeaderField) (metadata.MD, context.Cont
 		size += fields[i].Size()
 		n++
 	}
-	if same && n == len(l.fields) && l.md != nil {
-		return l.md, l.values
+	if same && n == len(l.fields) && l.received != nil {
+		return l.received
 	}
 	clear(l.fields)
-	l.fields, l.md, l.values = l.fields[:0], nil, nil
+	l.fields, l.received = l.fields[:0], nil
 	md := make(metadata.MD)
 	all := make([]string, 0, n) // one allocation for the values of all names, also of one that is repeated
 	for i := range fields {
@@ -151,11 +159,11 @@ func (l *lastMetadata) of(fields []hpack.HeaderField) (metadata.MD, context.Cont
 		}
 		delete(md, "host")
 	}
-	values := metadata.NewIncomingContext(l.base, md)
+	m := &received{md, metadata.NewIncomingContext(l.base, md)}
 	if size <= maxKept {
-		l.md, l.values = md, values
+		l.received = m
 	}
-	return md, values
+	return m
 }
 
 // isMetadata reports whether services see a field of the header.

@@ -77,24 +77,24 @@ func (c *call) header() *h2.Header {
 
 // plainHeader is the header without metadata of the handler.
 func (c *call) plainHeader() *h2.Header {
-	h := noSubtype
+	h, e := noSubtype, c.peekSpecial()
 	switch {
-	case c.subtype == "proto":
+	case e.subtype == "proto":
 		h = protoSubtype
-	case c.subtype != "":
-		fields := startFields(200, c.subtype)
-		if c.sent != "" {
-			fields = append(fields, hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})
+	case e.subtype != "":
+		fields := startFields(200, e.subtype)
+		if e.sent != "" {
+			fields = append(fields, hpack.HeaderField{Name: "grpc-encoding", Value: e.sent})
 		}
 		return &h2.Header{Fields: fields}
 	}
-	switch c.sent {
+	switch e.sent {
 	case "":
 		return h.plain
 	case encoding.Identity:
 		return h.identity
 	}
-	return &h2.Header{Fields: append(h.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: c.sent})}
+	return &h2.Header{Fields: append(h.plain.Fields[:startLen:startLen], hpack.HeaderField{Name: "grpc-encoding", Value: e.sent})}
 }
 
 // ok returns the trailer of an answer without an error.
@@ -107,14 +107,15 @@ func (c *call) ok() *h2.Header {
 
 // empty returns a whole answer that has neither a message nor an error.
 func (c *call) empty() *h2.Header {
+	subtype := c.peekSpecial().subtype
 	switch {
 	case c.out != nil && len(c.out.trailer) > 0:
-	case c.subtype == "":
+	case subtype == "":
 		return noSubtype.empty
-	case c.subtype == "proto":
+	case subtype == "proto":
 		return protoSubtype.empty
 	}
-	fields := statusFields(startFields(200, c.subtype), nil)
+	fields := statusFields(startFields(200, subtype), nil)
 	if c.out != nil {
 		fields = append(fields, c.out.trailer...)
 	}
@@ -124,7 +125,11 @@ func (c *call) empty() *h2.Header {
 // trailer returns the trailer of an answer with an error, and the whole answer if nothing was sent before.
 func (c *call) trailer(err error) (trailer, whole *h2.Header) {
 	st, _ := status.FromError(err)
-	fields := statusFields(startFields(cmp.Or(c.httpStatus, 200), c.subtype), st)
+	http := 200
+	if c.rejected != nil {
+		http = cmp.Or(c.rejected.http, http)
+	}
+	fields := statusFields(startFields(http, c.peekSpecial().subtype), st)
 	if c.out != nil {
 		fields = append(fields, c.out.trailer...)
 	}

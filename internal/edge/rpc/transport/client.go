@@ -45,7 +45,13 @@ func (c *Client) noteCall() {
 type clientAddr struct {
 	net.Addr
 	client *Client
+	text   string // of the address, which all streams of the client share
 }
+
+func addrOf(addr net.Addr, c *Client) clientAddr { return clientAddr{addr, c, addr.String()} }
+
+// String implements net.Addr.
+func (a clientAddr) String() string { return a.text }
 
 // ClientOf returns the client that makes a call, nil if it is not known.
 func ClientOf(ctx context.Context) *Client {
@@ -60,7 +66,7 @@ func ClientOf(ctx context.Context) *Client {
 // WithClient returns the context of a call that is made in this process. c may be nil.
 func WithClient(ctx context.Context, addr net.Addr, c *Client) context.Context {
 	if c != nil {
-		addr = clientAddr{addr, c}
+		addr = addrOf(addr, c)
 	}
 	return peer.NewContext(ctx, &peer.Peer{Addr: addr})
 }

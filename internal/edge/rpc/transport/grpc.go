@@ -166,7 +166,7 @@ func (s *grpcServer) Stop(ctx context.Context) {
 func SendUncompressed(ctx context.Context) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		if !c.headerSent {
-			c.sent = encoding.Identity
+			c.makeSpecial().sent = encoding.Identity
 		}
 		return
 	}

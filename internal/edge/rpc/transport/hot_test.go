@@ -29,9 +29,9 @@ func hot() map[string]func() {
 	answer := wrapperspb.String("an answer")
 	return map[string]func(){
 		"header of a request": func() {
-			*c = call{conn: conn, path: req.Path}
+			*c = call{conn: conn}
 			if c.readHeader(&req); c.rejected != nil {
-				panic(c.rejected)
+				panic(c.rejected.err)
 			}
 		},
 		"100 responses for watchers": func() {

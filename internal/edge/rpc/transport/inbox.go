@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 )
@@ -18,12 +17,12 @@ const firstAlloc = 32 << 10
 // inbox collects the messages of a client.
 type inbox struct {
 	// Owned by the reader.
-	head   [5]byte
-	nhead  int
-	want   int // bytes of the message
+	head   [messageHead]byte
+	nhead  uint8
+	failed bool  // the rest is dropped
+	count  uint8 // complete messages, at most 2
+	want   int   // bytes of the message
 	data   []byte
-	failed bool // the rest is dropped
-	count  int  // complete messages
 
 	first [1]inMessage // room for a list of one
 
@@ -57,18 +56,18 @@ func (c *call) Receive(r io.Reader, n int) error {
 	for n > 0 {
 		if in.failed {
 			_, err := io.CopyN(io.Discard, r, int64(n))
-			if c.noType {
+			if c.noType() {
 				c.Taken(n) // it is answered at its end
 			}
 			return err
 		}
-		if in.nhead < len(in.head) {
-			k := min(len(in.head)-in.nhead, n)
-			if _, err := io.ReadFull(r, in.head[in.nhead:in.nhead+k]); err != nil {
+		if rest := in.head[in.nhead:]; len(rest) > 0 {
+			k := min(len(rest), n)
+			if _, err := io.ReadFull(r, rest[:k]); err != nil {
 				return err
 			}
 			n -= k
-			if in.nhead += k; in.nhead < len(in.head) {
+			if in.nhead += uint8(k); k < len(rest) {
 				return nil
 			}
 			c.beginMessage(n)
@@ -118,7 +117,7 @@ func (c *call) endMessage() {
 	in := &c.in
 	m := inMessage{flag: in.head[0], data: in.data}
 	in.nhead, in.data = 0, nil
-	in.count++
+	in.count = min(in.count+1, 2)
 	if c.session != nil && c.answerNow(m) {
 		return
 	}
@@ -141,12 +140,12 @@ func (c *call) endMessage() {
 // EndReceive implements h2.Exchange.
 func (c *call) EndReceive() {
 	switch {
-	case c.asText:
-		trailer, _ := c.trailer(c.rejected)
+	case c.noType() && c.rejected.asText:
+		trailer, _ := c.trailer(c.rejected.err)
 		c.Reject(textHeader, []byte(noClientText), trailer)
 		return
-	case c.noType:
-		_, whole := c.trailer(c.rejected)
+	case c.noType():
+		_, whole := c.trailer(c.rejected.err)
 		c.Reject(nil, nil, whole)
 		return
 	}
@@ -244,11 +243,11 @@ func (c *call) open(m inMessage) ([]byte, error) {
 	default:
 		return nil, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", m.flag)
 	}
-	if c.received == "" || c.received == encoding.Identity {
+	if c.receivesPlain() {
 		return nil, status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
 	}
 	most := c.conn.server.o.MaxMessageBytes
-	r, err := c.compressor.Decompress(mem.BufferSlice{mem.SliceBuffer(m.data)}.Reader())
+	r, err := c.special.compressor.Decompress(mem.BufferSlice{mem.SliceBuffer(m.data)}.Reader())
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}

@@ -126,7 +126,7 @@ type conn struct {
 }
 
 // RemoteAddr implements net.Conn.
-func (c *conn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), &c.client} }
+func (c *conn) RemoteAddr() net.Addr { return addrOf(c.Conn.RemoteAddr(), &c.client) }
 
 // SetDeadline implements net.Conn. It is the first call of grpc-go on a connection that it has decided to serve, and
 // therefore to stop gracefully; the deadline is removed after the handshake.

@@ -27,8 +27,9 @@ func TestMetadata(t *testing.T) {
 			want[f.Name] = append(want[f.Name], f.Value)
 		}
 		for range 2 { // the same again comes from the request before
-			md, ctx := l.of(fields)
-			if in, _ := metadata.FromIncomingContext(ctx); !maps.EqualFunc(md, want, slices.Equal) || !maps.EqualFunc(in, want, slices.Equal) {
+			m := l.of(fields)
+			md := m.md
+			if in, _ := metadata.FromIncomingContext(m.values); !maps.EqualFunc(md, want, slices.Equal) || !maps.EqualFunc(in, want, slices.Equal) {
 				t.Fatalf("%v became %v, in the context %v", fields, md, in)
 			}
 			for name := range md {

@@ -32,6 +32,8 @@ type Method struct {
 	Stream func(Stream) error
 	// Open begins a stream of a client that sends many messages, and has no goroutine between them. An error ends it.
 	Open func(Peer) (Session, error)
+
+	path string // set by a server of this package
 }
 
 // Stream is one stream with a client. Sending and receiving may run concurrently.

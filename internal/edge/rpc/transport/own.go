@@ -46,7 +46,9 @@ func newOwnServer(o Options) *ownServer {
 		svc := &o.Services[i]
 		s.services[svc.Name] = true
 		for j := range svc.Methods {
-			s.methods["/"+svc.Name+"/"+svc.Methods[j].Name] = &svc.Methods[j]
+			m := &svc.Methods[j]
+			m.path = "/" + svc.Name + "/" + m.Name
+			s.methods[m.path] = m
 		}
 	}
 	s.mu.listeners, s.mu.conns = map[net.Listener]struct{}{}, map[*h2.Conn]struct{}{}
@@ -118,7 +120,7 @@ func (s *ownServer) serveConn(nc net.Conn) {
 	if f := s.o.CallMade; f != nil {
 		h.client.firstCall = func() { f(nc) }
 	}
-	p := &peer.Peer{Addr: clientAddr{nc.RemoteAddr(), &h.client}, LocalAddr: nc.LocalAddr()}
+	p := &peer.Peer{Addr: addrOf(nc.RemoteAddr(), &h.client), LocalAddr: nc.LocalAddr()}
 	p.AuthInfo = plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
 	if t, ok := nc.(secured); ok {
 		p.AuthInfo = credentials.TLSInfo{State: *t.TLSState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
@@ -203,7 +205,7 @@ func (c *clientConn) Values() context.Context { return c.values }
 // Begin implements h2.Handler.
 func (c *clientConn) Begin(r *h2.Request) h2.Exchange {
 	x := calls.Get().(*call)
-	x.conn, x.path = c, r.Path
+	x.conn = c
 	x.readHeader(r)
 	return x
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
@@ -17,20 +16,20 @@ import (
 // session is what a call needs that is served by a Session. The call is its Peer.
 type session struct {
 	// refs are the goroutines that use the session, and one until Close has returned. The stream is held for all of them.
-	refs   atomic.Int32
-	report func(error) // nil without a stats handler
-	// prompt is the session if it answers some messages without a wait. Like it not changed after it is open.
-	prompt PromptSession
+	refs atomic.Int32
+	// prompt says that the session answers some messages without a wait. Like it not changed after it is open.
+	prompt bool
 	// behind: the last answer without a wait had to queue up. Owned by the reader.
 	behind bool
+	report func(error) // nil without a stats handler
 
 	mu struct {
 		sync.Mutex
-		Session      // nil until it is open
-		early   bool // Fill was called before
-		ended   bool
+		Session       // nil until it is open
 		reason  error // of the end, if it is decided
 		decided bool
+		early   bool // Fill was called before
+		ended   bool
 	}
 }
 
@@ -46,7 +45,7 @@ func (c *call) runSession() {
 	c.in.mu.Unlock()
 	c.conn.server.handlers.Add(1) // for Close
 	c.refer()
-	c.Notify(c)
+	c.Notify()
 	c.conn.server.conns.Workers.Run(c.openSession)
 	c.conn.server.conns.Workers.Yield()
 }
@@ -67,7 +66,6 @@ func (c *call) unrefer() {
 // openSession opens the session, and handles what was received meanwhile.
 func (c *call) openSession() {
 	s := c.session
-	c.ctx = c
 	s.report = c.report()
 	c.noteCall()
 	opened, err := c.method.Open(c)
@@ -80,8 +78,8 @@ func (c *call) openSession() {
 		c.unrefer() // there is nothing to close
 		return
 	}
-	if s.report == nil && (c.sent == "" || c.sent == encoding.Identity) {
-		s.prompt, _ = opened.(PromptSession)
+	if s.report == nil && c.sendsPlain() {
+		_, s.prompt = opened.(PromptSession)
 	}
 	s.mu.Lock()
 	s.mu.Session = opened
@@ -175,7 +173,7 @@ func (c *call) answerNow(m inMessage) bool {
 	c.in.mu.Lock()
 	receiving := c.in.mu.receiving // if not, the session is open, and only the reader can change that
 	c.in.mu.Unlock()
-	if receiving || s.prompt == nil {
+	if receiving || !s.prompt {
 		return false
 	}
 	if s.behind {
@@ -186,7 +184,7 @@ func (c *call) answerNow(m inMessage) bool {
 	if c.conn.server.o.Codec.decode(m.data, message) != nil {
 		return false // Receive finds the mistake again, and reports it
 	}
-	answer, ok := s.prompt.Answer(message)
+	answer, ok := s.mu.Session.(PromptSession).Answer(message) // not changed any more
 	if !ok {
 		return false
 	}
@@ -260,7 +258,7 @@ func wakeCalls(list []*call) {
 
 // queueWatch implements Peer.
 func (c *call) queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
-	if c.conn.server.o.Stats != nil || c.sent != "" && c.sent != encoding.Identity {
+	if c.conn.server.o.Stats != nil || !c.sendsPlain() {
 		return c.queueEach(list)
 	}
 	data, n, err := frameWatch(list)

@@ -217,7 +217,7 @@ func (c *Conn) close(err error) {
 func (c *Conn) dropStreams() {
 	for _, s := range c.mu.streams {
 		c.remove(s)
-		s.endContext(context.Canceled)
+		s.endContext(byCancel)
 	}
 }
 

@@ -8,16 +8,37 @@ import (
 
 // contextState is a Stream as a context. It has a channel and a timer only if they are used, which most requests do not.
 type contextState struct {
-	deadline time.Time                       // not changed after Start
+	deadline time.Duration                   // after epoch, 0 without one; not changed after Start
 	late     func() (trailer, whole *Header) // for the end at the deadline; nil for a reset
 
 	lock  sync.Mutex // taken after Conn.mu, if both are
 	done  chan struct{}
-	err   error
 	timer *time.Timer
 	after map[*func()]struct{} // nil after the end
+	ended ending
 	// lent says that somebody may use the context after the end: who waits for it, or has a function to be run.
 	lent bool
+	// notified says that the exchange is notified as a Filler.
+	notified bool
+}
+
+// ending is how a context has ended.
+type ending uint8
+
+const (
+	notEnded ending = iota
+	byCancel
+	byDeadline
+)
+
+func (e ending) err() error {
+	switch e {
+	case byCancel:
+		return context.Canceled
+	case byDeadline:
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 var closedChannel = func() chan struct{} {
@@ -27,7 +48,12 @@ var closedChannel = func() chan struct{} {
 }()
 
 // Deadline implements context.Context.
-func (s *Stream) Deadline() (time.Time, bool) { return s.ctx.deadline, !s.ctx.deadline.IsZero() }
+func (s *Stream) Deadline() (time.Time, bool) {
+	if s.ctx.deadline == 0 {
+		return time.Time{}, false
+	}
+	return epoch.Add(s.ctx.deadline), true
+}
 
 // Done implements context.Context.
 func (s *Stream) Done() <-chan struct{} {
@@ -35,7 +61,7 @@ func (s *Stream) Done() <-chan struct{} {
 	defer s.ctx.lock.Unlock()
 	s.ctx.lent = true
 	if s.ctx.done == nil {
-		if s.ctx.err != nil {
+		if s.ctx.ended != notEnded {
 			s.ctx.done = closedChannel
 		} else {
 			s.ctx.done = make(chan struct{})
@@ -48,7 +74,7 @@ func (s *Stream) Done() <-chan struct{} {
 func (s *Stream) Err() error {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	return s.ctx.err
+	return s.ctx.ended.err()
 }
 
 // Value implements context.Context.
@@ -60,7 +86,7 @@ func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
 	s.ctx.lent = true
-	if s.ctx.err != nil {
+	if s.ctx.ended != notEnded {
 		go f()
 		return func() bool { return false }
 	}
@@ -81,24 +107,24 @@ func (s *Stream) AfterFunc(f func()) (stop func() bool) {
 // wait to be sent. Only Start may call it.
 func (s *Stream) SetDeadline(d time.Duration, late func() (trailer, whole *Header)) {
 	s.ctx.late = late
-	s.ctx.deadline = time.Now().Add(d)
+	s.ctx.deadline = time.Since(epoch) + d
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	if s.ctx.err == nil { // otherwise nothing would stop the timer, which keeps the memory of the stream
+	if s.ctx.ended == notEnded { // otherwise nothing would stop the timer, which keeps the memory of the stream
 		s.ctx.timer = time.AfterFunc(d, s.expire)
 	}
 }
 
-// endContext ends the context with an error, once. Conn.mu need not be held. free reports that the context will not be used any more
-// by those who were notified of its end.
-func (s *Stream) endContext(err error) (free bool) {
+// endContext ends the context, once. Conn.mu need not be held. free reports that the context will not be used any more by those who
+// were notified of its end.
+func (s *Stream) endContext(how ending) (free bool) {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	if s.ctx.err != nil {
+	if s.ctx.ended != notEnded {
 		return false
 	}
-	s.ctx.err = err
-	free = !s.ctx.lent && s.filler == nil
+	s.ctx.ended = how
+	free = !s.ctx.lent && !s.ctx.notified
 	if s.ctx.done != nil {
 		close(s.ctx.done)
 	}
@@ -109,8 +135,8 @@ func (s *Stream) endContext(err error) (free bool) {
 		go (*f)()
 	}
 	s.ctx.after = nil
-	if s.filler != nil {
-		s.c.o.Workers.Run(s.filler.Ended)
+	if s.ctx.notified {
+		s.c.o.Workers.Run(s.x.(Filler).Ended)
 	}
 	return free
 }

@@ -1,19 +1,18 @@
 package h2
 
 import (
-	"context"
 	"runtime"
 
 	"google.golang.org/grpc/mem"
 )
 
-// Notify lets x, which embeds the stream, be notified as a Filler. The reader of the connection calls it, after Hold.
-func (s *Stream) Notify(x Filler) {
+// Notify lets the exchange be notified, which must be a Filler. The reader of the connection calls it, after Hold.
+func (s *Stream) Notify() {
 	s.ctx.lock.Lock()
 	defer s.ctx.lock.Unlock()
-	s.filler = x
-	if s.ctx.err != nil {
-		s.c.o.Workers.Run(x.Ended)
+	s.ctx.notified = true
+	if s.ctx.ended != notEnded {
+		s.c.o.Workers.Run(s.x.(Filler).Ended)
 	}
 }
 
@@ -86,7 +85,7 @@ func (c *Conn) fill() {
 			continue
 		}
 		c.mu.Unlock()
-		s.filler.Fill(int(max(room, 1))) // the header of an answer waits for no window
+		s.x.(Filler).Fill(int(max(room, 1))) // the header of an answer waits for no window
 		c.mu.Lock()
 	}
 }
@@ -137,7 +136,7 @@ func (s *Stream) FinishSoon(trailer, whole *Header) bool {
 	}
 	exists := s.finishLocked(trailer)
 	if exists {
-		s.endContext(context.Canceled)
+		s.endContext(byCancel)
 		c.handOver()
 	}
 	c.mu.Unlock()

@@ -163,7 +163,7 @@ func FuzzConn(f *testing.F) {
 		h.waiting.Wait()
 		eventually(t, "all buffers are freed", func() bool { return h.pool.used.Load() == 0 })
 		for _, s := range h.made {
-			if s.filler != nil {
+			if s.ctx.notified {
 				eventually(t, "the end is noted", func() bool { return s.ended.Load() == 1 })
 			}
 		}

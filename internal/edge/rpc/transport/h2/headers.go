@@ -265,7 +265,7 @@ func (c *Conn) begin(id uint32, ended bool) {
 	h.request = Request{Method: h.method, Path: h.path, Fields: h.fields, Ended: ended}
 	x := c.handler.Begin(&h.request)
 	s := x.Base()
-	s.c, s.id, s.x, s.declared, s.clientEnded = c, id, x, h.length, ended
+	s.c, s.id, s.x, s.due, s.clientEnded = c, id, x, h.length, ended
 	s.recv.Store(streamWindow)
 	c.mu.Lock()
 	c.mu.beginning = false
@@ -274,8 +274,8 @@ func (c *Conn) begin(id uint32, ended bool) {
 		return
 	}
 	s.out.window = c.mu.initial
-	s.headCost = streamCost + int64(c.o.MaxHeaderBytes) - int64(h.left)
-	s.charge(s.headCost)
+	s.headCost = streamCost + int32(int64(c.o.MaxHeaderBytes)-int64(h.left))
+	s.charge(int64(s.headCost))
 	c.mu.streams[id] = s
 	c.mu.crowd = max(c.mu.crowd, len(c.mu.streams))
 	c.mu.Unlock()

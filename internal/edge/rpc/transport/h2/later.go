@@ -2,7 +2,6 @@ package h2
 
 import (
 	"bytes"
-	"context"
 	"sync"
 
 	"golang.org/x/net/http2"
@@ -29,7 +28,7 @@ func (s *Stream) AnswerLater(header *Header, head [headSize]byte, data mem.Buffe
 		c.handOver() // so that the answers that wait for a write are small
 	}
 	c.mu.Unlock()
-	s.endContext(context.Canceled)
+	s.endContext(byCancel)
 	return true
 }
 
@@ -101,7 +100,7 @@ func (s *Stream) AnswerPrompt(header *Header, m []byte, trailer *Header) (free b
 	// A stream whose body has not ended is still read, and one that has waited for the window of a long message may be in a list.
 	free = s.clientEnded && !s.expected
 	c.mu.Unlock()
-	return s.endContext(context.Canceled) && free
+	return s.endContext(byCancel) && free
 }
 
 // takePrompt appends the small answers of a connection to b. They precede all frames with headers that are made later, since these
@@ -130,7 +129,7 @@ func (s *Stream) FinishLater(trailer, whole *Header) bool {
 	ok := s.finishLocked(trailer)
 	c.mu.Unlock()
 	if ok {
-		s.endContext(context.Canceled)
+		s.endContext(byCancel)
 	}
 	return ok
 }

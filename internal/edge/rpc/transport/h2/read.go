@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -265,8 +264,11 @@ func (c *Conn) readBody(s *Stream, fh http2.FrameHeader, last uint32, byClient b
 		return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeFlowControl})
 	}
 	s.Taken(int(fh.Length) - size)
-	if s.got += int64(size); s.declared >= 0 && s.got > s.declared {
-		return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol})
+	if s.due >= 0 {
+		if s.due < int64(size) {
+			return reject(http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol})
+		}
+		s.due -= int64(size)
 	}
 	if err := s.x.Receive(&c.in, size); err != nil {
 		return err
@@ -291,7 +293,7 @@ func (c *Conn) readPadding(size int) (int, error) {
 
 // endBody notes the end of the body of a request.
 func (c *Conn) endBody(s *Stream) error {
-	if s.declared >= 0 && s.got != s.declared {
+	if s.due > 0 {
 		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
 	}
 	c.mu.Lock()
@@ -315,7 +317,7 @@ func (c *Conn) resetID(id uint32, code http2.ErrCode) error {
 	if s != nil {
 		s.clientEnded = code == http2.ErrCodeStreamClosed
 		c.resetLocked(s, code)
-		s.endContext(context.Canceled) // before the reader may wait
+		s.endContext(byCancel) // before the reader may wait
 	} else {
 		c.mu.recent.addReset(id)
 		c.mu.control = appendReset(c.mu.control, id, code)
@@ -338,7 +340,7 @@ func (c *Conn) onReset(id uint32) error {
 	}
 	s.clientEnded = true
 	c.remove(s)
-	s.endContext(context.Canceled)
+	s.endContext(byCancel)
 	return nil
 }
 

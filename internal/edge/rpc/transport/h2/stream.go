@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 
@@ -11,10 +10,11 @@ import (
 
 // Stream is one request and its answer. A user embeds it in its Exchange. Its methods may be called concurrently, but answers
 // of one stream are sent one after another.
+//
+// A client may have very many streams that do nothing: it is kept small.
 type Stream struct {
-	c  *Conn
-	id uint32
-	x  Exchange // that embeds the stream
+	c *Conn
+	x Exchange // that embeds the stream
 
 	// ctx is the Stream as a context.
 	ctx contextState
@@ -26,42 +26,42 @@ type Stream struct {
 	charged atomic.Int64
 
 	// Owned by the reader.
-	declared int64 // bytes of the body by content-length, -1 if unknown
-	got      int64 // bytes of the body so far
-	headCost int64 // what is charged until a handler runs; 0 from then on
+	due int64 // bytes of the body that follow by content-length; negative if unknown
 
 	// Guarded by c.mu.
 	out struct {
 		window  int64 // how many bytes may be sent
 		header  *Header
-		begun   bool // a header was queued
 		queue   []message
 		first   [1]message // room for a queue of one
 		bytes   int        // in queue
 		trailer *Header
 		room    chan struct{} // receives when there is room for more; nil if no sender waits
-		in      *list         // of ready or stalled streams; nil if it is in neither
 		prev    *Stream       // in the list
 		next    *Stream
+		listed  bool // in a list: that of stalled streams, or of ready ones
+		stalled bool
+		begun   bool // a header was queued
 		filling bool // in Conn.mu.fills
 		full    bool // Queue has reported that there is no room
 	}
+	promised    int64 // the stream's part of the promised bytes of the connection
+	expects     int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
+	expected    bool  // the stream has waited for that
 	clientEnded bool  // the body is complete
 	finished    bool  // Finish was called, or the deadline has passed: nothing more is sent
 	expired     bool  // the latter
 	closed      bool  // the stream does not exist any more
 	held        bool  // a handler uses it
-	promised    int64 // the stream's part of the promised bytes of the connection
-	expects     int64 // how many more bytes of a long message wait to be promised, 0 if the stream does not wait
-	expected    bool  // the stream has waited for that
 
-	filler Filler // x, if Notify was called; guarded by ctx.lock until then
+	id       uint32
+	headCost int32 // what is charged until a handler runs; 0 from then on; owned by the reader
 }
 
 // message is a part of a body: a few bytes, and buffers.
 type message struct {
 	head  [headSize]byte
-	nhead int
+	nhead uint8 // bytes of the head that were not sent
 	data  mem.BufferSlice
 	off   int // bytes of the first buffer that were sent
 }
@@ -88,7 +88,7 @@ func (s *Stream) Hold() bool {
 		return false
 	}
 	s.held = true
-	s.discharge(min(s.headCost, streamCost+heldHead))
+	s.discharge(min(int64(s.headCost), streamCost+heldHead))
 	s.headCost = 0
 	return true
 }
@@ -102,7 +102,7 @@ func (s *Stream) Attend() bool {
 	if s.closed {
 		return false
 	}
-	s.discharge(min(s.headCost, streamCost+heldHead))
+	s.discharge(min(int64(s.headCost), streamCost+heldHead))
 	s.headCost = 0
 	return true
 }
@@ -183,7 +183,7 @@ func (s *Stream) Finish(trailer, whole *Header) bool {
 		c.mu.Unlock()
 		return false
 	}
-	s.endContext(context.Canceled) // while the stream is known: Serve may return as soon as the last answer is written
+	s.endContext(byCancel) // while the stream is known: Serve may return as soon as the last answer is written
 	c.startWriter()
 	return true
 }
@@ -202,7 +202,7 @@ func (s *Stream) Reject(header *Header, text []byte, trailer *Header) {
 		c.handOver()
 	}
 	c.mu.Unlock()
-	s.endContext(context.Canceled)
+	s.endContext(byCancel)
 }
 
 // Answer is Send and Finish at once, without waiting.
@@ -217,7 +217,7 @@ func (s *Stream) Answer(header *Header, head [headSize]byte, data mem.BufferSlic
 	}
 	s.enqueue(header, message{head: head, nhead: headSize, data: data}, headSize+data.Len())
 	s.finishLocked(trailer)
-	s.endContext(context.Canceled)
+	s.endContext(byCancel)
 	c.startWriter()
 	return true
 }
@@ -251,7 +251,7 @@ func (s *Stream) release() {
 }
 
 // Reset ends the stream with an error code. It does nothing if the stream has ended.
-func (s *Stream) Reset(code http2.ErrCode) { s.reset(code, context.Canceled) }
+func (s *Stream) Reset(code http2.ErrCode) { s.reset(code, byCancel) }
 
 // expire ends a stream whose deadline has passed. If nothing waits to be sent, the answer ends with the trailer for that: some clients
 // take a reset for a cancellation. The handler counts as abandoned until it has ended.
@@ -260,7 +260,7 @@ func (s *Stream) expire() {
 	c.mu.Lock()
 	if late == nil || s.closed || s.finished || s.out.bytes > 0 {
 		c.mu.Unlock()
-		s.reset(http2.ErrCodeCancel, context.DeadlineExceeded)
+		s.reset(http2.ErrCodeCancel, byDeadline)
 		return
 	}
 	trailer, whole := late()
@@ -269,12 +269,12 @@ func (s *Stream) expire() {
 	}
 	s.finishLocked(trailer)
 	s.expired = true
-	s.endContext(context.DeadlineExceeded)
+	s.endContext(byDeadline)
 	c.handOver()
 	c.mu.Unlock()
 }
 
-func (s *Stream) reset(code http2.ErrCode, reason error) {
+func (s *Stream) reset(code http2.ErrCode, how ending) {
 	c := s.c
 	c.mu.Lock()
 	if s.closed {
@@ -282,7 +282,7 @@ func (s *Stream) reset(code http2.ErrCode, reason error) {
 		return
 	}
 	c.resetLocked(s, code)
-	s.endContext(reason) // Serve may return when c.mu is free
-	c.handOver()         // the reader may be the caller
+	s.endContext(how) // Serve may return when c.mu is free
+	c.handOver()      // the reader may be the caller
 	c.mu.Unlock()
 }

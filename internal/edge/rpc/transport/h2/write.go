@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"context"
 	"net"
 	"runtime"
 	"sync"
@@ -219,7 +218,7 @@ func (c *Conn) emit(b *batch, s *Stream) {
 	c.mu.answered = true
 	if s.out.header != nil && c.tooLarge(s.out.header) || s.finished && c.tooLarge(s.out.trailer) {
 		c.resetLocked(s, http2.ErrCodeInternal) // as grpc-go does
-		s.endContext(context.Canceled)
+		s.endContext(byCancel)
 		return
 	}
 	if s.out.header != nil {
@@ -277,10 +276,10 @@ func (c *Conn) emitData(b *batch, s *Stream, n int) {
 	for n > 0 {
 		m := &s.out.queue[0]
 		if m.nhead > 0 {
-			k := min(m.nhead, n)
-			from := headSize - m.nhead
+			k := min(int(m.nhead), n)
+			from := headSize - int(m.nhead)
 			b.own = append(b.own, m.head[from:from+k]...)
-			m.nhead -= k
+			m.nhead -= uint8(k)
 			n -= k
 		}
 		for n > 0 && len(m.data) > 0 {
@@ -322,10 +321,10 @@ func (c *Conn) emitData(b *batch, s *Stream, n int) {
 type list struct{ head, tail *Stream }
 
 func (l *list) push(s *Stream) {
-	if s.out.in != nil {
+	if s.out.listed {
 		return
 	}
-	s.out.in, s.out.prev = l, l.tail
+	s.out.listed, s.out.stalled, s.out.prev = true, l == &s.c.mu.stalled, l.tail
 	if l.tail == nil {
 		l.head = s
 	} else {
@@ -344,9 +343,12 @@ func (l *list) pop() *Stream {
 
 // unlist removes a stream from its list.
 func (s *Stream) unlist() {
-	l := s.out.in
-	if l == nil {
+	if !s.out.listed {
 		return
+	}
+	l := &s.c.mu.readyList
+	if s.out.stalled {
+		l = &s.c.mu.stalled
 	}
 	if s.out.prev == nil {
 		l.head = s.out.next
@@ -358,7 +360,7 @@ func (s *Stream) unlist() {
 	} else {
 		s.out.next.out.prev = s.out.prev
 	}
-	s.out.in, s.out.prev, s.out.next = nil, nil, nil
+	s.out.listed, s.out.prev, s.out.next = false, nil, nil
 }
 
 // ready lists a stream that has something to write. c.mu is held.
