@@ -77,8 +77,9 @@ func (w *watchSession) EndReceive() {}
 
 // filling is what a call of Fill needs. An idle stream keeps none.
 type filling struct {
-	batch []watch.Response
-	out   []wire.WatchResponse
+	batch   []watch.Response
+	out     []wire.WatchResponse
+	encoder transport.WatchEncoder
 }
 
 var fillings = sync.Pool{New: func() any { return new(filling) }}
@@ -116,7 +117,7 @@ func (w *watchSession) fill(f *filling, room int) bool {
 		f.out = append(f.out, response(head, &batch[i]))
 	}
 	began := time.Now()
-	sent, bytes, more, err := transport.QueueWatch(w.Peer, f.out)
+	sent, bytes, more, err := f.encoder.Queue(w.Peer, f.out)
 	w.m.sent.Add(float64(sent))
 	w.svc.cfg.Metrics.bytesSent.Add(float64(bytes))
 	w.svc.cfg.Metrics.watching.sent(f.out, time.Since(began))
@@ -131,7 +132,7 @@ func (w *watchSession) fill(f *filling, room int) bool {
 // response returns the message for a response of the hub; head is the present header.
 func response(head kv.Header, r *watch.Response) wire.WatchResponse {
 	head.Revision = r.Revision
-	return wire.WatchResponse{Header: head, WatchID: r.WatchID, Created: r.Created, Canceled: r.Canceled,
+	return wire.WatchResponse{Header: head, WatchID: r.WatchID, Also: r.Also, Created: r.Created, Canceled: r.Canceled,
 		CompactRevision: r.CompactRevision, Reason: r.Reason, Fragment: r.Fragment, Events: r.Events}
 }
 

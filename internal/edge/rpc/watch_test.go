@@ -82,28 +82,32 @@ func TestWatchResponses(t *testing.T) {
 		{WatchID: 1, Revision: 3, Created: true},
 		{WatchID: -1, Revision: 3, Created: true, Canceled: true, Reason: "mvcc: watcher range is empty"},
 		{WatchID: 1, Revision: 9, Events: [][]byte{small}},
+		{WatchID: 1, Also: []int64{0, 2, 300}, Revision: 9, Events: [][]byte{small}},
 		{WatchID: 1, Revision: 9, Events: [][]byte{small, large, small, large}, Fragment: true},
+		{WatchID: 1, Also: []int64{2}, Revision: 9, Events: [][]byte{small, large}},
 		{WatchID: 1, CompactRevision: 5, Canceled: true},
 		{WatchID: -1, Revision: 9},
 	}
 	hub.out <- list[:2]
 	hub.out <- list[2:]
 	for _, r := range list {
-		got, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := &etcdserverpb.WatchResponse{
-			Header:  &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: r.Revision, RaftTerm: 7},
-			WatchId: r.WatchID, Created: r.Created, Canceled: r.Canceled, CancelReason: r.Reason, CompactRevision: r.CompactRevision, Fragment: r.Fragment}
-		for _, b := range r.Events {
-			ev := &mvccpb.Event{}
-			if err := proto.Unmarshal(b, ev); err != nil {
+		for _, id := range append([]int64{r.WatchID}, r.Also...) {
+			got, err := stream.Recv()
+			if err != nil {
 				t.Fatal(err)
 			}
-			want.Events = append(want.Events, ev)
+			want := &etcdserverpb.WatchResponse{
+				Header:  &etcdserverpb.ResponseHeader{ClusterId: 0xc1, MemberId: 0xa1, Revision: r.Revision, RaftTerm: 7},
+				WatchId: id, Created: r.Created, Canceled: r.Canceled, CancelReason: r.Reason, CompactRevision: r.CompactRevision, Fragment: r.Fragment}
+			for _, b := range r.Events {
+				ev := &mvccpb.Event{}
+				if err := proto.Unmarshal(b, ev); err != nil {
+					t.Fatal(err)
+				}
+				want.Events = append(want.Events, ev)
+			}
+			wantEqual(t, got, want)
 		}
-		wantEqual(t, got, want)
 	}
 	if !bytes.Equal(large, keep) {
 		t.Error("the shared event was written to")

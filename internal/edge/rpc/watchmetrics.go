@@ -37,7 +37,7 @@ func (m *watchMetrics) all() []prometheus.Collector {
 func (m *watchMetrics) sent(batch []wire.WatchResponse, took time.Duration) {
 	events, answers := 0, false
 	for i := range batch {
-		events += len(batch[i].Events)
+		events += batch[i].Count() * len(batch[i].Events)
 		answers = answers || batch[i].Created || batch[i].Canceled
 	}
 	switch {

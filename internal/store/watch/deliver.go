@@ -132,37 +132,93 @@ func (d *deliverer) deliverTo(t *target, b *batch, live bool) {
 	for i := range d.variants {
 		d.variants[i].built = false
 	}
-	more := 1
-	for k := 0; k < more; k++ {
-		for i := 0; i < len(t.watchers); i++ {
-			if live && (i+1)%d.hub.opt.slice == 0 {
-				d.release()
-				d.hub.yieldLock()
-			}
-			w := t.watchers[i]
-			if w.next > b.last {
-				continue
-			}
-			v := &d.variants[w.flags&variantFlags]
-			if !v.built {
-				v.build(b, t, w.flags, &d.hub.opt)
-			}
-			switch {
-			case len(v.events) == 0 || w.stalled:
-			case v.failed:
-				if k == 0 {
-					d.failed = append(d.failed, w)
+	if t.begin() {
+		d.release()
+		t.divide()
+	}
+	cohorts, visits := t.cohorts, 0 // a watcher that joins drops those of t
+	pause := func() {
+		if visits++; live && visits%d.hub.opt.slice == 0 {
+			d.release()
+			d.hub.yieldLock()
+		}
+	}
+	for k, more := 0, 1; k < more; k++ {
+		for _, c := range cohorts {
+			pause()
+			v := d.variant(b, t, c.flags)
+			if c.single = c.single && k > 0 || !d.deliverCohort(c, v, k); c.single {
+				for _, w := range c.watchers {
+					pause()
+					d.deliverOne(w, v, b, k)
 				}
-			case w.next > v.rev(0):
-				if k == 0 {
-					d.deliverRest(w, v)
-				}
-			case k < len(v.chunks):
-				d.push(w, &v.chunks[k])
+			}
+			more = max(more, len(v.chunks))
+		}
+		for i := 0; cohorts == nil && i < len(t.watchers); i++ {
+			pause()
+			if w := t.watchers[i]; w.next <= b.last {
+				v := d.variant(b, t, w.flags)
+				d.deliverOne(w, v, b, k)
 				more = max(more, len(v.chunks))
 			}
 		}
 	}
+}
+
+// variant returns the events of the batch for watchers of the target with these flags.
+func (d *deliverer) variant(b *batch, t *target, f flags) *variant {
+	v := &d.variants[f&variantFlags]
+	if !v.built {
+		v.build(b, t, f, &d.hub.opt)
+	}
+	return v
+}
+
+// deliverOne queues the k-th chunk of the variant for w.
+func (d *deliverer) deliverOne(w *watcher, v *variant, b *batch, k int) {
+	switch {
+	case w.next > b.last || len(v.events) == 0 || w.stalled:
+	case v.failed:
+		if k == 0 {
+			d.failed = append(d.failed, w)
+		}
+	case w.next > v.rev(0):
+		if k == 0 {
+			d.deliverRest(w, v)
+		}
+	case k < len(v.chunks):
+		d.push(w, &v.chunks[k])
+	}
+}
+
+// deliverCohort queues the k-th chunk of the variant for the watchers of c. It returns false, and does nothing, if it has to be decided
+// for each watcher.
+func (d *deliverer) deliverCohort(c *cohort, v *variant, k int) bool {
+	switch {
+	case len(v.events) == 0:
+		return true
+	case v.failed || c.next > v.rev(0):
+		return false
+	case k >= len(v.chunks):
+		return true
+	}
+	s, chunk := c.stream, &v.chunks[k]
+	d.fill(s)
+	if s.mu.closed {
+		return true
+	}
+	if !c.alive() || s.mu.oversized > 0 || c.flags&fragment != 0 && s.splits(chunk) {
+		return false
+	}
+	if _, ok := s.putEvents(c.watchers[0], c.also, chunk); !ok {
+		return false // each watcher has to wait for room
+	}
+	c.sums.events += int64(len(chunk.events))
+	c.sums.bytes += chunk.bytes
+	c.sums.active = true
+	d.count(s, len(c.watchers), chunk)
+	return true
 }
 
 // deliverRest queues the part of the variant that w has not seen.
@@ -178,31 +234,42 @@ func (d *deliverer) deliverRest(w *watcher, v *variant) {
 // push queues a chunk for w, or records that there was no room.
 func (d *deliverer) push(w *watcher, c *chunk) {
 	s := w.stream
-	if s != d.cur {
-		d.release()
-		d.cur = s
-		s.mu.Lock()
-	}
+	d.fill(s)
 	if w.dead || s.mu.closed {
 		return
 	}
-	need, ok := s.putEvents(w, c)
+	need, ok := s.putEvents(w, nil, c)
 	if !ok {
 		w.stalled = true
 		d.stalls = append(d.stalls, stall{w, c.first, need})
 		return
 	}
-	d.queued++
-	d.bytes += c.bytes
-	if s == d.only {
-		d.onlyBytes += c.bytes
-	}
 	w.events += int64(len(c.events))
 	w.bytes += c.bytes
 	w.quiet = false
+	d.count(s, 1, c)
+}
+
+// count notes that a chunk was queued for some watchers of a stream, whose mu is held.
+func (d *deliverer) count(s *Stream, watchers int, c *chunk) {
+	bytes := int64(watchers) * c.bytes
+	d.queued += watchers
+	d.bytes += bytes
+	if s == d.only {
+		d.onlyBytes += bytes
+	}
 	if s.mu.waiting {
 		s.mu.waiting = false
 		d.wake = append(d.wake, s)
+	}
+}
+
+// fill locks a stream to fill its queue, instead of the one before.
+func (d *deliverer) fill(s *Stream) {
+	if s != d.cur {
+		d.release()
+		d.cur = s
+		s.mu.Lock()
 	}
 }
 

@@ -50,7 +50,7 @@ func (g *gathering) responses(events int) int {
 	queued := func() bool {
 		g.s.mu.Lock()
 		defer g.s.mu.Unlock()
-		return len(g.s.mu.ids) > g.s.mu.idHead
+		return len(g.s.mu.runs) > g.s.mu.runHead
 	}
 	for queued() {
 		rs, err := g.s.Next(g.t.Context(), nil)

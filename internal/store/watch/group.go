@@ -33,6 +33,10 @@ func newGroup() *group { return &group{exact: map[string]*target{}} }
 // target is the watchers of a group that have the same range.
 type target struct {
 	watchers []*watcher
+	// cohorts are the watchers by stream; nil if each is delivered to by itself. settled: the watchers have not changed since
+	// the last batch. alone: most of them have their stream for themselves.
+	cohorts        []*cohort
+	settled, alone bool
 	// The number of watchers without prev_kv, and with prev_kv for puts and for deletions.
 	plain, prevPut, prevDelete int32
 
@@ -55,6 +59,7 @@ func (g *group) add(w *watcher) {
 	}
 	w.group, w.target, w.inTarget = g, t, int32(len(t.watchers))
 	t.watchers = append(t.watchers, w)
+	t.undivide()
 	t.count(w, 1)
 	g.members.add(w, inGroup)
 }
@@ -73,6 +78,7 @@ func (g *group) remove(w *watcher) {
 	t.watchers[w.inTarget], last.inTarget = last, w.inTarget
 	t.watchers[len(t.watchers)-1] = nil
 	t.watchers = t.watchers[:len(t.watchers)-1]
+	t.undivide()
 	t.count(w, -1)
 	if len(t.watchers) == 0 {
 		if w.flags&ranged != 0 {
@@ -106,6 +112,7 @@ func (t *target) count(w *watcher, by int32) {
 func (g *group) position() {
 	for _, w := range g.members {
 		w.next = max(w.next, g.pos)
+		w.target.undivide() // cohorts have the greatest next of their watchers
 	}
 }
 

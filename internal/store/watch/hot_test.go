@@ -19,12 +19,15 @@ func hot(t testing.TB) map[string]func() {
 	var batch []Response
 	take := func() (n int) {
 		for _, s := range streams {
-			for more := true; more; n += len(batch) {
+			for more := true; more; {
 				var err error
 				if batch, err = s.Take(batch[:0], 64<<10); err != nil {
 					t.Fatal(err)
 				}
 				more = len(batch) > 0
+				for i := range batch {
+					n += 1 + len(batch[i].Also)
+				}
 			}
 		}
 		return n

@@ -20,22 +20,22 @@ func (h *Hub) match() {
 			return
 		case <-h.ring.kick:
 		}
-		for {
-			e, ok, more := h.ring.take(&merged, mergeBytes)
-			if !ok {
-				break
-			}
-			h.distribute(&d, e)
-			clear(merged)
-			merged = reuse(merged, 1024)
-			if more && d.queued < mostUnwoken {
-				continue
-			}
-			p.add(d.queued)
-			d.wakeAll()
+		for more := true; more; {
+			// Not after the batch before: a pause that nothing is published in would cost a timer.
 			if !p.pause(h.ring.urgent, h.done) {
 				return
 			}
+			for more && d.queued < mostUnwoken {
+				var e entry
+				var ok bool
+				if e, ok, more = h.ring.take(&merged, mergeBytes); ok {
+					h.distribute(&d, e)
+					clear(merged)
+					merged = reuse(merged, 1024)
+				}
+			}
+			p.add(d.queued)
+			d.wakeAll()
 		}
 	}
 }

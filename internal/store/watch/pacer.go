@@ -6,8 +6,8 @@ import "time"
 //
 // A response costs the member about the same with one event as with ten: most of it is the transport's work for a
 // message and for waking a stream. So each queued response counts as a little work for other goroutines. If that work
-// takes longer than leastPause, the matcher waits until it should be done. Events after less fan-out, or after a quiet
-// time, are never delayed.
+// takes longer than leastPause, the matcher waits until it should be done, before it takes further events. Events after
+// less fan-out, or after a quiet time, are never delayed.
 type pacer struct {
 	cost, limit time.Duration // of a response, of a pause
 	until       time.Time     // when the queued responses should be sent

@@ -82,10 +82,15 @@ func (h *Hub) tick(s *Stream) {
 		if w.dead || w.flags&notify == 0 {
 			continue
 		}
-		if w.quiet && w.group == h.mu.live && w.start <= rev && w.next <= rev+1 {
+		if w.isQuiet() && w.group == h.mu.live && w.start <= rev && w.next <= rev+1 {
 			s.putProgress(w.id, rev)
 		}
 		w.quiet = true
+	}
+	for w := range s.watchers.all() {
+		if w.sums != nil {
+			w.sums.active = false // it is that of several watchers
+		}
 	}
 }
 

@@ -5,16 +5,20 @@ import (
 	"unsafe"
 )
 
-// run holds one or more consecutive responses that differ only in the watch id. The ids are in Stream.mu.ids.
+// run holds one or more consecutive responses that differ only in the watch id.
 type run struct {
+	id     int64
+	also   []int64 // the further ids. Those of a cohort are shared: its capacity is its length
 	rev    int64
 	events [][]byte
 	bytes  int64 // of one response on the wire
 	charge int64 // bytes that the run counts against the budget, without its ids
-	n      int   // ids that were not taken yet
 	more   bool  // a fragment, and not the last
 	answer *Response
 }
+
+// len returns the number of responses.
+func (r *run) len() int { return 1 + len(r.also) }
 
 const (
 	runSize   = int64(unsafe.Sizeof(run{}))
@@ -40,7 +44,7 @@ func (s *Stream) queuedEvents() (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := s.mu.runHead; i < len(s.mu.runs); i++ {
-		n += int64(s.mu.runs[i].n) * int64(len(s.mu.runs[i].events))
+		n += int64(s.mu.runs[i].len()) * int64(len(s.mu.runs[i].events))
 	}
 	return n
 }
@@ -51,25 +55,22 @@ func (s *Stream) fits(n int64) bool {
 	return s.mu.queued == 0 || s.mu.queued+n <= s.hub.limit()
 }
 
-// put appends a response. mu is held.
-func (s *Stream) put(r run, id int64) {
-	r.n = 1
+// put appends a run. mu is held.
+func (s *Stream) put(r run) {
 	s.mu.runs = append(s.mu.runs, r)
-	s.mu.ids = append(s.mu.ids, id)
-	s.charge(r.charge + idSize)
+	s.charge(r.charge + idSize*int64(r.len()))
 }
 
-// putEvents appends the chunk for the watcher, in fragments if necessary. It reports whether there was room; need is the
-// size that must fit. mu is held.
-func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
+// putEvents appends the chunk for the watcher, in fragments if necessary, and for the watchers also, which must be of its cohort. It
+// reports whether there was room; need is the size that must fit. mu is held.
+func (s *Stream) putEvents(w *watcher, also []int64, c *chunk) (need int64, ok bool) {
 	if n := len(s.mu.runs); n > s.mu.runHead {
 		// Watchers that get the same bytes one after another share a run. That costs only an id, so there is always room.
 		t := &s.mu.runs[n-1]
 		if t.rev == c.rev && len(t.events) == len(c.events) && &t.events[0] == &c.events[0] && !t.more &&
 			(w.flags&fragment == 0 || !s.splits(c)) {
-			t.n++
-			s.mu.ids = append(s.mu.ids, w.id)
-			s.charge(idSize)
+			t.also = append(append(t.also, w.id), also...)
+			s.charge(idSize * int64(1+len(also)))
 			s.unmarkOversized(w)
 			return 0, true
 		}
@@ -79,9 +80,9 @@ func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
 		return need, false
 	}
 	s.unmarkOversized(w)
-	r := run{rev: c.rev, events: c.events, bytes: c.bytes + headerSize, charge: need - idSize}
+	r := run{id: w.id, also: also, rev: c.rev, events: c.events, bytes: c.bytes + headerSize, charge: need - idSize}
 	if w.flags&fragment == 0 || !s.splits(c) {
-		s.put(r, w.id)
+		s.put(r)
 		return need, true
 	}
 	for events := c.events; len(events) > 0; {
@@ -92,7 +93,7 @@ func (s *Stream) putEvents(w *watcher, c *chunk) (need int64, ok bool) {
 		}
 		r.events, r.bytes, r.more = events[:n:n], bytes, n < len(events)
 		r.charge = runSize + bytes + sliceSize*int64(n)
-		s.put(r, w.id)
+		s.put(r)
 		events = events[n:]
 	}
 	return need, true
@@ -105,9 +106,9 @@ func (s *Stream) splits(c *chunk) bool {
 
 // putProgress appends a progress notification, or drops it if there is no room. mu is held.
 func (s *Stream) putProgress(id, rev int64) {
-	r := run{rev: rev, bytes: headerSize, charge: runSize}
+	r := run{id: id, rev: rev, bytes: headerSize, charge: runSize}
 	if s.mu.oversized == 0 && s.fits(r.charge+idSize) {
-		s.put(r, id)
+		s.put(r)
 		s.wakeSender()
 		s.hub.counts.progress.Add(1)
 	}
@@ -118,7 +119,7 @@ func (s *Stream) putAnswer(r Response) {
 	if s.mu.closed {
 		return
 	}
-	s.put(run{bytes: headerSize, charge: answerSize, answer: &r}, r.WatchID)
+	s.put(run{id: r.WatchID, bytes: headerSize, charge: answerSize, answer: &r})
 	s.mu.answers++
 	s.wakeSender()
 }
@@ -159,7 +160,7 @@ func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 	}
 	s.mu.Unlock()
 	for {
-		dst, waiting, err := s.next(dst, s.hub.opt.NextBytes)
+		dst, waiting, err := s.next(dst, s.hub.opt.NextBytes, false)
 		if err != nil || !waiting {
 			return dst, err
 		}
@@ -180,8 +181,8 @@ func (s *Stream) Next(ctx context.Context, dst []Response) ([]Response, error) {
 }
 
 // next notes that what was taken last is sent, and takes what is queued, at most approximately the given number of bytes. If that
-// is nothing, the sender is waiting from now on.
-func (s *Stream) next(dst []Response, most int64) (_ []Response, waiting bool, err error) {
+// is nothing, the sender is waiting from now on. together says whether watchers with the same response are in one.
+func (s *Stream) next(dst []Response, most int64, together bool) (_ []Response, waiting bool, err error) {
 	s.mu.Lock()
 	s.mu.gone = false
 	s.charge(-s.mu.inflight)
@@ -194,7 +195,7 @@ func (s *Stream) next(dst []Response, most int64) (_ []Response, waiting bool, e
 	if s.mu.closed {
 		err = ErrClosed
 	} else {
-		dst = s.take(dst, most)
+		dst = s.take(dst, most, together)
 	}
 	s.mu.waiting = len(dst) == n && !s.mu.closed
 	waiting = s.mu.waiting
@@ -206,45 +207,46 @@ func (s *Stream) next(dst []Response, most int64) (_ []Response, waiting bool, e
 }
 
 // take moves responses of at most approximately the given number of bytes from the queue to dst. mu is held.
-func (s *Stream) take(dst []Response, most int64) []Response {
+func (s *Stream) take(dst []Response, most int64, together bool) []Response {
 	q := &s.mu
 	answers := q.answers
 	var bytes int64
 	for q.runHead < len(q.runs) && bytes < most {
 		r := &q.runs[q.runHead]
-		for r.n > 0 && bytes < most {
-			if r.answer != nil {
-				dst = append(dst, *r.answer)
-				q.answers--
+		n := min(r.len(), int((most-bytes+r.bytes-1)/r.bytes))
+		bytes += int64(n) * r.bytes
+		q.inflight += int64(n) * idSize
+		if r.answer != nil {
+			dst = append(dst, *r.answer)
+			q.answers--
+		} else {
+			a := Response{WatchID: r.id, Also: r.also[: n-1 : n-1], Revision: r.rev, Events: r.events, Fragment: r.more}
+			if together {
+				dst = append(dst, a)
 			} else {
-				dst = append(dst, Response{WatchID: q.ids[q.idHead], Revision: r.rev, Events: r.events, Fragment: r.more})
+				dst = a.each(dst)
 			}
-			q.idHead++
-			r.n--
-			bytes += r.bytes
-			q.inflight += idSize
 		}
-		if r.n == 0 {
-			q.inflight += r.charge
-			*r = run{}
-			q.runHead++
+		if n < r.len() {
+			r.id, r.also = r.also[n-1], r.also[n:]
+			break
 		}
+		q.inflight += r.charge
+		*r = run{}
+		q.runHead++
 	}
 	switch {
 	case q.runHead == len(q.runs):
 		q.runs, q.runHead = reuse(q.runs, 32), 0
-		q.ids, q.idHead = reuse(q.ids, 512), 0
 	case q.runHead > len(q.runs)/2:
 		n := copy(q.runs, q.runs[q.runHead:])
 		clear(q.runs[n:])
 		q.runs, q.runHead = q.runs[:n], 0
-		n = copy(q.ids, q.ids[q.idHead:])
-		q.ids, q.idHead = q.ids[:n], 0
 	}
 	if q.answers < answers {
 		q.room.Broadcast()
 		if len(q.runs) == 0 {
-			q.runs, q.ids = nil, nil // watchers are seldom created, and may have no event for long
+			q.runs = nil // watchers are seldom created, and may have no event for long
 		}
 	}
 	return dst

@@ -41,13 +41,13 @@ func TestRandom(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d responses, %d events, %d fragments, %d prev_kv, %d progress, %d compacted, %d reconnects, %d fell behind, %d gaps",
+	t.Logf("%d responses, %d events, %d fragments, %d prev_kv, %d progress, %d compacted, %d reconnects, %d fell behind, %d gaps, %d in cohorts",
 		total.responses.Load(), total.events.Load(), total.fragments.Load(), total.prev.Load(), total.progress.Load(),
-		total.compacted.Load(), total.reconnects.Load(), total.behind.Load(), total.gaps.Load())
+		total.compacted.Load(), total.reconnects.Load(), total.behind.Load(), total.gaps.Load(), total.cohorts.Load())
 }
 
 type tally struct {
-	responses, events, fragments, prev, progress, compacted, reconnects, behind, gaps atomic.Int64
+	responses, events, fragments, prev, progress, compacted, reconnects, behind, gaps, cohorts atomic.Int64
 }
 
 func between(rng *rand.Rand, lo, hi int64) int64 { return lo + rng.Int64N(hi-lo+1) }
@@ -164,6 +164,7 @@ type client struct {
 	asked    []*watch // creates without an answer
 	taken    map[int64]bool
 	progress int64 // newest revision that all watchers are known to have reached
+	whole    int64 // the watcher whose last fragment is still to come; InvalidID if there is none
 }
 
 // watch is the client's state of one watcher.
@@ -181,7 +182,11 @@ func (c *client) run() {
 	for !c.wrote.Load() {
 		switch n := c.rng.IntN(100); {
 		case n < 12:
-			c.create(c.randomRequest())
+			r := c.randomRequest()
+			c.create(r)
+			for r.ID = 0; c.rng.IntN(3) == 0; { // others that get the same
+				c.create(r)
+			}
 		case n < 16:
 			c.cancelOne()
 		case n < 26:
@@ -197,7 +202,21 @@ func (c *client) run() {
 		}
 	}
 	c.finish()
+	c.countCohorts()
 	c.stream.Close()
+}
+
+// countCohorts counts the events that were queued for whole cohorts.
+func (c *client) countCohorts() {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	c.stream.mu.Lock()
+	defer c.stream.mu.Unlock()
+	for w := range c.stream.watchers.all() {
+		if w.sums != nil {
+			c.total.cohorts.Add(w.sums.events)
+		}
+	}
 }
 
 // finish reads until all watchers have reached the end of history.
@@ -239,7 +258,7 @@ func (c *client) connect() {
 		c.stream.NotifyReady(c.ready, c)
 	}
 	c.watches, c.taken, c.asked = map[int64]*watch{}, map[int64]bool{}, nil
-	c.progress = 0
+	c.progress, c.whole = 0, InvalidID
 }
 
 // reconnect opens another stream and resumes there.
@@ -337,7 +356,9 @@ func (c *client) read(d time.Duration) bool {
 		c.t.Errorf("Next: %v", err)
 	}
 	for _, r := range rs {
-		c.handle(r)
+		for _, one := range r.each(nil) {
+			c.handle(one)
+		}
 	}
 	return err == nil
 }
@@ -368,6 +389,13 @@ func (c *client) handle(r Response) {
 	fail := func(format string, args ...any) {
 		c.t.Helper()
 		c.t.Errorf("%s\n%s", fmt.Sprintf(format, args...), show(c.t, r))
+	}
+	// clientv3 joins fragments that follow each other on the stream.
+	if c.whole != InvalidID && r.WatchID != c.whole {
+		fail("inside the fragments of watch %d", c.whole)
+	}
+	if c.whole = InvalidID; r.Fragment {
+		c.whole = r.WatchID
 	}
 	if r.Created {
 		w := c.asked[0]

@@ -63,9 +63,9 @@ func (s *Stream) NotifyReady(r *Ready, owner any) {
 	s.mu.waiting = true
 }
 
-// Take is Next without waiting, for at most approximately the given number of bytes. The error is ErrClosed when the stream or the
-// hub is closed; the stream is reported then too.
+// Take is Next without waiting, for at most approximately the given number of bytes. Watchers that get the same response share one.
+// The error is ErrClosed when the stream or the hub is closed; the stream is reported then too.
 func (s *Stream) Take(dst []Response, most int64) ([]Response, error) {
-	dst, _, err := s.next(dst, most)
+	dst, _, err := s.next(dst, most, true)
 	return dst, err
 }

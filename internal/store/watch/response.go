@@ -49,6 +49,9 @@ type CreateRequest struct {
 // Response is one message to the client.
 type Response struct {
 	WatchID int64
+	// Also are further watchers of the stream that get the same response. Only Take returns such responses as one. It is shared
+	// and immutable.
+	Also []int64
 	// Revision is the revision for the header. In a progress notification all events of the watcher up to it were queued
 	// before. With events it is not below the last of them and promises nothing more: a watcher that is behind gets the
 	// newest revision of the store, from which clients compute how far they are behind. It is 0 for a watcher that is
@@ -64,4 +67,15 @@ type Response struct {
 	Reason string
 	// Events are encoded mvccpb.Event messages in the order of history. They are shared and immutable.
 	Events [][]byte
+}
+
+// each appends to dst the response of each watcher.
+func (r *Response) each(dst []Response) []Response {
+	one := *r
+	one.Also = nil
+	dst = append(dst, one)
+	for _, one.WatchID = range r.Also {
+		dst = append(dst, one)
+	}
+	return dst
 }

@@ -91,22 +91,25 @@ func (s *Stream) stats() (StreamStats, bool) {
 	}
 	st := StreamStats{
 		ID: s.id, Client: s.info.Client, User: s.info.User, Created: time.Unix(0, s.created),
-		QueuedBytes: s.mu.queued, QueuedResponses: len(s.mu.ids) - s.mu.idHead,
-		Watchers: make([]WatcherStats, 0, s.active),
+		QueuedBytes: s.mu.queued,
+		Watchers:    make([]WatcherStats, 0, s.active),
 	}
 	type waiting struct{ events, bytes, wire int64 }
 	queued := map[int64]waiting{}
-	at := s.mu.idHead
 	for _, r := range s.mu.runs[s.mu.runHead:] {
-		for range r.n {
-			q := queued[s.mu.ids[at]]
+		st.QueuedResponses += r.len()
+		for i := range r.len() {
+			id := r.id
+			if i > 0 {
+				id = r.also[i-1]
+			}
+			q := queued[id]
 			q.wire += r.bytes
 			if n := len(r.events); n > 0 {
 				q.events += int64(n)
 				q.bytes += r.bytes - headerSize
 			}
-			queued[s.mu.ids[at]] = q
-			at++
+			queued[id] = q
 		}
 	}
 	published := h.ring.published.Load()
@@ -115,11 +118,12 @@ func (s *Stream) stats() (StreamStats, bool) {
 			continue
 		}
 		q := queued[w.id]
+		events, bytes := w.counted()
 		ws := WatcherStats{
 			ID: w.id, StartRev: w.start, Created: time.Unix(0, w.created),
 			NoPut: w.flags&noPut != 0, NoDelete: w.flags&noDelete != 0, PrevKV: w.flags&prevKV != 0,
 			ProgressNotify: w.flags&notify != 0, Fragment: w.flags&fragment != 0,
-			Next: w.next, QueuedBytes: q.wire, Events: w.events - q.events, Bytes: w.bytes - q.bytes,
+			Next: w.next, QueuedBytes: q.wire, Events: events - q.events, Bytes: bytes - q.bytes,
 		}
 		ws.Key, ws.End = w.asked()
 		switch {

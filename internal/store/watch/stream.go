@@ -48,15 +48,14 @@ type Stream struct {
 		sync.Mutex
 		runs      []run // runs[runHead:] are queued
 		runHead   int
-		ids       []int64 // ids[idHead:] belong to them
-		idHead    int
-		queued    int64 // bytes in the queue and in flight
-		inflight  int64 // bytes that Next returned last
-		answers   int   // created and canceled responses queued
-		resumeAt  int64 // watchers are parked until queued falls to this value; -1 if none are
-		oversized int   // watchers with the mark of oversized.go
-		waiting   bool  // the sender waits in Next, or Take has returned nothing
-		gone      bool  // Next failed and was not called again
+		queued    int64  // bytes in the queue and in flight
+		inflight  int64  // bytes that Next returned last
+		answers   int    // created and canceled responses queued
+		resumeAt  int64  // watchers are parked until queued falls to this value; -1 if none are
+		oversized int    // watchers with the mark of oversized.go
+		ended     uint64 // watchers that have ended
+		waiting   bool   // the sender waits in Next, or Take has returned nothing
+		gone      bool   // Next failed and was not called again
 		closed    bool
 		room      room   // answers were taken, or none will be taken
 		ready     *Ready // reports the stream as owner when there are responses for Take; nil with Next
@@ -249,6 +248,7 @@ func (h *Hub) endWatcher(w *watcher) {
 	}
 	w.dead = true
 	s := w.stream
+	s.mu.ended++
 	s.active--
 	s.maxGone = s.maxGone || w.start == s.maxStart
 	h.mu.watchers--
@@ -312,8 +312,7 @@ func (s *Stream) Close() {
 	s.mu.closed = true
 	done := s.done // one that Next makes from now on it closes itself
 	s.charge(-s.mu.queued)
-	s.mu.inflight, s.mu.runs, s.mu.ids, s.mu.answers = 0, nil, nil, 0
-	s.mu.runHead, s.mu.idHead = 0, 0
+	s.mu.inflight, s.mu.runs, s.mu.runHead, s.mu.answers = 0, nil, 0, 0
 	s.mu.room.Broadcast()
 	s.wakeSender()
 	n := 0

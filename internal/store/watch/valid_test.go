@@ -104,16 +104,40 @@ func (s *Stream) valid() error {
 	if behind > 0 && (s.mu.queued == 0 || s.mu.resumeAt < 0) {
 		return fmt.Errorf("W7: %d watchers parked, %d bytes queued, resume at %d", behind, s.mu.queued, s.mu.resumeAt)
 	}
-	held, ids, answers := s.mu.inflight, s.mu.idHead, 0
+	held, answers := s.mu.inflight, 0
 	for _, r := range s.mu.runs[s.mu.runHead:] {
-		held += r.charge + idSize*int64(r.n)
-		ids += r.n
+		held += r.charge + idSize*int64(r.len())
 		if r.answer != nil {
 			answers++
 		}
 	}
-	if held != s.mu.queued || ids != len(s.mu.ids) || answers != s.mu.answers {
-		return fmt.Errorf("queue holds %d bytes, %d ids, %d answers; counted %d, %d, %d", held, ids, answers, s.mu.queued, len(s.mu.ids), s.mu.answers)
+	if held != s.mu.queued || answers != s.mu.answers {
+		return fmt.Errorf("queue holds %d bytes, %d answers; counted %d, %d", held, answers, s.mu.queued, s.mu.answers)
+	}
+	return nil
+}
+
+func (t *target) validCohorts() error {
+	if t.cohorts == nil {
+		return nil
+	}
+	seen := map[*watcher]bool{}
+	for _, c := range t.cohorts {
+		if len(c.also) != len(c.watchers)-1 {
+			return fmt.Errorf("a cohort of %d watchers has %d further ids", len(c.watchers), len(c.also))
+		}
+		for i, w := range c.watchers {
+			switch {
+			case seen[w] || w.target != t || w.stream != c.stream || w.flags&cohortFlags != c.flags || w.sums != c.sums || w.next > c.next:
+				return fmt.Errorf("watcher %d of stream %d is in the wrong cohort", w.id, w.stream.id)
+			case i > 0 && c.also[i-1] != w.id:
+				return fmt.Errorf("watcher %d of stream %d is queued as %d", w.id, w.stream.id, c.also[i-1])
+			}
+			seen[w] = true
+		}
+	}
+	if len(seen) != len(t.watchers) {
+		return fmt.Errorf("the cohorts of a target have %d watchers of %d", len(seen), len(t.watchers))
 	}
 	return nil
 }
@@ -132,6 +156,9 @@ func (g *group) valid() error {
 	for t, n := range targets {
 		if len(t.watchers) != n || t.n != 0 || t.picks != nil {
 			return fmt.Errorf("a target has %d watchers of %d, and %d events", len(t.watchers), n, t.n)
+		}
+		if err := t.validCohorts(); err != nil {
+			return err
 		}
 	}
 	if len(targets) != len(g.exact)+g.ranges.Len() {

@@ -47,7 +47,8 @@ type watcher struct {
 	next  int64 // see doc.go; in a group, the greater of this and the group's position counts
 
 	// Guarded by Stream.mu.
-	events, bytes int64 // queued since creation
+	events, bytes int64 // queued since creation, without those in sums
+	sums          *sums // of the last cohort, nil if there was none
 
 	// Guarded by Hub.mu.
 	slot     int32 // in group.members, Stream.pending or Stream.parked

@@ -7,7 +7,7 @@
 //     back to it piece by piece, each after it was sent or dropped; a piece that is dropped without notice is left to
 //     the garbage collector together with the lender.
 //  3. Receiving on a Stream is interrupted only by the end of the handler. Sending on it blocks while the client does not read.
-//     A Session is notified instead, and QueueWatch reports whether there is room.
+//     A Session is notified instead, and WatchEncoder.Queue reports whether there is room.
 //  4. A panic while a message is encoded or decoded fails that call only.
 //  5. After Stop has returned no handler runs.
 //

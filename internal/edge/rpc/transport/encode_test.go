@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/mem"
 
 	"vigil/internal/edge/rpc/wire"
 	"vigil/internal/kv"
@@ -65,12 +67,13 @@ func TestBufferPool(t *testing.T) {
 	p.Put(new([]byte))
 }
 
-// TestFrameWatch: responses with the same events as the one before are copied from it, and have the same bytes as if they were not.
+// TestFrameWatch: responses for several watchers have the same bytes as one for each of them.
 func TestFrameWatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var list []wire.WatchResponse
 		var want []byte
+		messages := 0
 		for range 1 + r.IntN(5) {
 			events := make([][]byte, r.IntN(3))
 			for i := range events {
@@ -79,20 +82,93 @@ func TestFrameWatch(t *testing.T) {
 					events[i] = make([]byte, shareFrom+r.IntN(100))
 				}
 			}
-			for range 1 + r.IntN(200) {
+			for range 1 + r.IntN(20) {
 				m := wire.WatchResponse{Header: kv.Header{ClusterID: 1, MemberID: 2, Revision: int64(r.IntN(2)) * 1000, Term: 3},
 					WatchID: r.Int64N(1<<r.IntN(63)) - 1, Created: r.IntN(50) == 0, Events: events}
+				for range r.IntN(20) {
+					m.Also = append(m.Also, r.Int64N(1<<r.IntN(63))-1)
+				}
 				list = append(list, m)
-				want = appendMessage(want, &m)
+				for i := range m.Count() {
+					one := m.One(i)
+					want = one.AppendTo(appendMessageHead(want, one.Size()))
+					messages++
+				}
 			}
 		}
 		out, n, err := frameWatch(list)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := out.Materialize(); !bytes.Equal(got, want) || n != len(want)-messageHead*len(list) {
+		if got := out.Materialize(); !bytes.Equal(got, want) || n != len(want)-messageHead*messages {
 			t.Fatalf("%d responses have %d bytes and a sum of %d, want %d, or other ones", len(list), len(got), n, len(want))
 		}
 		out.Free()
+	}
+}
+
+// TestWatchEncoder: streams that get the same responses are sent the same bytes, which are freed when all have sent them.
+func TestWatchEncoder(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var lists [][]wire.WatchResponse
+	for range 20 {
+		var list []wire.WatchResponse
+		for range 1 + r.IntN(3) {
+			m := wire.WatchResponse{Header: kv.Header{Revision: r.Int64N(3)}, WatchID: r.Int64N(3), Events: [][]byte{make([]byte, 10+r.IntN(3000))}}
+			for range r.IntN(20) {
+				m.Also = append(m.Also, r.Int64N(1000))
+			}
+			list = append(list, m)
+		}
+		lists = append(lists, list)
+	}
+	// Responses that differ in one field from others with the same events.
+	for _, list := range lists[:10] {
+		other := slices.Clone(list)
+		switch m := &other[0]; r.IntN(4) {
+		case 0:
+			m.WatchID++
+		case 1:
+			m.Also = append(slices.Clone(m.Also), 7)
+		case 2:
+			m.Header.Revision++
+		case 3:
+			m.Fragment = true
+		}
+		lists = append(lists, other)
+	}
+	lists = append(lists, []wire.WatchResponse{{WatchID: 1, Created: true}})
+	var e WatchEncoder
+	var sent []mem.BufferSlice
+	var want [][]byte
+	shared := 0
+	for range 2000 {
+		list := lists[r.IntN(len(lists))]
+		fresh, n, err := frameWatch(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + r.IntN(4) {
+			data, bytes, err := e.frame(list)
+			if err != nil || bytes != n {
+				t.Fatalf("%d bytes, want %d: %v", bytes, n, err)
+			}
+			if len(sent) > 0 && &sent[len(sent)-1][0].ReadOnlyData()[0] == &data[0].ReadOnlyData()[0] {
+				shared++
+			}
+			sent, want = append(sent, data), append(want, fresh.Materialize())
+		}
+		fresh.Free()
+		for len(sent) > 3 { // in any order
+			i := r.IntN(len(sent))
+			if got := sent[i].Materialize(); !bytes.Equal(got, want[i]) {
+				t.Fatalf("%d bytes were sent that are not those of the responses", len(got))
+			}
+			sent[i].Free()
+			sent, want = slices.Delete(sent, i, i+1), slices.Delete(want, i, i+1)
+		}
+	}
+	if shared < 1000 {
+		t.Errorf("%d streams were sent the bytes of others", shared)
 	}
 }

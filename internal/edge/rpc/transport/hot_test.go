@@ -21,9 +21,9 @@ func hot() map[string]func() {
 	r := request{path: "Echo", fields: []string{"user-agent", "test", "grpc-timeout", "5S"}}
 	req := h2.Request{Method: "POST", Path: "/" + testService + "/Echo", Fields: append([]hpack.HeaderField(nil), r.header()...)}
 	c := &call{}
-	responses, events := make([]wire.WatchResponse, 100), [][]byte{make([]byte, 300)}
-	for i := range responses {
-		responses[i] = wire.WatchResponse{WatchID: int64(i), Events: events}
+	responses := []wire.WatchResponse{{Also: make([]int64, 99), Events: [][]byte{make([]byte, 300)}}}
+	for i := range responses[0].Also {
+		responses[0].Also[i] = int64(1 + i)
 	}
 	buf := make([]byte, 0, maxPrompt+messageHead)
 	answer := wrapperspb.String("an answer")

@@ -257,11 +257,11 @@ func wakeCalls(list []*call) {
 }
 
 // queueWatch implements Peer.
-func (c *call) queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+func (c *call) queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
 	if c.conn.server.o.Stats != nil || !c.sendsPlain() {
-		return c.queueEach(list)
+		return c.queueEach(each(list))
 	}
-	data, n, err := frameWatch(list)
+	data, n, err := e.frame(list)
 	if err != nil {
 		c.decide(err)
 		c.FinishSoon(c.trailer(err))
@@ -270,7 +270,10 @@ func (c *call) queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool
 	if room, err = c.queue(data); err != nil {
 		return 0, 0, false, err
 	}
-	return len(list), n, room, nil
+	for i := range list {
+		sent += list[i].Count()
+	}
+	return sent, n, room, nil
 }
 
 // queue queues encoded messages with their heads.
@@ -306,78 +309,4 @@ func (c *call) queueEach(list []wire.WatchResponse) (sent, bytes int, room bool,
 		}
 	}
 	return sent, bytes, room, nil
-}
-
-// frameBytes is about how many bytes of small messages are in one buffer.
-const frameBytes = 32 << 10
-
-// frameWatch encodes responses, each with the five bytes before a message. It returns their bytes without these.
-func frameWatch(list []wire.WatchResponse) (out mem.BufferSlice, bytes int, err error) {
-	for len(list) > 0 {
-		n, size, last := 0, 0, 0
-		for n < len(list) && (n == 0 || size < frameBytes) {
-			if n == 0 || !list[n].Alike(&list[n-1]) {
-				if hasLarge(list[n].Events) {
-					break
-				}
-				last = messageHead + list[n].Size()
-			}
-			size += last
-			n++
-		}
-		if n > 0 {
-			var buf *[]byte
-			if mem.IsBelowBufferPoolingThreshold(size) || size > maxPooled {
-				b := make([]byte, 0, size)
-				buf = &b
-			} else {
-				buf = pool.Get(size)
-			}
-			b, last := (*buf)[:0], 0
-			for i := range list[:n] {
-				at := len(b)
-				if i > 0 && list[i].Alike(&list[i-1]) {
-					b = append(b, b[last:at]...)
-					list[i].PutWatchID(b[at+messageHead:])
-				} else {
-					b = appendMessage(b, &list[i])
-				}
-				last = at
-			}
-			*buf = b
-			if cap(b) > maxPooled || mem.IsBelowBufferPoolingThreshold(size) {
-				out = append(out, mem.SliceBuffer(b))
-			} else {
-				out = append(out, mem.NewBuffer(buf, pool))
-			}
-			bytes += size - n*messageHead
-			list = list[n:]
-			continue
-		}
-		data := sliceBuffers(list[0].Parts(make([][]byte, 0, 2*len(list[0].Events)+1), shareFrom))
-		size = data.Len()
-		if size > maxSend {
-			out.Free()
-			return nil, 0, status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", size, maxSend)
-		}
-		out = append(append(out, mem.SliceBuffer(appendMessageHead(nil, size))), data...)
-		bytes += size
-		list = list[1:]
-	}
-	return out, bytes, nil
-}
-
-// messageHead is how many bytes precede a message.
-const messageHead = 5
-
-func appendMessageHead(b []byte, size int) []byte {
-	return append(b, 0, byte(size>>24), byte(size>>16), byte(size>>8), byte(size))
-}
-
-func appendMessage(b []byte, m *wire.WatchResponse) []byte {
-	at := len(b)
-	b = m.AppendTo(appendMessageHead(b, 0))
-	size := len(b) - at - messageHead
-	b[at+1], b[at+2], b[at+3], b[at+4] = byte(size>>24), byte(size>>16), byte(size>>8), byte(size)
-	return b
 }

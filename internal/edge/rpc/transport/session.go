@@ -17,7 +17,7 @@ type Session interface {
 	Receive(message any)
 	// EndReceive notes that no more messages follow, because the client has said so.
 	EndReceive()
-	// Fill queues what is ready by QueueWatch, until that reports that there is no room. The client takes about room bytes now. It is
+	// Fill queues what is ready by a WatchEncoder, until that reports that there is no room. The client takes about room bytes now. It is
 	// called after Wake, and when there is room again. It must not block.
 	Fill(room int)
 	// Close is called once, when the stream has ended, with the reason: nil, or a status. Receive and Fill may still run, and
@@ -45,14 +45,8 @@ type Peer interface {
 	// End ends the stream with the status of an error, after what is queued. It does not wait. Only the first call counts.
 	End(err error)
 
-	// queueWatch implements QueueWatch.
-	queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error)
-}
-
-// QueueWatch queues responses, for Fill. It returns how many were queued before an error, their bytes, and whether there is room
-// for more.
-func QueueWatch(p Peer, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
-	return p.queueWatch(list)
+	// queueWatch implements WatchEncoder.Queue.
+	queueWatch(e *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error)
 }
 
 // WakeAll is Peer.Wake for many peers at once.
@@ -168,7 +162,8 @@ func (p *blockingPeer) End(err error) {
 	p.end(err)
 }
 
-func (p *blockingPeer) queueWatch(list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+func (p *blockingPeer) queueWatch(_ *WatchEncoder, list []wire.WatchResponse) (sent, bytes int, room bool, err error) {
+	list = each(list)
 	for len(list) > 0 {
 		messages := encodeWatch(list)
 		list = list[len(messages):]

@@ -30,6 +30,7 @@ type talk struct {
 	closes  atomic.Int32
 	due     atomic.Int64 // responses to be queued
 	sent    int64        // owned by Fill
+	encoder WatchEncoder // the same
 	filling atomic.Int32
 	taking  atomic.Int32
 	fault   atomic.Bool // calls were concurrent
@@ -67,15 +68,19 @@ func (s *talk) Fill(int) {
 	defer s.filling.Add(-1)
 	for n := s.due.Load(); s.sent < n; {
 		var list []wire.WatchResponse
-		for len(list) < 10 && s.sent+int64(len(list)) < n {
-			// One of a hundred is sent by reference.
+		for id := s.sent; len(list) < 10 && id < n; {
+			// One of 33 is sent by reference. Most are for several watchers.
 			size := 100
-			if id := s.sent + int64(len(list)); id%100 == 7 {
+			if id/3%33 == 3 {
 				size = 3000
 			}
-			list = append(list, wire.WatchResponse{WatchID: s.sent + int64(len(list)), Events: [][]byte{make([]byte, size), make([]byte, 3)}})
+			m := wire.WatchResponse{WatchID: id, Events: [][]byte{make([]byte, size), make([]byte, 3)}}
+			for id++; id%3 != 0 && id < n; id++ {
+				m.Also = append(m.Also, id)
+			}
+			list = append(list, m)
 		}
-		sent, _, room, err := QueueWatch(s.peer, list)
+		sent, _, room, err := s.encoder.Queue(s.peer, list)
 		s.sent += int64(sent)
 		if err != nil || !room {
 			return
@@ -176,7 +181,7 @@ func TestSession(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := wire.WatchResponse{WatchID: id, Events: [][]byte{make([]byte, 100), make([]byte, 3)}}
-				if id%100 == 7 {
+				if id/3%33 == 3 {
 					m.Events[0] = make([]byte, 3000)
 				}
 				if want := string(m.AppendTo(nil)); string(b) != want {

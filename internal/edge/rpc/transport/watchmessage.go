@@ -49,6 +49,17 @@ func encodeWatch(list []wire.WatchResponse) []Encoded {
 	return out
 }
 
+// each returns the responses of a list, one for each watcher.
+func each(list []wire.WatchResponse) []wire.WatchResponse {
+	var all []wire.WatchResponse
+	for i := range list {
+		for k := range list[i].Count() {
+			all = append(all, list[i].One(k))
+		}
+	}
+	return all
+}
+
 // sameEvents reports whether a and b are the same slice, and not empty.
 func sameEvents(a, b [][]byte) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
 

@@ -182,8 +182,10 @@ func (m *WatchCreateRequest) packedFilters(b []byte) int {
 
 // WatchResponse is etcdserverpb.WatchResponse.
 type WatchResponse struct {
-	Header   kv.Header
-	WatchID  int64
+	Header  kv.Header
+	WatchID int64
+	// Also are further watchers of the stream that get the same response, each a message of its own. Encodings are those for WatchID.
+	Also     []int64
 	Created  bool
 	Canceled bool
 	// CompactRevision is not 0 if the watcher was canceled because of a compaction.
@@ -215,18 +217,37 @@ func (m *WatchResponse) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Alike reports whether the encodings of m and o have the same length and differ in the bytes of the watch id only. They must share
-// their events: watchers with the same events mostly follow each other.
-func (m *WatchResponse) Alike(o *WatchResponse) bool {
-	return len(m.Events) > 0 && len(m.Events) == len(o.Events) && &m.Events[0] == &o.Events[0] && m.Header == o.Header &&
-		sizeUint(uint64(m.WatchID)) == sizeUint(uint64(o.WatchID)) && m.Created == o.Created && m.Canceled == o.Canceled &&
-		m.CompactRevision == o.CompactRevision && m.Reason == o.Reason && m.Fragment == o.Fragment
+// Count returns the number of messages.
+func (m *WatchResponse) Count() int { return 1 + len(m.Also) }
+
+// One returns the i-th message.
+func (m *WatchResponse) One(i int) WatchResponse {
+	one := *m
+	if one.Also = nil; i > 0 {
+		one.WatchID = m.Also[i-1]
+	}
+	return one
 }
 
-// PutWatchID makes the encoding of a response that is Alike that of m.
-func (m *WatchResponse) PutWatchID(encoding []byte) {
-	if m.WatchID != 0 {
-		binary.PutUvarint(encoding[1+sizeBytes(sizeHeader(m.Header))+1:], uint64(m.WatchID))
+// SizeEach returns the size of all messages together.
+func (m *WatchResponse) SizeEach() int {
+	size := m.Size()
+	rest := size - sizeUint(uint64(m.WatchID))
+	for _, id := range m.Also {
+		size += rest + sizeUint(uint64(id))
+	}
+	return size
+}
+
+// SameSize reports whether the message for another watcher has the same size. Then they differ in the bytes of the id only.
+func (m *WatchResponse) SameSize(id int64) bool {
+	return sizeUint(uint64(id)) == sizeUint(uint64(m.WatchID))
+}
+
+// PutWatchID makes an encoding of the message that for another watcher, if it has the same size.
+func (m *WatchResponse) PutWatchID(encoding []byte, id int64) {
+	if id != 0 {
+		binary.PutUvarint(encoding[1+sizeBytes(sizeHeader(m.Header))+1:], uint64(id))
 	}
 }
 

@@ -39,18 +39,18 @@ func WakeAll(streams []*Stream) {
 	for writers := min(runtime.GOMAXPROCS(0), (len(conns)+chunkConns-1)/chunkConns); writers > 1; writers-- {
 		n := len(conns) / writers
 		chunk := conns[:n]
-		conns[0].o.Workers.Run(func() { writeWoken(chunk, turnsOfOwner) })
+		conns[0].o.Workers.Run(func() { writeWoken(chunk) })
 		conns = conns[n:]
 	}
-	writeWoken(conns, 1) // soon ready for other streams
+	writeWoken(conns)
 }
 
-// writeWoken writes to connections that WakeAll has chosen, so many batches to each; a worker writes further ones.
-func writeWoken(conns []*Conn, turns int) {
+// writeWoken writes to connections that WakeAll has chosen, a few batches to each; a worker writes further ones.
+func writeWoken(conns []*Conn) {
 	for _, c := range conns {
 		c.mu.Lock()
 		c.mu.waking = false
-		c.writeReady(turns)
+		c.writeReady(turnsOfOwner)
 	}
 }
 

@@ -1,0 +1,115 @@
+package watch
+
+// cohort is those watchers of a target that belong to one stream and get the same responses. The events of a batch are queued for all of
+// them at once, without a look at the single watchers.
+//
+// A target has cohorts when its watchers have not changed between two batches and at least half of them share a stream with another
+// one. Whoever changes the watchers of a target drops its cohorts.
+type cohort struct {
+	stream   *Stream
+	flags    flags // those in cohortFlags
+	watchers []*watcher
+	also     []int64 // the ids of watchers[1:]; shared by runs, so it never changes
+	next     int64   // the greatest next of the watchers
+	// ended is Stream.mu.ended when all watchers were alive.
+	ended uint64
+	// single: the rest of this batch is delivered to each watcher by itself. Owned by the goroutine that delivers.
+	single bool
+	sums   *sums
+}
+
+// sums counts what was queued for each watcher of a cohort. It outlives the cohort until its watchers join other ones. It is guarded
+// by Stream.mu.
+type sums struct {
+	events, bytes int64
+	active        bool // since the last tick
+}
+
+// cohortFlags are the flags that decide which responses a watcher gets.
+const cohortFlags = variantFlags | fragment
+
+// begin begins a batch. It reports whether the watchers of t, which have not changed since the batch before, should be divided.
+func (t *target) begin() bool {
+	settled := t.settled
+	t.settled = true
+	return settled && t.cohorts == nil && !t.alone && len(t.watchers) > 1
+}
+
+// divide divides the watchers of t into cohorts if that is worth it. The caller owns the group of t, and holds no Stream.mu.
+func (t *target) divide() {
+	type kind struct {
+		stream *Stream
+		flags  flags
+	}
+	places := map[kind]int{}
+	for _, w := range t.watchers {
+		places[kind{w.stream, w.flags & cohortFlags}]++
+	}
+	if len(places) > len(t.watchers)/2 {
+		t.alone = true
+		return
+	}
+	t.cohorts = make([]*cohort, 0, len(places))
+	all := make([]*watcher, len(t.watchers))
+	for _, w := range t.watchers {
+		k := kind{w.stream, w.flags & cohortFlags}
+		n := places[k]
+		if n > 0 { // the first one
+			t.cohorts = append(t.cohorts, &cohort{stream: w.stream, flags: k.flags, watchers: all[:0:n]})
+			all = all[n:]
+			n = -len(t.cohorts)
+			places[k] = n
+		}
+		c := t.cohorts[-n-1]
+		c.watchers = append(c.watchers, w)
+	}
+	for _, c := range t.cohorts {
+		c.prepare()
+	}
+}
+
+// prepare completes a cohort that has its watchers.
+func (c *cohort) prepare() {
+	c.sums = &sums{}
+	c.also = make([]int64, len(c.watchers)-1)
+	c.stream.mu.Lock()
+	defer c.stream.mu.Unlock()
+	for i, w := range c.watchers {
+		if i > 0 {
+			c.also[i-1] = w.id
+		}
+		c.next = max(c.next, w.next)
+		w.events, w.bytes = w.counted()
+		w.quiet = w.isQuiet()
+		w.sums = c.sums
+	}
+	c.ended = c.stream.mu.ended - 1 // alive looks
+}
+
+// alive reports whether no watcher has ended. The mu of the stream is held.
+func (c *cohort) alive() bool {
+	if c.ended == c.stream.mu.ended {
+		return true
+	}
+	for _, w := range c.watchers {
+		if w.dead {
+			return false
+		}
+	}
+	c.ended = c.stream.mu.ended
+	return true
+}
+
+// counted returns what was queued for the watcher since its creation. Stream.mu is held.
+func (w *watcher) counted() (events, bytes int64) {
+	if w.sums == nil {
+		return w.events, w.bytes
+	}
+	return w.events + w.sums.events, w.bytes + w.sums.bytes
+}
+
+// isQuiet reports whether the watcher had no event since the last tick. Stream.mu is held.
+func (w *watcher) isQuiet() bool { return w.quiet && (w.sums == nil || !w.sums.active) }
+
+// undivide drops the cohorts of t because its watchers change. The caller owns the group of t.
+func (t *target) undivide() { t.cohorts, t.settled, t.alone = nil, false, false }
