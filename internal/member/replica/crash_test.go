@@ -136,7 +136,7 @@ func (c *crasher) open() (*Replica, bool) {
 	if err != nil {
 		return nil, c.fatal("open: %v", err)
 	}
-	r.Start()
+	begin(r)
 	return r, true
 }
 
@@ -161,7 +161,7 @@ func (c *crasher) life() bool {
 		if err != nil {
 			return c.fatal("open: %v", err)
 		}
-		r.Start()
+		begin(r)
 		time.Sleep(time.Duration(c.rng.IntN(2000)) * time.Microsecond)
 		c.fs = c.fs.Crash(c.rng)
 		r.Stop(context.Background())
@@ -415,7 +415,7 @@ func TestCrashWhileCreating(t *testing.T) {
 			t.Errorf("seed %d, crash at operation %d of creation: %v", seed, n, err)
 			continue
 		}
-		r.Start()
+		begin(r)
 		select {
 		case <-r.Ready():
 		case err := <-r.Failed():
